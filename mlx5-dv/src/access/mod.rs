@@ -1,0 +1,100 @@
+//! How a function is reached. The upper seam, [`Access`], is what every object above needs; [`owned`] (a function that is
+//! ours alone) and [`devx`] (the kernel keeps it, and creates objects for us) implement it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::error::{CommandError, Error};
+use crate::memory::{DmaBuffer, HostMemory};
+
+pub mod devx;
+pub mod owned;
+mod seam;
+
+pub use seam::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq};
+
+/// One firmware command as bytes. Built by [`RawCommand::new`] from a typed one.
+#[derive(Debug, Clone)]
+pub struct RawCommand {
+    /// Fixed part and tail, as they go over the wire.
+    pub input: Vec<u8>,
+    /// Bytes of output to make room for.
+    pub out_len: usize,
+    /// What the command is about, for messages, such as `CQ 0x43`; empty where there is nothing to name.
+    pub object: String,
+}
+
+impl RawCommand {
+    /// The bytes of `command`.
+    pub fn new<C: mlx5_prm::cmd::Command>(command: &C, object: impl Into<String>) -> Self {
+        let mut input = command.head().to_vec();
+        input.extend_from_slice(command.tail());
+        RawCommand { input, out_len: command.out_len(), object: object.into() }
+    }
+}
+
+/// What an [`Access`] knows an object by: nothing for a function of our own (its commands name the object), the kernel's
+/// handle on DevX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectHandle(pub u32);
+
+/// Memory the card knows by number.
+#[derive(Debug)]
+pub struct UmemHandle {
+    /// `umem_id` for contexts.
+    pub umem_id: u32,
+    /// The access' own handle.
+    pub handle: ObjectHandle,
+}
+
+/// One user access region page.
+#[derive(Debug)]
+pub struct UarHandle {
+    /// `uar_page` for contexts.
+    pub uar_page: u32,
+    /// The page for direct stores; `None` where stores are trapped and go through [`Access::write_uar`].
+    pub mapping: Option<BarMapping>,
+    /// The access' own handle.
+    pub handle: ObjectHandle,
+}
+
+/// The upper seam: execute a command, keep firmware objects, umems, UARs and EQ numbers.
+///
+/// All methods block until firmware answered or the command's deadline passed; any thread may call, and commands of
+/// several threads are in flight together.
+pub trait Access: Send + Sync + Debug {
+    /// The device string, for messages.
+    fn name(&self) -> &str;
+    /// Executes a command that creates nothing. The reply's status is checked: `Ok` holds the output of a success.
+    fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError>;
+    /// Creates a firmware object.
+    fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError>;
+    /// Modifies an object.
+    fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
+    /// Queries an object.
+    fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
+    /// Destroys an object. On a dead card this is a success that does nothing: the object went with it.
+    fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError>;
+    /// Makes memory known to the card. The memory must outlive the umem: the caller destroys the umem first.
+    fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error>;
+    /// Forgets a umem.
+    fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError>;
+    /// Allocates a UAR page of its own.
+    fn alloc_uar(&self) -> Result<UarHandle, Error>;
+    /// Gives a UAR page back.
+    fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError>;
+    /// Stores a big-endian quadword at `offset` of a UAR page that could not be mapped.
+    fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error>;
+    /// Allocates memory that the card may use: huge pages where there are any, shown to the device.
+    fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error>;
+    /// Number of the EQ that serves completion vector `vector`.
+    fn eqn(&self, vector: u32) -> Result<u32, Error>;
+    /// How many completion vectors there are.
+    fn completion_vectors(&self) -> u32;
+    /// Subscribes to the completion events of a CQ: the returned eventfd is signalled at each.
+    fn completion_eventfd(&self, cqn: u32, vector: u32) -> Result<std::os::fd::OwnedFd, Error>;
+    /// Ends what [`completion_eventfd`](Self::completion_eventfd) began.
+    fn forget_completion_eventfd(&self, cqn: u32);
+    /// Whether the card is known to be dead or gone, and why.
+    fn death(&self) -> Option<Error>;
+}

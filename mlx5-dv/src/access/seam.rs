@@ -1,0 +1,95 @@
+//! The lower seam: what the driver needs of a PCI function that it owns. The kernel's VFIO, a vfio-user socket and the
+//! in-process model implement it; everything above is the same for all three.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use crate::memory::Iova;
+
+/// A function reached through the three seams: what [`Device::open`](crate::Device::open) takes.
+#[derive(Debug)]
+pub struct Function {
+    /// The device string it was opened by, for messages.
+    pub name: String,
+    /// BAR 0.
+    pub bar: Box<dyn Bar>,
+    /// Memory the function may reach.
+    pub dma: Box<dyn DmaSpace>,
+    /// Interrupt vectors.
+    pub irq: Box<dyn Irq>,
+}
+
+/// BAR 0 of the function, and the function's reset.
+///
+/// Offsets are bytes from the start of the BAR, naturally aligned; values are in the host's order and travel big-endian,
+/// as all of the card's registers do. Any thread may call. A vanished card reads as all ones.
+pub trait Bar: Send + Sync + Debug {
+    /// Bytes of the BAR.
+    fn size(&self) -> u64;
+    /// Reads one big-endian dword.
+    fn read32(&self, offset: u64) -> io::Result<u32>;
+    /// Writes one big-endian dword.
+    fn write32(&self, offset: u64, value: u32) -> io::Result<()>;
+    /// Writes one big-endian quadword, in one access.
+    fn write64(&self, offset: u64, value: u64) -> io::Result<()>;
+    /// Maps `len` bytes for direct stores, both multiples of the host's page size; `None` where this part of the BAR can
+    /// only be reached through `read32` and its like.
+    fn map(&self, offset: u64, len: usize) -> io::Result<Option<BarMapping>>;
+    /// Resets the function (FLR): afterwards firmware starts anew, and no DMA of before is under way.
+    fn reset(&self) -> io::Result<()>;
+    /// Lets the function issue DMA, or stops it.
+    fn set_bus_master(&self, enabled: bool) -> io::Result<()>;
+}
+
+/// A part of the BAR in this process' address space, unmapped on drop.
+pub struct BarMapping {
+    /// First byte.
+    pub address: NonNull<u8>,
+    /// Bytes.
+    pub len: usize,
+    /// What keeps the mapping alive.
+    pub owner: Box<dyn Send + Sync>,
+}
+
+impl Debug for BarMapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BarMapping({} bytes at {:p})", self.len, self.address)
+    }
+}
+
+/// A range of this process' memory to be shown to the device.
+#[derive(Debug, Clone, Copy)]
+pub struct HostRange<'a> {
+    /// First byte, aligned to the host's page size.
+    pub address: NonNull<u8>,
+    /// Bytes, a multiple of the host's page size.
+    pub len: usize,
+    /// The file behind the memory and the range's offset in it, where there is one. A device model needs it to map the
+    /// same memory; the kernel's VFIO does not.
+    pub file: Option<(BorrowedFd<'a>, u64)>,
+}
+
+/// The function's view of memory: which addresses the card may use, and what lies there.
+pub trait DmaSpace: Send + Sync + Debug {
+    /// Shows `range` to the device at `iova`, readable and writable. The memory must stay mapped until
+    /// [`unmap`](Self::unmap) or until the space is dropped.
+    fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()>;
+    /// Takes back exactly what one `map` showed.
+    fn unmap(&self, iova: Iova, len: usize) -> io::Result<()>;
+    /// Address ranges (first, last) a map may use.
+    fn iova_ranges(&self) -> Vec<(u64, u64)>;
+    /// Whether memory that no file backs can be shown.
+    fn takes_anonymous_memory(&self) -> bool;
+}
+
+/// The function's MSI-X vectors.
+pub trait Irq: Send + Sync + Debug {
+    /// How many vectors the function has.
+    fn vectors(&self) -> u32;
+    /// Enables the first `count` vectors, each signalling its own eventfd. Replaces what was enabled before.
+    fn enable(&self, count: u32) -> io::Result<Vec<OwnedFd>>;
+    /// Disables all vectors.
+    fn disable(&self) -> io::Result<()>;
+}

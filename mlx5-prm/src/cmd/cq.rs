@@ -1,0 +1,72 @@
+//! Completion queues.
+
+use super::{CmdStatus, Opcode, command};
+use crate::ctx::Cqc;
+
+layout! {
+    /// Input of `CREATE_CQ`.
+    pub struct CreateCqIn: 0x110, "mlx5_ifc_create_cq_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::CreateCq,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x10 cq_context: Cqc,
+        0x5c [31] cq_umem_valid: bool,
+    }
+
+    /// Output of `CREATE_CQ`.
+    pub struct CreateCqOut: 0x10, "mlx5_ifc_create_cq_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x08 [23:0] cqn: u32,
+    }
+
+    /// Input of `DESTROY_CQ`.
+    pub struct DestroyCqIn: 0x10, "mlx5_ifc_destroy_cq_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::DestroyCq,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] cqn: u32,
+    }
+
+    /// Output of `DESTROY_CQ`.
+    pub struct DestroyCqOut: 0x10, "mlx5_ifc_destroy_cq_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_CQ`.
+    pub struct QueryCqIn: 0x10, "mlx5_ifc_query_cq_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryCq,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] cqn: u32,
+    }
+
+    /// Output of `QUERY_CQ`.
+    pub struct QueryCqOut: 0x110, "mlx5_ifc_query_cq_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 cq_context: Cqc,
+    }
+
+    /// Input of `MODIFY_CQ`.
+    pub struct ModifyCqIn: 0x110, "mlx5_ifc_modify_cq_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::ModifyCq,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] cqn: u32,
+        0x0c modify_field_select_resize_field_select: [u8; 0x4],
+        0x10 cq_context: Cqc,
+        0x5c [31] cq_umem_valid: bool,
+    }
+
+    /// Output of `MODIFY_CQ`.
+    pub struct ModifyCqOut: 0x10, "mlx5_ifc_modify_cq_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+}
+
+command!(CreateCqIn, CreateCq => CreateCqOut);
+command!(DestroyCqIn, DestroyCq => DestroyCqOut);
+command!(QueryCqIn, QueryCq => QueryCqOut);
+command!(ModifyCqIn, ModifyCq => ModifyCqOut);

@@ -1,0 +1,55 @@
+//! Event queues.
+
+use super::{CmdStatus, Opcode, command};
+use crate::ctx::Eqc;
+use crate::layout::Be64;
+
+layout! {
+    /// Input of `CREATE_EQ`.
+    pub struct CreateEqIn: 0x110, "mlx5_ifc_create_eq_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::CreateEq,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x10 eq_context_entry: Eqc,
+        0x58 event_bitmask: [Be64; 4],
+    }
+
+    /// Output of `CREATE_EQ`.
+    pub struct CreateEqOut: 0x10, "mlx5_ifc_create_eq_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x08 [7:0] eq_number: u8,
+    }
+
+    /// Input of `DESTROY_EQ`.
+    pub struct DestroyEqIn: 0x10, "mlx5_ifc_destroy_eq_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::DestroyEq,
+        0x04 [15:0] op_mod: u16,
+        0x08 [7:0] eq_number: u8,
+    }
+
+    /// Output of `DESTROY_EQ`.
+    pub struct DestroyEqOut: 0x10, "mlx5_ifc_destroy_eq_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_EQ`.
+    pub struct QueryEqIn: 0x10, "mlx5_ifc_query_eq_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryEq,
+        0x04 [15:0] op_mod: u16,
+        0x08 [7:0] eq_number: u8,
+    }
+
+    /// Output of `QUERY_EQ`.
+    pub struct QueryEqOut: 0x110, "mlx5_ifc_query_eq_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 eq_context_entry: Eqc,
+        0x58 [63:0] event_bitmask: u64,
+    }
+}
+
+command!(CreateEqIn, CreateEq => CreateEqOut);
+command!(DestroyEqIn, DestroyEq => DestroyEqOut);
+command!(QueryEqIn, QueryEq => QueryEqOut);

@@ -1,0 +1,190 @@
+//! Bring-up, teardown and what the card is: capabilities, ISSI, adapter.
+
+use super::{CmdStatus, Opcode, command};
+use crate::ctx::QueryAdapterParamBlock;
+use crate::layout::Be32;
+
+layout! {
+    /// Input of `QUERY_HCA_CAP`.
+    pub struct QueryHcaCapIn: 0x10, "mlx5_ifc_query_hca_cap_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryHcaCap,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] other_function: bool,
+        0x08 [30] ec_vf_function: bool,
+        0x08 [15:0] function_id: u16,
+    }
+
+    /// Output of `QUERY_HCA_CAP`.
+    pub struct QueryHcaCapOut: 0x1010, "mlx5_ifc_query_hca_cap_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 capability: [u8; 0x1000],
+    }
+
+    /// Input of `SET_HCA_CAP`.
+    pub struct SetHcaCapIn: 0x1010, "mlx5_ifc_set_hca_cap_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::SetHcaCap,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] other_function: bool,
+        0x08 [30] ec_vf_function: bool,
+        0x08 [15:0] function_id: u16,
+        0x10 capability: [u8; 0x1000],
+    }
+
+    /// Output of `SET_HCA_CAP`.
+    pub struct SetHcaCapOut: 0x10, "mlx5_ifc_set_hca_cap_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_ADAPTER`.
+    pub struct QueryAdapterIn: 0x10, "mlx5_ifc_query_adapter_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryAdapter,
+        0x04 [15:0] op_mod: u16,
+    }
+
+    /// Output of `QUERY_ADAPTER`.
+    pub struct QueryAdapterOut: 0x110, "mlx5_ifc_query_adapter_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 query_adapter_struct: QueryAdapterParamBlock,
+    }
+
+    /// Input of `INIT_HCA`.
+    pub struct InitHcaIn: 0x20, "mlx5_ifc_init_hca_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::InitHca,
+        0x04 [15:0] op_mod: u16,
+        0x0c [29:16] sw_vhca_id: u16,
+        0x10 sw_owner_id: [Be32; 4],
+    }
+
+    /// Output of `INIT_HCA`.
+    pub struct InitHcaOut: 0x10, "mlx5_ifc_init_hca_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `TEARDOWN_HCA`.
+    pub struct TeardownHcaIn: 0x10, "mlx5_ifc_teardown_hca_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::TeardownHca,
+        0x04 [15:0] op_mod: u16,
+        0x08 [15:0] profile: u16,
+    }
+
+    /// Output of `TEARDOWN_HCA`.
+    pub struct TeardownHcaOut: 0x10, "mlx5_ifc_teardown_hca_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x0c [0] state: bool,
+    }
+
+    /// Input of `ENABLE_HCA`.
+    pub struct EnableHcaIn: 0x10, "mlx5_ifc_enable_hca_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::EnableHca,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] embedded_cpu_function: bool,
+        0x08 [15:0] function_id: u16,
+    }
+
+    /// Output of `ENABLE_HCA`.
+    pub struct EnableHcaOut: 0xc, "mlx5_ifc_enable_hca_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `DISABLE_HCA`.
+    pub struct DisableHcaIn: 0x10, "mlx5_ifc_disable_hca_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::DisableHca,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] embedded_cpu_function: bool,
+        0x08 [15:0] function_id: u16,
+    }
+
+    /// Output of `DISABLE_HCA`.
+    pub struct DisableHcaOut: 0xc, "mlx5_ifc_disable_hca_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_ISSI`.
+    pub struct QueryIssiIn: 0x10, "mlx5_ifc_query_issi_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryIssi,
+        0x04 [15:0] op_mod: u16,
+    }
+
+    /// Output of `QUERY_ISSI`.
+    pub struct QueryIssiOut: 0x70, "mlx5_ifc_query_issi_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x08 [15:0] current_issi: u16,
+        0x6c [31:0] supported_issi_dw0: u32,
+    }
+
+    /// Input of `SET_ISSI`.
+    pub struct SetIssiIn: 0x10, "mlx5_ifc_set_issi_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::SetIssi,
+        0x04 [15:0] op_mod: u16,
+        0x08 [15:0] current_issi: u16,
+    }
+
+    /// Output of `SET_ISSI`.
+    pub struct SetIssiOut: 0x10, "mlx5_ifc_set_issi_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `SET_DRIVER_VERSION`.
+    pub struct SetDriverVersionIn: 0x50, "mlx5_ifc_set_driver_version_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::SetDriverVersion,
+        0x04 [15:0] op_mod: u16,
+        0x10 driver_version: [u8; 64],
+    }
+
+    /// Output of `SET_DRIVER_VERSION`.
+    pub struct SetDriverVersionOut: 0x10, "mlx5_ifc_set_driver_version_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_SPECIAL_CONTEXTS`.
+    pub struct QuerySpecialContextsIn: 0x10, "mlx5_ifc_query_special_contexts_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QuerySpecialContexts,
+        0x04 [15:0] op_mod: u16,
+    }
+
+    /// Output of `QUERY_SPECIAL_CONTEXTS`.
+    pub struct QuerySpecialContextsOut: 0x20, "mlx5_ifc_query_special_contexts_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x08 [31:0] dump_fill_mkey: u32,
+        0x0c [31:0] resd_lkey: u32,
+        0x10 [31:0] null_mkey: u32,
+        0x14 [31:0] terminate_scatter_list_mkey: u32,
+        0x18 [31:0] repeated_mkey: u32,
+    }
+
+    /// Input of `NOP`.
+    pub struct NopIn: 0x10, "mlx5_ifc_nop_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Nop,
+        0x04 [15:0] op_mod: u16,
+    }
+
+    /// Output of `NOP`.
+    pub struct NopOut: 0x10, "mlx5_ifc_nop_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+}
+
+command!(QueryHcaCapIn, QueryHcaCap => QueryHcaCapOut);
+command!(SetHcaCapIn, SetHcaCap => SetHcaCapOut);
+command!(QueryAdapterIn, QueryAdapter => QueryAdapterOut);
+command!(InitHcaIn, InitHca => InitHcaOut);
+command!(TeardownHcaIn, TeardownHca => TeardownHcaOut);
+command!(EnableHcaIn, EnableHca => EnableHcaOut);
+command!(DisableHcaIn, DisableHca => DisableHcaOut);
+command!(QueryIssiIn, QueryIssi => QueryIssiOut);
+command!(SetIssiIn, SetIssi => SetIssiOut);
+command!(SetDriverVersionIn, SetDriverVersion => SetDriverVersionOut);
+command!(QuerySpecialContextsIn, QuerySpecialContexts => QuerySpecialContextsOut);
+command!(NopIn, Nop => NopOut);

@@ -1,0 +1,172 @@
+//! Firmware commands: an input and an output layout each, tied by [`Command`].
+//!
+//! Every input starts with `opcode` and `op_mod`, every output with `status` and `syndrome`. A command that carries a
+//! list after its fixed part (page addresses, translations, register data) is a [`WithTail`].
+
+use alloc::vec::Vec;
+
+use crate::layout::Layout;
+use zerocopy::IntoBytes;
+
+mod counter;
+mod cq;
+mod entry;
+mod eq;
+mod hca;
+mod mkey;
+mod pages;
+mod pd;
+mod qp;
+mod register;
+mod status;
+mod transport_domain;
+mod uar;
+mod umem;
+mod vport;
+
+pub use counter::*;
+pub use cq::*;
+pub use entry::*;
+pub use eq::*;
+pub use hca::*;
+pub use mkey::*;
+pub use pages::*;
+pub use pd::*;
+pub use qp::*;
+pub use register::*;
+pub use status::*;
+pub use transport_domain::*;
+pub use uar::*;
+pub use umem::*;
+pub use vport::*;
+
+layout! {
+    /// What every command's input starts with.
+    pub struct InputHeader: 0x10, "none" {
+        0x00 [31:16] opcode: Opcode,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+    }
+    /// What every command's output starts with.
+    pub struct OutputHeader: 0x10, "none" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+}
+
+/// A firmware command's input, which knows its output.
+pub trait Command {
+    /// Its number.
+    const OPCODE: Opcode;
+    /// What firmware answers.
+    type Out: Reply;
+
+    /// The fixed part of the input.
+    fn head(&self) -> &[u8];
+
+    /// What follows the fixed part; empty for most commands.
+    fn tail(&self) -> &[u8] {
+        &[]
+    }
+
+    /// How many bytes of output to make room for.
+    fn out_len(&self) -> usize {
+        Self::Out::FIXED_LEN
+    }
+}
+
+/// A firmware command's output.
+pub trait Reply: Sized {
+    /// Bytes of the fixed part.
+    const FIXED_LEN: usize;
+
+    /// From the bytes firmware wrote; `None` if they are too few.
+    fn from_output(bytes: &[u8]) -> Option<Self>;
+}
+
+impl<L: Layout> Reply for L {
+    const FIXED_LEN: usize = L::SIZE;
+
+    fn from_output(bytes: &[u8]) -> Option<Self> {
+        L::read(bytes)
+    }
+}
+
+/// A command with a list after its fixed part.
+#[derive(Debug, Clone)]
+pub struct WithTail<C, T> {
+    /// The fixed part.
+    pub command: C,
+    /// The list.
+    pub tail: Vec<T>,
+    /// Elements to make room for in the output's list.
+    pub out_tail: usize,
+}
+
+impl<C: Command, T> WithTail<C, T> {
+    /// `command` followed by `tail`.
+    pub fn new(command: C, tail: Vec<T>) -> Self {
+        WithTail {
+            command,
+            tail,
+            out_tail: 0,
+        }
+    }
+}
+
+/// An output with bytes after its fixed part.
+#[derive(Debug, Clone)]
+pub struct ReplyWithTail<L> {
+    /// The fixed part.
+    pub reply: L,
+    /// All bytes after it.
+    pub tail: Vec<u8>,
+}
+
+impl<L: Layout> Reply for ReplyWithTail<L> {
+    const FIXED_LEN: usize = L::SIZE;
+
+    fn from_output(bytes: &[u8]) -> Option<Self> {
+        Some(ReplyWithTail {
+            reply: L::read(bytes)?,
+            tail: bytes[L::SIZE..].to_vec(),
+        })
+    }
+}
+
+impl<C, T> Command for WithTail<C, T>
+where
+    C: Command,
+    C::Out: Layout,
+    T: IntoBytes + zerocopy::Immutable,
+{
+    const OPCODE: Opcode = C::OPCODE;
+    type Out = ReplyWithTail<C::Out>;
+
+    fn head(&self) -> &[u8] {
+        self.command.head()
+    }
+
+    fn tail(&self) -> &[u8] {
+        self.tail.as_slice().as_bytes()
+    }
+
+    fn out_len(&self) -> usize {
+        self.command.out_len() + self.out_tail * size_of::<T>()
+    }
+}
+
+/// Ties an input to its output; the opcode is the input's default one.
+macro_rules! command {
+    ($In:ident, $opcode:ident => $Out:ident) => {
+        impl $crate::cmd::Command for $In {
+            const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$opcode;
+            type Out = $Out;
+
+            fn head(&self) -> &[u8] {
+                $crate::layout::Layout::as_bytes(self)
+            }
+        }
+    };
+}
+use command;

@@ -1,0 +1,41 @@
+//! The pages firmware asks of its driver, and gives back.
+
+use super::{CmdStatus, Opcode, command};
+
+layout! {
+    /// Input of `QUERY_PAGES`.
+    pub struct QueryPagesIn: 0x10, "mlx5_ifc_query_pages_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryPages,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] embedded_cpu_function: bool,
+        0x08 [15:0] function_id: u16,
+    }
+
+    /// Output of `QUERY_PAGES`.
+    pub struct QueryPagesOut: 0x10, "mlx5_ifc_query_pages_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x08 [31] embedded_cpu_function: bool,
+        0x08 [15:0] function_id: u16,
+        0x0c [31:0] num_pages: u32,
+    }
+
+    /// Input of `MANAGE_PAGES`.
+    pub struct ManagePagesIn: 0x10, "mlx5_ifc_manage_pages_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::ManagePages,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] embedded_cpu_function: bool,
+        0x08 [15:0] function_id: u16,
+        0x0c [31:0] input_num_entries: u32,
+    }
+
+    /// Output of `MANAGE_PAGES`.
+    pub struct ManagePagesOut: 0x10, "mlx5_ifc_manage_pages_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x08 [31:0] output_num_entries: u32,
+    }
+}
+
+command!(QueryPagesIn, QueryPages => QueryPagesOut);
+command!(ManagePagesIn, ManagePages => ManagePagesOut);

@@ -1,0 +1,224 @@
+//! Queue pairs and their state changes.
+
+use super::{CmdStatus, Opcode, command};
+use crate::ctx::Qpc;
+
+layout! {
+    /// Input of `CREATE_QP`.
+    pub struct CreateQpIn: 0x110, "mlx5_ifc_create_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::CreateQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] qpc_ext: bool,
+        0x08 [23:0] input_qpn: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x14 [31:0] ece: u32,
+        0x18 qpc: Qpc,
+        0x100 [63:0] wq_umem_offset: u64,
+        0x108 [31:0] wq_umem_id: u32,
+        0x10c [31] wq_umem_valid: bool,
+    }
+
+    /// Output of `CREATE_QP`.
+    pub struct CreateQpOut: 0x10, "mlx5_ifc_create_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x08 [23:0] qpn: u32,
+        0x0c [31:0] ece: u32,
+    }
+
+    /// Input of `DESTROY_QP`.
+    pub struct DestroyQpIn: 0x10, "mlx5_ifc_destroy_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::DestroyQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+    }
+
+    /// Output of `DESTROY_QP`.
+    pub struct DestroyQpOut: 0x10, "mlx5_ifc_destroy_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_QP`.
+    pub struct QueryQpIn: 0x10, "mlx5_ifc_query_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryQp,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] qpc_ext: bool,
+        0x08 [23:0] qpn: u32,
+    }
+
+    /// Output of `QUERY_QP`.
+    pub struct QueryQpOut: 0x1d0, "mlx5_ifc_query_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x14 [31:0] ece: u32,
+        0x18 qpc: Qpc,
+        0x110 qp_pas_or_qpc_ext_and_pas: [u8; 0xc0],
+    }
+
+    /// Input of `RST2INIT_QP`.
+    pub struct Rst2initQpIn: 0x110, "mlx5_ifc_rst2init_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Rst2initQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x14 [31:0] ece: u32,
+        0x18 qpc: Qpc,
+    }
+
+    /// Output of `RST2INIT_QP`.
+    pub struct Rst2initQpOut: 0x10, "mlx5_ifc_rst2init_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x0c [31:0] ece: u32,
+    }
+
+    /// Input of `INIT2INIT_QP`.
+    pub struct Init2initQpIn: 0x110, "mlx5_ifc_init2init_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Init2initQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x14 [31:0] ece: u32,
+        0x18 qpc: Qpc,
+    }
+
+    /// Output of `INIT2INIT_QP`.
+    pub struct Init2initQpOut: 0x10, "mlx5_ifc_init2init_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x0c [31:0] ece: u32,
+    }
+
+    /// Input of `INIT2RTR_QP`.
+    pub struct Init2rtrQpIn: 0x110, "mlx5_ifc_init2rtr_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Init2rtrQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x14 [31:0] ece: u32,
+        0x18 qpc: Qpc,
+    }
+
+    /// Output of `INIT2RTR_QP`.
+    pub struct Init2rtrQpOut: 0x10, "mlx5_ifc_init2rtr_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x0c [31:0] ece: u32,
+    }
+
+    /// Input of `RTR2RTS_QP`.
+    pub struct Rtr2rtsQpIn: 0x110, "mlx5_ifc_rtr2rts_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Rtr2rtsQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x14 [31:0] ece: u32,
+        0x18 qpc: Qpc,
+    }
+
+    /// Output of `RTR2RTS_QP`.
+    pub struct Rtr2rtsQpOut: 0x10, "mlx5_ifc_rtr2rts_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x0c [31:0] ece: u32,
+    }
+
+    /// Input of `RTS2RTS_QP`.
+    pub struct Rts2rtsQpIn: 0x110, "mlx5_ifc_rts2rts_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Rts2rtsQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x14 [31:0] ece: u32,
+        0x18 qpc: Qpc,
+    }
+
+    /// Output of `RTS2RTS_QP`.
+    pub struct Rts2rtsQpOut: 0x10, "mlx5_ifc_rts2rts_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x0c [31:0] ece: u32,
+    }
+
+    /// Input of `SQERR2RTS_QP`.
+    pub struct Sqerr2rtsQpIn: 0x110, "mlx5_ifc_sqerr2rts_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Sqerr2rtsQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x18 qpc: Qpc,
+    }
+
+    /// Output of `SQERR2RTS_QP`.
+    pub struct Sqerr2rtsQpOut: 0x10, "mlx5_ifc_sqerr2rts_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `SQD2RTS_QP`.
+    pub struct Sqd2rtsQpIn: 0x110, "mlx5_ifc_sqd2rts_qp_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::SqdRtsQp,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+        0x10 [31:0] opt_param_mask: u32,
+        0x18 qpc: Qpc,
+    }
+
+    /// Output of `SQD2RTS_QP`.
+    pub struct Sqd2rtsQpOut: 0x10, "mlx5_ifc_sqd2rts_qp_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QP_2ERR`.
+    pub struct Qp2errIn: 0x10, "mlx5_ifc_qp_2err_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Qp2err,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+    }
+
+    /// Output of `QP_2ERR`.
+    pub struct Qp2errOut: 0x10, "mlx5_ifc_qp_2err_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QP_2RST`.
+    pub struct Qp2rstIn: 0x10, "mlx5_ifc_qp_2rst_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::Qp2rst,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] qpn: u32,
+    }
+
+    /// Output of `QP_2RST`.
+    pub struct Qp2rstOut: 0x10, "mlx5_ifc_qp_2rst_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+}
+
+command!(CreateQpIn, CreateQp => CreateQpOut);
+command!(DestroyQpIn, DestroyQp => DestroyQpOut);
+command!(QueryQpIn, QueryQp => QueryQpOut);
+command!(Rst2initQpIn, Rst2initQp => Rst2initQpOut);
+command!(Init2initQpIn, Init2initQp => Init2initQpOut);
+command!(Init2rtrQpIn, Init2rtrQp => Init2rtrQpOut);
+command!(Rtr2rtsQpIn, Rtr2rtsQp => Rtr2rtsQpOut);
+command!(Rts2rtsQpIn, Rts2rtsQp => Rts2rtsQpOut);
+command!(Sqerr2rtsQpIn, Sqerr2rtsQp => Sqerr2rtsQpOut);
+command!(Sqd2rtsQpIn, SqdRtsQp => Sqd2rtsQpOut);
+command!(Qp2errIn, Qp2err => Qp2errOut);
+command!(Qp2rstIn, Qp2rst => Qp2rstOut);

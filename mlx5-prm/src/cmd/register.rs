@@ -1,0 +1,21 @@
+//! Access to registers by command.
+
+use super::{CmdStatus, Opcode, command};
+
+layout! {
+    /// Input of `ACCESS_REGISTER`.
+    pub struct AccessRegisterIn: 0x10, "mlx5_ifc_access_register_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::AccessReg,
+        0x04 [15:0] op_mod: u16,
+        0x08 [15:0] register_id: u16,
+        0x0c [31:0] argument: u32,
+    }
+
+    /// Output of `ACCESS_REGISTER`.
+    pub struct AccessRegisterOut: 0x10, "mlx5_ifc_access_register_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+}
+
+command!(AccessRegisterIn, AccessReg => AccessRegisterOut);

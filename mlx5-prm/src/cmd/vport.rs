@@ -1,0 +1,136 @@
+//! Virtual ports: state, NIC context, RoCE addresses, counters.
+
+use super::{CmdStatus, Opcode, command};
+use crate::ctx::{ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout, TrafficCounter};
+
+layout! {
+    /// Input of `QUERY_VPORT_STATE`.
+    pub struct QueryVportStateIn: 0x10, "mlx5_ifc_query_vport_state_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryVportState,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] other_vport: bool,
+        0x08 [15:0] vport_number: u16,
+    }
+
+    /// Output of `QUERY_VPORT_STATE`.
+    pub struct QueryVportStateOut: 0x10, "mlx5_ifc_query_vport_state_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x0c [7:4] admin_state: u8,
+        0x0c [3:0] state: u8,
+    }
+
+    /// Input of `MODIFY_VPORT_STATE`.
+    pub struct ModifyVportStateIn: 0x10, "mlx5_ifc_modify_vport_state_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::ModifyVportState,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] other_vport: bool,
+        0x08 [15:0] vport_number: u16,
+        0x0c [7:4] admin_state: u8,
+    }
+
+    /// Output of `MODIFY_VPORT_STATE`.
+    pub struct ModifyVportStateOut: 0x10, "mlx5_ifc_modify_vport_state_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_NIC_VPORT_CONTEXT`.
+    pub struct QueryNicVportContextIn: 0x10, "mlx5_ifc_query_nic_vport_context_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryNicVportContext,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] other_vport: bool,
+        0x08 [15:0] vport_number: u16,
+        0x0c [26:24] allowed_list_type: u8,
+    }
+
+    /// Output of `QUERY_NIC_VPORT_CONTEXT`.
+    pub struct QueryNicVportContextOut: 0x110, "mlx5_ifc_query_nic_vport_context_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 nic_vport_context: NicVportContext,
+    }
+
+    /// Input of `MODIFY_NIC_VPORT_CONTEXT`.
+    pub struct ModifyNicVportContextIn: 0x200, "mlx5_ifc_modify_nic_vport_context_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::ModifyNicVportContext,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] other_vport: bool,
+        0x08 [15:0] vport_number: u16,
+        0x0c field_select: ModifyNicVportFieldSelect,
+        0x100 nic_vport_context: NicVportContext,
+    }
+
+    /// Output of `MODIFY_NIC_VPORT_CONTEXT`.
+    pub struct ModifyNicVportContextOut: 0x10, "mlx5_ifc_modify_nic_vport_context_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_ROCE_ADDRESS`.
+    pub struct QueryRoceAddressIn: 0x10, "mlx5_ifc_query_roce_address_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryRoceAddress,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31:16] roce_address_index: u16,
+        0x08 [3:0] vhca_port_num: u8,
+    }
+
+    /// Output of `QUERY_ROCE_ADDRESS`.
+    pub struct QueryRoceAddressOut: 0x30, "mlx5_ifc_query_roce_address_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 roce_address: RoceAddrLayout,
+    }
+
+    /// Input of `SET_ROCE_ADDRESS`.
+    pub struct SetRoceAddressIn: 0x30, "mlx5_ifc_set_roce_address_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::SetRoceAddress,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31:16] roce_address_index: u16,
+        0x08 [3:0] vhca_port_num: u8,
+        0x10 roce_address: RoceAddrLayout,
+    }
+
+    /// Output of `SET_ROCE_ADDRESS`.
+    pub struct SetRoceAddressOut: 0x10, "mlx5_ifc_set_roce_address_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
+    /// Input of `QUERY_VPORT_COUNTER`.
+    pub struct QueryVportCounterIn: 0x20, "mlx5_ifc_query_vport_counter_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryVportCounter,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31] other_vport: bool,
+        0x08 [19:16] port_num: u8,
+        0x08 [15:0] vport_number: u16,
+        0x18 [31] clear: bool,
+    }
+
+    /// Output of `QUERY_VPORT_COUNTER`.
+    pub struct QueryVportCounterOut: 0x210, "mlx5_ifc_query_vport_counter_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 received_errors: TrafficCounter,
+        0x20 transmit_errors: TrafficCounter,
+        0x30 received_ib_unicast: TrafficCounter,
+        0x40 transmitted_ib_unicast: TrafficCounter,
+        0x50 received_ib_multicast: TrafficCounter,
+        0x60 transmitted_ib_multicast: TrafficCounter,
+        0x70 received_eth_broadcast: TrafficCounter,
+        0x80 transmitted_eth_broadcast: TrafficCounter,
+        0x90 received_eth_unicast: TrafficCounter,
+        0xa0 transmitted_eth_unicast: TrafficCounter,
+        0xb0 received_eth_multicast: TrafficCounter,
+        0xc0 transmitted_eth_multicast: TrafficCounter,
+        0xd0 local_loopback: TrafficCounter,
+    }
+}
+
+command!(QueryVportStateIn, QueryVportState => QueryVportStateOut);
+command!(ModifyVportStateIn, ModifyVportState => ModifyVportStateOut);
+command!(QueryNicVportContextIn, QueryNicVportContext => QueryNicVportContextOut);
+command!(ModifyNicVportContextIn, ModifyNicVportContext => ModifyNicVportContextOut);
+command!(QueryRoceAddressIn, QueryRoceAddress => QueryRoceAddressOut);
+command!(SetRoceAddressIn, SetRoceAddress => SetRoceAddressOut);
+command!(QueryVportCounterIn, QueryVportCounter => QueryVportCounterOut);

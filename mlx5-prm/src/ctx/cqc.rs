@@ -1,0 +1,31 @@
+//! Completion queue context.
+
+layout! {
+    /// PRM `cqc`.
+    pub struct Cqc: 0x40, "mlx5_ifc_cqc_bits" {
+        0x00 [31:28] status: u8,
+        0x00 [25] dbr_umem_valid: bool,
+        0x00 [24] apu_cq: bool,
+        0x00 [23:21] cqe_sz: u8,
+        0x00 [20] cc: bool,
+        0x00 [18] scqe_break_moderation_en: bool,
+        0x00 [17] oi: bool,
+        0x00 [16:15] cq_period_mode: u8,
+        0x00 [14] cqe_comp_en: bool,
+        0x00 [13:12] mini_cqe_res_format: u8,
+        0x00 [11:8] st: u8,
+        0x00 [1:0] cqe_compression_layout: u8,
+        0x08 [11:6] page_offset: u8,
+        0x0c [28:24] log_cq_size: u8,
+        0x0c [23:0] uar_page: u32,
+        0x10 [27:16] cq_period: u16,
+        0x10 [15:0] cq_max_count: u16,
+        0x14 [31:0] c_eqn_or_apu_element: u32,
+        0x18 [28:24] log_page_size: u8,
+        0x20 [23:0] last_notified_index: u32,
+        0x24 [23:0] last_solicit_index: u32,
+        0x28 [23:0] consumer_counter: u32,
+        0x2c [23:0] producer_counter: u32,
+        0x38 [63:0] dbr_addr: u64,
+    }
+}

@@ -1,0 +1,34 @@
+//! Memory key context.
+
+layout! {
+    /// PRM `mkc`.
+    pub struct Mkc: 0x40, "mlx5_ifc_mkc_bits" {
+        0x00 [30] free: bool,
+        0x00 [28:26] access_mode_4_2: u8,
+        0x00 [18] relaxed_ordering_write: bool,
+        0x00 [16] small_fence_on_rdma_read_response: bool,
+        0x00 [15] umr_en: bool,
+        0x00 [14] a: bool,
+        0x00 [13] rw: bool,
+        0x00 [12] rr: bool,
+        0x00 [11] lw: bool,
+        0x00 [10] lr: bool,
+        0x00 [9:8] access_mode_1_0: u8,
+        0x00 [5:4] ma_translation_mode: u8,
+        0x04 [31:8] qpn: u32,
+        0x04 [7:0] mkey_7_0: u8,
+        0x0c [31] length64: bool,
+        0x0c [30] bsf_en: bool,
+        0x0c [29] sync_umr: bool,
+        0x0c [26] expected_sigerr_count: bool,
+        0x0c [24] en_rinval: bool,
+        0x0c [23:0] pd: u32,
+        0x10 [63:0] start_addr: u64,
+        0x18 [63:0] len: u64,
+        0x20 [31:0] bsf_octword_size: u32,
+        0x30 [31:16] crossing_target_vhca_id: u16,
+        0x34 [31:0] translations_octword_size: u32,
+        0x38 [6] relaxed_ordering_read: bool,
+        0x38 [5:0] log_page_size: u8,
+    }
+}

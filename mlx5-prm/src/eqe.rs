@@ -1,0 +1,104 @@
+//! Event queue entries. PRM "Event Queue Entry Format".
+
+layout! {
+    /// An event. What `event_data` is depends on `event_type`.
+    pub struct Eqe: 0x40, "mlx5_eqe" {
+        0x00 [23:16] event_type: EventType,
+        0x00 [7:0] event_sub_type: u8,
+        0x20 event_data: [u8; 28],
+        0x3c [15:8] signature: u8,
+        0x3c [0] owner: bool,
+    }
+
+    /// Data of a completion event.
+    pub struct CompletionEvent: 0x1c, "mlx5_eqe_comp" {
+        0x18 [23:0] cqn: u32,
+    }
+
+    /// Data of a queue pair's or shared receive queue's event.
+    pub struct QpEvent: 0x1c, "mlx5_eqe_qp_srq" {
+        0x14 [31:24] r#type: u8,
+        0x18 [23:0] qp_srq_n: u32,
+    }
+
+    /// Data of a completion queue error.
+    pub struct CqErrorEvent: 0xc, "mlx5_eqe_cq_err" {
+        0x00 [23:0] cqn: u32,
+        /// 1: overrun, 2: access violation.
+        0x08 [7:0] syndrome: u8,
+    }
+
+    /// Data of a port state change; the sub type tells up from down.
+    pub struct PortStateEvent: 0xc, "mlx5_eqe_port_state" {
+        0x08 [31:28] port: u8,
+    }
+
+    /// Data of a command completion: which slots are done.
+    pub struct CommandEvent: 0x1c, "mlx5_eqe_cmd" {
+        0x00 [31:0] vector: u32,
+    }
+
+    /// Data of a page request.
+    pub struct PageRequestEvent: 0x1c, "mlx5_eqe_page_req" {
+        0x00 [31:16] ec_function: u16,
+        0x00 [15:0] func_id: u16,
+        /// Pages wanted; negative for pages to take back.
+        0x04 [31:0] num_pages: u32,
+    }
+}
+
+values! {
+    /// What happened. PRM "Event Types".
+    pub enum EventType: 8 {
+        /// Completion.
+        Completion = 0x00 "COMPLETION",
+        /// Path migrated.
+        PathMigrated = 0x01 "PATH_MIGRATED",
+        /// Communication established.
+        CommunicationEstablished = 0x02 "COMM_ESTABLISHED",
+        /// Send queue drained.
+        SendQueueDrained = 0x03 "SQ_DRAINED",
+        /// Completion queue error.
+        CqError = 0x04 "CQ_ERROR",
+        /// Work queue catastrophic error.
+        WqCatastrophic = 0x05 "WQ_CATAS_ERROR",
+        /// Path migration failed.
+        PathMigrationFailed = 0x07 "PATH_MIG_FAILED",
+        /// Internal error.
+        InternalError = 0x08 "INTERNAL_ERROR",
+        /// Port state change.
+        PortChange = 0x09 "PORT_CHANGE",
+        /// Command interface completion.
+        Command = 0x0a "CMD",
+        /// Page request.
+        PageRequest = 0x0b "PAGE_REQUEST",
+        /// Page fault.
+        PageFault = 0x0c "PAGE_FAULT",
+        /// NIC vport context changed.
+        NicVportChange = 0x0d "NIC_VPORT_CHANGE",
+        /// E-switch functions changed.
+        EswFunctionsChanged = 0x0e "ESW_FUNCTIONS_CHANGED",
+        /// Work queue invalid request.
+        WqInvalidRequest = 0x10 "WQ_INVAL_REQ_ERROR",
+        /// Work queue local access error.
+        WqAccessError = 0x11 "WQ_ACCESS_ERROR",
+        /// Shared receive queue catastrophic error.
+        SrqCatastrophic = 0x12 "SRQ_CATAS_ERROR",
+        /// Last WQE reached.
+        SrqLastWqe = 0x13 "SRQ_LAST_WQE",
+        /// Receive queue limit reached.
+        SrqLimit = 0x14 "SRQ_RQ_LIMIT",
+        /// General purpose input.
+        Gpio = 0x15 "GPIO_EVENT",
+        /// Port module.
+        PortModule = 0x16 "PORT_MODULE_EVENT",
+        /// Temperature warning.
+        TemperatureWarning = 0x17 "TEMP_WARN_EVENT",
+        /// Doorbell congestion.
+        DoorbellCongestion = 0x1a "DB_BF_CONGESTION",
+        /// Stall.
+        Stall = 0x1b "STALL_EVENT",
+        /// General event.
+        General = 0x22 "GENERAL_EVENT",
+    }
+}
