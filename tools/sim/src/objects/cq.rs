@@ -1,0 +1,62 @@
+//! Completion queues.
+
+use super::{Doorbell, PageList};
+
+/// Whether a completion queue wants an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArmState {
+    /// Not armed, or fired since.
+    Fired,
+    /// Any completion.
+    Next,
+    /// A solicited completion, or an error.
+    Solicited,
+}
+
+/// PRM `cqc.status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CqStatus {
+    /// Well.
+    Ok,
+    /// Full when a completion came.
+    Overflow,
+    /// Its memory could not be written.
+    WriteFailure,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    /// The ring.
+    pub ring: PageList,
+    /// log2 of its entries.
+    pub log_size: u32,
+    /// Bytes an entry: 64 or 128.
+    pub cqe_size: u32,
+    /// EQ of its completion events.
+    pub eqn: u32,
+    /// UAR page whose CQ doorbell arms it.
+    pub uar: u32,
+    /// Dword 0: consumer index. Dword 1: arm request.
+    pub doorbell: Doorbell,
+    /// Overrun is ignored (`oi`).
+    pub ignore_overrun: bool,
+    /// All completions go to entry 0 (`cc`).
+    pub collapsed: bool,
+    /// Completions written so far.
+    pub producer: u32,
+    /// Well or not.
+    pub status: CqStatus,
+    /// Whether it wants an event.
+    pub arm: ArmState,
+    /// Sequence number of the last arm request seen, 2 bits.
+    pub arm_sn: u8,
+    /// Queue pairs that name it.
+    pub users: u32,
+    /// The umem its ring lies in.
+    pub umem: Option<u32>,
+    /// The umem its doorbell record lies in.
+    pub doorbell_umem: Option<u32>,
+    /// The context as it was given, for `QUERY_CQ`.
+    pub context: mlx5_prm::ctx::Cqc,
+}

@@ -1,0 +1,81 @@
+//! Where an object's memory lies: page lists, umems, doorbell records.
+
+use crate::dma::{Dma, DmaFault};
+
+/// Memory made of equal pages, with the offset at which the object begins.
+#[derive(Debug, Clone, Default)]
+pub struct PageList {
+    /// log2 of a page's bytes.
+    pub page_shift: u32,
+    /// Bytes from the first page's start to the object's.
+    pub offset: u64,
+    /// IOVA of each page.
+    pub pages: Vec<u64>,
+}
+
+impl PageList {
+    /// Bytes from the object's start to the last page's end.
+    pub fn len(&self) -> u64 {
+        ((self.pages.len() as u64) << self.page_shift).saturating_sub(self.offset)
+    }
+
+    /// Whether there is no memory at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The IOVA of byte `at`, and how many bytes follow it on its page; `None` past the end.
+    pub fn iova(&self, at: u64) -> Option<(u64, u64)> {
+        let at = at.checked_add(self.offset)?;
+        let page = *self.pages.get(usize::try_from(at >> self.page_shift).ok()?)?;
+        let inside = at & ((1 << self.page_shift) - 1);
+        Some((page + inside, (1 << self.page_shift) - inside))
+    }
+
+    /// Reads `bytes.len()` bytes from byte `at`.
+    pub fn read(&self, dma: &Dma, mut at: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
+        while !bytes.is_empty() {
+            let (iova, room) = self.iova(at).ok_or(DmaFault::past_end(at, bytes.len(), false))?;
+            let (now, rest) = bytes.split_at_mut(bytes.len().min(room as usize));
+            dma.read(iova, now)?;
+            at += now.len() as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` from byte `at` on.
+    pub fn write(&self, dma: &Dma, mut at: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
+        while !bytes.is_empty() {
+            let (iova, room) = self.iova(at).ok_or(DmaFault::past_end(at, bytes.len(), true))?;
+            let (now, rest) = bytes.split_at(bytes.len().min(room as usize));
+            dma.write(iova, now)?;
+            at += now.len() as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+/// A doorbell record: two big-endian dwords in memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Doorbell {
+    /// IOVA of the first dword.
+    pub iova: u64,
+}
+
+impl Doorbell {
+    /// Reads dword 0 or 1.
+    pub fn read(&self, dma: &Dma, index: u64) -> Result<u32, DmaFault> {
+        dma.load_be32(self.iova + 4 * index)
+    }
+}
+
+/// User memory known by number.
+#[derive(Debug)]
+pub struct Umem {
+    /// Its pages.
+    pub memory: PageList,
+    /// Objects that lie in it.
+    pub users: u32,
+}

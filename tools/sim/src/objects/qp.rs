@@ -1,0 +1,110 @@
+//! Queue pairs.
+
+use mlx5_prm::values::{PathMtu, QpState, ServiceType};
+
+use super::{Doorbell, PageList};
+use crate::transport::rc::RcState;
+
+/// Where a queue pair's packets go. From `qpc.primary_address_path`.
+#[derive(Debug, Clone, Default)]
+pub struct AddressPath {
+    /// Our GID index.
+    pub src_addr_index: u8,
+    /// Remote GID, or the remote IP as one.
+    pub rgid: [u8; 16],
+    /// Remote MAC.
+    pub rmac: [u8; 6],
+    /// UDP source port.
+    pub udp_sport: u16,
+    /// IP hop limit.
+    pub hop_limit: u8,
+    /// IP traffic class.
+    pub tclass: u8,
+    /// IPv6 flow label.
+    pub flow_label: u32,
+    /// Ethernet priority.
+    pub eth_prio: u8,
+    /// Acknowledge timeout: 4.096 us times two to this; 0 for none.
+    pub ack_timeout: u8,
+    /// Port, from 1.
+    pub port: u8,
+}
+
+/// The send ring, in WQEBBs of 64 bytes.
+#[derive(Debug, Clone)]
+pub struct SendRing {
+    /// Its memory.
+    pub memory: PageList,
+    /// log2 of its WQEBBs.
+    pub log_size: u32,
+}
+
+/// The receive ring.
+#[derive(Debug, Clone)]
+pub struct RecvRing {
+    /// Its memory.
+    pub memory: PageList,
+    /// log2 of its WQEs.
+    pub log_size: u32,
+    /// log2 of a WQE's bytes.
+    pub log_stride: u32,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    /// Its number.
+    pub qpn: u32,
+    /// Where it is in its life.
+    pub state: QpState,
+    /// Transport service.
+    pub service: ServiceType,
+    /// Protection domain.
+    pub pd: u32,
+    /// UAR page of its doorbell.
+    pub uar: u32,
+    /// Number software wants in completions; `None`: `qpn`.
+    pub user_index: Option<u32>,
+    /// The send ring; `None` for a queue pair without one.
+    pub send: Option<SendRing>,
+    /// The receive ring; `None` for a queue pair without one.
+    pub recv: Option<RecvRing>,
+    /// CQ of sends.
+    pub cqn_send: u32,
+    /// CQ of receives.
+    pub cqn_recv: u32,
+    /// Dword 0: receives posted. Dword 1: WQEBBs posted.
+    pub doorbell: Doorbell,
+    /// Where packets go.
+    pub path: AddressPath,
+    /// Payload of a full packet.
+    pub mtu: PathMtu,
+    /// The remote queue pair.
+    pub remote_qpn: u32,
+    /// Retries after a timeout or a sequence error.
+    pub retry_count: u8,
+    /// Retries after an RNR NAK; 7: without end.
+    pub rnr_retry: u8,
+    /// RNR NAK timer code that we send.
+    pub min_rnr_nak: u8,
+    /// log2 of the reads and atomics that we may have under way.
+    pub log_sra_max: u8,
+    /// log2 of the reads and atomics that the remote may have under way.
+    pub log_rra_max: u8,
+    /// Remote writes allowed (`rwe`).
+    pub remote_write: bool,
+    /// Remote reads allowed (`rre`).
+    pub remote_read: bool,
+    /// Remote atomics allowed (`rae`).
+    pub remote_atomic: bool,
+    /// Queue counter, 0 for none.
+    pub counter_set_id: u8,
+    /// The umem its rings lie in.
+    pub umem: Option<u32>,
+    /// The umem its doorbell record lies in.
+    pub doorbell_umem: Option<u32>,
+    /// The context as merged so far, for `QUERY_QP`.
+    pub context: mlx5_prm::ctx::Qpc,
+    /// PSNs, rings' positions, everything the transport keeps. Reset with the queue pair.
+    pub rc: RcState,
+}
