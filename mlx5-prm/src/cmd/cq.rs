@@ -10,6 +10,10 @@ layout! {
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
         0x10 cq_context: Cqc,
+        /// Where in the umem the ring starts. In the PRM, not in the kernel's header.
+        0x50 [63:0] cq_umem_offset: u64,
+        /// The umem the ring lies in. In the PRM, not in the kernel's header.
+        0x58 [31:0] cq_umem_id: u32,
         0x5c [31] cq_umem_valid: bool,
     }
 
@@ -56,6 +60,10 @@ layout! {
         0x08 [23:0] cqn: u32,
         0x0c modify_field_select_resize_field_select: [u8; 0x4],
         0x10 cq_context: Cqc,
+        /// Where in the umem the ring starts. In the PRM, not in the kernel's header.
+        0x50 [63:0] cq_umem_offset: u64,
+        /// The umem the ring lies in. In the PRM, not in the kernel's header.
+        0x58 [31:0] cq_umem_id: u32,
         0x5c [31] cq_umem_valid: bool,
     }
 
