@@ -1,0 +1,3 @@
+//! What the examples share.
+
+pub mod exchange;

@@ -1,0 +1,374 @@
+//! `mlx5 doctor`: what this machine has of what each way to a card needs, and the line that mends what is missing.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Works, with a cost.
+    Warning,
+    /// Stands in the way.
+    Problem,
+}
+
+/// One thing looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: &'static str,
+    /// How it is.
+    pub severity: Severity,
+    /// What was found, in a sentence.
+    pub found: String,
+    /// The line that mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+    /// Which ways to a card need it.
+    pub needed_by: &'static [&'static str],
+}
+
+/// Whether one way to a card is open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The way, as a device string begins.
+    pub way: &'static str,
+    /// Open.
+    pub open: bool,
+    /// The checks that stand in the way.
+    pub because: Vec<&'static str>,
+}
+
+/// All findings and what follows from them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// One a check.
+    pub findings: Vec<Finding>,
+    /// One a way.
+    pub verdicts: Vec<Verdict>,
+}
+
+const SIM: &str = "sim";
+const VFIO: &str = "vfio";
+const DEVX: &str = "devx";
+/// Memory that one function's rings, firmware pages and a first few buffers take.
+const WORKING_SET: u64 = 64 << 20;
+
+/// Where the machine is looked at; tests give a folder of their own.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// `/`, or a stand-in.
+    pub root: PathBuf,
+    /// RLIMIT_MEMLOCK in bytes; `None` for unlimited.
+    pub memlock: Option<u64>,
+    /// Whether the limit does not bind this process (CAP_IPC_LOCK).
+    pub memlock_exempt: bool,
+}
+
+impl Machine {
+    /// This machine, as this process sees it.
+    pub fn here() -> Self {
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Machine { root: PathBuf::from("/"), memlock: memlock_limit(&limits), memlock_exempt: may_lock(&status) }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_owned())
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.path(path))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// The soft limit of locked memory in the text of `/proc/self/limits`; `None` for unlimited.
+fn memlock_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find(|line| line.starts_with("Max locked memory"))?;
+    line.split_whitespace().nth(3)?.parse().ok()
+}
+
+/// Whether the text of `/proc/self/status` shows CAP_IPC_LOCK in effect.
+fn may_lock(status: &str) -> bool {
+    const CAP_IPC_LOCK: u32 = 14;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
+}
+
+/// Looks at everything.
+pub fn examine(machine: &Machine) -> Report {
+    let findings = vec![
+        huge_pages(machine),
+        locked_memory(machine),
+        iommu(machine),
+        vfio_driver(machine),
+        vfio_nodes(machine),
+        cards(machine),
+        uverbs(machine),
+    ];
+    let verdicts = [SIM, VFIO, DEVX].into_iter().map(|way| verdict(way, &findings)).collect();
+    Report { findings, verdicts }
+}
+
+fn verdict(way: &'static str, findings: &[Finding]) -> Verdict {
+    let stops = |finding: &&Finding| finding.severity == Severity::Problem && finding.needed_by.contains(&way);
+    let because: Vec<_> = findings.iter().filter(stops).map(|finding| finding.check).collect();
+    Verdict { way, open: because.is_empty(), because }
+}
+
+fn huge_pages(machine: &Machine) -> Finding {
+    let check = "huge pages";
+    let needed_by = &[SIM, VFIO, DEVX];
+    let mut free = Vec::new();
+    for (folder, size) in [("hugepages-1048576kB", "1 GiB"), ("hugepages-2048kB", "2 MiB")] {
+        let path = format!("/sys/kernel/mm/hugepages/{folder}/free_hugepages");
+        let count: u64 = machine.read(&path).and_then(|text| text.parse().ok()).unwrap_or(0);
+        if count > 0 {
+            free.push(format!("{count} of {size}"));
+        }
+    }
+    if free.is_empty() {
+        return Finding {
+            check,
+            severity: Severity::Warning,
+            found: "none free: rings and buffers lie in 4 KiB pages, which costs IOMMU and TLB misses".into(),
+            fix: Some("echo 512 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages".into()),
+            needed_by,
+        };
+    }
+    Finding { check, severity: Severity::Ok, found: format!("free: {}", free.join(", ")), fix: None, needed_by }
+}
+
+fn locked_memory(machine: &Machine) -> Finding {
+    let check = "locked memory";
+    let needed_by = &[VFIO, DEVX];
+    let finding = |severity, found: String, fix| Finding { check, severity, found, fix, needed_by };
+    match machine.memlock {
+        None => finding(Severity::Ok, "no limit".into(), None),
+        Some(limit) if machine.memlock_exempt => {
+            finding(Severity::Ok, format!("limit {} KiB, which does not bind this user (CAP_IPC_LOCK)", limit >> 10), None)
+        }
+        Some(limit) if limit >= WORKING_SET => finding(
+            Severity::Warning,
+            format!("limit {} MiB: enough to start, not for large registrations", limit >> 20),
+            Some("ulimit -l unlimited   # or LimitMEMLOCK=infinity in the service's unit".into()),
+        ),
+        Some(limit) => finding(
+            Severity::Problem,
+            format!("limit {} KiB: mapping memory for the card will fail with ENOMEM", limit >> 10),
+            Some("ulimit -l unlimited   # or LimitMEMLOCK=infinity in the service's unit".into()),
+        ),
+    }
+}
+
+fn iommu(machine: &Machine) -> Finding {
+    let check = "IOMMU";
+    let needed_by = &[VFIO];
+    let groups = machine.names("/sys/kernel/iommu_groups").len();
+    if groups > 0 {
+        return Finding { check, severity: Severity::Ok, found: format!("on, {groups} groups"), fix: None, needed_by };
+    }
+    Finding {
+        check,
+        severity: Severity::Problem,
+        found: "off, or the machine has none".into(),
+        fix: Some("enable VT-d or AMD-Vi in the firmware's setup, boot with intel_iommu=on (Intel) or amd_iommu=on".into()),
+        needed_by,
+    }
+}
+
+fn vfio_driver(machine: &Machine) -> Finding {
+    let check = "vfio-pci driver";
+    let needed_by = &[VFIO];
+    if machine.path("/sys/bus/pci/drivers/vfio-pci").is_dir() {
+        return Finding { check, severity: Severity::Ok, found: "loaded".into(), fix: None, needed_by };
+    }
+    Finding {
+        check,
+        severity: Severity::Problem,
+        found: "not loaded".into(),
+        fix: Some("sudo modprobe vfio-pci".into()),
+        needed_by,
+    }
+}
+
+fn vfio_nodes(machine: &Machine) -> Finding {
+    let check = "vfio permission";
+    let needed_by = &[VFIO];
+    let finding = |severity, found: String, fix| Finding { check, severity, found, fix, needed_by };
+    let mut nodes: Vec<String> = machine.names("/dev/vfio").into_iter().filter(|name| name != "vfio" && name != "devices").collect();
+    nodes.extend(machine.names("/dev/vfio/devices").into_iter().map(|name| format!("devices/{name}")));
+    if nodes.is_empty() {
+        let found = "no function is bound to vfio-pci".into();
+        return finding(Severity::Problem, found, Some("see `mlx5 list` for the line that binds a card".into()));
+    }
+    let shut: Vec<_> = nodes.iter().filter(|node| !may_open(&machine.path("/dev/vfio").join(node))).collect();
+    match shut.first() {
+        None => finding(Severity::Ok, format!("may open /dev/vfio/{}", nodes.join(", /dev/vfio/")), None),
+        Some(node) => finding(
+            Severity::Problem,
+            format!("may not open /dev/vfio/{node}"),
+            Some(format!("sudo chown $USER /dev/vfio/{node}")),
+        ),
+    }
+}
+
+/// Asks for the right to read and write without opening: a VFIO group opens only once.
+fn may_open(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    nix::unistd::access(path.as_c_str(), nix::unistd::AccessFlags::R_OK | nix::unistd::AccessFlags::W_OK).is_ok()
+}
+
+fn cards(machine: &Machine) -> Finding {
+    let check = "cards";
+    let needed_by = &[VFIO, DEVX];
+    let is_card = |name: &String| {
+        machine.read(&format!("/sys/bus/pci/devices/{name}/vendor")).as_deref() == Some("0x15b3")
+            && machine.read(&format!("/sys/bus/pci/devices/{name}/class")).is_some_and(|class| class.starts_with("0x02"))
+    };
+    let found: Vec<String> = machine.names("/sys/bus/pci/devices").into_iter().filter(is_card).collect();
+    if found.is_empty() {
+        return Finding {
+            check,
+            severity: Severity::Problem,
+            found: "no ConnectX in this machine: the software card (device `sim`) needs none".into(),
+            fix: None,
+            needed_by,
+        };
+    }
+    Finding { check, severity: Severity::Ok, found: found.join(", "), fix: None, needed_by }
+}
+
+fn uverbs(machine: &Machine) -> Finding {
+    let check = "mlx5_ib";
+    let needed_by = &[DEVX];
+    let devices: Vec<String> =
+        machine.names("/sys/class/infiniband").into_iter().filter(|name| name.starts_with("mlx5")).collect();
+    if devices.is_empty() {
+        return Finding {
+            check,
+            severity: Severity::Problem,
+            found: "the kernel offers no mlx5 device to verbs".into(),
+            fix: Some("sudo modprobe mlx5_ib".into()),
+            needed_by,
+        };
+    }
+    Finding { check, severity: Severity::Ok, found: devices.join(", "), fix: None, needed_by }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            let mark = match finding.severity {
+                Severity::Ok => "ok",
+                Severity::Warning => "warning",
+                Severity::Problem => "problem",
+            };
+            writeln!(f, "{:<16} {mark:<8} {}", finding.check, finding.found)?;
+            if let Some(fix) = &finding.fix {
+                writeln!(f, "{:<16} {:<8}   {fix}", "", "")?;
+            }
+        }
+        writeln!(f)?;
+        for verdict in &self.verdicts {
+            match verdict.open {
+                true => writeln!(f, "{:<5} can be used", verdict.way)?,
+                false => writeln!(f, "{:<5} cannot be used yet: {}", verdict.way, verdict.because.join(", "))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("its folder");
+            fs::write(path, text).expect("the file");
+        }
+        let machine = Machine { root: folder.path().to_owned(), memlock: None, memlock_exempt: false };
+        (folder, machine)
+    }
+
+    fn finding<'a>(report: &'a Report, check: &str) -> &'a Finding {
+        report.findings.iter().find(|finding| finding.check == check).expect("the check")
+    }
+
+    fn verdict<'a>(report: &'a Report, way: &str) -> &'a Verdict {
+        report.verdicts.iter().find(|verdict| verdict.way == way).expect("the way")
+    }
+
+    #[test]
+    fn a_bare_machine_can_use_the_software_card_alone() {
+        let (_folder, machine) = machine(&[]);
+        let report = examine(&machine);
+        assert!(verdict(&report, SIM).open);
+        assert_eq!(verdict(&report, VFIO).because, ["IOMMU", "vfio-pci driver", "vfio permission", "cards"]);
+        assert!(!verdict(&report, DEVX).open);
+    }
+
+    #[test]
+    fn a_prepared_machine_can_use_vfio() {
+        let (_folder, machine) = machine(&[
+            ("sys/kernel/iommu_groups/7/type", "DMA"),
+            ("sys/bus/pci/drivers/vfio-pci/bind", ""),
+            ("sys/bus/pci/devices/0000:3b:00.0/vendor", "0x15b3\n"),
+            ("sys/bus/pci/devices/0000:3b:00.0/class", "0x020000\n"),
+            ("dev/vfio/7", ""),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "512\n"),
+        ]);
+        let report = examine(&machine);
+        assert!(verdict(&report, VFIO).open, "{report}");
+        assert_eq!(finding(&report, "huge pages").found, "free: 512 of 2 MiB");
+    }
+
+    #[test]
+    fn a_low_memlock_limit_is_a_problem_unless_the_user_may_lock() {
+        let (_folder, mut machine) = machine(&[]);
+        machine.memlock = Some(8 << 20);
+        assert_eq!(finding(&examine(&machine), "locked memory").severity, Severity::Problem);
+        machine.memlock_exempt = true;
+        assert_eq!(finding(&examine(&machine), "locked memory").severity, Severity::Ok);
+    }
+
+    #[test]
+    fn every_problem_of_this_machine_but_a_missing_card_says_how_to_mend_it() {
+        let (_folder, machine) = machine(&[]);
+        for finding in examine(&machine).findings {
+            assert!(finding.severity == Severity::Ok || finding.fix.is_some() || finding.check == "cards", "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_texts_are_understood() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max locked memory         8388608              8388608              bytes\n";
+        assert_eq!(memlock_limit(limits), Some(8 << 20));
+        assert_eq!(memlock_limit("Max locked memory         unlimited            unlimited            bytes\n"), None);
+        assert!(may_lock("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+        assert!(!may_lock("CapEff:\t0000000000000000\n"));
+    }
+}
