@@ -1,0 +1,67 @@
+# The guest's process 1: does what the host asks for on a virtio port, one line
+# a request. Commands and their output are files in /lab, a folder of the
+# host's, so that they can be of any size and content, and survive the guest.
+export PATH=/opt/mlx5/bin:/opt/mlx5/examples:/usr/sbin:/usr/bin:/sbin:/bin
+export HOME=/root LANG=C.UTF-8 TERM=${TERM:-linux}
+cd /root
+
+mkdir -p /dev/pts /dev/shm /dev/hugepages
+mount -t devpts devpts /dev/pts
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mount -t tmpfs tmpfs /run
+mount -t hugetlbfs hugetlbfs /dev/hugepages
+mount -t debugfs debugfs /sys/kernel/debug
+ulimit -l unlimited
+hostname lab
+ip link set lo up
+
+# Reading starts anew when records were lost; the host knows them by number.
+(while :; do cat /dev/kmsg 2> /dev/null; done >> /lab/kernel.log) &
+
+agent() {
+    local port= module verb id pid
+    for entry in /sys/class/virtio-ports/*; do
+        [ "$(cat "$entry/name")" = mlx5.lab ] && port=/dev/${entry##*/}
+    done
+    exec 3<> "$port"
+
+    while read -r module; do
+        modprobe -q -- "$module" 3>&- || echo "failed modprobe $module" >&3
+    done < /lab/modules
+
+    if [ -e /lab/interactive ]; then
+        echo ready >&3
+        setsid cttyhack bash -l 3>&-
+        sync
+        echo o > /proc/sysrq-trigger
+        sleep 60
+    fi
+
+    echo ready >&3
+    # The host's end of the port closes when the host's process ends, however it
+    # does; then nobody needs this guest.
+    while read -r verb id <&3; do
+        case $verb in
+        run)
+            setsid sh -c '
+                bash "/lab/run/$0.sh" > "/lab/run/$0.out" 2> "/lab/run/$0.err" < /dev/null 3>&-
+                echo "done $0 $?" >&3
+            ' "$id" &
+            eval "pid_$id=$!"
+            ;;
+        kill)
+            eval "pid=\$pid_$id"
+            kill -9 -- "-$pid"
+            echo "done $id 137" >&3
+            ;;
+        off) break ;;
+        esac
+    done
+    sync
+    echo o > /proc/sysrq-trigger
+    sleep 60
+}
+
+# Process 1 itself only waits, for every orphan is its child now.
+agent &
+wait

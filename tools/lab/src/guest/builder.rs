@@ -1,0 +1,510 @@
+//! How a guest is to be, and its boot.
+
+use std::ffi::OsString;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tempfile::TempDir;
+use thiserror::Error;
+
+use super::channel::Channel;
+use super::error::GuestError;
+use super::{Guest, Logs, initramfs};
+use crate::binaries::Build;
+use crate::error::{IoContext, LabError};
+use crate::lab::Lab;
+use crate::lock::FileLock;
+use crate::process::{kill, open_log, wait};
+use crate::progress::say;
+
+const AGENT: &str = include_str!("agent.sh");
+/// Guests that may run at a time on this machine: an emulated processor takes a
+/// real one, and slow guests look like broken ones.
+const SLOTS: usize = 2;
+
+/// A folder of the host's that the guest sees.
+#[derive(Clone, Debug)]
+struct Share {
+    host: PathBuf,
+    guest: String,
+    writable: bool,
+}
+
+/// How a guest is to be. Made by [`Guest::builder`].
+#[derive(Clone, Debug)]
+pub struct GuestBuilder {
+    name: String,
+    memory_mib: u32,
+    cpus: u32,
+    nics: Vec<PathBuf>,
+    iommu: bool,
+    kernel_args: Vec<String>,
+    huge_pages_2m: u32,
+    huge_pages_1g: u32,
+    modules: Vec<String>,
+    shares: Vec<Share>,
+    icount: bool,
+    qemu_args: Vec<OsString>,
+    boot_patience: Duration,
+    slot_patience: Duration,
+}
+
+impl GuestBuilder {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            memory_mib: 2048,
+            cpus: 2,
+            nics: Vec::new(),
+            iommu: false,
+            kernel_args: Vec::new(),
+            huge_pages_2m: 0,
+            huge_pages_1g: 0,
+            modules: Vec::new(),
+            shares: Vec::new(),
+            icount: false,
+            qemu_args: Vec::new(),
+            boot_patience: Duration::from_secs(120),
+            slot_patience: Duration::from_secs(30 * 60),
+        }
+    }
+
+    /// The size of the guest's memory (2048).
+    pub fn memory_mib(mut self, mib: u32) -> Self {
+        self.memory_mib = mib;
+        self
+    }
+
+    /// The number of processors (2).
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Plugs in a function served over vfio-user on the socket at `path`. May be
+    /// called several times; each function has a root port of its own.
+    pub fn nic(mut self, path: impl Into<PathBuf>) -> Self {
+        self.nics.push(path.into());
+        self
+    }
+
+    /// Gives the guest an IOMMU, with interrupt remapping, and turns it on.
+    /// Without it there is no real VFIO in the guest.
+    pub fn iommu(mut self) -> Self {
+        self.iommu = true;
+        self
+    }
+
+    /// Adds a word to the kernel's command line.
+    pub fn kernel_arg(mut self, arg: impl Into<String>) -> Self {
+        self.kernel_args.push(arg.into());
+        self
+    }
+
+    /// Reserves huge pages of 2 MiB at boot.
+    pub fn huge_pages_2m(mut self, pages: u32) -> Self {
+        self.huge_pages_2m = pages;
+        self
+    }
+
+    /// Reserves huge pages of 1 GiB at boot.
+    pub fn huge_pages_1g(mut self, pages: u32) -> Self {
+        self.huge_pages_1g = pages;
+        self
+    }
+
+    /// Loads a kernel module before the guest counts as booted; it is an error
+    /// if that fails.
+    pub fn module(mut self, name: impl Into<String>) -> Self {
+        self.modules.push(name.into());
+        self
+    }
+
+    /// Shows the guest the folder `host`, read-only, at the absolute path `guest`.
+    pub fn share(self, host: impl Into<PathBuf>, guest: impl Into<String>) -> Self {
+        self.share_as(host.into(), guest.into(), false)
+    }
+
+    /// Like [`share`](Self::share), and the guest may write there.
+    pub fn share_writable(self, host: impl Into<PathBuf>, guest: impl Into<String>) -> Self {
+        self.share_as(host.into(), guest.into(), true)
+    }
+
+    /// Puts our own programs on the guest's `PATH`.
+    pub fn programs(self, build: &Build) -> Self {
+        let guest = |dir: &str| format!("/opt/mlx5/{dir}");
+        let with = self.share(build.binaries(), guest("bin"));
+        match build.examples() {
+            Some(examples) => with.share(examples, guest("examples")),
+            None => with,
+        }
+    }
+
+    /// Makes time go by instructions: every instruction takes the guest one
+    /// nanosecond, so its time stamp counter counts instructions. One processor.
+    pub fn count_instructions(mut self) -> Self {
+        self.icount = true;
+        self
+    }
+
+    /// Adds arguments to QEMU's, for what has no method here.
+    pub fn qemu_args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.qemu_args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// How long the boot may take (two minutes; it takes five seconds).
+    pub fn boot_patience(mut self, patience: Duration) -> Self {
+        self.boot_patience = patience;
+        self
+    }
+
+    /// How long to wait for other guests on this machine to end (half an hour).
+    pub fn slot_patience(mut self, patience: Duration) -> Self {
+        self.slot_patience = patience;
+        self
+    }
+
+    /// Sets the lab up if need be, boots the guest, and returns when it takes
+    /// commands.
+    pub fn boot(self) -> Result<Guest, GuestError> {
+        let prepared = self.prepare(false)?;
+        let mut command = self.command(&prepared)?;
+        let said = open_log(&prepared.logs.qemu())?;
+        let log = said.try_clone().doing("open", &prepared.logs.qemu())?;
+        command
+            .arg("-serial")
+            .arg(keyed("file:", &prepared.logs.console()))
+            .stdin(Stdio::null())
+            .stdout(said)
+            .stderr(log);
+        let mut qemu = Qemu(command.spawn().map_err(GuestError::Start)?);
+
+        let deadline = Instant::now() + self.boot_patience;
+        let channel = Channel::accept(&prepared.listener, deadline, || qemu.runs())
+            .map_err(|_| prepared.boot_error("QEMU does not start the guest"))?;
+        let guest = Guest {
+            channel,
+            qemu,
+            logs: prepared.logs.clone(),
+            next: AtomicU64::new(1),
+            _slot: prepared.slot,
+            _temp: prepared.temp,
+        };
+        guest.await_ready(deadline, self.boot_patience)?;
+        Ok(guest)
+    }
+
+    /// Boots a guest with a shell on this terminal; returns when it ends.
+    pub fn shell(self) -> Result<ExitStatus, ShellError> {
+        let prepared = self.prepare(true).map_err(ShellError::Guest)?;
+        let mut command = self.command(&prepared).map_err(ShellError::Guest)?;
+        // Ctrl-a x ends QEMU; a Ctrl-c is the guest's.
+        let mut child = command
+            .args(["-serial", "mon:stdio"])
+            .spawn()
+            .map_err(ShellError::Wait)?;
+        let deadline = Instant::now() + self.boot_patience;
+        let channel = Channel::accept(&prepared.listener, deadline, || true);
+        let status = child.wait().map_err(ShellError::Wait);
+        drop(channel);
+        status
+    }
+
+    fn share_as(mut self, host: PathBuf, guest: String, writable: bool) -> Self {
+        self.shares.push(Share {
+            host,
+            guest,
+            writable,
+        });
+        self
+    }
+
+    /// Everything that must be there before QEMU starts.
+    fn prepare(&self, interactive: bool) -> Result<Prepared, GuestError> {
+        self.check()?;
+        let lab = Lab::ready()?;
+        let slots: Vec<PathBuf> = (0..SLOTS)
+            .map(|slot| lab.place().join(&format!("slots/{slot}.lock")))
+            .collect();
+        let slot = FileLock::any(&slots, self.slot_patience, || {
+            say(&format!(
+                "guest {} waits: {SLOTS} guests run on this machine",
+                self.name
+            ));
+        })?;
+        let logs = Logs::take(&lab.logs(), &self.name)?;
+        logs.write("agent.sh", AGENT)?;
+        logs.write("modules", &lines(&self.modules))?;
+        if interactive {
+            logs.write("interactive", "")?;
+        }
+
+        // Socket paths are short by law; the target folder's may be long.
+        let base = std::env::temp_dir();
+        let temp = tempfile::Builder::new()
+            .prefix("mlx5-lab-")
+            .tempdir()
+            .doing("create a folder in", &base)?;
+        let socket = temp.path().join("agent.sock");
+        let listener = UnixListener::bind(&socket).doing("listen on", &socket)?;
+        initramfs::write(&lab, &self.mounts(), &temp.path().join("initramfs"))?;
+        Ok(Prepared {
+            lab,
+            slot,
+            logs,
+            temp,
+            listener,
+        })
+    }
+
+    fn check(&self) -> Result<(), GuestError> {
+        let wrong = |what: String| Err(GuestError::Configuration { what });
+        if let Some(share) = self.shares.iter().find(|share| !share.host.is_dir()) {
+            return wrong(format!("{} is no folder to share", share.host.display()));
+        }
+        if let Some(share) = self.shares.iter().find(|share| {
+            !share.guest.starts_with('/') || share.guest.contains(char::is_whitespace)
+        }) {
+            return wrong(format!("a folder cannot be mounted at {:?}", share.guest));
+        }
+        if self.cpus == 0 || self.memory_mib < 512 {
+            return wrong("a guest needs a processor and 512 MiB".into());
+        }
+        if self.name.is_empty() || self.name.contains('/') {
+            return wrong(format!("{:?} is no name for a guest", self.name));
+        }
+        Ok(())
+    }
+
+    /// The lines the first script mounts by.
+    fn mounts(&self) -> String {
+        let mut text = "lab rw /lab\n".to_owned();
+        for (index, share) in self.shares.iter().enumerate() {
+            let mode = if share.writable { "rw" } else { "ro" };
+            text.push_str(&format!("share{index} {mode} {}\n", share.guest));
+        }
+        text
+    }
+
+    fn kernel_command_line(&self) -> String {
+        // Everything is logged through /dev/kmsg; on the console, whose every
+        // character is slow, go warnings only.
+        let mut words = vec![
+            "console=ttyS0".to_owned(),
+            "panic=-1".to_owned(),
+            "loglevel=5".to_owned(),
+            "log_buf_len=8M".to_owned(),
+            "printk.devkmsg=on".to_owned(),
+        ];
+        if self.iommu {
+            words.push("intel_iommu=on".to_owned());
+        }
+        if self.huge_pages_1g > 0 {
+            words.push(format!("hugepagesz=1G hugepages={}", self.huge_pages_1g));
+        }
+        if self.huge_pages_2m > 0 {
+            words.push(format!("hugepagesz=2M hugepages={}", self.huge_pages_2m));
+        }
+        words.extend(self.kernel_args.iter().cloned());
+        words.join(" ")
+    }
+
+    /// QEMU's command line, without the serial port.
+    fn command(&self, prepared: &Prepared) -> Result<Command, GuestError> {
+        let mut qemu = prepared.lab.qemu();
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+        qemu.args(["-no-reboot", "-nic", "none", "-cpu", "max"]);
+        self.machine(&mut qemu);
+        qemu.arg("-kernel").arg(prepared.lab.kernel_image());
+        qemu.arg("-initrd")
+            .arg(prepared.temp.path().join("initramfs"));
+        qemu.arg("-append").arg(self.kernel_command_line());
+
+        folder(&mut qemu, "root", prepared.lab.root(), false);
+        folder(&mut qemu, "lab", prepared.logs.dir(), true);
+        for (index, share) in self.shares.iter().enumerate() {
+            folder(
+                &mut qemu,
+                &format!("share{index}"),
+                &share.host,
+                share.writable,
+            );
+        }
+        let socket = prepared.temp.path().join("agent.sock");
+        qemu.arg("-chardev")
+            .arg(keyed("socket,id=agent,path=", &socket));
+        qemu.args(["-device", "virtio-serial-pci"]);
+        qemu.args(["-device", "virtserialport,chardev=agent,name=mlx5.lab"]);
+        for (index, socket) in self.nics.iter().enumerate() {
+            nic(&mut qemu, index, socket)?;
+        }
+        qemu.args(&self.qemu_args);
+        Ok(qemu)
+    }
+
+    fn machine(&self, qemu: &mut Command) {
+        let size = self.memory_mib;
+        let machine = match self.iommu {
+            true => "q35,memory-backend=mem0,kernel-irqchip=off",
+            false => "q35,memory-backend=mem0",
+        };
+        qemu.args(["-machine", machine]);
+        match self.icount {
+            true => qemu.args(["-accel", "tcg,thread=single", "-icount", "shift=0"]),
+            false => qemu.args(["-accel", "tcg,thread=multi"]),
+        };
+        let cpus = if self.icount { 1 } else { self.cpus };
+        qemu.arg("-smp").arg(cpus.to_string());
+        qemu.arg("-m").arg(format!("{size}M"));
+        // Shared, or a vfio-user server could not map it for DMA.
+        qemu.arg("-object").arg(format!(
+            "memory-backend-memfd,id=mem0,size={size}M,share=on"
+        ));
+        if self.iommu {
+            // Before every device, which would bypass it otherwise. VFIO wants
+            // interrupts remapped.
+            qemu.args(["-device", "intel-iommu,caching-mode=on,intremap=on"]);
+        }
+    }
+}
+
+/// A shared folder, as 9p.
+fn folder(qemu: &mut Command, tag: &str, host: &Path, writable: bool) {
+    let mut value = keyed("local,path=", host);
+    value.push(format!(
+        ",mount_tag={tag},security_model=none,multidevs=remap"
+    ));
+    if !writable {
+        value.push(",readonly=on");
+    }
+    qemu.arg("-virtfs").arg(value);
+}
+
+/// A function behind a root port of its own, as cards are.
+fn nic(qemu: &mut Command, index: usize, socket: &Path) -> Result<(), GuestError> {
+    let Some(path) = socket.to_str() else {
+        return Err(GuestError::Configuration {
+            what: format!("{} is no path QEMU can be told", socket.display()),
+        });
+    };
+    let slot = index + 1;
+    qemu.arg("-device").arg(format!(
+        "pcie-root-port,id=port{slot},chassis={slot},slot={slot}"
+    ));
+    let device = json!({
+        "driver": "vfio-user-pci",
+        "id": format!("nic{index}"),
+        "bus": format!("port{slot}"),
+        "socket": { "type": "unix", "path": path },
+    });
+    qemu.arg("-device").arg(device.to_string());
+    Ok(())
+}
+
+/// `prefix` and a path, whose commas QEMU wants doubled.
+fn keyed(prefix: &str, path: &Path) -> OsString {
+    let mut value = OsString::from(prefix);
+    match path.to_str() {
+        Some(text) => value.push(text.replace(',', ",,")),
+        None => value.push(path),
+    }
+    value
+}
+
+fn lines(words: &[String]) -> String {
+    words.iter().map(|word| format!("{word}\n")).collect()
+}
+
+/// What a guest is booted from.
+struct Prepared {
+    lab: Lab,
+    slot: FileLock,
+    logs: Logs,
+    temp: TempDir,
+    listener: UnixListener,
+}
+
+impl Prepared {
+    fn boot_error(&self, reason: &str) -> GuestError {
+        GuestError::Boot {
+            reason: reason.to_owned(),
+            evidence: Box::new(self.logs.evidence()),
+        }
+    }
+}
+
+/// A running QEMU, killed with its owner.
+#[derive(Debug)]
+pub(super) struct Qemu(Child);
+
+impl Qemu {
+    pub(super) fn runs(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Whether it ends by itself in time.
+    pub(super) fn ends_within(&mut self, patience: Duration) -> bool {
+        matches!(wait(&mut self.0, patience), Ok(Some(_)))
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        kill(&mut self.0);
+    }
+}
+
+/// Why there was no interactive guest.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ShellError {
+    /// The guest could not be made.
+    #[error("cannot make the guest")]
+    Guest(#[source] GuestError),
+    /// QEMU could not be run.
+    #[error("cannot run QEMU")]
+    Wait(#[source] std::io::Error),
+}
+
+impl From<LabError> for ShellError {
+    fn from(error: LabError) -> Self {
+        Self::Guest(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused() {
+        let wrong = |builder: GuestBuilder| {
+            matches!(builder.check(), Err(GuestError::Configuration { .. }))
+        };
+        assert!(wrong(GuestBuilder::new("a").cpus(0)));
+        assert!(wrong(GuestBuilder::new("a/b")));
+        assert!(wrong(GuestBuilder::new("a").share("/nonexistent", "/x")));
+        assert!(wrong(GuestBuilder::new("a").share("/", "x")));
+        assert!(GuestBuilder::new("a").share("/", "/x").check().is_ok());
+    }
+
+    #[test]
+    fn the_kernel_is_told() {
+        let line = GuestBuilder::new("a")
+            .iommu()
+            .huge_pages_2m(8)
+            .kernel_arg("quiet")
+            .kernel_command_line();
+        assert!(line.ends_with("intel_iommu=on hugepagesz=2M hugepages=8 quiet"));
+    }
+
+    #[test]
+    fn commas_are_doubled() {
+        assert_eq!(keyed("path=", Path::new("/a,b")), "path=/a,,b");
+    }
+}

@@ -1,0 +1,134 @@
+//! The software ConnectX, served by `mlx5 sim` for guests to plug in.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use thiserror::Error;
+
+use crate::binaries::{BinariesError, Build};
+use crate::process::{kill, tail};
+
+/// How long the server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why there is no model.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The program is not there.
+    #[error("there is no server to start")]
+    Program(#[from] BinariesError),
+    /// The program does not start, or its output has nowhere to go.
+    #[error("cannot start the model")]
+    Start(#[source] io::Error),
+    /// It does not say that it listens.
+    #[error("the model does not listen on {socket}; it said:\n{tail}", socket = .socket.display())]
+    Silent {
+        /// The socket that was waited for.
+        socket: PathBuf,
+        /// The end of what it said.
+        tail: String,
+    },
+}
+
+/// A running `mlx5 sim`. Dropping it kills it.
+#[derive(Debug)]
+pub struct Model {
+    child: Child,
+    sockets: Vec<PathBuf>,
+    dir: TempDir,
+}
+
+impl Model {
+    /// Serves `functions` functions on one wire, with further `arguments` for
+    /// `mlx5 sim`. Returns once every socket accepts.
+    pub fn start(build: &Build, functions: usize, arguments: &[&str]) -> Result<Self, ModelError> {
+        let dir = tempfile::Builder::new()
+            .prefix("mlx5-sim-")
+            .tempdir()
+            .map_err(ModelError::Start)?;
+        let sockets: Vec<PathBuf> = (0..functions)
+            .map(|index| dir.path().join(format!("nic{index}.sock")))
+            .collect();
+        let create = |name| File::create(dir.path().join(name)).map_err(ModelError::Start);
+        let mut command = Command::new(build.program("mlx5")?);
+        command.arg("sim");
+        for socket in &sockets {
+            command.arg("--socket").arg(socket);
+        }
+        let child = command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(create("stdout")?)
+            .stderr(create("stderr")?)
+            .spawn()
+            .map_err(ModelError::Start)?;
+        let mut model = Self {
+            child,
+            sockets,
+            dir,
+        };
+        model.await_sockets()?;
+        Ok(model)
+    }
+
+    /// The sockets, one a function.
+    pub fn sockets(&self) -> &[PathBuf] {
+        &self.sockets
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// What it has written to its standard output so far.
+    pub fn stdout(&self) -> String {
+        self.said("stdout")
+    }
+
+    /// What it has written to its standard error so far.
+    pub fn stderr(&self) -> String {
+        self.said("stderr")
+    }
+
+    fn said(&self, name: &str) -> String {
+        let bytes = fs::read(self.dir.path().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn await_sockets(&mut self) -> Result<(), ModelError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let runs = self.runs();
+            let said = self.stdout();
+            let silent = self.sockets.iter().find(|socket| !listens(&said, socket));
+            let Some(socket) = silent else {
+                return Ok(());
+            };
+            if !runs || Instant::now() >= deadline {
+                return Err(ModelError::Silent {
+                    socket: socket.clone(),
+                    tail: tail(&self.dir.path().join("stderr"), 20),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        kill(&mut self.child);
+    }
+}
+
+/// Whether the server has said that a socket accepts.
+fn listens(said: &str, socket: &Path) -> bool {
+    let line = format!("listening on {}", socket.display());
+    said.lines().any(|said| said.trim() == line)
+}

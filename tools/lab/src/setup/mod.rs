@@ -1,0 +1,7 @@
+//! Fetches and unpacks what the lab is made of.
+
+mod apt;
+mod mirror;
+mod tree;
+
+pub(crate) use tree::{Tree, ensure};

@@ -1,0 +1,225 @@
+//! Trees of unpacked packages, and how they come to be.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::apt::{Apt, Archive, no_apt};
+use crate::error::{IoContext, LabError};
+use crate::lab::{kernel_release, loader};
+use crate::lock::FileLock;
+use crate::place::Place;
+use crate::process::{run_logged, tail};
+use crate::progress::{Progress, say};
+
+/// Raise it when what is done to a tree after unpacking changes.
+const REVISION: u32 = 1;
+/// How long to wait for another process that sets the lab up.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// How long unpacking one package may take.
+const QUIET: Duration = Duration::from_secs(300);
+
+/// The kernel, whose exact version names the package of its headers.
+const KERNEL: &str = "linux-image-amd64";
+
+/// A tree of unpacked packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tree {
+    /// Everything: QEMU, the guest's kernel and its root file system.
+    Root,
+    /// The headers only, for those who need no guest.
+    Headers,
+}
+
+impl Tree {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Headers => "headers",
+        }
+    }
+
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Root => &[
+                "qemu-system-x86",
+                KERNEL,
+                "libibverbs-dev",
+                "ibverbs-utils",
+                "ibverbs-providers",
+                "rdma-core",
+                "perftest",
+                "iproute2",
+                "pciutils",
+                "ethtool",
+                "kmod",
+                "busybox-static",
+                "strace",
+                "base-files",
+                "bash",
+                "coreutils",
+                "findutils",
+                "grep",
+                "mawk",
+                "procps",
+                "sed",
+                "util-linux",
+            ],
+            Self::Headers => &["libibverbs-dev"],
+        }
+    }
+
+    /// What a tree must say of itself to be taken as it is.
+    fn stamp(self) -> String {
+        format!("revision {REVISION}\n{}\n", self.packages().join("\n"))
+    }
+
+    fn is_current(self, dir: &Path) -> bool {
+        fs::read_to_string(stamp_file(dir)).is_ok_and(|stamp| stamp == self.stamp())
+    }
+}
+
+/// Makes sure that a tree is there and current; returns its folder.
+pub(crate) fn ensure(place: &Place, tree: Tree) -> Result<PathBuf, LabError> {
+    let dir = place.join(tree.name());
+    if tree.is_current(&dir) {
+        return Ok(dir);
+    }
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(LabError::Host {
+            arch: std::env::consts::ARCH,
+        });
+    }
+    let _lock = FileLock::any(&[place.join("setup.lock")], PATIENCE, || {
+        say("another process is setting the lab up, waiting for it");
+    })?;
+    // It may have been made while we waited.
+    if !tree.is_current(&dir) {
+        make(place, tree, &dir)?;
+    }
+    Ok(dir)
+}
+
+fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
+    say(&format!("setting up {} (first time only)", dir.display()));
+    let apt = Apt::new(place.join("apt"))?;
+    apt.update()?;
+    let headers = headers_package(&apt)?;
+    let mut packages: Vec<String> = tree
+        .packages()
+        .iter()
+        .map(|&name| name.to_owned())
+        .collect();
+    packages.push(headers);
+    let alone = tree == Tree::Headers;
+    let plan = match alone {
+        true => apt.alone(&packages)?,
+        false => apt.closure(&packages)?,
+    };
+    apt.fetch(&packages, &plan, alone)?;
+
+    // Unpacked aside and renamed when whole: a tree is there or it is not.
+    let partial = place.join(&format!("{}.partial", tree.name()));
+    remove_tree(&partial)?;
+    unpack(&apt, &plan, &partial)?;
+    if tree == Tree::Root {
+        finish_root(&partial, &apt.log())?;
+    }
+    let stamp = stamp_file(&partial);
+    fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
+    remove_tree(dir)?;
+    fs::rename(&partial, dir).doing("rename", &partial)?;
+    for archive in &plan {
+        let file = apt.archives().join(&archive.file_name);
+        fs::remove_file(&file).doing("remove", &file)?;
+    }
+    say("set up");
+    Ok(())
+}
+
+/// The package with the headers of the very kernel the guests boot.
+fn headers_package(apt: &Apt) -> Result<String, LabError> {
+    let image = apt.closure(&[KERNEL.to_owned()])?;
+    image
+        .iter()
+        .find_map(|archive| {
+            let name = archive.file_name.split('_').next()?;
+            let abi = name.strip_prefix("linux-image-")?.strip_suffix("-amd64")?;
+            abi.starts_with(|first: char| first.is_ascii_digit())
+                .then(|| format!("linux-headers-{abi}-common"))
+        })
+        .ok_or_else(|| LabError::Missing {
+            what: "kernel image".into(),
+        })
+}
+
+fn unpack(apt: &Apt, plan: &[Archive], dir: &Path) -> Result<(), LabError> {
+    const STEP: &str = "unpacking the packages";
+    fs::create_dir_all(dir).doing("create", dir)?;
+    let bar = Progress::step(STEP, plan.len() as u64, false);
+    for (done, archive) in (0..).zip(plan) {
+        bar.set(done);
+        let mut command = Command::new("dpkg");
+        command
+            .arg("-x")
+            .arg(apt.archives().join(&archive.file_name))
+            .arg(dir);
+        let status = run_logged(&mut command, STEP, &apt.log(), QUIET, || 0)?;
+        if !status.map_err(no_apt("dpkg"))?.success() {
+            return Err(step_failed(STEP, &apt.log()));
+        }
+    }
+    Ok(())
+}
+
+/// Does by hand what the packages' own scripts would have done.
+fn finish_root(root: &Path, log: &Path) -> Result<(), LabError> {
+    for (name, target) in [("usr/bin/sh", "bash"), ("usr/bin/awk", "mawk")] {
+        let link = root.join(name);
+        if link.symlink_metadata().is_err() {
+            symlink(target, &link).doing("create", &link)?;
+        }
+    }
+    for (name, text) in [
+        ("etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"),
+        ("etc/group", "root:x:0:\n"),
+        ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+        ("etc/hostname", "lab\n"),
+    ] {
+        let path = root.join(name);
+        fs::write(&path, text).doing("write", &path)?;
+    }
+    const STEP: &str = "listing the kernel's modules";
+    let bar = Progress::step(STEP, 0, false);
+    let mut depmod = loader(root, "depmod", "usr/bin/kmod");
+    depmod.arg("-b").arg(root).arg(kernel_release(root)?);
+    let status = run_logged(&mut depmod, STEP, log, QUIET, || 0)?;
+    drop(bar);
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(step_failed(STEP, log)),
+    }
+}
+
+fn step_failed(step: &'static str, log: &Path) -> LabError {
+    LabError::Step {
+        step,
+        log: log.to_owned(),
+        tail: tail(log, 12),
+    }
+}
+
+fn stamp_file(dir: &Path) -> PathBuf {
+    dir.join(".lab-stamp")
+}
+
+fn remove_tree(dir: &Path) -> Result<(), LabError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).doing("remove", dir)
+        }
+        _ => Ok(()),
+    }
+}
