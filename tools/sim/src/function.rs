@@ -41,3 +41,23 @@ pub struct Function {
     /// The time of this turn of the device thread's loop; all timers compare with it.
     pub now: Instant,
 }
+
+impl Function {
+    /// A function just after power-on.
+    pub fn new(index: usize, profile: Profile, strict: Strict, faults: Faults) -> Self {
+        Function {
+            index,
+            dma: Dma::new(strict.clone()),
+            pci: Pci::new(&profile),
+            bar: Bar::new(&profile),
+            firmware: Firmware::new(&profile),
+            objects: Objects::new(&profile),
+            engine: Engine::new(&profile),
+            port: Port::new(index, &profile),
+            now: Instant::now(),
+            profile,
+            strict,
+            faults,
+        }
+    }
+}

@@ -74,3 +74,22 @@ pub struct Objects {
     /// By `counter_set_id`.
     pub queue_counters: Table<QueueCounter>,
 }
+
+impl Objects {
+    /// Empty tables, as after reset.
+    pub fn new(profile: &crate::profile::Profile) -> Self {
+        use crate::bar;
+        let uars = (1u32 << (profile.log_bar_size - bar::LOG_PAGE)) - bar::FIRST_UAR;
+        Objects {
+            pds: Table::new(1, 1 << 16),
+            uars: Table::new(bar::FIRST_UAR, uars),
+            umems: Table::new(1, 1 << 16),
+            mkeys: Table::new(1, 1 << 20),
+            eqs: Table::new(1, 127),
+            cqs: Table::new(1, 1 << 20),
+            qps: Table::new(64, 1 << 18),
+            transport_domains: Table::new(1, 1 << 16),
+            queue_counters: Table::new(1, 255),
+        }
+    }
+}

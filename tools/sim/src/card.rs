@@ -1,0 +1,1 @@
+//! A card: its functions, and the thread that runs them.

@@ -1,0 +1,1 @@
+//! In process: the [`FunctionHandle`](crate::card::FunctionHandle) itself.

@@ -1,0 +1,4 @@
+//! How clients reach a function.
+
+pub mod in_process;
+pub mod vfio_user;
