@@ -1,1 +1,29 @@
-//! Being built.
+//! A polled-mode userspace driver for ConnectX (mlx5) network cards.
+//!
+//! The driver brings a function up by firmware commands of its own, keeps queues in memory that the card reads and writes,
+//! and rings the card's doorbells itself. After set-up no system call, no lock and no allocation is made per message.
+//!
+//! # Contract
+//! * Nothing here panics on what a device says: whatever is read from it is checked first.
+//! * Every wait has a deadline. A card that died or vanished ends every wait with an error.
+//! * [`access`], [`Device`] and the objects may be used from any thread; queues belong to one thread at a time.
+//! * Control calls (open, create, modify, query, destroy) block and may allocate; [`queue`] does neither.
+//! * Memory that the card may still write is never released: if it cannot be taken back, it is leaked.
+//!
+//! # Map
+//! [`discovery`]: which cards there are, and device strings. [`access`]: how a function is reached, and bring-up.
+//! [`Device`]: an opened card. [`memory`]: memory the card may use. [`objects`]: protection domains, keys, queues and so on.
+//! [`queue`]: the hot path.
+
+pub mod access;
+mod caps;
+mod device;
+pub mod discovery;
+mod error;
+pub mod memory;
+pub mod objects;
+pub mod queue;
+
+pub use caps::{CapPage, Caps, RawPage};
+pub use device::{Device, Options};
+pub use error::{CommandError, CommandErrorKind, Death, Error};

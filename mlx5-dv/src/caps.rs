@@ -1,0 +1,192 @@
+//! What a card can do: the capability pages as firmware gave them, and the few fields the driver reads.
+
+use mlx5_prm::caps::{CmdHcaCap, CmdHcaCap2, RoceCap};
+use mlx5_prm::layout::Layout;
+
+use crate::error::Error;
+
+/// A capability page. PRM "QUERY_HCA_CAP", `op_mod` bits 15..1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CapPage(pub u16);
+
+impl CapPage {
+    /// General device capabilities, `cmd_hca_cap`.
+    pub const GENERAL: CapPage = CapPage(0x0);
+    /// Ethernet offloads.
+    pub const ETHERNET: CapPage = CapPage(0x1);
+    /// On-demand paging.
+    pub const ODP: CapPage = CapPage(0x2);
+    /// Atomic operations.
+    pub const ATOMIC: CapPage = CapPage(0x3);
+    /// RoCE.
+    pub const ROCE: CapPage = CapPage(0x4);
+    /// NIC flow tables.
+    pub const NIC_FLOW_TABLE: CapPage = CapPage(0x7);
+    /// Quality of service.
+    pub const QOS: CapPage = CapPage(0xc);
+    /// Debug.
+    pub const DEBUG: CapPage = CapPage(0xd);
+    /// Memory on the device.
+    pub const DEVICE_MEMORY: CapPage = CapPage(0xf);
+    /// More general device capabilities, `cmd_hca_cap_2`.
+    pub const GENERAL_2: CapPage = CapPage(0x20);
+
+    /// The PRM's word for the page.
+    pub fn name(self) -> &'static str {
+        match self {
+            CapPage::GENERAL => "general",
+            CapPage::ETHERNET => "ethernet",
+            CapPage::ODP => "odp",
+            CapPage::ATOMIC => "atomic",
+            CapPage::ROCE => "roce",
+            CapPage::NIC_FLOW_TABLE => "nic_flow_table",
+            CapPage::QOS => "qos",
+            CapPage::DEBUG => "debug",
+            CapPage::DEVICE_MEMORY => "device_memory",
+            CapPage::GENERAL_2 => "general_2",
+            _ => "unknown",
+        }
+    }
+}
+
+/// One capability page, as firmware gave it: what the card could do, and what it does now.
+#[derive(Debug, Clone)]
+pub struct RawPage {
+    /// Which page.
+    pub page: CapPage,
+    /// 4096 bytes of maximum capabilities.
+    pub max: Vec<u8>,
+    /// 4096 bytes of current capabilities.
+    pub current: Vec<u8>,
+}
+
+/// What the driver reads of a card's current capabilities. Names are the PRM's.
+#[derive(Debug, Clone, Default)]
+pub struct Caps {
+    /// Firmware version: major, minor, subminor.
+    pub fw_version: (u16, u16, u16),
+    /// Number of this function among all of the card.
+    pub vhca_id: u16,
+    /// Log of the most queue pairs.
+    pub log_max_qp: u8,
+    /// Log of the most WQEs of one queue.
+    pub log_max_qp_sz: u8,
+    /// Log of the most completion queues.
+    pub log_max_cq: u8,
+    /// Log of the most CQEs of one queue.
+    pub log_max_cq_sz: u8,
+    /// Log of the most EQEs of one queue.
+    pub log_max_eq_sz: u8,
+    /// Log of the most memory keys.
+    pub log_max_mkey: u8,
+    /// Log of the largest memory region, in bytes.
+    pub log_max_mrw_sz: u8,
+    /// Log of the most protection domains.
+    pub log_max_pd: u8,
+    /// Log of the largest message, in bytes.
+    pub log_max_msg: u8,
+    /// Bytes of the largest send WQE.
+    pub max_wqe_sz_sq: u16,
+    /// Bytes of the largest receive WQE.
+    pub max_wqe_sz_rq: u16,
+    /// Log of the most RDMA READs a queue pair keeps in flight as requester.
+    pub log_max_ra_req_qp: u8,
+    /// Log of the most RDMA READs a queue pair answers at once.
+    pub log_max_ra_res_qp: u8,
+    /// Whether UAR pages have BlueFlame registers.
+    pub bf: bool,
+    /// Log of the bytes of a BlueFlame register (two buffers).
+    pub log_bf_reg_size: u8,
+    /// CQE format: 1 gives a queue pair's CQEs the user's index.
+    pub cqe_version: u8,
+    /// Log of the system page size firmware counts in, from the driver.
+    pub log_uar_page_sz: u16,
+    /// UAR pages of 4 KiB whatever the host's page size.
+    pub uar_4k: bool,
+    /// Ports of the function.
+    pub num_ports: u8,
+    /// 0: InfiniBand, 1: Ethernet.
+    pub port_type: u8,
+    /// Whether RoCE may be used.
+    pub roce: bool,
+    /// Entries of the RoCE address table (GIDs).
+    pub roce_address_table_size: u16,
+    /// RoCE versions: bit 0 for 1, bit 2 for 2.
+    pub roce_version: u8,
+    /// Whether umems may be made without a user context.
+    pub umem_uid_0: bool,
+    /// Log of the most umems.
+    pub log_max_umem: u8,
+    /// Local ACK delay: the exponent of 4.096 us.
+    pub local_ca_ack_delay: u8,
+    /// Whether atomics are there.
+    pub atomic: bool,
+    /// Whether SET_DRIVER_VERSION is known.
+    pub driver_version: bool,
+    /// Whether QPs stay usable while RoCE is off.
+    pub fl_rc_qp_when_roce_disabled: bool,
+    /// Every page, raw, for tools.
+    pub pages: Vec<RawPage>,
+}
+
+impl Caps {
+    /// From the pages firmware gave.
+    pub fn from_pages(pages: Vec<RawPage>, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
+        let mut caps = Caps {
+            fw_version,
+            pages,
+            ..Caps::default()
+        };
+        let general: CmdHcaCap = caps
+            .current(CapPage::GENERAL)
+            .ok_or_else(|| Error::Nonsense("no general capability page".into()))?;
+        caps.vhca_id = general.vhca_id();
+        caps.log_max_qp = general.log_max_qp();
+        caps.log_max_qp_sz = general.log_max_qp_sz();
+        caps.log_max_cq = general.log_max_cq();
+        caps.log_max_cq_sz = general.log_max_cq_sz();
+        caps.log_max_eq_sz = general.log_max_eq_sz();
+        caps.log_max_mkey = general.log_max_mkey();
+        caps.log_max_mrw_sz = general.log_max_mrw_sz();
+        caps.log_max_pd = general.log_max_pd();
+        caps.log_max_msg = general.log_max_msg();
+        caps.max_wqe_sz_sq = general.max_wqe_sz_sq();
+        caps.max_wqe_sz_rq = general.max_wqe_sz_rq();
+        caps.log_max_ra_req_qp = general.log_max_ra_req_qp();
+        caps.log_max_ra_res_qp = general.log_max_ra_res_qp();
+        caps.bf = general.bf();
+        caps.log_bf_reg_size = general.log_bf_reg_size();
+        caps.cqe_version = general.cqe_version();
+        caps.log_uar_page_sz = general.log_uar_page_sz();
+        caps.uar_4k = general.uar_4k();
+        caps.num_ports = general.num_ports();
+        caps.port_type = general.port_type();
+        caps.roce = general.roce();
+        caps.umem_uid_0 = general.umem_uid_0();
+        caps.log_max_umem = general.log_max_umem();
+        caps.local_ca_ack_delay = general.local_ca_ack_delay();
+        caps.atomic = general.atomic();
+        caps.driver_version = general.driver_version();
+        caps.fl_rc_qp_when_roce_disabled = general.fl_rc_qp_when_roce_disabled();
+        if let Some(roce) = caps.current::<RoceCap>(CapPage::ROCE) {
+            caps.roce_address_table_size = roce.roce_address_table_size();
+            caps.roce_version = roce.roce_version();
+        }
+        Ok(caps)
+    }
+
+    /// A page of current capabilities as layout `L`; `None` where firmware did not give it.
+    pub fn current<L: Layout>(&self, page: CapPage) -> Option<L> {
+        L::read(&self.pages.iter().find(|raw| raw.page == page)?.current)
+    }
+
+    /// A page of maximum capabilities as layout `L`; `None` where firmware did not give it.
+    pub fn max<L: Layout>(&self, page: CapPage) -> Option<L> {
+        L::read(&self.pages.iter().find(|raw| raw.page == page)?.max)
+    }
+
+    /// The second general page, where there is one.
+    pub fn general_2(&self) -> Option<CmdHcaCap2> {
+        self.current(CapPage::GENERAL_2)
+    }
+}

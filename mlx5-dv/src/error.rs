@@ -1,0 +1,248 @@
+//! What can go wrong on the control path, as values.
+
+use std::io;
+use std::time::Duration;
+
+use mlx5_prm::cmd::{CmdStatus, DeliveryStatus, Opcode};
+use mlx5_prm::init_seg::HealthSyndrome;
+
+/// Any failure of a control call. Its display is one sentence, with the fix in it where there is one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device string that names nothing.
+    #[error("{0}")]
+    DeviceName(#[from] crate::discovery::DeviceNameError),
+    /// A firmware command failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The device cannot be reached.
+    #[error("cannot open {device}: {reason}{}", fix_text(fix))]
+    Refused {
+        /// The device string.
+        device: String,
+        /// What stands in the way.
+        reason: String,
+        /// The line that removes it, where there is one.
+        fix: Option<String>,
+        /// The system's own error.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// A system call or a message to the device's server failed.
+    #[error("{doing} failed")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// The system's own error.
+        #[source]
+        source: io::Error,
+    },
+    /// Memory could not be had or shown to the device.
+    #[error("{reason}{}", fix_text(fix))]
+    Memory {
+        /// What was asked for, and why it is not to be had.
+        reason: String,
+        /// The line that makes room.
+        fix: Option<String>,
+        /// The system's own error.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// The card lacks a capability.
+    #[error("the card cannot do this: {what} (capability {capability})")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// The PRM name of the capability that would allow it.
+        capability: &'static str,
+    },
+    /// An argument that can never work.
+    #[error("{0}")]
+    Invalid(String),
+    /// The device answered something that makes no sense.
+    #[error("the card answered nonsense: {0}")]
+    Nonsense(String),
+    /// The card did not become ready in time.
+    #[error("{what} took longer than {} ms", limit.as_millis())]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        limit: Duration,
+    },
+    /// The card is dead or gone.
+    #[error(transparent)]
+    Dead(#[from] Death),
+    /// Not part of this version.
+    #[error("{0} is not built yet")]
+    NotBuilt(String),
+}
+
+fn fix_text(fix: &Option<String>) -> String {
+    fix.as_ref()
+        .map_or_else(String::new, |fix| format!("; to fix it: {fix}"))
+}
+
+/// Why a card no longer answers. Once known, every wait ends with it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Death {
+    /// Registers read as all ones: the card was unplugged, lost its link, or is in reset.
+    #[error(
+        "the card vanished: its registers read as all ones; check the slot and `dmesg`, then open it again"
+    )]
+    Vanished,
+    /// The health buffer names a fatal syndrome.
+    #[error(
+        "the card's firmware died: health syndrome {syndrome} (ext_synd {ext_synd:#x}); reset the card and open it again"
+    )]
+    Health {
+        /// `synd` of the health buffer.
+        syndrome: HealthSyndrome,
+        /// `ext_synd` of the health buffer.
+        ext_synd: u16,
+    },
+    /// The health counter stood still.
+    #[error("the card's firmware stopped: its health counter stood still for {} ms; reset the card and open it again", after.as_millis())]
+    CounterStill {
+        /// How long it stood still.
+        after: Duration,
+    },
+    /// What serves the device went away.
+    #[error("the device's server is gone ({reason}); start it again, then open the device again")]
+    ServerGone {
+        /// What the connection said.
+        reason: String,
+    },
+    /// The device was closed while something still waited for it.
+    #[error("the device was closed")]
+    Closed,
+}
+
+/// A firmware command that did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[error("{opcode}{} failed: {kind}", about(*op_mod, object))]
+pub struct CommandError {
+    /// The command.
+    pub opcode: Opcode,
+    /// Its `op_mod`.
+    pub op_mod: u16,
+    /// What it was about, such as `CQ 0x43`; empty where there is nothing to name.
+    pub object: String,
+    /// How it failed.
+    pub kind: CommandErrorKind,
+}
+
+/// How a command failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandErrorKind {
+    /// Firmware refused it.
+    #[error("status {status} ({:#x}), syndrome {syndrome:#x}: {}", status.number(), meaning(*status))]
+    Status {
+        /// `status` of the output.
+        status: CmdStatus,
+        /// `syndrome` of the output: firmware's own number for the reason.
+        syndrome: u32,
+    },
+    /// It never reached firmware.
+    #[error("not delivered: {} ({:#x})", .0, .0.number())]
+    Delivery(DeliveryStatus),
+    /// The reply carries another command's token or a wrong signature.
+    #[error("the reply is damaged: {0}")]
+    Damaged(String),
+    /// No reply before the deadline.
+    #[error("no reply within {} ms; its slot stays closed until firmware answers", .0.as_millis())]
+    Timeout(Duration),
+    /// No slot became free before the deadline.
+    #[error("no command slot became free within {} ms: earlier commands were never answered", .0.as_millis())]
+    NoSlot(Duration),
+    /// The card is dead or gone.
+    #[error("{0}")]
+    Dead(#[source] Death),
+    /// The way to the card failed: a system call, or memory for mailboxes.
+    #[error("{doing} failed")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// The system's own error.
+        #[source]
+        source: io::Error,
+    },
+    /// The command or its reply has an impossible length.
+    #[error("{0}")]
+    Length(String),
+}
+
+fn about(op_mod: u16, object: &str) -> String {
+    let op_mod = if op_mod == 0 {
+        String::new()
+    } else {
+        format!(" (op_mod {op_mod:#x})")
+    };
+    let object = if object.is_empty() {
+        String::new()
+    } else {
+        format!(" of {object}")
+    };
+    op_mod + &object
+}
+
+/// What a status means, in words. PRM "Command Completion Status".
+pub(crate) fn meaning(status: CmdStatus) -> &'static str {
+    match status {
+        CmdStatus::Ok => "done",
+        CmdStatus::InternalError => "firmware failed on its own account",
+        CmdStatus::BadOpcode => "firmware does not know this opcode or op_mod",
+        CmdStatus::BadParameter => "a parameter is out of range or a reserved field is set",
+        CmdStatus::BadSystemState => "the function is not in the state this command needs",
+        CmdStatus::BadResource => "a resource it names does not exist or is of the wrong kind",
+        CmdStatus::ResourceBusy => "another object still uses the resource",
+        CmdStatus::NotReady => "the function is not enabled yet",
+        CmdStatus::ExceedsLimit => "more than a capability allows",
+        CmdStatus::BadResourceState => "the resource is in a state that forbids it",
+        CmdStatus::BadIndex => "an index is out of range",
+        CmdStatus::NoResources => "the card has nothing left to allocate",
+        CmdStatus::BadQpState => "the queue pair is in another state than the transition needs",
+        CmdStatus::BadPacket => "a management packet was discarded",
+        CmdStatus::BadSize => "more CQEs are outstanding than the new size holds",
+        CmdStatus::BadInputLength => "the input is shorter or longer than the command is",
+        CmdStatus::BadOutputLength => "the room for the output is too small",
+        CmdStatus::Unknown(_) => "a status this driver does not know",
+    }
+}
+
+impl CommandError {
+    /// The status firmware answered, where it answered one.
+    pub fn status(&self) -> Option<CmdStatus> {
+        match self.kind {
+            CommandErrorKind::Status { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Whether the card is dead or gone.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.kind, CommandErrorKind::Dead(_))
+    }
+}
+
+impl Error {
+    /// `source`, met while `doing`.
+    pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
+        Error::Io {
+            doing: doing.into(),
+            source,
+        }
+    }
+
+    /// Whether the card is dead or gone.
+    pub fn is_dead(&self) -> bool {
+        match self {
+            Error::Dead(_) => true,
+            Error::Command(error) => error.is_dead(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Firmware objects, one noun a file: the control path.

@@ -1,0 +1,1 @@
+//! The hot path: send, receive, completion.
