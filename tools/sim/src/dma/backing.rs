@@ -1,0 +1,141 @@
+//! The memory behind a range.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
+
+/// Where a range's bytes are. `None` from any access: they are not there.
+#[derive(Debug)]
+pub(super) enum Backing {
+    /// In a mapping of ours, from byte `at`.
+    Mapped { region: Arc<MmapRegion>, at: u64 },
+    /// In a process, from address `at`.
+    Process { mem: Arc<File>, at: u64 },
+    /// Nowhere.
+    Unreachable,
+}
+
+/// Up to that many bytes are copied quadword by quadword; of longer copies the tail is.
+const SHORT: usize = 256;
+
+impl Backing {
+    /// The same memory, `by` bytes further on.
+    pub(super) fn skip(&self, by: u64) -> Backing {
+        match self {
+            Backing::Mapped { region, at } => Backing::Mapped { region: region.clone(), at: at + by },
+            Backing::Process { mem, at } => Backing::Process { mem: mem.clone(), at: at.wrapping_add(by) },
+            Backing::Unreachable => Backing::Unreachable,
+        }
+    }
+
+    pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Option<()> {
+        match self {
+            Backing::Mapped { region, at } => {
+                let memory = slice(region, at + offset, bytes.len())?;
+                read_slice(&memory, bytes)
+            }
+            Backing::Process { mem, at } => mem.read_exact_at(bytes, at.wrapping_add(offset)).ok(),
+            Backing::Unreachable => None,
+        }
+    }
+
+    /// Lower addresses first, the last store releasing.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Option<()> {
+        match self {
+            Backing::Mapped { region, at } => {
+                let memory = slice(region, at + offset, bytes.len())?;
+                write_slice(&memory, bytes)
+            }
+            Backing::Process { mem, at } => {
+                // Two system calls, so that the last quadword comes last.
+                let at = at.wrapping_add(offset);
+                let (body, tail) = bytes.split_at(bytes.len().saturating_sub(8));
+                mem.write_all_at(body, at).ok()?;
+                mem.write_all_at(tail, at.wrapping_add(body.len() as u64)).ok()
+            }
+            Backing::Unreachable => None,
+        }
+    }
+
+    pub(super) fn load_be32(&self, offset: u64) -> Option<u32> {
+        if let Backing::Mapped { region, at } = self
+            && let Ok(dword) = slice(region, at + offset, 4)?.get_atomic_ref::<AtomicU32>(0)
+        {
+            return Some(u32::from_be(dword.load(Ordering::Acquire)));
+        }
+        let mut bytes = [0; 4];
+        self.read(offset, &mut bytes)?;
+        fence(Ordering::Acquire);
+        Some(u32::from_be_bytes(bytes))
+    }
+
+    pub(super) fn update_be64(&self, offset: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
+        if let Backing::Mapped { region, at } = self {
+            let memory = slice(region, at + offset, 8)?;
+            let quadword = memory.get_atomic_ref::<AtomicU64>(0).ok()?;
+            let update = |old| Some(change(u64::from_be(old)).to_be());
+            let (Ok(old) | Err(old)) = quadword.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+            return Some(u64::from_be(old));
+        }
+        // Through a file it cannot be atomic against the process; it is against the device, which has one thread.
+        let mut bytes = [0; 8];
+        self.read(offset, &mut bytes)?;
+        let old = u64::from_be_bytes(bytes);
+        self.write(offset, &change(old).to_be_bytes())?;
+        Some(old)
+    }
+}
+
+fn slice(region: &MmapRegion, at: u64, len: usize) -> Option<VolatileSlice<'_>> {
+    region.get_slice(usize::try_from(at).ok()?, len).ok()
+}
+
+/// Bytes before the first quadword boundary of the mapping. The pointer is looked at, not followed.
+fn head(memory: &VolatileSlice<'_>, len: usize) -> usize {
+    ((memory.ptr_guard().as_ptr() as usize).wrapping_neg() % 8).min(len)
+}
+
+fn read_slice(memory: &VolatileSlice<'_>, bytes: &mut [u8]) -> Option<()> {
+    if bytes.len() > SHORT {
+        memory.copy_to(bytes);
+        return Some(());
+    }
+    let first = head(memory, bytes.len());
+    let (lead, rest) = bytes.split_at_mut(first);
+    memory.copy_to(lead);
+    let mut at = first;
+    let mut quadwords = rest.chunks_exact_mut(8);
+    for bytes in &mut quadwords {
+        let quadword = memory.get_atomic_ref::<AtomicU64>(at).ok()?.load(Ordering::Relaxed);
+        bytes.copy_from_slice(&quadword.to_ne_bytes());
+        at += 8;
+    }
+    memory.offset(at).ok()?.copy_to(quadwords.into_remainder());
+    Some(())
+}
+
+fn write_slice(memory: &VolatileSlice<'_>, bytes: &[u8]) -> Option<()> {
+    let first = head(memory, bytes.len());
+    let (lead, rest) = bytes.split_at(first);
+    memory.copy_from(lead);
+    let mut at = first;
+    // A long body goes a cache line at a time: fast, and still lower addresses first.
+    let (lines, rest) = rest.split_at(if rest.len() > SHORT { (rest.len() - 64) / 64 * 64 } else { 0 });
+    for line in lines.chunks_exact(64) {
+        memory.subslice(at, 64).ok()?.copy_from(line);
+        fence(Ordering::Release);
+        at += 64;
+    }
+    let mut quadwords = rest.chunks_exact(8);
+    for quadword in &mut quadwords {
+        let value = u64::from_ne_bytes(quadword.try_into().ok()?);
+        memory.get_atomic_ref::<AtomicU64>(at).ok()?.store(value, Ordering::Release);
+        at += 8;
+    }
+    fence(Ordering::Release);
+    memory.offset(at).ok()?.copy_from(quadwords.remainder());
+    Some(())
+}

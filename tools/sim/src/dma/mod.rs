@@ -1,0 +1,273 @@
+//! What the function sees of its client's memory: IOVA ranges, each backed by a mapping of the client's file, or reached
+//! by reads and writes where it has none. An access outside of all of them is a fault, reported by strict mode.
+//!
+//! Addresses are IOVAs, never pointers. The client maps and unmaps from its own thread; the device thread reads and
+//! writes. Once [`Dma::unmap`] has returned, no access to that range is under way and every later one faults.
+//!
+//! A guest IOMMU maps page by page, so there may be 100 000 ranges of one file: a file is mapped once, whole, and ranges
+//! point into that. Memory of a file that its client shortens while it is mapped kills the process that looks at it
+//! (`SIGBUS`), as everywhere; well-behaved clients seal theirs.
+
+mod backing;
+mod space;
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use thiserror::Error;
+
+use crate::strict::Strict;
+use backing::Backing;
+use space::Space;
+
+/// An access the function was not allowed to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("DMA {} of {len} bytes at {iova:#x}: {reason}", if *.write { "write" } else { "read" })]
+pub struct DmaFault {
+    /// First address.
+    pub iova: u64,
+    /// Bytes.
+    pub len: usize,
+    /// A write, not a read.
+    pub write: bool,
+    /// Why not.
+    pub reason: &'static str,
+}
+
+impl DmaFault {
+    /// An access past the end of an object's own memory.
+    pub fn past_end(at: u64, len: usize, write: bool) -> Self {
+        DmaFault { iova: at, len, write, reason: "past the end of the object's pages" }
+    }
+}
+
+/// Why a range was not mapped.
+#[derive(Debug, Error)]
+pub enum MapError {
+    /// The range is empty, or runs past the end of the address space.
+    #[error("{len:#x} bytes at IOVA {iova:#x} are no range")]
+    NoRange {
+        /// First address.
+        iova: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A part of it is mapped already.
+    #[error("IOVA range {iova:#x} + {len:#x} overlaps the mapped range at {other:#x}")]
+    Overlap {
+        /// First address.
+        iova: u64,
+        /// Bytes.
+        len: u64,
+        /// First address of the range that is there.
+        other: u64,
+    },
+    /// The file has no memory there.
+    #[error("the file ends at {file_len:#x}, before {offset:#x} + {len:#x}")]
+    PastEndOfFile {
+        /// Where the range begins in the file.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// The file's bytes.
+        file_len: u64,
+    },
+    /// The file's memory cannot be mapped here.
+    #[error("cannot map the client's file: {0}")]
+    Mmap(#[source] std::io::Error),
+}
+
+bitflags::bitflags! {
+    /// What the device may do with a range.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Access: u8 {
+        /// Read.
+        const READ = 1;
+        /// Write.
+        const WRITE = 2;
+    }
+}
+
+/// Where the memory behind a range is.
+#[derive(Debug)]
+pub enum Source {
+    /// In a file that can be mapped: a memfd, a huge-page file, shared memory.
+    File {
+        /// The file; not needed any more once the range is mapped.
+        file: File,
+        /// Where in it the range begins, bytes.
+        offset: u64,
+    },
+    /// In a process, reached through its `/proc/PID/mem` or `/proc/self/mem`, opened for reading and writing.
+    Process {
+        /// That file.
+        mem: Arc<File>,
+        /// The range's first address in the process.
+        address: u64,
+    },
+    /// Nowhere that the device could reach. The range is there, but every access faults.
+    Unreachable,
+}
+
+/// The function's address space. Cheap to clone; all clones are the same space. `Send` and `Sync`.
+#[derive(Debug, Clone, Default)]
+pub struct Dma(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    space: RwLock<Space>,
+    /// PCI bus mastering.
+    enabled: AtomicBool,
+    strict: Strict,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Shared { space: RwLock::default(), enabled: AtomicBool::new(true), strict: Strict::off() }
+    }
+}
+
+impl Dma {
+    /// An empty address space, whose faults go to `strict`. It is [enabled](Self::enable).
+    pub fn new(strict: Strict) -> Self {
+        Dma(Arc::new(Shared { strict, ..Shared::default() }))
+    }
+
+    /// Lets the device reach memory, or stops it: PCI bus mastering. While stopped, all accesses fault.
+    pub fn enable(&self, on: bool) {
+        self.0.enabled.store(on, Ordering::Release);
+    }
+
+    /// Makes `len` bytes at `iova` reach `source`. Ranges may not overlap. Takes a system call or more.
+    pub fn map(&self, iova: u64, len: u64, access: Access, source: Source) -> Result<(), MapError> {
+        self.space_mut().map(iova, len, access, source)
+    }
+
+    /// Takes away whatever is mapped in `len` bytes from `iova`, also parts of ranges; both may be anything. Returns how
+    /// many bytes were mapped there. When it returns, no access to them is under way.
+    pub fn unmap(&self, iova: u64, len: u64) -> u64 {
+        self.space_mut().unmap(iova, len)
+    }
+
+    /// Takes away every range.
+    pub fn clear(&self) {
+        self.space_mut().clear();
+    }
+
+    /// How many ranges are mapped.
+    pub fn ranges(&self) -> usize {
+        self.space().len()
+    }
+
+    /// Reads from the client's memory. The bytes of an aligned quadword are read together.
+    pub fn read(&self, iova: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        self.pieces(iova, bytes.len(), Access::READ, |backing, at, len| {
+            let ok = backing.read(at, &mut bytes[done..done + len]);
+            done += len;
+            ok
+        })
+    }
+
+    /// Writes to the client's memory. The bytes of an aligned quadword land together; lower addresses first.
+    pub fn write(&self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        self.pieces(iova, bytes.len(), Access::WRITE, |backing, at, len| {
+            let ok = backing.write(at, &bytes[done..done + len]);
+            done += len;
+            ok
+        })
+    }
+
+    /// Loads one big-endian dword, acquiring: what its writer stored before it is seen after it.
+    pub fn load_be32(&self, iova: u64) -> Result<u32, DmaFault> {
+        let mut value = 0;
+        self.whole(iova, 4, Access::READ, |backing, at| {
+            value = backing.load_be32(at)?;
+            Some(())
+        })?;
+        Ok(value)
+    }
+
+    /// Writes `bytes` (a CQE or EQE) so that the last byte, which carries the ownership bit, is stored last, releasing.
+    pub fn publish(&self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        // `write` stores lower addresses first and ends with a releasing store.
+        self.write(iova, bytes)
+    }
+
+    /// Replaces the big-endian quadword at `iova`, a multiple of 8, by `change` of it, atomically. Returns the old one.
+    pub fn update_be64(&self, iova: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
+        let mut old = 0;
+        self.whole(iova, 8, Access::READ | Access::WRITE, |backing, at| {
+            old = backing.update_be64(at, &change)?;
+            Some(())
+        })?;
+        Ok(old)
+    }
+
+    /// Calls `each` for every range that `len` bytes from `iova` touch, with the offset and the bytes in its backing.
+    fn pieces(
+        &self,
+        iova: u64,
+        len: usize,
+        access: Access,
+        mut each: impl FnMut(&Backing, u64, usize) -> Option<()>,
+    ) -> Result<(), DmaFault> {
+        let fault = |reason| self.fault(DmaFault { iova, len, write: access.contains(Access::WRITE), reason });
+        if !self.0.enabled.load(Ordering::Acquire) {
+            return Err(fault(BUS_MASTER_OFF));
+        }
+        let space = self.space();
+        let mut done = 0;
+        while done < len {
+            let at = iova.checked_add(done as u64).ok_or_else(|| fault(NOT_MAPPED))?;
+            let range = space.find(at).ok_or_else(|| fault(NOT_MAPPED))?;
+            if !range.access.contains(access) {
+                return Err(fault(NOT_ALLOWED));
+            }
+            let inside = at - range.start;
+            let now = (len - done).min(usize::try_from(range.len - inside).unwrap_or(usize::MAX));
+            each(&range.backing, inside, now).ok_or_else(|| fault(NO_MEMORY))?;
+            done += now;
+        }
+        Ok(())
+    }
+
+    /// As [`pieces`](Self::pieces), for an access that must lie in one range.
+    fn whole(
+        &self,
+        iova: u64,
+        len: usize,
+        access: Access,
+        mut each: impl FnMut(&Backing, u64) -> Option<()>,
+    ) -> Result<(), DmaFault> {
+        self.pieces(iova, len, access, |backing, at, now| (now == len).then(|| each(backing, at))?)
+    }
+
+    /// Reports a fault and hands it back.
+    #[cold]
+    fn fault(&self, fault: DmaFault) -> DmaFault {
+        self.0.strict.report(RULE, || fault.to_string());
+        fault
+    }
+
+    fn space(&self) -> RwLockReadGuard<'_, Space> {
+        self.0.space.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn space_mut(&self) -> RwLockWriteGuard<'_, Space> {
+        self.0.space.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The strict rule of all faults here; the detail says why.
+pub const RULE: &str = "DMA fault";
+
+const NOT_MAPPED: &str = "not mapped";
+const NOT_ALLOWED: &str = "the mapping does not allow it";
+const NO_MEMORY: &str = "mapped, but its memory cannot be reached";
+const BUS_MASTER_OFF: &str = "bus mastering is off";
+
+#[cfg(test)]
+mod tests;
