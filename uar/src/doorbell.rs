@@ -1,0 +1,198 @@
+//! How a send queue rings. PRM "Send Doorbell", "BlueFlame".
+
+use core::fmt;
+
+use crate::barrier;
+use crate::mmio::{BLUE_FLAME_BUFFER, BLUE_FLAME_REGISTERS, BlueFlameBuffer, UarPage};
+
+/// One WQE building block, 64 bytes in wire order.
+pub type Wqebb = [u64; 8];
+
+/// What tells the card that a send queue has WQEs. One implementation a mode, chosen when the queue is made.
+///
+/// The queue has stored its WQEs and its doorbell record; an implementation orders those before the register
+/// ([`before_doorbell`](barrier::before_doorbell)) and the register before whatever comes next.
+pub trait SendDoorbell: Send + fmt::Debug {
+    /// Rings with the first eight bytes of the last WQE posted, as a number: dword 0 in the upper half.
+    fn ring(&mut self, control: u64);
+
+    /// Rings for exactly one WQE, whose blocks these are, whole, and may carry it to the card so that it need not be
+    /// fetched. Only right when nothing else was posted since the last ring.
+    #[inline(always)]
+    fn ring_with(&mut self, wqe: &[Wqebb]) {
+        if let Some(first) = wqe.first() {
+            self.ring(u64::from_be(first[0]));
+        }
+    }
+}
+
+impl<D: SendDoorbell + ?Sized> SendDoorbell for alloc::boxed::Box<D> {
+    fn ring(&mut self, control: u64) {
+        (**self).ring(control);
+    }
+    fn ring_with(&mut self, wqe: &[Wqebb]) {
+        (**self).ring_with(wqe);
+    }
+}
+
+/// The plain doorbell: eight bytes to an uncached page; the card fetches the WQE by DMA.
+///
+/// Right wherever the page is mapped uncached, as VFIO maps a BAR. Not for write-combining pages: those need fences that
+/// this one does not take ([`BlueFlame`] does).
+#[derive(Debug)]
+pub struct Plain {
+    page: UarPage,
+    register: usize,
+}
+
+impl Plain {
+    /// Offset of BlueFlame register `register` in its page.
+    pub const fn offset(register: usize) -> usize {
+        0x800 + register % BLUE_FLAME_REGISTERS * 2 * BLUE_FLAME_BUFFER
+    }
+
+    /// Register `register` (0 or 1) of `page`, which must be mapped uncached.
+    pub fn new(page: UarPage, register: usize) -> Self {
+        Plain { page, register: register % BLUE_FLAME_REGISTERS }
+    }
+}
+
+impl SendDoorbell for Plain {
+    #[inline(always)]
+    fn ring(&mut self, control: u64) {
+        barrier::before_doorbell();
+        self.page.registers().blue_flame[self.register][0][0].store(control);
+    }
+}
+
+/// BlueFlame: the whole WQE goes into the register, so the card need not fetch it. For write-combining pages.
+///
+/// The two buffers of the register are used in turn, because the card may still be reading the one written last. Belongs
+/// to one queue; two queues that share a register take a [`Shared`](crate::Shared) one. On an uncached page it works too,
+/// but every eight bytes become a PCIe write of their own, and the card falls back to fetching the WQE.
+#[derive(Debug)]
+pub struct BlueFlame {
+    page: UarPage,
+    register: usize,
+    buffer: usize,
+}
+
+impl BlueFlame {
+    /// Register `register` (0 or 1) of `page`.
+    pub fn new(page: UarPage, register: usize) -> Self {
+        BlueFlame { page, register: register % BLUE_FLAME_REGISTERS, buffer: 0 }
+    }
+
+    /// Calls `store` on the buffer whose turn it is, between the fences that a ring needs.
+    #[inline(always)]
+    fn turn(&mut self, store: impl FnOnce(&BlueFlameBuffer)) {
+        barrier::before_wc();
+        store(&self.page.registers().blue_flame[self.register][self.buffer]);
+        barrier::flush_wc();
+        self.buffer ^= 1;
+    }
+}
+
+impl SendDoorbell for BlueFlame {
+    #[inline(always)]
+    fn ring(&mut self, control: u64) {
+        self.turn(|buffer| buffer[0].store(control));
+    }
+
+    #[inline(always)]
+    fn ring_with(&mut self, wqe: &[Wqebb]) {
+        if size_of_val(wqe) > BLUE_FLAME_BUFFER {
+            return if let Some(first) = wqe.first() {
+                self.ring(u64::from_be(first[0]))
+            };
+        }
+        self.turn(|buffer| {
+            for (cell, &wire) in buffer.iter().zip(wqe.iter().flatten()) {
+                cell.store_raw(wire);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+    use alloc::vec::Vec;
+    use core::cell::UnsafeCell;
+    use core::ptr::NonNull;
+
+    #[repr(C, align(4096))]
+    struct Memory(UnsafeCell<[u64; 512]>);
+
+    /// Plain memory where a card would have a UAR page.
+    pub(crate) struct Page(Box<Memory>);
+
+    impl Page {
+        pub(crate) fn new() -> Self {
+            Page(Box::new(Memory(UnsafeCell::new([0; 512]))))
+        }
+
+        pub(crate) fn uar(&self) -> UarPage {
+            // SAFETY: 4096 bytes, aligned; tests drop their doorbells before the page.
+            unsafe { UarPage::new(NonNull::new(self.0.0.get().cast()).unwrap()) }
+        }
+
+        /// The big-endian quadword at `offset`.
+        pub(crate) fn quadword(&self, offset: usize) -> u64 {
+            // SAFETY: inside the page; nothing stores to it meanwhile.
+            u64::from_be(unsafe { self.0.0.get().cast::<u64>().add(offset / 8).read_volatile() })
+        }
+
+        /// Offsets of the quadwords that are not zero.
+        pub(crate) fn written(&self) -> Vec<usize> {
+            (0..4096).step_by(8).filter(|&at| self.quadword(at) != 0).collect()
+        }
+    }
+
+    const CONTROL: u64 = 0x0000_050a_0000_4303;
+
+    fn wqe(blocks: usize) -> Vec<Wqebb> {
+        let mut wqe: Vec<Wqebb> = (0..blocks as u64).map(|i| [(i + 1).to_be(); 8]).collect();
+        wqe[0][0] = CONTROL.to_be();
+        wqe
+    }
+
+    #[test]
+    fn plain_stores_the_control_segment_s_first_half_at_its_register() {
+        let page = Page::new();
+        Plain::new(page.uar(), 0).ring_with(&wqe(2));
+        assert_eq!((page.quadword(0x800), page.written()), (CONTROL, [0x800].to_vec()));
+        Plain::new(page.uar(), 1).ring(CONTROL);
+        assert_eq!(page.quadword(Plain::offset(1)), CONTROL);
+        assert_eq!(page.written(), [0x800, 0xa00]);
+    }
+
+    #[test]
+    fn blue_flame_carries_the_whole_wqe_and_alternates() {
+        let page = Page::new();
+        let mut doorbell = BlueFlame::new(page.uar(), 0);
+        doorbell.ring_with(&wqe(1));
+        assert_eq!(page.quadword(0x800), CONTROL);
+        assert_eq!(page.written(), (0x800..0x840).step_by(8).collect::<Vec<_>>());
+        doorbell.ring_with(&wqe(4));
+        assert_eq!(page.quadword(0x900), CONTROL);
+        assert_eq!(page.quadword(0x9f8), 4);
+        doorbell.ring(7);
+        assert_eq!((page.quadword(0x800), page.quadword(0x808)), (7, 1), "buffer 0 again, eight bytes only");
+    }
+
+    #[test]
+    fn blue_flame_only_rings_for_a_wqe_larger_than_its_buffer() {
+        let page = Page::new();
+        BlueFlame::new(page.uar(), 1).ring_with(&wqe(5));
+        assert_eq!((page.quadword(0xa00), page.written()), (CONTROL, [0xa00].to_vec()));
+    }
+
+    #[test]
+    fn nothing_rings_for_no_wqe() {
+        let page = Page::new();
+        Plain::new(page.uar(), 0).ring_with(&[]);
+        assert!(page.written().is_empty());
+    }
+}

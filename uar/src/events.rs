@@ -1,0 +1,124 @@
+//! Doorbells of completion and event queues. PRM "CQ Doorbell", "EQ Doorbell".
+
+use crate::barrier;
+use crate::mmio::UarPage;
+
+/// Which completion event is wanted: the dword that goes into the CQ's record and into its doorbell.
+///
+/// ```text
+/// [29:28] cmd_sn  counts the events taken, modulo 4: a card ignores a request it has already answered
+/// [24]    cmd     0 the next completion, 1 the next solicited one or the next error
+/// [23:0]  ci      CQEs consumed: a completion after this index fires
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arm(u32);
+
+impl Arm {
+    /// Any completion after the first `consumed`; `events` have been taken so far.
+    pub fn next(consumed: u32, events: u32) -> Self {
+        Arm((events & 3) << 28 | consumed & 0xff_ffff)
+    }
+
+    /// A solicited completion or an error after the first `consumed`; `events` have been taken so far.
+    pub fn solicited(consumed: u32, events: u32) -> Self {
+        Arm(Arm::next(consumed, events).0 | 1 << 24)
+    }
+
+    pub(crate) fn dword(self) -> u32 {
+        self.0
+    }
+
+    /// The quadword that arms CQ `cqn`, for a UAR page that cannot be mapped: it goes to offset 0x20.
+    pub fn doorbell(self, cqn: u32) -> u64 {
+        u64::from(self.0) << 32 | u64::from(cqn & 0xff_ffff)
+    }
+}
+
+/// Arms completion queues.
+#[derive(Debug)]
+pub struct CqDoorbell(UarPage);
+
+impl CqDoorbell {
+    /// Offset of the register in its page.
+    pub const OFFSET: usize = 0x20;
+
+    /// The register of `page`.
+    pub fn new(page: UarPage) -> Self {
+        CqDoorbell(page)
+    }
+
+    /// Tells the card to look at the arm request that CQ `cqn` has put in its record.
+    ///
+    /// The page may be uncached or write-combining: arming happens once a sleep, so both fences are taken.
+    #[inline]
+    pub fn arm(&mut self, cqn: u32, arm: Arm) {
+        barrier::before_wc();
+        self.0.registers().cq.store(arm.doorbell(cqn));
+        barrier::flush_wc();
+    }
+}
+
+/// Gives event queue entries back to the card, and arms the queue.
+#[derive(Debug)]
+pub struct EqDoorbell {
+    page: UarPage,
+    eqn: u8,
+}
+
+impl EqDoorbell {
+    /// Offset of the register that takes a consumer index and arms.
+    pub const ARM_OFFSET: usize = 0x40;
+    /// Offset of the register that takes a consumer index.
+    pub const OFFSET: usize = 0x48;
+
+    /// The registers of `page`, for EQ `eqn`.
+    pub fn new(page: UarPage, eqn: u8) -> Self {
+        EqDoorbell { page, eqn }
+    }
+
+    /// The dword that says EQ `eqn` has consumed `counter` entries in all, for a page that cannot be mapped.
+    pub fn value(eqn: u8, counter: u32) -> u32 {
+        u32::from(eqn) << 24 | counter & 0xff_ffff
+    }
+
+    /// `counter` EQEs have been consumed in all; the card may overwrite them.
+    #[inline]
+    pub fn consume(&mut self, counter: u32) {
+        barrier::before_wc();
+        self.page.registers().eq.store(Self::value(self.eqn, counter));
+        barrier::flush_wc();
+    }
+
+    /// As [`consume`](Self::consume), and the next EQE raises the queue's interrupt.
+    #[inline]
+    pub fn consume_and_arm(&mut self, counter: u32) {
+        barrier::before_wc();
+        self.page.registers().eq_arm.store(Self::value(self.eqn, counter));
+        barrier::flush_wc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doorbell::tests::Page;
+
+    #[test]
+    fn cq_doorbell_is_one_quadword_at_0x20() {
+        let page = Page::new();
+        CqDoorbell::new(page.uar()).arm(0x43, Arm::next(0x1_000005, 6));
+        assert_eq!(page.quadword(CqDoorbell::OFFSET), 0x2000_0005_0000_0043);
+        assert_eq!(page.written(), [0x20]);
+    }
+
+    #[test]
+    fn eq_doorbells_differ_in_place_only() {
+        let page = Page::new();
+        let mut doorbell = EqDoorbell::new(page.uar(), 3);
+        doorbell.consume(0x0100_0002);
+        assert_eq!(page.quadword(EqDoorbell::OFFSET) >> 32, 0x0300_0002);
+        assert_eq!(page.written(), [0x48]);
+        doorbell.consume_and_arm(9);
+        assert_eq!(page.quadword(EqDoorbell::ARM_OFFSET) >> 32, 0x0300_0009);
+    }
+}

@@ -1,0 +1,123 @@
+//! Register cells, and the map of a UAR page. PRM "User Access Region".
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use volatile_register::WO;
+
+/// A big-endian dword that is only ever stored to.
+#[repr(transparent)]
+pub struct Be32Cell(WO<u32>);
+
+impl Be32Cell {
+    /// Stores `value` by one volatile dword store.
+    #[inline(always)]
+    pub fn store(&self, value: u32) {
+        // SAFETY: a store to a device register has effects outside of Rust's memory, none inside: whoever made the page
+        // this cell lies in vouched that it holds a UAR's registers or plain memory (`UarPage::new`).
+        unsafe { self.0.write(value.to_be()) }
+    }
+}
+
+/// A big-endian quadword that is only ever stored to, in one access.
+#[repr(transparent)]
+pub struct Be64Cell(WO<u64>);
+
+impl Be64Cell {
+    /// Stores `value` by one volatile quadword store.
+    #[inline(always)]
+    pub fn store(&self, value: u64) {
+        self.store_raw(value.to_be());
+    }
+
+    /// Stores a quadword whose bytes are already in wire order.
+    #[inline(always)]
+    pub(crate) fn store_raw(&self, wire: u64) {
+        // SAFETY: as for `Be32Cell::store`.
+        unsafe { self.0.write(wire) }
+    }
+}
+
+/// Bytes of a BlueFlame register: two buffers.
+pub const BLUE_FLAME_REGISTER: usize = 512;
+/// Bytes of one buffer of a BlueFlame register, the most that one ring can carry.
+pub const BLUE_FLAME_BUFFER: usize = BLUE_FLAME_REGISTER / 2;
+/// BlueFlame registers of a page that drivers use.
+pub const BLUE_FLAME_REGISTERS: usize = 2;
+/// Bytes of a UAR page.
+pub const UAR_PAGE: usize = 4096;
+
+/// One of the two buffers of a BlueFlame register.
+pub(crate) type BlueFlameBuffer = [Be64Cell; BLUE_FLAME_BUFFER / 8];
+
+/// The registers of a UAR page that software uses.
+///
+/// ```text
+/// 0x020  CQ doorbell            8 bytes
+/// 0x040  EQ doorbell, arming    4 bytes
+/// 0x048  EQ doorbell            4 bytes
+/// 0x800  BlueFlame register 0: buffers at 0x800 and 0x900; a plain doorbell stores to the first 8 bytes
+/// 0xa00  BlueFlame register 1: buffers at 0xa00 and 0xb00
+/// ```
+#[repr(C)]
+pub struct Registers {
+    _0: [u32; 8],
+    /// Arms a completion queue.
+    pub(crate) cq: Be64Cell,
+    _28: [u32; 6],
+    /// Takes an event queue's consumer index, and arms it.
+    pub(crate) eq_arm: Be32Cell,
+    _44: u32,
+    /// Takes an event queue's consumer index.
+    pub(crate) eq: Be32Cell,
+    _4c: [u32; 0x1ed],
+    /// Rings send queues.
+    pub(crate) blue_flame: [[BlueFlameBuffer; 2]; BLUE_FLAME_REGISTERS],
+    _c00: [u32; 0x100],
+}
+
+const _: () = {
+    assert!(size_of::<Registers>() == UAR_PAGE);
+    assert!(core::mem::offset_of!(Registers, cq) == 0x20);
+    assert!(core::mem::offset_of!(Registers, eq_arm) == 0x40);
+    assert!(core::mem::offset_of!(Registers, eq) == 0x48);
+    assert!(core::mem::offset_of!(Registers, blue_flame) == 0x800);
+};
+
+/// A UAR page in this process' address space.
+///
+/// Copies are the same page. The doorbells made from it borrow nothing: whoever unmaps the page first drops all of them,
+/// which [`new`](Self::new) makes its caller promise.
+#[derive(Clone, Copy)]
+pub struct UarPage(NonNull<Registers>);
+
+// SAFETY: the page is device registers (or plain memory in tests), stored to by volatile accesses that any thread may make;
+// the promise of `new` keeps it mapped.
+unsafe impl Send for UarPage {}
+// SAFETY: as above; no method loads, and a store of one thread cannot tear another's.
+unsafe impl Sync for UarPage {}
+
+impl fmt::Debug for UarPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UarPage({:p})", self.0)
+    }
+}
+
+impl UarPage {
+    /// The page that starts at `address`.
+    ///
+    /// # Safety
+    /// `address` is aligned to 8 bytes, and the [`UAR_PAGE`] bytes from it are mapped, writable, and stay so until the
+    /// last copy of this page and of every doorbell made from it is gone. They are a UAR's registers, or memory that
+    /// nothing in this process reads or writes other than by volatile or atomic accesses.
+    pub unsafe fn new(address: NonNull<u8>) -> Self {
+        UarPage(address.cast())
+    }
+
+    #[inline(always)]
+    pub(crate) fn registers(&self) -> &Registers {
+        // SAFETY: mapped and aligned by the promise of `new`. A shared reference to interior-mutable cells (volatile
+        // cells are `UnsafeCell`s) asserts nothing about their content; the plain dwords between them are never read.
+        unsafe { self.0.as_ref() }
+    }
+}

@@ -1,0 +1,151 @@
+//! Doorbell records: big-endian dwords in memory that the card reads to learn how far software is. PRM "Doorbell Record".
+//!
+//! A queue pair's record is two dwords: receive counter first, send counter second. A card that finds the send counter in
+//! the first does nothing and says nothing, so each dword is a type of its own:
+//!
+//! ```compile_fail
+//! fn ring(receive: uar::ReceiveRecord) {
+//!     fn post_send(_: &uar::SendRecord) {}
+//!     post_send(&receive); // a receive record is no send record
+//! }
+//! ```
+//!
+//! ```text
+//!            dword 0                          dword 1
+//! QP   [ receive WQEs posted (16) ]  [ send WQEBBs posted (16) ]
+//! CQ   [ CQEs consumed (24)       ]  [ sn | command | CQEs consumed at arming (24) ]
+//! ```
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use crate::events::Arm;
+use crate::mmio::Be32Cell;
+
+/// Bytes of any doorbell record.
+pub const RECORD: usize = 8;
+
+macro_rules! record {
+    ($(#[$meta:meta])* $Name:ident) => {
+        $(#[$meta])*
+        pub struct $Name(NonNull<[Be32Cell; 2]>);
+
+        // SAFETY: the record's memory stays mapped by the promise of its constructor, and is only stored to, by volatile
+        // stores, from the one thread that owns this value.
+        unsafe impl Send for $Name {}
+
+        impl fmt::Debug for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({:p})", stringify!($Name), self.0)
+            }
+        }
+
+        impl $Name {
+            #[inline(always)]
+            fn store(&self, dword: usize, value: u32) {
+                // SAFETY: mapped, aligned and not accessed as anything but volatile cells, by the constructor's promise.
+                let cells = unsafe { self.0.as_ref() };
+                cells[dword].store(value);
+            }
+        }
+    };
+}
+
+record! {
+    /// The send half of a queue pair's record, dword 1.
+    SendRecord
+}
+record! {
+    /// The receive half of a queue pair's record, dword 0.
+    ReceiveRecord
+}
+record! {
+    /// A completion queue's record.
+    CqRecord
+}
+
+/// The two halves of the queue pair record at `address`.
+///
+/// # Safety
+/// `address` is aligned to 8 bytes; the 8 bytes from it are memory that stays mapped until both halves are gone, and that
+/// this process accesses through them alone.
+pub unsafe fn queue_pair(address: NonNull<u8>) -> (ReceiveRecord, SendRecord) {
+    (ReceiveRecord(address.cast()), SendRecord(address.cast()))
+}
+
+impl SendRecord {
+    /// Says that `counter` WQEBBs have been posted in all, modulo 2^16. [`to_device`](crate::barrier::to_device) first.
+    #[inline(always)]
+    pub fn post(&mut self, counter: u16) {
+        self.store(1, counter.into());
+    }
+}
+
+impl ReceiveRecord {
+    /// Says that `counter` receive WQEs have been posted in all, modulo 2^16. [`to_device`](crate::barrier::to_device)
+    /// first.
+    #[inline(always)]
+    pub fn post(&mut self, counter: u16) {
+        self.store(0, counter.into());
+    }
+}
+
+impl CqRecord {
+    /// The completion queue record at `address`.
+    ///
+    /// # Safety
+    /// As for [`queue_pair`].
+    pub unsafe fn new(address: NonNull<u8>) -> Self {
+        CqRecord(address.cast())
+    }
+
+    /// Says that `counter` CQEs have been consumed in all; the card may overwrite them. Only the low 24 bits travel.
+    #[inline(always)]
+    pub fn consume(&mut self, counter: u32) {
+        self.store(0, counter & 0xff_ffff);
+    }
+
+    /// Says which event is wanted; [`CqDoorbell::arm`](crate::CqDoorbell::arm) tells the card to look.
+    #[inline(always)]
+    pub fn request(&mut self, arm: Arm) {
+        self.store(1, arm.dword());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::UnsafeCell;
+
+    fn dwords(memory: &UnsafeCell<[u64; 1]>) -> [u32; 2] {
+        // SAFETY: the records of these tests are not in use while this reads.
+        let bytes = unsafe { core::ptr::read_volatile(memory.get()) }[0].to_ne_bytes();
+        let dword = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        [dword(0), dword(4)]
+    }
+
+    fn address(memory: &UnsafeCell<[u64; 1]>) -> NonNull<u8> {
+        NonNull::new(memory.get().cast()).unwrap()
+    }
+
+    #[test]
+    fn send_counter_lands_in_dword_one_and_receive_counter_in_dword_zero() {
+        let memory = UnsafeCell::new([0]);
+        // SAFETY: aligned, and lives to the end of the test.
+        let (mut receive, mut send) = unsafe { queue_pair(address(&memory)) };
+        send.post(0x1234);
+        assert_eq!(dwords(&memory), [0, 0x1234]);
+        receive.post(0xffff);
+        assert_eq!(dwords(&memory), [0xffff, 0x1234]);
+    }
+
+    #[test]
+    fn cq_record_carries_24_bits_and_the_arm_request() {
+        let memory = UnsafeCell::new([0]);
+        // SAFETY: aligned, and lives to the end of the test.
+        let mut record = unsafe { CqRecord::new(address(&memory)) };
+        record.consume(0x0100_0007);
+        record.request(Arm::solicited(0x0100_0007, 2));
+        assert_eq!(dwords(&memory), [7, 0x2100_0007]);
+    }
+}
