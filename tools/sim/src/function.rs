@@ -51,7 +51,7 @@ impl Function {
             pci: Pci::new(&profile),
             bar: Bar::new(&profile),
             firmware: Firmware::new(&profile),
-            objects: Objects::new(&profile),
+            objects: Objects::new(index, &profile),
             engine: Engine::new(&profile),
             port: Port::new(index, &profile),
             now: Instant::now(),

@@ -1,4 +1,9 @@
-//! Which card the function is: identity and limits. Firmware answers capability queries from it.
+//! Which card the function is: identity, limits and capability pages. Firmware answers capability queries from it.
+//!
+//! The capability pages are data: what a function announces, it has. A capability that is missing here is one that the
+//! model has not got, whatever the silicon of that name can do.
+
+use mlx5_prm::caps::{CmdHcaCap, RoceCap};
 
 /// A card.
 #[derive(Debug, Clone)]
@@ -13,22 +18,126 @@ pub struct Profile {
     pub log_bar_size: u32,
     /// MSI-X vectors.
     pub msix_vectors: u16,
+    /// Firmware version: major, minor, subminor.
+    pub fw_rev: (u16, u16, u16),
+    /// `hw_id` of the health buffer.
+    pub hw_id: u32,
+    /// `vsd_contd_psid` of `QUERY_ADAPTER`: the board.
+    pub psid: &'static str,
+    /// MAC of the card's function 0; each further function's is one higher.
+    pub base_mac: [u8; 6],
+    /// How many pages firmware wants, and when.
+    pub pages: PageNeeds,
+    /// General device capabilities: the most that can be set.
+    pub general_max: CmdHcaCap,
+    /// General device capabilities after `ENABLE_HCA`.
+    pub general_current: CmdHcaCap,
+    /// RoCE capabilities: the most that can be set.
+    pub roce_max: RoceCap,
+    /// RoCE capabilities after `ENABLE_HCA`.
+    pub roce_current: RoceCap,
+}
+
+/// How many pages of 4096 bytes firmware wants from its driver, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageNeeds {
+    /// Before it answers anything but the first commands.
+    pub boot: u32,
+    /// Before `INIT_HCA`.
+    pub init: u32,
+    /// How many of those hold contexts; when they are full, it asks for more.
+    pub contexts: u32,
+    /// How many it asks for at run time, in one request.
+    pub batch: u32,
 }
 
 impl Profile {
+    /// Names that [`by_name`](Self::by_name) knows.
+    pub const NAMES: [&'static str; 3] = ["connectx5", "connectx6dx", "connectx7"];
+
     /// A ConnectX-5.
     pub fn connectx5() -> Self {
-        Profile { name: "connectx5", device_id: 0x1017, subsystem_id: 0x0006, log_bar_size: 25, msix_vectors: 64 }
+        let general_max = general(18);
+        Profile {
+            name: "connectx5",
+            device_id: 0x1017,
+            subsystem_id: 0x0006,
+            log_bar_size: 25,
+            msix_vectors: 64,
+            fw_rev: (16, 35, 4030),
+            hw_id: 0x20d,
+            psid: "SIM0000000005",
+            base_mac: [0x02, 0x00, 0xc5, 0x00, 0x00, 0x01],
+            pages: PageNeeds { boot: 8, init: 512, contexts: 128, batch: 64 },
+            general_current: current(general_max),
+            general_max,
+            roce_max: roce(true),
+            roce_current: roce(false),
+        }
     }
 
     /// A ConnectX-6 Dx.
     pub fn connectx6dx() -> Self {
-        Profile { name: "connectx6dx", device_id: 0x101d, subsystem_id: 0x0001, ..Self::connectx5() }
+        let mut profile = Profile {
+            name: "connectx6dx",
+            device_id: 0x101d,
+            subsystem_id: 0x0001,
+            fw_rev: (22, 41, 1000),
+            hw_id: 0x212,
+            psid: "SIM0000000060",
+            ..Self::connectx5()
+        };
+        profile.timer_khz(1_000_000);
+        profile
     }
 
     /// A ConnectX-7.
     pub fn connectx7() -> Self {
-        Profile { name: "connectx7", device_id: 0x1021, subsystem_id: 0x0026, ..Self::connectx5() }
+        let mut profile = Profile {
+            name: "connectx7",
+            device_id: 0x1021,
+            subsystem_id: 0x0026,
+            fw_rev: (28, 41, 1000),
+            hw_id: 0x218,
+            psid: "SIM0000000007",
+            ..Self::connectx5()
+        };
+        profile.timer_khz(1_000_000);
+        profile
+    }
+
+    /// The profile of that name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "connectx5" => Some(Self::connectx5()),
+            "connectx6dx" => Some(Self::connectx6dx()),
+            "connectx7" => Some(Self::connectx7()),
+            _ => None,
+        }
+    }
+
+    /// The permanent MAC of function `index`.
+    pub fn mac(&self, index: usize) -> [u8; 6] {
+        let base = self.base_mac.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+        let bytes = base.wrapping_add(index as u64).to_be_bytes();
+        [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
+    }
+
+    /// The EUI-64 made of function `index`'s MAC: its node and port GUID.
+    pub fn guid(&self, index: usize) -> u64 {
+        let [a, b, c, d, e, f] = self.mac(index);
+        u64::from_be_bytes([a, b, c, 0xff, 0xfe, d, e, f])
+    }
+
+    /// Frequency of the internal timer in kHz.
+    pub fn frequency_khz(&self) -> u64 {
+        u64::from(self.general_max.device_frequency_khz())
+    }
+
+    fn timer_khz(&mut self, khz: u32) {
+        for caps in [&mut self.general_max, &mut self.general_current] {
+            caps.w().device_frequency_khz(khz).device_frequency_mhz(khz / 1000);
+        }
     }
 }
 
@@ -36,4 +145,77 @@ impl Default for Profile {
     fn default() -> Self {
         Self::connectx5()
     }
+}
+
+/// The general page that all three cards share, with room for `2^log_max_qp` queue pairs.
+fn general(log_max_qp: u8) -> CmdHcaCap {
+    let mut caps = CmdHcaCap::ZERO;
+    caps.w()
+        .log_max_qp(log_max_qp)
+        .log_max_qp_sz(15)
+        .log_max_cq(20)
+        .log_max_cq_sz(22)
+        .log_max_eq(7)
+        .log_max_eq_sz(22)
+        .max_num_eqs(127)
+        .log_max_mkey(20)
+        .log_max_mrw_sz(64)
+        .log_max_klm_list_size(16)
+        .log_max_pd(16)
+        .log_max_transport_domain(16)
+        .log_max_umem(16)
+        .umem_uid_0(true)
+        .max_qp_cnt(255)
+        .log_max_msg(30)
+        .log_max_ra_req_qp(4)
+        .log_max_ra_res_qp(4)
+        .max_wqe_sz_sq(1024)
+        .max_wqe_sz_rq(512);
+    caps.w()
+        .port_type(PORT_TYPE_ETHERNET)
+        .num_ports(1)
+        .roce(true)
+        .rc(true)
+        .local_ca_ack_delay(16)
+        .bf(true)
+        .log_bf_reg_size(9)
+        .uar_sz(5)
+        .log_pg_sz(12)
+        .cqe_version(1)
+        .cqe_128_always(true)
+        .cq_oi(true)
+        .cq_moderation(true)
+        .out_of_seq_cnt(true)
+        .retransmission_q_counters(true)
+        .driver_version(true)
+        .disable_local_lb_uc(true)
+        .disable_local_lb_mc(true)
+        .cmdif_checksum(3)
+        .device_frequency_mhz(156)
+        .device_frequency_khz(156_250);
+    caps
+}
+
+/// PRM `port_type`: Ethernet.
+const PORT_TYPE_ETHERNET: u8 = 1;
+
+/// What is set after `ENABLE_HCA`, of what can be.
+fn current(mut max: CmdHcaCap) -> CmdHcaCap {
+    let log_max_qp = max.log_max_qp().min(17);
+    max.w().cmdif_checksum(0).log_max_qp(log_max_qp);
+    max
+}
+
+/// RoCE v2 over IPv4 and IPv6; the source port by software where that is allowed.
+fn roce(sw_source_port: bool) -> RoceCap {
+    let mut caps = RoceCap::ZERO;
+    caps.w()
+        .sw_r_roce_src_udp_port(sw_source_port)
+        .l3_type(1 << 1 | 1 << 2)
+        .roce_version(1 << 2)
+        .r_roce_dest_udp_port(4791)
+        .r_roce_min_src_udp_port(0xc000)
+        .r_roce_max_src_udp_port(0xffff)
+        .roce_address_table_size(255);
+    caps
 }

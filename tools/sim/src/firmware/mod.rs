@@ -46,5 +46,5 @@ pub fn tick(_f: &mut Function) -> bool {
 /// Function level reset: everything as after power-on.
 pub fn reset(f: &mut Function) {
     f.firmware = Firmware::new(&f.profile);
-    f.objects = crate::objects::Objects::new(&f.profile);
+    f.objects = crate::objects::Objects::new(f.index, &f.profile);
 }

@@ -7,6 +7,7 @@ mod cq;
 mod eq;
 mod memory;
 mod mkey;
+mod port;
 mod qp;
 mod table;
 
@@ -14,8 +15,12 @@ pub use cq::{ArmState, Cq, CqStatus};
 pub use eq::Eq;
 pub use memory::{Doorbell, PageList, Umem};
 pub use mkey::{Mkey, MkeyRights, Translation};
+pub use port::{GidTable, RoceAddress, Vport};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
 pub use table::Table;
+
+use crate::bar;
+use crate::profile::Profile;
 
 /// A protection domain.
 #[derive(Debug)]
@@ -73,23 +78,49 @@ pub struct Objects {
     pub transport_domains: Table<TransportDomain>,
     /// By `counter_set_id`.
     pub queue_counters: Table<QueueCounter>,
+    /// The GID table.
+    pub gids: GidTable,
+    /// The function's own vport.
+    pub vport: Vport,
 }
 
 impl Objects {
-    /// Empty tables, as after reset.
-    pub fn new(profile: &crate::profile::Profile) -> Self {
-        use crate::bar;
-        let uars = (1u32 << (profile.log_bar_size - bar::LOG_PAGE)) - bar::FIRST_UAR;
+    /// Empty tables, as after reset, of the sizes that the profile announces.
+    pub fn new(index: usize, profile: &Profile) -> Self {
+        let caps = &profile.general_max;
+        // Number 0 of each kind, and the special queue pairs, are never given out.
+        let table = |first: u32, log_max: u8| (first, (1u32 << log_max) - first);
+        let (pd, mkey, cq) = (table(1, caps.log_max_pd()), table(1, caps.log_max_mkey()), table(1, caps.log_max_cq()));
+        let (qp, td) = (table(FIRST_QP, caps.log_max_qp()), table(1, caps.log_max_transport_domain()));
+        let umem = table(1, caps.log_max_umem());
         Objects {
-            pds: Table::new(1, 1 << 16),
-            uars: Table::new(bar::FIRST_UAR, uars),
-            umems: Table::new(1, 1 << 16),
-            mkeys: Table::new(1, 1 << 20),
-            eqs: Table::new(1, 127),
-            cqs: Table::new(1, 1 << 20),
-            qps: Table::new(64, 1 << 18),
-            transport_domains: Table::new(1, 1 << 16),
-            queue_counters: Table::new(1, 255),
+            pds: Table::new(pd.0, pd.1),
+            uars: Table::new(bar::FIRST_UAR, (1u32 << (profile.log_bar_size - bar::LOG_PAGE)) - bar::FIRST_UAR),
+            umems: Table::new(umem.0, umem.1),
+            mkeys: Table::new(mkey.0, mkey.1),
+            eqs: Table::new(1, u32::from(caps.max_num_eqs())),
+            cqs: Table::new(cq.0, cq.1),
+            qps: Table::new(qp.0, qp.1),
+            transport_domains: Table::new(td.0, td.1),
+            queue_counters: Table::new(1, u32::from(caps.max_qp_cnt())),
+            gids: GidTable::new(profile.roce_max.roce_address_table_size()),
+            vport: Vport::new(profile.mac(index), profile.guid(index)),
         }
     }
+
+    /// How many objects there are, of all kinds.
+    pub fn count(&self) -> usize {
+        self.pds.len()
+            + self.uars.len()
+            + self.umems.len()
+            + self.mkeys.len()
+            + self.eqs.len()
+            + self.cqs.len()
+            + self.qps.len()
+            + self.transport_domains.len()
+            + self.queue_counters.len()
+    }
 }
+
+/// The first queue pair number given out: those below are the special ones.
+const FIRST_QP: u32 = 64;

@@ -1,0 +1,109 @@
+//! What commands set of a port: GIDs and the NIC vport context.
+
+use mlx5_prm::ctx::{NicVportContext, RoceAddrLayout};
+
+/// One entry of the GID table, as `SET_ROCE_ADDRESS` gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoceAddress {
+    /// The GID: an IPv6 address, or an IPv4 one mapped into IPv6.
+    pub gid: [u8; 16],
+    /// Source MAC of packets sent from it.
+    pub mac: [u8; 6],
+    /// VLAN of packets sent from it.
+    pub vlan: Option<u16>,
+    /// Packets are IPv4, not IPv6.
+    pub ipv4: bool,
+    /// The entry as it was given, for `QUERY_ROCE_ADDRESS`.
+    pub layout: RoceAddrLayout,
+}
+
+/// The GID table.
+#[derive(Debug, Clone)]
+pub struct GidTable(Vec<Option<RoceAddress>>);
+
+impl GidTable {
+    /// An empty table of `size` entries.
+    pub fn new(size: u16) -> Self {
+        GidTable(vec![None; usize::from(size)])
+    }
+
+    /// Entries, empty ones too.
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The entry at `index`; `None` if it is empty or past the end.
+    pub fn get(&self, index: u16) -> Option<&RoceAddress> {
+        self.0.get(usize::from(index))?.as_ref()
+    }
+
+    /// Sets or clears the entry at `index`. False if that is past the end.
+    pub fn set(&mut self, index: u16, entry: Option<RoceAddress>) -> bool {
+        let Some(place) = self.0.get_mut(usize::from(index)) else { return false };
+        *place = entry;
+        true
+    }
+
+    /// The entry that holds this GID.
+    pub fn find(&self, gid: &[u8; 16]) -> Option<(u16, &RoceAddress)> {
+        self.iter().find(|(_, entry)| entry.gid == *gid)
+    }
+
+    /// Index and entry of each that is not empty.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, &RoceAddress)> {
+        self.0.iter().enumerate().filter_map(|(index, entry)| Some((index as u16, entry.as_ref()?)))
+    }
+}
+
+/// The function's own vport.
+#[derive(Debug, Clone)]
+pub struct Vport {
+    /// The context, for `QUERY_NIC_VPORT_CONTEXT`; holds the current MAC and MTU.
+    pub context: NicVportContext,
+    /// Unicast MACs to receive.
+    pub unicast: Vec<[u8; 6]>,
+    /// Multicast MACs to receive.
+    pub multicast: Vec<[u8; 6]>,
+    /// VLANs to receive.
+    pub vlans: Vec<u16>,
+    /// Administrative state: 0 down, 1 up, 2 follows the port.
+    pub admin_state: u8,
+    /// Whether software wants the physical port up (`PAOS`).
+    pub port_up: bool,
+}
+
+impl Vport {
+    /// The vport of a function with that MAC and GUID.
+    pub fn new(mac: [u8; 6], guid: u64) -> Self {
+        let mut context = NicVportContext::ZERO;
+        let mut vport = Vport {
+            unicast: Vec::new(),
+            multicast: Vec::new(),
+            vlans: Vec::new(),
+            admin_state: 2,
+            port_up: true,
+            context: *context.w().mtu(1500).system_image_guid(guid).port_guid(guid).node_guid(guid).layout(),
+        };
+        vport.set_mac(mac);
+        vport
+    }
+
+    /// The MAC that the function uses.
+    pub fn mac(&self) -> [u8; 6] {
+        let address = self.context.permanent_address();
+        let (high, low) = (address.mac_addr_47_32().to_be_bytes(), address.mac_addr_31_0().to_be_bytes());
+        [high[0], high[1], low[0], low[1], low[2], low[3]]
+    }
+
+    /// Sets the MAC that the function uses.
+    pub fn set_mac(&mut self, [a, b, c, d, e, f]: [u8; 6]) {
+        let mut address = *self.context.permanent_address();
+        address.w().mac_addr_47_32(u16::from_be_bytes([a, b])).mac_addr_31_0(u32::from_be_bytes([c, d, e, f]));
+        self.context.w().permanent_address(&address);
+    }
+
+    /// Whether `roce_en` is set: packets of RoCE go in and out.
+    pub fn roce_enabled(&self) -> bool {
+        self.context.roce_en()
+    }
+}
