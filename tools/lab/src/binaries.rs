@@ -36,8 +36,7 @@ pub enum BinariesError {
 #[derive(Clone, Debug)]
 pub struct Build {
     programs: BTreeMap<String, PathBuf>,
-    binaries: PathBuf,
-    examples: Option<PathBuf>,
+    folders: Vec<PathBuf>,
 }
 
 impl Build {
@@ -59,49 +58,31 @@ impl Build {
             .output()
             .map_err(BinariesError::Cargo)?;
         if !output.status.success() {
-            return Err(BinariesError::Build {
-                arguments: arguments[1..].join(" "),
-            });
+            return Err(BinariesError::Build { arguments: arguments[1..].join(" ") });
         }
         let programs = executables(&String::from_utf8_lossy(&output.stdout));
         let folder = |names: &[&str]| -> Result<Option<PathBuf>, BinariesError> {
             let mut folder = None;
             for &name in names {
-                let path = programs.get(name).ok_or_else(|| BinariesError::Missing {
-                    name: name.to_owned(),
-                })?;
+                let path = programs.get(name).ok_or_else(|| BinariesError::Missing { name: name.to_owned() })?;
                 folder = path.parent().map(Path::to_path_buf);
             }
             Ok(folder)
         };
-        let binary_folder = folder(binaries)?.ok_or_else(|| BinariesError::Missing {
-            name: "(none asked for)".into(),
-        })?;
-        let examples = folder(examples)?;
-        Ok(Self {
-            binaries: binary_folder,
-            examples,
-            programs,
-        })
+        let folders = folder(binaries)?.into_iter().chain(folder(examples)?);
+        let folders = folders.collect();
+        Ok(Self { folders, programs })
     }
 
     /// The path of a program on this host.
     pub fn program(&self, name: &str) -> Result<&Path, BinariesError> {
         let path = self.programs.get(name);
-        path.map(PathBuf::as_path)
-            .ok_or_else(|| BinariesError::Missing {
-                name: name.to_owned(),
-            })
+        path.map(PathBuf::as_path).ok_or_else(|| BinariesError::Missing { name: name.to_owned() })
     }
 
-    /// The folder of the binaries.
-    pub(crate) fn binaries(&self) -> &Path {
-        &self.binaries
-    }
-
-    /// The folder of the examples, if any was built.
-    pub(crate) fn examples(&self) -> Option<&Path> {
-        self.examples.as_deref()
+    /// The folders the programs lie in: binaries and examples have one each.
+    pub(crate) fn folders(&self) -> &[PathBuf] {
+        &self.folders
     }
 }
 
@@ -126,9 +107,6 @@ mod tests {
     fn reads_cargo() {
         let text = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"mlx5\"},\"executable\":\"/t/release/mlx5\"}\n\
                     {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"uar\"},\"executable\":null}\nnoise\n";
-        assert_eq!(
-            executables(text),
-            BTreeMap::from([("mlx5".to_owned(), PathBuf::from("/t/release/mlx5"))])
-        );
+        assert_eq!(executables(text), BTreeMap::from([("mlx5".to_owned(), PathBuf::from("/t/release/mlx5"))]));
     }
 }

@@ -108,10 +108,6 @@ pub(crate) trait IoContext<T> {
 
 impl<T> IoContext<T> for io::Result<T> {
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, LabError> {
-        self.map_err(|source| LabError::Io {
-            doing,
-            path: path.to_owned(),
-            source,
-        })
+        self.map_err(|source| LabError::Io { doing, path: path.to_owned(), source })
     }
 }

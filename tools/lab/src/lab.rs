@@ -26,11 +26,7 @@ impl Lab {
         let place = Place::find();
         let root = ensure(&place, Tree::Root)?;
         let kernel = kernel_release(&root)?;
-        Ok(Self {
-            place,
-            root,
-            kernel,
-        })
+        Ok(Self { place, root, kernel })
     }
 
     /// The guests' root file system, which holds QEMU too.
@@ -64,11 +60,7 @@ impl Lab {
 
     /// QEMU, run with the libraries it was built with.
     pub(crate) fn qemu(&self) -> Command {
-        let mut command = loader(
-            &self.root,
-            "qemu-system-x86_64",
-            "usr/bin/qemu-system-x86_64",
-        );
+        let mut command = loader(&self.root, "qemu-system-x86_64", "usr/bin/qemu-system-x86_64");
         command
             .env("QEMU_MODULE_DIR", libraries(&self.root).join("qemu"))
             .arg("-L")
@@ -101,14 +93,9 @@ pub fn headers() -> Result<Headers, LabError> {
     let verbs_include = tree.join("usr/include");
     match kernel {
         Some(kernel_include) if verbs_include.join("infiniband/mlx5dv.h").is_file() => {
-            Ok(Headers {
-                kernel_include,
-                verbs_include,
-            })
+            Ok(Headers { kernel_include, verbs_include })
         }
-        _ => Err(LabError::Missing {
-            what: "mlx5_ifc.h and mlx5dv.h".into(),
-        }),
+        _ => Err(LabError::Missing { what: "mlx5_ifc.h and mlx5dv.h".into() }),
     }
 }
 
@@ -119,9 +106,7 @@ pub(crate) fn kernel_release(root: &Path) -> Result<String, LabError> {
         .doing("read", &modules)?
         .flatten()
         .find_map(|entry| entry.file_name().into_string().ok())
-        .ok_or_else(|| LabError::Missing {
-            what: "kernel modules".into(),
-        })
+        .ok_or_else(|| LabError::Missing { what: "kernel modules".into() })
 }
 
 /// A program of a tree, run through that tree's own dynamic loader: the machine

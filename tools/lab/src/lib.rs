@@ -40,9 +40,7 @@ mod setup;
 
 pub use binaries::{BinariesError, Build};
 pub use error::LabError;
-pub use guest::{
-    Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError,
-};
+pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
 pub use lab::{Headers, Lab, headers};
 pub use model::{Model, ModelError};
 
@@ -56,10 +54,7 @@ pub fn skipped(test: &str) -> bool {
     let skip = std::env::var_os("MLX5_LAB").is_some_and(|value| value == "skip");
     if skip {
         // A closed stderr must not fail the test that is skipped anyway.
-        let _ = writeln!(
-            std::io::stderr(),
-            "\n*** SKIPPED: lab test {test} did NOT run (MLX5_LAB=skip) ***\n"
-        );
+        let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: lab test {test} did NOT run (MLX5_LAB=skip) ***\n");
     }
     skip
 }

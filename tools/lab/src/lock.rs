@@ -19,11 +19,7 @@ pub(crate) struct FileLock {
 impl FileLock {
     /// Takes the first lock of `paths` that is free; waits for one until
     /// `patience` is over. `on_wait` is called once if none is free at first.
-    pub(crate) fn any(
-        paths: &[PathBuf],
-        patience: Duration,
-        on_wait: impl FnOnce(),
-    ) -> Result<Self, LabError> {
+    pub(crate) fn any(paths: &[PathBuf], patience: Duration, on_wait: impl FnOnce()) -> Result<Self, LabError> {
         let start = Instant::now();
         let mut on_wait = Some(on_wait);
         loop {
@@ -33,10 +29,7 @@ impl FileLock {
                 }
             }
             if start.elapsed() >= patience {
-                return Err(LabError::Locked {
-                    path: paths.first().cloned().unwrap_or_default(),
-                    waited: patience,
-                });
+                return Err(LabError::Locked { path: paths.first().cloned().unwrap_or_default(), waited: patience });
             }
             if let Some(tell) = on_wait.take() {
                 tell();
@@ -50,12 +43,7 @@ impl FileLock {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).doing("create", dir)?;
         }
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)
-            .doing("open", path)?;
+        let file = File::options().create(true).truncate(false).write(true).open(path).doing("open", path)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Self { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),

@@ -78,9 +78,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
 }
 
 fn shell(options: Shell) -> Result<(), Box<dyn Error>> {
-    let mut builder = Guest::builder("shell")
-        .memory_mib(options.memory)
-        .huge_pages_2m(options.huge_pages);
+    let mut builder = Guest::builder("shell").memory_mib(options.memory).huge_pages_2m(options.huge_pages);
     if options.iommu {
         builder = builder.iommu();
     }
@@ -88,9 +86,7 @@ fn shell(options: Shell) -> Result<(), Box<dyn Error>> {
         builder = builder.nic(socket);
     }
     for share in options.share {
-        let (host, guest) = share
-            .split_once(':')
-            .ok_or_else(|| format!("--share {share}: say HOST:GUEST"))?;
+        let (host, guest) = share.split_once(':').ok_or_else(|| format!("--share {share}: say HOST:GUEST"))?;
         builder = builder.share(host, guest);
     }
     builder.shell()?;

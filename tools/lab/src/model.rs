@@ -47,13 +47,8 @@ impl Model {
     /// Serves `functions` functions on one wire, with further `arguments` for
     /// `mlx5 sim`. Returns once every socket accepts.
     pub fn start(build: &Build, functions: usize, arguments: &[&str]) -> Result<Self, ModelError> {
-        let dir = tempfile::Builder::new()
-            .prefix("mlx5-sim-")
-            .tempdir()
-            .map_err(ModelError::Start)?;
-        let sockets: Vec<PathBuf> = (0..functions)
-            .map(|index| dir.path().join(format!("nic{index}.sock")))
-            .collect();
+        let dir = tempfile::Builder::new().prefix("mlx5-sim-").tempdir().map_err(ModelError::Start)?;
+        let sockets: Vec<PathBuf> = (0..functions).map(|index| dir.path().join(format!("nic{index}.sock"))).collect();
         let create = |name| File::create(dir.path().join(name)).map_err(ModelError::Start);
         let mut command = Command::new(build.program("mlx5")?);
         command.arg("sim");
@@ -67,11 +62,7 @@ impl Model {
             .stderr(create("stderr")?)
             .spawn()
             .map_err(ModelError::Start)?;
-        let mut model = Self {
-            child,
-            sockets,
-            dir,
-        };
+        let mut model = Self { child, sockets, dir };
         model.await_sockets()?;
         Ok(model)
     }

@@ -34,10 +34,7 @@ pub(crate) fn workspace() -> PathBuf {
 /// was chosen by a configuration file, a flag or a relative path.
 fn target_dir() -> PathBuf {
     let executable = std::env::current_exe().unwrap_or_default();
-    if let Some(dir) = executable
-        .ancestors()
-        .find(|dir| dir.join("CACHEDIR.TAG").is_file())
-    {
+    if let Some(dir) = executable.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file()) {
         return dir.to_path_buf();
     }
     match std::env::var_os("CARGO_TARGET_DIR") {

@@ -16,11 +16,7 @@ pub(crate) fn open_log(path: &Path) -> Result<File, LabError> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).doing("create", dir)?;
     }
-    File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .doing("open", path)
+    File::options().create(true).append(true).open(path).doing("open", path)
 }
 
 /// Runs a program to its end with its output appended to `log`.
@@ -54,11 +50,7 @@ pub(crate) fn run_logged(
             (seen, since) = (now, Instant::now());
         } else if since.elapsed() > quiet {
             kill(&mut child);
-            return Err(LabError::Stalled {
-                step,
-                quiet,
-                log: log.to_owned(),
-            });
+            return Err(LabError::Stalled { step, quiet, log: log.to_owned() });
         }
         thread::sleep(POLL);
     }
@@ -121,13 +113,7 @@ mod tests {
     fn a_silent_program_is_stopped() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
-        let result = run_logged(
-            Command::new("sleep").arg("60"),
-            "sleeping",
-            &log,
-            Duration::from_millis(100),
-            || 0,
-        );
+        let result = run_logged(Command::new("sleep").arg("60"), "sleeping", &log, Duration::from_millis(100), || 0);
         assert!(matches!(result, Err(LabError::Stalled { .. })));
     }
 }

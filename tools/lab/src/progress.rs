@@ -25,8 +25,7 @@ impl Progress {
         } else {
             "lab: {msg} [{bar:30}] {pos}/{len} {elapsed}"
         };
-        let style =
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(length).with_style(style);
         bar.set_message(message.to_owned());
         bar.enable_steady_tick(Duration::from_millis(200));

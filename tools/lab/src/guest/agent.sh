@@ -1,7 +1,7 @@
 # The guest's process 1: does what the host asks for on a virtio port, one line
 # a request. Commands and their output are files in /lab, a folder of the
 # host's, so that they can be of any size and content, and survive the guest.
-export PATH=/opt/mlx5/bin:/opt/mlx5/examples:/usr/sbin:/usr/bin:/sbin:/bin
+export PATH=/opt/mlx5/bin0:/opt/mlx5/bin1:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8 TERM=${TERM:-linux}
 cd /root
 

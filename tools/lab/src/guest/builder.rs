@@ -68,7 +68,7 @@ impl GuestBuilder {
             shares: Vec::new(),
             icount: false,
             qemu_args: Vec::new(),
-            boot_patience: Duration::from_secs(120),
+            boot_patience: Duration::from_secs(180),
             slot_patience: Duration::from_secs(30 * 60),
         }
     }
@@ -136,12 +136,8 @@ impl GuestBuilder {
 
     /// Puts our own programs on the guest's `PATH`.
     pub fn programs(self, build: &Build) -> Self {
-        let guest = |dir: &str| format!("/opt/mlx5/{dir}");
-        let with = self.share(build.binaries(), guest("bin"));
-        match build.examples() {
-            Some(examples) => with.share(examples, guest("examples")),
-            None => with,
-        }
+        let folders = build.folders().iter().enumerate();
+        folders.fold(self, |guest, (index, host)| guest.share(host, format!("/opt/mlx5/bin{index}")))
     }
 
     /// Makes time go by instructions: every instruction takes the guest one
@@ -157,7 +153,7 @@ impl GuestBuilder {
         self
     }
 
-    /// How long the boot may take (two minutes; it takes five seconds).
+    /// How long the boot may take (three minutes; an idle machine takes five seconds).
     pub fn boot_patience(mut self, patience: Duration) -> Self {
         self.boot_patience = patience;
         self
@@ -204,10 +200,7 @@ impl GuestBuilder {
         let prepared = self.prepare(true).map_err(ShellError::Guest)?;
         let mut command = self.command(&prepared).map_err(ShellError::Guest)?;
         // Ctrl-a x ends QEMU; a Ctrl-c is the guest's.
-        let mut child = command
-            .args(["-serial", "mon:stdio"])
-            .spawn()
-            .map_err(ShellError::Wait)?;
+        let mut child = command.args(["-serial", "mon:stdio"]).spawn().map_err(ShellError::Wait)?;
         let deadline = Instant::now() + self.boot_patience;
         let channel = Channel::accept(&prepared.listener, deadline, || true);
         let status = child.wait().map_err(ShellError::Wait);
@@ -216,11 +209,7 @@ impl GuestBuilder {
     }
 
     fn share_as(mut self, host: PathBuf, guest: String, writable: bool) -> Self {
-        self.shares.push(Share {
-            host,
-            guest,
-            writable,
-        });
+        self.shares.push(Share { host, guest, writable });
         self
     }
 
@@ -228,14 +217,9 @@ impl GuestBuilder {
     fn prepare(&self, interactive: bool) -> Result<Prepared, GuestError> {
         self.check()?;
         let lab = Lab::ready()?;
-        let slots: Vec<PathBuf> = (0..SLOTS)
-            .map(|slot| lab.place().join(&format!("slots/{slot}.lock")))
-            .collect();
+        let slots: Vec<PathBuf> = (0..SLOTS).map(|slot| lab.place().join(&format!("slots/{slot}.lock"))).collect();
         let slot = FileLock::any(&slots, self.slot_patience, || {
-            say(&format!(
-                "guest {} waits: {SLOTS} guests run on this machine",
-                self.name
-            ));
+            say(&format!("guest {} waits: {SLOTS} guests run on this machine", self.name));
         })?;
         let logs = Logs::take(&lab.logs(), &self.name)?;
         logs.write("agent.sh", AGENT)?;
@@ -246,20 +230,11 @@ impl GuestBuilder {
 
         // Socket paths are short by law; the target folder's may be long.
         let base = std::env::temp_dir();
-        let temp = tempfile::Builder::new()
-            .prefix("mlx5-lab-")
-            .tempdir()
-            .doing("create a folder in", &base)?;
+        let temp = tempfile::Builder::new().prefix("mlx5-lab-").tempdir().doing("create a folder in", &base)?;
         let socket = temp.path().join("agent.sock");
         let listener = UnixListener::bind(&socket).doing("listen on", &socket)?;
         initramfs::write(&lab, &self.mounts(), &temp.path().join("initramfs"))?;
-        Ok(Prepared {
-            lab,
-            slot,
-            logs,
-            temp,
-            listener,
-        })
+        Ok(Prepared { lab, slot, logs, temp, listener })
     }
 
     fn check(&self) -> Result<(), GuestError> {
@@ -267,9 +242,9 @@ impl GuestBuilder {
         if let Some(share) = self.shares.iter().find(|share| !share.host.is_dir()) {
             return wrong(format!("{} is no folder to share", share.host.display()));
         }
-        if let Some(share) = self.shares.iter().find(|share| {
-            !share.guest.starts_with('/') || share.guest.contains(char::is_whitespace)
-        }) {
+        if let Some(share) =
+            self.shares.iter().find(|share| !share.guest.starts_with('/') || share.guest.contains(char::is_whitespace))
+        {
             return wrong(format!("a folder cannot be mounted at {:?}", share.guest));
         }
         if self.cpus == 0 || self.memory_mib < 512 {
@@ -321,23 +296,16 @@ impl GuestBuilder {
         qemu.args(["-no-reboot", "-nic", "none", "-cpu", "max"]);
         self.machine(&mut qemu);
         qemu.arg("-kernel").arg(prepared.lab.kernel_image());
-        qemu.arg("-initrd")
-            .arg(prepared.temp.path().join("initramfs"));
+        qemu.arg("-initrd").arg(prepared.temp.path().join("initramfs"));
         qemu.arg("-append").arg(self.kernel_command_line());
 
         folder(&mut qemu, "root", prepared.lab.root(), false);
         folder(&mut qemu, "lab", prepared.logs.dir(), true);
         for (index, share) in self.shares.iter().enumerate() {
-            folder(
-                &mut qemu,
-                &format!("share{index}"),
-                &share.host,
-                share.writable,
-            );
+            folder(&mut qemu, &format!("share{index}"), &share.host, share.writable);
         }
         let socket = prepared.temp.path().join("agent.sock");
-        qemu.arg("-chardev")
-            .arg(keyed("socket,id=agent,path=", &socket));
+        qemu.arg("-chardev").arg(keyed("socket,id=agent,path=", &socket));
         qemu.args(["-device", "virtio-serial-pci"]);
         qemu.args(["-device", "virtserialport,chardev=agent,name=mlx5.lab"]);
         for (index, socket) in self.nics.iter().enumerate() {
@@ -362,9 +330,7 @@ impl GuestBuilder {
         qemu.arg("-smp").arg(cpus.to_string());
         qemu.arg("-m").arg(format!("{size}M"));
         // Shared, or a vfio-user server could not map it for DMA.
-        qemu.arg("-object").arg(format!(
-            "memory-backend-memfd,id=mem0,size={size}M,share=on"
-        ));
+        qemu.arg("-object").arg(format!("memory-backend-memfd,id=mem0,size={size}M,share=on"));
         if self.iommu {
             // Before every device, which would bypass it otherwise. VFIO wants
             // interrupts remapped.
@@ -376,9 +342,7 @@ impl GuestBuilder {
 /// A shared folder, as 9p.
 fn folder(qemu: &mut Command, tag: &str, host: &Path, writable: bool) {
     let mut value = keyed("local,path=", host);
-    value.push(format!(
-        ",mount_tag={tag},security_model=none,multidevs=remap"
-    ));
+    value.push(format!(",mount_tag={tag},security_model=none,multidevs=remap"));
     if !writable {
         value.push(",readonly=on");
     }
@@ -388,14 +352,10 @@ fn folder(qemu: &mut Command, tag: &str, host: &Path, writable: bool) {
 /// A function behind a root port of its own, as cards are.
 fn nic(qemu: &mut Command, index: usize, socket: &Path) -> Result<(), GuestError> {
     let Some(path) = socket.to_str() else {
-        return Err(GuestError::Configuration {
-            what: format!("{} is no path QEMU can be told", socket.display()),
-        });
+        return Err(GuestError::Configuration { what: format!("{} is no path QEMU can be told", socket.display()) });
     };
     let slot = index + 1;
-    qemu.arg("-device").arg(format!(
-        "pcie-root-port,id=port{slot},chassis={slot},slot={slot}"
-    ));
+    qemu.arg("-device").arg(format!("pcie-root-port,id=port{slot},chassis={slot},slot={slot}"));
     let device = json!({
         "driver": "vfio-user-pci",
         "id": format!("nic{index}"),
@@ -431,10 +391,7 @@ struct Prepared {
 
 impl Prepared {
     fn boot_error(&self, reason: &str) -> GuestError {
-        GuestError::Boot {
-            reason: reason.to_owned(),
-            evidence: Box::new(self.logs.evidence()),
-        }
+        GuestError::Boot { reason: reason.to_owned(), evidence: Box::new(self.logs.evidence()) }
     }
 }
 
@@ -483,9 +440,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        let wrong = |builder: GuestBuilder| {
-            matches!(builder.check(), Err(GuestError::Configuration { .. }))
-        };
+        let wrong = |builder: GuestBuilder| matches!(builder.check(), Err(GuestError::Configuration { .. }));
         assert!(wrong(GuestBuilder::new("a").cpus(0)));
         assert!(wrong(GuestBuilder::new("a/b")));
         assert!(wrong(GuestBuilder::new("a").share("/nonexistent", "/x")));
@@ -495,11 +450,7 @@ mod tests {
 
     #[test]
     fn the_kernel_is_told() {
-        let line = GuestBuilder::new("a")
-            .iommu()
-            .huge_pages_2m(8)
-            .kernel_arg("quiet")
-            .kernel_command_line();
+        let line = GuestBuilder::new("a").iommu().huge_pages_2m(8).kernel_arg("quiet").kernel_command_line();
         assert!(line.ends_with("intel_iommu=on hugepagesz=2M hugepages=8 quiet"));
     }
 

@@ -87,13 +87,8 @@ impl Channel {
         let reader = BufReader::new(stream.try_clone()?);
         let listen = Arc::clone(&shared);
         // Ends by itself: the stream ends with QEMU, which ends with its guest.
-        thread::Builder::new()
-            .name("lab-channel".into())
-            .spawn(move || listen_to(reader, &listen))?;
-        Ok(Self {
-            stream: Mutex::new(stream),
-            shared,
-        })
+        thread::Builder::new().name("lab-channel".into()).spawn(move || listen_to(reader, &listen))?;
+        Ok(Self { stream: Mutex::new(stream), shared })
     }
 
     /// Sends one request.
@@ -104,23 +99,14 @@ impl Channel {
 
     /// Waits until `answer` finds what it looks for; `None` when the deadline
     /// passed. `answer` must look at `closed` itself.
-    pub(super) fn wait<T>(
-        &self,
-        deadline: Instant,
-        mut answer: impl FnMut(&mut State) -> Option<T>,
-    ) -> Option<T> {
+    pub(super) fn wait<T>(&self, deadline: Instant, mut answer: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         let mut state = self.shared.state();
         loop {
             if let Some(found) = answer(&mut state) {
                 return Some(found);
             }
             let left = deadline.checked_duration_since(Instant::now())?;
-            state = self
-                .shared
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -151,14 +137,7 @@ mod tests {
     #[test]
     fn lines_are_understood() {
         let mut state = State::default();
-        for line in [
-            "failed modprobe x\n",
-            "ready",
-            "done 3 1",
-            "done 3 137",
-            "done x",
-            "?",
-        ] {
+        for line in ["failed modprobe x\n", "ready", "done 3 1", "done 3 137", "done x", "?"] {
             state.take(line);
         }
         assert!(state.ready);

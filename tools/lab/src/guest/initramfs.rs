@@ -32,9 +32,7 @@ pub(super) fn write(lab: &Lab, mounts: &str, path: &Path) -> Result<(), GuestErr
     let file = File::create(path).doing("create", path)?;
     let mut archive = Archive::new(BufWriter::new(file));
     let written = (|| {
-        for dir in [
-            "bin", "dev", "lower", "modules", "new", "proc", "sys", "upper",
-        ] {
+        for dir in ["bin", "dev", "lower", "modules", "new", "proc", "sys", "upper"] {
             archive.dir(dir)?;
         }
         archive.file("bin/busybox", 0o755, &busybox)?;
@@ -65,16 +63,12 @@ impl<W: Write> Archive<W> {
     }
 
     fn dir(&mut self, name: &str) -> io::Result<()> {
-        let entry = Builder::new(name)
-            .mode(0o755)
-            .set_mode_file_type(ModeFileType::Directory);
+        let entry = Builder::new(name).mode(0o755).set_mode_file_type(ModeFileType::Directory);
         self.entry(entry, &[])
     }
 
     fn file(&mut self, name: &str, mode: u32, content: &[u8]) -> io::Result<()> {
-        let entry = Builder::new(name)
-            .mode(mode)
-            .set_mode_file_type(ModeFileType::Regular);
+        let entry = Builder::new(name).mode(mode).set_mode_file_type(ModeFileType::Regular);
         self.entry(entry, content)
     }
 
@@ -97,9 +91,7 @@ impl<W: Write> Archive<W> {
 fn load_order(modules: &Path, wanted: &[&str]) -> Result<Vec<String>, LabError> {
     let path: PathBuf = modules.join("modules.dep");
     let text = fs::read_to_string(&path).doing("read", &path)?;
-    order_of(&text, wanted).map_err(|missing| LabError::Missing {
-        what: format!("kernel module {missing}"),
-    })
+    order_of(&text, wanted).map_err(|missing| LabError::Missing { what: format!("kernel module {missing}") })
 }
 
 fn order_of(modules_dep: &str, wanted: &[&str]) -> Result<Vec<String>, String> {

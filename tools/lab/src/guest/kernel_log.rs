@@ -49,39 +49,26 @@ pub struct KernelLog {
 impl KernelLog {
     pub(super) fn parse(text: &str) -> Self {
         // Records repeat where reading had to start anew.
-        let records: BTreeMap<u64, KernelRecord> = text
-            .lines()
-            .filter_map(KernelRecord::parse)
-            .map(|record| (record.sequence, record))
-            .collect();
-        Self {
-            records: records.into_values().collect(),
-        }
+        let records: BTreeMap<u64, KernelRecord> =
+            text.lines().filter_map(KernelRecord::parse).map(|record| (record.sequence, record)).collect();
+        Self { records: records.into_values().collect() }
     }
 
     /// The records of warnings and worse whose text contains `what`.
     pub fn problems(&self, what: &str) -> Vec<&KernelRecord> {
         const WARNING: u8 = 4;
-        self.records
-            .iter()
-            .filter(|record| record.level <= WARNING && record.text.contains(what))
-            .collect()
+        self.records.iter().filter(|record| record.level <= WARNING && record.text.contains(what)).collect()
     }
 
     /// The records whose text contains `what`.
     pub fn matching(&self, what: &str) -> Vec<&KernelRecord> {
-        self.records
-            .iter()
-            .filter(|record| record.text.contains(what))
-            .collect()
+        self.records.iter().filter(|record| record.text.contains(what)).collect()
     }
 }
 
 impl fmt::Display for KernelLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.records
-            .iter()
-            .try_for_each(|record| writeln!(f, "{record}"))
+        self.records.iter().try_for_each(|record| writeln!(f, "{record}"))
     }
 }
 
@@ -104,9 +91,6 @@ mod tests {
         assert_eq!(problems[0].text, "mlx5_core 0000:01:00.0: too bad; really");
         assert_eq!(log.records[2].level, 4);
         assert_eq!(log.matching("firmware").len(), 1);
-        assert_eq!(
-            log.records[0].to_string(),
-            "<6>[    5.140900] mlx5_core 0000:01:00.0: firmware version: 16.35"
-        );
+        assert_eq!(log.records[0].to_string(), "<6>[    5.140900] mlx5_core 0000:01:00.0: firmware version: 16.35");
     }
 }

@@ -104,12 +104,7 @@ impl Guest {
     /// Starts a command and returns at once.
     pub fn start(&self, command: &str) -> Result<Job<'_>, GuestError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let job = Job {
-            guest: self,
-            id,
-            command: command.to_owned(),
-            finished: false,
-        };
+        let job = Job { guest: self, id, command: command.to_owned(), finished: false };
         let script = format!("{command}\n");
         let path = job.file("sh");
         fs::write(&path, script).doing("write", &path)?;
@@ -129,8 +124,7 @@ impl Guest {
             let mut log = self.logs.kernel_log()?;
             let arrived = log.records.iter().any(|record| record.text == mark);
             if marked.is_err() || arrived || Instant::now() >= deadline {
-                log.records
-                    .retain(|record| !record.text.starts_with("mlx5-lab mark "));
+                log.records.retain(|record| !record.text.starts_with("mlx5-lab mark "));
                 return Ok(log);
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -149,15 +143,11 @@ impl Guest {
         if self.qemu.ends_within(Duration::from_secs(20)) {
             return Ok(());
         }
-        Err(GuestError::PowerOff {
-            evidence: Box::new(self.logs.evidence()),
-        })
+        Err(GuestError::PowerOff { evidence: Box::new(self.logs.evidence()) })
     }
 
     fn send(&self, line: &str, doing: &str) -> Result<(), GuestError> {
-        let closed = self
-            .channel
-            .wait(Instant::now(), |state| Some(state.closed));
+        let closed = self.channel.wait(Instant::now(), |state| Some(state.closed));
         if closed == Some(true) {
             return Err(self.ended(doing));
         }
@@ -165,28 +155,20 @@ impl Guest {
     }
 
     fn ended(&self, doing: &str) -> GuestError {
-        GuestError::Ended {
-            doing: doing.to_owned(),
-            evidence: Box::new(self.logs.evidence()),
-        }
+        GuestError::Ended { doing: doing.to_owned(), evidence: Box::new(self.logs.evidence()) }
     }
 
     fn await_ready(&self, deadline: Instant, patience: Duration) -> Result<(), GuestError> {
         let came = self.channel.wait(deadline, |state| {
             (state.ready || state.closed).then(|| match state {
                 State { closed: true, .. } => Err("it ended".to_owned()),
-                State { failures, .. } if !failures.is_empty() => {
-                    Err(format!("failed: {}", failures.join(", ")))
-                }
+                State { failures, .. } if !failures.is_empty() => Err(format!("failed: {}", failures.join(", "))),
                 _ => Ok(()),
             })
         });
         let late = || Err(format!("not ready after {} s", patience.as_secs()));
         came.unwrap_or_else(late)
-            .map_err(|reason| GuestError::Boot {
-                reason,
-                evidence: Box::new(self.logs.evidence()),
-            })
+            .map_err(|reason| GuestError::Boot { reason, evidence: Box::new(self.logs.evidence()) })
     }
 }
 
@@ -251,11 +233,7 @@ impl Job<'_> {
             let path = self.file(kind);
             fs::read(&path).doing("read", &path)
         };
-        Ok(Output {
-            status,
-            stdout: read("out")?,
-            stderr: read("err")?,
-        })
+        Ok(Output { status, stdout: read("out")?, stderr: read("err")? })
     }
 
     /// Kills the command and tells what it had written.
@@ -264,9 +242,7 @@ impl Job<'_> {
         GuestError::Timeout {
             command: self.command.clone(),
             after,
-            output: self
-                .output(0)
-                .map_or_else(|_| String::new(), |output| output.ending()),
+            output: self.output(0).map_or_else(|_| String::new(), |output| output.ending()),
             evidence: Box::new(self.guest.logs.evidence()),
         }
     }
@@ -283,10 +259,7 @@ impl Job<'_> {
     }
 
     fn file(&self, kind: &str) -> PathBuf {
-        self.guest
-            .logs
-            .dir()
-            .join(format!("run/{}.{kind}", self.id))
+        self.guest.logs.dir().join(format!("run/{}.{kind}", self.id))
     }
 }
 
@@ -321,10 +294,7 @@ impl Logs {
                 }
                 let run = dir.join("run");
                 fs::create_dir_all(&run).doing("create", &run)?;
-                return Ok(Self {
-                    dir,
-                    _lock: Arc::new(lock),
-                });
+                return Ok(Self { dir, _lock: Arc::new(lock) });
             }
             attempt += 1;
         }
@@ -361,9 +331,6 @@ impl Logs {
                 false => format!("[{title}]\n{text}\n"),
             }
         };
-        Evidence {
-            logs: self.dir.clone(),
-            tail: part("console", &self.console()) + &part("qemu", &self.qemu()),
-        }
+        Evidence { logs: self.dir.clone(), tail: part("console", &self.console()) + &part("qemu", &self.qemu()) }
     }
 }

@@ -36,24 +36,14 @@ pub(super) struct Apt {
 impl Apt {
     /// Writes the configuration into `dir`.
     pub(super) fn new(dir: PathBuf) -> Result<Self, LabError> {
-        let apt = Self {
-            mirror: Mirror::find()?,
-            dir,
-        };
-        for name in [
-            "lists/partial",
-            "cache/archives/partial",
-            "empty/partial",
-            "state",
-            "log",
-        ] {
+        let apt = Self { mirror: Mirror::find()?, dir };
+        for name in ["lists/partial", "cache/archives/partial", "empty/partial", "state", "log"] {
             let path = apt.dir.join(name);
             fs::create_dir_all(&path).doing("create", &path)?;
         }
         apt.write("status", "")?;
         apt.write("lab.sources", &apt.mirror.sources())?;
-        let pin =
-            format!("Package: {BACKPORTS}\nPin: release n={SUITE}-backports\nPin-Priority: 990\n");
+        let pin = format!("Package: {BACKPORTS}\nPin: release n={SUITE}-backports\nPin-Priority: 990\n");
         apt.write("preferences", &pin)?;
         apt.write("apt.conf", &apt.configuration(&network_settings()?))?;
         Ok(apt)
@@ -86,12 +76,7 @@ impl Apt {
 
     /// Downloads what [`Apt::closure`] or, if `alone`, [`Apt::alone`] listed.
     /// What an earlier run has begun is continued.
-    pub(super) fn fetch(
-        &self,
-        packages: &[String],
-        plan: &[Archive],
-        alone: bool,
-    ) -> Result<(), LabError> {
+    pub(super) fn fetch(&self, packages: &[String], plan: &[Archive], alone: bool) -> Result<(), LabError> {
         let total = plan.iter().map(|archive| archive.size).sum();
         let message = format!("fetching {} packages, {} MB", plan.len(), total / 1_000_000);
         let bar = Progress::step(&message, total, true);
@@ -141,6 +126,7 @@ impl Apt {
              APT::Architectures \"amd64\";\n\
              APT::Install-Recommends \"false\";\n\
              APT::Sandbox::User \"root\";\n\
+             APT::Update::Error-Mode \"any\";\n\
              Acquire::Languages \"none\";\n\
              Acquire::Retries \"3\";\n\
              {network}"
@@ -201,12 +187,7 @@ impl Apt {
     }
 
     fn failure(&self, step: &'static str) -> LabError {
-        LabError::Apt {
-            step,
-            mirror: self.mirror.uri.clone(),
-            log: self.log(),
-            tail: tail(&self.log(), 12),
-        }
+        LabError::Apt { step, mirror: self.mirror.uri.clone(), log: self.log(), tail: tail(&self.log(), 12) }
     }
 }
 
@@ -218,18 +199,9 @@ pub(super) fn no_apt(program: &'static str) -> impl Fn(io::Error) -> LabError {
 /// How this machine's apt reaches its mirror (proxies, certificates, whether
 /// dates are checked), as lines of configuration.
 fn network_settings() -> Result<String, LabError> {
-    const KEPT: [&str; 5] = [
-        "Acquire::http::",
-        "Acquire::https::",
-        "Acquire::socks::",
-        "Acquire::Check-",
-        "Acquire::Force",
-    ];
-    let output = Command::new("apt-config")
-        .arg("dump")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(no_apt("apt-config"))?;
+    const KEPT: [&str; 5] =
+        ["Acquire::http::", "Acquire::https::", "Acquire::socks::", "Acquire::Check-", "Acquire::Force"];
+    let output = Command::new("apt-config").arg("dump").stdin(Stdio::null()).output().map_err(no_apt("apt-config"))?;
     let kept = String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter(|line| KEPT.iter().any(|prefix| line.starts_with(prefix)))
@@ -242,10 +214,7 @@ fn network_settings() -> Result<String, LabError> {
 fn parse_uri_line(line: &str) -> Option<Archive> {
     let mut words = line.split_whitespace();
     words.next().filter(|uri| uri.starts_with('\''))?;
-    Some(Archive {
-        file_name: words.next()?.to_owned(),
-        size: words.next()?.parse().ok()?,
-    })
+    Some(Archive { file_name: words.next()?.to_owned(), size: words.next()?.parse().ok()? })
 }
 
 /// The size of the files directly in a folder.
@@ -269,10 +238,7 @@ mod tests {
         let line = "'http://a.example/p/strace_6.13%2bds-1_amd64.deb' strace_6.13+ds-1_amd64.deb 1422560 MD5Sum:57c1";
         assert_eq!(
             parse_uri_line(line),
-            Some(Archive {
-                file_name: "strace_6.13+ds-1_amd64.deb".into(),
-                size: 1_422_560
-            })
+            Some(Archive { file_name: "strace_6.13+ds-1_amd64.deb".into(), size: 1_422_560 })
         );
         assert_eq!(parse_uri_line("Reading package lists..."), None);
     }

@@ -26,25 +26,16 @@ impl Mirror {
     pub(super) fn find() -> Result<Self, LabError> {
         let machines = of_machine(Path::new("/etc/apt"));
         match std::env::var("MLX5_LAB_MIRROR") {
-            Ok(uri) => Ok(Self {
-                uri,
-                ..machines.unwrap_or_default()
-            }),
+            Ok(uri) => Ok(Self { uri, ..machines.unwrap_or_default() }),
             Err(_) => machines.ok_or(LabError::NoMirror { suite: SUITE }),
         }
     }
 
     /// The entry for our own sources list.
     pub(super) fn sources(&self) -> String {
-        let mut text = format!(
-            "Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-backports\nComponents: main\n",
-            self.uri
-        );
+        let mut text = format!("Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-backports\nComponents: main\n", self.uri);
         // A machine may trust no more than the key of its own release.
-        let custom = self
-            .trust
-            .iter()
-            .any(|line| !line.contains("debian-archive"));
+        let custom = self.trust.iter().any(|line| !line.contains("debian-archive"));
         if custom || !Path::new(DEBIAN_KEYRING).exists() {
             for line in &self.trust {
                 text.push_str(line);
@@ -59,18 +50,8 @@ impl Mirror {
     /// Whether this is a Debian archive proper: neither security updates,
     /// which lie elsewhere, nor somebody's own packages.
     fn is_debian_archive(&self) -> bool {
-        const RELEASES: [&str; 10] = [
-            "stable",
-            "oldstable",
-            "testing",
-            "unstable",
-            "sid",
-            "bullseye",
-            "bookworm",
-            SUITE,
-            "forky",
-            "duke",
-        ];
+        const RELEASES: [&str; 10] =
+            ["stable", "oldstable", "testing", "unstable", "sid", "bullseye", "bookworm", SUITE, "forky", "duke"];
         let release = |suite: &String| RELEASES.contains(&suite.as_str());
         self.suites.iter().any(release) && self.components.iter().any(|name| name == "main")
     }
@@ -117,21 +98,13 @@ fn parse_line(line: &str) -> Option<Mirror> {
         }
     }
     let mut words = rest.split_whitespace().map(str::to_owned);
-    Some(Mirror {
-        uri: words.next()?,
-        suites: vec![words.next()?],
-        components: words.collect(),
-        trust,
-    })
+    Some(Mirror { uri: words.next()?, suites: vec![words.next()?], components: words.collect(), trust })
 }
 
 /// Reads the format of stanzas.
 fn parse_deb822(text: &str) -> Vec<Mirror> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    lines
-        .split(|line| line.trim().is_empty())
-        .filter_map(parse_stanza)
-        .collect()
+    lines.split(|line| line.trim().is_empty()).filter_map(parse_stanza).collect()
 }
 
 fn parse_stanza(lines: &[&str]) -> Option<Mirror> {
@@ -193,24 +166,13 @@ mod tests {
                     Suites: bookworm bookworm-updates\nComponents: main\nSigned-By:\n -----BEGIN\n .\n -----END\n";
         let mirror = first(parse_deb822(text)).unwrap();
         assert_eq!(mirror.uri, "http://b.example/debian");
-        assert!(
-            mirror
-                .sources()
-                .ends_with("Signed-By:\n -----BEGIN\n .\n -----END\n")
-        );
+        assert!(mirror.sources().ends_with("Signed-By:\n -----BEGIN\n .\n -----END\n"));
     }
 
     #[test]
     fn asks_for_both_suites_of_the_release() {
-        let mirror = Mirror {
-            uri: "http://c.example".into(),
-            ..Mirror::default()
-        };
-        assert!(
-            mirror
-                .sources()
-                .contains("Suites: trixie trixie-backports\n")
-        );
+        let mirror = Mirror { uri: "http://c.example".into(), ..Mirror::default() };
+        assert!(mirror.sources().contains("Suites: trixie trixie-backports\n"));
     }
 
     #[test]

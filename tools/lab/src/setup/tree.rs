@@ -88,9 +88,7 @@ pub(crate) fn ensure(place: &Place, tree: Tree) -> Result<PathBuf, LabError> {
         return Ok(dir);
     }
     if std::env::consts::ARCH != "x86_64" {
-        return Err(LabError::Host {
-            arch: std::env::consts::ARCH,
-        });
+        return Err(LabError::Host { arch: std::env::consts::ARCH });
     }
     let _lock = FileLock::any(&[place.join("setup.lock")], PATIENCE, || {
         say("another process is setting the lab up, waiting for it");
@@ -107,11 +105,7 @@ fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
     let apt = Apt::new(place.join("apt"))?;
     apt.update()?;
     let headers = headers_package(&apt)?;
-    let mut packages: Vec<String> = tree
-        .packages()
-        .iter()
-        .map(|&name| name.to_owned())
-        .collect();
+    let mut packages: Vec<String> = tree.packages().iter().map(|&name| name.to_owned()).collect();
     packages.push(headers);
     let alone = tree == Tree::Headers;
     let plan = match alone {
@@ -147,12 +141,9 @@ fn headers_package(apt: &Apt) -> Result<String, LabError> {
         .find_map(|archive| {
             let name = archive.file_name.split('_').next()?;
             let abi = name.strip_prefix("linux-image-")?.strip_suffix("-amd64")?;
-            abi.starts_with(|first: char| first.is_ascii_digit())
-                .then(|| format!("linux-headers-{abi}-common"))
+            abi.starts_with(|first: char| first.is_ascii_digit()).then(|| format!("linux-headers-{abi}-common"))
         })
-        .ok_or_else(|| LabError::Missing {
-            what: "kernel image".into(),
-        })
+        .ok_or_else(|| LabError::Missing { what: "kernel image".into() })
 }
 
 fn unpack(apt: &Apt, plan: &[Archive], dir: &Path) -> Result<(), LabError> {
@@ -162,10 +153,7 @@ fn unpack(apt: &Apt, plan: &[Archive], dir: &Path) -> Result<(), LabError> {
     for (done, archive) in (0..).zip(plan) {
         bar.set(done);
         let mut command = Command::new("dpkg");
-        command
-            .arg("-x")
-            .arg(apt.archives().join(&archive.file_name))
-            .arg(dir);
+        command.arg("-x").arg(apt.archives().join(&archive.file_name)).arg(dir);
         let status = run_logged(&mut command, STEP, &apt.log(), QUIET, || 0)?;
         if !status.map_err(no_apt("dpkg"))?.success() {
             return Err(step_failed(STEP, &apt.log()));
@@ -204,11 +192,7 @@ fn finish_root(root: &Path, log: &Path) -> Result<(), LabError> {
 }
 
 fn step_failed(step: &'static str, log: &Path) -> LabError {
-    LabError::Step {
-        step,
-        log: log.to_owned(),
-        tail: tail(log, 12),
-    }
+    LabError::Step { step, log: log.to_owned(), tail: tail(log, 12) }
 }
 
 fn stamp_file(dir: &Path) -> PathBuf {
@@ -217,9 +201,7 @@ fn stamp_file(dir: &Path) -> PathBuf {
 
 fn remove_tree(dir: &Path) -> Result<(), LabError> {
     match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).doing("remove", dir)
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).doing("remove", dir),
         _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use mlx5_lab::{Build, Guest, KernelLog};
+use mlx5_lab::{Build, Guest, KernelLog, Model};
 
 /// For commands that take no time to speak of.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -47,21 +47,15 @@ pub fn functions(guest: &Guest) -> Result<Vec<String>, Report> {
     Ok(addresses.map(str::to_owned).collect())
 }
 
-/// Fails if the kernel warned about `what`, with the lines in question and the
-/// last ones of all.
-pub fn assert_quiet(log: &KernelLog, what: &str) {
-    let problems: Vec<String> = log
-        .problems(what)
-        .iter()
-        .map(|record| record.to_string())
-        .collect();
+/// Fails if the kernel warned about `what`; shows all it said of that, and what
+/// the `model` said.
+pub fn assert_quiet(log: &KernelLog, what: &str, model: &Model) {
+    let problems: Vec<String> = log.problems(what).iter().map(|record| record.to_string()).collect();
     assert!(
         problems.is_empty(),
-        "the kernel complains:\n{}\n\nall it said of {what}:\n{}",
+        "the kernel complains:\n{}\n\nall it said of {what}:\n{}\nthe model said:\n{}",
         problems.join("\n"),
-        log.matching(what)
-            .iter()
-            .map(|record| format!("{record}\n"))
-            .collect::<String>()
+        log.matching(what).iter().map(|record| format!("{record}\n")).collect::<String>(),
+        model.stderr()
     );
 }
