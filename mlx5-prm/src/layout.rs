@@ -1,7 +1,8 @@
 //! How a layout is declared, stored and described.
 //!
 //! A layout is a run of big-endian dwords. Each field is declared as the PRM prints it: the absolute byte offset of its
-//! dword and `[high:low]`. From one line come a getter, a setter on [`Writer`], and a row of [`Layout::FIELDS`].
+//! dword and `[high:low]`. From one line come a getter on the layout, a setter of the same name on its [`Writer`], and a
+//! row of [`Layout::FIELDS`].
 //!
 //! ```
 //! mlx5_prm::layout! {
@@ -12,48 +13,110 @@
 //!         0x04 [23:0]  number: u32,
 //!     }
 //! }
-//! # fn main() {
 //! use mlx5_prm::layout::Layout;
+//!
 //! let mut thing = Thing::default();
 //! thing.w().armed(true).number(0xabcdef);
 //! assert_eq!(thing.number(), 0xabcdef);
 //! assert_eq!(thing.as_bytes(), [0, 2, 0, 0, 0, 0xab, 0xcd, 0xef]);
 //! assert_eq!(Thing::FIELDS[2].name, "number");
-//! # }
 //! ```
 //!
-//! Two fields that overlap do not compile:
+//! A field without `[high:low]` is a part: another layout or an array of bytes, big-endian numbers or layouts, at a byte
+//! offset. `= value` after the type is what [`Default`] sets. What no field covers is reserved.
 //!
-//! ```compile_fail
+//! ```
+//! use mlx5_prm::layout::{Be64, Layout};
+//!
 //! mlx5_prm::layout! {
-//!     /// Overlaps at bit 17.
+//!     /// Inner.
+//!     pub struct Inner: 0x4, "none" { 0x00 [31:0] number: u32 = 7, }
+//!
+//!     /// Outer.
+//!     pub struct Outer: 0x24, "none" {
+//!         0x00 [31:16] opcode: u16 = 0x100,
+//!         0x04 inner: Inner,
+//!         0x08 list: [Be64; 2],
+//!         0x18 [63:0] address: u64,
+//!     }
+//! }
+//! let mut outer = Outer::default();
+//! outer.w().inner(&Inner::default()).list(&[Be64::new(1), Be64::new(2)]).address(1 << 40);
+//! assert_eq!(outer.inner().number(), 7);
+//! assert_eq!(outer.list()[1].get(), 2);
+//! assert_eq!(outer.as_bytes()[..4], [1, 0, 0, 0]);
+//! ```
+//!
+//! # What does not compile
+//! Each refusal names the layout and the field. Fields stand in the order of their bits, so an overlap shows:
+//!
+//! ```compile_fail,E0080
+//! mlx5_prm::layout! {
+//!     /// "Wrong.b overlaps the field before it, or should stand before it".
 //!     pub struct Wrong: 0x4, "none" { 0x00 [31:16] a: u16, 0x00 [17] b: bool, }
 //! }
 //! ```
-//!
-//! nor does a field past the end, or one wider than its type:
-//!
-//! ```compile_fail
+//! ```
 //! mlx5_prm::layout! {
-//!     /// Four bytes only.
+//!     /// The same with `b` beside `a`.
+//!     pub struct Right: 0x4, "none" { 0x00 [31:16] a: u16, 0x00 [15] b: bool, }
+//! }
+//! ```
+//!
+//! A field past the end, or not at a dword:
+//!
+//! ```compile_fail,E0080
+//! mlx5_prm::layout! {
+//!     /// "Wrong.a runs past the end".
 //!     pub struct Wrong: 0x4, "none" { 0x04 [31:0] a: u32, }
 //! }
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0080
 //! mlx5_prm::layout! {
-//!     /// Nine bits in a u8.
+//!     /// "Wrong.a is not at a dword".
+//!     pub struct Wrong: 0x8, "none" { 0x02 [31:0] a: u32, }
+//! }
+//! ```
+//! ```
+//! mlx5_prm::layout! {
+//!     /// The same where there is room.
+//!     pub struct Right: 0x8, "none" { 0x04 [31:0] a: u32, }
+//! }
+//! ```
+//!
+//! A field wider than its type:
+//!
+//! ```compile_fail,E0080
+//! mlx5_prm::layout! {
+//!     /// "Wrong.a is wider than its type".
 //!     pub struct Wrong: 0x4, "none" { 0x00 [8:0] a: u8, }
 //! }
 //! ```
-//!
-//! nor one that crosses a dword, unless it is a whole quadword:
-//!
-//! ```compile_fail
+//! ```
 //! mlx5_prm::layout! {
-//!     /// Forty bits.
+//!     /// The same in a type that holds nine bits.
+//!     pub struct Right: 0x4, "none" { 0x00 [8:0] a: u16, }
+//! }
+//! ```
+//!
+//! A field that crosses a dword, unless it is a whole quadword:
+//!
+//! ```compile_fail,E0080
+//! mlx5_prm::layout! {
+//!     /// "Wrong.a crosses a dword".
 //!     pub struct Wrong: 0x8, "none" { 0x00 [39:0] a: u64, }
 //! }
 //! ```
+//! ```
+//! mlx5_prm::layout! {
+//!     /// The same with all 64 bits.
+//!     pub struct Right: 0x8, "none" { 0x00 [63:0] a: u64, }
+//! }
+//! ```
+//!
+//! # In another crate
+//! The declaration works anywhere that knows `zerocopy`: as a dependency, or by `use mlx5_prm::zerocopy;`. One
+//! [`layout!`](crate::layout!) block a module: it also defines `LAYOUTS`, the table of what it declared.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -73,8 +136,76 @@ pub struct Info {
     pub c_name: &'static str,
     /// Bytes.
     pub size: usize,
-    /// Every declared field, in declaration order.
+    /// Every declared field, in the order of their bits.
     pub fields: &'static [Field],
+}
+
+impl Info {
+    /// Describes a layout, and proves that its fields are whole, inside and apart: panics otherwise, which at compile
+    /// time is an error that names layout and field.
+    #[doc(hidden)]
+    pub const fn proven(name: &'static str, c_name: &'static str, size: usize, fields: &'static [Field]) -> Info {
+        if !size.is_multiple_of(4) {
+            refuse(name, "", "is not made of whole dwords");
+        }
+        let (mut i, mut end) = (0, 0);
+        while i < fields.len() {
+            let field = &fields[i];
+            if let Kind::Bits { hi, lo, .. } = field.kind
+                && (lo > hi || (hi > 31 && (hi != 63 || lo != 0)))
+            {
+                refuse(name, field.name, "crosses a dword");
+            }
+            if !field.offset.is_multiple_of(field.alignment()) {
+                refuse(name, field.name, "is not at a dword");
+            }
+            if field.start_bit() < end {
+                refuse(name, field.name, "overlaps the field before it, or should stand before it");
+            }
+            end = field.start_bit() + field.bits();
+            if end > size * 8 {
+                refuse(name, field.name, "runs past the end");
+            }
+            i += 1;
+        }
+        Info { name, c_name, size, fields }
+    }
+
+    /// The structure's name as the PRM prints it: `create_cq_in`, `qpc`; the Rust name where it has none.
+    pub fn prm_name(&self) -> &'static str {
+        match self.c_name {
+            "none" => self.name,
+            c_name => {
+                let name = c_name.strip_prefix("mlx5_").unwrap_or(c_name);
+                name.strip_prefix("ifc_").and_then(|name| name.strip_suffix("_bits")).unwrap_or(name)
+            }
+        }
+    }
+
+    /// The field called `name`.
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
+/// Fails the proof of a layout, with one sentence.
+const fn refuse(layout: &str, field: &str, fault: &str) -> ! {
+    let mut text = [0; 256];
+    let words = if field.is_empty() { [layout, " ", fault, "", ""] } else { [layout, ".", field, " ", fault] };
+    let (mut word, mut at) = (0, 0);
+    while word < words.len() {
+        let bytes = words[word].as_bytes();
+        let mut i = 0;
+        while i < bytes.len() && at < text.len() {
+            text[at] = bytes[i];
+            (i, at) = (i + 1, at + 1);
+        }
+        word += 1;
+    }
+    match core::str::from_utf8(text.split_at(at).0) {
+        Ok(sentence) => panic!("{}", sentence),
+        Err(_) => panic!("a layout is wrong"),
+    }
 }
 
 /// One row of a layout's table.
@@ -149,6 +280,30 @@ impl Element {
 }
 
 impl Field {
+    /// The row of a bit field read as `V`.
+    #[doc(hidden)]
+    pub const fn of_bits<V: Value>(layout: &str, name: &'static str, offset: usize, hi: u32, lo: u32) -> Field {
+        let name = strip_raw(name);
+        if hi < 64 && lo <= hi && hi - lo >= V::BITS {
+            refuse(layout, name, "is wider than its type");
+        }
+        Field { name, offset, kind: Kind::Bits { hi, lo, reading: V::READING } }
+    }
+
+    /// The row of a part of type `P`.
+    #[doc(hidden)]
+    pub const fn of_part<P: Part>(name: &'static str, offset: usize) -> Field {
+        Field { name: strip_raw(name), offset, kind: Kind::Part { element: P::ELEMENT, count: P::COUNT } }
+    }
+
+    /// What the offset must be a multiple of.
+    const fn alignment(&self) -> usize {
+        match self.kind {
+            Kind::Bits { .. } | Kind::Part { element: Element::Layout(_), .. } => 4,
+            Kind::Part { .. } => 1,
+        }
+    }
+
     /// First bit of the field, counted from the layout's first, most significant bit first.
     pub const fn start_bit(&self) -> usize {
         match self.kind {
@@ -169,18 +324,43 @@ impl Field {
     /// The number a bit field holds in `bytes`, which start where the layout starts; `None` for a part, or when the
     /// bytes end before the field.
     pub fn number(&self, bytes: &[u8]) -> Option<u64> {
-        let Kind::Bits { hi, lo, .. } = self.kind else {
-            return None;
-        };
-        let dword = |at: usize| {
-            let four = bytes.get(at..at + 4)?;
-            Some(u32::from_be_bytes([four[0], four[1], four[2], four[3]]))
-        };
+        let Kind::Bits { hi, lo, .. } = self.kind else { return None };
+        let dword = |at: usize| bytes.get(at..)?.first_chunk().map(|four| u64::from(u32::from_be_bytes(*four)));
         if hi > 31 {
-            return Some(u64::from(dword(self.offset)?) << 32 | u64::from(dword(self.offset + 4)?));
+            return Some(dword(self.offset)? << 32 | dword(self.offset + 4)?);
         }
-        Some(u64::from(dword(self.offset)? >> lo) & mask(hi - lo + 1))
+        Some(dword(self.offset)? >> lo & mask(hi - lo + 1))
     }
+
+    /// Stores `number` in the field's bits of `bytes`, which start where the layout starts, and touches no other bit.
+    /// `None`, and nothing stored, for a part, when the bytes end before the field, or when the number does not fit.
+    #[must_use]
+    pub fn set(&self, bytes: &mut [u8], number: u64) -> Option<()> {
+        let Kind::Bits { hi, lo, .. } = self.kind else { return None };
+        let bytes = bytes.get_mut(self.offset..)?;
+        if hi > 31 {
+            *bytes.first_chunk_mut()? = number.to_be_bytes();
+            return Some(());
+        }
+        let (four, mask) = (bytes.first_chunk_mut()?, mask(hi - lo + 1));
+        if number > mask {
+            return None;
+        }
+        let rest = u32::from_be_bytes(*four) & !((mask << lo) as u32);
+        *four = (rest | (number << lo) as u32).to_be_bytes();
+        Some(())
+    }
+}
+
+/// What an enumeration of a field's values is, for tools that compare it.
+#[derive(Debug, Clone, Copy)]
+pub struct Values {
+    /// Rust name.
+    pub name: &'static str,
+    /// Bits of the widest field that holds it.
+    pub bits: u32,
+    /// Every named value: PRM name and number.
+    pub named: &'static [(&'static str, u32)],
 }
 
 /// A value that fills a bit field.
@@ -250,6 +430,8 @@ impl<E: ArrayElement, const N: usize> Part for [E; N] {
 
 /// A declared layout.
 pub trait Layout: FromBytes + IntoBytes + Immutable + KnownLayout + Clone + 'static {
+    /// Its setters, see [`Writer`].
+    type Writer<'a>;
     /// Its description.
     const INFO: Info;
     /// Bytes.
@@ -268,56 +450,27 @@ pub trait Layout: FromBytes + IntoBytes + Immutable + KnownLayout + Clone + 'sta
     }
 }
 
-/// The setters of a layout: same names as the getters, chained.
+/// The setters of a layout, of the same names as the getters, chained: `eqc.w().uar_page(7).oi(true)`.
 ///
 /// A value too wide for its field is a mistake of the caller and panics, naming the layout and the field: it is never
 /// cut. What comes from a user or a device must be checked before it gets here.
-pub struct Writer<'a, L>(pub(crate) &'a mut L);
-
-impl<'a, L> Writer<'a, L> {
-    /// Setters for `layout`.
-    #[inline(always)]
-    pub fn new(layout: &'a mut L) -> Self {
-        Writer(layout)
-    }
-
-    /// The layout under this writer.
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn layout(&mut self) -> &mut L {
-        self.0
-    }
-}
+pub type Writer<'a, L> = <L as Layout>::Writer<'a>;
 
 #[inline(always)]
 const fn mask(bits: u32) -> u64 {
-    if bits >= 64 {
-        u64::MAX
-    } else {
-        (1 << bits) - 1
-    }
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
 #[doc(hidden)]
 #[inline(always)]
 pub fn get<const N: usize>(dwords: &[u32; N], offset: usize, hi: u32, lo: u32) -> u64 {
     let dword = |i: usize| u64::from(u32::from_be(dwords[i]));
-    if hi > 31 {
-        dword(offset / 4) << 32 | dword(offset / 4 + 1)
-    } else {
-        dword(offset / 4) >> lo & mask(hi - lo + 1)
-    }
+    if hi > 31 { dword(offset / 4) << 32 | dword(offset / 4 + 1) } else { dword(offset / 4) >> lo & mask(hi - lo + 1) }
 }
 
 #[doc(hidden)]
 #[inline(always)]
-pub fn set<const N: usize>(
-    dwords: &mut [u32; N],
-    offset: usize,
-    (hi, lo): (u32, u32),
-    value: u64,
-    name: &'static str,
-) {
+pub fn set<const N: usize>(dwords: &mut [u32; N], offset: usize, (hi, lo): (u32, u32), value: u64, name: &'static str) {
     let i = offset / 4;
     if hi > 31 {
         dwords[i] = ((value >> 32) as u32).to_be();
@@ -338,44 +491,11 @@ fn too_wide(name: &'static str, value: u64, bits: u32) -> ! {
     panic!("{name}: {value:#x} does not fit in {bits} bits")
 }
 
-#[doc(hidden)]
-pub const fn strip_raw(name: &'static str) -> &'static str {
+const fn strip_raw(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', ..] => name.split_at(2).1,
         _ => name,
     }
-}
-
-#[doc(hidden)]
-pub const fn is_inside(field: &Field, size: usize) -> bool {
-    let aligned = match field.kind {
-        Kind::Bits { .. } => field.offset.is_multiple_of(4),
-        Kind::Part { .. } => true,
-    };
-    aligned && field.start_bit() + field.bits() <= size * 8
-}
-
-#[doc(hidden)]
-pub const fn is_whole(field: &Field) -> bool {
-    match field.kind {
-        Kind::Bits { hi, lo, .. } => lo <= hi && (hi <= 31 || (hi == 63 && lo == 0)),
-        Kind::Part { .. } => true,
-    }
-}
-
-#[doc(hidden)]
-pub const fn is_alone(field: &Field, fields: &[Field]) -> bool {
-    let (start, end) = (field.start_bit(), field.start_bit() + field.bits());
-    let mut found = 0;
-    let mut i = 0;
-    while i < fields.len() {
-        let other = fields[i].start_bit();
-        if other < end && start < other + fields[i].bits() {
-            found += 1;
-        }
-        i += 1;
-    }
-    found == 1
 }
 
 /// Declares layouts. See the [module's](crate::layout) page.
@@ -394,44 +514,38 @@ macro_rules! layout {
         #[zerocopy(crate = "zerocopy")]
         pub struct $Name { dwords: [u32; $size / 4] }
 
-        impl $crate::layout::Layout for $Name {
-            const INFO: $crate::layout::Info = $crate::layout::Info {
-                name: stringify!($Name),
-                c_name: $c_name,
-                size: $size,
-                fields: &[ $( $crate::layout_row!($offset [$($hi $(: $lo)?)?] $field $ty) ),* ],
-            };
-        }
+        const _: () = {
+            /// Setters, chained.
+            pub struct Writer<'a>(&'a mut $Name);
 
-        $(
-            const _: () = {
-                use $crate::layout::{Field, Info, Layout, is_alone, is_inside, is_whole};
-                const INFO: Info = <$Name as Layout>::INFO;
-                const ROW: Field = $crate::layout_row!($offset [$($hi $(: $lo)?)?] $field $ty);
-                const _: () = assert!(INFO.size.is_multiple_of(4), concat!(stringify!($Name), " is not made of whole dwords"));
-                const _: () = assert!(is_whole(&ROW), concat!(stringify!($Name), ".", stringify!($field), " crosses a dword"));
-                const _: () = assert!(is_inside(&ROW, INFO.size), concat!(stringify!($Name), ".", stringify!($field), " is unaligned or runs past the end"));
-                const _: () = assert!(is_alone(&ROW, INFO.fields), concat!(stringify!($Name), ".", stringify!($field), " overlaps another field"));
-                $crate::layout_fits!([$($hi $(: $lo)?)?] $Name $field $ty);
-            };
-        )*
+            impl Writer<'_> {
+                $( $crate::layout_setter! { $offset [$($hi $(: $lo)?)?] $Name $field $ty } )*
+            }
+
+            impl $crate::layout::Layout for $Name {
+                type Writer<'a> = Writer<'a>;
+                const INFO: $crate::layout::Info = $crate::layout::Info::proven(
+                    stringify!($Name),
+                    $c_name,
+                    $size,
+                    &[ $( $crate::layout_row!($offset [$($hi $(: $lo)?)?] $Name $field $ty) ),* ],
+                );
+            }
+
+            impl $Name {
+                /// The setters.
+                #[inline(always)]
+                pub fn w(&mut self) -> Writer<'_> {
+                    Writer(self)
+                }
+            }
+        };
 
         impl $Name {
             /// All bits zero: no default applied.
             pub const ZERO: $Name = $Name { dwords: [0; $size / 4] };
 
-            /// The setters.
-            #[inline(always)]
-            pub fn w(&mut self) -> $crate::layout::Writer<'_, $Name> {
-                $crate::layout::Writer::new(self)
-            }
-
             $( $crate::layout_getter! { $(#[$field_meta])* $offset [$($hi $(: $lo)?)?] $field $ty } )*
-        }
-
-        #[allow(clippy::needless_lifetimes)]
-        impl<'a> $crate::layout::Writer<'a, $Name> {
-            $( $crate::layout_setter! { $offset [$($hi $(: $lo)?)?] $Name $field $ty } )*
         }
 
         impl Default for $Name {
@@ -465,50 +579,24 @@ macro_rules! layout {
         }
 
         impl Eq for $Name {}
-    )* };
+    )*
+        /// What this module declares.
+        #[allow(dead_code)]
+        pub(crate) const LAYOUTS: &[&$crate::layout::Info] = &[ $( &<$Name as $crate::layout::Layout>::INFO ),* ];
+    };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! layout_row {
-    ($offset:literal [] $field:ident $ty:ty) => {
-        $crate::layout::Field {
-            name: $crate::layout::strip_raw(stringify!($field)),
-            offset: $offset,
-            kind: $crate::layout::Kind::Part {
-                element: <$ty as $crate::layout::Part>::ELEMENT,
-                count: <$ty as $crate::layout::Part>::COUNT,
-            },
-        }
+    ($offset:literal [] $Name:ident $field:ident $ty:ty) => {
+        $crate::layout::Field::of_part::<$ty>(stringify!($field), $offset)
     };
-    ($offset:literal [$bit:literal] $field:ident $ty:ty) => {
-        $crate::layout_row!($offset [$bit:$bit] $field $ty)
+    ($offset:literal [$bit:literal] $Name:ident $field:ident $ty:ty) => {
+        $crate::layout_row!($offset [$bit:$bit] $Name $field $ty)
     };
-    ($offset:literal [$hi:literal : $lo:literal] $field:ident $ty:ty) => {
-        $crate::layout::Field {
-            name: $crate::layout::strip_raw(stringify!($field)),
-            offset: $offset,
-            kind: $crate::layout::Kind::Bits { hi: $hi, lo: $lo, reading: <$ty as $crate::layout::Value>::READING },
-        }
-    };
-}
-
-#[doc(hidden)]
-#[macro_export]
-macro_rules! layout_fits {
-    ([] $Name:ident $field:ident $ty:ty) => {};
-    ([$bit:literal] $Name:ident $field:ident $ty:ty) => {};
-    ([$hi:literal : $lo:literal] $Name:ident $field:ident $ty:ty) => {
-        const _: () = assert!(
-            $hi - $lo < <$ty as $crate::layout::Value>::BITS,
-            concat!(
-                stringify!($Name),
-                ".",
-                stringify!($field),
-                " is wider than ",
-                stringify!($ty)
-            )
-        );
+    ($offset:literal [$hi:literal : $lo:literal] $Name:ident $field:ident $ty:ty) => {
+        $crate::layout::Field::of_bits::<$ty>(stringify!($Name), stringify!($field), $offset, $hi, $lo)
     };
 }
 
@@ -547,11 +635,10 @@ macro_rules! layout_setter {
     ($offset:literal [] $Name:ident $field:ident $ty:ty) => {
         #[doc = concat!("Sets `", stringify!($field), "`.")]
         #[inline]
-        pub fn $field(mut self, value: &$ty) -> Self {
+        pub fn $field(self, value: &$ty) -> Self {
             const SIZE: usize = core::mem::size_of::<$ty>();
-            let bytes = $crate::zerocopy::IntoBytes::as_mut_bytes(&mut self.layout().dwords);
-            bytes[$offset..$offset + SIZE]
-                .copy_from_slice($crate::zerocopy::IntoBytes::as_bytes(value));
+            let bytes = $crate::zerocopy::IntoBytes::as_mut_bytes(&mut self.0.dwords);
+            bytes[$offset..$offset + SIZE].copy_from_slice($crate::zerocopy::IntoBytes::as_bytes(value));
             self
         }
     };
@@ -561,9 +648,9 @@ macro_rules! layout_setter {
     ($offset:literal [$hi:literal : $lo:literal] $Name:ident $field:ident $ty:ty) => {
         #[doc = concat!("Sets `", stringify!($field), "`.")]
         #[inline(always)]
-        pub fn $field(mut self, value: $ty) -> Self {
+        pub fn $field(self, value: $ty) -> Self {
             $crate::layout::set(
-                &mut self.layout().dwords,
+                &mut self.0.dwords,
                 $offset,
                 ($hi, $lo),
                 <$ty as $crate::layout::Value>::number(value),
@@ -631,7 +718,78 @@ macro_rules! values {
                 }
             }
         }
-    )* };
+    )*
+        /// What this module enumerates.
+        #[allow(dead_code)]
+        pub(crate) const VALUES: &[&$crate::layout::Values] = &[ $( &$crate::layout::Values {
+            name: stringify!($Name),
+            bits: $bits,
+            named: &[ $( ($crate::values!(@name $Variant $($prm)?), $number) ),* ],
+        } ),* ];
+    };
     (@name $Variant:ident) => { stringify!($Variant) };
     (@name $Variant:ident $prm:literal) => { $prm };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn bits(name: &'static str, offset: usize, hi: u32, lo: u32) -> Field {
+        Field { name, offset, kind: Kind::Bits { hi, lo, reading: Reading::Number } }
+    }
+
+    fn prove(size: usize, fields: &'static [Field]) {
+        Info::proven("Thing", "none", size, fields);
+    }
+
+    #[test]
+    fn neighbours_are_accepted() {
+        prove(0x10, const { &[bits("a", 0, 31, 16), bits("b", 0, 15, 15), bits("c", 4, 63, 0), bits("d", 12, 0, 0)] });
+    }
+
+    #[test]
+    #[should_panic(expected = "Thing is not made of whole dwords")]
+    fn half_a_dword() {
+        prove(0x6, &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "Thing.b overlaps the field before it, or should stand before it")]
+    fn an_overlap() {
+        prove(0x4, const { &[bits("a", 0, 31, 16), bits("b", 0, 17, 17)] });
+    }
+
+    #[test]
+    #[should_panic(expected = "Thing.a runs past the end")]
+    fn past_the_end() {
+        prove(0x4, const { &[bits("a", 4, 31, 0)] });
+    }
+
+    #[test]
+    #[should_panic(expected = "Thing.a is not at a dword")]
+    fn between_dwords() {
+        prove(0x8, const { &[bits("a", 2, 31, 0)] });
+    }
+
+    #[test]
+    #[should_panic(expected = "Thing.part is not at a dword")]
+    fn a_layout_between_dwords() {
+        static INNER: Info = Info { name: "Inner", c_name: "none", size: 4, fields: &[] };
+        let kind = Kind::Part { element: Element::Layout(&INNER), count: 1 };
+        let fields = std::boxed::Box::leak(std::boxed::Box::new([Field { name: "part", offset: 2, kind }]));
+        prove(0x8, fields);
+    }
+
+    #[test]
+    #[should_panic(expected = "Thing.a crosses a dword")]
+    fn across_dwords() {
+        prove(0x8, const { &[bits("a", 0, 39, 0)] });
+    }
+
+    #[test]
+    #[should_panic(expected = "Thing.a is wider than its type")]
+    fn too_wide_for_its_type() {
+        Field::of_bits::<u8>("Thing", "a", 0, 8, 0);
+    }
 }

@@ -15,6 +15,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 #[doc(hidden)]
 pub use zerocopy;
@@ -29,5 +31,6 @@ pub mod ctx;
 pub mod decode;
 pub mod eqe;
 pub mod init_seg;
+pub mod registry;
 pub mod values;
 pub mod wqe;

@@ -1,6 +1,6 @@
 //! Queue counters.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 
 layout! {
     /// Input of `ALLOC_Q_COUNTER`.
@@ -84,6 +84,8 @@ layout! {
     }
 }
 
-command!(AllocQCounterIn, AllocQCounter => AllocQCounterOut);
-command!(DeallocQCounterIn, DeallocQCounter => DeallocQCounterOut);
-command!(QueryQCounterIn, QueryQCounter => QueryQCounterOut);
+commands! {
+    AllocQCounter: AllocQCounterIn => AllocQCounterOut,
+    DeallocQCounter: DeallocQCounterIn => DeallocQCounterOut,
+    QueryQCounter: QueryQCounterIn => QueryQCounterOut,
+}

@@ -1,6 +1,6 @@
 //! Completion queues.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Cqc;
 
 layout! {
@@ -74,7 +74,9 @@ layout! {
     }
 }
 
-command!(CreateCqIn, CreateCq => CreateCqOut);
-command!(DestroyCqIn, DestroyCq => DestroyCqOut);
-command!(QueryCqIn, QueryCq => QueryCqOut);
-command!(ModifyCqIn, ModifyCq => ModifyCqOut);
+commands! {
+    CreateCq: CreateCqIn => CreateCqOut,
+    DestroyCq: DestroyCqIn => DestroyCqOut,
+    QueryCq: QueryCqIn => QueryCqOut,
+    ModifyCq: ModifyCqIn => ModifyCqOut,
+}

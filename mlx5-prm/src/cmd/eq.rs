@@ -1,6 +1,6 @@
 //! Event queues.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Eqc;
 use crate::layout::Be64;
 
@@ -50,6 +50,8 @@ layout! {
     }
 }
 
-command!(CreateEqIn, CreateEq => CreateEqOut);
-command!(DestroyEqIn, DestroyEq => DestroyEqOut);
-command!(QueryEqIn, QueryEq => QueryEqOut);
+commands! {
+    CreateEq: CreateEqIn => CreateEqOut,
+    DestroyEq: DestroyEqIn => DestroyEqOut,
+    QueryEq: QueryEqIn => QueryEqOut,
+}

@@ -1,6 +1,6 @@
 //! Bring-up, teardown and what the card is: capabilities, ISSI, adapter.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 use crate::ctx::QueryAdapterParamBlock;
 use crate::layout::Be32;
 
@@ -176,15 +176,17 @@ layout! {
     }
 }
 
-command!(QueryHcaCapIn, QueryHcaCap => QueryHcaCapOut);
-command!(SetHcaCapIn, SetHcaCap => SetHcaCapOut);
-command!(QueryAdapterIn, QueryAdapter => QueryAdapterOut);
-command!(InitHcaIn, InitHca => InitHcaOut);
-command!(TeardownHcaIn, TeardownHca => TeardownHcaOut);
-command!(EnableHcaIn, EnableHca => EnableHcaOut);
-command!(DisableHcaIn, DisableHca => DisableHcaOut);
-command!(QueryIssiIn, QueryIssi => QueryIssiOut);
-command!(SetIssiIn, SetIssi => SetIssiOut);
-command!(SetDriverVersionIn, SetDriverVersion => SetDriverVersionOut);
-command!(QuerySpecialContextsIn, QuerySpecialContexts => QuerySpecialContextsOut);
-command!(NopIn, Nop => NopOut);
+commands! {
+    QueryHcaCap: QueryHcaCapIn => QueryHcaCapOut,
+    SetHcaCap: SetHcaCapIn => SetHcaCapOut,
+    QueryAdapter: QueryAdapterIn => QueryAdapterOut,
+    InitHca: InitHcaIn => InitHcaOut,
+    TeardownHca: TeardownHcaIn => TeardownHcaOut,
+    EnableHca: EnableHcaIn => EnableHcaOut,
+    DisableHca: DisableHcaIn => DisableHcaOut,
+    QueryIssi: QueryIssiIn => QueryIssiOut,
+    SetIssi: SetIssiIn => SetIssiOut,
+    SetDriverVersion: SetDriverVersionIn => SetDriverVersionOut,
+    QuerySpecialContexts: QuerySpecialContextsIn => QuerySpecialContextsOut,
+    Nop: NopIn => NopOut,
+}

@@ -1,6 +1,6 @@
 //! Memory keys.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Mkc;
 
 layout! {
@@ -55,6 +55,8 @@ layout! {
     }
 }
 
-command!(CreateMkeyIn, CreateMkey => CreateMkeyOut);
-command!(QueryMkeyIn, QueryMkey => QueryMkeyOut);
-command!(DestroyMkeyIn, DestroyMkey => DestroyMkeyOut);
+commands! {
+    CreateMkey: CreateMkeyIn => CreateMkeyOut,
+    QueryMkey: QueryMkeyIn => QueryMkeyOut,
+    DestroyMkey: DestroyMkeyIn => DestroyMkeyOut,
+}

@@ -5,24 +5,24 @@
 
 use alloc::vec::Vec;
 
-use crate::layout::Layout;
+use crate::layout::{Info, Layout};
 use zerocopy::IntoBytes;
 
-mod counter;
-mod cq;
-mod entry;
-mod eq;
-mod hca;
-mod mkey;
-mod pages;
-mod pd;
-mod qp;
-mod register;
-mod status;
-mod transport_domain;
-mod uar;
-mod umem;
-mod vport;
+pub(crate) mod counter;
+pub(crate) mod cq;
+pub(crate) mod entry;
+pub(crate) mod eq;
+pub(crate) mod hca;
+pub(crate) mod mkey;
+pub(crate) mod pages;
+pub(crate) mod pd;
+pub(crate) mod qp;
+pub(crate) mod register;
+pub(crate) mod status;
+pub(crate) mod transport_domain;
+pub(crate) mod uar;
+pub(crate) mod umem;
+pub(crate) mod vport;
 
 pub use counter::*;
 pub use cq::*;
@@ -106,11 +106,7 @@ pub struct WithTail<C, T> {
 impl<C: Command, T> WithTail<C, T> {
     /// `command` followed by `tail`.
     pub fn new(command: C, tail: Vec<T>) -> Self {
-        WithTail {
-            command,
-            tail,
-            out_tail: 0,
-        }
+        WithTail { command, tail, out_tail: 0 }
     }
 }
 
@@ -127,10 +123,7 @@ impl<L: Layout> Reply for ReplyWithTail<L> {
     const FIXED_LEN: usize = L::SIZE;
 
     fn from_output(bytes: &[u8]) -> Option<Self> {
-        Some(ReplyWithTail {
-            reply: L::read(bytes)?,
-            tail: bytes[L::SIZE..].to_vec(),
-        })
+        Some(ReplyWithTail { reply: L::read(bytes)?, tail: bytes[L::SIZE..].to_vec() })
     }
 }
 
@@ -156,17 +149,63 @@ where
     }
 }
 
-/// Ties an input to its output; the opcode is the input's default one.
-macro_rules! command {
-    ($In:ident, $opcode:ident => $Out:ident) => {
-        impl $crate::cmd::Command for $In {
-            const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$opcode;
-            type Out = $Out;
+/// One command, for tools that explain it.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandInfo {
+    /// Its number.
+    pub opcode: Opcode,
+    /// Its input, without a tail.
+    pub input: &'static Info,
+    /// Its output, without a tail.
+    pub output: &'static Info,
+}
 
-            fn head(&self) -> &[u8] {
-                $crate::layout::Layout::as_bytes(self)
+/// Ties each command's opcode to its input and its output.
+macro_rules! commands {
+    ($( $opcode:ident: $In:ident => $Out:ident ),* $(,)?) => {
+        $(
+            impl $crate::cmd::Command for $In {
+                const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$opcode;
+                type Out = $Out;
+
+                fn head(&self) -> &[u8] {
+                    $crate::layout::Layout::as_bytes(self)
+                }
             }
-        }
+        )*
+
+        /// What this module declares.
+        pub(crate) const COMMANDS: &[$crate::cmd::CommandInfo] = &[ $( $crate::cmd::CommandInfo {
+            opcode: $crate::cmd::Opcode::$opcode,
+            input: &<$In as $crate::layout::Layout>::INFO,
+            output: &<$Out as $crate::layout::Layout>::INFO,
+        } ),* ];
     };
 }
-use command;
+use commands;
+
+/// Every command this crate has layouts for.
+pub fn all() -> impl Iterator<Item = &'static CommandInfo> {
+    let families = [
+        counter::COMMANDS,
+        cq::COMMANDS,
+        eq::COMMANDS,
+        hca::COMMANDS,
+        mkey::COMMANDS,
+        pages::COMMANDS,
+        pd::COMMANDS,
+        qp::COMMANDS,
+        register::COMMANDS,
+        transport_domain::COMMANDS,
+        uar::COMMANDS,
+        umem::COMMANDS,
+        vport::COMMANDS,
+    ];
+    families.into_iter().flatten()
+}
+
+/// Input and output of the command with this opcode and `op_mod`; `None` if this crate has no layouts for it.
+pub fn layout_of_command(opcode: Opcode, op_mod: u16) -> Option<(&'static Info, &'static Info)> {
+    let _ = op_mod; // none of the commands here is laid out by its op_mod
+    all().find(|command| command.opcode == opcode).map(|command| (command.input, command.output))
+}

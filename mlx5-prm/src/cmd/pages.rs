@@ -1,6 +1,6 @@
 //! The pages firmware asks of its driver, and gives back.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 
 layout! {
     /// Input of `QUERY_PAGES`.
@@ -37,5 +37,7 @@ layout! {
     }
 }
 
-command!(QueryPagesIn, QueryPages => QueryPagesOut);
-command!(ManagePagesIn, ManagePages => ManagePagesOut);
+commands! {
+    QueryPages: QueryPagesIn => QueryPagesOut,
+    ManagePages: ManagePagesIn => ManagePagesOut,
+}

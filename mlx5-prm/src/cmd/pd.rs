@@ -1,6 +1,6 @@
 //! Protection domains.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 
 layout! {
     /// Input of `ALLOC_PD`.
@@ -32,5 +32,7 @@ layout! {
     }
 }
 
-command!(AllocPdIn, AllocPd => AllocPdOut);
-command!(DeallocPdIn, DeallocPd => DeallocPdOut);
+commands! {
+    AllocPd: AllocPdIn => AllocPdOut,
+    DeallocPd: DeallocPdIn => DeallocPdOut,
+}

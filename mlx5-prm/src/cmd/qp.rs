@@ -1,6 +1,6 @@
 //! Queue pairs and their state changes.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Qpc;
 
 layout! {
@@ -210,15 +210,17 @@ layout! {
     }
 }
 
-command!(CreateQpIn, CreateQp => CreateQpOut);
-command!(DestroyQpIn, DestroyQp => DestroyQpOut);
-command!(QueryQpIn, QueryQp => QueryQpOut);
-command!(Rst2initQpIn, Rst2initQp => Rst2initQpOut);
-command!(Init2initQpIn, Init2initQp => Init2initQpOut);
-command!(Init2rtrQpIn, Init2rtrQp => Init2rtrQpOut);
-command!(Rtr2rtsQpIn, Rtr2rtsQp => Rtr2rtsQpOut);
-command!(Rts2rtsQpIn, Rts2rtsQp => Rts2rtsQpOut);
-command!(Sqerr2rtsQpIn, Sqerr2rtsQp => Sqerr2rtsQpOut);
-command!(Sqd2rtsQpIn, SqdRtsQp => Sqd2rtsQpOut);
-command!(Qp2errIn, Qp2err => Qp2errOut);
-command!(Qp2rstIn, Qp2rst => Qp2rstOut);
+commands! {
+    CreateQp: CreateQpIn => CreateQpOut,
+    DestroyQp: DestroyQpIn => DestroyQpOut,
+    QueryQp: QueryQpIn => QueryQpOut,
+    Rst2initQp: Rst2initQpIn => Rst2initQpOut,
+    Init2initQp: Init2initQpIn => Init2initQpOut,
+    Init2rtrQp: Init2rtrQpIn => Init2rtrQpOut,
+    Rtr2rtsQp: Rtr2rtsQpIn => Rtr2rtsQpOut,
+    Rts2rtsQp: Rts2rtsQpIn => Rts2rtsQpOut,
+    Sqerr2rtsQp: Sqerr2rtsQpIn => Sqerr2rtsQpOut,
+    SqdRtsQp: Sqd2rtsQpIn => Sqd2rtsQpOut,
+    Qp2err: Qp2errIn => Qp2errOut,
+    Qp2rst: Qp2rstIn => Qp2rstOut,
+}

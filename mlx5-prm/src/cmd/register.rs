@@ -1,6 +1,6 @@
 //! Access to registers by command.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 
 layout! {
     /// Input of `ACCESS_REGISTER`.
@@ -18,4 +18,6 @@ layout! {
     }
 }
 
-command!(AccessRegisterIn, AccessReg => AccessRegisterOut);
+commands! {
+    AccessReg: AccessRegisterIn => AccessRegisterOut,
+}

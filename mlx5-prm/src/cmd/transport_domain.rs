@@ -1,6 +1,6 @@
 //! Transport domains.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 
 layout! {
     /// Input of `ALLOC_TRANSPORT_DOMAIN`.
@@ -32,5 +32,7 @@ layout! {
     }
 }
 
-command!(AllocTransportDomainIn, AllocTransportDomain => AllocTransportDomainOut);
-command!(DeallocTransportDomainIn, DeallocTransportDomain => DeallocTransportDomainOut);
+commands! {
+    AllocTransportDomain: AllocTransportDomainIn => AllocTransportDomainOut,
+    DeallocTransportDomain: DeallocTransportDomainIn => DeallocTransportDomainOut,
+}

@@ -1,6 +1,6 @@
 //! User access regions.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 
 layout! {
     /// Input of `ALLOC_UAR`.
@@ -32,5 +32,7 @@ layout! {
     }
 }
 
-command!(AllocUarIn, AllocUar => AllocUarOut);
-command!(DeallocUarIn, DeallocUar => DeallocUarOut);
+commands! {
+    AllocUar: AllocUarIn => AllocUarOut,
+    DeallocUar: DeallocUarIn => DeallocUarOut,
+}

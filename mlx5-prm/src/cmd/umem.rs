@@ -1,6 +1,6 @@
 //! User memory known to the card by number, and the user contexts that own it.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 use crate::ctx::{Uctx, Umem};
 
 layout! {
@@ -61,7 +61,9 @@ layout! {
     }
 }
 
-command!(CreateUmemIn, CreateUmem => CreateUmemOut);
-command!(DestroyUmemIn, DestroyUmem => DestroyUmemOut);
-command!(CreateUctxIn, CreateUctx => CreateUctxOut);
-command!(DestroyUctxIn, DestroyUctx => DestroyUctxOut);
+commands! {
+    CreateUmem: CreateUmemIn => CreateUmemOut,
+    DestroyUmem: DestroyUmemIn => DestroyUmemOut,
+    CreateUctx: CreateUctxIn => CreateUctxOut,
+    DestroyUctx: DestroyUctxIn => DestroyUctxOut,
+}

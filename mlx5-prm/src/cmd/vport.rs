@@ -1,6 +1,6 @@
 //! Virtual ports: state, NIC context, RoCE addresses, counters.
 
-use super::{CmdStatus, Opcode, command};
+use super::{CmdStatus, Opcode, commands};
 use crate::ctx::{ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout, TrafficCounter};
 
 layout! {
@@ -127,10 +127,12 @@ layout! {
     }
 }
 
-command!(QueryVportStateIn, QueryVportState => QueryVportStateOut);
-command!(ModifyVportStateIn, ModifyVportState => ModifyVportStateOut);
-command!(QueryNicVportContextIn, QueryNicVportContext => QueryNicVportContextOut);
-command!(ModifyNicVportContextIn, ModifyNicVportContext => ModifyNicVportContextOut);
-command!(QueryRoceAddressIn, QueryRoceAddress => QueryRoceAddressOut);
-command!(SetRoceAddressIn, SetRoceAddress => SetRoceAddressOut);
-command!(QueryVportCounterIn, QueryVportCounter => QueryVportCounterOut);
+commands! {
+    QueryVportState: QueryVportStateIn => QueryVportStateOut,
+    ModifyVportState: ModifyVportStateIn => ModifyVportStateOut,
+    QueryNicVportContext: QueryNicVportContextIn => QueryNicVportContextOut,
+    ModifyNicVportContext: ModifyNicVportContextIn => ModifyNicVportContextOut,
+    QueryRoceAddress: QueryRoceAddressIn => QueryRoceAddressOut,
+    SetRoceAddress: SetRoceAddressIn => SetRoceAddressOut,
+    QueryVportCounter: QueryVportCounterIn => QueryVportCounterOut,
+}

@@ -1,12 +1,12 @@
 //! Contexts: what the card keeps of each object.
 
-mod adapter;
-mod cqc;
-mod eqc;
-mod mkc;
-mod qpc;
-mod umem;
-mod vport;
+pub(crate) mod adapter;
+pub(crate) mod cqc;
+pub(crate) mod eqc;
+pub(crate) mod mkc;
+pub(crate) mod qpc;
+pub(crate) mod umem;
+pub(crate) mod vport;
 
 pub use adapter::*;
 pub use cqc::*;
