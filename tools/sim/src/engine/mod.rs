@@ -35,7 +35,9 @@ pub fn run(_f: &mut Function) -> bool {
 }
 
 /// A frame arrived for this function.
-pub fn receive(_f: &mut Function, _frame: Frame) {}
+pub fn receive(f: &mut Function, frame: Frame) {
+    f.port.deliver(frame);
+}
 
 /// When [`run`] next has work to do though nothing happens until then.
 pub fn next_deadline(_f: &Function) -> Option<Instant> {
@@ -64,3 +66,9 @@ pub fn cq_destroyed(_f: &mut Function, _cqn: u32) {}
 
 /// Firmware destroyed an event queue.
 pub fn eq_destroyed(_f: &mut Function, _eqn: u32) {}
+
+/// Firmware made a completion queue.
+pub fn cq_created(_f: &mut Function, _cqn: u32) {}
+
+/// Firmware made an event queue.
+pub fn eq_created(_f: &mut Function, _eqn: u32) {}

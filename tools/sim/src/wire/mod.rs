@@ -1,25 +1,155 @@
 //! The wire: what joins two ports.
+//!
+//! Each function has a [`Port`]. What a port sends to its own address comes back at once; the rest waits until the
+//! device thread calls [`Wire::exchange`], which hands it to the other functions of the card, as an embedded switch does,
+//! or to the [`Uplink`], the way out of the process. Between functions packets travel as they are; bytes are made only
+//! for an uplink and for a [capture](PcapWriter).
+
+mod pcap;
+mod port;
+mod uplink;
+
+pub use pcap::PcapWriter;
+pub use port::{Port, PortCounters};
+pub use uplink::{SocketUplink, Uplink};
 
 use crate::function::Function;
-use crate::profile::Profile;
+use crate::transport::Packet;
+use crate::transport::packet::{self, Mac};
 
-/// An Ethernet frame, without its check sequence.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Frame(pub Vec<u8>);
+/// What travels on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// A packet of a reliable connection.
+    Roce(Box<Packet>),
+    /// Any other Ethernet frame, without its check sequence.
+    Ethernet(Vec<u8>),
+}
 
-/// A function's port: MAC, GIDs, link; frames to and from the wire.
-#[derive(Debug)]
-pub struct Port {}
+impl Frame {
+    /// The frame that these bytes are. `None` for a RoCE packet that is damaged or of a kind the model does not know: a
+    /// card drops it.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Frame> {
+        match Packet::decode(bytes) {
+            Ok(packet) => Some(Frame::Roce(Box::new(packet))),
+            Err(packet::DecodeError::NotRoce) => Some(Frame::Ethernet(bytes.to_vec())),
+            Err(error) => {
+                tracing::debug!(target: "mlx5_sim::wire", "frame of {} bytes dropped: {error}", bytes.len());
+                None
+            }
+        }
+    }
 
-impl Port {
-    /// The port of the card's function `index`.
-    pub fn new(_index: usize, _profile: &Profile) -> Self {
-        Port {}
+    /// Appends the frame's bytes.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Frame::Roce(packet) => packet.encode(bytes),
+            Frame::Ethernet(frame) => bytes.extend_from_slice(frame),
+        }
+    }
+
+    /// Destination MAC; all zero for a frame too short to have one.
+    pub fn destination(&self) -> Mac {
+        match self {
+            Frame::Roce(packet) => packet.route.dst_mac,
+            Frame::Ethernet(frame) => frame.first_chunk().copied().unwrap_or_default(),
+        }
+    }
+
+    /// Flips bit `bit`, counted modulo the frame's length.
+    pub(crate) fn damage(&mut self, bit: u32) {
+        match self {
+            Frame::Roce(packet) => packet.damaged = true,
+            Frame::Ethernet(frame) if frame.is_empty() => {}
+            Frame::Ethernet(frame) => {
+                let bit = bit as usize % (frame.len() * 8);
+                frame[bit / 8] ^= 0x80 >> (bit % 8);
+            }
+        }
     }
 }
 
-/// Moves frames: out of each port, over the wire, to [`crate::engine::receive`] of each addressee. True if any moved.
-/// Called by the device thread each turn of its loop.
-pub fn exchange(_functions: &mut [Function]) -> bool {
-    false
+/// Joins the ports of a card's functions, and leads out of it if it has an [`Uplink`].
+#[derive(Debug, Default)]
+pub struct Wire {
+    uplink: Option<Box<dyn Uplink>>,
+    bytes: Vec<u8>,
 }
+
+/// Most bytes of a frame that an uplink takes or gives.
+const LARGEST_FRAME: usize = 16 * 1024;
+/// Frames taken from an uplink in one turn.
+const UPLINK_BATCH: usize = 64;
+
+impl Wire {
+    /// A wire that leads nowhere but from function to function.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A wire that also leads out.
+    pub fn with_uplink(uplink: impl Uplink + 'static) -> Self {
+        Wire { uplink: Some(Box::new(uplink)), bytes: Vec::new() }
+    }
+
+    /// Moves frames: out of each port, over the wire, to [`crate::engine::receive`] of each addressee. True if any moved.
+    /// Called by the device thread each turn of its loop.
+    pub fn exchange(&mut self, functions: &mut [Function]) -> bool {
+        let mut moved = false;
+        for from in 0..functions.len() {
+            while let Some(frame) = functions[from].port.take_sent() {
+                moved = true;
+                self.deliver(frame, from, functions);
+            }
+        }
+        self.take_in(functions) | moved
+    }
+
+    fn deliver(&mut self, frame: Frame, from: usize, functions: &mut [Function]) {
+        let destination = frame.destination();
+        let is_group = destination[0] & 1 != 0;
+        if !is_group && let Some(to) = functions.iter_mut().find(|function| takes(function, destination)) {
+            return crate::engine::receive(to, frame);
+        }
+        if let Some(uplink) = &mut self.uplink {
+            self.bytes.clear();
+            frame.encode(&mut self.bytes);
+            uplink.send(&self.bytes);
+        }
+        if is_group {
+            for (_, function) in functions.iter_mut().enumerate().filter(|(index, _)| *index != from) {
+                crate::engine::receive(function, frame.clone());
+            }
+        }
+    }
+
+    /// Takes frames from the uplink.
+    fn take_in(&mut self, functions: &mut [Function]) -> bool {
+        let Some(uplink) = &mut self.uplink else { return false };
+        self.bytes.resize(LARGEST_FRAME, 0);
+        for count in 0..UPLINK_BATCH {
+            let Some(len) = uplink.receive(&mut self.bytes) else { return count > 0 };
+            let Some(frame) = Frame::from_bytes(&self.bytes[..len]) else { continue };
+            let destination = frame.destination();
+            let is_group = destination[0] & 1 != 0;
+            for function in functions.iter_mut().filter(|function| is_group || takes(function, destination)) {
+                function.port.capture(&frame);
+                crate::engine::receive(function, frame.clone());
+            }
+        }
+        true
+    }
+}
+
+/// Whether a function takes frames to this address.
+fn takes(function: &Function, mac: Mac) -> bool {
+    function.objects.vport.mac() == mac || function.objects.gids.iter().any(|(_, entry)| entry.mac == mac)
+}
+
+/// [`Wire::exchange`] on a wire without an uplink.
+pub fn exchange(functions: &mut [Function]) -> bool {
+    Wire::new().exchange(functions)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! A function's port.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use super::{Frame, PcapWriter};
+use crate::fault::{Faults, FrameFate};
+use crate::profile::Profile;
+use crate::transport::packet::Mac;
+
+/// What a port counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames received.
+    pub received: u64,
+    /// Frames dropped on arrival: damaged, or for a queue pair that does not take them.
+    pub dropped: u64,
+}
+
+/// A function's port: link, counters, frames to and from the wire. Its addresses are `Objects::vport`'s and `Objects::gids`'.
+#[derive(Debug)]
+pub struct Port {
+    /// Whether the link is up. Frames sent while it is down are lost.
+    pub link_up: bool,
+    /// What it counted.
+    pub counters: PortCounters,
+    received: VecDeque<Frame>,
+    sent: VecDeque<Frame>,
+    /// A frame that the next one overtakes.
+    held: Option<Frame>,
+    capture: Option<Arc<Mutex<PcapWriter>>>,
+}
+
+impl Port {
+    /// The port of the card's function `index`.
+    pub fn new(_index: usize, _profile: &Profile) -> Self {
+        Port {
+            link_up: true,
+            counters: PortCounters::default(),
+            received: VecDeque::new(),
+            sent: VecDeque::new(),
+            held: None,
+            capture: None,
+        }
+    }
+
+    /// Writes each frame that the port sends or takes from outside to `capture` from now on.
+    pub fn attach_capture(&mut self, capture: Option<Arc<Mutex<PcapWriter>>>) {
+        self.capture = capture;
+    }
+
+    /// Sends a frame, which `faults` may lose, double, delay or damage. One to `own`, the sender's address, comes back.
+    pub fn send(&mut self, mut frame: Frame, own: Mac, faults: &Faults) {
+        match faults.frame() {
+            None => self.put(frame, own),
+            Some(FrameFate::Lost) => {}
+            Some(FrameFate::Duplicated) => {
+                self.put(frame.clone(), own);
+                self.put(frame, own);
+            }
+            Some(FrameFate::Corrupted(bit)) => {
+                frame.damage(bit);
+                self.put(frame, own);
+            }
+            Some(FrameFate::Reordered) => {
+                if let Some(earlier) = self.held.replace(frame) {
+                    self.put(earlier, own);
+                }
+                return;
+            }
+        }
+        if let Some(late) = self.held.take() {
+            self.put(late, own);
+        }
+    }
+
+    fn put(&mut self, frame: Frame, own: Mac) {
+        if !self.link_up {
+            return;
+        }
+        self.counters.sent += 1;
+        self.capture(&frame);
+        if frame.destination() == own {
+            self.deliver(frame);
+        } else {
+            self.sent.push_back(frame);
+        }
+    }
+
+    /// Puts a frame into the port from the wire's side.
+    pub(crate) fn deliver(&mut self, frame: Frame) {
+        self.counters.received += 1;
+        self.received.push_back(frame);
+    }
+
+    /// The next frame that came from the wire.
+    pub(crate) fn take_received(&mut self) -> Option<Frame> {
+        self.received.pop_front()
+    }
+
+    /// The next frame that is to go to another port.
+    pub(crate) fn take_sent(&mut self) -> Option<Frame> {
+        self.sent.pop_front()
+    }
+
+    /// Forgets all frames, as at reset.
+    pub(crate) fn clear(&mut self) {
+        self.received.clear();
+        self.sent.clear();
+        self.held = None;
+    }
+
+    pub(super) fn capture(&self, frame: &Frame) {
+        if let Some(capture) = &self.capture {
+            capture.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write(frame);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::fault::{Fault, Faults, FrameFate, Times};
+use crate::profile::Profile;
+use crate::strict::Strict;
+use crate::transport::Opcode;
+use crate::transport::packet::{Route, gid_of_ipv4};
+use crate::transport::psn::Psn;
+
+fn functions(count: usize) -> Vec<Function> {
+    (0..count).map(|index| Function::new(index, Profile::connectx5(), Strict::on(), Faults::new())).collect()
+}
+
+fn send(from: &mut Function, frame: Frame, faults: &Faults) {
+    let own = from.objects.vport.mac();
+    from.port.send(frame, own, faults);
+}
+
+fn ethernet(to: Mac) -> Frame {
+    let mut bytes = to.to_vec();
+    bytes.extend_from_slice(&[2, 0, 0, 0, 0, 9, 0x88, 0xb5, 1, 2, 3]);
+    Frame::Ethernet(bytes)
+}
+
+fn packet(to: Mac) -> Frame {
+    let route =
+        Route { dst_mac: to, src: gid_of_ipv4([10, 0, 0, 1]), dst: gid_of_ipv4([10, 0, 0, 2]), ..Route::default() };
+    Frame::Roce(Box::new(Packet::new(Opcode::Acknowledge, route, 64, Psn::new(1))))
+}
+
+fn received(function: &mut Function) -> Vec<Frame> {
+    std::iter::from_fn(|| function.port.take_received()).collect()
+}
+
+#[test]
+fn frames_reach_their_addressee_alone() {
+    let mut functions = functions(3);
+    let to = functions[2].objects.vport.mac();
+    let faults = Faults::new();
+    send(&mut functions[0], ethernet(to), &faults);
+    assert!(exchange(&mut functions));
+    assert!(!exchange(&mut functions));
+    assert_eq!(received(&mut functions[2]), [ethernet(to)]);
+    assert!(received(&mut functions[1]).is_empty());
+    assert!(received(&mut functions[0]).is_empty());
+}
+
+#[test]
+fn a_frame_to_oneself_comes_back_at_once() {
+    let mut functions = functions(1);
+    let to = functions[0].objects.vport.mac();
+    send(&mut functions[0], ethernet(to), &Faults::new());
+    assert_eq!(received(&mut functions[0]), [ethernet(to)]);
+}
+
+#[test]
+fn a_group_address_reaches_all_others() {
+    let mut functions = functions(3);
+    send(&mut functions[1], ethernet([0xff; 6]), &Faults::new());
+    exchange(&mut functions);
+    assert_eq!([0, 1, 2].map(|index| received(&mut functions[index]).len()), [1, 0, 1]);
+}
+
+#[test]
+fn nothing_leaves_a_port_whose_link_is_down() {
+    let mut functions = functions(2);
+    let to = functions[1].objects.vport.mac();
+    functions[0].port.link_up = false;
+    send(&mut functions[0], ethernet(to), &Faults::new());
+    assert!(!exchange(&mut functions));
+}
+
+#[test]
+fn fates() {
+    let mut functions = functions(1);
+    let to = functions[0].objects.vport.mac();
+    let faults = Faults::new();
+    let once = |fate| faults.inject(Fault::Frame { fate, per_million: 1_000_000 }, Times::Count(1));
+    let marked = |mark| {
+        let mut frame = ethernet(to);
+        if let Frame::Ethernet(bytes) = &mut frame {
+            bytes.push(mark);
+        }
+        frame
+    };
+    let function = &mut functions[0];
+    once(FrameFate::Lost);
+    send(function, marked(0), &faults);
+    once(FrameFate::Duplicated);
+    send(function, marked(1), &faults);
+    once(FrameFate::Reordered);
+    send(function, marked(2), &faults);
+    send(function, marked(3), &faults);
+    once(FrameFate::Corrupted(5));
+    send(function, packet(to), &faults);
+    let frames = received(&mut functions[0]);
+    assert_eq!(frames[..4], [marked(1), marked(1), marked(3), marked(2)]);
+    assert!(matches!(&frames[4], Frame::Roce(packet) if packet.damaged));
+}
+
+#[test]
+fn two_processes_cards_meet_on_a_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wire");
+    let mut here = Wire::with_uplink(SocketUplink::join(&path).unwrap());
+    let mut there = Wire::with_uplink(SocketUplink::join(&path).unwrap());
+    let (mut ours, mut theirs) = (functions(1), functions(1));
+    theirs[0].objects.vport.set_mac([2, 0, 0, 0, 7, 7]);
+    let (us, them) = (ours[0].objects.vport.mac(), theirs[0].objects.vport.mac());
+    here.exchange(&mut ours); // hears the hello
+    // More than a socket holds: none may be lost.
+    for _ in 0..1000 {
+        send(&mut ours[0], packet(them), &Faults::new());
+        send(&mut theirs[0], packet(us), &Faults::new());
+    }
+    for _ in 0..1000 {
+        here.exchange(&mut ours);
+        there.exchange(&mut theirs);
+    }
+    assert_eq!(received(&mut ours[0]), vec![packet(us); 1000]);
+    assert_eq!(received(&mut theirs[0]), vec![packet(them); 1000]);
+    drop((here, there));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_socket_left_behind_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wire");
+    drop(std::os::unix::net::UnixDatagram::bind(&path).unwrap());
+    let first = SocketUplink::join(&path).unwrap();
+    let second = SocketUplink::join(&path).unwrap();
+    drop((first, second));
+}
+
+#[test]
+fn a_capture_holds_real_frames() {
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let file = Shared::default();
+    let mut functions = functions(1);
+    let to = functions[0].objects.vport.mac();
+    let writer = PcapWriter::new(file.clone()).unwrap();
+    functions[0].port.attach_capture(Some(Arc::new(Mutex::new(writer))));
+    send(&mut functions[0], packet(to), &Faults::new());
+    let bytes = file.0.lock().unwrap().clone();
+    assert_eq!(bytes[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
+    let len = u32::from_le_bytes(bytes[32..36].try_into().unwrap()) as usize;
+    assert_eq!(bytes.len(), 24 + 16 + len);
+    assert_eq!(Frame::from_bytes(&bytes[40..]), Some(packet(to)));
+}

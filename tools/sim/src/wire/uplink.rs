@@ -1,0 +1,133 @@
+//! Ways out of the process.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+
+/// A way out of the process for Ethernet frames. Never blocks.
+pub trait Uplink: Send + fmt::Debug {
+    /// Sends a frame; one that cannot be sent is lost, as on any wire.
+    fn send(&mut self, frame: &[u8]);
+    /// The next frame from outside, put at the start of `buffer`: its length; `None` while there is none.
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize>;
+}
+
+/// Frames that may wait for the other end to make room. A UNIX socket holds few datagrams, and a wire that loses most
+/// of each burst would keep its users busy with retries.
+const BACKLOG: usize = 4096;
+
+/// One Ethernet frame a datagram on a UNIX socket: between two cards' processes, or to QEMU's `-netdev dgram`.
+#[derive(Debug)]
+pub struct SocketUplink {
+    socket: UnixDatagram,
+    /// Where frames go; `None` until the other end was heard.
+    peer: Option<PathBuf>,
+    /// Whether the other end is whoever was heard last.
+    learns: bool,
+    waiting: VecDeque<Vec<u8>>,
+    local: PathBuf,
+}
+
+impl SocketUplink {
+    /// One end of the wire named `path`. Whoever comes first listens there; the other, which finds it, takes `path.peer`
+    /// and says hello.
+    pub fn join(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        match bind(path) {
+            Ok(socket) => Self::made(socket, path, None),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                let mut local = path.as_os_str().to_owned();
+                local.push(".peer");
+                Self::between(Path::new(&local), path)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The end at `local` of a wire whose other end is at `remote`, there already or not.
+    pub fn between(local: impl AsRef<Path>, remote: impl AsRef<Path>) -> io::Result<Self> {
+        let local = local.as_ref();
+        let mut uplink = Self::made(bind(local)?, local, Some(remote.as_ref().to_owned()))?;
+        uplink.send(&[]); // an empty datagram is no frame: it only says where we are
+        Ok(uplink)
+    }
+
+    fn made(socket: UnixDatagram, local: &Path, peer: Option<PathBuf>) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(SocketUplink { socket, learns: peer.is_none(), peer, waiting: VecDeque::new(), local: local.to_owned() })
+    }
+
+    fn learn(&mut self, from: &SocketAddr) {
+        if self.learns && from.as_pathname() != self.peer.as_deref() {
+            self.peer = from.as_pathname().map(Path::to_owned);
+        }
+    }
+
+    /// Sends what waits; false while the other end has no room.
+    fn flush(&mut self) -> bool {
+        while let Some(frame) = self.waiting.front() {
+            if !self.send_now(frame) {
+                return false;
+            }
+            self.waiting.pop_front();
+        }
+        true
+    }
+
+    /// False if the other end has no room now; any other failure loses the frame.
+    fn send_now(&self, frame: &[u8]) -> bool {
+        let Some(peer) = &self.peer else { return true };
+        match self.socket.send_to(frame, peer) {
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+            Ok(_) => true,
+        }
+    }
+}
+
+impl Uplink for SocketUplink {
+    fn send(&mut self, frame: &[u8]) {
+        if self.flush() && self.send_now(frame) {
+            return;
+        }
+        if self.waiting.len() < BACKLOG {
+            self.waiting.push_back(frame.to_vec());
+        }
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        self.flush();
+        loop {
+            let (len, from) = self.socket.recv_from(buffer).ok()?;
+            self.learn(&from);
+            if len > 0 {
+                return Some(len);
+            }
+        }
+    }
+}
+
+impl Drop for SocketUplink {
+    fn drop(&mut self) {
+        // Nobody is harmed by a name left behind: the next to bind it finds nobody answering and removes it.
+        let _ = std::fs::remove_file(&self.local);
+    }
+}
+
+/// Binds to `path`, also where a process that is gone has left its socket.
+fn bind(path: &Path) -> io::Result<UnixDatagram> {
+    match UnixDatagram::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {
+            std::fs::remove_file(path)?;
+            UnixDatagram::bind(path)
+        }
+        bound => bound,
+    }
+}
+
+fn is_abandoned(path: &Path) -> bool {
+    UnixDatagram::unbound()
+        .and_then(|probe| probe.connect(path))
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
