@@ -1,1 +1,192 @@
-//! A card: its functions, and the thread that runs them.
+//! A card: its functions, the thread that runs them, and the handles by which clients reach them.
+//!
+//! ```
+//! use mlx5_sim::card::Card;
+//! use mlx5_sim::profile::Profile;
+//!
+//! # fn main() -> Result<(), mlx5_sim::card::BuildError> {
+//! let card = Card::builder().profile(Profile::connectx5()).strict(true).build()?;
+//! let function = card.function(0);
+//! let mut id = [0; 4];
+//! function.config_read(0, &mut id);
+//! assert_eq!(id, [0xb3, 0x15, 0x17, 0x10]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod device;
+mod handle;
+mod idle;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{JoinHandle, Thread};
+
+use thiserror::Error;
+
+use crate::bar::{MemoryError, UarMemory};
+use crate::dma::Dma;
+use crate::fault::Faults;
+use crate::function::Function;
+use crate::profile::Profile;
+use crate::strict::Strict;
+use device::{Device, Message};
+
+pub use handle::{Counts, FunctionHandle};
+
+/// Why there is no card.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// No function at all.
+    #[error("a card has at least one function")]
+    NoFunction,
+    /// No memory for UAR pages.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// No thread.
+    #[error("cannot start the device thread: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+/// What a card is to be. Ask [`Card::builder`].
+#[derive(Debug, Clone)]
+pub struct Builder {
+    profile: Profile,
+    functions: usize,
+    strict: bool,
+    trapped_uars: u32,
+}
+
+impl Builder {
+    /// Which card; ConnectX-5 if not said.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// How many functions, all alike and joined by a wire; 1 if not said.
+    pub fn functions(mut self, count: usize) -> Self {
+        self.functions = count;
+        self
+    }
+
+    /// Whether to record what silicon would swallow in silence; off if not said.
+    pub fn strict(mut self, on: bool) -> Self {
+        self.strict = on;
+        self
+    }
+
+    /// Whether every doorbell is to be a message (nothing of BAR 0 can be mapped); no if not said. Slower, but no doorbell
+    /// overwrites another and their order is exact.
+    pub fn trapped_doorbells(mut self, on: bool) -> Self {
+        self.trapped_uars = if on { u32::MAX } else { Self::TRAPPED_UARS };
+        self
+    }
+
+    /// How many UARs, of those given out first, have doorbells that are messages; 1 if not said. EQs belong there.
+    pub fn trapped_uars(mut self, count: u32) -> Self {
+        self.trapped_uars = count;
+        self
+    }
+
+    const TRAPPED_UARS: u32 = 1;
+
+    /// Powers the card on.
+    ///
+    /// # Errors
+    /// The process is out of memory, descriptors or threads, or the card would have no function.
+    pub fn build(self) -> Result<Card, BuildError> {
+        if self.functions == 0 {
+            return Err(BuildError::NoFunction);
+        }
+        let mut functions = Vec::with_capacity(self.functions);
+        for index in 0..self.functions {
+            let strict = if self.strict { Strict::on() } else { Strict::off() };
+            let mut function = Function::new(index, self.profile.clone(), strict, Faults::new());
+            function.bar.share(self.trapped_uars)?;
+            // Until software turns bus mastering on.
+            function.dma.enable(false);
+            functions.push(function);
+        }
+        Card::start(functions)
+    }
+}
+
+/// What a function and its handles know without asking the device thread.
+#[derive(Debug)]
+struct Face {
+    index: usize,
+    profile: Profile,
+    strict: Strict,
+    faults: Faults,
+    dma: Dma,
+    bar_size: u64,
+    vectors: u16,
+    uar_memory: UarMemory,
+}
+
+/// A card under power. Dropping it takes the power: the device thread ends, and its functions read all ones.
+#[derive(Debug)]
+pub struct Card {
+    faces: Vec<Arc<Face>>,
+    messages: Sender<Message>,
+    thread: Thread,
+    join: Option<JoinHandle<()>>,
+}
+
+impl Card {
+    /// A card to be built: one function of a ConnectX-5.
+    pub fn builder() -> Builder {
+        Builder { profile: Profile::default(), functions: 1, strict: false, trapped_uars: Builder::TRAPPED_UARS }
+    }
+
+    fn start(functions: Vec<Function>) -> Result<Card, BuildError> {
+        let faces = functions.iter().map(face).collect::<Result<Vec<_>, _>>()?;
+        let (messages, inbox) = channel();
+        let device = Device::new(functions, inbox);
+        let join = std::thread::Builder::new()
+            .name("mlx5-sim".into())
+            .spawn(move || device.run())
+            .map_err(BuildError::Thread)?;
+        Ok(Card { faces, messages, thread: join.thread().clone(), join: Some(join) })
+    }
+
+    /// How many functions.
+    pub fn functions(&self) -> usize {
+        self.faces.len()
+    }
+
+    /// A handle to function `index`.
+    ///
+    /// # Panics
+    /// There is no such function.
+    pub fn function(&self, index: usize) -> FunctionHandle {
+        FunctionHandle::new(self.faces[index].clone(), self.messages.clone(), self.thread.clone())
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        let _ = self.messages.send(Message::PowerOff);
+        self.thread.unpark();
+        if self.join.take().is_some_and(|join| join.join().is_err()) {
+            tracing::error!("the device thread panicked");
+        }
+    }
+}
+
+fn face(function: &Function) -> Result<Arc<Face>, MemoryError> {
+    Ok(Arc::new(Face {
+        index: function.index,
+        profile: function.profile.clone(),
+        strict: function.strict.clone(),
+        faults: function.faults.clone(),
+        dma: function.dma.clone(),
+        bar_size: function.bar.size(),
+        vectors: function.pci.vectors(),
+        uar_memory: function.bar.uar_memory()?,
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,218 @@
 //! BAR 0: init segment, MSI-X table, UAR pages.
+//!
+//! | bytes | what | how it is reached |
+//! | --- | --- | --- |
+//! | 0x0000.. | init segment, answered by [`firmware`] | messages |
+//! | 0x2000.. | MSI-X table | messages |
+//! | 0x3000.. | MSI-X pending bits | messages |
+//! | page [`FIRST_UAR`] | the UARs given out first: software puts its EQs there | messages |
+//! | from the page after those | all other UARs | memory that clients map, polled by the device thread |
+//!
+//! A mapped UAR page is plain memory, so a second doorbell to one register can overwrite the first before it was seen.
+//! For sends and for arming CQs that is harmless: doorbell records say the rest. EQ doorbells have no record, so the first
+//! UARs are messages. The device thread swaps every doorbell that it takes for zero, which is no doorbell's value.
 
+mod poll;
+mod shared;
+
+pub use poll::{Audit, audit, poll};
+pub use shared::{MemoryError, UarArea, UarMemory};
+use shared::Shared;
+
+use mlx5_prm::layout::Layout;
+
+use crate::function::Function;
+use crate::pci::{MSIX_PBA, MSIX_TABLE};
 use crate::profile::Profile;
+use crate::{engine, firmware};
 
 /// log2 of a UAR page's bytes.
 pub const LOG_PAGE: u32 = 12;
 
+/// Bytes of a UAR page.
+pub const PAGE: u64 = 1 << LOG_PAGE;
+
 /// The first UAR page that firmware gives out. Those below hold the init segment, the MSI-X table and its pending bits.
 pub const FIRST_UAR: u32 = 16;
 
+/// In a UAR page: the CQ doorbell, 8 bytes.
+pub const CQ_DOORBELL: u64 = 0x20;
+/// In a UAR page: the EQ doorbell that arms, 4 bytes.
+pub const EQ_ARM: u64 = 0x40;
+/// In a UAR page: the EQ doorbell that does not arm, 4 bytes.
+pub const EQ_UPDATE: u64 = 0x48;
+/// In a UAR page: the first send doorbell, which is the first buffer of the first BlueFlame register.
+pub const SEND_DOORBELL: u64 = 0x800;
+/// Bytes from one BlueFlame buffer to the next. Two make a register, four registers a page.
+pub const BLUEFLAME_BUFFER: u64 = 0x100;
+
+/// Strict rule: a doorbell in a page that no `ALLOC_UAR` gave out.
+pub const RULE_NOT_ALLOCATED: &str = "doorbell in a UAR page that is not allocated";
+/// Strict rule: half a doorbell.
+pub const RULE_HALF: &str = "doorbell of 4 bytes where 8 are due";
+/// Strict rule: an access that registers do not take.
+pub const RULE_ACCESS: &str = "register access of a width or alignment that a card ignores";
+
 /// BAR 0 of one function.
 #[derive(Debug)]
-pub struct Bar {}
+pub struct Bar {
+    log_size: u32,
+    /// The first UAR page that is memory; none if every doorbell is a message.
+    first_shared: Option<u32>,
+    /// The memory; none until a card gives the function its own.
+    shared: Option<Shared>,
+    /// The first half of a doorbell written as two dwords: its place in the BAR, and its value.
+    half: Option<(u64, u32)>,
+    audit: Audit,
+}
 
 impl Bar {
-    /// After power-on.
-    pub fn new(_profile: &Profile) -> Self {
-        Bar {}
+    /// After power-on, every doorbell a message.
+    pub fn new(profile: &Profile) -> Self {
+        Bar { log_size: profile.log_bar_size, first_shared: None, shared: None, half: None, audit: Audit::default() }
+    }
+
+    /// Makes all UARs but the first `trapped` memory that clients can map.
+    ///
+    /// # Errors
+    /// The memory could not be had.
+    pub fn share(&mut self, trapped: u32) -> Result<(), MemoryError> {
+        let first = FIRST_UAR.saturating_add(trapped);
+        if u64::from(first) << LOG_PAGE < self.size() {
+            self.shared = Some(Shared::new(self.size())?);
+            self.first_shared = Some(first);
+        }
+        Ok(())
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        1 << self.log_size
+    }
+
+    /// What clients can map of the BAR; without areas if every doorbell is a message.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn uar_memory(&self) -> Result<UarMemory, MemoryError> {
+        let (Some(shared), Some(first)) = (&self.shared, self.first_shared) else { return Ok(UarMemory::default()) };
+        let offset = u64::from(first) << LOG_PAGE;
+        Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.size() - offset }] })
+    }
+
+    /// Function level reset: no doorbell is left over.
+    pub fn reset(&mut self) {
+        self.half = None;
+        self.audit = Audit::default();
+        if let Some(shared) = &mut self.shared {
+            shared.clear();
+        }
     }
 }
+
+/// Reads BAR 0. Bytes past its end read all ones, UAR pages zero.
+pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
+    let size = f.bar.size();
+    for (at, byte) in (0u64..).zip(bytes.iter_mut()) {
+        *byte = if offset.checked_add(at).is_some_and(|at| at < size) { 0 } else { 0xff };
+    }
+    let bytes = &mut bytes[..];
+    match offset {
+        MSIX_TABLE..MSIX_PBA => f.pci.table_read(offset - MSIX_TABLE, bytes),
+        _ if offset >= MSIX_PBA && offset < MSIX_PBA + PAGE => f.pci.pba_read(offset - MSIX_PBA, bytes),
+        0..MSIX_TABLE => {
+            let segment = f.firmware.init_segment(&f.profile, f.now);
+            let source = segment.as_bytes().get(offset as usize..MSIX_TABLE as usize).unwrap_or_default();
+            let len = bytes.len().min(source.len());
+            bytes[..len].copy_from_slice(&source[..len]);
+        }
+        _ => {}
+    }
+}
+
+/// Writes BAR 0 by a message: registers take dwords, doorbells their own width.
+pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
+    let end = offset.checked_add(bytes.len() as u64);
+    if end.is_none_or(|end| end > f.bar.size()) {
+        return f.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}, past BAR 0's end", bytes.len()));
+    }
+    match offset {
+        0..MSIX_TABLE => write_init_segment(f, offset, bytes),
+        MSIX_TABLE..MSIX_PBA => f.pci.table_write(offset - MSIX_TABLE, bytes),
+        _ if offset >> LOG_PAGE >= u64::from(FIRST_UAR) => write_uar(f, offset, bytes),
+        _ => {}
+    }
+}
+
+fn write_init_segment(f: &mut Function, offset: u64, bytes: &[u8]) {
+    let (dwords, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() || !offset.is_multiple_of(4) {
+        return f.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}", bytes.len()));
+    }
+    for (at, dword) in (offset..).step_by(4).zip(dwords) {
+        firmware::write_register(f, at, u32::from_be_bytes(*dword));
+    }
+}
+
+/// A write into a UAR page: a doorbell, half of one, or the rest of a BlueFlame copy, which a card would send and this one
+/// reads from the ring.
+fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
+    let (uar, register) = ((offset >> LOG_PAGE) as u32, offset & (PAGE - 1));
+    if f.objects.uars.get(uar).is_none() {
+        return f.strict.report(RULE_NOT_ALLOCATED, || format!("UAR {uar:#x}, register {register:#x}"));
+    }
+    match (register, bytes) {
+        (EQ_ARM | EQ_UPDATE, &[a, b, c, d, ..]) => {
+            engine::eq_doorbell(f, uar, u32::from_be_bytes([a, b, c, d]), register == EQ_ARM);
+        }
+        (_, &[a, b, c, d, e, g, h, i, ..]) if register.is_multiple_of(8) => {
+            ring(f, uar, register, u64::from_be_bytes([a, b, c, d, e, g, h, i]));
+        }
+        (_, &[a, b, c, d]) if register.is_multiple_of(4) => write_half(f, offset, u32::from_be_bytes([a, b, c, d])),
+        _ => f.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}", bytes.len())),
+    }
+}
+
+/// 32-bit software writes a doorbell as two dwords, the first one first.
+fn write_half(f: &mut Function, offset: u64, value: u32) {
+    let register = offset & (PAGE - 1);
+    let is_doorbell = |register| register == CQ_DOORBELL || is_send_doorbell(register);
+    let first = f.bar.half.take();
+    match first {
+        Some((at, high)) if at + 4 == offset => {
+            ring(f, (offset >> LOG_PAGE) as u32, register - 4, u64::from(high) << 32 | u64::from(value));
+        }
+        _ => {
+            report_half(f, first);
+            match is_doorbell(register) {
+                true => f.bar.half = Some((offset, value)),
+                false if is_doorbell(register.wrapping_sub(4)) => report_half(f, Some((offset, value))),
+                false => {}
+            }
+        }
+    }
+}
+
+fn report_half(f: &Function, half: Option<(u64, u32)>) {
+    if let Some((offset, value)) = half {
+        f.strict.report(RULE_HALF, || {
+            format!("{value:#010x} at register {:#x} of UAR {:#x}", offset & (PAGE - 1), offset >> LOG_PAGE)
+        });
+    }
+}
+
+/// Hands a whole doorbell to the engine. Writes between doorbells are the rest of BlueFlame copies.
+fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
+    match register {
+        CQ_DOORBELL => engine::cq_doorbell(f, uar, value),
+        _ if is_send_doorbell(register) => engine::send_doorbell(f, uar, value),
+        _ => {}
+    }
+}
+
+fn is_send_doorbell(register: u64) -> bool {
+    (SEND_DOORBELL..PAGE).contains(&register) && register.is_multiple_of(BLUEFLAME_BUFFER)
+}
+
+#[cfg(test)]
+mod tests;

@@ -76,13 +76,14 @@ impl Vport {
     /// The vport of a function with that MAC and GUID.
     pub fn new(mac: [u8; 6], guid: u64) -> Self {
         let mut context = NicVportContext::ZERO;
+        context.w().mtu(1500).system_image_guid(guid).port_guid(guid).node_guid(guid);
         let mut vport = Vport {
             unicast: Vec::new(),
             multicast: Vec::new(),
             vlans: Vec::new(),
             admin_state: 2,
             port_up: true,
-            context: *context.w().mtu(1500).system_image_guid(guid).port_guid(guid).node_guid(guid).layout(),
+            context,
         };
         vport.set_mac(mac);
         vport

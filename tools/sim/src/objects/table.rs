@@ -53,6 +53,11 @@ impl<T> Table<T> {
         Some(object)
     }
 
+    /// The lowest number from `number` on that is in use.
+    pub fn next_from(&self, number: u32) -> Option<u32> {
+        self.entries.range(number..).next().map(|(number, _)| *number)
+    }
+
     /// Number and object of each.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.entries.iter().map(|(number, object)| (*number, object))

@@ -1,0 +1,113 @@
+//! Looking for doorbells in mapped UAR pages.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, LOG_PAGE, PAGE, RULE_NOT_ALLOCATED, SEND_DOORBELL, report_half,
+    ring,
+};
+use crate::engine;
+use crate::function::Function;
+
+/// Takes every doorbell from the mapped pages of allocated UARs to the engine. True if there was any.
+///
+/// Costs ten loads a UAR when there is none: they hit this thread's cache until somebody stores.
+pub fn poll(f: &mut Function) -> bool {
+    let Some(first) = f.bar.first_shared else { return false };
+    let mut found = false;
+    let mut uar = first;
+    // The engine wants the whole function, so each page is looked up by the number of the one before.
+    while let Some(number) = f.objects.uars.next_from(uar) {
+        found |= poll_page(f, number);
+        uar = number + 1;
+    }
+    found
+}
+
+/// The 8-byte doorbells of a page.
+const DOORBELLS: [u64; 9] = {
+    let mut registers = [CQ_DOORBELL; 9];
+    let mut i = 0;
+    while i < 8 {
+        registers[i + 1] = SEND_DOORBELL + BLUEFLAME_BUFFER * i as u64;
+        i += 1;
+    }
+    registers
+};
+
+fn poll_page(f: &mut Function, uar: u32) -> bool {
+    let page = u64::from(uar) << LOG_PAGE;
+    let mut found = false;
+    for register in DOORBELLS {
+        let Some(shared) = &f.bar.shared else { return false };
+        let value = shared.peek(page + register);
+        // The second dword, which names the queue, is never zero in a whole doorbell.
+        if value as u32 != 0 {
+            let value = shared.take(page + register);
+            ring(f, uar, register, value);
+            found = true;
+        }
+    }
+    for (register, arm) in [(EQ_UPDATE, false), (EQ_ARM, true)] {
+        let Some(shared) = &f.bar.shared else { return false };
+        if shared.peek(page + register) >> 32 != 0 {
+            let value = shared.take32(page + register);
+            engine::eq_doorbell(f, uar, value, arm);
+            found = true;
+        }
+    }
+    found
+}
+
+/// How often strict mode looks for doorbells where none belong.
+const AUDIT_INTERVAL: Duration = Duration::from_millis(20);
+
+/// When the last audit was, and the half doorbells it saw.
+#[derive(Debug, Default)]
+pub struct Audit {
+    last: Option<Instant>,
+    halves: Vec<(u64, u64)>,
+}
+
+/// Now and then, looks for what [`poll`] does not take: doorbells in UARs that are not allocated, and halves that stay
+/// halves. Reports them and takes them away. Does nothing unless strict mode is on.
+pub fn audit(f: &mut Function) {
+    if !f.strict.is_on() || f.bar.audit.last.is_some_and(|last| f.now < last + AUDIT_INTERVAL) {
+        return;
+    }
+    f.bar.audit.last = Some(f.now);
+    let Some(first) = f.bar.first_shared else { return };
+    let before = std::mem::take(&mut f.bar.audit.halves);
+    let mut at = u64::from(first) << LOG_PAGE;
+    while let Some(touched) = f.bar.shared.as_ref().and_then(|shared| shared.touched(at)) {
+        for page in (touched.start..touched.end).step_by(PAGE as usize) {
+            audit_page(f, page, &before);
+        }
+        at = touched.end;
+    }
+}
+
+fn audit_page(f: &mut Function, page: u64, before: &[(u64, u64)]) {
+    let Some(shared) = &f.bar.shared else { return };
+    let uar = (page >> LOG_PAGE) as u32;
+    let allocated = f.objects.uars.get(uar).is_some();
+    let stored = DOORBELLS.map(|register| (page + register, shared.peek(page + register)));
+    let left = stored.into_iter().filter(|(_, value)| *value != 0);
+    if !allocated {
+        for (at, value) in left {
+            f.strict.report(RULE_NOT_ALLOCATED, || {
+                format!("{value:#018x} at register {:#x} of UAR {uar:#x}", at - page)
+            });
+        }
+        return shared.clear_range(page, PAGE);
+    }
+    for (at, value) in left.filter(|(_, value)| *value as u32 == 0) {
+        // It may be half a doorbell that is just being written: only one that stays is a mistake.
+        if before.contains(&(at, value)) {
+            shared.take(at);
+            report_half(f, Some((at, (value >> 32) as u32)));
+        } else {
+            f.bar.audit.halves.push((at, value));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The memory behind mapped UAR pages: a memfd that clients map beside us.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, ftruncate, memfd_create, seek};
+use thiserror::Error;
+use vm_memory::mmap::MmapRegionBuilder;
+use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
+
+/// A part of BAR 0 that can be mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UarArea {
+    /// Bytes from the BAR's start, which are also those from the file's start.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// What can be mapped of BAR 0: byte n of the file is byte n of the BAR.
+#[derive(Debug, Default)]
+pub struct UarMemory {
+    /// The file to map from; `None` when there are no areas.
+    pub file: Option<File>,
+    /// Which parts may be mapped, in ascending order.
+    pub areas: Vec<UarArea>,
+}
+
+/// Why there is no memory to share.
+#[derive(Debug, Error)]
+pub enum MemoryError {
+    /// No memfd, or no descriptor for it.
+    #[error("no memory file for the UAR pages: {0}")]
+    File(#[source] std::io::Error),
+    /// It could not be mapped.
+    #[error("cannot map the UAR pages: {0}")]
+    Map(#[source] vm_memory::mmap::MmapRegionError),
+}
+
+/// The memfd and our mapping of it.
+#[derive(Debug)]
+pub(super) struct Shared {
+    file: Arc<File>,
+    region: MmapRegion,
+}
+
+impl Shared {
+    /// Memory for a whole BAR; pages cost nothing until they are touched.
+    pub(super) fn new(size: u64) -> Result<Self, MemoryError> {
+        let io = |error: rustix::io::Errno| MemoryError::File(error.into());
+        let fd = memfd_create("mlx5-sim-uar", MemfdFlags::CLOEXEC).map_err(io)?;
+        ftruncate(&fd, size).map_err(io)?;
+        let file = Arc::new(File::from(fd));
+        let region = MmapRegionBuilder::<()>::new(size as usize)
+            .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+            .with_mmap_flags(libc::MAP_SHARED | libc::MAP_NORESERVE)
+            .with_file_offset(FileOffset::from_arc(file.clone(), 0))
+            .build()
+            .map_err(MemoryError::Map)?;
+        Ok(Shared { file, region })
+    }
+
+    /// Another descriptor of the file.
+    pub(super) fn file(&self) -> Result<File, MemoryError> {
+        self.file.try_clone().map_err(MemoryError::File)
+    }
+
+    /// The big-endian quadword at `offset`, 0 where there is none.
+    #[inline]
+    pub(super) fn peek(&self, offset: u64) -> u64 {
+        let quadword = self.region.get_atomic_ref::<AtomicU64>(offset as usize);
+        quadword.map_or(0, |quadword| u64::from_be(quadword.load(Ordering::Acquire)))
+    }
+
+    /// Takes the big-endian quadword at `offset` and leaves zero.
+    pub(super) fn take(&self, offset: u64) -> u64 {
+        let quadword = self.region.get_atomic_ref::<AtomicU64>(offset as usize);
+        quadword.map_or(0, |quadword| u64::from_be(quadword.swap(0, Ordering::AcqRel)))
+    }
+
+    /// Takes the big-endian dword at `offset` and leaves zero.
+    pub(super) fn take32(&self, offset: u64) -> u32 {
+        let dword = self.region.get_atomic_ref::<AtomicU32>(offset as usize);
+        dword.map_or(0, |dword| u32::from_be(dword.swap(0, Ordering::AcqRel)))
+    }
+
+    /// All zero again.
+    pub(super) fn clear(&mut self) {
+        self.clear_range(0, self.region.size() as u64);
+    }
+
+    /// Zero again from `offset` on. Both are multiples of a page, whose memory goes back to the system.
+    pub(super) fn clear_range(&self, offset: u64, len: u64) {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(error) = fallocate(&*self.file, punch, offset, len) {
+            tracing::error!("cannot clear the UAR pages: {error}");
+        }
+    }
+
+    /// The first byte from `offset` on that anybody touched, and where untouched memory follows.
+    pub(super) fn touched(&self, offset: u64) -> Option<std::ops::Range<u64>> {
+        let start = seek(&*self.file, SeekFrom::Data(offset)).ok()?;
+        let end = seek(&*self.file, SeekFrom::Hole(start)).ok()?;
+        Some(start..end)
+    }
+}

@@ -1,0 +1,253 @@
+//! How clients, in this process or behind a socket, reach a function.
+
+use std::fmt;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, sync_channel};
+use std::thread::Thread;
+
+use super::device::{self, Message};
+use super::Face;
+use crate::bar::{self, MemoryError, UarMemory};
+use crate::dma::{Access, Dma, MapError, Source};
+use crate::fault::Faults;
+use crate::function::Function;
+use crate::pci::IrqError;
+use crate::profile::Profile;
+use crate::strict::Strict;
+
+/// One function, for its clients. Cheap to clone; all clones reach the same function. `Send` and `Sync`.
+///
+/// Every access here is a message to the device thread, handled in the order in which one thread sends them: reads wait
+/// for their answer, writes are posted. A function that was removed, or whose card is gone, reads all ones and ignores the
+/// rest, as on a bus.
+#[derive(Clone)]
+pub struct FunctionHandle {
+    face: Arc<Face>,
+    messages: Sender<Message>,
+    thread: Thread,
+}
+
+impl fmt::Debug for FunctionHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FunctionHandle({} {})", self.face.profile.name, self.face.index)
+    }
+}
+
+/// What a function holds. For leak checks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Protection domains.
+    pub pds: usize,
+    /// UARs.
+    pub uars: usize,
+    /// Umems.
+    pub umems: usize,
+    /// Memory keys.
+    pub mkeys: usize,
+    /// Event queues.
+    pub eqs: usize,
+    /// Completion queues.
+    pub cqs: usize,
+    /// Queue pairs.
+    pub qps: usize,
+    /// Transport domains.
+    pub transport_domains: usize,
+    /// Queue counters.
+    pub queue_counters: usize,
+    /// Pages that firmware was given and has not given back.
+    pub pages_held: u64,
+    /// Mapped IOVA ranges.
+    pub dma_ranges: usize,
+}
+
+impl FunctionHandle {
+    pub(super) fn new(face: Arc<Face>, messages: Sender<Message>, thread: Thread) -> Self {
+        FunctionHandle { face, messages, thread }
+    }
+
+    /// Which of the card's functions, from 0.
+    pub fn index(&self) -> usize {
+        self.face.index
+    }
+
+    /// What it can do.
+    pub fn profile(&self) -> &Profile {
+        &self.face.profile
+    }
+
+    /// Bytes of BAR 0.
+    pub fn bar_size(&self) -> u64 {
+        self.face.bar_size
+    }
+
+    /// MSI-X vectors.
+    pub fn vectors(&self) -> u16 {
+        self.face.vectors
+    }
+
+    /// Reads config space, little-endian as PCI has it.
+    pub fn config_read(&self, offset: u64, bytes: &mut [u8]) {
+        self.read(bytes, move |f, bytes| f.pci.config_read(offset, bytes));
+    }
+
+    /// Writes config space, and waits until that has taken effect, a function level reset included.
+    pub fn config_write(&self, offset: u64, bytes: &[u8]) {
+        let bytes = bytes.to_vec();
+        self.with(move |f| {
+            if f.faults.removed() {
+                return;
+            }
+            let effects = f.pci.config_write(offset, &bytes);
+            f.dma.enable(f.pci.bus_master());
+            if effects.reset {
+                device::reset(f);
+            }
+        });
+    }
+
+    /// Reads BAR 0: bytes as they lie there, big-endian registers stay so.
+    pub fn bar_read(&self, offset: u64, bytes: &mut [u8]) {
+        self.read(bytes, move |f, bytes| bar::read(f, offset, bytes));
+    }
+
+    /// Writes BAR 0. Posted: returns at once.
+    pub fn bar_write(&self, offset: u64, bytes: &[u8]) {
+        let bytes = bytes.to_vec();
+        self.post(move |f| {
+            if !f.faults.removed() {
+                bar::write(f, offset, &bytes);
+            }
+        });
+    }
+
+    /// The memory behind the mappable part of BAR 0, to be mapped shared. Stores to it are doorbells.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn uar_file(&self) -> Result<UarMemory, MemoryError> {
+        let memory = &self.face.uar_memory;
+        let file = memory.file.as_ref().map(File::try_clone).transpose().map_err(MemoryError::File)?;
+        Ok(UarMemory { file, areas: memory.areas.clone() })
+    }
+
+    /// Lets the function reach `len` bytes of `source` at `iova`. Works at once, without the device thread.
+    ///
+    /// # Errors
+    /// The range overlaps another, is none, or has no memory.
+    pub fn dma_map(&self, iova: u64, len: u64, access: Access, source: Source) -> Result<(), MapError> {
+        self.face.dma.map(iova, len, access, source)
+    }
+
+    /// Takes memory away; returns how many bytes were mapped there. No access to them is under way when it returns.
+    pub fn dma_unmap(&self, iova: u64, len: u64) -> u64 {
+        self.face.dma.unmap(iova, len)
+    }
+
+    /// The function's address space.
+    pub fn dma(&self) -> &Dma {
+        &self.face.dma
+    }
+
+    /// Gives MSI-X vectors from `first` on their eventfds; `None` takes one away. Enables MSI-X and unmasks them.
+    ///
+    /// # Errors
+    /// There are no such vectors, or a descriptor is no eventfd.
+    pub fn set_irqs(&self, first: u32, eventfds: Vec<Option<File>>) -> Result<(), IrqError> {
+        self.with(move |f| f.pci.set_irqs(first, eventfds)).unwrap_or(Ok(()))
+    }
+
+    /// Takes all eventfds away and disables MSI-X.
+    pub fn clear_irqs(&self) {
+        self.with(|f| f.pci.clear_irqs());
+    }
+
+    /// Masks or unmasks vectors.
+    ///
+    /// # Errors
+    /// There are no such vectors.
+    pub fn mask_irqs(&self, first: u32, count: u32, masked: bool) -> Result<(), IrqError> {
+        self.with(move |f| f.pci.mask_irqs(first, count, masked)).unwrap_or(Ok(()))
+    }
+
+    /// Raises vectors as if the function had, to test the way to the client.
+    ///
+    /// # Errors
+    /// There are no such vectors.
+    pub fn trigger_irqs(&self, first: u32, count: u32) -> Result<(), IrqError> {
+        self.with(move |f| f.pci.trigger_irqs(first, count)).unwrap_or(Ok(()))
+    }
+
+    /// Function level reset, done when it returns. Mappings and eventfds stay.
+    pub fn reset(&self) {
+        self.with(device::reset);
+    }
+
+    /// What a client that is gone leaves behind goes too: function level reset, no mappings, no eventfds.
+    pub fn abandon(&self) {
+        self.with(|f| {
+            f.pci.clear_irqs();
+            device::reset(f);
+        });
+        self.face.dma.clear();
+    }
+
+    /// The record of violations.
+    pub fn strict(&self) -> Strict {
+        self.face.strict.clone()
+    }
+
+    /// The switchboard of what goes wrong on purpose.
+    pub fn faults(&self) -> Faults {
+        self.face.faults.clone()
+    }
+
+    /// What the function holds; all zero when the card is gone.
+    pub fn counts(&self) -> Counts {
+        self.with(|f| Counts {
+            pds: f.objects.pds.len(),
+            uars: f.objects.uars.len(),
+            umems: f.objects.umems.len(),
+            mkeys: f.objects.mkeys.len(),
+            eqs: f.objects.eqs.len(),
+            cqs: f.objects.cqs.len(),
+            qps: f.objects.qps.len(),
+            transport_domains: f.objects.transport_domains.len(),
+            queue_counters: f.objects.queue_counters.len(),
+            pages_held: f.firmware.pages_held(),
+            dma_ranges: f.dma.ranges(),
+        })
+        .unwrap_or_default()
+    }
+
+    /// Runs `work` on the device thread between two turns and waits for it: to look inside. `None` when the card is gone.
+    /// Not to be called from `work` itself.
+    pub fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Function) -> T + Send + 'static) -> Option<T> {
+        let (reply, answer) = sync_channel(1);
+        self.post(move |f| {
+            let _ = reply.send(work(f));
+        });
+        answer.recv().ok()
+    }
+
+    /// Runs `work` on the device thread, some time after this returns.
+    fn post(&self, work: impl FnOnce(&mut Function) + Send + 'static) {
+        let _ = self.messages.send(Message::Run(self.face.index, Box::new(work)));
+        self.thread.unpark();
+    }
+
+    fn read(&self, bytes: &mut [u8], read: impl FnOnce(&mut Function, &mut [u8]) + Send + 'static) {
+        let len = bytes.len();
+        let answer = self.with(move |f| {
+            let mut bytes = vec![0xff; len];
+            if !f.faults.removed() {
+                read(f, &mut bytes);
+            }
+            bytes
+        });
+        match answer {
+            Some(answer) => bytes.copy_from_slice(&answer),
+            None => bytes.fill(0xff),
+        }
+    }
+}

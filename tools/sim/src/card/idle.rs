@@ -1,0 +1,44 @@
+//! What the device thread does when there is nothing to do.
+
+use std::time::{Duration, Instant};
+
+/// Spins, then yields, then sleeps longer and longer. A message ends the sleep; a doorbell, which is a store, is seen when
+/// the sleep ends.
+#[derive(Debug)]
+pub(super) struct Idle {
+    since: Option<Instant>,
+    sleep: Duration,
+}
+
+/// How long to spin after the last work.
+const SPIN: Duration = Duration::from_micros(20);
+/// How long after the last work to offer the processor to others instead of sleeping.
+const YIELD: Duration = Duration::from_micros(200);
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+/// A doorbell waits at most about that long.
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+
+impl Idle {
+    pub(super) fn new() -> Self {
+        Idle { since: None, sleep: SHORTEST_SLEEP }
+    }
+
+    /// There was work to do.
+    pub(super) fn busy(&mut self) {
+        *self = Idle::new();
+    }
+
+    /// There was none, `now`: pauses, never past `deadline`.
+    pub(super) fn pause(&mut self, now: Instant, deadline: Option<Instant>) {
+        let idle = now.saturating_duration_since(*self.since.get_or_insert(now));
+        if idle < SPIN {
+            std::hint::spin_loop();
+        } else if idle < YIELD {
+            std::thread::yield_now();
+        } else {
+            let left = deadline.map_or(LONGEST_SLEEP, |deadline| deadline.saturating_duration_since(now));
+            std::thread::park_timeout(self.sleep.min(left));
+            self.sleep = (self.sleep * 2).min(LONGEST_SLEEP);
+        }
+    }
+}

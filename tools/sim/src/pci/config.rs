@@ -1,0 +1,181 @@
+//! Config space: bytes, and for each bit whether software may write it.
+
+use super::{CONFIG_SIZE, MSIX_PBA, MSIX_TABLE};
+use crate::profile::Profile;
+
+const VENDOR: u16 = 0x15b3;
+const COMMAND: usize = 0x04;
+const STATUS: usize = 0x06;
+const CLASS: usize = 0x09;
+const BAR0: usize = 0x10;
+const SUBSYSTEM: usize = 0x2c;
+const CAPABILITIES: usize = 0x34;
+const INTERRUPT_LINE: usize = 0x3c;
+const PM: usize = 0x40;
+const EXPRESS: usize = 0x60;
+const MSIX: usize = 0x9c;
+
+const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const DEVICE_CONTROL: usize = EXPRESS + 8;
+const DEVICE_CONTROL_FLR: u16 = 1 << 15;
+
+/// MSI-X message control: on.
+pub(super) const MSIX_ENABLE: u16 = 1 << 15;
+/// MSI-X message control: all vectors masked.
+pub(super) const MSIX_FUNCTION_MASK: u16 = 1 << 14;
+
+/// What follows from a write of config space.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// A function level reset was asked for.
+    pub reset: bool,
+}
+
+/// The bytes of config space.
+#[derive(Debug)]
+pub(super) struct Config {
+    bytes: Box<[u8; CONFIG_SIZE]>,
+    /// As after power-on.
+    initial: Box<[u8; CONFIG_SIZE]>,
+    /// Bits that software may write.
+    writable: Box<[u8; CONFIG_SIZE]>,
+    /// Bits that a written one clears.
+    write_1_clears: Box<[u8; CONFIG_SIZE]>,
+}
+
+impl Config {
+    pub(super) fn new(profile: &Profile) -> Self {
+        let zero = || Box::new([0; CONFIG_SIZE]);
+        let mut config = Config { bytes: zero(), initial: zero(), writable: zero(), write_1_clears: zero() };
+        config.header(profile);
+        config.power_management();
+        config.express(profile);
+        config.msix(profile);
+        config.initial = config.bytes.clone();
+        config
+    }
+
+    fn header(&mut self, profile: &Profile) {
+        self.put16(0x00, VENDOR, 0);
+        self.put16(0x02, profile.device_id, 0);
+        // Memory, bus master, parity error response, SERR, INTx disable.
+        self.put16(COMMAND, 0, 0x0546);
+        // Capability list; the error bits clear on a written one.
+        self.put16(STATUS, 1 << 4, 0);
+        self.write_1_clears[STATUS..STATUS + 2].copy_from_slice(&0xf900u16.to_le_bytes());
+        // Ethernet controller.
+        self.bytes[CLASS..CLASS + 3].copy_from_slice(&[0x00, 0x00, 0x02]);
+        // Cache line size.
+        self.put16(0x0c, 0, 0x00ff);
+        // A 64-bit prefetchable memory BAR: sizing reads back the bits that can be set.
+        let mask = !((1u64 << profile.log_bar_size) - 1);
+        self.put32(BAR0, 0xc, mask as u32);
+        self.put32(BAR0 + 4, 0, (mask >> 32) as u32);
+        self.put16(SUBSYSTEM, VENDOR, 0);
+        self.put16(SUBSYSTEM + 2, profile.subsystem_id, 0);
+        self.bytes[CAPABILITIES] = EXPRESS as u8;
+        // The line is scratch space for software; pin 0: no INTx.
+        self.put16(INTERRUPT_LINE, 0, 0x00ff);
+    }
+
+    fn express(&mut self, profile: &Profile) {
+        self.capability(EXPRESS, 0x10, MSIX);
+        // Version 2, endpoint.
+        self.put16(EXPRESS + 2, 0x0002, 0);
+        // Payloads up to 512 bytes, extended tags, role-based errors, function level reset.
+        self.put32(EXPRESS + 4, 2 | 1 << 5 | 1 << 15 | 1 << 28, 0);
+        // 128-byte payloads, 512-byte read requests, relaxed ordering, no snoop. The reset bit reads as 0 always.
+        self.put16(DEVICE_CONTROL, 0x2810, 0x7fff);
+        self.write_1_clears[EXPRESS + 10] = 0x0f;
+        let speed = link_speed(profile.device_id);
+        let width = 16 << 4;
+        self.put32(EXPRESS + 0xc, speed | width, 0);
+        self.put16(EXPRESS + 0x10, 0, 0x01c8);
+        self.put16(EXPRESS + 0x12, (speed | width) as u16, 0);
+        // Completion timeouts of all ranges, and that they can be disabled.
+        self.put32(EXPRESS + 0x24, 0x1f, 0);
+        self.put16(EXPRESS + 0x28, 0, 0x001f);
+        self.put32(EXPRESS + 0x2c, (1 << (speed + 1)) - 2, 0);
+        self.put16(EXPRESS + 0x30, speed as u16, 0x000f);
+    }
+
+    fn msix(&mut self, profile: &Profile) {
+        self.capability(MSIX, 0x11, PM);
+        let last = profile.msix_vectors.clamp(1, 2048) - 1;
+        self.put16(MSIX + 2, last, MSIX_ENABLE | MSIX_FUNCTION_MASK);
+        // The low three bits name the BAR: 0.
+        self.put32(MSIX + 4, MSIX_TABLE as u32, 0);
+        self.put32(MSIX + 8, MSIX_PBA as u32, 0);
+    }
+
+    fn power_management(&mut self) {
+        self.capability(PM, 0x01, 0);
+        // Version 3, D0 and D3hot only, no PME.
+        self.put16(PM + 2, 0x0003, 0);
+        // D3hot to D0 does not reset.
+        self.put16(PM + 4, 1 << 3, 0x0003);
+    }
+
+    pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) {
+        for (at, byte) in (offset..).zip(bytes) {
+            *byte = usize::try_from(at).ok().and_then(|at| self.bytes.get(at)).copied().unwrap_or(0xff);
+        }
+    }
+
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Effects {
+        let mut effects = Effects::default();
+        for (at, byte) in (offset..).zip(bytes) {
+            let Some(at) = usize::try_from(at).ok().filter(|at| *at < CONFIG_SIZE) else { break };
+            let writable = self.writable[at];
+            self.bytes[at] = self.bytes[at] & !writable | byte & writable;
+            self.bytes[at] &= !(byte & self.write_1_clears[at]);
+            effects.reset |= at == DEVICE_CONTROL + 1 && byte & (DEVICE_CONTROL_FLR >> 8) as u8 != 0;
+        }
+        effects
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.bytes.copy_from_slice(&*self.initial);
+    }
+
+    pub(super) fn bus_master(&self) -> bool {
+        self.get16(COMMAND) & COMMAND_BUS_MASTER != 0
+    }
+
+    pub(super) fn msix_control(&self) -> u16 {
+        self.get16(MSIX + 2)
+    }
+
+    /// Sets the enable and mask bits of the MSI-X control word.
+    pub(super) fn set_msix_control(&mut self, bits: u16) {
+        let size = self.msix_control() & !(MSIX_ENABLE | MSIX_FUNCTION_MASK);
+        self.bytes[MSIX + 2..MSIX + 4].copy_from_slice(&(size | bits).to_le_bytes());
+    }
+
+    fn get16(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
+    }
+
+    fn put16(&mut self, at: usize, value: u16, writable: u16) {
+        self.bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+        self.writable[at..at + 2].copy_from_slice(&writable.to_le_bytes());
+    }
+
+    fn put32(&mut self, at: usize, value: u32, writable: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        self.writable[at..at + 4].copy_from_slice(&writable.to_le_bytes());
+    }
+
+    fn capability(&mut self, at: usize, id: u8, next: usize) {
+        self.bytes[at..at + 2].copy_from_slice(&[id, next as u8]);
+    }
+}
+
+/// PCI Express "Link Speeds": 3 for 8 GT/s, 4 for 16, 5 for 32.
+fn link_speed(device_id: u16) -> u32 {
+    match device_id {
+        0x1021.. => 5,
+        0x101b.. => 4,
+        _ => 3,
+    }
+}
