@@ -24,6 +24,21 @@ pub enum CqStatus {
     WriteFailure,
 }
 
+/// What the completion writer remembers of what software wrote to the doorbell record.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CqSeen {
+    /// The consumer index last read from the doorbell record, 24 bits.
+    pub consumer: u32,
+    /// A record that made no sense and has been reported.
+    pub bad_record: u32,
+    /// Completions written when the last solicited one was.
+    pub solicited: u32,
+    /// Sequence number of the arm request that the last event answered.
+    pub fired_sn: Option<u8>,
+    /// The arm request last looked at.
+    pub arm: Option<u32>,
+}
+
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
@@ -51,6 +66,8 @@ pub struct Cq {
     pub arm: ArmState,
     /// Sequence number of the last arm request seen, 2 bits.
     pub arm_sn: u8,
+    /// What the completion writer remembers; starts as default.
+    pub seen: CqSeen,
     /// Queue pairs that name it.
     pub users: u32,
     /// The umem its ring lies in.

@@ -11,7 +11,7 @@ mod port;
 mod qp;
 mod table;
 
-pub use cq::{ArmState, Cq, CqStatus};
+pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use eq::Eq;
 pub use memory::{Doorbell, PageList, Umem};
 pub use mkey::{Mkey, MkeyRights, Translation};
