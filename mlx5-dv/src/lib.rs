@@ -25,5 +25,5 @@ pub mod objects;
 pub mod queue;
 
 pub use caps::{CapPage, Caps, RawPage};
-pub use device::{Device, Options};
+pub use device::{Device, Gid, Mac, Options, PortInfo};
 pub use error::{CommandError, CommandErrorKind, Death, Error};

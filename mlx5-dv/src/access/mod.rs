@@ -10,6 +10,7 @@ use crate::memory::{DmaBuffer, HostMemory};
 pub mod devx;
 pub mod owned;
 mod seam;
+pub mod trace;
 
 pub use seam::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq};
 
@@ -57,6 +58,17 @@ impl RawCommand {
 /// handle on DevX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectHandle(pub u32);
+
+/// Something the card reported on its own account. PRM "Event Queue Entry Format".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// What happened.
+    pub event_type: mlx5_prm::eqe::EventType,
+    /// More precisely; its meaning depends on the type.
+    pub sub_type: u8,
+    /// What about; its layout depends on the type.
+    pub data: [u8; 28],
+}
 
 /// Memory the card knows by number.
 #[derive(Debug)]
@@ -107,6 +119,10 @@ pub trait Access: Send + Sync + Debug {
     fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error>;
     /// Allocates memory that the card may use: huge pages where there are any, shown to the device.
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error>;
+    /// Shows memory, ours or the user's, to the card until the buffer is dropped.
+    fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
+        Err(Error::NotBuilt(format!("registering {} bytes of memory on {}", memory.len(), self.name())))
+    }
     /// Number of the EQ that serves completion vector `vector`.
     fn eqn(&self, vector: u32) -> Result<u32, Error>;
     /// How many completion vectors there are.
@@ -115,6 +131,9 @@ pub trait Access: Send + Sync + Debug {
     fn completion_eventfd(&self, cqn: u32, vector: u32) -> Result<std::os::fd::OwnedFd, Error>;
     /// Ends what [`completion_eventfd`](Self::completion_eventfd) began.
     fn forget_completion_eventfd(&self, cqn: u32);
+    /// Events from now on that are neither completions nor the driver's own (commands, page requests): port changes, CQ
+    /// and queue pair errors. The channel closes when the card dies.
+    fn async_events(&self) -> std::sync::mpsc::Receiver<AsyncEvent>;
     /// Whether the card is known to be dead or gone, and why.
     fn death(&self) -> Option<Error>;
 }

@@ -53,6 +53,24 @@ pub struct BarMapping {
     pub owner: Box<dyn Send + Sync>,
 }
 
+// SAFETY: the mapping is plain device memory that `owner` keeps until drop; whoever stores through `address` keeps to one
+// thread at a time (the uar crate's `&mut self`).
+unsafe impl Send for BarMapping {}
+// SAFETY: as above; a shared reference gives no access but the raw address.
+unsafe impl Sync for BarMapping {}
+
+impl BarMapping {
+    /// The `len` bytes from `offset`; `None` if they are not inside.
+    pub fn part(self, offset: usize, len: usize) -> Option<BarMapping> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return None;
+        }
+        // SAFETY: checked above; the mapping is one piece.
+        let address = unsafe { self.address.add(offset) };
+        Some(BarMapping { address, len, owner: self.owner })
+    }
+}
+
 impl Debug for BarMapping {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "BarMapping({} bytes at {:p})", self.len, self.address)

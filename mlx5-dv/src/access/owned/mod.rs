@@ -1,1 +1,293 @@
-//! A function that is ours alone.
+//! A function that is ours alone: brought up, driven and torn down by our own firmware commands.
+//!
+//! [`bring_up`] is the sequence; the parts it puts together are [`command`] (the command queue), [`pages`] (firmware's
+//! memory), [`event_queue`] and [`keeper`] (events and the thread that reads them), [`health`] and [`life`] (whether the
+//! card lives), [`space`] (what memory it sees).
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+
+use mlx5_prm::cmd::{
+    AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, Reply, WithTail,
+};
+use mlx5_prm::layout::Be64;
+
+use crate::access::{
+    Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UmemHandle,
+};
+use crate::caps::Caps;
+use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::memory::{DmaBuffer, HostMemory, Iova};
+
+mod bring_up;
+mod command;
+mod event_queue;
+mod health;
+mod keeper;
+mod life;
+mod mailbox;
+mod pages;
+mod registers;
+mod space;
+pub mod vfio;
+pub mod vfio_user;
+
+pub use bring_up::bring_up;
+
+use bring_up::Step;
+use command::CommandQueue;
+use keeper::{Keeper, Subscribers};
+use life::Life;
+use pages::FirmwarePages;
+use registers::Registers;
+use space::Space;
+
+/// Bytes of a UAR page as firmware counts them, where the host's page is no larger.
+const UAR_PAGE: u64 = 4096;
+/// Rights of a translation of a umem: the two lowest bits of its entry.
+const MTT_READ: u64 = 1;
+const MTT_WRITE: u64 = 2;
+
+/// A function that is ours alone. Dropping it tears it down.
+#[derive(Debug)]
+pub struct Owned {
+    name: String,
+    life: Arc<Life>,
+    registers: Arc<Registers>,
+    irq: Box<dyn Irq>,
+    space: Arc<Space>,
+    pages: Arc<FirmwarePages>,
+    subscribers: Arc<Subscribers>,
+    /// The command queue, once firmware has it.
+    commands: OnceLock<Arc<CommandQueue>>,
+    /// Steps of the bring-up that are done, and must be undone.
+    done: Mutex<Vec<Step>>,
+    keeper: Mutex<Option<Keeper>>,
+    /// Numbers of the completion EQs, by vector.
+    completion_eqs: OnceLock<Vec<u8>>,
+    /// Log of a UAR page's bytes in the BAR.
+    log_uar_page: AtomicU32,
+    /// Memory behind umems, by `umem_id`.
+    umems: Mutex<HashMap<u32, (Iova, usize)>>,
+    options: crate::Options,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Owned {
+    /// Executes a typed command that creates nothing; `object` is what it is about.
+    fn run<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
+        let raw = RawCommand::new(command, object);
+        let (opcode, op_mod) = (raw.opcode(), raw.op_mod());
+        let output = self.execute(raw)?;
+        C::Out::from_output(&output).ok_or_else(|| CommandError {
+            opcode,
+            op_mod,
+            object: object.into(),
+            kind: CommandErrorKind::Length(format!("its reply has only {} bytes", output.len())),
+        })
+    }
+
+    /// Where in BAR 0 a UAR page lies.
+    fn uar_offset(&self, uar_page: u32) -> u64 {
+        u64::from(uar_page) << self.log_uar_page.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Where in BAR 0 a UAR page lies that the card just named: inside, or an error.
+    fn checked_uar_offset(&self, uar_page: u32) -> Result<u64, Error> {
+        let offset = self.uar_offset(uar_page);
+        if offset + UAR_PAGE > self.registers.bar().size() {
+            return Err(Error::Nonsense(format!("UAR page {uar_page:#x} lies outside BAR 0")));
+        }
+        Ok(offset)
+    }
+
+    /// Maps the UAR page at `offset` of BAR 0, where that can be done. Where the host's pages are larger than the card's,
+    /// the page is a part of the mapping.
+    fn map_uar(&self, offset: u64) -> Result<Option<BarMapping>, Error> {
+        let page = rustix::param::page_size() as u64;
+        let start = offset / page * page;
+        let mapping = self.registers.bar().map(start, page as usize);
+        let mapping = mapping.map_err(|error| Error::io(format!("mapping BAR 0 at {start:#x}"), error))?;
+        Ok(mapping.and_then(|whole| whole.part((offset - start) as usize, UAR_PAGE as usize)))
+    }
+
+    /// Pages firmware holds now.
+    pub fn pages_held(&self) -> usize {
+        self.pages.held()
+    }
+
+    /// How many command slots there are, and how many of them wait for an answer that never came.
+    pub fn command_slots(&self) -> (usize, usize) {
+        self.commands.get().map_or((0, 0), |commands| commands.slots())
+    }
+
+    /// Capabilities, as firmware gives them now.
+    pub(crate) fn read_caps(&self) -> Result<Caps, Error> {
+        bring_up::read_caps(self)
+    }
+}
+
+impl Access for Owned {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        let fail = |command: &RawCommand, kind| CommandError {
+            opcode: command.opcode(),
+            op_mod: command.op_mod(),
+            object: command.object.clone(),
+            kind,
+        };
+        if let Err(death) = self.life.check() {
+            return Err(fail(&command, CommandErrorKind::Dead(death)));
+        }
+        match self.commands.get() {
+            Some(commands) => commands.execute(command),
+            None => Err(fail(&command, CommandErrorKind::Length("there is no command queue yet".into()))),
+        }
+    }
+
+    fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
+        Ok((ObjectHandle(0), self.execute(command)?))
+    }
+
+    fn modify(&self, _object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.execute(command)
+    }
+
+    fn query(&self, _object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.execute(command)
+    }
+
+    fn destroy(&self, _object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
+        match self.execute(command) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_dead() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error> {
+        let iova = self.space.show(memory)?;
+        let pages = space::Pages::of(iova, memory.len());
+        let rights = if writable { MTT_READ | MTT_WRITE } else { MTT_READ };
+        let mut create = CreateUmemIn::default();
+        let mut umem = *create.umem();
+        umem.w().log_page_size((pages.log_size - 12) as u8).num_of_mtt(pages.count as u64);
+        create.w().umem(&umem);
+        let list = pages.addresses().map(|page| Be64::new(page | rights)).collect();
+        let about = format!("umem of {} bytes", memory.len());
+        match self.run(&WithTail::new(create, list), &about) {
+            Ok(out) => {
+                let umem_id = out.reply.umem_id();
+                lock(&self.umems).insert(umem_id, (iova, memory.len()));
+                Ok(UmemHandle { umem_id, handle: ObjectHandle(0) })
+            }
+            Err(error) => {
+                // Only an answer proves that the card did not take it. Otherwise its address stays taken.
+                if error.status().is_some() || error.is_dead() {
+                    self.space.hide(iova, memory.len())?;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError> {
+        let mut destroy = DestroyUmemIn::default();
+        destroy.w().umem_id(umem.umem_id);
+        let command = RawCommand::new(&destroy, format!("umem {:#x}", umem.umem_id));
+        let (opcode, object) = (command.opcode(), command.object.clone());
+        self.destroy(umem.handle, command)?;
+        let shown = lock(&self.umems).remove(&umem.umem_id);
+        let hidden = shown.map_or(Ok(()), |(iova, len)| self.space.hide(iova, len));
+        hidden.map_err(|error| CommandError {
+            opcode,
+            op_mod: 0,
+            object,
+            kind: CommandErrorKind::Io {
+                doing: "taking its memory back from the device".into(),
+                source: std::io::Error::other(error),
+            },
+        })
+    }
+
+    fn alloc_uar(&self) -> Result<UarHandle, Error> {
+        let out: AllocUarOut = self.run(&AllocUarIn::default(), "")?;
+        let handle = UarHandle { uar_page: out.uar(), mapping: None, handle: ObjectHandle(0) };
+        let mapping = self.checked_uar_offset(out.uar()).and_then(|offset| self.map_uar(offset));
+        match mapping {
+            Ok(mapping) => Ok(UarHandle { mapping, ..handle }),
+            Err(error) => {
+                if let Err(error) = self.free_uar(&handle) {
+                    tracing::warn!(%error, "UAR page lost");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError> {
+        let mut dealloc = DeallocUarIn::default();
+        dealloc.w().uar(uar.uar_page);
+        self.destroy(uar.handle, RawCommand::new(&dealloc, format!("UAR {:#x}", uar.uar_page)))
+    }
+
+    fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error> {
+        if offset as u64 + 8 > UAR_PAGE || !offset.is_multiple_of(8) {
+            return Err(Error::Invalid(format!("{offset:#x} is not the offset of a quadword in a UAR page")));
+        }
+        self.life.check()?;
+        let at = self.uar_offset(uar.uar_page) + offset as u64;
+        self.registers.bar().write64(at, value).map_err(|error| Error::Dead(self.life.broken(&error)))
+    }
+
+    fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
+        // The buffer keeps the function up: memory goes back before its address space ends.
+        let owner = Arc::clone(&self);
+        self.space.allocate_for(len, Box::new(move |memory, iova| owner.space.release(memory, iova)))
+    }
+
+    fn eqn(&self, vector: u32) -> Result<u32, Error> {
+        let eqs = self.completion_eqs.get().map_or(&[][..], Vec::as_slice);
+        eqs.get(vector as usize).map(|eqn| u32::from(*eqn)).ok_or_else(|| {
+            Error::Invalid(format!("there is no completion vector {vector}: the device was opened with {}", eqs.len()))
+        })
+    }
+
+    fn completion_vectors(&self) -> u32 {
+        self.completion_eqs.get().map_or(0, |eqs| eqs.len() as u32)
+    }
+
+    fn completion_eventfd(&self, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
+        self.eqn(vector)?;
+        let fd = self.subscribers.subscribe(cqn)?;
+        // Whoever subscribes to a dead card must not sleep for ever.
+        self.life.check().inspect_err(|_| self.subscribers.forget(cqn))?;
+        Ok(fd)
+    }
+
+    fn forget_completion_eventfd(&self, cqn: u32) {
+        self.subscribers.forget(cqn);
+    }
+
+    fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
+        self.subscribers.listen()
+    }
+
+    fn death(&self) -> Option<Error> {
+        self.life.death().map(Error::Dead)
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        bring_up::tear_down(self);
+    }
+}

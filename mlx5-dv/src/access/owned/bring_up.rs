@@ -1,0 +1,502 @@
+//! Bring-up and teardown: one sequence, in the PRM's order ("Driver Start-up", "Driver Teardown"), forwards and backwards.
+//!
+//! Each step that has to be undone is written down when it is done. Whether a bring-up fails half-way or a card is closed
+//! after a day, [`tear_down`] undoes what is written down, last first.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use mlx5_prm::caps::{CmdHcaCap, RoceCap};
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext};
+use mlx5_prm::eqe::EventType;
+use mlx5_prm::layout::{Be32, Layout};
+
+use super::command::CommandQueue;
+use super::event_queue::{EventQueue, EventRing};
+use super::keeper::{Keeper, Shared, Subscribers};
+use super::life::{Life, Wake};
+use super::pages::{BATCH, FirmwarePages, Phase};
+use super::registers::Registers;
+use super::space::Space;
+use super::{Owned, lock};
+use crate::Options;
+use crate::access::{Access, Function, ObjectHandle, UarHandle};
+use crate::caps::{CapPage, Caps, RawPage};
+use crate::error::Error;
+
+/// The interface step sequence this driver speaks: 1 is ConnectX-4 and later.
+const ISSI: u16 = 1;
+/// How often firmware is asked whether it has started.
+const READY_POLL: Duration = Duration::from_millis(2);
+/// Log of the entries of the asynchronous EQ, and of each completion EQ.
+const LOG_ASYNC_EQ: u8 = 9;
+const LOG_COMPLETION_EQ: u8 = 11;
+/// How long giving pages back may take at teardown.
+const RECLAIM: Duration = Duration::from_secs(10);
+/// `cmdif_checksum`: neither side signs, or both do.
+const CHECKSUM_OFF: u8 = 0;
+const CHECKSUM_ON: u8 = 3;
+
+/// A step that must be undone.
+#[derive(Debug)]
+pub(super) enum Step {
+    BusMaster,
+    EnableHca,
+    Pages,
+    InitHca,
+    Roce,
+    EventUar(UarHandle),
+    Interrupts,
+    EventQueues,
+}
+
+/// Events that come to the asynchronous EQ. Every card reports these.
+const ASYNC_EVENTS: [EventType; 14] = [
+    EventType::Command,
+    EventType::PageRequest,
+    EventType::PortChange,
+    EventType::CqError,
+    EventType::PathMigrated,
+    EventType::PathMigrationFailed,
+    EventType::CommunicationEstablished,
+    EventType::SendQueueDrained,
+    EventType::WqCatastrophic,
+    EventType::WqInvalidRequest,
+    EventType::WqAccessError,
+    EventType::SrqCatastrophic,
+    EventType::SrqLastWqe,
+    EventType::SrqLimit,
+];
+
+/// Brings `function` up. On an error everything done so far has been undone.
+pub fn bring_up(function: Function, options: &Options) -> Result<(Arc<Owned>, Caps), Error> {
+    let card = reach(function, options);
+
+    start_afresh(&card)?;
+    wait_for_firmware(&card)?;
+    start_command_queue(&card)?;
+    wait_for_firmware(&card)?;
+
+    enable_hca(&card)?;
+    set_issi(&card)?;
+    give_pages(&card, Phase::Boot)?;
+    set_host_endianness(&card);
+    set_hca_cap(&card)?;
+    give_pages(&card, Phase::Init)?;
+    init_hca(&card)?;
+    let caps = read_caps(&card)?;
+    set_driver_version(&card, &caps)?;
+
+    enable_roce(&card, &caps)?;
+    create_event_queues(&card, &caps)?;
+    port_up(&card, &caps)?;
+    Ok((Arc::new(card), caps))
+}
+
+/// Undoes every step that is done, last first. A step that cannot be undone is reported, and does not keep the others.
+pub(super) fn tear_down(card: &Owned) {
+    while let Some(step) = { lock(&card.done).pop() } {
+        let about = format!("{step:?}");
+        if let Err(error) = undo(card, step) {
+            tracing::warn!(%error, step = about, device = card.name, "teardown");
+        }
+    }
+    card.life.close();
+}
+
+fn undo(card: &Owned, step: Step) -> Result<(), Error> {
+    // A dead card takes no commands, but its interrupts and its bus mastering still have to go.
+    let dead = card.life.death().is_some();
+    match step {
+        Step::EventQueues => destroy_event_queues(card, dead)?,
+        Step::Interrupts => card.irq.disable().map_err(|error| Error::io("disabling interrupts", error))?,
+        Step::EventUar(uar) => card.free_uar(&uar)?,
+        Step::Roce | Step::InitHca | Step::Pages | Step::EnableHca if dead => {}
+        Step::Roce => set_roce(card, false)?,
+        Step::InitHca => teardown_hca(card)?,
+        Step::Pages => take_pages_back(card)?,
+        Step::EnableHca => drop(card.run(&DisableHcaIn::default(), "")?),
+        Step::BusMaster => {
+            // Before any memory is released: from here on no DMA is under way.
+            let bar = card.registers.bar();
+            bar.set_bus_master(false).map_err(|error| Error::io("stopping bus mastering", error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts the parts together. Touches nothing.
+fn reach(function: Function, options: &Options) -> Owned {
+    let life = Life::new();
+    let space = Arc::new(Space::new(function.dma, Arc::clone(&life)));
+    let subscribers = Arc::new(Subscribers::default());
+    let waiter: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
+    life.watch(Arc::downgrade(&waiter));
+    Owned {
+        name: function.name,
+        registers: Arc::new(Registers::new(function.bar, Arc::clone(&life))),
+        irq: function.irq,
+        pages: Arc::new(FirmwarePages::new(Arc::clone(&space))),
+        space,
+        subscribers,
+        life,
+        commands: OnceLock::new(),
+        done: Mutex::default(),
+        keeper: Mutex::default(),
+        completion_eqs: OnceLock::new(),
+        log_uar_page: AtomicU32::new(12),
+        umems: Mutex::default(),
+        options: options.clone(),
+    }
+}
+
+fn done(card: &Owned, step: Step) {
+    lock(&card.done).push(step);
+}
+
+/// Resets the function, whatever its last driver left behind, and lets it reach memory.
+fn start_afresh(card: &Owned) -> Result<(), Error> {
+    let bar = card.registers.bar();
+    if card.options.reset {
+        bar.reset().map_err(|error| Error::io("resetting the function", error))?;
+    }
+    bar.set_bus_master(true).map_err(|error| Error::io("starting bus mastering", error))?;
+    done(card, Step::BusMaster);
+    card.registers.check_presence()?;
+    Ok(())
+}
+
+/// Waits until firmware has started. PRM "Initialization Segment", `initializing`.
+fn wait_for_firmware(card: &Owned) -> Result<(), Error> {
+    let limit = card.options.firmware_timeout;
+    let begin = Instant::now();
+    while card.registers.initializing()? {
+        if begin.elapsed() >= limit {
+            return Err(Error::Timeout { what: "firmware's start (its initializing bit)".into(), limit });
+        }
+        std::thread::sleep(READY_POLL);
+    }
+    Ok(())
+}
+
+fn start_command_queue(card: &Owned) -> Result<(), Error> {
+    let commands = CommandQueue::start(
+        Arc::clone(&card.registers),
+        Arc::clone(&card.space),
+        Arc::clone(&card.life),
+        card.options.command_timeout,
+        card.options.observers.clone(),
+    )?;
+    let _ = card.commands.set(commands);
+    Ok(())
+}
+
+fn enable_hca(card: &Owned) -> Result<(), Error> {
+    card.run(&EnableHcaIn::default(), "")?;
+    done(card, Step::EnableHca);
+    Ok(())
+}
+
+/// Agrees on the interface step sequence: which commands and fields both sides know.
+fn set_issi(card: &Owned) -> Result<(), Error> {
+    let out = card.run(&QueryIssiIn::default(), "")?;
+    if out.supported_issi_dw0() & 1 << ISSI == 0 {
+        return Err(Error::Nonsense(format!(
+            "its firmware knows interface steps {:#b} and not {ISSI}; update the firmware",
+            out.supported_issi_dw0()
+        )));
+    }
+    let mut set = SetIssiIn::default();
+    set.w().current_issi(ISSI);
+    card.run(&set, "")?;
+    Ok(())
+}
+
+/// Gives firmware the pages it wants before it goes on. PRM "QUERY_PAGES", "MANAGE_PAGES".
+fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
+    let out = card.run(&FirmwarePages::query_command(phase), "")?;
+    let (function, wanted) = (out.function_id(), out.num_pages() as i32);
+    let mut left = usize::try_from(wanted)
+        .map_err(|_| Error::Nonsense(format!("firmware wants {wanted} pages for phase {phase:?}")))?;
+    if phase == Phase::Boot {
+        done(card, Step::Pages);
+    }
+    while left > 0 {
+        let (command, pages) = card.pages.give_command(function, left.min(BATCH))?;
+        if let Err(error) = card.execute(command) {
+            if error.status().is_some() {
+                card.pages.not_taken(&pages);
+            }
+            return Err(error.into());
+        }
+        left -= pages.len();
+    }
+    Ok(())
+}
+
+/// Tells the card that this host is little-endian. Only physical functions know the register; others are right as they are.
+fn set_host_endianness(card: &Owned) {
+    const HOST_ENDIANNESS: u16 = 0x7004;
+    let mut access = AccessRegisterIn::default();
+    access.w().register_id(HOST_ENDIANNESS);
+    let register = vec![Be32::new(0); 4];
+    let mut access = WithTail::new(access, register);
+    access.out_tail = 4;
+    if let Err(error) = card.run(&access, "HOST_ENDIANNESS") {
+        tracing::debug!(%error, "host endianness left as it is");
+    }
+}
+
+/// Asks one capability page, as it is or as it could be.
+fn query_cap(card: &Owned, page: CapPage, current: bool) -> Result<Vec<u8>, Error> {
+    let mut query = QueryHcaCapIn::default();
+    query.w().op_mod(page.0 << 1 | u16::from(current));
+    let about = format!("{} page, {}", page.name(), if current { "current" } else { "max" });
+    Ok(card.run(&query, &about)?.capability().to_vec())
+}
+
+fn query_page(card: &Owned, page: CapPage) -> Result<RawPage, Error> {
+    Ok(RawPage { page, max: query_cap(card, page, false)?, current: query_cap(card, page, true)? })
+}
+
+/// Reads every capability page that firmware says it has.
+pub(super) fn read_caps(card: &Owned) -> Result<Caps, Error> {
+    let general = query_page(card, CapPage::GENERAL)?;
+    let has = CmdHcaCap::read(&general.current).unwrap_or(CmdHcaCap::ZERO);
+    let more = [
+        (has.eth_net_offloads(), CapPage::ETHERNET),
+        (has.pg(), CapPage::ODP),
+        (has.atomic(), CapPage::ATOMIC),
+        (has.roce(), CapPage::ROCE),
+        (has.nic_flow_table(), CapPage::NIC_FLOW_TABLE),
+        (has.qos(), CapPage::QOS),
+        (has.debug(), CapPage::DEBUG),
+        (has.device_memory(), CapPage::DEVICE_MEMORY),
+        (has.hca_cap_2(), CapPage::GENERAL_2),
+    ];
+    let mut pages = vec![general];
+    for (_, page) in more.into_iter().filter(|(present, _)| *present) {
+        pages.push(query_page(card, page)?);
+    }
+    Caps::from_pages(pages, card.registers.identity()?.fw_version)
+}
+
+/// Chooses among what the card could do. PRM "SET_HCA_CAP".
+fn set_hca_cap(card: &Owned) -> Result<(), Error> {
+    let raw = query_page(card, CapPage::GENERAL)?;
+    let max = CmdHcaCap::read(&raw.max).unwrap_or(CmdHcaCap::ZERO);
+    let mut want = CmdHcaCap::read(&raw.current).unwrap_or(CmdHcaCap::ZERO);
+    let log_host_page = rustix::param::page_size().trailing_zeros();
+    let sign = card.options.sign_replies;
+    want.w().cmdif_checksum(if sign { CHECKSUM_ON } else { CHECKSUM_OFF }).log_uar_page_sz((log_host_page - 12) as u16);
+    let uar_4k = max.uar_4k() && log_host_page > 12;
+    if uar_4k {
+        want.w().uar_4k(true);
+    }
+    if want.roce_rw_supported() && max.roce() {
+        want.w().roce(true);
+    }
+    set_cap(card, CapPage::GENERAL, &raw.current, want.as_bytes())?;
+    card.log_uar_page.store(if uar_4k { 12 } else { log_host_page }, Ordering::Relaxed);
+    if let Some(commands) = card.commands.get() {
+        commands.set_verify(sign);
+    }
+    if want.roce() { choose_roce(card) } else { Ok(()) }
+}
+
+/// Lets queue pairs choose their UDP source port, where the card can.
+fn choose_roce(card: &Owned) -> Result<(), Error> {
+    let raw = query_page(card, CapPage::ROCE)?;
+    let max = RoceCap::read(&raw.max).unwrap_or(RoceCap::ZERO);
+    let mut want = RoceCap::read(&raw.current).unwrap_or(RoceCap::ZERO);
+    if want.sw_r_roce_src_udp_port() || !max.sw_r_roce_src_udp_port() {
+        return Ok(());
+    }
+    want.w().sw_r_roce_src_udp_port(true);
+    set_cap(card, CapPage::ROCE, &raw.current, want.as_bytes())
+}
+
+fn set_cap(card: &Owned, page: CapPage, current: &[u8], want: &[u8]) -> Result<(), Error> {
+    let mut capability = [0; 0x1000];
+    let len = current.len().min(capability.len());
+    capability[..len].copy_from_slice(&current[..len]);
+    capability[..want.len()].copy_from_slice(want);
+    let mut set = SetHcaCapIn::default();
+    set.w().op_mod(page.0 << 1).capability(&capability);
+    card.run(&set, &format!("{} page", page.name()))?;
+    Ok(())
+}
+
+fn init_hca(card: &Owned) -> Result<(), Error> {
+    card.run(&InitHcaIn::default(), "")?;
+    done(card, Step::InitHca);
+    Ok(())
+}
+
+fn set_driver_version(card: &Owned, caps: &Caps) -> Result<(), Error> {
+    if !caps.driver_version {
+        return Ok(());
+    }
+    let version = format!("{},mlx5-dv,{}", std::env::consts::OS, env!("CARGO_PKG_VERSION"));
+    let mut bytes = [0; 64];
+    // Ends in a zero byte, whatever its length.
+    let len = version.len().min(bytes.len() - 1);
+    bytes[..len].copy_from_slice(&version.as_bytes()[..len]);
+    let mut set = SetDriverVersionIn::default();
+    set.w().driver_version(&bytes);
+    card.run(&set, &version)?;
+    Ok(())
+}
+
+fn enable_roce(card: &Owned, caps: &Caps) -> Result<(), Error> {
+    if !caps.roce {
+        return Ok(());
+    }
+    set_roce(card, true)?;
+    done(card, Step::Roce);
+    Ok(())
+}
+
+fn set_roce(card: &Owned, enabled: bool) -> Result<(), Error> {
+    let mut select = ModifyNicVportFieldSelect::default();
+    select.w().roce_en(true);
+    let mut context = NicVportContext::default();
+    context.w().roce_en(enabled);
+    let mut modify = ModifyNicVportContextIn::default();
+    modify.w().field_select(&select).nic_vport_context(&context);
+    card.run(&modify, if enabled { "RoCE on" } else { "RoCE off" })?;
+    Ok(())
+}
+
+/// Creates the asynchronous EQ, lets commands complete by event, then creates the completion EQs.
+fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
+    let Some(commands) = card.commands.get() else { return Ok(()) };
+    let vectors = card.irq.vectors();
+    if vectors == 0 {
+        return Err(Error::Nonsense("the function has no MSI-X vectors".into()));
+    }
+    // Vector 0 is for asynchronous events; where there is but one, completions share it.
+    let completion = card.options.completion_vectors.clamp(1, vectors.saturating_sub(1).max(1));
+    let enable = (1 + completion).min(vectors);
+    let fds = card.irq.enable(enable).map_err(|error| Error::io("enabling interrupts", error))?;
+    done(card, Step::Interrupts);
+    let mut fds = fds.into_iter();
+
+    let out = card.run(&AllocUarIn::default(), "for event queues")?;
+    let uar_offset = card.checked_uar_offset(out.uar())?;
+    let uar = UarHandle { uar_page: out.uar(), mapping: None, handle: ObjectHandle(0) };
+    done(card, Step::EventUar(uar));
+
+    let create = |log_size: u8, vector: u16, types: &[EventType]| -> Result<EventQueue, Error> {
+        let ring = EventRing::allocate(&card.space, log_size.min(caps.log_max_eq_sz.max(6)))?;
+        let reply = card.execute(ring.create_command(out.uar(), vector, types))?;
+        let eqn = CreateEqOut::read(&reply).map_or(0, |out| out.eq_number());
+        Ok(ring.created(eqn, Arc::clone(&card.registers), uar_offset))
+    };
+    let async_eq = create(LOG_ASYNC_EQ, 0, &ASYNC_EVENTS)?;
+    let keeper = start_keeper(card, commands)?;
+    keeper.adopt(async_eq, fds.next());
+    *lock(&card.keeper) = Some(keeper);
+    done(card, Step::EventQueues);
+    commands.set_by_event(true);
+
+    let mut eqns = vec![];
+    for vector in 0..completion {
+        let queue = create(LOG_COMPLETION_EQ, (vector + 1).min(vectors - 1) as u16, &[])?;
+        eqns.push(queue.eqn);
+        if let Some(keeper) = &*lock(&card.keeper) {
+            keeper.adopt(queue, fds.next());
+        }
+    }
+    let _ = card.completion_eqs.set(eqns);
+    Ok(())
+}
+
+fn start_keeper(card: &Owned, commands: &Arc<CommandQueue>) -> Result<Keeper, Error> {
+    let shared = Shared {
+        life: Arc::clone(&card.life),
+        registers: Arc::clone(&card.registers),
+        commands: Arc::clone(commands),
+        pages: Arc::clone(&card.pages),
+        subscribers: Arc::clone(&card.subscribers),
+        health_interval: card.options.health_interval,
+        health_patience: card.options.health_patience,
+    };
+    Keeper::start(shared, &card.name)
+}
+
+/// Ends events: commands poll again, the thread ends, then its queues do.
+fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
+    if let Some(commands) = card.commands.get() {
+        commands.set_by_event(false);
+    }
+    let queues = { lock(&card.keeper).take() }.and_then(Keeper::stop).unwrap_or_default();
+    // The last created first: the asynchronous EQ, which the others' commands may still report to, goes last.
+    for queue in queues.into_iter().rev() {
+        let result = if dead { Ok(()) } else { card.destroy(ObjectHandle(0), queue.destroy_command()) };
+        if let Err(error) = result {
+            // The card may still write this ring.
+            std::mem::forget(queue);
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}
+
+/// Brings the port up where it is ours to do so. PRM "PAOS", "QUERY_VPORT_STATE".
+fn port_up(card: &Owned, caps: &Caps) -> Result<(), Error> {
+    const UP: u8 = 1;
+    let state = card.run(&QueryVportStateIn::default(), "")?;
+    if !card.options.port_up || caps.port_type == 0 || state.state() == UP {
+        return Ok(());
+    }
+    const PAOS: u16 = 0x5006;
+    let mut access = AccessRegisterIn::default();
+    access.w().register_id(PAOS);
+    // local_port 1, admin_status 1 (up); ase: the admin status is meant.
+    let register = [1 << 16 | 1 << 8, 1 << 31, 0, 0].map(Be32::new).to_vec();
+    let mut access = WithTail::new(access, register);
+    access.out_tail = 4;
+    if let Err(error) = card.run(&access, "PAOS") {
+        // A virtual function may not; its port follows the physical one's.
+        tracing::debug!(%error, "port left as it is");
+    }
+    Ok(())
+}
+
+/// PRM "TEARDOWN_HCA". When firmware does not do it, a reset of the function makes sure that no DMA goes on.
+fn teardown_hca(card: &Owned) -> Result<(), Error> {
+    let result = card.run(&TeardownHcaIn::default(), "");
+    if result.is_err()
+        && let Err(error) = card.registers.bar().reset()
+    {
+        tracing::error!(%error, "reset after a failed teardown");
+    }
+    result.map(drop).map_err(Error::from)
+}
+
+/// Takes every page back, until firmware holds none or time is over.
+fn take_pages_back(card: &Owned) -> Result<(), Error> {
+    let begin = Instant::now();
+    for function in card.pages.holders() {
+        loop {
+            let held = card.pages.held();
+            if held == 0 {
+                return Ok(());
+            }
+            let output = card.execute(FirmwarePages::take_command(function, held))?;
+            if card.pages.taken(&output)? == 0 {
+                break;
+            }
+            if begin.elapsed() >= RECLAIM {
+                return Err(Error::Timeout { what: "giving pages back".into(), limit: RECLAIM });
+            }
+        }
+    }
+    match card.pages.held() {
+        0 => Ok(()),
+        held => Err(Error::Nonsense(format!("firmware keeps {held} pages after its teardown"))),
+    }
+}

@@ -1,0 +1,458 @@
+//! The command queue: all slots in flight at once, each with a deadline. PRM "Command Interface".
+//!
+//! A command takes a slot, fills its entry and mailboxes, and rings the doorbell. Whether it is done is always read from
+//! the entry's ownership bit; a command event only says when to look. A lost event therefore costs a little time, and an
+//! event too many costs nothing.
+//!
+//! A slot whose command missed its deadline is *quarantined*, with its mailboxes: firmware may still write them. It comes
+//! back into use when firmware answers after all.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mlx5_prm::cmd::{CmdStatus, CommandQueueEntry, DeliveryStatus, Opcode, OutputHeader};
+use mlx5_prm::layout::Layout;
+
+use super::life::{Life, Wake};
+use super::mailbox::{Chain, MailboxPool, block_damage, xor};
+use super::registers::Registers;
+use super::space::Space;
+use crate::access::RawCommand;
+use crate::access::trace::{CommandRecord, Direction, Observers};
+use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::memory::DmaBuffer;
+
+/// Bytes that travel inside the entry itself, each way.
+const INLINE: usize = 16;
+/// The command interface this driver speaks.
+const INTERFACE_REV: u16 = 5;
+/// Bytes of the ring: one page.
+const RING: usize = 4096;
+/// How long a waiter that polls keeps the processor before it begins to sleep.
+const SPIN: Duration = Duration::from_micros(50);
+/// How long a waiter sleeps for an event before it looks for itself.
+const LOST_EVENT: Duration = Duration::from_millis(20);
+/// How often a waiter makes sure that the card is still there.
+const PRESENCE: Duration = Duration::from_millis(100);
+
+/// The command queue of one function. Any thread may execute.
+#[derive(Debug)]
+pub struct CommandQueue {
+    registers: Arc<Registers>,
+    life: Arc<Life>,
+    mailboxes: MailboxPool,
+    ring: DmaBuffer,
+    log_stride: u8,
+    slots: Mutex<Slots>,
+    /// Signalled when a slot may have become free, when a command may be done, and at death.
+    changed: Condvar,
+    by_event: AtomicBool,
+    verify: AtomicBool,
+    timeout: Duration,
+    observers: Observers,
+}
+
+#[derive(Debug)]
+struct Slots {
+    states: Vec<Slot>,
+    last_token: u8,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Free,
+    Taken,
+    /// Firmware has not answered in time and may still write these.
+    Quarantined(Chain, Chain),
+}
+
+/// Which slots a command may take. One is kept for the pages firmware asks for: a command that waits for pages must not
+/// keep them from being given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Any command.
+    Ordinary,
+    /// Pages given or taken at firmware's request.
+    Pages,
+}
+
+/// A command on its way.
+#[derive(Debug)]
+pub struct Pending {
+    slot: usize,
+    token: u8,
+    input: Chain,
+    output: Chain,
+    out_len: usize,
+    opcode: Opcode,
+    op_mod: u16,
+    object: String,
+    sent: Instant,
+    limit: Duration,
+}
+
+impl Wake for CommandQueue {
+    fn wake(&self) {
+        // Taking the lock keeps the wake from falling between a waiter's last look and its sleep.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl CommandQueue {
+    /// Gives firmware a command queue. PRM "Initialization Segment", `cmdq_phy_addr`.
+    pub fn start(
+        registers: Arc<Registers>,
+        space: Arc<Space>,
+        life: Arc<Life>,
+        timeout: Duration,
+        observers: Observers,
+    ) -> Result<Arc<Self>, Error> {
+        let identity = registers.identity()?;
+        if identity.cmd_interface_rev != INTERFACE_REV {
+            return Err(Error::Nonsense(format!(
+                "its command interface has revision {}, and this driver speaks {INTERFACE_REV}",
+                identity.cmd_interface_rev
+            )));
+        }
+        let (log_size, log_stride) = (identity.log_cmdq_size, identity.log_cmdq_stride);
+        if log_size > 5 || log_stride < 6 || log_size + log_stride > 12 {
+            return Err(Error::Nonsense(format!(
+                "a command queue of 2^{log_size} entries, 2^{log_stride} bytes apart, does not fit into a page"
+            )));
+        }
+        let ring = space.allocate(RING)?;
+        registers.set_command_queue(ring.iova().0)?;
+        let states = (0..1 << log_size).map(|_| Slot::Free).collect();
+        let queue = Arc::new(CommandQueue {
+            mailboxes: MailboxPool::new(space),
+            slots: Mutex::new(Slots { states, last_token: 0 }),
+            changed: Condvar::new(),
+            by_event: AtomicBool::new(false),
+            verify: AtomicBool::new(false),
+            registers,
+            life: Arc::clone(&life),
+            ring,
+            log_stride,
+            timeout,
+            observers,
+        });
+        let waiter: Arc<dyn Wake> = Arc::clone(&queue) as _;
+        life.watch(Arc::downgrade(&waiter));
+        Ok(queue)
+    }
+
+    /// Whether waiters sleep until [`look`](Self::look) is called (true), or poll (false).
+    pub fn set_by_event(&self, by_event: bool) {
+        self.by_event.store(by_event, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether replies must carry the right token and signatures. To be set once firmware was told to sign.
+    pub fn set_verify(&self, verify: bool) {
+        self.verify.store(verify, Ordering::Release);
+    }
+
+    /// Firmware says that commands are done: their waiters look.
+    pub fn look(&self) {
+        self.wake();
+    }
+
+    /// Executes a command and waits for its end.
+    pub fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.execute_within(command, self.timeout)
+    }
+
+    /// Executes a command and waits for its end, `limit` at most.
+    pub fn execute_within(&self, command: RawCommand, limit: Duration) -> Result<Vec<u8>, CommandError> {
+        let deadline = Instant::now() + limit;
+        let slots = self.wait_for_slot(deadline, limit).map_err(|kind| about(&command, kind))?;
+        let mut pending = self.send(slots, command, limit)?;
+        loop {
+            pending = match self.finish(pending) {
+                Ok(result) => return result,
+                Err(pending) => pending,
+            };
+            self.wait_for_reply(&pending);
+        }
+    }
+
+    /// Sends a command without waiting; `None` when no slot of its class is free now.
+    pub fn submit(&self, command: RawCommand, class: Class) -> Option<Result<Pending, CommandError>> {
+        if let Err(death) = self.life.check() {
+            return Some(Err(about(&command, CommandErrorKind::Dead(death))));
+        }
+        let mut slots = self.lock();
+        let slot = self.take(&mut slots, class)?;
+        Some(self.send((slots, slot), command, self.timeout))
+    }
+
+    /// The result of `pending` if it is done, timed out or dead; otherwise `pending` itself.
+    pub fn finish(&self, pending: Pending) -> Result<Result<Vec<u8>, CommandError>, Pending> {
+        if !self.owned_by_hardware(pending.slot) {
+            return Ok(self.complete(pending));
+        }
+        let kind = match self.life.check() {
+            Err(death) => CommandErrorKind::Dead(death),
+            Ok(()) if pending.sent.elapsed() >= pending.limit => CommandErrorKind::Timeout(pending.limit),
+            Ok(()) => return Err(pending),
+        };
+        let error = CommandError { opcode: pending.opcode, op_mod: pending.op_mod, object: pending.object, kind };
+        tracing::warn!(%error, slot = pending.slot, "command slot quarantined");
+        self.lock().states[pending.slot] = Slot::Quarantined(pending.input, pending.output);
+        Ok(Err(error))
+    }
+
+    /// Waits until a slot of the ordinary class is free, and takes it.
+    fn wait_for_slot(
+        &self,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<(MutexGuard<'_, Slots>, usize), CommandErrorKind> {
+        let mut slots = self.lock();
+        loop {
+            self.life.check().map_err(CommandErrorKind::Dead)?;
+            if let Some(slot) = self.take(&mut slots, Class::Ordinary) {
+                return Ok((slots, slot));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(CommandErrorKind::NoSlot(limit));
+            }
+            let waited = self.changed.wait_timeout(slots, left.min(LOST_EVENT));
+            slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Takes a free slot, or one whose late answer has come meanwhile.
+    fn take(&self, slots: &mut Slots, class: Class) -> Option<usize> {
+        let last = slots.states.len() - 1;
+        let allowed = match class {
+            Class::Pages => last..=last,
+            Class::Ordinary if last == 0 => 0..=0,
+            Class::Ordinary => 0..=last - 1,
+        };
+        for slot in allowed {
+            if matches!(slots.states[slot], Slot::Quarantined(..)) && !self.owned_by_hardware(slot) {
+                if let Slot::Quarantined(input, output) = std::mem::replace(&mut slots.states[slot], Slot::Free) {
+                    self.mailboxes.give_back(input);
+                    self.mailboxes.give_back(output);
+                }
+                tracing::info!(slot, "late answer: command slot back in use");
+            }
+            if matches!(slots.states[slot], Slot::Free) {
+                slots.states[slot] = Slot::Taken;
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    fn send(
+        &self,
+        (mut slots, slot): (MutexGuard<'_, Slots>, usize),
+        command: RawCommand,
+        limit: Duration,
+    ) -> Result<Pending, CommandError> {
+        // 0 is what an untouched block carries, so it is no token.
+        slots.last_token = slots.last_token.checked_add(1).unwrap_or(1);
+        let token = slots.last_token;
+        drop(slots);
+        let (input, output) = self.chains(&command, token).map_err(|kind| {
+            self.set_free(slot);
+            about(&command, kind)
+        })?;
+        let pending = Pending {
+            slot,
+            token,
+            input,
+            output,
+            out_len: command.out_len,
+            opcode: command.opcode(),
+            op_mod: command.op_mod(),
+            object: command.object.clone(),
+            sent: Instant::now(),
+            limit,
+        };
+        let entry = self.fill(&pending, &command);
+        if self.observers.any() {
+            let blocks = self.mailboxes.blocks(&pending.input);
+            self.observe(&pending, Direction::Input, entry, blocks, command.input.clone());
+        }
+        // A doorbell that cannot be written ended the card's life, which finish() will find.
+        let _ = self.registers.ring_commands(1 << slot);
+        Ok(pending)
+    }
+
+    fn chains(&self, command: &RawCommand, token: u8) -> Result<(Chain, Chain), CommandErrorKind> {
+        if command.input.len() < INLINE / 2 || command.input.len().max(command.out_len) > u32::MAX as usize {
+            return Err(CommandErrorKind::Length(format!("no command has {} bytes of input", command.input.len())));
+        }
+        let no_memory = |error: Error| CommandErrorKind::Io {
+            doing: "taking memory for its mailboxes".into(),
+            source: std::io::Error::other(error),
+        };
+        let rest = command.input.get(INLINE..).unwrap_or_default();
+        let input = self.mailboxes.chain(rest.len(), rest, token).map_err(no_memory)?;
+        match self.mailboxes.chain(command.out_len.saturating_sub(INLINE), &[], token) {
+            Ok(output) => Ok((input, output)),
+            Err(error) => {
+                self.mailboxes.give_back(input);
+                Err(no_memory(error))
+            }
+        }
+    }
+
+    /// Writes the entry of a command: everything but the ownership first, then the dword that holds it.
+    fn fill(&self, pending: &Pending, command: &RawCommand) -> CommandQueueEntry {
+        let mut inline = [0; INLINE];
+        let len = command.input.len().min(INLINE);
+        inline[..len].copy_from_slice(&command.input[..len]);
+        let mut entry = CommandQueueEntry::default();
+        entry
+            .w()
+            .input_length(command.input.len() as u32)
+            .input_mailbox_pointer(pending.input.pointer())
+            .command_input_inline_data(&inline)
+            .output_mailbox_pointer(pending.output.pointer())
+            .output_length(command.out_len as u32)
+            .token(pending.token)
+            .ownership(true);
+        let signature = !xor(entry.as_bytes());
+        entry.w().signature(signature);
+        let at = self.offset(pending.slot);
+        let bytes = entry.as_bytes();
+        let (rest, last) = bytes.split_at(CommandQueueEntry::SIZE - 4);
+        self.ring.copy_in(at, rest);
+        self.ring.store_be32(at + rest.len(), u32::from_be_bytes([last[0], last[1], last[2], last[3]]));
+        entry
+    }
+
+    /// Reads the reply of a command that is done, and frees its slot.
+    fn complete(&self, pending: Pending) -> Result<Vec<u8>, CommandError> {
+        let mut bytes = [0; CommandQueueEntry::SIZE];
+        self.ring.copy_out(self.offset(pending.slot), &mut bytes);
+        let entry = CommandQueueEntry::read(&bytes).unwrap_or(CommandQueueEntry::ZERO);
+        let blocks = self.mailboxes.blocks(&pending.output);
+        let mut output = entry.command_output_inline_data().to_vec();
+        for block in &blocks {
+            output.extend_from_slice(block.mailbox_data());
+        }
+        output.truncate(pending.out_len);
+        let outcome = self.judge(&pending, &entry, &blocks, &output);
+        if self.observers.any() {
+            self.observe(&pending, Direction::Output, entry, blocks, output.clone());
+        }
+        let Pending { slot, input, output: out_chain, opcode, op_mod, object, .. } = pending;
+        self.mailboxes.give_back(input);
+        self.mailboxes.give_back(out_chain);
+        self.set_free(slot);
+        outcome.map(|()| output).map_err(|kind| CommandError { opcode, op_mod, object, kind })
+    }
+
+    fn judge(
+        &self,
+        pending: &Pending,
+        entry: &CommandQueueEntry,
+        blocks: &[mlx5_prm::cmd::MailboxBlock],
+        output: &[u8],
+    ) -> Result<(), CommandErrorKind> {
+        if entry.status() != DeliveryStatus::Ok {
+            return Err(CommandErrorKind::Delivery(entry.status()));
+        }
+        if self.verify.load(Ordering::Acquire) {
+            if entry.token() != pending.token {
+                let (found, sent) = (entry.token(), pending.token);
+                return Err(CommandErrorKind::Damaged(format!("its entry carries token {found:#x}, not {sent:#x}")));
+            }
+            if xor(entry.as_bytes()) != 0xff {
+                return Err(CommandErrorKind::Damaged("its entry has a wrong signature".into()));
+            }
+            let damage = blocks.iter().enumerate().find_map(|(i, block)| block_damage(block, i, pending.token));
+            if let Some(damage) = damage {
+                return Err(CommandErrorKind::Damaged(damage));
+            }
+        }
+        // The shortest output, of 12 bytes, has a status too: read it padded.
+        let mut header = [0; OutputHeader::SIZE];
+        let len = output.len().min(header.len());
+        header[..len].copy_from_slice(&output[..len]);
+        let header = OutputHeader::read(&header).unwrap_or(OutputHeader::ZERO);
+        match header.status() {
+            CmdStatus::Ok => Ok(()),
+            status => Err(CommandErrorKind::Status { status, syndrome: header.syndrome() }),
+        }
+    }
+
+    /// Sleeps until the reply may be there: briefly when polling, until an event otherwise.
+    fn wait_for_reply(&self, pending: &Pending) {
+        let elapsed = pending.sent.elapsed();
+        if elapsed < SPIN {
+            std::hint::spin_loop();
+            return;
+        }
+        let slots = self.lock();
+        if !self.owned_by_hardware(pending.slot) || self.life.check().is_err() {
+            return;
+        }
+        // Polling sleeps a fraction of what it has waited already: short commands end soon, long ones cost no processor.
+        let nap = if self.by_event.load(Ordering::Acquire) { LOST_EVENT } else { (elapsed / 8).min(LOST_EVENT) };
+        let left = pending.limit.saturating_sub(elapsed);
+        drop(self.changed.wait_timeout(slots, nap.min(left)));
+        let checks = |at: Duration| at.as_nanos() / PRESENCE.as_nanos();
+        if checks(pending.sent.elapsed()) != checks(elapsed) {
+            // A card that vanished is found here even when no other thread watches it.
+            let _ = self.registers.check_presence();
+        }
+    }
+
+    fn observe(
+        &self,
+        pending: &Pending,
+        direction: Direction,
+        entry: CommandQueueEntry,
+        blocks: Vec<mlx5_prm::cmd::MailboxBlock>,
+        data: Vec<u8>,
+    ) {
+        self.observers.tell(&CommandRecord {
+            slot: pending.slot,
+            opcode: pending.opcode,
+            op_mod: pending.op_mod,
+            object: pending.object.clone(),
+            direction,
+            entry,
+            blocks,
+            data,
+            elapsed: pending.sent.elapsed(),
+        });
+    }
+
+    fn owned_by_hardware(&self, slot: usize) -> bool {
+        self.ring.load_be32(self.offset(slot) + CommandQueueEntry::SIZE - 4) & 1 != 0
+    }
+
+    fn offset(&self, slot: usize) -> usize {
+        slot << self.log_stride
+    }
+
+    fn set_free(&self, slot: usize) {
+        self.lock().states[slot] = Slot::Free;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many slots there are, and how many of them are quarantined.
+    pub fn slots(&self) -> (usize, usize) {
+        let slots = self.lock();
+        let lost = slots.states.iter().filter(|slot| matches!(slot, Slot::Quarantined(..))).count();
+        (slots.states.len(), lost)
+    }
+}
+
+fn about(command: &RawCommand, kind: CommandErrorKind) -> CommandError {
+    CommandError { opcode: command.opcode(), op_mod: command.op_mod(), object: command.object.clone(), kind }
+}

@@ -1,0 +1,59 @@
+//! Whether firmware is well. PRM "Health Buffer", "Health Counter".
+
+use std::time::{Duration, Instant};
+
+use mlx5_prm::init_seg::HealthSyndrome;
+
+use super::life::Life;
+use super::registers::Registers;
+use crate::error::Death;
+
+/// Watches the health counter and the health buffer.
+#[derive(Debug)]
+pub struct Health {
+    /// The counter when it last moved, and when that was.
+    last: Option<(u32, Instant)>,
+    /// How long the counter may stand still.
+    patience: Duration,
+    /// The syndrome last reported, so that each is reported once.
+    reported: HealthSyndrome,
+}
+
+impl Health {
+    /// Nothing seen yet.
+    pub fn new(patience: Duration) -> Self {
+        Health { last: None, patience, reported: HealthSyndrome::None }
+    }
+
+    /// Looks once, and ends the card's life if it is over.
+    pub fn check(&mut self, registers: &Registers, life: &Life, now: Instant) {
+        // A failing access has ended the card's life already.
+        let _ = self.look(registers, life, now);
+    }
+
+    fn look(&mut self, registers: &Registers, life: &Life, now: Instant) -> Result<(), Death> {
+        registers.check_presence()?;
+        let health = registers.health()?;
+        let syndrome = health.synd();
+        // Firmware asks for a reset (rfr) where it cannot go on. Other syndromes are news, not an end.
+        if syndrome != HealthSyndrome::None && health.rfr() {
+            life.end(Death::Health { syndrome, ext_synd: health.ext_synd() });
+            return Ok(());
+        }
+        if syndrome != self.reported {
+            tracing::warn!(%syndrome, ext_synd = health.ext_synd(), "health syndrome");
+            self.reported = syndrome;
+        }
+        let counter = registers.health_counter()?;
+        match self.last {
+            Some((last, since)) if last == counter => {
+                let after = now.duration_since(since);
+                if after >= self.patience {
+                    life.end(Death::CounterStill { after });
+                }
+            }
+            _ => self.last = Some((counter, now)),
+        }
+        Ok(())
+    }
+}

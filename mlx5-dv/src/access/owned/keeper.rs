@@ -1,0 +1,388 @@
+//! The background thread of an owned function. It sleeps on the interrupt vectors' eventfds, reads the event queues,
+//! serves firmware's page requests, and looks after firmware's health.
+//!
+//! It never waits for a command: those it sends are looked after each time it wakes.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use mlx5_prm::eqe::{CompletionEvent, Eqe, EventType, PageRequestEvent};
+use mlx5_prm::layout::Layout;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::command::{Class, CommandQueue, Pending};
+use super::event_queue::EventQueue;
+use super::health::Health;
+use super::life::{Life, Wake};
+use super::pages::{BATCH, FirmwarePages};
+use super::registers::Registers;
+use crate::access::AsyncEvent;
+use crate::error::{CommandError, Death, Error};
+
+/// Most pages firmware may hold: 4 GiB. More is a firmware gone wrong, not a need.
+const MOST_PAGES: usize = 1 << 20;
+/// How long a command of this thread may stay unseen when its event is lost.
+const LOST_EVENT: Duration = Duration::from_millis(20);
+/// How long the thread may take to end.
+const JOIN: Duration = Duration::from_secs(5);
+/// Events that a listener may fall behind before it loses some.
+const BACKLOG: usize = 1024;
+
+/// Who is to be told of what: an eventfd a CQ, and listeners for asynchronous events.
+#[derive(Debug, Default)]
+pub struct Subscribers {
+    queues: Mutex<HashMap<u32, OwnedFd>>,
+    listeners: Mutex<Vec<mpsc::SyncSender<AsyncEvent>>>,
+}
+
+impl Subscribers {
+    /// The eventfd of CQ `cqn`, from now on signalled at each of its events.
+    pub fn subscribe(&self, cqn: u32) -> Result<OwnedFd, Error> {
+        let failed = |error: rustix::io::Errno| Error::io("creating an eventfd", error.into());
+        let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let theirs = rustix::io::dup(&ours).map_err(failed)?;
+        lock(&self.queues).insert(cqn, ours);
+        Ok(theirs)
+    }
+
+    /// Ends what [`subscribe`](Self::subscribe) began.
+    pub fn forget(&self, cqn: u32) {
+        lock(&self.queues).remove(&cqn);
+    }
+
+    /// Asynchronous events from now on.
+    pub fn listen(&self) -> mpsc::Receiver<AsyncEvent> {
+        let (sender, receiver) = mpsc::sync_channel(BACKLOG);
+        lock(&self.listeners).push(sender);
+        receiver
+    }
+
+    fn completed(&self, cqn: u32) {
+        if let Some(fd) = lock(&self.queues).get(&cqn) {
+            signal(fd);
+        }
+    }
+
+    fn tell(&self, event: AsyncEvent) {
+        lock(&self.listeners).retain(|listener| match listener.try_send(event.clone()) {
+            Ok(()) => true,
+            Err(mpsc::TrySendError::Full(_)) => {
+                tracing::warn!(?event, "a listener fell behind: event lost");
+                true
+            }
+            Err(mpsc::TrySendError::Disconnected(_)) => false,
+        });
+    }
+}
+
+impl Wake for Subscribers {
+    fn wake(&self) {
+        lock(&self.queues).values().for_each(signal);
+        // Listeners end: their channel closes.
+        lock(&self.listeners).clear();
+    }
+}
+
+/// Adds one to an eventfd. It fails only when the counter is full, and then its reader is awake anyway.
+fn signal(fd: &OwnedFd) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the thread needs of its function.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    pub life: Arc<Life>,
+    pub registers: Arc<Registers>,
+    pub commands: Arc<CommandQueue>,
+    pub pages: Arc<FirmwarePages>,
+    pub subscribers: Arc<Subscribers>,
+    /// How often firmware's health is looked at.
+    pub health_interval: Duration,
+    /// How long the health counter may stand still.
+    pub health_patience: Duration,
+}
+
+/// An event queue and the eventfds of the vectors that say when to read it.
+type Watched = (EventQueue, Option<File>);
+
+/// The running thread, from outside.
+#[derive(Debug)]
+pub struct Keeper {
+    control: Arc<Control>,
+    /// The queues, once the thread has ended.
+    ended: mpsc::Receiver<Vec<EventQueue>>,
+}
+
+#[derive(Debug)]
+struct Control {
+    wake: OwnedFd,
+    stop: AtomicBool,
+    inbox: Mutex<Vec<Watched>>,
+}
+
+impl Keeper {
+    /// Starts the thread.
+    pub fn start(shared: Shared, name: &str) -> Result<Self, Error> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::io("creating an eventfd", error.into()))?;
+        let control = Arc::new(Control { wake, stop: AtomicBool::new(false), inbox: Mutex::default() });
+        let (sender, ended) = mpsc::sync_channel(1);
+        let thread = Thread {
+            health: Health::new(shared.health_patience),
+            shared,
+            control: Arc::clone(&control),
+            queues: vec![],
+            jobs: VecDeque::new(),
+            current: None,
+        };
+        std::thread::Builder::new()
+            .name(format!("mlx5 {}", name.rsplit('/').next().unwrap_or(name)))
+            .spawn(move || {
+                // Nobody waits any more if this fails; the queues' memory then goes back here.
+                let _ = sender.send(thread.run());
+            })
+            .map_err(|error| Error::io("starting the background thread", error))?;
+        Ok(Keeper { control, ended })
+    }
+
+    /// Hands an event queue over. `vector` is the eventfd that says when to read it, if no other queue has that vector.
+    pub fn adopt(&self, queue: EventQueue, vector: Option<OwnedFd>) {
+        lock(&self.control.inbox).push((queue, vector.map(File::from)));
+        signal(&self.control.wake);
+    }
+
+    /// Ends the thread and returns its queues. `None` if it does not end in time: it keeps them.
+    pub fn stop(self) -> Option<Vec<EventQueue>> {
+        self.control.stop.store(true, Ordering::Release);
+        signal(&self.control.wake);
+        let queues = self.ended.recv_timeout(JOIN).ok();
+        if queues.is_none() {
+            tracing::error!("the background thread does not end: left behind");
+        }
+        queues
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.control.stop.store(true, Ordering::Release);
+        signal(&self.control.wake);
+    }
+}
+
+/// Something to do about pages.
+#[derive(Debug)]
+enum Job {
+    Give { function: u16, count: usize },
+    Take { function: u16, count: usize },
+    Refuse { function: u16 },
+}
+
+/// The page command under way, and what was given with it.
+#[derive(Debug)]
+struct Current {
+    job: Job,
+    pending: Pending,
+    pages: Vec<u64>,
+}
+
+struct Thread {
+    shared: Shared,
+    control: Arc<Control>,
+    queues: Vec<Watched>,
+    health: Health,
+    jobs: VecDeque<Job>,
+    current: Option<Current>,
+}
+
+impl Thread {
+    fn run(mut self) -> Vec<EventQueue> {
+        let mut next_health = Instant::now();
+        while !self.control.stop.load(Ordering::Acquire) {
+            self.queues.append(&mut lock(&self.control.inbox));
+            let dead = self.shared.life.death().is_some();
+            if !dead {
+                // Queues are read at each turn, interrupt or not: a lost interrupt costs one health interval.
+                if let Err(death) = self.read_queues() {
+                    tracing::debug!(%death, "event queues no longer read");
+                }
+                self.serve_pages();
+            }
+            let now = Instant::now();
+            if !dead && now >= next_health {
+                self.health.check(&self.shared.registers, &self.shared.life, now);
+                next_health = now + self.shared.health_interval;
+            }
+            self.sleep(if dead { None } else { Some(next_health.saturating_duration_since(now)) });
+        }
+        self.queues.append(&mut lock(&self.control.inbox));
+        self.queues.into_iter().map(|(queue, _)| queue).collect()
+    }
+
+    /// Until a vector fires, someone wants something, or `limit` passed (`None`: no limit).
+    fn sleep(&mut self, limit: Option<Duration>) {
+        let limit = match (&self.current, limit) {
+            (Some(_), Some(limit)) => Some(limit.min(LOST_EVENT)),
+            (_, limit) => limit,
+        };
+        let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut fds = vec![PollFd::from_borrowed_fd(self.control.wake.as_fd(), PollFlags::IN)];
+        if limit.is_some() {
+            let vectors = self.queues.iter().filter_map(|(_, vector)| vector.as_ref());
+            fds.extend(vectors.map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)));
+        }
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return;
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();
+        drop(fds);
+        let mut counter = [0; 8];
+        if ready[0] {
+            let _ = rustix::io::read(&self.control.wake, &mut counter);
+        }
+        let vectors = self.queues.iter_mut().filter_map(|(_, vector)| vector.as_mut());
+        for (vector, _) in vectors.zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            // Whatever it counted: the queue is read until it is empty.
+            let _ = vector.read(&mut counter);
+        }
+    }
+
+    fn read_queues(&mut self) -> Result<(), Death> {
+        let mut queues = std::mem::take(&mut self.queues);
+        let result = queues.iter_mut().try_for_each(|(queue, _)| self.read_queue(queue));
+        self.queues = queues;
+        result
+    }
+
+    fn read_queue(&mut self, queue: &mut EventQueue) -> Result<(), Death> {
+        let mut any = false;
+        while let Some(event) = queue.next()? {
+            any = true;
+            self.handle(&event);
+        }
+        // An event written between the last look and the arming raises the interrupt at once, so none is missed.
+        if any || !queue.armed() { queue.arm() } else { Ok(()) }
+    }
+
+    fn handle(&mut self, event: &Eqe) {
+        match event.event_type() {
+            EventType::Completion => {
+                let cqn = CompletionEvent::read(event.event_data()).map_or(0, |event| event.cqn());
+                self.shared.subscribers.completed(cqn);
+            }
+            EventType::Command => self.shared.commands.look(),
+            EventType::PageRequest => {
+                let request = PageRequestEvent::read(event.event_data()).unwrap_or(PageRequestEvent::ZERO);
+                self.page_request(request.func_id(), request.num_pages() as i32);
+            }
+            event_type => {
+                tracing::debug!(%event_type, sub_type = event.event_sub_type(), "event");
+                self.shared.subscribers.tell(AsyncEvent {
+                    event_type,
+                    sub_type: event.event_sub_type(),
+                    data: *event.event_data(),
+                });
+            }
+        }
+    }
+
+    fn page_request(&mut self, function: u16, pages: i32) {
+        tracing::debug!(function, pages, "page request");
+        let count = pages.unsigned_abs() as usize;
+        let held = self.shared.pages.held();
+        self.jobs.push_back(match pages {
+            ..0 => Job::Take { function, count: count.min(held) },
+            _ if count + held > MOST_PAGES => {
+                tracing::error!(count, held, "firmware asks for more pages than it can need: refused");
+                Job::Refuse { function }
+            }
+            _ => Job::Give { function, count },
+        });
+    }
+
+    /// Looks after the page command under way, and begins the next.
+    fn serve_pages(&mut self) {
+        loop {
+            if let Some(Current { job, pending, pages }) = self.current.take() {
+                match self.shared.commands.finish(pending) {
+                    Err(pending) => {
+                        self.current = Some(Current { job, pending, pages });
+                        return;
+                    }
+                    Ok(result) => self.page_command_done(job, result, &pages),
+                }
+            }
+            let Some(job) = self.jobs.pop_front() else { return };
+            if !self.begin(job) {
+                return;
+            }
+        }
+    }
+
+    /// False if no slot is free now.
+    fn begin(&mut self, job: Job) -> bool {
+        let (command, pages) = match job {
+            Job::Give { count: 0, .. } | Job::Take { count: 0, .. } => return true,
+            Job::Give { function, count } => match self.shared.pages.give_command(function, count) {
+                Ok(given) => given,
+                Err(error) => {
+                    tracing::error!(%error, "no memory for firmware's pages");
+                    self.jobs.push_front(Job::Refuse { function });
+                    return true;
+                }
+            },
+            Job::Take { function, count } => (FirmwarePages::take_command(function, count), vec![]),
+            Job::Refuse { function } => (FirmwarePages::cannot_give_command(function), vec![]),
+        };
+        match self.shared.commands.submit(command, Class::Pages) {
+            Some(Ok(pending)) => self.current = Some(Current { job, pending, pages }),
+            Some(Err(error)) => {
+                tracing::error!(%error, "page request not served");
+                self.shared.pages.not_taken(&pages);
+            }
+            None => {
+                self.shared.pages.not_taken(&pages);
+                self.jobs.push_front(job);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn page_command_done(&mut self, job: Job, result: Result<Vec<u8>, CommandError>, pages: &[u64]) {
+        let output = match result {
+            Ok(output) => output,
+            Err(error) => {
+                tracing::error!(%error, "page request not served");
+                // Firmware that answered has not taken them. One that did not may have: then they stay given.
+                if error.status().is_some() {
+                    self.shared.pages.not_taken(pages);
+                }
+                return;
+            }
+        };
+        match job {
+            Job::Give { function, count } => {
+                self.jobs.push_front(Job::Give { function, count: count - count.min(BATCH) });
+            }
+            Job::Take { function, count } => match self.shared.pages.taken(&output) {
+                // Firmware may give back fewer than it offered: then that was all.
+                Ok(came) if came == BATCH => {
+                    self.jobs.push_front(Job::Take { function, count: count.saturating_sub(came) });
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, "pages taken back"),
+            },
+            Job::Refuse { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Memory that firmware works in: pages it asks for at boot, at initialisation and at any time later, and gives back.
+//! PRM "MANAGE_PAGES", "QUERY_PAGES".
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mlx5_prm::cmd::{ManagePagesIn, QueryPagesIn, WithTail};
+use mlx5_prm::layout::Be64;
+
+use super::space::Space;
+use crate::access::RawCommand;
+use crate::error::Error;
+use crate::memory::DmaBuffer;
+
+/// Bytes of a page, on every host.
+pub const PAGE: usize = 4096;
+/// Bytes of memory taken at a time: one huge page.
+const CHUNK: usize = 2 << 20;
+/// Most pages of one command.
+pub const BATCH: usize = 512;
+
+/// `op_mod` of MANAGE_PAGES.
+mod manage {
+    pub const CANNOT_GIVE: u16 = 0;
+    pub const GIVE: u16 = 1;
+    pub const TAKE: u16 = 2;
+}
+
+/// What QUERY_PAGES asks about, its `op_mod`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Before anything else.
+    Boot = 1,
+    /// Before INIT_HCA.
+    Init = 2,
+}
+
+/// The pages firmware holds. It decides nothing about them: [`give_command`](Self::give_command) and its like only build
+/// commands, so that bring-up and the background thread can each execute them in their own way.
+#[derive(Debug)]
+pub struct FirmwarePages {
+    space: Arc<Space>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By device address.
+    chunks: BTreeMap<u64, Chunk>,
+    /// Device address of every page firmware holds, and the function it was given for.
+    given: HashMap<u64, u16>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    /// Kept for its release: firmware is the only one who reads it.
+    _memory: DmaBuffer,
+    free: Vec<u64>,
+}
+
+impl FirmwarePages {
+    /// No pages given yet.
+    pub fn new(space: Arc<Space>) -> Self {
+        FirmwarePages { space, state: Mutex::default() }
+    }
+
+    /// How many pages firmware holds.
+    pub fn held(&self) -> usize {
+        self.lock().given.len()
+    }
+
+    /// Which functions hold pages.
+    pub fn holders(&self) -> Vec<u16> {
+        let mut holders: Vec<u16> = self.lock().given.values().copied().collect();
+        holders.sort_unstable();
+        holders.dedup();
+        holders
+    }
+
+    /// Asks how many pages firmware wants.
+    pub fn query_command(phase: Phase) -> QueryPagesIn {
+        let mut query = QueryPagesIn::default();
+        query.w().op_mod(phase as u16);
+        query
+    }
+
+    /// A command that gives `count` fresh pages ([`BATCH`] at most), and their addresses: to be
+    /// [returned](Self::not_taken) if it fails.
+    pub fn give_command(&self, function: u16, count: usize) -> Result<(RawCommand, Vec<u64>), Error> {
+        let count = count.min(BATCH);
+        let pages = self.take_pages(function, count)?;
+        let mut give = ManagePagesIn::default();
+        give.w().op_mod(manage::GIVE).function_id(function).input_num_entries(count as u32);
+        let list = pages.iter().map(|page| Be64::new(*page)).collect();
+        Ok((RawCommand::new(&WithTail::new(give, list), format!("{count} pages")), pages))
+    }
+
+    /// A command that says that no pages can be given.
+    pub fn cannot_give_command(function: u16) -> RawCommand {
+        let mut refuse = ManagePagesIn::default();
+        refuse.w().op_mod(manage::CANNOT_GIVE).function_id(function);
+        RawCommand::new(&refuse, "no pages")
+    }
+
+    /// A command that asks for `count` pages back, [`BATCH`] at most.
+    pub fn take_command(function: u16, count: usize) -> RawCommand {
+        let count = count.min(BATCH);
+        let mut take = ManagePagesIn::default();
+        take.w().op_mod(manage::TAKE).function_id(function).input_num_entries(count as u32);
+        let mut take = WithTail::<_, Be64>::new(take, vec![]);
+        take.out_tail = count;
+        RawCommand::new(&take, format!("{count} pages"))
+    }
+
+    /// Pages of a give command that failed are free again.
+    pub fn not_taken(&self, pages: &[u64]) {
+        let mut state = self.lock();
+        for page in pages {
+            state.set_free(*page);
+        }
+    }
+
+    /// Reads the output of a take command. Returns how many pages came back. An address that was never given is an error,
+    /// and is not used; those before it are taken back.
+    pub fn taken(&self, output: &[u8]) -> Result<usize, Error> {
+        const HEAD: usize = 0x10;
+        let word = |at: usize| output.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
+        let count = word(8).unwrap_or(0) as usize;
+        let list = output.get(HEAD..).unwrap_or_default();
+        if list.len() / 8 < count {
+            let room = list.len() / 8;
+            return Err(Error::Nonsense(format!("firmware gave {count} pages back in a list of {room}")));
+        }
+        let mut state = self.lock();
+        for entry in list.chunks_exact(8).take(count) {
+            let page = entry.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            if !state.set_free(page) {
+                return Err(Error::Nonsense(format!("firmware gave page {page:#x} back, which it never had")));
+            }
+        }
+        Ok(count)
+    }
+
+    fn take_pages(&self, function: u16, count: usize) -> Result<Vec<u64>, Error> {
+        let mut state = self.lock();
+        let mut pages = Vec::with_capacity(count);
+        while pages.len() < count {
+            let Some(page) = state.chunks.values_mut().find_map(|chunk| chunk.free.pop()) else {
+                match self.grow(&mut state, count - pages.len()) {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        for page in pages {
+                            state.set_free(page);
+                        }
+                        return Err(error);
+                    }
+                }
+            };
+            state.given.insert(page, function);
+            pages.push(page);
+        }
+        Ok(pages)
+    }
+
+    fn grow(&self, state: &mut State, wanted: usize) -> Result<(), Error> {
+        let len = if wanted * PAGE < CHUNK / 8 { CHUNK / 8 } else { CHUNK };
+        let memory = self.space.allocate(len)?;
+        let first = memory.iova().0;
+        // Popped from the end: the lowest address goes first.
+        let free = (0..memory.len() / PAGE).rev().map(|i| first + (i * PAGE) as u64).collect();
+        state.chunks.insert(first, Chunk { _memory: memory, free });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Firmware no longer has `page`. False if it never had.
+    fn set_free(&mut self, page: u64) -> bool {
+        if self.given.remove(&page).is_none() {
+            return false;
+        }
+        let Some((first, chunk)) = self.chunks.range_mut(..=page).next_back() else { return false };
+        let first = *first;
+        chunk.free.push(page);
+        let unused = chunk.free.len() * PAGE == chunk._memory.len();
+        // One unused chunk is kept, so that a page going to and fro does not map and unmap each time.
+        if unused && self.chunks.len() > 1 {
+            self.chunks.remove(&first);
+        }
+        true
+    }
+}

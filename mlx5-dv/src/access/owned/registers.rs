@@ -1,0 +1,132 @@
+//! The init segment as named registers. PRM "Initialization Segment".
+
+use std::sync::Arc;
+
+use mlx5_prm::init_seg::{HealthBuffer, InitSegment};
+use mlx5_prm::layout::Layout;
+
+use super::life::Life;
+use crate::access::Bar;
+use crate::error::Death;
+
+const FW_REV: u64 = 0x00;
+const CMD_INTERFACE_REV: u64 = 0x04;
+const CMDQ_ADDRESS_HIGH: u64 = 0x10;
+const CMDQ_ADDRESS_LOW: u64 = 0x14;
+const COMMAND_DOORBELL: u64 = 0x18;
+const INITIALIZING: u64 = 0x1fc;
+const HEALTH_BUFFER: u64 = 0x200;
+const HEALTH_COUNTER: u64 = 0x1010;
+
+/// What a register of a card that is no longer there reads as.
+const ALL_ONES: u32 = u32::MAX;
+
+/// BAR 0, with the card's death noticed on the way.
+#[derive(Debug)]
+pub struct Registers {
+    bar: Box<dyn Bar>,
+    life: Arc<Life>,
+}
+
+/// What the card says of its firmware and its command queue before any command.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    /// Firmware version: major, minor, subminor.
+    pub fw_version: (u16, u16, u16),
+    /// Revision of the command interface.
+    pub cmd_interface_rev: u16,
+    /// Log of the number of command slots.
+    pub log_cmdq_size: u8,
+    /// Log of the bytes from one slot to the next.
+    pub log_cmdq_stride: u8,
+}
+
+impl Registers {
+    /// The registers behind `bar`.
+    pub fn new(bar: Box<dyn Bar>, life: Arc<Life>) -> Self {
+        Registers { bar, life }
+    }
+
+    /// BAR 0 itself.
+    pub fn bar(&self) -> &dyn Bar {
+        &*self.bar
+    }
+
+    /// Reads a dword. A failing access ends the card's life.
+    pub fn read(&self, offset: u64) -> Result<u32, Death> {
+        self.life.check()?;
+        self.bar.read32(offset).map_err(|error| self.life.broken(&error))
+    }
+
+    /// Writes a dword. A failing access ends the card's life.
+    pub fn write(&self, offset: u64, value: u32) -> Result<(), Death> {
+        self.life.check()?;
+        self.bar.write32(offset, value).map_err(|error| self.life.broken(&error))
+    }
+
+    /// Ends the card's life if its registers read as all ones: no firmware has such a version.
+    pub fn check_presence(&self) -> Result<(), Death> {
+        if self.read(FW_REV)? == ALL_ONES {
+            self.life.end(Death::Vanished);
+        }
+        self.life.check()
+    }
+
+    /// Whether firmware is still starting up.
+    pub fn initializing(&self) -> Result<bool, Death> {
+        let value = self.read(INITIALIZING)?;
+        if value == ALL_ONES {
+            self.check_presence()?;
+        }
+        Ok(value >> 31 != 0)
+    }
+
+    /// Firmware's version and the shape of the command queue.
+    pub fn identity(&self) -> Result<Identity, Death> {
+        let segment: InitSegment = self.segment(&[FW_REV, CMD_INTERFACE_REV, CMDQ_ADDRESS_LOW])?;
+        Ok(Identity {
+            fw_version: (segment.fw_rev_major(), segment.fw_rev_minor(), segment.fw_rev_subminor()),
+            cmd_interface_rev: segment.cmd_interface_rev(),
+            log_cmdq_size: segment.log_cmdq_size(),
+            log_cmdq_stride: segment.log_cmdq_stride(),
+        })
+    }
+
+    /// Tells firmware where the command queue lies, a multiple of 4096. The low half is written last: it takes effect then.
+    pub fn set_command_queue(&self, iova: u64) -> Result<(), Death> {
+        self.write(CMDQ_ADDRESS_HIGH, (iova >> 32) as u32)?;
+        self.write(CMDQ_ADDRESS_LOW, iova as u32)
+    }
+
+    /// Rings the slots of `mask`.
+    pub fn ring_commands(&self, mask: u32) -> Result<(), Death> {
+        self.write(COMMAND_DOORBELL, mask)
+    }
+
+    /// The health counter, 24 bits; it counts up as long as firmware lives.
+    pub fn health_counter(&self) -> Result<u32, Death> {
+        let value = self.read(HEALTH_COUNTER)?;
+        if value == ALL_ONES {
+            self.check_presence()?;
+        }
+        Ok(value & 0xff_ffff)
+    }
+
+    /// The last two dwords of the health buffer: severity, whether a reset is asked for, and the syndrome.
+    pub fn health(&self) -> Result<HealthBuffer, Death> {
+        let mut bytes = [0; HealthBuffer::SIZE];
+        for at in [0x38, 0x3c] {
+            bytes[at..at + 4].copy_from_slice(&self.read(HEALTH_BUFFER + at as u64)?.to_be_bytes());
+        }
+        Ok(HealthBuffer::read(&bytes).unwrap_or(HealthBuffer::ZERO))
+    }
+
+    fn segment(&self, offsets: &[u64]) -> Result<InitSegment, Death> {
+        let mut bytes = vec![0; InitSegment::SIZE];
+        for offset in offsets {
+            let at = *offset as usize;
+            bytes[at..at + 4].copy_from_slice(&self.read(*offset)?.to_be_bytes());
+        }
+        Ok(InitSegment::read(&bytes).unwrap_or(InitSegment::ZERO))
+    }
+}

@@ -1,0 +1,167 @@
+//! The device's address space: which memory it sees, and where.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::life::Life;
+use crate::access::{DmaSpace, HostRange};
+use crate::error::{Death, Error};
+use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator};
+
+/// Largest page that a translation of the card names: 2 GiB.
+const LOG_MAX_PAGE: u32 = 31;
+
+/// Memory shown to the device, each piece at an address aligned to the largest page that fits it, so that both the IOMMU
+/// and the card's own translations can use large pages.
+#[derive(Debug)]
+pub struct Space {
+    dma: Box<dyn DmaSpace>,
+    addresses: Mutex<IovaAllocator>,
+    life: Arc<Life>,
+}
+
+/// How memory at one address reads as a list of pages of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pages {
+    /// Address of the first.
+    pub first: u64,
+    /// Log of the bytes of each.
+    pub log_size: u32,
+    /// How many.
+    pub count: usize,
+}
+
+impl Space {
+    /// The space of the function behind `dma`.
+    pub fn new(dma: Box<dyn DmaSpace>, life: Arc<Life>) -> Self {
+        let addresses = Mutex::new(IovaAllocator::new(dma.iova_ranges()));
+        Space { dma, addresses, life }
+    }
+
+    /// Shows `memory` to the device.
+    pub fn show(&self, memory: &HostMemory) -> Result<Iova, Error> {
+        if memory.file().is_none() && !self.dma.takes_anonymous_memory() {
+            return Err(Error::Memory {
+                reason: "a device model can only use memory with a file behind it, and this has none".into(),
+                fix: Some("let the driver allocate it, or map a memfd (memfd_create, MAP_SHARED)".into()),
+                source: None,
+            });
+        }
+        let reserved = reserved_len(memory.len());
+        let iova = self.lock().allocate(reserved, alignment(reserved)).ok_or_else(|| Error::Memory {
+            reason: format!("no device addresses left for {} bytes", memory.len()),
+            fix: Some("destroy memory regions that are no longer used".into()),
+            source: None,
+        })?;
+        let range = HostRange { address: memory.address(), len: memory.len(), file: memory.file() };
+        match self.dma.map(range, iova) {
+            Ok(()) => Ok(iova),
+            Err(source) => {
+                self.lock().free(iova, reserved);
+                Err(map_error(memory.len(), source))
+            }
+        }
+    }
+
+    /// Takes memory back that [`show`](Self::show) showed. On an error the device may still reach it: it must not be freed.
+    pub fn hide(&self, iova: Iova, len: usize) -> Result<(), Error> {
+        match self.dma.unmap(iova, len) {
+            Ok(()) => {
+                self.lock().free(iova, reserved_len(len));
+                Ok(())
+            }
+            // The server's process ended, and with it all that could write this memory.
+            Err(_) if matches!(self.life.death(), Some(Death::ServerGone { .. })) => Ok(()),
+            Err(source) => Err(Error::io(format!("unmapping {len} bytes at device address {:#x}", iova.0), source)),
+        }
+    }
+
+    /// Memory of ours, shown to the device, taken back on drop.
+    pub fn allocate(self: &Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
+        let space = Arc::clone(self);
+        self.allocate_for(len, Box::new(move |memory, iova| space.release(memory, iova)))
+    }
+
+    /// As [`allocate`](Self::allocate), with another way to take it back.
+    pub fn allocate_for(&self, len: usize, release: crate::memory::Release) -> Result<DmaBuffer, Error> {
+        let memory = HostMemory::allocate(len)?;
+        let iova = self.show(&memory)?;
+        Ok(DmaBuffer::new(memory, iova, release))
+    }
+
+    /// Takes `memory` back from the device and frees it; leaks it where that fails, since the device may still write it.
+    pub fn release(&self, memory: HostMemory, iova: Iova) {
+        if let Err(error) = self.hide(iova, memory.len()) {
+            tracing::error!(%error, bytes = memory.len(), "memory leaked: the device may still write it");
+            std::mem::forget(memory);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, IovaAllocator> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes of address space kept for memory of `len` bytes: rounded up, so that a last large page never covers a neighbour.
+fn reserved_len(len: usize) -> u64 {
+    let len = len as u64;
+    len.next_multiple_of(alignment(len))
+}
+
+/// What an address for `len` bytes is aligned to.
+fn alignment(len: u64) -> u64 {
+    len.next_power_of_two().clamp(4096, 1 << LOG_MAX_PAGE)
+}
+
+fn map_error(len: usize, source: std::io::Error) -> Error {
+    let fix = (source.raw_os_error() == Some(libc::ENOMEM))
+        .then(|| "raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into());
+    Error::Memory { reason: format!("cannot show {len} bytes of memory to the device"), fix, source: Some(source) }
+}
+
+impl Pages {
+    /// Memory of `len` bytes at `iova`, in the largest pages that end where it ends, or, where these would be many, in
+    /// larger ones whose last runs into the addresses kept free behind it.
+    pub fn of(iova: Iova, len: usize) -> Self {
+        const MANY: u64 = 512;
+        let len = len.max(1) as u64;
+        let exact = (iova.0 | len).trailing_zeros().clamp(12, LOG_MAX_PAGE);
+        let largest = alignment(len).trailing_zeros();
+        let mut log_size = exact;
+        while log_size < largest && len.div_ceil(1 << log_size) > MANY {
+            log_size += 1;
+        }
+        Pages { first: iova.0, log_size, count: len.div_ceil(1 << log_size) as usize }
+    }
+
+    /// Their addresses.
+    pub fn addresses(self) -> impl Iterator<Item = u64> {
+        (0..self.count as u64).map(move |i| self.first + (i << self.log_size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_as_large_as_the_memory_allows() {
+        let pages = |iova, len| {
+            let pages = Pages::of(Iova(iova), len);
+            (pages.log_size, pages.count)
+        };
+        assert_eq!(pages(0x20_0000, 0x20_0000), (21, 1));
+        assert_eq!(pages(0x4000, 0x3000), (12, 3));
+        assert_eq!(pages(0x80_0000, 0x60_0000), (21, 3));
+        assert_eq!(pages(1 << 32, 1 << 33), (31, 4));
+        let (log_size, count) = pages(1 << 31, (1 << 30) + 4096);
+        assert!(count <= 512 && log_size > 20, "{log_size} {count}");
+    }
+
+    #[test]
+    fn a_large_last_page_stays_inside_what_is_reserved() {
+        for len in [4096_usize, 3 * 4096, 1 << 21, (1 << 30) + 4096, 5 << 30] {
+            let pages = Pages::of(Iova(1 << 40), len);
+            assert!((pages.count as u64) << pages.log_size <= reserved_len(len), "{len:#x}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Watching commands: each is handed to the [`Observer`]s as it goes and as it comes back.
+//!
+//! [`KernelDump`] prints them as Linux's mlx5_core does with its debug messages on (`dyndbg=+p`): what reads the kernel's
+//! logs reads ours.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mlx5_prm::cmd::{CommandQueueEntry, MailboxBlock, Opcode};
+use mlx5_prm::layout::Layout;
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To firmware.
+    Input,
+    /// From firmware.
+    Output,
+}
+
+/// A command seen on its way.
+#[derive(Debug, Clone)]
+pub struct CommandRecord {
+    /// Command slot.
+    pub slot: usize,
+    /// The command.
+    pub opcode: Opcode,
+    /// Its `op_mod`.
+    pub op_mod: u16,
+    /// What it is about, such as `CQ 0x43`; may be empty.
+    pub object: String,
+    /// Which way.
+    pub direction: Direction,
+    /// The slot's entry.
+    pub entry: CommandQueueEntry,
+    /// The mailbox blocks of this direction.
+    pub blocks: Vec<MailboxBlock>,
+    /// The input or output itself, put together from entry and blocks.
+    pub data: Vec<u8>,
+    /// Time since it was sent: zero for an input.
+    pub elapsed: Duration,
+}
+
+/// Is told of every command. Called on the thread that executes it, with no lock held; must not block for long.
+pub trait Observer: Send + Sync {
+    /// A command goes, or comes back.
+    fn command(&self, record: &CommandRecord);
+}
+
+impl<F: Fn(&CommandRecord) + Send + Sync> Observer for F {
+    fn command(&self, record: &CommandRecord) {
+        self(record);
+    }
+}
+
+/// The observers of one access.
+#[derive(Clone, Default)]
+pub struct Observers(Vec<Arc<dyn Observer>>);
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Observers({})", self.0.len())
+    }
+}
+
+impl Observers {
+    /// One more.
+    pub fn push(&mut self, observer: Arc<dyn Observer>) {
+        self.0.push(observer);
+    }
+
+    /// Whether there is any.
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Tells them all.
+    pub fn tell(&self, record: &CommandRecord) {
+        for observer in &self.0 {
+            observer.command(record);
+        }
+    }
+}
+
+/// Prints commands as Linux's mlx5_core does: the slot's entry, then each block with its trailer.
+pub struct KernelDump<W: Write + Send> {
+    device: String,
+    sink: Mutex<W>,
+}
+
+impl<W: Write + Send> KernelDump<W> {
+    /// Prints to `sink`; `device` is what the lines name the device, such as `0000:3b:00.0`.
+    pub fn new(device: impl Into<String>, sink: W) -> Self {
+        KernelDump { device: device.into(), sink: Mutex::new(sink) }
+    }
+
+    /// Ends it and returns the sink.
+    pub fn into_inner(self) -> W {
+        self.sink.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W: Write + Send> Observer for KernelDump<W> {
+    fn command(&self, record: &CommandRecord) {
+        let text = kernel_dump(&self.device, record);
+        // One write a dump, so that dumps of several threads do not mix. A sink that fails loses the dump, nothing else.
+        let _ = self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_all(text.as_bytes());
+    }
+}
+
+/// Prints the kernel's lines as `tracing` events of level DEBUG and target `mlx5_dv::command`.
+#[derive(Debug, Clone)]
+pub struct TracingDump {
+    device: String,
+}
+
+impl TracingDump {
+    /// `device` is what the lines name the device.
+    pub fn new(device: impl Into<String>) -> Self {
+        TracingDump { device: device.into() }
+    }
+}
+
+impl Observer for TracingDump {
+    fn command(&self, record: &CommandRecord) {
+        if tracing::enabled!(target: "mlx5_dv::command", tracing::Level::DEBUG) {
+            for line in kernel_dump(&self.device, record).lines() {
+                tracing::debug!(target: "mlx5_dv::command", "{line}");
+            }
+        }
+    }
+}
+
+/// A command in the kernel's format.
+pub fn kernel_dump(device: &str, record: &CommandRecord) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = dump(&mut text, device, record);
+    text
+}
+
+/// The kernel names function, line and process in front of what it says. The lines are those of Linux 6.12: nobody reads
+/// them, but what parses the log expects a number there.
+fn say(out: &mut dyn fmt::Write, device: &str, line: u32, what: fmt::Arguments<'_>) -> fmt::Result {
+    let pid = std::process::id();
+    writeln!(out, "mlx5_core {device}: dump_command:{line}:(pid {pid}): {what}")
+}
+
+fn dump(out: &mut dyn fmt::Write, device: &str, record: &CommandRecord) -> fmt::Result {
+    let slot = record.slot;
+    let way = match record.direction {
+        Direction::Input => "INPUT",
+        Direction::Output => "OUTPUT",
+    };
+    let name = record.opcode.prm_name().unwrap_or("unknown command opcode");
+    say(out, device, 879, format_args!("cmd[{slot}]: start dump"))?;
+    let number = record.opcode.number();
+    say(out, device, 888, format_args!("cmd[{slot}]: dump command {name}({number:#x}) {way}"))?;
+    let mut offset = 0;
+    dump_words(out, slot, &mut offset, record.entry.as_bytes())?;
+    for block in &record.blocks {
+        say(out, device, 913, format_args!("cmd[{slot}]: command block:"))?;
+        dump_words(out, slot, &mut offset, block.as_bytes())?;
+    }
+    say(out, device, 924, format_args!("cmd[{slot}]: end dump"))
+}
+
+/// Four dwords a line, then an empty line. The offset runs on over the blocks.
+fn dump_words(out: &mut dyn fmt::Write, slot: usize, offset: &mut usize, bytes: &[u8]) -> fmt::Result {
+    for line in bytes.chunks_exact(16) {
+        let word = |i: usize| u32::from_be_bytes([line[i], line[i + 1], line[i + 2], line[i + 3]]);
+        let (a, b, c, d) = (word(0), word(4), word(8), word(12));
+        writeln!(out, "cmd[{slot}]: {:03x}: {a:08x} {b:08x} {c:08x} {d:08x}", *offset)?;
+        *offset += 16;
+    }
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_like_the_kernels_own() {
+        let mut entry = CommandQueueEntry::default();
+        entry.w().input_length(16).token(0x42).ownership(true);
+        let record = CommandRecord {
+            slot: 3,
+            opcode: Opcode::EnableHca,
+            op_mod: 0,
+            object: String::new(),
+            direction: Direction::Input,
+            entry,
+            blocks: vec![MailboxBlock::ZERO],
+            data: vec![],
+            elapsed: Duration::ZERO,
+        };
+        let text = kernel_dump("0000:08:00.0", &record);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("mlx5_core 0000:08:00.0: dump_command:879:(pid "), "{}", lines[0]);
+        assert!(lines[0].ends_with("): cmd[3]: start dump"));
+        assert!(lines[1].ends_with("): cmd[3]: dump command ENABLE_HCA(0x104) INPUT"));
+        assert_eq!(lines[2], "cmd[3]: 000: 07000000 00000010 00000000 00000000");
+        assert_eq!(lines[5], "cmd[3]: 030: 00000000 00000000 00000000 42000001");
+        assert_eq!(lines[6], "");
+        assert!(lines[7].ends_with("cmd[3]: command block:"));
+        assert_eq!(lines[8], "cmd[3]: 040: 00000000 00000000 00000000 00000000");
+        assert_eq!(lines[8 + 35], "cmd[3]: 270: 00000000 00000000 00000000 00000000");
+        assert!(lines.last().is_some_and(|line| line.ends_with("cmd[3]: end dump")));
+    }
+}
