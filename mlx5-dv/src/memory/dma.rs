@@ -1,0 +1,193 @@
+//! Memory that the device sees.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{HostMemory, Iova, copy};
+
+/// What happens to a buffer's memory when it is dropped: unmapped and freed, kept for reuse, or leaked because the device
+/// may still write it. Decided by who made the buffer.
+pub type Release = Box<dyn FnOnce(HostMemory, Iova) + Send + Sync>;
+
+/// Memory that the device sees, at an address of its own.
+///
+/// Offsets are bytes from the first page's start. Any thread may copy in and out at any time, also while the device
+/// writes: what is read is then a mixture, never undefined behaviour. Accesses outside of the buffer panic, as a slice's
+/// do.
+pub struct DmaBuffer {
+    memory: Option<HostMemory>,
+    iova: Iova,
+    release: Option<Release>,
+}
+
+impl fmt::Debug for DmaBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DmaBuffer({} bytes at {})", self.len(), self.iova)
+    }
+}
+
+impl DmaBuffer {
+    /// `memory`, which the device sees at `iova`; `release` gets it back on drop.
+    pub fn new(mut memory: HostMemory, iova: Iova, release: Release) -> Self {
+        memory.set_iova(iova);
+        DmaBuffer { memory: Some(memory), iova, release: Some(release) }
+    }
+
+    /// Where the device sees it.
+    pub fn iova(&self) -> Iova {
+        self.iova
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.memory.as_ref().map_or(0, HostMemory::len)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The memory under it; `None` never happens before drop.
+    pub fn memory(&self) -> Option<&HostMemory> {
+        self.memory.as_ref()
+    }
+
+    /// First byte. The pointer is good until the buffer is dropped; what is behind it may change at any time.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().as_ptr())
+    }
+
+    /// Never gives the memory back, because the device may still write it.
+    pub fn leak(mut self) {
+        self.release = None;
+        std::mem::forget(self.memory.take());
+    }
+
+    #[track_caller]
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len());
+        assert!(inside, "{len} bytes at offset {offset} of a DMA buffer of {} bytes", self.len());
+        // SAFETY: checked above to lie inside of the one mapping.
+        unsafe { self.as_ptr().add(offset) }
+    }
+
+    /// Copies `bytes` to `offset`. Panics when they do not fit.
+    #[track_caller]
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        // SAFETY: in range, mapped as long as self, and by this type accessed through atomics only.
+        unsafe { copy::copy_in(self.at(offset, bytes.len()), bytes) }
+    }
+
+    /// Copies from `offset`. Panics when the buffer ends before.
+    #[track_caller]
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: as for `copy_in`.
+        unsafe { copy::copy_out(self.at(offset, bytes.len()), bytes) }
+    }
+
+    /// Zeroes `len` bytes from `offset`. Panics when the buffer ends before.
+    #[track_caller]
+    pub fn zero(&self, offset: usize, len: usize) {
+        self.fill(offset, len, 0);
+    }
+
+    /// Fills `len` bytes from `offset`. Panics when the buffer ends before.
+    #[track_caller]
+    pub fn fill(&self, offset: usize, len: usize, byte: u8) {
+        // SAFETY: as for `copy_in`.
+        unsafe { copy::fill(self.at(offset, len), byte, len) }
+    }
+
+    /// The dword at `offset` as an atomic: its bytes as they lie in memory, not yet converted from big endian. Panics
+    /// outside of the buffer, or where `offset` is no multiple of 4.
+    #[track_caller]
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4), "offset {offset} is no multiple of 4");
+        // SAFETY: inside the buffer, aligned (the buffer starts at a page), and lives as long as self.
+        unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
+    }
+
+    /// Loads a big-endian dword; what the device wrote before it is visible afterwards.
+    #[track_caller]
+    pub fn load_be32(&self, offset: usize) -> u32 {
+        let value = u32::from_be(self.atomic_u32(offset).load(Ordering::Acquire));
+        uar::barrier::from_device();
+        value
+    }
+
+    /// Stores a big-endian dword; what was written before is visible to the device first.
+    #[track_caller]
+    pub fn store_be32(&self, offset: usize, value: u32) {
+        uar::barrier::to_device();
+        self.atomic_u32(offset).store(value.to_be(), Ordering::Release);
+    }
+}
+
+impl Drop for DmaBuffer {
+    fn drop(&mut self) {
+        if let (Some(memory), Some(release)) = (self.memory.take(), self.release.take()) {
+            release(memory, self.iova);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    fn buffer(len: usize) -> DmaBuffer {
+        DmaBuffer::new(HostMemory::allocate(len).unwrap(), Iova(0x4000_0000), Box::new(|_, _| {}))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_copied_in_comes_out(offset in 0usize..64, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let buffer = buffer(4096);
+            buffer.fill(0, 4096, 0xa5);
+            buffer.copy_in(offset, &bytes);
+            let mut all = vec![0; 4096];
+            buffer.copy_out(0, &mut all);
+            prop_assert_eq!(&all[offset..offset + bytes.len()], &bytes[..]);
+            prop_assert!(all[..offset].iter().chain(&all[offset + bytes.len()..]).all(|&byte| byte == 0xa5));
+            let mut some = vec![0; bytes.len()];
+            buffer.copy_out(offset, &mut some);
+            prop_assert_eq!(some, bytes);
+        }
+    }
+
+    #[test]
+    fn dwords_are_big_endian() {
+        let buffer = buffer(4096);
+        buffer.store_be32(8, 0x0102_0304);
+        let mut bytes = [0; 4];
+        buffer.copy_out(8, &mut bytes);
+        assert_eq!((bytes, buffer.load_be32(8)), ([1, 2, 3, 4], 0x0102_0304));
+    }
+
+    #[test]
+    #[should_panic = "4 bytes at offset 4094 of a DMA buffer of 4096 bytes"]
+    fn outside_is_refused() {
+        buffer(4096).copy_in(4094, &[0; 4]);
+    }
+
+    #[test]
+    fn drop_releases_once_and_leak_never() {
+        let released = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&released);
+        let buffer = DmaBuffer::new(
+            HostMemory::allocate(1).unwrap(),
+            Iova(0x1000),
+            Box::new(move |memory, iova| {
+                assert_eq!((memory.iova(), iova), (Some(Iova(0x1000)), Iova(0x1000)));
+                assert!(!flag.swap(true, Ordering::Relaxed));
+            }),
+        );
+        drop(buffer);
+        assert!(released.load(Ordering::Relaxed));
+        DmaBuffer::new(HostMemory::allocate(1).unwrap(), Iova(0), Box::new(|_, _| panic!("released"))).leak();
+    }
+}

@@ -1,0 +1,229 @@
+//! Memory of this process that can be shown to the device.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::huge::{PrivateHugePages, SharedPages};
+use super::{DmaBuffer, Iova, PageSize, Pages};
+use crate::access::HostRange;
+use crate::error::Error;
+
+/// Whole pages of this process' memory, ours or the user's, that can be shown to the device.
+///
+/// Memory of the user's that does not start or end at a page boundary lies somewhere inside of its pages:
+/// [`data_offset`](Self::data_offset) says where.
+pub struct HostMemory {
+    address: NonNull<u8>,
+    len: usize,
+    page_size: PageSize,
+    data: (usize, usize),
+    iova: Option<Iova>,
+    backing: Backing,
+}
+
+/// What keeps the memory, and gives it back on drop.
+enum Backing {
+    Shared(SharedPages),
+    Private(#[expect(dead_code, reason = "held for its drop")] PrivateHugePages),
+    Part { whole: Arc<DmaBuffer>, offset: usize },
+    Owned(#[expect(dead_code, reason = "held for its drop")] Vec<u8>),
+    Borrowed,
+}
+
+// SAFETY: the memory stays where it is until drop, whichever thread that happens on; it is reached by raw pointers whose
+// users keep order themselves.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above; no method of `&self` reads or writes the memory.
+unsafe impl Sync for HostMemory {}
+
+impl fmt::Debug for HostMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostMemory({} bytes at {:p}, pages of {})", self.len, self.address, self.page_size)
+    }
+}
+
+impl HostMemory {
+    /// Zeroed memory of at least `len` bytes in the largest pages there are, with a file behind it that another process
+    /// can map. Errors: [`Error::Memory`].
+    pub fn allocate(len: usize) -> Result<Self, Error> {
+        Self::allocate_in(len, Pages::Largest)
+    }
+
+    /// As [`allocate`](Self::allocate), in pages of the caller's choice.
+    pub fn allocate_in(len: usize, pages: Pages) -> Result<Self, Error> {
+        let shared = SharedPages::new(len, pages)?;
+        let (address, len) = (NonNull::new(shared.mapping.as_mut_ptr()), shared.mapping.len());
+        let address = address.ok_or_else(|| Error::Invalid("the system mapped memory at address zero".into()))?;
+        Ok(HostMemory {
+            address,
+            len,
+            page_size: shared.page_size,
+            data: (0, len),
+            iova: None,
+            backing: Backing::Shared(shared),
+        })
+    }
+
+    /// As [`allocate`](Self::allocate), for accesses that need no file: private huge pages where there are any.
+    pub fn allocate_private(len: usize) -> Result<Self, Error> {
+        let Some(pages) = PrivateHugePages::new(len) else { return Self::allocate(len) };
+        Ok(HostMemory {
+            address: pages.address(),
+            len: pages.len(),
+            page_size: pages.page_size(),
+            data: (0, pages.len()),
+            iova: None,
+            backing: Backing::Private(pages),
+        })
+    }
+
+    /// The user's memory, taken over: any address, any length but zero. It is given back to the allocator on drop.
+    pub fn from_vec(mut bytes: Vec<u8>) -> Result<Self, Error> {
+        let len = bytes.len();
+        let address = NonNull::new(bytes.as_mut_ptr()).filter(|_| len > 0).ok_or_else(nothing)?;
+        Self::around(address, len, PageSize::host(), Backing::Owned(bytes))
+    }
+
+    /// `len` bytes of the user's memory from `address` on, in pages of `page_size`: any address, any length but zero.
+    ///
+    /// # Safety
+    /// Every page of `page_size` that the range touches is mapped, is really of that size, and stays mapped until this
+    /// value is gone. While it is shown to a device, nothing in this process holds a reference to the range, and reads
+    /// and writes of it are volatile, atomic, or ordered by a completion.
+    pub unsafe fn from_raw_parts(address: NonNull<u8>, len: usize, page_size: PageSize) -> Result<Self, Error> {
+        if len == 0 {
+            return Err(nothing());
+        }
+        Self::around(address, len, page_size, Backing::Borrowed)
+    }
+
+    /// The whole pages around `len` bytes from `address` on.
+    fn around(address: NonNull<u8>, len: usize, page_size: PageSize, backing: Backing) -> Result<Self, Error> {
+        let skipped = address.addr().get() % page_size.bytes();
+        let whole = skipped.checked_add(len).and_then(|used| used.checked_next_multiple_of(page_size.bytes()));
+        let whole = whole.ok_or_else(|| Error::Invalid(format!("{len} bytes do not fit in the address space")))?;
+        let first = address.as_ptr().wrapping_sub(skipped);
+        let address = NonNull::new(first).ok_or_else(|| Error::Invalid("memory at address zero".into()))?;
+        Ok(HostMemory { address, len: whole, page_size, data: (skipped, len), iova: None, backing })
+    }
+
+    /// `len` bytes of `whole` from `offset` on, both multiples of 4 KiB; `None` outside of it.
+    pub(super) fn part(whole: &Arc<DmaBuffer>, offset: usize, len: usize) -> Option<Self> {
+        let memory = whole.memory()?;
+        let end = offset.checked_add(len)?;
+        if end > memory.len || !offset.is_multiple_of(4096) || !len.is_multiple_of(4096) {
+            return None;
+        }
+        // SAFETY: checked to lie inside of `whole`'s one mapping.
+        let address = unsafe { memory.address.add(offset) };
+        let backing = Backing::Part { whole: Arc::clone(whole), offset };
+        Some(HostMemory { address, len, page_size: memory.page_size, data: (0, len), iova: None, backing })
+    }
+
+    /// First byte of the first page.
+    pub fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Bytes of all pages. A multiple of 4 KiB, and of [`page_size`](Self::page_size) unless this is a part of a larger
+    /// allocation.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none: never.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of the pages it is made of.
+    pub fn page_size(&self) -> usize {
+        self.page_size.bytes()
+    }
+
+    /// Where the user's bytes start in the first page; 0 for memory of our own.
+    pub fn data_offset(&self) -> usize {
+        self.data.0
+    }
+
+    /// How many bytes the user gave; all of them for memory of our own.
+    pub fn data_len(&self) -> usize {
+        self.data.1
+    }
+
+    /// The file behind it and its offset there, where there is one.
+    pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.backing {
+            Backing::Shared(pages) => Some((pages.file.as_fd(), 0)),
+            Backing::Part { whole, offset } => whole.memory()?.file().map(|(file, at)| (file, at + *offset as u64)),
+            Backing::Private(_) | Backing::Owned(_) | Backing::Borrowed => None,
+        }
+    }
+
+    /// As a [`DmaSpace`](crate::access::DmaSpace) wants it.
+    pub fn range(&self) -> HostRange<'_> {
+        HostRange { address: self.address, len: self.len, file: self.file() }
+    }
+
+    /// Where the device already sees it, if it does.
+    pub fn iova(&self) -> Option<Iova> {
+        self.iova
+    }
+
+    pub(super) fn set_iova(&mut self, iova: Iova) {
+        self.iova = Some(iova);
+    }
+}
+
+fn nothing() -> Error {
+    Error::Invalid("no bytes of memory were given".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_memory_is_zeroed_whole_pages_with_a_file() {
+        let memory = HostMemory::allocate(5000).unwrap();
+        assert_eq!((memory.len(), memory.page_size(), memory.data_offset()), (8192, 4096, 0));
+        assert!(memory.file().is_some() && memory.iova().is_none());
+        // SAFETY: inside the allocation, which nobody else uses.
+        assert!((0..memory.len()).all(|at| unsafe { memory.address().add(at).read_volatile() } == 0));
+    }
+
+    #[test]
+    fn a_user_s_vector_of_any_length_lies_in_whole_pages() {
+        for len in [1, 7, 4096, 4097, 12345] {
+            let bytes = vec![0xa5; len];
+            let start = bytes.as_ptr() as usize;
+            let memory = HostMemory::from_vec(bytes).unwrap();
+            assert_eq!(memory.address().as_ptr() as usize + memory.data_offset(), start);
+            assert_eq!(memory.data_len(), len);
+            assert!(memory.len().is_multiple_of(4096) && memory.len() >= memory.data_offset() + len);
+            assert!((memory.address().as_ptr() as usize).is_multiple_of(4096));
+            assert!(memory.file().is_none());
+        }
+        assert!(HostMemory::from_vec(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_part_knows_its_place_in_the_file() {
+        let whole = DmaBuffer::new(HostMemory::allocate(16384).unwrap(), Iova(1 << 30), Box::new(|_, _| {}));
+        let whole = Arc::new(whole);
+        let part = HostMemory::part(&whole, 8192, 4096).unwrap();
+        assert_eq!(part.file().unwrap().1, 8192);
+        assert_eq!(part.address().as_ptr() as usize, whole.as_ptr() as usize + 8192);
+        assert!(HostMemory::part(&whole, 16384, 4096).is_none());
+        assert!(HostMemory::part(&whole, 100, 4096).is_none());
+        assert!(HostMemory::part(&whole, usize::MAX, 4096).is_none());
+    }
+
+    #[test]
+    fn private_memory_is_had_with_or_without_huge_pages() {
+        let memory = HostMemory::allocate_private(2 << 20).unwrap();
+        assert!(memory.len() >= 2 << 20);
+    }
+}
