@@ -16,6 +16,9 @@ layout! {
         0x1c [31:24] hds_ip_ext: u8,
         0x1c [23:16] l4_l3_hdr_type: u8,
         0x1c [15:0] vlan_info: u16,
+        /// Segments that large receive offload joined.
+        0x20 [31:24] lro_num_seg: u8,
+        /// Shared receive queue; with CQEs of version 1 the `user_index` of the queue pair or shared receive queue.
         0x20 [23:0] srqn: u32,
         /// Immediate data, or the key that was invalidated.
         0x24 [31:0] immediate: u32,
@@ -35,8 +38,9 @@ layout! {
     /// A completion with error. PRM "Completion With Error CQE".
     pub struct ErrorCqe: 0x40, "mlx5_err_cqe" {
         0x20 [23:0] srqn: u32,
-        /// Not zero when this side found the error, zero when the remote side reported it.
+        /// What hardware found, for the vendor.
         0x34 [31:24] hw_error_syndrome: u8,
+        /// Which part of hardware found it, for the vendor.
         0x34 [23:16] hw_syndrome_type: u8,
         0x34 [15:8] vendor_error_syndrome: u8,
         0x34 [7:0] syndrome: CqeSyndrome,

@@ -22,14 +22,14 @@ layout! {
     }
 
     /// Data of a completion queue error.
-    pub struct CqErrorEvent: 0xc, "mlx5_eqe_cq_err" {
+    pub struct CqErrorEvent: 0x1c, "mlx5_ifc_cq_error_bits" {
         0x00 [23:0] cqn: u32,
         /// 1: overrun, 2: access violation.
         0x08 [7:0] syndrome: u8,
     }
 
     /// Data of a port state change; the sub type tells up from down.
-    pub struct PortStateEvent: 0xc, "mlx5_eqe_port_state" {
+    pub struct PortStateEvent: 0x1c, "mlx5_eqe_port_state" {
         0x08 [31:28] port: u8,
     }
 
@@ -78,6 +78,8 @@ values! {
         NicVportChange = 0x0d "NIC_VPORT_CHANGE",
         /// E-switch functions changed.
         EswFunctionsChanged = 0x0e "ESW_FUNCTIONS_CHANGED",
+        /// A virtual host adapter changed state.
+        VhcaStateChange = 0x0f "VHCA_STATE_CHANGE",
         /// Work queue invalid request.
         WqInvalidRequest = 0x10 "WQ_INVAL_REQ_ERROR",
         /// Work queue local access error.
@@ -94,11 +96,31 @@ values! {
         PortModule = 0x16 "PORT_MODULE_EVENT",
         /// Temperature warning.
         TemperatureWarning = 0x17 "TEMP_WARN_EVENT",
+        /// XRQ error.
+        XrqError = 0x18 "XRQ_ERROR",
+        /// Remote configuration.
+        RemoteConfig = 0x19 "REMOTE_CONFIG",
         /// Doorbell congestion.
         DoorbellCongestion = 0x1a "DB_BF_CONGESTION",
         /// Stall.
         Stall = 0x1b "STALL_EVENT",
+        /// Dynamically connected target drained.
+        DctDrained = 0x1c "DCT_DRAINED",
+        /// Dynamically connected target: wrong access key.
+        DctKeyViolation = 0x1d "DCT_KEY_VIOLATION",
+        /// FPGA error.
+        FpgaError = 0x20 "FPGA_ERROR",
+        /// FPGA queue pair error.
+        FpgaQpError = 0x21 "FPGA_QP_ERROR",
         /// General event.
         General = 0x22 "GENERAL_EVENT",
+        /// Counter monitor.
+        MonitorCounter = 0x24 "MONITOR_COUNTER",
+        /// Pulse per second.
+        Pps = 0x25 "PPS_EVENT",
+        /// Firmware tracer.
+        DeviceTracer = 0x26 "DEVICE_TRACER",
+        /// A general object changed.
+        ObjectChange = 0x27 "OBJECT_CHANGE",
     }
 }

@@ -24,6 +24,7 @@ layout! {
         0x0ffc [31:0] cmd_q_init_to: u32,
         0x1000 [31:0] internal_timer_h: u32,
         0x1004 [31:0] internal_timer_l: u32,
+        0x100c [0] clear_int: bool,
         0x1010 [31:24] health_syndrome: u8,
         /// Counts up as long as firmware lives.
         0x1010 [23:0] health_counter: u32,

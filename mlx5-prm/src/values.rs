@@ -45,8 +45,16 @@ values! {
         Qp1 = 8 "QP1",
         /// Raw Ethernet.
         RawEthertype = 9 "RAW_ETHERTYPE",
+        /// Raw IPv6.
+        RawIpv6 = 0xa "RAW_IPV6",
+        /// Sniffer.
+        Sniffer = 0xb "SNIFFER",
         /// Memory registration by work request.
         RegUmr = 0xc "REG_UMR",
+        /// Precision time protocol.
+        Ptp1588 = 0xd "PTP_1588",
+        /// Memory registration by work request, synchronised.
+        SyncUmr = 0xe "SYNC_UMR",
     }
 
     /// Path migration state. PRM `qpc.pm_state`.

@@ -91,10 +91,28 @@ values! {
         AtomicMaskedFa = 0x15 "ATOMIC_MASKED_FA",
         /// Bind a memory window.
         BindMw = 0x18 "BIND_MW",
+        /// Configuration.
+        ConfigCmd = 0x1f "CONFIG_CMD",
+        /// Set a protection signature value.
+        SetPsv = 0x20 "SET_PSV",
+        /// Get a protection signature value.
+        GetPsv = 0x21 "GET_PSV",
+        /// Check a protection signature value.
+        CheckPsv = 0x22 "CHECK_PSV",
+        /// Send the payload of a TLS record again.
+        Dump = 0x23 "DUMP",
         /// User memory region update.
         Umr = 0x25 "UMR",
+        /// Get a protection signature value, remote.
+        RgetPsv = 0x26 "RGET_PSV",
+        /// Check a protection signature value, remote.
+        RcheckPsv = 0x27 "RCHECK_PSV",
         /// Enhanced multi-packet send.
         EnhancedMpsw = 0x29 "ENHANCED_MPSW",
+        /// Write a flow table.
+        FlowTblAccess = 0x2c "FLOW_TBL_ACCESS",
+        /// Access an advanced steering operation object.
+        AccessAso = 0x2d "ACCESS_ASO",
     }
 
     /// Fence mode of a WQE. PRM "Control Segment", `fm`.

@@ -401,6 +401,8 @@ values! {
         AllowOtherVhcaAccess = 0xb16 "ALLOW_OTHER_VHCA_ACCESS",
         /// `GENERATE_WQE`.
         GenerateWqe = 0xb17 "GENERATE_WQE",
+        /// `QUERY_VUID`.
+        QueryVuid = 0xb22 "QUERY_VUID",
     }
 
     /// A command's completion status, `status` of every output.

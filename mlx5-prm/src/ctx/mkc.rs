@@ -24,6 +24,7 @@ layout! {
         0x0c [24] en_rinval: bool,
         0x0c [23:0] pd: u32,
         0x10 [63:0] start_addr: u64,
+        #[allow(clippy::len_without_is_empty, reason = "the PRM's name")]
         0x18 [63:0] len: u64,
         0x20 [31:0] bsf_octword_size: u32,
         0x30 [31:16] crossing_target_vhca_id: u16,
