@@ -1,0 +1,36 @@
+/* Prints where things lie, a line each: first bit, most significant first, and number of bits. */
+
+/* A member of a mlx5_ifc structure, where one byte stands for one bit. */
+#define IFC(type, member) out(offsetof(type, member), sizeof(((type *)0)->member))
+#define IFC_SIZE(type) out(0, sizeof(type))
+
+/* A member of a structure as it lies in memory, and the bits of one that `mask` selects. */
+#define WHOLE(type, member) out(offsetof(type, member) * 8, sizeof(((type *)0)->member) * 8)
+#define MASKED(type, member, mask) masked(offsetof(type, member), sizeof(((type *)0)->member), (mask))
+#define SIZE(type) out(0, sizeof(type) * 8)
+
+/* The mask of a byte that the header's own accessor reads. */
+#define READ_BY(type, member, accessor) ({                                                                            \
+	unsigned bits = 0;                                                                                            \
+	for (int bit = 0; bit < 8; bit++) {                                                                           \
+		type value = { 0 };                                                                                   \
+		value.member = 1 << bit;                                                                              \
+		if (accessor(&value))                                                                                 \
+			bits |= 1 << bit;                                                                             \
+	}                                                                                                             \
+	bits; })
+
+#define NUMBER(expression) printf("%lld\n", (long long)(expression))
+
+static void out(unsigned long start, unsigned long bits)
+{
+	printf("%lu %lu\n", start, bits);
+}
+
+static void masked(unsigned long offset, unsigned long bytes, unsigned mask)
+{
+	unsigned high = 31 - __builtin_clz(mask), low = __builtin_ctz(mask);
+	unsigned long whole = high - low + 1 == (unsigned)__builtin_popcount(mask);
+
+	out(whole ? offset * 8 + bytes * 8 - 1 - high : ~0ul, high - low + 1);
+}
