@@ -18,8 +18,8 @@ mod device;
 mod handle;
 mod idle;
 
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 
 use thiserror::Error;
@@ -30,6 +30,7 @@ use crate::fault::Faults;
 use crate::function::Function;
 use crate::profile::Profile;
 use crate::strict::Strict;
+use crate::wire::{PcapWriter, Wire};
 use device::{Device, Message};
 
 pub use handle::{Counts, FunctionHandle};
@@ -49,10 +50,12 @@ pub enum BuildError {
 }
 
 /// What a card is to be. Ask [`Card::builder`].
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Builder {
     profile: Profile,
     functions: usize,
+    wire: Wire,
+    capture: Option<PcapWriter>,
     strict: bool,
     trapped_uars: u32,
 }
@@ -67,6 +70,18 @@ impl Builder {
     /// How many functions, all alike and joined by a wire; 1 if not said.
     pub fn functions(mut self, count: usize) -> Self {
         self.functions = count;
+        self
+    }
+
+    /// The wire that joins its functions, and may lead out of the process; a plain one if not said.
+    pub fn wire(mut self, wire: Wire) -> Self {
+        self.wire = wire;
+        self
+    }
+
+    /// Where to write down every frame of every port.
+    pub fn capture(mut self, capture: PcapWriter) -> Self {
+        self.capture = Some(capture);
         self
     }
 
@@ -99,16 +114,18 @@ impl Builder {
         if self.functions == 0 {
             return Err(BuildError::NoFunction);
         }
+        let capture = self.capture.map(|capture| Arc::new(Mutex::new(capture)));
         let mut functions = Vec::with_capacity(self.functions);
         for index in 0..self.functions {
             let strict = if self.strict { Strict::on() } else { Strict::off() };
             let mut function = Function::new(index, self.profile.clone(), strict, Faults::new());
             function.bar.share(self.trapped_uars)?;
+            function.port.attach_capture(capture.clone());
             // Until software turns bus mastering on.
             function.dma.enable(false);
             functions.push(function);
         }
-        Card::start(functions)
+        Card::start(functions, self.wire)
     }
 }
 
@@ -137,13 +154,20 @@ pub struct Card {
 impl Card {
     /// A card to be built: one function of a ConnectX-5.
     pub fn builder() -> Builder {
-        Builder { profile: Profile::default(), functions: 1, strict: false, trapped_uars: Builder::TRAPPED_UARS }
+        Builder {
+            profile: Profile::default(),
+            functions: 1,
+            wire: Wire::new(),
+            capture: None,
+            strict: false,
+            trapped_uars: Builder::TRAPPED_UARS,
+        }
     }
 
-    fn start(functions: Vec<Function>) -> Result<Card, BuildError> {
+    fn start(functions: Vec<Function>, wire: Wire) -> Result<Card, BuildError> {
         let faces = functions.iter().map(face).collect::<Result<Vec<_>, _>>()?;
         let (messages, inbox) = channel();
-        let device = Device::new(functions, inbox);
+        let device = Device::new(functions, wire, inbox);
         let join = std::thread::Builder::new()
             .name("mlx5-sim".into())
             .spawn(move || device.run())

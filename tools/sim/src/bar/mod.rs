@@ -16,8 +16,8 @@ mod poll;
 mod shared;
 
 pub use poll::{Audit, audit, poll};
-pub use shared::{MemoryError, UarArea, UarMemory};
 use shared::Shared;
+pub use shared::{MemoryError, UarArea, UarMemory};
 
 use mlx5_prm::layout::Layout;
 
@@ -64,12 +64,32 @@ pub struct Bar {
     /// The first half of a doorbell written as two dwords: its place in the BAR, and its value.
     half: Option<(u64, u32)>,
     audit: Audit,
+    /// Every doorbell that was rung, if anybody wants to know.
+    log: Option<Vec<Rung>>,
+}
+
+/// A doorbell that was rung.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rung {
+    /// UAR page.
+    pub uar: u32,
+    /// Byte offset in the page.
+    pub register: u64,
+    /// The big-endian number that was written; 32 bits for an EQ doorbell.
+    pub value: u64,
 }
 
 impl Bar {
     /// After power-on, every doorbell a message.
     pub fn new(profile: &Profile) -> Self {
-        Bar { log_size: profile.log_bar_size, first_shared: None, shared: None, half: None, audit: Audit::default() }
+        Bar {
+            log_size: profile.log_bar_size,
+            first_shared: None,
+            shared: None,
+            half: None,
+            audit: Audit::default(),
+            log: None,
+        }
     }
 
     /// Makes all UARs but the first `trapped` memory that clients can map.
@@ -98,6 +118,16 @@ impl Bar {
         let (Some(shared), Some(first)) = (&self.shared, self.first_shared) else { return Ok(UarMemory::default()) };
         let offset = u64::from(first) << LOG_PAGE;
         Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.size() - offset }] })
+    }
+
+    /// Starts to keep every doorbell that is rung, in order, for [`take_rung`](Self::take_rung).
+    pub fn log_doorbells(&mut self) {
+        self.log.get_or_insert_default();
+    }
+
+    /// The doorbells rung since the last call; none unless they are [kept](Self::log_doorbells).
+    pub fn take_rung(&mut self) -> Vec<Rung> {
+        self.log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Function level reset: no doorbell is left over.
@@ -163,8 +193,10 @@ fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
     }
     match (register, bytes) {
         (EQ_ARM | EQ_UPDATE, &[a, b, c, d, ..]) => {
-            engine::eq_doorbell(f, uar, u32::from_be_bytes([a, b, c, d]), register == EQ_ARM);
+            ring_eq(f, uar, register, u32::from_be_bytes([a, b, c, d]));
         }
+        // Writes between doorbells are the rest of BlueFlame copies.
+        (_, [_, _, _, _, _, _, _, _, ..]) if !is_doorbell(register) && register.is_multiple_of(8) => {}
         (_, &[a, b, c, d, e, g, h, i, ..]) if register.is_multiple_of(8) => {
             ring(f, uar, register, u64::from_be_bytes([a, b, c, d, e, g, h, i]));
         }
@@ -176,7 +208,6 @@ fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
 /// 32-bit software writes a doorbell as two dwords, the first one first.
 fn write_half(f: &mut Function, offset: u64, value: u32) {
     let register = offset & (PAGE - 1);
-    let is_doorbell = |register| register == CQ_DOORBELL || is_send_doorbell(register);
     let first = f.bar.half.take();
     match first {
         Some((at, high)) if at + 4 == offset => {
@@ -201,13 +232,27 @@ fn report_half(f: &Function, half: Option<(u64, u32)>) {
     }
 }
 
-/// Hands a whole doorbell to the engine. Writes between doorbells are the rest of BlueFlame copies.
+/// Hands a whole doorbell to the engine.
 fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
+    if let Some(log) = &mut f.bar.log {
+        log.push(Rung { uar, register, value });
+    }
     match register {
         CQ_DOORBELL => engine::cq_doorbell(f, uar, value),
-        _ if is_send_doorbell(register) => engine::send_doorbell(f, uar, value),
-        _ => {}
+        _ => engine::send_doorbell(f, uar, value),
     }
+}
+
+fn ring_eq(f: &mut Function, uar: u32, register: u64, value: u32) {
+    if let Some(log) = &mut f.bar.log {
+        log.push(Rung { uar, register, value: value.into() });
+    }
+    engine::eq_doorbell(f, uar, value, register == EQ_ARM);
+}
+
+/// Whether an 8-byte doorbell is there.
+fn is_doorbell(register: u64) -> bool {
+    register == CQ_DOORBELL || is_send_doorbell(register)
 }
 
 fn is_send_doorbell(register: u64) -> bool {

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{
     BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, LOG_PAGE, PAGE, RULE_NOT_ALLOCATED, SEND_DOORBELL, report_half,
-    ring,
+    ring, ring_eq,
 };
-use crate::engine;
 use crate::function::Function;
 
 /// Takes every doorbell from the mapped pages of allocated UARs to the engine. True if there was any.
@@ -48,11 +47,11 @@ fn poll_page(f: &mut Function, uar: u32) -> bool {
             found = true;
         }
     }
-    for (register, arm) in [(EQ_UPDATE, false), (EQ_ARM, true)] {
+    for register in [EQ_UPDATE, EQ_ARM] {
         let Some(shared) = &f.bar.shared else { return false };
         if shared.peek(page + register) >> 32 != 0 {
             let value = shared.take32(page + register);
-            engine::eq_doorbell(f, uar, value, arm);
+            ring_eq(f, uar, register, value);
             found = true;
         }
     }
@@ -95,9 +94,8 @@ fn audit_page(f: &mut Function, page: u64, before: &[(u64, u64)]) {
     let left = stored.into_iter().filter(|(_, value)| *value != 0);
     if !allocated {
         for (at, value) in left {
-            f.strict.report(RULE_NOT_ALLOCATED, || {
-                format!("{value:#018x} at register {:#x} of UAR {uar:#x}", at - page)
-            });
+            f.strict
+                .report(RULE_NOT_ALLOCATED, || format!("{value:#018x} at register {:#x} of UAR {uar:#x}", at - page));
         }
         return shared.clear_range(page, PAGE);
     }

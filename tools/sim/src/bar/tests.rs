@@ -1,0 +1,187 @@
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use super::*;
+use crate::fault::Faults;
+use crate::objects::Uar;
+use crate::strict::Strict;
+
+/// A function with UARs `FIRST_UAR` (trapped) and the next two (shared).
+fn function() -> Function {
+    let mut f = Function::new(0, Profile::connectx5(), Strict::on(), Faults::new());
+    f.bar.share(1).unwrap();
+    f.bar.log_doorbells();
+    for _ in 0..3 {
+        f.objects.uars.insert(Uar { users: 0 }).unwrap();
+    }
+    f
+}
+
+fn page(uar: u32) -> u64 {
+    u64::from(uar) << LOG_PAGE
+}
+
+fn store(f: &Function, offset: u64, bytes: &[u8]) {
+    f.bar.uar_memory().unwrap().file.unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+fn rung(uar: u32, register: u64, value: u64) -> Vec<Rung> {
+    vec![Rung { uar, register, value }]
+}
+
+fn rules(f: &Function) -> Vec<&'static str> {
+    f.strict
+        .take()
+        .into_iter()
+        .map(|violation| violation.rule)
+        .filter(|rule| rule.contains("doorbell of") || rule.contains("UAR page") || rule.contains("register access"))
+        .collect()
+}
+
+#[test]
+fn areas_hold_doorbells_only() {
+    let f = function();
+    let memory = f.bar.uar_memory().unwrap();
+    let first = page(FIRST_UAR + 1);
+    assert_eq!(memory.areas, [UarArea { offset: first, len: f.bar.size() - first }]);
+    assert_eq!(memory.file.unwrap().metadata().unwrap().len(), f.bar.size());
+    assert!(first > MSIX_PBA && first.is_multiple_of(PAGE));
+}
+
+#[test]
+fn everything_can_be_trapped() {
+    let mut f = Function::new(0, Profile::connectx5(), Strict::on(), Faults::new());
+    f.bar.share(u32::MAX).unwrap();
+    let memory = f.bar.uar_memory().unwrap();
+    assert!(memory.file.is_none() && memory.areas.is_empty());
+    assert!(!poll(&mut f));
+}
+
+#[test]
+fn a_store_is_a_doorbell_once() {
+    let mut f = function();
+    let uar = FIRST_UAR + 1;
+    assert!(!poll(&mut f));
+    for register in [CQ_DOORBELL, 0x800, 0x900, 0xa00, 0xb00, 0xf00] {
+        store(&f, page(uar) + register, &0x0000_010a_0000_4203u64.to_be_bytes());
+        assert!(poll(&mut f));
+        assert_eq!(f.bar.take_rung(), rung(uar, register, 0x0000_010a_0000_4203));
+        assert!(!poll(&mut f), "taken");
+        let mut left = [0xff; 8];
+        f.bar.uar_memory().unwrap().file.unwrap().read_exact_at(&mut left, page(uar) + register).unwrap();
+        assert_eq!(left, [0; 8]);
+    }
+}
+
+#[test]
+fn eq_doorbells_of_a_shared_page_are_seen_too() {
+    let mut f = function();
+    let uar = FIRST_UAR + 2;
+    store(&f, page(uar) + EQ_ARM, &0x0300_0010u32.to_be_bytes());
+    assert!(poll(&mut f));
+    assert_eq!(f.bar.take_rung(), rung(uar, EQ_ARM, 0x0300_0010));
+}
+
+#[test]
+fn a_blueflame_copy_is_one_doorbell() {
+    let mut f = function();
+    let wqe: [u8; 64] = std::array::from_fn(|i| i as u8 + 1);
+    let value = u64::from_be_bytes([1, 2, 3, 4, 5, 6, 7, 8]);
+    store(&f, page(FIRST_UAR + 1) + 0x900, &wqe);
+    assert!(poll(&mut f));
+    assert_eq!(f.bar.take_rung(), rung(FIRST_UAR + 1, 0x900, value));
+    for (at, bytes) in (0x800..).step_by(8).zip(wqe.chunks(8)) {
+        write(&mut f, page(FIRST_UAR) + at, bytes);
+    }
+    assert_eq!(f.bar.take_rung(), rung(FIRST_UAR, 0x800, value));
+    write(&mut f, page(FIRST_UAR) + 0x800, &wqe);
+    assert_eq!(f.bar.take_rung(), rung(FIRST_UAR, 0x800, value));
+    assert_eq!(rules(&f), [""; 0]);
+}
+
+#[test]
+fn messages_ring_in_any_page() {
+    let mut f = function();
+    for uar in [FIRST_UAR, FIRST_UAR + 1] {
+        write(&mut f, page(uar) + CQ_DOORBELL, &0x1234_5678_0000_0007u64.to_be_bytes());
+        write(&mut f, page(uar) + EQ_UPDATE, &0x0100_0001u32.to_be_bytes());
+        let expected = [rung(uar, CQ_DOORBELL, 0x1234_5678_0000_0007), rung(uar, EQ_UPDATE, 0x0100_0001)].concat();
+        assert_eq!(f.bar.take_rung(), expected);
+    }
+}
+
+#[test]
+fn two_dwords_make_a_doorbell_one_does_not() {
+    let mut f = function();
+    let at = page(FIRST_UAR) + 0x800;
+    write(&mut f, at, &[0, 0, 1, 0x0a]);
+    write(&mut f, at + 4, &[0, 0, 0x42, 3]);
+    assert_eq!(f.bar.take_rung(), rung(FIRST_UAR, 0x800, 0x0000_010a_0000_4203));
+    assert_eq!(rules(&f), [""; 0]);
+    write(&mut f, at, &[0, 0, 1, 0x0a]);
+    write(&mut f, at, &[0, 0, 2, 0x0a]);
+    write(&mut f, page(FIRST_UAR) + CQ_DOORBELL + 4, &[0, 0, 0, 1]);
+    assert_eq!(rules(&f), [RULE_HALF; 3]);
+    assert_eq!(f.bar.take_rung(), []);
+}
+
+#[test]
+fn strict_finds_doorbells_where_none_belong() {
+    let mut f = function();
+    write(&mut f, page(FIRST_UAR + 3) + 0x800, &[1; 8]);
+    assert_eq!(rules(&f), [RULE_NOT_ALLOCATED]);
+    store(&f, page(FIRST_UAR + 4000) + 0x800, &[1; 8]);
+    store(&f, page(FIRST_UAR + 1) + 0x800, &[0, 0, 1, 0x0a]);
+    poll(&mut f);
+    audit(&mut f);
+    assert_eq!(rules(&f), [RULE_NOT_ALLOCATED], "half a doorbell may still become a whole one");
+    f.now += Duration::from_secs(1);
+    audit(&mut f);
+    assert_eq!(rules(&f), [RULE_HALF]);
+    f.now += Duration::from_secs(1);
+    audit(&mut f);
+    assert_eq!((rules(&f), f.bar.take_rung()), (vec![], vec![]), "reported once");
+}
+
+#[test]
+fn reads_and_writes_stay_inside() {
+    let mut f = function();
+    let size = f.bar.size();
+    let mut bytes = [0; 16];
+    read(&mut f, size - 8, &mut bytes);
+    assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    read(&mut f, u64::MAX, &mut bytes);
+    assert_eq!(bytes, [0xff; 16]);
+    write(&mut f, size - 4, &[0; 8]);
+    write(&mut f, u64::MAX, &[0; 8]);
+    write(&mut f, 0x11, &[0; 4]);
+    write(&mut f, page(FIRST_UAR) + 0x801, &[1]);
+    assert_eq!(rules(&f), [RULE_ACCESS; 4]);
+    for offset in (0..page(FIRST_UAR)).step_by(512) {
+        read(&mut f, offset, &mut [0; 8192]);
+    }
+}
+
+#[test]
+fn msix_table_and_pending_bits_are_in_the_bar() {
+    let mut f = function();
+    let mut control = [0; 4];
+    read(&mut f, MSIX_TABLE + 12, &mut control);
+    assert_eq!(control, [1, 0, 0, 0], "masked");
+    write(&mut f, MSIX_TABLE + 16 + 8, &[0x21, 0x40, 0, 0]);
+    let mut data = [0; 4];
+    read(&mut f, MSIX_TABLE + 16 + 8, &mut data);
+    assert_eq!(data, [0x21, 0x40, 0, 0]);
+    f.pci.interrupt(10);
+    let mut pending = [0; 8];
+    read(&mut f, MSIX_PBA, &mut pending);
+    assert_eq!(u64::from_le_bytes(pending), 1 << 10);
+}
+
+#[test]
+fn reset_forgets_doorbells() {
+    let mut f = function();
+    store(&f, page(FIRST_UAR + 1) + 0x800, &[1; 8]);
+    f.bar.reset();
+    assert!(!poll(&mut f));
+}

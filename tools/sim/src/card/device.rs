@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use super::idle::Idle;
 use crate::function::Function;
-use crate::{bar, engine, firmware, wire};
+use crate::wire::Wire;
+use crate::{bar, engine, firmware};
 
 /// What the device thread is asked to do.
 pub(super) enum Message {
@@ -23,13 +24,14 @@ pub(super) struct Device {
     functions: Vec<Function>,
     /// Which functions were removed by a fault when last looked at.
     removed: Vec<bool>,
+    wire: Wire,
     inbox: Receiver<Message>,
     idle: Idle,
 }
 
 impl Device {
-    pub(super) fn new(functions: Vec<Function>, inbox: Receiver<Message>) -> Self {
-        Device { removed: vec![false; functions.len()], functions, inbox, idle: Idle::new() }
+    pub(super) fn new(functions: Vec<Function>, wire: Wire, inbox: Receiver<Message>) -> Self {
+        Device { removed: vec![false; functions.len()], functions, wire, inbox, idle: Idle::new() }
     }
 
     /// Runs until the power is off.
@@ -77,7 +79,7 @@ impl Device {
             worked |= engine::run(function);
             bar::audit(function);
         }
-        worked | wire::exchange(&mut self.functions)
+        worked | self.wire.exchange(&mut self.functions)
     }
 }
 
@@ -94,6 +96,7 @@ fn vanish_or_return(function: &mut Function, removed: &mut bool) -> bool {
 pub(super) fn reset(f: &mut Function) {
     engine::reset(f);
     firmware::reset(f);
+    f.port.clear();
     f.bar.reset();
     f.pci.reset();
     f.dma.enable(f.pci.bus_master());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread::Thread;
 
-use super::device::{self, Message};
 use super::Face;
+use super::device::{self, Message};
 use crate::bar::{self, MemoryError, UarMemory};
 use crate::dma::{Access, Dma, MapError, Source};
 use crate::fault::Faults;

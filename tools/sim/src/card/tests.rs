@@ -1,0 +1,169 @@
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::bar::{FIRST_UAR, LOG_PAGE};
+use crate::dma::{Access, Source};
+use crate::fault::{Fault, Times};
+use crate::objects::Uar;
+
+const COMMAND: u64 = 0x04;
+const DEVICE_CONTROL: u64 = 0x68;
+
+fn card() -> (Card, FunctionHandle) {
+    let card = Card::builder().strict(true).build().unwrap();
+    let function = card.function(0);
+    (card, function)
+}
+
+fn map_page(function: &FunctionHandle, iova: u64) -> File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(4096).unwrap();
+    let source = Source::File { file: file.try_clone().unwrap(), offset: 0 };
+    function.dma_map(iova, 4096, Access::READ | Access::WRITE, source).unwrap();
+    file
+}
+
+fn eventually(mut check: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !check() {
+        assert!(Instant::now() < deadline, "still not so");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[test]
+fn handles_cross_threads() {
+    fn check<T: Send + Sync + Clone>() {}
+    check::<FunctionHandle>();
+}
+
+#[test]
+fn a_card_without_functions_is_refused() {
+    assert!(matches!(Card::builder().functions(0).build(), Err(BuildError::NoFunction)));
+}
+
+#[test]
+fn functions_are_apart() {
+    let card = Card::builder().functions(2).build().unwrap();
+    let (a, b) = (card.function(0), card.function(1));
+    a.config_write(COMMAND, &[6, 0]);
+    let mut command = [0xff; 2];
+    b.config_read(COMMAND, &mut command);
+    assert_eq!(command, [0, 0]);
+    map_page(&a, 0x1000);
+    assert_eq!((a.counts().dma_ranges, b.counts().dma_ranges), (1, 0));
+}
+
+#[test]
+fn bus_mastering_gates_dma() {
+    let (_card, function) = card();
+    map_page(&function, 0x1000);
+    function.dma().write(0x1000, &[1]).unwrap_err();
+    function.config_write(COMMAND, &[6, 0]);
+    function.dma().write(0x1000, &[1]).unwrap();
+    function.config_write(COMMAND, &[2, 0]);
+    function.dma().write(0x1000, &[1]).unwrap_err();
+    assert_eq!(function.strict().take().len(), 2);
+}
+
+#[test]
+fn a_stored_doorbell_wakes_the_idle_device() {
+    let (_card, function) = card();
+    let memory = function.uar_file().unwrap();
+    let uar = FIRST_UAR + 1;
+    function.with(|f| {
+        f.bar.log_doorbells();
+        f.objects.uars.insert(Uar { users: 0 }).unwrap();
+        f.objects.uars.insert(Uar { users: 0 }).unwrap();
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    let value = 0x0000_010a_0000_4203u64;
+    memory.file.unwrap().write_all_at(&value.to_be_bytes(), (u64::from(uar) << LOG_PAGE) + 0x800).unwrap();
+    eventually(|| function.with(|f| f.bar.take_rung()).unwrap() == [crate::bar::Rung { uar, register: 0x800, value }]);
+}
+
+#[test]
+fn flr_by_the_capability_bit_resets_and_keeps_mappings() {
+    let (_card, function) = card();
+    map_page(&function, 0x1000);
+    function.config_write(COMMAND, &[6, 0]);
+    function.with(|f| f.objects.uars.insert(Uar { users: 0 }).unwrap());
+    assert_eq!(function.counts().uars, 1);
+    function.config_write(DEVICE_CONTROL, &[0x10, 0xa8]);
+    assert_eq!((function.counts().uars, function.counts().dma_ranges), (0, 1));
+    let (mut command, mut control) = ([0xff; 2], [0xff; 2]);
+    function.config_read(COMMAND, &mut command);
+    function.config_read(DEVICE_CONTROL, &mut control);
+    assert_eq!((command, control[1] & 0x80), ([0, 0], 0));
+    function.dma().write(0x1000, &[1]).unwrap_err();
+}
+
+#[test]
+fn what_a_client_leaves_behind_goes() {
+    let (_card, function) = card();
+    map_page(&function, 0x1000);
+    function.config_write(COMMAND, &[6, 0]);
+    function.abandon();
+    assert_eq!(function.counts(), Counts::default());
+}
+
+#[test]
+fn a_removed_card_reads_all_ones_and_comes_back_reset() {
+    let (_card, function) = card();
+    function.config_write(COMMAND, &[6, 0]);
+    let removal = function.faults().inject(Fault::SurpriseRemoval, Times::Always);
+    let mut bytes = [0; 8];
+    function.config_read(0, &mut bytes);
+    assert_eq!(bytes, [0xff; 8]);
+    function.bar_read(0, &mut bytes);
+    assert_eq!(bytes, [0xff; 8]);
+    function.config_write(COMMAND, &[2, 0]);
+    function.bar_write(0x18, &[0xff; 4]);
+    // Let it be seen by the device thread before it is over.
+    std::thread::sleep(Duration::from_millis(20));
+    function.faults().clear(removal);
+    eventually(|| {
+        function.config_read(0, &mut bytes);
+        bytes[..4] == [0xb3, 0x15, 0x17, 0x10] && bytes[4] == 0
+    });
+}
+
+#[test]
+fn without_power_everything_reads_all_ones() {
+    let (card, function) = card();
+    drop(card);
+    let mut bytes = [0; 4];
+    function.config_read(0, &mut bytes);
+    assert_eq!(bytes, [0xff; 4]);
+    function.bar_write(0, &[0; 4]);
+    function.reset();
+    function.set_irqs(0, vec![None]).unwrap();
+    assert_eq!(function.counts(), Counts::default());
+}
+
+/// Processor time of this process's device threads, in clock ticks.
+fn device_ticks(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    stats.filter(|stat| stat.contains(name)).map(|stat| ticks(&stat)).sum()
+}
+
+fn ticks(stat: &str) -> u64 {
+    let after_name = stat.rsplit_once(") ").unwrap().1;
+    let fields: Vec<_> = after_name.split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn an_idle_card_burns_no_core() {
+    let (_card, function) = card();
+    let thread = function.with(|_| std::fs::read_to_string("/proc/thread-self/stat").unwrap()).unwrap();
+    let id = thread.split(' ').next().unwrap().to_owned() + " (";
+    let before = device_ticks(&id);
+    std::thread::sleep(Duration::from_secs(1));
+    let burnt = device_ticks(&id) - before;
+    // A tick is 10 ms: at most 15 % of a core, on a loaded machine and without optimisation.
+    assert!(burnt <= 15, "{burnt} ticks of 100");
+}

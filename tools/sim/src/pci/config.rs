@@ -117,15 +117,16 @@ impl Config {
     }
 
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) {
-        for (at, byte) in (offset..).zip(bytes) {
-            *byte = usize::try_from(at).ok().and_then(|at| self.bytes.get(at)).copied().unwrap_or(0xff);
+        bytes.fill(0xff);
+        let source = self.bytes.get(offset.min(CONFIG_SIZE as u64) as usize..).unwrap_or_default();
+        for (byte, source) in bytes.iter_mut().zip(source) {
+            *byte = *source;
         }
     }
 
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Effects {
         let mut effects = Effects::default();
-        for (at, byte) in (offset..).zip(bytes) {
-            let Some(at) = usize::try_from(at).ok().filter(|at| *at < CONFIG_SIZE) else { break };
+        for (at, byte) in (offset.min(CONFIG_SIZE as u64) as usize..CONFIG_SIZE).zip(bytes) {
             let writable = self.writable[at];
             self.bytes[at] = self.bytes[at] & !writable | byte & writable;
             self.bytes[at] &= !(byte & self.write_1_clears[at]);

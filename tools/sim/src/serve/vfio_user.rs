@@ -1,1 +1,220 @@
-//! Over the vfio-user protocol.
+//! Over the vfio-user protocol, by the crate of that name: QEMU, cloud-hypervisor, our own driver in another process.
+//!
+//! One socket serves one function to one client at a time; the next one waits. When a client leaves, however it leaves, its
+//! mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed.
+//!
+//! Memory that a client maps without a descriptor (ROMs, BARs of other devices) is known but cannot be reached: the server
+//! crate has no messages for that.
+
+mod backend;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use thiserror::Error;
+use vfio_bindings::bindings::vfio::{
+    VFIO_IRQ_INFO_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
+    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ,
+    VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info, vfio_region_sparse_mmap_area,
+};
+use vfio_user::{IrqInfo, Server, ServerRegion, SparseArea};
+
+use crate::bar::{MemoryError, UarMemory};
+use crate::card::FunctionHandle;
+use crate::pci::CONFIG_SIZE;
+use backend::Backend;
+
+/// Why a function is not served.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// Somebody else serves there.
+    #[error("{}: a server listens there already", .path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// There is something else of that name.
+    #[error("{}: exists and is no socket", .path.display())]
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The socket cannot be made.
+    #[error("{}: {source}", .path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The UAR memory cannot be handed out.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// No thread.
+    #[error("cannot start the server thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A function served at a socket, by a thread of its own. Dropping it stops listening and removes the socket; a client that
+/// is connected stays so until it leaves, or the card's power is off.
+#[derive(Debug)]
+pub struct Service {
+    path: PathBuf,
+    /// The listening socket once more, to end the server's wait.
+    listener: Option<UnixStream>,
+    stop: Arc<AtomicBool>,
+    connected: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Serves `function` at a socket that it makes at `path`, until the answer is dropped. A socket that a dead server left
+/// there is replaced. Clients can connect when this returns.
+///
+/// # Errors
+/// Somebody listens there already, the socket cannot be made, or the process is out of descriptors or threads.
+pub fn serve(function: FunctionHandle, path: impl Into<PathBuf>) -> Result<Service, ServeError> {
+    let path = path.into();
+    let listener = listen(&path)?;
+    let io = |source| ServeError::Listen { path: path.clone(), source };
+    let again = OwnedFd::from(listener.try_clone().map_err(io)?);
+    let memory = function.uar_file()?;
+    let (stop, connected) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let worker = Worker {
+        server: server(&function, listener, &memory),
+        function,
+        _memory: memory.file,
+        stop: stop.clone(),
+        connected: connected.clone(),
+    };
+    let thread = std::thread::Builder::new()
+        .name("mlx5-sim vfio-user".into())
+        .spawn(move || worker.run())
+        .map_err(ServeError::Thread)?;
+    Ok(Service { path, listener: Some(UnixStream::from(again)), stop, connected, thread: Some(thread) })
+}
+
+impl Service {
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a client has the function now.
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Acquire)
+    }
+
+    /// Waits until the server ends, which it does when listening fails.
+    pub fn wait(mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Only a name that is still ours: after `stop` no successor can have been told that it is free.
+        let _ = std::fs::remove_file(&self.path);
+        // A listening socket that is shut down accepts nobody any more, and says so to who waits for that.
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.shutdown(std::net::Shutdown::Both);
+        }
+        let busy = self.is_connected();
+        if let Some(thread) = self.thread.take().filter(|_| !busy) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the server's thread owns.
+struct Worker {
+    server: Server,
+    function: FunctionHandle,
+    /// The server knows it by number only.
+    _memory: Option<File>,
+    stop: Arc<AtomicBool>,
+    connected: Arc<AtomicBool>,
+}
+
+impl Worker {
+    /// One client after the other.
+    fn run(self) {
+        while !self.stop.load(Ordering::Acquire) {
+            let mut backend = Backend::new(self.function.clone(), self.connected.clone());
+            // The crate trusts its client's message lengths in places, and panics. That must end the client, not the card.
+            let end = catch_unwind(AssertUnwindSafe(|| self.server.run(&mut backend)));
+            let stopped = self.stop.load(Ordering::Acquire);
+            if self.connected.swap(false, Ordering::AcqRel) {
+                self.function.abandon();
+            }
+            match end {
+                Ok(Ok(())) => tracing::info!("client left"),
+                Ok(Err(vfio_user::Error::SocketAccept(error))) if !stopped => {
+                    return tracing::error!("no more clients: {error}");
+                }
+                Ok(Err(error)) if !stopped => tracing::warn!("client dropped: {error}"),
+                Ok(Err(_)) => {}
+                Err(_) => tracing::warn!("client dropped: it sent what the protocol does not allow"),
+            }
+        }
+    }
+}
+
+fn listen(path: &Path) -> Result<UnixListener, ServeError> {
+    let io = |source| ServeError::Listen { path: path.to_owned(), source };
+    if let Ok(meta) = std::fs::symlink_metadata(path) {
+        if !meta.file_type().is_socket() {
+            return Err(ServeError::NotASocket { path: path.to_owned() });
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(ServeError::InUse { path: path.to_owned() });
+        }
+        std::fs::remove_file(path).map_err(io)?;
+    }
+    UnixListener::bind(path).map_err(io)
+}
+
+fn server(function: &FunctionHandle, listener: UnixListener, memory: &UarMemory) -> Server {
+    let irqs = (0..VFIO_PCI_NUM_IRQS).map(|index| match index {
+        VFIO_PCI_MSIX_IRQ_INDEX => IrqInfo { index, flags: VFIO_IRQ_INFO_EVENTFD, count: function.vectors().into() },
+        _ => IrqInfo { index, flags: 0, count: 0 },
+    });
+    let regions = (0..VFIO_PCI_NUM_REGIONS).map(|index| match index {
+        VFIO_PCI_BAR0_REGION_INDEX => bar_region(function, memory),
+        VFIO_PCI_CONFIG_REGION_INDEX => region(index, CONFIG_SIZE as u64),
+        _ => region(index, 0),
+    });
+    Server::from_owned_fd(listener.into(), true, irqs.collect(), regions.collect())
+}
+
+/// A region that can be reached by messages only; absent if it is empty.
+fn region(index: u32, size: u64) -> ServerRegion {
+    let flags = if size > 0 { VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE } else { 0 };
+    let argsz = size_of::<vfio_region_info>() as u32;
+    let region_info = vfio_region_info { argsz, index, size, flags, ..Default::default() };
+    ServerRegion { region_info, sparse_areas: Vec::new(), mmap_fd: None }
+}
+
+fn bar_region(function: &FunctionHandle, memory: &UarMemory) -> ServerRegion {
+    let mut region = region(VFIO_PCI_BAR0_REGION_INDEX, function.bar_size());
+    if let Some(file) = &memory.file {
+        region.region_info.flags |= VFIO_REGION_INFO_FLAG_MMAP;
+        region.mmap_fd = Some(file.as_raw_fd());
+        let area = |area: &crate::bar::UarArea| vfio_region_sparse_mmap_area { offset: area.offset, size: area.len };
+        region.sparse_areas = memory.areas.iter().map(|each| SparseArea { area: area(each) }).collect();
+    }
+    region
+}
+
+#[cfg(test)]
+mod tests;
