@@ -10,7 +10,7 @@
 //! # Map
 //! [`layout`](mod@layout): how a layout is declared. [`cmd`]: firmware commands and the command queue. [`ctx`]: contexts.
 //! [`caps`]: capability pages. [`wqe`], [`cqe`], [`eqe`]: queue entries. [`init_seg`]: the start of BAR 0.
-//! [`decode`]: print any layout.
+//! [`reg`]: registers. [`decode`]: print any layout.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -31,6 +31,7 @@ pub mod ctx;
 pub mod decode;
 pub mod eqe;
 pub mod init_seg;
+pub mod reg;
 pub mod registry;
 pub mod values;
 pub mod wqe;

@@ -2,7 +2,7 @@
 //! for tools that search them. [`cmd::all`](crate::cmd::all) lists the commands.
 
 use crate::layout::{Info, Values};
-use crate::{caps, cmd, cqe, ctx, eqe, init_seg, values, wqe};
+use crate::{caps, cmd, cqe, ctx, eqe, init_seg, reg, values, wqe};
 
 /// One table of many; the lengths are counted at compile time.
 const fn joined<T: Copy, const N: usize>(tables: &[&[T]], mut all: [T; N]) -> [T; N] {
@@ -62,6 +62,8 @@ const LAYOUT_TABLES: &[&[&Info]] = &[
     cqe::LAYOUTS,
     eqe::LAYOUTS,
     init_seg::LAYOUTS,
+    reg::host::LAYOUTS,
+    reg::port::LAYOUTS,
 ];
 
 const VALUE_TABLES: &[&[&Values]] = &[
@@ -73,6 +75,7 @@ const VALUE_TABLES: &[&[&Values]] = &[
     cqe::VALUES,
     eqe::VALUES,
     init_seg::VALUES,
+    reg::VALUES,
 ];
 
 /// Every layout.

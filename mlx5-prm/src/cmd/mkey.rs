@@ -14,6 +14,10 @@ layout! {
         0x0c [29] data_direct: bool,
         0x10 memory_key_mkey_entry: Mkc,
         0x60 [31:0] translations_octword_actual_size: u32,
+        /// The umem that the key covers, instead of a list. In the PRM, not in the kernel's header.
+        0x64 [31:0] mkey_umem_id: u32,
+        /// Where in the umem the key starts. In the PRM, not in the kernel's header.
+        0x68 [63:0] mkey_umem_offset: u64,
     }
 
     /// Output of `CREATE_MKEY`.

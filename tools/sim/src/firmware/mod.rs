@@ -1,50 +1,245 @@
-//! Firmware: command queue, pages, health, the state between ENABLE_HCA and DISABLE_HCA.
+//! Firmware: the init segment, the command queue, pages, health, and the state between ENABLE_HCA and DISABLE_HCA.
+//!
+//! One file an object family; [`syndromes`] says why a command was refused. A command of a driver never panics here: what
+//! is wrong with it becomes a delivery status, or a status and a syndrome.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use mlx5_prm::init_seg::InitSegment;
+use mlx5_prm::init_seg::{HealthSyndrome, InitSegment};
+use mlx5_prm::layout::{Be32, Layout};
 
 use crate::function::Function;
+use crate::objects::Objects;
 use crate::profile::Profile;
+
+mod caps;
+mod command;
+mod counter;
+mod cq;
+mod eq;
+mod hca;
+mod mailbox;
+mod memory;
+mod mkey;
+mod pages;
+mod pd;
+mod qp;
+mod qp_state;
+mod queue;
+mod register;
+mod roce;
+pub mod syndromes;
+#[cfg(test)]
+mod tests;
+mod uar;
+mod umem;
+mod vport;
+
+pub use caps::Capabilities;
+pub use pages::Pages;
+pub use queue::CommandQueue;
+
+/// How long `initializing` reads 1 after power-on or reset.
+const START_UP: Duration = Duration::from_millis(3);
+/// How often the health counter counts.
+const HEALTH_PERIOD: Duration = Duration::from_millis(10);
+/// `cmd_interface_rev`.
+const COMMAND_INTERFACE: u16 = 5;
+/// `nic_interface`: the driver owns the whole function.
+const FULL_DRIVER: u32 = 0;
+/// `nic_interface`: the function is off, on the driver's word.
+const DISABLED: u32 = 1;
+/// `nic_interface`: firmware is asked to start anew.
+const SOFTWARE_RESET: u32 = 7;
+
+/// Offsets of the init segment's registers that can be written.
+mod offset {
+    pub(super) const CMDQ_ADDRESS_HIGH: u64 = 0x10;
+    pub(super) const CMDQ_ADDRESS_LOW: u64 = 0x14;
+    pub(super) const COMMAND_DOORBELL: u64 = 0x18;
+}
+
+/// Where the function is between power-on and use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HcaState {
+    /// Before `ENABLE_HCA`.
+    Disabled,
+    /// Between `ENABLE_HCA` and `INIT_HCA`.
+    Enabled,
+    /// After `INIT_HCA`.
+    Initialized,
+}
 
 /// What firmware keeps for one function.
 #[derive(Debug)]
-pub struct Firmware {}
+pub struct Firmware {
+    started: Instant,
+    state: HcaState,
+    queue: CommandQueue,
+    pages: Pages,
+    caps: Capabilities,
+    /// PRM `nic_interface`, three bits.
+    nic_interface: u32,
+    current_issi: u16,
+    driver_version: String,
+    health_counter: u32,
+    health_syndrome: u8,
+}
 
 impl Firmware {
     /// Firmware just after power-on.
-    pub fn new(_profile: &Profile) -> Self {
-        Firmware {}
+    pub fn new(profile: &Profile) -> Self {
+        Firmware {
+            started: Instant::now(),
+            state: HcaState::Disabled,
+            queue: CommandQueue::default(),
+            pages: Pages::new(profile.pages),
+            caps: Capabilities::new(profile),
+            nic_interface: FULL_DRIVER,
+            current_issi: 0,
+            driver_version: String::new(),
+            health_counter: 0,
+            health_syndrome: 0,
+        }
     }
 
     /// The init segment as it reads at `now`.
-    pub fn init_segment(&self, _profile: &Profile, _now: Instant) -> InitSegment {
-        InitSegment::default()
+    pub fn init_segment(&self, profile: &Profile, now: Instant) -> InitSegment {
+        let mut segment = InitSegment::ZERO;
+        let (major, minor, subminor) = profile.fw_rev;
+        let ticks = self.internal_timer(profile, now);
+        segment
+            .w()
+            .fw_rev_major(major)
+            .fw_rev_minor(minor)
+            .fw_rev_subminor(subminor)
+            .cmd_interface_rev(COMMAND_INTERFACE)
+            .cmdq_phy_addr_63_32((self.queue.address >> 32) as u32)
+            .cmdq_phy_addr_31_12(self.queue.address as u32 >> 12)
+            .nic_interface(self.nic_interface as u8)
+            .log_cmdq_size(queue::LOG_SIZE)
+            .log_cmdq_stride(queue::LOG_STRIDE)
+            .initializing(self.is_starting(now))
+            .internal_timer_h((ticks >> 32) as u32)
+            .internal_timer_l(ticks as u32)
+            .health_counter(self.health_counter & 0xff_ffff);
+        let mut health = *segment.health_buffer();
+        health
+            .w()
+            .fw_version(u32::from(major) << 24 | u32::from(minor) << 16 | u32::from(subminor))
+            .hw_id(profile.hw_id);
+        if self.health_syndrome != 0 {
+            let words: [Be32; 6] = std::array::from_fn(|i| Be32::new(0xdead_0000 + i as u32));
+            let syndrome = HealthSyndrome::from_number(u32::from(self.health_syndrome));
+            health.w().synd(syndrome).assert_var(&words).valid(true).severity(2);
+        }
+        segment.w().health_buffer(&health);
+        segment
+    }
+
+    /// The internal timer: ticks of `device_frequency_khz` since power-on.
+    pub fn internal_timer(&self, profile: &Profile, now: Instant) -> u64 {
+        let nanos = now.saturating_duration_since(self.started).as_nanos();
+        (nanos * u128::from(profile.frequency_khz()) / 1_000_000) as u64
     }
 
     /// Pages of client memory that firmware holds.
     pub fn pages_held(&self) -> u64 {
-        0
+        self.pages.held()
+    }
+
+    /// Where the function is between power-on and use.
+    pub fn state(&self) -> HcaState {
+        self.state
+    }
+
+    /// Commands answered since reset.
+    pub fn commands_answered(&self) -> u64 {
+        self.queue.answered
+    }
+
+    /// Commands fetched and not answered yet.
+    pub fn commands_under_way(&self) -> usize {
+        self.queue.under_way()
+    }
+
+    /// What the driver said of itself by `SET_DRIVER_VERSION`.
+    pub fn driver_version(&self) -> &str {
+        &self.driver_version
+    }
+
+    /// The capabilities in force.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.caps
+    }
+
+    fn is_starting(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.started) < START_UP
     }
 }
 
 /// The command doorbell was rung for these slots, one bit each.
-pub fn ring(_f: &mut Function, _slots: u32) {}
+pub fn ring(f: &mut Function, slots: u32) {
+    if f.firmware.is_starting(f.now) {
+        f.strict.report("command doorbell while firmware starts", || format!("slots {slots:#x}"));
+        return;
+    }
+    if f.firmware.nic_interface == DISABLED {
+        return;
+    }
+    queue::ring(f, slots);
+}
 
 /// A write of one dword of the init segment, in host order of the big-endian value.
 pub fn write_register(f: &mut Function, offset: u64, value: u32) {
-    if offset == 0x18 {
-        ring(f, value);
+    let firmware = &mut f.firmware;
+    match offset {
+        offset::CMDQ_ADDRESS_HIGH => {
+            firmware.queue.address = u64::from(value) << 32 | firmware.queue.address & 0xffff_ffff;
+        }
+        offset::CMDQ_ADDRESS_LOW => {
+            firmware.queue.address = firmware.queue.address & !0xffff_ffff | u64::from(value & !0xfff);
+            set_nic_interface(f, value >> 8 & 7);
+        }
+        offset::COMMAND_DOORBELL => ring(f, value),
+        _ => {}
+    }
+}
+
+fn set_nic_interface(f: &mut Function, wanted: u32) {
+    match wanted {
+        SOFTWARE_RESET => reset(f),
+        DISABLED => {
+            hca::forget_objects(f);
+            f.firmware.state = HcaState::Disabled;
+            f.firmware.nic_interface = DISABLED;
+        }
+        _ => f.firmware.nic_interface = wanted & 3,
     }
 }
 
 /// One turn: late replies, page requests, health counter, timers. True if anything was done.
-pub fn tick(_f: &mut Function) -> bool {
-    false
+pub fn tick(f: &mut Function) -> bool {
+    let firmware = &mut f.firmware;
+    firmware.health_syndrome = f.faults.health_syndrome().unwrap_or(0);
+    if !f.faults.health_counter_stopped() {
+        let periods = f.now.saturating_duration_since(firmware.started).as_millis() / HEALTH_PERIOD.as_millis();
+        firmware.health_counter = periods as u32;
+    }
+    if firmware.state == HcaState::Initialized
+        && let Some(pages) = f.faults.page_request()
+    {
+        pages::request(f, pages);
+    }
+    queue::tick(f)
 }
 
 /// Function level reset: everything as after power-on.
 pub fn reset(f: &mut Function) {
     f.firmware = Firmware::new(&f.profile);
-    f.objects = crate::objects::Objects::new(f.index, &f.profile);
+    f.firmware.started = f.now;
+    f.objects = Objects::new(f.index, &f.profile);
 }
+
+/// The first `INIT_SEGMENT_LEN` bytes of BAR 0 are the init segment.
+pub const INIT_SEGMENT_LEN: u64 = InitSegment::SIZE as u64;

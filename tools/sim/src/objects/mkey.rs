@@ -28,6 +28,9 @@ pub enum Translation {
     Pages(PageList),
 }
 
+/// The reserved local key: its addresses are IOVAs, and queue pairs with `rlky` may use it locally. In no table.
+pub const RESERVED_LKEY: u32 = 1;
+
 /// A memory key.
 #[derive(Debug, Clone)]
 pub struct Mkey {

@@ -14,7 +14,7 @@ mod table;
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use eq::Eq;
 pub use memory::{Doorbell, PageList, Umem};
-pub use mkey::{Mkey, MkeyRights, Translation};
+pub use mkey::{Mkey, MkeyRights, RESERVED_LKEY, Translation};
 pub use port::{GidTable, RoceAddress, Vport};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
 pub use table::Table;

@@ -70,6 +70,8 @@ pub struct Vport {
     pub admin_state: u8,
     /// Whether software wants the physical port up (`PAOS`).
     pub port_up: bool,
+    /// Largest frame of the physical port (`PMTU`).
+    pub port_mtu: u16,
 }
 
 impl Vport {
@@ -83,6 +85,7 @@ impl Vport {
             vlans: Vec::new(),
             admin_state: 2,
             port_up: true,
+            port_mtu: 1522,
             context,
         };
         vport.set_mac(mac);

@@ -1,0 +1,21 @@
+//! Registers: the `register_data` of [`AccessRegisterIn`](crate::cmd::AccessRegisterIn), one layout a register.
+
+pub(crate) mod host;
+pub(crate) mod port;
+
+pub use host::*;
+pub use port::*;
+
+values! {
+    /// `register_id` of `ACCESS_REGISTER`.
+    pub enum RegisterId: 16 {
+        /// Port MTU.
+        Pmtu = 0x5003 "PMTU",
+        /// Port type and speed.
+        Ptys = 0x5004 "PTYS",
+        /// Port administrative and operational status.
+        Paos = 0x5006 "PAOS",
+        /// Host endianness.
+        HostEndianness = 0x7004 "HOST_ENDIANNESS",
+    }
+}

@@ -1,0 +1,93 @@
+//! Capability pages: what can be set, what is in force.
+
+use mlx5_prm::caps::{CmdHcaCap, RoceCap};
+use mlx5_prm::decode::uncovered;
+use mlx5_prm::layout::{Kind, Layout};
+
+use super::syndromes::Syndrome;
+use crate::profile::Profile;
+
+/// `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP` without its lowest bit.
+mod page {
+    pub(super) const GENERAL: u16 = 0;
+    pub(super) const ROCE: u16 = 4;
+}
+
+/// The capability pages of a function.
+#[derive(Debug, Clone)]
+pub struct Capabilities {
+    general: Page<CmdHcaCap>,
+    roce: Page<RoceCap>,
+}
+
+/// One page.
+#[derive(Debug, Clone)]
+struct Page<L> {
+    max: L,
+    current: L,
+}
+
+impl Capabilities {
+    /// As after `ENABLE_HCA`.
+    pub(super) fn new(profile: &Profile) -> Self {
+        Capabilities {
+            general: Page { max: profile.general_max, current: profile.general_current },
+            roce: Page { max: profile.roce_max, current: profile.roce_current },
+        }
+    }
+
+    /// The general page in force.
+    pub fn general(&self) -> &CmdHcaCap {
+        &self.general.current
+    }
+
+    /// The RoCE page in force.
+    pub fn roce(&self) -> &RoceCap {
+        &self.roce.current
+    }
+
+    /// The bytes of the page that `op_mod` names: bits 15:1 which, bit 0 whether the one in force.
+    pub(super) fn query(&self, op_mod: u16) -> Result<&[u8], Syndrome> {
+        let current = op_mod & 1 != 0;
+        match op_mod >> 1 {
+            page::GENERAL => Ok(self.general.bytes(current)),
+            page::ROCE if self.general.max.roce() => Ok(self.roce.bytes(current)),
+            _ => Err(Syndrome::UnknownCapabilityPage),
+        }
+    }
+
+    /// Puts a page in force, when none of it is above its maximum.
+    pub(super) fn set(&mut self, op_mod: u16, bytes: &[u8]) -> Result<(), Syndrome> {
+        if op_mod & 1 != 0 {
+            return Err(Syndrome::UnknownOpMod);
+        }
+        match op_mod >> 1 {
+            page::GENERAL => self.general.set(bytes),
+            page::ROCE if self.general.current.roce() => self.roce.set(bytes),
+            _ => Err(Syndrome::UnknownCapabilityPage),
+        }
+    }
+}
+
+impl<L: Layout> Page<L> {
+    fn bytes(&self, current: bool) -> &[u8] {
+        Layout::as_bytes(if current { &self.current } else { &self.max })
+    }
+
+    fn set(&mut self, bytes: &[u8]) -> Result<(), Syndrome> {
+        let wanted = L::read(bytes).ok_or(Syndrome::InputTooShort)?;
+        if uncovered(&L::INFO, bytes).is_some() || bytes[L::SIZE..].iter().any(|byte| *byte != 0) {
+            return Err(Syndrome::ReservedSet);
+        }
+        for field in L::FIELDS {
+            let Kind::Bits { .. } = field.kind else { continue };
+            let (max, wanted) = (field.number(Layout::as_bytes(&self.max)), field.number(bytes));
+            if wanted > max {
+                tracing::debug!("SET_HCA_CAP: {} is {wanted:x?}, at most {max:x?}", field.name);
+                return Err(Syndrome::CapabilityAboveMaximum);
+            }
+        }
+        self.current = wanted;
+        Ok(())
+    }
+}

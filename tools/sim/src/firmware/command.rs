@@ -1,0 +1,243 @@
+//! From an input's bytes to the handler of its opcode, and back: lengths, reserved bits, the function's state.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::decode::uncovered;
+use mlx5_prm::layout::Layout;
+
+use super::syndromes::Syndrome;
+use super::{HcaState, counter, cq, eq, hca, mkey, pages, pd, qp, qp_state, register, roce, uar, umem, vport};
+use crate::function::Function;
+
+/// Why a command does not get its output now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It never will.
+    Refused(Syndrome),
+    /// The driver was asked for pages, and the command is to be tried again. Nothing was changed.
+    PagesNeeded,
+}
+
+impl From<Syndrome> for Stop {
+    fn from(syndrome: Syndrome) -> Self {
+        Stop::Refused(syndrome)
+    }
+}
+
+/// What a handler returns.
+pub(super) type Answer<T> = Result<T, Stop>;
+
+/// A command's input and the room for its output.
+pub(super) struct Request<'a> {
+    /// The input; `uid` is cleared.
+    pub input: &'a [u8],
+    /// Bytes of room for the output.
+    pub room: usize,
+}
+
+impl Request<'_> {
+    /// The fixed part, when the input is long enough, no reserved bit is set and there is room for the output.
+    fn fixed<C>(&self) -> Answer<C>
+    where
+        C: Command + Layout,
+        C::Out: Layout,
+    {
+        let command = C::read(self.input).ok_or(Syndrome::InputTooShort)?;
+        if let Some(bits) = uncovered(&C::INFO, self.input) {
+            tracing::debug!("{}: reserved bits {:#x} of dword {:#x} are set", C::OPCODE, bits.bits, bits.offset);
+            return Err(Syndrome::ReservedSet.into());
+        }
+        if self.room < C::Out::SIZE {
+            return Err(Syndrome::OutputTooShort.into());
+        }
+        Ok(command)
+    }
+
+    /// What follows the fixed part.
+    pub fn tail<C: Layout>(&self) -> &[u8] {
+        self.input.get(C::SIZE..).unwrap_or_default()
+    }
+}
+
+/// Carries out the command in `input`. The output starts with its status and is zero past its end.
+pub(super) fn execute(f: &mut Function, input: &mut [u8], room: usize) -> Answer<Vec<u8>> {
+    let header = InputHeader::read(input).ok_or(Syndrome::InputTooShort)?;
+    let opcode = header.opcode();
+    let result = check(f, &header).and_then(|()| {
+        // Every command may carry a uid, whether its layout has the field or not.
+        input[2..4].fill(0);
+        dispatch(f, opcode, &Request { input, room })
+    });
+    if let Err(Stop::Refused(syndrome)) = &result {
+        tracing::debug!(
+            "{opcode} op_mod {:#x}: {} {:#x}: {}",
+            header.op_mod(),
+            syndrome.status(),
+            syndrome.number(),
+            syndrome.reason()
+        );
+    }
+    result
+}
+
+fn check(f: &Function, header: &InputHeader) -> Answer<()> {
+    let opcode = header.opcode();
+    if !implemented(opcode) {
+        return Err(Syndrome::UnknownOpcode.into());
+    }
+    f.firmware.state.check(opcode)?;
+    if header.op_mod() != 0 && !takes_op_mod(opcode) {
+        return Err(Syndrome::UnknownOpMod.into());
+    }
+    if header.uid() != 0 {
+        return Err(Syndrome::NoUserContext.into());
+    }
+    Ok(())
+}
+
+impl HcaState {
+    /// Whether the command may come now.
+    fn check(self, opcode: Opcode) -> Answer<()> {
+        use Opcode::*;
+        let before_init = matches!(opcode, SetHcaCap | SetIssi | InitHca | DisableHca | QueryIssi);
+        let always = matches!(
+            opcode,
+            QueryHcaCap | QueryPages | ManagePages | AccessReg | QueryAdapter | SetDriverVersion | Nop
+        );
+        match self {
+            HcaState::Disabled if opcode == EnableHca => Ok(()),
+            HcaState::Disabled => Err(Syndrome::NotEnabled.into()),
+            _ if opcode == EnableHca => Err(Syndrome::AlreadyEnabled.into()),
+            HcaState::Enabled if before_init || always => Ok(()),
+            HcaState::Enabled => Err(Syndrome::NotInitialized.into()),
+            HcaState::Initialized if opcode == DisableHca => Err(Syndrome::StillInitialized.into()),
+            HcaState::Initialized if before_init && opcode != QueryIssi => Err(Syndrome::AlreadyInitialized.into()),
+            HcaState::Initialized => Ok(()),
+        }
+    }
+}
+
+/// The commands whose `op_mod` means something; their handlers look at it.
+fn takes_op_mod(opcode: Opcode) -> bool {
+    use Opcode::*;
+    matches!(opcode, QueryHcaCap | SetHcaCap | QueryPages | ManagePages | AccessReg | ModifyCq)
+        || matches!(opcode, QueryVportState | ModifyVportState)
+}
+
+/// A command without a list.
+fn fixed<C>(f: &mut Function, request: &Request, run: fn(&mut Function, &C) -> Answer<C::Out>) -> Answer<Vec<u8>>
+where
+    C: Command + Layout,
+    C::Out: Layout,
+{
+    let command = request.fixed::<C>()?;
+    // A later edition of a command may be longer; as long as it asks for nothing more, it is the same command.
+    if request.tail::<C>().iter().any(|byte| *byte != 0) {
+        return Err(Syndrome::InputTooLong.into());
+    }
+    Ok(run(f, &command)?.as_bytes().to_vec())
+}
+
+/// A command with a list in its input.
+fn listed<C>(
+    f: &mut Function,
+    request: &Request,
+    run: fn(&mut Function, &C, &[u8]) -> Answer<C::Out>,
+) -> Answer<Vec<u8>>
+where
+    C: Command + Layout,
+    C::Out: Layout,
+{
+    let command = request.fixed::<C>()?;
+    Ok(run(f, &command, request.tail::<C>())?.as_bytes().to_vec())
+}
+
+/// A command with a list in its output; `run` is told how many bytes of room the list has, and returns it whole.
+fn lists<C>(
+    f: &mut Function,
+    request: &Request,
+    run: fn(&mut Function, &C, &[u8], usize) -> Answer<(C::Out, Vec<u8>)>,
+) -> Answer<Vec<u8>>
+where
+    C: Command + Layout,
+    C::Out: Layout,
+{
+    let command = request.fixed::<C>()?;
+    let (output, list) = run(f, &command, request.tail::<C>(), request.room - C::Out::SIZE)?;
+    let mut bytes = output.as_bytes().to_vec();
+    bytes.extend_from_slice(&list);
+    Ok(bytes)
+}
+
+macro_rules! commands {
+    ($( $Opcode:ident => $kind:ident $handler:path, )*) => {
+        /// Whether this firmware knows the command.
+        pub(super) fn implemented(opcode: Opcode) -> bool {
+            matches!(opcode, $( Opcode::$Opcode )|*)
+        }
+
+        fn dispatch(f: &mut Function, opcode: Opcode, request: &Request) -> Answer<Vec<u8>> {
+            match opcode {
+                $( Opcode::$Opcode => $kind(f, request, $handler), )*
+                _ => Err(Syndrome::UnknownOpcode.into()),
+            }
+        }
+    };
+}
+
+commands! {
+    EnableHca => fixed hca::enable,
+    DisableHca => fixed hca::disable,
+    InitHca => fixed hca::init,
+    TeardownHca => fixed hca::teardown,
+    QueryIssi => fixed hca::query_issi,
+    SetIssi => fixed hca::set_issi,
+    QueryHcaCap => fixed hca::query_cap,
+    SetHcaCap => fixed hca::set_cap,
+    QueryAdapter => fixed hca::query_adapter,
+    SetDriverVersion => fixed hca::set_driver_version,
+    QuerySpecialContexts => fixed hca::query_special_contexts,
+    Nop => fixed hca::nop,
+    QueryPages => fixed pages::query,
+    ManagePages => lists pages::manage,
+    AccessReg => lists register::access,
+    AllocPd => fixed pd::alloc,
+    DeallocPd => fixed pd::dealloc,
+    AllocTransportDomain => fixed pd::alloc_transport_domain,
+    DeallocTransportDomain => fixed pd::dealloc_transport_domain,
+    AllocUar => fixed uar::alloc,
+    DeallocUar => fixed uar::dealloc,
+    CreateUmem => listed umem::create,
+    DestroyUmem => fixed umem::destroy,
+    CreateMkey => listed mkey::create,
+    QueryMkey => fixed mkey::query,
+    DestroyMkey => fixed mkey::destroy,
+    CreateEq => listed eq::create,
+    QueryEq => fixed eq::query,
+    DestroyEq => fixed eq::destroy,
+    CreateCq => listed cq::create,
+    ModifyCq => listed cq::modify,
+    QueryCq => fixed cq::query,
+    DestroyCq => fixed cq::destroy,
+    CreateQp => listed qp::create,
+    QueryQp => lists qp::query,
+    DestroyQp => fixed qp::destroy,
+    Rst2initQp => fixed qp_state::rst2init,
+    Init2initQp => fixed qp_state::init2init,
+    Init2rtrQp => fixed qp_state::init2rtr,
+    Rtr2rtsQp => fixed qp_state::rtr2rts,
+    Rts2rtsQp => fixed qp_state::rts2rts,
+    Sqerr2rtsQp => fixed qp_state::sqerr2rts,
+    SqdRtsQp => fixed qp_state::sqd2rts,
+    Qp2err => fixed qp_state::to_err,
+    Qp2rst => fixed qp_state::to_rst,
+    QueryNicVportContext => lists vport::query_context,
+    ModifyNicVportContext => listed vport::modify_context,
+    QueryVportState => fixed vport::query_state,
+    ModifyVportState => fixed vport::modify_state,
+    QueryVportCounter => fixed vport::query_counter,
+    QueryRoceAddress => fixed roce::query,
+    SetRoceAddress => fixed roce::set,
+    AllocQCounter => fixed counter::alloc,
+    QueryQCounter => fixed counter::query,
+    DeallocQCounter => fixed counter::dealloc,
+}

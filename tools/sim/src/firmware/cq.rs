@@ -1,0 +1,178 @@
+//! Completion queues.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::Cqc;
+
+use super::command::Answer;
+use super::memory::{self, InUmem, Wanted};
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use crate::engine;
+use crate::function::Function;
+use crate::objects::{ArmState, Cq, CqStatus, PageList};
+
+/// `op_mod` of `MODIFY_CQ`: change fields.
+const MODIFY: u16 = 0;
+/// `modify_field_select`: `cq_period` and `cq_max_count`.
+const SELECT_PERIOD: u32 = 1 << 0;
+const SELECT_COUNT: u32 = 1 << 1;
+/// Opcode of a CQE that holds nothing.
+const CQE_INVALID: u8 = 0xf;
+
+/// `CREATE_CQ`.
+pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Answer<CreateCqOut> {
+    let context = *command.cq_context();
+    check_context(f, &context)?;
+    let cqe_size = cqe_size(&context)?;
+    let umem = command.cq_umem_valid().then(|| InUmem { id: command.cq_umem_id(), offset: command.cq_umem_offset() });
+    let ring = memory::queue(f, wanted(&context, cqe_size), list, umem)?;
+    let doorbell_umem = context.dbr_umem_valid().then(|| context.dbr_umem_id());
+    let doorbell = memory::doorbell(f, context.dbr_addr(), doorbell_umem)?;
+    f.objects.cqs.next_number().ok_or(Syndrome::TooManyCqs)?;
+    pages::reserve(f, Context::Cq)?;
+    check_ring(f, &ring, context.log_cq_size(), cqe_size);
+    let cq = Cq {
+        ring,
+        log_size: u32::from(context.log_cq_size()),
+        cqe_size,
+        eqn: context.c_eqn_or_apu_element(),
+        uar: context.uar_page(),
+        doorbell,
+        ignore_overrun: context.oi(),
+        collapsed: context.cc(),
+        producer: 0,
+        status: CqStatus::Ok,
+        arm: ArmState::Fired,
+        arm_sn: 0,
+        seen: Default::default(),
+        users: 0,
+        umem: umem.map(|place| place.id),
+        doorbell_umem,
+        context,
+    };
+    let umems = [cq.umem, cq.doorbell_umem];
+    let cqn = f.objects.cqs.insert(cq).map_err(|_| Syndrome::TooManyCqs)?;
+    use_parents(f, context.c_eqn_or_apu_element(), context.uar_page(), true);
+    memory::use_umems(f, umems, true);
+    let mut output = CreateCqOut::ZERO;
+    output.w().cqn(cqn);
+    Ok(output)
+}
+
+fn check_context(f: &Function, context: &Cqc) -> Result<(), Syndrome> {
+    let caps = f.firmware.caps.general();
+    if context.log_cq_size() > caps.log_max_cq_sz() {
+        return Err(Syndrome::CqSize);
+    }
+    let unannounced = context.apu_cq()
+        || context.cqe_comp_en()
+        || context.scqe_break_moderation_en()
+        || context.cq_period_mode() != 0 && !caps.cq_period_start_from_cqe()
+        || context.oi() && !caps.cq_oi()
+        || (context.cq_period() != 0 || context.cq_max_count() != 0) && !caps.cq_moderation();
+    if unannounced {
+        return Err(Syndrome::CapabilityNotAnnounced);
+    }
+    f.objects.eqs.get(context.c_eqn_or_apu_element()).ok_or(Syndrome::NoSuchEq)?;
+    f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
+    Ok(())
+}
+
+fn cqe_size(context: &Cqc) -> Result<u32, Syndrome> {
+    match context.cqe_sz() {
+        0 => Ok(64),
+        1 => Ok(128),
+        _ => Err(Syndrome::CqeSize),
+    }
+}
+
+fn wanted(context: &Cqc, cqe_size: u32) -> Wanted {
+    Wanted {
+        log_page_size: context.log_page_size(),
+        page_offset: context.page_offset(),
+        bytes: u64::from(cqe_size) << context.log_cq_size(),
+    }
+}
+
+/// Entries must hold nothing before the first lap, or a driver takes them for completions.
+fn check_ring(f: &Function, ring: &PageList, log_size: u8, cqe_size: u32) {
+    if !f.strict.is_on() {
+        return;
+    }
+    let bad = (0..1u64 << log_size).find(|index| {
+        let mut last = [0];
+        let at = (index + 1) * u64::from(cqe_size) - 1;
+        ring.read(&f.dma, at, &mut last).is_ok() && last[0] >> 4 != CQE_INVALID
+    });
+    if let Some(index) = bad {
+        f.strict.report("CQE ring not initialised", || format!("opcode of entry {index} is not 0xf"));
+    }
+}
+
+fn use_parents(f: &mut Function, eqn: u32, uar: u32, more: bool) {
+    let count = |users: &mut u32| *users = if more { *users + 1 } else { users.saturating_sub(1) };
+    if let Some(eq) = f.objects.eqs.get_mut(eqn) {
+        count(&mut eq.users);
+    }
+    if let Some(uar) = f.objects.uars.get_mut(uar) {
+        count(&mut uar.users);
+    }
+}
+
+/// `MODIFY_CQ`.
+pub(super) fn modify(f: &mut Function, command: &ModifyCqIn, _: &[u8]) -> Answer<ModifyCqOut> {
+    let cq = f.objects.cqs.get_mut(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    if command.op_mod() != MODIFY {
+        return Err(Syndrome::CqResize.into());
+    }
+    let select = u32::from_be_bytes(*command.modify_field_select_resize_field_select());
+    if select & !(SELECT_PERIOD | SELECT_COUNT) != 0 {
+        return Err(Syndrome::CqModify.into());
+    }
+    if cq.status != CqStatus::Ok {
+        return Err(Syndrome::CqOverrun.into());
+    }
+    let wanted = command.cq_context();
+    if select & SELECT_PERIOD != 0 {
+        cq.context.w().cq_period(wanted.cq_period());
+    }
+    if select & SELECT_COUNT != 0 {
+        cq.context.w().cq_max_count(wanted.cq_max_count());
+    }
+    Ok(ModifyCqOut::ZERO)
+}
+
+/// `QUERY_CQ`.
+pub(super) fn query(f: &mut Function, command: &QueryCqIn) -> Answer<QueryCqOut> {
+    let cq = f.objects.cqs.get(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    let status = match cq.status {
+        CqStatus::Ok => 0,
+        CqStatus::Overflow => 0x9,
+        CqStatus::WriteFailure => 0xa,
+    };
+    let st = match cq.arm {
+        ArmState::Solicited => 0x6,
+        ArmState::Next => 0x9,
+        ArmState::Fired => 0xa,
+    };
+    let consumer = cq.doorbell.read(&f.dma, 0).unwrap_or(0) & 0xff_ffff;
+    let mut context = cq.context;
+    context.w().status(status).st(st).consumer_counter(consumer).producer_counter(cq.producer & 0xff_ffff);
+    let mut output = QueryCqOut::ZERO;
+    output.w().cq_context(&context);
+    Ok(output)
+}
+
+/// `DESTROY_CQ`.
+pub(super) fn destroy(f: &mut Function, command: &DestroyCqIn) -> Answer<DestroyCqOut> {
+    let cq = f.objects.cqs.get(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    if cq.users > 0 {
+        return Err(Syndrome::CqInUse.into());
+    }
+    let Some(cq) = f.objects.cqs.remove(command.cqn()) else { return Err(Syndrome::NoSuchCq.into()) };
+    use_parents(f, cq.eqn, cq.uar, false);
+    memory::use_umems(f, [cq.umem, cq.doorbell_umem], false);
+    pages::release(f, Context::Cq);
+    engine::cq_destroyed(f, command.cqn());
+    Ok(DestroyCqOut::ZERO)
+}

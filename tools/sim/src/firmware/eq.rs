@@ -1,0 +1,116 @@
+//! Event queues.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::Eqc;
+use mlx5_prm::eqe::Eqe;
+use mlx5_prm::layout::Layout;
+
+use super::command::Answer;
+use super::memory::{self, Wanted};
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use crate::engine;
+use crate::function::Function;
+use crate::objects::{Eq, PageList};
+
+/// `CREATE_EQ`.
+pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Answer<CreateEqOut> {
+    let context = *command.eq_context_entry();
+    if context.log_eq_size() > f.firmware.caps.general().log_max_eq_sz() {
+        return Err(Syndrome::EqSize.into());
+    }
+    if context.intr() >= f.profile.msix_vectors {
+        return Err(Syndrome::EqVector.into());
+    }
+    f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
+    let event_mask: [u64; 4] = std::array::from_fn(|i| command.event_bitmask()[i].get());
+    if f.objects.eqs.iter().any(|(_, eq)| (0..4).any(|i| eq.event_mask[i] & event_mask[i] != 0)) {
+        return Err(Syndrome::EventTaken.into());
+    }
+    let ring = memory::queue(f, wanted(&context), list, None)?;
+    f.objects.eqs.next_number().ok_or(Syndrome::TooManyEqs)?;
+    pages::reserve(f, Context::Eq)?;
+    check_ring(f, &ring, context.log_eq_size());
+    let eq = Eq {
+        ring,
+        log_size: u32::from(context.log_eq_size()),
+        vector: context.intr(),
+        uar: context.uar_page(),
+        event_mask,
+        producer: 0,
+        consumer: 0,
+        armed: false,
+        overrun: false,
+        users: 0,
+        context,
+    };
+    let number = f.objects.eqs.insert(eq).map_err(|_| Syndrome::TooManyEqs)?;
+    if let Some(uar) = f.objects.uars.get_mut(context.uar_page()) {
+        uar.users += 1;
+    }
+    let mut output = CreateEqOut::ZERO;
+    // max_num_eqs of them is below 256, so the number fits.
+    output.w().eq_number(number as u8);
+    Ok(output)
+}
+
+fn wanted(context: &Eqc) -> Wanted {
+    Wanted {
+        log_page_size: context.log_page_size(),
+        page_offset: context.page_offset(),
+        bytes: (Eqe::SIZE as u64) << context.log_eq_size(),
+    }
+}
+
+/// Entries must be software's (owner bit 1) before the first lap, or a driver takes garbage for events.
+fn check_ring(f: &Function, ring: &PageList, log_size: u8) {
+    if !f.strict.is_on() {
+        return;
+    }
+    let bad = (0..1u64 << log_size).find(|index| {
+        let mut owner = [0];
+        ring.read(&f.dma, index * Eqe::SIZE as u64 + 0x3f, &mut owner).is_ok() && owner[0] & 1 == 0
+    });
+    if let Some(index) = bad {
+        f.strict.report("EQE ring not initialised", || format!("owner bit of entry {index} is 0"));
+    }
+}
+
+/// `QUERY_EQ`.
+pub(super) fn query(f: &mut Function, command: &QueryEqIn) -> Answer<QueryEqOut> {
+    let eq = f.objects.eqs.get(u32::from(command.eq_number())).ok_or(Syndrome::NoSuchEq)?;
+    let mut context = eq.context;
+    context
+        .w()
+        .status(if eq.overrun { STATUS_OVERFLOW } else { STATUS_OK })
+        .st(if eq.armed { ST_ARMED } else { ST_FIRED })
+        .consumer_counter(eq.consumer & 0xff_ffff)
+        .producer_counter(eq.producer & 0xff_ffff);
+    let mut output = QueryEqOut::ZERO;
+    output.w().eq_context_entry(&context).event_bitmask(eq.event_mask[0]);
+    Ok(output)
+}
+
+/// `eqc.status`.
+const STATUS_OK: u8 = 0;
+const STATUS_OVERFLOW: u8 = 0x9;
+/// `eqc.st`.
+const ST_ARMED: u8 = 0x9;
+const ST_FIRED: u8 = 0xa;
+
+/// `DESTROY_EQ`.
+pub(super) fn destroy(f: &mut Function, command: &DestroyEqIn) -> Answer<DestroyEqOut> {
+    let number = u32::from(command.eq_number());
+    let eq = f.objects.eqs.get(number).ok_or(Syndrome::NoSuchEq)?;
+    if eq.users > 0 {
+        return Err(Syndrome::EqInUse.into());
+    }
+    let uar = eq.uar;
+    f.objects.eqs.remove(number);
+    if let Some(uar) = f.objects.uars.get_mut(uar) {
+        uar.users = uar.users.saturating_sub(1);
+    }
+    pages::release(f, Context::Eq);
+    engine::eq_destroyed(f, number);
+    Ok(DestroyEqOut::ZERO)
+}

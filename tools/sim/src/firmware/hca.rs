@@ -1,0 +1,162 @@
+//! Bring-up and teardown, capabilities, ISSI, adapter.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::layout::Layout;
+
+use super::caps::Capabilities;
+use super::command::Answer;
+use super::syndromes::Syndrome;
+use super::{HcaState, pages};
+use crate::engine;
+use crate::function::Function;
+use crate::objects::Objects;
+
+/// `supported_issi_dw0`: ISSI 0 and 1.
+const SUPPORTED_ISSI: u32 = 1 << 1 | 1 << 0;
+/// IEEE vendor id of the adapter's maker.
+const IEEE_VENDOR_ID: u32 = 0x0002c9;
+/// PCI vendor id of the adapter's maker.
+const VSD_VENDOR_ID: u16 = 0x15b3;
+/// `profile` of `TEARDOWN_HCA`: everything in order.
+const GRACEFUL_CLOSE: u16 = 0;
+
+/// `ENABLE_HCA`.
+pub(super) fn enable(f: &mut Function, command: &EnableHcaIn) -> Answer<EnableHcaOut> {
+    own_function(command.function_id(), command.embedded_cpu_function())?;
+    f.firmware.caps = Capabilities::new(&f.profile);
+    f.firmware.state = HcaState::Enabled;
+    Ok(EnableHcaOut::ZERO)
+}
+
+/// `DISABLE_HCA`.
+pub(super) fn disable(f: &mut Function, command: &DisableHcaIn) -> Answer<DisableHcaOut> {
+    own_function(command.function_id(), command.embedded_cpu_function())?;
+    pages::disable(f);
+    f.objects = Objects::new(f.index, &f.profile);
+    f.firmware.current_issi = 0;
+    f.firmware.state = HcaState::Disabled;
+    Ok(DisableHcaOut::ZERO)
+}
+
+/// `INIT_HCA`.
+pub(super) fn init(f: &mut Function, _: &InitHcaIn) -> Answer<InitHcaOut> {
+    f.firmware.pages.check_init()?;
+    f.firmware.state = HcaState::Initialized;
+    Ok(InitHcaOut::ZERO)
+}
+
+/// `TEARDOWN_HCA`. What the driver left behind is gone with it; a card says nothing of it, strict mode does.
+pub(super) fn teardown(f: &mut Function, command: &TeardownHcaIn) -> Answer<TeardownHcaOut> {
+    if command.profile() != GRACEFUL_CLOSE {
+        return Err(Syndrome::UnknownTeardownProfile.into());
+    }
+    forget_objects(f);
+    f.firmware.state = HcaState::Enabled;
+    Ok(TeardownHcaOut::ZERO)
+}
+
+/// Destroys all objects; the port's settings stay.
+pub(super) fn forget_objects(f: &mut Function) {
+    let left = f.objects.count();
+    if left > 0 {
+        f.strict.report("objects left at TEARDOWN_HCA", || describe(&f.objects));
+    }
+    engine::reset(f);
+    let fresh = Objects::new(f.index, &f.profile);
+    let old = std::mem::replace(&mut f.objects, fresh);
+    (f.objects.gids, f.objects.vport) = (old.gids, old.vport);
+    f.firmware.pages.empty();
+}
+
+fn describe(objects: &Objects) -> String {
+    let counts = [
+        ("PDs", objects.pds.len()),
+        ("UARs", objects.uars.len()),
+        ("umems", objects.umems.len()),
+        ("mkeys", objects.mkeys.len()),
+        ("EQs", objects.eqs.len()),
+        ("CQs", objects.cqs.len()),
+        ("QPs", objects.qps.len()),
+        ("transport domains", objects.transport_domains.len()),
+        ("queue counters", objects.queue_counters.len()),
+    ];
+    let named: Vec<_> =
+        counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();
+    named.join(", ")
+}
+
+/// `QUERY_ISSI`.
+pub(super) fn query_issi(f: &mut Function, _: &QueryIssiIn) -> Answer<QueryIssiOut> {
+    let mut output = QueryIssiOut::ZERO;
+    output.w().current_issi(f.firmware.current_issi).supported_issi_dw0(SUPPORTED_ISSI);
+    Ok(output)
+}
+
+/// `SET_ISSI`.
+pub(super) fn set_issi(f: &mut Function, command: &SetIssiIn) -> Answer<SetIssiOut> {
+    let issi = command.current_issi();
+    if issi > 31 || SUPPORTED_ISSI & 1 << issi == 0 {
+        return Err(Syndrome::UnknownIssi.into());
+    }
+    f.firmware.current_issi = issi;
+    Ok(SetIssiOut::ZERO)
+}
+
+/// `QUERY_HCA_CAP`.
+pub(super) fn query_cap(f: &mut Function, command: &QueryHcaCapIn) -> Answer<QueryHcaCapOut> {
+    own_function(command.function_id(), command.other_function() || command.ec_vf_function())?;
+    let page = f.firmware.caps.query(command.op_mod())?;
+    let mut capability = [0; 0x1000];
+    capability[..page.len()].copy_from_slice(page);
+    let mut output = QueryHcaCapOut::ZERO;
+    output.w().capability(&capability);
+    Ok(output)
+}
+
+/// `SET_HCA_CAP`.
+pub(super) fn set_cap(f: &mut Function, command: &SetHcaCapIn) -> Answer<SetHcaCapOut> {
+    own_function(command.function_id(), command.other_function() || command.ec_vf_function())?;
+    f.firmware.caps.set(command.op_mod(), command.capability())?;
+    Ok(SetHcaCapOut::ZERO)
+}
+
+/// `QUERY_ADAPTER`.
+pub(super) fn query_adapter(f: &mut Function, _: &QueryAdapterIn) -> Answer<QueryAdapterOut> {
+    let mut output = QueryAdapterOut::ZERO;
+    let mut adapter = *output.query_adapter_struct();
+    let mut psid = [0; 16];
+    psid[..f.profile.psid.len().min(16)].copy_from_slice(&f.profile.psid.as_bytes()[..f.profile.psid.len().min(16)]);
+    adapter.w().ieee_vendor_id(IEEE_VENDOR_ID).vsd_vendor_id(VSD_VENDOR_ID).vsd_contd_psid(&psid);
+    output.w().query_adapter_struct(&adapter);
+    Ok(output)
+}
+
+/// `SET_DRIVER_VERSION`.
+pub(super) fn set_driver_version(f: &mut Function, command: &SetDriverVersionIn) -> Answer<SetDriverVersionOut> {
+    let text = command.driver_version();
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    f.firmware.driver_version = String::from_utf8_lossy(&text[..end]).into_owned();
+    tracing::info!(function = f.index, driver = f.firmware.driver_version, "driver version");
+    Ok(SetDriverVersionOut::ZERO)
+}
+
+/// `QUERY_SPECIAL_CONTEXTS`. None of the special keys is announced but the reserved one, which only queue pairs with
+/// `rlky` may use.
+pub(super) fn query_special_contexts(_: &mut Function, _: &QuerySpecialContextsIn) -> Answer<QuerySpecialContextsOut> {
+    let mut output = QuerySpecialContextsOut::ZERO;
+    output.w().resd_lkey(crate::objects::RESERVED_LKEY);
+    Ok(output)
+}
+
+/// `NOP`.
+pub(super) fn nop(_: &mut Function, _: &NopIn) -> Answer<NopOut> {
+    Ok(NopOut::ZERO)
+}
+
+/// Commands for other functions need rights that this one has not.
+fn own_function(function_id: u16, other: bool) -> Result<(), Syndrome> {
+    if function_id != 0 || other { Err(Syndrome::OtherFunction) } else { Ok(()) }
+}
+
+/// A page never outgrows the output's room for it.
+const _: () = assert!(mlx5_prm::caps::CmdHcaCap::SIZE <= 0x1000);

@@ -1,0 +1,126 @@
+//! Mailboxes: the part of an input or output that does not fit a slot, in a chain of blocks.
+
+use mlx5_prm::cmd::{DeliveryStatus, MailboxBlock};
+use mlx5_prm::layout::Layout;
+
+use crate::dma::Dma;
+
+/// Bytes of data in a block.
+const DATA: usize = 512;
+/// Bytes of an input or output that lie in the slot itself.
+pub(super) const INLINE: usize = 16;
+/// The longest input or output: what a driver sends in one command stays far below it.
+pub(super) const MAX_LEN: usize = 1 << 20;
+
+/// What all blocks of a command are checked against.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Checks {
+    /// The command's token.
+    pub token: u8,
+    /// Blocks must be signed (`cmdif_checksum`).
+    pub signed: bool,
+}
+
+/// How many blocks carry `len` bytes.
+fn blocks(len: usize) -> usize {
+    len.saturating_sub(INLINE).div_ceil(DATA)
+}
+
+/// XOR of all bytes.
+pub(super) fn xor(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum ^ byte)
+}
+
+/// Reads the chain at `pointer` behind an input of `len` bytes, of which the first are in `input` already.
+pub(super) fn read(
+    dma: &Dma,
+    mut pointer: u64,
+    len: usize,
+    input: &mut Vec<u8>,
+    checks: Checks,
+) -> Result<(), DeliveryStatus> {
+    for number in 0..blocks(len) {
+        let block = block_at(dma, pointer, DeliveryStatus::BadInputPointer)?;
+        check(&block, number, checks)?;
+        check_signature(&block, checks.signed)?;
+        let now = (len - input.len()).min(DATA);
+        input.extend_from_slice(&block.mailbox_data()[..now]);
+        pointer = block.next_pointer();
+    }
+    Ok(())
+}
+
+/// Where an output goes: each block's address, and the block as it was found, data excepted.
+pub(super) type OutputChain = Vec<(u64, MailboxBlock)>;
+
+/// Follows the chain at `pointer` that is to take an output of `len` bytes. Its signatures are not looked at: nobody
+/// signs an output before it is written, and a block may carry those of an earlier one.
+pub(super) fn follow(dma: &Dma, mut pointer: u64, len: usize, checks: Checks) -> Result<OutputChain, DeliveryStatus> {
+    let mut chain = OutputChain::new();
+    for number in 0..blocks(len) {
+        let block = block_at(dma, pointer, DeliveryStatus::BadOutputPointer)?;
+        check(&block, number, checks)?;
+        chain.push((pointer, block));
+        pointer = block.next_pointer();
+    }
+    Ok(chain)
+}
+
+/// What is to go wrong with an output on purpose.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Spoil {
+    /// XORed into tokens.
+    pub token: u8,
+    /// XORed into signatures.
+    pub signature: u8,
+}
+
+/// Writes an output's bytes from the 17th on into `chain`, zeros behind them, each block signed.
+pub(super) fn write(dma: &Dma, chain: &OutputChain, output: &[u8], spoil: Spoil) {
+    let mut rest = output.get(INLINE..).unwrap_or_default();
+    for (address, block) in chain {
+        let (now, after) = rest.split_at(rest.len().min(DATA));
+        let mut data = [0; DATA];
+        data[..now.len()].copy_from_slice(now);
+        rest = after;
+        let (mut block, token) = (*block, block.token() ^ spoil.token);
+        block.w().mailbox_data(&data).token(token).ctrl_signature(0).signature(0);
+        let control = !xor(&block.as_bytes()[DATA..]);
+        block.w().ctrl_signature(control);
+        let whole = !xor(block.as_bytes());
+        block.w().ctrl_signature(control ^ spoil.signature).signature(whole);
+        // A fault is in the strict record; the driver hears of it by an output that did not come.
+        let _ = dma.write(*address, block.as_bytes());
+    }
+}
+
+fn block_at(dma: &Dma, pointer: u64, misaligned: DeliveryStatus) -> Result<MailboxBlock, DeliveryStatus> {
+    if pointer == 0 || !pointer.is_multiple_of(DATA as u64) {
+        return Err(misaligned);
+    }
+    let mut bytes = [0; MailboxBlock::SIZE];
+    dma.read(pointer, &mut bytes).map_err(|_| DeliveryStatus::InternalError)?;
+    MailboxBlock::read(&bytes).ok_or(DeliveryStatus::InternalError)
+}
+
+fn check(block: &MailboxBlock, number: usize, checks: Checks) -> Result<(), DeliveryStatus> {
+    if block.token() != checks.token {
+        return Err(DeliveryStatus::TokenError);
+    }
+    if block.block_number() as usize != number {
+        return Err(DeliveryStatus::BadBlockNumber);
+    }
+    Ok(())
+}
+
+/// Two signatures of zero are an unsigned block, which is well unless signatures were turned on.
+fn check_signature(block: &MailboxBlock, signed: bool) -> Result<(), DeliveryStatus> {
+    if !signed && block.ctrl_signature() == 0 && block.signature() == 0 {
+        return Ok(());
+    }
+    let bytes = block.as_bytes();
+    if xor(&bytes[DATA..bytes.len() - 1]) != 0xff || xor(bytes) != 0xff {
+        return Err(DeliveryStatus::SignatureError);
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Where an object's memory lies: page lists of commands, umems, doorbell records.
+
+use super::syndromes::Syndrome;
+use crate::function::Function;
+use crate::objects::{Doorbell, PageList};
+
+/// log2 of the smallest page.
+pub(super) const MIN_PAGE_SHIFT: u32 = 12;
+/// log2 of the largest page.
+pub(super) const MAX_PAGE_SHIFT: u32 = 31;
+
+/// What a context says of an object's memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// `log_page_size`: log2 of a page's bytes, less 12.
+    pub log_page_size: u8,
+    /// `page_offset`: where on the first page the object starts, in units of 64 bytes.
+    pub page_offset: u8,
+    /// Bytes that the object needs.
+    pub bytes: u64,
+}
+
+/// A umem that an object is to lie in, and the byte of it where the object starts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InUmem {
+    /// `umem_id`.
+    pub id: u32,
+    /// Offset in the umem.
+    pub offset: u64,
+}
+
+/// Big-endian page addresses, low bits (permissions) cut off.
+pub(super) fn addresses(list: &[u8]) -> impl ExactSizeIterator<Item = u64> {
+    let (chunks, _) = list.as_chunks::<8>();
+    chunks.iter().map(|bytes| u64::from_be_bytes(*bytes) & !0xfff)
+}
+
+/// A page list made of `list`, whose pages have `1 << page_shift` bytes.
+pub(super) fn page_list(list: &[u8], page_shift: u32, offset: u64, bytes: u64) -> Result<PageList, Syndrome> {
+    if !(MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&page_shift) {
+        return Err(Syndrome::PageSize);
+    }
+    let pages: Vec<u64> = addresses(list).collect();
+    if pages.iter().any(|page| page & ((1 << page_shift) - 1) != 0) {
+        return Err(Syndrome::AddressMisaligned);
+    }
+    let pages = PageList { page_shift, offset, pages };
+    if pages.len() < bytes { Err(Syndrome::MemoryTooSmall) } else { Ok(pages) }
+}
+
+/// The memory of a queue: in a umem, or in the pages of the command's list.
+pub(super) fn queue(f: &Function, wanted: Wanted, list: &[u8], umem: Option<InUmem>) -> Result<PageList, Syndrome> {
+    if let Some(place) = umem {
+        if place.offset % 64 != 0 {
+            return Err(Syndrome::OffsetTooLarge);
+        }
+        return in_umem(f, place, wanted.bytes);
+    }
+    let offset = u64::from(wanted.page_offset) << 6;
+    page_list(list, u32::from(wanted.log_page_size) + MIN_PAGE_SHIFT, offset, wanted.bytes)
+}
+
+/// `bytes` of a umem, from an offset on.
+pub(super) fn in_umem(f: &Function, place: InUmem, bytes: u64) -> Result<PageList, Syndrome> {
+    let umem = f.objects.umems.get(place.id).ok_or(Syndrome::NoSuchUmem)?;
+    if place.offset >= umem.memory.len() {
+        return Err(Syndrome::OffsetTooLarge);
+    }
+    let mut memory = umem.memory.clone();
+    memory.offset += place.offset;
+    if memory.len() < bytes { Err(Syndrome::MemoryTooSmall) } else { Ok(memory) }
+}
+
+/// A doorbell record: at an IOVA, or at an offset in a umem.
+pub(super) fn doorbell(f: &Function, address: u64, umem: Option<u32>) -> Result<Doorbell, Syndrome> {
+    if address % 8 != 0 {
+        return Err(Syndrome::DoorbellMisaligned);
+    }
+    let Some(id) = umem else { return Ok(Doorbell { iova: address }) };
+    let umem = f.objects.umems.get(id).ok_or(Syndrome::NoSuchUmem)?;
+    match umem.memory.iova(address) {
+        // The whole record lies on one page, as both are aligned.
+        Some((iova, room)) if room >= 8 && iova % 8 == 0 => Ok(Doorbell { iova }),
+        Some(_) => Err(Syndrome::DoorbellMisaligned),
+        None => Err(Syndrome::DoorbellOutside),
+    }
+}
+
+/// Counts an object in (or out of) each umem it lies in.
+pub(super) fn use_umems(f: &mut Function, umems: [Option<u32>; 2], more: bool) {
+    for id in umems.into_iter().flatten() {
+        if let Some(umem) = f.objects.umems.get_mut(id) {
+            umem.users = if more { umem.users + 1 } else { umem.users.saturating_sub(1) };
+        }
+    }
+}

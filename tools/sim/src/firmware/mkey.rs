@@ -1,0 +1,159 @@
+//! Memory keys.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::Mkc;
+
+use super::command::Answer;
+use super::memory::{self, InUmem};
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use crate::function::Function;
+use crate::objects::{Mkey, MkeyRights, PageList, Translation};
+
+/// `access_mode`: addresses are IOVAs.
+const ACCESS_MODE_PA: u8 = 0;
+/// `access_mode`: addresses go through a list of pages.
+const ACCESS_MODE_MTT: u8 = 1;
+/// `qpn` of a key that every queue pair may use.
+const ANY_QP: u32 = 0xff_ffff;
+/// Bytes of an octword, the unit in which translations are counted.
+const OCTWORD: usize = 16;
+
+/// `CREATE_MKEY`.
+pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> Answer<CreateMkeyOut> {
+    let context = *command.memory_key_mkey_entry();
+    if list.len() != command.translations_octword_actual_size() as usize * OCTWORD {
+        return Err(Syndrome::TranslationCount.into());
+    }
+    check_features(f, command, &context)?;
+    f.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
+    let len = length(&context)?;
+    let umem =
+        command.mkey_umem_valid().then(|| InUmem { id: command.mkey_umem_id(), offset: command.mkey_umem_offset() });
+    let translation = translation(f, &context, len, list, umem)?;
+    f.objects.mkeys.next_number().ok_or(Syndrome::TooManyMkeys)?;
+    pages::reserve(f, Context::Mkey)?;
+    let mkey = Mkey {
+        variant: context.mkey_7_0(),
+        pd: context.pd(),
+        qpn: (context.qpn() != ANY_QP).then(|| context.qpn()),
+        rights: rights(&context),
+        start: context.start_addr(),
+        len,
+        translation,
+        free: context.free(),
+        context,
+        umem: umem.map(|place| place.id),
+    };
+    let index = f.objects.mkeys.insert(mkey).map_err(|_| Syndrome::TooManyMkeys)?;
+    memory::use_umems(f, [umem.map(|place| place.id), None], true);
+    if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
+        pd.users += 1;
+    }
+    let mut output = CreateMkeyOut::ZERO;
+    output.w().mkey_index(index);
+    Ok(output)
+}
+
+fn check_features(f: &Function, command: &CreateMkeyIn, context: &Mkc) -> Result<(), Syndrome> {
+    let caps = f.firmware.caps.general();
+    let unannounced = command.data_direct()
+        || context.bsf_en()
+        || context.bsf_octword_size() != 0
+        || context.sync_umr()
+        || context.expected_sigerr_count()
+        || context.crossing_target_vhca_id() != 0
+        || context.ma_translation_mode() != 0
+        || context.relaxed_ordering_write() && !caps.relaxed_ordering_write()
+        || context.relaxed_ordering_read() && !caps.relaxed_ordering_read();
+    if unannounced { Err(Syndrome::CapabilityNotAnnounced) } else { Ok(()) }
+}
+
+fn access_mode(context: &Mkc) -> u8 {
+    context.access_mode_4_2() << 2 | context.access_mode_1_0()
+}
+
+/// Bytes that the key covers; `None` for the whole address space. A key made free has no length yet.
+fn length(context: &Mkc) -> Result<Option<u64>, Syndrome> {
+    if context.length64() {
+        return if access_mode(context) == ACCESS_MODE_PA { Ok(None) } else { Err(Syndrome::MkeyLength) };
+    }
+    let overflows = context.start_addr().checked_add(context.len().saturating_sub(1)).is_none();
+    if overflows || context.len() == 0 && !context.free() {
+        return Err(Syndrome::MkeyLength);
+    }
+    Ok(Some(context.len()))
+}
+
+fn translation(
+    f: &Function,
+    context: &Mkc,
+    len: Option<u64>,
+    list: &[u8],
+    umem: Option<InUmem>,
+) -> Result<Translation, Syndrome> {
+    let len = len.unwrap_or(u64::MAX);
+    match access_mode(context) {
+        ACCESS_MODE_PA if list.is_empty() && umem.is_none() => Ok(Translation::Physical),
+        ACCESS_MODE_PA => Err(Syndrome::TranslationsOfPa),
+        ACCESS_MODE_MTT if context.free() => Ok(Translation::Pages(PageList::default())),
+        ACCESS_MODE_MTT => match umem {
+            Some(place) => memory::in_umem(f, place, len).map(Translation::Pages),
+            None => pages_of(context, len, list).map(Translation::Pages),
+        },
+        _ => Err(Syndrome::AccessMode),
+    }
+}
+
+/// The pages of a key made from a list. The key starts on the first page where its address says.
+fn pages_of(context: &Mkc, len: u64, list: &[u8]) -> Result<PageList, Syndrome> {
+    let page_shift = u32::from(context.log_page_size());
+    if !(memory::MIN_PAGE_SHIFT..=memory::MAX_PAGE_SHIFT).contains(&page_shift) {
+        return Err(Syndrome::PageSize);
+    }
+    let offset = context.start_addr() & ((1 << page_shift) - 1);
+    let needed = offset.checked_add(len).ok_or(Syndrome::MkeyLength)?.div_ceil(1 << page_shift);
+    // An octword holds two translations: when an odd number is needed, the last is padding.
+    let needed = usize::try_from(needed).ok().and_then(|needed| needed.checked_mul(8));
+    let list = needed.and_then(|needed| list.get(..needed)).ok_or(Syndrome::TranslationsTooFew)?;
+    memory::page_list(list, page_shift, offset, len)
+}
+
+fn rights(context: &Mkc) -> MkeyRights {
+    let mut rights = MkeyRights::empty();
+    rights.set(MkeyRights::LOCAL_READ, context.lr());
+    rights.set(MkeyRights::LOCAL_WRITE, context.lw());
+    rights.set(MkeyRights::REMOTE_READ, context.rr());
+    rights.set(MkeyRights::REMOTE_WRITE, context.rw());
+    rights.set(MkeyRights::REMOTE_ATOMIC, context.a());
+    rights
+}
+
+/// `QUERY_MKEY`.
+pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkeyOut> {
+    let mkey = f.objects.mkeys.get(command.mkey_index()).ok_or(Syndrome::NoSuchMkey)?;
+    let mut output = QueryMkeyOut::ZERO;
+    output.w().memory_key_mkey_entry(&mkey.context);
+    if let (true, Translation::Pages(pages)) = (command.pg_access(), &mkey.translation) {
+        let mut first = [0; 32];
+        for (place, page) in first.chunks_exact_mut(8).zip(&pages.pages) {
+            place.copy_from_slice(&page.to_be_bytes());
+        }
+        let (mut low, mut high) = ([0; 16], [0; 16]);
+        low.copy_from_slice(&first[..16]);
+        high.copy_from_slice(&first[16..]);
+        output.w().bsf0_klm0_pas_mtt0_1(&low).bsf1_klm1_pas_mtt2_3(&high);
+    }
+    Ok(output)
+}
+
+/// `DESTROY_MKEY`.
+pub(super) fn destroy(f: &mut Function, command: &DestroyMkeyIn) -> Answer<DestroyMkeyOut> {
+    let mkey = f.objects.mkeys.remove(command.mkey_index()).ok_or(Syndrome::NoSuchMkey)?;
+    memory::use_umems(f, [mkey.umem, None], false);
+    if let Some(pd) = f.objects.pds.get_mut(mkey.pd) {
+        pd.users = pd.users.saturating_sub(1);
+    }
+    pages::release(f, Context::Mkey);
+    Ok(DestroyMkeyOut::ZERO)
+}

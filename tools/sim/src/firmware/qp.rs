@@ -1,0 +1,245 @@
+//! Queue pairs: made, asked, destroyed. Their state changes are in [`qp_state`](super::qp_state).
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::Qpc;
+use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
+
+use super::command::Answer;
+use super::memory::{self, InUmem, Wanted};
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use crate::engine;
+use crate::function::Function;
+use crate::objects::{AddressPath, PageList, Qp, RecvRing, SendRing};
+use crate::transport::rc::RcState;
+
+/// `rq_type`: an ordinary receive queue.
+const RQ_REGULAR: u8 = 0;
+/// `rq_type`: none.
+const RQ_ZERO_SIZE: u8 = 3;
+/// log2 of the smallest receive WQE's bytes: `log_rq_stride` counts from here.
+const LOG_MIN_STRIDE: u32 = 4;
+/// log2 of a WQEBB's bytes.
+const LOG_WQEBB: u32 = 6;
+/// `user_index` of a queue pair whose completions carry its own number.
+const NO_USER_INDEX: u32 = 0xff_ffff;
+/// `ts_format`: real time, which is not announced.
+const TS_REAL_TIME: u8 = 2;
+
+/// The two rings of a queue pair in one piece of memory: receives first, sends behind them.
+struct Rings {
+    send: Option<u32>,
+    recv: Option<(u32, u32)>,
+}
+
+impl Rings {
+    fn of(context: &Qpc) -> Self {
+        let has_recv = context.rq_type() == RQ_REGULAR;
+        Rings {
+            send: (!context.no_sq()).then(|| u32::from(context.log_sq_size())),
+            recv: has_recv
+                .then(|| (u32::from(context.log_rq_size()), u32::from(context.log_rq_stride()) + LOG_MIN_STRIDE)),
+        }
+    }
+
+    fn recv_bytes(&self) -> u64 {
+        self.recv.map_or(0, |(log_size, log_stride)| 1 << (log_size + log_stride))
+    }
+
+    /// Where the send ring starts: a WQEBB never straddles two cache lines.
+    fn send_offset(&self) -> u64 {
+        self.recv_bytes().next_multiple_of(1 << LOG_WQEBB)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.send.map_or(self.recv_bytes(), |log_size| self.send_offset() + (1 << (log_size + LOG_WQEBB)))
+    }
+
+    fn place(&self, memory: &PageList) -> (Option<SendRing>, Option<RecvRing>) {
+        let send = self.send.map(|log_size| {
+            let mut memory = memory.clone();
+            memory.offset += self.send_offset();
+            SendRing { memory, log_size }
+        });
+        let recv = self.recv.map(|(log_size, log_stride)| RecvRing { memory: memory.clone(), log_size, log_stride });
+        (send, recv)
+    }
+}
+
+/// `CREATE_QP`.
+pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Answer<CreateQpOut> {
+    let context = *command.qpc();
+    if command.input_qpn() != 0 {
+        return Err(Syndrome::InputQpn.into());
+    }
+    if command.qpc_ext() || command.ece() != 0 || command.opt_param_mask() != 0 {
+        return Err(Syndrome::QpFeature.into());
+    }
+    check_features(&context)?;
+    check_sizes(f, &context)?;
+    check_parents(f, &context)?;
+    let umem = command.wq_umem_valid().then(|| InUmem { id: command.wq_umem_id(), offset: command.wq_umem_offset() });
+    let rings = Rings::of(&context);
+    let memory = memory::queue(f, wanted(&context, &rings), list, umem)?;
+    let doorbell_umem = context.dbr_umem_valid().then(|| context.dbr_umem_id());
+    let doorbell = memory::doorbell(f, context.dbr_addr(), doorbell_umem)?;
+    f.objects.qps.next_number().ok_or(Syndrome::TooManyQps)?;
+    pages::reserve(f, Context::Qp)?;
+    let (send, recv) = rings.place(&memory);
+    let qp = Qp { send, recv, doorbell, doorbell_umem, umem: umem.map(|place| place.id), ..at_rest(&context) };
+    insert(f, qp)
+}
+
+fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {
+    let umems = [qp.umem, qp.doorbell_umem];
+    let qpn = f.objects.qps.next_number().ok_or(Syndrome::TooManyQps)?;
+    qp.qpn = qpn;
+    use_parents(f, &qp.context, true);
+    f.objects.qps.insert(qp).map_err(|_| Syndrome::TooManyQps)?;
+    memory::use_umems(f, umems, true);
+    engine::qp_created(f, qpn);
+    let mut output = CreateQpOut::ZERO;
+    output.w().qpn(qpn);
+    Ok(output)
+}
+
+/// A queue pair in reset, made of its context alone.
+fn at_rest(context: &Qpc) -> Qp {
+    let mut kept = *context;
+    kept.w().state(QpState::Rst);
+    Qp {
+        qpn: 0,
+        state: QpState::Rst,
+        service: context.st(),
+        pd: context.pd(),
+        uar: context.uar_page(),
+        user_index: (context.user_index() != NO_USER_INDEX).then(|| context.user_index()),
+        send: None,
+        recv: None,
+        cqn_send: context.cqn_snd(),
+        cqn_recv: context.cqn_rcv(),
+        doorbell: Default::default(),
+        path: AddressPath::default(),
+        mtu: PathMtu::Mtu1024,
+        remote_qpn: 0,
+        retry_count: 0,
+        rnr_retry: 0,
+        min_rnr_nak: 0,
+        log_sra_max: 0,
+        log_rra_max: 0,
+        remote_write: false,
+        remote_read: false,
+        remote_atomic: false,
+        counter_set_id: 0,
+        umem: None,
+        doorbell_umem: None,
+        context: kept,
+        rc: RcState::default(),
+    }
+}
+
+fn check_features(context: &Qpc) -> Result<(), Syndrome> {
+    if context.st() != ServiceType::Rc {
+        return Err(Syndrome::Service);
+    }
+    if context.pm_state() != PathMigration::Migrated {
+        return Err(Syndrome::Migration);
+    }
+    if !matches!(context.rq_type(), RQ_REGULAR | RQ_ZERO_SIZE) {
+        return Err(Syndrome::RqType);
+    }
+    if context.no_sq() && context.rq_type() == RQ_ZERO_SIZE {
+        return Err(Syndrome::NoQueues);
+    }
+    let unannounced = context.lag_tx_port_affinity() != 0
+        || context.isolate_vl_tc()
+        || context.offload_type() != 0
+        || context.end_padding_mode() != 0
+        || context.wq_signature()
+        || context.atomic_like_write_en()
+        || context.drain_sigerr()
+        || context.ulp_stateless_offload_mode() != 0
+        || context.req_e2e_credit_mode() != 0
+        || context.cs_req() != 0
+        || context.cs_res() != 0
+        || context.cd_master()
+        || context.cd_slave_send()
+        || context.cd_slave_receive()
+        || context.ts_format() >= TS_REAL_TIME
+        || context.deth_sqpn() != 0;
+    if unannounced { Err(Syndrome::QpFeature) } else { Ok(()) }
+}
+
+fn check_sizes(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
+    let caps = f.firmware.caps.general();
+    let rings = Rings::of(context);
+    let largest = u32::from(caps.log_max_qp_sz());
+    if rings.send.is_some_and(|log_size| log_size > largest) {
+        return Err(Syndrome::QpSize);
+    }
+    let Some((log_size, log_stride)) = rings.recv else { return Ok(()) };
+    if log_size > largest {
+        return Err(Syndrome::QpSize);
+    }
+    if 1 << log_stride > u32::from(caps.max_wqe_sz_rq()) {
+        return Err(Syndrome::RqStride);
+    }
+    Ok(())
+}
+
+fn check_parents(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
+    f.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
+    f.objects.cqs.get(context.cqn_snd()).ok_or(Syndrome::NoSuchCq)?;
+    f.objects.cqs.get(context.cqn_rcv()).ok_or(Syndrome::NoSuchCq)?;
+    f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
+    Ok(())
+}
+
+fn wanted(context: &Qpc, rings: &Rings) -> Wanted {
+    Wanted { log_page_size: context.log_page_size(), page_offset: context.page_offset(), bytes: rings.bytes() }
+}
+
+/// Counts a queue pair in (or out of) what it names.
+fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
+    let count = |users: &mut u32| *users = if more { *users + 1 } else { users.saturating_sub(1) };
+    if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
+        count(&mut pd.users);
+    }
+    if let Some(uar) = f.objects.uars.get_mut(context.uar_page()) {
+        count(&mut uar.users);
+    }
+    for cqn in [context.cqn_snd(), context.cqn_rcv()] {
+        if let Some(cq) = f.objects.cqs.get_mut(cqn) {
+            count(&mut cq.users);
+        }
+    }
+}
+
+/// `QUERY_QP`: the context, and the page addresses as far as there is room for them.
+pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize) -> Answer<(QueryQpOut, Vec<u8>)> {
+    if command.qpc_ext() {
+        return Err(Syndrome::QpFeature.into());
+    }
+    let qp = f.objects.qps.get(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
+    let mut context = qp.context;
+    context.w().state(qp.state);
+    let memory = qp.recv.as_ref().map(|ring| &ring.memory).or(qp.send.as_ref().map(|ring| &ring.memory));
+    let pages = memory.map_or(&[][..], |memory| &memory.pages);
+    let addresses: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
+    let mut output = QueryQpOut::ZERO;
+    let mut first = *output.qp_pas_or_qpc_ext_and_pas();
+    let (head, tail) = addresses.split_at(addresses.len().min(first.len()));
+    first[..head.len()].copy_from_slice(head);
+    output.w().qpc(&context).qp_pas_or_qpc_ext_and_pas(&first);
+    Ok((output, tail[..tail.len().min(room)].to_vec()))
+}
+
+/// `DESTROY_QP`, in whatever state it is.
+pub(super) fn destroy(f: &mut Function, command: &DestroyQpIn) -> Answer<DestroyQpOut> {
+    let qp = f.objects.qps.remove(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
+    use_parents(f, &qp.context, false);
+    memory::use_umems(f, [qp.umem, qp.doorbell_umem], false);
+    pages::release(f, Context::Qp);
+    engine::qp_destroyed(f, command.qpn());
+    Ok(DestroyQpOut::ZERO)
+}

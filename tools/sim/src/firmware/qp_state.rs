@@ -1,0 +1,279 @@
+//! State changes of queue pairs.
+//!
+//! | command | from | takes always | takes when its bit of `opt_param_mask` is set |
+//! | --- | --- | --- | --- |
+//! | RST2INIT | RST | port, pkey index, remote access rights, queue counter | |
+//! | INIT2INIT | INIT | | rights, pkey index, port |
+//! | INIT2RTR | INIT | MTU, message limit, remote QP, receive PSN, responder reads, RNR timer, path | rights, pkey index |
+//! | RTR2RTS | RTR | send PSN, retries, requester reads, acknowledge timeout | rights, RNR timer, migration state |
+//! | RTS2RTS | RTS | | rights, RNR timer, migration state |
+//! | 2ERR, 2RST | any | | |
+//!
+//! An RC queue pair is never in SQER or SQD here, so SQERR2RTS and SQD2RTS find it in the wrong state.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{Ads, Qpc};
+use mlx5_prm::values::{PathMigration, QpState};
+
+use super::command::Answer;
+use super::syndromes::Syndrome;
+use crate::engine;
+use crate::function::Function;
+use crate::objects::{AddressPath, Qp};
+
+/// Bits of `opt_param_mask`.
+mod opt {
+    pub(super) const RRE: u32 = 1 << 1;
+    pub(super) const RAE: u32 = 1 << 2;
+    pub(super) const RWE: u32 = 1 << 3;
+    pub(super) const PKEY_INDEX: u32 = 1 << 4;
+    pub(super) const RNR_TIMEOUT: u32 = 1 << 6;
+    pub(super) const PM_STATE: u32 = 1 << 10;
+    pub(super) const PRIMARY_PORT: u32 = 1 << 16;
+    pub(super) const RIGHTS: u32 = RRE | RAE | RWE;
+}
+
+/// The function's only port.
+const PORT: u8 = 1;
+
+/// A state change: what the command says of it.
+struct Change<'a> {
+    qpn: u32,
+    from: QpState,
+    to: QpState,
+    wanted: &'a Qpc,
+    /// Bits of `opt_param_mask` that are set.
+    mask: u32,
+    /// Bits of `opt_param_mask` that may be.
+    allowed: u32,
+    /// Taken whether the mask names it or not.
+    always: fn(&Function, &Qpc, &mut Qpc) -> Result<(), Syndrome>,
+}
+
+macro_rules! change {
+    ($name:ident, $In:ident => $Out:ident, $from:ident -> $to:ident, $allowed:expr, $always:path) => {
+        #[doc = concat!("`", stringify!($name), "`.")]
+        pub(super) fn $name(f: &mut Function, command: &$In) -> Answer<$Out> {
+            let change = Change {
+                qpn: command.qpn(),
+                from: QpState::$from,
+                to: QpState::$to,
+                wanted: command.qpc(),
+                mask: command.opt_param_mask(),
+                allowed: $allowed,
+                always: $always,
+            };
+            run(f, &change)?;
+            Ok($Out::ZERO)
+        }
+    };
+}
+
+change!(rst2init, Rst2initQpIn => Rst2initQpOut, Rst -> Init, 0, take_init);
+change!(init2init, Init2initQpIn => Init2initQpOut, Init -> Init,
+    opt::RIGHTS | opt::PKEY_INDEX | opt::PRIMARY_PORT, take_nothing);
+change!(init2rtr, Init2rtrQpIn => Init2rtrQpOut, Init -> Rtr, opt::RIGHTS | opt::PKEY_INDEX, take_rtr);
+change!(rtr2rts, Rtr2rtsQpIn => Rtr2rtsQpOut, Rtr -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE, take_rts);
+change!(rts2rts, Rts2rtsQpIn => Rts2rtsQpOut, Rts -> Rts,
+    opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE, take_nothing);
+change!(sqerr2rts, Sqerr2rtsQpIn => Sqerr2rtsQpOut, Sqer -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
+change!(sqd2rts, Sqd2rtsQpIn => Sqd2rtsQpOut, Sqd -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
+
+/// `2ERR_QP`.
+pub(super) fn to_err(f: &mut Function, command: &Qp2errIn) -> Answer<Qp2errOut> {
+    force(f, command.qpn(), QpState::Err)?;
+    Ok(Qp2errOut::ZERO)
+}
+
+/// `2RST_QP`.
+pub(super) fn to_rst(f: &mut Function, command: &Qp2rstIn) -> Answer<Qp2rstOut> {
+    force(f, command.qpn(), QpState::Rst)?;
+    Ok(Qp2rstOut::ZERO)
+}
+
+fn force(f: &mut Function, qpn: u32, to: QpState) -> Answer<()> {
+    let qp = f.objects.qps.get_mut(qpn).ok_or(Syndrome::NoSuchQp)?;
+    let from = std::mem::replace(&mut qp.state, to);
+    engine::qp_state_changed(f, qpn, from, to);
+    Ok(())
+}
+
+/// Makes the change when all of it is well, else none of it.
+fn run(f: &mut Function, change: &Change) -> Answer<()> {
+    let qp = f.objects.qps.get(change.qpn).ok_or(Syndrome::NoSuchQp)?;
+    if qp.state != change.from {
+        return Err(Syndrome::WrongState.into());
+    }
+    if change.mask & !change.allowed != 0 {
+        return Err(Syndrome::OptParamMask.into());
+    }
+    let mut context = qp.context;
+    (change.always)(f, change.wanted, &mut context)?;
+    take_optional(change.wanted, change.mask, &mut context)?;
+    context.w().state(change.to);
+    let qp = f.objects.qps.get_mut(change.qpn).ok_or(Syndrome::NoSuchQp)?;
+    adopt(qp, context);
+    engine::qp_state_changed(f, change.qpn, change.from, change.to);
+    Ok(())
+}
+
+/// Sets a queue pair to what its context says.
+fn adopt(qp: &mut Qp, context: Qpc) {
+    qp.state = context.state();
+    qp.path = address_path(context.primary_address_path());
+    qp.mtu = context.mtu();
+    qp.remote_qpn = context.remote_qpn();
+    qp.retry_count = context.retry_count();
+    qp.rnr_retry = context.rnr_retry();
+    qp.min_rnr_nak = context.min_rnr_nak();
+    qp.log_sra_max = context.log_sra_max();
+    qp.log_rra_max = context.log_rra_max();
+    qp.remote_write = context.rwe();
+    qp.remote_read = context.rre();
+    qp.remote_atomic = context.rae();
+    qp.counter_set_id = context.counter_set_id();
+    qp.context = context;
+}
+
+fn address_path(ads: &Ads) -> AddressPath {
+    let (high, low) = (ads.rmac_47_32().to_be_bytes(), ads.rmac_31_0().to_be_bytes());
+    AddressPath {
+        src_addr_index: ads.src_addr_index(),
+        rgid: *ads.rgid_rip(),
+        rmac: [high[0], high[1], low[0], low[1], low[2], low[3]],
+        udp_sport: ads.udp_sport(),
+        hop_limit: ads.hop_limit(),
+        tclass: ads.tclass(),
+        flow_label: ads.flow_label(),
+        eth_prio: ads.eth_prio(),
+        ack_timeout: ads.ack_timeout(),
+        port: ads.vhca_port_num(),
+    }
+}
+
+fn take_nothing(_: &Function, _: &Qpc, _: &mut Qpc) -> Result<(), Syndrome> {
+    Ok(())
+}
+
+fn take_init(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
+    let counter = wanted.counter_set_id();
+    if counter != 0 && f.objects.queue_counters.get(u32::from(counter)).is_none() {
+        return Err(Syndrome::NoSuchCounter);
+    }
+    take_port(wanted, context)?;
+    take_pkey(wanted, context)?;
+    take_rights(wanted, opt::RIGHTS, context)?;
+    // The reserved key may be asked for here or when the queue pair is made.
+    let rlky = context.rlky() || wanted.rlky();
+    context.w().counter_set_id(counter).rlky(rlky);
+    Ok(())
+}
+
+fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
+    let caps = f.firmware.caps.general();
+    wanted.mtu().bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
+    if wanted.log_msg_max() > caps.log_max_msg() {
+        return Err(Syndrome::MessageLimit);
+    }
+    if wanted.log_rra_max() > caps.log_max_ra_res_qp() {
+        return Err(Syndrome::ReadsResponder);
+    }
+    let mut path = *wanted.primary_address_path();
+    check_path(f, &path)?;
+    // The timeout and the pkey index come by other transitions.
+    let old = context.primary_address_path();
+    path.w().pkey_index(old.pkey_index()).ack_timeout(old.ack_timeout());
+    context
+        .w()
+        .mtu(wanted.mtu())
+        .log_msg_max(wanted.log_msg_max())
+        .remote_qpn(wanted.remote_qpn())
+        .next_rcv_psn(wanted.next_rcv_psn())
+        .log_rra_max(wanted.log_rra_max())
+        .min_rnr_nak(wanted.min_rnr_nak())
+        .primary_address_path(&path);
+    Ok(())
+}
+
+fn check_path(f: &Function, path: &Ads) -> Result<(), Syndrome> {
+    if path.vhca_port_num() != PORT {
+        return Err(Syndrome::PortNumber);
+    }
+    f.objects.gids.get(u16::from(path.src_addr_index())).ok_or(Syndrome::SourceAddress)?;
+    let multicast = path.rmac_47_32() & 0x100 != 0;
+    if multicast || path.rmac_47_32() == 0 && path.rmac_31_0() == 0 {
+        return Err(Syndrome::RemoteMac);
+    }
+    Ok(())
+}
+
+fn take_rts(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
+    if wanted.log_sra_max() > f.firmware.caps.general().log_max_ra_req_qp() {
+        return Err(Syndrome::ReadsRequester);
+    }
+    let mut path = *context.primary_address_path();
+    path.w().ack_timeout(wanted.primary_address_path().ack_timeout());
+    context
+        .w()
+        .log_ack_req_freq(wanted.log_ack_req_freq())
+        .next_send_psn(wanted.next_send_psn())
+        .retry_count(wanted.retry_count())
+        .rnr_retry(wanted.rnr_retry())
+        .log_sra_max(wanted.log_sra_max())
+        .primary_address_path(&path);
+    Ok(())
+}
+
+fn take_optional(wanted: &Qpc, mask: u32, context: &mut Qpc) -> Result<(), Syndrome> {
+    take_rights(wanted, mask, context)?;
+    if mask & opt::PKEY_INDEX != 0 {
+        take_pkey(wanted, context)?;
+    }
+    if mask & opt::PRIMARY_PORT != 0 {
+        take_port(wanted, context)?;
+    }
+    if mask & opt::RNR_TIMEOUT != 0 {
+        context.w().min_rnr_nak(wanted.min_rnr_nak());
+    }
+    if mask & opt::PM_STATE != 0 && wanted.pm_state() != PathMigration::Migrated {
+        return Err(Syndrome::Migration);
+    }
+    Ok(())
+}
+
+fn take_rights(wanted: &Qpc, mask: u32, context: &mut Qpc) -> Result<(), Syndrome> {
+    if mask & opt::RRE != 0 {
+        context.w().rre(wanted.rre());
+    }
+    if mask & opt::RWE != 0 {
+        context.w().rwe(wanted.rwe());
+    }
+    if mask & opt::RAE != 0 {
+        // Atomics are not announced.
+        if wanted.rae() {
+            return Err(Syndrome::Atomics);
+        }
+        context.w().rae(false);
+    }
+    Ok(())
+}
+
+fn take_pkey(wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
+    if wanted.primary_address_path().pkey_index() != 0 {
+        return Err(Syndrome::PkeyIndex);
+    }
+    let mut path = *context.primary_address_path();
+    path.w().pkey_index(0);
+    context.w().primary_address_path(&path);
+    Ok(())
+}
+
+fn take_port(wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
+    if wanted.primary_address_path().vhca_port_num() != PORT {
+        return Err(Syndrome::PortNumber);
+    }
+    let mut path = *context.primary_address_path();
+    path.w().vhca_port_num(PORT);
+    context.w().primary_address_path(&path);
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! The command queue: slots, ownership, delivery, and the commands that are under way.
+//!
+//! Slots do not wait for each other. A command whose answer is late, or which waits for pages that the driver must
+//! give by another command, stays [`Pending`] while the other slots go on.
+
+use std::time::Instant;
+
+use mlx5_prm::cmd::{CmdStatus, CommandQueueEntry, DeliveryStatus, InputHeader, OutputHeader};
+use mlx5_prm::decode::uncovered;
+use mlx5_prm::eqe::{CommandEvent, EventType};
+use mlx5_prm::layout::Layout;
+
+use super::command::{self, Stop};
+use super::mailbox::{self, Checks, INLINE, MAX_LEN, OutputChain, Spoil, xor};
+use crate::engine;
+use crate::function::Function;
+use crate::objects::Objects;
+
+/// log2 of the slots.
+pub const LOG_SIZE: u8 = 5;
+/// log2 of a slot's bytes.
+pub const LOG_STRIDE: u8 = 6;
+/// `type` of an entry that came over PCI.
+const PCI_TRANSPORT: u8 = 7;
+/// Bytes that every output has at least: status and syndrome.
+const MIN_OUTPUT: usize = 8;
+
+/// The command queue of one function.
+#[derive(Debug, Default)]
+pub struct CommandQueue {
+    /// IOVA of slot 0.
+    pub(super) address: u64,
+    pending: Vec<Pending>,
+    /// The signature this firmware left in each slot.
+    left_signature: [Option<u8>; 1 << LOG_SIZE],
+    /// Commands answered since reset.
+    pub(super) answered: u64,
+}
+
+/// A command that has not been answered.
+#[derive(Debug)]
+struct Pending {
+    slot: Slot,
+    wait: Wait,
+}
+
+#[derive(Debug)]
+enum Wait {
+    /// Carried out; answered at that time.
+    Until(Instant, Vec<u8>),
+    /// Not carried out: it needs pages.
+    Pages(Vec<u8>),
+    /// Never answered.
+    Forever,
+}
+
+/// A slot that was fetched: all that its answer needs.
+#[derive(Debug)]
+struct Slot {
+    number: u32,
+    entry: CommandQueueEntry,
+    output: OutputChain,
+    /// Whether a command event follows. Decided when the slot is fetched: the command that creates the EQ for command
+    /// events is still polled for, and an event about it would come unexpected.
+    event: bool,
+    spoil: Spoil,
+}
+
+impl CommandQueue {
+    /// Whether the slot is under way.
+    fn is_pending(&self, number: u32) -> bool {
+        self.pending.iter().any(|pending| pending.slot.number == number)
+    }
+
+    /// How many commands are under way.
+    pub fn under_way(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+/// Fetches and carries out the commands of these slots, one bit each.
+pub(super) fn ring(f: &mut Function, slots: u32) {
+    for number in (0..1 << LOG_SIZE).filter(|number| slots & 1 << number != 0) {
+        fetch(f, number);
+    }
+}
+
+/// Answers what is due, and tries again what waited for pages. True if anything was done.
+pub(super) fn tick(f: &mut Function) -> bool {
+    let mut done = false;
+    let retry = std::mem::take(&mut f.firmware.pages.changed);
+    let mut at = 0;
+    while let Some(pending) = f.firmware.queue.pending.get(at) {
+        let due = match &pending.wait {
+            Wait::Until(time, _) => *time <= f.now,
+            Wait::Pages(_) => retry,
+            Wait::Forever => false,
+        };
+        if !due {
+            at += 1;
+            continue;
+        }
+        done = true;
+        let Pending { slot, wait } = f.firmware.queue.pending.remove(at);
+        match wait {
+            Wait::Until(_, output) => answer(f, slot, &output, DeliveryStatus::Ok),
+            Wait::Pages(input) => carry_out(f, slot, input, None),
+            Wait::Forever => {}
+        }
+    }
+    f.firmware.pages.denied = false;
+    done
+}
+
+fn fetch(f: &mut Function, number: u32) {
+    let Some(entry) = read_entry(f, number) else { return };
+    if !entry.ownership() || f.firmware.queue.is_pending(number) {
+        f.strict.report("command doorbell for a slot that is not hardware's", || {
+            format!("slot {number}, function {}", f.index)
+        });
+        return;
+    }
+    let mut slot =
+        Slot { number, entry, output: Vec::new(), event: takes_commands(&f.objects), spoil: Spoil::default() };
+    match deliver(f, &mut slot) {
+        Ok(input) => with_faults(f, slot, input),
+        Err(status) => {
+            tracing::debug!(slot = number, %status, "command not delivered");
+            answer(f, slot, &[], status);
+        }
+    }
+}
+
+fn read_entry(f: &Function, number: u32) -> Option<CommandQueueEntry> {
+    let address = f.firmware.queue.address + (u64::from(number) << LOG_STRIDE);
+    let mut bytes = [0; CommandQueueEntry::SIZE];
+    // The ownership bit first, acquiring: what the driver stored before it is whole.
+    f.dma.load_be32(address + 0x3c).ok()?;
+    f.dma.read(address, &mut bytes).ok()?;
+    CommandQueueEntry::read(&bytes)
+}
+
+/// Whether an EQ takes command events.
+fn takes_commands(objects: &Objects) -> bool {
+    let bit = 1 << EventType::Command.number();
+    objects.eqs.iter().any(|(_, eq)| eq.event_mask[0] & bit != 0)
+}
+
+/// The whole input, when entry and mailboxes are sound.
+fn deliver(f: &Function, slot: &mut Slot) -> Result<Vec<u8>, DeliveryStatus> {
+    let entry = &slot.entry;
+    if entry.r#type() != PCI_TRANSPORT {
+        return Err(DeliveryStatus::BadType);
+    }
+    let signed = f.firmware.caps.general().cmdif_checksum() != 0;
+    check_signature(entry, f.firmware.queue.left_signature[slot.number as usize], signed)?;
+    if uncovered(&CommandQueueEntry::INFO, entry.as_bytes()).is_some() {
+        return Err(DeliveryStatus::ReservedNotClear);
+    }
+    let (input_len, output_len) = (entry.input_length() as usize, entry.output_length() as usize);
+    if !(INLINE..=MAX_LEN).contains(&input_len) {
+        return Err(DeliveryStatus::BadInputLength);
+    }
+    if !(MIN_OUTPUT..=MAX_LEN).contains(&output_len) {
+        return Err(DeliveryStatus::BadOutputLength);
+    }
+    let checks = Checks { token: entry.token(), signed };
+    let mut input = entry.command_input_inline_data().to_vec();
+    mailbox::read(&f.dma, entry.input_mailbox_pointer(), input_len, &mut input, checks)?;
+    slot.output = mailbox::follow(&f.dma, entry.output_mailbox_pointer(), output_len, checks)?;
+    Ok(input)
+}
+
+/// An entry without a signature is well unless signatures were turned on; so is one that still carries what this
+/// firmware signed the slot's last answer with, as a driver's does that never touches the field.
+fn check_signature(entry: &CommandQueueEntry, left: Option<u8>, signed: bool) -> Result<(), DeliveryStatus> {
+    if xor(entry.as_bytes()) == 0xff {
+        return Ok(());
+    }
+    if !signed && (entry.signature() == 0 || Some(entry.signature()) == left) {
+        return Ok(());
+    }
+    Err(DeliveryStatus::SignatureError)
+}
+
+fn with_faults(f: &mut Function, mut slot: Slot, input: Vec<u8>) {
+    let Some(header) = InputHeader::read(&input) else { return };
+    let faults = f.faults.command(header.opcode().number() as u16);
+    slot.spoil.token = if faults.bad_token { 0x55 } else { 0 };
+    slot.spoil.signature = if faults.bad_signature { 0x55 } else { 0 };
+    if faults.swallow {
+        f.firmware.queue.pending.push(Pending { slot, wait: Wait::Forever });
+    } else if let Some(status) = faults.delivery_status {
+        answer(f, slot, &[], DeliveryStatus::from_number(u32::from(status) & 0x7f));
+    } else if let Some((status, syndrome)) = faults.status {
+        let mut output = OutputHeader::ZERO;
+        output.w().status(CmdStatus::from_number(u32::from(status))).syndrome(syndrome);
+        answer(f, slot, output.as_bytes(), DeliveryStatus::Ok);
+    } else {
+        let late = faults.late.map(|by| f.now + by);
+        carry_out(f, slot, input, late);
+    }
+}
+
+fn carry_out(f: &mut Function, slot: Slot, mut input: Vec<u8>, late: Option<Instant>) {
+    let output = match command::execute(f, &mut input, slot.entry.output_length() as usize) {
+        Ok(output) => output,
+        Err(Stop::Refused(syndrome)) => {
+            let mut output = OutputHeader::ZERO;
+            output.w().status(syndrome.status()).syndrome(syndrome.number());
+            output.as_bytes().to_vec()
+        }
+        Err(Stop::PagesNeeded) => {
+            f.firmware.queue.pending.push(Pending { slot, wait: Wait::Pages(input) });
+            return;
+        }
+    };
+    match late {
+        Some(time) => f.firmware.queue.pending.push(Pending { slot, wait: Wait::Until(time, output) }),
+        None => answer(f, slot, &output, DeliveryStatus::Ok),
+    }
+}
+
+/// Writes an output, mailboxes first, the ownership bit last, and tells the driver if it wants events.
+fn answer(f: &mut Function, slot: Slot, output: &[u8], status: DeliveryStatus) {
+    if status == DeliveryStatus::Ok {
+        let room = output.len().min(slot.entry.output_length() as usize);
+        mailbox::write(&f.dma, &slot.output, &output[..room], slot.spoil);
+    }
+    let mut entry = slot.entry;
+    let mut inline = [0; INLINE];
+    let len = output.len().min(INLINE).min(entry.output_length() as usize);
+    inline[..len].copy_from_slice(&output[..len]);
+    entry.w().command_output_inline_data(&inline).status(status).ownership(false).signature(0);
+    let signature = !xor(entry.as_bytes()) ^ slot.spoil.signature;
+    entry.w().signature(signature);
+    f.firmware.queue.left_signature[slot.number as usize] = Some(signature);
+    f.firmware.queue.answered += 1;
+    let address = f.firmware.queue.address + (u64::from(slot.number) << LOG_STRIDE);
+    if f.dma.publish(address + 0x20, &entry.as_bytes()[0x20..]).is_err() {
+        return;
+    }
+    if slot.event {
+        let mut event = CommandEvent::ZERO;
+        event.w().vector(1 << slot.number);
+        let mut data = [0; 28];
+        data.copy_from_slice(event.as_bytes());
+        engine::post_event(f, EventType::Command, 0, data);
+    }
+}

@@ -1,0 +1,125 @@
+//! Registers, by `ACCESS_REGISTER`.
+
+use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::reg::{HostEndianness, PaosReg, PmtuReg, PtysReg, RegisterId};
+
+use super::command::Answer;
+use super::syndromes::Syndrome;
+use crate::function::Function;
+
+/// `op_mod`.
+const WRITE: u16 = 0;
+const READ: u16 = 1;
+/// `local_port` of the function's only port.
+const PORT: u8 = 1;
+/// Largest frame of the port.
+const MAX_MTU: u16 = 10_000;
+/// `eth_proto_*`: 100GBASE-CR4, -SR4, -KR4, -LR4.
+const ETH_100G: u32 = 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23;
+/// `eth_proto_oper`: 100GBASE-CR4.
+const ETH_100G_CR4: u32 = 1 << 20;
+/// `ext_eth_proto_*`: 100G on four lanes.
+const EXT_100G_4: u32 = 1 << 9;
+/// `proto_mask`: Ethernet.
+const PROTO_ETHERNET: u8 = 1 << 2;
+/// `admin_status` and `oper_status` of `PAOS`.
+const UP: u8 = 1;
+const DOWN: u8 = 2;
+
+/// `ACCESS_REGISTER`.
+pub(super) fn access(
+    f: &mut Function,
+    command: &AccessRegisterIn,
+    data: &[u8],
+    room: usize,
+) -> Answer<(AccessRegisterOut, Vec<u8>)> {
+    let write = match command.op_mod() {
+        WRITE => true,
+        READ => false,
+        _ => return Err(Syndrome::UnknownOpMod.into()),
+    };
+    let data = match RegisterId::from_number(u32::from(command.register_id())) {
+        RegisterId::HostEndianness => register(f, data, write, host_endianness)?,
+        RegisterId::Paos => register(f, data, write, paos)?,
+        RegisterId::Pmtu => register(f, data, write, pmtu)?,
+        RegisterId::Ptys => register(f, data, write, ptys)?,
+        _ => return Err(Syndrome::UnknownRegister.into()),
+    };
+    if room < data.len() {
+        return Err(Syndrome::OutputTooShort.into());
+    }
+    Ok((AccessRegisterOut::ZERO, data))
+}
+
+fn register<R: Layout>(
+    f: &mut Function,
+    data: &[u8],
+    write: bool,
+    run: fn(&mut Function, &R, bool) -> Result<R, Syndrome>,
+) -> Result<Vec<u8>, Syndrome> {
+    let given = R::read(data).ok_or(Syndrome::InputTooShort)?;
+    Ok(Layout::as_bytes(&run(f, &given, write)?).to_vec())
+}
+
+/// The byte order of atomics' operands. There are no atomics, so it changes nothing.
+fn host_endianness(_: &mut Function, given: &HostEndianness, _: bool) -> Result<HostEndianness, Syndrome> {
+    Ok(*given)
+}
+
+fn own_port(port: u8) -> Result<(), Syndrome> {
+    if port == PORT { Ok(()) } else { Err(Syndrome::RegisterPort) }
+}
+
+/// Port administrative and operational status.
+fn paos(f: &mut Function, given: &PaosReg, write: bool) -> Result<PaosReg, Syndrome> {
+    own_port(given.local_port())?;
+    if write {
+        match given.admin_status() {
+            UP => f.objects.vport.port_up = true,
+            DOWN => f.objects.vport.port_up = false,
+            _ => return Err(Syndrome::RegisterReadOnly),
+        }
+    }
+    let status = if f.objects.vport.port_up { UP } else { DOWN };
+    let mut register = PaosReg::ZERO;
+    register.w().local_port(PORT).admin_status(status).oper_status(status);
+    Ok(register)
+}
+
+/// Port MTU: of frames, not of a RoCE path.
+fn pmtu(f: &mut Function, given: &PmtuReg, write: bool) -> Result<PmtuReg, Syndrome> {
+    own_port(given.local_port())?;
+    if write {
+        if given.admin_mtu() == 0 || given.admin_mtu() > MAX_MTU {
+            return Err(Syndrome::RegisterReadOnly);
+        }
+        f.objects.vport.port_mtu = given.admin_mtu();
+    }
+    let mtu = f.objects.vport.port_mtu;
+    let mut register = PmtuReg::ZERO;
+    register.w().local_port(PORT).max_mtu(MAX_MTU).admin_mtu(mtu).oper_mtu(mtu);
+    Ok(register)
+}
+
+/// Port type and speed: one speed, which cannot be changed.
+fn ptys(f: &mut Function, given: &PtysReg, write: bool) -> Result<PtysReg, Syndrome> {
+    own_port(given.local_port())?;
+    if write {
+        return Err(Syndrome::RegisterReadOnly);
+    }
+    let up = f.objects.vport.port_up;
+    let mut register = PtysReg::ZERO;
+    register.w().local_port(PORT).proto_mask(given.proto_mask() & PROTO_ETHERNET);
+    if given.proto_mask() & PROTO_ETHERNET != 0 {
+        register
+            .w()
+            .eth_proto_capability(ETH_100G)
+            .eth_proto_admin(ETH_100G)
+            .eth_proto_oper(if up { ETH_100G_CR4 } else { 0 })
+            .ext_eth_proto_capability(EXT_100G_4)
+            .ext_eth_proto_admin(EXT_100G_4)
+            .ext_eth_proto_oper(if up { EXT_100G_4 } else { 0 });
+    }
+    Ok(register)
+}

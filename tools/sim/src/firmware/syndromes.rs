@@ -1,0 +1,200 @@
+//! Why a command was refused: every syndrome this firmware answers with, its status, and the reason in words.
+//!
+//! The numbers are this model's own, and stay what they are: a card's syndromes differ between firmware versions and
+//! are not published. The upper half is always [`PREFIX`], so a syndrome of the model is known when seen.
+
+use mlx5_prm::cmd::CmdStatus;
+
+/// The upper half of every syndrome of this model.
+pub const PREFIX: u32 = 0x51e0;
+
+macro_rules! syndromes {
+    ($( $number:literal $Name:ident $status:ident $reason:literal, )*) => {
+        /// A reason to refuse a command.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Syndrome {
+            $( #[doc = $reason] $Name, )*
+        }
+
+        impl Syndrome {
+            /// Every syndrome.
+            pub const ALL: &'static [Syndrome] = &[ $( Syndrome::$Name ),* ];
+
+            /// The number in `syndrome` of the output.
+            pub const fn number(self) -> u32 {
+                PREFIX << 16 | match self { $( Syndrome::$Name => $number ),* }
+            }
+
+            /// The status that goes with it.
+            pub const fn status(self) -> CmdStatus {
+                match self { $( Syndrome::$Name => CmdStatus::$status ),* }
+            }
+
+            /// What is wrong, in words.
+            pub const fn reason(self) -> &'static str {
+                match self { $( Syndrome::$Name => $reason ),* }
+            }
+        }
+    };
+}
+
+syndromes! {
+    // The command as such.
+    0x0001 UnknownOpcode BadOpcode "no such command",
+    0x0002 UnknownOpMod BadOpcode "the command has no such op_mod",
+    0x0003 InputTooShort BadInputLength "the input is shorter than the command's fixed part",
+    0x0004 InputTooLong BadInputLength "the input is longer than the command, and what follows is not zero",
+    0x0005 InputListLength BadInputLength "the list after the fixed part has not the length that the command states",
+    0x0006 OutputTooShort BadOutputLength "no room for the output",
+    0x0007 ReservedSet BadParameter "a reserved field is set",
+    0x0008 NoUserContext BadParameter "uid names no user context",
+    0x0009 OtherFunction BadParameter "the command is for another function, and this one manages none",
+    0x000a InternalFailure InternalError "firmware failed on its own account",
+
+    // The function's state.
+    0x0101 NotEnabled NotReady "the function is not enabled: ENABLE_HCA comes first",
+    0x0102 NotInitialized BadSystemState "the HCA is not initialised: INIT_HCA comes first",
+    0x0103 AlreadyEnabled BadSystemState "the function is enabled already",
+    0x0104 AlreadyInitialized BadSystemState "the command must come before INIT_HCA",
+    0x0105 StillInitialized BadSystemState "the HCA is initialised: TEARDOWN_HCA comes first",
+    0x0106 BootPagesMissing BadSystemState "boot pages are missing: QUERY_PAGES op_mod 1, then MANAGE_PAGES",
+    0x0107 InitPagesMissing BadSystemState "init pages are missing: QUERY_PAGES op_mod 2, then MANAGE_PAGES",
+    0x0108 UnknownIssi BadParameter "SET_ISSI: not one of supported_issi",
+    0x0109 UnknownTeardownProfile BadParameter "TEARDOWN_HCA: no such profile, or not announced",
+
+    // Capabilities.
+    0x0201 UnknownCapabilityPage BadParameter "no such capability page, or the function has not got it",
+    0x0202 CapabilityAboveMaximum BadParameter "SET_HCA_CAP: a capability is above its maximum",
+    0x0203 CapabilityNotAnnounced BadParameter "the field needs a capability that the function has not got",
+
+    // Pages.
+    0x0301 PageCount BadParameter "MANAGE_PAGES: input_num_entries does not match the list",
+    0x0302 PageMisaligned BadParameter "MANAGE_PAGES: an address is zero or not that of a page",
+    0x0303 PageGivenTwice BadParameter "MANAGE_PAGES: an address was given already",
+    0x0304 PageUnreachable BadParameter "MANAGE_PAGES: an address cannot be reached by DMA",
+    0x0305 PagesRefused NoResources "the driver could not give the pages that the object needs",
+    0x0306 PagesUnasked NoResources "the object needs pages, and no EQ takes page requests",
+
+    // Numbers of objects.
+    0x0401 NoSuchPd BadResource "no such protection domain",
+    0x0402 NoSuchUar BadResource "no such UAR page",
+    0x0403 NoSuchUmem BadResource "no such umem",
+    0x0404 NoSuchMkey BadResource "no such memory key",
+    0x0405 NoSuchEq BadResource "no such event queue",
+    0x0406 NoSuchCq BadResource "no such completion queue",
+    0x0407 NoSuchQp BadResource "no such queue pair",
+    0x0408 NoSuchTransportDomain BadResource "no such transport domain",
+    0x0409 NoSuchCounter BadResource "no such queue counter",
+
+    // Objects in use.
+    0x0501 PdInUse ResourceBusy "memory keys or queue pairs use the protection domain",
+    0x0502 UarInUse ResourceBusy "queues use the UAR page",
+    0x0503 UmemInUse ResourceBusy "objects lie in the umem",
+    0x0504 EqInUse ResourceBusy "completion queues report to the event queue",
+    0x0505 CqInUse ResourceBusy "queue pairs complete to the completion queue",
+    0x0506 CounterInUse ResourceBusy "queue pairs count on the queue counter",
+
+    // No more of a kind.
+    0x0601 TooManyPds ExceedsLimit "as many protection domains as log_max_pd allows",
+    0x0602 TooManyUars ExceedsLimit "no UAR page is left in BAR 0",
+    0x0603 TooManyUmems ExceedsLimit "as many umems as log_max_umem allows",
+    0x0604 TooManyMkeys ExceedsLimit "as many memory keys as log_max_mkey allows",
+    0x0605 TooManyEqs ExceedsLimit "as many event queues as max_num_eqs allows",
+    0x0606 TooManyCqs ExceedsLimit "as many completion queues as log_max_cq allows",
+    0x0607 TooManyQps ExceedsLimit "as many queue pairs as log_max_qp allows",
+    0x0608 TooManyTransportDomains ExceedsLimit "as many transport domains as log_max_transport_domain allows",
+    0x0609 TooManyCounters ExceedsLimit "as many queue counters as max_qp_cnt allows",
+
+    // Memory of an object.
+    0x0701 PageSize BadParameter "log_page_size is too small or too large",
+    0x0702 AddressMisaligned BadParameter "a page address is not aligned to the page size",
+    0x0703 MemoryTooSmall BadParameter "the pages are fewer than the object needs",
+    0x0704 OffsetTooLarge BadParameter "the offset is past the end of the memory, or misaligned",
+    0x0705 DoorbellMisaligned BadParameter "dbr_addr is not aligned to 8 bytes",
+    0x0706 DoorbellOutside BadParameter "dbr_addr is past the end of its umem",
+    0x0707 UmemEmpty BadParameter "the umem has no pages",
+
+    // Memory keys.
+    0x0801 AccessMode BadParameter "access_mode: only PA and MTT are supported",
+    0x0802 MkeyLength BadParameter "the key's length is zero, overflows, or length64 is set without PA",
+    0x0803 TranslationsTooFew BadParameter "fewer translations than the key's length needs",
+    0x0804 TranslationsOfPa BadParameter "a PA key has no translations",
+    0x0805 TranslationCount BadInputLength "translations_octword_actual_size does not match the input's length",
+
+    // Event queues.
+    0x0901 EqSize ExceedsLimit "log_eq_size is above log_max_eq_sz",
+    0x0902 EqVector BadParameter "intr is not one of the function's MSI-X vectors",
+    0x0903 EventTaken BadParameter "another EQ takes an event type of event_bitmask already",
+
+    // Completion queues.
+    0x0a01 CqSize ExceedsLimit "log_cq_size is above log_max_cq_sz",
+    0x0a02 CqeSize BadParameter "cqe_sz: only 64 and 128 bytes are supported",
+    0x0a03 CqResize BadParameter "MODIFY_CQ: cq_resize is not announced",
+    0x0a04 CqModify BadParameter "MODIFY_CQ: only cq_period and cq_max_count can be changed",
+    0x0a05 CqOverrun BadResourceState "the completion queue is in error",
+
+    // Queue pairs.
+    0x0b01 Service BadParameter "st: only RC is supported",
+    0x0b02 QpSize ExceedsLimit "log_sq_size or log_rq_size is above log_max_qp_sz",
+    0x0b03 RqStride ExceedsLimit "log_rq_stride is above max_wqe_sz_rq",
+    0x0b04 RqType BadParameter "rq_type: only a regular and a zero-length receive queue are supported",
+    0x0b05 Migration BadParameter "pm_state must be MIGRATED: there is no path migration on Ethernet",
+    0x0b06 InputQpn BadParameter "input_qpn must be zero",
+    0x0b07 QpFeature BadParameter "qpc asks for what the function has not announced",
+    0x0b08 NoQueues BadParameter "a queue pair with neither a send nor a receive queue",
+    0x0b09 MessageLimit ExceedsLimit "log_msg_max is above the capability",
+
+    // State changes of queue pairs.
+    0x0c01 WrongState BadQpState "the queue pair is in another state than the transition starts from",
+    0x0c02 OptParamMask BadParameter "opt_param_mask has a bit that the transition does not allow",
+    0x0c03 Mtu BadParameter "mtu is none of 256 to 4096 bytes",
+    0x0c04 ReadsResponder ExceedsLimit "log_rra_max is above log_max_ra_res_qp",
+    0x0c05 ReadsRequester ExceedsLimit "log_sra_max is above log_max_ra_req_qp",
+    0x0c06 PortNumber BadParameter "vhca_port_num is not the function's port",
+    0x0c07 SourceAddress BadIndex "src_addr_index is past the end of the GID table, or its entry is empty",
+    0x0c08 PkeyIndex BadIndex "pkey_index: there is only index 0 on Ethernet",
+    0x0c09 Atomics BadParameter "rae is set, and atomic is not announced",
+    0x0c0a RemoteMac BadParameter "rmac is zero or a multicast address",
+    0x0c0b AlternatePath BadParameter "an alternate path is given, and there is no path migration on Ethernet",
+
+    // Vport.
+    0x0d01 OtherVport BadParameter "other_vport is set, and the function manages no vports",
+    0x0d02 VportMtu BadParameter "mtu is not between 68 and 9978",
+    0x0d03 VportList ExceedsLimit "more addresses than the vport's list holds",
+    0x0d04 VportListType BadParameter "allowed_list_type: no such list",
+    0x0d05 VportAdminState BadParameter "admin_state: 0 down, 1 up, 2 auto",
+
+    // RoCE addresses.
+    0x0e01 RoceIndex BadIndex "roce_address_index is past the end of the GID table",
+    0x0e02 RoceVersion BadParameter "roce_version: only v2 is supported",
+    0x0e03 RoceL3Type BadParameter "roce_l3_type does not fit the address",
+    0x0e04 RoceMac BadParameter "the source MAC is zero or a multicast address",
+
+    // Registers.
+    0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",
+    0x0f02 RegisterReadOnly BadParameter "ACCESS_REGISTER: the register, or this value of it, cannot be written",
+    0x0f03 RegisterPort BadParameter "ACCESS_REGISTER: local_port is not the function's port",
+}
+
+/// The syndrome with that number, as it stands in an output.
+pub fn lookup(number: u32) -> Option<Syndrome> {
+    Syndrome::ALL.iter().copied().find(|syndrome| syndrome.number() == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_syndrome_has_a_number_of_its_own() {
+        for (at, syndrome) in Syndrome::ALL.iter().enumerate() {
+            assert_eq!(lookup(syndrome.number()), Some(*syndrome));
+            assert!(
+                Syndrome::ALL[at + 1..].iter().all(|other| other.number() != syndrome.number()),
+                "{syndrome:?} shares its number"
+            );
+            assert_ne!(syndrome.status(), CmdStatus::Ok);
+        }
+        assert_eq!(lookup(0), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! User memory known by number.
+
+use mlx5_prm::cmd::*;
+
+use super::command::Answer;
+use super::memory::{self, MIN_PAGE_SHIFT};
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use crate::function::Function;
+use crate::objects::Umem;
+
+/// `CREATE_UMEM`.
+pub(super) fn create(f: &mut Function, command: &CreateUmemIn, list: &[u8]) -> Answer<CreateUmemOut> {
+    let context = command.umem();
+    if context.ats() {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
+    if context.num_of_mtt() != list.len() as u64 / 8 || list.len() % 8 != 0 {
+        return Err(Syndrome::InputListLength.into());
+    }
+    let page_shift = u32::from(context.log_page_size()) + MIN_PAGE_SHIFT;
+    let memory = memory::page_list(list, page_shift, u64::from(context.page_offset()), 0)?;
+    if memory.is_empty() {
+        return Err(Syndrome::UmemEmpty.into());
+    }
+    f.objects.umems.next_number().ok_or(Syndrome::TooManyUmems)?;
+    pages::reserve(f, Context::Umem)?;
+    let number = f.objects.umems.insert(Umem { memory, users: 0 }).map_err(|_| Syndrome::TooManyUmems)?;
+    let mut output = CreateUmemOut::ZERO;
+    output.w().umem_id(number);
+    Ok(output)
+}
+
+/// `DESTROY_UMEM`.
+pub(super) fn destroy(f: &mut Function, command: &DestroyUmemIn) -> Answer<DestroyUmemOut> {
+    let umem = f.objects.umems.get(command.umem_id()).ok_or(Syndrome::NoSuchUmem)?;
+    if umem.users > 0 {
+        return Err(Syndrome::UmemInUse.into());
+    }
+    f.objects.umems.remove(command.umem_id());
+    pages::release(f, Context::Umem);
+    Ok(DestroyUmemOut::ZERO)
+}

@@ -1,0 +1,170 @@
+//! The function's own vport: context, state, counters.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext};
+use mlx5_prm::layout::Layout;
+
+use super::command::Answer;
+use super::syndromes::Syndrome;
+use crate::function::Function;
+use crate::objects::Vport;
+
+/// Smallest and largest `mtu`.
+const MTU: std::ops::RangeInclusive<u16> = 68..=9978;
+/// Entries that each address list of the vport holds.
+const MAX_LIST: usize = 128;
+/// Bytes of a list entry.
+const ENTRY: usize = 8;
+/// `allowed_list_type`.
+mod list {
+    pub(super) const UNICAST: u8 = 0;
+    pub(super) const MULTICAST: u8 = 1;
+    pub(super) const VLAN: u8 = 2;
+}
+/// `admin_state`: follows the port.
+const ADMIN_AUTO: u8 = 2;
+
+fn own(other_vport: bool, vport_number: u16) -> Result<(), Syndrome> {
+    if other_vport || vport_number != 0 { Err(Syndrome::OtherVport) } else { Ok(()) }
+}
+
+/// `QUERY_NIC_VPORT_CONTEXT`: the context, and one of its lists.
+pub(super) fn query_context(
+    f: &mut Function,
+    command: &QueryNicVportContextIn,
+    _: &[u8],
+    room: usize,
+) -> Answer<(QueryNicVportContextOut, Vec<u8>)> {
+    own(command.other_vport(), command.vport_number())?;
+    let vport = &f.objects.vport;
+    let entries: Vec<[u8; ENTRY]> = match command.allowed_list_type() {
+        list::UNICAST => vport.unicast.iter().map(mac_entry).collect(),
+        list::MULTICAST => vport.multicast.iter().map(mac_entry).collect(),
+        list::VLAN => vport.vlans.iter().map(|vlan| u64::from(*vlan).to_be_bytes()).collect(),
+        _ => return Err(Syndrome::VportListType.into()),
+    };
+    let fits = entries.len().min(room / ENTRY);
+    let mut context = vport.context;
+    context.w().allowed_list_type(command.allowed_list_type()).allowed_list_size(fits as u16);
+    let mut output = QueryNicVportContextOut::ZERO;
+    output.w().nic_vport_context(&context);
+    Ok((output, entries[..fits].concat()))
+}
+
+fn mac_entry([a, b, c, d, e, f]: &[u8; 6]) -> [u8; ENTRY] {
+    [0, 0, *a, *b, *c, *d, *e, *f]
+}
+
+/// `MODIFY_NIC_VPORT_CONTEXT`: what `field_select` names.
+pub(super) fn modify_context(
+    f: &mut Function,
+    command: &ModifyNicVportContextIn,
+    tail: &[u8],
+) -> Answer<ModifyNicVportContextOut> {
+    own(command.other_vport(), command.vport_number())?;
+    let (select, wanted) = (command.field_select(), command.nic_vport_context());
+    let mut vport = f.objects.vport.clone();
+    if select.affiliation() || select.node_guid() || select.port_guid() {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
+    if select.mtu() && !MTU.contains(&wanted.mtu()) {
+        return Err(Syndrome::VportMtu.into());
+    }
+    if select.addresses_list() {
+        set_list(&mut vport, wanted, tail)?;
+    }
+    set_fields(&mut vport.context, select, wanted);
+    f.objects.vport = vport;
+    Ok(ModifyNicVportContextOut::ZERO)
+}
+
+fn set_fields(context: &mut NicVportContext, select: &ModifyNicVportFieldSelect, wanted: &NicVportContext) {
+    if select.roce_en() {
+        context.w().roce_en(wanted.roce_en());
+    }
+    if select.permanent_address() {
+        context.w().permanent_address(wanted.permanent_address());
+    }
+    if select.mtu() {
+        context.w().mtu(wanted.mtu());
+    }
+    if select.min_inline() {
+        context.w().min_wqe_inline_mode(wanted.min_wqe_inline_mode());
+    }
+    if select.disable_uc_local_lb() {
+        context.w().disable_uc_local_lb(wanted.disable_uc_local_lb());
+    }
+    if select.disable_mc_local_lb() {
+        context.w().disable_mc_local_lb(wanted.disable_mc_local_lb());
+    }
+    if select.promisc() {
+        context.w().promisc_uc(wanted.promisc_uc()).promisc_mc(wanted.promisc_mc()).promisc_all(wanted.promisc_all());
+    }
+    if select.change_event() {
+        context
+            .w()
+            .arm_change_event(wanted.arm_change_event())
+            .event_on_mtu(wanted.event_on_mtu())
+            .event_on_promisc_change(wanted.event_on_promisc_change())
+            .event_on_vlan_change(wanted.event_on_vlan_change())
+            .event_on_mc_address_change(wanted.event_on_mc_address_change())
+            .event_on_uc_address_change(wanted.event_on_uc_address_change());
+    }
+}
+
+fn set_list(vport: &mut Vport, wanted: &NicVportContext, tail: &[u8]) -> Result<(), Syndrome> {
+    let size = usize::from(wanted.allowed_list_size());
+    if size > MAX_LIST {
+        return Err(Syndrome::VportList);
+    }
+    let bytes = tail.get(..size * ENTRY).ok_or(Syndrome::InputListLength)?;
+    let (entries, _) = bytes.as_chunks::<ENTRY>();
+    let macs = || entries.iter().map(|[_, _, a, b, c, d, e, f]| [*a, *b, *c, *d, *e, *f]).collect();
+    match wanted.allowed_list_type() {
+        list::UNICAST => vport.unicast = macs(),
+        list::MULTICAST => vport.multicast = macs(),
+        list::VLAN => {
+            vport.vlans = entries.iter().map(|entry| u16::from_be_bytes([entry[6], entry[7]]) & 0xfff).collect()
+        }
+        _ => return Err(Syndrome::VportListType),
+    }
+    Ok(())
+}
+
+/// `QUERY_VPORT_STATE`. `op_mod` 0 is the function's own vport, 2 the uplink.
+pub(super) fn query_state(f: &mut Function, command: &QueryVportStateIn) -> Answer<QueryVportStateOut> {
+    own(command.other_vport(), command.vport_number())?;
+    if !matches!(command.op_mod(), 0 | 2) {
+        return Err(Syndrome::UnknownOpMod.into());
+    }
+    let vport = &f.objects.vport;
+    let up = vport.port_up && vport.admin_state != 0;
+    let mut output = QueryVportStateOut::ZERO;
+    output.w().admin_state(vport.admin_state).state(u8::from(up));
+    Ok(output)
+}
+
+/// `MODIFY_VPORT_STATE`.
+pub(super) fn modify_state(f: &mut Function, command: &ModifyVportStateIn) -> Answer<ModifyVportStateOut> {
+    own(command.other_vport(), command.vport_number())?;
+    if !matches!(command.op_mod(), 0 | 2) {
+        return Err(Syndrome::UnknownOpMod.into());
+    }
+    if command.admin_state() > ADMIN_AUTO {
+        return Err(Syndrome::VportAdminState.into());
+    }
+    f.objects.vport.admin_state = command.admin_state();
+    Ok(ModifyVportStateOut::ZERO)
+}
+
+/// `QUERY_VPORT_COUNTER`.
+pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> Answer<QueryVportCounterOut> {
+    own(command.other_vport(), command.vport_number())?;
+    if !f.firmware.caps.general().vport_counters() {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
+    Ok(QueryVportCounterOut::ZERO)
+}
+
+/// A modify input's fixed part ends where its lists start.
+const _: () = assert!(ModifyNicVportContextIn::SIZE == 0x200);
