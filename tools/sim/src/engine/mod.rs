@@ -1,37 +1,72 @@
 //! Engines: send scheduler, requesters, responders, completion and event writers, timers.
+//!
+//! The device thread calls [`run`] each turn of its loop. A turn takes what came from the wire, answers it, lets each queue
+//! pair with work send a bounded number of packets, and looks at the timers that are due. The files, in the order in
+//! which a message meets them: `doorbell` (what was posted), `work` (WQEs), [`crate::transport::rc`] (packets), `access`
+//! (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queue pairs in error). `rest` is the function without
+//! its queue pairs, [`rules`] are the names of what strict mode reports.
+
+pub(crate) mod access;
+pub(crate) mod completion;
+mod doorbell;
+pub(crate) mod event;
+mod flush;
+mod rest;
+pub mod rules;
+mod schedule;
+mod spare;
+pub(crate) mod work;
 
 use std::time::Instant;
 
+use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::eqe::EventType;
-use mlx5_prm::values::QpState;
+use mlx5_prm::values::{QpState, ServiceType};
+
+pub(crate) use flush::to_error;
+pub use rest::Failure;
+pub(crate) use rest::Rest;
+pub use schedule::Engine;
+pub(crate) use work::{ReceiveWork, SendWork};
 
 use crate::function::Function;
-use crate::profile::Profile;
+use crate::objects::ArmState;
+use crate::transport::Psn;
+use crate::transport::rc::{RcState, requester, responder};
 use crate::wire::Frame;
+use rest::split;
 
-/// What the engines keep for one function.
-#[derive(Debug)]
-pub struct Engine {}
-
-impl Engine {
-    /// Engines at rest.
-    pub fn new(_profile: &Profile) -> Self {
-        Engine {}
-    }
-}
+/// Frames taken from the wire in one turn.
+const FRAMES: usize = 256;
+/// Queue pairs that may send in one turn.
+const TURNS: usize = 64;
+/// Packets that a queue pair may send when it is its turn.
+const PACKETS: u32 = 16;
 
 /// A send doorbell: the 8 bytes at a doorbell register of UAR page `uar`, as one big-endian number.
-pub fn send_doorbell(_f: &mut Function, _uar: u32, _value: u64) {}
+pub fn send_doorbell(f: &mut Function, uar: u32, value: u64) {
+    doorbell::send(f, uar, value);
+}
 
 /// A CQ doorbell: the 8 bytes at 0x20 of UAR page `uar`, as one big-endian number.
-pub fn cq_doorbell(_f: &mut Function, _uar: u32, _value: u64) {}
+pub fn cq_doorbell(f: &mut Function, uar: u32, value: u64) {
+    doorbell::completion_queue(f, uar, value);
+}
 
 /// An EQ doorbell: the 4 bytes at 0x40 (`arm`) or 0x48 of UAR page `uar`, as a big-endian number.
-pub fn eq_doorbell(_f: &mut Function, _uar: u32, _value: u32, _arm: bool) {}
+pub fn eq_doorbell(f: &mut Function, uar: u32, value: u32, arm: bool) {
+    event::doorbell(&mut split(f).1, uar, value, arm);
+}
 
 /// One turn of bounded work. True if anything was done.
-pub fn run(_f: &mut Function) -> bool {
-    false
+pub fn run(f: &mut Function) -> bool {
+    let took = take_frames(f);
+    let acknowledged = acknowledge(f);
+    let sent = send(f);
+    let timed = timers(f);
+    let broke = break_queue_pairs(f);
+    watch_errors(f);
+    took | acknowledged | sent | timed | broke
 }
 
 /// A frame arrived for this function.
@@ -39,36 +74,194 @@ pub fn receive(f: &mut Function, frame: Frame) {
     f.port.deliver(frame);
 }
 
+/// Hands what came from the wire to the queue pairs it is for.
+fn take_frames(f: &mut Function) -> bool {
+    for count in 0..FRAMES {
+        let Some(frame) = f.port.take_received() else { return count > 0 };
+        match frame {
+            Frame::Roce(packet) => {
+                let (qps, mut rest) = split(f);
+                let qp = qps.get_mut(packet.dest_qpn).filter(|qp| {
+                    // Only the connected peer may speak to a queue pair.
+                    let is_peer = qp.path.rgid == packet.route.src;
+                    qp.service == ServiceType::Rc && is_peer && !packet.damaged
+                });
+                match qp {
+                    Some(qp) if packet.opcode.message().is_some() => responder::request(qp, &mut rest, &packet),
+                    Some(qp) => requester::answer(qp, &mut rest, &packet),
+                    None => rest.port.counters.dropped += 1,
+                }
+                rest.spare().give_back(packet);
+            }
+            // Nobody here has Ethernet queues.
+            Frame::Ethernet(_) => f.port.counters.dropped += 1,
+        }
+    }
+    true
+}
+
+/// Sends the acknowledgements that the packets of this turn asked for: one a queue pair.
+fn acknowledge(f: &mut Function) -> bool {
+    let mut owing = std::mem::take(&mut f.engine.acking);
+    let any = !owing.is_empty();
+    let (qps, mut rest) = split(f);
+    for qpn in owing.drain(..) {
+        if let Some(qp) = qps.get_mut(qpn) {
+            qp.rc.is_acking = false;
+            responder::acknowledge(qp, &mut rest);
+        }
+    }
+    f.engine.acking = owing;
+    any
+}
+
+/// Lets queue pairs with work send, each in its turn.
+fn send(f: &mut Function) -> bool {
+    let turns = f.engine.ready.len().min(TURNS);
+    let (qps, mut rest) = split(f);
+    for _ in 0..turns {
+        let Some(qpn) = rest.engine.ready.pop_front() else { break };
+        let Some(qp) = qps.get_mut(qpn) else { continue };
+        qp.rc.is_ready = false;
+        let replies = responder::send_replies(qp, &mut rest, PACKETS);
+        let requests = requester::transmit(qp, &mut rest, PACKETS);
+        if replies || requests {
+            rest.engine.set_ready(qp);
+        }
+    }
+    turns > 0
+}
+
+/// Looks at the timers that are due.
+fn timers(f: &mut Function) -> bool {
+    if f.engine.earliest.is_none_or(|earliest| earliest > f.now) {
+        return false;
+    }
+    let mut timed = std::mem::take(&mut f.engine.timed);
+    f.engine.earliest = None;
+    let (qps, mut rest) = split(f);
+    timed.retain(|qpn| {
+        let Some(qp) = qps.get_mut(*qpn) else { return false };
+        requester::timeout(qp, &mut rest);
+        let next = [qp.rc.send.deadline, qp.rc.send.pause].into_iter().flatten().min();
+        qp.rc.is_timed = next.is_some();
+        if let Some(next) = next {
+            rest.engine.earliest = Some(rest.engine.earliest.map_or(next, |earliest| earliest.min(next)));
+        }
+        next.is_some()
+    });
+    f.engine.timed.append(&mut timed);
+    true
+}
+
+/// Moves queue pairs to the error state whose completions could not be written.
+fn break_queue_pairs(f: &mut Function) -> bool {
+    let broken = std::mem::take(&mut f.engine.broken);
+    let any = !broken.is_empty();
+    let (qps, mut rest) = split(f);
+    for qpn in broken {
+        if let Some(qp) = qps.get_mut(qpn).filter(|qp| !matches!(qp.state, QpState::Err | QpState::Rst)) {
+            event::post_qp(&mut rest, EventType::WqCatastrophic, qpn);
+            to_error(qp, &mut rest);
+        }
+    }
+    any
+}
+
+/// Flushes what is posted to queue pairs in error: receives ring no doorbell.
+fn watch_errors(f: &mut Function) {
+    let mut watched = std::mem::take(&mut f.engine.watched);
+    let (qps, mut rest) = split(f);
+    watched.retain(|qpn| {
+        let Some(qp) = qps.get_mut(*qpn).filter(|qp| qp.state == QpState::Err) else { return false };
+        // A record that cannot be read any more is not worth looking at again.
+        if qp.doorbell.read(rest.dma, 0).is_err() {
+            return false;
+        }
+        flush::all(qp, &mut rest);
+        true
+    });
+    f.engine.watched.append(&mut watched);
+}
+
+/// What fault injection wants the work request at hand to end with.
+pub(crate) fn fault_of(rest: &Rest, qpn: u32) -> Option<Failure> {
+    let (syndrome, vendor) = rest.faults.completion_error(qpn)?;
+    Some(Failure { syndrome: CqeSyndrome::from_number(u32::from(syndrome)), vendor })
+}
+
 /// When [`run`] next has work to do though nothing happens until then.
-pub fn next_deadline(_f: &Function) -> Option<Instant> {
-    None
+pub fn next_deadline(f: &Function) -> Option<Instant> {
+    f.engine.earliest
 }
 
 /// Function level reset: everything under way is forgotten.
 pub fn reset(f: &mut Function) {
     f.engine = Engine::new(&f.profile);
+    f.port.clear();
 }
 
 /// Writes an EQE to the EQ that is subscribed for this type.
-pub fn post_event(_f: &mut Function, _event_type: EventType, _sub_type: u8, _data: [u8; 28]) {}
+pub fn post_event(f: &mut Function, event_type: EventType, sub_type: u8, data: [u8; 28]) {
+    event::post(&mut split(f).1, event_type, sub_type, &data);
+}
 
 /// Firmware made a queue pair.
-pub fn qp_created(_f: &mut Function, _qpn: u32) {}
+pub fn qp_created(f: &mut Function, qpn: u32) {
+    if let Some(qp) = f.objects.qps.get_mut(qpn) {
+        qp.rc = RcState::default();
+        f.engine.add_qp(qp.uar, qpn);
+    }
+}
 
-/// Firmware moved a queue pair to another state.
-pub fn qp_state_changed(_f: &mut Function, _qpn: u32, _from: QpState, _to: QpState) {}
+/// Firmware moved a queue pair to another state. The queue pair's fields are those of the new state already.
+pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) {
+    let (qps, mut rest) = split(f);
+    let Some(qp) = qps.get_mut(qpn) else { return };
+    match to {
+        QpState::Rst => {
+            rest.engine.forget_qp(qpn);
+            qp.rc = RcState::default();
+        }
+        QpState::Rtr => qp.rc.receive.expected = Psn::new(qp.context.next_rcv_psn()),
+        QpState::Rts => {
+            if from == QpState::Rtr {
+                let first = Psn::new(qp.context.next_send_psn());
+                let send = &mut qp.rc.send;
+                (send.assigned, send.next, send.sent, send.unacked) = (first, first, first, first);
+            }
+            rest.engine.set_ready(qp);
+        }
+        QpState::Sqd => requester::drained(qp, &mut rest),
+        QpState::Err if from != QpState::Err => flush::entered(qp, &mut rest),
+        _ => {}
+    }
+}
 
 /// Firmware destroyed a queue pair.
-pub fn qp_destroyed(_f: &mut Function, _qpn: u32) {}
+pub fn qp_destroyed(f: &mut Function, qpn: u32) {
+    f.engine.forget_qp(qpn);
+    f.engine.remove_qp(qpn);
+}
+
+/// Firmware made a completion queue.
+pub fn cq_created(f: &mut Function, cqn: u32) {
+    if let Some(cq) = f.objects.cqs.get_mut(cqn) {
+        cq.arm = ArmState::Fired;
+        f.engine.add_cq(cq.uar, cqn);
+    }
+}
 
 /// Firmware destroyed a completion queue.
-pub fn cq_destroyed(_f: &mut Function, _cqn: u32) {}
+pub fn cq_destroyed(f: &mut Function, cqn: u32) {
+    f.engine.remove_cq(cqn);
+}
+
+/// Firmware made an event queue.
+pub fn eq_created(_f: &mut Function, _eqn: u32) {}
 
 /// Firmware destroyed an event queue.
 pub fn eq_destroyed(_f: &mut Function, _eqn: u32) {}
 
-/// Firmware made a completion queue.
-pub fn cq_created(_f: &mut Function, _cqn: u32) {}
-
-/// Firmware made an event queue.
-pub fn eq_created(_f: &mut Function, _eqn: u32) {}
+#[cfg(test)]
+mod tests;

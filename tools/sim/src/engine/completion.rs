@@ -1,0 +1,243 @@
+//! The completion writer: CQEs into rings, overrun, arming, completion events.
+
+use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
+use mlx5_prm::eqe::{CompletionEvent, CqErrorEvent, EventType};
+use mlx5_prm::layout::Layout;
+
+use super::rest::{Failure, Rest};
+use super::{event, rules};
+use crate::objects::{ArmState, Cq, CqStatus, Qp};
+
+/// Consumer and producer indices as software sees them have this many bits.
+const INDEX: u32 = 0xff_ffff;
+const CQE: u64 = 64;
+
+/// What `CqErrorEvent::syndrome` says.
+const OVERRUN: u8 = 1;
+const ACCESS_VIOLATION: u8 = 2;
+
+/// A completion without error, of a queue pair, its opcode and fields still to be set.
+pub(crate) fn of(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16) -> Cqe {
+    let mut cqe = Cqe::ZERO;
+    cqe.w()
+        .srqn(qp.user_index.unwrap_or(INDEX) & INDEX)
+        .rqpn(qp.remote_qpn & INDEX)
+        .qpn(qp.qpn & INDEX)
+        .wqe_counter(wqe_counter)
+        .opcode(opcode);
+    cqe
+}
+
+/// Completes a work request of the send queue that ended well.
+pub(crate) fn sent(rest: &mut Rest, qp: &Qp, mut cqe: Cqe, wqe_opcode: u8, solicited: bool) {
+    cqe.w().send_wqe_opcode(wqe_opcode);
+    write(rest, qp, qp.cqn_send, &cqe, solicited);
+}
+
+/// Completes a work request that failed, or was flushed.
+pub(crate) fn failed(rest: &mut Rest, qp: &Qp, queue: Queue, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
+    let (cqn, opcode) = match queue {
+        Queue::Send => (qp.cqn_send, CqeOpcode::RequesterError),
+        Queue::Receive => (qp.cqn_recv, CqeOpcode::ResponderError),
+    };
+    let mut error = ErrorCqe::ZERO;
+    error
+        .w()
+        .srqn(qp.user_index.unwrap_or(INDEX) & INDEX)
+        .hw_error_syndrome(u8::from(failure.is_own()))
+        .vendor_error_syndrome(failure.vendor)
+        .syndrome(failure.syndrome)
+        .send_wqe_opcode(wqe_opcode)
+        .qpn(qp.qpn & INDEX)
+        .wqe_counter(wqe_counter)
+        .opcode(opcode);
+    if let Some(cqe) = Cqe::read(error.as_bytes()) {
+        write(rest, qp, cqn, &cqe, true);
+    }
+}
+
+/// The two queues of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Send,
+    Receive,
+}
+
+/// Writes a CQE. `solicited`: it wakes who waits for solicited completions.
+///
+/// Where it cannot be written, the completion queue is in error from then on, and so is the queue pair.
+pub(crate) fn write(rest: &mut Rest, qp: &Qp, cqn: u32, cqe: &Cqe, solicited: bool) {
+    let timestamp = rest.engine.timestamp(rest.now);
+    let Some(cq) = rest.cqs.get_mut(cqn) else { return };
+    if cq.status != CqStatus::Ok {
+        return rest.engine.break_later(qp.qpn);
+    }
+    if rest.strict.is_on() {
+        check_consumer(cq, cqn, rest.dma, rest.strict);
+        check_owner(cq, cqn, rest.dma, rest.strict);
+    }
+    if is_full(cq, rest.dma) {
+        return overrun(rest, qp, cqn);
+    }
+    let mut cqe = *cqe;
+    cqe.w().timestamp(timestamp);
+    seal(&mut cqe, cq);
+    if !put(cq, &cqe, rest.dma) {
+        return fail(rest, qp, cqn, CqStatus::WriteFailure, ACCESS_VIOLATION);
+    }
+    cq.producer = cq.producer.wrapping_add(1);
+    if solicited {
+        cq.seen.solicited = cq.producer;
+    }
+    if cq.arm == ArmState::Next || (cq.arm == ArmState::Solicited && solicited) {
+        notify(rest, cqn);
+    }
+}
+
+/// Sets what depends on the entry's place: ownership bit and signature.
+fn seal(cqe: &mut Cqe, cq: &Cq) {
+    cqe.w().owner(owner(cq, cq.producer));
+    let sum = cqe.as_bytes().iter().fold(0, |sum, byte| sum ^ byte);
+    // All 64 bytes together are the complement of the running index.
+    cqe.w().signature(sum ^ !(cq.producer as u8));
+}
+
+/// The ownership bit with which the completion number `index` becomes software's.
+fn owner(cq: &Cq, index: u32) -> bool {
+    index >> cq.log_size & 1 != 0
+}
+
+/// Where entry number `index` is in the ring: its 64 bytes that are the CQE.
+fn place(cq: &Cq, index: u32) -> u64 {
+    let index = if cq.collapsed { 0 } else { index & ((1 << cq.log_size) - 1) };
+    // In an entry of 128 bytes the CQE is the second half.
+    u64::from(index) * u64::from(cq.cqe_size) + u64::from(cq.cqe_size).saturating_sub(CQE)
+}
+
+fn put(cq: &Cq, cqe: &Cqe, dma: &crate::dma::Dma) -> bool {
+    let iova = cq.ring.iova(place(cq, cq.producer)).filter(|(_, room)| *room >= CQE);
+    iova.is_some_and(|(iova, _)| dma.publish(iova, cqe.as_bytes()).is_ok())
+}
+
+/// Whether the ring is full; reads the consumer index only when the last one read says so.
+fn is_full(cq: &mut Cq, dma: &crate::dma::Dma) -> bool {
+    if cq.ignore_overrun || cq.collapsed {
+        return false;
+    }
+    let size = 1 << cq.log_size;
+    if behind(cq) < size {
+        return false;
+    }
+    if let Ok(consumer) = cq.doorbell.read(dma, 0) {
+        cq.seen.consumer = consumer & INDEX;
+    }
+    behind(cq) >= size
+}
+
+/// Entries that software has not consumed, as far as is known.
+fn behind(cq: &Cq) -> u32 {
+    cq.producer.wrapping_sub(cq.seen.consumer) & INDEX
+}
+
+fn overrun(rest: &mut Rest, qp: &Qp, cqn: u32) {
+    if let Some(cq) = rest.cqs.get(cqn) {
+        let size = 1u32 << cq.log_size;
+        rest.strict.report(rules::CQ_OVERRUN, || {
+            format!("CQ {cqn:#x}: {size} entries, all unconsumed, consumer index {:#x}", cq.seen.consumer)
+        });
+        if cq.seen.consumer == 0 && cq.producer == size {
+            rest.strict
+                .report(rules::CI_NEVER_PUBLISHED, || format!("CQ {cqn:#x}: full after its first {size} entries"));
+        }
+    }
+    fail(rest, qp, cqn, CqStatus::Overflow, OVERRUN);
+}
+
+fn fail(rest: &mut Rest, qp: &Qp, cqn: u32, status: CqStatus, syndrome: u8) {
+    if let Some(cq) = rest.cqs.get_mut(cqn) {
+        cq.status = status;
+    }
+    let mut data = CqErrorEvent::ZERO;
+    data.w().cqn(cqn & INDEX).syndrome(syndrome);
+    event::post(rest, EventType::CqError, 0, data.as_bytes());
+    rest.engine.break_later(qp.qpn);
+}
+
+/// Fires the completion event of an armed queue.
+pub(crate) fn notify(rest: &mut Rest, cqn: u32) {
+    let Some(cq) = rest.cqs.get_mut(cqn) else { return };
+    cq.arm = ArmState::Fired;
+    cq.seen.fired_sn = Some(cq.arm_sn);
+    let eqn = cq.eqn;
+    let mut data = CompletionEvent::ZERO;
+    data.w().cqn(cqn & INDEX);
+    event::write(rest, eqn, EventType::Completion, 0, data.as_bytes());
+}
+
+/// A new arm request, as dword 1 of the doorbell record says it.
+pub(crate) fn arm(rest: &mut Rest, cqn: u32, request: u32) {
+    let Some(cq) = rest.cqs.get_mut(cqn) else { return };
+    cq.seen.arm = Some(request);
+    let sn = (request >> 28 & 3) as u8;
+    // Software counts the sequence number up with each event: a request of before the event asks for nothing new.
+    if cq.seen.fired_sn == Some(sn) {
+        return;
+    }
+    let solicited_only = request >> 24 & 1 != 0;
+    let consumer = request & INDEX;
+    cq.arm_sn = sn;
+    cq.arm = if solicited_only { ArmState::Solicited } else { ArmState::Next };
+    let last = if solicited_only { cq.seen.solicited } else { cq.producer };
+    // Software armed before it saw the completions that came meanwhile: it would wait for them for ever.
+    let unseen = last.wrapping_sub(consumer) & INDEX;
+    if unseen != 0 && unseen <= INDEX / 2 {
+        notify(rest, cqn);
+    }
+}
+
+/// A completion queue that a failed work request needs may not be written any more; used by tests and by flushing.
+pub(crate) const fn flushed() -> Failure {
+    Failure::new(CqeSyndrome::WorkRequestFlushed)
+}
+
+/// Strict mode: the consumer index that software published must lie between the last one and the producer.
+fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
+    let Ok(record) = cq.doorbell.read(dma, 0) else { return };
+    let (consumer, ahead) = (cq.seen.consumer, behind(cq));
+    let step = |value: u32| value.wrapping_sub(consumer) & INDEX;
+    let plausible = |value: u32| value <= INDEX && step(value) <= ahead;
+    if plausible(record) {
+        cq.seen.consumer = record;
+    } else if record == cq.seen.bad_record {
+        // Reported already.
+    } else {
+        cq.seen.bad_record = record;
+        let rule = if plausible(record.swap_bytes()) {
+            rules::RECORD_LITTLE_ENDIAN
+        } else if step(record) > INDEX / 2 {
+            rules::CI_BACKWARDS
+        } else {
+            rules::CI_AHEAD
+        };
+        strict.report(rule, || {
+            format!(
+                "CQ {cqn:#x}: consumer index {record:#x} after {:#x}, producer {:#x}",
+                cq.seen.consumer, cq.producer
+            )
+        });
+    }
+}
+
+/// Strict mode: the entry about to be written must still be as it was left, or as the ring was initialised.
+fn check_owner(cq: &Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
+    let mut last = [0];
+    if cq.collapsed || cq.ring.read(dma, place(cq, cq.producer) + CQE - 1, &mut last).is_err() {
+        return;
+    }
+    let first_pass = cq.producer >> cq.log_size == 0;
+    if !first_pass && (last[0] & 1 != 0) == owner(cq, cq.producer) {
+        strict.report(rules::STALE_OWNER, || {
+            format!("CQ {cqn:#x}: entry {:#x} holds {:#04x} before it is written", cq.producer, last[0])
+        });
+    }
+}

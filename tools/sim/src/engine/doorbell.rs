@@ -1,0 +1,159 @@
+//! Doorbells. What a register holds is a hint: a later store may have replaced it before it was seen. What was posted or
+//! armed is in the doorbell records, so on each doorbell all queues of that UAR page are looked at.
+
+use mlx5_prm::values::QpState;
+use mlx5_prm::wqe::{CtrlSeg, WQEBB};
+
+use super::rest::{Rest, split};
+use super::{completion, flush, rules};
+use crate::function::Function;
+use crate::objects::{Qp, Table};
+
+/// A doorbell's high half as [`CtrlSeg`] has it: opmod, `wqe_index`, opcode.
+fn index_of(value: u64) -> u16 {
+    (value >> 40) as u16
+}
+
+/// A send doorbell.
+pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
+    let (qps, mut rest) = split(f);
+    let qpn = (value >> 8) as u32 & 0xff_ffff;
+    match qps.get_mut(qpn).filter(|qp| qp.uar == uar && qp.send.is_some()) {
+        Some(qp) => {
+            check_record(qp, &rest, value);
+            look(qp, &mut rest);
+        }
+        None => rest.strict.report(rules::UNKNOWN_QP, || format!("QP {qpn:#x} at UAR page {uar}")),
+    }
+    look_at_others(qps, &mut rest, uar, qpn);
+}
+
+/// Looks at the queue pairs whose own doorbell may have been overwritten by this one.
+fn look_at_others(qps: &mut Table<Qp>, rest: &mut Rest, uar: u32, named: u32) {
+    let users = rest.engine.take_qps(uar);
+    for qpn in users.iter().copied().filter(|qpn| *qpn != named) {
+        if let Some(qp) = qps.get_mut(qpn) {
+            let is_live = matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err);
+            if is_live {
+                look(qp, rest);
+            }
+        }
+    }
+    rest.engine.put_qps(uar, users);
+}
+
+/// Takes what has been posted since the last look.
+pub(super) fn look(qp: &mut Qp, rest: &mut Rest) {
+    match qp.state {
+        QpState::Rts | QpState::Sqd => {
+            if refresh(qp, rest) {
+                rest.engine.set_ready(qp);
+            }
+        }
+        QpState::Err => flush::all(qp, rest),
+        state => {
+            if !std::mem::replace(&mut qp.rc.was_reported, true) {
+                rest.strict.report(rules::WRONG_STATE, || format!("QP {:#x} in {state}", qp.qpn));
+            }
+        }
+    }
+}
+
+/// Reads dword 1 of the doorbell record. True if it moved.
+pub(super) fn refresh(qp: &mut Qp, rest: &Rest) -> bool {
+    let Some(ring) = &qp.send else { return false };
+    let Ok(record) = qp.doorbell.read(rest.dma, 1) else { return false };
+    let send = &mut qp.rc.send;
+    let before = std::mem::replace(&mut send.posted, record as u16);
+    if send.posted == before {
+        return false;
+    }
+    if record > 0xffff && record.swap_bytes() <= 0xffff {
+        rest.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("QP {:#x}: send counter {record:#x}", qp.qpn));
+    }
+    // Software may reuse a place once its WQE is complete.
+    let oldest = send.work.front().map_or(send.fetched, |work| work.index);
+    let held = send.posted.wrapping_sub(oldest);
+    if u32::from(held) > 1 << ring.log_size {
+        let size = 1u32 << ring.log_size;
+        rest.strict.report(rules::SEND_OVERRUN, || {
+            format!("QP {:#x}: {held} WQEBBs posted and not complete, in a ring of {size}", qp.qpn)
+        });
+    }
+    true
+}
+
+/// Strict mode: the doorbell record must cover the WQE that the doorbell names, and the doorbell be its first bytes.
+fn check_record(qp: &Qp, rest: &Rest, value: u64) {
+    if !rest.strict.is_on() || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+        return;
+    }
+    let (Ok(receive), Ok(record)) = (qp.doorbell.read(rest.dma, 0), qp.doorbell.read(rest.dma, 1)) else { return };
+    let named = index_of(value);
+    // One to 16 WQEBBs after the named one is where a counter that covers it stands.
+    let covers = |counter: u16| (1..=16).contains(&counter.wrapping_sub(named));
+    let is_known = (qp.rc.send.posted.wrapping_sub(named) as i16) > 0 || (record as u16).wrapping_sub(named) as i16 > 0;
+    if !is_known {
+        let rule = if covers(record.swap_bytes() as u16) {
+            rules::RECORD_LITTLE_ENDIAN
+        } else if covers(receive as u16) {
+            rules::RECORD_IN_WRONG_SLOT
+        } else {
+            rules::RECORD_NOT_WRITTEN
+        };
+        return rest.strict.report(rule, || {
+            format!("QP {:#x}: the doorbell names WQE {named:#x}, the record holds {receive:#x}, {record:#x}", qp.qpn)
+        });
+    }
+    check_copy(qp, rest, named, value);
+}
+
+/// Compares the doorbell with the WQE it names, as long as that one cannot have been replaced.
+fn check_copy(qp: &Qp, rest: &Rest, named: u16, value: u64) {
+    let Some(ring) = &qp.send else { return };
+    let is_fetched = (named.wrapping_sub(qp.rc.send.fetched) as i16) < 0;
+    let mut bytes = [0; 8];
+    let place = u64::from(named) & ((1 << ring.log_size) - 1);
+    if is_fetched || ring.memory.read(rest.dma, place * WQEBB as u64, &mut bytes).is_err() {
+        return;
+    }
+    let in_ring = u64::from_be_bytes(bytes);
+    if in_ring != value {
+        rest.strict.report(rules::DOORBELL_DIFFERS, || {
+            format!("QP {:#x}, WQE {named:#x}: doorbell {value:#018x}, ring {in_ring:#018x}", qp.qpn)
+        });
+    }
+}
+
+/// A CQ doorbell.
+pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
+    let (_, mut rest) = split(f);
+    let cqn = value as u32 & 0xff_ffff;
+    match rest.cqs.get(cqn).filter(|cq| cq.uar == uar) {
+        Some(cq) => {
+            // The record holds the request too, and a newer one if there is one.
+            let request = cq.doorbell.read(rest.dma, 1).unwrap_or((value >> 32) as u32);
+            completion::arm(&mut rest, cqn, request);
+        }
+        None => rest.strict.report(rules::UNKNOWN_CQ, || format!("CQ {cqn:#x} at UAR page {uar}")),
+    }
+    let users = rest.engine.take_cqs(uar);
+    for other in users.iter().copied().filter(|other| *other != cqn) {
+        let Some(cq) = rest.cqs.get(other) else { continue };
+        match cq.doorbell.read(rest.dma, 1) {
+            // A queue that never was armed and whose record is zero may have been armed by that very zero.
+            Ok(request) if cq.seen.arm != Some(request) => completion::arm(&mut rest, other, request),
+            _ => {}
+        }
+    }
+    rest.engine.put_cqs(uar, users);
+}
+
+/// The control segment at the send queue's place `index`.
+pub(super) fn control(qp: &Qp, rest: &Rest, index: u16) -> Option<CtrlSeg> {
+    let ring = qp.send.as_ref()?;
+    let mut bytes = [0; 16];
+    let place = u64::from(index) & ((1 << ring.log_size) - 1);
+    ring.memory.read(rest.dma, place * WQEBB as u64, &mut bytes).ok()?;
+    mlx5_prm::layout::Layout::read(&bytes)
+}

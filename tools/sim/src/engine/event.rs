@@ -1,0 +1,93 @@
+//! The event writer: EQEs into rings, overrun, arming, interrupts.
+
+use mlx5_prm::eqe::{Eqe, EventType, QpEvent};
+use mlx5_prm::layout::Layout;
+
+use super::rest::Rest;
+use super::rules;
+use crate::objects::Eq;
+
+const EQE: u64 = 64;
+/// Bits of a consumer index.
+const INDEX: u32 = 0xff_ffff;
+
+/// Writes an event to the EQ that is subscribed to its type; to none if no EQ is.
+pub(crate) fn post(rest: &mut Rest, event_type: EventType, sub_type: u8, data: &[u8]) {
+    let number = event_type.number();
+    let Some(word) = (number as usize).checked_div(64).filter(|word| *word < 4) else { return };
+    let subscribed = |eq: &Eq| eq.event_mask[word] >> (number % 64) & 1 != 0;
+    let found = rest.eqs.iter().find(|(_, eq)| subscribed(eq)).map(|(eqn, _)| eqn);
+    if let Some(eqn) = found {
+        write(rest, eqn, event_type, sub_type, data);
+    }
+}
+
+/// Writes an event about a queue pair.
+pub(crate) fn post_qp(rest: &mut Rest, event_type: EventType, qpn: u32) {
+    let mut data = QpEvent::ZERO;
+    data.w().qp_srq_n(qpn & INDEX);
+    post(rest, event_type, 0, data.as_bytes());
+}
+
+/// Writes an event to the EQ `eqn`. `data` fills `event_data` from its start.
+pub(crate) fn write(rest: &mut Rest, eqn: u32, event_type: EventType, sub_type: u8, data: &[u8]) {
+    if rest.faults.event_lost(event_type.number() as u8) {
+        return;
+    }
+    let Some(eq) = rest.eqs.get_mut(eqn) else { return };
+    let size = 1 << eq.log_size;
+    if eq.producer.wrapping_sub(eq.consumer) & INDEX >= size {
+        eq.overrun = true;
+        return rest
+            .strict
+            .report(rules::EQ_OVERRUN, || format!("EQ {eqn}: {size} entries, all unconsumed; {event_type} is lost"));
+    }
+    let eqe = build(eq, event_type, sub_type, data);
+    let at = u64::from(eq.producer & (size - 1)) * EQE;
+    let Some((iova, _)) = eq.ring.iova(at).filter(|(_, room)| *room >= EQE) else { return };
+    if rest.dma.publish(iova, eqe.as_bytes()).is_err() {
+        return;
+    }
+    eq.producer = eq.producer.wrapping_add(1);
+    if std::mem::take(&mut eq.armed) {
+        rest.pci.interrupt(eq.vector);
+    }
+}
+
+fn build(eq: &Eq, event_type: EventType, sub_type: u8, data: &[u8]) -> Eqe {
+    let mut event_data = [0; 28];
+    let len = data.len().min(event_data.len());
+    event_data[..len].copy_from_slice(&data[..len]);
+    let mut eqe = Eqe::ZERO;
+    eqe.w()
+        .event_type(event_type)
+        .event_sub_type(sub_type)
+        .event_data(&event_data)
+        .owner(eq.producer >> eq.log_size & 1 != 0);
+    eqe
+}
+
+/// An EQ doorbell: consumer index, and whether the next event is to interrupt.
+pub(crate) fn doorbell(rest: &mut Rest, uar: u32, value: u32, arm: bool) {
+    let eqn = value >> 24;
+    let Some(eq) = rest.eqs.get_mut(eqn).filter(|eq| eq.uar == uar) else {
+        return rest.strict.report(rules::UNKNOWN_EQ, || format!("EQ {eqn} at UAR page {uar}"));
+    };
+    let consumer = value & INDEX;
+    let step = consumer.wrapping_sub(eq.consumer) & INDEX;
+    let ahead = eq.producer.wrapping_sub(eq.consumer) & INDEX;
+    if step > ahead {
+        return rest.strict.report(rules::EQ_CI, || {
+            format!("EQ {eqn}: consumer index {consumer:#x} after {:#x}, producer {:#x}", eq.consumer, eq.producer)
+        });
+    }
+    eq.consumer = consumer;
+    if !arm {
+        return;
+    }
+    // Events that came before the arming are not lost on who sleeps now.
+    eq.armed = step == ahead;
+    if !eq.armed {
+        rest.pci.interrupt(eq.vector);
+    }
+}

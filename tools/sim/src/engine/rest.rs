@@ -1,0 +1,153 @@
+//! A function taken apart: its queue pairs, and everything else a queue pair's work touches.
+
+use std::time::Instant;
+
+use mlx5_prm::cqe::CqeSyndrome;
+
+use super::Engine;
+use super::access::{self, Access};
+use super::rules;
+use super::spare::Spare;
+use crate::dma::Dma;
+use crate::fault::Faults;
+use crate::function::Function;
+use crate::objects::{Cq, Eq, GidTable, Mkey, MkeyRights, Objects, Qp, QueueCounter, Table};
+use crate::pci::Pci;
+use crate::strict::Strict;
+use crate::transport::Packet;
+use crate::transport::packet::Mac;
+use crate::wire::{Frame, Port};
+
+/// All of a function but its queue pairs, so that one of those can be borrowed beside it.
+pub(crate) struct Rest<'a> {
+    pub mkeys: &'a mut Table<Mkey>,
+    pub cqs: &'a mut Table<Cq>,
+    pub eqs: &'a mut Table<Eq>,
+    pub counters: &'a mut Table<QueueCounter>,
+    pub gids: &'a GidTable,
+    pub mac: Mac,
+    pub dma: &'a Dma,
+    pub strict: &'a Strict,
+    pub faults: &'a Faults,
+    pub pci: &'a mut Pci,
+    pub port: &'a mut Port,
+    pub engine: &'a mut Engine,
+    pub now: Instant,
+}
+
+/// Takes the function apart.
+pub(crate) fn split(f: &mut Function) -> (&mut Table<Qp>, Rest<'_>) {
+    let Objects { qps, mkeys, cqs, eqs, queue_counters, gids, vport, .. } = &mut f.objects;
+    let rest = Rest {
+        mkeys,
+        cqs,
+        eqs,
+        counters: queue_counters,
+        gids,
+        mac: vport.mac(),
+        dma: &f.dma,
+        strict: &f.strict,
+        faults: &f.faults,
+        pci: &mut f.pci,
+        port: &mut f.port,
+        engine: &mut f.engine,
+        now: f.now,
+    };
+    (qps, rest)
+}
+
+/// Why a work request fails: what its completion says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// `syndrome` of the CQE.
+    pub syndrome: CqeSyndrome,
+    /// `vendor_error_syndrome` of the CQE.
+    pub vendor: u8,
+}
+
+impl Failure {
+    /// A failure with the vendor syndrome that cards show with it in the field, where one is known.
+    pub(crate) const fn new(syndrome: CqeSyndrome) -> Self {
+        let vendor = match syndrome {
+            CqeSyndrome::LocalLength => 0x32,
+            CqeSyndrome::LocalQpOperation => 0x68,
+            CqeSyndrome::LocalProtection => 0x51,
+            CqeSyndrome::WorkRequestFlushed => 0xf9,
+            CqeSyndrome::TransportRetryExceeded => 0x81,
+            CqeSyndrome::RnrRetryExceeded => 0x87,
+            CqeSyndrome::RemoteAccess => 0x88,
+            CqeSyndrome::RemoteInvalidRequest => 0x8a,
+            CqeSyndrome::RemoteOperation => 0x89,
+            _ => 0,
+        };
+        Failure { syndrome, vendor }
+    }
+
+    /// Whether this side found the error itself, rather than being told by the remote one.
+    pub(crate) const fn is_own(self) -> bool {
+        !matches!(
+            self.syndrome,
+            CqeSyndrome::WorkRequestFlushed
+                | CqeSyndrome::RemoteAccess
+                | CqeSyndrome::RemoteInvalidRequest
+                | CqeSyndrome::RemoteOperation
+        )
+    }
+}
+
+/// Bytes of one data segment or of a remote range, with what its user is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct User {
+    pub pd: u32,
+    pub qpn: u32,
+}
+
+impl Qp {
+    /// Who this queue pair is to a key.
+    pub(crate) fn user(&self) -> User {
+        User { pd: self.pd, qpn: self.qpn }
+    }
+}
+
+impl Rest<'_> {
+    pub(crate) fn spare(&mut self) -> &mut Spare {
+        &mut self.engine.spare
+    }
+
+    /// Whether `key` allows `rights` on `len` bytes at `address`; strict mode is told why not.
+    pub(crate) fn allows(&self, user: User, key: u32, address: u64, len: u64, rights: MkeyRights) -> bool {
+        let User { pd, qpn } = user;
+        let access = Access { key, address, len, rights, pd, qpn };
+        match access::check(self.mkeys, access) {
+            Ok(_) => true,
+            Err(refusal) => {
+                self.strict.report(rules::KEY, || {
+                    format!("QP {qpn:#x}: key {key:#x}, {len:#x} bytes at {address:#x}, {rights:?}: {refusal}")
+                });
+                false
+            }
+        }
+    }
+
+    /// Reads memory by key. False if the key does not allow it, or the memory is not there.
+    pub(crate) fn read(&self, user: User, key: u32, address: u64, bytes: &mut [u8], rights: MkeyRights) -> bool {
+        let access = Access { key, address, len: bytes.len() as u64, rights, pd: user.pd, qpn: user.qpn };
+        access::check(self.mkeys, access).is_ok_and(|mkey| access::read(mkey, self.dma, address, bytes).is_ok())
+    }
+
+    /// Writes memory by key. False if the key does not allow it, or the memory is not there.
+    pub(crate) fn write(&self, user: User, key: u32, address: u64, bytes: &[u8], rights: MkeyRights) -> bool {
+        let access = Access { key, address, len: bytes.len() as u64, rights, pd: user.pd, qpn: user.qpn };
+        access::check(self.mkeys, access).is_ok_and(|mkey| access::write(mkey, self.dma, address, bytes).is_ok())
+    }
+
+    /// Puts a packet on the wire.
+    pub(crate) fn send(&mut self, packet: Box<Packet>) {
+        self.port.send(Frame::Roce(packet), self.mac, self.faults);
+    }
+
+    /// The queue counter that a queue pair counts in, if it has one.
+    pub(crate) fn counter(&mut self, qp: &Qp) -> Option<&mut QueueCounter> {
+        self.counters.get_mut(u32::from(qp.counter_set_id))
+    }
+}

@@ -1,0 +1,146 @@
+//! Who is to be served: queue pairs with work, with debts, with timers, in error.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use super::spare::Spare;
+use crate::objects::Qp;
+use crate::profile::Profile;
+
+/// What the engines keep for one function.
+#[derive(Debug)]
+pub struct Engine {
+    /// Queue pairs with something to send, in turn.
+    pub(super) ready: VecDeque<u32>,
+    /// Queue pairs that owe an acknowledgement.
+    pub(super) acking: Vec<u32>,
+    /// Queue pairs with a timer.
+    pub(super) timed: Vec<u32>,
+    /// No timer is due before then.
+    pub(super) earliest: Option<Instant>,
+    /// Queue pairs whose completions could not be written.
+    pub(super) broken: Vec<u32>,
+    /// Queue pairs in error.
+    pub(super) watched: Vec<u32>,
+    /// Queues by the UAR page of their doorbell.
+    users: HashMap<u32, Users>,
+    pub(super) spare: Spare,
+    /// When the device's clock was zero.
+    started: Instant,
+    /// Ticks of the device's clock in a millisecond.
+    khz: u32,
+}
+
+#[derive(Debug, Default)]
+struct Users {
+    qps: Vec<u32>,
+    cqs: Vec<u32>,
+}
+
+impl Engine {
+    /// Engines at rest.
+    pub fn new(profile: &Profile) -> Self {
+        Engine {
+            ready: VecDeque::new(),
+            acking: Vec::new(),
+            timed: Vec::new(),
+            earliest: None,
+            broken: Vec::new(),
+            watched: Vec::new(),
+            users: HashMap::new(),
+            spare: Spare::default(),
+            started: Instant::now(),
+            khz: profile.general_max.device_frequency_khz(),
+        }
+    }
+
+    /// The device's clock, as CQEs carry it.
+    pub(crate) fn timestamp(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.started);
+        (elapsed.as_nanos() * u128::from(self.khz) / 1_000_000) as u64
+    }
+
+    /// The queue pair has something to send.
+    pub(crate) fn set_ready(&mut self, qp: &mut Qp) {
+        if !std::mem::replace(&mut qp.rc.is_ready, true) {
+            self.ready.push_back(qp.qpn);
+        }
+    }
+
+    /// The queue pair owes an acknowledgement.
+    pub(crate) fn set_acking(&mut self, qp: &mut Qp) {
+        if !std::mem::replace(&mut qp.rc.is_acking, true) {
+            self.acking.push(qp.qpn);
+        }
+    }
+
+    /// The queue pair wants to be looked at then.
+    pub(crate) fn set_timer(&mut self, qp: &mut Qp, at: Instant) {
+        if !std::mem::replace(&mut qp.rc.is_timed, true) {
+            self.timed.push(qp.qpn);
+        }
+        self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
+    }
+
+    /// A completion of the queue pair could not be written.
+    pub(crate) fn break_later(&mut self, qpn: u32) {
+        if !self.broken.contains(&qpn) {
+            self.broken.push(qpn);
+        }
+    }
+
+    /// The queue pair is in error: what is posted to it is flushed.
+    pub(super) fn watch(&mut self, qpn: u32) {
+        if !self.watched.contains(&qpn) {
+            self.watched.push(qpn);
+        }
+    }
+
+    /// Strikes the queue pair off all lists of work.
+    pub(super) fn forget_qp(&mut self, qpn: u32) {
+        let is_other = |other: &u32| *other != qpn;
+        self.ready.retain(is_other);
+        self.acking.retain(is_other);
+        self.timed.retain(is_other);
+        self.broken.retain(is_other);
+        self.watched.retain(is_other);
+    }
+
+    pub(super) fn add_qp(&mut self, uar: u32, qpn: u32) {
+        self.users.entry(uar).or_default().qps.push(qpn);
+    }
+
+    pub(super) fn remove_qp(&mut self, qpn: u32) {
+        self.users.values_mut().for_each(|users| users.qps.retain(|other| *other != qpn));
+    }
+
+    pub(super) fn add_cq(&mut self, uar: u32, cqn: u32) {
+        self.users.entry(uar).or_default().cqs.push(cqn);
+    }
+
+    pub(super) fn remove_cq(&mut self, cqn: u32) {
+        self.users.values_mut().for_each(|users| users.cqs.retain(|other| *other != cqn));
+    }
+
+    /// The queue pairs of a UAR page, to be given back after a walk over them.
+    pub(super) fn take_qps(&mut self, uar: u32) -> Vec<u32> {
+        self.users.get_mut(&uar).map(|users| std::mem::take(&mut users.qps)).unwrap_or_default()
+    }
+
+    pub(super) fn put_qps(&mut self, uar: u32, qps: Vec<u32>) {
+        if let Some(users) = self.users.get_mut(&uar) {
+            users.qps = qps;
+        }
+    }
+
+    /// The completion queues of a UAR page, to be given back after a walk over them.
+    pub(super) fn take_cqs(&mut self, uar: u32) -> Vec<u32> {
+        self.users.get_mut(&uar).map(|users| std::mem::take(&mut users.cqs)).unwrap_or_default()
+    }
+
+    pub(super) fn put_cqs(&mut self, uar: u32, cqs: Vec<u32>) {
+        if let Some(users) = self.users.get_mut(&uar) {
+            users.cqs = cqs;
+        }
+    }
+}

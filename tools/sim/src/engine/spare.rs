@@ -1,0 +1,37 @@
+//! Buffers that are used again, so that traffic in full flow allocates nothing.
+
+use crate::transport::packet::{Packet, Route};
+use crate::transport::{Opcode, Psn};
+
+/// Packets kept: more than a few windows' worth is not needed at once.
+const KEPT: usize = 512;
+
+/// Packets that have been through the wire and may go again.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    #[allow(clippy::vec_box, reason = "frames carry boxes; unboxing to keep them would copy each packet")]
+    packets: Vec<Box<Packet>>,
+}
+
+impl Spare {
+    /// An empty packet.
+    pub(crate) fn packet(&mut self, opcode: Opcode, route: Route, dest_qpn: u32, psn: Psn) -> Box<Packet> {
+        let fresh = Packet::new(opcode, route, dest_qpn, psn);
+        match self.packets.pop() {
+            Some(mut packet) => {
+                let mut payload = std::mem::take(&mut packet.payload);
+                payload.clear();
+                *packet = Packet { payload, ..fresh };
+                packet
+            }
+            None => Box::new(fresh),
+        }
+    }
+
+    /// Takes a packet back.
+    pub(crate) fn give_back(&mut self, packet: Box<Packet>) {
+        if self.packets.len() < KEPT {
+            self.packets.push(packet);
+        }
+    }
+}

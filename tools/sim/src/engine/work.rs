@@ -1,0 +1,429 @@
+//! Work requests: WQEs read from the rings, checked and taken apart.
+
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::layout::Layout;
+use mlx5_prm::wqe::{
+    AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, LKEY_INVALID, RaddrSeg, SEGMENT, WQEBB,
+    WqeOpcode,
+};
+
+use super::rest::{Failure, Rest};
+use super::rules;
+use crate::objects::{MkeyRights, Qp, SendRing};
+use crate::transport::Psn;
+use crate::transport::rc;
+
+/// Most bytes of a message.
+const LONGEST: u64 = 1 << 31;
+
+/// A part of a message's memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Piece {
+    /// By key.
+    Memory { key: u32, address: u64, len: u32 },
+    /// In the WQE: where in [`SendWork::inline`].
+    Inline { at: u32, len: u32 },
+}
+
+impl Piece {
+    fn len(&self) -> u32 {
+        match self {
+            Piece::Memory { len, .. } | Piece::Inline { len, .. } => *len,
+        }
+    }
+}
+
+/// A send WQE, fetched.
+#[derive(Debug)]
+pub(crate) struct SendWork {
+    /// Its place, in WQEBBs posted.
+    pub index: u16,
+    pub opcode: WqeOpcode,
+    pub is_signalled: bool,
+    /// Its completion wakes who waits for solicited ones.
+    pub wakes: bool,
+    /// Solicited event at the remote side.
+    pub is_solicited: bool,
+    pub is_fenced: bool,
+    pub immediate: u32,
+    pub address: u64,
+    pub rkey: u32,
+    pub swap_add: u64,
+    pub compare: u64,
+    pub pieces: Vec<Piece>,
+    pub inline: Vec<u8>,
+    /// Bytes of the message.
+    pub len: u32,
+    pub first: Psn,
+    /// PSNs it takes; 0 for one that sends nothing.
+    pub packets: u32,
+    /// Sent once already.
+    pub is_started: bool,
+    /// It cannot be done: it fails when all before it are complete.
+    pub failure: Option<Failure>,
+    /// Check sums of the packets' payloads as first sent, in strict mode.
+    pub sums: Vec<u32>,
+}
+
+impl Default for SendWork {
+    fn default() -> Self {
+        SendWork {
+            index: 0,
+            opcode: WqeOpcode::Nop,
+            is_signalled: false,
+            wakes: false,
+            is_solicited: false,
+            is_fenced: false,
+            immediate: 0,
+            address: 0,
+            rkey: 0,
+            swap_add: 0,
+            compare: 0,
+            pieces: Vec::new(),
+            inline: Vec::new(),
+            len: 0,
+            first: Psn::default(),
+            packets: 0,
+            is_started: false,
+            failure: None,
+            sums: Vec::new(),
+        }
+    }
+}
+
+impl SendWork {
+    /// Empty work that keeps the buffers of work that is done.
+    fn reuse(self) -> Self {
+        let SendWork { mut pieces, mut inline, mut sums, .. } = self;
+        pieces.clear();
+        inline.clear();
+        sums.clear();
+        SendWork { pieces, inline, sums, ..SendWork::default() }
+    }
+
+    /// Whether it waits for data from the remote side.
+    pub fn is_read(&self) -> bool {
+        matches!(self.opcode, WqeOpcode::RdmaRead | WqeOpcode::AtomicCs | WqeOpcode::AtomicFa)
+    }
+
+    /// The PSN after its last.
+    pub fn end(&self) -> Psn {
+        self.first.plus(self.packets)
+    }
+}
+
+/// Fetches the next WQE of the send ring. `None` if there is no ring.
+///
+/// What is wrong with it is in [`SendWork::failure`]; then nothing else of it means anything.
+pub(crate) fn fetch_send(qp: &mut Qp, rest: &mut Rest) -> Option<SendWork> {
+    let mut work = qp.rc.send.spare.pop().unwrap_or_default().reuse();
+    let ring = qp.send.as_ref()?;
+    work.index = qp.rc.send.fetched;
+    work.first = qp.rc.send.assigned;
+    let mut wqe = [0; 64 * SEGMENT];
+    let mut blocks = 1;
+    let parsed = read_wqe(qp, ring, rest, &mut wqe, &mut blocks).and_then(|len| {
+        let ctrl = CtrlSeg::read(&wqe).ok_or(bad_operation())?;
+        parse(qp, rest, &ctrl, &wqe[..len], &mut work)
+    });
+    match parsed {
+        Ok(()) if work.opcode == WqeOpcode::Nop => {}
+        Ok(()) if work.is_read() && work.opcode != WqeOpcode::RdmaRead => work.packets = 1,
+        Ok(()) => work.packets = rc::packets(work.len, rc::mtu(qp)),
+        Err(failure) => work.failure = Some(failure),
+    }
+    let send = &mut qp.rc.send;
+    send.fetched = send.fetched.wrapping_add(blocks);
+    send.assigned = work.end();
+    Some(work)
+}
+
+const fn bad_operation() -> Failure {
+    Failure::new(CqeSyndrome::LocalQpOperation)
+}
+
+/// Reads a whole WQE, over the ring's end if need be: its bytes. `blocks` becomes the WQEBBs it takes.
+fn read_wqe(qp: &Qp, ring: &SendRing, rest: &Rest, wqe: &mut [u8], blocks: &mut u16) -> Result<usize, Failure> {
+    let send = &qp.rc.send;
+    let place = |block: u16| u64::from(send.fetched.wrapping_add(block)) & ((1 << ring.log_size) - 1);
+    let mut read = |block: u16| {
+        let at = usize::from(block) * WQEBB;
+        let place = place(block) * WQEBB as u64;
+        ring.memory.read(rest.dma, place, &mut wqe[at..at + WQEBB]).map_err(|_| bad_operation())?;
+        Ok::<_, Failure>(CtrlSeg::read(wqe).unwrap_or_default())
+    };
+    let ctrl = read(0)?;
+    let posted = send.posted.wrapping_sub(send.fetched);
+    *blocks = blocks_of(&ctrl).min(posted.max(1));
+    check_control(qp, rest, &ctrl, posted)?;
+    for block in 1..*blocks {
+        read(block)?;
+    }
+    Ok(usize::from(ctrl.ds()) * SEGMENT)
+}
+
+/// WQEBBs that a WQE takes, by its control segment.
+pub(crate) fn blocks_of(ctrl: &CtrlSeg) -> u16 {
+    u16::from(ctrl.ds()).div_ceil((WQEBB / SEGMENT) as u16).max(1)
+}
+
+/// Checks what the control segment says of the WQE itself.
+fn check_control(qp: &Qp, rest: &Rest, ctrl: &CtrlSeg, posted: u16) -> Result<(), Failure> {
+    let (qpn, place) = (qp.qpn, qp.rc.send.fetched);
+    let refuse = |rule, detail: String| {
+        rest.strict.report(rule, || format!("QP {qpn:#x}, WQE {place:#x}: {detail}"));
+        Err(bad_operation())
+    };
+    if ctrl.wqe_index() != place {
+        return refuse(rules::WQE_INDEX, format!("wqe_index {:#x}", ctrl.wqe_index()));
+    }
+    if ctrl.qp_or_sq() != qpn {
+        return refuse(rules::WQE_QPN, format!("qp_or_sq {:#x}", ctrl.qp_or_sq()));
+    }
+    if ctrl.ds() == 0 || blocks_of(ctrl) > posted {
+        return refuse(rules::WQE_SIZE, format!("ds {}, WQEBBs posted {posted}", ctrl.ds()));
+    }
+    let Some(dwords) = ctrl.as_bytes().first_chunk::<12>() else { return Ok(()) };
+    if dwords[7] & 0xc0 != 0 || dwords[9] != 0 || dwords[10] != 0 || dwords[11] & 0x11 != 0 {
+        rest.strict.report(rules::WQE_RESERVED, || {
+            format!("QP {qpn:#x}, WQE {place:#x}: control segment {:02x?}", ctrl.as_bytes())
+        });
+    }
+    Ok(())
+}
+
+/// Takes a WQE apart. `wqe` is `ds` segments long.
+fn parse(qp: &Qp, rest: &Rest, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) -> Result<(), Failure> {
+    work.opcode = ctrl.opcode();
+    work.is_signalled = matches!(ctrl.ce(), CompletionMode::Always | CompletionMode::AlwaysAndEvent);
+    work.wakes = ctrl.ce() == CompletionMode::AlwaysAndEvent;
+    work.is_solicited = ctrl.se();
+    work.is_fenced = matches!(ctrl.fm(), Fence::Fence | Fence::StrongOrdering | Fence::FenceAndInitiatorSmall);
+    work.immediate = ctrl.imm();
+    let mut segments = Segments(wqe.get(SEGMENT..).unwrap_or(&[]));
+    match work.opcode {
+        WqeOpcode::Nop => return Ok(()),
+        WqeOpcode::Send | WqeOpcode::SendImm | WqeOpcode::SendInval => {}
+        WqeOpcode::RdmaWrite | WqeOpcode::RdmaWriteImm | WqeOpcode::RdmaRead => remote(&mut segments, work)?,
+        WqeOpcode::AtomicCs | WqeOpcode::AtomicFa => {
+            remote(&mut segments, work)?;
+            let atomic = segments.take::<AtomicSeg>().ok_or(bad_operation())?;
+            (work.swap_add, work.compare) = (atomic.swap_add(), atomic.compare());
+        }
+        opcode => {
+            rest.strict.report(rules::WQE_OPCODE, || format!("QP {:#x}, WQE {:#x}: {opcode}", qp.qpn, work.index));
+            return Err(bad_operation());
+        }
+    }
+    gather_list(qp, rest, segments, work)?;
+    check_memory(qp, rest, work)
+}
+
+fn remote(segments: &mut Segments, work: &mut SendWork) -> Result<(), Failure> {
+    let remote = segments.take::<RaddrSeg>().ok_or(bad_operation())?;
+    (work.address, work.rkey) = (remote.raddr(), remote.rkey());
+    Ok(())
+}
+
+/// Segments of 16 bytes still to be read.
+struct Segments<'a>(&'a [u8]);
+
+impl Segments<'_> {
+    fn take<L: Layout>(&mut self) -> Option<L> {
+        let layout = L::read(self.0)?;
+        self.0 = &self.0[SEGMENT..];
+        Some(layout)
+    }
+}
+
+/// The data segments that end a WQE.
+fn gather_list(qp: &Qp, rest: &Rest, mut segments: Segments, work: &mut SendWork) -> Result<(), Failure> {
+    let mut len = 0u64;
+    while !segments.0.is_empty() {
+        let header = InlineSegHeader::read(segments.0).ok_or(bad_operation())?;
+        let piece = if header.inline() {
+            inline_piece(&header, &mut segments, work)?
+        } else {
+            let data = segments.take::<DataSeg>().ok_or(bad_operation())?;
+            memory_piece(qp, rest, &data)
+        };
+        len += u64::from(piece.len());
+        work.pieces.push(piece);
+    }
+    let most = match qp.context.log_msg_max() {
+        0 => LONGEST,
+        log => LONGEST.min(1 << log),
+    };
+    if len > most {
+        return Err(Failure::new(CqeSyndrome::LocalLength));
+    }
+    work.len = len as u32;
+    Ok(())
+}
+
+fn inline_piece(header: &InlineSegHeader, segments: &mut Segments, work: &mut SendWork) -> Result<Piece, Failure> {
+    const HEADER: usize = 4;
+    let len = usize::from(header.byte_count());
+    let whole = (HEADER + len).next_multiple_of(SEGMENT);
+    // An answer cannot be put into the WQE, and no data can lie past its end.
+    if work.is_read() || whole > segments.0.len() {
+        return Err(bad_operation());
+    }
+    let at = work.inline.len() as u32;
+    work.inline.extend_from_slice(&segments.0[HEADER..HEADER + len]);
+    segments.0 = &segments.0[whole..];
+    Ok(Piece::Inline { at, len: len as u32 })
+}
+
+fn memory_piece(qp: &Qp, rest: &Rest, data: &DataSeg) -> Piece {
+    let len = match data.byte_count() {
+        0 => {
+            rest.strict.report(rules::ZERO_SEGMENT, || format!("QP {:#x}: key {:#x}", qp.qpn, data.lkey()));
+            LONGEST as u32
+        }
+        len => len & 0x7fff_ffff,
+    };
+    Piece::Memory { key: data.lkey(), address: data.addr(), len }
+}
+
+/// Checks the keys of all data segments.
+fn check_memory(qp: &Qp, rest: &Rest, work: &SendWork) -> Result<(), Failure> {
+    let rights = local_rights(work);
+    for piece in &work.pieces {
+        if let Piece::Memory { key, address, len } = *piece
+            && !rest.allows(qp.user(), key, address, u64::from(len), rights)
+        {
+            return Err(Failure::new(CqeSyndrome::LocalProtection));
+        }
+    }
+    let atomic = matches!(work.opcode, WqeOpcode::AtomicCs | WqeOpcode::AtomicFa);
+    if atomic && work.len != 8 {
+        return Err(Failure::new(CqeSyndrome::LocalLength));
+    }
+    Ok(())
+}
+
+fn local_rights(work: &SendWork) -> MkeyRights {
+    if work.is_read() { MkeyRights::LOCAL_WRITE } else { MkeyRights::LOCAL_READ }
+}
+
+/// Appends `len` bytes of the message from byte `from` on to `bytes`. False if memory cannot be read.
+pub(crate) fn gather(qp: &Qp, rest: &Rest, work: &SendWork, mut from: u32, len: u32, bytes: &mut Vec<u8>) -> bool {
+    let start = bytes.len();
+    bytes.resize(start + len as usize, 0);
+    let mut room = &mut bytes[start..];
+    for piece in &work.pieces {
+        if room.is_empty() {
+            break;
+        }
+        if from >= piece.len() {
+            from -= piece.len();
+            continue;
+        }
+        let (now, later) = room.split_at_mut(room.len().min((piece.len() - from) as usize));
+        let ok = match *piece {
+            Piece::Memory { key, address, .. } => {
+                rest.read(qp.user(), key, address.wrapping_add(u64::from(from)), now, MkeyRights::LOCAL_READ)
+            }
+            Piece::Inline { at, .. } => {
+                let at = (at + from) as usize;
+                now.copy_from_slice(&work.inline[at..at + now.len()]);
+                true
+            }
+        };
+        if !ok {
+            return false;
+        }
+        (room, from) = (later, 0);
+    }
+    room.is_empty()
+}
+
+/// Writes `bytes` to memory as byte `from` and on of what `pieces` describe. Returns how that went.
+pub(crate) fn scatter(
+    qp: &Qp,
+    rest: &Rest,
+    pieces: &[Piece],
+    mut from: u32,
+    mut bytes: &[u8],
+) -> Result<(), CqeSyndrome> {
+    for piece in pieces {
+        if bytes.is_empty() {
+            break;
+        }
+        if from >= piece.len() {
+            from -= piece.len();
+            continue;
+        }
+        let (now, later) = bytes.split_at(bytes.len().min((piece.len() - from) as usize));
+        let Piece::Memory { key, address, .. } = *piece else { return Err(CqeSyndrome::LocalQpOperation) };
+        let address = address.wrapping_add(u64::from(from));
+        if !rest.write(qp.user(), key, address, now, MkeyRights::LOCAL_WRITE) {
+            rest.allows(qp.user(), key, address, now.len() as u64, MkeyRights::LOCAL_WRITE); // says why not
+            return Err(CqeSyndrome::LocalProtection);
+        }
+        (bytes, from) = (later, 0);
+    }
+    if bytes.is_empty() { Ok(()) } else { Err(CqeSyndrome::LocalLength) }
+}
+
+/// A receive WQE, fetched.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveWork {
+    /// Its place, in receives posted.
+    pub index: u16,
+    pub pieces: Vec<Piece>,
+    /// Its memory cannot be used.
+    pub failure: Option<Failure>,
+}
+
+/// Fetches the next receive WQE. `None` if none is posted.
+pub(crate) fn fetch_receive(qp: &mut Qp, rest: &mut Rest) -> Option<ReceiveWork> {
+    refresh_posted(qp, rest);
+    let ring = qp.recv.as_ref()?;
+    let receive = &mut qp.rc.receive;
+    if receive.fetched == receive.posted {
+        return None;
+    }
+    let mut work = receive.spare.take().unwrap_or_default();
+    work.pieces.clear();
+    work.failure = None;
+    work.index = receive.fetched;
+    receive.fetched = receive.fetched.wrapping_add(1);
+    let place = u64::from(work.index) & ((1 << ring.log_size) - 1);
+    let mut wqe = [0; 64 * SEGMENT];
+    let stride = (1usize << ring.log_stride.min(10)).min(wqe.len());
+    if ring.memory.read(rest.dma, place << ring.log_stride, &mut wqe[..stride]).is_err() {
+        work.failure = Some(bad_operation());
+        return Some(work);
+    }
+    let mut segments = Segments(&wqe[..stride]);
+    while let Some(data) = segments.take::<DataSeg>() {
+        if data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
+            break;
+        }
+        work.pieces.push(memory_piece(qp, rest, &data));
+    }
+    Some(work)
+}
+
+/// Looks at dword 0 of the doorbell record, if everything known to be posted is fetched.
+pub(crate) fn refresh_posted(qp: &mut Qp, rest: &Rest) {
+    let receive = &mut qp.rc.receive;
+    let Some(ring) = &qp.recv else { return };
+    if receive.fetched != receive.posted {
+        return;
+    }
+    let Ok(record) = qp.doorbell.read(rest.dma, 0) else { return };
+    receive.posted = record as u16;
+    if record > 0xffff && record.swap_bytes() <= 0xffff {
+        rest.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("QP {:#x}: receive counter {record:#x}", qp.qpn));
+    }
+    let posted = receive.posted.wrapping_sub(receive.fetched);
+    if u32::from(posted) > 1 << ring.log_size {
+        let size = 1u32 << ring.log_size;
+        rest.strict.report(rules::RECEIVE_OVERRUN, || {
+            format!("QP {:#x}: {posted} receives posted to a ring of {size}", qp.qpn)
+        });
+    }
+}

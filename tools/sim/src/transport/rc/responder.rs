@@ -1,0 +1,427 @@
+//! The responder: does what the remote requester asks, and answers.
+
+use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome};
+use mlx5_prm::eqe::EventType;
+use mlx5_prm::values::QpState;
+
+use super::{Answer, Message, Reply, mtu, packets, route};
+use crate::engine::completion::{self, Queue};
+use crate::engine::{Failure, Rest, access, event, fault_of, work};
+use crate::objects::{MkeyRights, Qp};
+use crate::transport::opcode::Message as Kind;
+use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
+use crate::transport::{Opcode, Psn};
+
+/// Results of atomics kept for repeated requests: as many as a requester may have under way.
+const ATOMICS: usize = 128;
+
+/// Why a request is not carried out.
+enum Refusal {
+    /// No receive is posted: try again later.
+    NotReady,
+    /// The requester is told so, and the queue pair is in error.
+    Nak(Nak),
+    /// The same, and the receive under way fails.
+    Receive(Nak, Failure),
+}
+
+/// A request arrived.
+pub(crate) fn request(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+    let listens = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);
+    if !listens || matches!(qp.rc.receive.answer, Some(Answer::Fatal(..))) {
+        return;
+    }
+    match packet.psn.after(qp.rc.receive.expected) {
+        0 => in_order(qp, rest, packet),
+        1.. => ahead(qp, rest),
+        _ => repeated(qp, rest, packet),
+    }
+}
+
+/// A packet before this one is missing. Said once: the requester goes back, and sends this one again.
+fn ahead(qp: &mut Qp, rest: &mut Rest) {
+    if qp.rc.receive.is_waiting {
+        return;
+    }
+    qp.rc.receive.is_waiting = true;
+    if let Some(counter) = rest.counter(qp) {
+        counter.out_of_sequence = counter.out_of_sequence.wrapping_add(1);
+    }
+    answer(qp, rest, Answer::Nak(Syndrome::Nak(Nak::PsnSequence).number()));
+}
+
+/// A packet that has come before.
+fn repeated(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+    if let Some(counter) = rest.counter(qp) {
+        counter.duplicate_request = counter.duplicate_request.wrapping_add(1);
+    }
+    match packet.opcode.message() {
+        Some(Kind::Read) => repeat_read(qp, rest, packet),
+        Some(Kind::Atomic) => repeat_atomic(qp, rest, packet),
+        // What was asked for once before is acknowledged once more.
+        _ => answer(qp, rest, Answer::Ack),
+    }
+}
+
+fn repeat_read(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+    let reth = packet.reth;
+    let end = packet.psn.plus(packets(reth.len, mtu(qp)));
+    let readable =
+        reth.len == 0 || rest.allows(qp.user(), reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ);
+    // A request that reaches past what was asked for before is no repetition.
+    if end.after(qp.rc.receive.expected) > 0 || !qp.remote_read || !readable {
+        return;
+    }
+    forget_replies(qp, packet.psn);
+    reply(qp, rest, read_reply(packet));
+}
+
+fn repeat_atomic(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+    let known = qp.rc.receive.atomics.iter().find(|(psn, _)| *psn == packet.psn);
+    if let Some((psn, value)) = known.copied() {
+        forget_replies(qp, psn);
+        reply(qp, rest, Reply::Atomic { psn, value });
+    }
+}
+
+/// The requester went back to `psn`, and will ask again for all that comes after it.
+fn forget_replies(qp: &mut Qp, psn: Psn) {
+    qp.rc.receive.replies.retain(|reply| reply.psn().after(psn) < 0);
+}
+
+fn read_reply(packet: &Packet) -> Reply {
+    let reth = packet.reth;
+    Reply::Read { psn: packet.psn, rkey: reth.rkey, address: reth.va, left: reth.len, is_first: true }
+}
+
+fn in_order(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+    qp.rc.receive.is_waiting = false;
+    if let Some(Answer::Nak(_)) = qp.rc.receive.answer {
+        // What it complained of is here.
+        qp.rc.receive.answer = Some(Answer::Ack);
+    }
+    if qp.state == QpState::Rtr && qp.rc.receive.msn == 0 && qp.rc.receive.message.is_none() && packet.opcode.begins() {
+        event::post_qp(rest, EventType::CommunicationEstablished, qp.qpn);
+    }
+    let done = check(qp, packet).map_err(Refusal::Nak).and_then(|kind| match kind {
+        Kind::Send => take_send(qp, rest, packet),
+        Kind::Write => take_write(qp, rest, packet),
+        Kind::Read => take_read(qp, rest, packet),
+        Kind::Atomic => take_atomic(qp, rest, packet),
+    });
+    match done {
+        Ok(taken) => accepted(qp, rest, packet, taken),
+        Err(Refusal::NotReady) => not_ready(qp, rest),
+        Err(Refusal::Nak(nak)) => refuse(qp, rest, nak),
+        Err(Refusal::Receive(nak, failure)) => {
+            if let Some(work) = qp.rc.receive.work.take() {
+                completion::failed(rest, qp, Queue::Receive, work.index, 0, failure);
+            }
+            refuse(qp, rest, nak);
+        }
+    }
+}
+
+/// The request was carried out; it took so many PSNs.
+fn accepted(qp: &mut Qp, rest: &mut Rest, packet: &Packet, taken: u32) {
+    let receive = &mut qp.rc.receive;
+    receive.expected = receive.expected.plus(taken);
+    if packet.opcode.ends() {
+        receive.msn = receive.msn.wrapping_add(1) & Psn::MASK;
+    }
+    match packet.opcode.message() {
+        Some(Kind::Read) => reply(qp, rest, read_reply(packet)),
+        Some(Kind::Atomic) => {
+            if let Some((psn, value)) = qp.rc.receive.atomics.back().copied() {
+                reply(qp, rest, Reply::Atomic { psn, value });
+            }
+        }
+        _ if packet.ack_request => answer(qp, rest, Answer::Ack),
+        _ => {}
+    }
+}
+
+/// No receive is posted. All that follows is dropped unsaid until the requester comes back with this packet.
+fn not_ready(qp: &mut Qp, rest: &mut Rest) {
+    qp.rc.receive.is_waiting = true;
+    if let Some(counter) = rest.counter(qp) {
+        counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
+        counter.rnr_nak_retry_err = counter.rnr_nak_retry_err.wrapping_add(1);
+    }
+    answer(qp, rest, Answer::Nak(Syndrome::ReceiverNotReady(qp.min_rnr_nak).number()));
+}
+
+/// Tells the requester no. The queue pair is in error once that is said.
+fn refuse(qp: &mut Qp, rest: &mut Rest, nak: Nak) {
+    let event = match nak {
+        Nak::RemoteAccess => EventType::WqAccessError,
+        Nak::RemoteOperation => EventType::WqCatastrophic,
+        _ => EventType::WqInvalidRequest,
+    };
+    answer(qp, rest, Answer::Fatal(Syndrome::Nak(nak).number(), event));
+}
+
+/// Whether the request is one that this queue pair takes at this point, and of the right length.
+fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
+    let kind = packet.opcode.message().ok_or(Nak::InvalidRequest)?;
+    let in_turn = match qp.rc.receive.message {
+        None => packet.opcode.begins(),
+        Some(Message::Send { .. }) => !packet.opcode.begins() && kind == Kind::Send,
+        Some(Message::Write { .. }) => !packet.opcode.begins() && kind == Kind::Write,
+    };
+    let allowed = match kind {
+        Kind::Send => true,
+        Kind::Write => qp.remote_write,
+        Kind::Read => qp.remote_read && qp.rc.receive.replies.len() < 1 << qp.log_rra_max,
+        Kind::Atomic => qp.remote_atomic,
+    };
+    let (len, mtu) = (packet.payload.len(), mtu(qp) as usize);
+    let fits = match (kind, packet.opcode.begins(), packet.opcode.ends()) {
+        (Kind::Read | Kind::Atomic, ..) => len == 0,
+        (_, _, false) => len == mtu,
+        (_, true, true) => len <= mtu,
+        (_, false, true) => (1..=mtu).contains(&len),
+    };
+    let sane = !packet.opcode.has_reth() || packet.reth.len <= 1 << 31;
+    if in_turn && allowed && fits && sane { Ok(kind) } else { Err(Nak::InvalidRequest) }
+}
+
+/// Sees to it that there is a receive to fill.
+fn take_receive(qp: &mut Qp, rest: &mut Rest) -> Result<(), Refusal> {
+    if qp.rc.receive.work.is_none() {
+        qp.rc.receive.work = Some(work::fetch_receive(qp, rest).ok_or(Refusal::NotReady)?);
+    }
+    match qp.rc.receive.work.as_ref().and_then(|work| work.failure) {
+        None => Ok(()),
+        Some(failure) => Err(Refusal::Receive(Nak::RemoteOperation, failure)),
+    }
+}
+
+fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
+    take_receive(qp, rest)?;
+    let done = match qp.rc.receive.message {
+        Some(Message::Send { done }) => done,
+        _ => 0,
+    };
+    let Some(work) = &qp.rc.receive.work else { return Err(Refusal::NotReady) };
+    work::scatter(qp, rest, &work.pieces, done, &packet.payload).map_err(|syndrome| {
+        let nak = if syndrome == CqeSyndrome::LocalLength { Nak::InvalidRequest } else { Nak::RemoteOperation };
+        Refusal::Receive(nak, Failure::new(syndrome))
+    })?;
+    let done = done + packet.payload.len() as u32;
+    if packet.opcode.has_ieth() {
+        invalidate(qp, rest, packet.immediate)?;
+    }
+    if packet.opcode.ends() {
+        qp.rc.receive.message = None;
+        received(qp, rest, packet, done)?;
+    } else {
+        qp.rc.receive.message = Some(Message::Send { done });
+    }
+    Ok(1)
+}
+
+/// Makes a key unusable, as the remote side asks.
+fn invalidate(qp: &Qp, rest: &mut Rest, key: u32) -> Result<(), Refusal> {
+    match rest.mkeys.get_mut(key >> 8) {
+        Some(mkey) if mkey.variant == key as u8 && mkey.pd == qp.pd && mkey.context.en_rinval() => {
+            mkey.free = true;
+            Ok(())
+        }
+        _ => Err(Refusal::Receive(Nak::RemoteAccess, Failure::new(CqeSyndrome::LocalAccess))),
+    }
+}
+
+fn take_write(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
+    let (rkey, address, len, done) = match qp.rc.receive.message {
+        Some(Message::Write { rkey, address, len, done }) => (rkey, address, len, done),
+        _ => (packet.reth.rkey, packet.reth.va, packet.reth.len, 0),
+    };
+    let bytes = packet.payload.len() as u32;
+    let left = len.saturating_sub(done);
+    if bytes > left || (packet.opcode.ends() && bytes != left) {
+        return Err(Refusal::Nak(Nak::InvalidRequest));
+    }
+    // A write of no bytes needs no key.
+    let begins = packet.opcode.begins() && len > 0;
+    if begins && !rest.allows(qp.user(), rkey, address, len.into(), MkeyRights::REMOTE_WRITE) {
+        return Err(Refusal::Nak(Nak::RemoteAccess));
+    }
+    if packet.opcode.has_immediate() {
+        take_receive(qp, rest)?;
+    }
+    let at = address.wrapping_add(u64::from(done));
+    if bytes > 0 && !rest.write(qp.user(), rkey, at, &packet.payload, MkeyRights::REMOTE_WRITE) {
+        return Err(Refusal::Nak(Nak::RemoteAccess));
+    }
+    if packet.opcode.ends() {
+        qp.rc.receive.message = None;
+        if packet.opcode.has_immediate() {
+            received(qp, rest, packet, len)?;
+        }
+    } else {
+        qp.rc.receive.message = Some(Message::Write { rkey, address, len, done: done + bytes });
+    }
+    Ok(1)
+}
+
+/// Completes a receive.
+fn received(qp: &mut Qp, rest: &mut Rest, packet: &Packet, len: u32) -> Result<(), Refusal> {
+    if let Some(failure) = fault_of(rest, qp.qpn) {
+        return Err(Refusal::Receive(Nak::RemoteOperation, failure));
+    }
+    let Some(work) = qp.rc.receive.work.take() else { return Ok(()) };
+    let opcode = match packet.opcode.message() {
+        Some(Kind::Write) => CqeOpcode::ResponderWriteImm,
+        _ if packet.opcode.has_ieth() => CqeOpcode::ResponderSendInval,
+        _ if packet.opcode.has_immediate() => CqeOpcode::ResponderSendImm,
+        _ => CqeOpcode::ResponderSend,
+    };
+    let mut cqe: Cqe = completion::of(qp, opcode, work.index);
+    cqe.w().byte_cnt(len).immediate(packet.immediate).se(packet.solicited);
+    completion::write(rest, qp, qp.cqn_recv, &cqe, packet.solicited);
+    qp.rc.receive.spare = Some(work);
+    Ok(())
+}
+
+fn take_read(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
+    let reth = packet.reth;
+    if reth.len > 0 && !rest.allows(qp.user(), reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ) {
+        return Err(Refusal::Nak(Nak::RemoteAccess));
+    }
+    Ok(packets(reth.len, mtu(qp)))
+}
+
+fn take_atomic(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
+    let atomic = packet.atomic;
+    if !atomic.va.is_multiple_of(8) {
+        return Err(Refusal::Nak(Nak::InvalidRequest));
+    }
+    if !rest.allows(qp.user(), atomic.rkey, atomic.va, 8, MkeyRights::REMOTE_ATOMIC) {
+        return Err(Refusal::Nak(Nak::RemoteAccess));
+    }
+    let swap = packet.opcode == Opcode::CompareSwap;
+    // Memory holds numbers of the host's byte order; the quadword comes as if it were big-endian.
+    let change = |memory: u64| {
+        let value = u64::from_ne_bytes(memory.to_be_bytes());
+        let new = match swap {
+            true if value == atomic.compare => atomic.swap_add,
+            true => value,
+            false => value.wrapping_add(atomic.swap_add),
+        };
+        u64::from_be_bytes(new.to_ne_bytes())
+    };
+    let mkey = rest.mkeys.get(atomic.rkey >> 8).ok_or(Refusal::Nak(Nak::RemoteAccess))?;
+    let old = access::update(mkey, rest.dma, atomic.va, change).map_err(|_| Refusal::Nak(Nak::RemoteOperation))?;
+    let kept = &mut qp.rc.receive.atomics;
+    if kept.len() >= ATOMICS {
+        kept.pop_front();
+    }
+    kept.push_back((packet.psn, u64::from_ne_bytes(old.to_be_bytes())));
+    Ok(1)
+}
+
+/// Puts an answer with data in the queue of replies.
+fn reply(qp: &mut Qp, rest: &mut Rest, reply: Reply) {
+    qp.rc.receive.replies.push_back(reply);
+    rest.engine.set_ready(qp);
+}
+
+/// Remembers what is to be acknowledged. Several at a time become one.
+fn answer(qp: &mut Qp, rest: &mut Rest, answer: Answer) {
+    let receive = &mut qp.rc.receive;
+    let keeps = match receive.answer {
+        Some(Answer::Fatal(..)) => true,
+        // A gap that is still open must be heard of.
+        Some(Answer::Nak(_)) => receive.is_waiting && matches!(answer, Answer::Ack),
+        _ => false,
+    };
+    if !keeps {
+        receive.answer = Some(answer);
+    }
+    rest.engine.set_acking(qp);
+}
+
+/// Sends the acknowledgement that is due, if all replies before it are out.
+pub(crate) fn acknowledge(qp: &mut Qp, rest: &mut Rest) {
+    if !qp.rc.receive.replies.is_empty() {
+        return;
+    }
+    let Some(answer) = qp.rc.receive.answer.take() else { return };
+    let expected = qp.rc.receive.expected;
+    let (psn, syndrome) = match answer {
+        Answer::Ack => (expected.previous(), Syndrome::ACK.number()),
+        Answer::Nak(syndrome) | Answer::Fatal(syndrome, _) => (expected, syndrome),
+    };
+    if let Some(route) = route(qp, rest) {
+        let mut packet = rest.spare().packet(Opcode::Acknowledge, route, qp.remote_qpn, psn);
+        packet.aeth = Aeth { syndrome, msn: qp.rc.receive.msn };
+        rest.send(packet);
+    }
+    if let Answer::Fatal(_, event) = answer {
+        event::post_qp(rest, event, qp.qpn);
+        crate::engine::to_error(qp, rest);
+    }
+}
+
+/// Sends up to `budget` packets of replies. True if there are more.
+pub(crate) fn send_replies(qp: &mut Qp, rest: &mut Rest, budget: u32) -> bool {
+    for _ in 0..budget {
+        let Some(reply) = qp.rc.receive.replies.front().copied() else { break };
+        let left = match reply {
+            Reply::Atomic { psn, value } => send_atomic(qp, rest, psn, value),
+            Reply::Read { .. } => send_read(qp, rest, reply),
+        };
+        match (left, qp.rc.receive.replies.front_mut()) {
+            (Some(rest_of_it), Some(front)) => *front = rest_of_it,
+            _ => drop(qp.rc.receive.replies.pop_front()),
+        }
+    }
+    if qp.rc.receive.replies.is_empty() {
+        acknowledge(qp, rest);
+    }
+    !qp.rc.receive.replies.is_empty()
+}
+
+fn send_atomic(qp: &mut Qp, rest: &mut Rest, psn: Psn, value: u64) -> Option<Reply> {
+    let route = route(qp, rest)?;
+    let mut packet = rest.spare().packet(Opcode::AtomicAcknowledge, route, qp.remote_qpn, psn);
+    packet.aeth = Aeth { syndrome: Syndrome::ACK.number(), msn: qp.rc.receive.msn };
+    packet.atomic_ack = value;
+    rest.send(packet);
+    None
+}
+
+/// Sends one packet of a read's response; what is left of it.
+fn send_read(qp: &mut Qp, rest: &mut Rest, reply: Reply) -> Option<Reply> {
+    let Reply::Read { psn, rkey, address, left, is_first } = reply else { return None };
+    let route = route(qp, rest)?;
+    let len = left.min(mtu(qp));
+    let is_last = len == left;
+    let opcode = match (is_first, is_last) {
+        (true, true) => Opcode::ReadResponseOnly,
+        (true, false) => Opcode::ReadResponseFirst,
+        (false, false) => Opcode::ReadResponseMiddle,
+        (false, true) => Opcode::ReadResponseLast,
+    };
+    let mut packet = rest.spare().packet(opcode, route, qp.remote_qpn, psn);
+    packet.aeth = Aeth { syndrome: Syndrome::ACK.number(), msn: qp.rc.receive.msn };
+    packet.payload.resize(len as usize, 0);
+    if len > 0 && !rest.read(qp.user(), rkey, address, &mut packet.payload, MkeyRights::REMOTE_READ) {
+        rest.spare().give_back(packet);
+        qp.rc.receive.replies.clear();
+        // The key went away, or the memory did, in the middle of the response: the NAK is for this very packet.
+        qp.rc.receive.expected = psn;
+        refuse(qp, rest, Nak::RemoteOperation);
+        return None;
+    }
+    rest.send(packet);
+    let next = Reply::Read {
+        psn: psn.plus(1),
+        rkey,
+        address: address.wrapping_add(u64::from(len)),
+        left: left - len,
+        is_first: false,
+    };
+    (!is_last).then_some(next)
+}
