@@ -24,8 +24,7 @@ layout! {
     /// Data of a completion queue error.
     pub struct CqErrorEvent: 0x1c, "mlx5_ifc_cq_error_bits" {
         0x00 [23:0] cqn: u32,
-        /// 1: overrun, 2: access violation.
-        0x08 [7:0] syndrome: u8,
+        0x08 [7:0] syndrome: u8 as CqErrorSyndrome,
     }
 
     /// Data of a port state change; the sub type tells up from down.
@@ -122,5 +121,13 @@ values! {
         DeviceTracer = 0x26 "DEVICE_TRACER",
         /// A general object changed.
         ObjectChange = 0x27 "OBJECT_CHANGE",
+    }
+
+    /// Why a completion queue failed. PRM `cq_error.syndrome`.
+    pub enum CqErrorSyndrome: 8 {
+        /// A completion found no room.
+        Overrun = 0x1 "CQ_OVERRUN",
+        /// The ring could not be written.
+        AccessViolation = 0x2 "CQ_ACCESS_VIOLATION_ERROR",
     }
 }

@@ -9,7 +9,7 @@ layout! {
         0x0004 [15:0] fw_rev_subminor: u16,
         0x0010 [31:0] cmdq_phy_addr_63_32: u32,
         0x0014 [31:12] cmdq_phy_addr_31_12: u32,
-        0x0014 [9:8] nic_interface: u8,
+        0x0014 [9:8] nic_interface: u8 as NicInterface,
         0x0014 [7:4] log_cmdq_size: u8,
         0x0014 [3:0] log_cmdq_stride: u8,
         /// Bit n rings slot n.
@@ -81,5 +81,17 @@ values! {
         HighTemperature = 0x10 "HIGH_TEMP_ERR",
         /// ICM page poisoned on PCI.
         IcmPciPoisoned = 0x12 "ICM_PCI_POISONED_ERR",
+    }
+
+    /// How much of the card its driver uses. PRM "Initialization Segment", `nic_interface`.
+    pub enum NicInterface: 3 {
+        /// All of it.
+        FullDriver = 0x0 "FULL_DRIVER",
+        /// Nothing: the function is off, as after a fatal error.
+        Disabled = 0x1 "DISABLED",
+        /// What works without memory of the host.
+        NoDram = 0x2 "NO_DRAM_NIC",
+        /// Software asks for a reset.
+        SwReset = 0x7 "SW_RESET",
     }
 }

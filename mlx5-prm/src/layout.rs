@@ -22,7 +22,8 @@
 //! assert_eq!(Thing::FIELDS[2].name, "number");
 //! ```
 //!
-//! A field without `[high:low]` is a part: another layout or an array of bytes, big-endian numbers or layouts, at a byte
+//! `u8 as Names` is a number to the accessors that a [`Dump`](crate::decode::Dump) prints by its name. A field without
+//! `[high:low]` is a part: another layout or an array of bytes, big-endian numbers or layouts, at a byte
 //! offset. `= value` after the type is what [`Default`] sets. What no field covers is reserved.
 //!
 //! ```
@@ -296,6 +297,18 @@ impl Field {
         Field { name: strip_raw(name), offset, kind: Kind::Part { element: P::ELEMENT, count: P::COUNT } }
     }
 
+    /// The row with its numbers read as `V`, which must hold them.
+    #[doc(hidden)]
+    pub const fn named<V: Value>(self, layout: &str) -> Field {
+        if self.bits() > V::BITS as usize {
+            refuse(layout, self.name, "is wider than its names");
+        }
+        match self.kind {
+            Kind::Bits { hi, lo, .. } => Field { kind: Kind::Bits { hi, lo, reading: V::READING }, ..self },
+            Kind::Part { .. } => self,
+        }
+    }
+
     /// What the offset must be a multiple of.
     const fn alignment(&self) -> usize {
         match self.kind {
@@ -498,13 +511,13 @@ const fn strip_raw(name: &'static str) -> &'static str {
     }
 }
 
-/// Declares layouts. See the [module's](crate::layout) page.
+/// Declares layouts. See the [module's](mod@crate::layout) page.
 #[macro_export]
 macro_rules! layout {
     ($(
         $(#[$meta:meta])*
         pub struct $Name:ident : $size:literal, $c_name:literal {
-            $( $(#[$field_meta:meta])* $offset:literal $([$hi:literal $(: $lo:literal)?])? $field:ident : $ty:ty $(= $default:expr)? ),* $(,)?
+            $( $(#[$field_meta:meta])* $offset:literal $([$hi:literal $(: $lo:literal)?])? $field:ident : $ty:ty $(as $Named:ty)? $(= $default:expr)? ),* $(,)?
         }
     )*) => { $(
         $(#[$meta])*
@@ -528,7 +541,7 @@ macro_rules! layout {
                     stringify!($Name),
                     $c_name,
                     $size,
-                    &[ $( $crate::layout_row!($offset [$($hi $(: $lo)?)?] $Name $field $ty) ),* ],
+                    &[ $( $crate::layout_row!($offset [$($hi $(: $lo)?)?] $Name $field $ty $(as $Named)?) ),* ],
                 );
             }
 
@@ -598,14 +611,17 @@ macro_rules! layout_row {
     ($offset:literal [$hi:literal : $lo:literal] $Name:ident $field:ident $ty:ty) => {
         $crate::layout::Field::of_bits::<$ty>(stringify!($Name), stringify!($field), $offset, $hi, $lo)
     };
+    ($offset:literal [$hi:literal : $lo:literal] $Name:ident $field:ident $ty:ty as $Named:ty) => {
+        $crate::layout_row!($offset [$hi:$lo] $Name $field $ty).named::<$Named>(stringify!($Name))
+    };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! layout_getter {
     ($(#[$meta:meta])* $offset:literal [] $field:ident $ty:ty) => {
+        #[doc = concat!("`", stringify!($field), "`, from byte `", stringify!($offset), "`.\n\n")]
         $(#[$meta])*
-        #[doc = concat!("`", stringify!($field), "`, from byte ", stringify!($offset), ".")]
         #[inline]
         pub fn $field(&self) -> &$ty {
             const SIZE: usize = core::mem::size_of::<$ty>();
@@ -617,11 +633,17 @@ macro_rules! layout_getter {
         }
     };
     ($(#[$meta:meta])* $offset:literal [$bit:literal] $field:ident $ty:ty) => {
-        $crate::layout_getter! { $(#[$meta])* $offset [$bit:$bit] $field $ty }
+        $crate::layout_getter! { @ concat!("[", stringify!($bit), "]"), $(#[$meta])* $offset [$bit:$bit] $field $ty }
     };
     ($(#[$meta:meta])* $offset:literal [$hi:literal : $lo:literal] $field:ident $ty:ty) => {
+        $crate::layout_getter! {
+            @ concat!("[", stringify!($hi), ":", stringify!($lo), "]"),
+            $(#[$meta])* $offset [$hi:$lo] $field $ty
+        }
+    };
+    (@ $bits:expr, $(#[$meta:meta])* $offset:literal [$hi:literal : $lo:literal] $field:ident $ty:ty) => {
+        #[doc = concat!("`", stringify!($field), "`, at `", stringify!($offset), " ", $bits, "`.\n\n")]
         $(#[$meta])*
-        #[doc = concat!("`", stringify!($field), "`, ", stringify!($offset), " [", stringify!($hi), ":", stringify!($lo), "].")]
         #[inline(always)]
         pub fn $field(&self) -> $ty {
             <$ty as $crate::layout::Value>::from_number($crate::layout::get(&self.dwords, $offset, $hi, $lo))

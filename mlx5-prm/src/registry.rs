@@ -1,5 +1,5 @@
 //! Every layout and every enumeration of this crate, for the tests that compare them with other people's headers and
-//! for tools that search them. [`cmd::all`](crate::cmd::all) lists the commands.
+//! for tools that search them. [`cmd::all`] lists the commands.
 
 use crate::layout::{Info, Values};
 use crate::{caps, cmd, cqe, ctx, eqe, init_seg, reg, values, wqe};
@@ -68,6 +68,13 @@ const LAYOUT_TABLES: &[&[&Info]] = &[
 
 const VALUE_TABLES: &[&[&Values]] = &[
     caps::VALUES,
+    caps::general::VALUES,
+    ctx::cqc::VALUES,
+    ctx::eqc::VALUES,
+    ctx::mkc::VALUES,
+    ctx::qpc::VALUES,
+    ctx::vport::VALUES,
+    cmd::vport::VALUES,
     cmd::status::VALUES,
     cmd::entry::VALUES,
     values::VALUES,

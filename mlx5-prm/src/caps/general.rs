@@ -96,7 +96,7 @@ layout! {
         0x34 [13] ports_check: bool,
         0x34 [11] disable_link_up: bool,
         0x34 [10] beacon_led: bool,
-        0x34 [9:8] port_type: u8,
+        0x34 [9:8] port_type: u8 as PortType,
         0x34 [7:0] num_ports: u8,
         0x38 [30] pps: bool,
         0x38 [29] pps_modify: bool,
@@ -357,5 +357,15 @@ layout! {
         0x80 [15:0] return_reg_id: u16,
         0x84 [3:0] flow_table_hash_type: u8,
         0x88 [23:0] max_num_eqs_24b: u32,
+    }
+}
+
+values! {
+    /// What a port is. PRM `cmd_hca_cap.port_type`.
+    pub enum PortType: 2 {
+        /// InfiniBand.
+        Ib = 0 "IB",
+        /// Ethernet.
+        Ethernet = 1 "ETH",
     }
 }

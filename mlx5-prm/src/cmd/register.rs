@@ -1,13 +1,14 @@
 //! Access to registers by command.
 
 use super::{CmdStatus, Opcode, commands};
+use crate::reg::RegisterId;
 
 layout! {
     /// Input of `ACCESS_REGISTER`.
     pub struct AccessRegisterIn: 0x10, "mlx5_ifc_access_register_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::AccessReg,
         0x04 [15:0] op_mod: u16,
-        0x08 [15:0] register_id: u16,
+        0x08 [15:0] register_id: u16 as RegisterId,
         0x0c [31:0] argument: u32,
     }
 

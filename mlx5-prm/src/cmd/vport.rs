@@ -1,7 +1,7 @@
 //! Virtual ports: state, NIC context, RoCE addresses, counters.
 
 use super::{CmdStatus, Opcode, commands};
-use crate::ctx::{ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout, TrafficCounter};
+use crate::ctx::{AllowedListType, ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout, TrafficCounter};
 
 layout! {
     /// Input of `QUERY_VPORT_STATE`.
@@ -16,8 +16,8 @@ layout! {
     pub struct QueryVportStateOut: 0x10, "mlx5_ifc_query_vport_state_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
-        0x0c [7:4] admin_state: u8,
-        0x0c [3:0] state: u8,
+        0x0c [7:4] admin_state: u8 as VportAdminState,
+        0x0c [3:0] state: u8 as VportState,
     }
 
     /// Input of `MODIFY_VPORT_STATE`.
@@ -26,7 +26,7 @@ layout! {
         0x04 [15:0] op_mod: u16,
         0x08 [31] other_vport: bool,
         0x08 [15:0] vport_number: u16,
-        0x0c [7:4] admin_state: u8,
+        0x0c [7:4] admin_state: u8 as VportAdminState,
     }
 
     /// Output of `MODIFY_VPORT_STATE`.
@@ -41,7 +41,7 @@ layout! {
         0x04 [15:0] op_mod: u16,
         0x08 [31] other_vport: bool,
         0x08 [15:0] vport_number: u16,
-        0x0c [26:24] allowed_list_type: u8,
+        0x0c [26:24] allowed_list_type: u8 as AllowedListType,
     }
 
     /// Output of `QUERY_NIC_VPORT_CONTEXT`.
@@ -135,4 +135,24 @@ commands! {
     QueryRoceAddress: QueryRoceAddressIn => QueryRoceAddressOut,
     SetRoceAddress: SetRoceAddressIn => SetRoceAddressOut,
     QueryVportCounter: QueryVportCounterIn => QueryVportCounterOut,
+}
+
+values! {
+    /// Whether a port carries traffic. PRM `query_vport_state_out.state`.
+    pub enum VportState: 4 {
+        /// Down.
+        Down = 0 "DOWN",
+        /// Up.
+        Up = 1 "UP",
+    }
+
+    /// What a port was told to be. PRM `query_vport_state_out.admin_state`.
+    pub enum VportAdminState: 4 {
+        /// Down.
+        Down = 0 "DOWN",
+        /// Up.
+        Up = 1 "UP",
+        /// As the uplink is.
+        Auto = 2 "AUTO",
+    }
 }

@@ -33,3 +33,36 @@ layout! {
         0x38 [5:0] log_page_size: u8,
     }
 }
+
+impl Mkc {
+    /// How the key translates: `access_mode_4_2` and `access_mode_1_0` together.
+    pub fn access_mode(&self) -> AccessMode {
+        AccessMode::from_number(u32::from(self.access_mode_4_2()) << 2 | u32::from(self.access_mode_1_0()))
+    }
+
+    /// Sets both halves of the access mode.
+    pub fn set_access_mode(&mut self, mode: AccessMode) {
+        let number = mode.number() as u8;
+        self.w().access_mode_4_2(number >> 2).access_mode_1_0(number & 3);
+    }
+}
+
+values! {
+    /// How a memory key translates an address. PRM `mkc.access_mode`, whose five bits lie in two places.
+    pub enum AccessMode: 5 {
+        /// Not at all: the address is the bus address.
+        Pa = 0x0 "PA",
+        /// By a list of pages.
+        Mtt = 0x1 "MTT",
+        /// By a list of (length, key, address).
+        Klms = 0x2 "KLMS",
+        /// By a list of (key, address) of one length.
+        Ksm = 0x3 "KSM",
+        /// Memory of the steering engine.
+        SwIcm = 0x4 "SW_ICM",
+        /// Memory on the card.
+        Memic = 0x5 "MEMIC",
+        /// A key of another function.
+        Crossing = 0x6 "CROSSING",
+    }
+}

@@ -12,7 +12,7 @@ layout! {
         0x00 [12:11] pm_state: PathMigration,
         0x00 [9:8] req_e2e_credit_mode: u8,
         0x00 [7:4] offload_type: u8,
-        0x00 [3:2] end_padding_mode: u8,
+        0x00 [3:2] end_padding_mode: u8 as EndPadding,
         0x04 [31] wq_signature: bool,
         0x04 [30] block_lb_mc: bool,
         0x04 [29] atomic_like_write_en: bool,
@@ -51,7 +51,7 @@ layout! {
         0x88 [23:0] last_acked_psn: u32,
         0x8c [23:0] ssn: u32,
         0x90 [23:21] log_rra_max: u8,
-        0x90 [19:16] atomic_mode: u8,
+        0x90 [19:16] atomic_mode: AtomicMode,
         0x90 [15] rre: bool,
         0x90 [14] rwe: bool,
         0x90 [13] rae: bool,
@@ -65,7 +65,7 @@ layout! {
         0x9c [23:0] cqn_rcv: u32,
         0xa0 [63:0] dbr_addr: u64,
         0xa8 [31:0] q_key: u32,
-        0xac [26:24] rq_type: u8,
+        0xac [26:24] rq_type: u8 as RqType,
         0xac [23:0] srqn_rmpn_xrqn: u32,
         0xb0 [23:0] rmsn: u32,
         0xb4 [31:16] hw_sq_wqebb_counter: u16,
@@ -73,8 +73,8 @@ layout! {
         0xb8 [31:0] hw_rq_counter: u32,
         0xbc [31:0] sw_rq_counter: u32,
         0xc4 [16] cgs: bool,
-        0xc4 [15:8] cs_req: u8,
-        0xc4 [7:0] cs_res: u8,
+        0xc4 [15:8] cs_req: u8 as ScatterToRequester,
+        0xc4 [7:0] cs_res: u8 as ScatterToResponder,
         0xc8 [63:0] dc_access_key: u64,
         0xd0 [28] dbr_umem_valid: bool,
         /// The umem of the doorbell record, which `dbr_addr` is then an offset in. In the PRM, not in the kernel's header.
@@ -92,7 +92,7 @@ layout! {
         0x04 [15:0] rlid: u16,
         0x08 [31:27] ack_timeout: u8,
         0x08 [23:16] src_addr_index: u8,
-        0x08 [11:8] stat_rate: u8,
+        0x08 [11:8] stat_rate: StatRate,
         0x08 [7:0] hop_limit: u8,
         0x0c [27:20] tclass: u8,
         0x0c [19:0] flow_label: u32,
@@ -109,5 +109,93 @@ layout! {
         0x24 [23:16] vhca_port_num: u8,
         0x24 [15:0] rmac_47_32: u16,
         0x28 [31:0] rmac_31_0: u32,
+    }
+}
+
+values! {
+    /// Which atomics a responder takes. PRM `qpc.atomic_mode`.
+    pub enum AtomicMode: 4 {
+        /// None.
+        None = 0x0 "NONE",
+        /// As InfiniBand has them.
+        IbSpec = 0x1 "IB_SPEC",
+        /// Eight bytes only.
+        Only8B = 0x2 "ONLY_8B",
+        /// Up to 8 bytes.
+        UpTo8B = 0x3 "UP_TO_8B",
+        /// Up to 16 bytes.
+        UpTo16B = 0x4 "UP_TO_16B",
+        /// Up to 32 bytes.
+        UpTo32B = 0x5 "UP_TO_32B",
+        /// Up to 64 bytes.
+        UpTo64B = 0x6 "UP_TO_64B",
+        /// Up to 128 bytes.
+        UpTo128B = 0x7 "UP_TO_128B",
+        /// Up to 256 bytes.
+        UpTo256B = 0x8 "UP_TO_256B",
+    }
+
+    /// What a responder writes after the last byte. PRM `qpc.end_padding_mode`.
+    pub enum EndPadding: 2 {
+        /// Nothing.
+        ScatterAsIs = 0x0 "SCATTER_AS_IS",
+        /// To the end of the cache line.
+        PadToCacheLine = 0x1 "PAD_TO_CACHE_LINE_ALIGNMENT",
+    }
+
+    /// Where a queue pair's receives come from. PRM `qpc.rq_type`.
+    pub enum RqType: 3 {
+        /// A receive queue of its own.
+        Regular = 0x0 "NON_ZERO_RQ",
+        /// A shared receive queue.
+        Srq = 0x1 "SRQ_RQ",
+        /// A receive queue of other kind, by number.
+        Crq = 0x2 "CRQ_RQ",
+        /// Nowhere: it receives nothing.
+        ZeroSize = 0x3 "ZERO_LEN_RQ",
+    }
+
+    /// Whether small read responses are put in the requester's CQE. PRM `qpc.cs_req`.
+    pub enum ScatterToRequester: 8 {
+        /// No.
+        Disable = 0x0 "DISABLE",
+        /// Up to 32 bytes.
+        UpTo32B = 0x11 "UP_TO_32B",
+        /// Up to 64 bytes.
+        UpTo64B = 0x22 "UP_TO_64B",
+    }
+
+    /// Whether small messages are put in the responder's CQE. PRM `qpc.cs_res`.
+    pub enum ScatterToResponder: 8 {
+        /// No.
+        Disable = 0x0 "DISABLE",
+        /// Up to 32 bytes.
+        UpTo32B = 0x1 "UP_TO_32B",
+        /// Up to 64 bytes.
+        UpTo64B = 0x2 "UP_TO_64B",
+    }
+
+    /// Static rate limit. PRM `ads.stat_rate`.
+    pub enum StatRate: 4 {
+        /// None.
+        NoLimit = 0x0 "NO_LIMIT",
+        /// 2.5 Gbit/s.
+        Gbps2_5 = 0x7 "2_5GBPS",
+        /// 10 Gbit/s.
+        Gbps10 = 0x8 "10GBPS",
+        /// 30 Gbit/s.
+        Gbps30 = 0x9 "30GBPS",
+        /// 5 Gbit/s.
+        Gbps5 = 0xa "5GBPS",
+        /// 20 Gbit/s.
+        Gbps20 = 0xb "20GBPS",
+        /// 40 Gbit/s.
+        Gbps40 = 0xc "40GBPS",
+        /// 60 Gbit/s.
+        Gbps60 = 0xd "60GBPS",
+        /// 80 Gbit/s.
+        Gbps80 = 0xe "80GBPS",
+        /// 120 Gbit/s.
+        Gbps120 = 0xf "120GBPS",
     }
 }

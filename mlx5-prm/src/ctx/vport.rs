@@ -25,7 +25,7 @@ layout! {
         0xf0 [31] promisc_uc: bool,
         0xf0 [30] promisc_mc: bool,
         0xf0 [29] promisc_all: bool,
-        0xf0 [26:24] allowed_list_type: u8,
+        0xf0 [26:24] allowed_list_type: u8 as AllowedListType,
         0xf0 [11:0] allowed_list_size: u16,
         0xf4 permanent_address: MacAddressLayout,
     }
@@ -59,13 +59,41 @@ layout! {
         0x10 [27:16] vlan_id: u16,
         0x10 [15:0] source_mac_47_32: u16,
         0x14 [31:0] source_mac_31_0: u32,
-        0x18 [11:8] roce_l3_type: u8,
-        0x18 [7:0] roce_version: u8,
+        0x18 [11:8] roce_l3_type: u8 as RoceL3Type,
+        0x18 [7:0] roce_version: u8 as RoceVersion,
     }
 
     /// PRM `traffic_counter`.
     pub struct TrafficCounter: 0x10, "mlx5_ifc_traffic_counter_bits" {
         0x00 [63:0] packets: u64,
         0x08 [63:0] octets: u64,
+    }
+}
+
+values! {
+    /// RoCE version of an address. PRM `roce_addr_layout.roce_version`.
+    pub enum RoceVersion: 8 {
+        /// RoCE v1: over Ethernet.
+        V1 = 0 "ROCE_V1",
+        /// RoCE v2: over UDP.
+        V2 = 2 "ROCE_V2",
+    }
+
+    /// Family of a RoCE address. PRM `roce_addr_layout.roce_l3_type`.
+    pub enum RoceL3Type: 4 {
+        /// IPv4.
+        Ipv4 = 0 "IPV4",
+        /// IPv6.
+        Ipv6 = 1 "IPV6",
+    }
+
+    /// What a list of addresses holds. PRM `nic_vport_context.allowed_list_type`.
+    pub enum AllowedListType: 3 {
+        /// Unicast addresses.
+        Unicast = 0 "UC",
+        /// Multicast addresses.
+        Multicast = 1 "MC",
+        /// VLANs.
+        Vlan = 2 "VLAN",
     }
 }
