@@ -449,10 +449,13 @@ const UNJUDGED: &[(&str, &str)] = &[
     ("CreateCqIn.cq_umem_id", UMEM),
     ("ModifyCqIn.cq_umem_offset", UMEM),
     ("ModifyCqIn.cq_umem_id", UMEM),
+    ("CreateMkeyIn.mkey_umem_id", UMEM),
+    ("CreateMkeyIn.mkey_umem_offset", UMEM),
     ("Cqc.dbr_umem_id", UMEM),
     ("Qpc.dbr_umem_id", UMEM),
     ("ErrorCqe.hw_error_syndrome", "reserved in both headers; rdma-core's providers/mlx5 names it"),
     ("ErrorCqe.hw_syndrome_type", "reserved in both headers; rdma-core's providers/mlx5 names it"),
+    ("HostEndianness", "a structure inside the kernel's main.c"),
     ("HealthBuffer.valid", "a mask in the kernel's health.c, not in a header"),
     ("HealthBuffer.severity", "a mask in the kernel's health.c, not in a header"),
 ];
@@ -497,6 +500,38 @@ const CONSTANTS: &[Constants] = &[
         ],
     },
     Constants { values: "CapPage", header: Kernel, prefix: "MLX5_CAP_", otherwise: &[] },
+    Constants { values: "CqStatus", header: Kernel, prefix: "MLX5_CQC_STATUS_", otherwise: &[] },
+    Constants {
+        values: "CqeSize",
+        header: Kernel,
+        prefix: "MLX5_CQC_CQE_SZ_",
+        otherwise: &[("128_BYTES_PAD", "CQE_STRIDE_128_PAD")],
+    },
+    Constants { values: "CqPeriodMode", header: Kernel, prefix: "MLX5_CQ_PERIOD_MODE_", otherwise: &[] },
+    Constants { values: "CqState", header: Kernel, prefix: "MLX5_CQC_ST_", otherwise: &[] },
+    Constants { values: "EqStatus", header: Kernel, prefix: "MLX5_EQC_STATUS_", otherwise: &[] },
+    Constants { values: "EqState", header: Kernel, prefix: "MLX5_EQC_ST_", otherwise: &[] },
+    Constants { values: "AccessMode", header: Kernel, prefix: "MLX5_MKC_ACCESS_MODE_", otherwise: &[] },
+    Constants { values: "AtomicMode", header: Kernel, prefix: "MLX5_QPC_ATOMIC_MODE_", otherwise: &[("NONE", "")] },
+    Constants { values: "EndPadding", header: Kernel, prefix: "MLX5_QPC_END_PADDING_MODE_", otherwise: &[] },
+    Constants { values: "RqType", header: Kernel, prefix: "MLX5_", otherwise: &[] },
+    Constants { values: "ScatterToRequester", header: Kernel, prefix: "MLX5_QPC_CS_REQ_", otherwise: &[] },
+    Constants { values: "ScatterToResponder", header: Kernel, prefix: "MLX5_QPC_CS_RES_", otherwise: &[] },
+    Constants { values: "StatRate", header: Kernel, prefix: "MLX5_ADS_STAT_RATE_", otherwise: &[] },
+    Constants {
+        values: "RoceVersion",
+        header: Kernel,
+        prefix: "",
+        otherwise: &[("ROCE_V1", "MLX5_ROCE_VERSION_1"), ("ROCE_V2", "MLX5_ROCE_VERSION_2")],
+    },
+    Constants { values: "RoceL3Type", header: Kernel, prefix: "MLX5_ROCE_L3_TYPE_", otherwise: &[] },
+    Constants { values: "AllowedListType", header: Kernel, prefix: "MLX5_NVPRT_LIST_TYPE_", otherwise: &[] },
+    Constants { values: "VportState", header: Kernel, prefix: "VPORT_STATE_", otherwise: &[] },
+    Constants { values: "VportAdminState", header: Kernel, prefix: "MLX5_VPORT_ADMIN_STATE_", otherwise: &[] },
+    Constants { values: "NicInterface", header: Kernel, prefix: "MLX5_INITIAL_SEG_NIC_INTERFACE_", otherwise: &[] },
+    Constants { values: "CqErrorSyndrome", header: Kernel, prefix: "MLX5_CQ_ERROR_SYNDROME_", otherwise: &[] },
+    Constants { values: "PortType", header: Kernel, prefix: "MLX5_CAP_PORT_TYPE_", otherwise: &[] },
+    Constants { values: "RegisterId", header: Kernel, prefix: "MLX5_REG_", otherwise: &[] },
     Constants { values: "QpState", header: Kernel, prefix: "MLX5_QP_STATE_", otherwise: &[] },
     Constants { values: "ServiceType", header: Kernel, prefix: "MLX5_QP_ST_", otherwise: &[] },
     Constants { values: "PathMigration", header: Kernel, prefix: "MLX5_QPC_PM_STATE_", otherwise: &[] },
@@ -569,6 +604,7 @@ const CONSTANTS: &[Constants] = &[
 /// Enumerations, or values of one, that no header has, and why.
 const UNJUDGED_VALUES: &[(&str, &str)] = &[
     ("DeliveryStatus", "an enumeration inside the kernel's cmd.c"),
+    ("AtomicMode.NONE", "zero, which the header does not name"),
     ("CompletionMode.CQE_ON_CQE_ERROR", "zero, which the headers do not name"),
     ("CompletionMode.CQE_ON_FIRST_CQE_ERROR", "used by neither the kernel nor rdma-core"),
     ("HealthSyndrome.NO_ERROR", "zero, which the header does not name"),
@@ -673,23 +709,30 @@ fn ask(headers: &Headers, header: Header, questions: &[&str]) -> Vec<Fact> {
     cc.args(["-std=gnu11", "-w", "-O1", "-o"]).arg(&program).arg("-I").arg(&judge);
     match header {
         Kernel => {
-            // headers the kernel's include, replaced by nothing: judge/kernel.h has what is needed of them
-            for name in
-                ["linux/types.h", "linux/bitfield.h", "linux/refcount.h", "rdma/ib_verbs.h", "linux/mlx5/driver.h"]
-            {
-                let path = dir.path().join("empty").join(name);
+            // What the headers include is replaced by nothing, for judge/kernel.h has what is needed of it, but for the
+            // register numbers, which are all that is used of driver.h.
+            let empty = ["linux/types.h", "linux/bitfield.h", "linux/refcount.h", "rdma/ib_verbs.h"];
+            let driver = fs::read_to_string(headers.kernel_include.join("linux/mlx5/driver.h")).expect("read driver.h");
+            let registers = enumeration_with(&driver, "MLX5_REG_PTYS").expect("register numbers in driver.h");
+            let replaced = empty.map(|name| (name, "")).into_iter().chain([("linux/mlx5/driver.h", registers)]);
+            for (name, text) in replaced {
+                let path = dir.path().join("replaced").join(name);
                 fs::create_dir_all(path.parent().unwrap()).expect("a temporary folder");
-                fs::write(path, "").expect("an empty header");
+                fs::write(path, format!("#pragma once\n{text}\n")).expect("write a header");
             }
             cc.arg("-include").arg(judge.join("kernel.h"));
-            cc.arg("-I").arg(dir.path().join("empty")).arg("-I").arg(&headers.kernel_include);
+            cc.arg("-I").arg(dir.path().join("replaced")).arg("-I").arg(&headers.kernel_include);
         }
         Verbs => {
             cc.arg("-I").arg(&headers.verbs_include);
         }
     }
     let made = cc.arg(&source).output().expect("a C compiler, `cc`: install gcc or clang");
-    assert!(made.status.success(), "{header:?} headers: {}", String::from_utf8_lossy(&made.stderr));
+    if !made.status.success() {
+        let said = String::from_utf8_lossy(&made.stderr);
+        let errors: Vec<_> = said.lines().filter(|line| line.contains("error")).collect();
+        panic!("the {header:?} headers do not know what is asked:\n{}", errors.join("\n"));
+    }
     let ran = Command::new(&program).output().expect("run the C program");
     assert!(ran.status.success(), "{header:?} headers: {}", ran.status);
 
@@ -700,6 +743,13 @@ fn ask(headers: &Headers, header: Header, questions: &[&str]) -> Vec<Fact> {
     let facts: Vec<_> = String::from_utf8(ran.stdout).unwrap().lines().map(fact).collect();
     assert_eq!(facts.len(), questions.len());
     facts
+}
+
+/// The C enumeration that has `constant`, from `enum` to `;`.
+fn enumeration_with<'a>(text: &'a str, constant: &str) -> Option<&'a str> {
+    let at = text.find(constant)?;
+    let (start, end) = (text[..at].rfind("enum")?, text[at..].find(';')?);
+    text.get(start..=at + end)
 }
 
 /// Every claim the headers do not confirm, in words.
