@@ -53,6 +53,8 @@ pub const RULE_HALF: &str = "doorbell of 4 bytes where 8 are due";
 /// Strict rule: an access that registers do not take.
 pub const RULE_ACCESS: &str = "register access of a width or alignment that a card ignores";
 
+const PBA_END: u64 = MSIX_PBA + PAGE;
+
 /// BAR 0 of one function.
 #[derive(Debug)]
 pub struct Bar {
@@ -149,7 +151,7 @@ pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
     let bytes = &mut bytes[..];
     match offset {
         MSIX_TABLE..MSIX_PBA => f.pci.table_read(offset - MSIX_TABLE, bytes),
-        _ if offset >= MSIX_PBA && offset < MSIX_PBA + PAGE => f.pci.pba_read(offset - MSIX_PBA, bytes),
+        MSIX_PBA..PBA_END => f.pci.pba_read(offset - MSIX_PBA, bytes),
         0..MSIX_TABLE => {
             let segment = f.firmware.init_segment(&f.profile, f.now);
             let source = segment.as_bytes().get(offset as usize..MSIX_TABLE as usize).unwrap_or_default();

@@ -11,7 +11,7 @@ use std::time::Duration;
 mod parse;
 mod random;
 
-pub use parse::ParseFaultError;
+pub use parse::{Injection, ParseFaultError};
 use random::Random;
 
 /// One thing that goes wrong. `opcode: None` means any command, `event_type: None` any event, `qpn: None` any queue pair.
@@ -343,3 +343,6 @@ impl Faults {
         self.0.any.store(!plan.entries.is_empty(), Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;
