@@ -75,8 +75,13 @@ pub enum Error {
     #[error(transparent)]
     Dead(#[from] Death),
     /// Not part of this version.
-    #[error("{0} is not built yet")]
-    NotBuilt(String),
+    #[error("{what} is not built yet; {instead}")]
+    NotBuilt {
+        /// What was asked for.
+        what: String,
+        /// What to do today.
+        instead: String,
+    },
 }
 
 fn fix_text(fix: &Option<String>) -> String {

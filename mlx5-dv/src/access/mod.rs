@@ -120,9 +120,7 @@ pub trait Access: Send + Sync + Debug {
     /// Allocates memory that the card may use: huge pages where there are any, shown to the device.
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error>;
     /// Shows memory, ours or the user's, to the card until the buffer is dropped.
-    fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
-        Err(Error::NotBuilt(format!("registering {} bytes of memory on {}", memory.len(), self.name())))
-    }
+    fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error>;
     /// Number of the EQ that serves completion vector `vector`.
     fn eqn(&self, vector: u32) -> Result<u32, Error>;
     /// How many completion vectors there are.

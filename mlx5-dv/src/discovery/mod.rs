@@ -1,6 +1,7 @@
-//! Which cards there are, and how a device is named.
+//! Which cards there are, how each can be reached and what stands in the way; and how a device is named.
 
-/// Why a device string names nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DeviceNameError(pub String);
+mod name;
+mod sysfs;
+
+pub use name::{DeviceName, DeviceNameError};
+pub use sysfs::{Card, Obstacle, PciAddress, Sysfs};

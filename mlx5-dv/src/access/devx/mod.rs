@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::access::Access;
+use crate::Device;
 use crate::error::Error;
 
 /// Opens the kernel's RDMA device `name`, such as `mlx5_0`.
-pub fn open(name: &str) -> Result<Arc<dyn Access>, Error> {
-    Err(Error::NotBuilt(format!(
-        "access to {name} through the kernel (devx:); to drive the card today, bind it to vfio-pci and open it as vfio:BDF, or use sim; this"
-    )))
+pub fn open(name: &str) -> Result<Arc<Device>, Error> {
+    Err(Error::NotBuilt {
+        what: format!("access through the kernel's own driver (devx:{name})"),
+        instead: "bind the card to vfio-pci and open it as vfio:ADDRESS, or use sim".into(),
+    })
 }

@@ -25,6 +25,7 @@ use crate::Options;
 use crate::access::{Access, Function, ObjectHandle, UarHandle};
 use crate::caps::{CapPage, Caps, RawPage};
 use crate::error::Error;
+use crate::memory::DmaPool;
 
 /// The interface step sequence this driver speaks: 1 is ConnectX-4 and later.
 const ISSI: u16 = 1;
@@ -131,6 +132,8 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
 fn reach(function: Function, options: &Options) -> Owned {
     let life = Life::new();
     let space = Arc::new(Space::new(function.dma, Arc::clone(&life)));
+    let source = Arc::clone(&space);
+    let pool = DmaPool::new(move |len| source.allocate(len));
     let subscribers = Arc::new(Subscribers::default());
     let waiter: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
     life.watch(Arc::downgrade(&waiter));
@@ -140,6 +143,7 @@ fn reach(function: Function, options: &Options) -> Owned {
         irq: function.irq,
         pages: Arc::new(FirmwarePages::new(Arc::clone(&space))),
         space,
+        pool,
         subscribers,
         life,
         commands: OnceLock::new(),
@@ -184,7 +188,7 @@ fn wait_for_firmware(card: &Owned) -> Result<(), Error> {
 fn start_command_queue(card: &Owned) -> Result<(), Error> {
     let commands = CommandQueue::start(
         Arc::clone(&card.registers),
-        Arc::clone(&card.space),
+        Arc::clone(&card.pool),
         Arc::clone(&card.life),
         card.options.command_timeout,
         card.options.observers.clone(),
@@ -390,7 +394,7 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     done(card, Step::EventUar(uar));
 
     let create = |log_size: u8, vector: u16, types: &[EventType]| -> Result<EventQueue, Error> {
-        let ring = EventRing::allocate(&card.space, log_size.min(caps.log_max_eq_sz.max(6)))?;
+        let ring = EventRing::allocate(&card.pool, log_size.min(caps.log_max_eq_sz.max(6)))?;
         let reply = card.execute(ring.create_command(out.uar(), vector, types))?;
         let eqn = CreateEqOut::read(&reply).map_or(0, |out| out.eq_number());
         Ok(ring.created(eqn, Arc::clone(&card.registers), uar_offset))

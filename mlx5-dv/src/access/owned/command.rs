@@ -17,11 +17,10 @@ use mlx5_prm::layout::Layout;
 use super::life::{Life, Wake};
 use super::mailbox::{Chain, MailboxPool, block_damage, xor};
 use super::registers::Registers;
-use super::space::Space;
 use crate::access::RawCommand;
 use crate::access::trace::{CommandRecord, Direction, Observers};
 use crate::error::{CommandError, CommandErrorKind, Error};
-use crate::memory::DmaBuffer;
+use crate::memory::{DmaBuffer, DmaPool};
 
 /// Bytes that travel inside the entry itself, each way.
 const INLINE: usize = 16;
@@ -104,7 +103,7 @@ impl CommandQueue {
     /// Gives firmware a command queue. PRM "Initialization Segment", `cmdq_phy_addr`.
     pub fn start(
         registers: Arc<Registers>,
-        space: Arc<Space>,
+        pool: Arc<DmaPool>,
         life: Arc<Life>,
         timeout: Duration,
         observers: Observers,
@@ -122,11 +121,11 @@ impl CommandQueue {
                 "a command queue of 2^{log_size} entries, 2^{log_stride} bytes apart, does not fit into a page"
             )));
         }
-        let ring = space.allocate(RING)?;
+        let ring = pool.allocate(RING)?;
         registers.set_command_queue(ring.iova().0)?;
         let states = (0..1 << log_size).map(|_| Slot::Free).collect();
         let queue = Arc::new(CommandQueue {
-            mailboxes: MailboxPool::new(space),
+            mailboxes: MailboxPool::new(pool),
             slots: Mutex::new(Slots { states, last_token: 0 }),
             changed: Condvar::new(),
             by_event: AtomicBool::new(false),

@@ -8,10 +8,10 @@ use mlx5_prm::layout::{Be64, Layout};
 use uar::{EqDoorbell, barrier};
 
 use super::registers::Registers;
-use super::space::{Pages, Space};
+use super::space::Pages;
 use crate::access::RawCommand;
 use crate::error::{Death, Error};
-use crate::memory::DmaBuffer;
+use crate::memory::{DmaBuffer, DmaPool};
 
 /// Entries handled before the card is told that their places are free.
 const GIVE_BACK: u32 = 64;
@@ -39,8 +39,8 @@ pub struct EventRing {
 
 impl EventRing {
     /// Room for `2^log_size` events, all owned by the card.
-    pub fn allocate(space: &Arc<Space>, log_size: u8) -> Result<Self, Error> {
-        let ring = space.allocate(Eqe::SIZE << log_size)?;
+    pub fn allocate(pool: &Arc<DmaPool>, log_size: u8) -> Result<Self, Error> {
+        let ring = pool.allocate(Eqe::SIZE << log_size)?;
         // Whoever looks at an entry the card has not written must find it owned by hardware: the first round's owner bit
         // is 0 once written, so it starts as 1.
         let mut entry = Eqe::ZERO;

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mlx5_prm::cmd::MailboxBlock;
 use mlx5_prm::layout::Layout;
 
-use super::space::Space;
 use crate::error::Error;
-use crate::memory::DmaBuffer;
+use crate::memory::{DmaBuffer, DmaPool};
 
 /// Data bytes of a block.
 pub const BLOCK_DATA: usize = 512;
@@ -24,7 +23,7 @@ const SIGNATURE: usize = 0x23f;
 /// Blocks in use go back here and are used again.
 #[derive(Debug)]
 pub struct MailboxPool {
-    space: Arc<Space>,
+    pool: Arc<DmaPool>,
     state: Mutex<State>,
 }
 
@@ -55,8 +54,8 @@ impl Chain {
 
 impl MailboxPool {
     /// No memory yet.
-    pub fn new(space: Arc<Space>) -> Self {
-        MailboxPool { space, state: Mutex::default() }
+    pub fn new(pool: Arc<DmaPool>) -> Self {
+        MailboxPool { pool, state: Mutex::default() }
     }
 
     /// A signed chain with room for `len` bytes, beginning with `data`, the rest zero.
@@ -99,7 +98,7 @@ impl MailboxPool {
     }
 
     fn grow(&self, state: &mut State) -> Result<(), Error> {
-        let buffer = self.space.allocate(CHUNK)?;
+        let buffer = self.pool.allocate(CHUNK)?;
         let chunk = state.chunks.len();
         let iova = buffer.iova().0;
         state.free.extend((0..CHUNK).step_by(STRIDE).map(|offset| BlockAt {

@@ -19,7 +19,7 @@ use crate::access::{
 };
 use crate::caps::Caps;
 use crate::error::{CommandError, CommandErrorKind, Error};
-use crate::memory::{DmaBuffer, HostMemory, Iova};
+use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova};
 
 mod bring_up;
 mod command;
@@ -58,6 +58,8 @@ pub struct Owned {
     registers: Arc<Registers>,
     irq: Box<dyn Irq>,
     space: Arc<Space>,
+    /// Small buffers, cut from large ones.
+    pool: Arc<DmaPool>,
     pages: Arc<FirmwarePages>,
     subscribers: Arc<Subscribers>,
     /// The command queue, once firmware has it.
@@ -69,7 +71,7 @@ pub struct Owned {
     completion_eqs: OnceLock<Vec<u8>>,
     /// Log of a UAR page's bytes in the BAR.
     log_uar_page: AtomicU32,
-    /// Memory behind umems, by `umem_id`.
+    /// Memory that was shown to the card for a umem, by `umem_id`.
     umems: Mutex<HashMap<u32, (Iova, usize)>>,
     options: crate::Options,
 }
@@ -174,24 +176,29 @@ impl Access for Owned {
     }
 
     fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error> {
-        let iova = self.space.show(memory)?;
+        let (iova, shown_here) = match memory.iova() {
+            Some(iova) => (iova, false),
+            None => (self.space.show(memory)?, true),
+        };
         let pages = space::Pages::of(iova, memory.len());
         let rights = if writable { MTT_READ | MTT_WRITE } else { MTT_READ };
         let mut create = CreateUmemIn::default();
         let mut umem = *create.umem();
-        umem.w().log_page_size((pages.log_size - 12) as u8).num_of_mtt(pages.count as u64);
+        umem.w().log_page_size((pages.log_size - 12) as u8).num_of_mtt(pages.count as u64).page_offset(memory.data_offset() as u32);
         create.w().umem(&umem);
         let list = pages.addresses().map(|page| Be64::new(page | rights)).collect();
         let about = format!("umem of {} bytes", memory.len());
         match self.run(&WithTail::new(create, list), &about) {
             Ok(out) => {
                 let umem_id = out.reply.umem_id();
-                lock(&self.umems).insert(umem_id, (iova, memory.len()));
+                if shown_here {
+                    lock(&self.umems).insert(umem_id, (iova, memory.len()));
+                }
                 Ok(UmemHandle { umem_id, handle: ObjectHandle(0) })
             }
             Err(error) => {
                 // Only an answer proves that the card did not take it. Otherwise its address stays taken.
-                if error.status().is_some() || error.is_dead() {
+                if shown_here && (error.status().is_some() || error.is_dead()) {
                     self.space.hide(iova, memory.len())?;
                 }
                 Err(error.into())
@@ -249,9 +256,11 @@ impl Access for Owned {
     }
 
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
-        // The buffer keeps the function up: memory goes back before its address space ends.
-        let owner = Arc::clone(&self);
-        self.space.allocate_for(len, Box::new(move |memory, iova| owner.space.release(memory, iova)))
+        self.pool.allocate(len)
+    }
+
+    fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
+        self.space.lend(memory)
     }
 
     fn eqn(&self, vector: u32) -> Result<u32, Error> {

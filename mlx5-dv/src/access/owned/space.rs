@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::life::Life;
-use crate::access::{DmaSpace, HostRange};
+use crate::access::DmaSpace;
 use crate::error::{Death, Error};
 use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator};
 
@@ -42,7 +42,7 @@ impl Space {
         if memory.file().is_none() && !self.dma.takes_anonymous_memory() {
             return Err(Error::Memory {
                 reason: "a device model can only use memory with a file behind it, and this has none".into(),
-                fix: Some("let the driver allocate it, or map a memfd (memfd_create, MAP_SHARED)".into()),
+                fix: Some("use memory of HostMemory::allocate, which has one".into()),
                 source: None,
             });
         }
@@ -52,8 +52,7 @@ impl Space {
             fix: Some("destroy memory regions that are no longer used".into()),
             source: None,
         })?;
-        let range = HostRange { address: memory.address(), len: memory.len(), file: memory.file() };
-        match self.dma.map(range, iova) {
+        match self.dma.map(memory.range(), iova) {
             Ok(()) => Ok(iova),
             Err(source) => {
                 self.lock().free(iova, reserved);
@@ -77,19 +76,18 @@ impl Space {
 
     /// Memory of ours, shown to the device, taken back on drop.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
-        let space = Arc::clone(self);
-        self.allocate_for(len, Box::new(move |memory, iova| space.release(memory, iova)))
+        self.lend(HostMemory::allocate(len)?)
     }
 
-    /// As [`allocate`](Self::allocate), with another way to take it back.
-    pub fn allocate_for(&self, len: usize, release: crate::memory::Release) -> Result<DmaBuffer, Error> {
-        let memory = HostMemory::allocate(len)?;
+    /// `memory`, shown to the device, taken back and freed on drop.
+    pub fn lend(self: &Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
         let iova = self.show(&memory)?;
-        Ok(DmaBuffer::new(memory, iova, release))
+        let space = Arc::clone(self);
+        Ok(DmaBuffer::new(memory, iova, Box::new(move |memory, iova| space.release(memory, iova))))
     }
 
     /// Takes `memory` back from the device and frees it; leaks it where that fails, since the device may still write it.
-    pub fn release(&self, memory: HostMemory, iova: Iova) {
+    fn release(&self, memory: HostMemory, iova: Iova) {
         if let Err(error) = self.hide(iova, memory.len()) {
             tracing::error!(%error, bytes = memory.len(), "memory leaked: the device may still write it");
             std::mem::forget(memory);
@@ -125,7 +123,8 @@ impl Pages {
         const MANY: u64 = 512;
         let len = len.max(1) as u64;
         let exact = (iova.0 | len).trailing_zeros().clamp(12, LOG_MAX_PAGE);
-        let largest = alignment(len).trailing_zeros();
+        // A page's address is a multiple of its size.
+        let largest = alignment(len).trailing_zeros().min(iova.0.trailing_zeros());
         let mut log_size = exact;
         while log_size < largest && len.div_ceil(1 << log_size) > MANY {
             log_size += 1;

@@ -1,0 +1,162 @@
+//! The driver's lower seam over a model's function in the same process.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use memmap2::MmapOptions;
+use mlx5_dv::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq};
+use mlx5_dv::memory::Iova;
+use mlx5_sim::bar::UarMemory;
+use mlx5_sim::card::{Card, FunctionHandle};
+use mlx5_sim::dma::{Access, Source};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// The command register of PCI config space, and its bits.
+const PCI_COMMAND: u64 = 4;
+const PCI_MEMORY: u16 = 1 << 1;
+const PCI_BUS_MASTER: u16 = 1 << 2;
+/// Addresses the model's functions get: high ones, which no pointer equals, so that neither passes for the other.
+const ADDRESSES: (u64, u64) = (1 << 52, (1 << 53) - 1);
+
+/// A model's function as the driver takes it; `name` is for messages. The card must stay under power meanwhile.
+pub fn function(name: impl Into<String>, handle: FunctionHandle) -> Function {
+    powered(name.into(), handle, None)
+}
+
+/// As [`function`], and `card` stays under power as long as the driver holds the function.
+pub(crate) fn powered(name: String, handle: FunctionHandle, card: Option<Arc<Card>>) -> Function {
+    let power = Power(card);
+    Function {
+        name,
+        bar: Box::new(ModelBar { handle: handle.clone(), power: power.clone() }),
+        dma: Box::new(ModelDma { handle: handle.clone(), power: power.clone() }),
+        irq: Box::new(ModelIrq { handle, _power: power }),
+    }
+}
+
+/// Keeps the card powered.
+#[derive(Clone)]
+struct Power(Option<Arc<Card>>);
+
+impl fmt::Debug for Power {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Power({})", self.0.is_some())
+    }
+}
+
+#[derive(Debug)]
+struct ModelBar {
+    handle: FunctionHandle,
+    power: Power,
+}
+
+impl Bar for ModelBar {
+    fn size(&self) -> u64 {
+        self.handle.bar_size()
+    }
+
+    fn read32(&self, offset: u64) -> io::Result<u32> {
+        let mut bytes = [0xff; 4];
+        self.handle.bar_read(offset, &mut bytes);
+        Ok(u32::from_be_bytes(bytes))
+    }
+
+    fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
+        self.handle.bar_write(offset, &value.to_be_bytes());
+        Ok(())
+    }
+
+    fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
+        self.handle.bar_write(offset, &value.to_be_bytes());
+        Ok(())
+    }
+
+    fn map(&self, offset: u64, len: usize) -> io::Result<Option<BarMapping>> {
+        let UarMemory { file, areas } = self.handle.uar_file().map_err(io::Error::other)?;
+        let end = offset.saturating_add(len as u64);
+        let mappable = areas.iter().any(|area| area.offset <= offset && end <= area.offset + area.len);
+        let Some(file) = file.filter(|_| mappable) else { return Ok(None) };
+        let mapping = MmapOptions::new().offset(offset).len(len).map_raw(&file)?;
+        let address = NonNull::new(mapping.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Some(BarMapping { address, len, owner: Box::new((mapping, self.power.clone())) }))
+    }
+
+    fn reset(&self) -> io::Result<()> {
+        self.handle.reset();
+        Ok(())
+    }
+
+    fn set_bus_master(&self, enabled: bool) -> io::Result<()> {
+        let mut command = [0; 2];
+        self.handle.config_read(PCI_COMMAND, &mut command);
+        let command = u16::from_le_bytes(command);
+        let command = if enabled { command | PCI_MEMORY | PCI_BUS_MASTER } else { command & !PCI_BUS_MASTER };
+        self.handle.config_write(PCI_COMMAND, &command.to_le_bytes());
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct ModelDma {
+    handle: FunctionHandle,
+    power: Power,
+}
+
+impl DmaSpace for ModelDma {
+    fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
+        let source = match range.file {
+            Some((file, offset)) => Source::File { file: File::from(file.try_clone_to_owned()?), offset },
+            None => {
+                let mem = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
+                Source::Process { mem: Arc::new(mem), address: range.address.as_ptr() as u64 }
+            }
+        };
+        let access = Access::READ | Access::WRITE;
+        self.handle.dma_map(iova.0, range.len as u64, access, source).map_err(io::Error::other)
+    }
+
+    fn unmap(&self, iova: Iova, len: usize) -> io::Result<()> {
+        let unmapped = self.handle.dma_unmap(iova.0, len as u64);
+        if unmapped == len as u64 || self.power.0.is_none() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("only {unmapped} of {len} bytes were mapped at {:#x}", iova.0)))
+    }
+
+    fn iova_ranges(&self) -> Vec<(u64, u64)> {
+        vec![ADDRESSES]
+    }
+
+    fn takes_anonymous_memory(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct ModelIrq {
+    handle: FunctionHandle,
+    _power: Power,
+}
+
+impl Irq for ModelIrq {
+    fn vectors(&self) -> u32 {
+        self.handle.vectors().into()
+    }
+
+    fn enable(&self, count: u32) -> io::Result<Vec<OwnedFd>> {
+        let new = |_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
+        let fds: Vec<OwnedFd> = (0..count).map(new).collect::<io::Result<_>>()?;
+        let theirs = fds.iter().map(|fd| fd.try_clone().map(|fd| Some(File::from(fd)))).collect::<io::Result<_>>()?;
+        self.handle.set_irqs(0, theirs).map_err(io::Error::other)?;
+        Ok(fds)
+    }
+
+    fn disable(&self) -> io::Result<()> {
+        self.handle.clear_irqs();
+        Ok(())
+    }
+}
