@@ -54,6 +54,7 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
     let cqn = f.objects.cqs.insert(cq).map_err(|_| Syndrome::TooManyCqs)?;
     use_parents(f, context.c_eqn_or_apu_element(), context.uar_page(), true);
     memory::use_umems(f, umems, true);
+    engine::cq_created(f, cqn);
     let mut output = CreateCqOut::ZERO;
     output.w().cqn(cqn);
     Ok(output)

@@ -48,6 +48,7 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
     if let Some(uar) = f.objects.uars.get_mut(context.uar_page()) {
         uar.users += 1;
     }
+    engine::eq_created(f, number);
     let mut output = CreateEqOut::ZERO;
     // max_num_eqs of them is below 256, so the number fits.
     output.w().eq_number(number as u8);

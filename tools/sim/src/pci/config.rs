@@ -14,6 +14,7 @@ const INTERRUPT_LINE: usize = 0x3c;
 const PM: usize = 0x40;
 const EXPRESS: usize = 0x60;
 const MSIX: usize = 0x9c;
+const VENDOR_SPECIFIC: usize = 0xc0;
 
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
 const DEVICE_CONTROL: usize = EXPRESS + 8;
@@ -51,6 +52,7 @@ impl Config {
         config.power_management();
         config.express(profile);
         config.msix(profile);
+        config.vendor_specific();
         config.initial = config.bytes.clone();
         config
     }
@@ -100,12 +102,24 @@ impl Config {
     }
 
     fn msix(&mut self, profile: &Profile) {
-        self.capability(MSIX, 0x11, PM);
+        self.capability(MSIX, 0x11, VENDOR_SPECIFIC);
         let last = profile.msix_vectors.clamp(1, 2048) - 1;
         self.put16(MSIX + 2, last, MSIX_ENABLE | MSIX_FUNCTION_MASK);
         // The low three bits name the BAR: 0.
         self.put32(MSIX + 4, MSIX_TABLE as u32, 0);
         self.put32(MSIX + 8, MSIX_PBA as u32, 0);
+    }
+
+    /// The gateway to the card's address spaces. Software locks it by writing the counter to the semaphore; whatever
+    /// space it then asks for, the status bits stay 0: there is no such space.
+    fn vendor_specific(&mut self) {
+        self.capability(VENDOR_SPECIFIC, 0x09, PM);
+        self.bytes[VENDOR_SPECIFIC + 2] = 0x18;
+        // Control: which space.
+        self.put32(VENDOR_SPECIFIC + 4, 0, 0x0000_ffff);
+        // Counter, then semaphore.
+        self.put32(VENDOR_SPECIFIC + 8, 1, 0);
+        self.put32(VENDOR_SPECIFIC + 0xc, 0, 0xffff_ffff);
     }
 
     fn power_management(&mut self) {

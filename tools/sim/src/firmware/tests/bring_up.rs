@@ -1,0 +1,194 @@
+//! The function's states, capabilities, identity, health.
+
+use std::time::Duration;
+
+use mlx5_prm::caps::{CmdHcaCap, RoceCap};
+use mlx5_prm::cmd::*;
+use mlx5_prm::layout::Layout;
+
+use super::client::{Client, Failure};
+use crate::fault::{Fault, Times};
+use crate::firmware::syndromes::Syndrome;
+use crate::firmware::{self, HcaState};
+use crate::profile::Profile;
+
+#[test]
+fn the_states_in_their_order() {
+    let mut client = Client::new();
+    assert_eq!(client.refused(&QueryIssiIn::default()), Syndrome::NotEnabled);
+    assert_eq!(client.refused(&AllocPdIn::default()), Syndrome::NotEnabled);
+    client.exec(&EnableHcaIn::default()).unwrap();
+    assert_eq!(client.refused(&EnableHcaIn::default()), Syndrome::AlreadyEnabled);
+    assert_eq!(client.refused(&AllocPdIn::default()), Syndrome::NotInitialized);
+    assert_eq!(client.refused(&TeardownHcaIn::default()), Syndrome::NotInitialized);
+    assert_eq!(client.refused(&InitHcaIn::default()), Syndrome::BootPagesMissing);
+    client.satisfy(1);
+    assert_eq!(client.refused(&InitHcaIn::default()), Syndrome::InitPagesMissing);
+    client.satisfy(2);
+    client.exec(&InitHcaIn::default()).unwrap();
+    assert_eq!(client.refused(&InitHcaIn::default()), Syndrome::AlreadyInitialized);
+    assert_eq!(client.refused(&SetHcaCapIn::default()), Syndrome::AlreadyInitialized);
+    assert_eq!(client.refused(&DisableHcaIn::default()), Syndrome::StillInitialized);
+    client.exec(&AllocPdIn::default()).unwrap();
+    client.exec(&TeardownHcaIn::default()).unwrap();
+    assert_eq!(client.violations(), ["objects left at TEARDOWN_HCA"]);
+    assert_eq!(client.refused(&AllocPdIn::default()), Syndrome::NotInitialized);
+    client.exec(&DisableHcaIn::default()).unwrap();
+    assert_eq!(client.violations(), ["pages not taken back before DISABLE_HCA"]);
+    assert_eq!(client.f.firmware.state(), HcaState::Disabled);
+    client.bring_up();
+}
+
+#[test]
+fn a_graceful_end_leaves_nothing() {
+    let mut client = Client::up();
+    client.exec(&TeardownHcaIn::default()).unwrap();
+    let held = client.f.firmware.pages_held();
+    while client.f.firmware.pages_held() > 0 {
+        assert!(!client.take(200).is_empty());
+    }
+    assert_eq!(held, 8 + 512);
+    client.exec(&DisableHcaIn::default()).unwrap();
+    assert_eq!(client.violations(), [] as [&str; 0]);
+}
+
+#[test]
+fn reset_forgets_everything() {
+    let mut client = Client::up();
+    client.exec(&AllocPdIn::default()).unwrap();
+    firmware::reset(&mut client.f);
+    assert_eq!(client.f.objects.count(), 0);
+    assert_eq!(client.f.firmware.pages_held(), 0);
+    assert!(client.f.firmware.init_segment(&client.f.profile, client.f.now).initializing());
+}
+
+fn capability<L: Layout>(client: &mut Client, op_mod: u16) -> L {
+    let mut query = QueryHcaCapIn::default();
+    query.w().op_mod(op_mod);
+    L::read(client.exec(&query).unwrap().capability()).unwrap()
+}
+
+fn set<L: Layout>(op_mod: u16, page: &L) -> SetHcaCapIn {
+    let mut capability = [0; 0x1000];
+    capability[..L::SIZE].copy_from_slice(Layout::as_bytes(page));
+    let mut command = SetHcaCapIn::default();
+    command.w().op_mod(op_mod).capability(&capability);
+    command
+}
+
+#[test]
+fn capabilities_are_set_within_their_maximum() {
+    let mut client = Client::new();
+    client.exec(&EnableHcaIn::default()).unwrap();
+    let (max, mut current) = (capability::<CmdHcaCap>(&mut client, 0), capability::<CmdHcaCap>(&mut client, 1));
+    assert!(current.log_max_qp() < max.log_max_qp());
+    current.w().log_max_qp(max.log_max_qp());
+    client.exec(&set(0, &current)).unwrap();
+    assert_eq!(capability::<CmdHcaCap>(&mut client, 1), current);
+    assert_eq!(capability::<CmdHcaCap>(&mut client, 0), max);
+    let mut above = current;
+    above.w().log_max_qp(max.log_max_qp() + 1);
+    assert_eq!(client.refused(&set(0, &above)), Syndrome::CapabilityAboveMaximum);
+    let mut unannounced = current;
+    unannounced.w().xrc(true);
+    assert_eq!(client.refused(&set(0, &unannounced)), Syndrome::CapabilityAboveMaximum);
+    let mut roce = capability::<RoceCap>(&mut client, 9);
+    assert!(!roce.sw_r_roce_src_udp_port());
+    roce.w().sw_r_roce_src_udp_port(true);
+    client.exec(&set(8, &roce)).unwrap();
+    assert_eq!(capability::<RoceCap>(&mut client, 9), roce);
+    let mut reserved = set(0, &current);
+    let mut bytes = *reserved.capability();
+    bytes[0x200] = 1;
+    reserved.w().capability(&bytes);
+    assert_eq!(client.refused(&reserved), Syndrome::ReservedSet);
+    let mut query = QueryHcaCapIn::default();
+    for page in [1, 2, 3, 5, 7, 12, 0x20] {
+        query.w().op_mod(page << 1);
+        assert_eq!(client.refused(&query), Syndrome::UnknownCapabilityPage);
+    }
+}
+
+#[test]
+fn identity() {
+    for profile in Profile::NAMES.map(|name| Profile::by_name(name).unwrap()) {
+        let (fw_rev, psid) = (profile.fw_rev, profile.psid);
+        let mut client = Client::with(profile);
+        client.bring_up();
+        let adapter = client.exec(&QueryAdapterIn::default()).unwrap();
+        assert!(adapter.query_adapter_struct().vsd_contd_psid().starts_with(psid.as_bytes()));
+        let segment = client.f.firmware.init_segment(&client.f.profile, client.f.now);
+        assert_eq!((segment.fw_rev_major(), segment.fw_rev_minor(), segment.fw_rev_subminor()), fw_rev);
+        assert_eq!((segment.cmd_interface_rev(), segment.log_cmdq_size(), segment.log_cmdq_stride()), (5, 5, 6));
+        assert_eq!(client.exec(&QueryIssiIn::default()).unwrap().supported_issi_dw0(), 3);
+    }
+    let mut client = Client::new();
+    client.exec(&EnableHcaIn::default()).unwrap();
+    let mut issi = SetIssiIn::default();
+    issi.w().current_issi(1);
+    client.exec(&issi).unwrap();
+    assert_eq!(client.exec(&QueryIssiIn::default()).unwrap().current_issi(), 1);
+    issi.w().current_issi(40);
+    assert_eq!(client.refused(&issi), Syndrome::UnknownIssi);
+    let mut version = SetDriverVersionIn::default();
+    let mut text = [0; 64];
+    text[..5].copy_from_slice(b"tests");
+    version.w().driver_version(&text);
+    client.exec(&version).unwrap();
+    assert_eq!(client.f.firmware.driver_version(), "tests");
+}
+
+#[test]
+fn the_health_counter_counts_and_the_timer_ticks() {
+    let mut client = Client::up();
+    let read = |client: &mut Client| {
+        firmware::tick(&mut client.f);
+        client.f.firmware.init_segment(&client.f.profile, client.f.now)
+    };
+    let before = read(&mut client);
+    client.f.now += Duration::from_millis(100);
+    let after = read(&mut client);
+    assert_eq!(after.health_counter() - before.health_counter(), 10);
+    let ticks = after.internal_timer_l().wrapping_sub(before.internal_timer_l());
+    assert!(ticks.abs_diff(15_625_000) <= 1, "156.25 MHz for 100 ms: {ticks}");
+    let stopped = client.f.faults.inject(Fault::HealthCounterStopped, Times::Always);
+    client.f.faults.inject(Fault::Health { syndrome: 1 }, Times::Always);
+    client.f.now += Duration::from_millis(100);
+    let ill = read(&mut client);
+    assert_eq!(ill.health_counter(), after.health_counter());
+    assert_eq!(ill.health_buffer().synd().number(), 1);
+    client.f.faults.clear(stopped);
+    assert!(read(&mut client).health_counter() > ill.health_counter());
+}
+
+#[test]
+fn lengths_reserved_bits_op_mods_and_opcodes() {
+    let mut client = Client::up();
+    let status = |outcome: Result<_, Failure>| match outcome.map(|_: Vec<u8>| ()) {
+        Err(Failure::Refused(status, _)) => status,
+        other => panic!("{other:?}"),
+    };
+    let mut input = CreateUmemIn::default().as_bytes().to_vec();
+    assert_eq!(status(client.exec_bytes(&input[..0x20], 16)), CmdStatus::BadInputLength);
+    assert_eq!(status(client.exec_bytes(&input, 12)), CmdStatus::BadOutputLength);
+    input[8] = 1;
+    assert_eq!(client.refused(&CreateUmemIn::read(&input).unwrap()), Syndrome::ReservedSet);
+    let pd = AllocPdIn::default();
+    let longer = [pd.as_bytes(), &[0; 16]].concat();
+    client.exec_bytes(&longer, 16).unwrap();
+    let longer = [pd.as_bytes(), &[1; 16]].concat();
+    assert_eq!(status(client.exec_bytes(&longer, 16)), CmdStatus::BadInputLength);
+    let mut pd = AllocPdIn::default();
+    pd.w().op_mod(1);
+    assert_eq!(client.refused(&pd), Syndrome::UnknownOpMod);
+    let mut pd = AllocPdIn::default();
+    pd.w().uid(5);
+    assert_eq!(client.refused(&pd), Syndrome::NoUserContext);
+    let mut unknown = [0; 16];
+    unknown[..2].copy_from_slice(&0x7f0u16.to_be_bytes());
+    assert_eq!(status(client.exec_bytes(&unknown, 16)), CmdStatus::BadOpcode);
+    let mut enable = EnableHcaIn::default();
+    enable.w().function_id(3);
+    let mut fresh = Client::new();
+    assert_eq!(fresh.refused(&enable), Syndrome::OtherFunction);
+}

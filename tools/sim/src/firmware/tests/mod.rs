@@ -1,0 +1,11 @@
+//! The command interface from the driver's side.
+
+mod bring_up;
+mod client;
+mod delivery;
+mod garbage;
+mod keys;
+mod pages;
+mod queue_pairs;
+mod queues;
+mod vport;

@@ -1,0 +1,157 @@
+//! Pages given, taken, asked for.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::eqe::EventType;
+
+use super::client::{Client, Failure, give};
+use crate::fault::{Fault, Times};
+use crate::firmware;
+use crate::firmware::syndromes::Syndrome;
+use crate::profile::{PageNeeds, Profile};
+
+/// Room for the contexts of very few objects.
+fn tight() -> Client {
+    let mut profile = Profile::connectx5();
+    profile.pages = PageNeeds { boot: 2, init: 4, contexts: 1, batch: 3 };
+    let mut client = Client::with(profile);
+    client.bring_up();
+    client
+}
+
+fn take_page_requests(client: &mut Client) {
+    let uar = client.exec(&AllocUarIn::default()).unwrap().uar();
+    let eq = client.eq(uar, 1 << EventType::PageRequest.number());
+    client.exec(&eq).unwrap();
+}
+
+#[test]
+fn what_is_given_is_checked() {
+    let mut client = Client::new();
+    client.exec(&EnableHcaIn::default()).unwrap();
+    let pages = client.give(2).unwrap();
+    assert_eq!(client.refused(&give(&pages[..1])), Syndrome::PageGivenTwice);
+    let fresh = client.pages(1);
+    assert_eq!(client.refused(&give(&[fresh, fresh])), Syndrome::PageGivenTwice);
+    assert_eq!(client.refused(&give(&[fresh + 8])), Syndrome::PageMisaligned);
+    assert_eq!(client.refused(&give(&[0])), Syndrome::PageMisaligned);
+    let mut short = give(&[fresh]);
+    short.command.w().input_num_entries(2);
+    assert_eq!(client.refused(&short), Syndrome::PageCount);
+    assert_eq!(client.violations(), [] as [&str; 0]);
+    assert_eq!(client.refused(&give(&[0x10_0000])), Syndrome::PageUnreachable);
+    client.violations();
+    assert_eq!(client.f.firmware.pages_held(), 2, "all or none");
+    let mut other = give(&[fresh]);
+    other.command.w().function_id(1);
+    assert_eq!(client.refused(&other), Syndrome::OtherFunction);
+    let mut back = client.take(10);
+    back.sort();
+    assert_eq!(back, pages);
+}
+
+#[test]
+fn a_page_that_was_written_to_is_noticed() {
+    let mut client = Client::new();
+    client.exec(&EnableHcaIn::default()).unwrap();
+    let pages = client.give(2).unwrap();
+    client.write(pages[1], b"mine");
+    client.take(2);
+    assert_eq!(client.violations(), ["page changed while firmware held it"]);
+}
+
+#[test]
+fn in_use_only_spare_pages_go_back() {
+    let mut client = Client::up();
+    assert_eq!(client.take(100), [] as [u64; 0]);
+    let extra = client.give(5).unwrap();
+    let mut back = client.take(100);
+    back.sort();
+    assert_eq!(back, extra);
+}
+
+#[test]
+fn an_object_that_finds_no_page_waits_for_one() {
+    let mut client = tight();
+    take_page_requests(&mut client);
+    // A page takes 64 PDs, less what the EQ takes.
+    let mut made = 0;
+    let outcome = loop {
+        match client.exec(&AllocPdIn::default()) {
+            Ok(_) => made += 1,
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!((outcome, made), (Failure::Unanswered, (4096 - 512) / 64));
+    let mut query = QueryPagesIn::default();
+    query.w().op_mod(3);
+    let entry = client.entry(mlx5_prm::layout::Layout::as_bytes(&query), 16);
+    client.post(5, &entry);
+    let answer = client.answer(5, 16).unwrap();
+    assert_eq!(answer[12..], [0, 0, 0, 3], "it asks for three");
+    let pages: Vec<u64> = (0..3).map(|_| client.pages(1)).collect();
+    let command = give(&pages);
+    let entry = client.entry(&[command.head(), command.tail()].concat(), 16);
+    client.post(5, &entry);
+    client.answer(5, 16).unwrap();
+    client.answer(3, 16).expect("the PD, at last");
+}
+
+#[test]
+fn a_driver_that_cannot_give_is_told_so() {
+    let mut client = tight();
+    assert_eq!(fill(&mut client), Failure::Refused(CmdStatus::NoResources, Syndrome::PagesUnasked.number()));
+    take_page_requests_of_full(&mut client);
+    assert_eq!(fill(&mut client), Failure::Unanswered);
+    let mut sorry = ManagePagesIn::default();
+    sorry.w().op_mod(0);
+    let entry = client.entry(mlx5_prm::layout::Layout::as_bytes(&sorry), 16);
+    client.post(5, &entry);
+    client.answer(5, 16).unwrap();
+    let failure = client.answer(3, 16).unwrap_err();
+    assert_eq!(failure, Failure::Refused(CmdStatus::NoResources, Syndrome::PagesRefused.number()));
+}
+
+/// Makes room for an EQ first.
+fn take_page_requests_of_full(client: &mut Client) {
+    for pd in 1..=8 {
+        let mut command = DeallocPdIn::default();
+        command.w().pd(pd);
+        client.exec(&command).unwrap();
+    }
+    take_page_requests(client);
+}
+
+fn fill(client: &mut Client) -> Failure {
+    loop {
+        if let Err(failure) = client.exec(&AllocPdIn::default()) {
+            return failure;
+        }
+    }
+}
+
+#[test]
+fn many_unused_pages_are_offered_back() {
+    let mut client = tight();
+    take_page_requests(&mut client);
+    client.give(6).unwrap();
+    let pd = client.exec(&AllocPdIn::default()).unwrap().pd();
+    let mut dealloc = DeallocPdIn::default();
+    dealloc.w().pd(pd);
+    client.exec(&dealloc).unwrap();
+    let mut query = QueryPagesIn::default();
+    query.w().op_mod(3);
+    assert_eq!(client.exec(&query).unwrap().num_pages() as i32, -3);
+    assert_eq!(client.take(3).len(), 3);
+    assert_eq!(client.exec(&query).unwrap().num_pages(), 0);
+}
+
+#[test]
+fn page_requests_on_demand() {
+    let mut client = Client::up();
+    take_page_requests(&mut client);
+    client.f.faults.inject(Fault::PageRequest { pages: 20 }, Times::Count(1));
+    firmware::tick(&mut client.f);
+    let mut query = QueryPagesIn::default();
+    query.w().op_mod(3);
+    assert_eq!(client.exec(&query).unwrap().num_pages(), 20);
+}

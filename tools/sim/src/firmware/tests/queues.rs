@@ -1,0 +1,155 @@
+//! Event and completion queues.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{Cqc, Eqc, Umem};
+use mlx5_prm::eqe::EventType;
+use mlx5_prm::layout::Be64;
+
+use super::client::Client;
+use crate::firmware::syndromes::Syndrome;
+
+fn eq(command: &WithTail<CreateEqIn, Be64>, change: impl FnOnce(&mut Eqc)) -> WithTail<CreateEqIn, Be64> {
+    let mut command = command.clone();
+    let mut context = *command.command.eq_context_entry();
+    change(&mut context);
+    command.command.w().eq_context_entry(&context);
+    command
+}
+
+fn cq(command: &WithTail<CreateCqIn, Be64>, change: impl FnOnce(&mut Cqc)) -> WithTail<CreateCqIn, Be64> {
+    let mut command = command.clone();
+    let mut context = *command.command.cq_context();
+    change(&mut context);
+    command.command.w().cq_context(&context);
+    command
+}
+
+#[test]
+fn event_queues() {
+    let mut client = Client::up();
+    let uar = client.exec(&AllocUarIn::default()).unwrap().uar();
+    let good = client.eq(uar, 1 << EventType::PortChange.number());
+    let number = client.exec(&good).unwrap().reply.eq_number();
+    assert_eq!(client.refused(&good), Syndrome::EventTaken);
+    let other = client.eq(uar, 0);
+    let c = &mut client;
+    assert_eq!(c.refused(&eq(&other, |context| _ = context.w().uar_page(3))), Syndrome::NoSuchUar);
+    assert_eq!(c.refused(&eq(&other, |context| _ = context.w().intr(64))), Syndrome::EqVector);
+    assert_eq!(c.refused(&eq(&other, |context| _ = context.w().log_eq_size(23))), Syndrome::EqSize);
+    assert_eq!(c.refused(&eq(&other, |context| _ = context.w().log_eq_size(7))), Syndrome::MemoryTooSmall);
+    assert_eq!(c.refused(&eq(&other, |context| _ = context.w().page_offset(1))), Syndrome::MemoryTooSmall);
+    assert_eq!(c.refused(&eq(&other, |context| _ = context.w().log_page_size(24))), Syndrome::PageSize);
+    let mut query = QueryEqIn::default();
+    query.w().eq_number(number);
+    let out = client.exec(&query).unwrap();
+    assert_eq!((out.eq_context_entry().log_eq_size(), out.event_bitmask()), (6, 1 << 9));
+    let mut dealloc = DeallocUarIn::default();
+    dealloc.w().uar(uar);
+    assert_eq!(client.refused(&dealloc), Syndrome::UarInUse);
+    let mut destroy = DestroyEqIn::default();
+    destroy.w().eq_number(number);
+    client.exec(&destroy).unwrap();
+    assert_eq!(client.refused(&destroy), Syndrome::NoSuchEq);
+    assert_eq!(client.refused(&query), Syndrome::NoSuchEq);
+    client.exec(&dealloc).unwrap();
+    assert_eq!(client.violations(), [] as [&str; 0]);
+}
+
+#[test]
+fn completion_queues() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let good = client.cq(parents.uar, parents.eqn, parents.doorbells + 8);
+    let c = &mut client;
+    assert_eq!(c.refused(&cq(&good, |context| _ = context.w().c_eqn_or_apu_element(9))), Syndrome::NoSuchEq);
+    assert_eq!(c.refused(&cq(&good, |context| _ = context.w().uar_page(3))), Syndrome::NoSuchUar);
+    assert_eq!(c.refused(&cq(&good, |context| _ = context.w().log_cq_size(23))), Syndrome::CqSize);
+    assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_sz(1))), Syndrome::MemoryTooSmall);
+    assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_sz(5))), Syndrome::CqeSize);
+    assert_eq!(c.refused(&cq(&good, |context| _ = context.w().dbr_addr(4))), Syndrome::DoorbellMisaligned);
+    assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_comp_en(true))), Syndrome::CapabilityNotAnnounced);
+    let cqn = c.exec(&good).unwrap().reply.cqn();
+
+    let mut modify = ModifyCqIn::default();
+    let mut context = Cqc::ZERO;
+    context.w().cq_period(16).cq_max_count(32);
+    modify.w().cqn(cqn).cq_context(&context).modify_field_select_resize_field_select(&[0, 0, 0, 3]);
+    c.exec(&modify).unwrap();
+    let mut query = QueryCqIn::default();
+    query.w().cqn(cqn);
+    assert_eq!(c.exec(&query).unwrap().cq_context().cq_max_count(), 32);
+    modify.w().modify_field_select_resize_field_select(&[0, 0, 0, 4]);
+    assert_eq!(c.refused(&modify), Syndrome::CqModify);
+    modify.w().op_mod(1);
+    assert_eq!(c.refused(&modify), Syndrome::CqResize);
+
+    let mut destroy_eq = DestroyEqIn::default();
+    destroy_eq.w().eq_number(parents.eqn);
+    assert_eq!(c.refused(&destroy_eq), Syndrome::EqInUse);
+    for cqn in [cqn, parents.cqn] {
+        let mut destroy = DestroyCqIn::default();
+        destroy.w().cqn(cqn);
+        c.exec(&destroy).unwrap();
+        assert_eq!(c.refused(&destroy), Syndrome::NoSuchCq);
+    }
+    c.exec(&destroy_eq).unwrap();
+    assert_eq!(c.violations(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_completion_queue_in_umems() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let (ring, doorbells) = (client.pages(2), client.pages(1));
+    client.write(ring, &[0xff; 8192]);
+    let mut umems = Vec::new();
+    for pages in [vec![ring, ring + 4096], vec![doorbells]] {
+        let mut context = Umem::ZERO;
+        context.w().num_of_mtt(pages.len() as u64);
+        let mut command = CreateUmemIn::default();
+        command.w().umem(&context);
+        let command = WithTail::new(command, pages.iter().map(|page| Be64::new(*page)).collect());
+        umems.push(client.exec(&command).unwrap().reply.umem_id());
+    }
+    let mut command = client.cq(parents.uar, parents.eqn, 0);
+    command.tail.clear();
+    command.command.w().cq_umem_valid(true).cq_umem_id(umems[0]).cq_umem_offset(0x1000);
+    let command = cq(&command, |context| _ = context.w().dbr_umem_valid(true).dbr_umem_id(umems[1]).dbr_addr(0x48));
+    let cqn = client.exec(&command).unwrap().reply.cqn();
+    let made = client.f.objects.cqs.get(cqn).unwrap();
+    assert_eq!(made.ring.iova(0), Some((ring + 0x1000, 4096)));
+    assert_eq!(made.doorbell.iova, doorbells + 0x48);
+    for id in &umems {
+        let mut destroy = DestroyUmemIn::default();
+        destroy.w().umem_id(*id);
+        assert_eq!(client.refused(&destroy), Syndrome::UmemInUse);
+    }
+    let far = cq(&command, |context| _ = context.w().dbr_addr(0x1000));
+    assert_eq!(client.refused(&far), Syndrome::DoorbellOutside);
+    let mut far = command.clone();
+    far.command.w().cq_umem_offset(0x2000);
+    assert_eq!(client.refused(&far), Syndrome::OffsetTooLarge);
+    far.command.w().cq_umem_offset(0x1040);
+    assert_eq!(client.refused(&far), Syndrome::MemoryTooSmall);
+    let mut destroy = DestroyCqIn::default();
+    destroy.w().cqn(cqn);
+    client.exec(&destroy).unwrap();
+    let mut destroy = DestroyUmemIn::default();
+    destroy.w().umem_id(umems[0]);
+    client.exec(&destroy).unwrap();
+}
+
+#[test]
+fn rings_that_were_not_initialised() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    assert_eq!(client.violations(), [] as [&str; 0]);
+    let mut command = client.eq(parents.uar, 0);
+    command.tail[0] = Be64::new(client.pages(1));
+    client.exec(&command).unwrap();
+    assert_eq!(client.violations(), ["EQE ring not initialised"]);
+    let mut command = client.cq(parents.uar, parents.eqn, parents.doorbells);
+    command.tail[0] = Be64::new(client.pages(1));
+    client.exec(&command).unwrap();
+    assert_eq!(client.violations(), ["CQE ring not initialised"]);
+}

@@ -1,0 +1,138 @@
+//! Vport, GIDs, registers.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::reg::{PaosReg, PmtuReg, PtysReg};
+
+use super::client::Client;
+use crate::firmware::syndromes::Syndrome;
+
+fn address(edit: impl FnOnce(&mut RoceAddrLayout)) -> SetRoceAddressIn {
+    let mut layout = RoceAddrLayout::ZERO;
+    layout.w().source_l3_address(&[0xfe; 16]).roce_version(2).roce_l3_type(1);
+    layout.w().source_mac_47_32(0x0200).source_mac_31_0(0x0102_0304).vlan_valid(true).vlan_id(7);
+    edit(&mut layout);
+    let mut command = SetRoceAddressIn::default();
+    command.w().roce_address_index(3).roce_address(&layout);
+    command
+}
+
+#[test]
+fn the_gid_table() {
+    let mut client = Client::up();
+    client.exec(&address(|_| {})).unwrap();
+    let entry = client.f.objects.gids.get(3).unwrap();
+    assert_eq!((entry.gid, entry.mac, entry.vlan, entry.ipv4), ([0xfe; 16], [2, 0, 1, 2, 3, 4], Some(7), false));
+    assert_eq!(client.f.objects.gids.find(&[0xfe; 16]).map(|(index, _)| index), Some(3));
+    let mut query = QueryRoceAddressIn::default();
+    query.w().roce_address_index(3);
+    assert_eq!(client.exec(&query).unwrap().roce_address().vlan_id(), 7);
+    let c = &mut client;
+    assert_eq!(c.refused(&address(|layout| _ = layout.w().roce_version(0))), Syndrome::RoceVersion);
+    assert_eq!(c.refused(&address(|layout| _ = layout.w().roce_l3_type(0))), Syndrome::RoceL3Type);
+    assert_eq!(c.refused(&address(|layout| _ = layout.w().source_mac_47_32(0xffff))), Syndrome::RoceMac);
+    let mut far = address(|_| {});
+    far.w().roce_address_index(255);
+    assert_eq!(c.refused(&far), Syndrome::RoceIndex);
+    query.w().roce_address_index(255);
+    assert_eq!(c.refused(&query), Syndrome::RoceIndex);
+    c.exec(&address(|layout| *layout = RoceAddrLayout::ZERO)).unwrap();
+    assert!(c.f.objects.gids.get(3).is_none());
+}
+
+fn modify(
+    select: impl FnOnce(&mut ModifyNicVportFieldSelect),
+    edit: impl FnOnce(&mut NicVportContext),
+) -> ModifyNicVportContextIn {
+    let (mut selected, mut context) = (ModifyNicVportFieldSelect::ZERO, NicVportContext::ZERO);
+    select(&mut selected);
+    edit(&mut context);
+    let mut command = ModifyNicVportContextIn::default();
+    command.w().field_select(&selected).nic_vport_context(&context);
+    command
+}
+
+#[test]
+fn the_nic_vport_context() {
+    let mut client = Client::up();
+    let mac = client.f.profile.mac(0);
+    assert_eq!(client.f.objects.vport.mac(), mac);
+    let command =
+        modify(|select| _ = select.w().mtu(true).roce_en(true), |context| _ = context.w().mtu(9000).roce_en(true));
+    client.exec(&command).unwrap();
+    let answer = client.exec(&QueryNicVportContextIn::default()).unwrap();
+    let context = answer.nic_vport_context();
+    assert_eq!((context.mtu(), context.roce_en()), (9000, true));
+    assert_eq!(client.f.objects.vport.mac(), mac, "what is not selected stays");
+    let command = modify(|select| _ = select.w().mtu(true), |context| _ = context.w().mtu(20));
+    assert_eq!(client.refused(&command), Syndrome::VportMtu);
+    let mut other = command;
+    other.w().other_vport(true);
+    assert_eq!(client.refused(&other), Syndrome::OtherVport);
+
+    let command = modify(
+        |select| _ = select.w().addresses_list(true),
+        |context| _ = context.w().allowed_list_type(1).allowed_list_size(1),
+    );
+    assert_eq!(client.refused(&command), Syndrome::InputListLength);
+    let command = WithTail::new(command, vec![[0u8, 0, 1, 0, 0x5e, 1, 2, 3]]);
+    client.exec(&command).unwrap();
+    let mut query = QueryNicVportContextIn::default();
+    query.w().allowed_list_type(1);
+    let mut query = WithTail::<_, [u8; 8]>::new(query, vec![]);
+    query.out_tail = 4;
+    let answer = client.exec(&query).unwrap();
+    assert_eq!(answer.reply.nic_vport_context().allowed_list_size(), 1);
+    assert_eq!(answer.tail[..8], [0, 0, 1, 0, 0x5e, 1, 2, 3]);
+}
+
+#[test]
+fn vport_state() {
+    let mut client = Client::up();
+    let up = client.exec(&QueryVportStateIn::default()).unwrap();
+    assert_eq!((up.admin_state(), up.state()), (2, 1));
+    let mut down = ModifyVportStateIn::default();
+    down.w().admin_state(0);
+    client.exec(&down).unwrap();
+    assert_eq!(client.exec(&QueryVportStateIn::default()).unwrap().state(), 0);
+    down.w().admin_state(3);
+    assert_eq!(client.refused(&down), Syndrome::VportAdminState);
+    let mut other = QueryVportStateIn::default();
+    other.w().vport_number(1);
+    assert_eq!(client.refused(&other), Syndrome::OtherVport);
+}
+
+fn register<R: Layout>(client: &mut Client, id: u16, op_mod: u16, data: &R) -> Result<R, Syndrome> {
+    let mut command = AccessRegisterIn::default();
+    command.w().register_id(id).op_mod(op_mod);
+    let mut command = WithTail::new(command, Layout::as_bytes(data).to_vec());
+    command.out_tail = R::SIZE;
+    if client.exec(&command).is_err() {
+        return Err(client.refused(&command));
+    }
+    Ok(R::read(&client.exec(&command).unwrap().tail).unwrap())
+}
+
+#[test]
+fn registers() {
+    let mut client = Client::up();
+    let c = &mut client;
+    let mut paos = PaosReg::ZERO;
+    paos.w().local_port(1);
+    assert_eq!(register(c, 0x5006, 1, &paos).unwrap().oper_status(), 1);
+    paos.w().admin_status(2);
+    assert_eq!(register(c, 0x5006, 0, &paos).unwrap().oper_status(), 2);
+    assert_eq!(c.exec(&QueryVportStateIn::default()).unwrap().state(), 0);
+    let mut ptys = PtysReg::ZERO;
+    ptys.w().local_port(1).proto_mask(4);
+    assert_ne!(register(c, 0x5004, 1, &ptys).unwrap().eth_proto_capability(), 0);
+    assert_eq!(register(c, 0x5004, 0, &ptys), Err(Syndrome::RegisterReadOnly));
+    let mut pmtu = PmtuReg::ZERO;
+    pmtu.w().local_port(1).admin_mtu(9000);
+    assert_eq!(register(c, 0x5003, 0, &pmtu).unwrap().oper_mtu(), 9000);
+    pmtu.w().local_port(2);
+    assert_eq!(register(c, 0x5003, 1, &pmtu), Err(Syndrome::RegisterPort));
+    assert_eq!(register(c, 0x9999, 1, &pmtu), Err(Syndrome::UnknownRegister));
+    assert_eq!(register(c, 0x5003, 2, &pmtu), Err(Syndrome::UnknownOpMod));
+}
