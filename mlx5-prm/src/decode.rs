@@ -30,6 +30,8 @@ use core::ops::ControlFlow;
 
 use crate::caps::CapPage;
 use crate::cmd::{self, InputHeader, Opcode};
+use crate::cqe::{Cqe, CqeOpcode, ErrorCqe};
+use crate::eqe::Eqe;
 use crate::layout::{Element, Field, Info, Kind, Layout, Reading};
 
 /// Bytes as a layout, to be displayed: one line a field, with offset and bits as the PRM prints them, nested layouts
@@ -169,6 +171,23 @@ pub fn command_input(bytes: &[u8]) -> Option<Dump<'_>> {
 pub fn command_output(opcode: Opcode, op_mod: u16, bytes: &[u8]) -> Option<Dump<'_>> {
     let (_, output) = cmd::layout_of_command(opcode, op_mod)?;
     Some(knowing_page(Dump::new(output, bytes), opcode, op_mod))
+}
+
+/// An event queue's entry, with its data as its type says; `None` if the bytes are too few.
+pub fn event(bytes: &[u8]) -> Option<Dump<'_>> {
+    let dump = Dump::new(&Eqe::INFO, bytes);
+    Some(match Eqe::read(bytes)?.event_type().layout() {
+        Some(data) => dump.knowing("event_data", data),
+        None => dump,
+    })
+}
+
+/// A completion queue's entry of 64 bytes, with or without error; `None` if the bytes are too few.
+pub fn completion(bytes: &[u8]) -> Option<Dump<'_>> {
+    Some(match Cqe::read(bytes)?.opcode() {
+        CqeOpcode::RequesterError | CqeOpcode::ResponderError => Dump::new(&ErrorCqe::INFO, bytes),
+        _ => Dump::new(&Cqe::INFO, bytes),
+    })
 }
 
 /// Which capability page lies in a `QUERY_HCA_CAP` or `SET_HCA_CAP` is in its `op_mod`.

@@ -1,7 +1,9 @@
 //! Event queue entries. PRM "Event Queue Entry Format".
 
+use crate::layout::{Info, Layout};
+
 layout! {
-    /// An event. What `event_data` is depends on `event_type`.
+    /// An event. What `event_data` is depends on `event_type`, see [`EventType::layout`]. PRM `eqe`.
     pub struct Eqe: 0x40, "mlx5_eqe" {
         0x00 [23:16] event_type: EventType,
         0x00 [7:0] event_sub_type: u8,
@@ -10,34 +12,34 @@ layout! {
         0x3c [0] owner: bool,
     }
 
-    /// Data of a completion event.
+    /// Data of a completion event. PRM `comp_event`.
     pub struct CompletionEvent: 0x1c, "mlx5_eqe_comp" {
         0x18 [23:0] cqn: u32,
     }
 
-    /// Data of a queue pair's or shared receive queue's event.
+    /// Data of a queue pair's or shared receive queue's event. PRM `qp_events`.
     pub struct QpEvent: 0x1c, "mlx5_eqe_qp_srq" {
         0x14 [31:24] r#type: u8,
         0x18 [23:0] qp_srq_n: u32,
     }
 
-    /// Data of a completion queue error.
+    /// Data of a completion queue error. PRM `cq_error`.
     pub struct CqErrorEvent: 0x1c, "mlx5_ifc_cq_error_bits" {
         0x00 [23:0] cqn: u32,
         0x08 [7:0] syndrome: u8 as CqErrorSyndrome,
     }
 
-    /// Data of a port state change; the sub type tells up from down.
+    /// Data of a port state change; the sub type tells up from down. PRM `port_state_change_event`.
     pub struct PortStateEvent: 0x1c, "mlx5_eqe_port_state" {
         0x08 [31:28] port: u8,
     }
 
-    /// Data of a command completion: which slots are done.
+    /// Data of a command completion: which slots are done. PRM `cmd_inter_comp_event`.
     pub struct CommandEvent: 0x1c, "mlx5_eqe_cmd" {
         0x00 [31:0] vector: u32,
     }
 
-    /// Data of a page request.
+    /// Data of a page request. PRM `pages_req_event`.
     pub struct PageRequestEvent: 0x1c, "mlx5_eqe_page_req" {
         0x00 [31:16] ec_function: u16,
         0x00 [15:0] func_id: u16,
@@ -129,5 +131,29 @@ values! {
         Overrun = 0x1 "CQ_OVERRUN",
         /// The ring could not be written.
         AccessViolation = 0x2 "CQ_ACCESS_VIOLATION_ERROR",
+    }
+}
+
+impl EventType {
+    /// The layout of the event's data, where this crate has it.
+    pub const fn layout(self) -> Option<&'static Info> {
+        match self {
+            EventType::Completion => Some(&CompletionEvent::INFO),
+            EventType::PathMigrated
+            | EventType::CommunicationEstablished
+            | EventType::SendQueueDrained
+            | EventType::WqCatastrophic
+            | EventType::PathMigrationFailed
+            | EventType::WqInvalidRequest
+            | EventType::WqAccessError
+            | EventType::SrqCatastrophic
+            | EventType::SrqLastWqe
+            | EventType::SrqLimit => Some(&QpEvent::INFO),
+            EventType::CqError => Some(&CqErrorEvent::INFO),
+            EventType::PortChange => Some(&PortStateEvent::INFO),
+            EventType::Command => Some(&CommandEvent::INFO),
+            EventType::PageRequest => Some(&PageRequestEvent::INFO),
+            _ => None,
+        }
     }
 }

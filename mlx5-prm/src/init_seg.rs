@@ -1,7 +1,7 @@
 //! The initialization segment at the start of BAR 0, and the health buffer inside it.
 
 layout! {
-    /// PRM "Initialization Segment", up to and with `clear_int`.
+    /// The registers a function has before there is a command queue. PRM "Initialization Segment".
     pub struct InitSegment: 0x2010, "mlx5_init_seg" {
         0x0000 [31:16] fw_rev_minor: u16,
         0x0000 [15:0] fw_rev_major: u16,
@@ -35,7 +35,7 @@ layout! {
         0x200c [31:0] clr_intx: u32,
     }
 
-    /// PRM "Health Buffer".
+    /// What firmware leaves when it fails. PRM "Health Buffer".
     pub struct HealthBuffer: 0x40, "health_buffer" {
         0x00 assert_var: [crate::layout::Be32; 6],
         0x20 [31:0] assert_existptr: u32,

@@ -1,16 +1,42 @@
-//! The mlx5 wire: every command, context, capability page, WQE, CQE, EQE and the init segment, as the PRM
+//! The mlx5 wire: every command, context, capability page, register, WQE, CQE and EQE this project uses, as the PRM
 //! (Programmer's Reference Manual) prints it, under the PRM's names.
 //!
+//! ```
+//! use mlx5_prm::ctx::Eqc;
+//! use mlx5_prm::decode::Dump;
+//! use mlx5_prm::layout::Layout;
+//!
+//! let mut eqc = Eqc::default();
+//! eqc.w().log_eq_size(7).uar_page(0x21).oi(true);
+//! assert_eq!(eqc.log_eq_size(), 7);
+//! assert_eq!(eqc.as_bytes()[0x0c..0x10], [7, 0, 0, 0x21]);
+//! println!("{}", Dump::of(&eqc));
+//! ```
+//!
 //! # Contract
-//! * No `unsafe`, no I/O, no state: layouts, their tables, and nothing else. `no_std`.
-//! * Reading never panics, whatever the bytes: numbers convert to enumerations that keep what they do not know.
-//! * A setter given a value too wide for its field panics and names the field; nothing is ever cut silently.
-//! * Every layout is compared with the kernel's headers by a test of tools/lab.
+//! * No `unsafe`, no I/O, no state: layouts, their tables, and what can be said of bytes by these. `no_std`.
+//! * Reading never panics, whatever the bytes: numbers convert to enumerations that keep what they do not know, and
+//!   bytes that are too few give `None`.
+//! * A setter given a value too wide for its field panics and names the field; nothing is ever cut silently. What comes
+//!   from a user or a device is checked before.
+//! * Fields that overlap, leave their layout, cross a dword or exceed their type do not compile.
+//! * A layout is what lies on the wire, no more: most need no second type that says what they mean.
+//! * Every layout and every named value is compared with the kernel's and rdma-core's headers by the C compiler, in a
+//!   test of tools/lab (`layouts`). What no header has is on a list there, with the reason.
 //!
 //! # Map
-//! [`layout`](mod@layout): how a layout is declared. [`cmd`]: firmware commands and the command queue. [`ctx`]: contexts.
-//! [`caps`]: capability pages. [`wqe`], [`cqe`], [`eqe`]: queue entries. [`init_seg`]: the start of BAR 0.
-//! [`reg`]: registers. [`decode`]: print any layout.
+//! | module | holds |
+//! | --- | --- |
+//! | [`layout`](mod@layout) | how a layout is declared, and what its table says: start here |
+//! | [`cmd`] | firmware commands, the entries of the command queue, mailboxes, statuses |
+//! | [`ctx`] | contexts: what the card keeps of each object |
+//! | [`caps`] | capability pages |
+//! | [`mod@reg`] | registers behind `ACCESS_REGISTER` |
+//! | [`wqe`], [`cqe`], [`eqe`] | entries of work, completion and event queues |
+//! | [`init_seg`] | the start of BAR 0 |
+//! | [`values`](mod@values) | named values that several layouts share |
+//! | [`decode`] | print any layout; find set bits that no field covers |
+//! | [`registry`] | all layouts and all enumerations, as tables |
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Atomic operation capabilities.
 
 layout! {
-    /// PRM `atomic_caps`.
+    /// Which atomics the card has. PRM `atomic_caps`.
     pub struct AtomicCaps: 0x100, "mlx5_ifc_atomic_caps_bits" {
         0x08 [31:30] atomic_req_8B_endianness_mode: u8,
         0x08 [25] supported_atomic_req_8B_endianness_mode_1: bool,

@@ -1,7 +1,7 @@
 //! Debug capabilities.
 
 layout! {
-    /// PRM `debug_cap`.
+    /// What helps to debug. PRM `debug_cap`.
     pub struct DebugCap: 0x100, "mlx5_ifc_debug_cap_bits" {
         0x00 [31] core_dump_general: bool,
         0x00 [30] core_dump_qp: bool,

@@ -1,7 +1,7 @@
 //! Device memory capabilities.
 
 layout! {
-    /// PRM `device_mem_cap`.
+    /// Memory on the card. PRM `device_mem_cap`.
     pub struct DeviceMemCap: 0x100, "mlx5_ifc_device_mem_cap_bits" {
         0x00 [31] memic: bool,
         0x04 [20:16] log_min_memic_alloc_size: u8,

@@ -3,7 +3,7 @@
 use crate::layout::Be32;
 
 layout! {
-    /// PRM `per_protocol_networking_offload_caps`.
+    /// Ethernet offloads. PRM `per_protocol_networking_offload_caps`.
     pub struct PerProtocolNetworkingOffloadCaps: 0x100, "mlx5_ifc_per_protocol_networking_offload_caps_bits" {
         0x00 [31] csum_cap: bool,
         0x00 [30] vlan_cap: bool,

@@ -1,7 +1,7 @@
 //! General device capabilities, both pages.
 
 layout! {
-    /// PRM `cmd_hca_cap`.
+    /// General capabilities, first page. PRM `cmd_hca_cap`.
     pub struct CmdHcaCap: 0x100, "mlx5_ifc_cmd_hca_cap_bits" {
         0x00 [25] page_request_disable: bool,
         0x00 [15] shared_object_to_user_object_allowed: bool,
@@ -320,7 +320,7 @@ layout! {
         0xf8 [63:0] match_definer_format_supported: u64,
     }
 
-    /// PRM `cmd_hca_cap_2`.
+    /// General capabilities, second page. PRM `cmd_hca_cap_2`.
     pub struct CmdHcaCap2: 0x100, "mlx5_ifc_cmd_hca_cap_2_bits" {
         0x10 [31] migratable: bool,
         0x10 [13] query_vuid: bool,

@@ -1,7 +1,7 @@
 //! Quality of service capabilities.
 
 layout! {
-    /// PRM `qos_cap`.
+    /// Rate limits and scheduling. PRM `qos_cap`.
     pub struct QosCap: 0x100, "mlx5_ifc_qos_cap_bits" {
         0x00 [31] packet_pacing: bool,
         0x00 [30] esw_scheduling: bool,

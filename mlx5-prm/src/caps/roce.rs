@@ -1,7 +1,7 @@
 //! RoCE capabilities.
 
 layout! {
-    /// PRM `roce_cap`.
+    /// RoCE. PRM `roce_cap`.
     pub struct RoceCap: 0x100, "mlx5_ifc_roce_cap_bits" {
         0x00 [31] roce_apm: bool,
         0x00 [27] sw_r_roce_src_udp_port: bool,

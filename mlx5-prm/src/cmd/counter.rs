@@ -3,7 +3,7 @@
 use super::{CmdStatus, Opcode, commands};
 
 layout! {
-    /// Input of `ALLOC_Q_COUNTER`.
+    /// Input of `ALLOC_Q_COUNTER`: makes a set of queue counters.
     pub struct AllocQCounterIn: 0x10, "mlx5_ifc_alloc_q_counter_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::AllocQCounter,
         0x00 [15:0] uid: u16,
@@ -17,7 +17,7 @@ layout! {
         0x08 [7:0] counter_set_id: u8,
     }
 
-    /// Input of `DEALLOC_Q_COUNTER`.
+    /// Input of `DEALLOC_Q_COUNTER`: ends a set of queue counters.
     pub struct DeallocQCounterIn: 0x10, "mlx5_ifc_dealloc_q_counter_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DeallocQCounter,
         0x04 [15:0] op_mod: u16,
@@ -30,7 +30,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_Q_COUNTER`.
+    /// Input of `QUERY_Q_COUNTER`: reads a set of queue counters, and clears it if asked.
     pub struct QueryQCounterIn: 0x20, "mlx5_ifc_query_q_counter_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryQCounter,
         0x04 [15:0] op_mod: u16,

@@ -4,7 +4,7 @@ use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Cqc;
 
 layout! {
-    /// Input of `CREATE_CQ`.
+    /// Input of `CREATE_CQ`: makes a completion queue; the pages of its ring follow unless they lie in a umem.
     pub struct CreateCqIn: 0x110, "mlx5_ifc_create_cq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::CreateCq,
         0x00 [15:0] uid: u16,
@@ -24,7 +24,7 @@ layout! {
         0x08 [23:0] cqn: u32,
     }
 
-    /// Input of `DESTROY_CQ`.
+    /// Input of `DESTROY_CQ`: ends a completion queue that no work queue uses.
     pub struct DestroyCqIn: 0x10, "mlx5_ifc_destroy_cq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DestroyCq,
         0x00 [15:0] uid: u16,
@@ -38,7 +38,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_CQ`.
+    /// Input of `QUERY_CQ`: reads a completion queue's context.
     pub struct QueryCqIn: 0x10, "mlx5_ifc_query_cq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryCq,
         0x04 [15:0] op_mod: u16,
@@ -52,7 +52,7 @@ layout! {
         0x10 cq_context: Cqc,
     }
 
-    /// Input of `MODIFY_CQ`.
+    /// Input of `MODIFY_CQ`: changes moderation, event queue or ring of a completion queue.
     pub struct ModifyCqIn: 0x110, "mlx5_ifc_modify_cq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyCq,
         0x00 [15:0] uid: u16,

@@ -5,7 +5,7 @@ use crate::ctx::Eqc;
 use crate::layout::Be64;
 
 layout! {
-    /// Input of `CREATE_EQ`.
+    /// Input of `CREATE_EQ`: makes an event queue; the pages of its ring follow.
     pub struct CreateEqIn: 0x110, "mlx5_ifc_create_eq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::CreateEq,
         0x00 [15:0] uid: u16,
@@ -21,7 +21,7 @@ layout! {
         0x08 [7:0] eq_number: u8,
     }
 
-    /// Input of `DESTROY_EQ`.
+    /// Input of `DESTROY_EQ`: ends an event queue.
     pub struct DestroyEqIn: 0x10, "mlx5_ifc_destroy_eq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DestroyEq,
         0x04 [15:0] op_mod: u16,
@@ -34,7 +34,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_EQ`.
+    /// Input of `QUERY_EQ`: reads an event queue's context.
     pub struct QueryEqIn: 0x10, "mlx5_ifc_query_eq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryEq,
         0x04 [15:0] op_mod: u16,

@@ -5,7 +5,7 @@ use crate::ctx::QueryAdapterParamBlock;
 use crate::layout::Be32;
 
 layout! {
-    /// Input of `QUERY_HCA_CAP`.
+    /// Input of `QUERY_HCA_CAP`: asks for one page of capabilities, see [`CapPage`](crate::caps::CapPage).
     pub struct QueryHcaCapIn: 0x10, "mlx5_ifc_query_hca_cap_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryHcaCap,
         0x04 [15:0] op_mod: u16,
@@ -21,7 +21,7 @@ layout! {
         0x10 capability: [u8; 0x1000],
     }
 
-    /// Input of `SET_HCA_CAP`.
+    /// Input of `SET_HCA_CAP`: chooses among what a page of capabilities offers, before `INIT_HCA`.
     pub struct SetHcaCapIn: 0x1010, "mlx5_ifc_set_hca_cap_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SetHcaCap,
         0x04 [15:0] op_mod: u16,
@@ -37,7 +37,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_ADAPTER`.
+    /// Input of `QUERY_ADAPTER`: asks for the board's identity.
     pub struct QueryAdapterIn: 0x10, "mlx5_ifc_query_adapter_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryAdapter,
         0x04 [15:0] op_mod: u16,
@@ -50,7 +50,7 @@ layout! {
         0x10 query_adapter_struct: QueryAdapterParamBlock,
     }
 
-    /// Input of `INIT_HCA`.
+    /// Input of `INIT_HCA`: starts the function with the capabilities set; objects may be created from here on.
     pub struct InitHcaIn: 0x20, "mlx5_ifc_init_hca_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::InitHca,
         0x04 [15:0] op_mod: u16,
@@ -64,7 +64,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `TEARDOWN_HCA`.
+    /// Input of `TEARDOWN_HCA`: ends what `INIT_HCA` started.
     pub struct TeardownHcaIn: 0x10, "mlx5_ifc_teardown_hca_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::TeardownHca,
         0x04 [15:0] op_mod: u16,
@@ -78,7 +78,7 @@ layout! {
         0x0c [0] state: bool,
     }
 
-    /// Input of `ENABLE_HCA`.
+    /// Input of `ENABLE_HCA`: the first command: lets the function work.
     pub struct EnableHcaIn: 0x10, "mlx5_ifc_enable_hca_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::EnableHca,
         0x04 [15:0] op_mod: u16,
@@ -92,7 +92,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `DISABLE_HCA`.
+    /// Input of `DISABLE_HCA`: the last command: undoes `ENABLE_HCA`, after all pages are back.
     pub struct DisableHcaIn: 0x10, "mlx5_ifc_disable_hca_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DisableHca,
         0x04 [15:0] op_mod: u16,
@@ -106,7 +106,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_ISSI`.
+    /// Input of `QUERY_ISSI`: asks which versions of the command interface's steps firmware knows.
     pub struct QueryIssiIn: 0x10, "mlx5_ifc_query_issi_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryIssi,
         0x04 [15:0] op_mod: u16,
@@ -120,7 +120,7 @@ layout! {
         0x6c [31:0] supported_issi_dw0: u32,
     }
 
-    /// Input of `SET_ISSI`.
+    /// Input of `SET_ISSI`: chooses one of them.
     pub struct SetIssiIn: 0x10, "mlx5_ifc_set_issi_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SetIssi,
         0x04 [15:0] op_mod: u16,
@@ -133,7 +133,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `SET_DRIVER_VERSION`.
+    /// Input of `SET_DRIVER_VERSION`: tells firmware who drives it, for its logs.
     pub struct SetDriverVersionIn: 0x50, "mlx5_ifc_set_driver_version_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SetDriverVersion,
         0x04 [15:0] op_mod: u16,
@@ -146,7 +146,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_SPECIAL_CONTEXTS`.
+    /// Input of `QUERY_SPECIAL_CONTEXTS`: asks for the keys that are always there.
     pub struct QuerySpecialContextsIn: 0x10, "mlx5_ifc_query_special_contexts_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QuerySpecialContexts,
         0x04 [15:0] op_mod: u16,
@@ -163,7 +163,7 @@ layout! {
         0x18 [31:0] repeated_mkey: u32,
     }
 
-    /// Input of `NOP`.
+    /// Input of `NOP`: does nothing, and proves that the command queue works.
     pub struct NopIn: 0x10, "mlx5_ifc_nop_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Nop,
         0x04 [15:0] op_mod: u16,

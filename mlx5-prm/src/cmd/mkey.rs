@@ -4,7 +4,7 @@ use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Mkc;
 
 layout! {
-    /// Input of `CREATE_MKEY`.
+    /// Input of `CREATE_MKEY`: makes a memory key; what it translates by follows.
     pub struct CreateMkeyIn: 0x110, "mlx5_ifc_create_mkey_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::CreateMkey,
         0x00 [15:0] uid: u16,
@@ -27,7 +27,7 @@ layout! {
         0x08 [23:0] mkey_index: u32,
     }
 
-    /// Input of `QUERY_MKEY`.
+    /// Input of `QUERY_MKEY`: reads a memory key's context.
     pub struct QueryMkeyIn: 0x10, "mlx5_ifc_query_mkey_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryMkey,
         0x04 [15:0] op_mod: u16,
@@ -44,7 +44,7 @@ layout! {
         0x120 bsf1_klm1_pas_mtt2_3: [u8; 16],
     }
 
-    /// Input of `DESTROY_MKEY`.
+    /// Input of `DESTROY_MKEY`: ends a memory key.
     pub struct DestroyMkeyIn: 0x10, "mlx5_ifc_destroy_mkey_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DestroyMkey,
         0x00 [15:0] uid: u16,

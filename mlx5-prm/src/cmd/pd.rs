@@ -3,7 +3,7 @@
 use super::{CmdStatus, Opcode, commands};
 
 layout! {
-    /// Input of `ALLOC_PD`.
+    /// Input of `ALLOC_PD`: makes a protection domain.
     pub struct AllocPdIn: 0x10, "mlx5_ifc_alloc_pd_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::AllocPd,
         0x00 [15:0] uid: u16,
@@ -17,7 +17,7 @@ layout! {
         0x08 [23:0] pd: u32,
     }
 
-    /// Input of `DEALLOC_PD`.
+    /// Input of `DEALLOC_PD`: ends a protection domain that nothing belongs to.
     pub struct DeallocPdIn: 0x10, "mlx5_ifc_dealloc_pd_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DeallocPd,
         0x00 [15:0] uid: u16,

@@ -4,7 +4,7 @@ use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Qpc;
 
 layout! {
-    /// Input of `CREATE_QP`.
+    /// Input of `CREATE_QP`: makes a queue pair in state RST; the pages of its rings follow unless they lie in a umem.
     pub struct CreateQpIn: 0x110, "mlx5_ifc_create_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::CreateQp,
         0x00 [15:0] uid: u16,
@@ -27,7 +27,7 @@ layout! {
         0x0c [31:0] ece: u32,
     }
 
-    /// Input of `DESTROY_QP`.
+    /// Input of `DESTROY_QP`: ends a queue pair.
     pub struct DestroyQpIn: 0x10, "mlx5_ifc_destroy_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DestroyQp,
         0x00 [15:0] uid: u16,
@@ -41,7 +41,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_QP`.
+    /// Input of `QUERY_QP`: reads a queue pair's context.
     pub struct QueryQpIn: 0x10, "mlx5_ifc_query_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryQp,
         0x04 [15:0] op_mod: u16,
@@ -59,7 +59,7 @@ layout! {
         0x110 qp_pas_or_qpc_ext_and_pas: [u8; 0xc0],
     }
 
-    /// Input of `RST2INIT_QP`.
+    /// Input of `RST2INIT_QP`: from reset to initialised: port and rights are set, receives may be posted.
     pub struct Rst2initQpIn: 0x110, "mlx5_ifc_rst2init_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Rst2initQp,
         0x00 [15:0] uid: u16,
@@ -77,7 +77,7 @@ layout! {
         0x0c [31:0] ece: u32,
     }
 
-    /// Input of `INIT2INIT_QP`.
+    /// Input of `INIT2INIT_QP`: changes what `RST2INIT_QP` set.
     pub struct Init2initQpIn: 0x110, "mlx5_ifc_init2init_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Init2initQp,
         0x00 [15:0] uid: u16,
@@ -95,7 +95,7 @@ layout! {
         0x0c [31:0] ece: u32,
     }
 
-    /// Input of `INIT2RTR_QP`.
+    /// Input of `INIT2RTR_QP`: to ready-to-receive: the peer's address, number and first PSN are set.
     pub struct Init2rtrQpIn: 0x110, "mlx5_ifc_init2rtr_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Init2rtrQp,
         0x00 [15:0] uid: u16,
@@ -113,7 +113,7 @@ layout! {
         0x0c [31:0] ece: u32,
     }
 
-    /// Input of `RTR2RTS_QP`.
+    /// Input of `RTR2RTS_QP`: to ready-to-send: own PSN, timeouts and retries are set.
     pub struct Rtr2rtsQpIn: 0x110, "mlx5_ifc_rtr2rts_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Rtr2rtsQp,
         0x00 [15:0] uid: u16,
@@ -131,7 +131,7 @@ layout! {
         0x0c [31:0] ece: u32,
     }
 
-    /// Input of `RTS2RTS_QP`.
+    /// Input of `RTS2RTS_QP`: changes a queue pair that is at work.
     pub struct Rts2rtsQpIn: 0x110, "mlx5_ifc_rts2rts_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Rts2rtsQp,
         0x00 [15:0] uid: u16,
@@ -149,7 +149,7 @@ layout! {
         0x0c [31:0] ece: u32,
     }
 
-    /// Input of `SQERR2RTS_QP`.
+    /// Input of `SQERR2RTS_QP`: takes a send queue out of error.
     pub struct Sqerr2rtsQpIn: 0x110, "mlx5_ifc_sqerr2rts_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Sqerr2rtsQp,
         0x00 [15:0] uid: u16,
@@ -165,7 +165,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `SQD2RTS_QP`.
+    /// Input of `SQD2RTS_QP`: ends the drain of a send queue.
     pub struct Sqd2rtsQpIn: 0x110, "mlx5_ifc_sqd2rts_qp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SqdRtsQp,
         0x00 [15:0] uid: u16,
@@ -181,7 +181,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QP_2ERR`.
+    /// Input of `QP_2ERR`: to the error state, from any: what is posted is flushed.
     pub struct Qp2errIn: 0x10, "mlx5_ifc_qp_2err_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Qp2err,
         0x00 [15:0] uid: u16,
@@ -195,7 +195,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QP_2RST`.
+    /// Input of `QP_2RST`: to reset, from any: what is posted is forgotten.
     pub struct Qp2rstIn: 0x10, "mlx5_ifc_qp_2rst_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::Qp2rst,
         0x00 [15:0] uid: u16,

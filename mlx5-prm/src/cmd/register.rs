@@ -4,7 +4,7 @@ use super::{CmdStatus, Opcode, commands};
 use crate::reg::RegisterId;
 
 layout! {
-    /// Input of `ACCESS_REGISTER`.
+    /// Input of `ACCESS_REGISTER`: reads (`op_mod` 1) or writes (0) a register, whose layout follows, see [`reg`](crate::reg).
     pub struct AccessRegisterIn: 0x10, "mlx5_ifc_access_register_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::AccessReg,
         0x04 [15:0] op_mod: u16,

@@ -3,7 +3,7 @@
 use super::{CmdStatus, Opcode, commands};
 
 layout! {
-    /// Input of `ALLOC_TRANSPORT_DOMAIN`.
+    /// Input of `ALLOC_TRANSPORT_DOMAIN`: makes a transport domain.
     pub struct AllocTransportDomainIn: 0x10, "mlx5_ifc_alloc_transport_domain_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::AllocTransportDomain,
         0x00 [15:0] uid: u16,
@@ -17,7 +17,7 @@ layout! {
         0x08 [23:0] transport_domain: u32,
     }
 
-    /// Input of `DEALLOC_TRANSPORT_DOMAIN`.
+    /// Input of `DEALLOC_TRANSPORT_DOMAIN`: ends a transport domain.
     pub struct DeallocTransportDomainIn: 0x10, "mlx5_ifc_dealloc_transport_domain_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DeallocTransportDomain,
         0x00 [15:0] uid: u16,

@@ -3,7 +3,7 @@
 use super::{CmdStatus, Opcode, commands};
 
 layout! {
-    /// Input of `ALLOC_UAR`.
+    /// Input of `ALLOC_UAR`: takes a user access region.
     pub struct AllocUarIn: 0x10, "mlx5_ifc_alloc_uar_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::AllocUar,
         0x00 [15:0] uid: u16,
@@ -17,7 +17,7 @@ layout! {
         0x08 [23:0] uar: u32,
     }
 
-    /// Input of `DEALLOC_UAR`.
+    /// Input of `DEALLOC_UAR`: gives a user access region back.
     pub struct DeallocUarIn: 0x10, "mlx5_ifc_dealloc_uar_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DeallocUar,
         0x00 [15:0] uid: u16,

@@ -4,7 +4,7 @@ use super::{CmdStatus, Opcode, commands};
 use crate::ctx::{Uctx, Umem};
 
 layout! {
-    /// Input of `CREATE_UMEM`.
+    /// Input of `CREATE_UMEM`: gives user memory a number; its translations follow.
     pub struct CreateUmemIn: 0x30, "mlx5_ifc_create_umem_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::CreateUmem,
         0x00 [15:0] uid: u16,
@@ -19,7 +19,7 @@ layout! {
         0x08 [23:0] umem_id: u32,
     }
 
-    /// Input of `DESTROY_UMEM`.
+    /// Input of `DESTROY_UMEM`: ends a umem that no object lies in.
     pub struct DestroyUmemIn: 0x10, "mlx5_ifc_destroy_umem_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DestroyUmem,
         0x00 [15:0] uid: u16,
@@ -33,7 +33,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `CREATE_UCTX`.
+    /// Input of `CREATE_UCTX`: makes a user context, whose number marks what one process may touch.
     pub struct CreateUctxIn: 0x40, "mlx5_ifc_create_uctx_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::CreateUctx,
         0x04 [15:0] op_mod: u16,
@@ -47,7 +47,7 @@ layout! {
         0x08 [15:0] uid: u16,
     }
 
-    /// Input of `DESTROY_UCTX`.
+    /// Input of `DESTROY_UCTX`: ends a user context.
     pub struct DestroyUctxIn: 0x10, "mlx5_ifc_destroy_uctx_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DestroyUctx,
         0x04 [15:0] op_mod: u16,

@@ -4,7 +4,7 @@ use super::{CmdStatus, Opcode, commands};
 use crate::ctx::{AllowedListType, ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout, TrafficCounter};
 
 layout! {
-    /// Input of `QUERY_VPORT_STATE`.
+    /// Input of `QUERY_VPORT_STATE`: asks whether a port is up.
     pub struct QueryVportStateIn: 0x10, "mlx5_ifc_query_vport_state_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryVportState,
         0x04 [15:0] op_mod: u16,
@@ -20,7 +20,7 @@ layout! {
         0x0c [3:0] state: u8 as VportState,
     }
 
-    /// Input of `MODIFY_VPORT_STATE`.
+    /// Input of `MODIFY_VPORT_STATE`: brings a port up or down.
     pub struct ModifyVportStateIn: 0x10, "mlx5_ifc_modify_vport_state_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyVportState,
         0x04 [15:0] op_mod: u16,
@@ -35,7 +35,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_NIC_VPORT_CONTEXT`.
+    /// Input of `QUERY_NIC_VPORT_CONTEXT`: reads a port's Ethernet side: its address, its MTU.
     pub struct QueryNicVportContextIn: 0x10, "mlx5_ifc_query_nic_vport_context_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryNicVportContext,
         0x04 [15:0] op_mod: u16,
@@ -51,7 +51,7 @@ layout! {
         0x10 nic_vport_context: NicVportContext,
     }
 
-    /// Input of `MODIFY_NIC_VPORT_CONTEXT`.
+    /// Input of `MODIFY_NIC_VPORT_CONTEXT`: changes the fields of a port's Ethernet side that `field_select` names.
     pub struct ModifyNicVportContextIn: 0x200, "mlx5_ifc_modify_nic_vport_context_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyNicVportContext,
         0x04 [15:0] op_mod: u16,
@@ -67,7 +67,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_ROCE_ADDRESS`.
+    /// Input of `QUERY_ROCE_ADDRESS`: reads an entry of the GID table.
     pub struct QueryRoceAddressIn: 0x10, "mlx5_ifc_query_roce_address_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryRoceAddress,
         0x04 [15:0] op_mod: u16,
@@ -82,7 +82,7 @@ layout! {
         0x10 roce_address: RoceAddrLayout,
     }
 
-    /// Input of `SET_ROCE_ADDRESS`.
+    /// Input of `SET_ROCE_ADDRESS`: writes an entry of the GID table.
     pub struct SetRoceAddressIn: 0x30, "mlx5_ifc_set_roce_address_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SetRoceAddress,
         0x04 [15:0] op_mod: u16,
@@ -97,7 +97,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_VPORT_COUNTER`.
+    /// Input of `QUERY_VPORT_COUNTER`: reads a port's counters of bytes and packets.
     pub struct QueryVportCounterIn: 0x20, "mlx5_ifc_query_vport_counter_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryVportCounter,
         0x04 [15:0] op_mod: u16,

@@ -1,7 +1,7 @@
 //! Completion queue context.
 
 layout! {
-    /// PRM `cqc`.
+    /// Completion queue context. PRM `cqc`.
     pub struct Cqc: 0x40, "mlx5_ifc_cqc_bits" {
         0x00 [31:28] status: u8 as CqStatus,
         0x00 [25] dbr_umem_valid: bool,

@@ -1,7 +1,7 @@
 //! Event queue context.
 
 layout! {
-    /// PRM `eqc`.
+    /// Event queue context. PRM `eqc`.
     pub struct Eqc: 0x40, "mlx5_ifc_eqc_bits" {
         0x00 [31:28] status: u8 as EqStatus,
         0x00 [18] ec: bool,

@@ -1,7 +1,7 @@
 //! Memory key context.
 
 layout! {
-    /// PRM `mkc`.
+    /// Memory key context. PRM `mkc`.
     pub struct Mkc: 0x40, "mlx5_ifc_mkc_bits" {
         0x00 [30] free: bool,
         0x00 [28:26] access_mode_4_2: u8,

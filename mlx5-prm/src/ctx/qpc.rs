@@ -3,7 +3,7 @@
 use crate::values::{PathMigration, PathMtu, QpState, ServiceType};
 
 layout! {
-    /// PRM `qpc`.
+    /// Queue pair context. PRM `qpc`.
     pub struct Qpc: 0xe8, "mlx5_ifc_qpc_bits" {
         0x00 [31:28] state: QpState,
         0x00 [27:24] lag_tx_port_affinity: u8,
@@ -81,7 +81,7 @@ layout! {
         0xe4 [31:0] dbr_umem_id: u32,
     }
 
-    /// PRM `ads`.
+    /// Address path: how packets reach the peer. PRM `ads`.
     pub struct Ads: 0x2c, "mlx5_ifc_ads_bits" {
         0x00 [31] fl: bool,
         0x00 [30] free_ar: bool,

@@ -1,7 +1,7 @@
 //! User memory and user contexts.
 
 layout! {
-    /// PRM `umem`.
+    /// User memory known by number. PRM `umem`.
     pub struct Umem: 0x20, "mlx5_ifc_umem_bits" {
         0x10 [31] ats: bool,
         0x10 [4:0] log_page_size: u8,
@@ -9,7 +9,7 @@ layout! {
         0x18 [63:0] num_of_mtt: u64,
     }
 
-    /// PRM `uctx`.
+    /// User context. PRM `uctx`.
     pub struct Uctx: 0x30, "mlx5_ifc_uctx_bits" {
         0x00 [31:0] cap: u32,
     }

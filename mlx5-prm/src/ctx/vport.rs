@@ -1,7 +1,7 @@
 //! Virtual port contexts.
 
 layout! {
-    /// PRM `nic_vport_context`.
+    /// The Ethernet side of a port. PRM `nic_vport_context`.
     pub struct NicVportContext: 0x100, "mlx5_ifc_nic_vport_context_bits" {
         0x00 [26:24] min_wqe_inline_mode: u8,
         0x00 [2] disable_mc_local_lb: bool,
@@ -30,13 +30,13 @@ layout! {
         0xf4 permanent_address: MacAddressLayout,
     }
 
-    /// PRM `mac_address_layout`.
+    /// A MAC address in eight bytes. PRM `mac_address_layout`.
     pub struct MacAddressLayout: 0x8, "mlx5_ifc_mac_address_layout_bits" {
         0x00 [15:0] mac_addr_47_32: u16,
         0x04 [31:0] mac_addr_31_0: u32,
     }
 
-    /// PRM `modify_nic_vport_field_select`.
+    /// Which fields of a [`NicVportContext`] a command changes. PRM `modify_nic_vport_field_select`.
     pub struct ModifyNicVportFieldSelect: 0x4, "mlx5_ifc_modify_nic_vport_field_select_bits" {
         0x00 [13] affiliation: bool,
         0x00 [11] disable_uc_local_lb: bool,
@@ -52,7 +52,7 @@ layout! {
         0x00 [1] roce_en: bool,
     }
 
-    /// PRM `roce_addr_layout`.
+    /// An entry of the GID table. PRM `roce_addr_layout`.
     pub struct RoceAddrLayout: 0x20, "mlx5_ifc_roce_addr_layout_bits" {
         0x00 source_l3_address: [u8; 16],
         0x10 [28] vlan_valid: bool,
@@ -63,7 +63,7 @@ layout! {
         0x18 [7:0] roce_version: u8 as RoceVersion,
     }
 
-    /// PRM `traffic_counter`.
+    /// Packets and bytes of one kind. PRM `traffic_counter`.
     pub struct TrafficCounter: 0x10, "mlx5_ifc_traffic_counter_bits" {
         0x00 [63:0] packets: u64,
         0x08 [63:0] octets: u64,

@@ -1,7 +1,7 @@
 //! Registers of a physical port.
 
 layout! {
-    /// PRM `ptys_reg`.
+    /// Port type and speed: register `PTYS`. PRM `ptys_reg`.
     pub struct PtysReg: 0x40, "mlx5_ifc_ptys_reg_bits" {
         0x00 [30] an_disable_admin: bool,
         0x00 [29] an_disable_cap: bool,
@@ -26,7 +26,7 @@ layout! {
         0x30 [31:0] eth_proto_lp_advertise: u32,
     }
 
-    /// PRM `paos_reg`.
+    /// Port administrative and operational status: register `PAOS`. PRM `paos_reg`.
     pub struct PaosReg: 0x10, "mlx5_ifc_paos_reg_bits" {
         0x00 [31:24] swid: u8,
         0x00 [23:16] local_port: u8,
@@ -37,7 +37,7 @@ layout! {
         0x04 [1:0] e: u8,
     }
 
-    /// PRM `pmtu_reg`.
+    /// Port MTU: register `PMTU`. PRM `pmtu_reg`.
     pub struct PmtuReg: 0x10, "mlx5_ifc_pmtu_reg_bits" {
         0x00 [23:16] local_port: u8,
         0x04 [31:16] max_mtu: u16,
