@@ -80,7 +80,10 @@ pub(crate) fn write(rest: &mut Rest, qp: &Qp, cqn: u32, cqe: &Cqe, solicited: bo
         return overrun(rest, qp, cqn);
     }
     let mut cqe = *cqe;
-    cqe.w().timestamp(timestamp);
+    // An error's CQE has its syndromes there.
+    if !matches!(cqe.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError) {
+        cqe.w().timestamp(timestamp);
+    }
     seal(&mut cqe, cq);
     if !put(cq, &cqe, rest.dma) {
         return fail(rest, qp, cqn, CqStatus::WriteFailure, ACCESS_VIOLATION);

@@ -1,0 +1,301 @@
+//! Messages that arrive.
+
+use mlx5_prm::cqe::CqeOpcode;
+use mlx5_prm::values::{PathMtu, QpState};
+use mlx5_prm::wqe::WqeOpcode;
+
+use super::bench::*;
+use crate::engine;
+
+#[test]
+fn a_send_fills_a_receive() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    bench.write(from, b"hello, other side");
+    bench.post_recv(b, &[data(to, 6, key), data(to + 100, 1000, key)]);
+    bench.post(a, &send(from, 17, key));
+    bench.run();
+    assert_eq!(bench.read(to, 7), b"hello,\0");
+    assert_eq!(bench.read(to + 100, 11), b" other side");
+    let done = bench.received(b);
+    assert_eq!((done.len(), done[0].opcode, done[0].len, done[0].qpn), (1, CqeOpcode::ResponderSend, 17, b));
+    let done = bench.sent(a);
+    assert_eq!((done.len(), done[0].opcode, done[0].index, done[0].qpn), (1, CqeOpcode::Requester, 0, a));
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn every_length_around_the_mtu_arrives_by_each_operation() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, back) = (bench.alloc(8192), bench.alloc(8192), bench.alloc(8192));
+    let key = bench.key;
+    for (round, len) in [0u32, 1, 3, 4, 5, 1023, 1024, 1025, 2047, 2048, 2049, 5000].into_iter().enumerate() {
+        let bytes = pattern(len as usize, round as u8);
+        let segs = |to| if len == 0 { vec![] } else { vec![Seg::Data(to, len, key)] };
+        bench.write(from, &bytes);
+        bench.post_recv(b, &[data(to, 8000, key)]);
+        bench.post(a, &Post::new(WqeOpcode::Send, segs(from)));
+        bench.run();
+        assert_eq!(bench.read(to, len as usize), bytes, "send of {len}");
+        let with = |mut all: Vec<Seg>| {
+            all.insert(0, Seg::Remote(back, key));
+            all
+        };
+        bench.post(a, &Post::new(WqeOpcode::RdmaWrite, with(segs(from))));
+        bench.run();
+        assert_eq!(bench.read(back, len as usize), bytes, "write of {len}");
+        bench.write(to, &vec![0xa5; 8000]);
+        bench.post(a, &Post::new(WqeOpcode::RdmaRead, with(segs(to))));
+        bench.run();
+        assert_eq!(bench.read(to, len as usize), bytes, "read of {len}");
+        assert_eq!(bench.read(to + u64::from(len), 8), [0xa5; 8], "read of {len} wrote too far");
+        assert_eq!(bench.sent(a).len(), 3);
+        assert_eq!(bench.received(b).len(), 1);
+    }
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn immediate_data_and_solicited_events_travel() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, key) = (bench.alloc(8192), bench.alloc(8192), bench.key);
+    bench.post_recv(b, &[data(to, 4096, key)]);
+    bench.post_recv(b, &[]);
+    let mut post = send(from, 3000, key);
+    (post.opcode, post.immediate, post.solicited) = (WqeOpcode::SendImm, 0x11223344, true);
+    bench.post(a, &post);
+    let mut post = write(from, 2500, key, to, key);
+    (post.opcode, post.immediate) = (WqeOpcode::RdmaWriteImm, 0xaabbccdd);
+    bench.post(a, &post);
+    bench.run();
+    let done = bench.received(b);
+    assert_eq!(
+        done.iter().map(|done| done.opcode).collect::<Vec<_>>(),
+        [CqeOpcode::ResponderSendImm, CqeOpcode::ResponderWriteImm]
+    );
+    assert_eq!((done[0].immediate, done[0].len, done[0].se), (0x11223344, 3000, true));
+    assert_eq!((done[1].immediate, done[1].len, done[1].se), (0xaabbccdd, 2500, false));
+    assert_eq!(bench.sent(a).len(), 2);
+}
+
+#[test]
+fn inline_data_over_several_wqebbs() {
+    let (mut bench, a, b) = Bench::standard();
+    let (to, key) = (bench.alloc(4096), bench.key);
+    let bytes = pattern(300, 9);
+    // Rings of 64: this goes over the end of the ring, many times, with a WQE that straddles it.
+    for _ in 0..100 {
+        bench.post_recv(b, &[data(to, 4096, key)]);
+        bench.post(
+            a,
+            &Post::new(WqeOpcode::Send, vec![Seg::Inline(bytes[..100].to_vec()), Seg::Inline(bytes[100..].to_vec())]),
+        );
+        bench.run();
+        assert_eq!(bench.read(to, 300), bytes);
+        assert_eq!(bench.sent(a).len(), 1);
+        assert_eq!(bench.received(b)[0].len, 300);
+        bench.write(to, &[0; 300]);
+    }
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn counters_of_16_bits_wrap_and_so_do_psns_and_rings() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    let rounds = 70_000u32;
+    for round in 0..rounds {
+        bench.post_recv(b, &[data(to, 64, key)]);
+        bench.write(from, &round.to_be_bytes());
+        let mut post = send(from, 4, key);
+        post.signalled = round % 32 == 31;
+        bench.post(a, &post);
+        bench.run();
+        assert_eq!(bench.received(b).len(), 1);
+        let done = bench.sent(a);
+        assert_eq!(done.len(), usize::from(post.signalled));
+        assert!(done.iter().all(|done| done.index == round as u16));
+    }
+    assert_eq!(bench.read(to, 4), (rounds - 1).to_be_bytes());
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn one_doorbell_for_a_full_ring_of_unsignalled_work() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, key) = (bench.alloc(8192), bench.alloc(65536 * 4), bench.key);
+    let bytes = pattern(4000, 1);
+    bench.write(from, &bytes);
+    let mut last = 0;
+    for index in 0..64 {
+        let mut post = write(from, 4000, key, to + index * 4000, key);
+        post.signalled = index == 63;
+        last = bench.put(a, &post);
+    }
+    let posted = bench.posted(a);
+    bench.record(a, 1, posted.into());
+    bench.ring_for(a, last);
+    bench.run();
+    let done = bench.sent(a);
+    assert_eq!((done.len(), done[0].index), (1, 63));
+    for index in 0..64 {
+        assert_eq!(bench.read(to + index * 4000, 4000), bytes);
+    }
+    assert!(bench.received(b).is_empty());
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn reads_are_bounded_and_a_fence_waits_for_them() {
+    let (mut bench, a, b) = Bench::standard();
+    let (here, there, key) = (bench.alloc(65536), bench.alloc(65536), bench.key);
+    bench.write(there, &pattern(60000, 3));
+    for index in 0..20 {
+        bench.post(a, &read(here + index * 3000, 3000, key, there + index * 3000, key));
+    }
+    let mut fenced = write(here + 59_000, 100, key, there + 64_000, key);
+    fenced.fence = true;
+    bench.post(a, &fenced);
+    let mut most = 0;
+    for _ in 0..10_000 {
+        engine::run(&mut bench.f);
+        most = most.max(bench.qp_mut(a).rc.send.reads);
+        assert!(bench.qp_mut(b).rc.receive.replies.len() <= 4);
+    }
+    assert_eq!(most, 4);
+    assert_eq!(bench.read(here, 60000), pattern(60000, 3));
+    assert_eq!(bench.read(there + 64_000, 100), pattern(60000, 3)[59_000..59_100], "the write overtook the read");
+    assert_eq!(bench.sent(a).iter().map(|done| done.index).collect::<Vec<_>>(), (0..21).collect::<Vec<_>>());
+}
+
+#[test]
+fn atomics() {
+    let (mut bench, a, _) = Bench::standard();
+    let (here, there, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    bench.write(there, &1000u64.to_ne_bytes());
+    let add = |value| {
+        Post::new(WqeOpcode::AtomicFa, vec![Seg::Remote(there, key), Seg::Atomic(value, 0), Seg::Data(here, 8, key)])
+    };
+    let swap = |compare, value| {
+        Post::new(
+            WqeOpcode::AtomicCs,
+            vec![Seg::Remote(there, key), Seg::Atomic(value, compare), Seg::Data(here + 8, 8, key)],
+        )
+    };
+    bench.post(a, &add(234));
+    bench.post(a, &swap(1234, 77));
+    bench.run();
+    assert_eq!(bench.read(here, 8), 1000u64.to_ne_bytes());
+    assert_eq!(bench.read(here + 8, 8), 1234u64.to_ne_bytes());
+    assert_eq!(bench.read(there, 8), 77u64.to_ne_bytes());
+    bench.post(a, &swap(1, 2));
+    bench.run();
+    assert_eq!(bench.read(there, 8), 77u64.to_ne_bytes());
+    assert_eq!(bench.sent(a).iter().map(|done| done.len).collect::<Vec<_>>(), [8, 8, 8]);
+}
+
+#[test]
+fn nops_complete_in_order() {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+    bench.post(a, &write(from, 8, key, to, key));
+    bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+    bench.run();
+    assert_eq!(bench.sent(a).iter().map(|done| done.index).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
+fn two_functions_over_the_wire() {
+    let (mut here, mut there) = (Bench::of(0), Bench::of(1));
+    let (shape_here, shape_there) = (here.shape(), there.shape());
+    let (a, b) = (here.qp(shape_here), there.qp(shape_there));
+    here.connect(a, b, 1, there.f.objects.vport.mac());
+    there.connect(b, a, 0, here.f.objects.vport.mac());
+    let (from, key) = (here.alloc(65536), here.key);
+    let (to, rkey) = (there.alloc(65536), there.key);
+    here.write(from, &pattern(50_000, 7));
+    here.post(a, &write(from, 50_000, key, to, rkey));
+    for _ in 0..1000 {
+        here.run();
+        while let Some(frame) = here.f.port.take_sent() {
+            engine::receive(&mut there.f, frame);
+        }
+        there.run();
+        while let Some(frame) = there.f.port.take_sent() {
+            engine::receive(&mut here.f, frame);
+        }
+    }
+    assert_eq!(there.read(to, 50_000), pattern(50_000, 7));
+    assert_eq!(here.sent(a).len(), 1);
+    assert_eq!(here.violations(), [""; 0]);
+    assert_eq!(there.violations(), [""; 0]);
+}
+
+#[test]
+fn no_queue_pair_starves_another() {
+    let mut bench = Bench::new();
+    let shape = bench.shape();
+    let (a, _) = bench.pair(shape);
+    let shape = bench.shape();
+    let (c, _) = bench.pair(shape);
+    let (from, to, key) = (bench.alloc(1 << 20), bench.alloc(1 << 20), bench.key);
+    for _ in 0..8 {
+        bench.post(a, &write(from, 1 << 20, key, to, key));
+    }
+    bench.post(c, &write(from, 8, key, to, key));
+    for _ in 0..4 {
+        engine::run(&mut bench.f);
+    }
+    assert_eq!(bench.sent(c).len(), 1, "the small write waits behind 8 MiB of another queue pair");
+    assert!(bench.sent(a).is_empty());
+}
+
+#[test]
+fn lost_doorbells_are_made_up_for() {
+    let mut bench = Bench::new();
+    let shape = bench.shape();
+    let (a, _) = bench.pair(shape);
+    let shape = bench.shape();
+    let (c, _) = bench.pair(shape);
+    let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    // The doorbell of a is overwritten by that of c before the device saw it.
+    bench.put(a, &write(from, 8, key, to, key));
+    bench.record(a, 1, 1);
+    bench.post(c, &write(from, 8, key, to, key));
+    bench.run();
+    assert_eq!((bench.sent(a).len(), bench.sent(c).len()), (1, 1));
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn draining_finishes_what_was_begun_and_begins_nothing() {
+    let (mut bench, a, _) = Bench::standard();
+    let eqn = bench.eq(4, &[mlx5_prm::eqe::EventType::SendQueueDrained]);
+    let (from, to, key) = (bench.alloc(1 << 16), bench.alloc(1 << 16), bench.key);
+    bench.post(a, &write(from, 1 << 16, key, to, key));
+    engine::run(&mut bench.f);
+    bench.go(a, QpState::Sqd);
+    bench.post(a, &write(from, 8, key, to, key));
+    bench.run();
+    assert_eq!(bench.sent(a).len(), 1);
+    assert!(bench.event(eqn).is_some());
+    bench.go(a, QpState::Rts);
+    bench.run();
+    assert_eq!(bench.sent(a).len(), 1);
+}
+
+#[test]
+fn all_mtus() {
+    for mtu in PathMtu::ALL {
+        let mut bench = Bench::new();
+        let shape = Shape { mtu: *mtu, ..bench.shape() };
+        let (a, _) = bench.pair(shape);
+        let (from, to, key) = (bench.alloc(1 << 16), bench.alloc(1 << 16), bench.key);
+        bench.write(from, &pattern(60_001, 5));
+        bench.post(a, &write(from, 60_001, key, to, key));
+        bench.run();
+        assert_eq!(bench.read(to, 60_001), pattern(60_001, 5));
+        assert_eq!(bench.sent(a).len(), 1);
+    }
+}

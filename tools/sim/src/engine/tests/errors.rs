@@ -1,0 +1,391 @@
+//! Each way in which a work request fails: what both sides see.
+
+use std::time::Duration;
+
+use mlx5_prm::cqe::CqeSyndrome::{self, *};
+use mlx5_prm::eqe::EventType;
+use mlx5_prm::values::QpState;
+use mlx5_prm::wqe::WqeOpcode;
+
+use super::bench::*;
+use crate::engine;
+use crate::fault::{Fault, Times};
+use crate::objects::MkeyRights;
+use crate::transport::opcode::Opcode;
+use crate::transport::packet::Packet;
+use crate::transport::psn::Psn;
+use crate::wire::Frame;
+
+fn syndromes(done: &[Done]) -> Vec<Option<CqeSyndrome>> {
+    done.iter().map(|done| done.syndrome).collect()
+}
+
+/// Posts a good write, then `post`, then one more write: the first must end well, the second with `expected`, the third
+/// be flushed, and the queue pair be in error.
+fn fails_alone(mut bench: Bench, a: u32, post: &Post, expected: CqeSyndrome) -> Bench {
+    let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    bench.post(a, &write(from, 3000, key, to, key));
+    bench.put(a, post);
+    let mut flushed = write(from, 8, key, to, key);
+    flushed.signalled = false;
+    bench.post(a, &flushed);
+    bench.run_for(Duration::from_secs(10));
+    assert_eq!(syndromes(&bench.sent(a)), [None, Some(expected), Some(WorkRequestFlushed)]);
+    assert_eq!(bench.state(a), QpState::Err);
+    bench
+}
+
+#[test]
+fn local_protection() {
+    let cases: [fn(&mut Bench) -> (u64, u32, u32); 7] = [
+        |bench| (MEMORY, 8, bench.key + 0x100),
+        |bench| (MEMORY, 8, bench.key ^ 1),
+        |bench| {
+            let key = bench.mkey(MEMORY, Some(100), ALL);
+            (MEMORY, 101, key)
+        },
+        |bench| {
+            let key = bench.mkey(MEMORY + 100, Some(100), ALL);
+            (MEMORY, 8, key)
+        },
+        |bench| {
+            let key = bench.mkey(MEMORY, Some(100), ALL);
+            bench.mkey_mut(key).pd = 8;
+            (MEMORY, 8, key)
+        },
+        |bench| {
+            let key = bench.mkey(MEMORY, Some(100), ALL);
+            bench.mkey_mut(key).free = true;
+            (MEMORY, 8, key)
+        },
+        |bench| {
+            let key = bench.mkey(0x9999_0000, Some(100), ALL); // no memory there
+            (0x9999_0000, 8, key)
+        },
+    ];
+    for case in cases {
+        let (mut bench, a, _) = Bench::standard();
+        let (at, len, key) = case(&mut bench);
+        let rkey = bench.key;
+        let bench = fails_alone(bench, a, &write(at, len, key, MEMORY, rkey), LocalProtection);
+        assert!(!bench.violations().is_empty(), "strict mode says why");
+    }
+}
+
+#[test]
+fn a_read_needs_the_right_to_write_locally() {
+    let (mut bench, a, _) = Bench::standard();
+    let key = bench.mkey(MEMORY, Some(4096), MkeyRights::LOCAL_READ);
+    let rkey = bench.key;
+    fails_alone(bench, a, &read(MEMORY, 8, key, MEMORY, rkey), LocalProtection);
+}
+
+#[test]
+fn a_message_too_long_to_send() {
+    let (mut bench, a, _) = Bench::standard();
+    bench.qp_mut(a).context.w().log_msg_max(12);
+    let (from, key) = (bench.alloc(8192), bench.key);
+    fails_alone(bench, a, &write(from, 4097, key, from, key), LocalLength);
+}
+
+#[test]
+fn wqes_that_make_no_sense() {
+    let base = |bench: &mut Bench| {
+        let (from, key) = (bench.alloc(4096), bench.key);
+        write(from, 8, key, from + 100, key)
+    };
+    // Opcodes that are not there.
+    for opcode in [WqeOpcode::Umr, WqeOpcode::Lso, WqeOpcode::Unknown(0x77)] {
+        let (mut bench, a, _) = Bench::standard();
+        let mut post = base(&mut bench);
+        post.opcode = opcode;
+        fails_alone(bench, a, &post, LocalQpOperation);
+    }
+    // A read with inline data, a write without a remote address, an atomic of four bytes.
+    let (mut bench, a, _) = Bench::standard();
+    let key = bench.key;
+    let segs = vec![Seg::Remote(bench.alloc(4096), key), Seg::Inline(vec![0; 8])];
+    fails_alone(bench, a, &Post::new(WqeOpcode::RdmaRead, segs), LocalQpOperation);
+    let (bench, a, _) = Bench::standard();
+    fails_alone(bench, a, &Post::new(WqeOpcode::RdmaWrite, vec![]), LocalQpOperation);
+    let (bench, a, _) = Bench::standard();
+    let segs = vec![Seg::Remote(MEMORY, key), Seg::Atomic(1, 1), Seg::Data(MEMORY, 4, key)];
+    fails_alone(bench, a, &Post::new(WqeOpcode::AtomicCs, segs), LocalLength);
+}
+
+/// Changes bytes of a posted WQE in the ring before its doorbell.
+fn tampered(at: u64, bytes: &[u8]) -> (Bench, u32, Vec<Done>) {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, key) = (bench.alloc(4096), bench.key);
+    bench.put(a, &write(from, 8, key, from + 100, key));
+    let ring = bench.qp_mut(a).send.clone().unwrap();
+    ring.memory.write(&bench.f.dma, at, bytes).unwrap();
+    bench.record(a, 1, 1);
+    bench.ring_for(a, 0);
+    bench.run();
+    let done = bench.sent(a);
+    (bench, a, done)
+}
+
+#[test]
+fn control_segments_that_contradict_the_ring() {
+    for (at, bytes, rule) in [
+        (2, [9], engine::rules::WQE_INDEX),
+        (6, [9], engine::rules::WQE_QPN),
+        (7, [0], engine::rules::WQE_SIZE),
+        (7, [5], engine::rules::WQE_SIZE),
+    ] {
+        let (bench, a, done) = tampered(at, &bytes);
+        assert_eq!(syndromes(&done), [Some(LocalQpOperation)], "{rule}");
+        assert_eq!(bench.state(a), QpState::Err);
+        assert!(bench.violations().contains(&rule), "{rule}");
+    }
+}
+
+#[test]
+fn an_inline_segment_longer_than_its_wqe() {
+    let (mut bench, a, _) = Bench::standard();
+    bench.put(a, &Post::new(WqeOpcode::Send, vec![Seg::Inline(vec![1; 8])]));
+    let ring = bench.qp_mut(a).send.clone().unwrap();
+    ring.memory.write(&bench.f.dma, 16, &[0x80, 0, 3, 0xff]).unwrap();
+    bench.record(a, 1, 1);
+    bench.ring_for(a, 0);
+    bench.run();
+    assert_eq!(syndromes(&bench.sent(a)), [Some(LocalQpOperation)]);
+}
+
+#[test]
+fn remote_access() {
+    for (offset, rights) in [(0x100, ALL), (0, MkeyRights::LOCAL_WRITE)] {
+        let (mut bench, a, b) = Bench::standard();
+        let eqn = bench.eq(4, &[EventType::WqAccessError]);
+        bench.post_recv(b, &[]);
+        let rkey = bench.mkey(MEMORY, Some(4096), rights) + offset;
+        let key = bench.key;
+        let mut bench = fails_alone(bench, a, &write(MEMORY, 8, key, MEMORY, rkey), RemoteAccess);
+        assert_eq!(bench.state(b), QpState::Err);
+        assert_eq!(syndromes(&bench.received(b)), [Some(WorkRequestFlushed)]);
+        assert_eq!(bench.event(eqn).map(|(event, _)| event), Some(EventType::WqAccessError));
+    }
+    let (mut bench, a, _) = Bench::standard();
+    let rkey = bench.mkey(MEMORY, Some(4096), MkeyRights::REMOTE_WRITE);
+    let key = bench.key;
+    fails_alone(bench, a, &read(MEMORY, 8, key, MEMORY, rkey), RemoteAccess);
+    let (mut bench, a, _) = Bench::standard();
+    let rkey = bench.mkey(MEMORY, Some(4096), ALL);
+    let key = bench.key;
+    fails_alone(bench, a, &read(MEMORY, 97, key, MEMORY + 4000, rkey), RemoteAccess);
+}
+
+#[test]
+fn operations_that_the_queue_pair_does_not_allow() {
+    let (mut bench, a, b) = Bench::standard();
+    let eqn = bench.eq(4, &[EventType::WqInvalidRequest]);
+    bench.qp_mut(b).remote_read = false;
+    let key = bench.key;
+    let mut bench = fails_alone(bench, a, &read(MEMORY, 8, key, MEMORY, key), RemoteInvalidRequest);
+    assert_eq!(bench.state(b), QpState::Err);
+    let (event, data) = bench.event(eqn).unwrap();
+    assert_eq!((event, u32::from_be_bytes(data[24..].try_into().unwrap())), (EventType::WqInvalidRequest, b));
+}
+
+#[test]
+fn a_receive_too_short() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, key) = (bench.alloc(8192), bench.alloc(8192), bench.key);
+    bench.post_recv(b, &[data(to, 1500, key)]);
+    bench.post_recv(b, &[data(to, 1500, key)]);
+    bench.post(a, &send(from, 1501, key));
+    bench.run();
+    assert_eq!(syndromes(&bench.received(b)), [Some(LocalLength), Some(WorkRequestFlushed)]);
+    assert_eq!(syndromes(&bench.sent(a)), [Some(RemoteInvalidRequest)]);
+    assert_eq!((bench.state(a), bench.state(b)), (QpState::Err, QpState::Err));
+}
+
+#[test]
+fn a_receive_whose_key_is_bad() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, key) = (bench.alloc(8192), bench.alloc(8192), bench.key);
+    bench.post_recv(b, &[data(to, 1500, key + 0x100)]);
+    bench.post(a, &send(from, 10, key));
+    bench.run();
+    assert_eq!(syndromes(&bench.received(b)), [Some(LocalProtection)]);
+    assert_eq!(syndromes(&bench.sent(a)), [Some(RemoteOperation)]);
+}
+
+#[test]
+fn nobody_answers() {
+    let mut bench = Bench::new();
+    let shape = Shape { retry_count: 3, ack_timeout: 10, ..bench.shape() };
+    let (a, b) = bench.pair(shape);
+    bench.go(b, QpState::Rst);
+    let key = bench.key;
+    bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
+    let started = bench.now();
+    let timeout = Duration::from_nanos(4096 << 10);
+    bench.run_for(timeout * 4 - Duration::from_micros(1));
+    assert!(bench.sent(a).is_empty());
+    bench.run_for(Duration::from_micros(2));
+    assert_eq!(syndromes(&bench.sent(a)), [Some(TransportRetryExceeded)], "after {:?}", bench.now() - started);
+    // Once and three times more.
+    assert_eq!(bench.f.port.counters.sent, 4);
+}
+
+#[test]
+fn a_receive_comes_late() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, key) = (bench.alloc(8192), bench.alloc(8192), bench.key);
+    bench.write(from, b"late");
+    bench.post(a, &send(from, 4, key));
+    bench.post(a, &send(from, 4, key));
+    // 640 us a time, and no end of retries.
+    bench.run_for(Duration::from_millis(20));
+    assert!(bench.sent(a).is_empty());
+    assert!((60..110).contains(&bench.f.port.counters.sent), "{}", bench.f.port.counters.sent);
+    bench.post_recv(b, &[data(to, 4, key)]);
+    bench.post_recv(b, &[data(to, 4, key)]);
+    bench.run_for(Duration::from_millis(2));
+    assert_eq!(syndromes(&bench.sent(a)), [None, None]);
+    assert_eq!(bench.read(to, 4), b"late");
+}
+
+#[test]
+fn a_receive_never_comes() {
+    let mut bench = Bench::new();
+    let shape = Shape { rnr_retry: 2, ..bench.shape() };
+    let (a, b) = bench.pair(shape);
+    let key = bench.key;
+    bench.post(a, &send(MEMORY, 4, key));
+    bench.run_for(Duration::from_millis(1));
+    assert!(bench.sent(a).is_empty());
+    bench.run_for(Duration::from_millis(1));
+    assert_eq!(syndromes(&bench.sent(a)), [Some(RnrRetryExceeded)]);
+    assert_eq!(bench.state(b), QpState::Rts, "the responder did nothing wrong");
+}
+
+#[test]
+fn everything_posted_is_flushed_before_and_after() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    for _ in 0..3 {
+        bench.post_recv(a, &[]);
+    }
+    bench.qp_mut(b).state = QpState::Init; // answers nothing
+    for signalled in [true, false] {
+        let mut post = Post::new(WqeOpcode::Send, vec![Seg::Inline(vec![0; 200])]);
+        post.signalled = signalled;
+        bench.post(a, &post);
+    }
+    bench.run();
+    bench.go(a, QpState::Err);
+    let flushed = |count| vec![Some(WorkRequestFlushed); count];
+    assert_eq!(syndromes(&bench.sent(a)), flushed(2));
+    assert_eq!(bench.received(a).iter().map(|done| done.index).collect::<Vec<_>>(), [0, 1, 2]);
+    // What is posted to a queue pair in error is flushed too: that is how software drains it.
+    bench.post(a, &send(MEMORY, 4, key));
+    bench.post_recv(a, &[]);
+    bench.run();
+    assert_eq!(syndromes(&bench.sent(a)), flushed(1));
+    assert_eq!(syndromes(&bench.received(a)), flushed(1));
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn injected_failures() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    bench.f.faults.inject(Fault::CompletionError { qpn: Some(a), syndrome: 0x14, vendor_syndrome: 7 }, Times::Count(1));
+    bench.post_recv(b, &[data(MEMORY, 8, key)]);
+    bench.post(a, &send(MEMORY, 4, key));
+    bench.run();
+    assert_eq!(syndromes(&bench.sent(a)), [Some(RemoteOperation)]);
+    assert_eq!(syndromes(&bench.received(b)), [None]);
+}
+
+/// Hands queue pair `b` a packet that its peer never sent.
+fn forge(bench: &mut Bench, b: u32, opcode: Opcode, psn: u32, change: impl FnOnce(&mut Packet)) {
+    let mac = bench.f.objects.vport.mac();
+    let route = crate::transport::packet::Route {
+        dst_mac: mac,
+        src_mac: mac,
+        src: Bench::gid(0),
+        dst: Bench::gid(0),
+        ..Default::default()
+    };
+    let mut packet = Packet::new(opcode, route, b, Psn::new(psn));
+    change(&mut packet);
+    engine::receive(&mut bench.f, Frame::Roce(Box::new(packet)));
+    bench.run();
+}
+
+#[test]
+fn requests_that_no_requester_would_make() {
+    type Change = fn(&mut Packet);
+    let cases: [(Opcode, Change); 7] = [
+        (Opcode::SendMiddle, |packet| packet.payload = vec![0; 1024]),
+        (Opcode::SendLast, |packet| packet.payload = vec![0; 10]),
+        (Opcode::SendFirst, |packet| packet.payload = vec![0; 10]),
+        (Opcode::SendOnly, |packet| packet.payload = vec![0; 1025]),
+        (Opcode::WriteLast, |packet| packet.payload = vec![0; 10]),
+        (Opcode::WriteOnly, |packet| (packet.reth.len, packet.payload) = (11, vec![0; 10])),
+        (Opcode::FetchAdd, |packet| packet.atomic.va = 3),
+    ];
+    for (opcode, change) in cases {
+        let (mut bench, _, b) = Bench::standard();
+        bench.post_recv(b, &[]);
+        forge(&mut bench, b, opcode, 0xff_fff0, change);
+        assert_eq!(bench.state(b), QpState::Err, "{opcode:?}");
+    }
+}
+
+#[test]
+fn strangers_and_damaged_packets_are_not_heard() {
+    let (mut bench, a, b) = Bench::standard();
+    bench.post_recv(b, &[]);
+    forge(&mut bench, b, Opcode::SendOnly, 0xff_fff0, |packet| packet.route.src = Bench::gid(9));
+    forge(&mut bench, b, Opcode::SendOnly, 0xff_fff0, |packet| packet.damaged = true);
+    forge(&mut bench, 0xabcdef, Opcode::SendOnly, 0xff_fff0, |_| {});
+    forge(&mut bench, a, Opcode::Acknowledge, 0xff_fff0, |packet| packet.aeth.syndrome = 0x63);
+    assert!(bench.received(b).is_empty());
+    assert_eq!(bench.f.port.counters.dropped, 3);
+    assert_eq!((bench.state(a), bench.state(b)), (QpState::Rts, QpState::Rts));
+}
+
+#[test]
+fn a_response_of_the_wrong_length() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    bench.go(b, QpState::Rst);
+    bench.post(a, &read(MEMORY, 100, key, MEMORY, key));
+    bench.run();
+    forge(&mut bench, a, Opcode::ReadResponseOnly, 0xff_fff0, |packet| packet.payload = vec![0; 99]);
+    assert_eq!(syndromes(&bench.sent(a)), [Some(BadResponse)]);
+}
+
+#[test]
+fn a_key_that_goes_away_in_the_middle_of_a_read() {
+    let (mut bench, a, _) = Bench::standard();
+    let (here, there) = (bench.alloc(1 << 20), bench.alloc(1 << 20));
+    let (key, rkey) = (bench.key, bench.mkey(there, Some(1 << 20), ALL));
+    bench.post(a, &read(here, 1 << 20, key, there, rkey));
+    for _ in 0..5 {
+        engine::run(&mut bench.f);
+    }
+    bench.mkey_mut(rkey).free = true;
+    bench.run();
+    assert_eq!(syndromes(&bench.sent(a)), [Some(RemoteOperation)]);
+}
+
+#[test]
+fn memory_that_goes_away_is_no_panic() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    bench.post_recv(b, &[data(MEMORY, 100, key)]);
+    bench.put(a, &send(MEMORY, 100, key));
+    bench.f.dma.clear();
+    engine::send_doorbell(&mut bench.f, UAR, u64::from(a) << 8 | 4);
+    engine::cq_doorbell(&mut bench.f, UAR, 1);
+    bench.go(a, QpState::Err);
+    bench.run();
+    assert!(!bench.violations().is_empty());
+}

@@ -1,0 +1,6 @@
+mod bench;
+mod completions;
+mod data;
+mod errors;
+mod faults;
+mod strict;
