@@ -4,7 +4,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, ftruncate, memfd_create, seek};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals, ftruncate, memfd_create, seek,
+};
 use thiserror::Error;
 use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
@@ -49,8 +51,10 @@ impl Shared {
     /// Memory for a whole BAR; pages cost nothing until they are touched.
     pub(super) fn new(size: u64) -> Result<Self, MemoryError> {
         let io = |error: rustix::io::Errno| MemoryError::File(error.into());
-        let fd = memfd_create("mlx5-sim-uar", MemfdFlags::CLOEXEC).map_err(io)?;
+        let fd = memfd_create("mlx5-sim-uar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(io)?;
         ftruncate(&fd, size).map_err(io)?;
+        // A client that shortened it would kill whoever looks at it next: us.
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(io)?;
         let file = Arc::new(File::from(fd));
         let region = MmapRegionBuilder::<()>::new(size as usize)
             .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)

@@ -150,7 +150,7 @@ impl Space {
     fn map_file(&mut self, file: File, offset: u64, len: u64, access: Access) -> Result<Backing, MapError> {
         let meta = file.metadata().map_err(MapError::Mmap)?;
         // A device's file says nothing of its length: map just what is asked for.
-        if !meta.is_file() || meta.len() == 0 {
+        if !meta.is_file() {
             return Ok(Backing::Mapped { region: mmap(file, offset, len, access)?, at: 0 });
         }
         let end = offset.checked_add(len).filter(|end| *end <= meta.len());

@@ -81,6 +81,8 @@ fn ranges_may_touch_but_not_overlap() {
     assert!(matches!(dma.map(u64::MAX, 2, RW, Source::Unreachable), Err(MapError::NoRange { .. })));
     assert!(matches!(dma.map(0x9000, 0, RW, Source::Unreachable), Err(MapError::NoRange { .. })));
     assert!(matches!(dma.map(0x9000, 0x1000, RW, source(&file, 0x4000)), Err(MapError::PastEndOfFile { .. })));
+    let empty = tempfile::tempfile().unwrap();
+    assert!(matches!(dma.map(0x9000, 1, RW, source(&empty, 0)), Err(MapError::PastEndOfFile { .. })));
     dma.map(u64::MAX, 1, RW, Source::Unreachable).unwrap();
     assert_eq!(dma.write(u64::MAX, &[1]).unwrap_err().reason, NO_MEMORY);
     // An access may span ranges that touch.
@@ -169,4 +171,34 @@ fn a_reader_never_sees_the_end_before_the_rest() {
             assert!(last == 0xa5 || ahead < 240, "first {first} behind last {last}");
         }
     });
+}
+
+proptest::proptest! {
+    /// Against the simplest model there is: for each byte, the file offset it is mapped to.
+    #[test]
+    fn any_sequence_of_maps_and_unmaps(steps in proptest::collection::vec((0..64u64, 0..20u64, proptest::bool::ANY), 1..60)) {
+        let dma = Dma::default();
+        let file = file(128);
+        let contents: Vec<u8> = (0..128).collect();
+        file.write_all_at(&contents, 0).unwrap();
+        let mut model = [None; 96];
+        for (start, len, map) in steps {
+            let bytes = &mut model[start as usize..(start + len) as usize];
+            if map {
+                let fits = len > 0 && bytes.iter().all(Option::is_none);
+                assert_eq!(dma.map(start, len, RW, source(&file, start + 3)).is_ok(), fits);
+                if fits {
+                    (start..).zip(bytes).for_each(|(at, byte)| *byte = Some(contents[at as usize + 3]));
+                }
+            } else {
+                let mapped = bytes.iter().filter(|byte| byte.is_some()).count() as u64;
+                assert_eq!(dma.unmap(start, len), mapped);
+                bytes.fill(None);
+            }
+            for (at, expected) in (0..).zip(model) {
+                let mut byte = [0];
+                assert_eq!(dma.read(at, &mut byte).ok().map(|()| byte[0]), expected);
+            }
+        }
+    }
 }

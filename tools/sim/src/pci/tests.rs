@@ -178,3 +178,21 @@ fn wrong_vectors_and_descriptors_are_refused() {
     assert!(matches!(pci.set_irqs(0, vec![Some(pipe)]), Err(IrqError::NotEventfd { vector: 0 })));
     pci.interrupt(u16::MAX);
 }
+
+proptest::proptest! {
+    /// No sequence of writes makes a read-only bit change or anything panic.
+    #[test]
+    fn any_config_writes(writes in proptest::collection::vec((0..5000u64, proptest::collection::vec(0..=255u8, 0..12)), 0..50)) {
+        let mut pci = pci();
+        for (offset, bytes) in writes {
+            pci.config_write(offset, &bytes);
+            pci.interrupt(3);
+            pci.table_write(offset, &bytes);
+            pci.pba_read(offset, &mut [0; 9]);
+            pci.table_read(offset, &mut [0; 9]);
+        }
+        assert_eq!(read::<4>(&pci, 0), [0xb3, 0x15, 0x17, 0x10]);
+        assert_eq!(read::<2>(&pci, MSIX_CONTROL)[0], 63);
+        assert_eq!(read::<4>(&pci, 0x10)[..3], [0xc, 0, 0]);
+    }
+}

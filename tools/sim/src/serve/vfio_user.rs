@@ -4,7 +4,8 @@
 //! mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed.
 //!
 //! Memory that a client maps without a descriptor (ROMs, BARs of other devices) is known but cannot be reached: the server
-//! crate has no messages for that.
+//! crate has no messages for that. Two more limits are the crate's: a client that announces a message of gigabytes is
+//! believed until it is read, and a connected client cannot be thrown out.
 
 mod backend;
 
