@@ -8,6 +8,9 @@ use super::life::Life;
 use super::registers::Registers;
 use crate::error::Death;
 
+/// The mildest `severity` that ends a card: 0 is emergency, 1 alert, 2 critical, 3 error.
+const CRITICAL: u8 = 2;
+
 /// Watches the health counter and the health buffer.
 #[derive(Debug)]
 pub struct Health {
@@ -35,8 +38,9 @@ impl Health {
         registers.check_presence()?;
         let health = registers.health()?;
         let syndrome = health.synd();
-        // Firmware asks for a reset (rfr) where it cannot go on. Other syndromes are news, not an end.
-        if syndrome != HealthSyndrome::None && health.rfr() {
+        // Firmware asks for a reset (rfr), or says how bad it is, where it cannot go on. Milder syndromes are news.
+        let fatal = health.rfr() || health.valid() && health.severity() <= CRITICAL;
+        if syndrome != HealthSyndrome::None && fatal {
             life.end(Death::Health { syndrome, ext_synd: health.ext_synd() });
             return Ok(());
         }

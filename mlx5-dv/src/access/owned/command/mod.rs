@@ -455,3 +455,6 @@ impl CommandQueue {
 fn about(command: &RawCommand, kind: CommandErrorKind) -> CommandError {
     CommandError { opcode: command.opcode(), op_mod: command.op_mod(), object: command.object.clone(), kind }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,468 @@
+//! The command queue against a scripted firmware that knows it only by registers and memory.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use mlx5_prm::cmd::{Command, MailboxBlock, NopIn, QueryHcaCapIn};
+
+use super::*;
+use crate::access::{Bar, BarMapping, DmaSpace, HostRange};
+use crate::access::owned::space::Space;
+use crate::error::Death;
+use crate::memory::Iova;
+
+/// Log of the slots and of their distance, as the fake's init segment has them.
+const LOG_SLOTS: u32 = 3;
+const LOG_STRIDE: u32 = 6;
+const SOON: Duration = Duration::from_secs(5);
+
+/// Memory as the device sees it.
+#[derive(Debug, Clone, Default)]
+struct Memory(Arc<Mutex<BTreeMap<u64, (Arc<File>, u64)>>>);
+
+impl Memory {
+    fn at(&self, iova: u64) -> (Arc<File>, u64) {
+        let map = self.0.lock().unwrap();
+        let (start, (file, offset)) = map.range(..=iova).next_back().expect("mapped memory");
+        (Arc::clone(file), offset + (iova - start))
+    }
+
+    fn read<L: Layout>(&self, iova: u64) -> L {
+        let mut bytes = vec![0; L::SIZE];
+        let (file, offset) = self.at(iova);
+        file.read_exact_at(&mut bytes, offset).unwrap();
+        L::read(&bytes).unwrap()
+    }
+
+    fn write(&self, iova: u64, bytes: &[u8]) {
+        let (file, offset) = self.at(iova);
+        file.write_all_at(bytes, offset).unwrap();
+    }
+}
+
+impl DmaSpace for Memory {
+    fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
+        let (file, offset) = range.file.expect("our memory has a file");
+        let file = Arc::new(File::from(file.try_clone_to_owned()?));
+        self.0.lock().unwrap().insert(iova.0, (file, offset));
+        Ok(())
+    }
+
+    fn unmap(&self, iova: Iova, _len: usize) -> io::Result<()> {
+        self.0.lock().unwrap().remove(&iova.0);
+        Ok(())
+    }
+
+    fn iova_ranges(&self) -> Vec<(u64, u64)> {
+        vec![(1 << 40, (1 << 41) - 1)]
+    }
+
+    fn takes_anonymous_memory(&self) -> bool {
+        false
+    }
+}
+
+/// What firmware does with a command it was rung for.
+type Script = Box<dyn FnMut(&Firmware, u32) + Send>;
+
+/// Registers, memory, and what happens at a doorbell.
+struct Firmware {
+    memory: Memory,
+    queue: AtomicU32,
+    high: AtomicU32,
+    vanished: AtomicBool,
+    broken: AtomicBool,
+    script: Mutex<Option<Script>>,
+}
+
+#[derive(Clone)]
+struct Registered(Arc<Firmware>);
+
+impl std::fmt::Debug for Registered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Firmware")
+    }
+}
+
+impl Bar for Registered {
+    fn size(&self) -> u64 {
+        1 << 20
+    }
+    fn read32(&self, offset: u64) -> io::Result<u32> {
+        if self.0.broken.load(Ordering::Relaxed) {
+            return Err(io::Error::from(io::ErrorKind::ConnectionReset));
+        }
+        if self.0.vanished.load(Ordering::Relaxed) {
+            return Ok(u32::MAX);
+        }
+        Ok(match offset {
+            0x04 => u32::from(INTERFACE_REV) << 16,
+            0x14 => LOG_SLOTS << 4 | LOG_STRIDE,
+            _ => 0,
+        })
+    }
+    fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
+        match offset {
+            0x10 => self.0.high.store(value, Ordering::Relaxed),
+            0x14 => self.0.queue.store(value, Ordering::Relaxed),
+            0x18 => {
+                let mut script = self.0.script.lock().unwrap().take().expect("a script");
+                for slot in (0..32).filter(|slot| value & 1 << slot != 0) {
+                    script(&self.0, slot);
+                }
+                self.0.script.lock().unwrap().get_or_insert(script);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+    fn write64(&self, _offset: u64, _value: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn map(&self, _offset: u64, _len: usize) -> io::Result<Option<BarMapping>> {
+        Ok(None)
+    }
+    fn reset(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn set_bus_master(&self, _enabled: bool) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Firmware {
+    fn entry_at(&self, slot: u32) -> u64 {
+        let low = self.queue.load(Ordering::Relaxed) & !0xfff;
+        (u64::from(self.high.load(Ordering::Relaxed)) << 32 | u64::from(low)) + (u64::from(slot) << LOG_STRIDE)
+    }
+
+    fn entry(&self, slot: u32) -> CommandQueueEntry {
+        self.memory.read(self.entry_at(slot))
+    }
+
+    /// The chain from `pointer`, checked as a card checks it: where each block lies, and what it holds.
+    fn chain(&self, mut pointer: u64, token: u8) -> Vec<(u64, MailboxBlock)> {
+        let mut blocks = vec![];
+        while pointer != 0 {
+            assert_eq!(pointer % 1024, 0, "a block crosses 1024 bytes");
+            let block: MailboxBlock = self.memory.read(pointer);
+            assert_eq!(block_damage(&block, blocks.len(), token), None);
+            let next = block.next_pointer();
+            blocks.push((pointer, block));
+            pointer = next;
+        }
+        blocks
+    }
+
+    fn input(&self, slot: u32) -> Vec<u8> {
+        let entry = self.entry(slot);
+        assert_eq!(xor(entry.as_bytes()), 0xff, "the entry is signed");
+        assert!(entry.ownership());
+        assert_eq!(entry.r#type(), 7);
+        let mut input = entry.command_input_inline_data().to_vec();
+        for (_, block) in self.chain(entry.input_mailbox_pointer(), entry.token()) {
+            input.extend_from_slice(block.mailbox_data());
+        }
+        input.truncate(entry.input_length() as usize);
+        input
+    }
+
+    /// Answers with `output`, signed; `spoil` gets entry and blocks just before they are written.
+    fn answer(&self, slot: u32, output: &[u8], spoil: impl Fn(&mut CommandQueueEntry, &mut Vec<(u64, MailboxBlock)>)) {
+        let mut entry = self.entry(slot);
+        let mut blocks = self.chain(entry.output_mailbox_pointer(), entry.token());
+        let mut inline = [0; INLINE];
+        let len = output.len().min(INLINE);
+        inline[..len].copy_from_slice(&output[..len]);
+        let mut rest = output.get(INLINE..).unwrap_or_default().chunks(512);
+        for (_, block) in &mut blocks {
+            let mut data = [0; 512];
+            let part = rest.next().unwrap_or_default();
+            data[..part.len()].copy_from_slice(part);
+            block.w().mailbox_data(&data).ctrl_signature(0).signature(0);
+            let control = !xor(&block.as_bytes()[0x200..0x23e]);
+            block.w().ctrl_signature(control);
+            let all = !xor(&block.as_bytes()[..0x23f]);
+            block.w().signature(all);
+        }
+        entry.w().command_output_inline_data(&inline).ownership(false).signature(0);
+        let signature = !xor(entry.as_bytes());
+        entry.w().signature(signature);
+        spoil(&mut entry, &mut blocks);
+        for (at, block) in &blocks {
+            self.memory.write(*at, block.as_bytes());
+        }
+        let (rest, last) = entry.as_bytes().split_at(0x3c);
+        self.memory.write(self.entry_at(slot), rest);
+        self.memory.write(self.entry_at(slot) + 0x3c, last);
+    }
+}
+
+struct Bench {
+    firmware: Arc<Firmware>,
+    queue: Arc<CommandQueue>,
+    life: Arc<Life>,
+}
+
+fn bench(timeout: Duration, script: impl FnMut(&Firmware, u32) + Send + 'static) -> Bench {
+    let memory = Memory::default();
+    let firmware = Arc::new(Firmware {
+        memory: memory.clone(),
+        queue: AtomicU32::new(0),
+        high: AtomicU32::new(0),
+        vanished: AtomicBool::new(false),
+        broken: AtomicBool::new(false),
+        script: Mutex::new(Some(Box::new(script))),
+    });
+    let life = Life::new();
+    let registers = Arc::new(Registers::new(Box::new(Registered(Arc::clone(&firmware))), Arc::clone(&life)));
+    let space = Arc::new(Space::new(Box::new(memory), Arc::clone(&life)));
+    let pool = DmaPool::new(move |len| space.allocate(len));
+    let queue = CommandQueue::start(registers, pool, Arc::clone(&life), timeout, Observers::default()).unwrap();
+    queue.set_verify(true);
+    Bench { firmware, queue, life }
+}
+
+fn nop() -> RawCommand {
+    RawCommand::new(&NopIn::default(), "")
+}
+
+fn honest(firmware: &Firmware, slot: u32) {
+    firmware.answer(slot, &[0; 16], |_, _| {});
+}
+
+/// A reply with `status` and `syndrome`.
+fn status(status: u8, syndrome: u32) -> Vec<u8> {
+    let mut output = vec![status, 0, 0, 0];
+    output.extend_from_slice(&syndrome.to_be_bytes());
+    output.resize(16, 0);
+    output
+}
+
+fn text_of(result: Result<Vec<u8>, CommandError>) -> String {
+    match result {
+        Ok(_) => panic!("it must fail"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn every_length_of_input_and_output_arrives_whole() {
+    let bench = bench(SOON, |firmware, slot| {
+        let mut output = firmware.input(slot);
+        output[..16].fill(0);
+        output.resize(firmware.entry(slot).output_length() as usize, 0xee);
+        firmware.answer(slot, &output, |_, _| {});
+    });
+    for (input, output) in [(16, 16), (16, 12), (17, 17), (528, 529), (529, 528), (3000, 5000), (0x1010, 16), (70000, 16)] {
+        let mut command = nop();
+        command.input.extend((16..input).map(|i| (i * 7) as u8));
+        command.out_len = output;
+        let expected = command.input.clone();
+        let got = bench.queue.execute(command).unwrap();
+        assert_eq!(got.len(), output);
+        let common = input.min(output);
+        assert_eq!(got[16.min(common)..common], expected[16.min(common)..common], "{input} {output}");
+        assert!(got[common..].iter().all(|byte| *byte == 0xee));
+    }
+}
+
+#[test]
+fn every_status_is_an_error_of_its_own_with_a_reason() {
+    let answer = Arc::new(AtomicU32::new(0));
+    let wanted = Arc::clone(&answer);
+    let bench = bench(SOON, move |firmware, slot| {
+        firmware.answer(slot, &status(wanted.load(Ordering::Relaxed) as u8, 0x6b2f1c), |_, _| {});
+    });
+    for code in CmdStatus::ALL.iter().filter(|status| **status != CmdStatus::Ok).chain([&CmdStatus::Unknown(0x77)]) {
+        answer.store(code.number(), Ordering::Relaxed);
+        let error = bench.queue.execute(nop()).expect_err("refused");
+        assert_eq!(error.status(), Some(*code));
+        let text = error.to_string();
+        assert!(text.starts_with("NOP failed: status ") && text.contains("syndrome 0x6b2f1c: "), "{text}");
+    }
+}
+
+#[test]
+fn a_short_reply_of_12_bytes_has_a_status_too() {
+    let bench = bench(SOON, |firmware, slot| firmware.answer(slot, &status(3, 0xabc), |_, _| {}));
+    let mut command = nop();
+    command.out_len = 12;
+    assert!(text_of(bench.queue.execute(command)).contains("BAD_PARAM"));
+}
+
+#[test]
+fn a_delivery_error_is_named() {
+    let bench = bench(SOON, |firmware, slot| {
+        firmware.answer(slot, &[0; 16], |entry, _| {
+            entry.w().status(DeliveryStatus::TokenError);
+        });
+    });
+    assert!(text_of(bench.queue.execute(nop())).contains("not delivered: TOKEN_ERR (0x2)"));
+}
+
+#[test]
+fn damaged_replies_are_found_where_firmware_signs() {
+    type Spoil = fn(&mut CommandQueueEntry, &mut Vec<(u64, MailboxBlock)>);
+    let cases: [(&str, Spoil); 4] = [
+        ("its entry carries token", |entry, _| {
+            let token = entry.token();
+            entry.w().token(!token);
+        }),
+        ("its entry has a wrong signature", |entry, _| {
+            let signature = entry.signature();
+            entry.w().signature(!signature);
+        }),
+        ("mailbox block 1 carries token", |_, blocks| {
+            let token = blocks[1].1.token();
+            blocks[1].1.w().token(!token);
+        }),
+        ("mailbox block 0 has a wrong signature", |_, blocks| {
+            // One byte only: two equal ones would cancel in an XOR.
+            let mut data = [0; 512];
+            data[300] = 0x11;
+            blocks[0].1.w().mailbox_data(&data);
+        }),
+    ];
+    for (expected, spoil) in cases {
+        let bench = bench(SOON, move |firmware, slot| firmware.answer(slot, &[0; 16], spoil));
+        let mut command = nop();
+        command.out_len = 1500;
+        let text = text_of(bench.queue.execute(command.clone()));
+        assert!(text.contains("the reply is damaged") && text.contains(expected), "{text}");
+        bench.queue.set_verify(false);
+        assert!(bench.queue.execute(command).is_ok(), "a card that does not sign is believed");
+    }
+}
+
+#[test]
+fn a_command_without_an_answer_times_out_and_its_slot_waits_for_it() {
+    let answers = Arc::new(AtomicBool::new(false));
+    let answering = Arc::clone(&answers);
+    let bench = bench(Duration::from_millis(50), move |firmware, slot| {
+        if answering.load(Ordering::Relaxed) {
+            honest(firmware, slot);
+        }
+    });
+    let begin = Instant::now();
+    let text = text_of(bench.queue.execute(nop()));
+    assert!(text.contains("no reply within 50 ms"), "{text}");
+    assert!(begin.elapsed() < SOON);
+    assert_eq!(bench.queue.slots(), (8, 1));
+
+    answers.store(true, Ordering::Relaxed);
+    bench.queue.execute(nop()).unwrap();
+    assert_eq!(bench.queue.slots(), (8, 1), "the slot is not used while firmware owns it");
+    honest(&bench.firmware, 0);
+    bench.queue.execute(nop()).unwrap();
+    assert_eq!(bench.queue.slots(), (8, 0), "its late answer brought it back");
+}
+
+#[test]
+fn with_all_slots_lost_commands_fail_in_time_but_pages_still_go() {
+    let bench = bench(Duration::from_millis(30), |_, _| {});
+    for _ in 0..7 {
+        assert!(text_of(bench.queue.execute(nop())).contains("no reply"));
+    }
+    assert!(text_of(bench.queue.execute(nop())).contains("no command slot became free within 30 ms"));
+    assert!(bench.queue.submit(nop(), Class::Ordinary).is_none());
+    let pending = bench.queue.submit(nop(), Class::Pages).expect("a slot is kept for pages").unwrap();
+    honest(&bench.firmware, 7);
+    assert!(bench.queue.finish(pending).expect("done").is_ok());
+}
+
+#[test]
+fn answers_may_come_in_any_order_and_all_slots_are_in_flight_together() {
+    let rung = Arc::new(Mutex::new(vec![]));
+    let ringing = Arc::clone(&rung);
+    let bench = bench(SOON, move |_, slot| ringing.lock().unwrap().push(slot));
+    for by_event in [false, true] {
+        bench.queue.set_by_event(by_event);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..7u8)
+                .map(|number| {
+                    let queue = &bench.queue;
+                    scope.spawn(move || {
+                        let mut command = nop();
+                        command.input[15] = number;
+                        (number, queue.execute(command).unwrap()[15])
+                    })
+                })
+                .collect();
+            let begin = Instant::now();
+            while rung.lock().unwrap().len() < 7 {
+                assert!(begin.elapsed() < SOON, "not all in flight: {:?}", rung.lock().unwrap());
+                std::thread::yield_now();
+            }
+            let slots = std::mem::take(&mut *rung.lock().unwrap());
+            for slot in slots.iter().rev() {
+                let mut output = [0; 16];
+                output[15] = bench.firmware.input(*slot)[15];
+                bench.firmware.answer(*slot, &output, |_, _| {});
+                bench.queue.look();
+            }
+            for worker in workers {
+                let (sent, got) = worker.join().unwrap();
+                assert_eq!(sent, got, "each gets its own answer");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_lost_event_costs_little() {
+    let bench = bench(SOON, honest);
+    bench.queue.set_by_event(true);
+    let begin = Instant::now();
+    bench.queue.execute(nop()).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn a_card_that_vanishes_ends_the_wait() {
+    for by_event in [false, true] {
+        let bench = bench(Duration::from_secs(60), |firmware, _| firmware.vanished.store(true, Ordering::Relaxed));
+        bench.queue.set_by_event(by_event);
+        let begin = Instant::now();
+        let error = bench.queue.execute(nop()).expect_err("gone");
+        assert!(matches!(error.kind, CommandErrorKind::Dead(Death::Vanished)), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert!(bench.queue.execute(nop()).expect_err("still gone").is_dead());
+    }
+}
+
+#[test]
+fn a_broken_way_to_the_card_ends_the_wait() {
+    let bench = bench(Duration::from_secs(60), |firmware, _| firmware.broken.store(true, Ordering::Relaxed));
+    let error = bench.queue.execute(nop()).expect_err("gone");
+    assert!(matches!(&error.kind, CommandErrorKind::Dead(Death::ServerGone { .. })), "{error}");
+}
+
+#[test]
+fn a_death_found_elsewhere_wakes_every_waiter_at_once() {
+    let bench = bench(Duration::from_secs(60), |_, _| {});
+    bench.queue.set_by_event(true);
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..10).map(|_| scope.spawn(|| bench.queue.execute(nop()))).collect();
+        std::thread::sleep(Duration::from_millis(30));
+        bench.life.end(Death::CounterStill { after: Duration::from_secs(3) });
+        let begin = Instant::now();
+        for waiter in waiters {
+            assert!(waiter.join().unwrap().expect_err("dead").is_dead());
+        }
+        assert!(begin.elapsed() < Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn messages_name_command_and_object() {
+    let bench = bench(SOON, |firmware, slot| firmware.answer(slot, &status(0x9, 0x1234), |_, _| {}));
+    let mut query = QueryHcaCapIn::default();
+    query.w().op_mod(9);
+    assert_eq!(query.out_len(), 0x1010);
+    let text = text_of(bench.queue.execute(RawCommand::new(&query, "CQ 0x43")));
+    assert!(text.starts_with("QUERY_HCA_CAP (op_mod 0x9) of CQ 0x43 failed: status BAD_RES_STATE (0x9)"), "{text}");
+}

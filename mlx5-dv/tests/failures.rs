@@ -1,0 +1,275 @@
+//! What can go wrong between driver and card, on the software card: each ends in bounded time, with the right error.
+
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use mlx5_dv::access::trace::{CommandRecord, Direction};
+use mlx5_dv::{CommandError, CommandErrorKind, Death, Error, Options};
+use mlx5_open::Sim;
+use mlx5_prm::cmd::{CmdStatus, NopIn, Opcode, QueryAdapterIn};
+use mlx5_prm::init_seg::HealthSyndrome;
+use mlx5_sim::fault::{Fault, Times};
+use std::sync::{Arc, Mutex};
+
+/// Bounded time, for a machine that does other things too.
+const SOON: Duration = Duration::from_secs(10);
+
+fn sim() -> Sim {
+    Sim::builder().build().unwrap()
+}
+
+/// Options with limits that a test can wait for.
+fn hasty() -> Options {
+    let mut options = Options::default();
+    options.command_timeout = Duration::from_millis(300);
+    options.firmware_timeout = Duration::from_secs(5);
+    options.health_interval = Duration::from_millis(20);
+    options.health_patience = Duration::from_millis(400);
+    options
+}
+
+fn command_error(error: Error) -> CommandError {
+    match error {
+        Error::Command(error) => error,
+        other => panic!("not a command's error: {other}"),
+    }
+}
+
+/// The function holds nothing of ours.
+fn assert_clean(sim: &Sim) {
+    let counts = sim.handle(0).counts();
+    assert_eq!((counts.eqs, counts.uars, counts.pages_held, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
+}
+
+/// Every opcode of a bring-up, once.
+fn bring_up_opcodes() -> Vec<Opcode> {
+    let seen = Arc::new(Mutex::new(vec![]));
+    let sink = Arc::clone(&seen);
+    let observer = move |record: &CommandRecord| {
+        let mut seen = sink.lock().unwrap();
+        if record.direction == Direction::Input && !seen.contains(&record.opcode) {
+            seen.push(record.opcode);
+        }
+    };
+    let device = sim().open_with(0, Options::default().observe(Arc::new(observer))).unwrap();
+    let opcodes = seen.lock().unwrap().clone();
+    drop(device);
+    opcodes
+}
+
+#[test]
+fn a_bring_up_refused_at_any_step_is_undone_and_can_be_repeated() {
+    for opcode in bring_up_opcodes() {
+        let sim = sim();
+        let fault = Fault::CommandStatus { opcode: Some(opcode.number() as u16), status: 1, syndrome: 0x1234 };
+        sim.handle(0).faults().inject(fault, Times::Count(1));
+        match sim.open_with(0, hasty()) {
+            Err(error) => {
+                let error = command_error(error);
+                assert_eq!((error.opcode, error.status()), (opcode, Some(CmdStatus::InternalError)));
+            }
+            // Registers that only a physical function knows may be refused.
+            Ok(device) => {
+                assert_eq!(opcode, Opcode::AccessReg);
+                drop(device);
+            }
+        }
+        assert_clean(&sim);
+        assert!(sim.open(0).is_ok(), "after {opcode} was refused once");
+    }
+}
+
+#[test]
+fn every_firmware_status_reaches_the_caller_in_words() {
+    let sim = sim();
+    let device = sim.open(0).unwrap();
+    for status in CmdStatus::ALL.iter().filter(|status| **status != CmdStatus::Ok) {
+        let fault = Fault::CommandStatus {
+            opcode: Some(Opcode::Nop.number() as u16),
+            status: status.number() as u8,
+            syndrome: 0x6b2f1c,
+        };
+        sim.handle(0).faults().inject(fault, Times::Count(1));
+        let error = device.execute(&NopIn::default(), "").expect_err("refused");
+        assert_eq!(error.status(), Some(*status));
+        let text = error.to_string();
+        assert!(text.contains(&status.to_string()) && text.contains("syndrome 0x6b2f1c: "), "{text}");
+        device.execute(&NopIn::default(), "").unwrap();
+    }
+}
+
+#[test]
+fn a_swallowed_command_times_out_and_the_rest_goes_on() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let fault = Fault::CommandSwallowed { opcode: Some(Opcode::Nop.number() as u16) };
+    sim.handle(0).faults().inject(fault, Times::Count(1));
+    let begin = Instant::now();
+    let error = device.execute(&NopIn::default(), "").expect_err("swallowed");
+    assert!(matches!(error.kind, CommandErrorKind::Timeout(_)), "{error}");
+    assert!(begin.elapsed() < SOON);
+    assert_eq!(device.command_slots().1, 1, "its slot is kept from use");
+    device.execute(&QueryAdapterIn::default(), "").unwrap();
+    assert!(device.death().is_none());
+    drop(device);
+    assert_clean(&sim);
+}
+
+#[test]
+fn a_late_answer_brings_the_slot_back() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let late = Fault::CommandLate { opcode: Some(Opcode::Nop.number() as u16), by: Duration::from_millis(600) };
+    sim.handle(0).faults().inject(late, Times::Count(1));
+    let error = device.execute(&NopIn::default(), "").expect_err("late");
+    assert!(matches!(error.kind, CommandErrorKind::Timeout(_)), "{error}");
+    let begin = Instant::now();
+    while device.command_slots().1 != 0 {
+        assert!(begin.elapsed() < SOON, "the slot never came back");
+        std::thread::sleep(Duration::from_millis(50));
+        device.execute(&NopIn::default(), "").unwrap();
+    }
+}
+
+#[test]
+fn delivery_errors_and_damaged_replies_are_told_apart() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let opcode = Some(Opcode::QueryHcaCap.number() as u16);
+    let cases = [
+        (Fault::DeliveryStatus { opcode, status: 1 }, "not delivered: SIGNATURE_ERR"),
+        (Fault::DeliveryStatus { opcode, status: 2 }, "not delivered: TOKEN_ERR"),
+        (Fault::BadToken { opcode }, "the reply is damaged"),
+        (Fault::BadSignature { opcode }, "the reply is damaged"),
+    ];
+    for (fault, expected) in cases {
+        sim.handle(0).faults().inject(fault, Times::Count(1));
+        let error = device.query_caps().expect_err("spoiled").to_string();
+        assert!(error.contains(expected), "{fault:?}: {error}");
+        device.query_caps().unwrap();
+    }
+}
+
+#[test]
+fn a_lost_command_event_costs_little() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let lost = Fault::EventLost { event_type: Some(0x0a) };
+    sim.handle(0).faults().inject(lost, Times::Always);
+    for _ in 0..5 {
+        device.execute(&NopIn::default(), "").unwrap();
+    }
+}
+
+#[test]
+fn pages_are_given_and_taken_at_any_time() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let before = device.firmware_pages();
+    let faults = sim.handle(0).faults();
+    let until = |pages: usize| {
+        let begin = Instant::now();
+        while device.firmware_pages() != pages || sim.handle(0).counts().pages_held != pages as u64 {
+            assert!(begin.elapsed() < SOON, "{} pages instead of {pages}", device.firmware_pages());
+            // Commands go on meanwhile.
+            device.execute(&NopIn::default(), "").unwrap();
+        }
+    };
+    faults.inject(Fault::PageRequest { pages: 1300 }, Times::Count(1));
+    until(before + 1300);
+    faults.inject(Fault::PageRequest { pages: -700 }, Times::Count(1));
+    until(before + 600);
+    faults.inject(Fault::PageRequest { pages: 1 }, Times::Count(20));
+    until(before + 620);
+    drop(device);
+    assert_clean(&sim);
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_card_that_vanishes_ends_every_wait() {
+    let sim = sim();
+    // Its commands could wait for a minute.
+    let device = sim.open(0).unwrap();
+    let events = device.async_events();
+    let swallow = Fault::CommandSwallowed { opcode: Some(Opcode::Nop.number() as u16) };
+    sim.handle(0).faults().inject(swallow, Times::Always);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| device.execute(&NopIn::default(), ""))).collect();
+        std::thread::sleep(Duration::from_millis(50));
+        sim.handle(0).faults().inject(Fault::SurpriseRemoval, Times::Always);
+        for waiter in waiters {
+            let error = waiter.join().unwrap().expect_err("gone");
+            assert!(matches!(error.kind, CommandErrorKind::Dead(Death::Vanished)), "{error}");
+        }
+    });
+    assert_eq!(events.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected), "listeners are told");
+    assert!(matches!(device.death(), Some(Error::Dead(Death::Vanished))));
+    drop(device);
+    assert!(begin.elapsed() < SOON);
+}
+
+#[test]
+fn a_card_that_is_not_there_is_not_opened() {
+    let sim = sim();
+    sim.handle(0).faults().inject(Fault::SurpriseRemoval, Times::Always);
+    let begin = Instant::now();
+    let error = sim.open(0).expect_err("it is gone");
+    assert!(error.is_dead() && error.to_string().contains("all ones"), "{error}");
+    assert!(begin.elapsed() < SOON);
+}
+
+#[test]
+fn a_health_counter_that_stands_still_is_a_death() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let events = device.async_events();
+    std::thread::sleep(Duration::from_millis(600));
+    assert!(device.death().is_none(), "the counter moves: {:?}", device.death());
+    sim.handle(0).faults().inject(Fault::HealthCounterStopped, Times::Always);
+    assert_eq!(events.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
+    assert!(matches!(device.death(), Some(Error::Dead(Death::CounterStill { .. }))), "{:?}", device.death());
+    let error = device.execute(&NopIn::default(), "").expect_err("dead");
+    assert!(error.is_dead(), "{error}");
+}
+
+#[test]
+fn a_fatal_health_syndrome_is_a_death() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let events = device.async_events();
+    sim.handle(0).faults().inject(Fault::Health { syndrome: 0x8 }, Times::Always);
+    assert_eq!(events.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
+    let death = device.death().expect("dead");
+    assert!(matches!(death, Error::Dead(Death::Health { syndrome: HealthSyndrome::HwFatal, .. })), "{death}");
+    assert!(death.to_string().contains("HW_FATAL_ERR"), "{death}");
+}
+
+#[test]
+fn a_silent_firmware_fails_the_bring_up_in_time() {
+    let sim = sim();
+    sim.handle(0).faults().inject(Fault::CommandSwallowed { opcode: None }, Times::Always);
+    let begin = Instant::now();
+    let error = command_error(sim.open_with(0, hasty()).expect_err("silent"));
+    assert!(matches!(error.kind, CommandErrorKind::Timeout(_)), "{error}");
+    assert_eq!(error.opcode, Opcode::EnableHca);
+    assert!(begin.elapsed() < SOON);
+    sim.handle(0).faults().clear_all();
+    assert!(sim.open(0).is_ok(), "after a reset it is as new");
+}
+
+#[test]
+fn wrong_names_are_refused_with_what_would_be_right() {
+    for (name, expected) in [
+        ("eth0", "a device is named like"),
+        ("0000:3b:00.0", "write vfio:0000:3b:00.0"),
+        ("sim:connectx9", "connectx5, connectx6dx, connectx7"),
+        ("vfio:ffff:ff:1f.7", "no such PCI function"),
+        ("vfio-user:/nonexistent/nic.sock", "mlx5 sim --socket"),
+        ("devx:mlx5_0", "not built yet"),
+    ] {
+        let error = mlx5_open::open(name).expect_err(name).to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+}
