@@ -17,7 +17,7 @@ values! {
         Sqd = 5 "SQD",
         /// Error: everything posted is flushed.
         Err = 6 "ERR",
-        /// The send queue is draining.
+        /// The send queue is draining. `mlx5_ifc.h` calls this number SQD.
         SqDraining = 7 "SQ_DRAINING",
         /// Suspended.
         Suspended = 9 "SUSPENDED",
