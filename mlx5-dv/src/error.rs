@@ -57,6 +57,17 @@ pub enum Error {
         /// The PRM name of the capability that would allow it.
         capability: &'static str,
     },
+    /// The state of a queue pair forbids the call.
+    #[error(transparent)]
+    State(#[from] crate::objects::StateError),
+    /// A completion queue is broken: no completion will come any more. Destroy it and its queue pairs.
+    #[error("CQ {cqn:#x} is broken: {status:?}")]
+    CompletionQueue {
+        /// Its number.
+        cqn: u32,
+        /// What the card says of it.
+        status: crate::objects::CqStatus,
+    },
     /// An argument that can never work.
     #[error("{0}")]
     Invalid(String),

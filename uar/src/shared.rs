@@ -71,8 +71,8 @@ impl<D: SendDoorbell> SendDoorbell for Shared<D> {
         self.0.locked(|doorbell| doorbell.ring(control));
     }
 
-    fn ring_with(&mut self, wqe: &[Wqebb]) {
-        self.0.locked(|doorbell| doorbell.ring_with(wqe));
+    fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
+        self.0.locked(|doorbell| doorbell.ring_with(control, wqe));
     }
 }
 

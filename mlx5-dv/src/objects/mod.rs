@@ -1,1 +1,217 @@
 //! Firmware objects, one noun a file: the control path.
+//!
+//! # Contract
+//! * Calls block until firmware answered, may allocate, and may be made from any thread.
+//! * An object holds its parents by `Arc`: a queue pair keeps its protection domain, its completion queues and its UAR page
+//!   alive. Handles that destroy something are not `Clone`; share an `Arc`.
+//! * `destroy` says whether it worked, and gives the object back if it did not:
+//!
+//! ```compile_fail
+//! fn twice(pd: std::sync::Arc<mlx5_dv::objects::Pd>) {
+//!     let _ = mlx5_dv::objects::Pd::destroy(pd);
+//!     let _ = mlx5_dv::objects::Pd::destroy(pd); // it is gone
+//! }
+//! ```
+//!
+//! * Dropping does the same and logs a failure. It never panics, and it never frees memory the card may still write: that
+//!   is leaked.
+//! * What a user asks for is checked against the card's capabilities first; the error names the field and the capability.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mlx5_prm::cmd::{Command, Reply};
+
+use crate::Device;
+use crate::access::{ObjectHandle, RawCommand};
+use crate::error::{CommandError, CommandErrorKind, Error};
+
+mod buffer;
+mod cq;
+mod doorbell;
+mod memory_region;
+mod mkey;
+mod pd;
+mod qp;
+mod ring;
+mod uar;
+mod umem;
+
+pub use buffer::Buffer;
+pub use cq::{Cq, CqOptions, CqStatus, CqeSize};
+pub use doorbell::{AnyDoorbell, DoorbellMode, RegisterLease, Trapped};
+pub use memory_region::MemoryRegion;
+pub use mkey::{AccessFlags, Mkey};
+pub use pd::Pd;
+pub use qp::{AddressPath, InitAttributes, QpOptions, QpStatus, QueuePair, RtrAttributes, RtsAttributes, StateError};
+pub use uar::Uar;
+pub use umem::Umem;
+
+/// A firmware object, and the command that ends it.
+#[derive(Debug)]
+pub(crate) struct Object {
+    device: Arc<Device>,
+    handle: ObjectHandle,
+    end: Option<RawCommand>,
+}
+
+impl Object {
+    /// Executes `create`; `end` makes the command that destroys what was created, and its name, of the reply.
+    pub(crate) fn create<C: Command, E: Command>(
+        device: &Arc<Device>,
+        create: &C,
+        what: &str,
+        end: impl FnOnce(&C::Out) -> (E, String),
+    ) -> Result<(Self, C::Out), Error> {
+        let raw = RawCommand::new(create, what);
+        let short = CommandError {
+            opcode: raw.opcode(),
+            op_mod: raw.op_mod(),
+            object: what.into(),
+            kind: CommandErrorKind::Length("its reply is too short to name the object".into()),
+        };
+        let (handle, output) = device.access().create(raw)?;
+        let reply = C::Out::from_output(&output).ok_or(short)?;
+        let (end, name) = end(&reply);
+        let object = Object { device: Arc::clone(device), handle, end: Some(RawCommand::new(&end, name)) };
+        Ok((object, reply))
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// How messages call it, such as `CQ 0x43`.
+    pub(crate) fn name(&self) -> String {
+        self.end.as_ref().map_or_else(String::new, |end| end.object.clone())
+    }
+
+    /// Modifies the object.
+    pub(crate) fn modify<C: Command>(&self, command: &C) -> Result<(), CommandError> {
+        self.device.access().modify(self.handle, RawCommand::new(command, self.name())).map(drop)
+    }
+
+    /// Queries the object.
+    pub(crate) fn query<C: Command>(&self, command: &C) -> Result<C::Out, CommandError> {
+        let raw = RawCommand::new(command, self.name());
+        let (opcode, op_mod) = (raw.opcode(), raw.op_mod());
+        let output = self.device.access().query(self.handle, raw)?;
+        C::Out::from_output(&output).ok_or_else(|| CommandError {
+            opcode,
+            op_mod,
+            object: self.name(),
+            kind: CommandErrorKind::Length(format!("its reply has only {} bytes", output.len())),
+        })
+    }
+
+    /// Destroys the object, once: after a success further calls do nothing.
+    pub(crate) fn destroy(&mut self) -> Result<(), CommandError> {
+        let Some(end) = &self.end else { return Ok(()) };
+        self.device.access().destroy(self.handle, end.clone())?;
+        self.end = None;
+        Ok(())
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Err(error) = self.destroy() {
+            tracing::error!(%error, "an object was not destroyed; it stays with the card until that is reset");
+        }
+    }
+}
+
+/// An object that was not destroyed, and why. It is alive, and can be tried again.
+pub struct DestroyError<T> {
+    /// The object.
+    pub object: Arc<T>,
+    /// Why it still lives.
+    pub reason: DestroyReason,
+}
+
+/// Why an object was not destroyed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestroyReason {
+    /// Others still hold it.
+    #[error("it is still in use ({0} more holders): drop or destroy those first")]
+    InUse(usize),
+    /// Firmware refused.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+}
+
+impl<T> fmt::Debug for DestroyError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.reason, f)
+    }
+}
+
+impl<T> fmt::Display for DestroyError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not destroyed: {}", self.reason)
+    }
+}
+
+impl<T> std::error::Error for DestroyError<T> {}
+
+/// Destroys what `shared` holds by `end`, if nobody else holds it.
+pub(crate) fn destroy_sole<T>(
+    shared: Arc<T>,
+    end: impl FnOnce(&mut T) -> Result<(), CommandError>,
+) -> Result<(), DestroyError<T>> {
+    let mut shared = shared;
+    match Arc::get_mut(&mut shared).map(end) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(DestroyError { object: shared, reason: error.into() }),
+        None => {
+            let others = Arc::strong_count(&shared).saturating_sub(1);
+            Err(DestroyError { object: shared, reason: DestroyReason::InUse(others) })
+        }
+    }
+}
+
+/// `Ok` if `wanted` is at most `1 << log_most`; else an error that names the field and the capability.
+pub(crate) fn within(field: &str, wanted: u64, capability: &str, log_most: u8) -> Result<(), Error> {
+    let most = 1u64.checked_shl(log_most.into()).unwrap_or(u64::MAX);
+    if wanted <= most {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{field} is {wanted}, and this card takes at most {most} ({capability} = {log_most})")))
+}
+
+/// `Ok` if `value` fits in `bits` bits; else an error that names the field.
+pub(crate) fn fits(field: &str, value: u32, bits: u32) -> Result<(), Error> {
+    if value >> bits == 0 {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{field} is {value:#x}, and the field has {bits} bits")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_name_the_field_and_the_capability() {
+        assert!(within("entries", 1 << 22, "log_max_cq_sz", 22).is_ok());
+        let text = within("entries", (1 << 22) + 1, "log_max_cq_sz", 22).unwrap_err().to_string();
+        assert_eq!(text, "entries is 4194305, and this card takes at most 4194304 (log_max_cq_sz = 22)");
+        assert!(within("len", u64::MAX, "log_max_mrw_sz", 64).is_ok());
+        assert!(fits("psn", 0xff_ffff, 24).is_ok());
+        assert_eq!(fits("psn", 1 << 24, 24).unwrap_err().to_string(), "psn is 0x1000000, and the field has 24 bits");
+    }
+
+    #[test]
+    fn what_others_hold_is_not_destroyed() {
+        let shared = Arc::new(5);
+        let other = Arc::clone(&shared);
+        let error = destroy_sole(shared, |_| Ok(())).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "not destroyed: it is still in use (1 more holders): drop or destroy those first"
+        );
+        drop(other);
+        assert!(destroy_sole(error.object, |_| Ok(())).is_ok());
+    }
+}

@@ -1,0 +1,101 @@
+//! Parts of registered memory that go to the card and come back.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::MemoryRegion;
+use crate::queue::{DataSegment, RemoteAddress};
+
+/// A part of a memory region that nobody else has: what a [`Connection`](crate::queue::Connection) takes with a work request
+/// and hands back with its completion.
+///
+/// Keeps its region registered. Not `Clone`: while the card has it, nobody else does. Offsets are bytes from the buffer's
+/// start; accesses outside of it panic, as a slice's do.
+pub struct Buffer {
+    region: Arc<MemoryRegion>,
+    range: Range<usize>,
+    /// Bytes from the start that work requests use.
+    len: usize,
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes at {:#x})", self.len(), self.segment().addr)
+    }
+}
+
+impl Buffer {
+    pub(super) fn new(region: Arc<MemoryRegion>, range: Range<usize>) -> Self {
+        let len = range.len();
+        Buffer { region, range, len }
+    }
+
+    /// Bytes that a work request uses: all, unless [`set_len`](Self::set_len) said otherwise.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes there are.
+    pub fn capacity(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Only the first `len` bytes are used from now on. Panics beyond the capacity.
+    #[track_caller]
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "{len} bytes of a buffer of {} bytes", self.capacity());
+        self.len = len;
+    }
+
+    /// The region it is a part of.
+    pub fn region(&self) -> &Arc<MemoryRegion> {
+        &self.region
+    }
+
+    /// As a scatter/gather element.
+    pub fn segment(&self) -> DataSegment {
+        self.region.segment(self.range.start..self.range.start + self.len)
+    }
+
+    /// Its first byte as a remote addresses it.
+    pub fn remote(&self) -> RemoteAddress {
+        self.region.remote(self.range.start)
+    }
+
+    #[track_caller]
+    fn at(&self, offset: usize, len: usize) -> usize {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.capacity());
+        assert!(inside, "{len} bytes at offset {offset} of a buffer of {} bytes", self.capacity());
+        self.range.start + offset
+    }
+
+    /// Copies `bytes` in, to `offset`. Panics when they do not fit.
+    #[track_caller]
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.region.write(self.at(offset, bytes.len()), bytes);
+    }
+
+    /// Copies bytes out, from `offset`. Panics when the buffer ends before.
+    #[track_caller]
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        self.region.read(self.at(offset, bytes.len()), bytes);
+    }
+
+    /// Fills `len` bytes from `offset`. Panics when the buffer ends before.
+    #[track_caller]
+    pub fn fill(&mut self, offset: usize, len: usize, byte: u8) {
+        self.region.fill(self.at(offset, len), len, byte);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.region.take_back(&self.range);
+    }
+}

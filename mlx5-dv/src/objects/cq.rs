@@ -1,0 +1,234 @@
+//! Completion queues: the object. What polls it is [`CompletionQueue`](crate::queue::CompletionQueue).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mlx5_prm::cmd::{CreateCqIn, DestroyCqIn, QueryCqIn};
+use mlx5_prm::ctx::Cqc;
+use uar::{Arm, CqDoorbell, CqRecord};
+
+use super::ring::RingMemory;
+use super::{DestroyError, Object, Uar, destroy_sole, within};
+use crate::Device;
+use crate::error::{CommandError, Error};
+use crate::queue::CqRing;
+
+/// Bytes of a completion queue entry. PRM `cqc.cqe_sz`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CqeSize {
+    /// 64.
+    #[default]
+    B64,
+    /// 128: room for data scattered to the completion.
+    B128,
+}
+
+impl CqeSize {
+    fn shift(self) -> u32 {
+        match self {
+            CqeSize::B64 => 6,
+            CqeSize::B128 => 7,
+        }
+    }
+}
+
+/// What a completion queue is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct CqOptions {
+    /// Completions it must hold at once; rounded up to a power of two less one. It must be as many as all work requests that
+    /// can complete into it, or it overruns and its queue pairs fail. Default: 1023.
+    pub entries: u32,
+    /// Bytes of an entry. Default: 64.
+    pub cqe_size: CqeSize,
+    /// Whether it can be slept on. Default: no.
+    pub events: bool,
+    /// The completion vector whose EQ serves its events. Default: 0.
+    pub vector: u32,
+}
+
+impl Default for CqOptions {
+    fn default() -> Self {
+        CqOptions { entries: 1023, cqe_size: CqeSize::B64, events: false, vector: 0 }
+    }
+}
+
+impl CqOptions {
+    /// Sets [`entries`](Self::entries).
+    pub fn entries(mut self, entries: u32) -> Self {
+        self.entries = entries;
+        self
+    }
+
+    /// Sets [`cqe_size`](Self::cqe_size).
+    pub fn cqe_size(mut self, cqe_size: CqeSize) -> Self {
+        self.cqe_size = cqe_size;
+        self
+    }
+
+    /// Makes it one that can be slept on.
+    pub fn events(mut self) -> Self {
+        self.events = true;
+        self
+    }
+
+    /// Sets [`vector`](Self::vector).
+    pub fn vector(mut self, vector: u32) -> Self {
+        self.vector = vector;
+        self
+    }
+}
+
+/// How the card says a completion queue is. PRM `cqc.status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CqStatus {
+    /// Well.
+    Ok,
+    /// A completion came when it was full: it is lost, and so is the queue.
+    Overflow,
+    /// The card could not write it.
+    WriteFailure,
+    /// A number without a name here.
+    Unknown(u8),
+}
+
+/// A completion queue as an object: parent of queue pairs. PRM "Completion Queue Context".
+#[derive(Debug)]
+pub struct Cq {
+    cqn: u32,
+    log_size: u32,
+    options: CqOptions,
+    subscribed: AtomicBool,
+    object: Object,
+    memory: RingMemory,
+    uar: Arc<Uar>,
+}
+
+/// What a new ring is filled with: opcode "never written" and the wrong owner bit, so that nothing in it counts as a
+/// completion.
+const UNWRITTEN: u8 = 0xff;
+
+impl Cq {
+    pub(crate) fn create(uar: &Arc<Uar>, options: CqOptions) -> Result<Arc<Self>, Error> {
+        let device = uar.device();
+        let caps = device.caps();
+        // One entry stays free, so that a full ring is not one that overran.
+        let size = u64::from(options.entries.max(1)) + 1;
+        within("entries", size.next_power_of_two(), "log_max_cq_sz", caps.log_max_cq_sz)?;
+        let log_size = size.next_power_of_two().trailing_zeros();
+        let eqn = device.access().eqn(options.vector)?;
+        let memory = RingMemory::new(device, 1 << (log_size + options.cqe_size.shift()), UNWRITTEN)?;
+
+        let mut context = Cqc::default();
+        context
+            .w()
+            .cqe_sz((options.cqe_size.shift() - 6) as u8)
+            .log_cq_size(log_size as u8)
+            .uar_page(uar.index())
+            .c_eqn_or_apu_element(eqn)
+            .dbr_umem_valid(true)
+            .dbr_umem_id(memory.umem_id())
+            .dbr_addr(memory.record_offset());
+        let mut create = CreateCqIn::default();
+        create.w().cq_context(&context).cq_umem_valid(true).cq_umem_id(memory.umem_id());
+        let what = format!("a CQ of {} entries", 1u64 << log_size);
+        let (object, out) = Object::create(device, &create, &what, |out| {
+            let mut end = DestroyCqIn::default();
+            end.w().cqn(out.cqn());
+            (end, format!("CQ {:#x}", out.cqn()))
+        })?;
+        let subscribed = AtomicBool::new(false);
+        Ok(Arc::new(Cq { cqn: out.cqn(), log_size, options, subscribed, object, memory, uar: Arc::clone(uar) }))
+    }
+
+    /// `cqn`, 24 bits.
+    pub fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    /// Completions it holds at once.
+    pub fn capacity(&self) -> u32 {
+        (1 << self.log_size) - 1
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.object.device()
+    }
+
+    /// The ring, for the one queue that polls it.
+    pub(crate) fn ring(&self) -> Result<CqRing, Error> {
+        let (base, record) = (self.memory.at(0)?, self.memory.record()?);
+        // SAFETY: the ring and its record lie in `memory`, as large as the context says; whoever gets the ring keeps an
+        // `Arc` of this object beside it, and `create` is the only one that asks, once.
+        Ok(unsafe { CqRing::new(base, self.log_size, self.options.cqe_size.shift(), CqRecord::new(record)) })
+    }
+
+    /// The eventfd of its events, if it was made with them.
+    pub(crate) fn subscribe(&self) -> Result<Option<OwnedFd>, Error> {
+        if !self.options.events {
+            return Ok(None);
+        }
+        let fd = self.device().access().completion_eventfd(self.cqn, self.options.vector)?;
+        self.subscribed.store(true, Ordering::Relaxed);
+        Ok(Some(fd))
+    }
+
+    /// Tells the card to look at the arm request in the record.
+    pub(crate) fn arm(&self, arm: Arm) -> Result<(), Error> {
+        match self.uar.page() {
+            Some(page) => CqDoorbell::new(page).arm(self.cqn, arm),
+            None => self.uar.write(CqDoorbell::OFFSET, arm.doorbell(self.cqn))?,
+        }
+        Ok(())
+    }
+
+    /// How the card says it is. Errors: [`Error::Command`].
+    pub fn status(&self) -> Result<CqStatus, Error> {
+        let mut query = QueryCqIn::default();
+        query.w().cqn(self.cqn);
+        Ok(match self.object.query(&query)?.cq_context().status() {
+            0x0 => CqStatus::Ok,
+            0x9 => CqStatus::Overflow,
+            0xa => CqStatus::WriteFailure,
+            other => CqStatus::Unknown(other),
+        })
+    }
+
+    pub(crate) fn death(&self) -> Option<Error> {
+        self.device().death()
+    }
+
+    /// The error of a wait that ended after `timeout`: because the queue is broken, or because there was nothing.
+    pub(crate) fn why_nothing_came(&self, timeout: Duration) -> Error {
+        match self.status() {
+            Ok(CqStatus::Ok) => Error::Timeout { what: format!("a completion on CQ {:#x}", self.cqn), limit: timeout },
+            Ok(status) => Error::CompletionQueue { cqn: self.cqn, status },
+            Err(error) => error,
+        }
+    }
+
+    fn end(&mut self) -> Result<(), CommandError> {
+        if self.subscribed.swap(false, Ordering::Relaxed) {
+            self.device().access().forget_completion_eventfd(self.cqn);
+        }
+        self.object.destroy()?;
+        self.memory.destroy()
+    }
+
+    /// Destroys it. Its queue pairs and the queue that polls it must be gone. Errors: the object, kept alive, and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, Cq::end)
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "a CQ was not destroyed; its memory is leaked");
+            self.memory.leak();
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Protection domains.
+
+use std::sync::Arc;
+
+use mlx5_prm::cmd::{AllocPdIn, DeallocPdIn};
+
+use super::{DestroyError, Object, destroy_sole};
+use crate::Device;
+use crate::error::Error;
+
+/// A protection domain: keys and queue pairs of one may be used together. PRM "Protection Domain".
+#[derive(Debug)]
+pub struct Pd {
+    pdn: u32,
+    object: Object,
+}
+
+impl Pd {
+    /// A new protection domain. Errors: [`Error::Command`].
+    pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
+        let (object, out) = Object::create(device, &AllocPdIn::default(), "", |out| {
+            let mut end = DeallocPdIn::default();
+            end.w().pd(out.pd());
+            (end, format!("PD {:#x}", out.pd()))
+        })?;
+        Ok(Arc::new(Pd { pdn: out.pd(), object }))
+    }
+
+    /// `pd` for contexts, 24 bits.
+    pub fn pdn(&self) -> u32 {
+        self.pdn
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.object.device()
+    }
+
+    /// Gives it back. Errors: the domain, kept alive, and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, |pd| pd.object.destroy())
+    }
+}

@@ -1,0 +1,852 @@
+//! Queue pairs of a reliable connection.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mlx5_prm::cmd::{CreateQpIn, DestroyQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn, Rst2initQpIn, Rtr2rtsQpIn};
+use mlx5_prm::ctx::{Ads, Qpc};
+use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
+use mlx5_prm::wqe::{SEGMENT, WQEBB};
+
+use super::ring::RingMemory;
+use super::{AccessFlags, Cq, DestroyError, DoorbellMode, Object, Pd, Uar, destroy_sole, fits, within};
+use crate::Device;
+use crate::caps::Caps;
+use crate::device::Mac;
+use crate::error::{CommandError, Error};
+use crate::queue::{ReceiveQueue, ReceiveRing, SendLimits, SendQueue, SendRing};
+
+/// What a queue pair is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct QpOptions {
+    /// Work requests of the largest kind that the send queue holds at once. Default: 128.
+    pub send_wqes: u32,
+    /// Receives that the receive queue holds at once. Default: 128.
+    pub recv_wqes: u32,
+    /// Scatter/gather elements of a send work request, at most. Default: 1.
+    pub send_sges: u16,
+    /// Scatter elements of a receive, at most. Default: 1.
+    pub recv_sges: u16,
+    /// Bytes of inline data of a work request, at most. Default: 28, what fits beside a remote address in 64 bytes.
+    pub inline_bytes: u16,
+}
+
+impl Default for QpOptions {
+    fn default() -> Self {
+        QpOptions { send_wqes: 128, recv_wqes: 128, send_sges: 1, recv_sges: 1, inline_bytes: 28 }
+    }
+}
+
+impl QpOptions {
+    /// Sets [`send_wqes`](Self::send_wqes) and [`recv_wqes`](Self::recv_wqes).
+    pub fn wqes(mut self, send: u32, recv: u32) -> Self {
+        (self.send_wqes, self.recv_wqes) = (send, recv);
+        self
+    }
+
+    /// Sets [`send_sges`](Self::send_sges) and [`recv_sges`](Self::recv_sges).
+    pub fn sges(mut self, send: u16, recv: u16) -> Self {
+        (self.send_sges, self.recv_sges) = (send, recv);
+        self
+    }
+
+    /// Sets [`inline_bytes`](Self::inline_bytes).
+    pub fn inline_bytes(mut self, bytes: u16) -> Self {
+        self.inline_bytes = bytes;
+        self
+    }
+}
+
+/// The rings a queue pair gets: receive ring first, then send ring. PRM "Work Queue Structure".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    /// log2 of receives; `None` for no receive queue.
+    log_rq_size: Option<u32>,
+    /// log2 of a receive WQE's bytes.
+    log_rq_stride: u32,
+    /// log2 of WQEBBs; `None` for no send queue.
+    log_sq_size: Option<u32>,
+}
+
+/// Bytes of inline data that a header's ten bits can count.
+const MAX_INLINE: u64 = 1023;
+/// Segments that `ds` can count.
+const MAX_SEGMENTS: u64 = 63;
+
+impl Layout {
+    fn of(options: &QpOptions, caps: &Caps) -> Result<Self, Error> {
+        Ok(Layout {
+            log_rq_size: Self::receive(options, caps)?,
+            log_rq_stride: Self::stride(options).trailing_zeros(),
+            log_sq_size: Self::send(options, caps)?,
+        })
+    }
+
+    /// Bytes of a receive WQE: a power of two of segments.
+    fn stride(options: &QpOptions) -> u64 {
+        (SEGMENT as u64 * u64::from(options.recv_sges.max(1))).next_power_of_two()
+    }
+
+    fn receive(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Error> {
+        if options.recv_wqes == 0 {
+            return Ok(None);
+        }
+        let stride = Self::stride(options);
+        if stride > u64::from(caps.max_wqe_sz_rq) {
+            let (sges, most) = (options.recv_sges, caps.max_wqe_sz_rq);
+            return Err(Error::Invalid(format!(
+                "recv_sges is {sges}: a receive WQE of {stride} bytes, and this card takes at most {most} (max_wqe_sz_rq)"
+            )));
+        }
+        // The send ring behind it starts at a WQEBB.
+        let least = (WQEBB as u64).div_ceil(stride);
+        let wqes = u64::from(options.recv_wqes).max(least).next_power_of_two();
+        within("recv_wqes", wqes, "log_max_qp_sz", caps.log_max_qp_sz.min(15))?;
+        Ok(Some(wqes.trailing_zeros()))
+    }
+
+    fn send(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Error> {
+        if options.send_wqes == 0 {
+            return Ok(None);
+        }
+        within("inline_bytes", options.inline_bytes.into(), "10 bits of the inline header", 10)?;
+        let inline = (u64::from(options.inline_bytes.min(MAX_INLINE as u16)) + 4).div_ceil(SEGMENT as u64);
+        let segments = 2 + inline.max(options.send_sges.into());
+        let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
+        if segments > most {
+            return Err(Error::Invalid(format!(
+                "send_sges {} and inline_bytes {} need a send WQE of {} bytes, and this card takes at most {} (max_wqe_sz_sq)",
+                options.send_sges,
+                options.inline_bytes,
+                segments * SEGMENT as u64,
+                most * SEGMENT as u64
+            )));
+        }
+        let wqebbs = segments.div_ceil((WQEBB / SEGMENT) as u64) * u64::from(options.send_wqes);
+        let wqebbs = wqebbs.next_power_of_two();
+        within("send_wqes, in WQEBBs of 64 bytes,", wqebbs, "log_max_qp_sz", caps.log_max_qp_sz.min(15))?;
+        Ok(Some(wqebbs.trailing_zeros()))
+    }
+
+    fn receive_len(&self) -> usize {
+        self.log_rq_size.map_or(0, |log_size| 1 << (log_size + self.log_rq_stride))
+    }
+
+    fn len(&self) -> usize {
+        self.receive_len() + self.log_sq_size.map_or(0, |log_size| WQEBB << log_size)
+    }
+}
+
+/// Where a queue pair's packets go. PRM "Address Path Structure".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressPath {
+    /// The remote's GID; an IPv4 address is mapped (::ffff:a.b.c.d).
+    pub gid: [u8; 16],
+    /// The MAC address that packets to it carry: the remote's, or a router's.
+    pub mac: Mac,
+    /// Our GID's index. Default of [`new`](Self::new): 0.
+    pub gid_index: u8,
+    /// Hop limit, or time to live. Default: 64.
+    pub hop_limit: u8,
+    /// Traffic class: DSCP and ECN. Default: 0.
+    pub traffic_class: u8,
+    /// IPv6 flow label, 20 bits. Default: 0.
+    pub flow_label: u32,
+    /// UDP source port, from 0xc000 as RoCE v2 wants. Default: 0xc000.
+    pub udp_sport: u16,
+    /// Our port, from 1. Default: 1.
+    pub port: u8,
+}
+
+impl AddressPath {
+    /// To `gid` at `mac`, all else default.
+    pub fn new(gid: [u8; 16], mac: Mac) -> Self {
+        AddressPath {
+            gid,
+            mac,
+            gid_index: 0,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+            udp_sport: 0xc000,
+            port: 1,
+        }
+    }
+
+    /// To a link-local `gid`, whose MAC address is in it; `None` for another one.
+    pub fn link_local(gid: [u8; 16]) -> Option<Self> {
+        let [a, b, c, ff, fe, d, e, f] = *gid.last_chunk::<8>()?;
+        let local = gid[..8] == [0xfe, 0x80, 0, 0, 0, 0, 0, 0] && (ff, fe) == (0xff, 0xfe);
+        local.then(|| AddressPath::new(gid, Mac([a ^ 2, b, c, d, e, f])))
+    }
+
+    /// Our GID is the one at `index`.
+    pub fn gid_index(mut self, index: u8) -> Self {
+        self.gid_index = index;
+        self
+    }
+
+    fn check(&self, caps: &Caps) -> Result<(), Error> {
+        let table = caps.roce_address_table_size;
+        if table != 0 && u16::from(self.gid_index) >= table {
+            let index = self.gid_index;
+            return Err(Error::Invalid(format!(
+                "gid_index is {index}, and the table has {table} (roce_address_table_size)"
+            )));
+        }
+        fits("flow_label", self.flow_label, 20)?;
+        if self.port == 0 || self.port > caps.num_ports.max(1) {
+            return Err(Error::Invalid(format!(
+                "port is {}, and this card has 1 to {} (num_ports)",
+                self.port, caps.num_ports
+            )));
+        }
+        Ok(())
+    }
+
+    fn ads(&self) -> Ads {
+        let [a, b, c, d, e, f] = self.mac.0;
+        let mut ads = Ads::default();
+        ads.w()
+            .grh(true)
+            .src_addr_index(self.gid_index)
+            .hop_limit(self.hop_limit)
+            .tclass(self.traffic_class)
+            .flow_label(self.flow_label)
+            .rgid_rip(&self.gid)
+            .udp_sport(self.udp_sport)
+            .dscp(self.traffic_class >> 2)
+            .vhca_port_num(self.port)
+            .rmac_47_32(u16::from_be_bytes([a, b]))
+            .rmac_31_0(u32::from_be_bytes([c, d, e, f]));
+        ads
+    }
+}
+
+/// What RST to INIT needs.
+#[derive(Debug, Clone, Copy)]
+pub struct InitAttributes {
+    /// Our port, from 1.
+    pub port: u8,
+    /// What the remote may do: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow it too.
+    pub remote_access: AccessFlags,
+}
+
+impl Default for InitAttributes {
+    /// Port 1; the remote may write and read.
+    fn default() -> Self {
+        InitAttributes { port: 1, remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ }
+    }
+}
+
+/// What INIT to RTR needs.
+#[derive(Debug, Clone, Copy)]
+pub struct RtrAttributes {
+    /// The remote queue pair, 24 bits.
+    pub remote_qpn: u32,
+    /// First packet sequence number the remote sends, 24 bits.
+    pub rq_psn: u32,
+    /// Where it is.
+    pub path: AddressPath,
+    /// Payload of a full packet. Default of [`new`](Self::new): 1024 bytes.
+    pub path_mtu: PathMtu,
+    /// RDMA READs and atomics of the remote that may be under way at once, rounded up to a power of two. Default: 16, or
+    /// what the card can.
+    pub max_dest_rd_atomic: u8,
+    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
+    pub min_rnr_timer: u8,
+}
+
+impl RtrAttributes {
+    /// To queue pair `remote_qpn`, which starts at `rq_psn`; all else default.
+    pub fn new(remote_qpn: u32, rq_psn: u32, path: AddressPath) -> Self {
+        RtrAttributes {
+            remote_qpn,
+            rq_psn,
+            path,
+            path_mtu: PathMtu::Mtu1024,
+            max_dest_rd_atomic: 16,
+            min_rnr_timer: 12,
+        }
+    }
+}
+
+/// What RTR to RTS needs.
+#[derive(Debug, Clone, Copy)]
+pub struct RtsAttributes {
+    /// First packet sequence number we send, 24 bits.
+    pub sq_psn: u32,
+    /// How long to wait for an acknowledgement: 4.096 us times two to this, 5 bits; 0 for ever. Default of
+    /// [`new`](Self::new): 14 (67 ms).
+    pub timeout: u8,
+    /// How often to send again then, 0 to 7. Default: 7.
+    pub retry_count: u8,
+    /// How often to send again when the remote has no receive posted, 0 to 6; 7 for ever. Default: 7.
+    pub rnr_retry: u8,
+    /// RDMA READs and atomics of ours that may be under way at once, rounded up to a power of two. Default: 16, or what the
+    /// card can.
+    pub max_rd_atomic: u8,
+}
+
+impl RtsAttributes {
+    /// We start at `sq_psn`; all else default.
+    pub fn new(sq_psn: u32) -> Self {
+        RtsAttributes { sq_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 16 }
+    }
+}
+
+/// A call that the state of a queue pair forbids.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("QP {qpn:#x} is in {state}, and {call} needs {wanted}{}", missing(missing_calls))]
+pub struct StateError {
+    /// Its number.
+    pub qpn: u32,
+    /// The state it is in.
+    pub state: QpState,
+    /// What was called.
+    pub call: &'static str,
+    /// The state, or states, that the call needs.
+    pub wanted: &'static str,
+    /// The calls, with what they ask for, that lead there; none where there is no way but reset.
+    pub missing_calls: &'static [&'static str],
+}
+
+fn missing(calls: &[&str]) -> String {
+    if calls.is_empty() { String::new() } else { format!("; first call {}", calls.join(", then ")) }
+}
+
+const INIT: &str = "init (port, remote_access)";
+const RTR: &str = "ready_to_receive (remote_qpn, rq_psn, path)";
+const RTS: &str = "ready_to_send (sq_psn)";
+const RESET: &str = "reset";
+
+/// The calls that lead from `state` to the state that `last` ends in.
+fn way(state: QpState, last: QpState) -> &'static [&'static str] {
+    match (state, last) {
+        (QpState::Rst, QpState::Init) => &[INIT],
+        (QpState::Rst, QpState::Rtr) => &[INIT, RTR],
+        (QpState::Rst, QpState::Rts) => &[INIT, RTR, RTS],
+        (QpState::Init, QpState::Rtr) => &[RTR],
+        (QpState::Init, QpState::Rts) => &[RTR, RTS],
+        (QpState::Rtr, QpState::Rts) => &[RTS],
+        (_, QpState::Rst) => &[RESET],
+        (_, QpState::Init) => &[RESET, INIT],
+        (_, QpState::Rtr) => &[RESET, INIT, RTR],
+        _ => &[RESET, INIT, RTR, RTS],
+    }
+}
+
+/// What the card says of a queue pair. PRM "QUERY_QP".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpStatus {
+    /// The state it is in.
+    pub state: QpState,
+    /// The remote queue pair.
+    pub remote_qpn: u32,
+    /// Payload of a full packet.
+    pub path_mtu: PathMtu,
+    /// The packet sequence number sent next.
+    pub next_send_psn: u32,
+    /// The packet sequence number expected next.
+    pub next_rcv_psn: u32,
+    /// The last of ours that was acknowledged.
+    pub last_acked_psn: u32,
+    /// WQEBBs that the card has begun, modulo 2^16.
+    pub hw_sq_wqebb_counter: u16,
+    /// WQEBBs that the doorbell record says were posted, modulo 2^16.
+    pub sw_sq_wqebb_counter: u16,
+    /// Receives that the card has consumed.
+    pub hw_rq_counter: u32,
+    /// Receives that the doorbell record says were posted.
+    pub sw_rq_counter: u32,
+}
+
+/// A reliable connection's queue pair. PRM "Queue Pair Context".
+///
+/// States, and what leads from one to the next:
+///
+/// ```text
+/// RST --init--> INIT --ready_to_receive--> RTR --ready_to_send--> RTS
+///  ^             |  receive_queue from here  |   send_queue from here |
+///  +---reset-----+------------<--------------+-----------<------------+   to_error: any but RST --> ERR
+/// ```
+///
+/// Forbidden, with a [`StateError`] before firmware is asked: a step that skips one; a send queue before RTS (the card
+/// would ignore its doorbells in silence); a receive queue before INIT; to_error from RST (there is nothing to flush);
+/// reset while a queue is out (its indices would no longer be the card's).
+pub struct QueuePair {
+    qpn: u32,
+    options: QpOptions,
+    layout: Layout,
+    state: Mutex<QpState>,
+    send_out: AtomicU8,
+    receive_out: AtomicU8,
+    object: Object,
+    memory: RingMemory,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    uar: Arc<Uar>,
+    pd: Arc<Pd>,
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueuePair({:#x} in {})", self.qpn, self.state())
+    }
+}
+
+/// A queue that nobody has had since the last reset: its indices are the card's.
+const FRESH: u8 = 0;
+/// A queue that someone has.
+const OUT: u8 = 1;
+/// A queue that someone had: the card's indices are known to nobody.
+const USED: u8 = 2;
+
+/// `rq_type` of a queue pair without a receive queue.
+const NO_RECEIVE_QUEUE: u8 = 3;
+/// A queue pair whose completions carry its own number.
+const NO_USER_INDEX: u32 = 0xff_ffff;
+/// An acknowledgement is asked for at least every `1 << 8` packets, as Linux does.
+const LOG_ACK_REQ_FREQ: u8 = 8;
+
+impl QueuePair {
+    /// A new queue pair in RST, that rings through `uar` and completes into `send_cq` and `recv_cq` (which may be one).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the options exceed a capability (it is named) or the parents are of different cards;
+    /// [`Error::Memory`], [`Error::Command`].
+    pub fn create(
+        pd: &Arc<Pd>,
+        uar: &Arc<Uar>,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+        options: QpOptions,
+    ) -> Result<Arc<Self>, Error> {
+        let device = pd.device();
+        if [uar.device(), send_cq.device(), recv_cq.device()].iter().any(|other| !Arc::ptr_eq(device, other)) {
+            return Err(Error::Invalid("a queue pair's PD, UAR and CQs must be of one device".into()));
+        }
+        let layout = Layout::of(&options, device.caps())?;
+        if layout.len() == 0 {
+            return Err(Error::Invalid("a queue pair with neither send_wqes nor recv_wqes".into()));
+        }
+        let memory = RingMemory::new(device, layout.len(), 0)?;
+        let mut context = Qpc::default();
+        context
+            .w()
+            .st(ServiceType::Rc)
+            .pm_state(PathMigration::Migrated)
+            .pd(pd.pdn())
+            .uar_page(uar.index())
+            .user_index(NO_USER_INDEX)
+            .log_ack_req_freq(LOG_ACK_REQ_FREQ)
+            .cqn_snd(send_cq.cqn())
+            .cqn_rcv(recv_cq.cqn())
+            .dbr_umem_valid(true)
+            .dbr_umem_id(memory.umem_id())
+            .dbr_addr(memory.record_offset());
+        match layout.log_rq_size {
+            Some(log) => context.w().log_rq_size(log as u8).log_rq_stride((layout.log_rq_stride - 4) as u8),
+            None => context.w().rq_type(NO_RECEIVE_QUEUE),
+        };
+        match layout.log_sq_size {
+            Some(log) => context.w().log_sq_size(log as u8),
+            None => context.w().no_sq(true),
+        };
+        let mut create = CreateQpIn::default();
+        create.w().qpc(&context).wq_umem_valid(true).wq_umem_id(memory.umem_id());
+        let (object, out) = Object::create(device, &create, "an RC QP", |out| {
+            let mut end = DestroyQpIn::default();
+            end.w().qpn(out.qpn());
+            (end, format!("QP {:#x}", out.qpn()))
+        })?;
+        Ok(Arc::new(QueuePair {
+            qpn: out.qpn(),
+            options,
+            layout,
+            state: Mutex::new(QpState::Rst),
+            send_out: AtomicU8::new(FRESH),
+            receive_out: AtomicU8::new(FRESH),
+            object,
+            memory,
+            send_cq: Arc::clone(send_cq),
+            recv_cq: Arc::clone(recv_cq),
+            uar: Arc::clone(uar),
+            pd: Arc::clone(pd),
+        }))
+    }
+
+    /// `qpn`, 24 bits: to tell the remote.
+    pub fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// The state that our own calls led to. What the card did on its own account (an error) only
+    /// [`query`](Self::query) knows.
+    pub fn state(&self) -> QpState {
+        *self.lock()
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &QpOptions {
+        &self.options
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.pd.device()
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Where sends complete.
+    pub fn send_cq(&self) -> &Arc<Cq> {
+        &self.send_cq
+    }
+
+    /// Where receives complete.
+    pub fn recv_cq(&self) -> &Arc<Cq> {
+        &self.recv_cq
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QpState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The error of `call`, which needs `wanted`, the state that `reach` is.
+    fn forbidden(&self, state: QpState, call: &'static str, wanted: &'static str, reach: QpState) -> Error {
+        StateError { qpn: self.qpn, state, call, wanted, missing_calls: way(state, reach) }.into()
+    }
+
+    /// RST to INIT. Receives may be posted afterwards.
+    ///
+    /// # Errors
+    /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::Command`].
+    pub fn init(&self, attributes: &InitAttributes) -> Result<(), Error> {
+        let mut state = self.lock();
+        if *state != QpState::Rst {
+            return Err(self.forbidden(*state, "init", "RST", QpState::Rst));
+        }
+        let ports = self.device().caps().num_ports.max(1);
+        if attributes.port == 0 || attributes.port > ports {
+            return Err(Error::Invalid(format!(
+                "port is {}, and this card has 1 to {ports} (num_ports)",
+                attributes.port
+            )));
+        }
+        let allowed = |access| attributes.remote_access.contains(access);
+        let (mut command, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
+        path.w().vhca_port_num(attributes.port);
+        context
+            .w()
+            .pm_state(PathMigration::Migrated)
+            .primary_address_path(&path)
+            .rwe(allowed(AccessFlags::REMOTE_WRITE))
+            .rre(allowed(AccessFlags::REMOTE_READ))
+            .rae(allowed(AccessFlags::REMOTE_ATOMIC));
+        command.w().qpn(self.qpn).qpc(&context);
+        self.object.modify(&command)?;
+        *state = QpState::Init;
+        Ok(())
+    }
+
+    /// INIT to RTR: the remote is known, and its requests are answered.
+    ///
+    /// # Errors
+    /// As for [`init`](Self::init).
+    pub fn ready_to_receive(&self, attributes: &RtrAttributes) -> Result<(), Error> {
+        let mut state = self.lock();
+        if *state != QpState::Init {
+            return Err(self.forbidden(*state, "ready_to_receive", "INIT", QpState::Init));
+        }
+        let caps = self.device().caps();
+        fits("remote_qpn", attributes.remote_qpn, 24)?;
+        fits("rq_psn", attributes.rq_psn, 24)?;
+        fits("min_rnr_timer", attributes.min_rnr_timer.into(), 5)?;
+        fits("path_mtu", attributes.path_mtu.number(), 3)?;
+        attributes.path.check(caps)?;
+        let log_rra_max = log_outstanding(attributes.max_dest_rd_atomic, caps.log_max_ra_res_qp);
+        let (mut command, mut context) = (Init2rtrQpIn::default(), Qpc::default());
+        context
+            .w()
+            .pm_state(PathMigration::Migrated)
+            .mtu(attributes.path_mtu)
+            .log_msg_max(caps.log_max_msg.min(30))
+            .remote_qpn(attributes.remote_qpn)
+            .primary_address_path(&attributes.path.ads())
+            .log_rra_max(log_rra_max)
+            .min_rnr_nak(attributes.min_rnr_timer)
+            .next_rcv_psn(attributes.rq_psn);
+        command.w().qpn(self.qpn).qpc(&context);
+        self.object.modify(&command)?;
+        *state = QpState::Rtr;
+        Ok(())
+    }
+
+    /// RTR to RTS: work requests are carried out.
+    ///
+    /// # Errors
+    /// As for [`init`](Self::init).
+    pub fn ready_to_send(&self, attributes: &RtsAttributes) -> Result<(), Error> {
+        let mut state = self.lock();
+        if *state != QpState::Rtr {
+            return Err(self.forbidden(*state, "ready_to_send", "RTR", QpState::Rtr));
+        }
+        fits("sq_psn", attributes.sq_psn, 24)?;
+        fits("timeout", attributes.timeout.into(), 5)?;
+        fits("retry_count", attributes.retry_count.into(), 3)?;
+        fits("rnr_retry", attributes.rnr_retry.into(), 3)?;
+        let log_sra_max = log_outstanding(attributes.max_rd_atomic, self.device().caps().log_max_ra_req_qp);
+        let (mut command, mut context, mut path) = (Rtr2rtsQpIn::default(), Qpc::default(), Ads::default());
+        path.w().ack_timeout(attributes.timeout);
+        context
+            .w()
+            .pm_state(PathMigration::Migrated)
+            .primary_address_path(&path)
+            .log_ack_req_freq(LOG_ACK_REQ_FREQ)
+            .log_sra_max(log_sra_max)
+            .retry_count(attributes.retry_count)
+            .rnr_retry(attributes.rnr_retry)
+            .next_send_psn(attributes.sq_psn);
+        command.w().qpn(self.qpn).qpc(&context);
+        self.object.modify(&command)?;
+        *state = QpState::Rts;
+        Ok(())
+    }
+
+    /// To ERR: everything posted completes with a flush error, and so does all that is posted from now on.
+    ///
+    /// # Errors
+    /// [`Error::State`] in RST, [`Error::Command`].
+    pub fn to_error(&self) -> Result<(), Error> {
+        let mut state = self.lock();
+        if *state == QpState::Rst {
+            return Err(self.forbidden(*state, "to_error", "INIT, RTR or RTS", QpState::Init));
+        }
+        let mut command = Qp2errIn::default();
+        command.w().qpn(self.qpn);
+        self.object.modify(&command)?;
+        *state = QpState::Err;
+        Ok(())
+    }
+
+    /// To RST: everything posted is forgotten, without completions. Drop the queues first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] while a queue is out, [`Error::Command`].
+    pub fn reset(&self) -> Result<(), Error> {
+        let mut state = self.lock();
+        let out = [(&self.send_out, "SendQueue"), (&self.receive_out, "ReceiveQueue")];
+        if let Some((_, queue)) = out.iter().find(|(out, _)| out.load(Ordering::Acquire) == OUT) {
+            return Err(Error::Invalid(format!(
+                "QP {:#x} cannot be reset while its {queue} is out: drop it first",
+                self.qpn
+            )));
+        }
+        let mut command = Qp2rstIn::default();
+        command.w().qpn(self.qpn);
+        self.object.modify(&command)?;
+        *state = QpState::Rst;
+        self.memory.clear();
+        out.iter().for_each(|(out, _)| out.store(FRESH, Ordering::Release));
+        Ok(())
+    }
+
+    /// What the card says of it. Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<QpStatus, Error> {
+        let mut query = QueryQpIn::default();
+        query.w().qpn(self.qpn);
+        let reply = self.object.query(&query)?;
+        let context = reply.qpc();
+        Ok(QpStatus {
+            state: context.state(),
+            remote_qpn: context.remote_qpn(),
+            path_mtu: context.mtu(),
+            next_send_psn: context.next_send_psn(),
+            next_rcv_psn: context.next_rcv_psn(),
+            last_acked_psn: context.last_acked_psn(),
+            hw_sq_wqebb_counter: context.hw_sq_wqebb_counter(),
+            sw_sq_wqebb_counter: context.sw_sq_wqebb_counter(),
+            hw_rq_counter: context.hw_rq_counter(),
+            sw_rq_counter: context.sw_rq_counter(),
+        })
+    }
+
+    /// The send queue, ringing by `D`. There is one; dropped, it can be had again after a [`reset`](Self::reset).
+    ///
+    /// # Errors
+    /// [`Error::State`] before RTS; [`Error::Invalid`] where it is out already, there is none, or `D` cannot be had.
+    pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<SendQueue<D>, Error> {
+        let state = self.lock();
+        if *state != QpState::Rts {
+            return Err(self.forbidden(*state, "send_queue", "RTS", QpState::Rts));
+        }
+        let log_size = self.layout.log_sq_size.ok_or_else(|| Error::Invalid("made with send_wqes 0".into()))?;
+        let (doorbell, lease) = D::of(&self.uar)?;
+        let (base, record) = (self.memory.at(self.layout.receive_len())?, self.memory.record()?);
+        self.take_out(&self.send_out, "SendQueue")?;
+        let limits = SendLimits {
+            sges: self.options.send_sges,
+            inline_bytes: self.options.inline_bytes,
+            log_max_msg: self.device().caps().log_max_msg.min(30),
+        };
+        // SAFETY: the ring and its record lie in `memory`, as large as the context says and checked to be at most 2^15
+        // WQEBBs; the queue keeps an `Arc` of this object beside the ring; `take_out` lets it exist once.
+        let ring = unsafe { SendRing::new(base, log_size, self.qpn, limits, uar::record::queue_pair(record).1) };
+        Ok(SendQueue::new(ring, doorbell, lease, Arc::clone(self)))
+    }
+
+    /// The receive queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
+    ///
+    /// # Errors
+    /// [`Error::State`] before INIT; [`Error::Invalid`] where it is out already, or there is none.
+    pub fn receive_queue(self: &Arc<Self>) -> Result<ReceiveQueue, Error> {
+        let state = self.lock();
+        if !matches!(*state, QpState::Init | QpState::Rtr | QpState::Rts) {
+            return Err(self.forbidden(*state, "receive_queue", "INIT, RTR or RTS", QpState::Init));
+        }
+        let log_size = self.layout.log_rq_size.ok_or_else(|| Error::Invalid("made with recv_wqes 0".into()))?;
+        let (base, record) = (self.memory.at(0)?, self.memory.record()?);
+        self.take_out(&self.receive_out, "ReceiveQueue")?;
+        let (stride, sges) = (self.layout.log_rq_stride, self.options.recv_sges.max(1));
+        // SAFETY: as for `send_queue`.
+        let ring =
+            unsafe { ReceiveRing::new(base, log_size, stride, sges, self.qpn, uar::record::queue_pair(record).0) };
+        Ok(ReceiveQueue::new(ring, Arc::clone(self)))
+    }
+
+    /// Lets a queue out, once until the next reset.
+    fn take_out(&self, out: &AtomicU8, queue: &str) -> Result<(), Error> {
+        if out.compare_exchange(FRESH, OUT, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return Err(Error::Invalid(format!(
+                "the {queue} of QP {:#x} has been given out already: reset it first",
+                self.qpn
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send_queue_came_home(&self) {
+        self.send_out.store(USED, Ordering::Release);
+    }
+
+    pub(crate) fn receive_queue_came_home(&self) {
+        self.receive_out.store(USED, Ordering::Release);
+    }
+
+    fn end(&mut self) -> Result<(), CommandError> {
+        self.object.destroy()?;
+        self.memory.destroy()
+    }
+
+    /// Destroys it: nothing posted is carried out any more. Its queues must be gone. Errors: the queue pair, kept alive,
+    /// and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, QueuePair::end)
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "a QP was not destroyed; its memory is leaked");
+            self.memory.leak();
+        }
+    }
+}
+
+/// log2 of `wanted` operations under way at once, no more than `log_most`.
+fn log_outstanding(wanted: u8, log_most: u8) -> u8 {
+    (u32::from(wanted.max(1)).next_power_of_two().trailing_zeros() as u8).min(log_most).min(7)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caps() -> Caps {
+        Caps { log_max_qp_sz: 15, max_wqe_sz_sq: 1024, max_wqe_sz_rq: 512, ..Caps::default() }
+    }
+
+    fn layout(options: QpOptions) -> Layout {
+        Layout::of(&options, &caps()).unwrap()
+    }
+
+    fn refusal(options: QpOptions) -> String {
+        Layout::of(&options, &caps()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_write_with_one_element_takes_one_wqebb() {
+        let rings = layout(QpOptions::default().wqes(100, 100));
+        assert_eq!((rings.log_sq_size, rings.log_rq_size, rings.log_rq_stride), (Some(7), Some(7), 4));
+        assert_eq!((rings.receive_len(), rings.len()), (2048, 2048 + 8192));
+    }
+
+    #[test]
+    fn the_send_ring_starts_at_a_wqebb_however_small_the_receive_ring() {
+        let rings = layout(QpOptions::default().wqes(1, 1));
+        assert_eq!((rings.receive_len(), rings.len()), (64, 128));
+        assert_eq!(layout(QpOptions::default().wqes(4, 0)).receive_len(), 0);
+    }
+
+    #[test]
+    fn more_elements_or_inline_data_take_more_room() {
+        assert_eq!(layout(QpOptions::default().wqes(16, 1).sges(3, 3)).log_sq_size, Some(5));
+        assert_eq!(layout(QpOptions::default().wqes(16, 1).sges(3, 3)).log_rq_stride, 6);
+        assert_eq!(layout(QpOptions::default().wqes(16, 1).inline_bytes(29)).log_sq_size, Some(5));
+        assert_eq!(layout(QpOptions::default().wqes(16, 1).inline_bytes(28)).log_sq_size, Some(4));
+    }
+
+    #[test]
+    fn what_the_card_cannot_do_is_refused_by_name() {
+        for (options, names) in [
+            (QpOptions::default().wqes(32769, 1), ["send_wqes", "log_max_qp_sz"]),
+            (QpOptions::default().wqes(1, 32769), ["recv_wqes", "log_max_qp_sz"]),
+            (QpOptions::default().sges(62, 1), ["send_sges", "max_wqe_sz_sq"]),
+            (QpOptions::default().sges(1, 33), ["recv_sges", "max_wqe_sz_rq"]),
+            (QpOptions::default().inline_bytes(1000), ["inline_bytes", "max_wqe_sz_sq"]),
+        ] {
+            let text = refusal(options);
+            assert!(names.iter().all(|name| text.contains(name)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_state_error_names_the_state_the_wanted_one_and_the_way_there() {
+        let error = StateError {
+            qpn: 0x43,
+            state: QpState::Init,
+            call: "send_queue",
+            wanted: "RTS",
+            missing_calls: way(QpState::Init, QpState::Rts),
+        };
+        assert_eq!(
+            error.to_string(),
+            "QP 0x43 is in INIT, and send_queue needs RTS; first call ready_to_receive (remote_qpn, rq_psn, path), then \
+             ready_to_send (sq_psn)"
+        );
+        assert_eq!(way(QpState::Err, QpState::Init), [RESET, INIT]);
+    }
+
+    #[test]
+    fn a_link_local_gid_has_its_mac_in_it() {
+        let mac = Mac([0x02, 0x00, 0x5e, 0x10, 0x00, 0x01]);
+        let path = AddressPath::link_local(mac.link_local().octets()).unwrap();
+        assert_eq!(path.mac, mac);
+        assert_eq!(AddressPath::link_local([0; 16]), None);
+    }
+
+    #[test]
+    fn operations_under_way_are_a_power_of_two_within_the_card_s_limit() {
+        assert_eq!(
+            [log_outstanding(0, 4), log_outstanding(3, 4), log_outstanding(16, 4), log_outstanding(255, 4)],
+            [0, 2, 4, 4]
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! The memory of a queue: its ring or rings, then its doorbell record.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::Umem;
+use crate::Device;
+use crate::error::{CommandError, Error};
+use crate::memory::DmaBuffer;
+
+/// One umem: `[ ring bytes | doorbell record ]`. The record has a cache line of its own.
+#[derive(Debug)]
+pub(super) struct RingMemory {
+    umem: Umem,
+    ring_len: usize,
+}
+
+/// Bytes kept for a doorbell record.
+const RECORD: usize = 64;
+
+impl RingMemory {
+    /// Memory for `ring_len` bytes of rings, a multiple of 64, filled with `fill`; the record is zero.
+    pub(super) fn new(device: &Arc<Device>, ring_len: usize, fill: u8) -> Result<Self, Error> {
+        let memory = Arc::clone(device.access()).alloc_dma(ring_len + RECORD)?;
+        memory.fill(0, ring_len, fill);
+        memory.zero(ring_len, RECORD);
+        Ok(RingMemory { umem: Umem::register(device, memory)?, ring_len })
+    }
+
+    /// `umem_id` for contexts: of the rings and of the record.
+    pub(super) fn umem_id(&self) -> u32 {
+        self.umem.id()
+    }
+
+    /// Where in the umem the record lies.
+    pub(super) fn record_offset(&self) -> u64 {
+        self.ring_len as u64
+    }
+
+    /// Byte `offset` of the rings in this process.
+    pub(super) fn at(&self, offset: usize) -> Result<NonNull<u8>, Error> {
+        let memory = self.umem.memory().filter(|memory| offset < memory.len());
+        let address = memory.map(|memory| memory.as_ptr().wrapping_add(offset));
+        address.and_then(NonNull::new).ok_or_else(|| Error::Invalid("the queue's memory is gone".into()))
+    }
+
+    /// The record in this process.
+    pub(super) fn record(&self) -> Result<NonNull<u8>, Error> {
+        self.at(self.ring_len)
+    }
+
+    /// As it was when it was new.
+    pub(super) fn clear(&self) {
+        if let Some(memory) = self.umem.memory() {
+            DmaBuffer::zero(memory, 0, self.ring_len + RECORD);
+        }
+    }
+
+    pub(super) fn destroy(&mut self) -> Result<(), CommandError> {
+        self.umem.destroy()
+    }
+
+    /// Never frees the memory: the queue could not be destroyed, and the card may still write it.
+    pub(super) fn leak(&mut self) {
+        self.umem.leak();
+    }
+}

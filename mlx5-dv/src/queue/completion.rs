@@ -1,0 +1,404 @@
+//! Polling, arming and sleeping on a completion queue.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx5_prm::cqe::Cqe;
+use uar::{Arm, CqRecord, barrier};
+
+use super::work::{Completion, WorkError, decode};
+use crate::error::Error;
+use crate::objects::{Cq, CqOptions, Uar};
+
+/// Bytes of the part of a CQE that says something.
+const CQE: usize = 64;
+/// Where in it the opcode and the owner bit are.
+const OP_OWN: usize = 63;
+/// An entry the card has never written: what a new ring is filled with.
+const INVALID: u8 = 0xf;
+
+/// The ring as plain numbers: half a cache line.
+#[derive(Debug)]
+pub(crate) struct CqRing {
+    /// The 64 bytes that count of entry 0.
+    base: NonNull<u8>,
+    /// Entries less one.
+    mask: u32,
+    /// log2 of an entry's bytes: 6 or 7.
+    shift: u32,
+    /// CQEs consumed, modulo 2^32; its bit above the mask is the parity that an owner bit must have.
+    consumed: u32,
+    record: CqRecord,
+}
+
+// SAFETY: the ring belongs to this value alone; its memory is kept mapped by the promise of `new`.
+unsafe impl Send for CqRing {}
+
+impl CqRing {
+    /// The ring of `1 << log_size` entries of `1 << shift` bytes at `base`.
+    ///
+    /// # Safety
+    /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process reads them through
+    /// this value alone and does not write them. `shift` is 6 or 7.
+    pub(crate) unsafe fn new(base: NonNull<u8>, log_size: u32, shift: u32, record: CqRecord) -> Self {
+        // SAFETY: an entry of 128 bytes has its last 64 inside of the ring.
+        let base = unsafe { base.add((1 << shift) - CQE) };
+        CqRing { base, mask: (1 << log_size) - 1, shift, consumed: 0, record }
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> NonNull<u8> {
+        let offset = ((self.consumed & self.mask) as usize) << self.shift;
+        // SAFETY: the masked index is below the number of entries, so the entry lies inside of the ring.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// Whether the next entry is ours.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        // SAFETY: inside of the entry. Volatile: the card writes it whenever it likes.
+        let op_own = unsafe { self.slot().add(OP_OWN).read_volatile() };
+        let parity = u8::from(self.consumed & (self.mask + 1) != 0);
+        op_own >> 4 != INVALID && op_own & 1 == parity
+    }
+
+    /// The next entry, copied out and given back to the card; `None` where the card has not written it yet.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Cqe> {
+        self.next_watched(|| {})
+    }
+
+    /// As [`next`](Self::next); `between` runs where a card may write between the owner bit and the copy.
+    #[inline(always)]
+    fn next_watched(&mut self, between: impl FnOnce()) -> Option<Cqe> {
+        if !self.is_ready() {
+            return None;
+        }
+        between();
+        // The owner bit was the card's last store: what follows must not have been loaded before it.
+        barrier::from_device();
+        let words = self.slot().cast::<u64>();
+        let mut copy = [0u64; CQE / 8];
+        for (i, word) in copy.iter_mut().enumerate() {
+            // SAFETY: eight aligned quadwords of the entry. Each is read once; nothing is read from the ring after this.
+            *word = unsafe { words.add(i).read_volatile() };
+        }
+        self.consumed = self.consumed.wrapping_add(1);
+        // The entry has been read before the card may overwrite it.
+        barrier::to_device();
+        self.record.consume(self.consumed);
+        Some(zerocopy::transmute!(copy))
+    }
+}
+
+/// A completion queue, polled by one thread: not `Sync`, `&mut self` throughout.
+///
+/// ```compile_fail
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<mlx5_dv::queue::CompletionQueue>();
+/// ```
+///
+/// ```
+/// fn is_send<T: Send>() {}
+/// is_send::<mlx5_dv::queue::CompletionQueue>();
+/// ```
+pub struct CompletionQueue {
+    ring: CqRing,
+    events: Option<Events>,
+    /// Keeps the ring. Last, so that it goes last.
+    cq: Arc<Cq>,
+    /// Makes the queue not `Sync`.
+    _one_thread: std::marker::PhantomData<std::cell::Cell<()>>,
+}
+
+/// The way a sleeper is woken.
+#[derive(Debug)]
+struct Events {
+    fd: OwnedFd,
+    /// Events taken so far: the card ignores an arm request with an old number.
+    taken: u32,
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue").field("cqn", &self.cq.cqn()).field("consumed", &self.ring.consumed).finish()
+    }
+}
+
+impl CompletionQueue {
+    /// A new completion queue whose events are asked for through `uar`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more entries than `log_max_cq_sz` allows, a completion vector that does not exist;
+    /// [`Error::Command`], [`Error::Memory`].
+    pub fn create(uar: &Arc<Uar>, options: CqOptions) -> Result<Self, Error> {
+        let cq = Cq::create(uar, options)?;
+        let events = cq.subscribe()?.map(|fd| Events { fd, taken: 0 });
+        Ok(CompletionQueue { ring: cq.ring()?, events, cq, _one_thread: std::marker::PhantomData })
+    }
+
+    /// The object, for queue pairs that are to complete here.
+    pub fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    /// The next completion; `None` while there is none. A failed work request is `Some(Err(_))`, never `None`.
+    ///
+    /// No system call, no lock, no allocation.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
+        Some(decode(&self.ring.next()?))
+    }
+
+    /// Whether [`poll`](Self::poll) would return something.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.ring.is_ready()
+    }
+
+    /// Asks for one event at the next completion (`solicited`: at the next solicited one or error). Completions that are
+    /// there already raise none: poll once more after arming.
+    ///
+    /// # Errors
+    /// [`Error::Dead`] where the UAR page cannot be mapped and the card is gone.
+    pub fn arm(&mut self, solicited: bool) -> Result<(), Error> {
+        let taken = self.events.as_ref().map_or(0, |events| events.taken);
+        let arm = if solicited { Arm::solicited } else { Arm::next }(self.ring.consumed, taken);
+        self.ring.record.request(arm);
+        self.cq.arm(arm)
+    }
+
+    /// The eventfd that becomes readable when an event comes; `None` for a queue without [`CqOptions::events`]. Whoever
+    /// waits for it by other means calls [`take_events`](Self::take_events) once it is readable.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref().map(|events| events.fd.as_fd())
+    }
+
+    /// Takes the events that have come, so that the queue can be armed again. Their number.
+    pub fn take_events(&mut self) -> u32 {
+        let Some(events) = &mut self.events else { return 0 };
+        let mut count = [0u8; 8];
+        let count = match rustix::io::read(&events.fd, &mut count) {
+            Ok(8) => u64::from_ne_bytes(count) as u32,
+            _ => 0,
+        };
+        events.taken = events.taken.wrapping_add(count);
+        count
+    }
+
+    /// Returns when [`poll`](Self::poll) has something: at once, or after sleeping on the queue's eventfd.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after `timeout`; [`Error::Dead`] when the card is gone; [`Error::Invalid`] for a queue without
+    /// [`CqOptions::events`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let deadline = Instant::now() + timeout;
+        if self.events.is_none() && !self.is_ready() {
+            return Err(Error::Invalid(format!(
+                "CQ {:#x} was made without events: nothing can wake a sleeper",
+                self.cq.cqn()
+            )));
+        }
+        while !self.is_ready() {
+            self.arm(false)?;
+            // A completion that came before the arm request raises no event.
+            if self.is_ready() {
+                break;
+            }
+            self.sleep(deadline)?;
+            self.take_events();
+            if self.is_ready() {
+                break;
+            }
+            if let Some(death) = self.cq.death() {
+                return Err(death);
+            }
+            if Instant::now() >= deadline {
+                return Err(self.cq.why_nothing_came(timeout));
+            }
+        }
+        Ok(())
+    }
+
+    /// Until the eventfd is readable or `deadline` has passed.
+    fn sleep(&self, deadline: Instant) -> Result<(), Error> {
+        let Some(events) = &self.events else { return Ok(()) };
+        let mut fds = [rustix::event::PollFd::new(&events.fd, rustix::event::PollFlags::IN)];
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = rustix::event::Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match rustix::event::poll(&mut fds, Some(&left)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::io("waiting for a completion event", error.into())),
+        }
+    }
+
+    /// Destroys the queue. Its queue pairs must be gone.
+    ///
+    /// # Errors
+    /// The object, kept alive, and why.
+    pub fn destroy(self) -> Result<(), crate::objects::DestroyError<Cq>> {
+        let CompletionQueue { ring, events, cq, .. } = self;
+        drop((ring, events));
+        Cq::destroy(cq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::fake::Memory;
+    use crate::queue::work::{Failure, Operation};
+    use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
+    use mlx5_prm::layout::Layout;
+    use proptest::prelude::*;
+
+    /// A ring, with the card's side of it played by hand.
+    struct Card {
+        memory: Memory,
+        log_size: u32,
+        shift: u32,
+        produced: u32,
+    }
+
+    impl Card {
+        fn new(log_size: u32, shift: u32) -> (Card, CqRing) {
+            let memory = Memory::new((1 << (log_size + shift)) + 64);
+            memory.fill(0, 1 << (log_size + shift), 0xff);
+            // SAFETY: both lie in `memory`, which the tests keep longer than the ring.
+            let ring = unsafe {
+                CqRing::new(memory.at(0), log_size, shift, CqRecord::new(memory.at(1 << (log_size + shift))))
+            };
+            (Card { memory, log_size, shift, produced: 0 }, ring)
+        }
+
+        /// Where the 64 bytes of entry `index` lie.
+        fn place(&self, index: u32) -> usize {
+            ((index & ((1 << self.log_size) - 1)) as usize) * (1 << self.shift) + (1 << self.shift) - 64
+        }
+
+        /// Writes a completion as a card does: its counter says how many came before.
+        fn complete(&mut self, mut cqe: Cqe) {
+            cqe.w().owner(self.produced >> self.log_size & 1 != 0).wqe_counter(self.produced as u16);
+            self.memory.write(self.place(self.produced), cqe.as_bytes());
+            self.produced = self.produced.wrapping_add(1);
+        }
+
+        fn consumer_index(&self) -> u32 {
+            self.memory.be32(1 << (self.log_size + self.shift))
+        }
+    }
+
+    fn received() -> Cqe {
+        let mut cqe = Cqe::ZERO;
+        cqe.w().opcode(CqeOpcode::ResponderSend).qpn(0x43);
+        cqe
+    }
+
+    #[test]
+    fn a_new_ring_is_empty_and_so_is_one_of_zeros_only_by_luck() {
+        let (card, mut ring) = Card::new(2, 6);
+        assert!(ring.next().is_none());
+        // What the 0xff is for: zeros look like a completion of the first lap.
+        card.memory.fill(0, 256, 0);
+        assert!(ring.next().is_some());
+    }
+
+    #[test]
+    fn completions_come_in_order_over_many_laps_and_the_record_follows() {
+        for shift in [6, 7] {
+            let (mut card, mut ring) = Card::new(2, shift);
+            for round in 0..50u32 {
+                for _ in 0..round % 4 + 1 {
+                    card.complete(received());
+                }
+                for _ in 0..round % 4 + 1 {
+                    let before = ring.consumed;
+                    assert_eq!(u32::from(ring.next().unwrap().wqe_counter()), before);
+                    assert_eq!(card.consumer_index(), ring.consumed);
+                }
+                assert!(ring.next().is_none(), "a stale entry of the lap before is no completion");
+            }
+        }
+    }
+
+    #[test]
+    fn the_owner_bit_flips_where_the_counter_wraps() {
+        let (mut card, mut ring) = Card::new(1, 6);
+        ring.consumed = u32::MAX - 2;
+        card.produced = ring.consumed;
+        // The entries of the lap before, as a card would have left them.
+        for lap in [ring.consumed.wrapping_sub(2), ring.consumed.wrapping_sub(1)] {
+            let mut old = received();
+            old.w().owner(lap >> 1 & 1 != 0);
+            card.memory.write(card.place(lap), old.as_bytes());
+        }
+        assert!(ring.next().is_none());
+        for _ in 0..5 {
+            card.complete(received());
+            assert!(ring.next().is_some());
+            assert!(ring.next().is_none());
+        }
+    }
+
+    #[test]
+    fn an_error_never_looks_like_an_empty_queue() {
+        let (mut card, mut ring) = Card::new(2, 6);
+        for opcode in 0..15u32 {
+            let mut cqe = Cqe::ZERO;
+            cqe.w().opcode(CqeOpcode::from_number(opcode));
+            card.complete(cqe);
+            let entry = ring.next().expect("every opcode but INVALID is a completion");
+            assert_eq!(decode(&entry).is_ok(), opcode <= 4);
+        }
+    }
+
+    #[test]
+    fn what_is_decoded_is_the_copy_and_only_the_copy() {
+        let (mut card, mut ring) = Card::new(2, 6);
+        card.complete(received());
+        let mut error = mlx5_prm::cqe::ErrorCqe::ZERO;
+        error.w().opcode(CqeOpcode::ResponderError).syndrome(CqeSyndrome::LocalLength).wqe_counter(0xffff);
+        // The card rewrites the entry between our two looks at it: the second look counts, as a whole.
+        let entry = ring.next_watched(|| card.memory.write(card.place(0), error.as_bytes())).unwrap();
+        let failure = decode(&entry).unwrap_err();
+        assert_eq!((failure.failure, failure.work.index), (Failure::Syndrome(CqeSyndrome::LocalLength), 0xffff));
+
+        card.complete(received());
+        let invalid = [0xff; 64];
+        let entry = ring.next_watched(|| card.memory.write(card.place(1), &invalid)).unwrap();
+        assert_eq!(decode(&entry).unwrap_err().failure, Failure::Unexpected(CqeOpcode::Invalid));
+    }
+
+    #[test]
+    fn of_a_128_byte_entry_the_second_half_counts() {
+        let (mut card, mut ring) = Card::new(2, 7);
+        card.memory.fill(0, 64, 0);
+        assert!(ring.next().is_none(), "the first half is scatter data, not a completion");
+        card.complete(received());
+        assert_eq!(decode(&ring.next().unwrap()).unwrap().operation, Operation::Received);
+    }
+
+    proptest! {
+        /// However a card and a driver take turns, each completion is seen once, in order, and none is invented.
+        #[test]
+        fn each_completion_is_seen_once(log_size in 0u32..5, turns in prop::collection::vec((any::<bool>(), 0u32..40), 1..60)) {
+            let (mut card, mut ring) = Card::new(log_size, 6);
+            for (produce, count) in turns {
+                for _ in 0..count {
+                    if produce && card.produced.wrapping_sub(ring.consumed) < 1 << log_size {
+                        card.complete(received());
+                    } else if !produce {
+                        let expected = (ring.consumed != card.produced).then_some(ring.consumed as u16);
+                        prop_assert_eq!(ring.next().map(|cqe| cqe.wqe_counter()), expected);
+                    }
+                }
+            }
+        }
+    }
+}

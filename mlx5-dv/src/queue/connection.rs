@@ -1,0 +1,595 @@
+//! A connected queue pair that owns the buffers it lends the card.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::hint;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx5_prm::values::PathMtu;
+
+use super::error::{Full, PostError, RetireError};
+use super::work::{Completion, Side, Work, WorkError};
+use super::{CompletionQueue, DataSegment, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
+use crate::device::{Device, Mac};
+use crate::error::Error;
+use crate::objects::{
+    AccessFlags, AddressPath, AnyDoorbell, Buffer, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes,
+    RtsAttributes, Uar,
+};
+
+/// What a connection is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConnectionOptions {
+    /// Sends, writes and reads under way at once. Default: 128.
+    pub send_depth: u32,
+    /// Receives posted at once. Default: 128.
+    pub recv_depth: u32,
+    /// Bytes that the `_inline` calls can carry. Default: 28.
+    pub inline_bytes: u16,
+    /// Whether waiting sleeps instead of spinning. Default: no.
+    pub events: bool,
+    /// The completion vector of its completion queue. Default: 0.
+    pub vector: u32,
+    /// Which of our GIDs it comes from. Default: 0.
+    pub gid_index: u8,
+    /// First packet sequence number we send, 24 bits. Default: one made of the clock.
+    pub psn: Option<u32>,
+    /// What the remote may do. Default: write and read.
+    pub remote_access: AccessFlags,
+    /// Payload of a full packet, 1024 bytes by default: the same on both sides.
+    pub path_mtu: PathMtu,
+    /// Timeout, retries and depth of reads; its `sq_psn` is not used.
+    pub rts: RtsAttributes,
+    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
+    pub min_rnr_timer: u8,
+}
+
+impl Default for ConnectionOptions {
+    fn default() -> Self {
+        ConnectionOptions {
+            send_depth: 128,
+            recv_depth: 128,
+            inline_bytes: 28,
+            events: false,
+            vector: 0,
+            gid_index: 0,
+            psn: None,
+            remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+            path_mtu: PathMtu::Mtu1024,
+            rts: RtsAttributes::new(0),
+            min_rnr_timer: 12,
+        }
+    }
+}
+
+/// What one end tells the other, as in libibverbs' pingpong examples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Queue pair number, 24 bits.
+    pub qpn: u32,
+    /// First packet sequence number it sends, 24 bits.
+    pub psn: u32,
+    /// GID it comes from.
+    pub gid: [u8; 16],
+    /// Local identifier: 0 on Ethernet.
+    pub lid: u16,
+    /// MAC address its packets carry; `None` where it was not told: then the GID must be link-local or one of ours.
+    pub mac: Option<Mac>,
+}
+
+/// Which work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// A work request that is done, and the buffer it had.
+#[derive(Debug)]
+pub struct Done {
+    /// Which one.
+    pub ticket: Ticket,
+    /// Its buffer, back again; `None` for inline data.
+    pub buffer: Option<Buffer>,
+    /// What it did, or how it failed.
+    pub result: Result<Completion, WorkError>,
+}
+
+/// A work request that was not posted: nothing happened.
+#[derive(Debug)]
+pub struct Refused {
+    /// The buffer, back again; `None` for inline data.
+    pub buffer: Option<Buffer>,
+    /// Why.
+    pub reason: RefusedReason,
+}
+
+/// Why a work request was not posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefusedReason {
+    /// [`Connection::connect`] comes first.
+    #[error("the connection has no remote yet: call connect first")]
+    NotConnected,
+    /// The queue did not take it.
+    #[error(transparent)]
+    Post(#[from] PostError),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.reason, f)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A blocking call that did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// It was not posted.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// It failed.
+    #[error("{error}")]
+    Failed {
+        /// How.
+        error: WorkError,
+        /// Its buffer, back again.
+        buffer: Option<Buffer>,
+    },
+    /// It did not complete in time, or the card is gone. The buffer is still in flight, and comes back from a later
+    /// [`Connection::poll`].
+    #[error(transparent)]
+    Waiting(#[from] Error),
+}
+
+/// What a slot of the in-flight table holds.
+#[derive(Debug)]
+struct InFlight {
+    ticket: Ticket,
+    buffer: Option<Buffer>,
+}
+
+/// The buffers of one queue, by slot. Never grows.
+#[derive(Debug)]
+struct Table {
+    slots: Vec<Option<InFlight>>,
+    free: Vec<u32>,
+}
+
+impl Table {
+    fn new(depth: u32) -> Self {
+        Table { slots: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// The slot that the next work request takes, which is its `wr_id`.
+    fn next(&self) -> Result<u64, PostError> {
+        Ok(u64::from(*self.free.last().ok_or(Full)?))
+    }
+
+    fn put(&mut self, entry: InFlight) {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(entry);
+        }
+    }
+
+    fn take(&mut self, wr_id: u64) -> Option<InFlight> {
+        let slot = usize::try_from(wr_id).ok()?;
+        let entry = self.slots.get_mut(slot)?.take()?;
+        self.free.push(slot as u32);
+        Some(entry)
+    }
+}
+
+/// A reliable connection: a queue pair, its completion queue, and the buffers that are with the card.
+///
+/// Each work request takes its [`Buffer`] and [`poll`](Self::poll) hands it back, so a buffer cannot be touched while the
+/// card may read or write it, and cannot be freed:
+///
+/// ```compile_fail
+/// fn reuse(connection: &mut mlx5_dv::queue::Connection, mut buffer: mlx5_dv::objects::Buffer) {
+///     connection.send(buffer).unwrap();
+///     buffer.write(0, b"too early"); // it is with the card
+/// }
+/// ```
+///
+/// Every work request is signalled and rung for at once. Belongs to one thread at a time; posting and polling make no
+/// system call, take no lock and allocate nothing. Dropped with work in flight, the queue pair is reset first; if that
+/// fails, the buffers are leaked.
+#[derive(Debug)]
+pub struct Connection {
+    send: Option<SendQueue<AnyDoorbell>>,
+    receive: Option<ReceiveQueue>,
+    sends: Table,
+    receives: Table,
+    /// What a blocking call met while it waited for something else.
+    met: VecDeque<Done>,
+    tickets: u64,
+    psn: u32,
+    options: ConnectionOptions,
+    qp: Arc<QueuePair>,
+    cq: CompletionQueue,
+}
+
+/// How long a wait spins before it sleeps, or lets others run.
+const SPIN: Duration = Duration::from_micros(50);
+/// Polls between two looks at the clock.
+const POLLS: u32 = 64;
+
+impl Connection {
+    /// A queue pair in INIT with a UAR page and a completion queue of its own: receives may be posted.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the options exceed a capability; [`Error::Memory`], [`Error::Command`].
+    pub fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
+        let uar = Uar::alloc(pd.device())?;
+        let entries = options.send_depth.saturating_add(options.recv_depth);
+        let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
+        cq_options.events = options.events;
+        let cq = CompletionQueue::create(&uar, cq_options)?;
+        let qp_options =
+            QpOptions::default().wqes(options.send_depth, options.recv_depth).inline_bytes(options.inline_bytes);
+        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
+        qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;
+        let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
+        let psn = options.psn.unwrap_or_else(some_psn);
+        Ok(Connection {
+            send: None,
+            receive,
+            sends: Table::new(options.send_depth),
+            receives: Table::new(options.recv_depth),
+            met: VecDeque::with_capacity(entries as usize),
+            tickets: 0,
+            psn,
+            options,
+            qp,
+            cq,
+        })
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.qp
+    }
+
+    /// What to tell the remote. Errors: [`Error::Invalid`] where our GID index names none.
+    pub fn local(&self) -> Result<Peer, Error> {
+        let (device, index) = (self.qp.device(), self.options.gid_index);
+        let gid = device.gids().iter().find(|gid| gid.index == u16::from(index)).copied();
+        let gid = gid.ok_or_else(|| Error::Invalid(format!("gid_index is {index}, and the port has no such GID")))?;
+        Ok(Peer { qpn: self.qp.qpn(), psn: self.psn, gid: gid.address.octets(), lid: 0, mac: Some(gid.mac) })
+    }
+
+    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they are
+    /// sent again.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the MAC address of the GID is not known; [`Error::State`] where it is connected already;
+    /// [`Error::Command`].
+    pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
+        let path = path_to(self.qp.device(), peer)?.gid_index(self.options.gid_index);
+        let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
+        rtr.path_mtu = self.options.path_mtu;
+        rtr.min_rnr_timer = self.options.min_rnr_timer;
+        self.qp.ready_to_receive(&rtr)?;
+        self.qp.ready_to_send(&RtsAttributes { sq_psn: self.psn, ..self.options.rts })?;
+        self.send = if self.options.send_depth > 0 { Some(self.qp.send_queue()?) } else { None };
+        Ok(())
+    }
+
+    /// Sends, writes and reads in flight, and receives posted.
+    pub fn in_flight(&self) -> (usize, usize) {
+        let used = |table: &Table| table.slots.len() - table.free.len();
+        (used(&self.sends), used(&self.receives))
+    }
+
+    /// Receives one message into `buffer`. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
+        let posted = self.post_receive(buffer.segment());
+        self.keep(posted, Side::Receive, Some(buffer))
+    }
+
+    fn post_receive(&mut self, segment: DataSegment) -> Result<(), RefusedReason> {
+        let wr_id = self.receives.next()?;
+        let queue = self.receive.as_mut().ok_or(PostError::from(Full))?;
+        let mut batch = queue.batch();
+        // SAFETY: `keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
+        // after the queue pair was reset.
+        unsafe { batch.receive(wr_id, &[segment])? };
+        batch.ring();
+        Ok(())
+    }
+
+    /// Posts one send work request by `post`, and rings.
+    #[inline(always)]
+    fn post_send(
+        &mut self,
+        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell>, u64) -> Result<(), PostError>,
+    ) -> Result<(), RefusedReason> {
+        let wr_id = self.sends.next()?;
+        let queue = self.send.as_mut().ok_or(RefusedReason::NotConnected)?;
+        let mut batch = queue.batch();
+        post(&mut batch, wr_id)?;
+        batch.ring();
+        Ok(())
+    }
+
+    /// Remembers what was posted, or gives it back.
+    #[inline(always)]
+    fn keep(
+        &mut self,
+        posted: Result<(), RefusedReason>,
+        side: Side,
+        buffer: Option<Buffer>,
+    ) -> Result<Ticket, Refused> {
+        if let Err(reason) = posted {
+            return Err(Refused { buffer, reason });
+        }
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        let table = if side == Side::Send { &mut self.sends } else { &mut self.receives };
+        table.put(InFlight { ticket, buffer });
+        Ok(ticket)
+    }
+
+    /// SEND of `buffer`. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn send(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        // SAFETY: as in `post_receive`: the buffer is kept until its completion.
+        let posted = self.post_send(|batch, id| unsafe { batch.send(id, WrFlags::SIGNALLED, &[segment]) });
+        self.keep(posted, Side::Send, Some(buffer))
+    }
+
+    /// SEND of `buffer` with an immediate, waking a receiver that waits for solicited completions. Errors: [`Refused`].
+    #[inline]
+    pub fn send_imm(&mut self, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
+        let (segment, flags) = (buffer.segment(), WrFlags::SIGNALLED | WrFlags::SOLICITED);
+        // SAFETY: as in `post_receive`.
+        let posted = self.post_send(|batch, id| unsafe { batch.send_imm(id, flags, imm, &[segment]) });
+        self.keep(posted, Side::Send, Some(buffer))
+    }
+
+    /// RDMA WRITE of `buffer` to `remote`. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn write(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        // SAFETY: as in `post_receive`.
+        let posted = self.post_send(|batch, id| unsafe { batch.write(id, WrFlags::SIGNALLED, remote, &[segment]) });
+        self.keep(posted, Side::Send, Some(buffer))
+    }
+
+    /// RDMA WRITE of `buffer` to `remote`, with an immediate that completes a receive there. Errors: [`Refused`].
+    #[inline]
+    pub fn write_imm(&mut self, buffer: Buffer, remote: RemoteAddress, imm: u32) -> Result<Ticket, Refused> {
+        let (segment, flags) = (buffer.segment(), WrFlags::SIGNALLED | WrFlags::SOLICITED);
+        // SAFETY: as in `post_receive`.
+        let posted = self.post_send(|batch, id| unsafe { batch.write_imm(id, flags, remote, imm, &[segment]) });
+        self.keep(posted, Side::Send, Some(buffer))
+    }
+
+    /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn read(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        // SAFETY: as in `post_receive`.
+        let posted = self.post_send(|batch, id| unsafe { batch.read(id, WrFlags::SIGNALLED, remote, &[segment]) });
+        self.keep(posted, Side::Send, Some(buffer))
+    }
+
+    /// SEND of `data`, which is copied and free at once. Errors: [`Refused`].
+    #[inline]
+    pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
+        let posted = self.post_send(|batch, id| batch.send_inline(id, WrFlags::SIGNALLED, data));
+        self.keep(posted, Side::Send, None)
+    }
+
+    /// RDMA WRITE of `data`, which is copied and free at once, to `remote`. Errors: [`Refused`].
+    #[inline]
+    pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
+        let posted = self.post_send(|batch, id| batch.write_inline(id, WrFlags::SIGNALLED, remote, data));
+        self.keep(posted, Side::Send, None)
+    }
+
+    /// The next work request that is done, with its buffer; `None` while there is none.
+    ///
+    /// # Errors
+    /// [`RetireError`] where the card names a work request that is not in flight: a card, or a driver, that is broken.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
+        if let Some(done) = self.met.pop_front() {
+            return Ok(Some(done));
+        }
+        self.poll_card()
+    }
+
+    #[inline]
+    fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
+        let Some(result) = self.cq.poll() else { return Ok(None) };
+        let work = match &result {
+            Ok(completion) => completion.work,
+            Err(error) => error.work,
+        };
+        let entry = match work.side {
+            Side::Send => self.send.as_mut().map(|queue| queue.retire(&work)),
+            Side::Receive => self.receive.as_mut().map(|queue| queue.retire(&work)),
+        };
+        let wr_id = entry.unwrap_or(Err(RetireError::NotInFlight { work, first: 0, end: 0 }))?;
+        let table = if work.side == Side::Send { &mut self.sends } else { &mut self.receives };
+        let InFlight { ticket, buffer } = table.take(wr_id).ok_or_else(|| not_in_flight(work))?;
+        Ok(Some(Done { ticket, buffer, result }))
+    }
+
+    /// The next work request that is done, with its buffer: polls, then sleeps if the connection was made with
+    /// [`ConnectionOptions::events`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::CompletionQueue`] where the completion queue overran, [`Error::Dead`],
+    /// [`Error::Nonsense`] as for [`poll`](Self::poll).
+    pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
+        match self.met.pop_front() {
+            Some(done) => Ok(done),
+            None => self.wait_card(Instant::now() + timeout, timeout),
+        }
+    }
+
+    fn wait_card(&mut self, deadline: Instant, timeout: Duration) -> Result<Done, Error> {
+        let spin_until = Instant::now() + SPIN;
+        loop {
+            for _ in 0..POLLS {
+                if let Some(done) = self.poll_card().map_err(nonsense)? {
+                    return Ok(done);
+                }
+                hint::spin_loop();
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(self.qp.device().death().unwrap_or_else(|| self.cq.cq().why_nothing_came(timeout)));
+            }
+            if now >= spin_until {
+                if self.options.events {
+                    self.cq.wait(deadline - now)?;
+                } else if let Some(death) = self.qp.device().death() {
+                    return Err(death);
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
+    /// Waits for `ticket`; what else is done meanwhile comes from later polls.
+    fn finish(
+        &mut self,
+        ticket: Result<Ticket, Refused>,
+        timeout: Duration,
+    ) -> Result<(Completion, Option<Buffer>), WaitError> {
+        let ticket = ticket?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            let done = match self.met.iter().position(|done| done.ticket == ticket) {
+                Some(at) => self.met.remove(at),
+                None => Some(self.wait_card(deadline, timeout)?),
+            };
+            match done {
+                Some(Done { ticket: this, buffer, result }) if this == ticket => {
+                    return match result {
+                        Ok(completion) => Ok((completion, buffer)),
+                        Err(error) => Err(WaitError::Failed { error, buffer }),
+                    };
+                }
+                other => self.met.extend(other),
+            }
+        }
+    }
+
+    /// As [`send`](Self::send), and waits until the remote has it. Errors: [`WaitError`].
+    pub fn send_blocking(&mut self, buffer: Buffer, timeout: Duration) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.send(buffer);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+
+    /// As [`write`](Self::write), and waits until the remote's memory has it. Errors: [`WaitError`].
+    pub fn write_blocking(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        timeout: Duration,
+    ) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.write(buffer, remote);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+
+    /// As [`read`](Self::read), and waits until the data is here. Errors: [`WaitError`].
+    pub fn read_blocking(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        timeout: Duration,
+    ) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.read(buffer, remote);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+
+    /// As [`receive`](Self::receive), and waits for the message: what came, and the buffer with it. Errors: [`WaitError`].
+    pub fn receive_blocking(
+        &mut self,
+        buffer: Buffer,
+        timeout: Duration,
+    ) -> Result<(Completion, Option<Buffer>), WaitError> {
+        let ticket = self.receive(buffer);
+        self.finish(ticket, timeout)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        (self.send, self.receive) = (None, None);
+        if self.sends.is_empty() && self.receives.is_empty() {
+            return;
+        }
+        // Until the queue pair is reset the card may still write the buffers.
+        if let Err(error) = self.qp.reset() {
+            tracing::error!(%error, "a connection could not be reset; its buffers in flight are leaked");
+            std::mem::forget(std::mem::replace(&mut self.sends, Table::new(0)));
+            std::mem::forget(std::mem::replace(&mut self.receives, Table::new(0)));
+        }
+    }
+}
+
+fn nonsense(error: RetireError) -> Error {
+    Error::Nonsense(error.to_string())
+}
+
+fn not_in_flight(work: Work) -> RetireError {
+    RetireError::NotInFlight { work, first: 0, end: 0 }
+}
+
+/// A packet sequence number that differs from one connection to the next, so that late packets of the last are not taken
+/// for this one's.
+fn some_psn() -> u32 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (now.subsec_nanos() ^ now.as_secs() as u32) & 0xff_ffff
+}
+
+/// The way to `peer`: by the MAC address it told, or one of ours, or the one in its GID.
+fn path_to(device: &Device, peer: &Peer) -> Result<AddressPath, Error> {
+    let ours = device.gids().iter().find(|gid| gid.address.octets() == peer.gid).map(|gid| gid.mac);
+    if let Some(mac) = peer.mac.or(ours) {
+        return Ok(AddressPath::new(peer.gid, mac));
+    }
+    AddressPath::link_local(peer.gid).ok_or_else(|| {
+        let gid = std::net::Ipv6Addr::from(peer.gid);
+        Error::Invalid(format!(
+            "the MAC address of GID {gid} is not known: the GID is not link-local; put it into Peer::mac"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_hands_out_each_slot_once_and_takes_it_back() {
+        let mut table = Table::new(2);
+        let put = |table: &mut Table, n| {
+            let wr_id = table.next()?;
+            table.put(InFlight { ticket: Ticket(n), buffer: None });
+            Ok::<_, PostError>(wr_id)
+        };
+        let (first, second) = (put(&mut table, 1).unwrap(), put(&mut table, 2).unwrap());
+        assert_eq!(put(&mut table, 3), Err(Full.into()));
+        assert_eq!(table.take(second).unwrap().ticket, Ticket(2));
+        assert!(table.take(second).is_none(), "twice");
+        assert!(table.take(99).is_none() && table.take(u64::MAX).is_none());
+        assert_eq!(put(&mut table, 4), Ok(second));
+        assert_eq!(table.take(first).unwrap().ticket, Ticket(1));
+    }
+}

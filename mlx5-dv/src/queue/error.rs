@@ -1,0 +1,69 @@
+//! Errors of the hot path: small, `Copy`, no allocation.
+
+use super::work::Work;
+
+/// A work request that was not posted. Nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// No room.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// More scatter/gather elements than the queue was made for.
+    #[error(
+        "{given} scatter/gather elements, and this queue was made for {most}: raise send_sges or recv_sges in QpOptions"
+    )]
+    TooManySges {
+        /// How many were given.
+        given: usize,
+        /// `send_sges` or `recv_sges` of the queue.
+        most: usize,
+    },
+    /// More inline data than the queue was made for.
+    #[error("{given} bytes of inline data, and this queue was made for {most}: raise inline_bytes in QpOptions")]
+    InlineTooLong {
+        /// How many were given.
+        given: usize,
+        /// `inline_bytes` of the queue.
+        most: usize,
+    },
+    /// A message longer than the card carries.
+    #[error("a message of {given} bytes, and the card carries at most {most} (log_max_msg)")]
+    MessageTooLong {
+        /// Bytes of all elements together.
+        given: u64,
+        /// The most.
+        most: u64,
+    },
+}
+
+/// A queue without room for one more work request: take completions of signalled work and retire them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the queue is full: retire completions of signalled work requests, then post again")]
+pub struct Full;
+
+/// A completion that fits no work request of this queue. The queue is unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RetireError {
+    /// Of another queue.
+    #[error("{:?} WQE {} of QP {:#x} is not of this queue, which is the {side:?} queue of QP {qpn:#x}", work.side, work.index, work.qpn)]
+    OtherQueue {
+        /// What the completion says.
+        work: Work,
+        /// The queue it was given to.
+        side: super::Side,
+        /// The queue pair it was given to.
+        qpn: u32,
+    },
+    /// Of nothing that is in flight: the card repeated itself, or names a WQE that was never posted.
+    #[error("WQE {} of QP {:#x} is not in flight: indices {first} to {end} (not included) are", work.index, work.qpn)]
+    NotInFlight {
+        /// What the completion says.
+        work: Work,
+        /// First index in flight.
+        first: u16,
+        /// First index after those in flight.
+        end: u16,
+    },
+}

@@ -1,0 +1,350 @@
+//! Posting to a receive queue.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
+use uar::{ReceiveRecord, barrier};
+
+use super::DataSegment;
+use super::error::{Full, PostError, RetireError};
+use super::work::{Side, Work};
+use crate::objects::QueuePair;
+
+/// The ring as plain numbers: one cache line.
+///
+/// Indices count WQEs, modulo 2^16. `retired..producer` is with the card; the ring never holds more than 2^15.
+pub(crate) struct ReceiveRing {
+    base: NonNull<u8>,
+    /// WQEs less one.
+    mask: u16,
+    /// log2 of a WQE's bytes.
+    log_stride: u8,
+    producer: u16,
+    retired: u16,
+    /// Scatter elements of a WQE.
+    sges: u16,
+    qpn: u32,
+    record: ReceiveRecord,
+    wr_ids: Box<[u64]>,
+}
+
+// SAFETY: the ring belongs to this value alone; its memory is kept mapped by the promise of `new`.
+unsafe impl Send for ReceiveRing {}
+
+impl ReceiveRing {
+    /// The ring of `1 << log_size` WQEs of `1 << log_stride` bytes at `base`, for queue pair `qpn`.
+    ///
+    /// # Safety
+    /// The ring's bytes are mapped until this value is gone, `base` is aligned to 16, and this process accesses them
+    /// through this value alone. `log_size` is at most 15, `log_stride` at least 4.
+    pub(crate) unsafe fn new(
+        base: NonNull<u8>,
+        log_size: u32,
+        log_stride: u32,
+        sges: u16,
+        qpn: u32,
+        record: ReceiveRecord,
+    ) -> Self {
+        ReceiveRing {
+            base,
+            mask: ((1u32 << log_size) - 1) as u16,
+            log_stride: log_stride as u8,
+            producer: 0,
+            retired: 0,
+            sges: sges.min(1 << (log_stride - SEGMENT.trailing_zeros())),
+            qpn: qpn & 0xff_ffff,
+            record,
+            wr_ids: vec![0; 1 << log_size].into(),
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, index: u16, segment: usize, data: DataSeg) {
+        let offset = (usize::from(index & self.mask) << self.log_stride) + segment * SEGMENT;
+        // SAFETY: the WQE lies inside of the ring, the segment inside of the WQE (callers bound it by `sges`, which `new`
+        // bounds by the stride); nobody in this process has a reference to it.
+        unsafe { self.base.add(offset).cast::<[u64; 2]>().write(zerocopy::transmute!(data)) }
+    }
+
+    #[inline(always)]
+    fn in_flight(&self) -> u16 {
+        self.producer.wrapping_sub(self.retired)
+    }
+
+    fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        if work.side != Side::Receive || work.qpn != self.qpn {
+            return Err(RetireError::OtherQueue { work: *work, side: Side::Receive, qpn: self.qpn });
+        }
+        // A reliable connection consumes its receives in order: anything but the oldest is nonsense.
+        if self.in_flight() == 0 || work.index != self.retired {
+            return Err(RetireError::NotInFlight { work: *work, first: self.retired, end: self.producer });
+        }
+        self.retired = self.retired.wrapping_add(1);
+        Ok(self.wr_ids[usize::from(work.index & self.mask)])
+    }
+}
+
+/// A receive queue of a queue pair in INIT or beyond, used by one thread: not `Sync`, `&mut self` throughout.
+///
+/// ```compile_fail
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<mlx5_dv::queue::ReceiveQueue>();
+/// ```
+pub struct ReceiveQueue {
+    ring: ReceiveRing,
+    /// Keeps the ring. Last, so that it goes last.
+    qp: Arc<QueuePair>,
+    /// Makes the queue not `Sync`.
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+impl fmt::Debug for ReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveQueue")
+            .field("qpn", &self.ring.qpn)
+            .field("producer", &self.ring.producer)
+            .field("retired", &self.ring.retired)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(ring: ReceiveRing, qp: Arc<QueuePair>) -> Self {
+        ReceiveQueue { ring, qp, _one_thread: PhantomData }
+    }
+
+    /// Begins a batch. Dropped without [`ring`](ReceiveBatch::ring), it never happened.
+    #[inline(always)]
+    pub fn batch(&mut self) -> ReceiveBatch<'_> {
+        let next = self.ring.producer;
+        ReceiveBatch { ring: &mut self.ring, next }
+    }
+
+    /// Says that `work`, from a completion, is done: its room is free again. The `wr_id` it was posted with.
+    ///
+    /// # Errors
+    /// [`RetireError`] for a completion of another queue, or of anything but the oldest receive. Nothing changes.
+    #[inline]
+    pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        self.ring.retire(work)
+    }
+
+    /// Receives that can be posted.
+    pub fn free(&self) -> usize {
+        self.capacity() - usize::from(self.ring.in_flight())
+    }
+
+    /// Receives the ring holds.
+    pub fn capacity(&self) -> usize {
+        usize::from(self.ring.mask) + 1
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.qp
+    }
+}
+
+impl Drop for ReceiveQueue {
+    fn drop(&mut self) {
+        self.qp.receive_queue_came_home();
+    }
+}
+
+/// Receives that are written, and not yet shown to the card.
+#[derive(Debug)]
+pub struct ReceiveBatch<'a> {
+    ring: &'a mut ReceiveRing,
+    next: u16,
+}
+
+impl fmt::Debug for ReceiveRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReceiveRing(QP {:#x}, {} in flight)", self.qpn, self.in_flight())
+    }
+}
+
+impl ReceiveBatch<'_> {
+    /// A receive of one message into `elements`, in their order.
+    ///
+    /// ```text
+    /// segment 0..  byte_count | lkey | address, an element each
+    /// the last     0 | 0x100 | 0, where there is room for more: ends the list
+    /// ```
+    ///
+    /// Elements of no bytes are left out. Errors: [`PostError`]; then nothing is written.
+    ///
+    /// # Safety
+    /// Until the receive has completed, or its queue pair was reset or destroyed, each element's memory stays registered
+    /// under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    #[inline]
+    pub unsafe fn receive(&mut self, wr_id: u64, elements: &[DataSegment]) -> Result<(), PostError> {
+        let (ring, index) = (&mut *self.ring, self.next);
+        if elements.len() > usize::from(ring.sges) {
+            return Err(PostError::TooManySges { given: elements.len(), most: ring.sges.into() });
+        }
+        if let Some(long) = elements.iter().find(|element| element.len > i32::MAX as u32) {
+            return Err(PostError::MessageTooLong { given: long.len.into(), most: i32::MAX as u64 });
+        }
+        if index.wrapping_sub(ring.retired) > ring.mask {
+            return Err(Full.into());
+        }
+        let mut segments = 0;
+        for element in elements.iter().filter(|element| element.len != 0) {
+            let mut data = DataSeg::ZERO;
+            data.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
+            ring.store(index, segments, data);
+            segments += 1;
+        }
+        if segments < 1 << (ring.log_stride - 4) {
+            let mut end = DataSeg::ZERO;
+            end.w().lkey(LKEY_INVALID);
+            ring.store(index, segments, end);
+        }
+        ring.wr_ids[usize::from(index & ring.mask)] = wr_id;
+        self.next = index.wrapping_add(1);
+        Ok(())
+    }
+
+    /// How many receives the batch holds.
+    pub fn len(&self) -> usize {
+        usize::from(self.next.wrapping_sub(self.ring.producer))
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Shows the batch to the card, by the doorbell record alone: the card reads it when a message comes.
+    #[inline(always)]
+    pub fn ring(self) {
+        if self.is_empty() {
+            return;
+        }
+        self.ring.producer = self.next;
+        barrier::to_device();
+        self.ring.record.post(self.next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::fake::Memory;
+    use mlx5_prm::layout::Layout;
+    use proptest::prelude::*;
+
+    const QPN: u32 = 0x44;
+
+    fn queue(log_size: u32, log_stride: u32, sges: u16) -> (ReceiveRing, Memory, usize) {
+        let bytes = (1 << (log_size + log_stride)).max(64);
+        let memory = Memory::new(bytes + 64);
+        memory.fill(0, bytes, 0xa5);
+        // SAFETY: both lie in `memory`, which the tests keep longer than the ring.
+        let ring = unsafe {
+            let (record, _) = uar::record::queue_pair(memory.at(bytes));
+            ReceiveRing::new(memory.at(0), log_size, log_stride, sges, QPN, record)
+        };
+        (ring, memory, bytes)
+    }
+
+    fn batch(ring: &mut ReceiveRing) -> ReceiveBatch<'_> {
+        let next = ring.producer;
+        ReceiveBatch { ring, next }
+    }
+
+    fn element(len: u32) -> DataSegment {
+        DataSegment { addr: 0x1000, len, lkey: 0x55 }
+    }
+
+    fn done(index: u16) -> Work {
+        Work { qpn: QPN, side: Side::Receive, index }
+    }
+
+    #[test]
+    fn a_short_list_is_ended_and_a_full_one_is_not() {
+        let (mut ring, memory, bytes) = queue(2, 5, 2);
+        let mut two = batch(&mut ring);
+        // SAFETY: no card reads this ring.
+        unsafe {
+            two.receive(1, &[element(7)]).unwrap();
+            two.receive(2, &[element(8), element(9)]).unwrap();
+        }
+        two.ring();
+        let segment = |at: usize| DataSeg::read(&memory.read(at, 16)).unwrap();
+        assert_eq!((segment(0).byte_count(), segment(0).lkey(), segment(0).addr()), (7, 0x55, 0x1000));
+        assert_eq!((segment(16).byte_count(), segment(16).lkey()), (0, LKEY_INVALID));
+        assert_eq!((segment(32).byte_count(), segment(48).byte_count()), (8, 9));
+        assert_eq!((memory.be32(bytes), memory.be32(bytes + 4)), (2, 0), "the receive half of the record");
+    }
+
+    #[test]
+    fn what_cannot_be_posted_leaves_no_trace() {
+        let (mut ring, memory, bytes) = queue(1, 4, 1);
+        let untouched = memory.read(0, bytes);
+        let mut none = batch(&mut ring);
+        // SAFETY: no card reads this ring.
+        unsafe {
+            let two = [element(1); 2];
+            assert_eq!(none.receive(1, &two), Err(PostError::TooManySges { given: 2, most: 1 }));
+            assert!(matches!(none.receive(1, &[element(1 << 31)]), Err(PostError::MessageTooLong { .. })));
+        }
+        none.ring();
+        assert_eq!((memory.read(0, bytes), memory.be32(bytes)), (untouched, 0));
+    }
+
+    #[test]
+    fn receives_complete_in_order_or_not_at_all() {
+        let (mut ring, _memory, _) = queue(2, 4, 1);
+        let mut three = batch(&mut ring);
+        // SAFETY: no card reads this ring.
+        (0..3).for_each(|i| unsafe { three.receive(10 + i, &[element(1)]).unwrap() });
+        three.ring();
+        assert!(matches!(ring.retire(&done(1)), Err(RetireError::NotInFlight { .. })));
+        assert_eq!(ring.retire(&done(0)), Ok(10));
+        assert!(ring.retire(&done(0)).is_err(), "said twice");
+        assert_eq!((ring.retire(&done(1)), ring.retire(&done(2))), (Ok(11), Ok(12)));
+        assert!(ring.retire(&done(3)).is_err());
+        assert!(matches!(ring.retire(&Work { side: Side::Send, ..done(3) }), Err(RetireError::OtherQueue { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn the_ring_is_a_queue(
+            log_size in 0u32..5,
+            start in any::<u16>(),
+            steps in prop::collection::vec((1usize..6, any::<bool>(), 0usize..6), 1..100),
+        ) {
+            let (mut ring, memory, bytes) = queue(log_size, 4, 1);
+            (ring.producer, ring.retired) = (start, start);
+            let mut model = std::collections::VecDeque::new();
+            let (mut next, mut wr_id) = (start, 0);
+            for (count, rung, retire) in steps {
+                let mut some = batch(&mut ring);
+                for i in 0..count {
+                    // SAFETY: no card reads this ring.
+                    let posted = unsafe { some.receive(wr_id + i as u64, &[element(1)]) };
+                    prop_assert_eq!(posted.is_ok(), model.len() + i < 1 << log_size);
+                }
+                let posted = some.len();
+                if rung {
+                    some.ring();
+                    model.extend((0..posted).map(|i| wr_id + i as u64));
+                    next = next.wrapping_add(posted as u16);
+                }
+                wr_id += count as u64;
+                for _ in 0..retire.min(model.len()) {
+                    let index = next.wrapping_sub(model.len() as u16);
+                    prop_assert_eq!(ring.retire(&done(index)).ok(), model.pop_front());
+                }
+                prop_assert_eq!(usize::from(ring.in_flight()), model.len());
+            }
+            prop_assert!(next == start || memory.be32(bytes) == u32::from(next));
+        }
+    }
+}

@@ -1,0 +1,780 @@
+//! Posting to a send queue.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WQEBB, WqeOpcode};
+use uar::{SendDoorbell, SendRecord, Wqebb, barrier};
+
+use super::error::{Full, PostError, RetireError};
+use super::work::{Side, Work};
+use super::{DataSegment, RemoteAddress, WrFlags};
+use crate::objects::{AnyDoorbell, QueuePair, RegisterLease};
+
+/// Bytes of the header of inline data.
+const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
+/// The longest element a data segment can name: its top bit means "inline".
+const MAX_ELEMENT: u64 = (1 << 31) - 1;
+
+/// What is remembered of a WQEBB.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// The user's word for the work request that starts here.
+    wr_id: u64,
+    /// WQEBBs of the work request that starts here; 0 where none does.
+    wqebbs: u16,
+}
+
+/// What a send queue was made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendLimits {
+    /// Scatter/gather elements of a work request.
+    pub sges: u16,
+    /// Bytes of inline data of a work request.
+    pub inline_bytes: u16,
+    /// log2 of the bytes of a message.
+    pub log_max_msg: u8,
+}
+
+/// The ring as plain numbers: one cache line and a bit.
+///
+/// Indices count WQEBBs, modulo 2^16. `retired..producer` is with the card; the ring never holds more than 2^15 WQEBBs, so
+/// differences modulo 2^16 are exact.
+pub(crate) struct SendRing {
+    base: NonNull<u8>,
+    /// WQEBBs less one.
+    mask: u16,
+    producer: u16,
+    retired: u16,
+    limits: SendLimits,
+    qpn: u32,
+    record: SendRecord,
+    slots: Box<[Slot]>,
+}
+
+// SAFETY: the ring belongs to this value alone; its memory is kept mapped by the promise of `new`.
+unsafe impl Send for SendRing {}
+
+impl SendRing {
+    /// The ring of `1 << log_size` WQEBBs at `base`, for queue pair `qpn`.
+    ///
+    /// # Safety
+    /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process accesses them
+    /// through this value alone. `log_size` is at most 15.
+    pub(crate) unsafe fn new(
+        base: NonNull<u8>,
+        log_size: u32,
+        qpn: u32,
+        limits: SendLimits,
+        record: SendRecord,
+    ) -> Self {
+        let slots = vec![Slot::default(); 1 << log_size].into();
+        let mask = ((1u32 << log_size) - 1) as u16;
+        SendRing { base, mask, producer: 0, retired: 0, limits, qpn: qpn & 0xff_ffff, record, slots }
+    }
+
+    /// Stores segment number `segment` of the WQE that starts at WQEBB `index`.
+    #[inline(always)]
+    fn store(&mut self, index: u16, segment: usize, bytes: [u64; 2]) {
+        let ring_mask = (usize::from(self.mask) + 1) * WQEBB - 1;
+        let offset = (usize::from(index) * WQEBB + segment * SEGMENT) & ring_mask;
+        // SAFETY: the offset is below the ring's length and a multiple of 16, so that the 16 bytes lie inside of the ring;
+        // nobody in this process has a reference to them (`ring_blocks` ends before `&mut self` can be had again).
+        unsafe { self.base.add(offset).cast::<[u64; 2]>().write(bytes) }
+    }
+
+    /// The blocks of the WQE that starts at `index`, where they lie in one piece; else none.
+    #[inline(always)]
+    fn blocks(&self, index: u16, wqebbs: u16) -> &[Wqebb] {
+        let first = usize::from(index & self.mask);
+        let count = if first + usize::from(wqebbs) > usize::from(self.mask) + 1 { 0 } else { usize::from(wqebbs) };
+        // SAFETY: the blocks lie inside of the ring and are aligned; only `&mut self` stores to them, and the card only
+        // reads them.
+        unsafe { slice::from_raw_parts(self.base.add(first * WQEBB).cast().as_ptr(), count) }
+    }
+
+    #[inline(always)]
+    fn in_flight(&self) -> u16 {
+        self.producer.wrapping_sub(self.retired)
+    }
+
+    fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        if work.side != Side::Send || work.qpn != self.qpn {
+            return Err(RetireError::OtherQueue { work: *work, side: Side::Send, qpn: self.qpn });
+        }
+        let slot = self.slots[usize::from(work.index & self.mask)];
+        if work.index.wrapping_sub(self.retired) >= self.in_flight() || slot.wqebbs == 0 {
+            return Err(RetireError::NotInFlight { work: *work, first: self.retired, end: self.producer });
+        }
+        self.retired = work.index.wrapping_add(slot.wqebbs);
+        Ok(slot.wr_id)
+    }
+}
+
+/// A send queue of a queue pair in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it rings.
+///
+/// Work requests go in batches, each rung for once:
+///
+/// ```no_run
+/// # fn f(sq: &mut mlx5_dv::queue::SendQueue) -> Result<(), mlx5_dv::queue::PostError> {
+/// use mlx5_dv::queue::WrFlags;
+/// let mut batch = sq.batch();
+/// batch.send_inline(1, WrFlags::empty(), b"first")?;
+/// batch.send_inline(2, WrFlags::SIGNALLED, b"second")?;
+/// batch.ring();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// There is one batch at a time:
+///
+/// ```compile_fail
+/// fn two(sq: &mut mlx5_dv::queue::SendQueue) {
+///     let first = sq.batch();
+///     let second = sq.batch(); // `first` still borrows the queue
+///     first.ring();
+///     second.ring();
+/// }
+/// ```
+///
+/// and no two threads share a queue:
+///
+/// ```compile_fail
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<mlx5_dv::queue::SendQueue>();
+/// ```
+pub struct SendQueue<D: SendDoorbell = AnyDoorbell> {
+    ring: SendRing,
+    doorbell: D,
+    /// Gives the doorbell's register back. After the doorbell.
+    _lease: RegisterLease,
+    /// Keeps the ring and the UAR page. Last, so that it goes last.
+    qp: Arc<QueuePair>,
+    /// Makes the queue not `Sync`.
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+impl<D: SendDoorbell> fmt::Debug for SendQueue<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendQueue")
+            .field("qpn", &self.ring.qpn)
+            .field("producer", &self.ring.producer)
+            .field("retired", &self.ring.retired)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: SendDoorbell> SendQueue<D> {
+    pub(crate) fn new(ring: SendRing, doorbell: D, lease: RegisterLease, qp: Arc<QueuePair>) -> Self {
+        SendQueue { ring, doorbell, _lease: lease, qp, _one_thread: PhantomData }
+    }
+
+    /// Begins a batch. Dropped without [`ring`](SendBatch::ring), it never happened.
+    #[inline(always)]
+    pub fn batch(&mut self) -> SendBatch<'_, D> {
+        let next = self.ring.producer;
+        SendBatch { ring: &mut self.ring, doorbell: &mut self.doorbell, next, last: next, control: 0, posted: 0 }
+    }
+
+    /// Says that `work`, from a completion, is done, and so is all posted before it: their room is free again. The `wr_id`
+    /// it was posted with.
+    ///
+    /// Every completion of this queue must come here, errors included, or its room is lost.
+    ///
+    /// # Errors
+    /// [`RetireError`] for a completion of another queue or of nothing in flight. Nothing changes.
+    #[inline]
+    pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        self.ring.retire(work)
+    }
+
+    /// WQEBBs that are free. A work request takes one for each 64 bytes of its WQE.
+    pub fn free(&self) -> usize {
+        self.capacity() - usize::from(self.ring.in_flight())
+    }
+
+    /// WQEBBs of the ring.
+    pub fn capacity(&self) -> usize {
+        usize::from(self.ring.mask) + 1
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.qp
+    }
+}
+
+impl<D: SendDoorbell> Drop for SendQueue<D> {
+    fn drop(&mut self) {
+        self.qp.send_queue_came_home();
+    }
+}
+
+/// Work requests that are written, and not yet shown to the card.
+///
+/// Errors leave the batch as it was: nothing of the refused work request is written.
+pub struct SendBatch<'a, D: SendDoorbell> {
+    ring: &'a mut SendRing,
+    doorbell: &'a mut D,
+    /// Where the next WQE starts.
+    next: u16,
+    /// Where the last one started.
+    last: u16,
+    /// Its first eight bytes.
+    control: u64,
+    /// How many were posted.
+    posted: u32,
+}
+
+impl<D: SendDoorbell> fmt::Debug for SendBatch<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendBatch").field("posted", &self.posted).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// What all work requests have.
+#[derive(Clone, Copy)]
+struct Request {
+    opcode: WqeOpcode,
+    wr_id: u64,
+    flags: WrFlags,
+    imm: u32,
+}
+
+/// The data of a work request.
+trait Payload {
+    /// How many segments it takes, or why it cannot be posted.
+    fn segments(&self, limits: &SendLimits) -> Result<usize, PostError>;
+    /// Stores its segments from number `at` on.
+    fn store(&self, at: usize, store: impl FnMut(usize, [u64; 2]));
+}
+
+/// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes are
+/// left out, since the card reads a count of zero as 2^31.
+struct Elements<'a>(&'a [DataSegment]);
+
+impl Payload for Elements<'_> {
+    #[inline(always)]
+    fn segments(&self, limits: &SendLimits) -> Result<usize, PostError> {
+        if self.0.len() > usize::from(limits.sges) {
+            return Err(PostError::TooManySges { given: self.0.len(), most: limits.sges.into() });
+        }
+        let given: u64 = self.0.iter().map(|element| u64::from(element.len)).sum();
+        let most = (1 << limits.log_max_msg).min(MAX_ELEMENT);
+        if given > most {
+            return Err(PostError::MessageTooLong { given, most });
+        }
+        Ok(self.0.iter().filter(|element| element.len != 0).count())
+    }
+
+    #[inline(always)]
+    fn store(&self, at: usize, mut store: impl FnMut(usize, [u64; 2])) {
+        for (i, element) in self.0.iter().filter(|element| element.len != 0).enumerate() {
+            let mut segment = DataSeg::ZERO;
+            segment.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
+            store(at + i, zerocopy::transmute!(segment));
+        }
+    }
+}
+
+/// Data in the WQE itself: `[ 1 | byte_count (10) ]` and the bytes, filled up to whole segments.
+struct Inline<'a>(&'a [u8]);
+
+impl Payload for Inline<'_> {
+    #[inline(always)]
+    fn segments(&self, limits: &SendLimits) -> Result<usize, PostError> {
+        if self.0.len() > usize::from(limits.inline_bytes) {
+            return Err(PostError::InlineTooLong { given: self.0.len(), most: limits.inline_bytes.into() });
+        }
+        Ok(if self.0.is_empty() { 0 } else { (INLINE_HEADER + self.0.len()).div_ceil(SEGMENT) })
+    }
+
+    #[inline(always)]
+    fn store(&self, at: usize, mut store: impl FnMut(usize, [u64; 2])) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut header = InlineSegHeader::default();
+        // Checked by `segments` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
+        header.w().byte_count(self.0.len() as u16);
+        let (first, rest) = self.0.split_at(self.0.len().min(SEGMENT - INLINE_HEADER));
+        let mut segment = [0u8; SEGMENT];
+        segment[..INLINE_HEADER].copy_from_slice(mlx5_prm::layout::Layout::as_bytes(&header));
+        segment[INLINE_HEADER..INLINE_HEADER + first.len()].copy_from_slice(first);
+        store(at, zerocopy::transmute!(segment));
+        for (i, chunk) in rest.chunks(SEGMENT).enumerate() {
+            let mut segment = [0u8; SEGMENT];
+            segment[..chunk.len()].copy_from_slice(chunk);
+            store(at + 1 + i, zerocopy::transmute!(segment));
+        }
+    }
+}
+
+impl<D: SendDoorbell> SendBatch<'_, D> {
+    /// Writes one WQE behind the batch's others.
+    ///
+    /// ```text
+    /// segment 0   control: opmod | wqe_index | opcode, qpn | ds, flags, immediate
+    /// segment 1   remote address, remote key              only for RDMA
+    /// segment 2.. data segments, or inline header and data
+    /// ```
+    /// Four segments fill a WQEBB; the next WQE starts at the next WQEBB.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        request: Request,
+        remote: Option<RemoteAddress>,
+        payload: impl Payload,
+    ) -> Result<(), PostError> {
+        let head = 1 + usize::from(remote.is_some());
+        let segments = head + payload.segments(&self.ring.limits)?;
+        let wqebbs = segments.div_ceil(WQEBB / SEGMENT) as u16;
+        let used = self.next.wrapping_sub(self.ring.retired);
+        if u32::from(used) + u32::from(wqebbs) > u32::from(self.ring.mask) + 1 {
+            return Err(Full.into());
+        }
+        let (ring, index) = (&mut *self.ring, self.next);
+        let control: [u64; 2] = zerocopy::transmute!(control(ring.qpn, index, segments, request));
+        ring.store(index, 0, control);
+        if let Some(remote) = remote {
+            let mut segment = RaddrSeg::ZERO;
+            segment.w().raddr(remote.addr).rkey(remote.rkey);
+            ring.store(index, 1, zerocopy::transmute!(segment));
+        }
+        payload.store(head, |at, bytes| ring.store(index, at, bytes));
+        ring.slots[usize::from(index & ring.mask)] = Slot { wr_id: request.wr_id, wqebbs };
+        for i in 1..wqebbs {
+            ring.slots[usize::from(index.wrapping_add(i) & ring.mask)].wqebbs = 0;
+        }
+        self.control = u64::from_be(control[0]);
+        self.last = index;
+        self.next = index.wrapping_add(wqebbs);
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// How many work requests the batch holds.
+    pub fn len(&self) -> usize {
+        self.posted as usize
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.posted == 0
+    }
+
+    /// Shows the batch to the card: doorbell record, then one doorbell. An empty batch rings for nothing.
+    #[inline(always)]
+    pub fn ring(self) {
+        if self.posted == 0 {
+            return;
+        }
+        let wqebbs = self.next.wrapping_sub(self.last);
+        self.ring.producer = self.next;
+        barrier::to_device();
+        self.ring.record.post(self.next);
+        if self.posted == 1 {
+            self.doorbell.ring_with(self.control, self.ring.blocks(self.last, wqebbs));
+        } else {
+            self.doorbell.ring(self.control);
+        }
+    }
+
+    /// Nothing, but a completion if it is signalled. For flushing and testing.
+    #[inline]
+    pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::Nop, wr_id, flags, imm: 0 }, None, Inline(&[]))
+    }
+
+    /// SEND of `data`, copied into the WQE: it can be reused at once. Errors: [`PostError`].
+    #[inline]
+    pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, None, Inline(data))
+    }
+
+    /// As [`send_inline`](Self::send_inline), with an immediate.
+    #[inline]
+    pub fn send_imm_inline(&mut self, wr_id: u64, flags: WrFlags, imm: u32, data: &[u8]) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, None, Inline(data))
+    }
+
+    /// RDMA WRITE of `data`, copied into the WQE, to `remote`. Errors: [`PostError`].
+    #[inline]
+    pub fn write_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, Some(remote), Inline(data))
+    }
+
+    /// As [`write_inline`](Self::write_inline), with an immediate that completes a receive there.
+    #[inline]
+    pub fn write_imm_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        imm: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, Some(remote), Inline(data))
+    }
+
+    /// SEND of `elements`, in their order. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
+    /// registered under its key and is not written by this process.
+    #[inline]
+    pub unsafe fn send(&mut self, wr_id: u64, flags: WrFlags, elements: &[DataSegment]) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, None, Elements(elements))
+    }
+
+    /// As [`send`](Self::send), with an immediate.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn send_imm(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        imm: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, None, Elements(elements))
+    }
+
+    /// RDMA WRITE of `elements`, in their order, to `remote`. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn write(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, Some(remote), Elements(elements))
+    }
+
+    /// As [`write`](Self::write), with an immediate that completes a receive there.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn write_imm(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        imm: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, Some(remote), Elements(elements))
+    }
+
+    /// RDMA READ from `remote` into `elements`, in their order. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
+    /// registered under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    #[inline]
+    pub unsafe fn read(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, Some(remote), Elements(elements))
+    }
+}
+
+/// The control segment of a WQE. PRM "Control Segment".
+#[inline(always)]
+fn control(qpn: u32, index: u16, segments: usize, request: Request) -> CtrlSeg {
+    let flag = |flag| request.flags.contains(flag);
+    let mut control = CtrlSeg::ZERO;
+    control
+        .w()
+        .wqe_index(index)
+        .opcode(request.opcode)
+        // 24 bits by `SendRing::new`, six bits by the limits that the queue's creation checks.
+        .qp_or_sq(qpn & 0xff_ffff)
+        .ds(segments as u8 & 0x3f)
+        .fm(if flag(WrFlags::FENCE) { Fence::Fence } else { Fence::None })
+        .ce(if flag(WrFlags::SIGNALLED) { CompletionMode::Always } else { CompletionMode::OnError })
+        .se(flag(WrFlags::SOLICITED))
+        .imm(request.imm);
+    control
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::fake::Memory;
+    use mlx5_prm::layout::Layout;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const QPN: u32 = 0x43;
+
+    /// Counts rings, remembers the last.
+    #[derive(Debug, Default)]
+    struct Bell {
+        rings: u32,
+        control: u64,
+        carried: usize,
+    }
+
+    impl SendDoorbell for Bell {
+        fn ring(&mut self, control: u64) {
+            (self.rings, self.control, self.carried) = (self.rings + 1, control, 0);
+        }
+        fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
+            assert!(wqe.is_empty() || u64::from_be(wqe[0][0]) == control);
+            (self.rings, self.control, self.carried) = (self.rings + 1, control, wqe.len());
+        }
+    }
+
+    struct Queue {
+        ring: SendRing,
+        bell: Bell,
+        memory: Memory,
+        bytes: usize,
+    }
+
+    impl Queue {
+        fn new(log_size: u32) -> Queue {
+            let bytes = WQEBB << log_size;
+            let memory = Memory::new(bytes + 64);
+            memory.fill(0, bytes, 0xa5);
+            let limits = SendLimits { sges: 6, inline_bytes: 200, log_max_msg: 30 };
+            // SAFETY: both lie in `memory`, which lives as long as the ring (fields drop in their order).
+            let ring = unsafe {
+                let (_, record) = uar::record::queue_pair(memory.at(bytes));
+                SendRing::new(memory.at(0), log_size, QPN, limits, record)
+            };
+            Queue { ring, bell: Bell::default(), memory, bytes }
+        }
+
+        fn batch(&mut self) -> SendBatch<'_, Bell> {
+            let next = self.ring.producer;
+            SendBatch { ring: &mut self.ring, doorbell: &mut self.bell, next, last: next, control: 0, posted: 0 }
+        }
+
+        fn record(&self) -> u32 {
+            self.memory.be32(self.bytes + 4)
+        }
+
+        /// `len` bytes of the WQE at WQEBB `index`, around the ring's end.
+        fn wqe(&self, index: u16, len: usize) -> Vec<u8> {
+            let start = usize::from(index & self.ring.mask) * WQEBB;
+            (0..len).map(|i| self.memory.read((start + i) % self.bytes, 1)[0]).collect()
+        }
+
+        fn done(&mut self, index: u16) -> Result<u64, RetireError> {
+            self.ring.retire(&Work { qpn: QPN, side: Side::Send, index })
+        }
+    }
+
+    fn element(len: u32) -> DataSegment {
+        DataSegment { addr: 0x1122_3344_5566_7788, len, lkey: 0xaabb_ccdd }
+    }
+
+    const REMOTE: RemoteAddress = RemoteAddress { addr: 0x99aa, rkey: 0x77 };
+
+    #[test]
+    fn a_write_is_control_remote_address_and_data() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        // SAFETY: no card reads this ring.
+        unsafe { batch.write_imm(9, WrFlags::SIGNALLED | WrFlags::SOLICITED, REMOTE, 0xcafe, &[element(64)]) }.unwrap();
+        batch.ring();
+        let wqe = queue.wqe(0, 48);
+        let control = CtrlSeg::read(&wqe).unwrap();
+        assert_eq!((control.opcode(), control.qp_or_sq(), control.ds()), (WqeOpcode::RdmaWriteImm, QPN, 3));
+        assert_eq!((control.ce(), control.se(), control.fm()), (CompletionMode::Always, true, Fence::None));
+        assert_eq!((control.wqe_index(), control.imm()), (0, 0xcafe));
+        let remote = RaddrSeg::read(&wqe[16..]).unwrap();
+        assert_eq!((remote.raddr(), remote.rkey()), (0x99aa, 0x77));
+        let data = DataSeg::read(&wqe[32..]).unwrap();
+        assert_eq!((data.byte_count(), data.lkey(), data.addr()), (64, 0xaabb_ccdd, 0x1122_3344_5566_7788));
+        assert_eq!((queue.record(), queue.bell.rings, queue.bell.carried), (1, 1, 1));
+        assert_eq!(queue.bell.control.to_be_bytes(), wqe[..8]);
+    }
+
+    #[test]
+    fn an_unsignalled_send_completes_on_error_only_and_a_fence_is_a_fence() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        // SAFETY: no card reads this ring.
+        unsafe { batch.send(9, WrFlags::FENCE, &[element(1)]) }.unwrap();
+        batch.ring();
+        let control = CtrlSeg::read(&queue.wqe(0, 16)).unwrap();
+        assert_eq!((control.ce(), control.fm(), control.se()), (CompletionMode::OnError, Fence::Fence, false));
+    }
+
+    #[test]
+    fn inline_data_lies_behind_its_header_and_wraps_with_the_ring() {
+        for len in [1, 11, 12, 13, 28, 29, 100, 200] {
+            let mut queue = Queue::new(3);
+            (queue.ring.producer, queue.ring.retired) = (6, 6);
+            let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let mut batch = queue.batch();
+            batch.send_inline(1, WrFlags::SIGNALLED, &data).unwrap();
+            batch.ring();
+            let wqe = queue.wqe(6, 16 + 4 + len);
+            assert_eq!(usize::from(CtrlSeg::read(&wqe).unwrap().ds()), 1 + (4 + len).div_ceil(16));
+            assert_eq!(wqe[16..20], (1u32 << 31 | len as u32).to_be_bytes());
+            assert_eq!(wqe[20..], data);
+            assert_eq!(queue.done(6), Ok(1));
+        }
+    }
+
+    #[test]
+    fn elements_of_no_bytes_are_left_out() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        // SAFETY: no card reads this ring.
+        unsafe { batch.send(1, WrFlags::SIGNALLED, &[element(0), element(5), element(0)]) }.unwrap();
+        batch.send_inline(2, WrFlags::SIGNALLED, &[]).unwrap();
+        batch.ring();
+        assert_eq!(CtrlSeg::read(&queue.wqe(0, 16)).unwrap().ds(), 2);
+        assert_eq!(CtrlSeg::read(&queue.wqe(1, 16)).unwrap().ds(), 1);
+    }
+
+    #[test]
+    fn a_batch_rings_once_and_an_empty_one_not_at_all() {
+        let mut queue = Queue::new(3);
+        queue.batch().ring();
+        assert_eq!((queue.bell.rings, queue.record()), (0, 0));
+        let mut batch = queue.batch();
+        (0..5).for_each(|i| batch.nop(i, WrFlags::empty()).unwrap());
+        assert_eq!(batch.len(), 5);
+        batch.ring();
+        assert_eq!((queue.bell.rings, queue.record(), queue.bell.carried), (1, 5, 0));
+        assert_eq!(queue.bell.control >> 40 & 0xffff, 4, "the doorbell names the last WQE");
+    }
+
+    #[test]
+    fn an_unrung_batch_never_happened() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        (0..4).for_each(|i| batch.nop(i, WrFlags::SIGNALLED).unwrap());
+        assert_eq!(batch.nop(4, WrFlags::SIGNALLED), Err(Full.into()));
+        drop(batch);
+        assert_eq!((queue.record(), queue.bell.rings, queue.ring.in_flight()), (0, 0, 0));
+        assert!(matches!(queue.done(0), Err(RetireError::NotInFlight { .. })));
+        let mut batch = queue.batch();
+        batch.nop(7, WrFlags::SIGNALLED).unwrap();
+        batch.ring();
+        assert_eq!(queue.done(0), Ok(7));
+    }
+
+    #[test]
+    fn what_cannot_be_posted_leaves_no_trace() {
+        let mut queue = Queue::new(2);
+        let untouched = queue.wqe(0, 256);
+        let mut batch = queue.batch();
+        let long = [element(1 << 30), element(1)];
+        assert_eq!(
+            batch.send_inline(1, WrFlags::empty(), &[0; 201]),
+            Err(PostError::InlineTooLong { given: 201, most: 200 })
+        );
+        // SAFETY: no card reads this ring.
+        unsafe {
+            let seven = [element(1); 7];
+            assert_eq!(batch.send(1, WrFlags::empty(), &seven), Err(PostError::TooManySges { given: 7, most: 6 }));
+            let refused = PostError::MessageTooLong { given: (1 << 30) + 1, most: 1 << 30 };
+            assert_eq!(batch.send(1, WrFlags::empty(), &long), Err(refused));
+        }
+        assert!(batch.is_empty());
+        batch.ring();
+        assert_eq!(queue.wqe(0, 256), untouched);
+    }
+
+    #[test]
+    fn a_signalled_completion_frees_the_unsignalled_work_before_it() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        for i in 0..4 {
+            batch.nop(i, if i == 2 { WrFlags::SIGNALLED } else { WrFlags::empty() }).unwrap();
+        }
+        batch.ring();
+        assert_eq!(queue.done(2), Ok(2));
+        assert_eq!(queue.ring.in_flight(), 1);
+    }
+
+    #[test]
+    fn completions_that_fit_nothing_are_refused() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        batch.send_inline(5, WrFlags::SIGNALLED, &[1; 100]).unwrap();
+        batch.ring();
+        assert!(matches!(queue.done(1), Err(RetireError::NotInFlight { .. })), "the middle of a WQE");
+        assert!(matches!(queue.done(2), Err(RetireError::NotInFlight { .. })), "never posted");
+        assert!(matches!(queue.done(0xffff), Err(RetireError::NotInFlight { .. })), "long ago");
+        for work in
+            [Work { qpn: QPN + 1, side: Side::Send, index: 0 }, Work { qpn: QPN, side: Side::Receive, index: 0 }]
+        {
+            assert!(matches!(queue.ring.retire(&work), Err(RetireError::OtherQueue { .. })));
+        }
+        assert_eq!(queue.done(0), Ok(5));
+        assert!(matches!(queue.done(0), Err(RetireError::NotInFlight { .. })), "said twice");
+    }
+
+    #[test]
+    fn the_hot_fields_fit_in_two_cache_lines() {
+        assert!(size_of::<SendRing>() <= 64, "{}", size_of::<SendRing>());
+        assert!(size_of::<SendQueue<uar::Plain>>() <= 128, "{}", size_of::<SendQueue<uar::Plain>>());
+    }
+
+    proptest! {
+        /// Against a model of a queue that is a list: room, wr_ids and the doorbell record always agree, over many laps.
+        #[test]
+        fn the_ring_is_a_queue(
+            log_size in 0u32..6,
+            start in any::<u16>(),
+            steps in prop::collection::vec((0usize..160, any::<bool>(), any::<bool>(), any::<bool>()), 1..200),
+        ) {
+            let mut queue = Queue::new(log_size);
+            (queue.ring.producer, queue.ring.retired) = (start, start);
+            let capacity = 1usize << log_size;
+            // (wr_id, index, WQEBBs, signalled), oldest first.
+            let mut model: VecDeque<(u64, u16, usize, bool)> = VecDeque::new();
+            let mut next_index = start;
+            for (wr_id, (len, signalled, ring, retire)) in steps.into_iter().enumerate() {
+                let blocks = (1 + if len == 0 { 0 } else { (4 + len).div_ceil(16) }).div_ceil(4);
+                let used: usize = model.iter().map(|entry| entry.2).sum();
+                let flags = if signalled { WrFlags::SIGNALLED } else { WrFlags::empty() };
+                let mut batch = queue.batch();
+                let posted = batch.send_inline(wr_id as u64, flags, &vec![0; len]);
+                prop_assert_eq!(posted.is_ok(), used + blocks <= capacity);
+                if ring && posted.is_ok() {
+                    batch.ring();
+                    model.push_back((wr_id as u64, next_index, blocks, signalled));
+                    next_index = next_index.wrapping_add(blocks as u16);
+                    prop_assert_eq!(queue.record(), u32::from(next_index));
+                }
+                if retire && let Some(at) = model.iter().position(|entry| entry.3) {
+                    let (wr_id, index, ..) = model[at];
+                    prop_assert_eq!(queue.done(index), Ok(wr_id));
+                    model.drain(..=at);
+                }
+                let used: usize = model.iter().map(|entry| entry.2).sum();
+                prop_assert_eq!(usize::from(queue.ring.in_flight()), used);
+            }
+        }
+    }
+}
