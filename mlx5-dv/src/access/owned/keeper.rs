@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use mlx5_prm::eqe::{CompletionEvent, Eqe, EventType, PageRequestEvent};
+use mlx5_prm::eqe::{CommandEvent, CompletionEvent, Eqe, EventType, PageRequestEvent};
 use mlx5_prm::layout::Layout;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -279,7 +279,10 @@ impl Thread {
                 let cqn = CompletionEvent::read(event.event_data()).map_or(0, |event| event.cqn());
                 self.shared.subscribers.completed(cqn);
             }
-            EventType::Command => self.shared.commands.look(),
+            EventType::Command => {
+                let slots = CommandEvent::read(event.event_data()).map_or(0, |event| event.vector());
+                self.shared.commands.completed(slots);
+            }
             EventType::PageRequest => {
                 let request = PageRequestEvent::read(event.event_data()).unwrap_or(PageRequestEvent::ZERO);
                 self.page_request(request.func_id(), request.num_pages() as i32);

@@ -1,8 +1,9 @@
 //! The command queue: all slots in flight at once, each with a deadline. PRM "Command Interface".
 //!
 //! A command takes a slot, fills its entry and mailboxes, and rings the doorbell. Whether it is done is always read from
-//! the entry's ownership bit; a command event only says when to look. A lost event therefore costs a little time, and an
-//! event too many costs nothing.
+//! the entry's ownership bit. Where commands complete by event, its event is waited for too: so the event queue never
+//! holds more command events than there are slots, however fast commands follow each other. A lost event costs a little
+//! time, and an event too many costs nothing.
 //!
 //! A slot whose command missed its deadline is *quarantined*, with its mailboxes: firmware may still write them. It comes
 //! back into use when firmware answers after all.
@@ -55,6 +56,8 @@ pub struct CommandQueue {
 #[derive(Debug)]
 struct Slots {
     states: Vec<Slot>,
+    /// Slots whose event has come, by bit.
+    signalled: u32,
     last_token: u8,
 }
 
@@ -89,6 +92,8 @@ pub struct Pending {
     object: String,
     sent: Instant,
     limit: Duration,
+    /// When it was first seen to be done.
+    seen: Option<Instant>,
 }
 
 impl Wake for CommandQueue {
@@ -126,7 +131,7 @@ impl CommandQueue {
         let states = (0..1 << log_size).map(|_| Slot::Free).collect();
         let queue = Arc::new(CommandQueue {
             mailboxes: MailboxPool::new(pool),
-            slots: Mutex::new(Slots { states, last_token: 0 }),
+            slots: Mutex::new(Slots { states, signalled: 0, last_token: 0 }),
             changed: Condvar::new(),
             by_event: AtomicBool::new(false),
             verify: AtomicBool::new(false),
@@ -153,9 +158,10 @@ impl CommandQueue {
         self.verify.store(verify, Ordering::Release);
     }
 
-    /// Firmware says that commands are done: their waiters look.
-    pub fn look(&self) {
-        self.wake();
+    /// Firmware says by an event that the commands of `slots`, a bit each, are done.
+    pub fn completed(&self, slots: u32) {
+        self.lock().signalled |= slots;
+        self.changed.notify_all();
     }
 
     /// Executes a command and waits for its end.
@@ -188,8 +194,13 @@ impl CommandQueue {
     }
 
     /// The result of `pending` if it is done, timed out or dead; otherwise `pending` itself.
-    pub fn finish(&self, pending: Pending) -> Result<Result<Vec<u8>, CommandError>, Pending> {
+    pub fn finish(&self, mut pending: Pending) -> Result<Result<Vec<u8>, CommandError>, Pending> {
         if !self.owned_by_hardware(pending.slot) {
+            let seen = *pending.seen.get_or_insert_with(Instant::now);
+            let event_due = !self.event_seen(&self.lock(), pending.slot) && seen.elapsed() < LOST_EVENT;
+            if event_due && self.life.check().is_ok() {
+                return Err(pending);
+            }
             return Ok(self.complete(pending));
         }
         let kind = match self.life.check() {
@@ -257,6 +268,7 @@ impl CommandQueue {
         // 0 is what an untouched block carries, so it is no token.
         slots.last_token = slots.last_token.checked_add(1).unwrap_or(1);
         let token = slots.last_token;
+        slots.signalled &= !(1 << slot);
         drop(slots);
         let (input, output) = self.chains(&command, token).map_err(|kind| {
             self.set_free(slot);
@@ -273,6 +285,7 @@ impl CommandQueue {
             object: command.object.clone(),
             sent: Instant::now(),
             limit,
+            seen: None,
         };
         let entry = self.fill(&pending, &command);
         if self.observers.any() {
@@ -387,16 +400,18 @@ impl CommandQueue {
     /// Sleeps until the reply may be there: briefly when polling, until an event otherwise.
     fn wait_for_reply(&self, pending: &Pending) {
         let elapsed = pending.sent.elapsed();
-        if elapsed < SPIN {
+        let by_event = self.by_event.load(Ordering::Acquire);
+        if !by_event && elapsed < SPIN {
             std::hint::spin_loop();
             return;
         }
         let slots = self.lock();
-        if !self.owned_by_hardware(pending.slot) || self.life.check().is_err() {
+        let done = !self.owned_by_hardware(pending.slot) && self.event_seen(&slots, pending.slot);
+        if done || self.life.check().is_err() {
             return;
         }
         // Polling sleeps a fraction of what it has waited already: short commands end soon, long ones cost no processor.
-        let nap = if self.by_event.load(Ordering::Acquire) { LOST_EVENT } else { (elapsed / 8).min(LOST_EVENT) };
+        let nap = if by_event { LOST_EVENT } else { (elapsed / 8).min(LOST_EVENT) };
         let left = pending.limit.saturating_sub(elapsed);
         drop(self.changed.wait_timeout(slots, nap.min(left)));
         let checks = |at: Duration| at.as_nanos() / PRESENCE.as_nanos();
@@ -425,6 +440,11 @@ impl CommandQueue {
             data,
             elapsed: pending.sent.elapsed(),
         });
+    }
+
+    /// Whether the event of `slot` has come, or none is waited for.
+    fn event_seen(&self, slots: &Slots, slot: usize) -> bool {
+        slots.signalled & 1 << slot != 0 || !self.by_event.load(Ordering::Acquire)
     }
 
     fn owned_by_hardware(&self, slot: usize) -> bool {

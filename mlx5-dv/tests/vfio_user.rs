@@ -1,0 +1,147 @@
+//! The driver over a socket, on a software card in another process, which is then killed or stopped.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mlx5_dv::{Death, Device, Error, Options};
+use mlx5_prm::cmd::{NopIn, QueryAdapterIn};
+use mlx5_sim::card::Card;
+
+/// Bounded time: the limit of an answer from the server, and some more.
+const SOON: Duration = Duration::from_secs(15);
+/// Where the child is told to serve.
+const SOCKET: &str = "MLX5_DV_TEST_SOCKET";
+
+/// Not a test of its own: what the child process of the others runs.
+#[test]
+fn serve_when_told_to() {
+    let Some(socket) = std::env::var_os(SOCKET) else { return };
+    let card = Card::builder().strict(true).build().unwrap();
+    let _service = mlx5_sim::serve::vfio_user::serve(card.function(0), PathBuf::from(socket)).unwrap();
+    // Until killed; but not for ever, should the parent die.
+    std::thread::sleep(Duration::from_secs(120));
+}
+
+/// A model in another process.
+struct Model {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Model {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "serve_when_told_to"])
+            .env(SOCKET, directory.path().join("nic.sock"))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let model = Model { child, directory };
+        let begin = Instant::now();
+        while !model.socket().exists() {
+            assert!(begin.elapsed() < SOON, "the model does not serve");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        model
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("nic.sock")
+    }
+
+    fn signal(&self, name: &str) {
+        let done = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn open(socket: &Path, options: Options) -> Result<std::sync::Arc<Device>, Error> {
+    mlx5_open::open_with(&format!("vfio-user:{}", socket.display()), options)
+}
+
+fn hasty() -> Options {
+    let mut options = Options::default();
+    options.health_interval = Duration::from_millis(20);
+    options.sign_replies = true;
+    options
+}
+
+#[test]
+fn comes_up_over_the_socket_again_and_again() {
+    let model = Model::start();
+    for _ in 0..3 {
+        let device = open(&model.socket(), hasty()).unwrap();
+        assert!(device.port().unwrap().up);
+        assert!(device.caps().log_max_qp > 0);
+        let uar = device.access().alloc_uar().unwrap();
+        assert!(uar.mapping.is_some(), "the server hands out the memory of UAR pages");
+        device.access().free_uar(&uar).unwrap();
+        device.execute(&NopIn::default(), "").unwrap();
+    }
+}
+
+#[test]
+fn a_killed_model_ends_every_wait() {
+    let mut model = Model::start();
+    let device = open(&model.socket(), hasty()).unwrap();
+    let events = device.async_events();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let device = &device;
+        let busy: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(move || {
+                    loop {
+                        if let Err(error) = device.execute(&QueryAdapterIn::default(), "") {
+                            return error;
+                        }
+                    }
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(50));
+        model.child.kill().unwrap();
+        for busy in busy {
+            let error = busy.join().unwrap();
+            assert!(error.is_dead() && error.to_string().contains("server is gone"), "{error}");
+        }
+    });
+    assert!(events.recv_timeout(SOON).is_err(), "listeners are told");
+    assert!(matches!(device.death(), Some(Error::Dead(Death::ServerGone { .. }))), "{:?}", device.death());
+    drop(device);
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    let error = open(&model.socket(), hasty()).expect_err("nobody serves");
+    assert!(error.to_string().contains("mlx5 sim --socket"), "{error}");
+}
+
+#[test]
+fn a_model_killed_while_nobody_asks_is_noticed() {
+    let mut model = Model::start();
+    let device = open(&model.socket(), hasty()).unwrap();
+    let events = device.async_events();
+    model.child.kill().unwrap();
+    assert!(matches!(events.recv_timeout(SOON), Err(std::sync::mpsc::RecvTimeoutError::Disconnected)));
+    assert!(device.death().is_some());
+}
+
+#[test]
+fn a_model_that_hangs_is_given_up() {
+    let model = Model::start();
+    let device = open(&model.socket(), hasty()).unwrap();
+    model.signal("-STOP");
+    let begin = Instant::now();
+    let error = device.execute(&NopIn::default(), "").expect_err("it hangs");
+    assert!(error.is_dead() && error.to_string().contains("did not answer"), "{error}");
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    drop(device);
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+}
