@@ -540,10 +540,6 @@ impl Bench {
         self.f.strict.take().into_iter().map(|violation| violation.rule).collect()
     }
 
-    pub fn wait(&mut self, time: Duration) {
-        self.f.now += time;
-    }
-
     pub fn now(&self) -> Instant {
         self.f.now
     }

@@ -3,4 +3,5 @@ mod completions;
 mod data;
 mod errors;
 mod faults;
+mod speed;
 mod strict;

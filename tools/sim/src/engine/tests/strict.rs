@@ -1,1 +1,215 @@
+//! What a card would swallow in silence, and strict mode does not. Most are bugs that real drivers had.
 
+use mlx5_prm::values::QpState;
+use mlx5_prm::wqe::WqeOpcode;
+
+use super::bench::*;
+use crate::engine;
+use crate::engine::rules::*;
+use crate::fault::{Fault, FrameFate, Times};
+
+/// A write, put into the ring; nothing rung yet.
+fn prepared() -> (Bench, u32, u32, u16) {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    let index = bench.put(a, &write(MEMORY, 8, key, MEMORY, key));
+    (bench, a, b, index)
+}
+
+#[test]
+fn the_send_counter_in_the_receive_queues_dword() {
+    let (mut bench, a, _, index) = prepared();
+    bench.record(a, 0, 1);
+    bench.ring_for(a, index);
+    bench.run();
+    assert!(bench.sent(a).is_empty(), "a card does nothing");
+    assert_eq!(bench.violations(), [RECORD_IN_WRONG_SLOT]);
+}
+
+#[test]
+fn the_record_forgotten() {
+    let (mut bench, a, _, index) = prepared();
+    bench.ring_for(a, index);
+    assert_eq!(bench.violations(), [RECORD_NOT_WRITTEN]);
+}
+
+#[test]
+fn the_record_little_endian() {
+    let (mut bench, a, _, index) = prepared();
+    bench.record(a, 1, 1u32.swap_bytes());
+    bench.ring_for(a, index);
+    bench.run();
+    assert_eq!(bench.violations(), [RECORD_LITTLE_ENDIAN]);
+}
+
+#[test]
+fn the_receive_record_little_endian() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    bench.post_recv(b, &[data(MEMORY, 8, key)]);
+    bench.record(b, 0, 1u32.swap_bytes());
+    bench.post(a, &send(MEMORY, 8, key));
+    bench.run();
+    assert_eq!(bench.violations(), [RECORD_LITTLE_ENDIAN]);
+}
+
+#[test]
+fn the_consumer_index_little_endian_backwards_and_ahead() {
+    let (mut bench, a, _) = Bench::standard();
+    let cqn = bench.qp_mut(a).cqn_send;
+    let iova = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    let nop = |bench: &mut Bench, consumer: u32| {
+        bench.write(iova, &consumer.to_be_bytes());
+        bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+        bench.run();
+        bench.violations()
+    };
+    assert_eq!(nop(&mut bench, 0), [""; 0]);
+    assert_eq!(nop(&mut bench, 1), [""; 0]);
+    assert_eq!(nop(&mut bench, 2u32.swap_bytes()), [RECORD_LITTLE_ENDIAN]);
+    assert_eq!(nop(&mut bench, 3), [""; 0]);
+    assert_eq!(nop(&mut bench, 1), [CI_BACKWARDS]);
+    assert_eq!(nop(&mut bench, 1), [""; 0], "said once");
+    assert_eq!(nop(&mut bench, 100), [CI_AHEAD]);
+}
+
+#[test]
+fn posting_before_rts() {
+    for state in [QpState::Rst, QpState::Init, QpState::Rtr] {
+        let mut bench = Bench::new();
+        let shape = bench.shape();
+        let a = bench.qp(shape);
+        bench.qp_mut(a).state = state;
+        let key = bench.key;
+        bench.post(a, &send(MEMORY, 8, key));
+        bench.run();
+        assert_eq!(bench.violations(), [WRONG_STATE], "{state}");
+        assert!(bench.sent(a).is_empty());
+    }
+}
+
+#[test]
+fn doorbells_for_nobody() {
+    let (mut bench, a, _) = Bench::standard();
+    engine::send_doorbell(&mut bench.f, UAR, 0xabcdef << 8 | 1);
+    engine::send_doorbell(&mut bench.f, UAR + 1, u64::from(a) << 8 | 1);
+    engine::cq_doorbell(&mut bench.f, UAR, 0xabcdef);
+    engine::eq_doorbell(&mut bench.f, UAR, 99 << 24, true);
+    assert_eq!(bench.violations(), [UNKNOWN_QP, UNKNOWN_QP, UNKNOWN_CQ, UNKNOWN_EQ]);
+}
+
+#[test]
+fn a_blueflame_copy_that_is_not_the_ring() {
+    let (mut bench, a, _, _) = prepared();
+    bench.record(a, 1, 1);
+    // Opcode SEND where the ring holds a write: two threads' copies, mixed up in one register.
+    engine::send_doorbell(&mut bench.f, UAR, 0x0a << 32 | u64::from(a) << 8 | 3);
+    assert_eq!(bench.violations(), [DOORBELL_DIFFERS]);
+}
+
+#[test]
+fn reserved_bits() {
+    let (mut bench, a, _, index) = prepared();
+    let ring = bench.qp_mut(a).send.clone().unwrap();
+    ring.memory.write(&bench.f.dma, 9, &[1]).unwrap();
+    bench.record(a, 1, 1);
+    bench.ring_for(a, index);
+    bench.run();
+    assert_eq!(bench.sent(a).len(), 1);
+    assert_eq!(bench.violations(), [WQE_RESERVED]);
+}
+
+#[test]
+fn more_sends_than_the_ring_holds() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    bench.go(b, QpState::Rst); // nothing completes
+    for _ in 0..64 {
+        bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
+    }
+    bench.run();
+    assert_eq!(bench.violations(), [""; 0]);
+    bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
+    assert_eq!(bench.violations(), [SEND_OVERRUN]);
+}
+
+#[test]
+fn more_receives_than_the_ring_holds() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    for _ in 0..65 {
+        bench.post_recv(b, &[data(MEMORY, 8, key)]);
+    }
+    bench.post(a, &send(MEMORY, 8, key));
+    bench.run();
+    assert_eq!(bench.violations(), [RECEIVE_OVERRUN]);
+}
+
+#[test]
+fn an_entry_whose_owner_bit_software_changed() {
+    let (mut bench, a, _) = Bench::standard();
+    let cqn = bench.qp_mut(a).cqn_send;
+    for round in 0..257 {
+        if round == 256 {
+            let last = bench.f.objects.cqs.get(cqn).unwrap().ring.clone();
+            last.write(&bench.f.dma, 63, &[0x01]).unwrap();
+        }
+        bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+        bench.run();
+        bench.drain(cqn);
+    }
+    assert_eq!(bench.violations(), [STALE_OWNER]);
+}
+
+#[test]
+fn a_buffer_used_again_before_its_completion() {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    bench.write(from, b"first");
+    bench.f.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
+    bench.post(a, &write(from, 5, key, to, key));
+    bench.run();
+    bench.write(from, b"other");
+    bench.run_for(std::time::Duration::from_millis(200));
+    assert_eq!(bench.sent(a).len(), 1);
+    assert_eq!(bench.violations(), [BUFFER_CHANGED]);
+}
+
+#[test]
+fn a_segment_of_zero_bytes() {
+    let (mut bench, a, _) = Bench::standard();
+    let key = bench.key;
+    bench.post(a, &send(MEMORY, 0, key));
+    bench.run();
+    assert!(bench.violations().contains(&ZERO_SEGMENT));
+}
+
+#[test]
+fn an_event_queues_consumer_index_out_of_range() {
+    let (mut bench, _, _) = Bench::standard();
+    let eqn = bench.eq(4, &[]);
+    engine::eq_doorbell(&mut bench.f, UAR, eqn << 24 | 5, false);
+    assert_eq!(bench.violations(), [EQ_CI]);
+}
+
+#[test]
+fn a_gid_index_without_a_gid() {
+    let (mut bench, a, _) = Bench::standard();
+    let key = bench.key;
+    bench.qp_mut(a).path.src_addr_index = 5;
+    bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
+    bench.run();
+    assert_eq!(bench.violations(), [EMPTY_GID]);
+}
+
+#[test]
+fn a_key_of_another_domain_is_named() {
+    let (mut bench, a, _) = Bench::standard();
+    let key = bench.mkey(MEMORY, None, ALL);
+    bench.mkey_mut(key).pd = 99;
+    bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
+    bench.run();
+    let said = bench.f.strict.take();
+    assert_eq!(said[0].rule, KEY);
+    assert!(said[0].detail.contains("protection domain 99"), "{}", said[0].detail);
+}
