@@ -315,13 +315,13 @@ impl Thread {
     /// Looks after the page command under way, and begins the next.
     fn serve_pages(&mut self) {
         loop {
-            if let Some(Current { job, pending, pages }) = self.current.take() {
-                match self.shared.commands.finish(pending) {
-                    Err(pending) => {
-                        self.current = Some(Current { job, pending, pages });
+            if let Some(mut current) = self.current.take() {
+                match self.shared.commands.finish(&mut current.pending) {
+                    Some(result) => self.page_command_done(current.job, result, &current.pages),
+                    None => {
+                        self.current = Some(current);
                         return;
                     }
-                    Ok(result) => self.page_command_done(job, result, &pages),
                 }
             }
             let Some(job) = self.jobs.pop_front() else { return };

@@ -96,6 +96,12 @@ pub struct Pending {
     seen: Option<Instant>,
 }
 
+impl Pending {
+    fn error(&self, kind: CommandErrorKind) -> CommandError {
+        CommandError { opcode: self.opcode, op_mod: self.op_mod, object: self.object.clone(), kind }
+    }
+}
+
 impl Wake for CommandQueue {
     fn wake(&self) {
         // Taking the lock keeps the wake from falling between a waiter's last look and its sleep.
@@ -175,10 +181,9 @@ impl CommandQueue {
         let slots = self.wait_for_slot(deadline, limit).map_err(|kind| about(&command, kind))?;
         let mut pending = self.send(slots, command, limit)?;
         loop {
-            pending = match self.finish(pending) {
-                Ok(result) => return result,
-                Err(pending) => pending,
-            };
+            if let Some(result) = self.finish(&mut pending) {
+                return result;
+            }
             self.wait_for_reply(&pending);
         }
     }
@@ -193,25 +198,25 @@ impl CommandQueue {
         Some(self.send((slots, slot), command, self.timeout))
     }
 
-    /// The result of `pending` if it is done, timed out or dead; otherwise `pending` itself.
-    pub fn finish(&self, mut pending: Pending) -> Result<Result<Vec<u8>, CommandError>, Pending> {
+    /// The result of `pending` if it is done, timed out or dead; `None` if it is still on its way. To be asked no more once
+    /// it gave a result.
+    pub fn finish(&self, pending: &mut Pending) -> Option<Result<Vec<u8>, CommandError>> {
         if !self.owned_by_hardware(pending.slot) {
             let seen = *pending.seen.get_or_insert_with(Instant::now);
             let event_due = !self.event_seen(&self.lock(), pending.slot) && seen.elapsed() < LOST_EVENT;
-            if event_due && self.life.check().is_ok() {
-                return Err(pending);
-            }
-            return Ok(self.complete(pending));
+            let waits = event_due && self.life.check().is_ok();
+            return (!waits).then(|| self.complete(pending));
         }
         let kind = match self.life.check() {
             Err(death) => CommandErrorKind::Dead(death),
             Ok(()) if pending.sent.elapsed() >= pending.limit => CommandErrorKind::Timeout(pending.limit),
-            Ok(()) => return Err(pending),
+            Ok(()) => return None,
         };
-        let error = CommandError { opcode: pending.opcode, op_mod: pending.op_mod, object: pending.object, kind };
+        let error = pending.error(kind);
         tracing::warn!(%error, slot = pending.slot, "command slot quarantined");
-        self.lock().states[pending.slot] = Slot::Quarantined(pending.input, pending.output);
-        Ok(Err(error))
+        let (input, output) = (std::mem::take(&mut pending.input), std::mem::take(&mut pending.output));
+        self.lock().states[pending.slot] = Slot::Quarantined(input, output);
+        Some(Err(error))
     }
 
     /// Waits until a slot of the ordinary class is free, and takes it.
@@ -342,7 +347,7 @@ impl CommandQueue {
     }
 
     /// Reads the reply of a command that is done, and frees its slot.
-    fn complete(&self, pending: Pending) -> Result<Vec<u8>, CommandError> {
+    fn complete(&self, pending: &mut Pending) -> Result<Vec<u8>, CommandError> {
         let mut bytes = [0; CommandQueueEntry::SIZE];
         self.ring.copy_out(self.offset(pending.slot), &mut bytes);
         let entry = CommandQueueEntry::read(&bytes).unwrap_or(CommandQueueEntry::ZERO);
@@ -352,15 +357,14 @@ impl CommandQueue {
             output.extend_from_slice(block.mailbox_data());
         }
         output.truncate(pending.out_len);
-        let outcome = self.judge(&pending, &entry, &blocks, &output);
+        let outcome = self.judge(pending, &entry, &blocks, &output);
         if self.observers.any() {
-            self.observe(&pending, Direction::Output, entry, blocks, output.clone());
+            self.observe(pending, Direction::Output, entry, blocks, output.clone());
         }
-        let Pending { slot, input, output: out_chain, opcode, op_mod, object, .. } = pending;
-        self.mailboxes.give_back(input);
-        self.mailboxes.give_back(out_chain);
-        self.set_free(slot);
-        outcome.map(|()| output).map_err(|kind| CommandError { opcode, op_mod, object, kind })
+        self.mailboxes.give_back(std::mem::take(&mut pending.input));
+        self.mailboxes.give_back(std::mem::take(&mut pending.output));
+        self.set_free(pending.slot);
+        outcome.map(|()| output).map_err(|kind| pending.error(kind))
     }
 
     fn judge(

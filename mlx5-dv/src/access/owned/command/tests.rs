@@ -21,10 +21,13 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// Memory as the device sees it.
 #[derive(Debug, Clone, Default)]
-struct Memory(Arc<Mutex<BTreeMap<u64, (Arc<File>, u64)>>>);
+struct Memory(Arc<Mutex<BTreeMap<u64, Place>>>);
+
+/// A file, and where in it.
+type Place = (Arc<File>, u64);
 
 impl Memory {
-    fn at(&self, iova: u64) -> (Arc<File>, u64) {
+    fn at(&self, iova: u64) -> Place {
         let map = self.0.lock().unwrap();
         let (start, (file, offset)) = map.range(..=iova).next_back().expect("mapped memory");
         (Arc::clone(file), offset + (iova - start))
@@ -369,9 +372,9 @@ fn with_all_slots_lost_commands_fail_in_time_but_pages_still_go() {
     }
     assert!(text_of(bench.queue.execute(nop())).contains("no command slot became free within 30 ms"));
     assert!(bench.queue.submit(nop(), Class::Ordinary).is_none());
-    let pending = bench.queue.submit(nop(), Class::Pages).expect("a slot is kept for pages").unwrap();
+    let mut pending = bench.queue.submit(nop(), Class::Pages).expect("a slot is kept for pages").unwrap();
     honest(&bench.firmware, 7);
-    assert!(bench.queue.finish(pending).expect("done").is_ok());
+    assert!(bench.queue.finish(&mut pending).expect("done").is_ok());
 }
 
 #[test]
