@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use mlx5_dv::discovery::{Card, Obstacle, Sysfs};
 use serde::Serialize;
 
 /// How bad a finding is.
@@ -22,7 +23,7 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What was looked at.
-    pub check: &'static str,
+    pub check: String,
     /// How it is.
     pub severity: Severity,
     /// What was found, in a sentence.
@@ -42,7 +43,7 @@ pub struct Verdict {
     /// Open.
     pub open: bool,
     /// The checks that stand in the way.
-    pub because: Vec<&'static str>,
+    pub because: Vec<String>,
 }
 
 /// All findings and what follows from them.
@@ -119,22 +120,23 @@ pub fn examine(machine: &Machine) -> Report {
         locked_memory(machine),
         iommu(machine),
         vfio_driver(machine),
-        vfio_nodes(machine),
-        cards(machine),
         uverbs(machine),
-    ];
+    ]
+    .into_iter()
+    .chain(cards(machine))
+    .collect::<Vec<_>>();
     let verdicts = [SIM, VFIO, DEVX].into_iter().map(|way| verdict(way, &findings)).collect();
     Report { findings, verdicts }
 }
 
 fn verdict(way: &'static str, findings: &[Finding]) -> Verdict {
     let stops = |finding: &&Finding| finding.severity == Severity::Problem && finding.needed_by.contains(&way);
-    let because: Vec<_> = findings.iter().filter(stops).map(|finding| finding.check).collect();
+    let because: Vec<_> = findings.iter().filter(stops).map(|finding| finding.check.clone()).collect();
     Verdict { way, open: because.is_empty(), because }
 }
 
 fn huge_pages(machine: &Machine) -> Finding {
-    let check = "huge pages";
+    let check = "huge pages".to_owned();
     let needed_by = &[SIM, VFIO, DEVX];
     let mut free = Vec::new();
     for (folder, size) in [("hugepages-1048576kB", "1 GiB"), ("hugepages-2048kB", "2 MiB")] {
@@ -157,9 +159,9 @@ fn huge_pages(machine: &Machine) -> Finding {
 }
 
 fn locked_memory(machine: &Machine) -> Finding {
-    let check = "locked memory";
+    let check = "locked memory".to_owned();
     let needed_by = &[VFIO, DEVX];
-    let finding = |severity, found: String, fix| Finding { check, severity, found, fix, needed_by };
+    let finding = |severity, found: String, fix| Finding { check: check.clone(), severity, found, fix, needed_by };
     match machine.memlock {
         None => finding(Severity::Ok, "no limit".into(), None),
         Some(limit) if machine.memlock_exempt => {
@@ -179,7 +181,7 @@ fn locked_memory(machine: &Machine) -> Finding {
 }
 
 fn iommu(machine: &Machine) -> Finding {
-    let check = "IOMMU";
+    let check = "IOMMU".to_owned();
     let needed_by = &[VFIO];
     let groups = machine.names("/sys/kernel/iommu_groups").len();
     if groups > 0 {
@@ -195,7 +197,7 @@ fn iommu(machine: &Machine) -> Finding {
 }
 
 fn vfio_driver(machine: &Machine) -> Finding {
-    let check = "vfio-pci driver";
+    let check = "vfio-pci driver".to_owned();
     let needed_by = &[VFIO];
     if machine.path("/sys/bus/pci/drivers/vfio-pci").is_dir() {
         return Finding { check, severity: Severity::Ok, found: "loaded".into(), fix: None, needed_by };
@@ -209,56 +211,42 @@ fn vfio_driver(machine: &Machine) -> Finding {
     }
 }
 
-fn vfio_nodes(machine: &Machine) -> Finding {
-    let check = "vfio permission";
-    let needed_by = &[VFIO];
-    let finding = |severity, found: String, fix| Finding { check, severity, found, fix, needed_by };
-    let mut nodes: Vec<String> = machine.names("/dev/vfio").into_iter().filter(|name| name != "vfio" && name != "devices").collect();
-    nodes.extend(machine.names("/dev/vfio/devices").into_iter().map(|name| format!("devices/{name}")));
-    if nodes.is_empty() {
-        let found = "no function is bound to vfio-pci".into();
-        return finding(Severity::Problem, found, Some("see `mlx5 list` for the line that binds a card".into()));
-    }
-    let shut: Vec<_> = nodes.iter().filter(|node| !may_open(&machine.path("/dev/vfio").join(node))).collect();
-    match shut.first() {
-        None => finding(Severity::Ok, format!("may open /dev/vfio/{}", nodes.join(", /dev/vfio/")), None),
-        Some(node) => finding(
-            Severity::Problem,
-            format!("may not open /dev/vfio/{node}"),
-            Some(format!("sudo chown $USER /dev/vfio/{node}")),
-        ),
-    }
-}
-
-/// Asks for the right to read and write without opening: a VFIO group opens only once.
-fn may_open(path: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
-    nix::unistd::access(path.as_c_str(), nix::unistd::AccessFlags::R_OK | nix::unistd::AccessFlags::W_OK).is_ok()
-}
-
-fn cards(machine: &Machine) -> Finding {
-    let check = "cards";
-    let needed_by = &[VFIO, DEVX];
-    let is_card = |name: &String| {
-        machine.read(&format!("/sys/bus/pci/devices/{name}/vendor")).as_deref() == Some("0x15b3")
-            && machine.read(&format!("/sys/bus/pci/devices/{name}/class")).is_some_and(|class| class.starts_with("0x02"))
-    };
-    let found: Vec<String> = machine.names("/sys/bus/pci/devices").into_iter().filter(is_card).collect();
-    if found.is_empty() {
-        return Finding {
-            check,
+/// What stands between this user and each card; a card that cannot be opened is no problem while another can.
+fn cards(machine: &Machine) -> Vec<Finding> {
+    let sysfs = Sysfs::at(&machine.root);
+    let cards = sysfs.cards();
+    if cards.is_empty() {
+        return vec![Finding {
+            check: "cards".into(),
             severity: Severity::Problem,
             found: "no ConnectX in this machine: the software card (device `sim`) needs none".into(),
             fix: None,
-            needed_by,
-        };
+            needed_by: &[VFIO, DEVX],
+        }];
     }
-    Finding { check, severity: Severity::Ok, found: found.join(", "), fix: None, needed_by }
+    let obstacles: Vec<_> = cards.iter().map(|card| sysfs.obstacles(card)).collect();
+    let one_is_free = obstacles.iter().any(Vec::is_empty);
+    let finding = |(card, obstacles): (&Card, &Vec<Obstacle>)| match obstacles.first() {
+        None => Finding {
+            check: card.address.to_string(),
+            severity: Severity::Ok,
+            found: format!("{}: ready for vfio:{}", card.model, card.address),
+            fix: None,
+            needed_by: &[VFIO],
+        },
+        Some(obstacle) => Finding {
+            check: card.address.to_string(),
+            severity: if one_is_free { Severity::Warning } else { Severity::Problem },
+            found: format!("{}: {}", card.model, obstacle.reason),
+            fix: Some(obstacle.fix.clone()),
+            needed_by: &[VFIO],
+        },
+    };
+    cards.iter().zip(&obstacles).map(finding).collect()
 }
 
 fn uverbs(machine: &Machine) -> Finding {
-    let check = "mlx5_ib";
+    let check = "mlx5_ib".to_owned();
     let needed_by = &[DEVX];
     let devices: Vec<String> =
         machine.names("/sys/class/infiniband").into_iter().filter(|name| name.starts_with("mlx5")).collect();
@@ -326,22 +314,24 @@ mod tests {
         let (_folder, machine) = machine(&[]);
         let report = examine(&machine);
         assert!(verdict(&report, SIM).open);
-        assert_eq!(verdict(&report, VFIO).because, ["IOMMU", "vfio-pci driver", "vfio permission", "cards"]);
+        assert_eq!(verdict(&report, VFIO).because, ["IOMMU", "vfio-pci driver", "cards"]);
         assert!(!verdict(&report, DEVX).open);
     }
 
     #[test]
-    fn a_prepared_machine_can_use_vfio() {
+    fn a_card_on_the_kernels_driver_says_how_to_bind_it() {
         let (_folder, machine) = machine(&[
             ("sys/kernel/iommu_groups/7/type", "DMA"),
             ("sys/bus/pci/drivers/vfio-pci/bind", ""),
             ("sys/bus/pci/devices/0000:3b:00.0/vendor", "0x15b3\n"),
+            ("sys/bus/pci/devices/0000:3b:00.0/device", "0x101d\n"),
             ("sys/bus/pci/devices/0000:3b:00.0/class", "0x020000\n"),
-            ("dev/vfio/7", ""),
             ("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "512\n"),
         ]);
         let report = examine(&machine);
-        assert!(verdict(&report, VFIO).open, "{report}");
+        assert_eq!(verdict(&report, VFIO).because, ["0000:3b:00.0"]);
+        let card = finding(&report, "0000:3b:00.0");
+        assert!(card.fix.as_ref().is_some_and(|fix| fix.contains("driver_override")), "{card:?}");
         assert_eq!(finding(&report, "huge pages").found, "free: 512 of 2 MiB");
     }
 

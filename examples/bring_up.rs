@@ -1,0 +1,75 @@
+//! Brings a card up and takes it down again, and prints each firmware command, decoded, as it happens.
+//!
+//! `bring_up [DEVICE]`; the software card if none is named. `--linux` prints the commands as Linux's driver logs them.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use mlx5_dv::Options;
+use mlx5_dv::access::{CommandRecord, Direction, KernelDump};
+use mlx5_prm::decode;
+
+/// Brings a card up and prints each firmware command.
+#[derive(Debug, Parser)]
+#[command(name = "bring_up")]
+struct Arguments {
+    /// Device: sim, sim:connectx7, vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
+    #[arg(default_value = "sim")]
+    device: String,
+    /// Print hex dumps in the format of Linux's mlx5_core instead of fields.
+    #[arg(long)]
+    linux: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bring_up: {}", mlx5_examples::chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {
+    let options = if arguments.linux {
+        Options::default().observe(Arc::new(KernelDump::new(&arguments.device, std::io::stdout())))
+    } else {
+        Options::default().observe(Arc::new(print))
+    };
+    let device = mlx5_open::open_with(&arguments.device, options)?;
+    let (major, minor, subminor) = device.caps().fw_version;
+    let port = device.port()?;
+    println!(
+        "{} is up: firmware {major}.{minor}.{subminor:04}, port {}, MAC {}, {} pages of memory lent to firmware",
+        device.name(),
+        if port.up { "active" } else { "down" },
+        port.mac,
+        device.firmware_pages()
+    );
+    drop(device); // takes it down again, which is a sequence of commands, too
+    Ok(())
+}
+
+/// One command or reply, its fields by their PRM names; those that are zero are left out.
+fn print(record: &CommandRecord) {
+    match record.direction {
+        Direction::Input => {
+            println!("-> {}", record.opcode);
+            print_fields(decode::command_input(&record.data));
+        }
+        Direction::Output => {
+            println!("<- {} after {:.0?}", record.opcode, record.elapsed);
+            print_fields(decode::command_output(record.opcode, record.op_mod, &record.data));
+        }
+    }
+}
+
+fn print_fields(dump: Option<decode::Dump<'_>>) {
+    match dump {
+        Some(dump) => dump.to_string().lines().for_each(|line| println!("     {line}")),
+        None => println!("     (no layout known)"),
+    }
+}

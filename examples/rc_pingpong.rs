@@ -1,0 +1,173 @@
+//! Two queue pairs bounce a message to and fro over a reliable connection: libibverbs' `ibv_rc_pingpong`, on our driver.
+//!
+//! Without a host both ends run here, on one card. `--listen` waits for a client, a HOST connects to a server; the other
+//! end may be this program or `ibv_rc_pingpong` itself.
+
+use std::net::Ipv6Addr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use mlx5_dv::Device;
+use mlx5_examples::exchange::{self, Address};
+use mlx5_examples::pingpong::{Failure, Player, Role, Setup, Watch};
+
+/// How long a client waits for its server, and a server for its client.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Bounces a message between two queue pairs of a reliable connection.
+#[derive(Debug, Parser)]
+#[command(name = "rc_pingpong")]
+struct Options {
+    /// Connect to the server at this host; without it both ends run here.
+    host: Option<String>,
+    /// Be the server: wait for one client.
+    #[arg(long, conflicts_with = "host")]
+    listen: bool,
+    /// TCP port on which the two ends exchange their addresses.
+    #[arg(short, long, default_value_t = 18515)]
+    port: u16,
+    /// Device: sim, vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
+    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
+    device: String,
+    /// Port of the device.
+    #[arg(short = 'i', long = "ib-port", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
+    ib_port: u8,
+    /// Bytes of the message.
+    #[arg(short, long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    size: u32,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096.
+    #[arg(short, long, default_value_t = 1024)]
+    mtu: u32,
+    /// Receives to keep posted; fewer if their buffers would take more than 64 MiB.
+    #[arg(short, long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    rx_depth: u32,
+    /// Exchanges.
+    #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    iters: u64,
+    /// Service level.
+    #[arg(short = 'l', long = "sl", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
+    sl: u8,
+    /// Sleep on completion events instead of polling.
+    #[arg(short, long)]
+    events: bool,
+    /// Index of the local GID.
+    #[arg(short, long = "gid-idx", default_value_t = 0)]
+    gid_idx: u16,
+    /// Check what is received, byte for byte.
+    #[arg(short, long)]
+    chk: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rc_pingpong: {}", mlx5_examples::chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    let device = mlx5_open::open(&options.device)?;
+    let setup = Setup {
+        size: options.size as usize,
+        mtu: options.mtu,
+        rx_depth: options.rx_depth as usize,
+        iters: options.iters,
+        service_level: options.sl,
+        events: options.events,
+        gid_index: options.gid_idx,
+        check: options.chk,
+    };
+    let elapsed = match &options.host {
+        Some(host) => ask(&device, &setup, host, options.port)?,
+        None if options.listen => listen(&device, &setup, options.port)?,
+        None => both_ends(&device, &setup)?,
+    };
+    print_result(options, elapsed);
+    Ok(())
+}
+
+fn ask(device: &Arc<Device>, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
+    let mut player = Player::new(device, setup, Role::Client)?;
+    let mine = player.address()?;
+    print_address("local", &mine);
+    let asked = exchange::ask(host, port, &mine, PATIENCE)?;
+    print_address("remote", &asked.remote);
+    player.connect(&asked.remote)?;
+    asked.finish()?;
+    timed(|| player.play())
+}
+
+fn listen(device: &Arc<Device>, setup: &Setup, port: u16) -> Result<Duration, Failure> {
+    let mut player = Player::new(device, setup, Role::Server)?;
+    let mine = player.address()?;
+    print_address("local", &mine);
+    let accepted = exchange::accept(port, PATIENCE)?;
+    print_address("remote", &accepted.remote);
+    player.connect(&accepted.remote)?;
+    accepted.answer(&mine)?;
+    timed(|| player.play())
+}
+
+/// Client and server on one card. Polling, they take turns on this thread, which leaves a core to the software card;
+/// sleeping, each has a thread.
+fn both_ends(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
+    let mut client = Player::new(device, setup, Role::Client)?;
+    let mut server = Player::new(device, setup, Role::Server)?;
+    let (ours, theirs) = (client.address()?, server.address()?);
+    print_address("local", &ours);
+    print_address("remote", &theirs);
+    server.connect(&ours)?;
+    client.connect(&theirs)?;
+    if setup.events {
+        return timed(|| {
+            std::thread::scope(|scope| {
+                let server = scope.spawn(|| server.play());
+                client.play()?;
+                server.join().map_err(|_| "the server's thread panicked")?
+            })
+        });
+    }
+    timed(|| {
+        client.begin()?;
+        let mut watch = Watch::new();
+        while !(client.is_done() && server.is_done()) {
+            let moved = client.turn()? | server.turn()?;
+            watch.check(moved, device)?;
+        }
+        Ok(())
+    })
+}
+
+fn timed(play: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure> {
+    let start = Instant::now();
+    play()?;
+    Ok(start.elapsed())
+}
+
+fn print_address(whose: &str, address: &Address) {
+    println!(
+        "  {:<15} LID 0x{:04x}, QPN 0x{:06x}, PSN 0x{:06x}, GID {}",
+        format!("{whose} address:"),
+        address.lid,
+        address.qpn,
+        address.psn,
+        Ipv6Addr::from(address.gid)
+    );
+}
+
+fn print_result(options: &Options, elapsed: Duration) {
+    let bytes = 2 * u64::from(options.size) * options.iters;
+    let seconds = elapsed.as_secs_f64();
+    println!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6);
+    println!("{} iters in {seconds:.2} seconds = {:.2} usec/iter", options.iters, seconds * 1e6 / options.iters as f64);
+    if options.device.starts_with("sim") {
+        println!("(on the software card: not a card's figures)");
+    }
+}

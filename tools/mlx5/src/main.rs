@@ -1,0 +1,90 @@
+//! `mlx5`: look at cards, serve the software card, and find out what stands in the way.
+//!
+//! Results go to stdout, `--json` for machines; errors to stderr, with the fix in them. Exit status: 0 done, 1 failed,
+//! 2 wrong usage.
+
+mod caps;
+mod doctor;
+mod list;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A userspace driver for ConnectX (mlx5) cards, and a software card.
+#[derive(Debug, Parser)]
+#[command(name = "mlx5", version)]
+struct Arguments {
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Cards here, how each can be reached, and what stands in the way.
+    List,
+    /// HCA capabilities by their PRM names.
+    Caps(caps::Arguments),
+    /// Serve the software card over vfio-user: one function a socket, all on one wire.
+    Sim(serve::Arguments),
+    /// What this machine lacks for each way to a card, and the line that mends it.
+    Doctor,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("MLX5_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .init();
+    let done = match &arguments.command {
+        Command::List => list::run(arguments.json),
+        Command::Caps(caps) => caps::run(caps, arguments.json),
+        Command::Sim(sim) => serve::run(sim, arguments.json),
+        Command::Doctor => examine(arguments.json),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mlx5: {}", chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a command may fail with.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// An error and all its causes on one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Prints `value` for machines.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+fn examine(json: bool) -> Result<(), Failure> {
+    let report = doctor::examine(&doctor::Machine::here());
+    if json {
+        return print_json(&report);
+    }
+    print!("{report}");
+    Ok(())
+}
