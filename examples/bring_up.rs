@@ -2,12 +2,13 @@
 //!
 //! `bring_up [DEVICE]`; the software card if none is named. `--linux` prints the commands as Linux's driver logs them.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
 use mlx5_dv::Options;
-use mlx5_dv::access::{CommandRecord, Direction, KernelDump};
+use mlx5_dv::access::trace::{CommandRecord, Direction, KernelDump};
 use mlx5_prm::decode;
 
 /// Brings a card up and prints each firmware command.
@@ -24,6 +25,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    mlx5_examples::log();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -42,13 +44,13 @@ fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {
     let device = mlx5_open::open_with(&arguments.device, options)?;
     let (major, minor, subminor) = device.caps().fw_version;
     let port = device.port()?;
-    println!(
+    say(&format!(
         "{} is up: firmware {major}.{minor}.{subminor:04}, port {}, MAC {}, {} pages of memory lent to firmware",
         device.name(),
         if port.up { "active" } else { "down" },
         port.mac,
         device.firmware_pages()
-    );
+    ));
     drop(device); // takes it down again, which is a sequence of commands, too
     Ok(())
 }
@@ -57,11 +59,11 @@ fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {
 fn print(record: &CommandRecord) {
     match record.direction {
         Direction::Input => {
-            println!("-> {}", record.opcode);
+            say(&format!("-> {}", record.opcode));
             print_fields(decode::command_input(&record.data));
         }
         Direction::Output => {
-            println!("<- {} after {:.0?}", record.opcode, record.elapsed);
+            say(&format!("<- {} after {:.0?}", record.opcode, record.elapsed));
             print_fields(decode::command_output(record.opcode, record.op_mod, &record.data));
         }
     }
@@ -69,7 +71,12 @@ fn print(record: &CommandRecord) {
 
 fn print_fields(dump: Option<decode::Dump<'_>>) {
     match dump {
-        Some(dump) => dump.to_string().lines().for_each(|line| println!("     {line}")),
-        None => println!("     (no layout known)"),
+        Some(dump) => dump.to_string().lines().for_each(|line| say(&format!("     {line}"))),
+        None => say("     (no layout known)"),
     }
+}
+
+/// A line to stdout. A reader that went away is no reason to leave the card half way up.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -62,7 +62,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    mlx5_examples::log();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -168,7 +168,8 @@ fn read_address(stream: &mut TcpStream) -> io::Result<Address> {
 mod tests {
     use super::*;
 
-    const CLIENT: Address = Address { lid: 0, qpn: 0x4a, psn: 0xabcdef, gid: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1] };
+    const CLIENT: Address =
+        Address { lid: 0, qpn: 0x4a, psn: 0xabcdef, gid: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1] };
 
     #[test]
     fn the_text_is_the_one_ibv_rc_pingpong_writes() {
@@ -183,7 +184,14 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in ["", "0:0:0", "0000:1000000:000000:00000000000000000000000000000000", "0:1:2:zz", "0:1:2:3:4", "0:1:2:\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}"] {
+        for text in [
+            "",
+            "0:0:0",
+            "0000:1000000:000000:00000000000000000000000000000000",
+            "0:1:2:zz",
+            "0:1:2:3:4",
+            "0:1:2:\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text:?}");
         }
     }
@@ -191,7 +199,8 @@ mod tests {
     #[test]
     fn a_server_and_a_client_learn_each_others_address() {
         let server_address = Address { qpn: 0x77, psn: 1, ..CLIENT };
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map(|a| a.port()).expect("a free port");
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map(|a| a.port()).expect("a free port");
         let server = std::thread::spawn(move || {
             let accepted = accept(port, Duration::from_secs(10))?;
             let remote = accepted.remote;
@@ -205,7 +214,8 @@ mod tests {
 
     #[test]
     fn a_server_without_clients_gives_up() {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map(|a| a.port()).expect("a free port");
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map(|a| a.port()).expect("a free port");
         let error = accept(port, Duration::from_millis(20)).expect_err("nobody comes");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

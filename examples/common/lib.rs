@@ -1,5 +1,7 @@
 //! What the examples share.
 
+use std::io::IsTerminal;
+
 pub mod exchange;
 pub mod pingpong;
 
@@ -13,4 +15,16 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Warnings of driver and software card go to stderr; `RUST_LOG` asks for more or less.
+pub fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .with_env_filter(filter)
+        .init();
 }

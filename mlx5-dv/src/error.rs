@@ -11,7 +11,7 @@ use mlx5_prm::init_seg::HealthSyndrome;
 #[non_exhaustive]
 pub enum Error {
     /// A device string that names nothing.
-    #[error("{0}")]
+    #[error(transparent)]
     DeviceName(#[from] crate::discovery::DeviceNameError),
     /// A firmware command failed.
     #[error(transparent)]

@@ -12,7 +12,7 @@ use mlx5_prm::decode::{Found, walk};
 use mlx5_prm::layout::{Info, Layout};
 use serde::Serialize;
 
-use crate::{Failure, print_json};
+use crate::{Failure, print, print_json};
 
 /// What to show.
 #[derive(Debug, clap::Args)]
@@ -33,6 +33,7 @@ pub struct Arguments {
 /// One capability.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Capability {
+    #[serde(skip)]
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     max: Option<u64>,
@@ -53,23 +54,29 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
         });
     }
     if json {
-        let by_name: BTreeMap<&str, &Vec<Capability>> = pages.iter().map(|(page, list)| (page.name(), list)).collect();
+        let by_name: BTreeMap<&str, BTreeMap<&str, &Capability>> = pages
+            .iter()
+            .map(|(page, list)| (page.name(), list.iter().map(|one| (one.name.as_str(), one)).collect()))
+            .collect();
         return print_json(&serde_json::json!({ "device": arguments.device, "pages": by_name }));
     }
-    for (page, list) in pages.iter().filter(|(_, list)| !list.is_empty()) {
-        print_page(*page, list);
-    }
-    Ok(())
+    let filled = pages.iter().filter(|(_, list)| !list.is_empty());
+    print(&filled.map(|(page, list)| page_text(*page, list)).collect::<String>())
 }
 
-fn print_page(page: CapPage, list: &[Capability]) {
-    let heading: String =
-        list.first().map(|c| columns(c.max.map(|_| "max".into()), c.current.map(|_| "current".into()))).unwrap_or_default();
-    println!("{:<56}{heading}", format!("{} (op_mod {:#x})", page.name(), page.0));
+fn page_text(page: CapPage, list: &[Capability]) -> String {
+    let heading = list.first().map(|c| columns(c.max.map(|_| "max".into()), c.current.map(|_| "current".into())));
+    let mut text = line(&format!("{} (op_mod {:#x})", page.name(), page.0), &heading.unwrap_or_default());
+    let number = |n: u64| if n < 10 { n.to_string() } else { format!("{n} ({n:#x})") };
     for capability in list {
-        let number = |n: u64| if n < 10 { n.to_string() } else { format!("{n} ({n:#x})") };
-        println!("  {:<54}{}", capability.name, columns(capability.max.map(number), capability.current.map(number)));
+        let values = columns(capability.max.map(number), capability.current.map(number));
+        text += &line(&format!("  {}", capability.name), &values);
     }
+    text
+}
+
+fn line(name: &str, values: &str) -> String {
+    format!("{name:<56}{values}\n")
 }
 
 fn columns(max: Option<String>, current: Option<String>) -> String {

@@ -115,16 +115,11 @@ fn may_lock(status: &str) -> bool {
 
 /// Looks at everything.
 pub fn examine(machine: &Machine) -> Report {
-    let findings = vec![
-        huge_pages(machine),
-        locked_memory(machine),
-        iommu(machine),
-        vfio_driver(machine),
-        uverbs(machine),
-    ]
-    .into_iter()
-    .chain(cards(machine))
-    .collect::<Vec<_>>();
+    let findings =
+        vec![huge_pages(machine), locked_memory(machine), iommu(machine), vfio_driver(machine), uverbs(machine)]
+            .into_iter()
+            .chain(cards(machine))
+            .collect::<Vec<_>>();
     let verdicts = [SIM, VFIO, DEVX].into_iter().map(|way| verdict(way, &findings)).collect();
     Report { findings, verdicts }
 }
@@ -164,9 +159,11 @@ fn locked_memory(machine: &Machine) -> Finding {
     let finding = |severity, found: String, fix| Finding { check: check.clone(), severity, found, fix, needed_by };
     match machine.memlock {
         None => finding(Severity::Ok, "no limit".into(), None),
-        Some(limit) if machine.memlock_exempt => {
-            finding(Severity::Ok, format!("limit {} KiB, which does not bind this user (CAP_IPC_LOCK)", limit >> 10), None)
-        }
+        Some(limit) if machine.memlock_exempt => finding(
+            Severity::Ok,
+            format!("limit {} KiB, which does not bind this user (CAP_IPC_LOCK)", limit >> 10),
+            None,
+        ),
         Some(limit) if limit >= WORKING_SET => finding(
             Severity::Warning,
             format!("limit {} MiB: enough to start, not for large registrations", limit >> 20),
@@ -191,7 +188,9 @@ fn iommu(machine: &Machine) -> Finding {
         check,
         severity: Severity::Problem,
         found: "off, or the machine has none".into(),
-        fix: Some("enable VT-d or AMD-Vi in the firmware's setup, boot with intel_iommu=on (Intel) or amd_iommu=on".into()),
+        fix: Some(
+            "enable VT-d or AMD-Vi in the firmware's setup, boot with intel_iommu=on (Intel) or amd_iommu=on".into(),
+        ),
         needed_by,
     }
 }
@@ -348,7 +347,10 @@ mod tests {
     fn every_problem_of_this_machine_but_a_missing_card_says_how_to_mend_it() {
         let (_folder, machine) = machine(&[]);
         for finding in examine(&machine).findings {
-            assert!(finding.severity == Severity::Ok || finding.fix.is_some() || finding.check == "cards", "{finding:?}");
+            assert!(
+                finding.severity == Severity::Ok || finding.fix.is_some() || finding.check == "cards",
+                "{finding:?}"
+            );
         }
     }
 

@@ -1,9 +1,11 @@
 //! `mlx5 list`: cards here, how each can be reached, what stands in the way.
 
+use std::fmt;
+
 use mlx5_dv::discovery::{Card, Sysfs};
 use serde::Serialize;
 
-use crate::{Failure, print_json};
+use crate::{Failure, print, print_json};
 
 /// One way to a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -50,10 +52,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     if json {
         return print_json(&serde_json::json!({ "cards": cards }));
     }
-    for card in &cards {
-        print_card(card);
-    }
-    Ok(())
+    print(&cards.iter().map(Listed::to_string).collect::<String>())
 }
 
 fn listed(sysfs: &Sysfs, card: &Card) -> Listed {
@@ -91,21 +90,24 @@ fn software_card() -> Listed {
     }
 }
 
-fn print_card(card: &Listed) {
-    let mut facts = Vec::new();
-    facts.extend(card.driver.as_ref().map(|driver| format!("driver {driver}")));
-    facts.extend(card.iommu_group.map(|group| format!("IOMMU group {group}")));
-    facts.extend(card.numa_node.map(|node| format!("NUMA node {node}")));
-    facts.extend(card.interfaces.iter().cloned());
-    let place = card.address.as_deref().unwrap_or("in process");
-    println!("{place:<14} {:<20} {}", card.model, facts.join(", "));
-    for way in &card.ways {
-        println!("    {:<26} {}", way.device, if way.usable { "can be opened" } else { "cannot be opened:" });
-        for obstacle in &way.obstacles {
-            println!("        {}", obstacle.reason);
-            if let Some(fix) = &obstacle.fix {
-                println!("        to fix it: {fix}");
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut facts = Vec::new();
+        facts.extend(self.driver.as_ref().map(|driver| format!("driver {driver}")));
+        facts.extend(self.iommu_group.map(|group| format!("IOMMU group {group}")));
+        facts.extend(self.numa_node.map(|node| format!("NUMA node {node}")));
+        facts.extend(self.interfaces.iter().cloned());
+        let place = self.address.as_deref().unwrap_or("in process");
+        writeln!(f, "{}", format!("{place:<14} {:<20} {}", self.model, facts.join(", ")).trim_end())?;
+        for way in &self.ways {
+            writeln!(f, "    {:<26} {}", way.device, if way.usable { "can be opened" } else { "cannot be opened:" })?;
+            for obstacle in &way.obstacles {
+                writeln!(f, "        {}", obstacle.reason)?;
+                if let Some(fix) = &obstacle.fix {
+                    writeln!(f, "        to fix it: {fix}")?;
+                }
             }
         }
+        Ok(())
     }
 }

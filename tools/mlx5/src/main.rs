@@ -8,6 +8,7 @@ mod doctor;
 mod list;
 mod serve;
 
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -39,8 +40,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("MLX5_LOG")
+            tracing_subscriber::EnvFilter::try_from_default_env()
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
         )
         .init();
@@ -76,8 +79,16 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Prints `value` for machines.
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Writes to stdout. A reader that has seen enough, such as `head`, ends the program in peace.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        written => Ok(written?),
+    }
 }
 
 fn examine(json: bool) -> Result<(), Failure> {
@@ -85,6 +96,5 @@ fn examine(json: bool) -> Result<(), Failure> {
     if json {
         return print_json(&report);
     }
-    print!("{report}");
-    Ok(())
+    print(&report.to_string())
 }

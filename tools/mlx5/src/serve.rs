@@ -10,7 +10,7 @@ use mlx5_sim::profile::Profile;
 use mlx5_sim::serve::vfio_user;
 use mlx5_sim::wire::{PcapWriter, SocketUplink, Wire};
 
-use crate::Failure;
+use crate::{Failure, print};
 
 /// What to serve.
 #[derive(Debug, clap::Args)]
@@ -51,11 +51,8 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
         }
         None => Wire::new(),
     };
-    let mut card = Card::builder()
-        .profile(profile)
-        .functions(arguments.socket.len())
-        .wire(wire)
-        .strict(!arguments.lenient);
+    let mut card =
+        Card::builder().profile(profile).functions(arguments.socket.len()).wire(wire).strict(!arguments.lenient);
     if let Some(path) = &arguments.pcap {
         card = card.capture(capture(path)?);
     }
@@ -69,7 +66,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let mut services = Vec::new();
     for (function, path) in functions.iter().zip(&arguments.socket) {
         services.push(vfio_user::serve(function.clone(), path)?);
-        announce(path, json);
+        announce(path, json)?;
     }
     loop {
         std::thread::sleep(HOUSEKEEPING);
@@ -83,12 +80,11 @@ fn capture(path: &Path) -> Result<PcapWriter, Failure> {
     Ok(PcapWriter::new(file).map_err(failed)?)
 }
 
-fn announce(path: &Path, json: bool) {
+fn announce(path: &Path, json: bool) -> Result<(), Failure> {
     if json {
-        println!("{}", serde_json::json!({ "listening": path }));
-    } else {
-        println!("listening on {}", path.display());
+        return print(&format!("{}\n", serde_json::json!({ "listening": path })));
     }
+    print(&format!("listening on {}\n", path.display()))
 }
 
 /// What strict mode found goes to stderr, one line each.
