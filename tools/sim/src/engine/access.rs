@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::dma::{Dma, DmaFault};
-use crate::objects::{Mkey, MkeyRights, Table, Translation};
+use crate::objects::{Mkey, MkeyRights, PageList, RESERVED_LKEY, Table, Translation};
 
 /// Why a key does not allow an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -24,20 +24,44 @@ pub(crate) enum Refusal {
     Bounds { start: u64, len: u64 },
 }
 
+/// Who makes an access: what of a queue pair matters to a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct User {
+    pub pd: u32,
+    pub qpn: u32,
+    /// It may use the reserved local key (`rlky`).
+    pub is_trusted: bool,
+}
+
 /// One access.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
+    pub user: User,
     pub key: u32,
     pub address: u64,
     pub len: u64,
     pub rights: MkeyRights,
-    /// Protection domain of the queue pair.
-    pub pd: u32,
-    pub qpn: u32,
 }
 
-/// The key of `access`, if it allows it.
-pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
+/// What an allowed access goes through.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way<'a> {
+    /// A key.
+    Key(&'a Mkey),
+    /// The reserved local key: addresses are IOVAs.
+    Reserved,
+}
+
+/// The way of an access that is allowed.
+pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<Way<'_>, Refusal> {
+    let is_local = MkeyRights::LOCAL_READ.union(MkeyRights::LOCAL_WRITE).contains(access.rights);
+    if access.key == RESERVED_LKEY && access.user.is_trusted && is_local {
+        return Ok(Way::Reserved);
+    }
+    check_key(mkeys, access).map(Way::Key)
+}
+
+fn check_key(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
     let mkey = mkeys.get(access.key >> 8).ok_or(Refusal::Unknown)?;
     if mkey.variant != access.key as u8 {
         return Err(Refusal::Variant(mkey.variant));
@@ -45,10 +69,10 @@ pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusa
     if mkey.free {
         return Err(Refusal::Free);
     }
-    if mkey.pd != access.pd {
-        return Err(Refusal::Pd { key: mkey.pd, user: access.pd });
+    if mkey.pd != access.user.pd {
+        return Err(Refusal::Pd { key: mkey.pd, user: access.user.pd });
     }
-    if let Some(qpn) = mkey.qpn.filter(|qpn| *qpn != access.qpn) {
+    if let Some(qpn) = mkey.qpn.filter(|qpn| *qpn != access.user.qpn) {
         return Err(Refusal::QueuePair(qpn));
     }
     if !mkey.rights.contains(access.rights) {
@@ -65,30 +89,40 @@ pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusa
     Ok(mkey)
 }
 
-/// Reads what an allowed access reaches.
-pub(crate) fn read(mkey: &Mkey, dma: &Dma, address: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
-    match &mkey.translation {
-        Translation::Physical => dma.read(address, bytes),
-        Translation::Pages(pages) => pages.read(dma, address.wrapping_sub(mkey.start), bytes),
-    }
-}
-
-/// Writes what an allowed access reaches.
-pub(crate) fn write(mkey: &Mkey, dma: &Dma, address: u64, bytes: &[u8]) -> Result<(), DmaFault> {
-    match &mkey.translation {
-        Translation::Physical => dma.write(address, bytes),
-        Translation::Pages(pages) => pages.write(dma, address.wrapping_sub(mkey.start), bytes),
-    }
-}
-
-/// Replaces a quadword that an allowed access reaches; the old one.
-pub(crate) fn update(mkey: &Mkey, dma: &Dma, address: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
-    let iova = match &mkey.translation {
-        Translation::Physical => address,
-        Translation::Pages(pages) => {
-            let at = address.wrapping_sub(mkey.start);
-            pages.iova(at).ok_or(DmaFault::past_end(at, 8, true))?.0
+impl Way<'_> {
+    /// Reads what an allowed access reaches.
+    pub(crate) fn read(self, dma: &Dma, address: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
+        match self.pages() {
+            Some((pages, start)) => pages.read(dma, address.wrapping_sub(start), bytes),
+            None => dma.read(address, bytes),
         }
-    };
-    dma.update_be64(iova, change)
+    }
+
+    /// Writes what an allowed access reaches.
+    pub(crate) fn write(self, dma: &Dma, address: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        match self.pages() {
+            Some((pages, start)) => pages.write(dma, address.wrapping_sub(start), bytes),
+            None => dma.write(address, bytes),
+        }
+    }
+
+    /// Replaces a quadword that an allowed access reaches; the old one.
+    pub(crate) fn update(self, dma: &Dma, address: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
+        let iova = match self.pages() {
+            Some((pages, start)) => {
+                let at = address.wrapping_sub(start);
+                pages.iova(at).ok_or(DmaFault::past_end(at, 8, true))?.0
+            }
+            None => address,
+        };
+        dma.update_be64(iova, change)
+    }
+
+    /// The pages that addresses go through, and the address of their first byte; `None` where addresses are IOVAs.
+    fn pages(&self) -> Option<(&PageList, u64)> {
+        match self {
+            Way::Key(Mkey { translation: Translation::Pages(pages), start, .. }) => Some((pages, *start)),
+            Way::Key(_) | Way::Reserved => None,
+        }
+    }
 }

@@ -67,7 +67,7 @@ pub(crate) enum Queue {
 ///
 /// Where it cannot be written, the completion queue is in error from then on, and so is the queue pair.
 pub(crate) fn write(rest: &mut Rest, qp: &Qp, cqn: u32, cqe: &Cqe, solicited: bool) {
-    let timestamp = rest.engine.timestamp(rest.now);
+    let timestamp = rest.timestamp();
     let Some(cq) = rest.cqs.get_mut(cqn) else { return };
     if cq.status != CqStatus::Ok {
         return rest.engine.break_later(qp.qpn);

@@ -7,7 +7,7 @@ use mlx5_prm::wqe::{CtrlSeg, WQEBB};
 use super::rest::{Rest, split};
 use super::{completion, flush, rules};
 use crate::function::Function;
-use crate::objects::{Qp, Table};
+use crate::objects::Qp;
 
 /// A doorbell's high half as [`CtrlSeg`] has it: opmod, `wqe_index`, opcode.
 fn index_of(value: u64) -> u16 {
@@ -25,21 +25,27 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
         }
         None => rest.strict.report(rules::UNKNOWN_QP, || format!("QP {qpn:#x} at UAR page {uar}")),
     }
-    look_at_others(qps, &mut rest, uar, qpn);
+    rest.engine.set_rung(uar);
 }
 
-/// Looks at the queue pairs whose own doorbell may have been overwritten by this one.
-fn look_at_others(qps: &mut Table<Qp>, rest: &mut Rest, uar: u32, named: u32) {
-    let users = rest.engine.take_qps(uar);
-    for qpn in users.iter().copied().filter(|qpn| *qpn != named) {
-        if let Some(qp) = qps.get_mut(qpn) {
-            let is_live = matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err);
-            if is_live {
-                look(qp, rest);
-            }
+/// Queue pairs looked at in one turn because of another's doorbell.
+const LOOKS: usize = 64;
+
+/// Looks at the queue pairs whose own doorbell may have been overwritten. A thousand of them at one UAR page must not
+/// make each doorbell cost a thousand looks at once.
+pub(super) fn look_at_rung(f: &mut Function) -> bool {
+    let Some(uar) = f.engine.rung.last().copied() else { return false };
+    let (qps, mut rest) = split(f);
+    for _ in 0..LOOKS {
+        let Some(qpn) = rest.engine.next_rung(uar) else {
+            rest.engine.rung.pop();
+            break;
+        };
+        if let Some(qp) = qps.get_mut(qpn).filter(|qp| matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err)) {
+            look(qp, &mut rest);
         }
     }
-    rest.engine.put_qps(uar, users);
+    true
 }
 
 /// Takes what has been posted since the last look.

@@ -20,6 +20,7 @@ pub(crate) mod work;
 use std::time::Instant;
 
 use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::ctx::Qpc;
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::{QpState, ServiceType};
 
@@ -30,7 +31,7 @@ pub use schedule::Engine;
 pub(crate) use work::{ReceiveWork, SendWork};
 
 use crate::function::Function;
-use crate::objects::ArmState;
+use crate::objects::{ArmState, Qp};
 use crate::transport::Psn;
 use crate::transport::rc::{RcState, requester, responder};
 use crate::wire::Frame;
@@ -60,13 +61,14 @@ pub fn eq_doorbell(f: &mut Function, uar: u32, value: u32, arm: bool) {
 
 /// One turn of bounded work. True if anything was done.
 pub fn run(f: &mut Function) -> bool {
+    let looked = doorbell::look_at_rung(f);
     let took = take_frames(f);
     let acknowledged = acknowledge(f);
     let sent = send(f);
     let timed = timers(f);
     let broke = break_queue_pairs(f);
     watch_errors(f);
-    took | acknowledged | sent | timed | broke
+    looked | took | acknowledged | sent | timed | broke
 }
 
 /// A frame arrived for this function.
@@ -236,6 +238,25 @@ pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) 
         QpState::Err if from != QpState::Err => flush::entered(qp, &mut rest),
         _ => {}
     }
+}
+
+/// What the engines know of a queue pair beyond its context, set in `context`: for `QUERY_QP`.
+pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
+    let RcState { send, receive, .. } = &qp.rc;
+    context
+        .w()
+        .state(qp.state)
+        .cur_retry_count(send.retries & 7)
+        .cur_rnr_retry(send.rnr_retries & 7)
+        .next_send_psn(send.next.number())
+        .last_acked_psn(send.unacked.previous().number())
+        .ssn(0)
+        .next_rcv_psn(receive.expected.number())
+        .rmsn(receive.msn)
+        .hw_sq_wqebb_counter(send.fetched)
+        .sw_sq_wqebb_counter(send.posted)
+        .hw_rq_counter(receive.fetched.into())
+        .sw_rq_counter(receive.posted.into());
 }
 
 /// Firmware destroyed a queue pair.

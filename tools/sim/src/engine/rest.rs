@@ -5,14 +5,16 @@ use std::time::Instant;
 use mlx5_prm::cqe::CqeSyndrome;
 
 use super::Engine;
-use super::access::{self, Access};
+use super::access::{self, Access, User};
 use super::rules;
 use super::spare::Spare;
 use crate::dma::Dma;
 use crate::fault::Faults;
+use crate::firmware::Firmware;
 use crate::function::Function;
 use crate::objects::{Cq, Eq, GidTable, Mkey, MkeyRights, Objects, Qp, QueueCounter, Table};
 use crate::pci::Pci;
+use crate::profile::Profile;
 use crate::strict::Strict;
 use crate::transport::Packet;
 use crate::transport::packet::Mac;
@@ -31,6 +33,8 @@ pub(crate) struct Rest<'a> {
     pub faults: &'a Faults,
     pub pci: &'a mut Pci,
     pub port: &'a mut Port,
+    pub firmware: &'a Firmware,
+    pub profile: &'a Profile,
     pub engine: &'a mut Engine,
     pub now: Instant,
 }
@@ -50,6 +54,8 @@ pub(crate) fn split(f: &mut Function) -> (&mut Table<Qp>, Rest<'_>) {
         faults: &f.faults,
         pci: &mut f.pci,
         port: &mut f.port,
+        firmware: &f.firmware,
+        profile: &f.profile,
         engine: &mut f.engine,
         now: f.now,
     };
@@ -83,11 +89,13 @@ impl Failure {
         Failure { syndrome, vendor }
     }
 
-    /// Whether this side found the error itself, rather than being told by the remote one.
+    /// Whether this side found the error itself, rather than being told by the remote one, or by its silence.
     pub(crate) const fn is_own(self) -> bool {
         !matches!(
             self.syndrome,
             CqeSyndrome::WorkRequestFlushed
+                | CqeSyndrome::TransportRetryExceeded
+                | CqeSyndrome::RnrRetryExceeded
                 | CqeSyndrome::RemoteAccess
                 | CqeSyndrome::RemoteInvalidRequest
                 | CqeSyndrome::RemoteOperation
@@ -95,17 +103,10 @@ impl Failure {
     }
 }
 
-/// Bytes of one data segment or of a remote range, with what its user is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct User {
-    pub pd: u32,
-    pub qpn: u32,
-}
-
 impl Qp {
     /// Who this queue pair is to a key.
     pub(crate) fn user(&self) -> User {
-        User { pd: self.pd, qpn: self.qpn }
+        User { pd: self.pd, qpn: self.qpn, is_trusted: self.context.rlky() }
     }
 }
 
@@ -116,13 +117,12 @@ impl Rest<'_> {
 
     /// Whether `key` allows `rights` on `len` bytes at `address`; strict mode is told why not.
     pub(crate) fn allows(&self, user: User, key: u32, address: u64, len: u64, rights: MkeyRights) -> bool {
-        let User { pd, qpn } = user;
-        let access = Access { key, address, len, rights, pd, qpn };
+        let access = Access { user, key, address, len, rights };
         match access::check(self.mkeys, access) {
             Ok(_) => true,
             Err(refusal) => {
                 self.strict.report(rules::KEY, || {
-                    format!("QP {qpn:#x}: key {key:#x}, {len:#x} bytes at {address:#x}, {rights:?}: {refusal}")
+                    format!("QP {:#x}: key {key:#x}, {len:#x} bytes at {address:#x}, {rights:?}: {refusal}", user.qpn)
                 });
                 false
             }
@@ -131,14 +131,25 @@ impl Rest<'_> {
 
     /// Reads memory by key. False if the key does not allow it, or the memory is not there.
     pub(crate) fn read(&self, user: User, key: u32, address: u64, bytes: &mut [u8], rights: MkeyRights) -> bool {
-        let access = Access { key, address, len: bytes.len() as u64, rights, pd: user.pd, qpn: user.qpn };
-        access::check(self.mkeys, access).is_ok_and(|mkey| access::read(mkey, self.dma, address, bytes).is_ok())
+        let access = Access { user, key, address, len: bytes.len() as u64, rights };
+        access::check(self.mkeys, access).is_ok_and(|way| way.read(self.dma, address, bytes).is_ok())
     }
 
     /// Writes memory by key. False if the key does not allow it, or the memory is not there.
     pub(crate) fn write(&self, user: User, key: u32, address: u64, bytes: &[u8], rights: MkeyRights) -> bool {
-        let access = Access { key, address, len: bytes.len() as u64, rights, pd: user.pd, qpn: user.qpn };
-        access::check(self.mkeys, access).is_ok_and(|mkey| access::write(mkey, self.dma, address, bytes).is_ok())
+        let access = Access { user, key, address, len: bytes.len() as u64, rights };
+        access::check(self.mkeys, access).is_ok_and(|way| way.write(self.dma, address, bytes).is_ok())
+    }
+
+    /// Replaces a quadword by key; the old one. `None` if the key does not allow it, or the memory is not there.
+    pub(crate) fn update(&self, user: User, key: u32, address: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
+        let access = Access { user, key, address, len: 8, rights: MkeyRights::REMOTE_ATOMIC };
+        access::check(self.mkeys, access).ok()?.update(self.dma, address, change).ok()
+    }
+
+    /// The device's clock, as CQEs carry it.
+    pub(crate) fn timestamp(&self) -> u64 {
+        self.firmware.internal_timer(self.profile, self.now)
     }
 
     /// Puts a packet on the wire.

@@ -22,24 +22,25 @@ pub struct Engine {
     pub(super) broken: Vec<u32>,
     /// Queue pairs in error.
     pub(super) watched: Vec<u32>,
+    /// UAR pages whose queue pairs are to be looked at.
+    pub(super) rung: Vec<u32>,
     /// Queues by the UAR page of their doorbell.
     users: HashMap<u32, Users>,
     pub(super) spare: Spare,
-    /// When the device's clock was zero.
-    started: Instant,
-    /// Ticks of the device's clock in a millisecond.
-    khz: u32,
 }
 
 #[derive(Debug, Default)]
 struct Users {
     qps: Vec<u32>,
+    /// The next of `qps` to be looked at, and how many are.
+    next: usize,
+    unseen: usize,
     cqs: Vec<u32>,
 }
 
 impl Engine {
     /// Engines at rest.
-    pub fn new(profile: &Profile) -> Self {
+    pub fn new(_profile: &Profile) -> Self {
         Engine {
             ready: VecDeque::new(),
             acking: Vec::new(),
@@ -47,17 +48,10 @@ impl Engine {
             earliest: None,
             broken: Vec::new(),
             watched: Vec::new(),
+            rung: Vec::new(),
             users: HashMap::new(),
             spare: Spare::default(),
-            started: Instant::now(),
-            khz: profile.general_max.device_frequency_khz(),
         }
-    }
-
-    /// The device's clock, as CQEs carry it.
-    pub(crate) fn timestamp(&self, now: Instant) -> u64 {
-        let elapsed = now.saturating_duration_since(self.started);
-        (elapsed.as_nanos() * u128::from(self.khz) / 1_000_000) as u64
     }
 
     /// The queue pair has something to send.
@@ -122,15 +116,21 @@ impl Engine {
         self.users.values_mut().for_each(|users| users.cqs.retain(|other| *other != cqn));
     }
 
-    /// The queue pairs of a UAR page, to be given back after a walk over them.
-    pub(super) fn take_qps(&mut self, uar: u32) -> Vec<u32> {
-        self.users.get_mut(&uar).map(|users| std::mem::take(&mut users.qps)).unwrap_or_default()
+    /// A send doorbell was rung in this UAR page: others there may have been overwritten by it.
+    pub(super) fn set_rung(&mut self, uar: u32) {
+        let Some(users) = self.users.get_mut(&uar) else { return };
+        if users.unseen == 0 && users.qps.len() > 1 {
+            self.rung.push(uar);
+        }
+        users.unseen = users.qps.len();
     }
 
-    pub(super) fn put_qps(&mut self, uar: u32, qps: Vec<u32>) {
-        if let Some(users) = self.users.get_mut(&uar) {
-            users.qps = qps;
-        }
+    /// The next queue pair of a rung UAR page to be looked at; `None` when all have been.
+    pub(super) fn next_rung(&mut self, uar: u32) -> Option<u32> {
+        let users = self.users.get_mut(&uar)?;
+        users.unseen = users.unseen.checked_sub(1)?;
+        users.next = (users.next + 1) % users.qps.len().max(1);
+        users.qps.get(users.next).copied()
     }
 
     /// The completion queues of a UAR page, to be given back after a walk over them.

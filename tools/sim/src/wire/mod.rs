@@ -95,14 +95,15 @@ impl Wire {
     /// Moves frames: out of each port, over the wire, to [`crate::engine::receive`] of each addressee. True if any moved.
     /// Called by the device thread each turn of its loop.
     pub fn exchange(&mut self, functions: &mut [Function]) -> bool {
-        let mut moved = false;
+        // In before out: who joins the wire is heard before the first frame to it leaves.
+        let mut moved = self.take_in(functions);
         for from in 0..functions.len() {
             while let Some(frame) = functions[from].port.take_sent() {
                 moved = true;
                 self.deliver(frame, from, functions);
             }
         }
-        self.take_in(functions) | moved
+        moved
     }
 
     fn deliver(&mut self, frame: Frame, from: usize, functions: &mut [Function]) {

@@ -6,6 +6,8 @@ use mlx5_prm::wqe::WqeOpcode;
 
 use super::bench::*;
 use crate::engine;
+use crate::objects::{PageList, Translation};
+use crate::wire::{SocketUplink, Wire};
 
 #[test]
 fn a_send_fills_a_receive() {
@@ -230,6 +232,92 @@ fn two_functions_over_the_wire() {
     assert_eq!(here.sent(a).len(), 1);
     assert_eq!(here.violations(), [""; 0]);
     assert_eq!(there.violations(), [""; 0]);
+}
+
+#[test]
+fn two_processes_cards_over_a_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wire");
+    let (mut here, mut there) = (Bench::of(0), Bench::of(1));
+    let mut left = Wire::with_uplink(SocketUplink::join(&path).unwrap());
+    let mut right = Wire::with_uplink(SocketUplink::join(&path).unwrap());
+    let (shape_here, shape_there) = (here.shape(), there.shape());
+    let (a, b) = (here.qp(shape_here), there.qp(shape_there));
+    here.connect(a, b, 1, there.f.objects.vport.mac());
+    there.connect(b, a, 0, here.f.objects.vport.mac());
+    let (from, key) = (here.alloc(65536), here.key);
+    let (to, rkey) = (there.alloc(65536), there.key);
+    here.write(from, &pattern(60_000, 7));
+    there.post_recv(b, &[data(to, 65536, rkey)]);
+    here.post(a, &send(from, 60_000, key));
+    here.post(a, &read(from, 60_000, key, to, rkey));
+    for _ in 0..500 {
+        here.run();
+        left.exchange(std::slice::from_mut(&mut here.f));
+        there.run();
+        right.exchange(std::slice::from_mut(&mut there.f));
+    }
+    assert_eq!(here.sent(a).len(), 2);
+    assert_eq!(there.received(b)[0].len, 60_000);
+    assert_eq!(here.read(from, 60_000), pattern(60_000, 7));
+    assert_eq!((here.violations(), there.violations()), (vec![], vec![]));
+}
+
+#[test]
+fn the_reserved_key_is_for_trusted_queue_pairs_and_local_memory() {
+    for trusted in [true, false] {
+        let (mut bench, a, _) = Bench::standard();
+        bench.qp_mut(a).context.w().rlky(trusted);
+        let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+        bench.write(from, b"by IOVA");
+        bench.post(a, &write(from, 7, crate::objects::RESERVED_LKEY, to, key));
+        bench.run();
+        assert_eq!(bench.read(to, 7) == b"by IOVA", trusted);
+        assert_eq!(bench.sent(a)[0].syndrome.is_none(), trusted);
+    }
+    let (mut bench, a, b) = Bench::standard();
+    bench.qp_mut(b).context.w().rlky(true);
+    let (from, key) = (bench.alloc(4096), bench.key);
+    bench.post(a, &write(from, 7, key, from, crate::objects::RESERVED_LKEY));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(mlx5_prm::cqe::CqeSyndrome::RemoteAccess));
+}
+
+#[test]
+fn a_key_may_map_pages_anywhere() {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, key) = (bench.alloc(4096), bench.key);
+    let pages: Vec<u64> = (0..4).map(|_| bench.alloc(8192)).collect();
+    let rkey = bench.mkey(0x7f00_0000_0100, Some(3 * 4096 + 50), ALL);
+    let translation = Translation::Pages(PageList { page_shift: 12, offset: 0x100, pages: pages.clone() });
+    bench.mkey_mut(rkey).translation = translation;
+    bench.write(from, &pattern(4096, 1));
+    bench.post(a, &write(from, 4096, key, 0x7f00_0000_0100 + 4000, rkey));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    // Byte 4000 of the key is byte 4256 of its pages.
+    assert_eq!(bench.read(pages[1] + 160, 4096 - 160), pattern(4096, 1)[..4096 - 160]);
+    assert_eq!(bench.read(pages[2], 160), pattern(4096, 1)[4096 - 160..]);
+}
+
+#[test]
+fn a_thousand_queue_pairs_at_one_uar_page() {
+    let mut bench = Bench::new();
+    let shape = Shape { log_sends: 2, log_receives: 0, ..bench.shape() };
+    let pairs: Vec<u32> = (0..500).map(|_| bench.pair(shape).0).collect();
+    let (to, key) = (bench.alloc(4096), bench.key);
+    // One doorbell, of the last; the others' were overwritten.
+    for a in &pairs {
+        bench.put(*a, &Post::new(WqeOpcode::RdmaWrite, vec![Seg::Remote(to, key), Seg::Inline(vec![1])]));
+        bench.record(*a, 1, 1);
+    }
+    bench.ring_for(pairs[499], 0);
+    bench.run();
+    let mut done: Vec<u32> = bench.drain(shape.cqn_send).iter().map(|done| done.qpn).collect();
+    done.sort_unstable();
+    // 500 completions do not fit a queue of 256: what is there is of different queue pairs.
+    done.dedup();
+    assert_eq!(done.len(), 256);
 }
 
 #[test]

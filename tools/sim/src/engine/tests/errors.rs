@@ -37,7 +37,8 @@ fn fails_alone(mut bench: Bench, a: u32, post: &Post, expected: CqeSyndrome) -> 
 
 #[test]
 fn local_protection() {
-    let cases: [fn(&mut Bench) -> (u64, u32, u32); 7] = [
+    type Case = fn(&mut Bench) -> (u64, u32, u32);
+    let cases: [Case; 7] = [
         |bench| (MEMORY, 8, bench.key + 0x100),
         |bench| (MEMORY, 8, bench.key ^ 1),
         |bench| {

@@ -6,7 +6,7 @@ use mlx5_prm::values::QpState;
 
 use super::{Answer, Message, Reply, mtu, packets, route};
 use crate::engine::completion::{self, Queue};
-use crate::engine::{Failure, Rest, access, event, fault_of, work};
+use crate::engine::{Failure, Rest, event, fault_of, work};
 use crate::objects::{MkeyRights, Qp};
 use crate::transport::opcode::Message as Kind;
 use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
@@ -311,8 +311,7 @@ fn take_atomic(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Ref
         };
         u64::from_be_bytes(new.to_ne_bytes())
     };
-    let mkey = rest.mkeys.get(atomic.rkey >> 8).ok_or(Refusal::Nak(Nak::RemoteAccess))?;
-    let old = access::update(mkey, rest.dma, atomic.va, change).map_err(|_| Refusal::Nak(Nak::RemoteOperation))?;
+    let old = rest.update(qp.user(), atomic.rkey, atomic.va, change).ok_or(Refusal::Nak(Nak::RemoteOperation))?;
     let kept = &mut qp.rc.receive.atomics;
     if kept.len() >= ATOMICS {
         kept.pop_front();
