@@ -65,7 +65,7 @@ impl Buffer {
 
     /// Its first byte as a remote addresses it.
     pub fn remote(&self) -> RemoteAddress {
-        self.region.remote(self.range.start)
+        self.region.remote_at(self.range.start)
     }
 
     #[track_caller]

@@ -109,9 +109,14 @@ impl MemoryRegion {
         &self.pd
     }
 
+    /// Its first byte as a remote addresses it: what to tell the remote.
+    pub fn remote(&self) -> RemoteAddress {
+        self.remote_at(0)
+    }
+
     /// Byte `offset` as a remote addresses it.
-    pub fn remote(&self, offset: usize) -> RemoteAddress {
-        RemoteAddress { addr: self.addr() + offset as u64, rkey: self.rkey() }
+    pub fn remote_at(&self, offset: usize) -> RemoteAddress {
+        RemoteAddress { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
     }
 
     #[track_caller]

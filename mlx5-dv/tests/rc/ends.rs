@@ -1,0 +1,177 @@
+//! Two connected queue pairs, and the card they are on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx5_dv::Device;
+use mlx5_dv::objects::{
+    AccessFlags, AddressPath, AnyDoorbell, CqOptions, DoorbellMode, InitAttributes, MemoryRegion, Pd, QpOptions,
+    QueuePair, RtrAttributes, RtsAttributes, Uar,
+};
+use mlx5_dv::queue::{Completion, CompletionQueue, ReceiveQueue, SendQueue, Work, WorkError};
+use mlx5_open::Sim;
+
+/// How long anything may take that is to succeed.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// All rights a region can have.
+pub fn all_rights() -> AccessFlags {
+    AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE
+}
+
+/// A card whose record of violations is looked at by [`end`](Self::end).
+pub struct Card {
+    pub sim: Sim,
+    pub device: Arc<Device>,
+    pub pd: Arc<Pd>,
+}
+
+impl Card {
+    pub fn new() -> Card {
+        let sim = Sim::builder().build().unwrap();
+        let device = sim.open(0).unwrap();
+        let pd = Pd::alloc(&device).unwrap();
+        Card { sim, device, pd }
+    }
+
+    /// Everything is gone, and the card has nothing to complain about.
+    pub fn end(self) {
+        assert_eq!(self.sim.violations(), []);
+        let handle = self.sim.handle(0);
+        Pd::destroy(self.pd).unwrap();
+        drop(self.device);
+        let counts = handle.counts();
+        assert_eq!((counts.qps, counts.cqs, counts.mkeys, counts.umems, counts.uars), (0, 0, 0, 0, 0), "{counts:?}");
+        assert_eq!((counts.dma_ranges, counts.pages_held), (0, 0), "{counts:?}");
+        assert_eq!(self.sim.violations(), []);
+    }
+
+    pub fn region(&self, len: usize) -> Arc<MemoryRegion> {
+        MemoryRegion::allocate(&self.pd, len, all_rights()).unwrap()
+    }
+}
+
+/// What differs from the usual.
+pub struct Setup {
+    pub qp: QpOptions,
+    pub cq: CqOptions,
+    pub rts: RtsAttributes,
+    pub remote_access: AccessFlags,
+    pub min_rnr_timer: u8,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            qp: QpOptions::default().wqes(16, 16).sges(4, 4).inline_bytes(200),
+            cq: CqOptions::default().entries(63),
+            rts: RtsAttributes::new(0),
+            remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+            min_rnr_timer: 1,
+        }
+    }
+}
+
+/// One end of a connection.
+pub struct End<D: DoorbellMode = AnyDoorbell> {
+    pub sq: SendQueue<D>,
+    pub rq: ReceiveQueue,
+    pub cq: CompletionQueue,
+    pub qp: Arc<QueuePair>,
+}
+
+/// Two ends, connected with each other, on one card.
+pub fn pair(card: &Card) -> (End, End) {
+    pair_with(card, &Setup::default())
+}
+
+pub fn pair_with<D: DoorbellMode>(card: &Card, setup: &Setup) -> (End<D>, End<D>) {
+    let half = || {
+        let uar = Uar::alloc(&card.device).unwrap();
+        let cq = CompletionQueue::create(&uar, setup.cq.clone()).unwrap();
+        let qp = QueuePair::create(&card.pd, &uar, cq.cq(), cq.cq(), setup.qp.clone()).unwrap();
+        qp.init(&InitAttributes { remote_access: setup.remote_access, ..InitAttributes::default() }).unwrap();
+        (cq, qp)
+    };
+    let (left, right) = (half(), half());
+    let (left_qpn, right_qpn) = (left.1.qpn(), right.1.qpn());
+    (end(card, setup, left, right_qpn, (100, 200)), end(card, setup, right, left_qpn, (200, 100)))
+}
+
+fn end<D: DoorbellMode>(
+    card: &Card,
+    setup: &Setup,
+    (cq, qp): (CompletionQueue, Arc<QueuePair>),
+    remote_qpn: u32,
+    (sq_psn, rq_psn): (u32, u32),
+) -> End<D> {
+    let path = AddressPath::link_local(card.device.gids()[0].address.octets()).unwrap();
+    let mut rtr = RtrAttributes::new(remote_qpn, rq_psn, path);
+    rtr.min_rnr_timer = setup.min_rnr_timer;
+    qp.ready_to_receive(&rtr).unwrap();
+    qp.ready_to_send(&RtsAttributes { sq_psn, ..setup.rts }).unwrap();
+    End { sq: qp.send_queue().unwrap(), rq: qp.receive_queue().unwrap(), cq, qp }
+}
+
+impl<D: DoorbellMode> End<D> {
+    /// The next completion, retired: its `wr_id` and what it says.
+    pub fn next(&mut self) -> (u64, Result<Completion, WorkError>) {
+        let deadline = Instant::now() + SOON;
+        let result = loop {
+            if let Some(result) = self.cq.poll() {
+                break result;
+            }
+            assert!(Instant::now() < deadline, "no completion; {:?}", self.qp.query());
+            std::thread::yield_now();
+        };
+        (self.retire(&work(&result)), result)
+    }
+
+    pub fn retire(&mut self, work: &Work) -> u64 {
+        match work.side {
+            mlx5_dv::queue::Side::Send => self.sq.retire(work).unwrap(),
+            mlx5_dv::queue::Side::Receive => self.rq.retire(work).unwrap(),
+        }
+    }
+
+    /// The next completion, which is a good one.
+    #[track_caller]
+    pub fn good(&mut self) -> (u64, Completion) {
+        let (wr_id, result) = self.next();
+        (wr_id, result.unwrap())
+    }
+
+    /// The next completion, which is a failure.
+    #[track_caller]
+    pub fn bad(&mut self) -> (u64, WorkError) {
+        let (wr_id, result) = self.next();
+        (wr_id, result.unwrap_err())
+    }
+
+    /// Posts one receive of all of `region`.
+    pub fn receive(&mut self, wr_id: u64, region: &MemoryRegion) {
+        let mut batch = self.rq.batch();
+        // SAFETY: the tests keep their regions until their queue pairs are gone, and read them after completions only.
+        unsafe { batch.receive(wr_id, &[region.segment(0..region.len())]).unwrap() };
+        batch.ring();
+    }
+}
+
+pub fn work(result: &Result<Completion, WorkError>) -> Work {
+    match result {
+        Ok(completion) => completion.work,
+        Err(error) => error.work,
+    }
+}
+
+/// Bytes that are not all alike, different for each `seed`.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
+}
+
+/// What is in `region` from `offset` on.
+pub fn bytes(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    region.read(offset, &mut bytes);
+    bytes
+}

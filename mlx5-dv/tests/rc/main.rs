@@ -1,0 +1,9 @@
+//! Reliable connections on the software card: data by every operation, events, every error, every refusal.
+
+mod data;
+mod ends;
+mod errors;
+mod events;
+mod modes;
+mod owning;
+mod refusals;
