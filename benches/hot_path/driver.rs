@@ -1,0 +1,107 @@
+//! The driver's hot path, as a program calls it. One function a measurement, never inlined, so that a disassembler finds it.
+
+use mlx5_dv::queue::{CompletionQueue, PostError, ReceiveQueue, SendQueue, WrFlags};
+use uar::SendDoorbell;
+
+use super::request::{REQUESTS, Requests};
+
+/// `count` RDMA WRITEs of one element each, a doorbell every `BATCH`.
+#[inline(never)]
+pub fn write<D: SendDoorbell, const BATCH: usize>(
+    sq: &mut SendQueue<D>,
+    requests: &Requests,
+    count: usize,
+) -> Result<(), PostError> {
+    for first in (0..count).step_by(BATCH) {
+        let mut batch = sq.batch();
+        for i in first..first + BATCH {
+            let (remote, local) = (requests.remote[i % REQUESTS], requests.local[i % REQUESTS]);
+            // SAFETY: the element is registered memory that lives as long as the stage, which nobody writes.
+            unsafe { batch.write(i as u64, WrFlags::SIGNALLED, remote, &[local])? }
+        }
+        batch.ring();
+    }
+    Ok(())
+}
+
+/// `count` SENDs of one element each.
+#[inline(never)]
+pub fn send<D: SendDoorbell>(sq: &mut SendQueue<D>, requests: &Requests, count: usize) -> Result<(), PostError> {
+    for i in 0..count {
+        let mut batch = sq.batch();
+        // SAFETY: as in `write`.
+        unsafe { batch.send(i as u64, WrFlags::SIGNALLED, &[requests.local[i % REQUESTS]])? }
+        batch.ring();
+    }
+    Ok(())
+}
+
+/// `count` RDMA WRITEs of 64 bytes of inline data each.
+#[inline(never)]
+pub fn write_inline<D: SendDoorbell>(
+    sq: &mut SendQueue<D>,
+    requests: &Requests,
+    count: usize,
+) -> Result<(), PostError> {
+    for i in 0..count {
+        let (remote, data) = (requests.remote[i % REQUESTS], &requests.data[i % REQUESTS]);
+        let mut batch = sq.batch();
+        batch.write_inline(i as u64, WrFlags::SIGNALLED, remote, data)?;
+        batch.ring();
+    }
+    Ok(())
+}
+
+/// `count` SENDs of 64 bytes of inline data each.
+#[inline(never)]
+pub fn send_inline<D: SendDoorbell>(sq: &mut SendQueue<D>, requests: &Requests, count: usize) -> Result<(), PostError> {
+    for i in 0..count {
+        let mut batch = sq.batch();
+        batch.send_inline(i as u64, WrFlags::SIGNALLED, &requests.data[i % REQUESTS])?;
+        batch.ring();
+    }
+    Ok(())
+}
+
+/// `count` receives of one element each, a doorbell record every `BATCH`.
+#[inline(never)]
+pub fn receive<const BATCH: usize>(rq: &mut ReceiveQueue, requests: &Requests, count: usize) -> Result<(), PostError> {
+    for first in (0..count).step_by(BATCH) {
+        let mut batch = rq.batch();
+        for i in first..first + BATCH {
+            // SAFETY: the element is registered memory that lives as long as the stage, which nobody relies on.
+            unsafe { batch.receive(i as u64, &[requests.local[i % REQUESTS]])? }
+        }
+        batch.ring();
+    }
+    Ok(())
+}
+
+/// Polls `count` completions; the sum of what they say. `None` where there are fewer, or one is an error.
+#[inline(never)]
+pub fn poll(cq: &mut CompletionQueue, count: usize) -> Option<u64> {
+    let mut sum = 0u64;
+    for _ in 0..count {
+        let Some(Ok(completion)) = cq.poll() else { return None };
+        let work = completion.work;
+        sum = sum.wrapping_add(u64::from(completion.byte_len) + u64::from(work.qpn) + u64::from(work.index));
+    }
+    Some(sum)
+}
+
+/// As [`poll`]; each is given to its send queue.
+#[inline(never)]
+pub fn poll_and_retire<D: SendDoorbell>(cq: &mut CompletionQueue, sq: &mut SendQueue<D>, count: usize) -> Option<u64> {
+    let mut sum = 0u64;
+    for _ in 0..count {
+        let Some(Ok(completion)) = cq.poll() else { return None };
+        sum = sum.wrapping_add(sq.retire(&completion.work).ok()?);
+    }
+    Some(sum)
+}
+
+/// Looks at an empty queue `count` times.
+#[inline(never)]
+pub fn poll_empty(cq: &mut CompletionQueue, count: usize) -> bool {
+    (0..count).all(|_| cq.poll().is_none())
+}

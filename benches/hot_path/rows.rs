@@ -1,0 +1,288 @@
+//! What is measured: each operation by the driver and, twice, by hand.
+
+use std::hint::black_box;
+use std::rc::Rc;
+
+use mlx5_dv::objects::{AnyDoorbell, DoorbellMode};
+use mlx5_dv::queue::{PostError, ReceiveQueue, SendQueue};
+use mlx5_prm::layout::Layout;
+use uar::{BlueFlame, Plain};
+
+use super::bare::Ring;
+use super::driver;
+use super::request::Requests;
+use super::stage::{Failure, PROOF_CQES, PROOF_WQEBBS, Pair, RING, Shared, Stage, completions, shared};
+
+/// One side of a measurement.
+pub struct Lane {
+    /// Makes room, writes completions: what is not measured.
+    pub ready: Box<dyn FnMut()>,
+    /// What is measured: [`Row::operations`] operations. What it returns is the same for all lanes of a row.
+    pub run: Box<dyn FnMut() -> u64>,
+}
+
+/// One operation.
+pub struct Row {
+    pub name: String,
+    /// Operations of one run.
+    pub operations: usize,
+    pub driver: Lane,
+    /// Alike: what they differ by is the machine's noise.
+    pub bare: [Lane; 2],
+    /// Whether the lanes have stored the same bytes.
+    pub same: Box<dyn Fn() -> bool>,
+}
+
+type PostDriver<D> = fn(&mut SendQueue<D>, &Requests, usize) -> Result<(), PostError>;
+type PostBare = fn(&mut Ring, &Requests, usize);
+
+/// Work requests of one kind.
+struct Post<D: DoorbellMode> {
+    name: String,
+    /// WQEBBs of one.
+    wqebbs: u16,
+    /// Bytes of one that mean something.
+    bytes: usize,
+    driver: PostDriver<D>,
+    bare: PostBare,
+}
+
+/// A pair, and two bare rings that go along with its send ring.
+struct Sending<D: DoorbellMode> {
+    pair: Rc<Pair<D>>,
+    bare: [Shared<Ring>; 2],
+    requests: Rc<Requests>,
+}
+
+impl<D: DoorbellMode + 'static> Sending<D> {
+    fn new(stage: &Stage, requests: &Rc<Requests>) -> Result<Self, Failure> {
+        let pair = stage.pair::<D>()?;
+        let ring = || shared(Ring::new(RING, 64, pair.sender_qpn, 0, PROOF_WQEBBS.into()));
+        let bare = [ring(), ring()];
+        Ok(Sending { pair: Rc::new(pair), bare, requests: Rc::clone(requests) })
+    }
+
+    fn row(&self, post: Post<D>) -> Row {
+        let operations = RING / usize::from(post.wqebbs);
+        let Post { wqebbs, bytes, driver, bare, name } = post;
+        let (pair, requests) = (Rc::clone(&self.pair), Rc::clone(&self.requests));
+        let qpn = pair.sender_qpn;
+        let (state, again) = (Rc::clone(&pair.sender), Rc::clone(&pair.sender));
+        let driver = Lane {
+            ready: Box::new(move || state.borrow_mut().complete(qpn)),
+            run: Box::new(move || {
+                let mut state = again.borrow_mut();
+                let posted = driver(&mut state.queue, &requests, operations);
+                assert!(posted.is_ok(), "{posted:?}");
+                state.posted = state.posted.wrapping_add(operations as u16 * wqebbs);
+                state.last = Some(state.posted.wrapping_sub(wqebbs));
+                0
+            }),
+        };
+        let lane = |ring: &Shared<Ring>| {
+            let (ring, requests) = (Rc::clone(ring), Rc::clone(&self.requests));
+            let run = move || {
+                bare(&mut ring.borrow_mut(), &requests, operations);
+                0
+            };
+            Lane { ready: Box::new(|| {}), run: Box::new(run) }
+        };
+        let bare = [lane(&self.bare[0]), lane(&self.bare[1])];
+        let rings = [Rc::clone(&self.bare[0]), Rc::clone(&self.bare[1])];
+        let same = move || {
+            (0..operations).map(|i| i * usize::from(wqebbs) * 64).all(|at| {
+                let ours = pair.card.sent(at, bytes);
+                rings.iter().all(|ring| ring.borrow().bytes(at, bytes) == ours)
+            })
+        };
+        Row { name, operations, driver, bare, same: Box::new(same) }
+    }
+}
+
+/// Everything that is measured, in the order of the table.
+pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
+    let requests = Rc::new(stage.requests());
+    let mut rows = Vec::new();
+    let plain = Sending::<Plain>::new(stage, &requests)?;
+    let post = |name: &str, wqebbs, bytes, driver: PostDriver<Plain>, bare: PostBare| {
+        plain.row(Post { name: name.into(), wqebbs, bytes, driver, bare })
+    };
+    rows.push(post("RDMA WRITE 64 B from memory, doorbell", 1, 48, driver::write::<_, 1>, Ring::write::<1>));
+    rows.push(post("RDMA WRITE 64 B inline, doorbell", 2, 100, driver::write_inline, Ring::write_inline));
+    rows.push(post("SEND 64 B from memory, doorbell", 1, 32, driver::send, Ring::send));
+    rows.push(post("SEND 64 B inline, doorbell", 2, 84, driver::send_inline, Ring::send_inline));
+    rows.push(post("RDMA WRITE 64 B, a doorbell every 4", 1, 48, driver::write::<_, 4>, Ring::write::<4>));
+    rows.push(post("RDMA WRITE 64 B, a doorbell every 16", 1, 48, driver::write::<_, 16>, Ring::write::<16>));
+    rows.push(post("RDMA WRITE 64 B, a doorbell every 64", 1, 48, driver::write::<_, 64>, Ring::write::<64>));
+
+    let any = Sending::<AnyDoorbell>::new(stage, &requests)?;
+    rows.push(any.row(Post {
+        name: "RDMA WRITE 64 B from memory, AnyDoorbell".into(),
+        wqebbs: 1,
+        bytes: 48,
+        driver: driver::write::<_, 1>,
+        bare: Ring::write::<1>,
+    }));
+    let blue_flame = Sending::<BlueFlame>::new(stage, &requests)?;
+    rows.push(blue_flame.row(Post {
+        name: "RDMA WRITE 64 B from memory, BlueFlame".into(),
+        wqebbs: 1,
+        bytes: 48,
+        driver: driver::write::<_, 1>,
+        bare: Ring::write_blue_flame,
+    }));
+
+    let rings = [0; 2].map(|_| shared(Ring::new(RING, 16, 0, 0, 0)));
+    rows.push(receive(
+        &plain.pair,
+        &rings,
+        &requests,
+        "RECV, doorbell record",
+        driver::receive::<1>,
+        Ring::receive::<1>,
+    ));
+    rows.push(receive(
+        &plain.pair,
+        &rings,
+        &requests,
+        "RECV, a doorbell record every 16",
+        driver::receive::<16>,
+        Ring::receive::<16>,
+    ));
+
+    let rings = [0; 2].map(|_| shared(Ring::new(RING, 64, 0, 0xff, PROOF_CQES)));
+    let polls: [(&str, PollBare); 4] = [
+        ("poll, one by one", Ring::poll::<1, true>),
+        ("poll, one by one; by hand without lfence", Ring::poll::<1, false>),
+        ("poll; by hand one consumer index for 16", Ring::poll::<16, true>),
+        ("poll; by hand likewise, without lfence", Ring::poll::<16, false>),
+    ];
+    rows.extend(polls.map(|(name, bare)| poll(&plain.pair, &rings, name, bare)));
+    rows.push(poll_and_retire(&plain, &rings));
+    rows.push(poll_empty(&plain.pair, &rings));
+    Ok(rows)
+}
+
+fn receive(
+    pair: &Rc<Pair<Plain>>,
+    rings: &[Shared<Ring>; 2],
+    requests: &Rc<Requests>,
+    name: &str,
+    post: fn(&mut ReceiveQueue, &Requests, usize) -> Result<(), PostError>,
+    bare: PostBare,
+) -> Row {
+    let qpn = pair.receiver_qpn;
+    let (state, again) = (Rc::clone(&pair.receiver), Rc::clone(&pair.receiver));
+    let ours = Rc::clone(requests);
+    let driver = Lane {
+        ready: Box::new(move || state.borrow_mut().complete(qpn)),
+        run: Box::new(move || {
+            let mut state = again.borrow_mut();
+            let posted = post(&mut state.queue, &ours, RING);
+            assert!(posted.is_ok(), "{posted:?}");
+            state.posted = state.posted.wrapping_add(RING as u16);
+            state.last = Some(state.posted.wrapping_sub(1));
+            0
+        }),
+    };
+    let lane = |ring: &Shared<Ring>| {
+        let (ring, requests) = (Rc::clone(ring), Rc::clone(requests));
+        let run = move || {
+            bare(&mut ring.borrow_mut(), &requests, RING);
+            0
+        };
+        Lane { ready: Box::new(|| {}), run: Box::new(run) }
+    };
+    let (pair, same) = (Rc::clone(pair), rings.clone());
+    Row {
+        name: name.into(),
+        operations: RING,
+        driver,
+        bare: [lane(&rings[0]), lane(&rings[1])],
+        same: Box::new(move || {
+            let ours = pair.card.receives(0, RING * 16);
+            same.iter().all(|ring| ring.borrow().bytes(0, RING * 16) == ours)
+        }),
+    }
+}
+
+type PollBare = fn(&mut Ring, usize) -> Option<u64>;
+
+/// A number that no sum of completions is.
+const FEWER: u64 = u64::MAX;
+
+/// The lanes that poll by hand what they were given.
+fn by_hand(rings: &[Shared<Ring>; 2], qpn: u32, poll: PollBare) -> [Lane; 2] {
+    let lane = |ring: &Shared<Ring>| {
+        let (ring, again) = (Rc::clone(ring), Rc::clone(ring));
+        let ready = move || {
+            let mut ring = ring.borrow_mut();
+            for (at, cqe) in completions(ring.next_entry(), RING, qpn, 0, 1) {
+                ring.fill(at, cqe.as_bytes());
+            }
+        };
+        let run = move || poll(&mut again.borrow_mut(), RING).unwrap_or(FEWER);
+        Lane { ready: Box::new(ready), run: Box::new(run) }
+    };
+    [lane(&rings[0]), lane(&rings[1])]
+}
+
+fn poll(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2], name: &str, bare: PollBare) -> Row {
+    let qpn = pair.sender_qpn;
+    let (cq, again, card) = (Rc::clone(&pair.cq), Rc::clone(&pair.cq), pair.card.clone());
+    let driver = Lane {
+        ready: Box::new(move || {
+            let mut cq = cq.borrow_mut();
+            completions(cq.produced, RING, qpn, 0, 1).for_each(|(at, cqe)| card.complete(at, &cqe));
+            cq.produced = cq.produced.wrapping_add(RING as u32);
+        }),
+        run: Box::new(move || driver::poll(&mut again.borrow_mut().queue, RING).unwrap_or(FEWER)),
+    };
+    Row { name: name.into(), operations: RING, driver, bare: by_hand(rings, qpn, bare), same: Box::new(|| true) }
+}
+
+/// What the sends of one run are for is to complete: half a ring, posted before.
+fn poll_and_retire(sending: &Sending<Plain>, rings: &[Shared<Ring>; 2]) -> Row {
+    let (pair, requests) = (Rc::clone(&sending.pair), Rc::clone(&sending.requests));
+    let (again, qpn) = (Rc::clone(&pair), pair.sender_qpn);
+    let mut bare_rings = sending.bare.clone();
+    let driver = Lane {
+        ready: Box::new(move || {
+            let (mut sender, mut cq) = (pair.sender.borrow_mut(), pair.cq.borrow_mut());
+            sender.complete(qpn);
+            let posted = driver::write::<_, 1>(&mut sender.queue, &requests, RING);
+            assert!(posted.is_ok(), "{posted:?}");
+            // The bare rings stay in step.
+            bare_rings.iter_mut().for_each(|ring| ring.borrow_mut().write::<1>(&requests, RING));
+            completions(cq.produced, RING, qpn, sender.posted, 1).for_each(|(at, cqe)| pair.card.complete(at, &cqe));
+            sender.posted = sender.posted.wrapping_add(RING as u16);
+            cq.produced = cq.produced.wrapping_add(RING as u32);
+        }),
+        run: Box::new(move || {
+            let (mut sender, mut cq) = (again.sender.borrow_mut(), again.cq.borrow_mut());
+            let retired = driver::poll_and_retire(&mut cq.queue, &mut sender.queue, RING);
+            u64::from(black_box(retired).is_none())
+        }),
+    };
+    let poll: PollBare = |ring, count| ring.poll_and_retire::<true>(count).map(|retired| black_box(retired) & 0);
+    let bare = by_hand(rings, qpn, poll);
+    Row { name: "poll and retire a send".into(), operations: RING, driver, bare, same: Box::new(|| true) }
+}
+
+fn poll_empty(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2]) -> Row {
+    let cq = Rc::clone(&pair.cq);
+    let lane = |ring: &Shared<Ring>| {
+        let ring = Rc::clone(ring);
+        Lane { ready: Box::new(|| {}), run: Box::new(move || u64::from(ring.borrow_mut().poll_empty(RING))) }
+    };
+    Row {
+        name: "poll an empty queue".into(),
+        operations: RING,
+        driver: Lane {
+            ready: Box::new(|| {}),
+            run: Box::new(move || u64::from(driver::poll_empty(&mut cq.borrow_mut().queue, RING))),
+        },
+        bare: [lane(&rings[0]), lane(&rings[1])],
+        same: Box::new(|| true),
+    }
+}

@@ -1,0 +1,266 @@
+//! Where it is measured: queue pairs of the software card in this process, whose own thread is held still meanwhile.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use mlx5_dv::Device;
+use mlx5_dv::objects::{
+    AccessFlags, AddressPath, CqOptions, DoorbellMode, InitAttributes, MemoryRegion, Pd, QpOptions, QueuePair,
+    RtrAttributes, RtsAttributes, Uar,
+};
+use mlx5_dv::queue::{CompletionQueue, ReceiveQueue, RemoteAddress, SendQueue, Side, Work, WrFlags};
+use mlx5_open::Sim;
+use mlx5_prm::cqe::{Cqe, CqeOpcode};
+use mlx5_prm::layout::Layout;
+use mlx5_sim::card::FunctionHandle;
+use mlx5_sim::objects::PageList;
+
+use super::request::{INLINE, REQUESTS, Requests};
+
+/// What may go wrong before anything is measured.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// WQEBBs, receives and CQEs of the rings: 16 KiB of WQEs or CQEs, so that the driver's ring and the bare one both fit in
+/// a first-level cache and neither is measured against a slower one.
+pub const RING: usize = 256;
+
+/// Bytes of all messages.
+const HALF: usize = REQUESTS * INLINE;
+
+/// The card, the memory that messages go from and to, and the way to hold the card still.
+pub struct Stage {
+    device: Arc<Device>,
+    handle: FunctionHandle,
+    pd: Arc<Pd>,
+    memory: Arc<MemoryRegion>,
+    _sim: Sim,
+}
+
+impl Stage {
+    /// Powers a software card on.
+    pub fn new() -> Result<Self, Failure> {
+        let sim = Sim::builder().build()?;
+        let device = sim.open(0)?;
+        let pd = Pd::alloc(&device)?;
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        let memory = MemoryRegion::allocate(&pd, 2 * HALF, access)?;
+        Ok(Stage { handle: sim.handle(0), device, pd, memory, _sim: sim })
+    }
+
+    /// Messages from the first half of the memory to the second.
+    pub fn requests(&self) -> Requests {
+        Requests::new(self.target(), self.memory.segment(0..HALF))
+    }
+
+    /// The second half of the memory, as the other end addresses it.
+    fn target(&self) -> RemoteAddress {
+        let whole = self.memory.remote();
+        RemoteAddress { addr: whole.addr + HALF as u64, ..whole }
+    }
+
+    /// Two connected queue pairs, the first sending to the second by doorbell `D`.
+    pub fn pair<D: DoorbellMode>(&self) -> Result<Pair<D>, Failure> {
+        let uar = Uar::alloc(&self.device)?;
+        let cq = CompletionQueue::create(&uar, CqOptions::default().entries(RING as u32 - 1))?;
+        // 128 work requests of two blocks each.
+        let options = QpOptions::default().wqes(RING as u32 / 2, RING as u32).inline_bytes(INLINE as u16);
+        let sender = QueuePair::create(&self.pd, &uar, cq.cq(), cq.cq(), options.clone())?;
+        let receiver = QueuePair::create(&self.pd, &uar, cq.cq(), cq.cq(), options)?;
+        let gid = self.device.gids().first().ok_or("the card has no GID")?;
+        let path = AddressPath::new(gid.address.octets(), gid.mac);
+        for (ours, theirs) in [(&sender, &receiver), (&receiver, &sender)] {
+            ours.init(&InitAttributes::default())?;
+            ours.ready_to_receive(&RtrAttributes::new(theirs.qpn(), 0, path))?;
+            ours.ready_to_send(&RtsAttributes::new(0))?;
+        }
+        let (sq, rq) = (sender.send_queue::<D>()?, receiver.receive_queue()?);
+        let rings = self.rings(cq.cq().cqn(), sender.qpn(), receiver.qpn())?;
+        if (sq.capacity(), rq.capacity(), cq.cq().capacity() as usize + 1) != (RING, RING, RING) {
+            return Err("the rings are not as large as was asked for".into());
+        }
+        let pair = Pair {
+            sender: shared(QueueState { queue: sq, posted: 0, last: None }),
+            receiver: shared(QueueState { queue: rq, posted: 0, last: None }),
+            cq: shared(CqState { queue: cq, produced: 0 }),
+            card: Card { handle: self.handle.clone(), rings: Rc::new(rings) },
+            sender_qpn: sender.qpn(),
+            receiver_qpn: receiver.qpn(),
+        };
+        self.prove(&pair)?;
+        Ok(pair)
+    }
+
+    /// Where the model finds the rings.
+    fn rings(&self, cqn: u32, sender: u32, receiver: u32) -> Result<Rings, Failure> {
+        let rings = self.handle.with(move |f| {
+            let send = f.objects.qps.get(sender)?.send.as_ref()?.memory.clone();
+            let receive = f.objects.qps.get(receiver)?.recv.as_ref()?.memory.clone();
+            Some(Rings { send, receive, completions: f.objects.cqs.get(cqn)?.ring.clone() })
+        });
+        Ok(rings.flatten().ok_or("the model does not know the queues")?)
+    }
+
+    /// The queues are real: a message goes through the card and arrives, and one completion comes for it.
+    fn prove<D: DoorbellMode>(&self, pair: &Pair<D>) -> Result<(), Failure> {
+        self.memory.fill(HALF, HALF, 0);
+        let (mut sender, mut cq) = (pair.sender.borrow_mut(), pair.cq.borrow_mut());
+        let message: [u8; INLINE] = std::array::from_fn(|i| i as u8 ^ 0x5a);
+        let mut batch = sender.queue.batch();
+        batch.write_inline(1, WrFlags::SIGNALLED, self.target(), &message)?;
+        batch.ring();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let completion = loop {
+            match cq.queue.poll() {
+                Some(result) => break result?,
+                None if Instant::now() > deadline => return Err("the software card does not answer".into()),
+                None => std::thread::yield_now(),
+            }
+        };
+        sender.queue.retire(&completion.work)?;
+        (sender.posted, cq.produced) = (PROOF_WQEBBS, PROOF_CQES);
+        let mut arrived = [0; INLINE];
+        self.memory.read(HALF, &mut arrived);
+        if arrived == message { Ok(()) } else { Err("the software card carried something else".into()) }
+    }
+
+    /// Holds the card's thread still until the returned value is dropped. Then nothing reads the rings, and no other
+    /// processor has the lines that are stored to.
+    pub fn hold_still(&self) -> Result<Held, Failure> {
+        let (release, released) = channel::<()>();
+        let (entered_tx, entered): (Sender<()>, Receiver<()>) = channel();
+        let handle = self.handle.clone();
+        std::thread::spawn(move || {
+            handle.with(move |_| {
+                let _ = entered_tx.send(());
+                let _ = released.recv();
+            })
+        });
+        entered.recv_timeout(Duration::from_secs(10))?;
+        Ok(Held { _release: release })
+    }
+}
+
+/// The card does nothing while this lives.
+pub struct Held {
+    _release: Sender<()>,
+}
+
+/// WQEBBs that the send queue of a [`Pair`] has posted when it is handed out.
+pub const PROOF_WQEBBS: u16 = 2;
+/// Completions that its completion queue has given.
+pub const PROOF_CQES: u32 = 1;
+
+/// What several measurements use, one at a time.
+pub type Shared<T> = Rc<RefCell<T>>;
+
+/// Makes one.
+pub fn shared<T>(value: T) -> Shared<T> {
+    Rc::new(RefCell::new(value))
+}
+
+/// A work queue, and what the bench must know to play the card's side of it.
+pub struct QueueState<Q> {
+    pub queue: Q,
+    /// Index of the next entry, in the queue's own unit.
+    pub posted: u16,
+    /// Index of the last work request in flight.
+    pub last: Option<u16>,
+}
+
+impl<D: DoorbellMode> QueueState<SendQueue<D>> {
+    /// All that is in flight completes, as if its last completion had been polled.
+    pub fn complete(&mut self, qpn: u32) {
+        if let Some(index) = self.last.take() {
+            let retired = self.queue.retire(&Work { qpn, side: Side::Send, index });
+            assert!(retired.is_ok(), "{retired:?}");
+        }
+    }
+}
+
+impl QueueState<ReceiveQueue> {
+    /// All that is in flight completes, in order.
+    pub fn complete(&mut self, qpn: u32) {
+        let Some(last) = self.last.take() else { return };
+        let count = self.queue.capacity() - self.queue.free();
+        for i in (0..count as u16).rev() {
+            let retired = self.queue.retire(&Work { qpn, side: Side::Receive, index: last.wrapping_sub(i) });
+            assert!(retired.is_ok(), "{retired:?}");
+        }
+    }
+}
+
+/// A completion queue, and how many completions were written to it.
+pub struct CqState {
+    pub queue: CompletionQueue,
+    pub produced: u32,
+}
+
+/// Where the rings lie, as the card sees them.
+struct Rings {
+    send: PageList,
+    receive: PageList,
+    completions: PageList,
+}
+
+/// The card's side of the rings, played by the bench: reads and writes them by IOVA as a card does.
+#[derive(Clone)]
+pub struct Card {
+    handle: FunctionHandle,
+    rings: Rc<Rings>,
+}
+
+impl Card {
+    fn read(&self, ring: &PageList, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let read = ring.read(self.handle.dma(), offset as u64, &mut bytes);
+        assert!(read.is_ok(), "the ring cannot be read at {offset}");
+        bytes
+    }
+
+    /// Bytes of the send ring.
+    pub fn sent(&self, offset: usize, len: usize) -> Vec<u8> {
+        self.read(&self.rings.send, offset, len)
+    }
+
+    /// Bytes of the receive ring.
+    pub fn receives(&self, offset: usize, len: usize) -> Vec<u8> {
+        self.read(&self.rings.receive, offset, len)
+    }
+
+    /// Writes to the completion ring.
+    pub fn complete(&self, offset: usize, cqe: &Cqe) {
+        let written = self.rings.completions.write(self.handle.dma(), offset as u64, cqe.as_bytes());
+        assert!(written.is_ok(), "the ring cannot be written at {offset}");
+    }
+}
+
+/// The completions of `count` sends of `qpn`, whose WQEs of `wqebbs` blocks follow each other from `index`, and where in a
+/// ring that has got `produced` they go.
+pub fn completions(
+    produced: u32,
+    count: usize,
+    qpn: u32,
+    index: u16,
+    wqebbs: u16,
+) -> impl Iterator<Item = (usize, Cqe)> {
+    (0..count).map(move |i| {
+        let produced = produced.wrapping_add(i as u32) as usize;
+        let mut cqe = Cqe::ZERO;
+        cqe.w().opcode(CqeOpcode::Requester).qpn(qpn).wqe_counter(index.wrapping_add(i as u16 * wqebbs));
+        cqe.w().send_wqe_opcode(0x08).byte_cnt(INLINE as u32).owner(produced / RING % 2 != 0);
+        (produced % RING * 64, cqe)
+    })
+}
+
+/// Two connected queue pairs and the completion queue of both.
+pub struct Pair<D: DoorbellMode> {
+    pub sender: Shared<QueueState<SendQueue<D>>>,
+    pub receiver: Shared<QueueState<ReceiveQueue>>,
+    pub cq: Shared<CqState>,
+    pub card: Card,
+    pub sender_qpn: u32,
+    pub receiver_qpn: u32,
+}
