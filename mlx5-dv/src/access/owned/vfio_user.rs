@@ -55,6 +55,9 @@ fn refused(device: &str, socket: &Path, source: io::Error) -> Error {
     let (reason, fix) = match source.kind() {
         io::ErrorKind::NotFound => ("there is no such socket".into(), Some(serve)),
         io::ErrorKind::ConnectionRefused => ("nobody serves at this socket any more".into(), Some(serve)),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {
+            ("its server hung up; perhaps it just ended".into(), Some(serve))
+        }
         io::ErrorKind::PermissionDenied => {
             ("this user may not connect to it".into(), Some(format!("sudo chown $USER {}", socket.display())))
         }
