@@ -243,20 +243,27 @@ pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) 
 /// What the engines know of a queue pair beyond its context, set in `context`: for `QUERY_QP`.
 pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
     let RcState { send, receive, .. } = &qp.rc;
+    context.w().state(qp.state);
+    if matches!(qp.state, QpState::Rst | QpState::Init) {
+        return;
+    }
     context
         .w()
-        .state(qp.state)
+        .next_rcv_psn(receive.expected.number())
+        .rmsn(receive.msn)
+        .hw_rq_counter(receive.fetched.into())
+        .sw_rq_counter(receive.posted.into());
+    if qp.state == QpState::Rtr {
+        return;
+    }
+    context
+        .w()
         .cur_retry_count(send.retries & 7)
         .cur_rnr_retry(send.rnr_retries & 7)
         .next_send_psn(send.next.number())
         .last_acked_psn(send.unacked.previous().number())
-        .ssn(0)
-        .next_rcv_psn(receive.expected.number())
-        .rmsn(receive.msn)
         .hw_sq_wqebb_counter(send.fetched)
-        .sw_sq_wqebb_counter(send.posted)
-        .hw_rq_counter(receive.fetched.into())
-        .sw_rq_counter(receive.posted.into());
+        .sw_sq_wqebb_counter(send.posted);
 }
 
 /// Firmware destroyed a queue pair.

@@ -222,7 +222,7 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
     }
     let qp = f.objects.qps.get(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
     let mut context = qp.context;
-    context.w().state(qp.state);
+    engine::describe_qp(qp, &mut context);
     let memory = qp.recv.as_ref().map(|ring| &ring.memory).or(qp.send.as_ref().map(|ring| &ring.memory));
     let pages = memory.map_or(&[][..], |memory| &memory.pages);
     let addresses: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
