@@ -66,6 +66,7 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
     let guest = Guest::builder("vfio")
         .iommu()
         .huge_pages_2m(128)
+        .module("vfio_iommu_type1")
         .module("vfio-pci")
         .nic(&model.sockets()[0])
         .programs(&build)
