@@ -184,7 +184,6 @@ fn general(log_max_qp: u8) -> CmdHcaCap {
         .cqe_version(1)
         .cqe_128_always(true)
         .cq_oi(true)
-        .cq_moderation(true)
         .out_of_seq_cnt(true)
         .retransmission_q_counters(true)
         .driver_version(true)

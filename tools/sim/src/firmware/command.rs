@@ -151,12 +151,11 @@ where
     Ok(run(f, &command, request.tail::<C>())?.as_bytes().to_vec())
 }
 
+/// The handler of a command with a list in its output: function, fixed part, list of the input, room for the output's.
+type Lister<C> = fn(&mut Function, &C, &[u8], usize) -> Answer<(<C as Command>::Out, Vec<u8>)>;
+
 /// A command with a list in its output; `run` is told how many bytes of room the list has, and returns it whole.
-fn lists<C>(
-    f: &mut Function,
-    request: &Request,
-    run: fn(&mut Function, &C, &[u8], usize) -> Answer<(C::Out, Vec<u8>)>,
-) -> Answer<Vec<u8>>
+fn lists<C>(f: &mut Function, request: &Request, run: Lister<C>) -> Answer<Vec<u8>>
 where
     C: Command + Layout,
     C::Out: Layout,

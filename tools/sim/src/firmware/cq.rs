@@ -122,11 +122,15 @@ fn use_parents(f: &mut Function, eqn: u32, uar: u32, more: bool) {
 
 /// `MODIFY_CQ`.
 pub(super) fn modify(f: &mut Function, command: &ModifyCqIn, _: &[u8]) -> Answer<ModifyCqOut> {
+    let announced = f.firmware.caps.general().cq_moderation();
     let cq = f.objects.cqs.get_mut(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
     if command.op_mod() != MODIFY {
         return Err(Syndrome::CqResize.into());
     }
     let select = u32::from_be_bytes(*command.modify_field_select_resize_field_select());
+    if !announced {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
     if select & !(SELECT_PERIOD | SELECT_COUNT) != 0 {
         return Err(Syndrome::CqModify.into());
     }

@@ -33,6 +33,7 @@ pub(super) fn disable(f: &mut Function, command: &DisableHcaIn) -> Answer<Disabl
     own_function(command.function_id(), command.embedded_cpu_function())?;
     pages::disable(f);
     f.objects = Objects::new(f.index, &f.profile);
+    f.port.link_up = true;
     f.firmware.current_issi = 0;
     f.firmware.state = HcaState::Disabled;
     Ok(DisableHcaOut::ZERO)

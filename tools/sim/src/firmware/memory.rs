@@ -51,7 +51,7 @@ pub(super) fn page_list(list: &[u8], page_shift: u32, offset: u64, bytes: u64) -
 /// The memory of a queue: in a umem, or in the pages of the command's list.
 pub(super) fn queue(f: &Function, wanted: Wanted, list: &[u8], umem: Option<InUmem>) -> Result<PageList, Syndrome> {
     if let Some(place) = umem {
-        if place.offset % 64 != 0 {
+        if !place.offset.is_multiple_of(64) {
             return Err(Syndrome::OffsetTooLarge);
         }
         return in_umem(f, place, wanted.bytes);
@@ -73,14 +73,14 @@ pub(super) fn in_umem(f: &Function, place: InUmem, bytes: u64) -> Result<PageLis
 
 /// A doorbell record: at an IOVA, or at an offset in a umem.
 pub(super) fn doorbell(f: &Function, address: u64, umem: Option<u32>) -> Result<Doorbell, Syndrome> {
-    if address % 8 != 0 {
+    if !address.is_multiple_of(8) {
         return Err(Syndrome::DoorbellMisaligned);
     }
     let Some(id) = umem else { return Ok(Doorbell { iova: address }) };
     let umem = f.objects.umems.get(id).ok_or(Syndrome::NoSuchUmem)?;
     match umem.memory.iova(address) {
         // The whole record lies on one page, as both are aligned.
-        Some((iova, room)) if room >= 8 && iova % 8 == 0 => Ok(Doorbell { iova }),
+        Some((iova, room)) if room >= 8 && iova.is_multiple_of(8) => Ok(Doorbell { iova }),
         Some(_) => Err(Syndrome::DoorbellMisaligned),
         None => Err(Syndrome::DoorbellOutside),
     }

@@ -18,6 +18,7 @@ mod counter;
 mod cq;
 mod eq;
 mod hca;
+mod link;
 mod mailbox;
 mod memory;
 mod mkey;
@@ -239,6 +240,7 @@ pub fn reset(f: &mut Function) {
     f.firmware = Firmware::new(&f.profile);
     f.firmware.started = f.now;
     f.objects = Objects::new(f.index, &f.profile);
+    f.port.link_up = true;
 }
 
 /// The first `INIT_SEGMENT_LEN` bytes of BAR 0 are the init segment.

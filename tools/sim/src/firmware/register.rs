@@ -5,6 +5,7 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{HostEndianness, PaosReg, PmtuReg, PtysReg, RegisterId};
 
 use super::command::Answer;
+use super::link;
 use super::syndromes::Syndrome;
 use crate::function::Function;
 
@@ -80,10 +81,12 @@ fn paos(f: &mut Function, given: &PaosReg, write: bool) -> Result<PaosReg, Syndr
             DOWN => f.objects.vport.port_up = false,
             _ => return Err(Syndrome::RegisterReadOnly),
         }
+        link::follow(f);
     }
-    let status = if f.objects.vport.port_up { UP } else { DOWN };
+    let status = |up| if up { UP } else { DOWN };
+    let (admin, oper) = (status(f.objects.vport.port_up), status(f.port.link_up));
     let mut register = PaosReg::ZERO;
-    register.w().local_port(PORT).admin_status(status).oper_status(status);
+    register.w().local_port(PORT).admin_status(admin).oper_status(oper);
     Ok(register)
 }
 
@@ -108,7 +111,7 @@ fn ptys(f: &mut Function, given: &PtysReg, write: bool) -> Result<PtysReg, Syndr
     if write {
         return Err(Syndrome::RegisterReadOnly);
     }
-    let up = f.objects.vport.port_up;
+    let up = f.port.link_up;
     let mut register = PtysReg::ZERO;
     register.w().local_port(PORT).proto_mask(given.proto_mask() & PROTO_ETHERNET);
     if given.proto_mask() & PROTO_ETHERNET != 0 {

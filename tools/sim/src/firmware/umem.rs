@@ -15,7 +15,7 @@ pub(super) fn create(f: &mut Function, command: &CreateUmemIn, list: &[u8]) -> A
     if context.ats() {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    if context.num_of_mtt() != list.len() as u64 / 8 || list.len() % 8 != 0 {
+    if context.num_of_mtt() != list.len() as u64 / 8 || !list.len().is_multiple_of(8) {
         return Err(Syndrome::InputListLength.into());
     }
     let page_shift = u32::from(context.log_page_size()) + MIN_PAGE_SHIFT;

@@ -5,6 +5,7 @@ use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext};
 use mlx5_prm::layout::Layout;
 
 use super::command::Answer;
+use super::link;
 use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::Vport;
@@ -137,10 +138,8 @@ pub(super) fn query_state(f: &mut Function, command: &QueryVportStateIn) -> Answ
     if !matches!(command.op_mod(), 0 | 2) {
         return Err(Syndrome::UnknownOpMod.into());
     }
-    let vport = &f.objects.vport;
-    let up = vport.port_up && vport.admin_state != 0;
     let mut output = QueryVportStateOut::ZERO;
-    output.w().admin_state(vport.admin_state).state(u8::from(up));
+    output.w().admin_state(f.objects.vport.admin_state).state(u8::from(f.port.link_up));
     Ok(output)
 }
 
@@ -154,6 +153,7 @@ pub(super) fn modify_state(f: &mut Function, command: &ModifyVportStateIn) -> An
         return Err(Syndrome::VportAdminState.into());
     }
     f.objects.vport.admin_state = command.admin_state();
+    link::follow(f);
     Ok(ModifyVportStateOut::ZERO)
 }
 

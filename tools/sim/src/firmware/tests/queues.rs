@@ -7,6 +7,7 @@ use mlx5_prm::layout::Be64;
 
 use super::client::Client;
 use crate::firmware::syndromes::Syndrome;
+use crate::profile::Profile;
 
 fn eq(command: &WithTail<CreateEqIn, Be64>, change: impl FnOnce(&mut Eqc)) -> WithTail<CreateEqIn, Be64> {
     let mut command = command.clone();
@@ -70,19 +71,6 @@ fn completion_queues() {
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_comp_en(true))), Syndrome::CapabilityNotAnnounced);
     let cqn = c.exec(&good).unwrap().reply.cqn();
 
-    let mut modify = ModifyCqIn::default();
-    let mut context = Cqc::ZERO;
-    context.w().cq_period(16).cq_max_count(32);
-    modify.w().cqn(cqn).cq_context(&context).modify_field_select_resize_field_select(&[0, 0, 0, 3]);
-    c.exec(&modify).unwrap();
-    let mut query = QueryCqIn::default();
-    query.w().cqn(cqn);
-    assert_eq!(c.exec(&query).unwrap().cq_context().cq_max_count(), 32);
-    modify.w().modify_field_select_resize_field_select(&[0, 0, 0, 4]);
-    assert_eq!(c.refused(&modify), Syndrome::CqModify);
-    modify.w().op_mod(1);
-    assert_eq!(c.refused(&modify), Syndrome::CqResize);
-
     let mut destroy_eq = DestroyEqIn::default();
     destroy_eq.w().eq_number(parents.eqn);
     assert_eq!(c.refused(&destroy_eq), Syndrome::EqInUse);
@@ -94,6 +82,31 @@ fn completion_queues() {
     }
     c.exec(&destroy_eq).unwrap();
     assert_eq!(c.violations(), [] as [&str; 0]);
+}
+
+#[test]
+fn moderation_where_it_is_announced() {
+    let mut client = Client::up();
+    let mut modify = ModifyCqIn::default();
+    modify.w().cqn(client.parents().cqn);
+    assert_eq!(client.refused(&modify), Syndrome::CapabilityNotAnnounced);
+
+    let mut profile = Profile::connectx5();
+    profile.general_current.w().cq_moderation(true);
+    let mut client = Client::with(profile);
+    client.bring_up();
+    let cqn = client.parents().cqn;
+    let mut context = Cqc::ZERO;
+    context.w().cq_period(16).cq_max_count(32);
+    modify.w().cqn(cqn).cq_context(&context).modify_field_select_resize_field_select(&[0, 0, 0, 3]);
+    client.exec(&modify).unwrap();
+    let mut query = QueryCqIn::default();
+    query.w().cqn(cqn);
+    assert_eq!(client.exec(&query).unwrap().cq_context().cq_max_count(), 32);
+    modify.w().modify_field_select_resize_field_select(&[0, 0, 0, 4]);
+    assert_eq!(client.refused(&modify), Syndrome::CqModify);
+    modify.w().op_mod(1);
+    assert_eq!(client.refused(&modify), Syndrome::CqResize);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout};
+use mlx5_prm::eqe::{Eqe, EventType};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{PaosReg, PmtuReg, PtysReg};
 
@@ -88,6 +89,26 @@ fn the_nic_vport_context() {
 }
 
 #[test]
+fn a_link_that_changes_is_an_event() {
+    let mut client = Client::up();
+    let uar = client.exec(&AllocUarIn::default()).unwrap().uar();
+    let command = client.eq(uar, 1 << EventType::PortChange.number());
+    let ring = command.tail[0].get();
+    client.exec(&command).unwrap();
+    let mut state = ModifyVportStateIn::default();
+    for (number, admin_state, sub_type) in [(0, 0, 1), (1, 1, 4)] {
+        state.w().admin_state(admin_state);
+        client.exec(&state).unwrap();
+        client.exec(&state).unwrap();
+        let event = Eqe::read(&client.read(ring + 64 * number, 64)).unwrap();
+        assert_eq!((event.event_type(), event.event_sub_type()), (EventType::PortChange, sub_type));
+        assert_eq!(event.event_data()[8], 0x10, "port 1");
+    }
+    let next = Eqe::read(&client.read(ring + 128, 64)).unwrap();
+    assert_eq!(next.event_data()[8], 0, "an event a change");
+}
+
+#[test]
 fn vport_state() {
     let mut client = Client::up();
     let up = client.exec(&QueryVportStateIn::default()).unwrap();
@@ -96,6 +117,7 @@ fn vport_state() {
     down.w().admin_state(0);
     client.exec(&down).unwrap();
     assert_eq!(client.exec(&QueryVportStateIn::default()).unwrap().state(), 0);
+    assert!(!client.f.port.link_up);
     down.w().admin_state(3);
     assert_eq!(client.refused(&down), Syndrome::VportAdminState);
     let mut other = QueryVportStateIn::default();

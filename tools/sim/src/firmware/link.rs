@@ -1,0 +1,28 @@
+//! The link: up when software wants the port and the vport up; changes become port events.
+
+use mlx5_prm::eqe::{EventType, PortStateEvent};
+use mlx5_prm::layout::Layout;
+
+use crate::engine;
+use crate::function::Function;
+
+/// Sub types of a port event.
+const DOWN: u8 = 1;
+const ACTIVE: u8 = 4;
+/// The function's only port.
+const PORT: u8 = 1;
+
+/// Brings the link to what software wants of it, and says so by an event when that changes it.
+pub(super) fn follow(f: &mut Function) {
+    let vport = &f.objects.vport;
+    let up = vport.port_up && vport.admin_state != 0;
+    if f.port.link_up == up {
+        return;
+    }
+    f.port.link_up = up;
+    let mut event = PortStateEvent::ZERO;
+    event.w().port(PORT);
+    let mut data = [0; 28];
+    data[..PortStateEvent::SIZE].copy_from_slice(event.as_bytes());
+    engine::post_event(f, EventType::PortChange, if up { ACTIVE } else { DOWN }, data);
+}
