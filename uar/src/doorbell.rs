@@ -18,7 +18,7 @@ pub trait SendDoorbell: Send + fmt::Debug {
 
     /// Rings for exactly one WQE, whose blocks these are, whole, and may carry it to the card so that it need not be
     /// fetched. Only right when nothing else was posted since the last ring. `control` is its first eight bytes, as for
-    /// [`ring`](Self::ring).
+    /// [`ring`](Self::ring). No blocks: the WQE does not lie in one piece, and is only rung for.
     #[inline(always)]
     fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
         let _ = wqe;
@@ -101,7 +101,7 @@ impl SendDoorbell for BlueFlame {
 
     #[inline(always)]
     fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
-        if size_of_val(wqe) > BLUE_FLAME_BUFFER {
+        if wqe.is_empty() || size_of_val(wqe) > BLUE_FLAME_BUFFER {
             return self.ring(control);
         }
         self.turn(|buffer| {
@@ -185,5 +185,15 @@ pub(crate) mod tests {
         let page = Page::new();
         BlueFlame::new(page.uar(), 1).ring_with(CONTROL, &wqe(5));
         assert_eq!((page.quadword(0xa00), page.written()), (CONTROL, [0xa00].to_vec()));
+    }
+
+    #[test]
+    fn a_wqe_that_is_not_in_one_piece_is_rung_for_all_the_same() {
+        let page = Page::new();
+        let mut doorbell = BlueFlame::new(page.uar(), 0);
+        doorbell.ring_with(CONTROL, &[]);
+        assert_eq!((page.quadword(0x800), page.written()), (CONTROL, [0x800].to_vec()));
+        doorbell.ring_with(CONTROL, &[]);
+        assert_eq!(page.quadword(0x900), CONTROL);
     }
 }

@@ -47,6 +47,8 @@ pub use qp::{AddressPath, InitAttributes, QpOptions, QpStatus, QueuePair, RtrAtt
 pub use uar::Uar;
 pub use umem::Umem;
 
+pub use ::uar::{BlueFlame, Plain, Shared};
+
 /// A firmware object, and the command that ends it.
 #[derive(Debug)]
 pub(crate) struct Object {

@@ -5,7 +5,7 @@ use mlx5_dv::objects::{CqOptions, CqeSize, MemoryRegion};
 use mlx5_dv::queue::{DataSegment, Full, Operation, WrFlags};
 use mlx5_prm::wqe::WqeOpcode;
 
-use crate::ends::{Card, Setup, all_rights, bytes, pair, pair_with, pattern};
+use crate::ends::{Card, Setup, all_rights, bytes, pair, pair_of, pattern};
 
 #[test]
 fn send_and_receive() {
@@ -211,7 +211,7 @@ fn fenced_and_solicited_work_is_carried_out() {
 fn entries_of_128_bytes_work_alike_over_many_laps() {
     let card = Card::new();
     let setup = Setup { cq: CqOptions::default().entries(31).cqe_size(CqeSize::B128), ..Setup::default() };
-    let (mut a, mut b) = pair_with::<mlx5_dv::objects::AnyDoorbell>(&card, &setup);
+    let (mut a, mut b) = pair_of(&card, &setup);
     let (ours, theirs) = (card.region(4096), card.region(4096));
     for round in 0..200u64 {
         ours.write(0, &round.to_ne_bytes());

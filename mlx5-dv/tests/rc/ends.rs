@@ -36,7 +36,16 @@ impl Card {
 
     /// Everything is gone, and the card has nothing to complain about.
     pub fn end(self) {
-        assert_eq!(self.sim.violations(), []);
+        self.end_after(&[]);
+    }
+
+    /// As [`end`](Self::end) of a test that did something wrong on purpose: the card complains of `rules`, all of them and
+    /// no other.
+    pub fn end_after(self, rules: &[&str]) {
+        let mut broken: Vec<_> = self.sim.violations().iter().map(|violation| violation.rule).collect();
+        broken.sort_unstable();
+        broken.dedup();
+        assert_eq!(broken, rules);
         let handle = self.sim.handle(0);
         Pd::destroy(self.pd).unwrap();
         drop(self.device);
@@ -82,9 +91,15 @@ pub struct End<D: DoorbellMode = AnyDoorbell> {
 
 /// Two ends, connected with each other, on one card.
 pub fn pair(card: &Card) -> (End, End) {
-    pair_with(card, &Setup::default())
+    pair_of(card, &Setup::default())
 }
 
+/// As [`pair`], with a setup of the caller's.
+pub fn pair_of(card: &Card, setup: &Setup) -> (End, End) {
+    pair_with(card, setup)
+}
+
+/// As [`pair_of`], ringing by `D`.
 pub fn pair_with<D: DoorbellMode>(card: &Card, setup: &Setup) -> (End<D>, End<D>) {
     let half = || {
         let uar = Uar::alloc(&card.device).unwrap();
@@ -93,7 +108,27 @@ pub fn pair_with<D: DoorbellMode>(card: &Card, setup: &Setup) -> (End<D>, End<D>
         qp.init(&InitAttributes { remote_access: setup.remote_access, ..InitAttributes::default() }).unwrap();
         (cq, qp)
     };
-    let (left, right) = (half(), half());
+    connect(card, setup, half(), half())
+}
+
+/// As [`pair`], of queue pairs that were reset.
+pub fn connect_again(
+    card: &Card,
+    left: (CompletionQueue, Arc<QueuePair>),
+    right: (CompletionQueue, Arc<QueuePair>),
+) -> (End, End) {
+    for (_, qp) in [&left, &right] {
+        qp.init(&InitAttributes::default()).unwrap();
+    }
+    connect(card, &Setup::default(), left, right)
+}
+
+fn connect<D: DoorbellMode>(
+    card: &Card,
+    setup: &Setup,
+    left: (CompletionQueue, Arc<QueuePair>),
+    right: (CompletionQueue, Arc<QueuePair>),
+) -> (End<D>, End<D>) {
     let (left_qpn, right_qpn) = (left.1.qpn(), right.1.qpn());
     (end(card, setup, left, right_qpn, (100, 200)), end(card, setup, right, left_qpn, (200, 100)))
 }

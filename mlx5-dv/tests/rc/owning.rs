@@ -1,1 +1,181 @@
-//! Being written.
+//! Connections that own the buffers in flight, and their blocking calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_dv::Error;
+use mlx5_dv::objects::{Buffer, MemoryRegion};
+use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, PostError, RefusedReason, RemoteAddress, WaitError};
+use mlx5_open::Sim;
+use mlx5_prm::cqe::CqeSyndrome;
+
+use crate::ends::{Card, SOON, all_rights, bytes};
+
+fn connected(card: &Card, options: &ConnectionOptions) -> (Connection, Connection) {
+    let mut a = Connection::new(&card.pd, options.clone()).unwrap();
+    let mut b = Connection::new(&card.pd, options.clone()).unwrap();
+    a.connect(&b.local().unwrap()).unwrap();
+    b.connect(&a.local().unwrap()).unwrap();
+    (a, b)
+}
+
+fn text(buffer: &Buffer, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    buffer.read(0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn buffers_go_to_the_card_and_come_back() {
+    let card = Card::new();
+    for events in [false, true] {
+        let mut options = ConnectionOptions::default();
+        options.events = events;
+        let (mut a, mut b) = connected(&card, &options);
+        let region = card.region(8192);
+        let [mut sent, target] = <[Buffer; 2]>::try_from(region.buffers(4096).unwrap()).unwrap();
+        sent.write(0, b"mine again");
+        sent.set_len(10);
+        let ticket = b.receive(target).unwrap();
+        let sent = a.send_blocking(sent, SOON).unwrap().unwrap();
+        assert_eq!(text(&sent, 10), b"mine again");
+        let done = b.wait(SOON).unwrap();
+        let (target, completion) = (done.buffer.unwrap(), done.result.unwrap());
+        assert_eq!((done.ticket, completion.byte_len, text(&target, 10)), (ticket, 10, b"mine again".to_vec()));
+        assert_eq!((a.in_flight(), b.in_flight()), ((0, 0), (0, 0)));
+    }
+    card.end();
+}
+
+#[test]
+fn write_read_and_immediates() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card, &ConnectionOptions::default());
+    let (ours, theirs) = (card.region(4096), card.region(4096));
+    ours.write(0, b"over there");
+    let buffer = a.write_blocking(ours.buffer(0..10).unwrap(), theirs.remote(), SOON).unwrap().unwrap();
+    assert_eq!(bytes(&theirs, 0, 10), b"over there");
+    theirs.write(0, b"and back  ");
+    let buffer = a.read_blocking(buffer, theirs.remote(), SOON).unwrap().unwrap();
+    assert_eq!(text(&buffer, 10), b"and back  ");
+    let receive = theirs.buffer(2048..4096).unwrap();
+    b.receive(receive).unwrap();
+    a.write_imm(buffer, theirs.remote(), 0x77).unwrap();
+    let done = b.wait(SOON).unwrap();
+    assert_eq!(done.result.unwrap().operation, Operation::WrittenImm(0x77));
+    assert!(a.wait(SOON).unwrap().result.is_ok());
+    drop((a, b, ours, theirs, done.buffer));
+    card.end();
+}
+
+#[test]
+fn a_blocking_call_keeps_what_else_it_meets() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card, &ConnectionOptions::default());
+    let region = card.region(8192);
+    let mut buffers = region.buffers(1024).unwrap();
+    let mine = a.receive(buffers.pop().unwrap()).unwrap();
+    b.send_inline(b"hello").unwrap();
+    assert!(b.wait(SOON).unwrap().buffer.is_none());
+    // By now a's receive has completed; its blocking write must not swallow that.
+    a.write_blocking(buffers.pop().unwrap(), region.remote_at(0), SOON).unwrap();
+    let done = a.poll().unwrap().expect("the receive was kept");
+    assert_eq!((done.ticket, done.result.unwrap().byte_len), (mine, 5));
+    drop((a, b, buffers, done.buffer, region));
+    card.end();
+}
+
+#[test]
+fn a_failure_gives_the_buffer_back() {
+    let card = Card::new();
+    let (mut a, b) = connected(&card, &ConnectionOptions::default());
+    let region = card.region(4096);
+    let bad = RemoteAddress { rkey: 0xdead_be00, ..region.remote() };
+    let WaitError::Failed { error, buffer } = a.write_blocking(region.buffer(0..64).unwrap(), bad, SOON).unwrap_err()
+    else {
+        panic!("the key is bad")
+    };
+    assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess));
+    assert_eq!(buffer.unwrap().len(), 64);
+    drop((a, b, region));
+    card.end_after(&["key does not allow the access"]);
+}
+
+#[test]
+fn what_is_refused_comes_back_at_once() {
+    let card = Card::new();
+    let mut options = ConnectionOptions::default();
+    (options.send_depth, options.recv_depth) = (2, 2);
+    let mut a = Connection::new(&card.pd, options.clone()).unwrap();
+    let region = card.region(4096);
+    let mut buffers = region.buffers(256).unwrap();
+    let refused = a.send(buffers.pop().unwrap()).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::NotConnected);
+    buffers.extend(refused.buffer);
+    a.receive(buffers.pop().unwrap()).unwrap();
+    a.receive(buffers.pop().unwrap()).unwrap();
+    let refused = a.receive(buffers.pop().unwrap()).unwrap_err();
+    assert!(matches!(refused.reason, RefusedReason::Post(PostError::Full(_))));
+    buffers.extend(refused.buffer);
+    assert_eq!(buffers.len(), 14, "none was lost");
+    a.connect(&a.local().unwrap()).unwrap();
+    let refused = a.send_inline(&[0; 29]).unwrap_err();
+    assert!(matches!(refused.reason, RefusedReason::Post(PostError::InlineTooLong { given: 29, most: 28 })));
+    drop((a, buffers, region));
+    card.end();
+}
+
+#[test]
+fn a_timeout_leaves_the_buffer_in_flight_and_later_it_comes_back() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card, &ConnectionOptions::default());
+    let region = card.region(4096);
+    let mut buffers = region.buffers(1024).unwrap();
+    let error = a.send_blocking(buffers.pop().unwrap(), Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(error, WaitError::Waiting(Error::Timeout { .. })), "{error}");
+    assert_eq!(a.in_flight(), (1, 0));
+    b.receive(buffers.pop().unwrap()).unwrap();
+    assert!(a.wait(SOON).unwrap().buffer.is_some());
+    drop((a, b, buffers, region));
+    card.end();
+}
+
+/// The region's memory must not go away under the card: the connection is reset first.
+#[test]
+fn dropped_with_buffers_in_flight_the_card_lets_go_first() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card, &ConnectionOptions::default());
+    let region = card.region(8192);
+    for buffer in region.buffers(1024).unwrap() {
+        a.receive(buffer).unwrap();
+    }
+    let weak = Arc::downgrade(&region);
+    drop(region);
+    assert!(weak.upgrade().is_some(), "buffers in flight keep their region");
+    drop(a);
+    assert!(weak.upgrade().is_none(), "after the reset they are free");
+    drop(b.send_inline(b"into the void"));
+    drop(b);
+    card.end();
+}
+
+#[test]
+fn two_cards_on_one_wire() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let pds = devices.each_ref().map(|device| mlx5_dv::objects::Pd::alloc(device).unwrap());
+    let [mut a, mut b] = pds.each_ref().map(|pd| Connection::new(pd, ConnectionOptions::default()).unwrap());
+    let (a_peer, b_peer) = (a.local().unwrap(), b.local().unwrap());
+    assert_ne!(a_peer.gid, b_peer.gid);
+    a.connect(&b_peer).unwrap();
+    // As if told by ibv_rc_pingpong, which tells no MAC address: it is in the GID.
+    b.connect(&mlx5_dv::queue::Peer { mac: None, ..a_peer }).unwrap();
+    let region = MemoryRegion::allocate(&pds[1], 4096, all_rights()).unwrap();
+    b.receive(region.buffer(0..64).unwrap()).unwrap();
+    a.send_inline(b"across the wire").unwrap();
+    assert!(a.wait(SOON).unwrap().result.is_ok());
+    let done = b.wait(SOON).unwrap();
+    assert_eq!(text(&done.buffer.unwrap(), 15), b"across the wire");
+    drop((a, b, region, pds, devices));
+    assert_eq!(sim.violations(), []);
+}
