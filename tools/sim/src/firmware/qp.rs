@@ -83,11 +83,20 @@ pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Ans
     let memory = memory::queue(f, wanted(&context, &rings), list, umem)?;
     let doorbell_umem = context.dbr_umem_valid().then(|| context.dbr_umem_id());
     let doorbell = memory::doorbell(f, context.dbr_addr(), doorbell_umem)?;
-    f.objects.qps.next_number().ok_or(Syndrome::TooManyQps)?;
+    check_room(f)?;
     pages::reserve(f, Context::Qp)?;
     let (send, recv) = rings.place(&memory);
     let qp = Qp { send, recv, doorbell, doorbell_umem, umem: umem.map(|place| place.id), ..at_rest(&context) };
     insert(f, qp)
+}
+
+/// `SET_HCA_CAP` can lower the limit below the table's size.
+fn check_room(f: &Function) -> Result<(), Syndrome> {
+    let limit = 1u32 << f.firmware.caps.general().log_max_qp();
+    match f.objects.qps.next_number() {
+        Some(number) if number < limit => Ok(()),
+        _ => Err(Syndrome::TooManyQps),
+    }
 }
 
 fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {

@@ -7,6 +7,7 @@ use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 
 use super::client::{Client, Parents};
 use crate::firmware::syndromes::Syndrome;
+use crate::profile::Profile;
 
 const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
 
@@ -172,6 +173,19 @@ fn queue_pairs_that_cannot_be() {
     numbered.command.w().input_qpn(70);
     assert_eq!(c.refused(&numbered), Syndrome::InputQpn);
     c.exec(&good).unwrap();
+}
+
+#[test]
+fn as_many_as_the_capability_in_force() {
+    let mut profile = Profile::connectx5();
+    profile.general_current.w().log_max_qp(7);
+    let mut client = Client::with(profile);
+    client.bring_up();
+    let parents = client.parents();
+    let command = client.qp(&parents);
+    let made = (0..).take_while(|_| client.exec(&command).is_ok()).count();
+    assert_eq!(made, 128 - 64, "the special ones are not given out");
+    assert_eq!(client.refused(&command), Syndrome::TooManyQps);
 }
 
 #[test]
