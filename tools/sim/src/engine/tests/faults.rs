@@ -151,7 +151,6 @@ fn exchange(ops: &[Vec<Op>; 2], fates: &[(FrameFate, u32)], seed: u64, mtu: Path
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
     #[test]
     fn everything_arrives_once_and_in_order(
         left in proptest::collection::vec(op(), 1..30),

@@ -1,7 +1,7 @@
 //! Reliable connection: PSNs, acknowledgements, retries.
 //!
-//! [`RcState`] is what one queue pair remembers. [`requester`] turns its work requests into packets and the answers into
-//! completions; [`responder`] does what the remote requester asks. Both are bounded in what they do at a time; the
+//! [`RcState`] is what one queue pair remembers. The requester turns its work requests into packets and the answers into
+//! completions; the responder does what the remote requester asks. Both are bounded in what they do at a time; the
 //! scheduler of [`crate::engine`] calls them in turn.
 //!
 //! Losses are repaired by going back: after a timeout, a sequence error or a gap in a read's response, the requester
