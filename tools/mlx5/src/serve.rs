@@ -21,9 +21,12 @@ pub struct Arguments {
     /// Which card: connectx5, connectx6dx, connectx7.
     #[arg(long, default_value = "connectx5")]
     profile: String,
-    /// Lead the wire to another process' card that is given the same path.
+    /// Lead the wire to another process' card that is given the same path, and another --mac.
     #[arg(long)]
     wire: Option<PathBuf>,
+    /// MAC address of the first function; the others count on from it.
+    #[arg(long, value_parser = parse_mac)]
+    mac: Option<[u8; 6]>,
     /// Write every packet of the wire to this file.
     #[arg(long)]
     pcap: Option<PathBuf>,
@@ -41,9 +44,12 @@ const HOUSEKEEPING: Duration = Duration::from_millis(200);
 
 /// Serves until it is killed.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
-    let profile = Profile::by_name(&arguments.profile).ok_or_else(|| {
+    let mut profile = Profile::by_name(&arguments.profile).ok_or_else(|| {
         format!("there is no profile `{}`: use one of {}", arguments.profile, Profile::NAMES.join(", "))
     })?;
+    if let Some(mac) = arguments.mac {
+        profile.base_mac = mac;
+    }
     let wire = match &arguments.wire {
         Some(path) => {
             let uplink = SocketUplink::join(path).map_err(|error| format!("wire {}: {error}", path.display()))?;
@@ -74,6 +80,17 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     }
 }
 
+/// `02:00:c5:00:00:01`: a unicast address.
+fn parse_mac(text: &str) -> Result<[u8; 6], String> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    let mac: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
+    match mac {
+        Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(mac),
+        Some(_) => Err(format!("{text} is no unicast address")),
+        None => Err(format!("{text} is no MAC address, such as 02:00:c5:00:00:01")),
+    }
+}
+
 fn capture(path: &Path) -> Result<PcapWriter, Failure> {
     let failed = |error| format!("{}: {error}", path.display());
     let file = File::create(path).map_err(failed)?;
@@ -92,6 +109,21 @@ fn report(functions: &[FunctionHandle]) {
     for function in functions {
         for violation in function.strict().take() {
             eprintln!("strict: function {}: {violation}", function.index());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_address_is_unicast() {
+        assert_eq!(parse_mac("02:00:c5:00:01:00"), Ok([2, 0, 0xc5, 0, 1, 0]));
+        for wrong in
+            ["", "02:00:c5:00:01", "02:00:c5:00:01:00:00", "03:00:c5:00:01:00", "00:00:00:00:00:00", "xx:0:0:0:0:0"]
+        {
+            assert!(parse_mac(wrong).is_err(), "{wrong}");
         }
     }
 }
