@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{
     Command, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportStateIn, Reply, SetRoceAddressIn,
 };
@@ -13,7 +14,7 @@ use mlx5_prm::ctx::RoceAddrLayout;
 use crate::access::owned::Owned;
 use crate::access::trace::{Observer, Observers};
 use crate::access::{Access, AsyncEvent, Function, RawCommand};
-use crate::caps::Caps;
+use crate::caps::{CapPage, Caps};
 use crate::error::{CommandError, CommandErrorKind, Error};
 
 /// How to open a card. Begin with [`Options::default`] and change what matters.
@@ -228,12 +229,6 @@ impl Device {
             .source_mac_31_0(u32::from_be_bytes([c, d, e, f]))
             .roce_l3_type(if gid.ipv4 { 0 } else { 1 })
             .roce_version(ROCE_V2);
-        if let (true, Some(ipv4)) = (gid.ipv4, gid.address.to_ipv4_mapped()) {
-            // Of an IPv4 address only the last four bytes count, and the others are zero.
-            let mut octets = [0; 16];
-            octets[12..].copy_from_slice(&ipv4.octets());
-            entry.w().source_l3_address(&octets);
-        }
         let mut set = SetRoceAddressIn::default();
         set.w().roce_address_index(gid.index).vhca_port_num(self.port_selector()).roce_address(&entry);
         self.execute(&set, &format!("GID {}", gid.index))?;
@@ -283,9 +278,10 @@ impl Device {
         Ok(())
     }
 
-    /// `vhca_port_num`: used only where one function has several ports.
+    /// `vhca_port_num`: the first port, where one function may have several.
     fn port_selector(&self) -> u8 {
-        u8::from(self.caps.num_ports > 1)
+        let general = self.caps.current::<CmdHcaCap>(CapPage::GENERAL);
+        u8::from(general.is_some_and(|general| general.num_vhca_ports() > 0))
     }
 }
 

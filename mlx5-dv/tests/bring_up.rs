@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use mlx5_dv::Options;
-use mlx5_dv::access::trace::{CommandRecord, Direction};
+use mlx5_dv::access::trace::{CommandRecord, Direction, Observers, Traced, kernel_dump};
+use mlx5_dv::access::{Access, RawCommand};
 use mlx5_open::Sim;
-use mlx5_prm::cmd::Opcode;
+use mlx5_prm::cmd::{DeallocPdIn, NopIn, Opcode};
 
 #[test]
 fn comes_up_in_the_prm_s_order_and_leaves_nothing_behind() {
@@ -58,4 +59,58 @@ fn assert_in_order(seen: &[Opcode], wanted: &[Opcode]) {
     for opcode in wanted {
         assert!(rest.any(|seen| seen == opcode), "{opcode} is missing or out of order in {seen:?}");
     }
+}
+
+#[test]
+fn any_access_can_be_wrapped_in_a_tracer_of_the_kernel_s_format() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let text = Arc::new(Mutex::new(String::new()));
+    let sink = Arc::clone(&text);
+    let mut observers = Observers::default();
+    observers.push(Arc::new(move |record: &CommandRecord| sink.lock().unwrap().push_str(&kernel_dump("sim", record))));
+    let traced = Traced::new(Arc::clone(device.access()), observers);
+    traced.execute(RawCommand::new(&NopIn::default(), "")).unwrap();
+    // No such PD: refused, and the refusal is in the dump too.
+    let mut dealloc = DeallocPdIn::default();
+    dealloc.w().pd(0x123456);
+    traced.execute(RawCommand::new(&dealloc, "PD 0x123456")).expect_err("no such PD");
+    let text = text.lock().unwrap();
+    for expected in [
+        "dump command data NOP(0x80d) INPUT\ncmd[0]: 000: 080d0000 ",
+        "dump command data NOP(0x80d) OUTPUT\ncmd[0]: 000: 00000000 ",
+        "dump command data DEALLOC_PD(0x801) INPUT\ncmd[0]: 000: 08010000 00000000 00123456 ",
+        "dump command data DEALLOC_PD(0x801) OUTPUT\ncmd[0]: 000: 05000000 ",
+    ] {
+        assert!(text.contains(expected), "{expected} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn gids_are_the_port_s_own() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut options = Options::default();
+    options.ipv4 = Some([10, 0, 0, 1].into());
+    let first = sim.open_with(0, options).unwrap();
+    let second = sim.open(1).unwrap();
+    assert_ne!(first.mac(), second.mac());
+    let gids = first.gids();
+    assert_eq!(gids.len(), 2);
+    assert!(gids[1].ipv4 && gids[1].address.to_string() == "::ffff:10.0.0.1", "{gids:?}");
+    assert_eq!(first.query_gid(1).unwrap(), gids[1]);
+    assert_eq!(second.query_gid(0).unwrap().address, second.mac().link_local());
+    let wrong = mlx5_dv::Gid { index: u16::MAX, ..gids[0] };
+    assert!(first.set_gid(wrong).expect_err("too far").to_string().contains("not below the table's size"));
+}
+
+#[test]
+fn a_function_is_opened_and_closed_a_hundred_times() {
+    let sim = Sim::builder().build().unwrap();
+    for _ in 0..100 {
+        let device = sim.open(0).unwrap();
+        let uar = device.access().alloc_uar().unwrap();
+        device.access().free_uar(&uar).unwrap();
+    }
+    assert_eq!(sim.handle(0).counts().dma_ranges, 0);
+    assert_eq!(sim.violations(), []);
 }

@@ -439,7 +439,7 @@ impl CommandQueue {
             op_mod: pending.op_mod,
             object: pending.object.clone(),
             direction,
-            entry,
+            entry: Some(entry),
             blocks,
             data,
             elapsed: pending.sent.elapsed(),

@@ -1,7 +1,8 @@
 //! Watching commands: each is handed to the [`Observer`]s as it goes and as it comes back.
 //!
 //! [`KernelDump`] prints them as Linux's mlx5_core does with its debug messages on (`dyndbg=+p`): what reads the kernel's
-//! logs reads ours.
+//! logs reads ours. Observers of a function of our own are told by its command queue, bring-up and all, and see the
+//! commands as they lie in memory; [`Traced`] wraps any access, and sees their data only.
 
 use std::fmt;
 use std::io::Write;
@@ -10,6 +11,10 @@ use std::time::Duration;
 
 use mlx5_prm::cmd::{CommandQueueEntry, MailboxBlock, Opcode};
 use mlx5_prm::layout::Layout;
+
+mod wrap;
+
+pub use wrap::Traced;
 
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +28,7 @@ pub enum Direction {
 /// A command seen on its way.
 #[derive(Debug, Clone)]
 pub struct CommandRecord {
-    /// Command slot.
+    /// Command slot; 0 where the access has none.
     pub slot: usize,
     /// The command.
     pub opcode: Opcode,
@@ -33,8 +38,8 @@ pub struct CommandRecord {
     pub object: String,
     /// Which way.
     pub direction: Direction,
-    /// The slot's entry.
-    pub entry: CommandQueueEntry,
+    /// The slot's entry; `None` where only the data is known.
+    pub entry: Option<CommandQueueEntry>,
     /// The mailbox blocks of this direction.
     pub blocks: Vec<MailboxBlock>,
     /// The input or output itself, put together from entry and blocks.
@@ -155,32 +160,65 @@ fn dump(out: &mut dyn fmt::Write, device: &str, record: &CommandRecord) -> fmt::
         Direction::Output => "OUTPUT",
     };
     let name = record.opcode.prm_name().unwrap_or("unknown command opcode");
-    say(out, device, 879, format_args!("cmd[{slot}]: start dump"))?;
     let number = record.opcode.number();
-    say(out, device, 888, format_args!("cmd[{slot}]: dump command {name}({number:#x}) {way}"))?;
     let mut offset = 0;
-    dump_words(out, slot, &mut offset, record.entry.as_bytes())?;
-    for block in &record.blocks {
-        say(out, device, 913, format_args!("cmd[{slot}]: command block:"))?;
-        dump_words(out, slot, &mut offset, block.as_bytes())?;
+    say(out, device, 879, format_args!("cmd[{slot}]: start dump"))?;
+    match &record.entry {
+        Some(entry) => {
+            say(out, device, 888, format_args!("cmd[{slot}]: dump command {name}({number:#x}) {way}"))?;
+            dump_words(out, slot, &mut offset, entry.as_bytes())?;
+            writeln!(out)?;
+            for block in &record.blocks {
+                say(out, device, 913, format_args!("cmd[{slot}]: command block:"))?;
+                dump_words(out, slot, &mut offset, block.as_bytes())?;
+                writeln!(out)?;
+            }
+        }
+        None => {
+            say(out, device, 883, format_args!("cmd[{slot}]: dump command data {name}({number:#x}) {way}"))?;
+            dump_words(out, slot, &mut offset, &record.data)?;
+            writeln!(out)?;
+        }
     }
     say(out, device, 924, format_args!("cmd[{slot}]: end dump"))
 }
 
-/// Four dwords a line, then an empty line. The offset runs on over the blocks.
+/// Four dwords a line, the last one filled up with zeros. The offset runs on over the blocks.
 fn dump_words(out: &mut dyn fmt::Write, slot: usize, offset: &mut usize, bytes: &[u8]) -> fmt::Result {
-    for line in bytes.chunks_exact(16) {
+    for part in bytes.chunks(16) {
+        let mut line = [0; 16];
+        line[..part.len()].copy_from_slice(part);
         let word = |i: usize| u32::from_be_bytes([line[i], line[i + 1], line[i + 2], line[i + 3]]);
         let (a, b, c, d) = (word(0), word(4), word(8), word(12));
         writeln!(out, "cmd[{slot}]: {:03x}: {a:08x} {b:08x} {c:08x} {d:08x}", *offset)?;
         *offset += 16;
     }
-    writeln!(out)
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_alone_looks_like_the_kernels_own_too() {
+        let record = CommandRecord {
+            slot: 0,
+            opcode: Opcode::AllocPd,
+            op_mod: 0,
+            object: String::new(),
+            direction: Direction::Output,
+            entry: None,
+            blocks: vec![],
+            data: vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x21],
+            elapsed: Duration::ZERO,
+        };
+        let text = kernel_dump("0000:08:00.0", &record);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].ends_with("): cmd[0]: dump command data ALLOC_PD(0x800) OUTPUT"));
+        assert_eq!(lines[2], "cmd[0]: 000: 00000000 00000000 00000021 00000000");
+        assert_eq!((lines[3], lines.len()), ("", 5));
+    }
 
     #[test]
     fn looks_like_the_kernels_own() {
@@ -192,7 +230,7 @@ mod tests {
             op_mod: 0,
             object: String::new(),
             direction: Direction::Input,
-            entry,
+            entry: Some(entry),
             blocks: vec![MailboxBlock::ZERO],
             data: vec![],
             elapsed: Duration::ZERO,

@@ -1,0 +1,162 @@
+//! A tracer around any access.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use super::{CommandRecord, Direction, Observers};
+use crate::access::{Access, AsyncEvent, ObjectHandle, RawCommand, UarHandle, UmemHandle};
+use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::memory::{DmaBuffer, HostMemory};
+
+/// Any access, with observers told of each command that goes through it. Commands that the access makes itself (for umems
+/// and UARs) do not.
+#[derive(Debug)]
+pub struct Traced {
+    inner: Arc<dyn Access>,
+    observers: Observers,
+}
+
+/// One command on its way through.
+struct Passing<'a> {
+    observers: &'a Observers,
+    record: CommandRecord,
+    begin: Instant,
+}
+
+impl<'a> Passing<'a> {
+    fn begin(observers: &'a Observers, command: &RawCommand) -> Self {
+        let record = CommandRecord {
+            slot: 0,
+            opcode: command.opcode(),
+            op_mod: command.op_mod(),
+            object: command.object.clone(),
+            direction: Direction::Input,
+            entry: None,
+            blocks: vec![],
+            data: command.input.clone(),
+            elapsed: Duration::ZERO,
+        };
+        observers.tell(&record);
+        Passing { observers, record, begin: Instant::now() }
+    }
+
+    fn end(mut self, output: Option<&[u8]>, error: Option<&CommandError>) {
+        self.record.direction = Direction::Output;
+        self.record.elapsed = self.begin.elapsed();
+        self.record.data = match (output, error.map(|error| &error.kind)) {
+            (Some(output), _) => output.to_vec(),
+            // All that is left of a refusal.
+            (None, Some(CommandErrorKind::Status { status, syndrome })) => {
+                let words = [status.number() << 24, *syndrome, 0, 0];
+                words.iter().flat_map(|word| word.to_be_bytes()).collect()
+            }
+            // There was no answer.
+            _ => return,
+        };
+        self.observers.tell(&self.record);
+    }
+}
+
+impl Traced {
+    /// `inner`, with `observers` told of each command.
+    pub fn new(inner: Arc<dyn Access>, observers: Observers) -> Arc<Self> {
+        Arc::new(Traced { inner, observers })
+    }
+
+    fn pass(
+        &self,
+        command: RawCommand,
+        run: impl FnOnce(RawCommand) -> Result<Vec<u8>, CommandError>,
+    ) -> Result<Vec<u8>, CommandError> {
+        let passing = Passing::begin(&self.observers, &command);
+        let result = run(command);
+        passing.end(result.as_deref().ok(), result.as_ref().err());
+        result
+    }
+}
+
+impl Access for Traced {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.pass(command, |command| self.inner.execute(command))
+    }
+
+    fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
+        let passing = Passing::begin(&self.observers, &command);
+        let result = self.inner.create(command);
+        passing.end(result.as_ref().ok().map(|(_, output)| output.as_slice()), result.as_ref().err());
+        result
+    }
+
+    fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.pass(command, |command| self.inner.modify(object, command))
+    }
+
+    fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.pass(command, |command| self.inner.query(object, command))
+    }
+
+    fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
+        let passing = Passing::begin(&self.observers, &command);
+        let result = self.inner.destroy(object, command);
+        // A success is all zero.
+        passing.end(result.as_ref().ok().map(|()| &[0; 16][..]), result.as_ref().err());
+        result
+    }
+
+    fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error> {
+        self.inner.register_umem(memory, writable)
+    }
+
+    fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError> {
+        self.inner.destroy_umem(umem)
+    }
+
+    fn alloc_uar(&self) -> Result<UarHandle, Error> {
+        self.inner.alloc_uar()
+    }
+
+    fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError> {
+        self.inner.free_uar(uar)
+    }
+
+    fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error> {
+        self.inner.write_uar(uar, offset, value)
+    }
+
+    fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
+        Arc::clone(&self.inner).alloc_dma(len)
+    }
+
+    fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
+        Arc::clone(&self.inner).show(memory)
+    }
+
+    fn eqn(&self, vector: u32) -> Result<u32, Error> {
+        self.inner.eqn(vector)
+    }
+
+    fn completion_vectors(&self) -> u32 {
+        self.inner.completion_vectors()
+    }
+
+    fn completion_eventfd(&self, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
+        self.inner.completion_eventfd(cqn, vector)
+    }
+
+    fn forget_completion_eventfd(&self, cqn: u32) {
+        self.inner.forget_completion_eventfd(cqn);
+    }
+
+    fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
+        self.inner.async_events()
+    }
+
+    fn death(&self) -> Option<Error> {
+        self.inner.death()
+    }
+}
