@@ -3,7 +3,7 @@
 //! A queue pair's record is two dwords: receive counter first, send counter second. A card that finds the send counter in
 //! the first does nothing and says nothing, so each dword is a type of its own:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0308
 //! fn ring(receive: uar::ReceiveRecord) {
 //!     fn post_send(_: &uar::SendRecord) {}
 //!     post_send(&receive); // a receive record is no send record

@@ -4,7 +4,7 @@
 //! the card sees it, at an [`Iova`]. While a card may write memory, nothing here gives out a reference to it: it is copied
 //! in and out, or loaded and stored as atomics. A buffer derefs to nothing:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0308
 //! fn peek(buffer: &mlx5_dv::memory::DmaBuffer) -> &[u8] {
 //!     buffer // the card may write it at any time: no slice of it can exist
 //! }
@@ -12,7 +12,7 @@
 //!
 //! nor can an address of the card's be taken for a pointer:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0605
 //! fn confuse(iova: mlx5_dv::memory::Iova) -> *const u8 {
 //!     iova as *const u8
 //! }

@@ -1,19 +1,20 @@
 //! Completion queues: the object. What polls it is [`CompletionQueue`](crate::queue::CompletionQueue).
 
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mlx5_prm::cmd::{CreateCqIn, DestroyCqIn, QueryCqIn};
 use mlx5_prm::ctx::Cqc;
-use uar::{Arm, CqDoorbell, CqRecord};
+use uar::Arm;
 
 use super::ring::RingMemory;
 use super::{DestroyError, Object, Uar, destroy_sole, within};
 use crate::Device;
 use crate::error::{CommandError, Error};
-use crate::queue::CqRing;
+use crate::queue::doorbell;
 
 /// Bytes of a completion queue entry. PRM `cqc.cqe_sz`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,6 +95,14 @@ pub enum CqStatus {
     Unknown(u8),
 }
 
+/// Where a completion queue's ring is: mapped as long as its [`Cq`] lives, and as large as `log_size` and `shift` say.
+pub(crate) struct CqPlace {
+    pub(crate) ring: NonNull<u8>,
+    pub(crate) record: NonNull<u8>,
+    pub(crate) log_size: u32,
+    pub(crate) shift: u32,
+}
+
 /// A completion queue as an object: parent of queue pairs. PRM "Completion Queue Context".
 #[derive(Debug)]
 pub struct Cq {
@@ -111,6 +120,7 @@ pub struct Cq {
 const UNWRITTEN: u8 = 0xff;
 
 impl Cq {
+    /// For [`CompletionQueue::create`](crate::queue::CompletionQueue::create) alone, which polls it.
     pub(crate) fn create(uar: &Arc<Uar>, options: CqOptions) -> Result<Arc<Self>, Error> {
         let device = uar.device();
         let caps = device.caps();
@@ -158,12 +168,10 @@ impl Cq {
         self.object.device()
     }
 
-    /// The ring, for the one queue that polls it.
-    pub(crate) fn ring(&self) -> Result<CqRing, Error> {
-        let (base, record) = (self.memory.at(0)?, self.memory.record()?);
-        // SAFETY: the ring and its record lie in `memory`, as large as the context says; whoever gets the ring keeps an
-        // `Arc` of this object beside it, and `create` is the only one that asks, once.
-        Ok(unsafe { CqRing::new(base, self.log_size, self.options.cqe_size.shift(), CqRecord::new(record)) })
+    /// Where its ring is, for the one queue that polls it.
+    pub(crate) fn place(&self) -> Result<CqPlace, Error> {
+        let (ring, record) = (self.memory.at(0)?, self.memory.record()?);
+        Ok(CqPlace { ring, record, log_size: self.log_size, shift: self.options.cqe_size.shift() })
     }
 
     /// The eventfd of its events, if it was made with them.
@@ -178,11 +186,7 @@ impl Cq {
 
     /// Tells the card to look at the arm request in the record.
     pub(crate) fn arm(&self, arm: Arm) -> Result<(), Error> {
-        match self.uar.page() {
-            Some(page) => CqDoorbell::new(page).arm(self.cqn, arm),
-            None => self.uar.write(CqDoorbell::OFFSET, arm.doorbell(self.cqn))?,
-        }
-        Ok(())
+        doorbell::arm_cq(&self.uar, self.cqn, arm)
     }
 
     /// How the card says it is. Errors: [`Error::Command`].

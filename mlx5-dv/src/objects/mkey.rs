@@ -127,7 +127,7 @@ impl Translation {
     }
 
     fn entries(&self) -> Vec<Be64> {
-        let pages = (0..self.count).map(|i| Be64::new(self.first + (i << self.log_size) | PAGE_PRESENT));
+        let pages = (0..self.count).map(|i| Be64::new((self.first + (i << self.log_size)) | PAGE_PRESENT));
         let padding = (self.count % 2 == 1).then_some(Be64::ZERO);
         pages.chain(padding).collect()
     }

@@ -6,7 +6,7 @@
 //!   alive. Handles that destroy something are not `Clone`; share an `Arc`.
 //! * `destroy` says whether it worked, and gives the object back if it did not:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0382
 //! fn twice(pd: std::sync::Arc<mlx5_dv::objects::Pd>) {
 //!     let _ = mlx5_dv::objects::Pd::destroy(pd);
 //!     let _ = mlx5_dv::objects::Pd::destroy(pd); // it is gone
@@ -28,7 +28,6 @@ use crate::error::{CommandError, CommandErrorKind, Error};
 
 mod buffer;
 mod cq;
-mod doorbell;
 mod memory_region;
 mod mkey;
 mod pd;
@@ -39,7 +38,6 @@ mod umem;
 
 pub use buffer::Buffer;
 pub use cq::{Cq, CqOptions, CqStatus, CqeSize};
-pub use doorbell::{AnyDoorbell, DoorbellMode, RegisterLease, Trapped};
 pub use memory_region::MemoryRegion;
 pub use mkey::{AccessFlags, Mkey};
 pub use pd::Pd;
@@ -47,7 +45,10 @@ pub use qp::{AddressPath, InitAttributes, QpOptions, QpStatus, QueuePair, RtrAtt
 pub use uar::Uar;
 pub use umem::Umem;
 
-pub use ::uar::{BlueFlame, Plain, Shared};
+pub use crate::queue::{AnyDoorbell, BlueFlame, DoorbellMode, Plain, Shared, Trapped};
+
+pub(crate) use cq::CqPlace;
+pub(crate) use qp::{ReceivePermit, SendPermit};
 
 /// A firmware object, and the command that ends it.
 #[derive(Debug)]

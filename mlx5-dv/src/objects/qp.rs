@@ -1,6 +1,7 @@
 //! Queue pairs of a reliable connection.
 
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,12 +11,12 @@ use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::ring::RingMemory;
-use super::{AccessFlags, Cq, DestroyError, DoorbellMode, Object, Pd, Uar, destroy_sole, fits, within};
+use super::{AccessFlags, Cq, DestroyError, Object, Pd, Uar, destroy_sole, fits, within};
 use crate::Device;
 use crate::caps::Caps;
 use crate::device::Mac;
 use crate::error::{CommandError, Error};
-use crate::queue::{ReceiveQueue, ReceiveRing, SendLimits, SendQueue, SendRing};
+use crate::queue::{DoorbellMode, ReceiveQueue, SendLimits, SendQueue};
 
 /// What a queue pair is to be.
 #[derive(Debug, Clone)]
@@ -397,6 +398,42 @@ impl fmt::Debug for QueuePair {
     }
 }
 
+/// Where a send ring and the queue pair's record are, and that nobody else posts there: only [`QueuePair::send_queue`] makes
+/// one, once between two resets. Mapped as long as the queue pair lives; `log_size` is at most 15.
+pub(crate) struct SendPermit(SendPlace);
+
+/// See [`SendPermit`].
+pub(crate) struct SendPlace {
+    pub(crate) ring: NonNull<u8>,
+    pub(crate) record: NonNull<u8>,
+    pub(crate) log_size: u32,
+    pub(crate) limits: SendLimits,
+}
+
+impl SendPermit {
+    pub(crate) fn use_up(self) -> SendPlace {
+        self.0
+    }
+}
+
+/// As [`SendPermit`], for the receive ring, from [`QueuePair::receive_queue`].
+pub(crate) struct ReceivePermit(ReceivePlace);
+
+/// See [`ReceivePermit`].
+pub(crate) struct ReceivePlace {
+    pub(crate) ring: NonNull<u8>,
+    pub(crate) record: NonNull<u8>,
+    pub(crate) log_size: u32,
+    pub(crate) log_stride: u32,
+    pub(crate) sges: u16,
+}
+
+impl ReceivePermit {
+    pub(crate) fn use_up(self) -> ReceivePlace {
+        self.0
+    }
+}
+
 /// A queue that nobody has had since the last reset: its indices are the card's.
 const FRESH: u8 = 0;
 /// A queue that someone has.
@@ -687,18 +724,16 @@ impl QueuePair {
             return Err(self.forbidden(*state, "send_queue", "RTS", QpState::Rts));
         }
         let log_size = self.layout.log_sq_size.ok_or_else(|| Error::Invalid("made with send_wqes 0".into()))?;
-        let (doorbell, lease) = D::of(&self.uar)?;
-        let (base, record) = (self.memory.at(self.layout.receive_len())?, self.memory.record()?);
+        let doorbell = D::of(&self.uar)?;
+        let (ring, record) = (self.memory.at(self.layout.receive_len())?, self.memory.record()?);
         self.take_out(&self.send_out, "SendQueue")?;
         let limits = SendLimits {
             sges: self.options.send_sges,
             inline_bytes: self.options.inline_bytes,
             log_max_msg: self.device().caps().log_max_msg.min(30),
         };
-        // SAFETY: the ring and its record lie in `memory`, as large as the context says and checked to be at most 2^15
-        // WQEBBs; the queue keeps an `Arc` of this object beside the ring; `take_out` lets it exist once.
-        let ring = unsafe { SendRing::new(base, log_size, self.qpn, limits, uar::record::queue_pair(record).1) };
-        Ok(SendQueue::new(ring, doorbell, lease, Arc::clone(self)))
+        let permit = SendPermit(SendPlace { ring, record, log_size, limits });
+        Ok(SendQueue::new(permit, doorbell, Arc::clone(self)))
     }
 
     /// The receive queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
@@ -711,13 +746,11 @@ impl QueuePair {
             return Err(self.forbidden(*state, "receive_queue", "INIT, RTR or RTS", QpState::Init));
         }
         let log_size = self.layout.log_rq_size.ok_or_else(|| Error::Invalid("made with recv_wqes 0".into()))?;
-        let (base, record) = (self.memory.at(0)?, self.memory.record()?);
+        let (ring, record) = (self.memory.at(0)?, self.memory.record()?);
         self.take_out(&self.receive_out, "ReceiveQueue")?;
-        let (stride, sges) = (self.layout.log_rq_stride, self.options.recv_sges.max(1));
-        // SAFETY: as for `send_queue`.
-        let ring =
-            unsafe { ReceiveRing::new(base, log_size, stride, sges, self.qpn, uar::record::queue_pair(record).0) };
-        Ok(ReceiveQueue::new(ring, Arc::clone(self)))
+        let (log_stride, sges) = (self.layout.log_rq_stride, self.options.recv_sges.max(1));
+        let permit = ReceivePermit(ReceivePlace { ring, record, log_size, log_stride, sges });
+        Ok(ReceiveQueue::new(permit, Arc::clone(self)))
     }
 
     /// Lets a queue out, once until the next reset.

@@ -8,15 +8,13 @@ use uar::{BlueFlame, Plain, Shared, UarPage};
 
 use super::{DestroyError, destroy_sole};
 use crate::Device;
-use crate::access::UarHandle;
+use crate::access::{BarMapping, UarHandle};
 use crate::error::{CommandError, Error};
 
 /// A page of doorbell registers. One a thread: queues that ring through the same page should be of the same thread.
 /// PRM "User Access Region".
 #[derive(Debug)]
 pub struct Uar {
-    /// The page in this process, where it can be mapped. Goes with `handle`, whose mapping it is.
-    page: Option<UarPage>,
     /// Which BlueFlame registers belong to a queue of their own, a bit each.
     taken: AtomicU8,
     /// Register 0 under a lock, once someone asked for that.
@@ -31,13 +29,7 @@ impl Uar {
     /// A page of our own. Errors: [`Error::Command`], [`Error::Io`] where it cannot be mapped.
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         let handle = device.access().alloc_uar()?;
-        let page = handle.mapping.as_ref().filter(|mapping| mapping.len >= uar::mmio::UAR_PAGE).map(|mapping| {
-            // SAFETY: the mapping is the page's registers; it is unmapped by `handle`'s drop, and every doorbell made of
-            // the page is held together with an `Arc` of this `Uar` and dropped before it.
-            unsafe { UarPage::new(mapping.address) }
-        });
         Ok(Arc::new(Uar {
-            page,
             taken: AtomicU8::new(0),
             shared_plain: OnceLock::new(),
             shared_blue_flame: OnceLock::new(),
@@ -59,39 +51,40 @@ impl Uar {
 
     /// Whether doorbells are stores of this process. If not, each is a call of the access.
     pub fn is_mapped(&self) -> bool {
-        self.page.is_some()
+        self.mapping().is_some()
     }
 
-    pub(super) fn page(&self) -> Option<UarPage> {
-        self.page
+    /// The page in this process, where it can be mapped.
+    pub(crate) fn mapping(&self) -> Option<&BarMapping> {
+        self.handle.mapping.as_ref().filter(|mapping| mapping.len >= uar::mmio::UAR_PAGE)
     }
 
     /// Stores to a page that is not mapped.
-    pub(super) fn write(&self, offset: usize, value: u64) -> Result<(), Error> {
+    pub(crate) fn write(&self, offset: usize, value: u64) -> Result<(), Error> {
         self.device.access().write_uar(&self.handle, offset, value)
     }
 
     /// Takes a BlueFlame register for one queue alone; `None` when all are taken.
-    pub(super) fn take_register(&self) -> Option<usize> {
+    pub(crate) fn take_register(&self) -> Option<usize> {
         (0..BLUE_FLAME_REGISTERS).find(|register| {
             let bit = 1 << register;
             self.taken.fetch_or(bit, Ordering::AcqRel) & bit == 0
         })
     }
 
-    pub(super) fn give_register_back(&self, register: usize) {
+    pub(crate) fn give_register_back(&self, register: usize) {
         self.taken.fetch_and(!(1 << register), Ordering::AcqRel);
     }
 
-    pub(super) fn shared_plain(&self, page: UarPage) -> Shared<Plain> {
+    pub(crate) fn shared_plain(&self, page: UarPage) -> Shared<Plain> {
         self.shared_plain.get_or_init(|| Shared::new(Plain::new(page, 0))).clone()
     }
 
-    pub(super) fn shared_blue_flame(&self, page: UarPage, register: usize) -> Shared<BlueFlame> {
+    pub(crate) fn shared_blue_flame(&self, page: UarPage, register: usize) -> Shared<BlueFlame> {
         self.shared_blue_flame.get_or_init(|| Shared::new(BlueFlame::new(page, register))).clone()
     }
 
-    pub(super) fn has_shared_blue_flame(&self) -> bool {
+    pub(crate) fn has_shared_blue_flame(&self) -> bool {
         self.shared_blue_flame.get().is_some()
     }
 

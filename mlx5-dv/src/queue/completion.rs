@@ -11,7 +11,7 @@ use uar::{Arm, CqRecord, barrier};
 
 use super::work::{Completion, WorkError, decode};
 use crate::error::Error;
-use crate::objects::{Cq, CqOptions, Uar};
+use crate::objects::{Cq, CqOptions, CqPlace, Uar};
 
 /// Bytes of the part of a CQE that says something.
 const CQE: usize = 64;
@@ -22,7 +22,7 @@ const INVALID: u8 = 0xf;
 
 /// The ring as plain numbers: half a cache line.
 #[derive(Debug)]
-pub(crate) struct CqRing {
+struct CqRing {
     /// The 64 bytes that count of entry 0.
     base: NonNull<u8>,
     /// Entries less one.
@@ -43,7 +43,7 @@ impl CqRing {
     /// # Safety
     /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process reads them through
     /// this value alone and does not write them. `shift` is 6 or 7.
-    pub(crate) unsafe fn new(base: NonNull<u8>, log_size: u32, shift: u32, record: CqRecord) -> Self {
+    unsafe fn new(base: NonNull<u8>, log_size: u32, shift: u32, record: CqRecord) -> Self {
         // SAFETY: an entry of 128 bytes has its last 64 inside of the ring.
         let base = unsafe { base.add((1 << shift) - CQE) };
         CqRing { base, mask: (1 << log_size) - 1, shift, consumed: 0, record }
@@ -58,7 +58,7 @@ impl CqRing {
 
     /// Whether the next entry is ours.
     #[inline(always)]
-    pub(crate) fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         // SAFETY: inside of the entry. Volatile: the card writes it whenever it likes.
         let op_own = unsafe { self.slot().add(OP_OWN).read_volatile() };
         let parity = u8::from(self.consumed & (self.mask + 1) != 0);
@@ -67,7 +67,7 @@ impl CqRing {
 
     /// The next entry, copied out and given back to the card; `None` where the card has not written it yet.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<Cqe> {
+    fn next(&mut self) -> Option<Cqe> {
         self.next_watched(|| {})
     }
 
@@ -96,7 +96,7 @@ impl CqRing {
 
 /// A completion queue, polled by one thread: not `Sync`, `&mut self` throughout.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
 /// is_sync::<mlx5_dv::queue::CompletionQueue>();
 /// ```
@@ -137,7 +137,11 @@ impl CompletionQueue {
     pub fn create(uar: &Arc<Uar>, options: CqOptions) -> Result<Self, Error> {
         let cq = Cq::create(uar, options)?;
         let events = cq.subscribe()?.map(|fd| Events { fd, taken: 0 });
-        Ok(CompletionQueue { ring: cq.ring()?, events, cq, _one_thread: std::marker::PhantomData })
+        let CqPlace { ring, record, log_size, shift } = cq.place()?;
+        // SAFETY: the place is as large as it says, aligned to a page, and mapped as long as `cq`, which the queue keeps
+        // and drops last. The object was made above and for this queue, so nobody else polls its ring.
+        let ring = unsafe { CqRing::new(ring, log_size, shift, CqRecord::new(record)) };
+        Ok(CompletionQueue { ring, events, cq, _one_thread: std::marker::PhantomData })
     }
 
     /// The object, for queue pairs that are to complete here.

@@ -10,11 +10,11 @@ use mlx5_prm::values::PathMtu;
 
 use super::error::{Full, PostError, RetireError};
 use super::work::{Completion, Side, Work, WorkError};
-use super::{CompletionQueue, DataSegment, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
+use super::{AnyDoorbell, CompletionQueue, DataSegment, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
 use crate::device::{Device, Mac};
 use crate::error::Error;
 use crate::objects::{
-    AccessFlags, AddressPath, AnyDoorbell, Buffer, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes,
+    AccessFlags, AddressPath, Buffer, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes,
     RtsAttributes, Uar,
 };
 
@@ -191,7 +191,7 @@ impl Table {
 /// Each work request takes its [`Buffer`] and [`poll`](Self::poll) hands it back, so a buffer cannot be touched while the
 /// card may read or write it, and cannot be freed:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0382
 /// fn reuse(connection: &mut mlx5_dv::queue::Connection, mut buffer: mlx5_dv::objects::Buffer) {
 ///     connection.send(buffer).unwrap();
 ///     buffer.write(0, b"too early"); // it is with the card

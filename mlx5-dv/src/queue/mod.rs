@@ -15,6 +15,7 @@
 
 mod completion;
 mod connection;
+pub(crate) mod doorbell;
 mod error;
 mod receive;
 mod send;
@@ -25,14 +26,15 @@ mod fake;
 
 pub use completion::CompletionQueue;
 pub use connection::{Connection, ConnectionOptions, Done, Peer, Refused, RefusedReason, Ticket, WaitError};
+pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
 pub use error::{Full, PostError, RetireError};
 pub use receive::{ReceiveBatch, ReceiveQueue};
 pub use send::{SendBatch, SendQueue};
 pub use work::{Completion, Failure, Operation, Side, Work, WorkError, decode};
 
-pub(crate) use completion::CqRing;
-pub(crate) use receive::ReceiveRing;
-pub(crate) use send::{SendLimits, SendRing};
+pub use uar::{BlueFlame, Plain, SendDoorbell, Shared};
+
+pub(crate) use send::SendLimits;
 
 /// A scatter/gather element: registered memory of this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,12 +12,12 @@ use uar::{ReceiveRecord, barrier};
 use super::DataSegment;
 use super::error::{Full, PostError, RetireError};
 use super::work::{Side, Work};
-use crate::objects::QueuePair;
+use crate::objects::{QueuePair, ReceivePermit};
 
 /// The ring as plain numbers: one cache line.
 ///
 /// Indices count WQEs, modulo 2^16. `retired..producer` is with the card; the ring never holds more than 2^15.
-pub(crate) struct ReceiveRing {
+struct ReceiveRing {
     base: NonNull<u8>,
     /// WQEs less one.
     mask: u16,
@@ -41,7 +41,7 @@ impl ReceiveRing {
     /// # Safety
     /// The ring's bytes are mapped until this value is gone, `base` is aligned to 16, and this process accesses them
     /// through this value alone. `log_size` is at most 15, `log_stride` at least 4.
-    pub(crate) unsafe fn new(
+    unsafe fn new(
         base: NonNull<u8>,
         log_size: u32,
         log_stride: u32,
@@ -90,7 +90,7 @@ impl ReceiveRing {
 
 /// A receive queue of a queue pair in INIT or beyond, used by one thread: not `Sync`, `&mut self` throughout.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
 /// is_sync::<mlx5_dv::queue::ReceiveQueue>();
 /// ```
@@ -113,7 +113,13 @@ impl fmt::Debug for ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(ring: ReceiveRing, qp: Arc<QueuePair>) -> Self {
+    pub(crate) fn new(permit: ReceivePermit, qp: Arc<QueuePair>) -> Self {
+        let place = permit.use_up();
+        // SAFETY: as for `SendQueue::new`; of the record this queue uses the receive half.
+        let ring = unsafe {
+            let (record, _) = uar::record::queue_pair(place.record);
+            ReceiveRing::new(place.ring, place.log_size, place.log_stride, place.sges, qp.qpn(), record)
+        };
         ReceiveQueue { ring, qp, _one_thread: PhantomData }
     }
 
@@ -157,6 +163,7 @@ impl Drop for ReceiveQueue {
 
 /// Receives that are written, and not yet shown to the card.
 #[derive(Debug)]
+#[must_use = "a batch that is not rung never happened"]
 pub struct ReceiveBatch<'a> {
     ring: &'a mut ReceiveRing,
     next: u16,

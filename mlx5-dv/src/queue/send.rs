@@ -10,10 +10,11 @@ use std::sync::Arc;
 use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WQEBB, WqeOpcode};
 use uar::{SendDoorbell, SendRecord, Wqebb, barrier};
 
+use super::doorbell::{AnyDoorbell, Leased};
 use super::error::{Full, PostError, RetireError};
 use super::work::{Side, Work};
 use super::{DataSegment, RemoteAddress, WrFlags};
-use crate::objects::{AnyDoorbell, QueuePair, RegisterLease};
+use crate::objects::{QueuePair, SendPermit};
 
 /// Bytes of the header of inline data.
 const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
@@ -44,7 +45,7 @@ pub(crate) struct SendLimits {
 ///
 /// Indices count WQEBBs, modulo 2^16. `retired..producer` is with the card; the ring never holds more than 2^15 WQEBBs, so
 /// differences modulo 2^16 are exact.
-pub(crate) struct SendRing {
+struct SendRing {
     base: NonNull<u8>,
     /// WQEBBs less one.
     mask: u16,
@@ -65,13 +66,7 @@ impl SendRing {
     /// # Safety
     /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process accesses them
     /// through this value alone. `log_size` is at most 15.
-    pub(crate) unsafe fn new(
-        base: NonNull<u8>,
-        log_size: u32,
-        qpn: u32,
-        limits: SendLimits,
-        record: SendRecord,
-    ) -> Self {
+    unsafe fn new(base: NonNull<u8>, log_size: u32, qpn: u32, limits: SendLimits, record: SendRecord) -> Self {
         let slots = vec![Slot::default(); 1 << log_size].into();
         let mask = ((1u32 << log_size) - 1) as u16;
         SendRing { base, mask, producer: 0, retired: 0, limits, qpn: qpn & 0xff_ffff, record, slots }
@@ -132,7 +127,7 @@ impl SendRing {
 ///
 /// There is one batch at a time:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0499
 /// fn two(sq: &mut mlx5_dv::queue::SendQueue) {
 ///     let first = sq.batch();
 ///     let second = sq.batch(); // `first` still borrows the queue
@@ -143,16 +138,14 @@ impl SendRing {
 ///
 /// and no two threads share a queue:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
 /// is_sync::<mlx5_dv::queue::SendQueue>();
 /// ```
 pub struct SendQueue<D: SendDoorbell = AnyDoorbell> {
     ring: SendRing,
-    doorbell: D,
-    /// Gives the doorbell's register back. After the doorbell.
-    _lease: RegisterLease,
-    /// Keeps the ring and the UAR page. Last, so that it goes last.
+    doorbell: Leased<D>,
+    /// Keeps the ring. Last, so that it goes last.
     qp: Arc<QueuePair>,
     /// Makes the queue not `Sync`.
     _one_thread: PhantomData<Cell<()>>,
@@ -169,15 +162,22 @@ impl<D: SendDoorbell> fmt::Debug for SendQueue<D> {
 }
 
 impl<D: SendDoorbell> SendQueue<D> {
-    pub(crate) fn new(ring: SendRing, doorbell: D, lease: RegisterLease, qp: Arc<QueuePair>) -> Self {
-        SendQueue { ring, doorbell, _lease: lease, qp, _one_thread: PhantomData }
+    pub(crate) fn new(permit: SendPermit, doorbell: Leased<D>, qp: Arc<QueuePair>) -> Self {
+        let place = permit.use_up();
+        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the
+        // queue keeps and drops last, and that nobody else posts there. Of the record this queue uses the send half.
+        let ring = unsafe {
+            let (_, record) = uar::record::queue_pair(place.record);
+            SendRing::new(place.ring, place.log_size, qp.qpn(), place.limits, record)
+        };
+        SendQueue { ring, doorbell, qp, _one_thread: PhantomData }
     }
 
     /// Begins a batch. Dropped without [`ring`](SendBatch::ring), it never happened.
     #[inline(always)]
     pub fn batch(&mut self) -> SendBatch<'_, D> {
         let next = self.ring.producer;
-        SendBatch { ring: &mut self.ring, doorbell: &mut self.doorbell, next, last: next, control: 0, posted: 0 }
+        SendBatch { ring: &mut self.ring, doorbell: self.doorbell.get(), next, last: next, control: 0, posted: 0 }
     }
 
     /// Says that `work`, from a completion, is done, and so is all posted before it: their room is free again. The `wr_id`
@@ -217,6 +217,7 @@ impl<D: SendDoorbell> Drop for SendQueue<D> {
 /// Work requests that are written, and not yet shown to the card.
 ///
 /// Errors leave the batch as it was: nothing of the refused work request is written.
+#[must_use = "a batch that is not rung never happened"]
 pub struct SendBatch<'a, D: SendDoorbell> {
     ring: &'a mut SendRing,
     doorbell: &'a mut D,
@@ -673,7 +674,7 @@ mod tests {
         let mut batch = queue.batch();
         (0..4).for_each(|i| batch.nop(i, WrFlags::SIGNALLED).unwrap());
         assert_eq!(batch.nop(4, WrFlags::SIGNALLED), Err(Full.into()));
-        drop(batch);
+        // Not rung.
         assert_eq!((queue.record(), queue.bell.rings, queue.ring.in_flight()), (0, 0, 0));
         assert!(matches!(queue.done(0), Err(RetireError::NotInFlight { .. })));
         let mut batch = queue.batch();

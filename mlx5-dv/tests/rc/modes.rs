@@ -72,8 +72,7 @@ fn a_blue_flame_register_belongs_to_one_queue() {
     let error = take().unwrap_err().to_string();
     assert!(error.contains("Shared<BlueFlame>"), "{error}");
     drop(first);
-    drop(take().unwrap());
-    drop(second);
+    drop((take().unwrap(), second));
     Uar::destroy(uar).unwrap();
     card.end();
 }

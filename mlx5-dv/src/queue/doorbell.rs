@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use uar::{BlueFlame, Plain, SendDoorbell, Shared, Wqebb};
+use uar::{Arm, BlueFlame, CqDoorbell, Plain, SendDoorbell, Shared, UarPage, Wqebb};
 
-use super::Uar;
 use crate::error::Error;
+use crate::objects::Uar;
 
 /// A doorbell that a send queue can be made with: `queue_pair.send_queue::<BlueFlame>()`.
 ///
@@ -17,27 +17,40 @@ use crate::error::Error;
 /// | [`Shared`]`<Plain>`, [`Shared`]`<BlueFlame>` | as above | 0, under a lock | queues of several threads on one page |
 /// | [`Trapped`] | not mapped | 0 | nothing faster: each ring is a call of the access |
 pub trait DoorbellMode: SendDoorbell + Sized {
-    /// A doorbell of `uar`, and what gives its register back.
+    /// A doorbell of `uar`, which it keeps alive.
     ///
     /// # Errors
     /// [`Error::Invalid`] where the page is not mapped, or its registers are taken.
-    fn of(uar: &Arc<Uar>) -> Result<(Self, RegisterLease), Error>;
+    fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error>;
 }
 
-/// Keeps a UAR page alive, and a register of it taken, for as long as a queue rings it.
+/// A doorbell together with its UAR page, which stays mapped for as long as it can be rung.
 #[derive(Debug)]
-pub struct RegisterLease {
+pub struct Leased<D> {
+    /// Before the lease: it must not outlive the page.
+    doorbell: D,
+    _lease: Lease,
+}
+
+impl<D: SendDoorbell> Leased<D> {
+    fn new(doorbell: D, uar: &Arc<Uar>, register: Option<usize>) -> Self {
+        Leased { doorbell, _lease: Lease { register, uar: Arc::clone(uar) } }
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&mut self) -> &mut D {
+        &mut self.doorbell
+    }
+}
+
+/// Keeps a UAR page alive, and a register of it taken.
+#[derive(Debug)]
+struct Lease {
     register: Option<usize>,
     uar: Arc<Uar>,
 }
 
-impl RegisterLease {
-    fn shared(uar: &Arc<Uar>) -> Self {
-        RegisterLease { register: None, uar: Arc::clone(uar) }
-    }
-}
-
-impl Drop for RegisterLease {
+impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(register) = self.register {
             self.uar.give_register_back(register);
@@ -45,52 +58,65 @@ impl Drop for RegisterLease {
     }
 }
 
-fn mapped(uar: &Uar) -> Result<uar::UarPage, Error> {
-    uar.page().ok_or_else(|| {
+/// The registers of `uar`. What is made of them goes into a [`Leased`], or is dropped while `uar` is borrowed.
+fn registers(uar: &Uar) -> Result<UarPage, Error> {
+    let Some(mapping) = uar.mapping() else {
         let page = uar.index();
-        Error::Invalid(format!("UAR page {page:#x} is not mapped here: use the Trapped doorbell, or AnyDoorbell"))
-    })
+        let help = "use the Trapped doorbell, or AnyDoorbell";
+        return Err(Error::Invalid(format!("UAR page {page:#x} is not mapped here: {help}")));
+    };
+    // SAFETY: the mapping is the page's registers, whole and aligned (`Uar::mapping` checks its length; a mapping starts at
+    // a page). It lives as long as the `Uar`, an `Arc` of which is in every `Leased` beside the doorbell.
+    Ok(unsafe { UarPage::new(mapping.address) })
+}
+
+/// Tells the card to look at the arm request that CQ `cqn` has put in its record.
+pub(crate) fn arm_cq(uar: &Uar, cqn: u32, arm: Arm) -> Result<(), Error> {
+    if uar.is_mapped() {
+        CqDoorbell::new(registers(uar)?).arm(cqn, arm);
+        return Ok(());
+    }
+    uar.write(CqDoorbell::OFFSET, arm.doorbell(cqn))
 }
 
 impl DoorbellMode for Plain {
-    fn of(uar: &Arc<Uar>) -> Result<(Self, RegisterLease), Error> {
+    fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
         // Eight bytes in one PCIe write: queues may share the register, there is nothing in it to corrupt.
-        Ok((Plain::new(mapped(uar)?, 0), RegisterLease::shared(uar)))
+        Ok(Leased::new(Plain::new(registers(uar)?, 0), uar, None))
     }
 }
 
 impl DoorbellMode for BlueFlame {
-    fn of(uar: &Arc<Uar>) -> Result<(Self, RegisterLease), Error> {
-        let page = mapped(uar)?;
+    fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
+        let page = registers(uar)?;
         let register = uar.take_register().ok_or_else(|| {
             let page = uar.index();
             Error::Invalid(format!(
                 "both BlueFlame registers of UAR page {page:#x} are taken: allocate another Uar, or use Shared<BlueFlame>"
             ))
         })?;
-        let lease = RegisterLease { register: Some(register), uar: Arc::clone(uar) };
-        Ok((BlueFlame::new(page, register), lease))
+        Ok(Leased::new(BlueFlame::new(page, register), uar, Some(register)))
     }
 }
 
 impl DoorbellMode for Shared<Plain> {
-    fn of(uar: &Arc<Uar>) -> Result<(Self, RegisterLease), Error> {
-        Ok((uar.shared_plain(mapped(uar)?), RegisterLease::shared(uar)))
+    fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
+        Ok(Leased::new(uar.shared_plain(registers(uar)?), uar, None))
     }
 }
 
 impl DoorbellMode for Shared<BlueFlame> {
-    fn of(uar: &Arc<Uar>) -> Result<(Self, RegisterLease), Error> {
-        let page = mapped(uar)?;
+    fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
+        let page = registers(uar)?;
         if uar.has_shared_blue_flame() {
-            return Ok((uar.shared_blue_flame(page, 0), RegisterLease::shared(uar)));
+            return Ok(Leased::new(uar.shared_blue_flame(page, 0), uar, None));
         }
         // The first to share takes a register, for as long as the page lives.
         let register = uar.take_register().ok_or_else(|| {
             let page = uar.index();
             Error::Invalid(format!("both BlueFlame registers of UAR page {page:#x} belong to queues of their own"))
         })?;
-        Ok((uar.shared_blue_flame(page, register), RegisterLease::shared(uar)))
+        Ok(Leased::new(uar.shared_blue_flame(page, register), uar, None))
     }
 }
 
@@ -108,8 +134,8 @@ impl SendDoorbell for Trapped {
 }
 
 impl DoorbellMode for Trapped {
-    fn of(uar: &Arc<Uar>) -> Result<(Self, RegisterLease), Error> {
-        Ok((Trapped(Arc::clone(uar)), RegisterLease::shared(uar)))
+    fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
+        Ok(Leased::new(Trapped(Arc::clone(uar)), uar, None))
     }
 }
 
@@ -138,12 +164,11 @@ impl SendDoorbell for AnyDoorbell {
 }
 
 impl DoorbellMode for AnyDoorbell {
-    fn of(uar: &Arc<Uar>) -> Result<(Self, RegisterLease), Error> {
-        if uar.is_mapped() {
-            let (doorbell, lease) = Plain::of(uar)?;
-            return Ok((AnyDoorbell::Plain(doorbell), lease));
-        }
-        let (doorbell, lease) = Trapped::of(uar)?;
-        Ok((AnyDoorbell::Trapped(doorbell), lease))
+    fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
+        let doorbell = match registers(uar) {
+            Ok(page) => AnyDoorbell::Plain(Plain::new(page, 0)),
+            Err(_) => AnyDoorbell::Trapped(Trapped(Arc::clone(uar))),
+        };
+        Ok(Leased::new(doorbell, uar, None))
     }
 }
