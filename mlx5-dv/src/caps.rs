@@ -132,14 +132,9 @@ pub struct Caps {
 impl Caps {
     /// From the pages firmware gave.
     pub fn from_pages(pages: Vec<RawPage>, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
-        let mut caps = Caps {
-            fw_version,
-            pages,
-            ..Caps::default()
-        };
-        let general: CmdHcaCap = caps
-            .current(CapPage::GENERAL)
-            .ok_or_else(|| Error::Nonsense("no general capability page".into()))?;
+        let mut caps = Caps { fw_version, pages, ..Caps::default() };
+        let general: CmdHcaCap =
+            caps.current(CapPage::GENERAL).ok_or_else(|| Error::Nonsense("no general capability page".into()))?;
         caps.vhca_id = general.vhca_id();
         caps.log_max_qp = general.log_max_qp();
         caps.log_max_qp_sz = general.log_max_qp_sz();

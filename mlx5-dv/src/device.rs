@@ -6,9 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use mlx5_prm::caps::CmdHcaCap;
-use mlx5_prm::cmd::{
-    Command, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportStateIn, Reply, SetRoceAddressIn,
-};
+use mlx5_prm::cmd::{Command, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportStateIn, Reply, SetRoceAddressIn};
 use mlx5_prm::ctx::RoceAddrLayout;
 
 use crate::access::owned::Owned;

@@ -45,8 +45,14 @@ fn comes_up_in_the_prm_s_order_and_leaves_nothing_behind() {
     seen.lock().unwrap().clear();
 
     drop(device);
-    let order =
-        [Opcode::DestroyEq, Opcode::DestroyEq, Opcode::DeallocUar, Opcode::TeardownHca, Opcode::ManagePages, Opcode::DisableHca];
+    let order = [
+        Opcode::DestroyEq,
+        Opcode::DestroyEq,
+        Opcode::DeallocUar,
+        Opcode::TeardownHca,
+        Opcode::ManagePages,
+        Opcode::DisableHca,
+    ];
     assert_in_order(&seen.lock().unwrap(), &order);
     let counts = sim.handle(0).counts();
     assert_eq!((counts.eqs, counts.uars, counts.pages_held, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");

@@ -30,11 +30,7 @@ impl RawCommand {
     pub fn new<C: mlx5_prm::cmd::Command>(command: &C, object: impl Into<String>) -> Self {
         let mut input = command.head().to_vec();
         input.extend_from_slice(command.tail());
-        RawCommand {
-            input,
-            out_len: command.out_len(),
-            object: object.into(),
-        }
+        RawCommand { input, out_len: command.out_len(), object: object.into() }
     }
 
     /// `opcode` of the input.
@@ -48,9 +44,7 @@ impl RawCommand {
     }
 
     fn be16(&self, at: usize) -> u16 {
-        self.input
-            .get(at..at + 2)
-            .map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
+        self.input.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
     }
 }
 

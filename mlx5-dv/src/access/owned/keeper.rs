@@ -241,6 +241,8 @@ impl Thread {
             fds.extend(vectors.map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)));
         }
         if poll(&mut fds, timeout.as_ref()).is_err() {
+            // A signal. Whatever else it may be, it must not keep a processor busy.
+            std::thread::sleep(Duration::from_millis(1));
             return;
         }
         let ready: Vec<bool> = fds.iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();

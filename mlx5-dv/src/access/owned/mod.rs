@@ -1,22 +1,19 @@
 //! A function that is ours alone: brought up, driven and torn down by our own firmware commands.
 //!
-//! [`bring_up`] is the sequence; the parts it puts together are [`command`] (the command queue), [`pages`] (firmware's
-//! memory), [`event_queue`] and [`keeper`] (events and the thread that reads them), [`health`] and [`life`] (whether the
-//! card lives), [`space`] (what memory it sees).
+//! `bring_up.rs` is the sequence; the parts it puts together are `command/` (the command queue) with `mailbox.rs`, `pages.rs`
+//! (firmware's memory), `event_queue.rs` and `keeper.rs` (events and the thread that reads them), `health.rs` and `life.rs`
+//! (whether the card lives), `space.rs` (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`]
+//! are two ways to reach a function; the third, in process, is made by whoever has a model.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 
-use mlx5_prm::cmd::{
-    AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, Reply, WithTail,
-};
+use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, Reply, WithTail};
 use mlx5_prm::layout::Be64;
 
-use crate::access::{
-    Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UmemHandle,
-};
+use crate::access::{Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UmemHandle};
 use crate::caps::Caps;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova};
@@ -184,7 +181,10 @@ impl Access for Owned {
         let rights = if writable { MTT_READ | MTT_WRITE } else { MTT_READ };
         let mut create = CreateUmemIn::default();
         let mut umem = *create.umem();
-        umem.w().log_page_size((pages.log_size - 12) as u8).num_of_mtt(pages.count as u64).page_offset(memory.data_offset() as u32);
+        umem.w()
+            .log_page_size((pages.log_size - 12) as u8)
+            .num_of_mtt(pages.count as u64)
+            .page_offset(memory.data_offset() as u32);
         create.w().umem(&umem);
         let list = pages.addresses().map(|page| Be64::new(page | rights)).collect();
         let about = format!("umem of {} bytes", memory.len());

@@ -140,7 +140,53 @@ impl Pages {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+    use crate::access::HostRange;
+
+    /// A device that takes no memory.
+    #[derive(Debug)]
+    struct Refusing(i32);
+
+    impl DmaSpace for Refusing {
+        fn map(&self, _range: HostRange<'_>, _iova: Iova) -> io::Result<()> {
+            Err(io::Error::from_raw_os_error(self.0))
+        }
+        fn unmap(&self, _iova: Iova, _len: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn iova_ranges(&self) -> Vec<(u64, u64)> {
+            vec![(1 << 30, (1 << 30) + (16 << 20) - 1)]
+        }
+        fn takes_anonymous_memory(&self) -> bool {
+            false
+        }
+    }
+
+    fn refusal(error: i32, memory: HostMemory) -> String {
+        let space = Arc::new(Space::new(Box::new(Refusing(error)), Life::new()));
+        match space.lend(memory) {
+            Ok(_) => panic!("it must be refused"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn too_low_a_limit_of_locked_memory_says_how_to_raise_it() {
+        let text = refusal(libc::ENOMEM, HostMemory::allocate(4096).unwrap());
+        assert!(text.contains("ulimit -l unlimited"), "{text}");
+        let text = refusal(libc::EFAULT, HostMemory::allocate(4096).unwrap());
+        assert!(text.contains("cannot show") && !text.contains("ulimit"), "{text}");
+    }
+
+    #[test]
+    fn no_addresses_and_no_file_are_told_apart() {
+        let text = refusal(libc::ENOMEM, HostMemory::allocate(32 << 20).unwrap());
+        assert!(text.contains("no device addresses left"), "{text}");
+        let text = refusal(libc::ENOMEM, HostMemory::from_vec(vec![0; 100]).unwrap());
+        assert!(text.contains("a file behind it"), "{text}");
+    }
 
     #[test]
     fn pages_are_as_large_as_the_memory_allows() {

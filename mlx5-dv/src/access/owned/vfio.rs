@@ -125,7 +125,8 @@ fn explain(name: &str, card: &Card, error: VfioError) -> Error {
             _ => refuse(name, "its device file cannot be opened", None, Some(io_error(source))),
         },
         VfioError::GroupViable => {
-            let fix = format!("bind every function of /sys/kernel/iommu_groups/{group}/devices to vfio-pci, or to nothing");
+            let fix =
+                format!("bind every function of /sys/kernel/iommu_groups/{group}/devices to vfio-pci, or to nothing");
             refuse(name, "its IOMMU group is not viable", Some(fix), None)
         }
         VfioError::ContainerSetIOMMU(source) if source.errno() == libc::EPERM => {
@@ -505,7 +506,8 @@ mod tests {
     #[test]
     fn address_ranges_are_read_from_the_chain_of_capabilities() {
         let mut bytes = vec![0; 24 + 8 + 48];
-        let put32 = |bytes: &mut Vec<u8>, at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        let put32 =
+            |bytes: &mut Vec<u8>, at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         put32(&mut bytes, 4, VFIO_IOMMU_INFO_CAPS);
         put32(&mut bytes, 16, 24);
         // Some other capability first, then the one that is looked for.

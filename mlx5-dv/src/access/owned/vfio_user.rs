@@ -44,7 +44,12 @@ pub fn open(socket: &Path) -> Result<Function, Error> {
     let server = Arc::new(server);
     Ok(Function {
         name,
-        bar: Box::new(ServedBar { server: Arc::clone(&server), size: face.bar_size, areas: face.areas, file: face.file }),
+        bar: Box::new(ServedBar {
+            server: Arc::clone(&server),
+            size: face.bar_size,
+            areas: face.areas,
+            file: face.file,
+        }),
         dma: Box::new(ServedDma(Arc::clone(&server))),
         irq: Box::new(ServedIrq { server, vectors: face.vectors }),
     })

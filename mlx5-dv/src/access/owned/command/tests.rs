@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mlx5_prm::cmd::{Command, MailboxBlock, NopIn, QueryHcaCapIn};
 
 use super::*;
-use crate::access::{Bar, BarMapping, DmaSpace, HostRange};
 use crate::access::owned::space::Space;
+use crate::access::{Bar, BarMapping, DmaSpace, HostRange};
 use crate::error::Death;
 use crate::memory::Iova;
 
@@ -78,7 +78,7 @@ struct Firmware {
     high: AtomicU32,
     vanished: AtomicBool,
     broken: AtomicBool,
-    script: Mutex<Option<Script>>,
+    script: Mutex<Script>,
 }
 
 #[derive(Clone)]
@@ -112,11 +112,10 @@ impl Bar for Registered {
             0x10 => self.0.high.store(value, Ordering::Relaxed),
             0x14 => self.0.queue.store(value, Ordering::Relaxed),
             0x18 => {
-                let mut script = self.0.script.lock().unwrap().take().expect("a script");
+                let mut script = self.0.script.lock().unwrap();
                 for slot in (0..32).filter(|slot| value & 1 << slot != 0) {
                     script(&self.0, slot);
                 }
-                self.0.script.lock().unwrap().get_or_insert(script);
             }
             _ => {}
         }
@@ -218,7 +217,7 @@ fn bench(timeout: Duration, script: impl FnMut(&Firmware, u32) + Send + 'static)
         high: AtomicU32::new(0),
         vanished: AtomicBool::new(false),
         broken: AtomicBool::new(false),
-        script: Mutex::new(Some(Box::new(script))),
+        script: Mutex::new(Box::new(script)),
     });
     let life = Life::new();
     let registers = Arc::new(Registers::new(Box::new(Registered(Arc::clone(&firmware))), Arc::clone(&life)));
@@ -260,7 +259,9 @@ fn every_length_of_input_and_output_arrives_whole() {
         output.resize(firmware.entry(slot).output_length() as usize, 0xee);
         firmware.answer(slot, &output, |_, _| {});
     });
-    for (input, output) in [(16, 16), (16, 12), (17, 17), (528, 529), (529, 528), (3000, 5000), (0x1010, 16), (70000, 16)] {
+    for (input, output) in
+        [(16, 16), (16, 12), (17, 17), (528, 529), (529, 528), (3000, 5000), (0x1010, 16), (70000, 16)]
+    {
         let mut command = nop();
         command.input.extend((16..input).map(|i| (i * 7) as u8));
         command.out_len = output;
