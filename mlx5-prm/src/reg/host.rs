@@ -7,4 +7,9 @@ layout! {
         /// 0x80: the host's own.
         0x00 [31:24] he: u8,
     }
+
+    /// PRM `NODE_DESC`: the node's name, as `mlx5_ib` reads and sets it. No header declares it.
+    pub struct NodeDesc: 0x40, "none" {
+        0x00 desc: [u8; 64],
+    }
 }

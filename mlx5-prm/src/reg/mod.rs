@@ -15,6 +15,8 @@ values! {
         Ptys = 0x5004 "PTYS",
         /// Port administrative and operational status.
         Paos = 0x5006 "PAOS",
+        /// Name of the node.
+        NodeDesc = 0x6001 "NODE_DESC",
         /// Host endianness.
         HostEndianness = 0x7004 "HOST_ENDIANNESS",
     }

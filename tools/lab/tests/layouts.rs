@@ -456,6 +456,7 @@ const UNJUDGED: &[(&str, &str)] = &[
     ("ErrorCqe.hw_error_syndrome", "reserved in both headers; rdma-core's providers/mlx5 names it"),
     ("ErrorCqe.hw_syndrome_type", "reserved in both headers; rdma-core's providers/mlx5 names it"),
     ("HostEndianness", "a structure inside the kernel's main.c"),
+    ("NodeDesc", "64 plain bytes in the kernel's mlx5_ib, which declares no structure for them"),
     ("HealthBuffer.valid", "a mask in the kernel's health.c, not in a header"),
     ("HealthBuffer.severity", "a mask in the kernel's health.c, not in a header"),
 ];

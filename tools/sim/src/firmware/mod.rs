@@ -83,6 +83,7 @@ pub struct Firmware {
     nic_interface: u32,
     current_issi: u16,
     driver_version: String,
+    node_desc: [u8; 64],
     health_counter: u32,
     health_syndrome: u8,
 }
@@ -99,6 +100,7 @@ impl Firmware {
             nic_interface: FULL_DRIVER,
             current_issi: 0,
             driver_version: String::new(),
+            node_desc: node_desc(profile),
             health_counter: 0,
             health_syndrome: 0,
         }
@@ -177,6 +179,14 @@ impl Firmware {
     fn is_starting(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.started) < START_UP
     }
+}
+
+/// The node's name until a driver sets it: the profile's, padded with zeros.
+fn node_desc(profile: &Profile) -> [u8; 64] {
+    let mut desc = [0; 64];
+    let name = format!("{} (software)", profile.name);
+    desc.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+    desc
 }
 
 /// The command doorbell was rung for these slots, one bit each.

@@ -2,7 +2,7 @@
 
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut};
 use mlx5_prm::layout::Layout;
-use mlx5_prm::reg::{HostEndianness, PaosReg, PmtuReg, PtysReg, RegisterId};
+use mlx5_prm::reg::{HostEndianness, NodeDesc, PaosReg, PmtuReg, PtysReg, RegisterId};
 
 use super::command::Answer;
 use super::link;
@@ -41,6 +41,7 @@ pub(super) fn access(
         _ => return Err(Syndrome::UnknownOpMod.into()),
     };
     let data = match RegisterId::from_number(u32::from(command.register_id())) {
+        RegisterId::NodeDesc => register(f, data, write, node_desc)?,
         RegisterId::HostEndianness => register(f, data, write, host_endianness)?,
         RegisterId::Paos => register(f, data, write, paos)?,
         RegisterId::Pmtu => register(f, data, write, pmtu)?,
@@ -66,6 +67,16 @@ fn register<R: Layout>(
 /// The byte order of atomics' operands. There are no atomics, so it changes nothing.
 fn host_endianness(_: &mut Function, given: &HostEndianness, _: bool) -> Result<HostEndianness, Syndrome> {
     Ok(*given)
+}
+
+/// The node's name: what the driver set, else the model's.
+fn node_desc(f: &mut Function, given: &NodeDesc, write: bool) -> Result<NodeDesc, Syndrome> {
+    if write {
+        f.firmware.node_desc = *given.desc();
+    }
+    let mut register = NodeDesc::ZERO;
+    register.w().desc(&f.firmware.node_desc);
+    Ok(register)
 }
 
 fn own_port(port: u8) -> Result<(), Syndrome> {

@@ -4,7 +4,7 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout};
 use mlx5_prm::eqe::{Eqe, EventType};
 use mlx5_prm::layout::Layout;
-use mlx5_prm::reg::{PaosReg, PmtuReg, PtysReg};
+use mlx5_prm::reg::{NodeDesc, PaosReg, PmtuReg, PtysReg};
 
 use super::client::Client;
 use crate::firmware::syndromes::Syndrome;
@@ -155,6 +155,11 @@ fn registers() {
     assert_eq!(register(c, 0x5003, 0, &pmtu).unwrap().oper_mtu(), 9000);
     pmtu.w().local_port(2);
     assert_eq!(register(c, 0x5003, 1, &pmtu), Err(Syndrome::RegisterPort));
+    assert!(register(c, 0x6001, 1, &NodeDesc::ZERO).unwrap().desc().starts_with(b"connectx5 (software)"));
+    let mut desc = NodeDesc::ZERO;
+    desc.w().desc(&[b'x'; 64]);
+    assert_eq!(register(c, 0x6001, 0, &desc), Ok(desc));
+    assert_eq!(register(c, 0x6001, 1, &NodeDesc::ZERO), Ok(desc));
     assert_eq!(register(c, 0x9999, 1, &pmtu), Err(Syndrome::UnknownRegister));
     assert_eq!(register(c, 0x5003, 2, &pmtu), Err(Syndrome::UnknownOpMod));
 }
