@@ -1,0 +1,80 @@
+//! Both ends of the ping-pong on the software card, every byte checked, and nothing for strict mode to report.
+
+use std::sync::Arc;
+
+use mlx5_dv::Device;
+use mlx5_examples::pingpong::{Failure, Player, Role, Setup, Watch};
+use mlx5_open::Sim;
+
+fn setup(size: usize, mtu: u32) -> Setup {
+    Setup { size, mtu, rx_depth: 16, iters: 50, service_level: 0, events: false, gid_index: 0, check: true }
+}
+
+fn play(client: &Arc<Device>, server: &Arc<Device>, setup: &Setup) -> Result<(), Failure> {
+    let mut near = Player::new(client, setup, Role::Client)?;
+    let mut far = Player::new(server, setup, Role::Server)?;
+    far.connect(&near.address()?)?;
+    near.connect(&far.address()?)?;
+    if setup.events {
+        return std::thread::scope(|scope| {
+            let far = scope.spawn(|| far.play());
+            near.play()?;
+            far.join().map_err(|_| "the server's thread panicked")?
+        });
+    }
+    near.begin()?;
+    let mut watch = Watch::new();
+    while !(near.is_done() && far.is_done()) {
+        let moved = near.turn()? | far.turn()?;
+        watch.check(moved, client)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn messages_of_every_size_and_path_mtu_arrive_whole() -> Result<(), Failure> {
+    let sim = Sim::builder().build()?;
+    let device = sim.open(0)?;
+    for mtu in [256, 512, 1024, 2048, 4096] {
+        for size in [1, 63, 64, mtu as usize, mtu as usize + 1, 3 * mtu as usize - 1, 70_000] {
+            play(&device, &device, &setup(size, mtu)).map_err(|error| format!("{size} bytes, MTU {mtu}: {error}"))?;
+        }
+    }
+    assert_eq!(sim.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn two_functions_talk_over_the_wire_and_sleep_in_between() -> Result<(), Failure> {
+    let sim = Sim::builder().functions(2).build()?;
+    let (first, second) = (sim.open(0)?, sim.open(1)?);
+    play(&first, &second, &setup(5000, 1024))?;
+    play(&second, &first, &Setup { events: true, ..setup(5000, 1024) })?;
+    assert_eq!(sim.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn the_software_card_is_as_it_was_when_the_ends_are_gone() -> Result<(), Failure> {
+    let sim = Sim::builder().build()?;
+    let device = sim.open(0)?;
+    let before = sim.handle(0).counts();
+    play(&device, &device, &setup(100, 1024))?;
+    let after = sim.handle(0).counts();
+    assert_eq!(
+        (after.qps, after.cqs, after.mkeys, after.pds, after.umems),
+        (before.qps, before.cqs, before.mkeys, before.pds, before.umems)
+    );
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() -> Result<(), Failure> {
+    let device = Sim::builder().build()?.open(0)?;
+    let error = Player::new(&device, &setup(100, 1000), Role::Client).expect_err("no such MTU");
+    assert!(error.to_string().contains("1000"), "{error}");
+    let no_gid = Setup { gid_index: 77, ..setup(100, 1024) };
+    let error = Player::new(&device, &no_gid, Role::Client)?.address().expect_err("no such GID");
+    assert!(error.to_string().contains("77"), "{error}");
+    Ok(())
+}

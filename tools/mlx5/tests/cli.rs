@@ -1,0 +1,103 @@
+//! The command line as its users see it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn mlx5(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mlx5")).args(arguments).output().expect("mlx5 runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = mlx5(arguments);
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("JSON alone on stdout")
+}
+
+#[test]
+fn caps_prints_prm_names_with_maximum_and_current() {
+    let output = mlx5(&["caps", "log_max_qp"]);
+    let text = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let line = text.lines().find(|line| line.trim_start().starts_with("log_max_qp ")).expect("the capability");
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>()[1], "18", "{line}");
+}
+
+#[test]
+fn caps_differ_between_profiles() {
+    let of = |device: &str| json(&["caps", "--json", "-d", device])["pages"]["general"]["log_max_qp"]["max"].clone();
+    assert!(of("sim:connectx7").as_u64() >= of("sim:connectx5").as_u64());
+    assert!(of("sim").is_u64());
+}
+
+#[test]
+fn list_offers_the_software_card() {
+    let list = json(&["list", "--json"]);
+    let cards = list["cards"].as_array().expect("cards");
+    assert!(cards.iter().any(|card| card["ways"][0]["device"] == "sim" && card["ways"][0]["usable"] == true));
+}
+
+#[test]
+fn doctor_gives_a_verdict_for_each_way() {
+    let report = json(&["doctor", "--json"]);
+    let ways: Vec<&str> =
+        report["verdicts"].as_array().expect("verdicts").iter().filter_map(|v| v["way"].as_str()).collect();
+    assert_eq!(ways, ["sim", "vfio", "devx"]);
+}
+
+#[test]
+fn a_wrong_device_string_is_an_error_on_stderr_alone() {
+    for device in ["", "nonsense", "vfio:", "vfio:3b", "vfio-user:", "sim:connectx99", "0000:3b:00.0"] {
+        let output = mlx5(&["caps", "-d", device]);
+        assert_eq!(output.status.code(), Some(1), "{device:?}");
+        assert_eq!(stdout(&output), "", "{device:?}");
+        assert!(stderr(&output).starts_with("mlx5: "), "{device:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_missing_device_says_what_is_missing() {
+    let output = mlx5(&["caps", "-d", "vfio:ffff:ff:1f.7"]);
+    assert!(stderr(&output).contains("no such PCI function"), "{}", stderr(&output));
+    let output = mlx5(&["caps", "-d", "vfio-user:/nowhere/nic.sock"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/nowhere/nic.sock"), "{}", stderr(&output));
+    let output = mlx5(&["caps", "-d", "devx:mlx5_0"]);
+    assert!(stderr(&output).contains("not built yet"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_pattern_that_matches_nothing_is_an_error() {
+    let output = mlx5(&["caps", "no_such_capability"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("no_such_capability"));
+}
+
+#[test]
+fn sim_refuses_what_it_cannot_serve() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("nic.sock");
+    let socket = socket.to_str().expect("UTF-8");
+    let wrong: [(&[&str], &str); 3] = [
+        (&["--profile", "connectx99"], "connectx5"),
+        (&["--mac", "01:00:00:00:00:00"], "unicast"),
+        (&["--fault", "nonsense"], "nonsense"),
+    ];
+    for (arguments, expected) in wrong {
+        let output = mlx5(&[&["sim", "--socket", socket], arguments].concat());
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    }
+    std::fs::write(socket, "not a socket").expect("a file");
+    let output = mlx5(&["sim", "--socket", socket]);
+    assert!(stderr(&output).contains("is no socket"), "{}", stderr(&output));
+}
