@@ -10,7 +10,7 @@ const DATA: usize = 512;
 /// Bytes of an input or output that lie in the slot itself.
 pub(super) const INLINE: usize = 16;
 /// The longest input or output: what a driver sends in one command stays far below it.
-pub(super) const MAX_LEN: usize = 1 << 20;
+pub(super) const MAX_LEN: usize = 1 << 24;
 
 /// What all blocks of a command are checked against.
 #[derive(Debug, Clone, Copy)]
