@@ -152,7 +152,7 @@ impl CompletionQueue {
     /// The next completion; `None` while there is none. A failed work request is `Some(Err(_))`, never `None`.
     ///
     /// No system call, no lock, no allocation.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
         Some(decode(&self.ring.next()?))
     }

@@ -125,6 +125,9 @@ impl DoorbellMode for Shared<BlueFlame> {
 pub struct Trapped(Arc<Uar>);
 
 impl SendDoorbell for Trapped {
+    // A call of the access: a call more is nothing, and queues that never make it should not carry its code.
+    #[cold]
+    #[inline(never)]
     fn ring(&mut self, control: u64) {
         if let Err(error) = self.0.write(Plain::offset(0), control) {
             // The card is gone; its completions will not come, and every wait for them says so.

@@ -71,6 +71,13 @@ impl ReceiveRing {
     }
 
     #[inline(always)]
+    fn store_element(&mut self, index: u16, segment: usize, element: &DataSegment) {
+        let mut data = DataSeg::ZERO;
+        data.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
+        self.store(index, segment, data);
+    }
+
+    #[inline(always)]
     fn in_flight(&self) -> u16 {
         self.producer.wrapping_sub(self.retired)
     }
@@ -200,13 +207,20 @@ impl ReceiveBatch<'_> {
         if index.wrapping_sub(ring.retired) > ring.mask {
             return Err(Full.into());
         }
-        let mut segments = 0;
-        for element in elements.iter().filter(|element| element.len != 0) {
-            let mut data = DataSeg::ZERO;
-            data.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
-            ring.store(index, segments, data);
-            segments += 1;
-        }
+        let segments = match elements {
+            // What most receives have, without a loop.
+            [one] if one.len != 0 => {
+                ring.store_element(index, 0, one);
+                1
+            }
+            _ => {
+                let some = elements.iter().filter(|element| element.len != 0);
+                some.enumerate().fold(0, |_, (i, element)| {
+                    ring.store_element(index, i, element);
+                    i + 1
+                })
+            }
+        };
         if segments < 1 << (ring.log_stride - 4) {
             let mut end = DataSeg::ZERO;
             end.w().lkey(LKEY_INVALID);

@@ -19,7 +19,7 @@ use crate::objects::{QueuePair, SendPermit};
 /// Bytes of the header of inline data.
 const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
 /// The longest element a data segment can name: its top bit means "inline".
-const MAX_ELEMENT: u64 = (1 << 31) - 1;
+const MAX_ELEMENT: u32 = (1 << 31) - 1;
 
 /// What is remembered of a WQEBB.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,6 +52,8 @@ struct SendRing {
     producer: u16,
     retired: u16,
     limits: SendLimits,
+    /// Bytes of the longest message, at most what an element can name.
+    longest: u32,
     qpn: u32,
     record: SendRecord,
     slots: Box<[Slot]>,
@@ -69,17 +71,35 @@ impl SendRing {
     unsafe fn new(base: NonNull<u8>, log_size: u32, qpn: u32, limits: SendLimits, record: SendRecord) -> Self {
         let slots = vec![Slot::default(); 1 << log_size].into();
         let mask = ((1u32 << log_size) - 1) as u16;
-        SendRing { base, mask, producer: 0, retired: 0, limits, qpn: qpn & 0xff_ffff, record, slots }
+        let longest = (1u32 << limits.log_max_msg.min(31)).min(MAX_ELEMENT);
+        SendRing { base, mask, producer: 0, retired: 0, limits, longest, qpn: qpn & 0xff_ffff, record, slots }
     }
 
     /// Stores segment number `segment` of the WQE that starts at WQEBB `index`.
     #[inline(always)]
     fn store(&mut self, index: u16, segment: usize, bytes: [u64; 2]) {
-        let ring_mask = (usize::from(self.mask) + 1) * WQEBB - 1;
-        let offset = (usize::from(index) * WQEBB + segment * SEGMENT) & ring_mask;
+        let offset = if segment < WQEBB / SEGMENT {
+            // In the first block, which never wraps.
+            usize::from(index & self.mask) * WQEBB + segment * SEGMENT
+        } else {
+            let ring_mask = (usize::from(self.mask) + 1) * WQEBB - 1;
+            (usize::from(index) * WQEBB + segment * SEGMENT) & ring_mask
+        };
         // SAFETY: the offset is below the ring's length and a multiple of 16, so that the 16 bytes lie inside of the ring;
         // nobody in this process has a reference to them (`ring_blocks` ends before `&mut self` can be had again).
         unsafe { self.base.add(offset).cast::<[u64; 2]>().write(bytes) }
+    }
+
+    /// Stores `bytes` from byte `at` of the WQE that starts at WQEBB `index`, if the ring does not wrap before their end.
+    #[inline(always)]
+    fn store_straight(&mut self, index: u16, at: usize, bytes: &[u8]) -> bool {
+        let offset = usize::from(index & self.mask) * WQEBB + at;
+        let fits = offset + bytes.len() <= (usize::from(self.mask) + 1) * WQEBB;
+        if fits {
+            // SAFETY: the bytes lie inside of the ring, by the check; nobody in this process has a reference to them.
+            unsafe { self.base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
+        }
+        fits
     }
 
     /// The blocks of the WQE that starts at `index`, where they lie in one piece; else none.
@@ -249,23 +269,32 @@ struct Request {
 /// The data of a work request.
 trait Payload {
     /// How many segments it takes, or why it cannot be posted.
-    fn segments(&self, limits: &SendLimits) -> Result<usize, PostError>;
-    /// Stores its segments from number `at` on.
-    fn store(&self, at: usize, store: impl FnMut(usize, [u64; 2]));
+    fn segments(&self, ring: &SendRing) -> Result<usize, PostError>;
+    /// Stores its segments from number `at` on, of the WQE that starts at WQEBB `index`.
+    fn store(&self, ring: &mut SendRing, index: u16, at: usize);
 }
 
 /// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes are
 /// left out, since the card reads a count of zero as 2^31.
 struct Elements<'a>(&'a [DataSegment]);
 
+impl Elements<'_> {
+    #[inline(always)]
+    fn segment(element: &DataSegment) -> [u64; 2] {
+        let mut segment = DataSeg::ZERO;
+        segment.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
+        zerocopy::transmute!(segment)
+    }
+}
+
 impl Payload for Elements<'_> {
     #[inline(always)]
-    fn segments(&self, limits: &SendLimits) -> Result<usize, PostError> {
-        if self.0.len() > usize::from(limits.sges) {
-            return Err(PostError::TooManySges { given: self.0.len(), most: limits.sges.into() });
+    fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
+        if self.0.len() > usize::from(ring.limits.sges) {
+            return Err(PostError::TooManySges { given: self.0.len(), most: ring.limits.sges.into() });
         }
         let given: u64 = self.0.iter().map(|element| u64::from(element.len)).sum();
-        let most = (1 << limits.log_max_msg).min(MAX_ELEMENT);
+        let most = ring.longest.into();
         if given > most {
             return Err(PostError::MessageTooLong { given, most });
         }
@@ -273,11 +302,29 @@ impl Payload for Elements<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, at: usize, mut store: impl FnMut(usize, [u64; 2])) {
+    fn store(&self, ring: &mut SendRing, index: u16, at: usize) {
         for (i, element) in self.0.iter().filter(|element| element.len != 0).enumerate() {
-            let mut segment = DataSeg::ZERO;
-            segment.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
-            store(at + i, zerocopy::transmute!(segment));
+            ring.store(index, at + i, Elements::segment(element));
+        }
+    }
+}
+
+/// One element, as most work requests have it: the compiler knows where its segment goes.
+struct One<'a>(&'a DataSegment);
+
+impl Payload for One<'_> {
+    #[inline(always)]
+    fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
+        if self.0.len > ring.longest {
+            return Err(PostError::MessageTooLong { given: self.0.len.into(), most: ring.longest.into() });
+        }
+        Ok(usize::from(self.0.len != 0))
+    }
+
+    #[inline(always)]
+    fn store(&self, ring: &mut SendRing, index: u16, at: usize) {
+        if self.0.len != 0 {
+            ring.store(index, at, Elements::segment(self.0));
         }
     }
 }
@@ -287,36 +334,51 @@ struct Inline<'a>(&'a [u8]);
 
 impl Payload for Inline<'_> {
     #[inline(always)]
-    fn segments(&self, limits: &SendLimits) -> Result<usize, PostError> {
-        if self.0.len() > usize::from(limits.inline_bytes) {
-            return Err(PostError::InlineTooLong { given: self.0.len(), most: limits.inline_bytes.into() });
+    fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
+        if self.0.len() > usize::from(ring.limits.inline_bytes) {
+            return Err(PostError::InlineTooLong { given: self.0.len(), most: ring.limits.inline_bytes.into() });
         }
         Ok(if self.0.is_empty() { 0 } else { (INLINE_HEADER + self.0.len()).div_ceil(SEGMENT) })
     }
 
     #[inline(always)]
-    fn store(&self, at: usize, mut store: impl FnMut(usize, [u64; 2])) {
+    fn store(&self, ring: &mut SendRing, index: u16, at: usize) {
         if self.0.is_empty() {
             return;
         }
         let mut header = InlineSegHeader::default();
         // Checked by `segments` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
         header.w().byte_count(self.0.len() as u16);
+        // Zeros to the end of the last segment, then the rest over them: fewest stores where the ring does not wrap.
+        let end = INLINE_HEADER + self.0.len();
+        ring.store(index, at + (end - 1) / SEGMENT, [0; 2]);
+        let header = mlx5_prm::layout::Layout::as_bytes(&header);
+        if ring.store_straight(index, at * SEGMENT + INLINE_HEADER, self.0) {
+            ring.store_straight(index, at * SEGMENT, header);
+            return;
+        }
         let (first, rest) = self.0.split_at(self.0.len().min(SEGMENT - INLINE_HEADER));
         let mut segment = [0u8; SEGMENT];
-        segment[..INLINE_HEADER].copy_from_slice(mlx5_prm::layout::Layout::as_bytes(&header));
+        segment[..INLINE_HEADER].copy_from_slice(header);
         segment[INLINE_HEADER..INLINE_HEADER + first.len()].copy_from_slice(first);
-        store(at, zerocopy::transmute!(segment));
+        ring.store(index, at, zerocopy::transmute!(segment));
         for (i, chunk) in rest.chunks(SEGMENT).enumerate() {
             let mut segment = [0u8; SEGMENT];
             segment[..chunk.len()].copy_from_slice(chunk);
-            store(at + 1 + i, zerocopy::transmute!(segment));
+            ring.store(index, at + 1 + i, zerocopy::transmute!(segment));
         }
     }
 }
 
-impl<D: SendDoorbell> SendBatch<'_, D> {
-    /// Writes one WQE behind the batch's others.
+/// A WQE that was written.
+struct Written {
+    /// Its first eight bytes.
+    control: u64,
+    wqebbs: u16,
+}
+
+impl SendRing {
+    /// Writes one WQE at WQEBB `index`.
     ///
     /// ```text
     /// segment 0   control: opmod | wqe_index | opcode, qpn | ds, flags, immediate
@@ -325,35 +387,63 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     /// ```
     /// Four segments fill a WQEBB; the next WQE starts at the next WQEBB.
     #[inline(always)]
+    fn write(
+        &mut self,
+        index: u16,
+        request: Request,
+        remote: Option<RemoteAddress>,
+        payload: impl Payload,
+    ) -> Result<Written, PostError> {
+        let head = 1 + usize::from(remote.is_some());
+        let segments = head + payload.segments(self)?;
+        let wqebbs = segments.div_ceil(WQEBB / SEGMENT) as u16;
+        let used = index.wrapping_sub(self.retired);
+        if u32::from(used) + u32::from(wqebbs) > u32::from(self.mask) + 1 {
+            return Err(Full.into());
+        }
+        let control: [u64; 2] = zerocopy::transmute!(control(self.qpn, index, segments, request));
+        self.store(index, 0, control);
+        if let Some(remote) = remote {
+            let mut segment = RaddrSeg::ZERO;
+            segment.w().raddr(remote.addr).rkey(remote.rkey);
+            self.store(index, 1, zerocopy::transmute!(segment));
+        }
+        payload.store(self, index, head);
+        self.slots[usize::from(index & self.mask)] = Slot { wr_id: request.wr_id, wqebbs };
+        for i in 1..wqebbs {
+            self.slots[usize::from(index.wrapping_add(i) & self.mask)].wqebbs = 0;
+        }
+        Ok(Written { control: u64::from_be(control[0]), wqebbs })
+    }
+}
+
+impl<D: SendDoorbell> SendBatch<'_, D> {
+    /// Writes one WQE of `elements` behind the batch's others.
+    #[inline(always)]
+    fn post_elements(
+        &mut self,
+        request: Request,
+        remote: Option<RemoteAddress>,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        match elements {
+            [one] if self.ring.limits.sges != 0 => self.post(request, remote, One(one)),
+            _ => self.post(request, remote, Elements(elements)),
+        }
+    }
+
+    /// Writes one WQE behind the batch's others.
+    #[inline(always)]
     fn post(
         &mut self,
         request: Request,
         remote: Option<RemoteAddress>,
         payload: impl Payload,
     ) -> Result<(), PostError> {
-        let head = 1 + usize::from(remote.is_some());
-        let segments = head + payload.segments(&self.ring.limits)?;
-        let wqebbs = segments.div_ceil(WQEBB / SEGMENT) as u16;
-        let used = self.next.wrapping_sub(self.ring.retired);
-        if u32::from(used) + u32::from(wqebbs) > u32::from(self.ring.mask) + 1 {
-            return Err(Full.into());
-        }
-        let (ring, index) = (&mut *self.ring, self.next);
-        let control: [u64; 2] = zerocopy::transmute!(control(ring.qpn, index, segments, request));
-        ring.store(index, 0, control);
-        if let Some(remote) = remote {
-            let mut segment = RaddrSeg::ZERO;
-            segment.w().raddr(remote.addr).rkey(remote.rkey);
-            ring.store(index, 1, zerocopy::transmute!(segment));
-        }
-        payload.store(head, |at, bytes| ring.store(index, at, bytes));
-        ring.slots[usize::from(index & ring.mask)] = Slot { wr_id: request.wr_id, wqebbs };
-        for i in 1..wqebbs {
-            ring.slots[usize::from(index.wrapping_add(i) & ring.mask)].wqebbs = 0;
-        }
-        self.control = u64::from_be(control[0]);
-        self.last = index;
-        self.next = index.wrapping_add(wqebbs);
+        let written = self.ring.write(self.next, request, remote, payload)?;
+        self.control = written.control;
+        self.last = self.next;
+        self.next = self.next.wrapping_add(written.wqebbs);
         self.posted += 1;
         Ok(())
     }
@@ -435,7 +525,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     /// registered under its key and is not written by this process.
     #[inline]
     pub unsafe fn send(&mut self, wr_id: u64, flags: WrFlags, elements: &[DataSegment]) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, None, Elements(elements))
+        self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, None, elements)
     }
 
     /// As [`send`](Self::send), with an immediate.
@@ -450,7 +540,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, None, Elements(elements))
+        self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, None, elements)
     }
 
     /// RDMA WRITE of `elements`, in their order, to `remote`. Errors: [`PostError`].
@@ -465,7 +555,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         remote: RemoteAddress,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, Some(remote), Elements(elements))
+        self.post_elements(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, Some(remote), elements)
     }
 
     /// As [`write`](Self::write), with an immediate that completes a receive there.
@@ -481,7 +571,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, Some(remote), Elements(elements))
+        self.post_elements(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, Some(remote), elements)
     }
 
     /// RDMA READ from `remote` into `elements`, in their order. Errors: [`PostError`].
@@ -497,7 +587,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         remote: RemoteAddress,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, Some(remote), Elements(elements))
+        self.post_elements(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, Some(remote), elements)
     }
 }
 

@@ -159,33 +159,54 @@ fn meaning(syndrome: CqeSyndrome) -> &'static str {
 }
 
 /// What 64 bytes of a completion queue say. Never panics, whatever they are.
-#[inline]
+#[inline(always)]
 pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
-    let side = match cqe.opcode() {
-        CqeOpcode::Requester | CqeOpcode::RequesterError => Side::Send,
-        _ => Side::Receive,
+    let (side, operation) = match cqe.opcode() {
+        CqeOpcode::Requester => (Side::Send, Operation::Sent(sent(cqe.send_wqe_opcode()))),
+        CqeOpcode::ResponderSend => (Side::Receive, Operation::Received),
+        CqeOpcode::ResponderSendImm => (Side::Receive, Operation::ReceivedImm(cqe.immediate())),
+        CqeOpcode::ResponderWriteImm => (Side::Receive, Operation::WrittenImm(cqe.immediate())),
+        CqeOpcode::ResponderSendInval => (Side::Receive, Operation::ReceivedInvalidate(cqe.immediate())),
+        // By value: a reference would keep the copy in memory also where there is no error.
+        _ => return Err(decode_error(*cqe)),
     };
     let work = Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() };
-    let operation = match cqe.opcode() {
-        CqeOpcode::Requester => Operation::Sent(<WqeOpcode as Value>::from_number(cqe.send_wqe_opcode().into())),
-        CqeOpcode::ResponderSend => Operation::Received,
-        CqeOpcode::ResponderSendImm => Operation::ReceivedImm(cqe.immediate()),
-        CqeOpcode::ResponderWriteImm => Operation::WrittenImm(cqe.immediate()),
-        CqeOpcode::ResponderSendInval => Operation::ReceivedInvalidate(cqe.immediate()),
-        _ => return Err(decode_error(cqe, work)),
-    };
     Ok(Completion { work, operation, byte_len: cqe.byte_cnt(), timestamp: cqe.timestamp() })
 }
 
+/// The opcode of a send WQE; those of data at once, all others by the long table.
+#[inline(always)]
+fn sent(number: u8) -> WqeOpcode {
+    match number {
+        0x08 => WqeOpcode::RdmaWrite,
+        0x09 => WqeOpcode::RdmaWriteImm,
+        0x0a => WqeOpcode::Send,
+        0x0b => WqeOpcode::SendImm,
+        0x10 => WqeOpcode::RdmaRead,
+        _ => rarely_sent(number),
+    }
+}
+
 #[cold]
-fn decode_error(cqe: &Cqe, work: Work) -> WorkError {
+#[inline(never)]
+fn rarely_sent(number: u8) -> WqeOpcode {
+    <WqeOpcode as Value>::from_number(number.into())
+}
+
+#[cold]
+#[inline(never)]
+fn decode_error(cqe: Cqe) -> WorkError {
     let error = ErrorCqe::read(cqe.as_bytes()).unwrap_or_default();
+    let side = match cqe.opcode() {
+        CqeOpcode::RequesterError => Side::Send,
+        _ => Side::Receive,
+    };
     let failure = match cqe.opcode() {
         CqeOpcode::RequesterError | CqeOpcode::ResponderError => Failure::Syndrome(error.syndrome()),
         opcode => Failure::Unexpected(opcode),
     };
     WorkError {
-        work,
+        work: Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() },
         failure,
         vendor_syndrome: error.vendor_error_syndrome(),
         hw_syndrome: error.hw_error_syndrome(),
