@@ -113,11 +113,11 @@ fn table(few: &Calls, many: &Calls) -> String {
     let mut rows: Vec<_> = few.keys().chain(many.keys()).collect();
     rows.sort();
     rows.dedup();
-    let of = |calls: &Calls, key| calls.get(key).copied().unwrap_or(0);
+    let of = |calls: &Calls, key: &(String, String)| calls.get(key).copied().unwrap_or(0);
     rows.sort_by_key(|key| std::cmp::Reverse(of(many, key) as i64 - of(few, key) as i64));
-    let line =
-        |key: &(String, String)| format!("{:>12} {:<18} {:>8} {:>8}\n", key.0, key.1, of(few, key), of(many, key));
-    rows.into_iter().map(line).collect()
+    rows.into_iter()
+        .map(|key| format!("{:>12} {:<18} {:>8} {:>8}\n", key.0, key.1, of(few, key), of(many, key)))
+        .collect()
 }
 
 #[test]
