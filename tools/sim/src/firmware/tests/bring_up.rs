@@ -62,6 +62,19 @@ fn reset_forgets_everything() {
     assert!(client.f.firmware.init_segment(&client.f.profile, client.f.now).initializing());
 }
 
+#[test]
+fn the_nic_interface_turns_the_function_off_and_starts_it_anew() {
+    let mut client = Client::up();
+    let queue = client.f.firmware.queue.address as u32;
+    let read = |client: &Client| client.f.firmware.init_segment(&client.f.profile, client.f.now);
+    firmware::write_register(&mut client.f, 0x14, queue | 1 << 8);
+    assert_eq!((read(&client).nic_interface(), read(&client).cmdq_phy_addr_31_12()), (1, queue >> 12));
+    assert_eq!(client.exec(&QueryIssiIn::default()).map(|_| ()), Err(Failure::Unanswered));
+    firmware::write_register(&mut client.f, 0x14, queue | 7 << 8);
+    assert!(read(&client).initializing());
+    assert_eq!((read(&client).nic_interface(), client.f.firmware.state()), (0, HcaState::Disabled));
+}
+
 fn capability<L: Layout>(client: &mut Client, op_mod: u16) -> L {
     let mut query = QueryHcaCapIn::default();
     query.w().op_mod(op_mod);
