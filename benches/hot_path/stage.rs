@@ -250,7 +250,7 @@ pub fn completions(
         let produced = produced.wrapping_add(i as u32) as usize;
         let mut cqe = Cqe::ZERO;
         cqe.w().opcode(CqeOpcode::Requester).qpn(qpn).wqe_counter(index.wrapping_add(i as u16 * wqebbs));
-        cqe.w().send_wqe_opcode(0x08).byte_cnt(INLINE as u32).owner(produced / RING % 2 != 0);
+        cqe.w().send_wqe_opcode(0x08).byte_cnt(INLINE as u32).owner((produced / RING) & 1 != 0);
         (produced % RING * 64, cqe)
     })
 }
