@@ -87,6 +87,12 @@ impl Model {
         self.said("stderr")
     }
 
+    /// What strict mode has reported so far: things a driver did that a card would have swallowed in silence.
+    pub fn violations(&self) -> Vec<String> {
+        let is_violation = |line: &&str| line.starts_with("strict:") || line.contains("mlx5_sim::strict:");
+        self.stderr().lines().filter(is_violation).map(str::to_owned).collect()
+    }
+
     fn said(&self, name: &str) -> String {
         let bytes = fs::read(self.dir.path().join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

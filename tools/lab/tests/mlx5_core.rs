@@ -59,6 +59,7 @@ fn mlx5_core_binds_ten_times() -> TestResult {
     assert_quiet(&guest.dmesg()?, "mlx5", &model);
     unload(&guest, &mut model, &function)?;
     guest.power_off()?;
+    common::assert_lawful(&model);
     Ok(())
 }
 
@@ -76,5 +77,6 @@ fn mlx5_core_binds_behind_an_iommu() -> TestResult {
     // A DMA the IOMMU refused is a bug of the model's, silent for the driver.
     assert_quiet(&guest.dmesg()?, "DMAR", &model);
     guest.power_off()?;
+    common::assert_lawful(&model);
     Ok(())
 }

@@ -89,5 +89,6 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
     common::assert_quiet(&log, "DMAR", &model);
     common::assert_quiet(&log, "vfio", &model);
     guest.power_off()?;
+    common::assert_lawful(&model);
     Ok(())
 }

@@ -77,6 +77,9 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     loop {
         std::thread::sleep(HOUSEKEEPING);
         report(&functions);
+        if let Some(service) = services.iter().find(|service| service.has_ended()) {
+            return Err(format!("{}: the server ended", service.path().display()).into());
+        }
     }
 }
 

@@ -113,6 +113,11 @@ impl Service {
         self.connected.load(Ordering::Acquire)
     }
 
+    /// Whether the server has ended, which it does when listening fails.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Waits until the server ends, which it does when listening fails.
     pub fn wait(mut self) {
         if let Some(thread) = self.thread.take() {
