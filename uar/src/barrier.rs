@@ -15,10 +15,10 @@
 //! | [`before_doorbell`] | the doorbell record | a register of an uncached page | compiler only | `dmb oshst` |
 //! | [`before_wc`] | the doorbell record | a register of a write-combining page | `sfence` | `dsb st` |
 //! | [`flush_wc`] | a register of a write-combining page | the next one | `sfence` | `dsb st` |
-//! | [`from_device`] | the load that saw an owner bit | loads of what the owner bit guards | `lfence` | `dmb oshld` |
+//! | [`from_device`] | the load that saw an owner bit | loads of what the owner bit guards | compiler only | `dmb oshld` |
 //!
-//! x86-64 keeps stores to ordinary and to uncached memory in program order, so four of the six only have to stop the
-//! compiler. Stores to write-combining memory are the exception: they wait in a buffer of the processor, and only `sfence`
+//! x86-64 keeps stores to ordinary and to uncached memory in program order, and loads of ordinary memory as well (Linux's
+//! `dma_rmb` is a compiler barrier there, too; no load here is non-temporal), so most only have to stop the compiler. Stores to write-combining memory are the exception: they wait in a buffer of the processor, and only `sfence`
 //! orders that buffer. aarch64 promises nothing by itself; `osh` is the domain that devices belong to.
 
 use core::arch::asm;
@@ -127,16 +127,11 @@ pub fn flush_wc() {
 /// queue likewise.
 #[inline(always)]
 pub fn from_device() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a fence instruction; touches no register, no stack.
-    unsafe {
-        asm!("lfence", options(nostack, preserves_flags))
-    }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
+    // SAFETY: a barrier instruction; touches no register, no stack.
     unsafe {
         asm!("dmb oshld", options(nostack, preserves_flags))
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    #[cfg(not(target_arch = "aarch64"))]
+    compiler();
 }
