@@ -263,10 +263,9 @@ impl Ring {
         }
     }
 
-    /// One completion: its queue pair, index and length, added up. `None` where there is none. `FENCE` takes the barrier
-    /// that the driver takes; without, the compiler alone is kept from moving loads.
+    /// One completion: its queue pair, index and length, added up. `None` where there is none.
     #[inline(always)]
-    fn take<const FENCE: bool>(&mut self) -> Option<u64> {
+    fn take(&mut self) -> Option<u64> {
         // SAFETY: the masked index is inside of the ring, whose entries are of 64 bytes, aligned.
         unsafe {
             let cqe = self.base.add((self.producer & self.mask) as usize * WQEBB);
@@ -274,11 +273,7 @@ impl Ring {
             if op_own & 1 != u8::from(self.producer & (self.mask + 1) != 0) || op_own >> 4 == 0xf {
                 return None;
             }
-            if FENCE {
-                barrier::from_device();
-            } else {
-                barrier::to_device();
-            }
+            barrier::from_device();
             let byte_count = u32::from_be(cqe.add(0x2c).cast::<u32>().read_volatile());
             let qpn = u32::from_be(cqe.add(0x38).cast::<u32>().read_volatile()) & 0xff_ffff;
             let index = u16::from_be(cqe.add(0x3c).cast::<u16>().read_volatile());
@@ -296,11 +291,11 @@ impl Ring {
 
     /// Polls `count` completions, the consumer index stored every `BATCH`; the sum of what they say.
     #[inline(never)]
-    pub fn poll<const BATCH: usize, const FENCE: bool>(&mut self, count: usize) -> Option<u64> {
+    pub fn poll<const BATCH: usize>(&mut self, count: usize) -> Option<u64> {
         let mut sum = 0u64;
         for _ in 0..count / BATCH {
             for _ in 0..BATCH {
-                sum = sum.wrapping_add(self.take::<FENCE>()?);
+                sum = sum.wrapping_add(self.take()?);
             }
             self.consume();
         }
@@ -309,9 +304,9 @@ impl Ring {
 
     /// As [`poll`](Self::poll) one at a time; each frees the room of its work request.
     #[inline(never)]
-    pub fn poll_and_retire<const FENCE: bool>(&mut self, count: usize) -> Option<u64> {
+    pub fn poll_and_retire(&mut self, count: usize) -> Option<u64> {
         for _ in 0..count {
-            let said = self.take::<FENCE>()?;
+            let said = self.take()?;
             self.retired = said as u32;
             self.consume();
         }
@@ -321,6 +316,6 @@ impl Ring {
     /// Looks at an empty queue `count` times.
     #[inline(never)]
     pub fn poll_empty(&mut self, count: usize) -> bool {
-        (0..count).all(|_| self.take::<true>().is_none())
+        (0..count).all(|_| self.take().is_none())
     }
 }

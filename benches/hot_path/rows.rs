@@ -151,12 +151,8 @@ pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
     ));
 
     let rings = [0; 2].map(|_| shared(Ring::new(RING, 64, 0, 0xff, PROOF_CQES)));
-    let polls: [(&str, PollBare); 4] = [
-        ("poll, one by one", Ring::poll::<1, true>),
-        ("poll, one by one; by hand without lfence", Ring::poll::<1, false>),
-        ("poll; by hand one consumer index for 16", Ring::poll::<16, true>),
-        ("poll; by hand likewise, without lfence", Ring::poll::<16, false>),
-    ];
+    let polls: [(&str, PollBare); 2] =
+        [("poll, one by one", Ring::poll::<1>), ("poll; by hand one consumer index for 16", Ring::poll::<16>)];
     rows.extend(polls.map(|(name, bare)| poll(&plain.pair, &rings, name, bare)));
     rows.push(poll_and_retire(&plain, &rings));
     rows.push(poll_empty(&plain.pair, &rings));
@@ -265,7 +261,7 @@ fn poll_and_retire(sending: &Sending<Plain>, rings: &[Shared<Ring>; 2]) -> Row {
         }),
     };
     // What was retired differs from lane to lane; that all was retired does not.
-    let poll: PollBare = |ring, count| black_box(ring.poll_and_retire::<true>(count)).map(|_| 0);
+    let poll: PollBare = |ring, count| black_box(ring.poll_and_retire(count)).map(|_| 0);
     let bare = by_hand(rings, qpn, poll);
     Row { name: "poll and retire a send".into(), operations: RING, driver, bare, same: Box::new(|| true) }
 }
