@@ -18,7 +18,7 @@ mod device;
 mod handle;
 mod idle;
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 
@@ -129,6 +129,10 @@ impl Builder {
     }
 }
 
+/// Messages under way to the device thread. Posted writes wait when there are more, as they do on a bus: each may hold up
+/// to a megabyte.
+const INBOX: usize = 64;
+
 /// What a function and its handles know without asking the device thread.
 #[derive(Debug)]
 struct Face {
@@ -146,7 +150,7 @@ struct Face {
 #[derive(Debug)]
 pub struct Card {
     faces: Vec<Arc<Face>>,
-    messages: Sender<Message>,
+    messages: SyncSender<Message>,
     thread: Thread,
     join: Option<JoinHandle<()>>,
 }
@@ -166,7 +170,7 @@ impl Card {
 
     fn start(functions: Vec<Function>, wire: Wire) -> Result<Card, BuildError> {
         let faces = functions.iter().map(face).collect::<Result<Vec<_>, _>>()?;
-        let (messages, inbox) = channel();
+        let (messages, inbox) = sync_channel(INBOX);
         let device = Device::new(functions, wire, inbox);
         let join = std::thread::Builder::new()
             .name("mlx5-sim".into())

@@ -1,7 +1,7 @@
 //! Strict mode: what silicon would swallow in silence is recorded here, and fails our tests.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// One thing a driver did that a card would not complain about. Ask [`Strict::take`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,10 +20,23 @@ impl fmt::Display for Violation {
 
 /// The record. Cheap to clone; all clones are the same record. Does nothing unless it was made by [`Strict::on`].
 #[derive(Debug, Clone, Default)]
-pub struct Strict(Option<Arc<Mutex<Vec<Violation>>>>);
+pub struct Strict(Option<Arc<Mutex<Record>>>);
+
+/// Violations kept until somebody takes them. A client that does the same wrong thing for ever must not fill our memory.
+pub const KEPT: usize = 1000;
+
+/// The rule of the last [`Violation`] taken, if more than [`KEPT`] came; its detail says how many.
+pub const NOT_KEPT: &str = "more violations than are kept";
+
+#[derive(Debug, Default)]
+struct Record {
+    kept: Vec<Violation>,
+    /// How many came after those.
+    more: u64,
+}
 
 impl Strict {
-    /// A record that keeps violations, and logs each as a warning.
+    /// A record that keeps the first [`KEPT`] violations, and logs those at debug level: who takes them prints them.
     pub fn on() -> Self {
         Strict(Some(Arc::default()))
     }
@@ -40,16 +53,42 @@ impl Strict {
 
     /// Records a violation; `detail` is only built when strict mode is on.
     pub fn report(&self, rule: &'static str, detail: impl FnOnce() -> String) {
-        let Some(record) = &self.0 else { return };
+        let Some(mut record) = self.record() else { return };
+        if record.kept.len() >= KEPT {
+            record.more += 1;
+            return;
+        }
         let violation = Violation { rule, detail: detail() };
-        tracing::warn!(target: "mlx5_sim::strict", "{violation}");
-        record.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(violation);
+        tracing::debug!(target: "mlx5_sim::strict", "{violation}");
+        record.kept.push(violation);
     }
 
     /// All violations since the last call.
     pub fn take(&self) -> Vec<Violation> {
-        self.0.as_ref().map_or_else(Vec::new, |record| {
-            std::mem::take(&mut *record.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
-        })
+        let Some(mut record) = self.record() else { return Vec::new() };
+        let Record { mut kept, more } = std::mem::take(&mut *record);
+        if more > 0 {
+            kept.push(Violation { rule: NOT_KEPT, detail: format!("{more} more") });
+        }
+        kept
+    }
+
+    fn record(&self) -> Option<MutexGuard<'_, Record>> {
+        Some(self.0.as_ref()?.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endless_violations_are_counted() {
+        let strict = Strict::on();
+        (0..KEPT + 3).for_each(|number| strict.report("rule", || number.to_string()));
+        let taken = strict.take();
+        assert_eq!((taken.len(), taken[KEPT - 1].detail.as_str()), (KEPT + 1, "999"));
+        assert_eq!(taken[KEPT], Violation { rule: NOT_KEPT, detail: "3 more".into() });
+        assert!(strict.take().is_empty());
     }
 }

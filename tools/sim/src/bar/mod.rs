@@ -10,7 +10,7 @@
 //!
 //! A mapped UAR page is plain memory, so a second doorbell to one register can overwrite the first before it was seen.
 //! For sends and for arming CQs that is harmless: doorbell records say the rest. EQ doorbells have no record, so the first
-//! UARs are messages. The device thread swaps every doorbell that it takes for zero, which is no doorbell's value.
+//! UARs are messages; in a mapped page one EQ's doorbells are taken in their order, but two EQs overwrite each other. The device thread swaps every doorbell that it takes for zero, which is no doorbell's value.
 
 mod poll;
 mod shared;
@@ -112,6 +112,11 @@ impl Bar {
         1 << self.log_size
     }
 
+    /// Whether clients can map the UAR page: then a doorbell there may be overwritten before it was seen.
+    pub(crate) fn is_mapped(&self, uar: u32) -> bool {
+        self.first_shared.is_some_and(|first| uar >= first)
+    }
+
     /// What clients can map of the BAR; without areas if every doorbell is a message.
     ///
     /// # Errors
@@ -177,6 +182,8 @@ pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
 }
 
 fn write_init_segment(f: &mut Function, offset: u64, bytes: &[u8]) {
+    // Doorbells stored before this write reach a card before it: a command must not find queues whose doorbells wait.
+    poll(f);
     let (dwords, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() || !offset.is_multiple_of(4) {
         return f.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}", bytes.len()));
@@ -231,6 +238,13 @@ fn report_half(f: &Function, half: Option<(u64, u32)>) {
         f.strict.report(RULE_HALF, || {
             format!("{value:#010x} at register {:#x} of UAR {:#x}", offset & (PAGE - 1), offset >> LOG_PAGE)
         });
+    }
+}
+
+/// Forgets what is stored in the page of a UAR that is given back: it must not ring for whoever has the page next.
+pub fn release(f: &mut Function, uar: u32) {
+    if let Some(shared) = f.bar.shared.as_ref().filter(|_| f.bar.is_mapped(uar)) {
+        shared.clear_range(u64::from(uar) << LOG_PAGE, PAGE);
     }
 }
 

@@ -47,14 +47,26 @@ fn poll_page(f: &mut Function, uar: u32) -> bool {
             found = true;
         }
     }
-    for register in [EQ_UPDATE, EQ_ARM] {
-        let Some(shared) = &f.bar.shared else { return false };
-        if shared.peek(page + register) >> 32 != 0 {
-            let value = shared.take32(page + register);
-            ring_eq(f, uar, register, value);
-            found = true;
-        }
+    found | poll_eq(f, uar)
+}
+
+/// Takes both EQ doorbells of a page, the one with the lower consumer index first: that is the order they were stored in.
+fn poll_eq(f: &mut Function, uar: u32) -> bool {
+    let page = u64::from(uar) << LOG_PAGE;
+    let Some(shared) = &f.bar.shared else { return false };
+    let take = |register| match shared.peek(page + register) >> 32 {
+        0 => None,
+        _ => Some((register, shared.take32(page + register))),
+    };
+    let mut rung = [take(EQ_UPDATE), take(EQ_ARM)];
+    if let [Some((_, update)), Some((_, arm))] = rung
+        && update.wrapping_sub(arm) << 8 <= i32::MAX as u32
+        && update != arm
+    {
+        rung.swap(0, 1);
     }
+    let found = rung.iter().any(Option::is_some);
+    rung.into_iter().flatten().for_each(|(register, value)| ring_eq(f, uar, register, value));
     found
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Thread;
 
 use super::Face;
@@ -24,7 +24,7 @@ use crate::strict::Strict;
 #[derive(Clone)]
 pub struct FunctionHandle {
     face: Arc<Face>,
-    messages: Sender<Message>,
+    messages: SyncSender<Message>,
     thread: Thread,
 }
 
@@ -62,7 +62,7 @@ pub struct Counts {
 }
 
 impl FunctionHandle {
-    pub(super) fn new(face: Arc<Face>, messages: Sender<Message>, thread: Thread) -> Self {
+    pub(super) fn new(face: Arc<Face>, messages: SyncSender<Message>, thread: Thread) -> Self {
         FunctionHandle { face, messages, thread }
     }
 
@@ -111,7 +111,7 @@ impl FunctionHandle {
         self.read(bytes, move |f, bytes| bar::read(f, offset, bytes));
     }
 
-    /// Writes BAR 0. Posted: returns at once.
+    /// Writes BAR 0. Posted: returns at once, unless many are on their way already.
     pub fn bar_write(&self, offset: u64, bytes: &[u8]) {
         let bytes = bytes.to_vec();
         self.post(move |f| {
@@ -230,7 +230,7 @@ impl FunctionHandle {
         answer.recv().ok()
     }
 
-    /// Runs `work` on the device thread, some time after this returns.
+    /// Runs `work` on the device thread, some time after this returns. Waits while the device is far behind.
     fn post(&self, work: impl FnOnce(&mut Function) + Send + 'static) {
         let _ = self.messages.send(Message::Run(self.face.index, Box::new(work)));
         self.thread.unpark();

@@ -1,5 +1,7 @@
-//! Doorbells. What a register holds is a hint: a later store may have replaced it before it was seen. What was posted or
-//! armed is in the doorbell records, so on each doorbell all queues of that UAR page are looked at.
+//! Doorbells. What a register of a mapped UAR page holds is a hint: a later store may have replaced it before it was
+//! seen. What was posted or armed is in the doorbell records, so on each doorbell there all queues of that page are looked
+//! at. Doorbells that are messages cannot be lost: they concern the queue they name, and a queue whose doorbell was
+//! forgotten stays as it is, as on a card.
 
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::{CtrlSeg, WQEBB};
@@ -7,7 +9,7 @@ use mlx5_prm::wqe::{CtrlSeg, WQEBB};
 use super::rest::{Rest, split};
 use super::{completion, flush, rules};
 use crate::function::Function;
-use crate::objects::Qp;
+use crate::objects::{Cq, Qp};
 
 /// A doorbell's high half as [`CtrlSeg`] has it: opmod, `wqe_index`, opcode.
 fn index_of(value: u64) -> u16 {
@@ -16,6 +18,7 @@ fn index_of(value: u64) -> u16 {
 
 /// A send doorbell.
 pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
+    let may_be_lost = f.bar.is_mapped(uar);
     let (qps, mut rest) = split(f);
     let qpn = (value >> 8) as u32 & 0xff_ffff;
     match qps.get_mut(qpn).filter(|qp| qp.uar == uar && qp.send.is_some()) {
@@ -25,7 +28,9 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
         }
         None => rest.strict.report(rules::UNKNOWN_QP, || format!("QP {qpn:#x} at UAR page {uar}")),
     }
-    rest.engine.set_rung(uar);
+    if may_be_lost {
+        rest.engine.set_rung(uar);
+    }
 }
 
 /// Queue pairs looked at in one turn because of another's doorbell.
@@ -114,7 +119,19 @@ fn check_record(qp: &Qp, rest: &Rest, value: u64) {
     check_copy(qp, rest, named, value);
 }
 
-/// Compares the doorbell with the WQE it names, as long as that one cannot have been replaced.
+/// Strict mode: nothing may be posted to a receive queue in RST.
+pub(super) fn check_unposted(qp: &Qp, rest: &Rest) {
+    if !rest.strict.is_on() || qp.recv.is_none() {
+        return;
+    }
+    if let Ok(record @ 1..) = qp.doorbell.read(rest.dma, 0) {
+        rest.strict.report(rules::RECEIVE_IN_RST, || format!("QP {:#x}: receive counter {record:#x}", qp.qpn));
+    }
+}
+
+/// Compares the doorbell's eight bytes with the WQE it names, as long as that one cannot have been replaced. The rest of a
+/// BlueFlame copy is not compared: in a mapped page nothing tells one still being written, or what an earlier one left
+/// behind, from a torn one.
 fn check_copy(qp: &Qp, rest: &Rest, named: u16, value: u64) {
     let Some(ring) = &qp.send else { return };
     let is_fetched = (named.wrapping_sub(qp.rc.send.fetched) as i16) < 0;
@@ -133,22 +150,49 @@ fn check_copy(qp: &Qp, rest: &Rest, named: u16, value: u64) {
 
 /// A CQ doorbell.
 pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
+    let may_be_lost = f.bar.is_mapped(uar);
     let (_, mut rest) = split(f);
     let cqn = value as u32 & 0xff_ffff;
     match rest.cqs.get(cqn).filter(|cq| cq.uar == uar) {
         Some(cq) => {
-            // The record holds the request too, and a newer one if there is one.
-            let request = cq.doorbell.read(rest.dma, 1).unwrap_or((value >> 32) as u32);
+            let request = newest_request(cq, cqn, &rest, (value >> 32) as u32);
             completion::arm(&mut rest, cqn, request);
         }
         None => rest.strict.report(rules::UNKNOWN_CQ, || format!("CQ {cqn:#x} at UAR page {uar}")),
     }
+    if may_be_lost {
+        arm_others(&mut rest, uar, cqn);
+    }
+}
+
+/// The arm request in the register, or the one in the doorbell record if software has written a newer one there already.
+/// It writes the record first, so one that is older means that it was forgotten.
+fn newest_request(cq: &Cq, cqn: u32, rest: &Rest, register: u32) -> u32 {
+    let Ok(record) = cq.doorbell.read(rest.dma, 1) else { return register };
+    let events = (record >> 28).wrapping_sub(register >> 28) & 3;
+    let consumed = record.wrapping_sub(register) & 0xff_ffff;
+    // Two bits number the requests: three ahead is one behind.
+    let is_older = events == 3 || (events == 0 && consumed > 0x7f_ffff);
+    if is_older {
+        rest.strict.report(rules::ARM_NOT_IN_RECORD, || {
+            format!("CQ {cqn:#x}: the doorbell says {register:#010x}, the record {record:#010x}")
+        });
+    }
+    if is_older { register } else { record }
+}
+
+/// Makes up for doorbells of a mapped page that were overwritten. Only a record with the sequence number that is due asks
+/// for an event: queues that are polled hold another one, so that nobody arms them.
+fn arm_others(rest: &mut Rest, uar: u32, cqn: u32) {
     let users = rest.engine.take_cqs(uar);
     for other in users.iter().copied().filter(|other| *other != cqn) {
         let Some(cq) = rest.cqs.get(other) else { continue };
+        let due = cq.seen.fired_sn.map_or(0, |sn| (sn + 1) & 3);
         match cq.doorbell.read(rest.dma, 1) {
             // A queue that never was armed and whose record is zero may have been armed by that very zero.
-            Ok(request) if cq.seen.arm != Some(request) => completion::arm(&mut rest, other, request),
+            Ok(request) if cq.seen.arm != Some(request) && (request >> 28 & 3) as u8 == due => {
+                completion::arm(rest, other, request);
+            }
             _ => {}
         }
     }

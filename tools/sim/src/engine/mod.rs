@@ -31,8 +31,8 @@ pub use schedule::Engine;
 pub(crate) use work::{ReceiveWork, SendWork};
 
 use crate::function::Function;
-use crate::objects::{ArmState, Qp};
-use crate::transport::Psn;
+use crate::objects::{ArmState, GidTable, Qp};
+use crate::transport::{Packet, Psn};
 use crate::transport::rc::{RcState, requester, responder};
 use crate::wire::Frame;
 use rest::split;
@@ -83,11 +83,7 @@ fn take_frames(f: &mut Function) -> bool {
         match frame {
             Frame::Roce(packet) => {
                 let (qps, mut rest) = split(f);
-                let qp = qps.get_mut(packet.dest_qpn).filter(|qp| {
-                    // Only the connected peer may speak to a queue pair.
-                    let is_peer = qp.path.rgid == packet.route.src;
-                    qp.service == ServiceType::Rc && is_peer && !packet.damaged
-                });
+                let qp = qps.get_mut(packet.dest_qpn).filter(|qp| takes(qp, rest.gids, &packet));
                 match qp {
                     Some(qp) if packet.opcode.message().is_some() => responder::request(qp, &mut rest, &packet),
                     Some(qp) => requester::answer(qp, &mut rest, &packet),
@@ -102,26 +98,48 @@ fn take_frames(f: &mut Function) -> bool {
     true
 }
 
+/// Whether the queue pair takes the packet: only its peer may speak to it, to its own address and in its partition.
+fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
+    let own = gids.get(u16::from(qp.path.src_addr_index)).map(|entry| entry.gid);
+    let is_path = qp.path.rgid == packet.route.src && own == Some(packet.route.dst);
+    // On Ethernet there is the default partition alone; its top bit only says what kind of member sends.
+    let is_partition = packet.pkey & PARTITION == PARTITION;
+    qp.service == ServiceType::Rc && is_path && is_partition && !packet.damaged
+}
+
+/// The default partition's number.
+const PARTITION: u16 = 0x7fff;
+
 /// Sends the acknowledgements that the packets of this turn asked for: one a queue pair.
 fn acknowledge(f: &mut Function) -> bool {
     let mut owing = std::mem::take(&mut f.engine.acking);
     let any = !owing.is_empty();
     let (qps, mut rest) = split(f);
-    for qpn in owing.drain(..) {
-        if let Some(qp) = qps.get_mut(qpn) {
+    owing.retain(|qpn| {
+        if !rest.port.can_send() {
+            return true;
+        }
+        if let Some(qp) = qps.get_mut(*qpn) {
             qp.rc.is_acking = false;
             responder::acknowledge(qp, &mut rest);
         }
-    }
+        false
+    });
+    // What acknowledging added comes after what still waits.
+    owing.append(&mut f.engine.acking);
     f.engine.acking = owing;
     any
 }
 
-/// Lets queue pairs with work send, each in its turn.
+/// Lets queue pairs with work send, each in its turn, for as long as the port takes more: there is no other limit to what
+/// answers to reads put on the wire. Those that have to wait keep their places.
 fn send(f: &mut Function) -> bool {
     let turns = f.engine.ready.len().min(TURNS);
     let (qps, mut rest) = split(f);
     for _ in 0..turns {
+        if !rest.port.can_send() {
+            break;
+        }
         let Some(qpn) = rest.engine.ready.pop_front() else { break };
         let Some(qp) = qps.get_mut(qpn) else { continue };
         qp.rc.is_ready = false;
@@ -225,6 +243,7 @@ pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) 
             rest.engine.forget_qp(qpn);
             qp.rc = RcState::default();
         }
+        QpState::Init if from == QpState::Rst => doorbell::check_unposted(qp, &rest),
         QpState::Rtr => qp.rc.receive.expected = Psn::new(qp.context.next_rcv_psn()),
         QpState::Rts => {
             if from == QpState::Rtr {

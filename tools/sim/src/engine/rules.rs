@@ -11,7 +11,8 @@ pub const RECORD_NOT_WRITTEN: &str = "doorbell record not written before the doo
 pub const UNKNOWN_QP: &str = "doorbell for an unknown queue pair";
 /// A send doorbell for a queue pair in RST, INIT or RTR.
 pub const WRONG_STATE: &str = "post in a wrong state";
-/// The doorbell's eight bytes are not those of the WQE in the ring: a BlueFlame copy of something else, or torn.
+/// The doorbell's eight bytes are not the first eight of the WQE in the ring. What follows them in a BlueFlame copy is not
+/// compared, and work is always carried out as the ring has it.
 pub const DOORBELL_DIFFERS: &str = "doorbell differs from the WQE in the ring";
 /// `wqe_index` is not the WQE's place in the ring.
 pub const WQE_INDEX: &str = "wqe_index is not the WQE's place";
@@ -45,6 +46,10 @@ pub const CI_BACKWARDS: &str = "consumer index went backwards";
 pub const CI_AHEAD: &str = "consumer index ahead of the producer";
 /// An arm request for a completion queue that does not exist, or does not use that UAR page.
 pub const UNKNOWN_CQ: &str = "doorbell for an unknown completion queue";
+/// A CQ doorbell armed with a request that the doorbell record does not hold: the record was written after it, or not.
+pub const ARM_NOT_IN_RECORD: &str = "arm request not written to the doorbell record";
+/// A receive was posted before the queue pair left RST.
+pub const RECEIVE_IN_RST: &str = "receive posted in RST";
 /// An event came while the event queue was full.
 pub const EQ_OVERRUN: &str = "EQ overrun";
 /// An event queue's consumer index went back, or ahead of the producer.

@@ -13,8 +13,8 @@ use crate::objects::{MkeyRights, Qp, SendRing};
 use crate::transport::Psn;
 use crate::transport::rc;
 
-/// Most bytes of a message.
-const LONGEST: u64 = 1 << 31;
+/// What a data segment of zero bytes means.
+const LONGEST: u32 = 1 << 31;
 
 /// A part of a message's memory.
 #[derive(Debug, Clone, Copy)]
@@ -250,11 +250,7 @@ fn gather_list(qp: &Qp, rest: &Rest, mut segments: Segments, work: &mut SendWork
         len += u64::from(piece.len());
         work.pieces.push(piece);
     }
-    let most = match qp.context.log_msg_max() {
-        0 => LONGEST,
-        log => LONGEST.min(1 << log),
-    };
-    if len > most {
+    if len > rc::longest(qp) {
         return Err(Failure::new(CqeSyndrome::LocalLength));
     }
     work.len = len as u32;
@@ -279,7 +275,7 @@ fn memory_piece(qp: &Qp, rest: &Rest, data: &DataSeg) -> Piece {
     let len = match data.byte_count() {
         0 => {
             rest.strict.report(rules::ZERO_SEGMENT, || format!("QP {:#x}: key {:#x}", qp.qpn, data.lkey()));
-            LONGEST as u32
+            LONGEST
         }
         len => len & 0x7fff_ffff,
     };

@@ -40,7 +40,7 @@ pub(super) fn page_list(list: &[u8], page_shift: u32, offset: u64, bytes: u64) -
     if !(MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&page_shift) {
         return Err(Syndrome::PageSize);
     }
-    let pages: Vec<u64> = addresses(list).collect();
+    let pages: std::sync::Arc<[u64]> = addresses(list).collect();
     if pages.iter().any(|page| page & ((1 << page_shift) - 1) != 0) {
         return Err(Syndrome::AddressMisaligned);
     }

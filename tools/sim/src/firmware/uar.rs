@@ -22,5 +22,6 @@ pub(super) fn dealloc(f: &mut Function, command: &DeallocUarIn) -> Answer<Deallo
         return Err(Syndrome::UarInUse.into());
     }
     f.objects.uars.remove(command.uar());
+    crate::bar::release(f, command.uar());
     Ok(DeallocUarOut::ZERO)
 }

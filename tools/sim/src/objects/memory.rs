@@ -1,5 +1,7 @@
 //! Where an object's memory lies: page lists, umems, doorbell records.
 
+use std::sync::Arc;
+
 use crate::dma::{Dma, DmaFault};
 
 /// Memory made of equal pages, with the offset at which the object begins.
@@ -9,8 +11,8 @@ pub struct PageList {
     pub page_shift: u32,
     /// Bytes from the first page's start to the object's.
     pub offset: u64,
-    /// IOVA of each page.
-    pub pages: Vec<u64>,
+    /// IOVA of each page. Shared: all objects in a umem have its list.
+    pub pages: Arc<[u64]>,
 }
 
 impl PageList {

@@ -49,7 +49,7 @@ pub struct QueueCounter {
     pub out_of_sequence: u32,
     /// Duplicate requests.
     pub duplicate_request: u32,
-    /// RNR NAKs sent.
+    /// RNR NAKs received.
     pub rnr_nak_retry_err: u32,
     /// Sequence error NAKs received.
     pub packet_seq_err: u32,

@@ -74,6 +74,8 @@ impl Frame {
 pub struct Wire {
     uplink: Option<Box<dyn Uplink>>,
     bytes: Vec<u8>,
+    /// Which function's turn it is to send first: none may always take the last room at a receiver.
+    first: usize,
 }
 
 /// Most bytes of a frame that an uplink takes or gives.
@@ -89,7 +91,7 @@ impl Wire {
 
     /// A wire that also leads out.
     pub fn with_uplink(uplink: impl Uplink + 'static) -> Self {
-        Wire { uplink: Some(Box::new(uplink)), bytes: Vec::new() }
+        Wire { uplink: Some(Box::new(uplink)), ..Wire::default() }
     }
 
     /// Moves frames: out of each port, over the wire, to [`crate::engine::receive`] of each addressee. True if any moved.
@@ -97,8 +99,13 @@ impl Wire {
     pub fn exchange(&mut self, functions: &mut [Function]) -> bool {
         // In before out: who joins the wire is heard before the first frame to it leaves.
         let mut moved = self.take_in(functions);
-        for from in 0..functions.len() {
-            while let Some(frame) = functions[from].port.take_sent() {
+        let count = functions.len();
+        self.first = self.first.wrapping_add(1);
+        for turn in 0..count {
+            let from = self.first.wrapping_add(turn) % count;
+            while has_room(functions, from)
+                && let Some(frame) = functions[from].port.take_sent()
+            {
                 moved = true;
                 self.deliver(frame, from, functions);
             }
@@ -129,6 +136,10 @@ impl Wire {
         let Some(uplink) = &mut self.uplink else { return false };
         self.bytes.resize(LARGEST_FRAME, 0);
         for count in 0..UPLINK_BATCH {
+            // What is not taken now waits in the socket.
+            if !functions.iter().all(|function| function.port.can_receive()) {
+                return count > 0;
+            }
             let Some(len) = uplink.receive(&mut self.bytes) else { return count > 0 };
             let Some(frame) = Frame::from_bytes(&self.bytes[..len]) else { continue };
             let destination = frame.destination();
@@ -142,8 +153,17 @@ impl Wire {
     }
 }
 
-/// Whether a function takes frames to this address.
+/// Whether the one to whom a function's next frame goes can take it; true if there is no such frame.
+fn has_room(functions: &[Function], from: usize) -> bool {
+    let Some(destination) = functions[from].port.next_destination() else { return true };
+    functions.iter().find(|function| takes(function, destination)).is_none_or(|to| to.port.can_receive())
+}
+
+/// Whether a function takes frames to this address. One that was removed takes none: it would never look at them.
 fn takes(function: &Function, mac: Mac) -> bool {
+    if function.faults.removed() {
+        return false;
+    }
     function.objects.vport.mac() == mac || function.objects.gids.iter().any(|(_, entry)| entry.mac == mac)
 }
 

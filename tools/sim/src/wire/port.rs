@@ -15,14 +15,14 @@ pub struct PortCounters {
     pub sent: u64,
     /// Frames received.
     pub received: u64,
-    /// Frames dropped on arrival: damaged, or for a queue pair that does not take them.
+    /// Frames dropped on arrival: damaged, for a queue pair that does not take them, or while the link is down.
     pub dropped: u64,
 }
 
 /// A function's port: link, counters, frames to and from the wire. Its addresses are `Objects::vport`'s and `Objects::gids`'.
 #[derive(Debug)]
 pub struct Port {
-    /// Whether the link is up. Frames sent while it is down are lost.
+    /// Whether the link is up. Frames sent or arriving while it is down are lost.
     pub link_up: bool,
     /// What it counted.
     pub counters: PortCounters,
@@ -32,6 +32,10 @@ pub struct Port {
     held: Option<Frame>,
     capture: Option<Arc<Mutex<PcapWriter>>>,
 }
+
+/// Frames that wait in one direction before whoever makes more is held back. Few enough to be handled well within the
+/// shortest acknowledge timeout that software uses, or waiting alone would cause retries, and those more waiting.
+pub(crate) const ROOM: usize = 1024;
 
 impl Port {
     /// The port of the card's function `index`.
@@ -91,8 +95,33 @@ impl Port {
 
     /// Puts a frame into the port from the wire's side.
     pub(crate) fn deliver(&mut self, frame: Frame) {
+        if !self.link_up {
+            self.counters.dropped += 1;
+            return;
+        }
         self.counters.received += 1;
         self.received.push_back(frame);
+    }
+
+    /// Whether more frames can be sent now. A sender that may wait does; nothing is lost if it does not.
+    pub(crate) fn can_send(&self) -> bool {
+        self.can_receive() && self.sent.len() < ROOM
+    }
+
+    /// Whether the wire may bring more frames now.
+    pub(crate) fn can_receive(&self) -> bool {
+        self.received.len() < ROOM
+    }
+
+    /// How many frames wait, both ways.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.received.len() + self.sent.len()
+    }
+
+    /// Where the next frame goes that is to go to another port.
+    pub(super) fn next_destination(&self) -> Option<Mac> {
+        self.sent.front().map(Frame::destination)
     }
 
     /// The next frame that came from the wire.

@@ -146,6 +146,8 @@ impl Bench {
         let mut f = Function::new(index, Profile::connectx5(), Strict::on(), Faults::new());
         let file = tempfile::tempfile().unwrap();
         file.set_len(MEMORY_LEN).unwrap();
+        // The queues' UAR page is one that clients can map.
+        f.bar.share(1).unwrap();
         f.dma.map(MEMORY, MEMORY_LEN, Access::READ | Access::WRITE, Source::File { file, offset: 0 }).unwrap();
         f.objects.gids.set(
             0,
@@ -303,7 +305,7 @@ impl Bench {
         let sends = self.pages(64 << shape.log_sends);
         let receives = self.pages(64 << shape.log_receives);
         let mut context = Qpc::ZERO;
-        context.w().next_send_psn(shape.psn).next_rcv_psn(shape.psn);
+        context.w().next_send_psn(shape.psn).next_rcv_psn(shape.psn).log_msg_max(30);
         let qp = Qp {
             qpn: 0,
             state: QpState::Rst,

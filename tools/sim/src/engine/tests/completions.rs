@@ -77,7 +77,7 @@ fn an_overrun_may_be_ignored() {
 #[test]
 fn a_ring_that_cannot_be_written() {
     let (mut bench, a, cqn, eqn) = bench(3, 64);
-    bench.f.objects.cqs.get_mut(cqn).unwrap().ring.pages = vec![0x5000];
+    bench.f.objects.cqs.get_mut(cqn).unwrap().ring.pages = [0x5000].into();
     nop(&mut bench, a);
     assert_eq!(bench.f.objects.cqs.get(cqn).unwrap().status, CqStatus::WriteFailure);
     let (event, data) = bench.event(eqn).unwrap();

@@ -289,7 +289,7 @@ fn a_key_may_map_pages_anywhere() {
     let (from, key) = (bench.alloc(4096), bench.key);
     let pages: Vec<u64> = (0..4).map(|_| bench.alloc(8192)).collect();
     let rkey = bench.mkey(0x7f00_0000_0100, Some(3 * 4096 + 50), ALL);
-    let translation = Translation::Pages(PageList { page_shift: 12, offset: 0x100, pages: pages.clone() });
+    let translation = Translation::Pages(PageList { page_shift: 12, offset: 0x100, pages: pages.clone().into() });
     bench.mkey_mut(rkey).translation = translation;
     bench.write(from, &pattern(4096, 1));
     bench.post(a, &write(from, 4096, key, 0x7f00_0000_0100 + 4000, rkey));

@@ -319,6 +319,9 @@ const fn syndrome_of(nak: Nak) -> CqeSyndrome {
 
 /// The responder had no receive posted.
 fn not_ready(qp: &mut Qp, rest: &mut Rest, code: u8) {
+    if let Some(counter) = rest.counter(qp) {
+        counter.rnr_nak_retry_err = counter.rnr_nak_retry_err.wrapping_add(1);
+    }
     if qp.rnr_retry != WITHOUT_END {
         if qp.rc.send.rnr_retries >= qp.rnr_retry {
             return fail(qp, rest, Failure::new(CqeSyndrome::RnrRetryExceeded));

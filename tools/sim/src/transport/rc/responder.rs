@@ -4,7 +4,7 @@ use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome};
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 
-use super::{Answer, Message, Reply, mtu, packets, route};
+use super::{Answer, Message, Reply, longest, mtu, packets, route};
 use crate::engine::completion::{self, Queue};
 use crate::engine::{Failure, Rest, event, fault_of, work};
 use crate::objects::{MkeyRights, Qp};
@@ -72,15 +72,22 @@ fn repeat_read(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
     if end.after(qp.rc.receive.expected) > 0 || !qp.remote_read || !readable {
         return;
     }
-    forget_replies(qp, packet.psn);
-    reply(qp, rest, read_reply(packet));
+    repeat(qp, rest, read_reply(packet));
 }
 
 fn repeat_atomic(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
     let known = qp.rc.receive.atomics.iter().find(|(psn, _)| *psn == packet.psn);
     if let Some((psn, value)) = known.copied() {
-        forget_replies(qp, psn);
-        reply(qp, rest, Reply::Atomic { psn, value });
+        repeat(qp, rest, Reply::Atomic { psn, value });
+    }
+}
+
+/// Answers once more, unless as many answers wait as the requester may have under way: it did not ask as it should, and
+/// will ask again.
+fn repeat(qp: &mut Qp, rest: &mut Rest, again: Reply) {
+    forget_replies(qp, again.psn());
+    if qp.rc.receive.replies.len() < 1 << qp.log_rra_max {
+        reply(qp, rest, again);
     }
 }
 
@@ -146,7 +153,6 @@ fn not_ready(qp: &mut Qp, rest: &mut Rest) {
     qp.rc.receive.is_waiting = true;
     if let Some(counter) = rest.counter(qp) {
         counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
-        counter.rnr_nak_retry_err = counter.rnr_nak_retry_err.wrapping_add(1);
     }
     answer(qp, rest, Answer::Nak(Syndrome::ReceiverNotReady(qp.min_rnr_nak).number()));
 }
@@ -182,7 +188,7 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
         (_, true, true) => len <= mtu,
         (_, false, true) => (1..=mtu).contains(&len),
     };
-    let sane = !packet.opcode.has_reth() || packet.reth.len <= 1 << 31;
+    let sane = !packet.opcode.has_reth() || u64::from(packet.reth.len) <= longest(qp);
     if in_turn && allowed && fits && sane { Ok(kind) } else { Err(Nak::InvalidRequest) }
 }
 
@@ -204,19 +210,22 @@ fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refus
         _ => 0,
     };
     let Some(work) = &qp.rc.receive.work else { return Err(Refusal::NotReady) };
+    let come = done.saturating_add(packet.payload.len() as u32);
+    if u64::from(come) > longest(qp) {
+        return Err(Refusal::Receive(Nak::InvalidRequest, Failure::new(CqeSyndrome::LocalLength)));
+    }
     work::scatter(qp, rest, &work.pieces, done, &packet.payload).map_err(|syndrome| {
         let nak = if syndrome == CqeSyndrome::LocalLength { Nak::InvalidRequest } else { Nak::RemoteOperation };
         Refusal::Receive(nak, Failure::new(syndrome))
     })?;
-    let done = done + packet.payload.len() as u32;
     if packet.opcode.has_ieth() {
         invalidate(qp, rest, packet.immediate)?;
     }
     if packet.opcode.ends() {
         qp.rc.receive.message = None;
-        received(qp, rest, packet, done)?;
+        received(qp, rest, packet, come)?;
     } else {
-        qp.rc.receive.message = Some(Message::Send { done });
+        qp.rc.receive.message = Some(Message::Send { done: come });
     }
     Ok(1)
 }
