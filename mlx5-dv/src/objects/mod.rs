@@ -49,6 +49,7 @@ pub use crate::queue::{AnyDoorbell, BlueFlame, DoorbellMode, Plain, Shared, Trap
 
 pub(crate) use cq::CqPlace;
 pub(crate) use qp::{ReceivePermit, SendPermit};
+pub(crate) use uar::PLAIN_REGISTER;
 
 /// A firmware object, and the command that ends it.
 #[derive(Debug)]
@@ -59,6 +60,16 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// The error of a reply to `raw` that is shorter than its layout.
+    fn short(raw: &RawCommand, len: usize) -> CommandError {
+        CommandError {
+            opcode: raw.opcode(),
+            op_mod: raw.op_mod(),
+            object: raw.object.clone(),
+            kind: CommandErrorKind::Length(format!("its reply has only {len} bytes")),
+        }
+    }
+
     /// Executes `create`; `end` makes the command that destroys what was created, and its name, of the reply.
     pub(crate) fn create<C: Command, E: Command>(
         device: &Arc<Device>,
@@ -67,14 +78,8 @@ impl Object {
         end: impl FnOnce(&C::Out) -> (E, String),
     ) -> Result<(Self, C::Out), Error> {
         let raw = RawCommand::new(create, what);
-        let short = CommandError {
-            opcode: raw.opcode(),
-            op_mod: raw.op_mod(),
-            object: what.into(),
-            kind: CommandErrorKind::Length("its reply is too short to name the object".into()),
-        };
-        let (handle, output) = device.access().create(raw)?;
-        let reply = C::Out::from_output(&output).ok_or(short)?;
+        let (handle, output) = device.access().create(raw.clone())?;
+        let reply = C::Out::from_output(&output).ok_or_else(|| Object::short(&raw, output.len()))?;
         let (end, name) = end(&reply);
         let object = Object { device: Arc::clone(device), handle, end: Some(RawCommand::new(&end, name)) };
         Ok((object, reply))
@@ -97,14 +102,8 @@ impl Object {
     /// Queries the object.
     pub(crate) fn query<C: Command>(&self, command: &C) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, self.name());
-        let (opcode, op_mod) = (raw.opcode(), raw.op_mod());
-        let output = self.device.access().query(self.handle, raw)?;
-        C::Out::from_output(&output).ok_or_else(|| CommandError {
-            opcode,
-            op_mod,
-            object: self.name(),
-            kind: CommandErrorKind::Length(format!("its reply has only {} bytes", output.len())),
-        })
+        let output = self.device.access().query(self.handle, raw.clone())?;
+        C::Out::from_output(&output).ok_or_else(|| Object::short(&raw, output.len()))
     }
 
     /// Destroys the object, once: after a success further calls do nothing.

@@ -1,9 +1,7 @@
 //! User access region pages.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use uar::mmio::BLUE_FLAME_REGISTERS;
 use uar::{BlueFlame, Plain, Shared, UarPage};
 
 use super::{DestroyError, destroy_sole};
@@ -11,15 +9,29 @@ use crate::Device;
 use crate::access::{BarMapping, UarHandle};
 use crate::error::{CommandError, Error};
 
+/// The register of plain doorbells: eight bytes at a time, which any number of queues may store. No WQE is ever copied
+/// there, or such a store would land in the middle of it.
+pub(crate) const PLAIN_REGISTER: usize = 0;
+/// The register that WQEs are copied to, by one queue at a time.
+const BLUE_FLAME_REGISTER: usize = 1;
+
+/// Who has the BlueFlame register of a page.
+#[derive(Debug)]
+enum Holder {
+    Nobody,
+    /// One queue.
+    Queue,
+    /// Any number of queues, in turn, for as long as the page lives.
+    Shared(Shared<BlueFlame>),
+}
+
 /// A page of doorbell registers. One a thread: queues that ring through the same page should be of the same thread.
 /// PRM "User Access Region".
 #[derive(Debug)]
 pub struct Uar {
-    /// Which BlueFlame registers belong to a queue of their own, a bit each.
-    taken: AtomicU8,
-    /// Register 0 under a lock, once someone asked for that.
+    /// The plain register under a lock, once someone asked for that.
     shared_plain: OnceLock<Shared<Plain>>,
-    shared_blue_flame: OnceLock<Shared<BlueFlame>>,
+    blue_flame: Mutex<Holder>,
     freed: bool,
     handle: UarHandle,
     device: Arc<Device>,
@@ -30,9 +42,8 @@ impl Uar {
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         let handle = device.access().alloc_uar()?;
         Ok(Arc::new(Uar {
-            taken: AtomicU8::new(0),
             shared_plain: OnceLock::new(),
-            shared_blue_flame: OnceLock::new(),
+            blue_flame: Mutex::new(Holder::Nobody),
             freed: false,
             handle,
             device: Arc::clone(device),
@@ -64,28 +75,39 @@ impl Uar {
         self.device.access().write_uar(&self.handle, offset, value)
     }
 
-    /// Takes a BlueFlame register for one queue alone; `None` when all are taken.
-    pub(crate) fn take_register(&self) -> Option<usize> {
-        (0..BLUE_FLAME_REGISTERS).find(|register| {
-            let bit = 1 << register;
-            self.taken.fetch_or(bit, Ordering::AcqRel) & bit == 0
+    /// The plain register under a lock.
+    pub(crate) fn shared_plain(&self, page: UarPage) -> Shared<Plain> {
+        self.shared_plain.get_or_init(|| Shared::new(Plain::new(page, PLAIN_REGISTER))).clone()
+    }
+
+    /// The BlueFlame register for one queue alone, until [`give_blue_flame_back`](Self::give_blue_flame_back); `None` where
+    /// it is taken or shared.
+    pub(crate) fn take_blue_flame(&self, page: UarPage) -> Option<BlueFlame> {
+        let mut holder = self.blue_flame.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = matches!(*holder, Holder::Nobody);
+        free.then(|| {
+            *holder = Holder::Queue;
+            BlueFlame::new(page, BLUE_FLAME_REGISTER)
         })
     }
 
-    pub(crate) fn give_register_back(&self, register: usize) {
-        self.taken.fetch_and(!(1 << register), Ordering::AcqRel);
+    /// After [`take_blue_flame`](Self::take_blue_flame), by the queue that took it.
+    pub(crate) fn give_blue_flame_back(&self) {
+        *self.blue_flame.lock().unwrap_or_else(PoisonError::into_inner) = Holder::Nobody;
     }
 
-    pub(crate) fn shared_plain(&self, page: UarPage) -> Shared<Plain> {
-        self.shared_plain.get_or_init(|| Shared::new(Plain::new(page, 0))).clone()
-    }
-
-    pub(crate) fn shared_blue_flame(&self, page: UarPage, register: usize) -> Shared<BlueFlame> {
-        self.shared_blue_flame.get_or_init(|| Shared::new(BlueFlame::new(page, register))).clone()
-    }
-
-    pub(crate) fn has_shared_blue_flame(&self) -> bool {
-        self.shared_blue_flame.get().is_some()
+    /// The BlueFlame register under a lock, which the first to ask makes; `None` where a queue has it alone.
+    pub(crate) fn shared_blue_flame(&self, page: UarPage) -> Option<Shared<BlueFlame>> {
+        let mut holder = self.blue_flame.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*holder {
+            Holder::Queue => None,
+            Holder::Shared(doorbell) => Some(doorbell.clone()),
+            Holder::Nobody => {
+                let doorbell = Shared::new(BlueFlame::new(page, BLUE_FLAME_REGISTER));
+                *holder = Holder::Shared(doorbell.clone());
+                Some(doorbell)
+            }
+        }
     }
 
     /// Gives it back. Errors: the page, kept alive, and why.

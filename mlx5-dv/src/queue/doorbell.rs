@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use uar::mmio::BLUE_FLAME_REGISTER;
 use uar::{Arm, BlueFlame, CqDoorbell, Plain, SendDoorbell, Shared, UarPage, Wqebb};
 
+use crate::caps::Caps;
 use crate::error::Error;
-use crate::objects::Uar;
+use crate::objects::{PLAIN_REGISTER, Uar};
 
 /// A doorbell that a send queue can be made with: `queue_pair.send_queue::<BlueFlame>()`.
 ///
@@ -13,14 +15,19 @@ use crate::objects::Uar;
 /// | --- | --- | --- | --- |
 /// | [`AnyDoorbell`] | any | 0 | programs that must run everywhere: one predicted branch a ring |
 /// | [`Plain`] | mapped uncached (VFIO, the model) | 0 | owned functions |
-/// | [`BlueFlame`] | mapped write-combining (DevX) | one of two, its own | lowest latency, at most two queues a page |
-/// | [`Shared`]`<Plain>`, [`Shared`]`<BlueFlame>` | as above | 0, under a lock | queues of several threads on one page |
+/// | [`BlueFlame`] | mapped write-combining (DevX) | 1, its own | lowest latency, one queue a page |
+/// | [`Shared`]`<Plain>` | as [`Plain`] | 0, under a lock | queues of several threads on one page |
+/// | [`Shared`]`<BlueFlame>` | as [`BlueFlame`] | 1, under a lock | queues of several threads on one page |
 /// | [`Trapped`] | not mapped | 0 | nothing faster: each ring is a call of the access |
+///
+/// Queues of different modes may be on one page. Register 0 takes eight bytes at a time, which cannot be torn; WQEs are
+/// copied to register 1 alone, by one queue at a time.
 pub trait DoorbellMode: SendDoorbell + Sized {
     /// A doorbell of `uar`, which it keeps alive.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the page is not mapped, or its registers are taken.
+    /// [`Error::Invalid`] where the page is not mapped, or its BlueFlame register is taken; [`Error::Unsupported`] where the
+    /// card has no BlueFlame, or one of another size.
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error>;
 }
 
@@ -33,8 +40,13 @@ pub struct Leased<D> {
 }
 
 impl<D: SendDoorbell> Leased<D> {
-    fn new(doorbell: D, uar: &Arc<Uar>, register: Option<usize>) -> Self {
-        Leased { doorbell, _lease: Lease { register, uar: Arc::clone(uar) } }
+    fn new(doorbell: D, uar: &Arc<Uar>) -> Self {
+        Leased { doorbell, _lease: Lease { blue_flame: false, uar: Arc::clone(uar) } }
+    }
+
+    /// As [`new`](Self::new), of a doorbell that has the BlueFlame register for itself.
+    fn alone(doorbell: D, uar: &Arc<Uar>) -> Self {
+        Leased { doorbell, _lease: Lease { blue_flame: true, uar: Arc::clone(uar) } }
     }
 
     #[inline(always)]
@@ -43,17 +55,18 @@ impl<D: SendDoorbell> Leased<D> {
     }
 }
 
-/// Keeps a UAR page alive, and a register of it taken.
+/// Keeps a UAR page alive, and its BlueFlame register taken.
 #[derive(Debug)]
 struct Lease {
-    register: Option<usize>,
+    /// Whether the BlueFlame register goes back to the page on drop.
+    blue_flame: bool,
     uar: Arc<Uar>,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(register) = self.register {
-            self.uar.give_register_back(register);
+        if self.blue_flame {
+            self.uar.give_blue_flame_back();
         }
     }
 }
@@ -81,42 +94,54 @@ pub(crate) fn arm_cq(uar: &Uar, cqn: u32, arm: Arm) -> Result<(), Error> {
 
 impl DoorbellMode for Plain {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        // Eight bytes in one PCIe write: queues may share the register, there is nothing in it to corrupt.
-        Ok(Leased::new(Plain::new(registers(uar)?, 0), uar, None))
+        // Eight bytes in one PCIe write: queues may share the register, which never holds more than that.
+        Ok(Leased::new(Plain::new(registers(uar)?, PLAIN_REGISTER), uar))
+    }
+}
+
+/// log2 of the bytes of a BlueFlame register, as crate `uar` lays it out.
+const LOG_BLUE_FLAME_REGISTER: u8 = BLUE_FLAME_REGISTER.trailing_zeros() as u8;
+
+/// `Ok` where the card's BlueFlame registers are those that crate `uar` knows.
+fn blue_flame_is_there(caps: &Caps) -> Result<(), Error> {
+    let refused = |what: String, capability| Err(Error::Unsupported { what, capability });
+    match (caps.bf, caps.log_bf_reg_size) {
+        (false, _) => refused("BlueFlame; use the Plain doorbell, or AnyDoorbell".into(), "bf"),
+        (true, LOG_BLUE_FLAME_REGISTER) => Ok(()),
+        (true, other) => refused(
+            format!("BlueFlame registers of 512 bytes, these have 2^{other}; use the Plain doorbell, or AnyDoorbell"),
+            "log_bf_reg_size",
+        ),
     }
 }
 
 impl DoorbellMode for BlueFlame {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        let page = registers(uar)?;
-        let register = uar.take_register().ok_or_else(|| {
+        blue_flame_is_there(uar.device().caps())?;
+        let doorbell = uar.take_blue_flame(registers(uar)?).ok_or_else(|| {
             let page = uar.index();
             Error::Invalid(format!(
-                "both BlueFlame registers of UAR page {page:#x} are taken: allocate another Uar, or use Shared<BlueFlame>"
+                "the BlueFlame register of UAR page {page:#x} is taken: allocate another Uar, or use Shared<BlueFlame>"
             ))
         })?;
-        Ok(Leased::new(BlueFlame::new(page, register), uar, Some(register)))
+        Ok(Leased::alone(doorbell, uar))
     }
 }
 
 impl DoorbellMode for Shared<Plain> {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        Ok(Leased::new(uar.shared_plain(registers(uar)?), uar, None))
+        Ok(Leased::new(uar.shared_plain(registers(uar)?), uar))
     }
 }
 
 impl DoorbellMode for Shared<BlueFlame> {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        let page = registers(uar)?;
-        if uar.has_shared_blue_flame() {
-            return Ok(Leased::new(uar.shared_blue_flame(page, 0), uar, None));
-        }
-        // The first to share takes a register, for as long as the page lives.
-        let register = uar.take_register().ok_or_else(|| {
+        blue_flame_is_there(uar.device().caps())?;
+        let doorbell = uar.shared_blue_flame(registers(uar)?).ok_or_else(|| {
             let page = uar.index();
-            Error::Invalid(format!("both BlueFlame registers of UAR page {page:#x} belong to queues of their own"))
+            Error::Invalid(format!("the BlueFlame register of UAR page {page:#x} belongs to a queue of its own"))
         })?;
-        Ok(Leased::new(uar.shared_blue_flame(page, register), uar, None))
+        Ok(Leased::new(doorbell, uar))
     }
 }
 
@@ -129,7 +154,7 @@ impl SendDoorbell for Trapped {
     #[cold]
     #[inline(never)]
     fn ring(&mut self, control: u64) {
-        if let Err(error) = self.0.write(Plain::offset(0), control) {
+        if let Err(error) = self.0.write(Plain::offset(PLAIN_REGISTER), control) {
             // The card is gone; its completions will not come, and every wait for them says so.
             tracing::warn!(%error, "a doorbell was not delivered");
         }
@@ -138,7 +163,7 @@ impl SendDoorbell for Trapped {
 
 impl DoorbellMode for Trapped {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        Ok(Leased::new(Trapped(Arc::clone(uar)), uar, None))
+        Ok(Leased::new(Trapped(Arc::clone(uar)), uar))
     }
 }
 
@@ -169,9 +194,24 @@ impl SendDoorbell for AnyDoorbell {
 impl DoorbellMode for AnyDoorbell {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
         let doorbell = match registers(uar) {
-            Ok(page) => AnyDoorbell::Plain(Plain::new(page, 0)),
+            Ok(page) => AnyDoorbell::Plain(Plain::new(page, PLAIN_REGISTER)),
             Err(_) => AnyDoorbell::Trapped(Trapped(Arc::clone(uar))),
         };
-        Ok(Leased::new(doorbell, uar, None))
+        Ok(Leased::new(doorbell, uar))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blue_flame_is_refused_where_the_card_has_none_or_another() {
+        let caps = |bf, log_bf_reg_size| Caps { bf, log_bf_reg_size, ..Caps::default() };
+        assert!(blue_flame_is_there(&caps(true, 9)).is_ok());
+        for (caps, named) in [(caps(false, 9), "capability bf"), (caps(true, 8), "log_bf_reg_size")] {
+            let text = blue_flame_is_there(&caps).unwrap_err().to_string();
+            assert!(text.contains(named) && text.contains("AnyDoorbell"), "{text}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use mlx5_dv::objects::{BlueFlame, DoorbellMode, Plain, QpOptions, QueuePair, Shared, Trapped, Uar};
-use mlx5_dv::queue::WrFlags;
+use mlx5_dv::objects::{BlueFlame, CqOptions, DoorbellMode, Plain, QpOptions, QueuePair, Shared, Trapped, Uar};
+use mlx5_dv::queue::{CompletionQueue, WrFlags};
 use mlx5_open::Sim;
 
 use crate::ends::{Card, Setup, bytes, pair_with, pattern};
@@ -68,11 +68,16 @@ fn a_blue_flame_register_belongs_to_one_queue() {
     let card = Card::new();
     let uar = Uar::alloc(&card.device).unwrap();
     let take = || <BlueFlame as DoorbellMode>::of(&uar);
-    let (first, second) = (take().unwrap(), take().unwrap());
+    let share = || <Shared<BlueFlame> as DoorbellMode>::of(&uar);
+    let first = take().unwrap();
     let error = take().unwrap_err().to_string();
     assert!(error.contains("Shared<BlueFlame>"), "{error}");
+    assert!(share().unwrap_err().to_string().contains("of its own"));
     drop(first);
-    drop((take().unwrap(), second));
+    drop(take().unwrap());
+    // Once shared, it stays shared.
+    drop((share().unwrap(), share().unwrap()));
+    assert!(take().is_err());
     Uar::destroy(uar).unwrap();
     card.end();
 }
@@ -112,6 +117,78 @@ fn queues_of_several_threads_share_one_page() {
     drop(targets);
     Uar::destroy(uar).unwrap();
     card.end();
+}
+
+/// Writes by a queue that rings by `D`, from a thread of its own.
+fn writes<D: DoorbellMode>(card: &Card, uar: &Arc<Uar>, rounds: u64) {
+    let mut cq = CompletionQueue::create(uar, CqOptions::default()).unwrap();
+    let target = card.region(4096);
+    let options = QpOptions::default().inline_bytes(200);
+    let qp = QueuePair::create(&card.pd, uar, cq.cq(), cq.cq(), options).unwrap();
+    connect_to_itself(&qp, card.device.gids()[0].address.octets());
+    let mut sq = qp.send_queue::<D>().unwrap();
+    for round in 0..rounds {
+        let data = pattern(150, round as u8);
+        let mut batch = sq.batch();
+        batch.write_inline(round, WrFlags::SIGNALLED, target.remote(), &data).unwrap();
+        batch.ring();
+        let completion = loop {
+            match cq.poll() {
+                Some(result) => break result.unwrap(),
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(sq.retire(&completion.work), Ok(round));
+        assert_eq!(bytes(&target, 0, data.len()), data);
+    }
+}
+
+/// A WQE of 192 bytes is copied to the BlueFlame buffer by one thread while others ring for theirs: the card fetches what
+/// is not whole, so that only where each mode stores says whether they are apart.
+#[test]
+fn queues_of_different_modes_share_one_page() {
+    let card = Card::new();
+    let uar = Uar::alloc(&card.device).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| writes::<BlueFlame>(&card, &uar, 200));
+        scope.spawn(|| writes::<Plain>(&card, &uar, 200));
+        scope.spawn(|| writes::<Shared<Plain>>(&card, &uar, 200));
+        scope.spawn(|| writes::<Trapped>(&card, &uar, 200));
+    });
+    Uar::destroy(uar).unwrap();
+    card.end();
+}
+
+/// Of all registers of a page, WQEs go to those that no plain doorbell stores to.
+#[test]
+fn no_wqe_is_copied_where_plain_doorbells_ring() {
+    let card = Card::new();
+    let uar = Uar::alloc(&card.device).unwrap();
+    let plain = format!("{:?}", <Plain as DoorbellMode>::of(&uar).unwrap());
+    let blue_flame = format!("{:?}", <BlueFlame as DoorbellMode>::of(&uar).unwrap());
+    assert!(plain.contains("register: 0"), "{plain}");
+    assert!(blue_flame.contains("register: 1"), "{blue_flame}");
+    Uar::destroy(uar).unwrap();
+    card.end();
+}
+
+#[test]
+fn the_first_to_share_a_register_may_be_several() {
+    for _ in 0..100 {
+        let card = Card::new();
+        let uar = Uar::alloc(&card.device).unwrap();
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    <Shared<BlueFlame> as DoorbellMode>::of(&uar).map(drop).unwrap();
+                });
+            }
+        });
+        Uar::destroy(uar).unwrap();
+        card.end();
+    }
 }
 
 /// A queue pair that is its own remote.
