@@ -3,7 +3,7 @@
 //! # Contract
 //! * A queue belongs to one thread at a time: `Send`, not `Sync`, and everything takes `&mut self`.
 //! * Posting, ringing, polling and retiring make no system call, take no lock and allocate nothing. (A
-//!   [`Shared`](uar::Shared) doorbell takes a lock; a UAR page that cannot be mapped makes ringing a system call.)
+//!   [`Shared`] doorbell takes a lock; a UAR page that cannot be mapped makes ringing a system call.)
 //! * Nothing a card writes is believed: a completion is copied once, decoded from the copy, and its queue pair and index are
 //!   checked before they index anything.
 //! * A failed work request is an error value, never silence.

@@ -78,7 +78,8 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
     for _ in 0..2 {
         let caps = program(&guest, &mut model, &format!("mlx5 caps -d {device}"))?;
         assert!(caps.contains("log_max_qp"), "{caps}");
-        program(&guest, &mut model, &format!("rc_pingpong -d {device} -c"))?;
+        let said = program(&guest, &mut model, &format!("rc_pingpong -d {device} -c 2>&1"))?;
+        assert!(!said.contains("huge pages"), "the guest has huge pages, but they are not used:\n{said}");
     }
     let found = listed(&guest, &function)?;
     let caps = program(&guest, &mut model, &format!("mlx5 caps --json -d {found}"))?;
@@ -90,5 +91,49 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
     common::assert_quiet(&log, "vfio", &model);
     guest.power_off()?;
     common::assert_lawful(&model);
+    Ok(())
+}
+
+/// What our program says when it must fail.
+fn refusal(guest: &Guest, command: &str) -> Result<String, Report> {
+    let output = guest.run(&format!("{command} 2>&1"), RUN)?;
+    let said = output.text();
+    match output.status {
+        1 => Ok(said),
+        status => Err(format!("`{command}` ended with {status}, not with 1:\n{said}").into()),
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_is_explained_with_its_fix() -> TestResult {
+    if skipped("what_the_kernel_refuses_is_explained_with_its_fix") {
+        return Ok(());
+    }
+    let build = build()?;
+    let model = Model::start(&build, 1, &[])?;
+    let guest = Guest::builder("vfio-refusals")
+        .iommu()
+        .module("vfio_iommu_type1")
+        .module("vfio-pci")
+        .nic(&model.sockets()[0])
+        .programs(&build)
+        .boot()?;
+    let function = functions(&guest)?.pop().ok_or("the guest sees no ConnectX")?;
+    let caps = format!("mlx5 caps -d vfio:{function}");
+    let nobody = format!("chroot --userspec=65534:65534 / $(command -v mlx5) caps -d vfio:{function}");
+
+    let said = refusal(&guest, &caps)?;
+    assert!(said.contains("bound to no driver") && said.contains("driver_override"), "unbound: {said}");
+
+    bind(&guest, &function)?;
+    let said = refusal(&guest, &nobody)?;
+    assert!(said.contains("may not open") && said.contains("chown"), "no permission: {said}");
+
+    guest.check("chmod 666 /dev/vfio/*", SOON)?;
+    let said = refusal(&guest, &format!("ulimit -l 64; {nobody}"))?;
+    assert!(said.contains("locked memory") && said.contains("ulimit -l"), "memlock: {said}");
+
+    guest.check(&format!("ulimit -l unlimited; {nobody}"), RUN)?;
+    guest.power_off()?;
     Ok(())
 }
