@@ -85,6 +85,39 @@ fn eq_doorbells_of_a_shared_page_are_seen_too() {
 }
 
 #[test]
+fn both_eq_doorbells_of_a_page_are_taken_in_their_order() {
+    let mut f = function();
+    let uar = FIRST_UAR + 2;
+    let (low, high) = (0x0300_0003u32, 0x0300_0005u32);
+    for (update, arm, first) in [(low, high, EQ_UPDATE), (high, low, EQ_ARM), (low, low, EQ_UPDATE)] {
+        store(&f, page(uar) + EQ_UPDATE, &update.to_be_bytes());
+        store(&f, page(uar) + EQ_ARM, &arm.to_be_bytes());
+        assert!(poll(&mut f));
+        let rung = f.bar.take_rung();
+        assert_eq!((rung.len(), rung[0].register), (2, first), "{update:#x} {arm:#x}");
+    }
+}
+
+#[test]
+fn doorbells_reach_the_card_before_a_command_rung_after_them() {
+    let mut f = function();
+    let (uar, value) = (FIRST_UAR + 1, 0x0000_010a_0000_4203);
+    store(&f, page(uar) + 0x800, &u64::to_be_bytes(value));
+    write(&mut f, 0x18, &[0, 0, 0, 1]);
+    assert_eq!(f.bar.take_rung(), rung(uar, 0x800, value));
+}
+
+#[test]
+fn a_page_given_back_is_forgotten() {
+    let mut f = function();
+    let uar = FIRST_UAR + 1;
+    store(&f, page(uar) + 0x800, &0x0000_010a_0000_4203u64.to_be_bytes());
+    release(&mut f, uar);
+    release(&mut f, FIRST_UAR);
+    assert!(!poll(&mut f));
+}
+
+#[test]
 fn a_blueflame_copy_is_one_doorbell() {
     let mut f = function();
     let wqe: [u8; 64] = std::array::from_fn(|i| i as u8 + 1);

@@ -167,3 +167,32 @@ fn an_idle_card_burns_no_core() {
     // A tick is 10 ms: at most 15 % of a core, on a loaded machine and without optimisation.
     assert!(burnt <= 15, "{burnt} ticks of 100");
 }
+
+#[test]
+fn posted_writes_wait_when_the_device_is_far_behind() {
+    let (_card, function) = card();
+    let (busy, started) = std::sync::mpsc::channel();
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let posted = std::sync::atomic::AtomicUsize::new(0);
+    let count = || posted.load(std::sync::atomic::Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            function.with(move |_| {
+                busy.send(()).unwrap();
+                let _ = wait.recv();
+            });
+        });
+        started.recv().unwrap();
+        scope.spawn(|| {
+            for _ in 0..3 * INBOX {
+                function.bar_write(0x10, &[0; 4]);
+                posted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        });
+        eventually(|| count() == INBOX);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(count(), INBOX);
+        release.send(()).unwrap();
+    });
+    assert_eq!(count(), 3 * INBOX);
+}

@@ -32,8 +32,8 @@ pub(crate) use work::{ReceiveWork, SendWork};
 
 use crate::function::Function;
 use crate::objects::{ArmState, GidTable, Qp};
-use crate::transport::{Packet, Psn};
 use crate::transport::rc::{RcState, requester, responder};
+use crate::transport::{Packet, Psn};
 use crate::wire::Frame;
 use rest::split;
 

@@ -10,6 +10,8 @@ mod port;
 mod uplink;
 
 pub use pcap::PcapWriter;
+#[cfg(test)]
+pub(crate) use port::ROOM;
 pub use port::{Port, PortCounters};
 pub use uplink::{SocketUplink, Uplink};
 

@@ -63,6 +63,42 @@ fn a_group_address_reaches_all_others() {
 }
 
 #[test]
+fn a_port_that_is_full_holds_senders_back_in_turn() {
+    let mut functions = functions(3);
+    let to = functions[2].objects.vport.mac();
+    let faults = Faults::new();
+    let mut wire = Wire::new();
+    let (mut come, mut from_second) = (0, 0);
+    for _ in 0..4 {
+        for (from, function) in functions[..2].iter_mut().enumerate() {
+            for _ in 0..ROOM {
+                let mut frame = ethernet(to);
+                if let Frame::Ethernet(bytes) = &mut frame {
+                    bytes[13] = from as u8;
+                }
+                send(function, frame, &faults);
+            }
+        }
+        assert!(wire.exchange(&mut functions));
+        let frames = received(&mut functions[2]);
+        assert_eq!(frames.len(), ROOM);
+        come += frames.len();
+        from_second += frames.iter().filter(|frame| matches!(frame, Frame::Ethernet(bytes) if bytes[13] == 1)).count();
+    }
+    assert!(from_second > 0 && from_second < come, "{from_second} of {come}");
+}
+
+#[test]
+fn a_function_that_is_gone_takes_no_frames() {
+    let mut functions = functions(2);
+    let to = functions[1].objects.vport.mac();
+    functions[1].faults.inject(Fault::SurpriseRemoval, Times::Always);
+    send(&mut functions[0], ethernet(to), &Faults::new());
+    exchange(&mut functions);
+    assert!(received(&mut functions[1]).is_empty());
+}
+
+#[test]
 fn nothing_leaves_a_port_whose_link_is_down() {
     let mut functions = functions(2);
     let to = functions[1].objects.vport.mac();

@@ -184,6 +184,28 @@ fn arm_doorbells_that_were_overwritten_are_made_up_for() {
 }
 
 #[test]
+fn a_queue_that_is_polled_is_not_armed_by_anothers_doorbell() {
+    let (mut bench, a, cqn, eqn) = bench(6, 64);
+    let other = bench.cq_of(6, 64, eqn);
+    let iova = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    // What Linux's steering writes to keep cards from arming: a sequence number that is not due.
+    bench.write(iova + 4, &(2u32 << 28).to_be_bytes());
+    bench.arm(other, 0, false);
+    nop(&mut bench, a);
+    assert_eq!(bench.event(eqn), None);
+}
+
+#[test]
+fn arming_is_not_made_up_for_where_no_doorbell_is_lost() {
+    let (mut bench, a, _, eqn) = bench(6, 64);
+    bench.f.bar = crate::bar::Bar::new(&bench.f.profile);
+    let other = bench.cq_of(6, 64, eqn);
+    bench.arm(other, 0, false);
+    nop(&mut bench, a);
+    assert_eq!(bench.event(eqn), None);
+}
+
+#[test]
 fn interrupts_follow_the_arming_of_the_event_queue() {
     let (mut bench, a, cqn, eqn) = bench(6, 64);
     let pending = |bench: &Bench| bench.f.pci.is_pending(VECTOR);

@@ -3,5 +3,6 @@ mod completions;
 mod data;
 mod errors;
 mod faults;
+mod limits;
 mod speed;
 mod strict;

@@ -213,3 +213,60 @@ fn a_key_of_another_domain_is_named() {
     assert_eq!(said[0].rule, KEY);
     assert!(said[0].detail.contains("protection domain 99"), "{}", said[0].detail);
 }
+
+#[test]
+fn an_arm_request_that_is_in_the_register_alone() {
+    let (mut bench, a, _) = Bench::standard();
+    let eqn = bench.eq(4, &[]);
+    let cqn = bench.qp_mut(a).cqn_send;
+    bench.f.objects.cqs.get_mut(cqn).unwrap().eqn = eqn;
+    let mut nop = || {
+        bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+        bench.run();
+        bench.sent(a);
+        let event = bench.event(eqn).is_some();
+        engine::cq_doorbell(&mut bench.f, UAR, 1 << 60 | 1 << 32 | u64::from(cqn));
+        (event, bench.violations())
+    };
+    assert_eq!(nop(), (false, vec![ARM_NOT_IN_RECORD]));
+    assert!(nop().0, "a card arms by the register");
+}
+
+#[test]
+fn a_newer_request_in_the_record_is_no_mistake() {
+    let (mut bench, a, _) = Bench::standard();
+    let cqn = bench.qp_mut(a).cqn_send;
+    let iova = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    for (record, register) in [(1u32 << 28 | 5, 4u32), (7, 5), (0, 3 << 28 | 9), (1 << 24 | 5, 5)] {
+        bench.write(iova + 4, &record.to_be_bytes());
+        engine::cq_doorbell(&mut bench.f, UAR, u64::from(register) << 32 | u64::from(cqn));
+    }
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn a_receive_posted_in_rst() {
+    let mut bench = Bench::new();
+    let shape = bench.shape();
+    let a = bench.qp(shape);
+    bench.post_recv(a, &[]);
+    bench.go(a, QpState::Init);
+    assert_eq!(bench.violations(), [RECEIVE_IN_RST]);
+}
+
+#[test]
+fn a_forgotten_doorbell_is_not_made_up_for_where_none_is_lost() {
+    let mut bench = Bench::new();
+    bench.f.bar = crate::bar::Bar::new(&bench.f.profile);
+    let shape = bench.shape();
+    let (a, b) = bench.pair(shape);
+    let key = bench.key;
+    bench.put(a, &write(MEMORY, 8, key, MEMORY, key));
+    bench.record(a, 1, 1);
+    bench.post(b, &write(MEMORY, 8, key, MEMORY, key));
+    bench.run();
+    assert_eq!((bench.sent(a).len(), bench.sent(b).len()), (0, 1));
+    bench.ring_for(a, 0);
+    bench.run();
+    assert_eq!(bench.sent(a).len(), 1);
+}

@@ -1,0 +1,203 @@
+//! What is bounded, whatever clients and peers ask for.
+
+use std::time::{Duration, Instant};
+
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::values::{PathMtu, QpState};
+
+use super::bench::*;
+use crate::engine;
+use crate::objects::QueueCounter;
+use crate::transport::packet::{Packet, Route};
+use crate::transport::{Opcode, Psn};
+use crate::wire::{Frame, ROOM};
+
+fn syndromes(done: &[Done]) -> Vec<Option<CqeSyndrome>> {
+    done.iter().map(|done| done.syndrome).collect()
+}
+
+/// A packet to queue pair `to` that looks as if it came from its peer.
+fn forged(bench: &Bench, to: u32, opcode: Opcode, psn: u32) -> Box<Packet> {
+    let mac = bench.f.objects.vport.mac();
+    let (src, dst) = (Bench::gid(0), Bench::gid(0));
+    let route = Route { dst_mac: mac, src_mac: mac, src, dst, ..Default::default() };
+    Box::new(Packet::new(opcode, route, to, Psn::new(psn)))
+}
+
+/// Runs in real time, as the device thread does, until nothing is left to do. The most frames that ever waited.
+fn run_watched(bench: &mut Bench) -> usize {
+    let (mut most, end) = (0, Instant::now() + Duration::from_secs(60));
+    loop {
+        bench.f.now = Instant::now();
+        assert!(bench.f.now < end, "the engine never comes to rest");
+        let worked = engine::run(&mut bench.f);
+        most = most.max(bench.f.port.waiting());
+        if !worked {
+            return most;
+        }
+    }
+}
+
+#[test]
+fn long_reads_of_many_queue_pairs_wait_for_room_on_the_wire() {
+    const LEN: u32 = 4 << 20;
+    let mut bench = Bench::new();
+    let counter = bench.f.objects.queue_counters.insert(QueueCounter::default()).unwrap();
+    let (from, to, key) = (bench.alloc(LEN.into()), bench.alloc(LEN.into()), bench.key);
+    let (cqn_send, cqn_recv) = (bench.cq(8), bench.cq(8));
+    let base = bench.shape();
+    let shape = Shape { cqn_send, cqn_recv, mtu: PathMtu::Mtu4096, log_sends: 4, log_receives: 4, ..base };
+    let mac = bench.f.objects.vport.mac();
+    for _ in 0..64 {
+        let (a, b) = (bench.qp(shape), bench.qp(shape));
+        bench.qp_mut(a).counter_set_id = counter as u8;
+        bench.connect(a, b, 0, mac);
+        bench.connect(b, a, 0, mac);
+        bench.post(a, &read(to, LEN, key, from, key));
+        bench.post(b, &write(from, LEN / 4, key, to, key));
+    }
+    let most = run_watched(&mut bench);
+    // One queue pair's turn may go over the limit.
+    assert!(most <= ROOM + 64, "{most} frames waited");
+    assert_eq!(syndromes(&bench.drain(cqn_send)), [None; 128]);
+    assert_eq!(bench.f.objects.queue_counters.get(counter).unwrap().local_ack_timeout_err, 0);
+    assert_eq!(bench.violations(), [""; 0]);
+}
+
+#[test]
+fn repeated_reads_are_answered_no_more_often_than_reads_may_be_under_way() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    let to = bench.alloc(1 << 16);
+    bench.post(a, &read(to, 1 << 16, key, MEMORY, key));
+    bench.run();
+    for number in 0..20 {
+        let mut packet = forged(&bench, b, Opcode::ReadRequest, 0xff_fff0u32.wrapping_add(number) & 0xff_ffff);
+        (packet.reth.va, packet.reth.rkey, packet.reth.len) = (MEMORY, key, 40_000);
+        engine::receive(&mut bench.f, Frame::Roce(packet));
+    }
+    engine::run(&mut bench.f);
+    assert!((1..=4).contains(&bench.qp_mut(b).rc.receive.replies.len()));
+    bench.run();
+    assert_eq!((bench.state(a), bench.state(b)), (QpState::Rts, QpState::Rts));
+}
+
+#[test]
+fn messages_longer_than_the_responder_takes() {
+    let over = |bench: &mut Bench, a, b| {
+        bench.qp_mut(b).context.w().log_msg_max(12);
+        bench.run();
+        (syndromes(&bench.sent(a)), syndromes(&bench.received(b)))
+    };
+    let (invalid, length) = (Some(CqeSyndrome::RemoteInvalidRequest), Some(CqeSyndrome::LocalLength));
+    for (len, sender, receiver) in [(4096, None, None), (4097, invalid, length)] {
+        let (mut bench, a, b) = Bench::standard();
+        let key = bench.key;
+        let to = bench.alloc(8192);
+        bench.post_recv(b, &[data(to, 8192, key)]);
+        bench.post(a, &send(MEMORY, len, key));
+        assert_eq!(over(&mut bench, a, b), (vec![sender], vec![receiver]), "send of {len}");
+    }
+    for post in [write, read] {
+        let (mut bench, a, b) = Bench::standard();
+        let key = bench.key;
+        let to = bench.alloc(8192);
+        bench.post(a, &post(to, 4097, key, MEMORY, key));
+        assert_eq!(over(&mut bench, a, b), (vec![invalid], vec![]));
+    }
+}
+
+#[test]
+fn a_message_limit_of_zero_is_one_byte() {
+    let (mut bench, a, _) = Bench::standard();
+    let (to, key) = (bench.alloc(8), bench.key);
+    bench.qp_mut(a).context.w().log_msg_max(0);
+    bench.post(a, &write(MEMORY, 1, key, to, key));
+    bench.post(a, &write(MEMORY, 2, key, to, key));
+    bench.run();
+    assert_eq!(syndromes(&bench.sent(a)), [None, Some(CqeSyndrome::LocalLength)]);
+}
+
+#[test]
+fn no_message_goes_half_around_the_circle_of_sequence_numbers() {
+    let mut bench = Bench::new();
+    let shape = Shape { mtu: PathMtu::Mtu256, ..bench.shape() };
+    let (a, _) = bench.pair(shape);
+    let key = bench.mkey(0, None, ALL);
+    bench.qp_mut(a).context.w().log_msg_max(31);
+    let mut post = read(0, 0x7fff_ffff, key, 0, key);
+    post.segs.push(Seg::Data(0, 1, key));
+    bench.post(a, &post);
+    bench.run();
+    assert_eq!(syndromes(&bench.sent(a)), [Some(CqeSyndrome::LocalLength)]);
+}
+
+#[test]
+fn a_peers_endless_message_ends() {
+    let (mut bench, _, b) = Bench::standard();
+    let key = bench.mkey(0, None, ALL);
+    // As far as three segments of nearly 2 GiB go, most of it come already.
+    bench.post_recv(b, &[data(MEMORY, 0x7fff_ffff, key); 3]);
+    bench.qp_mut(b).context.w().log_msg_max(31);
+    let mut first = forged(&bench, b, Opcode::SendFirst, 0xff_fff0);
+    first.payload = vec![0; 1024];
+    engine::receive(&mut bench.f, Frame::Roce(first));
+    bench.run();
+    bench.qp_mut(b).rc.receive.message = Some(crate::transport::rc::Message::Send { done: u32::MAX - 100 });
+    let mut next = forged(&bench, b, Opcode::SendMiddle, 0xff_fff1);
+    next.payload = vec![0; 1024];
+    engine::receive(&mut bench.f, Frame::Roce(next));
+    bench.run();
+    assert_eq!(syndromes(&bench.received(b)), [Some(CqeSyndrome::LocalLength)]);
+    assert_eq!(bench.state(b), QpState::Err);
+}
+
+#[test]
+fn packets_of_another_partition_or_to_another_address_are_not_heard() {
+    let (mut bench, _, b) = Bench::standard();
+    bench.post_recv(b, &[]);
+    let changes: [fn(&mut Packet); 2] = [|packet| packet.pkey = 0x8001, |packet| packet.route.dst = Bench::gid(9)];
+    for change in changes {
+        let mut packet = forged(&bench, b, Opcode::SendOnly, 0xff_fff0);
+        change(&mut packet);
+        engine::receive(&mut bench.f, Frame::Roce(packet));
+        bench.run();
+    }
+    assert!(bench.received(b).is_empty());
+    assert_eq!(bench.f.port.counters.dropped, 2);
+    // A limited member of the default partition is heard.
+    let mut packet = forged(&bench, b, Opcode::SendOnly, 0xff_fff0);
+    packet.pkey = 0x7fff;
+    engine::receive(&mut bench.f, Frame::Roce(packet));
+    bench.run();
+    assert_eq!(syndromes(&bench.received(b)), [None]);
+}
+
+#[test]
+fn nothing_arrives_while_the_link_is_down() {
+    let (mut bench, _, b) = Bench::standard();
+    bench.post_recv(b, &[]);
+    bench.f.port.link_up = false;
+    let packet = forged(&bench, b, Opcode::SendOnly, 0xff_fff0);
+    engine::receive(&mut bench.f, Frame::Roce(packet));
+    bench.run();
+    assert!(bench.received(b).is_empty());
+}
+
+#[test]
+fn each_side_counts_what_it_sees_of_a_receive_that_is_not_posted() {
+    let (mut bench, a, b) = Bench::standard();
+    for qpn in [a, b] {
+        let counter = bench.f.objects.queue_counters.insert(QueueCounter::default()).unwrap();
+        bench.qp_mut(qpn).counter_set_id = counter as u8;
+    }
+    let key = bench.key;
+    bench.post(a, &send(MEMORY, 4, key));
+    bench.run();
+    let counts = |bench: &mut Bench, qpn| {
+        let id = bench.qp_mut(qpn).counter_set_id;
+        let counter = bench.f.objects.queue_counters.get(id.into()).unwrap();
+        (counter.rnr_nak_retry_err, counter.out_of_buffer)
+    };
+    assert_eq!((counts(&mut bench, a), counts(&mut bench, b)), ((1, 0), (0, 1)));
+}
