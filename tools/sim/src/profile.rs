@@ -2,6 +2,10 @@
 //!
 //! The capability pages are data: what a function announces, it has. A capability that is missing here is one that the
 //! model has not got, whatever the silicon of that name can do.
+//!
+//! So the cards differ here where they differ in what the model implements: identity, clock, how many queue pairs. The
+//! figures are those of published `ibv_devinfo -v` of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. In all else that
+//! sets the silicon apart (offloads, steering, atomics, real-time clock, SRQ) the three are masked down to the same.
 
 use mlx5_prm::caps::{CmdHcaCap, RoceCap};
 
@@ -57,7 +61,7 @@ impl Profile {
 
     /// A ConnectX-5.
     pub fn connectx5() -> Self {
-        let general_max = general(18);
+        let general_max = general(18, 156_250);
         Profile {
             name: "connectx5",
             device_id: 0x1017,
@@ -78,32 +82,31 @@ impl Profile {
 
     /// A ConnectX-6 Dx.
     pub fn connectx6dx() -> Self {
-        let mut profile = Profile {
+        let general_max = general(17, 1_000_000);
+        Profile {
             name: "connectx6dx",
             device_id: 0x101d,
             subsystem_id: 0x0001,
             fw_rev: (22, 41, 1000),
             hw_id: 0x212,
             psid: "SIM0000000060",
+            general_current: current(general_max),
+            general_max,
             ..Self::connectx5()
-        };
-        profile.timer_khz(1_000_000);
-        profile
+        }
     }
 
     /// A ConnectX-7.
     pub fn connectx7() -> Self {
-        let mut profile = Profile {
+        Profile {
             name: "connectx7",
             device_id: 0x1021,
             subsystem_id: 0x0026,
             fw_rev: (28, 41, 1000),
             hw_id: 0x218,
             psid: "SIM0000000007",
-            ..Self::connectx5()
-        };
-        profile.timer_khz(1_000_000);
-        profile
+            ..Self::connectx6dx()
+        }
     }
 
     /// The profile of that name.
@@ -133,12 +136,6 @@ impl Profile {
     pub fn frequency_khz(&self) -> u64 {
         u64::from(self.general_max.device_frequency_khz())
     }
-
-    fn timer_khz(&mut self, khz: u32) {
-        for caps in [&mut self.general_max, &mut self.general_current] {
-            caps.w().device_frequency_khz(khz).device_frequency_mhz(khz / 1000);
-        }
-    }
 }
 
 impl Default for Profile {
@@ -147,21 +144,20 @@ impl Default for Profile {
     }
 }
 
-/// The general page that all three cards share, with room for `2^log_max_qp` queue pairs.
-fn general(log_max_qp: u8) -> CmdHcaCap {
+/// The general page: room for `2^log_max_qp` queue pairs, a timer of `khz`.
+fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
     let mut caps = CmdHcaCap::ZERO;
     caps.w()
         .log_max_qp(log_max_qp)
         .log_max_qp_sz(15)
-        .log_max_cq(20)
+        .log_max_cq(24)
         .log_max_cq_sz(22)
         .log_max_eq(7)
         .log_max_eq_sz(22)
         .max_num_eqs(127)
-        .log_max_mkey(20)
+        .log_max_mkey(24)
         .log_max_mrw_sz(64)
-        .log_max_klm_list_size(16)
-        .log_max_pd(16)
+        .log_max_pd(23)
         .log_max_transport_domain(16)
         .log_max_umem(16)
         .umem_uid_0(true)
@@ -185,13 +181,10 @@ fn general(log_max_qp: u8) -> CmdHcaCap {
         .cqe_128_always(true)
         .cq_oi(true)
         .out_of_seq_cnt(true)
-        .retransmission_q_counters(true)
         .driver_version(true)
-        .disable_local_lb_uc(true)
-        .disable_local_lb_mc(true)
         .cmdif_checksum(3)
-        .device_frequency_mhz(156)
-        .device_frequency_khz(156_250);
+        .device_frequency_mhz(khz / 1000)
+        .device_frequency_khz(khz);
     caps
 }
 

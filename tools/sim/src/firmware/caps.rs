@@ -5,6 +5,7 @@ use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::{Kind, Layout};
 
 use super::syndromes::Syndrome;
+use crate::objects::Table;
 use crate::profile::Profile;
 
 /// `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP` without its lowest bit.
@@ -18,6 +19,12 @@ mod page {
 pub struct Capabilities {
     general: Page<CmdHcaCap>,
     roce: Page<RoceCap>,
+}
+
+/// The number that the next object gets, where the limit in force leaves one: `SET_HCA_CAP` can lower it below the size of
+/// the table, which is that of the maximum.
+pub(super) fn next_below<T>(table: &Table<T>, log_limit: u8) -> Option<u32> {
+    table.next_number().filter(|number| number.checked_shr(log_limit.into()).unwrap_or(0) == 0)
 }
 
 /// One page.

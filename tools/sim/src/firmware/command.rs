@@ -233,7 +233,6 @@ commands! {
     ModifyNicVportContext => listed vport::modify_context,
     QueryVportState => fixed vport::query_state,
     ModifyVportState => fixed vport::modify_state,
-    QueryVportCounter => fixed vport::query_counter,
     QueryRoceAddress => fixed roce::query,
     SetRoceAddress => fixed roce::set,
     AllocQCounter => fixed counter::alloc,

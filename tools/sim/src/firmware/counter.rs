@@ -10,7 +10,9 @@ use crate::objects::QueueCounter;
 
 /// `ALLOC_Q_COUNTER`.
 pub(super) fn alloc(f: &mut Function, _: &AllocQCounterIn) -> Answer<AllocQCounterOut> {
-    f.objects.queue_counters.next_number().ok_or(Syndrome::TooManyCounters)?;
+    let most = u32::from(f.firmware.caps.general().max_qp_cnt());
+    let number = f.objects.queue_counters.next_number();
+    number.filter(|number| *number <= most).ok_or(Syndrome::TooManyCounters)?;
     pages::reserve(f, Context::Counter)?;
     let number = f.objects.queue_counters.insert(QueueCounter::default()).map_err(|_| Syndrome::TooManyCounters)?;
     let mut output = AllocQCounterOut::ZERO;

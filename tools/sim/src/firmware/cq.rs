@@ -3,6 +3,7 @@
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Cqc;
 
+use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, InUmem, Wanted};
 use super::pages::{self, Context};
@@ -23,12 +24,12 @@ const CQE_INVALID: u8 = 0xf;
 pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Answer<CreateCqOut> {
     let context = *command.cq_context();
     check_context(f, &context)?;
-    let cqe_size = cqe_size(&context)?;
+    let cqe_size = cqe_size(f, &context)?;
     let umem = command.cq_umem_valid().then(|| InUmem { id: command.cq_umem_id(), offset: command.cq_umem_offset() });
     let ring = memory::queue(f, wanted(&context, cqe_size), list, umem)?;
     let doorbell_umem = context.dbr_umem_valid().then(|| context.dbr_umem_id());
     let doorbell = memory::doorbell(f, context.dbr_addr(), doorbell_umem)?;
-    f.objects.cqs.next_number().ok_or(Syndrome::TooManyCqs)?;
+    next_below(&f.objects.cqs, f.firmware.caps.general().log_max_cq()).ok_or(Syndrome::TooManyCqs)?;
     pages::reserve(f, Context::Cq)?;
     check_ring(f, &ring, context.log_cq_size(), cqe_size);
     let cq = Cq {
@@ -79,10 +80,12 @@ fn check_context(f: &Function, context: &Cqc) -> Result<(), Syndrome> {
     Ok(())
 }
 
-fn cqe_size(context: &Cqc) -> Result<u32, Syndrome> {
+/// Bytes from one entry to the next. In 128 bytes the CQE is the second half, padded or not.
+fn cqe_size(f: &Function, context: &Cqc) -> Result<u32, Syndrome> {
     match context.cqe_sz() {
         0 => Ok(64),
         1 => Ok(128),
+        2 if f.firmware.caps.general().cqe_128_always() => Ok(128),
         _ => Err(Syndrome::CqeSize),
     }
 }

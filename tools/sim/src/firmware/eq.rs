@@ -5,6 +5,7 @@ use mlx5_prm::ctx::Eqc;
 use mlx5_prm::eqe::Eqe;
 use mlx5_prm::layout::Layout;
 
+use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, Wanted};
 use super::pages::{self, Context};
@@ -12,6 +13,13 @@ use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::Function;
 use crate::objects::{Eq, PageList};
+
+/// `eqc.status`.
+const STATUS_OK: u8 = 0;
+const STATUS_OVERFLOW: u8 = 0x9;
+/// `eqc.st`.
+const ST_ARMED: u8 = 0x9;
+const ST_FIRED: u8 = 0xa;
 
 /// `CREATE_EQ`.
 pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Answer<CreateEqOut> {
@@ -28,7 +36,7 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
         return Err(Syndrome::EventTaken.into());
     }
     let ring = memory::queue(f, wanted(&context), list, None)?;
-    f.objects.eqs.next_number().ok_or(Syndrome::TooManyEqs)?;
+    check_room(f)?;
     pages::reserve(f, Context::Eq)?;
     check_ring(f, &ring, context.log_eq_size());
     let eq = Eq {
@@ -53,6 +61,13 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
     // max_num_eqs of them is below 256, so the number fits.
     output.w().eq_number(number as u8);
     Ok(output)
+}
+
+/// Numbers start at 1, so the last is `max_num_eqs`.
+fn check_room(f: &Function) -> Result<(), Syndrome> {
+    let caps = f.firmware.caps.general();
+    let number = next_below(&f.objects.eqs, caps.log_max_eq()).filter(|number| *number <= caps.max_num_eqs().into());
+    number.map(drop).ok_or(Syndrome::TooManyEqs)
 }
 
 fn wanted(context: &Eqc) -> Wanted {
@@ -91,13 +106,6 @@ pub(super) fn query(f: &mut Function, command: &QueryEqIn) -> Answer<QueryEqOut>
     output.w().eq_context_entry(&context).event_bitmask(eq.event_mask[0]);
     Ok(output)
 }
-
-/// `eqc.status`.
-const STATUS_OK: u8 = 0;
-const STATUS_OVERFLOW: u8 = 0x9;
-/// `eqc.st`.
-const ST_ARMED: u8 = 0x9;
-const ST_FIRED: u8 = 0xa;
 
 /// `DESTROY_EQ`.
 pub(super) fn destroy(f: &mut Function, command: &DestroyEqIn) -> Answer<DestroyEqOut> {

@@ -57,7 +57,7 @@ pub(super) fn teardown(f: &mut Function, command: &TeardownHcaIn) -> Answer<Tear
 }
 
 /// Destroys all objects; the port's settings stay.
-pub(super) fn forget_objects(f: &mut Function) {
+fn forget_objects(f: &mut Function) {
     let left = f.objects.count();
     if left > 0 {
         f.strict.report("objects left at TEARDOWN_HCA", || describe(&f.objects));
@@ -155,7 +155,7 @@ pub(super) fn nop(_: &mut Function, _: &NopIn) -> Answer<NopOut> {
 }
 
 /// Commands for other functions need rights that this one has not.
-fn own_function(function_id: u16, other: bool) -> Result<(), Syndrome> {
+pub(super) fn own_function(function_id: u16, other: bool) -> Result<(), Syndrome> {
     if function_id != 0 || other { Err(Syndrome::OtherFunction) } else { Ok(()) }
 }
 

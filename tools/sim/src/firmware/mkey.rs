@@ -3,6 +3,7 @@
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Mkc;
 
+use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, InUmem};
 use super::pages::{self, Context};
@@ -22,16 +23,17 @@ const OCTWORD: usize = 16;
 /// `CREATE_MKEY`.
 pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> Answer<CreateMkeyOut> {
     let context = *command.memory_key_mkey_entry();
-    if list.len() != command.translations_octword_actual_size() as usize * OCTWORD {
-        return Err(Syndrome::TranslationCount.into());
-    }
+    let umem =
+        command.mkey_umem_valid().then(|| InUmem { id: command.mkey_umem_id(), offset: command.mkey_umem_offset() });
+    check_counts(command, &context, list)?;
     check_features(f, command, &context)?;
     f.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
     let len = length(&context)?;
-    let umem =
-        command.mkey_umem_valid().then(|| InUmem { id: command.mkey_umem_id(), offset: command.mkey_umem_offset() });
     let translation = translation(f, &context, len, list, umem)?;
-    f.objects.mkeys.next_number().ok_or(Syndrome::TooManyMkeys)?;
+    if umem.is_some() {
+        check_start(f, &context, &translation);
+    }
+    next_below(&f.objects.mkeys, f.firmware.caps.general().log_max_mkey()).ok_or(Syndrome::TooManyMkeys)?;
     pages::reserve(f, Context::Mkey)?;
     let mkey = Mkey {
         variant: context.mkey_7_0(),
@@ -53,6 +55,49 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
     let mut output = CreateMkeyOut::ZERO;
     output.w().mkey_index(index);
     Ok(output)
+}
+
+/// The translations stated twice: those of the input, and the room for them in the context.
+///
+/// A key over a umem takes them from there and its input has none, so its count says nothing of the list: DPDK states
+/// more than there are, mlx5ctl and DOCA state 0.
+fn check_counts(command: &CreateMkeyIn, context: &Mkc, list: &[u8]) -> Result<(), Syndrome> {
+    let stated = command.translations_octword_actual_size();
+    let in_input = if command.mkey_umem_valid() { 0 } else { stated as usize * OCTWORD };
+    if list.len() != in_input {
+        return Err(Syndrome::TranslationCount);
+    }
+    let needed = if context.free() { 0 } else { octwords_needed(context) };
+    let room = u64::from(context.translations_octword_size());
+    let stated_none = command.mkey_umem_valid() && stated == 0;
+    if access_mode(context) == ACCESS_MODE_MTT && !stated_none && room < needed.max(stated.into()) {
+        return Err(Syndrome::TranslationRoom);
+    }
+    Ok(())
+}
+
+/// Octwords that the key's translations fill; 0 where length or page size are such that it will be refused for that.
+fn octwords_needed(context: &Mkc) -> u64 {
+    let page_shift = u32::from(context.log_page_size());
+    if !(memory::MIN_PAGE_SHIFT..=memory::MAX_PAGE_SHIFT).contains(&page_shift) || context.length64() {
+        return 0;
+    }
+    let offset = context.start_addr() & ((1 << page_shift) - 1);
+    offset.checked_add(context.len()).map_or(0, |bytes| bytes.div_ceil(1 << page_shift).div_ceil(2))
+}
+
+/// A card takes the place in the first page from the key's address, whatever the offset in the umem says below a page:
+/// when they differ, it uses other bytes than the driver means.
+fn check_start(f: &Function, context: &Mkc, translation: &Translation) {
+    let Translation::Pages(pages) = translation else { return };
+    let key_shift = u32::from(context.log_page_size()).max(memory::MIN_PAGE_SHIFT);
+    let inside = (1 << key_shift.min(pages.page_shift)) - 1;
+    if context.free() || context.start_addr() & inside == pages.offset & inside {
+        return;
+    }
+    f.strict.report("memory key starts elsewhere in its page than in its umem", || {
+        format!("start_addr {:#x}, offset in the page {:#x}", context.start_addr(), pages.offset & inside)
+    });
 }
 
 fn check_features(f: &Function, command: &CreateMkeyIn, context: &Mkc) -> Result<(), Syndrome> {

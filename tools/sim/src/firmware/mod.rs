@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use mlx5_prm::init_seg::{HealthSyndrome, InitSegment};
 use mlx5_prm::layout::{Be32, Layout};
 
+use crate::engine;
 use crate::function::Function;
 use crate::objects::Objects;
 use crate::profile::Profile;
@@ -50,7 +51,7 @@ const COMMAND_INTERFACE: u16 = 5;
 const FULL_DRIVER: u32 = 0;
 /// `nic_interface`: the function is off, on the driver's word.
 const DISABLED: u32 = 1;
-/// `nic_interface`: firmware is asked to start anew.
+/// Written to `nic_interface`: firmware is to start anew. It then reads [`DISABLED`], for which Linux waits.
 const SOFTWARE_RESET: u32 = 7;
 
 /// Offsets of the init segment's registers that can be written.
@@ -134,7 +135,9 @@ impl Firmware {
         if self.health_syndrome != 0 {
             let words: [Be32; 6] = std::array::from_fn(|i| Be32::new(0xdead_0000 + i as u32));
             let syndrome = HealthSyndrome::from_number(u32::from(self.health_syndrome));
-            health.w().synd(syndrome).assert_var(&words).valid(true).severity(2);
+            // Heat is news; the others are an end, and firmware asks for a reset.
+            let fatal = syndrome != HealthSyndrome::HighTemperature;
+            health.w().synd(syndrome).assert_var(&words).valid(true).severity(2).rfr(fatal);
         }
         segment.w().health_buffer(&health);
         segment
@@ -219,14 +222,29 @@ pub fn write_register(f: &mut Function, offset: u64, value: u32) {
 
 fn set_nic_interface(f: &mut Function, wanted: u32) {
     match wanted {
-        SOFTWARE_RESET => reset(f),
+        SOFTWARE_RESET => {
+            forget_driver(f);
+            f.firmware.nic_interface = DISABLED;
+        }
         DISABLED => {
-            hca::forget_objects(f);
-            f.firmware.state = HcaState::Disabled;
+            let (started, address) = (f.firmware.started, f.firmware.queue.address);
+            forget_driver(f);
+            (f.firmware.started, f.firmware.queue.address) = (started, address);
             f.firmware.nic_interface = DISABLED;
         }
         _ => f.firmware.nic_interface = wanted & 3,
     }
+}
+
+/// Off, on the driver's word and all at once: it takes every page back without asking, and may begin again.
+///
+/// Linux does so when it gives the function up: no object destroyed, no page given back by a command. So none of it is a
+/// violation, and nothing of it may meet what comes next: objects, pages, commands under way, frames, doorbells.
+fn forget_driver(f: &mut Function) {
+    engine::reset(f);
+    f.port.clear();
+    f.bar.reset();
+    reset(f);
 }
 
 /// One turn: late replies, page requests, health counter, timers. True if anything was done.

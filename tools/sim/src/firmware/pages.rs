@@ -12,6 +12,7 @@ use mlx5_prm::layout::Layout;
 
 use super::HcaState;
 use super::command::{Answer, Stop};
+use super::hca::own_function;
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::Function;
@@ -66,6 +67,12 @@ impl Pages {
     /// None held.
     pub(super) fn new(needs: PageNeeds) -> Self {
         Pages { needs, addresses: BTreeSet::new(), filled: 0, asked: 0, changed: false, denied: false }
+    }
+
+    /// Where they are.
+    #[cfg(test)]
+    pub(super) fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.addresses.iter().copied()
     }
 
     /// How many pages firmware holds.
@@ -148,10 +155,6 @@ pub(super) fn manage(
         manage_op::TAKE => take(f, entries, room),
         _ => Err(Syndrome::UnknownOpMod.into()),
     }
-}
-
-fn own_function(function_id: u16, embedded_cpu: bool) -> Result<(), Syndrome> {
-    if function_id != 0 || embedded_cpu { Err(Syndrome::OtherFunction) } else { Ok(()) }
 }
 
 /// Takes all pages of the list in, or none.

@@ -2,6 +2,7 @@
 
 use mlx5_prm::cmd::*;
 
+use super::caps::next_below;
 use super::command::Answer;
 use super::pages::{self, Context};
 use super::syndromes::Syndrome;
@@ -10,7 +11,7 @@ use crate::objects::{Pd, TransportDomain};
 
 /// `ALLOC_PD`.
 pub(super) fn alloc(f: &mut Function, _: &AllocPdIn) -> Answer<AllocPdOut> {
-    f.objects.pds.next_number().ok_or(Syndrome::TooManyPds)?;
+    next_below(&f.objects.pds, f.firmware.caps.general().log_max_pd()).ok_or(Syndrome::TooManyPds)?;
     pages::reserve(f, Context::Pd)?;
     let pd = f.objects.pds.insert(Pd { users: 0 }).map_err(|_| Syndrome::TooManyPds)?;
     let mut output = AllocPdOut::ZERO;
@@ -31,7 +32,8 @@ pub(super) fn dealloc(f: &mut Function, command: &DeallocPdIn) -> Answer<Dealloc
 
 /// `ALLOC_TRANSPORT_DOMAIN`.
 pub(super) fn alloc_transport_domain(f: &mut Function, _: &AllocTransportDomainIn) -> Answer<AllocTransportDomainOut> {
-    f.objects.transport_domains.next_number().ok_or(Syndrome::TooManyTransportDomains)?;
+    let limit = f.firmware.caps.general().log_max_transport_domain();
+    next_below(&f.objects.transport_domains, limit).ok_or(Syndrome::TooManyTransportDomains)?;
     pages::reserve(f, Context::TransportDomain)?;
     let number = f.objects.transport_domains.insert(TransportDomain).map_err(|_| Syndrome::TooManyTransportDomains)?;
     let mut output = AllocTransportDomainOut::ZERO;

@@ -4,6 +4,7 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Qpc;
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
+use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, InUmem, Wanted};
 use super::pages::{self, Context};
@@ -75,7 +76,7 @@ pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Ans
     if command.qpc_ext() || command.ece() != 0 || command.opt_param_mask() != 0 {
         return Err(Syndrome::QpFeature.into());
     }
-    check_features(&context)?;
+    check_features(f, &context)?;
     check_sizes(f, &context)?;
     check_parents(f, &context)?;
     let umem = command.wq_umem_valid().then(|| InUmem { id: command.wq_umem_id(), offset: command.wq_umem_offset() });
@@ -83,20 +84,11 @@ pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Ans
     let memory = memory::queue(f, wanted(&context, &rings), list, umem)?;
     let doorbell_umem = context.dbr_umem_valid().then(|| context.dbr_umem_id());
     let doorbell = memory::doorbell(f, context.dbr_addr(), doorbell_umem)?;
-    check_room(f)?;
+    next_below(&f.objects.qps, f.firmware.caps.general().log_max_qp()).ok_or(Syndrome::TooManyQps)?;
     pages::reserve(f, Context::Qp)?;
     let (send, recv) = rings.place(&memory);
     let qp = Qp { send, recv, doorbell, doorbell_umem, umem: umem.map(|place| place.id), ..at_rest(&context) };
     insert(f, qp)
-}
-
-/// `SET_HCA_CAP` can lower the limit below the table's size.
-fn check_room(f: &Function) -> Result<(), Syndrome> {
-    let limit = 1u32 << f.firmware.caps.general().log_max_qp();
-    match f.objects.qps.next_number() {
-        Some(number) if number < limit => Ok(()),
-        _ => Err(Syndrome::TooManyQps),
-    }
 }
 
 fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {
@@ -147,8 +139,8 @@ fn at_rest(context: &Qpc) -> Qp {
     }
 }
 
-fn check_features(context: &Qpc) -> Result<(), Syndrome> {
-    if context.st() != ServiceType::Rc {
+fn check_features(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
+    if context.st() != ServiceType::Rc || !f.firmware.caps.general().rc() {
         return Err(Syndrome::Service);
     }
     if context.pm_state() != PathMigration::Migrated {

@@ -36,6 +36,9 @@ mod opt {
 /// The function's only port.
 const PORT: u8 = 1;
 
+/// Bytes of the largest frame that are not payload: Ethernet and its check sum, IPv6, UDP, BTH, RETH with immediate, ICRC.
+const FRAME_OVERHEAD: usize = 14 + 4 + 40 + 8 + 12 + 20 + 4;
+
 /// A state change: what the command says of it.
 struct Change<'a> {
     qpn: u32,
@@ -171,7 +174,10 @@ fn take_init(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndro
 
 fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
     let caps = f.firmware.caps.general();
-    wanted.mtu().bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
+    check_mtu(f, wanted)?;
+    if !caps.roce() || !f.objects.vport.roce_enabled() {
+        return Err(Syndrome::RoceDisabled);
+    }
     if wanted.log_msg_max() > caps.log_max_msg() {
         return Err(Syndrome::MessageLimit);
     }
@@ -192,6 +198,15 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
         .log_rra_max(wanted.log_rra_max())
         .min_rnr_nak(wanted.min_rnr_nak())
         .primary_address_path(&path);
+    Ok(())
+}
+
+/// The largest packet must fit the port: what the port would drop, nobody would miss until the retries run out.
+fn check_mtu(f: &Function, wanted: &Qpc) -> Result<(), Syndrome> {
+    let payload = wanted.mtu().bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
+    if payload as usize + FRAME_OVERHEAD > usize::from(f.objects.vport.port_mtu) {
+        return Err(Syndrome::PortMtu);
+    }
     Ok(())
 }
 

@@ -21,6 +21,9 @@ pub(super) fn set(f: &mut Function, command: &SetRoceAddressIn) -> Answer<SetRoc
     if command.vhca_port_num() > 1 {
         return Err(Syndrome::PortNumber.into());
     }
+    if !f.firmware.caps.general().roce() {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
     let layout = command.roce_address();
     let entry = if *layout.source_l3_address() == [0; 16] { None } else { Some(entry(layout)?) };
     if !f.objects.gids.set(command.roce_address_index(), entry) {
@@ -33,6 +36,9 @@ fn entry(layout: &RoceAddrLayout) -> Result<RoceAddress, Syndrome> {
     if layout.roce_version() != ROCE_V2 {
         return Err(Syndrome::RoceVersion);
     }
+    if layout.vlan_valid() {
+        return Err(Syndrome::RoceVlan);
+    }
     let gid = *layout.source_l3_address();
     let ipv4 = match layout.roce_l3_type() {
         L3_IPV4 if gid.starts_with(&IPV4_MAPPED) => true,
@@ -44,8 +50,7 @@ fn entry(layout: &RoceAddrLayout) -> Result<RoceAddress, Syndrome> {
     if mac == [0; 6] || mac[0] & 1 != 0 {
         return Err(Syndrome::RoceMac);
     }
-    let vlan = layout.vlan_valid().then(|| layout.vlan_id());
-    Ok(RoceAddress { gid, mac, vlan, ipv4, layout: *layout })
+    Ok(RoceAddress { gid, mac, vlan: None, ipv4, layout: *layout })
 }
 
 /// `QUERY_ROCE_ADDRESS`.

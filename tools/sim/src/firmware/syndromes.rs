@@ -120,6 +120,7 @@ syndromes! {
     0x0803 TranslationsTooFew BadParameter "fewer translations than the key's length needs",
     0x0804 TranslationsOfPa BadParameter "a PA key has no translations",
     0x0805 TranslationCount BadInputLength "translations_octword_actual_size does not match the input's length",
+    0x0806 TranslationRoom BadParameter "the key's translations_octword_size has no room for its translations",
 
     // Event queues.
     0x0901 EqSize ExceedsLimit "log_eq_size is above log_max_eq_sz",
@@ -128,7 +129,7 @@ syndromes! {
 
     // Completion queues.
     0x0a01 CqSize ExceedsLimit "log_cq_size is above log_max_cq_sz",
-    0x0a02 CqeSize BadParameter "cqe_sz: only 64 and 128 bytes are supported",
+    0x0a02 CqeSize BadParameter "cqe_sz: 64 bytes, 128 bytes, or 128 padded where cqe_128_always is announced",
     0x0a03 CqResize BadParameter "MODIFY_CQ: cq_resize is not announced",
     0x0a04 CqModify BadParameter "MODIFY_CQ: only cq_period and cq_max_count can be changed",
     0x0a05 CqOverrun BadResourceState "the completion queue is in error",
@@ -156,6 +157,8 @@ syndromes! {
     0x0c09 Atomics BadParameter "rae is set, and atomic is not announced",
     0x0c0a RemoteMac BadParameter "rmac is zero or a multicast address",
     0x0c0b AlternatePath BadParameter "an alternate path is given, and there is no path migration on Ethernet",
+    0x0c0c PortMtu BadParameter "mtu, with its headers, does not fit the port's (PMTU)",
+    0x0c0d RoceDisabled BadParameter "roce_en of the vport is not set, or the roce capability was taken back",
 
     // Vport.
     0x0d01 OtherVport BadParameter "other_vport is set, and the function manages no vports",
@@ -169,6 +172,7 @@ syndromes! {
     0x0e02 RoceVersion BadParameter "roce_version: only v2 is supported",
     0x0e03 RoceL3Type BadParameter "roce_l3_type does not fit the address",
     0x0e04 RoceMac BadParameter "the source MAC is zero or a multicast address",
+    0x0e05 RoceVlan BadParameter "vlan_valid is set: packets of RoCE have no VLAN tag here",
 
     // Registers.
     0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",

@@ -2,6 +2,7 @@
 
 use mlx5_prm::cmd::*;
 
+use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, MIN_PAGE_SHIFT};
 use super::pages::{self, Context};
@@ -23,7 +24,7 @@ pub(super) fn create(f: &mut Function, command: &CreateUmemIn, list: &[u8]) -> A
     if memory.is_empty() {
         return Err(Syndrome::UmemEmpty.into());
     }
-    f.objects.umems.next_number().ok_or(Syndrome::TooManyUmems)?;
+    next_below(&f.objects.umems, f.firmware.caps.general().log_max_umem()).ok_or(Syndrome::TooManyUmems)?;
     pages::reserve(f, Context::Umem)?;
     let number = f.objects.umems.insert(Umem { memory, users: 0 }).map_err(|_| Syndrome::TooManyUmems)?;
     let mut output = CreateUmemOut::ZERO;

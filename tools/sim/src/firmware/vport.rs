@@ -1,4 +1,4 @@
-//! The function's own vport: context, state, counters.
+//! The function's own vport: context and state.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext};
@@ -65,7 +65,12 @@ pub(super) fn modify_context(
     own(command.other_vport(), command.vport_number())?;
     let (select, wanted) = (command.field_select(), command.nic_vport_context());
     let mut vport = f.objects.vport.clone();
-    if select.affiliation() || select.node_guid() || select.port_guid() {
+    let unannounced = select.affiliation()
+        || select.node_guid()
+        || select.port_guid()
+        || select.disable_uc_local_lb()
+        || select.disable_mc_local_lb();
+    if unannounced {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
     if select.mtu() && !MTU.contains(&wanted.mtu()) {
@@ -91,12 +96,6 @@ fn set_fields(context: &mut NicVportContext, select: &ModifyNicVportFieldSelect,
     }
     if select.min_inline() {
         context.w().min_wqe_inline_mode(wanted.min_wqe_inline_mode());
-    }
-    if select.disable_uc_local_lb() {
-        context.w().disable_uc_local_lb(wanted.disable_uc_local_lb());
-    }
-    if select.disable_mc_local_lb() {
-        context.w().disable_mc_local_lb(wanted.disable_mc_local_lb());
     }
     if select.promisc() {
         context.w().promisc_uc(wanted.promisc_uc()).promisc_mc(wanted.promisc_mc()).promisc_all(wanted.promisc_all());
@@ -155,15 +154,6 @@ pub(super) fn modify_state(f: &mut Function, command: &ModifyVportStateIn) -> An
     f.objects.vport.admin_state = command.admin_state();
     link::follow(f);
     Ok(ModifyVportStateOut::ZERO)
-}
-
-/// `QUERY_VPORT_COUNTER`.
-pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> Answer<QueryVportCounterOut> {
-    own(command.other_vport(), command.vport_number())?;
-    if !f.firmware.caps.general().vport_counters() {
-        return Err(Syndrome::CapabilityNotAnnounced.into());
-    }
-    Ok(QueryVportCounterOut::ZERO)
 }
 
 /// A modify input's fixed part ends where its lists start.

@@ -72,7 +72,45 @@ fn the_nic_interface_turns_the_function_off_and_starts_it_anew() {
     assert_eq!(client.exec(&QueryIssiIn::default()).map(|_| ()), Err(Failure::Unanswered));
     firmware::write_register(&mut client.f, 0x14, queue | 7 << 8);
     assert!(read(&client).initializing());
-    assert_eq!((read(&client).nic_interface(), client.f.firmware.state()), (0, HcaState::Disabled));
+    assert_eq!((read(&client).nic_interface(), client.f.firmware.state()), (1, HcaState::Disabled));
+    client.f.now += Duration::from_millis(10);
+    assert_eq!((read(&client).nic_interface(), read(&client).initializing()), (1, false));
+}
+
+/// Linux after a health failure: off (or reset), all pages back without a word, and from the start with the same pages.
+#[test]
+fn a_driver_that_gives_up_gets_its_memory_back() {
+    for (off, pause) in [(1, 0), (7, 20)] {
+        let mut client = Client::up();
+        let parents = client.parents();
+        client.ready_for_roce();
+        let command = client.qp(&parents);
+        let qpn = client.exec(&command).unwrap().reply.qpn();
+        let pages: Vec<u64> = client.f.firmware.pages.addresses().collect();
+        client.f.faults.inject(Fault::CommandSwallowed { opcode: None }, Times::Count(1));
+        assert_eq!(client.exec(&NopIn::default()).map(|_| ()), Err(Failure::Unanswered));
+        let queue = client.f.firmware.queue.address;
+        firmware::write_register(&mut client.f, 0x14, queue as u32 | off << 8);
+        assert_eq!((client.f.objects.count(), client.f.firmware.pages_held()), (0, 0));
+        assert_eq!(client.f.firmware.commands_under_way(), 0);
+
+        client.f.now += Duration::from_millis(pause);
+        firmware::write_register(&mut client.f, 0x10, (queue >> 32) as u32);
+        firmware::write_register(&mut client.f, 0x14, queue as u32);
+        client.exec(&EnableHcaIn::default()).unwrap();
+        let mut query = QueryPagesIn::default();
+        query.w().op_mod(1);
+        assert_eq!(client.exec(&query).unwrap().num_pages(), 8);
+        client.exec(&super::client::give(&pages)).unwrap();
+        query.w().op_mod(2);
+        assert_eq!(client.exec(&query).unwrap().num_pages(), 0);
+        client.exec(&InitHcaIn::default()).unwrap();
+        assert!(!client.f.objects.vport.roce_enabled());
+        let parents = client.parents();
+        let command = client.qp(&parents);
+        assert_eq!(client.exec(&command).unwrap().reply.qpn(), qpn, "numbers start anew");
+        assert_eq!(client.violations(), [] as [&str; 0]);
+    }
 }
 
 fn capability<L: Layout>(client: &mut Client, op_mod: u16) -> L {

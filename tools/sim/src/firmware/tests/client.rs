@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{Cqc, Eqc, Qpc};
+use mlx5_prm::ctx::{Cqc, Eqc, ModifyNicVportFieldSelect, NicVportContext, Qpc};
 use mlx5_prm::layout::{Be64, Layout};
 use mlx5_prm::values::PathMigration;
 
@@ -279,6 +279,18 @@ impl Client {
         let cq = self.cq(uar, eqn, doorbells);
         let cqn = self.exec(&cq).unwrap().reply.cqn();
         Parents { pd, uar, eqn, cqn, doorbells }
+    }
+
+    /// What a driver sets before its first connection: RoCE on, frames large enough for the largest path MTU.
+    pub fn ready_for_roce(&mut self) {
+        let mut select = ModifyNicVportFieldSelect::ZERO;
+        select.w().roce_en(true);
+        let mut context = NicVportContext::ZERO;
+        context.w().roce_en(true);
+        let mut command = ModifyNicVportContextIn::default();
+        command.w().field_select(&select).nic_vport_context(&context);
+        self.exec(&command).unwrap();
+        self.f.objects.vport.port_mtu = 9216;
     }
 
     /// An EQ of 64 entries.

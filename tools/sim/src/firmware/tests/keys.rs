@@ -154,7 +154,7 @@ fn a_key_over_a_umem() {
     let pd = client.exec(&AllocPdIn::default()).unwrap().pd();
     let pages = [client.pages(1), client.pages(1)];
     let id = client.exec(&umem(&pages, 0x40)).unwrap().reply.umem_id();
-    let mut command = mkey(pd, &[], 0x1000, 4096);
+    let mut command = mkey(pd, &[], 0x7140, 4096);
     command.command.w().mkey_umem_valid(true).mkey_umem_id(id).mkey_umem_offset(0x100);
     let index = client.exec(&command).unwrap().reply.mkey_index();
     let Translation::Pages(list) = &client.f.objects.mkeys.get(index).unwrap().translation else { panic!() };
@@ -166,6 +166,41 @@ fn a_key_over_a_umem() {
     assert_eq!(client.refused(&command), Syndrome::MemoryTooSmall);
     command.command.w().mkey_umem_id(99);
     assert_eq!(client.refused(&command), Syndrome::NoSuchUmem);
+    assert_eq!(client.violations(), [] as [&str; 0]);
+}
+
+/// DPDK's `mlx5_devx_cmd_mkey_create`: the count, far too high, both in the command and in the context, and no list.
+#[test]
+fn a_key_over_a_umem_as_dpdk_makes_it() {
+    let mut client = Client::up();
+    let pd = client.exec(&AllocPdIn::default()).unwrap().pd();
+    let pages = [client.pages(1), client.pages(1)];
+    let id = client.exec(&umem(&pages, 0x40)).unwrap().reply.umem_id();
+    let mut command = mkey(pd, &[], 0x7f00_0000_0040, 4096);
+    command.command.w().mkey_umem_valid(true).mkey_umem_id(id).translations_octword_actual_size(4096);
+    change(&mut command, |context| _ = context.w().translations_octword_size(4096));
+    client.exec(&command).unwrap();
+    change(&mut command, |context| _ = context.w().translations_octword_size(1));
+    assert_eq!(client.refused(&command), Syndrome::TranslationRoom);
+    let mut listed = command.clone();
+    listed.tail = vec![Be64::new(pages[0]), Be64::new(pages[1])];
+    assert_eq!(client.refused(&listed), Syndrome::TranslationCount);
+    assert_eq!(client.violations(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_key_must_start_in_its_page_where_the_umem_does() {
+    let mut client = Client::up();
+    let pd = client.exec(&AllocPdIn::default()).unwrap().pd();
+    let pages = [client.pages(1), client.pages(1)];
+    let id = client.exec(&umem(&pages, 0x40)).unwrap().reply.umem_id();
+    let mut command = mkey(pd, &[], 0, 4096);
+    command.command.w().mkey_umem_valid(true).mkey_umem_id(id);
+    client.exec(&command).unwrap();
+    assert_eq!(client.violations(), ["memory key starts elsewhere in its page than in its umem"]);
+    change(&mut command, |context| _ = context.w().start_addr(0x40));
+    client.exec(&command).unwrap();
+    assert_eq!(client.violations(), [] as [&str; 0]);
 }
 
 #[test]
@@ -201,11 +236,15 @@ fn keys_that_cannot_be() {
     assert_eq!(refuse(c, |context| _ = context.w().len(0)), Syndrome::MkeyLength);
     assert_eq!(refuse(c, |context| _ = context.w().length64(true)), Syndrome::MkeyLength);
     assert_eq!(refuse(c, |context| _ = context.w().start_addr(u64::MAX - 4095).len(8192)), Syndrome::MkeyLength);
-    assert_eq!(refuse(c, |context| _ = context.w().len(1 << 20)), Syndrome::TranslationsTooFew);
-    assert_eq!(refuse(c, |context| _ = context.w().start_addr(1).len(8192)), Syndrome::TranslationsTooFew);
+    assert_eq!(refuse(c, |context| _ = context.w().len(1 << 20)), Syndrome::TranslationRoom);
+    assert_eq!(
+        refuse(c, |context| _ = context.w().start_addr(1).len(8192).translations_octword_size(2)),
+        Syndrome::TranslationsTooFew
+    );
     assert_eq!(refuse(c, |context| _ = context.w().log_page_size(11)), Syndrome::PageSize);
     assert_eq!(refuse(c, |context| _ = context.w().log_page_size(63)), Syndrome::PageSize);
     assert_eq!(refuse(c, |context| _ = context.w().bsf_en(true)), Syndrome::CapabilityNotAnnounced);
+    assert_eq!(refuse(c, |context| _ = context.w().translations_octword_size(0)), Syndrome::TranslationRoom);
     let mut command = good.clone();
     command.command.w().translations_octword_actual_size(3);
     assert_eq!(c.refused(&command), Syndrome::TranslationCount);

@@ -1,5 +1,6 @@
 //! The command interface from the driver's side.
 
+mod announced;
 mod bring_up;
 mod client;
 mod delivery;

@@ -71,6 +71,7 @@ fn to_rts(qpn: u32, context: &Qpc) -> Rtr2rtsQpIn {
 
 fn made(client: &mut Client) -> (Parents, u32) {
     let parents = client.parents();
+    client.ready_for_roce();
     set_gid(client);
     let command = client.qp(&parents);
     let qpn = client.exec(&command).unwrap().reply.qpn();
@@ -189,6 +190,33 @@ fn as_many_as_the_capability_in_force() {
 }
 
 #[test]
+fn what_the_driver_took_back_is_gone() {
+    let mut profile = Profile::connectx5();
+    profile.general_current.w().log_max_pd(2).log_max_cq(1).log_max_mkey(1).log_max_umem(1).log_max_transport_domain(1);
+    profile.general_current.w().max_num_eqs(1).max_qp_cnt(1).rc(false).roce(false);
+    let mut client = Client::with(profile);
+    client.bring_up();
+    let parents = client.parents();
+    let c = &mut client;
+    let (eq, cq) = (c.eq(parents.uar, 0), c.cq(parents.uar, parents.eqn, parents.doorbells));
+    assert_eq!(c.refused(&eq), Syndrome::TooManyEqs);
+    assert_eq!(c.refused(&cq), Syndrome::TooManyCqs);
+    let qp = c.qp(&parents);
+    assert_eq!(c.refused(&qp), Syndrome::Service);
+    assert_eq!((0..).take_while(|_| c.exec(&AllocPdIn::default()).is_ok()).count(), 4 - 1 - 1);
+    assert_eq!(c.refused(&AllocPdIn::default()), Syndrome::TooManyPds);
+    c.exec(&AllocTransportDomainIn::default()).unwrap();
+    assert_eq!(c.refused(&AllocTransportDomainIn::default()), Syndrome::TooManyTransportDomains);
+    c.exec(&AllocQCounterIn::default()).unwrap();
+    assert_eq!(c.refused(&AllocQCounterIn::default()), Syndrome::TooManyCounters);
+    let mut layout = RoceAddrLayout::ZERO;
+    layout.w().source_l3_address(&GID).roce_version(2).source_mac_31_0(5);
+    let mut command = SetRoceAddressIn::default();
+    command.w().roce_address(&layout);
+    assert_eq!(c.refused(&command), Syndrome::CapabilityNotAnnounced);
+}
+
+#[test]
 fn parents_cannot_go_first() {
     let mut client = Client::up();
     let (parents, qpn) = made(&mut client);
@@ -231,6 +259,12 @@ fn transitions_that_cannot_be() {
     assert_eq!(c.refused(&to_init(qpn, &with(|context| _ = context.w().counter_set_id(8)))), Syndrome::NoSuchCounter);
     c.exec(&to_init(qpn, &good)).unwrap();
     assert_eq!(c.refused(&to_rtr(qpn, &with(|context| _ = context.w().mtu(PathMtu::Unknown(6))))), Syndrome::Mtu);
+    c.f.objects.vport.port_mtu = 4197;
+    assert_eq!(c.refused(&to_rtr(qpn, &good)), Syndrome::PortMtu);
+    c.f.objects.vport.port_mtu = 4198;
+    c.f.objects.vport.context.w().roce_en(false);
+    assert_eq!(c.refused(&to_rtr(qpn, &good)), Syndrome::RoceDisabled);
+    c.f.objects.vport.context.w().roce_en(true);
     assert_eq!(c.refused(&to_rtr(qpn, &with(|context| _ = context.w().log_msg_max(31)))), Syndrome::MessageLimit);
     assert_eq!(c.refused(&to_rtr(qpn, &with(|context| _ = context.w().log_rra_max(5)))), Syndrome::ReadsResponder);
     assert_eq!(c.refused(&to_rtr(qpn, &path(|path| _ = path.w().src_addr_index(3)))), Syndrome::SourceAddress);

@@ -67,6 +67,11 @@ fn completion_queues() {
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().log_cq_size(23))), Syndrome::CqSize);
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_sz(1))), Syndrome::MemoryTooSmall);
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_sz(5))), Syndrome::CqeSize);
+    let padded = c.exec(&cq(&good, |context| _ = context.w().cqe_sz(2).log_cq_size(5))).unwrap().reply.cqn();
+    assert_eq!(c.f.objects.cqs.get(padded).unwrap().cqe_size, 128);
+    let mut destroy = DestroyCqIn::default();
+    destroy.w().cqn(padded);
+    c.exec(&destroy).unwrap();
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().dbr_addr(4))), Syndrome::DoorbellMisaligned);
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_comp_en(true))), Syndrome::CapabilityNotAnnounced);
     let cqn = c.exec(&good).unwrap().reply.cqn();

@@ -12,7 +12,7 @@ use crate::firmware::syndromes::Syndrome;
 fn address(edit: impl FnOnce(&mut RoceAddrLayout)) -> SetRoceAddressIn {
     let mut layout = RoceAddrLayout::ZERO;
     layout.w().source_l3_address(&[0xfe; 16]).roce_version(2).roce_l3_type(1);
-    layout.w().source_mac_47_32(0x0200).source_mac_31_0(0x0102_0304).vlan_valid(true).vlan_id(7);
+    layout.w().source_mac_47_32(0x0200).source_mac_31_0(0x0102_0304);
     edit(&mut layout);
     let mut command = SetRoceAddressIn::default();
     command.w().roce_address_index(3).roce_address(&layout);
@@ -24,15 +24,16 @@ fn the_gid_table() {
     let mut client = Client::up();
     client.exec(&address(|_| {})).unwrap();
     let entry = client.f.objects.gids.get(3).unwrap();
-    assert_eq!((entry.gid, entry.mac, entry.vlan, entry.ipv4), ([0xfe; 16], [2, 0, 1, 2, 3, 4], Some(7), false));
+    assert_eq!((entry.gid, entry.mac, entry.vlan, entry.ipv4), ([0xfe; 16], [2, 0, 1, 2, 3, 4], None, false));
     assert_eq!(client.f.objects.gids.find(&[0xfe; 16]).map(|(index, _)| index), Some(3));
     let mut query = QueryRoceAddressIn::default();
     query.w().roce_address_index(3);
-    assert_eq!(client.exec(&query).unwrap().roce_address().vlan_id(), 7);
+    assert_eq!(client.exec(&query).unwrap().roce_address().source_mac_31_0(), 0x0102_0304);
     let c = &mut client;
     assert_eq!(c.refused(&address(|layout| _ = layout.w().roce_version(0))), Syndrome::RoceVersion);
     assert_eq!(c.refused(&address(|layout| _ = layout.w().roce_l3_type(0))), Syndrome::RoceL3Type);
     assert_eq!(c.refused(&address(|layout| _ = layout.w().source_mac_47_32(0xffff))), Syndrome::RoceMac);
+    assert_eq!(c.refused(&address(|layout| _ = layout.w().vlan_valid(true).vlan_id(7))), Syndrome::RoceVlan);
     let mut far = address(|_| {});
     far.w().roce_address_index(255);
     assert_eq!(c.refused(&far), Syndrome::RoceIndex);
@@ -68,6 +69,8 @@ fn the_nic_vport_context() {
     assert_eq!(client.f.objects.vport.mac(), mac, "what is not selected stays");
     let command = modify(|select| _ = select.w().mtu(true), |context| _ = context.w().mtu(20));
     assert_eq!(client.refused(&command), Syndrome::VportMtu);
+    let loopback = modify(|select| _ = select.w().disable_uc_local_lb(true), |_| {});
+    assert_eq!(client.refused(&loopback), Syndrome::CapabilityNotAnnounced);
     let mut other = command;
     other.w().other_vport(true);
     assert_eq!(client.refused(&other), Syndrome::OtherVport);

@@ -1,0 +1,107 @@
+//! Nothing is announced that is not there: every capability that a profile sets, and the code that honours it.
+
+use std::path::Path;
+
+use mlx5_prm::layout::{Kind, Layout};
+
+use crate::profile::Profile;
+
+/// A capability, and the file below `src` and the words in it that honour it.
+type Honoured = (&'static str, &'static str, &'static str);
+
+const GENERAL: &[Honoured] = &[
+    ("log_max_qp", "firmware/qp.rs", "caps.general().log_max_qp()"),
+    ("log_max_qp_sz", "firmware/qp.rs", "log_size > largest"),
+    ("log_max_cq", "firmware/cq.rs", "caps.general().log_max_cq()"),
+    ("log_max_cq_sz", "firmware/cq.rs", "caps.log_max_cq_sz()"),
+    ("log_max_eq", "firmware/eq.rs", "caps.log_max_eq()"),
+    ("log_max_eq_sz", "firmware/eq.rs", ".log_max_eq_sz()"),
+    ("max_num_eqs", "firmware/eq.rs", "caps.max_num_eqs()"),
+    ("log_max_mkey", "firmware/mkey.rs", "caps.general().log_max_mkey()"),
+    // All 64 bits of a length are taken: there is nothing to refuse.
+    ("log_max_mrw_sz", "firmware/mkey.rs", "fn length("),
+    ("log_max_pd", "firmware/pd.rs", "caps.general().log_max_pd()"),
+    ("log_max_transport_domain", "firmware/pd.rs", "caps.general().log_max_transport_domain()"),
+    ("log_max_umem", "firmware/umem.rs", "caps.general().log_max_umem()"),
+    // Umems, and all else, are made with uid 0.
+    ("umem_uid_0", "firmware/command.rs", "header.uid() != 0"),
+    ("max_qp_cnt", "firmware/counter.rs", ".max_qp_cnt()"),
+    ("log_max_msg", "firmware/qp_state.rs", "caps.log_max_msg()"),
+    ("log_max_ra_req_qp", "firmware/qp_state.rs", ".log_max_ra_req_qp()"),
+    ("log_max_ra_res_qp", "firmware/qp_state.rs", ".log_max_ra_res_qp()"),
+    // The largest WQE that `ds` can state has 63 segments: there is nothing to refuse.
+    ("max_wqe_sz_sq", "engine/work.rs", "ds()"),
+    ("max_wqe_sz_rq", "firmware/qp.rs", "caps.max_wqe_sz_rq()"),
+    ("port_type", "firmware/register.rs", "PROTO_ETHERNET"),
+    ("num_ports", "firmware/register.rs", "fn own_port("),
+    ("roce", "firmware/roce.rs", "caps.general().roce()"),
+    ("rc", "firmware/qp.rs", "caps.general().rc()"),
+    // A promise about time: an answer takes a turn of the device thread, far below 4.096 us << 16.
+    ("local_ca_ack_delay", "engine/mod.rs", "pub fn run("),
+    ("bf", "engine/doorbell.rs", "fn send("),
+    ("log_bf_reg_size", "bar/mod.rs", "0x800"),
+    ("uar_sz", "objects/mod.rs", "log_bar_size - bar::LOG_PAGE"),
+    ("log_pg_sz", "firmware/memory.rs", "MIN_PAGE_SHIFT"),
+    ("cqe_version", "engine/completion.rs", "user_index"),
+    ("cqe_128_always", "firmware/cq.rs", ".cqe_128_always()"),
+    ("cq_oi", "firmware/cq.rs", "caps.cq_oi()"),
+    ("out_of_seq_cnt", "firmware/counter.rs", ".out_of_sequence("),
+    ("driver_version", "firmware/hca.rs", "fn set_driver_version("),
+    ("cmdif_checksum", "firmware/queue.rs", ".cmdif_checksum()"),
+    ("device_frequency_mhz", "firmware/mod.rs", "fn internal_timer("),
+    ("device_frequency_khz", "firmware/mod.rs", "profile.frequency_khz()"),
+];
+
+const ROCE: &[Honoured] = &[
+    ("sw_r_roce_src_udp_port", "firmware/qp_state.rs", "udp_sport()"),
+    ("l3_type", "firmware/roce.rs", "L3_IPV6"),
+    ("roce_version", "firmware/roce.rs", "!= ROCE_V2"),
+    ("r_roce_dest_udp_port", "transport/packet.rs", "4791"),
+    ("r_roce_min_src_udp_port", "transport/rc/mod.rs", "0xc000 | qp.qpn"),
+    ("r_roce_max_src_udp_port", "transport/rc/mod.rs", "& 0x3fff"),
+    ("roce_address_table_size", "objects/mod.rs", "roce_address_table_size()"),
+];
+
+/// The names of the fields that are not 0.
+fn set_in<L: Layout>(page: &L) -> Vec<&'static str> {
+    let is_set = |field: &&mlx5_prm::layout::Field| {
+        assert!(matches!(field.kind, Kind::Bits { .. }), "{}: a part, which this walk does not see into", field.name);
+        field.number(Layout::as_bytes(page)) != Some(0)
+    };
+    L::FIELDS.iter().filter(is_set).map(|field| field.name).collect()
+}
+
+fn check(pages: &[Vec<&str>], honoured: &[Honoured]) {
+    let announced = |name: &str| pages.iter().any(|page| page.contains(&name));
+    for name in pages.iter().flatten() {
+        assert!(honoured.iter().any(|(known, ..)| known == name), "{name} is announced: what honours it?");
+    }
+    for (name, file, words) in honoured {
+        assert!(announced(name), "{name} is announced by no profile");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {file}: {error}"));
+        assert!(text.contains(words), "{name}: {file} has not {words:?}");
+    }
+}
+
+#[test]
+fn every_capability_is_honoured_somewhere() {
+    let profiles = Profile::NAMES.map(|name| Profile::by_name(name).unwrap());
+    let general: Vec<_> =
+        profiles.iter().flat_map(|profile| [set_in(&profile.general_max), set_in(&profile.general_current)]).collect();
+    check(&general, GENERAL);
+    let roce: Vec<_> =
+        profiles.iter().flat_map(|profile| [set_in(&profile.roce_max), set_in(&profile.roce_current)]).collect();
+    check(&roce, ROCE);
+}
+
+#[test]
+fn the_cards_differ_where_the_model_can_show_it() {
+    let figures = |profile: Profile| {
+        let caps = profile.general_max;
+        (profile.device_id, profile.fw_rev.0, caps.log_max_qp(), caps.device_frequency_khz())
+    };
+    assert_eq!(figures(Profile::connectx5()), (0x1017, 16, 18, 156_250));
+    assert_eq!(figures(Profile::connectx6dx()), (0x101d, 22, 17, 1_000_000));
+    assert_eq!(figures(Profile::connectx7()), (0x1021, 28, 17, 1_000_000));
+}
