@@ -1,53 +1,10 @@
 //! What a card can do: the capability pages as firmware gave them, and the few fields the driver reads.
 
+pub use mlx5_prm::caps::CapPage;
 use mlx5_prm::caps::{CmdHcaCap, CmdHcaCap2, RoceCap};
 use mlx5_prm::layout::Layout;
 
 use crate::error::Error;
-
-/// A capability page. PRM "QUERY_HCA_CAP", `op_mod` bits 15..1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CapPage(pub u16);
-
-impl CapPage {
-    /// General device capabilities, `cmd_hca_cap`.
-    pub const GENERAL: CapPage = CapPage(0x0);
-    /// Ethernet offloads.
-    pub const ETHERNET: CapPage = CapPage(0x1);
-    /// On-demand paging.
-    pub const ODP: CapPage = CapPage(0x2);
-    /// Atomic operations.
-    pub const ATOMIC: CapPage = CapPage(0x3);
-    /// RoCE.
-    pub const ROCE: CapPage = CapPage(0x4);
-    /// NIC flow tables.
-    pub const NIC_FLOW_TABLE: CapPage = CapPage(0x7);
-    /// Quality of service.
-    pub const QOS: CapPage = CapPage(0xc);
-    /// Debug.
-    pub const DEBUG: CapPage = CapPage(0xd);
-    /// Memory on the device.
-    pub const DEVICE_MEMORY: CapPage = CapPage(0xf);
-    /// More general device capabilities, `cmd_hca_cap_2`.
-    pub const GENERAL_2: CapPage = CapPage(0x20);
-
-    /// The PRM's word for the page.
-    pub fn name(self) -> &'static str {
-        match self {
-            CapPage::GENERAL => "general",
-            CapPage::ETHERNET => "ethernet",
-            CapPage::ODP => "odp",
-            CapPage::ATOMIC => "atomic",
-            CapPage::ROCE => "roce",
-            CapPage::NIC_FLOW_TABLE => "nic_flow_table",
-            CapPage::QOS => "qos",
-            CapPage::DEBUG => "debug",
-            CapPage::DEVICE_MEMORY => "device_memory",
-            CapPage::GENERAL_2 => "general_2",
-            _ => "unknown",
-        }
-    }
-}
 
 /// One capability page, as firmware gave it: what the card could do, and what it does now.
 #[derive(Debug, Clone)]
@@ -134,7 +91,7 @@ impl Caps {
     pub fn from_pages(pages: Vec<RawPage>, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
         let mut caps = Caps { fw_version, pages, ..Caps::default() };
         let general: CmdHcaCap =
-            caps.current(CapPage::GENERAL).ok_or_else(|| Error::Nonsense("no general capability page".into()))?;
+            caps.current(CapPage::General).ok_or_else(|| Error::Nonsense("no general capability page".into()))?;
         caps.vhca_id = general.vhca_id();
         caps.log_max_qp = general.log_max_qp();
         caps.log_max_qp_sz = general.log_max_qp_sz();
@@ -163,7 +120,7 @@ impl Caps {
         caps.atomic = general.atomic();
         caps.driver_version = general.driver_version();
         caps.fl_rc_qp_when_roce_disabled = general.fl_rc_qp_when_roce_disabled();
-        if let Some(roce) = caps.current::<RoceCap>(CapPage::ROCE) {
+        if let Some(roce) = caps.current::<RoceCap>(CapPage::Roce) {
             caps.roce_address_table_size = roce.roce_address_table_size();
             caps.roce_version = roce.roce_version();
         }
@@ -182,6 +139,6 @@ impl Caps {
 
     /// The second general page, where there is one.
     pub fn general_2(&self) -> Option<CmdHcaCap2> {
-        self.current(CapPage::GENERAL_2)
+        self.current(CapPage::General2)
     }
 }

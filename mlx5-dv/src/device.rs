@@ -278,7 +278,7 @@ impl Device {
 
     /// `vhca_port_num`: the first port, where one function may have several.
     fn port_selector(&self) -> u8 {
-        let general = self.caps.current::<CmdHcaCap>(CapPage::GENERAL);
+        let general = self.caps.current::<CmdHcaCap>(CapPage::General);
         u8::from(general.is_some_and(|general| general.num_vhca_ports() > 0))
     }
 }

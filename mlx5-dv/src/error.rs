@@ -96,8 +96,7 @@ pub enum Error {
 }
 
 fn fix_text(fix: &Option<String>) -> String {
-    fix.as_ref()
-        .map_or_else(String::new, |fix| format!("; to fix it: {fix}"))
+    fix.as_ref().map_or_else(String::new, |fix| format!("; to fix it: {fix}"))
 }
 
 /// Why a card no longer answers. Once known, every wait ends with it.
@@ -105,9 +104,7 @@ fn fix_text(fix: &Option<String>) -> String {
 #[non_exhaustive]
 pub enum Death {
     /// Registers read as all ones: the card was unplugged, lost its link, or is in reset.
-    #[error(
-        "the card vanished: its registers read as all ones; check the slot and `dmesg`, then open it again"
-    )]
+    #[error("the card vanished: its registers read as all ones; check the slot and `dmesg`, then open it again")]
     Vanished,
     /// The health buffer names a fatal syndrome.
     #[error(
@@ -119,6 +116,9 @@ pub enum Death {
         /// `ext_synd` of the health buffer.
         ext_synd: u16,
     },
+    /// The function was turned off from the card's side.
+    #[error("the card turned the function off (its NIC interface is disabled); reset the card and open it again")]
+    Disabled,
     /// The health counter stood still.
     #[error("the card's firmware stopped: its health counter stood still for {} ms; reset the card and open it again", after.as_millis())]
     CounterStill {
@@ -192,16 +192,8 @@ pub enum CommandErrorKind {
 }
 
 fn about(op_mod: u16, object: &str) -> String {
-    let op_mod = if op_mod == 0 {
-        String::new()
-    } else {
-        format!(" (op_mod {op_mod:#x})")
-    };
-    let object = if object.is_empty() {
-        String::new()
-    } else {
-        format!(" of {object}")
-    };
+    let op_mod = if op_mod == 0 { String::new() } else { format!(" (op_mod {op_mod:#x})") };
+    let object = if object.is_empty() { String::new() } else { format!(" of {object}") };
     op_mod + &object
 }
 
@@ -247,10 +239,7 @@ impl CommandError {
 impl Error {
     /// `source`, met while `doing`.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
-        Error::Io {
-            doing: doing.into(),
-            source,
-        }
+        Error::Io { doing: doing.into(), source }
     }
 
     /// Whether the card is dead or gone.

@@ -9,6 +9,8 @@ use mlx5_open::Sim;
 use mlx5_prm::cmd::{CmdStatus, NopIn, Opcode, QueryAdapterIn};
 use mlx5_prm::init_seg::HealthSyndrome;
 use mlx5_sim::fault::{Fault, Times};
+use mlx5_sim::profile::Profile;
+use mlx5_sim::strict::Violation;
 use std::sync::{Arc, Mutex};
 
 /// Bounded time, for a machine that does other things too.
@@ -39,6 +41,12 @@ fn command_error(error: Error) -> CommandError {
 fn assert_clean(sim: &Sim) {
     let counts = sim.handle(0).counts();
     assert_eq!((counts.eqs, counts.uars, counts.pages_held, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
+}
+
+/// What the card complains of, apart from what could not be undone.
+fn worse_than_left_behind(sim: &Sim) -> Vec<Violation> {
+    let left = ["objects left at TEARDOWN_HCA", "pages not taken back before DISABLE_HCA"];
+    sim.violations().into_iter().filter(|violation| !left.contains(&violation.rule)).collect()
 }
 
 /// Every opcode of a bring-up, once.
@@ -156,8 +164,115 @@ fn a_lost_command_event_costs_little() {
     let device = sim.open_with(0, hasty()).unwrap();
     let lost = Fault::EventLost { event_type: Some(0x0a) };
     sim.handle(0).faults().inject(lost, Times::Always);
+    let begin = Instant::now();
     for _ in 0..5 {
         device.execute(&NopIn::default(), "").unwrap();
+    }
+    // 20 ms each; the commands' limit is 300 ms each.
+    assert!(begin.elapsed() < Duration::from_millis(1200), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_limit_of_for_ever_is_a_limit() {
+    let mut options = hasty();
+    (options.command_timeout, options.firmware_timeout) = (Duration::MAX, Duration::MAX);
+    sim().open_with(0, options).unwrap().execute(&NopIn::default(), "").unwrap();
+}
+
+#[test]
+fn a_bring_up_that_gets_no_answer_at_any_step_ends_and_can_be_repeated() {
+    for opcode in bring_up_opcodes() {
+        let sim = sim();
+        let fault = Fault::CommandSwallowed { opcode: Some(opcode.number() as u16) };
+        sim.handle(0).faults().inject(fault, Times::Count(1));
+        match sim.open_with(0, hasty()) {
+            Err(error) => {
+                let error = command_error(error);
+                assert!(error.opcode == opcode && matches!(error.kind, CommandErrorKind::Timeout(_)), "{error}");
+            }
+            Ok(device) => {
+                assert_eq!(opcode, Opcode::AccessReg);
+                drop(device);
+            }
+        }
+        if let Err(error) = sim.open(0) {
+            panic!("after {opcode} was swallowed once: {error}");
+        }
+        let broken = worse_than_left_behind(&sim);
+        assert_eq!(broken, [], "after {opcode} was swallowed once");
+    }
+}
+
+#[test]
+fn a_teardown_refused_at_any_step_goes_on_and_the_card_reaches_nothing_that_is_freed() {
+    let steps = [
+        Opcode::DestroyEq,
+        Opcode::DeallocUar,
+        Opcode::ModifyNicVportContext,
+        Opcode::TeardownHca,
+        Opcode::ManagePages,
+        Opcode::DisableHca,
+    ];
+    for opcode in steps {
+        let sim = sim();
+        let device = sim.open_with(0, hasty()).unwrap();
+        let fault = Fault::CommandStatus { opcode: Some(opcode.number() as u16), status: 6, syndrome: 0 };
+        sim.handle(0).faults().inject(fault, Times::Count(1));
+        drop(device);
+        // What was not undone is left behind; nothing else is wrong.
+        let broken = worse_than_left_behind(&sim);
+        assert_eq!(broken, [], "{opcode} was refused");
+        assert!(sim.open(0).is_ok(), "after {opcode} was refused");
+    }
+}
+
+#[test]
+fn an_eq_that_cannot_be_destroyed_does_not_keep_the_others() {
+    let sim = sim();
+    let seen = Arc::new(Mutex::new(vec![]));
+    let sink = Arc::clone(&seen);
+    let observer = move |record: &CommandRecord| {
+        if record.direction == Direction::Input && record.opcode == Opcode::DestroyEq {
+            sink.lock().unwrap().push(record.object.clone());
+        }
+    };
+    let mut options = hasty().observe(Arc::new(observer));
+    options.completion_vectors = 3;
+    let device = sim.open_with(0, options).unwrap();
+    let fault = Fault::CommandStatus { opcode: Some(Opcode::DestroyEq.number() as u16), status: 6, syndrome: 0 };
+    sim.handle(0).faults().inject(fault, Times::Count(1));
+    drop(device);
+    assert_eq!(seen.lock().unwrap().len(), 4, "three for completions and the asynchronous one");
+}
+
+#[test]
+fn a_card_without_umems_of_the_driver_s_own_is_refused_by_name() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().umem_uid_0(false);
+    profile.general_current.w().umem_uid_0(false);
+    let sim = Sim::builder().profile(profile).build().unwrap();
+    let error = sim.open(0).expect_err("no umems");
+    assert!(matches!(error, Error::Unsupported { capability: "umem_uid_0", .. }), "{error}");
+    assert_clean(&sim);
+}
+
+#[test]
+fn pages_that_lost_their_slot_take_another() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let (before, faults) = (device.firmware_pages(), sim.handle(0).faults());
+    faults.inject(Fault::CommandSwallowed { opcode: Some(Opcode::ManagePages.number() as u16) }, Times::Count(1));
+    faults.inject(Fault::PageRequest { pages: 3 }, Times::Count(1));
+    let begin = Instant::now();
+    while device.command_slots().1 == 0 {
+        assert!(begin.elapsed() < SOON, "the first request is never given up");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Those three may still be taken; the next five come by another slot.
+    faults.inject(Fault::PageRequest { pages: 5 }, Times::Count(1));
+    while device.firmware_pages() != before + 8 {
+        assert!(begin.elapsed() < SOON, "{} pages instead of {}", device.firmware_pages(), before + 8);
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -244,6 +359,27 @@ fn a_fatal_health_syndrome_is_a_death() {
     let death = device.death().expect("dead");
     assert!(matches!(death, Error::Dead(Death::Health { syndrome: HealthSyndrome::HwFatal, .. })), "{death}");
     assert!(death.to_string().contains("HW_FATAL_ERR"), "{death}");
+}
+
+#[test]
+fn a_syndrome_that_asks_for_no_reset_is_news_and_no_death() {
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    sim.handle(0).faults().inject(Fault::Health { syndrome: 0x10 }, Times::Always);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(device.death().is_none(), "too hot, and working: {:?}", device.death());
+    device.execute(&NopIn::default(), "").unwrap();
+}
+
+#[test]
+fn a_function_turned_off_is_a_death() {
+    const CMDQ_ADDR_L_SZ: u64 = 0x14;
+    let sim = sim();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let events = device.async_events();
+    sim.handle(0).bar_write(CMDQ_ADDR_L_SZ, &(1u32 << 8).to_be_bytes());
+    assert_eq!(events.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
+    assert!(matches!(device.death(), Some(Error::Dead(Death::Disabled))), "{:?}", device.death());
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub trait Bar: Send + Sync + Debug {
     fn read32(&self, offset: u64) -> io::Result<u32>;
     /// Writes one big-endian dword.
     fn write32(&self, offset: u64, value: u32) -> io::Result<()>;
-    /// Writes one big-endian quadword, in one access.
+    /// Writes one big-endian quadword, in one access where the way to the card has such; else its halves in order.
     fn write64(&self, offset: u64, value: u64) -> io::Result<()>;
     /// Maps `len` bytes for direct stores, both multiples of the host's page size; `None` where this part of the BAR can
     /// only be reached through `read32` and its like.
@@ -43,14 +43,12 @@ pub trait Bar: Send + Sync + Debug {
     fn set_bus_master(&self, enabled: bool) -> io::Result<()>;
 }
 
-/// A part of the BAR in this process' address space, unmapped on drop.
+/// A part of the BAR in this process' address space, unmapped on drop. Doorbells are stored through it, so it can only be
+/// made of a real mapping, or by `unsafe`.
 pub struct BarMapping {
-    /// First byte.
-    pub address: NonNull<u8>,
-    /// Bytes.
-    pub len: usize,
-    /// What keeps the mapping alive.
-    pub owner: Box<dyn Send + Sync>,
+    pub(crate) address: NonNull<u8>,
+    pub(crate) len: usize,
+    owner: Box<dyn Send + Sync>,
 }
 
 // SAFETY: the mapping is plain device memory that `owner` keeps until drop; whoever stores through `address` keeps to one
@@ -60,12 +58,44 @@ unsafe impl Send for BarMapping {}
 unsafe impl Sync for BarMapping {}
 
 impl BarMapping {
+    /// `mapping`, of a file or a device; `keep` lives as long as it does.
+    pub fn of_map(mapping: memmap2::MmapRaw, keep: impl Send + Sync + 'static) -> io::Result<Self> {
+        let len = mapping.len();
+        let address = NonNull::new(mapping.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        // SAFETY: a mapping of its own, which lies where it is until the owner, which holds it, is dropped.
+        Ok(unsafe { Self::new(address, len, Box::new((mapping, keep))) })
+    }
+
+    /// `len` bytes from `address` on, which `owner` keeps mapped.
+    ///
+    /// # Safety
+    /// The range is one mapping, readable and writable, aligned to the host's page size, stays mapped until `owner` is
+    /// dropped, and is used for nothing else: no reference of this process points into it.
+    pub unsafe fn new(address: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
+        BarMapping { address, len, owner }
+    }
+
+    /// First byte.
+    pub fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The `len` bytes from `offset`; `None` if they are not inside.
     pub fn part(self, offset: usize, len: usize) -> Option<BarMapping> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return None;
         }
-        // SAFETY: checked above; the mapping is one piece.
+        // SAFETY: checked above; whoever made the mapping vouched that it is one piece.
         let address = unsafe { self.address.add(offset) };
         Some(BarMapping { address, len, owner: self.owner })
     }

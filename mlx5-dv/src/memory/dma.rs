@@ -11,9 +11,10 @@ pub type Release = Box<dyn FnOnce(HostMemory, Iova) + Send + Sync>;
 
 /// Memory that the device sees, at an address of its own.
 ///
-/// Offsets are bytes from the first page's start. Any thread may copy in and out at any time, also while the device
-/// writes: what is read is then a mixture, never undefined behaviour. Accesses outside of the buffer panic, as a slice's
-/// do.
+/// Its bytes are those of the memory's data ([`HostMemory::data_len`] of them): of a user's vector just the vector, though
+/// the device sees the whole pages around it. Offsets are from the first of them. Any thread may copy in and out at any
+/// time, also while the device writes: what is read is then a mixture, never undefined behaviour. Accesses outside of the
+/// buffer panic, as a slice's do.
 pub struct DmaBuffer {
     memory: Option<HostMemory>,
     iova: Iova,
@@ -28,19 +29,19 @@ impl fmt::Debug for DmaBuffer {
 
 impl DmaBuffer {
     /// `memory`, which the device sees at `iova`; `release` gets it back on drop.
-    pub fn new(mut memory: HostMemory, iova: Iova, release: Release) -> Self {
+    pub(crate) fn new(mut memory: HostMemory, iova: Iova, release: Release) -> Self {
         memory.set_iova(iova);
         DmaBuffer { memory: Some(memory), iova, release: Some(release) }
     }
 
-    /// Where the device sees it.
+    /// Where the device sees the first page; the buffer's own bytes begin [`HostMemory::data_offset`] behind.
     pub fn iova(&self) -> Iova {
         self.iova
     }
 
-    /// Bytes.
+    /// Bytes of data.
     pub fn len(&self) -> usize {
-        self.memory.as_ref().map_or(0, HostMemory::len)
+        self.memory.as_ref().map_or(0, HostMemory::data_len)
     }
 
     /// Whether there is none.
@@ -55,7 +56,7 @@ impl DmaBuffer {
 
     /// First byte. The pointer is good until the buffer is dropped; what is behind it may change at any time.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().as_ptr())
+        self.memory.as_ref().map_or(std::ptr::null_mut(), HostMemory::data)
     }
 
     /// Never gives the memory back, because the device may still write it.
@@ -68,14 +69,14 @@ impl DmaBuffer {
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len());
         assert!(inside, "{len} bytes at offset {offset} of a DMA buffer of {} bytes", self.len());
-        // SAFETY: checked above to lie inside of the one mapping.
+        // SAFETY: checked above to lie inside of the data, which is one allocation that this buffer has for itself.
         unsafe { self.as_ptr().add(offset) }
     }
 
     /// Copies `bytes` to `offset`. Panics when they do not fit.
     #[track_caller]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
-        // SAFETY: in range, mapped as long as self, and by this type accessed through atomics only.
+        // SAFETY: inside the data, which is ours as long as self lives, and by this type accessed through atomics only.
         unsafe { copy::copy_in(self.at(offset, bytes.len()), bytes) }
     }
 
@@ -100,12 +101,13 @@ impl DmaBuffer {
     }
 
     /// The dword at `offset` as an atomic: its bytes as they lie in memory, not yet converted from big endian. Panics
-    /// outside of the buffer, or where `offset` is no multiple of 4.
+    /// outside of the buffer, or where it lies at no multiple of 4.
     #[track_caller]
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4), "offset {offset} is no multiple of 4");
-        // SAFETY: inside the buffer, aligned (the buffer starts at a page), and lives as long as self.
-        unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
+        let dword = self.at(offset, 4).cast::<u32>();
+        assert!(dword.is_aligned(), "offset {offset} is no multiple of 4");
+        // SAFETY: inside the buffer, aligned as just checked, and lives as long as self.
+        unsafe { AtomicU32::from_ptr(dword) }
     }
 
     /// Loads a big-endian dword; what the device wrote before it is visible afterwards.
@@ -172,6 +174,27 @@ mod tests {
     #[should_panic = "4 bytes at offset 4094 of a DMA buffer of 4096 bytes"]
     fn outside_is_refused() {
         buffer(4096).copy_in(4094, &[0; 4]);
+    }
+
+    /// A buffer of a user's `len` bytes.
+    fn of_a_vector(len: usize) -> DmaBuffer {
+        DmaBuffer::new(HostMemory::from_vec(vec![0xa5; len]).unwrap(), Iova(0), Box::new(|_, _| {}))
+    }
+
+    #[test]
+    fn a_user_s_vector_is_reached_and_nothing_beside_it() {
+        let buffer = of_a_vector(7);
+        assert_eq!(buffer.len(), 7);
+        buffer.fill(0, 7, 0x11);
+        let mut bytes = [0; 7];
+        buffer.copy_out(0, &mut bytes);
+        assert_eq!(bytes, [0x11; 7]);
+    }
+
+    #[test]
+    #[should_panic = "8 bytes at offset 0 of a DMA buffer of 7 bytes"]
+    fn a_vector_s_neighbours_in_its_page_are_out_of_reach() {
+        of_a_vector(7).fill(0, 8, 0);
     }
 
     #[test]

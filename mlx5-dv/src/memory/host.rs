@@ -113,7 +113,12 @@ impl HostMemory {
     pub(super) fn part(whole: &Arc<DmaBuffer>, offset: usize, len: usize) -> Option<Self> {
         let memory = whole.memory()?;
         let end = offset.checked_add(len)?;
-        if end > memory.len || !offset.is_multiple_of(4096) || !len.is_multiple_of(4096) {
+        // Only of memory that is ours to its last byte.
+        if memory.data != (0, memory.len)
+            || end > memory.len
+            || !offset.is_multiple_of(4096)
+            || !len.is_multiple_of(4096)
+        {
             return None;
         }
         // SAFETY: checked to lie inside of `whole`'s one mapping.
@@ -151,6 +156,12 @@ impl HostMemory {
     /// How many bytes the user gave; all of them for memory of our own.
     pub fn data_len(&self) -> usize {
         self.data.1
+    }
+
+    /// First of these bytes.
+    pub(crate) fn data(&self) -> *mut u8 {
+        // Wrapping, as in `around`: the page's start may lie outside of the user's allocation, the data never does.
+        self.address.as_ptr().wrapping_add(self.data.0)
     }
 
     /// The file behind it and its offset there, where there is one.

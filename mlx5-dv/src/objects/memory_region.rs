@@ -138,7 +138,7 @@ impl MemoryRegion {
     fn at(&self, offset: usize, len: usize) -> Option<(&DmaBuffer, usize)> {
         self.check(offset, len);
         let memory = self.memory.as_ref()?;
-        Some((memory, memory.memory()?.data_offset() + offset))
+        Some((memory, offset))
     }
 
     /// Copies `bytes` in, to `offset`. Panics when they do not fit.

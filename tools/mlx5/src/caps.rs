@@ -4,12 +4,8 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use mlx5_dv::{CapPage, RawPage};
-use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, CmdHcaCap2, DebugCap, DeviceMemCap, OdpCap, PerProtocolNetworkingOffloadCaps, QosCap,
-    RoceCap,
-};
 use mlx5_prm::decode::{Found, walk};
-use mlx5_prm::layout::{Info, Layout};
+use mlx5_prm::layout::Info;
 use serde::Serialize;
 
 use crate::{Failure, print, print_json};
@@ -54,9 +50,9 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
         });
     }
     if json {
-        let by_name: BTreeMap<&str, BTreeMap<&str, &Capability>> = pages
+        let by_name: BTreeMap<String, BTreeMap<&str, &Capability>> = pages
             .iter()
-            .map(|(page, list)| (page.name(), list.iter().map(|one| (one.name.as_str(), one)).collect()))
+            .map(|(page, list)| (name(*page), list.iter().map(|one| (one.name.as_str(), one)).collect()))
             .collect();
         return print_json(&serde_json::json!({ "device": arguments.device, "pages": by_name }));
     }
@@ -66,7 +62,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
 
 fn page_text(page: CapPage, list: &[Capability]) -> String {
     let heading = list.first().map(|c| columns(c.max.map(|_| "max".into()), c.current.map(|_| "current".into())));
-    let mut text = line(&format!("{} (op_mod {:#x})", page.name(), page.0), &heading.unwrap_or_default());
+    let mut text = line(&format!("{} (op_mod {:#x})", name(page), page.number()), &heading.unwrap_or_default());
     let number = |n: u64| if n < 10 { n.to_string() } else { format!("{n} ({n:#x})") };
     for capability in list {
         let values = columns(capability.max.map(number), capability.current.map(number));
@@ -86,26 +82,15 @@ fn columns(max: Option<String>, current: Option<String>) -> String {
     }
 }
 
-/// The layout of a capability page; `None` for a page without one here.
-fn layout(page: CapPage) -> Option<Info> {
-    Some(match page {
-        CapPage::GENERAL => CmdHcaCap::INFO,
-        CapPage::GENERAL_2 => CmdHcaCap2::INFO,
-        CapPage::ETHERNET => PerProtocolNetworkingOffloadCaps::INFO,
-        CapPage::ODP => OdpCap::INFO,
-        CapPage::ATOMIC => AtomicCaps::INFO,
-        CapPage::ROCE => RoceCap::INFO,
-        CapPage::QOS => QosCap::INFO,
-        CapPage::DEBUG => DebugCap::INFO,
-        CapPage::DEVICE_MEMORY => DeviceMemCap::INFO,
-        _ => return None,
-    })
+/// The PRM's word for a page, in small letters.
+fn name(page: CapPage) -> String {
+    page.to_string().to_ascii_lowercase()
 }
 
 fn capabilities(page: &RawPage, arguments: &Arguments) -> Vec<Capability> {
-    let Some(info) = layout(page.page) else { return Vec::new() };
-    let max = numbers(&info, &page.max);
-    let current = numbers(&info, &page.current);
+    let Some(info) = page.page.layout() else { return Vec::new() };
+    let max = numbers(info, &page.max);
+    let current = numbers(info, &page.current);
     let wanted = |name: &str| arguments.pattern.as_ref().is_none_or(|pattern| name.contains(pattern.as_str()));
     max.into_iter()
         .zip(current)
@@ -140,12 +125,14 @@ fn numbers(info: &Info, bytes: &[u8]) -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mlx5_prm::caps::CmdHcaCap;
+    use mlx5_prm::layout::Layout;
 
     fn page() -> RawPage {
         let (mut max, mut current) = (CmdHcaCap::default(), CmdHcaCap::default());
         let _ = max.w().log_max_qp(18).roce(true);
         let _ = current.w().log_max_qp(17);
-        RawPage { page: CapPage::GENERAL, max: max.as_bytes().to_vec(), current: current.as_bytes().to_vec() }
+        RawPage { page: CapPage::General, max: max.as_bytes().to_vec(), current: current.as_bytes().to_vec() }
     }
 
     fn arguments(pattern: &str) -> Arguments {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
@@ -81,8 +80,7 @@ impl Bar for ModelBar {
         let mappable = areas.iter().any(|area| area.offset <= offset && end <= area.offset + area.len);
         let Some(file) = file.filter(|_| mappable) else { return Ok(None) };
         let mapping = MmapOptions::new().offset(offset).len(len).map_raw(&file)?;
-        let address = NonNull::new(mapping.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Some(BarMapping { address, len, owner: Box::new((mapping, self.power.clone())) }))
+        BarMapping::of_map(mapping, self.power.clone()).map(Some)
     }
 
     fn reset(&self) -> io::Result<()> {
@@ -94,6 +92,9 @@ impl Bar for ModelBar {
         let mut command = [0; 2];
         self.handle.config_read(PCI_COMMAND, &mut command);
         let command = u16::from_le_bytes(command);
+        if command == u16::MAX {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "its config space reads as all ones"));
+        }
         let command = if enabled { command | PCI_MEMORY | PCI_BUS_MASTER } else { command & !PCI_BUS_MASTER };
         self.handle.config_write(PCI_COMMAND, &command.to_le_bytes());
         Ok(())

@@ -3,6 +3,7 @@
 //! Each step that has to be undone is written down when it is done. Whether a bring-up fails half-way or a card is closed
 //! after a day, [`tear_down`] undoes what is written down, last first.
 
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use mlx5_prm::layout::{Be32, Layout};
 use super::command::CommandQueue;
 use super::event_queue::{EventQueue, EventRing};
 use super::keeper::{Keeper, Shared, Subscribers};
-use super::life::{Life, Wake};
+use super::life::{Life, StopDma, Wake};
 use super::pages::{BATCH, FirmwarePages, Phase};
 use super::registers::Registers;
 use super::space::Space;
@@ -24,8 +25,8 @@ use super::{Owned, lock};
 use crate::Options;
 use crate::access::{Access, Function, ObjectHandle, UarHandle};
 use crate::caps::{CapPage, Caps, RawPage};
-use crate::error::Error;
-use crate::memory::DmaPool;
+use crate::error::{Death, Error};
+use crate::memory::{DmaBuffer, DmaPool};
 
 /// The interface step sequence this driver speaks: 1 is ConnectX-4 and later.
 const ISSI: u16 = 1;
@@ -88,6 +89,7 @@ pub fn bring_up(function: Function, options: &Options) -> Result<(Arc<Owned>, Ca
     give_pages(&card, Phase::Init)?;
     init_hca(&card)?;
     let caps = read_caps(&card)?;
+    check_caps(&caps)?;
     set_driver_version(&card, &caps)?;
 
     enable_roce(&card, &caps)?;
@@ -119,13 +121,18 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
         Step::InitHca => teardown_hca(card)?,
         Step::Pages => take_pages_back(card)?,
         Step::EnableHca => drop(card.run(&DisableHcaIn::default(), "")?),
+        // Before any memory is released: from here on no DMA is under way.
         Step::BusMaster => {
-            // Before any memory is released: from here on no DMA is under way.
-            let bar = card.registers.bar();
-            bar.set_bus_master(false).map_err(|error| Error::io("stopping bus mastering", error))?;
+            let stopped = card.registers.stop_dma();
+            stopped.inspect_err(|_| leak(card)).map_err(|error| Error::io("stopping bus mastering", error))?;
         }
     }
     Ok(())
+}
+
+/// Never gives back what the card may still write.
+fn leak(card: &Owned) {
+    lock(&card.kept).drain(..).for_each(DmaBuffer::leak);
 }
 
 /// Puts the parts together. Touches nothing.
@@ -137,9 +144,12 @@ fn reach(function: Function, options: &Options) -> Owned {
     let subscribers = Arc::new(Subscribers::default());
     let waiter: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
     life.watch(Arc::downgrade(&waiter));
+    let registers = Arc::new(Registers::new(function.bar, Arc::clone(&life)));
+    let stop: Arc<dyn StopDma> = Arc::clone(&registers) as _;
+    life.stop_with(Arc::downgrade(&stop));
     Owned {
         name: function.name,
-        registers: Arc::new(Registers::new(function.bar, Arc::clone(&life))),
+        registers,
         irq: function.irq,
         pages: Arc::new(FirmwarePages::new(Arc::clone(&space))),
         space,
@@ -152,6 +162,7 @@ fn reach(function: Function, options: &Options) -> Owned {
         completion_eqs: OnceLock::new(),
         log_uar_page: AtomicU32::new(12),
         umems: Mutex::default(),
+        kept: Mutex::default(),
         options: options.clone(),
     }
 }
@@ -164,20 +175,38 @@ fn done(card: &Owned, step: Step) {
 fn start_afresh(card: &Owned) -> Result<(), Error> {
     let bar = card.registers.bar();
     if card.options.reset {
-        bar.reset().map_err(|error| Error::io("resetting the function", error))?;
+        bar.reset().or_else(reset_refused)?;
     }
-    bar.set_bus_master(true).map_err(|error| Error::io("starting bus mastering", error))?;
+    match bar.set_bus_master(true) {
+        // Whoever resets a function waits until its config space answers; one that does not is gone.
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => card.life.end(Death::Vanished),
+        other => other.map_err(|error| Error::io("starting bus mastering", error))?,
+    }
+    card.life.check()?;
     done(card, Step::BusMaster);
-    card.registers.check_presence()?;
     Ok(())
 }
 
+/// A function that knows no reset is taken as it is: ENABLE_HCA says whether it can be.
+fn reset_refused(error: io::Error) -> Result<(), Error> {
+    match error.raw_os_error() {
+        Some(libc::ENOTTY | libc::EINVAL | libc::EOPNOTSUPP) => {
+            tracing::warn!(%error, "the function knows no reset: what its last driver left behind is still there");
+            Ok(())
+        }
+        _ => Err(Error::io("resetting the function (Options::reset)", error)),
+    }
+}
+
 /// Waits until firmware has started. PRM "Initialization Segment", `initializing`.
+///
+/// After a reset the registers may read as all ones for a while: that is not ready, and a death only once time is over.
 fn wait_for_firmware(card: &Owned) -> Result<(), Error> {
     let limit = card.options.firmware_timeout;
     let begin = Instant::now();
     while card.registers.initializing()? {
         if begin.elapsed() >= limit {
+            card.registers.check_presence()?;
             return Err(Error::Timeout { what: "firmware's start (its initializing bit)".into(), limit });
         }
         std::thread::sleep(READY_POLL);
@@ -256,8 +285,8 @@ fn set_host_endianness(card: &Owned) {
 /// Asks one capability page, as it is or as it could be.
 fn query_cap(card: &Owned, page: CapPage, current: bool) -> Result<Vec<u8>, Error> {
     let mut query = QueryHcaCapIn::default();
-    query.w().op_mod(page.0 << 1 | u16::from(current));
-    let about = format!("{} page, {}", page.name(), if current { "current" } else { "max" });
+    query.w().op_mod(page.op_mod(current));
+    let about = format!("{page} page, {}", if current { "current" } else { "max" });
     Ok(card.run(&query, &about)?.capability().to_vec())
 }
 
@@ -267,18 +296,18 @@ fn query_page(card: &Owned, page: CapPage) -> Result<RawPage, Error> {
 
 /// Reads every capability page that firmware says it has.
 pub(super) fn read_caps(card: &Owned) -> Result<Caps, Error> {
-    let general = query_page(card, CapPage::GENERAL)?;
+    let general = query_page(card, CapPage::General)?;
     let has = CmdHcaCap::read(&general.current).unwrap_or(CmdHcaCap::ZERO);
     let more = [
-        (has.eth_net_offloads(), CapPage::ETHERNET),
-        (has.pg(), CapPage::ODP),
-        (has.atomic(), CapPage::ATOMIC),
-        (has.roce(), CapPage::ROCE),
-        (has.nic_flow_table(), CapPage::NIC_FLOW_TABLE),
-        (has.qos(), CapPage::QOS),
-        (has.debug(), CapPage::DEBUG),
-        (has.device_memory(), CapPage::DEVICE_MEMORY),
-        (has.hca_cap_2(), CapPage::GENERAL_2),
+        (has.eth_net_offloads(), CapPage::Ethernet),
+        (has.pg(), CapPage::Odp),
+        (has.atomic(), CapPage::Atomic),
+        (has.roce(), CapPage::Roce),
+        (has.nic_flow_table(), CapPage::FlowTable),
+        (has.qos(), CapPage::Qos),
+        (has.debug(), CapPage::Debug),
+        (has.device_memory(), CapPage::DeviceMemory),
+        (has.hca_cap_2(), CapPage::General2),
     ];
     let mut pages = vec![general];
     for (_, page) in more.into_iter().filter(|(present, _)| *present) {
@@ -287,9 +316,18 @@ pub(super) fn read_caps(card: &Owned) -> Result<Caps, Error> {
     Caps::from_pages(pages, card.registers.identity()?.fw_version)
 }
 
+/// What every object of ours rests on.
+fn check_caps(caps: &Caps) -> Result<(), Error> {
+    if caps.umem_uid_0 {
+        return Ok(());
+    }
+    let what = "make umems, which all queues lie in, for a driver without a user context; update its firmware".into();
+    Err(Error::Unsupported { what, capability: "umem_uid_0" })
+}
+
 /// Chooses among what the card could do. PRM "SET_HCA_CAP".
 fn set_hca_cap(card: &Owned) -> Result<(), Error> {
-    let raw = query_page(card, CapPage::GENERAL)?;
+    let raw = query_page(card, CapPage::General)?;
     let max = CmdHcaCap::read(&raw.max).unwrap_or(CmdHcaCap::ZERO);
     let mut want = CmdHcaCap::read(&raw.current).unwrap_or(CmdHcaCap::ZERO);
     let log_host_page = rustix::param::page_size().trailing_zeros();
@@ -302,7 +340,7 @@ fn set_hca_cap(card: &Owned) -> Result<(), Error> {
     if want.roce_rw_supported() && max.roce() {
         want.w().roce(true);
     }
-    set_cap(card, CapPage::GENERAL, &raw.current, want.as_bytes())?;
+    set_cap(card, CapPage::General, &raw.current, want.as_bytes())?;
     card.log_uar_page.store(if uar_4k { 12 } else { log_host_page }, Ordering::Relaxed);
     if let Some(commands) = card.commands.get() {
         commands.set_verify(sign);
@@ -312,14 +350,14 @@ fn set_hca_cap(card: &Owned) -> Result<(), Error> {
 
 /// Lets queue pairs choose their UDP source port, where the card can.
 fn choose_roce(card: &Owned) -> Result<(), Error> {
-    let raw = query_page(card, CapPage::ROCE)?;
+    let raw = query_page(card, CapPage::Roce)?;
     let max = RoceCap::read(&raw.max).unwrap_or(RoceCap::ZERO);
     let mut want = RoceCap::read(&raw.current).unwrap_or(RoceCap::ZERO);
     if want.sw_r_roce_src_udp_port() || !max.sw_r_roce_src_udp_port() {
         return Ok(());
     }
     want.w().sw_r_roce_src_udp_port(true);
-    set_cap(card, CapPage::ROCE, &raw.current, want.as_bytes())
+    set_cap(card, CapPage::Roce, &raw.current, want.as_bytes())
 }
 
 fn set_cap(card: &Owned, page: CapPage, current: &[u8], want: &[u8]) -> Result<(), Error> {
@@ -328,8 +366,8 @@ fn set_cap(card: &Owned, page: CapPage, current: &[u8], want: &[u8]) -> Result<(
     capability[..len].copy_from_slice(&current[..len]);
     capability[..want.len()].copy_from_slice(want);
     let mut set = SetHcaCapIn::default();
-    set.w().op_mod(page.0 << 1).capability(&capability);
-    card.run(&set, &format!("{} page", page.name()))?;
+    set.w().op_mod(page.op_mod(false)).capability(&capability);
+    card.run(&set, &format!("{page} page"))?;
     Ok(())
 }
 
@@ -395,7 +433,16 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
 
     let create = |log_size: u8, vector: u16, types: &[EventType]| -> Result<EventQueue, Error> {
         let ring = EventRing::allocate(&card.pool, log_size.min(caps.log_max_eq_sz.max(6)))?;
-        let reply = card.execute(ring.create_command(out.uar(), vector, types))?;
+        let reply = match card.execute(ring.create_command(out.uar(), vector, types)) {
+            Ok(reply) => reply,
+            Err(error) => {
+                // Only an answer proves that firmware does not make an EQ of it later.
+                if error.status().is_none() && !error.is_dead() {
+                    lock(&card.kept).push(ring.into_memory());
+                }
+                return Err(error.into());
+            }
+        };
         let eqn = CreateEqOut::read(&reply).map_or(0, |out| out.eq_number());
         Ok(ring.created(eqn, Arc::clone(&card.registers), uar_offset))
     };
@@ -437,16 +484,17 @@ fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
         commands.set_by_event(false);
     }
     let queues = { lock(&card.keeper).take() }.and_then(Keeper::stop).unwrap_or_default();
+    let mut first = Ok(());
     // The last created first: the asynchronous EQ, which the others' commands may still report to, goes last.
     for queue in queues.into_iter().rev() {
         let result = if dead { Ok(()) } else { card.destroy(ObjectHandle(0), queue.destroy_command()) };
         if let Err(error) = result {
-            // The card may still write this ring.
-            std::mem::forget(queue);
-            return Err(error.into());
+            // The card may still write this ring. The others are tried all the same.
+            lock(&card.kept).push(queue.into_memory());
+            first = first.and(Err(error.into()));
         }
     }
-    Ok(())
+    first
 }
 
 /// Brings the port up where it is ours to do so. PRM "PAOS", "QUERY_VPORT_STATE".
@@ -473,10 +521,12 @@ fn port_up(card: &Owned, caps: &Caps) -> Result<(), Error> {
 /// PRM "TEARDOWN_HCA". When firmware does not do it, a reset of the function makes sure that no DMA goes on.
 fn teardown_hca(card: &Owned) -> Result<(), Error> {
     let result = card.run(&TeardownHcaIn::default(), "");
-    if result.is_err()
-        && let Err(error) = card.registers.bar().reset()
-    {
-        tracing::error!(%error, "reset after a failed teardown");
+    if result.is_err() {
+        match card.registers.bar().reset() {
+            // Firmware has forgotten the rest, its command queue included.
+            Ok(()) => lock(&card.done).retain(|step| matches!(step, Step::BusMaster)),
+            Err(error) => tracing::error!(%error, "reset after a failed teardown"),
+        }
     }
     result.map(drop).map_err(Error::from)
 }

@@ -63,6 +63,11 @@ impl EventRing {
         RawCommand::new(&WithTail::new(create, list), format!("EQ of vector {vector}"))
     }
 
+    /// Its memory.
+    pub fn into_memory(self) -> DmaBuffer {
+        self.ring
+    }
+
     /// The EQ that the command made of it.
     pub fn created(self, eqn: u8, registers: Arc<Registers>, uar_offset: u64) -> EventQueue {
         EventQueue { eqn, ring: self.ring, log_size: self.log_size, consumed: 0, armed: false, registers, uar_offset }
@@ -95,6 +100,16 @@ impl EventQueue {
         self.ring_doorbell(EqDoorbell::ARM_OFFSET)
     }
 
+    /// Its memory, which the card may write until the EQ is destroyed.
+    pub fn into_memory(self) -> DmaBuffer {
+        self.ring
+    }
+
+    /// How many events it holds.
+    pub fn capacity(&self) -> usize {
+        1 << self.log_size
+    }
+
     /// Whether the card has been asked for an interrupt since the queue was last found with an event.
     pub fn armed(&self) -> bool {
         self.armed
@@ -108,7 +123,7 @@ impl EventQueue {
     }
 
     fn ring_doorbell(&self, offset: usize) -> Result<(), Death> {
-        barrier::to_device();
+        barrier::before_reuse();
         self.registers.write(self.uar_offset + offset as u64, EqDoorbell::value(self.eqn, self.consumed))
     }
 }

@@ -8,9 +8,6 @@ use super::life::Life;
 use super::registers::Registers;
 use crate::error::Death;
 
-/// The mildest `severity` that ends a card: 0 is emergency, 1 alert, 2 critical, 3 error.
-const CRITICAL: u8 = 2;
-
 /// Watches the health counter and the health buffer.
 #[derive(Debug)]
 pub struct Health {
@@ -38,10 +35,14 @@ impl Health {
         registers.check_presence()?;
         let health = registers.health()?;
         let syndrome = health.synd();
-        // Firmware asks for a reset (rfr), or says how bad it is, where it cannot go on. Milder syndromes are news.
-        let fatal = health.rfr() || health.valid() && health.severity() <= CRITICAL;
-        if syndrome != HealthSyndrome::None && fatal {
+        // Firmware that cannot go on asks for a reset (rfr). Whatever their severity, other syndromes are news: a card
+        // that is too hot still works.
+        if syndrome != HealthSyndrome::None && health.rfr() {
             life.end(Death::Health { syndrome, ext_synd: health.ext_synd() });
+            return Ok(());
+        }
+        if registers.interface_disabled()? {
+            life.end(Death::Disabled);
             return Ok(());
         }
         if syndrome != self.reported {

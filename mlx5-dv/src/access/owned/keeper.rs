@@ -210,11 +210,13 @@ impl Thread {
         while !self.control.stop.load(Ordering::Acquire) {
             self.queues.append(&mut lock(&self.control.inbox));
             let dead = self.shared.life.death().is_some();
+            let mut more = false;
             if !dead {
                 // Queues are read at each turn, interrupt or not: a lost interrupt costs one health interval.
-                if let Err(death) = self.read_queues() {
+                more = self.read_queues().unwrap_or_else(|death| {
                     tracing::debug!(%death, "event queues no longer read");
-                }
+                    false
+                });
                 self.serve_pages();
             }
             let now = Instant::now();
@@ -222,7 +224,8 @@ impl Thread {
                 self.health.check(&self.shared.registers, &self.shared.life, now);
                 next_health = now + self.shared.health_interval;
             }
-            self.sleep(if dead { None } else { Some(next_health.saturating_duration_since(now)) });
+            let rest = if more { Duration::ZERO } else { next_health.saturating_duration_since(now) };
+            self.sleep((!dead).then_some(rest));
         }
         self.queues.append(&mut lock(&self.control.inbox));
         self.queues.into_iter().map(|(queue, _)| queue).collect()
@@ -258,21 +261,29 @@ impl Thread {
         }
     }
 
-    fn read_queues(&mut self) -> Result<(), Death> {
+    /// Reads every queue, a ring's worth of each at most: then the others, pages, health and the end have their turn.
+    /// Whether one may hold more.
+    fn read_queues(&mut self) -> Result<bool, Death> {
         let mut queues = std::mem::take(&mut self.queues);
-        let result = queues.iter_mut().try_for_each(|(queue, _)| self.read_queue(queue));
+        let result = queues.iter_mut().try_fold(false, |more, (queue, _)| Ok(more | self.read_queue(queue)?));
         self.queues = queues;
         result
     }
 
-    fn read_queue(&mut self, queue: &mut EventQueue) -> Result<(), Death> {
+    fn read_queue(&mut self, queue: &mut EventQueue) -> Result<bool, Death> {
         let mut any = false;
-        while let Some(event) = queue.next()? {
+        for _ in 0..queue.capacity() {
+            let Some(event) = queue.next()? else {
+                // An event written between this look and the arming raises the interrupt at once, so none is missed.
+                if any || !queue.armed() {
+                    queue.arm()?;
+                }
+                return Ok(false);
+            };
             any = true;
             self.handle(&event);
         }
-        // An event written between the last look and the arming raises the interrupt at once, so none is missed.
-        if any || !queue.armed() { queue.arm() } else { Ok(()) }
+        Ok(true)
     }
 
     fn handle(&mut self, event: &Eqe) {

@@ -12,10 +12,19 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// The card's life, shared by all that talk to it. A death is final: the first one known stays.
+/// The way to keep a dead card from reaching memory.
+pub trait StopDma: Send + Sync {
+    /// From the return of this on, the card reads and writes no memory; an error where that cannot be made sure of.
+    fn stop_dma(&self) -> io::Result<()>;
+}
+
+/// The card's life, shared by all that talk to it. A death is final: the first one known stays. Before a death is known to
+/// anybody the card's DMA has been stopped: whoever finds one may free what the card was using.
 #[derive(Default)]
 pub struct Life {
     death: OnceLock<Death>,
+    /// Held while a death is made known, so that nobody learns of it too soon.
+    ending: Mutex<Option<Weak<dyn StopDma>>>,
     waiters: Mutex<Vec<Weak<dyn Wake>>>,
 }
 
@@ -48,13 +57,28 @@ impl Life {
         waiters.push(waiter);
     }
 
-    /// The card died of `death`. Wakes every waiter, once.
+    /// How the card's DMA is stopped when it dies.
+    pub fn stop_with(&self, stop: Weak<dyn StopDma>) {
+        *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
+    }
+
+    /// The card died of `death`. Stops its DMA, then wakes every waiter; once.
     pub fn end(&self, death: Death) {
-        if self.death.set(death.clone()).is_err() {
+        let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.death.get().is_some() {
             return;
         }
-        tracing::error!(%death, "card is dead");
-        self.wake_all();
+        if let Some(card) = ending.as_ref().and_then(Weak::upgrade)
+            && let Err(error) = card.stop_dma()
+        {
+            stays_aloof(&death, &error);
+        }
+        let first = self.death.set(death.clone()).is_ok();
+        drop(ending);
+        if first {
+            tracing::error!(%death, "card is dead");
+            self.wake_all();
+        }
     }
 
     fn wake_all(&self) {
@@ -74,7 +98,58 @@ impl Life {
 
     /// A register or memory access failed with `error`: the way to the card is broken.
     pub fn broken(&self, error: &io::Error) -> Death {
-        self.end(Death::ServerGone { reason: error.to_string() });
+        self.end(match error.raw_os_error() {
+            // How the kernel answers for a function that is no longer on its bus.
+            Some(libc::EIO | libc::ENODEV | libc::ENXIO) => Death::Vanished,
+            _ => Death::ServerGone { reason: error.to_string() },
+        });
         self.death.get().cloned().unwrap_or(Death::Closed)
+    }
+}
+
+/// Says what it means that the DMA of a card that died of `death` could not be stopped.
+fn stays_aloof(death: &Death, error: &io::Error) {
+    match death {
+        // It is not on the bus any more, or its process is gone: nothing is left that could reach memory.
+        Death::Vanished | Death::ServerGone { .. } => tracing::debug!(%error, "no bus mastering to stop"),
+        _ => tracing::error!(%error, "bus mastering of a dead card could not be stopped; only the IOMMU holds it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    /// A card that must not be known to be dead while its DMA is being stopped.
+    struct Card {
+        life: Weak<Life>,
+        stopped: AtomicU32,
+    }
+
+    impl StopDma for Card {
+        fn stop_dma(&self) -> io::Result<()> {
+            assert!(self.life.upgrade().is_some_and(|life| life.death().is_none()));
+            self.stopped.fetch_add(1, Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_card_s_dma_stops_once_and_before_its_death_is_known() {
+        let life = Life::new();
+        let card = Arc::new(Card { life: Arc::downgrade(&life), stopped: AtomicU32::new(0) });
+        let stop: Arc<dyn StopDma> = Arc::clone(&card) as _;
+        life.stop_with(Arc::downgrade(&stop));
+        life.end(Death::Vanished);
+        life.end(Death::Closed);
+        assert_eq!((life.death(), card.stopped.load(Relaxed)), (Some(Death::Vanished), 1));
+    }
+
+    #[test]
+    fn a_function_off_its_bus_and_a_server_that_hung_up_are_told_apart() {
+        let death = |error: io::Error| Life::new().broken(&error);
+        assert_eq!(death(io::Error::from_raw_os_error(libc::EIO)), Death::Vanished);
+        assert!(matches!(death(io::Error::from_raw_os_error(libc::EPIPE)), Death::ServerGone { .. }));
     }
 }

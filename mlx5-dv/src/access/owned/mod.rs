@@ -70,6 +70,8 @@ pub struct Owned {
     log_uar_page: AtomicU32,
     /// Memory that was shown to the card for a umem, by `umem_id`.
     umems: Mutex<HashMap<u32, (Iova, usize)>>,
+    /// Rings that firmware may still write, since it did not give them up: freed once bus mastering is off.
+    kept: Mutex<Vec<DmaBuffer>>,
     options: crate::Options,
 }
 

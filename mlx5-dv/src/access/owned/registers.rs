@@ -1,11 +1,12 @@
 //! The init segment as named registers. PRM "Initialization Segment".
 
+use std::io;
 use std::sync::Arc;
 
-use mlx5_prm::init_seg::{HealthBuffer, InitSegment};
+use mlx5_prm::init_seg::{HealthBuffer, InitSegment, NicInterface};
 use mlx5_prm::layout::Layout;
 
-use super::life::Life;
+use super::life::{Life, StopDma};
 use crate::access::Bar;
 use crate::error::Death;
 
@@ -26,6 +27,13 @@ const ALL_ONES: u32 = u32::MAX;
 pub struct Registers {
     bar: Box<dyn Bar>,
     life: Arc<Life>,
+}
+
+impl StopDma for Registers {
+    /// Clears bus mastering; a function that keeps it is reset.
+    fn stop_dma(&self) -> io::Result<()> {
+        self.bar.set_bus_master(false).or_else(|error| self.bar.reset().map_err(|_| error))
+    }
 }
 
 /// What the card says of its firmware and its command queue before any command.
@@ -72,13 +80,9 @@ impl Registers {
         self.life.check()
     }
 
-    /// Whether firmware is still starting up.
+    /// Whether firmware is still starting up. All ones, as of a function on its way out of a reset, are a yes.
     pub fn initializing(&self) -> Result<bool, Death> {
-        let value = self.read(INITIALIZING)?;
-        if value == ALL_ONES {
-            self.check_presence()?;
-        }
-        Ok(value >> 31 != 0)
+        Ok(self.read(INITIALIZING)? >> 31 != 0)
     }
 
     /// Firmware's version and the shape of the command queue.
@@ -110,6 +114,16 @@ impl Registers {
             self.check_presence()?;
         }
         Ok(value & 0xff_ffff)
+    }
+
+    /// Whether firmware or another user of the card has turned the function off, or asks for its reset. PRM
+    /// "Initialization Segment", `nic_interface`.
+    pub fn interface_disabled(&self) -> Result<bool, Death> {
+        let value = self.read(CMDQ_ADDRESS_LOW)?;
+        if value == ALL_ONES {
+            self.check_presence()?;
+        }
+        Ok(matches!(NicInterface::from_number(value >> 8 & 7), NicInterface::Disabled | NicInterface::SwReset))
     }
 
     /// The last two dwords of the health buffer: severity, whether a reset is asked for, and the syndrome.

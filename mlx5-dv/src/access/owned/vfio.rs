@@ -9,10 +9,9 @@
 use std::fmt;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use iommufd_ioctls::IommuFd;
@@ -204,8 +203,25 @@ impl Vfio {
         bytes
     }
 
-    fn write(&self, region: u32, offset: u64, bytes: &[u8]) {
-        self.device().region_write(region, bytes, offset);
+    /// Writes a region. The crate's own write only logs that it failed.
+    fn write(&self, region: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let device = self.device();
+        let inside = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= device.get_region_size(region));
+        if !inside {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        // SAFETY: the device keeps its descriptor open, and it is borrowed for this call only.
+        let file = unsafe { BorrowedFd::borrow_raw(device.as_raw_fd()) };
+        let written = rustix::io::pwrite(file, bytes, device.get_region_offset(region) + offset)?;
+        if written == bytes.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
+    }
+
+    /// The command register of its config space; an error where it reads as all ones.
+    fn command(&self) -> io::Result<u16> {
+        match u16::from_le_bytes(self.read(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND)) {
+            u16::MAX => Err(io::Error::new(io::ErrorKind::NotConnected, "its config space reads as all ones")),
+            command => Ok(command),
+        }
     }
 }
 
@@ -245,13 +261,11 @@ impl Bar for VfioBar {
     }
 
     fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
-        self.vfio.write(VFIO_PCI_BAR0_REGION_INDEX, offset, &value.to_be_bytes());
-        Ok(())
+        self.vfio.write(VFIO_PCI_BAR0_REGION_INDEX, offset, &value.to_be_bytes())
     }
 
     fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
-        self.vfio.write(VFIO_PCI_BAR0_REGION_INDEX, offset, &value.to_be_bytes());
-        Ok(())
+        self.vfio.write(VFIO_PCI_BAR0_REGION_INDEX, offset, &value.to_be_bytes())
     }
 
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<BarMapping>> {
@@ -261,8 +275,7 @@ impl Bar for VfioBar {
         let device = self.vfio.device();
         let at = device.get_region_offset(VFIO_PCI_BAR0_REGION_INDEX) + offset;
         let mapping = MmapOptions::new().offset(at).len(len).map_raw(device.as_raw_fd())?;
-        let address = NonNull::new(mapping.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Some(BarMapping { address, len, owner: Box::new((mapping, Arc::clone(&self.vfio))) }))
+        BarMapping::of_map(mapping, Arc::clone(&self.vfio)).map(Some)
     }
 
     fn reset(&self) -> io::Result<()> {
@@ -272,13 +285,14 @@ impl Bar for VfioBar {
     }
 
     fn set_bus_master(&self, enabled: bool) -> io::Result<()> {
-        let command = u16::from_le_bytes(self.vfio.read(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND));
-        if command == u16::MAX {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "its config space reads as all ones"));
-        }
+        let command = self.vfio.command()?;
         let command = if enabled { command | PCI_MEMORY | PCI_BUS_MASTER } else { command & !PCI_BUS_MASTER };
-        self.vfio.write(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND, &command.to_le_bytes());
-        Ok(())
+        self.vfio.write(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND, &command.to_le_bytes())?;
+        // Memory is freed on the strength of this bit. Reading it back also brings in what the card wrote before.
+        if (self.vfio.command()? & PCI_BUS_MASTER != 0) == enabled {
+            return Ok(());
+        }
+        Err(io::Error::other("the bus master bit of the command register does not stay as written"))
     }
 }
 

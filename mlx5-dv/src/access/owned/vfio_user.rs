@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -248,6 +247,9 @@ impl Bar for ServedBar {
 
     fn set_bus_master(&self, enabled: bool) -> io::Result<()> {
         let command = u16::from_le_bytes(self.read(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND)?);
+        if command == u16::MAX {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "its config space reads as all ones"));
+        }
         let command = if enabled { command | PCI_MEMORY | PCI_BUS_MASTER } else { command & !PCI_BUS_MASTER };
         self.write(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND, command.to_le_bytes())
     }
@@ -256,8 +258,7 @@ impl Bar for ServedBar {
 /// Maps a piece of a file that stands for a piece of the BAR.
 fn map_file(file: &File, offset: u64, len: usize) -> io::Result<BarMapping> {
     let mapping = MmapOptions::new().offset(offset).len(len).map_raw(file)?;
-    let address = NonNull::new(mapping.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-    Ok(BarMapping { address, len, owner: Box::new(mapping) })
+    BarMapping::of_map(mapping, ())
 }
 
 #[derive(Debug)]

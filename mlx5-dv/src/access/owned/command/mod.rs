@@ -8,6 +8,7 @@
 //! A slot whose command missed its deadline is *quarantined*, with its mailboxes: firmware may still write them. It comes
 //! back into use when firmware answers after all.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -153,7 +154,7 @@ impl CommandQueue {
         Ok(queue)
     }
 
-    /// Whether waiters sleep until [`look`](Self::look) is called (true), or poll (false).
+    /// Whether waiters sleep until [`completed`](Self::completed) is called (true), or poll (false).
     pub fn set_by_event(&self, by_event: bool) {
         self.by_event.store(by_event, Ordering::Release);
         self.wake();
@@ -177,7 +178,8 @@ impl CommandQueue {
 
     /// Executes a command and waits for its end, `limit` at most.
     pub fn execute_within(&self, command: RawCommand, limit: Duration) -> Result<Vec<u8>, CommandError> {
-        let deadline = Instant::now() + limit;
+        // None where the limit is none: "for ever" is a limit too.
+        let deadline = Instant::now().checked_add(limit);
         let slots = self.wait_for_slot(deadline, limit).map_err(|kind| about(&command, kind))?;
         let mut pending = self.send(slots, command, limit)?;
         loop {
@@ -222,7 +224,7 @@ impl CommandQueue {
     /// Waits until a slot of the ordinary class is free, and takes it.
     fn wait_for_slot(
         &self,
-        deadline: Instant,
+        deadline: Option<Instant>,
         limit: Duration,
     ) -> Result<(MutexGuard<'_, Slots>, usize), CommandErrorKind> {
         let mut slots = self.lock();
@@ -231,7 +233,7 @@ impl CommandQueue {
             if let Some(slot) = self.take(&mut slots, Class::Ordinary) {
                 return Ok((slots, slot));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Err(CommandErrorKind::NoSlot(limit));
             }
@@ -243,11 +245,17 @@ impl CommandQueue {
     /// Takes a free slot, or one whose late answer has come meanwhile.
     fn take(&self, slots: &mut Slots, class: Class) -> Option<usize> {
         let last = slots.states.len() - 1;
-        let allowed = match class {
-            Class::Pages => last..=last,
-            Class::Ordinary if last == 0 => 0..=0,
-            Class::Ordinary => 0..=last - 1,
-        };
+        let ordinary = 0..last.max(1);
+        match class {
+            Class::Ordinary => self.take_of(slots, ordinary),
+            // Where pages have lost their own slot they take any: firmware must not starve.
+            Class::Pages => self.take_of(slots, last..last + 1).or_else(|| {
+                matches!(slots.states[last], Slot::Quarantined(..)).then(|| self.take_of(slots, ordinary)).flatten()
+            }),
+        }
+    }
+
+    fn take_of(&self, slots: &mut Slots, allowed: Range<usize>) -> Option<usize> {
         for slot in allowed {
             if matches!(slots.states[slot], Slot::Quarantined(..)) && !self.owned_by_hardware(slot) {
                 if let Slot::Quarantined(input, output) = std::mem::replace(&mut slots.states[slot], Slot::Free) {
@@ -297,6 +305,8 @@ impl CommandQueue {
             let blocks = self.mailboxes.blocks(&pending.input);
             self.observe(&pending, Direction::Input, entry, blocks, command.input.clone());
         }
+        // The entry before its doorbell.
+        uar::barrier::to_device();
         // A doorbell that cannot be written ended the card's life, which finish() will find.
         let _ = self.registers.ring_commands(1 << slot);
         Ok(pending)

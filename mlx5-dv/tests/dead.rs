@@ -1,0 +1,88 @@
+//! A card that dies with work under way: all that was the program's comes back, and the function can be opened again.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions};
+use mlx5_dv::{Device, Options};
+use mlx5_open::Sim;
+use mlx5_sim::fault::{Fault, Times};
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn hasty() -> Options {
+    let mut options = Options::default();
+    options.health_interval = Duration::from_millis(20);
+    options.health_patience = Duration::from_millis(200);
+    options
+}
+
+fn until_dead(device: &Device) {
+    let begin = Instant::now();
+    while device.death().is_none() {
+        assert!(begin.elapsed() < SOON, "it lives");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Two connections of `device` with receives posted at both.
+fn busy(device: &Arc<Device>) -> (Connection, Connection) {
+    let pd = Pd::alloc(device).unwrap();
+    let region = MemoryRegion::allocate(&pd, 16 * 1024, AccessFlags::LOCAL_WRITE).unwrap();
+    let mut a = Connection::new(&pd, ConnectionOptions::default()).unwrap();
+    let mut b = Connection::new(&pd, ConnectionOptions::default()).unwrap();
+    a.connect(&b.local().unwrap()).unwrap();
+    b.connect(&a.local().unwrap()).unwrap();
+    for (i, buffer) in region.buffers(4096).unwrap().into_iter().enumerate() {
+        if i % 2 == 0 { a.receive(buffer) } else { b.receive(buffer) }.unwrap();
+    }
+    (a, b)
+}
+
+fn dies_of(fault: Fault) {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let connections = busy(&device);
+    let last: Weak<Device> = Arc::downgrade(&device);
+    sim.handle(0).faults().inject(fault, Times::Always);
+    until_dead(&device);
+    drop((connections, device));
+    assert!(last.upgrade().is_none(), "{fault:?}: something still holds the device");
+    assert_eq!(sim.handle(0).counts().dma_ranges, 0, "{fault:?}: memory is still shown to the card");
+    sim.handle(0).faults().clear_all();
+    // A card that was pulled out and put back takes a moment until it is as after power-on.
+    std::thread::sleep(Duration::from_millis(200));
+    let device = sim.open_with(0, hasty()).unwrap();
+    drop(busy(&device));
+    drop(device);
+    assert_eq!(sim.violations(), [], "{fault:?}");
+}
+
+#[test]
+fn all_is_given_back_after_a_surprise_removal() {
+    dies_of(Fault::SurpriseRemoval);
+}
+
+#[test]
+fn all_is_given_back_after_firmware_stopped() {
+    dies_of(Fault::HealthCounterStopped);
+}
+
+#[test]
+fn all_is_given_back_after_a_fatal_syndrome() {
+    dies_of(Fault::Health { syndrome: 0x1 });
+}
+
+#[test]
+fn a_card_known_to_be_dead_writes_no_memory() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let _connections = busy(&device);
+    sim.handle(0).faults().inject(Fault::HealthCounterStopped, Times::Always);
+    until_dead(&device);
+    const PCI_COMMAND: u64 = 4;
+    let mut command = [0; 2];
+    sim.handle(0).config_read(PCI_COMMAND, &mut command);
+    assert_eq!(command[0] & 1 << 2, 0, "bus mastering is off before the death is known");
+}
