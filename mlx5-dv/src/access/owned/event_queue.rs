@@ -123,7 +123,7 @@ impl EventQueue {
     }
 
     fn ring_doorbell(&self, offset: usize) -> Result<(), Death> {
-        barrier::before_reuse();
+        barrier::to_device();
         self.registers.write(self.uar_offset + offset as u64, EqDoorbell::value(self.eqn, self.consumed))
     }
 }
