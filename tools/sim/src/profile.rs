@@ -181,6 +181,7 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .cqe_128_always(true)
         .cq_oi(true)
         .out_of_seq_cnt(true)
+        .retransmission_q_counters(true)
         .driver_version(true)
         .cmdif_checksum(3)
         .device_frequency_mhz(khz / 1000)

@@ -36,7 +36,11 @@ pub(super) fn query(f: &mut Function, command: &QueryQCounterIn) -> Answer<Query
         .duplicate_request(counter.duplicate_request)
         .rnr_nak_retry_err(counter.rnr_nak_retry_err)
         .packet_seq_err(counter.packet_seq_err)
-        .local_ack_timeout_err(counter.local_ack_timeout_err);
+        .implied_nak_seq_err(counter.implied_nak_seq_err)
+        .local_ack_timeout_err(counter.local_ack_timeout_err)
+        .rx_write_requests(counter.rx_write_requests)
+        .rx_read_requests(counter.rx_read_requests)
+        .rx_atomic_requests(counter.rx_atomic_requests);
     if command.clear() {
         *counter = QueueCounter::default();
     }

@@ -53,6 +53,14 @@ pub struct QueueCounter {
     pub rnr_nak_retry_err: u32,
     /// Sequence error NAKs received.
     pub packet_seq_err: u32,
+    /// Answers that showed that one before them was lost.
+    pub implied_nak_seq_err: u32,
+    /// Writes taken.
+    pub rx_write_requests: u32,
+    /// Reads taken.
+    pub rx_read_requests: u32,
+    /// Atomics taken.
+    pub rx_atomic_requests: u32,
     /// Acknowledgements that never came.
     pub local_ack_timeout_err: u32,
 }

@@ -172,7 +172,11 @@ proptest! {
 fn a_long_message_over_a_bad_wire() {
     let mut bench = Bench::new();
     let shape = Shape { retry_count: 255, ack_timeout: 8, ..bench.shape() };
-    let (a, _) = bench.pair(shape);
+    let (a, b) = bench.pair(shape);
+    for qpn in [a, b] {
+        let counter = bench.f.objects.queue_counters.insert(Default::default()).unwrap();
+        bench.qp_mut(qpn).counter_set_id = counter as u8;
+    }
     let (from, to, key) = (bench.alloc(4 << 20), bench.alloc(4 << 20), bench.key);
     bench.write(from, &pattern(4 << 20, 1));
     for (fate, per_million) in
@@ -189,6 +193,11 @@ fn a_long_message_over_a_bad_wire() {
     bench.run_for(Duration::from_secs(5));
     assert_eq!(bench.sent(a).len(), 1);
     assert!(bench.read(to, 4 << 20) == pattern(4 << 20, 1));
+    let ids = [a, b].map(|qpn| u32::from(bench.qp_mut(qpn).counter_set_id));
+    let [asks, answers] = ids.map(|id| bench.f.objects.queue_counters.get(id).unwrap());
+    assert!(asks.implied_nak_seq_err > 0 && asks.packet_seq_err > 0);
+    assert!(answers.out_of_sequence > 0 && answers.duplicate_request > 0);
+    assert_eq!((answers.rx_write_requests, answers.rx_read_requests, asks.rx_read_requests), (1, 1, 0));
 }
 
 #[test]

@@ -46,6 +46,7 @@ const GENERAL: &[Honoured] = &[
     ("cqe_128_always", "firmware/cq.rs", ".cqe_128_always()"),
     ("cq_oi", "firmware/cq.rs", "caps.cq_oi()"),
     ("out_of_seq_cnt", "firmware/counter.rs", ".out_of_sequence("),
+    ("retransmission_q_counters", "firmware/counter.rs", ".implied_nak_seq_err("),
     ("driver_version", "firmware/hca.rs", "fn set_driver_version("),
     ("cmdif_checksum", "firmware/queue.rs", ".cmdif_checksum()"),
     ("device_frequency_mhz", "firmware/mod.rs", "fn internal_timer("),

@@ -381,6 +381,9 @@ fn missing(qp: &mut Qp, rest: &mut Rest) {
         return;
     }
     qp.rc.send.gap = Some(qp.rc.send.unacked);
+    if let Some(counter) = rest.counter(qp) {
+        counter.implied_nak_seq_err = counter.implied_nak_seq_err.wrapping_add(1);
+    }
     try_again(qp, rest);
 }
 

@@ -129,8 +129,21 @@ fn in_order(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
     }
 }
 
+/// Counts the first packet of a request.
+fn count_request(qp: &Qp, rest: &mut Rest, packet: &Packet) {
+    let Some(counter) = rest.counter(qp).filter(|_| packet.opcode.begins()) else { return };
+    let count = match packet.opcode.message() {
+        Some(Kind::Write) => &mut counter.rx_write_requests,
+        Some(Kind::Read) => &mut counter.rx_read_requests,
+        Some(Kind::Atomic) => &mut counter.rx_atomic_requests,
+        Some(Kind::Send) | None => return,
+    };
+    *count = count.wrapping_add(1);
+}
+
 /// The request was carried out; it took so many PSNs.
 fn accepted(qp: &mut Qp, rest: &mut Rest, packet: &Packet, taken: u32) {
+    count_request(qp, rest, packet);
     let receive = &mut qp.rc.receive;
     receive.expected = receive.expected.plus(taken);
     if packet.opcode.ends() {
