@@ -249,6 +249,10 @@ impl Device {
     }
 
     /// Executes a typed command that creates nothing; `object` is what it is about, for messages.
+    ///
+    /// Nothing judges the command: one that makes a memory key, gives pages to firmware or takes them, or touches an object
+    /// of somebody else's can aim the card at any memory it sees, this program's own registered memory included. Queries
+    /// are harmless; for the rest use the types of [`objects`](crate::objects).
     pub fn execute<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);
         let (opcode, op_mod) = (raw.opcode(), raw.op_mod());

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions};
 use mlx5_dv::{Death, Device, Error, Options};
 use mlx5_prm::cmd::{NopIn, QueryAdapterIn};
 use mlx5_sim::card::Card;
@@ -64,7 +67,7 @@ impl Drop for Model {
     }
 }
 
-fn open(socket: &Path, options: Options) -> Result<std::sync::Arc<Device>, Error> {
+fn open(socket: &Path, options: Options) -> Result<Arc<Device>, Error> {
     mlx5_open::open_with(&format!("vfio-user:{}", socket.display()), options)
 }
 
@@ -121,6 +124,57 @@ fn a_killed_model_ends_every_wait() {
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
     let error = open(&model.socket(), hasty()).expect_err("nobody serves");
     assert!(error.to_string().contains("mlx5 sim --socket"), "{error}");
+}
+
+/// Two connections of `device`, each the other's peer, and buffers.
+fn connected(device: &Arc<Device>) -> (Connection, Connection, Vec<Buffer>) {
+    let pd = Pd::alloc(device).unwrap();
+    let region = MemoryRegion::allocate(&pd, 64 * 1024, AccessFlags::LOCAL_WRITE).unwrap();
+    let mut a = Connection::new(&pd, ConnectionOptions::default()).unwrap();
+    let mut b = Connection::new(&pd, ConnectionOptions::default()).unwrap();
+    a.connect(&b.local().unwrap()).unwrap();
+    b.connect(&a.local().unwrap()).unwrap();
+    (a, b, region.buffers(4096).unwrap())
+}
+
+#[test]
+fn messages_arrive_over_the_socket_until_the_model_is_killed_and_nothing_is_lost_but_the_card() {
+    let mut model = Model::start();
+    let device = open(&model.socket(), hasty()).unwrap();
+    let (mut a, mut b, mut buffers) = connected(&device);
+    let mut exchange = |a: &mut Connection, b: &mut Connection, text: &[u8]| -> Result<(), String> {
+        let (mut sent, target) = (buffers.pop().ok_or("no buffer")?, buffers.pop().ok_or("no buffer")?);
+        sent.write(0, text);
+        b.receive(target).map_err(|refused| format!("{refused:?}"))?;
+        let sent = a.send_blocking(sent, SOON).map_err(|error| format!("{error:?}"))?;
+        let done = b.wait(SOON).map_err(|error| format!("{error:?}"))?;
+        let mut came = vec![0; text.len()];
+        done.buffer.iter().for_each(|buffer| buffer.read(0, &mut came));
+        assert_eq!(came, text);
+        buffers.extend(sent.into_iter().chain(done.buffer));
+        Ok(())
+    };
+    for i in 0..100u32 {
+        exchange(&mut a, &mut b, &i.to_be_bytes()).unwrap();
+    }
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            model.child.kill().unwrap();
+        });
+        let error = loop {
+            if let Err(error) = exchange(&mut a, &mut b, b"in mid-traffic") {
+                break error;
+            }
+        };
+        assert!(error.contains("Dead") || error.contains("ServerGone"), "{error}");
+    });
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    assert_ne!((a.in_flight(), b.in_flight()), ((0, 0), (0, 0)), "buffers are in flight");
+    let last = Arc::downgrade(&device);
+    drop((a, b, buffers, device));
+    assert!(last.upgrade().is_none(), "something still holds the device");
 }
 
 #[test]

@@ -86,6 +86,10 @@ pub struct UarHandle {
 
 /// The upper seam: execute a command, keep firmware objects, umems, UARs and EQ numbers.
 ///
+/// Commands are executed as they are given: a command can aim the card at any memory it sees. Whoever executes one that is
+/// more than a query, or keeps numbers of memory (`umem_id`, `iova`) by hand, answers for it as for `unsafe` code. The
+/// types of [`objects`](crate::objects) do so on behalf of safe programs.
+///
 /// All methods block until firmware answered or the command's deadline passed; any thread may call, and commands of
 /// several threads are in flight together.
 pub trait Access: Send + Sync + Debug {
