@@ -130,6 +130,10 @@ pub trait DmaSpace: Send + Sync + Debug {
     fn iova_ranges(&self) -> Vec<(u64, u64)>;
     /// Whether memory that no file backs can be shown.
     fn takes_anonymous_memory(&self) -> bool;
+    /// Whether the driver's own memory had better have a file behind it: yes, unless only the kernel ever looks at it.
+    fn prefers_files(&self) -> bool {
+        true
+    }
 }
 
 /// The function's MSI-X vectors.

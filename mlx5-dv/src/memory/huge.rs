@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Once;
 
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::mm::Advice;
 
 use crate::error::Error;
 
@@ -158,7 +159,11 @@ impl PrivateHugePages {
         let layout = Layout::from_size_align(len, page.bytes()).ok()?;
         // SAFETY: the layout's size is not zero.
         let address = NonNull::new(unsafe { hugepage_rs::alloc(layout) })?;
-        Some(PrivateHugePages { address, layout })
+        let pages = PrivateHugePages { address, layout };
+        // A child of fork() must not share them: whoever wrote first would get a copy, and the device keep the original.
+        // SAFETY: the mapping just made; the advice changes nothing in this process.
+        unsafe { rustix::mm::madvise(address.as_ptr().cast(), layout.size(), Advice::LinuxDontFork) }.ok()?;
+        Some(pages)
     }
 
     pub(super) fn address(&self) -> NonNull<u8> {
@@ -210,7 +215,6 @@ fn refused(len: usize, size: PageSize, source: io::Error) -> Error {
     Error::Memory { reason, fix, source: Some(source) }
 }
 
-/// Whether `file` and `address` are worth comparing: a test's way to look at the mapping.
 impl fmt::Debug for SharedPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "memfd {} in {} pages", self.file.as_raw_fd(), self.page_size)

@@ -76,7 +76,7 @@ impl Space {
 
     /// Memory of ours, shown to the device, taken back on drop.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
-        self.lend(HostMemory::allocate(len)?)
+        self.lend(if self.dma.prefers_files() { HostMemory::allocate(len) } else { HostMemory::allocate_private(len) }?)
     }
 
     /// `memory`, shown to the device, taken back and freed on drop.
@@ -178,6 +178,40 @@ mod tests {
         assert!(text.contains("ulimit -l unlimited"), "{text}");
         let text = refusal(libc::EFAULT, HostMemory::allocate(4096).unwrap());
         assert!(text.contains("cannot show") && !text.contains("ulimit"), "{text}");
+    }
+
+    /// A device behind the kernel's IOMMU, which needs no files.
+    #[derive(Debug)]
+    struct Kernel;
+
+    impl DmaSpace for Kernel {
+        fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
+            let aligned = (range.address.as_ptr() as u64 | iova.0 | range.len as u64).is_multiple_of(4096);
+            if aligned { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+        }
+        fn unmap(&self, _iova: Iova, _len: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn iova_ranges(&self) -> Vec<(u64, u64)> {
+            vec![(1 << 30, (1 << 40) - 1)]
+        }
+        fn takes_anonymous_memory(&self) -> bool {
+            true
+        }
+        fn prefers_files(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn where_no_file_is_needed_memory_is_private_if_there_are_huge_pages() {
+        let space = Arc::new(Space::new(Box::new(Kernel), Life::new()));
+        let small = space.allocate(4096).unwrap();
+        assert!(small.memory().unwrap().file().is_some(), "half a huge page and more would be wasted");
+        let large = space.allocate(2 << 20).unwrap();
+        let memory = large.memory().unwrap();
+        assert!(memory.file().is_some() || memory.page_size() >= 2 << 20);
+        large.fill(0, large.len(), 0x5a);
     }
 
     #[test]

@@ -339,6 +339,10 @@ impl DmaSpace for VfioDma {
     fn takes_anonymous_memory(&self) -> bool {
         true
     }
+
+    fn prefers_files(&self) -> bool {
+        false
+    }
 }
 
 /// The system's error inside of the crate's.
@@ -413,7 +417,7 @@ fn parse_ranges(bytes: &[u8]) -> Vec<(u64, u64)> {
     vec![]
 }
 
-/// What an iommufd address space allows. PRM of it: the kernel's iommufd.h, `iommu_ioas_iova_ranges`.
+/// What an iommufd address space allows. Laid out in the kernel's iommufd.h, `iommu_ioas_iova_ranges`.
 fn iommufd_ranges(space: &VfioIommufd) -> io::Result<Vec<(u64, u64)>> {
     #[repr(C)]
     struct Ranges {
