@@ -304,11 +304,5 @@ pub fn cq_destroyed(f: &mut Function, cqn: u32) {
     f.engine.remove_cq(cqn);
 }
 
-/// Firmware made an event queue.
-pub fn eq_created(_f: &mut Function, _eqn: u32) {}
-
-/// Firmware destroyed an event queue.
-pub fn eq_destroyed(_f: &mut Function, _eqn: u32) {}
-
 #[cfg(test)]
 mod tests;

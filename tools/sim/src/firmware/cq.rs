@@ -114,12 +114,11 @@ fn check_ring(f: &Function, ring: &PageList, log_size: u8, cqe_size: u32) {
 }
 
 fn use_parents(f: &mut Function, eqn: u32, uar: u32, more: bool) {
-    let count = |users: &mut u32| *users = if more { *users + 1 } else { users.saturating_sub(1) };
     if let Some(eq) = f.objects.eqs.get_mut(eqn) {
-        count(&mut eq.users);
+        memory::count(&mut eq.users, more);
     }
     if let Some(uar) = f.objects.uars.get_mut(uar) {
-        count(&mut uar.users);
+        memory::count(&mut uar.users, more);
     }
 }
 

@@ -10,7 +10,6 @@ use super::command::Answer;
 use super::memory::{self, Wanted};
 use super::pages::{self, Context};
 use super::syndromes::Syndrome;
-use crate::engine;
 use crate::function::Function;
 use crate::objects::{Eq, PageList};
 
@@ -56,7 +55,6 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
     if let Some(uar) = f.objects.uars.get_mut(context.uar_page()) {
         uar.users += 1;
     }
-    engine::eq_created(f, number);
     let mut output = CreateEqOut::ZERO;
     // max_num_eqs of them is below 256, so the number fits.
     output.w().eq_number(number as u8);
@@ -120,6 +118,5 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyEqIn) -> Answer<Destroy
         uar.users = uar.users.saturating_sub(1);
     }
     pages::release(f, Context::Eq);
-    engine::eq_destroyed(f, number);
     Ok(DestroyEqOut::ZERO)
 }

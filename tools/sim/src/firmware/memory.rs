@@ -86,11 +86,16 @@ pub(super) fn doorbell(f: &Function, address: u64, umem: Option<u32>) -> Result<
     }
 }
 
+/// Counts a user in, or out.
+pub(super) fn count(users: &mut u32, more: bool) {
+    *users = if more { *users + 1 } else { users.saturating_sub(1) };
+}
+
 /// Counts an object in (or out of) each umem it lies in.
 pub(super) fn use_umems(f: &mut Function, umems: [Option<u32>; 2], more: bool) {
     for id in umems.into_iter().flatten() {
         if let Some(umem) = f.objects.umems.get_mut(id) {
-            umem.users = if more { umem.users + 1 } else { umem.users.saturating_sub(1) };
+            count(&mut umem.users, more);
         }
     }
 }

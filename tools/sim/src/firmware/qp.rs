@@ -202,16 +202,15 @@ fn wanted(context: &Qpc, rings: &Rings) -> Wanted {
 
 /// Counts a queue pair in (or out of) what it names.
 fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
-    let count = |users: &mut u32| *users = if more { *users + 1 } else { users.saturating_sub(1) };
     if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
-        count(&mut pd.users);
+        memory::count(&mut pd.users, more);
     }
     if let Some(uar) = f.objects.uars.get_mut(context.uar_page()) {
-        count(&mut uar.users);
+        memory::count(&mut uar.users, more);
     }
     for cqn in [context.cqn_snd(), context.cqn_rcv()] {
         if let Some(cq) = f.objects.cqs.get_mut(cqn) {
-            count(&mut cq.users);
+            memory::count(&mut cq.users, more);
         }
     }
 }

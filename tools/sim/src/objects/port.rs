@@ -106,7 +106,7 @@ impl Vport {
         self.context.w().permanent_address(&address);
     }
 
-    /// Whether `roce_en` is set: packets of RoCE go in and out.
+    /// Whether `roce_en` is set: queue pairs can be connected.
     pub fn roce_enabled(&self) -> bool {
         self.context.roce_en()
     }

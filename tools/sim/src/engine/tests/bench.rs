@@ -246,9 +246,7 @@ impl Bench {
             users: 0,
             context: Eqc::ZERO,
         };
-        let eqn = self.f.objects.eqs.insert(eq).unwrap();
-        engine::eq_created(&mut self.f, eqn);
-        eqn
+        self.f.objects.eqs.insert(eq).unwrap()
     }
 
     pub fn cq(&mut self, log_size: u32) -> u32 {
