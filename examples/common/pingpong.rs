@@ -126,6 +126,7 @@ impl Player {
         options.recv_depth = u32::try_from(depth)?;
         options.events = setup.events;
         options.gid_index = u8::try_from(setup.gid_index)?;
+        options.service_level = setup.service_level;
         options.path_mtu = PathMtu::from_bytes(setup.mtu)
             .ok_or_else(|| format!("{} is no path MTU: 256, 512, ... 4096", setup.mtu))?;
         let mut connection = Connection::new(&pd, options)?;

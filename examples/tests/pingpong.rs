@@ -45,6 +45,17 @@ fn messages_of_every_size_and_path_mtu_arrive_whole() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_service_level_is_one_of_eight() -> Result<(), Failure> {
+    let sim = Sim::builder().build()?;
+    let device = sim.open(0)?;
+    play(&device, &device, &Setup { service_level: 7, ..setup(100, 1024) })?;
+    let refused = play(&device, &device, &Setup { service_level: 8, ..setup(100, 1024) }).unwrap_err().to_string();
+    assert!(refused.contains("service_level is 0x8"), "{refused}");
+    assert_eq!(sim.violations(), []);
+    Ok(())
+}
+
+#[test]
 fn two_functions_talk_over_the_wire_and_sleep_in_between() -> Result<(), Failure> {
     let sim = Sim::builder().functions(2).build()?;
     let (first, second) = (sim.open(0)?, sim.open(1)?);

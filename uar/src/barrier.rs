@@ -16,12 +16,18 @@
 //! | [`before_wc`] | the doorbell record | a register of a write-combining page | `sfence` | `dsb st` |
 //! | [`flush_wc`] | a register of a write-combining page | the next one | `sfence` | `dsb st` |
 //! | [`from_device`] | the load that saw an owner bit | loads of what the owner bit guards | compiler only | `dmb oshld` |
+//! | [`before_reuse`] | loads of an entry | a later record or register that lets the card overwrite it | compiler only | `dmb oshld` |
 //!
 //! x86-64 keeps stores to ordinary and to uncached memory in program order, and loads of ordinary memory as well (Linux's
-//! `dma_rmb` is a compiler barrier there, too; no load here is non-temporal), so most only have to stop the compiler. Stores to write-combining memory are the exception: they wait in a buffer of the processor, and only `sfence`
-//! orders that buffer. aarch64 promises nothing by itself; `osh` is the domain that devices belong to.
+//! `dma_rmb` is a compiler barrier there, too; no load here is non-temporal), so most only have to stop the compiler. Stores
+//! to write-combining memory are the exception: they wait in a buffer of the processor, and only `sfence` orders that
+//! buffer. aarch64 promises nothing by itself; `osh` is the domain that devices belong to. There is no build for other
+//! processors: what orders a device's view of memory there is not known here.
 
 use core::arch::asm;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("the barriers between processor and card are written for x86-64 and aarch64 only");
 
 /// Stops the compiler from moving memory accesses across.
 #[inline(always)]
@@ -38,8 +44,8 @@ fn compiler() {
 ///
 /// Observers: this processor's stores to WQEs and buffers; the card's DMA reads of them.
 ///
-/// Callers: a send or receive queue between its WQEs and its doorbell record; a completion queue between the CQEs it has
-/// read and the consumer index that allows them to be overwritten; the command queue between an entry and its doorbell.
+/// Callers: a send or receive queue between its WQEs and its doorbell record; the command queue between an entry and its
+/// doorbell.
 #[inline(always)]
 pub fn to_device() {
     #[cfg(target_arch = "aarch64")]
@@ -71,7 +77,7 @@ pub fn order_writes() {
 /// Observers: this processor's store to the record and to the register; the card, which receives the register write and
 /// then reads the record.
 ///
-/// Callers: [`Plain`](crate::Plain), [`CqDoorbell`](crate::CqDoorbell), [`EqDoorbell`](crate::EqDoorbell).
+/// Callers: [`Plain`](crate::Plain).
 #[inline(always)]
 pub fn before_doorbell() {
     to_device();
@@ -112,8 +118,6 @@ pub fn flush_wc() {
     unsafe {
         asm!("dsb st", options(nostack, preserves_flags))
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
 }
 
 /// Loads after it see what the card wrote before the store that a load before it saw.
@@ -127,6 +131,26 @@ pub fn flush_wc() {
 /// queue likewise.
 #[inline(always)]
 pub fn from_device() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier instruction; touches no register, no stack.
+    unsafe {
+        asm!("dmb oshld", options(nostack, preserves_flags))
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    compiler();
+}
+
+/// Loads before it are done when the card sees what is stored after it.
+///
+/// Guarantee: an entry that was read before the barrier is not overwritten by a card that the later store (a consumer
+/// index) allows to: no load is carried out late. Load before store, which a barrier of stores does not order.
+///
+/// Observers: this processor's loads; the card, which reads the index and then writes by DMA.
+///
+/// Callers: a completion queue between the copy of a CQE and the consumer index that gives its place back; the event queue
+/// likewise.
+#[inline(always)]
+pub fn before_reuse() {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: a barrier instruction; touches no register, no stack.
     unsafe {

@@ -5,6 +5,8 @@ use core::ptr::NonNull;
 
 use volatile_register::WO;
 
+use crate::events::EqDoorbell;
+
 /// A big-endian dword that is only ever stored to.
 #[repr(transparent)]
 pub struct Be32Cell(WO<u32>);
@@ -66,10 +68,10 @@ pub struct Registers {
     pub(crate) cq: Be64Cell,
     _28: [u32; 6],
     /// Takes an event queue's consumer index, and arms it.
-    pub(crate) eq_arm: Be32Cell,
+    _eq_arm: Be32Cell,
     _44: u32,
     /// Takes an event queue's consumer index.
-    pub(crate) eq: Be32Cell,
+    _eq: Be32Cell,
     _4c: [u32; 0x1ed],
     /// Rings send queues.
     pub(crate) blue_flame: [[BlueFlameBuffer; 2]; BLUE_FLAME_REGISTERS],
@@ -79,8 +81,8 @@ pub struct Registers {
 const _: () = {
     assert!(size_of::<Registers>() == UAR_PAGE);
     assert!(core::mem::offset_of!(Registers, cq) == 0x20);
-    assert!(core::mem::offset_of!(Registers, eq_arm) == 0x40);
-    assert!(core::mem::offset_of!(Registers, eq) == 0x48);
+    assert!(core::mem::offset_of!(Registers, _eq_arm) == EqDoorbell::ARM_OFFSET);
+    assert!(core::mem::offset_of!(Registers, _eq) == EqDoorbell::OFFSET);
     assert!(core::mem::offset_of!(Registers, blue_flame) == 0x800);
 };
 

@@ -2,12 +2,14 @@
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mlx5_prm::cmd::{CreateCqIn, DestroyCqIn, QueryCqIn};
+use mlx5_prm::cqe::{Cqe, CqeOpcode};
 use mlx5_prm::ctx::Cqc;
+use mlx5_prm::layout::Layout;
 use uar::Arm;
 
 use super::ring::RingMemory;
@@ -110,9 +112,30 @@ pub struct Cq {
     log_size: u32,
     options: CqOptions,
     subscribed: AtomicBool,
+    /// Whether `former` is not empty: all that polling looks at.
+    has_former: AtomicBool,
+    former: Mutex<Vec<Former>>,
     object: Object,
     memory: RingMemory,
     uar: Arc<Uar>,
+}
+
+/// Completions that a queue pair left behind when it was reset or destroyed: those of `qpn` before position `end`, modulo
+/// 2^24. Its number, and its indices from 0 on, are used again.
+#[derive(Debug)]
+struct Former {
+    qpn: u32,
+    end: u32,
+}
+
+/// How far `to` is behind `from`, of positions modulo 2^24. A queue holds far fewer: more than half is before it.
+fn distance(from: u32, to: u32) -> u32 {
+    to.wrapping_sub(from) & 0xff_ffff
+}
+
+/// Whether `position` comes before `end`.
+fn is_before(position: u32, end: u32) -> bool {
+    (1..1 << 23).contains(&distance(position, end))
 }
 
 /// What a new ring is filled with: opcode "never written" and the wrong owner bit, so that nothing in it counts as a
@@ -149,8 +172,17 @@ impl Cq {
             end.w().cqn(out.cqn());
             (end, format!("CQ {:#x}", out.cqn()))
         })?;
-        let subscribed = AtomicBool::new(false);
-        Ok(Arc::new(Cq { cqn: out.cqn(), log_size, options, subscribed, object, memory, uar: Arc::clone(uar) }))
+        Ok(Arc::new(Cq {
+            cqn: out.cqn(),
+            log_size,
+            options,
+            subscribed: AtomicBool::new(false),
+            has_former: AtomicBool::new(false),
+            former: Mutex::new(Vec::new()),
+            object,
+            memory,
+            uar: Arc::clone(uar),
+        }))
     }
 
     /// `cqn`, 24 bits.
@@ -201,6 +233,74 @@ impl Cq {
         })
     }
 
+    /// What has completed of queue pair `qpn` and was not polled yet is nobody's: it has been reset or destroyed, so that no
+    /// more comes of that life.
+    pub(crate) fn forget(&self, qpn: u32) {
+        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.retain(|former| former.qpn != qpn);
+        if let Some(end) = self.end_of_unread(qpn) {
+            former.push(Former { qpn, end });
+        }
+        self.has_former.store(!former.is_empty(), Ordering::Release);
+    }
+
+    /// Whether [`is_former`](Self::is_former) may say yes.
+    #[inline(always)]
+    pub(crate) fn has_former(&self) -> bool {
+        self.has_former.load(Ordering::Acquire)
+    }
+
+    /// Whether the completion of `qpn` at `position` is of a life before the queue pair's last reset. Positions only grow
+    /// from call to call.
+    pub(crate) fn is_former(&self, qpn: u32, position: u32) -> bool {
+        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.retain(|former| is_before(position, former.end));
+        self.has_former.store(!former.is_empty(), Ordering::Release);
+        former.iter().any(|former| former.qpn == qpn)
+    }
+
+    /// Where the completions end that have been written, if one of those not polled yet is of `qpn`. Another thread may be
+    /// polling.
+    fn end_of_unread(&self, qpn: u32) -> Option<u32> {
+        let first = self.consumed();
+        let (mut end, mut found) = (first, false);
+        while distance(first, end) < 1 << self.log_size {
+            let consumed = match self.written(end) {
+                Some(of) => {
+                    found |= of == qpn;
+                    end = end.wrapping_add(1);
+                    continue;
+                }
+                None => self.consumed(),
+            };
+            if !is_before(end, consumed) {
+                break;
+            }
+            // Polled meanwhile, and its place used again.
+            end = consumed;
+        }
+        found.then_some(end)
+    }
+
+    /// Completions polled, modulo 2^24.
+    fn consumed(&self) -> u32 {
+        self.memory.load_record() & 0xff_ffff
+    }
+
+    /// The queue pair of the completion at `position`; `None` where there is none yet.
+    fn written(&self, position: u32) -> Option<u32> {
+        let shift = self.options.cqe_size.shift();
+        let index = (position & ((1 << self.log_size) - 1)) as usize;
+        let offset = ((index + 1) << shift) - Cqe::SIZE;
+        let mut entry = [0; Cqe::SIZE];
+        // The owner bit first, in the last dword.
+        let owner = self.memory.load(offset + Cqe::SIZE - 4) & 1;
+        self.memory.copy_out(offset, &mut entry);
+        let entry = Cqe::read(&entry)?;
+        let ours = owner == position >> self.log_size & 1 && entry.opcode() != CqeOpcode::Invalid;
+        ours.then(|| entry.qpn())
+    }
+
     pub(crate) fn death(&self) -> Option<Error> {
         self.device().death()
     }
@@ -234,5 +334,16 @@ impl Drop for Cq {
             tracing::error!(%error, "a CQ was not destroyed; its memory is leaked");
             self.memory.leak();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_compared_across_the_wrap() {
+        assert!(is_before(0, 1) && is_before(0xff_ffff, 0x100_0000) && is_before(0xff_fffe, 3));
+        assert!(!is_before(1, 1) && !is_before(3, 0xff_fffe) && !is_before(1, 0));
     }
 }

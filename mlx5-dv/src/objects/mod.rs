@@ -182,6 +182,15 @@ pub(crate) fn within(field: &str, wanted: u64, capability: &str, log_most: u8) -
     Err(Error::Invalid(format!("{field} is {wanted}, and this card takes at most {most} ({capability} = {log_most})")))
 }
 
+/// Refuses REMOTE_ATOMIC: atomics need `atomic_mode` and the card's atomic capabilities set, which this driver does not do.
+pub(crate) fn atomics_are_not_built(access: AccessFlags) -> Result<(), Error> {
+    if access.contains(AccessFlags::REMOTE_ATOMIC) {
+        let instead = "leave REMOTE_ATOMIC out".into();
+        return Err(Error::NotBuilt { what: "atomic access of the remote".into(), instead });
+    }
+    Ok(())
+}
+
 /// `Ok` if `value` fits in `bits` bits; else an error that names the field.
 pub(crate) fn fits(field: &str, value: u32, bits: u32) -> Result<(), Error> {
     if value >> bits == 0 {

@@ -5,15 +5,16 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use mlx5_prm::caps::RoceCap;
 use mlx5_prm::cmd::{CreateQpIn, DestroyQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn, Rst2initQpIn, Rtr2rtsQpIn};
 use mlx5_prm::ctx::{Ads, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::ring::RingMemory;
-use super::{AccessFlags, Cq, DestroyError, Object, Pd, Uar, destroy_sole, fits, within};
+use super::{AccessFlags, Cq, DestroyError, Object, Pd, Uar, atomics_are_not_built, destroy_sole, fits, within};
 use crate::Device;
-use crate::caps::Caps;
+use crate::caps::{CapPage, Caps};
 use crate::device::Mac;
 use crate::error::{CommandError, Error};
 use crate::queue::{DoorbellMode, ReceiveQueue, SendLimits, SendQueue};
@@ -157,6 +158,8 @@ pub struct AddressPath {
     pub flow_label: u32,
     /// UDP source port, from 0xc000 as RoCE v2 wants. Default: 0xc000.
     pub udp_sport: u16,
+    /// Service level: the Ethernet priority, 0 to 7. Default: 0.
+    pub service_level: u8,
     /// Our port, from 1. Default: 1.
     pub port: u8,
 }
@@ -172,6 +175,7 @@ impl AddressPath {
             traffic_class: 0,
             flow_label: 0,
             udp_sport: 0xc000,
+            service_level: 0,
             port: 1,
         }
     }
@@ -189,6 +193,12 @@ impl AddressPath {
         self
     }
 
+    /// Packets are of service level `level`.
+    pub fn service_level(mut self, level: u8) -> Self {
+        self.service_level = level;
+        self
+    }
+
     fn check(&self, caps: &Caps) -> Result<(), Error> {
         let table = caps.roce_address_table_size;
         if table != 0 && u16::from(self.gid_index) >= table {
@@ -198,6 +208,7 @@ impl AddressPath {
             )));
         }
         fits("flow_label", self.flow_label, 20)?;
+        fits("service_level", self.service_level.into(), 3)?;
         if self.port == 0 || self.port > caps.num_ports.max(1) {
             return Err(Error::Invalid(format!(
                 "port is {}, and this card has 1 to {} (num_ports)",
@@ -207,11 +218,11 @@ impl AddressPath {
         Ok(())
     }
 
+    /// As Linux fills it for Ethernet: `grh` and `sl` are InfiniBand's.
     fn ads(&self) -> Ads {
         let [a, b, c, d, e, f] = self.mac.0;
         let mut ads = Ads::default();
         ads.w()
-            .grh(true)
             .src_addr_index(self.gid_index)
             .hop_limit(self.hop_limit)
             .tclass(self.traffic_class)
@@ -219,6 +230,7 @@ impl AddressPath {
             .rgid_rip(&self.gid)
             .udp_sport(self.udp_sport)
             .dscp(self.traffic_class >> 2)
+            .eth_prio(self.service_level)
             .vhca_port_num(self.port)
             .rmac_47_32(u16::from_be_bytes([a, b]))
             .rmac_31_0(u32::from_be_bytes([c, d, e, f]));
@@ -231,7 +243,7 @@ impl AddressPath {
 pub struct InitAttributes {
     /// Our port, from 1.
     pub port: u8,
-    /// What the remote may do: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow it too.
+    /// What the remote may do: REMOTE_WRITE, REMOTE_READ. Each key must allow it too.
     pub remote_access: AccessFlags,
 }
 
@@ -448,6 +460,21 @@ const NO_USER_INDEX: u32 = 0xff_ffff;
 /// An acknowledgement is asked for at least every `1 << 8` packets, as Linux does.
 const LOG_ACK_REQ_FREQ: u8 = 8;
 
+/// `ts_format`: the clock runs free.
+const FREE_RUNNING: u8 = 0;
+/// `ts_format`: whatever the card's clock is set to.
+const DEFAULT_CLOCK: u8 = 1;
+/// `qp_ts_format`: the card's clock shows real time, and cannot be read otherwise.
+const REAL_TIME_ONLY: u8 = 1;
+
+/// What the timestamps of a queue pair's completions are: free running wherever the card can, as Linux asks.
+fn timestamps(caps: &Caps) -> u8 {
+    match caps.current::<RoceCap>(CapPage::Roce).map(|roce| roce.qp_ts_format()) {
+        Some(REAL_TIME_ONLY) => DEFAULT_CLOCK,
+        _ => FREE_RUNNING,
+    }
+}
+
 impl QueuePair {
     /// A new queue pair in RST, that rings through `uar` and completes into `send_cq` and `recv_cq` (which may be one).
     ///
@@ -479,6 +506,7 @@ impl QueuePair {
             .uar_page(uar.index())
             .user_index(NO_USER_INDEX)
             .log_ack_req_freq(LOG_ACK_REQ_FREQ)
+            .ts_format(timestamps(device.caps()))
             .cqn_snd(send_cq.cqn())
             .cqn_rcv(recv_cq.cqn())
             .dbr_umem_valid(true)
@@ -563,7 +591,7 @@ impl QueuePair {
     /// RST to INIT. Receives may be posted afterwards.
     ///
     /// # Errors
-    /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::Command`].
+    /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::NotBuilt`] for atomics, [`Error::Command`].
     pub fn init(&self, attributes: &InitAttributes) -> Result<(), Error> {
         let mut state = self.lock();
         if *state != QpState::Rst {
@@ -576,6 +604,7 @@ impl QueuePair {
                 attributes.port
             )));
         }
+        atomics_are_not_built(attributes.remote_access)?;
         let allowed = |access| attributes.remote_access.contains(access);
         let (mut command, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
         path.w().vhca_port_num(attributes.port);
@@ -584,8 +613,7 @@ impl QueuePair {
             .pm_state(PathMigration::Migrated)
             .primary_address_path(&path)
             .rwe(allowed(AccessFlags::REMOTE_WRITE))
-            .rre(allowed(AccessFlags::REMOTE_READ))
-            .rae(allowed(AccessFlags::REMOTE_ATOMIC));
+            .rre(allowed(AccessFlags::REMOTE_READ));
         command.w().qpn(self.qpn).qpc(&context);
         self.object.modify(&command)?;
         *state = QpState::Init;
@@ -672,7 +700,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// To RST: everything posted is forgotten, without completions. Drop the queues first.
+    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet. Drop
+    /// the queues first, and with them each [`Work`](crate::queue::Work) of theirs that was not retired.
     ///
     /// # Errors
     /// [`Error::Invalid`] while a queue is out, [`Error::Command`].
@@ -690,6 +719,7 @@ impl QueuePair {
         self.object.modify(&command)?;
         *state = QpState::Rst;
         self.memory.clear();
+        self.forget_completions();
         out.iter().for_each(|(out, _)| out.store(FRESH, Ordering::Release));
         Ok(())
     }
@@ -774,7 +804,17 @@ impl QueuePair {
 
     fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()?;
+        self.forget_completions();
         self.memory.destroy()
+    }
+
+    /// The completions of this life that nobody has polled are not to be taken for those of the next, or of another queue
+    /// pair that gets this one's number.
+    fn forget_completions(&self) {
+        self.send_cq.forget(self.qpn);
+        if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            self.recv_cq.forget(self.qpn);
+        }
     }
 
     /// Destroys it: nothing posted is carried out any more. Its queues must be gone. Errors: the queue pair, kept alive,
@@ -801,6 +841,7 @@ fn log_outstanding(wanted: u8, log_most: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mlx5_prm::layout::Layout as _;
 
     fn caps() -> Caps {
         Caps { log_max_qp_sz: 15, max_wqe_sz_sq: 1024, max_wqe_sz_rq: 512, ..Caps::default() }
@@ -873,6 +914,30 @@ mod tests {
         let path = AddressPath::link_local(mac.link_local().octets()).unwrap();
         assert_eq!(path.mac, mac);
         assert_eq!(AddressPath::link_local([0; 16]), None);
+    }
+
+    #[test]
+    fn a_path_is_filled_as_linux_does_for_ethernet() {
+        let path = AddressPath { traffic_class: 0xb8, ..AddressPath::new([0; 16], Mac([0; 6])) }.service_level(5);
+        let ads = path.ads();
+        assert_eq!((ads.eth_prio(), ads.dscp(), ads.tclass()), (5, 0x2e, 0xb8));
+        assert_eq!((ads.grh(), ads.sl()), (false, 0), "InfiniBand's");
+        let caps = Caps { num_ports: 1, ..caps() };
+        assert!(path.check(&caps).is_ok());
+        let text = path.service_level(8).check(&caps).unwrap_err().to_string();
+        assert_eq!(text, "service_level is 0x8, and the field has 3 bits");
+    }
+
+    #[test]
+    fn timestamps_are_free_running_where_the_card_can() {
+        let with = |qp_ts_format| {
+            let mut roce = RoceCap::default();
+            roce.w().qp_ts_format(qp_ts_format);
+            let (current, max) = (roce.as_bytes().to_vec(), roce.as_bytes().to_vec());
+            Caps { pages: vec![crate::caps::RawPage { page: CapPage::Roce, current, max }], ..caps() }
+        };
+        assert_eq!([0, 1, 2].map(|format| timestamps(&with(format))), [FREE_RUNNING, DEFAULT_CLOCK, FREE_RUNNING]);
+        assert_eq!(timestamps(&caps()), FREE_RUNNING, "no RoCE page");
     }
 
     #[test]

@@ -56,6 +56,23 @@ impl RingMemory {
         }
     }
 
+    /// Copies from byte `offset` of the rings; nothing where the memory is gone.
+    pub(super) fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
+        if let Some(memory) = self.umem.memory() {
+            memory.copy_out(offset, bytes);
+        }
+    }
+
+    /// The big-endian dword at byte `offset` of the rings; what the card wrote before it is visible afterwards.
+    pub(super) fn load(&self, offset: usize) -> u32 {
+        self.umem.memory().map_or(0, |memory| memory.load_be32(offset))
+    }
+
+    /// The first dword of the record.
+    pub(super) fn load_record(&self) -> u32 {
+        self.load(self.ring_len)
+    }
+
     pub(super) fn destroy(&mut self) -> Result<(), CommandError> {
         self.umem.destroy()
     }

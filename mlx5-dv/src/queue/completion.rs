@@ -43,8 +43,8 @@ impl CqRing {
     /// The ring of `1 << log_size` entries of `1 << shift` bytes at `base`.
     ///
     /// # Safety
-    /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process reads them through
-    /// this value alone and does not write them. `shift` is 6 or 7.
+    /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process does not write them.
+    /// `shift` is 6 or 7.
     unsafe fn new(base: NonNull<u8>, log_size: u32, shift: u32, record: CqRecord) -> Self {
         // SAFETY: an entry of 128 bytes has its last 64 inside of the ring.
         let base = unsafe { base.add((1 << shift) - CQE) };
@@ -90,9 +90,17 @@ impl CqRing {
         }
         self.consumed = self.consumed.wrapping_add(1);
         // The entry has been read before the card may overwrite it.
-        barrier::to_device();
+        barrier::before_reuse();
         self.record.consume(self.consumed);
         Some(zerocopy::transmute!(copy))
+    }
+
+    /// The queue pair of the next entry, which is ready.
+    fn peek(&self) -> u32 {
+        barrier::from_device();
+        // SAFETY: the last aligned quadword of the entry.
+        let last = unsafe { self.slot().cast::<u64>().add(CQE / 8 - 1).read_volatile() };
+        (u64::from_be(last) >> 32) as u32 & 0xff_ffff
     }
 }
 
@@ -130,6 +138,27 @@ impl fmt::Debug for CompletionQueue {
     }
 }
 
+/// When a wait ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// `timeout` from now, or never where the clock does not go that far.
+    pub(super) fn after(timeout: Duration) -> Self {
+        Deadline(Instant::now().checked_add(timeout))
+    }
+
+    /// How long it is until then; `None` for ever.
+    pub(super) fn left(self) -> Option<Duration> {
+        self.0.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether it is past.
+    pub(super) fn has_passed(self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+}
+
 impl CompletionQueue {
     /// A new completion queue whose events are asked for through `uar`.
     ///
@@ -153,13 +182,40 @@ impl CompletionQueue {
 
     /// The next completion; `None` while there is none. A failed work request is `Some(Err(_))`, never `None`.
     ///
-    /// No system call, no lock, no allocation.
+    /// What a queue pair left behind when it was reset or destroyed is passed over: its indices are used again.
+    ///
+    /// No system call, no allocation; no lock but for what is passed over.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
-        Some(decode(&self.ring.next()?))
+        let entry = self.ring.next()?;
+        if self.cq.has_former() {
+            return self.poll_past_former(entry);
+        }
+        Some(decode(&entry))
     }
 
-    /// Whether [`poll`](Self::poll) would return something.
+    /// The first completion, from `entry` on, that is of its queue pair's present life.
+    #[cold]
+    #[inline(never)]
+    fn poll_past_former(&mut self, mut entry: Cqe) -> Option<Result<Completion, WorkError>> {
+        while self.cq.is_former(entry.qpn(), self.ring.consumed.wrapping_sub(1)) {
+            entry = self.ring.next()?;
+        }
+        Some(decode(&entry))
+    }
+
+    /// As [`is_ready`](Self::is_ready), exactly: takes what [`poll`](Self::poll) would pass over.
+    fn has_completion(&mut self) -> bool {
+        while self.ring.is_ready() {
+            if !self.cq.has_former() || !self.cq.is_former(self.ring.peek(), self.ring.consumed) {
+                return true;
+            }
+            self.ring.next();
+        }
+        false
+    }
+
+    /// Whether [`poll`](Self::poll) would return something, or pass over what a queue pair left behind.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.ring.is_ready()
@@ -198,31 +254,32 @@ impl CompletionQueue {
     /// Returns when [`poll`](Self::poll) has something: at once, or after sleeping on the queue's eventfd.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `timeout`; [`Error::Dead`] when the card is gone; [`Error::Invalid`] for a queue without
+    /// [`Error::Timeout`] after `timeout`, of which [`Duration::MAX`] is for ever; [`Error::Dead`] when the card is gone;
+    /// [`Error::Invalid`] for a queue without
     /// [`CqOptions::events`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        let deadline = Instant::now() + timeout;
-        if self.events.is_none() && !self.is_ready() {
+        let deadline = Deadline::after(timeout);
+        if self.events.is_none() && !self.has_completion() {
             return Err(Error::Invalid(format!(
                 "CQ {:#x} was made without events: nothing can wake a sleeper",
                 self.cq.cqn()
             )));
         }
-        while !self.is_ready() {
+        while !self.has_completion() {
             self.arm(false)?;
             // A completion that came before the arm request raises no event.
-            if self.is_ready() {
+            if self.has_completion() {
                 break;
             }
             self.sleep(deadline)?;
             self.take_events();
-            if self.is_ready() {
+            if self.has_completion() {
                 break;
             }
             if let Some(death) = self.cq.death() {
                 return Err(death);
             }
-            if Instant::now() >= deadline {
+            if deadline.has_passed() {
                 return Err(self.cq.why_nothing_came(timeout));
             }
         }
@@ -230,15 +287,14 @@ impl CompletionQueue {
     }
 
     /// Until the eventfd is readable or `deadline` has passed.
-    fn sleep(&self, deadline: Instant) -> Result<(), Error> {
+    fn sleep(&self, deadline: Deadline) -> Result<(), Error> {
         let Some(events) = &self.events else { return Ok(()) };
         let mut fds = [rustix::event::PollFd::new(&events.fd, rustix::event::PollFlags::IN)];
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = rustix::event::Timespec {
+        let left = deadline.left().map(|left| rustix::event::Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
-        };
-        match rustix::event::poll(&mut fds, Some(&left)) {
+        });
+        match rustix::event::poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::io("waiting for a completion event", error.into())),
         }
@@ -350,6 +406,21 @@ mod tests {
             assert!(ring.next().is_some());
             assert!(ring.next().is_none());
         }
+    }
+
+    #[test]
+    fn a_deadline_may_be_as_far_as_one_likes() {
+        assert!(!Deadline::after(Duration::MAX).has_passed());
+        assert_eq!(Deadline::after(Duration::MAX).left(), None);
+        assert!(Deadline::after(Duration::ZERO).has_passed());
+    }
+
+    #[test]
+    fn a_look_at_the_next_entry_says_whose_it_is_and_takes_nothing() {
+        let (mut card, mut ring) = Card::new(2, 6);
+        card.complete(received());
+        assert_eq!((ring.peek(), ring.consumed), (0x43, 0));
+        assert!(ring.next().is_some());
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::hint;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5_prm::values::PathMtu;
 
+use super::completion::Deadline;
 use super::error::{Full, PostError, RetireError};
 use super::work::{Completion, Side, Work, WorkError};
 use super::{AnyDoorbell, CompletionQueue, DataSegment, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
@@ -34,6 +35,8 @@ pub struct ConnectionOptions {
     pub vector: u32,
     /// Which of our GIDs it comes from. Default: 0.
     pub gid_index: u8,
+    /// Service level: the Ethernet priority of its packets, 0 to 7. Default: 0.
+    pub service_level: u8,
     /// First packet sequence number we send, 24 bits. Default: one made of the clock.
     pub psn: Option<u32>,
     /// What the remote may do. Default: write and read.
@@ -55,6 +58,7 @@ impl Default for ConnectionOptions {
             events: false,
             vector: 0,
             gid_index: 0,
+            service_level: 0,
             psn: None,
             remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
             path_mtu: PathMtu::Mtu1024,
@@ -272,7 +276,8 @@ impl Connection {
     /// [`Error::Invalid`] where the MAC address of the GID is not known; [`Error::State`] where it is connected already;
     /// [`Error::Command`].
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
-        let path = path_to(self.qp.device(), peer)?.gid_index(self.options.gid_index);
+        let (gid_index, service_level) = (self.options.gid_index, self.options.service_level);
+        let path = path_to(self.qp.device(), peer)?.gid_index(gid_index).service_level(service_level);
         let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
         rtr.path_mtu = self.options.path_mtu;
         rtr.min_rnr_timer = self.options.min_rnr_timer;
@@ -430,17 +435,17 @@ impl Connection {
     /// [`ConnectionOptions::events`].
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::CompletionQueue`] where the completion queue overran, [`Error::Dead`],
+    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue overran, [`Error::Dead`],
     /// [`Error::Nonsense`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
         match self.met.pop_front() {
             Some(done) => Ok(done),
-            None => self.wait_card(Instant::now() + timeout, timeout),
+            None => self.wait_card(Deadline::after(timeout), timeout),
         }
     }
 
-    fn wait_card(&mut self, deadline: Instant, timeout: Duration) -> Result<Done, Error> {
-        let spin_until = Instant::now() + SPIN;
+    fn wait_card(&mut self, deadline: Deadline, timeout: Duration) -> Result<Done, Error> {
+        let spin_until = Deadline::after(SPIN);
         loop {
             for _ in 0..POLLS {
                 if let Some(done) = self.poll_card().map_err(nonsense)? {
@@ -448,13 +453,12 @@ impl Connection {
                 }
                 hint::spin_loop();
             }
-            let now = Instant::now();
-            if now >= deadline {
+            if deadline.has_passed() {
                 return Err(self.qp.device().death().unwrap_or_else(|| self.cq.cq().why_nothing_came(timeout)));
             }
-            if now >= spin_until {
+            if spin_until.has_passed() {
                 if self.options.events {
-                    self.cq.wait(deadline - now)?;
+                    self.cq.wait(deadline.left().unwrap_or(Duration::MAX))?;
                 } else if let Some(death) = self.qp.device().death() {
                     return Err(death);
                 } else {
@@ -471,7 +475,7 @@ impl Connection {
         timeout: Duration,
     ) -> Result<(Completion, Option<Buffer>), WaitError> {
         let ticket = ticket?;
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             let done = match self.met.iter().position(|done| done.ticket == ticket) {
                 Some(at) => self.met.remove(at),

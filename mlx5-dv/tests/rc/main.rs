@@ -4,6 +4,7 @@ mod data;
 mod ends;
 mod errors;
 mod events;
+mod lives;
 mod modes;
 mod owning;
 mod refusals;
