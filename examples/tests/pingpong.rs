@@ -35,12 +35,22 @@ fn play(client: &Arc<Device>, server: &Arc<Device>, setup: &Setup) -> Result<(),
 fn messages_of_every_size_and_path_mtu_arrive_whole() -> Result<(), Failure> {
     let sim = Sim::builder().build()?;
     let device = sim.open(0)?;
-    for mtu in [256, 512, 1024, 2048, 4096] {
+    // The largest path MTU whose packets fit the port's frames of 1522 bytes is 1024.
+    for mtu in [256, 512, 1024] {
         for size in [1, 63, 64, mtu as usize, mtu as usize + 1, 3 * mtu as usize - 1, 70_000] {
             play(&device, &device, &setup(size, mtu)).map_err(|error| format!("{size} bytes, MTU {mtu}: {error}"))?;
         }
     }
     assert_eq!(sim.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn a_path_mtu_that_does_not_fit_the_port_is_refused() -> Result<(), Failure> {
+    let sim = Sim::builder().build()?;
+    let device = sim.open(0)?;
+    let refused = play(&device, &device, &setup(1, 4096)).unwrap_err().to_string();
+    assert!(refused.contains("INIT2RTR_QP") && refused.contains("out of range"), "{refused}");
     Ok(())
 }
 
