@@ -7,7 +7,7 @@ use std::time::Duration;
 use mlx5_sim::card::{Card, FunctionHandle};
 use mlx5_sim::fault::Injection;
 use mlx5_sim::profile::Profile;
-use mlx5_sim::serve::vfio_user;
+use mlx5_sim::serve::vfio_user::{self, Service};
 use mlx5_sim::wire::{PcapWriter, SocketUplink, Wire};
 
 use crate::{Failure, print};
@@ -39,7 +39,7 @@ pub struct Arguments {
     lenient: bool,
 }
 
-/// How often the record of violations is looked at.
+/// How often the servers are looked at.
 const HOUSEKEEPING: Duration = Duration::from_millis(200);
 
 /// Serves until it is killed.
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     }
     loop {
         std::thread::sleep(HOUSEKEEPING);
-        report(&functions);
+        forget_violations(&services, &functions);
         if let Some(service) = services.iter().find(|service| service.has_ended()) {
             return Err(format!("{}: the server ended", service.path().display()).into());
         }
@@ -107,11 +107,11 @@ fn announce(path: &Path, json: bool) -> Result<(), Failure> {
     print(&format!("listening on {}\n", path.display()))
 }
 
-/// What strict mode found goes to stderr, one line each.
-fn report(functions: &[FunctionHandle]) {
-    for function in functions {
-        for violation in function.strict().take() {
-            eprintln!("strict: function {}: {violation}", function.index());
+/// A client begins with an empty record of violations: each was logged as it happened, up to a limit.
+fn forget_violations(services: &[Service], functions: &[FunctionHandle]) {
+    for (service, function) in services.iter().zip(functions) {
+        if !service.is_connected() {
+            drop(function.strict().take());
         }
     }
 }

@@ -36,7 +36,7 @@ struct Record {
 }
 
 impl Strict {
-    /// A record that keeps the first [`KEPT`] violations, and logs those at debug level: who takes them prints them.
+    /// A record that keeps the first [`KEPT`] violations, and logs those as warnings.
     pub fn on() -> Self {
         Strict(Some(Arc::default()))
     }
@@ -59,7 +59,7 @@ impl Strict {
             return;
         }
         let violation = Violation { rule, detail: detail() };
-        tracing::debug!(target: "mlx5_sim::strict", "{violation}");
+        tracing::warn!(target: "mlx5_sim::strict", "{violation}");
         record.kept.push(violation);
     }
 
