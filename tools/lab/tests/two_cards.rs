@@ -54,7 +54,7 @@ fn two_functions_of_one_card_talk_over_its_wire() -> TestResult {
     let model = Model::start(&build, 2, &[])?;
     let [first, second] = model.sockets() else { return Err("two sockets".into()) };
     play(&build, &[&model], first, second, &["-n", "500"])?;
-    play(&build, &[&model], second, first, &["-n", "20", "-s", "100000", "-m", "4096"])?;
+    play(&build, &[&model], second, first, &["-n", "20", "-s", "100000", "-m", "512"])?;
     assert!(model.violations().is_empty(), "{}", model.stderr());
     Ok(())
 }
