@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_prm::caps::RoceCap;
-use mlx5_prm::cmd::{CreateQpIn, DestroyQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn, Rst2initQpIn, Rtr2rtsQpIn};
+use mlx5_prm::cmd::{
+    CmdStatus, CreateQpIn, DestroyQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn, Rst2initQpIn, Rtr2rtsQpIn,
+};
 use mlx5_prm::ctx::{Ads, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
@@ -648,9 +650,25 @@ impl QueuePair {
             .min_rnr_nak(attributes.min_rnr_timer)
             .next_rcv_psn(attributes.rq_psn);
         command.w().qpn(self.qpn).qpc(&context);
-        self.object.modify(&command)?;
+        self.object.modify(&command).map_err(|error| self.explain_mtu(error.into(), attributes.path_mtu))?;
         *state = QpState::Rtr;
         Ok(())
+    }
+
+    /// Firmware's BAD_PARAM does not say which parameter: a path MTU that the port has no room for is the usual one.
+    fn explain_mtu(&self, error: Error, path_mtu: PathMtu) -> Error {
+        /// Headers of the longest RoCE v2 packet: GRH or IPv6, UDP, BTH, the largest extension, ICRC.
+        const HEADERS: u32 = 96;
+        let refused = matches!(&error, Error::Command(error) if error.status() == Some(CmdStatus::BadParameter));
+        let (Some(path), true) = (path_mtu.bytes(), refused) else { return error };
+        match self.device().port() {
+            Ok(port) if path + HEADERS > u32::from(port.mtu) => Error::Invalid(format!(
+                "path_mtu is {path}, and the port's MTU of {} leaves no room for it and {HEADERS} bytes of headers; \
+                 use a smaller path MTU ({error})",
+                port.mtu
+            )),
+            _ => error,
+        }
     }
 
     /// RTR to RTS: work requests are carried out.
