@@ -1,12 +1,13 @@
 //! Every doorbell mode rings.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use mlx5_dv::objects::{BlueFlame, CqOptions, DoorbellMode, Plain, QpOptions, QueuePair, Shared, Trapped, Uar};
-use mlx5_dv::queue::{CompletionQueue, WrFlags};
+use mlx5_dv::queue::{Completion, CompletionQueue, WrFlags};
 use mlx5_open::Sim;
 
-use crate::ends::{Card, Setup, bytes, pair_with, pattern};
+use crate::ends::{Card, SOON, Setup, bytes, pair_with, pattern};
 
 /// Writes of every size, by doorbell `D`.
 fn exchange<D: DoorbellMode>(card: Card) {
@@ -102,12 +103,7 @@ fn queues_of_several_threads_share_one_page() {
                     let mut batch = sq.batch();
                     batch.write_inline(round, WrFlags::SIGNALLED, target.remote(), &round.to_ne_bytes()).unwrap();
                     batch.ring();
-                    let completion = loop {
-                        match cq.poll() {
-                            Some(result) => break result.unwrap(),
-                            None => std::thread::yield_now(),
-                        }
-                    };
+                    let completion = next(&mut cq);
                     assert_eq!(sq.retire(&completion.work), Ok(round));
                     assert_eq!(bytes(target, 0, 8), round.to_ne_bytes());
                 }
@@ -117,6 +113,18 @@ fn queues_of_several_threads_share_one_page() {
     drop(targets);
     Uar::destroy(uar).unwrap();
     card.end();
+}
+
+/// The next completion, which must come soon.
+fn next(cq: &mut CompletionQueue) -> Completion {
+    let deadline = Instant::now() + SOON;
+    loop {
+        match cq.poll() {
+            Some(result) => return result.unwrap(),
+            None => assert!(Instant::now() < deadline, "no completion"),
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Writes by a queue that rings by `D`, from a thread of its own.
@@ -132,12 +140,7 @@ fn writes<D: DoorbellMode>(card: &Card, uar: &Arc<Uar>, rounds: u64) {
         let mut batch = sq.batch();
         batch.write_inline(round, WrFlags::SIGNALLED, target.remote(), &data).unwrap();
         batch.ring();
-        let completion = loop {
-            match cq.poll() {
-                Some(result) => break result.unwrap(),
-                None => std::thread::yield_now(),
-            }
-        };
+        let completion = next(&mut cq);
         assert_eq!(sq.retire(&completion.work), Ok(round));
         assert_eq!(bytes(&target, 0, data.len()), data);
     }

@@ -119,7 +119,10 @@ impl Engine {
     /// A send doorbell was rung in this UAR page: others there may have been overwritten by it.
     pub(super) fn set_rung(&mut self, uar: u32) {
         let Some(users) = self.users.get_mut(&uar) else { return };
-        if users.unseen == 0 && users.qps.len() > 1 {
+        if users.qps.len() < 2 {
+            return;
+        }
+        if users.unseen == 0 {
             self.rung.push(uar);
         }
         users.unseen = users.qps.len();
@@ -142,5 +145,24 @@ impl Engine {
         if let Some(users) = self.users.get_mut(&uar) {
             users.cqs = cqs;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_where_one_rang_alone_is_looked_through_once_there_are_two() {
+        let mut engine = Engine::new(&Profile::default());
+        engine.add_qp(16, 1);
+        engine.set_rung(16);
+        assert!(engine.rung.is_empty(), "nobody else's doorbell can have been overwritten");
+        engine.add_qp(16, 2);
+        engine.set_rung(16);
+        assert_eq!(engine.rung, [16]);
+        let mut seen: Vec<_> = std::iter::from_fn(|| engine.next_rung(16)).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2]);
     }
 }
