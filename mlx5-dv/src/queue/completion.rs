@@ -68,18 +68,24 @@ impl CqRing {
     }
 
     /// The next entry, copied out and given back to the card; `None` where the card has not written it yet.
-    #[inline(always)]
+    #[cfg(test)]
     fn next(&mut self) -> Option<Cqe> {
         self.next_watched(|| {})
     }
 
     /// As [`next`](Self::next); `between` runs where a card may write between the owner bit and the copy.
-    #[inline(always)]
+    #[cfg(test)]
     fn next_watched(&mut self, between: impl FnOnce()) -> Option<Cqe> {
         if !self.is_ready() {
             return None;
         }
         between();
+        Some(self.take())
+    }
+
+    /// The next entry, which is ready, copied out and given back to the card.
+    #[inline(always)]
+    fn take(&mut self) -> Cqe {
         // The owner bit was the card's last store: what follows must not have been loaded before it.
         barrier::from_device();
         let words = self.slot().cast::<u64>();
@@ -92,7 +98,7 @@ impl CqRing {
         // The entry has been read before the card may overwrite it.
         barrier::before_reuse();
         self.record.consume(self.consumed);
-        Some(zerocopy::transmute!(copy))
+        zerocopy::transmute!(copy)
     }
 
     /// The queue pair of the next entry, which is ready.
@@ -187,32 +193,29 @@ impl CompletionQueue {
     /// No system call, no allocation; no lock but for what is passed over.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
-        let entry = self.ring.next()?;
-        if self.cq.has_former() {
-            return self.poll_past_former(entry);
+        if !self.has_completion() {
+            return None;
         }
-        Some(decode(&entry))
-    }
-
-    /// The first completion, from `entry` on, that is of its queue pair's present life.
-    #[cold]
-    #[inline(never)]
-    fn poll_past_former(&mut self, mut entry: Cqe) -> Option<Result<Completion, WorkError>> {
-        while self.cq.is_former(entry.qpn(), self.ring.consumed.wrapping_sub(1)) {
-            entry = self.ring.next()?;
-        }
-        Some(decode(&entry))
+        Some(decode(&self.ring.take()))
     }
 
     /// As [`is_ready`](Self::is_ready), exactly: takes what [`poll`](Self::poll) would pass over.
+    #[inline(always)]
     fn has_completion(&mut self) -> bool {
-        while self.ring.is_ready() {
-            if !self.cq.has_former() || !self.cq.is_former(self.ring.peek(), self.ring.consumed) {
-                return true;
+        self.ring.is_ready() && (!self.cq.has_former() || self.pass_former())
+    }
+
+    /// Takes what queue pairs left behind, up to the first completion of a present life. True if there is one.
+    #[cold]
+    #[inline(never)]
+    fn pass_former(&mut self) -> bool {
+        while self.cq.is_former(self.ring.peek(), self.ring.consumed) {
+            self.ring.take();
+            if !self.ring.is_ready() {
+                return false;
             }
-            self.ring.next();
         }
-        false
+        true
     }
 
     /// Whether [`poll`](Self::poll) would return something, or pass over what a queue pair left behind.
