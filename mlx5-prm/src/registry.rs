@@ -34,6 +34,7 @@ const LAYOUT_TABLES: &[&[&Info]] = &[
     cmd::entry::LAYOUTS,
     cmd::eq::LAYOUTS,
     cmd::hca::LAYOUTS,
+    cmd::l2_table::LAYOUTS,
     cmd::mkey::LAYOUTS,
     cmd::pages::LAYOUTS,
     cmd::pd::LAYOUTS,

@@ -13,6 +13,7 @@ pub(crate) mod cq;
 pub(crate) mod entry;
 pub(crate) mod eq;
 pub(crate) mod hca;
+pub(crate) mod l2_table;
 pub(crate) mod mkey;
 pub(crate) mod pages;
 pub(crate) mod pd;
@@ -29,6 +30,7 @@ pub use cq::*;
 pub use entry::*;
 pub use eq::*;
 pub use hca::*;
+pub use l2_table::*;
 pub use mkey::*;
 pub use pages::*;
 pub use pd::*;
@@ -191,6 +193,7 @@ pub fn all() -> impl Iterator<Item = &'static CommandInfo> {
         cq::COMMANDS,
         eq::COMMANDS,
         hca::COMMANDS,
+        l2_table::COMMANDS,
         mkey::COMMANDS,
         pages::COMMANDS,
         pd::COMMANDS,
