@@ -66,6 +66,74 @@ impl<'a> Dump<'a> {
         Dump { known: Some((field, info)), ..self }
     }
 
+    /// Which layout the bytes are read as.
+    pub fn info(&self) -> &'a Info {
+        self.info
+    }
+
+    /// What follows the layout: a list, for the commands that carry one.
+    pub fn tail(&self) -> &'a [u8] {
+        self.bytes.get(self.info.size..).unwrap_or_default()
+    }
+
+    /// Every dword of the layout that holds set bits no field covers, those of a part read by
+    /// [`knowing`](Self::knowing) included.
+    pub fn uncovered(&self) -> impl Iterator<Item = Uncovered> + use<'a> {
+        let own = &self.bytes[..self.info.size.min(self.bytes.len())];
+        let known = self.known.and_then(|(name, inner)| Some((self.info.field(name)?.offset, inner)));
+        let inside = known.into_iter().flat_map(move |(base, inner)| {
+            let part = own.get(base..).unwrap_or_default();
+            all_uncovered(inner, part).map(move |found| Uncovered { offset: base + found.offset, ..found })
+        });
+        all_uncovered(self.info, own).chain(inside)
+    }
+
+    /// Calls `visit` with every field that lies within the bytes, zero or not, as [`walk`] does.
+    pub fn walk<E>(&self, visit: &mut dyn FnMut(Found<'_>) -> Result<(), E>) -> Result<(), E> {
+        let visit = &mut |found: Found<'_>| match visit(found) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        };
+        match self.walk_at(self.info, self.bytes, 0, 0, visit) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(error) => Err(error),
+        }
+    }
+
+    fn walk_at<E>(
+        &self,
+        info: &Info,
+        bytes: &[u8],
+        base: usize,
+        depth: usize,
+        visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<E>,
+    ) -> ControlFlow<E> {
+        for field in info.fields {
+            let (element, count) = match field.kind {
+                Kind::Bits { .. } => {
+                    if let number @ Some(_) = field.number(bytes) {
+                        visit(Found { field, index: None, offset: base + field.offset, depth, number })?;
+                    }
+                    continue;
+                }
+                Kind::Part { element, count } => self.element(field, element, count, depth),
+            };
+            for i in 0..count {
+                let start = field.offset + i * element.size();
+                let Some(part) = bytes.get(start..).filter(|part| !part.is_empty()) else { break };
+                let part = &part[..element.size().min(part.len())];
+                let found = Found { field, index: (count > 1).then_some(i), offset: base + start, depth, number: None };
+                if let Element::Layout(inner) = element {
+                    visit(found)?;
+                    self.walk_at(inner, part, base + start, depth + 1, visit)?;
+                } else if part.len() == element.size() {
+                    visit(Found { number: Some(big_endian(part)), ..found })?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn element(&self, field: &Field, element: Element, count: usize, depth: usize) -> (Element, usize) {
         match self.known {
             Some((name, info)) if depth == 0 && name == field.name => (Element::Layout(info), 1),
@@ -140,19 +208,13 @@ impl fmt::Display for Dump<'_> {
         let own = &bytes[..info.size.min(bytes.len())];
         writeln!(f, "{}, {:#x} bytes", info.prm_name(), bytes.len())?;
         self.fields(f, info, own, 0, 0)?;
-        let known = self.known.and_then(|(name, inner)| Some((info.field(name)?.offset, inner)));
-        let inside = known.into_iter().flat_map(|(base, inner)| {
-            let part = own.get(base..).unwrap_or_default();
-            all_uncovered(inner, part).map(move |found| Uncovered { offset: base + found.offset, ..found })
-        });
-        for Uncovered { offset, bits } in all_uncovered(info, own).chain(inside) {
+        for Uncovered { offset, bits } in self.uncovered() {
             writeln!(f, "  {offset:#06x}         {bits:#010x} set, and no field there")?;
         }
         if bytes.len() < info.size {
             writeln!(f, "  ends early: {} has {:#x} bytes", info.prm_name(), info.size)?;
         }
-        let tail = &bytes[own.len()..];
-        for (i, row) in tail.chunks(16).enumerate().filter(|(_, row)| self.zeros || !is_zero(row)) {
+        for (i, row) in self.tail().chunks(16).enumerate().filter(|(_, row)| self.zeros || !is_zero(row)) {
             line(f, info.size + i * 16, None, 0, "tail", Some(i * 16))?;
             writeln!(f, " = {}", Hex(row))?;
         }
@@ -247,47 +309,7 @@ impl Found<'_> {
 /// Calls `visit` with every field of the layout that lies within `bytes`, outermost first; returns early when `visit`
 /// fails. For programs; [`Dump`] is for people.
 pub fn walk<E>(info: &Info, bytes: &[u8], visit: &mut dyn FnMut(Found<'_>) -> Result<(), E>) -> Result<(), E> {
-    let visit = &mut |found: Found<'_>| match visit(found) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(error) => ControlFlow::Break(error),
-    };
-    match walk_at(info, bytes, 0, 0, visit) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
-    }
-}
-
-fn walk_at<E>(
-    info: &Info,
-    bytes: &[u8],
-    base: usize,
-    depth: usize,
-    visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<E>,
-) -> ControlFlow<E> {
-    for field in info.fields {
-        let (element, count) = match field.kind {
-            Kind::Bits { .. } => {
-                if let number @ Some(_) = field.number(bytes) {
-                    visit(Found { field, index: None, offset: base + field.offset, depth, number })?;
-                }
-                continue;
-            }
-            Kind::Part { element, count } => (element, count),
-        };
-        for i in 0..count {
-            let start = field.offset + i * element.size();
-            let Some(part) = bytes.get(start..).filter(|part| !part.is_empty()) else { break };
-            let part = &part[..element.size().min(part.len())];
-            let found = Found { field, index: (count > 1).then_some(i), offset: base + start, depth, number: None };
-            if let Element::Layout(inner) = element {
-                visit(found)?;
-                walk_at(inner, part, base + start, depth + 1, visit)?;
-            } else if part.len() == element.size() {
-                visit(Found { number: Some(big_endian(part)), ..found })?;
-            }
-        }
-    }
-    ControlFlow::Continue(())
+    Dump::new(info, bytes).walk(visit)
 }
 
 /// The bits of one dword that are set although no field covers them.

@@ -71,6 +71,15 @@ query_hca_cap_out, 0x1010 bytes
   0x0054         0x04000000 set, and no field there
 "
     );
+    let dump = decode::command_output(Opcode::QueryHcaCap, 1, &bytes).unwrap();
+    let mut set = Vec::new();
+    let walked = dump.walk::<()>(&mut |found| {
+        let number = found.number.filter(|number| *number != 0);
+        set.extend(number.map(|number| (found.offset, found.depth, found.field.name, number)));
+        Ok(())
+    });
+    assert_eq!((walked, set), (Ok(()), vec![(0x54, 1, "rc", 1)]), "what programs walk is what people read");
+    assert_eq!(dump.uncovered().collect::<Vec<_>>(), [Uncovered { offset: 0x54, bits: 0x0400_0000 }]);
     let unknown = decode::command_output(Opcode::QueryHcaCap, 0x4000, &bytes).unwrap().to_string();
     assert!(unknown.contains("  0x0050         capability[64] = 00 00 00 00 04 00 00 01 00..\n"), "{unknown}");
 }
