@@ -26,7 +26,7 @@ layout! {
         0xf0 [30] promisc_mc: bool,
         0xf0 [29] promisc_all: bool,
         0xf0 [26:24] allowed_list_type: u8 as AllowedListType,
-        0xf0 [11:0] allowed_list_size: u16,
+        0xf0 [15:0] allowed_list_size: u16,
         0xf4 permanent_address: MacAddressLayout,
     }
 

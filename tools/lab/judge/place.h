@@ -21,6 +21,7 @@
 	bits; })
 
 #define NUMBER(expression) printf("%lld\n", (long long)(expression))
+#define UNKNOWN() printf("unknown\n")
 
 static void out(unsigned long start, unsigned long bits)
 {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::error::{IoContext, LabError};
 use crate::place::Place;
-use crate::setup::{Tree, ensure};
+use crate::setup::{Tree, ensure, release_number};
 
 /// A lab that is set up.
 #[derive(Clone, Debug)]
@@ -71,32 +71,56 @@ impl Lab {
     }
 }
 
-/// Folders of C headers that the layouts are judged by.
+/// C headers that the layouts are judged by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// Holds `linux/mlx5/mlx5_ifc.h` of the kernel the guests boot.
-    pub kernel_include: PathBuf,
-    /// Holds `infiniband/mlx5dv.h` of rdma-core.
+    /// The kernel the guests boot, Debian stable's.
+    pub guests_kernel: KernelHeaders,
+    /// The newest kernel in Debian stable's backports.
+    pub newest_kernel: KernelHeaders,
+    /// The folder that holds `infiniband/mlx5dv.h` of rdma-core.
     pub verbs_include: PathBuf,
 }
 
-/// Fetches the kernel's and rdma-core's headers, and nothing else, if they are
+/// The headers of one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelHeaders {
+    /// The kernel's release without Debian's part of it: `6.12.94`.
+    pub release: String,
+    /// The folder that holds `linux/mlx5/mlx5_ifc.h`.
+    pub include: PathBuf,
+}
+
+/// Fetches the kernels' and rdma-core's headers, and nothing else, if they are
 /// not there yet.
 pub fn headers() -> Result<Headers, LabError> {
     let tree = ensure(&Place::find(), Tree::Headers)?;
-    let sources = tree.join("usr/src");
-    let kernel = fs::read_dir(&sources)
-        .doing("read", &sources)?
-        .flatten()
-        .map(|entry| entry.path().join("include"))
-        .find(|include| include.join("linux/mlx5/mlx5_ifc.h").is_file());
+    let mut kernels = kernel_headers(&tree.join("usr/src"))?;
     let verbs_include = tree.join("usr/include");
-    match kernel {
-        Some(kernel_include) if verbs_include.join("infiniband/mlx5dv.h").is_file() => {
-            Ok(Headers { kernel_include, verbs_include })
+    match (kernels.pop(), verbs_include.join("infiniband/mlx5dv.h").is_file()) {
+        (Some(newest_kernel), true) => {
+            // Where backports have no kernel, one is both.
+            let guests_kernel = kernels.into_iter().next().unwrap_or_else(|| newest_kernel.clone());
+            Ok(Headers { guests_kernel, newest_kernel, verbs_include })
         }
         _ => Err(LabError::Missing { what: "mlx5_ifc.h and mlx5dv.h".into() }),
     }
+}
+
+/// The kernels whose headers lie in a folder, the oldest first.
+fn kernel_headers(sources: &Path) -> Result<Vec<KernelHeaders>, LabError> {
+    let folders = fs::read_dir(sources).doing("read", sources)?.flatten();
+    let mut found: Vec<_> = folders
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let number = release_number(name.strip_prefix("linux-headers-")?)?;
+            let include = entry.path().join("include");
+            include.join("linux/mlx5/mlx5_ifc.h").is_file().then_some((number, include))
+        })
+        .collect();
+    found.sort();
+    let release = |number: Vec<u32>| number.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
+    Ok(found.into_iter().map(|(number, include)| KernelHeaders { release: release(number), include }).collect())
 }
 
 /// The release of the one kernel in a tree.

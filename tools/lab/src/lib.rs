@@ -41,7 +41,7 @@ mod setup;
 pub use binaries::{BinariesError, Build};
 pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
-pub use lab::{Headers, Lab, headers};
+pub use lab::{Headers, KernelHeaders, Lab, headers};
 pub use model::{Model, ModelError};
 
 use std::io::Write;

@@ -21,7 +21,7 @@ struct Arguments {
 enum Command {
     /// Fetches and unpacks what the lab needs.
     Setup,
-    /// Prints the folders of the kernel's and rdma-core's C headers.
+    /// Prints the folders of two kernels' and rdma-core's C headers.
     Headers,
     /// Boots a guest with a shell on this terminal; Ctrl-a x ends it.
     Shell(Shell),
@@ -69,7 +69,9 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         }
         Command::Headers => {
             let headers = mlx5_lab::headers()?;
-            println!("{}", headers.kernel_include.display());
+            for kernel in [headers.guests_kernel, headers.newest_kernel] {
+                println!("{} (Linux {})", kernel.include.display(), kernel.release);
+            }
             println!("{}", headers.verbs_include.display());
         }
         Command::Shell(options) => shell(options)?,

@@ -74,6 +74,20 @@ impl Apt {
         self.plan(&arguments)
     }
 
+    /// The names of all packages that start with `prefix`.
+    pub(super) fn names(&self, prefix: &str) -> Result<Vec<String>, LabError> {
+        let output = self
+            .command("apt-cache", &["pkgnames", prefix])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(no_apt("apt-cache"))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect());
+        }
+        fs::write(self.log(), &output.stderr).doing("write", &self.log())?;
+        Err(self.failure("listing the packages"))
+    }
+
     /// Downloads what [`Apt::closure`] or, if `alone`, [`Apt::alone`] listed.
     /// What an earlier run has begun is continued.
     pub(super) fn fetch(&self, packages: &[String], plan: &[Archive], alone: bool) -> Result<(), LabError> {
@@ -133,8 +147,8 @@ impl Apt {
         )
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("apt-get");
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(arguments)
             // `apt-get download` writes to where it stands.
@@ -149,7 +163,7 @@ impl Apt {
         // apt leaves out what is downloaded already; the plan is of everything.
         let empty = self.dir.join("empty");
         let output = self
-            .command(arguments)
+            .command("apt-get", arguments)
             .arg(format!("-oDir::Cache::archives={}", empty.display()))
             .current_dir(&empty)
             .stdin(Stdio::null())
@@ -173,7 +187,7 @@ impl Apt {
         mut progress: impl FnMut() -> u64,
     ) -> Result<(), LabError> {
         for attempt in 1..=ATTEMPTS {
-            let mut command = self.command(arguments);
+            let mut command = self.command("apt-get", arguments);
             let status = run_logged(&mut command, step, &self.log(), QUIET, &mut progress)?;
             if status.map_err(no_apt("apt-get"))?.success() {
                 return Ok(());

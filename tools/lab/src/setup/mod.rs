@@ -4,4 +4,4 @@ mod apt;
 mod mirror;
 mod tree;
 
-pub(crate) use tree::{Tree, ensure};
+pub(crate) use tree::{Tree, ensure, release_number};

@@ -29,7 +29,7 @@ const KERNEL: &str = "linux-image-amd64";
 pub(crate) enum Tree {
     /// Everything: QEMU, the guest's kernel and its root file system.
     Root,
-    /// The headers only, for those who need no guest.
+    /// The headers only, for those who need no guest: rdma-core's, and those of two kernels, the guests' and the newest.
     Headers,
 }
 
@@ -73,7 +73,8 @@ impl Tree {
 
     /// What a tree must say of itself to be taken as it is.
     fn stamp(self) -> String {
-        format!("revision {REVISION}\n{}\n", self.packages().join("\n"))
+        let kernels = if self == Self::Headers { "headers of two kernels\n" } else { "" };
+        format!("revision {REVISION}\n{}\n{kernels}", self.packages().join("\n"))
     }
 
     fn is_current(self, dir: &Path) -> bool {
@@ -104,9 +105,12 @@ fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
     say(&format!("setting up {} (first time only)", dir.display()));
     let apt = Apt::new(place.join("apt"))?;
     apt.update()?;
-    let headers = headers_package(&apt)?;
     let mut packages: Vec<String> = tree.packages().iter().map(|&name| name.to_owned()).collect();
-    packages.push(headers);
+    packages.push(guests_headers(&apt)?);
+    if tree == Tree::Headers {
+        packages.push(newest_headers(&apt)?);
+        packages.dedup();
+    }
     let alone = tree == Tree::Headers;
     let plan = match alone {
         true => apt.alone(&packages)?,
@@ -134,7 +138,7 @@ fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
 }
 
 /// The package with the headers of the very kernel the guests boot.
-fn headers_package(apt: &Apt) -> Result<String, LabError> {
+fn guests_headers(apt: &Apt) -> Result<String, LabError> {
     let image = apt.closure(&[KERNEL.to_owned()])?;
     image
         .iter()
@@ -144,6 +148,23 @@ fn headers_package(apt: &Apt) -> Result<String, LabError> {
             abi.starts_with(|first: char| first.is_ascii_digit()).then(|| format!("linux-headers-{abi}-common"))
         })
         .ok_or_else(|| LabError::Missing { what: "kernel image".into() })
+}
+
+/// The package with the headers of the newest kernel there is, backports included.
+fn newest_headers(apt: &Apt) -> Result<String, LabError> {
+    const PREFIX: &str = "linux-headers-";
+    let names = apt.names(PREFIX)?.into_iter();
+    let release = |name: &str| release_number(name.strip_prefix(PREFIX)?.strip_suffix("-common")?);
+    names
+        .filter(|name| release(name).is_some())
+        .max_by_key(|name| release(name))
+        .ok_or_else(|| LabError::Missing { what: "kernel headers".into() })
+}
+
+/// `6.12.94+deb13` as numbers that compare; `None` for what does not start like a release.
+pub(crate) fn release_number(release: &str) -> Option<Vec<u32>> {
+    let dotted = release.split(|c: char| c != '.' && !c.is_ascii_digit()).next()?;
+    dotted.split('.').map(|number| number.parse().ok()).collect()
 }
 
 fn unpack(apt: &Apt, plan: &[Archive], dir: &Path) -> Result<(), LabError> {
@@ -203,5 +224,18 @@ fn remove_tree(dir: &Path) -> Result<(), LabError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).doing("remove", dir),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_compare_as_numbers() {
+        assert_eq!(release_number("6.12.94+deb13"), Some(vec![6, 12, 94]));
+        assert!(release_number("7.3.4+deb13") > release_number("6.12.107+deb13"));
+        assert!(release_number("7.3.12+deb13") > release_number("7.3.4+deb13"));
+        assert_eq!(release_number("amd64"), None);
     }
 }

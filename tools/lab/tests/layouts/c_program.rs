@@ -1,0 +1,158 @@
+//! Asks the C compiler: one program a set of headers prints where everything lies.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use mlx5_lab::{Headers, KernelHeaders};
+
+use crate::claims::{Claim, Fact, Header};
+
+/// A set of headers.
+pub struct Source {
+    pub header: Header,
+    /// `Linux 6.12.94`, `rdma-core`.
+    pub name: String,
+    include: PathBuf,
+}
+
+impl Source {
+    /// The sets there are, the older kernel before the newer.
+    pub fn all(headers: &Headers) -> [Source; 3] {
+        let kernel = |kernel: &KernelHeaders| Source {
+            header: Header::Kernel,
+            name: format!("Linux {}", kernel.release),
+            include: kernel.include.clone(),
+        };
+        let include = headers.verbs_include.clone();
+        let verbs = Source { header: Header::Verbs, name: "rdma-core".into(), include };
+        [kernel(&headers.guests_kernel), kernel(&headers.newest_kernel), verbs]
+    }
+
+    /// What these headers say to the claims that are theirs to confirm.
+    pub fn asked(self, claims: &[Claim]) -> Answers {
+        let theirs = claims.iter().filter(|claim| claim.header == self.header);
+        let questions: Vec<_> = theirs.map(|claim| claim.question.as_str()).collect();
+        let facts = self.facts(&questions);
+        let facts = questions.iter().map(|question| question.to_string()).zip(facts).collect();
+        Answers { header: self.header, name: self.name, facts }
+    }
+
+    /// The facts asked for; `None` where these headers do not know what is asked.
+    fn facts(&self, questions: &[&str]) -> Vec<Option<Fact>> {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let unknown = match self.compile(dir.path(), questions, &BTreeSet::new()) {
+            Ok(()) => BTreeSet::new(),
+            Err(unknown) => unknown,
+        };
+        if !unknown.is_empty() {
+            let still = self.compile(dir.path(), questions, &unknown);
+            assert_eq!(still, Ok(()), "{}: what the compiler refused is left out, and it refuses more", self.name);
+        }
+        let ran = Command::new(dir.path().join("judge")).output().expect("run the C program");
+        assert!(ran.status.success(), "{}: {}", self.name, ran.status);
+        let facts: Vec<_> = String::from_utf8(ran.stdout).unwrap().lines().map(fact).collect();
+        assert_eq!(facts.len(), questions.len());
+        facts
+    }
+
+    /// Compiles a program that answers each question with a line. Fails with the questions that the compiler refuses.
+    fn compile(&self, dir: &Path, questions: &[&str], unknown: &BTreeSet<usize>) -> Result<(), BTreeSet<usize>> {
+        let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("judge");
+        let source = dir.join("judge.c");
+        fs::write(&source, program(self.header, questions, unknown)).expect("write the C program");
+        let mut cc = Command::new("cc");
+        // An error counts where the question stands, not where a macro of a header was written down.
+        cc.args(["-std=gnu11", "-O0", "-Werror=implicit-function-declaration", "-ftrack-macro-expansion=0"]);
+        cc.arg("-o").arg(dir.join("judge")).arg("-I").arg(&judge);
+        if self.header == Header::Kernel {
+            self.replace_includes(dir);
+            cc.arg("-include").arg(judge.join("kernel.h")).arg("-I").arg(dir.join("replaced"));
+        }
+        let made = cc.arg("-I").arg(&self.include).arg(&source).env("LC_ALL", "C").output();
+        let made = made.expect("a C compiler, `cc`: install gcc");
+        if made.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&made.stderr);
+        let refused = |line: &str| {
+            let (line, _) = line.strip_prefix(source.to_str()?)?.strip_prefix(':')?.split_once(':')?;
+            line.parse::<usize>().ok()?.checked_sub(FIRST_LINE)
+        };
+        let errors: Vec<_> = said.lines().filter(|line| line.contains("error: ")).collect();
+        let refused: Option<BTreeSet<_>> = errors.iter().map(|line| refused(line)).collect();
+        Err(refused.unwrap_or_else(|| panic!("{}: the headers do not compile:\n{}", self.name, errors.join("\n"))))
+    }
+
+    /// What the kernel's headers include is replaced by nothing, for `judge/kernel.h` has what is needed of it, but for
+    /// the register numbers, which are all that is used of `driver.h`.
+    fn replace_includes(&self, dir: &Path) {
+        let driver = fs::read_to_string(self.include.join("linux/mlx5/driver.h")).expect("read driver.h");
+        let registers = enumeration_with(&driver, "MLX5_REG_PTYS").expect("register numbers in driver.h");
+        let empty = ["linux/types.h", "linux/bitfield.h", "linux/refcount.h", "rdma/ib_verbs.h"];
+        for (name, text) in empty.map(|name| (name, "")).into_iter().chain([("linux/mlx5/driver.h", registers)]) {
+            let path = dir.join("replaced").join(name);
+            fs::create_dir_all(path.parent().unwrap()).expect("a temporary folder");
+            fs::write(path, format!("#pragma once\n{text}\n")).expect("write a header");
+        }
+    }
+}
+
+/// What one set of headers said.
+pub struct Answers {
+    pub header: Header,
+    /// The set's name.
+    pub name: String,
+    pub facts: HashMap<String, Option<Fact>>,
+}
+
+impl Answers {
+    /// The answer to a question that was asked; `None` where the headers do not know what was asked.
+    pub fn to(&self, question: &str) -> Option<Fact> {
+        self.facts[question]
+    }
+}
+
+/// The line of the first question.
+const FIRST_LINE: usize = 10;
+
+/// A function for each question, as the compiler reports an unknown name once a function; and `main` calls them.
+fn program(header: Header, questions: &[&str], unknown: &BTreeSet<usize>) -> String {
+    let includes: &[&str] = match header {
+        Header::Kernel => &["linux/mlx5/device.h", "linux/mlx5/qp.h", "linux/mlx5/cq.h", "linux/mlx5/mlx5_ifc.h"],
+        Header::Verbs => &["stddef.h", "stdio.h", "infiniband/mlx5dv.h"],
+    };
+    let mut text: String = includes.iter().map(|name| format!("#include <{name}>\n")).collect();
+    text.push_str("#include \"place.h\"\n");
+    while text.lines().count() < FIRST_LINE - 1 {
+        text.push('\n');
+    }
+    for (i, question) in questions.iter().enumerate() {
+        let question = if unknown.contains(&i) { "UNKNOWN()" } else { question };
+        writeln!(text, "static void ask_{i}(void) {{ {question}; }}").unwrap();
+    }
+    text.push_str("int main(void)\n{\n");
+    for i in 0..questions.len() {
+        writeln!(text, "\task_{i}();").unwrap();
+    }
+    text.push_str("\treturn 0;\n}\n");
+    text
+}
+
+/// Reads a line of what the program prints.
+fn fact(line: &str) -> Option<Fact> {
+    match line.split_once(' ') {
+        _ if line == "unknown" => None,
+        Some((start, bits)) => Some(Fact::Place(start.parse().unwrap(), bits.parse().unwrap())),
+        None => Some(Fact::Number(line.parse().unwrap())),
+    }
+}
+
+/// The C enumeration that has `constant`, from `enum` to `;`.
+fn enumeration_with<'a>(text: &'a str, constant: &str) -> Option<&'a str> {
+    let at = text.find(constant)?;
+    let (start, end) = (text[..at].rfind("enum")?, text[at..].find(';')?);
+    text.get(start..=at + end)
+}

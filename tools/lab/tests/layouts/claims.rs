@@ -1,0 +1,129 @@
+//! What mlx5-prm says, as claims that a header can confirm.
+
+use std::fmt;
+
+use mlx5_prm::layout::Info;
+use mlx5_prm::registry::{LAYOUTS, VALUES};
+
+use crate::counterparts::COUNTERPARTS;
+use crate::values::CONSTANTS;
+
+/// Whose header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Header {
+    /// The kernel's `mlx5_ifc.h`, `device.h`, `qp.h` and `cq.h`.
+    Kernel,
+    /// rdma-core's `mlx5dv.h`.
+    Verbs,
+}
+use Header::Kernel;
+
+/// Where a field, or a whole layout, lies: first bit and number of bits; or a number alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fact {
+    Place(u64, u64),
+    Number(i64),
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Fact::Place(start, bits) if bits > 0 && start % 32 + bits <= 32 => {
+                let high = 31 - start % 32;
+                write!(f, "{:#04x} [{high}:{}]", start / 32 * 4, high + 1 - bits)
+            }
+            Fact::Place(start, bits) => write!(f, "{bits:#x} bits from bit {start:#x}"),
+            Fact::Number(number) => write!(f, "{number:#x}"),
+        }
+    }
+}
+
+/// What mlx5-prm says, and the line of C that asks the header.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// `Layout.field`, `Layout` for its size, `Values.NAME`.
+    pub what: String,
+    pub header: Header,
+    pub question: String,
+    pub says: Fact,
+    /// Somebody named the C side of it, so some header must have it.
+    pub named: bool,
+    /// It may be wider in a newer header: it is a structure, or holds one.
+    pub may_grow: bool,
+}
+
+impl Claim {
+    fn of_field(info: &Info, name: &str, header: Header, c: &str, member: &str, mask: &str) -> Claim {
+        let what = format!("{}.{name}", info.name);
+        let field = info.field(name).unwrap_or_else(|| panic!("{what} is in the table here, not in mlx5-prm"));
+        let question = match (is_ifc(c), mask) {
+            (true, _) => format!("IFC({}, {member})", c_type(c)),
+            (false, "") => format!("WHOLE({}, {member})", c_type(c)),
+            (false, mask) => format!("MASKED({}, {member}, {mask})", c_type(c)),
+        };
+        let says = Fact::Place(field.start_bit() as u64, field.bits() as u64);
+        let may_grow = matches!(field.kind, mlx5_prm::layout::Kind::Part { .. });
+        Claim { what, header, question, says, named: true, may_grow }
+    }
+
+    fn of_size(info: &Info, header: Header, c: &str) -> Claim {
+        let size = if is_ifc(c) { "IFC_SIZE" } else { "SIZE" };
+        let says = Fact::Place(0, info.size as u64 * 8);
+        let question = format!("{size}({})", c_type(c));
+        Claim { what: info.name.into(), header, question, says, named: true, may_grow: true }
+    }
+}
+
+/// Whether a C structure is one of `mlx5_ifc.h`, in which a byte stands for a bit.
+pub fn is_ifc(c: &str) -> bool {
+    c.starts_with("mlx5_ifc_")
+}
+
+fn c_type(c: &str) -> String {
+    format!("struct {c}")
+}
+
+/// Everything mlx5-prm says of its layouts that some header can confirm.
+pub fn of_layouts() -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for info in LAYOUTS.iter().filter(|info| is_ifc(info.c_name)) {
+        claims.push(Claim::of_size(info, Kernel, info.c_name));
+        for field in info.fields {
+            let claim = Claim::of_field(info, field.name, Kernel, info.c_name, field.name, "");
+            claims.push(Claim { named: false, ..claim });
+        }
+    }
+    for counterpart in COUNTERPARTS {
+        let info = LAYOUTS.iter().find(|info| info.name == counterpart.layout).expect(counterpart.layout);
+        if counterpart.sized {
+            claims.push(Claim::of_size(info, counterpart.header, counterpart.c));
+        }
+        for (field, member, mask) in counterpart.fields {
+            claims.push(Claim::of_field(info, field, counterpart.header, counterpart.c, member, mask));
+        }
+    }
+    claims
+}
+
+/// Everything it says of its enumerations.
+pub fn of_values() -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for constants in CONSTANTS {
+        let values = VALUES.iter().find(|values| values.name == constants.values).expect(constants.values);
+        for (name, number) in values.named {
+            let otherwise = constants.otherwise.iter().find(|(prm, _)| prm == name).map(|(_, c)| *c);
+            let c = otherwise.map_or_else(|| format!("{}{name}", constants.prefix), str::to_owned);
+            if !c.is_empty() {
+                claims.push(Claim {
+                    what: format!("{}.{name}", values.name),
+                    header: constants.header,
+                    question: format!("NUMBER({c})"),
+                    says: Fact::Number((*number).into()),
+                    named: true,
+                    may_grow: false,
+                });
+            }
+        }
+    }
+    claims
+}

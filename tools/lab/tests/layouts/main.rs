@@ -1,0 +1,128 @@
+//! The judge of mlx5-prm: every layout and every enumeration is compared with what the C compiler makes of the Linux
+//! kernel's headers and of rdma-core's `mlx5dv.h`.
+//!
+//! Two kernels are asked: the one that Debian stable's guests boot, and the newest in its backports. What only one of
+//! them has is confirmed by that one, and printed; where both have it, both must say what we say. A structure may have
+//! grown: ours is the newest's.
+//!
+//! A layout whose `c_name` is a `mlx5_ifc_*_bits` structure is compared field by field, by name. [`COUNTERPARTS`] says
+//! which member of which other structure, and which bits of it, a field is, and [`values`] how a constant is called.
+//! What no header has is on [`UNJUDGED`], with the reason; a row there that has become needless fails too.
+
+mod c_program;
+mod claims;
+mod controls;
+mod counterparts;
+mod unjudged;
+mod values;
+mod verdict;
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::sync::LazyLock;
+
+use mlx5_prm::layout::Info;
+use mlx5_prm::registry::{LAYOUTS, VALUES};
+
+use c_program::{Answers, Source};
+use claims::Claim;
+use counterparts::COUNTERPARTS;
+use unjudged::{CHANGED, Row, UNJUDGED, UNJUDGED_VALUES};
+use verdict::{Verdict, grouped, judge, unaccounted};
+
+/// What the headers say to every claim of mlx5-prm.
+static ANSWERS: LazyLock<Vec<Answers>> = LazyLock::new(|| {
+    let mut claims = claims::of_layouts();
+    claims.extend(claims::of_values());
+    ask(&claims)
+});
+
+fn ask(claims: &[Claim]) -> Vec<Answers> {
+    let headers = mlx5_lab::headers().unwrap_or_else(|error| panic!("{error}"));
+    Source::all(&headers).map(|source| source.asked(claims)).into()
+}
+
+/// The rows of `CHANGED` that are about layouts, or about enumerations.
+fn changed(of_layouts: bool) -> Vec<Row> {
+    let is_layout = |what: &str| LAYOUTS.iter().any(|info| what.split('.').next() == Some(info.name));
+    CHANGED.iter().copied().filter(|(what, _)| is_layout(what) == of_layouts).collect()
+}
+
+/// Says it even where the test runner keeps what passing tests print to itself.
+fn report(line: &str) {
+    let _ = writeln!(std::io::stderr(), "\nlayouts: {line}");
+}
+
+fn report_comparisons(verdict: &Verdict) {
+    let counts: Vec<_> = verdict.comparisons.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    report(&format!("comparisons: {}", counts.join(", ")));
+    let [older, newest, _] = &ANSWERS[..] else { return };
+    for (title, whats) in [
+        (format!("only in {}", older.name), &verdict.gone),
+        (format!("only in {}", newest.name), &verdict.since),
+        (format!("smaller in {}", older.name), &verdict.grew),
+    ] {
+        if !whats.is_empty() {
+            report(&format!("{title}: {}", grouped(whats)));
+        }
+    }
+}
+
+#[test]
+fn every_layout_lies_as_the_headers_say() {
+    if mlx5_lab::skipped("layouts") {
+        return;
+    }
+    let verdict = judge(&claims::of_layouts(), &ANSWERS, &changed(true));
+    let fields = |info: &'static Info| info.fields.iter().map(move |field| format!("{}.{}", info.name, field.name));
+    let mut all: BTreeSet<_> = LAYOUTS.iter().copied().flat_map(fields).collect();
+    all.extend(LAYOUTS.iter().map(|info| info.name.to_owned()));
+
+    let mut faults = verdict.faults.clone();
+    faults.extend(unaccounted(&all, &verdict.confirmed, UNJUDGED));
+    for info in LAYOUTS.iter().filter(|info| info.c_name != "none" && !claims::is_ifc(info.c_name)) {
+        if !COUNTERPARTS.iter().any(|counterpart| counterpart.layout == info.name && counterpart.c == info.c_name) {
+            faults.push(format!("{}: says it is {}, which nothing here compares", info.name, info.c_name));
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+
+    let (fields, layouts): (Vec<_>, Vec<_>) = verdict.confirmed.iter().partition(|what| what.contains('.'));
+    report(&format!(
+        "{} of {} layouts, {} of {} fields agree with the C compiler",
+        layouts.len(),
+        LAYOUTS.len(),
+        fields.len(),
+        LAYOUTS.iter().map(|info| info.fields.len()).sum::<usize>(),
+    ));
+    report_comparisons(&verdict);
+    for (what, reason) in UNJUDGED {
+        println!("not judged: {what}: {reason}");
+    }
+}
+
+#[test]
+fn every_named_value_is_the_headers() {
+    if mlx5_lab::skipped("layouts") {
+        return;
+    }
+    let verdict = judge(&claims::of_values(), &ANSWERS, &changed(false));
+    let named = |name: &'static str, values: &'static [(&'static str, u32)]| {
+        values.iter().map(move |(value, _)| format!("{name}.{value}"))
+    };
+    let all: BTreeSet<_> = VALUES.iter().flat_map(|values| named(values.name, values.named)).collect();
+
+    let mut faults = verdict.faults.clone();
+    faults.extend(unaccounted(&all, &verdict.confirmed, UNJUDGED_VALUES));
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    report(&format!(
+        "{} of {} named values of {} enumerations agree with the C compiler",
+        verdict.confirmed.len(),
+        all.len(),
+        VALUES.len()
+    ));
+    report_comparisons(&verdict);
+    for (what, reason) in UNJUDGED_VALUES {
+        println!("not judged: {what}: {reason}");
+    }
+}

@@ -1,0 +1,38 @@
+//! What no header can confirm, and why. A row that a header has come to know fails, and so does one of something gone.
+
+/// What, and the reason.
+pub type Row = (&'static str, &'static str);
+
+/// Layout, or `Layout.field`, that no header has, and why.
+pub const UNJUDGED: &[Row] = &[
+    ("InputHeader", "what all inputs have in common; every command is judged by itself"),
+    ("OutputHeader", "what all outputs have in common; every command is judged by itself"),
+    ("CreateCqIn.cq_umem_offset", UMEM),
+    ("CreateCqIn.cq_umem_id", UMEM),
+    ("ModifyCqIn.cq_umem_offset", UMEM),
+    ("ModifyCqIn.cq_umem_id", UMEM),
+    ("CreateMkeyIn.mkey_umem_id", UMEM),
+    ("CreateMkeyIn.mkey_umem_offset", UMEM),
+    ("Cqc.dbr_umem_id", UMEM),
+    ("Qpc.dbr_umem_id", UMEM),
+    ("ErrorCqe.hw_error_syndrome", "reserved in both headers; rdma-core's providers/mlx5 names it"),
+    ("ErrorCqe.hw_syndrome_type", "reserved in both headers; rdma-core's providers/mlx5 names it"),
+    ("HostEndianness", "a structure inside the kernel's main.c"),
+    ("NodeDesc", "64 plain bytes in the kernel's mlx5_ib, which declares no structure for them"),
+    ("HealthBuffer.valid", "a mask in the kernel's health.c, not in a header"),
+    ("HealthBuffer.severity", "a mask in the kernel's health.c, not in a header"),
+];
+const UMEM: &str = "reserved in the kernel's header, which has no umems of its own; in rdma-core's and DPDK's copy";
+
+/// Enumerations, or values of one, that no header has, and why.
+pub const UNJUDGED_VALUES: &[Row] = &[
+    ("DeliveryStatus", "an enumeration inside the kernel's cmd.c"),
+    ("AtomicMode.NONE", "zero, which the header does not name"),
+    ("CompletionMode.CQE_ON_CQE_ERROR", "zero, which the headers do not name"),
+    ("CompletionMode.CQE_ON_FIRST_CQE_ERROR", "used by neither the kernel nor rdma-core"),
+    ("HealthSyndrome.NO_ERROR", "zero, which the header does not name"),
+];
+
+/// Layout, `Layout.field` or `Values.NAME` that the newest kernel's header has elsewhere than the older one's, and why
+/// ours is the newest's. What only grew needs no row.
+pub const CHANGED: &[Row] = &[("NicVportContext.allowed_list_size", "12 bits became 16 where four were reserved")];
