@@ -121,7 +121,13 @@ const FIRST_LINE: usize = 10;
 /// A function for each question, as the compiler reports an unknown name once a function; and `main` calls them.
 fn program(header: Header, questions: &[&str], unknown: &BTreeSet<usize>) -> String {
     let includes: &[&str] = match header {
-        Header::Kernel => &["linux/mlx5/device.h", "linux/mlx5/qp.h", "linux/mlx5/cq.h", "linux/mlx5/mlx5_ifc.h"],
+        Header::Kernel => &[
+            "linux/mlx5/device.h",
+            "linux/mlx5/qp.h",
+            "linux/mlx5/cq.h",
+            "linux/mlx5/mlx5_ifc.h",
+            "linux/mlx5/mlx5_ifc_vdpa.h",
+        ],
         Header::Verbs => &["stddef.h", "stdio.h", "infiniband/mlx5dv.h"],
     };
     let mut text: String = includes.iter().map(|name| format!("#include <{name}>\n")).collect();

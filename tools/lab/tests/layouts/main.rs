@@ -11,8 +11,10 @@
 
 mod c_program;
 mod claims;
+mod completeness;
 mod controls;
 mod counterparts;
+mod ifc;
 mod unjudged;
 mod values;
 mod verdict;
