@@ -38,6 +38,47 @@ fn caps_differ_between_profiles() {
 }
 
 #[test]
+fn caps_saved_as_json_are_read_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("card.json");
+    let saved = mlx5(&["caps", "-d", "connectx7", "--json"]);
+    std::fs::write(&file, &saved.stdout).expect("a file");
+    let again = mlx5(&["caps", "-d", file.to_str().expect("UTF-8"), "--json"]);
+    assert_eq!(stdout(&again), stdout(&saved), "{}", stderr(&again));
+    let diff = mlx5(&["caps", "--diff", "sim:connectx7", file.to_str().expect("UTF-8")]);
+    assert!(stdout(&diff).contains("no capability differs"), "{}{}", stdout(&diff), stderr(&diff));
+}
+
+#[test]
+fn caps_diff_names_what_differs_and_what_drivers_make_of_it() {
+    let diff = json(&["caps", "--json", "--diff", "connectx5", "connectx7"]);
+    let all = diff["capabilities"].as_array().expect("capabilities");
+    let qp = all.iter().find(|one| one["capability"] == "log_max_qp").expect("log_max_qp differs");
+    assert_eq!((&qp["a"]["max"], &qp["b"]["max"]), (&18.into(), &17.into()));
+    let of_clock = diff["features"].as_array().expect("features").iter();
+    let of_clock: Vec<_> = of_clock.filter(|one| one["capability"] == "device_frequency_khz").collect();
+    assert!(of_clock.iter().any(|one| one["source"].as_str().is_some_and(|s| s.contains("en_ethtool.c"))), "{diff}");
+    let text = stdout(&mlx5(&["caps", "--diff", "connectx5", "connectx7", "log_max_qp$"]));
+    assert!(text.contains("log_max_qp") && !text.contains("device_frequency_khz"), "{text}");
+}
+
+#[test]
+fn caps_says_which_pages_the_card_has_not_got() {
+    let caps = json(&["caps", "--json"]);
+    assert!(caps["absent"].as_object().is_some_and(|absent| absent.contains_key("macsec")), "{}", caps["absent"]);
+    assert!(stdout(&mlx5(&["caps"])).contains("macsec (page 0x1f): the card has no such page"));
+}
+
+#[test]
+fn a_saved_file_that_is_missing_or_none_is_an_error() {
+    let output = mlx5(&["caps", "-d", "/nowhere/card.json"]);
+    assert!(stderr(&output).contains("mlx5 caps --json"), "{}", stderr(&output));
+    let output = mlx5(&["caps", "--diff", "sim", env!("CARGO_MANIFEST_PATH")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("Cargo.toml"), "{}", stderr(&output));
+}
+
+#[test]
 fn list_offers_the_software_card() {
     let list = json(&["list", "--json"]);
     let cards = list["cards"].as_array().expect("cards");

@@ -1,0 +1,166 @@
+//! `mlx5 caps`: a card's HCA capabilities by their PRM names, and what differs between two cards.
+
+mod diff;
+mod features;
+pub mod set;
+
+use mlx5_dv::CapPage;
+use regex::{Regex, RegexBuilder};
+
+use crate::{Failure, print, print_json};
+use set::{Both, CapSet, Page, page_by_name};
+
+/// What to show.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Device: sim, vfio:0000:3b:00.0, vfio-user:/run/nic.sock; or a file that `mlx5 caps --json` wrote.
+    #[arg(short, long = "device", visible_alias = "ib-dev", default_value = "sim")]
+    device: String,
+    /// What differs between two: devices, profiles (connectx5, connectx6dx, connectx7) or saved files.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "device")]
+    diff: Option<Vec<String>>,
+    /// Only what the card could do.
+    #[arg(long, conflicts_with = "cur")]
+    max: bool,
+    /// Only what it does now.
+    #[arg(long)]
+    cur: bool,
+    /// Only capabilities whose `page.name` this regular expression finds, in small or large letters.
+    pattern: Option<String>,
+}
+
+/// Which capabilities are wanted, and which of their values.
+struct Wanted {
+    pattern: Option<Regex>,
+    max: bool,
+    current: bool,
+}
+
+impl Wanted {
+    fn from(arguments: &Arguments) -> Result<Self, Failure> {
+        let compile = |pattern: &String| {
+            RegexBuilder::new(pattern).case_insensitive(true).build().map_err(|error| {
+                format!("{pattern:?} is no regular expression: {error}; `.*` matches anything, `\\.` a dot")
+            })
+        };
+        let pattern = arguments.pattern.as_ref().map(compile).transpose()?;
+        Ok(Wanted { pattern, max: !arguments.cur, current: !arguments.max })
+    }
+
+    fn name(&self, page: &str, capability: &str) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(&format!("{page}.{capability}")))
+    }
+
+    fn value(&self, value: Both) -> Both {
+        Both { max: value.max.filter(|_| self.max), current: value.current.filter(|_| self.current) }
+    }
+
+    /// What of the card is wanted.
+    fn of(&self, mut set: CapSet) -> CapSet {
+        for page in &mut set.pages {
+            page.capabilities.retain(|one| self.name(&page.name, &one.name));
+            for capability in &mut page.capabilities {
+                capability.value = self.value(capability.value);
+            }
+        }
+        if self.pattern.is_some() {
+            set.pages.retain(|page| !page.capabilities.is_empty());
+            set.absent.retain(|page, _| self.name(page, ""));
+        }
+        set
+    }
+}
+
+/// Reads the capabilities of what is named, prints them or what differs.
+pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
+    let wanted = Wanted::from(arguments)?;
+    if let Some([a, b]) = arguments.diff.as_deref() {
+        let diff = diff::Diff::of(wanted.of(CapSet::load(a)?), wanted.of(CapSet::load(b)?));
+        return if json { print_json(&diff) } else { print(&diff.to_string()) };
+    }
+    let set = wanted.of(CapSet::load(&arguments.device)?);
+    if let (true, Some(pattern)) = (set.pages.is_empty() && set.absent.is_empty(), &arguments.pattern) {
+        return Err(format!("no capability's name matches `{pattern}`; without a pattern all are shown").into());
+    }
+    if json { print_json(&set) } else { print(&text(&set)) }
+}
+
+fn text(set: &CapSet) -> String {
+    let pages = set.pages.iter().map(page_text);
+    let absent =
+        set.absent.iter().map(|(page, reason)| format!("{}: the card has no such page ({reason})\n", title(page)));
+    pages.chain(absent).collect()
+}
+
+fn page_text(page: &Page) -> String {
+    let first = page.capabilities.first().map(|one| one.value);
+    let heading = first.map(|value| columns(value.max.map(|_| "max".into()), value.current.map(|_| "current".into())));
+    let mut text = line(&title(&page.name), &heading.unwrap_or_default());
+    for capability in &page.capabilities {
+        let values = columns(capability.value.max.map(number), capability.value.current.map(number));
+        text += &line(&format!("  {}", capability.name), &values);
+    }
+    text
+}
+
+/// A page's name, with what QUERY_HCA_CAP calls it.
+fn title(page: &str) -> String {
+    match page_by_name(page).map(CapPage::number) {
+        Some(number) => format!("{page} (page {number:#x})"),
+        None => page.to_owned(),
+    }
+}
+
+fn number(n: u64) -> String {
+    if n < 10 { n.to_string() } else { format!("{n} ({n:#x})") }
+}
+
+fn line(name: &str, values: &str) -> String {
+    format!("{name:<56}{values}\n")
+}
+
+fn columns(max: Option<String>, current: Option<String>) -> String {
+    match (max, current) {
+        (Some(max), Some(current)) => format!("{max:<24}{current}"),
+        (one, other) => one.or(other).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mlx5_prm::caps::CmdHcaCap;
+
+    fn wanted(pattern: &str, max: bool) -> Wanted {
+        let arguments = Arguments { device: "sim".into(), diff: None, max, cur: false, pattern: Some(pattern.into()) };
+        Wanted::from(&arguments).expect("a regular expression")
+    }
+
+    fn card() -> CapSet {
+        let (mut max, mut current) = (CmdHcaCap::default(), CmdHcaCap::default());
+        let _ = max.w().log_max_qp(18).roce(true);
+        let _ = current.w().log_max_qp(17);
+        set::tests::card("sim", &max, &current)
+    }
+
+    #[test]
+    fn a_pattern_selects_by_prm_name_and_both_values_are_shown() {
+        let found = wanted("^general\\.LOG_max_qp$", false).of(card());
+        let [page] = &found.pages[..] else { panic!("one page") };
+        let [qp] = &page.capabilities[..] else { panic!("one capability") };
+        assert_eq!((qp.name.as_str(), qp.value), ("log_max_qp", Both { max: Some(18), current: Some(17) }));
+    }
+
+    #[test]
+    fn max_alone_leaves_the_current_value_out() {
+        let found = wanted("log_max_qp", true).of(card());
+        assert!(found.pages[0].capabilities.iter().all(|one| one.value.max.is_some() && one.value.current.is_none()));
+    }
+
+    #[test]
+    fn what_is_no_regular_expression_is_refused() {
+        let arguments =
+            Arguments { device: "sim".into(), diff: None, max: false, cur: false, pattern: Some("(".into()) };
+        assert!(Wanted::from(&arguments).is_err());
+    }
+}
