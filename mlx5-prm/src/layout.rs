@@ -48,6 +48,57 @@
 //! assert_eq!(outer.as_bytes()[..4], [1, 0, 0, 0]);
 //! ```
 //!
+//! # Unions, lists, and what lies where
+//! A `pub union` is declared alike; its fields, the arms, lie over each other. A C union without a name is a layout of its
+//! own here, under the name of the structure and of the member it is (`match_definer.match_mask`).
+//!
+//! `.. name: [Element]` as the last line says that a list follows the fixed part, of as many elements as there are bytes.
+//! It adds a row, [`Info::tail`], and no accessor: the layout itself ends before it.
+//!
+//! `where function` after the type of a part or of a list says which layout lies there, by the bytes of the layout it
+//! is declared in ([`Choice`]): the arm of a union, or what an array of bytes is.
+//!
+//! ```
+//! use mlx5_prm::decode::Dump;
+//! use mlx5_prm::layout::{Info, Layout};
+//!
+//! mlx5_prm::layout! {
+//!     /// One arm.
+//!     pub struct Port: 0x4, "none" { 0x00 [15:0] port: u16, }
+//!
+//!     /// The other.
+//!     pub struct Table: 0x4, "none" { 0x00 [23:0] table_id: u32, }
+//!
+//!     /// A destination.
+//!     pub union Destination: 0x4, "none" {
+//!         0x00 port: Port,
+//!         0x00 table: Table,
+//!     }
+//!
+//!     /// Where to.
+//!     pub struct Rule: 0x8, "none" {
+//!         0x00 [0] to_table: bool,
+//!         0x04 destination: Destination where arm,
+//!         .. others: [Destination],
+//!     }
+//! }
+//!
+//! impl Rule {
+//!     fn arm(bytes: &[u8], _index: usize) -> Option<&'static Info> {
+//!         Some(if Rule::read(bytes)?.to_table() { &Table::INFO } else { &Port::INFO })
+//!     }
+//! }
+//!
+//! let mut table = Table::default();
+//! table.w().table_id(7);
+//! let mut destination = Destination::default();
+//! destination.w().table(&table);
+//! let mut rule = Rule::default();
+//! rule.w().to_table(true).destination(&destination);
+//! assert_eq!(rule.destination().table().table_id(), 7);
+//! assert!(Dump::of(&rule).to_string().ends_with("table_id = 0x7\n"));
+//! ```
+//!
 //! # What does not compile
 //! Each refusal names the layout and the field. Fields stand in the order of their bits, so an overlap shows:
 //!
@@ -137,15 +188,25 @@ pub struct Info {
     pub c_name: &'static str,
     /// Bytes.
     pub size: usize,
+    /// Whether the fields are the arms of a union: all at its start, over each other.
+    pub is_union: bool,
     /// Every declared field, in the order of their bits.
     pub fields: &'static [Field],
+    /// The list that follows the fixed part, as a part of no elements; see also [`Info::list`].
+    pub tail: Option<Field>,
 }
 
 impl Info {
     /// Describes a layout, and proves that its fields are whole, inside and apart: panics otherwise, which at compile
     /// time is an error that names layout and field.
     #[doc(hidden)]
-    pub const fn proven(name: &'static str, c_name: &'static str, size: usize, fields: &'static [Field]) -> Info {
+    pub const fn proven(
+        (is_union, name): (bool, &'static str),
+        c_name: &'static str,
+        size: usize,
+        fields: &'static [Field],
+        tail: Option<Field>,
+    ) -> Info {
         if !size.is_multiple_of(4) {
             refuse(name, "", "is not made of whole dwords");
         }
@@ -160,6 +221,12 @@ impl Info {
             if !field.offset.is_multiple_of(field.alignment()) {
                 refuse(name, field.name, "is not at a dword");
             }
+            if is_union {
+                end = 0;
+                if field.offset != 0 {
+                    refuse(name, field.name, "is an arm, and should start where its union starts");
+                }
+            }
             if field.start_bit() < end {
                 refuse(name, field.name, "overlaps the field before it, or should stand before it");
             }
@@ -169,7 +236,7 @@ impl Info {
             }
             i += 1;
         }
-        Info { name, c_name, size, fields }
+        Info { name, c_name, size, is_union, fields, tail }
     }
 
     /// The structure's name as the PRM prints it: `create_cq_in`, `qpc`; the Rust name where it has none.
@@ -186,6 +253,21 @@ impl Info {
     /// The field called `name`.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// The list at the layout's end, its own or that of the layout it ends with: the layout that declares it, where that
+    /// one starts, and the list's row in it.
+    pub fn list(&'static self) -> Option<(&'static Info, usize, &'static Field)> {
+        if let Some(tail) = &self.tail {
+            return Some((self, 0, tail));
+        }
+        let last = self.fields.last().filter(|_| !self.is_union)?;
+        match last.kind {
+            Kind::Part { element: Element::Layout(inner), count: 1 } if last.offset + inner.size == self.size => {
+                inner.list().map(|(info, base, tail)| (info, last.offset + base, tail))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -218,7 +300,14 @@ pub struct Field {
     pub offset: usize,
     /// Where in there, and what it is.
     pub kind: Kind,
+    /// For a part: what tells which layout lies there.
+    pub choice: Option<Choice>,
 }
+
+/// Which layout lies in a part, by the bytes from the start of the layout that declares it, list and all, and by the
+/// index of the element; `None` if that cannot be told. It fills a part of bytes, repeated where that is a list; in a part
+/// made of a union it is an arm.
+pub type Choice = fn(bytes: &[u8], index: usize) -> Option<&'static Info>;
 
 /// The two kinds of field.
 #[derive(Debug, Clone, Copy)]
@@ -288,13 +377,25 @@ impl Field {
         if hi < 64 && lo <= hi && hi - lo >= V::BITS {
             refuse(layout, name, "is wider than its type");
         }
-        Field { name, offset, kind: Kind::Bits { hi, lo, reading: V::READING } }
+        Field { name, offset, kind: Kind::Bits { hi, lo, reading: V::READING }, choice: None }
     }
 
     /// The row of a part of type `P`.
     #[doc(hidden)]
     pub const fn of_part<P: Part>(name: &'static str, offset: usize) -> Field {
-        Field { name: strip_raw(name), offset, kind: Kind::Part { element: P::ELEMENT, count: P::COUNT } }
+        Field { name: strip_raw(name), offset, kind: Kind::Part { element: P::ELEMENT, count: P::COUNT }, choice: None }
+    }
+
+    /// The row of a list of `E`.
+    #[doc(hidden)]
+    pub const fn of_tail<E: ArrayElement>(name: &'static str, offset: usize) -> Field {
+        Field { name: strip_raw(name), offset, kind: Kind::Part { element: E::ELEMENT, count: 0 }, choice: None }
+    }
+
+    /// The row of a part whose layout `choice` tells.
+    #[doc(hidden)]
+    pub const fn chosen(self, choice: Choice) -> Field {
+        Field { choice: Some(choice), ..self }
     }
 
     /// The row with its numbers read as `V`, which must hold them.
@@ -516,8 +617,10 @@ const fn strip_raw(name: &'static str) -> &'static str {
 macro_rules! layout {
     ($(
         $(#[$meta:meta])*
-        pub struct $Name:ident : $size:literal, $c_name:literal {
-            $( $(#[$field_meta:meta])* $offset:literal $([$hi:literal $(: $lo:literal)?])? $field:ident : $ty:ty $(as $Named:ty)? $(= $default:expr)? ),* $(,)?
+        pub $kind:tt $Name:ident : $size:literal, $c_name:literal {
+            $( $(#[$field_meta:meta])* $offset:literal $([$hi:literal $(: $lo:literal)?])? $field:ident : $ty:ty
+                $(as $Named:ty)? $(where $choice:ident)? $(= $default:expr)?, )*
+            $( .. $tail:ident : [$Tail:ty] $(where $tail_choice:ident)? $(,)? )?
         }
     )*) => { $(
         $(#[$meta])*
@@ -538,10 +641,12 @@ macro_rules! layout {
             impl $crate::layout::Layout for $Name {
                 type Writer<'a> = Writer<'a>;
                 const INFO: $crate::layout::Info = $crate::layout::Info::proven(
-                    stringify!($Name),
+                    $crate::layout_kind!($kind $Name),
                     $c_name,
                     $size,
-                    &[ $( $crate::layout_row!($offset [$($hi $(: $lo)?)?] $Name $field $ty $(as $Named)?) ),* ],
+                    &[ $( $crate::layout_row!($offset [$($hi $(: $lo)?)?] $Name $field $ty $(as $Named)?)
+                        $( .chosen($Name::$choice) )? ),* ],
+                    $crate::layout_tail!($size $($tail: $Tail $(, $Name::$tail_choice)?)?),
                 );
             }
 
@@ -596,6 +701,28 @@ macro_rules! layout {
         /// What this module declares.
         #[allow(dead_code)]
         pub(crate) const LAYOUTS: &[&$crate::layout::Info] = &[ $( &<$Name as $crate::layout::Layout>::INFO ),* ];
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! layout_kind {
+    (struct $Name:ident) => {
+        (false, stringify!($Name))
+    };
+    (union $Name:ident) => {
+        (true, stringify!($Name))
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! layout_tail {
+    ($size:literal) => {
+        None
+    };
+    ($size:literal $tail:ident : $Tail:ty $(, $choice:path)?) => {
+        Some($crate::layout::Field::of_tail::<$Tail>(stringify!($tail), $size) $( .chosen($choice) )?)
     };
 }
 
@@ -758,11 +885,24 @@ mod tests {
     use super::*;
 
     const fn bits(name: &'static str, offset: usize, hi: u32, lo: u32) -> Field {
-        Field { name, offset, kind: Kind::Bits { hi, lo, reading: Reading::Number } }
+        Field { name, offset, kind: Kind::Bits { hi, lo, reading: Reading::Number }, choice: None }
     }
 
     fn prove(size: usize, fields: &'static [Field]) {
-        Info::proven("Thing", "none", size, fields);
+        Info::proven((false, "Thing"), "none", size, fields, None);
+    }
+
+    #[test]
+    fn arms_lie_over_each_other() {
+        let arms = const { &[bits("a", 0, 31, 16), bits("b", 0, 31, 0)] };
+        Info::proven((true, "Thing"), "none", 4, arms, None);
+    }
+
+    #[test]
+    #[should_panic(expected = "Thing.b is an arm, and should start where its union starts")]
+    fn an_arm_elsewhere() {
+        let arms = const { &[bits("a", 0, 31, 16), bits("b", 4, 31, 0)] };
+        Info::proven((true, "Thing"), "none", 8, arms, None);
     }
 
     #[test]
@@ -797,9 +937,10 @@ mod tests {
     #[test]
     #[should_panic(expected = "Thing.part is not at a dword")]
     fn a_layout_between_dwords() {
-        static INNER: Info = Info { name: "Inner", c_name: "none", size: 4, fields: &[] };
+        static INNER: Info =
+            Info { name: "Inner", c_name: "none", size: 4, is_union: false, fields: &[], tail: None };
         let kind = Kind::Part { element: Element::Layout(&INNER), count: 1 };
-        let fields = std::boxed::Box::leak(std::boxed::Box::new([Field { name: "part", offset: 2, kind }]));
+        let fields = std::boxed::Box::leak(std::boxed::Box::new([Field { name: "part", offset: 2, kind, choice: None }]));
         prove(0x8, fields);
     }
 
