@@ -255,16 +255,22 @@ impl Info {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// The list at the layout's end, its own or that of the layout it ends with: the layout that declares it, where that
-    /// one starts, and the list's row in it.
-    pub fn list(&'static self) -> Option<(&'static Info, usize, &'static Field)> {
-        if let Some(tail) = &self.tail {
-            return Some((self, 0, tail));
-        }
+    /// The list that follows the layout: its own, or that of the layout it ends with.
+    pub fn list(&self) -> Option<&Field> {
+        self.tail.as_ref().or_else(|| self.last()?.list())
+    }
+
+    /// Whether a list follows the layout.
+    pub fn has_list(&self) -> bool {
+        self.list().is_some()
+    }
+
+    /// The layout it ends with.
+    fn last(&self) -> Option<&'static Info> {
         let last = self.fields.last().filter(|_| !self.is_union)?;
         match last.kind {
             Kind::Part { element: Element::Layout(inner), count: 1 } if last.offset + inner.size == self.size => {
-                inner.list().map(|(info, base, tail)| (info, last.offset + base, tail))
+                Some(inner)
             }
             _ => None,
         }
@@ -937,10 +943,10 @@ mod tests {
     #[test]
     #[should_panic(expected = "Thing.part is not at a dword")]
     fn a_layout_between_dwords() {
-        static INNER: Info =
-            Info { name: "Inner", c_name: "none", size: 4, is_union: false, fields: &[], tail: None };
+        static INNER: Info = Info { name: "Inner", c_name: "none", size: 4, is_union: false, fields: &[], tail: None };
         let kind = Kind::Part { element: Element::Layout(&INNER), count: 1 };
-        let fields = std::boxed::Box::leak(std::boxed::Box::new([Field { name: "part", offset: 2, kind, choice: None }]));
+        let fields =
+            std::boxed::Box::leak(std::boxed::Box::new([Field { name: "part", offset: 2, kind, choice: None }]));
         prove(0x8, fields);
     }
 
