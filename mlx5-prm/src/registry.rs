@@ -1,96 +1,118 @@
 //! Every layout and every enumeration of this crate, for the tests that compare them with other people's headers and
 //! for tools that search them. [`cmd::all`] lists the commands.
+//!
+//! A folder names its files once, in a `files!` block, each with the tables it has; what that list forgets, a test here
+//! finds.
 
-use crate::layout::{Info, Values};
-use crate::{caps, cmd, cqe, ctx, eqe, init_seg, reg, values, wqe};
+use crate::cmd::{self, CommandInfo};
+use crate::layout::{Info, Layout, Values};
+use crate::{caps, cqe, ctx, eqe, init_seg, reg, values, wqe};
 
-/// One table of many; the lengths are counted at compile time.
-const fn joined<T: Copy, const N: usize>(tables: &[&[T]], mut all: [T; N]) -> [T; N] {
-    let (mut table, mut at) = (0, 0);
-    while table < tables.len() {
-        let mut i = 0;
-        while i < tables[table].len() {
-            all[at] = tables[table][i];
-            (i, at) = (i + 1, at + 1);
+/// What one file declares.
+pub(crate) struct Tables {
+    pub(crate) layouts: &'static [&'static Info],
+    pub(crate) values: &'static [&'static Values],
+    pub(crate) commands: &'static [CommandInfo],
+}
+
+impl Tables {
+    pub(crate) const NONE: Tables = Tables { layouts: &[], values: &[], commands: &[] };
+}
+
+/// Declares the files of a folder, each with the tables it has, and makes public what they declare.
+macro_rules! files {
+    ($( $(#[$meta:meta])* $file:ident: $($table:ident)+; )*) => {
+        $( $(#[$meta])* pub(crate) mod $file; pub use $file::*; )*
+
+        /// What the files of this folder declare.
+        pub(crate) const FILES: &[$crate::registry::Tables] = &[ $( $crate::registry::tables!($file: $($table)+) ),* ];
+    };
+}
+pub(crate) use files;
+
+/// The tables of one file.
+macro_rules! tables {
+    ($file:ident: $($table:ident)+) => {
+        #[allow(clippy::needless_update, reason = "a file may have all tables")]
+        $crate::registry::Tables {
+            $( $table: $crate::registry::table!($file $table), )+
+            ..$crate::registry::Tables::NONE
         }
-        table += 1;
-    }
-    all
+    };
 }
+pub(crate) use tables;
 
-const fn count<T>(tables: &[&[T]]) -> usize {
-    let (mut table, mut count) = (0, 0);
-    while table < tables.len() {
-        count += tables[table].len();
-        table += 1;
-    }
-    count
+macro_rules! table {
+    ($file:ident layouts) => {
+        $file::LAYOUTS
+    };
+    ($file:ident values) => {
+        $file::VALUES
+    };
+    ($file:ident commands) => {
+        $file::COMMANDS
+    };
 }
+pub(crate) use table;
 
-const LAYOUT_TABLES: &[&[&Info]] = &[
-    cmd::LAYOUTS,
-    cmd::counter::LAYOUTS,
-    cmd::cq::LAYOUTS,
-    cmd::entry::LAYOUTS,
-    cmd::eq::LAYOUTS,
-    cmd::hca::LAYOUTS,
-    cmd::l2_table::LAYOUTS,
-    cmd::mkey::LAYOUTS,
-    cmd::pages::LAYOUTS,
-    cmd::pd::LAYOUTS,
-    cmd::qp::LAYOUTS,
-    cmd::register::LAYOUTS,
-    cmd::transport_domain::LAYOUTS,
-    cmd::uar::LAYOUTS,
-    cmd::umem::LAYOUTS,
-    cmd::vport::LAYOUTS,
-    ctx::adapter::LAYOUTS,
-    ctx::cqc::LAYOUTS,
-    ctx::eqc::LAYOUTS,
-    ctx::mkc::LAYOUTS,
-    ctx::qpc::LAYOUTS,
-    ctx::umem::LAYOUTS,
-    ctx::vport::LAYOUTS,
-    caps::atomic::LAYOUTS,
-    caps::debug::LAYOUTS,
-    caps::device_mem::LAYOUTS,
-    caps::ethernet::LAYOUTS,
-    caps::general::LAYOUTS,
-    caps::odp::LAYOUTS,
-    caps::qos::LAYOUTS,
-    caps::roce::LAYOUTS,
-    wqe::LAYOUTS,
-    cqe::LAYOUTS,
-    eqe::LAYOUTS,
-    init_seg::LAYOUTS,
-    reg::host::LAYOUTS,
-    reg::port::LAYOUTS,
+const FOLDERS: &[&[Tables]] = &[cmd::FILES, ctx::FILES, caps::FILES, reg::FILES, FILES];
+
+/// The files that are no folder's, and what folders declare on their front page.
+const FILES: &[Tables] = &[
+    tables!(cmd: layouts),
+    tables!(caps: values),
+    tables!(reg: values),
+    tables!(wqe: layouts values),
+    tables!(cqe: layouts values),
+    tables!(eqe: layouts values),
+    tables!(init_seg: layouts values),
+    tables!(values: values),
 ];
 
-const VALUE_TABLES: &[&[&Values]] = &[
-    caps::VALUES,
-    caps::general::VALUES,
-    ctx::cqc::VALUES,
-    ctx::eqc::VALUES,
-    ctx::mkc::VALUES,
-    ctx::qpc::VALUES,
-    ctx::vport::VALUES,
-    cmd::vport::VALUES,
-    cmd::status::VALUES,
-    cmd::entry::VALUES,
-    values::VALUES,
-    wqe::VALUES,
-    cqe::VALUES,
-    eqe::VALUES,
-    init_seg::VALUES,
-    reg::VALUES,
-];
+/// One table of all, counted and filled at compile time; `$any` is what an entry looks like before it is filled.
+macro_rules! joined {
+    ($table:ident: $T:ty, $any:expr) => {{
+        const fn next(mut at: (usize, usize, usize)) -> Option<(usize, usize, usize)> {
+            while at.0 < FOLDERS.len() {
+                while at.1 < FOLDERS[at.0].len() {
+                    if at.2 < FOLDERS[at.0][at.1].$table.len() {
+                        return Some(at);
+                    }
+                    at = (at.0, at.1 + 1, 0);
+                }
+                at = (at.0 + 1, 0, 0);
+            }
+            None
+        }
+        const COUNT: usize = {
+            let (mut at, mut count) = ((0, 0, 0), 0);
+            while let Some((folder, file, entry)) = next(at) {
+                at = (folder, file, entry + 1);
+                count += 1;
+            }
+            count
+        };
+        const ALL: [$T; COUNT] = {
+            let (mut all, mut at, mut i) = ([$any; COUNT], (0, 0, 0), 0);
+            while let Some((folder, file, entry)) = next(at) {
+                all[i] = FOLDERS[folder][file].$table[entry];
+                at = (folder, file, entry + 1);
+                i += 1;
+            }
+            all
+        };
+        &ALL
+    }};
+}
 
 /// Every layout.
-pub const LAYOUTS: &[&Info] = &joined::<_, { count(LAYOUT_TABLES) }>(LAYOUT_TABLES, [LAYOUT_TABLES[0][0]; _]);
+pub const LAYOUTS: &[&Info] = joined!(layouts: &'static Info, &cmd::InputHeader::INFO);
 
 /// Every enumeration of a field's values.
-pub const VALUES: &[&Values] = &joined::<_, { count(VALUE_TABLES) }>(VALUE_TABLES, [VALUE_TABLES[0][0]; _]);
+pub const VALUES: &[&Values] = joined!(values: &'static Values, values::VALUES[0]);
+
+/// Every command.
+pub(crate) const COMMANDS: &[CommandInfo] = joined!(commands: CommandInfo, cmd::pd::COMMANDS[0]);
 
 #[cfg(test)]
 mod tests {
@@ -114,7 +136,9 @@ mod tests {
         };
         let mut layouts: Vec<_> = LAYOUTS.iter().map(|info| info.name).collect();
         layouts.sort_unstable();
-        assert_eq!(layouts, declared("struct "));
+        let mut all_declared = [declared("struct "), declared("union ")].concat();
+        all_declared.sort_unstable();
+        assert_eq!(layouts, all_declared);
         let mut values: Vec<_> = VALUES.iter().map(|values| values.name).collect();
         values.sort_unstable();
         assert_eq!(values, declared("enum "));

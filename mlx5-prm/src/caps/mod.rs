@@ -1,26 +1,19 @@
 //! HCA capability pages: the `capability` of `QUERY_HCA_CAP` and `SET_HCA_CAP`, one layout a page.
 
 use crate::layout::{Info, Layout};
+use crate::registry::files;
 
-pub(crate) mod debug;
-pub(crate) mod device_mem;
-pub(crate) mod ethernet;
-pub(crate) mod general;
-pub(crate) mod odp;
-pub(crate) mod qos;
-pub(crate) mod roce;
-
-#[allow(non_snake_case, reason = "the PRM writes 8B")]
-pub(crate) mod atomic;
-
-pub use atomic::*;
-pub use debug::*;
-pub use device_mem::*;
-pub use ethernet::*;
-pub use general::*;
-pub use odp::*;
-pub use qos::*;
-pub use roce::*;
+files! {
+    debug: layouts;
+    device_mem: layouts;
+    ethernet: layouts;
+    general: layouts values;
+    odp: layouts;
+    qos: layouts;
+    roce: layouts;
+    #[allow(non_snake_case, reason = "the PRM writes 8B")]
+    atomic: layouts;
+}
 
 values! {
     /// A capability page: bits 15:1 of the `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP`.

@@ -6,41 +6,27 @@
 use alloc::vec::Vec;
 
 use crate::layout::{Info, Layout};
+use crate::registry::{self, files};
 use zerocopy::IntoBytes;
 
-pub(crate) mod counter;
-pub(crate) mod cq;
-pub(crate) mod entry;
-pub(crate) mod eq;
-pub(crate) mod hca;
-pub(crate) mod l2_table;
-pub(crate) mod mkey;
-pub(crate) mod pages;
-pub(crate) mod pd;
-pub(crate) mod qp;
-pub(crate) mod register;
-pub(crate) mod status;
-pub(crate) mod transport_domain;
-pub(crate) mod uar;
-pub(crate) mod umem;
-pub(crate) mod vport;
-
-pub use counter::*;
-pub use cq::*;
-pub use entry::*;
-pub use eq::*;
-pub use hca::*;
-pub use l2_table::*;
-pub use mkey::*;
-pub use pages::*;
-pub use pd::*;
-pub use qp::*;
-pub use register::*;
-pub use status::*;
-pub use transport_domain::*;
-pub use uar::*;
-pub use umem::*;
-pub use vport::*;
+files! {
+    counter: layouts commands;
+    cq: layouts commands;
+    entry: layouts values;
+    eq: layouts commands;
+    hca: layouts commands;
+    l2_table: layouts commands;
+    mkey: layouts commands;
+    pages: layouts commands;
+    pd: layouts commands;
+    qp: layouts commands;
+    register: layouts commands;
+    status: values;
+    transport_domain: layouts commands;
+    uar: layouts commands;
+    umem: layouts commands;
+    vport: layouts values commands;
+}
 
 layout! {
     /// What every command's input starts with.
@@ -188,23 +174,7 @@ use commands;
 
 /// Every command this crate has layouts for.
 pub fn all() -> impl Iterator<Item = &'static CommandInfo> {
-    let families = [
-        counter::COMMANDS,
-        cq::COMMANDS,
-        eq::COMMANDS,
-        hca::COMMANDS,
-        l2_table::COMMANDS,
-        mkey::COMMANDS,
-        pages::COMMANDS,
-        pd::COMMANDS,
-        qp::COMMANDS,
-        register::COMMANDS,
-        transport_domain::COMMANDS,
-        uar::COMMANDS,
-        umem::COMMANDS,
-        vport::COMMANDS,
-    ];
-    families.into_iter().flatten()
+    registry::COMMANDS.iter()
 }
 
 /// Input and output of the command with this opcode and `op_mod`; `None` if this crate has no layouts for it.

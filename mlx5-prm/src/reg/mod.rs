@@ -1,10 +1,11 @@
 //! Registers: the `register_data` of [`AccessRegisterIn`](crate::cmd::AccessRegisterIn), one layout a register.
 
-pub(crate) mod host;
-pub(crate) mod port;
+use crate::registry::files;
 
-pub use host::*;
-pub use port::*;
+files! {
+    host: layouts;
+    port: layouts;
+}
 
 values! {
     /// `register_id` of `ACCESS_REGISTER`.
