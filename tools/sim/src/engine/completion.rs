@@ -9,7 +9,7 @@ use super::{event, rules};
 use crate::objects::{ArmState, Cq, CqStatus, Qp};
 
 /// Consumer and producer indices as software sees them have this many bits.
-const INDEX: u32 = 0xff_ffff;
+pub(super) const INDEX: u32 = 0xff_ffff;
 const CQE: u64 = 64;
 
 /// What `CqErrorEvent::syndrome` says.

@@ -6,6 +6,7 @@
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::{CtrlSeg, WQEBB};
 
+use super::completion::INDEX;
 use super::rest::{Rest, split};
 use super::{completion, flush, rules};
 use crate::function::Function;
@@ -91,6 +92,7 @@ pub(super) fn refresh(qp: &mut Qp, rest: &Rest) -> bool {
             format!("QP {:#x}: {held} WQEBBs posted and not complete, in a ring of {size}", qp.qpn)
         });
     }
+    send.consumed.posted(rest, qp.cqn_send, send.posted, 1 << ring.log_size);
     true
 }
 
@@ -155,6 +157,7 @@ pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
     let cqn = value as u32 & 0xff_ffff;
     match rest.cqs.get(cqn).filter(|cq| cq.uar == uar) {
         Some(cq) => {
+            check_published(cq, cqn, &rest, (value >> 32) as u32);
             let request = newest_request(cq, cqn, &rest, (value >> 32) as u32);
             completion::arm(&mut rest, cqn, request);
         }
@@ -162,6 +165,20 @@ pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
     }
     if may_be_lost {
         arm_others(&mut rest, uar, cqn);
+    }
+}
+
+/// Strict mode: software publishes what it consumed before it arms. The card counts entries as unconsumed until then.
+fn check_published(cq: &Cq, cqn: u32, rest: &Rest, request: u32) {
+    if !rest.strict.is_on() || cq.ignore_overrun || cq.collapsed {
+        return;
+    }
+    let Ok(record) = cq.doorbell.read(rest.dma, 0) else { return };
+    let behind = request.wrapping_sub(record) & INDEX;
+    if record <= INDEX && (1..=INDEX / 2).contains(&behind) {
+        rest.strict.report(rules::CI_NOT_IN_RECORD, || {
+            format!("CQ {cqn:#x}: armed at {:#x}, the record holds {record:#x}", request & INDEX)
+        });
     }
 }
 

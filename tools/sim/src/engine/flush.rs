@@ -4,7 +4,7 @@ use mlx5_prm::values::QpState;
 
 use super::completion::{self, Queue};
 use super::rest::Rest;
-use super::{doorbell, work};
+use super::{doorbell, rules, work};
 use crate::objects::Qp;
 
 /// Moves a queue pair to the error state on the card's own account.
@@ -24,6 +24,8 @@ pub(crate) fn entered(qp: &mut Qp, rest: &mut Rest) {
     receive.message = None;
     rest.engine.watch(qp.qpn);
     all(qp, rest);
+    // Software did not know yet.
+    (qp.rc.send.posted_in_error, qp.rc.receive.posted_in_error) = (0, 0);
 }
 
 /// Flushes what is posted and not complete. Each WQE gets a completion, whether it asked for one or not.
@@ -39,6 +41,11 @@ fn flush_send(qp: &mut Qp, rest: &mut Rest) {
         qp.rc.send.spare.push(work);
     }
     (qp.rc.send.cursor, qp.rc.send.reads) = (0, 0);
+    if let Some(ring) = &qp.send {
+        let send = &mut qp.rc.send;
+        let blocks = send.posted.wrapping_sub(send.fetched);
+        count_posted(rest, qp.qpn, "send", &mut send.posted_in_error, blocks, 1 << ring.log_size);
+    }
     while qp.rc.send.fetched != qp.rc.send.posted {
         let index = qp.rc.send.fetched;
         let left = qp.rc.send.posted.wrapping_sub(index);
@@ -58,9 +65,25 @@ fn flush_receive(qp: &mut Qp, rest: &mut Rest) {
         completion::failed(rest, qp, Queue::Receive, work.index, 0, completion::flushed());
     }
     work::refresh_posted(qp, rest);
+    if let Some(ring) = &qp.recv {
+        let receive = &mut qp.rc.receive;
+        let count = receive.posted.wrapping_sub(receive.fetched);
+        count_posted(rest, qp.qpn, "receive", &mut receive.posted_in_error, count, 1 << ring.log_size);
+    }
     while qp.rc.receive.fetched != qp.rc.receive.posted {
         let index = qp.rc.receive.fetched;
         qp.rc.receive.fetched = index.wrapping_add(1);
         completion::failed(rest, qp, Queue::Receive, index, 0, completion::flushed());
+    }
+}
+
+/// Counts what was posted in the error state. Strict mode: who goes around the whole ring has thrown its completions away.
+fn count_posted(rest: &Rest, qpn: u32, ring: &str, count: &mut u32, more: u16, size: u32) {
+    let before = *count;
+    *count = before.saturating_add(more.into());
+    if before <= size && *count > size {
+        rest.strict.report(rules::ERROR_IGNORED, || {
+            format!("QP {qpn:#x}: more than {size} posted to its {ring} queue since its first error completion")
+        });
     }
 }

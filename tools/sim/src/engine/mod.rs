@@ -8,6 +8,7 @@
 
 pub(crate) mod access;
 pub(crate) mod completion;
+pub(crate) mod consumed;
 mod doorbell;
 pub(crate) mod event;
 mod flush;

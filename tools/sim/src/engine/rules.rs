@@ -30,16 +30,24 @@ pub const SEND_OVERRUN: &str = "send queue overrun";
 pub const RECEIVE_OVERRUN: &str = "receive queue overrun";
 /// A data segment of zero bytes, which means 2 GiB.
 pub const ZERO_SEGMENT: &str = "data segment of zero bytes means 2 GiB";
+/// More was posted to a queue pair after its error completion than its ring holds: software reused places whose completions
+/// said that the queue pair is in error.
+pub const ERROR_IGNORED: &str = "error completion ignored";
 /// A key that does not allow what a WQE or a remote request wants.
 pub const KEY: &str = "key does not allow the access";
-/// The data of a send changed between its first transmission and a repeated one.
+/// The data of a send changed between its first transmission and a repeated one, or its completion.
 pub const BUFFER_CHANGED: &str = "send buffer changed before its completion";
 /// The entry to be written next is marked as the card's already: software changed its ownership bit.
 pub const STALE_OWNER: &str = "stale owner bit";
 /// A completion came while the queue was full.
 pub const CQ_OVERRUN: &str = "CQ overrun";
-/// The queue ran full and its doorbell record's consumer index has never been written.
+/// The doorbell record's consumer index has never been written, though the queue ran full, or software replaced WQEs whose
+/// completions it must have seen: more than half a queue of them.
 pub const CI_NEVER_PUBLISHED: &str = "consumer index never published";
+/// The consumer index is more than half a queue behind the completions whose WQEs software replaced.
+pub const CI_BEHIND: &str = "consumer index not published";
+/// A CQ was armed with a consumer index that the doorbell record does not hold yet.
+pub const CI_NOT_IN_RECORD: &str = "armed with a consumer index that is not published";
 /// The consumer index went back.
 pub const CI_BACKWARDS: &str = "consumer index went backwards";
 /// The consumer index is ahead of the producer.

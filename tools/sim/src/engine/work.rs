@@ -412,6 +412,7 @@ pub(crate) fn refresh_posted(qp: &mut Qp, rest: &Rest) {
     }
     let Ok(record) = qp.doorbell.read(rest.dma, 0) else { return };
     receive.posted = record as u16;
+    receive.consumed.posted(rest, qp.cqn_recv, receive.posted, 1 << ring.log_size);
     if record > 0xffff && record.swap_bytes() <= 0xffff {
         rest.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("QP {:#x}: receive counter {record:#x}", qp.qpn));
     }

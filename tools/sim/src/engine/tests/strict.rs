@@ -7,6 +7,7 @@ use super::bench::*;
 use crate::engine;
 use crate::engine::rules::*;
 use crate::fault::{Fault, FrameFate, Times};
+use crate::transport::rc::Requester;
 
 /// A write, put into the ring; nothing rung yet.
 fn prepared() -> (Bench, u32, u32, u16) {
@@ -176,6 +177,100 @@ fn a_buffer_used_again_before_its_completion() {
 }
 
 #[test]
+fn a_buffer_used_again_before_its_completion_though_nothing_is_sent_twice() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to, key) = (bench.alloc(1 << 20), bench.alloc(1 << 20), bench.key);
+    for (len, at) in [(5, 0), (100_000, 0), (100_000, 99_999)] {
+        bench.write(from, &vec![7; len]);
+        bench.post(a, &write(from, len as u32, key, to, key));
+        // All has left; the last acknowledgement has not come.
+        let all_sent = |send: &Requester| send.work.front().is_some_and(|work| work.end() == send.sent);
+        while !all_sent(&bench.qp_mut(a).rc.send) {
+            engine::run(&mut bench.f);
+        }
+        bench.write(from + at, b"o");
+        bench.run();
+        assert_eq!(bench.sent(a).len(), 1);
+        assert_eq!(bench.violations(), [BUFFER_CHANGED], "{len} bytes, byte {at}");
+        bench.write(from + at, b"again");
+        bench.run();
+        assert_eq!(bench.violations(), [""; 0], "complete: it is software's");
+    }
+    assert_eq!(bench.state(b), QpState::Rts);
+}
+
+#[test]
+fn an_error_completion_ignored() {
+    let (mut bench, a, _) = Bench::standard();
+    let key = bench.key;
+    bench.post(a, &write(MEMORY, 8, key, MEMORY, 0xbad));
+    bench.run();
+    assert_eq!(bench.state(a), QpState::Err);
+    let flushed = |bench: &mut Bench| {
+        for _ in 0..32 {
+            bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+            bench.post_recv(a, &[]);
+        }
+        bench.run();
+        bench.sent(a);
+        bench.received(a);
+        bench.violations().into_iter().filter(|rule| *rule != KEY).collect::<Vec<_>>()
+    };
+    assert_eq!([flushed(&mut bench), flushed(&mut bench)], [[""; 0]; 2], "a queue that is drained");
+    assert_eq!(flushed(&mut bench), [ERROR_IGNORED; 2]);
+    assert_eq!(flushed(&mut bench), [""; 0], "said once");
+}
+
+/// NOPs or receives one after the other, each consumed, its consumer index published if `publish`.
+fn consume_many(publish: bool, receives: bool) -> (usize, Vec<&'static str>) {
+    let (mut bench, a, b) = Bench::standard();
+    let (key, qp) = (bench.key, bench.qp_mut(if receives { b } else { a }));
+    let cqn = if receives { qp.cqn_recv } else { qp.cqn_send };
+    let record = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    for count in 0..250 {
+        bench.post_recv(b, &[data(MEMORY, 8, key)]);
+        bench.post(a, &send(MEMORY, 8, key));
+        bench.run();
+        bench.sent(a);
+        bench.received(b);
+        if !publish {
+            bench.write(record, &[0; 4]);
+        }
+        let said = bench.violations();
+        if !said.is_empty() {
+            return (count, said);
+        }
+    }
+    (250, vec![])
+}
+
+#[test]
+fn a_consumer_index_that_stays_behind_is_noticed_long_before_the_queue_is_full() {
+    for receives in [false, true] {
+        // 64 places in the ring and 256 in the CQ: the 193rd WQE replaces one whose completion was the 129th.
+        let (count, said) = consume_many(false, receives);
+        assert_eq!(said, [CI_NEVER_PUBLISHED]);
+        assert!((192..196).contains(&count), "{count}");
+        assert_eq!(consume_many(true, receives), (250, vec![]));
+    }
+}
+
+#[test]
+fn arming_with_a_consumer_index_that_is_not_published() {
+    let (mut bench, a, _) = Bench::standard();
+    let cqn = bench.qp_mut(a).cqn_send;
+    bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
+    bench.run();
+    bench.sent(a);
+    bench.arm_at(cqn, 0, false, 1);
+    assert_eq!(bench.violations(), [""; 0]);
+    let record = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    bench.write(record, &[0; 4]);
+    bench.arm_at(cqn, 0, false, 1);
+    assert_eq!(bench.violations(), [CI_NOT_IN_RECORD]);
+}
+
+#[test]
 fn a_segment_of_zero_bytes() {
     let (mut bench, a, _) = Bench::standard();
     let key = bench.key;
@@ -240,6 +335,7 @@ fn a_newer_request_in_the_record_is_no_mistake() {
     let (mut bench, a, _) = Bench::standard();
     let cqn = bench.qp_mut(a).cqn_send;
     let iova = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    bench.write(iova, &9u32.to_be_bytes());
     for (record, register) in [(1u32 << 28 | 5, 4u32), (7, 5), (0, 3 << 28 | 9), (1 << 24 | 5, 5)] {
         bench.write(iova + 4, &record.to_be_bytes());
         engine::cq_doorbell(&mut bench.f, UAR, u64::from(register) << 32 | u64::from(cqn));

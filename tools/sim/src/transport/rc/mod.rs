@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::Psn;
 use super::packet::Route;
+use crate::engine::consumed::Consumed;
 use crate::engine::{ReceiveWork, Rest, SendWork, rules};
 use crate::objects::Qp;
 
@@ -46,6 +47,10 @@ pub(crate) struct Requester {
     pub work: VecDeque<SendWork>,
     /// Completed work, whose buffers serve again.
     pub spare: Vec<SendWork>,
+    /// Which completions software has seen, in strict mode.
+    pub consumed: Consumed,
+    /// WQEBBs flushed that were posted in the error state.
+    pub posted_in_error: u32,
     /// Which of `work` is being sent.
     pub cursor: usize,
     /// The PSN that the next fetched work begins with.
@@ -79,6 +84,10 @@ pub(crate) struct Responder {
     pub posted: u16,
     /// Receives fetched.
     pub fetched: u16,
+    /// Which completions software has seen, in strict mode.
+    pub consumed: Consumed,
+    /// Receives flushed that were posted in the error state.
+    pub posted_in_error: u32,
     /// The next PSN.
     pub expected: Psn,
     /// Messages completed.

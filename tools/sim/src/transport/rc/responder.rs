@@ -301,6 +301,7 @@ fn received(qp: &mut Qp, rest: &mut Rest, packet: &Packet, len: u32) -> Result<(
     };
     let mut cqe: Cqe = completion::of(qp, opcode, work.index);
     cqe.w().byte_cnt(len).immediate(packet.immediate).se(packet.solicited);
+    qp.rc.receive.consumed.completes(rest, qp.cqn_recv, work.index);
     completion::write(rest, qp, qp.cqn_recv, &cqe, packet.solicited);
     qp.rc.receive.spare = Some(work);
     Ok(())
