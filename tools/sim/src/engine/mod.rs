@@ -84,7 +84,7 @@ fn take_frames(f: &mut Function) -> bool {
         match frame {
             Frame::Roce(packet) => {
                 let (qps, mut rest) = split(f);
-                let qp = qps.get_mut(packet.dest_qpn).filter(|qp| takes(qp, rest.gids, &packet));
+                let qp = qps.get_mut(packet.dest_qpn).filter(|qp| rest.roce && takes(qp, rest.gids, &packet));
                 match qp {
                     Some(qp) if packet.opcode.message().is_some() => responder::request(qp, &mut rest, &packet),
                     Some(qp) => requester::answer(qp, &mut rest, &packet),
@@ -105,7 +105,7 @@ fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
     let is_path = qp.path.rgid == packet.route.src && own == Some(packet.route.dst);
     // On Ethernet there is the default partition alone; its top bit only says what kind of member sends.
     let is_partition = packet.pkey & PARTITION == PARTITION;
-    qp.service == ServiceType::Rc && is_path && is_partition && !packet.damaged
+    qp.service == ServiceType::Rc && is_path && is_partition && packet.flipped.is_none()
 }
 
 /// The default partition's number.

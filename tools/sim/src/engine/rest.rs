@@ -28,6 +28,8 @@ pub(crate) struct Rest<'a> {
     pub counters: &'a mut Table<QueueCounter>,
     pub gids: &'a GidTable,
     pub mac: Mac,
+    /// Whether RoCE is enabled in the vport: without, no packet of it goes out or in.
+    pub roce: bool,
     pub dma: &'a Dma,
     pub strict: &'a Strict,
     pub faults: &'a Faults,
@@ -49,6 +51,7 @@ pub(crate) fn split(f: &mut Function) -> (&mut Table<Qp>, Rest<'_>) {
         counters: queue_counters,
         gids,
         mac: vport.mac(),
+        roce: vport.roce_enabled(),
         dma: &f.dma,
         strict: &f.strict,
         faults: &f.faults,
@@ -154,7 +157,9 @@ impl Rest<'_> {
 
     /// Puts a packet on the wire.
     pub(crate) fn send(&mut self, packet: Box<Packet>) {
-        self.port.send(Frame::Roce(packet), self.mac, self.faults);
+        if self.roce {
+            self.port.send(Frame::Roce(packet), self.mac, self.faults);
+        }
     }
 
     /// The queue counter that a queue pair counts in, if it has one.

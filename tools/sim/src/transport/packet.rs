@@ -207,8 +207,8 @@ pub struct Packet {
     pub atomic_ack: u64,
     /// Data, without padding.
     pub payload: Vec<u8>,
-    /// Its ICRC does not fit: fault injection flipped a bit. It is dropped where it arrives.
-    pub damaged: bool,
+    /// The bit of its frame that is flipped on the way, and that the checks where it arrives notice: it is dropped there.
+    pub flipped: Option<u32>,
 }
 
 /// Why bytes are no packet of a reliable connection.
@@ -253,7 +253,7 @@ impl Packet {
             atomic: AtomicEth::default(),
             atomic_ack: 0,
             payload: Vec::new(),
-            damaged: false,
+            flipped: None,
         }
     }
 
@@ -273,12 +273,15 @@ impl Packet {
         self.encode_extended(frame);
         frame.extend_from_slice(&self.payload);
         frame.extend_from_slice(&[0; 3][..pad]);
-        let icrc = icrc::compute(&frame[ip..]) ^ u32::from(self.damaged);
+        let icrc = icrc::compute(&frame[ip..]);
         frame.extend_from_slice(&icrc.to_le_bytes());
         debug_assert_eq!(
             frame.len() - start,
             ETHERNET + if self.route.is_ipv4() { IPV4 } else { IPV6 } + UDP + transport
         );
+        if let Some(bit) = self.flipped {
+            flip(&mut frame[start..], bit);
+        }
     }
 
     fn encode_ethernet(&self, frame: &mut Vec<u8>) {
@@ -376,6 +379,14 @@ impl Packet {
             return Err(DecodeError::Icrc);
         }
         decode_transport(&transport[..transport.len() - icrc::LEN], route)
+    }
+}
+
+/// Flips bit `bit`, counted modulo the frame's length.
+pub(crate) fn flip(frame: &mut [u8], bit: u32) {
+    if !frame.is_empty() {
+        let bit = bit as usize % (frame.len() * 8);
+        frame[bit / 8] ^= 0x80 >> (bit % 8);
     }
 }
 
@@ -571,10 +582,12 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_packet_fails_its_icrc() {
+    fn a_flipped_bit_is_in_the_bytes() {
         let mut packet = Packet::new(Opcode::Acknowledge, route(true), 7, Psn::new(9));
-        packet.damaged = true;
-        assert_eq!(Packet::decode(&encoded(&packet)), Err(DecodeError::Icrc));
+        let whole = encoded(&packet);
+        packet.flipped = Some(8 * 50 + 3);
+        let frame = encoded(&packet);
+        assert_eq!((whole[50] ^ frame[50], Packet::decode(&frame)), (0x10, Err(DecodeError::Icrc)));
     }
 
     prop_compose! {

@@ -15,7 +15,7 @@ pub struct PortCounters {
     pub sent: u64,
     /// Frames received.
     pub received: u64,
-    /// Frames dropped on arrival: damaged, for a queue pair that does not take them, or while the link is down.
+    /// Frames dropped on arrival: damaged on the way, for a queue pair that does not take them, or while the link is down.
     pub dropped: u64,
 }
 

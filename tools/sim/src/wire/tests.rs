@@ -128,11 +128,34 @@ fn fates() {
     once(FrameFate::Reordered);
     send(function, marked(2), &faults);
     send(function, marked(3), &faults);
-    once(FrameFate::Corrupted(5));
+    once(FrameFate::Corrupted(400));
     send(function, packet(to), &faults);
     let frames = received(&mut functions[0]);
     assert_eq!(frames[..4], [marked(1), marked(1), marked(3), marked(2)]);
-    assert!(matches!(&frames[4], Frame::Roce(packet) if packet.damaged));
+    let mut bytes = Vec::new();
+    frames[4].encode(&mut bytes);
+    assert_eq!(Frame::from_bytes(&bytes), None, "the check where it arrives finds it");
+}
+
+#[test]
+fn a_flipped_bit_is_found_by_the_check_that_covers_it() {
+    let whole = packet([2, 0, 0, 0, 0, 9]);
+    let Frame::Roce(before) = &whole else { panic!("{whole:?}") };
+    let flipped = |bit| {
+        let mut frame = whole.clone();
+        frame.damage(bit);
+        frame
+    };
+    // The last bit of the destination's address: nobody's sum covers it, and the frame goes elsewhere.
+    assert_eq!(flipped(47).destination(), [2, 0, 0, 0, 0, 8]);
+    // The ethertype, and the UDP port: no packet of RoCE any more.
+    for bit in [8 * 12, 8 * (14 + 20 + 2)] {
+        assert!(matches!(flipped(bit), Frame::Ethernet(_)), "bit {bit}");
+    }
+    // The queue pair's number; a byte that every router may mark.
+    assert!(matches!(flipped(8 * (14 + 20 + 8 + 5)), Frame::Roce(packet) if packet.flipped.is_some()));
+    let marked = flipped(8 * (14 + 20 + 8 + 4));
+    assert!(matches!(marked, Frame::Roce(packet) if packet.fecn != before.fecn && packet.flipped.is_none()));
 }
 
 #[test]

@@ -149,6 +149,7 @@ impl Bench {
         // The queues' UAR page is one that clients can map.
         f.bar.share(1).unwrap();
         f.dma.map(MEMORY, MEMORY_LEN, Access::READ | Access::WRITE, Source::File { file, offset: 0 }).unwrap();
+        f.objects.vport.context.w().roce_en(true);
         f.objects.gids.set(
             0,
             Some(RoceAddress {

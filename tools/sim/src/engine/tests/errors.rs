@@ -344,12 +344,29 @@ fn strangers_and_damaged_packets_are_not_heard() {
     let (mut bench, a, b) = Bench::standard();
     bench.post_recv(b, &[]);
     forge(&mut bench, b, Opcode::SendOnly, 0xff_fff0, |packet| packet.route.src = Bench::gid(9));
-    forge(&mut bench, b, Opcode::SendOnly, 0xff_fff0, |packet| packet.damaged = true);
+    forge(&mut bench, b, Opcode::SendOnly, 0xff_fff0, |packet| packet.flipped = Some(400));
     forge(&mut bench, 0xabcdef, Opcode::SendOnly, 0xff_fff0, |_| {});
     forge(&mut bench, a, Opcode::Acknowledge, 0xff_fff0, |packet| packet.aeth.syndrome = 0x63);
     assert!(bench.received(b).is_empty());
     assert_eq!(bench.f.port.counters.dropped, 3);
     assert_eq!((bench.state(a), bench.state(b)), (QpState::Rts, QpState::Rts));
+}
+
+#[test]
+fn no_packet_goes_in_or_out_while_roce_is_disabled() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    bench.post_recv(b, &[]);
+    bench.f.objects.vport.context.w().roce_en(false);
+    forge(&mut bench, b, Opcode::SendOnly, 0xff_fff0, |_| {});
+    assert_eq!((bench.received(b).len(), bench.f.port.counters.dropped), (0, 1));
+    let sent = bench.f.port.counters.sent;
+    bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
+    bench.run();
+    assert_eq!(bench.f.port.counters.sent, sent);
+    bench.f.objects.vport.context.w().roce_en(true);
+    bench.run_for(std::time::Duration::from_millis(200));
+    assert_eq!(bench.sent(a).len(), 1, "sent again, as what is lost");
 }
 
 #[test]
