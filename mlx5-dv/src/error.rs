@@ -155,7 +155,7 @@ pub struct CommandError {
 #[non_exhaustive]
 pub enum CommandErrorKind {
     /// Firmware refused it.
-    #[error("status {status} ({:#x}), syndrome {syndrome:#x}: {}", status.number(), meaning(*status))]
+    #[error("status {status} ({:#x}), syndrome {syndrome:#x}: {}", status.number(), status.meaning())]
     Status {
         /// `status` of the output.
         status: CmdStatus,
@@ -195,30 +195,6 @@ fn about(op_mod: u16, object: &str) -> String {
     let op_mod = if op_mod == 0 { String::new() } else { format!(" (op_mod {op_mod:#x})") };
     let object = if object.is_empty() { String::new() } else { format!(" of {object}") };
     op_mod + &object
-}
-
-/// What a status means, in words. PRM "Command Completion Status".
-pub(crate) fn meaning(status: CmdStatus) -> &'static str {
-    match status {
-        CmdStatus::Ok => "done",
-        CmdStatus::InternalError => "firmware failed on its own account",
-        CmdStatus::BadOpcode => "firmware does not know this opcode or op_mod",
-        CmdStatus::BadParameter => "a parameter is out of range or a reserved field is set",
-        CmdStatus::BadSystemState => "the function is not in the state this command needs",
-        CmdStatus::BadResource => "a resource it names does not exist or is of the wrong kind",
-        CmdStatus::ResourceBusy => "another object still uses the resource",
-        CmdStatus::NotReady => "the function is not enabled yet",
-        CmdStatus::ExceedsLimit => "more than a capability allows",
-        CmdStatus::BadResourceState => "the resource is in a state that forbids it",
-        CmdStatus::BadIndex => "an index is out of range",
-        CmdStatus::NoResources => "the card has nothing left to allocate",
-        CmdStatus::BadQpState => "the queue pair is in another state than the transition needs",
-        CmdStatus::BadPacket => "a management packet was discarded",
-        CmdStatus::BadSize => "more CQEs are outstanding than the new size holds",
-        CmdStatus::BadInputLength => "the input is shorter or longer than the command is",
-        CmdStatus::BadOutputLength => "the room for the output is too small",
-        CmdStatus::Unknown(_) => "a status this driver does not know",
-    }
 }
 
 impl CommandError {

@@ -110,3 +110,37 @@ values! {
         RemoteAborted = 0x22 "REMOTE_ABORTED_ERR",
     }
 }
+
+impl CqeSyndrome {
+    /// What it means, in words. PRM "Completion With Error CQE", `syndrome`.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            CqeSyndrome::LocalLength => {
+                "the message and the memory given for it differ in length: a receive is too short"
+            }
+            CqeSyndrome::LocalQpOperation => "the queue pair cannot do what the WQE asks, or the WQE is malformed",
+            CqeSyndrome::LocalProtection => {
+                "a local key is wrong, of another PD, does not allow the access, or ends too early"
+            }
+            CqeSyndrome::WorkRequestFlushed => {
+                "the queue pair was in error before this was begun; an earlier completion says why"
+            }
+            CqeSyndrome::MemoryWindowBind => "a memory window could not be bound",
+            CqeSyndrome::BadResponse => "the remote answered with an impossible opcode",
+            CqeSyndrome::LocalAccess => "a remote request broke a protection rule of this side's memory",
+            CqeSyndrome::RemoteInvalidRequest => {
+                "the remote finds the request invalid: its receive is too short, or the operation is not allowed there"
+            }
+            CqeSyndrome::RemoteAccess => {
+                "the remote's key is wrong, of another PD, does not allow the access, or ends too early"
+            }
+            CqeSyndrome::RemoteOperation => "the remote could not complete the request for a reason of its own",
+            CqeSyndrome::TransportRetryExceeded => {
+                "the remote never answered: wrong QP number, GID or MAC, remote queue pair not ready, or no path"
+            }
+            CqeSyndrome::RnrRetryExceeded => "the remote had no receive posted, all retries long",
+            CqeSyndrome::RemoteAborted => "the remote aborted the request",
+            _ => "a syndrome that has no name here",
+        }
+    }
+}

@@ -443,3 +443,29 @@ values! {
         BadOutputLength = 0x51 "BAD_OUTPUT_LEN",
     }
 }
+
+impl CmdStatus {
+    /// What it means, in words. PRM "Command Completion Status".
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            CmdStatus::Ok => "done",
+            CmdStatus::InternalError => "firmware failed on its own account",
+            CmdStatus::BadOpcode => "firmware does not know this opcode or op_mod",
+            CmdStatus::BadParameter => "a parameter is out of range or a reserved field is set",
+            CmdStatus::BadSystemState => "the function is not in the state this command needs",
+            CmdStatus::BadResource => "a resource it names does not exist or is of the wrong kind",
+            CmdStatus::ResourceBusy => "another object still uses the resource",
+            CmdStatus::NotReady => "the function is not enabled yet",
+            CmdStatus::ExceedsLimit => "more than a capability allows",
+            CmdStatus::BadResourceState => "the resource is in a state that forbids it",
+            CmdStatus::BadIndex => "an index is out of range",
+            CmdStatus::NoResources => "the card has nothing left to allocate",
+            CmdStatus::BadQpState => "the queue pair is in another state than the transition needs",
+            CmdStatus::BadPacket => "a management packet was discarded",
+            CmdStatus::BadSize => "more CQEs are outstanding than the new size holds",
+            CmdStatus::BadInputLength => "the input is shorter or longer than the command is",
+            CmdStatus::BadOutputLength => "the room for the output is too small",
+            CmdStatus::Unknown(_) => "a status that has no name here",
+        }
+    }
+}
