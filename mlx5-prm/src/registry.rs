@@ -55,7 +55,7 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-const FOLDERS: &[&[Tables]] = &[cmd::FILES, ctx::FILES, caps::FILES, reg::FILES, FILES];
+const FOLDERS: &[&[Tables]] = &[cmd::FILES, ctx::FILES, caps::FILES, reg::FILES, wqe::FILES, FILES];
 
 /// The files that are no folder's, and what folders declare on their front page.
 const FILES: &[Tables] = &[

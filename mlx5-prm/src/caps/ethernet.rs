@@ -1,9 +1,10 @@
-//! Ethernet offload capabilities.
+//! Ethernet and IPoIB offload capabilities.
 
 use crate::layout::Be32;
 
 layout! {
-    /// Ethernet offloads. PRM `per_protocol_networking_offload_caps`.
+    /// Offloads of packet work: of Ethernet, of IPoIB, and of enhanced IPoIB, a page each. PRM
+    /// `per_protocol_networking_offload_caps`.
     pub struct PerProtocolNetworkingOffloadCaps: 0x100, "mlx5_ifc_per_protocol_networking_offload_caps_bits" {
         0x00 [31] csum_cap: bool,
         0x00 [30] vlan_cap: bool,

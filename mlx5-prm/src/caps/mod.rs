@@ -6,11 +6,16 @@ use crate::registry::files;
 files! {
     debug: layouts;
     device_mem: layouts;
+    eswitch: layouts;
     ethernet: layouts;
+    flow_table: layouts;
     general: layouts values;
     odp: layouts;
     qos: layouts;
+    receive: layouts;
     roce: layouts;
+    security: layouts;
+    virtualization: layouts;
     #[allow(non_snake_case, reason = "the PRM writes 8B")]
     atomic: layouts;
 }
@@ -28,15 +33,15 @@ values! {
         Atomic = 0x03 "ATOMIC",
         /// RoCE, [`RoceCap`].
         Roce = 0x04 "ROCE",
-        /// IPoIB offloads.
+        /// IPoIB offloads, [`PerProtocolNetworkingOffloadCaps`].
         Ipoib = 0x05 "IPOIB_OFFLOADS",
-        /// Enhanced IPoIB offloads.
+        /// Enhanced IPoIB offloads, [`PerProtocolNetworkingOffloadCaps`].
         IpoibEnhanced = 0x06 "IPOIB_ENHANCED_OFFLOADS",
-        /// Flow tables of the NIC.
+        /// Flow tables of the NIC, [`FlowTableNicCap`].
         FlowTable = 0x07 "FLOW_TABLE",
-        /// Flow tables of the e-switch.
+        /// Flow tables of the e-switch, [`FlowTableEswitchCap`].
         EswitchFlowTable = 0x08 "ESWITCH_FLOW_TABLE",
-        /// The e-switch.
+        /// The e-switch, [`ESwitchCap`].
         Eswitch = 0x09 "ESWITCH",
         /// Quality of service, [`QosCap`].
         Qos = 0x0c "QOS",
@@ -44,24 +49,32 @@ values! {
         Debug = 0x0d "DEBUG",
         /// Device memory, [`DeviceMemCap`].
         DeviceMemory = 0x0f "DEV_MEM",
-        /// TLS offload.
+        /// TLS offload, [`TlsCap`].
         Tls = 0x11 "TLS",
-        /// vDPA emulation.
+        /// vDPA emulation, [`VirtioEmulationCap`].
         VdpaEmulation = 0x13 "VDPA_EMULATION",
-        /// Device events.
+        /// Device events, [`DeviceEventCap`].
         DeviceEvent = 0x14 "DEV_EVENT",
-        /// IPsec offload.
+        /// IPsec offload, [`IpsecCap`].
         Ipsec = 0x15 "IPSEC",
-        /// Cryptography.
+        /// Cryptography, [`CryptoCap`].
         Crypto = 0x1a "CRYPTO",
-        /// MACsec offload.
+        /// Split of headers from data, [`ShampoCap`].
+        Shampo = 0x1d "SHAMPO",
+        /// PSP offload, [`PspCap`].
+        Psp = 0x1e "PSP",
+        /// MACsec offload, [`MacsecCap`].
         Macsec = 0x1f "MACSEC",
         /// General device capabilities, second page, [`CmdHcaCap2`].
         General2 = 0x20 "GENERAL_2",
-        /// Port selection.
+        /// Port selection, [`PortSelectionCap`].
         PortSelection = 0x25 "PORT_SELECTION",
-        /// Advanced virtualisation.
+        /// Advanced virtualisation, [`AdvVirtualizationCap`].
         AdvancedVirtualization = 0x26 "ADV_VIRTUALIZATION",
+        /// Advanced RDMA, [`AdvRdmaCap`].
+        AdvancedRdma = 0x28 "ADV_RDMA",
+        /// Emulation of devices by transactions, [`TlpDevEmuCapabilities`].
+        TlpEmulation = 0x2a "TLP_EMULATION",
     }
 }
 
@@ -78,17 +91,32 @@ impl CapPage {
 
     /// The page's layout, where this crate has it.
     pub const fn layout(self) -> Option<&'static Info> {
-        match self {
-            CapPage::General => Some(&CmdHcaCap::INFO),
-            CapPage::Ethernet => Some(&PerProtocolNetworkingOffloadCaps::INFO),
-            CapPage::Odp => Some(&OdpCap::INFO),
-            CapPage::Atomic => Some(&AtomicCaps::INFO),
-            CapPage::Roce => Some(&RoceCap::INFO),
-            CapPage::Qos => Some(&QosCap::INFO),
-            CapPage::Debug => Some(&DebugCap::INFO),
-            CapPage::DeviceMemory => Some(&DeviceMemCap::INFO),
-            CapPage::General2 => Some(&CmdHcaCap2::INFO),
-            _ => None,
-        }
+        Some(match self {
+            CapPage::General => &CmdHcaCap::INFO,
+            CapPage::Ethernet | CapPage::Ipoib | CapPage::IpoibEnhanced => &PerProtocolNetworkingOffloadCaps::INFO,
+            CapPage::Odp => &OdpCap::INFO,
+            CapPage::Atomic => &AtomicCaps::INFO,
+            CapPage::Roce => &RoceCap::INFO,
+            CapPage::FlowTable => &FlowTableNicCap::INFO,
+            CapPage::EswitchFlowTable => &FlowTableEswitchCap::INFO,
+            CapPage::Eswitch => &ESwitchCap::INFO,
+            CapPage::Qos => &QosCap::INFO,
+            CapPage::Debug => &DebugCap::INFO,
+            CapPage::DeviceMemory => &DeviceMemCap::INFO,
+            CapPage::Tls => &TlsCap::INFO,
+            CapPage::VdpaEmulation => &VirtioEmulationCap::INFO,
+            CapPage::DeviceEvent => &DeviceEventCap::INFO,
+            CapPage::Ipsec => &IpsecCap::INFO,
+            CapPage::Crypto => &CryptoCap::INFO,
+            CapPage::Shampo => &ShampoCap::INFO,
+            CapPage::Psp => &PspCap::INFO,
+            CapPage::Macsec => &MacsecCap::INFO,
+            CapPage::General2 => &CmdHcaCap2::INFO,
+            CapPage::PortSelection => &PortSelectionCap::INFO,
+            CapPage::AdvancedVirtualization => &AdvVirtualizationCap::INFO,
+            CapPage::AdvancedRdma => &AdvRdmaCap::INFO,
+            CapPage::TlpEmulation => &TlpDevEmuCapabilities::INFO,
+            CapPage::Unknown(_) => return None,
+        })
     }
 }

@@ -3,6 +3,12 @@
 //! A send WQE takes whole 64-byte blocks (WQEBBs) of its ring and starts with a [`CtrlSeg`]; `ds` counts its segments of
 //! 16 bytes. A receive WQE is [`DataSeg`]s alone.
 
+use crate::registry::files;
+
+files! {
+    ethernet: layouts values;
+}
+
 /// Bytes of a WQE building block, the unit of a send ring.
 pub const WQEBB: usize = 64;
 /// Bytes of a segment, the unit of `ds`.
