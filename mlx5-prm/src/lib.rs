@@ -30,6 +30,7 @@
 //! | [`layout`](mod@layout) | how a layout is declared, and what its table says: start here |
 //! | [`cmd`] | firmware commands, the entries of the command queue, mailboxes, statuses |
 //! | [`ctx`] | contexts: what the card keeps of each object |
+//! | [`flow`] | flow tables: match parameters, entries, destinations, header changes |
 //! | [`caps`] | capability pages |
 //! | [`mod@reg`] | registers behind `ACCESS_REGISTER` |
 //! | [`wqe`], [`cqe`], [`eqe`] | entries of work, completion and event queues |
@@ -56,6 +57,7 @@ pub mod cqe;
 pub mod ctx;
 pub mod decode;
 pub mod eqe;
+pub mod flow;
 pub mod init_seg;
 pub mod reg;
 pub mod registry;

@@ -87,12 +87,16 @@ impl Source {
     }
 
     /// What the kernel's headers include is replaced by nothing, for `judge/kernel.h` has what is needed of it, but for
-    /// the register numbers, which are all that is used of `driver.h`.
+    /// the register numbers, which are all that is used of `driver.h`, and the flow table types of `fs.h`.
     fn replace_includes(&self, dir: &Path) {
-        let driver = fs::read_to_string(self.include.join("linux/mlx5/driver.h")).expect("read driver.h");
+        let read = |name: &str| fs::read_to_string(self.include.join("linux/mlx5").join(name)).expect(name);
+        let (driver, steering) = (read("driver.h"), read("fs.h"));
         let registers = enumeration_with(&driver, "MLX5_REG_PTYS").expect("register numbers in driver.h");
+        let table_types = enumeration_with(&steering, "FS_FT_NIC_RX").unwrap_or_default();
+        let registers = &format!("{registers}\n{table_types}");
         let empty = ["linux/types.h", "linux/bitfield.h", "linux/refcount.h", "rdma/ib_verbs.h"];
-        for (name, text) in empty.map(|name| (name, "")).into_iter().chain([("linux/mlx5/driver.h", registers)]) {
+        let replaced = empty.map(|name| (name, "")).into_iter().chain([("linux/mlx5/driver.h", registers.as_str())]);
+        for (name, text) in replaced {
             let path = dir.join("replaced").join(name);
             fs::create_dir_all(path.parent().unwrap()).expect("a temporary folder");
             fs::write(path, format!("#pragma once\n{text}\n")).expect("write a header");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mlx5_prm::layout::Info;
+use mlx5_prm::layout::{Element, Field, Info, Kind};
 use mlx5_prm::registry::{LAYOUTS, VALUES};
 
 use crate::counterparts::COUNTERPARTS;
@@ -57,19 +57,19 @@ impl Claim {
         let what = format!("{}.{name}", info.name);
         let field = info.field(name).unwrap_or_else(|| panic!("{what} is in the table here, not in mlx5-prm"));
         let question = match (is_ifc(c), mask) {
-            (true, _) => format!("IFC({}, {member})", c_type(c)),
-            (false, "") => format!("WHOLE({}, {member})", c_type(c)),
-            (false, mask) => format!("MASKED({}, {member}, {mask})", c_type(c)),
+            (true, _) => format!("IFC({}, {member})", c_type(info, c)),
+            (false, "") => format!("WHOLE({}, {member})", c_type(info, c)),
+            (false, mask) => format!("MASKED({}, {member}, {mask})", c_type(info, c)),
         };
-        let says = Fact::Place(field.start_bit() as u64, field.bits() as u64);
-        let may_grow = matches!(field.kind, mlx5_prm::layout::Kind::Part { .. });
+        let says = Fact::Place(unnamed_start(info) + field.start_bit() as u64, field.bits() as u64);
+        let may_grow = matches!(field.kind, Kind::Part { .. });
         Claim { what, header, question, says, named: true, may_grow }
     }
 
     fn of_size(info: &Info, header: Header, c: &str) -> Claim {
         let size = if is_ifc(c) { "IFC_SIZE" } else { "SIZE" };
         let says = Fact::Place(0, info.size as u64 * 8);
-        let question = format!("{size}({})", c_type(c));
+        let question = format!("{size}({})", c_type(info, c));
         Claim { what: info.name.into(), header, question, says, named: true, may_grow: true }
     }
 }
@@ -79,15 +79,40 @@ pub fn is_ifc(c: &str) -> bool {
     c.starts_with("mlx5_ifc_")
 }
 
-fn c_type(c: &str) -> String {
-    format!("struct {c}")
+fn c_type(info: &Info, c: &str) -> String {
+    match c.strip_suffix('.') {
+        Some(parent) => format!("struct {parent}"),
+        None if info.is_union => format!("union {c}"),
+        None => format!("struct {c}"),
+    }
+}
+
+/// A union without a name, whose arms C takes for members of the structure it lies in: `mlx5_ifc_parent_bits.`.
+pub fn is_unnamed(info: &Info) -> bool {
+    info.c_name.ends_with('.')
+}
+
+/// The first bit of an unnamed union in the structure it lies in; 0 for everything else.
+fn unnamed_start(info: &Info) -> u64 {
+    if !is_unnamed(info) {
+        return 0;
+    }
+    let is_it = |field: &&Field| match field.kind {
+        Kind::Part { element: Element::Layout(inner), .. } => inner.name == info.name,
+        _ => false,
+    };
+    let parents = LAYOUTS.iter().filter(|parent| Some(parent.c_name) == info.c_name.strip_suffix('.'));
+    let field = parents.flat_map(|parent| parent.fields).find(is_it);
+    field.unwrap_or_else(|| panic!("{} lies in no layout of {}", info.name, info.c_name)).start_bit() as u64
 }
 
 /// Everything mlx5-prm says of its layouts that some header can confirm.
 pub fn of_layouts() -> Vec<Claim> {
     let mut claims = Vec::new();
     for info in LAYOUTS.iter().filter(|info| is_ifc(info.c_name)) {
-        claims.push(Claim::of_size(info, Kernel, info.c_name));
+        if !is_unnamed(info) {
+            claims.push(Claim::of_size(info, Kernel, info.c_name));
+        }
         for field in info.fields {
             let claim = Claim::of_field(info, field.name, Kernel, info.c_name, field.name, "");
             claims.push(Claim { named: false, ..claim });

@@ -29,7 +29,7 @@ fn missing(structures: &BTreeMap<String, Structure>) -> BTreeSet<String> {
 fn known() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let mut known: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for info in LAYOUTS {
-        known.entry(info.c_name).or_default().extend(info.fields.iter().map(|field| field.name));
+        known.entry(info.c_name.trim_end_matches('.')).or_default().extend(info.fields.iter().map(|field| field.name));
     }
     for counterpart in COUNTERPARTS {
         known.entry(counterpart.c).or_default().extend(counterpart.fields.iter().map(|(_, member, _)| *member));

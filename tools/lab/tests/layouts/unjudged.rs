@@ -34,6 +34,8 @@ pub const UNJUDGED: &[Row] = &[
     ("NodeDesc", "64 plain bytes in the kernel's mlx5_ib, which declares no structure for them"),
     ("HealthBuffer.valid", "a mask in the kernel's health.c, not in a header"),
     ("HealthBuffer.severity", "a mask in the kernel's health.c, not in a header"),
+    ("FlowTableContext.sws_or_hws", "without a name in the header; its arms are judged"),
+    ("ExtendedFlowCounterList", "the union of extended destination and counter, as a counter"),
 ];
 const PATH: &str = "the kernel's mlx5_ib and rdma-core's providers/mlx5 shift flags_rqpn by number";
 const ERROR_IN_DPDK: &str = "reserved in both headers; in DPDK";
@@ -50,7 +52,14 @@ pub const UNJUDGED_VALUES: &[Row] = &[
     ("CompletionMode.CQE_ON_CQE_ERROR", "zero, which the headers do not name"),
     ("CompletionMode.CQE_ON_FIRST_CQE_ERROR", "used by neither the kernel nor rdma-core"),
     ("HealthSyndrome.NO_ERROR", "zero, which the header does not name"),
+    ("ModifyActionType.INSERT", HWS),
+    ("ModifyActionType.REMOVE", HWS),
+    ("ModifyActionType.NOP", HWS),
+    ("ModifyActionType.REMOVE_WORDS", HWS),
+    ("ModifyActionType.ADD_FIELD", HWS),
+    ("SetFteOpMod", "plain numbers in the kernel's fs_cmd.c"),
 ];
+const HWS: &str = "in a header inside the kernel's driver, steering/hws";
 
 /// Layout, `Layout.field` or `Values.NAME` that the newest kernel's header has elsewhere than the older one's, and why
 /// ours is the newest's. What only grew needs no row.
