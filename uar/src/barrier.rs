@@ -30,6 +30,7 @@ use core::arch::asm;
 compile_error!("the barriers between processor and card are written for x86-64 and aarch64 only");
 
 /// Stops the compiler from moving memory accesses across.
+#[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
 fn compiler() {
     // SAFETY: no instruction at all; without `nomem` the compiler must assume that all memory is read and written.

@@ -4,7 +4,8 @@
 //! [`Lab::ready`] fetches QEMU, a kernel and the RDMA clients the first time it
 //! is called, into `<target dir>/lab`, from the package mirror this machine's
 //! apt already uses. Nothing outside that folder is written and no privilege is
-//! needed. [`Guest::builder`] boots a guest, [`Guest::run`] runs a command in it.
+//! needed. [`Guest::builder`] boots a guest, [`Guest::run`] runs a command in it. [`headers`] fetches no more than the C
+//! headers that judge the layouts, [`Aarch64::ready`] a compiler and an emulator for the other processor.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -28,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod binaries;
+mod cross;
 mod error;
 mod guest;
 mod lab;
@@ -39,6 +41,7 @@ mod progress;
 mod setup;
 
 pub use binaries::{BinariesError, Build};
+pub use cross::Aarch64;
 pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
 pub use lab::{Headers, KernelHeaders, Lab, headers};

@@ -27,16 +27,30 @@ pub(super) struct Archive {
     pub(super) size: u64,
 }
 
+impl Archive {
+    /// The package's name, with the architecture where it is not this machine's: `libc6`, `libc6:arm64`.
+    pub(super) fn package(&self) -> String {
+        let mut parts = self.file_name.trim_end_matches(".deb").split('_');
+        let name = parts.next().unwrap_or_default();
+        match parts.next_back() {
+            Some("amd64" | "all") | None => name.to_owned(),
+            Some(foreign) => format!("{name}:{foreign}"),
+        }
+    }
+}
+
 /// A private apt.
 pub(super) struct Apt {
     dir: PathBuf,
     mirror: Mirror,
+    /// Whether it knows of packages for aarch64, too.
+    arm64: bool,
 }
 
 impl Apt {
     /// Writes the configuration into `dir`.
-    pub(super) fn new(dir: PathBuf) -> Result<Self, LabError> {
-        let apt = Self { mirror: Mirror::find()?, dir };
+    pub(super) fn new(dir: PathBuf, arm64: bool) -> Result<Self, LabError> {
+        let apt = Self { mirror: Mirror::find()?, dir, arm64 };
         for name in ["lists/partial", "cache/archives/partial", "empty/partial", "state", "log"] {
             let path = apt.dir.join(name);
             fs::create_dir_all(&path).doing("create", &path)?;
@@ -124,6 +138,7 @@ impl Apt {
 
     fn configuration(&self, network: &str) -> String {
         let dir = self.dir.display();
+        let architectures = if self.arm64 { "{ \"amd64\"; \"arm64\"; }" } else { "\"amd64\"" };
         format!(
             "Dir::Etc::main \"/dev/null\";\n\
              Dir::Etc::parts \"/dev/null\";\n\
@@ -137,7 +152,7 @@ impl Apt {
              Dir::Cache \"{dir}/cache\";\n\
              Dir::Log \"{dir}/log\";\n\
              APT::Architecture \"amd64\";\n\
-             APT::Architectures \"amd64\";\n\
+             APT::Architectures {architectures};\n\
              APT::Install-Recommends \"false\";\n\
              APT::Sandbox::User \"root\";\n\
              APT::Update::Error-Mode \"any\";\n\
@@ -246,6 +261,14 @@ fn folder_size(dir: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_foreign_package_is_named_with_its_architecture() {
+        let package = |file_name: &str| Archive { file_name: file_name.into(), size: 0 }.package();
+        assert_eq!(package("libc6_2.41-12_amd64.deb"), "libc6");
+        assert_eq!(package("linux-headers-7.3.4+deb13-common_7.3.4-1_all.deb"), "linux-headers-7.3.4+deb13-common");
+        assert_eq!(package("libc6_2.41-12_arm64.deb"), "libc6:arm64");
+    }
 
     #[test]
     fn reads_uris() {

@@ -1,5 +1,6 @@
 //! Fetches and unpacks what the lab is made of.
 
+mod aarch64;
 mod apt;
 mod mirror;
 mod tree;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::aarch64;
 use super::apt::{Apt, Archive, no_apt};
 use crate::error::{IoContext, LabError};
 use crate::lab::{kernel_release, loader};
@@ -31,6 +32,8 @@ pub(crate) enum Tree {
     Root,
     /// The headers only, for those who need no guest: rdma-core's, and those of two kernels, the guests' and the newest.
     Headers,
+    /// A Rust compiler for aarch64, and QEMU to run what it makes.
+    Aarch64,
 }
 
 impl Tree {
@@ -38,6 +41,7 @@ impl Tree {
         match self {
             Self::Root => "root",
             Self::Headers => "headers",
+            Self::Aarch64 => "aarch64",
         }
     }
 
@@ -68,6 +72,15 @@ impl Tree {
                 "util-linux",
             ],
             Self::Headers => &["libibverbs-dev"],
+            Self::Aarch64 => &[
+                "rustc-web",
+                "libstd-rust-web-dev",
+                "libstd-rust-web-dev:arm64",
+                "binutils-aarch64-linux-gnu",
+                "libc6-dev-arm64-cross",
+                "libgcc-14-dev-arm64-cross",
+                "qemu-user",
+            ],
         }
     }
 
@@ -103,27 +116,19 @@ pub(crate) fn ensure(place: &Place, tree: Tree) -> Result<PathBuf, LabError> {
 
 fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
     say(&format!("setting up {} (first time only)", dir.display()));
-    let apt = Apt::new(place.join("apt"))?;
+    let arm64 = tree == Tree::Aarch64;
+    let apt = Apt::new(place.join(if arm64 { "apt-arm64" } else { "apt" }), arm64)?;
     apt.update()?;
-    let mut packages: Vec<String> = tree.packages().iter().map(|&name| name.to_owned()).collect();
-    packages.push(guests_headers(&apt)?);
-    if tree == Tree::Headers {
-        packages.push(newest_headers(&apt)?);
-        packages.dedup();
-    }
-    let alone = tree == Tree::Headers;
-    let plan = match alone {
-        true => apt.alone(&packages)?,
-        false => apt.closure(&packages)?,
-    };
-    apt.fetch(&packages, &plan, alone)?;
+    let plan = download(&apt, tree)?;
 
     // Unpacked aside and renamed when whole: a tree is there or it is not.
     let partial = place.join(&format!("{}.partial", tree.name()));
     remove_tree(&partial)?;
     unpack(&apt, &plan, &partial)?;
-    if tree == Tree::Root {
-        finish_root(&partial, &apt.log())?;
+    match tree {
+        Tree::Root => finish_root(&partial, &apt.log())?,
+        Tree::Aarch64 => aarch64::finish(&partial)?,
+        Tree::Headers => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -135,6 +140,29 @@ fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
     }
     say("set up");
     Ok(())
+}
+
+/// Downloads what a tree is made of, and says what that is.
+fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
+    let mut packages: Vec<String> = tree.packages().iter().map(|&name| name.to_owned()).collect();
+    let plan = match tree {
+        Tree::Root => {
+            packages.push(guests_headers(apt)?);
+            apt.closure(&packages)?
+        }
+        Tree::Headers => {
+            packages.extend([guests_headers(apt)?, newest_headers(apt)?]);
+            packages.dedup();
+            apt.alone(&packages)?
+        }
+        Tree::Aarch64 => {
+            let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
+            packages = plan.iter().map(Archive::package).collect();
+            plan
+        }
+    };
+    apt.fetch(&packages, &plan, tree != Tree::Root)?;
+    Ok(plan)
 }
 
 /// The package with the headers of the very kernel the guests boot.

@@ -1,0 +1,59 @@
+//! A Rust compiler for aarch64, and QEMU to run what it makes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::LabError;
+use crate::place::{Place, workspace};
+use crate::setup::{Tree, ensure};
+
+/// Debian's Rust compiler with the standard library for aarch64, its binutils, and QEMU's emulation of a process.
+#[derive(Clone, Debug)]
+pub struct Aarch64 {
+    tree: PathBuf,
+    target_dir: PathBuf,
+}
+
+impl Aarch64 {
+    /// The compiler's name for the target.
+    pub const TARGET: &str = "aarch64-unknown-linux-gnu";
+
+    /// Fetches all that, some 250 MB, if it is not there yet.
+    pub fn ready() -> Result<Self, LabError> {
+        let place = Place::find();
+        Ok(Self { tree: ensure(&place, Tree::Aarch64)?, target_dir: place.join("aarch64-target") })
+    }
+
+    /// This machine's cargo with that compiler, in the workspace. What it builds for [`Aarch64::TARGET`] runs in QEMU.
+    pub fn cargo(&self, subcommand: &str) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command
+            .args([subcommand, "--target", Self::TARGET])
+            .current_dir(workspace())
+            .env("RUSTC", self.program("rustc"))
+            .env("CARGO_TARGET_DIR", &self.target_dir)
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", self.program("aarch64-linux-gnu-ld"))
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", self.program("qemu"));
+        // What this machine's compiler is told is not for that one.
+        for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Prints the instructions of an object file or library, with the names as they are in Rust.
+    pub fn disassemble(&self, file: &Path) -> Command {
+        let mut command = Command::new(self.program("objdump"));
+        command.args(["--disassemble", "--demangle=rust", "--no-show-raw-insn"]).arg(file);
+        command
+    }
+
+    /// Where cargo leaves what it builds in release.
+    pub fn release_dir(&self) -> PathBuf {
+        self.target_dir.join(Self::TARGET).join("release")
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.tree.join("bin").join(name)
+    }
+}
