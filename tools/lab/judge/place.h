@@ -2,6 +2,8 @@
 
 /* A member of a mlx5_ifc structure, where one byte stands for one bit. */
 #define IFC(type, member) out(offsetof(type, member), sizeof(((type *)0)->member))
+#define IFC_LIST(type, member) out(offsetof(type, member), sizeof(((type *)0)->member[0]))
+#define IFC_LIST_START(type, member) out(offsetof(type, member), 0)
 #define IFC_SIZE(type) out(0, sizeof(type))
 
 /* A member of a structure as it lies in memory, and the bits of one that `mask` selects. */

@@ -66,6 +66,23 @@ impl Claim {
         Claim { what, header, question, says, named: true, may_grow }
     }
 
+    /// The list after the fixed part: where it starts, and how large one element is where all are alike.
+    fn of_list(info: &Info, list: &Field) -> Claim {
+        let Kind::Part { element, .. } = list.kind else { panic!("{}.{} is no list", info.name, list.name) };
+        let (ask, bits) = match list.choice {
+            None => ("IFC_LIST", element.size() as u64 * 8),
+            Some(_) => ("IFC_LIST_START", 0),
+        };
+        Claim {
+            what: format!("{}.{}", info.name, list.name),
+            header: Kernel,
+            question: format!("{ask}({}, {})", c_type(info, info.c_name), list.name),
+            says: Fact::Place(list.start_bit() as u64, bits),
+            named: false,
+            may_grow: false,
+        }
+    }
+
     fn of_size(info: &Info, header: Header, c: &str) -> Claim {
         let size = if is_ifc(c) { "IFC_SIZE" } else { "SIZE" };
         let says = Fact::Place(0, info.size as u64 * 8);
@@ -117,6 +134,7 @@ pub fn of_layouts() -> Vec<Claim> {
             let claim = Claim::of_field(info, field.name, Kernel, info.c_name, field.name, "");
             claims.push(Claim { named: false, ..claim });
         }
+        claims.extend(info.tail.iter().map(|list| Claim::of_list(info, list)));
     }
     for counterpart in COUNTERPARTS {
         let info = LAYOUTS.iter().find(|info| info.name == counterpart.layout).expect(counterpart.layout);

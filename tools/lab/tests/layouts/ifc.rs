@@ -18,7 +18,7 @@ pub struct Structure {
     pub parts: Vec<String>,
 }
 
-/// Every `mlx5_ifc_*_bits` under an include folder, by its name.
+/// Every `mlx5_ifc_*` under an include folder, by its name.
 pub fn structures(include: &Path) -> BTreeMap<String, Structure> {
     let read = |name| fs::read_to_string(include.join("linux/mlx5").join(name)).expect(name);
     HEADERS.iter().flat_map(|name| parse(&read(name))).collect()
@@ -74,8 +74,13 @@ fn read_members<'a>(words: &mut Words<'a>, into: &mut Structure) {
     }
 }
 
-/// Adds what `u8 name[0x10]`, `struct mlx5_ifc_x_bits name` or `u8 name[][0x40]` declares.
+/// Adds what `u8 name[0x10]`, `struct mlx5_ifc_x_bits name`, `u8 name[][0x40]` or `DECLARE_FLEX_ARRAY(type, name)`
+/// declares.
 fn add_member(statement: &[&str], into: &mut Structure) {
+    if let ["DECLARE_FLEX_ARRAY", .., name, ")"] = statement {
+        into.tails.push((*name).to_owned());
+        return;
+    }
     let dimensions = statement.iter().position(|word| *word == "[").unwrap_or(statement.len());
     let Some(name) = statement[..dimensions].last() else { return };
     if let ["struct" | "union", part, ..] = statement {
@@ -134,6 +139,7 @@ fn every_way_a_member_is_declared_is_read() {
             struct { u8 hidden[0x1]; } pair[2];
             union mlx5_ifc_c_bits c;
             u8 pas[][0x40];
+            DECLARE_FLEX_ARRAY(struct mlx5_ifc_b_bits, more);
         };
         union mlx5_ifc_c_bits { struct mlx5_ifc_b_bits b[0]; u8 reserved_at_0[0x40]; };
         struct mlx5_ifc_only_named_bits;
@@ -144,7 +150,7 @@ fn every_way_a_member_is_declared_is_read() {
     assert_eq!(found.keys().collect::<Vec<_>>(), ["mlx5_ifc_c_bits", "mlx5_ifc_first_bits"]);
     let first = &found["mlx5_ifc_first_bits"];
     assert_eq!(first.members, names(&["wide", "by_b", "inner", "pair", "c"]));
-    assert_eq!(first.tails, names(&["pas"]));
+    assert_eq!(first.tails, names(&["pas", "more"]));
     assert_eq!(first.parts, names(&["mlx5_ifc_b_bits", "mlx5_ifc_c_bits"]));
     assert_eq!(found["mlx5_ifc_c_bits"].tails, names(&["b"]));
 }
