@@ -4,6 +4,7 @@ layout! {
     /// General capabilities, first page. PRM `cmd_hca_cap`.
     pub struct CmdHcaCap: 0x100, "mlx5_ifc_cmd_hca_cap_bits" {
         0x00 [25] page_request_disable: bool,
+        0x00 [24] abs_native_port_num: bool,
         0x00 [15] shared_object_to_user_object_allowed: bool,
         0x00 [0] vhca_resource_manager: bool,
         0x04 [31] hca_cap_2: bool,
@@ -70,7 +71,7 @@ layout! {
         0x2c [19] vnic_env_int_rq_oob: bool,
         0x2c [18] sbcam_reg: bool,
         0x2c [16] qcam_reg: bool,
-        0x2c [15:0] gid_table_size: u16,
+        0x2c [15:0] gid_table_size: u16 as GidTableSize,
         0x30 [31] out_of_seq_cnt: bool,
         0x30 [30] vport_counters: bool,
         0x30 [29] retransmission_q_counters: bool,
@@ -78,7 +79,7 @@ layout! {
         0x30 [27] modify_rq_counter_set_id: bool,
         0x30 [26] rq_delay_drop: bool,
         0x30 [25:16] max_qp_cnt: u16,
-        0x30 [15:0] pkey_table_size: u16,
+        0x30 [15:0] pkey_table_size: u16 as PkeyTableSize,
         0x34 [31] vport_group_manager: bool,
         0x34 [30] vhca_group_manager: bool,
         0x34 [29] ib_virt: bool,
@@ -128,10 +129,10 @@ layout! {
         0x40 [24] umr_modify_entity_size_disabled: bool,
         0x40 [23] umr_modify_atomic_disabled: bool,
         0x40 [22] umr_indirect_mkey_disabled: bool,
-        0x40 [21:20] umr_fence: u8,
+        0x40 [21:20] umr_fence: u8 as UmrFence,
         0x40 [19] dc_req_scat_data_cqe: bool,
         0x40 [16] drain_sigerr: bool,
-        0x40 [15:14] cmdif_checksum: u8,
+        0x40 [15:14] cmdif_checksum: u8 as CmdifChecksum,
         0x40 [13] sigerr_cqe: bool,
         0x40 [11] wq_signature: bool,
         0x40 [10] sctr_data_cqe: bool,
@@ -170,6 +171,7 @@ layout! {
         0x48 [22] regexp_params: bool,
         0x48 [21:16] uar_sz: u8,
         0x48 [15] port_selection_cap: bool,
+        0x48 [14] nic_cap_reg: bool,
         0x48 [13] umem_uid_0: bool,
         0x48 [7:0] log_pg_sz: u8,
         0x4c [31] bf: bool,
@@ -177,6 +179,7 @@ layout! {
         0x4c [29] pad_tx_eth_packet: bool,
         0x4c [25] mkey_by_name: bool,
         0x4c [20:16] log_bf_reg_size: u8,
+        0x4c [15] disciplined_fr_counter: bool,
         0x4c [12] qp_error_syndrome: bool,
         0x4c [9:8] lag_dct: u8,
         0x4c [7] lag_tx_port_affinity: bool,
@@ -184,16 +187,26 @@ layout! {
         0x4c [4] lag_master: bool,
         0x4c [3:0] num_lag_ports: u8,
         0x50 [15:0] max_wqe_sz_sq: u16,
+        0x54 [31] icm_mng_function_id_mode: bool,
+        0x54 [24] mkey_pcie_tph: bool,
+        0x54 [22] tis_tir_td_order: bool,
+        0x54 [21] psp: bool,
         0x54 [20] shampo: bool,
         0x54 [15:0] max_wqe_sz_rq: u16,
         0x58 [31:16] max_flow_counter_31_16: u16,
         0x58 [15:0] max_wqe_sz_sq_dc: u16,
+        0x5c [31:27] query_host_net_function_num_max: u8,
         0x5c [24:0] max_qp_mcg: u32,
         0x60 [15:8] flow_counter_bulk_alloc: u8,
         0x60 [7:0] log_max_mcg: u8,
         0x64 [28:24] log_max_transport_domain: u8,
         0x64 [21] relaxed_ordering_read: bool,
         0x64 [20:16] log_max_pd: u8,
+        0x64 [15] dp_ordering_ooo_all_ud: bool,
+        0x64 [14] dp_ordering_ooo_all_uc: bool,
+        0x64 [13] dp_ordering_ooo_all_xrc: bool,
+        0x64 [12] dp_ordering_ooo_all_dc: bool,
+        0x64 [11] dp_ordering_ooo_all_rc: bool,
         0x64 [10] pcie_reset_using_hotreset_method: bool,
         0x64 [9] pci_sync_for_fw_update_with_driver_unload: bool,
         0x64 [8] vnic_env_cnt_steering_fail: bool,
@@ -210,19 +223,25 @@ layout! {
         0x68 [23:16] log_max_flow_counter_bulk: u8,
         0x68 [15:0] max_flow_counter_15_0: u16,
         0x6c [28:24] log_max_rq: u8,
+        0x6c [23] ft_alias_sw_vhca_id: bool,
         0x6c [20:16] log_max_sq: u8,
         0x6c [12:8] log_max_tir: u8,
         0x6c [4:0] log_max_tis: u8,
         0x70 [31] basic_cyclic_rcv_wqe: bool,
         0x70 [28:24] log_max_rmp: u8,
+        0x70 [23] sd_group_size: bool,
         0x70 [20:16] log_max_rqt: u8,
         0x70 [12:8] log_max_rqt_size: u8,
+        0x70 [7] tlp_device_emulation_manager: bool,
+        0x70 [6] vnic_env_cnt_bar_uar_access: bool,
+        0x70 [5] vnic_env_cnt_odp_page_fault: bool,
         0x70 [4:0] log_max_tis_per_sq: u8,
         0x74 [31] ext_stride_num_range: bool,
         0x74 [30] roce_rw_supported: bool,
         0x74 [29] log_max_current_uc_list_wr_supported: bool,
         0x74 [28:24] log_max_stride_sz_rq: u8,
         0x74 [20:16] log_min_stride_sz_rq: u8,
+        0x74 [13] qp_latency_sensitive_disable: bool,
         0x74 [12:8] log_max_stride_sz_sq: u8,
         0x74 [4:0] log_min_stride_sz_sq: u8,
         0x78 [31] hairpin: bool,
@@ -234,15 +253,17 @@ layout! {
         0x7c [30] disable_local_lb_uc: bool,
         0x7c [29] disable_local_lb_mc: bool,
         0x7c [28:24] log_min_hairpin_wq_data_sz: u8,
-        0x7c [22] silent_mode: bool,
+        0x7c [22] silent_mode_set: bool,
         0x7c [21] vhca_state: bool,
         0x7c [20:16] log_max_vlan_list: u8,
         0x7c [12:8] log_max_current_mc_list: u8,
+        0x7c [6] silent_mode_query: bool,
+        0x7c [5] query_host_net_function_v1: bool,
         0x7c [4:0] log_max_current_uc_list: u8,
         0x80 [63:0] general_obj_types: u64,
-        0x88 [31:30] sq_ts_format: u8,
-        0x88 [29:28] rq_ts_format: u8,
-        0x88 [27:24] steering_format_version: u8,
+        0x88 [31:30] sq_ts_format: u8 as TimestampCap,
+        0x88 [29:28] rq_ts_format: u8 as TimestampCap,
+        0x88 [27:24] steering_format_version: u8 as SteeringFormat,
         0x88 [23:0] create_qp_start_hint: u32,
         0x8c [30] ats: bool,
         0x8c [29] cross_vhca_rqt: bool,
@@ -261,6 +282,7 @@ layout! {
         0xa8 [31:0] flex_parser_protocols: u32,
         0xac [31:24] max_geneve_tlv_options: u8,
         0xac [20:16] max_geneve_tlv_option_data_len: u8,
+        0xac [14] adv_rdma: bool,
         0xac [6] adv_virtualization: bool,
         0xb0 [20:16] log_max_dci_stream_channels: u8,
         0xb0 [12:8] log_max_dci_errored_streams: u8,
@@ -323,6 +345,7 @@ layout! {
     /// General capabilities, second page. PRM `cmd_hca_cap_2`.
     pub struct CmdHcaCap2: 0x100, "mlx5_ifc_cmd_hca_cap_2_bits" {
         0x10 [31] migratable: bool,
+        0x10 [23] dp_ordering_force: bool,
         0x10 [13] query_vuid: bool,
         0x10 [7] umr_log_entity_size_5: bool,
         0x14 [31:24] max_reformat_insert_size: u8,
@@ -335,11 +358,13 @@ layout! {
         0x18 [15] migration_in_chunks: bool,
         0x18 [13] sf_eq_usage: bool,
         0x18 [7] multiplane: bool,
+        0x18 [6] migration_state: bool,
         0x1c [31:0] cross_vhca_object_to_object_supported: u32,
         0x20 [63:0] allowed_object_for_other_vhca_access: u64,
         0x34 [31:24] flow_table_type_2_type: u8,
         0x34 [21] format_select_dw_8_6_ext: bool,
         0x34 [20:16] log_min_mkey_entity_size: u8,
+        0x38 [63:0] general_obj_types_127_64: u64,
         0x44 [30] sw_vhca_id_valid: bool,
         0x44 [29:16] sw_vhca_id: u16,
         0x48 [20:16] ts_cqe_metadata_size2wqe_counter: u8,
@@ -350,6 +375,7 @@ layout! {
         0x54 [31:0] generate_wqe_type: u32,
         0x70 [20:16] min_mkey_log_entity_size_fixed_buffer: u8,
         0x70 [15:0] ec_vf_vport_base: u16,
+        0x74 [29:24] max_mkey_log_entity_size_fixed_buffer: u8,
         0x74 [21:16] max_mkey_log_entity_size_mtt: u8,
         0x74 [15:0] max_rqt_vhca_id: u16,
         0x7c [15] pcc_ifa2: bool,
@@ -357,6 +383,14 @@ layout! {
         0x80 [15:0] return_reg_id: u16,
         0x84 [3:0] flow_table_hash_type: u8,
         0x88 [23:0] max_num_eqs_24b: u32,
+        0xb4 [27:24] load_balance_id: u8,
+        0xb8 [31] query_adjacent_functions_id: bool,
+        0xb8 [30] ingress_egress_esw_vport_connect: bool,
+        0xb8 [29] function_id_type_vhca_id: bool,
+        0xb8 [27] lag_per_mp_group: bool,
+        0xb8 [15:0] delegate_vhca_management_profiles: u16,
+        0xbc [31:16] delegated_vhca_max: u16,
+        0xbc [15:0] delegate_vhca_max: u16,
     }
 }
 
@@ -367,5 +401,77 @@ values! {
         Ib = 0 "IB",
         /// Ethernet.
         Ethernet = 1 "ETH",
+    }
+
+    /// Entries of a port's GID table. PRM `cmd_hca_cap.gid_table_size`.
+    pub enum GidTableSize: 16 {
+        /// 8.
+        Entries8 = 0x0 "8_GID_ENTRIES",
+        /// 16.
+        Entries16 = 0x1 "16_GID_ENTRIES",
+        /// 32.
+        Entries32 = 0x2 "32_GID_ENTRIES",
+        /// 64.
+        Entries64 = 0x3 "64_GID_ENTRIES",
+        /// 128.
+        Entries128 = 0x4 "128_GID_ENTRIES",
+    }
+
+    /// Entries of a port's P_Key table. PRM `cmd_hca_cap.pkey_table_size`.
+    pub enum PkeyTableSize: 16 {
+        /// 128.
+        Entries128 = 0x0 "128_ENTRIES",
+        /// 256.
+        Entries256 = 0x1 "256_ENTRIES",
+        /// 512.
+        Entries512 = 0x2 "512_ENTRIES",
+        /// 1024.
+        Entries1024 = 0x3 "1K_ENTRIES",
+        /// 2048.
+        Entries2048 = 0x4 "2K_ENTRIES",
+        /// 4096.
+        Entries4096 = 0x5 "4K_ENTRIES",
+    }
+
+    /// Whether signatures of commands are checked. PRM `cmd_hca_cap.cmdif_checksum`.
+    pub enum CmdifChecksum: 2 {
+        /// No.
+        Disabled = 0x0 "DISABLED",
+        /// Until the first command without one.
+        InitialState = 0x1 "INITIAL_STATE",
+        /// Yes.
+        Enabled = 0x3 "ENABLED",
+    }
+
+    /// What a WQE that follows an UMR on the same queue must wait for. PRM `cmd_hca_cap.umr_fence`.
+    pub enum UmrFence: 2 {
+        /// A strong fence.
+        Strong = 0x0 "STRONG",
+        /// A small fence.
+        Small = 0x1 "SMALL",
+        /// Nothing.
+        None = 0x2 "NONE",
+    }
+
+    /// Format of the steering entries software writes. PRM `cmd_hca_cap.steering_format_version`.
+    pub enum SteeringFormat: 4 {
+        /// ConnectX-5.
+        ConnectX5 = 0 "CONNECTX_5",
+        /// ConnectX-6 Dx.
+        ConnectX6Dx = 1 "CONNECTX_6DX",
+        /// ConnectX-7.
+        ConnectX7 = 2 "CONNECTX_7",
+        /// ConnectX-8.
+        ConnectX8 = 3 "CONNECTX_8",
+    }
+
+    /// Formats of a queue's timestamps. PRM `cmd_hca_cap.sq_ts_format`, `rq_ts_format`, `roce_cap.qp_ts_format`.
+    pub enum TimestampCap: 2 {
+        /// The free-running counter.
+        FreeRunning = 0x0 "FREE_RUNNING",
+        /// Time of day.
+        RealTime = 0x1 "REAL_TIME",
+        /// Either.
+        Both = 0x2 "FREE_RUNNING_AND_REAL_TIME",
     }
 }

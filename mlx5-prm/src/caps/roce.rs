@@ -1,5 +1,7 @@
 //! RoCE capabilities.
 
+use super::TimestampCap;
+
 layout! {
     /// RoCE. PRM `roce_cap`.
     pub struct RoceCap: 0x100, "mlx5_ifc_roce_cap_bits" {
@@ -9,7 +11,7 @@ layout! {
         0x00 [25] fl_rc_qp_when_roce_enabled: bool,
         0x00 [24] roce_cc_general: bool,
         0x00 [23] qp_ooo_transmit_default: bool,
-        0x00 [1:0] qp_ts_format: u8,
+        0x00 [1:0] qp_ts_format: u8 as TimestampCap,
         0x10 [19:16] l3_type: u8,
         0x10 [7:0] roce_version: u8,
         0x14 [15:0] r_roce_dest_udp_port: u16,

@@ -63,4 +63,20 @@ layout! {
     pub struct FieldSelect8021qauRp: 0x4, "mlx5_ifc_field_select_802_1qau_rp_bits" {
         0x00 [31:0] field_select_8021qaurp: u32,
     }
+
+    /// The kinds of congestion control parameters; a command's `cong_protocol` says which. PRM
+    /// `cong_control_roce_ecn_auto`.
+    pub union CongControlRoceEcnAuto: 0x100, "mlx5_ifc_cong_control_roce_ecn_auto_bits" {
+        0x00 cong_control_802_1qau_rp: CongControl8021qauRp,
+        0x00 cong_control_r_roce_ecn_rp: CongControlRRoceEcnRp,
+        0x00 cong_control_r_roce_ecn_np: CongControlRRoceEcnNp,
+        0x00 cong_control_r_roce_general: CongControlRRoceGeneral,
+    }
+
+    /// The kinds of selections of fields. PRM `field_select_802_1_r_roce_auto`.
+    pub union FieldSelect8021RRoceAuto: 0x4, "mlx5_ifc_field_select_802_1_r_roce_auto_bits" {
+        0x00 field_select_802_1qau_rp: FieldSelect8021qauRp,
+        0x00 field_select_r_roce_rp: FieldSelectRRoceRp,
+        0x00 field_select_r_roce_np: FieldSelectRRoceNp,
+    }
 }

@@ -31,6 +31,9 @@ layout! {
         0x34 [31:0] translations_octword_size: u32,
         0x38 [6] relaxed_ordering_read: bool,
         0x38 [5:0] log_page_size: u8,
+        0x3c [26] pcie_tph_en: bool,
+        0x3c [25:24] pcie_tph_ph: u8,
+        0x3c [23:16] pcie_tph_steering_tag_index: u8,
     }
 }
 

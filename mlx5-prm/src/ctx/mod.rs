@@ -12,7 +12,7 @@ files! {
     mkc: layouts values;
     qpc: layouts values;
     rqt: layouts values;
-    scheduling: layouts;
+    scheduling: layouts values;
     srq: layouts values;
     tir: layouts values;
     tis: layouts;

@@ -2,6 +2,8 @@
 
 use crate::values::{PathMigration, PathMtu, QpState, ServiceType};
 
+use super::TimestampFormat;
+
 layout! {
     /// Queue pair context. PRM `qpc`.
     pub struct Qpc: 0xe8, "mlx5_ifc_qpc_bits" {
@@ -18,6 +20,7 @@ layout! {
         0x04 [29] atomic_like_write_en: bool,
         0x04 [28] latency_sensitive: bool,
         0x04 [26] drain_sigerr: bool,
+        0x04 [24] dp_ordering_force: bool,
         0x04 [23:0] pd: u32,
         0x08 [31:29] mtu: PathMtu,
         0x08 [28:24] log_msg_max: u8,
@@ -26,7 +29,7 @@ layout! {
         0x08 [15] no_sq: bool,
         0x08 [14:11] log_sq_size: u8,
         0x08 [9:8] retry_mode: u8,
-        0x08 [7:6] ts_format: u8,
+        0x08 [7:6] ts_format: u8 as TimestampFormat,
         0x08 [4] rlky: bool,
         0x08 [3:0] ulp_stateless_offload_mode: u8,
         0x0c [31:24] counter_set_id: u8,
@@ -43,6 +46,7 @@ layout! {
         0x70 [11] fre: bool,
         0x70 [10:8] cur_rnr_retry: u8,
         0x70 [7:5] cur_retry_count: u8,
+        0x74 [15:0] packet_pacing_rate_limit_index: u16,
         0x78 [23:0] next_send_psn: u32,
         0x7c [28:24] log_num_dci_stream_channels: u8,
         0x7c [23:0] cqn_snd: u32,
@@ -56,6 +60,7 @@ layout! {
         0x90 [14] rwe: bool,
         0x90 [13] rae: bool,
         0x90 [11:6] page_offset: u8,
+        0x90 [3] dp_ordering_1: bool,
         0x90 [2] cd_slave_receive: bool,
         0x90 [1] cd_slave_send: bool,
         0x90 [0] cd_master: bool,

@@ -1,9 +1,11 @@
 //! Virtual port contexts.
 
+use super::InlineMode;
+
 layout! {
     /// The Ethernet side of a port. PRM `nic_vport_context`.
     pub struct NicVportContext: 0x100, "mlx5_ifc_nic_vport_context_bits" {
-        0x00 [26:24] min_wqe_inline_mode: u8,
+        0x00 [26:24] min_wqe_inline_mode: u8 as InlineMode,
         0x00 [2] disable_mc_local_lb: bool,
         0x00 [1] disable_uc_local_lb: bool,
         0x00 [0] roce_en: bool,
@@ -17,6 +19,7 @@ layout! {
         0x08 [19:16] affiliation_criteria: u8,
         0x08 [15:0] affiliated_vhca_id: u16,
         0x20 [30:28] sd_group: u8,
+        0x20 [23:16] sd_group_size: u8,
         0x24 [15:0] mtu: u16,
         0x28 [63:0] system_image_guid: u64,
         0x30 [63:0] port_guid: u64,

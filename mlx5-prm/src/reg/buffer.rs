@@ -5,7 +5,7 @@ use crate::layout::Be32;
 layout! {
     /// Port flow control: pause and priority flow control: register `PFCC`. PRM `pfcc_reg`.
     pub struct PfccReg: 0x20, "mlx5_ifc_pfcc_reg_bits" {
-        0x00 [27:26] buf_ownership: u8,
+        0x00 [27:26] buf_ownership: u8 as BufferOwnership,
         0x00 [23:16] local_port: u8,
         0x00 [5] cable_length_mask: bool,
         0x00 [4] ppan_mask_n: bool,
@@ -116,5 +116,17 @@ layout! {
         0x08 [15:0] min_threshold: u16,
         0x0c [15:0] max_threshold: u16,
         0x10 [15:0] mark_probability_denominator: u16,
+    }
+}
+
+values! {
+    /// Who sizes a port's buffers. PRM `pfcc_reg.buf_ownership`.
+    pub enum BufferOwnership: 2 {
+        /// Not known.
+        NotKnown = 0x0 "UNKNOWN",
+        /// Firmware.
+        Firmware = 0x1 "FW_OWNED",
+        /// Software.
+        Software = 0x2 "SW_OWNED",
     }
 }

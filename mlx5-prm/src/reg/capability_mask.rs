@@ -1,5 +1,7 @@
 //! Registers that say which registers and features there are: `PCAM`, `MCAM`, `QCAM`.
 
+use crate::layout::{Info, Layout};
+
 layout! {
     /// Port registers and features: register `PCAM`. PRM `pcam_reg`.
     pub struct PcamReg: 0x50, "mlx5_ifc_pcam_reg_bits" {
@@ -37,13 +39,12 @@ layout! {
         0x0c [0] ppcnt_statistical_group: bool,
     }
 
-    /// Management registers and features: register `MCAM`. `mng_access_reg_cap_mask` is what `access_reg_group` says:
-    /// [`McamAccessReg`], [`McamAccessReg2`] or [`McamAccessReg3`]; `mng_feature_cap_mask` is [`McamEnhancedFeatures`].
+    /// Management registers and features: register `MCAM`. `access_reg_group` says what `mng_access_reg_cap_mask` is.
     /// PRM `mcam_reg`.
     pub struct McamReg: 0x48, "mlx5_ifc_mcam_reg_bits" {
         0x00 [23:16] feature_group: u8,
-        0x00 [7:0] access_reg_group: u8,
-        0x08 mng_access_reg_cap_mask: [u8; 16],
+        0x00 [7:0] access_reg_group: u8 as McamRegisters,
+        0x08 mng_access_reg_cap_mask: [u8; 16] where registers,
         0x28 mng_feature_cap_mask: McamEnhancedFeatures,
     }
 
@@ -116,5 +117,28 @@ layout! {
     pub struct QcamQosFeatureCapMask: 0x10, "mlx5_ifc_qcam_qos_feature_cap_mask" {
         0x0c [4] qetcr_qshr_max_bw_val_msb: bool,
         0x0c [0] qpts_trust_both: bool,
+    }
+}
+
+values! {
+    /// A range of management registers. PRM `mcam_reg.access_reg_group`.
+    pub enum McamRegisters: 8 {
+        /// 0x9000 to 0x907f, [`McamAccessReg`].
+        First128 = 0x0 "FIRST_128",
+        /// 0x9100 to 0x917f, [`McamAccessReg2`].
+        From9100 = 0x2 "0x9100_0x917F",
+        /// 0x9180 to 0x91ff, [`McamAccessReg3`].
+        From9180 = 0x3 "0x9180_0x91FF",
+    }
+}
+
+impl McamReg {
+    fn registers(bytes: &[u8], _index: usize) -> Option<&'static Info> {
+        match McamRegisters::from_number(McamReg::read(bytes)?.access_reg_group().into()) {
+            McamRegisters::First128 => Some(&McamAccessReg::INFO),
+            McamRegisters::From9100 => Some(&McamAccessReg2::INFO),
+            McamRegisters::From9180 => Some(&McamAccessReg3::INFO),
+            McamRegisters::Unknown(_) => None,
+        }
     }
 }

@@ -38,9 +38,9 @@ layout! {
 
     /// Sets and steers the real-time clock: register `MTUTC`. PRM `mtutc_reg`.
     pub struct MtutcReg: 0x1c, "mlx5_ifc_mtutc_reg_bits" {
-        0x00 [26:24] freq_adj_units: u8,
+        0x00 [26:24] freq_adj_units: u8 as FrequencyUnits,
         0x00 [20:16] log_max_freq_adjustment: u8,
-        0x00 [3:0] operation: u8,
+        0x00 [3:0] operation: u8 as ClockOperation,
         0x04 [31:0] freq_adjustment: u32,
         0x10 [31:0] utc_sec: u32,
         0x14 [29:0] utc_nsec: u32,
@@ -54,8 +54,8 @@ layout! {
 
     /// Two clocks read at one time: register `MTCTR`. PRM `mtctr_reg`.
     pub struct MtctrReg: 0x18, "mlx5_ifc_mtctr_reg_bits" {
-        0x00 [31:24] first_clock_timestamp_request: u8,
-        0x00 [23:16] second_clock_timestamp_request: u8,
+        0x00 [31:24] first_clock_timestamp_request: u8 as ClockRequest,
+        0x00 [23:16] second_clock_timestamp_request: u8 as ClockRequest,
         0x04 [31] first_clock_valid: bool,
         0x04 [30] second_clock_valid: bool,
         0x08 [63:0] first_clock_timestamp: u64,
@@ -72,5 +72,37 @@ layout! {
     /// Identity of the real-time clock: register `MRTCQ`. PRM `mrtcq_reg`.
     pub struct MrtcqReg: 0x40, "mlx5_ifc_mrtcq_reg_bits" {
         0x08 [63:0] rt_clock_identity: u64,
+    }
+}
+
+values! {
+    /// Unit of a frequency adjustment. PRM `mtutc_reg.freq_adj_units`.
+    pub enum FrequencyUnits: 3 {
+        /// Parts per billion.
+        Ppb = 0x0 "PPB",
+        /// Parts per million, over 2^16.
+        ScaledPpm = 0x1 "SCALED_PPM",
+    }
+
+    /// What to do to the real-time clock. PRM `mtutc_reg.operation`.
+    pub enum ClockOperation: 4 {
+        /// Set it.
+        SetTime = 0x1 "SET_TIME_IMMEDIATE",
+        /// Move it.
+        AdjustTime = 0x2 "ADJUST_TIME",
+        /// Make it faster or slower.
+        AdjustFrequency = 0x3 "ADJUST_FREQ_UTC",
+    }
+
+    /// Which clock to read. PRM `mtctr_reg`.
+    pub enum ClockRequest: 8 {
+        /// None.
+        Nop = 0x0 "NOP",
+        /// The PCIe root's.
+        PtmRoot = 0x1 "PTM_ROOT_CLOCK",
+        /// The free-running counter.
+        FreeRunning = 0x2 "FREE_RUNNING_COUNTER",
+        /// The real-time clock.
+        RealTime = 0x3 "REAL_TIME_CLOCK",
     }
 }

@@ -1,11 +1,10 @@
 //! Counters of a port, register `PPCNT`: one layout a group.
 
 use crate::layout::{Info, Layout};
-use crate::reg::{PhysLayerCntrs, PhysLayerRecoveryCntrs, PhysLayerStatisticalCntrs, RsHistogramCntrs};
+use super::{PhysLayerCntrs, PhysLayerRecoveryCntrs, PhysLayerStatisticalCntrs, RsHistogramCntrs};
 
 layout! {
-    /// Counters of a port: register `PPCNT`. `counter_set` is what `grp` says, see [`PortCounterGroup::layout`]. PRM
-    /// `ppcnt_reg`.
+    /// Counters of a port: register `PPCNT`. `grp` says which group `counter_set` is. PRM `ppcnt_reg`.
     pub struct PpcntReg: 0x100, "mlx5_ifc_ppcnt_reg_bits" {
         0x00 [31:24] swid: u8,
         0x00 [23:16] local_port: u8,
@@ -14,7 +13,25 @@ layout! {
         0x04 [31] clr: bool,
         0x04 [11:8] plane_ind: u8,
         0x04 [4:0] prio_tc: u8,
-        0x08 counter_set: [u8; 0xf8],
+        0x08 counter_set: EthCntrsGrpDataLayoutAuto where counters,
+    }
+
+    /// The groups of a port's counters. PRM `eth_cntrs_grp_data_layout_auto`.
+    pub union EthCntrsGrpDataLayoutAuto: 0xf8, "mlx5_ifc_eth_cntrs_grp_data_layout_auto_bits" {
+        0x00 eth_802_3_cntrs_grp_data_layout: Eth8023CntrsGrpDataLayout,
+        0x00 eth_2863_cntrs_grp_data_layout: Eth2863CntrsGrpDataLayout,
+        0x00 eth_2819_cntrs_grp_data_layout: Eth2819CntrsGrpDataLayout,
+        0x00 eth_3635_cntrs_grp_data_layout: Eth3635CntrsGrpDataLayout,
+        0x00 eth_extended_cntrs_grp_data_layout: EthExtendedCntrsGrpDataLayout,
+        0x00 eth_per_prio_grp_data_layout: EthPerPrioGrpDataLayout,
+        0x00 eth_per_tc_prio_grp_data_layout: EthPerTcPrioGrpDataLayout,
+        0x00 eth_per_tc_congest_prio_grp_data_layout: EthPerTcCongestPrioGrpDataLayout,
+        0x00 ib_port_cntrs_grp_data_layout: IbPortCntrsGrpDataLayout,
+        0x00 ib_ext_port_cntrs_grp_data_layout: IbExtPortCntrsGrpDataLayout,
+        0x00 phys_layer_cntrs: PhysLayerCntrs,
+        0x00 phys_layer_statistical_cntrs: PhysLayerStatisticalCntrs,
+        0x00 phys_layer_recovery_cntrs: PhysLayerRecoveryCntrs,
+        0x00 rs_histogram_cntrs: RsHistogramCntrs,
     }
 
     /// IEEE 802.3 counters. PRM `eth_802_3_cntrs_grp_data_layout`.
@@ -318,5 +335,11 @@ impl PortCounterGroup {
             PortCounterGroup::RsFecHistogram => &RsHistogramCntrs::INFO,
             PortCounterGroup::Unknown(_) => return None,
         })
+    }
+}
+
+impl PpcntReg {
+    fn counters(bytes: &[u8], _index: usize) -> Option<&'static Info> {
+        PortCounterGroup::from_number(PpcntReg::read(bytes)?.grp().into()).layout()
     }
 }

@@ -87,13 +87,17 @@ layout! {
         0x00 hist: [Be64; 16],
     }
 
-    /// Counters of PCIe: register `MPCNT`. `counter_set` is what `grp` says, see [`PcieCounterGroup::layout`]. PRM
-    /// `mpcnt_reg`.
+    /// Counters of PCIe: register `MPCNT`. `grp` says which group `counter_set` is. PRM `mpcnt_reg`.
     pub struct MpcntReg: 0x100, "mlx5_ifc_mpcnt_reg_bits" {
         0x00 [23:16] pcie_index: u8,
         0x00 [5:0] grp: u8 as PcieCounterGroup,
         0x04 [31] clr: bool,
-        0x08 counter_set: [u8; 0xf8],
+        0x08 counter_set: PcieCntrsGrpDataLayoutAuto where counters,
+    }
+
+    /// The groups of PCIe's counters. PRM `pcie_cntrs_grp_data_layout_auto`.
+    pub union PcieCntrsGrpDataLayoutAuto: 0xf8, "mlx5_ifc_pcie_cntrs_grp_data_layout_auto_bits" {
+        0x00 pcie_perf_cntrs_grp_data_layout: PciePerfCntrsGrpDataLayout,
     }
 
     /// PCIe performance counters. PRM `pcie_perf_cntrs_grp_data_layout`.
@@ -132,5 +136,11 @@ impl PcieCounterGroup {
             PcieCounterGroup::Performance => Some(&PciePerfCntrsGrpDataLayout::INFO),
             PcieCounterGroup::Unknown(_) => None,
         }
+    }
+}
+
+impl MpcntReg {
+    fn counters(bytes: &[u8], _index: usize) -> Option<&'static Info> {
+        PcieCounterGroup::from_number(MpcntReg::read(bytes)?.grp().into()).layout()
     }
 }

@@ -60,10 +60,11 @@ layout! {
         0x0c [31:0] fw_version: u32,
     }
 
-    /// Segment: how many resources can be dumped; [`ResourceDumpMenuRecord`]s follow. PRM `resource_dump_menu_segment`.
+    /// Segment: how many resources can be dumped. PRM `resource_dump_menu_segment`.
     pub struct ResourceDumpMenuSegment: 0x8, "mlx5_ifc_resource_dump_menu_segment_bits" {
         0x00 segment_header: ResourceDumpSegmentHeader,
         0x04 [15:0] num_of_records: u16,
+        .. record: [ResourceDumpMenuRecord],
     }
 
     /// One resource that can be dumped. PRM `resource_dump_menu_record`.
@@ -86,11 +87,12 @@ layout! {
         0x24 index2_name: [Be32; 4],
     }
 
-    /// Segment: the resource; its words follow. PRM `resource_dump_resource_segment`.
+    /// Segment: the resource. PRM `resource_dump_resource_segment`.
     pub struct ResourceDumpResourceSegment: 0x10, "mlx5_ifc_resource_dump_resource_segment_bits" {
         0x00 segment_header: ResourceDumpSegmentHeader,
         0x08 [31:0] index1: u32,
         0x0c [31:0] index2: u32,
+        .. payload: [Be32],
     }
 
     /// Segment: the end. PRM `resource_dump_terminate_segment`.

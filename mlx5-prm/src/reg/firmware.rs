@@ -1,5 +1,7 @@
 //! Registers of firmware: components and their update, reset, image.
 
+use crate::layout::{Be32, Info, Layout};
+
 layout! {
     /// State of a firmware component: register `MCQS`. PRM `mcqs_reg`.
     pub struct McqsReg: 0x10, "mlx5_ifc_mcqs_reg_bits" {
@@ -13,15 +15,22 @@ layout! {
         0x0c [27:24] last_update_state_changer_host_id: u8,
     }
 
-    /// Facts of a firmware component: register `MCQI`. What `info_type` asks for follows it: [`McqiCap`],
-    /// [`McqiVersion`] or [`McqiActivationMethod`]. PRM `mcqi_reg`.
+    /// Facts of a firmware component: register `MCQI`. `info_type` says which. PRM `mcqi_reg`.
     pub struct McqiReg: 0x18, "mlx5_ifc_mcqi_reg_bits" {
         0x00 [31] read_pending_component: bool,
         0x00 [15:0] component_index: u16,
-        0x08 [4:0] info_type: u8,
+        0x08 [4:0] info_type: u8 as McqiInfo,
         0x0c [31:0] info_size: u32,
         0x10 [31:0] offset: u32,
         0x14 [15:0] data_size: u16,
+        .. data: [McqiRegData] where info,
+    }
+
+    /// The kinds of facts. PRM `mcqi_reg_data`.
+    pub union McqiRegData: 0x7c, "mlx5_ifc_mcqi_reg_data_bits" {
+        0x00 mcqi_caps: McqiCap,
+        0x00 mcqi_version: McqiVersion,
+        0x00 mcqi_activation_mathod: McqiActivationMethod,
     }
 
     /// What a component's update can do. PRM `mcqi_cap`.
@@ -75,11 +84,12 @@ layout! {
         0x10 [31:0] component_size: u32,
     }
 
-    /// Data of a component: register `MCDA`. `size` bytes follow it. PRM `mcda_reg`.
+    /// Data of a component: register `MCDA`. PRM `mcda_reg`.
     pub struct McdaReg: 0x10, "mlx5_ifc_mcda_reg_bits" {
         0x00 [23:0] update_handle: u32,
         0x04 [31:0] offset: u32,
         0x08 [15:0] size: u16,
+        .. data: [Be32],
     }
 
     /// Firmware reset level: register `MFRL`. PRM `mfrl_reg`.
@@ -87,8 +97,8 @@ layout! {
         0x04 [29] pci_sync_for_fw_update_start: bool,
         0x04 [28:27] pci_sync_for_fw_update_resp: u8,
         0x04 [26:24] rst_type_sel: u8,
-        0x04 [23:21] pci_reset_req_method: u8,
-        0x04 [19:16] reset_state: u8,
+        0x04 [23:21] pci_reset_req_method: u8 as ResetMethod,
+        0x04 [19:16] reset_state: u8 as ResetState,
         0x04 [15:8] reset_type: u8,
         0x04 [7:0] reset_level: u8,
     }
@@ -96,5 +106,52 @@ layout! {
     /// Image reactivation: register `MIRC`. PRM `mirc_reg`.
     pub struct MircReg: 0x8, "mlx5_ifc_mirc_reg_bits" {
         0x00 [7:0] status_code: u8,
+    }
+}
+
+values! {
+    /// A kind of facts of a component. PRM `mcqi_reg.info_type`.
+    pub enum McqiInfo: 5 {
+        /// What its update can do, [`McqiCap`].
+        Capabilities = 0x0 "CAPABILITIES",
+        /// Its version, [`McqiVersion`].
+        Version = 0x1 "VERSION",
+        /// How it comes into force, [`McqiActivationMethod`].
+        ActivationMethod = 0x5 "ACTIVATION_METHOD",
+    }
+
+    /// How PCIe is reset. PRM `mfrl_reg.pci_reset_req_method`.
+    pub enum ResetMethod: 3 {
+        /// The link is switched off and on.
+        LinkToggle = 0 "LINK_TOGGLE",
+        /// By a hot reset.
+        HotReset = 1 "HOT_RESET",
+    }
+
+    /// How far a reset is. PRM `mfrl_reg.reset_state`.
+    pub enum ResetState: 4 {
+        /// None is under way.
+        Idle = 0 "IDLE",
+        /// The hosts are asked.
+        InNegotiation = 1 "IN_NEGOTIATION",
+        /// It is being done.
+        InProgress = 2 "RESET_IN_PROGRESS",
+        /// A host did not answer.
+        NegotiationTimeout = 3 "NEG_TIMEOUT",
+        /// A host refused.
+        Nack = 4 "NACK",
+        /// A host's driver did not unload.
+        UnloadTimeout = 5 "UNLOAD_TIMEOUT",
+    }
+}
+
+impl McqiReg {
+    fn info(bytes: &[u8], _index: usize) -> Option<&'static Info> {
+        match McqiInfo::from_number(McqiReg::read(bytes)?.info_type().into()) {
+            McqiInfo::Capabilities => Some(&McqiCap::INFO),
+            McqiInfo::Version => Some(&McqiVersion::INFO),
+            McqiInfo::ActivationMethod => Some(&McqiActivationMethod::INFO),
+            McqiInfo::Unknown(_) => None,
+        }
     }
 }

@@ -44,15 +44,34 @@ layout! {
 
     /// Loads and resets the FPGA: register `FPGA_CTRL`. PRM `fpga_ctrl`.
     pub struct FpgaCtrl: 0x10, "mlx5_ifc_fpga_ctrl_bits" {
-        0x00 [23:16] operation: u8,
+        0x00 [23:16] operation: u8 as FpgaOperation,
         0x00 [7:0] status: u8,
         0x04 [23:16] flash_select_admin: u8,
         0x04 [7:0] flash_select_oper: u8,
     }
 
-    /// Reads or writes the FPGA's memory: register `FPGA_ACCESS_REG`. `size` bytes follow it. PRM `fpga_access_reg`.
+    /// Reads or writes the FPGA's memory: register `FPGA_ACCESS_REG`. PRM `fpga_access_reg`.
     pub struct FpgaAccessReg: 0x10, "mlx5_ifc_fpga_access_reg_bits" {
         0x04 [15:0] size: u16,
         0x08 [63:0] address: u64,
+        .. data: [u8],
+    }
+}
+
+values! {
+    /// What to do to the FPGA. PRM `fpga_ctrl.operation`.
+    pub enum FpgaOperation: 8 {
+        /// Load its image.
+        Load = 0x1 "LOAD",
+        /// Reset it.
+        Reset = 0x2 "RESET",
+        /// Choose the image to load.
+        FlashSelect = 0x3 "FLASH_SELECT",
+        /// Lead traffic past its logic.
+        SandboxBypassOn = 0x4 "SANDBOX_BYPASS_ON",
+        /// Lead traffic through its logic.
+        SandboxBypassOff = 0x5 "SANDBOX_BYPASS_OFF",
+        /// Reset its logic.
+        ResetSandbox = 0x6 "RESET_SANDBOX",
     }
 }

@@ -6,27 +6,27 @@ use crate::layout::{Info, Layout};
 use crate::registry::files;
 
 files! {
-    buffer: layouts;
-    clock: layouts;
+    buffer: layouts values;
+    clock: layouts values;
     counter: layouts values;
     counter_physical: layouts values;
-    diagnosis: layouts;
+    diagnosis: layouts values;
     dump: layouts;
-    firmware: layouts;
-    fpga: layouts;
+    firmware: layouts values;
+    fpga: layouts values;
     host: layouts;
     link: layouts;
     module: layouts;
     pci: layouts;
-    port: layouts;
-    qos: layouts;
-    sync_ethernet: layouts;
+    port: layouts values;
+    qos: layouts values;
+    sync_ethernet: layouts values;
     temperature: layouts;
     tracer: layouts;
     #[allow(clippy::wrong_self_convention, reason = "the PRM writes to_value")]
     function: layouts;
     #[allow(non_snake_case, reason = "the PRM writes 100G")]
-    capability_mask: layouts;
+    capability_mask: layouts values;
 }
 
 values! {

@@ -41,4 +41,9 @@ layout! {
         0x00 [3:0] host_buses: u8,
         0x08 [31:24] local_port: u8,
     }
+
+    /// How much power the card may save: register `REGISTER_POWER_SETTINGS`. PRM `register_power_settings`.
+    pub struct RegisterPowerSettings: 0x10, "mlx5_ifc_register_power_settings_bits" {
+        0x00 [7:0] power_settings_level: u8,
+    }
 }

@@ -10,7 +10,7 @@ layout! {
         0x00 [23:16] local_port: u8,
         0x00 [7:4] plane_ind: u8,
         0x00 [2:0] proto_mask: u8,
-        0x04 [31:28] an_status: u8,
+        0x04 [31:28] an_status: u8 as AnStatus,
         0x04 [15:0] data_rate_oper: u16,
         0x08 [31:0] ext_eth_proto_capability: u32,
         0x0c [31:0] eth_proto_capability: u32,
@@ -25,7 +25,7 @@ layout! {
         0x28 [31:16] ib_link_width_oper: u16,
         0x28 [15:0] ib_proto_oper: u16,
         0x2c [23:4] lane_rate_oper: u32,
-        0x2c [3:0] connector_type: u8,
+        0x2c [3:0] connector_type: u8 as ConnectorType,
         0x30 [31:0] eth_proto_lp_advertise: u32,
     }
 
@@ -33,8 +33,8 @@ layout! {
     pub struct PaosReg: 0x10, "mlx5_ifc_paos_reg_bits" {
         0x00 [31:24] swid: u8,
         0x00 [23:16] local_port: u8,
-        0x00 [11:8] admin_status: u8,
-        0x00 [3:0] oper_status: u8,
+        0x00 [11:8] admin_status: u8 as PortStatus,
+        0x00 [3:0] oper_status: u8 as PortStatus,
         0x04 [31] ase: bool,
         0x04 [30] ee: bool,
         0x04 [1:0] e: u8,
@@ -58,8 +58,8 @@ layout! {
     pub struct PudeReg: 0x10, "mlx5_ifc_pude_reg_bits" {
         0x00 [31:24] swid: u8,
         0x00 [23:16] local_port: u8,
-        0x00 [11:8] admin_status: u8,
-        0x00 [3:0] oper_status: u8,
+        0x00 [11:8] admin_status: u8 as PortStatus,
+        0x00 [3:0] oper_status: u8 as PortStatus,
     }
 
     /// Virtual lanes of an InfiniBand port: register `PVLC`. PRM `pvlc_reg`.
@@ -145,5 +145,51 @@ layout! {
     pub struct RegisterLoopbackControl: 0x10, "mlx5_ifc_register_loopback_control_bits" {
         0x00 [31] no_lb: bool,
         0x00 [23:16] port: u8,
+    }
+}
+
+values! {
+    /// Administrative or operational status of a port. PRM `paos_reg`.
+    pub enum PortStatus: 4 {
+        /// Up.
+        Up = 1 "UP",
+        /// Down.
+        Down = 2 "DOWN",
+    }
+
+    /// Status of the auto-negotiation. PRM `ptys_reg.an_status`.
+    pub enum AnStatus: 4 {
+        /// There is none.
+        Unavailable = 0 "UNAVAILABLE",
+        /// Done.
+        Complete = 1 "COMPLETE",
+        /// Failed.
+        Failed = 2 "FAILED",
+        /// Not done, but the link is up.
+        LinkUp = 3 "LINK_UP",
+        /// Off.
+        LinkDown = 4 "LINK_DOWN",
+    }
+
+    /// Connector of a port. PRM `ptys_reg.connector_type`.
+    pub enum ConnectorType: 4 {
+        /// None that is known.
+        NotKnown = 0 "UNKNOWN",
+        /// None.
+        None = 1 "NONE",
+        /// Twisted pair.
+        Tp = 2 "TP",
+        /// AUI.
+        Aui = 3 "AUI",
+        /// BNC.
+        Bnc = 4 "BNC",
+        /// MII.
+        Mii = 5 "MII",
+        /// Fibre.
+        Fibre = 6 "FIBRE",
+        /// Direct attached copper.
+        Da = 7 "DA",
+        /// Another.
+        Other = 8 "OTHER",
     }
 }

@@ -6,7 +6,7 @@ layout! {
     /// Whether a port trusts a packet's PCP or DSCP: register `QPTS`. PRM `qpts_reg`.
     pub struct QptsReg: 0x8, "mlx5_ifc_qpts_reg_bits" {
         0x00 [23:16] local_port: u8,
-        0x04 [2:0] trust_state: u8,
+        0x04 [2:0] trust_state: u8 as TrustState,
     }
 
     /// Priority of each DSCP: register `QPDPM`. `dscp` holds one number of 16 bits for each: bit 15 updates it (`e`),
@@ -66,5 +66,15 @@ layout! {
         0x0c [27:24] remote_pfc_cap: u8,
         0x0c [3:0] remote_num_of_tc: u8,
         0x10 [7:0] error: u8,
+    }
+}
+
+values! {
+    /// Which mark of a packet its priority comes from. PRM `qpts_reg.trust_state`.
+    pub enum TrustState: 3 {
+        /// The VLAN tag's priority.
+        Pcp = 1 "PCP",
+        /// The IP header's DSCP.
+        Dscp = 2 "DSCP",
     }
 }

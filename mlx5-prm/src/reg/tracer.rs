@@ -26,11 +26,12 @@ layout! {
         0x08 [31:0] trace_mkey: u32,
     }
 
-    /// Reads the tracer's strings: register `MTRC_STDB`. `read_size` bytes follow it. PRM `mtrc_stdb`.
+    /// Reads the tracer's strings: register `MTRC_STDB`. PRM `mtrc_stdb`.
     pub struct MtrcStdb: 0x8, "mlx5_ifc_mtrc_stdb_bits" {
         0x00 [31:28] string_db_index: u8,
         0x00 [23:0] read_size: u32,
         0x04 [31:0] start_offset: u32,
+        .. string_db_data: [u8],
     }
 
     /// Starts, stops and arms the tracer: register `MTRC_CTRL`. PRM `mtrc_ctrl`.

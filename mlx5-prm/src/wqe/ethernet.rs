@@ -54,16 +54,4 @@ values! {
         /// The inner layer 4 header's.
         InnerL4 = 4 "HDR_INNER_L4_ASSOC",
     }
-
-    /// How many headers a send queue's WQEs must inline. PRM `nic_vport_context.min_wqe_inline_mode`.
-    pub enum InlineMode: 3 {
-        /// None.
-        None = 0 "NONE",
-        /// Ethernet.
-        L2 = 1 "L2",
-        /// Ethernet and IP.
-        Ip = 2 "IP",
-        /// Ethernet, IP, and TCP or UDP.
-        TcpUdp = 3 "TCP_UDP",
-    }
 }

@@ -87,15 +87,16 @@ impl Source {
     }
 
     /// What the kernel's headers include is replaced by nothing, for `judge/kernel.h` has what is needed of it, but for
-    /// the register numbers, which are all that is used of `driver.h`, and the flow table types of `fs.h`.
+    /// the enumerations that are all we use of `driver.h` and `fs.h`.
     fn replace_includes(&self, dir: &Path) {
         let read = |name: &str| fs::read_to_string(self.include.join("linux/mlx5").join(name)).expect(name);
         let (driver, steering) = (read("driver.h"), read("fs.h"));
-        let registers = enumeration_with(&driver, "MLX5_REG_PTYS").expect("register numbers in driver.h");
+        let used = ["MLX5_REG_PTYS", "MLX5_PORT_UP", "MLX5_QPTS_TRUST_PCP"];
+        let used = used.map(|constant| enumeration_with(&driver, constant).expect(constant)).join("\n");
         let table_types = enumeration_with(&steering, "FS_FT_NIC_RX").unwrap_or_default();
-        let registers = &format!("{registers}\n{table_types}");
+        let used = format!("{used}\n{table_types}");
         let empty = ["linux/types.h", "linux/bitfield.h", "linux/refcount.h", "rdma/ib_verbs.h"];
-        let replaced = empty.map(|name| (name, "")).into_iter().chain([("linux/mlx5/driver.h", registers.as_str())]);
+        let replaced = empty.map(|name| (name, "")).into_iter().chain([("linux/mlx5/driver.h", used.as_str())]);
         for (name, text) in replaced {
             let path = dir.join("replaced").join(name);
             fs::create_dir_all(path.parent().unwrap()).expect("a temporary folder");
@@ -129,6 +130,7 @@ fn program(header: Header, questions: &[&str], unknown: &BTreeSet<usize>) -> Str
             "linux/mlx5/device.h",
             "linux/mlx5/qp.h",
             "linux/mlx5/cq.h",
+            "linux/mlx5/port.h",
             "linux/mlx5/mlx5_ifc.h",
             "linux/mlx5/mlx5_ifc_vdpa.h",
         ],

@@ -48,6 +48,7 @@ pub const UNJUDGED_VALUES: &[Row] = &[
     ("MiniCqeFormat.FTAG_STRIDX", "in DPDK; the kernel does not ask for this format"),
     ("MiniCqeFormat.L34H_STRIDX", "in DPDK; the kernel does not ask for this format"),
     ("TrailerAssociation.NONE", "zero, which the header does not name"),
+    ("McqiInfo", "an enumeration inside the kernel's fw.c"),
     ("AtomicMode.NONE", "zero, which the header does not name"),
     ("CompletionMode.CQE_ON_CQE_ERROR", "zero, which the headers do not name"),
     ("CompletionMode.CQE_ON_FIRST_CQE_ERROR", "used by neither the kernel nor rdma-core"),
