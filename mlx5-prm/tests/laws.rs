@@ -19,6 +19,12 @@ impl Noise {
         mixed ^ mixed >> 31
     }
 
+    /// At most `most` bytes.
+    fn some_bytes(&mut self, most: usize) -> Vec<u8> {
+        let count = self.next() as usize % (most + 1);
+        self.bytes(count)
+    }
+
     fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next() as u8).collect()
     }
@@ -48,6 +54,48 @@ fn fill(info: &Info, bytes: &mut [u8], noise: &mut Noise) {
             }
         }
     }
+}
+
+/// A field of bits somewhere inside a layout, and the byte at which the layout that declares it starts.
+struct Leaf {
+    field: &'static Field,
+    base: usize,
+}
+
+fn leaves(info: &'static Info, base: usize) -> Vec<Leaf> {
+    let mut found = Vec::new();
+    for field in info.fields {
+        match field.kind {
+            Kind::Bits { .. } => found.push(Leaf { field, base }),
+            Kind::Part { element: Element::Layout(inner), count } => {
+                let starts = (0..count).map(|i| base + field.offset + i * inner.size);
+                found.extend(starts.flat_map(|start| leaves(inner, start)));
+            }
+            Kind::Part { .. } => {}
+        }
+    }
+    found
+}
+
+/// At most a hundred of them: the largest layouts hold thousands.
+fn some<T>(noise: &mut Noise, all: Vec<T>) -> impl Iterator<Item = T> + use<T> {
+    let step = all.len().div_ceil(100).max(1);
+    all.into_iter().skip(noise.next() as usize % step).step_by(step)
+}
+
+fn bits_set(bytes: &[u8]) -> Vec<usize> {
+    (0..bytes.len() * 8).filter(|bit| bytes[bit / 8] & 0x80 >> (bit % 8) != 0).collect()
+}
+
+/// The bits of the outermost layout that what was found lies in.
+fn place(found: &decode::Found<'_>) -> std::ops::Range<usize> {
+    let (start, bits) = match found.field.kind {
+        Kind::Bits { .. } => (found.field.start_bit() - found.field.offset * 8, found.field.bits()),
+        // Bytes are met one by one, also those of a union that nothing tells the arm of.
+        Kind::Part { element: Element::Layout(_), .. } => (0, 8),
+        Kind::Part { element, .. } => (0, element.size() * 8),
+    };
+    found.offset * 8 + start..found.offset * 8 + start + bits
 }
 
 proptest! {
@@ -106,12 +154,60 @@ proptest! {
         }
     }
 
+    /// Wherever it lies, in a part, an array or an arm of a union: it reads back, and no other bit of the whole moves.
     #[test]
-    fn any_bytes_decode(seed: u64, bytes in prop::collection::vec(any::<u8>(), 0..700)) {
+    fn a_nested_field_reads_back_and_no_other_bit_moves(seed: u64) {
+        let mut noise = Noise(seed);
         for info in LAYOUTS {
-            let (mut fields, mut last) = (0, 0);
+            let before = noise.bytes(info.size);
+            for Leaf { field, base } in some(&mut noise, leaves(info, 0)) {
+                let number = fits(field, noise.next());
+                let mut after = before.clone();
+                prop_assert_eq!(field.set(&mut after[base..], number), Some(()), "{}: {}", info.name, field.name);
+                prop_assert_eq!(field.number(&after[base..]), Some(number), "{}: {}", info.name, field.name);
+                let start = base * 8 + field.start_bit();
+                prop_assert!(start + field.bits() <= info.size * 8, "{}: {} runs past the end", info.name, field.name);
+                let moved = bits_set(&after.iter().zip(&before).map(|(a, b)| a ^ b).collect::<Vec<_>>());
+                let inside = start..start + field.bits();
+                prop_assert!(moved.iter().all(|bit| inside.contains(bit)), "{}: {} moves {moved:?}", info.name, field.name);
+            }
+        }
+    }
+
+    /// A walk meets a set bit once, in the field it lies in, or the bit is reported as no field's. Not so in a union by
+    /// itself, whose arms are all met.
+    #[test]
+    fn every_bit_is_one_field_s_or_reported(seed: u64) {
+        let mut noise = Noise(seed);
+        for info in LAYOUTS.iter().filter(|info| !info.is_union) {
+            let bit = noise.next() as usize % (info.size * 8).max(1);
+            let mut bytes = vec![0; info.size];
+            let Some(byte) = bytes.get_mut(bit / 8) else { continue };
+            *byte |= 0x80 >> (bit % 8);
+            let mut met = Vec::new();
             decode::walk::<()>(info, &bytes, &mut |found| {
-                fields += 1;
+                if found.number.is_some_and(|number| number != 0) {
+                    met.push((found.field.name, place(&found)));
+                }
+                Ok(())
+            }).unwrap();
+            let stray: Vec<_> = Dump::new(info, &bytes).uncovered().collect();
+            let told = format!("{} bit {bit:#x}: {met:?} {stray:?}", info.name);
+            prop_assert!(met.len() <= 1 && stray.len() <= 1 && met.len() + stray.len() > 0, "{}", told);
+            prop_assert!(met.iter().all(|(_, place)| place.contains(&bit)), "{}", told);
+            let dword = |found: &decode::Uncovered| (found.offset, found.bits);
+            prop_assert!(stray.iter().all(|found| dword(found) == (bit / 32 * 4, 1 << (31 - bit % 32))), "{}", told);
+        }
+    }
+
+    /// Every layout, command, event and completion, whole, cut short and with more behind.
+    #[test]
+    fn any_bytes_decode(seed: u64) {
+        let mut noise = Noise(seed);
+        for info in LAYOUTS {
+            let bytes = noise.some_bytes(info.size + 80);
+            let mut last = 0;
+            decode::walk::<()>(info, &bytes, &mut |found| {
                 last = found.offset;
                 let _ = found.value_name();
                 Ok(())
@@ -119,16 +215,24 @@ proptest! {
             prop_assert!(last <= bytes.len());
             let _ = format!("{}{}", Dump::new(info, &bytes), Dump::new(info, &bytes).with_zeros());
             let _ = decode::all_uncovered(info, &bytes).count();
+            let _ = Dump::new(info, &bytes).uncovered().count();
         }
-        let mut noise = Noise(seed);
-        let commands: Vec<_> = cmd::all().collect();
-        let command = commands[noise.next() as usize % commands.len()];
-        let mut input = bytes.clone();
-        if input.len() > 1 {
-            input[..2].copy_from_slice(&(command.opcode.number() as u16).to_be_bytes());
+        for command in cmd::all() {
+            let mut input = noise.some_bytes(command.input.size + 80);
+            if let Some(opcode) = input.first_chunk_mut() {
+                *opcode = (command.opcode.number() as u16).to_be_bytes();
+            }
+            let _ = decode::command_input(&input).map(|dump| dump.to_string());
+            let output = noise.some_bytes(command.output.size + 80);
+            // An op_mod that chooses something is small.
+            for op_mod in [noise.next() as u16, noise.next() as u16 & 0x3f] {
+                let _ = decode::command_output(command.opcode, op_mod, &output).map(|dump| dump.to_string());
+            }
         }
-        let _ = decode::command_input(&input).map(|dump| dump.to_string());
-        let _ = decode::command_output(command.opcode, noise.next() as u16, &bytes).map(|dump| dump.to_string());
+        for bytes in (0..64).map(|_| noise.some_bytes(80)) {
+            let _ = decode::event(&bytes).map(|dump| dump.to_string());
+            let _ = decode::completion(&bytes).map(|dump| dump.to_string());
+        }
     }
 
     /// Every kind of field, by accessor and by table.
