@@ -10,11 +10,15 @@
 //!
 //! A mapped UAR page is plain memory, so a second doorbell to one register can overwrite the first before it was seen.
 //! For sends and for arming CQs that is harmless: doorbell records say the rest. EQ doorbells have no record, so the first
-//! UARs are messages; in a mapped page one EQ's doorbells are taken in their order, but two EQs overwrite each other. The device thread swaps every doorbell that it takes for zero, which is no doorbell's value.
+//! UARs are messages; in a mapped page one EQ's doorbells are taken in their order, and where several EQs overwrite each
+//! other, all are armed. The device thread swaps every doorbell that it takes for zero, which is no doorbell's value.
 
+mod blueflame;
 mod poll;
 mod shared;
 
+use blueflame::BlueFlame;
+pub use blueflame::{RULE_COPY, RULE_SAME_BUFFER};
 pub use poll::{Audit, audit, poll};
 use shared::Shared;
 pub use shared::{MemoryError, UarArea, UarMemory};
@@ -66,6 +70,7 @@ pub struct Bar {
     /// The first half of a doorbell written as two dwords: its place in the BAR, and its value.
     half: Option<(u64, u32)>,
     audit: Audit,
+    blueflame: BlueFlame,
     /// Every doorbell that was rung, if anybody wants to know.
     log: Option<Vec<Rung>>,
 }
@@ -90,6 +95,7 @@ impl Bar {
             shared: None,
             half: None,
             audit: Audit::default(),
+            blueflame: BlueFlame::default(),
             log: None,
         }
     }
@@ -141,6 +147,7 @@ impl Bar {
     pub fn reset(&mut self) {
         self.half = None;
         self.audit = Audit::default();
+        self.blueflame = BlueFlame::default();
         if let Some(shared) = &mut self.shared {
             shared.clear();
         }
@@ -200,6 +207,9 @@ fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
     if f.objects.uars.get(uar).is_none() {
         return f.strict.report(RULE_NOT_ALLOCATED, || format!("UAR {uar:#x}, register {register:#x}"));
     }
+    if f.strict.is_on() {
+        f.bar.blueflame.write(uar, register, bytes);
+    }
     match (register, bytes) {
         (EQ_ARM | EQ_UPDATE, &[a, b, c, d, ..]) => {
             ring_eq(f, uar, register, u32::from_be_bytes([a, b, c, d]));
@@ -243,6 +253,7 @@ fn report_half(f: &Function, half: Option<(u64, u32)>) {
 
 /// Forgets what is stored in the page of a UAR that is given back: it must not ring for whoever has the page next.
 pub fn release(f: &mut Function, uar: u32) {
+    f.bar.blueflame.release(uar);
     if let Some(shared) = f.bar.shared.as_ref().filter(|_| f.bar.is_mapped(uar)) {
         shared.clear_range(u64::from(uar) << LOG_PAGE, PAGE);
     }
@@ -255,7 +266,11 @@ fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
     }
     match register {
         CQ_DOORBELL => engine::cq_doorbell(f, uar, value),
-        _ => engine::send_doorbell(f, uar, value),
+        _ => {
+            // Before the WQE is carried out: afterwards its place may hold another.
+            blueflame::rung(f, uar, register, value);
+            engine::send_doorbell(f, uar, value);
+        }
     }
 }
 

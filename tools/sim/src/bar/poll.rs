@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, LOG_PAGE, PAGE, RULE_NOT_ALLOCATED, SEND_DOORBELL, report_half,
-    ring, ring_eq,
+    BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, LOG_PAGE, PAGE, RULE_NOT_ALLOCATED, SEND_DOORBELL, blueflame,
+    report_half, ring, ring_eq,
 };
+use crate::engine;
 use crate::function::Function;
 
 /// Takes every doorbell from the mapped pages of allocated UARs to the engine. True if there was any.
@@ -60,14 +61,18 @@ fn poll_eq(f: &mut Function, uar: u32) -> bool {
     };
     let mut rung = [take(EQ_UPDATE), take(EQ_ARM)];
     if let [Some((_, update)), Some((_, arm))] = rung
+        && update >> 24 == arm >> 24
         && update.wrapping_sub(arm) << 8 <= i32::MAX as u32
         && update != arm
     {
         rung.swap(0, 1);
     }
-    let found = rung.iter().any(Option::is_some);
+    let eqns: Vec<u8> = rung.iter().flatten().map(|(_, value)| (value >> 24) as u8).collect();
     rung.into_iter().flatten().for_each(|(register, value)| ring_eq(f, uar, register, value));
-    found
+    if !eqns.is_empty() {
+        engine::eq_doorbells_taken(f, uar, &eqns);
+    }
+    !eqns.is_empty()
 }
 
 /// How often strict mode looks for doorbells where none belong.
@@ -87,6 +92,7 @@ pub fn audit(f: &mut Function) {
         return;
     }
     f.bar.audit.last = Some(f.now);
+    blueflame::audit(f);
     let Some(first) = f.bar.first_shared else { return };
     let before = std::mem::take(&mut f.bar.audit.halves);
     let mut at = u64::from(first) << LOG_PAGE;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::fault::Faults;
-use crate::objects::Uar;
+use crate::objects::{Eq, Uar};
 use crate::strict::Strict;
 
 /// A function with UARs `FIRST_UAR` (trapped) and the next two (shared).
@@ -96,6 +96,29 @@ fn both_eq_doorbells_of_a_page_are_taken_in_their_order() {
         let rung = f.bar.take_rung();
         assert_eq!((rung.len(), rung[0].register), (2, first), "{update:#x} {arm:#x}");
     }
+}
+
+#[test]
+fn eqs_that_overwrite_each_others_doorbells_lose_no_event() {
+    let mut f = function();
+    let uar = FIRST_UAR + 2;
+    let eq = |consumer| Eq { uar, vector: 0, consumer, ..Eq::default() };
+    let [a, b, polled, elsewhere] = [0, 0, 0, 0].map(|consumer| f.objects.eqs.insert(eq(consumer)).unwrap());
+    f.objects.eqs.get_mut(elsewhere).unwrap().uar = FIRST_UAR + 1;
+    let armed = |f: &Function| [a, b, polled, elsewhere].map(|eqn| f.objects.eqs.get(eqn).unwrap().armed);
+    let arm = |f: &Function, eqn: u32| store(f, page(uar) + EQ_ARM, &(eqn << 24).to_be_bytes());
+    for eqn in [a, b] {
+        arm(&f, eqn);
+        poll(&mut f);
+    }
+    assert_eq!(armed(&f), [true, true, false, false]);
+    // Both fire, and both are armed again before the card looks.
+    [a, b].map(|eqn| f.objects.eqs.get_mut(eqn).unwrap().armed = false);
+    arm(&f, a);
+    arm(&f, b);
+    poll(&mut f);
+    assert_eq!(armed(&f), [true, true, false, false], "none that software never armed");
+    assert_eq!(rules(&f), [""; 0]);
 }
 
 #[test]

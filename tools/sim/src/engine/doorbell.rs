@@ -132,8 +132,7 @@ pub(super) fn check_unposted(qp: &Qp, rest: &Rest) {
 }
 
 /// Compares the doorbell's eight bytes with the WQE it names, as long as that one cannot have been replaced. The rest of a
-/// BlueFlame copy is not compared: in a mapped page nothing tells one still being written, or what an earlier one left
-/// behind, from a torn one.
+/// BlueFlame copy comes later, and is looked at where the page is.
 fn check_copy(qp: &Qp, rest: &Rest, named: u16, value: u64) {
     let Some(ring) = &qp.send else { return };
     let is_fetched = (named.wrapping_sub(qp.rc.send.fetched) as i16) < 0;

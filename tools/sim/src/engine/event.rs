@@ -6,6 +6,7 @@ use mlx5_prm::layout::Layout;
 use super::rest::Rest;
 use super::rules;
 use crate::objects::Eq;
+use crate::pci::Pci;
 
 const EQE: u64 = 64;
 /// Bits of a consumer index.
@@ -82,12 +83,29 @@ pub(crate) fn doorbell(rest: &mut Rest, uar: u32, value: u32, arm: bool) {
         });
     }
     eq.consumer = consumer;
-    if !arm {
-        return;
+    if arm {
+        eq.was_armed = true;
+        arm_or_wake(eq, rest.pci);
     }
-    // Events that came before the arming are not lost on who sleeps now.
-    eq.armed = step == ahead;
+}
+
+/// Arms an EQ. Events that came before are not lost on who sleeps now: they interrupt at once.
+fn arm_or_wake(eq: &mut Eq, pci: &mut Pci) {
+    eq.armed = eq.producer.wrapping_sub(eq.consumer) & INDEX == 0;
     if !eq.armed {
-        rest.pci.interrupt(eq.vector);
+        pci.interrupt(eq.vector);
+    }
+}
+
+/// EQ doorbells were taken from a page that clients map: those of its other EQs may have been overwritten by them, and no
+/// record says what they held. So each that software arms is armed as if it had been rung. Where it was not, that costs an
+/// interrupt that finds nothing new, which every handler must bear; where it was, the handler rings again.
+pub(crate) fn arm_others(rest: &mut Rest, uar: u32, rung: &[u8]) {
+    let is_other =
+        |eqn: u32, eq: &Eq| eq.uar == uar && eq.was_armed && !rung.iter().any(|rung| u32::from(*rung) == eqn);
+    for (eqn, eq) in rest.eqs.iter_mut() {
+        if is_other(eqn, eq) && !eq.armed {
+            arm_or_wake(eq, rest.pci);
+        }
     }
 }

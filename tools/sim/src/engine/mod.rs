@@ -60,6 +60,11 @@ pub fn eq_doorbell(f: &mut Function, uar: u32, value: u32, arm: bool) {
     event::doorbell(&mut split(f).1, uar, value, arm);
 }
 
+/// The doorbells of the EQs `rung` were taken from the mapped UAR page `uar`; another EQ's may have been lost to them.
+pub fn eq_doorbells_taken(f: &mut Function, uar: u32, rung: &[u8]) {
+    event::arm_others(&mut split(f).1, uar, rung);
+}
+
 /// One turn of bounded work. True if anything was done.
 pub fn run(f: &mut Function) -> bool {
     let looked = doorbell::look_at_rung(f);

@@ -11,8 +11,8 @@ pub const RECORD_NOT_WRITTEN: &str = "doorbell record not written before the doo
 pub const UNKNOWN_QP: &str = "doorbell for an unknown queue pair";
 /// A send doorbell for a queue pair in RST, INIT or RTR.
 pub const WRONG_STATE: &str = "post in a wrong state";
-/// The doorbell's eight bytes are not the first eight of the WQE in the ring. What follows them in a BlueFlame copy is not
-/// compared, and work is always carried out as the ring has it.
+/// The doorbell's eight bytes are not the first eight of the WQE in the ring, by which it is carried out. What follows them in
+/// a BlueFlame copy is [`RULE_COPY`](crate::bar::RULE_COPY)'s.
 pub const DOORBELL_DIFFERS: &str = "doorbell differs from the WQE in the ring";
 /// `wqe_index` is not the WQE's place in the ring.
 pub const WQE_INDEX: &str = "wqe_index is not the WQE's place";

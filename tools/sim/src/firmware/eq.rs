@@ -47,6 +47,7 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
         producer: 0,
         consumer: 0,
         armed: false,
+        was_armed: false,
         overrun: false,
         users: 0,
         context,

@@ -3,7 +3,7 @@
 use super::PageList;
 
 /// An event queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Eq {
     /// The ring of 64-byte EQEs.
     pub ring: PageList,
@@ -21,6 +21,8 @@ pub struct Eq {
     pub consumer: u32,
     /// Whether the next event interrupts.
     pub armed: bool,
+    /// Software has armed it at some time.
+    pub was_armed: bool,
     /// An event was lost because the ring was full.
     pub overrun: bool,
     /// CQs that name it.

@@ -243,6 +243,7 @@ impl Bench {
             producer: 0,
             consumer: 0,
             armed: false,
+            was_armed: false,
             overrun: false,
             users: 0,
             context: Eqc::ZERO,

@@ -1,4 +1,5 @@
 mod bench;
+mod blueflame;
 mod completions;
 mod data;
 mod errors;
