@@ -113,7 +113,7 @@ fn eqs_that_overwrite_each_others_doorbells_lose_no_event() {
     }
     assert_eq!(armed(&f), [true, true, false, false]);
     // Both fire, and both are armed again before the card looks.
-    [a, b].map(|eqn| f.objects.eqs.get_mut(eqn).unwrap().armed = false);
+    f.objects.eqs.iter_mut().for_each(|(_, eq)| eq.armed = false);
     arm(&f, a);
     arm(&f, b);
     poll(&mut f);

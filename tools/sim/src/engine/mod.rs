@@ -104,10 +104,11 @@ fn take_frames(f: &mut Function) -> bool {
     true
 }
 
-/// Whether the queue pair takes the packet: only its peer may speak to it, to its own address and in its partition.
+/// Whether the queue pair takes the packet: only its peer may speak to it, to its own address, in its VLAN and in its partition.
 fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
-    let own = gids.get(u16::from(qp.path.src_addr_index)).map(|entry| entry.gid);
-    let is_path = qp.path.rgid == packet.route.src && own == Some(packet.route.dst);
+    let own =
+        gids.get(u16::from(qp.path.src_addr_index)).map(|entry| (entry.gid, entry.vlan.filter(|vlan| *vlan != 0)));
+    let is_path = qp.path.rgid == packet.route.src && own == Some((packet.route.dst, packet.route.vlan()));
     // On Ethernet there is the default partition alone; its top bit only says what kind of member sends.
     let is_partition = packet.pkey & PARTITION == PARTITION;
     qp.service == ServiceType::Rc && is_path && is_partition && packet.flipped.is_none()

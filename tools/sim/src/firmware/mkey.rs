@@ -34,7 +34,7 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
         check_start(f, &context, &translation);
     }
     next_below(&f.objects.mkeys, f.firmware.caps.general().log_max_mkey()).ok_or(Syndrome::TooManyMkeys)?;
-    pages::reserve(f, Context::Mkey)?;
+    pages::reserve_bytes(f, pages::with_list(Context::Mkey, own_list(&translation, umem.is_some())))?;
     let mkey = Mkey {
         variant: context.mkey_7_0(),
         pd: context.pd(),
@@ -192,6 +192,14 @@ pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkey
     Ok(output)
 }
 
+/// Entries of a key's own list of pages: one in a umem uses the umem's.
+fn own_list(translation: &Translation, in_umem: bool) -> usize {
+    match translation {
+        Translation::Pages(pages) if !in_umem => pages.pages.len(),
+        _ => 0,
+    }
+}
+
 /// `DESTROY_MKEY`.
 pub(super) fn destroy(f: &mut Function, command: &DestroyMkeyIn) -> Answer<DestroyMkeyOut> {
     let mkey = f.objects.mkeys.remove(command.mkey_index()).ok_or(Syndrome::NoSuchMkey)?;
@@ -199,6 +207,7 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyMkeyIn) -> Answer<Destr
     if let Some(pd) = f.objects.pds.get_mut(mkey.pd) {
         pd.users = pd.users.saturating_sub(1);
     }
-    pages::release(f, Context::Mkey);
+    let bytes = pages::with_list(Context::Mkey, own_list(&mkey.translation, mkey.umem.is_some()));
+    pages::release_bytes(f, bytes);
     Ok(DestroyMkeyOut::ZERO)
 }

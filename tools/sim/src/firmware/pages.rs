@@ -86,7 +86,7 @@ impl Pages {
     }
 
     /// Pages needed once `more` bytes of contexts are added.
-    fn needed(&self, more: u64) -> u64 {
+    pub(super) fn needed(&self, more: u64) -> u64 {
         self.own() + (self.filled + more).div_ceil(PAGE)
     }
 
@@ -216,11 +216,22 @@ fn check_mark(f: &Function, address: u64) {
     }
 }
 
+/// Bytes of a context with a list of `entries` translations of its own.
+pub(super) fn with_list(context: Context, entries: usize) -> u64 {
+    context as u64 + entries as u64 * size_of::<u64>() as u64
+}
+
 /// Makes sure that there is room for one more context; else asks the driver for pages and puts the command off.
 pub(super) fn reserve(f: &mut Function, context: Context) -> Answer<()> {
+    reserve_bytes(f, context as u64)
+}
+
+/// As [`reserve`], for a context of that many bytes.
+pub(super) fn reserve_bytes(f: &mut Function, bytes: u64) -> Answer<()> {
     let pages = &mut f.firmware.pages;
-    if pages.needed(context as u64) <= pages.held() {
-        pages.filled += context as u64;
+    let missing = pages.needed(bytes).saturating_sub(pages.held());
+    if missing == 0 {
+        pages.filled += bytes;
         return Ok(());
     }
     if pages.denied {
@@ -230,16 +241,21 @@ pub(super) fn reserve(f: &mut Function, context: Context) -> Answer<()> {
         return Err(Syndrome::PagesUnasked.into());
     }
     if f.firmware.pages.asked <= 0 {
-        let batch = f.firmware.pages.needs.batch.max(1);
-        request(f, batch as i32);
+        let batch = u64::from(f.firmware.pages.needs.batch.max(1)).max(missing);
+        request(f, i32::try_from(batch).unwrap_or(i32::MAX));
     }
     Err(Stop::PagesNeeded)
 }
 
 /// A context is gone. When that leaves many pages unused, firmware asks the driver to take them back.
 pub(super) fn release(f: &mut Function, context: Context) {
+    release_bytes(f, context as u64);
+}
+
+/// As [`release`], for a context of that many bytes.
+pub(super) fn release_bytes(f: &mut Function, bytes: u64) {
     let pages = &mut f.firmware.pages;
-    pages.filled = pages.filled.saturating_sub(context as u64);
+    pages.filled = pages.filled.saturating_sub(bytes);
     let batch = u64::from(pages.needs.batch.max(1));
     // Twice the batch, so that one object made and unmade at the border does not move pages to and fro.
     if pages.held() >= pages.floor() + 2 * batch && pages.asked >= 0 && subscribed(f) {

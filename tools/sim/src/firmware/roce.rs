@@ -36,9 +36,6 @@ fn entry(layout: &RoceAddrLayout) -> Result<RoceAddress, Syndrome> {
     if layout.roce_version() != ROCE_V2 {
         return Err(Syndrome::RoceVersion);
     }
-    if layout.vlan_valid() {
-        return Err(Syndrome::RoceVlan);
-    }
     let gid = *layout.source_l3_address();
     let ipv4 = match layout.roce_l3_type() {
         L3_IPV4 if gid.starts_with(&IPV4_MAPPED) => true,
@@ -50,7 +47,8 @@ fn entry(layout: &RoceAddrLayout) -> Result<RoceAddress, Syndrome> {
     if mac == [0; 6] || mac[0] & 1 != 0 {
         return Err(Syndrome::RoceMac);
     }
-    Ok(RoceAddress { gid, mac, vlan: None, ipv4, layout: *layout })
+    let vlan = layout.vlan_valid().then(|| layout.vlan_id());
+    Ok(RoceAddress { gid, mac, vlan, ipv4, layout: *layout })
 }
 
 /// `QUERY_ROCE_ADDRESS`.

@@ -172,7 +172,6 @@ syndromes! {
     0x0e02 RoceVersion BadParameter "roce_version: only v2 is supported",
     0x0e03 RoceL3Type BadParameter "roce_l3_type does not fit the address",
     0x0e04 RoceMac BadParameter "the source MAC is zero or a multicast address",
-    0x0e05 RoceVlan BadParameter "vlan_valid is set: packets of RoCE have no VLAN tag here",
 
     // Registers.
     0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",

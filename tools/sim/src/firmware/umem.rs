@@ -25,7 +25,7 @@ pub(super) fn create(f: &mut Function, command: &CreateUmemIn, list: &[u8]) -> A
         return Err(Syndrome::UmemEmpty.into());
     }
     next_below(&f.objects.umems, f.firmware.caps.general().log_max_umem()).ok_or(Syndrome::TooManyUmems)?;
-    pages::reserve(f, Context::Umem)?;
+    pages::reserve_bytes(f, pages::with_list(Context::Umem, memory.pages.len()))?;
     let number = f.objects.umems.insert(Umem { memory, users: 0 }).map_err(|_| Syndrome::TooManyUmems)?;
     let mut output = CreateUmemOut::ZERO;
     output.w().umem_id(number);
@@ -38,7 +38,8 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyUmemIn) -> Answer<Destr
     if umem.users > 0 {
         return Err(Syndrome::UmemInUse.into());
     }
+    let bytes = pages::with_list(Context::Umem, umem.memory.pages.len());
     f.objects.umems.remove(command.umem_id());
-    pages::release(f, Context::Umem);
+    pages::release_bytes(f, bytes);
     Ok(DestroyUmemOut::ZERO)
 }

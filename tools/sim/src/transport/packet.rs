@@ -22,6 +22,9 @@ const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 const BTH: usize = 12;
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
+const ETHERTYPE_TAG: u16 = 0x8100;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const PROTOCOL_UDP: u8 = 17;
@@ -64,12 +67,19 @@ pub struct Route {
     pub tclass: u8,
     /// IPv6 flow label, 20 bits; IPv4 has none.
     pub flow_label: u32,
+    /// The tag of IEEE 802.1Q, if there is one: priority in the upper three bits, VLAN in the lower twelve.
+    pub tag: Option<u16>,
 }
 
 impl Route {
     /// Whether the packet is IPv4.
     pub fn is_ipv4(&self) -> bool {
         mapped_ipv4(&self.src).is_some() && mapped_ipv4(&self.dst).is_some()
+    }
+
+    /// The VLAN; a tag of VLAN 0 only says the priority.
+    pub fn vlan(&self) -> Option<u16> {
+        self.tag.map(|tag| tag & 0xfff).filter(|vlan| *vlan != 0)
     }
 }
 
@@ -277,7 +287,7 @@ impl Packet {
         frame.extend_from_slice(&icrc.to_le_bytes());
         debug_assert_eq!(
             frame.len() - start,
-            ETHERNET + if self.route.is_ipv4() { IPV4 } else { IPV6 } + UDP + transport
+            ip - start + if self.route.is_ipv4() { IPV4 } else { IPV6 } + UDP + transport
         );
         if let Some(bit) = self.flipped {
             flip(&mut frame[start..], bit);
@@ -287,6 +297,10 @@ impl Packet {
     fn encode_ethernet(&self, frame: &mut Vec<u8>) {
         frame.extend_from_slice(&self.route.dst_mac);
         frame.extend_from_slice(&self.route.src_mac);
+        if let Some(tag) = self.route.tag {
+            frame.extend_from_slice(&ETHERTYPE_TAG.to_be_bytes());
+            frame.extend_from_slice(&tag.to_be_bytes());
+        }
         let ethertype = if self.route.is_ipv4() { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
         frame.extend_from_slice(&ethertype.to_be_bytes());
     }
@@ -355,7 +369,11 @@ impl Packet {
         let mut ethernet = Reader(frame);
         route.dst_mac = ethernet.take().ok_or(DecodeError::NotRoce)?;
         route.src_mac = ethernet.take().ok_or(DecodeError::NotRoce)?;
-        let ethertype = ethernet.u16().ok_or(DecodeError::NotRoce)?;
+        let mut ethertype = ethernet.u16().ok_or(DecodeError::NotRoce)?;
+        if ethertype == ETHERTYPE_TAG {
+            route.tag = ethernet.u16();
+            ethertype = ethernet.u16().ok_or(DecodeError::NotRoce)?;
+        }
         let ip = ethernet.0;
         let header = match ethertype {
             ETHERTYPE_IPV4 => decode_ipv4(ip, &mut route)?,
@@ -393,6 +411,8 @@ pub(crate) fn flip(frame: &mut [u8], bit: u32) {
 /// Whether the frame is RoCE v2, by its addresses alone; tells transport packets from what belongs to Ethernet queues.
 pub fn is_roce(frame: &[u8]) -> bool {
     let mut route = Route::default();
+    let is_tagged = frame.get(12..ETHERNET) == Some(&ETHERTYPE_TAG.to_be_bytes());
+    let Some(frame) = frame.get(if is_tagged { TAG } else { 0 }..) else { return false };
     let udp = match frame.get(12..ETHERNET) {
         Some([0x08, 0x00]) => decode_ipv4(&frame[ETHERNET..], &mut route),
         Some([0x86, 0xdd]) => decode_ipv6(&frame[ETHERNET..], &mut route),
@@ -537,6 +557,7 @@ mod tests {
             hop_limit: 64,
             tclass: 0x62,
             flow_label: if v4 { 0 } else { 0xabcde },
+            tag: None,
         }
     }
 
@@ -568,6 +589,16 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_stands_between_addresses_and_type() {
+        let plain = Packet::new(Opcode::Acknowledge, route(true), 7, Psn::new(9));
+        let mut tagged = plain.clone();
+        tagged.route.tag = Some(0x6007);
+        let (plain, frame) = (encoded(&plain), encoded(&tagged));
+        assert_eq!(frame[..12], plain[..12]);
+        assert_eq!((&frame[12..16], &frame[16..]), (&[0x81, 0, 0x60, 7][..], &plain[12..]));
+    }
+
+    #[test]
     fn each_bit_of_the_invariant_part_is_covered() {
         let mut packet = Packet::new(Opcode::WriteOnly, route(false), 7, Psn::new(9));
         packet.reth = Reth { va: 0x1000, rkey: 0x200, len: 3 };
@@ -592,12 +623,12 @@ mod tests {
 
     prop_compose! {
         fn any_packet()(
-            index in 0..Opcode::ALL.len(), v4: bool, flags: [bool; 4], qpn in 0..1u32 << 24, psn: u32,
+            index in 0..Opcode::ALL.len(), v4: bool, tag: Option<u16>, flags: [bool; 4], qpn in 0..1u32 << 24, psn: u32,
             reth: (u64, u32, u32), aeth: (u8, u32), immediate: u32, atomic: (u64, u32, u64, u64), atomic_ack: u64,
             payload in proptest::collection::vec(any::<u8>(), 0..300),
         ) -> Packet {
             let opcode = Opcode::ALL[index];
-            let mut packet = Packet::new(opcode, route(v4), qpn, Psn::new(psn));
+            let mut packet = Packet::new(opcode, Route { tag, ..route(v4) }, qpn, Psn::new(psn));
             [packet.solicited, packet.ack_request, packet.fecn, packet.becn] = flags;
             if opcode.has_reth() { packet.reth = Reth { va: reth.0, rkey: reth.1, len: reth.2 }; }
             if opcode.has_aeth() { packet.aeth = Aeth { syndrome: aeth.0, msn: aeth.1 & Psn::MASK }; }

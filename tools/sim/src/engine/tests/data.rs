@@ -387,3 +387,29 @@ fn all_mtus() {
         assert_eq!(bench.sent(a).len(), 1);
     }
 }
+
+#[test]
+fn packets_carry_the_vlan_of_their_address_and_the_priority_of_their_path() {
+    let (mut bench, a, b) = Bench::standard();
+    let key = bench.key;
+    let mut entry = bench.f.objects.gids.get(0).unwrap().clone();
+    entry.vlan = Some(7);
+    bench.f.objects.gids.set(0, Some(entry.clone()));
+    bench.qp_mut(a).path.eth_prio = 3;
+    bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
+    engine::run(&mut bench.f);
+    let frame = bench.f.port.take_received().unwrap();
+    let crate::wire::Frame::Roce(packet) = &frame else { panic!("{frame:?}") };
+    assert_eq!(packet.route.tag, Some(0x6007));
+    bench.f.port.deliver(frame);
+    bench.run();
+    assert_eq!(bench.sent(a).len(), 1, "the answer is in the same VLAN");
+    // What comes from another VLAN is not heard.
+    bench.post(b, &write(MEMORY, 8, key, MEMORY, key));
+    engine::run(&mut bench.f);
+    let dropped = bench.f.port.counters.dropped;
+    entry.vlan = None;
+    bench.f.objects.gids.set(0, Some(entry));
+    bench.run();
+    assert_eq!((bench.sent(b).len(), bench.f.port.counters.dropped), (0, dropped + 1));
+}

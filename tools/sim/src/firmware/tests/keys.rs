@@ -8,7 +8,7 @@ use super::client::Client;
 use crate::firmware::syndromes::Syndrome;
 use crate::objects::{MkeyRights, Translation};
 
-fn umem(pages: &[u64], page_offset: u32) -> WithTail<CreateUmemIn, Be64> {
+pub(super) fn umem(pages: &[u64], page_offset: u32) -> WithTail<CreateUmemIn, Be64> {
     let mut context = Umem::ZERO;
     context.w().page_offset(page_offset).num_of_mtt(pages.len() as u64);
     let mut command = CreateUmemIn::default();

@@ -4,6 +4,7 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::eqe::EventType;
 
 use super::client::{Client, Failure, give};
+use super::keys::umem;
 use crate::fault::{Fault, Times};
 use crate::firmware;
 use crate::firmware::syndromes::Syndrome;
@@ -94,6 +95,34 @@ fn an_object_that_finds_no_page_waits_for_one() {
     client.post(5, &entry);
     client.answer(5, 16).unwrap();
     client.answer(3, 16).expect("the PD, at last");
+}
+
+#[test]
+fn a_long_list_of_pages_takes_pages_of_its_own() {
+    let mut client = Client::up();
+    let room = |client: &mut Client| client.f.firmware.pages.needed(0);
+    let before = room(&mut client);
+    let page = client.pages(1);
+    let umem = client.exec(&umem(&vec![page; 2048], 0)).unwrap().reply.umem_id();
+    assert!((4..=5).contains(&(room(&mut client) - before)), "eight bytes each");
+    let mut destroy = DestroyUmemIn::default();
+    destroy.w().umem_id(umem);
+    client.exec(&destroy).unwrap();
+    assert_eq!(room(&mut client), before);
+}
+
+#[test]
+fn as_many_pages_are_asked_for_as_one_object_needs() {
+    let mut client = tight();
+    take_page_requests(&mut client);
+    let page = client.pages(1);
+    let outcome = client.exec(&umem(&vec![page; 8 * 512], 0)).map(drop).unwrap_err();
+    assert_eq!(outcome, Failure::Unanswered);
+    let mut query = QueryPagesIn::default();
+    query.w().op_mod(3);
+    let entry = client.entry(mlx5_prm::layout::Layout::as_bytes(&query), 16);
+    client.post(5, &entry);
+    assert_eq!(client.answer(5, 16).unwrap()[12..], [0, 0, 0, 8]);
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn the_gid_table() {
     assert_eq!(c.refused(&address(|layout| _ = layout.w().roce_version(0))), Syndrome::RoceVersion);
     assert_eq!(c.refused(&address(|layout| _ = layout.w().roce_l3_type(0))), Syndrome::RoceL3Type);
     assert_eq!(c.refused(&address(|layout| _ = layout.w().source_mac_47_32(0xffff))), Syndrome::RoceMac);
-    assert_eq!(c.refused(&address(|layout| _ = layout.w().vlan_valid(true).vlan_id(7))), Syndrome::RoceVlan);
+    c.exec(&address(|layout| _ = layout.w().vlan_valid(true).vlan_id(7))).unwrap();
+    assert_eq!(c.f.objects.gids.get(3).unwrap().vlan, Some(7));
     let mut far = address(|_| {});
     far.w().roce_address_index(255);
     assert_eq!(c.refused(&far), Syndrome::RoceIndex);

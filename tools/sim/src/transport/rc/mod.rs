@@ -176,6 +176,7 @@ pub(crate) fn route(qp: &Qp, rest: &Rest) -> Option<Route> {
         hop_limit: path.hop_limit,
         tclass: path.tclass,
         flow_label: path.flow_label,
+        tag: source.vlan.map(|vlan| u16::from(path.eth_prio & 7) << 13 | vlan),
     })
 }
 
