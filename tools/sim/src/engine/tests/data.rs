@@ -392,9 +392,9 @@ fn all_mtus() {
 fn packets_carry_the_vlan_of_their_address_and_the_priority_of_their_path() {
     let (mut bench, a, b) = Bench::standard();
     let key = bench.key;
-    let mut entry = bench.f.objects.gids.get(0).unwrap().clone();
+    let mut entry = *bench.f.objects.gids.get(0).unwrap();
     entry.vlan = Some(7);
-    bench.f.objects.gids.set(0, Some(entry.clone()));
+    bench.f.objects.gids.set(0, Some(entry));
     bench.qp_mut(a).path.eth_prio = 3;
     bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
     engine::run(&mut bench.f);
