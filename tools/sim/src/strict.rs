@@ -1,6 +1,30 @@
 //! Strict mode: what silicon would swallow in silence is recorded here, and fails our tests.
+//!
+//! Bugs that drivers in the field had, where they are written down, and the rule that each would have met here. Rules are
+//! named in [`engine::rules`](crate::engine::rules) and [`bar`](crate::bar); each has a test that provokes it.
+//!
+//! | bug | seen in | rule |
+//! | --- | --- | --- |
+//! | CQ ring not initialised to 0xff | rocm-xio#100 | `CQE ring not initialised`, `stale owner bit` |
+//! | send counter written to the receive queue's dword | rocm-xio#100 | `RECORD_IN_WRONG_SLOT`, `RECORD_NOT_WRITTEN` |
+//! | consumer index never published | rocm-xio#100 | `CI_NEVER_PUBLISHED`, `CI_BEHIND`, `CI_NOT_IN_RECORD`, long before `CQ_OVERRUN` |
+//! | doorbell record little-endian | VPP change 46506 | `RECORD_LITTLE_ENDIAN` |
+//! | BlueFlame register shared by threads | ucx#2464, libxlio#123 | `RULE_COPY`, `DOORBELL_DIFFERS` |
+//! | write-combining not flushed before the other half is used | daqiri#273 | `RULE_COPY` where a block never came, `RULE_SAME_BUFFER` |
+//! | staging buffer used again before its completion | mori#366 | `BUFFER_CHANGED` |
+//! | error CQE ignored | DeepEP#558, nccl#2383 | `ERROR_IGNORED` |
+//! | posts taken in RST, INIT, RTR | rdma-core 988f90bc1 | `WRONG_STATE`, `RECEIVE_IN_RST` |
+//! | verbs' port number where the card's is expected | VPP change 46155 | refused by the state change, as on a card |
+//!
+//! What a device cannot see has no rule. A store that waits in a write-combining buffer has not reached it; mapped pages of
+//! the model are plain memory and know no such buffer at all. A driver that reads a `wqe_counter` of 16 bits too early, or
+//! takes a timestamp for what it is not, goes wrong after the card is done. The memory that an RDMA read fills belongs to the
+//! card until the read completes, but nobody can tell software's stores to it from the card's own. One receive buffer posted
+//! many times at once, as a driver of AF_XDP did that released it twice (jtollet's KNOWN_ISSUES), may be meant:
+//! `ibv_rc_pingpong` does it. So `RECEIVE_TWICE` is [asked for](Strict::watch_receives).
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// One thing a driver did that a card would not complain about. Ask [`Strict::take`].
@@ -20,7 +44,13 @@ impl fmt::Display for Violation {
 
 /// The record. Cheap to clone; all clones are the same record. Does nothing unless it was made by [`Strict::on`].
 #[derive(Debug, Clone, Default)]
-pub struct Strict(Option<Arc<Mutex<Record>>>);
+pub struct Strict(Option<Arc<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    record: Mutex<Record>,
+    watches_receives: AtomicBool,
+}
 
 /// Violations kept until somebody takes them. A client that does the same wrong thing for ever must not fill our memory.
 pub const KEPT: usize = 1000;
@@ -51,6 +81,19 @@ impl Strict {
         self.0.is_some()
     }
 
+    /// Also reports receive buffers that are posted while they are posted already, from the queue pairs' next receives on. Not
+    /// done unasked: programs that do not care for what they receive, such as `ibv_rc_pingpong`, post one buffer many times.
+    pub fn watch_receives(&self) {
+        if let Some(shared) = &self.0 {
+            shared.watches_receives.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it does.
+    pub fn watches_receives(&self) -> bool {
+        self.0.as_ref().is_some_and(|shared| shared.watches_receives.load(Ordering::Relaxed))
+    }
+
     /// Records a violation; `detail` is only built when strict mode is on.
     pub fn report(&self, rule: &'static str, detail: impl FnOnce() -> String) {
         let Some(mut record) = self.record() else { return };
@@ -74,7 +117,7 @@ impl Strict {
     }
 
     fn record(&self) -> Option<MutexGuard<'_, Record>> {
-        Some(self.0.as_ref()?.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        Some(self.0.as_ref()?.record.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }
 

@@ -156,7 +156,7 @@ pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
     let cqn = value as u32 & 0xff_ffff;
     match rest.cqs.get(cqn).filter(|cq| cq.uar == uar) {
         Some(cq) => {
-            check_published(cq, cqn, &rest, (value >> 32) as u32);
+            check_published(cq, cqn, &rest);
             let request = newest_request(cq, cqn, &rest, (value >> 32) as u32);
             completion::arm(&mut rest, cqn, request);
         }
@@ -167,16 +167,17 @@ pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
     }
 }
 
-/// Strict mode: software publishes what it consumed before it arms. The card counts entries as unconsumed until then.
-fn check_published(cq: &Cq, cqn: u32, rest: &Rest, request: u32) {
-    if !rest.strict.is_on() || cq.ignore_overrun || cq.collapsed {
+/// Strict mode: software publishes what it consumed before it arms. Another thread may be about to, so the record is held
+/// against the request before this one.
+fn check_published(cq: &Cq, cqn: u32, rest: &Rest) {
+    let Some(before) = cq.seen.arm.filter(|_| rest.strict.is_on() && !cq.ignore_overrun && !cq.collapsed) else {
         return;
-    }
+    };
     let Ok(record) = cq.doorbell.read(rest.dma, 0) else { return };
-    let behind = request.wrapping_sub(record) & INDEX;
+    let behind = before.wrapping_sub(record) & INDEX;
     if record <= INDEX && (1..=INDEX / 2).contains(&behind) {
         rest.strict.report(rules::CI_NOT_IN_RECORD, || {
-            format!("CQ {cqn:#x}: armed at {:#x}, the record holds {record:#x}", request & INDEX)
+            format!("CQ {cqn:#x}: was armed at {:#x} and is again, the record holds {record:#x}", before & INDEX)
         });
     }
 }

@@ -23,6 +23,7 @@ pub(crate) fn entered(qp: &mut Qp, rest: &mut Rest) {
     receive.answer = None;
     receive.message = None;
     rest.engine.watch(qp.qpn);
+    rest.engine.held.forget(qp.qpn);
     all(qp, rest);
     // Software did not know yet.
     (qp.rc.send.posted_in_error, qp.rc.receive.posted_in_error) = (0, 0);

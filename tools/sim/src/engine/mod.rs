@@ -12,6 +12,7 @@ pub(crate) mod consumed;
 mod doorbell;
 pub(crate) mod event;
 mod flush;
+pub(crate) mod held;
 mod rest;
 pub mod rules;
 mod schedule;

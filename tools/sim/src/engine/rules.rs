@@ -28,6 +28,9 @@ pub const WQE_OPCODE: &str = "opcode not supported";
 pub const SEND_OVERRUN: &str = "send queue overrun";
 /// More posted to a receive queue than fits.
 pub const RECEIVE_OVERRUN: &str = "receive queue overrun";
+/// A receive buffer was posted while it was posted already. Programs may mean it, so it is looked for only if strict mode
+/// [watches receives](crate::strict::Strict::watch_receives).
+pub const RECEIVE_TWICE: &str = "receive buffer posted twice";
 /// A data segment of zero bytes, which means 2 GiB.
 pub const ZERO_SEGMENT: &str = "data segment of zero bytes means 2 GiB";
 /// More was posted to a queue pair after its error completion than its ring holds: software reused places whose completions
@@ -46,7 +49,7 @@ pub const CQ_OVERRUN: &str = "CQ overrun";
 pub const CI_NEVER_PUBLISHED: &str = "consumer index never published";
 /// The consumer index is more than half a queue behind the completions whose WQEs software replaced.
 pub const CI_BEHIND: &str = "consumer index not published";
-/// A CQ was armed with a consumer index that the doorbell record does not hold yet.
+/// A CQ was armed, and armed again, and the doorbell record does not hold the consumer index of the first time yet.
 pub const CI_NOT_IN_RECORD: &str = "armed with a consumer index that is not published";
 /// The consumer index went back.
 pub const CI_BACKWARDS: &str = "consumer index went backwards";

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
+use super::held::Held;
 use super::spare::Spare;
 use crate::objects::Qp;
 use crate::profile::Profile;
@@ -27,6 +28,8 @@ pub struct Engine {
     /// Queues by the UAR page of their doorbell.
     users: HashMap<u32, Users>,
     pub(super) spare: Spare,
+    /// Receive buffers that are the card's.
+    pub(super) held: Held,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +54,7 @@ impl Engine {
             rung: Vec::new(),
             users: HashMap::new(),
             spare: Spare::default(),
+            held: Held::default(),
         }
     }
 
@@ -98,6 +102,7 @@ impl Engine {
         self.timed.retain(is_other);
         self.broken.retain(is_other);
         self.watched.retain(is_other);
+        self.held.forget(qpn);
     }
 
     pub(super) fn add_qp(&mut self, uar: u32, qpn: u32) {

@@ -8,7 +8,7 @@ use mlx5_prm::wqe::{
 };
 
 use super::rest::{Failure, Rest};
-use super::rules;
+use super::{held, rules};
 use crate::objects::{MkeyRights, Qp, SendRing};
 use crate::transport::Psn;
 use crate::transport::rc;
@@ -376,6 +376,7 @@ pub(crate) struct ReceiveWork {
 /// Fetches the next receive WQE. `None` if none is posted.
 pub(crate) fn fetch_receive(qp: &mut Qp, rest: &mut Rest) -> Option<ReceiveWork> {
     refresh_posted(qp, rest);
+    held::look(qp, rest);
     let ring = qp.recv.as_ref()?;
     let receive = &mut qp.rc.receive;
     if receive.fetched == receive.posted {

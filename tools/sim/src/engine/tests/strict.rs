@@ -261,12 +261,14 @@ fn arming_with_a_consumer_index_that_is_not_published() {
     let cqn = bench.qp_mut(a).cqn_send;
     bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
     bench.run();
-    bench.sent(a);
-    bench.arm_at(cqn, 0, false, 1);
-    assert_eq!(bench.violations(), [""; 0]);
     let record = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
-    bench.write(record, &[0; 4]);
     bench.arm_at(cqn, 0, false, 1);
+    assert_eq!(bench.violations(), [""; 0], "another thread is about to publish");
+    bench.write(record, &1u32.to_be_bytes());
+    bench.arm_at(cqn, 1, false, 1);
+    assert_eq!(bench.violations(), [""; 0]);
+    bench.write(record, &[0; 4]);
+    bench.arm_at(cqn, 2, false, 1);
     assert_eq!(bench.violations(), [CI_NOT_IN_RECORD]);
 }
 
@@ -368,4 +370,40 @@ fn a_forgotten_doorbell_is_not_made_up_for_where_none_is_lost() {
     bench.ring_for(a, 0);
     bench.run();
     assert_eq!(bench.sent(a).len(), 1);
+}
+
+#[test]
+fn a_receive_buffer_posted_twice() {
+    let (mut bench, a, b) = Bench::standard();
+    bench.f.strict.watch_receives();
+    let (first, second, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    let receive = |bench: &mut Bench, from: u32, to: u32| {
+        bench.post(from, &send(MEMORY, 8, key));
+        bench.run();
+        assert_eq!((bench.received(to).len(), bench.sent(from).len()), (1, 1));
+        bench.violations()
+    };
+    // Posted again when it is back: as it should be.
+    for _ in 0..200 {
+        bench.post_recv(b, &[data(first, 8, key), data(second, 8, key)]);
+        assert_eq!(receive(&mut bench, a, b), [""; 0]);
+    }
+    // Parts of one page, and no memory at all.
+    bench.post_recv(b, &[data(first, 8, key), data(first + 8, 8, key)]);
+    bench.post_recv(b, &[data(first + 16, 8, key)]);
+    assert_eq!([receive(&mut bench, a, b), receive(&mut bench, a, b)], [[""; 0]; 2]);
+    bench.post_recv(b, &[data(first, 8, key)]);
+    bench.post_recv(b, &[data(second, 8, key), data(first, 8, key)]);
+    assert_eq!(receive(&mut bench, a, b), [RECEIVE_TWICE]);
+    assert_eq!(receive(&mut bench, a, b), [""; 0], "said once");
+    // The other queue pair's.
+    bench.post_recv(b, &[data(second, 64, key)]);
+    bench.post_recv(b, &[data(first, 64, key)]);
+    assert_eq!(receive(&mut bench, a, b), [""; 0]);
+    bench.post_recv(a, &[data(first, 64, key)]);
+    assert_eq!(receive(&mut bench, b, a), [RECEIVE_TWICE]);
+    // What a queue pair had when it went back to RST is nobody's.
+    bench.go(b, QpState::Rst);
+    bench.post_recv(a, &[data(first, 64, key)]);
+    assert!(bench.f.strict.take().is_empty());
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use super::Psn;
 use super::packet::Route;
 use crate::engine::consumed::Consumed;
+use crate::engine::held::HeldByQueue;
 use crate::engine::{ReceiveWork, Rest, SendWork, rules};
 use crate::objects::Qp;
 
@@ -86,6 +87,8 @@ pub(crate) struct Responder {
     pub fetched: u16,
     /// Which completions software has seen, in strict mode.
     pub consumed: Consumed,
+    /// Its buffers that are the card's.
+    pub held: HeldByQueue,
     /// Receives flushed that were posted in the error state.
     pub posted_in_error: u32,
     /// The next PSN.

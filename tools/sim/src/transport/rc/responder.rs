@@ -6,6 +6,7 @@ use mlx5_prm::values::QpState;
 
 use super::{Answer, Message, Reply, longest, mtu, packets, route};
 use crate::engine::completion::{self, Queue};
+use crate::engine::held;
 use crate::engine::{Failure, Rest, event, fault_of, work};
 use crate::objects::{MkeyRights, Qp};
 use crate::transport::opcode::Message as Kind;
@@ -301,6 +302,7 @@ fn received(qp: &mut Qp, rest: &mut Rest, packet: &Packet, len: u32) -> Result<(
     };
     let mut cqe: Cqe = completion::of(qp, opcode, work.index);
     cqe.w().byte_cnt(len).immediate(packet.immediate).se(packet.solicited);
+    held::give_back(qp, rest, work.index);
     qp.rc.receive.consumed.completes(rest, qp.cqn_recv, work.index);
     completion::write(rest, qp, qp.cqn_recv, &cqe, packet.solicited);
     qp.rc.receive.spare = Some(work);
