@@ -5,6 +5,7 @@
 
 mod caps;
 mod doctor;
+mod explain;
 mod list;
 mod serve;
 
@@ -30,6 +31,8 @@ enum Command {
     List,
     /// HCA capabilities by their PRM names.
     Caps(caps::Arguments),
+    /// What an error means, what causes it in the field, what to look at.
+    Explain(explain::Arguments),
     /// Serve the software card over vfio-user: one function a socket, all on one wire.
     Sim(serve::Arguments),
     /// What this machine lacks for each way to a card, and the line that mends it.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let done = match &arguments.command {
         Command::List => list::run(arguments.json),
         Command::Caps(caps) => caps::run(caps, arguments.json),
+        Command::Explain(what) => explain::run(what, arguments.json),
         Command::Sim(sim) => serve::run(sim, arguments.json),
         Command::Doctor => examine(arguments.json),
     };

@@ -78,6 +78,68 @@ fn a_saved_file_that_is_missing_or_none_is_an_error() {
     assert!(stderr(&output).contains("Cargo.toml"), "{}", stderr(&output));
 }
 
+/// `mlx5` with `input` on its standard input.
+fn mlx5_reading(arguments: &[&str], input: &str) -> Output {
+    use std::io::Write;
+    use std::process::Stdio;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("mlx5 runs");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+const REFUSED: &str = "mlx5_core 0000:3b:00.0: mlx5_cmd_out_err:808:(pid 9): CREATE_CQ(0x400) op_mod(0x0) failed, \
+    status limits exceeded(0x8), syndrome (0x62bbc6), err(-12)";
+
+#[test]
+fn explain_takes_a_line_as_arguments_from_a_file_and_from_standard_input() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("dmesg");
+    std::fs::write(&file, REFUSED).expect("a file");
+    let words: Vec<&str> = std::iter::once("explain").chain(REFUSED.split_whitespace()).collect();
+    let outputs = [
+        mlx5(&["explain", REFUSED]),
+        mlx5(&words),
+        mlx5(&["explain", file.to_str().expect("UTF-8")]),
+        mlx5_reading(&["explain"], REFUSED),
+        mlx5_reading(&["explain", "-"], REFUSED),
+    ];
+    for output in outputs {
+        let text = stdout(&output);
+        assert!(text.contains("CREATE_CQ failed") && text.contains("snabbco/snabb"), "{text}{}", stderr(&output));
+    }
+}
+
+#[test]
+fn explain_speaks_json() {
+    let explained = json(&["explain", "--json", "wc", "12"])["explained"].clone();
+    assert_eq!(explained[0]["fields"]["syndrome"], "TRANSPORT_RETRY_EXC_ERR (0x15)");
+    assert!(explained[0]["causes"].as_array().is_some_and(|causes| !causes.is_empty()));
+}
+
+#[test]
+fn explain_names_the_field_that_the_card_refuses() {
+    let input = format!("0400{:028}{:024}19000000{}", 0, 0, "0".repeat(0xf0 * 2));
+    let output = mlx5(&["explain", "--caps", "connectx5", "command", &input]);
+    let text = stdout(&output);
+    assert!(text.contains("CREATE_CQ: cq_context.log_cq_size=25 > log_max_cq_sz 22"), "{text}{}", stderr(&output));
+}
+
+#[test]
+fn explain_says_what_it_cannot_explain_and_how_to_go_on() {
+    for wrong in [&["explain", "hello"][..], &["explain", "cqe", "12"], &["explain", "command", "xyz"]] {
+        let output = mlx5(wrong);
+        assert_eq!(output.status.code(), Some(1), "{wrong:?}");
+        assert_eq!(stdout(&output), "", "{wrong:?}");
+        assert!(stderr(&output).starts_with("mlx5: ") && !stderr(&output).contains("panicked"), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn list_offers_the_software_card() {
     let list = json(&["list", "--json"]);

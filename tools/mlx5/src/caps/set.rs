@@ -147,6 +147,11 @@ impl CapSet {
     pub fn page(&self, name: &str) -> Option<&Page> {
         self.pages.iter().find(|page| page.name == name)
     }
+
+    /// A capability's values.
+    pub fn value(&self, page: CapPage, capability: &str) -> Option<Both> {
+        self.page(&page_name(page))?.value(capability)
+    }
 }
 
 impl Page {

@@ -1,0 +1,199 @@
+//! A command's input: decoded, and every field checked against what a card allows and what no card does.
+
+use mlx5_dv::CapPage;
+use mlx5_prm::caps::limits::{self, number_at};
+use mlx5_prm::cmd::{self, InputHeader, Opcode};
+use mlx5_prm::decode;
+use mlx5_prm::layout::{Info, Layout};
+
+use super::report::{Report, lines};
+use crate::caps::set::{CapSet, page_name};
+
+/// What is said of a command's input; with `caps`, checked against that card.
+pub fn of_bytes(input: &[u8], caps: Option<&CapSet>) -> Option<Report> {
+    let header = InputHeader::read(input)?;
+    let opcode = header.opcode();
+    let what = format!("input of {opcode} ({:#x}), op_mod {:#x}", opcode.number(), header.op_mod());
+    let Some((info, _)) = cmd::layout_of_command(opcode, header.op_mod()) else {
+        let meaning = "a command this program has no layout for".to_owned();
+        return Some(Report { what, meaning, ..Report::default() });
+    };
+    let mut offending = Vec::new();
+    if input.len() < info.size {
+        offending.push(format!("the input has {:#x} bytes, the command's fixed part {:#x}", input.len(), info.size));
+    }
+    offending.extend(reserved(input));
+    offending.extend(caps.into_iter().flat_map(|caps| above(input, caps)));
+    offending.extend(pages(opcode, info, input));
+    let meaning = match (offending.is_empty(), caps) {
+        (false, _) => "a card would refuse it".to_owned(),
+        (true, Some(caps)) => {
+            format!("nothing in it is beyond what {} announces, as far as limits are known", caps.device)
+        }
+        (true, None) => "nothing in it is impossible by itself; it was checked against no card".to_owned(),
+    };
+    let look_at = match caps {
+        None => lines(&["the card's limits: `--caps DEVICE`, a profile such as connectx5, or a saved file"]),
+        Some(_) => Vec::new(),
+    };
+    let decoded = decode::command_input(input).map(|dump| dump.to_string());
+    Some(Report { what, meaning, offending, look_at, decoded, ..Report::default() })
+}
+
+/// Set bits that no field covers.
+fn reserved(input: &[u8]) -> Vec<String> {
+    let dump = decode::command_input(input);
+    let found = dump.into_iter().flat_map(|dump| dump.uncovered().collect::<Vec<_>>());
+    found.map(|at| format!("reserved bits {:#010x} of the dword at {:#x} are set", at.bits, at.offset)).collect()
+}
+
+/// Fields above the card's capabilities.
+fn above(input: &[u8], caps: &CapSet) -> Vec<String> {
+    let known = |page: CapPage, name: &str| match caps.value(page, name) {
+        Some(value) => value.effective(),
+        None => caps.absent.contains_key(&page_name(page)).then_some(0),
+    };
+    limits::check(input, known).iter().map(ToString::to_string).collect()
+}
+
+/// The page lists of queues: none, too short, zero or not aligned.
+fn pages(opcode: Opcode, info: &Info, input: &[u8]) -> Vec<String> {
+    let number = |path: &str| number_at(info, input, path).unwrap_or(0);
+    let (umem, log_page, bytes) = match opcode {
+        Opcode::CreateCq => {
+            let entry = if number("cq_context.cqe_sz") == 0 { 64 } else { 128 };
+            let bytes = entry << number("cq_context.log_cq_size");
+            (number("cq_umem_valid"), number("cq_context.log_page_size"), bytes)
+        }
+        Opcode::CreateEq => (0, number("eq_context_entry.log_page_size"), 64 << number("eq_context_entry.log_eq_size")),
+        Opcode::CreateQp => (number("wq_umem_valid"), number("qpc.log_page_size"), 1),
+        _ => return Vec::new(),
+    };
+    if umem != 0 || input.len() < info.size {
+        return Vec::new();
+    }
+    let page = 1u64.checked_shl(12 + log_page as u32).unwrap_or(u64::MAX);
+    let list: Vec<u64> =
+        input[info.size..].chunks_exact(8).map(|pa| pa.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))).collect();
+    let wanted: u64 = u64::div_ceil(bytes, page);
+    let mut wrong = Vec::new();
+    if (list.len() as u64) < wanted {
+        wrong.push(format!(
+            "{opcode}: the page list has {} entries; {bytes} bytes in pages of {page} take {wanted}",
+            list.len()
+        ));
+    }
+    for (i, address) in list.iter().enumerate().take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
+        if *address == 0 {
+            wrong.push(format!("{opcode}: pas[{i}] is 0"));
+        } else if address & 0xfff != 0 {
+            wrong.push(format!("{opcode}: pas[{i}]={address:#x} is not aligned to 4096 bytes"));
+        }
+    }
+    wrong.truncate(MOST);
+    wrong
+}
+
+/// The most that is said of one page list.
+const MOST: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mlx5_dv::{CommandErrorKind, Device};
+    use mlx5_prm::cmd::{CmdStatus, Command, CreateCqIn, CreateEqIn, CreateQpIn, CreateUmemIn, SetRoceAddressIn};
+    use mlx5_prm::ctx::{Cqc, Eqc, Qpc, Umem};
+    use mlx5_prm::values::ServiceType;
+
+    fn create_cq(log_cq_size: u8, pages: &[u64]) -> Vec<u8> {
+        let mut context = Cqc::default();
+        let _ = context.w().log_cq_size(log_cq_size);
+        let mut create = CreateCqIn::default();
+        let _ = create.w().cq_context(&context);
+        let list: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
+        [create.as_bytes(), &list[..]].concat()
+    }
+
+    #[test]
+    fn a_sound_command_is_blamed_for_nothing() {
+        let caps = CapSet::load("connectx5").expect("the software card");
+        let report = of_bytes(&create_cq(7, &[0x1000, 0x2000]), Some(&caps)).expect("a command");
+        assert_eq!(report.offending, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_size_above_the_capability_is_named_with_both_numbers() {
+        let caps = CapSet::load("connectx5").expect("the software card");
+        let report = of_bytes(&create_cq(25, &[0x1000]), Some(&caps)).expect("a command");
+        assert_eq!(report.offending[0], "CREATE_CQ: cq_context.log_cq_size=25 > log_max_cq_sz 22");
+    }
+
+    #[test]
+    fn reserved_bits_and_broken_page_lists_are_named() {
+        let mut input = create_cq(7, &[0, 0x1001]);
+        input[8] = 0x80;
+        let offending = of_bytes(&input, None).expect("a command").offending;
+        assert_eq!(offending[0], "reserved bits 0x80000000 of the dword at 0x8 are set");
+        assert_eq!(offending[1], "CREATE_CQ: pas[0] is 0");
+        assert_eq!(offending[2], "CREATE_CQ: pas[1]=0x1001 is not aligned to 4096 bytes");
+        let offending = of_bytes(&create_cq(8, &[0x1000]), None).expect("a command").offending;
+        assert_eq!(offending, ["CREATE_CQ: the page list has 1 entries; 16384 bytes in pages of 4096 take 4"]);
+        let mut context = Eqc::default();
+        let _ = context.w().log_eq_size(31);
+        let mut create = CreateEqIn::default();
+        let _ = create.w().eq_context_entry(&context);
+        assert!(of_bytes(create.as_bytes(), None).expect("a command").offending[0].contains("entries"));
+    }
+
+    #[test]
+    fn an_unknown_or_short_command_is_said_to_be_one() {
+        let report = of_bytes(&[0xff; 16], None).expect("a header");
+        assert!(report.meaning.contains("no layout"));
+        assert!(of_bytes(&create_cq(7, &[])[..0x20], None).expect("a header").offending[0].contains("0x20 bytes"));
+        assert_eq!(of_bytes(&[0; 8], None), None);
+    }
+
+    /// The card refuses the command, and what is said of it names the field.
+    fn refused_and_named<C: Command>(device: &Device, caps: &CapSet, command: &C, field: &str) {
+        let error = device.execute(command, "").err().unwrap_or_else(|| panic!("{field}: the card took it"));
+        let refused = matches!(error.kind, CommandErrorKind::Status { status, .. } if status != CmdStatus::Ok);
+        assert!(refused, "{field}: {error}");
+        let offending = of_bytes(command.head(), Some(caps)).expect("a command").offending;
+        assert!(offending.iter().any(|one| one.contains(field)), "{field}: {offending:?}");
+    }
+
+    #[test]
+    fn what_the_software_card_refuses_for_a_limit_is_named() {
+        let device = mlx5_open::open("sim").expect("the software card");
+        let caps = CapSet::query(&device, "sim").expect("its capabilities");
+        let cq = |context: &Cqc| {
+            let mut create = CreateCqIn::default();
+            let _ = create.w().cq_context(context);
+            create
+        };
+        let mut context = Cqc::default();
+        let _ = context.w().log_cq_size(25);
+        refused_and_named(&device, &caps, &cq(&context), "cq_context.log_cq_size=25");
+        let mut context = Cqc::default();
+        let _ = context.w().cqe_comp_en(true);
+        refused_and_named(&device, &caps, &cq(&context), "cq_context.cqe_comp_en");
+        let mut context = Eqc::default();
+        let _ = context.w().log_eq_size(31);
+        let mut create = CreateEqIn::default();
+        let _ = create.w().eq_context_entry(&context);
+        refused_and_named(&device, &caps, &create, "eq_context_entry.log_eq_size=31");
+        let mut umem = Umem::default();
+        let _ = umem.w().ats(true);
+        let mut create = CreateUmemIn::default();
+        let _ = create.w().umem(&umem);
+        refused_and_named(&device, &caps, &create, "umem.ats");
+        let mut context = Qpc::default();
+        let _ = context.w().st(ServiceType::Xrc);
+        let mut create = CreateQpIn::default();
+        let _ = create.w().qpc(&context);
+        refused_and_named(&device, &caps, &create, "needs xrc");
+        let mut set = SetRoceAddressIn::default();
+        let _ = set.w().roce_address_index(255);
+        refused_and_named(&device, &caps, &set, "roce_address_index=255");
+    }
+}

@@ -1,0 +1,304 @@
+//! Completions with error: from the 64 bytes, or from the few numbers that other people's programs print of them.
+
+use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
+use mlx5_prm::decode;
+use mlx5_prm::layout::Layout;
+use mlx5_prm::wqe::WqeOpcode;
+
+use super::report::{Report, lines};
+use super::syndromes;
+
+/// What somebody printed of a failed completion.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Failed {
+    /// `syndrome`.
+    pub syndrome: Option<u32>,
+    /// `vendor_error_syndrome`.
+    pub vendor: Option<u32>,
+    /// Whatever else was printed, by name.
+    pub fields: Vec<(&'static str, String)>,
+}
+
+/// What is said of the numbers of a failed completion.
+pub fn explain(failed: &Failed) -> Report {
+    let syndrome = failed.syndrome.map(CqeSyndrome::from_number);
+    let mut fields = Vec::new();
+    fields.extend(syndrome.map(|syndrome| ("syndrome", format!("{syndrome} ({:#x})", syndrome.number()))));
+    fields.extend(failed.vendor.map(|vendor| ("vendor_error_syndrome", format!("{vendor:#x}"))));
+    fields.extend(failed.fields.iter().cloned());
+    let (what, meaning) = match syndrome {
+        Some(syndrome) => (format!("completion with error {syndrome}"), syndrome.meaning().to_owned()),
+        None => {
+            let meaning = "the card's own number for the reason; what was printed gives no syndrome beside it";
+            ("vendor syndrome of a completion with error".to_owned(), meaning.to_owned())
+        }
+    };
+    let (causes, mut look_at) = syndrome.map_or((Vec::new(), Vec::new()), advice);
+    let known: Vec<_> = failed.vendor.and_then(syndromes::vendor).into_iter().collect();
+    if let (true, Some(vendor)) = (known.is_empty(), failed.vendor.filter(|vendor| *vendor != 0)) {
+        look_at.push(format!("vendor syndrome {vendor:#x}: this program knows nothing public of it"));
+    }
+    Report { what, fields, meaning, causes, look_at, known, ..Report::default() }
+}
+
+/// What is said of a completion queue's entry: 64 bytes, or 128 of which the second half counts.
+pub fn of_bytes(bytes: &[u8]) -> Option<Report> {
+    let bytes = if bytes.len() == 128 { &bytes[64..] } else { bytes };
+    let cqe = Cqe::read(bytes)?;
+    let decoded = decode::completion(bytes).map(|dump| dump.to_string());
+    let (CqeOpcode::RequesterError | CqeOpcode::ResponderError) = cqe.opcode() else {
+        return Some(Report { decoded, ..no_error(&cqe) });
+    };
+    let error = ErrorCqe::read(bytes)?;
+    let side = if cqe.opcode() == CqeOpcode::RequesterError { "a send" } else { "a receive" };
+    let mut fields = vec![("qpn", format!("{:#x}", error.qpn())), ("wqe_counter", error.wqe_counter().to_string())];
+    if cqe.opcode() == CqeOpcode::RequesterError {
+        let opcode = WqeOpcode::from_number(u32::from(error.send_wqe_opcode()));
+        fields.push(("send_wqe_opcode", opcode.to_string()));
+    }
+    let numbers = Failed {
+        syndrome: Some(error.syndrome().number()),
+        vendor: Some(u32::from(error.vendor_error_syndrome())),
+        fields,
+    };
+    let report = explain(&numbers);
+    Some(Report { what: format!("{} of {side}", report.what), decoded, ..report })
+}
+
+fn no_error(cqe: &Cqe) -> Report {
+    let meaning = match cqe.opcode() {
+        CqeOpcode::Invalid => "the card never wrote this entry: software put the invalid opcode there",
+        CqeOpcode::SignatureError => {
+            "a signature of protected data is wrong: the block's guard, reference or application tag"
+        }
+        CqeOpcode::Unknown(_) => {
+            "an opcode that no completion has: the ring was overwritten, or read while it was written"
+        }
+        _ => "a completion without error",
+    };
+    let (causes, look_at): (&[&str], &[&str]) = match cqe.opcode() {
+        CqeOpcode::Requester if is_zero(cqe) => (
+            &["not a completion: a ring that was filled with zeros, not with 0xff, looks like this"],
+            &["the ring before its first lap: every entry's opcode must be 0xf"],
+        ),
+        _ => (&[], &[]),
+    };
+    let (causes, look_at) = (lines(causes), lines(look_at));
+    Report {
+        what: format!("completion {}", cqe.opcode()),
+        meaning: meaning.into(),
+        causes,
+        look_at,
+        ..Report::default()
+    }
+}
+
+fn is_zero(cqe: &Cqe) -> bool {
+    cqe.as_bytes().iter().all(|byte| *byte == 0)
+}
+
+/// What usually causes a syndrome, and what to look at.
+fn advice(syndrome: CqeSyndrome) -> (Vec<String>, Vec<String>) {
+    let (causes, look_at): (&[&str], &[&str]) = match syndrome {
+        CqeSyndrome::LocalLength => (
+            &["a receive buffer smaller than the message", "a message longer than the port or log_msg_max allows"],
+            &["the size of posted receives against what the remote sends"],
+        ),
+        CqeSyndrome::LocalQpOperation => (
+            &[
+                "a WQE the queue pair may not have: wrong opcode for its transport, ds that does not fit, more inline than allowed",
+                "a UD send without or with a broken address",
+                "an atomic or read on a queue pair made without them",
+            ],
+            &["the WQE's bytes: `mlx5 explain wqe HEX`", "max_wqe_sz_sq, and the queue pair's service type"],
+        ),
+        CqeSyndrome::LocalProtection => (
+            &[
+                "an lkey of another protection domain or device, or of a region that was deregistered",
+                "address and length not inside the region",
+                "a region without local write under a receive or a read",
+                "memory of a GPU that the card cannot reach over PCIe",
+            ],
+            &["lkey, address and length of every data segment against the registration", "who deregisters, and when"],
+        ),
+        CqeSyndrome::WorkRequestFlushed => (
+            &[
+                "not the first error: the queue pair was in error already",
+                "the queue pair was closed on purpose with work still posted",
+            ],
+            &["the first completion with error of this queue pair", "asynchronous events of the queue pair"],
+        ),
+        CqeSyndrome::MemoryWindowBind => {
+            (&["the region does not allow windows, or the window is in use"], &["access flags of the region (MW_BIND)"])
+        }
+        CqeSyndrome::BadResponse => (
+            &["a remote that answers with an opcode of another transport", "corrupted packets"],
+            &["the remote's firmware", "a capture of the packets"],
+        ),
+        CqeSyndrome::LocalAccess => (
+            &["the remote wrote or read through an rkey that does not allow it"],
+            &["the remote's completion: it has the other half of the story"],
+        ),
+        CqeSyndrome::RemoteInvalidRequest => (
+            &[
+                "the remote's receive buffer is shorter than the message",
+                "an operation the remote's queue pair does not allow: write, read or atomic not enabled there",
+                "more reads in flight than the remote's max_dest_rd_atomic",
+            ],
+            &["access flags and max_dest_rd_atomic of the remote's queue pair", "sizes of the remote's receives"],
+        ),
+        CqeSyndrome::RemoteAccess => (
+            &[
+                "an rkey of another protection domain or device of the remote",
+                "an rkey of a region that the remote has deregistered",
+                "address and length not inside the remote's region",
+                "the region was not registered for remote write, read or atomic",
+            ],
+            &["rkey, address and length as the remote announced them", "byte order of what was exchanged"],
+        ),
+        CqeSyndrome::RemoteOperation => (
+            &[
+                "the remote's own receive or memory failed: its completion says why",
+                "the remote's IOMMU refused its card",
+            ],
+            &["completions and `dmesg` of the remote"],
+        ),
+        CqeSyndrome::TransportRetryExceeded => (
+            &[
+                "wrong GID index: the address is not routable, or of another RoCE version than the remote's",
+                "wrong queue pair number, or the remote's queue pair is not ready to receive, or gone",
+                "packets are lost: no PFC or ECN where the traffic needs it; MTU larger than the path's",
+                "a firewall or security group on UDP port 4791",
+            ],
+            &[
+                "`show_gids` on both sides",
+                "ping with the path's MTU and no fragmentation",
+                "local_ack_timeout_err and out_of_sequence counters",
+                "the remote's log: it often died first",
+            ],
+        ),
+        CqeSyndrome::RnrRetryExceeded => (
+            &[
+                "the remote posts too few receives, or too late",
+                "rnr_retry is not 7 (for ever), min_rnr_timer is short",
+            ],
+            &["the remote's receive queue", "counter out_of_buffer of the remote"],
+        ),
+        CqeSyndrome::RemoteAborted => (
+            &["the remote's card aborted the operation: for on-demand paging a page that could not be brought in"],
+            &["the remote's completions and `dmesg`"],
+        ),
+        _ => (&[], &["the firmware's release notes"]),
+    };
+    (lines(causes), lines(look_at))
+}
+
+/// Verbs' own numbers and words for the same syndromes: `ibv_wc_status`.
+const WC_STATUS: [(u32, &str, &str, Option<CqeSyndrome>); 23] = [
+    (0, "SUCCESS", "success", None),
+    (1, "LOC_LEN_ERR", "local length error", Some(CqeSyndrome::LocalLength)),
+    (2, "LOC_QP_OP_ERR", "local QP operation error", Some(CqeSyndrome::LocalQpOperation)),
+    (3, "LOC_EEC_OP_ERR", "local EE context operation error", None),
+    (4, "LOC_PROT_ERR", "local protection error", Some(CqeSyndrome::LocalProtection)),
+    (5, "WR_FLUSH_ERR", "work request flushed error", Some(CqeSyndrome::WorkRequestFlushed)),
+    (6, "MW_BIND_ERR", "memory bind operation error", Some(CqeSyndrome::MemoryWindowBind)),
+    (7, "BAD_RESP_ERR", "bad response error", Some(CqeSyndrome::BadResponse)),
+    (8, "LOC_ACCESS_ERR", "local access error", Some(CqeSyndrome::LocalAccess)),
+    (9, "REM_INV_REQ_ERR", "remote invalid request error", Some(CqeSyndrome::RemoteInvalidRequest)),
+    (10, "REM_ACCESS_ERR", "remote access error", Some(CqeSyndrome::RemoteAccess)),
+    (11, "REM_OP_ERR", "remote operation error", Some(CqeSyndrome::RemoteOperation)),
+    (12, "RETRY_EXC_ERR", "transport retry counter exceeded", Some(CqeSyndrome::TransportRetryExceeded)),
+    (13, "RNR_RETRY_EXC_ERR", "RNR retry counter exceeded", Some(CqeSyndrome::RnrRetryExceeded)),
+    (14, "LOC_RDD_VIOL_ERR", "local RDD violation error", None),
+    (15, "REM_INV_RD_REQ_ERR", "remote invalid RD request", None),
+    (16, "REM_ABORT_ERR", "aborted error", Some(CqeSyndrome::RemoteAborted)),
+    (17, "INV_EECN_ERR", "invalid EE context number", None),
+    (18, "INV_EEC_STATE_ERR", "invalid EE context state", None),
+    (19, "FATAL_ERR", "fatal error", None),
+    (20, "RESP_TIMEOUT_ERR", "response timeout error", None),
+    (21, "GENERAL_ERR", "general error", None),
+    (22, "TM_ERR", "TM error", None),
+];
+
+/// The syndrome behind an `ibv_wc_status`.
+pub fn syndrome_of_wc(status: u32) -> Option<u32> {
+    let row = WC_STATUS.iter().find(|row| row.0 == status)?;
+    row.3.map(CqeSyndrome::number)
+}
+
+/// The `ibv_wc_status` of a name (`IBV_WC_RETRY_EXC_ERR`) or of what `ibv_wc_status_str` prints.
+pub fn wc_by_words(words: &str) -> Option<u32> {
+    let name = words.trim().to_ascii_uppercase();
+    let name = name.strip_prefix("IBV_WC_").unwrap_or(&name);
+    let found = WC_STATUS.iter().find(|(_, short, long, _)| *short == name || long.eq_ignore_ascii_case(words.trim()));
+    found.map(|row| row.0)
+}
+
+/// What is said of an `ibv_wc_status`, with a vendor error if there was one.
+pub fn of_wc(status: u32, vendor: Option<u32>) -> Report {
+    let row = WC_STATUS.iter().find(|row| row.0 == status);
+    let name = row.map_or_else(|| "unknown".to_owned(), |row| format!("IBV_WC_{}", row.1));
+    let mut report = explain(&Failed { syndrome: syndrome_of_wc(status), vendor, fields: Vec::new() });
+    report.what = format!("ibv_wc_status {name} ({status})");
+    if syndrome_of_wc(status).is_none() {
+        report.meaning = match (status, row) {
+            (0, _) => "the work request is done".into(),
+            (_, Some(row)) => format!(
+                "{}: no mlx5 card reports it by a syndrome of its own; libmlx5 uses GENERAL_ERR for those it does not know",
+                row.2
+            ),
+            (_, None) => "no status has this number".into(),
+        };
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(syndrome: CqeSyndrome, vendor: u8) -> Vec<u8> {
+        let mut cqe = ErrorCqe::ZERO;
+        let _ = cqe.w().opcode(CqeOpcode::RequesterError).syndrome(syndrome).vendor_error_syndrome(vendor).qpn(0x43);
+        let _ = cqe.w().send_wqe_opcode(0x08).wqe_counter(7);
+        cqe.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn an_error_is_decoded_and_both_syndromes_are_explained() {
+        let report = of_bytes(&error(CqeSyndrome::RemoteAccess, 0x88)).expect("64 bytes");
+        assert_eq!(report.what, "completion with error REMOTE_ACCESS_ERR of a send");
+        assert!(report.fields.contains(&("send_wqe_opcode", "RDMA_WRITE".into())), "{:?}", report.fields);
+        assert_eq!(report.known[0].number, 0x88);
+        assert!(report.causes.iter().any(|cause| cause.contains("deregistered")));
+    }
+
+    #[test]
+    fn of_128_bytes_the_second_half_counts() {
+        let whole = [vec![0; 64], error(CqeSyndrome::LocalLength, 0)].concat();
+        assert!(of_bytes(&whole).expect("128 bytes").what.contains("LOCAL_LENGTH_ERR"));
+    }
+
+    #[test]
+    fn zeros_are_not_taken_for_a_completion_in_silence() {
+        let report = of_bytes(&[0; 64]).expect("64 bytes");
+        assert!(report.causes[0].contains("filled with zeros"));
+        assert_eq!(of_bytes(&[0; 63]), None);
+    }
+
+    #[test]
+    fn every_syndrome_has_causes_and_a_verbs_status() {
+        for syndrome in CqeSyndrome::ALL {
+            assert!(!advice(*syndrome).0.is_empty(), "{syndrome}");
+            assert!(WC_STATUS.iter().any(|row| row.3 == Some(*syndrome)), "{syndrome}");
+        }
+    }
+
+    #[test]
+    fn verbs_names_and_words_are_found() {
+        for words in ["IBV_WC_RETRY_EXC_ERR", "retry_exc_err", "transport retry counter exceeded"] {
+            assert_eq!(wc_by_words(words), Some(12), "{words}");
+        }
+        assert_eq!(wc_by_words("nonsense"), None);
+    }
+}

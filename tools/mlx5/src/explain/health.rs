@@ -1,0 +1,227 @@
+//! A card that is not well: the health buffer, and what drivers print when they notice.
+
+use mlx5_prm::decode::Dump;
+use mlx5_prm::init_seg::{HealthBuffer, HealthSyndrome};
+use mlx5_prm::layout::Layout;
+
+use super::report::{Report, lines};
+
+/// What somebody printed of a health buffer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Printed {
+    /// `synd`.
+    pub synd: Option<u32>,
+    /// Everything, by name, as it was printed.
+    pub fields: Vec<(&'static str, String)>,
+}
+
+/// What is said of a printed health buffer.
+pub fn explain(printed: &Printed) -> Report {
+    let synd = printed.synd.map(HealthSyndrome::from_number);
+    let what = match synd {
+        Some(synd) => format!("health buffer: {synd} ({:#x})", synd.number()),
+        None => "health buffer without its syndrome".to_owned(),
+    };
+    let (meaning, causes, look_at) = synd.map_or(NO_SYNDROME, advice);
+    Report {
+        what,
+        fields: printed.fields.clone(),
+        meaning: meaning.into(),
+        causes: lines(causes),
+        look_at: lines(look_at),
+        ..Report::default()
+    }
+}
+
+/// What is said of the 64 bytes of a health buffer.
+pub fn of_bytes(bytes: &[u8]) -> Option<Report> {
+    if bytes.len() >= HealthBuffer::SIZE && bytes.iter().all(|byte| *byte == 0xff) {
+        return Some(gone("health buffer of ones"));
+    }
+    let buffer = HealthBuffer::read(bytes)?;
+    let report = explain(&Printed { synd: Some(buffer.synd().number()), fields: Vec::new() });
+    Some(Report { decoded: Some(Dump::new(&HealthBuffer::INFO, bytes).to_string()), ..report })
+}
+
+/// A line that needs no buffer: what mlx5_core prints as it watches the card.
+pub fn of_words(words: &str) -> Option<Report> {
+    let lower = words.to_ascii_lowercase();
+    if lower.contains("health compromised - reached miss count") {
+        return Some(stopped(words));
+    }
+    if lower.contains("pci slot is unavailable") || lower.contains("pci channel offline") {
+        return Some(gone(words));
+    }
+    let number = lower.split("fatal error ").nth(1)?.split(' ').next()?.parse().ok()?;
+    Some(fatal(words, number))
+}
+
+type Advice = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+const NO_SYNDROME: Advice =
+    ("what was printed lacks `synd`, which says why", &[], &["the lines after it: `synd`, `ext_synd`, `fw_ver`"]);
+
+/// What health looks at in every case.
+const FIRMWARE: &[&str] = &[
+    "firmware's release notes for `ext_synd`; a newer firmware",
+    "a core dump for the maker: `devlink health dump show DEVICE reporter fw_fatal`",
+];
+
+fn advice(synd: HealthSyndrome) -> Advice {
+    match synd {
+        HealthSyndrome::None => ("nothing is wrong", &[], &[]),
+        HealthSyndrome::FwInternal => (
+            "firmware met a condition it did not expect and asserted; assert_var, assert_exit_ptr and ext_synd say where",
+            &["a fault of firmware", "a driver that gave firmware something it should have refused"],
+            FIRMWARE,
+        ),
+        HealthSyndrome::DeadIrisc => (
+            "one of the card's processors (irisc_index) no longer runs",
+            &["a fault of firmware", "failing hardware, where it comes back after a power cycle"],
+            FIRMWARE,
+        ),
+        HealthSyndrome::HwFatal => (
+            "hardware reported a fatal error",
+            &["failing hardware", "power or temperature outside of what the board allows"],
+            &["power cycle the host, not only the driver", "`mlxlink`, temperature and PCIe error counters"],
+        ),
+        HealthSyndrome::FwCrc => (
+            "firmware's image in memory or flash does not match its checksum",
+            &["a flash update that was interrupted", "failing flash or memory"],
+            &["`mstflint -d DEVICE verify`", "burn the firmware again"],
+        ),
+        HealthSyndrome::IcmFetchPci => (
+            "the card could not read its own contexts out of host memory over PCIe",
+            &[
+                "an IOMMU that refused the access: pages unmapped while the card still had them",
+                "a PCIe link error",
+                "a bus reset",
+            ],
+            &["`dmesg` for IOMMU faults and AER before this", "who took pages back (MANAGE_PAGES) last"],
+        ),
+        HealthSyndrome::IcmPage => (
+            "a page that firmware keeps contexts in is broken",
+            &["host memory that was freed or overwritten while firmware had it", "memory errors of the host"],
+            &["`dmesg` for machine checks", "drivers that reuse pages before firmware gave them back"],
+        ),
+        HealthSyndrome::AsyncEqOverrun => (
+            "the asynchronous event queue overflowed: events were lost",
+            &[
+                "interrupts that nobody served: a CPU that hung, a guest that did not run",
+                "a storm of events (page faults, QP errors)",
+            ],
+            &["which events: counters of /proc/interrupts", "a larger EQ: devlink parameter event_eq_size"],
+        ),
+        HealthSyndrome::EqInError => (
+            "an event queue is in error",
+            &["the EQ's memory can no longer be written", "an EQ that overflowed"],
+            &["`dmesg` for IOMMU faults"],
+        ),
+        HealthSyndrome::EqInvalid => (
+            "a doorbell rang for an event queue that is not there",
+            &["a driver that arms an EQ it has destroyed", "a wrong UAR page or EQ number in a user space driver"],
+            &["the doorbells of user space drivers"],
+        ),
+        HealthSyndrome::Ffser => {
+            ("a serial link inside the card failed", &["failing hardware"], &["power cycle the host"])
+        }
+        HealthSyndrome::HighTemperature => (
+            "the card is too hot and protects itself",
+            &["too little air flow", "an optical module that heats the cage"],
+            &["`mget_temp`, `sensors`", "fans and the slot's neighbours"],
+        ),
+        HealthSyndrome::IcmPciPoisoned => (
+            "host memory that firmware keeps contexts in came back poisoned over PCIe",
+            &["memory errors of the host"],
+            &["`dmesg` for machine checks and AER", "`edac-util`"],
+        ),
+        _ => ("a syndrome that has no name here", &[], FIRMWARE),
+    }
+}
+
+fn stopped(words: &str) -> Report {
+    Report {
+        what: words.trim().into(),
+        meaning: "firmware's health counter stood still for several polls: firmware has stopped, or cannot be read"
+            .into(),
+        causes: lines(&[
+            "firmware has crashed: the health buffer printed after this says why; all zero means it could not even say",
+            "PCIe: the card fell off the bus or the link is in error",
+            "the driver's own poll timer was late by seconds (a hypervisor, a stalled CPU)",
+        ]),
+        look_at: lines(&[
+            "the health buffer lines after this one",
+            "`dmesg` for AER, link down, soft lockups",
+            "`devlink health show`; `devlink health recover DEVICE reporter fw_fatal`",
+        ]),
+        ..Report::default()
+    }
+}
+
+fn gone(words: &str) -> Report {
+    Report {
+        what: words.trim().into(),
+        meaning: "registers read as all ones: the card no longer answers on PCIe".into(),
+        causes: lines(&[
+            "it was unplugged, lost power, or its link went down",
+            "it is in reset: by the driver, by another function, by a firmware update",
+            "the slot or a bridge above it reported an error and was contained (DPC, EEH)",
+        ]),
+        look_at: lines(&[
+            "`dmesg` for AER, DPC, EEH and hotplug",
+            "`lspci -vv`: is it there, and at which width and speed",
+        ]),
+        ..Report::default()
+    }
+}
+
+/// mlx5_core's sensors: "Fatal error N detected".
+fn fatal(words: &str, number: u32) -> Report {
+    let (meaning, cause) = match number {
+        1 => return gone(words),
+        2 => ("PCI reports the channel as offline", "the kernel's PCI error handling took the slot away"),
+        3 => ("the function's NIC interface is disabled", "another driver or the card turned the function off"),
+        4 => (
+            "the function's NIC interface asks for a software reset",
+            "another function of the card found a fatal error first",
+        ),
+        5 => (
+            "firmware asks to be reset (rfr set in the health buffer)",
+            "a fatal firmware assert that a reset can mend",
+        ),
+        _ => ("a sensor that has no name here", "a kernel newer than this program"),
+    };
+    Report {
+        what: words.trim().into(),
+        meaning: meaning.into(),
+        causes: lines(&[cause]),
+        look_at: lines(&["the health buffer lines near it", "`devlink health show`"]),
+        ..Report::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_decoded_and_its_syndrome_explained() {
+        let mut buffer = HealthBuffer::ZERO;
+        let _ = buffer.w().synd(HealthSyndrome::IcmFetchPci).ext_synd(0x8d1c);
+        let report = of_bytes(buffer.as_bytes()).expect("64 bytes");
+        assert_eq!(report.what, "health buffer: ICM_FETCH_PCI_ERR (0xa)");
+        assert!(report.decoded.is_some_and(|text| text.contains("ext_synd = 0x8d1c")));
+    }
+
+    #[test]
+    fn ones_are_a_card_that_is_gone() {
+        assert!(of_bytes(&[0xff; 64]).expect("64 bytes").meaning.contains("no longer answers"));
+    }
+
+    #[test]
+    fn every_syndrome_but_none_has_something_to_look_at() {
+        for synd in HealthSyndrome::ALL.iter().filter(|synd| **synd != HealthSyndrome::None) {
+            assert!(!advice(*synd).2.is_empty(), "{synd}");
+        }
+    }
+}

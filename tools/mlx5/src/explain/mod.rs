@@ -1,0 +1,203 @@
+//! `mlx5 explain`: what an error means, what usually causes it in the field, what to look at.
+
+mod command;
+mod cqe;
+mod health;
+mod recognise;
+mod report;
+mod ring;
+mod status;
+mod syndromes;
+
+use std::io::Read;
+use std::path::Path;
+
+use mlx5_prm::cmd::CmdStatus;
+
+use crate::caps::set::CapSet;
+use crate::{Failure, print, print_json};
+use recognise::{Kind, Sighting, recognise};
+use report::Report;
+
+/// What to explain.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// `cqe`, `eqe`, `wqe`, `health` or `command` and hex; `status`, `wc`, `syndrome` or `vendor` and a number or name;
+    /// or a line that a kernel, DPDK, UCX, NCCL, libmlx5 or this driver printed; or a file of such. Nothing, or `-`:
+    /// standard input.
+    #[arg(allow_hyphen_values = true)]
+    words: Vec<String>,
+    /// The card whose limits a command's input is checked against: a device, a profile (connectx5, connectx6dx,
+    /// connectx7) or a file that `mlx5 caps --json` wrote.
+    #[arg(long, value_name = "DEVICE|PROFILE|FILE")]
+    caps: Option<String>,
+}
+
+/// Explains what is given.
+pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
+    let caps = arguments.caps.as_deref().map(CapSet::load).transpose()?;
+    let reports = reports(&arguments.words, caps.as_ref())?;
+    if json {
+        return print_json(&serde_json::json!({ "explained": reports }));
+    }
+    print(&reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+fn reports(words: &[String], caps: Option<&CapSet>) -> Result<Vec<Report>, Failure> {
+    match words {
+        [kind, rest @ ..] if !rest.is_empty() && NAMED.iter().any(|(name, _)| name == kind) => {
+            let explain = NAMED.iter().find(|(name, _)| name == kind).map(|(_, explain)| explain);
+            explain.map_or_else(|| Ok(Vec::new()), |explain| Ok(vec![explain(&rest.join(" "), caps)?]))
+        }
+        [] => of_text(&input()?, caps),
+        [one] if one == "-" => of_text(&input()?, caps),
+        [one] if Path::new(one).is_file() => of_text(&read(Path::new(one))?, caps),
+        words => of_text(&words.join(" "), caps),
+    }
+}
+
+fn input() -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let bytes = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Explains one thing of a kind that was named.
+type Named = fn(&str, Option<&CapSet>) -> Result<Report, Failure>;
+
+const NAMED: [(&str, Named); 9] = [
+    ("cqe", |text, caps| of_bytes(Kind::Cqe, &hex(text)?, caps)),
+    ("eqe", |text, caps| of_bytes(Kind::Eqe, &hex(text)?, caps)),
+    ("wqe", |text, caps| of_bytes(Kind::Wqe, &hex(text)?, caps)),
+    ("health", |text, caps| of_bytes(Kind::Health, &hex(text)?, caps)),
+    ("command", |text, caps| of_bytes(Kind::Command, &hex(text)?, caps)),
+    ("status", |text, _| of_status(text)),
+    ("wc", |text, _| of_wc(text)),
+    ("syndrome", |text, _| Ok(status::explain(&status::Refused { syndrome: number(text)?, ..Default::default() }))),
+    ("vendor", |text, _| Ok(cqe::explain(&cqe::Failed { vendor: Some(number(text)?), ..Default::default() }))),
+];
+
+fn of_text(text: &str, caps: Option<&CapSet>) -> Result<Vec<Report>, Failure> {
+    let mut reports = Vec::new();
+    for sighting in recognise(text) {
+        let report = of_sighting(sighting, caps)?;
+        if !reports.contains(&report) {
+            reports.push(report);
+        }
+    }
+    if reports.is_empty() {
+        let kinds = NAMED.map(|(name, _)| name).join(", ");
+        return Err(format!(
+            "nothing here that this program recognises; say what it is: `mlx5 explain KIND ...` with KIND of {kinds}"
+        )
+        .into());
+    }
+    Ok(reports)
+}
+
+fn of_sighting(sighting: Sighting, caps: Option<&CapSet>) -> Result<Report, Failure> {
+    Ok(match sighting {
+        Sighting::Refused(refused) => status::explain(&refused),
+        Sighting::Timeout { command, opcode, words } => status::timeout(&command, opcode, &words),
+        Sighting::Failed(failed) => cqe::explain(&failed),
+        Sighting::Wc { status, vendor } => cqe::of_wc(status, vendor),
+        Sighting::Bytes(kind, bytes) => of_bytes(kind, &bytes, caps)?,
+        Sighting::Health(printed) => health::explain(&printed),
+        Sighting::Words(words) => health::of_words(&words).ok_or("a line that was recognised but not understood")?,
+    })
+}
+
+fn of_bytes(kind: Kind, bytes: &[u8], caps: Option<&CapSet>) -> Result<Report, Failure> {
+    let (report, wanted) = match kind {
+        Kind::Cqe => (cqe::of_bytes(bytes), "a CQE has 64 or 128 bytes"),
+        Kind::Eqe => (ring::event(bytes), "an EQE has 64 bytes"),
+        Kind::Wqe => (ring::wqe(bytes), "a send WQE has at least 16 bytes, its control segment"),
+        Kind::Health => (health::of_bytes(bytes), "a health buffer has 64 bytes"),
+        Kind::Command => (command::of_bytes(bytes, caps), "a command's input has at least 16 bytes"),
+    };
+    report.ok_or_else(|| format!("{} bytes are too few: {wanted}", bytes.len()).into())
+}
+
+fn of_status(text: &str) -> Result<Report, Failure> {
+    let mut words = text.split_whitespace();
+    if let Ok(status) = number(words.next().unwrap_or_default()) {
+        let status = status::Refused { status: Some(status), ..Default::default() };
+        return Ok(match words.next() {
+            Some(syndrome) => status::explain(&status::Refused { syndrome: number(syndrome)?, ..status }),
+            None => status::of_status(CmdStatus::from_number(status.status.unwrap_or_default())),
+        });
+    }
+    let named = CmdStatus::ALL.iter().find(|status| status.to_string().eq_ignore_ascii_case(text));
+    let named = named.or_else(|| KERNEL_STATUS.iter().find(|(words, _)| *words == text).map(|(_, status)| status));
+    named.map(|status| status::of_status(*status)).ok_or_else(|| {
+        let known: Vec<String> = CmdStatus::ALL.iter().map(CmdStatus::to_string).collect();
+        format!("{text:?} is no command status; there are {}", known.join(", ")).into()
+    })
+}
+
+/// What mlx5_core prints for a status.
+const KERNEL_STATUS: [(&str, CmdStatus); 17] = [
+    ("OK", CmdStatus::Ok),
+    ("internal error", CmdStatus::InternalError),
+    ("bad operation", CmdStatus::BadOpcode),
+    ("bad parameter", CmdStatus::BadParameter),
+    ("bad system state", CmdStatus::BadSystemState),
+    ("bad resource", CmdStatus::BadResource),
+    ("resource busy", CmdStatus::ResourceBusy),
+    ("FW not ready", CmdStatus::NotReady),
+    ("limits exceeded", CmdStatus::ExceedsLimit),
+    ("bad resource state", CmdStatus::BadResourceState),
+    ("bad index", CmdStatus::BadIndex),
+    ("no resources", CmdStatus::NoResources),
+    ("bad input length", CmdStatus::BadInputLength),
+    ("bad output length", CmdStatus::BadOutputLength),
+    ("bad QP state", CmdStatus::BadQpState),
+    ("bad packet (discarded)", CmdStatus::BadPacket),
+    ("bad size too many outstanding CQEs", CmdStatus::BadSize),
+];
+
+fn of_wc(text: &str) -> Result<Report, Failure> {
+    let status = number(text).ok().or_else(|| cqe::wc_by_words(text));
+    let status = status.ok_or_else(|| format!("{text:?} is no ibv_wc_status, such as 12 or IBV_WC_RETRY_EXC_ERR"))?;
+    Ok(cqe::of_wc(status, None))
+}
+
+/// A number, decimal or after 0x.
+fn number(text: &str) -> Result<u32, Failure> {
+    let text = text.trim();
+    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("{text:?} is no number; write 12 or 0xc").into())
+}
+
+/// Hex digits, as dwords or bytes, with offsets before a colon and text after a bar left out.
+fn hex(text: &str) -> Result<Vec<u8>, Failure> {
+    let lines = text.lines().map(|line| line.split('|').next().unwrap_or_default());
+    let words = lines.flat_map(str::split_whitespace).filter(|word| !word.ends_with(':'));
+    let mut digits = Vec::new();
+    for word in words {
+        let word = word.trim_start_matches("0x").trim_end_matches(',');
+        for c in word.chars() {
+            let digit =
+                c.to_digit(16).ok_or_else(|| format!("{word:?} is not hex; give bytes or dwords, such as 00000000"))?;
+            digits.push(digit as u8);
+        }
+        if !word.len().is_multiple_of(2) {
+            return Err(format!("{word:?} has an odd number of hex digits: leading zeros count").into());
+        }
+    }
+    if digits.is_empty() {
+        return Err("no hex was given".into());
+    }
+    Ok(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests;

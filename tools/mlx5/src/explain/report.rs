@@ -1,0 +1,83 @@
+//! What is said of one thing that was recognised.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::syndromes::{Confidence, Known};
+
+/// What is said of one thing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// What it is, in one line.
+    pub what: String,
+    /// Its fields, as the input gave them.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
+    pub fields: Vec<(&'static str, String)>,
+    /// What it means.
+    pub meaning: String,
+    /// What in the command the card cannot do, or no card can: each names the field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub offending: Vec<String>,
+    /// What usually causes it, the most frequent first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<String>,
+    /// What to look at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub look_at: Vec<String>,
+    /// What is publicly known of the maker's numbers in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<Known>,
+    /// Its bytes, field by field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoded: Option<String>,
+}
+
+fn as_map<S: serde::Serializer>(fields: &[(&'static str, String)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(fields.iter().map(|(name, value)| (name, value)))
+}
+
+/// Owned lines of text.
+pub fn lines(all: &[&str]) -> Vec<String> {
+    all.iter().map(|one| (*one).to_owned()).collect()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.what)?;
+        if !self.fields.is_empty() {
+            let fields: Vec<String> = self.fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
+            writeln!(f, "    {}", fields.join(", "))?;
+        }
+        writeln!(f, "  meaning: {}", self.meaning)?;
+        list(f, "at fault", &self.offending)?;
+        list(f, "usual causes", &self.causes)?;
+        list(f, "look at", &self.look_at)?;
+        for known in &self.known {
+            known_line(f, known)?;
+        }
+        if let Some(decoded) = &self.decoded {
+            writeln!(f, "  decoded: {}", decoded.trim_end().replace('\n', "\n  "))?;
+        }
+        Ok(())
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, title: &str, all: &[String]) -> fmt::Result {
+    if all.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "  {title}:")?;
+    all.iter().try_for_each(|one| writeln!(f, "    - {one}"))
+}
+
+fn known_line(f: &mut fmt::Formatter<'_>, known: &Known) -> fmt::Result {
+    let sure = match known.confidence {
+        Confidence::MakersWord => "the maker's word",
+        Confidence::ReportedCause => "reported cause",
+        Confidence::SeenCauseUnknown => "seen, cause unknown",
+    };
+    let of = [known.of, known.status].join(" ");
+    writeln!(f, "  {:#x} is known in public ({sure}; {}): {}", known.number, of.trim(), known.text)?;
+    writeln!(f, "    {}", known.source)
+}

@@ -1,0 +1,267 @@
+//! Every shape of line, as the sources that print it have it.
+
+use super::*;
+
+/// The headlines of what is found in the text.
+fn found(text: &str) -> Vec<String> {
+    of_text(text, None).expect("something is recognised").into_iter().map(|report| report.what).collect()
+}
+
+fn one(text: &str) -> Report {
+    let mut reports = of_text(text, None).expect("something is recognised");
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    reports.remove(0)
+}
+
+fn field<'a>(report: &'a Report, name: &str) -> &'a str {
+    let field = report.fields.iter().find(|(other, _)| *other == name);
+    &field.unwrap_or_else(|| panic!("no {name} in {report:?}")).1
+}
+
+#[test]
+fn refusals_of_every_age_of_mlx5_core() {
+    let lines = [
+        "[  92.4] mlx5_core 0000:0b:00.0: mlx5_cmd_check:744:(pid 13): CREATE_EQ(0x301) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x8fef)",
+        "mlx5_core 0000:08:00.0: mlx5_cmd_out_err:803:(pid 3966): CREATE_EQ(0x301) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x8fef), err(-22)",
+        "mlx5_core 0000:0b:00.0: mlx5_cmd_check:744:(pid 13):\nCREATE_EQ(0x301) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x8fef)",
+        "devlink-1333 [001] ..... 822.7: mlx5_cmd: CREATE_EQ(0x301) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x8fef), err(-22)",
+    ];
+    for line in lines {
+        let report = one(line);
+        assert_eq!(report.what, "CREATE_EQ failed", "{line}");
+        assert_eq!(field(&report, "status"), "BAD_PARAM (0x3)");
+        assert_eq!(report.known.len(), 1, "{line}");
+    }
+    assert_eq!(one("command failed, status bad resource(0x5), syndrome 0x305684").known[0].number, 0x305684);
+}
+
+#[test]
+fn a_name_that_the_kernel_does_not_know_leaves_the_number() {
+    let line = "unknown command opcode(0xb1f) op_mod(0x0) failed, status bad operation(0x2), syndrome (0x1)";
+    assert!(one(line).what.contains("failed"));
+}
+
+#[test]
+fn refusals_as_libraries_print_them() {
+    let ucx = "ib_mlx5_dv.c:464 UCX ERROR mlx5dv_devx_general_cmd(ALLOW_OTHER_VHCA_ACCESS) failed on mlx5_bond_1, syndrome 0x88f347: Remote I/O error";
+    assert_eq!(one(ucx).what, "ALLOW_OTHER_VHCA_ACCESS failed");
+    let dpdk = "mlx5_common: DevX create q counter set failed errno=121 status=0x8 syndrome=0x587239";
+    let report = one(dpdk);
+    assert_eq!((field(&report, "status"), report.known[0].number), ("EXCEED_LIM (0x8)", 0x587239));
+    let object = "mlx5_common: DevX modify RQ id=0X2A failed errno=121 status=0x3 syndrome=0x1";
+    assert_eq!(field(&one(object), "status"), "BAD_PARAM (0x3)");
+    assert_eq!(field(&one("Failed to create FT (syndrome: 0x3ad328)"), "syndrome"), "0x3ad328");
+}
+
+#[test]
+fn refusals_and_failures_of_this_driver() {
+    let line = "mlx5: CREATE_CQ of CQ for tests failed: status EXCEED_LIM (0x8), syndrome 0x51e00a01: more than a capability allows";
+    let report = one(line);
+    assert_eq!(report.what, "CREATE_CQ failed");
+    assert!(report.meaning.contains("log_cq_size is above log_max_cq_sz"), "{}", report.meaning);
+    let line = "RDMA_WRITE at WQE index 3 of QP 0x43 failed: REMOTE_ACCESS_ERR (0x13), vendor syndrome 0x88: ...";
+    let report = one(line);
+    assert_eq!(report.what, "completion with error REMOTE_ACCESS_ERR");
+    assert_eq!((field(&report, "qpn"), field(&report, "wqe_counter")), ("0x43", "3"));
+}
+
+#[test]
+fn commands_without_an_answer() {
+    let lines = [
+        "mlx5_core 0000:01:00.0: wait_func:1137:(pid 9): CREATE_CQ(0x400) timeout. Will cause a leak of a command resource",
+        "mlx5_core 0000:01:00.0: cmd[3]: CREATE_CQ(0x400) Async, timeout. Will cause a leak of a command resource",
+        "cmd[0]: CREATE_CQ(0x400) No done completion",
+        "CREATE_CQ(0x400) timed out while waiting for a slot.",
+        "CREATE_CQ(0x400) canceled on out of queue timeout.",
+    ];
+    for line in lines {
+        assert!(one(line).what.starts_with("CREATE_CQ (0x400): "), "{line}");
+    }
+    assert!(one(lines[3]).meaning.contains("never got to firmware"));
+    assert!(one("cmd[0]: CREATE_CQ(0x400) recovered after timeout").meaning.contains("lost or late"));
+}
+
+#[test]
+fn error_cqes_as_kernels_print_them() {
+    let mlx5e = "mlx5_core 0000:01:00.0 ens1: Error cqe on cqn 0x4a9, ci 0x1f, sqn 0x1254, opcode 0xd, syndrome 0x2, vendor syndrome 0x68";
+    let report = one(mlx5e);
+    assert_eq!(report.what, "completion with error LOCAL_QP_OP_ERR");
+    assert_eq!((field(&report, "cqn"), field(&report, "qpn")), ("0x4a9", "0x1254"));
+    assert_eq!(one(&mlx5e.replace("sqn", "qn")).known[0].number, 0x68);
+    let ib = "infiniband mlx5_0: mlx5_poll_one:527:(pid 0): Responder error cqe on cqn 0x406:\ninfiniband mlx5_0: mlx5_poll_one:530:(pid 0): syndrome 0x5, vendor syndrome 0xf9";
+    let report = one(ib);
+    assert_eq!((report.what.as_str(), field(&report, "cqn")), ("completion with error WR_FLUSH_ERR", "0x406"));
+}
+
+#[test]
+fn error_cqes_as_libraries_print_them() {
+    let ucx = "[n:1:0:1] ib_mlx5_log.c:177  Local protection on mlx5_0:1/IB (synd 0x4 vend 0x51 hw_synd 0/2)\n[n:1:0:1] ib_mlx5_log.c:177  RC QP 0x169 wqe[3]: SEND s-- [inl len 10]";
+    let report = one(ucx);
+    assert_eq!(report.what, "completion with error LOCAL_PROT_ERR");
+    assert_eq!((field(&report, "qpn"), field(&report, "hw_error_syndrome")), ("0x169", "2"));
+    let dpdk = "Unexpected CQE error syndrome 0x04 CQN = 128 SQN = 4848 wqe_counter = 0 wq_ci = 9 cq_ci = 122";
+    let report = one(dpdk);
+    assert_eq!((report.what.as_str(), field(&report, "qpn")), ("completion with error LOCAL_PROT_ERR", "0x12f0"));
+}
+
+#[test]
+fn statuses_of_verbs_with_the_vendors_number() {
+    let nccl = [
+        "NCCL WARN NET/IB : Got completion from peer 10.0.0.1<54862> with status=12 opcode=0 len=0 vendor err 129 (Recv)",
+        "NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129",
+        "NCCL WARN NET/IB: Got completion from peer 10.0.0.1<5> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) reqSize=0 vendor_err=129 vendor err 129",
+        "send completion with error: transport retry counter exceeded [qpn 0x92c wrid 0x2 vendor_err 0x81]",
+    ];
+    for line in nccl {
+        let report = one(line);
+        assert_eq!(
+            (report.what.as_str(), report.known[0].number),
+            ("ibv_wc_status IBV_WC_RETRY_EXC_ERR (12)", 0x81),
+            "{line}"
+        );
+    }
+    assert_eq!(one(" Failed status 4: wr_id 0 syndrom 0x51").known[0].number, 0x51);
+    assert_eq!(found("status: (5): Work Request Flushed Error"), ["ibv_wc_status IBV_WC_WR_FLUSH_ERR (5)"]);
+}
+
+const LIBMLX5: &str = "mlx5: host: got completion with error:\n\
+    00000000 00000000 00000000 00000000\n00000000 00000000 00000000 00000000\n\
+    00000001 00000000 00000000 00000000\n00000000 92005204 0a00082f 0000c5d2\n";
+
+#[test]
+fn dumps_of_an_error_cqe() {
+    let report = one(LIBMLX5);
+    assert_eq!(report.what, "completion with error LOCAL_PROT_ERR of a send");
+    assert_eq!((field(&report, "qpn"), report.known[0].number), ("0x82f", 0x52));
+    let one_line = LIBMLX5.replace('\n', " ");
+    assert_eq!(one(&one_line), report);
+    let glued = LIBMLX5.trim_end().to_owned() + "[1496344648.549828] [vegas06:14872:0] dc_verbs.c:614 UCX";
+    assert_eq!(one(&glued), report);
+    let alone = LIBMLX5.split_once('\n').expect("two lines").1;
+    assert_eq!(one(alone), report, "without its heading the last byte says what it is");
+    let kernel = "infiniband mlx5_0: dump_cqe:277:(pid 0): dump error cqe\n\
+        [1.0] cqe_dump: 00000000: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n\
+        [1.0] cqe_dump: 00000010: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n\
+        [1.0] cqe_dump: 00000020: 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00\n\
+        [1.0] cqe_dump: 00000030: 00 00 00 00 92 00 52 04 0a 00 08 2f 00 00 c5 d2\n";
+    assert_eq!(one(kernel), report);
+    let dpdk = "MLX5 Error CQE: at [0x7f6a7d20c000], len=64\n\
+        00000000: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 | ................\n\
+        00000010: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 | ................\n\
+        00000020: 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 | ................\n\
+        00000030: 00 00 00 00 92 00 52 04 0A 00 08 2F 00 00 C5 D2 | ......R....B....\n";
+    assert_eq!(one(dpdk), report);
+}
+
+#[test]
+fn a_named_kind_takes_hex_in_every_usual_form() {
+    let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+    let dwords = LIBMLX5.split_once('\n').expect("two lines").1.replace('\n', " ");
+    let report = reports(&words(&format!("cqe {}", dwords.trim())), None).expect("a CQE").remove(0);
+    assert_eq!(report.what, "completion with error LOCAL_PROT_ERR of a send");
+    let bare = dwords.replace(' ', "");
+    assert_eq!(reports(&words(&format!("cqe {bare}")), None).expect("a CQE"), [report]);
+    for wrong in ["cqe 00", "cqe xyz", "cqe 123", "eqe 00", "wqe 00", "health 00", "wc nonsense", "status nonsense"] {
+        assert!(reports(&words(wrong), None).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn numbers_and_names_are_looked_up() {
+    let what = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        reports(&words, None).expect("a report").remove(0)
+    };
+    assert_eq!(what(&["status", "8"]).what, "command status EXCEED_LIM (0x8)");
+    assert_eq!(what(&["status", "bad", "parameter"]).what, "command status BAD_PARAM (0x3)");
+    assert_eq!(what(&["status", "0x8", "0x62bbc6"]).known.len(), 1);
+    assert_eq!(what(&["syndrome", "0x62bbc6"]).known[0].of, "CREATE_CQ");
+    assert_eq!(what(&["vendor", "0x81"]).known[0].of, "TRANSPORT_RETRY_EXC_ERR");
+    assert_eq!(what(&["wc", "12"]).what, "ibv_wc_status IBV_WC_RETRY_EXC_ERR (12)");
+}
+
+#[test]
+fn a_health_buffer_is_put_together_from_its_lines() {
+    let text = "mlx5_core 0000:3b:00.0: poll_health:801:(pid 0): device's health compromised - reached miss count\n\
+        mlx5_core 0000:3b:00.0: print_health_info:431:(pid 0): Health issue observed, firmware internal error, severity(3) ERROR:\n\
+        mlx5_core 0000:3b:00.0: print_health_info:435:(pid 0): assert_var[0] 0xfc3fc043\n\
+        mlx5_core 0000:3b:00.0: print_health_info:435:(pid 0): assert_var[1] 0x00000001\n\
+        mlx5_core 0000:3b:00.0: print_health_info:438:(pid 0): assert_exit_ptr 0x20867ac8\n\
+        mlx5_core 0000:3b:00.0: print_health_info:439:(pid 0): assert_callra 0x20867ad4\n\
+        mlx5_core 0000:3b:00.0: print_health_info:440:(pid 0): fw_ver 22.36.1010\n\
+        mlx5_core 0000:3b:00.0: print_health_info:446:(pid 0): irisc_index 5\n\
+        mlx5_core 0000:3b:00.0: print_health_info:447:(pid 0): synd 0x1: firmware internal error\n\
+        mlx5_core 0000:3b:00.0: print_health_info:449:(pid 0): ext_synd 0x8b30\n";
+    let reports = of_text(text, None).expect("recognised");
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    assert!(reports[0].meaning.contains("stood still"));
+    assert_eq!(reports[1].what, "health buffer: FW_INTERNAL_ERR (0x1)");
+    assert_eq!((field(&reports[1], "ext_synd"), field(&reports[1], "fw_ver")), ("0x8b30", "22.36.1010"));
+}
+
+#[test]
+fn other_lines_of_health() {
+    assert!(one("mlx5_core: Fatal error 3 detected").meaning.contains("disabled"));
+    assert!(one("print_health_info: PCI slot is unavailable").meaning.contains("all ones"));
+}
+
+#[test]
+fn a_command_that_the_kernel_dumped_is_checked_beside_its_refusal() {
+    let text = "mlx5_core 0000:02:00.0: dump_command:851:(pid 1915): cmd[0]: dump command data CREATE_CQ(0x400) INPUT\n\
+        [  1.0] cmd[0]: 000: 04000000 00000000 00000000 00000000\n\
+        [  1.0] cmd[0]: 010: 00000000 00000000 00000000 19000000\n\
+        mlx5_core 0000:02:00.0: dump_command:887:(pid 1915): cmd[0]: end dump\n\
+        mlx5_core 0000:02:00.0: dump_command:851:(pid 0): cmd[0]: dump command data CREATE_CQ(0x400) OUTPUT\n\
+        [  1.0] cmd[0]: 000: 08000000 0062bbc6 00000000 00000000\n\
+        mlx5_core 0000:02:00.0: mlx5_cmd_check:827:(pid 4323): CREATE_CQ(0x400) op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x62bbc6)\n";
+    let caps = CapSet::load("connectx5").expect("the software card");
+    let reports = of_text(text, Some(&caps)).expect("recognised");
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    let named = "CREATE_CQ: cq_context.log_cq_size=25 > log_max_cq_sz 22";
+    assert!(reports[0].offending.iter().any(|one| one == named), "{:?}", reports[0].offending);
+    assert_eq!(reports[1].what, "CREATE_CQ failed");
+}
+
+#[test]
+fn what_says_nothing_is_an_error_with_the_way_out() {
+    let error = of_text("mlx5_core 0000:01:00.0: firmware version: 16.35.4030", None).expect_err("nothing").to_string();
+    assert!(error.contains("mlx5 explain KIND"), "{error}");
+}
+
+#[test]
+fn no_text_and_no_bytes_panic() {
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let scraps = [
+        "syndrome (0x",
+        "status ",
+        "CREATE_CQ(0x400) ",
+        "op_mod(0x0) failed, ",
+        "cqe ",
+        "wqe ",
+        "eqe ",
+        "00000000 ",
+        "ffffffff ",
+        "dump command data X(0x1) INPUT\n",
+        "assert_var[0] 0x",
+        "synd 0x",
+        "\n",
+        "é",
+        ")",
+        "err(-22)",
+        "99999999999",
+    ];
+    for _ in 0..2000 {
+        let text: String = (0..random() % 24).map(|_| scraps[random() as usize % scraps.len()]).collect();
+        let _ = of_text(&text, None);
+        let bytes: Vec<u8> = (0..random() % 160).map(|_| random() as u8).collect();
+        for kind in [Kind::Cqe, Kind::Eqe, Kind::Wqe, Kind::Health, Kind::Command] {
+            let _ = of_bytes(kind, &bytes, None).map(|report| report.to_string());
+        }
+    }
+}
