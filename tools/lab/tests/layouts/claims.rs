@@ -66,12 +66,13 @@ impl Claim {
         Claim { what, header, question, says, named: true, may_grow }
     }
 
-    /// The list after the fixed part: where it starts, and how large one element is where all are alike.
+    /// The list after the fixed part: where it starts, and how large one element is, unless that is chosen, or the list is
+    /// just bytes to us.
     fn of_list(info: &Info, list: &Field) -> Claim {
         let Kind::Part { element, .. } = list.kind else { panic!("{}.{} is no list", info.name, list.name) };
-        let (ask, bits) = match list.choice {
-            None => ("IFC_LIST", element.size() as u64 * 8),
-            Some(_) => ("IFC_LIST_START", 0),
+        let (ask, bits) = match (list.choice, element) {
+            (Some(_), _) | (None, Element::U8) => ("IFC_LIST_START", 0),
+            (None, element) => ("IFC_LIST", element.size() as u64 * 8),
         };
         Claim {
             what: format!("{}.{}", info.name, list.name),
