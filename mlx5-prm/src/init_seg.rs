@@ -81,6 +81,8 @@ values! {
         HighTemperature = 0x10 "HIGH_TEMP_ERR",
         /// ICM page poisoned on PCI.
         IcmPciPoisoned = 0x12 "ICM_PCI_POISONED_ERR",
+        /// Locked down for reasons of trust.
+        TrustLockdown = 0x13 "TRUST_LOCKDOWN_ERR",
     }
 
     /// How much of the card its driver uses. PRM "Initialization Segment", `nic_interface`.

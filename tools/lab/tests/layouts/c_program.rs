@@ -163,7 +163,7 @@ fn fact(line: &str) -> Option<Fact> {
 }
 
 /// The C enumeration that has `constant`, from `enum` to `;`.
-fn enumeration_with<'a>(text: &'a str, constant: &str) -> Option<&'a str> {
+pub fn enumeration_with<'a>(text: &'a str, constant: &str) -> Option<&'a str> {
     let at = text.find(constant)?;
     let (start, end) = (text[..at].rfind("enum")?, text[at..].find(';')?);
     text.get(start..=at + end)

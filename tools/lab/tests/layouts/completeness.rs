@@ -1,12 +1,19 @@
 //! The other way round: whether mlx5-prm has all that the newest kernel's `mlx5_ifc.h` has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
-use mlx5_prm::registry::LAYOUTS;
+use mlx5_prm::registry::{LAYOUTS, VALUES};
 
+use crate::absent::{ABSENT, UNNAMED};
+use crate::c_program::enumeration_with;
+use crate::claims::Header;
 use crate::counterparts::COUNTERPARTS;
 use crate::ifc::{self, Structure};
 use crate::report;
+use crate::unjudged::Row;
+use crate::values::CONSTANTS;
 
 /// `structure`, or `structure.member`, of every name in the header that no layout has.
 fn missing(structures: &BTreeMap<String, Structure>) -> BTreeSet<String> {
@@ -44,25 +51,95 @@ fn prm_name(c: &str) -> &str {
     c.strip_prefix("mlx5_ifc_").and_then(|name| name.strip_suffix("_bits")).unwrap_or(c)
 }
 
+/// Every enumerator of the headers that our constants are compared with, by name alone.
+fn enumerators(include: &Path) -> BTreeSet<String> {
+    let read = |name: &str| fs::read_to_string(include.join("linux/mlx5").join(name)).expect(name);
+    let headers = ["device.h", "qp.h", "cq.h", "port.h", "mlx5_ifc.h", "mlx5_ifc_fpga.h", "mlx5_ifc_vdpa.h"];
+    let driver = read("driver.h");
+    let registers = enumeration_with(&driver, "MLX5_REG_PTYS").expect("register numbers in driver.h");
+    let texts = headers.map(read).into_iter().chain([registers.to_owned()]);
+    texts.flat_map(|text| ifc::enumerators(&text)).collect()
+}
+
+/// The enumerators that begin as the names of an enumeration of ours, and are none of them.
+fn unnamed(enumerators: BTreeSet<String>) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    let mut prefixes = BTreeSet::new();
+    for constants in CONSTANTS.iter().filter(|constants| constants.header == Header::Kernel) {
+        let values = VALUES.iter().find(|values| values.name == constants.values).expect(constants.values);
+        named.extend(values.named.iter().map(|(name, _)| format!("{}{name}", constants.prefix)));
+        let words =
+            |text: &str| text.split(|c: char| c != '_' && !c.is_alphanumeric()).map(str::to_owned).collect::<Vec<_>>();
+        named.extend(constants.otherwise.iter().flat_map(|(_, c)| words(c)));
+        // `MLX5_` alone begins everything.
+        prefixes.extend((constants.prefix.matches('_').count() > 1).then_some(constants.prefix));
+    }
+    let ours = |name: &String| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    enumerators.into_iter().filter(|name| ours(name) && !named.contains(name)).collect()
+}
+
+/// What of `missing` no row excuses, and rows that excuse nothing.
+fn unexcused(missing: &BTreeSet<String>, excused: &[Row]) -> Vec<String> {
+    let covers = |row: &str, name: &str| match row.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == row,
+    };
+    let left = missing.iter().filter(|name| !excused.iter().any(|(row, _)| covers(row, name))).cloned();
+    let idle = excused.iter().filter(|(row, _)| !missing.iter().any(|name| covers(row, name)));
+    left.chain(idle.map(|(row, _)| format!("{row}: excused, but there or unknown"))).collect()
+}
+
+/// Says what is left.
+fn conclude(release: &str, left: &[String]) {
+    if !left.is_empty() {
+        report(&format!("{} of Linux {release} are missing (--nocapture lists them)", left.len()));
+        println!("missing:\n{}", left.join("\n"));
+    }
+}
+
 #[test]
 fn everything_in_the_newest_header_has_a_layout() {
     if mlx5_lab::skipped("layouts") {
         return;
     }
-    let headers = mlx5_lab::headers().unwrap_or_else(|error| panic!("{error}"));
-    let structures = ifc::structures(&headers.newest_kernel.include);
+    let kernel = mlx5_lab::headers().unwrap_or_else(|error| panic!("{error}")).newest_kernel;
+    let structures = ifc::structures(&kernel.include);
     let members: usize = structures.values().map(|structure| structure.members.len() + structure.tails.len()).sum();
     let missing = missing(&structures);
     let (gaps, whole): (Vec<_>, Vec<_>) = missing.iter().partition(|name| name.contains('.'));
     report(&format!(
         "of the {} structures and {members} members in Linux {}, {} structures have no layout, and {} members of others \
-         no field (--nocapture lists them)",
+         no field",
         structures.len(),
-        headers.newest_kernel.release,
+        kernel.release,
         whole.len(),
         gaps.len(),
     ));
-    for name in &missing {
-        println!("no layout: {name}");
+    conclude(&kernel.release, &unexcused(&missing, ABSENT));
+}
+
+#[test]
+fn every_enumerator_of_the_newest_header_has_a_name() {
+    if mlx5_lab::skipped("layouts") {
+        return;
     }
+    let kernel = mlx5_lab::headers().unwrap_or_else(|error| panic!("{error}")).newest_kernel;
+    let missing = unnamed(enumerators(&kernel.include));
+    report(&format!("{} enumerators in Linux {} that look like ours have no name here", missing.len(), kernel.release));
+    conclude(&kernel.release, &unexcused(&missing, UNNAMED));
+}
+
+#[test]
+fn what_is_missing_is_told_and_so_is_a_needless_excuse() {
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let missing = set(&["a", "b.x", "b.y_1", "b.y_2"]);
+    assert_eq!(unexcused(&missing, &[("a", "why"), ("b.x", "why"), ("b.y_*", "why")]), [""; 0]);
+    assert_eq!(unexcused(&missing, &[("a", "why"), ("b.y_*", "why")]), ["b.x"]);
+    assert_eq!(unexcused(&set(&["a"]), &[("a", "why"), ("c", "why")]), ["c: excused, but there or unknown"]);
+
+    let text =
+        "struct mlx5_ifc_cqc_bits { u8 status[0x4]; u8 no_such[0x4]; }; struct mlx5_ifc_no_such_bits { u8 a[0x8]; };";
+    assert_eq!(self::missing(&ifc::parse(text)), set(&["cqc.no_such", "no_such"]));
+    let enumerators = set(&["MLX5_CMD_OP_CREATE_CQ", "MLX5_CMD_OP_NO_SUCH", "MLX5_ELSE"]);
+    assert_eq!(unnamed(enumerators), set(&["MLX5_CMD_OP_NO_SUCH"]));
 }

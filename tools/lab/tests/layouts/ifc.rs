@@ -45,6 +45,24 @@ pub fn parse(text: &str) -> BTreeMap<String, Structure> {
     found
 }
 
+/// The names of all enumerators in a header's text.
+pub fn enumerators(text: &str) -> Vec<String> {
+    let text = without_comments(text);
+    let words = words(&text);
+    let mut found = Vec::new();
+    let mut lists = words.as_slice();
+    while let Some(start) = lists.iter().position(|word| *word == "enum") {
+        lists = &lists[start + 1..];
+        // `enum {` and `enum name {` declare one; anything else only mentions it.
+        let Some(open) = lists.iter().take(2).position(|word| *word == "{") else { continue };
+        let end = lists.iter().position(|word| *word == "}").unwrap_or(lists.len());
+        let entries = lists[open + 1..end].split(|word| *word == ",");
+        found.extend(entries.filter_map(|entry| entry.first()).map(|name| (*name).to_owned()));
+        lists = &lists[end..];
+    }
+    found
+}
+
 type Words<'a> = std::iter::Peekable<std::vec::IntoIter<&'a str>>;
 
 /// Reads members up to the brace that closes what they are in, and that brace.
@@ -153,4 +171,10 @@ fn every_way_a_member_is_declared_is_read() {
     assert_eq!(first.tails, names(&["pas", "more"]));
     assert_eq!(first.parts, names(&["mlx5_ifc_b_bits", "mlx5_ifc_c_bits"]));
     assert_eq!(found["mlx5_ifc_c_bits"].tails, names(&["b"]));
+}
+
+#[test]
+fn enumerators_are_read() {
+    let text = "enum { A = 1 << 3, /* , NO */ B, }; enum thing {\n C = A | B\n}; void f(enum thing no); enum { D };";
+    assert_eq!(enumerators(text), ["A", "B", "C", "D"]);
 }

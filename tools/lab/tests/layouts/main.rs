@@ -9,6 +9,7 @@
 //! which member of which other structure, and which bits of it, a field is, and [`values`] how a constant is called.
 //! What no header has is on [`UNJUDGED`], with the reason; a row there that has become needless fails too.
 
+mod absent;
 mod c_program;
 mod claims;
 mod completeness;
