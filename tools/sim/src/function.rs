@@ -53,7 +53,7 @@ impl Function {
             firmware: Firmware::new(&profile),
             objects: Objects::new(index, &profile),
             engine: Engine::new(&profile),
-            port: Port::new(index, &profile),
+            port: Port::new(strict.clone()),
             now: Instant::now(),
             profile,
             strict,

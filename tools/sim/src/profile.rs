@@ -183,6 +183,11 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .out_of_seq_cnt(true)
         .retransmission_q_counters(true)
         .driver_version(true)
+        .eswitch_manager(true)
+        .log_max_l2_table(7)
+        .log_max_current_uc_list(7)
+        .log_max_current_mc_list(11)
+        .log_max_vlan_list(12)
         .cmdif_checksum(3)
         .device_frequency_mhz(khz / 1000)
         .device_frequency_khz(khz);

@@ -67,5 +67,7 @@ pub const EQ_OVERRUN: &str = "EQ overrun";
 pub const EQ_CI: &str = "EQ consumer index is wrong";
 /// A doorbell for an event queue that does not exist, or does not use that UAR page.
 pub const UNKNOWN_EQ: &str = "doorbell for an unknown event queue";
+/// A frame longer than the port's MTU, sent or received: the port drops it.
+pub const FRAME_TOO_LONG: &str = "frame longer than the port's MTU";
 /// A queue pair sends from a GID index that is empty.
 pub const EMPTY_GID: &str = "source GID index is empty";

@@ -12,6 +12,8 @@ use crate::profile::Profile;
 mod page {
     pub(super) const GENERAL: u16 = 0;
     pub(super) const ROCE: u16 = 4;
+    pub(super) const ESWITCH_FLOW_TABLE: u16 = 8;
+    pub(super) const ESWITCH: u16 = 9;
 }
 
 /// The capability pages of a function.
@@ -59,6 +61,8 @@ impl Capabilities {
         match op_mod >> 1 {
             page::GENERAL => Ok(self.general.bytes(current)),
             page::ROCE if self.general.max.roce() => Ok(self.roce.bytes(current)),
+            // The e-switch has its L2 table, and nothing that could be said here.
+            page::ESWITCH_FLOW_TABLE | page::ESWITCH if self.general.max.eswitch_manager() => Ok(&[]),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }
     }

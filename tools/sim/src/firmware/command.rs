@@ -5,7 +5,9 @@ use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::Layout;
 
 use super::syndromes::Syndrome;
-use super::{HcaState, counter, cq, eq, hca, mkey, pages, pd, qp, qp_state, register, roce, uar, umem, vport};
+use super::{
+    HcaState, counter, cq, eq, hca, l2_table, mkey, pages, pd, qp, qp_state, register, roce, uar, umem, vport,
+};
 use crate::function::Function;
 
 /// Why a command does not get its output now.
@@ -233,6 +235,9 @@ commands! {
     ModifyNicVportContext => listed vport::modify_context,
     QueryVportState => fixed vport::query_state,
     ModifyVportState => fixed vport::modify_state,
+    SetL2TableEntry => fixed l2_table::set,
+    QueryL2TableEntry => fixed l2_table::query,
+    DeleteL2TableEntry => fixed l2_table::delete,
     QueryRoceAddress => fixed roce::query,
     SetRoceAddress => fixed roce::set,
     AllocQCounter => fixed counter::alloc,

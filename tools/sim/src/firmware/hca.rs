@@ -33,7 +33,7 @@ pub(super) fn disable(f: &mut Function, command: &DisableHcaIn) -> Answer<Disabl
     own_function(command.function_id(), command.embedded_cpu_function())?;
     pages::disable(f);
     f.objects = Objects::new(f.index, &f.profile);
-    f.port.link_up = true;
+    f.port.restore();
     f.firmware.current_issi = 0;
     f.firmware.state = HcaState::Disabled;
     Ok(DisableHcaOut::ZERO)
@@ -80,6 +80,7 @@ fn describe(objects: &Objects) -> String {
         ("QPs", objects.qps.len()),
         ("transport domains", objects.transport_domains.len()),
         ("queue counters", objects.queue_counters.len()),
+        ("L2 table entries", objects.l2_entries()),
     ];
     let named: Vec<_> =
         counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();

@@ -19,6 +19,7 @@ mod counter;
 mod cq;
 mod eq;
 mod hca;
+mod l2_table;
 mod link;
 mod mailbox;
 mod memory;
@@ -268,7 +269,7 @@ pub fn reset(f: &mut Function) {
     f.firmware = Firmware::new(&f.profile);
     f.firmware.started = f.now;
     f.objects = Objects::new(f.index, &f.profile);
-    f.port.link_up = true;
+    f.port.restore();
 }
 
 /// The first `INIT_SEGMENT_LEN` bytes of BAR 0 are the init segment.

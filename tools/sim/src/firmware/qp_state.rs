@@ -204,7 +204,7 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
 /// The largest packet must fit the port: what the port would drop, nobody would miss until the retries run out.
 fn check_mtu(f: &Function, wanted: &Qpc) -> Result<(), Syndrome> {
     let payload = wanted.mtu().bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
-    if payload as usize + FRAME_OVERHEAD > usize::from(f.objects.vport.port_mtu) {
+    if payload as usize + FRAME_OVERHEAD > usize::from(f.port.mtu) {
         return Err(Syndrome::PortMtu);
     }
     Ok(())

@@ -5,17 +5,16 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{HostEndianness, NodeDesc, PaosReg, PmtuReg, PtysReg, RegisterId};
 
 use super::command::Answer;
-use super::link;
 use super::syndromes::Syndrome;
+use super::{link, vport};
 use crate::function::Function;
+use crate::wire::Port;
 
 /// `op_mod`.
 const WRITE: u16 = 0;
 const READ: u16 = 1;
 /// `local_port` of the function's only port.
 const PORT: u8 = 1;
-/// Largest frame of the port.
-const MAX_MTU: u16 = 10_000;
 /// `eth_proto_*`: 100GBASE-CR4, -SR4, -KR4, -LR4.
 const ETH_100G: u32 = 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23;
 /// `eth_proto_oper`: 100GBASE-CR4.
@@ -101,18 +100,18 @@ fn paos(f: &mut Function, given: &PaosReg, write: bool) -> Result<PaosReg, Syndr
     Ok(register)
 }
 
-/// Port MTU: of frames, not of a RoCE path.
+/// Port MTU: of frames with their headers, not of a RoCE path. It is in force at once, so `oper_mtu` is `admin_mtu`.
 fn pmtu(f: &mut Function, given: &PmtuReg, write: bool) -> Result<PmtuReg, Syndrome> {
     own_port(given.local_port())?;
     if write {
-        if given.admin_mtu() == 0 || given.admin_mtu() > MAX_MTU {
-            return Err(Syndrome::RegisterReadOnly);
+        if !vport::MTU.contains(&given.admin_mtu()) {
+            return Err(Syndrome::PortMtuRange);
         }
-        f.objects.vport.port_mtu = given.admin_mtu();
+        f.port.mtu = given.admin_mtu();
     }
-    let mtu = f.objects.vport.port_mtu;
+    let mtu = f.port.mtu;
     let mut register = PmtuReg::ZERO;
-    register.w().local_port(PORT).max_mtu(MAX_MTU).admin_mtu(mtu).oper_mtu(mtu);
+    register.w().local_port(PORT).max_mtu(Port::MAX_MTU).admin_mtu(mtu).oper_mtu(mtu);
     Ok(register)
 }
 

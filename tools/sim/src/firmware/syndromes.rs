@@ -162,10 +162,17 @@ syndromes! {
 
     // Vport.
     0x0d01 OtherVport BadParameter "other_vport is set, and the function manages no vports",
-    0x0d02 VportMtu BadParameter "mtu is not between 68 and 9978",
+    0x0d02 VportMtu BadParameter "mtu is not between 68 and 10000",
     0x0d03 VportList ExceedsLimit "more addresses than the vport's list holds",
     0x0d04 VportListType BadParameter "allowed_list_type: no such list",
     0x0d05 VportAdminState BadParameter "admin_state: 0 down, 1 up, 2 auto",
+    0x0d06 VportListAddress BadParameter "an address of the list is no address, or a group's among others, or the reverse",
+
+    // The L2 table.
+    0x0d41 NoL2Table BadOpcode "the function does not manage the e-switch: it has no L2 table",
+    0x0d42 L2Index BadIndex "table_index is past the end of the L2 table, or its entry is empty",
+    0x0d43 L2Mac BadParameter "mac_address is zero or a group's",
+    0x0d44 L2Vlan BadParameter "vlan_valid or vlan is set: the L2 table goes by addresses alone here",
 
     // RoCE addresses.
     0x0e01 RoceIndex BadIndex "roce_address_index is past the end of the GID table",
@@ -177,6 +184,7 @@ syndromes! {
     0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",
     0x0f02 RegisterReadOnly BadParameter "ACCESS_REGISTER: the register, or this value of it, cannot be written",
     0x0f03 RegisterPort BadParameter "ACCESS_REGISTER: local_port is not the function's port",
+    0x0f04 PortMtuRange BadParameter "PMTU: admin_mtu is not between 68 and max_mtu",
 }
 
 /// The syndrome with that number, as it stands in an output.

@@ -1,5 +1,6 @@
 //! The function's own vport: context and state.
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext};
 use mlx5_prm::layout::Layout;
@@ -9,11 +10,11 @@ use super::link;
 use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::Vport;
+use crate::transport::packet::Mac;
+use crate::wire::Port;
 
-/// Smallest and largest `mtu`.
-const MTU: std::ops::RangeInclusive<u16> = 68..=9978;
-/// Entries that each address list of the vport holds.
-const MAX_LIST: usize = 128;
+/// Smallest and largest `mtu`, of the vport and of the port.
+pub(super) const MTU: std::ops::RangeInclusive<u16> = 68..=Port::MAX_MTU;
 /// Bytes of a list entry.
 const ENTRY: usize = 8;
 /// `allowed_list_type`.
@@ -77,7 +78,7 @@ pub(super) fn modify_context(
         return Err(Syndrome::VportMtu.into());
     }
     if select.addresses_list() {
-        set_list(&mut vport, wanted, tail)?;
+        set_list(&mut vport, f.firmware.caps.general(), wanted, tail)?;
     }
     set_fields(&mut vport.context, select, wanted);
     f.objects.vport = vport;
@@ -112,23 +113,38 @@ fn set_fields(context: &mut NicVportContext, select: &ModifyNicVportFieldSelect,
     }
 }
 
-fn set_list(vport: &mut Vport, wanted: &NicVportContext, tail: &[u8]) -> Result<(), Syndrome> {
+/// Replaces one list, within what is announced of its length.
+fn set_list(vport: &mut Vport, caps: &CmdHcaCap, wanted: &NicVportContext, tail: &[u8]) -> Result<(), Syndrome> {
+    let log_most = match wanted.allowed_list_type() {
+        list::UNICAST => caps.log_max_current_uc_list(),
+        list::MULTICAST => caps.log_max_current_mc_list(),
+        list::VLAN => caps.log_max_vlan_list(),
+        _ => return Err(Syndrome::VportListType),
+    };
     let size = usize::from(wanted.allowed_list_size());
-    if size > MAX_LIST {
+    if size > 1 << log_most {
         return Err(Syndrome::VportList);
     }
-    let bytes = tail.get(..size * ENTRY).ok_or(Syndrome::InputListLength)?;
+    let (bytes, beyond) = tail.split_at_checked(size * ENTRY).ok_or(Syndrome::InputListLength)?;
+    if beyond.iter().any(|byte| *byte != 0) {
+        return Err(Syndrome::InputListLength);
+    }
     let (entries, _) = bytes.as_chunks::<ENTRY>();
-    let macs = || entries.iter().map(|[_, _, a, b, c, d, e, f]| [*a, *b, *c, *d, *e, *f]).collect();
     match wanted.allowed_list_type() {
-        list::UNICAST => vport.unicast = macs(),
-        list::MULTICAST => vport.multicast = macs(),
-        list::VLAN => {
-            vport.vlans = entries.iter().map(|entry| u16::from_be_bytes([entry[6], entry[7]]) & 0xfff).collect()
-        }
-        _ => return Err(Syndrome::VportListType),
+        list::UNICAST => vport.unicast = macs(entries, false)?,
+        list::MULTICAST => vport.multicast = macs(entries, true)?,
+        _ => vport.vlans = entries.iter().map(|entry| u16::from_be_bytes([entry[6], entry[7]]) & 0xfff).collect(),
     }
     Ok(())
+}
+
+/// The addresses of a list: all of groups, or none.
+fn macs(entries: &[[u8; ENTRY]], of_groups: bool) -> Result<Vec<Mac>, Syndrome> {
+    let mac = |[high, low, a, b, c, d, e, f]: &[u8; ENTRY]| match (high, low, a & 1 != 0) {
+        (0, 0, is_group) if is_group == of_groups => Ok([*a, *b, *c, *d, *e, *f]),
+        _ => Err(Syndrome::VportListAddress),
+    };
+    entries.iter().map(mac).collect()
 }
 
 /// `QUERY_VPORT_STATE`. `op_mod` 0 is the function's own vport, 2 the uplink.

@@ -5,6 +5,7 @@
 
 mod cq;
 mod eq;
+mod l2_table;
 mod memory;
 mod mkey;
 mod port;
@@ -13,9 +14,11 @@ mod table;
 
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use eq::Eq;
+pub use l2_table::L2Table;
 pub use memory::{Doorbell, PageList, Umem};
 pub use mkey::{Mkey, MkeyRights, RESERVED_LKEY, Translation};
 pub use port::{GidTable, RoceAddress, Vport};
+pub(crate) use port::{layout_of, mac_in};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
 pub use table::Table;
 
@@ -90,6 +93,8 @@ pub struct Objects {
     pub gids: GidTable,
     /// The function's own vport.
     pub vport: Vport,
+    /// The L2 table, where the function manages the e-switch.
+    pub l2_table: Option<L2Table>,
 }
 
 impl Objects {
@@ -113,6 +118,7 @@ impl Objects {
             queue_counters: Table::new(1, u32::from(caps.max_qp_cnt())),
             gids: GidTable::new(profile.roce_max.roce_address_table_size()),
             vport: Vport::new(profile.mac(index), profile.guid(index)),
+            l2_table: L2Table::of(caps),
         }
     }
 
@@ -127,6 +133,12 @@ impl Objects {
             + self.qps.len()
             + self.transport_domains.len()
             + self.queue_counters.len()
+            + self.l2_entries()
+    }
+
+    /// How many entries of the L2 table are set.
+    pub fn l2_entries(&self) -> usize {
+        self.l2_table.as_ref().map_or(0, L2Table::len)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What commands set of a port: GIDs and the NIC vport context.
 
-use mlx5_prm::ctx::{NicVportContext, RoceAddrLayout};
+use mlx5_prm::ctx::{MacAddressLayout, NicVportContext, RoceAddrLayout};
 
 /// One entry of the GID table, as `SET_ROCE_ADDRESS` gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,22 +70,19 @@ pub struct Vport {
     pub admin_state: u8,
     /// Whether software wants the physical port up (`PAOS`).
     pub port_up: bool,
-    /// Largest frame of the physical port (`PMTU`).
-    pub port_mtu: u16,
 }
 
 impl Vport {
     /// The vport of a function with that MAC and GUID.
     pub fn new(mac: [u8; 6], guid: u64) -> Self {
         let mut context = NicVportContext::ZERO;
-        context.w().mtu(1500).system_image_guid(guid).port_guid(guid).node_guid(guid);
+        context.w().mtu(1522).system_image_guid(guid).port_guid(guid).node_guid(guid);
         let mut vport = Vport {
             unicast: Vec::new(),
             multicast: Vec::new(),
             vlans: Vec::new(),
             admin_state: 2,
             port_up: true,
-            port_mtu: 1522,
             context,
         };
         vport.set_mac(mac);
@@ -94,20 +91,34 @@ impl Vport {
 
     /// The MAC that the function uses.
     pub fn mac(&self) -> [u8; 6] {
-        let address = self.context.permanent_address();
-        let (high, low) = (address.mac_addr_47_32().to_be_bytes(), address.mac_addr_31_0().to_be_bytes());
-        [high[0], high[1], low[0], low[1], low[2], low[3]]
+        mac_in(self.context.permanent_address())
     }
 
     /// Sets the MAC that the function uses.
-    pub fn set_mac(&mut self, [a, b, c, d, e, f]: [u8; 6]) {
-        let mut address = *self.context.permanent_address();
-        address.w().mac_addr_47_32(u16::from_be_bytes([a, b])).mac_addr_31_0(u32::from_be_bytes([c, d, e, f]));
-        self.context.w().permanent_address(&address);
+    pub fn set_mac(&mut self, mac: [u8; 6]) {
+        self.context.w().permanent_address(&layout_of(mac));
+    }
+
+    /// Whether it gets unicast frames of all addresses.
+    pub fn is_promiscuous(&self) -> bool {
+        self.context.promisc_uc() || self.context.promisc_all()
     }
 
     /// Whether `roce_en` is set: queue pairs can be connected.
     pub fn roce_enabled(&self) -> bool {
         self.context.roce_en()
     }
+}
+
+/// The address in its layout.
+pub(crate) fn mac_in(layout: &MacAddressLayout) -> [u8; 6] {
+    let (high, low) = (layout.mac_addr_47_32().to_be_bytes(), layout.mac_addr_31_0().to_be_bytes());
+    [high[0], high[1], low[0], low[1], low[2], low[3]]
+}
+
+/// The layout of an address.
+pub(crate) fn layout_of([a, b, c, d, e, f]: [u8; 6]) -> MacAddressLayout {
+    let mut layout = MacAddressLayout::ZERO;
+    layout.w().mac_addr_47_32(u16::from_be_bytes([a, b])).mac_addr_31_0(u32::from_be_bytes([c, d, e, f]));
+    layout
 }

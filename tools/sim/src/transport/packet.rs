@@ -270,8 +270,7 @@ impl Packet {
     /// Appends the packet to `frame` as the bytes of an Ethernet frame, without its check sequence.
     pub fn encode(&self, frame: &mut Vec<u8>) {
         let start = frame.len();
-        let pad = self.payload.len().wrapping_neg() & 3;
-        let transport = BTH + self.opcode.extended_len() + self.payload.len() + pad + icrc::LEN;
+        let (pad, transport) = (self.pad(), self.transport_len());
         self.encode_ethernet(frame);
         let ip = frame.len();
         self.encode_ip(frame, UDP + transport);
@@ -285,13 +284,26 @@ impl Packet {
         frame.extend_from_slice(&[0; 3][..pad]);
         let icrc = icrc::compute(&frame[ip..]);
         frame.extend_from_slice(&icrc.to_le_bytes());
-        debug_assert_eq!(
-            frame.len() - start,
-            ip - start + if self.route.is_ipv4() { IPV4 } else { IPV6 } + UDP + transport
-        );
+        debug_assert_eq!(frame.len() - start, self.frame_len());
         if let Some(bit) = self.flipped {
             flip(&mut frame[start..], bit);
         }
+    }
+
+    /// Bytes of the whole frame, without its check sequence.
+    pub fn frame_len(&self) -> usize {
+        let tag = self.route.tag.map_or(0, |_| TAG);
+        ETHERNET + tag + if self.route.is_ipv4() { IPV4 } else { IPV6 } + UDP + self.transport_len()
+    }
+
+    /// Bytes after the UDP header.
+    fn transport_len(&self) -> usize {
+        BTH + self.opcode.extended_len() + self.payload.len() + self.pad() + icrc::LEN
+    }
+
+    /// Bytes that make the payload a multiple of four.
+    fn pad(&self) -> usize {
+        self.payload.len().wrapping_neg() & 3
     }
 
     fn encode_ethernet(&self, frame: &mut Vec<u8>) {

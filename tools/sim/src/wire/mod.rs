@@ -5,6 +5,7 @@
 //! or to the [`Uplink`], the way out of the process. Between functions packets travel as they are; bytes are made only
 //! for an uplink and for a [capture](PcapWriter).
 
+mod filter;
 mod pcap;
 mod port;
 mod uplink;
@@ -18,6 +19,7 @@ pub use uplink::{SocketUplink, Uplink};
 use crate::function::Function;
 use crate::transport::Packet;
 use crate::transport::packet::{self, Mac};
+use filter::Claim;
 
 /// What travels on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +52,15 @@ impl Frame {
         }
     }
 
+    /// Bytes on the wire, with the check sequence: what a port's MTU limits.
+    pub(crate) fn wire_len(&self) -> usize {
+        CHECK_SEQUENCE
+            + match self {
+                Frame::Roce(packet) => packet.frame_len(),
+                Frame::Ethernet(frame) => frame.len(),
+            }
+    }
+
     /// Destination MAC; all zero for a frame too short to have one.
     pub fn destination(&self) -> Mac {
         match self {
@@ -72,6 +83,9 @@ impl Frame {
         }
     }
 }
+
+/// Bytes of a frame's check sequence.
+const CHECK_SEQUENCE: usize = 4;
 
 /// Joins the ports of a card's functions, and leads out of it if it has an [`Uplink`].
 #[derive(Debug, Default)]
@@ -117,21 +131,30 @@ impl Wire {
         moved
     }
 
+    /// Takes a frame to whose address it is; if that is nobody here, out of the card. Those that hear it too get a copy. What
+    /// nobody has comes to every port, as from a switch that does not know the address, and each drops it.
     fn deliver(&mut self, frame: Frame, from: usize, functions: &mut [Function]) {
         let destination = frame.destination();
-        let is_group = destination[0] & 1 != 0;
-        if !is_group && let Some(to) = functions.iter_mut().find(|function| takes(function, destination)) {
-            return crate::engine::receive(to, frame);
-        }
-        if let Some(uplink) = &mut self.uplink {
+        let own = functions.iter().position(|function| filter::claim(function, destination) == Claim::Own);
+        if own.is_none()
+            && let Some(uplink) = &mut self.uplink
+        {
             self.bytes.clear();
             frame.encode(&mut self.bytes);
             uplink.send(&self.bytes);
         }
-        if is_group {
-            for (_, function) in functions.iter_mut().enumerate().filter(|(index, _)| *index != from) {
-                crate::engine::receive(function, frame.clone());
+        for (index, function) in functions.iter_mut().enumerate() {
+            if index == from || Some(index) == own {
+                continue;
             }
+            match filter::claim(function, destination) {
+                Claim::Hears => crate::engine::receive(function, frame.clone()),
+                Claim::None if own.is_none() => function.port.counters.filtered += 1,
+                Claim::None | Claim::Own => {}
+            }
+        }
+        if let Some(own) = own {
+            crate::engine::receive(&mut functions[own], frame);
         }
     }
 
@@ -147,8 +170,11 @@ impl Wire {
             let Some(len) = uplink.receive(&mut self.bytes) else { return count > 0 };
             let Some(frame) = Frame::from_bytes(&self.bytes[..len]) else { continue };
             let destination = frame.destination();
-            let is_group = destination[0] & 1 != 0;
-            for function in functions.iter_mut().filter(|function| is_group || takes(function, destination)) {
+            for function in functions.iter_mut() {
+                if filter::claim(function, destination) == Claim::None {
+                    function.port.counters.filtered += 1;
+                    continue;
+                }
                 function.port.capture(&frame);
                 crate::engine::receive(function, frame.clone());
             }
@@ -157,18 +183,11 @@ impl Wire {
     }
 }
 
-/// Whether the one to whom a function's next frame goes can take it; true if there is no such frame.
+/// Whether all to whom a function's next frame goes can take it; true if there is no such frame.
 fn has_room(functions: &[Function], from: usize) -> bool {
     let Some(destination) = functions[from].port.next_destination() else { return true };
-    functions.iter().find(|function| takes(function, destination)).is_none_or(|to| to.port.can_receive())
-}
-
-/// Whether a function takes frames to this address. One that was removed takes none: it would never look at them.
-fn takes(function: &Function, mac: Mac) -> bool {
-    if function.faults.removed() {
-        return false;
-    }
-    function.objects.vport.mac() == mac || function.objects.gids.iter().any(|(_, entry)| entry.mac == mac)
+    let mut takers = functions.iter().filter(|function| filter::claim(function, destination) != Claim::None);
+    takers.all(|function| function.port.can_receive())
 }
 
 /// [`Wire::exchange`] on a wire without an uplink.

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use super::{Frame, PcapWriter};
+use crate::engine::rules;
 use crate::fault::{Faults, FrameFate};
-use crate::profile::Profile;
+use crate::strict::Strict;
 use crate::transport::packet::Mac;
 
 /// What a port counted.
@@ -17,6 +18,10 @@ pub struct PortCounters {
     pub received: u64,
     /// Frames dropped on arrival: damaged on the way, for a queue pair that does not take them, or while the link is down.
     pub dropped: u64,
+    /// Frames that came to the port and were not for the function: see the L2 table and the vport's lists.
+    pub filtered: u64,
+    /// Frames longer than the port's MTU, dropped on their way out or in.
+    pub too_long: u64,
 }
 
 /// A function's port: link, counters, frames to and from the wire. Its addresses are `Objects::vport`'s and `Objects::gids`'.
@@ -24,8 +29,11 @@ pub struct PortCounters {
 pub struct Port {
     /// Whether the link is up. Frames sent or arriving while it is down are lost.
     pub link_up: bool,
+    /// Bytes of the longest frame that may pass, with its check sequence (`PMTU`).
+    pub mtu: u16,
     /// What it counted.
     pub counters: PortCounters,
+    strict: Strict,
     received: VecDeque<Frame>,
     sent: VecDeque<Frame>,
     /// A frame that the next one overtakes.
@@ -38,11 +46,18 @@ pub struct Port {
 pub(crate) const ROOM: usize = 1024;
 
 impl Port {
-    /// The port of the card's function `index`.
-    pub fn new(_index: usize, _profile: &Profile) -> Self {
+    /// The most that `mtu` can be.
+    pub const MAX_MTU: u16 = 10_000;
+    /// What it is until a driver says: room for 1500 bytes in a tagged frame.
+    const DEFAULT_MTU: u16 = 1522;
+
+    /// A port with its link up; violations go to `strict`.
+    pub fn new(strict: Strict) -> Self {
         Port {
             link_up: true,
+            mtu: Self::DEFAULT_MTU,
             counters: PortCounters::default(),
+            strict,
             received: VecDeque::new(),
             sent: VecDeque::new(),
             held: None,
@@ -81,7 +96,7 @@ impl Port {
     }
 
     fn put(&mut self, frame: Frame, own: Mac) {
-        if !self.link_up {
+        if !self.link_up || self.is_too_long(&frame, "to be sent") {
             return;
         }
         self.counters.sent += 1;
@@ -99,8 +114,27 @@ impl Port {
             self.counters.dropped += 1;
             return;
         }
+        if self.is_too_long(&frame, "received") {
+            return;
+        }
         self.counters.received += 1;
         self.received.push_back(frame);
+    }
+
+    /// A frame above the port's MTU is dropped, and nobody is told: the sender's retries run out.
+    fn is_too_long(&mut self, frame: &Frame, way: &str) -> bool {
+        let (len, mtu) = (frame.wire_len(), self.mtu);
+        let is_too_long = len > usize::from(mtu);
+        if is_too_long {
+            self.counters.too_long += 1;
+            self.strict.report(rules::FRAME_TOO_LONG, || format!("{len} bytes {way}, the port's MTU (PMTU) is {mtu}"));
+        }
+        is_too_long
+    }
+
+    /// Link and MTU as after power-on.
+    pub(crate) fn restore(&mut self) {
+        (self.link_up, self.mtu) = (true, Self::DEFAULT_MTU);
     }
 
     /// Whether more frames can be sent now. A sender that may wait does; nothing is lost if it does not.

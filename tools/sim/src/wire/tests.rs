@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::engine::rules::FRAME_TOO_LONG;
 use crate::fault::{Fault, Faults, FrameFate, Times};
 use crate::profile::Profile;
 use crate::strict::Strict;
@@ -8,8 +9,17 @@ use crate::transport::Opcode;
 use crate::transport::packet::{Route, gid_of_ipv4};
 use crate::transport::psn::Psn;
 
+/// Functions that gave their addresses to the switch.
 fn functions(count: usize) -> Vec<Function> {
-    (0..count).map(|index| Function::new(index, Profile::connectx5(), Strict::on(), Faults::new())).collect()
+    let mut functions: Vec<_> =
+        (0..count).map(|index| Function::new(index, Profile::connectx5(), Strict::on(), Faults::new())).collect();
+    functions.iter_mut().for_each(listen);
+    functions
+}
+
+fn listen(function: &mut Function) {
+    let mac = function.objects.vport.mac();
+    assert!(function.objects.l2_table.as_mut().unwrap().set(0, mac));
 }
 
 fn send(from: &mut Function, frame: Frame, faults: &Faults) {
@@ -60,6 +70,84 @@ fn a_group_address_reaches_all_others() {
     send(&mut functions[1], ethernet([0xff; 6]), &Faults::new());
     exchange(&mut functions);
     assert_eq!([0, 1, 2].map(|index| received(&mut functions[index]).len()), [1, 0, 1]);
+}
+
+fn filtered(functions: &[Function]) -> Vec<u64> {
+    functions.iter().map(|function| function.port.counters.filtered).collect()
+}
+
+#[test]
+fn a_function_hears_only_addresses_of_its_l2_table() {
+    let mut functions = functions(2);
+    let to = functions[1].objects.vport.mac();
+    let table = functions[1].objects.l2_table.as_mut().unwrap();
+    assert!(table.remove(0));
+    // The list is for the e-switch's manager to read, and the manager goes by its table.
+    functions[1].objects.vport.unicast = vec![to];
+    send(&mut functions[0], ethernet(to), &Faults::new());
+    exchange(&mut functions);
+    assert!(received(&mut functions[1]).is_empty());
+    assert_eq!(filtered(&functions), [0, 1]);
+    functions[1].objects.l2_table.as_mut().unwrap().set(5, [2, 0, 0, 0, 7, 7]);
+    send(&mut functions[0], ethernet([2, 0, 0, 0, 7, 7]), &Faults::new());
+    exchange(&mut functions);
+    assert_eq!(received(&mut functions[1]), [ethernet([2, 0, 0, 0, 7, 7])]);
+    assert_eq!(filtered(&functions), [0, 1]);
+}
+
+#[test]
+fn a_function_that_manages_no_switch_hears_what_its_unicast_list_has() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().eswitch_manager(false);
+    let mut functions = functions(1);
+    functions.push(Function::new(1, profile, Strict::on(), Faults::new()));
+    let to = functions[1].objects.vport.mac();
+    for (listed, heard) in [(vec![], 0), (vec![to], 1)] {
+        functions[1].objects.vport.unicast = listed;
+        send(&mut functions[0], ethernet(to), &Faults::new());
+        exchange(&mut functions);
+        assert_eq!(received(&mut functions[1]).len(), heard);
+    }
+    assert_eq!(filtered(&functions), [0, 1]);
+}
+
+#[test]
+fn a_promiscuous_function_hears_all_that_others_send() {
+    let mut functions = functions(3);
+    let to = functions[1].objects.vport.mac();
+    for all in [false, true] {
+        functions[2].objects.vport.context.w().promisc_uc(!all).promisc_all(all);
+        send(&mut functions[0], ethernet(to), &Faults::new());
+        send(&mut functions[0], ethernet([2, 0, 0, 0, 7, 7]), &Faults::new());
+        send(&mut functions[2], ethernet(to), &Faults::new());
+        exchange(&mut functions);
+        assert_eq!([0, 1, 2].map(|index| received(&mut functions[index]).len()), [0, 2, 2]);
+    }
+    assert_eq!(filtered(&functions), [0, 2, 0], "the frame to nobody");
+}
+
+#[test]
+fn a_frame_above_the_mtu_is_dropped_by_the_sender_and_by_the_receiver() {
+    let mut functions = functions(2);
+    let to = functions[1].objects.vport.mac();
+    let frame = |len: usize| {
+        let mut bytes = to.to_vec();
+        bytes.resize(len - CHECK_SEQUENCE, 0);
+        Frame::Ethernet(bytes)
+    };
+    let too_long = |functions: &[Function]| [0, 1].map(|index| functions[index].port.counters.too_long);
+    send(&mut functions[0], frame(1522), &Faults::new());
+    send(&mut functions[0], frame(1523), &Faults::new());
+    exchange(&mut functions);
+    assert_eq!(received(&mut functions[1]), [frame(1522)]);
+    assert_eq!(too_long(&functions), [1, 0]);
+    functions[0].port.mtu = 9000;
+    send(&mut functions[0], frame(1523), &Faults::new());
+    exchange(&mut functions);
+    assert!(received(&mut functions[1]).is_empty());
+    assert_eq!(too_long(&functions), [1, 1]);
+    let rules = functions.iter().flat_map(|function| function.strict.take()).map(|violation| violation.rule);
+    assert_eq!(rules.collect::<Vec<_>>(), [FRAME_TOO_LONG; 2]);
 }
 
 #[test]
@@ -166,6 +254,7 @@ fn two_processes_cards_meet_on_a_socket() {
     let mut there = Wire::with_uplink(SocketUplink::join(&path).unwrap());
     let (mut ours, mut theirs) = (functions(1), functions(1));
     theirs[0].objects.vport.set_mac([2, 0, 0, 0, 7, 7]);
+    listen(&mut theirs[0]);
     let (us, them) = (ours[0].objects.vport.mac(), theirs[0].objects.vport.mac());
     here.exchange(&mut ours); // hears the hello
     // More than a socket holds: none may be lost.

@@ -22,6 +22,7 @@ use crate::profile::Profile;
 use crate::strict::Strict;
 use crate::transport::packet::gid_of_ipv4;
 use crate::transport::rc::RcState;
+use crate::wire::Port;
 
 pub const MEMORY: u64 = 0x10_0000_0000;
 const MEMORY_LEN: u64 = 32 << 20;
@@ -150,15 +151,12 @@ impl Bench {
         f.bar.share(1).unwrap();
         f.dma.map(MEMORY, MEMORY_LEN, Access::READ | Access::WRITE, Source::File { file, offset: 0 }).unwrap();
         f.objects.vport.context.w().roce_en(true);
+        let mac = f.objects.vport.mac();
+        f.objects.l2_table.as_mut().unwrap().set(0, mac);
+        f.port.mtu = Port::MAX_MTU;
         f.objects.gids.set(
             0,
-            Some(RoceAddress {
-                gid: Self::gid(index),
-                mac: f.objects.vport.mac(),
-                vlan: None,
-                ipv4: true,
-                layout: RoceAddrLayout::ZERO,
-            }),
+            Some(RoceAddress { gid: Self::gid(index), mac, vlan: None, ipv4: true, layout: RoceAddrLayout::ZERO }),
         );
         let mut bench = Bench {
             f,

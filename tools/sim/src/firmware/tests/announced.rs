@@ -47,6 +47,12 @@ const GENERAL: &[Honoured] = &[
     ("cq_oi", "firmware/cq.rs", "caps.cq_oi()"),
     ("out_of_seq_cnt", "firmware/counter.rs", ".out_of_sequence("),
     ("retransmission_q_counters", "firmware/counter.rs", ".implied_nak_seq_err("),
+    // The L2 table is all there is of an e-switch.
+    ("eswitch_manager", "objects/l2_table.rs", "caps.eswitch_manager()"),
+    ("log_max_l2_table", "objects/l2_table.rs", "caps.log_max_l2_table()"),
+    ("log_max_current_uc_list", "firmware/vport.rs", "caps.log_max_current_uc_list()"),
+    ("log_max_current_mc_list", "firmware/vport.rs", "caps.log_max_current_mc_list()"),
+    ("log_max_vlan_list", "firmware/vport.rs", "caps.log_max_vlan_list()"),
     ("driver_version", "firmware/hca.rs", "fn set_driver_version("),
     ("cmdif_checksum", "firmware/queue.rs", ".cmdif_checksum()"),
     ("device_frequency_mhz", "firmware/mod.rs", "fn internal_timer("),

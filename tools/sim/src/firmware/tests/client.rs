@@ -290,7 +290,7 @@ impl Client {
         let mut command = ModifyNicVportContextIn::default();
         command.w().field_select(&select).nic_vport_context(&context);
         self.exec(&command).unwrap();
-        self.f.objects.vport.port_mtu = 9216;
+        self.f.port.mtu = 9216;
     }
 
     /// An EQ of 64 entries.

@@ -259,9 +259,9 @@ fn transitions_that_cannot_be() {
     assert_eq!(c.refused(&to_init(qpn, &with(|context| _ = context.w().counter_set_id(8)))), Syndrome::NoSuchCounter);
     c.exec(&to_init(qpn, &good)).unwrap();
     assert_eq!(c.refused(&to_rtr(qpn, &with(|context| _ = context.w().mtu(PathMtu::Unknown(6))))), Syndrome::Mtu);
-    c.f.objects.vport.port_mtu = 4197;
+    c.f.port.mtu = 4197;
     assert_eq!(c.refused(&to_rtr(qpn, &good)), Syndrome::PortMtu);
-    c.f.objects.vport.port_mtu = 4198;
+    c.f.port.mtu = 4198;
     c.f.objects.vport.context.w().roce_en(false);
     assert_eq!(c.refused(&to_rtr(qpn, &good)), Syndrome::RoceDisabled);
     c.f.objects.vport.context.w().roce_en(true);

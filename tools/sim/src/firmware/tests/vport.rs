@@ -8,6 +8,8 @@ use mlx5_prm::reg::{NodeDesc, PaosReg, PmtuReg, PtysReg};
 
 use super::client::Client;
 use crate::firmware::syndromes::Syndrome;
+use crate::objects::{L2Table, layout_of, mac_in};
+use crate::wire::Port;
 
 fn address(edit: impl FnOnce(&mut RoceAddrLayout)) -> SetRoceAddressIn {
     let mut layout = RoceAddrLayout::ZERO;
@@ -83,6 +85,9 @@ fn the_nic_vport_context() {
     assert_eq!(client.refused(&command), Syndrome::InputListLength);
     let command = WithTail::new(command, vec![[0u8, 0, 1, 0, 0x5e, 1, 2, 3]]);
     client.exec(&command).unwrap();
+    let mut longer = command.clone();
+    longer.tail.push([0, 0, 1, 0, 0x5e, 1, 2, 4]);
+    assert_eq!(client.refused(&longer), Syndrome::InputListLength, "more than allowed_list_size says");
     let mut query = QueryNicVportContextIn::default();
     query.w().allowed_list_type(1);
     let mut query = WithTail::<_, [u8; 8]>::new(query, vec![]);
@@ -90,6 +95,69 @@ fn the_nic_vport_context() {
     let answer = client.exec(&query).unwrap();
     assert_eq!(answer.reply.nic_vport_context().allowed_list_size(), 1);
     assert_eq!(answer.tail[..8], [0, 0, 1, 0, 0x5e, 1, 2, 3]);
+}
+
+/// A command that sets the list of unicast addresses.
+fn unicast(list: Vec<[u8; 8]>) -> WithTail<ModifyNicVportContextIn, [u8; 8]> {
+    let size = list.len() as u16;
+    let command =
+        modify(|select| _ = select.w().addresses_list(true), |context| _ = context.w().allowed_list_size(size));
+    WithTail::new(command, list)
+}
+
+#[test]
+fn address_lists_hold_addresses_of_their_kind_up_to_the_announced_length() {
+    let mut client = Client::up();
+    let most = 1 << client.f.profile.general_max.log_max_current_uc_list();
+    let list: Vec<_> = (0..most).map(|number| [0, 0, 2, 0, 0, 0, 1, number as u8]).collect();
+    client.exec(&unicast(list.clone())).unwrap();
+    assert_eq!(client.f.objects.vport.unicast.len(), most);
+    assert_eq!(client.refused(&unicast([list, vec![[0, 0, 2, 0, 0, 0, 2, 0]]].concat())), Syndrome::VportList);
+    assert_eq!(client.refused(&unicast(vec![[0, 0, 1, 0, 0x5e, 0, 0, 1]])), Syndrome::VportListAddress);
+    assert_eq!(client.refused(&unicast(vec![[1, 0, 2, 0, 0, 0, 0, 1]])), Syndrome::VportListAddress);
+    assert_eq!(client.f.objects.vport.unicast.len(), most, "what is refused changes nothing");
+    client.exec(&unicast(vec![])).unwrap();
+    assert!(client.f.objects.vport.unicast.is_empty());
+}
+
+fn entry(index: u32, mac: [u8; 6]) -> SetL2TableEntryIn {
+    let mut command = SetL2TableEntryIn::default();
+    command.w().table_index(index).mac_address(&layout_of(mac));
+    command
+}
+
+#[test]
+fn the_l2_table() {
+    let mut client = Client::up();
+    let (first, second) = ([2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]);
+    let last = (1 << client.f.profile.general_max.log_max_l2_table()) - 1;
+    client.exec(&entry(last, first)).unwrap();
+    client.exec(&entry(last, second)).unwrap();
+    let mut query = QueryL2TableEntryIn::default();
+    query.w().table_index(last);
+    assert_eq!(mac_in(client.exec(&query).unwrap().mac_address()), second);
+    assert_eq!(client.refused(&entry(last + 1, first)), Syndrome::L2Index);
+    assert_eq!(client.refused(&entry(0, [0; 6])), Syndrome::L2Mac);
+    assert_eq!(client.refused(&entry(0, [0xff; 6])), Syndrome::L2Mac);
+    let mut tagged = entry(0, first);
+    tagged.w().vlan_valid(true).vlan(7);
+    assert_eq!(client.refused(&tagged), Syndrome::L2Vlan);
+    let mut silent = entry(0, first);
+    silent.w().silent_mode_valid(true);
+    assert_eq!(client.refused(&silent), Syndrome::CapabilityNotAnnounced);
+    let mut delete = DeleteL2TableEntryIn::default();
+    delete.w().table_index(last);
+    client.exec(&delete).unwrap();
+    assert_eq!(client.refused(&delete), Syndrome::L2Index);
+    assert_eq!(client.refused(&query), Syndrome::L2Index);
+}
+
+#[test]
+fn only_who_manages_the_switch_has_an_l2_table() {
+    let mut client = Client::up();
+    client.f.profile.general_max.w().eswitch_manager(false);
+    client.f.objects.l2_table = L2Table::of(&client.f.profile.general_max);
+    assert_eq!(client.refused(&entry(0, [2, 0, 0, 0, 0, 7])), Syndrome::NoL2Table);
 }
 
 #[test]
@@ -156,7 +224,13 @@ fn registers() {
     assert_eq!(register(c, 0x5004, 0, &ptys), Err(Syndrome::RegisterReadOnly));
     let mut pmtu = PmtuReg::ZERO;
     pmtu.w().local_port(1).admin_mtu(9000);
-    assert_eq!(register(c, 0x5003, 0, &pmtu).unwrap().oper_mtu(), 9000);
+    let set = register(c, 0x5003, 0, &pmtu).unwrap();
+    assert_eq!((set.max_mtu(), set.admin_mtu(), set.oper_mtu()), (Port::MAX_MTU, 9000, 9000));
+    assert_eq!(c.f.port.mtu, 9000);
+    for wrong in [67, Port::MAX_MTU + 1] {
+        pmtu.w().admin_mtu(wrong);
+        assert_eq!(register(c, 0x5003, 0, &pmtu), Err(Syndrome::PortMtuRange));
+    }
     pmtu.w().local_port(2);
     assert_eq!(register(c, 0x5003, 1, &pmtu), Err(Syndrome::RegisterPort));
     assert!(register(c, 0x6001, 1, &NodeDesc::ZERO).unwrap().desc().starts_with(b"connectx5 (software)"));
