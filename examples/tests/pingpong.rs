@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx5_dv::Device;
+use mlx5_dv::{Device, Options};
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup, Watch};
 use mlx5_open::Sim;
 
@@ -35,8 +35,7 @@ fn play(client: &Arc<Device>, server: &Arc<Device>, setup: &Setup) -> Result<(),
 fn messages_of_every_size_and_path_mtu_arrive_whole() -> Result<(), Failure> {
     let sim = Sim::builder().build()?;
     let device = sim.open(0)?;
-    // The largest path MTU whose packets fit the port's frames of 1522 bytes is 1024.
-    for mtu in [256, 512, 1024] {
+    for mtu in [256, 512, 1024, 2048, 4096] {
         for size in [1, 63, 64, mtu as usize, mtu as usize + 1, 3 * mtu as usize - 1, 70_000] {
             play(&device, &device, &setup(size, mtu)).map_err(|error| format!("{size} bytes, MTU {mtu}: {error}"))?;
         }
@@ -48,9 +47,13 @@ fn messages_of_every_size_and_path_mtu_arrive_whole() -> Result<(), Failure> {
 #[test]
 fn a_path_mtu_that_does_not_fit_the_port_is_refused() -> Result<(), Failure> {
     let sim = Sim::builder().build()?;
-    let device = sim.open(0)?;
+    let mut options = Options::default();
+    options.mtu = Some(1522);
+    let device = sim.open_with(0, options)?;
+    play(&device, &device, &setup(1, 1024))?;
     let refused = play(&device, &device, &setup(1, 4096)).unwrap_err().to_string();
-    assert!(refused.contains("path_mtu is 4096") && refused.contains("the port's MTU"), "{refused}");
+    assert!(refused.contains("path_mtu is 4096") && refused.contains("the port's MTU of 1522"), "{refused}");
+    assert!(refused.contains("Options::mtu"), "{refused}");
     Ok(())
 }
 

@@ -6,14 +6,15 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use mlx5_prm::caps::CmdHcaCap;
-use mlx5_prm::cmd::{Command, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportStateIn, Reply, SetRoceAddressIn};
-use mlx5_prm::ctx::RoceAddrLayout;
+use mlx5_prm::cmd::{Command, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportStateIn, SetRoceAddressIn};
+use mlx5_prm::ctx::{MacAddressLayout, RoceAddrLayout};
+use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::access::owned::Owned;
+use crate::access::owned::{BroughtUp, Owned, bring_up, port};
 use crate::access::trace::{Observer, Observers};
 use crate::access::{Access, AsyncEvent, Function, RawCommand};
 use crate::caps::{CapPage, Caps};
-use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::error::{CommandError, Error};
 
 /// How to open a card. Begin with [`Options::default`] and change what matters.
 #[derive(Debug, Clone)]
@@ -35,6 +36,10 @@ pub struct Options {
     pub sign_replies: bool,
     /// Bring the port up if it is down. Default: yes.
     pub port_up: bool,
+    /// The port's MTU, as its register `PMTU` counts frames: 22 bytes (header, VLAN tag, check sequence) above what
+    /// `ip link` shows. Default: raised to 4214, where RoCE's largest path MTU fits, if it is lower and the port can. It
+    /// stays so when the card is closed, as with Linux.
+    pub mtu: Option<u16>,
     /// An IPv4 address for the port: it becomes a GID of its own. Default: none.
     pub ipv4: Option<Ipv4Addr>,
     /// Who is told of every command.
@@ -52,6 +57,7 @@ impl Default for Options {
             completion_vectors: 1,
             sign_replies: false,
             port_up: true,
+            mtu: None,
             ipv4: None,
             observers: Observers::default(),
         }
@@ -71,6 +77,28 @@ impl Options {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
+    /// The address in a layout.
+    pub(crate) fn of(layout: &MacAddressLayout) -> Self {
+        let (high, low) = (layout.mac_addr_47_32().to_be_bytes(), layout.mac_addr_31_0().to_be_bytes());
+        Mac([high[0], high[1], low[0], low[1], low[2], low[3]])
+    }
+
+    /// The layout of the address.
+    pub(crate) fn layout(self) -> MacAddressLayout {
+        let [a, b, c, d, e, f] = self.0;
+        let mut layout = MacAddressLayout::default();
+        layout.w().mac_addr_47_32(u16::from_be_bytes([a, b])).mac_addr_31_0(u32::from_be_bytes([c, d, e, f]));
+        layout
+    }
+
+    /// A random address of one station, administered locally.
+    pub(crate) fn random() -> Result<Self, Error> {
+        let mut bytes = [0; 6];
+        getrandom(&mut bytes, GetRandomFlags::empty()).map_err(|error| Error::io("making an address", error.into()))?;
+        bytes[0] = bytes[0] & !1 | 2;
+        Ok(Mac(bytes))
+    }
+
     /// The link-local IPv6 address made of it: fe80::/64, the universal bit flipped, ff:fe in the middle. RFC 4291.
     pub fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
@@ -117,11 +145,18 @@ pub struct PortInfo {
     pub up: bool,
     /// Whether it is meant to be up.
     pub admin_up: bool,
-    /// Its MAC address.
+    /// Its own MAC address; all zero for a virtual function that was given none.
     pub mac: Mac,
-    /// Its MTU in bytes, as the vport context has it; 0 where the card does not say.
+    /// Bytes of the longest frame that passes, as register `PMTU` counts them: see [`Options::mtu`]. Where the card does not
+    /// say, as the vport context has it.
     pub mtu: u16,
+    /// The most that can be; 0 where the card does not say.
+    pub max_mtu: u16,
 }
+
+/// Bytes of the largest RoCE v2 frame that are not payload, as `PMTU` counts them: Ethernet header, VLAN tag and check
+/// sequence (22), IPv6, UDP, BTH, the largest extension, ICRC.
+pub(crate) const PATH_HEADERS: u32 = 22 + 96;
 
 /// An opened card. Any thread may use it; the card is closed when it and all made of it are gone.
 #[derive(Debug)]
@@ -143,10 +178,9 @@ impl Device {
     /// # Errors
     /// The first step that failed; all steps before it have been undone.
     pub fn open(function: Function, options: Options) -> Result<Arc<Device>, Error> {
-        let (owned, caps) = crate::access::owned::bring_up(function, &options)?;
-        let access: Arc<dyn Access> = Arc::clone(&owned) as _;
-        let mut device = Device { gids: vec![], mac: Mac([0; 6]), caps, owned: Some(owned), access };
-        device.mac = device.port()?.mac;
+        let BroughtUp { card, caps, mac } = bring_up(function, &options)?;
+        let access: Arc<dyn Access> = Arc::clone(&card) as _;
+        let mut device = Device { gids: vec![], mac, caps, owned: Some(card), access };
         if device.caps.roce {
             device.set_own_gids(options.ipv4)?;
         }
@@ -174,7 +208,7 @@ impl Device {
         &self.gids
     }
 
-    /// The port's MAC address.
+    /// The MAC address that the function uses, and takes frames from the wire for.
     pub fn mac(&self) -> Mac {
         self.mac
     }
@@ -202,17 +236,23 @@ impl Device {
         }
     }
 
-    /// The port as it is now. PRM "QUERY_VPORT_STATE", "QUERY_NIC_VPORT_CONTEXT".
+    /// The port as it is now. PRM "QUERY_VPORT_STATE", "QUERY_NIC_VPORT_CONTEXT", "PMTU".
     pub fn port(&self) -> Result<PortInfo, Error> {
         let state = self.execute(&QueryVportStateIn::default(), "port")?;
         let context = *self.execute(&QueryNicVportContextIn::default(), "port")?.nic_vport_context();
-        let address = context.permanent_address();
-        let (high, low) = (address.mac_addr_47_32().to_be_bytes(), address.mac_addr_31_0().to_be_bytes());
-        let mac = Mac([high[0], high[1], low[0], low[1], low[2], low[3]]);
-        Ok(PortInfo { up: state.state() == 1, admin_up: state.admin_state() == 1, mac, mtu: context.mtu() })
+        let pmtu = self.owned.as_deref().and_then(|owned| port::mtu(owned).ok());
+        Ok(PortInfo {
+            up: state.state() == 1,
+            admin_up: state.admin_state() == 1,
+            mac: Mac::of(context.permanent_address()),
+            mtu: pmtu.map_or(context.mtu(), |pmtu| pmtu.oper_mtu()),
+            max_mtu: pmtu.map_or(0, |pmtu| pmtu.max_mtu()),
+        })
     }
 
     /// Writes an entry of the card's RoCE address table. PRM "SET_ROCE_ADDRESS".
+    ///
+    /// Frames from the wire come for [`mac`](Self::mac) alone: an entry with another address can send, and hears nothing.
     pub fn set_gid(&self, gid: Gid) -> Result<(), Error> {
         if gid.index >= self.caps.roce_address_table_size.max(1) {
             let size = self.caps.roce_address_table_size;
@@ -255,14 +295,7 @@ impl Device {
     /// are harmless; for the rest use the types of [`objects`](crate::objects).
     pub fn execute<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);
-        let (opcode, op_mod) = (raw.opcode(), raw.op_mod());
-        let output = self.access.execute(raw)?;
-        C::Out::from_output(&output).ok_or_else(|| CommandError {
-            opcode,
-            op_mod,
-            object: object.into(),
-            kind: CommandErrorKind::Length(format!("its reply has only {} bytes", output.len())),
-        })
+        raw.reply(&self.access.execute(raw.clone())?)
     }
 
     /// Whether the card is known to be dead or gone, and why.

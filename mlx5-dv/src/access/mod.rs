@@ -4,7 +4,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::error::{CommandError, Error};
+use mlx5_prm::cmd::Reply;
+
+use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
 pub mod devx;
@@ -41,6 +43,16 @@ impl RawCommand {
     /// `op_mod` of the input.
     pub fn op_mod(&self) -> u16 {
         self.be16(6)
+    }
+
+    /// The fixed part and the tail of `output`, which firmware gave to this command.
+    pub(crate) fn reply<R: Reply>(&self, output: &[u8]) -> Result<R, CommandError> {
+        R::from_output(output).ok_or_else(|| CommandError {
+            opcode: self.opcode(),
+            op_mod: self.op_mod(),
+            object: self.object.clone(),
+            kind: CommandErrorKind::Length(format!("its reply has only {} bytes", output.len())),
+        })
     }
 
     fn be16(&self, at: usize) -> u16 {

@@ -20,11 +20,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use mlx5_prm::cmd::{Command, Reply};
+use mlx5_prm::cmd::Command;
 
 use crate::Device;
 use crate::access::{ObjectHandle, RawCommand};
-use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::error::{CommandError, Error};
 
 mod buffer;
 mod cq;
@@ -60,16 +60,6 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// The error of a reply to `raw` that is shorter than its layout.
-    fn short(raw: &RawCommand, len: usize) -> CommandError {
-        CommandError {
-            opcode: raw.opcode(),
-            op_mod: raw.op_mod(),
-            object: raw.object.clone(),
-            kind: CommandErrorKind::Length(format!("its reply has only {len} bytes")),
-        }
-    }
-
     /// Executes `create`; `end` makes the command that destroys what was created, and its name, of the reply.
     pub(crate) fn create<C: Command, E: Command>(
         device: &Arc<Device>,
@@ -79,7 +69,7 @@ impl Object {
     ) -> Result<(Self, C::Out), Error> {
         let raw = RawCommand::new(create, what);
         let (handle, output) = device.access().create(raw.clone())?;
-        let reply = C::Out::from_output(&output).ok_or_else(|| Object::short(&raw, output.len()))?;
+        let reply = raw.reply(&output)?;
         let (end, name) = end(&reply);
         let object = Object { device: Arc::clone(device), handle, end: Some(RawCommand::new(&end, name)) };
         Ok((object, reply))
@@ -103,7 +93,7 @@ impl Object {
     pub(crate) fn query<C: Command>(&self, command: &C) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, self.name());
         let output = self.device.access().query(self.handle, raw.clone())?;
-        C::Out::from_output(&output).ok_or_else(|| Object::short(&raw, output.len()))
+        raw.reply(&output)
     }
 
     /// Destroys the object, once: after a success further calls do nothing.

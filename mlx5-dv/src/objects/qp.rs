@@ -17,7 +17,7 @@ use super::ring::RingMemory;
 use super::{AccessFlags, Cq, DestroyError, Object, Pd, Uar, atomics_are_not_built, destroy_sole, fits, within};
 use crate::Device;
 use crate::caps::{CapPage, Caps};
-use crate::device::Mac;
+use crate::device::{Mac, PATH_HEADERS};
 use crate::error::{CommandError, Error};
 use crate::queue::{DoorbellMode, ReceiveQueue, SendLimits, SendQueue};
 
@@ -657,15 +657,13 @@ impl QueuePair {
 
     /// Firmware's BAD_PARAM does not say which parameter: a path MTU that the port has no room for is the usual one.
     fn explain_mtu(&self, error: Error, path_mtu: PathMtu) -> Error {
-        /// Headers of the longest RoCE v2 packet: GRH or IPv6, UDP, BTH, the largest extension, ICRC.
-        const HEADERS: u32 = 96;
         let refused = matches!(&error, Error::Command(error) if error.status() == Some(CmdStatus::BadParameter));
         let (Some(path), true) = (path_mtu.bytes(), refused) else { return error };
         match self.device().port() {
-            Ok(port) if path + HEADERS > u32::from(port.mtu) => Error::Invalid(format!(
-                "path_mtu is {path}, and the port's MTU of {} leaves no room for it and {HEADERS} bytes of headers; \
-                 use a smaller path MTU ({error})",
-                port.mtu
+            Ok(port) if path + PATH_HEADERS > u32::from(port.mtu) => Error::Invalid(format!(
+                "path_mtu is {path}, and the port's MTU of {} leaves no room for it and {PATH_HEADERS} bytes of headers; \
+                 use a smaller path MTU, or open the card with a larger Options::mtu, at most {} ({error})",
+                port.mtu, port.max_mtu
             )),
             _ => error,
         }

@@ -54,7 +54,7 @@ fn two_functions_of_one_card_talk_over_its_wire() -> TestResult {
     let model = Model::start(&build, 2, &[])?;
     let [first, second] = model.sockets() else { return Err("two sockets".into()) };
     play(&build, &[&model], first, second, &["-n", "500"])?;
-    play(&build, &[&model], second, first, &["-n", "20", "-s", "100000", "-m", "512"])?;
+    play(&build, &[&model], second, first, &["-n", "20", "-s", "100000", "-m", "4096"])?;
     assert!(model.violations().is_empty(), "{}", model.stderr());
     Ok(())
 }
@@ -68,7 +68,7 @@ fn two_cards_in_two_processes_talk_over_a_wire_that_loses_packets() -> TestResul
     let first = Model::start(&build, 1, &["--wire", wire, "--mac", "02:00:c5:00:01:00", "--fault", "loss:1%"])?;
     let second = Model::start(&build, 1, &["--wire", wire, "--mac", "02:00:c5:00:02:00"])?;
     let models = [&first, &second];
-    play(&build, &models, &first.sockets()[0], &second.sockets()[0], &["-n", "300", "-s", "9000"])?;
+    play(&build, &models, &first.sockets()[0], &second.sockets()[0], &["-n", "300", "-s", "9000", "-m", "2048"])?;
     for model in models {
         assert!(model.violations().is_empty(), "{}", model.stderr());
     }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use mlx5_prm::caps::{CmdHcaCap, RoceCap};
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext};
 use mlx5_prm::eqe::EventType;
-use mlx5_prm::layout::{Be32, Layout};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::reg::{HostEndianness, RegisterId};
 
 use super::command::CommandQueue;
 use super::event_queue::{EventQueue, EventRing};
@@ -21,10 +21,11 @@ use super::life::{Life, StopDma, Wake};
 use super::pages::{BATCH, FirmwarePages, Phase};
 use super::registers::Registers;
 use super::space::Space;
-use super::{Owned, lock};
+use super::{Owned, lock, port};
 use crate::Options;
 use crate::access::{Access, Function, ObjectHandle, UarHandle};
 use crate::caps::{CapPage, Caps, RawPage};
+use crate::device::Mac;
 use crate::error::{Death, Error};
 use crate::memory::{DmaBuffer, DmaPool};
 
@@ -52,6 +53,8 @@ pub(super) enum Step {
     EventUar(UarHandle),
     Interrupts,
     EventQueues,
+    UnicastList,
+    L2Entry,
 }
 
 /// Events that come to the asynchronous EQ. Every card reports these.
@@ -72,8 +75,18 @@ const ASYNC_EVENTS: [EventType; 14] = [
     EventType::SrqLimit,
 ];
 
+/// A function that is up.
+pub struct BroughtUp {
+    /// The way to it.
+    pub card: Arc<Owned>,
+    /// What it can do.
+    pub caps: Caps,
+    /// The address it uses.
+    pub mac: Mac,
+}
+
 /// Brings `function` up. On an error everything done so far has been undone.
-pub fn bring_up(function: Function, options: &Options) -> Result<(Arc<Owned>, Caps), Error> {
+pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Error> {
     let card = reach(function, options);
 
     start_afresh(&card)?;
@@ -92,10 +105,13 @@ pub fn bring_up(function: Function, options: &Options) -> Result<(Arc<Owned>, Ca
     check_caps(&caps)?;
     set_driver_version(&card, &caps)?;
 
-    enable_roce(&card, &caps)?;
+    port::enable_roce(&card, &caps)?;
     create_event_queues(&card, &caps)?;
-    port_up(&card, &caps)?;
-    Ok((Arc::new(card), caps))
+    let mac = port::address(&card)?;
+    port::take_frames_for(&card, &caps, mac);
+    port::set_mtu(&card, &caps)?;
+    port::bring_up(&card, &caps)?;
+    Ok(BroughtUp { card: Arc::new(card), caps, mac })
 }
 
 /// Undoes every step that is done, last first. A step that cannot be undone is reported, and does not keep the others.
@@ -116,16 +132,18 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
         Step::EventQueues => destroy_event_queues(card, dead)?,
         Step::Interrupts => card.irq.disable().map_err(|error| Error::io("disabling interrupts", error))?,
         Step::EventUar(uar) => card.free_uar(&uar)?,
-        Step::Roce | Step::InitHca | Step::Pages | Step::EnableHca if dead => {}
-        Step::Roce => set_roce(card, false)?,
-        Step::InitHca => teardown_hca(card)?,
-        Step::Pages => take_pages_back(card)?,
-        Step::EnableHca => drop(card.run(&DisableHcaIn::default(), "")?),
         // Before any memory is released: from here on no DMA is under way.
         Step::BusMaster => {
             let stopped = card.registers.stop_dma();
             stopped.inspect_err(|_| leak(card)).map_err(|error| Error::io("stopping bus mastering", error))?;
         }
+        _ if dead => {}
+        Step::L2Entry => port::delete_l2_entry(card)?,
+        Step::UnicastList => port::list_address(card, None)?,
+        Step::Roce => port::set_roce(card, false)?,
+        Step::InitHca => teardown_hca(card)?,
+        Step::Pages => take_pages_back(card)?,
+        Step::EnableHca => drop(card.run(&DisableHcaIn::default(), "")?),
     }
     Ok(())
 }
@@ -167,7 +185,7 @@ fn reach(function: Function, options: &Options) -> Owned {
     }
 }
 
-fn done(card: &Owned, step: Step) {
+pub(super) fn done(card: &Owned, step: Step) {
     lock(&card.done).push(step);
 }
 
@@ -271,13 +289,7 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
 
 /// Tells the card that this host is little-endian. Only physical functions know the register; others are right as they are.
 fn set_host_endianness(card: &Owned) {
-    const HOST_ENDIANNESS: u16 = 0x7004;
-    let mut access = AccessRegisterIn::default();
-    access.w().register_id(HOST_ENDIANNESS);
-    let register = vec![Be32::new(0); 4];
-    let mut access = WithTail::new(access, register);
-    access.out_tail = 4;
-    if let Err(error) = card.run(&access, "HOST_ENDIANNESS") {
+    if let Err(error) = port::register(card, RegisterId::HostEndianness, true, &HostEndianness::default()) {
         tracing::debug!(%error, "host endianness left as it is");
     }
 }
@@ -304,6 +316,8 @@ pub(super) fn read_caps(card: &Owned) -> Result<Caps, Error> {
         (has.atomic(), CapPage::Atomic),
         (has.roce(), CapPage::Roce),
         (has.nic_flow_table(), CapPage::FlowTable),
+        (has.eswitch_manager(), CapPage::EswitchFlowTable),
+        (has.eswitch_manager(), CapPage::Eswitch),
         (has.qos(), CapPage::Qos),
         (has.debug(), CapPage::Debug),
         (has.device_memory(), CapPage::DeviceMemory),
@@ -392,26 +406,6 @@ fn set_driver_version(card: &Owned, caps: &Caps) -> Result<(), Error> {
     Ok(())
 }
 
-fn enable_roce(card: &Owned, caps: &Caps) -> Result<(), Error> {
-    if !caps.roce {
-        return Ok(());
-    }
-    set_roce(card, true)?;
-    done(card, Step::Roce);
-    Ok(())
-}
-
-fn set_roce(card: &Owned, enabled: bool) -> Result<(), Error> {
-    let mut select = ModifyNicVportFieldSelect::default();
-    select.w().roce_en(true);
-    let mut context = NicVportContext::default();
-    context.w().roce_en(enabled);
-    let mut modify = ModifyNicVportContextIn::default();
-    modify.w().field_select(&select).nic_vport_context(&context);
-    card.run(&modify, if enabled { "RoCE on" } else { "RoCE off" })?;
-    Ok(())
-}
-
 /// Creates the asynchronous EQ, lets commands complete by event, then creates the completion EQs.
 fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     let Some(commands) = card.commands.get() else { return Ok(()) };
@@ -495,27 +489,6 @@ fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
         }
     }
     first
-}
-
-/// Brings the port up where it is ours to do so. PRM "PAOS", "QUERY_VPORT_STATE".
-fn port_up(card: &Owned, caps: &Caps) -> Result<(), Error> {
-    const UP: u8 = 1;
-    let state = card.run(&QueryVportStateIn::default(), "")?;
-    if !card.options.port_up || caps.port_type == 0 || state.state() == UP {
-        return Ok(());
-    }
-    const PAOS: u16 = 0x5006;
-    let mut access = AccessRegisterIn::default();
-    access.w().register_id(PAOS);
-    // local_port 1, admin_status 1 (up); ase: the admin status is meant.
-    let register = [1 << 16 | 1 << 8, 1 << 31, 0, 0].map(Be32::new).to_vec();
-    let mut access = WithTail::new(access, register);
-    access.out_tail = 4;
-    if let Err(error) = card.run(&access, "PAOS") {
-        // A virtual function may not; its port follows the physical one's.
-        tracing::debug!(%error, "port left as it is");
-    }
-    Ok(())
 }
 
 /// PRM "TEARDOWN_HCA". When firmware does not do it, a reset of the function makes sure that no DMA goes on.

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 
-use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, Reply, WithTail};
+use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, WithTail};
 use mlx5_prm::layout::Be64;
 
 use crate::access::{Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UmemHandle};
@@ -26,12 +26,13 @@ mod keeper;
 mod life;
 mod mailbox;
 mod pages;
+pub(crate) mod port;
 mod registers;
 mod space;
 pub mod vfio;
 pub mod vfio_user;
 
-pub use bring_up::bring_up;
+pub(crate) use bring_up::{BroughtUp, bring_up};
 
 use bring_up::Step;
 use command::CommandQueue;
@@ -83,14 +84,7 @@ impl Owned {
     /// Executes a typed command that creates nothing; `object` is what it is about.
     fn run<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);
-        let (opcode, op_mod) = (raw.opcode(), raw.op_mod());
-        let output = self.execute(raw)?;
-        C::Out::from_output(&output).ok_or_else(|| CommandError {
-            opcode,
-            op_mod,
-            object: object.into(),
-            kind: CommandErrorKind::Length(format!("its reply has only {} bytes", output.len())),
-        })
+        raw.reply(&self.execute(raw.clone())?)
     }
 
     /// Where in BAR 0 a UAR page lies.

@@ -1,0 +1,185 @@
+//! The function's port: RoCE, the address it takes frames for, its MTU, its link.
+//!
+//! A card does not hear the wire by itself. The switch in front of each port forwards unicast frames by what drivers told
+//! it, and its port drops what is longer than its MTU: both are told here what Linux tells them. Some cards refuse some
+//! of it to some functions (a virtual one's port follows the physical one's). Then the port stays as it is, and the log
+//! says so.
+
+use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{AllowedListType, MacAddressLayout, ModifyNicVportFieldSelect, NicVportContext};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::reg::{PaosReg, PmtuReg, RegisterId};
+
+use super::Owned;
+use super::bring_up::{Step, done};
+use crate::access::{Access, RawCommand};
+use crate::caps::{CapPage, Caps};
+use crate::device::{Mac, PATH_HEADERS};
+use crate::error::{CommandError, Error};
+
+/// The function's port, as registers count them.
+const PORT: u8 = 1;
+/// Our entry of the L2 table: the function is ours alone, and so is its table.
+const L2_ENTRY: u32 = 0;
+/// The least that `PMTU` is raised to where nobody asks for another: RoCE's largest path MTU.
+const ROOM_FOR_ROCE: u16 = 4096 + PATH_HEADERS as u16;
+
+/// Reads or writes a register. PRM "ACCESS_REGISTER".
+pub(super) fn register<R: Layout>(card: &Owned, id: RegisterId, write: bool, with: &R) -> Result<R, CommandError> {
+    const READ: u16 = 1;
+    let mut access = AccessRegisterIn::default();
+    access.w().register_id(id.number() as u16).op_mod(if write { 0 } else { READ });
+    let mut access = WithTail::new(access, Layout::as_bytes(with).to_vec());
+    access.out_tail = R::SIZE;
+    let raw = RawCommand::new(&access, id.to_string());
+    let output = card.execute(raw.clone())?;
+    raw.reply(output.get(AccessRegisterOut::SIZE..).unwrap_or_default())
+}
+
+/// Changes what `select` names of the function's vport context, then `list`. PRM "MODIFY_NIC_VPORT_CONTEXT".
+fn modify_vport(
+    card: &Owned,
+    about: &str,
+    select: impl FnOnce(&mut ModifyNicVportFieldSelect),
+    edit: impl FnOnce(&mut NicVportContext),
+    list: Vec<MacAddressLayout>,
+) -> Result<(), CommandError> {
+    let (mut selected, mut context) = (ModifyNicVportFieldSelect::default(), NicVportContext::default());
+    select(&mut selected);
+    edit(&mut context);
+    let mut modify = ModifyNicVportContextIn::default();
+    modify.w().field_select(&selected).nic_vport_context(&context);
+    card.run(&WithTail::new(modify, list), about).map(drop)
+}
+
+/// Lets queue pairs be connected, where the card knows RoCE.
+pub(super) fn enable_roce(card: &Owned, caps: &Caps) -> Result<(), Error> {
+    if !caps.roce {
+        return Ok(());
+    }
+    set_roce(card, true)?;
+    done(card, Step::Roce);
+    Ok(())
+}
+
+pub(super) fn set_roce(card: &Owned, enabled: bool) -> Result<(), CommandError> {
+    let about = if enabled { "RoCE on" } else { "RoCE off" };
+    modify_vport(card, about, |select| _ = select.w().roce_en(true), |context| _ = context.w().roce_en(enabled), vec![])
+}
+
+/// The address that the function uses: its own, or, as Linux does for a virtual function that was given none, a random one.
+pub(super) fn address(card: &Owned) -> Result<Mac, Error> {
+    let context = *card.run(&QueryNicVportContextIn::default(), "own address")?.nic_vport_context();
+    match Mac::of(context.permanent_address()) {
+        Mac([0, 0, 0, 0, 0, 0]) => {
+            let mac = Mac::random()?;
+            tracing::info!(device = card.name, %mac, "the function has no address of its own: a random one is used");
+            Ok(mac)
+        }
+        own => Ok(own),
+    }
+}
+
+/// Has frames for `mac` come to the function.
+///
+/// Who manages the e-switch writes it to the L2 table in front of the port; for the others its manager does, which reads
+/// their lists of unicast addresses. Linux fills both.
+pub(super) fn take_frames_for(card: &Owned, caps: &Caps, mac: Mac) {
+    let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+    if caps.port_type == 0 {
+        return;
+    }
+    match list_address(card, Some(mac)) {
+        Ok(()) => done(card, Step::UnicastList),
+        Err(error) => tracing::warn!(%error, device = card.name, "the e-switch was not told the function's address"),
+    }
+    if !general.eswitch_manager() || general.log_max_l2_table() == 0 {
+        return;
+    }
+    let mut set = SetL2TableEntryIn::default();
+    set.w().table_index(L2_ENTRY).mac_address(&mac.layout());
+    match card.run(&set, &mac.to_string()) {
+        Ok(_) => done(card, Step::L2Entry),
+        Err(error) => tracing::warn!(%error, device = card.name, "frames from the wire may not reach the function"),
+    }
+}
+
+/// Sets the vport's list of unicast addresses.
+pub(super) fn list_address(card: &Owned, mac: Option<Mac>) -> Result<(), CommandError> {
+    let list: Vec<_> = mac.iter().map(|mac| mac.layout()).collect();
+    let (kind, size) = (AllowedListType::Unicast.number() as u8, list.len() as u16);
+    let edit = |context: &mut NicVportContext| _ = context.w().allowed_list_type(kind).allowed_list_size(size);
+    modify_vport(card, "unicast addresses", |select| _ = select.w().addresses_list(true), edit, list)
+}
+
+pub(super) fn delete_l2_entry(card: &Owned) -> Result<(), CommandError> {
+    let mut delete = DeleteL2TableEntryIn::default();
+    delete.w().table_index(L2_ENTRY);
+    card.run(&delete, "").map(drop)
+}
+
+/// The port's MTU, as it is. PRM "PMTU".
+pub(crate) fn mtu(card: &Owned) -> Result<PmtuReg, CommandError> {
+    let mut ask = PmtuReg::default();
+    ask.w().local_port(PORT);
+    register(card, RegisterId::Pmtu, false, &ask)
+}
+
+/// Sets the port's MTU to what the options ask for; if they do not, raises it to where RoCE's largest path MTU fits.
+///
+/// It stays when the card is closed, as with Linux: the port may have other functions.
+pub(super) fn set_mtu(card: &Owned, caps: &Caps) -> Result<(), Error> {
+    if caps.port_type == 0 {
+        return Ok(());
+    }
+    let (asked, now) = match (card.options.mtu, mtu(card)) {
+        (asked, Ok(now)) => (asked, now),
+        (Some(_), Err(error)) => return Err(error.into()),
+        (None, Err(error)) => {
+            tracing::debug!(%error, "the port's MTU is not ours to know");
+            return Ok(());
+        }
+    };
+    let wanted = asked.unwrap_or(now.admin_mtu().max(ROOM_FOR_ROCE.min(now.max_mtu())));
+    if wanted > now.max_mtu() {
+        let most = now.max_mtu();
+        return Err(Error::Invalid(format!("Options::mtu is {wanted}, and this port takes at most {most} (max_mtu)")));
+    }
+    if wanted == now.admin_mtu() && asked.is_none() {
+        return Ok(());
+    }
+    match write_mtu(card, wanted) {
+        Err(error) if asked.is_none() => tracing::debug!(%error, "the port's MTU left as it is"),
+        other => other?,
+    }
+    Ok(())
+}
+
+/// The port's, then the vport's, which only some firmware keeps apart.
+fn write_mtu(card: &Owned, mtu: u16) -> Result<(), CommandError> {
+    let mut set = PmtuReg::default();
+    set.w().local_port(PORT).admin_mtu(mtu);
+    register(card, RegisterId::Pmtu, true, &set)?;
+    let set = modify_vport(card, "MTU", |select| _ = select.w().mtu(true), |context| _ = context.w().mtu(mtu), vec![]);
+    if let Err(error) = set {
+        tracing::debug!(%error, "the vport's MTU left as it is");
+    }
+    Ok(())
+}
+
+/// Brings the port up where it is ours to do so. PRM "PAOS", "QUERY_VPORT_STATE".
+pub(super) fn bring_up(card: &Owned, caps: &Caps) -> Result<(), Error> {
+    const UP: u8 = 1;
+    let state = card.run(&QueryVportStateIn::default(), "")?;
+    if !card.options.port_up || caps.port_type == 0 || state.state() == UP {
+        return Ok(());
+    }
+    let mut paos = PaosReg::default();
+    // ase: the admin status is meant.
+    paos.w().local_port(PORT).admin_status(UP).ase(true);
+    if let Err(error) = register(card, RegisterId::Paos, true, &paos) {
+        tracing::debug!(%error, "port left as it is");
+    }
+    Ok(())
+}
