@@ -7,7 +7,7 @@ layout! {
     pub struct Eqe: 0x40, "mlx5_eqe" {
         0x00 [23:16] event_type: EventType,
         0x00 [7:0] event_sub_type: u8,
-        0x20 event_data: [u8; 28],
+        0x20 event_data: [u8; 28] where data_layout,
         0x3c [15:8] signature: u8,
         0x3c [0] owner: bool,
     }
@@ -155,5 +155,11 @@ impl EventType {
             EventType::PageRequest => Some(&PageRequestEvent::INFO),
             _ => None,
         }
+    }
+}
+
+impl Eqe {
+    fn data_layout(bytes: &[u8], _index: usize) -> Option<&'static Info> {
+        Eqe::read(bytes)?.event_type().layout()
     }
 }

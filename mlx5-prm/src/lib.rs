@@ -31,6 +31,7 @@
 //! | [`cmd`] | firmware commands, the entries of the command queue, mailboxes, statuses |
 //! | [`ctx`] | contexts: what the card keeps of each object |
 //! | [`flow`] | flow tables: match parameters, entries, destinations, header changes |
+//! | [`obj`] | general objects |
 //! | [`caps`] | capability pages |
 //! | [`mod@reg`] | registers behind `ACCESS_REGISTER` |
 //! | [`wqe`], [`cqe`], [`eqe`] | entries of work, completion and event queues |
@@ -59,6 +60,7 @@ pub mod decode;
 pub mod eqe;
 pub mod flow;
 pub mod init_seg;
+pub mod obj;
 pub mod reg;
 pub mod registry;
 pub mod values;

@@ -6,7 +6,7 @@
 
 use crate::cmd::{self, CommandInfo};
 use crate::layout::{Info, Layout, Values};
-use crate::{caps, cqe, ctx, eqe, flow, init_seg, reg, values, wqe};
+use crate::{caps, cqe, ctx, eqe, flow, init_seg, obj, reg, values, wqe};
 
 /// What one file declares.
 pub(crate) struct Tables {
@@ -55,13 +55,15 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-const FOLDERS: &[&[Tables]] = &[cmd::FILES, ctx::FILES, flow::FILES, caps::FILES, reg::FILES, wqe::FILES, FILES];
+const FOLDERS: &[&[Tables]] =
+    &[cmd::FILES, ctx::FILES, flow::FILES, obj::FILES, caps::FILES, reg::FILES, wqe::FILES, FILES];
 
 /// The files that are no folder's, and what folders declare on their front page.
 const FILES: &[Tables] = &[
     tables!(cmd: layouts),
     tables!(caps: values),
     tables!(reg: values),
+    tables!(obj: values),
     tables!(wqe: layouts values),
     tables!(cqe: layouts values),
     tables!(eqe: layouts values),

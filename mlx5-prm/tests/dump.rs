@@ -25,7 +25,7 @@ create_eq_in, 0x118 bytes
   0x0010 [11:8]    st = ARMED (0x9)
   0x001c [28:24]   log_eq_size = 0x7
   0x0060         event_bitmask[1] = 0x80a
-  0x0110         tail[0] = 00 00 00 00 12 34 50 00
+  0x0110         pas[0] = 0x12345000
 "
     );
 }

@@ -224,6 +224,7 @@ proptest! {
             }
             let _ = decode::command_input(&input).map(|dump| dump.to_string());
             let output = noise.some_bytes(command.output.size + 80);
+            let _ = decode::command_output_to(&input, &output).map(|dump| (dump.to_string(), dump.uncovered().count()));
             // An op_mod that chooses something is small.
             for op_mod in [noise.next() as u16, noise.next() as u16 & 0x3f] {
                 let _ = decode::command_output(command.opcode, op_mod, &output).map(|dump| dump.to_string());

@@ -22,6 +22,10 @@ files! {
     atomic: layouts;
 }
 
+mod op_mod;
+
+pub use op_mod::HcaCapOpMod;
+
 values! {
     /// A capability page: bits 15:1 of the `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP`.
     pub enum CapPage: 15 {

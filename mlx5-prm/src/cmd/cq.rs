@@ -2,6 +2,7 @@
 
 use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Cqc;
+use crate::layout::Be64;
 
 layout! {
     /// Input of `CREATE_CQ`: makes a completion queue; the pages of its ring follow unless they lie in a umem.
@@ -15,6 +16,7 @@ layout! {
         /// The umem the ring lies in. In the PRM, not in the kernel's header.
         0x58 [31:0] cq_umem_id: u32,
         0x5c [31] cq_umem_valid: bool,
+        .. pas: [Be64],
     }
 
     /// Output of `CREATE_CQ`.
@@ -50,13 +52,14 @@ layout! {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
         0x10 cq_context: Cqc,
+        .. pas: [Be64],
     }
 
     /// Input of `MODIFY_CQ`: changes moderation, event queue or ring of a completion queue.
     pub struct ModifyCqIn: 0x110, "mlx5_ifc_modify_cq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyCq,
         0x00 [15:0] uid: u16,
-        0x04 [15:0] op_mod: u16,
+        0x04 [15:0] op_mod: u16 as ModifyCqOpMod,
         0x08 [23:0] cqn: u32,
         0x0c modify_field_select_resize_field_select: [u8; 0x4],
         0x10 cq_context: Cqc,
@@ -65,6 +68,7 @@ layout! {
         /// The umem the ring lies in. In the PRM, not in the kernel's header.
         0x58 [31:0] cq_umem_id: u32,
         0x5c [31] cq_umem_valid: bool,
+        .. pas: [Be64],
     }
 
     /// Output of `MODIFY_CQ`.
@@ -79,4 +83,14 @@ commands! {
     DestroyCq: DestroyCqIn => DestroyCqOut,
     QueryCq: QueryCqIn => QueryCqOut,
     ModifyCq: ModifyCqIn => ModifyCqOut,
+}
+
+values! {
+    /// What is changed, `op_mod` of `MODIFY_CQ`.
+    pub enum ModifyCqOpMod: 16 {
+        /// The fields that are selected.
+        Modify = 0 "MODIFY_CQ",
+        /// The ring.
+        Resize = 1 "RESIZE_CQ",
+    }
 }

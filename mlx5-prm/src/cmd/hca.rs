@@ -2,19 +2,21 @@
 
 use super::{CmdStatus, Opcode, commands};
 use crate::ctx::QueryAdapterParamBlock;
-use crate::layout::Be32;
+use crate::caps::{CapPage, HcaCapOpMod};
+use crate::layout::{Be32, Info, Layout};
 
 layout! {
     /// Input of `QUERY_HCA_CAP`: asks for one page of capabilities, see [`CapPage`](crate::caps::CapPage).
     pub struct QueryHcaCapIn: 0x10, "mlx5_ifc_query_hca_cap_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryHcaCap,
-        0x04 [15:0] op_mod: u16,
+        0x04 [15:0] op_mod: u16 as HcaCapOpMod,
         0x08 [31] other_function: bool,
         0x08 [30] ec_vf_function: bool,
+        0x08 [28] function_id_type: bool,
         0x08 [15:0] function_id: u16,
     }
 
-    /// Output of `QUERY_HCA_CAP`.
+    /// Output of `QUERY_HCA_CAP`. Which page `capability` is, only the input says.
     pub struct QueryHcaCapOut: 0x1010, "mlx5_ifc_query_hca_cap_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
@@ -24,11 +26,12 @@ layout! {
     /// Input of `SET_HCA_CAP`: chooses among what a page of capabilities offers, before `INIT_HCA`.
     pub struct SetHcaCapIn: 0x1010, "mlx5_ifc_set_hca_cap_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SetHcaCap,
-        0x04 [15:0] op_mod: u16,
+        0x04 [15:0] op_mod: u16 as HcaCapOpMod,
         0x08 [31] other_function: bool,
         0x08 [30] ec_vf_function: bool,
+        0x08 [28] function_id_type: bool,
         0x08 [15:0] function_id: u16,
-        0x10 capability: [u8; 0x1000],
+        0x10 capability: [u8; 0x1000] where page,
     }
 
     /// Output of `SET_HCA_CAP`.
@@ -83,6 +86,7 @@ layout! {
         0x00 [31:16] opcode: Opcode = Opcode::EnableHca,
         0x04 [15:0] op_mod: u16,
         0x08 [31] embedded_cpu_function: bool,
+        0x08 [28] function_id_type: bool,
         0x08 [15:0] function_id: u16,
     }
 
@@ -97,6 +101,7 @@ layout! {
         0x00 [31:16] opcode: Opcode = Opcode::DisableHca,
         0x04 [15:0] op_mod: u16,
         0x08 [31] embedded_cpu_function: bool,
+        0x08 [28] function_id_type: bool,
         0x08 [15:0] function_id: u16,
     }
 
@@ -177,7 +182,7 @@ layout! {
 }
 
 commands! {
-    QueryHcaCap: QueryHcaCapIn => QueryHcaCapOut,
+    QueryHcaCap: QueryHcaCapIn => QueryHcaCapOut { capability: QueryHcaCapIn::page },
     SetHcaCap: SetHcaCapIn => SetHcaCapOut,
     QueryAdapter: QueryAdapterIn => QueryAdapterOut,
     InitHca: InitHcaIn => InitHcaOut,
@@ -189,4 +194,17 @@ commands! {
     SetDriverVersion: SetDriverVersionIn => SetDriverVersionOut,
     QuerySpecialContexts: QuerySpecialContextsIn => QuerySpecialContextsOut,
     Nop: NopIn => NopOut,
+}
+
+impl QueryHcaCapIn {
+    /// The page in the output.
+    fn page(input: &[u8], _index: usize) -> Option<&'static Info> {
+        CapPage::from_op_mod(QueryHcaCapIn::read(input)?.op_mod()).layout()
+    }
+}
+
+impl SetHcaCapIn {
+    fn page(bytes: &[u8], _index: usize) -> Option<&'static Info> {
+        CapPage::from_op_mod(SetHcaCapIn::read(bytes)?.op_mod()).layout()
+    }
 }

@@ -26,6 +26,7 @@ layout! {
     pub struct QueryL2TableEntryIn: 0x40, "mlx5_ifc_query_l2_table_entry_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryL2TableEntry,
         0x04 [15:0] op_mod: u16,
+        0x10 [31] silent_mode_query: bool,
         0x14 [23:0] table_index: u32,
     }
 
@@ -33,6 +34,7 @@ layout! {
     pub struct QueryL2TableEntryOut: 0x40, "mlx5_ifc_query_l2_table_entry_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
+        0x1c [14] silent_mode: bool,
         0x1c [12] vlan_valid: bool,
         0x1c [11:0] vlan: u16,
         0x20 mac_address: MacAddressLayout,

@@ -1,7 +1,8 @@
 //! Memory keys.
 
 use super::{CmdStatus, Opcode, commands};
-use crate::ctx::Mkc;
+use crate::ctx::{AccessMode, Klm, Mkc, Mtt};
+use crate::layout::{Be32, Info, Layout};
 
 layout! {
     /// Input of `CREATE_MKEY`: makes a memory key; what it translates by follows.
@@ -18,6 +19,7 @@ layout! {
         0x64 [31:0] mkey_umem_id: u32,
         /// Where in the umem the key starts. In the PRM, not in the kernel's header.
         0x68 [63:0] mkey_umem_offset: u64,
+        .. klm_pas_mtt: [Be32] where translation_layout,
     }
 
     /// Output of `CREATE_MKEY`.
@@ -63,4 +65,14 @@ commands! {
     CreateMkey: CreateMkeyIn => CreateMkeyOut,
     QueryMkey: QueryMkeyIn => QueryMkeyOut,
     DestroyMkey: DestroyMkeyIn => DestroyMkeyOut,
+}
+
+impl CreateMkeyIn {
+    fn translation_layout(bytes: &[u8], _entry: usize) -> Option<&'static Info> {
+        match CreateMkeyIn::read(bytes)?.memory_key_mkey_entry().access_mode() {
+            AccessMode::Mtt => Some(&Mtt::INFO),
+            AccessMode::Klms | AccessMode::Ksm => Some(&Klm::INFO),
+            _ => None,
+        }
+    }
 }

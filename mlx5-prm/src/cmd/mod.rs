@@ -5,43 +5,63 @@
 
 use alloc::vec::Vec;
 
-use crate::layout::{Info, Layout};
+use crate::layout::{Choice, Info, Kind, Layout, Reading};
 use crate::registry::{self, files};
 use zerocopy::IntoBytes;
 
 files! {
+    congestion: layouts values commands;
     counter: layouts commands;
-    cq: layouts commands;
+    cq: layouts values commands;
+    crypto: layouts values commands;
     dct: layouts commands;
     entry: layouts values;
     eq: layouts commands;
+    eswitch: layouts values commands;
     flow_counter: layouts commands;
     flow_entry: layouts values commands;
     flow_group: layouts commands;
     flow_table: layouts commands;
+    fpga: layouts commands;
+    general_object: layouts commands;
     hca: layouts commands;
+    hca_vport: layouts commands;
     l2_table: layouts commands;
+    lag: layouts commands;
     mad: layouts values commands;
     mcg: layouts commands;
+    memic: layouts values commands;
     mkey: layouts commands;
+    moderation: layouts values commands;
     modify_header: layouts commands;
+    monitor: layouts values commands;
     packet_reformat: layouts commands;
-    pages: layouts commands;
+    page_fault: layouts commands;
+    pages: layouts values commands;
     pd: layouts commands;
+    psv: layouts commands;
     qp: layouts commands;
-    register: layouts commands;
+    register: layouts values commands;
     rmp: layouts commands;
     rq: layouts commands;
     rqt: layouts commands;
+    scheduling: layouts values commands;
+    sf: layouts commands;
     sq: layouts commands;
     srq: layouts values commands;
     status: values;
+    steering: layouts commands;
     tir: layouts commands;
     tis: layouts commands;
     transport_domain: layouts commands;
     uar: layouts commands;
     umem: layouts commands;
+    unpublished: layouts commands;
+    vhca: layouts values commands;
     vport: layouts values commands;
+    vxlan: layouts commands;
+    wake: layouts commands;
+    xrq: layouts commands;
 }
 
 layout! {
@@ -162,11 +182,24 @@ pub struct CommandInfo {
     pub input: &'static Info,
     /// Its output, without a tail.
     pub output: &'static Info,
+    /// A field of the output, or the list at its end, whose layout only the input tells; and how it tells.
+    pub told: Option<(&'static str, Choice)>,
 }
 
-/// Ties each command's opcode to its input and its output.
+impl CommandInfo {
+    /// The PRM's name of what an `op_mod` asks of this command, where it has one.
+    pub fn op_mod_name(&self, op_mod: u16) -> Option<&'static str> {
+        match self.input.field("op_mod")?.kind {
+            Kind::Bits { reading: Reading::Named(name), .. } => name(op_mod.into()),
+            _ => None,
+        }
+    }
+}
+
+/// Ties each command's opcode to its input and its output. `{ field: function }` names the [`Choice`] that tells from the
+/// input which layout lies in a field of the output.
 macro_rules! commands {
-    ($( $opcode:ident: $In:ident => $Out:ident ),* $(,)?) => {
+    ($( $opcode:ident: $In:ident => $Out:ident $({ $field:ident: $choice:path })? ),* $(,)?) => {
         $(
             impl $crate::cmd::Command for $In {
                 const OPCODE: $crate::cmd::Opcode = $crate::cmd::Opcode::$opcode;
@@ -183,18 +216,35 @@ macro_rules! commands {
             opcode: $crate::cmd::Opcode::$opcode,
             input: &<$In as $crate::layout::Layout>::INFO,
             output: &<$Out as $crate::layout::Layout>::INFO,
+            told: $crate::cmd::told!($(stringify!($field), $choice)?),
         } ),* ];
     };
 }
 use commands;
+
+macro_rules! told {
+    () => {
+        None
+    };
+    ($field:expr, $choice:path) => {
+        Some(($field, $choice))
+    };
+}
+use told;
 
 /// Every command this crate has layouts for.
 pub fn all() -> impl Iterator<Item = &'static CommandInfo> {
     registry::COMMANDS.iter()
 }
 
-/// Input and output of the command with this opcode and `op_mod`; `None` if this crate has no layouts for it.
-pub fn layout_of_command(opcode: Opcode, op_mod: u16) -> Option<(&'static Info, &'static Info)> {
-    let _ = op_mod; // none of the commands here is laid out by its op_mod
-    all().find(|command| command.opcode == opcode).map(|command| (command.input, command.output))
+/// The command with this opcode; `None` if this crate has no layouts for it.
+pub fn find(opcode: Opcode) -> Option<&'static CommandInfo> {
+    all().find(|command| command.opcode == opcode)
+}
+
+/// Input and output of the command with this opcode and `op_mod`; `None` if this crate has no layouts for it. No command
+/// is laid out otherwise for another `op_mod`: what it chooses is a part ([`CommandInfo::told`]), such as the capability
+/// page in the output of `QUERY_HCA_CAP`.
+pub fn layout_of_command(opcode: Opcode, _op_mod: u16) -> Option<(&'static Info, &'static Info)> {
+    find(opcode).map(|command| (command.input, command.output))
 }

@@ -2,7 +2,7 @@
 
 use super::{CmdStatus, Opcode, commands};
 use crate::flow::{FlowTableType, SetAddCopyActionInAuto};
-use crate::layout::{Info, Layout};
+use crate::layout::{Be32, Info, Layout};
 
 layout! {
     /// Input of `ALLOC_MODIFY_HEADER_CONTEXT`: makes a modify header context; its actions follow.
@@ -33,9 +33,25 @@ layout! {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
     }
+
+    /// Input of `QUERY_MODIFY_HEADER_CONTEXT`: reads the actions of a modify header context.
+    pub struct QueryModifyHeaderContextIn: 0x20, "mlx5_ifc_query_modify_header_context_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryModifyHeaderContext,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [31:0] modify_header_id: u32,
+    }
+
+    /// Output of `QUERY_MODIFY_HEADER_CONTEXT`, as far as all outputs agree: no public header has its layout.
+    pub struct QueryModifyHeaderContextOut: 0x8, "none" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        .. unpublished: [Be32],
+    }
 }
 
 commands! {
+    QueryModifyHeaderContext: QueryModifyHeaderContextIn => QueryModifyHeaderContextOut,
     AllocModifyHeaderContext: AllocModifyHeaderContextIn => AllocModifyHeaderContextOut,
     DeallocModifyHeaderContext: DeallocModifyHeaderContextIn => DeallocModifyHeaderContextOut,
 }

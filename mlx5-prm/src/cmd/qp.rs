@@ -2,6 +2,7 @@
 
 use super::{CmdStatus, Opcode, commands};
 use crate::ctx::Qpc;
+use crate::layout::{Be64, Info, Layout};
 
 layout! {
     /// Input of `CREATE_QP`: makes a queue pair in state RST; the pages of its rings follow unless they lie in a umem.
@@ -17,6 +18,7 @@ layout! {
         0x100 [63:0] wq_umem_offset: u64,
         0x108 [31:0] wq_umem_id: u32,
         0x10c [31] wq_umem_valid: bool,
+        .. pas: [Be64],
     }
 
     /// Output of `CREATE_QP`.
@@ -57,6 +59,25 @@ layout! {
         0x14 [31:0] ece: u32,
         0x18 qpc: Qpc,
         0x110 qp_pas_or_qpc_ext_and_pas: [u8; 0xc0],
+        .. pas: [Be64],
+    }
+
+    /// Pages of the rings, where no extension of the context is asked for.
+    pub struct QpPasList: 0xc0, "none" {
+        0x00 pas: [Be64; 24],
+    }
+
+    /// The extension of the context. PRM `qp_context_extension`.
+    pub struct QpContextExtension: 0xc0, "mlx5_ifc_qp_context_extension_bits" {
+        0x0c error_syndrome: CqeErrorSyndrome,
+    }
+
+    /// Why a queue pair failed. PRM `cqe_error_syndrome`.
+    pub struct CqeErrorSyndrome: 0x4, "mlx5_ifc_cqe_error_syndrome_bits" {
+        0x00 [31:24] hw_error_syndrome: u8,
+        0x00 [23:20] hw_syndrome_type: u8,
+        0x00 [15:8] vendor_error_syndrome: u8,
+        0x00 [7:0] syndrome: u8,
     }
 
     /// Input of `RST2INIT_QP`: from reset to initialised: port and rights are set, receives may be posted.
@@ -213,7 +234,7 @@ layout! {
 commands! {
     CreateQp: CreateQpIn => CreateQpOut,
     DestroyQp: DestroyQpIn => DestroyQpOut,
-    QueryQp: QueryQpIn => QueryQpOut,
+    QueryQp: QueryQpIn => QueryQpOut { qp_pas_or_qpc_ext_and_pas: QueryQpIn::rest_layout },
     Rst2initQp: Rst2initQpIn => Rst2initQpOut,
     Init2initQp: Init2initQpIn => Init2initQpOut,
     Init2rtrQp: Init2rtrQpIn => Init2rtrQpOut,
@@ -223,4 +244,11 @@ commands! {
     SqdRtsQp: Sqd2rtsQpIn => Sqd2rtsQpOut,
     Qp2err: Qp2errIn => Qp2errOut,
     Qp2rst: Qp2rstIn => Qp2rstOut,
+}
+
+impl QueryQpIn {
+    /// What lies after the context in the output.
+    fn rest_layout(input: &[u8], _index: usize) -> Option<&'static Info> {
+        Some(if QueryQpIn::read(input)?.qpc_ext() { &QpContextExtension::INFO } else { &QpPasList::INFO })
+    }
 }

@@ -8,7 +8,7 @@ layout! {
     /// Input of `ACCESS_REGISTER`: reads (`op_mod` 1) or writes (0) a register, see [`reg`](crate::reg).
     pub struct AccessRegisterIn: 0x10, "mlx5_ifc_access_register_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::AccessReg,
-        0x04 [15:0] op_mod: u16,
+        0x04 [15:0] op_mod: u16 as AccessRegisterOpMod,
         0x08 [15:0] register_id: u16 as RegisterId,
         0x0c [31:0] argument: u32,
         .. register_data: [u8] where register,
@@ -29,5 +29,15 @@ impl AccessRegisterIn {
 }
 
 commands! {
-    AccessReg: AccessRegisterIn => AccessRegisterOut,
+    AccessReg: AccessRegisterIn => AccessRegisterOut { register_data: AccessRegisterIn::register },
+}
+
+values! {
+    /// What is done, `op_mod` of `ACCESS_REGISTER`.
+    pub enum AccessRegisterOpMod: 16 {
+        /// It is written.
+        Write = 0 "WRITE",
+        /// It is read.
+        Read = 1 "READ",
+    }
 }

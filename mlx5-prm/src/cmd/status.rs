@@ -147,6 +147,12 @@ values! {
         ReleaseXrqError = 0x729 "RELEASE_XRQ_ERROR",
         /// `MODIFY_XRQ`.
         ModifyXrq = 0x72a "MODIFY_XRQ",
+        /// `QUERY_DELEGATED_VHCA`.
+        QueryDelegatedVhca = 0x732 "QUERY_DELEGATED_VHCA",
+        /// `CREATE_ESW_VPORT`.
+        CreateEswVport = 0x733 "CREATE_ESW_VPORT",
+        /// `DESTROY_ESW_VPORT`.
+        DestroyEswVport = 0x734 "DESTROY_ESW_VPORT",
         /// `QUERY_ESW_FUNCTIONS`.
         QueryEswFunctions = 0x740 "QUERY_ESW_FUNCTIONS",
         /// `QUERY_VPORT_STATE`.
@@ -395,6 +401,10 @@ values! {
         QueryVhcaState = 0xb0d "QUERY_VHCA_STATE",
         /// `MODIFY_VHCA_STATE`.
         ModifyVhcaState = 0xb0e "MODIFY_VHCA_STATE",
+        /// `PSP_GEN_SPI`.
+        PspGenSpi = 0xb10 "PSP_GEN_SPI",
+        /// `PSP_ROTATE_KEY`.
+        PspRotateKey = 0xb11 "PSP_ROTATE_KEY",
         /// `SYNC_CRYPTO`.
         SyncCrypto = 0xb12 "SYNC_CRYPTO",
         /// `ALLOW_OTHER_VHCA_ACCESS`.

@@ -7,7 +7,7 @@ layout! {
     /// Input of `QUERY_VPORT_STATE`: asks whether a port is up.
     pub struct QueryVportStateIn: 0x10, "mlx5_ifc_query_vport_state_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryVportState,
-        0x04 [15:0] op_mod: u16,
+        0x04 [15:0] op_mod: u16 as VportStateOpMod,
         0x08 [31] other_vport: bool,
         0x08 [15:0] vport_number: u16,
     }
@@ -16,6 +16,7 @@ layout! {
     pub struct QueryVportStateOut: 0x10, "mlx5_ifc_query_vport_state_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
+        0x0c [31:16] max_tx_speed: u16,
         0x0c [7:4] admin_state: u8 as VportAdminState,
         0x0c [3:0] state: u8 as VportState,
     }
@@ -23,9 +24,14 @@ layout! {
     /// Input of `MODIFY_VPORT_STATE`: brings a port up or down.
     pub struct ModifyVportStateIn: 0x10, "mlx5_ifc_modify_vport_state_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyVportState,
-        0x04 [15:0] op_mod: u16,
+        0x04 [15:0] op_mod: u16 as VportStateOpMod,
         0x08 [31] other_vport: bool,
         0x08 [15:0] vport_number: u16,
+        0x0c [31:16] max_tx_speed: u16,
+        0x0c [15] ingress_connect: bool,
+        0x0c [14] egress_connect: bool,
+        0x0c [13] ingress_connect_valid: bool,
+        0x0c [12] egress_connect_valid: bool,
         0x0c [7:4] admin_state: u8 as VportAdminState,
     }
 
@@ -100,7 +106,7 @@ layout! {
     /// Input of `QUERY_VPORT_COUNTER`: reads a port's counters of bytes and packets.
     pub struct QueryVportCounterIn: 0x20, "mlx5_ifc_query_vport_counter_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryVportCounter,
-        0x04 [15:0] op_mod: u16,
+        0x04 [15:0] op_mod: u16 as VportCounterOpMod,
         0x08 [31] other_vport: bool,
         0x08 [19:16] port_num: u8,
         0x08 [15:0] vport_number: u16,
@@ -138,6 +144,22 @@ commands! {
 }
 
 values! {
+    /// Whose state it is, `op_mod` of `QUERY_VPORT_STATE` and `MODIFY_VPORT_STATE`.
+    pub enum VportStateOpMod: 16 {
+        /// The port's, as its function sees it.
+        VnicVport = 0 "VNIC_VPORT",
+        /// The port's, as the e-switch sees it.
+        EswVport = 1 "ESW_VPORT",
+        /// The wire's.
+        Uplink = 2 "UPLINK",
+    }
+
+    /// What is asked for, `op_mod` of `QUERY_VPORT_COUNTER`.
+    pub enum VportCounterOpMod: 16 {
+        /// Counters of the port.
+        VportCounters = 0 "VPORT_COUNTERS",
+    }
+
     /// Whether a port carries traffic. PRM `query_vport_state_out.state`.
     pub enum VportState: 4 {
         /// Down.

@@ -1,4 +1,5 @@
 //! User memory and user contexts.
+use super::Mtt;
 
 layout! {
     /// User memory known by number. PRM `umem`.
@@ -7,6 +8,7 @@ layout! {
         0x10 [4:0] log_page_size: u8,
         0x14 [31:0] page_offset: u32,
         0x18 [63:0] num_of_mtt: u64,
+        .. mtt: [Mtt],
     }
 
     /// User context. PRM `uctx`.

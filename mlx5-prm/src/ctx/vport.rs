@@ -1,6 +1,7 @@
 //! Virtual port contexts.
 
 use super::InlineMode;
+use crate::layout::{Be64, Info, Layout};
 
 layout! {
     /// The Ethernet side of a port. PRM `nic_vport_context`.
@@ -31,6 +32,12 @@ layout! {
         0xf0 [26:24] allowed_list_type: u8 as AllowedListType,
         0xf0 [15:0] allowed_list_size: u16,
         0xf4 permanent_address: MacAddressLayout,
+        .. current_uc_mac_address: [Be64] where list_layout,
+    }
+
+    /// A VLAN in the list of a virtual port. PRM `vlan_layout`.
+    pub struct VlanLayout: 0x8, "mlx5_ifc_vlan_layout_bits" {
+        0x00 [11:0] vlan: u16,
     }
 
     /// A MAC address in eight bytes. PRM `mac_address_layout`.
@@ -98,5 +105,16 @@ values! {
         Multicast = 1 "MC",
         /// VLANs.
         Vlan = 2 "VLAN",
+    }
+}
+
+impl NicVportContext {
+    /// What the list holds.
+    fn list_layout(bytes: &[u8], _entry: usize) -> Option<&'static Info> {
+        match AllowedListType::from_number(NicVportContext::read(bytes)?.allowed_list_type().into()) {
+            AllowedListType::Unicast | AllowedListType::Multicast => Some(&MacAddressLayout::INFO),
+            AllowedListType::Vlan => Some(&VlanLayout::INFO),
+            AllowedListType::Unknown(_) => None,
+        }
     }
 }

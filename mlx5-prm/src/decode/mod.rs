@@ -32,7 +32,6 @@ mod walk;
 pub use text::debug;
 use walk::{Item, What};
 
-use crate::caps::CapPage;
 use crate::cmd::{self, InputHeader, Opcode};
 use crate::cqe::{Cqe, CqeOpcode, ErrorCqe};
 use crate::eqe::Eqe;
@@ -109,24 +108,32 @@ impl<'a> Dump<'a> {
 
 /// The input of a firmware command, decoded by its opcode; `None` for a command without a layout here.
 pub fn command_input(bytes: &[u8]) -> Option<Dump<'_>> {
-    let header = InputHeader::read(bytes)?;
-    let (input, _) = cmd::layout_of_command(header.opcode(), header.op_mod())?;
-    Some(knowing_page(Dump::new(input, bytes), header.opcode(), header.op_mod()))
+    let command = cmd::find(InputHeader::read(bytes)?.opcode())?;
+    Some(Dump::new(command.input, bytes))
 }
 
-/// The output of the firmware command with this opcode and `op_mod`; `None` for a command without a layout here.
+/// The output of a firmware command, decoded by its input, of which the first sixteen bytes are enough; `None` for a
+/// command without a layout here.
+pub fn command_output_to<'a>(input: &[u8], bytes: &'a [u8]) -> Option<Dump<'a>> {
+    let command = cmd::find(InputHeader::read(input)?.opcode())?;
+    let dump = Dump::new(command.output, bytes);
+    Some(match command.told.and_then(|(field, choice)| Some((field, choice(input, 0)?))) {
+        Some((field, info)) => dump.knowing(field, info),
+        None => dump,
+    })
+}
+
+/// The output of the firmware command with this opcode and `op_mod`, where no more of the input is at hand; `None` for a
+/// command without a layout here.
 pub fn command_output(opcode: Opcode, op_mod: u16, bytes: &[u8]) -> Option<Dump<'_>> {
-    let (_, output) = cmd::layout_of_command(opcode, op_mod)?;
-    Some(knowing_page(Dump::new(output, bytes), opcode, op_mod))
+    let mut header = InputHeader::default();
+    header.w().opcode(opcode).op_mod(op_mod);
+    command_output_to(header.as_bytes(), bytes)
 }
 
 /// An event queue's entry, with its data as its type says; `None` if the bytes are too few.
 pub fn event(bytes: &[u8]) -> Option<Dump<'_>> {
-    let dump = Dump::new(&Eqe::INFO, bytes);
-    Some(match Eqe::read(bytes)?.event_type().layout() {
-        Some(data) => dump.knowing("event_data", data),
-        None => dump,
-    })
+    Eqe::read(bytes).map(|_| Dump::new(&Eqe::INFO, bytes))
 }
 
 /// A completion queue's entry of 64 bytes, with or without error; `None` if the bytes are too few.
@@ -135,14 +142,6 @@ pub fn completion(bytes: &[u8]) -> Option<Dump<'_>> {
         CqeOpcode::RequesterError | CqeOpcode::ResponderError => Dump::new(&ErrorCqe::INFO, bytes),
         _ => Dump::new(&Cqe::INFO, bytes),
     })
-}
-
-/// Which capability page lies in a `QUERY_HCA_CAP` or `SET_HCA_CAP` is in its `op_mod`.
-fn knowing_page(dump: Dump<'_>, opcode: Opcode, op_mod: u16) -> Dump<'_> {
-    match (opcode, CapPage::from_op_mod(op_mod).layout()) {
-        (Opcode::QueryHcaCap | Opcode::SetHcaCap, Some(page)) => dump.knowing("capability", page),
-        _ => dump,
-    }
 }
 
 /// A field met on a walk: where it lies, and what it holds.

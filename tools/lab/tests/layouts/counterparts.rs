@@ -14,6 +14,13 @@ pub struct Counterpart {
 }
 
 pub const COUNTERPARTS: &[Counterpart] = &[
+    Counterpart {
+        layout: "Klm",
+        header: Kernel,
+        c: "mlx5_klm",
+        sized: true,
+        fields: &[("byte_count", "bcount", ""), ("mkey", "key", ""), ("address", "va", "")],
+    },
     // WQE segments
     Counterpart {
         layout: "CtrlSeg",
