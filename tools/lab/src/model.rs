@@ -47,6 +47,12 @@ impl Model {
     /// Serves `functions` functions on one wire, with further `arguments` for
     /// `mlx5 sim`. Returns once every socket accepts.
     pub fn start(build: &Build, functions: usize, arguments: &[&str]) -> Result<Self, ModelError> {
+        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned());
+        Self::start_saying(build, functions, arguments, &filter)
+    }
+
+    /// As [`start`](Self::start), with what it says on its standard error chosen by a filter of `RUST_LOG`'s kind.
+    pub fn start_saying(build: &Build, functions: usize, arguments: &[&str], filter: &str) -> Result<Self, ModelError> {
         let dir = tempfile::Builder::new().prefix("mlx5-sim-").tempdir().map_err(ModelError::Start)?;
         let sockets: Vec<PathBuf> = (0..functions).map(|index| dir.path().join(format!("nic{index}.sock"))).collect();
         let create = |name| File::create(dir.path().join(name)).map_err(ModelError::Start);
@@ -57,6 +63,7 @@ impl Model {
         }
         let child = command
             .args(arguments)
+            .env("RUST_LOG", filter)
             .stdin(Stdio::null())
             .stdout(create("stdout")?)
             .stderr(create("stderr")?)

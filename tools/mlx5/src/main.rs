@@ -1,9 +1,10 @@
-//! `mlx5`: look at cards, serve the software card, and find out what stands in the way.
+//! `mlx5`: look at cards, read what drivers tell them, serve the software card, and find out what stands in the way.
 //!
 //! Results go to stdout, `--json` for machines; errors to stderr, with the fix in them. Exit status: 0 done, 1 failed,
 //! 2 wrong usage.
 
 mod caps;
+mod decode;
 mod doctor;
 mod explain;
 mod list;
@@ -33,6 +34,8 @@ enum Command {
     Caps(caps::Arguments),
     /// What an error means, what causes it in the field, what to look at.
     Explain(explain::Arguments),
+    /// A kernel's command log, or hex of a named layout, into fields by their PRM names.
+    Decode(decode::Arguments),
     /// Serve the software card over vfio-user: one function a socket, all on one wire.
     Sim(serve::Arguments),
     /// What this machine lacks for each way to a card, and the line that mends it.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::List => list::run(arguments.json),
         Command::Caps(caps) => caps::run(caps, arguments.json),
         Command::Explain(what) => explain::run(what, arguments.json),
+        Command::Decode(decode) => decode::run(decode, arguments.json),
         Command::Sim(sim) => serve::run(sim, arguments.json),
         Command::Doctor => examine(arguments.json),
     };

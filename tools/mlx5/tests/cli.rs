@@ -1,6 +1,7 @@
 //! The command line as its users see it.
 
-use std::process::{Command, Output};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -202,4 +203,103 @@ fn sim_refuses_what_it_cannot_serve() {
     std::fs::write(socket, "not a socket").expect("a file");
     let output = mlx5(&["sim", "--socket", socket]);
     assert!(stderr(&output).contains("is no socket"), "{}", stderr(&output));
+}
+
+const TEARDOWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/logs/teardown.txt");
+const MAX_QP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/logs/max_qp.txt");
+
+#[test]
+fn decode_reads_a_kernel_log_from_a_file_and_from_a_pipe() {
+    let output = mlx5(&["decode", MAX_QP]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("FAILED, status BAD_RESOURCE (0x5), syndrome 0x65b500"), "{text}");
+    assert!(text.ends_with("2 commands: 1 failed, 0 without an answer; 0 problems\n"), "{text}");
+    let piped = fed(&["decode"], &std::fs::read(MAX_QP).expect("the log"));
+    assert_eq!(stdout(&piped), text);
+}
+
+#[test]
+fn decode_prints_one_json_object_a_command() {
+    let text = stdout(&mlx5(&["decode", "--json", MAX_QP]));
+    let commands: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let results: Vec<&str> = commands.iter().filter_map(|command| command["result"].as_str()).collect();
+    assert_eq!(results, ["ok", "failed"]);
+    for key in ["layout", "fields", "uncovered", "bytes", "missing", "problems"] {
+        assert!(!commands[0]["input"][key].is_null(), "{key}");
+    }
+    let failed = stdout(&mlx5(&["decode", "--json", "--failed", "--opcode", "create_qp", MAX_QP]));
+    assert_eq!(failed.lines().collect::<Vec<_>>(), text.lines().skip(1).collect::<Vec<_>>());
+    assert_eq!(stdout(&mlx5(&["decode", "--json", "--opcode", "0x400", MAX_QP])), "");
+}
+
+#[test]
+fn decode_reads_hex_as_a_named_layout() {
+    let hex = "07000000 00000010 00000000 00000000";
+    let expected = stdout(&mlx5(&["decode", "--as", "cmd_layout", hex]));
+    assert!(expected.contains("input_length = 0x10"), "{expected}");
+    assert_eq!(
+        stdout(&mlx5(&["decode", "--as", "CommandQueueEntry", "07000000", "00000010", "00000000", "00000000"])),
+        expected
+    );
+    assert_eq!(
+        stdout(&fed(&["decode", "--as", "mlx5_cmd_layout"], b"000: 07000000 00000010 00000000 00000000\r\n")),
+        expected
+    );
+    let json = json(&["decode", "--json", "--as", "alloc_pd_in", "08000000 00000000 00000000 00000001"]);
+    assert_eq!((json["layout"].as_str(), json["uncovered"][0]["offset"].as_u64()), (Some("alloc_pd_in"), Some(12)));
+    let list = stdout(&mlx5(&["decode", "--list"]));
+    assert!(list.lines().any(|line| line.starts_with("create_cq_in ") && line.contains("CreateCqIn")), "{list}");
+}
+
+#[test]
+fn decode_says_what_it_cannot_read() {
+    let wrong: [(&[&str], i32, &str); 6] = [
+        (&["decode", "/nowhere/log"], 1, "/nowhere/log"),
+        (&["decode", "--as", "creat_cq_in", "00"], 1, "create_cq_in"),
+        (&["decode", "--as", "create_cq_in", "0g"], 1, "`0g`"),
+        (&["decode", "--opcode", "CREATE_QQ", TEARDOWN], 2, "CREATE_CQ"),
+        (&["decode", TEARDOWN, MAX_QP], 1, "one log at a time"),
+        (&["decode", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], 1, "dynamic_debug/control"),
+    ];
+    for (arguments, status, expected) in wrong {
+        let output = mlx5(arguments);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn decode_ends_in_peace_when_nobody_reads() {
+    let log = std::fs::read(MAX_QP).expect("the log").repeat(200);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
+        .arg("decode")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("mlx5 runs");
+    drop(child.stdout.take());
+    // It stops reading, too.
+    let _ = child.stdin.take().expect("a pipe").write_all(&log);
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+}
+
+/// Runs `mlx5` with `input` on its stdin.
+fn fed(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("mlx5 runs");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || pipe.write_all(&input));
+    let output = child.wait_with_output().expect("an end");
+    writer.join().expect("no panic").expect("it reads to the end");
+    output
 }

@@ -123,7 +123,10 @@ fn fetch(f: &mut Function, number: u32) {
     let mut slot =
         Slot { number, entry, output: Vec::new(), event: takes_commands(&f.objects), spoil: Spoil::default() };
     match deliver(f, &mut slot) {
-        Ok(input) => with_faults(f, slot, input),
+        Ok(input) => {
+            tracing::trace!(target: "mlx5_sim::command", "slot {number} input {input:02x?}");
+            with_faults(f, slot, input);
+        }
         Err(status) => {
             tracing::debug!(slot = number, %status, "command not delivered");
             answer(f, slot, &[], status);
@@ -223,6 +226,7 @@ fn carry_out(f: &mut Function, slot: Slot, mut input: Vec<u8>, late: Option<Inst
 
 /// Writes an output, mailboxes first, the ownership bit last, and tells the driver if it wants events.
 fn answer(f: &mut Function, slot: Slot, output: &[u8], status: DeliveryStatus) {
+    tracing::trace!(target: "mlx5_sim::command", "slot {} output {output:02x?}", slot.number);
     if status == DeliveryStatus::Ok {
         let room = output.len().min(slot.entry.output_length() as usize);
         mailbox::write(&f.dma, &slot.output, &output[..room], slot.spoil);

@@ -1,0 +1,135 @@
+//! `mlx5 decode`: a kernel's command log, or hex of a named layout, into fields.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read};
+use std::path::Path;
+
+use mlx5_prm::registry::VALUES;
+use mlx5_tools::fields::json_of;
+use mlx5_tools::kernel_log::{self, Options, Summary};
+use mlx5_tools::named;
+
+use crate::{Failure, print, print_json};
+
+/// What to decode.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "To have the kernel log its commands:\n  \
+    echo 'module mlx5_core +p' > /sys/kernel/debug/dynamic_debug/control; dmesg -w | mlx5 decode\n\
+    With --json, one object a line and command.")]
+pub struct Arguments {
+    /// Print the fields that are zero too.
+    #[arg(long)]
+    all: bool,
+    /// Only commands that failed, or that the log has no answer to.
+    #[arg(long, conflicts_with = "as")]
+    failed: bool,
+    /// Only this command, by PRM name or number; once for each.
+    #[arg(long, value_parser = opcode, conflicts_with = "as")]
+    opcode: Vec<u16>,
+    /// Read hex as this layout, such as `create_cq_in`, instead of a log.
+    #[arg(long, value_name = "LAYOUT")]
+    r#as: Option<String>,
+    /// List the layouts that `--as` knows.
+    #[arg(long, conflicts_with_all = ["as", "failed", "opcode", "input"])]
+    list: bool,
+    /// The log, stdin if there is none or it is `-`; with `--as` a file of hex, or the hex itself.
+    input: Vec<String>,
+}
+
+/// Decodes what there is.
+pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
+    match &arguments.r#as {
+        _ if arguments.list => list(json),
+        Some(layout) => hex(arguments, layout, json),
+        None => log(arguments, json),
+    }
+}
+
+/// A command's number, from its name or the number itself.
+fn opcode(text: &str) -> Result<u16, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let opcodes = VALUES.iter().find(|values| values.name == "Opcode").map_or(&[][..], |values| values.named);
+    let named = || opcodes.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, number)| *number as u16);
+    number.or_else(named).ok_or_else(|| {
+        let nearest = named::nearest(text, opcodes.iter().map(|(name, _)| *name));
+        format!("no command is called so; the nearest are {}", nearest.join(", "))
+    })
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let all = named::all();
+    if json {
+        let all: Vec<_> =
+            all.iter().map(|i| serde_json::json!({ "name": i.prm_name(), "rust": i.name, "bytes": i.size })).collect();
+        return print_json(&all);
+    }
+    let line = |info: &&mlx5_prm::layout::Info| format!("{:<48} {:<40} {:#x}\n", info.prm_name(), info.name, info.size);
+    print(&all.iter().map(line).collect::<String>())
+}
+
+fn hex(arguments: &Arguments, layout: &str, json: bool) -> Result<(), Failure> {
+    let info = named::layout(layout)?;
+    let text = match &arguments.input[..] {
+        [] => read(None)?,
+        [path] if path == "-" => read(None)?,
+        [path] if Path::new(path).exists() => read(Some(path))?,
+        words => words.join(" "),
+    };
+    let bytes = named::bytes(&text)?;
+    let decoded = named::decoded(info, &bytes);
+    match (json, arguments.all) {
+        (true, all) => print_json(&json_of(&decoded, all)),
+        (false, true) => print(&decoded.with_zeros().to_string()),
+        (false, false) => print(&decoded.to_string()),
+    }
+}
+
+fn read(path: Option<&str>) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes).map_err(|error| format!("cannot read {}: {error}", path.unwrap_or("stdin")))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn open(path: Option<&str>) -> Result<Box<dyn BufRead>, Failure> {
+    Ok(match path {
+        None => Box::new(io::stdin().lock()),
+        Some(path) => {
+            Box::new(BufReader::new(File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?))
+        }
+    })
+}
+
+fn log(arguments: &Arguments, json: bool) -> Result<(), Failure> {
+    let path = match &arguments.input[..] {
+        [] => None,
+        [path] if path == "-" => None,
+        [path] => Some(path.as_str()),
+        _ => return Err("give one log at a time; hex needs `--as LAYOUT`".into()),
+    };
+    let options = Options { all: arguments.all, json, failed: arguments.failed, opcodes: arguments.opcode.clone() };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let summary = match kernel_log::decode(open(path)?, &mut out, &options) {
+        // Whoever read has seen enough, such as `head`.
+        Err(kernel_log::Error::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        other => other?,
+    };
+    drop(out);
+    if summary.commands == 0 {
+        let fix =
+            "the kernel logs commands after `echo 'module mlx5_core +p' > /sys/kernel/debug/dynamic_debug/control`";
+        return Err(format!("no command in the {} lines of the log; {fix}", summary.lines).into());
+    }
+    if json { Ok(()) } else { print(&sentence(&summary)) }
+}
+
+fn sentence(summary: &Summary) -> String {
+    let Summary { commands, failed, unanswered, problems, stray, .. } = summary;
+    let mut text = format!("{commands} commands: {failed} failed, {unanswered} without an answer; {problems} problems");
+    if *stray > 0 {
+        text += &format!("; {stray} lines of bytes belong to no command");
+    }
+    text + "\n"
+}

@@ -1,0 +1,121 @@
+//! The commands in a Linux kernel's log: what mlx5_core prints of them with its debug messages on.
+//!
+//! ```
+//! use mlx5_tools::kernel_log::{Options, decode};
+//!
+//! let log = "\
+//! [   12.1] mlx5_core 0000:0a:00.1: dump_command:814:(pid 4647): cmd[0]: dump command TEARDOWN_HCA(0x103) INPUT
+//! [   12.1] cmd[0]: 000: 07000000 00000010 00000000 00000000
+//! [   12.1] cmd[0]: 010: 01030000 00000000 00000001 00000000
+//! [   12.1] cmd[0]: 020: 00000000 00000000 00000000 00000000
+//! [   12.1] cmd[0]: 030: 00000000 00000000 00000010 3fc50001
+//! ";
+//! let mut text = Vec::new();
+//! let summary = decode(log.as_bytes(), &mut text, &Options::default())?;
+//! assert_eq!((summary.commands, summary.problems), (1, 0));
+//! assert!(String::from_utf8_lossy(&text).contains("profile = "));
+//! # Ok::<(), mlx5_tools::kernel_log::Error>(())
+//! ```
+//!
+//! # What the kernel prints
+//! `dump_command` in `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`, by version of the driver:
+//!
+//! | since | what |
+//! | --- | --- |
+//! | 3.11 | `dump command NAME(0xOP) INPUT` or `OUTPUT`; the 64 bytes of the command queue entry; before each mailbox block `command block:`, then its 576 bytes. Offsets run on over entry and blocks |
+//! | 3.11 | with bit 0 of the module's `debug_mask`: `dump command data NAME(0xOP) INPUT`, then the data alone: 16 bytes of the entry, then those of the blocks |
+//! | 3.11 to 4.x | blocks are printed while the *offset* (from 64, by 576) is below the message's length, so that the last one is often left out; seen in 4.12, no longer in 5.13 |
+//! | 5.13 | `cmd[SLOT]: ` in front of every line, `start dump` and `end dump` around them; the same in 6.12 and 7.3 |
+//!
+//! A line of bytes is `OFFSET: DWORD DWORD DWORD DWORD` in all of them, the offset of at least three digits; it names
+//! no device. The other lines do, in one of three ways: `DEVICE:FUNCTION:LINE:(pid PID): ` (3.11, and again in some 4.x),
+//! that with `mlx5_core DEVICE: ` in front (4.1), or `mlx5_core DEVICE: FUNCTION:LINE:(pid PID): ` (some 4.x, and all from
+//! 5.x to 7.3), the device being the PCI function, or `mlx5_core.sf.N` for a subfunction. The dynamic debug flags `f`,
+//! `l`, `m` and `t` put more in front of every line, as does whatever kept the log: all this is passed over. So are the
+//! quotes and the broken lines of mail.
+//!
+//! The 16 bytes of the output lie in the entry of the `OUTPUT` dump, beside those of the input.
+//!
+//! # Contract
+//! No input panics, whatever its bytes. Memory is bounded: lines are cut at [`MAX_LINE`] bytes, dumps
+//! at [`MAX_DUMP`], and only so many are kept open. What is printed of a command is printed as soon
+//! as it is known, so that a log may be followed.
+
+mod assemble;
+mod check;
+mod line;
+mod pair;
+mod print;
+mod reader;
+
+use std::io::{self, BufRead, Write};
+
+use assemble::Assembler;
+pub use assemble::MAX_DUMP;
+use pair::Pairs;
+use print::Printer;
+use reader::Lines;
+pub use reader::MAX_LINE;
+
+/// What to show, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Fields that are zero too.
+    pub all: bool,
+    /// One JSON object a command and line.
+    pub json: bool,
+    /// Only commands that failed, or that nobody answered.
+    pub failed: bool,
+    /// Only commands with these numbers; all if there are none.
+    pub opcodes: Vec<u16>,
+}
+
+/// What a log held, commands that [`Options`] left out included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Lines read.
+    pub lines: u64,
+    /// Commands found.
+    pub commands: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those whose output the log does not hold.
+    pub unanswered: u64,
+    /// Things wrong with what the commands carry: tokens, signatures, lengths, bits no field covers.
+    pub problems: u64,
+    /// Lines that look like bytes of a command, but of none that was announced.
+    pub stray: u64,
+}
+
+/// Why a log was not decoded to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("cannot read the log")]
+    Read(#[source] io::Error),
+    /// Nobody takes the result.
+    #[error("cannot write")]
+    Write(#[source] io::Error),
+}
+
+/// Decodes the log in `reader`, to its end, into `writer`.
+pub fn decode(reader: impl BufRead, writer: impl Write, options: &Options) -> Result<Summary, Error> {
+    let mut lines = Lines::new(reader);
+    let mut assembler = Assembler::default();
+    let mut pairs = Pairs::default();
+    let mut printer = Printer::new(writer, options);
+    while let Some(text) = lines.next() {
+        assembler.feed(&line::recognise(&text.map_err(Error::Read)?), lines.number());
+        for dump in assembler.take_done() {
+            pairs.add(dump, &mut |event| printer.print(event)).map_err(Error::Write)?;
+        }
+    }
+    assembler.finish();
+    for dump in assembler.take_done() {
+        pairs.add(dump, &mut |event| printer.print(event)).map_err(Error::Write)?;
+    }
+    pairs.finish(&mut |event| printer.print(event)).map_err(Error::Write)?;
+    let mut summary = printer.finish().map_err(Error::Write)?;
+    (summary.lines, summary.stray) = (lines.number(), assembler.stray());
+    Ok(summary)
+}

@@ -1,0 +1,288 @@
+//! Commands as text for people, and as JSON for programs.
+
+use std::io::{self, Write};
+
+use mlx5_dv::CommandErrorKind;
+use mlx5_prm::cmd::{CmdStatus, DeliveryStatus, InputHeader, Opcode, OutputHeader};
+use mlx5_prm::decode::{self, Dump as Decoded};
+use mlx5_prm::layout::Layout;
+use serde_json::{Value, json};
+
+use super::assemble::Dump;
+use super::check::Message;
+use super::line::Direction;
+use super::pair::{Command, Event};
+use super::{Options, Summary};
+use crate::fields::{hex, json_of};
+
+/// Prints what becomes known, and counts.
+pub(super) struct Printer<'a, W> {
+    writer: W,
+    options: &'a Options,
+    summary: Summary,
+}
+
+/// A command with both its messages.
+struct Whole<'a> {
+    command: &'a Command,
+    input: Option<Message>,
+    output: Option<Message>,
+    /// Its input's first bytes, wherever they are known from.
+    header: Vec<u8>,
+}
+
+impl<'a> Whole<'a> {
+    fn of(command: &'a Command) -> Whole<'a> {
+        let message = |dump: &Option<Dump>| dump.as_ref().map(Message::of);
+        let (input, output) = (message(&command.input), message(&command.output));
+        // Where the input is not in the log, the output's entry holds its first bytes.
+        let of_entry = || {
+            let entry = output.as_ref()?.entry.as_ref()?;
+            Some(entry.command_input_inline_data().to_vec())
+        };
+        let header = input.as_ref().map(|input| input.data.clone()).or_else(of_entry).unwrap_or_default();
+        Whole { command, input, output, header }
+    }
+
+    fn dump(&self) -> Option<&Dump> {
+        self.command.input.as_ref().or(self.command.output.as_ref())
+    }
+
+    fn opcode(&self) -> u16 {
+        self.dump().map_or(0, |dump| dump.opcode)
+    }
+
+    fn op_mod(&self) -> u16 {
+        InputHeader::read(&self.padded_header()).map_or(0, |header| header.op_mod())
+    }
+
+    fn uid(&self) -> u16 {
+        InputHeader::read(&self.padded_header()).map_or(0, |header| header.uid())
+    }
+
+    fn padded_header(&self) -> Vec<u8> {
+        let mut bytes = self.header.clone();
+        bytes.resize(bytes.len().max(InputHeader::SIZE), 0);
+        bytes
+    }
+
+    /// Status and syndrome of the output, if they arrived.
+    fn status(&self) -> Option<(CmdStatus, u32)> {
+        let output = self.output.as_ref().filter(|output| !output.unanswered())?;
+        let first = output.data.get(..8)?;
+        let header = OutputHeader::read(&[first, &[0; 8]].concat())?;
+        Some((header.status(), header.syndrome()))
+    }
+
+    /// What became of the command.
+    fn outcome(&self) -> Outcome {
+        let Some(output) = &self.output else { return Outcome::Unanswered("no output in the log") };
+        if output.unanswered() {
+            return Outcome::Unanswered("hardware had not answered when the driver gave up");
+        }
+        match (output.delivery(), self.status()) {
+            (Some(delivery), _) if delivery != DeliveryStatus::Ok => {
+                Outcome::Failed(CommandErrorKind::Delivery(delivery))
+            }
+            (_, Some((CmdStatus::Ok, _))) => Outcome::Ok,
+            (_, Some((status, syndrome))) => Outcome::Failed(CommandErrorKind::Status { status, syndrome }),
+            (_, None) => Outcome::Unanswered("the log ends before its status"),
+        }
+    }
+
+    fn decoded<'b>(&'b self, message: &'b Message, direction: Direction) -> Option<Decoded<'b>> {
+        match direction {
+            Direction::Input => decode::command_input(&message.data),
+            Direction::Output => {
+                let opcode = Opcode::from_number(self.opcode().into());
+                decode::command_output(opcode, self.op_mod(), &message.data)
+            }
+        }
+    }
+
+    fn messages(&self) -> impl Iterator<Item = (&Dump, &Message, Direction)> {
+        let input = self.command.input.as_ref().zip(self.input.as_ref()).map(|(d, m)| (d, m, Direction::Input));
+        let output = self.command.output.as_ref().zip(self.output.as_ref()).map(|(d, m)| (d, m, Direction::Output));
+        input.into_iter().chain(output)
+    }
+}
+
+/// What became of a command.
+enum Outcome {
+    Ok,
+    Failed(CommandErrorKind),
+    /// Not known, and why not.
+    Unanswered(&'static str),
+}
+
+impl<'a, W: Write> Printer<'a, W> {
+    pub(super) fn new(writer: W, options: &'a Options) -> Self {
+        Printer { writer, options, summary: Summary::default() }
+    }
+
+    /// Prints what an event makes known.
+    pub(super) fn print(&mut self, event: Event<'_>) -> io::Result<()> {
+        match event {
+            // With a pick by outcome, or one line a command, the output must be waited for.
+            Event::Sent(command) if !self.options.failed && !self.options.json => {
+                let whole = Whole::of(command);
+                if self.wants(&whole) {
+                    whole.messages().try_for_each(|(dump, message, way)| self.text(&whole, dump, message, way))?;
+                    self.writer.flush()?;
+                }
+                Ok(())
+            }
+            Event::Sent(_) => Ok(()),
+            Event::Done(command) => self.done(&Whole::of(command)),
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn finish(mut self) -> io::Result<Summary> {
+        self.writer.flush()?;
+        Ok(self.summary)
+    }
+
+    fn done(&mut self, whole: &Whole<'_>) -> io::Result<()> {
+        let outcome = whole.outcome();
+        self.summary.commands += 1;
+        match outcome {
+            Outcome::Ok => {}
+            Outcome::Failed(_) => self.summary.failed += 1,
+            Outcome::Unanswered(_) => self.summary.unanswered += 1,
+        }
+        for (_, message, direction) in whole.messages() {
+            let uncovered = whole.decoded(message, direction).map_or(0, |decoded| decoded.uncovered().count());
+            self.summary.problems += (message.problems.len() + uncovered) as u64;
+        }
+        if !self.wants(whole) || (self.options.failed && matches!(outcome, Outcome::Ok)) {
+            return Ok(());
+        }
+        if self.options.json {
+            writeln!(self.writer, "{}", self.json(whole, &outcome))?;
+        } else {
+            for (dump, message, way) in whole.messages() {
+                // The input was printed when it was met.
+                if way == Direction::Output || self.options.failed {
+                    self.text(whole, dump, message, way)?;
+                }
+            }
+            if let Outcome::Unanswered(why) = outcome {
+                writeln!(self.writer, "{}: {why}\n", title(whole))?;
+            }
+        }
+        self.writer.flush()
+    }
+
+    fn wants(&self, whole: &Whole<'_>) -> bool {
+        self.options.opcodes.is_empty() || self.options.opcodes.contains(&whole.opcode())
+    }
+
+    fn text(&mut self, whole: &Whole<'_>, dump: &Dump, message: &Message, way: Direction) -> io::Result<()> {
+        let out = &mut self.writer;
+        let op_mod = whole.op_mod();
+        let op_mod = if op_mod == 0 { String::new() } else { format!(" op_mod {op_mod:#x}") };
+        match (way, whole.outcome()) {
+            (Direction::Input, _) => writeln!(out, "{}{op_mod} input, line {}", title(whole), dump.line)?,
+            (_, Outcome::Failed(kind)) => writeln!(out, "{}{op_mod} output: FAILED, {kind}", title(whole))?,
+            (_, Outcome::Ok) => writeln!(out, "{}{op_mod} output: OK", title(whole))?,
+            (_, Outcome::Unanswered(_)) => writeln!(out, "{}{op_mod} output", title(whole))?,
+        }
+        match whole.decoded(message, way) {
+            _ if dump.is_empty() => {}
+            Some(decoded) if self.options.all => write!(out, "{}", decoded.with_zeros())?,
+            Some(decoded) => write!(out, "{decoded}")?,
+            None => {
+                writeln!(out, "no layout for {}, {:#x} bytes", name(dump), message.data.len())?;
+                for (i, row) in message.data.chunks(16).enumerate() {
+                    writeln!(out, "  {:#06x} {}", i * 16, hex(row))?;
+                }
+            }
+        }
+        for note in notes(dump, message) {
+            writeln!(out, "  ! {note}")?;
+        }
+        writeln!(out)
+    }
+
+    fn json(&self, whole: &Whole<'_>, outcome: &Outcome) -> Value {
+        let dump = whole.dump();
+        let mut object = json!({
+            "number": whole.command.number,
+            "device": dump.and_then(|dump| dump.device.clone()),
+            "slot": dump.and_then(|dump| dump.slot),
+            "command": dump.map(name),
+            "opcode": whole.opcode(),
+            "op_mod": whole.op_mod(),
+            "uid": whole.uid(),
+            "result": match outcome {
+                Outcome::Ok => "ok",
+                Outcome::Failed(_) => "failed",
+                Outcome::Unanswered(_) => "unanswered",
+            },
+            "reason": match outcome {
+                Outcome::Ok => None,
+                Outcome::Failed(kind) => Some(kind.to_string()),
+                Outcome::Unanswered(why) => Some((*why).to_owned()),
+            },
+            "status": whole.status().map(|(status, _)| status.number()),
+            "syndrome": whole.status().map(|(_, syndrome)| syndrome),
+            "input": null,
+            "output": null,
+        });
+        for (dump, message, way) in whole.messages() {
+            let key = if way == Direction::Input { "input" } else { "output" };
+            object[key] = self.message(whole, dump, message, way);
+        }
+        object
+    }
+
+    fn message(&self, whole: &Whole<'_>, dump: &Dump, message: &Message, way: Direction) -> Value {
+        let decoded = whole.decoded(message, way);
+        let entry = message.entry.as_ref();
+        let mut object = json!({
+            "line": dump.line,
+            "length": message.length,
+            "bytes": hex(&message.data),
+            "missing": message.missing,
+            "token": entry.map(|entry| entry.token()),
+            "delivery": entry.filter(|_| way == Direction::Output).map(|entry| entry.status().number()),
+            "problems": message.problems.iter().map(|problem| json!({ "kind": problem.kind(), "text": problem.to_string() })).collect::<Vec<_>>(),
+            "doubtful": dump.doubtful,
+        });
+        let fields = decoded.map_or(json!({ "layout": null }), |decoded| json_of(&decoded, self.options.all));
+        if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+            object.extend(fields);
+        }
+        object
+    }
+}
+
+/// Number, device, slot and name.
+fn title(whole: &Whole<'_>) -> String {
+    let Some(dump) = whole.dump() else { return String::new() };
+    let device = dump.device.as_ref().map_or_else(String::new, |device| format!(" {device}"));
+    let slot = dump.slot.map_or_else(String::new, |slot| format!(" cmd[{slot}]"));
+    format!("#{}{device}{slot} {} ({:#x})", whole.command.number, name(dump), dump.opcode)
+}
+
+/// The PRM's name of the command; the driver's where there is none.
+fn name(dump: &Dump) -> String {
+    Opcode::from_number(dump.opcode.into()).prm_name().map_or_else(|| dump.name.clone(), str::to_owned)
+}
+
+/// What is to be said of a dump beside its fields.
+fn notes(dump: &Dump, message: &Message) -> Vec<String> {
+    let mut notes: Vec<String> = message.problems.iter().map(ToString::to_string).collect();
+    if dump.is_empty() {
+        notes.push("none of its bytes are in the log".into());
+    }
+    for (from, to) in message.missing.iter().filter(|_| !dump.is_empty()) {
+        let why = if message.left_out { ": old drivers do not print them" } else { "" };
+        notes.push(format!("bytes {from:#x} to {to:#x} are not in the log{why}"));
+    }
+    if dump.doubtful {
+        notes.push("another dump was printed at the same time: lines that name no device may be mixed up".into());
+    }
+    notes
+}
