@@ -1,12 +1,41 @@
 //! Work queue entries: the 16-byte segments they are made of. PRM "Work Request (WQE) Formats".
 //!
 //! A send WQE takes whole 64-byte blocks (WQEBBs) of its ring and starts with a [`CtrlSeg`]; `ds` counts its segments of
-//! 16 bytes. A receive WQE is [`DataSeg`]s alone.
+//! 16 bytes. What follows depends on the opcode and on the queue's service:
+//!
+//! | opcode | segments after the control segment |
+//! | --- | --- |
+//! | `NOP` | none |
+//! | `SEND`, `SEND_IMM`, `SEND_INVAL` | data, inline or by [`DataSeg`] |
+//! | the same, datagram or dynamically connected | [`UdAdrsVector`] or [`BaseAv`], then data |
+//! | the same, XRC | [`XrcSeg`], then data |
+//! | the same, raw packets; `LSO` | [`EthSeg`] and the headers it inlines, then data |
+//! | `ENHANCED_MPSW` | [`EthSeg`], then a [`DataSeg`] or an [`InlineSegHeader`] with its packet, for each packet |
+//! | `RDMA_WRITE`, `RDMA_WRITE_IMM`, `RDMA_READ` | [`RaddrSeg`], then data |
+//! | `ATOMIC_CS`, `ATOMIC_FA` | [`RaddrSeg`], [`AtomicSeg`], one [`DataSeg`] |
+//! | `ATOMIC_MASKED_CS`, `ATOMIC_MASKED_FA` | [`RaddrSeg`], [`MaskedAtomicSeg`], one [`DataSeg`] |
+//! | `UMR` | [`UmrCtrlSeg`], [`Mkc`](crate::ctx::Mkc), a list; or [`TlsStaticParams`] in place of the key |
+//! | `SET_PSV` | [`SetPsvSeg`], or [`TlsProgressSeg`]; `GET_PSV`: [`GetPsvSeg`]; `CHECK_PSV`: [`CheckPsvSeg`] |
+//! | `DUMP` | one [`DataSeg`] |
+//! | `WAIT` | [`WaitCqSeg`] or [`WaitSeg`] by [`WaitOpmod`]; `SEND_EN`: [`SendEnableSeg`] |
+//! | `MMO` | [`MmoMetadataSeg`], two [`DataSeg`]s |
+//! | `TAG_MATCHING` | [`TagMatchingSeg`], then data |
+//! | `FLOW_TBL_ACCESS` | [`FlowUpdateCtrlSeg`] or [`HeaderModifyArgumentUpdateSeg`] |
+//! | `ACCESS_ASO` | [`AsoCtrlSeg`], then 64 bytes of data |
+//!
+//! The segment of an XRC or dynamically connected queue pair comes before the [`RaddrSeg`]. A receive WQE is [`DataSeg`]s alone, after a [`SrqNextSeg`] in a linked list, and after a
+//! [`SignatureSeg`] where WQEs are signed.
 
 use crate::registry::files;
 
 files! {
+    data: layouts;
+    engine: layouts values;
     ethernet: layouts values;
+    remote: layouts;
+    signature: layouts values;
+    tls: layouts values;
+    umr: layouts values;
 }
 
 /// Bytes of a WQE building block, the unit of a send ring.
@@ -25,6 +54,8 @@ layout! {
         0x04 [31:8] qp_or_sq: u32,
         0x04 [5:0] ds: u8,
         0x08 [31:24] signature: u8,
+        /// Stream of a dynamically connected initiator.
+        0x08 [23:8] dci_stream_channel_id: u16,
         /// Fence mode, see [`Fence`].
         0x08 [7:5] fm: Fence,
         /// When a completion is written, see [`CompletionMode`].
@@ -33,38 +64,6 @@ layout! {
         0x08 [1] se: bool,
         /// Immediate data, or the key to invalidate.
         0x0c [31:0] imm: u32,
-    }
-
-    /// Remote address of an RDMA operation. PRM "Remote Address Segment".
-    pub struct RaddrSeg: 0x10, "mlx5_wqe_raddr_seg" {
-        0x00 [63:0] raddr: u64,
-        0x08 [31:0] rkey: u32,
-    }
-
-    /// One scatter/gather element. PRM "Memory Data Segment".
-    pub struct DataSeg: 0x10, "mlx5_wqe_data_seg" {
-        0x00 [31:0] byte_count: u32,
-        0x04 [31:0] lkey: u32,
-        0x08 [63:0] addr: u64,
-    }
-
-    /// Starts data that lies in the WQE itself. PRM "Inline Data Segment".
-    pub struct InlineSegHeader: 0x4, "mlx5_wqe_inline_seg" {
-        /// Always 1: tells it from a [`DataSeg`].
-        0x00 [31] inline: bool = true,
-        0x00 [9:0] byte_count: u16,
-    }
-
-    /// Operands of an atomic operation. PRM "Atomic Segment".
-    pub struct AtomicSeg: 0x10, "mlx5_wqe_atomic_seg" {
-        0x00 [63:0] swap_add: u64,
-        0x08 [63:0] compare: u64,
-    }
-
-    /// First segment of each shared receive queue's WQE. PRM "SRQ WQE".
-    pub struct SrqNextSeg: 0x10, "mlx5_wqe_srq_next_seg" {
-        0x00 [15:0] next_wqe_index: u16,
-        0x04 [31:24] signature: u8,
     }
 }
 
@@ -85,6 +84,8 @@ values! {
         SendImm = 0x0b "SEND_IMM",
         /// Large send offload.
         Lso = 0x0e "LSO",
+        /// Wait.
+        Wait = 0x0f "WAIT",
         /// RDMA read.
         RdmaRead = 0x10 "RDMA_READ",
         /// Atomic compare and swap.
@@ -95,8 +96,14 @@ values! {
         AtomicMaskedCs = 0x14 "ATOMIC_MASKED_CS",
         /// Masked fetch and add.
         AtomicMaskedFa = 0x15 "ATOMIC_MASKED_FA",
+        /// Let another queue send.
+        SendEnable = 0x17 "SEND_EN",
         /// Bind a memory window.
         BindMw = 0x18 "BIND_MW",
+        /// Fast registration.
+        FastRegister = 0x19 "FMR",
+        /// Invalidate a local key.
+        LocalInval = 0x1b "LOCAL_INVAL",
         /// Configuration.
         ConfigCmd = 0x1f "CONFIG_CMD",
         /// Set a protection signature value.
@@ -113,12 +120,16 @@ values! {
         RgetPsv = 0x26 "RGET_PSV",
         /// Check a protection signature value, remote.
         RcheckPsv = 0x27 "RCHECK_PSV",
+        /// Change the list of a queue with tag matching.
+        TagMatching = 0x28 "TAG_MATCHING",
         /// Enhanced multi-packet send.
         EnhancedMpsw = 0x29 "ENHANCED_MPSW",
         /// Write a flow table.
         FlowTblAccess = 0x2c "FLOW_TBL_ACCESS",
         /// Access an advanced steering operation object.
         AccessAso = 0x2d "ACCESS_ASO",
+        /// Memory to memory operation, of the engine that `opmod` names ([`MmoOpmod`]).
+        Mmo = 0x2f "MMO",
     }
 
     /// Fence mode of a WQE. PRM "Control Segment", `fm`.
@@ -145,5 +156,13 @@ values! {
         Always = 2 "CQE_ALWAYS",
         /// Always, and an event.
         AlwaysAndEvent = 3 "CQE_AND_EQE",
+    }
+
+    /// Whose TLS parameters: `opmod` of [`WqeOpcode::Umr`], [`WqeOpcode::SetPsv`] and [`WqeOpcode::GetPsv`].
+    pub enum TlsOpmod: 8 {
+        /// Of a TIS.
+        Tis = 0x1 "TLS_TIS",
+        /// Of a TIR.
+        Tir = 0x2 "TLS_TIR",
     }
 }
