@@ -81,6 +81,7 @@ layout! {
     pub struct WqePageFaultEvent: 0x1c, "mlx5_ifc_wqe_associated_page_fault_event_bits" {
         0x00 [31:0] bytes_committed: u32,
         0x04 [15:0] wqe_index: u16,
+        #[allow(clippy::len_without_is_empty, reason = "the PRM's name")]
         0x08 [15:0] len: u16,
         0x18 [26] rdma: bool,
         0x18 [25] write_read: bool,
@@ -120,7 +121,7 @@ layout! {
     }
 
     /// Data of a module's event. PRM `port_module_event`.
-    pub struct PortModuleEvent: 0x8, "mlx5_eqe_port_module" {
+    pub struct PortModuleEvent: 0x1c, "mlx5_eqe_port_module" {
         0x00 [23:16] module: u8,
         0x00 [3:0] module_status: u8 as ModuleStatus,
         0x04 [11:8] error_type: u8 as ModuleError,

@@ -1,7 +1,7 @@
 //! Access to registers by command.
 
 use super::{CmdStatus, Opcode, commands};
-use crate::layout::{Info, Layout};
+use crate::layout::{Be32, Info, Layout};
 use crate::reg::RegisterId;
 
 layout! {
@@ -18,7 +18,7 @@ layout! {
     pub struct AccessRegisterOut: 0x10, "mlx5_ifc_access_register_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
-        .. register_data: [u8],
+        .. register_data: [Be32],
     }
 }
 

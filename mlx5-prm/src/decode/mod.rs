@@ -33,7 +33,7 @@ pub use text::debug;
 use walk::{Item, What};
 
 use crate::cmd::{self, InputHeader, Opcode};
-use crate::cqe::{Cqe, CqeOpcode, ErrorCqe};
+use crate::cqe::{Cqe, CqeOpcode, ErrorCqe, SignatureErrorCqe};
 use crate::eqe::Eqe;
 use crate::layout::{Element, Field, Info, Kind, Layout, Reading};
 
@@ -140,6 +140,7 @@ pub fn event(bytes: &[u8]) -> Option<Dump<'_>> {
 pub fn completion(bytes: &[u8]) -> Option<Dump<'_>> {
     Some(match Cqe::read(bytes)?.opcode() {
         CqeOpcode::RequesterError | CqeOpcode::ResponderError => Dump::new(&ErrorCqe::INFO, bytes),
+        CqeOpcode::SignatureError => Dump::new(&SignatureErrorCqe::INFO, bytes),
         _ => Dump::new(&Cqe::INFO, bytes),
     })
 }

@@ -1,7 +1,7 @@
 //! Changing a memory key by a WQE: user memory region update, and its older form, fast registration.
 //!
 //! An UMR WQE is a [`CtrlSeg`](super::CtrlSeg), a [`UmrCtrlSeg`], the key's new context as an [`Mkc`](crate::ctx::Mkc), and
-//! a list of [`Mtt`](crate::wqe::Mtt), [`Klm`] or [`Ksm`] entries: inline, or in memory that a
+//! a list of [`Mtt`](crate::ctx::Mtt), [`Klm`](crate::ctx::Klm) or [`Ksm`] entries: inline, or in memory that a
 //! [`UmrPointerDescArgument`] names. A [`RepeatBlockSeg`] stands in place of the list for interleaved memory, a
 //! [`Bsf`](super::Bsf) after it for a signature.
 
@@ -30,21 +30,6 @@ layout! {
         0x04 [31:0] mkey: u32,
         0x08 [31:0] addressh_63_32: u32,
         0x0c [31:0] addressl_31_0: u32,
-    }
-
-    /// A page. PRM `mtt`.
-    pub struct Mtt: 0x8, "mlx5_ifc_mtt_bits" {
-        0x00 [31:0] ptag_63_32: u32,
-        0x04 [31:8] ptag_31_8: u32,
-        0x04 [1] wr_en: bool,
-        0x04 [0] rd_en: bool,
-    }
-
-    /// A piece of another key, of any length. PRM `klm`.
-    pub struct Klm: 0x10, "mlx5_klm" {
-        0x00 [31:0] bcount: u32,
-        0x04 [31:0] key: u32,
-        0x08 [63:0] va: u64,
     }
 
     /// A piece of another key, of the length all have. PRM `ksm`.

@@ -5,7 +5,7 @@ use std::fmt;
 use mlx5_prm::layout::{Element, Field, Info, Kind};
 use mlx5_prm::registry::{LAYOUTS, VALUES};
 
-use crate::counterparts::COUNTERPARTS;
+use crate::counterparts;
 use crate::values::CONSTANTS;
 
 /// Whose header.
@@ -137,7 +137,7 @@ pub fn of_layouts() -> Vec<Claim> {
         }
         claims.extend(info.tail.iter().map(|list| Claim::of_list(info, list)));
     }
-    for counterpart in COUNTERPARTS {
+    for counterpart in counterparts::all() {
         let info = LAYOUTS.iter().find(|info| info.name == counterpart.layout).expect(counterpart.layout);
         if counterpart.sized {
             claims.push(Claim::of_size(info, counterpart.header, counterpart.c));

@@ -9,7 +9,7 @@ use mlx5_prm::registry::{LAYOUTS, VALUES};
 use crate::absent::{ABSENT, COMPLETE_FOR, UNNAMED};
 use crate::c_program::enumeration_with;
 use crate::claims::Header;
-use crate::counterparts::COUNTERPARTS;
+use crate::counterparts;
 use crate::ifc::{self, Structure};
 use crate::report;
 use crate::unjudged::Row;
@@ -56,7 +56,7 @@ fn known() -> Known {
         // The arms of a union without a name are members of the structure around it.
         known.entry(info.c_name.trim_end_matches('.')).or_default().extend(names);
     }
-    for counterpart in COUNTERPARTS {
+    for counterpart in counterparts::all() {
         known.entry(counterpart.c).or_default().extend(counterpart.fields.iter().map(|(_, member, _)| *member));
     }
     known

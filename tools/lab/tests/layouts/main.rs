@@ -5,7 +5,7 @@
 //! them has is confirmed by that one, and printed; where both have it, both must say what we say. A structure may have
 //! grown: ours is the newest's.
 //!
-//! A layout whose `c_name` is a `mlx5_ifc_*_bits` structure is compared field by field, by name. [`COUNTERPARTS`] says
+//! A layout whose `c_name` is a `mlx5_ifc_*_bits` structure is compared field by field, by name. [`counterparts`] says
 //! which member of which other structure, and which bits of it, a field is, and [`values`] how a constant is called.
 //! What no header has is on [`UNJUDGED`], with the reason; a row there that has become needless fails too.
 
@@ -29,7 +29,6 @@ use mlx5_prm::registry::{LAYOUTS, VALUES};
 
 use c_program::{Answers, Source};
 use claims::Claim;
-use counterparts::COUNTERPARTS;
 use unjudged::{CHANGED, Row, UNJUDGED, UNJUDGED_VALUES};
 use verdict::{Verdict, grouped, judge, unaccounted};
 
@@ -86,7 +85,7 @@ fn every_layout_lies_as_the_headers_say() {
     let mut faults = verdict.faults.clone();
     faults.extend(unaccounted(&all, &verdict.confirmed, UNJUDGED));
     for info in LAYOUTS.iter().filter(|info| info.c_name != "none" && !claims::is_ifc(info.c_name)) {
-        if !COUNTERPARTS.iter().any(|counterpart| counterpart.layout == info.name && counterpart.c == info.c_name) {
+        if !counterparts::all().any(|counterpart| counterpart.layout == info.name && counterpart.c == info.c_name) {
             faults.push(format!("{}: says it is {}, which nothing here compares", info.name, info.c_name));
         }
     }
