@@ -75,7 +75,6 @@ pub const UNNAMED: &[Row] = &[
     ("MLX5_IPSEC_ASO_REG_C_*", "register pairs of another field"),
     ("MLX5_INITIAL_SEG_NIC_INTERFACE_SUPPORTED_*", "bits of nic_interface_supported"),
     ("MLX5_MCAM_REGS_NUM", END),
-    ("MLX5_PORT_CHANGE_SUBTYPE_*", "of an event, though they begin as the states of a port"),
     ("MLX5_QPC_MTU_RAW_ETHERNET_QP", "no path MTU"),
     ("MLX5_QPC_PM_STATE_RESERVED", "reserved"),
     ("MLX5_QP_STATE_BAD", KERNEL),
