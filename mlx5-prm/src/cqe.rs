@@ -1,7 +1,8 @@
 //! Completion queue entries. PRM "Completion Queue Entry Format".
 //!
 //! In a ring of 128-byte entries a [`Cqe128`] holds the layout in its second 64 bytes. A compressed block is a title, a
-//! [`Cqe`] of format `COMPRESSED` whose `byte_cnt` counts the 8-byte mini CQEs after it, eight to a ring entry: all else
+//! [`Cqe`] of format `COMPRESSED` whose `byte_cnt` counts the 8-byte mini CQEs after it, eight to a ring entry: all
+//! else
 //! is as the title says. A title of a receive queue is followed by the form its completion queue's context chose
 //! ([`MiniCqeFormat`]), one of a send queue by [`MiniCqeRequester`].
 

@@ -1,5 +1,5 @@
-//! The mlx5 wire: every command, context, capability page, register, WQE, CQE and EQE this project uses, as the PRM
-//! (Programmer's Reference Manual) prints it, under the PRM's names.
+//! The mlx5 wire as the PRM (Programmer's Reference Manual) prints it, under the PRM's names: every firmware command the
+//! public headers know, with all that it carries; capability pages, registers, WQEs, CQEs and EQEs.
 //!
 //! ```
 //! use mlx5_prm::ctx::Eqc;
@@ -37,7 +37,7 @@
 //! | [`wqe`], [`cqe`], [`eqe`] | entries of work, completion and event queues |
 //! | [`init_seg`] | the start of BAR 0 |
 //! | [`values`](mod@values) | named values that several layouts share |
-//! | [`decode`] | print any layout; find set bits that no field covers |
+//! | [`decode`] | print any layout, and any command with what its fields say lies in it; find set bits that no field covers |
 //! | [`registry`] | all layouts and all enumerations, as tables |
 #![no_std]
 #![forbid(unsafe_code)]

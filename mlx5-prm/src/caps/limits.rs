@@ -135,7 +135,8 @@ pub fn check(input: &[u8], capability: impl Fn(CapPage, &str) -> Option<u64>) ->
     broken.collect()
 }
 
-/// The number in the field that `path` names, nested layouts as `outer.inner`; `None` if there is none, or the bytes are
+/// The number in the field that `path` names, nested layouts as `outer.inner`; `None` if there is none, or the bytes
+/// are
 /// too few.
 pub fn number_at(info: &Info, bytes: &[u8], path: &str) -> Option<u64> {
     let Some((outer, inner)) = path.split_once('.') else { return info.field(path)?.number(bytes) };

@@ -4,7 +4,8 @@ use super::{CmdStatus, Opcode, commands};
 use crate::flow::{FlowContext, FlowTableType};
 
 layout! {
-    /// Input of `SET_FLOW_TABLE_ENTRY`: writes an entry, new (`op_mod` 0) or there already (1); its destinations and counters follow.
+    /// Input of `SET_FLOW_TABLE_ENTRY`: writes an entry, new (`op_mod` 0) or there already (1); its destinations and
+    /// counters follow.
     pub struct SetFteIn: 0x340, "mlx5_ifc_set_fte_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SetFlowTableEntry,
         0x04 [15:0] op_mod: u16,

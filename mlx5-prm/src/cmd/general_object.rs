@@ -36,7 +36,8 @@ layout! {
         0x08 [31:0] obj_id: u32,
     }
 
-    /// Input of `MODIFY_GENERAL_OBJECT`: changes the fields of an object that `modify_field_select` in its context names; the context follows.
+    /// Input of `MODIFY_GENERAL_OBJECT`: changes the fields of an object that `modify_field_select` in its context
+    /// names; the context follows.
     pub struct ModifyGeneralObjectIn: 0x10, "mlx5_ifc_general_obj_in_cmd_hdr_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyGeneralObject,
         0x00 [15:0] uid: u16,

@@ -2,6 +2,9 @@
 //!
 //! Every input starts with `opcode` and `op_mod`, every output with `status` and `syndrome`. A command that carries a
 //! list after its fixed part (page addresses, translations, register data) is a [`WithTail`].
+//!
+//! The PRM describes each in its chapter "Command Reference", under the command's name. The few whose layouts nobody has
+//! published are in one file, `unpublished.rs`, each with the reason.
 
 use alloc::vec::Vec;
 
@@ -196,7 +199,8 @@ impl CommandInfo {
     }
 }
 
-/// Ties each command's opcode to its input and its output. `{ field: function }` names the [`Choice`] that tells from the
+/// Ties each command's opcode to its input and its output. `{ field: function }` names the [`Choice`] that tells from
+/// the
 /// input which layout lies in a field of the output.
 macro_rules! commands {
     ($( $opcode:ident: $In:ident => $Out:ident $({ $field:ident: $choice:path })? ),* $(,)?) => {
@@ -242,8 +246,10 @@ pub fn find(opcode: Opcode) -> Option<&'static CommandInfo> {
     all().find(|command| command.opcode == opcode)
 }
 
-/// Input and output of the command with this opcode and `op_mod`; `None` if this crate has no layouts for it. No command
-/// is laid out otherwise for another `op_mod`: what it chooses is a part ([`CommandInfo::told`]), such as the capability
+/// Input and output of the command with this opcode and `op_mod`; `None` if this crate has no layouts for it. No
+/// command
+/// is laid out otherwise for another `op_mod`: what it chooses is a part ([`CommandInfo::told`]), such as the
+/// capability
 /// page in the output of `QUERY_HCA_CAP`.
 pub fn layout_of_command(opcode: Opcode, _op_mod: u16) -> Option<(&'static Info, &'static Info)> {
     find(opcode).map(|command| (command.input, command.output))

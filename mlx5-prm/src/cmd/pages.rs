@@ -4,7 +4,8 @@ use super::{CmdStatus, Opcode, commands};
 use crate::layout::Be64;
 
 layout! {
-    /// Input of `QUERY_PAGES`: asks how many pages firmware wants: by `op_mod` to boot (1), to initialise (2), or now (3).
+    /// Input of `QUERY_PAGES`: asks how many pages firmware wants: by `op_mod` to boot (1), to initialise (2), or now
+    /// (3).
     pub struct QueryPagesIn: 0x10, "mlx5_ifc_query_pages_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryPages,
         0x04 [15:0] op_mod: u16 as QueryPagesOpMod,
@@ -21,7 +22,8 @@ layout! {
         0x0c [31:0] num_pages: u32,
     }
 
-    /// Input of `MANAGE_PAGES`: gives pages (`op_mod` 1), takes them back (2) or says there are none (0); a list of their addresses follows.
+    /// Input of `MANAGE_PAGES`: gives pages (`op_mod` 1), takes them back (2) or says there are none (0); a list of
+    /// their addresses follows.
     pub struct ManagePagesIn: 0x10, "mlx5_ifc_manage_pages_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ManagePages,
         0x04 [15:0] op_mod: u16 as ManagePagesOpMod,

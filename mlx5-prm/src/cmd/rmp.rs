@@ -19,7 +19,8 @@ layout! {
         0x08 [23:0] rmpn: u32,
     }
 
-    /// Input of `MODIFY_RMP`: moves a receive memory pool to another state, and changes the fields that `bitmask` names.
+    /// Input of `MODIFY_RMP`: moves a receive memory pool to another state, and changes the fields that `bitmask`
+    /// names.
     pub struct ModifyRmpIn: 0x110, "mlx5_ifc_modify_rmp_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyRmp,
         0x00 [15:0] uid: u16,

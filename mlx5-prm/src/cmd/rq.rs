@@ -19,7 +19,8 @@ layout! {
         0x08 [23:0] rqn: u32,
     }
 
-    /// Input of `MODIFY_RQ`: moves a receive queue to another state, and changes the fields that `modify_bitmask` names.
+    /// Input of `MODIFY_RQ`: moves a receive queue to another state, and changes the fields that `modify_bitmask`
+    /// names.
     pub struct ModifyRqIn: 0x110, "mlx5_ifc_modify_rq_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyRq,
         0x00 [15:0] uid: u16,

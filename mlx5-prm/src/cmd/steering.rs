@@ -16,7 +16,8 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `GENERATE_WQE`: does a work request through firmware that updates steering objects. In a header of the kernel's
+    /// Input of `GENERATE_WQE`: does a work request through firmware that updates steering objects. In a header of the
+    /// kernel's
     /// driver.
     pub struct GenerateWqeIn: 0x100, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::GenerateWqe,

@@ -2,7 +2,8 @@
 //! DPDK's or UCX's. What they share with all commands is here; the rest is shown as plain dwords.
 //!
 //! * `QUERY_XRQ_DC_PARAMS_ENTRY`: UCX publishes the command that sets what this one reads.
-//! * `QUERY_XRQ_ERROR_PARAMS`, `RELEASE_XRQ_ERROR`, `MODIFY_XRQ`: of the NVMe-oF target offload, whose driver is not public.
+//! * `QUERY_XRQ_ERROR_PARAMS`, `RELEASE_XRQ_ERROR`, `MODIFY_XRQ`: of the NVMe-oF target offload, whose driver is not
+//!   public.
 //! * `QUERY_RATE_LIMIT`: nobody reads back what `SET_PP_RATE_LIMIT` sets.
 //! * `CREATE_QOS_PARA_VPORT`, `DESTROY_QOS_PARA_VPORT`: no public driver uses them.
 

@@ -89,7 +89,8 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_VHCA_STATE`: reads whether a virtual host adapter may be used, and is. In a header of the kernel's driver.
+    /// Input of `QUERY_VHCA_STATE`: reads whether a virtual host adapter may be used, and is. In a header of the
+    /// kernel's driver.
     pub struct QueryVhcaStateIn: 0x10, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryVhcaState,
         0x00 [15:0] uid: u16,
@@ -105,7 +106,8 @@ layout! {
         0x10 vhca_state_context: VhcaStateContext,
     }
 
-    /// Input of `MODIFY_VHCA_STATE`: changes that, and asks for an event when it changes again. In a header of the kernel's driver.
+    /// Input of `MODIFY_VHCA_STATE`: changes that, and asks for an event when it changes again. In a header of the
+    /// kernel's driver.
     pub struct ModifyVhcaStateIn: 0x20, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyVhcaState,
         0x00 [15:0] uid: u16,

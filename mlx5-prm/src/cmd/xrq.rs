@@ -62,7 +62,8 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `SET_XRQ_DC_PARAMS_ENTRY`: sets how an extended shared receive queue answers dynamically connected peers. In
+    /// Input of `SET_XRQ_DC_PARAMS_ENTRY`: sets how an extended shared receive queue answers dynamically connected
+    /// peers. In
     /// UCX's headers.
     pub struct SetXrqDcParamsEntryIn: 0x30, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::SetXrqDcParamsEntry,

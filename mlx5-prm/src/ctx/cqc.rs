@@ -15,7 +15,8 @@ layout! {
         0x00 [13:12] mini_cqe_res_format: u8,
         0x00 [11:8] st: u8 as CqState,
         0x00 [1:0] cqe_compression_layout: u8,
-        /// The umem of the doorbell record, which `dbr_addr` is then an offset in. In the PRM, not in the kernel's header.
+        /// The umem of the doorbell record, which `dbr_addr` is then an offset in. In the PRM, not in the kernel's
+        /// header.
         0x04 [31:0] dbr_umem_id: u32,
         0x08 [11:6] page_offset: u8,
         0x0c [28:24] log_cq_size: u8,

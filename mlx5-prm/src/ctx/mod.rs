@@ -1,4 +1,5 @@
-//! Contexts: what the card keeps of each object.
+//! Contexts: what the card keeps of each object. The PRM describes each in its chapter "Command Reference", with the
+//! commands that carry it.
 
 use crate::registry::files;
 

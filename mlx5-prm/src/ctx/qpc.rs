@@ -82,7 +82,8 @@ layout! {
         0xc4 [7:0] cs_res: u8 as ScatterToResponder,
         0xc8 [63:0] dc_access_key: u64,
         0xd0 [28] dbr_umem_valid: bool,
-        /// The umem of the doorbell record, which `dbr_addr` is then an offset in. In the PRM, not in the kernel's header.
+        /// The umem of the doorbell record, which `dbr_addr` is then an offset in. In the PRM, not in the kernel's
+        /// header.
         0xe4 [31:0] dbr_umem_id: u32,
     }
 

@@ -3,7 +3,8 @@
 use crate::layout::Be32;
 
 layout! {
-    /// Transport interface receive context: where packets go, straight to one receive queue or spread by a hash. PRM `tirc`.
+    /// Transport interface receive context: where packets go, straight to one receive queue or spread by a hash. PRM
+    /// `tirc`.
     pub struct Tirc: 0xf0, "mlx5_ifc_tirc_bits" {
         0x04 [31:28] disp_type: TirDispType,
         0x04 [27] tls_en: bool,

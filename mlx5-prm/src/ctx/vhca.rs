@@ -10,7 +10,8 @@ layout! {
         0x04 [31:0] sw_function_id: u32,
     }
 
-    /// Which fields of the context `MODIFY_VHCA_STATE` changes. PRM `vhca_state_field_select`. In a header of the kernel's driver.
+    /// Which fields of the context `MODIFY_VHCA_STATE` changes. PRM `vhca_state_field_select`. In a header of the
+    /// kernel's driver.
     pub struct VhcaStateFieldSelect: 0x4, "none" {
         0x00 [1] sw_function_id: bool,
         0x00 [0] arm_change_event: bool,

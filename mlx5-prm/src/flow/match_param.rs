@@ -3,7 +3,8 @@
 use crate::layout::{Info, Layout};
 
 layout! {
-    /// All match parameters, as a group's criteria (which bits are looked at) or as an entry's value. PRM `fte_match_param`.
+    /// All match parameters, as a group's criteria (which bits are looked at) or as an entry's value. PRM
+    /// `fte_match_param`.
     pub struct FteMatchParam: 0x200, "mlx5_ifc_fte_match_param_bits" {
         0x00 outer_headers: FteMatchSetLyr24,
         0x40 misc_parameters: FteMatchSetMisc,

@@ -1,7 +1,8 @@
 //! Packet reformat contexts.
 
 layout! {
-    /// A header to put around packets, or to take away; the header continues after it. PRM `packet_reformat_context_in`.
+    /// A header to put around packets, or to take away; the header continues after it. PRM
+    /// `packet_reformat_context_in`.
     pub struct PacketReformatContextIn: 0x8, "mlx5_ifc_packet_reformat_context_in_bits" {
         0x00 [31:24] reformat_type: ReformatType,
         0x00 [19:16] reformat_param_0: ReformatAnchor,

@@ -13,7 +13,8 @@ files! {
 }
 
 values! {
-    /// Type of an object. Those from 0xff01 on have commands of their own, and are named where another function is given access. PRM
+    /// Type of an object. Those from 0xff01 on have commands of their own, and are named where another function is
+    /// given access. PRM
     /// `general_obj_in_cmd_hdr.obj_type`.
     pub enum ObjType: 16 {
         /// Steering memory.
