@@ -5,9 +5,9 @@
 //!
 //! So the cards differ here where they differ in what the model implements: identity, clock, how many queue pairs. The
 //! figures are those of published `ibv_devinfo -v` of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. In all else that
-//! sets the silicon apart (offloads, steering, atomics, real-time clock, SRQ) the three are masked down to the same.
+//! sets the silicon apart (offloads, steering, real-time clock) the three are masked down to the same.
 
-use mlx5_prm::caps::{CmdHcaCap, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, RoceCap};
 
 /// A card.
 #[derive(Debug, Clone)]
@@ -40,6 +40,10 @@ pub struct Profile {
     pub roce_max: RoceCap,
     /// RoCE capabilities after `ENABLE_HCA`.
     pub roce_current: RoceCap,
+    /// Atomic capabilities: the most that can be set.
+    pub atomic_max: AtomicCaps,
+    /// Atomic capabilities after `ENABLE_HCA`.
+    pub atomic_current: AtomicCaps,
 }
 
 /// How many pages of 4096 bytes firmware wants from its driver, and when.
@@ -77,6 +81,8 @@ impl Profile {
             general_max,
             roce_max: roce(true),
             roce_current: roce(false),
+            atomic_max: atomic(1),
+            atomic_current: atomic(0),
         }
     }
 
@@ -172,6 +178,14 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .num_ports(1)
         .roce(true)
         .rc(true)
+        .uc(true)
+        .ud(true)
+        .xrc(true)
+        .log_max_srq(16)
+        .log_max_srq_sz(15)
+        .log_max_rmp(16)
+        .log_max_xrcd(10)
+        .atomic(true)
         .local_ca_ack_delay(16)
         .bf(true)
         .log_bf_reg_size(9)
@@ -215,5 +229,19 @@ fn roce(sw_source_port: bool) -> RoceCap {
         .r_roce_min_src_udp_port(0xc000)
         .r_roce_max_src_udp_port(0xffff)
         .roce_address_table_size(255);
+    caps
+}
+
+/// Compare-and-swap and fetch-and-add on 8 bytes, in the host's byte order where that is chosen.
+fn atomic(endianness_mode: u8) -> AtomicCaps {
+    const COMPARE_SWAP: u16 = 1 << 0;
+    const FETCH_ADD: u16 = 1 << 1;
+    const EIGHT_BYTES: u16 = 1 << 3;
+    let mut caps = AtomicCaps::ZERO;
+    caps.w()
+        .atomic_req_8B_endianness_mode(endianness_mode)
+        .supported_atomic_req_8B_endianness_mode_1(true)
+        .atomic_operations(COMPARE_SWAP | FETCH_ADD)
+        .atomic_size_qp(EIGHT_BYTES);
     caps
 }

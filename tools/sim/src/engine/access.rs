@@ -25,7 +25,7 @@ pub(crate) enum Refusal {
 }
 
 /// Who makes an access: what of a queue pair matters to a key.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct User {
     pub pd: u32,
     pub qpn: u32,

@@ -5,7 +5,8 @@ use mlx5_prm::eqe::{CompletionEvent, CqErrorEvent, EventType};
 use mlx5_prm::layout::Layout;
 
 use super::rest::{Failure, Rest};
-use super::{event, rules};
+use super::work::ReceiveWork;
+use super::{event, held, rules};
 use crate::objects::{ArmState, Cq, CqStatus, Qp};
 
 /// Consumer and producer indices as software sees them have this many bits.
@@ -16,11 +17,20 @@ const CQE: u64 = 64;
 const OVERRUN: u8 = 1;
 const ACCESS_VIOLATION: u8 = 2;
 
-/// A completion without error, of a queue pair, its opcode and fields still to be set.
+/// A completion without error, of a send queue, its fields still to be set.
 pub(crate) fn of(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16) -> Cqe {
+    with_index(qp, opcode, wqe_counter, qp.user_index)
+}
+
+/// A completion without error, of a receive, its fields still to be set.
+pub(crate) fn of_receive(qp: &Qp, opcode: CqeOpcode, work: &ReceiveWork) -> Cqe {
+    with_index(qp, opcode, work.index, work.user_index.or(qp.user_index))
+}
+
+fn with_index(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16, user_index: Option<u32>) -> Cqe {
     let mut cqe = Cqe::ZERO;
     cqe.w()
-        .srqn(qp.user_index.unwrap_or(INDEX) & INDEX)
+        .srqn(user_index.unwrap_or(INDEX) & INDEX)
         .rqpn(qp.remote_qpn & INDEX)
         .qpn(qp.qpn & INDEX)
         .wqe_counter(wqe_counter)
@@ -34,16 +44,50 @@ pub(crate) fn sent(rest: &mut Rest, qp: &Qp, mut cqe: Cqe, wqe_opcode: u8, solic
     write(rest, qp, qp.cqn_send, &cqe, solicited);
 }
 
-/// Completes a work request that failed, or was flushed.
-pub(crate) fn failed(rest: &mut Rest, qp: &Qp, queue: Queue, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
-    let (cqn, opcode) = match queue {
-        Queue::Send => (qp.cqn_send, CqeOpcode::RequesterError),
-        Queue::Receive => (qp.cqn_recv, CqeOpcode::ResponderError),
-    };
+/// Completes a receive that ended well.
+pub(crate) fn received(rest: &mut Rest, qp: &mut Qp, work: ReceiveWork, cqe: &Cqe) {
+    let is_own = qp.srqn.is_none() && work.cqn.is_none();
+    let cqn = work.cqn.unwrap_or(qp.cqn_recv);
+    if is_own {
+        held::give_back(qp, rest, work.index);
+        qp.rc.receive.consumed.completes(rest, cqn, work.index);
+    }
+    write(rest, qp, cqn, cqe, cqe.se());
+    qp.rc.receive.spare = Some(work);
+}
+
+/// Completes a work request of the send queue that failed, or was flushed.
+pub(crate) fn send_failed(rest: &mut Rest, qp: &Qp, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
+    let place = Place { cqn: qp.cqn_send, user_index: qp.user_index, wqe_counter };
+    failed(rest, qp, place, CqeOpcode::RequesterError, wqe_opcode, failure);
+}
+
+/// Completes a receive that failed, or was flushed.
+pub(crate) fn receive_failed(rest: &mut Rest, qp: &Qp, work: &ReceiveWork, failure: Failure) {
+    let cqn = work.cqn.unwrap_or(qp.cqn_recv);
+    let place = Place { cqn, user_index: work.user_index.or(qp.user_index), wqe_counter: work.index };
+    failed(rest, qp, place, CqeOpcode::ResponderError, 0, failure);
+}
+
+/// Completes a receive of the queue pair's own ring that was flushed without being fetched.
+pub(crate) fn receive_flushed(rest: &mut Rest, qp: &Qp, wqe_counter: u16) {
+    let place = Place { cqn: qp.cqn_recv, user_index: qp.user_index, wqe_counter };
+    failed(rest, qp, place, CqeOpcode::ResponderError, 0, flushed());
+}
+
+/// Which work request a completion is of, and where it goes.
+struct Place {
+    cqn: u32,
+    user_index: Option<u32>,
+    wqe_counter: u16,
+}
+
+fn failed(rest: &mut Rest, qp: &Qp, place: Place, opcode: CqeOpcode, wqe_opcode: u8, failure: Failure) {
+    let Place { cqn, user_index, wqe_counter } = place;
     let mut error = ErrorCqe::ZERO;
     error
         .w()
-        .srqn(qp.user_index.unwrap_or(INDEX) & INDEX)
+        .srqn(user_index.unwrap_or(INDEX) & INDEX)
         .hw_error_syndrome(u8::from(failure.is_own()))
         .vendor_error_syndrome(failure.vendor)
         .syndrome(failure.syndrome)
@@ -54,13 +98,6 @@ pub(crate) fn failed(rest: &mut Rest, qp: &Qp, queue: Queue, wqe_counter: u16, w
     if let Some(cqe) = Cqe::read(error.as_bytes()) {
         write(rest, qp, cqn, &cqe, true);
     }
-}
-
-/// The two queues of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Queue {
-    Send,
-    Receive,
 }
 
 /// Writes a CQE. `solicited`: it wakes who waits for solicited completions.

@@ -30,6 +30,12 @@ pub(crate) fn post_qp(rest: &mut Rest, event_type: EventType, qpn: u32) {
     post(rest, event_type, 0, data.as_bytes());
 }
 
+/// Writes an event about a shared receive queue.
+pub(crate) fn post_srq(rest: &mut Rest, event_type: EventType, srqn: u32) {
+    // The number has the same place in both.
+    post_qp(rest, event_type, srqn);
+}
+
 /// Writes an event to the EQ `eqn`. `data` fills `event_data` from its start.
 pub(crate) fn write(rest: &mut Rest, eqn: u32, event_type: EventType, sub_type: u8, data: &[u8]) {
     if rest.faults.event_lost(event_type.number() as u8) {

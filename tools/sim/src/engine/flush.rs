@@ -1,10 +1,11 @@
 //! A queue pair in error: everything posted is flushed, now and later.
 
+use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 
-use super::completion::{self, Queue};
+use super::completion;
 use super::rest::Rest;
-use super::{doorbell, rules, work};
+use super::{doorbell, event, rules, work};
 use crate::objects::Qp;
 
 /// Moves a queue pair to the error state on the card's own account.
@@ -27,6 +28,10 @@ pub(crate) fn entered(qp: &mut Qp, rest: &mut Rest) {
     all(qp, rest);
     // Software did not know yet.
     (qp.rc.send.posted_in_error, qp.rc.receive.posted_in_error) = (0, 0);
+    if qp.srqn.is_some() {
+        // Software waits for this before it destroys the queue pair: no more of the shared receives will come back by it.
+        event::post_qp(rest, EventType::SrqLastWqe, qp.qpn);
+    }
 }
 
 /// Flushes what is posted and not complete. Each WQE gets a completion, whether it asked for one or not.
@@ -38,7 +43,7 @@ pub(crate) fn all(qp: &mut Qp, rest: &mut Rest) {
 fn flush_send(qp: &mut Qp, rest: &mut Rest) {
     doorbell::refresh(qp, rest);
     while let Some(work) = qp.rc.send.work.pop_front() {
-        completion::failed(rest, qp, Queue::Send, work.index, work.opcode.number() as u8, completion::flushed());
+        completion::send_failed(rest, qp, work.index, work.opcode.number() as u8, completion::flushed());
         qp.rc.send.spare.push(work);
     }
     (qp.rc.send.cursor, qp.rc.send.reads) = (0, 0);
@@ -56,14 +61,14 @@ fn flush_send(qp: &mut Qp, rest: &mut Rest) {
             return;
         };
         let opcode = ctrl.opcode().number() as u8;
-        completion::failed(rest, qp, Queue::Send, index, opcode, completion::flushed());
+        completion::send_failed(rest, qp, index, opcode, completion::flushed());
         qp.rc.send.fetched = index.wrapping_add(work::blocks_of(&ctrl).min(left));
     }
 }
 
 fn flush_receive(qp: &mut Qp, rest: &mut Rest) {
     if let Some(work) = qp.rc.receive.work.take() {
-        completion::failed(rest, qp, Queue::Receive, work.index, 0, completion::flushed());
+        completion::receive_failed(rest, qp, &work, completion::flushed());
     }
     work::refresh_posted(qp, rest);
     if let Some(ring) = &qp.recv {
@@ -74,7 +79,7 @@ fn flush_receive(qp: &mut Qp, rest: &mut Rest) {
     while qp.rc.receive.fetched != qp.rc.receive.posted {
         let index = qp.rc.receive.fetched;
         qp.rc.receive.fetched = index.wrapping_add(1);
-        completion::failed(rest, qp, Queue::Receive, index, 0, completion::flushed());
+        completion::receive_flushed(rest, qp, index);
     }
 }
 

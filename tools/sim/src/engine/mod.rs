@@ -17,6 +17,7 @@ mod rest;
 pub mod rules;
 mod schedule;
 mod spare;
+mod srq;
 pub(crate) mod work;
 
 use std::time::Instant;
@@ -33,9 +34,9 @@ pub use schedule::Engine;
 pub(crate) use work::{ReceiveWork, SendWork};
 
 use crate::function::Function;
-use crate::objects::{ArmState, GidTable, Qp};
+use crate::objects::{ArmState, GidTable, Qp, RoceAddress};
 use crate::transport::rc::{RcState, requester, responder};
-use crate::transport::{Packet, Psn};
+use crate::transport::{Packet, Psn, Transport, ud};
 use crate::wire::Frame;
 use rest::split;
 
@@ -90,8 +91,10 @@ fn take_frames(f: &mut Function) -> bool {
         match frame {
             Frame::Roce(packet) => {
                 let (qps, mut rest) = split(f);
-                let qp = qps.get_mut(packet.dest_qpn).filter(|qp| rest.roce && takes(qp, rest.gids, &packet));
+                let qpn = rest.engine.destination(packet.dest_qpn);
+                let qp = qps.get_mut(qpn).filter(|qp| rest.roce && takes(qp, rest.gids, &packet));
                 match qp {
+                    Some(qp) if packet.transport == Transport::Ud => ud::deliver(qp, &mut rest, &packet),
                     Some(qp) if packet.opcode.message().is_some() => responder::request(qp, &mut rest, &packet),
                     Some(qp) => requester::answer(qp, &mut rest, &packet),
                     None => rest.port.counters.dropped += 1,
@@ -105,14 +108,20 @@ fn take_frames(f: &mut Function) -> bool {
     true
 }
 
-/// Whether the queue pair takes the packet: only its peer may speak to it, to its own address, in its VLAN and in its partition.
+/// Whether the queue pair takes the packet: over a connection only its peer may speak to it, datagrams come from anybody; to
+/// its own address, in its VLAN and in its partition.
 fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
-    let own =
-        gids.get(u16::from(qp.path.src_addr_index)).map(|entry| (entry.gid, entry.vlan.filter(|vlan| *vlan != 0)));
-    let is_path = qp.path.rgid == packet.route.src && own == Some((packet.route.dst, packet.route.vlan()));
+    let is_for = |entry: &RoceAddress| {
+        entry.gid == packet.route.dst && entry.vlan.filter(|vlan| *vlan != 0) == packet.route.vlan()
+    };
+    let is_path = if packet.transport == Transport::Ud {
+        gids.iter().any(|(_, entry)| is_for(entry))
+    } else {
+        qp.path.rgid == packet.route.src && gids.get(u16::from(qp.path.src_addr_index)).is_some_and(is_for)
+    };
     // On Ethernet there is the default partition alone; its top bit only says what kind of member sends.
     let is_partition = packet.pkey & PARTITION == PARTITION;
-    qp.service == ServiceType::Rc && is_path && is_partition && packet.flipped.is_none()
+    qp.transport() == packet.transport && is_path && is_partition && packet.flipped.is_none()
 }
 
 /// The default partition's number.
@@ -239,6 +248,9 @@ pub fn qp_created(f: &mut Function, qpn: u32) {
     if let Some(qp) = f.objects.qps.get_mut(qpn) {
         qp.rc = RcState::default();
         f.engine.add_qp(qp.uar, qpn);
+        if qp.service == ServiceType::Qp1 {
+            f.engine.gsi = Some(qpn);
+        }
     }
 }
 

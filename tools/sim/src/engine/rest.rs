@@ -12,12 +12,12 @@ use crate::dma::Dma;
 use crate::fault::Faults;
 use crate::firmware::Firmware;
 use crate::function::Function;
-use crate::objects::{Cq, Eq, GidTable, Mkey, MkeyRights, Objects, Qp, QueueCounter, Table};
+use crate::objects::{Cq, Eq, GidTable, Mkey, MkeyRights, Objects, Qp, QueueCounter, Srq, Table};
 use crate::pci::Pci;
 use crate::profile::Profile;
 use crate::strict::Strict;
 use crate::transport::Packet;
-use crate::transport::packet::Mac;
+use crate::transport::packet::{FRAME_OVERHEAD, MAX_PAYLOAD, Mac};
 use crate::wire::{Frame, Port};
 
 /// All of a function but its queue pairs, so that one of those can be borrowed beside it.
@@ -25,6 +25,7 @@ pub(crate) struct Rest<'a> {
     pub mkeys: &'a mut Table<Mkey>,
     pub cqs: &'a mut Table<Cq>,
     pub eqs: &'a mut Table<Eq>,
+    pub srqs: &'a mut Table<Srq>,
     pub counters: &'a mut Table<QueueCounter>,
     pub gids: &'a GidTable,
     pub mac: Mac,
@@ -43,11 +44,12 @@ pub(crate) struct Rest<'a> {
 
 /// Takes the function apart.
 pub(crate) fn split(f: &mut Function) -> (&mut Table<Qp>, Rest<'_>) {
-    let Objects { qps, mkeys, cqs, eqs, queue_counters, gids, vport, .. } = &mut f.objects;
+    let Objects { qps, mkeys, cqs, eqs, srqs, queue_counters, gids, vport, .. } = &mut f.objects;
     let rest = Rest {
         mkeys,
         cqs,
         eqs,
+        srqs,
         counters: queue_counters,
         gids,
         mac: vport.mac(),
@@ -148,6 +150,17 @@ impl Rest<'_> {
     pub(crate) fn update(&self, user: User, key: u32, address: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
         let access = Access { user, key, address, len: 8, rights: MkeyRights::REMOTE_ATOMIC };
         access::check(self.mkeys, access).ok()?.update(self.dma, address, change).ok()
+    }
+
+    /// Payload of the largest packet that fits the port: a power of two.
+    pub(crate) fn largest_payload(&self) -> u64 {
+        let room = usize::from(self.port.mtu).saturating_sub(FRAME_OVERHEAD).clamp(256, MAX_PAYLOAD);
+        1 << room.ilog2()
+    }
+
+    /// A number that an atomic found in memory (or will put there), given as if memory were big-endian; and back.
+    pub(crate) fn atomic_operand(&self, memory: u64) -> u64 {
+        if self.firmware.atomics_little_endian() { memory.swap_bytes() } else { memory }
     }
 
     /// The device's clock, as CQEs carry it.

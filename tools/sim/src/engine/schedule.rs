@@ -7,6 +7,7 @@ use super::held::Held;
 use super::spare::Spare;
 use crate::objects::Qp;
 use crate::profile::Profile;
+use crate::transport::ud::GSI_QPN;
 
 /// What the engines keep for one function.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct Engine {
     pub(super) watched: Vec<u32>,
     /// UAR pages whose queue pairs are to be looked at.
     pub(super) rung: Vec<u32>,
+    /// The queue pair of the general services.
+    pub(super) gsi: Option<u32>,
     /// Queues by the UAR page of their doorbell.
     users: HashMap<u32, Users>,
     pub(super) spare: Spare,
@@ -52,10 +55,16 @@ impl Engine {
             broken: Vec::new(),
             watched: Vec::new(),
             rung: Vec::new(),
+            gsi: None,
             users: HashMap::new(),
             spare: Spare::default(),
             held: Held::default(),
         }
+    }
+
+    /// The queue pair that packets to `qpn` are for: general services have a number of their own on the wire.
+    pub(super) fn destination(&self, qpn: u32) -> u32 {
+        if qpn == GSI_QPN { self.gsi.unwrap_or(qpn) } else { qpn }
     }
 
     /// The queue pair has something to send.
@@ -110,6 +119,7 @@ impl Engine {
     }
 
     pub(super) fn remove_qp(&mut self, qpn: u32) {
+        self.gsi = self.gsi.filter(|gsi| *gsi != qpn);
         self.users.values_mut().for_each(|users| users.qps.retain(|other| *other != qpn));
     }
 

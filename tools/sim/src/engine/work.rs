@@ -3,15 +3,16 @@
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{
-    AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, LKEY_INVALID, RaddrSeg, SEGMENT, WQEBB,
-    WqeOpcode,
+    AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, LKEY_INVALID, RaddrSeg, SEGMENT, UdAdrsVector,
+    WQEBB, WqeOpcode, XrcSeg,
 };
 
+use super::access::User;
 use super::rest::{Failure, Rest};
-use super::{held, rules};
+use super::{held, rules, srq};
 use crate::objects::{MkeyRights, Qp, SendRing};
-use crate::transport::Psn;
-use crate::transport::rc;
+use crate::transport::ud::{self, Datagram};
+use crate::transport::{Psn, Transport, rc};
 
 /// What a data segment of zero bytes means.
 const LONGEST: u32 = 1 << 31;
@@ -50,6 +51,10 @@ pub(crate) struct SendWork {
     pub rkey: u32,
     pub swap_add: u64,
     pub compare: u64,
+    /// Where it goes, unless that is where the connection leads.
+    pub datagram: Option<Datagram>,
+    /// The XRC shared receive queue that it is for.
+    pub xrc_srqn: u32,
     pub pieces: Vec<Piece>,
     pub inline: Vec<u8>,
     /// Bytes of the message.
@@ -79,6 +84,8 @@ impl Default for SendWork {
             rkey: 0,
             swap_add: 0,
             compare: 0,
+            datagram: None,
+            xrc_srqn: 0,
             pieces: Vec::new(),
             inline: Vec::new(),
             len: 0,
@@ -129,6 +136,7 @@ pub(crate) fn fetch_send(qp: &mut Qp, rest: &mut Rest) -> Option<SendWork> {
     match parsed {
         Ok(()) if work.opcode == WqeOpcode::Nop => {}
         Ok(()) if work.is_read() && work.opcode != WqeOpcode::RdmaRead => work.packets = 1,
+        Ok(()) if work.datagram.is_some() => work.packets = 1,
         Ok(()) => work.packets = rc::packets(work.len, rc::mtu(qp)),
         Err(failure) => work.failure = Some(failure),
     }
@@ -138,7 +146,7 @@ pub(crate) fn fetch_send(qp: &mut Qp, rest: &mut Rest) -> Option<SendWork> {
     Some(work)
 }
 
-const fn bad_operation() -> Failure {
+pub(super) const fn bad_operation() -> Failure {
     Failure::new(CqeSyndrome::LocalQpOperation)
 }
 
@@ -201,6 +209,20 @@ fn parse(qp: &Qp, rest: &Rest, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) 
     work.is_fenced = matches!(ctrl.fm(), Fence::Fence | Fence::StrongOrdering | Fence::FenceAndInitiatorSmall);
     work.immediate = ctrl.imm();
     let mut segments = Segments(wqe.get(SEGMENT..).unwrap_or(&[]));
+    let transport = qp.transport();
+    if !knows(transport, work.opcode) {
+        rest.strict.report(rules::WQE_OPCODE, || {
+            format!("QP {:#x}, WQE {:#x}: {} on {transport:?}", qp.qpn, work.index, work.opcode)
+        });
+        return Err(bad_operation());
+    }
+    match transport {
+        Transport::Xrc if work.opcode != WqeOpcode::Nop => {
+            work.xrc_srqn = segments.take::<XrcSeg>().ok_or(bad_operation())?.xrc_srqn();
+        }
+        Transport::Ud if work.opcode != WqeOpcode::Nop => work.datagram = Some(address_vector(&mut segments)?),
+        _ => {}
+    }
     match work.opcode {
         WqeOpcode::Nop => return Ok(()),
         WqeOpcode::Send | WqeOpcode::SendImm | WqeOpcode::SendInval => {}
@@ -217,6 +239,35 @@ fn parse(qp: &Qp, rest: &Rest, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) 
     }
     gather_list(qp, rest, segments, work)?;
     check_memory(qp, rest, work)
+}
+
+/// Whether a queue pair of this transport sends such messages.
+fn knows(transport: Transport, opcode: WqeOpcode) -> bool {
+    use WqeOpcode::*;
+    match transport {
+        Transport::Rc | Transport::Xrc => true,
+        Transport::Uc => matches!(opcode, Nop | Send | SendImm | RdmaWrite | RdmaWriteImm),
+        Transport::Ud => matches!(opcode, Nop | Send | SendImm),
+    }
+}
+
+fn address_vector(segments: &mut Segments) -> Result<Datagram, Failure> {
+    let av = UdAdrsVector::read(segments.0).ok_or(bad_operation())?;
+    segments.0 = &segments.0[UdAdrsVector::SIZE..];
+    let (high, low) = (av.rmac_47_16().to_be_bytes(), av.rmac_15_0().to_be_bytes());
+    Ok(Datagram {
+        qpn: av.destination_qp_dct(),
+        qkey: (av.dc_key() >> 32) as u32,
+        src_addr_index: av.src_addr_index(),
+        rgid: *av.rgid_rip(),
+        rmac: [high[0], high[1], high[2], high[3], low[0], low[1]],
+        sport: av.rlid_udp_sport(),
+        hop_limit: av.hop_limit(),
+        tclass: av.tclass(),
+        flow_label: av.flow_label(),
+        // On Ethernet the upper three bits of the service level are the priority.
+        priority: av.sl_eth_prio() >> 1,
+    })
 }
 
 fn remote(segments: &mut Segments, work: &mut SendWork) -> Result<(), Failure> {
@@ -250,7 +301,8 @@ fn gather_list(qp: &Qp, rest: &Rest, mut segments: Segments, work: &mut SendWork
         len += u64::from(piece.len());
         work.pieces.push(piece);
     }
-    if len > rc::longest(qp) {
+    let longest = if work.datagram.is_some() { ud::longest(rest) } else { rc::longest(qp) };
+    if len > longest {
         return Err(Failure::new(CqeSyndrome::LocalLength));
     }
     work.len = len as u32;
@@ -337,7 +389,7 @@ pub(crate) fn gather(qp: &Qp, rest: &Rest, work: &SendWork, mut from: u32, len: 
 
 /// Writes `bytes` to memory as byte `from` and on of what `pieces` describe. Returns how that went.
 pub(crate) fn scatter(
-    qp: &Qp,
+    user: User,
     rest: &Rest,
     pieces: &[Piece],
     mut from: u32,
@@ -354,8 +406,8 @@ pub(crate) fn scatter(
         let (now, later) = bytes.split_at(bytes.len().min((piece.len() - from) as usize));
         let Piece::Memory { key, address, .. } = *piece else { return Err(CqeSyndrome::LocalQpOperation) };
         let address = address.wrapping_add(u64::from(from));
-        if !rest.write(qp.user(), key, address, now, MkeyRights::LOCAL_WRITE) {
-            rest.allows(qp.user(), key, address, now.len() as u64, MkeyRights::LOCAL_WRITE); // says why not
+        if !rest.write(user, key, address, now, MkeyRights::LOCAL_WRITE) {
+            rest.allows(user, key, address, now.len() as u64, MkeyRights::LOCAL_WRITE); // says why not
             return Err(CqeSyndrome::LocalProtection);
         }
         (bytes, from) = (later, 0);
@@ -366,25 +418,42 @@ pub(crate) fn scatter(
 /// A receive WQE, fetched.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveWork {
-    /// Its place, in receives posted.
+    /// Its place: in receives posted, or in the shared queue's ring.
     pub index: u16,
     pub pieces: Vec<Piece>,
     /// Its memory cannot be used.
     pub failure: Option<Failure>,
+    /// Who uses its keys.
+    pub user: User,
+    /// CQ and number of its completion, where they are not the queue pair's.
+    pub cqn: Option<u32>,
+    pub user_index: Option<u32>,
 }
 
-/// Fetches the next receive WQE. `None` if none is posted.
-pub(crate) fn fetch_receive(qp: &mut Qp, rest: &mut Rest) -> Option<ReceiveWork> {
+impl ReceiveWork {
+    /// Empty work of `user` that keeps the buffer of work that is done.
+    pub fn reuse(self, user: User) -> Self {
+        let ReceiveWork { mut pieces, .. } = self;
+        pieces.clear();
+        ReceiveWork { pieces, user, ..ReceiveWork::default() }
+    }
+}
+
+/// Fetches the next receive WQE: of the shared queue `xrc_srqn`, else of the queue pair's shared queue, else of its own.
+/// `None` if none is posted.
+pub(crate) fn fetch_receive(qp: &mut Qp, rest: &mut Rest, xrc_srqn: Option<u32>) -> Option<ReceiveWork> {
+    if let Some(srqn) = xrc_srqn.or(qp.srqn) {
+        return srq::fetch(qp, rest, srqn);
+    }
     refresh_posted(qp, rest);
     held::look(qp, rest);
+    let user = qp.user();
     let ring = qp.recv.as_ref()?;
     let receive = &mut qp.rc.receive;
     if receive.fetched == receive.posted {
         return None;
     }
-    let mut work = receive.spare.take().unwrap_or_default();
-    work.pieces.clear();
-    work.failure = None;
+    let mut work = receive.spare.take().unwrap_or_default().reuse(user);
     work.index = receive.fetched;
     receive.fetched = receive.fetched.wrapping_add(1);
     let place = u64::from(work.index) & ((1 << ring.log_size) - 1);
@@ -394,14 +463,19 @@ pub(crate) fn fetch_receive(qp: &mut Qp, rest: &mut Rest) -> Option<ReceiveWork>
         work.failure = Some(bad_operation());
         return Some(work);
     }
-    let mut segments = Segments(&wqe[..stride]);
+    scatter_list(qp, rest, &wqe[..stride], &mut work);
+    Some(work)
+}
+
+/// Takes the data segments of a receive WQE.
+pub(super) fn scatter_list(qp: &Qp, rest: &Rest, segments: &[u8], work: &mut ReceiveWork) {
+    let mut segments = Segments(segments);
     while let Some(data) = segments.take::<DataSeg>() {
         if data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
             break;
         }
         work.pieces.push(memory_piece(qp, rest, &data));
     }
-    Some(work)
 }
 
 /// Looks at dword 0 of the doorbell record, if everything known to be posted is fetched.

@@ -1,6 +1,6 @@
 //! Capability pages: what can be set, what is in force.
 
-use mlx5_prm::caps::{CmdHcaCap, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, RoceCap};
 use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::{Kind, Layout};
 
@@ -11,6 +11,7 @@ use crate::profile::Profile;
 /// `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP` without its lowest bit.
 mod page {
     pub(super) const GENERAL: u16 = 0;
+    pub(super) const ATOMIC: u16 = 3;
     pub(super) const ROCE: u16 = 4;
     pub(super) const ESWITCH_FLOW_TABLE: u16 = 8;
     pub(super) const ESWITCH: u16 = 9;
@@ -21,6 +22,7 @@ mod page {
 pub struct Capabilities {
     general: Page<CmdHcaCap>,
     roce: Page<RoceCap>,
+    atomic: Page<AtomicCaps>,
 }
 
 /// The number that the next object gets, where the limit in force leaves one: `SET_HCA_CAP` can lower it below the size of
@@ -42,6 +44,7 @@ impl Capabilities {
         Capabilities {
             general: Page { max: profile.general_max, current: profile.general_current },
             roce: Page { max: profile.roce_max, current: profile.roce_current },
+            atomic: Page { max: profile.atomic_max, current: profile.atomic_current },
         }
     }
 
@@ -55,6 +58,11 @@ impl Capabilities {
         &self.roce.current
     }
 
+    /// The atomic page in force.
+    pub fn atomic(&self) -> &AtomicCaps {
+        &self.atomic.current
+    }
+
     /// The bytes of the page that `op_mod` names: bits 15:1 which, bit 0 whether the one in force.
     pub(super) fn query(&self, op_mod: u16) -> Result<&[u8], Syndrome> {
         let current = op_mod & 1 != 0;
@@ -63,6 +71,7 @@ impl Capabilities {
             page::ROCE if self.general.max.roce() => Ok(self.roce.bytes(current)),
             // The e-switch has its L2 table, and nothing that could be said here.
             page::ESWITCH_FLOW_TABLE | page::ESWITCH if self.general.max.eswitch_manager() => Ok(&[]),
+            page::ATOMIC if self.general.max.atomic() => Ok(self.atomic.bytes(current)),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }
     }
@@ -75,6 +84,7 @@ impl Capabilities {
         match op_mod >> 1 {
             page::GENERAL => self.general.set(bytes),
             page::ROCE if self.general.current.roce() => self.roce.set(bytes),
+            page::ATOMIC if self.general.current.atomic() => self.atomic.set(bytes),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }
     }

@@ -6,7 +6,8 @@ use mlx5_prm::layout::Layout;
 
 use super::syndromes::Syndrome;
 use super::{
-    HcaState, counter, cq, eq, hca, l2_table, mkey, pages, pd, qp, qp_state, register, roce, uar, umem, vport,
+    HcaState, counter, cq, eq, hca, l2_table, mkey, pages, pd, qp, qp_state, register, roce, srq, uar, umem, vport,
+    xrcd,
 };
 use crate::function::Function;
 
@@ -121,7 +122,7 @@ impl HcaState {
 /// The commands whose `op_mod` means something; their handlers look at it.
 fn takes_op_mod(opcode: Opcode) -> bool {
     use Opcode::*;
-    matches!(opcode, QueryHcaCap | SetHcaCap | QueryPages | ManagePages | AccessReg | ModifyCq)
+    matches!(opcode, QueryHcaCap | SetHcaCap | QueryPages | ManagePages | AccessReg | ModifyCq | ArmXrcSrq)
         || matches!(opcode, QueryVportState | ModifyVportState)
 }
 
@@ -231,6 +232,16 @@ commands! {
     SqdRtsQp => fixed qp_state::sqd2rts,
     Qp2err => fixed qp_state::to_err,
     Qp2rst => fixed qp_state::to_rst,
+    AllocXrcd => fixed xrcd::alloc,
+    DeallocXrcd => fixed xrcd::dealloc,
+    CreateRmp => listed srq::create_rmp,
+    ModifyRmp => listed srq::modify_rmp,
+    QueryRmp => lists srq::query_rmp,
+    DestroyRmp => fixed srq::destroy_rmp,
+    CreateXrcSrq => listed srq::create_xrc,
+    ArmXrcSrq => fixed srq::arm_xrc,
+    QueryXrcSrq => lists srq::query_xrc,
+    DestroyXrcSrq => fixed srq::destroy_xrc,
     QueryNicVportContext => lists vport::query_context,
     ModifyNicVportContext => listed vport::modify_context,
     QueryVportState => fixed vport::query_state,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use mlx5_prm::init_seg::{HealthSyndrome, InitSegment};
 use mlx5_prm::layout::{Be32, Layout};
+use mlx5_prm::reg::HostEndianness;
 
 use crate::engine;
 use crate::function::Function;
@@ -31,12 +32,14 @@ mod qp_state;
 mod queue;
 mod register;
 mod roce;
+mod srq;
 pub mod syndromes;
 #[cfg(test)]
 mod tests;
 mod uar;
 mod umem;
 mod vport;
+mod xrcd;
 
 pub use caps::Capabilities;
 pub use pages::Pages;
@@ -86,6 +89,7 @@ pub struct Firmware {
     current_issi: u16,
     driver_version: String,
     node_desc: [u8; 64],
+    host_endianness: HostEndianness,
     health_counter: u32,
     health_syndrome: u8,
 }
@@ -103,6 +107,7 @@ impl Firmware {
             current_issi: 0,
             driver_version: String::new(),
             node_desc: node_desc(profile),
+            host_endianness: HostEndianness::ZERO,
             health_counter: 0,
             health_syndrome: 0,
         }
@@ -148,6 +153,13 @@ impl Firmware {
     pub fn internal_timer(&self, profile: &Profile, now: Instant) -> u64 {
         let nanos = now.saturating_duration_since(self.started).as_nanos();
         (nanos * u128::from(profile.frequency_khz()) / 1_000_000) as u64
+    }
+
+    /// Whether atomics work on little-endian numbers in memory: only where the driver has chosen the host's byte order.
+    pub(crate) fn atomics_little_endian(&self) -> bool {
+        const HOST_ORDER: u8 = 1;
+        let host_is_little = Layout::as_bytes(&self.host_endianness).iter().all(|byte| *byte == 0);
+        self.caps.atomic().atomic_req_8B_endianness_mode() == HOST_ORDER && host_is_little
     }
 
     /// Pages of client memory that firmware holds.

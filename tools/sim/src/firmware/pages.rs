@@ -46,6 +46,8 @@ pub(super) enum Context {
     Cq = 384,
     Qp = 1024,
     Counter = 320,
+    Srq = 192,
+    Xrcd = 48,
 }
 
 /// The pages of one function.

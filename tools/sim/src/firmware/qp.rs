@@ -16,6 +16,8 @@ use crate::transport::rc::RcState;
 
 /// `rq_type`: an ordinary receive queue.
 const RQ_REGULAR: u8 = 0;
+/// `rq_type`: a shared receive queue.
+const RQ_SHARED: u8 = 1;
 /// `rq_type`: none.
 const RQ_ZERO_SIZE: u8 = 3;
 /// log2 of the smallest receive WQE's bytes: `log_rq_stride` counts from here.
@@ -104,6 +106,12 @@ fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {
     Ok(output)
 }
 
+/// The shared queue that its receives come from. Messages over XRC name theirs themselves.
+fn shared_queue(context: &Qpc) -> Option<u32> {
+    let is_shared = context.rq_type() == RQ_SHARED && context.st() != ServiceType::Xrc;
+    is_shared.then(|| context.srqn_rmpn_xrqn())
+}
+
 /// A queue pair in reset, made of its context alone.
 fn at_rest(context: &Qpc) -> Qp {
     let mut kept = *context;
@@ -117,6 +125,8 @@ fn at_rest(context: &Qpc) -> Qp {
         user_index: (context.user_index() != NO_USER_INDEX).then(|| context.user_index()),
         send: None,
         recv: None,
+        srqn: shared_queue(context),
+        xrcd: context.xrcd(),
         cqn_send: context.cqn_snd(),
         cqn_recv: context.cqn_rcv(),
         doorbell: Default::default(),
@@ -139,14 +149,26 @@ fn at_rest(context: &Qpc) -> Qp {
     }
 }
 
+/// Whether queue pairs of this service can be made.
+fn is_announced(f: &Function, service: ServiceType) -> bool {
+    let caps = f.firmware.caps.general();
+    match service {
+        ServiceType::Rc => caps.rc(),
+        ServiceType::Uc => caps.uc(),
+        ServiceType::Ud | ServiceType::Qp1 => caps.ud(),
+        ServiceType::Xrc => caps.xrc(),
+        _ => false,
+    }
+}
+
 fn check_features(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
-    if context.st() != ServiceType::Rc || !f.firmware.caps.general().rc() {
+    if !is_announced(f, context.st()) {
         return Err(Syndrome::Service);
     }
     if context.pm_state() != PathMigration::Migrated {
         return Err(Syndrome::Migration);
     }
-    if !matches!(context.rq_type(), RQ_REGULAR | RQ_ZERO_SIZE) {
+    if !matches!(context.rq_type(), RQ_REGULAR | RQ_SHARED | RQ_ZERO_SIZE) {
         return Err(Syndrome::RqType);
     }
     if context.no_sq() && context.rq_type() == RQ_ZERO_SIZE {
@@ -192,7 +214,19 @@ fn check_parents(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
     f.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
     f.objects.cqs.get(context.cqn_snd()).ok_or(Syndrome::NoSuchCq)?;
     f.objects.cqs.get(context.cqn_rcv()).ok_or(Syndrome::NoSuchCq)?;
-    f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
+    // Without a send queue there is no doorbell to ring.
+    if !context.no_sq() {
+        f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
+    }
+    if context.st() == ServiceType::Xrc {
+        f.objects.xrcds.get(context.xrcd()).ok_or(Syndrome::NoSuchXrcd)?;
+    }
+    if let Some(srqn) = shared_queue(context) {
+        f.objects.srqs.get(srqn).filter(|srq| srq.xrc.is_none()).ok_or(Syndrome::NoSuchSrq)?;
+    }
+    if context.st() == ServiceType::Qp1 && f.objects.qps.iter().any(|(_, qp)| qp.service == ServiceType::Qp1) {
+        return Err(Syndrome::GsiTaken);
+    }
     Ok(())
 }
 
@@ -205,8 +239,14 @@ fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
     if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
         memory::count(&mut pd.users, more);
     }
-    if let Some(uar) = f.objects.uars.get_mut(context.uar_page()) {
+    if let Some(uar) = f.objects.uars.get_mut(context.uar_page()).filter(|_| !context.no_sq()) {
         memory::count(&mut uar.users, more);
+    }
+    if let Some(xrcd) = f.objects.xrcds.get_mut(context.xrcd()).filter(|_| context.st() == ServiceType::Xrc) {
+        memory::count(&mut xrcd.users, more);
+    }
+    if let Some(srq) = shared_queue(context).and_then(|srqn| f.objects.srqs.get_mut(srqn)) {
+        memory::count(&mut srq.users, more);
     }
     for cqn in [context.cqn_snd(), context.cqn_rcv()] {
         if let Some(cq) = f.objects.cqs.get_mut(cqn) {

@@ -9,17 +9,21 @@
 //! | RTS2RTS | RTS | | rights, RNR timer, migration state |
 //! | 2ERR, 2RST | any | | |
 //!
-//! An RC queue pair is never in SQER or SQD here, so SQERR2RTS and SQD2RTS find it in the wrong state.
+//! Datagrams have no path, remote queue pair or rights, but a queue key: always taken from RST2INIT, later by its bit. An
+//! unreliable connection has only the right to be written to.
+//!
+//! A queue pair is never in SQER or SQD here, so SQERR2RTS and SQD2RTS find it in the wrong state.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{Ads, Qpc};
-use mlx5_prm::values::{PathMigration, QpState};
+use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};
+use mlx5_prm::values::{PathMigration, QpState, ServiceType};
 
 use super::command::Answer;
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::Function;
 use crate::objects::{AddressPath, Qp};
+use crate::transport::packet::FRAME_OVERHEAD;
 
 /// Bits of `opt_param_mask`.
 mod opt {
@@ -27,6 +31,7 @@ mod opt {
     pub(super) const RAE: u32 = 1 << 2;
     pub(super) const RWE: u32 = 1 << 3;
     pub(super) const PKEY_INDEX: u32 = 1 << 4;
+    pub(super) const Q_KEY: u32 = 1 << 5;
     pub(super) const RNR_TIMEOUT: u32 = 1 << 6;
     pub(super) const PM_STATE: u32 = 1 << 10;
     pub(super) const PRIMARY_PORT: u32 = 1 << 16;
@@ -36,9 +41,6 @@ mod opt {
 /// The function's only port.
 const PORT: u8 = 1;
 
-/// Bytes of the largest frame that are not payload: Ethernet and its check sum, IPv6, UDP, BTH, RETH with immediate, ICRC.
-const FRAME_OVERHEAD: usize = 14 + 4 + 40 + 8 + 12 + 20 + 4;
-
 /// A state change: what the command says of it.
 struct Change<'a> {
     qpn: u32,
@@ -47,10 +49,22 @@ struct Change<'a> {
     wanted: &'a Qpc,
     /// Bits of `opt_param_mask` that are set.
     mask: u32,
-    /// Bits of `opt_param_mask` that may be.
+    /// Bits of `opt_param_mask` that may be, for a connection.
     allowed: u32,
     /// Taken whether the mask names it or not.
     always: fn(&Function, &Qpc, &mut Qpc) -> Result<(), Syndrome>,
+}
+
+impl Change<'_> {
+    /// Bits of `opt_param_mask` that may be set for a queue pair of this service.
+    fn allowed_for(&self, service: ServiceType) -> u32 {
+        let unconnected = opt::PKEY_INDEX | opt::PRIMARY_PORT;
+        match service {
+            ServiceType::Ud | ServiceType::Qp1 => self.allowed & unconnected | opt::Q_KEY,
+            ServiceType::Uc => self.allowed & !(opt::RRE | opt::RAE | opt::RNR_TIMEOUT),
+            _ => self.allowed,
+        }
+    }
 }
 
 macro_rules! change {
@@ -107,12 +121,12 @@ fn run(f: &mut Function, change: &Change) -> Answer<()> {
     if qp.state != change.from {
         return Err(Syndrome::WrongState.into());
     }
-    if change.mask & !change.allowed != 0 {
+    if change.mask & !change.allowed_for(qp.service) != 0 {
         return Err(Syndrome::OptParamMask.into());
     }
     let mut context = qp.context;
     (change.always)(f, change.wanted, &mut context)?;
-    take_optional(change.wanted, change.mask, &mut context)?;
+    take_optional(f, change.wanted, change.mask, &mut context)?;
     context.w().state(change.to);
     let qp = f.objects.qps.get_mut(change.qpn).ok_or(Syndrome::NoSuchQp)?;
     adopt(qp, context);
@@ -165,22 +179,34 @@ fn take_init(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndro
     }
     take_port(wanted, context)?;
     take_pkey(wanted, context)?;
-    take_rights(wanted, opt::RIGHTS, context)?;
+    take_rights(f, wanted, opt::RIGHTS, context)?;
     // The reserved key may be asked for here or when the queue pair is made.
     let rlky = context.rlky() || wanted.rlky();
     context.w().counter_set_id(counter).rlky(rlky);
+    if is_unconnected(context) {
+        context.w().q_key(wanted.q_key());
+    }
     Ok(())
+}
+
+/// Whether each of its messages says where it goes.
+fn is_unconnected(context: &Qpc) -> bool {
+    matches!(context.st(), ServiceType::Ud | ServiceType::Qp1)
 }
 
 fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
     let caps = f.firmware.caps.general();
-    check_mtu(f, wanted)?;
     if !caps.roce() || !f.objects.vport.roce_enabled() {
         return Err(Syndrome::RoceDisabled);
     }
     if wanted.log_msg_max() > caps.log_max_msg() {
         return Err(Syndrome::MessageLimit);
     }
+    if is_unconnected(context) {
+        context.w().mtu(wanted.mtu()).log_msg_max(wanted.log_msg_max());
+        return Ok(());
+    }
+    check_mtu(f, wanted)?;
     if wanted.log_rra_max() > caps.log_max_ra_res_qp() {
         return Err(Syndrome::ReadsResponder);
     }
@@ -239,13 +265,16 @@ fn take_rts(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
     Ok(())
 }
 
-fn take_optional(wanted: &Qpc, mask: u32, context: &mut Qpc) -> Result<(), Syndrome> {
-    take_rights(wanted, mask, context)?;
+fn take_optional(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Result<(), Syndrome> {
+    take_rights(f, wanted, mask, context)?;
     if mask & opt::PKEY_INDEX != 0 {
         take_pkey(wanted, context)?;
     }
     if mask & opt::PRIMARY_PORT != 0 {
         take_port(wanted, context)?;
+    }
+    if mask & opt::Q_KEY != 0 {
+        context.w().q_key(wanted.q_key());
     }
     if mask & opt::RNR_TIMEOUT != 0 {
         context.w().min_rnr_nak(wanted.min_rnr_nak());
@@ -256,7 +285,7 @@ fn take_optional(wanted: &Qpc, mask: u32, context: &mut Qpc) -> Result<(), Syndr
     Ok(())
 }
 
-fn take_rights(wanted: &Qpc, mask: u32, context: &mut Qpc) -> Result<(), Syndrome> {
+fn take_rights(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Result<(), Syndrome> {
     if mask & opt::RRE != 0 {
         context.w().rre(wanted.rre());
     }
@@ -264,11 +293,15 @@ fn take_rights(wanted: &Qpc, mask: u32, context: &mut Qpc) -> Result<(), Syndrom
         context.w().rwe(wanted.rwe());
     }
     if mask & opt::RAE != 0 {
-        // Atomics are not announced.
-        if wanted.rae() {
+        if wanted.rae() && !f.firmware.caps.general().atomic() {
             return Err(Syndrome::Atomics);
         }
-        context.w().rae(false);
+        // Of eight bytes, in whatever mode: the others allow more than is announced, or nothing.
+        if wanted.rae() && !matches!(wanted.atomic_mode(), AtomicMode::IbSpec | AtomicMode::Only8B | AtomicMode::UpTo8B)
+        {
+            return Err(Syndrome::AtomicMode);
+        }
+        context.w().rae(wanted.rae()).atomic_mode(wanted.atomic_mode());
     }
     Ok(())
 }

@@ -63,9 +63,12 @@ fn register<R: Layout>(
     Ok(Layout::as_bytes(&run(f, &given, write)?).to_vec())
 }
 
-/// The byte order of atomics' operands. There are no atomics, so it changes nothing.
-fn host_endianness(_: &mut Function, given: &HostEndianness, _: bool) -> Result<HostEndianness, Syndrome> {
-    Ok(*given)
+/// The byte order of the host, which is that of atomics' operands where the atomic capabilities say so.
+fn host_endianness(f: &mut Function, given: &HostEndianness, write: bool) -> Result<HostEndianness, Syndrome> {
+    if write {
+        f.firmware.host_endianness = *given;
+    }
+    Ok(f.firmware.host_endianness)
 }
 
 /// The node's name: what the driver set, else the model's.

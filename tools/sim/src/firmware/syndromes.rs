@@ -85,6 +85,8 @@ syndromes! {
     0x0407 NoSuchQp BadResource "no such queue pair",
     0x0408 NoSuchTransportDomain BadResource "no such transport domain",
     0x0409 NoSuchCounter BadResource "no such queue counter",
+    0x040a NoSuchXrcd BadResource "no such XRC domain",
+    0x040b NoSuchSrq BadResource "no such shared receive queue of this kind",
 
     // Objects in use.
     0x0501 PdInUse ResourceBusy "memory keys or queue pairs use the protection domain",
@@ -93,6 +95,8 @@ syndromes! {
     0x0504 EqInUse ResourceBusy "completion queues report to the event queue",
     0x0505 CqInUse ResourceBusy "queue pairs complete to the completion queue",
     0x0506 CounterInUse ResourceBusy "queue pairs count on the queue counter",
+    0x0507 XrcdInUse ResourceBusy "shared receive queues or queue pairs use the XRC domain",
+    0x0508 SrqInUse ResourceBusy "queue pairs take their receives from the shared receive queue",
 
     // No more of a kind.
     0x0601 TooManyPds ExceedsLimit "as many protection domains as log_max_pd allows",
@@ -104,6 +108,8 @@ syndromes! {
     0x0607 TooManyQps ExceedsLimit "as many queue pairs as log_max_qp allows",
     0x0608 TooManyTransportDomains ExceedsLimit "as many transport domains as log_max_transport_domain allows",
     0x0609 TooManyCounters ExceedsLimit "as many queue counters as max_qp_cnt allows",
+    0x060a TooManyXrcds ExceedsLimit "as many XRC domains as log_max_xrcd allows",
+    0x060b TooManySrqs ExceedsLimit "as many shared receive queues as log_max_srq or log_max_rmp allows",
 
     // Memory of an object.
     0x0701 PageSize BadParameter "log_page_size is too small or too large",
@@ -135,15 +141,22 @@ syndromes! {
     0x0a05 CqOverrun BadResourceState "the completion queue is in error",
 
     // Queue pairs.
-    0x0b01 Service BadParameter "st: only RC is supported",
+    0x0b01 Service BadParameter "st: no such service, or not announced",
     0x0b02 QpSize ExceedsLimit "log_sq_size or log_rq_size is above log_max_qp_sz",
     0x0b03 RqStride ExceedsLimit "log_rq_stride is above max_wqe_sz_rq",
-    0x0b04 RqType BadParameter "rq_type: only a regular and a zero-length receive queue are supported",
+    0x0b04 RqType BadParameter "rq_type: neither a regular, a shared nor a zero-length receive queue",
     0x0b05 Migration BadParameter "pm_state must be MIGRATED: there is no path migration on Ethernet",
     0x0b06 InputQpn BadParameter "input_qpn must be zero",
     0x0b07 QpFeature BadParameter "qpc asks for what the function has not announced",
     0x0b08 NoQueues BadParameter "a queue pair with neither a send nor a receive queue",
     0x0b09 MessageLimit ExceedsLimit "log_msg_max is above the capability",
+
+    0x0b0a GsiTaken ResourceBusy "there is a queue pair of the general services already",
+
+    // Shared receive queues.
+    0x1001 SrqState BadResourceState "the state of a shared receive queue is RDY from its creation to its end",
+    0x1002 SrqSize ExceedsLimit "the shared receive queue's size is above log_max_srq_sz",
+    0x1003 SrqLimit BadParameter "lwm is more than the shared receive queue holds",
 
     // State changes of queue pairs.
     0x0c01 WrongState BadQpState "the queue pair is in another state than the transition starts from",
@@ -159,6 +172,7 @@ syndromes! {
     0x0c0b AlternatePath BadParameter "an alternate path is given, and there is no path migration on Ethernet",
     0x0c0c PortMtu BadParameter "mtu, with its headers, does not fit the port's (PMTU)",
     0x0c0d RoceDisabled BadParameter "roce_en of the vport is not set, or the roce capability was taken back",
+    0x0c0e AtomicMode BadParameter "rae is set, and atomic_mode is not one of 8 bytes",
 
     // Vport.
     0x0d01 OtherVport BadParameter "other_vport is set, and the function manages no vports",

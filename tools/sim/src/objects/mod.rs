@@ -10,6 +10,7 @@ mod memory;
 mod mkey;
 mod port;
 mod qp;
+mod srq;
 mod table;
 
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
@@ -20,6 +21,7 @@ pub use mkey::{Mkey, MkeyRights, RESERVED_LKEY, Translation};
 pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
+pub use srq::{Srq, XrcSrq};
 pub use table::Table;
 
 use crate::bar;
@@ -42,6 +44,13 @@ pub struct Uar {
 /// A transport domain.
 #[derive(Debug)]
 pub struct TransportDomain;
+
+/// An XRC domain.
+#[derive(Debug, Default)]
+pub struct Xrcd {
+    /// Objects that name it.
+    pub users: u32,
+}
 
 /// A queue counter.
 #[derive(Debug, Default)]
@@ -85,6 +94,10 @@ pub struct Objects {
     pub cqs: Table<Cq>,
     /// By `qpn`.
     pub qps: Table<Qp>,
+    /// By `srqn`, `rmpn` and `xrc_srqn`.
+    pub srqs: Table<Srq>,
+    /// By `xrcd`.
+    pub xrcds: Table<Xrcd>,
     /// By `transport_domain`.
     pub transport_domains: Table<TransportDomain>,
     /// By `counter_set_id`.
@@ -114,6 +127,8 @@ impl Objects {
             eqs: Table::new(1, u32::from(caps.max_num_eqs())),
             cqs: Table::new(cq.0, cq.1),
             qps: Table::new(qp.0, qp.1),
+            srqs: Table::new(1, (1u32 << caps.log_max_srq().max(caps.log_max_rmp())) - 1),
+            xrcds: Table::new(1, (1u32 << caps.log_max_xrcd()) - 1),
             transport_domains: Table::new(td.0, td.1),
             queue_counters: Table::new(1, u32::from(caps.max_qp_cnt())),
             gids: GidTable::new(profile.roce_max.roce_address_table_size()),
@@ -131,6 +146,8 @@ impl Objects {
             + self.eqs.len()
             + self.cqs.len()
             + self.qps.len()
+            + self.srqs.len()
+            + self.xrcds.len()
             + self.transport_domains.len()
             + self.queue_counters.len()
             + self.l2_entries()

@@ -3,6 +3,7 @@
 use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 
 use super::{Doorbell, PageList};
+use crate::transport::Transport;
 use crate::transport::rc::RcState;
 
 /// Where a queue pair's packets go. From `qpc.primary_address_path`.
@@ -69,6 +70,10 @@ pub struct Qp {
     pub send: Option<SendRing>,
     /// The receive ring; `None` for a queue pair without one.
     pub recv: Option<RecvRing>,
+    /// The shared queue that it takes its receives from.
+    pub srqn: Option<u32>,
+    /// XRC domain.
+    pub xrcd: u32,
     /// CQ of sends.
     pub cqn_send: u32,
     /// CQ of receives.
@@ -107,4 +112,16 @@ pub struct Qp {
     pub context: mlx5_prm::ctx::Qpc,
     /// PSNs, rings' positions, everything the transport keeps. Reset with the queue pair.
     pub rc: RcState,
+}
+
+impl Qp {
+    /// How its packets travel.
+    pub fn transport(&self) -> Transport {
+        match self.service {
+            ServiceType::Uc => Transport::Uc,
+            ServiceType::Ud | ServiceType::Qp1 => Transport::Ud,
+            ServiceType::Xrc => Transport::Xrc,
+            _ => Transport::Rc,
+        }
+    }
 }

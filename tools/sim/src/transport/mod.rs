@@ -1,14 +1,16 @@
-//! The transport: RoCE v2 packets and the reliable connection's rules.
+//! The transport: RoCE v2 packets, and the rules of connections and datagrams.
 //!
 //! [`packet`] is the wire format, with [`opcode`] and [`icrc`] under it; it knows nothing of queue pairs. [`rc`] is what
-//! one queue pair remembers of its connection; the engines of [`crate::engine`] act on it.
+//! one queue pair remembers of its connection, reliable or not; [`ud`] is for those that have none. The engines of
+//! [`crate::engine`] act on it.
 
 pub mod icrc;
 pub mod opcode;
 pub mod packet;
 pub mod psn;
 pub mod rc;
+pub mod ud;
 
-pub use opcode::Opcode;
+pub use opcode::{Opcode, Transport};
 pub use packet::Packet;
 pub use psn::Psn;

@@ -1,6 +1,52 @@
-//! Opcodes of the reliable connection. InfiniBand Architecture Specification, "Base Transport Header", "OpCode".
+//! Transports and opcodes. InfiniBand Architecture Specification, "Base Transport Header", "OpCode"; XRC: its annex A14.
 
-/// What a packet is. The three high bits, 0 for reliable connection, are the transport.
+/// The transport service a packet belongs to: the three high bits of the opcode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc = 0,
+    /// Unreliable connection.
+    Uc = 1,
+    /// Unreliable datagram.
+    Ud = 3,
+    /// Extended reliable connection.
+    Xrc = 5,
+}
+
+impl Transport {
+    /// Every transport.
+    pub const ALL: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
+
+    /// The transport and opcode on the wire; `None` for a pair that does not exist.
+    pub fn split(number: u8) -> Option<(Self, Opcode)> {
+        let transport = Self::ALL.into_iter().find(|transport| *transport as u8 == number >> 5)?;
+        let opcode = Opcode::from_number(number & 0x1f)?;
+        transport.has(opcode).then_some((transport, opcode))
+    }
+
+    /// The number on the wire.
+    pub const fn number(self, opcode: Opcode) -> u8 {
+        (self as u8) << 5 | opcode as u8
+    }
+
+    /// Whether packets of this kind exist in this transport.
+    pub const fn has(self, opcode: Opcode) -> bool {
+        use Opcode::*;
+        match self {
+            Transport::Rc | Transport::Xrc => true,
+            Transport::Uc => (opcode as u8) <= WriteOnlyImm as u8,
+            Transport::Ud => matches!(opcode, SendOnly | SendOnlyImm),
+        }
+    }
+
+    /// Whether what arrives is acknowledged.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Transport::Rc | Transport::Xrc)
+    }
+}
+
+/// What a packet is: the five low bits of the opcode, the same in every transport that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -96,7 +142,7 @@ impl Opcode {
         ]
     };
 
-    /// The opcode on the wire; `None` for one that the reliable connection does not have.
+    /// From the five low bits; `None` for one that is reserved.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             0x00..=0x14 => Some(Self::ALL[number as usize]),
@@ -104,11 +150,6 @@ impl Opcode {
             0x17 => Some(Opcode::SendOnlyInval),
             _ => None,
         }
-    }
-
-    /// The number on the wire.
-    pub const fn number(self) -> u8 {
-        self as u8
     }
 
     /// The message a request is part of; `None` for a response.
@@ -209,9 +250,16 @@ mod tests {
     #[test]
     fn numbers_and_back() {
         for opcode in Opcode::ALL {
-            assert_eq!(Opcode::from_number(opcode.number()), Some(opcode));
+            assert_eq!(Opcode::from_number(opcode as u8), Some(opcode));
         }
         assert_eq!((0..=255).filter(|n| Opcode::from_number(*n).is_some()).count(), Opcode::ALL.len());
+        for number in 0..=255 {
+            if let Some((transport, opcode)) = Transport::split(number) {
+                assert_eq!(transport.number(opcode), number);
+            }
+        }
+        let known = (0..=255).filter(|n| Transport::split(*n).is_some()).count();
+        assert_eq!(known, 23 + 12 + 2 + 23, "RC, UC, UD, XRC");
     }
 
     #[test]

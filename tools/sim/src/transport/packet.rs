@@ -1,13 +1,13 @@
 //! RoCE v2 packets: as the engines handle them, and as bytes.
 //!
 //! Between the functions of one process a [`Packet`] travels as it is. [`Packet::encode`] and [`Packet::decode`] are for
-//! wires that lead outside and for captures. Decoding any bytes never panics; what is no whole, intact packet of a
-//! reliable connection is an error, and every packet that encodes decodes to itself.
+//! wires that lead outside and for captures. Decoding any bytes never panics; what is no whole, intact packet is
+//! an error, and every packet that encodes decodes to itself.
 
 use thiserror::Error;
 
 use super::icrc;
-use super::opcode::Opcode;
+use super::opcode::{Opcode, Transport};
 use super::psn::Psn;
 
 /// UDP destination port of RoCE v2.
@@ -17,11 +17,16 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 /// Most bytes a packet's payload has.
 pub const MAX_PAYLOAD: usize = 4096;
 
+/// Bytes of the largest frame that are not payload: Ethernet and its check sum, IPv6, UDP, BTH, RETH with immediate, ICRC.
+pub(crate) const FRAME_OVERHEAD: usize = ETHERNET + 4 + IPV6 + UDP + BTH + 20 + icrc::LEN;
+
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 const BTH: usize = 12;
+const DETH: usize = 8;
+const XRCETH: usize = 4;
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
 const ETHERTYPE_TAG: u16 = 0x8100;
@@ -116,6 +121,15 @@ pub struct AtomicEth {
     pub compare: u64,
 }
 
+/// Datagram extended transport header.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Deth {
+    /// Queue key.
+    pub qkey: u32,
+    /// The queue pair that sends, 24 bits.
+    pub src_qpn: u32,
+}
+
 /// What an [`Aeth::syndrome`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syndrome {
@@ -184,11 +198,13 @@ impl Syndrome {
     }
 }
 
-/// A packet of a reliable connection. Of the extended headers, those are meaningful that the opcode has.
+/// A packet. Of the extended headers, those are meaningful that transport and opcode have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// Ethernet, IP, UDP.
     pub route: Route,
+    /// Its transport.
+    pub transport: Transport,
     /// What it is.
     pub opcode: Opcode,
     /// Solicited event.
@@ -205,6 +221,10 @@ pub struct Packet {
     pub dest_qpn: u32,
     /// Sequence number.
     pub psn: Psn,
+    /// The shared receive queue it is for, 24 bits: XRC's header, of requests.
+    pub xrc_srqn: u32,
+    /// Datagram header: UD's.
+    pub deth: Deth,
     /// RDMA header.
     pub reth: Reth,
     /// ACK header.
@@ -221,7 +241,7 @@ pub struct Packet {
     pub flipped: Option<u32>,
 }
 
-/// Why bytes are no packet of a reliable connection.
+/// Why bytes are no packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// Another protocol: not RoCE v2 at all.
@@ -236,8 +256,8 @@ pub enum DecodeError {
     /// The ICRC is wrong.
     #[error("wrong ICRC")]
     Icrc,
-    /// An opcode of another transport, or a reserved one.
-    #[error("opcode {0:#04x} is none of the reliable connection")]
+    /// An opcode of a transport that is not spoken here, or a reserved one.
+    #[error("opcode {0:#04x} is none of RC, UC, UD or XRC")]
     Opcode(u8),
     /// BTH version other than 0, or payload in a packet that has none.
     #[error("malformed transport headers")]
@@ -245,10 +265,11 @@ pub enum DecodeError {
 }
 
 impl Packet {
-    /// A packet without extended headers and payload.
+    /// A packet of a reliable connection, without extended headers and payload.
     pub fn new(opcode: Opcode, route: Route, dest_qpn: u32, psn: Psn) -> Self {
         Packet {
             route,
+            transport: Transport::Rc,
             opcode,
             solicited: false,
             ack_request: false,
@@ -257,6 +278,8 @@ impl Packet {
             pkey: DEFAULT_PKEY,
             dest_qpn: dest_qpn & Psn::MASK,
             psn,
+            xrc_srqn: 0,
+            deth: Deth::default(),
             reth: Reth::default(),
             aeth: Aeth::default(),
             immediate: 0,
@@ -265,6 +288,27 @@ impl Packet {
             payload: Vec::new(),
             flipped: None,
         }
+    }
+
+    /// Whether XRC's header follows the BTH.
+    fn has_xrceth(&self) -> bool {
+        self.transport == Transport::Xrc && self.opcode.message().is_some()
+    }
+
+    /// Bytes of all extended headers.
+    fn extended_len(&self) -> usize {
+        let deth = if self.transport == Transport::Ud { DETH } else { 0 };
+        let xrceth = if self.has_xrceth() { XRCETH } else { 0 };
+        deth + xrceth + self.opcode.extended_len()
+    }
+
+    /// The IP header as what is written in front of a received datagram: 40 bytes, of which IPv4 fills the last 20.
+    pub fn global_header(&self) -> [u8; 40] {
+        let mut ip = Vec::with_capacity(IPV6);
+        self.encode_ip(&mut ip, UDP + self.transport_len());
+        let mut header = [0; 40];
+        header[IPV6 - ip.len()..].copy_from_slice(&ip);
+        header
     }
 
     /// Appends the packet to `frame` as the bytes of an Ethernet frame, without its check sequence.
@@ -298,7 +342,7 @@ impl Packet {
 
     /// Bytes after the UDP header.
     fn transport_len(&self) -> usize {
-        BTH + self.opcode.extended_len() + self.payload.len() + self.pad() + icrc::LEN
+        BTH + self.extended_len() + self.payload.len() + self.pad() + icrc::LEN
     }
 
     /// Bytes that make the payload a multiple of four.
@@ -344,7 +388,8 @@ impl Packet {
 
     fn encode_bth(&self, frame: &mut Vec<u8>, pad: usize) {
         // The migration bit stands for "migrated", the only path state there is on RoCE.
-        frame.extend_from_slice(&[self.opcode.number(), u8::from(self.solicited) << 7 | 1 << 6 | (pad as u8) << 4]);
+        let opcode = self.transport.number(self.opcode);
+        frame.extend_from_slice(&[opcode, u8::from(self.solicited) << 7 | 1 << 6 | (pad as u8) << 4]);
         frame.extend_from_slice(&self.pkey.to_be_bytes());
         let marks = u32::from(self.fecn) << 31 | u32::from(self.becn) << 30;
         frame.extend_from_slice(&(marks | self.dest_qpn & Psn::MASK).to_be_bytes());
@@ -352,6 +397,13 @@ impl Packet {
     }
 
     fn encode_extended(&self, frame: &mut Vec<u8>) {
+        if self.has_xrceth() {
+            frame.extend_from_slice(&(self.xrc_srqn & Psn::MASK).to_be_bytes());
+        }
+        if self.transport == Transport::Ud {
+            frame.extend_from_slice(&self.deth.qkey.to_be_bytes());
+            frame.extend_from_slice(&(self.deth.src_qpn & Psn::MASK).to_be_bytes());
+        }
         if self.opcode.has_reth() {
             frame.extend_from_slice(&self.reth.va.to_be_bytes());
             frame.extend_from_slice(&self.reth.rkey.to_be_bytes());
@@ -474,7 +526,7 @@ fn decode_ipv6<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8
 fn decode_transport(bytes: &[u8], route: Route) -> Result<Packet, DecodeError> {
     let mut reader = Reader(bytes);
     let [number, flags] = reader.take().ok_or(DecodeError::Length)?;
-    let opcode = Opcode::from_number(number).ok_or(DecodeError::Opcode(number))?;
+    let (transport, opcode) = Transport::split(number).ok_or(DecodeError::Opcode(number))?;
     if flags & 0x0f != 0 {
         return Err(DecodeError::Malformed);
     }
@@ -482,6 +534,7 @@ fn decode_transport(bytes: &[u8], route: Route) -> Result<Packet, DecodeError> {
     let qpn = reader.u32().ok_or(DecodeError::Length)?;
     let psn = reader.u32().ok_or(DecodeError::Length)?;
     let mut packet = Packet::new(opcode, route, qpn, Psn::new(psn));
+    packet.transport = transport;
     packet.pkey = pkey;
     packet.solicited = flags >> 7 != 0;
     packet.ack_request = psn >> 31 != 0;
@@ -499,6 +552,12 @@ fn decode_transport(bytes: &[u8], route: Route) -> Result<Packet, DecodeError> {
 
 fn decode_extended(reader: &mut Reader, packet: &mut Packet) -> Option<()> {
     let opcode = packet.opcode;
+    if packet.has_xrceth() {
+        packet.xrc_srqn = reader.u32()? & Psn::MASK;
+    }
+    if packet.transport == Transport::Ud {
+        packet.deth = Deth { qkey: reader.u32()?, src_qpn: reader.u32()? & Psn::MASK };
+    }
     if opcode.has_reth() {
         packet.reth = Reth { va: reader.u64()?, rkey: reader.u32()?, len: reader.u32()? };
     }
@@ -635,12 +694,17 @@ mod tests {
 
     prop_compose! {
         fn any_packet()(
-            index in 0..Opcode::ALL.len(), v4: bool, tag: Option<u16>, flags: [bool; 4], qpn in 0..1u32 << 24, psn: u32,
+            index in 0..Opcode::ALL.len(), transport in proptest::sample::select(&Transport::ALL[..]),
+            srqn in 0..1u32 << 24, deth: (u32, u32), v4: bool, tag: Option<u16>, flags: [bool; 4],
+            qpn in 0..1u32 << 24, psn: u32,
             reth: (u64, u32, u32), aeth: (u8, u32), immediate: u32, atomic: (u64, u32, u64, u64), atomic_ack: u64,
             payload in proptest::collection::vec(any::<u8>(), 0..300),
         ) -> Packet {
             let opcode = Opcode::ALL[index];
             let mut packet = Packet::new(opcode, Route { tag, ..route(v4) }, qpn, Psn::new(psn));
+            if transport.has(opcode) { packet.transport = transport; }
+            if packet.has_xrceth() { packet.xrc_srqn = srqn; }
+            if packet.transport == Transport::Ud { packet.deth = Deth { qkey: deth.0, src_qpn: deth.1 & Psn::MASK }; }
             [packet.solicited, packet.ack_request, packet.fecn, packet.becn] = flags;
             if opcode.has_reth() { packet.reth = Reth { va: reth.0, rkey: reth.1, len: reth.2 }; }
             if opcode.has_aeth() { packet.aeth = Aeth { syndrome: aeth.0, msn: aeth.1 & Psn::MASK }; }

@@ -6,7 +6,9 @@ use mlx5_prm::wqe::WqeOpcode;
 
 use super::bench::*;
 use crate::engine;
+use crate::firmware::Firmware;
 use crate::objects::{PageList, Translation};
+use crate::profile::Profile;
 use crate::wire::{SocketUplink, Wire};
 
 #[test]
@@ -194,6 +196,19 @@ fn atomics() {
     bench.run();
     assert_eq!(bench.read(there, 8), 77u64.to_ne_bytes());
     assert_eq!(bench.sent(a).iter().map(|done| done.len).collect::<Vec<_>>(), [8, 8, 8]);
+}
+
+#[test]
+fn atomics_are_big_endian_until_software_chooses_the_order_of_the_host() {
+    let (mut bench, a, _) = Bench::standard();
+    bench.f.firmware = Firmware::new(&Profile::connectx5());
+    let (here, there, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    bench.write(there, &1000u64.to_be_bytes());
+    let segs = vec![Seg::Remote(there, key), Seg::Atomic(234, 0), Seg::Data(here, 8, key)];
+    bench.post(a, &Post::new(WqeOpcode::AtomicFa, segs));
+    bench.run();
+    assert_eq!(bench.read(here, 8), 1000u64.to_be_bytes());
+    assert_eq!(bench.read(there, 8), 1234u64.to_be_bytes());
 }
 
 #[test]

@@ -5,5 +5,6 @@ mod data;
 mod errors;
 mod faults;
 mod limits;
+mod services;
 mod speed;
 mod strict;

@@ -35,7 +35,15 @@ const GENERAL: &[Honoured] = &[
     ("port_type", "firmware/register.rs", "PROTO_ETHERNET"),
     ("num_ports", "firmware/register.rs", "fn own_port("),
     ("roce", "firmware/roce.rs", "caps.general().roce()"),
-    ("rc", "firmware/qp.rs", "caps.general().rc()"),
+    ("rc", "firmware/qp.rs", "caps.rc()"),
+    ("uc", "firmware/qp.rs", "caps.uc()"),
+    ("ud", "firmware/qp.rs", "caps.ud()"),
+    ("xrc", "firmware/xrcd.rs", "caps.xrc()"),
+    ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
+    ("log_max_xrcd", "firmware/xrcd.rs", "caps.log_max_xrcd()"),
+    ("log_max_srq", "firmware/srq.rs", "caps.general().log_max_srq()"),
+    ("log_max_srq_sz", "firmware/srq.rs", "caps.log_max_srq_sz()"),
+    ("log_max_rmp", "firmware/srq.rs", "caps.general().log_max_rmp()"),
     // A promise about time: an answer takes a turn of the device thread, far below 4.096 us << 16.
     ("local_ca_ack_delay", "engine/mod.rs", "pub fn run("),
     ("bf", "engine/doorbell.rs", "fn send("),
@@ -69,6 +77,13 @@ const ROCE: &[Honoured] = &[
     ("roce_address_table_size", "objects/mod.rs", "roce_address_table_size()"),
 ];
 
+const ATOMIC: &[Honoured] = &[
+    ("atomic_req_8B_endianness_mode", "engine/rest.rs", "atomics_little_endian()"),
+    ("supported_atomic_req_8B_endianness_mode_1", "firmware/mod.rs", "HOST_ORDER"),
+    ("atomic_operations", "transport/rc/responder.rs", "fn take_atomic("),
+    ("atomic_size_qp", "firmware/qp_state.rs", "AtomicMode::UpTo8B"),
+];
+
 /// The names of the fields that are not 0.
 fn set_in<L: Layout>(page: &L) -> Vec<&'static str> {
     let is_set = |field: &&mlx5_prm::layout::Field| {
@@ -100,6 +115,9 @@ fn every_capability_is_honoured_somewhere() {
     let roce: Vec<_> =
         profiles.iter().flat_map(|profile| [set_in(&profile.roce_max), set_in(&profile.roce_current)]).collect();
     check(&roce, ROCE);
+    let atomic: Vec<_> =
+        profiles.iter().flat_map(|profile| [set_in(&profile.atomic_max), set_in(&profile.atomic_current)]).collect();
+    check(&atomic, ATOMIC);
 }
 
 #[test]

@@ -9,4 +9,5 @@ mod keys;
 mod pages;
 mod queue_pairs;
 mod queues;
+mod services;
 mod vport;

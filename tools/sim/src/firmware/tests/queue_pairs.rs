@@ -155,7 +155,7 @@ fn queue_pairs_that_cannot_be() {
     let good = client.qp(&parents);
     let refuse = |client: &mut Client, edit: fn(&mut Qpc)| client.refused(&changed(&good, edit));
     let c = &mut client;
-    assert_eq!(refuse(c, |context| _ = context.w().st(ServiceType::Ud)), Syndrome::Service);
+    assert_eq!(refuse(c, |context| _ = context.w().st(ServiceType::Dci)), Syndrome::Service);
     assert_eq!(
         refuse(c, |context| _ = context.w().pm_state(mlx5_prm::values::PathMigration::Armed)),
         Syndrome::Migration
@@ -164,7 +164,7 @@ fn queue_pairs_that_cannot_be() {
     assert_eq!(refuse(c, |context| _ = context.w().uar_page(9)), Syndrome::NoSuchUar);
     assert_eq!(refuse(c, |context| _ = context.w().cqn_rcv(9)), Syndrome::NoSuchCq);
     assert_eq!(refuse(c, |context| _ = context.w().cqn_snd(9)), Syndrome::NoSuchCq);
-    assert_eq!(refuse(c, |context| _ = context.w().rq_type(1)), Syndrome::RqType);
+    assert_eq!(refuse(c, |context| _ = context.w().rq_type(2)), Syndrome::RqType);
     assert_eq!(refuse(c, |context| _ = context.w().rq_type(3).no_sq(true)), Syndrome::NoQueues);
     assert_eq!(refuse(c, |context| _ = context.w().log_rq_stride(6)), Syndrome::RqStride);
     assert_eq!(refuse(c, |context| _ = context.w().log_sq_size(6)), Syndrome::MemoryTooSmall);
@@ -255,7 +255,7 @@ fn transitions_that_cannot_be() {
     assert_eq!(c.refused(&to_init(99, &good)), Syndrome::NoSuchQp);
     assert_eq!(c.refused(&to_init(qpn, &path(|path| _ = path.w().vhca_port_num(2)))), Syndrome::PortNumber);
     assert_eq!(c.refused(&to_init(qpn, &path(|path| _ = path.w().pkey_index(1)))), Syndrome::PkeyIndex);
-    assert_eq!(c.refused(&to_init(qpn, &with(|context| _ = context.w().rae(true)))), Syndrome::Atomics);
+    assert_eq!(c.refused(&to_init(qpn, &with(|context| _ = context.w().rae(true)))), Syndrome::AtomicMode);
     assert_eq!(c.refused(&to_init(qpn, &with(|context| _ = context.w().counter_set_id(8)))), Syndrome::NoSuchCounter);
     c.exec(&to_init(qpn, &good)).unwrap();
     assert_eq!(c.refused(&to_rtr(qpn, &with(|context| _ = context.w().mtu(PathMtu::Unknown(6))))), Syndrome::Mtu);

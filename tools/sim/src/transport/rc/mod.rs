@@ -1,4 +1,5 @@
-//! Reliable connection: PSNs, acknowledgements, retries.
+//! Connections: PSNs, acknowledgements, retries. An unreliable connection is the same without the answers: what was sent
+//! is done with, and what comes out of order is dropped with the rest of its message.
 //!
 //! [`RcState`] is what one queue pair remembers. The requester turns its work requests into packets and the answers into
 //! completions; the responder does what the remote requester asks. Both are bounded in what they do at a time; the

@@ -6,11 +6,10 @@ use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WqeOpcode;
 
 use super::{ack_timeout, mtu, rnr_delay, route};
-use crate::engine::completion::{self, Queue};
-use crate::engine::{Failure, Rest, SendWork, event, fault_of, rules, work};
+use crate::engine::{Failure, Rest, SendWork, completion, event, fault_of, rules, work};
 use crate::objects::Qp;
 use crate::transport::packet::{AtomicEth, Nak, Packet, Reth, Syndrome};
-use crate::transport::{Opcode, Psn};
+use crate::transport::{Opcode, Psn, ud};
 
 /// Packets under way without an acknowledgement, at most.
 const WINDOW: i32 = 128;
@@ -77,20 +76,15 @@ fn must_wait(qp: &Qp) -> bool {
             return true;
         }
     }
-    !work.is_read() && under_way >= WINDOW
+    qp.transport().is_reliable() && !work.is_read() && under_way >= WINDOW
 }
 
 /// Sends the packet `next` of the work under the cursor.
 fn send_packet(qp: &mut Qp, rest: &mut Rest) -> bool {
-    let Some(route) = route(qp, rest) else {
-        // Nothing can leave: the timer will see to it that this ends.
-        start_timer(qp, rest);
-        return false;
-    };
     let send = &qp.rc.send;
     let Some(work) = send.work.get(send.cursor) else { return false };
     let number = send.next.after(work.first) as u32;
-    let mut packet = rest.spare().packet(opcode(work, number), route, qp.remote_qpn, send.next);
+    let Some(mut packet) = addressed(qp, rest, work, opcode(work, number)) else { return nowhere_to_go(qp, rest) };
     let filled = match work.is_read() {
         true => ask(qp, work, number, &mut packet),
         false => fill(qp, rest, work, number, &mut packet),
@@ -103,12 +97,49 @@ fn send_packet(qp: &mut Qp, rest: &mut Rest) -> bool {
         complete(qp, rest);
         return false;
     }
-    packet.ack_request = wants_ack(qp, work, number);
+    let is_reliable = packet.transport.is_reliable();
+    packet.ack_request = is_reliable && wants_ack(qp, work, number);
     check_unchanged(qp, rest, number, &packet);
     rest.send(packet);
     advance(qp, taken);
-    start_timer(qp, rest);
+    if is_reliable {
+        start_timer(qp, rest);
+    } else {
+        gone(qp, rest);
+    }
     true
+}
+
+/// An empty packet to where the work request goes; `None` if that is nowhere.
+fn addressed(qp: &Qp, rest: &mut Rest, work: &SendWork, opcode: Opcode) -> Option<Box<Packet>> {
+    let psn = qp.rc.send.next;
+    let mut packet = match &work.datagram {
+        Some(datagram) => ud::addressed(qp, rest, datagram, opcode, psn)?,
+        None => {
+            let route = route(qp, rest)?;
+            rest.spare().packet(opcode, route, qp.remote_qpn, psn)
+        }
+    };
+    packet.transport = qp.transport();
+    packet.xrc_srqn = work.xrc_srqn;
+    Some(packet)
+}
+
+/// Nothing can leave. A reliable connection's timer will see to it that this ends; without one it is as if lost.
+fn nowhere_to_go(qp: &mut Qp, rest: &mut Rest) -> bool {
+    if qp.transport().is_reliable() {
+        start_timer(qp, rest);
+        return false;
+    }
+    advance(qp, 1);
+    gone(qp, rest);
+    true
+}
+
+/// What was sent without waiting for an answer is done with.
+fn gone(qp: &mut Qp, rest: &mut Rest) {
+    qp.rc.send.unacked = qp.rc.send.next;
+    complete(qp, rest);
 }
 
 /// After the packets of `taken` PSNs were sent.
@@ -170,7 +201,8 @@ fn ask(qp: &Qp, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
 /// Fills a packet of a send or write. False if its memory cannot be read.
 fn fill(qp: &Qp, rest: &Rest, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
     let from = number * mtu(qp);
-    let len = work.len.saturating_sub(from).min(mtu(qp));
+    let left = work.len.saturating_sub(from);
+    let len = if work.datagram.is_some() { left } else { left.min(mtu(qp)) };
     packet.reth = Reth { va: work.address, rkey: work.rkey, len: work.len };
     packet.immediate = work.immediate;
     packet.solicited = work.is_solicited && packet.opcode.ends();
@@ -435,7 +467,7 @@ fn read_data(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
     {
         return fail(qp, rest, Failure::new(CqeSyndrome::BadResponse));
     }
-    match work::scatter(qp, rest, &work.pieces, from, &packet.payload) {
+    match work::scatter(qp.user(), rest, &work.pieces, from, &packet.payload) {
         Ok(()) => progress(qp, rest, packet.psn.plus(1)),
         Err(syndrome) => fail(qp, rest, Failure::new(syndrome)),
     }
@@ -449,7 +481,8 @@ fn atomic_done(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
     if work.opcode == WqeOpcode::RdmaRead {
         return fail(qp, rest, Failure::new(CqeSyndrome::BadResponse));
     }
-    match work::scatter(qp, rest, &work.pieces, 0, &packet.atomic_ack.to_ne_bytes()) {
+    let found = rest.atomic_operand(packet.atomic_ack).to_be_bytes();
+    match work::scatter(qp.user(), rest, &work.pieces, 0, &found) {
         Ok(()) => progress(qp, rest, packet.psn.plus(1)),
         Err(syndrome) => fail(qp, rest, Failure::new(syndrome)),
     }
@@ -485,7 +518,7 @@ fn complete(qp: &mut Qp, rest: &mut Rest) {
 /// The oldest work request has failed: it completes with the reason, and the queue pair is in error.
 fn give_up(qp: &mut Qp, rest: &mut Rest, failure: Failure) {
     let Some(work) = qp.rc.send.work.pop_front() else { return };
-    completion::failed(rest, qp, Queue::Send, work.index, work.opcode.number() as u8, failure);
+    completion::send_failed(rest, qp, work.index, work.opcode.number() as u8, failure);
     qp.rc.send.spare.push(work);
     crate::engine::to_error(qp, rest);
 }

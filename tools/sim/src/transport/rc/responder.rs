@@ -1,17 +1,15 @@
 //! The responder: does what the remote requester asks, and answers.
 
-use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome};
+use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 
 use super::{Answer, Message, Reply, longest, mtu, packets, route};
-use crate::engine::completion::{self, Queue};
-use crate::engine::held;
-use crate::engine::{Failure, Rest, event, fault_of, work};
+use crate::engine::{Failure, Rest, completion, event, fault_of, to_error, work};
 use crate::objects::{MkeyRights, Qp};
 use crate::transport::opcode::Message as Kind;
 use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
-use crate::transport::{Opcode, Psn};
+use crate::transport::{Opcode, Psn, Transport};
 
 /// Results of atomics kept for repeated requests: as many as a requester may have under way.
 const ATOMICS: usize = 128;
@@ -32,11 +30,33 @@ pub(crate) fn request(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
     if !listens || matches!(qp.rc.receive.answer, Some(Answer::Fatal(..))) {
         return;
     }
-    match packet.psn.after(qp.rc.receive.expected) {
+    let distance = packet.psn.after(qp.rc.receive.expected);
+    if !packet.transport.is_reliable() {
+        return unreliable(qp, rest, packet, distance);
+    }
+    match distance {
         0 => in_order(qp, rest, packet),
         1.. => ahead(qp, rest),
         _ => repeated(qp, rest, packet),
     }
+}
+
+/// A packet that nobody waits to hear of. With a gap before it, the message under way is lost; so is this one, unless it
+/// begins a message.
+fn unreliable(qp: &mut Qp, rest: &mut Rest, packet: &Packet, distance: i32) {
+    if distance != 0 {
+        drop_message(qp);
+        if !packet.opcode.begins() {
+            return;
+        }
+        qp.rc.receive.expected = packet.psn;
+    }
+    in_order(qp, rest, packet);
+}
+
+/// The message under way will not be finished. The receive that it began to fill serves the next one.
+fn drop_message(qp: &mut Qp) {
+    qp.rc.receive.message = None;
 }
 
 /// A packet before this one is missing. Said once: the requester goes back, and sends this one again.
@@ -119,13 +139,35 @@ fn in_order(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
     });
     match done {
         Ok(taken) => accepted(qp, rest, packet, taken),
+        Err(refusal) if !packet.transport.is_reliable() => lose(qp, rest, refusal),
         Err(Refusal::NotReady) => not_ready(qp, rest),
         Err(Refusal::Nak(nak)) => refuse(qp, rest, nak),
         Err(Refusal::Receive(nak, failure)) => {
             if let Some(work) = qp.rc.receive.work.take() {
-                completion::failed(rest, qp, Queue::Receive, work.index, 0, failure);
+                completion::receive_failed(rest, qp, &work, failure);
             }
             refuse(qp, rest, nak);
+        }
+    }
+}
+
+/// A packet of an unreliable connection cannot be taken: its message is lost without a word. What is wrong with our own
+/// receive is ours to hear, though.
+fn lose(qp: &mut Qp, rest: &mut Rest, refusal: Refusal) {
+    drop_message(qp);
+    qp.rc.receive.expected = qp.rc.receive.expected.plus(1);
+    match refusal {
+        Refusal::NotReady => {
+            if let Some(counter) = rest.counter(qp) {
+                counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
+            }
+        }
+        Refusal::Nak(_) => rest.port.counters.dropped += 1,
+        Refusal::Receive(_, failure) => {
+            if let Some(work) = qp.rc.receive.work.take() {
+                completion::receive_failed(rest, qp, &work, failure);
+            }
+            to_error(qp, rest);
         }
     }
 }
@@ -157,7 +199,7 @@ fn accepted(qp: &mut Qp, rest: &mut Rest, packet: &Packet, taken: u32) {
                 reply(qp, rest, Reply::Atomic { psn, value });
             }
         }
-        _ if packet.ack_request => answer(qp, rest, Answer::Ack),
+        _ if packet.ack_request && packet.transport.is_reliable() => answer(qp, rest, Answer::Ack),
         _ => {}
     }
 }
@@ -207,9 +249,13 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
 }
 
 /// Sees to it that there is a receive to fill.
-fn take_receive(qp: &mut Qp, rest: &mut Rest) -> Result<(), Refusal> {
+fn take_receive(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<(), Refusal> {
     if qp.rc.receive.work.is_none() {
-        qp.rc.receive.work = Some(work::fetch_receive(qp, rest).ok_or(Refusal::NotReady)?);
+        let srqn = (packet.transport == Transport::Xrc).then_some(packet.xrc_srqn);
+        if srqn.is_some_and(|srqn| !is_of_domain(qp, rest, srqn)) {
+            return Err(Refusal::Nak(Nak::InvalidRequest));
+        }
+        qp.rc.receive.work = Some(work::fetch_receive(qp, rest, srqn).ok_or(Refusal::NotReady)?);
     }
     match qp.rc.receive.work.as_ref().and_then(|work| work.failure) {
         None => Ok(()),
@@ -217,8 +263,13 @@ fn take_receive(qp: &mut Qp, rest: &mut Rest) -> Result<(), Refusal> {
     }
 }
 
+/// Whether the shared queue is of the queue pair's XRC domain.
+fn is_of_domain(qp: &Qp, rest: &Rest, srqn: u32) -> bool {
+    rest.srqs.get(srqn).and_then(|srq| srq.xrc).is_some_and(|xrc| xrc.xrcd == qp.xrcd)
+}
+
 fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
-    take_receive(qp, rest)?;
+    take_receive(qp, rest, packet)?;
     let done = match qp.rc.receive.message {
         Some(Message::Send { done }) => done,
         _ => 0,
@@ -228,7 +279,7 @@ fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refus
     if u64::from(come) > longest(qp) {
         return Err(Refusal::Receive(Nak::InvalidRequest, Failure::new(CqeSyndrome::LocalLength)));
     }
-    work::scatter(qp, rest, &work.pieces, done, &packet.payload).map_err(|syndrome| {
+    work::scatter(work.user, rest, &work.pieces, done, &packet.payload).map_err(|syndrome| {
         let nak = if syndrome == CqeSyndrome::LocalLength { Nak::InvalidRequest } else { Nak::RemoteOperation };
         Refusal::Receive(nak, Failure::new(syndrome))
     })?;
@@ -271,7 +322,7 @@ fn take_write(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refu
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     if packet.opcode.has_immediate() {
-        take_receive(qp, rest)?;
+        take_receive(qp, rest, packet)?;
     }
     let at = address.wrapping_add(u64::from(done));
     if bytes > 0 && !rest.write(qp.user(), rkey, at, &packet.payload, MkeyRights::REMOTE_WRITE) {
@@ -300,12 +351,9 @@ fn received(qp: &mut Qp, rest: &mut Rest, packet: &Packet, len: u32) -> Result<(
         _ if packet.opcode.has_immediate() => CqeOpcode::ResponderSendImm,
         _ => CqeOpcode::ResponderSend,
     };
-    let mut cqe: Cqe = completion::of(qp, opcode, work.index);
+    let mut cqe = completion::of_receive(qp, opcode, &work);
     cqe.w().byte_cnt(len).immediate(packet.immediate).se(packet.solicited);
-    held::give_back(qp, rest, work.index);
-    qp.rc.receive.consumed.completes(rest, qp.cqn_recv, work.index);
-    completion::write(rest, qp, qp.cqn_recv, &cqe, packet.solicited);
-    qp.rc.receive.spare = Some(work);
+    completion::received(rest, qp, work, &cqe);
     Ok(())
 }
 
@@ -326,22 +374,22 @@ fn take_atomic(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Ref
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     let swap = packet.opcode == Opcode::CompareSwap;
-    // Memory holds numbers of the host's byte order; the quadword comes as if it were big-endian.
     let change = |memory: u64| {
-        let value = u64::from_ne_bytes(memory.to_be_bytes());
+        let value = rest.atomic_operand(memory);
         let new = match swap {
             true if value == atomic.compare => atomic.swap_add,
             true => value,
             false => value.wrapping_add(atomic.swap_add),
         };
-        u64::from_be_bytes(new.to_ne_bytes())
+        rest.atomic_operand(new)
     };
     let old = rest.update(qp.user(), atomic.rkey, atomic.va, change).ok_or(Refusal::Nak(Nak::RemoteOperation))?;
+    let found = rest.atomic_operand(old);
     let kept = &mut qp.rc.receive.atomics;
     if kept.len() >= ATOMICS {
         kept.pop_front();
     }
-    kept.push_back((packet.psn, u64::from_ne_bytes(old.to_be_bytes())));
+    kept.push_back((packet.psn, found));
     Ok(1)
 }
 
@@ -366,6 +414,15 @@ fn answer(qp: &mut Qp, rest: &mut Rest, answer: Answer) {
     rest.engine.set_acking(qp);
 }
 
+/// A response without data. `None` if there is no way to the requester.
+fn response(qp: &Qp, rest: &mut Rest, opcode: Opcode, psn: Psn, syndrome: u8) -> Option<Box<Packet>> {
+    let route = route(qp, rest)?;
+    let mut packet = rest.spare().packet(opcode, route, qp.remote_qpn, psn);
+    packet.transport = qp.transport();
+    packet.aeth = Aeth { syndrome, msn: qp.rc.receive.msn };
+    Some(packet)
+}
+
 /// Sends the acknowledgement that is due, if all replies before it are out.
 pub(crate) fn acknowledge(qp: &mut Qp, rest: &mut Rest) {
     if !qp.rc.receive.replies.is_empty() {
@@ -377,9 +434,7 @@ pub(crate) fn acknowledge(qp: &mut Qp, rest: &mut Rest) {
         Answer::Ack => (expected.previous(), Syndrome::ACK.number()),
         Answer::Nak(syndrome) | Answer::Fatal(syndrome, _) => (expected, syndrome),
     };
-    if let Some(route) = route(qp, rest) {
-        let mut packet = rest.spare().packet(Opcode::Acknowledge, route, qp.remote_qpn, psn);
-        packet.aeth = Aeth { syndrome, msn: qp.rc.receive.msn };
+    if let Some(packet) = response(qp, rest, Opcode::Acknowledge, psn, syndrome) {
         rest.send(packet);
     }
     if let Answer::Fatal(_, event) = answer {
@@ -408,9 +463,7 @@ pub(crate) fn send_replies(qp: &mut Qp, rest: &mut Rest, budget: u32) -> bool {
 }
 
 fn send_atomic(qp: &mut Qp, rest: &mut Rest, psn: Psn, value: u64) -> Option<Reply> {
-    let route = route(qp, rest)?;
-    let mut packet = rest.spare().packet(Opcode::AtomicAcknowledge, route, qp.remote_qpn, psn);
-    packet.aeth = Aeth { syndrome: Syndrome::ACK.number(), msn: qp.rc.receive.msn };
+    let mut packet = response(qp, rest, Opcode::AtomicAcknowledge, psn, Syndrome::ACK.number())?;
     packet.atomic_ack = value;
     rest.send(packet);
     None
@@ -419,7 +472,6 @@ fn send_atomic(qp: &mut Qp, rest: &mut Rest, psn: Psn, value: u64) -> Option<Rep
 /// Sends one packet of a read's response; what is left of it.
 fn send_read(qp: &mut Qp, rest: &mut Rest, reply: Reply) -> Option<Reply> {
     let Reply::Read { psn, rkey, address, left, is_first } = reply else { return None };
-    let route = route(qp, rest)?;
     let len = left.min(mtu(qp));
     let is_last = len == left;
     let opcode = match (is_first, is_last) {
@@ -428,8 +480,7 @@ fn send_read(qp: &mut Qp, rest: &mut Rest, reply: Reply) -> Option<Reply> {
         (false, false) => Opcode::ReadResponseMiddle,
         (false, true) => Opcode::ReadResponseLast,
     };
-    let mut packet = rest.spare().packet(opcode, route, qp.remote_qpn, psn);
-    packet.aeth = Aeth { syndrome: Syndrome::ACK.number(), msn: qp.rc.receive.msn };
+    let mut packet = response(qp, rest, opcode, psn, Syndrome::ACK.number())?;
     packet.payload.resize(len as usize, 0);
     if len > 0 && !rest.read(qp.user(), rkey, address, &mut packet.payload, MkeyRights::REMOTE_READ) {
         rest.spare().give_back(packet);

@@ -1,0 +1,260 @@
+//! Other services than the reliable connection, and receives that are shared.
+
+use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
+use mlx5_prm::eqe::EventType;
+use mlx5_prm::layout::Layout;
+use mlx5_prm::values::{QpState, ServiceType};
+use mlx5_prm::wqe::{UdAdrsVector, WqeOpcode, XrcSeg};
+
+use super::bench::*;
+use crate::fault::{Fault, FrameFate, Times};
+use crate::objects::XrcSrq;
+
+const QKEY: u32 = 0x1111_1111;
+
+fn connected(service: ServiceType) -> (Bench, u32, u32) {
+    let mut bench = Bench::new();
+    let shape = Shape { service, ..bench.shape() };
+    let (a, b) = bench.pair(shape);
+    (bench, a, b)
+}
+
+fn av(bench: &Bench, qpn: u32, qkey: u32) -> Seg {
+    let mac = bench.f.objects.vport.mac();
+    let mut av = UdAdrsVector::ZERO;
+    av.w()
+        .dc_key(u64::from(qkey) << 32)
+        .destination_qp_dct(qpn)
+        .rmac_47_16(u32::from_be_bytes([mac[0], mac[1], mac[2], mac[3]]))
+        .rmac_15_0(u16::from_be_bytes([mac[4], mac[5]]))
+        .hop_limit(64)
+        .tclass(0x20)
+        .rgid_rip(&Bench::gid(0));
+    Seg::Raw(av.as_bytes().to_vec())
+}
+
+fn datagram(bench: &Bench, to: u32, qkey: u32, at: u64, len: u32) -> Post {
+    Post::new(WqeOpcode::Send, vec![av(bench, to, qkey), Seg::Data(at, len, bench.key)])
+}
+
+fn set_qkey(bench: &mut Bench, qpn: u32) {
+    bench.qp_mut(qpn).context.w().q_key(QKEY);
+}
+
+#[test]
+fn an_unreliable_connection_delivers_sends_and_writes_and_completes_them_when_sent() {
+    let (mut bench, a, b) = connected(ServiceType::Uc);
+    let (from, to, key) = (bench.alloc(8192), bench.alloc(8192), bench.key);
+    bench.write(from, &pattern(3000, 1));
+    bench.post_recv(b, &[data(to, 4096, key)]);
+    bench.post(a, &send(from, 3000, key));
+    bench.post(a, &write(from, 2000, key, to + 4096, key));
+    bench.run();
+    assert_eq!(bench.sent(a).len(), 2);
+    let received = bench.received(b);
+    assert_eq!((received.len(), received[0].len), (1, 3000));
+    assert_eq!(bench.read(to, 3000), pattern(3000, 1));
+    assert_eq!(bench.read(to + 4096, 2000), pattern(3000, 1)[..2000]);
+    assert!(bench.violations().is_empty());
+}
+
+#[test]
+fn an_unreliable_connection_loses_the_message_of_a_lost_packet_and_takes_the_next() {
+    let (mut bench, a, b) = connected(ServiceType::Uc);
+    let (from, to, key) = (bench.alloc(8192), bench.alloc(8192), bench.key);
+    bench.write(from, &pattern(3000, 2));
+    bench.post_recv(b, &[data(to, 4096, key)]);
+    bench.f.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
+    bench.post(a, &send(from, 3000, key));
+    bench.run();
+    assert_eq!(bench.received(b), []);
+    assert_eq!(bench.sent(a).len(), 1, "who sends never hears of it");
+    bench.post(a, &send(from, 2500, key));
+    bench.run();
+    let received = bench.received(b);
+    assert_eq!((received.len(), received[0].len, received[0].index), (1, 2500, 0));
+    assert_eq!(bench.read(to, 2500), pattern(3000, 2)[..2500]);
+    assert_eq!((bench.state(a), bench.state(b)), (QpState::Rts, QpState::Rts));
+}
+
+#[test]
+fn an_unreliable_connection_without_a_receive_loses_the_message() {
+    let (mut bench, a, b) = connected(ServiceType::Uc);
+    let (at, key) = (bench.alloc(4096), bench.key);
+    bench.post(a, &send(at, 100, key));
+    bench.run();
+    bench.post_recv(b, &[data(at, 4096, key)]);
+    bench.post(a, &send(at, 200, key));
+    bench.run();
+    assert_eq!(bench.received(b).iter().map(|done| done.len).collect::<Vec<_>>(), [200]);
+}
+
+#[test]
+fn an_unreliable_connection_does_not_read() {
+    let (mut bench, a, _) = connected(ServiceType::Uc);
+    let (at, key) = (bench.alloc(4096), bench.key);
+    bench.post(a, &read(at, 100, key, at, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::LocalQpOperation));
+    assert_eq!(bench.violations(), [crate::engine::rules::WQE_OPCODE]);
+}
+
+fn datagrams() -> (Bench, u32, u32) {
+    let (mut bench, a, b) = connected(ServiceType::Ud);
+    set_qkey(&mut bench, a);
+    set_qkey(&mut bench, b);
+    (bench, a, b)
+}
+
+#[test]
+fn a_datagram_arrives_behind_its_ip_header_and_names_its_sender() {
+    let (mut bench, a, b) = datagrams();
+    let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    bench.write(from, &pattern(500, 3));
+    bench.post_recv(b, &[data(to, 4096, key)]);
+    let post = datagram(&bench, b, QKEY, from, 500);
+    bench.post(a, &post);
+    bench.run();
+    assert_eq!(bench.sent(a).len(), 1);
+    let received = bench.received(b);
+    assert_eq!((received[0].len, received[0].from, received[0].opcode), (540, a, CqeOpcode::ResponderSend));
+    let bytes = bench.read(to, 540);
+    assert_eq!(bytes[40..], pattern(500, 3));
+    assert_eq!((bytes[20], bytes[21], bytes[29]), (0x45, 0x20, 17), "IPv4, traffic class, UDP");
+    assert_eq!((&bytes[32..36], &bytes[36..40]), (&[10, 0, 0, 1][..], &[10, 0, 0, 1][..]));
+    assert!(bench.violations().is_empty());
+}
+
+#[test]
+fn a_datagram_with_another_queue_key_is_dropped() {
+    let (mut bench, a, b) = datagrams();
+    let (at, key) = (bench.alloc(4096), bench.key);
+    bench.post_recv(b, &[data(at, 4096, key)]);
+    let post = datagram(&bench, b, QKEY + 1, at, 50);
+    bench.post(a, &post);
+    bench.run();
+    assert_eq!(bench.received(b), []);
+    assert_eq!(bench.f.port.counters.dropped, 1);
+    // The top bit stands for the sender's own key.
+    let post = datagram(&bench, b, 1 << 31, at, 50);
+    bench.post(a, &post);
+    bench.run();
+    assert_eq!(bench.received(b).len(), 1);
+}
+
+#[test]
+fn a_datagram_longer_than_the_receive_fails_the_receive() {
+    let (mut bench, a, b) = datagrams();
+    let (at, key) = (bench.alloc(4096), bench.key);
+    bench.post_recv(b, &[data(at, 100, key)]);
+    let post = datagram(&bench, b, QKEY, at, 61);
+    bench.post(a, &post);
+    bench.run();
+    assert_eq!(bench.received(b)[0].syndrome, Some(CqeSyndrome::LocalLength));
+    assert_eq!((bench.state(a), bench.state(b)), (QpState::Rts, QpState::Err));
+}
+
+#[test]
+fn general_services_are_reached_by_queue_pair_1() {
+    let mut bench = Bench::new();
+    let shape = Shape { service: ServiceType::Qp1, ..bench.shape() };
+    let gsi = bench.qp(shape);
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        bench.go(gsi, state);
+    }
+    let (at, key) = (bench.alloc(4096), bench.key);
+    bench.post_recv(gsi, &[data(at, 4096, key)]);
+    let post = datagram(&bench, 1, 0x8001_0000, at, 256);
+    bench.post(gsi, &post);
+    bench.run();
+    let received = bench.received(gsi);
+    assert_eq!((received[0].len, received[0].from, received[0].immediate), (296, 1, 0xffff));
+}
+
+#[test]
+fn a_shared_queue_gives_its_receives_in_the_order_they_are_linked() {
+    let mut bench = Bench::new();
+    let srqn = bench.srq(None);
+    let shape = Shape { srqn: Some(srqn), ..bench.shape() };
+    let (a, b) = bench.pair(shape);
+    let (at, key) = (bench.alloc(8192), bench.key);
+    for index in [0, 7, 6] {
+        bench.post_srq(srqn, index, &[data(at + 4096, 512, key)]);
+    }
+    bench.post(a, &send(at, 10, key));
+    bench.post(b, &send(at, 20, key));
+    bench.post(a, &send(at, 30, key));
+    bench.run();
+    let of = |done: Vec<Done>| done.iter().map(|done| (done.index, done.len)).collect::<Vec<_>>();
+    let (at_a, at_b) = (of(bench.received(a)), of(bench.received(b)));
+    let mut all: Vec<_> = at_a.iter().chain(&at_b).map(|(index, _)| *index).collect();
+    all.sort_unstable();
+    assert_eq!((all, at_a.len(), at_b.len()), (vec![0, 6, 7], 1, 2));
+}
+
+#[test]
+fn the_limit_event_of_a_shared_queue_comes_once() {
+    let mut bench = Bench::new();
+    let eqn = bench.eq(4, &[EventType::SrqLimit]);
+    let srqn = bench.srq(None);
+    let shape = Shape { srqn: Some(srqn), ..bench.shape() };
+    let (a, _) = bench.pair(shape);
+    let (at, key) = (bench.alloc(4096), bench.key);
+    for index in [0, 7, 6, 5] {
+        bench.post_srq(srqn, index, &[data(at, 512, key)]);
+    }
+    bench.srq_mut(srqn).limit = 3;
+    bench.post(a, &send(at, 10, key));
+    bench.run();
+    assert!(bench.event(eqn).is_none(), "three are left");
+    bench.post(a, &send(at, 10, key));
+    bench.post(a, &send(at, 10, key));
+    bench.run();
+    let (event, data) = bench.event(eqn).unwrap();
+    assert_eq!((event, u32::from_be_bytes(data[24..].try_into().unwrap())), (EventType::SrqLimit, srqn));
+    assert!(bench.event(eqn).is_none());
+}
+
+#[test]
+fn a_queue_pair_of_a_shared_queue_says_that_it_will_take_no_more() {
+    let mut bench = Bench::new();
+    let eqn = bench.eq(4, &[EventType::SrqLastWqe]);
+    let srqn = bench.srq(None);
+    let shape = Shape { srqn: Some(srqn), ..bench.shape() };
+    let (a, _) = bench.pair(shape);
+    bench.go(a, QpState::Err);
+    assert_eq!(bench.event(eqn).map(|(event, _)| event), Some(EventType::SrqLastWqe));
+}
+
+/// Two XRC queue pairs of domain 5, and a shared queue of `xrcd`.
+fn extended(xrcd: u32) -> (Bench, u32, u32, u32) {
+    let mut bench = Bench::new();
+    let cqn = bench.cq(4);
+    let srqn = bench.srq(Some(XrcSrq { xrcd, cqn, user_index: Some(0x5678) }));
+    let shape = Shape { service: ServiceType::Xrc, xrcd: 5, ..bench.shape() };
+    let (a, b) = bench.pair(shape);
+    let (at, key) = (bench.alloc(4096), bench.key);
+    bench.post_srq(srqn, 0, &[data(at, 4096, key)]);
+    let mut to = XrcSeg::ZERO;
+    to.w().xrc_srqn(srqn);
+    let segs = vec![Seg::Raw(to.as_bytes().to_vec()), Seg::Data(at, 2000, key)];
+    bench.post(a, &Post::new(WqeOpcode::Send, segs));
+    bench.run();
+    (bench, a, b, cqn)
+}
+
+#[test]
+fn a_message_names_the_shared_queue_of_its_xrc_domain() {
+    let (mut bench, a, b, cqn) = extended(5);
+    assert_eq!(bench.sent(a).iter().map(|done| done.syndrome).collect::<Vec<_>>(), [None]);
+    let received = bench.poll(cqn).unwrap();
+    assert_eq!((received.len, received.user_index, received.qpn), (2000, 0x5678, b));
+    assert_eq!(bench.received(b), []);
+}
+
+#[test]
+fn a_shared_queue_of_another_xrc_domain_is_refused() {
+    let (mut bench, a, _, cqn) = extended(6);
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteInvalidRequest));
+    assert_eq!(bench.poll(cqn), None);
+}

@@ -1,0 +1,210 @@
+//! Shared receive queues, XRC domains, and queue pairs of other services than the reliable connection.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{AtomicMode, QueueState, RmpBitmask, Rmpc, Wq, XrcSrqc};
+use mlx5_prm::layout::Be64;
+use mlx5_prm::values::{QpState, ServiceType};
+
+use super::client::{Client, Parents};
+use crate::firmware::syndromes::Syndrome;
+
+fn rmp(client: &mut Client, parents: &Parents, change: impl FnOnce(&mut Wq)) -> WithTail<CreateRmpIn, Be64> {
+    let mut context = Rmpc::ZERO;
+    let mut wq = *context.wq();
+    wq.w().pd(parents.pd).dbr_addr(parents.doorbells + 128).log_wq_stride(6).log_wq_sz(4).lwm(3);
+    change(&mut wq);
+    context.w().state(QueueState::Rdy).wq(&wq);
+    let mut command = CreateRmpIn::default();
+    command.w().ctx(&context);
+    WithTail::new(command, vec![Be64::new(client.pages(1))])
+}
+
+fn xrc_srq(client: &mut Client, parents: &Parents, xrcd: u32) -> WithTail<CreateXrcSrqIn, Be64> {
+    let mut context = XrcSrqc::ZERO;
+    context
+        .w()
+        .pd(parents.pd)
+        .cqn(parents.cqn)
+        .xrcd(xrcd)
+        .log_xrc_srq_size(4)
+        .log_rq_stride(2)
+        .user_index(77)
+        .db_record_addr_h((parents.doorbells >> 32) as u32)
+        .db_record_addr_l((parents.doorbells as u32 + 192) >> 2);
+    let mut command = CreateXrcSrqIn::default();
+    command.w().xrc_srq_context_entry(&context);
+    WithTail::new(command, vec![Be64::new(client.pages(1))])
+}
+
+fn service(client: &mut Client, parents: &Parents, service: ServiceType) -> WithTail<CreateQpIn, Be64> {
+    let mut command = client.qp(parents);
+    let mut context = *command.command.qpc();
+    context.w().st(service);
+    command.command.w().qpc(&context);
+    command
+}
+
+#[test]
+fn a_receive_memory_pool_is_made_limited_asked_and_destroyed() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let command = rmp(&mut client, &parents, |_| {});
+    let rmpn = client.exec(&command).unwrap().reply.rmpn();
+
+    let (mut bitmask, mut context) = (RmpBitmask::ZERO, Rmpc::ZERO);
+    bitmask.w().lwm(true);
+    let mut wq = Wq::ZERO;
+    let mut modify = ModifyRmpIn::default();
+    wq.w().lwm(17);
+    context.w().state(QueueState::Rdy).wq(&wq);
+    modify.w().rmpn(rmpn).rmp_state(QueueState::Rdy).bitmask(&bitmask).ctx(&context);
+    assert_eq!(client.refused(&modify), Syndrome::SrqLimit);
+    wq.w().lwm(5);
+    context.w().wq(&wq);
+    modify.w().ctx(&context);
+    client.exec(&modify).unwrap();
+
+    let mut query = QueryRmpIn::default();
+    query.w().rmpn(rmpn);
+    let answer = client.exec(&query).unwrap();
+    let wq = answer.rmp_context().wq();
+    assert_eq!((wq.lwm(), wq.pd(), wq.log_wq_sz(), wq.log_wq_stride()), (5, parents.pd, 4, 6));
+
+    let mut destroy = DestroyRmpIn::default();
+    destroy.w().rmpn(rmpn);
+    client.exec(&destroy).unwrap();
+    assert_eq!(client.refused(&destroy), Syndrome::NoSuchSrq);
+}
+
+#[test]
+fn shared_queues_that_cannot_be() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let refuse = |client: &mut Client, change: fn(&mut Wq)| {
+        let command = rmp(client, &parents, change);
+        client.refused(&command)
+    };
+    let c = &mut client;
+    assert_eq!(refuse(c, |wq| _ = wq.w().pd(99)), Syndrome::NoSuchPd);
+    assert_eq!(refuse(c, |wq| _ = wq.w().log_wq_sz(16)), Syndrome::SrqSize);
+    assert_eq!(refuse(c, |wq| _ = wq.w().log_wq_stride(10)), Syndrome::RqStride);
+    assert_eq!(refuse(c, |wq| _ = wq.w().log_wq_stride(4)), Syndrome::RqStride);
+    assert_eq!(refuse(c, |wq| _ = wq.w().log_wq_sz(7)), Syndrome::MemoryTooSmall);
+    assert_eq!(refuse(c, |wq| _ = wq.w().wq_signature(true)), Syndrome::CapabilityNotAnnounced);
+    let command = xrc_srq(c, &parents, 9);
+    assert_eq!(c.refused(&command), Syndrome::NoSuchXrcd);
+}
+
+#[test]
+fn an_xrc_domain_outlives_its_queues() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let xrcd = client.exec(&AllocXrcdIn::default()).unwrap().xrcd();
+    let command = xrc_srq(&mut client, &parents, xrcd);
+    let srqn = client.exec(&command).unwrap().reply.xrc_srqn();
+    let mut query = QueryXrcSrqIn::default();
+    query.w().xrc_srqn(srqn);
+    let answer = client.exec(&query).unwrap();
+    let context = answer.xrc_srq_context_entry();
+    assert_eq!((context.xrcd(), context.cqn(), context.user_index()), (xrcd, parents.cqn, 77));
+    let mut arm = ArmXrcSrqIn::default();
+    arm.w().xrc_srqn(srqn).lwm(2).op_mod(1);
+    client.exec(&arm).unwrap();
+    assert_eq!(client.f.objects.srqs.get(srqn).unwrap().limit, 2);
+
+    let mut dealloc = DeallocXrcdIn::default();
+    dealloc.w().xrcd(xrcd);
+    assert_eq!(client.refused(&dealloc), Syndrome::XrcdInUse);
+    let mut wrong_kind = DestroyRmpIn::default();
+    wrong_kind.w().rmpn(srqn);
+    assert_eq!(client.refused(&wrong_kind), Syndrome::NoSuchSrq);
+    let mut destroy = DestroyXrcSrqIn::default();
+    destroy.w().xrc_srqn(srqn);
+    client.exec(&destroy).unwrap();
+    client.exec(&dealloc).unwrap();
+}
+
+#[test]
+fn a_queue_pair_holds_its_shared_queue() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let command = rmp(&mut client, &parents, |_| {});
+    let rmpn = client.exec(&command).unwrap().reply.rmpn();
+    let mut command = client.qp(&parents);
+    let mut context = *command.command.qpc();
+    context.w().rq_type(1).srqn_rmpn_xrqn(rmpn);
+    command.command.w().qpc(&context);
+    let qpn = client.exec(&command).unwrap().reply.qpn();
+    let qp = client.f.objects.qps.get(qpn).unwrap();
+    assert_eq!((qp.srqn, qp.recv.is_some()), (Some(rmpn), false));
+    let mut destroy = DestroyRmpIn::default();
+    destroy.w().rmpn(rmpn);
+    assert_eq!(client.refused(&destroy), Syndrome::SrqInUse);
+    context.w().srqn_rmpn_xrqn(99);
+    command.command.w().qpc(&context);
+    assert_eq!(client.refused(&command), Syndrome::NoSuchSrq);
+}
+
+#[test]
+fn a_datagram_queue_pair_takes_its_key_and_no_path() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    client.ready_for_roce();
+    let command = service(&mut client, &parents, ServiceType::Ud);
+    let qpn = client.exec(&command).unwrap().reply.qpn();
+    let mut context = mlx5_prm::ctx::Qpc::ZERO;
+    let mut path = *context.primary_address_path();
+    path.w().vhca_port_num(1);
+    context.w().primary_address_path(&path).q_key(0x1234_5678).mtu(mlx5_prm::values::PathMtu::Mtu4096);
+    let mut init = Rst2initQpIn::default();
+    init.w().qpn(qpn).qpc(&context);
+    client.exec(&init).unwrap();
+    let mut rtr = Init2rtrQpIn::default();
+    rtr.w().qpn(qpn).qpc(&context).opt_param_mask(1 << 1);
+    assert_eq!(client.refused(&rtr), Syndrome::OptParamMask, "it has no rights to give");
+    rtr.w().opt_param_mask(0);
+    client.exec(&rtr).unwrap();
+    let mut rts = Rtr2rtsQpIn::default();
+    rts.w().qpn(qpn).qpc(&context);
+    client.exec(&rts).unwrap();
+    let qp = client.f.objects.qps.get(qpn).unwrap();
+    assert_eq!((qp.state, qp.context.q_key()), (QpState::Rts, 0x1234_5678));
+    context.w().q_key(7);
+    let mut change = Rts2rtsQpIn::default();
+    change.w().qpn(qpn).qpc(&context).opt_param_mask(1 << 5);
+    client.exec(&change).unwrap();
+    assert_eq!(client.f.objects.qps.get(qpn).unwrap().context.q_key(), 7);
+}
+
+#[test]
+fn there_is_one_queue_pair_of_the_general_services() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let command = service(&mut client, &parents, ServiceType::Qp1);
+    let qpn = client.exec(&command).unwrap().reply.qpn();
+    let again = service(&mut client, &parents, ServiceType::Qp1);
+    assert_eq!(client.refused(&again), Syndrome::GsiTaken);
+    let mut destroy = DestroyQpIn::default();
+    destroy.w().qpn(qpn);
+    client.exec(&destroy).unwrap();
+    client.exec(&again).unwrap();
+}
+
+#[test]
+fn remote_atomics_are_of_eight_bytes() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let command = client.qp(&parents);
+    let qpn = client.exec(&command).unwrap().reply.qpn();
+    let mut context = mlx5_prm::ctx::Qpc::ZERO;
+    let mut path = *context.primary_address_path();
+    path.w().vhca_port_num(1);
+    context.w().primary_address_path(&path).rae(true).atomic_mode(AtomicMode::UpTo64B);
+    let mut init = Rst2initQpIn::default();
+    init.w().qpn(qpn).qpc(&context);
+    assert_eq!(client.refused(&init), Syndrome::AtomicMode);
+    context.w().atomic_mode(AtomicMode::IbSpec);
+    init.w().qpc(&context);
+    client.exec(&init).unwrap();
+    assert!(client.f.objects.qps.get(qpn).unwrap().remote_atomic);
+}

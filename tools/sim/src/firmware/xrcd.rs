@@ -1,0 +1,35 @@
+//! XRC domains.
+
+use mlx5_prm::cmd::*;
+
+use super::caps::next_below;
+use super::command::Answer;
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use crate::function::Function;
+use crate::objects::Xrcd;
+
+/// `ALLOC_XRCD`.
+pub(super) fn alloc(f: &mut Function, _: &AllocXrcdIn) -> Answer<AllocXrcdOut> {
+    let caps = f.firmware.caps.general();
+    if !caps.xrc() {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
+    next_below(&f.objects.xrcds, caps.log_max_xrcd()).ok_or(Syndrome::TooManyXrcds)?;
+    pages::reserve(f, Context::Xrcd)?;
+    let xrcd = f.objects.xrcds.insert(Xrcd::default()).map_err(|_| Syndrome::TooManyXrcds)?;
+    let mut output = AllocXrcdOut::ZERO;
+    output.w().xrcd(xrcd);
+    Ok(output)
+}
+
+/// `DEALLOC_XRCD`.
+pub(super) fn dealloc(f: &mut Function, command: &DeallocXrcdIn) -> Answer<DeallocXrcdOut> {
+    let xrcd = f.objects.xrcds.get(command.xrcd()).ok_or(Syndrome::NoSuchXrcd)?;
+    if xrcd.users > 0 {
+        return Err(Syndrome::XrcdInUse.into());
+    }
+    f.objects.xrcds.remove(command.xrcd());
+    pages::release(f, Context::Xrcd);
+    Ok(DeallocXrcdOut::ZERO)
+}
