@@ -1,6 +1,7 @@
 //! What a card can do: the capability pages as firmware gave them, and the few fields the driver reads.
 
 pub use mlx5_prm::caps::CapPage;
+use mlx5_prm::caps::limits::number_at;
 use mlx5_prm::caps::{CmdHcaCap, CmdHcaCap2, RoceCap};
 use mlx5_prm::layout::Layout;
 
@@ -135,6 +136,12 @@ impl Caps {
     /// A page of maximum capabilities as layout `L`; `None` where firmware did not give it.
     pub fn max<L: Layout>(&self, page: CapPage) -> Option<L> {
         L::read(&self.pages.iter().find(|raw| raw.page == page)?.max)
+    }
+
+    /// A current capability by its PRM name, nested layouts as `outer.inner`; `None` where firmware did not give the page.
+    pub fn number(&self, page: CapPage, name: &str) -> Option<u64> {
+        let raw = self.pages.iter().find(|raw| raw.page == page)?;
+        number_at(page.layout()?, &raw.current, name)
     }
 
     /// The second general page, where there is one.

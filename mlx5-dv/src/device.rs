@@ -295,7 +295,8 @@ impl Device {
     /// are harmless; for the rest use the types of [`objects`](crate::objects).
     pub fn execute<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);
-        raw.reply(&self.access.execute(raw.clone())?)
+        let output = self.access.execute(raw.clone()).map_err(|error| error.because(&raw.input, &self.caps))?;
+        raw.reply(&output)
     }
 
     /// Whether the card is known to be dead or gone, and why.

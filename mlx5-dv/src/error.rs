@@ -3,8 +3,11 @@
 use std::io;
 use std::time::Duration;
 
+use mlx5_prm::caps::limits;
 use mlx5_prm::cmd::{CmdStatus, DeliveryStatus, Opcode};
 use mlx5_prm::init_seg::HealthSyndrome;
+
+use crate::caps::Caps;
 
 /// Any failure of a control call. Its display is one sentence, with the fix in it where there is one.
 #[derive(Debug, thiserror::Error)]
@@ -155,12 +158,14 @@ pub struct CommandError {
 #[non_exhaustive]
 pub enum CommandErrorKind {
     /// Firmware refused it.
-    #[error("status {status} ({:#x}), syndrome {syndrome:#x}: {}", status.number(), status.meaning())]
+    #[error("status {status} ({:#x}), syndrome {syndrome:#x}: {}{}", status.number(), status.meaning(), because(reason))]
     Status {
         /// `status` of the output.
         status: CmdStatus,
         /// `syndrome` of the output: firmware's own number for the reason.
         syndrome: u32,
+        /// What of the command is beyond the card's capabilities; empty where they explain nothing.
+        reason: String,
     },
     /// It never reached firmware.
     #[error("not delivered: {} ({:#x})", .0, .0.number())]
@@ -197,7 +202,20 @@ fn about(op_mod: u16, object: &str) -> String {
     op_mod + &object
 }
 
+fn because(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!("; beyond its capabilities: {reason}") }
+}
+
 impl CommandError {
+    /// The same, with what of `input` the card's capabilities do not allow, if firmware refused it.
+    pub(crate) fn because(mut self, input: &[u8], caps: &Caps) -> Self {
+        if let CommandErrorKind::Status { reason, .. } = &mut self.kind {
+            let broken = limits::check(input, |page, name| caps.number(page, name));
+            *reason = broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        }
+        self
+    }
+
     /// The status firmware answered, where it answered one.
     pub fn status(&self) -> Option<CmdStatus> {
         match self.kind {

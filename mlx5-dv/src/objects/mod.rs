@@ -68,7 +68,8 @@ impl Object {
         end: impl FnOnce(&C::Out) -> (E, String),
     ) -> Result<(Self, C::Out), Error> {
         let raw = RawCommand::new(create, what);
-        let (handle, output) = device.access().create(raw.clone())?;
+        let created = device.access().create(raw.clone());
+        let (handle, output) = created.map_err(|error| error.because(&raw.input, device.caps()))?;
         let reply = raw.reply(&output)?;
         let (end, name) = end(&reply);
         let object = Object { device: Arc::clone(device), handle, end: Some(RawCommand::new(&end, name)) };
@@ -86,7 +87,9 @@ impl Object {
 
     /// Modifies the object.
     pub(crate) fn modify<C: Command>(&self, command: &C) -> Result<(), CommandError> {
-        self.device.access().modify(self.handle, RawCommand::new(command, self.name())).map(drop)
+        let raw = RawCommand::new(command, self.name());
+        let modified = self.device.access().modify(self.handle, raw.clone());
+        modified.map(drop).map_err(|error| error.because(&raw.input, self.device.caps()))
     }
 
     /// Queries the object.

@@ -47,7 +47,7 @@ impl<'a> Passing<'a> {
         self.record.data = match (output, error.map(|error| &error.kind)) {
             (Some(output), _) => output.to_vec(),
             // All that is left of a refusal.
-            (None, Some(CommandErrorKind::Status { status, syndrome })) => {
+            (None, Some(CommandErrorKind::Status { status, syndrome, .. })) => {
                 let words = [status.number() << 24, *syndrome, 0, 0];
                 words.iter().flat_map(|word| word.to_be_bytes()).collect()
             }

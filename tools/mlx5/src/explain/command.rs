@@ -158,6 +158,7 @@ mod tests {
         let error = device.execute(command, "").err().unwrap_or_else(|| panic!("{field}: the card took it"));
         let refused = matches!(error.kind, CommandErrorKind::Status { status, .. } if status != CmdStatus::Ok);
         assert!(refused, "{field}: {error}");
+        assert!(error.to_string().contains(field), "the driver names the field too: {error}");
         let offending = of_bytes(command.head(), Some(caps)).expect("a command").offending;
         assert!(offending.iter().any(|one| one.contains(field)), "{field}: {offending:?}");
     }

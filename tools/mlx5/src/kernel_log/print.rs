@@ -85,7 +85,9 @@ impl<'a> Whole<'a> {
                 Outcome::Failed(CommandErrorKind::Delivery(delivery))
             }
             (_, Some((CmdStatus::Ok, _))) => Outcome::Ok,
-            (_, Some((status, syndrome))) => Outcome::Failed(CommandErrorKind::Status { status, syndrome }),
+            (_, Some((status, syndrome))) => {
+                Outcome::Failed(CommandErrorKind::Status { status, syndrome, reason: String::new() })
+            }
             (_, None) => Outcome::Unanswered("the log ends before its status"),
         }
     }

@@ -407,7 +407,7 @@ impl CommandQueue {
         let header = OutputHeader::read(&header).unwrap_or(OutputHeader::ZERO);
         match header.status() {
             CmdStatus::Ok => Ok(()),
-            status => Err(CommandErrorKind::Status { status, syndrome: header.syndrome() }),
+            status => Err(CommandErrorKind::Status { status, syndrome: header.syndrome(), reason: String::new() }),
         }
     }
 
