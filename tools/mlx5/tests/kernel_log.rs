@@ -173,12 +173,13 @@ fn set_signature(block: &mut MailboxBlock, flip: u8, flip_control: u8) {
 
 #[test]
 fn what_is_wrong_with_a_block_is_named() {
-    let changes: [(&str, fn(&mut MailboxBlock)); 5] = [
-        ("token", |block| drop(block.w().token(0x99))),
-        ("block_number", |block| drop(block.w().block_number(7))),
+    type Change = fn(&mut MailboxBlock);
+    let changes: [(&str, Change); 5] = [
+        ("token", |block| _ = block.w().token(0x99)),
+        ("block_number", |block| _ = block.w().block_number(7)),
         ("signature", |block| set_signature(block, 1, 0)),
         ("signature", |block| set_signature(block, 0, 1)),
-        ("pointer", |block| drop(block.w().next_pointer(0x1001))),
+        ("pointer", |block| _ = block.w().next_pointer(0x1001)),
     ];
     for (kind, change) in changes {
         let mut exchange = query_pages();
