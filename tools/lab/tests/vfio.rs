@@ -137,3 +137,39 @@ fn what_the_kernel_refuses_is_explained_with_its_fix() -> TestResult {
     guest.power_off()?;
     Ok(())
 }
+
+/// A kernel image with iommufd and VFIO's character devices built in: Debian's has neither. What it must have is in
+/// `tools/lab/iommufd.config`.
+const IOMMUFD_KERNEL: &str = "MLX5_LAB_IOMMUFD_KERNEL";
+
+#[test]
+fn our_driver_runs_over_iommufd() -> TestResult {
+    let Some(kernel) = std::env::var_os(IOMMUFD_KERNEL) else {
+        eprintln!("skipped: {IOMMUFD_KERNEL} names no kernel image");
+        return Ok(());
+    };
+    let build = build()?;
+    let mut model = Model::start(&build, 1, &[])?;
+    let guest = Guest::builder("vfio-iommufd")
+        .kernel(kernel)
+        .kernel_arg("iommufd.allow_unsafe_interrupts=1")
+        .iommu()
+        .huge_pages_2m(128)
+        .nic(&model.sockets()[0])
+        .programs(&build)
+        .boot()?;
+    let function = functions(&guest)?.pop().ok_or("the guest sees no ConnectX")?;
+    bind(&guest, &function)?;
+    // Without groups there is only one way in.
+    guest.check("rm -r /dev/vfio/[0-9]* /dev/vfio/vfio && ls /dev/iommu /dev/vfio/devices", SOON)?;
+    let device = format!("vfio:{function}");
+    for _ in 0..2 {
+        let caps = program(&guest, &mut model, &format!("mlx5 caps -d {device}"))?;
+        assert!(caps.contains("log_max_qp"), "{caps}");
+        program(&guest, &mut model, &format!("rc_pingpong -d {device} -c 2>&1"))?;
+    }
+    common::assert_quiet(&guest.dmesg()?, "DMAR", &model);
+    guest.power_off()?;
+    common::assert_lawful(&model);
+    Ok(())
+}

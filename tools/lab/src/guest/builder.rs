@@ -42,6 +42,7 @@ pub struct GuestBuilder {
     cpus: u32,
     nics: Vec<PathBuf>,
     iommu: bool,
+    kernel: Option<PathBuf>,
     kernel_args: Vec<String>,
     huge_pages_2m: u32,
     huge_pages_1g: u32,
@@ -61,6 +62,7 @@ impl GuestBuilder {
             cpus: 2,
             nics: Vec::new(),
             iommu: false,
+            kernel: None,
             kernel_args: Vec::new(),
             huge_pages_2m: 0,
             huge_pages_1g: 0,
@@ -96,6 +98,12 @@ impl GuestBuilder {
     /// Without it there is no real VFIO in the guest.
     pub fn iommu(mut self) -> Self {
         self.iommu = true;
+        self
+    }
+
+    /// Boots this kernel image instead of Debian's: one with all that the lab needs built in, as no modules of its are there.
+    pub fn kernel(mut self, image: impl Into<PathBuf>) -> Self {
+        self.kernel = Some(image.into());
         self
     }
 
@@ -233,7 +241,8 @@ impl GuestBuilder {
         let temp = tempfile::Builder::new().prefix("mlx5-lab-").tempdir().doing("create a folder in", &base)?;
         let socket = temp.path().join("agent.sock");
         let listener = UnixListener::bind(&socket).doing("listen on", &socket)?;
-        initramfs::write(&lab, &self.mounts(), &temp.path().join("initramfs"))?;
+        let modules = if self.kernel.is_none() { initramfs::MODULES } else { &[] };
+        initramfs::write(&lab, modules, &self.mounts(), &temp.path().join("initramfs"))?;
         Ok(Prepared { lab, slot, logs, temp, listener })
     }
 
@@ -297,7 +306,7 @@ impl GuestBuilder {
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
         qemu.args(["-no-reboot", "-nic", "none", "-cpu", "max"]);
         self.machine(&mut qemu);
-        qemu.arg("-kernel").arg(prepared.lab.kernel_image());
+        qemu.arg("-kernel").arg(self.kernel.clone().unwrap_or_else(|| prepared.lab.kernel_image()));
         qemu.arg("-initrd").arg(prepared.temp.path().join("initramfs"));
         qemu.arg("-append").arg(self.kernel_command_line());
 

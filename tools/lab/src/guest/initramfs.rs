@@ -13,19 +13,19 @@ use crate::error::{IoContext, LabError};
 use crate::lab::Lab;
 
 const INIT: &str = include_str!("init.sh");
-/// What the root file system needs; the rest is loaded from there.
-const MODULES: [&str; 3] = ["9pnet_virtio", "9p", "overlay"];
+/// What the root file system needs of Debian's kernel; the rest is loaded from there.
+pub(super) const MODULES: &[&str] = &["9pnet_virtio", "9p", "overlay"];
 
-/// Writes an initramfs to `path`. `mounts` has a line `tag mode path` for each
+/// Writes an initramfs to `path`, which loads `modules`. `mounts` has a line `tag mode path` for each
 /// shared folder.
-pub(super) fn write(lab: &Lab, mounts: &str, path: &Path) -> Result<(), GuestError> {
-    let order = load_order(&lab.modules(), &MODULES)?;
-    let mut modules = Vec::new();
+pub(super) fn write(lab: &Lab, modules: &[&str], mounts: &str, path: &Path) -> Result<(), GuestError> {
+    let order = load_order(&lab.modules(), modules)?;
+    let mut files = Vec::new();
     let mut names = String::new();
     for file in &order {
         let name = file.rsplit('/').next().unwrap_or(file);
         names.push_str(&format!("{name}\n"));
-        modules.push((format!("modules/{name}"), read(&lab.modules().join(file))?));
+        files.push((format!("modules/{name}"), read(&lab.modules().join(file))?));
     }
     let busybox = read(&lab.root().join("usr/bin/busybox"))?;
 
@@ -39,7 +39,7 @@ pub(super) fn write(lab: &Lab, mounts: &str, path: &Path) -> Result<(), GuestErr
         archive.file("init", 0o755, INIT.as_bytes())?;
         archive.file("mounts", 0o644, mounts.as_bytes())?;
         archive.file("modules.order", 0o644, names.as_bytes())?;
-        for (name, content) in &modules {
+        for (name, content) in &files {
             archive.file(name, 0o644, content)?;
         }
         archive.finish()
