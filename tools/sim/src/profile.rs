@@ -7,7 +7,10 @@
 //! figures are those of published `ibv_devinfo -v` of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. In all else that
 //! sets the silicon apart (offloads, steering, real-time clock) the three are masked down to the same.
 
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, RoceCap};
+use mlx5_prm::caps::{
+    AtomicCaps, CmdHcaCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
+    PerProtocolNetworkingOffloadCaps, RoceCap,
+};
 
 /// A card.
 #[derive(Debug, Clone)]
@@ -44,6 +47,10 @@ pub struct Profile {
     pub atomic_max: AtomicCaps,
     /// Atomic capabilities after `ENABLE_HCA`.
     pub atomic_current: AtomicCaps,
+    /// Ethernet offloads.
+    pub ethernet: PerProtocolNetworkingOffloadCaps,
+    /// Flow tables.
+    pub flow_table: FlowTableNicCap,
 }
 
 /// How many pages of 4096 bytes firmware wants from its driver, and when.
@@ -83,6 +90,8 @@ impl Profile {
             roce_current: roce(false),
             atomic_max: atomic(1),
             atomic_current: atomic(0),
+            ethernet: ethernet(),
+            flow_table: flow_table(),
         }
     }
 
@@ -205,6 +214,24 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .cmdif_checksum(3)
         .device_frequency_mhz(khz / 1000)
         .device_frequency_khz(khz);
+    caps.w()
+        .eth_net_offloads(true)
+        .nic_flow_table(true)
+        .cq_moderation(true)
+        .vport_counters(true)
+        .basic_cyclic_rcv_wqe(true)
+        .log_max_sq(16)
+        .log_max_rq(16)
+        .log_max_tis(16)
+        .log_max_tir(16)
+        .log_max_rqt(16)
+        .log_max_rqt_size(11)
+        .log_max_wq_sz(15)
+        .log_min_stride_sz_sq(6)
+        .log_max_stride_sz_sq(6)
+        .log_min_stride_sz_rq(4)
+        .log_max_stride_sz_rq(9)
+        .max_flow_counter_15_0(0x8000);
     caps
 }
 
@@ -243,5 +270,67 @@ fn atomic(endianness_mode: u8) -> AtomicCaps {
         .supported_atomic_req_8B_endianness_mode_1(true)
         .atomic_operations(COMPARE_SWAP | FETCH_ADD)
         .atomic_size_qp(EIGHT_BYTES);
+    caps
+}
+
+/// Checksums, VLAN tags, large sends and RSS; WQEs need no inline header.
+fn ethernet() -> PerProtocolNetworkingOffloadCaps {
+    const INLINE_NOT_REQUIRED: u8 = 2;
+    let mut caps = PerProtocolNetworkingOffloadCaps::ZERO;
+    caps.w()
+        .csum_cap(true)
+        .vlan_cap(true)
+        .wqe_vlan_insert(true)
+        .self_lb_en_modifiable(true)
+        .max_lso_cap(18)
+        .wqe_inline_mode(INLINE_NOT_REQUIRED)
+        .rss_ind_tbl_cap(11)
+        .cqe_checksum_full(true);
+    caps
+}
+
+/// Receive tables of the NIC.
+fn flow_table() -> FlowTableNicCap {
+    let mut fields = FlowTableFieldsSupported::ZERO;
+    fields
+        .w()
+        .outer_dmac(true)
+        .outer_smac(true)
+        .outer_ether_type(true)
+        .outer_ip_version(true)
+        .outer_first_prio(true)
+        .outer_first_cfi(true)
+        .outer_first_vid(true)
+        .outer_sip(true)
+        .outer_dip(true)
+        .outer_frag(true)
+        .outer_ip_protocol(true)
+        .outer_ip_ecn(true)
+        .outer_ip_dscp(true)
+        .outer_udp_sport(true)
+        .outer_udp_dport(true)
+        .outer_tcp_sport(true)
+        .outer_tcp_dport(true)
+        .outer_tcp_flags(true);
+    let mut receive = FlowTablePropLayout::ZERO;
+    receive
+        .w()
+        .ft_support(true)
+        .flow_counter(true)
+        .flow_modify_en(true)
+        .modify_root(true)
+        .identified_miss_table_mode(true)
+        .flow_table_modify(true)
+        .reset_root_to_default(true)
+        .log_max_ft_size(20)
+        .max_ft_level(255)
+        .log_max_ft_num(12)
+        .log_max_flow_counter(3)
+        .log_max_destination(6)
+        .log_max_flow(20)
+        .ft_field_support(&fields)
+        .ft_field_bitmask_support(&fields);
+    let mut caps = FlowTableNicCap::ZERO;
+    caps.w().flow_table_properties_nic_receive(&receive);
     caps
 }

@@ -41,7 +41,7 @@ fn with_index(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16, user_index: Option<u
 /// Completes a work request of the send queue that ended well.
 pub(crate) fn sent(rest: &mut Rest, qp: &Qp, mut cqe: Cqe, wqe_opcode: u8, solicited: bool) {
     cqe.w().send_wqe_opcode(wqe_opcode);
-    write(rest, qp, qp.cqn_send, &cqe, solicited);
+    write(rest, qp.qpn, qp.cqn_send, &cqe, solicited);
 }
 
 /// Completes a receive that ended well.
@@ -52,7 +52,7 @@ pub(crate) fn received(rest: &mut Rest, qp: &mut Qp, work: ReceiveWork, cqe: &Cq
         held::give_back(qp, rest, work.index);
         qp.rc.receive.consumed.completes(rest, cqn, work.index);
     }
-    write(rest, qp, cqn, cqe, cqe.se());
+    write(rest, qp.qpn, cqn, cqe, cqe.se());
     qp.rc.receive.spare = Some(work);
 }
 
@@ -96,25 +96,25 @@ fn failed(rest: &mut Rest, qp: &Qp, place: Place, opcode: CqeOpcode, wqe_opcode:
         .wqe_counter(wqe_counter)
         .opcode(opcode);
     if let Some(cqe) = Cqe::read(error.as_bytes()) {
-        write(rest, qp, cqn, &cqe, true);
+        write(rest, qp.qpn, cqn, &cqe, true);
     }
 }
 
-/// Writes a CQE. `solicited`: it wakes who waits for solicited completions.
+/// Writes a CQE of the queue pair, or Ethernet queue, `number`. `solicited`: it wakes who waits for solicited completions.
 ///
-/// Where it cannot be written, the completion queue is in error from then on, and so is the queue pair.
-pub(crate) fn write(rest: &mut Rest, qp: &Qp, cqn: u32, cqe: &Cqe, solicited: bool) {
+/// Where it cannot be written, the completion queue is in error from then on, and so is the queue that completes there.
+pub(crate) fn write(rest: &mut Rest, number: u32, cqn: u32, cqe: &Cqe, solicited: bool) {
     let timestamp = rest.timestamp();
     let Some(cq) = rest.cqs.get_mut(cqn) else { return };
     if cq.status != CqStatus::Ok {
-        return rest.engine.break_later(qp.qpn);
+        return rest.engine.break_later(number);
     }
     if rest.strict.is_on() {
         check_consumer(cq, cqn, rest.dma, rest.strict);
         check_owner(cq, cqn, rest.dma, rest.strict);
     }
     if is_full(cq, rest.dma) {
-        return overrun(rest, qp, cqn);
+        return overrun(rest, number, cqn);
     }
     let mut cqe = *cqe;
     // An error's CQE has its syndromes there.
@@ -123,15 +123,44 @@ pub(crate) fn write(rest: &mut Rest, qp: &Qp, cqn: u32, cqe: &Cqe, solicited: bo
     }
     seal(&mut cqe, cq);
     if !put(cq, &cqe, rest.dma) {
-        return fail(rest, qp, cqn, CqStatus::WriteFailure, ACCESS_VIOLATION);
+        return fail(rest, number, cqn, CqStatus::WriteFailure, ACCESS_VIOLATION);
     }
     cq.producer = cq.producer.wrapping_add(1);
     if solicited {
         cq.seen.solicited = cq.producer;
     }
     if cq.arm == ArmState::Next || (cq.arm == ArmState::Solicited && solicited) {
-        notify(rest, cqn);
+        moderate(rest, cqn);
     }
+}
+
+/// An armed queue has one more completion: its event comes now, or with more of them, or after a while.
+fn moderate(rest: &mut Rest, cqn: u32) {
+    let now = rest.now;
+    let Some(cq) = rest.cqs.get_mut(cqn) else { return };
+    let (period, count) = (cq.context.cq_period(), cq.context.cq_max_count());
+    cq.seen.held = cq.seen.held.saturating_add(1);
+    let is_due = if count == 0 { period == 0 } else { cq.seen.held >= count };
+    if is_due {
+        return notify(rest, cqn);
+    }
+    if period != 0 && cq.seen.due.is_none() {
+        let due = now + std::time::Duration::from_micros(period.into());
+        cq.seen.due = Some(due);
+        rest.engine.moderated.push((due, cqn));
+    }
+}
+
+/// Fires the events that moderation held back for long enough. True if any was due.
+pub(crate) fn look_at_held(rest: &mut Rest) -> bool {
+    let now = rest.now;
+    let due: Vec<u32> = rest.engine.moderated.extract_if(.., |(due, _)| *due <= now).map(|(_, cqn)| cqn).collect();
+    for cqn in &due {
+        if rest.cqs.get(*cqn).is_some_and(|cq| cq.seen.due.is_some_and(|due| due <= now)) {
+            notify(rest, *cqn);
+        }
+    }
+    !due.is_empty()
 }
 
 /// Sets what depends on the entry's place: ownership bit and signature.
@@ -179,7 +208,7 @@ fn behind(cq: &Cq) -> u32 {
     cq.producer.wrapping_sub(cq.seen.consumer) & INDEX
 }
 
-fn overrun(rest: &mut Rest, qp: &Qp, cqn: u32) {
+fn overrun(rest: &mut Rest, number: u32, cqn: u32) {
     if let Some(cq) = rest.cqs.get(cqn) {
         let size = 1u32 << cq.log_size;
         rest.strict.report(rules::CQ_OVERRUN, || {
@@ -190,23 +219,24 @@ fn overrun(rest: &mut Rest, qp: &Qp, cqn: u32) {
                 .report(rules::CI_NEVER_PUBLISHED, || format!("CQ {cqn:#x}: full after its first {size} entries"));
         }
     }
-    fail(rest, qp, cqn, CqStatus::Overflow, OVERRUN);
+    fail(rest, number, cqn, CqStatus::Overflow, OVERRUN);
 }
 
-fn fail(rest: &mut Rest, qp: &Qp, cqn: u32, status: CqStatus, syndrome: u8) {
+fn fail(rest: &mut Rest, number: u32, cqn: u32, status: CqStatus, syndrome: u8) {
     if let Some(cq) = rest.cqs.get_mut(cqn) {
         cq.status = status;
     }
     let mut data = CqErrorEvent::ZERO;
     data.w().cqn(cqn & INDEX).syndrome(syndrome);
     event::post(rest, EventType::CqError, 0, data.as_bytes());
-    rest.engine.break_later(qp.qpn);
+    rest.engine.break_later(number);
 }
 
 /// Fires the completion event of an armed queue.
 pub(crate) fn notify(rest: &mut Rest, cqn: u32) {
     let Some(cq) = rest.cqs.get_mut(cqn) else { return };
     cq.arm = ArmState::Fired;
+    (cq.seen.held, cq.seen.due) = (0, None);
     cq.seen.fired_sn = Some(cq.arm_sn);
     let eqn = cq.eqn;
     let mut data = CompletionEvent::ZERO;

@@ -3,11 +3,12 @@
 //! at. Doorbells that are messages cannot be lost: they concern the queue they name, and a queue whose doorbell was
 //! forgotten stays as it is, as on a card.
 
+use mlx5_prm::ctx::QueueState;
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::{CtrlSeg, WQEBB};
 
 use super::completion::INDEX;
-use super::rest::{Rest, split};
+use super::rest::{Rest, split, take_apart};
 use super::{completion, flush, rules};
 use crate::function::Function;
 use crate::objects::{Cq, Qp};
@@ -20,8 +21,16 @@ fn index_of(value: u64) -> u16 {
 /// A send doorbell.
 pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     let may_be_lost = f.bar.is_mapped(uar);
-    let (qps, mut rest) = split(f);
+    let (qps, ethernet, mut rest) = take_apart(f);
     let qpn = (value >> 8) as u32 & 0xff_ffff;
+    if let Some(sq) = ethernet.sqs.get_mut(qpn).filter(|sq| sq.uar == uar) {
+        super::ethernet::send::check_record(sq, &rest, index_of(value));
+        super::ethernet::send::look(sq, &mut rest);
+        if may_be_lost {
+            rest.engine.set_rung(uar);
+        }
+        return;
+    }
     match qps.get_mut(qpn).filter(|qp| qp.uar == uar && qp.send.is_some()) {
         Some(qp) => {
             check_record(qp, &rest, value);
@@ -41,12 +50,15 @@ const LOOKS: usize = 64;
 /// make each doorbell cost a thousand looks at once.
 pub(super) fn look_at_rung(f: &mut Function) -> bool {
     let Some(uar) = f.engine.rung.last().copied() else { return false };
-    let (qps, mut rest) = split(f);
+    let (qps, ethernet, mut rest) = take_apart(f);
     for _ in 0..LOOKS {
         let Some(qpn) = rest.engine.next_rung(uar) else {
             rest.engine.rung.pop();
             break;
         };
+        if let Some(sq) = ethernet.sqs.get_mut(qpn).filter(|sq| sq.state != QueueState::Rst) {
+            super::ethernet::send::look(sq, &mut rest);
+        }
         if let Some(qp) = qps.get_mut(qpn).filter(|qp| matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err)) {
             look(qp, &mut rest);
         }

@@ -10,6 +10,7 @@ pub(crate) mod access;
 pub(crate) mod completion;
 pub(crate) mod consumed;
 mod doorbell;
+mod ethernet;
 pub(crate) mod event;
 mod flush;
 pub(crate) mod held;
@@ -23,7 +24,7 @@ pub(crate) mod work;
 use std::time::Instant;
 
 use mlx5_prm::cqe::CqeSyndrome;
-use mlx5_prm::ctx::Qpc;
+use mlx5_prm::ctx::{Qpc, QueueState};
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::{QpState, ServiceType};
 
@@ -38,7 +39,7 @@ use crate::objects::{ArmState, GidTable, Qp, RoceAddress};
 use crate::transport::rc::{RcState, requester, responder};
 use crate::transport::{Packet, Psn, Transport, ud};
 use crate::wire::Frame;
-use rest::split;
+use rest::{split, take_apart};
 
 /// Frames taken from the wire in one turn.
 const FRAMES: usize = 256;
@@ -72,8 +73,8 @@ pub fn run(f: &mut Function) -> bool {
     let looked = doorbell::look_at_rung(f);
     let took = take_frames(f);
     let acknowledged = acknowledge(f);
-    let sent = send(f);
-    let timed = timers(f);
+    let sent = send(f) | ethernet::send::send(f);
+    let timed = timers(f) | completion::look_at_held(&mut split(f).1);
     let broke = break_queue_pairs(f);
     watch_errors(f);
     looked | took | acknowledged | sent | timed | broke
@@ -87,12 +88,22 @@ pub fn receive(f: &mut Function, frame: Frame) {
 /// Hands what came from the wire to the queue pairs it is for.
 fn take_frames(f: &mut Function) -> bool {
     for count in 0..FRAMES {
-        let Some(frame) = f.port.take_received() else { return count > 0 };
+        let Some((frame, is_own)) = f.port.take_received() else { return count > 0 };
         match frame {
+            // Without RoCE, its packets are UDP like any other.
+            Frame::Roce(_) if !f.objects.vport.roce_enabled() => {
+                let mut bytes = Vec::new();
+                frame.encode(&mut bytes);
+                ethernet::receive::take(f, &bytes, is_own);
+            }
             Frame::Roce(packet) => {
                 let (qps, mut rest) = split(f);
+                let len = packet.frame_len();
                 let qpn = rest.engine.destination(packet.dest_qpn);
                 let qp = qps.get_mut(qpn).filter(|qp| rest.roce && takes(qp, rest.gids, &packet));
+                if qp.is_some() {
+                    rest.port.counters.rdma_received.count(len);
+                }
                 match qp {
                     Some(qp) if packet.transport == Transport::Ud => ud::deliver(qp, &mut rest, &packet),
                     Some(qp) if packet.opcode.message().is_some() => responder::request(qp, &mut rest, &packet),
@@ -101,8 +112,7 @@ fn take_frames(f: &mut Function) -> bool {
                 }
                 rest.spare().give_back(packet);
             }
-            // Nobody here has Ethernet queues.
-            Frame::Ethernet(_) => f.port.counters.dropped += 1,
+            Frame::Ethernet(bytes) => ethernet::receive::take(f, &bytes, is_own),
         }
     }
     true
@@ -195,8 +205,14 @@ fn timers(f: &mut Function) -> bool {
 fn break_queue_pairs(f: &mut Function) -> bool {
     let broken = std::mem::take(&mut f.engine.broken);
     let any = !broken.is_empty();
-    let (qps, mut rest) = split(f);
+    let (qps, ethernet, mut rest) = take_apart(f);
     for qpn in broken {
+        if let Some(sq) = ethernet.sqs.get_mut(qpn).filter(|sq| sq.state == QueueState::Rdy) {
+            ethernet::send::to_error(sq, &mut rest);
+        }
+        if let Some(rq) = ethernet.rqs.get_mut(qpn).filter(|rq| rq.state == QueueState::Rdy) {
+            ethernet::receive::to_error(rq, &mut rest);
+        }
         if let Some(qp) = qps.get_mut(qpn).filter(|qp| !matches!(qp.state, QpState::Err | QpState::Rst)) {
             event::post_qp(&mut rest, EventType::WqCatastrophic, qpn);
             to_error(qp, &mut rest);
@@ -229,7 +245,8 @@ pub(crate) fn fault_of(rest: &Rest, qpn: u32) -> Option<Failure> {
 
 /// When [`run`] next has work to do though nothing happens until then.
 pub fn next_deadline(f: &Function) -> Option<Instant> {
-    f.engine.earliest
+    let held = f.engine.moderated.iter().map(|(due, _)| *due).min();
+    f.engine.earliest.into_iter().chain(held).min()
 }
 
 /// Function level reset: everything under way is forgotten.
@@ -309,6 +326,47 @@ pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
 pub fn qp_destroyed(f: &mut Function, qpn: u32) {
     f.engine.forget_qp(qpn);
     f.engine.remove_qp(qpn);
+}
+
+/// Firmware made a send queue.
+pub fn sq_created(f: &mut Function, sqn: u32) {
+    if let Some(sq) = f.objects.sqs.get(sqn) {
+        f.engine.add_qp(sq.uar, sqn);
+    }
+}
+
+/// Firmware moved a send queue to another state, which it is in already.
+pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueState) {
+    let (_, ethernet, mut rest) = take_apart(f);
+    let Some(sq) = ethernet.sqs.get_mut(sqn) else { return };
+    match to {
+        QueueState::Rst => (sq.fetched, sq.posted) = (0, 0),
+        QueueState::Rdy if from != QueueState::Rdy => ethernet::send::look(sq, &mut rest),
+        QueueState::Err => ethernet::send::flush(sq, &mut rest),
+        QueueState::Rdy | QueueState::Unknown(_) => {}
+    }
+}
+
+/// Firmware destroyed a send queue.
+pub fn sq_destroyed(f: &mut Function, sqn: u32) {
+    f.engine.forget_qp(sqn);
+    f.engine.remove_qp(sqn);
+}
+
+/// Firmware moved a receive queue to another state, which it is in already.
+pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueState) {
+    let (_, ethernet, mut rest) = take_apart(f);
+    let Some(rq) = ethernet.rqs.get_mut(rqn) else { return };
+    match to {
+        QueueState::Rst => (rq.fetched, rq.posted) = (0, 0),
+        QueueState::Err if from != QueueState::Err => ethernet::receive::to_error(rq, &mut rest),
+        _ => {}
+    }
+}
+
+/// Firmware destroyed a receive queue.
+pub fn rq_destroyed(f: &mut Function, rqn: u32) {
+    f.engine.forget_qp(rqn);
 }
 
 /// Firmware made a completion queue.

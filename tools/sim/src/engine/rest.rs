@@ -6,9 +6,11 @@ use mlx5_prm::cqe::CqeSyndrome;
 
 use super::Engine;
 use super::access::{self, Access, User};
+use super::ethernet::Ethernet;
 use super::rules;
 use super::spare::Spare;
 use crate::dma::Dma;
+use crate::ethernet::HEADER;
 use crate::fault::Faults;
 use crate::firmware::Firmware;
 use crate::function::Function;
@@ -44,7 +46,15 @@ pub(crate) struct Rest<'a> {
 
 /// Takes the function apart.
 pub(crate) fn split(f: &mut Function) -> (&mut Table<Qp>, Rest<'_>) {
-    let Objects { qps, mkeys, cqs, eqs, srqs, queue_counters, gids, vport, .. } = &mut f.objects;
+    let (qps, _, rest) = take_apart(f);
+    (qps, rest)
+}
+
+/// Takes the function apart, Ethernet queues too.
+pub(crate) fn take_apart(f: &mut Function) -> (&mut Table<Qp>, Ethernet<'_>, Rest<'_>) {
+    let Objects { qps, mkeys, cqs, eqs, srqs, queue_counters, gids, vport, sqs, rqs, tirs, rqts, steering, .. } =
+        &mut f.objects;
+    let ethernet = Ethernet { sqs, rqs, tirs, rqts, steering };
     let rest = Rest {
         mkeys,
         cqs,
@@ -64,7 +74,7 @@ pub(crate) fn split(f: &mut Function) -> (&mut Table<Qp>, Rest<'_>) {
         engine: &mut f.engine,
         now: f.now,
     };
-    (qps, rest)
+    (qps, ethernet, rest)
 }
 
 /// Why a work request fails: what its completion says.
@@ -171,8 +181,22 @@ impl Rest<'_> {
     /// Puts a packet on the wire.
     pub(crate) fn send(&mut self, packet: Box<Packet>) {
         if self.roce {
+            self.port.counters.rdma_sent.count(packet.frame_len());
             self.port.send(Frame::Roce(packet), self.mac, self.faults);
         }
+    }
+
+    /// Puts a frame of a send queue on the wire. What is shorter than a header is no frame, and lost.
+    pub(crate) fn send_frame(&mut self, frame: Vec<u8>) {
+        if frame.len() < HEADER {
+            self.port.counters.physical.unsendable += 1;
+            return;
+        }
+        let destination = frame.first_chunk().copied().unwrap_or_default();
+        self.port.counters.ethernet.count_sent(&destination, frame.len());
+        // What a neighbour's RDMA is to take travels as such, whoever made it.
+        let frame = Frame::from_bytes(&frame).unwrap_or(Frame::Ethernet(frame));
+        self.port.send(frame, self.mac, self.faults);
     }
 
     /// The queue counter that a queue pair counts in, if it has one.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::held::Held;
 use super::spare::Spare;
-use crate::objects::Qp;
+use crate::objects::{Qp, Sq};
 use crate::profile::Profile;
 use crate::transport::ud::GSI_QPN;
 
@@ -33,6 +33,10 @@ pub struct Engine {
     pub(super) spare: Spare,
     /// Receive buffers that are the card's.
     pub(super) held: Held,
+    /// Send queues with something to send, in turn.
+    pub(super) senders: VecDeque<u32>,
+    /// Completion queues whose event is held back, and until when.
+    pub(super) moderated: Vec<(Instant, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +63,8 @@ impl Engine {
             users: HashMap::new(),
             spare: Spare::default(),
             held: Held::default(),
+            senders: VecDeque::new(),
+            moderated: Vec::new(),
         }
     }
 
@@ -71,6 +77,13 @@ impl Engine {
     pub(crate) fn set_ready(&mut self, qp: &mut Qp) {
         if !std::mem::replace(&mut qp.rc.is_ready, true) {
             self.ready.push_back(qp.qpn);
+        }
+    }
+
+    /// The send queue has something to send.
+    pub(super) fn set_sender(&mut self, sq: &mut Sq) {
+        if !std::mem::replace(&mut sq.is_listed, true) {
+            self.senders.push_back(sq.sqn);
         }
     }
 
@@ -112,6 +125,7 @@ impl Engine {
         self.broken.retain(is_other);
         self.watched.retain(is_other);
         self.held.forget(qpn);
+        self.senders.retain(is_other);
     }
 
     pub(super) fn add_qp(&mut self, uar: u32, qpn: u32) {
@@ -128,6 +142,7 @@ impl Engine {
     }
 
     pub(super) fn remove_cq(&mut self, cqn: u32) {
+        self.moderated.retain(|(_, other)| *other != cqn);
         self.users.values_mut().for_each(|users| users.cqs.retain(|other| *other != cqn));
     }
 

@@ -129,7 +129,9 @@ pub(crate) fn fetch_send(qp: &mut Qp, rest: &mut Rest) -> Option<SendWork> {
     work.first = qp.rc.send.assigned;
     let mut wqe = [0; 64 * SEGMENT];
     let mut blocks = 1;
-    let parsed = read_wqe(qp, ring, rest, &mut wqe, &mut blocks).and_then(|len| {
+    let posted = qp.rc.send.posted.wrapping_sub(work.index);
+    let place = Place { number: qp.qpn, index: work.index, posted };
+    let parsed = read_wqe(place, ring, rest, &mut wqe, &mut blocks).and_then(|len| {
         let ctrl = CtrlSeg::read(&wqe).ok_or(bad_operation())?;
         parse(qp, rest, &ctrl, &wqe[..len], &mut work)
     });
@@ -150,20 +152,35 @@ pub(super) const fn bad_operation() -> Failure {
     Failure::new(CqeSyndrome::LocalQpOperation)
 }
 
+/// Where the next WQE of a queue is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The queue's number.
+    pub number: u32,
+    /// Its place, in WQEBBs posted.
+    pub index: u16,
+    /// WQEBBs posted from there on.
+    pub posted: u16,
+}
+
 /// Reads a whole WQE, over the ring's end if need be: its bytes. `blocks` becomes the WQEBBs it takes.
-fn read_wqe(qp: &Qp, ring: &SendRing, rest: &Rest, wqe: &mut [u8], blocks: &mut u16) -> Result<usize, Failure> {
-    let send = &qp.rc.send;
-    let place = |block: u16| u64::from(send.fetched.wrapping_add(block)) & ((1 << ring.log_size) - 1);
+pub(super) fn read_wqe(
+    at: Place,
+    ring: &SendRing,
+    rest: &Rest,
+    wqe: &mut [u8],
+    blocks: &mut u16,
+) -> Result<usize, Failure> {
+    let place = |block: u16| u64::from(at.index.wrapping_add(block)) & ((1 << ring.log_size) - 1);
     let mut read = |block: u16| {
-        let at = usize::from(block) * WQEBB;
+        let to = usize::from(block) * WQEBB;
         let place = place(block) * WQEBB as u64;
-        ring.memory.read(rest.dma, place, &mut wqe[at..at + WQEBB]).map_err(|_| bad_operation())?;
+        ring.memory.read(rest.dma, place, &mut wqe[to..to + WQEBB]).map_err(|_| bad_operation())?;
         Ok::<_, Failure>(CtrlSeg::read(wqe).unwrap_or_default())
     };
     let ctrl = read(0)?;
-    let posted = send.posted.wrapping_sub(send.fetched);
-    *blocks = blocks_of(&ctrl).min(posted.max(1));
-    check_control(qp, rest, &ctrl, posted)?;
+    *blocks = blocks_of(&ctrl).min(at.posted.max(1));
+    check_control(at, rest, &ctrl)?;
     for block in 1..*blocks {
         read(block)?;
     }
@@ -176,8 +193,8 @@ pub(crate) fn blocks_of(ctrl: &CtrlSeg) -> u16 {
 }
 
 /// Checks what the control segment says of the WQE itself.
-fn check_control(qp: &Qp, rest: &Rest, ctrl: &CtrlSeg, posted: u16) -> Result<(), Failure> {
-    let (qpn, place) = (qp.qpn, qp.rc.send.fetched);
+fn check_control(at: Place, rest: &Rest, ctrl: &CtrlSeg) -> Result<(), Failure> {
+    let Place { number: qpn, index: place, posted } = at;
     let refuse = |rule, detail: String| {
         rest.strict.report(rule, || format!("QP {qpn:#x}, WQE {place:#x}: {detail}"));
         Err(bad_operation())

@@ -1,6 +1,6 @@
 //! Capability pages: what can be set, what is in force.
 
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, FlowTableNicCap, PerProtocolNetworkingOffloadCaps, RoceCap};
 use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::{Kind, Layout};
 
@@ -12,9 +12,11 @@ use crate::profile::Profile;
 mod page {
     pub(super) const GENERAL: u16 = 0;
     pub(super) const ATOMIC: u16 = 3;
+    pub(super) const ETHERNET: u16 = 1;
     pub(super) const ROCE: u16 = 4;
     pub(super) const ESWITCH_FLOW_TABLE: u16 = 8;
     pub(super) const ESWITCH: u16 = 9;
+    pub(super) const FLOW_TABLE: u16 = 7;
 }
 
 /// The capability pages of a function.
@@ -23,12 +25,20 @@ pub struct Capabilities {
     general: Page<CmdHcaCap>,
     roce: Page<RoceCap>,
     atomic: Page<AtomicCaps>,
+    /// These two cannot be set: what is announced is in force.
+    ethernet: PerProtocolNetworkingOffloadCaps,
+    flow_table: FlowTableNicCap,
 }
 
 /// The number that the next object gets, where the limit in force leaves one: `SET_HCA_CAP` can lower it below the size of
 /// the table, which is that of the maximum.
 pub(super) fn next_below<T>(table: &Table<T>, log_limit: u8) -> Option<u32> {
     table.next_number().filter(|number| number.checked_shr(log_limit.into()).unwrap_or(0) == 0)
+}
+
+/// The same where the limit is on how many there are, as numbers begin above those of other objects.
+pub(super) fn room_below<T>(table: &Table<T>, log_limit: u8) -> Option<()> {
+    (table.len() < 1 << log_limit).then_some(())
 }
 
 /// One page.
@@ -45,6 +55,8 @@ impl Capabilities {
             general: Page { max: profile.general_max, current: profile.general_current },
             roce: Page { max: profile.roce_max, current: profile.roce_current },
             atomic: Page { max: profile.atomic_max, current: profile.atomic_current },
+            ethernet: profile.ethernet,
+            flow_table: profile.flow_table,
         }
     }
 
@@ -63,6 +75,16 @@ impl Capabilities {
         &self.atomic.current
     }
 
+    /// The page of Ethernet offloads.
+    pub fn ethernet(&self) -> &PerProtocolNetworkingOffloadCaps {
+        &self.ethernet
+    }
+
+    /// The page of flow tables.
+    pub fn flow_table(&self) -> &FlowTableNicCap {
+        &self.flow_table
+    }
+
     /// The bytes of the page that `op_mod` names: bits 15:1 which, bit 0 whether the one in force.
     pub(super) fn query(&self, op_mod: u16) -> Result<&[u8], Syndrome> {
         let current = op_mod & 1 != 0;
@@ -72,6 +94,8 @@ impl Capabilities {
             // The e-switch has its L2 table, and nothing that could be said here.
             page::ESWITCH_FLOW_TABLE | page::ESWITCH if self.general.max.eswitch_manager() => Ok(&[]),
             page::ATOMIC if self.general.max.atomic() => Ok(self.atomic.bytes(current)),
+            page::ETHERNET if self.general.max.eth_net_offloads() => Ok(Layout::as_bytes(&self.ethernet)),
+            page::FLOW_TABLE if self.general.max.nic_flow_table() => Ok(Layout::as_bytes(&self.flow_table)),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }
     }

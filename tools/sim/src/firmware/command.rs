@@ -6,8 +6,8 @@ use mlx5_prm::layout::Layout;
 
 use super::syndromes::Syndrome;
 use super::{
-    HcaState, counter, cq, eq, hca, l2_table, mkey, pages, pd, qp, qp_state, register, roce, srq, uar, umem, vport,
-    xrcd,
+    HcaState, counter, cq, eq, flow, hca, l2_table, mkey, pages, pd, qp, qp_state, register, roce, rq, rqt, sq, srq,
+    tir, tis, uar, umem, vport, xrcd,
 };
 use crate::function::Function;
 
@@ -123,7 +123,7 @@ impl HcaState {
 fn takes_op_mod(opcode: Opcode) -> bool {
     use Opcode::*;
     matches!(opcode, QueryHcaCap | SetHcaCap | QueryPages | ManagePages | AccessReg | ModifyCq | ArmXrcSrq)
-        || matches!(opcode, QueryVportState | ModifyVportState)
+        || matches!(opcode, QueryVportState | ModifyVportState | SetFlowTableRoot | SetFlowTableEntry)
 }
 
 /// A command without a list.
@@ -249,8 +249,43 @@ commands! {
     SetL2TableEntry => fixed l2_table::set,
     QueryL2TableEntry => fixed l2_table::query,
     DeleteL2TableEntry => fixed l2_table::delete,
+    QueryVportCounter => fixed vport::query_counter,
     QueryRoceAddress => fixed roce::query,
     SetRoceAddress => fixed roce::set,
+    CreateTis => fixed tis::create,
+    ModifyTis => fixed tis::modify,
+    QueryTis => fixed tis::query,
+    DestroyTis => fixed tis::destroy,
+    CreateTir => fixed tir::create,
+    ModifyTir => fixed tir::modify,
+    QueryTir => fixed tir::query,
+    DestroyTir => fixed tir::destroy,
+    CreateRqt => listed rqt::create,
+    ModifyRqt => listed rqt::modify,
+    QueryRqt => lists rqt::query,
+    DestroyRqt => fixed rqt::destroy,
+    CreateRq => listed rq::create,
+    ModifyRq => listed rq::modify,
+    QueryRq => fixed rq::query,
+    DestroyRq => fixed rq::destroy,
+    CreateSq => listed sq::create,
+    ModifySq => listed sq::modify,
+    QuerySq => fixed sq::query,
+    DestroySq => fixed sq::destroy,
+    CreateFlowTable => fixed flow::create_table,
+    ModifyFlowTable => fixed flow::modify_table,
+    QueryFlowTable => fixed flow::query_table,
+    DestroyFlowTable => fixed flow::destroy_table,
+    SetFlowTableRoot => fixed flow::set_root,
+    CreateFlowGroup => fixed flow::create_group,
+    QueryFlowGroup => fixed flow::query_group,
+    DestroyFlowGroup => fixed flow::destroy_group,
+    SetFlowTableEntry => listed flow::set_entry,
+    QueryFlowTableEntry => lists flow::query_entry,
+    DeleteFlowTableEntry => fixed flow::delete_entry,
+    AllocFlowCounter => fixed flow::alloc_counter,
+    QueryFlowCounter => lists flow::query_counter,
+    DeallocFlowCounter => fixed flow::dealloc_counter,
     AllocQCounter => fixed counter::alloc,
     QueryQCounter => fixed counter::query,
     DeallocQCounter => fixed counter::dealloc,

@@ -51,7 +51,8 @@ pub(super) fn query(f: &mut Function, command: &QueryQCounterIn) -> Answer<Query
 pub(super) fn dealloc(f: &mut Function, command: &DeallocQCounterIn) -> Answer<DeallocQCounterOut> {
     let number = command.counter_set_id();
     f.objects.queue_counters.get(u32::from(number)).ok_or(Syndrome::NoSuchCounter)?;
-    if f.objects.qps.iter().any(|(_, qp)| qp.counter_set_id == number) {
+    let in_queue = f.objects.rqs.iter().any(|(_, rq)| rq.counter_set_id == number);
+    if in_queue || f.objects.qps.iter().any(|(_, qp)| qp.counter_set_id == number) {
         return Err(Syndrome::CounterInUse.into());
     }
     f.objects.queue_counters.remove(u32::from(number));

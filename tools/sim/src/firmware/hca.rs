@@ -81,6 +81,12 @@ fn describe(objects: &Objects) -> String {
         ("transport domains", objects.transport_domains.len()),
         ("queue counters", objects.queue_counters.len()),
         ("L2 table entries", objects.l2_entries()),
+        ("SQs", objects.sqs.len()),
+        ("RQs", objects.rqs.len()),
+        ("TISs", objects.tiss.len()),
+        ("TIRs", objects.tirs.len()),
+        ("RQTs", objects.rqts.len()),
+        ("flow tables, groups and counters", objects.steering.count()),
     ];
     let named: Vec<_> =
         counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();

@@ -20,6 +20,7 @@ pub(super) fn follow(f: &mut Function) {
         return;
     }
     f.port.link_up = up;
+    f.port.counters.physical.link_downs += u32::from(!up);
     let mut event = PortStateEvent::ZERO;
     event.w().port(PORT);
     let mut data = [0; 28];

@@ -48,6 +48,14 @@ pub(super) enum Context {
     Counter = 320,
     Srq = 192,
     Xrcd = 48,
+    /// SQ, RQ or RQT.
+    Queue = 448,
+    /// TIS or TIR.
+    Interface = 288,
+    FlowTable = 960,
+    FlowGroup = 520,
+    /// An entry, or a flow counter.
+    FlowEntry = 96,
 }
 
 /// The pages of one function.

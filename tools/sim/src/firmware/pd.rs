@@ -35,7 +35,11 @@ pub(super) fn alloc_transport_domain(f: &mut Function, _: &AllocTransportDomainI
     let limit = f.firmware.caps.general().log_max_transport_domain();
     next_below(&f.objects.transport_domains, limit).ok_or(Syndrome::TooManyTransportDomains)?;
     pages::reserve(f, Context::TransportDomain)?;
-    let number = f.objects.transport_domains.insert(TransportDomain).map_err(|_| Syndrome::TooManyTransportDomains)?;
+    let number = f
+        .objects
+        .transport_domains
+        .insert(TransportDomain { users: 0 })
+        .map_err(|_| Syndrome::TooManyTransportDomains)?;
     let mut output = AllocTransportDomainOut::ZERO;
     output.w().transport_domain(number);
     Ok(output)
@@ -46,7 +50,11 @@ pub(super) fn dealloc_transport_domain(
     f: &mut Function,
     command: &DeallocTransportDomainIn,
 ) -> Answer<DeallocTransportDomainOut> {
-    f.objects.transport_domains.remove(command.transport_domain()).ok_or(Syndrome::NoSuchTransportDomain)?;
+    let number = command.transport_domain();
+    if f.objects.transport_domains.get(number).ok_or(Syndrome::NoSuchTransportDomain)?.users > 0 {
+        return Err(Syndrome::TransportDomainInUse.into());
+    }
+    f.objects.transport_domains.remove(number);
     pages::release(f, Context::TransportDomain);
     Ok(DeallocTransportDomainOut::ZERO)
 }

@@ -2,11 +2,11 @@
 
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut};
 use mlx5_prm::layout::Layout;
-use mlx5_prm::reg::{HostEndianness, NodeDesc, PaosReg, PmtuReg, PtysReg, RegisterId};
+use mlx5_prm::reg::{HostEndianness, NodeDesc, PaosReg, PfccReg, PmtuReg, PtysReg, RegisterId};
 
 use super::command::Answer;
 use super::syndromes::Syndrome;
-use super::{link, vport};
+use super::{link, port_counter, vport};
 use crate::function::Function;
 use crate::wire::Port;
 
@@ -45,6 +45,8 @@ pub(super) fn access(
         RegisterId::Paos => register(f, data, write, paos)?,
         RegisterId::Pmtu => register(f, data, write, pmtu)?,
         RegisterId::Ptys => register(f, data, write, ptys)?,
+        RegisterId::Pfcc => register(f, data, write, pfcc)?,
+        RegisterId::Ppcnt => register(f, data, write, port_counter::ppcnt)?,
         _ => return Err(Syndrome::UnknownRegister.into()),
     };
     if room < data.len() {
@@ -81,7 +83,7 @@ fn node_desc(f: &mut Function, given: &NodeDesc, write: bool) -> Result<NodeDesc
     Ok(register)
 }
 
-fn own_port(port: u8) -> Result<(), Syndrome> {
+pub(super) fn own_port(port: u8) -> Result<(), Syndrome> {
     if port == PORT { Ok(()) } else { Err(Syndrome::RegisterPort) }
 }
 
@@ -115,6 +117,18 @@ fn pmtu(f: &mut Function, given: &PmtuReg, write: bool) -> Result<PmtuReg, Syndr
     let mtu = f.port.mtu;
     let mut register = PmtuReg::ZERO;
     register.w().local_port(PORT).max_mtu(Port::MAX_MTU).admin_mtu(mtu).oper_mtu(mtu);
+    Ok(register)
+}
+
+/// Flow control: none, of no kind.
+fn pfcc(_: &mut Function, given: &PfccReg, write: bool) -> Result<PfccReg, Syndrome> {
+    own_port(given.local_port())?;
+    let wants_some = given.pptx() || given.pprx() || given.pfctx() != 0 || given.pfcrx() != 0;
+    if write && wants_some {
+        return Err(Syndrome::RegisterReadOnly);
+    }
+    let mut register = PfccReg::ZERO;
+    register.w().local_port(PORT);
     Ok(register)
 }
 

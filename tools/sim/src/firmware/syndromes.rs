@@ -88,6 +88,16 @@ syndromes! {
     0x040a NoSuchXrcd BadResource "no such XRC domain",
     0x040b NoSuchSrq BadResource "no such shared receive queue of this kind",
 
+    0x040a NoSuchSq BadResource "no such send queue",
+    0x040b NoSuchRq BadResource "no such receive queue",
+    0x040c NoSuchTis BadResource "no such TIS",
+    0x040d NoSuchTir BadResource "no such TIR",
+    0x040e NoSuchRqt BadResource "no such RQT",
+    0x040f NoSuchFlowTable BadResource "no such flow table",
+    0x0410 NoSuchFlowGroup BadResource "no such flow group in the table",
+    0x0411 NoSuchFlowEntry BadResource "no entry at flow_index",
+    0x0412 NoSuchFlowCounter BadResource "no such flow counter",
+
     // Objects in use.
     0x0501 PdInUse ResourceBusy "memory keys or queue pairs use the protection domain",
     0x0502 UarInUse ResourceBusy "queues use the UAR page",
@@ -97,6 +107,15 @@ syndromes! {
     0x0506 CounterInUse ResourceBusy "queue pairs count on the queue counter",
     0x0507 XrcdInUse ResourceBusy "shared receive queues or queue pairs use the XRC domain",
     0x0508 SrqInUse ResourceBusy "queue pairs take their receives from the shared receive queue",
+
+    0x0507 TransportDomainInUse ResourceBusy "TISs or TIRs are in the transport domain",
+    0x0508 TisInUse ResourceBusy "send queues use the TIS",
+    0x0509 RqInUse ResourceBusy "a TIR or an RQT leads to the receive queue",
+    0x050a RqtInUse ResourceBusy "a TIR leads to the RQT",
+    0x050b TirInUse ResourceBusy "flow entries lead to the TIR",
+    0x050c FlowTableInUse ResourceBusy "the flow table has groups, or another one leads to it",
+    0x050d FlowGroupInUse ResourceBusy "the flow group has entries",
+    0x050e FlowCounterInUse ResourceBusy "flow entries count on the flow counter",
 
     // No more of a kind.
     0x0601 TooManyPds ExceedsLimit "as many protection domains as log_max_pd allows",
@@ -110,6 +129,15 @@ syndromes! {
     0x0609 TooManyCounters ExceedsLimit "as many queue counters as max_qp_cnt allows",
     0x060a TooManyXrcds ExceedsLimit "as many XRC domains as log_max_xrcd allows",
     0x060b TooManySrqs ExceedsLimit "as many shared receive queues as log_max_srq or log_max_rmp allows",
+
+    0x060a TooManySqs ExceedsLimit "as many send queues as log_max_sq allows",
+    0x060b TooManyRqs ExceedsLimit "as many receive queues as log_max_rq allows",
+    0x060c TooManyTiss ExceedsLimit "as many TISs as log_max_tis allows",
+    0x060d TooManyTirs ExceedsLimit "as many TIRs as log_max_tir allows",
+    0x060e TooManyRqts ExceedsLimit "as many RQTs as log_max_rqt allows",
+    0x060f TooManyFlowTables ExceedsLimit "as many flow tables as log_max_ft_num allows",
+    0x0610 TooManyFlowCounters ExceedsLimit "as many flow counters as max_flow_counter allows",
+    0x0611 TooManyFlowEntries ExceedsLimit "as many flow entries as log_max_flow allows",
 
     // Memory of an object.
     0x0701 PageSize BadParameter "log_page_size is too small or too large",
@@ -194,8 +222,32 @@ syndromes! {
     0x0e03 RoceL3Type BadParameter "roce_l3_type does not fit the address",
     0x0e04 RoceMac BadParameter "the source MAC is zero or a multicast address",
 
+    // Ethernet queues.
+    0x1001 WqType BadParameter "wq_type: only a cyclic work queue is supported",
+    0x1002 WqFeature BadParameter "the context asks for what the function has not announced",
+    0x1003 WqSize ExceedsLimit "log_wq_sz is above log_max_wq_sz",
+    0x1004 WqStride ExceedsLimit "log_wq_stride is not within log_min_stride_sz and log_max_stride_sz",
+    0x1005 QueueState BadResourceState "the queue is in another state than the command says, or is to be made in another than RST",
+    0x1006 QueueTransition BadResourceState "no such state, or it cannot be reached from the present one",
+    0x1007 RqtSize ExceedsLimit "rqt_actual_size is 0 or above rqt_max_size, or that is above log_max_rqt_size",
+    0x1008 TirDispatch BadParameter "disp_type: direct or indirect",
+    0x1009 TirHash BadParameter "rx_hash_fn or selected_fields: not supported",
+
+    // Flow tables.
+    0x1101 FlowTableType BadParameter "table_type: only NIC_RX is supported",
+    0x1102 FlowTableLevel BadParameter "level is above max_ft_level, or the table leads to one of no higher level",
+    0x1103 FlowTableSize ExceedsLimit "log_size is above log_max_ft_size",
+    0x1104 FlowTableMiss BadParameter "table_miss_action: default or forward",
+    0x1105 FlowGroupRange BadParameter "the group's range is empty, past the table's end, or overlaps another group's",
+    0x1106 FlowCriteria BadParameter "match_criteria: a field that ft_field_support has not announced",
+    0x1107 FlowEntryTaken BadParameter "there is an entry at flow_index already",
+    0x1108 FlowEntryRange BadIndex "flow_index is not in the group's range",
+    0x1109 FlowAction BadParameter "action: either drop or forward, and count",
+    0x110a FlowDestinations BadParameter "the destinations or counters do not fit the action, or are more than announced, or of no known type",
+
     // Registers.
     0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",
+    0x0f04 CounterGroup BadParameter "PPCNT: no such group of counters",
     0x0f02 RegisterReadOnly BadParameter "ACCESS_REGISTER: the register, or this value of it, cannot be written",
     0x0f03 RegisterPort BadParameter "ACCESS_REGISTER: local_port is not the function's port",
     0x0f04 PortMtuRange BadParameter "PMTU: admin_mtu is not between 68 and max_mtu",

@@ -2,7 +2,7 @@
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext};
+use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext, TrafficCounter};
 use mlx5_prm::layout::Layout;
 
 use super::command::Answer;
@@ -11,7 +11,7 @@ use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::Vport;
 use crate::transport::packet::Mac;
-use crate::wire::Port;
+use crate::wire::{EthernetCounters, Port, Traffic};
 
 /// Smallest and largest `mtu`, of the vport and of the port.
 pub(super) const MTU: std::ops::RangeInclusive<u16> = 68..=Port::MAX_MTU;
@@ -170,6 +170,34 @@ pub(super) fn modify_state(f: &mut Function, command: &ModifyVportStateIn) -> An
     f.objects.vport.admin_state = command.admin_state();
     link::follow(f);
     Ok(ModifyVportStateOut::ZERO)
+}
+
+/// `QUERY_VPORT_COUNTER`: frames since power-on, or since a query that cleared them.
+pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> Answer<QueryVportCounterOut> {
+    own(command.other_vport(), command.vport_number())?;
+    let counters = &mut f.port.counters;
+    let traffic = |traffic: Traffic| {
+        let mut counter = TrafficCounter::ZERO;
+        counter.w().packets(traffic.packets).octets(traffic.octets);
+        counter
+    };
+    let EthernetCounters { received, sent } = counters.ethernet;
+    let mut output = QueryVportCounterOut::ZERO;
+    output
+        .w()
+        .received_eth_unicast(&traffic(received.unicast))
+        .received_eth_multicast(&traffic(received.multicast))
+        .received_eth_broadcast(&traffic(received.broadcast))
+        .transmitted_eth_unicast(&traffic(sent.unicast))
+        .transmitted_eth_multicast(&traffic(sent.multicast))
+        .transmitted_eth_broadcast(&traffic(sent.broadcast))
+        .received_ib_unicast(&traffic(counters.rdma_received))
+        .transmitted_ib_unicast(&traffic(counters.rdma_sent));
+    if command.clear() {
+        counters.ethernet = EthernetCounters::default();
+        (counters.rdma_received, counters.rdma_sent) = (Traffic::default(), Traffic::default());
+    }
+    Ok(output)
 }
 
 /// A modify input's fixed part ends where its lists start.

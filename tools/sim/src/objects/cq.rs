@@ -37,6 +37,10 @@ pub struct CqSeen {
     pub fired_sn: Option<u8>,
     /// The arm request last looked at.
     pub arm: Option<u32>,
+    /// Completions since the last event that moderation holds back.
+    pub held: u16,
+    /// When it lets them go.
+    pub due: Option<std::time::Instant>,
 }
 
 /// A completion queue.

@@ -5,6 +5,7 @@
 
 mod cq;
 mod eq;
+mod ethernet;
 mod l2_table;
 mod memory;
 mod mkey;
@@ -15,6 +16,7 @@ mod table;
 
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use eq::Eq;
+pub use ethernet::{Dispatch, Rq, Rqt, Sq, Tir, Tis, WorkQueue};
 pub use l2_table::L2Table;
 pub use memory::{Doorbell, PageList, Umem};
 pub use mkey::{Mkey, MkeyRights, RESERVED_LKEY, Translation};
@@ -26,6 +28,7 @@ pub use table::Table;
 
 use crate::bar;
 use crate::profile::Profile;
+use crate::steering::Steering;
 
 /// A protection domain.
 #[derive(Debug)]
@@ -43,7 +46,10 @@ pub struct Uar {
 
 /// A transport domain.
 #[derive(Debug)]
-pub struct TransportDomain;
+pub struct TransportDomain {
+    /// TISs and TIRs that name it.
+    pub users: u32,
+}
 
 /// An XRC domain.
 #[derive(Debug, Default)]
@@ -102,6 +108,18 @@ pub struct Objects {
     pub transport_domains: Table<TransportDomain>,
     /// By `counter_set_id`.
     pub queue_counters: Table<QueueCounter>,
+    /// By `sqn`; above all queue pairs.
+    pub sqs: Table<Sq>,
+    /// By `rqn`; above all send queues.
+    pub rqs: Table<Rq>,
+    /// By `tisn`.
+    pub tiss: Table<Tis>,
+    /// By `tirn`.
+    pub tirs: Table<Tir>,
+    /// By `rqtn`.
+    pub rqts: Table<Rqt>,
+    /// Flow tables and flow counters.
+    pub steering: Steering,
     /// The GID table.
     pub gids: GidTable,
     /// The function's own vport.
@@ -119,6 +137,8 @@ impl Objects {
         let (pd, mkey, cq) = (table(1, caps.log_max_pd()), table(1, caps.log_max_mkey()), table(1, caps.log_max_cq()));
         let (qp, td) = (table(FIRST_QP, caps.log_max_qp()), table(1, caps.log_max_transport_domain()));
         let umem = table(1, caps.log_max_umem());
+        let first_sq = 1u32 << caps.log_max_qp();
+        let first_rq = first_sq + (1 << caps.log_max_sq());
         Objects {
             pds: Table::new(pd.0, pd.1),
             uars: Table::new(bar::FIRST_UAR, (1u32 << (profile.log_bar_size - bar::LOG_PAGE)) - bar::FIRST_UAR),
@@ -131,6 +151,12 @@ impl Objects {
             xrcds: Table::new(1, (1u32 << caps.log_max_xrcd()) - 1),
             transport_domains: Table::new(td.0, td.1),
             queue_counters: Table::new(1, u32::from(caps.max_qp_cnt())),
+            sqs: Table::new(first_sq, 1 << caps.log_max_sq()),
+            rqs: Table::new(first_rq, 1 << caps.log_max_rq()),
+            tiss: Table::new(1, (1 << caps.log_max_tis()) - 1),
+            tirs: Table::new(1, (1 << caps.log_max_tir()) - 1),
+            rqts: Table::new(1, (1 << caps.log_max_rqt()) - 1),
+            steering: Steering::new(profile),
             gids: GidTable::new(profile.roce_max.roce_address_table_size()),
             vport: Vport::new(profile.mac(index), profile.guid(index)),
             l2_table: L2Table::of(caps),
@@ -151,6 +177,12 @@ impl Objects {
             + self.transport_domains.len()
             + self.queue_counters.len()
             + self.l2_entries()
+            + self.sqs.len()
+            + self.rqs.len()
+            + self.tiss.len()
+            + self.tirs.len()
+            + self.rqts.len()
+            + self.steering.count()
     }
 
     /// How many entries of the L2 table are set.

@@ -5,15 +5,17 @@
 //! or to the [`Uplink`], the way out of the process. Between functions packets travel as they are; bytes are made only
 //! for an uplink and for a [capture](PcapWriter).
 
+mod counters;
 mod filter;
 mod pcap;
 mod port;
 mod uplink;
 
+pub use counters::{ByAddress, EthernetCounters, PhysicalCounters, PortCounters, Traffic};
 pub use pcap::PcapWriter;
+pub use port::Port;
 #[cfg(test)]
 pub(crate) use port::ROOM;
-pub use port::{Port, PortCounters};
 pub use uplink::{SocketUplink, Uplink};
 
 use crate::function::Function;

@@ -3,26 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::{Frame, PcapWriter};
+use super::{Frame, PcapWriter, PortCounters};
 use crate::engine::rules;
 use crate::fault::{Faults, FrameFate};
 use crate::strict::Strict;
 use crate::transport::packet::Mac;
-
-/// What a port counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PortCounters {
-    /// Frames sent.
-    pub sent: u64,
-    /// Frames received.
-    pub received: u64,
-    /// Frames dropped on arrival: damaged on the way, for a queue pair that does not take them, or while the link is down.
-    pub dropped: u64,
-    /// Frames that came to the port and were not for the function: see the L2 table and the vport's lists.
-    pub filtered: u64,
-    /// Frames longer than the port's MTU, dropped on their way out or in.
-    pub too_long: u64,
-}
 
 /// A function's port: link, counters, frames to and from the wire. Its addresses are `Objects::vport`'s and `Objects::gids`'.
 #[derive(Debug)]
@@ -34,7 +19,8 @@ pub struct Port {
     /// What it counted.
     pub counters: PortCounters,
     strict: Strict,
-    received: VecDeque<Frame>,
+    /// Each with whether the function itself sent it.
+    received: VecDeque<(Frame, bool)>,
     sent: VecDeque<Frame>,
     /// A frame that the next one overtakes.
     held: Option<Frame>,
@@ -96,29 +82,45 @@ impl Port {
     }
 
     fn put(&mut self, frame: Frame, own: Mac) {
-        if !self.link_up || self.is_too_long(&frame, "to be sent") {
+        if !self.link_up {
+            return;
+        }
+        if self.is_too_long(&frame, "to be sent") {
+            self.counters.physical.unsendable += 1;
             return;
         }
         self.counters.sent += 1;
         self.capture(&frame);
-        if frame.destination() == own {
-            self.deliver(frame);
-        } else {
-            self.sent.push_back(frame);
+        let destination = frame.destination();
+        if destination == own {
+            return self.take_in(frame, true);
         }
+        self.counters.physical.count_sent(&destination, frame.wire_len());
+        if destination[0] & 1 != 0 {
+            self.take_in(frame.clone(), true);
+        }
+        self.sent.push_back(frame);
     }
 
     /// Puts a frame into the port from the wire's side.
     pub(crate) fn deliver(&mut self, frame: Frame) {
+        self.take_in(frame, false);
+    }
+
+    fn take_in(&mut self, frame: Frame, is_own: bool) {
         if !self.link_up {
             self.counters.dropped += 1;
             return;
         }
         if self.is_too_long(&frame, "received") {
+            self.counters.physical.too_long += 1;
             return;
         }
         self.counters.received += 1;
-        self.received.push_back(frame);
+        if !is_own {
+            self.counters.physical.count_received(&frame.destination(), frame.wire_len());
+        }
+        self.received.push_back((frame, is_own));
     }
 
     /// A frame above the port's MTU is dropped, and nobody is told: the sender's retries run out.
@@ -158,8 +160,8 @@ impl Port {
         self.sent.front().map(Frame::destination)
     }
 
-    /// The next frame that came from the wire.
-    pub(crate) fn take_received(&mut self) -> Option<Frame> {
+    /// The next frame that came, and whether the function itself sent it.
+    pub(crate) fn take_received(&mut self) -> Option<(Frame, bool)> {
         self.received.pop_front()
     }
 

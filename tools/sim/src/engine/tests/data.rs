@@ -413,7 +413,7 @@ fn packets_carry_the_vlan_of_their_address_and_the_priority_of_their_path() {
     bench.qp_mut(a).path.eth_prio = 3;
     bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
     engine::run(&mut bench.f);
-    let frame = bench.f.port.take_received().unwrap();
+    let (frame, _) = bench.f.port.take_received().unwrap();
     let crate::wire::Frame::Roce(packet) = &frame else { panic!("{frame:?}") };
     assert_eq!(packet.route.tag, Some(0x6007));
     bench.f.port.deliver(frame);

@@ -4,6 +4,7 @@ mod announced;
 mod bring_up;
 mod client;
 mod delivery;
+mod ethernet;
 mod garbage;
 mod keys;
 mod pages;

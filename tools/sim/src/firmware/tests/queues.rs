@@ -91,15 +91,15 @@ fn completion_queues() {
 
 #[test]
 fn moderation_where_it_is_announced() {
-    let mut client = Client::up();
+    let mut profile = Profile::connectx5();
+    profile.general_current.w().cq_moderation(false);
+    let mut client = Client::with(profile);
+    client.bring_up();
     let mut modify = ModifyCqIn::default();
     modify.w().cqn(client.parents().cqn);
     assert_eq!(client.refused(&modify), Syndrome::CapabilityNotAnnounced);
 
-    let mut profile = Profile::connectx5();
-    profile.general_current.w().cq_moderation(true);
-    let mut client = Client::with(profile);
-    client.bring_up();
+    let mut client = Client::up();
     let cqn = client.parents().cqn;
     let mut context = Cqc::ZERO;
     context.w().cq_period(16).cq_max_count(32);

@@ -1,0 +1,68 @@
+//! Ethernet queues at work: frames out of send queues, and into receive queues as steering says.
+
+pub(super) mod receive;
+pub(super) mod send;
+
+use mlx5_prm::cqe::{Cqe, CqeOpcode, ErrorCqe};
+use mlx5_prm::layout::Layout;
+
+use super::access::User;
+use super::completion;
+use super::rest::{Failure, Rest};
+use crate::objects::{Rq, Rqt, Sq, Table, Tir};
+use crate::steering::Steering;
+
+/// Of a function taken apart, what Ethernet queues are made of.
+pub(crate) struct Ethernet<'a> {
+    pub sqs: &'a mut Table<Sq>,
+    pub rqs: &'a mut Table<Rq>,
+    pub tirs: &'a Table<Tir>,
+    pub rqts: &'a Table<Rqt>,
+    pub steering: &'a mut Steering,
+}
+
+/// Whose completion it is.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    number: u32,
+    cqn: u32,
+    user_index: u32,
+}
+
+/// Completes a WQE that failed, or was flushed.
+fn failed(rest: &mut Rest, owner: Owner, opcode: CqeOpcode, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
+    let mut error = ErrorCqe::ZERO;
+    error
+        .w()
+        .srqn(owner.user_index)
+        .hw_error_syndrome(u8::from(failure.is_own()))
+        .vendor_error_syndrome(failure.vendor)
+        .syndrome(failure.syndrome)
+        .send_wqe_opcode(wqe_opcode)
+        .qpn(owner.number)
+        .wqe_counter(wqe_counter)
+        .opcode(opcode);
+    if let Some(cqe) = Cqe::read(error.as_bytes()) {
+        completion::write(rest, owner.number, owner.cqn, &cqe, true);
+    }
+}
+
+impl Sq {
+    fn owner(&self) -> Owner {
+        Owner { number: self.sqn, cqn: self.cqn, user_index: self.context.user_index() }
+    }
+
+    fn user(&self) -> User {
+        User { pd: self.pd, qpn: self.sqn, is_trusted: self.context.rlky() }
+    }
+}
+
+impl Rq {
+    fn owner(&self) -> Owner {
+        Owner { number: self.rqn, cqn: self.cqn, user_index: self.user_index }
+    }
+
+    fn user(&self) -> User {
+        User { pd: self.pd, qpn: self.rqn, is_trusted: self.context.rlky() }
+    }
+}

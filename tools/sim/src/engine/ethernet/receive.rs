@@ -1,0 +1,169 @@
+//! Receive queues: frames go where steering says, into the memory that was posted there.
+
+use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, L3Header, L4Header};
+use mlx5_prm::ctx::QueueState;
+use mlx5_prm::layout::Layout;
+use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
+
+use super::super::completion;
+use super::super::rest::{Failure, Rest, take_apart};
+use super::super::rules;
+use super::Ethernet;
+use crate::ethernet::{self, Headers, checksum};
+use crate::function::Function;
+use crate::objects::{Dispatch, MkeyRights, Rq};
+use crate::steering::Delivery;
+use crate::steering::hash::Hash;
+
+/// TCP's flag of that name.
+const ACK: u16 = 0x10;
+
+/// A frame arrived. `is_own`: the function itself sent it.
+pub(in crate::engine) fn take(f: &mut Function, frame: &[u8], is_own: bool) {
+    let (_, mut ethernet, mut rest) = take_apart(f);
+    let headers = Headers::of(frame);
+    rest.port.counters.ethernet.count_received(&headers.destination, frame.len());
+    let deliveries = ethernet.steering.walk(&headers, frame.len());
+    if deliveries.is_empty() {
+        rest.port.counters.dropped += 1;
+    }
+    for delivery in deliveries {
+        deliver(&mut ethernet, &mut rest, frame, &headers, delivery, is_own);
+    }
+}
+
+fn deliver(
+    ethernet: &mut Ethernet,
+    rest: &mut Rest,
+    frame: &[u8],
+    headers: &Headers,
+    delivery: Delivery,
+    is_own: bool,
+) {
+    let Some(tir) = ethernet.tirs.get(delivery.tirn) else { return };
+    let (blocks_unicast, blocks_multicast) = tir.blocks_own;
+    if is_own && if headers.is_group() { blocks_multicast } else { blocks_unicast } {
+        return;
+    }
+    let (rqn, hash) = match tir.dispatch {
+        Dispatch::Direct(rqn) => (Some(rqn), Hash::NONE),
+        Dispatch::Indirect(rqtn, hashing) => {
+            let hash = hashing.of(headers);
+            let rqs = ethernet.rqts.get(rqtn).map_or(&[][..], |rqt| &rqt.rqs);
+            (rqs.get(hash.value as usize % rqs.len().max(1)).copied(), hash)
+        }
+    };
+    if let Some(rq) = rqn.and_then(|rqn| ethernet.rqs.get_mut(rqn)).filter(|rq| rq.state == QueueState::Rdy) {
+        receive(rq, rest, frame.to_vec(), headers, hash, delivery.tag);
+    }
+}
+
+/// Puts a frame into the next memory posted.
+fn receive(rq: &mut Rq, rest: &mut Rest, mut frame: Vec<u8>, headers: &Headers, hash: Hash, tag: u32) {
+    refresh_posted(rq, rest);
+    if rq.fetched == rq.posted {
+        if let Some(counter) = rest.counters.get_mut(rq.counter_set_id.into()) {
+            counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
+        }
+        return;
+    }
+    let index = rq.fetched;
+    rq.fetched = index.wrapping_add(1);
+    let verdict = checksum::verify(&frame, headers);
+    let tci = if rq.strips_vlan { ethernet::strip_tag(&mut frame) } else { None };
+    if let Err(syndrome) = scatter(rq, rest, index, &frame) {
+        super::failed(rest, rq.owner(), CqeOpcode::ResponderError, index, 0, Failure::new(syndrome));
+        return to_error(rq, rest);
+    }
+    let mut cqe = Cqe::ZERO;
+    cqe.w()
+        .rss_hash_result(hash.value)
+        .rss_hash_type_l4(hash.l4.number() as u8)
+        .rss_hash_type_ip(hash.ip.number() as u8)
+        .check_sum(checksum::whole(&frame))
+        .l2_ok(true)
+        .l3_ok(verdict.l3_ok)
+        .l4_ok(verdict.l4_ok)
+        .ip_frag(headers.ip.is_some_and(|ip| ip.is_fragment))
+        .l3_hdr_type(l3_kind(headers).number() as u8)
+        .l4_hdr_type(l4_kind(headers).number() as u8)
+        .cv(tci.is_some())
+        .vlan_info(tci.unwrap_or(0))
+        .srqn(rq.user_index)
+        .byte_cnt(frame.len() as u32)
+        .qpn(tag)
+        .wqe_counter(index)
+        .opcode(CqeOpcode::ResponderSend);
+    completion::write(rest, rq.rqn, rq.cqn, &cqe, true);
+}
+
+fn l3_kind(headers: &Headers) -> L3Header {
+    headers.ip.map_or(L3Header::None, |ip| if ip.is_v4 { L3Header::Ipv4 } else { L3Header::Ipv6 })
+}
+
+fn l4_kind(headers: &Headers) -> L4Header {
+    let (Some(ip), Some(l4)) = (headers.ip, headers.l4) else { return L4Header::None };
+    let has_data = ip.at + ip.len > l4.at + l4.header_len;
+    match (l4.is_tcp, l4.tcp_flags & ACK != 0) {
+        (false, _) => L4Header::Udp,
+        (true, false) => L4Header::TcpNoAck,
+        (true, true) if has_data => L4Header::TcpAckAndData,
+        (true, true) => L4Header::TcpAckNoData,
+    }
+}
+
+/// Writes the frame into what the WQE names.
+fn scatter(rq: &Rq, rest: &Rest, index: u16, mut frame: &[u8]) -> Result<(), CqeSyndrome> {
+    let place = u64::from(index) & ((1 << rq.ring.log_size) - 1);
+    let mut wqe = [0; 64 * SEGMENT];
+    let stride = (1usize << rq.ring.log_stride.min(10)).min(wqe.len());
+    let ring = rq.ring.memory.read(rest.dma, place << rq.ring.log_stride, &mut wqe[..stride]);
+    ring.map_err(|_| CqeSyndrome::LocalQpOperation)?;
+    for segment in wqe[..stride].chunks_exact(SEGMENT) {
+        let data = DataSeg::read(segment).ok_or(CqeSyndrome::LocalQpOperation)?;
+        if frame.is_empty() || data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
+            break;
+        }
+        let (now, later) = frame.split_at(frame.len().min(data.byte_count() as usize));
+        let rights = MkeyRights::LOCAL_WRITE;
+        if !rest.write(rq.user(), data.lkey(), data.addr(), now, rights) {
+            rest.allows(rq.user(), data.lkey(), data.addr(), now.len() as u64, rights); // says why not
+            return Err(CqeSyndrome::LocalProtection);
+        }
+        frame = later;
+    }
+    if frame.is_empty() { Ok(()) } else { Err(CqeSyndrome::LocalLength) }
+}
+
+/// Looks at dword 0 of the doorbell record, if everything known to be posted is fetched.
+fn refresh_posted(rq: &mut Rq, rest: &Rest) {
+    if rq.fetched != rq.posted {
+        return;
+    }
+    let Ok(record) = rq.doorbell.read(rest.dma, 0) else { return };
+    rq.posted = record as u16;
+    if record > 0xffff && record.swap_bytes() <= 0xffff {
+        rest.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("RQ {:#x}: receive counter {record:#x}", rq.rqn));
+    }
+    let posted = rq.posted.wrapping_sub(rq.fetched);
+    if u32::from(posted) > 1 << rq.ring.log_size {
+        let size = 1u32 << rq.ring.log_size;
+        rest.strict.report(rules::RECEIVE_OVERRUN, || {
+            format!("RQ {:#x}: {posted} receives posted to a ring of {size}", rq.rqn)
+        });
+    }
+}
+
+/// The queue is in error from now on: what is posted is flushed, if it was made so.
+pub(in crate::engine) fn to_error(rq: &mut Rq, rest: &mut Rest) {
+    rq.state = QueueState::Err;
+    if !rq.context.flush_in_error_en() {
+        return;
+    }
+    refresh_posted(rq, rest);
+    while rq.fetched != rq.posted {
+        let index = rq.fetched;
+        rq.fetched = index.wrapping_add(1);
+        super::failed(rest, rq.owner(), CqeOpcode::ResponderError, index, 0, completion::flushed());
+    }
+}

@@ -1,0 +1,253 @@
+//! Send queues: WQEs become frames.
+
+use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome};
+use mlx5_prm::ctx::QueueState;
+use mlx5_prm::layout::Layout;
+use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, SEGMENT, WqeOpcode};
+
+use super::super::completion;
+use super::super::rest::{Failure, Rest, take_apart};
+use super::super::rules;
+use super::super::work::{self, Place};
+use crate::ethernet::{self, C_VLAN, Headers, S_VLAN, checksum, segment};
+use crate::function::Function;
+use crate::objects::{MkeyRights, Sq};
+
+/// Send queues that may send in one turn.
+const TURNS: usize = 64;
+/// WQEs that a send queue may send when it is its turn.
+const WQES: usize = 16;
+/// Bytes of an inline header that are in the Ethernet segment itself.
+const INLINE_START: usize = 2;
+/// `insert.type`, its lowest bit: a service tag.
+const SERVICE_TAG: u16 = 1;
+
+/// Lets send queues with work send, each in its turn, for as long as the port takes more.
+pub(in crate::engine) fn send(f: &mut Function) -> bool {
+    let turns = f.engine.senders.len().min(TURNS);
+    let (_, ethernet, mut rest) = take_apart(f);
+    for _ in 0..turns {
+        if !rest.port.can_send() {
+            break;
+        }
+        let Some(sqn) = rest.engine.senders.pop_front() else { break };
+        let Some(sq) = ethernet.sqs.get_mut(sqn) else { continue };
+        sq.is_listed = false;
+        transmit(sq, &mut rest);
+        if sq.state == QueueState::Rdy && sq.fetched != sq.posted {
+            rest.engine.set_sender(sq);
+        }
+    }
+    turns > 0
+}
+
+fn transmit(sq: &mut Sq, rest: &mut Rest) {
+    for _ in 0..WQES {
+        if sq.state != QueueState::Rdy || sq.fetched == sq.posted || !rest.port.can_send() {
+            return;
+        }
+        one(sq, rest);
+    }
+}
+
+/// A doorbell named this queue, or may have.
+pub(in crate::engine) fn look(sq: &mut Sq, rest: &mut Rest) {
+    if !refresh(sq, rest) {
+        return;
+    }
+    match sq.state {
+        QueueState::Rdy => rest.engine.set_sender(sq),
+        QueueState::Err => flush(sq, rest),
+        _ => rest.strict.report(rules::WRONG_STATE, || format!("SQ {:#x} in reset", sq.sqn)),
+    }
+}
+
+/// Reads dword 1 of the doorbell record. True if there is more than was known.
+fn refresh(sq: &mut Sq, rest: &Rest) -> bool {
+    let Ok(record) = sq.doorbell.read(rest.dma, 1) else { return false };
+    let before = std::mem::replace(&mut sq.posted, record as u16);
+    if sq.posted == before {
+        return false;
+    }
+    if record > 0xffff && record.swap_bytes() <= 0xffff {
+        rest.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("SQ {:#x}: send counter {record:#x}", sq.sqn));
+    }
+    let held = sq.posted.wrapping_sub(sq.fetched);
+    if u32::from(held) > 1 << sq.ring.log_size {
+        let size = 1u32 << sq.ring.log_size;
+        rest.strict.report(rules::SEND_OVERRUN, || {
+            format!("SQ {:#x}: {held} WQEBBs posted and not fetched, in a ring of {size}", sq.sqn)
+        });
+    }
+    true
+}
+
+/// Strict mode: the doorbell record must cover the WQE that the doorbell names.
+pub(in crate::engine) fn check_record(sq: &Sq, rest: &Rest, named: u16) {
+    if !rest.strict.is_on() || sq.state != QueueState::Rdy {
+        return;
+    }
+    let Ok(record) = sq.doorbell.read(rest.dma, 1) else { return };
+    let is_covered = |counter: u16| counter.wrapping_sub(named) as i16 > 0;
+    if !is_covered(record as u16) && !is_covered(sq.posted) {
+        rest.strict.report(rules::RECORD_NOT_WRITTEN, || {
+            format!("SQ {:#x}: the doorbell names WQE {named:#x}, the record holds {record:#x}", sq.sqn)
+        });
+    }
+}
+
+/// Carries out the next WQE.
+fn one(sq: &mut Sq, rest: &mut Rest) {
+    let index = sq.fetched;
+    let place = Place { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
+    let (mut wqe, mut blocks) = ([0; 64 * SEGMENT], 1);
+    let read = work::read_wqe(place, &sq.ring, rest, &mut wqe, &mut blocks);
+    sq.fetched = index.wrapping_add(blocks);
+    let ctrl = CtrlSeg::read(&wqe).unwrap_or_default();
+    let done = read.and_then(|len| execute(sq, rest, &ctrl, &wqe[..len]));
+    let opcode = ctrl.opcode().number() as u8;
+    match done {
+        Ok(()) if matches!(ctrl.ce(), CompletionMode::Always | CompletionMode::AlwaysAndEvent) => {
+            let mut cqe = Cqe::ZERO;
+            cqe.w()
+                .srqn(sq.context.user_index())
+                .send_wqe_opcode(opcode)
+                .qpn(sq.sqn)
+                .wqe_counter(index)
+                .opcode(CqeOpcode::Requester);
+            completion::write(rest, sq.sqn, sq.cqn, &cqe, ctrl.ce() == CompletionMode::AlwaysAndEvent);
+        }
+        Ok(()) => {}
+        Err(failure) => {
+            super::failed(rest, sq.owner(), CqeOpcode::RequesterError, index, opcode, failure);
+            to_error(sq, rest);
+        }
+    }
+}
+
+/// The queue is in error from now on.
+pub(in crate::engine) fn to_error(sq: &mut Sq, rest: &mut Rest) {
+    sq.state = QueueState::Err;
+    flush(sq, rest);
+}
+
+/// Flushes what is posted, if the queue was made so.
+pub(in crate::engine) fn flush(sq: &mut Sq, rest: &mut Rest) {
+    if !sq.context.flush_in_error_en() {
+        return;
+    }
+    refresh(sq, rest);
+    while sq.fetched != sq.posted {
+        let index = sq.fetched;
+        let place = Place { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
+        let (mut wqe, mut blocks) = ([0; 64 * SEGMENT], 1);
+        // What is wrong with it does not matter any more; how long it is does.
+        let _ = work::read_wqe(place, &sq.ring, rest, &mut wqe, &mut blocks);
+        sq.fetched = index.wrapping_add(blocks);
+        let opcode = CtrlSeg::read(&wqe).map_or(0, |ctrl| ctrl.opcode().number() as u8);
+        super::failed(rest, sq.owner(), CqeOpcode::RequesterError, index, opcode, completion::flushed());
+    }
+}
+
+const fn bad_operation() -> Failure {
+    Failure::new(CqeSyndrome::LocalQpOperation)
+}
+
+fn execute(sq: &Sq, rest: &mut Rest, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Failure> {
+    let is_large = match ctrl.opcode() {
+        WqeOpcode::Nop => return Ok(()),
+        WqeOpcode::Send => false,
+        WqeOpcode::Lso => true,
+        opcode => {
+            rest.strict.report(rules::WQE_OPCODE, || format!("SQ {:#x}, WQE {:#x}: {opcode}", sq.sqn, sq.fetched));
+            return Err(bad_operation());
+        }
+    };
+    if sq.tisn.is_none() {
+        return Err(bad_operation());
+    }
+    let request = wqe.get(SEGMENT..).unwrap_or_default();
+    let eth = EthSeg::read(request).ok_or(bad_operation())?;
+    let (header, segments) = inline_header(&eth, request)?;
+    let mut frame = header.to_vec();
+    gather(sq, rest, segments, &mut frame)?;
+    if is_large {
+        return large(rest, &eth, frame, header.len());
+    }
+    if eth.l3_csum() || eth.l4_csum() {
+        insert_checksums(&mut frame, &eth);
+    }
+    if header.is_empty() && eth.insert_vlan() {
+        insert_tag(&mut frame, &eth);
+    }
+    rest.send_frame(frame);
+    Ok(())
+}
+
+/// The header that lies in the WQE, and the segments behind it.
+fn inline_header<'a>(eth: &EthSeg, request: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Failure> {
+    const START: usize = SEGMENT - INLINE_START;
+    if eth.insert_vlan() {
+        return Ok((&[], &request[SEGMENT..]));
+    }
+    let len = usize::from(eth.inline_hdr_sz());
+    let rest = len.saturating_sub(INLINE_START).next_multiple_of(SEGMENT);
+    let segments = request.get(SEGMENT + rest..).ok_or(bad_operation())?;
+    Ok((&request[START..START + len], segments))
+}
+
+/// Appends what the data segments name.
+fn gather(sq: &Sq, rest: &Rest, mut segments: &[u8], frame: &mut Vec<u8>) -> Result<(), Failure> {
+    // The largest packet that can be divided, and headers.
+    let most = (1usize << rest.firmware.capabilities().ethernet().max_lso_cap()) + SEGMENT * 64;
+    while !segments.is_empty() {
+        let header = InlineSegHeader::read(segments).ok_or(bad_operation())?;
+        if header.inline() {
+            const HEADER: usize = 4;
+            let len = usize::from(header.byte_count());
+            let data = segments.get(HEADER..HEADER + len).ok_or(bad_operation())?;
+            frame.extend_from_slice(data);
+            segments = segments.get((HEADER + len).next_multiple_of(SEGMENT)..).unwrap_or_default();
+            continue;
+        }
+        let data = DataSeg::read(segments).ok_or(bad_operation())?;
+        segments = &segments[SEGMENT..];
+        let (at, len) = (frame.len(), data.byte_count() as usize);
+        if at + len > most {
+            return Err(Failure::new(CqeSyndrome::LocalLength));
+        }
+        let rights = MkeyRights::LOCAL_READ;
+        frame.resize(at + len, 0);
+        let allowed = rest.allows(sq.user(), data.lkey(), data.addr(), len as u64, rights);
+        if !allowed || !rest.read(sq.user(), data.lkey(), data.addr(), &mut frame[at..], rights) {
+            return Err(Failure::new(CqeSyndrome::LocalProtection));
+        }
+    }
+    Ok(())
+}
+
+fn insert_checksums(frame: &mut [u8], eth: &EthSeg) {
+    let headers = Headers::of(frame);
+    let Some(ip) = headers.ip else { return };
+    if eth.l3_csum() {
+        checksum::insert_l3(frame, &ip);
+    }
+    if eth.l4_csum()
+        && let Some(l4) = headers.l4
+    {
+        checksum::insert_l4(frame, &ip, &l4);
+    }
+}
+
+fn insert_tag(frame: &mut Vec<u8>, eth: &EthSeg) {
+    // `insert.type` shares its place with the inline header's size, `vlan_tci` with its first bytes.
+    let is_service = eth.inline_hdr_sz() & SERVICE_TAG != 0;
+    ethernet::insert_tag(frame, if is_service { S_VLAN } else { C_VLAN }, eth.inline_hdr_start());
+}
+
+/// Sends a packet larger than a frame, divided behind its header.
+fn large(rest: &mut Rest, eth: &EthSeg, packet: Vec<u8>, header_len: usize) -> Result<(), Failure> {
+    let (header, payload) = packet.split_at(header_len);
+    segment::divide(header, payload, usize::from(eth.mss()), |frame| rest.send_frame(frame))
+        .map_err(|_| bad_operation())
+}

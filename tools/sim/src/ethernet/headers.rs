@@ -1,0 +1,192 @@
+//! What is in a frame: the fields that steering, checksums and segmentation need, and where they are.
+
+use etherparse::{
+    Ipv6ExtensionSlice, LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket, LinkSlice, TransportSlice, ip_number,
+};
+
+use super::{HEADER, S_VLAN, TAG};
+
+/// A frame's headers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Headers {
+    pub destination: [u8; 6],
+    pub source: [u8; 6],
+    /// The outer VLAN tag.
+    pub tag: Option<Tag>,
+    /// What follows the tags.
+    pub ether_type: u16,
+    pub ip: Option<Ip>,
+    pub l4: Option<L4>,
+    /// Security parameter index, of AH or ESP.
+    pub spi: Option<u32>,
+}
+
+/// A VLAN tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// A service tag (802.1ad).
+    pub is_service: bool,
+    /// Priority, drop eligibility, VLAN.
+    pub tci: u16,
+}
+
+/// The IP header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ip {
+    pub is_v4: bool,
+    /// Where it begins.
+    pub at: usize,
+    /// Its bytes, extension headers included.
+    pub header_len: usize,
+    /// Bytes of the packet, this header included, as far as they are in the frame.
+    pub len: usize,
+    /// An IPv4 address fills the last four bytes.
+    pub source: [u8; 16],
+    pub destination: [u8; 16],
+    /// What follows the extension headers.
+    pub protocol: u8,
+    pub dscp: u8,
+    pub ecn: u8,
+    pub is_fragment: bool,
+}
+
+/// The TCP or UDP header; a fragment has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct L4 {
+    pub is_tcp: bool,
+    /// Where it begins.
+    pub at: usize,
+    /// Its bytes.
+    pub header_len: usize,
+    pub source_port: u16,
+    pub destination_port: u16,
+    /// NS to FIN; 0 for UDP.
+    pub tcp_flags: u16,
+}
+
+impl Headers {
+    /// What is in a frame. What is cut short or makes no sense is left out, with all that would follow it.
+    pub fn of(frame: &[u8]) -> Headers {
+        let mut headers = Headers::default();
+        let Ok(sliced) = LaxSlicedPacket::from_ethernet(frame) else { return headers };
+        let Some(LinkSlice::Ethernet2(link)) = &sliced.link else { return headers };
+        (headers.destination, headers.source) = (link.destination(), link.source());
+        headers.ether_type = link.ether_type().0;
+        let mut at = HEADER;
+        for extension in &sliced.link_exts {
+            let LaxLinkExtSlice::Vlan(vlan) = extension else { return headers };
+            let bytes = vlan.slice();
+            let is_service = headers.ether_type == S_VLAN;
+            headers.tag.get_or_insert(Tag { is_service, tci: u16::from_be_bytes([bytes[0], bytes[1]]) });
+            headers.ether_type = vlan.ether_type().0;
+            at += TAG;
+        }
+        let authentication = match &sliced.net {
+            Some(LaxNetSlice::Ipv4(packet)) => {
+                headers.ip = Some(ipv4(packet, at));
+                packet.extensions().auth
+            }
+            Some(LaxNetSlice::Ipv6(packet)) => {
+                headers.ip = Some(ipv6(packet, at));
+                packet.extensions().clone().into_iter().find_map(|extension| match extension {
+                    Ipv6ExtensionSlice::Authentication(header) => Some(header),
+                    _ => None,
+                })
+            }
+            _ => None,
+        };
+        let Some(ip) = &mut headers.ip else { return headers };
+        if let Some(header) = authentication {
+            // To the card what is authenticated is of no known protocol: it looks no further.
+            ip.protocol = ip_number::AUTH.0;
+            headers.spi = Some(header.spi());
+            return headers;
+        }
+        if ip.protocol == ip_number::ENCAPSULATING_SECURITY_PAYLOAD.0 && !ip.is_fragment {
+            headers.spi =
+                frame.get(ip.at + ip.header_len..).and_then(<[u8]>::first_chunk).copied().map(u32::from_be_bytes);
+        }
+        headers.l4 = sliced.transport.as_ref().and_then(|transport| l4(transport, ip.at + ip.header_len));
+        headers
+    }
+
+    /// Whether it is for many.
+    pub fn is_group(&self) -> bool {
+        self.destination[0] & 1 != 0
+    }
+}
+
+fn ipv4(packet: &etherparse::LaxIpv4Slice, at: usize) -> Ip {
+    let header = packet.header();
+    let authentication = packet.extensions().auth.map_or(0, |auth| auth.slice().len());
+    let header_len = header.slice().len() + authentication;
+    let payload = packet.payload();
+    let wide = |[a, b, c, d]: [u8; 4]| [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d];
+    Ip {
+        is_v4: true,
+        at,
+        header_len,
+        len: header_len + payload.payload.len(),
+        source: wide(header.source()),
+        destination: wide(header.destination()),
+        protocol: payload.ip_number.0,
+        dscp: header.dcp().value(),
+        ecn: header.ecn().value(),
+        is_fragment: payload.fragmented,
+    }
+}
+
+fn ipv6(packet: &etherparse::LaxIpv6Slice, at: usize) -> Ip {
+    let header = packet.header();
+    let header_len = header.slice().len() + packet.extensions().slice().len();
+    let payload = packet.payload();
+    Ip {
+        is_v4: false,
+        at,
+        header_len,
+        len: header_len + payload.payload.len(),
+        source: header.source(),
+        destination: header.destination(),
+        protocol: payload.ip_number.0,
+        dscp: header.traffic_class() >> 2,
+        ecn: header.traffic_class() & 3,
+        is_fragment: payload.fragmented,
+    }
+}
+
+fn l4(transport: &TransportSlice, at: usize) -> Option<L4> {
+    match transport {
+        TransportSlice::Tcp(tcp) => Some(L4 {
+            is_tcp: true,
+            at,
+            header_len: tcp.header_len(),
+            source_port: tcp.source_port(),
+            destination_port: tcp.destination_port(),
+            tcp_flags: {
+                let bytes = tcp.header_slice();
+                u16::from_be_bytes([bytes[12] & 1, bytes[13]])
+            },
+        }),
+        TransportSlice::Udp(udp) => Some(L4 {
+            is_tcp: false,
+            at,
+            header_len: udp.header_len(),
+            source_port: udp.source_port(),
+            destination_port: udp.destination_port(),
+            tcp_flags: 0,
+        }),
+        _ => None,
+    }
+}
+
+impl L4 {
+    /// Its number in the IP header.
+    pub fn protocol(&self) -> u8 {
+        if self.is_tcp { ip_number::TCP.0 } else { ip_number::UDP.0 }
+    }
+
+    /// Where its checksum is.
+    pub fn checksum_at(&self) -> usize {
+        self.at + if self.is_tcp { 16 } else { 6 }
+    }
+}

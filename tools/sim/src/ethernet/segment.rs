@@ -1,0 +1,88 @@
+//! Large send offload: one TCP or UDP packet, larger than any frame, becomes many.
+
+use super::{Headers, checksum};
+
+/// TCP flags that only the last segment keeps: FIN, PSH; and the one only the first does: CWR.
+const LAST_ONLY: u8 = 0x01 | 0x08;
+const FIRST_ONLY: u8 = 0x80;
+/// Where in a TCP header its sequence number and its flags are.
+const SEQUENCE: usize = 4;
+const FLAGS: usize = 13;
+/// Where in a UDP header its length is.
+const UDP_LENGTH: usize = 4;
+/// Where in an IPv4 header the length and the identification are, in an IPv6 header the length of the payload.
+const IPV4_LENGTH: usize = 2;
+const IPV4_ID: usize = 4;
+const IPV6_LENGTH: usize = 4;
+
+/// Why a packet cannot be divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Indivisible {
+    /// The headers end in no TCP or UDP header, or not at its end.
+    Headers,
+    /// A segment of no bytes.
+    Size,
+}
+
+/// Divides `payload` into segments of at most `size` bytes, each behind a copy of `header`, and hands each frame to `sink`.
+/// Lengths, identifications, sequence numbers and flags are each segment's own; checksums are put in by all means.
+pub(crate) fn divide(
+    header: &[u8],
+    payload: &[u8],
+    size: usize,
+    mut sink: impl FnMut(Vec<u8>),
+) -> Result<(), Indivisible> {
+    if size == 0 {
+        return Err(Indivisible::Size);
+    }
+    let template = Headers::of(header);
+    let (Some(ip), Some(l4)) = (template.ip, template.l4) else { return Err(Indivisible::Headers) };
+    if l4.at + l4.header_len != header.len() {
+        return Err(Indivisible::Headers);
+    }
+    let count = payload.len().div_ceil(size).max(1);
+    for number in 0..count {
+        let part = &payload[number * size..payload.len().min((number + 1) * size)];
+        let mut frame = [header, part].concat();
+        let mut ip = ip;
+        ip.len = frame.len() - ip.at;
+        set_ip(&mut frame[ip.at..], ip.is_v4, ip.len, number as u16);
+        let bytes = &mut frame[l4.at..];
+        if l4.is_tcp {
+            set_tcp(bytes, (number * size) as u32, number == 0, number + 1 == count);
+        } else {
+            put(bytes, UDP_LENGTH, (l4.header_len + part.len()) as u16);
+        }
+        checksum::insert_l3(&mut frame, &ip);
+        checksum::insert_l4(&mut frame, &ip, &l4);
+        sink(frame);
+    }
+    Ok(())
+}
+
+fn set_ip(packet: &mut [u8], is_v4: bool, len: usize, number: u16) {
+    if is_v4 {
+        put(packet, IPV4_LENGTH, len as u16);
+        let id = u16::from_be_bytes([packet[IPV4_ID], packet[IPV4_ID + 1]]);
+        put(packet, IPV4_ID, id.wrapping_add(number));
+    } else {
+        const FIXED: usize = 40;
+        put(packet, IPV6_LENGTH, (len - FIXED) as u16);
+    }
+}
+
+fn set_tcp(packet: &mut [u8], offset: u32, is_first: bool, is_last: bool) {
+    if let Some(sequence) = packet[SEQUENCE..].first_chunk_mut::<4>() {
+        *sequence = u32::from_be_bytes(*sequence).wrapping_add(offset).to_be_bytes();
+    }
+    if !is_first {
+        packet[FLAGS] &= !FIRST_ONLY;
+    }
+    if !is_last {
+        packet[FLAGS] &= !LAST_ONLY;
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, number: u16) {
+    bytes[at..at + 2].copy_from_slice(&number.to_be_bytes());
+}

@@ -1,0 +1,127 @@
+//! Receive queues of Ethernet frames.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{MemRqType, QueueState, Rqc, TimestampFormat};
+
+use super::caps::room_below;
+use super::command::Answer;
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use super::{memory, wq};
+use crate::engine;
+use crate::function::Function;
+use crate::objects::{Dispatch, RecvRing, Rq};
+
+/// `modify_bitmask`: VLAN stripping disabled.
+const MODIFY_VSD: u64 = 1 << 1;
+
+/// `CREATE_RQ`.
+pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Answer<CreateRqOut> {
+    let context = *command.ctx();
+    check_context(f, &context)?;
+    let queue = wq::take(f, context.wq(), wq::receive_strides(&f.firmware.caps), list)?;
+    let pd = context.wq().pd();
+    f.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    // Protection domain 0 has no keys: nothing can be received there, which is what such a queue is for.
+    if pd != 0 {
+        f.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
+    }
+    let counter = context.counter_set_id();
+    if counter != 0 {
+        f.objects.queue_counters.get(counter.into()).ok_or(Syndrome::NoSuchCounter)?;
+    }
+    room_below(&f.objects.rqs, f.firmware.caps.general().log_max_rq()).ok_or(Syndrome::TooManyRqs)?;
+    pages::reserve(f, Context::Queue)?;
+    let rqn = f.objects.rqs.next_number().ok_or(Syndrome::TooManyRqs)?;
+    let umems = [queue.umem, queue.doorbell_umem];
+    let rq = Rq {
+        rqn,
+        state: QueueState::Rst,
+        ring: RecvRing { memory: queue.memory, log_size: queue.log_size, log_stride: queue.log_stride },
+        doorbell: queue.doorbell,
+        cqn: context.cqn(),
+        pd,
+        user_index: context.user_index(),
+        counter_set_id: counter,
+        strips_vlan: !context.vsd(),
+        fetched: 0,
+        posted: 0,
+        umem: queue.umem,
+        doorbell_umem: queue.doorbell_umem,
+        context,
+    };
+    use_parents(f, &rq, true);
+    f.objects.rqs.insert(rq).map_err(|_| Syndrome::TooManyRqs)?;
+    memory::use_umems(f, umems, true);
+    let mut output = CreateRqOut::ZERO;
+    output.w().rqn(rqn);
+    Ok(output)
+}
+
+fn check_context(f: &Function, context: &Rqc) -> Result<(), Syndrome> {
+    if context.state() != QueueState::Rst {
+        return Err(Syndrome::QueueState);
+    }
+    let unannounced = context.delay_drop_en()
+        || context.scatter_fcs() && !f.firmware.caps.ethernet().scatter_fcs()
+        || context.mem_rq_type() != MemRqType::Inline
+        || context.hairpin()
+        || context.ts_format() == TimestampFormat::RealTime
+        || context.rmpn() != 0
+        || context.reservation_timeout() != 0;
+    if unannounced { Err(Syndrome::WqFeature) } else { Ok(()) }
+}
+
+fn use_parents(f: &mut Function, rq: &Rq, more: bool) {
+    if let Some(cq) = f.objects.cqs.get_mut(rq.cqn) {
+        memory::count(&mut cq.users, more);
+    }
+    if let Some(pd) = f.objects.pds.get_mut(rq.pd) {
+        memory::count(&mut pd.users, more);
+    }
+}
+
+/// `MODIFY_RQ`: the state, and whether VLAN tags stay in frames.
+pub(super) fn modify(f: &mut Function, command: &ModifyRqIn, _: &[u8]) -> Answer<ModifyRqOut> {
+    let rq = f.objects.rqs.get_mut(command.rqn()).ok_or(Syndrome::NoSuchRq)?;
+    if command.modify_bitmask() & !MODIFY_VSD != 0 {
+        return Err(Syndrome::WqFeature.into());
+    }
+    let (from, to) = (rq.state, wq::next_state(rq.state, command.rq_state(), command.ctx().state())?);
+    if command.modify_bitmask() & MODIFY_VSD != 0 {
+        let vsd = command.ctx().vsd();
+        rq.strips_vlan = !vsd;
+        rq.context.w().vsd(vsd);
+    }
+    rq.state = to;
+    engine::rq_state_changed(f, command.rqn(), from, to);
+    Ok(ModifyRqOut::ZERO)
+}
+
+/// `QUERY_RQ`.
+pub(super) fn query(f: &mut Function, command: &QueryRqIn) -> Answer<QueryRqOut> {
+    let rq = f.objects.rqs.get(command.rqn()).ok_or(Syndrome::NoSuchRq)?;
+    let mut context = rq.context;
+    let mut wq = *context.wq();
+    wq.w().hw_counter(rq.fetched.into()).sw_counter(rq.posted.into());
+    context.w().state(rq.state).wq(&wq);
+    let mut output = QueryRqOut::ZERO;
+    output.w().rq_context(&context);
+    Ok(output)
+}
+
+/// `DESTROY_RQ`, in whatever state it is, once nothing leads to it.
+pub(super) fn destroy(f: &mut Function, command: &DestroyRqIn) -> Answer<DestroyRqOut> {
+    let rqn = command.rqn();
+    f.objects.rqs.get(rqn).ok_or(Syndrome::NoSuchRq)?;
+    let in_tir = f.objects.tirs.iter().any(|(_, tir)| matches!(tir.dispatch, Dispatch::Direct(to) if to == rqn));
+    if in_tir || f.objects.rqts.iter().any(|(_, rqt)| rqt.rqs.contains(&rqn)) {
+        return Err(Syndrome::RqInUse.into());
+    }
+    let Some(rq) = f.objects.rqs.remove(rqn) else { return Err(Syndrome::NoSuchRq.into()) };
+    use_parents(f, &rq, false);
+    memory::use_umems(f, [rq.umem, rq.doorbell_umem], false);
+    pages::release(f, Context::Queue);
+    engine::rq_destroyed(f, rqn);
+    Ok(DestroyRqOut::ZERO)
+}

@@ -1,0 +1,129 @@
+//! Send queues of Ethernet frames.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{InlineMode, QueueState, Sqc, TimestampFormat};
+
+use super::caps::room_below;
+use super::command::Answer;
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use super::{memory, wq};
+use crate::engine;
+use crate::function::Function;
+use crate::objects::{SendRing, Sq};
+
+/// `CREATE_SQ`.
+pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Answer<CreateSqOut> {
+    let context = *command.ctx();
+    check_context(f, &context)?;
+    let tisn = tis(f, &context)?;
+    let queue = wq::take(f, context.wq(), wq::send_strides(&f.firmware.caps), list)?;
+    let (pd, uar) = (context.wq().pd(), context.wq().uar_page());
+    f.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    f.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
+    f.objects.uars.get(uar).ok_or(Syndrome::NoSuchUar)?;
+    room_below(&f.objects.sqs, f.firmware.caps.general().log_max_sq()).ok_or(Syndrome::TooManySqs)?;
+    pages::reserve(f, Context::Queue)?;
+    let sqn = f.objects.sqs.next_number().ok_or(Syndrome::TooManySqs)?;
+    let umems = [queue.umem, queue.doorbell_umem];
+    let sq = Sq {
+        sqn,
+        state: QueueState::Rst,
+        ring: SendRing { memory: queue.memory, log_size: queue.log_size },
+        doorbell: queue.doorbell,
+        cqn: context.cqn(),
+        pd,
+        uar,
+        tisn,
+        fetched: 0,
+        posted: 0,
+        is_listed: false,
+        umem: queue.umem,
+        doorbell_umem: queue.doorbell_umem,
+        context,
+    };
+    use_parents(f, &sq, true);
+    f.objects.sqs.insert(sq).map_err(|_| Syndrome::TooManySqs)?;
+    memory::use_umems(f, umems, true);
+    engine::sq_created(f, sqn);
+    let mut output = CreateSqOut::ZERO;
+    output.w().sqn(sqn);
+    Ok(output)
+}
+
+fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
+    if context.state() != QueueState::Rst {
+        return Err(Syndrome::QueueState);
+    }
+    let unannounced = context.cd_master()
+        || context.fre()
+        || context.allow_multi_pkt_send_wqe()
+        || context.min_wqe_inline_mode() != InlineMode::None
+        || context.reg_umr() && !f.firmware.caps.ethernet().reg_umr_sq()
+        || context.allow_swp()
+        || context.hairpin()
+        || context.non_wire()
+        || context.ts_format() == TimestampFormat::RealTime
+        || context.ts_cqe_to_dest_cqn() != 0
+        || context.packet_pacing_rate_limit_index() != 0
+        || context.qos_queue_group_id() != 0
+        || context.tis_lst_sz() > 1 << f.firmware.caps.general().log_max_tis_per_sq();
+    if unannounced { Err(Syndrome::WqFeature) } else { Ok(()) }
+}
+
+fn tis(f: &Function, context: &Sqc) -> Result<Option<u32>, Syndrome> {
+    if context.tis_lst_sz() == 0 {
+        return Ok(None);
+    }
+    f.objects.tiss.get(context.tis_num_0()).ok_or(Syndrome::NoSuchTis)?;
+    Ok(Some(context.tis_num_0()))
+}
+
+fn use_parents(f: &mut Function, sq: &Sq, more: bool) {
+    if let Some(cq) = f.objects.cqs.get_mut(sq.cqn) {
+        memory::count(&mut cq.users, more);
+    }
+    if let Some(pd) = f.objects.pds.get_mut(sq.pd) {
+        memory::count(&mut pd.users, more);
+    }
+    if let Some(uar) = f.objects.uars.get_mut(sq.uar) {
+        memory::count(&mut uar.users, more);
+    }
+    if let Some(tis) = sq.tisn.and_then(|tisn| f.objects.tiss.get_mut(tisn)) {
+        memory::count(&mut tis.users, more);
+    }
+}
+
+/// `MODIFY_SQ`: the state. Nothing that `modify_bitmask` could name is announced.
+pub(super) fn modify(f: &mut Function, command: &ModifySqIn, _: &[u8]) -> Answer<ModifySqOut> {
+    let sq = f.objects.sqs.get_mut(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
+    if command.modify_bitmask() != 0 {
+        return Err(Syndrome::WqFeature.into());
+    }
+    let (from, to) = (sq.state, wq::next_state(sq.state, command.sq_state(), command.ctx().state())?);
+    sq.state = to;
+    engine::sq_state_changed(f, command.sqn(), from, to);
+    Ok(ModifySqOut::ZERO)
+}
+
+/// `QUERY_SQ`.
+pub(super) fn query(f: &mut Function, command: &QuerySqIn) -> Answer<QuerySqOut> {
+    let sq = f.objects.sqs.get(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
+    let mut context = sq.context;
+    let mut wq = *context.wq();
+    wq.w().hw_counter(sq.fetched.into()).sw_counter(sq.posted.into());
+    context.w().state(sq.state).wq(&wq);
+    let mut output = QuerySqOut::ZERO;
+    output.w().sq_context(&context);
+    Ok(output)
+}
+
+/// `DESTROY_SQ`, in whatever state it is.
+pub(super) fn destroy(f: &mut Function, command: &DestroySqIn) -> Answer<DestroySqOut> {
+    let sq = f.objects.sqs.remove(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
+    use_parents(f, &sq, false);
+    memory::use_umems(f, [sq.umem, sq.doorbell_umem], false);
+    pages::release(f, Context::Queue);
+    engine::sq_destroyed(f, command.sqn());
+    Ok(DestroySqOut::ZERO)
+}

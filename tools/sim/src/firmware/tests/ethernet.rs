@@ -1,0 +1,654 @@
+//! Ethernet queues and flow tables: made by commands, driven into every refusal, and used.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
+use mlx5_prm::ctx::*;
+use mlx5_prm::flow::*;
+use mlx5_prm::layout::{Be32, Be64, Layout};
+use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, LKEY_INVALID, WqeOpcode};
+
+use super::client::{Client, Parents};
+use crate::engine;
+use crate::firmware::syndromes::Syndrome;
+
+/// Entries of each ring.
+const LOG_SIZE: u8 = 4;
+/// Bytes of a buffer.
+const BUFFER: u64 = 2048;
+
+/// A function with everything between a send queue and a receive queue.
+struct Rig {
+    client: Client,
+    parents: Parents,
+    domain: u32,
+    tisn: u32,
+    sqn: u32,
+    rqn: u32,
+    rqtn: u32,
+    tirn: u32,
+    table: u32,
+    group: u32,
+    counter: u32,
+    send_ring: u64,
+    receive_ring: u64,
+    buffers: u64,
+    key: u32,
+    posted: u16,
+    consumed: u32,
+    cq_ring: u64,
+}
+
+fn create_sq(parents: &Parents, tisn: u32, ring: u64) -> WithTail<CreateSqIn, Be64> {
+    let mut wq = Wq::ZERO;
+    wq.w()
+        .wq_type(WqType::Cyclic)
+        .pd(parents.pd)
+        .uar_page(parents.uar)
+        .dbr_addr(parents.doorbells + 128)
+        .log_wq_stride(6)
+        .log_wq_sz(LOG_SIZE);
+    let mut context = Sqc::ZERO;
+    context.w().cqn(parents.cqn).tis_lst_sz(1).tis_num_0(tisn).flush_in_error_en(true).user_index(7).wq(&wq);
+    let mut command = CreateSqIn::default();
+    command.w().ctx(&context);
+    WithTail::new(command, vec![Be64::new(ring)])
+}
+
+fn create_rq(parents: &Parents, ring: u64) -> WithTail<CreateRqIn, Be64> {
+    let mut wq = Wq::ZERO;
+    wq.w()
+        .wq_type(WqType::Cyclic)
+        .pd(parents.pd)
+        .dbr_addr(parents.doorbells + 192)
+        .log_wq_stride(5)
+        .log_wq_sz(LOG_SIZE);
+    let mut context = Rqc::ZERO;
+    context.w().cqn(parents.cqn).flush_in_error_en(true).user_index(8).wq(&wq);
+    let mut command = CreateRqIn::default();
+    command.w().ctx(&context);
+    WithTail::new(command, vec![Be64::new(ring)])
+}
+
+fn create_rqt(rqs: &[u32]) -> WithTail<CreateRqtIn, Be32> {
+    let mut context = Rqtc::ZERO;
+    context.w().rqt_max_size(16).rqt_actual_size(rqs.len() as u16);
+    let mut command = CreateRqtIn::default();
+    command.w().rqt_context(&context);
+    WithTail::new(command, rqs.iter().map(|rqn| Be32::new(*rqn)).collect())
+}
+
+fn create_tir(domain: u32, rqtn: u32) -> CreateTirIn {
+    let mut context = Tirc::ZERO;
+    context
+        .w()
+        .disp_type(TirDispType::Indirect)
+        .indirect_table(rqtn)
+        .rx_hash_fn(RxHashFn::Toeplitz)
+        .rx_hash_symmetric(true)
+        .transport_domain(domain);
+    let mut command = CreateTirIn::default();
+    command.w().ctx(&context);
+    command
+}
+
+fn create_table(level: u8) -> CreateFlowTableIn {
+    let mut context = FlowTableContext::ZERO;
+    context.w().level(level).log_size(4);
+    let mut command = CreateFlowTableIn::default();
+    command.w().flow_table_context(&context);
+    command
+}
+
+fn create_group(table: u32, first: u32, last: u32) -> CreateFlowGroupIn {
+    let mut command = CreateFlowGroupIn::default();
+    command.w().table_id(table).start_flow_index(first).end_flow_index(last);
+    command
+}
+
+fn destination(kind: FlowDestinationType, number: u32) -> Be64 {
+    Be64::new(kind.number() as u64 * (1 << 56) | u64::from(number) << 32)
+}
+
+/// An entry that counts and forwards to a TIR, for any frame.
+fn set_entry(table: u32, group: u32, index: u32, tirn: u32, counter: u32) -> WithTail<SetFteIn, Be64> {
+    let mut context = FlowContext::ZERO;
+    context.w().group_id(group).action(4 | 8).flow_tag(0x55).destination_list_size(1).flow_counter_list_size(1);
+    let mut command = SetFteIn::default();
+    command.w().table_id(table).flow_index(index).flow_context(&context);
+    WithTail::new(command, vec![destination(FlowDestinationType::Tir, tirn), Be64::new(u64::from(counter) << 32)])
+}
+
+fn move_sq(sqn: u32, from: QueueState, to: QueueState) -> ModifySqIn {
+    let mut context = Sqc::ZERO;
+    context.w().state(to);
+    let mut command = ModifySqIn::default();
+    command.w().sqn(sqn).sq_state(from).ctx(&context);
+    command
+}
+
+fn move_rq(rqn: u32, from: QueueState, to: QueueState) -> ModifyRqIn {
+    let mut context = Rqc::ZERO;
+    context.w().state(to);
+    let mut command = ModifyRqIn::default();
+    command.w().rqn(rqn).rq_state(from).ctx(&context);
+    command
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut client = Client::up();
+        let parents = client.parents();
+        // The CQ of `parents` is the last object it made; its ring is the page before.
+        let cq_ring = client.f.objects.cqs.get(parents.cqn).unwrap().ring.pages[0];
+        let domain = client.exec(&AllocTransportDomainIn::default()).unwrap().transport_domain();
+        let mut tis = CreateTisIn::default();
+        let mut context = Tisc::ZERO;
+        context.w().transport_domain(domain);
+        tis.w().ctx(&context);
+        let tisn = client.exec(&tis).unwrap().tisn();
+        let (send_ring, receive_ring) = (client.pages(1), client.pages(1));
+        let sqn = client.exec(&create_sq(&parents, tisn, send_ring)).unwrap().reply.sqn();
+        let rqn = client.exec(&create_rq(&parents, receive_ring)).unwrap().reply.rqn();
+        let rqtn = client.exec(&create_rqt(&[rqn])).unwrap().reply.rqtn();
+        let tirn = client.exec(&create_tir(domain, rqtn)).unwrap().tirn();
+        let table = client.exec(&create_table(1)).unwrap().table_id();
+        let group = client.exec(&create_group(table, 0, 7)).unwrap().group_id();
+        let counter = client.exec(&AllocFlowCounterIn::default()).unwrap().flow_counter_id();
+        client.exec(&set_entry(table, group, 0, tirn, counter)).unwrap();
+        let mut root = SetFlowTableRootIn::default();
+        root.w().table_id(table);
+        client.exec(&root).unwrap();
+        client.exec(&move_sq(sqn, QueueState::Rst, QueueState::Rdy)).unwrap();
+        client.exec(&move_rq(rqn, QueueState::Rst, QueueState::Rdy)).unwrap();
+        let buffers = client.pages(32);
+        let mut context = Mkc::ZERO;
+        context.w().pd(parents.pd).lr(true).lw(true).length64(true).qpn(0xff_ffff);
+        let mut command = CreateMkeyIn::default();
+        command.w().memory_key_mkey_entry(&context);
+        let key = client.exec(&WithTail::<_, Be64>::new(command, vec![])).unwrap().reply.mkey_index() << 8;
+        Rig {
+            client,
+            parents,
+            domain,
+            tisn,
+            sqn,
+            rqn,
+            rqtn,
+            tirn,
+            table,
+            group,
+            counter,
+            send_ring,
+            receive_ring,
+            buffers,
+            key,
+            posted: 0,
+            consumed: 0,
+            cq_ring,
+        }
+    }
+
+    /// Where the `index`th buffer is.
+    fn buffer(&self, index: u64) -> u64 {
+        self.buffers + index * BUFFER
+    }
+
+    /// Posts `count` receives of one buffer each.
+    fn post_receives(&mut self, count: u16) {
+        for index in 0..count {
+            let mut first = DataSeg::ZERO;
+            first.w().byte_count(BUFFER as u32).lkey(self.key).addr(self.buffer(32 + u64::from(index)));
+            let mut end = DataSeg::ZERO;
+            end.w().lkey(LKEY_INVALID);
+            let wqe = [first.as_bytes(), end.as_bytes()].concat();
+            self.client.write(self.receive_ring + u64::from(index) * 32, &wqe);
+        }
+        self.client.write(self.parents.doorbells + 192, &u32::from(count).to_be_bytes());
+    }
+
+    /// Posts a WQE of one WQEBB and rings. `eth` follows the control segment, then what is at `buffer`.
+    fn post(&mut self, opcode: WqeOpcode, eth: &EthSeg, buffer: u64, len: u32) {
+        let mut data = DataSeg::ZERO;
+        data.w().byte_count(len).lkey(self.key).addr(buffer);
+        let mut ctrl = CtrlSeg::ZERO;
+        ctrl.w().wqe_index(self.posted).opcode(opcode).qp_or_sq(self.sqn).ds(3).ce(CompletionMode::Always);
+        let place = self.send_ring + u64::from(self.posted % (1 << LOG_SIZE)) * 64;
+        let wqe = [ctrl.as_bytes(), eth.as_bytes(), data.as_bytes()].concat();
+        self.client.write(place, &wqe);
+        self.posted += 1;
+        self.client.write(self.parents.doorbells + 132, &u32::from(self.posted).to_be_bytes());
+        let head = u64::from_be_bytes(*wqe.first_chunk().unwrap());
+        engine::send_doorbell(&mut self.client.f, self.parents.uar, head);
+        while engine::run(&mut self.client.f) {}
+    }
+
+    /// Sends what is in the first buffer as it is.
+    fn send(&mut self, frame: &[u8]) {
+        let buffer = self.buffer(0);
+        self.client.write(buffer, frame);
+        self.post(WqeOpcode::Send, &EthSeg::ZERO, buffer, frame.len() as u32);
+    }
+
+    /// The next completion.
+    fn poll(&mut self) -> Option<Cqe> {
+        let place = self.cq_ring + u64::from(self.consumed % 64) * 64;
+        let cqe = Cqe::read(&self.client.read(place, 64)).unwrap();
+        let is_ours = cqe.opcode() != CqeOpcode::Invalid && cqe.owner() == (self.consumed / 64 % 2 != 0);
+        if is_ours {
+            self.consumed += 1;
+            self.client.write(self.parents.doorbells, &self.consumed.to_be_bytes());
+        }
+        is_ours.then_some(cqe)
+    }
+
+    fn polls(&mut self) -> Vec<Cqe> {
+        std::iter::from_fn(|| self.poll()).collect()
+    }
+
+    /// A UDP frame to the function itself, checksums right.
+    fn frame(&self, payload: &[u8]) -> Vec<u8> {
+        let mac = self.client.f.objects.vport.mac();
+        let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac)
+            .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+            .udp(1000, 2000);
+        let mut frame = Vec::new();
+        builder.write(&mut frame, payload).unwrap();
+        frame
+    }
+}
+
+#[test]
+fn a_frame_goes_from_a_send_queue_through_steering_to_a_receive_queue() {
+    let mut rig = Rig::new();
+    rig.post_receives(2);
+    let frame = rig.frame(b"some data, long enough for a frame without padding");
+    rig.send(&frame);
+    let done = rig.polls();
+    assert_eq!(done.len(), 2);
+    assert_eq!(
+        (done[0].opcode(), done[0].wqe_counter(), done[0].qpn(), done[0].srqn()),
+        (CqeOpcode::Requester, 0, rig.sqn, 7)
+    );
+    let received = &done[1];
+    assert_eq!(
+        (received.opcode(), received.byte_cnt(), received.srqn()),
+        (CqeOpcode::ResponderSend, frame.len() as u32, 8)
+    );
+    assert_eq!((received.qpn(), received.wqe_counter()), (0x55, 0), "the flow tag, the WQE");
+    assert!(received.l2_ok() && received.l3_ok() && received.l4_ok());
+    assert_eq!(rig.client.read(rig.buffer(32), frame.len()), frame);
+    let mut query = QueryFlowCounterIn::default();
+    query.w().flow_counter_id(rig.counter);
+    let mut query = WithTail::<_, Be64>::new(query, vec![]);
+    query.out_tail = 2;
+    let counted = TrafficCounter::read(&rig.client.exec(&query).unwrap().tail).unwrap();
+    assert_eq!((counted.packets(), counted.octets()), (1, frame.len() as u64));
+    let counters = rig.client.exec(&QueryVportCounterIn::default()).unwrap();
+    assert_eq!(counters.transmitted_eth_unicast().packets(), 1);
+    assert_eq!(counters.received_eth_unicast().octets(), frame.len() as u64);
+    assert_eq!(rig.client.violations(), [""; 0]);
+}
+
+#[test]
+fn checksums_and_a_vlan_tag_are_put_in_and_the_tag_is_taken_off_again() {
+    let mut rig = Rig::new();
+    rig.post_receives(1);
+    let frame = rig.frame(b"data that is to be protected by checksums");
+    let mut wiped = frame.clone();
+    wiped[24..26].fill(0);
+    wiped[40..42].fill(0);
+    let buffer = rig.buffer(0);
+    rig.client.write(buffer, &wiped);
+    let mut eth = EthSeg::ZERO;
+    eth.w().l3_csum(true).l4_csum(true).insert_vlan(true).inline_hdr_start(0x2005);
+    rig.post(WqeOpcode::Send, &eth, buffer, wiped.len() as u32);
+    let done = rig.polls();
+    assert_eq!((done[1].cv(), done[1].vlan_info()), (true, 0x2005));
+    assert!(done[1].l3_ok() && done[1].l4_ok());
+    assert_eq!(rig.client.read(rig.buffer(32), frame.len()), frame);
+    assert_eq!(rig.client.violations(), [""; 0]);
+}
+
+#[test]
+fn a_large_send_arrives_as_segments() {
+    let mut rig = Rig::new();
+    rig.post_receives(4);
+    let mac = rig.client.f.objects.vport.mac();
+    let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+    let mut header = Vec::new();
+    builder.tcp(1, 2, 100, 1000).ack(1).write(&mut header, &[]).unwrap();
+    let payload: Vec<u8> = (0..2500u32).map(|at| at as u8).collect();
+    let buffer = rig.buffer(0);
+    rig.client.write(buffer, &payload);
+    // The header lies in the WQE: two bytes in the Ethernet segment, the rest in the segments behind it.
+    let mut eth = EthSeg::ZERO;
+    eth.w().mss(1000).inline_hdr_sz(header.len() as u16);
+    eth.w().inline_hdr_start(u16::from_be_bytes([header[0], header[1]]));
+    let mut data = DataSeg::ZERO;
+    data.w().byte_count(2500).lkey(rig.key).addr(buffer);
+    let mut inline = header[2..].to_vec();
+    inline.resize(inline.len().next_multiple_of(16), 0);
+    let ds = 2 + inline.len() / 16 + 1;
+    let mut ctrl = CtrlSeg::ZERO;
+    ctrl.w().opcode(WqeOpcode::Lso).qp_or_sq(rig.sqn).ds(ds as u8).ce(CompletionMode::Always);
+    let wqe = [ctrl.as_bytes(), eth.as_bytes(), &inline, data.as_bytes()].concat();
+    rig.client.write(rig.send_ring, &wqe);
+    rig.client.write(rig.parents.doorbells + 132, &(wqe.len().div_ceil(64) as u32).to_be_bytes());
+    engine::send_doorbell(&mut rig.client.f, rig.parents.uar, u64::from_be_bytes(*wqe.first_chunk().unwrap()));
+    while engine::run(&mut rig.client.f) {}
+    let done = rig.polls();
+    let lengths: Vec<_> = done[1..].iter().map(|cqe| cqe.byte_cnt() as usize - header.len()).collect();
+    assert_eq!(lengths, [1000, 1000, 500]);
+    assert!(done[1..].iter().all(|cqe| cqe.l3_ok() && cqe.l4_ok()));
+    assert_eq!(rig.client.read(rig.buffer(34) + header.len() as u64, 500), payload[2000..]);
+    assert_eq!(rig.client.violations(), [""; 0]);
+}
+
+#[test]
+fn a_frame_for_which_nothing_is_posted_is_lost_and_counted() {
+    let mut rig = Rig::new();
+    let counter = rig.client.exec(&AllocQCounterIn::default()).unwrap().counter_set_id();
+    let mut command = create_rq(&rig.parents, rig.receive_ring);
+    let mut context = *command.command.ctx();
+    context.w().counter_set_id(counter);
+    command.command.w().ctx(&context);
+    let rqn = rig.client.exec(&command).unwrap().reply.rqn();
+    rig.client.exec(&move_rq(rqn, QueueState::Rst, QueueState::Rdy)).unwrap();
+    let mut modify = ModifyRqtIn::default();
+    let (mut bitmask, mut rqt) = (RqtBitmask::ZERO, Rqtc::ZERO);
+    bitmask.w().rqn_list(true);
+    rqt.w().rqt_actual_size(1);
+    modify.w().rqtn(rig.rqtn).bitmask(&bitmask).ctx(&rqt);
+    rig.client.exec(&WithTail::new(modify, vec![Be32::new(rqn)])).unwrap();
+    let frame = rig.frame(b"lost");
+    rig.send(&frame);
+    assert_eq!(rig.polls().len(), 1, "the send alone");
+    let mut query = QueryQCounterIn::default();
+    query.w().counter_set_id(counter);
+    assert_eq!(rig.client.exec(&query).unwrap().out_of_buffer(), 1);
+    let mut dealloc = DeallocQCounterIn::default();
+    dealloc.w().counter_set_id(counter);
+    assert_eq!(rig.client.refused(&dealloc), Syndrome::CounterInUse);
+}
+
+#[test]
+fn what_the_function_sent_itself_can_be_blocked() {
+    let mut rig = Rig::new();
+    rig.post_receives(3);
+    let mut modify = ModifyTirIn::default();
+    let (mut bitmask, mut tir) = (ModifyTirBitmask::ZERO, Tirc::ZERO);
+    bitmask.w().self_lb_en(true);
+    tir.w().self_lb_block(2);
+    modify.w().tirn(rig.tirn).bitmask(&bitmask).ctx(&tir);
+    rig.client.exec(&modify).unwrap();
+    let mut broadcast = rig.frame(b"to all");
+    broadcast[..6].fill(0xff);
+    rig.send(&broadcast);
+    assert_eq!(rig.polls().len(), 1, "multicast is blocked");
+    let unicast = rig.frame(b"to me");
+    rig.send(&unicast);
+    assert_eq!(rig.polls().len(), 2, "unicast is not");
+    // From the wire, nothing is.
+    engine::receive(&mut rig.client.f, crate::wire::Frame::Ethernet(broadcast));
+    while engine::run(&mut rig.client.f) {}
+    assert_eq!(rig.polls().len(), 1);
+}
+
+#[test]
+fn frames_longer_than_the_port_allows_are_lost_on_both_sides() {
+    let mut rig = Rig::new();
+    rig.post_receives(2);
+    let frame = rig.frame(&[7; 1500 - 28]);
+    assert_eq!(frame.len() + 4, 1518);
+    rig.client.f.port.mtu = 1518;
+    rig.send(&frame);
+    assert_eq!(rig.polls().len(), 2);
+    rig.client.f.port.mtu = 1517;
+    rig.send(&frame);
+    assert_eq!(rig.polls().len(), 1);
+    engine::receive(&mut rig.client.f, crate::wire::Frame::Ethernet(frame));
+    while engine::run(&mut rig.client.f) {}
+    assert_eq!(rig.polls().len(), 0);
+    let physical = rig.client.f.port.counters.physical;
+    assert_eq!((physical.too_long, physical.unsendable), (1, 1));
+}
+
+#[test]
+fn a_wrong_key_breaks_the_queue_and_flushes_it_until_it_is_reset() {
+    let mut rig = Rig::new();
+    rig.key ^= 0xff;
+    let frame = rig.frame(b"never sent");
+    rig.send(&frame);
+    let done = rig.polls();
+    let error = ErrorCqe::read(done[0].as_bytes()).unwrap();
+    assert_eq!(
+        (done.len(), error.opcode(), error.syndrome()),
+        (1, CqeOpcode::RequesterError, CqeSyndrome::LocalProtection)
+    );
+    rig.send(&frame);
+    let done = rig.polls();
+    assert_eq!(ErrorCqe::read(done[0].as_bytes()).unwrap().syndrome(), CqeSyndrome::WorkRequestFlushed);
+    let mut query = QuerySqIn::default();
+    query.w().sqn(rig.sqn);
+    assert_eq!(rig.client.exec(&query).unwrap().sq_context().state(), QueueState::Err);
+    let c = &mut rig.client;
+    assert_eq!(c.refused(&move_sq(rig.sqn, QueueState::Rdy, QueueState::Rst)), Syndrome::QueueState);
+    assert_eq!(c.refused(&move_sq(rig.sqn, QueueState::Err, QueueState::Rdy)), Syndrome::QueueTransition);
+    c.exec(&move_sq(rig.sqn, QueueState::Err, QueueState::Rst)).unwrap();
+    c.write(rig.parents.doorbells + 132, &[0; 4]);
+    c.exec(&move_sq(rig.sqn, QueueState::Rst, QueueState::Rdy)).unwrap();
+    (rig.key, rig.posted) = (rig.key ^ 0xff, 0);
+    rig.post_receives(1);
+    rig.send(&frame);
+    assert_eq!(rig.polls().len(), 2);
+    assert!(rig.client.violations().contains(&"key does not allow the access"));
+}
+
+#[test]
+fn a_frame_larger_than_its_receive_breaks_the_receive_queue() {
+    let mut rig = Rig::new();
+    rig.post_receives(2);
+    let mut first = DataSeg::ZERO;
+    first.w().byte_count(20).lkey(rig.key).addr(rig.buffer(32));
+    rig.client.write(rig.receive_ring, first.as_bytes());
+    let frame = rig.frame(b"more than twenty bytes");
+    rig.send(&frame);
+    let syndromes: Vec<_> =
+        rig.polls()[1..].iter().map(|cqe| ErrorCqe::read(cqe.as_bytes()).unwrap().syndrome()).collect();
+    assert_eq!(syndromes, [CqeSyndrome::LocalLength, CqeSyndrome::WorkRequestFlushed]);
+    let mut query = QueryRqIn::default();
+    query.w().rqn(rig.rqn);
+    assert_eq!(rig.client.exec(&query).unwrap().rq_context().state(), QueueState::Err);
+}
+
+#[test]
+fn moderation_holds_events_back_until_enough_completions_or_long_enough() {
+    let mut rig = Rig::new();
+    rig.post_receives(8);
+    let cqn = rig.parents.cqn;
+    let mut select = [0; 4];
+    select[3] = 3;
+    let mut context = Cqc::ZERO;
+    context.w().cq_period(100).cq_max_count(5);
+    let mut modify = ModifyCqIn::default();
+    modify.w().cqn(cqn).modify_field_select_resize_field_select(&select).cq_context(&context);
+    rig.client.exec(&WithTail::<_, Be64>::new(modify, vec![])).unwrap();
+    let events = |rig: &Rig| rig.client.f.objects.eqs.get(rig.parents.eqn.into()).unwrap().producer;
+    let arm = |rig: &mut Rig, sn: u32| {
+        let request = sn << 28 | rig.consumed;
+        rig.client.write(rig.parents.doorbells + 4, &request.to_be_bytes());
+        engine::cq_doorbell(&mut rig.client.f, rig.parents.uar, u64::from(request) << 32 | u64::from(cqn));
+    };
+    arm(&mut rig, 0);
+    let before = events(&rig);
+    let frame = rig.frame(b"x");
+    rig.send(&frame);
+    rig.send(&frame);
+    assert_eq!(events(&rig), before, "four completions");
+    rig.send(&frame);
+    assert_eq!(events(&rig), before + 1, "the fifth");
+    rig.polls();
+    arm(&mut rig, 1);
+    rig.send(&frame);
+    assert_eq!(events(&rig), before + 1);
+    let due = engine::next_deadline(&rig.client.f).expect("the period ends");
+    rig.client.f.now = due;
+    engine::run(&mut rig.client.f);
+    assert_eq!(events(&rig), before + 2, "after the period");
+}
+
+#[test]
+fn queues_are_refused_what_is_wrong_with_them() {
+    let mut rig = Rig::new();
+    let ring = rig.client.pages(1);
+    let good = create_sq(&rig.parents, rig.tisn, ring);
+    let sq = |change: &dyn Fn(&mut Sqc, &mut Wq)| {
+        let mut command = good.clone();
+        let mut context = *command.command.ctx();
+        let mut wq = *context.wq();
+        change(&mut context, &mut wq);
+        context.w().wq(&wq);
+        command.command.w().ctx(&context);
+        command
+    };
+    let c = &mut rig.client;
+    assert_eq!(c.refused(&sq(&|context, _| _ = context.w().cqn(99))), Syndrome::NoSuchCq);
+    assert_eq!(c.refused(&sq(&|context, _| _ = context.w().tis_num_0(99))), Syndrome::NoSuchTis);
+    assert_eq!(c.refused(&sq(&|context, _| _ = context.w().tis_lst_sz(2))), Syndrome::WqFeature);
+    assert_eq!(c.refused(&sq(&|context, _| _ = context.w().allow_swp(true))), Syndrome::WqFeature);
+    assert_eq!(c.refused(&sq(&|context, _| _ = context.w().state(QueueState::Rdy))), Syndrome::QueueState);
+    assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().pd(99))), Syndrome::NoSuchPd);
+    assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().uar_page(3))), Syndrome::NoSuchUar);
+    assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().wq_type(WqType::LinkedList))), Syndrome::WqType);
+    assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().log_wq_sz(16))), Syndrome::WqSize);
+    assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().log_wq_sz(7))), Syndrome::MemoryTooSmall);
+    assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().log_wq_stride(5))), Syndrome::WqStride);
+    assert_eq!(c.refused(&sq(&|_, wq| _ = wq.w().wq_signature(true))), Syndrome::WqFeature);
+    let mut rq = create_rq(&rig.parents, ring);
+    let mut context = *rq.command.ctx();
+    context.w().counter_set_id(9);
+    rq.command.w().ctx(&context);
+    assert_eq!(rig.client.refused(&rq), Syndrome::NoSuchCounter);
+    context.w().counter_set_id(0).scatter_fcs(true);
+    rq.command.w().ctx(&context);
+    assert_eq!(rig.client.refused(&rq), Syndrome::WqFeature);
+    assert_eq!(rig.client.refused(&create_rqt(&[])), Syndrome::RqtSize);
+    assert_eq!(rig.client.refused(&create_rqt(&[99])), Syndrome::NoSuchRq);
+    assert_eq!(rig.client.refused(&create_tir(rig.domain, 99)), Syndrome::NoSuchRqt);
+    assert_eq!(rig.client.refused(&create_tir(99, rig.rqtn)), Syndrome::NoSuchTransportDomain);
+    let mut tir = create_tir(rig.domain, rig.rqtn);
+    let mut context = *tir.ctx();
+    context.w().packet_merge_mask(1);
+    tir.w().ctx(&context);
+    assert_eq!(rig.client.refused(&tir), Syndrome::CapabilityNotAnnounced);
+}
+
+#[test]
+fn flow_tables_are_refused_what_is_wrong_with_them() {
+    let mut rig = Rig::new();
+    let (table, group) = (rig.table, rig.group);
+    let mut tx = create_table(1);
+    tx.w().table_type(FlowTableType::NicTx);
+    let c = &mut rig.client;
+    assert_eq!(c.refused(&tx), Syndrome::FlowTableType);
+    let mut back = create_table(1);
+    let mut context = *back.flow_table_context();
+    context.w().table_miss_action(FlowTableMissAction::Fwd).table_miss_id(table);
+    back.w().flow_table_context(&context);
+    assert_eq!(c.refused(&back), Syndrome::FlowTableLevel, "from level 1 to level 1");
+    assert_eq!(c.refused(&create_group(table, 7, 9)), Syndrome::FlowGroupRange, "7 is another's");
+    assert_eq!(c.refused(&create_group(table, 8, 16)), Syndrome::FlowGroupRange, "there are 16");
+    assert_eq!(c.refused(&create_group(99, 8, 9)), Syndrome::NoSuchFlowTable);
+    let mut inner = create_group(table, 8, 9);
+    inner.w().match_criteria_enable(1 << 2);
+    assert_eq!(c.refused(&inner), Syndrome::FlowCriteria);
+    let (mut set, mut criteria) = (FteMatchSetLyr24::ZERO, FteMatchParam::ZERO);
+    set.w().ttl_hoplimit(0xff);
+    criteria.w().outer_headers(&set);
+    inner.w().match_criteria_enable(1).match_criteria(&criteria);
+    assert_eq!(c.refused(&inner), Syndrome::FlowCriteria);
+    assert_eq!(c.refused(&set_entry(table, group, 0, rig.tirn, rig.counter)), Syndrome::FlowEntryTaken);
+    assert_eq!(c.refused(&set_entry(table, group, 8, rig.tirn, rig.counter)), Syndrome::FlowEntryRange);
+    assert_eq!(c.refused(&set_entry(table, 99, 1, rig.tirn, rig.counter)), Syndrome::NoSuchFlowGroup);
+    assert_eq!(c.refused(&set_entry(table, group, 1, 99, rig.counter)), Syndrome::NoSuchTir);
+    assert_eq!(c.refused(&set_entry(table, group, 1, rig.tirn, 99)), Syndrome::NoSuchFlowCounter);
+    let mut drop = set_entry(table, group, 1, rig.tirn, rig.counter);
+    let mut context = *drop.command.flow_context();
+    context.w().action(2 | 4 | 8);
+    drop.command.w().flow_context(&context);
+    assert_eq!(c.refused(&drop), Syndrome::FlowAction);
+    context.w().action(2);
+    drop.command.w().flow_context(&context);
+    assert_eq!(c.refused(&drop), Syndrome::FlowDestinations);
+}
+
+#[test]
+fn an_entry_is_modified_in_the_parts_that_are_named() {
+    let mut rig = Rig::new();
+    rig.post_receives(2);
+    let second = rig.client.exec(&create_tir(rig.domain, rig.rqtn)).unwrap().tirn();
+    let mut modify = set_entry(rig.table, rig.group, 0, second, rig.counter);
+    let mut context = *modify.command.flow_context();
+    context.w().flow_tag(0x77);
+    modify.command.w().op_mod(1).modify_enable_mask(1 << 2).flow_context(&context);
+    rig.client.exec(&modify).unwrap();
+    let mut destroy = DestroyTirIn::default();
+    destroy.w().tirn(second);
+    assert_eq!(rig.client.refused(&destroy), Syndrome::TirInUse);
+    let frame = rig.frame(b"still the old tag");
+    rig.send(&frame);
+    assert_eq!(rig.polls()[1].qpn(), 0x55);
+    modify.command.w().modify_enable_mask(1 << 1);
+    rig.client.exec(&modify).unwrap();
+    rig.send(&frame);
+    assert_eq!(rig.polls()[1].qpn(), 0x77);
+}
+
+#[test]
+fn objects_go_in_the_order_of_their_use() {
+    let mut rig = Rig::new();
+    macro_rules! destroy {
+        ($In:ident, $( $field:ident: $value:expr ),*) => {{
+            let mut command = $In::default();
+            command.w()$( .$field($value) )*;
+            command
+        }};
+    }
+    let c = &mut rig.client;
+    let table = destroy!(DestroyFlowTableIn, table_id: rig.table);
+    let group = destroy!(DestroyFlowGroupIn, table_id: rig.table, group_id: rig.group);
+    let entry = destroy!(DeleteFteIn, table_id: rig.table, flow_index: 0);
+    let counter = destroy!(DeallocFlowCounterIn, flow_counter_id: rig.counter);
+    let tir = destroy!(DestroyTirIn, tirn: rig.tirn);
+    let rqt = destroy!(DestroyRqtIn, rqtn: rig.rqtn);
+    let rq = destroy!(DestroyRqIn, rqn: rig.rqn);
+    let tis = destroy!(DestroyTisIn, tisn: rig.tisn);
+    let sq = destroy!(DestroySqIn, sqn: rig.sqn);
+    let domain = destroy!(DeallocTransportDomainIn, transport_domain: rig.domain);
+    let cq = destroy!(DestroyCqIn, cqn: rig.parents.cqn);
+    assert_eq!(c.refused(&table), Syndrome::FlowTableInUse);
+    assert_eq!(c.refused(&group), Syndrome::FlowGroupInUse);
+    assert_eq!(c.refused(&counter), Syndrome::FlowCounterInUse);
+    assert_eq!(c.refused(&tir), Syndrome::TirInUse);
+    assert_eq!(c.refused(&rqt), Syndrome::RqtInUse);
+    assert_eq!(c.refused(&rq), Syndrome::RqInUse);
+    assert_eq!(c.refused(&tis), Syndrome::TisInUse);
+    assert_eq!(c.refused(&domain), Syndrome::TransportDomainInUse);
+    assert_eq!(c.refused(&cq), Syndrome::CqInUse);
+    let before = c.f.objects.count();
+    c.exec(&entry).unwrap();
+    c.exec(&group).unwrap();
+    c.exec(&counter).unwrap();
+    c.exec(&table).unwrap();
+    assert_eq!(c.f.objects.steering.root, None, "it was the root");
+    c.exec(&tir).unwrap();
+    c.exec(&rqt).unwrap();
+    c.exec(&rq).unwrap();
+    c.exec(&sq).unwrap();
+    c.exec(&tis).unwrap();
+    c.exec(&domain).unwrap();
+    c.exec(&cq).unwrap();
+    assert_eq!(c.f.objects.count(), before - 10);
+    assert_eq!(c.refused(&sq), Syndrome::NoSuchSq);
+    assert_eq!(c.refused(&entry), Syndrome::NoSuchFlowTable);
+}

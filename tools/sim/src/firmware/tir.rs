@@ -1,0 +1,132 @@
+//! Transport interfaces for receiving.
+
+use mlx5_prm::cmd::*;
+use mlx5_prm::ctx::{L3ProtType, L4ProtType, RxHashFn, TirDispType, Tirc};
+
+use super::caps::next_below;
+use super::command::Answer;
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use super::tis::use_domain;
+use crate::function::Function;
+use crate::objects::{Dispatch, Tir};
+use crate::steering::hash::{FIELDS, Hashing};
+
+/// `self_lb_block`.
+const BLOCK_UNICAST: u8 = 1;
+const BLOCK_MULTICAST: u8 = 2;
+
+/// `CREATE_TIR`.
+pub(super) fn create(f: &mut Function, command: &CreateTirIn) -> Answer<CreateTirOut> {
+    let context = *command.ctx();
+    let dispatch = dispatch(f, &context)?;
+    let number = context.transport_domain();
+    f.objects.transport_domains.get(number).ok_or(Syndrome::NoSuchTransportDomain)?;
+    next_below(&f.objects.tirs, f.firmware.caps.general().log_max_tir()).ok_or(Syndrome::TooManyTirs)?;
+    pages::reserve(f, Context::Interface)?;
+    let tir = Tir { dispatch, transport_domain: number, blocks_own: blocks_own(&context), context };
+    let tirn = f.objects.tirs.insert(tir).map_err(|_| Syndrome::TooManyTirs)?;
+    use_domain(f, number, true);
+    let mut output = CreateTirOut::ZERO;
+    output.w().tirn(tirn);
+    Ok(output)
+}
+
+fn blocks_own(context: &Tirc) -> (bool, bool) {
+    let block = context.self_lb_block();
+    (block & BLOCK_UNICAST != 0, block & BLOCK_MULTICAST != 0)
+}
+
+fn dispatch(f: &Function, context: &Tirc) -> Result<Dispatch, Syndrome> {
+    let inner = context.rx_hash_field_selector_inner();
+    let unannounced = context.tls_en()
+        || context.packet_merge_mask() != 0
+        || context.lro_timeout_period_usecs() != 0
+        || context.lro_max_ip_payload_size() != 0
+        || context.tunneled_offload_en()
+        || inner.selected_fields() != 0;
+    if unannounced {
+        return Err(Syndrome::CapabilityNotAnnounced);
+    }
+    match context.disp_type() {
+        TirDispType::Direct => {
+            f.objects.rqs.get(context.inline_rqn()).ok_or(Syndrome::NoSuchRq)?;
+            Ok(Dispatch::Direct(context.inline_rqn()))
+        }
+        TirDispType::Indirect => {
+            f.objects.rqts.get(context.indirect_table()).ok_or(Syndrome::NoSuchRqt)?;
+            Ok(Dispatch::Indirect(context.indirect_table(), hashing(context)?))
+        }
+        _ => Err(Syndrome::TirDispatch),
+    }
+}
+
+fn hashing(context: &Tirc) -> Result<Hashing, Syndrome> {
+    let function = context.rx_hash_fn();
+    if matches!(function, RxHashFn::Unknown(_)) {
+        return Err(Syndrome::TirHash);
+    }
+    let select = context.rx_hash_field_selector_outer();
+    if select.selected_fields() & !FIELDS != 0 {
+        return Err(Syndrome::TirHash);
+    }
+    let mut key = [0; 40];
+    for (place, word) in key.chunks_exact_mut(4).zip(context.rx_hash_toeplitz_key()) {
+        place.copy_from_slice(&word.get().to_be_bytes());
+    }
+    Ok(Hashing {
+        function,
+        key,
+        is_symmetric: context.rx_hash_symmetric(),
+        is_v6: select.l3_prot_type() == L3ProtType::Ipv6,
+        is_udp: select.l4_prot_type() == L4ProtType::Udp,
+        fields: select.selected_fields(),
+    })
+}
+
+/// `MODIFY_TIR`: its hash, and whether it takes what the function itself sends.
+pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTirOut> {
+    let (select, wanted) = (command.bitmask(), command.ctx());
+    let mut context = f.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?.context;
+    if select.packet_merge() && wanted.packet_merge_mask() != 0 {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
+    if select.hash() {
+        context
+            .w()
+            .rx_hash_fn(wanted.rx_hash_fn())
+            .rx_hash_symmetric(wanted.rx_hash_symmetric())
+            .rx_hash_toeplitz_key(wanted.rx_hash_toeplitz_key())
+            .rx_hash_field_selector_outer(wanted.rx_hash_field_selector_outer())
+            .rx_hash_field_selector_inner(wanted.rx_hash_field_selector_inner());
+    }
+    if select.self_lb_en() {
+        context.w().self_lb_block(wanted.self_lb_block());
+    }
+    let dispatch = dispatch(f, &context)?;
+    if let Some(tir) = f.objects.tirs.get_mut(command.tirn()) {
+        *tir = Tir { dispatch, blocks_own: blocks_own(&context), context, ..*tir };
+    }
+    Ok(ModifyTirOut::ZERO)
+}
+
+/// `QUERY_TIR`.
+pub(super) fn query(f: &mut Function, command: &QueryTirIn) -> Answer<QueryTirOut> {
+    let tir = f.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
+    let mut output = QueryTirOut::ZERO;
+    output.w().tir_context(&tir.context);
+    Ok(output)
+}
+
+/// `DESTROY_TIR`, once no flow entry leads to it.
+pub(super) fn destroy(f: &mut Function, command: &DestroyTirIn) -> Answer<DestroyTirOut> {
+    let tir = f.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
+    let domain = tir.transport_domain;
+    if f.objects.steering.delivers_to(command.tirn()) {
+        return Err(Syndrome::TirInUse.into());
+    }
+    f.objects.tirs.remove(command.tirn());
+    use_domain(f, domain, false);
+    pages::release(f, Context::Interface);
+    Ok(DestroyTirOut::ZERO)
+}
