@@ -21,7 +21,8 @@
 //! | PCI Express interface, MSI-X | [`pci`] |
 //! | Initialization segment, UAR pages, doorbells | [`bar`] |
 //! | Command interface, HCA bring-up, pages, health | [`firmware`], with the capabilities in [`profile`] |
-//! | Objects: PD, MKEY, UMEM, EQ, CQ, QP | [`objects`] |
+//! | Objects: PD, MKEY, UMEM, EQ, CQ, QP, SQ, RQ | [`objects`] |
+//! | Flow tables, receive side scaling | [`steering`] |
 //! | WQEs, CQEs, EQEs: queues at work | [`engine`] |
 //! | Transport: RoCE v2 and reliable connections | [`transport`] |
 //! | Ports, Ethernet | [`wire`] |

@@ -5,7 +5,7 @@
 //!
 //! So the cards differ here where they differ in what the model implements: identity, clock, how many queue pairs. The
 //! figures are those of published `ibv_devinfo -v` of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. In all else that
-//! sets the silicon apart (offloads, steering, real-time clock) the three are masked down to the same.
+//! sets the silicon apart (tunnels, real-time clock) the three are masked down to the same.
 
 use mlx5_prm::caps::{
     AtomicCaps, CmdHcaCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,

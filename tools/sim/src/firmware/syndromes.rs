@@ -247,10 +247,10 @@ syndromes! {
 
     // Registers.
     0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",
-    0x0f04 CounterGroup BadParameter "PPCNT: no such group of counters",
     0x0f02 RegisterReadOnly BadParameter "ACCESS_REGISTER: the register, or this value of it, cannot be written",
     0x0f03 RegisterPort BadParameter "ACCESS_REGISTER: local_port is not the function's port",
     0x0f04 PortMtuRange BadParameter "PMTU: admin_mtu is not between 68 and max_mtu",
+    0x0f06 CounterGroup BadParameter "PPCNT: no such group of counters",
 }
 
 /// The syndrome with that number, as it stands in an output.

@@ -6,7 +6,24 @@ use super::caps::Capabilities;
 use super::memory::{self, InUmem, Wanted};
 use super::syndromes::Syndrome;
 use crate::function::Function;
-use crate::objects::WorkQueue;
+use crate::objects::{Doorbell, PageList};
+
+/// The memory of an Ethernet queue, as its `wq` describes it.
+#[derive(Debug)]
+pub(super) struct WorkQueue {
+    /// The ring's memory.
+    pub memory: PageList,
+    /// log2 of its entries.
+    pub log_size: u32,
+    /// log2 of an entry's bytes.
+    pub log_stride: u32,
+    /// Its doorbell record.
+    pub doorbell: Doorbell,
+    /// The umem its ring lies in.
+    pub umem: Option<u32>,
+    /// The umem its doorbell record lies in.
+    pub doorbell_umem: Option<u32>,
+}
 
 /// Takes in the `wq` of a new queue, whose entries have `strides` bytes, as log2.
 pub(super) fn take(

@@ -2,8 +2,7 @@
 
 use mlx5_prm::ctx::{QueueState, Rqc, Rqtc, Sqc, Tirc, Tisc};
 
-use super::{Doorbell, PageList, RecvRing, SendRing};
-
+use super::{Doorbell, RecvRing, SendRing};
 use crate::steering::hash::Hashing;
 
 /// A transport interface for sending.
@@ -114,21 +113,4 @@ pub struct Rq {
     pub doorbell_umem: Option<u32>,
     /// The context as it was given, `state` as it is.
     pub context: Rqc,
-}
-
-/// The memory of an Ethernet queue, as its `wq` describes it.
-#[derive(Debug)]
-pub struct WorkQueue {
-    /// The ring's memory.
-    pub memory: PageList,
-    /// log2 of its entries.
-    pub log_size: u32,
-    /// log2 of an entry's bytes.
-    pub log_stride: u32,
-    /// Its doorbell record.
-    pub doorbell: Doorbell,
-    /// The umem its ring lies in.
-    pub umem: Option<u32>,
-    /// The umem its doorbell record lies in.
-    pub doorbell_umem: Option<u32>,
 }
