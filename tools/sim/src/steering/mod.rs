@@ -4,7 +4,7 @@
 //! matches decides: drop, or go on to tables and [TIRs](crate::objects::Tir). Where none matches, the table says what
 //! comes next. Tables lead to tables of a higher level only, so every walk ends.
 //!
-//! What an entry matches is the PRM's `fte_match_set_lyr_2_4` itself: a frame's [key](key::of) is the same layout, filled
+//! What an entry matches is the PRM's `fte_match_set_lyr_2_4` itself: a frame's key is the same layout, filled
 //! from the frame, and compared under the group's mask.
 
 pub(crate) mod hash;

@@ -106,7 +106,7 @@ fn create_group(table: u32, first: u32, last: u32) -> CreateFlowGroupIn {
 }
 
 fn destination(kind: FlowDestinationType, number: u32) -> Be64 {
-    Be64::new(kind.number() as u64 * (1 << 56) | u64::from(number) << 32)
+    Be64::new(u64::from(kind.number()) << 56 | u64::from(number) << 32)
 }
 
 /// An entry that counts and forwards to a TIR, for any frame.
@@ -233,7 +233,7 @@ impl Rig {
     fn poll(&mut self) -> Option<Cqe> {
         let place = self.cq_ring + u64::from(self.consumed % 64) * 64;
         let cqe = Cqe::read(&self.client.read(place, 64)).unwrap();
-        let is_ours = cqe.opcode() != CqeOpcode::Invalid && cqe.owner() == (self.consumed / 64 % 2 != 0);
+        let is_ours = cqe.opcode() != CqeOpcode::Invalid && cqe.owner() == (self.consumed >> 6 & 1 != 0);
         if is_ours {
             self.consumed += 1;
             self.client.write(self.parents.doorbells, &self.consumed.to_be_bytes());
