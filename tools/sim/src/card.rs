@@ -24,7 +24,7 @@ use std::thread::{JoinHandle, Thread};
 
 use thiserror::Error;
 
-use crate::bar::{MemoryError, UarMemory};
+use crate::bar::MemoryError;
 use crate::dma::Dma;
 use crate::fault::Faults;
 use crate::function::Function;
@@ -143,7 +143,6 @@ struct Face {
     dma: Dma,
     bar_size: u64,
     vectors: u16,
-    uar_memory: UarMemory,
 }
 
 /// A card under power. Dropping it takes the power: the device thread ends, and its functions read all ones.
@@ -169,7 +168,7 @@ impl Card {
     }
 
     fn start(functions: Vec<Function>, wire: Wire) -> Result<Card, BuildError> {
-        let faces = functions.iter().map(face).collect::<Result<Vec<_>, _>>()?;
+        let faces = functions.iter().map(face).collect();
         let (messages, inbox) = sync_channel(INBOX);
         let device = Device::new(functions, wire, inbox);
         let join = std::thread::Builder::new()
@@ -203,8 +202,8 @@ impl Drop for Card {
     }
 }
 
-fn face(function: &Function) -> Result<Arc<Face>, MemoryError> {
-    Ok(Arc::new(Face {
+fn face(function: &Function) -> Arc<Face> {
+    Arc::new(Face {
         index: function.index,
         profile: function.profile.clone(),
         strict: function.strict.clone(),
@@ -212,8 +211,7 @@ fn face(function: &Function) -> Result<Arc<Face>, MemoryError> {
         dma: function.dma.clone(),
         bar_size: function.bar.size(),
         vectors: function.pci.vectors(),
-        uar_memory: function.bar.uar_memory()?,
-    }))
+    })
 }
 
 #[cfg(test)]

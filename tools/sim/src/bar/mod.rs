@@ -113,6 +113,17 @@ impl Bar {
         Ok(())
     }
 
+    /// Puts new memory in the mappable UAR pages' place: whoever still has the old mapped rings for nobody.
+    ///
+    /// # Errors
+    /// The new memory could not be had; the old one stays.
+    pub fn renew(&mut self) -> Result<(), MemoryError> {
+        if self.shared.is_some() {
+            self.shared = Some(Shared::new(self.size())?);
+        }
+        Ok(())
+    }
+
     /// Bytes.
     pub fn size(&self) -> u64 {
         1 << self.log_size

@@ -38,6 +38,9 @@ pub enum MemoryError {
     /// It could not be mapped.
     #[error("cannot map the UAR pages: {0}")]
     Map(#[source] vm_memory::mmap::MmapRegionError),
+    /// Nobody there to ask.
+    #[error("the card has no power")]
+    NoPower,
 }
 
 /// The memfd and our mapping of it.

@@ -124,11 +124,18 @@ impl FunctionHandle {
     /// The memory behind the mappable part of BAR 0, to be mapped shared. Stores to it are doorbells.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// The process is out of descriptors, or the card is gone.
     pub fn uar_file(&self) -> Result<UarMemory, MemoryError> {
-        let memory = &self.face.uar_memory;
-        let file = memory.file.as_ref().map(File::try_clone).transpose().map_err(MemoryError::File)?;
-        Ok(UarMemory { file, areas: memory.areas.clone() })
+        self.with(|f| f.bar.uar_memory()).unwrap_or(Err(MemoryError::NoPower))
+    }
+
+    /// As [`uar_file`](Self::uar_file), but new memory, for a new client: stores to the memory given out before are nothing
+    /// to the function any more.
+    ///
+    /// # Errors
+    /// The process is out of memory or descriptors, or the card is gone.
+    pub fn new_uar_file(&self) -> Result<UarMemory, MemoryError> {
+        self.with(|f| f.bar.renew().and_then(|()| f.bar.uar_memory())).unwrap_or(Err(MemoryError::NoPower))
     }
 
     /// Lets the function reach `len` bytes of `source` at `iova`. Works at once, without the device thread.

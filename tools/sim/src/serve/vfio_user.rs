@@ -1,7 +1,8 @@
 //! Over the vfio-user protocol, by the crate of that name: QEMU, cloud-hypervisor, our own driver in another process.
 //!
 //! One socket serves one function to one client at a time; the next one waits. When a client leaves, however it leaves, its
-//! mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed.
+//! mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed. Its mapping of the
+//! UAR pages cannot be taken from it, so the next client gets other memory for them.
 //!
 //! Memory that a client maps without a descriptor (ROMs, BARs of other devices) is known but cannot be reached: the server
 //! crate has no messages for that. Two more limits are the crate's: a client that announces a message of gigabytes is
@@ -9,7 +10,6 @@
 
 mod backend;
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use thiserror::Error;
 use vfio_bindings::bindings::vfio::{
@@ -32,6 +33,9 @@ use crate::bar::{MemoryError, UarMemory};
 use crate::card::FunctionHandle;
 use crate::pci::CONFIG_SIZE;
 use backend::Backend;
+
+/// How long the server waits before it tries again what the system had nothing left for.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a function is not served.
 #[derive(Debug, Error)]
@@ -56,9 +60,6 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
-    /// The UAR memory cannot be handed out.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
     /// No thread.
     #[error("cannot start the server thread: {0}")]
     Thread(#[source] io::Error),
@@ -70,7 +71,7 @@ pub enum ServeError {
 pub struct Service {
     path: PathBuf,
     /// The listening socket once more, to end the server's wait.
-    listener: Option<UnixStream>,
+    listener: Option<UnixListener>,
     stop: Arc<AtomicBool>,
     connected: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -85,21 +86,14 @@ pub fn serve(function: FunctionHandle, path: impl Into<PathBuf>) -> Result<Servi
     let path = path.into();
     let listener = listen(&path)?;
     let io = |source| ServeError::Listen { path: path.clone(), source };
-    let again = OwnedFd::from(listener.try_clone().map_err(io)?);
-    let memory = function.uar_file()?;
+    let again = listener.try_clone().map_err(io)?;
     let (stop, connected) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let worker = Worker {
-        server: server(&function, listener, &memory),
-        function,
-        _memory: memory.file,
-        stop: stop.clone(),
-        connected: connected.clone(),
-    };
+    let worker = Worker { listener, function, stop: stop.clone(), connected: connected.clone() };
     let thread = std::thread::Builder::new()
         .name("mlx5-sim vfio-user".into())
         .spawn(move || worker.run())
         .map_err(ServeError::Thread)?;
-    Ok(Service { path, listener: Some(UnixStream::from(again)), stop, connected, thread: Some(thread) })
+    Ok(Service { path, listener: Some(again), stop, connected, thread: Some(thread) })
 }
 
 impl Service {
@@ -133,7 +127,7 @@ impl Drop for Service {
         let _ = std::fs::remove_file(&self.path);
         // A listening socket that is shut down accepts nobody any more, and says so to who waits for that.
         if let Some(listener) = self.listener.take() {
-            let _ = listener.shutdown(std::net::Shutdown::Both);
+            let _ = UnixStream::from(OwnedFd::from(listener)).shutdown(std::net::Shutdown::Both);
         }
         let busy = self.is_connected();
         if let Some(thread) = self.thread.take().filter(|_| !busy) {
@@ -144,35 +138,79 @@ impl Drop for Service {
 
 /// What the server's thread owns.
 struct Worker {
-    server: Server,
+    listener: UnixListener,
     function: FunctionHandle,
-    /// The server knows it by number only.
-    _memory: Option<File>,
     stop: Arc<AtomicBool>,
     connected: Arc<AtomicBool>,
+}
+
+/// Why a client was not served to its end.
+#[derive(Debug, Error)]
+enum ClientError {
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error("no descriptor for the socket: {0}")]
+    Socket(#[from] io::Error),
+    #[error(transparent)]
+    Server(#[from] vfio_user::Error),
+    /// The crate trusts its client's message lengths in places.
+    #[error("it sent what the protocol does not allow")]
+    Panic,
 }
 
 impl Worker {
     /// One client after the other.
     fn run(self) {
+        let mut is_short = false;
         while !self.stop.load(Ordering::Acquire) {
-            let mut backend = Backend::new(self.function.clone(), self.connected.clone());
-            // The crate trusts its client's message lengths in places, and panics. That must end the client, not the card.
-            let end = catch_unwind(AssertUnwindSafe(|| self.server.run(&mut backend)));
-            let stopped = self.stop.load(Ordering::Acquire);
-            if self.connected.swap(false, Ordering::AcqRel) {
-                self.function.abandon();
-            }
+            let end = self.serve_one();
+            let was_short = std::mem::replace(&mut is_short, false);
             match end {
-                Ok(Ok(())) => tracing::info!("client left"),
-                Ok(Err(vfio_user::Error::SocketAccept(error))) if !stopped => {
-                    return tracing::error!("no more clients: {error}");
+                Ok(()) => tracing::info!("client left"),
+                Err(_) if self.stop.load(Ordering::Acquire) => {}
+                Err(error) if error.may_pass() => {
+                    is_short = true;
+                    if !was_short {
+                        tracing::warn!("the next client has to wait: {error}");
+                    }
+                    std::thread::sleep(PAUSE);
                 }
-                Ok(Err(error)) if !stopped => tracing::warn!("client dropped: {error}"),
-                Ok(Err(_)) => {}
-                Err(_) => tracing::warn!("client dropped: it sent what the protocol does not allow"),
+                Err(error) if error.is_final() => return tracing::error!("no more clients: {error}"),
+                Err(error) => tracing::warn!("client dropped: {error}"),
             }
         }
+    }
+
+    /// Waits for a client and serves it until it leaves.
+    fn serve_one(&self) -> Result<(), ClientError> {
+        let memory = self.function.new_uar_file()?;
+        let server = server(&self.function, self.listener.try_clone()?, &memory);
+        let mut backend = Backend::new(self.function.clone(), self.connected.clone());
+        // A panic must end the client, not the card.
+        let end = catch_unwind(AssertUnwindSafe(|| server.run(&mut backend)));
+        if self.connected.swap(false, Ordering::AcqRel) {
+            self.function.abandon();
+        }
+        Ok(end.map_err(|_| ClientError::Panic)??)
+    }
+}
+
+impl ClientError {
+    /// Whether the client can still be had later: the system has no descriptors or memory left, or it gave up waiting.
+    fn may_pass(&self) -> bool {
+        let error = match self {
+            ClientError::Memory(error) => return !matches!(error, MemoryError::NoPower),
+            ClientError::Socket(error) | ClientError::Server(vfio_user::Error::SocketAccept(error)) => error,
+            _ => return false,
+        };
+        let passing = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::ECONNABORTED];
+        error.raw_os_error().is_some_and(|number| passing.contains(&number))
+    }
+
+    /// Whether no other client can be had either.
+    fn is_final(&self) -> bool {
+        use ClientError::{Memory, Server, Socket};
+        matches!(self, Memory(_) | Socket(_) | Server(vfio_user::Error::SocketAccept(_)))
     }
 }
 

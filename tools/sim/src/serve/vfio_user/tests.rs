@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
@@ -90,6 +91,44 @@ fn a_store_to_the_mapped_area_rings() {
     eventually(|| setup.function.with(|f| f.bar.take_rung()).unwrap() == [rung]);
     client.region_write(VFIO_PCI_BAR0_REGION_INDEX, at, &value.to_be_bytes()).unwrap();
     eventually(|| setup.function.with(|f| f.bar.take_rung()).unwrap() == [rung]);
+}
+
+/// The descriptor that the client maps UAR pages from.
+fn uar_file(client: &Client) -> File {
+    let bar = client.region(VFIO_PCI_BAR0_REGION_INDEX).unwrap();
+    bar.file_offset.as_ref().unwrap().file().try_clone().unwrap()
+}
+
+#[test]
+fn a_client_that_left_rings_for_nobody() {
+    let setup = setup();
+    let gone = setup.client();
+    let left = uar_file(&gone);
+    gone.shutdown().unwrap();
+    let client = setup.client();
+    let file = uar_file(&client);
+    setup.function.with(|f| {
+        f.bar.log_doorbells();
+        (0..2).for_each(|_| drop(f.objects.uars.insert(Uar { users: 0 })));
+    });
+    let page = u64::from(FIRST_UAR + 1) << LOG_PAGE;
+    let value = 0x0000_010a_0000_4203u64;
+    left.write_all_at(&value.to_be_bytes(), page + 0x800).unwrap();
+    // Twice: then every register was looked at since the first store.
+    for _ in 0..2 {
+        file.write_all_at(&value.to_be_bytes(), page + 0xf00).unwrap();
+        let rung = Rung { uar: FIRST_UAR + 1, register: 0xf00, value };
+        eventually(|| match &setup.function.with(|f| f.bar.take_rung()).unwrap()[..] {
+            [] => false,
+            doorbells => {
+                assert_eq!(doorbells, [rung]);
+                true
+            }
+        });
+    }
+    let mut untaken = [0; 8];
+    left.read_exact_at(&mut untaken, page + 0x800).unwrap();
+    assert_eq!(untaken, value.to_be_bytes());
 }
 
 #[test]
