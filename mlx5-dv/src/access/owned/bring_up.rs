@@ -108,7 +108,7 @@ pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Erro
     port::enable_roce(&card, &caps)?;
     create_event_queues(&card, &caps)?;
     let mac = port::address(&card)?;
-    port::take_frames_for(&card, &caps, mac);
+    port::take_frames_for(&card, &caps, mac)?;
     port::set_mtu(&card, &caps)?;
     port::bring_up(&card, &caps)?;
     Ok(BroughtUp { card: Arc::new(card), caps, mac })

@@ -85,24 +85,34 @@ pub(super) fn address(card: &Owned) -> Result<Mac, Error> {
 ///
 /// Who manages the e-switch writes it to the L2 table in front of the port; for the others its manager does, which reads
 /// their lists of unicast addresses. Linux fills both.
-pub(super) fn take_frames_for(card: &Owned, caps: &Caps, mac: Mac) {
+pub(super) fn take_frames_for(card: &Owned, caps: &Caps, mac: Mac) -> Result<(), CommandError> {
     let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
     if caps.port_type == 0 {
-        return;
+        return Ok(());
     }
     match list_address(card, Some(mac)) {
         Ok(()) => done(card, Step::UnicastList),
-        Err(error) => tracing::warn!(%error, device = card.name, "the e-switch was not told the function's address"),
+        Err(error) => do_without(card, error, "the e-switch was not told the function's address")?,
     }
     if !general.eswitch_manager() || general.log_max_l2_table() == 0 {
-        return;
+        return Ok(());
     }
     let mut set = SetL2TableEntryIn::default();
     set.w().table_index(L2_ENTRY).mac_address(&mac.layout());
     match card.run(&set, &mac.to_string()) {
         Ok(_) => done(card, Step::L2Entry),
-        Err(error) => tracing::warn!(%error, device = card.name, "frames from the wire may not reach the function"),
+        Err(error) => do_without(card, error, "frames from the wire may not reach the function")?,
     }
+    Ok(())
+}
+
+/// Goes on where firmware refused; that it did not answer is a failure like any other.
+fn do_without(card: &Owned, error: CommandError, loss: &str) -> Result<(), CommandError> {
+    if error.status().is_none() {
+        return Err(error);
+    }
+    tracing::warn!(%error, device = card.name, "{loss}");
+    Ok(())
 }
 
 /// Sets the vport's list of unicast addresses.
