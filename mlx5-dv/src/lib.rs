@@ -20,6 +20,7 @@ mod caps;
 mod device;
 pub mod discovery;
 mod error;
+mod lock;
 pub mod memory;
 pub mod objects;
 pub mod queue;

@@ -11,6 +11,7 @@ use crate::memory::{DmaBuffer, HostMemory};
 
 pub mod devx;
 pub mod owned;
+pub mod pci;
 mod seam;
 pub mod trace;
 

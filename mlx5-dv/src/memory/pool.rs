@@ -1,10 +1,11 @@
 //! Small buffers cut out of large ones, so that queues lie in huge pages too.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{DmaBuffer, HostMemory, Iova, PageSize};
 use crate::error::Error;
+use crate::lock::lock;
 
 /// The unit that small buffers are cut in: what firmware calls a page.
 const UNIT: usize = PageSize::BASE.bytes();
@@ -67,7 +68,7 @@ impl DmaPool {
     }
 
     fn chunks(&self) -> MutexGuard<'_, Vec<Chunk>> {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.chunks)
     }
 
     /// A zeroed buffer of at least `len` bytes. Errors: those of the source.

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mlx5_prm::cmd::{CreateCqIn, DestroyCqIn, QueryCqIn};
@@ -16,6 +16,7 @@ use super::ring::RingMemory;
 use super::{DestroyError, Object, Uar, destroy_sole, within};
 use crate::Device;
 use crate::error::{CommandError, Error};
+use crate::lock::lock;
 use crate::queue::doorbell;
 
 /// Bytes of a completion queue entry. PRM `cqc.cqe_sz`.
@@ -236,7 +237,7 @@ impl Cq {
     /// What has completed of queue pair `qpn` and was not polled yet is nobody's: it has been reset or destroyed, so that no
     /// more comes of that life.
     pub(crate) fn forget(&self, qpn: u32) {
-        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut former = lock(&self.former);
         former.retain(|former| former.qpn != qpn);
         if let Some(end) = self.end_of_unread(qpn) {
             former.push(Former { qpn, end });
@@ -253,7 +254,7 @@ impl Cq {
     /// Whether the completion of `qpn` at `position` is of a life before the queue pair's last reset. Positions only grow
     /// from call to call.
     pub(crate) fn is_former(&self, qpn: u32, position: u32) -> bool {
-        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut former = lock(&self.former);
         former.retain(|former| is_before(position, former.end));
         self.has_former.store(!former.is_empty(), Ordering::Release);
         former.iter().any(|former| former.qpn == qpn)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mlx5_prm::caps::RoceCap;
 use mlx5_prm::cmd::{
@@ -19,6 +19,7 @@ use crate::Device;
 use crate::caps::{CapPage, Caps};
 use crate::device::{Mac, PATH_HEADERS};
 use crate::error::{CommandError, Error};
+use crate::lock::lock;
 use crate::queue::{DoorbellMode, ReceiveQueue, SendLimits, SendQueue};
 
 /// What a queue pair is to be.
@@ -582,7 +583,7 @@ impl QueuePair {
     }
 
     fn lock(&self) -> MutexGuard<'_, QpState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The error of `call`, which needs `wanted`, the state that `reach` is.

@@ -1,6 +1,6 @@
 //! User access region pages.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use uar::{BlueFlame, Plain, Shared, UarPage};
 
@@ -8,6 +8,7 @@ use super::{DestroyError, destroy_sole};
 use crate::Device;
 use crate::access::{BarMapping, UarHandle};
 use crate::error::{CommandError, Error};
+use crate::lock::lock;
 
 /// The register of plain doorbells: eight bytes at a time, which any number of queues may store. No WQE is ever copied
 /// there, or such a store would land in the middle of it.
@@ -83,7 +84,7 @@ impl Uar {
     /// The BlueFlame register for one queue alone, until [`give_blue_flame_back`](Self::give_blue_flame_back); `None` where
     /// it is taken or shared.
     pub(crate) fn take_blue_flame(&self, page: UarPage) -> Option<BlueFlame> {
-        let mut holder = self.blue_flame.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holder = lock(&self.blue_flame);
         let free = matches!(*holder, Holder::Nobody);
         free.then(|| {
             *holder = Holder::Queue;
@@ -93,12 +94,12 @@ impl Uar {
 
     /// After [`take_blue_flame`](Self::take_blue_flame), by the queue that took it.
     pub(crate) fn give_blue_flame_back(&self) {
-        *self.blue_flame.lock().unwrap_or_else(PoisonError::into_inner) = Holder::Nobody;
+        *lock(&self.blue_flame) = Holder::Nobody;
     }
 
     /// The BlueFlame register under a lock, which the first to ask makes; `None` where a queue has it alone.
     pub(crate) fn shared_blue_flame(&self, page: UarPage) -> Option<Shared<BlueFlame>> {
-        let mut holder = self.blue_flame.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holder = lock(&self.blue_flame);
         match &*holder {
             Holder::Queue => None,
             Holder::Shared(doorbell) => Some(doorbell.clone()),

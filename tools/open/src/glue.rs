@@ -7,17 +7,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
-use mlx5_dv::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq};
+use mlx5_dv::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq, pci};
 use mlx5_dv::memory::Iova;
 use mlx5_sim::bar::UarMemory;
 use mlx5_sim::card::{Card, FunctionHandle};
 use mlx5_sim::dma::{Access, Source};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The command register of PCI config space, and its bits.
-const PCI_COMMAND: u64 = 4;
-const PCI_MEMORY: u16 = 1 << 1;
-const PCI_BUS_MASTER: u16 = 1 << 2;
 /// Addresses the model's functions get: high ones, which no pointer equals, so that neither passes for the other.
 const ADDRESSES: (u64, u64) = (1 << 52, (1 << 53) - 1);
 
@@ -89,15 +85,15 @@ impl Bar for ModelBar {
     }
 
     fn set_bus_master(&self, enabled: bool) -> io::Result<()> {
-        let mut command = [0; 2];
-        self.handle.config_read(PCI_COMMAND, &mut command);
-        let command = u16::from_le_bytes(command);
-        if command == u16::MAX {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "its config space reads as all ones"));
-        }
-        let command = if enabled { command | PCI_MEMORY | PCI_BUS_MASTER } else { command & !PCI_BUS_MASTER };
-        self.handle.config_write(PCI_COMMAND, &command.to_le_bytes());
-        Ok(())
+        let read = || {
+            let mut command = [0; 2];
+            self.handle.config_read(pci::COMMAND, &mut command);
+            Ok(command)
+        };
+        pci::set_bus_master(enabled, read, |bytes| {
+            self.handle.config_write(pci::COMMAND, &bytes);
+            Ok(())
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use mlx5_prm::eqe::{CommandEvent, CompletionEvent, Eqe, EventType, PageRequestEvent};
@@ -23,6 +23,7 @@ use super::pages::{BATCH, FirmwarePages};
 use super::registers::Registers;
 use crate::access::AsyncEvent;
 use crate::error::{CommandError, Death, Error};
+use crate::lock::lock;
 
 /// Most pages firmware may hold: 4 GiB. More is a firmware gone wrong, not a need.
 const MOST_PAGES: usize = 1 << 20;
@@ -91,10 +92,6 @@ impl Wake for Subscribers {
 /// Adds one to an eventfd. It fails only when the counter is full, and then its reader is awake anyway.
 fn signal(fd: &OwnedFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the thread needs of its function.

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::error::Death;
+use crate::lock::lock;
 
 /// Something that has waiters to wake when the card dies.
 pub trait Wake: Send + Sync {
@@ -52,19 +53,19 @@ impl Life {
 
     /// Wakes `waiter` when the card dies.
     pub fn watch(&self, waiter: Weak<dyn Wake>) {
-        let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiters = lock(&self.waiters);
         waiters.retain(|waiter| waiter.strong_count() > 0);
         waiters.push(waiter);
     }
 
     /// How the card's DMA is stopped when it dies.
     pub fn stop_with(&self, stop: Weak<dyn StopDma>) {
-        *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
+        *lock(&self.ending) = Some(stop);
     }
 
     /// The card died of `death`. Stops its DMA, then wakes every waiter; once.
     pub fn end(&self, death: Death) {
-        let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        let ending = lock(&self.ending);
         if self.death.get().is_some() {
             return;
         }
@@ -83,7 +84,7 @@ impl Life {
 
     fn wake_all(&self) {
         // Not called under the lock: a waiter may well ask for a new watch.
-        let waiters = std::mem::take(&mut *self.waiters.lock().unwrap_or_else(PoisonError::into_inner));
+        let waiters = std::mem::take(&mut *lock(&self.waiters));
         for waiter in waiters.iter().filter_map(Weak::upgrade) {
             waiter.wake();
         }

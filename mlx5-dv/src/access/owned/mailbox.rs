@@ -1,12 +1,13 @@
 //! Mailboxes: the chains of 512-byte blocks that carry what does not fit into a command's slot. PRM "Command Interface
 //! Mailbox".
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use mlx5_prm::cmd::MailboxBlock;
 use mlx5_prm::layout::Layout;
 
 use crate::error::Error;
+use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool};
 
 /// Data bytes of a block.
@@ -111,7 +112,7 @@ impl MailboxPool {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, WithTail};
 use mlx5_prm::layout::Be64;
@@ -16,6 +16,7 @@ use mlx5_prm::layout::Be64;
 use crate::access::{Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UmemHandle};
 use crate::caps::Caps;
 use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova};
 
 mod bring_up;
@@ -74,10 +75,6 @@ pub struct Owned {
     /// Rings that firmware may still write, since it did not give them up: freed once bus mastering is off.
     kept: Mutex<Vec<DmaBuffer>>,
     options: crate::Options,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Owned {

@@ -2,7 +2,7 @@
 //! PRM "MANAGE_PAGES", "QUERY_PAGES".
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mlx5_prm::cmd::{ManagePagesIn, QueryPagesIn, WithTail};
 use mlx5_prm::layout::Be64;
@@ -10,6 +10,7 @@ use mlx5_prm::layout::Be64;
 use super::space::Space;
 use crate::access::RawCommand;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::memory::DmaBuffer;
 
 /// Bytes of a page, on every host.
@@ -173,7 +174,7 @@ impl FirmwarePages {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The device's address space: which memory it sees, and where.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::life::Life;
 use crate::access::DmaSpace;
 use crate::error::{Death, Error};
+use crate::lock::lock;
 use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator};
 
 /// Largest page that a translation of the card names: 2 GiB.
@@ -95,7 +96,7 @@ impl Space {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, IovaAllocator> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.addresses)
     }
 }
 

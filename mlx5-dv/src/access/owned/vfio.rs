@@ -25,15 +25,11 @@ use vfio_ioctls::{VfioContainer, VfioDevice, VfioError, VfioIommufd, VfioOps, Vf
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::ioctl::{ioctl, ioctl_with_mut_ptr, ioctl_with_mut_ref};
 
-use crate::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq};
+use crate::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq, pci};
 use crate::discovery::{Card, PciAddress, Sysfs};
 use crate::error::Error;
 use crate::memory::Iova;
 
-/// The command register of PCI config space, and its bits.
-const PCI_COMMAND: u64 = 4;
-const PCI_MEMORY: u16 = 1 << 1;
-const PCI_BUS_MASTER: u16 = 1 << 2;
 /// Addresses taken where the kernel does not say which it allows: 39 bits, without the interrupt window of x86.
 const USUAL_ADDRESSES: [(u64, u64); 2] = [(0x1_0000, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)];
 
@@ -215,14 +211,6 @@ impl Vfio {
         let written = rustix::io::pwrite(file, bytes, device.get_region_offset(region) + offset)?;
         if written == bytes.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
     }
-
-    /// The command register of its config space; an error where it reads as all ones.
-    fn command(&self) -> io::Result<u16> {
-        match u16::from_le_bytes(self.read(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND)) {
-            u16::MAX => Err(io::Error::new(io::ErrorKind::NotConnected, "its config space reads as all ones")),
-            command => Ok(command),
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -285,14 +273,8 @@ impl Bar for VfioBar {
     }
 
     fn set_bus_master(&self, enabled: bool) -> io::Result<()> {
-        let command = self.vfio.command()?;
-        let command = if enabled { command | PCI_MEMORY | PCI_BUS_MASTER } else { command & !PCI_BUS_MASTER };
-        self.vfio.write(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND, &command.to_le_bytes())?;
-        // Memory is freed on the strength of this bit. Reading it back also brings in what the card wrote before.
-        if (self.vfio.command()? & PCI_BUS_MASTER != 0) == enabled {
-            return Ok(());
-        }
-        Err(io::Error::other("the bus master bit of the command register does not stay as written"))
+        let read = || Ok(self.vfio.read(VFIO_PCI_CONFIG_REGION_INDEX, pci::COMMAND));
+        pci::set_bus_master(enabled, read, |bytes| self.vfio.write(VFIO_PCI_CONFIG_REGION_INDEX, pci::COMMAND, &bytes))
     }
 }
 

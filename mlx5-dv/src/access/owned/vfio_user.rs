@@ -20,16 +20,12 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::Client;
 
-use crate::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq};
+use crate::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq, pci};
 use crate::error::Error;
 use crate::memory::Iova;
 
 /// How long the server may take to answer. Every message of the protocol is answered at once by a server that lives.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The command register of PCI config space, and its bits.
-const PCI_COMMAND: u64 = 4;
-const PCI_MEMORY: u16 = 1 << 1;
-const PCI_BUS_MASTER: u16 = 1 << 2;
 /// Addresses a model takes: all but the last page of 48 bits, and nothing below 1 MiB.
 const ADDRESSES: (u64, u64) = (1 << 20, (1 << 48) - (1 << 12) - 1);
 
@@ -246,12 +242,8 @@ impl Bar for ServedBar {
     }
 
     fn set_bus_master(&self, enabled: bool) -> io::Result<()> {
-        let command = u16::from_le_bytes(self.read(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND)?);
-        if command == u16::MAX {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "its config space reads as all ones"));
-        }
-        let command = if enabled { command | PCI_MEMORY | PCI_BUS_MASTER } else { command & !PCI_BUS_MASTER };
-        self.write(VFIO_PCI_CONFIG_REGION_INDEX, PCI_COMMAND, command.to_le_bytes())
+        let read = || self.read(VFIO_PCI_CONFIG_REGION_INDEX, pci::COMMAND);
+        pci::set_bus_master(enabled, read, |bytes| self.write(VFIO_PCI_CONFIG_REGION_INDEX, pci::COMMAND, bytes))
     }
 }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 use mlx5_prm::cmd::{CommandQueueEntry, MailboxBlock, Opcode};
 use mlx5_prm::layout::Layout;
 
+use crate::lock::lock;
+
 mod wrap;
 
 pub use wrap::Traced;
@@ -111,7 +113,7 @@ impl<W: Write + Send> Observer for KernelDump<W> {
     fn command(&self, record: &CommandRecord) {
         let text = kernel_dump(&self.device, record);
         // One write a dump, so that dumps of several threads do not mix. A sink that fails loses the dump, nothing else.
-        let _ = self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_all(text.as_bytes());
+        let _ = lock(&self.sink).write_all(text.as_bytes());
     }
 }
 

@@ -22,6 +22,7 @@ use super::registers::Registers;
 use crate::access::RawCommand;
 use crate::access::trace::{CommandRecord, Direction, Observers};
 use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool};
 
 /// Bytes that travel inside the entry itself, each way.
@@ -475,7 +476,7 @@ impl CommandQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 
     /// How many slots there are, and how many of them are quarantined.
