@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use mlx5_dv::Device;
+use mlx5_dv::memory::PageSize;
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup, Watch};
 
@@ -58,6 +59,9 @@ struct Options {
     /// Check what is received, byte for byte.
     #[arg(short, long)]
     chk: bool,
+    /// Keep the messages in pages of this size, or fail: 4K, 2M, 1G. The largest that serve if not said.
+    #[arg(long)]
+    page_size: Option<PageSize>,
 }
 
 fn main() -> ExitCode {
@@ -83,6 +87,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         events: options.events,
         gid_index: options.gid_idx,
         check: options.chk,
+        page_size: options.page_size,
     };
     let elapsed = match &options.host {
         Some(host) => ask(&device, &setup, host, options.port)?,
@@ -96,6 +101,7 @@ fn run(options: &Options) -> Result<(), Failure> {
 fn ask(device: &Arc<Device>, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
     let mut player = Player::new(device, setup, Role::Client)?;
     let mine = player.address()?;
+    print_memory(&player);
     print_address("local", &mine);
     let asked = exchange::ask(host, port, &mine, PATIENCE)?;
     print_address("remote", &asked.remote);
@@ -107,6 +113,7 @@ fn ask(device: &Arc<Device>, setup: &Setup, host: &str, port: u16) -> Result<Dur
 fn listen(device: &Arc<Device>, setup: &Setup, port: u16) -> Result<Duration, Failure> {
     let mut player = Player::new(device, setup, Role::Server)?;
     let mine = player.address()?;
+    print_memory(&player);
     print_address("local", &mine);
     let accepted = exchange::accept(port, PATIENCE)?;
     print_address("remote", &accepted.remote);
@@ -120,6 +127,8 @@ fn listen(device: &Arc<Device>, setup: &Setup, port: u16) -> Result<Duration, Fa
 fn both_ends(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
     let mut client = Player::new(device, setup, Role::Client)?;
     let mut server = Player::new(device, setup, Role::Server)?;
+    print_memory(&client);
+    print_memory(&server);
     let (ours, theirs) = (client.address()?, server.address()?);
     print_address("local", &ours);
     print_address("remote", &theirs);
@@ -149,6 +158,18 @@ fn timed(play: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure
     let start = Instant::now();
     play()?;
     Ok(start.elapsed())
+}
+
+/// Where an end's messages are: in which pages here, and in which the card looks them up.
+fn print_memory(player: &Player) {
+    let region = player.region();
+    let kib = |bytes: usize| bytes >> 10;
+    println!(
+        "  memory:         {} KiB, pages of {} KiB here, of {} KiB to the card",
+        kib(region.len()),
+        kib(region.page_size()),
+        kib(region.card_page_size())
+    );
 }
 
 fn print_address(whose: &str, address: &Address) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::Device;
+use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Peer, Ticket};
 use mlx5_prm::values::PathMtu;
@@ -37,6 +38,8 @@ pub struct Setup {
     pub gid_index: u16,
     /// Check every byte received.
     pub check: bool,
+    /// Keep messages in pages of this size, or fail; the largest that serve if not said.
+    pub page_size: Option<PageSize>,
 }
 
 /// Who sends first.
@@ -99,12 +102,22 @@ impl Watch {
     }
 }
 
+/// At least `len` bytes for messages.
+fn memory(pd: &Arc<Pd>, len: usize, page_size: Option<PageSize>) -> Result<Arc<MemoryRegion>, mlx5_dv::Error> {
+    let access = AccessFlags::LOCAL_WRITE;
+    match page_size {
+        Some(size) => MemoryRegion::register(pd, HostMemory::allocate_in(len, Pages::Exactly(size))?, access),
+        None => MemoryRegion::allocate(pd, len, access),
+    }
+}
+
 /// One end: its queue pair, and the buffers that go to and fro.
 #[derive(Debug)]
 pub struct Player {
     device: Arc<Device>,
     setup: Setup,
     role: Role,
+    region: Arc<MemoryRegion>,
     connection: Connection,
     /// The client's message, while it is not on its way.
     message: Option<Buffer>,
@@ -130,9 +143,9 @@ impl Player {
         options.path_mtu = PathMtu::from_bytes(setup.mtu)
             .ok_or_else(|| format!("{} is no path MTU: 256, 512, ... 4096", setup.mtu))?;
         let mut connection = Connection::new(&pd, options)?;
-        let region = MemoryRegion::allocate(&pd, (depth + 1) * setup.size, AccessFlags::LOCAL_WRITE)?;
-        let mut buffers = region.buffers(setup.size)?;
-        buffers.truncate(depth + 1);
+        let region = memory(&pd, (depth + 1) * setup.size, setup.page_size)?;
+        let part = |i: usize| region.buffer(i * setup.size..(i + 1) * setup.size);
+        let mut buffers = (0..=depth).map(part).collect::<Result<Vec<Buffer>, _>>()?;
         let message = buffers.pop().filter(|_| role == Role::Client);
         for buffer in buffers {
             connection.receive(buffer)?;
@@ -141,6 +154,7 @@ impl Player {
             device: device.clone(),
             setup: setup.clone(),
             role,
+            region,
             connection,
             message,
             sending: None,
@@ -154,6 +168,11 @@ impl Player {
     pub fn address(&self) -> Result<Address, Failure> {
         let local = self.connection.local()?;
         Ok(Address { lid: local.lid, qpn: local.qpn, psn: local.psn, gid: local.gid })
+    }
+
+    /// Where its messages are.
+    pub fn region(&self) -> &MemoryRegion {
+        &self.region
     }
 
     /// Connects to the other end.

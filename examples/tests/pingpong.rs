@@ -7,7 +7,17 @@ use mlx5_examples::pingpong::{Failure, Player, Role, Setup, Watch};
 use mlx5_open::Sim;
 
 fn setup(size: usize, mtu: u32) -> Setup {
-    Setup { size, mtu, rx_depth: 16, iters: 50, service_level: 0, events: false, gid_index: 0, check: true }
+    Setup {
+        size,
+        mtu,
+        rx_depth: 16,
+        iters: 50,
+        service_level: 0,
+        events: false,
+        gid_index: 0,
+        check: true,
+        page_size: None,
+    }
 }
 
 fn play(client: &Arc<Device>, server: &Arc<Device>, setup: &Setup) -> Result<(), Failure> {

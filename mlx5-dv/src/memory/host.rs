@@ -68,6 +68,10 @@ impl HostMemory {
 
     /// As [`allocate`](Self::allocate), for accesses that need no file: private huge pages where there are any.
     pub fn allocate_private(len: usize) -> Result<Self, Error> {
+        // The system's default huge page is rarely its largest, and the others come with a file only.
+        if let Some(memory) = Self::in_gigabytes(len) {
+            return Ok(memory);
+        }
         let Some(pages) = PrivateHugePages::new(len) else { return Self::allocate(len) };
         Ok(HostMemory {
             address: pages.address(),
@@ -77,6 +81,15 @@ impl HostMemory {
             iova: None,
             backing: Backing::Private(pages),
         })
+    }
+
+    /// Memory in pages of 1 GiB, where it would fill half of them and there are any.
+    fn in_gigabytes(len: usize) -> Option<Self> {
+        let page = PageSize::HUGE_1G;
+        if !page.is_worth(len) {
+            return None;
+        }
+        Self::allocate_in(len, Pages::Exactly(page)).ok()
     }
 
     /// The user's memory, taken over: any address, any length but zero. It is given back to the allocator on drop.

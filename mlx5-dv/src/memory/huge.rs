@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::NonNull;
+use std::str::FromStr;
 use std::sync::Once;
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -43,6 +44,11 @@ impl PageSize {
         usize::try_from(bytes).ok().filter(|b| b.is_power_of_two()).map_or(PageSize::BASE, PageSize)
     }
 
+    /// Whether a buffer of `len` bytes fills enough of a page for it to be used: half.
+    pub(super) const fn is_worth(self, len: usize) -> bool {
+        len >= self.0 / 2
+    }
+
     fn is_huge(self) -> bool {
         self > PageSize::host()
     }
@@ -63,6 +69,25 @@ impl fmt::Display for PageSize {
     }
 }
 
+impl FromStr for PageSize {
+    type Err = Error;
+
+    /// Reads what the kernel's command line takes: `4K`, `2M`, `1G`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let unit = match text.bytes().last() {
+            Some(b'K' | b'k') => 1 << 10,
+            Some(b'M' | b'm') => 1 << 20,
+            Some(b'G' | b'g') => 1 << 30,
+            _ => 0,
+        };
+        let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<usize>().ok());
+        let bytes = number.and_then(|number| number.checked_mul(unit));
+        let bytes = bytes.filter(|bytes| bytes.is_power_of_two() && *bytes >= PageSize::BASE.bytes());
+        let wrong = || Error::Invalid(format!("{text:?} is no size of pages: say 4K, 2M or 1G"));
+        bytes.map(PageSize).ok_or_else(wrong)
+    }
+}
+
 /// Which pages memory is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pages {
@@ -72,11 +97,6 @@ pub enum Pages {
     Largest,
     /// These or none: an error where the system has none of them.
     Exactly(PageSize),
-}
-
-/// How much of a page a buffer must fill before that page is used for it: half.
-fn is_worth(len: usize, page: PageSize) -> bool {
-    len >= page.bytes() / 2
 }
 
 /// A mapping of a memfd of its own, zeroed. Unmapped on drop.
@@ -96,7 +116,7 @@ impl SharedPages {
     }
 
     fn largest(len: usize) -> Result<Self, Error> {
-        let wanted = [PageSize::HUGE_1G, PageSize::HUGE_2M].into_iter().filter(|&size| is_worth(len, size));
+        let wanted = [PageSize::HUGE_1G, PageSize::HUGE_2M].into_iter().filter(|&size| size.is_worth(len));
         let mut missed = None;
         for size in wanted {
             match Self::of(len, size) {
@@ -155,7 +175,7 @@ impl PrivateHugePages {
     /// one.
     pub(super) fn new(len: usize) -> Option<Self> {
         let page = default_huge_page()?;
-        let len = whole_pages(len, page).ok().filter(|_| is_worth(len, page))?;
+        let len = whole_pages(len, page).ok().filter(|_| page.is_worth(len))?;
         let layout = Layout::from_size_align(len, page.bytes()).ok()?;
         // SAFETY: the layout's size is not zero.
         let address = NonNull::new(unsafe { hugepage_rs::alloc(layout) })?;
@@ -227,9 +247,9 @@ mod tests {
 
     #[test]
     fn a_huge_page_is_used_only_when_half_of_it_is() {
-        assert!(!is_worth(1 << 19, PageSize::HUGE_2M));
-        assert!(is_worth(1 << 20, PageSize::HUGE_2M));
-        assert!(!is_worth(1 << 28, PageSize::HUGE_1G));
+        assert!(!PageSize::HUGE_2M.is_worth(1 << 19));
+        assert!(PageSize::HUGE_2M.is_worth(1 << 20));
+        assert!(!PageSize::HUGE_1G.is_worth(1 << 28));
     }
 
     #[test]
@@ -260,5 +280,16 @@ mod tests {
         assert_eq!(PageSize::HUGE_2M.to_string(), "2 MiB");
         assert_eq!(PageSize::HUGE_1G.to_string(), "1 GiB");
         assert_eq!(PageSize::BASE.to_string(), "4 KiB");
+    }
+
+    #[test]
+    fn sizes_are_read_as_the_kernel_reads_them() {
+        let read = |text: &str| text.parse::<PageSize>().ok();
+        assert_eq!(read("1G"), Some(PageSize::HUGE_1G));
+        assert_eq!(read("2M"), Some(PageSize::HUGE_2M));
+        assert_eq!(read("4k"), Some(PageSize::BASE));
+        for wrong in ["", "G", "3M", "1", "2K", "1T", "-1G", "99999999999999999999G", "\u{e9}"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{AccessFlags, Buffer, DestroyError, Mkey, Pd, destroy_sole};
 use crate::error::{CommandError, Error};
+use crate::lock::lock;
 use crate::memory::{DmaBuffer, HostMemory};
 use crate::queue::{DataSegment, RemoteAddress};
 
@@ -89,6 +90,12 @@ impl MemoryRegion {
         self.host().map_or(0, HostMemory::page_size)
     }
 
+    /// Bytes of the pages that the card's own translation has: the larger they are, the fewer it has to look up. 1 GiB at
+    /// most, and no larger than the memory's place in this process and in the card's address space allows.
+    pub fn card_page_size(&self) -> usize {
+        1 << self.mkey.log_page_size()
+    }
+
     /// The key for work requests of this side.
     pub fn lkey(&self) -> u32 {
         self.mkey.key()
@@ -166,7 +173,7 @@ impl MemoryRegion {
     }
 
     fn lent(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lent)
     }
 
     /// Lends the bytes `range` out, as a buffer for a [`Connection`](crate::queue::Connection).

@@ -37,6 +37,7 @@ const MANY_PAGES: u64 = 512;
 /// A memory key: what addresses of a region mean, and who may use them. PRM "Memory Key".
 pub struct Mkey {
     key: u32,
+    log_page_size: u32,
     object: Object,
 }
 
@@ -82,12 +83,17 @@ impl Mkey {
             end.w().mkey_index(out.reply.mkey_index());
             (end, format!("mkey {:#x}", out.reply.mkey_index()))
         })?;
-        Ok(Mkey { key: out.reply.mkey_index() << 8, object })
+        Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object })
     }
 
     /// The key, local and remote alike: `mkey_index` and its variant.
     pub fn key(&self) -> u32 {
         self.key
+    }
+
+    /// log2 of the bytes of the pages that the card finds the memory by.
+    pub(super) fn log_page_size(&self) -> u32 {
+        self.log_page_size
     }
 
     /// Destroys the key: no access by it is possible afterwards.
