@@ -24,9 +24,11 @@ mod host;
 mod huge;
 mod iova;
 mod pool;
+mod translation;
 
 pub use dma::{DmaBuffer, Release};
 pub use host::HostMemory;
 pub use huge::{PageSize, Pages};
 pub use iova::{Iova, IovaAllocator};
 pub use pool::DmaPool;
+pub(crate) use translation::Translation;

@@ -8,10 +8,9 @@ use mlx5_prm::layout::{Be64, Layout};
 use uar::{EqDoorbell, barrier};
 
 use super::registers::Registers;
-use super::space::Pages;
 use crate::access::RawCommand;
 use crate::error::{Death, Error};
-use crate::memory::{DmaBuffer, DmaPool};
+use crate::memory::{DmaBuffer, DmaPool, Translation};
 
 /// Entries handled before the card is told that their places are free.
 const GIVE_BACK: u32 = 64;
@@ -53,7 +52,7 @@ impl EventRing {
 
     /// The command that makes an EQ of it: events of `types` come to it, and raise interrupt vector `vector`.
     pub fn create_command(&self, uar_page: u32, vector: u16, types: &[EventType]) -> RawCommand {
-        let pages = Pages::of(self.ring.iova(), Eqe::SIZE << self.log_size);
+        let pages = Translation::of(0, self.ring.iova(), Eqe::SIZE << self.log_size);
         let mut create = CreateEqIn::default();
         let mut context = *create.eq_context_entry();
         let context_page = (pages.log_size - 12) as u8;

@@ -17,7 +17,7 @@ use crate::access::{Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawComman
 use crate::caps::Caps;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
-use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova};
+use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
 
 mod bring_up;
 mod command;
@@ -170,13 +170,13 @@ impl Access for Owned {
             Some(iova) => (iova, false),
             None => (self.space.show(memory)?, true),
         };
-        let pages = space::Pages::of(iova, memory.len());
+        let pages = Translation::of(0, iova, memory.len());
         let rights = if writable { MTT_READ | MTT_WRITE } else { MTT_READ };
         let mut create = CreateUmemIn::default();
         let mut umem = *create.umem();
         umem.w()
             .log_page_size((pages.log_size - 12) as u8)
-            .num_of_mtt(pages.count as u64)
+            .num_of_mtt(pages.count)
             .page_offset(memory.data_offset() as u32);
         create.w().umem(&umem);
         let list = pages.addresses().map(|page| Be64::new(page | rights)).collect();

@@ -6,10 +6,7 @@ use super::life::Life;
 use crate::access::DmaSpace;
 use crate::error::{Death, Error};
 use crate::lock::lock;
-use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator};
-
-/// Largest page that a translation of the card names: 2 GiB.
-const LOG_MAX_PAGE: u32 = 31;
+use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, Translation};
 
 /// Memory shown to the device, each piece at an address aligned to the largest page that fits it, so that both the IOMMU
 /// and the card's own translations can use large pages.
@@ -18,17 +15,6 @@ pub struct Space {
     dma: Box<dyn DmaSpace>,
     addresses: Mutex<IovaAllocator>,
     life: Arc<Life>,
-}
-
-/// How memory at one address reads as a list of pages of one size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pages {
-    /// Address of the first.
-    pub first: u64,
-    /// Log of the bytes of each.
-    pub log_size: u32,
-    /// How many.
-    pub count: usize,
 }
 
 impl Space {
@@ -108,35 +94,13 @@ fn reserved_len(len: usize) -> u64 {
 
 /// What an address for `len` bytes is aligned to.
 fn alignment(len: u64) -> u64 {
-    len.next_power_of_two().clamp(4096, 1 << LOG_MAX_PAGE)
+    len.next_power_of_two().clamp(4096, 1 << Translation::LOG_LARGEST)
 }
 
 fn map_error(len: usize, source: std::io::Error) -> Error {
     let fix = (source.raw_os_error() == Some(libc::ENOMEM))
         .then(|| "raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into());
     Error::Memory { reason: format!("cannot show {len} bytes of memory to the device"), fix, source: Some(source) }
-}
-
-impl Pages {
-    /// Memory of `len` bytes at `iova`, in the largest pages that end where it ends, or, where these would be many, in
-    /// larger ones whose last runs into the addresses kept free behind it.
-    pub fn of(iova: Iova, len: usize) -> Self {
-        const MANY: u64 = 512;
-        let len = len.max(1) as u64;
-        let exact = (iova.0 | len).trailing_zeros().clamp(12, LOG_MAX_PAGE);
-        // A page's address is a multiple of its size.
-        let largest = alignment(len).trailing_zeros().min(iova.0.trailing_zeros());
-        let mut log_size = exact;
-        while log_size < largest && len.div_ceil(1 << log_size) > MANY {
-            log_size += 1;
-        }
-        Pages { first: iova.0, log_size, count: len.div_ceil(1 << log_size) as usize }
-    }
-
-    /// Their addresses.
-    pub fn addresses(self) -> impl Iterator<Item = u64> {
-        (0..self.count as u64).map(move |i| self.first + (i << self.log_size))
-    }
 }
 
 #[cfg(test)]
@@ -224,24 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_as_large_as_the_memory_allows() {
-        let pages = |iova, len| {
-            let pages = Pages::of(Iova(iova), len);
-            (pages.log_size, pages.count)
-        };
-        assert_eq!(pages(0x20_0000, 0x20_0000), (21, 1));
-        assert_eq!(pages(0x4000, 0x3000), (12, 3));
-        assert_eq!(pages(0x80_0000, 0x60_0000), (21, 3));
-        assert_eq!(pages(1 << 32, 1 << 33), (31, 4));
-        let (log_size, count) = pages(1 << 31, (1 << 30) + 4096);
-        assert!(count <= 512 && log_size > 20, "{log_size} {count}");
-    }
-
-    #[test]
     fn a_large_last_page_stays_inside_what_is_reserved() {
         for len in [4096_usize, 3 * 4096, 1 << 21, (1 << 30) + 4096, 5 << 30] {
-            let pages = Pages::of(Iova(1 << 40), len);
-            assert!((pages.count as u64) << pages.log_size <= reserved_len(len), "{len:#x}");
+            let pages = Translation::of(0, Iova(1 << 40), len);
+            assert!(pages.count << pages.log_size <= reserved_len(len), "{len:#x}");
         }
     }
 }

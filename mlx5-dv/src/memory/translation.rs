@@ -1,0 +1,72 @@
+//! How the card looks memory up: as a list of pages of one size.
+
+use super::Iova;
+
+/// Memory as pages of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Translation {
+    /// Address of the first, as the card sees it.
+    pub(crate) first: u64,
+    /// log2 of the bytes of each.
+    pub(crate) log_size: u32,
+    /// How many.
+    pub(crate) count: u64,
+}
+
+impl Translation {
+    /// The largest page: 1 GiB.
+    pub(crate) const LOG_LARGEST: u32 = 30;
+    /// The smallest.
+    const LOG_SMALLEST: u32 = 12;
+    /// More pages than this are counted in larger ones, where the addresses allow it.
+    const MANY: u64 = 512;
+
+    /// `len` bytes that work requests name by `address` (0 where they have no address but the card's own), and that the card
+    /// finds at `iova`.
+    ///
+    /// A page must start at a multiple of its size on both sides. The pages are the largest that also end with the memory;
+    /// or, where these are many, larger ones: the last then ends behind the memory, in addresses that are kept free.
+    pub(crate) fn of(address: u64, iova: Iova, len: usize) -> Self {
+        let len = len.max(1) as u64;
+        let log = |numbers: u64| numbers.trailing_zeros().clamp(Self::LOG_SMALLEST, Self::LOG_LARGEST);
+        let (aligned, mut log_size) = (log(address | iova.0), log(address | iova.0 | len));
+        while log_size < aligned && len.div_ceil(1 << log_size) > Self::MANY {
+            log_size += 1;
+        }
+        Translation { first: iova.0, log_size, count: len.div_ceil(1 << log_size) }
+    }
+
+    /// The card's addresses of the pages.
+    pub(crate) fn addresses(self) -> impl Iterator<Item = u64> {
+        (0..self.count).map(move |i| self.first + (i << self.log_size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(address: u64, iova: u64, len: usize) -> (u32, u64) {
+        let pages = Translation::of(address, Iova(iova), len);
+        (pages.log_size, pages.count)
+    }
+
+    #[test]
+    fn pages_are_as_large_as_both_sides_allow() {
+        assert_eq!(pages(0x7f00_0000_1000, 0x20_0000, 0x1000), (12, 1));
+        assert_eq!(pages(0x7f00_0020_0000, 0x20_0000, 0x20_0000), (21, 1));
+        assert_eq!(pages(0x7f00_0020_0000, 0x4000_0000, 0x60_0000), (21, 3));
+        assert_eq!(pages(0x7f00_4000_0000, 0x4000_0000, 1 << 31), (30, 2), "never above 1 GiB");
+        assert_eq!(pages(0x7f00_0000_1000, 0x4000_0000, 1 << 30), (12, 1 << 18), "one side is aligned to 4 KiB only");
+        assert_eq!(pages(0, 0x4000, 0x3000), (12, 3), "one side alone");
+        assert_eq!(pages(0, 0x80_0000, 0x60_0000), (21, 3));
+    }
+
+    #[test]
+    fn many_pages_become_fewer_larger_ones() {
+        for (address, iova) in [(0x7f00_4000_0000, 0x4000_0000), (0, 1 << 31)] {
+            let (log_size, count) = pages(address, iova, (1 << 30) + 4096);
+            assert!(count <= 512 && log_size > 20, "{log_size} {count}");
+        }
+    }
+}
