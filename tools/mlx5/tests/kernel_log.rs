@@ -387,6 +387,29 @@ fn logs_of_others() {
     assert_eq!((&commands[0]["command"], &commands[0]["input"]["token"]), (&"TEARDOWN_HCA".into(), &0x3f.into()));
 }
 
+#[test]
+fn a_probe_of_the_software_card_by_linux_6_12() {
+    let (commands, summary) = json(include_bytes!("logs/probe.txt"));
+    assert_eq!((summary.commands, summary.failed, summary.unanswered, summary.stray), (4, 0, 0, 0));
+    assert_eq!(summary.problems, 0);
+    let names: Vec<&Value> = commands.iter().map(|command| &command["command"]).collect();
+    assert_eq!(names, ["ENABLE_HCA", "ACCESS_REG", "ALLOC_UAR", "CREATE_EQ"]);
+    let number = |command: usize, way: &str, name: &str| {
+        let fields = commands[command][way]["fields"].as_array().expect("fields");
+        fields.iter().find(|field| field["name"] == name).map(|field| field["value"].clone())
+    };
+    assert_eq!(number(2, "output", "uar"), Some(16.into()), "the kernel says the same: index 16");
+    assert_eq!(number(3, "input", "eq_context_entry.uar_page"), Some(16.into()));
+    assert_eq!(number(3, "input", "eq_context_entry.log_eq_size"), Some(7.into()));
+    let register = number(1, "input", "register_id").expect("a register");
+    let told: Vec<String> = ["input", "output"]
+        .iter()
+        .flat_map(|way| commands[1][way]["fields"].as_array().expect("fields"))
+        .map(|field| field["name"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert!(told.iter().any(|name| name.starts_with("register_data.")), "{register}: {told:?}");
+}
+
 /// What the driver prints of its own commands is what it sent and got.
 #[test]
 fn what_our_driver_prints_reads_back_as_what_it_sent() {

@@ -5,12 +5,60 @@ use mlx5_prm::caps::limits::{self, number_at};
 use mlx5_prm::cmd::{self, InputHeader, Opcode};
 use mlx5_prm::decode;
 use mlx5_prm::layout::{Info, Layout};
+use mlx5_tools::kernel_log::{self, Logged, Outcome};
 
 use super::report::{Report, lines};
 use crate::caps::set::{CapSet, page_name};
 
+/// A command whose input a kernel printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Printed {
+    /// The input, as far as it was printed.
+    input: Vec<u8>,
+    /// The whole input was printed.
+    whole: bool,
+    /// What is wrong with how it was handed over, and what of it was not printed.
+    notes: Vec<String>,
+    /// Why it was not done, as far as that was printed.
+    why_not: Option<String>,
+}
+
+impl Printed {
+    /// What a log has of it.
+    pub fn of(logged: &Logged) -> Printed {
+        let why_not = match &logged.outcome {
+            Outcome::Ok => None,
+            Outcome::Failed(kind) => Some(kind.to_string()),
+            Outcome::Unanswered(why) => Some((*why).to_owned()),
+        };
+        Printed { input: logged.input.clone(), whole: logged.whole, notes: logged.notes.clone(), why_not }
+    }
+}
+
+/// What is said of the command in the text: the first whose input a kernel printed there.
+pub fn of_text(text: &str, caps: Option<&CapSet>) -> Option<Report> {
+    let logged = kernel_log::commands(text);
+    let first = logged.iter().find(|command| !command.input.is_empty())?;
+    of_printed(&Printed::of(first), caps)
+}
+
+/// What is said of a command that a kernel printed.
+pub fn of_printed(printed: &Printed, caps: Option<&CapSet>) -> Option<Report> {
+    let mut report = of_input(&printed.input, printed.whole, caps)?;
+    report.fields.extend(printed.why_not.iter().map(|why| ("outcome", why.clone())));
+    if !printed.notes.is_empty() {
+        report.fields.push(("notes", printed.notes.join("; ")));
+    }
+    Some(report)
+}
+
 /// What is said of a command's input; with `caps`, checked against that card.
 pub fn of_bytes(input: &[u8], caps: Option<&CapSet>) -> Option<Report> {
+    of_input(input, true, caps)
+}
+
+/// The same, of an input that may be cut short: `whole` if it is not.
+fn of_input(input: &[u8], whole: bool, caps: Option<&CapSet>) -> Option<Report> {
     let header = InputHeader::read(input)?;
     let opcode = header.opcode();
     let what = format!("input of {opcode} ({:#x}), op_mod {:#x}", opcode.number(), header.op_mod());
@@ -19,12 +67,12 @@ pub fn of_bytes(input: &[u8], caps: Option<&CapSet>) -> Option<Report> {
         return Some(Report { what, meaning, ..Report::default() });
     };
     let mut offending = Vec::new();
-    if input.len() < info.size {
+    if whole && input.len() < info.size {
         offending.push(format!("the input has {:#x} bytes, the command's fixed part {:#x}", input.len(), info.size));
     }
     offending.extend(reserved(input));
     offending.extend(caps.into_iter().flat_map(|caps| above(input, caps)));
-    offending.extend(pages(opcode, info, input));
+    offending.extend(Some(pages(opcode, info, input)).filter(|_| whole).unwrap_or_default());
     let meaning = match (offending.is_empty(), caps) {
         (false, _) => "a card would refuse it".to_owned(),
         (true, Some(caps)) => {
@@ -189,10 +237,10 @@ mod tests {
         let _ = create.w().umem(&umem);
         refused_and_named(&device, &caps, &create, "umem.ats");
         let mut context = Qpc::default();
-        let _ = context.w().st(ServiceType::Xrc);
+        let _ = context.w().st(ServiceType::Dci);
         let mut create = CreateQpIn::default();
         let _ = create.w().qpc(&context);
-        refused_and_named(&device, &caps, &create, "needs xrc");
+        refused_and_named(&device, &caps, &create, "needs dct");
         let mut set = SetRoceAddressIn::default();
         let _ = set.w().roce_address_index(255);
         refused_and_named(&device, &caps, &set, "roce_address_index=255");

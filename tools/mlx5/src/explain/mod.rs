@@ -13,6 +13,7 @@ use std::io::Read;
 use std::path::Path;
 
 use mlx5_prm::cmd::CmdStatus;
+use mlx5_tools::kernel_log;
 
 use crate::caps::set::CapSet;
 use crate::{Failure, print, print_json};
@@ -75,7 +76,10 @@ const NAMED: [(&str, Named); 9] = [
     ("eqe", |text, caps| of_bytes(Kind::Eqe, &hex(text)?, caps)),
     ("wqe", |text, caps| of_bytes(Kind::Wqe, &hex(text)?, caps)),
     ("health", |text, caps| of_bytes(Kind::Health, &hex(text)?, caps)),
-    ("command", |text, caps| of_bytes(Kind::Command, &hex(text)?, caps)),
+    ("command", |text, caps| match command::of_text(text, caps) {
+        Some(report) => Ok(report),
+        None => of_bytes(Kind::Command, &hex(text)?, caps),
+    }),
     ("status", |text, _| of_status(text)),
     ("wc", |text, _| of_wc(text)),
     ("syndrome", |text, _| Ok(status::explain(&status::Refused { syndrome: number(text)?, ..Default::default() }))),
@@ -89,6 +93,9 @@ fn of_text(text: &str, caps: Option<&CapSet>) -> Result<Vec<Report>, Failure> {
         if !reports.contains(&report) {
             reports.push(report);
         }
+    }
+    if reports.is_empty() && !kernel_log::commands(text).is_empty() {
+        return Err("every command in it was done; `mlx5 decode` shows them".into());
     }
     if reports.is_empty() {
         let kinds = NAMED.map(|(name, _)| name).join(", ");
@@ -107,6 +114,9 @@ fn of_sighting(sighting: Sighting, caps: Option<&CapSet>) -> Result<Report, Fail
         Sighting::Failed(failed) => cqe::explain(&failed),
         Sighting::Wc { status, vendor } => cqe::of_wc(status, vendor),
         Sighting::Bytes(kind, bytes) => of_bytes(kind, &bytes, caps)?,
+        Sighting::Command(printed) => {
+            command::of_printed(&printed, caps).ok_or("too little of a command was printed")?
+        }
         Sighting::Health(printed) => health::explain(&printed),
         Sighting::Words(words) => health::of_words(&words).ok_or("a line that was recognised but not understood")?,
     })

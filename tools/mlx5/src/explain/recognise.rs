@@ -3,10 +3,12 @@
 
 use std::sync::LazyLock;
 
+use mlx5_tools::kernel_log::{self, Logged, Outcome};
 use regex::{Captures, Regex};
 
+use super::command::Printed;
 use super::cqe::{Failed, syndrome_of_wc, wc_by_words};
-use super::health::Printed;
+use super::health;
 use super::status::Refused;
 
 /// Something that was recognised.
@@ -22,8 +24,10 @@ pub enum Sighting {
     Wc { status: u32, vendor: Option<u32> },
     /// Bytes of a completion, an event, a WQE, a health buffer, a command's input.
     Bytes(Kind, Vec<u8>),
+    /// A command that a kernel printed byte by byte, and that was not done.
+    Command(Printed),
     /// A health buffer, field by field.
-    Health(Printed),
+    Health(health::Printed),
     /// A line that explains itself.
     Words(String),
 }
@@ -61,8 +65,10 @@ pub fn recognise(text: &str) -> Vec<Sighting> {
             }
         }
     }
-    found.extend(dumps(text));
-    found.extend(health(text));
+    let (lines, logged) = (lines(text), kernel_log::commands(text));
+    found.extend(commands(&lines, &logged));
+    found.extend(dumps(text, &lines, &logged));
+    found.extend(health_lines(text));
     found.sort_by_key(|(start, ..)| *start);
     found.into_iter().map(|(.., sighting)| sighting).collect()
 }
@@ -210,10 +216,35 @@ const BETWEEN: usize = 160;
 /// How far back a dump's heading is looked for.
 const HEADING: usize = 240;
 
-/// Rows that follow each other, as entries of 64 bytes.
-fn dumps(text: &str) -> Vec<(usize, usize, Sighting)> {
+/// The commands whose input was printed and that firmware did not do, or not as far as the text goes.
+fn commands(lines: &[(usize, &str)], logged: &[Logged]) -> Vec<(usize, usize, Sighting)> {
+    let failed = logged.iter().filter(|command| !command.input.is_empty() && !matches!(command.outcome, Outcome::Ok));
+    let printed = failed.map(|command| {
+        let at = lines.get((command.line() as usize).saturating_sub(1)).map_or(0, |(start, _)| *start);
+        (at, at, Sighting::Command(Printed::of(command)))
+    });
+    printed.collect()
+}
+
+/// The lines of a text, and where they start.
+fn lines(text: &str) -> Vec<(usize, &str)> {
+    let mut start = 0;
+    let lines = text.split_inclusive('\n').map(|line| {
+        start += line.len();
+        (start - line.len(), line.trim_end())
+    });
+    lines.collect()
+}
+
+/// Rows that follow each other, as entries of 64 bytes; those of commands left out.
+fn dumps(text: &str, lines: &[(usize, &str)], logged: &[Logged]) -> Vec<(usize, usize, Sighting)> {
     let mut dumps: Vec<(usize, usize, Vec<u8>)> = Vec::new();
-    for row in ROW.find_iter(text) {
+    let of_command = |at: usize| {
+        let number = lines.partition_point(|(start, _)| *start <= at);
+        let line = number.checked_sub(1).and_then(|number| lines.get(number)).map_or("", |(_, line)| line);
+        logged.iter().any(|command| command.holds(number as u64, line))
+    };
+    for row in ROW.find_iter(text).filter(|row| !of_command(row.start())) {
         let bytes = row_bytes(row.as_str());
         match dumps.last_mut() {
             Some((_, end, all)) if follows(&text[*end..row.start()]) => {
@@ -228,7 +259,7 @@ fn dumps(text: &str) -> Vec<(usize, usize, Sighting)> {
 
 fn follows(between: &str) -> bool {
     let lines = between.matches('\n').count();
-    between.len() <= BETWEEN && lines <= 1 && !between.to_ascii_lowercase().contains("dump command")
+    between.len() <= BETWEEN && lines <= 1
 }
 
 fn row_bytes(row: &str) -> Vec<u8> {
@@ -246,7 +277,6 @@ fn dump(text: &str, start: usize, bytes: Vec<u8>) -> Option<Sighting> {
         (place("eqe"), Kind::Eqe),
         (place("wqe"), Kind::Wqe),
         (place("health buffer"), Kind::Health),
-        (place_of_input(&before), Kind::Command),
     ];
     let kind = kinds.into_iter().filter(|(place, _)| *place > 0).max_by_key(|(place, _)| *place).map(|(_, kind)| kind);
     let error = bytes.len() == 64 && matches!(bytes[63] >> 4, 0xd | 0xe);
@@ -257,15 +287,8 @@ fn dump(text: &str, start: usize, bytes: Vec<u8>) -> Option<Sighting> {
     }
 }
 
-/// Where mlx5_core's heading of a command's input stands; 0 where it does not, or an output's came after it.
-fn place_of_input(before: &str) -> usize {
-    let Some(heading) = before.rfind("dump command data") else { return 0 };
-    let line = before[heading..].lines().next().unwrap_or_default();
-    if line.contains(" input") { heading + 1 } else { 0 }
-}
-
 /// The lines of print_health_info, as one buffer; a second `assert_var[0]` starts another.
-fn health(text: &str) -> Vec<(usize, usize, Sighting)> {
+fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
     static LINE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
             r"(?i)\b(?<name>assert_var\[\d\]|assert_exit_ptr|assert_callra|fw_ver|raw fw_ver|time|hw_id|rfr|severity|irisc_index|ext_synd|synd) (?<value>0x[0-9a-f]+\b|\d+(?:\.\d+)*\b)",
@@ -294,7 +317,7 @@ fn health(text: &str) -> Vec<(usize, usize, Sighting)> {
     if !["assert_var", "ext_synd", "assert_callra"].iter().any(|word| text.contains(word)) {
         return Vec::new();
     }
-    let mut buffers: Vec<(usize, usize, Printed)> = Vec::new();
+    let mut buffers: Vec<(usize, usize, health::Printed)> = Vec::new();
     for captures in LINE.captures_iter(text) {
         let (Some(whole), name, value) =
             (captures.get(0), self::text(&captures, "name"), self::text(&captures, "value"))
@@ -302,9 +325,9 @@ fn health(text: &str) -> Vec<(usize, usize, Sighting)> {
             continue;
         };
         let Some(name) = NAMES.iter().find(|known| known.eq_ignore_ascii_case(&name)) else { continue };
-        let seen = |printed: &Printed| printed.fields.iter().any(|(other, _)| other == name);
+        let seen = |printed: &health::Printed| printed.fields.iter().any(|(other, _)| other == name);
         if buffers.last().is_none_or(|(.., printed)| seen(printed)) {
-            buffers.push((whole.start(), whole.end(), Printed::default()));
+            buffers.push((whole.start(), whole.end(), health::Printed::default()));
         }
         if let Some((_, end, printed)) = buffers.last_mut() {
             *end = whole.end();
@@ -314,7 +337,7 @@ fn health(text: &str) -> Vec<(usize, usize, Sighting)> {
             printed.fields.push((name, value));
         }
     }
-    let told = |printed: &Printed| printed.synd.is_some() || printed.fields.len() > 2;
+    let told = |printed: &health::Printed| printed.synd.is_some() || printed.fields.len() > 2;
     buffers
         .into_iter()
         .filter(|(.., printed)| told(printed))

@@ -222,6 +222,32 @@ fn a_command_that_the_kernel_dumped_is_checked_beside_its_refusal() {
     assert_eq!(reports[1].what, "CREATE_CQ failed");
 }
 
+/// What Debian's mlx5_core printed of four commands, the last of them CREATE_EQ.
+const PROBE: &str = include_str!("../../tests/logs/probe.txt");
+
+#[test]
+fn of_commands_printed_with_entry_and_mailboxes_those_that_failed_are_explained() {
+    let error = of_text(PROBE, None).expect_err("all were done").to_string();
+    assert!(error.contains("`mlx5 decode`"), "{error}");
+    let (sent, _) = PROBE.rsplit_once("dump command CREATE_EQ(0x301) OUTPUT").expect("an answer");
+    let report = one(sent);
+    assert_eq!(report.what, "input of CREATE_EQ (0x301), op_mod 0x0");
+    assert_eq!((field(&report, "outcome"), &report.offending), ("no output in the log", &Vec::new()));
+    let named = reports(&["command".to_owned(), sent.to_owned()], None).expect("the first that was printed").remove(0);
+    assert_eq!(named.what, "input of ENABLE_HCA (0x104), op_mod 0x0");
+    let (done, answer) = PROBE.rsplit_once("cmd[0]: 020: 00000000 00000000").expect("the answer's status");
+    let report = one(&format!("{done}cmd[0]: 020: 03000000 000000aa{answer}"));
+    assert!(field(&report, "outcome").contains("BAD_PARAM (0x3), syndrome 0xaa"), "{report}");
+}
+
+#[test]
+fn an_input_cut_short_is_not_blamed_for_what_was_not_printed() {
+    let cut = PROBE.rfind("cmd[0]: 070: ").expect("the mailbox");
+    let report = one(&PROBE[..cut]);
+    assert_eq!((report.what.as_str(), &report.offending), ("input of CREATE_EQ (0x301), op_mod 0x0", &Vec::new()));
+    assert!(field(&report, "notes").contains("are not in the log"), "{report}");
+}
+
 #[test]
 fn what_says_nothing_is_an_error_with_the_way_out() {
     let error = of_text("mlx5_core 0000:01:00.0: firmware version: 16.35.4030", None).expect_err("nothing").to_string();

@@ -16,6 +16,8 @@ pub(super) const BLOCK: usize = 0x240;
 pub struct Dump {
     /// The line that announced it.
     pub line: u64,
+    /// The line of its last bytes.
+    pub last: u64,
     /// The device.
     pub device: Option<String>,
     /// The command slot, where the driver says.
@@ -145,6 +147,7 @@ impl Assembler {
         }
         let dump = Dump {
             line: number,
+            last: number,
             device: line.device.map(str::to_owned),
             slot: line.slot,
             name: name.to_owned(),
@@ -171,7 +174,7 @@ impl Assembler {
         while let Some(None) = open.dump.words.last() {
             open.dump.words.pop();
         }
-        open.touched = number;
+        (open.touched, open.dump.last) = (number, number);
         open.with_offsets = Some(offset.is_some());
         // A driver that does not name the slot does not say either where a dump ends.
         if open.dump.slot.is_none() && open.dump.expected().is_some_and(|expected| open.dump.len() >= expected) {

@@ -44,18 +44,22 @@
 mod assemble;
 mod check;
 mod line;
+mod logged;
 mod pair;
 mod print;
 mod reader;
+mod whole;
 
 use std::io::{self, BufRead, Write};
 
 use assemble::Assembler;
 pub use assemble::MAX_DUMP;
-use pair::Pairs;
+pub use logged::{Logged, commands};
+use pair::{Event, Pairs};
 use print::Printer;
 use reader::Lines;
 pub use reader::MAX_LINE;
+pub use whole::Outcome;
 
 /// What to show, and how.
 #[derive(Debug, Clone, Default)]
@@ -100,22 +104,23 @@ pub enum Error {
 
 /// Decodes the log in `reader`, to its end, into `writer`.
 pub fn decode(reader: impl BufRead, writer: impl Write, options: &Options) -> Result<Summary, Error> {
+    let mut printer = Printer::new(writer, options);
+    let (lines, stray) = each(reader, &mut |event| printer.print(event).map_err(Error::Write))?;
+    let summary = printer.finish().map_err(Error::Write)?;
+    Ok(Summary { lines, stray, ..summary })
+}
+
+/// Tells what becomes known of each command; returns how many lines there are, and how many of them are stray.
+fn each(reader: impl BufRead, tell: &mut impl FnMut(Event<'_>) -> Result<(), Error>) -> Result<(u64, u64), Error> {
     let mut lines = Lines::new(reader);
     let mut assembler = Assembler::default();
     let mut pairs = Pairs::default();
-    let mut printer = Printer::new(writer, options);
     while let Some(text) = lines.next() {
         assembler.feed(&line::recognise(&text.map_err(Error::Read)?), lines.number());
-        for dump in assembler.take_done() {
-            pairs.add(dump, &mut |event| printer.print(event)).map_err(Error::Write)?;
-        }
+        assembler.take_done().into_iter().try_for_each(|dump| pairs.add(dump, tell))?;
     }
     assembler.finish();
-    for dump in assembler.take_done() {
-        pairs.add(dump, &mut |event| printer.print(event)).map_err(Error::Write)?;
-    }
-    pairs.finish(&mut |event| printer.print(event)).map_err(Error::Write)?;
-    let mut summary = printer.finish().map_err(Error::Write)?;
-    (summary.lines, summary.stray) = (lines.number(), assembler.stray());
-    Ok(summary)
+    assembler.take_done().into_iter().try_for_each(|dump| pairs.add(dump, tell))?;
+    pairs.finish(tell)?;
+    Ok((lines.number(), assembler.stray()))
 }

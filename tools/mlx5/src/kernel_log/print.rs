@@ -2,16 +2,14 @@
 
 use std::io::{self, Write};
 
-use mlx5_dv::CommandErrorKind;
-use mlx5_prm::cmd::{CmdStatus, DeliveryStatus, InputHeader, Opcode, OutputHeader};
-use mlx5_prm::decode::{self, Dump as Decoded};
-use mlx5_prm::layout::Layout;
+use mlx5_prm::cmd::Opcode;
 use serde_json::{Value, json};
 
 use super::assemble::Dump;
 use super::check::Message;
 use super::line::Direction;
-use super::pair::{Command, Event};
+use super::pair::Event;
+use super::whole::{Outcome, Whole, notes};
 use super::{Options, Summary};
 use crate::fields::{hex, json_of};
 
@@ -20,101 +18,6 @@ pub(super) struct Printer<'a, W> {
     writer: W,
     options: &'a Options,
     summary: Summary,
-}
-
-/// A command with both its messages.
-struct Whole<'a> {
-    command: &'a Command,
-    input: Option<Message>,
-    output: Option<Message>,
-    /// Its input's first bytes, wherever they are known from.
-    header: Vec<u8>,
-}
-
-impl<'a> Whole<'a> {
-    fn of(command: &'a Command) -> Whole<'a> {
-        let message = |dump: &Option<Dump>| dump.as_ref().map(Message::of);
-        let (input, output) = (message(&command.input), message(&command.output));
-        // Where the input is not in the log, the output's entry holds its first bytes.
-        let of_entry = || {
-            let entry = output.as_ref()?.entry.as_ref()?;
-            Some(entry.command_input_inline_data().to_vec())
-        };
-        let header = input.as_ref().map(|input| input.data.clone()).or_else(of_entry).unwrap_or_default();
-        Whole { command, input, output, header }
-    }
-
-    fn dump(&self) -> Option<&Dump> {
-        self.command.input.as_ref().or(self.command.output.as_ref())
-    }
-
-    fn opcode(&self) -> u16 {
-        self.dump().map_or(0, |dump| dump.opcode)
-    }
-
-    fn op_mod(&self) -> u16 {
-        InputHeader::read(&self.padded_header()).map_or(0, |header| header.op_mod())
-    }
-
-    fn uid(&self) -> u16 {
-        InputHeader::read(&self.padded_header()).map_or(0, |header| header.uid())
-    }
-
-    fn padded_header(&self) -> Vec<u8> {
-        let mut bytes = self.header.clone();
-        bytes.resize(bytes.len().max(InputHeader::SIZE), 0);
-        bytes
-    }
-
-    /// Status and syndrome of the output, if they arrived.
-    fn status(&self) -> Option<(CmdStatus, u32)> {
-        let output = self.output.as_ref().filter(|output| !output.unanswered())?;
-        let first = output.data.get(..8)?;
-        let header = OutputHeader::read(&[first, &[0; 8]].concat())?;
-        Some((header.status(), header.syndrome()))
-    }
-
-    /// What became of the command.
-    fn outcome(&self) -> Outcome {
-        let Some(output) = &self.output else { return Outcome::Unanswered("no output in the log") };
-        if output.unanswered() {
-            return Outcome::Unanswered("hardware had not answered when the driver gave up");
-        }
-        match (output.delivery(), self.status()) {
-            (Some(delivery), _) if delivery != DeliveryStatus::Ok => {
-                Outcome::Failed(CommandErrorKind::Delivery(delivery))
-            }
-            (_, Some((CmdStatus::Ok, _))) => Outcome::Ok,
-            (_, Some((status, syndrome))) => {
-                Outcome::Failed(CommandErrorKind::Status { status, syndrome, reason: String::new() })
-            }
-            (_, None) => Outcome::Unanswered("the log ends before its status"),
-        }
-    }
-
-    fn decoded<'b>(&'b self, message: &'b Message, direction: Direction) -> Option<Decoded<'b>> {
-        match direction {
-            Direction::Input => decode::command_input(&message.data),
-            Direction::Output => {
-                let opcode = Opcode::from_number(self.opcode().into());
-                decode::command_output(opcode, self.op_mod(), &message.data)
-            }
-        }
-    }
-
-    fn messages(&self) -> impl Iterator<Item = (&Dump, &Message, Direction)> {
-        let input = self.command.input.as_ref().zip(self.input.as_ref()).map(|(d, m)| (d, m, Direction::Input));
-        let output = self.command.output.as_ref().zip(self.output.as_ref()).map(|(d, m)| (d, m, Direction::Output));
-        input.into_iter().chain(output)
-    }
-}
-
-/// What became of a command.
-enum Outcome {
-    Ok,
-    Failed(CommandErrorKind),
-    /// Not known, and why not.
-    Unanswered(&'static str),
 }
 
 impl<'a, W: Write> Printer<'a, W> {
@@ -271,20 +174,4 @@ fn title(whole: &Whole<'_>) -> String {
 /// The PRM's name of the command; the driver's where there is none.
 fn name(dump: &Dump) -> String {
     Opcode::from_number(dump.opcode.into()).prm_name().map_or_else(|| dump.name.clone(), str::to_owned)
-}
-
-/// What is to be said of a dump beside its fields.
-fn notes(dump: &Dump, message: &Message) -> Vec<String> {
-    let mut notes: Vec<String> = message.problems.iter().map(ToString::to_string).collect();
-    if dump.is_empty() {
-        notes.push("none of its bytes are in the log".into());
-    }
-    for (from, to) in message.missing.iter().filter(|_| !dump.is_empty()) {
-        let why = if message.left_out { ": old drivers do not print them" } else { "" };
-        notes.push(format!("bytes {from:#x} to {to:#x} are not in the log{why}"));
-    }
-    if dump.doubtful {
-        notes.push("another dump was printed at the same time: lines that name no device may be mixed up".into());
-    }
-    notes
 }

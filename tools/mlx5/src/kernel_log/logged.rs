@@ -1,0 +1,63 @@
+//! The commands of a log, for programs that look at their bytes.
+
+use std::io;
+
+use super::line::{self, Direction, What};
+use super::pair::Event;
+use super::whole::{Outcome, Whole, notes};
+use super::{Error, each};
+
+/// A command, as far as a log has it.
+#[derive(Debug)]
+pub struct Logged {
+    /// The bytes of its input, zeros where the log lacks some.
+    pub input: Vec<u8>,
+    /// What is wrong with how it was handed over, and what of it the log lacks.
+    pub notes: Vec<String>,
+    /// The log has all of the input.
+    pub whole: bool,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// First and last line of its input, then of its output, from 1.
+    lines: Vec<(u64, u64)>,
+}
+
+impl Logged {
+    /// The line it begins at, from 1.
+    pub fn line(&self) -> u64 {
+        self.lines.first().map_or(0, |(first, _)| *first)
+    }
+
+    /// Whether line `number` of the log, which reads `text`, holds bytes of the command.
+    pub fn holds(&self, number: u64, text: &str) -> bool {
+        self.lines.iter().any(|(first, last)| (*first..=*last).contains(&number))
+            && matches!(line::recognise(text).what, What::Words { .. })
+    }
+
+    fn of(whole: &Whole<'_>) -> Logged {
+        let mut logged =
+            Logged { input: Vec::new(), notes: Vec::new(), whole: false, outcome: whole.outcome(), lines: Vec::new() };
+        for (dump, message, way) in whole.messages() {
+            logged.lines.push((dump.line, dump.last));
+            if way == Direction::Input {
+                logged.input = message.data.clone();
+                logged.notes = notes(dump, message);
+                logged.whole = message.missing.is_empty();
+            }
+        }
+        logged
+    }
+}
+
+/// The commands in `log`, in the order in which they ended.
+pub fn commands(log: &str) -> Vec<Logged> {
+    let mut found = Vec::new();
+    let read = each(io::Cursor::new(log), &mut |event| {
+        if let Event::Done(command) = event {
+            found.push(Logged::of(&Whole::of(command)));
+        }
+        Ok::<(), Error>(())
+    });
+    // Memory can always be read.
+    read.map_or(Vec::new(), |_| found)
+}
