@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use mlx5_dv::Options as DeviceOptions;
 use mlx5_dv::access::trace::{CommandRecord, Direction, KernelDump};
-use mlx5_prm::cmd::{AllocPdIn, CreateCqIn, MailboxBlock, Opcode};
+use mlx5_prm::cmd::{AccessRegisterIn, AllocPdIn, CreateCqIn, MailboxBlock, Opcode};
 use mlx5_prm::ctx::Cqc;
 use mlx5_prm::layout::Layout;
+use mlx5_prm::reg::RegisterId;
 use mlx5_tools::kernel_log::{Options, Summary, decode};
 use printed::{Driver, Exchange, lines};
 use serde_json::Value;
@@ -400,14 +401,23 @@ fn a_probe_of_the_software_card_by_linux_6_12() {
     };
     assert_eq!(number(2, "output", "uar"), Some(16.into()), "the kernel says the same: index 16");
     assert_eq!(number(3, "input", "eq_context_entry.uar_page"), Some(16.into()));
-    assert_eq!(number(3, "input", "eq_context_entry.log_eq_size"), Some(7.into()));
-    let register = number(1, "input", "register_id").expect("a register");
-    let told: Vec<String> = ["input", "output"]
-        .iter()
-        .flat_map(|way| commands[1][way]["fields"].as_array().expect("fields"))
-        .map(|field| field["name"].as_str().unwrap_or_default().to_owned())
-        .collect();
-    assert!(told.iter().any(|name| name.starts_with("register_data.")), "{register}: {told:?}");
+    assert_eq!(number(3, "input", "eq_context_entry.log_eq_size"), Some(8.into()));
+}
+
+/// What a register's bytes mean only the input says: its dump, or the entry of the output's.
+#[test]
+fn an_output_is_read_as_its_input_asks() {
+    let mut access = AccessRegisterIn::default();
+    access.w().register_id(RegisterId::Pmtu.number() as u16);
+    let mut output = vec![0; 0x20];
+    output[0x14..0x16].copy_from_slice(&[0x23, 0x28]);
+    let exchange = Exchange::new(Opcode::AccessReg, access.as_bytes().to_vec(), output);
+    let log = lines(&exchange, Driver::Linux6_12, "0000:3b:00.0", 0).join("\n");
+    let answer = log.rfind(" OUTPUT").and_then(|at| log[..at].rfind('\n')).expect("an output");
+    for log in [&log[..], &log[answer..]] {
+        let shown = text(log, &Options::default());
+        assert!(shown.contains("max_mtu = 0x2328"), "{shown}");
+    }
 }
 
 /// What the driver prints of its own commands is what it sent and got.

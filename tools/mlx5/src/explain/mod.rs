@@ -2,12 +2,14 @@
 
 mod command;
 mod cqe;
+mod eqe;
 mod health;
 mod recognise;
 mod report;
-mod ring;
+
 mod status;
 mod syndromes;
+mod wqe;
 
 use std::io::Read;
 use std::path::Path;
@@ -19,6 +21,7 @@ use crate::caps::set::CapSet;
 use crate::{Failure, print, print_json};
 use recognise::{Kind, Sighting, recognise};
 use report::Report;
+use wqe::Service;
 
 /// What to explain.
 #[derive(Debug, clap::Args)]
@@ -32,28 +35,39 @@ pub struct Arguments {
     /// connectx7) or a file that `mlx5 caps --json` wrote.
     #[arg(long, value_name = "DEVICE|PROFILE|FILE")]
     caps: Option<String>,
+    /// The service of the queue a WQE is of: what follows its control segment depends on it.
+    #[arg(long, value_enum, default_value_t)]
+    service: Service,
+}
+
+/// What is known beside what is to be explained.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known<'a> {
+    caps: Option<&'a CapSet>,
+    service: Service,
 }
 
 /// Explains what is given.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let caps = arguments.caps.as_deref().map(CapSet::load).transpose()?;
-    let reports = reports(&arguments.words, caps.as_ref())?;
+    let known = Known { caps: caps.as_ref(), service: arguments.service };
+    let reports = reports(&arguments.words, known)?;
     if json {
         return print_json(&serde_json::json!({ "explained": reports }));
     }
     print(&reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n"))
 }
 
-fn reports(words: &[String], caps: Option<&CapSet>) -> Result<Vec<Report>, Failure> {
+fn reports(words: &[String], known: Known<'_>) -> Result<Vec<Report>, Failure> {
     match words {
         [kind, rest @ ..] if !rest.is_empty() && NAMED.iter().any(|(name, _)| name == kind) => {
             let explain = NAMED.iter().find(|(name, _)| name == kind).map(|(_, explain)| explain);
-            explain.map_or_else(|| Ok(Vec::new()), |explain| Ok(vec![explain(&rest.join(" "), caps)?]))
+            explain.map_or_else(|| Ok(Vec::new()), |explain| Ok(vec![explain(&rest.join(" "), known)?]))
         }
-        [] => of_text(&input()?, caps),
-        [one] if one == "-" => of_text(&input()?, caps),
-        [one] if Path::new(one).is_file() => of_text(&read(Path::new(one))?, caps),
-        words => of_text(&words.join(" "), caps),
+        [] => of_text(&input()?, known),
+        [one] if one == "-" => of_text(&input()?, known),
+        [one] if Path::new(one).is_file() => of_text(&read(Path::new(one))?, known),
+        words => of_text(&words.join(" "), known),
     }
 }
 
@@ -69,16 +83,16 @@ fn read(path: &Path) -> Result<String, Failure> {
 }
 
 /// Explains one thing of a kind that was named.
-type Named = fn(&str, Option<&CapSet>) -> Result<Report, Failure>;
+type Named = fn(&str, Known<'_>) -> Result<Report, Failure>;
 
 const NAMED: [(&str, Named); 9] = [
-    ("cqe", |text, caps| of_bytes(Kind::Cqe, &hex(text)?, caps)),
-    ("eqe", |text, caps| of_bytes(Kind::Eqe, &hex(text)?, caps)),
-    ("wqe", |text, caps| of_bytes(Kind::Wqe, &hex(text)?, caps)),
-    ("health", |text, caps| of_bytes(Kind::Health, &hex(text)?, caps)),
-    ("command", |text, caps| match command::of_text(text, caps) {
+    ("cqe", |text, known| of_bytes(Kind::Cqe, &hex(text)?, known)),
+    ("eqe", |text, known| of_bytes(Kind::Eqe, &hex(text)?, known)),
+    ("wqe", |text, known| of_bytes(Kind::Wqe, &hex(text)?, known)),
+    ("health", |text, known| of_bytes(Kind::Health, &hex(text)?, known)),
+    ("command", |text, known| match command::of_text(text, known.caps) {
         Some(report) => Ok(report),
-        None => of_bytes(Kind::Command, &hex(text)?, caps),
+        None => of_bytes(Kind::Command, &hex(text)?, known),
     }),
     ("status", |text, _| of_status(text)),
     ("wc", |text, _| of_wc(text)),
@@ -86,10 +100,10 @@ const NAMED: [(&str, Named); 9] = [
     ("vendor", |text, _| Ok(cqe::explain(&cqe::Failed { vendor: Some(number(text)?), ..Default::default() }))),
 ];
 
-fn of_text(text: &str, caps: Option<&CapSet>) -> Result<Vec<Report>, Failure> {
+fn of_text(text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
     let mut reports = Vec::new();
     for sighting in recognise(text) {
-        let report = of_sighting(sighting, caps)?;
+        let report = of_sighting(sighting, known)?;
         if !reports.contains(&report) {
             reports.push(report);
         }
@@ -107,28 +121,28 @@ fn of_text(text: &str, caps: Option<&CapSet>) -> Result<Vec<Report>, Failure> {
     Ok(reports)
 }
 
-fn of_sighting(sighting: Sighting, caps: Option<&CapSet>) -> Result<Report, Failure> {
+fn of_sighting(sighting: Sighting, known: Known<'_>) -> Result<Report, Failure> {
     Ok(match sighting {
         Sighting::Refused(refused) => status::explain(&refused),
         Sighting::Timeout { command, opcode, words } => status::timeout(&command, opcode, &words),
         Sighting::Failed(failed) => cqe::explain(&failed),
         Sighting::Wc { status, vendor } => cqe::of_wc(status, vendor),
-        Sighting::Bytes(kind, bytes) => of_bytes(kind, &bytes, caps)?,
+        Sighting::Bytes(kind, bytes) => of_bytes(kind, &bytes, known)?,
         Sighting::Command(printed) => {
-            command::of_printed(&printed, caps).ok_or("too little of a command was printed")?
+            command::of_printed(&printed, known.caps).ok_or("too little of a command was printed")?
         }
         Sighting::Health(printed) => health::explain(&printed),
         Sighting::Words(words) => health::of_words(&words).ok_or("a line that was recognised but not understood")?,
     })
 }
 
-fn of_bytes(kind: Kind, bytes: &[u8], caps: Option<&CapSet>) -> Result<Report, Failure> {
+fn of_bytes(kind: Kind, bytes: &[u8], known: Known<'_>) -> Result<Report, Failure> {
     let (report, wanted) = match kind {
         Kind::Cqe => (cqe::of_bytes(bytes), "a CQE has 64 or 128 bytes"),
-        Kind::Eqe => (ring::event(bytes), "an EQE has 64 bytes"),
-        Kind::Wqe => (ring::wqe(bytes), "a send WQE has at least 16 bytes, its control segment"),
+        Kind::Eqe => (eqe::event(bytes), "an EQE has 64 bytes"),
+        Kind::Wqe => (wqe::explain(bytes, known.service), "a send WQE has at least 16 bytes, its control segment"),
         Kind::Health => (health::of_bytes(bytes), "a health buffer has 64 bytes"),
-        Kind::Command => (command::of_bytes(bytes, caps), "a command's input has at least 16 bytes"),
+        Kind::Command => (command::of_bytes(bytes, known.caps), "a command's input has at least 16 bytes"),
     };
     report.ok_or_else(|| format!("{} bytes are too few: {wanted}", bytes.len()).into())
 }

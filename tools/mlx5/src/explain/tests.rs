@@ -4,11 +4,11 @@ use super::*;
 
 /// The headlines of what is found in the text.
 fn found(text: &str) -> Vec<String> {
-    of_text(text, None).expect("something is recognised").into_iter().map(|report| report.what).collect()
+    of_text(text, Known::default()).expect("something is recognised").into_iter().map(|report| report.what).collect()
 }
 
 fn one(text: &str) -> Report {
-    let mut reports = of_text(text, None).expect("something is recognised");
+    let mut reports = of_text(text, Known::default()).expect("something is recognised");
     assert_eq!(reports.len(), 1, "{reports:?}");
     reports.remove(0)
 }
@@ -157,12 +157,12 @@ fn dumps_of_an_error_cqe() {
 fn a_named_kind_takes_hex_in_every_usual_form() {
     let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
     let dwords = LIBMLX5.split_once('\n').expect("two lines").1.replace('\n', " ");
-    let report = reports(&words(&format!("cqe {}", dwords.trim())), None).expect("a CQE").remove(0);
+    let report = reports(&words(&format!("cqe {}", dwords.trim())), Known::default()).expect("a CQE").remove(0);
     assert_eq!(report.what, "completion with error LOCAL_PROT_ERR of a send");
     let bare = dwords.replace(' ', "");
-    assert_eq!(reports(&words(&format!("cqe {bare}")), None).expect("a CQE"), [report]);
+    assert_eq!(reports(&words(&format!("cqe {bare}")), Known::default()).expect("a CQE"), [report]);
     for wrong in ["cqe 00", "cqe xyz", "cqe 123", "eqe 00", "wqe 00", "health 00", "wc nonsense", "status nonsense"] {
-        assert!(reports(&words(wrong), None).is_err(), "{wrong}");
+        assert!(reports(&words(wrong), Known::default()).is_err(), "{wrong}");
     }
 }
 
@@ -170,7 +170,7 @@ fn a_named_kind_takes_hex_in_every_usual_form() {
 fn numbers_and_names_are_looked_up() {
     let what = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        reports(&words, None).expect("a report").remove(0)
+        reports(&words, Known::default()).expect("a report").remove(0)
     };
     assert_eq!(what(&["status", "8"]).what, "command status EXCEED_LIM (0x8)");
     assert_eq!(what(&["status", "bad", "parameter"]).what, "command status BAD_PARAM (0x3)");
@@ -192,7 +192,7 @@ fn a_health_buffer_is_put_together_from_its_lines() {
         mlx5_core 0000:3b:00.0: print_health_info:446:(pid 0): irisc_index 5\n\
         mlx5_core 0000:3b:00.0: print_health_info:447:(pid 0): synd 0x1: firmware internal error\n\
         mlx5_core 0000:3b:00.0: print_health_info:449:(pid 0): ext_synd 0x8b30\n";
-    let reports = of_text(text, None).expect("recognised");
+    let reports = of_text(text, Known::default()).expect("recognised");
     assert_eq!(reports.len(), 2, "{reports:?}");
     assert!(reports[0].meaning.contains("stood still"));
     assert_eq!(reports[1].what, "health buffer: FW_INTERNAL_ERR (0x1)");
@@ -215,7 +215,7 @@ fn a_command_that_the_kernel_dumped_is_checked_beside_its_refusal() {
         [  1.0] cmd[0]: 000: 08000000 0062bbc6 00000000 00000000\n\
         mlx5_core 0000:02:00.0: mlx5_cmd_check:827:(pid 4323): CREATE_CQ(0x400) op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x62bbc6)\n";
     let caps = CapSet::load("connectx5").expect("the software card");
-    let reports = of_text(text, Some(&caps)).expect("recognised");
+    let reports = of_text(text, Known { caps: Some(&caps), ..Known::default() }).expect("recognised");
     assert_eq!(reports.len(), 2, "{reports:?}");
     let named = "CREATE_CQ: cq_context.log_cq_size=25 > log_max_cq_sz 22";
     assert!(reports[0].offending.iter().any(|one| one == named), "{:?}", reports[0].offending);
@@ -227,13 +227,15 @@ const PROBE: &str = include_str!("../../tests/logs/probe.txt");
 
 #[test]
 fn of_commands_printed_with_entry_and_mailboxes_those_that_failed_are_explained() {
-    let error = of_text(PROBE, None).expect_err("all were done").to_string();
+    let error = of_text(PROBE, Known::default()).expect_err("all were done").to_string();
     assert!(error.contains("`mlx5 decode`"), "{error}");
     let (sent, _) = PROBE.rsplit_once("dump command CREATE_EQ(0x301) OUTPUT").expect("an answer");
     let report = one(sent);
     assert_eq!(report.what, "input of CREATE_EQ (0x301), op_mod 0x0");
     assert_eq!((field(&report, "outcome"), &report.offending), ("no output in the log", &Vec::new()));
-    let named = reports(&["command".to_owned(), sent.to_owned()], None).expect("the first that was printed").remove(0);
+    let named = reports(&["command".to_owned(), sent.to_owned()], Known::default())
+        .expect("the first that was printed")
+        .remove(0);
     assert_eq!(named.what, "input of ENABLE_HCA (0x104), op_mod 0x0");
     let (done, answer) = PROBE.rsplit_once("cmd[0]: 020: 00000000 00000000").expect("the answer's status");
     let report = one(&format!("{done}cmd[0]: 020: 03000000 000000aa{answer}"));
@@ -250,7 +252,9 @@ fn an_input_cut_short_is_not_blamed_for_what_was_not_printed() {
 
 #[test]
 fn what_says_nothing_is_an_error_with_the_way_out() {
-    let error = of_text("mlx5_core 0000:01:00.0: firmware version: 16.35.4030", None).expect_err("nothing").to_string();
+    let error = of_text("mlx5_core 0000:01:00.0: firmware version: 16.35.4030", Known::default())
+        .expect_err("nothing")
+        .to_string();
     assert!(error.contains("mlx5 explain KIND"), "{error}");
 }
 
@@ -284,10 +288,10 @@ fn no_text_and_no_bytes_panic() {
     ];
     for _ in 0..2000 {
         let text: String = (0..random() % 24).map(|_| scraps[random() as usize % scraps.len()]).collect();
-        let _ = of_text(&text, None);
+        let _ = of_text(&text, Known::default());
         let bytes: Vec<u8> = (0..random() % 160).map(|_| random() as u8).collect();
         for kind in [Kind::Cqe, Kind::Eqe, Kind::Wqe, Kind::Health, Kind::Command] {
-            let _ = of_bytes(kind, &bytes, None).map(|report| report.to_string());
+            let _ = of_bytes(kind, &bytes, Known::default()).map(|report| report.to_string());
         }
     }
 }

@@ -1,0 +1,402 @@
+//! Entries of send queues: decoded segment by segment, and what no card would take.
+
+use mlx5_prm::ctx::{AccessMode, Klm, Mkc, Mtt};
+use mlx5_prm::decode::Dump;
+use mlx5_prm::layout::{Info, Layout};
+use mlx5_prm::wqe::{
+    AsoCtrlSeg, AtomicSeg, BaseAv, CheckPsvSeg, CtrlSeg, DataSeg, EthSeg, FastRegisterSeg, FlowUpdateCtrlSeg,
+    GetPsvSeg, HeaderModifyArgumentUpdateSeg, InlineSegHeader, Ksm, MaskedAtomicSeg, MmoMetadataSeg, RaddrSeg,
+    RepeatBlockSeg, RepeatEntry, SEGMENT, SendEnableSeg, SetPsvSeg, TagMatchingSeg, TlsOpmod, TlsProgressSeg,
+    TlsStaticParams, UdAdrsVector, UmrCtrlSeg, UmrPointerDescArgument, WaitCqSeg, WaitOpmod, WaitSeg, WqeOpcode,
+    XrcSeg,
+};
+
+use super::report::Report;
+
+/// The service of a send queue: a WQE does not say it, and what follows its control segment depends on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Service {
+    /// A connection: RC, UC.
+    #[default]
+    Connected,
+    /// Datagrams.
+    Ud,
+    /// Dynamically connected.
+    Dc,
+    /// Extended reliable connected.
+    Xrc,
+    /// Raw packets: an SQ.
+    Raw,
+}
+
+/// What is said of a send queue's WQE.
+pub fn explain(bytes: &[u8], service: Service) -> Option<Report> {
+    let ctrl = CtrlSeg::read(bytes)?;
+    let opcode = ctrl.opcode();
+    let promised = usize::from(ctrl.ds()) * SEGMENT;
+    let mut offending = Vec::new();
+    if let WqeOpcode::Unknown(number) = opcode {
+        offending.push(format!("opcode {number:#x} is no send opcode"));
+    }
+    if ctrl.ds() == 0 {
+        offending.push("ds is 0: the control segment alone is 1".into());
+    } else if promised > bytes.len() {
+        offending.push(format!("ds {} promises {promised} bytes, given are {}", ctrl.ds(), bytes.len()));
+    }
+    let end = promised.clamp(SEGMENT, bytes.len());
+    let decoded = Dump::new(&CtrlSeg::INFO, &bytes[..SEGMENT]).to_string();
+    let mut segments = Segments { opcode, rest: &bytes[SEGMENT..end], cut: promised > bytes.len(), decoded, offending };
+    segments.all(ctrl.opmod(), service);
+    let Segments { decoded, offending, .. } = segments;
+    let meaning = if offending.is_empty() { "nothing in it is impossible by itself" } else { "a card would refuse it" };
+    Some(Report {
+        what: format!("send WQE {opcode} of QP {:#x}, index {}", ctrl.qp_or_sq(), ctrl.wqe_index()),
+        meaning: meaning.into(),
+        offending,
+        decoded: Some(decoded),
+        ..Report::default()
+    })
+}
+
+/// What follows the control segment, as far as it has been read.
+struct Segments<'a> {
+    opcode: WqeOpcode,
+    rest: &'a [u8],
+    /// Fewer bytes were given than the WQE has: that some are missing has been said.
+    cut: bool,
+    decoded: String,
+    offending: Vec<String>,
+}
+
+impl<'a> Segments<'a> {
+    /// Reads the segments that the opcode asks for.
+    fn all(&mut self, opmod: u8, service: Service) -> Option<()> {
+        let tls = !matches!(TlsOpmod::from_number(opmod.into()), TlsOpmod::Unknown(_));
+        match self.opcode {
+            // Whatever fills the ring.
+            WqeOpcode::Nop => return Some(()),
+            WqeOpcode::Send | WqeOpcode::SendImm | WqeOpcode::SendInval => {
+                self.address(service)?;
+                self.data();
+            }
+            WqeOpcode::Lso | WqeOpcode::EnhancedMpsw => {
+                self.ethernet()?;
+                self.data();
+            }
+            WqeOpcode::RdmaWrite | WqeOpcode::RdmaWriteImm | WqeOpcode::RdmaRead => {
+                self.address(service)?;
+                self.take(&RaddrSeg::INFO)?;
+                self.data();
+            }
+            WqeOpcode::AtomicCs | WqeOpcode::AtomicFa | WqeOpcode::AtomicMaskedCs | WqeOpcode::AtomicMaskedFa => {
+                self.address(service)?;
+                self.take(&RaddrSeg::INFO)?;
+                match self.opcode {
+                    WqeOpcode::AtomicMaskedCs => self.take(&MaskedAtomicSeg::INFO)?,
+                    _ => self.take(&AtomicSeg::INFO)?,
+                };
+                self.just(1);
+            }
+            WqeOpcode::Umr => self.umr(tls)?,
+            WqeOpcode::SetPsv if tls => drop(self.take(&TlsProgressSeg::INFO)?),
+            WqeOpcode::SetPsv => drop(self.take(&SetPsvSeg::INFO)?),
+            WqeOpcode::GetPsv => drop(self.take(&GetPsvSeg::INFO)?),
+            WqeOpcode::CheckPsv => drop(self.take(&CheckPsvSeg::INFO)?),
+            WqeOpcode::Dump => self.just(1),
+            WqeOpcode::Wait if opmod == WaitOpmod::CqPi.number() as u8 => drop(self.take(&WaitCqSeg::INFO)?),
+            WqeOpcode::Wait => drop(self.take(&WaitSeg::INFO)?),
+            WqeOpcode::SendEnable => drop(self.take(&SendEnableSeg::INFO)?),
+            WqeOpcode::Mmo => {
+                self.take(&MmoMetadataSeg::INFO)?;
+                self.just(2);
+            }
+            WqeOpcode::TagMatching => {
+                self.take(&TagMatchingSeg::INFO)?;
+                self.data();
+            }
+            WqeOpcode::FlowTblAccess => {
+                self.take(&FlowUpdateCtrlSeg::INFO)?;
+                match opmod {
+                    UPDATE_ARGUMENT => drop(self.take(&HeaderModifyArgumentUpdateSeg::INFO)?),
+                    _ => self.shown("what the flow table's entry becomes"),
+                }
+            }
+            WqeOpcode::AccessAso => {
+                self.take(&AsoCtrlSeg::INFO)?;
+                self.shown("the object's data");
+            }
+            WqeOpcode::FastRegister => drop(self.take(&FastRegisterSeg::INFO)?),
+            _ => self.shown("segments this program has no layout for"),
+        }
+        if !self.rest.is_empty() {
+            let more = self.rest.len().div_ceil(SEGMENT);
+            self.offending.push(format!("{} ends {more} segments before ds says", self.opcode));
+            self.shown("bytes after its last segment");
+        }
+        Some(())
+    }
+
+    /// Reads a segment.
+    fn take(&mut self, info: &'static Info) -> Option<&'a [u8]> {
+        let Some((head, tail)) = self.rest.split_at_checked(info.size) else {
+            if !self.cut {
+                self.offending.push(format!("{} needs a {}: ds is too small", self.opcode, info.prm_name()));
+            }
+            self.shown("bytes too few for a segment");
+            return None;
+        };
+        self.decoded += &Dump::new(info, head).to_string();
+        self.rest = tail;
+        Some(head)
+    }
+
+    /// What comes before all others by the queue's service.
+    fn address(&mut self, service: Service) -> Option<()> {
+        match service {
+            Service::Connected => {}
+            Service::Xrc => drop(self.take(&XrcSeg::INFO)?),
+            Service::Raw => self.ethernet()?,
+            Service::Ud | Service::Dc => {
+                let extended = BaseAv::read(self.rest).is_some_and(|address| address.ext());
+                self.take(if extended { &UdAdrsVector::INFO } else { &BaseAv::INFO })?;
+            }
+        }
+        Some(())
+    }
+
+    /// The Ethernet segment, and the headers it inlines after its own first two bytes of them.
+    fn ethernet(&mut self) -> Option<()> {
+        let segment = EthSeg::read(self.take(&EthSeg::INFO)?)?;
+        let inlined = if segment.insert_vlan() { 0 } else { usize::from(segment.inline_hdr_sz()) };
+        let further = inlined.saturating_sub(2).next_multiple_of(SEGMENT);
+        let Some((headers, tail)) = self.rest.split_at_checked(further) else {
+            if !self.cut {
+                self.offending.push(format!("inline_hdr_sz {inlined} runs past the WQE's end: ds is too small"));
+            }
+            self.shown("inlined headers");
+            return None;
+        };
+        self.bytes("inlined headers", &headers[..inlined.saturating_sub(2)]);
+        self.rest = tail;
+        Some(())
+    }
+
+    /// Data to the end, inline or by address; how many pieces there are.
+    fn data(&mut self) -> usize {
+        let mut count = 0;
+        while let Some(head) = self.rest.get(..SEGMENT) {
+            count += 1;
+            if InlineSegHeader::read(head).is_some_and(|header| header.inline()) {
+                self.inline();
+            } else {
+                self.take(&DataSeg::INFO);
+            }
+        }
+        count
+    }
+
+    /// Data that lies in the WQE, up to the next segment.
+    fn inline(&mut self) {
+        let Some(header) = InlineSegHeader::read(self.rest) else { return };
+        let end = InlineSegHeader::SIZE + usize::from(header.byte_count());
+        self.decoded += &Dump::new(&InlineSegHeader::INFO, &self.rest[..InlineSegHeader::SIZE]).to_string();
+        if end > self.rest.len() && !self.cut {
+            let count = header.byte_count();
+            self.offending.push(format!("inline byte_count {count} runs past the WQE's end: ds is too small"));
+        }
+        self.bytes("inline data", &self.rest[InlineSegHeader::SIZE..end.min(self.rest.len())]);
+        self.rest = &self.rest[end.next_multiple_of(SEGMENT).min(self.rest.len())..];
+    }
+
+    /// Data of exactly so many pieces.
+    fn just(&mut self, wanted: usize) {
+        let count = self.data();
+        if count > wanted || (count < wanted && !self.cut) {
+            self.offending.push(format!("{} takes {wanted} data segments, it has {count}", self.opcode));
+        }
+    }
+
+    /// A key's change: TLS parameters in place of the key, or the key and its list.
+    fn umr(&mut self, tls: bool) -> Option<()> {
+        let control = UmrCtrlSeg::read(self.take(&UmrCtrlSeg::INFO)?)?;
+        if tls {
+            return self.take(&TlsStaticParams::INFO).map(drop);
+        }
+        let mode = Mkc::read(self.take(&Mkc::INFO)?)?.access_mode();
+        if !control.inline() {
+            while !self.rest.is_empty() {
+                self.take(&UmrPointerDescArgument::INFO)?;
+            }
+            return Some(());
+        }
+        let list = usize::from(control.xlt_octowords()) * SEGMENT;
+        let after = self.rest.len().saturating_sub(list);
+        if list > self.rest.len() && !self.cut {
+            self.offending.push(format!("xlt_octowords promises {list} bytes of list: ds is too small"));
+        }
+        let repeated = RepeatBlockSeg::read(self.rest).is_some_and(|block| block.op() == REPEAT);
+        if repeated {
+            self.take(&RepeatBlockSeg::INFO)?;
+        }
+        let entry = match mode {
+            _ if repeated => &RepeatEntry::INFO,
+            AccessMode::Mtt => &Mtt::INFO,
+            AccessMode::Ksm => &Ksm::INFO,
+            _ => &Klm::INFO,
+        };
+        while self.rest.len() > after {
+            self.take(entry)?;
+        }
+        if !self.rest.is_empty() {
+            self.shown("after the list: padding, or a signature's BSF");
+        }
+        Some(())
+    }
+
+    /// Shows the rest as bytes.
+    fn shown(&mut self, what: &str) {
+        self.bytes(what, self.rest);
+        self.rest = &[];
+    }
+
+    fn bytes(&mut self, what: &str, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.decoded += &format!("{what}, {:#x} bytes\n  {}\n", bytes.len(), mlx5_tools::fields::hex(bytes));
+        }
+    }
+}
+
+/// `opmod` of `FLOW_TBL_ACCESS` that writes a header's argument.
+const UPDATE_ARGUMENT: u8 = 1;
+/// `op` of a [`RepeatBlockSeg`].
+const REPEAT: u32 = 0x400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a WQE with these segments, `ds` as it must be.
+    fn said(opcode: WqeOpcode, opmod: u8, service: Service, segments: &[&[u8]]) -> Report {
+        let rest = segments.concat();
+        let mut ctrl = CtrlSeg::default();
+        let _ = ctrl.w().opcode(opcode).opmod(opmod).ds((1 + rest.len().div_ceil(SEGMENT)) as u8).qp_or_sq(0x43);
+        explain(&[ctrl.as_bytes(), &rest[..]].concat(), service).expect("a control segment")
+    }
+
+    fn data() -> Vec<u8> {
+        let mut data = DataSeg::default();
+        let _ = data.w().byte_count(8).lkey(0x1234).addr(0x5000);
+        data.as_bytes().to_vec()
+    }
+
+    /// The names of the layouts that were read, in their order.
+    fn read(report: &Report) -> Vec<String> {
+        let decoded = report.decoded.as_deref().unwrap_or_default().lines();
+        let heads = decoded.filter(|line| !line.starts_with(' '));
+        heads.skip(1).filter_map(|line| line.split(',').next()).map(str::to_owned).collect()
+    }
+
+    fn names(infos: &[&Info]) -> Vec<String> {
+        infos.iter().map(|info| info.prm_name().to_string()).collect()
+    }
+
+    #[test]
+    fn every_opcode_with_a_layout_is_read_to_its_end() {
+        let zeros = [0; 0x100];
+        type Case = (WqeOpcode, u8, &'static [&'static Info]);
+        let cases: [Case; 19] = [
+            (WqeOpcode::Nop, 0, &[]),
+            (WqeOpcode::Send, 0, &[&DataSeg::INFO]),
+            (WqeOpcode::RdmaWriteImm, 0, &[&RaddrSeg::INFO, &DataSeg::INFO]),
+            (WqeOpcode::AtomicFa, 0, &[&RaddrSeg::INFO, &AtomicSeg::INFO, &DataSeg::INFO]),
+            (WqeOpcode::AtomicMaskedCs, 8, &[&RaddrSeg::INFO, &MaskedAtomicSeg::INFO, &DataSeg::INFO]),
+            (WqeOpcode::AtomicMaskedFa, 8, &[&RaddrSeg::INFO, &AtomicSeg::INFO, &DataSeg::INFO]),
+            (WqeOpcode::Lso, 0, &[&EthSeg::INFO, &DataSeg::INFO]),
+            (WqeOpcode::EnhancedMpsw, 0, &[&EthSeg::INFO, &DataSeg::INFO, &DataSeg::INFO]),
+            (WqeOpcode::Umr, 0, &[&UmrCtrlSeg::INFO, &Mkc::INFO, &UmrPointerDescArgument::INFO]),
+            (WqeOpcode::Umr, 1, &[&UmrCtrlSeg::INFO, &TlsStaticParams::INFO]),
+            (WqeOpcode::SetPsv, 0, &[&SetPsvSeg::INFO]),
+            (WqeOpcode::SetPsv, 2, &[&TlsProgressSeg::INFO]),
+            (WqeOpcode::GetPsv, 2, &[&GetPsvSeg::INFO]),
+            (WqeOpcode::Dump, 0, &[&DataSeg::INFO]),
+            (WqeOpcode::Wait, 0, &[&WaitCqSeg::INFO]),
+            (WqeOpcode::Wait, 1, &[&WaitSeg::INFO]),
+            (WqeOpcode::SendEnable, 0, &[&SendEnableSeg::INFO]),
+            (WqeOpcode::Mmo, 1, &[&MmoMetadataSeg::INFO, &DataSeg::INFO, &DataSeg::INFO]),
+            (WqeOpcode::FlowTblAccess, 1, &[&FlowUpdateCtrlSeg::INFO, &HeaderModifyArgumentUpdateSeg::INFO]),
+        ];
+        for (opcode, opmod, infos) in cases {
+            let segments: Vec<&[u8]> = infos.iter().map(|info| &zeros[..info.size]).collect();
+            let report = said(opcode, opmod, Service::Connected, &segments);
+            assert_eq!((read(&report), &report.offending), (names(infos), &Vec::new()), "{opcode} {opmod}");
+            if let [.., last] = segments[..]
+                && opcode != WqeOpcode::Send
+            {
+                let short = &segments.concat()[..infos.iter().map(|info| info.size).sum::<usize>() - last.len()];
+                let report = said(opcode, opmod, Service::Connected, &[short]);
+                let optional = [WqeOpcode::RdmaWriteImm, WqeOpcode::Lso, WqeOpcode::EnhancedMpsw];
+                let may = optional.contains(&opcode) || (opcode, opmod) == (WqeOpcode::Umr, 0);
+                assert_eq!(report.offending.is_empty(), may, "{opcode} {opmod} cut short: {:?}", report.offending);
+            }
+            let report = said(opcode, opmod, Service::Connected, &[&zeros[..], &zeros[..]]);
+            let lists = names(infos).last() == Some(&DataSeg::INFO.prm_name().to_string()) || opcode == WqeOpcode::Nop;
+            assert!(lists || opcode == WqeOpcode::Umr || !report.offending.is_empty(), "{opcode} {opmod} too long");
+        }
+    }
+
+    #[test]
+    fn the_queues_service_tells_what_comes_first() {
+        let mut address = UdAdrsVector::default();
+        let _ = address.w().ext(true).destination_qp_dct(0x77);
+        let cases: [(Service, Vec<u8>, &Info); 4] = [
+            (Service::Ud, address.as_bytes().to_vec(), &UdAdrsVector::INFO),
+            (Service::Dc, vec![0; BaseAv::SIZE], &BaseAv::INFO),
+            (Service::Xrc, vec![0; XrcSeg::SIZE], &XrcSeg::INFO),
+            (Service::Raw, vec![0; EthSeg::SIZE], &EthSeg::INFO),
+        ];
+        for (service, first, info) in cases {
+            let report = said(WqeOpcode::Send, 0, service, &[&first, &data()]);
+            assert_eq!((read(&report), report.offending), (names(&[info, &DataSeg::INFO]), Vec::new()), "{service:?}");
+        }
+    }
+
+    #[test]
+    fn data_segments_are_counted_where_their_number_is_fixed() {
+        let (raddr, atomic) = ([0; RaddrSeg::SIZE], [0; AtomicSeg::SIZE]);
+        let report = said(WqeOpcode::AtomicCs, 0, Service::Connected, &[&raddr, &atomic, &data(), &data()]);
+        assert_eq!(report.offending, ["ATOMIC_CS takes 1 data segments, it has 2"]);
+        let report = said(WqeOpcode::Wait, 0, Service::Connected, &[&[0; 0x20]]);
+        assert_eq!(report.offending, ["WAIT ends 1 segments before ds says"]);
+    }
+
+    #[test]
+    fn inlined_headers_are_skipped_before_data() {
+        let mut eth = EthSeg::default();
+        let _ = eth.w().inline_hdr_sz(18);
+        let report = said(WqeOpcode::Send, 0, Service::Raw, &[eth.as_bytes(), &[0xab; 16], &data()]);
+        assert_eq!(report.offending, Vec::<String>::new());
+        assert!(report.decoded.expect("fields").contains("abababab"));
+        let _ = eth.w().inline_hdr_sz(100);
+        let report = said(WqeOpcode::Send, 0, Service::Raw, &[eth.as_bytes(), &[0xab; 16]]);
+        assert_eq!(report.offending, ["inline_hdr_sz 100 runs past the WQE's end: ds is too small"]);
+    }
+
+    #[test]
+    fn a_wqe_that_promises_more_than_it_has_is_named() {
+        let mut ctrl = CtrlSeg::default();
+        let _ = ctrl.w().opcode(WqeOpcode::RdmaWrite).ds(5).qp_or_sq(0x43);
+        let report = explain(&[ctrl.as_bytes(), &[0; 16][..]].concat(), Service::Connected).expect("32 bytes");
+        assert_eq!(report.offending, ["ds 5 promises 80 bytes, given are 32"]);
+        let _ = ctrl.w().ds(1);
+        let report = explain(ctrl.as_bytes(), Service::Connected).expect("16 bytes");
+        assert_eq!(report.offending, ["RDMA_WRITE needs a wqe_raddr_seg: ds is too small"]);
+    }
+
+    #[test]
+    fn inline_data_that_runs_past_the_end_is_named() {
+        let mut header = InlineSegHeader::default();
+        let _ = header.w().byte_count(100);
+        let report = said(WqeOpcode::Send, 0, Service::Connected, &[header.as_bytes(), &[0; 12]]);
+        assert!(report.offending[0].contains("byte_count 100"));
+    }
+}
