@@ -12,27 +12,29 @@ macro_rules! layout {
         }
     )*) => { $(
         $(#[$meta])*
-        #[repr(C)]
+        #[repr(transparent)]
         #[derive(Clone, Copy, $crate::zerocopy::FromBytes, $crate::zerocopy::IntoBytes,
                  $crate::zerocopy::Immutable, $crate::zerocopy::KnownLayout)]
         #[zerocopy(crate = "zerocopy")]
         pub struct $Name { dwords: [u32; $size / 4] }
 
         const _: () = {
+            const LAYOUT: &str = stringify!($Name);
+
             /// Setters, chained.
             pub struct Writer<'a>(&'a mut $Name);
 
             impl Writer<'_> {
-                $( $crate::layout_setter! { $offset [$($hi $(: $lo)?)?] $Name $field $ty } )*
+                $( $crate::layout_setter! { $offset [$($hi $(: $lo)?)?] $field $ty } )*
             }
 
             impl $crate::layout::Layout for $Name {
                 type Writer<'a> = Writer<'a>;
                 const INFO: $crate::layout::Info = $crate::layout::Info::proven(
-                    $crate::layout_kind!($kind $Name),
+                    ($crate::layout_kind!($kind), LAYOUT),
                     $c_name,
                     $size,
-                    &[ $( $crate::layout_row!($offset [$($hi $(: $lo)?)?] $Name $field $ty $(as $Named)?)
+                    &[ $( $crate::layout_row!($offset [$($hi $(: $lo)?)?] $field $ty $(as $Named)?)
                         $( .chosen($Name::$choice) )? ),* ],
                     $crate::layout_tail!($size $($tail: $Tail $(, $Name::$tail_choice)?)?),
                 );
@@ -65,22 +67,15 @@ macro_rules! layout {
             }
         }
 
-        impl $crate::layout::ArrayElement for $Name {
-            const ELEMENT: $crate::layout::Element = $crate::layout::Element::Layout(&<$Name as $crate::layout::Layout>::INFO);
-        }
-
-        impl $crate::layout::Part for $Name {
-            const ELEMENT: $crate::layout::Element = <$Name as $crate::layout::ArrayElement>::ELEMENT;
-            const COUNT: usize = 1;
-        }
-
         impl core::fmt::Debug for $Name {
+            #[inline]
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 $crate::decode::debug(&<$Name as $crate::layout::Layout>::INFO, $crate::layout::Layout::as_bytes(self), f)
             }
         }
 
         impl PartialEq for $Name {
+            #[inline]
             fn eq(&self, other: &Self) -> bool { self.dwords == other.dwords }
         }
 
@@ -95,11 +90,11 @@ macro_rules! layout {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! layout_kind {
-    (struct $Name:ident) => {
-        (false, stringify!($Name))
+    (struct) => {
+        false
     };
-    (union $Name:ident) => {
-        (true, stringify!($Name))
+    (union) => {
+        true
     };
 }
 
@@ -114,20 +109,17 @@ macro_rules! layout_tail {
     };
 }
 
+// What follows is expanded for every field. `[$hi $(, $lo)?]` is `[high, low]`, or `[bit]`: see `layout::ends`.
+
 #[doc(hidden)]
 #[macro_export]
 macro_rules! layout_row {
-    ($offset:literal [] $Name:ident $field:ident $ty:ty) => {
+    ($offset:literal [] $field:ident $ty:ty) => {
         $crate::layout::Field::of_part::<$ty>(stringify!($field), $offset)
     };
-    ($offset:literal [$bit:literal] $Name:ident $field:ident $ty:ty) => {
-        $crate::layout_row!($offset [$bit:$bit] $Name $field $ty)
-    };
-    ($offset:literal [$hi:literal : $lo:literal] $Name:ident $field:ident $ty:ty) => {
-        $crate::layout::Field::of_bits::<$ty>(stringify!($Name), stringify!($field), $offset, $hi, $lo)
-    };
-    ($offset:literal [$hi:literal : $lo:literal] $Name:ident $field:ident $ty:ty as $Named:ty) => {
-        $crate::layout_row!($offset [$hi:$lo] $Name $field $ty).named::<$Named>(stringify!($Name))
+    ($offset:literal [$hi:literal $(: $lo:literal)?] $field:ident $ty:ty $(as $Named:ty)?) => {
+        $crate::layout::Field::of_bits::<$ty, _>(LAYOUT, stringify!($field), $offset, [$hi $(, $lo)?])
+            $( .named::<$Named>(LAYOUT) )?
     };
 }
 
@@ -135,33 +127,19 @@ macro_rules! layout_row {
 #[macro_export]
 macro_rules! layout_getter {
     ($(#[$meta:meta])* $offset:literal [] $field:ident $ty:ty) => {
-        #[doc = concat!("`", stringify!($field), "`, from byte `", stringify!($offset), "`.\n\n")]
+        #[doc = concat!("From byte `", stringify!($offset), "`.\n\n")]
         $(#[$meta])*
         #[inline]
         pub fn $field(&self) -> &$ty {
-            const SIZE: usize = core::mem::size_of::<$ty>();
-            let bytes = &$crate::zerocopy::IntoBytes::as_bytes(&self.dwords)[$offset..$offset + SIZE];
-            match <$ty as $crate::zerocopy::FromBytes>::ref_from_bytes(bytes) {
-                Ok(part) => part,
-                Err(_) => unreachable!(concat!(stringify!($field), ": offset and size are checked at compile time")),
-            }
+            $crate::layout::part(&self.dwords, $offset)
         }
     };
-    ($(#[$meta:meta])* $offset:literal [$bit:literal] $field:ident $ty:ty) => {
-        $crate::layout_getter! { @ concat!("[", stringify!($bit), "]"), $(#[$meta])* $offset [$bit:$bit] $field $ty }
-    };
-    ($(#[$meta:meta])* $offset:literal [$hi:literal : $lo:literal] $field:ident $ty:ty) => {
-        $crate::layout_getter! {
-            @ concat!("[", stringify!($hi), ":", stringify!($lo), "]"),
-            $(#[$meta])* $offset [$hi:$lo] $field $ty
-        }
-    };
-    (@ $bits:expr, $(#[$meta:meta])* $offset:literal [$hi:literal : $lo:literal] $field:ident $ty:ty) => {
-        #[doc = concat!("`", stringify!($field), "`, at `", stringify!($offset), " ", $bits, "`.\n\n")]
+    ($(#[$meta:meta])* $offset:literal [$hi:literal $(: $lo:literal)?] $field:ident $ty:ty) => {
+        #[doc = concat!("`", stringify!($offset [$hi $(: $lo)?]), "`\n\n")]
         $(#[$meta])*
         #[inline(always)]
         pub fn $field(&self) -> $ty {
-            <$ty as $crate::layout::Value>::from_number($crate::layout::get(&self.dwords, $offset, $hi, $lo))
+            $crate::layout::get(&self.dwords, $offset, [$hi $(, $lo)?])
         }
     };
 }
@@ -169,30 +147,19 @@ macro_rules! layout_getter {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! layout_setter {
-    ($offset:literal [] $Name:ident $field:ident $ty:ty) => {
-        #[doc = concat!("Sets `", stringify!($field), "`.")]
+    ($offset:literal [] $field:ident $ty:ty) => {
+        /// Sets the part.
         #[inline]
         pub fn $field(self, value: &$ty) -> Self {
-            const SIZE: usize = core::mem::size_of::<$ty>();
-            let bytes = $crate::zerocopy::IntoBytes::as_mut_bytes(&mut self.0.dwords);
-            bytes[$offset..$offset + SIZE].copy_from_slice($crate::zerocopy::IntoBytes::as_bytes(value));
+            $crate::layout::set_part(&mut self.0.dwords, $offset, value);
             self
         }
     };
-    ($offset:literal [$bit:literal] $Name:ident $field:ident $ty:ty) => {
-        $crate::layout_setter! { $offset [$bit:$bit] $Name $field $ty }
-    };
-    ($offset:literal [$hi:literal : $lo:literal] $Name:ident $field:ident $ty:ty) => {
-        #[doc = concat!("Sets `", stringify!($field), "`.")]
+    ($offset:literal [$hi:literal $(: $lo:literal)?] $field:ident $ty:ty) => {
+        /// Sets the field.
         #[inline(always)]
         pub fn $field(self, value: $ty) -> Self {
-            $crate::layout::set(
-                &mut self.0.dwords,
-                $offset,
-                ($hi, $lo),
-                <$ty as $crate::layout::Value>::number(value),
-                concat!(stringify!($Name), ".", stringify!($field)),
-            );
+            $crate::layout::set(&mut self.0.dwords, $offset, [$hi $(, $lo)?], value, (LAYOUT, stringify!($field)));
             self
         }
     };
@@ -237,10 +204,15 @@ macro_rules! values {
             }
         }
 
+        impl $Name {
+            // A function and no closure, so that it is compiled once and not wherever a table refers to it.
+            fn name_of(number: u64) -> Option<&'static str> { $Name::from_number(number as u32).prm_name() }
+        }
+
         impl $crate::layout::Value for $Name {
             const BITS: u32 = $bits;
             const READING: $crate::layout::Reading =
-                $crate::layout::Reading::Named(|number| $Name::from_number(number as u32).prm_name());
+                $crate::layout::Reading::Named($Name::name_of);
             #[inline(always)]
             fn from_number(number: u64) -> Self { $Name::from_number(number as u32) }
             #[inline(always)]

@@ -175,6 +175,8 @@
 
 #[macro_use]
 mod macros;
+#[cfg(test)]
+mod tests;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -385,8 +387,13 @@ impl Element {
 impl Field {
     /// The row of a bit field read as `V`.
     #[doc(hidden)]
-    pub const fn of_bits<V: Value>(layout: &str, name: &'static str, offset: usize, hi: u32, lo: u32) -> Field {
-        let name = strip_raw(name);
+    pub const fn of_bits<V: Value, const B: usize>(
+        layout: &str,
+        name: &'static str,
+        offset: usize,
+        bits: [u32; B],
+    ) -> Field {
+        let (name, (hi, lo)) = (strip_raw(name), ends(bits));
         if hi < 64 && lo <= hi && hi - lo >= V::BITS {
             refuse(layout, name, "is wider than its type");
         }
@@ -550,6 +557,15 @@ macro_rules! array_element {
 }
 array_element!(u8 => U8, Be16 => Be16, Be32 => Be32, Be64 => Be64);
 
+impl<L: Layout> ArrayElement for L {
+    const ELEMENT: Element = Element::Layout(&L::INFO);
+}
+
+impl<L: Layout> Part for L {
+    const ELEMENT: Element = <L as ArrayElement>::ELEMENT;
+    const COUNT: usize = 1;
+}
+
 impl<E: ArrayElement, const N: usize> Part for [E; N] {
     const ELEMENT: Element = E::ELEMENT;
     const COUNT: usize = N;
@@ -588,17 +604,30 @@ const fn mask(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
-#[doc(hidden)]
+/// The highest and the lowest bit, of `[high, low]` or of `[bit]`.
 #[inline(always)]
-pub fn get<const N: usize>(dwords: &[u32; N], offset: usize, hi: u32, lo: u32) -> u64 {
-    let dword = |i: usize| u64::from(u32::from_be(dwords[i]));
-    if hi > 31 { dword(offset / 4) << 32 | dword(offset / 4 + 1) } else { dword(offset / 4) >> lo & mask(hi - lo + 1) }
+const fn ends<const B: usize>(bits: [u32; B]) -> (u32, u32) {
+    (bits[0], bits[B - 1])
 }
 
 #[doc(hidden)]
 #[inline(always)]
-pub fn set<const N: usize>(dwords: &mut [u32; N], offset: usize, (hi, lo): (u32, u32), value: u64, name: &'static str) {
-    let i = offset / 4;
+pub fn get<V: Value, const N: usize, const B: usize>(dwords: &[u32; N], offset: usize, bits: [u32; B]) -> V {
+    let dword = |i: usize| u64::from(u32::from_be(dwords[i]));
+    let (i, (hi, lo)) = (offset / 4, ends(bits));
+    V::from_number(if hi > 31 { dword(i) << 32 | dword(i + 1) } else { dword(i) >> lo & mask(hi - lo + 1) })
+}
+
+#[doc(hidden)]
+#[inline(always)]
+pub fn set<V: Value, const N: usize, const B: usize>(
+    dwords: &mut [u32; N],
+    offset: usize,
+    bits: [u32; B],
+    value: V,
+    name: (&'static str, &'static str),
+) {
+    let (i, (hi, lo), value) = (offset / 4, ends(bits), value.number());
     if hi > 31 {
         dwords[i] = ((value >> 32) as u32).to_be();
         dwords[i + 1] = (value as u32).to_be();
@@ -612,92 +641,31 @@ pub fn set<const N: usize>(dwords: &mut [u32; N], offset: usize, (hi, lo): (u32,
     dwords[i] = rest | ((value << lo) as u32).to_be();
 }
 
+#[doc(hidden)]
+#[inline]
+pub fn part<P: Part, const N: usize>(dwords: &[u32; N], offset: usize) -> &P {
+    let bytes = &IntoBytes::as_bytes(dwords)[offset..offset + size_of::<P>()];
+    match P::ref_from_bytes(bytes) {
+        Ok(part) => part,
+        Err(_) => unreachable!("offset and size are checked at compile time"),
+    }
+}
+
+#[doc(hidden)]
+#[inline]
+pub fn set_part<P: Part, const N: usize>(dwords: &mut [u32; N], offset: usize, value: &P) {
+    dwords.as_mut_bytes()[offset..offset + size_of::<P>()].copy_from_slice(IntoBytes::as_bytes(value));
+}
+
 #[cold]
 #[inline(never)]
-fn too_wide(name: &'static str, value: u64, bits: u32) -> ! {
-    panic!("{name}: {value:#x} does not fit in {bits} bits")
+fn too_wide((layout, field): (&'static str, &'static str), value: u64, bits: u32) -> ! {
+    panic!("{layout}.{}: {value:#x} does not fit in {bits} bits", strip_raw(field))
 }
 
 const fn strip_raw(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', ..] => name.split_at(2).1,
         _ => name,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn bits(name: &'static str, offset: usize, hi: u32, lo: u32) -> Field {
-        Field { name, offset, kind: Kind::Bits { hi, lo, reading: Reading::Number }, choice: None }
-    }
-
-    fn prove(size: usize, fields: &'static [Field]) {
-        Info::proven((false, "Thing"), "none", size, fields, None);
-    }
-
-    #[test]
-    fn arms_lie_over_each_other() {
-        let arms = const { &[bits("a", 0, 31, 16), bits("b", 0, 31, 0)] };
-        Info::proven((true, "Thing"), "none", 4, arms, None);
-    }
-
-    #[test]
-    #[should_panic(expected = "Thing.b is an arm, and should start where its union starts")]
-    fn an_arm_elsewhere() {
-        let arms = const { &[bits("a", 0, 31, 16), bits("b", 4, 31, 0)] };
-        Info::proven((true, "Thing"), "none", 8, arms, None);
-    }
-
-    #[test]
-    fn neighbours_are_accepted() {
-        prove(0x10, const { &[bits("a", 0, 31, 16), bits("b", 0, 15, 15), bits("c", 4, 63, 0), bits("d", 12, 0, 0)] });
-    }
-
-    #[test]
-    #[should_panic(expected = "Thing is not made of whole dwords")]
-    fn half_a_dword() {
-        prove(0x6, &[]);
-    }
-
-    #[test]
-    #[should_panic(expected = "Thing.b overlaps the field before it, or should stand before it")]
-    fn an_overlap() {
-        prove(0x4, const { &[bits("a", 0, 31, 16), bits("b", 0, 17, 17)] });
-    }
-
-    #[test]
-    #[should_panic(expected = "Thing.a runs past the end")]
-    fn past_the_end() {
-        prove(0x4, const { &[bits("a", 4, 31, 0)] });
-    }
-
-    #[test]
-    #[should_panic(expected = "Thing.a is not at a dword")]
-    fn between_dwords() {
-        prove(0x8, const { &[bits("a", 2, 31, 0)] });
-    }
-
-    #[test]
-    #[should_panic(expected = "Thing.part is not at a dword")]
-    fn a_layout_between_dwords() {
-        static INNER: Info = Info { name: "Inner", c_name: "none", size: 4, is_union: false, fields: &[], tail: None };
-        let kind = Kind::Part { element: Element::Layout(&INNER), count: 1 };
-        let fields =
-            std::boxed::Box::leak(std::boxed::Box::new([Field { name: "part", offset: 2, kind, choice: None }]));
-        prove(0x8, fields);
-    }
-
-    #[test]
-    #[should_panic(expected = "Thing.a crosses a dword")]
-    fn across_dwords() {
-        prove(0x8, const { &[bits("a", 0, 39, 0)] });
-    }
-
-    #[test]
-    #[should_panic(expected = "Thing.a is wider than its type")]
-    fn too_wide_for_its_type() {
-        Field::of_bits::<u8>("Thing", "a", 0, 8, 0);
     }
 }
