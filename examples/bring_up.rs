@@ -64,7 +64,11 @@ fn print(record: &CommandRecord) {
         }
         Direction::Output => {
             say(&format!("<- {} after {:.0?}", record.opcode, record.elapsed));
-            print_fields(decode::command_output(record.opcode, record.op_mod, &record.data));
+            print_fields(match &record.entry {
+                // The entry still holds the start of the input, which says more of the output than the opcode does.
+                Some(entry) => decode::command_output_to(entry.command_input_inline_data(), &record.data),
+                None => decode::command_output(record.opcode, record.op_mod, &record.data),
+            });
         }
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! In a ring of 128-byte entries a [`Cqe128`] holds the layout in its second 64 bytes. A compressed block is a title, a
 //! [`Cqe`] of format `COMPRESSED` whose `byte_cnt` counts the 8-byte mini CQEs after it, eight to a ring entry: all
-//! else
-//! is as the title says. A title of a receive queue is followed by the form its completion queue's context chose
+//! else is as the title says. A title of a receive queue is followed by the form its completion queue's context chose
 //! ([`MiniCqeFormat`]), one of a send queue by [`MiniCqeRequester`].
 
 layout! {
@@ -91,6 +90,7 @@ layout! {
     }
 
     /// The first eight bytes after `wqe_id` of a [`Cqe`] whose receive queue splits header from data (SHAMPO).
+    /// PRM "CQE Format".
     pub struct ShampoCqe: 0x8, "none" {
         0x00 [30] r#match: bool,
         /// The flow's aggregation ends with this packet.
@@ -277,6 +277,14 @@ values! {
         ChecksumStride = 3 "CSUM_STRIDX",
         /// [`MiniCqeHeaderType`].
         HeaderType = 4 "L34H_STRIDX",
+    }
+
+    /// How compressed CQEs are told from others. PRM `cqc.cqe_compression_layout`.
+    pub enum CqeCompressionLayout: 2 {
+        /// By their format.
+        Basic = 0 "BASIC",
+        /// By their validity iteration count.
+        Enhanced = 1 "ENHANCED",
     }
 
     /// Layer 3 header of a received packet. PRM "CQE Format", `l3_hdr_type`.

@@ -19,6 +19,7 @@ layout! {
         0x01fc [26:24] nic_interface_supported: u8,
         0x01fc [23] embedded_cpu: bool,
         0x0200 health_buffer: HealthBuffer,
+        0x0240 [31:0] no_dram_nic_offset: u32,
         /// Milliseconds a command may take, where the card says so.
         0x0ff8 [31:0] cmd_exec_to: u32,
         0x0ffc [31:0] cmd_q_init_to: u32,

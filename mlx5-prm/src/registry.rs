@@ -147,6 +147,34 @@ mod tests {
         assert!(layouts.len() > 130 && values.len() > 10);
     }
 
+    /// A command's input and output by the command's name, under which the PRM has it; all else by what follows "PRM".
+    #[test]
+    fn every_layout_names_its_section() {
+        let sources = sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").as_path());
+        let (mut doc, mut nameless, mut seen) = (std::string::String::new(), Vec::new(), 0);
+        for line in sources.lines().map(str::trim) {
+            if let Some(text) = line.strip_prefix("///") {
+                doc += text;
+                continue;
+            }
+            let words: Vec<_> = line.split_whitespace().take(4).collect();
+            if let ["pub", "struct" | "union", name, size] = words[..]
+                && name.ends_with(':')
+                && size.starts_with("0x")
+            {
+                seen += 1;
+                if !["PRM", "Input of `", "Output of `"].iter().any(|by| doc.contains(by)) {
+                    nameless.push(name);
+                }
+            }
+            if !line.starts_with("#[") {
+                doc.clear();
+            }
+        }
+        assert!(nameless.is_empty(), "no section: {nameless:?}");
+        assert!(seen >= LAYOUTS.len(), "{seen} declarations read, of {}", LAYOUTS.len());
+    }
+
     fn sources(dir: &Path) -> std::string::String {
         let mut all = std::string::String::new();
         for entry in std::fs::read_dir(dir).unwrap() {

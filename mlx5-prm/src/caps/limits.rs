@@ -136,8 +136,7 @@ pub fn check(input: &[u8], capability: impl Fn(CapPage, &str) -> Option<u64>) ->
 }
 
 /// The number in the field that `path` names, nested layouts as `outer.inner`; `None` if there is none, or the bytes
-/// are
-/// too few.
+/// are too few.
 pub fn number_at(info: &Info, bytes: &[u8], path: &str) -> Option<u64> {
     let Some((outer, inner)) = path.split_once('.') else { return info.field(path)?.number(bytes) };
     let field = info.field(outer)?;

@@ -4,8 +4,7 @@ use super::CapPage;
 use crate::layout::{Reading, Value};
 
 /// The `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP` as a reading of its number: the page, and in bit 0 whether what is
-/// in
-/// force or the most the card can. [`CapPage::op_mod`] makes one.
+/// in force or the most the card can. [`CapPage::op_mod`] makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HcaCapOpMod(pub u16);
 

@@ -68,13 +68,14 @@ files! {
 }
 
 layout! {
-    /// What every command's input starts with.
+    /// What every command's input starts with. PRM "Command Reference".
     pub struct InputHeader: 0x10, "none" {
         0x00 [31:16] opcode: Opcode,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
     }
-    /// What every command's output starts with.
+
+    /// What every command's output starts with. PRM "Command Reference".
     pub struct OutputHeader: 0x10, "none" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
@@ -200,8 +201,7 @@ impl CommandInfo {
 }
 
 /// Ties each command's opcode to its input and its output. `{ field: function }` names the [`Choice`] that tells from
-/// the
-/// input which layout lies in a field of the output.
+/// the input which layout lies in a field of the output.
 macro_rules! commands {
     ($( $opcode:ident: $In:ident => $Out:ident $({ $field:ident: $choice:path })? ),* $(,)?) => {
         $(
@@ -247,10 +247,8 @@ pub fn find(opcode: Opcode) -> Option<&'static CommandInfo> {
 }
 
 /// Input and output of the command with this opcode and `op_mod`; `None` if this crate has no layouts for it. No
-/// command
-/// is laid out otherwise for another `op_mod`: what it chooses is a part ([`CommandInfo::told`]), such as the
-/// capability
-/// page in the output of `QUERY_HCA_CAP`.
+/// command is laid out otherwise for another `op_mod`: what it chooses is a part ([`CommandInfo::told`]), such as the
+/// capability page in the output of `QUERY_HCA_CAP`.
 pub fn layout_of_command(opcode: Opcode, _op_mod: u16) -> Option<(&'static Info, &'static Info)> {
     find(opcode).map(|command| (command.input, command.output))
 }

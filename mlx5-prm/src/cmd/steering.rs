@@ -17,8 +17,7 @@ layout! {
     }
 
     /// Input of `GENERATE_WQE`: does a work request through firmware that updates steering objects. In a header of the
-    /// kernel's
-    /// driver.
+    /// kernel's driver.
     pub struct GenerateWqeIn: 0x100, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::GenerateWqe,
         0x00 [15:0] uid: u16,

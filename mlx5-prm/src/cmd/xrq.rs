@@ -63,8 +63,7 @@ layout! {
     }
 
     /// Input of `SET_XRQ_DC_PARAMS_ENTRY`: sets how an extended shared receive queue answers dynamically connected
-    /// peers. In
-    /// UCX's headers.
+    /// peers. In UCX's headers.
     pub struct SetXrqDcParamsEntryIn: 0x30, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::SetXrqDcParamsEntry,
         0x04 [15:0] op_mod: u16,

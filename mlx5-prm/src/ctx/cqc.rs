@@ -1,5 +1,7 @@
 //! Completion queue context.
 
+use crate::cqe::{CqeCompressionLayout, MiniCqeFormat};
+
 layout! {
     /// Completion queue context. PRM `cqc`.
     pub struct Cqc: 0x40, "mlx5_ifc_cqc_bits" {
@@ -12,9 +14,9 @@ layout! {
         0x00 [17] oi: bool,
         0x00 [16:15] cq_period_mode: u8 as CqPeriodMode,
         0x00 [14] cqe_comp_en: bool,
-        0x00 [13:12] mini_cqe_res_format: u8,
+        0x00 [13:12] mini_cqe_res_format: u8 as MiniCqeFormat,
         0x00 [11:8] st: u8 as CqState,
-        0x00 [1:0] cqe_compression_layout: u8,
+        0x00 [1:0] cqe_compression_layout: u8 as CqeCompressionLayout,
         /// The umem of the doorbell record, which `dbr_addr` is then an offset in. In the PRM, not in the kernel's
         /// header.
         0x04 [31:0] dbr_umem_id: u32,

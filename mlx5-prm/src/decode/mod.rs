@@ -124,8 +124,7 @@ pub fn command_output_to<'a>(input: &[u8], bytes: &'a [u8]) -> Option<Dump<'a>> 
 }
 
 /// The output of the firmware command with this opcode and `op_mod`, where no more of the input is at hand; `None` for
-/// a
-/// command without a layout here.
+/// a command without a layout here.
 pub fn command_output(opcode: Opcode, op_mod: u16, bytes: &[u8]) -> Option<Dump<'_>> {
     let mut header = InputHeader::default();
     header.w().opcode(opcode).op_mod(op_mod);

@@ -81,7 +81,8 @@ layout! {
         0x00 flow_counter_list: FlowCounterList,
     }
 
-    /// A counter in a list whose destinations are extended: with their size.
+    /// A counter in a list whose destinations are extended: with their size. PRM
+    /// `extended_dest_format`.
     pub struct ExtendedFlowCounterList: 0x10, "none" {
         0x00 flow_counter_list: FlowCounterList,
     }

@@ -30,7 +30,8 @@ layout! {
         0x04 [31:0] rtc_id_1: u32,
     }
 
-    /// What a flow table is made of, if software or a rule table provides it. In `flow_table_context`, without a name.
+    /// What a flow table is made of, if software or a rule table provides it. PRM
+    /// `flow_table_context`, which gives it no name.
     pub union FlowTableRoot: 0x10, "mlx5_ifc_flow_table_context_bits." {
         0x00 sws: SwOwnerIcmRootParams,
         0x00 hws: RtcParams,

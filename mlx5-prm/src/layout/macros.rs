@@ -109,7 +109,7 @@ macro_rules! layout_tail {
     };
 }
 
-// What follows is expanded for every field. `[$hi $(, $lo)?]` is `[high, low]`, or `[bit]`: see `layout::ends`.
+// What follows is expanded for every field. `[$hi $(, $lo)?]` is `[high, low]`, or `[bit]`: see `storage::ends`.
 
 #[doc(hidden)]
 #[macro_export]

@@ -2,8 +2,7 @@
 //!
 //! A layout is a run of big-endian dwords. Each field is declared as the PRM prints it: the absolute byte offset of its
 //! dword and `[high:low]`. From one line come a getter on the layout, a setter of the same name on its [`Writer`], and
-//! a
-//! row of [`Layout::FIELDS`].
+//! a row of [`Layout::FIELDS`].
 //!
 //! ```
 //! mlx5_prm::layout! {
@@ -51,8 +50,7 @@
 //!
 //! # Unions, lists, and what lies where
 //! A `pub union` is declared alike; its fields, the arms, lie over each other. A C union without a name is a layout of
-//! its
-//! own here, under the name of the structure and of the member it is (`match_definer.match_mask`).
+//! its own here, under the name of the structure and of the member it is (`match_definer.match_mask`).
 //!
 //! `.. name: [Element]` as the last line says that a list follows the fixed part, of as many elements as there are
 //! bytes.
@@ -175,8 +173,15 @@
 
 #[macro_use]
 mod macros;
+mod storage;
 #[cfg(test)]
 mod tests;
+mod value;
+
+use storage::{ends, mask};
+#[doc(hidden)]
+pub use storage::{get, part, set, set_part};
+pub use value::{ArrayElement, Part, Value};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -251,9 +256,12 @@ impl Info {
     pub fn prm_name(&self) -> &'static str {
         match self.c_name {
             "none" => self.name,
+            // A union without a name, by the structure it lies in.
+            c_name if c_name.ends_with('.') => self.name,
             c_name => {
                 let name = c_name.strip_prefix("mlx5_").unwrap_or(c_name);
-                name.strip_prefix("ifc_").and_then(|name| name.strip_suffix("_bits")).unwrap_or(name)
+                // One register has `_bits2` and the like: parts that keep their number.
+                name.strip_prefix("ifc_").map_or(name, |name| name.strip_suffix("_bits").unwrap_or(name))
             }
         }
     }
@@ -320,8 +328,7 @@ pub struct Field {
 
 /// Which layout lies in a part, by the bytes from the start of the layout that declares it, list and all, and by the
 /// index of the element; `None` if that cannot be told. It fills a part of bytes, repeated where that is a list; in a
-/// part
-/// made of a union it is an arm.
+/// part made of a union it is an arm.
 pub type Choice = fn(bytes: &[u8], index: usize) -> Option<&'static Info>;
 
 /// The two kinds of field.
@@ -497,80 +504,6 @@ pub struct Values {
     pub named: &'static [(&'static str, u32)],
 }
 
-/// A value that fills a bit field.
-pub trait Value: Copy {
-    /// The widest field it can hold.
-    const BITS: u32;
-    /// How it reads.
-    const READING: Reading;
-    /// From the field's number, which is at most [`BITS`](Self::BITS) wide.
-    fn from_number(number: u64) -> Self;
-    /// To the field's number.
-    fn number(self) -> u64;
-}
-
-macro_rules! unsigned_value {
-    ($($ty:ty),*) => { $(
-        impl Value for $ty {
-            const BITS: u32 = <$ty>::BITS;
-            const READING: Reading = Reading::Number;
-            #[inline(always)]
-            fn from_number(number: u64) -> Self { number as $ty }
-            #[inline(always)]
-            fn number(self) -> u64 { u64::from(self) }
-        }
-    )* };
-}
-unsigned_value!(u8, u16, u32, u64);
-
-impl Value for bool {
-    const BITS: u32 = 1;
-    const READING: Reading = Reading::Flag;
-    #[inline(always)]
-    fn from_number(number: u64) -> Self {
-        number != 0
-    }
-    #[inline(always)]
-    fn number(self) -> u64 {
-        u64::from(self)
-    }
-}
-
-/// A field of whole bytes: a nested layout, or an array.
-pub trait Part: FromBytes + IntoBytes + Immutable + KnownLayout {
-    /// What one element is.
-    const ELEMENT: Element;
-    /// How many.
-    const COUNT: usize;
-}
-
-/// What an array may be made of.
-pub trait ArrayElement: FromBytes + IntoBytes + Immutable + KnownLayout {
-    /// Its description.
-    const ELEMENT: Element;
-}
-
-macro_rules! array_element {
-    ($($ty:ty => $element:ident),*) => { $(
-        impl ArrayElement for $ty { const ELEMENT: Element = Element::$element; }
-    )* };
-}
-array_element!(u8 => U8, Be16 => Be16, Be32 => Be32, Be64 => Be64);
-
-impl<L: Layout> ArrayElement for L {
-    const ELEMENT: Element = Element::Layout(&L::INFO);
-}
-
-impl<L: Layout> Part for L {
-    const ELEMENT: Element = <L as ArrayElement>::ELEMENT;
-    const COUNT: usize = 1;
-}
-
-impl<E: ArrayElement, const N: usize> Part for [E; N] {
-    const ELEMENT: Element = E::ELEMENT;
-    const COUNT: usize = N;
-}
-
 /// A declared layout.
 pub trait Layout: FromBytes + IntoBytes + Immutable + KnownLayout + Clone + 'static {
     /// Its setters, see [`Writer`].
@@ -598,70 +531,6 @@ pub trait Layout: FromBytes + IntoBytes + Immutable + KnownLayout + Clone + 'sta
 /// A value too wide for its field is a mistake of the caller and panics, naming the layout and the field: it is never
 /// cut. What comes from a user or a device must be checked before it gets here.
 pub type Writer<'a, L> = <L as Layout>::Writer<'a>;
-
-#[inline(always)]
-const fn mask(bits: u32) -> u64 {
-    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
-}
-
-/// The highest and the lowest bit, of `[high, low]` or of `[bit]`.
-#[inline(always)]
-const fn ends<const B: usize>(bits: [u32; B]) -> (u32, u32) {
-    (bits[0], bits[B - 1])
-}
-
-#[doc(hidden)]
-#[inline(always)]
-pub fn get<V: Value, const N: usize, const B: usize>(dwords: &[u32; N], offset: usize, bits: [u32; B]) -> V {
-    let dword = |i: usize| u64::from(u32::from_be(dwords[i]));
-    let (i, (hi, lo)) = (offset / 4, ends(bits));
-    V::from_number(if hi > 31 { dword(i) << 32 | dword(i + 1) } else { dword(i) >> lo & mask(hi - lo + 1) })
-}
-
-#[doc(hidden)]
-#[inline(always)]
-pub fn set<V: Value, const N: usize, const B: usize>(
-    dwords: &mut [u32; N],
-    offset: usize,
-    bits: [u32; B],
-    value: V,
-    name: (&'static str, &'static str),
-) {
-    let (i, (hi, lo), value) = (offset / 4, ends(bits), value.number());
-    if hi > 31 {
-        dwords[i] = ((value >> 32) as u32).to_be();
-        dwords[i + 1] = (value as u32).to_be();
-        return;
-    }
-    let mask = mask(hi - lo + 1);
-    if value & !mask != 0 {
-        too_wide(name, value, hi - lo + 1);
-    }
-    let rest = dwords[i] & !((mask << lo) as u32).to_be();
-    dwords[i] = rest | ((value << lo) as u32).to_be();
-}
-
-#[doc(hidden)]
-#[inline]
-pub fn part<P: Part, const N: usize>(dwords: &[u32; N], offset: usize) -> &P {
-    let bytes = &IntoBytes::as_bytes(dwords)[offset..offset + size_of::<P>()];
-    match P::ref_from_bytes(bytes) {
-        Ok(part) => part,
-        Err(_) => unreachable!("offset and size are checked at compile time"),
-    }
-}
-
-#[doc(hidden)]
-#[inline]
-pub fn set_part<P: Part, const N: usize>(dwords: &mut [u32; N], offset: usize, value: &P) {
-    dwords.as_mut_bytes()[offset..offset + size_of::<P>()].copy_from_slice(IntoBytes::as_bytes(value));
-}
-
-#[cold]
-#[inline(never)]
-fn too_wide((layout, field): (&'static str, &'static str), value: u64, bits: u32) -> ! {
-    panic!("{layout}.{}: {value:#x} does not fit in {bits} bits", strip_raw(field))
-}
 
 const fn strip_raw(name: &'static str) -> &'static str {
     match name.as_bytes() {

@@ -70,3 +70,12 @@ fn across_dwords() {
 fn too_wide_for_its_type() {
     Field::of_bits::<u8, _>("Thing", "a", 0, [8, 0]);
 }
+
+#[test]
+fn a_layout_goes_by_the_name_the_prm_prints() {
+    let name = |c_name| Info { name: "Rust", c_name, size: 4, is_union: false, fields: &[], tail: None }.prm_name();
+    assert_eq!(name("mlx5_ifc_create_cq_in_bits"), "create_cq_in");
+    assert_eq!(name("mlx5_ifc_mcam_access_reg_bits2"), "mcam_access_reg_bits2");
+    assert_eq!(name("mlx5_ifc_flow_table_context_bits."), "Rust", "a union without a name");
+    assert_eq!((name("mlx5_cqe64"), name("health_buffer"), name("none")), ("cqe64", "health_buffer", "Rust"));
+}

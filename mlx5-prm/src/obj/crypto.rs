@@ -1,6 +1,6 @@
 //! Objects of encryption: keys, IPsec, MACsec.
 
-use crate::layout::Be32;
+use crate::layout::{Be32, Info, Layout};
 
 layout! {
     /// A key that data is encrypted with. PRM `encryption_key_obj`.
@@ -13,7 +13,22 @@ layout! {
         0x0c [23:0] pd: u32,
         0x30 [63:0] opaque: u64,
         0x40 key: [u8; 128],
-        0xc0 sw_wrapped_dek: [u8; 128],
+        0xc0 sw_wrapped_dek: [u8; 128] where wrapped_layout,
+    }
+
+    /// A key as software wraps it: encrypted by another key. PRM `wrapped_dek`.
+    pub struct WrappedDek: 0x80, "mlx5_ifc_wrapped_dek_bits" {
+        0x00 gcm_iv: [Be32; 3],
+        0x10 [31] const0: bool,
+        0x10 [30] key_size: bool,
+        0x10 [27] key2_invalid: bool,
+        0x10 [23:0] pd: u32,
+        0x14 [31:27] key_purpose: u8,
+        0x14 [7:0] kek_id: u8,
+        0x20 key1: [Be32; 8],
+        0x40 key2: [Be32; 8],
+        0x68 [31] const1: bool,
+        0x70 auth_tag: [Be32; 4],
     }
 
     /// A key that other keys are encrypted with. PRM `int_kek_obj`.
@@ -33,7 +48,7 @@ layout! {
         0x08 [29] esn_en: bool,
         0x08 [28] esn_overlap: bool,
         0x08 [25:24] icv_length: u8,
-        0x08 [19:16] aso_return_reg: u8,
+        0x08 [19:16] aso_return_reg: u8 as AsoReturnReg,
         0x0c [31:0] esn_msb: u32,
         0x10 [23:0] dekn: u32,
         0x14 [31:0] salt: u32,
@@ -64,7 +79,7 @@ layout! {
         0x08 [29] epn_en: bool,
         0x08 [28] epn_overlap: bool,
         0x08 [25:24] confidentiality_offset: u8,
-        0x08 [19:16] aso_return_reg: u8,
+        0x08 [19:16] aso_return_reg: u8 as AsoReturnReg,
         0x0c [31:0] epn_msb: u32,
         0x10 [23:0] dekn: u32,
         0x18 [63:0] sci: u64,
@@ -120,6 +135,18 @@ values! {
         IncSn = 2 "INC_SN",
     }
 
+    /// Which pair of metadata registers receives what the association answers. PRM `ipsec_obj.aso_return_reg`.
+    pub enum AsoReturnReg: 4 {
+        /// 0 and 1.
+        C0C1 = 0 "0_1",
+        /// 2 and 3.
+        C2C3 = 1 "2_3",
+        /// 4 and 5.
+        C4C5 = 2 "4_5",
+        /// 6 and 7.
+        C6C7 = 3 "6_7",
+    }
+
     /// How many packets late a packet may be. PRM `ipsec_aso.window_sz`, `macsec_aso.window_size`.
     pub enum AsoReplayWindow: 2 {
         /// 32.
@@ -130,5 +157,11 @@ values! {
         Bits128 = 2 "128BIT",
         /// 256.
         Bits256 = 3 "256BIT",
+    }
+}
+
+impl EncryptionKeyObj {
+    fn wrapped_layout(bytes: &[u8], _index: usize) -> Option<&'static Info> {
+        EncryptionKeyObj::read(bytes)?.sw_wrapped().then_some(&WrappedDek::INFO)
     }
 }

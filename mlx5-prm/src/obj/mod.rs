@@ -6,6 +6,7 @@ use crate::registry::files;
 
 files! {
     crypto: layouts values;
+    definer: layouts;
     rule: layouts values;
     steering: layouts values;
     virtio: layouts values;
@@ -14,8 +15,7 @@ files! {
 
 values! {
     /// Type of an object. Those from 0xff01 on have commands of their own, and are named where another function is
-    /// given access. PRM
-    /// `general_obj_in_cmd_hdr.obj_type`.
+    /// given access. PRM `general_obj_in_cmd_hdr.obj_type`.
     pub enum ObjType: 16 {
         /// Steering memory.
         SwIcm = 0x0008 "SW_ICM",

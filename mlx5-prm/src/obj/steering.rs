@@ -20,51 +20,6 @@ layout! {
         0x0c [4:0] option_data_length: u8,
     }
 
-    /// Which parts of a packet the entries of a group match by. PRM `match_definer`.
-    pub struct MatchDefiner: 0x80, "mlx5_ifc_match_definer_bits" {
-        0x00 [63:0] modify_field_select: u64,
-        0x10 [15:0] format_id: u16,
-        0x20 [31:24] format_select_dw3: u8,
-        0x20 [23:16] format_select_dw2: u8,
-        0x20 [15:8] format_select_dw1: u8,
-        0x20 [7:0] format_select_dw0: u8,
-        0x24 [31:24] format_select_dw7: u8,
-        0x24 [23:16] format_select_dw6: u8,
-        0x24 [15:8] format_select_dw5: u8,
-        0x24 [7:0] format_select_dw4: u8,
-        0x28 [7:0] format_select_dw8: u8,
-        0x30 [31:24] format_select_byte3: u8,
-        0x30 [23:16] format_select_byte2: u8,
-        0x30 [15:8] format_select_byte1: u8,
-        0x30 [7:0] format_select_byte0: u8,
-        0x34 [31:24] format_select_byte7: u8,
-        0x34 [23:16] format_select_byte6: u8,
-        0x34 [15:8] format_select_byte5: u8,
-        0x34 [7:0] format_select_byte4: u8,
-        0x40 match_mask: MatchDefinerMatchMask,
-    }
-
-    /// Which bits of these parts are looked at. PRM `match_definer_match_mask`.
-    pub struct MatchDefinerMatchMask: 0x40, "mlx5_ifc_match_definer_match_mask_bits" {
-        0x14 [31:0] match_dw_8: u32,
-        0x18 [31:0] match_dw_7: u32,
-        0x1c [31:0] match_dw_6: u32,
-        0x20 [31:0] match_dw_5: u32,
-        0x24 [31:0] match_dw_4: u32,
-        0x28 [31:0] match_dw_3: u32,
-        0x2c [31:0] match_dw_2: u32,
-        0x30 [31:0] match_dw_1: u32,
-        0x34 [31:0] match_dw_0: u32,
-        0x38 [31:24] match_byte_7: u8,
-        0x38 [23:16] match_byte_6: u8,
-        0x38 [15:8] match_byte_5: u8,
-        0x38 [7:0] match_byte_4: u8,
-        0x3c [31:24] match_byte_3: u8,
-        0x3c [23:16] match_byte_2: u8,
-        0x3c [15:8] match_byte_1: u8,
-        0x3c [7:0] match_byte_0: u8,
-    }
-
     /// Arguments of actions, that work requests write. PRM `modify_header_arg`.
     pub struct ModifyHeaderArg: 0x14, "mlx5_ifc_modify_header_arg_bits" {
         0x10 [23:0] access_pd: u32,

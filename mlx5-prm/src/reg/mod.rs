@@ -1,7 +1,6 @@
 //! Registers: the `register_data` of [`AccessRegisterIn`](crate::cmd::AccessRegisterIn), one layout a register.
 //! [`RegisterId::layout`] tells which. Registers without a number here are named by the headers but asked for by no
-//! driver
-//! of theirs.
+//! driver of theirs.
 
 use crate::layout::{Info, Layout};
 use crate::registry::files;

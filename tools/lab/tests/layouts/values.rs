@@ -333,6 +333,8 @@ pub const CONSTANTS: &[Constants] = &[
         otherwise: &[],
     },
     Constants { values: "IpsecAsoMode", header: Kernel, prefix: "MLX5_IPSEC_ASO_", otherwise: &[] },
+    Constants { values: "AsoReturnReg", header: Kernel, prefix: "MLX5_IPSEC_ASO_REG_C_", otherwise: &[] },
+    Constants { values: "CqeCompressionLayout", header: Kernel, prefix: "MLX5_CQE_COMPRESS_LAYOUT_", otherwise: &[] },
     Constants { values: "AsoReplayWindow", header: Kernel, prefix: "MLX5_IPSEC_ASO_REPLAY_WIN_", otherwise: &[] },
     Constants { values: "VirtioNetQState", header: Kernel, prefix: "MLX5_VIRTIO_NET_Q_OBJECT_STATE_", otherwise: &[] },
     Constants { values: "VirtioQEventMode", header: Kernel, prefix: "MLX5_VIRTIO_Q_EVENT_MODE_", otherwise: &[] },

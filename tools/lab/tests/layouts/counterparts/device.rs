@@ -86,6 +86,7 @@ pub const ROWS: &[Counterpart] = &[
             ("nic_interface_supported", "nic_interface_supported", ""),
             ("embedded_cpu", "embedded_cpu", ""),
             ("health_buffer", "health_buffer", ""),
+            ("no_dram_nic_offset", "no_dram_nic_offset", ""),
             ("clear_int", "clear_int", ""),
             ("health_syndrome", "health_syndrome", ""),
             ("health_counter", "health_counter", ""),

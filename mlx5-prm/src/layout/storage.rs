@@ -1,0 +1,71 @@
+//! What accessors do: fields in big-endian dwords. What is the same for all stands here and not in the macro, which is
+//! expanded for every field of every layout.
+
+use zerocopy::IntoBytes;
+
+use super::{Part, Value, strip_raw};
+
+/// As many low bits.
+#[inline(always)]
+pub(super) const fn mask(bits: u32) -> u64 {
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+}
+
+/// The highest and the lowest bit, of `[high, low]` or of `[bit]`.
+#[inline(always)]
+pub(super) const fn ends<const B: usize>(bits: [u32; B]) -> (u32, u32) {
+    (bits[0], bits[B - 1])
+}
+
+#[doc(hidden)]
+#[inline(always)]
+pub fn get<V: Value, const N: usize, const B: usize>(dwords: &[u32; N], offset: usize, bits: [u32; B]) -> V {
+    let dword = |i: usize| u64::from(u32::from_be(dwords[i]));
+    let (i, (hi, lo)) = (offset / 4, ends(bits));
+    V::from_number(if hi > 31 { dword(i) << 32 | dword(i + 1) } else { dword(i) >> lo & mask(hi - lo + 1) })
+}
+
+#[doc(hidden)]
+#[inline(always)]
+pub fn set<V: Value, const N: usize, const B: usize>(
+    dwords: &mut [u32; N],
+    offset: usize,
+    bits: [u32; B],
+    value: V,
+    name: (&'static str, &'static str),
+) {
+    let (i, (hi, lo), value) = (offset / 4, ends(bits), value.number());
+    if hi > 31 {
+        dwords[i] = ((value >> 32) as u32).to_be();
+        dwords[i + 1] = (value as u32).to_be();
+        return;
+    }
+    let mask = mask(hi - lo + 1);
+    if value & !mask != 0 {
+        too_wide(name, value, hi - lo + 1);
+    }
+    let rest = dwords[i] & !((mask << lo) as u32).to_be();
+    dwords[i] = rest | ((value << lo) as u32).to_be();
+}
+
+#[doc(hidden)]
+#[inline]
+pub fn part<P: Part, const N: usize>(dwords: &[u32; N], offset: usize) -> &P {
+    let bytes = &IntoBytes::as_bytes(dwords)[offset..offset + size_of::<P>()];
+    match P::ref_from_bytes(bytes) {
+        Ok(part) => part,
+        Err(_) => unreachable!("offset and size are checked at compile time"),
+    }
+}
+
+#[doc(hidden)]
+#[inline]
+pub fn set_part<P: Part, const N: usize>(dwords: &mut [u32; N], offset: usize, value: &P) {
+    dwords.as_mut_bytes()[offset..offset + size_of::<P>()].copy_from_slice(IntoBytes::as_bytes(value));
+}
+
+#[cold]
+#[inline(never)]
+fn too_wide((layout, field): (&'static str, &'static str), value: u64, bits: u32) -> ! {
+    panic!("{layout}.{}: {value:#x} does not fit in {bits} bits", strip_raw(field))
+}
