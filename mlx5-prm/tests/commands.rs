@@ -6,13 +6,13 @@ use mlx5_prm::cmd::{
     QueryFteOut, QueryGeneralObjectIn, QueryHcaCapIn, SetFteIn,
 };
 use mlx5_prm::ctx::{AccessMode, Mkc};
-use mlx5_prm::decode;
+use mlx5_prm::decode::{self, Dump};
 use mlx5_prm::flow::{
     AddActionIn, CopyActionIn, DestFormatStruct, ExtendedDestFormat, FlowContext, FlowCounterList, FlowDestinationType,
     FteMatchParam, FteMatchSetLyr24, ModifyActionType, ModifyField, SetActionIn,
 };
 use mlx5_prm::layout::Layout;
-use mlx5_prm::obj::{ObjType, SamplerObj};
+use mlx5_prm::obj::{MatchDefiner, MatchDefinerFormat22, MatchDefinerMatchMask, ObjType, SamplerObj};
 use mlx5_prm::reg::RegisterId;
 
 /// The dump without its first line, which counts the bytes.
@@ -179,4 +179,34 @@ fn outputs_that_only_the_input_explains() {
     query.w().op_mod(CapPage::General.op_mod(true));
     let text = body(decode::command_output_to(query.as_bytes(), &[0xff; 0x1010]));
     assert!(text.contains("log_max_qp = 0x1f\n"), "{text}");
+}
+
+#[test]
+fn a_definers_mask_by_its_format() {
+    let mut definer = MatchDefiner::default();
+    let mut mask = MatchDefinerFormat22::default();
+    mask.w().outer_l4_dport(0xffff);
+    definer.w().format_id(22).match_mask(mask.as_bytes().try_into().unwrap());
+    let text = Dump::of(&definer).to_string();
+    assert!(text.contains("  0x0068 [15:0]    outer_l4_dport = 0xffff\n"), "{text}");
+
+    let mut mask = MatchDefinerMatchMask::default();
+    mask.w().match_byte_0(0xff);
+    definer.w().format_id(MatchDefiner::SELECT).match_mask(mask.as_bytes().try_into().unwrap());
+    let text = Dump::of(&definer).to_string();
+    assert!(text.contains("  0x007c [7:0]     match_byte_0 = 0xff\n"), "{text}");
+}
+
+#[test]
+fn an_item_of_configuration_by_its_class_and_number() {
+    let mut access = AccessRegisterIn::default();
+    access.w().register_id(RegisterId::Mnvda.number() as u16);
+    let item = |class: u32, data: [u8; 12]| {
+        let header = [0, class, 0].map(u32::to_be_bytes).concat();
+        [access.as_bytes(), &header, &data].concat()
+    };
+    let text = body(decode::command_input(&item(0x80, [0, 0, 0, 0, 0x80, 0, 0, 8, 0, 0, 0, 0])));
+    assert!(text.contains("parameter_index = 0x80\n") && text.contains("total_vfs = 0x8\n"), "{text}");
+    let text = body(decode::command_input(&item(0x0300_0480, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9])));
+    assert!(text.contains("pci_bus_index = 0x1\n") && text.contains("total_vf = 0x9\n"), "{text}");
 }

@@ -62,7 +62,7 @@ layout! {
         .. pas: [Be64],
     }
 
-    /// Pages of the rings, where no extension of the context is asked for.
+    /// Pages of the rings, where no extension of the context is asked for. PRM `query_qp_out.pas`.
     pub struct QpPasList: 0xc0, "none" {
         0x00 pas: [Be64; 24],
     }

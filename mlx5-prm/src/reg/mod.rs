@@ -8,6 +8,7 @@ use crate::registry::files;
 files! {
     buffer: layouts values;
     clock: layouts values;
+    configuration: layouts;
     counter: layouts values;
     counter_physical: layouts values;
     diagnosis: layouts values;
@@ -209,6 +210,7 @@ impl RegisterId {
             RegisterId::Mtcap => &MtcapReg::INFO,
             RegisterId::Mtmp => &MtmpReg::INFO,
             RegisterId::Mcia => &MciaReg::INFO,
+            RegisterId::Mnvda => &MnvdaReg::INFO,
             RegisterId::Mfrl => &MfrlReg::INFO,
             RegisterId::Mlcr => &MlcrReg::INFO,
             RegisterId::Mrtc => &MrtcReg::INFO,
@@ -241,7 +243,8 @@ impl RegisterId {
             RegisterId::NicCap => &NicCapReg::INFO,
             RegisterId::Dtor => &DtorReg::INFO,
             RegisterId::VhcaIcmCtrl => &VhcaIcmCtrlReg::INFO,
-            RegisterId::DcbxApp | RegisterId::Mnvda | RegisterId::Unknown(_) => return None,
+            // The headers give DCBX_APP a number and no fields, and no driver asks for it.
+            RegisterId::DcbxApp | RegisterId::Unknown(_) => return None,
         })
     }
 }

@@ -69,6 +69,15 @@ pub const UNJUDGED: &[Row] = &[
     ("StcSteParamIpsecEncrypt", IN_DRIVER),
     ("StcSteParamIpsecDecrypt", IN_DRIVER),
     ("StcSteParamTrailer", IN_DRIVER),
+    ("MnvdaReg", IN_NV_PARAM),
+    ("ConfigItem", IN_NV_PARAM),
+    ("ConfigItemTypeAuto", IN_NV_PARAM),
+    ("ConfigItemTypeGlobal", IN_NV_PARAM),
+    ("ConfigItemTypePerHostPf", IN_NV_PARAM),
+    ("NvGlobalPciConf", IN_NV_PARAM),
+    ("NvGlobalPciCap", IN_NV_PARAM),
+    ("NvSwOffloadConf", IN_NV_PARAM),
+    ("NvPfPciConf", IN_NV_PARAM),
     ("SetXrqDcParamsEntryIn", "in UCX's ib_mlx5_ifc.h alone"),
     ("SetXrqDcParamsEntryOut", "in UCX's ib_mlx5_ifc.h alone"),
     ("QueryXrqDcParamsEntryIn", UNPUBLISHED),
@@ -94,6 +103,7 @@ pub const UNJUDGED: &[Row] = &[
     ("QpPasList", "pages, as the header's list of them, which has no size"),
 ];
 const IN_DRIVER: &str = "in a header inside the kernel's driver, which Debian's packages of headers lack";
+const IN_NV_PARAM: &str = "structures inside the kernel's nv_param.c";
 const OBJECT: &str = "the header puts each type of object into a structure of its own";
 const UNPUBLISHED: &str = "an opcode without a public layout";
 const PATH: &str = "the kernel's mlx5_ib and rdma-core's providers/mlx5 shift flags_rqpn by number";
