@@ -29,7 +29,7 @@ use mlx5_prm::registry::{LAYOUTS, VALUES};
 
 use c_program::{Answers, Source};
 use claims::Claim;
-use unjudged::{CHANGED, Row, UNJUDGED, UNJUDGED_VALUES};
+use unjudged::{CHANGED, Row, UNJUDGED, UNJUDGED_VALUES, rows};
 use verdict::{Verdict, grouped, judge, unaccounted};
 
 /// What the headers say to every claim of mlx5-prm.
@@ -83,7 +83,7 @@ fn every_layout_lies_as_the_headers_say() {
     all.extend(LAYOUTS.iter().filter(|info| !claims::is_unnamed(info)).map(|info| info.name.to_owned()));
 
     let mut faults = verdict.faults.clone();
-    faults.extend(unaccounted(&all, &verdict.confirmed, UNJUDGED));
+    faults.extend(unaccounted(&all, &verdict.confirmed, &rows(UNJUDGED)));
     for info in LAYOUTS.iter().filter(|info| info.c_name != "none" && !claims::is_ifc(info.c_name)) {
         if !counterparts::all().any(|counterpart| counterpart.layout == info.name && counterpart.c == info.c_name) {
             faults.push(format!("{}: says it is {}, which nothing here compares", info.name, info.c_name));
@@ -100,8 +100,8 @@ fn every_layout_lies_as_the_headers_say() {
         all.iter().filter(|what| what.contains('.')).count(),
     ));
     report_comparisons(&verdict);
-    for (what, reason) in UNJUDGED {
-        println!("not judged: {what}: {reason}");
+    for (reason, whats) in UNJUDGED {
+        println!("not judged, {reason}: {whats}");
     }
 }
 
@@ -117,7 +117,7 @@ fn every_named_value_is_the_headers() {
     let all: BTreeSet<_> = VALUES.iter().flat_map(|values| named(values.name, values.named)).collect();
 
     let mut faults = verdict.faults.clone();
-    faults.extend(unaccounted(&all, &verdict.confirmed, UNJUDGED_VALUES));
+    faults.extend(unaccounted(&all, &verdict.confirmed, &rows(UNJUDGED_VALUES)));
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     report(&format!(
         "{} of {} named values of {} enumerations agree with the C compiler",
@@ -126,7 +126,7 @@ fn every_named_value_is_the_headers() {
         VALUES.len()
     ));
     report_comparisons(&verdict);
-    for (what, reason) in UNJUDGED_VALUES {
-        println!("not judged: {what}: {reason}");
+    for (reason, whats) in UNJUDGED_VALUES {
+        println!("not judged, {reason}: {whats}");
     }
 }

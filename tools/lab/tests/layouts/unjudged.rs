@@ -3,154 +3,101 @@
 /// What, and the reason.
 pub type Row = (&'static str, &'static str);
 
+/// A reason, and what it holds for, with spaces between.
+pub type Group = (&'static str, &'static str);
+
+/// The groups' rows.
+pub fn rows(groups: &[Group]) -> Vec<Row> {
+    groups.iter().flat_map(|(reason, whats)| whats.split_whitespace().map(|what| (what, *reason))).collect()
+}
+
 /// Layout, or `Layout.field`, that no header has, and why.
-pub const UNJUDGED: &[Row] = &[
-    ("InputHeader", "what all inputs have in common; every command is judged by itself"),
-    ("OutputHeader", "what all outputs have in common; every command is judged by itself"),
-    ("CreateCqIn.cq_umem_offset", UMEM),
-    ("CreateCqIn.cq_umem_id", UMEM),
-    ("ModifyCqIn.cq_umem_offset", UMEM),
-    ("ModifyCqIn.cq_umem_id", UMEM),
-    ("CreateMkeyIn.mkey_umem_id", UMEM),
-    ("CreateMkeyIn.mkey_umem_offset", UMEM),
-    ("Cqc.dbr_umem_id", UMEM),
-    ("Qpc.dbr_umem_id", UMEM),
-    ("EthSeg.inline_hdr_sz", "ten bits; the headers have 16, and nothing that says so"),
-    ("RepeatBlockSeg.entries", "a list, which the kernel does not declare; it begins where the structure ends"),
-    ("CryptoBsf", "in rdma-core's providers/mlx5 and in DPDK, not in a header they install"),
-    ("BsfBasic.p_type", "in DPDK"),
-    ("MmoMetadataSeg", "in rdma-core's providers/mlx5 and in DPDK, not in a header they install"),
-    ("WaitCqSeg", "in DPDK; the kernel does not wait"),
-    ("SendEnableSeg", "in DPDK; the kernel does not wait"),
-    ("WaitSeg", "in DPDK; the kernel does not wait"),
-    ("AsoCtrlSeg", "in the kernel's lib/aso.h, which is not among its headers"),
-    ("Cqe.outer_l3_type", "in DPDK; the kernel names its byte after it"),
-    ("Cqe.grh", PATH),
-    ("Cqe.sl", PATH),
-    ("Cqe.ip_frag", "in DPDK; the headers name no bit of it"),
-    ("Cqe.l3_hdr_type", "rdma-core's providers/mlx5 shifts by number; values are judged"),
-    ("Cqe.ip_ext_opts", "in DPDK; the headers name no bit of it"),
-    ("ShampoCqe", "bit fields of C in mlx5_cqe64, whose places C does not tell"),
-    ("MiniCqeFlowTag", "in DPDK; the kernel does not ask for this format"),
-    ("MiniCqeHeaderType", "in DPDK; the kernel does not ask for this format"),
-    ("ErrorCqe.wqe_id", ERROR_IN_DPDK),
-    ("ErrorCqe.ib_stride_index", ERROR_IN_DPDK),
-    ("ErrorCqe.byte_cnt", ERROR_IN_DPDK),
-    ("ErrorCqe.hw_error_syndrome", "reserved in both headers; rdma-core's providers/mlx5 names it"),
-    ("ErrorCqe.hw_syndrome_type", "reserved in both headers; rdma-core's providers/mlx5 names it"),
-    ("NodeDesc", "64 plain bytes in the kernel's mlx5_ib, which declares no structure for them"),
-    ("HealthBuffer.valid", "a mask in the kernel's health.c, not in a header"),
-    ("HealthBuffer.severity", "a mask in the kernel's health.c, not in a header"),
-    ("FlowTableContext.sws_or_hws", "without a name in the header; its arms are judged"),
-    ("ExtendedFlowCounterList", "the union of extended destination and counter, as a counter"),
-    ("VhcaStateContext", IN_DRIVER),
-    ("VhcaStateFieldSelect", IN_DRIVER),
-    ("QueryVhcaStateIn", IN_DRIVER),
-    ("QueryVhcaStateOut", IN_DRIVER),
-    ("ModifyVhcaStateIn", IN_DRIVER),
-    ("ModifyVhcaStateOut", IN_DRIVER),
-    ("GenerateWqeIn", IN_DRIVER),
-    ("GenerateWqeOut", IN_DRIVER),
-    ("HeaderModifyPatternIn", IN_DRIVER),
-    ("Rtc", IN_DRIVER),
-    ("Ste", IN_DRIVER),
-    ("Stc", IN_DRIVER),
-    ("StcParam", IN_DRIVER),
-    ("StcSteParamSteTable", IN_DRIVER),
-    ("StcSteParamTir", IN_DRIVER),
-    ("StcSteParamTable", IN_DRIVER),
-    ("StcSteParamFlowCounter", IN_DRIVER),
-    ("StcSteParamHeaderModifyList", IN_DRIVER),
-    ("StcSteParamExecuteAso", IN_DRIVER),
-    ("StcSteParamRemove", IN_DRIVER),
-    ("StcSteParamRemoveWords", IN_DRIVER),
-    ("StcSteParamInsert", IN_DRIVER),
-    ("StcSteParamVport", IN_DRIVER),
-    ("StcSteParamIpsecEncrypt", IN_DRIVER),
-    ("StcSteParamIpsecDecrypt", IN_DRIVER),
-    ("StcSteParamTrailer", IN_DRIVER),
-    ("MnvdaReg", IN_NV_PARAM),
-    ("ConfigItem", IN_NV_PARAM),
-    ("ConfigItemTypeAuto", IN_NV_PARAM),
-    ("ConfigItemTypeGlobal", IN_NV_PARAM),
-    ("ConfigItemTypePerHostPf", IN_NV_PARAM),
-    ("NvGlobalPciConf", IN_NV_PARAM),
-    ("NvGlobalPciCap", IN_NV_PARAM),
-    ("NvSwOffloadConf", IN_NV_PARAM),
-    ("NvPfPciConf", IN_NV_PARAM),
-    ("SetXrqDcParamsEntryIn", "in UCX's ib_mlx5_ifc.h alone"),
-    ("SetXrqDcParamsEntryOut", "in UCX's ib_mlx5_ifc.h alone"),
-    ("QueryXrqDcParamsEntryIn", UNPUBLISHED),
-    ("QueryXrqDcParamsEntryOut", UNPUBLISHED),
-    ("QueryXrqErrorParamsIn", UNPUBLISHED),
-    ("QueryXrqErrorParamsOut", UNPUBLISHED),
-    ("ReleaseXrqErrorIn", UNPUBLISHED),
-    ("ReleaseXrqErrorOut", UNPUBLISHED),
-    ("ModifyXrqIn", UNPUBLISHED),
-    ("ModifyXrqOut", UNPUBLISHED),
-    ("QueryRateLimitIn", UNPUBLISHED),
-    ("QueryRateLimitOut", UNPUBLISHED),
-    ("CreateQosParaVportIn", UNPUBLISHED),
-    ("CreateQosParaVportOut", UNPUBLISHED),
-    ("DestroyQosParaVportIn", UNPUBLISHED),
-    ("DestroyQosParaVportOut", UNPUBLISHED),
-    ("QueryModifyHeaderContextOut", UNPUBLISHED),
-    ("QueryEswFunctionsOut", "ends where its list starts, which the header counts into its size"),
-    ("CreateGeneralObjectIn.obj_context", OBJECT),
-    ("ModifyGeneralObjectIn.obj_context", OBJECT),
-    ("QueryGeneralObjectOut.obj_context", OBJECT),
-    ("QueryQpOut.pas", "in a union's arm in the header"),
-    ("QpPasList", "pages, as the header's list of them, which has no size"),
+pub const UNJUDGED: &[Group] = &[
+    (
+        "in a header inside the kernel's driver, which Debian's packages of headers lack",
+        "VhcaStateContext VhcaStateFieldSelect QueryVhcaStateIn QueryVhcaStateOut ModifyVhcaStateIn \
+         ModifyVhcaStateOut GenerateWqeIn GenerateWqeOut HeaderModifyPatternIn Rtc Ste Stc StcParam \
+         StcSteParamSteTable StcSteParamTir StcSteParamTable StcSteParamFlowCounter StcSteParamHeaderModifyList \
+         StcSteParamExecuteAso StcSteParamRemove StcSteParamRemoveWords StcSteParamInsert StcSteParamVport \
+         StcSteParamIpsecEncrypt StcSteParamIpsecDecrypt StcSteParamTrailer",
+    ),
+    (
+        "an opcode without a public layout",
+        "QueryXrqDcParamsEntryIn QueryXrqDcParamsEntryOut QueryXrqErrorParamsIn QueryXrqErrorParamsOut \
+         ReleaseXrqErrorIn ReleaseXrqErrorOut ModifyXrqIn ModifyXrqOut QueryRateLimitIn QueryRateLimitOut \
+         CreateQosParaVportIn CreateQosParaVportOut DestroyQosParaVportIn DestroyQosParaVportOut \
+         QueryModifyHeaderContextOut",
+    ),
+    (
+        "structures inside the kernel's nv_param.c",
+        "MnvdaReg ConfigItem ConfigItemTypeAuto ConfigItemTypeGlobal ConfigItemTypePerHostPf NvGlobalPciConf \
+         NvGlobalPciCap NvSwOffloadConf NvPfPciConf",
+    ),
+    (
+        "reserved in the kernel's header, which has no umems of its own; in rdma-core's and DPDK's copy",
+        "CreateCqIn.cq_umem_offset CreateCqIn.cq_umem_id ModifyCqIn.cq_umem_offset ModifyCqIn.cq_umem_id \
+         CreateMkeyIn.mkey_umem_id CreateMkeyIn.mkey_umem_offset Cqc.dbr_umem_id Qpc.dbr_umem_id",
+    ),
+    ("in DPDK; the kernel does not wait", "WaitCqSeg SendEnableSeg WaitSeg"),
+    ("reserved in both headers; in DPDK", "ErrorCqe.wqe_id ErrorCqe.ib_stride_index ErrorCqe.byte_cnt"),
+    (
+        "the header puts each type of object into a structure of its own",
+        "CreateGeneralObjectIn.obj_context ModifyGeneralObjectIn.obj_context QueryGeneralObjectOut.obj_context",
+    ),
+    ("in rdma-core's providers/mlx5 and in DPDK, not in a header they install", "CryptoBsf MmoMetadataSeg"),
+    ("the kernel's mlx5_ib and rdma-core's providers/mlx5 shift flags_rqpn by number", "Cqe.grh Cqe.sl"),
+    ("in DPDK; the headers name no bit of it", "Cqe.ip_frag Cqe.ip_ext_opts"),
+    ("in DPDK; the kernel does not ask for this format", "MiniCqeFlowTag MiniCqeHeaderType"),
+    (
+        "reserved in both headers; rdma-core's providers/mlx5 names it",
+        "ErrorCqe.hw_error_syndrome ErrorCqe.hw_syndrome_type",
+    ),
+    ("a mask in the kernel's health.c, not in a header", "HealthBuffer.valid HealthBuffer.severity"),
+    ("in UCX's ib_mlx5_ifc.h alone", "SetXrqDcParamsEntryIn SetXrqDcParamsEntryOut"),
+    ("what all inputs have in common; every command is judged by itself", "InputHeader"),
+    ("what all outputs have in common; every command is judged by itself", "OutputHeader"),
+    ("ten bits; the headers have 16, and nothing that says so", "EthSeg.inline_hdr_sz"),
+    ("a list, which the kernel does not declare; it begins where the structure ends", "RepeatBlockSeg.entries"),
+    ("in DPDK", "BsfBasic.p_type"),
+    ("in the kernel's lib/aso.h, which is not among its headers", "AsoCtrlSeg"),
+    ("in DPDK; the kernel names its byte after it", "Cqe.outer_l3_type"),
+    ("rdma-core's providers/mlx5 shifts by number; values are judged", "Cqe.l3_hdr_type"),
+    ("bit fields of C in mlx5_cqe64, whose places C does not tell", "ShampoCqe"),
+    ("64 plain bytes in the kernel's mlx5_ib, which declares no structure for them", "NodeDesc"),
+    ("without a name in the header; its arms are judged", "FlowTableContext.sws_or_hws"),
+    ("the union of extended destination and counter, as a counter", "ExtendedFlowCounterList"),
+    ("ends where its list starts, which the header counts into its size", "QueryEswFunctionsOut"),
+    ("in a union's arm in the header", "QueryQpOut.pas"),
+    ("pages, as the header's list of them, which has no size", "QpPasList"),
 ];
-const IN_DRIVER: &str = "in a header inside the kernel's driver, which Debian's packages of headers lack";
-const IN_NV_PARAM: &str = "structures inside the kernel's nv_param.c";
-const OBJECT: &str = "the header puts each type of object into a structure of its own";
-const UNPUBLISHED: &str = "an opcode without a public layout";
-const PATH: &str = "the kernel's mlx5_ib and rdma-core's providers/mlx5 shift flags_rqpn by number";
-const ERROR_IN_DPDK: &str = "reserved in both headers; in DPDK";
-const UMEM: &str = "reserved in the kernel's header, which has no umems of its own; in rdma-core's and DPDK's copy";
 
 /// Enumerations, or values of one, that no header has, and why.
-pub const UNJUDGED_VALUES: &[Row] = &[
-    ("DeliveryStatus", "an enumeration inside the kernel's cmd.c"),
-    ("MiniCqeFormat.HASH", "zero, which the header does not name"),
-    ("MiniCqeFormat.FTAG_STRIDX", "in DPDK; the kernel does not ask for this format"),
-    ("MiniCqeFormat.L34H_STRIDX", "in DPDK; the kernel does not ask for this format"),
-    ("TrailerAssociation.NONE", "zero, which the header does not name"),
-    ("McqiInfo", "an enumeration inside the kernel's fw.c"),
-    ("WqeOpcode.WAIT", "in DPDK; the kernel does not wait"),
-    ("WqeOpcode.SEND_EN", "in DPDK; the kernel does not wait"),
-    ("WaitOpmod", "in DPDK; the kernel does not wait"),
-    ("WaitCondition", "in DPDK; the kernel does not wait"),
-    ("MmoOpmod", "in DPDK"),
-    ("UmrCheck.NONE", "zero, which the header does not name"),
-    ("BsfSize", "in rdma-core's providers/mlx5 and in DPDK, not in a header they install"),
-    ("BsfType", "in rdma-core's providers/mlx5 and in DPDK, not in a header they install"),
-    ("BlockSize", "in DPDK"),
-    ("EncryptionOrder", "in DPDK"),
-    ("TlsVersion", "inside the kernel's ktls_txrx.c"),
-    ("TlsRecordTracker", "in the kernel's en_accel/ktls_utils.h, which is not among its headers"),
-    ("TlsAuthState", "in the kernel's en_accel/ktls_utils.h, which is not among its headers"),
-    ("AsoOpmod", "in the kernel's lib/aso.h, which is not among its headers"),
-    ("AsoDataMask", "in the kernel's lib/aso.h, which is not among its headers"),
-    ("AsoCondition", "in the kernel's lib/aso.h, which is not among its headers"),
-    ("ModuleStatus", "in the kernel's lib/events.h, which is not among its headers"),
-    ("ModuleError", "in the kernel's lib/events.h, which is not among its headers"),
-    ("AtomicMode.NONE", "zero, which the header does not name"),
-    ("CompletionMode.CQE_ON_CQE_ERROR", "zero, which the headers do not name"),
-    ("CompletionMode.CQE_ON_FIRST_CQE_ERROR", "used by neither the kernel nor rdma-core"),
-    ("HealthSyndrome.NO_ERROR", "zero, which the header does not name"),
-    ("ModifyActionType.INSERT", HWS),
-    ("ModifyActionType.REMOVE", HWS),
-    ("ModifyActionType.NOP", HWS),
-    ("ModifyActionType.REMOVE_WORDS", HWS),
-    ("ModifyActionType.ADD_FIELD", HWS),
-    ("SetFteOpMod", "plain numbers in the kernel's fs_cmd.c"),
-    ("CongProtocol", "an enumeration inside the kernel's mlx5_ib, cong.c"),
-    ("EswFunctionsOpMod.HOST_PARAMS", "zero, which the header does not name"),
-    ("StcActionType", HWS),
+pub const UNJUDGED_VALUES: &[Group] = &[
+    (
+        "zero, which the header does not name",
+        "MiniCqeFormat.HASH TrailerAssociation.NONE UmrCheck.NONE AtomicMode.NONE HealthSyndrome.NO_ERROR \
+         EswFunctionsOpMod.HOST_PARAMS",
+    ),
+    (
+        "in a header inside the kernel's driver, steering/hws",
+        "ModifyActionType.INSERT ModifyActionType.REMOVE ModifyActionType.NOP ModifyActionType.REMOVE_WORDS \
+         ModifyActionType.ADD_FIELD StcActionType",
+    ),
+    ("in DPDK; the kernel does not wait", "WqeOpcode.WAIT WqeOpcode.SEND_EN WaitOpmod WaitCondition"),
+    ("in DPDK", "MmoOpmod BlockSize EncryptionOrder"),
+    ("in the kernel's lib/aso.h, which is not among its headers", "AsoOpmod AsoDataMask AsoCondition"),
+    ("in DPDK; the kernel does not ask for this format", "MiniCqeFormat.FTAG_STRIDX MiniCqeFormat.L34H_STRIDX"),
+    ("in rdma-core's providers/mlx5 and in DPDK, not in a header they install", "BsfSize BsfType"),
+    ("in the kernel's en_accel/ktls_utils.h, which is not among its headers", "TlsRecordTracker TlsAuthState"),
+    ("in the kernel's lib/events.h, which is not among its headers", "ModuleStatus ModuleError"),
+    ("an enumeration inside the kernel's cmd.c", "DeliveryStatus"),
+    ("an enumeration inside the kernel's fw.c", "McqiInfo"),
+    ("inside the kernel's ktls_txrx.c", "TlsVersion"),
+    ("zero, which the headers do not name", "CompletionMode.CQE_ON_CQE_ERROR"),
+    ("used by neither the kernel nor rdma-core", "CompletionMode.CQE_ON_FIRST_CQE_ERROR"),
+    ("plain numbers in the kernel's fs_cmd.c", "SetFteOpMod"),
+    ("an enumeration inside the kernel's mlx5_ib, cong.c", "CongProtocol"),
 ];
-const HWS: &str = "in a header inside the kernel's driver, steering/hws";
 
 /// Layout, `Layout.field` or `Values.NAME` that the newest kernel's header has elsewhere than the older one's, and why
 /// ours is the newest's. What only grew needs no row.
