@@ -1,0 +1,97 @@
+//! `mlx5 decode` on the log of Debian's unmodified mlx5_core: every command that the model carried out is in it.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{TestResult, build};
+use mlx5_lab::{Build, Guest, Model, skipped};
+use serde_json::Value;
+
+/// A probe takes a second; printing every command of it some more.
+const PROBE: Duration = Duration::from_secs(300);
+
+/// Inputs and outputs of a slot, in hex, in their order.
+type Slots = BTreeMap<u64, Vec<(String, String)>>;
+
+/// What the model says it carried out.
+fn carried_out(said: &str) -> Slots {
+    let mut slots = Slots::new();
+    for line in said.lines() {
+        let Some((_, message)) = line.split_once("mlx5_sim::command: slot ") else { continue };
+        let mut words = message.splitn(3, ' ');
+        let slot = words.next().and_then(|slot| slot.parse().ok()).expect("a slot");
+        let (way, bytes) = (words.next().expect("a way"), words.next().expect("bytes"));
+        let hex = bytes.trim_matches(['[', ']']).replace(", ", "");
+        let commands: &mut Vec<(String, String)> = slots.entry(slot).or_default();
+        match (way, commands.last_mut()) {
+            ("input", _) => commands.push((hex, String::new())),
+            (_, Some((_, output))) => *output = hex,
+            (_, None) => panic!("an output without input: {line}"),
+        }
+    }
+    slots
+}
+
+/// What `mlx5 decode` makes of a log.
+fn decoded(build: &Build, log: &str) -> Result<Vec<Value>, common::Report> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("dmesg.txt");
+    std::fs::write(&file, log)?;
+    let output = Command::new(build.program("mlx5")?).args(["decode", "--json"]).arg(&file).output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// Fails if a command is not sound, not answered, or not wholly covered by a layout.
+fn assert_whole(command: &Value) {
+    let name = &command["command"];
+    assert_ne!(command["result"], "unanswered", "{name}: {}", command["reason"]);
+    for message in [&command["input"], &command["output"]] {
+        assert!(message["layout"].is_string(), "{name} has no layout");
+        for what in ["problems", "uncovered", "missing"] {
+            assert_eq!(message[what], serde_json::json!([]), "{name}: {what}, line {}", message["line"]);
+        }
+    }
+}
+
+#[test]
+fn every_command_of_a_probe_is_decoded_from_the_kernels_log() -> TestResult {
+    if skipped("every_command_of_a_probe_is_decoded_from_the_kernels_log") {
+        return Ok(());
+    }
+    let build = build()?;
+    let model = Model::start_saying(&build, 1, &[], "warn,mlx5_sim::command=trace")?;
+    let guest = Guest::builder("decode").nic(&model.sockets()[0]).kernel_arg("log_buf_len=32M").boot()?;
+    guest.check("modprobe mlx5_core dyndbg=+p", PROBE)?;
+    guest.check("rmmod mlx5_core", PROBE)?;
+    // All at once: the lab follows the log line by line, and this is a long one.
+    let log = guest.check("dmesg", PROBE)?;
+    let commands = decoded(&build, &log)?;
+    commands.iter().for_each(assert_whole);
+
+    let expected = carried_out(&model.stderr());
+    let count = expected.values().map(Vec::len).sum::<usize>();
+    assert!(count > 20, "a probe takes more than {count} commands");
+    assert_eq!(commands.len(), count, "commands in the log, and commands the model carried out");
+    let mut found = Slots::new();
+    for command in &commands {
+        let bytes = |message: &Value| message["bytes"].as_str().unwrap_or_default().to_owned();
+        let slot = command["slot"].as_u64().expect("this kernel names slots");
+        found.entry(slot).or_default().push((bytes(&command["input"]), bytes(&command["output"])));
+    }
+    for (slot, expected) in &expected {
+        for (at, ((input, output), (sent, got))) in expected.iter().zip(&found[slot]).enumerate() {
+            assert_eq!(input, sent, "input {at} of slot {slot}");
+            // The driver may have made more room than the output takes.
+            let room = got.get(output.len().min(got.len())..).unwrap_or_default();
+            assert!(output.starts_with(got.as_str()) || got.starts_with(output.as_str()), "output {at} of slot {slot}");
+            assert!(room.bytes().all(|digit| digit == b'0'), "output {at} of slot {slot}: {room}");
+        }
+    }
+    guest.power_off()?;
+    Ok(())
+}
