@@ -59,30 +59,31 @@ pub(crate) fn received(rest: &mut Rest, qp: &mut Qp, work: ReceiveWork, cqe: &Cq
 /// Completes a work request of the send queue that failed, or was flushed.
 pub(crate) fn send_failed(rest: &mut Rest, qp: &Qp, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
     let place = Place { cqn: qp.cqn_send, user_index: qp.user_index, wqe_counter };
-    failed(rest, qp, place, CqeOpcode::RequesterError, wqe_opcode, failure);
+    failed(rest, qp.qpn, place, CqeOpcode::RequesterError, wqe_opcode, failure);
 }
 
 /// Completes a receive that failed, or was flushed.
 pub(crate) fn receive_failed(rest: &mut Rest, qp: &Qp, work: &ReceiveWork, failure: Failure) {
     let cqn = work.cqn.unwrap_or(qp.cqn_recv);
     let place = Place { cqn, user_index: work.user_index.or(qp.user_index), wqe_counter: work.index };
-    failed(rest, qp, place, CqeOpcode::ResponderError, 0, failure);
+    failed(rest, qp.qpn, place, CqeOpcode::ResponderError, 0, failure);
 }
 
 /// Completes a receive of the queue pair's own ring that was flushed without being fetched.
 pub(crate) fn receive_flushed(rest: &mut Rest, qp: &Qp, wqe_counter: u16) {
     let place = Place { cqn: qp.cqn_recv, user_index: qp.user_index, wqe_counter };
-    failed(rest, qp, place, CqeOpcode::ResponderError, 0, flushed());
+    failed(rest, qp.qpn, place, CqeOpcode::ResponderError, 0, flushed());
 }
 
 /// Which work request a completion is of, and where it goes.
-struct Place {
-    cqn: u32,
-    user_index: Option<u32>,
-    wqe_counter: u16,
+pub(super) struct Place {
+    pub cqn: u32,
+    pub user_index: Option<u32>,
+    pub wqe_counter: u16,
 }
 
-fn failed(rest: &mut Rest, qp: &Qp, place: Place, opcode: CqeOpcode, wqe_opcode: u8, failure: Failure) {
+/// Completes a work request of the queue pair, or Ethernet queue, `number` that failed, or was flushed.
+pub(super) fn failed(rest: &mut Rest, number: u32, place: Place, opcode: CqeOpcode, wqe_opcode: u8, failure: Failure) {
     let Place { cqn, user_index, wqe_counter } = place;
     let mut error = ErrorCqe::ZERO;
     error
@@ -92,11 +93,11 @@ fn failed(rest: &mut Rest, qp: &Qp, place: Place, opcode: CqeOpcode, wqe_opcode:
         .vendor_error_syndrome(failure.vendor)
         .syndrome(failure.syndrome)
         .send_wqe_opcode(wqe_opcode)
-        .qpn(qp.qpn & INDEX)
+        .qpn(number & INDEX)
         .wqe_counter(wqe_counter)
         .opcode(opcode);
     if let Some(cqe) = Cqe::read(error.as_bytes()) {
-        write(rest, qp.qpn, cqn, &cqe, true);
+        write(rest, number, cqn, &cqe, true);
     }
 }
 

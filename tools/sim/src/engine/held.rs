@@ -7,7 +7,7 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
 use super::{Rest, rules};
-use crate::objects::Qp;
+use crate::objects::{Qp, RecvRing};
 
 /// Key, address and bytes.
 type Buffer = (u32, u64, u32);
@@ -39,13 +39,9 @@ pub(crate) fn look(qp: &mut Qp, rest: &mut Rest) {
     // More than there are places for is an overrun, which has its own rule.
     let count = u32::from((posted as u16).wrapping_sub(held.next)).min(1 << ring.log_size) as u16;
     for place in (0..count).rev().map(|back| (posted as u16).wrapping_sub(back + 1)) {
-        let mut wqe = [0; 64 * SEGMENT];
-        let stride = (1usize << ring.log_stride.min(10)).min(wqe.len());
-        let at = (u64::from(place) & ((1 << ring.log_size) - 1)) << ring.log_stride;
-        if ring.memory.read(rest.dma, at, &mut wqe[..stride]).is_err() {
-            continue;
-        }
-        for buffer in buffers(&wqe[..stride]) {
+        let mut room = [0; RecvRing::LONGEST];
+        let Ok(wqe) = ring.read(rest.dma, place, &mut room) else { continue };
+        for buffer in buffers(wqe) {
             take(rest, qp.qpn, place, buffer);
             held.buffers.push_back((place, buffer));
         }

@@ -5,30 +5,28 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{SEGMENT, SrqNextSeg};
 
 use super::access::User;
+use super::event;
 use super::rest::Rest;
 use super::work::{self, ReceiveWork};
-use super::{event, rules};
-use crate::objects::{Qp, Srq};
+use crate::objects::{Qp, RecvRing, Srq};
 
 /// Takes the next receive of the shared queue `srqn` for `qp`. `None` if none is posted.
 pub(super) fn fetch(qp: &mut Qp, rest: &mut Rest, srqn: u32) -> Option<ReceiveWork> {
-    let spare = qp.rc.receive.spare.take().unwrap_or_default();
     let srq = rest.srqs.get_mut(srqn)?;
     refresh_posted(srq, rest.dma, rest.strict);
     if srq.taken == srq.posted {
         return None;
     }
+    let spare = qp.rc.receive.spare.take().unwrap_or_default();
     let mut work = spare.reuse(User { pd: srq.pd, ..qp.user() });
     work.index = srq.next;
     srq.taken = srq.taken.wrapping_add(1);
     if let Some(xrc) = srq.xrc {
         (work.cqn, work.user_index) = (Some(xrc.cqn), xrc.user_index);
     }
-    let mut wqe = [0; 64 * SEGMENT];
-    let stride = (1usize << srq.ring.log_stride.min(10)).min(wqe.len());
-    let place = u64::from(srq.next) & ((1 << srq.ring.log_size) - 1);
-    let wqe = &mut wqe[..stride];
-    match srq.ring.memory.read(rest.dma, place << srq.ring.log_stride, wqe).ok().and_then(|()| SrqNextSeg::read(wqe)) {
+    let mut room = [0; RecvRing::LONGEST];
+    let wqe = srq.ring.read(rest.dma, srq.next, &mut room).unwrap_or_default();
+    match SrqNextSeg::read(wqe) {
         Some(link) => srq.next = link.next_wqe_index(),
         None => work.failure = Some(work::bad_operation()),
     }
@@ -53,11 +51,5 @@ fn refresh_posted(srq: &mut Srq, dma: &crate::dma::Dma, strict: &crate::strict::
         return;
     }
     srq.posted = record as u16;
-    let (srqn, left, size) = (srq.srqn, srq.posted.wrapping_sub(srq.taken), 1u32 << srq.ring.log_size);
-    if record > 0xffff && record.swap_bytes() <= 0xffff {
-        strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("SRQ {srqn:#x}: receive counter {record:#x}"));
-    }
-    if u32::from(left) > size {
-        strict.report(rules::RECEIVE_OVERRUN, || format!("SRQ {srqn:#x}: {left} receives posted to a ring of {size}"));
-    }
+    work::check_posted(strict, ("SRQ", srq.srqn), &srq.ring, record, srq.taken);
 }

@@ -10,7 +10,8 @@ use mlx5_prm::wqe::{
 use super::access::User;
 use super::rest::{Failure, Rest};
 use super::{held, rules, srq};
-use crate::objects::{MkeyRights, Qp, SendRing};
+use crate::objects::{MkeyRights, Qp, RecvRing, SendRing};
+use crate::strict::Strict;
 use crate::transport::ud::{self, Datagram};
 use crate::transport::{Psn, Transport, rc};
 
@@ -473,14 +474,11 @@ pub(crate) fn fetch_receive(qp: &mut Qp, rest: &mut Rest, xrc_srqn: Option<u32>)
     let mut work = receive.spare.take().unwrap_or_default().reuse(user);
     work.index = receive.fetched;
     receive.fetched = receive.fetched.wrapping_add(1);
-    let place = u64::from(work.index) & ((1 << ring.log_size) - 1);
-    let mut wqe = [0; 64 * SEGMENT];
-    let stride = (1usize << ring.log_stride.min(10)).min(wqe.len());
-    if ring.memory.read(rest.dma, place << ring.log_stride, &mut wqe[..stride]).is_err() {
-        work.failure = Some(bad_operation());
-        return Some(work);
+    let mut room = [0; RecvRing::LONGEST];
+    match ring.read(rest.dma, work.index, &mut room) {
+        Ok(wqe) => scatter_list(qp, rest, wqe, &mut work),
+        Err(_) => work.failure = Some(bad_operation()),
     }
-    scatter_list(qp, rest, &wqe[..stride], &mut work);
     Some(work)
 }
 
@@ -505,14 +503,20 @@ pub(crate) fn refresh_posted(qp: &mut Qp, rest: &Rest) {
     let Ok(record) = qp.doorbell.read(rest.dma, 0) else { return };
     receive.posted = record as u16;
     receive.consumed.posted(rest, qp.cqn_recv, receive.posted, 1 << ring.log_size);
+    check_posted(rest.strict, ("QP", qp.qpn), ring, record, receive.fetched);
+}
+
+/// Strict mode: a receive counter is big-endian, and counts no more receives than the ring has places for beside those
+/// `taken`. `queue`: its kind and number.
+pub(super) fn check_posted(strict: &Strict, queue: (&str, u32), ring: &RecvRing, record: u32, taken: u16) {
+    let (kind, number) = queue;
     if record > 0xffff && record.swap_bytes() <= 0xffff {
-        rest.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("QP {:#x}: receive counter {record:#x}", qp.qpn));
+        strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("{kind} {number:#x}: receive counter {record:#x}"));
     }
-    let posted = receive.posted.wrapping_sub(receive.fetched);
-    if u32::from(posted) > 1 << ring.log_size {
-        let size = 1u32 << ring.log_size;
-        rest.strict.report(rules::RECEIVE_OVERRUN, || {
-            format!("QP {:#x}: {posted} receives posted to a ring of {size}", qp.qpn)
+    let (posted, size) = ((record as u16).wrapping_sub(taken), 1u32 << ring.log_size);
+    if u32::from(posted) > size {
+        strict.report(rules::RECEIVE_OVERRUN, || {
+            format!("{kind} {number:#x}: {posted} receives posted to a ring of {size}")
         });
     }
 }

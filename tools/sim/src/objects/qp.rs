@@ -1,8 +1,10 @@
 //! Queue pairs.
 
 use mlx5_prm::values::{PathMtu, QpState, ServiceType};
+use mlx5_prm::wqe::SEGMENT;
 
 use super::{Doorbell, PageList};
+use crate::dma::{Dma, DmaFault};
 use crate::transport::Transport;
 use crate::transport::rc::RcState;
 
@@ -49,6 +51,19 @@ pub struct RecvRing {
     pub log_size: u32,
     /// log2 of a WQE's bytes.
     pub log_stride: u32,
+}
+
+impl RecvRing {
+    /// Bytes of the longest WQE: 64 segments.
+    pub const LONGEST: usize = 64 * SEGMENT;
+
+    /// Reads the WQE number `index` into `room`: its bytes.
+    pub fn read<'a>(&self, dma: &Dma, index: u16, room: &'a mut [u8; Self::LONGEST]) -> Result<&'a [u8], DmaFault> {
+        let place = u64::from(index) & ((1 << self.log_size) - 1);
+        let wqe = &mut room[..1 << self.log_stride.min(Self::LONGEST.ilog2())];
+        self.memory.read(dma, place << self.log_stride, wqe)?;
+        Ok(wqe)
+    }
 }
 
 /// A queue pair.

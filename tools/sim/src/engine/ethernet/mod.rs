@@ -3,11 +3,10 @@
 pub(super) mod receive;
 pub(super) mod send;
 
-use mlx5_prm::cqe::{Cqe, CqeOpcode, ErrorCqe};
-use mlx5_prm::layout::Layout;
+use mlx5_prm::cqe::CqeOpcode;
 
 use super::access::User;
-use super::completion;
+use super::completion::{self, Place};
 use super::rest::{Failure, Rest};
 use crate::objects::{Rq, Rqt, Sq, Table, Tir};
 use crate::steering::Steering;
@@ -31,20 +30,8 @@ struct Owner {
 
 /// Completes a WQE that failed, or was flushed.
 fn failed(rest: &mut Rest, owner: Owner, opcode: CqeOpcode, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
-    let mut error = ErrorCqe::ZERO;
-    error
-        .w()
-        .srqn(owner.user_index)
-        .hw_error_syndrome(u8::from(failure.is_own()))
-        .vendor_error_syndrome(failure.vendor)
-        .syndrome(failure.syndrome)
-        .send_wqe_opcode(wqe_opcode)
-        .qpn(owner.number)
-        .wqe_counter(wqe_counter)
-        .opcode(opcode);
-    if let Some(cqe) = Cqe::read(error.as_bytes()) {
-        completion::write(rest, owner.number, owner.cqn, &cqe, true);
-    }
+    let place = Place { cqn: owner.cqn, user_index: Some(owner.user_index), wqe_counter };
+    completion::failed(rest, owner.number, place, opcode, wqe_opcode, failure);
 }
 
 impl Sq {

@@ -7,11 +7,11 @@ use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
 use super::super::completion;
 use super::super::rest::{Failure, Rest, take_apart};
-use super::super::rules;
+use super::super::work;
 use super::Ethernet;
 use crate::ethernet::{self, Headers, checksum};
 use crate::function::Function;
-use crate::objects::{Dispatch, MkeyRights, Rq};
+use crate::objects::{Dispatch, MkeyRights, RecvRing, Rq};
 use crate::steering::Delivery;
 use crate::steering::hash::Hash;
 
@@ -114,12 +114,9 @@ fn l4_kind(headers: &Headers) -> L4Header {
 
 /// Writes the frame into what the WQE names.
 fn scatter(rq: &Rq, rest: &Rest, index: u16, mut frame: &[u8]) -> Result<(), CqeSyndrome> {
-    let place = u64::from(index) & ((1 << rq.ring.log_size) - 1);
-    let mut wqe = [0; 64 * SEGMENT];
-    let stride = (1usize << rq.ring.log_stride.min(10)).min(wqe.len());
-    let ring = rq.ring.memory.read(rest.dma, place << rq.ring.log_stride, &mut wqe[..stride]);
-    ring.map_err(|_| CqeSyndrome::LocalQpOperation)?;
-    for segment in wqe[..stride].chunks_exact(SEGMENT) {
+    let mut room = [0; RecvRing::LONGEST];
+    let wqe = rq.ring.read(rest.dma, index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
+    for segment in wqe.chunks_exact(SEGMENT) {
         let data = DataSeg::read(segment).ok_or(CqeSyndrome::LocalQpOperation)?;
         if frame.is_empty() || data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
             break;
@@ -142,16 +139,7 @@ fn refresh_posted(rq: &mut Rq, rest: &Rest) {
     }
     let Ok(record) = rq.doorbell.read(rest.dma, 0) else { return };
     rq.posted = record as u16;
-    if record > 0xffff && record.swap_bytes() <= 0xffff {
-        rest.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("RQ {:#x}: receive counter {record:#x}", rq.rqn));
-    }
-    let posted = rq.posted.wrapping_sub(rq.fetched);
-    if u32::from(posted) > 1 << rq.ring.log_size {
-        let size = 1u32 << rq.ring.log_size;
-        rest.strict.report(rules::RECEIVE_OVERRUN, || {
-            format!("RQ {:#x}: {posted} receives posted to a ring of {size}", rq.rqn)
-        });
-    }
+    work::check_posted(rest.strict, ("RQ", rq.rqn), &rq.ring, record, rq.fetched);
 }
 
 /// The queue is in error from now on: what is posted is flushed, if it was made so.
