@@ -250,6 +250,7 @@ commands! {
     QueryL2TableEntry => fixed l2_table::query,
     DeleteL2TableEntry => fixed l2_table::delete,
     QueryVportCounter => fixed vport::query_counter,
+    QueryHcaVportPkey => lists vport::query_pkey,
     QueryRoceAddress => fixed roce::query,
     SetRoceAddress => fixed roce::set,
     CreateTis => fixed tis::create,

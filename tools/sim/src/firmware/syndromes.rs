@@ -209,6 +209,8 @@ syndromes! {
     0x0d04 VportListType BadParameter "allowed_list_type: no such list",
     0x0d05 VportAdminState BadParameter "admin_state: 0 down, 1 up, 2 auto",
     0x0d06 VportListAddress BadParameter "an address of the list is no address, or a group's among others, or the reverse",
+    0x0d07 PkeyTable BadIndex "pkey_index: there is only index 0 on Ethernet",
+    0x0d08 PkeyPort BadParameter "port_num is not the function's port",
 
     // The L2 table.
     0x0d41 NoL2Table BadOpcode "the function does not manage the e-switch: it has no L2 table",

@@ -23,6 +23,10 @@ mod list {
     pub(super) const MULTICAST: u8 = 1;
     pub(super) const VLAN: u8 = 2;
 }
+/// `pkey_index`: the whole table.
+const ALL_PKEYS: u16 = 0xffff;
+/// The partition that everyone is a full member of.
+const DEFAULT_PKEY: u16 = 0xffff;
 /// `admin_state`: follows the port.
 const ADMIN_AUTO: u8 = 2;
 
@@ -198,6 +202,26 @@ pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> 
         (counters.rdma_received, counters.rdma_sent) = (Traffic::default(), Traffic::default());
     }
     Ok(output)
+}
+
+/// `QUERY_HCA_VPORT_PKEY`: on Ethernet every packet is of the default partition, so the table has one entry.
+pub(super) fn query_pkey(
+    f: &mut Function,
+    command: &QueryHcaVportPkeyIn,
+    _: &[u8],
+    room: usize,
+) -> Answer<(QueryHcaVportPkeyOut, Vec<u8>)> {
+    own(command.other_vport(), command.vport_number())?;
+    if command.port_num() > f.firmware.caps.general().num_ports() {
+        return Err(Syndrome::PkeyPort.into());
+    }
+    if !matches!(command.pkey_index(), 0 | ALL_PKEYS) {
+        return Err(Syndrome::PkeyTable.into());
+    }
+    let mut entry = Pkey::ZERO;
+    entry.w().pkey(DEFAULT_PKEY);
+    let list = if room < Pkey::SIZE { Vec::new() } else { entry.as_bytes().to_vec() };
+    Ok((QueryHcaVportPkeyOut::ZERO, list))
 }
 
 /// A modify input's fixed part ends where its lists start.

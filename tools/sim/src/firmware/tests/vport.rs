@@ -241,3 +241,19 @@ fn registers() {
     assert_eq!(register(c, 0x9999, 1, &pmtu), Err(Syndrome::UnknownRegister));
     assert_eq!(register(c, 0x5003, 2, &pmtu), Err(Syndrome::UnknownOpMod));
 }
+
+#[test]
+fn there_is_one_partition_and_everyone_is_its_full_member() {
+    let mut c = Client::up();
+    let first = QueryHcaVportPkeyIn::default();
+    let list = [0, 0, 0xff, 0xff];
+    let (mut all, mut second, mut elsewhere) = (first, first, first);
+    all.w().pkey_index(0xffff).port_num(1);
+    for query in [first, all] {
+        assert_eq!(c.exec_bytes(query.as_bytes(), 0x14).unwrap()[0x10..], list);
+    }
+    second.w().pkey_index(1);
+    assert_eq!(c.refused(&second), Syndrome::PkeyTable);
+    elsewhere.w().port_num(2);
+    assert_eq!(c.refused(&elsewhere), Syndrome::PkeyPort);
+}
