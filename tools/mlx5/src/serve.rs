@@ -21,7 +21,8 @@ pub struct Arguments {
     /// Which card: connectx5, connectx6dx, connectx7.
     #[arg(long, default_value = "connectx5")]
     profile: String,
-    /// Lead the wire to another process' card that is given the same path, and another --mac.
+    /// Lead the wire to another process' card that is given the same path, and another --mac; or to the user of
+    /// `PATH.peer`, such as QEMU's `-netdev dgram,local.type=unix,local.path=PATH.peer,remote.type=unix,remote.path=PATH`.
     #[arg(long)]
     wire: Option<PathBuf>,
     /// MAC address of the first function; the others count on from it.

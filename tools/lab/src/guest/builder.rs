@@ -41,6 +41,7 @@ pub struct GuestBuilder {
     memory_mib: u32,
     cpus: u32,
     nics: Vec<PathBuf>,
+    wire: Option<PathBuf>,
     iommu: bool,
     kernel: Option<PathBuf>,
     kernel_args: Vec<String>,
@@ -61,6 +62,7 @@ impl GuestBuilder {
             memory_mib: 2048,
             cpus: 2,
             nics: Vec::new(),
+            wire: None,
             iommu: false,
             kernel: None,
             kernel_args: Vec::new(),
@@ -93,6 +95,16 @@ impl GuestBuilder {
         self.nics.push(path.into());
         self
     }
+
+    /// Plugs in a virtio network card, [`WIRE_MAC`](Self::WIRE_MAC), and joins it to the wire of `mlx5 sim --wire path`, which
+    /// runs already.
+    pub fn wire(mut self, path: impl Into<PathBuf>) -> Self {
+        self.wire = Some(path.into());
+        self
+    }
+
+    /// The address of the card on a [`wire`](Self::wire).
+    pub const WIRE_MAC: &str = "52:54:00:00:00:01";
 
     /// Gives the guest an IOMMU, with interrupt remapping, and turns it on.
     /// Without it there is no real VFIO in the guest.
@@ -322,6 +334,9 @@ impl GuestBuilder {
         for (index, socket) in self.nics.iter().enumerate() {
             nic(&mut qemu, index, socket)?;
         }
+        if let Some(path) = &self.wire {
+            wire(&mut qemu, path);
+        }
         qemu.args(&self.qemu_args);
         Ok(qemu)
     }
@@ -375,6 +390,17 @@ fn nic(qemu: &mut Command, index: usize, socket: &Path) -> Result<(), GuestError
     });
     qemu.arg("-device").arg(device.to_string());
     Ok(())
+}
+
+/// A virtio network card at the far end of the software card's wire.
+fn wire(qemu: &mut Command, path: &Path) {
+    let mut far = path.as_os_str().to_owned();
+    far.push(".peer");
+    let mut netdev = keyed("dgram,id=wire,local.type=unix,local.path=", Path::new(&far));
+    netdev.push(keyed(",remote.type=unix,remote.path=", path));
+    qemu.arg("-netdev").arg(netdev);
+    // Without the ROM, which is for booting from the network.
+    qemu.arg("-device").arg(format!("virtio-net-pci,netdev=wire,mac={},romfile=", GuestBuilder::WIRE_MAC));
 }
 
 /// `prefix` and a path, whose commas QEMU wants doubled.

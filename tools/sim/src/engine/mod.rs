@@ -88,13 +88,13 @@ pub fn receive(f: &mut Function, frame: Frame) {
 /// Hands what came from the wire to the queue pairs it is for.
 fn take_frames(f: &mut Function) -> bool {
     for count in 0..FRAMES {
-        let Some((frame, is_own)) = f.port.take_received() else { return count > 0 };
+        let Some((frame, sender)) = f.port.take_received() else { return count > 0 };
         match frame {
             // Without RoCE, its packets are UDP like any other.
             Frame::Roce(_) if !f.objects.vport.roce_enabled() => {
                 let mut bytes = Vec::new();
                 frame.encode(&mut bytes);
-                ethernet::receive::take(f, &bytes, is_own);
+                ethernet::receive::take(f, &bytes, sender);
             }
             Frame::Roce(packet) => {
                 let (qps, mut rest) = split(f);
@@ -112,7 +112,7 @@ fn take_frames(f: &mut Function) -> bool {
                 }
                 rest.spare().give_back(packet);
             }
-            Frame::Ethernet(bytes) => ethernet::receive::take(f, &bytes, is_own),
+            Frame::Ethernet(bytes) => ethernet::receive::take(f, &bytes, sender),
         }
     }
     true

@@ -20,7 +20,7 @@ use crate::profile::Profile;
 use crate::strict::Strict;
 use crate::transport::Packet;
 use crate::transport::packet::{FRAME_OVERHEAD, MAX_PAYLOAD, Mac};
-use crate::wire::{Frame, Port};
+use crate::wire::{Frame, Own, Port};
 
 /// All of a function but its queue pairs, so that one of those can be borrowed beside it.
 pub(crate) struct Rest<'a> {
@@ -182,12 +182,13 @@ impl Rest<'_> {
     pub(crate) fn send(&mut self, packet: Box<Packet>) {
         if self.roce {
             self.port.counters.rdma_sent.count(packet.frame_len());
-            self.port.send(Frame::Roce(packet), self.mac, self.faults);
+            self.port.send(Frame::Roce(packet), Own { mac: self.mac, domain: None }, self.faults);
         }
     }
 
-    /// Puts a frame of a send queue on the wire. What is shorter than a header is no frame, and lost.
-    pub(crate) fn send_frame(&mut self, frame: Vec<u8>) {
+    /// Puts a frame of a send queue in the transport domain `domain` on the wire. What is shorter than a header is no frame,
+    /// and lost.
+    pub(crate) fn send_frame(&mut self, frame: Vec<u8>, domain: u32) {
         if frame.len() < HEADER {
             self.port.counters.physical.unsendable += 1;
             return;
@@ -196,7 +197,7 @@ impl Rest<'_> {
         self.port.counters.ethernet.count_sent(&destination, frame.len());
         // What a neighbour's RDMA is to take travels as such, whoever made it.
         let frame = Frame::from_bytes(&frame).unwrap_or(Frame::Ethernet(frame));
-        self.port.send(frame, self.mac, self.faults);
+        self.port.send(frame, Own { mac: self.mac, domain: Some(domain) }, self.faults);
     }
 
     /// The queue counter that a queue pair counts in, if it has one.

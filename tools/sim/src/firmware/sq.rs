@@ -10,13 +10,13 @@ use super::syndromes::Syndrome;
 use super::{memory, wq};
 use crate::engine;
 use crate::function::Function;
-use crate::objects::{SendRing, Sq};
+use crate::objects::{SendRing, SendsThrough, Sq};
 
 /// `CREATE_SQ`.
 pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Answer<CreateSqOut> {
     let context = *command.ctx();
     check_context(f, &context)?;
-    let tisn = tis(f, &context)?;
+    let tis = tis(f, &context)?;
     let queue = wq::take(f, context.wq(), wq::send_strides(&f.firmware.caps), list)?;
     let (pd, uar) = (context.wq().pd(), context.wq().uar_page());
     f.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
@@ -34,7 +34,7 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
         cqn: context.cqn(),
         pd,
         uar,
-        tisn,
+        tis,
         fetched: 0,
         posted: 0,
         is_listed: false,
@@ -71,12 +71,13 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
     if unannounced { Err(Syndrome::WqFeature) } else { Ok(()) }
 }
 
-fn tis(f: &Function, context: &Sqc) -> Result<Option<u32>, Syndrome> {
+fn tis(f: &Function, context: &Sqc) -> Result<Option<SendsThrough>, Syndrome> {
     if context.tis_lst_sz() == 0 {
         return Ok(None);
     }
-    f.objects.tiss.get(context.tis_num_0()).ok_or(Syndrome::NoSuchTis)?;
-    Ok(Some(context.tis_num_0()))
+    let tisn = context.tis_num_0();
+    let tis = f.objects.tiss.get(tisn).ok_or(Syndrome::NoSuchTis)?;
+    Ok(Some(SendsThrough { tisn, domain: tis.transport_domain }))
 }
 
 fn use_parents(f: &mut Function, sq: &Sq, more: bool) {
@@ -89,7 +90,7 @@ fn use_parents(f: &mut Function, sq: &Sq, more: bool) {
     if let Some(uar) = f.objects.uars.get_mut(sq.uar) {
         memory::count(&mut uar.users, more);
     }
-    if let Some(tis) = sq.tisn.and_then(|tisn| f.objects.tiss.get_mut(tisn)) {
+    if let Some(tis) = sq.tis.and_then(|tis| f.objects.tiss.get_mut(tis.tisn)) {
         memory::count(&mut tis.users, more);
     }
 }

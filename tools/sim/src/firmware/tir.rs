@@ -12,9 +12,10 @@ use crate::function::Function;
 use crate::objects::{Dispatch, Tir};
 use crate::steering::hash::{FIELDS, Hashing};
 
-/// `self_lb_block`.
-const BLOCK_UNICAST: u8 = 1;
-const BLOCK_MULTICAST: u8 = 2;
+/// `self_lb_block`. Its bits let frames through, for all its name: every driver that wants to hear itself sets them, and Linux
+/// clears them lest a bridge hear its own broadcasts.
+const TAKE_UNICAST: u8 = 1;
+const TAKE_MULTICAST: u8 = 2;
 
 /// `CREATE_TIR`.
 pub(super) fn create(f: &mut Function, command: &CreateTirIn) -> Answer<CreateTirOut> {
@@ -24,7 +25,7 @@ pub(super) fn create(f: &mut Function, command: &CreateTirIn) -> Answer<CreateTi
     f.objects.transport_domains.get(number).ok_or(Syndrome::NoSuchTransportDomain)?;
     next_below(&f.objects.tirs, f.firmware.caps.general().log_max_tir()).ok_or(Syndrome::TooManyTirs)?;
     pages::reserve(f, Context::Interface)?;
-    let tir = Tir { dispatch, transport_domain: number, blocks_own: blocks_own(&context), context };
+    let tir = Tir { dispatch, transport_domain: number, takes_own: takes_own(&context), context };
     let tirn = f.objects.tirs.insert(tir).map_err(|_| Syndrome::TooManyTirs)?;
     use_domain(f, number, true);
     let mut output = CreateTirOut::ZERO;
@@ -32,9 +33,9 @@ pub(super) fn create(f: &mut Function, command: &CreateTirIn) -> Answer<CreateTi
     Ok(output)
 }
 
-fn blocks_own(context: &Tirc) -> (bool, bool) {
-    let block = context.self_lb_block();
-    (block & BLOCK_UNICAST != 0, block & BLOCK_MULTICAST != 0)
+fn takes_own(context: &Tirc) -> (bool, bool) {
+    let take = context.self_lb_block();
+    (take & TAKE_UNICAST != 0, take & TAKE_MULTICAST != 0)
 }
 
 fn dispatch(f: &Function, context: &Tirc) -> Result<Dispatch, Syndrome> {
@@ -84,7 +85,7 @@ fn hashing(context: &Tirc) -> Result<Hashing, Syndrome> {
     })
 }
 
-/// `MODIFY_TIR`: its hash, and whether it takes what the function itself sends.
+/// `MODIFY_TIR`: its hash, and whether it takes what its transport domain sends.
 pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTirOut> {
     let (select, wanted) = (command.bitmask(), command.ctx());
     let mut context = f.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?.context;
@@ -105,7 +106,7 @@ pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTi
     }
     let dispatch = dispatch(f, &context)?;
     if let Some(tir) = f.objects.tirs.get_mut(command.tirn()) {
-        *tir = Tir { dispatch, blocks_own: blocks_own(&context), context, ..*tir };
+        *tir = Tir { dispatch, takes_own: takes_own(&context), context, ..*tir };
     }
     Ok(ModifyTirOut::ZERO)
 }

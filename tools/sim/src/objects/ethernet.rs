@@ -32,8 +32,8 @@ pub struct Tir {
     pub dispatch: Dispatch,
     /// Its transport domain.
     pub transport_domain: u32,
-    /// It takes no unicast frames, and no multicast frames, that the function itself sent.
-    pub blocks_own: (bool, bool),
+    /// Whether it takes unicast frames, and multicast frames, that send queues of its own transport domain sent.
+    pub takes_own: (bool, bool),
     /// The context as it was given.
     pub context: Tirc,
 }
@@ -47,6 +47,15 @@ pub struct Rqt {
     pub max_size: u16,
     /// The context as it was given.
     pub context: Rqtc,
+}
+
+/// The TIS of a send queue.
+#[derive(Debug, Clone, Copy)]
+pub struct SendsThrough {
+    /// Its number.
+    pub tisn: u32,
+    /// Its transport domain.
+    pub domain: u32,
 }
 
 /// A send queue of Ethernet frames.
@@ -66,8 +75,8 @@ pub struct Sq {
     pub pd: u32,
     /// UAR page of its doorbell.
     pub uar: u32,
-    /// The TIS it sends through; `None` for one that sends no frames.
-    pub tisn: Option<u32>,
+    /// What it sends through; `None` for one that sends no frames.
+    pub tis: Option<SendsThrough>,
     /// WQEBBs fetched.
     pub fetched: u16,
     /// WQEBBs known to be posted.

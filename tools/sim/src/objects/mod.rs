@@ -16,7 +16,7 @@ mod table;
 
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use eq::Eq;
-pub use ethernet::{Dispatch, Rq, Rqt, Sq, Tir, Tis};
+pub use ethernet::{Dispatch, Rq, Rqt, SendsThrough, Sq, Tir, Tis};
 pub use l2_table::L2Table;
 pub use memory::{Doorbell, PageList, Umem};
 pub use mkey::{Mkey, MkeyRights, RESERVED_LKEY, Translation};

@@ -13,9 +13,9 @@ mod uplink;
 
 pub use counters::{ByAddress, EthernetCounters, PhysicalCounters, PortCounters, Traffic};
 pub use pcap::PcapWriter;
-pub use port::Port;
 #[cfg(test)]
 pub(crate) use port::ROOM;
+pub use port::{Own, Port, Sender};
 pub use uplink::{SocketUplink, Uplink};
 
 use crate::function::Function;

@@ -19,12 +19,29 @@ pub struct Port {
     /// What it counted.
     pub counters: PortCounters,
     strict: Strict,
-    /// Each with whether the function itself sent it.
-    received: VecDeque<(Frame, bool)>,
+    received: VecDeque<(Frame, Sender)>,
     sent: VecDeque<Frame>,
     /// A frame that the next one overtakes.
-    held: Option<Frame>,
+    held: Option<(Frame, Own)>,
     capture: Option<Arc<Mutex<PcapWriter>>>,
+}
+
+/// The function's own side of what it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    /// Its address: frames to it come back.
+    pub mac: Mac,
+    /// The transport domain of the send queue; `None` for a queue pair's.
+    pub domain: Option<u32>,
+}
+
+/// Who sent a frame that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// Another port.
+    Other,
+    /// The function itself.
+    Own(Own),
 }
 
 /// Frames that wait in one direction before whoever makes more is held back. Few enough to be handled well within the
@@ -56,8 +73,8 @@ impl Port {
         self.capture = capture;
     }
 
-    /// Sends a frame, which `faults` may lose, double, delay or damage. One to `own`, the sender's address, comes back.
-    pub fn send(&mut self, mut frame: Frame, own: Mac, faults: &Faults) {
+    /// Sends a frame, which `faults` may lose, double, delay or damage. One to its own address comes back.
+    pub fn send(&mut self, mut frame: Frame, own: Own, faults: &Faults) {
         match faults.frame() {
             None => self.put(frame, own),
             Some(FrameFate::Lost) => {}
@@ -70,18 +87,18 @@ impl Port {
                 self.put(frame, own);
             }
             Some(FrameFate::Reordered) => {
-                if let Some(earlier) = self.held.replace(frame) {
+                if let Some((earlier, own)) = self.held.replace((frame, own)) {
                     self.put(earlier, own);
                 }
                 return;
             }
         }
-        if let Some(late) = self.held.take() {
+        if let Some((late, own)) = self.held.take() {
             self.put(late, own);
         }
     }
 
-    fn put(&mut self, frame: Frame, own: Mac) {
+    fn put(&mut self, frame: Frame, own: Own) {
         if !self.link_up {
             return;
         }
@@ -92,22 +109,22 @@ impl Port {
         self.counters.sent += 1;
         self.capture(&frame);
         let destination = frame.destination();
-        if destination == own {
-            return self.take_in(frame, true);
+        if destination == own.mac {
+            return self.take_in(frame, Sender::Own(own));
         }
         self.counters.physical.count_sent(&destination, frame.wire_len());
         if destination[0] & 1 != 0 {
-            self.take_in(frame.clone(), true);
+            self.take_in(frame.clone(), Sender::Own(own));
         }
         self.sent.push_back(frame);
     }
 
     /// Puts a frame into the port from the wire's side.
     pub(crate) fn deliver(&mut self, frame: Frame) {
-        self.take_in(frame, false);
+        self.take_in(frame, Sender::Other);
     }
 
-    fn take_in(&mut self, frame: Frame, is_own: bool) {
+    fn take_in(&mut self, frame: Frame, sender: Sender) {
         if !self.link_up {
             self.counters.dropped += 1;
             return;
@@ -117,10 +134,10 @@ impl Port {
             return;
         }
         self.counters.received += 1;
-        if !is_own {
+        if sender == Sender::Other {
             self.counters.physical.count_received(&frame.destination(), frame.wire_len());
         }
-        self.received.push_back((frame, is_own));
+        self.received.push_back((frame, sender));
     }
 
     /// A frame above the port's MTU is dropped, and nobody is told: the sender's retries run out.
@@ -160,8 +177,8 @@ impl Port {
         self.sent.front().map(Frame::destination)
     }
 
-    /// The next frame that came, and whether the function itself sent it.
-    pub(crate) fn take_received(&mut self) -> Option<(Frame, bool)> {
+    /// The next frame that came, and who sent it.
+    pub(crate) fn take_received(&mut self) -> Option<(Frame, Sender)> {
         self.received.pop_front()
     }
 

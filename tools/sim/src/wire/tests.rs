@@ -24,7 +24,7 @@ fn listen(function: &mut Function) {
 
 fn send(from: &mut Function, frame: Frame, faults: &Faults) {
     let own = from.objects.vport.mac();
-    from.port.send(frame, own, faults);
+    from.port.send(frame, Own { mac: own, domain: None }, faults);
 }
 
 fn ethernet(to: Mac) -> Frame {
@@ -69,7 +69,8 @@ fn a_group_address_reaches_all() {
     let mut functions = functions(3);
     send(&mut functions[1], ethernet([0xff; 6]), &Faults::new());
     exchange(&mut functions);
-    let marks = functions.iter_mut().map(|function| function.port.take_received().map(|(_, is_own)| is_own));
+    let marks =
+        functions.iter_mut().map(|function| function.port.take_received().map(|(_, sender)| sender != Sender::Other));
     assert_eq!(marks.collect::<Vec<_>>(), [Some(false), Some(true), Some(false)]);
 }
 
@@ -257,7 +258,6 @@ fn two_processes_cards_meet_on_a_socket() {
     theirs[0].objects.vport.set_mac([2, 0, 0, 0, 7, 7]);
     listen(&mut theirs[0]);
     let (us, them) = (ours[0].objects.vport.mac(), theirs[0].objects.vport.mac());
-    here.exchange(&mut ours); // hears the hello
     // More than a socket holds: none may be lost.
     for _ in 0..1000 {
         send(&mut ours[0], packet(them), &Faults::new());

@@ -22,8 +22,8 @@ const BACKLOG: usize = 4096;
 #[derive(Debug)]
 pub struct SocketUplink {
     socket: UnixDatagram,
-    /// Where frames go; `None` until the other end was heard.
-    peer: Option<PathBuf>,
+    /// Where frames go. While nobody is there they are lost.
+    peer: PathBuf,
     /// Whether the other end is whoever was heard last.
     learns: bool,
     waiting: VecDeque<Vec<u8>>,
@@ -32,16 +32,14 @@ pub struct SocketUplink {
 
 impl SocketUplink {
     /// One end of the wire named `path`. Whoever comes first listens there; the other, which finds it, takes `path.peer`
-    /// and says hello.
+    /// and says hello. Until somebody elsewhere was heard, the first takes the other to be at `path.peer`.
     pub fn join(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
+        let mut other = path.as_os_str().to_owned();
+        other.push(".peer");
         match bind(path) {
-            Ok(socket) => Self::made(socket, path, None),
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                let mut local = path.as_os_str().to_owned();
-                local.push(".peer");
-                Self::between(Path::new(&local), path)
-            }
+            Ok(socket) => Self::made(socket, path, PathBuf::from(other), true),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => Self::between(Path::new(&other), path),
             Err(error) => Err(error),
         }
     }
@@ -49,19 +47,22 @@ impl SocketUplink {
     /// The end at `local` of a wire whose other end is at `remote`, there already or not.
     pub fn between(local: impl AsRef<Path>, remote: impl AsRef<Path>) -> io::Result<Self> {
         let local = local.as_ref();
-        let mut uplink = Self::made(bind(local)?, local, Some(remote.as_ref().to_owned()))?;
+        let mut uplink = Self::made(bind(local)?, local, remote.as_ref().to_owned(), false)?;
         uplink.send(&[]); // an empty datagram is no frame: it only says where we are
         Ok(uplink)
     }
 
-    fn made(socket: UnixDatagram, local: &Path, peer: Option<PathBuf>) -> io::Result<Self> {
+    fn made(socket: UnixDatagram, local: &Path, peer: PathBuf, learns: bool) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(SocketUplink { socket, learns: peer.is_none(), peer, waiting: VecDeque::new(), local: local.to_owned() })
+        Ok(SocketUplink { socket, peer, learns, waiting: VecDeque::new(), local: local.to_owned() })
     }
 
     fn learn(&mut self, from: &SocketAddr) {
-        if self.learns && from.as_pathname() != self.peer.as_deref() {
-            self.peer = from.as_pathname().map(Path::to_owned);
+        if let Some(path) = from.as_pathname()
+            && self.learns
+            && path != self.peer
+        {
+            self.peer = path.to_owned();
         }
     }
 
@@ -78,8 +79,7 @@ impl SocketUplink {
 
     /// False if the other end has no room now; any other failure loses the frame.
     fn send_now(&self, frame: &[u8]) -> bool {
-        let Some(peer) = &self.peer else { return true };
-        match self.socket.send_to(frame, peer) {
+        match self.socket.send_to(frame, &self.peer) {
             Err(error) => error.kind() != ErrorKind::WouldBlock,
             Ok(_) => true,
         }

@@ -14,12 +14,13 @@ use crate::function::Function;
 use crate::objects::{Dispatch, MkeyRights, RecvRing, Rq};
 use crate::steering::Delivery;
 use crate::steering::hash::Hash;
+use crate::wire::Sender;
 
 /// TCP's flag of that name.
 const ACK: u16 = 0x10;
 
-/// A frame arrived. `is_own`: the function itself sent it.
-pub(in crate::engine) fn take(f: &mut Function, frame: &[u8], is_own: bool) {
+/// A frame arrived.
+pub(in crate::engine) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let (_, mut ethernet, mut rest) = take_apart(f);
     let headers = Headers::of(frame);
     rest.port.counters.ethernet.count_received(&headers.destination, frame.len());
@@ -28,7 +29,7 @@ pub(in crate::engine) fn take(f: &mut Function, frame: &[u8], is_own: bool) {
         rest.port.counters.dropped += 1;
     }
     for delivery in deliveries {
-        deliver(&mut ethernet, &mut rest, frame, &headers, delivery, is_own);
+        deliver(&mut ethernet, &mut rest, frame, &headers, delivery, sender);
     }
 }
 
@@ -38,11 +39,12 @@ fn deliver(
     frame: &[u8],
     headers: &Headers,
     delivery: Delivery,
-    is_own: bool,
+    sender: Sender,
 ) {
     let Some(tir) = ethernet.tirs.get(delivery.tirn) else { return };
-    let (blocks_unicast, blocks_multicast) = tir.blocks_own;
-    if is_own && if headers.is_group() { blocks_multicast } else { blocks_unicast } {
+    let (takes_unicast, takes_multicast) = tir.takes_own;
+    let is_taken = if headers.is_group() { takes_multicast } else { takes_unicast };
+    if is_of_domain(sender, tir.transport_domain) && !is_taken {
         return;
     }
     let (rqn, hash) = match tir.dispatch {
@@ -56,6 +58,11 @@ fn deliver(
     if let Some(rq) = rqn.and_then(|rqn| ethernet.rqs.get_mut(rqn)).filter(|rq| rq.state == QueueState::Rdy) {
         receive(rq, rest, frame.to_vec(), headers, hash, delivery.tag);
     }
+}
+
+/// Whether a send queue of the function's own, in this transport domain, sent it.
+fn is_of_domain(sender: Sender, domain: u32) -> bool {
+    matches!(sender, Sender::Own(own) if own.domain == Some(domain))
 }
 
 /// Puts a frame into the next memory posted.

@@ -163,16 +163,14 @@ fn execute(sq: &Sq, rest: &mut Rest, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), F
             return Err(bad_operation());
         }
     };
-    if sq.tisn.is_none() {
-        return Err(bad_operation());
-    }
+    let tis = sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
     let (header, segments) = inline_header(&eth, request)?;
     let mut frame = header.to_vec();
     gather(sq, rest, segments, &mut frame)?;
     if is_large {
-        return large(rest, &eth, frame, header.len());
+        return large(rest, &eth, frame, header.len(), tis.domain);
     }
     if eth.l3_csum() || eth.l4_csum() {
         insert_checksums(&mut frame, &eth);
@@ -180,7 +178,7 @@ fn execute(sq: &Sq, rest: &mut Rest, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), F
     if header.is_empty() && eth.insert_vlan() {
         insert_tag(&mut frame, &eth);
     }
-    rest.send_frame(frame);
+    rest.send_frame(frame, tis.domain);
     Ok(())
 }
 
@@ -246,8 +244,8 @@ fn insert_tag(frame: &mut Vec<u8>, eth: &EthSeg) {
 }
 
 /// Sends a packet larger than a frame, divided behind its header.
-fn large(rest: &mut Rest, eth: &EthSeg, packet: Vec<u8>, header_len: usize) -> Result<(), Failure> {
+fn large(rest: &mut Rest, eth: &EthSeg, packet: Vec<u8>, header_len: usize, domain: u32) -> Result<(), Failure> {
     let (header, payload) = packet.split_at(header_len);
-    segment::divide(header, payload, usize::from(eth.mss()), |frame| rest.send_frame(frame))
+    segment::divide(header, payload, usize::from(eth.mss()), |frame| rest.send_frame(frame, domain))
         .map_err(|_| bad_operation())
 }

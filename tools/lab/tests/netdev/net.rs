@@ -1,0 +1,128 @@
+//! Three network devices on one wire, each the `eth0` of a namespace of its own: two functions of the software card and a
+//! virtio card.
+
+use std::time::Duration;
+
+use mlx5_lab::{Guest, GuestError, Model};
+use tempfile::TempDir;
+
+use crate::common::{Report, SOON, TestResult, assert_quiet, build, functions};
+
+/// A probe takes a second; a command that the model loses costs the driver a minute.
+pub const PROBE: Duration = Duration::from_secs(150);
+
+/// Gives the functions the namespaces `a` and `b`, 10.0.0.1 and .2, fd00::1 and ::2. The driver may be loaded already.
+pub const SET_UP: &str = r#"
+set -e
+modprobe mlx5_core
+names=(a b)
+index=0
+for function in $(ls -d /sys/bus/pci/drivers/mlx5_core/0000:*); do
+    for wait in $(seq 100); do [ -d $function/net ] && break; sleep 0.1; done
+    device=$(ls $function/net)
+    name=${names[$index]}
+    index=$((index + 1))
+    ip link set $device netns $name name eth0
+    ip -n $name addr add 10.0.0.$index/24 dev eth0
+    ip -n $name addr add fd00::$index/64 dev eth0 nodad
+    ip -n $name link set eth0 up
+done
+for name in a b; do
+    for wait in $(seq 100); do ip -n $name link show eth0 | grep -q LOWER_UP && break; sleep 0.1; done
+    ip -n $name link show eth0 | grep -q LOWER_UP
+done
+"#;
+
+/// Makes the namespaces, and gives the virtio card `c`, 10.0.0.3 and fd00::3.
+const FIRST: &str = r#"
+set -e
+for name in a b c; do
+    ip netns add $name
+    ip -n $name link set lo up
+    # Changing a device takes it down.
+    for conf in all default; do ip netns exec $name sysctl -q -w net.ipv6.conf.$conf.keep_addr_on_down=1; done
+done
+modprobe virtio_net
+ip link set $(ls /sys/bus/virtio/drivers/virtio_net/virtio*/net) netns c name eth0
+ip -n c addr add 10.0.0.3/24 dev eth0
+ip -n c addr add fd00::3/64 dev eth0 nodad
+ip -n c link set eth0 up
+"#;
+
+/// A guest, its card, and their wire.
+pub struct Net {
+    pub guest: Guest,
+    pub model: Model,
+    // Where the wire's sockets are.
+    _dir: TempDir,
+}
+
+impl Net {
+    /// Boots a guest called `name` and brings the three devices up.
+    pub fn boot(name: &str) -> Result<Self, Report> {
+        let dir = tempfile::Builder::new().prefix("mlx5-wire-").tempdir()?;
+        let wire = dir.path().join("wire");
+        let model = Model::start(&build()?, 2, &["--wire", wire.to_str().ok_or("a path in UTF-8")?])?;
+        let [first, second] = model.sockets() else { return Err("two sockets".into()) };
+        let guest = Guest::builder(name).nic(first).nic(second).wire(&wire).boot()?;
+        assert_eq!(functions(&guest)?.len(), 2);
+        let net = Net { guest, model, _dir: dir };
+        net.check(FIRST, SOON)?;
+        net.check(SET_UP, PROBE)?;
+        net.assert_quiet()?;
+        Ok(net)
+    }
+
+    /// Runs a script that has to succeed.
+    pub fn check(&self, script: &str, patience: Duration) -> Result<String, Report> {
+        self.guest.check(script, patience).map_err(|error| self.explain(error))
+    }
+
+    fn explain(&self, error: GuestError) -> Report {
+        let log =
+            self.guest.dmesg().map(|log| log.matching("mlx5").iter().map(|r| format!("{r}\n")).collect::<String>());
+        format!("{error}\nthe kernel said:\n{}\nthe model said:\n{}", log.unwrap_or_default(), self.model.stderr())
+            .into()
+    }
+
+    /// Runs a command in a namespace.
+    pub fn run(&self, namespace: &str, command: &str) -> Result<String, Report> {
+        self.check(&format!("ip netns exec {namespace} {command}"), SOON)
+    }
+
+    /// Pings from `a`, with packets of `size` bytes of data; every one must come back.
+    pub fn ping(&self, to: &str, size: usize) -> TestResult {
+        let said = self.run("a", &format!("busybox ping -c 3 -W 5 -s {size} {to}"))?;
+        assert!(said.contains(" 0% packet loss"), "{said}");
+        Ok(())
+    }
+
+    /// Waits until a device has its link.
+    pub fn await_link(&self, namespace: &str) -> TestResult {
+        let up = format!("ip -n {namespace} link show eth0 | grep -q LOWER_UP");
+        self.check(&format!("for wait in $(seq 100); do {up} && exit 0; sleep 0.1; done; exit 1"), SOON)?;
+        Ok(())
+    }
+
+    /// Sets the MTU of all three.
+    pub fn set_mtu(&self, mtu: u32) -> TestResult {
+        for namespace in ["a", "b", "c"] {
+            self.run(namespace, &format!("ip link set eth0 mtu {mtu}"))?;
+            self.await_link(namespace)?;
+        }
+        Ok(())
+    }
+
+    /// A counter of `ethtool -S`.
+    pub fn counter(&self, namespace: &str, name: &str) -> Result<u64, Report> {
+        let said = self.run(namespace, "ethtool -S eth0")?;
+        let line = said.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
+        Ok(line.ok_or_else(|| format!("no counter {name} in:\n{said}"))?.parse()?)
+    }
+
+    /// Fails if mlx5 has warned of anything.
+    pub fn assert_quiet(&self) -> TestResult {
+        assert_quiet(&self.guest.dmesg()?, "mlx5", &self.model);
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! What a device says of itself, and what can be set.
+
+use crate::common::{SOON, TestResult};
+use crate::net::Net;
+
+/// Link, driver and offloads, as `ip` and `ethtool` show them.
+pub fn identity(net: &Net) -> TestResult {
+    let link = net.run("a", "ip link show eth0")?;
+    assert!(link.contains("mtu 1500") && link.contains("link/ether 02:00:c5:00:00:01"), "{link}");
+    let said = net.run("a", "ethtool eth0")?;
+    assert!(said.contains("Speed: 100000Mb/s") && said.contains("Link detected: yes"), "{said}");
+    let said = net.run("a", "ethtool -i eth0")?;
+    assert!(
+        said.contains("driver: mlx5_core") && said.contains("firmware-version: 16.35.4030 (SIM0000000005)"),
+        "{said}"
+    );
+    let said = net.run("a", "ethtool -k eth0")?;
+    for feature in
+        ["rx-checksumming", "tx-checksumming", "tcp-segmentation-offload", "rx-vlan-offload", "receive-hashing"]
+    {
+        assert!(said.contains(&format!("{feature}: on")), "{feature} in:\n{said}");
+    }
+    Ok(())
+}
+
+/// Channels, rings, offloads and the link are changed; frames pass after each.
+pub fn changes(net: &Net) -> TestResult {
+    for change in [
+        "ethtool -L eth0 combined 1",
+        "ethtool -L eth0 combined 2",
+        "ethtool -G eth0 rx 512 tx 256",
+        "ethtool -K eth0 tx off rx off tso off rxvlan off txvlan off",
+        "ethtool -K eth0 tx on rx on tso on rxvlan on txvlan on",
+        "ip link set eth0 down",
+    ] {
+        net.run("a", change)?;
+        net.run("a", "ip link set eth0 up")?;
+        net.await_link("a")?;
+        net.ping("10.0.0.2", 1400).map_err(|error| format!("after {change}: {error:?}"))?;
+    }
+    Ok(())
+}
+
+/// Every health reporter is healthy and has never reported.
+pub fn assert_healthy(net: &Net) -> TestResult {
+    let said = net.check("devlink health", SOON)?;
+    let states: Vec<&str> = said.lines().filter(|line| line.contains("state ")).collect();
+    for reporter in ["fw", "fw_fatal", "tx", "rx"] {
+        assert!(said.lines().any(|line| line.trim() == format!("reporter {reporter}")), "{reporter} in:\n{said}");
+    }
+    assert!(states.iter().all(|line| line.contains("state healthy error 0 ")), "{said}");
+    Ok(())
+}

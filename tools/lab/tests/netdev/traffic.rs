@@ -1,0 +1,125 @@
+//! Frames of every kind from device to device.
+
+use std::time::Duration;
+
+use crate::common::{Report, SOON, TestResult};
+use crate::net::Net;
+
+/// For traffic: emulated processors are slow.
+const TRAFFIC: Duration = Duration::from_secs(400);
+
+/// Sends `$1` MiB from the namespace `$2` to the namespace `$3`, whose address is `$4`, over TCP, and compares what arrives.
+/// The receiver's input is a pipe that never ends: at the end of its input it would close the connection.
+const TCP: &str = r#"
+set -e
+dd if=/dev/urandom of=/tmp/sent bs=1M count=$1 2>/dev/null
+mkfifo /tmp/endless
+exec 3<>/tmp/endless
+ip netns exec $3 busybox nc -l -p 5001 < /tmp/endless > /tmp/received &
+server=$!
+for wait in $(seq 100); do grep -q ':1389 .* 0A ' /proc/$server/net/tcp* && break; sleep 0.1; done
+ip netns exec $2 busybox nc $4 5001 < /tmp/sent
+wait $server
+busybox cmp /tmp/sent /tmp/received
+rm /tmp/sent /tmp/received /tmp/endless
+"#;
+
+/// Sends `mebibytes` over TCP, and compares them.
+pub fn tcp(net: &Net, mebibytes: u64, from: &str, to: &str, address: &str) -> TestResult {
+    net.check(&format!("set -- {mebibytes} {from} {to} {address}\n{TCP}"), TRAFFIC)?;
+    Ok(())
+}
+
+/// VLAN devices on `a` and `b` talk; the card puts the tags in and takes them out.
+pub fn vlan(net: &Net) -> TestResult {
+    for (name, address) in [("a", "10.0.5.1"), ("b", "10.0.5.2")] {
+        net.run(name, "ip link add link eth0 name eth0.5 type vlan id 5")?;
+        net.run(name, &format!("ip addr add {address}/24 dev eth0.5"))?;
+        net.run(name, "ip link set eth0.5 up")?;
+    }
+    let before = net.counter("a", "tx_added_vlan_packets")?;
+    net.ping("10.0.5.2", 56)?;
+    assert!(net.counter("a", "tx_added_vlan_packets")? >= before + 3);
+    assert!(net.counter("b", "rx_removed_vlan_packets")? >= 3);
+    Ok(())
+}
+
+/// Datagrams to ports that nobody listens at: the kernel at the other end verifies their checksums before it says so.
+pub fn udp(net: &Net, from: &str, to: &str, address: &str) -> TestResult {
+    let before = datagrams(net, to)?;
+    let said = net.run(from, &format!("busybox traceroute -n -q 3 -m 1 {address} 1000"))?;
+    assert!(said.contains(&format!("1  {address} ")), "{said}");
+    let after = datagrams(net, to)?;
+    assert_eq!(after, [before[0] + 3, before[1]], "datagrams that arrived, checksums that were wrong:\n{said}");
+    Ok(())
+}
+
+/// Datagrams for ports without a listener, and with a wrong checksum.
+fn datagrams(net: &Net, namespace: &str) -> Result<[u64; 2], Report> {
+    let said = net.run(namespace, "grep Udp: /proc/net/snmp")?;
+    let mut lines = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let (names, numbers) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let number = |name: &str| -> Result<u64, Report> {
+        let at = names.iter().position(|other| *other == name);
+        Ok(at.and_then(|at| numbers.get(at)).ok_or_else(|| format!("no {name} in:\n{said}"))?.parse()?)
+    };
+    Ok([number("NoPorts")?, number("InCsumErrors")?])
+}
+
+/// Groups: nobody answers before one joins. The card passes what was joined, and everything where all is wanted.
+pub fn groups(net: &Net) -> TestResult {
+    net.run("b", "sysctl -q -w net.ipv4.icmp_echo_ignore_broadcasts=0")?;
+    net.run("a", "ip route add 239.0.0.0/8 dev eth0")?;
+    let ping = "ip netns exec a busybox ping -c 3 -W 5 239.1.2.3";
+    let before = net.counter("b", "rx_vport_multicast_packets")?;
+    let said = net.guest.run(ping, SOON)?.text();
+    assert!(said.contains(" 100% packet loss"), "{said}");
+    net.run("b", "ip addr add 239.1.2.3/32 dev eth0 autojoin")?;
+    net.check(ping, SOON)?;
+    assert!(net.counter("b", "rx_vport_multicast_packets")? >= before + 3);
+    net.run("b", "ip addr del 239.1.2.3/32 dev eth0")?;
+    // Neighbours are found by groups too.
+    net.run("a", "ip neigh flush dev eth0 nud all")?;
+    net.ping("fd00::2", 56)?;
+    Ok(())
+}
+
+/// `b` bridges frames for an address that is not its own: promiscuous mode.
+pub fn bridge(net: &Net) -> TestResult {
+    let make = r#"
+        set -e
+        # Linux warns of promiscuous mode with it.
+        ip netns exec b ethtool -K eth0 rxvlan off
+        ip netns add d
+        ip -n b link add d0 type veth peer name eth0 netns d
+        ip -n b link add br0 type bridge
+        ip -n b link set d0 master br0
+        ip -n b link set eth0 master br0
+        for name in d0 br0; do ip -n b link set $name up; done
+        ip -n d addr add 10.0.0.5/24 dev eth0
+        ip -n d link set eth0 up
+    "#;
+    net.check(make, SOON)?;
+    net.ping("10.0.0.5", 56)?;
+    let end = r#"
+        set -e
+        ip -n b link del br0
+        ip -n b link del d0
+        ip netns exec b ethtool -K eth0 rxvlan on
+        ip netns del d
+    "#;
+    net.check(end, SOON)?;
+    net.ping("10.0.0.2", 56)
+}
+
+/// A second unicast address on `b`, of a MACVLAN device: it hears that one as well, without promiscuous mode.
+pub fn second_address(net: &Net) -> TestResult {
+    net.run("b", "ip link add link eth0 name mv0 type macvlan mode private")?;
+    net.check("ip netns add d && ip -n b link set mv0 netns d name eth0", SOON)?;
+    net.run("d", "ip addr add 10.0.0.4/24 dev eth0")?;
+    net.run("d", "ip link set eth0 up")?;
+    net.ping("10.0.0.4", 56)?;
+    assert!(!net.run("b", "ip -d link show eth0")?.contains("promiscuity 1"));
+    net.check("ip netns del d", SOON)?;
+    Ok(())
+}
