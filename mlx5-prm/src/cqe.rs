@@ -92,9 +92,10 @@ layout! {
     /// The first eight bytes after `wqe_id` of a [`Cqe`] whose receive queue splits header from data (SHAMPO).
     /// PRM "CQE Format".
     pub struct ShampoCqe: 0x8, "none" {
-        0x00 [30] r#match: bool,
         /// The flow's aggregation ends with this packet.
-        0x00 [29] flush: bool,
+        0x00 [26] flush: bool,
+        /// The packet belongs to the flow that is aggregated.
+        0x00 [25] r#match: bool,
         0x00 [23:16] header_size: u8,
         0x00 [15:0] header_entry_index: u16,
         0x04 [31:0] data_offset: u32,

@@ -21,8 +21,9 @@
 //!   from a user or a device is checked before.
 //! * Fields that overlap, leave their layout, cross a dword or exceed their type do not compile.
 //! * A layout is what lies on the wire, no more: most need no second type that says what they mean.
-//! * Every layout and every named value is compared with the kernel's and rdma-core's headers by the C compiler, in a
-//!   test of tools/lab (`layouts`). What no header has is on a list there, with the reason.
+//! * Every layout and every named value is compared with the kernel's and rdma-core's headers by the C compiler, and
+//!   with what their drivers declare for themselves, in a test of tools/lab (`layouts`). What none of them has is on a
+//!   list there, with the reason.
 //!
 //! # Map
 //! | module | holds |

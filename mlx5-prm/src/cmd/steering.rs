@@ -18,7 +18,7 @@ layout! {
 
     /// Input of `GENERATE_WQE`: does a work request through firmware that updates steering objects. In a header of the
     /// kernel's driver.
-    pub struct GenerateWqeIn: 0x100, "none" {
+    pub struct GenerateWqeIn: 0x100, "mlx5_ifc_generate_wqe_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::GenerateWqe,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mode: u16,
@@ -30,7 +30,7 @@ layout! {
     }
 
     /// Output of `GENERATE_WQE`: the completion of the work request. In a header of the kernel's driver.
-    pub struct GenerateWqeOut: 0x80, "none" {
+    pub struct GenerateWqeOut: 0x80, "mlx5_ifc_generate_wqe_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
         0x40 cqe_data: [u8; 64],

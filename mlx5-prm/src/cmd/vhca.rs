@@ -91,7 +91,7 @@ layout! {
 
     /// Input of `QUERY_VHCA_STATE`: reads whether a virtual host adapter may be used, and is. In a header of the
     /// kernel's driver.
-    pub struct QueryVhcaStateIn: 0x10, "none" {
+    pub struct QueryVhcaStateIn: 0x10, "mlx5_ifc_query_vhca_state_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryVhcaState,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
@@ -100,7 +100,7 @@ layout! {
     }
 
     /// Output of `QUERY_VHCA_STATE`.
-    pub struct QueryVhcaStateOut: 0x20, "none" {
+    pub struct QueryVhcaStateOut: 0x20, "mlx5_ifc_query_vhca_state_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
         0x10 vhca_state_context: VhcaStateContext,
@@ -108,7 +108,7 @@ layout! {
 
     /// Input of `MODIFY_VHCA_STATE`: changes that, and asks for an event when it changes again. In a header of the
     /// kernel's driver.
-    pub struct ModifyVhcaStateIn: 0x20, "none" {
+    pub struct ModifyVhcaStateIn: 0x20, "mlx5_ifc_modify_vhca_state_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyVhcaState,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
@@ -119,7 +119,7 @@ layout! {
     }
 
     /// Output of `MODIFY_VHCA_STATE`.
-    pub struct ModifyVhcaStateOut: 0x10, "none" {
+    pub struct ModifyVhcaStateOut: 0x10, "mlx5_ifc_modify_vhca_state_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
     }

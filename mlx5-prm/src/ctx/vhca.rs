@@ -4,7 +4,7 @@ use crate::layout::Be32;
 
 layout! {
     /// State of a virtual host adapter. PRM `vhca_state_context`. In a header of the kernel's driver.
-    pub struct VhcaStateContext: 0x10, "none" {
+    pub struct VhcaStateContext: 0x10, "mlx5_ifc_vhca_state_context_bits" {
         0x00 [31] arm_change_event: bool,
         0x00 [19:16] vhca_state: VhcaState,
         0x04 [31:0] sw_function_id: u32,
@@ -12,7 +12,7 @@ layout! {
 
     /// Which fields of the context `MODIFY_VHCA_STATE` changes. PRM `vhca_state_field_select`. In a header of the
     /// kernel's driver.
-    pub struct VhcaStateFieldSelect: 0x4, "none" {
+    pub struct VhcaStateFieldSelect: 0x4, "mlx5_ifc_vhca_state_field_select_bits" {
         0x00 [1] sw_function_id: bool,
         0x00 [0] arm_change_event: bool,
     }

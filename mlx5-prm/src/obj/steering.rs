@@ -26,7 +26,7 @@ layout! {
     }
 
     /// Actions without their arguments. PRM `header_modify_pattern_in`. In a header of the kernel's driver.
-    pub struct HeaderModifyPatternIn: 0x220, "none" {
+    pub struct HeaderModifyPatternIn: 0x220, "mlx5_ifc_header_modify_pattern_in_bits" {
         0x00 [63:0] modify_field_select: u64,
         0x10 [31:24] pattern_length: u8,
         0x20 pattern_data: [SetAddCopyActionInAuto; 64] where action_layout,

@@ -5,13 +5,13 @@ use crate::layout::{Info, Layout};
 
 layout! {
     /// An item of configuration: register `MNVDA`. PRM `mnvda_reg`.
-    pub struct MnvdaReg: 0x10c, "none" {
+    pub struct MnvdaReg: 0x10c, "mlx5_ifc_mnvda_reg_bits" {
         0x00 configuration_item_header: ConfigItem,
         0x0c configuration_item_data: [u8; 256] where item,
     }
 
     /// Which item, and how it may be used. PRM `config_item`.
-    pub struct ConfigItem: 0xc, "none" {
+    pub struct ConfigItem: 0xc, "mlx5_ifc_config_item_bits" {
         0x00 [31:30] valid: u8,
         0x00 [29:28] priority: u8,
         0x00 [27:26] header_type: u8,
@@ -27,19 +27,19 @@ layout! {
     }
 
     /// Where the item belongs, by its class. PRM `config_item_type_auto`.
-    pub union ConfigItemTypeAuto: 0x4, "none" {
+    pub union ConfigItemTypeAuto: 0x4, "mlx5_ifc_config_item_type_auto_bits" {
         0x00 configuration_item_type_class_global: ConfigItemTypeGlobal,
         0x00 configuration_item_type_class_per_host_pf: ConfigItemTypePerHostPf,
     }
 
     /// An item of the whole card. PRM `configuration_item_type_class_global`.
-    pub struct ConfigItemTypeGlobal: 0x4, "none" {
+    pub struct ConfigItemTypeGlobal: 0x4, "mlx5_ifc_configuration_item_type_class_global_bits" {
         0x00 [31:24] type_class: u8,
         0x00 [23:0] parameter_index: u32,
     }
 
     /// An item of one physical function. PRM `configuration_item_type_class_per_host_pf`.
-    pub struct ConfigItemTypePerHostPf: 0x4, "none" {
+    pub struct ConfigItemTypePerHostPf: 0x4, "mlx5_ifc_configuration_item_type_class_per_host_pf_bits" {
         0x00 [31:24] type_class: u8,
         0x00 [23:18] pf_index: u8,
         0x00 [17:10] pci_bus_index: u8,
@@ -47,15 +47,16 @@ layout! {
     }
 
     /// SR-IOV of the whole card: class 0, item 0x80. PRM `nv_global_pci_conf`.
-    pub struct NvGlobalPciConf: 0xc, "none" {
+    pub struct NvGlobalPciConf: 0xc, "mlx5_ifc_nv_global_pci_conf_bits" {
         0x00 [31] sriov_valid: bool,
+        0x00 [20] per_pf_num_sf: bool,
         0x00 [14] per_pf_total_vf: bool,
         0x04 [31] sriov_en: bool,
         0x04 [15:0] total_vfs: u16,
     }
 
     /// What of SR-IOV the card can: class 0, item 0x81. PRM `nv_global_pci_cap`.
-    pub struct NvGlobalPciCap: 0x14, "none" {
+    pub struct NvGlobalPciCap: 0x14, "mlx5_ifc_nv_global_pci_cap_bits" {
         0x00 [31] max_vfs_per_pf_valid: bool,
         0x00 [11] per_pf_total_vf_supported: bool,
         0x04 [31] sriov_support: bool,
@@ -63,7 +64,7 @@ layout! {
     }
 
     /// What software is offered: class 0, item 0x10a. PRM `nv_sw_offload_conf`.
-    pub struct NvSwOffloadConf: 0x8, "none" {
+    pub struct NvSwOffloadConf: 0x8, "mlx5_ifc_nv_sw_offload_conf_bits" {
         0x00 [31:16] ip_over_vxlan_port: u16,
         0x00 [15] tunnel_ecn_copy_offload_disable: bool,
         0x00 [14:12] pci_atomic_mode: u8,
@@ -88,9 +89,22 @@ layout! {
         0x04 [3:0] lro_log_timeout0: u8,
     }
 
-    /// SR-IOV of one physical function: class 3, item 0x80. PRM `nv_pf_pci_conf`.
-    pub struct NvPfPciConf: 0x10, "none" {
+    /// What of that the card can: class 0, item 0x10b. PRM `nv_sw_offload_cap`.
+    pub struct NvSwOffloadCap: 0x4, "mlx5_ifc_nv_sw_offload_cap_bits" {
+        0x00 [6] swp_l4_csum_mode_l4_only: bool,
+    }
+
+    /// Acceleration of software's parsers: class 0, item 0x11d. PRM `nv_sw_accelerate_conf`.
+    pub struct NvSwAccelerateConf: 0x8, "mlx5_ifc_nv_sw_accelerate_conf_bits" {
+        0x00 [31:30] swp_l4_csum_mode: u8,
+    }
+
+    /// SR-IOV and subfunctions of one physical function: class 3, item 0x80. PRM `nv_pf_pci_conf`.
+    pub struct NvPfPciConf: 0x10, "mlx5_ifc_nv_pf_pci_conf_bits" {
+        0x00 [31:24] log_sf_bar_size: u8,
+        0x00 [23] pf_total_sf_en: bool,
         0x00 [22] pf_total_vf_en: bool,
+        0x00 [15:0] total_sf: u16,
         0x08 [15:0] total_vf: u16,
     }
 }
@@ -120,6 +134,8 @@ impl MnvdaReg {
             (GLOBAL, 0x80, _) => Some(&NvGlobalPciConf::INFO),
             (GLOBAL, 0x81, _) => Some(&NvGlobalPciCap::INFO),
             (GLOBAL, 0x10a, _) => Some(&NvSwOffloadConf::INFO),
+            (GLOBAL, 0x10b, _) => Some(&NvSwOffloadCap::INFO),
+            (GLOBAL, 0x11d, _) => Some(&NvSwAccelerateConf::INFO),
             (PER_HOST_PF, _, 0x80) => Some(&NvPfPciConf::INFO),
             _ => None,
         }

@@ -8,7 +8,7 @@ layout! {
     }
 
     /// PRM `NODE_DESC`: the node's name, as `mlx5_ib` reads and sets it. No header declares it.
-    pub struct NodeDesc: 0x40, "none" {
-        0x00 desc: [u8; 64],
+    pub struct NodeDesc: 0x40, "mlx5_ifc_set_node_in_bits" {
+        0x00 node_description: [u8; 64],
     }
 }

@@ -42,4 +42,31 @@ layout! {
         0x08 [20:0] current_timestamp52_32: u32,
         0x0c [31:0] current_timestamp31_0: u32,
     }
+
+    /// An event in the tracer's buffer, as far as all agree. PRM `tracer_event`.
+    pub struct TracerEvent: 0x8, "mlx5_ifc_tracer_event_bits" {
+        0x00 [31] lost: bool,
+        0x00 [30:24] timestamp: u8,
+        0x00 [23:16] event_id: u8,
+        0x02 event_data: [u8; 6],
+    }
+
+    /// A string of the tracer's sections, or one of its parameters. PRM `tracer_string_event`.
+    pub struct TracerStringEvent: 0x8, "mlx5_ifc_tracer_string_event_bits" {
+        0x00 [31] lost: bool,
+        0x00 [30:24] timestamp: u8,
+        0x00 [23:16] event_id: u8,
+        0x00 [15:3] tmsn: u16,
+        0x00 [2:0] tdsn: u8,
+        0x04 [31:0] string_param: u32,
+    }
+
+    /// The time, of which other events have the lowest bits. PRM `tracer_timestamp_event`.
+    pub struct TracerTimestampEvent: 0x8, "mlx5_ifc_tracer_timestamp_event_bits" {
+        0x00 [31:24] timestamp7_0: u8,
+        0x00 [23:16] event_id: u8,
+        0x00 [15:13] urts: u8,
+        0x00 [12:0] timestamp52_40: u16,
+        0x04 [31:0] timestamp39_8: u32,
+    }
 }

@@ -11,6 +11,12 @@
 #define MASKED(type, member, mask) masked(offsetof(type, member), sizeof(((type *)0)->member), (mask))
 #define SIZE(type) out(0, sizeof(type) * 8)
 
+/* A bit field of C, in one byte. */
+#define BIT_FIELD(type, member) ({ type value = { 0 }; value.member = ~0; the_byte(&value, sizeof(value)); })
+
+/* A list that the structure does not declare: it begins where that ends. */
+#define END(type) out(sizeof(type) * 8, 0)
+
 /* The mask of a byte that the header's own accessor reads. */
 #define READ_BY(type, member, accessor) ({                                                                            \
 	unsigned bits = 0;                                                                                            \
@@ -36,4 +42,14 @@ static void masked(unsigned long offset, unsigned long bytes, unsigned mask)
 	unsigned long whole = high - low + 1 == (unsigned)__builtin_popcount(mask);
 
 	out(whole ? offset * 8 + bytes * 8 - 1 - high : ~0ul, high - low + 1);
+}
+
+static inline void the_byte(const void *value, unsigned long size)
+{
+	const unsigned char *bytes = value;
+	unsigned long at = 0;
+
+	while (at + 1 < size && !bytes[at])
+		at++;
+	masked(at, 1, bytes[at]);
 }

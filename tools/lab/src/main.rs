@@ -21,7 +21,7 @@ struct Arguments {
 enum Command {
     /// Fetches and unpacks what the lab needs.
     Setup,
-    /// Prints the folders of two kernels' and rdma-core's C headers.
+    /// Prints the folders of the C headers that judge the layouts: two kernels' and rdma-core's.
     Headers,
     /// Boots a guest with a shell on this terminal; Ctrl-a x ends it.
     Shell(Shell),
@@ -72,7 +72,9 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
             for kernel in [headers.guests_kernel, headers.newest_kernel] {
                 println!("{} (Linux {})", kernel.include.display(), kernel.release);
             }
-            println!("{}", headers.verbs_include.display());
+            for folder in [headers.verbs_include, headers.newest_drivers, headers.provider] {
+                println!("{}", folder.display());
+            }
         }
         Command::Shell(options) => shell(options)?,
     }

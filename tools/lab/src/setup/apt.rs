@@ -56,7 +56,8 @@ impl Apt {
             fs::create_dir_all(&path).doing("create", &path)?;
         }
         apt.write("status", "")?;
-        apt.write("lab.sources", &apt.mirror.sources())?;
+        let entries = [apt.mirror.entry(false), apt.mirror.entry(true)];
+        apt.write("lab.sources", &entries.join("\n"))?;
         let pin = format!("Package: {BACKPORTS}\nPin: release n={SUITE}-backports\nPin-Priority: 990\n");
         apt.write("preferences", &pin)?;
         apt.write("apt.conf", &apt.configuration(&network_settings()?))?;
@@ -86,6 +87,24 @@ impl Apt {
         let mut arguments = vec!["download", "-qq", "--print-uris"];
         arguments.extend(packages.iter().map(String::as_str));
         self.plan(&arguments)
+    }
+
+    /// The archive with the source, as its authors released it, that a package was made from.
+    pub(super) fn source(&self, package: &str) -> Result<Archive, LabError> {
+        let plan = self.plan(&["source", "-qq", "--tar-only", "--download-only", "--print-uris", package])?;
+        let released = |archive: &Archive| archive.file_name.contains(".orig.tar.");
+        plan.into_iter().find(released).ok_or_else(|| LabError::Missing { what: format!("source of {package}") })
+    }
+
+    /// Downloads what [`Apt::source`] names.
+    pub(super) fn fetch_source(&self, package: &str) -> Result<(), LabError> {
+        let bar = Progress::step(&format!("fetching the source of {package}"), 0, true);
+        let arguments = ["source", "-q", "--tar-only", "--download-only", package];
+        self.insist("fetching sources", &arguments, || {
+            let size = folder_size(&self.archives());
+            bar.set(size);
+            size
+        })
     }
 
     /// The names of all packages that start with `prefix`.

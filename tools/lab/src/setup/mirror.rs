@@ -31,9 +31,10 @@ impl Mirror {
         }
     }
 
-    /// The entry for our own sources list.
-    pub(super) fn sources(&self) -> String {
-        let mut text = format!("Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-backports\nComponents: main\n", self.uri);
+    /// The entry for our own sources list: of packages, or of `sources` that packages are made from.
+    pub(super) fn entry(&self, sources: bool) -> String {
+        let (kind, uri) = (if sources { "deb-src" } else { "deb" }, &self.uri);
+        let mut text = format!("Types: {kind}\nURIs: {uri}\nSuites: {SUITE} {SUITE}-backports\nComponents: main\n");
         // A machine may trust no more than the key of its own release.
         let custom = self.trust.iter().any(|line| !line.contains("debian-archive"));
         if custom || !Path::new(DEBIAN_KEYRING).exists() {
@@ -156,7 +157,7 @@ mod tests {
         .unwrap();
         assert_eq!(mirror.uri, "http://a.example/debian");
         assert_eq!(mirror.trust, ["Signed-By: /k.gpg"]);
-        assert!(mirror.sources().contains("Signed-By: /k.gpg"));
+        assert!(mirror.entry(false).contains("Signed-By: /k.gpg"));
     }
 
     #[test]
@@ -166,13 +167,16 @@ mod tests {
                     Suites: bookworm bookworm-updates\nComponents: main\nSigned-By:\n -----BEGIN\n .\n -----END\n";
         let mirror = first(parse_deb822(text)).unwrap();
         assert_eq!(mirror.uri, "http://b.example/debian");
-        assert!(mirror.sources().ends_with("Signed-By:\n -----BEGIN\n .\n -----END\n"));
+        assert!(mirror.entry(false).ends_with("Signed-By:\n -----BEGIN\n .\n -----END\n"));
     }
 
     #[test]
     fn asks_for_both_suites_of_the_release() {
         let mirror = Mirror { uri: "http://c.example".into(), ..Mirror::default() };
-        assert!(mirror.sources().contains("Suites: trixie trixie-backports\n"));
+        assert!(
+            mirror.entry(false).starts_with("Types: deb\nURIs: http://c.example\nSuites: trixie trixie-backports\n")
+        );
+        assert!(mirror.entry(true).starts_with("Types: deb-src\nURIs: http://c.example\n"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod aarch64;
 mod apt;
 mod mirror;
+mod sources;
 mod tree;
 
 pub(crate) use tree::{Tree, ensure, release_number};

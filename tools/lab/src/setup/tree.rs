@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::aarch64;
 use super::apt::{Apt, Archive, no_apt};
+use super::sources;
 use crate::error::{IoContext, LabError};
 use crate::lab::{kernel_release, loader};
 use crate::lock::FileLock;
@@ -30,7 +31,8 @@ const KERNEL: &str = "linux-image-amd64";
 pub(crate) enum Tree {
     /// Everything: QEMU, the guest's kernel and its root file system.
     Root,
-    /// The headers only, for those who need no guest: rdma-core's, and those of two kernels, the guests' and the newest.
+    /// The headers only, for those who need no guest: rdma-core's, those of two kernels, the guests' and the newest, and
+    /// what the newest kernel's drivers and libmlx5 declare for themselves.
     Headers,
     /// A Rust compiler for aarch64, and QEMU to run what it makes.
     Aarch64,
@@ -86,7 +88,7 @@ impl Tree {
 
     /// What a tree must say of itself to be taken as it is.
     fn stamp(self) -> String {
-        let kernels = if self == Self::Headers { "headers of two kernels\n" } else { "" };
+        let kernels = if self == Self::Headers { "headers of two kernels, and sources\n" } else { "" };
         format!("revision {REVISION}\n{}\n{kernels}", self.packages().join("\n"))
     }
 
@@ -128,7 +130,7 @@ fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
     match tree {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
-        Tree::Headers => {}
+        Tree::Headers => finish_headers(&apt, &partial)?,
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -151,8 +153,10 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             apt.closure(&packages)?
         }
         Tree::Headers => {
-            packages.extend([guests_headers(apt)?, newest_headers(apt)?]);
+            let newest = newest_headers(apt)?;
+            packages.extend([guests_headers(apt)?, newest.clone()]);
             packages.dedup();
+            packages.extend(sources::of_headers(&newest));
             apt.alone(&packages)?
         }
         Tree::Aarch64 => {
@@ -209,6 +213,17 @@ fn unpack(apt: &Apt, plan: &[Archive], dir: &Path) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+/// Of the sources no more is kept than what declares layouts.
+fn finish_headers(apt: &Apt, tree: &Path) -> Result<(), LabError> {
+    let kernel =
+        sources::of_headers(&newest_headers(apt)?).ok_or_else(|| LabError::Missing { what: "kernel".into() })?;
+    sources::finish_kernel(tree, &kernel, &apt.log())?;
+    let archive = apt.archives().join(apt.source(sources::RDMA_CORE)?.file_name);
+    apt.fetch_source(sources::RDMA_CORE)?;
+    sources::finish_rdma_core(tree, &archive, &apt.log())?;
+    fs::remove_file(&archive).doing("remove", &archive)
 }
 
 /// Does by hand what the packages' own scripts would have done.

@@ -7,7 +7,7 @@ use crate::unjudged::Row;
 /// The kernel these lists are made for. With a newer one what is new in it is printed, and does not fail.
 pub const COMPLETE_FOR: &str = "7.3";
 
-/// Structures, and `structure.member`s, of `mlx5_ifc.h`.
+/// Structures, and `structure.member`s, of `mlx5_ifc.h` and of the drivers' own.
 pub const ABSENT: &[Row] = &[
     // the same under other names
     ("cmd_if_box.next_pointer_*", ADDRESS),
@@ -20,6 +20,8 @@ pub const ABSENT: &[Row] = &[
     ("debug_enhancements_document", DEVICE_H),
     ("eqe", DEVICE_H),
     ("health_buffer", DEVICE_H),
+    ("create_definer_in", SAME),
+    ("definer", SAME),
     ("dest_format", "one arm of what a flow's destination is, whose arms are judged"),
     ("match_definer.match_mask_format", "the match mask, as a definer's format reads it"),
     ("modify_field_select", NUMBER),
@@ -28,7 +30,6 @@ pub const ABSENT: &[Row] = &[
     ("qpc_extension_and_pas_list_in", "the tail of CREATE_QP's input, of two kinds"),
     ("resize_field_select", NUMBER),
     ("rqtc.rq_vhca", "the list rq_num, of which rq_vhca_id_format tells"),
-    ("set_node_in", "the 64 bytes of NodeDesc"),
     ("uint64", "a number of 64 bits here"),
     // reserved
     ("mcam_access_reg.regs_*", SPARE),
@@ -41,8 +42,8 @@ pub const ABSENT: &[Row] = &[
     ("other_hca_cap", OTHER),
     ("query_other_hca_cap_*", OTHER),
     ("qpdpm_dscp_reg", "one entry of QPDPM, 16 bits long, which no layout can be"),
-    ("query_esw_functions_out", "QueryEswFunctionsOut, which ends where its list starts"),
 ];
+const SAME: &str = "match_definer, as hardware steering in the kernel's driver has it";
 const ADDRESS: &str = "one address of 64 bits here, as in device.h";
 const WORDS: &str = "the same bytes as access_key, without its words";
 const EVERY: &str = "what all commands have in common; each is judged by itself";

@@ -8,32 +8,81 @@ use std::process::Command;
 
 use mlx5_lab::{Headers, KernelHeaders};
 
-use crate::claims::{Claim, Fact, Header};
+use crate::claims::{Claim, Fact, Header, is_ifc};
+use crate::ifc;
+use crate::own::{self, OF_DRIVERS, OF_PROVIDER};
 
 /// A set of headers.
 pub struct Source {
     pub header: Header,
     /// `Linux 6.12.94`, `rdma-core`.
     pub name: String,
-    include: PathBuf,
+    include: Vec<PathBuf>,
+    /// What is compiled after these headers, of a program's own.
+    own: String,
+    /// The `mlx5_ifc_*` structures that they are asked for: with a program's own those it declares, else all.
+    structures: Option<BTreeSet<String>>,
 }
 
 impl Source {
     /// The sets there are, the older kernel before the newer.
-    pub fn all(headers: &Headers) -> [Source; 3] {
+    pub fn all(headers: &Headers) -> [Source; 5] {
         let kernel = |kernel: &KernelHeaders| Source {
             header: Header::Kernel,
             name: format!("Linux {}", kernel.release),
-            include: kernel.include.clone(),
+            include: vec![kernel.include.clone()],
+            own: "struct shampo_of_cqe64 { typeof(((struct mlx5_cqe64 *)0)->shampo) shampo; };".into(),
+            structures: None,
         };
-        let include = headers.verbs_include.clone();
-        let verbs = Source { header: Header::Verbs, name: "rdma-core".into(), include };
-        [kernel(&headers.guests_kernel), kernel(&headers.newest_kernel), verbs]
+        let include = vec![headers.verbs_include.clone()];
+        let verbs =
+            Source { header: Header::Verbs, name: "rdma-core".into(), include, own: String::new(), structures: None };
+        [
+            kernel(&headers.guests_kernel),
+            kernel(&headers.newest_kernel),
+            verbs,
+            Source::drivers(headers),
+            Source::provider(headers),
+        ]
+    }
+
+    /// What the newest kernel's drivers declare beside its headers.
+    fn drivers(headers: &Headers) -> Source {
+        let own = own::cut(&headers.newest_drivers, OF_DRIVERS);
+        Source {
+            header: Header::Drivers,
+            name: format!("drivers of Linux {}", headers.newest_kernel.release),
+            include: vec![headers.newest_kernel.include.clone()],
+            structures: Some(ifc::parse(&own).into_keys().collect()),
+            own,
+        }
+    }
+
+    /// What libmlx5 declares beside the header it installs.
+    fn provider(headers: &Headers) -> Source {
+        let cut = own::cut(&headers.provider, OF_PROVIDER);
+        let ifc = fs::read_to_string(headers.provider.join("mlx5_ifc.h")).expect("mlx5_ifc.h");
+        Source {
+            header: Header::Provider,
+            name: "libmlx5".into(),
+            include: vec![headers.provider.clone(), headers.verbs_include.clone()],
+            structures: Some(ifc::parse(&ifc).into_keys().collect()),
+            own: format!("#include \"wqe.h\"\ntypedef uint8_t u8;\n#include \"mlx5_ifc.h\"\n{cut}"),
+        }
+    }
+
+    /// Whether the claim is theirs to confirm.
+    fn is_asked(&self, claim: &Claim) -> bool {
+        let words = || claim.question.split(|c: char| c != '_' && !c.is_alphanumeric());
+        let is_theirs = |structures: &BTreeSet<String>| {
+            words().find(|word| is_ifc(word)).is_none_or(|structure| structures.contains(structure))
+        };
+        claim.header == self.header && self.structures.as_ref().is_none_or(is_theirs)
     }
 
     /// What these headers say to the claims that are theirs to confirm.
     pub fn asked(self, claims: &[Claim]) -> Answers {
-        let theirs = claims.iter().filter(|claim| claim.header == self.header);
+        let theirs = claims.iter().filter(|claim| self.is_asked(claim));
         let questions: Vec<_> = theirs.map(|claim| claim.question.as_str()).collect();
         let facts = self.facts(&questions);
         let facts = questions.iter().map(|question| question.to_string()).zip(facts).collect();
@@ -63,15 +112,17 @@ impl Source {
         let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("judge");
         let source = dir.join("judge.c");
         fs::write(&source, program(self.header, questions, unknown)).expect("write the C program");
+        fs::write(dir.join("own.h"), &self.own).expect("write a header");
         let mut cc = Command::new("cc");
         // An error counts where the question stands, not where a macro of a header was written down.
         cc.args(["-std=gnu11", "-O0", "-Werror=implicit-function-declaration", "-ftrack-macro-expansion=0"]);
-        cc.arg("-o").arg(dir.join("judge")).arg("-I").arg(&judge);
-        if self.header == Header::Kernel {
+        cc.arg("-o").arg(dir.join("judge")).arg("-I").arg(&judge).arg("-I").arg(dir);
+        if matches!(self.header, Header::Kernel | Header::Drivers) {
             self.replace_includes(dir);
             cc.arg("-include").arg(judge.join("kernel.h")).arg("-I").arg(dir.join("replaced"));
         }
-        let made = cc.arg("-I").arg(&self.include).arg(&source).env("LC_ALL", "C").output();
+        self.include.iter().for_each(|folder| _ = cc.arg("-I").arg(folder));
+        let made = cc.arg(&source).env("LC_ALL", "C").output();
         let made = made.expect("a C compiler, `cc`: install gcc");
         if made.status.success() {
             return Ok(());
@@ -89,7 +140,7 @@ impl Source {
     /// What the kernel's headers include is replaced by nothing, for `judge/kernel.h` has what is needed of it, but for
     /// the enumerations that are all we use of `driver.h` and `fs.h`.
     fn replace_includes(&self, dir: &Path) {
-        let read = |name: &str| fs::read_to_string(self.include.join("linux/mlx5").join(name)).expect(name);
+        let read = |name: &str| fs::read_to_string(self.include[0].join("linux/mlx5").join(name)).expect(name);
         let (driver, steering) = (read("driver.h"), read("fs.h"));
         let used = ["MLX5_REG_PTYS", "MLX5_PORT_UP", "MLX5_QPTS_TRUST_PCP"];
         let used = used.map(|constant| enumeration_with(&driver, constant).expect(constant)).join("\n");
@@ -114,9 +165,9 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The answer to a question that was asked; `None` where the headers do not know what was asked.
+    /// The answer to a question; `None` where it was not asked, or the headers do not know what was asked.
     pub fn to(&self, question: &str) -> Option<Fact> {
-        self.facts[question]
+        self.facts.get(question).copied().flatten()
     }
 }
 
@@ -126,7 +177,7 @@ const FIRST_LINE: usize = 10;
 /// A function for each question, as the compiler reports an unknown name once a function; and `main` calls them.
 fn program(header: Header, questions: &[&str], unknown: &BTreeSet<usize>) -> String {
     let includes: &[&str] = match header {
-        Header::Kernel => &[
+        Header::Kernel | Header::Drivers => &[
             "linux/mlx5/device.h",
             "linux/mlx5/qp.h",
             "linux/mlx5/cq.h",
@@ -135,9 +186,10 @@ fn program(header: Header, questions: &[&str], unknown: &BTreeSet<usize>) -> Str
             "linux/mlx5/mlx5_ifc_vdpa.h",
         ],
         Header::Verbs => &["stddef.h", "stdio.h", "infiniband/mlx5dv.h"],
+        Header::Provider => &["stddef.h", "stdio.h", "mlx5dv.h"],
     };
     let mut text: String = includes.iter().map(|name| format!("#include <{name}>\n")).collect();
-    text.push_str("#include \"place.h\"\n");
+    text.push_str("#include \"own.h\"\n#include \"place.h\"\n");
     while text.lines().count() < FIRST_LINE - 1 {
         text.push('\n');
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use mlx5_prm::layout::{Element, Field, Info, Kind};
 use mlx5_prm::registry::{LAYOUTS, VALUES};
 
-use crate::counterparts;
+use crate::counterparts::{self, BIT_FIELD, Counterpart};
 use crate::values::CONSTANTS;
 
 /// Whose header.
@@ -15,8 +15,12 @@ pub enum Header {
     Kernel,
     /// rdma-core's `mlx5dv.h`.
     Verbs,
+    /// None: what the kernel's drivers declare in their source.
+    Drivers,
+    /// None: what libmlx5 declares in its source.
+    Provider,
 }
-use Header::Kernel;
+use Header::{Drivers, Kernel, Provider};
 
 /// Where a field, or a whole layout, lies: first bit and number of bits; or a number alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +63,7 @@ impl Claim {
         let question = match (is_ifc(c), mask) {
             (true, _) => format!("IFC({}, {member})", c_type(info, c)),
             (false, "") => format!("WHOLE({}, {member})", c_type(info, c)),
+            (false, BIT_FIELD) => format!("BIT_FIELD({}, {member})", c_type(info, c)),
             (false, mask) => format!("MASKED({}, {member}, {mask})", c_type(info, c)),
         };
         let says = Fact::Place(unnamed_start(info) + field.start_bit() as u64, field.bits() as u64);
@@ -68,7 +73,7 @@ impl Claim {
 
     /// The list after the fixed part: where it starts, and how large one element is, unless that is chosen, or the list is
     /// just bytes to us.
-    fn of_list(info: &Info, list: &Field) -> Claim {
+    fn of_list(info: &Info, list: &Field, header: Header, c: &str) -> Claim {
         let Kind::Part { element, .. } = list.kind else { panic!("{}.{} is no list", info.name, list.name) };
         let (ask, bits) = match (list.choice, element) {
             (Some(_), _) | (None, Element::U8) => ("IFC_LIST_START", 0),
@@ -76,8 +81,8 @@ impl Claim {
         };
         Claim {
             what: format!("{}.{}", info.name, list.name),
-            header: Kernel,
-            question: format!("{ask}({}, {})", c_type(info, info.c_name), list.name),
+            header,
+            question: format!("{ask}({}, {})", c_type(info, c), list.name),
             says: Fact::Place(list.start_bit() as u64, bits),
             named: false,
             may_grow: false,
@@ -128,14 +133,7 @@ fn unnamed_start(info: &Info) -> u64 {
 pub fn of_layouts() -> Vec<Claim> {
     let mut claims = Vec::new();
     for info in LAYOUTS.iter().filter(|info| is_ifc(info.c_name)) {
-        if !is_unnamed(info) {
-            claims.push(Claim::of_size(info, Kernel, info.c_name));
-        }
-        for field in info.fields {
-            let claim = Claim::of_field(info, field.name, Kernel, info.c_name, field.name, "");
-            claims.push(Claim { named: false, ..claim });
-        }
-        claims.extend(info.tail.iter().map(|list| Claim::of_list(info, list)));
+        claims.extend([Kernel, Drivers, Provider].into_iter().flat_map(|header| of_ifc(info, header)));
     }
     for counterpart in counterparts::all() {
         let info = LAYOUTS.iter().find(|info| info.name == counterpart.layout).expect(counterpart.layout);
@@ -143,10 +141,42 @@ pub fn of_layouts() -> Vec<Claim> {
             claims.push(Claim::of_size(info, counterpart.header, counterpart.c));
         }
         for (field, member, mask) in counterpart.fields {
-            claims.push(Claim::of_field(info, field, counterpart.header, counterpart.c, member, mask));
+            match info.tail.filter(|list| list.name == *field) {
+                Some(list) => claims.extend(of_counterpart_list(info, &list, counterpart, member)),
+                None => claims.push(Claim::of_field(info, field, counterpart.header, counterpart.c, member, mask)),
+            }
         }
     }
     claims
+}
+
+/// What is said of a layout that ends where a list starts, at a member of another structure or at the end of it.
+fn of_counterpart_list(info: &Info, list: &Field, counterpart: &Counterpart, member: &str) -> [Claim; 2] {
+    let (header, c) = (counterpart.header, counterpart.c);
+    let question = match (is_ifc(c), member) {
+        (true, member) => format!("IFC_LIST_START({}, {member})", c_type(info, c)),
+        (false, _) => format!("END({})", c_type(info, c)),
+    };
+    let says = Fact::Place(list.start_bit() as u64, 0);
+    [format!("{}.{}", info.name, list.name), info.name.to_owned()].map(|what| Claim {
+        what,
+        header,
+        question: question.clone(),
+        says,
+        named: true,
+        may_grow: false,
+    })
+}
+
+/// What is said of a layout that is a structure of `mlx5_ifc.h`, or of a program's own as that has it.
+fn of_ifc(info: &'static Info, header: Header) -> Vec<Claim> {
+    // libmlx5 declares of a structure no more than it uses.
+    let whole = !is_unnamed(info) && header != Provider;
+    let size = whole.then(|| Claim::of_size(info, header, info.c_name));
+    let fields = info.fields.iter().map(|field| Claim::of_field(info, field.name, header, info.c_name, field.name, ""));
+    let list = info.tail.iter().map(|list| Claim::of_list(info, list, header, info.c_name));
+    // One header's silence is no fault: what none has is told in the end.
+    size.into_iter().chain(fields).map(|claim| Claim { named: false, ..claim }).chain(list).collect()
 }
 
 /// Everything it says of its enumerations.

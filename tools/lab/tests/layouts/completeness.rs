@@ -1,4 +1,4 @@
-//! The other way round: whether mlx5-prm has all that the newest kernel's `mlx5_ifc.h` has.
+//! The other way round: whether mlx5-prm has all that the newest kernel's `mlx5_ifc.h` has, and its drivers beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,6 +11,7 @@ use crate::c_program::enumeration_with;
 use crate::claims::Header;
 use crate::counterparts;
 use crate::ifc::{self, Structure};
+use crate::own::{self, OF_DRIVERS};
 use crate::report;
 use crate::unjudged::Row;
 use crate::values::CONSTANTS;
@@ -56,7 +57,8 @@ fn known() -> Known {
         // The arms of a union without a name are members of the structure around it.
         known.entry(info.c_name.trim_end_matches('.')).or_default().extend(names);
     }
-    for counterpart in counterparts::all() {
+    // Where a list begins says nothing of the structure that says so.
+    for counterpart in counterparts::all().filter(|counterpart| counterpart.sized || counterpart.fields.len() > 1) {
         known.entry(counterpart.c).or_default().extend(counterpart.fields.iter().map(|(_, member, _)| *member));
     }
     known
@@ -118,8 +120,10 @@ fn everything_in_the_newest_header_has_a_layout() {
     if mlx5_lab::skipped("layouts") {
         return;
     }
-    let kernel = mlx5_lab::headers().unwrap_or_else(|error| panic!("{error}")).newest_kernel;
-    let structures = ifc::structures(&kernel.include);
+    let headers = mlx5_lab::headers().unwrap_or_else(|error| panic!("{error}"));
+    let kernel = headers.newest_kernel;
+    let mut structures = ifc::structures(&kernel.include);
+    structures.extend(ifc::parse(&own::cut(&headers.newest_drivers, OF_DRIVERS)));
     let members: usize = structures.values().map(|structure| structure.members.len() + structure.tails.len()).sum();
     let missing = missing(&structures);
     let (gaps, whole): (Vec<_>, Vec<_>) = missing.iter().partition(|name| name.contains('.'));

@@ -1,13 +1,14 @@
 //! The judge of mlx5-prm: every layout and every enumeration is compared with what the C compiler makes of the Linux
-//! kernel's headers and of rdma-core's `mlx5dv.h`.
+//! kernel's headers, of rdma-core's `mlx5dv.h`, and of what the kernel's drivers and libmlx5 declare in their sources.
 //!
 //! Two kernels are asked: the one that Debian stable's guests boot, and the newest in its backports. What only one of
 //! them has is confirmed by that one, and printed; where both have it, both must say what we say. A structure may have
-//! grown: ours is the newest's.
+//! grown: ours is the newest's. Of sources the newest kernel's and Debian stable's libmlx5 are asked.
 //!
 //! A layout whose `c_name` is a `mlx5_ifc_*_bits` structure is compared field by field, by name. [`counterparts`] says
 //! which member of which other structure, and which bits of it, a field is, and [`values`] how a constant is called.
-//! What no header has is on [`UNJUDGED`], with the reason; a row there that has become needless fails too.
+//! [`own`] says what is cut out of which source. What nobody has is on [`UNJUDGED`], with the reason; a row there that
+//! has become needless fails too.
 
 mod absent;
 mod c_program;
@@ -16,6 +17,7 @@ mod completeness;
 mod controls;
 mod counterparts;
 mod ifc;
+mod own;
 mod unjudged;
 mod values;
 mod verdict;
@@ -58,7 +60,7 @@ fn report(line: &str) {
 fn report_comparisons(verdict: &Verdict) {
     let counts: Vec<_> = verdict.comparisons.iter().map(|(name, count)| format!("{name} {count}")).collect();
     report(&format!("comparisons: {}", counts.join(", ")));
-    let [older, newest, _] = &ANSWERS[..] else { return };
+    let [older, newest, ..] = &ANSWERS[..] else { return };
     for (title, whats) in [
         (format!("only in {}", older.name), &verdict.gone),
         (format!("only in {}", newest.name), &verdict.since),

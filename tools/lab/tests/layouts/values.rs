@@ -1,6 +1,6 @@
 //! How the headers name the values of our enumerations.
 
-use crate::claims::Header::{self, Kernel, Verbs};
+use crate::claims::Header::{self, Drivers, Kernel, Provider, Verbs};
 
 /// How an enumeration is named in C: the constant is `prefix` and the PRM name, but for the exceptions.
 pub struct Constants {
@@ -435,5 +435,98 @@ pub const CONSTANTS: &[Constants] = &[
         header: Kernel,
         prefix: "MLX5_FPGA_QP_ERROR_EVENT_SYNDROME_",
         otherwise: &[],
+    },
+    Constants {
+        values: "DeliveryStatus",
+        header: Drivers,
+        prefix: "MLX5_CMD_DELIVERY_STAT_",
+        otherwise: &[
+            ("NO_ERROR", "MLX5_CMD_DELIVERY_STAT_OK"),
+            ("SIGNATURE_ERR", "MLX5_CMD_DELIVERY_STAT_SIGNAT_ERR"),
+            ("TOKEN_ERR", "MLX5_CMD_DELIVERY_STAT_TOK_ERR"),
+            ("BAD_BLOCK_NUM", "MLX5_CMD_DELIVERY_STAT_BAD_BLK_NUM_ERR"),
+            ("BAD_OUT_PTR_ALIGN", "MLX5_CMD_DELIVERY_STAT_OUT_PTR_ALIGN_ERR"),
+            ("BAD_IN_PTR_ALIGN", "MLX5_CMD_DELIVERY_STAT_IN_PTR_ALIGN_ERR"),
+            ("RES_FLD_NOT_CLR", "MLX5_CMD_DELIVERY_STAT_RES_FLD_NOT_CLR_ERR"),
+            ("CMD_TYPE_ERR", "MLX5_CMD_DELIVERY_STAT_CMD_DESCR_ERR"),
+        ],
+    },
+    Constants { values: "McqiInfo", header: Drivers, prefix: "MCQI_INFO_TYPE_", otherwise: &[] },
+    Constants { values: "ModuleStatus", header: Drivers, prefix: "MLX5_MODULE_STATUS_", otherwise: &[] },
+    Constants { values: "ModuleError", header: Drivers, prefix: "MLX5_MODULE_EVENT_ERROR_", otherwise: &[] },
+    Constants {
+        values: "TlsVersion",
+        header: Drivers,
+        prefix: "MLX5E_STATIC_PARAMS_CONTEXT_",
+        otherwise: &[("TLS_1_3", "")],
+    },
+    Constants {
+        values: "TlsRecordTracker",
+        header: Drivers,
+        prefix: "MLX5E_TLS_PROGRESS_PARAMS_RECORD_TRACKER_STATE_",
+        otherwise: &[],
+    },
+    Constants {
+        values: "TlsAuthState",
+        header: Drivers,
+        prefix: "MLX5E_TLS_PROGRESS_PARAMS_AUTH_STATE_",
+        otherwise: &[],
+    },
+    Constants {
+        values: "CongProtocol",
+        header: Drivers,
+        prefix: "",
+        otherwise: &[
+            ("802_1QAU_RP", ""),
+            ("R_ROCE_ECN_RP", "MLX5_IB_RROCE_ECN_RP"),
+            ("R_ROCE_ECN_NP", "MLX5_IB_RROCE_ECN_NP"),
+            ("R_ROCE_GENERAL", "MLX5_IB_RROCE_GENERAL"),
+        ],
+    },
+    Constants { values: "AsoOpmod", header: Drivers, prefix: "MLX5_ACCESS_ASO_OPC_MOD_", otherwise: &[] },
+    Constants { values: "AsoDataMask", header: Drivers, prefix: "MLX5_ASO_DATA_MASK_MODE_", otherwise: &[] },
+    Constants { values: "AsoCondition", header: Drivers, prefix: "MLX5_ASO_", otherwise: &[] },
+    Constants { values: "ModifyActionType", header: Drivers, prefix: "MLX5_MODIFICATION_TYPE_", otherwise: &[] },
+    Constants { values: "StcActionType", header: Drivers, prefix: "MLX5_IFC_STC_ACTION_TYPE_", otherwise: &[] },
+    Constants { values: "StcReparseMode", header: Drivers, prefix: "MLX5_IFC_STC_REPARSE_", otherwise: &[] },
+    Constants { values: "RtcReparseMode", header: Drivers, prefix: "MLX5_IFC_RTC_REPARSE_", otherwise: &[] },
+    Constants { values: "RtcUpdateMode", header: Drivers, prefix: "MLX5_IFC_RTC_STE_UPDATE_MODE_", otherwise: &[] },
+    Constants { values: "RtcAccessMode", header: Drivers, prefix: "MLX5_IFC_RTC_STE_ACCESS_MODE_", otherwise: &[] },
+    Constants { values: "RtcSteFormat", header: Drivers, prefix: "MLX5_IFC_RTC_STE_FORMAT_", otherwise: &[] },
+    Constants { values: "HeaderAnchor", header: Drivers, prefix: "MLX5_HEADER_ANCHOR_", otherwise: &[] },
+    Constants {
+        values: "BlockSize",
+        header: Drivers,
+        prefix: "",
+        otherwise: &[
+            ("512B", "bs_selector(512)"),
+            ("520B", "bs_selector(520)"),
+            ("4096B", "bs_selector(4096)"),
+            ("4160B", "bs_selector(4160)"),
+            ("1MB", ""),
+            ("4048B", ""),
+        ],
+    },
+    Constants {
+        values: "BlockSize",
+        header: Provider,
+        prefix: "",
+        otherwise: &[
+            ("512B", "bs_to_bs_selector(MLX5DV_BLOCK_SIZE_512)"),
+            ("520B", "bs_to_bs_selector(MLX5DV_BLOCK_SIZE_520)"),
+            ("4096B", "bs_to_bs_selector(MLX5DV_BLOCK_SIZE_4096)"),
+            ("4160B", "bs_to_bs_selector(MLX5DV_BLOCK_SIZE_4160)"),
+            ("1MB", ""),
+            ("4048B", "bs_to_bs_selector(MLX5DV_BLOCK_SIZE_4048)"),
+        ],
+    },
+    Constants { values: "EncryptionOrder", header: Provider, prefix: "MLX5_ENCRYPTION_ORDER_", otherwise: &[] },
+    Constants { values: "BsfSize", header: Provider, prefix: "MLX5_BSF_SIZE_", otherwise: &[] },
+    Constants { values: "BsfType", header: Provider, prefix: "MLX5_BSF_TYPE_", otherwise: &[("SIGNATURE", "")] },
+    Constants {
+        values: "MmoOpmod",
+        header: Provider,
+        prefix: "MLX5_OPC_MOD_MMO_",
+        otherwise: &[("COMP", ""), ("DECOMP", ""), ("REGEX", ""), ("CRYPTO", "")],
     },
 ];

@@ -76,10 +76,10 @@ fn host_endianness(f: &mut Function, given: &HostEndianness, write: bool) -> Res
 /// The node's name: what the driver set, else the model's.
 fn node_desc(f: &mut Function, given: &NodeDesc, write: bool) -> Result<NodeDesc, Syndrome> {
     if write {
-        f.firmware.node_desc = *given.desc();
+        f.firmware.node_desc = *given.node_description();
     }
     let mut register = NodeDesc::ZERO;
-    register.w().desc(&f.firmware.node_desc);
+    register.w().node_description(&f.firmware.node_desc);
     Ok(register)
 }
 

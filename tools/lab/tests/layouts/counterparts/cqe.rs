@@ -1,6 +1,6 @@
 //! CQEs. The headers name the dwords that hold a byte and a 24-bit number together after both.
 
-use super::Counterpart;
+use super::{BIT_FIELD, Counterpart};
 use crate::claims::Header::{Kernel, Verbs};
 
 pub const ROWS: &[Counterpart] = &[
@@ -31,6 +31,8 @@ pub const ROWS: &[Counterpart] = &[
             ("ml_path", "ml_path", ""),
             ("check_sum", "check_sum", ""),
             ("slid", "slid", ""),
+            ("grh", "flags_rqpn", "3 << 28"),
+            ("sl", "flags_rqpn", "0xf << 24"),
             ("rqpn", "flags_rqpn", "0x00ffffff"),
             ("l4_ok", "hds_ip_ext", "CQE_L4_OK"),
             ("l3_ok", "hds_ip_ext", "CQE_L3_OK"),
@@ -80,6 +82,19 @@ pub const ROWS: &[Counterpart] = &[
             ("cqe_format", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_format)"),
             ("se", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_se)"),
             ("owner", "op_own", "READ_BY(struct mlx5_cqe64, op_own, mlx5dv_get_cqe_owner)"),
+        ],
+    },
+    Counterpart {
+        layout: "ShampoCqe",
+        header: Kernel,
+        c: "shampo_of_cqe64",
+        sized: true,
+        fields: &[
+            ("match", "shampo.match", BIT_FIELD),
+            ("flush", "shampo.flush", BIT_FIELD),
+            ("header_size", "shampo.header_size", ""),
+            ("header_entry_index", "shampo.header_entry_index", ""),
+            ("data_offset", "shampo.data_offset", ""),
         ],
     },
     Counterpart {

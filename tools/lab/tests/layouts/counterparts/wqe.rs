@@ -356,6 +356,7 @@ pub const ROWS: &[Counterpart] = &[
             ("op", "op", ""),
             ("repeat_count", "repeat_count", ""),
             ("num_entries", "num_entries", ""),
+            ("entries", "", ""),
         ],
     },
     Counterpart {

@@ -233,9 +233,9 @@ fn registers() {
     }
     pmtu.w().local_port(2);
     assert_eq!(register(c, 0x5003, 1, &pmtu), Err(Syndrome::RegisterPort));
-    assert!(register(c, 0x6001, 1, &NodeDesc::ZERO).unwrap().desc().starts_with(b"connectx5 (software)"));
+    assert!(register(c, 0x6001, 1, &NodeDesc::ZERO).unwrap().node_description().starts_with(b"connectx5 (software)"));
     let mut desc = NodeDesc::ZERO;
-    desc.w().desc(&[b'x'; 64]);
+    desc.w().node_description(&[b'x'; 64]);
     assert_eq!(register(c, 0x6001, 0, &desc), Ok(desc));
     assert_eq!(register(c, 0x6001, 1, &NodeDesc::ZERO), Ok(desc));
     assert_eq!(register(c, 0x9999, 1, &pmtu), Err(Syndrome::UnknownRegister));

@@ -1,0 +1,65 @@
+//! Sources of programs, of which the lab keeps what declares layouts for the program alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::tree::release_number;
+use crate::error::{IoContext, LabError};
+use crate::process::{run_logged, tail};
+use crate::progress::Progress;
+
+/// The package whose source has libmlx5.
+pub(super) const RDMA_CORE: &str = "rdma-core";
+
+/// What is kept of a source.
+const OF_KERNEL: [&str; 2] =
+    ["*/drivers/net/ethernet/mellanox/mlx5/core/*.[ch]", "*/drivers/infiniband/hw/mlx5/*.[ch]"];
+const OF_RDMA_CORE: [&str; 1] = ["*/providers/mlx5/*.[ch]"];
+
+/// How long unpacking may take: a kernel is some 1.5 GB.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// The package with the source of the kernel that a package of headers is of: `linux-headers-7.3.4+deb13-common`.
+pub(super) fn of_headers(package: &str) -> Option<String> {
+    let release = release_number(package.strip_prefix("linux-headers-")?)?;
+    Some(format!("linux-source-{}.{}", release.first()?, release.get(1)?))
+}
+
+/// Replaces the kernel's source in a tree, which its package holds packed, by what is kept of it.
+pub(super) fn finish_kernel(tree: &Path, package: &str, log: &Path) -> Result<(), LabError> {
+    let archive = tree.join("usr/src").join(format!("{package}.tar.xz"));
+    unpack(&archive, &tree.join("usr/src/linux"), &OF_KERNEL, log)?;
+    fs::remove_file(&archive).doing("remove", &archive)
+}
+
+/// Unpacks what is kept of rdma-core's source.
+pub(super) fn finish_rdma_core(tree: &Path, archive: &Path, log: &Path) -> Result<(), LabError> {
+    unpack(archive, &tree.join("usr/src").join(RDMA_CORE), &OF_RDMA_CORE, log)
+}
+
+fn unpack(archive: &Path, into: &PathBuf, kept: &[&str], log: &Path) -> Result<(), LabError> {
+    const STEP: &str = "unpacking sources (tar needs xz: apt-get install xz-utils)";
+    fs::create_dir_all(into).doing("create", into)?;
+    let bar = Progress::step("unpacking sources", 0, false);
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(archive).arg("-C").arg(into).args(["--strip-components=1", "--wildcards"]).args(kept);
+    let status = run_logged(&mut tar, STEP, log, QUIET, || 0)?;
+    drop(bar);
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(LabError::Step { step: STEP, log: log.to_owned(), tail: tail(log, 12) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernels_source_is_named_after_its_headers() {
+        assert_eq!(of_headers("linux-headers-7.3.4+deb13-common").as_deref(), Some("linux-source-7.3"));
+        assert_eq!(of_headers("linux-headers-amd64"), None);
+    }
+}

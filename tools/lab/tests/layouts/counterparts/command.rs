@@ -1,0 +1,90 @@
+//! Commands of which the headers have no structure of their own, or one in which a part has no name.
+
+use std::sync::LazyLock;
+
+use mlx5_prm::registry::LAYOUTS;
+
+use super::Counterpart;
+use crate::claims::Header::{Drivers, Kernel};
+
+pub const ROWS: &[Counterpart] = &[
+    Counterpart {
+        layout: "InputHeader",
+        header: Drivers,
+        c: "mlx5_ifc_mbox_in_bits",
+        sized: true,
+        fields: &[("opcode", "opcode", ""), ("uid", "uid", ""), ("op_mod", "op_mod", "")],
+    },
+    Counterpart {
+        layout: "OutputHeader",
+        header: Drivers,
+        c: "mlx5_ifc_mbox_out_bits",
+        sized: true,
+        fields: &[("status", "status", ""), ("syndrome", "syndrome", "")],
+    },
+    // One type of object stands for all: their structures are this head and the object.
+    Counterpart {
+        layout: "CreateGeneralObjectIn",
+        header: Kernel,
+        c: "mlx5_ifc_create_encryption_key_in_bits",
+        sized: false,
+        fields: &[("obj_context", "encryption_key_object", "")],
+    },
+    Counterpart {
+        layout: "ModifyGeneralObjectIn",
+        header: Kernel,
+        c: "mlx5_ifc_modify_page_track_obj_in_bits",
+        sized: false,
+        fields: &[("obj_context", "obj_context", "")],
+    },
+    Counterpart {
+        layout: "QueryGeneralObjectOut",
+        header: Kernel,
+        c: "mlx5_ifc_query_page_track_obj_out_bits",
+        sized: false,
+        fields: &[("obj_context", "obj_context", "")],
+    },
+    Counterpart {
+        layout: "QueryEswFunctionsOut",
+        header: Kernel,
+        c: "mlx5_ifc_query_esw_functions_out_bits",
+        sized: false,
+        fields: &[
+            ("status", "status", ""),
+            ("syndrome", "syndrome", ""),
+            ("net_function_num", "net_function_num", ""),
+            ("net_function_params", "net_function_params", ""),
+        ],
+    },
+    Counterpart {
+        layout: "QueryQpOut",
+        header: Kernel,
+        c: "mlx5_ifc_query_qp_out_bits",
+        sized: false,
+        fields: &[("pas", "qp_pas_or_qpc_ext_and_pas.qpc_ext_and_pas_list.pas", "")],
+    },
+    Counterpart {
+        layout: "FlowTableContext",
+        header: Kernel,
+        c: "mlx5_ifc_flow_table_context_bits",
+        sized: true,
+        fields: &[("sws_or_hws", "sws", "")],
+    },
+];
+
+/// Commands whose layouts nobody has published are what the kernel's driver takes all commands for.
+pub static UNPUBLISHED: LazyLock<Vec<Counterpart>> = LazyLock::new(|| {
+    let unpublished = LAYOUTS.iter().filter(|info| info.tail.is_some_and(|list| list.name == "unpublished"));
+    let counterpart = |info: &&'static mlx5_prm::layout::Info| {
+        let (c, fields): (_, &[_]) = match info.field("opcode") {
+            Some(_) => ("mlx5_ifc_mbox_in_bits", &IN),
+            None => ("mlx5_ifc_mbox_out_bits", &OUT),
+        };
+        Counterpart { layout: info.name, header: Drivers, c, sized: false, fields }
+    };
+    unpublished.map(counterpart).collect()
+});
+const IN: [(&str, &str, &str); 4] =
+    [("opcode", "opcode", ""), ("uid", "uid", ""), ("op_mod", "op_mod", ""), ("unpublished", "reserved_at_40", "")];
+const OUT: [(&str, &str, &str); 3] =
+    [("status", "status", ""), ("syndrome", "syndrome", ""), ("unpublished", "reserved_at_40", "")];

@@ -1,0 +1,80 @@
+//! What a program declares for itself alone: cut out of its source, for a file that is included wants all the others.
+
+use std::fs;
+use std::path::Path;
+
+/// A file, and the words by which what is needed of it is known: a declaration that has one of them.
+type Cut = (&'static str, &'static [&'static str]);
+
+/// Of the kernel's `drivers`.
+pub const OF_DRIVERS: &[Cut] = &[
+    ("net/ethernet/mellanox/mlx5/core/cmd.c", &["struct mlx5_ifc_", "MLX5_CMD_DELIVERY_STAT_OK\t"]),
+    ("net/ethernet/mellanox/mlx5/core/fw.c", &["MCQI_INFO_TYPE_VERSION\t"]),
+    ("net/ethernet/mellanox/mlx5/core/health.c", &["MLX5_SEVERITY_MASK\t"]),
+    ("net/ethernet/mellanox/mlx5/core/diag/fw_tracer.h", &["struct mlx5_ifc_"]),
+    ("net/ethernet/mellanox/mlx5/core/en_accel/ktls_txrx.c", &["MLX5E_STATIC_PARAMS_CONTEXT_TLS_1_2"]),
+    ("net/ethernet/mellanox/mlx5/core/en_accel/ktls_utils.h", &["MLX5E_TLS_PROGRESS_PARAMS_"]),
+    (
+        "net/ethernet/mellanox/mlx5/core/lib/aso.h",
+        &["struct mlx5_wqe_aso_ctrl_seg {", "enum {", "define ASO_CTRL_READ_EN"],
+    ),
+    ("net/ethernet/mellanox/mlx5/core/lib/events.h", &["MLX5_MODULE_"]),
+    ("net/ethernet/mellanox/mlx5/core/lib/nv_param.c", &["struct mlx5_ifc_"]),
+    ("net/ethernet/mellanox/mlx5/core/sf/mlx5_ifc_vhca_event.h", &["struct mlx5_ifc_"]),
+    (
+        "net/ethernet/mellanox/mlx5/core/steering/hws/prm.h",
+        &["struct mlx5_ifc_", "enum mlx5_ifc_", "MLX5_MODIFICATION_TYPE_SET", "MLX5_MAX_ACTIONS_DATA_IN_HEADER_MODIFY"],
+    ),
+    ("infiniband/hw/mlx5/cong.c", &["enum mlx5_ib_cong_node_type"]),
+    ("infiniband/hw/mlx5/wr.c", &["static u8 bs_selector("]),
+];
+
+/// Of rdma-core's `providers/mlx5`.
+pub const OF_PROVIDER: &[Cut] =
+    &[("cq.c", &["uint8_t get_cqe_l3_hdr_type("]), ("qp.c", &["uint8_t bs_to_bs_selector("])];
+
+/// The declarations that `cuts` name of the files in `folder`.
+pub fn cut(folder: &Path, cuts: &[Cut]) -> String {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let cut = |(name, words): &Cut| {
+        let text = read(name);
+        let found: Vec<_> = declarations(&text).filter(|found| words.iter().any(|word| found.contains(word))).collect();
+        assert!(!found.is_empty(), "{name} has none of {words:?}");
+        found.join("\n")
+    };
+    cuts.iter().map(cut).collect::<Vec<_>>().join("\n")
+}
+
+/// What begins at the margin, up to the brace at the margin; and named numbers.
+fn declarations(text: &str) -> impl Iterator<Item = String> {
+    const STARTS: [&str; 5] = ["struct ", "union ", "enum ", "static ", "#define "];
+    let mut lines = text.lines();
+    std::iter::from_fn(move || {
+        loop {
+            let first = lines.by_ref().find(|line| STARTS.iter().any(|start| line.starts_with(start)))?;
+            let mut found = first.to_owned();
+            if first.starts_with('#') {
+                return Some(found);
+            }
+            // A function's brace stands on a line of its own.
+            let mut open = first.ends_with('{');
+            for line in lines.by_ref() {
+                found = found + "\n" + line;
+                open |= line.ends_with('{');
+                if !open || line.starts_with('}') {
+                    break;
+                }
+            }
+            if open {
+                return Some(found);
+            }
+        }
+    })
+}
+
+#[test]
+fn declarations_are_cut_out_whole() {
+    let text = "#define N 1\nstruct a;\nint f(void)\n{\n}\nenum {\n\tA,\n};\nstruct a b;\n\nstatic inline int g(struct a *a)\n{\n\treturn 1;\n}\n";
+    let found: Vec<_> = declarations(text).collect();
+    assert_eq!(found, ["#define N 1", "enum {\n\tA,\n};", "static inline int g(struct a *a)\n{\n\treturn 1;\n}"]);
+}
