@@ -230,6 +230,8 @@ values! {
         DctDrained = 0x1c "DCT_DRAINED",
         /// Dynamically connected target: wrong access key.
         DctKeyViolation = 0x1d "DCT_KEY_VIOLATION",
+        /// A dropped packet was logged.
+        DroppedPacketLogged = 0x1f "DROPPED_PACKET_LOGGED",
         /// FPGA error.
         FpgaError = 0x20 "FPGA_ERROR",
         /// FPGA queue pair error.
@@ -446,6 +448,7 @@ impl EventType {
             | EventType::RemoteConfig
             | EventType::General
             | EventType::MonitorCounter
+            | EventType::DroppedPacketLogged
             | EventType::DeviceTracer
             | EventType::Unknown(_) => return None,
         })

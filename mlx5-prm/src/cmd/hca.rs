@@ -23,6 +23,40 @@ layout! {
         0x10 capability: [u8; 0x1000],
     }
 
+    /// Input of `QUERY_OTHER_HCA_CAP`: what another function may do.
+    pub struct QueryOtherHcaCapIn: 0x10, "mlx5_ifc_query_other_hca_cap_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryOtherHcaCap,
+        0x04 [15:0] op_mod: u16,
+        0x08 [15:0] function_id: u16,
+    }
+
+    /// Output of `QUERY_OTHER_HCA_CAP`.
+    pub struct QueryOtherHcaCapOut: 0x60, "mlx5_ifc_query_other_hca_cap_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 other_capability: OtherHcaCap,
+    }
+
+    /// What another function may do. PRM `other_hca_cap`.
+    pub struct OtherHcaCap: 0x50, "mlx5_ifc_other_hca_cap_bits" {
+        0x00 [31] roce: bool,
+    }
+
+    /// Input of `MODIFY_OTHER_HCA_CAP`: sets what another function may do.
+    pub struct ModifyOtherHcaCapIn: 0x60, "mlx5_ifc_modify_other_hca_cap_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::ModifyOtherHcaCap,
+        0x04 [15:0] op_mod: u16,
+        0x08 [15:0] function_id: u16,
+        0x0c [31:0] field_select: u32,
+        0x10 other_capability: OtherHcaCap,
+    }
+
+    /// Output of `MODIFY_OTHER_HCA_CAP`.
+    pub struct ModifyOtherHcaCapOut: 0x10, "mlx5_ifc_modify_other_hca_cap_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
     /// Input of `SET_HCA_CAP`: chooses among what a page of capabilities offers, before `INIT_HCA`.
     pub struct SetHcaCapIn: 0x1010, "mlx5_ifc_set_hca_cap_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SetHcaCap,
@@ -184,6 +218,8 @@ layout! {
 commands! {
     QueryHcaCap: QueryHcaCapIn => QueryHcaCapOut { capability: QueryHcaCapIn::page },
     SetHcaCap: SetHcaCapIn => SetHcaCapOut,
+    QueryOtherHcaCap: QueryOtherHcaCapIn => QueryOtherHcaCapOut,
+    ModifyOtherHcaCap: ModifyOtherHcaCapIn => ModifyOtherHcaCapOut,
     QueryAdapter: QueryAdapterIn => QueryAdapterOut,
     InitHca: InitHcaIn => InitHcaOut,
     TeardownHca: TeardownHcaIn => TeardownHcaOut,

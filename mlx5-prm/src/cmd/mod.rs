@@ -3,8 +3,8 @@
 //! Every input starts with `opcode` and `op_mod`, every output with `status` and `syndrome`. A command that carries a
 //! list after its fixed part (page addresses, translations, register data) is a [`WithTail`].
 //!
-//! The PRM describes each in its chapter "Command Reference", under the command's name. The few whose layouts nobody has
-//! published are in one file, `unpublished.rs`, each with the reason.
+//! The PRM describes each in its chapter "Command Reference", under the command's name. Those of which no more than the
+//! number is public are [`Unpublished`].
 
 use alloc::vec::Vec;
 
@@ -44,6 +44,7 @@ files! {
     pd: layouts commands;
     psv: layouts commands;
     qp: layouts commands;
+    regexp: layouts commands;
     register: layouts values commands;
     rmp: layouts commands;
     rq: layouts commands;

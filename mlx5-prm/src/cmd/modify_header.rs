@@ -1,8 +1,8 @@
 //! Modify header contexts: lists of actions that entries do on packets.
 
-use super::{CmdStatus, Opcode, commands};
+use super::{CmdStatus, Opcode, UnpublishedOut, commands};
 use crate::flow::{FlowTableType, SetAddCopyActionInAuto};
-use crate::layout::{Be32, Info, Layout};
+use crate::layout::{Info, Layout};
 
 layout! {
     /// Input of `ALLOC_MODIFY_HEADER_CONTEXT`: makes a modify header context; its actions follow.
@@ -41,17 +41,10 @@ layout! {
         0x04 [15:0] op_mod: u16,
         0x08 [31:0] modify_header_id: u32,
     }
-
-    /// Output of `QUERY_MODIFY_HEADER_CONTEXT`, as far as all outputs agree: no public header has its layout.
-    pub struct QueryModifyHeaderContextOut: 0x8, "none" {
-        0x00 [31:24] status: CmdStatus,
-        0x04 [31:0] syndrome: u32,
-        .. unpublished: [Be32],
-    }
 }
 
 commands! {
-    QueryModifyHeaderContext: QueryModifyHeaderContextIn => QueryModifyHeaderContextOut,
+    QueryModifyHeaderContext: QueryModifyHeaderContextIn => UnpublishedOut,
     AllocModifyHeaderContext: AllocModifyHeaderContextIn => AllocModifyHeaderContextOut,
     DeallocModifyHeaderContext: DeallocModifyHeaderContextIn => DeallocModifyHeaderContextOut,
 }

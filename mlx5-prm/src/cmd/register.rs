@@ -20,6 +20,21 @@ layout! {
         0x04 [31:0] syndrome: u32,
         .. register_data: [Be32],
     }
+
+    /// Input of `ACCESS_REGISTER_USER`, of those who are not the kernel: laid out as `ACCESS_REGISTER`.
+    pub struct AccessRegisterUserIn: 0x10, "mlx5_ifc_access_register_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::AccessRegisterUser,
+        0x04 [15:0] op_mod: u16 as AccessRegisterOpMod,
+        0x08 [15:0] register_id: u16 as RegisterId,
+        0x0c [31:0] argument: u32,
+        .. register_data: [u8] where register,
+    }
+}
+
+impl AccessRegisterUserIn {
+    fn register(bytes: &[u8], index: usize) -> Option<&'static Info> {
+        AccessRegisterIn::register(bytes, index)
+    }
 }
 
 impl AccessRegisterIn {
@@ -30,6 +45,7 @@ impl AccessRegisterIn {
 
 commands! {
     AccessReg: AccessRegisterIn => AccessRegisterOut { register_data: AccessRegisterIn::register },
+    AccessRegisterUser: AccessRegisterUserIn => AccessRegisterOut { register_data: AccessRegisterIn::register },
 }
 
 values! {

@@ -413,6 +413,78 @@ values! {
         GenerateWqe = 0xb17 "GENERATE_WQE",
         /// `QUERY_VUID`.
         QueryVuid = 0xb22 "QUERY_VUID",
+        /// `QUERY_DRIVER_VERSION`.
+        QueryDriverVersion = 0x10c "QUERY_DRIVER_VERSION",
+        /// `QUERY_OTHER_HCA_CAP`.
+        QueryOtherHcaCap = 0x10e "QUERY_OTHER_HCA_CAP",
+        /// `MODIFY_OTHER_HCA_CAP`.
+        ModifyOtherHcaCap = 0x10f "MODIFY_OTHER_HCA_CAP",
+        /// `QUERY_RDB`.
+        QueryRdb = 0x512 "QUERY_RDB",
+        /// `QUERY_PSV`.
+        QueryPsv = 0x602 "QUERY_PSV",
+        /// `QUERY_DC_CNAK_TRACE`.
+        QueryDcCnakTrace = 0x716 "QUERY_DC_CNAK_TRACE",
+        /// `QUERY_NVMF_BACKEND_CONTROLLER`.
+        QueryNvmfBackendController = 0x722 "QUERY_NVMF_BACKEND_CONTROLLER",
+        /// `QUERY_NVMF_NAMESPACE_CONTEXT`.
+        QueryNvmfNamespaceContext = 0x728 "QUERY_NVMF_NAMESPACE_CONTEXT",
+        /// `QUERY_ADJACENT_FUNCTIONS_ID`.
+        QueryAdjacentFunctionsId = 0x730 "QUERY_ADJACENT_FUNCTIONS_ID",
+        /// `DELEGATE_VHCA_MANAGEMENT`.
+        DelegateVhcaManagement = 0x731 "DELEGATE_VHCA_MANAGEMENT",
+        /// `QUERY_BURST_SIZE`.
+        QueryBurstSize = 0x813 "QUERY_BURST_SIZE",
+        /// `QUERY_DIAGNOSTIC_PARAMS`.
+        QueryDiagnosticParams = 0x819 "QUERY_DIAGNOSTIC_PARAMS",
+        /// `SET_DIAGNOSTIC_PARAMS`.
+        SetDiagnosticParams = 0x820 "SET_DIAGNOSTIC_PARAMS",
+        /// `QUERY_DIAGNOSTIC_COUNTERS`.
+        QueryDiagnosticCounters = 0x821 "QUERY_DIAGNOSTIC_COUNTERS",
+        /// `QUERY_DELAY_DROP_PARAMS`.
+        QueryDelayDropParams = 0x911 "QUERY_DELAY_DROP_PARAMS",
+        /// `QUERY_AFU`.
+        QueryAfu = 0x971 "QUERY_AFU",
+        /// `QUERY_CAPI_PEC`.
+        QueryCapiPec = 0x981 "QUERY_CAPI_PEC",
+        /// `QUERY_UCTX`.
+        QueryUctx = 0xa05 "QUERY_UCTX",
+        /// `QUERY_UMEM`.
+        QueryUmem = 0xa09 "QUERY_UMEM",
+        /// `QUERY_NVMF_CC_RESPONSE`.
+        QueryNvmfCcResponse = 0xb02 "QUERY_NVMF_CC_RESPONSE",
+        /// `QUERY_EMULATED_FUNCTIONS_INFO`.
+        QueryEmulatedFunctionsInfo = 0xb03 "QUERY_EMULATED_FUNCTIONS_INFO",
+        /// `QUERY_REGEXP_PARAMS`.
+        QueryRegexpParams = 0xb05 "QUERY_REGEXP_PARAMS",
+        /// `QUERY_REGEXP_REGISTER`.
+        QueryRegexpRegister = 0xb07 "QUERY_REGEXP_REGISTER",
+        /// `USER_QUERY_XRQ_DC_PARAMS_ENTRY`.
+        UserQueryXrqDcParamsEntry = 0xb08 "USER_QUERY_XRQ_DC_PARAMS_ENTRY",
+        /// `USER_QUERY_XRQ_ERROR_PARAMS`.
+        UserQueryXrqErrorParams = 0xb0a "USER_QUERY_XRQ_ERROR_PARAMS",
+        /// `ACCESS_REGISTER_USER`.
+        AccessRegisterUser = 0xb0c "ACCESS_REGISTER_USER",
+        /// `QUERY_EMULATION_DEVICE_EQ_MSIX_MAPPING`.
+        QueryEmulationDeviceEqMsixMapping = 0xb0f "QUERY_EMULATION_DEVICE_EQ_MSIX_MAPPING",
+        /// `QUERY_MATCH_SAMPLE_INFO`.
+        QueryMatchSampleInfo = 0xb13 "QUERY_MATCH_SAMPLE_INFO",
+        /// `QUERY_CRYPTO_STATE`.
+        QueryCryptoState = 0xb14 "QUERY_CRYPTO_STATE",
+        /// `QUERY_DPA_PARTITION`.
+        QueryDpaPartition = 0xb28 "QUERY_DPA_PARTITION",
+        /// `QUERY_DPA_PARTITIONS`.
+        QueryDpaPartitions = 0xb2a "QUERY_DPA_PARTITIONS",
+        /// `POSTPONE_CONNECTED_QP_TIMEOUT`.
+        PostponeConnectedQpTimeout = 0xb2e "POSTPONE_CONNECTED_QP_TIMEOUT",
+        /// `QUERY_EMULATED_RESOURCES_INFO`.
+        QueryEmulatedResourcesInfo = 0xb2f "QUERY_EMULATED_RESOURCES_INFO",
+        /// `QUERY_RSV_RESOURCES`.
+        QueryRsvResources = 0x8000 "QUERY_RSV_RESOURCES",
+        /// `QUERY_MTT`.
+        QueryMtt = 0x8001 "QUERY_MTT",
+        /// `QUERY_SCHED_QUEUE`.
+        QuerySchedQueue = 0x8006 "QUERY_SCHED_QUEUE",
     }
 
     /// A command's completion status, `status` of every output.

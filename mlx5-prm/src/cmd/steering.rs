@@ -16,6 +16,24 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
+    /// Input of `QUERY_MATCH_SAMPLE_INFO`: asks how entries match on what a flexible parser samples. DPDK has its layout.
+    pub struct QueryMatchSampleInfoIn: 0x40, "none" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryMatchSampleInfo,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x14 [31:0] sample_field_id: u32,
+    }
+
+    /// Output of `QUERY_MATCH_SAMPLE_INFO`. DPDK has its layout.
+    pub struct QueryMatchSampleInfoOut: 0x20, "none" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x10 [27:16] modify_field_id: u16,
+        0x10 [15:8] ok_bit_format_select_dw: u8,
+        0x10 [7:0] field_format_select_dw: u8,
+        0x14 [28:24] ok_bit_offset: u8,
+    }
+
     /// Input of `GENERATE_WQE`: does a work request through firmware that updates steering objects. In a header of the
     /// kernel's driver.
     pub struct GenerateWqeIn: 0x100, "mlx5_ifc_generate_wqe_in_bits" {
@@ -39,5 +57,6 @@ layout! {
 
 commands! {
     SyncSteering: SyncSteeringIn => SyncSteeringOut,
+    QueryMatchSampleInfo: QueryMatchSampleInfoIn => QueryMatchSampleInfoOut,
     GenerateWqe: GenerateWqeIn => GenerateWqeOut,
 }

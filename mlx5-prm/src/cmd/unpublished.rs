@@ -1,129 +1,112 @@
 //! Commands whose opcodes are public, but whose layouts are in no public header: neither the kernel's, nor rdma-core's,
 //! DPDK's or UCX's. What they share with all commands is here; the rest is shown as plain dwords.
-//!
-//! * `QUERY_XRQ_DC_PARAMS_ENTRY`: UCX publishes the command that sets what this one reads.
-//! * `QUERY_XRQ_ERROR_PARAMS`, `RELEASE_XRQ_ERROR`, `MODIFY_XRQ`: of the NVMe-oF target offload, whose driver is not
-//!   public.
-//! * `QUERY_RATE_LIMIT`: nobody reads back what `SET_PP_RATE_LIMIT` sets.
-//! * `CREATE_QOS_PARA_VPORT`, `DESTROY_QOS_PARA_VPORT`: no public driver uses them.
 
-use super::{CmdStatus, Opcode, commands};
-use crate::layout::Be32;
+use super::{CmdStatus, Command, CommandInfo, Opcode};
+use crate::layout::{Be32, Layout};
 
 layout! {
-    /// Input of `QUERY_XRQ_DC_PARAMS_ENTRY`, as far as all inputs agree.
-    pub struct QueryXrqDcParamsEntryIn: 0x8, "none" {
-        0x00 [31:16] opcode: Opcode = Opcode::QueryXrqDcParamsEntry,
+    /// Input of a command that nobody has published, as far as all inputs agree. PRM "Command Reference".
+    pub struct UnpublishedIn: 0x8, "none" {
+        0x00 [31:16] opcode: Opcode,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
         .. unpublished: [Be32],
     }
 
-    /// Output of `QUERY_XRQ_DC_PARAMS_ENTRY`, as far as all outputs agree.
-    pub struct QueryXrqDcParamsEntryOut: 0x8, "none" {
-        0x00 [31:24] status: CmdStatus,
-        0x04 [31:0] syndrome: u32,
-        .. unpublished: [Be32],
-    }
-
-    /// Input of `QUERY_XRQ_ERROR_PARAMS`, as far as all inputs agree.
-    pub struct QueryXrqErrorParamsIn: 0x8, "none" {
-        0x00 [31:16] opcode: Opcode = Opcode::QueryXrqErrorParams,
-        0x00 [15:0] uid: u16,
-        0x04 [15:0] op_mod: u16,
-        .. unpublished: [Be32],
-    }
-
-    /// Output of `QUERY_XRQ_ERROR_PARAMS`, as far as all outputs agree.
-    pub struct QueryXrqErrorParamsOut: 0x8, "none" {
-        0x00 [31:24] status: CmdStatus,
-        0x04 [31:0] syndrome: u32,
-        .. unpublished: [Be32],
-    }
-
-    /// Input of `RELEASE_XRQ_ERROR`, as far as all inputs agree.
-    pub struct ReleaseXrqErrorIn: 0x8, "none" {
-        0x00 [31:16] opcode: Opcode = Opcode::ReleaseXrqError,
-        0x00 [15:0] uid: u16,
-        0x04 [15:0] op_mod: u16,
-        .. unpublished: [Be32],
-    }
-
-    /// Output of `RELEASE_XRQ_ERROR`, as far as all outputs agree.
-    pub struct ReleaseXrqErrorOut: 0x8, "none" {
-        0x00 [31:24] status: CmdStatus,
-        0x04 [31:0] syndrome: u32,
-        .. unpublished: [Be32],
-    }
-
-    /// Input of `MODIFY_XRQ`, as far as all inputs agree.
-    pub struct ModifyXrqIn: 0x8, "none" {
-        0x00 [31:16] opcode: Opcode = Opcode::ModifyXrq,
-        0x00 [15:0] uid: u16,
-        0x04 [15:0] op_mod: u16,
-        .. unpublished: [Be32],
-    }
-
-    /// Output of `MODIFY_XRQ`, as far as all outputs agree.
-    pub struct ModifyXrqOut: 0x8, "none" {
-        0x00 [31:24] status: CmdStatus,
-        0x04 [31:0] syndrome: u32,
-        .. unpublished: [Be32],
-    }
-
-    /// Input of `QUERY_RATE_LIMIT`, as far as all inputs agree.
-    pub struct QueryRateLimitIn: 0x8, "none" {
-        0x00 [31:16] opcode: Opcode = Opcode::QueryRateLimit,
-        0x00 [15:0] uid: u16,
-        0x04 [15:0] op_mod: u16,
-        .. unpublished: [Be32],
-    }
-
-    /// Output of `QUERY_RATE_LIMIT`, as far as all outputs agree.
-    pub struct QueryRateLimitOut: 0x8, "none" {
-        0x00 [31:24] status: CmdStatus,
-        0x04 [31:0] syndrome: u32,
-        .. unpublished: [Be32],
-    }
-
-    /// Input of `CREATE_QOS_PARA_VPORT`, as far as all inputs agree.
-    pub struct CreateQosParaVportIn: 0x8, "none" {
-        0x00 [31:16] opcode: Opcode = Opcode::CreateQosParaVport,
-        0x00 [15:0] uid: u16,
-        0x04 [15:0] op_mod: u16,
-        .. unpublished: [Be32],
-    }
-
-    /// Output of `CREATE_QOS_PARA_VPORT`, as far as all outputs agree.
-    pub struct CreateQosParaVportOut: 0x8, "none" {
-        0x00 [31:24] status: CmdStatus,
-        0x04 [31:0] syndrome: u32,
-        .. unpublished: [Be32],
-    }
-
-    /// Input of `DESTROY_QOS_PARA_VPORT`, as far as all inputs agree.
-    pub struct DestroyQosParaVportIn: 0x8, "none" {
-        0x00 [31:16] opcode: Opcode = Opcode::DestroyQosParaVport,
-        0x00 [15:0] uid: u16,
-        0x04 [15:0] op_mod: u16,
-        .. unpublished: [Be32],
-    }
-
-    /// Output of `DESTROY_QOS_PARA_VPORT`, as far as all outputs agree.
-    pub struct DestroyQosParaVportOut: 0x8, "none" {
+    /// Output of a command that nobody has published, as far as all outputs agree. PRM "Command Reference".
+    pub struct UnpublishedOut: 0x8, "none" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
         .. unpublished: [Be32],
     }
 }
 
-commands! {
-
-    QueryXrqDcParamsEntry: QueryXrqDcParamsEntryIn => QueryXrqDcParamsEntryOut,
-    QueryXrqErrorParams: QueryXrqErrorParamsIn => QueryXrqErrorParamsOut,
-    ReleaseXrqError: ReleaseXrqErrorIn => ReleaseXrqErrorOut,
-    ModifyXrq: ModifyXrqIn => ModifyXrqOut,
-    QueryRateLimit: QueryRateLimitIn => QueryRateLimitOut,
-    CreateQosParaVport: CreateQosParaVportIn => CreateQosParaVportOut,
-    DestroyQosParaVport: DestroyQosParaVportIn => DestroyQosParaVportOut,
+/// Such a command, by its number. Who knows its body gives it as the tail of a [`WithTail`](super::WithTail).
+///
+/// ```
+/// use mlx5_prm::cmd::{Command, Opcode, Unpublished};
+///
+/// let query = Unpublished::<{ Opcode::QueryRateLimit.number() }>::new(0, 1);
+/// assert_eq!(query.head(), [0x07, 0x81, 0, 0, 0, 0, 0, 1]);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Unpublished<const OPCODE: u32> {
+    input: UnpublishedIn,
 }
+
+impl<const OPCODE: u32> Unpublished<OPCODE> {
+    /// The command of a user context (0 for none), with an `op_mod`.
+    pub fn new(uid: u16, op_mod: u16) -> Self {
+        const { assert!(is_unpublished(OPCODE), "no opcode, or one that has layouts of its own") };
+        let mut input = UnpublishedIn::default();
+        input.w().opcode(Self::OPCODE).uid(uid).op_mod(op_mod);
+        Unpublished { input }
+    }
+}
+
+impl<const OPCODE: u32> Command for Unpublished<OPCODE> {
+    const OPCODE: Opcode = Opcode::from_number(OPCODE);
+    type Out = UnpublishedOut;
+
+    fn head(&self) -> &[u8] {
+        self.input.as_bytes()
+    }
+}
+
+const fn is_unpublished(number: u32) -> bool {
+    let mut i = 0;
+    while i < COMMANDS.len() && COMMANDS[i].opcode.number() != number {
+        i += 1;
+    }
+    i < COMMANDS.len()
+}
+
+const fn of(opcode: Opcode) -> CommandInfo {
+    CommandInfo { opcode, input: &UnpublishedIn::INFO, output: &UnpublishedOut::INFO, told: None }
+}
+
+/// What this module declares.
+pub(crate) const COMMANDS: &[CommandInfo] = &[
+    // UCX publishes the command that sets what this one reads.
+    of(Opcode::QueryXrqDcParamsEntry),
+    // Of the NVMe-oF target offload, whose driver is not public.
+    of(Opcode::QueryXrqErrorParams),
+    of(Opcode::ReleaseXrqError),
+    of(Opcode::ModifyXrq),
+    // Nobody reads back what SET_PP_RATE_LIMIT sets.
+    of(Opcode::QueryRateLimit),
+    // No public driver uses them.
+    of(Opcode::CreateQosParaVport),
+    of(Opcode::DestroyQosParaVport),
+    // Linux's fwctl lets tools send them, and has no more than their numbers.
+    of(Opcode::QueryDriverVersion),
+    of(Opcode::QueryRdb),
+    of(Opcode::QueryPsv),
+    of(Opcode::QueryDcCnakTrace),
+    of(Opcode::QueryNvmfBackendController),
+    of(Opcode::QueryNvmfNamespaceContext),
+    of(Opcode::QueryAdjacentFunctionsId),
+    of(Opcode::DelegateVhcaManagement),
+    of(Opcode::QueryBurstSize),
+    of(Opcode::QueryDiagnosticParams),
+    of(Opcode::SetDiagnosticParams),
+    of(Opcode::QueryDiagnosticCounters),
+    of(Opcode::QueryDelayDropParams),
+    of(Opcode::QueryAfu),
+    of(Opcode::QueryCapiPec),
+    of(Opcode::QueryUctx),
+    of(Opcode::QueryUmem),
+    of(Opcode::QueryNvmfCcResponse),
+    of(Opcode::QueryEmulatedFunctionsInfo),
+    of(Opcode::UserQueryXrqDcParamsEntry),
+    of(Opcode::UserQueryXrqErrorParams),
+    of(Opcode::QueryEmulationDeviceEqMsixMapping),
+    of(Opcode::QueryCryptoState),
+    of(Opcode::QueryDpaPartition),
+    of(Opcode::QueryDpaPartitions),
+    of(Opcode::PostponeConnectedQpTimeout),
+    of(Opcode::QueryEmulatedResourcesInfo),
+    of(Opcode::QueryRsvResources),
+    of(Opcode::QueryMtt),
+    of(Opcode::QuerySchedQueue),
+];

@@ -8,8 +8,7 @@ use std::process::Command;
 
 use mlx5_lab::{Headers, KernelHeaders};
 
-use crate::claims::{Claim, Fact, Header, is_ifc};
-use crate::ifc;
+use crate::claims::{Claim, Fact, Header};
 use crate::own::{self, OF_DRIVERS, OF_PROVIDER};
 
 /// A set of headers.
@@ -20,8 +19,8 @@ pub struct Source {
     include: Vec<PathBuf>,
     /// What is compiled after these headers, of a program's own.
     own: String,
-    /// The `mlx5_ifc_*` structures that they are asked for: with a program's own those it declares, else all.
-    structures: Option<BTreeSet<String>>,
+    /// The words of a program's own: it is asked for these alone.
+    words: Option<BTreeSet<String>>,
 }
 
 impl Source {
@@ -32,11 +31,11 @@ impl Source {
             name: format!("Linux {}", kernel.release),
             include: vec![kernel.include.clone()],
             own: "struct shampo_of_cqe64 { typeof(((struct mlx5_cqe64 *)0)->shampo) shampo; };".into(),
-            structures: None,
+            words: None,
         };
         let include = vec![headers.verbs_include.clone()];
         let verbs =
-            Source { header: Header::Verbs, name: "rdma-core".into(), include, own: String::new(), structures: None };
+            Source { header: Header::Verbs, name: "rdma-core".into(), include, own: String::new(), words: None };
         [
             kernel(&headers.guests_kernel),
             kernel(&headers.newest_kernel),
@@ -53,7 +52,7 @@ impl Source {
             header: Header::Drivers,
             name: format!("drivers of Linux {}", headers.newest_kernel.release),
             include: vec![headers.newest_kernel.include.clone()],
-            structures: Some(ifc::parse(&own).into_keys().collect()),
+            words: Some(words(&own).map(str::to_owned).collect()),
             own,
         }
     }
@@ -61,23 +60,27 @@ impl Source {
     /// What libmlx5 declares beside the header it installs.
     fn provider(headers: &Headers) -> Source {
         let cut = own::cut(&headers.provider, OF_PROVIDER);
-        let ifc = fs::read_to_string(headers.provider.join("mlx5_ifc.h")).expect("mlx5_ifc.h");
+        let read = |name: &str| fs::read_to_string(headers.provider.join(name)).expect(name);
         Source {
             header: Header::Provider,
             name: "libmlx5".into(),
             include: vec![headers.provider.clone(), headers.verbs_include.clone()],
-            structures: Some(ifc::parse(&ifc).into_keys().collect()),
+            words: Some(
+                [&cut, &read("wqe.h"), &read("mlx5_ifc.h")]
+                    .into_iter()
+                    .flat_map(|text| words(text))
+                    .map(str::to_owned)
+                    .collect(),
+            ),
             own: format!("#include \"wqe.h\"\ntypedef uint8_t u8;\n#include \"mlx5_ifc.h\"\n{cut}"),
         }
     }
 
-    /// Whether the claim is theirs to confirm.
+    /// Whether the claim is theirs to confirm: for a program's own, if that has what the question names first.
     fn is_asked(&self, claim: &Claim) -> bool {
-        let words = || claim.question.split(|c: char| c != '_' && !c.is_alphanumeric());
-        let is_theirs = |structures: &BTreeSet<String>| {
-            words().find(|word| is_ifc(word)).is_none_or(|structure| structures.contains(structure))
-        };
-        claim.header == self.header && self.structures.as_ref().is_none_or(is_theirs)
+        let subject = words(&claim.question).skip(1).find(|word| !matches!(*word, "" | "struct" | "union"));
+        let is_there = |words: &BTreeSet<String>| claim.named || subject.is_some_and(|subject| words.contains(subject));
+        claim.header == self.header && self.words.as_ref().is_none_or(is_there)
     }
 
     /// What these headers say to the claims that are theirs to confirm.
@@ -169,6 +172,10 @@ impl Answers {
     pub fn to(&self, question: &str) -> Option<Fact> {
         self.facts.get(question).copied().flatten()
     }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c != '_' && !c.is_alphanumeric())
 }
 
 /// The line of the first question.

@@ -187,16 +187,15 @@ pub fn of_values() -> Vec<Claim> {
         for (name, number) in values.named {
             let otherwise = constants.otherwise.iter().find(|(prm, _)| prm == name).map(|(_, c)| *c);
             let c = otherwise.map_or_else(|| format!("{}{name}", constants.prefix), str::to_owned);
-            if !c.is_empty() {
-                claims.push(Claim {
-                    what: format!("{}.{name}", values.name),
-                    header: constants.header,
-                    question: format!("NUMBER({c})"),
-                    says: Fact::Number((*number).into()),
-                    named: true,
-                    may_grow: false,
-                });
-            }
+            claims.push(Claim {
+                what: format!("{}.{name}", values.name),
+                header: constants.header,
+                question: format!("NUMBER({c})"),
+                says: Fact::Number((*number).into()),
+                // A header may have no more than some of them.
+                named: otherwise.is_some(),
+                may_grow: false,
+            });
         }
     }
     claims

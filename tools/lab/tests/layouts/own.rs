@@ -8,9 +8,9 @@ type Cut = (&'static str, &'static [&'static str]);
 
 /// Of the kernel's `drivers`.
 pub const OF_DRIVERS: &[Cut] = &[
+    ("fwctl/mlx5/main.c", &["MLX5_CMD_OP_QUERY_DRIVER_VERSION ="]),
     ("net/ethernet/mellanox/mlx5/core/cmd.c", &["struct mlx5_ifc_", "MLX5_CMD_DELIVERY_STAT_OK\t"]),
     ("net/ethernet/mellanox/mlx5/core/fw.c", &["MCQI_INFO_TYPE_VERSION\t"]),
-    ("net/ethernet/mellanox/mlx5/core/health.c", &["MLX5_SEVERITY_MASK\t"]),
     ("net/ethernet/mellanox/mlx5/core/diag/fw_tracer.h", &["struct mlx5_ifc_"]),
     ("net/ethernet/mellanox/mlx5/core/en_accel/ktls_txrx.c", &["MLX5E_STATIC_PARAMS_CONTEXT_TLS_1_2"]),
     ("net/ethernet/mellanox/mlx5/core/en_accel/ktls_utils.h", &["MLX5E_TLS_PROGRESS_PARAMS_"]),

@@ -19,6 +19,11 @@ pub const UNJUDGED: &[Group] = &[
          CreateMkeyIn.mkey_umem_id CreateMkeyIn.mkey_umem_offset Cqc.dbr_umem_id",
     ),
     ("in DPDK: neither the kernel nor libmlx5 waits", "WaitCqSeg SendEnableSeg WaitSeg"),
+    (
+        "commands that DPDK alone sends",
+        "QueryMatchSampleInfoIn QueryMatchSampleInfoOut QueryRegexpParamsIn QueryRegexpParamsOut RegexpParams \
+         QueryRegexpRegisterIn QueryRegexpRegisterOut",
+    ),
     ("in DPDK: neither the kernel nor libmlx5 asks for these formats", "MiniCqeFlowTag MiniCqeHeaderType"),
     (
         "in DPDK: the kernel and libmlx5 reserve it, or have no name for the bits",
@@ -49,6 +54,7 @@ pub const UNJUDGED_VALUES: &[Group] = &[
     ("a MiB in DPDK, which uses it; the kernel's wr.c has the number for a GiB", "BlockSize.1MB"),
     ("in the PRM alone: nobody uses it", "CompletionMode.CQE_ON_FIRST_CQE_ERROR CongProtocol.802_1QAU_RP"),
     ("plain numbers in the kernel's fs_cmd.c", "SetFteOpMod"),
+    ("in drivers of other systems: Linux's fwctl has the number of its query", "Opcode.MODIFY_OTHER_HCA_CAP"),
 ];
 
 /// Layout, `Layout.field` or `Values.NAME` that the newest kernel's header has elsewhere than the older one's, or than

@@ -1,9 +1,5 @@
 //! Commands of which the headers have no structure of their own, or one in which a part has no name.
 
-use std::sync::LazyLock;
-
-use mlx5_prm::registry::LAYOUTS;
-
 use super::Counterpart;
 use crate::claims::Header::{Drivers, Kernel};
 
@@ -21,6 +17,39 @@ pub const ROWS: &[Counterpart] = &[
         c: "mlx5_ifc_mbox_out_bits",
         sized: true,
         fields: &[("status", "status", ""), ("syndrome", "syndrome", "")],
+    },
+    Counterpart {
+        layout: "InputHeader",
+        header: Kernel,
+        c: "mlx5_ifc_cmd_in_bits",
+        sized: false,
+        fields: &[("opcode", "opcode", ""), ("op_mod", "op_mod", "")],
+    },
+    Counterpart {
+        layout: "OutputHeader",
+        header: Kernel,
+        c: "mlx5_ifc_cmd_out_bits",
+        sized: false,
+        fields: &[("status", "status", ""), ("syndrome", "syndrome", "")],
+    },
+    Counterpart {
+        layout: "UnpublishedIn",
+        header: Drivers,
+        c: "mlx5_ifc_mbox_in_bits",
+        sized: false,
+        fields: &[
+            ("opcode", "opcode", ""),
+            ("uid", "uid", ""),
+            ("op_mod", "op_mod", ""),
+            ("unpublished", "reserved_at_40", ""),
+        ],
+    },
+    Counterpart {
+        layout: "UnpublishedOut",
+        header: Drivers,
+        c: "mlx5_ifc_mbox_out_bits",
+        sized: false,
+        fields: &[("status", "status", ""), ("syndrome", "syndrome", ""), ("unpublished", "reserved_at_40", "")],
     },
     // One type of object stands for all: their structures are this head and the object.
     Counterpart {
@@ -71,20 +100,3 @@ pub const ROWS: &[Counterpart] = &[
         fields: &[("sws_or_hws", "sws", "")],
     },
 ];
-
-/// Commands whose layouts nobody has published are what the kernel's driver takes all commands for.
-pub static UNPUBLISHED: LazyLock<Vec<Counterpart>> = LazyLock::new(|| {
-    let unpublished = LAYOUTS.iter().filter(|info| info.tail.is_some_and(|list| list.name == "unpublished"));
-    let counterpart = |info: &&'static mlx5_prm::layout::Info| {
-        let (c, fields): (_, &[_]) = match info.field("opcode") {
-            Some(_) => ("mlx5_ifc_mbox_in_bits", &IN),
-            None => ("mlx5_ifc_mbox_out_bits", &OUT),
-        };
-        Counterpart { layout: info.name, header: Drivers, c, sized: false, fields }
-    };
-    unpublished.map(counterpart).collect()
-});
-const IN: [(&str, &str, &str); 4] =
-    [("opcode", "opcode", ""), ("uid", "uid", ""), ("op_mod", "op_mod", ""), ("unpublished", "reserved_at_40", "")];
-const OUT: [(&str, &str, &str); 3] =
-    [("status", "status", ""), ("syndrome", "syndrome", ""), ("unpublished", "reserved_at_40", "")];

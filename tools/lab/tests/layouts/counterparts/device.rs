@@ -115,6 +115,25 @@ pub const ROWS: &[Counterpart] = &[
     Counterpart {
         layout: "HealthBuffer",
         header: Kernel,
+        c: "mlx5_ifc_health_buffer_bits",
+        sized: true,
+        fields: &[
+            ("assert_existptr", "assert_existptr", ""),
+            ("assert_callra", "assert_callra", ""),
+            ("time", "time", ""),
+            ("fw_version", "fw_version", ""),
+            ("hw_id", "hw_id", ""),
+            ("rfr", "rfr", ""),
+            ("valid", "valid", ""),
+            ("severity", "severity", ""),
+            ("irisc_index", "irisc_index", ""),
+            ("synd", "synd", ""),
+            ("ext_synd", "ext_synd", ""),
+        ],
+    },
+    Counterpart {
+        layout: "HealthBuffer",
+        header: Kernel,
         c: "health_buffer",
         sized: true,
         fields: &[

@@ -7,6 +7,19 @@ pub const ROWS: &[Counterpart] = &[
     Counterpart {
         layout: "Eqe",
         header: Kernel,
+        c: "mlx5_ifc_eqe_bits",
+        sized: true,
+        fields: &[
+            ("event_type", "event_type", ""),
+            ("event_sub_type", "event_sub_type", ""),
+            ("event_data", "event_data", ""),
+            ("signature", "signature", ""),
+            ("owner", "owner", ""),
+        ],
+    },
+    Counterpart {
+        layout: "Eqe",
+        header: Kernel,
         c: "mlx5_eqe",
         sized: true,
         fields: &[

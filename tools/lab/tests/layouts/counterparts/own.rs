@@ -5,16 +5,6 @@ use crate::claims::Header::{Drivers, Provider};
 
 pub const ROWS: &[Counterpart] = &[
     Counterpart {
-        layout: "HealthBuffer",
-        header: Drivers,
-        c: "health_buffer",
-        sized: true,
-        fields: &[
-            ("valid", "rfr_severity", "MLX5_SEVERITY_VALID_MASK"),
-            ("severity", "rfr_severity", "MLX5_SEVERITY_MASK"),
-        ],
-    },
-    Counterpart {
         layout: "AsoCtrlSeg",
         header: Drivers,
         c: "mlx5_wqe_aso_ctrl_seg",
@@ -53,6 +43,13 @@ pub const ROWS: &[Counterpart] = &[
             ("dek_pointer", "rsvd_dek_ptr", "0x00ffffff"),
             ("keytag", "keytag", ""),
         ],
+    },
+    Counterpart {
+        layout: "SetPsvSeg",
+        header: Provider,
+        c: "mlx5_wqe_set_psv_seg",
+        sized: true,
+        fields: &[("psv_num", "psv_index", "0x00ffffff"), ("syndrome", "syndrome", "")],
     },
     Counterpart {
         layout: "MmoMetadataSeg",
