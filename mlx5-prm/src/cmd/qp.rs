@@ -69,6 +69,11 @@ layout! {
 
     /// The extension of the context. PRM `qp_context_extension`.
     pub struct QpContextExtension: 0xc0, "mlx5_ifc_qp_context_extension_bits" {
+        /// Work requests may be memory to memory operations.
+        0x00 [29] mmo: bool,
+        0x00 [15:0] dci_stream_channel_id: u16,
+        0x04 [31:0] qos_queue_group_id_requester: u32,
+        0x08 [31:0] qos_queue_group_id_responder: u32,
         0x0c error_syndrome: CqeErrorSyndrome,
     }
 

@@ -22,7 +22,8 @@
 //! assert_eq!(Thing::FIELDS[2].name, "number");
 //! ```
 //!
-//! `u8 as Names` is a number to the accessors that a [`Dump`](crate::decode::Dump) prints by its name. A field without
+//! `u8 as Names` is a number to the accessors that a [`Dump`](crate::decode::Dump) prints by its name; `Names` is declared
+//! by [`values!`](crate::values!), with every number's Rust name, PRM name and meaning. A field without
 //! `[high:low]` is a part: another layout or an array of bytes, big-endian numbers or layouts, at a byte
 //! offset. `= value` after the type is what [`Default`] sets. What no field covers is reserved.
 //!

@@ -41,6 +41,16 @@ layout! {
         0x40 key: [u8; 128],
     }
 
+    /// A login by a credential, for as long as which keys may be used. PRM `crypto_login_obj`.
+    pub struct CryptoLoginObj: 0x100, "mlx5_ifc_crypto_login_obj_bits" {
+        0x00 [63:0] modify_field_select: u64,
+        /// 0: valid.
+        0x10 [27:24] state: u8,
+        0x10 [23:0] credential_pointer: u32,
+        0x14 [23:0] session_import_kek_ptr: u32,
+        0x40 credential: [Be32; 12],
+    }
+
     /// An IPsec security association. PRM `ipsec_obj`.
     pub struct IpsecObj: 0x80, "mlx5_ifc_ipsec_obj_bits" {
         0x00 [63:0] modify_field_select: u64,

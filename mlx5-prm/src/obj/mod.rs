@@ -7,6 +7,7 @@ use crate::registry::files;
 files! {
     crypto: layouts values;
     definer: layouts;
+    queue: layouts;
     rule: layouts values;
     steering: layouts values;
     virtio: layouts values;
@@ -19,6 +20,8 @@ values! {
     pub enum ObjType: 16 {
         /// Steering memory.
         SwIcm = 0x0008 "SW_ICM",
+        /// A flow meter, before those of [`FlowMeterAso`](Self::FlowMeterAso). Of libmlx5.
+        FlowMeter = 0x000a "FLOW_METER",
         /// A Geneve option.
         GeneveTlvOpt = 0x000b "GENEVE_TLV_OPT",
         /// An encryption key.
@@ -31,14 +34,26 @@ values! {
         MatchDefiner = 0x0018 "MATCH_DEFINER",
         /// Counters of a virtio queue.
         VirtioQCounters = 0x001c "VIRTIO_Q_COUNTERS",
+        /// A login that lets keys be used. Of libmlx5.
+        CryptoLogin = 0x001f "CRYPTO_LOGIN",
         /// A sampler.
         Sampler = 0x0020 "SAMPLER",
         /// Arguments of actions.
         HeaderModifyArgument = 0x0023 "HEADER_MODIFY_ARGUMENT",
         /// Flow meters.
         FlowMeterAso = 0x0024 "FLOW_METER_ASO",
+        /// Bits that the first packet sets. Of libmlx5.
+        AsoFirstHit = 0x0025 "ASO_FIRST_HIT",
+        /// A scheduling element. Of libmlx5.
+        SchedulingElement = 0x0026 "SCHEDULING_ELEMENT",
         /// A MACsec security association.
         Macsec = 0x0027 "MACSEC",
+        /// Numbers of queue pairs that none will get. Of libmlx5.
+        ReservedQpn = 0x002c "RESERVED_QPN",
+        /// States of connections. Of libmlx5.
+        AsoCt = 0x0031 "ASO_CT",
+        /// The queue pair for an address. Of libmlx5.
+        AvQpMapping = 0x003a "AV_QP_MAPPING",
         /// What rules do.
         Stc = 0x0040 "STC",
         /// A table of rules.
@@ -94,11 +109,15 @@ impl ObjType {
         Some(match self {
             ObjType::SwIcm => &SwIcm::INFO,
             ObjType::GeneveTlvOpt => &GeneveTlvOption::INFO,
+            ObjType::FlowMeter => &FlowMeter::INFO,
             ObjType::EncryptionKey => &EncryptionKeyObj::INFO,
             ObjType::VirtioNetQ => &VirtioNetQObject::INFO,
             ObjType::Ipsec => &IpsecObj::INFO,
             ObjType::MatchDefiner => &MatchDefiner::INFO,
             ObjType::VirtioQCounters => &VirtioQCounters::INFO,
+            ObjType::CryptoLogin => &CryptoLoginObj::INFO,
+            ObjType::SchedulingElement => &SchedElem::INFO,
+            ObjType::AvQpMapping => &AvQpMapping::INFO,
             ObjType::Sampler => &SamplerObj::INFO,
             ObjType::HeaderModifyArgument => &ModifyHeaderArg::INFO,
             ObjType::FlowMeterAso => &FlowMeterAsoObj::INFO,

@@ -52,6 +52,18 @@ layout! {
         0x40 flow_meter_parameters: [FlowMeterParameters; 2],
     }
 
+    /// A flow meter. PRM `flow_meter`.
+    pub struct FlowMeter: 0x80, "mlx5_ifc_flow_meter_bits" {
+        0x00 [63:0] modify_field_select: u64,
+        0x08 [31] active: bool,
+        0x08 [27:24] return_reg_id: u8,
+        0x08 [23:16] table_type: FlowTableType,
+        0x0c [23:0] destination_table_id: u32,
+        0x20 flow_meter_params: FlowMeterParameters,
+        0x70 [63:0] sw_steering_icm_address_rx: u64,
+        0x78 [63:0] sw_steering_icm_address_tx: u64,
+    }
+
     /// A flow meter: two token buckets. PRM `flow_meter_parameters`.
     pub struct FlowMeterParameters: 0x20, "mlx5_ifc_flow_meter_parameters_bits" {
         0x00 [31] valid: bool,

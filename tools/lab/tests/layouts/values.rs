@@ -419,6 +419,7 @@ pub const CONSTANTS: &[Constants] = &[
         prefix: "MLX5_FPGA_QP_ERROR_EVENT_SYNDROME_",
         otherwise: &[],
     },
+    Constants { values: "ObjType", header: Provider, prefix: "MLX5_OBJ_TYPE_", otherwise: &[] },
     Constants { values: "Opcode", header: Drivers, prefix: "MLX5_CMD_OP_", otherwise: &[] },
     Constants {
         values: "DeliveryStatus",

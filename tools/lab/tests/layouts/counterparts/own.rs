@@ -73,4 +73,28 @@ pub const ROWS: &[Counterpart] = &[
             "READ_BY(struct mlx5_cqe64, l4_hdr_type_etc, get_cqe_l3_hdr_type)",
         )],
     },
+    Counterpart {
+        layout: "QpContextExtension",
+        header: Provider,
+        c: "mlx5_ifc_qpc_ext_bits",
+        sized: true,
+        fields: &[
+            ("mmo", "mmo", ""),
+            ("dci_stream_channel_id", "dci_stream_channel_id", ""),
+            ("qos_queue_group_id_requester", "qos_queue_group_id_requester", ""),
+            ("qos_queue_group_id_responder", "qos_queue_group_id_responder", ""),
+        ],
+    },
+    // Of these libmlx5 alone says how long they are.
+    Counterpart { layout: "AvQpMapping", header: Provider, c: "mlx5_ifc_av_qp_mapping_bits", sized: true, fields: &[] },
+    Counterpart { layout: "UdAv", header: Provider, c: "mlx5_ifc_ud_av_bits", sized: true, fields: &[] },
+    Counterpart { layout: "SchedElem", header: Provider, c: "mlx5_ifc_sched_elem_bits", sized: true, fields: &[] },
+    Counterpart {
+        layout: "CryptoLoginObj",
+        header: Provider,
+        c: "mlx5_ifc_crypto_login_obj_bits",
+        sized: true,
+        fields: &[],
+    },
+    Counterpart { layout: "FlowMeter", header: Provider, c: "mlx5_ifc_flow_meter_bits", sized: true, fields: &[] },
 ];
