@@ -58,19 +58,10 @@ fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {
 /// One command or reply, its fields by their PRM names; those that are zero are left out.
 fn print(record: &CommandRecord) {
     match record.direction {
-        Direction::Input => {
-            say(&format!("-> {}", record.opcode));
-            print_fields(decode::command_input(&record.data));
-        }
-        Direction::Output => {
-            say(&format!("<- {} after {:.0?}", record.opcode, record.elapsed));
-            print_fields(match &record.entry {
-                // The entry still holds the start of the input, which says more of the output than the opcode does.
-                Some(entry) => decode::command_output_to(entry.command_input_inline_data(), &record.data),
-                None => decode::command_output(record.opcode, record.op_mod, &record.data),
-            });
-        }
+        Direction::Input => say(&format!("-> {}", record.opcode)),
+        Direction::Output => say(&format!("<- {} after {:.0?}", record.opcode, record.elapsed)),
     }
+    print_fields(record.decoded());
 }
 
 fn print_fields(dump: Option<decode::Dump<'_>>) {

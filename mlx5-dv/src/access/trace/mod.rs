@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mlx5_prm::cmd::{CommandQueueEntry, MailboxBlock, Opcode};
+use mlx5_prm::decode;
 use mlx5_prm::layout::Layout;
 
 use crate::lock::lock;
@@ -46,8 +47,21 @@ pub struct CommandRecord {
     pub blocks: Vec<MailboxBlock>,
     /// The input or output itself, put together from entry and blocks.
     pub data: Vec<u8>,
+    /// Of an output the input that it answers, which tells how it is read ([`decoded`](CommandRecord::decoded)); empty
+    /// of an input.
+    pub answers: Vec<u8>,
     /// Time since it was sent: zero for an input.
     pub elapsed: Duration,
+}
+
+impl CommandRecord {
+    /// Its data, field by field; `None` of a command without a layout.
+    pub fn decoded(&self) -> Option<decode::Dump<'_>> {
+        match self.direction {
+            Direction::Input => decode::command_input(&self.data),
+            Direction::Output => decode::command_output_to(&self.answers, &self.data),
+        }
+    }
 }
 
 /// Is told of every command. Called on the thread that executes it, with no lock held; must not block for long.
@@ -213,6 +227,7 @@ mod tests {
             entry: None,
             blocks: vec![],
             data: vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x21],
+            answers: vec![],
             elapsed: Duration::ZERO,
         };
         let text = kernel_dump("0000:08:00.0", &record);
@@ -235,6 +250,7 @@ mod tests {
             entry: Some(entry),
             blocks: vec![MailboxBlock::ZERO],
             data: vec![],
+            answers: vec![],
             elapsed: Duration::ZERO,
         };
         let text = kernel_dump("0000:08:00.0", &record);

@@ -35,6 +35,7 @@ impl<'a> Passing<'a> {
             entry: None,
             blocks: vec![],
             data: command.input.clone(),
+            answers: vec![],
             elapsed: Duration::ZERO,
         };
         observers.tell(&record);
@@ -44,7 +45,7 @@ impl<'a> Passing<'a> {
     fn end(mut self, output: Option<&[u8]>, error: Option<&CommandError>) {
         self.record.direction = Direction::Output;
         self.record.elapsed = self.begin.elapsed();
-        self.record.data = match (output, error.map(|error| &error.kind)) {
+        let output = match (output, error.map(|error| &error.kind)) {
             (Some(output), _) => output.to_vec(),
             // All that is left of a refusal.
             (None, Some(CommandErrorKind::Status { status, syndrome, .. })) => {
@@ -54,6 +55,7 @@ impl<'a> Passing<'a> {
             // There was no answer.
             _ => return,
         };
+        self.record.answers = std::mem::replace(&mut self.record.data, output);
         self.observers.tell(&self.record);
     }
 }

@@ -92,6 +92,8 @@ pub struct Pending {
     opcode: Opcode,
     op_mod: u16,
     object: String,
+    /// Its input, where somebody watches.
+    watched: Vec<u8>,
     sent: Instant,
     limit: Duration,
     /// When it was first seen to be done.
@@ -297,6 +299,7 @@ impl CommandQueue {
             opcode: command.opcode(),
             op_mod: command.op_mod(),
             object: command.object.clone(),
+            watched: if self.observers.any() { command.input.clone() } else { vec![] },
             sent: Instant::now(),
             limit,
             seen: None,
@@ -304,7 +307,7 @@ impl CommandQueue {
         let entry = self.fill(&pending, &command);
         if self.observers.any() {
             let blocks = self.mailboxes.blocks(&pending.input);
-            self.observe(&pending, Direction::Input, entry, blocks, command.input.clone());
+            self.observe(&pending, Direction::Input, entry, blocks, command.input.clone(), vec![]);
         }
         // The entry before its doorbell.
         uar::barrier::to_device();
@@ -370,7 +373,8 @@ impl CommandQueue {
         output.truncate(pending.out_len);
         let outcome = self.judge(pending, &entry, &blocks, &output);
         if self.observers.any() {
-            self.observe(pending, Direction::Output, entry, blocks, output.clone());
+            let answers = std::mem::take(&mut pending.watched);
+            self.observe(pending, Direction::Output, entry, blocks, output.clone(), answers);
         }
         self.mailboxes.give_back(std::mem::take(&mut pending.input));
         self.mailboxes.give_back(std::mem::take(&mut pending.output));
@@ -443,6 +447,7 @@ impl CommandQueue {
         entry: CommandQueueEntry,
         blocks: Vec<mlx5_prm::cmd::MailboxBlock>,
         data: Vec<u8>,
+        answers: Vec<u8>,
     ) {
         self.observers.tell(&CommandRecord {
             slot: pending.slot,
@@ -453,6 +458,7 @@ impl CommandQueue {
             entry: Some(entry),
             blocks,
             data,
+            answers,
             elapsed: pending.sent.elapsed(),
         });
     }
