@@ -1,7 +1,7 @@
 //! What a card can do: the capability pages as firmware gave them, and the few fields the driver reads.
 
 pub use mlx5_prm::caps::CapPage;
-use mlx5_prm::caps::limits::number_at;
+use mlx5_prm::caps::limits::{Card, number_at};
 use mlx5_prm::caps::{CmdHcaCap, CmdHcaCap2, RoceCap};
 use mlx5_prm::layout::Layout;
 
@@ -147,5 +147,16 @@ impl Caps {
     /// The second general page, where there is one.
     pub fn general_2(&self) -> Option<CmdHcaCap2> {
         self.current(CapPage::General2)
+    }
+}
+
+impl Card for Caps {
+    fn current(&self, page: CapPage, name: &str) -> Option<u64> {
+        self.number(page, name)
+    }
+
+    fn max(&self, page: CapPage, name: &str) -> Option<u64> {
+        let raw = self.pages.iter().find(|raw| raw.page == page)?;
+        number_at(page.layout()?, &raw.max, name)
     }
 }

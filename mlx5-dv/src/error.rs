@@ -210,7 +210,7 @@ impl CommandError {
     /// The same, with what of `input` the card's capabilities do not allow, if firmware refused it.
     pub(crate) fn because(mut self, input: &[u8], caps: &Caps) -> Self {
         if let CommandErrorKind::Status { reason, .. } = &mut self.kind {
-            let broken = limits::check(input, |page, name| caps.number(page, name));
+            let broken = limits::check(input, caps);
             *reason = broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         }
         self

@@ -6,7 +6,10 @@ use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction, Observers, Traced, kernel_dump};
 use mlx5_dv::access::{Access, RawCommand};
 use mlx5_open::Sim;
-use mlx5_prm::cmd::{DeallocPdIn, NopIn, Opcode};
+use mlx5_prm::caps::limits;
+use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut, DeallocPdIn, NopIn, Opcode, WithTail};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::reg::{PmtuReg, RegisterId};
 
 #[test]
 fn comes_up_in_the_prm_s_order_and_leaves_nothing_behind() {
@@ -89,6 +92,58 @@ fn any_access_can_be_wrapped_in_a_tracer_of_the_kernel_s_format() {
         "dump command data DEALLOC_PD(0x801) OUTPUT\ncmd[0]: 000: 05000000 ",
     ] {
         assert!(text.contains(expected), "{expected} is missing in\n{text}");
+    }
+}
+
+/// What a register's bytes are, only the input says.
+#[test]
+fn an_output_is_decoded_by_the_input_that_it_answers() {
+    let sim = Sim::builder().build().unwrap();
+    let seen: Arc<Mutex<Vec<CommandRecord>>> = Arc::default();
+    let observer = |seen: &Arc<Mutex<Vec<CommandRecord>>>| {
+        let sink = Arc::clone(seen);
+        Arc::new(move |record: &CommandRecord| sink.lock().unwrap().push(record.clone()))
+    };
+    let device = sim.open_with(0, Options::default().observe(observer(&seen))).unwrap();
+    let mut observers = Observers::default();
+    observers.push(observer(&seen));
+    let traced = Traced::new(Arc::clone(device.access()), observers);
+    seen.lock().unwrap().clear();
+
+    let mut port = PmtuReg::default();
+    port.w().local_port(1);
+    let mut access = AccessRegisterIn::default();
+    access.w().op_mod(1).register_id(RegisterId::Pmtu.number() as u16);
+    let mut access = WithTail::new(access, port.as_bytes().to_vec());
+    access.out_tail = PmtuReg::SIZE;
+    traced.execute(RawCommand::new(&access, "PMTU")).unwrap();
+    let seen = seen.lock().unwrap();
+    let outputs: Vec<&CommandRecord> = seen.iter().filter(|record| record.direction == Direction::Output).collect();
+    assert_eq!(outputs.len(), 2, "the command queue's own observer, and that of the wrapped access");
+    for output in outputs {
+        assert_eq!(output.data.len(), AccessRegisterOut::SIZE + PmtuReg::SIZE);
+        let text = output.decoded().unwrap().to_string();
+        assert!(text.contains("max_mtu = 0x"), "{text}");
+    }
+}
+
+/// What the driver asks for, a card with these capabilities does.
+#[test]
+fn no_command_of_the_bring_up_is_beyond_what_the_card_announces() {
+    let sim = Sim::builder().build().unwrap();
+    let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let sink = Arc::clone(&seen);
+    let observer = move |record: &CommandRecord| {
+        if record.direction == Direction::Input {
+            sink.lock().unwrap().push(record.data.clone());
+        }
+    };
+    let device = sim.open_with(0, Options::default().observe(Arc::new(observer))).unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() > 20);
+    for input in seen.iter() {
+        let broken = [limits::check(input, device.caps()), limits::check_lists(input)].concat();
+        assert!(broken.is_empty(), "{broken:?}");
     }
 }
 

@@ -82,12 +82,13 @@ fn same(one: &Info, other: &Info) -> bool {
 }
 
 /// The bytes in `text`: hex digits in pairs or longer words, lines with or without the offset in front, `0x`, commas and
-/// a column of characters at the end, as the usual dumpers print them.
+/// a column of characters at the end, as the usual dumpers print them, on lines of their own or joined to one.
 pub fn bytes(text: &str) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let mut with_offsets = false;
-    for (line, text) in text.lines().enumerate() {
-        let (tokens, offset) = tokens(text);
+    let rows = text.lines().enumerate().flat_map(|(line, text)| rows(text).into_iter().map(move |row| (line, row)));
+    for (line, text) in rows {
+        let (tokens, offset) = tokens(&text);
         with_offsets |= offset;
         // `hexdump` and `od` end with the length.
         if with_offsets && !offset && tokens.len() == 1 && tokens[0].len() >= 7 {
@@ -106,6 +107,27 @@ pub fn bytes(text: &str) -> Result<Vec<u8>, Error> {
         }
     }
     if bytes.is_empty() { Err(Error::Empty) } else { Ok(bytes) }
+}
+
+/// The rows of a dump in a line: one, but where several lines were joined, as a shell does with words.
+fn rows(line: &str) -> Vec<String> {
+    let is_offset = |word: &&str| {
+        let digits = word.strip_suffix(':').unwrap_or_default();
+        digits.len() >= 3 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    if line.split_whitespace().filter(is_offset).count() < 2 {
+        return vec![line.to_owned()];
+    }
+    let mut rows = vec![String::new()];
+    for word in line.split_whitespace() {
+        if is_offset(&word) {
+            rows.push(String::new());
+        }
+        if let Some(row) = rows.last_mut() {
+            *row += &format!("{word} ");
+        }
+    }
+    rows
 }
 
 /// The words of digits in a line, and whether an offset without a colon stood in front of them.
@@ -171,6 +193,8 @@ mod tests {
             "00000000: 0001 0203 0405 0607 0809 0a0b 0c0d 0e0f  ................\n00000010: 1011 1213                                ....",
             "00000000  00 01 02 03 04 05 06 07  08 09 0a 0b 0c 0d 0e 0f  |................|\n00000010  10 11 12 13  |....|\n00000014",
             "0000000 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f\n0000020 10 11 12 13\n0000024",
+            "000: 00010203 04050607 08090a0b 0c0d0e0f 010: 10111213",
+            "00000000: 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 00000010: 10 11 12 13",
             "00:01:02:03:04:05:06:07:08:09:0a:0b:0c:0d:0e:0f:10:11:12:13",
             "{ 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13 };",
         ] {

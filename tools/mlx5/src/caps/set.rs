@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::path::Path;
 
 use mlx5_dv::{CapPage, CommandErrorKind, Device};
+use mlx5_prm::caps::limits::Card;
 use mlx5_prm::cmd::QueryHcaCapIn;
 use mlx5_prm::decode::{Found, all_uncovered, walk};
 use mlx5_prm::layout::Info;
@@ -151,6 +152,23 @@ impl CapSet {
     /// A capability's values.
     pub fn value(&self, page: CapPage, capability: &str) -> Option<Both> {
         self.page(&page_name(page))?.value(capability)
+    }
+}
+
+/// A page that the card has not got announces nothing: all of it is 0.
+impl Card for CapSet {
+    fn current(&self, page: CapPage, name: &str) -> Option<u64> {
+        match self.value(page, name) {
+            Some(value) => value.effective(),
+            None => self.absent.contains_key(&page_name(page)).then_some(0),
+        }
+    }
+
+    fn max(&self, page: CapPage, name: &str) -> Option<u64> {
+        match self.value(page, name) {
+            Some(value) => value.max,
+            None => self.absent.contains_key(&page_name(page)).then_some(0),
+        }
     }
 }
 

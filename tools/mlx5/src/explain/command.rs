@@ -1,14 +1,15 @@
 //! A command's input: decoded, and every field checked against what a card allows and what no card does.
 
-use mlx5_dv::CapPage;
-use mlx5_prm::caps::limits::{self, number_at};
-use mlx5_prm::cmd::{self, InputHeader, Opcode};
+use mlx5_dv::CommandErrorKind;
+use mlx5_prm::caps::limits;
+use mlx5_prm::cmd::{self, CmdStatus, InputHeader};
 use mlx5_prm::decode;
-use mlx5_prm::layout::{Info, Layout};
-use mlx5_tools::kernel_log::{self, Logged, Outcome};
+use mlx5_prm::layout::Layout;
+use mlx5_tools::kernel_log::{Logged, Outcome};
 
 use super::report::{Report, lines};
-use crate::caps::set::{CapSet, page_name};
+use super::{status, syndromes};
+use crate::caps::set::CapSet;
 
 /// A command whose input a kernel printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Printed {
     notes: Vec<String>,
     /// Why it was not done, as far as that was printed.
     why_not: Option<String>,
+    /// Status and syndrome, where firmware refused it.
+    refused: Option<(CmdStatus, u32)>,
 }
 
 impl Printed {
@@ -31,21 +34,25 @@ impl Printed {
             Outcome::Failed(kind) => Some(kind.to_string()),
             Outcome::Unanswered(why) => Some((*why).to_owned()),
         };
-        Printed { input: logged.input.clone(), whole: logged.whole, notes: logged.notes.clone(), why_not }
+        let refused = match &logged.outcome {
+            Outcome::Failed(CommandErrorKind::Status { status, syndrome, .. }) => Some((*status, *syndrome)),
+            _ => None,
+        };
+        Printed { input: logged.input.clone(), whole: logged.whole, notes: logged.notes.clone(), why_not, refused }
     }
-}
-
-/// What is said of the command in the text: the first whose input a kernel printed there.
-pub fn of_text(text: &str, caps: Option<&CapSet>) -> Option<Report> {
-    let logged = kernel_log::commands(text);
-    let first = logged.iter().find(|command| !command.input.is_empty())?;
-    of_printed(&Printed::of(first), caps)
 }
 
 /// What is said of a command that a kernel printed.
 pub fn of_printed(printed: &Printed, caps: Option<&CapSet>) -> Option<Report> {
     let mut report = of_input(&printed.input, printed.whole, caps)?;
     report.fields.extend(printed.why_not.iter().map(|why| ("outcome", why.clone())));
+    if let Some((status, syndrome)) = printed.refused {
+        report.known.extend(syndromes::firmware(syndrome));
+        // Where a field is at fault, what usually is does not matter.
+        if report.offending.is_empty() {
+            report.causes = status::of_status(status).causes;
+        }
+    }
     if !printed.notes.is_empty() {
         report.fields.push(("notes", printed.notes.join("; ")));
     }
@@ -71,8 +78,11 @@ fn of_input(input: &[u8], whole: bool, caps: Option<&CapSet>) -> Option<Report> 
         offending.push(format!("the input has {:#x} bytes, the command's fixed part {:#x}", input.len(), info.size));
     }
     offending.extend(reserved(input));
-    offending.extend(caps.into_iter().flat_map(|caps| above(input, caps)));
-    offending.extend(Some(pages(opcode, info, input)).filter(|_| whole).unwrap_or_default());
+    let mut broken = caps.map_or_else(Vec::new, |caps| limits::check(input, caps));
+    if whole {
+        broken.extend(limits::check_lists(input));
+    }
+    offending.extend(broken.iter().map(ToString::to_string));
     let meaning = match (offending.is_empty(), caps) {
         (false, _) => "a card would refuse it".to_owned(),
         (true, Some(caps)) => {
@@ -95,61 +105,11 @@ fn reserved(input: &[u8]) -> Vec<String> {
     found.map(|at| format!("reserved bits {:#010x} of the dword at {:#x} are set", at.bits, at.offset)).collect()
 }
 
-/// Fields above the card's capabilities.
-fn above(input: &[u8], caps: &CapSet) -> Vec<String> {
-    let known = |page: CapPage, name: &str| match caps.value(page, name) {
-        Some(value) => value.effective(),
-        None => caps.absent.contains_key(&page_name(page)).then_some(0),
-    };
-    limits::check(input, known).iter().map(ToString::to_string).collect()
-}
-
-/// The page lists of queues: none, too short, zero or not aligned.
-fn pages(opcode: Opcode, info: &Info, input: &[u8]) -> Vec<String> {
-    let number = |path: &str| number_at(info, input, path).unwrap_or(0);
-    let (umem, log_page, bytes) = match opcode {
-        Opcode::CreateCq => {
-            let entry = if number("cq_context.cqe_sz") == 0 { 64 } else { 128 };
-            let bytes = entry << number("cq_context.log_cq_size");
-            (number("cq_umem_valid"), number("cq_context.log_page_size"), bytes)
-        }
-        Opcode::CreateEq => (0, number("eq_context_entry.log_page_size"), 64 << number("eq_context_entry.log_eq_size")),
-        Opcode::CreateQp => (number("wq_umem_valid"), number("qpc.log_page_size"), 1),
-        _ => return Vec::new(),
-    };
-    if umem != 0 || input.len() < info.size {
-        return Vec::new();
-    }
-    let page = 1u64.checked_shl(12 + log_page as u32).unwrap_or(u64::MAX);
-    let list: Vec<u64> =
-        input[info.size..].chunks_exact(8).map(|pa| pa.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))).collect();
-    let wanted: u64 = u64::div_ceil(bytes, page);
-    let mut wrong = Vec::new();
-    if (list.len() as u64) < wanted {
-        wrong.push(format!(
-            "{opcode}: the page list has {} entries; {bytes} bytes in pages of {page} take {wanted}",
-            list.len()
-        ));
-    }
-    for (i, address) in list.iter().enumerate().take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
-        if *address == 0 {
-            wrong.push(format!("{opcode}: pas[{i}] is 0"));
-        } else if address & 0xfff != 0 {
-            wrong.push(format!("{opcode}: pas[{i}]={address:#x} is not aligned to 4096 bytes"));
-        }
-    }
-    wrong.truncate(MOST);
-    wrong
-}
-
-/// The most that is said of one page list.
-const MOST: usize = 8;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mlx5_dv::{CommandErrorKind, Device};
-    use mlx5_prm::cmd::{CmdStatus, Command, CreateCqIn, CreateEqIn, CreateQpIn, CreateUmemIn, SetRoceAddressIn};
+    use mlx5_dv::Device;
+    use mlx5_prm::cmd::{Command, CreateCqIn, CreateEqIn, CreateQpIn, CreateUmemIn, SetRoceAddressIn};
     use mlx5_prm::ctx::{Cqc, Eqc, Qpc, Umem};
     use mlx5_prm::values::ServiceType;
 

@@ -15,10 +15,11 @@ use std::io::Read;
 use std::path::Path;
 
 use mlx5_prm::cmd::CmdStatus;
-use mlx5_tools::kernel_log;
+use mlx5_tools::{kernel_log, named};
 
 use crate::caps::set::CapSet;
 use crate::{Failure, print, print_json};
+use command::Printed;
 use recognise::{Kind, Sighting, recognise};
 use report::Report;
 use wqe::Service;
@@ -27,8 +28,8 @@ use wqe::Service;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// `cqe`, `eqe`, `wqe`, `health` or `command` and hex; `status`, `wc`, `syndrome` or `vendor` and a number or name;
-    /// or a line that a kernel, DPDK, UCX, NCCL, libmlx5 or this driver printed; or a file of such. Nothing, or `-`:
-    /// standard input.
+    /// or a line that a kernel, DPDK, UCX, NCCL, libmlx5 or this driver printed; or a file of such, after a kind too.
+    /// Nothing, or `-`: standard input.
     #[arg(allow_hyphen_values = true)]
     words: Vec<String>,
     /// The card whose limits a command's input is checked against: a device, a profile (connectx5, connectx6dx,
@@ -38,6 +39,9 @@ pub struct Arguments {
     /// The service of the queue a WQE is of: what follows its control segment depends on it.
     #[arg(long, value_enum, default_value_t)]
     service: Service,
+    /// Of a log's commands explain those that were done too.
+    #[arg(long)]
+    all: bool,
 }
 
 /// What is known beside what is to be explained.
@@ -45,12 +49,14 @@ pub struct Arguments {
 struct Known<'a> {
     caps: Option<&'a CapSet>,
     service: Service,
+    /// Commands that were done are explained too.
+    all: bool,
 }
 
 /// Explains what is given.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let caps = arguments.caps.as_deref().map(CapSet::load).transpose()?;
-    let known = Known { caps: caps.as_ref(), service: arguments.service };
+    let known = Known { caps: caps.as_ref(), service: arguments.service, all: arguments.all };
     let reports = reports(&arguments.words, known)?;
     if json {
         return print_json(&serde_json::json!({ "explained": reports }));
@@ -59,15 +65,21 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
 }
 
 fn reports(words: &[String], known: Known<'_>) -> Result<Vec<Report>, Failure> {
+    if let [kind, rest @ ..] = words
+        && let Some((_, explain)) = NAMED.iter().find(|(name, _)| name == kind).filter(|_| !rest.is_empty())
+    {
+        return explain(&given(rest)?, known);
+    }
+    of_text(&given(words)?, known)
+}
+
+/// What the words name: standard input, a file, or themselves.
+fn given(words: &[String]) -> Result<String, Failure> {
     match words {
-        [kind, rest @ ..] if !rest.is_empty() && NAMED.iter().any(|(name, _)| name == kind) => {
-            let explain = NAMED.iter().find(|(name, _)| name == kind).map(|(_, explain)| explain);
-            explain.map_or_else(|| Ok(Vec::new()), |explain| Ok(vec![explain(&rest.join(" "), known)?]))
-        }
-        [] => of_text(&input()?, known),
-        [one] if one == "-" => of_text(&input()?, known),
-        [one] if Path::new(one).is_file() => of_text(&read(Path::new(one))?, known),
-        words => of_text(&words.join(" "), known),
+        [] => input(),
+        [one] if one == "-" => input(),
+        [one] if Path::new(one).is_file() => read(Path::new(one)),
+        words => Ok(words.join(" ")),
     }
 }
 
@@ -82,34 +94,52 @@ fn read(path: &Path) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Explains one thing of a kind that was named.
-type Named = fn(&str, Known<'_>) -> Result<Report, Failure>;
+/// Explains what is of a kind that was named.
+type Named = fn(&str, Known<'_>) -> Result<Vec<Report>, Failure>;
 
 const NAMED: [(&str, Named); 9] = [
-    ("cqe", |text, known| of_bytes(Kind::Cqe, &hex(text)?, known)),
-    ("eqe", |text, known| of_bytes(Kind::Eqe, &hex(text)?, known)),
-    ("wqe", |text, known| of_bytes(Kind::Wqe, &hex(text)?, known)),
-    ("health", |text, known| of_bytes(Kind::Health, &hex(text)?, known)),
-    ("command", |text, known| match command::of_text(text, known.caps) {
-        Some(report) => Ok(report),
-        None => of_bytes(Kind::Command, &hex(text)?, known),
+    ("cqe", |text, known| of_hex(Kind::Cqe, text, known)),
+    ("eqe", |text, known| of_hex(Kind::Eqe, text, known)),
+    ("wqe", |text, known| of_hex(Kind::Wqe, text, known)),
+    ("health", |text, known| of_hex(Kind::Health, text, known)),
+    ("command", of_commands),
+    ("status", |text, _| Ok(vec![of_status(text)?])),
+    ("wc", |text, _| Ok(vec![of_wc(text)?])),
+    ("syndrome", |text, _| {
+        Ok(vec![status::explain(&status::Refused { syndrome: number(text)?, ..Default::default() })])
     }),
-    ("status", |text, _| of_status(text)),
-    ("wc", |text, _| of_wc(text)),
-    ("syndrome", |text, _| Ok(status::explain(&status::Refused { syndrome: number(text)?, ..Default::default() }))),
-    ("vendor", |text, _| Ok(cqe::explain(&cqe::Failed { vendor: Some(number(text)?), ..Default::default() }))),
+    ("vendor", |text, _| Ok(vec![cqe::explain(&cqe::Failed { vendor: Some(number(text)?), ..Default::default() })])),
 ];
+
+/// The commands whose input a kernel printed there: those that were not done, or all; or one, from hex alone.
+fn of_commands(text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
+    let logged = kernel_log::commands(text);
+    if logged.is_empty() {
+        return of_hex(Kind::Command, text, known);
+    }
+    let of_log = logged.iter().filter(|one| known.all || !matches!(one.outcome, kernel_log::Outcome::Ok));
+    let reports: Vec<Report> = of_log.filter_map(|one| command::of_printed(&Printed::of(one), known.caps)).collect();
+    if reports.is_empty() { Err(all_done().into()) } else { Ok(reports) }
+}
+
+fn all_done() -> &'static str {
+    "every command in it was done; `--all` explains them all the same, `mlx5 decode` shows them"
+}
+
+fn of_hex(kind: Kind, text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
+    Ok(vec![of_bytes(kind, &named::bytes(text)?, known)?])
+}
 
 fn of_text(text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
     let mut reports = Vec::new();
-    for sighting in recognise(text) {
+    for sighting in recognise(text, known.all) {
         let report = of_sighting(sighting, known)?;
         if !reports.contains(&report) {
             reports.push(report);
         }
     }
     if reports.is_empty() && !kernel_log::commands(text).is_empty() {
-        return Err("every command in it was done; `mlx5 decode` shows them".into());
+        return Err(all_done().into());
     }
     if reports.is_empty() {
         let kinds = NAMED.map(|(name, _)| name).join(", ");
@@ -199,28 +229,6 @@ fn number(text: &str) -> Result<u32, Failure> {
         None => text.parse(),
     };
     parsed.map_err(|_| format!("{text:?} is no number; write 12 or 0xc").into())
-}
-
-/// Hex digits, as dwords or bytes, with offsets before a colon and text after a bar left out.
-fn hex(text: &str) -> Result<Vec<u8>, Failure> {
-    let lines = text.lines().map(|line| line.split('|').next().unwrap_or_default());
-    let words = lines.flat_map(str::split_whitespace).filter(|word| !word.ends_with(':'));
-    let mut digits = Vec::new();
-    for word in words {
-        let word = word.trim_start_matches("0x").trim_end_matches(',');
-        for c in word.chars() {
-            let digit =
-                c.to_digit(16).ok_or_else(|| format!("{word:?} is not hex; give bytes or dwords, such as 00000000"))?;
-            digits.push(digit as u8);
-        }
-        if !word.len().is_multiple_of(2) {
-            return Err(format!("{word:?} has an odd number of hex digits: leading zeros count").into());
-        }
-    }
-    if digits.is_empty() {
-        return Err("no hex was given".into());
-    }
-    Ok(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 #[cfg(test)]

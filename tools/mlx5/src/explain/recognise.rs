@@ -24,7 +24,7 @@ pub enum Sighting {
     Wc { status: u32, vendor: Option<u32> },
     /// Bytes of a completion, an event, a WQE, a health buffer, a command's input.
     Bytes(Kind, Vec<u8>),
-    /// A command that a kernel printed byte by byte, and that was not done.
+    /// A command that a kernel printed byte by byte.
     Command(Printed),
     /// A health buffer, field by field.
     Health(health::Printed),
@@ -53,8 +53,9 @@ struct Shape {
     sighting: fn(&Captures<'_>) -> Option<Sighting>,
 }
 
-/// Finds everything in the text that this program can explain, in the order of the text.
-pub fn recognise(text: &str) -> Vec<Sighting> {
+/// Finds everything in the text that this program can explain, in the order of the text; of commands that were printed
+/// byte by byte those that were not done, or `all`.
+pub fn recognise(text: &str, all: bool) -> Vec<Sighting> {
     let mut found: Vec<(usize, usize, Sighting)> = Vec::new();
     for shape in SHAPES.iter() {
         for captures in shape.regex.captures_iter(text) {
@@ -66,7 +67,7 @@ pub fn recognise(text: &str) -> Vec<Sighting> {
         }
     }
     let (lines, logged) = (lines(text), kernel_log::commands(text));
-    found.extend(commands(&lines, &logged));
+    found.extend(commands(&lines, &logged, all));
     found.extend(dumps(text, &lines, &logged));
     found.extend(health_lines(text));
     found.sort_by_key(|(start, ..)| *start);
@@ -118,7 +119,7 @@ static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
         ),
         // UCX, with the queue pair's line after it.
         shape(
-            r"\(synd 0x(?<synd>[0-9a-f]+) vend 0x(?<vend>[0-9a-f]+)(?: hw_synd (?<type>\d+)/(?<hw>\d+))?\)(?:[^\n]*\n[^\n]*?\bQP 0x(?<qpn>[0-9a-f]+) wqe\[(?<wqe>\d+)\])?",
+            r"(?:\b[a-z][a-z -]+ on \S+ )?\(synd 0x(?<synd>[0-9a-f]+) vend 0x(?<vend>[0-9a-f]+)(?: hw_synd (?<type>\d+)/(?<hw>\d+))?\)(?:[^\n]*\n[^\n]*?\bQP 0x(?<qpn>[0-9a-f]+) wqe\[(?<wqe>\d+)\])?",
             failed,
         ),
         // DPDK.
@@ -146,6 +147,8 @@ static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
         ),
         // Whatever else names a syndrome of firmware.
         shape(r"syndrome[ :=]*\(?0x(?<synd>[0-9a-f]{4,8})\)?", refused),
+        // `devlink health diagnose` and `dump show`, of the reporters fw and fw_fatal, as text and as JSON.
+        shape(r#"\bSyndrome"?:\s?(?<dsynd>\d+),?\s*"?(?:Description|fw_miss_counter)"?:"#, diagnosed),
         // Health.
         shape(
             r"(?<words>(?:Fatal error \d+ detected|device's health compromised - reached miss count|PCI slot is unavailable|PCI channel offline[^\n]*))",
@@ -202,6 +205,11 @@ fn wc(captures: &Captures<'_>) -> Option<Sighting> {
         .filter(|_| status != 0 && (words.is_some() || syndrome_of_wc(status).is_some()))
 }
 
+fn diagnosed(captures: &Captures<'_>) -> Option<Sighting> {
+    let synd = decimal(captures, "dsynd")?;
+    Some(Sighting::Health(health::Printed { synd: Some(synd), fields: vec![("synd", format!("{synd:#x}"))] }))
+}
+
 fn words(captures: &Captures<'_>) -> Option<Sighting> {
     Some(Sighting::Words(text(captures, "words")))
 }
@@ -216,10 +224,10 @@ const BETWEEN: usize = 160;
 /// How far back a dump's heading is looked for.
 const HEADING: usize = 240;
 
-/// The commands whose input was printed and that firmware did not do, or not as far as the text goes.
-fn commands(lines: &[(usize, &str)], logged: &[Logged]) -> Vec<(usize, usize, Sighting)> {
-    let failed = logged.iter().filter(|command| !command.input.is_empty() && !matches!(command.outcome, Outcome::Ok));
-    let printed = failed.map(|command| {
+/// The commands whose input was printed and that firmware did not do, or not as far as the text goes; or all.
+fn commands(lines: &[(usize, &str)], logged: &[Logged], all: bool) -> Vec<(usize, usize, Sighting)> {
+    let explained = |command: &&Logged| all || !matches!(command.outcome, Outcome::Ok);
+    let printed = logged.iter().filter(|command| !command.input.is_empty()).filter(explained).map(|command| {
         let at = lines.get((command.line() as usize).saturating_sub(1)).map_or(0, |(start, _)| *start);
         (at, at, Sighting::Command(Printed::of(command)))
     });
@@ -287,21 +295,21 @@ fn dump(text: &str, start: usize, bytes: Vec<u8>) -> Option<Sighting> {
     }
 }
 
-/// The lines of print_health_info, as one buffer; a second `assert_var[0]` starts another.
+/// The lines of print_health_info, or what devlink shows of it, as one buffer; a second `assert_var[0]` starts another.
 fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
     static LINE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
-            r"(?i)\b(?<name>assert_var\[\d\]|assert_exit_ptr|assert_callra|fw_ver|raw fw_ver|time|hw_id|rfr|severity|irisc_index|ext_synd|synd) (?<value>0x[0-9a-f]+\b|\d+(?:\.\d+)*\b)",
+            r#"(?i)\b(?<name>assert_var\[\d\]|assert_exit_ptr|assert_callra|fw_ver|raw fw_ver|time|hw_id|rfr|severity|irisc_index|ext_synd|synd|raw_fw_ver)"?:?\s?(?<value>0x[0-9a-f]+\b|\d+(?:\.\d+)*\b)"#,
         )
         .expect("a regex")
     });
-    const NAMES: [&str; 17] = [
-        "assert_var[0]",
-        "assert_var[1]",
-        "assert_var[2]",
-        "assert_var[3]",
-        "assert_var[4]",
-        "assert_var[5]",
+    /// devlink's, as text and as JSON.
+    static ARRAY: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r#"assert_var"?:\s*\[?\s*(?<values>\d+(?:[,\s]+\d+){5})\b"#).expect("a regex"));
+    const ASSERTS: [&str; 6] =
+        ["assert_var[0]", "assert_var[1]", "assert_var[2]", "assert_var[3]", "assert_var[4]", "assert_var[5]"];
+    const NAMES: [&str; 12] = [
+        "raw_fw_ver",
         "assert_exit_ptr",
         "assert_callra",
         "fw_ver",
@@ -324,7 +332,8 @@ fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
         else {
             continue;
         };
-        let Some(name) = NAMES.iter().find(|known| known.eq_ignore_ascii_case(&name)) else { continue };
+        let mut names = ASSERTS.iter().chain(&NAMES);
+        let Some(name) = names.find(|known| known.eq_ignore_ascii_case(&name)) else { continue };
         let seen = |printed: &health::Printed| printed.fields.iter().any(|(other, _)| other == name);
         if buffers.last().is_none_or(|(.., printed)| seen(printed)) {
             buffers.push((whole.start(), whole.end(), health::Printed::default()));
@@ -332,9 +341,21 @@ fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
         if let Some((_, end, printed)) = buffers.last_mut() {
             *end = whole.end();
             if *name == "synd" {
-                printed.synd = u32::from_str_radix(value.trim_start_matches("0x"), 16).ok();
+                printed.synd = match value.strip_prefix("0x") {
+                    Some(digits) => u32::from_str_radix(digits, 16).ok(),
+                    None => value.parse().ok(),
+                };
             }
             printed.fields.push((name, value));
+        }
+    }
+    for captures in ARRAY.captures_iter(text) {
+        let at = captures.get(0).map_or(0, |whole| whole.start());
+        let values = self::text(&captures, "values");
+        let values = values.split(|c: char| !c.is_ascii_digit()).filter(|value| !value.is_empty());
+        if let Some((.., printed)) = buffers.iter_mut().find(|(start, ..)| *start > at) {
+            let fields = ASSERTS.into_iter().zip(values.map(str::to_owned));
+            printed.fields.splice(..0, fields);
         }
     }
     let told = |printed: &health::Printed| printed.synd.is_some() || printed.fields.len() > 2;

@@ -62,7 +62,7 @@ pub fn explain(refused: &Refused) -> Report {
     }
     if of_model.is_none() {
         look_at.push(
-            "the command's input: `mlx5 explain command HEX -d DEVICE` checks every field against the card".into(),
+            "the command's input: `mlx5 explain --caps DEVICE command HEX` checks every field against the card".into(),
         );
     }
     Report { what: format!("{} failed", refused.name()), fields, meaning, causes, look_at, known, ..Report::default() }

@@ -99,6 +99,8 @@ fn error_cqes_as_libraries_print_them() {
     let report = one(ucx);
     assert_eq!(report.what, "completion with error LOCAL_PROT_ERR");
     assert_eq!((field(&report, "qpn"), field(&report, "hw_error_syndrome")), ("0x169", "2"));
+    let words = "ib_mlx5_log.c:177  Remote access error on mlx5_0:1/RoCE (synd 0x13 vend 0x88 hw_synd 0/0)";
+    assert_eq!(one(words).known[0].number, 0x88, "once, though verbs' words are in it too");
     let dpdk = "Unexpected CQE error syndrome 0x04 CQN = 128 SQN = 4848 wqe_counter = 0 wq_ci = 9 cq_ci = 122";
     let report = one(dpdk);
     assert_eq!((report.what.as_str(), field(&report, "qpn")), ("completion with error LOCAL_PROT_ERR", "0x12f0"));
@@ -200,6 +202,21 @@ fn a_health_buffer_is_put_together_from_its_lines() {
 }
 
 #[test]
+fn health_as_devlink_shows_it() {
+    let report = one("  Syndrome: 8 Description: unrecoverable hardware error");
+    assert_eq!(report.what, "health buffer: HW_FATAL_ERR (0x8)");
+    let dump = "health buffer:\n    assert_var:\n      1 0 0 0 0 7\n    assert_exit_ptr: 545880776 assert_callra: 545880788 \
+                time: 1753264401 hw_id: 535 rfr: 0 severity: 3 irisc_index: 5 synd: 16 ext_synd: 35632 raw_fw_ver: 371196910";
+    let json = "{\"health buffer\":{\"assert_var\":[1,0,0,0,0,7],\"assert_exit_ptr\":545880776,\"assert_callra\":545880788,\
+                \"time\":1753264401,\"hw_id\":535,\"rfr\":0,\"severity\":3,\"irisc_index\":5,\"synd\":16,\"ext_synd\":35632,\
+                \"raw_fw_ver\":371196910}}";
+    let report = one(dump);
+    assert!(report.what.ends_with("(0x10)"), "{}", report.what);
+    assert_eq!((field(&report, "assert_var[5]"), field(&report, "ext_synd")), ("7", "35632"));
+    assert_eq!(one(json), report);
+}
+
+#[test]
 fn other_lines_of_health() {
     assert!(one("mlx5_core: Fatal error 3 detected").meaning.contains("disabled"));
     assert!(one("print_health_info: PCI slot is unavailable").meaning.contains("all ones"));
@@ -233,13 +250,54 @@ fn of_commands_printed_with_entry_and_mailboxes_those_that_failed_are_explained(
     let report = one(sent);
     assert_eq!(report.what, "input of CREATE_EQ (0x301), op_mod 0x0");
     assert_eq!((field(&report, "outcome"), &report.offending), ("no output in the log", &Vec::new()));
-    let named = reports(&["command".to_owned(), sent.to_owned()], Known::default())
-        .expect("the first that was printed")
-        .remove(0);
-    assert_eq!(named.what, "input of ENABLE_HCA (0x104), op_mod 0x0");
     let (done, answer) = PROBE.rsplit_once("cmd[0]: 020: 00000000 00000000").expect("the answer's status");
     let report = one(&format!("{done}cmd[0]: 020: 03000000 000000aa{answer}"));
     assert!(field(&report, "outcome").contains("BAD_PARAM (0x3), syndrome 0xaa"), "{report}");
+}
+
+#[test]
+fn of_a_whole_log_every_command_that_failed_is_explained_or_every_one_that_is_in_it() {
+    let of = |text: &str, all| of_commands(text, Known { all, ..Known::default() });
+    let what = |text: &str, all| of(text, all).expect("commands").into_iter().map(|one| one.what).collect::<Vec<_>>();
+    assert!(of(PROBE, false).expect_err("all were done").to_string().contains("--all"));
+    let all = ["ENABLE_HCA (0x104)", "ACCESS_REG (0x805)", "ALLOC_UAR (0x802)", "CREATE_EQ (0x301)"];
+    let named = |what: &[String]| {
+        let each = what.iter().zip(all).all(|(what, name)| what.contains(name));
+        assert!(each && what.len() == all.len(), "{what:?}");
+    };
+    named(&what(PROBE, true));
+    // The first and the last of them, refused: the dword before the syndrome in the second half of each output's entry.
+    let mut refused = PROBE.to_owned();
+    for name in ["ENABLE_HCA(0x104)", "CREATE_EQ(0x301)"] {
+        let output = refused.find(&format!("dump command {name} OUTPUT")).expect("an output");
+        let status = output + refused[output..].find("cmd[0]: 020: ").expect("its status") + "cmd[0]: 020: ".len();
+        refused.replace_range(status..status + 17, "03000000 00008fef");
+    }
+    let reports = of(&refused, false).expect("two");
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    assert!(reports[0].what.contains(all[0]) && reports[1].what.contains(all[3]));
+    assert_eq!((reports[1].known[0].of, reports[1].causes.is_empty()), ("CREATE_EQ", false));
+    let by_kind = reports_of_words(&["command", &refused]);
+    assert_eq!(by_kind, reports, "the same by the name of the kind");
+    assert_eq!(what(&refused, true).len(), 4);
+}
+
+fn reports_of_words(words: &[&str]) -> Vec<Report> {
+    let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    reports(&words, Known::default()).expect("reports")
+}
+
+#[test]
+fn a_refusal_of_which_the_log_has_the_answer_alone_is_explained_by_what_its_entry_holds() {
+    let answer =
+        PROBE.find("dump command ENABLE_HCA(0x104) OUTPUT").and_then(|at| PROBE[..at].rfind('\n')).expect("it");
+    let end = answer + PROBE[answer + 1..].find("dump command ACCESS_REG").expect("the next");
+    let status = answer + PROBE[answer..].find("cmd[0]: 020: ").expect("its status") + "cmd[0]: 020: ".len();
+    let text = format!("{}05000000 0000aaaa{}", &PROBE[answer..status], &PROBE[status + 17..end]);
+    let report = one(&text);
+    assert!(report.what.contains("ENABLE_HCA (0x104)"), "{report}");
+    assert!(field(&report, "outcome").contains("BAD_RESOURCE (0x5), syndrome 0xaaaa"), "{report}");
+    assert!(field(&report, "notes").contains("its input is not in the log"), "{report}");
 }
 
 #[test]

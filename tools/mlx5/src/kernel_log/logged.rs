@@ -10,7 +10,7 @@ use super::{Error, each};
 /// A command, as far as a log has it.
 #[derive(Debug)]
 pub struct Logged {
-    /// The bytes of its input, zeros where the log lacks some.
+    /// The bytes of its input, zeros where the log lacks some; empty where the log has none.
     pub input: Vec<u8>,
     /// What is wrong with how it was handed over, and what of it the log lacks.
     pub notes: Vec<String>,
@@ -44,6 +44,12 @@ impl Logged {
                 logged.notes = notes(dump, message);
                 logged.whole = message.missing.is_empty();
             }
+        }
+        if logged.input.is_empty() && !whole.header().is_empty() {
+            logged.input = whole.header().to_vec();
+            logged
+                .notes
+                .push("its input is not in the log, but for the first bytes, which the output's entry holds".into());
         }
         logged
     }

@@ -48,6 +48,11 @@ impl<'a> Whole<'a> {
         InputHeader::read(&self.padded_header()).map_or(0, |header| header.uid())
     }
 
+    /// The first bytes of its input, wherever they are known from.
+    pub(super) fn header(&self) -> &[u8] {
+        &self.header
+    }
+
     fn padded_header(&self) -> Vec<u8> {
         let mut bytes = self.header.clone();
         bytes.resize(bytes.len().max(InputHeader::SIZE), 0);

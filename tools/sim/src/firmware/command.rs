@@ -65,11 +65,15 @@ impl Request<'_> {
 pub(super) fn execute(f: &mut Function, input: &mut [u8], room: usize) -> Answer<Vec<u8>> {
     let header = InputHeader::read(input).ok_or(Syndrome::InputTooShort)?;
     let opcode = header.opcode();
+    #[cfg(test)]
+    let beyond = super::tests::limits::said(&f.firmware.caps, input);
     let result = check(f, &header).and_then(|()| {
         // Every command may carry a uid, whether its layout has the field or not.
         input[2..4].fill(0);
         dispatch(f, opcode, &Request { input, room })
     });
+    #[cfg(test)]
+    super::tests::limits::agrees(&beyond, &result);
     if let Err(Stop::Refused(syndrome)) = &result {
         tracing::debug!(
             "{opcode} op_mod {:#x}: {} {:#x}: {}",

@@ -7,6 +7,7 @@ mod delivery;
 mod ethernet;
 mod garbage;
 mod keys;
+pub(in crate::firmware) mod limits;
 mod pages;
 mod queue_pairs;
 mod queues;

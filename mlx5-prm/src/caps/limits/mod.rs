@@ -1,0 +1,166 @@
+//! Which capability bounds which field of which command, as a table, and the check of a command against it.
+//!
+//! The table is `table.txt` beside this file: a limit a line, in a language that its first lines explain, each with its
+//! public source. What a line cannot say is code: capabilities that are set above what the card can
+//! (`set_hca_cap.rs`), and lists that are shorter than what they are for ([`check_lists`]).
+//!
+//! ```
+//! use mlx5_prm::caps::{CapPage, limits};
+//! use mlx5_prm::cmd::CreateCqIn;
+//! use mlx5_prm::ctx::Cqc;
+//! use mlx5_prm::layout::Layout;
+//!
+//! let mut context = Cqc::default();
+//! context.w().log_cq_size(25);
+//! let mut create = CreateCqIn::default();
+//! create.w().cq_context(&context);
+//!
+//! let card = |_: CapPage, name: &str| (name == "log_max_cq_sz").then_some(22);
+//! let broken = limits::check(create.as_bytes(), &card);
+//! assert_eq!(broken[0].to_string(), "CREATE_CQ: cq_context.log_cq_size=25 > log_max_cq_sz 22");
+//! ```
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+mod input;
+mod lists;
+mod read;
+mod rule;
+mod set_hca_cap;
+#[cfg(test)]
+mod tests;
+
+use input::Numbers;
+pub use input::number_at;
+pub use lists::check as check_lists;
+use read::{Block, Condition, Field, Limit, Place};
+use rule::Operand;
+
+use super::CapPage;
+use crate::cmd::{self, InputHeader, Opcode};
+use crate::flow::FlowTableType;
+use crate::layout::Layout;
+
+/// What a card announces; `None` for what is not known, which is not checked. A function of page and name is a card of
+/// which only what is in force is known.
+pub trait Card {
+    /// A capability in force, by its PRM name, nested layouts as `outer.inner`.
+    fn current(&self, page: CapPage, name: &str) -> Option<u64>;
+
+    /// The most the card can.
+    fn max(&self, page: CapPage, name: &str) -> Option<u64> {
+        let _ = (page, name);
+        None
+    }
+}
+
+impl<F: Fn(CapPage, &str) -> Option<u64>> Card for F {
+    fn current(&self, page: CapPage, name: &str) -> Option<u64> {
+        self(page, name)
+    }
+}
+
+/// A field that breaks a limit of the card. Its display names both, with both numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The command.
+    pub opcode: Opcode,
+    /// The field of the input, nested layouts as `outer.inner`; `opcode` for the command itself.
+    pub field: String,
+    /// The capability, nested layouts as `outer.inner`; another field where the command contradicts itself.
+    pub capability: String,
+    /// Where that limit is to be read.
+    pub source: &'static str,
+    words: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+/// What in a command's input the card does not allow. Never panics, whatever the bytes.
+pub fn check(input: &[u8], card: &dyn Card) -> Vec<Violation> {
+    let Some(header) = InputHeader::read(input) else { return Vec::new() };
+    let Some(command) = cmd::find(header.opcode()) else { return Vec::new() };
+    let blocks: Vec<Block> = read::blocks(command.opcode).collect();
+    let fields = blocks.iter().flat_map(Block::fields).filter(|field| field.place == Place::Input);
+    let numbers = Numbers::of(command.input, input, fields.map(|field| field.name).collect());
+    let known = Known { numbers, card };
+    let applicable = blocks.iter().filter(|block| block.conditions.iter().all(|condition| known.meets(condition)));
+    let limits = applicable.flat_map(|block| &block.limits);
+    let mut broken: Vec<_> = limits.filter_map(|limit| known.breaks(command.opcode, limit)).collect();
+    broken.extend(set_hca_cap::check(input, card));
+    broken
+}
+
+/// The command's numbers and the card's.
+struct Known<'a> {
+    numbers: Numbers,
+    card: &'a dyn Card,
+}
+
+impl Known<'_> {
+    fn meets(&self, condition: &Condition) -> bool {
+        let values = self.values(condition.field);
+        match condition.is {
+            read::Is::One(texts) => texts.split('|').any(|text| match read::number(text) {
+                Some(wanted) => values.contains(&wanted),
+                None => values.iter().any(|value| self.name_of(condition.field, *value) == Some(text)),
+            }),
+            read::Is::Any(mask) => values.iter().any(|value| value & mask != 0),
+        }
+    }
+
+    /// What the field holds: nothing where the command has none or the card's is not known, several of a list.
+    fn values(&self, field: Field) -> Vec<u64> {
+        match (field.place, self.capability(field)) {
+            (Place::Input, _) => self.numbers.all(field.name).collect(),
+            (_, Some((page, name))) => self.card.current(page, &name).into_iter().collect(),
+            (_, None) => Vec::new(),
+        }
+    }
+
+    /// The page and the whole name of a capability; `None` for what is none, and of tables that have no properties.
+    fn capability(&self, field: Field) -> Option<(CapPage, String)> {
+        match field.place {
+            Place::Input => None,
+            Place::Card(page) => Some((page, field.name.into())),
+            Place::FlowTable => {
+                let of = |path| self.numbers.all(path).next();
+                let kind = of("table_type").or_else(|| of("obj_context.table_type"))?;
+                let (page, properties) = read::flow_table_properties(FlowTableType::from_number(kind as u32))?;
+                Some((page, format!("{properties}.{}", field.name)))
+            }
+        }
+    }
+
+    /// The PRM's name of a value of the field.
+    fn name_of(&self, field: Field, value: u64) -> Option<&'static str> {
+        match self.capability(field) {
+            Some((page, name)) => input::name_of(input::field_at(page.layout()?, &name)?, value),
+            None => self.numbers.name_of(field.name, value),
+        }
+    }
+
+    /// What breaks the limit, if anything does.
+    fn breaks(&self, opcode: Opcode, limit: &Limit) -> Option<Violation> {
+        let operand = |term: &read::Term| {
+            let number = *self.values(term.field).first()?;
+            let name = self.capability(term.field).map_or_else(|| term.field.name.into(), |(_, name)| name);
+            Some(Operand { term: *term, name, number })
+        };
+        // Where one is not known, it may be the one that allows it.
+        let right = limit.right.iter().map(operand).collect::<Option<Vec<_>>>()?;
+        let mut values = self.values(limit.left.field).into_iter();
+        let value = values.find(|value| !limit.rule.holds(limit.left.of(*value), &right))?;
+        let left = Operand { term: limit.left, name: limit.left.field.name.into(), number: value };
+        let words = limit.rule.words(opcode, &left, &right);
+        let names: Vec<&str> = right.iter().map(|one| one.name.as_str()).collect();
+        Some(Violation { opcode, field: left.name, capability: names.join(" or "), source: limit.source, words })
+    }
+}

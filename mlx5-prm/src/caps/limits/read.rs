@@ -1,0 +1,206 @@
+//! The language of `table.txt`, which explains it.
+
+use alloc::vec::Vec;
+
+use super::rule::Rule;
+use crate::caps::CapPage;
+use crate::cmd::Opcode;
+use crate::flow::FlowTableType;
+
+/// The table.
+const TABLE: &str = include_str!("table.txt");
+
+/// A heading, and the limits under it.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    /// All of which must be met.
+    pub(super) conditions: Vec<Condition>,
+    pub(super) limits: Vec<Limit>,
+}
+
+/// What makes a block's limits apply.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Condition {
+    pub(super) field: Field,
+    pub(super) is: Is,
+}
+
+/// What a condition's field must hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Is {
+    /// One of these values, between bars.
+    One(&'static str),
+    /// Any of these bits.
+    Any(u64),
+}
+
+/// A line: what must be true.
+#[derive(Debug, Clone)]
+pub(super) struct Limit {
+    pub(super) left: Term,
+    pub(super) rule: Rule,
+    pub(super) right: Vec<Term>,
+    /// Where it is to be read.
+    pub(super) source: &'static str,
+}
+
+/// A side of a limit: a field, or two to its power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Term {
+    pub(super) field: Field,
+    pub(super) power: bool,
+    /// What is added before.
+    pub(super) plus: u32,
+}
+
+/// A field and whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) place: Place,
+    /// Nested layouts as `outer.inner`.
+    pub(super) name: &'static str,
+}
+
+/// Where a field lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the command.
+    Input,
+    /// In a capability page.
+    Card(CapPage),
+    /// In the properties of the flow tables that the command is about.
+    FlowTable,
+}
+
+impl Term {
+    /// Its value where the field holds `number`; as large as it gets.
+    pub(super) fn of(self, number: u64) -> u64 {
+        let sum = number.saturating_add(self.plus.into());
+        if !self.power {
+            return sum;
+        }
+        u32::try_from(sum).ok().and_then(|log| 1u64.checked_shl(log)).unwrap_or(u64::MAX)
+    }
+}
+
+impl Block {
+    /// Every field that its conditions and limits read.
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
+        let of_limits = self.limits.iter().flat_map(|limit| limit.right.iter().chain([&limit.left]));
+        // Flow tables' properties hang on it, and it costs nothing to read it.
+        let table_type = ["table_type", "obj_context.table_type"].map(|name| Field { place: Place::Input, name });
+        let of_conditions = self.conditions.iter().map(|condition| condition.field);
+        of_conditions.chain(of_limits.map(|term| term.field)).chain(table_type)
+    }
+}
+
+/// The blocks about this command.
+pub(super) fn blocks(opcode: Opcode) -> impl Iterator<Item = Block> {
+    let name = opcode.prm_name().unwrap_or_default();
+    headings().filter(move |(heading, _)| commands(heading).any(|command| command == name)).filter_map(parsed)
+}
+
+/// Every heading with the lines under it.
+pub(super) fn headings() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    let mut lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).peekable();
+    core::iter::from_fn(move || {
+        let heading = lines.next()?;
+        let mut under = Vec::new();
+        while let Some(line) = lines.next_if(|line| line.starts_with(' ')) {
+            under.push(line);
+        }
+        Some((heading, under))
+    })
+}
+
+/// The commands that a heading names.
+pub(super) fn commands(heading: &'static str) -> impl Iterator<Item = &'static str> {
+    let (text, _) = sourced(heading);
+    let (commands, _) = text.split_once(" if ").unwrap_or((text, ""));
+    commands.split(',').map(str::trim)
+}
+
+/// A block; `None` if a line of it is not of the language.
+pub(super) fn parsed((heading, lines): (&'static str, Vec<&'static str>)) -> Option<Block> {
+    let (text, of_all) = sourced(heading);
+    let conditions = text.split_once(" if ").map_or("", |(_, conditions)| conditions);
+    let conditions = conditions.split(" and ").filter(|text| !text.is_empty()).map(condition).collect::<Option<_>>()?;
+    let limits = lines.into_iter().map(|line| limit(line, of_all)).collect::<Option<_>>()?;
+    Some(Block { conditions, limits })
+}
+
+/// A line without its source, and the source.
+fn sourced(line: &'static str) -> (&'static str, &'static str) {
+    let (text, source) = line.split_once(" -- ").unwrap_or((line, ""));
+    (text.trim(), source.trim())
+}
+
+fn condition(text: &'static str) -> Option<Condition> {
+    Some(match (text.split_once('='), text.split_once('&')) {
+        (Some((name, texts)), _) => Condition { field: field(name)?, is: Is::One(texts) },
+        (None, Some((name, mask))) => Condition { field: field(name)?, is: Is::Any(number(mask)?) },
+        (None, None) => Condition { field: field(text)?, is: Is::Any(u64::MAX) },
+    })
+}
+
+fn limit(line: &'static str, of_all: &'static str) -> Option<Limit> {
+    let (text, source) = sourced(line);
+    let (left, rest) = text.split_once(' ')?;
+    let (rule, right) = rest.split_once(' ')?;
+    let source = if source.is_empty() { of_all } else { source };
+    let right = right.split(" or ").map(term).collect::<Option<_>>()?;
+    Some(Limit { left: term(left)?, rule: Rule::of(rule)?, right, source })
+}
+
+fn term(text: &'static str) -> Option<Term> {
+    let Some(exponent) = text.strip_prefix("2^") else {
+        return Some(Term { field: field(text)?, power: false, plus: 0 });
+    };
+    let sum = exponent.strip_prefix('(').and_then(|sum| sum.strip_suffix(')')?.split_once('+'));
+    let (name, plus) = match sum {
+        Some((name, plus)) => (name, plus.parse().ok()?),
+        None => (exponent, 0),
+    };
+    Some(Term { field: field(name)?, power: true, plus })
+}
+
+fn field(text: &'static str) -> Option<Field> {
+    if text.is_empty() || text.contains(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')) {
+        return None;
+    }
+    let (first, rest) = text.split_once('.').unwrap_or((text, ""));
+    let page = || CapPage::ALL.iter().find(|page| page.prm_name() == Some(first));
+    Some(match first {
+        "FT" => Field { place: Place::FlowTable, name: rest },
+        _ if first.starts_with(|c: char| c.is_ascii_uppercase()) => Field { place: Place::Card(*page()?), name: rest },
+        _ => Field { place: Place::Input, name: text },
+    })
+}
+
+/// A number, decimal or after 0x.
+pub(super) fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Where the properties of that kind of flow table are announced.
+pub(super) fn flow_table_properties(kind: FlowTableType) -> Option<(CapPage, &'static str)> {
+    use FlowTableType as Kind;
+    Some(match kind {
+        Kind::NicRx => (CapPage::FlowTable, "flow_table_properties_nic_receive"),
+        Kind::NicTx => (CapPage::FlowTable, "flow_table_properties_nic_transmit"),
+        Kind::EswEgressAcl => (CapPage::EswitchFlowTable, "flow_table_properties_esw_acl_egress"),
+        Kind::EswIngressAcl => (CapPage::EswitchFlowTable, "flow_table_properties_esw_acl_ingress"),
+        Kind::Fdb | Kind::FdbRx | Kind::FdbTx => (CapPage::EswitchFlowTable, "flow_table_properties_nic_esw_fdb"),
+        Kind::SnifferRx => (CapPage::FlowTable, "flow_table_properties_nic_receive_sniffer"),
+        Kind::SnifferTx => (CapPage::FlowTable, "flow_table_properties_nic_transmit_sniffer"),
+        Kind::RdmaRx => (CapPage::FlowTable, "flow_table_properties_nic_receive_rdma"),
+        Kind::RdmaTx => (CapPage::FlowTable, "flow_table_properties_nic_transmit_rdma"),
+        Kind::PortSel => (CapPage::PortSelection, "flow_table_properties_port_selection"),
+        Kind::RdmaTransportRx => (CapPage::AdvancedRdma, "rdma_transport_rx_flow_table_properties"),
+        Kind::RdmaTransportTx => (CapPage::AdvancedRdma, "rdma_transport_tx_flow_table_properties"),
+        Kind::Unknown(_) => return None,
+    })
+}

@@ -1,0 +1,116 @@
+//! How a field and what bounds it are related, and the sentence where it breaks.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::read::Term;
+use crate::cmd::Opcode;
+
+/// How both are related.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// `<=`.
+    AtMost,
+    /// `>=`.
+    AtLeast,
+    /// `<`.
+    Below,
+    /// `counted`.
+    Counted,
+    /// `needs`.
+    Needs,
+    /// `in`.
+    In,
+    /// `within`.
+    Within,
+}
+
+/// One side of a limit, with its number.
+pub(super) struct Operand {
+    pub(super) term: Term,
+    pub(super) name: String,
+    pub(super) number: u64,
+}
+
+impl Operand {
+    fn value(&self) -> u64 {
+        self.term.of(self.number)
+    }
+}
+
+impl Rule {
+    /// The rule that the table writes so.
+    pub(super) fn of(text: &str) -> Option<Rule> {
+        Some(match text {
+            "<=" => Rule::AtMost,
+            ">=" => Rule::AtLeast,
+            "<" => Rule::Below,
+            "counted" => Rule::Counted,
+            "needs" => Rule::Needs,
+            "in" => Rule::In,
+            "within" => Rule::Within,
+            _ => return None,
+        })
+    }
+
+    /// Whether `left` is allowed by one of `right`.
+    pub(super) fn holds(self, left: u64, right: &[Operand]) -> bool {
+        let mut bounds = right.iter().map(Operand::value);
+        match self {
+            Rule::AtMost => bounds.any(|bound| left <= bound),
+            Rule::AtLeast => bounds.any(|bound| left >= bound),
+            Rule::Below | Rule::Counted => bounds.any(|bound| left < bound),
+            Rule::Needs => left == 0 || bounds.any(|bound| bound != 0),
+            Rule::In => bounds.nth((left / 64) as usize).is_some_and(|bits| bits >> (left % 64) & 1 != 0),
+            Rule::Within => bounds.any(|bits| left & !bits == 0),
+        }
+    }
+
+    /// What is said of `left` where the rule does not hold.
+    pub(super) fn words(self, opcode: Opcode, left: &Operand, right: &[Operand]) -> String {
+        let (field, number) = (&left.name, left.number);
+        let each = |spell: &dyn Fn(&Operand) -> String| right.iter().map(spell).collect::<Vec<_>>().join(" or ");
+        let names = each(&|one| one.name.clone());
+        let bits = each(&|one| format!("{} {:#x}", one.name, one.number));
+        let whose = if self == Rule::Needs && field == "opcode" {
+            return format!("{opcode} needs {names}, which the card does not announce");
+        } else {
+            format!("{opcode}: {field}=")
+        };
+        match self {
+            Rule::AtMost => whose + &compared(left, ">", right),
+            Rule::AtLeast => whose + &compared(left, "<", right),
+            Rule::Below if right.iter().any(|one| one.term.power) => whose + &compared(left, ">=", right),
+            Rule::Below => format!(
+                "{whose}{number}, but {}: the last index is one less",
+                each(&|one| format!("{} is {}", one.name, one.number))
+            ),
+            Rule::Counted => format!("{whose}{number:#x} is no number of {}", each(&bound)),
+            Rule::Needs => format!("{whose}{number:#x} needs {names}, which the card does not announce"),
+            Rule::In => format!("{whose}{number:#x}, but bit {number} of {bits} is not set"),
+            Rule::Within => format!("{whose}{number:#x} has bits that {bits} has not"),
+        }
+    }
+}
+
+/// The field's number, the sign, and what it is on the wrong side of.
+fn compared(left: &Operand, sign: &str, right: &[Operand]) -> String {
+    let bounds = right.iter().map(bound).collect::<Vec<_>>().join(" or ");
+    let number = left.number;
+    match (left.term.power, right.iter().any(|one| one.term.power)) {
+        (true, _) => format!("{number} means {} bytes {sign} {bounds}", left.value()),
+        (false, true) => format!("{number:#x} {sign} {bounds}"),
+        (false, false) => format!("{number} {sign} {bounds}"),
+    }
+}
+
+/// The name of what bounds, and its number.
+fn bound(of: &Operand) -> String {
+    let Operand { term, name, number } = of;
+    match (term.power, term.plus) {
+        (false, _) => format!("{name} {number}"),
+        (true, 0) => format!("2^{name}, and {name} is {number}"),
+        (true, plus) => format!("2^({name}+{plus}), and {name} is {number}"),
+    }
+}
