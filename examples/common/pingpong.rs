@@ -1,5 +1,6 @@
 //! One end of a ping-pong: the client sends first, the server sends back what it received.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,8 +122,8 @@ pub struct Player {
     connection: Connection,
     /// The client's message, while it is not on its way.
     message: Option<Buffer>,
-    /// The send under way, if there is one.
-    sending: Option<Ticket>,
+    /// The sends under way, the oldest first. A message may come while the acknowledgement of the last one sent is lost.
+    sending: VecDeque<Ticket>,
     /// The client's: an answer is due before the next message may go.
     answer_due: bool,
     sent: u64,
@@ -157,7 +158,7 @@ impl Player {
             region,
             connection,
             message,
-            sending: None,
+            sending: VecDeque::with_capacity(4),
             answer_due: false,
             sent: 0,
             received: 0,
@@ -225,8 +226,8 @@ impl Player {
     fn handle(&mut self, done: Done) -> Result<(), Failure> {
         let completion = done.result?;
         let buffer = done.buffer.ok_or("a completion came without its buffer")?;
-        if self.sending == Some(done.ticket) {
-            self.sending = None;
+        if self.sending.front() == Some(&done.ticket) {
+            self.sending.pop_front();
             self.sent += 1;
             match self.role {
                 Role::Client => self.message = Some(buffer),
@@ -252,7 +253,7 @@ impl Player {
                 self.post(buffer)
             }
             Role::Server => {
-                self.sending = Some(self.connection.send(buffer)?);
+                self.sending.push_back(self.connection.send(buffer)?);
                 Ok(())
             }
         }
@@ -270,7 +271,7 @@ impl Player {
             buffer.write(0, &bytes);
         }
         self.answer_due = true;
-        self.sending = Some(self.connection.send(buffer)?);
+        self.sending.push_back(self.connection.send(buffer)?);
         Ok(())
     }
 

@@ -5,7 +5,8 @@
 //! is called, into `<target dir>/lab`, from the package mirror this machine's
 //! apt already uses. Nothing outside that folder is written and no privilege is
 //! needed. [`Guest::builder`] boots a guest, [`Guest::run`] runs a command in it. [`headers`] fetches no more than the C
-//! headers that judge the layouts, [`Aarch64::ready`] a compiler and an emulator for the other processor.
+//! headers that judge the layouts, [`Aarch64::ready`] a compiler and an emulator for the other processor, [`Tshark::ready`] a
+//! dissector.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -39,6 +40,7 @@ mod place;
 mod process;
 mod progress;
 mod setup;
+mod tshark;
 
 pub use binaries::{BinariesError, Build};
 pub use cross::Aarch64;
@@ -46,6 +48,7 @@ pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
 pub use lab::{Headers, KernelHeaders, Lab, headers};
 pub use model::{Model, ModelError};
+pub use tshark::Tshark;
 
 use std::io::Write;
 

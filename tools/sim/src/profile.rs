@@ -206,6 +206,7 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .out_of_seq_cnt(true)
         .retransmission_q_counters(true)
         .driver_version(true)
+        .mcam_reg(true)
         .eswitch_manager(true)
         .log_max_l2_table(7)
         .log_max_current_uc_list(7)

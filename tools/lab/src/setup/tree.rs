@@ -36,6 +36,8 @@ pub(crate) enum Tree {
     Headers,
     /// A Rust compiler for aarch64, and QEMU to run what it makes.
     Aarch64,
+    /// The dissector.
+    Tshark,
 }
 
 impl Tree {
@@ -44,6 +46,7 @@ impl Tree {
             Self::Root => "root",
             Self::Headers => "headers",
             Self::Aarch64 => "aarch64",
+            Self::Tshark => "tshark",
         }
     }
 
@@ -83,6 +86,7 @@ impl Tree {
                 "libgcc-14-dev-arm64-cross",
                 "qemu-user",
             ],
+            Self::Tshark => &["tshark"],
         }
     }
 
@@ -131,6 +135,7 @@ fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
+        Tree::Tshark => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -159,13 +164,15 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             packages.extend(sources::of_headers(&newest));
             apt.alone(&packages)?
         }
+        Tree::Tshark => apt.closure(&packages)?,
         Tree::Aarch64 => {
             let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
             packages = plan.iter().map(Archive::package).collect();
             plan
         }
     };
-    apt.fetch(&packages, &plan, tree != Tree::Root)?;
+    let is_alone = matches!(tree, Tree::Headers | Tree::Aarch64);
+    apt.fetch(&packages, &plan, is_alone)?;
     Ok(plan)
 }
 

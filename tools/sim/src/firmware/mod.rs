@@ -16,6 +16,7 @@ use crate::profile::Profile;
 
 mod caps;
 mod command;
+mod component;
 mod counter;
 mod cq;
 mod eq;

@@ -6,7 +6,7 @@ use mlx5_prm::reg::{HostEndianness, NodeDesc, PaosReg, PfccReg, PmtuReg, PtysReg
 
 use super::command::Answer;
 use super::syndromes::Syndrome;
-use super::{link, port_counter, vport};
+use super::{component, link, port_counter, vport};
 use crate::function::Function;
 use crate::wire::Port;
 
@@ -47,6 +47,9 @@ pub(super) fn access(
         RegisterId::Ptys => register(f, data, write, ptys)?,
         RegisterId::Pfcc => register(f, data, write, pfcc)?,
         RegisterId::Ppcnt => register(f, data, write, port_counter::ppcnt)?,
+        RegisterId::Mcam => register(f, data, write, component::mcam)?,
+        RegisterId::Mcqs => register(f, data, write, component::mcqs)?,
+        RegisterId::Mcqi => component::mcqi(f, data, write)?,
         _ => return Err(Syndrome::UnknownRegister.into()),
     };
     if room < data.len() {

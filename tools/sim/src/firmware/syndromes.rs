@@ -253,6 +253,8 @@ syndromes! {
     0x0f03 RegisterPort BadParameter "ACCESS_REGISTER: local_port is not the function's port",
     0x0f04 PortMtuRange BadParameter "PMTU: admin_mtu is not between 68 and max_mtu",
     0x0f06 CounterGroup BadParameter "PPCNT: no such group of counters",
+    0x0f08 NoSuchComponent BadParameter "ACCESS_REGISTER: no such component_index: there is one, 0",
+    0x0f09 ComponentInfo BadParameter "ACCESS_REGISTER: MCQI has the running VERSION alone",
 }
 
 /// The syndrome with that number, as it stands in an output.

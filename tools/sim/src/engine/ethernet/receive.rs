@@ -18,6 +18,8 @@ use crate::wire::Sender;
 
 /// TCP's flag of that name.
 const ACK: u16 = 0x10;
+/// The bytes that a receive's segment has room for. Linux sets the bit above them, "start padding", in each of its segments.
+const BYTE_COUNT: u32 = 0x7fff_ffff;
 
 /// A frame arrived.
 pub(in crate::engine) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
@@ -128,7 +130,8 @@ fn scatter(rq: &Rq, rest: &Rest, index: u16, mut frame: &[u8]) -> Result<(), Cqe
         if frame.is_empty() || data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
             break;
         }
-        let (now, later) = frame.split_at(frame.len().min(data.byte_count() as usize));
+        let room = data.byte_count() & BYTE_COUNT;
+        let (now, later) = frame.split_at(frame.len().min(room as usize));
         let rights = MkeyRights::LOCAL_WRITE;
         if !rest.write(rq.user(), data.lkey(), data.addr(), now, rights) {
             rest.allows(rq.user(), data.lkey(), data.addr(), now.len() as u64, rights); // says why not

@@ -291,6 +291,26 @@ fn a_frame_goes_from_a_send_queue_through_steering_to_a_receive_queue() {
 }
 
 #[test]
+fn a_frame_goes_on_in_the_next_segment_also_where_segments_ask_for_padding() {
+    const START_PADDING: u32 = 1 << 31;
+    let mut rig = Rig::new();
+    rig.post_receives(1);
+    let mut wqe = Vec::new();
+    for (index, room) in [(40, 60), (41, BUFFER as u32)] {
+        let mut segment = DataSeg::ZERO;
+        segment.w().byte_count(room | START_PADDING).lkey(rig.key).addr(rig.buffer(index));
+        wqe.extend_from_slice(segment.as_bytes());
+    }
+    rig.client.write(rig.receive_ring, &wqe);
+    let frame = rig.frame(&[7; 200]);
+    rig.send(&frame);
+    assert_eq!(rig.polls()[1].byte_cnt(), frame.len() as u32);
+    assert_eq!(rig.client.read(rig.buffer(40), 60), frame[..60]);
+    assert_eq!(rig.client.read(rig.buffer(40) + 60, 140), [0; 140], "memory that was not posted");
+    assert_eq!(rig.client.read(rig.buffer(41), frame.len() - 60), frame[60..]);
+}
+
+#[test]
 fn checksums_and_a_vlan_tag_are_put_in_and_the_tag_is_taken_off_again() {
     let mut rig = Rig::new();
     rig.post_receives(1);

@@ -4,7 +4,9 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout};
 use mlx5_prm::eqe::{Eqe, EventType};
 use mlx5_prm::layout::Layout;
-use mlx5_prm::reg::{NodeDesc, PaosReg, PmtuReg, PtysReg};
+use mlx5_prm::reg::{
+    McamAccessReg, McamReg, McqiInfo, McqiReg, McqiVersion, McqsReg, NodeDesc, PaosReg, PmtuReg, PtysReg,
+};
 
 use super::client::Client;
 use crate::firmware::syndromes::Syndrome;
@@ -240,6 +242,33 @@ fn registers() {
     assert_eq!(register(c, 0x6001, 1, &NodeDesc::ZERO), Ok(desc));
     assert_eq!(register(c, 0x9999, 1, &pmtu), Err(Syndrome::UnknownRegister));
     assert_eq!(register(c, 0x5003, 2, &pmtu), Err(Syndrome::UnknownOpMod));
+}
+
+#[test]
+fn the_image_is_the_only_component_and_says_its_version() {
+    let mut client = Client::up();
+    let c = &mut client;
+    let mcam = register(c, 0x907f, 1, &McamReg::ZERO).unwrap();
+    let there = McamAccessReg::read(mcam.mng_access_reg_cap_mask()).unwrap();
+    assert!(there.mcqs() && there.mcqi() && !there.mcc() && !there.mcda());
+    assert_eq!(register(c, 0x907f, 0, &McamReg::ZERO), Err(Syndrome::RegisterReadOnly));
+    let mcqs = register(c, 0x9060, 1, &McqsReg::ZERO).unwrap();
+    assert_eq!((mcqs.last_index_flag(), mcqs.identifier(), mcqs.component_update_state()), (true, 1, 0));
+    let mut second = McqsReg::ZERO;
+    second.w().component_index(1);
+    assert_eq!(register(c, 0x9060, 1, &second), Err(Syndrome::NoSuchComponent));
+
+    let mut mcqi = McqiReg::ZERO;
+    mcqi.w().info_type(McqiInfo::Version.number() as u8).data_size(McqiVersion::SIZE as u16);
+    let mut query = AccessRegisterIn::default();
+    query.w().register_id(0x9061).op_mod(1);
+    let mut query = WithTail::new(query, Layout::as_bytes(&mcqi).to_vec());
+    query.out_tail = McqiReg::SIZE + McqiVersion::SIZE;
+    let answer = c.exec(&query).unwrap().tail;
+    assert_eq!(McqiReg::read(&answer).unwrap().data_size(), McqiVersion::SIZE as u16);
+    assert_eq!(McqiVersion::read(&answer[McqiReg::SIZE..]).unwrap().version(), 16 << 24 | 35 << 16 | 4030);
+    mcqi.w().info_type(McqiInfo::Capabilities.number() as u8);
+    assert_eq!(register(c, 0x9061, 1, &mcqi), Err(Syndrome::ComponentInfo));
 }
 
 #[test]

@@ -1,0 +1,38 @@
+//! tshark, which judges captures.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{IoContext, LabError};
+use crate::lab::loader;
+use crate::place::Place;
+use crate::setup::{Tree, ensure};
+
+/// Debian's tshark.
+#[derive(Clone, Debug)]
+pub struct Tshark {
+    tree: PathBuf,
+    /// Empty: a user's own settings are not for tests.
+    settings: PathBuf,
+}
+
+impl Tshark {
+    /// Fetches it, some 45 MB, if it is not there yet.
+    pub fn ready() -> Result<Self, LabError> {
+        let place = Place::find();
+        let tree = ensure(&place, Tree::Tshark)?;
+        let settings = place.join("tshark-settings");
+        std::fs::create_dir_all(&settings).doing("create", &settings)?;
+        Ok(Self { tree, settings })
+    }
+
+    /// tshark on a capture, in one pass, with names left as numbers and every checksum that it knows verified.
+    pub fn read(&self, capture: &Path) -> Command {
+        let mut command = loader(&self.tree, "tshark", "usr/bin/tshark");
+        command.env("WIRESHARK_CONFIG_DIR", &self.settings).arg("-n").arg("-r").arg(capture);
+        for checked in ["ip", "tcp", "udp"] {
+            command.args(["-o", &format!("{checked}.check_checksum:TRUE")]);
+        }
+        command
+    }
+}

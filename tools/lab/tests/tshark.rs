@@ -1,0 +1,234 @@
+//! tshark judges the packets: every kind that the model can make, field by field, and a capture of cards that talk over a wire
+//! on which everything goes wrong.
+
+mod common;
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Report, TestResult, build};
+use mlx5_lab::{Model, Tshark, skipped};
+use mlx5_sim::transport::packet::{Aeth, AtomicEth, Deth, Reth, Route, gid_of_ipv4};
+use mlx5_sim::transport::{Opcode, Packet, Psn, Transport, icrc};
+use mlx5_sim::wire::{Frame, PcapWriter};
+
+/// The fields of a capture's packets, a row each; a field that a packet has not got is empty.
+fn fields(tshark: &Tshark, capture: &Path, names: &[&str]) -> Result<Vec<Vec<String>>, Report> {
+    let mut command = tshark.read(capture);
+    command.args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]);
+    for name in names {
+        command.args(["-e", name]);
+    }
+    let said = output(&mut command)?;
+    Ok(said.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
+}
+
+fn output(command: &mut Command) -> Result<String, Report> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Fails if tshark finds any packet of the capture malformed, or a checksum wrong.
+fn assert_well_formed(tshark: &Tshark, capture: &Path) -> TestResult {
+    const WRONG: &str =
+        "_ws.malformed || ip.checksum.status == 0 || udp.checksum.status == 0 || tcp.checksum.status == 0";
+    let said = output(tshark.read(capture).args(["-Y", WRONG, "-V"]))?;
+    assert!(said.is_empty(), "tshark finds these wrong:\n{said}");
+    Ok(())
+}
+
+fn route(ipv4: bool, tag: Option<u16>) -> Route {
+    let gid = |last| match ipv4 {
+        true => gid_of_ipv4([10, 0, 0, last]),
+        false => [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last],
+    };
+    Route {
+        dst_mac: [2, 0, 0xc5, 0, 0, 2],
+        src_mac: [2, 0, 0xc5, 0, 0, 1],
+        src: gid(1),
+        dst: gid(2),
+        sport: 0xc123,
+        hop_limit: 64,
+        tclass: 0x68,
+        flow_label: if ipv4 { 0 } else { 0xabcde },
+        tag,
+    }
+}
+
+/// A packet of a kind, with something else in every field and `payload` bytes where its kind has any.
+fn packet(transport: Transport, opcode: Opcode, route: Route, payload: usize) -> Packet {
+    let mut packet = Packet::new(opcode, route, 0x1234, Psn::new(0x00ab_cdef));
+    packet.transport = transport;
+    packet.pkey = 0xffff;
+    packet.xrc_srqn = 0x5678;
+    packet.deth = Deth { qkey: 0x1111_2222, src_qpn: 0x33_4455 };
+    packet.reth = Reth { va: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc, len: 0x1000 };
+    packet.aeth = Aeth { syndrome: 0x60, msn: 0x77_8899 };
+    packet.immediate = 0xdead_beef;
+    packet.atomic = AtomicEth {
+        va: 0x0102_0304_0506_0708,
+        rkey: 0x0a0b_0c0d,
+        swap_add: 0x1020_3040_5060_7080,
+        compare: 0x0f0e_0d0c,
+    };
+    packet.atomic_ack = 0xa1a2_a3a4_a5a6_a7a8;
+    if opcode.has_payload() {
+        packet.payload = (0..payload).map(|byte| 0x40 | byte as u8 & 0x1f).collect();
+    }
+    packet
+}
+
+/// A packet of every opcode, over both kinds of address, tagged and not, with every number of bytes of padding.
+fn every_packet() -> Vec<Packet> {
+    let mut packets = Vec::new();
+    for transport in Transport::ALL {
+        for opcode in Opcode::ALL.into_iter().filter(|opcode| transport.has(*opcode)) {
+            for payload in 0..4 {
+                let tag = (payload == 1).then_some(5);
+                packets.push(packet(transport, opcode, route(payload % 2 == 0, tag), 64 + payload));
+            }
+        }
+    }
+    packets
+}
+
+/// What tshark must read in each field of a packet; `None`: it is not there.
+fn expected(packet: &Packet) -> Vec<(&'static str, Option<String>)> {
+    // tshark does not know the extended transport header of XRC, and reads no further.
+    let is_known = packet.transport != Transport::Xrc;
+    let opcode = packet.opcode;
+    let when = |is_there: bool, value: String| (is_there && is_known).then_some(value);
+    let dword = |value: u32| format!("0x{value:08x}");
+    let bytes = |value: u32| format!("{value:08x}");
+    // It shows an atomic's address under the same name.
+    let address = if opcode.has_atomic() { packet.atomic.va } else { packet.reth.va };
+    vec![
+        ("infiniband.bth.opcode", Some(packet.transport.number(opcode).to_string())),
+        ("infiniband.bth.destqp", Some(format!("0x{:06x}", packet.dest_qpn))),
+        ("infiniband.bth.psn", Some(packet.psn.number().to_string())),
+        ("infiniband.bth.p_key", Some(packet.pkey.to_string())),
+        ("infiniband.reth.va", when(opcode.has_reth() || opcode.has_atomic(), format!("0x{address:016x}"))),
+        ("infiniband.reth.dmalen", when(opcode.has_reth(), packet.reth.len.to_string())),
+        ("infiniband.aeth.msn", when(opcode.has_aeth(), packet.aeth.msn.to_string())),
+        ("infiniband.immdt", when(opcode.has_immediate(), bytes(packet.immediate))),
+        ("infiniband.ieth", when(opcode.has_ieth(), bytes(packet.immediate))),
+        ("infiniband.atomiceth.swapdt", when(opcode.has_atomic(), packet.atomic.swap_add.to_string())),
+        ("infiniband.atomiceth.cmpdt", when(opcode.has_atomic(), packet.atomic.compare.to_string())),
+        ("infiniband.atomicacketh.origremdt", when(opcode.has_atomic_ack(), packet.atomic_ack.to_string())),
+        ("infiniband.deth.srcqp", when(packet.transport == Transport::Ud, dword(packet.deth.src_qpn))),
+    ]
+}
+
+#[test]
+fn tshark_reads_every_packet_as_it_was_meant() -> TestResult {
+    if skipped("tshark_reads_every_packet_as_it_was_meant") {
+        return Ok(());
+    }
+    let tshark = Tshark::ready()?;
+    let dir = tempfile::tempdir()?;
+    let capture = dir.path().join("every.pcap");
+    let packets = every_packet();
+    let mut writer = PcapWriter::new(BufWriter::new(File::create(&capture)?))?;
+    for packet in &packets {
+        writer.write(&Frame::Roce(Box::new(packet.clone())));
+    }
+    writer.flush()?;
+    assert_well_formed(&tshark, &capture)?;
+    let names: Vec<&str> = expected(&packets[0]).into_iter().map(|(name, _)| name).collect();
+    let rows = fields(&tshark, &capture, &names)?;
+    assert_eq!(rows.len(), packets.len());
+    for (packet, row) in packets.iter().zip(rows) {
+        for ((name, wanted), read) in expected(packet).into_iter().zip(row) {
+            assert_eq!(read, wanted.unwrap_or_default(), "{name} of {packet:?}");
+        }
+    }
+    Ok(())
+}
+
+/// `rc_pingpong` between the two functions of one card, every byte checked, over a wire that loses, doubles, swaps and damages.
+fn play(model: &Model) -> TestResult {
+    let build = build()?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let player = |socket: &Path, last: &[&str]| -> Result<Command, Report> {
+        let mut command = Command::new(build.program("rc_pingpong")?);
+        command.arg("-d").arg(format!("vfio-user:{}", socket.display()));
+        command.args(["-c", "-p", &port, "-n", "200", "-s", "9001", "-m", "1024"]).args(last);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    };
+    let [first, second] = model.sockets() else { return Err("two sockets".into()) };
+    let server = player(first, &["--listen"])?.spawn()?;
+    let client = player(second, &["127.0.0.1"])?.output()?;
+    for (who, output) in [("client", client), ("server", server.wait_with_output()?)] {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "the {who}: {said}\nthe model said:\n{}", model.stderr());
+    }
+    Ok(())
+}
+
+/// Fails if a RoCE packet of the capture has a wrong ICRC. How it is made is judged by packets of cards, where it is made.
+fn assert_icrc(capture: &Path) -> TestResult {
+    const FILE_HEADER: usize = 24;
+    const RECORD_HEADER: usize = 16;
+    const ETHERNET: usize = 14;
+    let bytes = std::fs::read(capture)?;
+    let mut rest = bytes.get(FILE_HEADER..).ok_or("a capture without its header")?;
+    while let Some((header, after)) = rest.split_at_checked(RECORD_HEADER) {
+        let len = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        let (frame, next) = after.split_at_checked(len).ok_or("a capture that ends within a frame")?;
+        let (covered, stored) = frame.split_at(len - icrc::LEN);
+        assert_eq!(icrc::compute(&covered[ETHERNET..]).to_le_bytes(), stored, "{frame:02x?}");
+        rest = next;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_capture_of_two_functions_is_well_formed() -> TestResult {
+    if skipped("a_capture_of_two_functions_is_well_formed") {
+        return Ok(());
+    }
+    let tshark = Tshark::ready()?;
+    let dir = tempfile::tempdir()?;
+    let capture = dir.path().join("wire.pcap");
+    let model = Model::start(&build()?, 2, &["--pcap", capture.to_str().ok_or("a path in UTF-8")?])?;
+    play(&model)?;
+    drop(model);
+    assert_well_formed(&tshark, &capture)?;
+    assert_icrc(&capture)?;
+    let opcodes = fields(&tshark, &capture, &["infiniband.bth.opcode"])?;
+    for opcode in [Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLast, Opcode::Acknowledge] {
+        let number = Transport::Rc.number(opcode).to_string();
+        assert!(opcodes.iter().any(|row| row[0] == number), "no {opcode:?} in the capture");
+    }
+    Ok(())
+}
+
+#[test]
+fn everything_arrives_once_and_in_order_over_a_bad_wire() -> TestResult {
+    if skipped("everything_arrives_once_and_in_order_over_a_bad_wire") {
+        return Ok(());
+    }
+    let tshark = Tshark::ready()?;
+    let dir = tempfile::tempdir()?;
+    let capture = dir.path().join("wire.pcap");
+    let mut arguments = vec!["--pcap", capture.to_str().ok_or("a path in UTF-8")?];
+    for fault in ["loss:1%", "duplicate:1%", "reorder:1%", "corrupt:1%"] {
+        arguments.extend(["--fault", fault]);
+    }
+    let model = Model::start(&build()?, 2, &arguments)?;
+    play(&model)?;
+    assert!(model.violations().is_empty(), "{}", model.stderr());
+    drop(model);
+    // It was bad: gaps were noticed, and said.
+    const SEQUENCE_ERROR: &str = "96";
+    let syndromes = fields(&tshark, &capture, &["infiniband.aeth.syndrome"])?;
+    assert!(syndromes.iter().any(|row| row[0] == SEQUENCE_ERROR), "no negative acknowledgement of a sequence error");
+    Ok(())
+}

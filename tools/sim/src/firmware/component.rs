@@ -1,0 +1,62 @@
+//! Which management registers there are, and what firmware says of its own parts: `MCAM`, `MCQS`, `MCQI`.
+
+use mlx5_prm::layout::Layout;
+use mlx5_prm::reg::{McamAccessReg, McamReg, McamRegisters, McqiInfo, McqiReg, McqiVersion, McqsReg};
+
+use super::syndromes::Syndrome;
+use crate::function::Function;
+
+/// The only component: the firmware image.
+const IMAGE: u16 = 0;
+/// `identifier` of an image that the card boots.
+const BOOT_IMAGE: u16 = 1;
+
+/// Which registers from 0x9000 on there are.
+pub(super) fn mcam(_: &mut Function, given: &McamReg, write: bool) -> Result<McamReg, Syndrome> {
+    if write {
+        return Err(Syndrome::RegisterReadOnly);
+    }
+    let mut register = McamReg::ZERO;
+    register.w().feature_group(given.feature_group()).access_reg_group(given.access_reg_group());
+    if u32::from(given.access_reg_group()) == McamRegisters::First128.number() {
+        let mut registers = McamAccessReg::ZERO;
+        registers.w().mcqs(true).mcqi(true);
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(registers.as_bytes());
+        register.w().mng_access_reg_cap_mask(&bytes);
+    }
+    Ok(register)
+}
+
+/// A component: the image, which is in use. No update of it is under way, or possible.
+pub(super) fn mcqs(_: &mut Function, given: &McqsReg, write: bool) -> Result<McqsReg, Syndrome> {
+    check(given.component_index(), write)?;
+    let mut register = McqsReg::ZERO;
+    register.w().last_index_flag(true).component_index(IMAGE).identifier(BOOT_IMAGE);
+    Ok(register)
+}
+
+/// What is known of a component: its version. The answer is the register and as much of that as was asked for.
+pub(super) fn mcqi(f: &Function, data: &[u8], write: bool) -> Result<Vec<u8>, Syndrome> {
+    let given = McqiReg::read(data).ok_or(Syndrome::InputTooShort)?;
+    check(given.component_index(), write)?;
+    if u32::from(given.info_type()) != McqiInfo::Version.number() || given.read_pending_component() {
+        return Err(Syndrome::ComponentInfo);
+    }
+    let (major, minor, subminor) = f.profile.fw_rev;
+    let mut version = McqiVersion::ZERO;
+    version.w().version(u32::from(major) << 24 | u32::from(minor) << 16 | u32::from(subminor));
+    let known = version.as_bytes();
+    let from = (given.offset() as usize).min(known.len());
+    let facts = &known[from..known.len().min(from + usize::from(given.data_size()))];
+    let mut register = given;
+    register.w().info_size(known.len() as u32).data_size(facts.len() as u16);
+    Ok([register.as_bytes(), facts].concat())
+}
+
+fn check(component: u16, write: bool) -> Result<(), Syndrome> {
+    if write {
+        return Err(Syndrome::RegisterReadOnly);
+    }
+    if component == IMAGE { Ok(()) } else { Err(Syndrome::NoSuchComponent) }
+}
