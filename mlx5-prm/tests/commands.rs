@@ -2,8 +2,9 @@
 
 use mlx5_prm::caps::CapPage;
 use mlx5_prm::cmd::{
-    self, AccessRegisterIn, AllocModifyHeaderContextIn, CreateGeneralObjectIn, CreateMkeyIn, Opcode, QueryCongParamsIn,
-    QueryFteOut, QueryGeneralObjectIn, QueryHcaCapIn, SetFteIn,
+    self, AccessRegisterIn, AccessRegisterUserIn, AllocModifyHeaderContextIn, Command, CreateGeneralObjectIn,
+    CreateMkeyIn, Opcode, QueryCongParamsIn, QueryFteOut, QueryGeneralObjectIn, QueryHcaCapIn, SetFteIn, Unpublished,
+    WithTail,
 };
 use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_prm::decode::{self, Dump};
@@ -11,7 +12,7 @@ use mlx5_prm::flow::{
     AddActionIn, CopyActionIn, DestFormatStruct, ExtendedDestFormat, FlowContext, FlowCounterList, FlowDestinationType,
     FteMatchParam, FteMatchSetLyr24, ModifyActionType, ModifyField, SetActionIn,
 };
-use mlx5_prm::layout::Layout;
+use mlx5_prm::layout::{Be32, Layout};
 use mlx5_prm::obj::{MatchDefiner, MatchDefinerFormat22, MatchDefinerMatchMask, ObjType, SamplerObj};
 use mlx5_prm::reg::RegisterId;
 
@@ -161,13 +162,30 @@ fn an_object_by_its_type_in_input_and_output() {
 }
 
 #[test]
+fn a_command_that_nobody_published_is_its_head_and_dwords() {
+    let head = Unpublished::<{ Opcode::QueryRdb.number() }>::new(3, 1);
+    let query = WithTail::new(head, vec![Be32::new(0), Be32::new(0xabcd)]);
+    let input = [query.head(), query.tail()].concat();
+    let text = body(decode::command_input(&input));
+    for line in ["opcode = QUERY_RDB (0x512)\n", "uid = 0x3\n", "op_mod = 0x1\n", "unpublished[1] = 0xabcd\n"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let text = body(decode::command_output_to(&input, &[&[0; 12][..], &[0, 0, 0, 7]].concat()));
+    assert!(text.contains("unpublished[1] = 0x7\n"), "{text}");
+}
+
+#[test]
 fn outputs_that_only_the_input_explains() {
     let mut access = AccessRegisterIn::default();
     access.w().register_id(RegisterId::Pmtu.number() as u16);
     let mut output = vec![0; 0x20];
     output[0x14..0x16].copy_from_slice(&[0x23, 0x28]);
-    let text = body(decode::command_output_to(access.as_bytes(), &output));
-    assert!(text.contains("max_mtu = 0x2328\n"), "{text}");
+    let mut by_user = AccessRegisterUserIn::default();
+    by_user.w().register_id(RegisterId::Pmtu.number() as u16);
+    for input in [access.as_bytes(), by_user.as_bytes()] {
+        let text = body(decode::command_output_to(input, &output));
+        assert!(text.contains("max_mtu = 0x2328\n"), "{text}");
+    }
 
     let mut query = QueryCongParamsIn::default();
     query.w().cong_protocol(mlx5_prm::cmd::CongProtocol::RRoceEcnNp);
