@@ -7,6 +7,7 @@
 //! figures are those of published `ibv_devinfo -v` of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. In all else that
 //! sets the silicon apart (tunnels, real-time clock) the three are masked down to the same.
 
+use crate::firmware::uctx;
 use mlx5_prm::caps::{
     AtomicCaps, CmdHcaCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
     PerProtocolNetworkingOffloadCaps, RoceCap,
@@ -176,6 +177,8 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_max_transport_domain(16)
         .log_max_umem(16)
         .umem_uid_0(true)
+        .log_max_uctx(10)
+        .uctx_cap(uctx::RAW_TX)
         .max_qp_cnt(255)
         .log_max_msg(30)
         .log_max_ra_req_qp(4)

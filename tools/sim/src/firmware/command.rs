@@ -7,9 +7,10 @@ use mlx5_prm::layout::Layout;
 use super::syndromes::Syndrome;
 use super::{
     HcaState, counter, cq, eq, flow, hca, l2_table, mkey, pages, pd, qp, qp_state, register, roce, rq, rqt, sq, srq,
-    tir, tis, uar, umem, vport, xrcd,
+    tir, tis, uar, uctx, umem, vport, xrcd,
 };
 use crate::function::Function;
+use crate::objects::{DRIVER, SHARED};
 
 /// Why a command does not get its output now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +71,10 @@ pub(super) fn execute(f: &mut Function, input: &mut [u8], room: usize) -> Answer
     let result = check(f, &header).and_then(|()| {
         // Every command may carry a uid, whether its layout has the field or not.
         input[2..4].fill(0);
-        dispatch(f, opcode, &Request { input, room })
+        f.objects.act_for(header.uid());
+        let result = dispatch(f, opcode, &Request { input, room });
+        f.objects.act_for(DRIVER);
+        result
     });
     #[cfg(test)]
     super::tests::limits::agrees(&beyond, &result);
@@ -95,10 +99,16 @@ fn check(f: &Function, header: &InputHeader) -> Answer<()> {
     if header.op_mod() != 0 && !takes_op_mod(opcode) {
         return Err(Syndrome::UnknownOpMod.into());
     }
-    if header.uid() != 0 {
-        return Err(Syndrome::NoUserContext.into());
+    check_user(f, header)
+}
+
+/// Whether the user context in whose name the command comes is there and may give it.
+fn check_user(f: &Function, header: &InputHeader) -> Answer<()> {
+    if matches!(header.uid(), DRIVER | SHARED) {
+        return Ok(());
     }
-    Ok(())
+    f.objects.user_contexts.get(header.uid().into()).ok_or(Syndrome::NoUserContext)?;
+    if uctx::may_give(header.opcode()) { Ok(()) } else { Err(Syndrome::NotForUsers.into()) }
 }
 
 impl HcaState {
@@ -212,6 +222,8 @@ commands! {
     DeallocTransportDomain => fixed pd::dealloc_transport_domain,
     AllocUar => fixed uar::alloc,
     DeallocUar => fixed uar::dealloc,
+    CreateUctx => fixed uctx::create,
+    DestroyUctx => fixed uctx::destroy,
     CreateUmem => listed umem::create,
     DestroyUmem => fixed umem::destroy,
     CreateMkey => listed mkey::create,

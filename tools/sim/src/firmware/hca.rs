@@ -71,6 +71,7 @@ fn forget_objects(f: &mut Function) {
 
 fn describe(objects: &Objects) -> String {
     let counts = [
+        ("user contexts", objects.user_contexts.len()),
         ("PDs", objects.pds.len()),
         ("UARs", objects.uars.len()),
         ("umems", objects.umems.len()),

@@ -45,6 +45,7 @@ mod tests;
 mod tir;
 mod tis;
 mod uar;
+pub(crate) mod uctx;
 mod umem;
 mod vport;
 mod wq;

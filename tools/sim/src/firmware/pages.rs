@@ -56,6 +56,7 @@ pub(super) enum Context {
     FlowGroup = 520,
     /// An entry, or a flow counter.
     FlowEntry = 96,
+    User = 40,
 }
 
 /// The pages of one function.

@@ -3,7 +3,8 @@
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{
     Eth2819CntrsGrpDataLayout, Eth2863CntrsGrpDataLayout, Eth3635CntrsGrpDataLayout, Eth8023CntrsGrpDataLayout,
-    EthExtendedCntrsGrpDataLayout, EthPerPrioGrpDataLayout, PhysLayerCntrs, PortCounterGroup, PpcntReg,
+    EthExtendedCntrsGrpDataLayout, EthPerPrioGrpDataLayout, IbPortCntrsGrpDataLayout, PhysLayerCntrs, PortCounterGroup,
+    PpcntReg,
 };
 
 use super::register::own_port;
@@ -32,6 +33,7 @@ pub(super) fn ppcnt(f: &mut Function, given: &PpcntReg, write: bool) -> Result<P
         PortCounterGroup::EthernetExtended => numbers::<EthExtendedCntrsGrpDataLayout>(&[]),
         PortCounterGroup::PerPriority => per_priority(counters, given.prio_tc()),
         PortCounterGroup::PhysicalLayer => physical(counters.link_downs),
+        PortCounterGroup::InfinibandPort => infiniband(counters),
         _ => return Err(Syndrome::CounterGroup),
     };
     let mut register = *given;
@@ -124,5 +126,20 @@ fn physical(link_downs: u32) -> [u8; SET] {
     counters.w().link_down_events(link_downs);
     let mut set = [0; SET];
     set.copy_from_slice(Layout::as_bytes(&counters));
+    set
+}
+
+/// What an InfiniBand port would count, as mlx5_ib asks for it: errors alone, which stop at their field's end. Its packets and
+/// bytes are the vport's.
+fn infiniband(counters: &PhysicalCounters) -> [u8; SET] {
+    let most = |count: u64, bits: u32| count.min((1 << bits) - 1);
+    let mut errors = IbPortCntrsGrpDataLayout::ZERO;
+    errors
+        .w()
+        .link_downed_counter(most(counters.link_downs.into(), 8) as u8)
+        .port_rcv_errors(most(counters.too_long, 16) as u16)
+        .port_xmit_discards(most(counters.unsendable, 16) as u16);
+    let mut set = [0; SET];
+    set[..IbPortCntrsGrpDataLayout::SIZE].copy_from_slice(Layout::as_bytes(&errors));
     set
 }

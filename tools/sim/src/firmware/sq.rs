@@ -7,7 +7,7 @@ use super::caps::room_below;
 use super::command::Answer;
 use super::pages::{self, Context};
 use super::syndromes::Syndrome;
-use super::{memory, wq};
+use super::{memory, uctx, wq};
 use crate::engine;
 use crate::function::Function;
 use crate::objects::{SendRing, SendsThrough, Sq};
@@ -15,6 +15,9 @@ use crate::objects::{SendRing, SendsThrough, Sq};
 /// `CREATE_SQ`.
 pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Answer<CreateSqOut> {
     let context = *command.ctx();
+    if !uctx::may_send_frames(f) {
+        return Err(Syndrome::RawSend.into());
+    }
     check_context(f, &context)?;
     let tis = tis(f, &context)?;
     let queue = wq::take(f, context.wq(), wq::send_strides(&f.firmware.caps), list)?;

@@ -48,6 +48,8 @@ syndromes! {
     0x0006 OutputTooShort BadOutputLength "no room for the output",
     0x0007 ReservedSet BadParameter "a reserved field is set",
     0x0008 NoUserContext BadParameter "uid names no user context",
+    0x000c RawSend BadParameter "CREATE_SQ: the user context has not RAW_TX in its cap",
+    0x000b NotForUsers BadParameter "the command is the driver's, not a user context's",
     0x0009 OtherFunction BadParameter "the command is for another function, and this one manages none",
     0x000a InternalFailure InternalError "firmware failed on its own account",
 
@@ -106,6 +108,7 @@ syndromes! {
     0x0505 CqInUse ResourceBusy "queue pairs complete to the completion queue",
     0x0506 CounterInUse ResourceBusy "queue pairs count on the queue counter",
     0x0507 XrcdInUse ResourceBusy "shared receive queues or queue pairs use the XRC domain",
+    0x0509 UserContextInUse ResourceBusy "the user context has objects",
     0x0508 SrqInUse ResourceBusy "queue pairs take their receives from the shared receive queue",
 
     0x0547 TransportDomainInUse ResourceBusy "TISs or TIRs are in the transport domain",
@@ -128,6 +131,7 @@ syndromes! {
     0x0608 TooManyTransportDomains ExceedsLimit "as many transport domains as log_max_transport_domain allows",
     0x0609 TooManyCounters ExceedsLimit "as many queue counters as max_qp_cnt allows",
     0x060a TooManyXrcds ExceedsLimit "as many XRC domains as log_max_xrcd allows",
+    0x060c TooManyUserContexts ExceedsLimit "as many user contexts as log_max_uctx allows",
     0x060b TooManySrqs ExceedsLimit "as many shared receive queues as log_max_srq or log_max_rmp allows",
 
     0x064a TooManySqs ExceedsLimit "as many send queues as log_max_sq allows",

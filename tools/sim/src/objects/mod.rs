@@ -24,7 +24,7 @@ pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
 pub use srq::{Srq, XrcSrq};
-pub use table::Table;
+pub use table::{DRIVER, SHARED, Table};
 
 use crate::bar;
 use crate::profile::Profile;
@@ -42,6 +42,13 @@ pub struct Pd {
 pub struct Uar {
     /// Objects that name it.
     pub users: u32,
+}
+
+/// A user context: whose objects no other may name.
+#[derive(Debug)]
+pub struct UserContext {
+    /// What it was given to do. PRM `uctx.cap`.
+    pub cap: u32,
 }
 
 /// A transport domain.
@@ -86,6 +93,10 @@ pub struct QueueCounter {
 /// All tables of one function.
 #[derive(Debug)]
 pub struct Objects {
+    /// By `uid`.
+    pub user_contexts: Table<UserContext>,
+    /// In whose name the command comes that is being carried out.
+    acting: u16,
     /// By `pd`.
     pub pds: Table<Pd>,
     /// By `uar`, which is also the page's index in BAR 0.
@@ -139,7 +150,10 @@ impl Objects {
         let umem = table(1, caps.log_max_umem());
         let first_sq = 1u32 << caps.log_max_qp();
         let first_rq = first_sq + (1 << caps.log_max_sq());
+        let uctx = table(1, caps.log_max_uctx().min(15));
         Objects {
+            user_contexts: Table::new(uctx.0, uctx.1),
+            acting: DRIVER,
             pds: Table::new(pd.0, pd.1),
             uars: Table::new(bar::FIRST_UAR, (1u32 << (profile.log_bar_size - bar::LOG_PAGE)) - bar::FIRST_UAR),
             umems: Table::new(umem.0, umem.1),
@@ -165,7 +179,8 @@ impl Objects {
 
     /// How many objects there are, of all kinds.
     pub fn count(&self) -> usize {
-        self.pds.len()
+        self.user_contexts.len()
+            + self.pds.len()
             + self.uars.len()
             + self.umems.len()
             + self.mkeys.len()
@@ -183,6 +198,52 @@ impl Objects {
             + self.tirs.len()
             + self.rqts.len()
             + self.steering.count()
+    }
+
+    /// From now on, `uid` is who asks and who makes objects: see [`Table::act_for`].
+    pub fn act_for(&mut self, uid: u16) {
+        self.acting = uid;
+        self.pds.act_for(uid);
+        self.uars.act_for(uid);
+        self.umems.act_for(uid);
+        self.mkeys.act_for(uid);
+        self.eqs.act_for(uid);
+        self.cqs.act_for(uid);
+        self.qps.act_for(uid);
+        self.srqs.act_for(uid);
+        self.xrcds.act_for(uid);
+        self.transport_domains.act_for(uid);
+        self.queue_counters.act_for(uid);
+        self.sqs.act_for(uid);
+        self.rqs.act_for(uid);
+        self.tiss.act_for(uid);
+        self.tirs.act_for(uid);
+        self.rqts.act_for(uid);
+    }
+
+    /// The user context in whose name the command comes; `None` for the driver's own.
+    pub fn acting(&self) -> Option<&UserContext> {
+        self.user_contexts.get(self.acting.into())
+    }
+
+    /// How many objects are of user context `uid`.
+    pub fn owned_by(&self, uid: u16) -> usize {
+        self.pds.owned_by(uid)
+            + self.uars.owned_by(uid)
+            + self.umems.owned_by(uid)
+            + self.mkeys.owned_by(uid)
+            + self.eqs.owned_by(uid)
+            + self.cqs.owned_by(uid)
+            + self.qps.owned_by(uid)
+            + self.srqs.owned_by(uid)
+            + self.xrcds.owned_by(uid)
+            + self.transport_domains.owned_by(uid)
+            + self.queue_counters.owned_by(uid)
+            + self.sqs.owned_by(uid)
+            + self.rqs.owned_by(uid)
+            + self.tiss.owned_by(uid)
+            + self.tirs.owned_by(uid)
+            + self.rqts.owned_by(uid)
     }
 
     /// How many entries of the L2 table are set.

@@ -1,21 +1,47 @@
-//! A numbered table of objects.
+//! A numbered table of objects, each of a user context.
 
 use std::collections::BTreeMap;
 
+/// The user context of the driver itself, which may name every object. PRM `uid` 0.
+pub const DRIVER: u16 = 0;
+/// The `uid` of what the driver makes for all its users: any user context may name it. Linux calls it the shared resources'.
+pub const SHARED: u16 = 0xffff;
+
 /// Objects by number, the lowest free number given out first.
+///
+/// While a command of a user context runs ([`act_for`](Self::act_for)), the table is as if it held that context's objects
+/// alone, and the [`SHARED`] ones, which it cannot take out.
 #[derive(Debug)]
 pub struct Table<T> {
     first: u32,
     count: u32,
     next: u32,
     free: std::collections::BTreeSet<u32>,
-    entries: BTreeMap<u32, T>,
+    entries: BTreeMap<u32, Entry<T>>,
+    acting: u16,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    owner: u16,
+    object: T,
 }
 
 impl<T> Table<T> {
     /// An empty table whose numbers start at `first`, with room for `count` objects.
     pub fn new(first: u32, count: u32) -> Self {
-        Table { first, count, next: first, free: Default::default(), entries: BTreeMap::new() }
+        let (free, entries) = Default::default();
+        Table { first, count, next: first, free, entries, acting: DRIVER }
+    }
+
+    /// From now on, `uid` is who asks and who makes objects.
+    pub fn act_for(&mut self, uid: u16) {
+        self.acting = uid;
+    }
+
+    /// How many objects are of user context `uid`.
+    pub fn owned_by(&self, uid: u16) -> usize {
+        self.entries.values().filter(|entry| entry.owner == uid).count()
     }
 
     /// The number the next [`insert`](Self::insert) gives; `None` when the table is full.
@@ -32,25 +58,42 @@ impl<T> Table<T> {
         if !self.free.remove(&number) {
             self.next += 1;
         }
-        self.entries.insert(number, object);
+        self.entries.insert(number, Entry { owner: self.acting, object });
         Ok(number)
     }
 
     /// The object of that number.
     pub fn get(&self, number: u32) -> Option<&T> {
-        self.entries.get(&number)
+        let entry = self.entries.get(&number)?;
+        self.may_name(entry.owner).then_some(&entry.object)
     }
 
     /// The object of that number, to change.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.entries.get_mut(&number)
+        let owner = self.entries.get(&number)?.owner;
+        if !self.may_name(owner) {
+            return None;
+        }
+        self.entries.get_mut(&number).map(|entry| &mut entry.object)
     }
 
     /// Takes the object out; its number is free again.
     pub fn remove(&mut self, number: u32) -> Option<T> {
-        let object = self.entries.remove(&number)?;
+        let owner = self.entries.get(&number)?.owner;
+        if !self.is_driver() && self.acting != owner {
+            return None;
+        }
+        let entry = self.entries.remove(&number)?;
         self.free.insert(number);
-        Some(object)
+        Some(entry.object)
+    }
+
+    fn may_name(&self, owner: u16) -> bool {
+        self.is_driver() || self.acting == owner || owner == SHARED
+    }
+
+    fn is_driver(&self) -> bool {
+        self.acting == DRIVER || self.acting == SHARED
     }
 
     /// The lowest number from `number` on that is in use.
@@ -60,12 +103,12 @@ impl<T> Table<T> {
 
     /// Number and object of each.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.entries.iter().map(|(number, object)| (*number, object))
+        self.entries.iter().map(|(number, entry)| (*number, &entry.object))
     }
 
     /// Number and object of each, to change.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        self.entries.iter_mut().map(|(number, object)| (*number, object))
+        self.entries.iter_mut().map(|(number, entry)| (*number, &mut entry.object))
     }
 
     /// How many there are.

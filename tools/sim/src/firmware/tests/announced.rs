@@ -23,8 +23,10 @@ const GENERAL: &[Honoured] = &[
     ("log_max_pd", "firmware/pd.rs", "caps.general().log_max_pd()"),
     ("log_max_transport_domain", "firmware/pd.rs", "caps.general().log_max_transport_domain()"),
     ("log_max_umem", "firmware/umem.rs", "caps.general().log_max_umem()"),
-    // Umems, and all else, are made with uid 0.
-    ("umem_uid_0", "firmware/command.rs", "header.uid() != 0"),
+    // Umems, and all else, can be made with uid 0.
+    ("umem_uid_0", "firmware/command.rs", "DRIVER | SHARED"),
+    ("log_max_uctx", "firmware/uctx.rs", "caps.log_max_uctx()"),
+    ("uctx_cap", "firmware/uctx.rs", "caps.uctx_cap()"),
     ("max_qp_cnt", "firmware/counter.rs", ".max_qp_cnt()"),
     ("log_max_msg", "firmware/qp_state.rs", "caps.log_max_msg()"),
     ("log_max_ra_req_qp", "firmware/qp_state.rs", ".log_max_ra_req_qp()"),

@@ -12,4 +12,5 @@ mod pages;
 mod queue_pairs;
 mod queues;
 mod services;
+mod users;
 mod vport;

@@ -1,0 +1,68 @@
+//! User contexts: what one process made, no other may name.
+//!
+//! The driver, `uid` 0, may name every object, and marks its commands with the `uid` of the process that it acts for.
+
+use mlx5_prm::cmd::*;
+
+use super::command::Answer;
+use super::pages::{self, Context};
+use super::syndromes::Syndrome;
+use crate::function::Function;
+use crate::objects::UserContext;
+
+/// `CREATE_UCTX`.
+pub(super) fn create(f: &mut Function, command: &CreateUctxIn) -> Answer<CreateUctxOut> {
+    let caps = f.firmware.caps.general();
+    let cap = command.uctx().cap();
+    if cap & !caps.uctx_cap() != 0 {
+        return Err(Syndrome::CapabilityNotAnnounced.into());
+    }
+    let number = f.objects.user_contexts.next_number().and_then(|number| u16::try_from(number).ok());
+    let uid = number.filter(|uid| uid >> caps.log_max_uctx() == 0).ok_or(Syndrome::TooManyUserContexts)?;
+    pages::reserve(f, Context::User)?;
+    tracing::debug!("user context {uid} begins, {} objects before it", f.objects.count());
+    f.objects.user_contexts.insert(UserContext { cap }).map_err(|_| Syndrome::TooManyUserContexts)?;
+    let mut output = CreateUctxOut::ZERO;
+    output.w().uid(uid);
+    Ok(output)
+}
+
+/// `DESTROY_UCTX`. Its objects go before it.
+pub(super) fn destroy(f: &mut Function, command: &DestroyUctxIn) -> Answer<DestroyUctxOut> {
+    let uid = command.uid();
+    f.objects.user_contexts.get(uid.into()).ok_or(Syndrome::NoUserContext)?;
+    if f.objects.owned_by(uid) > 0 {
+        return Err(Syndrome::UserContextInUse.into());
+    }
+    f.objects.user_contexts.remove(uid.into());
+    pages::release(f, Context::User);
+    tracing::debug!("user context {uid} ends, {} objects after it", f.objects.count());
+    Ok(DestroyUctxOut::ZERO)
+}
+
+/// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet queues may send.
+pub(crate) const RAW_TX: u32 = 1 << 0;
+
+/// Whether send queues of Ethernet frames may be made.
+pub(super) fn may_send_frames(f: &Function) -> bool {
+    f.objects.acting().is_none_or(|user| user.cap & RAW_TX != 0)
+}
+
+/// Whether a user context may give this command: what concerns objects of its own, and what only asks. The rest is the
+/// driver's, whoever it acts for.
+pub(super) fn may_give(opcode: Opcode) -> bool {
+    use Opcode::*;
+    !matches!(
+        opcode,
+        EnableHca
+            | DisableHca
+            | InitHca
+            | TeardownHca
+            | SetIssi
+            | SetHcaCap
+            | SetDriverVersion
+            | QueryPages
+            | ManagePages
+    ) && !matches!(opcode, CreateUctx | DestroyUctx | CreateEq | QueryEq | DestroyEq | AccessReg | SetRoceAddress)
+        && !matches!(opcode, ModifyNicVportContext | ModifyVportState | SetL2TableEntry | DeleteL2TableEntry)
+}
