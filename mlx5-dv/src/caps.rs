@@ -3,8 +3,10 @@
 pub use mlx5_prm::caps::CapPage;
 use mlx5_prm::caps::limits::{Card, number_at};
 use mlx5_prm::caps::{CmdHcaCap, CmdHcaCap2, RoceCap};
+use mlx5_prm::cmd::{QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::layout::Layout;
 
+use crate::access::{Access, RawCommand};
 use crate::error::Error;
 
 /// One capability page, as firmware gave it: what the card could do, and what it does now.
@@ -87,7 +89,44 @@ pub struct Caps {
     pub pages: Vec<RawPage>,
 }
 
+/// Asks one capability page, as it is and as it could be.
+pub(crate) fn query_page(access: &dyn Access, page: CapPage) -> Result<RawPage, Error> {
+    let query = |current: bool| -> Result<Vec<u8>, Error> {
+        let mut query = QueryHcaCapIn::default();
+        query.w().op_mod(page.op_mod(current));
+        let about = format!("{page} page, {}", if current { "current" } else { "max" });
+        let raw = RawCommand::new(&query, about);
+        let reply: QueryHcaCapOut = raw.reply(&access.execute(raw.clone())?)?;
+        Ok(reply.capability().to_vec())
+    };
+    Ok(RawPage { page, max: query(false)?, current: query(true)? })
+}
+
 impl Caps {
+    /// Reads every capability page that firmware says it has.
+    pub(crate) fn read(access: &dyn Access, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
+        let general = query_page(access, CapPage::General)?;
+        let has = CmdHcaCap::read(&general.current).unwrap_or(CmdHcaCap::ZERO);
+        let more = [
+            (has.eth_net_offloads(), CapPage::Ethernet),
+            (has.pg(), CapPage::Odp),
+            (has.atomic(), CapPage::Atomic),
+            (has.roce(), CapPage::Roce),
+            (has.nic_flow_table(), CapPage::FlowTable),
+            (has.eswitch_manager(), CapPage::EswitchFlowTable),
+            (has.eswitch_manager(), CapPage::Eswitch),
+            (has.qos(), CapPage::Qos),
+            (has.debug(), CapPage::Debug),
+            (has.device_memory(), CapPage::DeviceMemory),
+            (has.hca_cap_2(), CapPage::General2),
+        ];
+        let mut pages = vec![general];
+        for (_, page) in more.into_iter().filter(|(present, _)| *present) {
+            pages.push(query_page(access, page)?);
+        }
+        Caps::from_pages(pages, fw_version)
+    }
+
     /// From the pages firmware gave.
     pub fn from_pages(pages: Vec<RawPage>, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
         let mut caps = Caps { fw_version, pages, ..Caps::default() };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -106,6 +107,16 @@ impl Mac {
     }
 }
 
+impl FromStr for Mac {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+        let mac = bytes.and_then(|bytes| bytes.try_into().ok()).map(Mac);
+        mac.ok_or_else(|| Error::Invalid(format!("{text:?} is no MAC address, such as 02:00:c5:00:00:01")))
+    }
+}
+
 impl fmt::Display for Mac {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, f] = self.0;
@@ -133,7 +144,7 @@ pub struct Gid {
 }
 
 impl Gid {
-    fn of(index: u16, address: Ipv6Addr, mac: Mac) -> Self {
+    pub(crate) fn of(index: u16, address: Ipv6Addr, mac: Mac) -> Self {
         Gid { index, address, mac, ipv4: address.to_ipv4_mapped().is_some() }
     }
 }
@@ -187,6 +198,13 @@ impl Device {
         Ok(Arc::new(device))
     }
 
+    /// A function that the kernel keeps, reached through `access`, with the GIDs that the kernel gave it.
+    pub(crate) fn of_kernel(access: Arc<dyn Access>, caps: Caps, gids: Vec<Gid>) -> Result<Arc<Device>, Error> {
+        let mut device = Device { gids, mac: Mac([0; 6]), caps, owned: None, access };
+        device.mac = device.port()?.mac;
+        Ok(Arc::new(device))
+    }
+
     /// The way to the card.
     pub fn access(&self) -> &Arc<dyn Access> {
         &self.access
@@ -203,7 +221,8 @@ impl Device {
     }
 
     /// The port's GIDs, in the order of their indices. GID 0 is the IPv6 link-local address of the port's MAC; GID 1 is the
-    /// IPv4 address that [`Options::ipv4`] named, if it did. All are RoCE v2.
+    /// IPv4 address that [`Options::ipv4`] named, if it did. Where the kernel keeps the function, they are the kernel's
+    /// as they were when it was opened. All are RoCE v2.
     pub fn gids(&self) -> &[Gid] {
         &self.gids
     }
@@ -230,10 +249,7 @@ impl Device {
 
     /// Capabilities, asked anew.
     pub fn query_caps(&self) -> Result<Caps, Error> {
-        match &self.owned {
-            Some(owned) => owned.read_caps(),
-            None => Ok(self.caps.clone()),
-        }
+        Caps::read(&*self.access, self.caps.fw_version)
     }
 
     /// The port as it is now. PRM "QUERY_VPORT_STATE", "QUERY_NIC_VPORT_CONTEXT", "PMTU".
@@ -254,6 +270,12 @@ impl Device {
     ///
     /// Frames from the wire come for [`mac`](Self::mac) alone: an entry with another address can send, and hears nothing.
     pub fn set_gid(&self, gid: Gid) -> Result<(), Error> {
+        if self.owned.is_none() {
+            let name = self.name();
+            return Err(Error::Invalid(format!(
+                "the kernel keeps the GIDs of {name}: give its network interface an address (ip addr add) instead"
+            )));
+        }
         if gid.index >= self.caps.roce_address_table_size.max(1) {
             let size = self.caps.roce_address_table_size;
             return Err(Error::Invalid(format!("GID index {} is not below the table's size, {size}", gid.index)));

@@ -128,6 +128,11 @@ pub enum Death {
         /// How long it stood still.
         after: Duration,
     },
+    /// The kernel's driver took the function away from this process.
+    #[error(
+        "the kernel's driver let the card go (unbound, removed or being recovered); check `dmesg`, then open it again"
+    )]
+    Released,
     /// What serves the device went away.
     #[error("the device's server is gone ({reason}); start it again, then open the device again")]
     ServerGone {

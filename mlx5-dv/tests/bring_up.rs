@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction, Observers, Traced, kernel_dump};
-use mlx5_dv::access::{Access, RawCommand};
+use mlx5_dv::access::{Access, RawCommand, UarMapping};
 use mlx5_open::Sim;
 use mlx5_prm::caps::limits;
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut, DeallocPdIn, NopIn, Opcode, WithTail};
@@ -169,7 +169,7 @@ fn a_function_is_opened_and_closed_a_hundred_times() {
     let sim = Sim::builder().build().unwrap();
     for _ in 0..100 {
         let device = sim.open(0).unwrap();
-        let uar = device.access().alloc_uar().unwrap();
+        let uar = device.access().alloc_uar(UarMapping::Uncached).unwrap();
         device.access().free_uar(&uar).unwrap();
     }
     assert_eq!(sim.handle(0).counts().dma_ranges, 0);

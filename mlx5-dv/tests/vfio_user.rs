@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mlx5_dv::access::UarMapping;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions};
 use mlx5_dv::{Death, Device, Error, Options};
@@ -85,7 +86,7 @@ fn comes_up_over_the_socket_again_and_again() {
         let device = open(&model.socket(), hasty()).unwrap();
         assert!(device.port().unwrap().up);
         assert!(device.caps().log_max_qp > 0);
-        let uar = device.access().alloc_uar().unwrap();
+        let uar = device.access().alloc_uar(UarMapping::Uncached).unwrap();
         assert!(uar.mapping.is_some(), "the server hands out the memory of UAR pages");
         device.access().free_uar(&uar).unwrap();
         device.execute(&NopIn::default(), "").unwrap();

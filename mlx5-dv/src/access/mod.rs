@@ -1,18 +1,23 @@
 //! How a function is reached. The upper seam, [`Access`], is what every object above needs; [`owned`] (a function that is
-//! ours alone) and [`devx`] (the kernel keeps it, and creates objects for us) implement it.
+//! ours alone) and [`devx`] (the kernel keeps it, and creates objects for us) implement it. `life.rs` (whether the card lives)
+//! and `subscribers.rs` (who is told of its events) serve both.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use mlx5_prm::cmd::Reply;
+use mlx5_prm::cmd::{CmdStatus, OutputHeader, Reply};
+use mlx5_prm::eqe::Eqe;
+use mlx5_prm::layout::Layout;
 
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
 pub mod devx;
+mod life;
 pub mod owned;
 pub mod pci;
 mod seam;
+mod subscribers;
 pub mod trace;
 
 pub use seam::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq};
@@ -48,16 +53,30 @@ impl RawCommand {
 
     /// The fixed part and the tail of `output`, which firmware gave to this command.
     pub(crate) fn reply<R: Reply>(&self, output: &[u8]) -> Result<R, CommandError> {
-        R::from_output(output).ok_or_else(|| CommandError {
-            opcode: self.opcode(),
-            op_mod: self.op_mod(),
-            object: self.object.clone(),
-            kind: CommandErrorKind::Length(format!("its reply has only {} bytes", output.len())),
-        })
+        let too_short = || CommandErrorKind::Length(format!("its reply has only {} bytes", output.len()));
+        R::from_output(output).ok_or_else(|| self.failed(too_short()))
+    }
+
+    /// The error that it failed in this way.
+    pub(crate) fn failed(&self, kind: CommandErrorKind) -> CommandError {
+        CommandError { opcode: self.opcode(), op_mod: self.op_mod(), object: self.object.clone(), kind }
     }
 
     fn be16(&self, at: usize) -> u16 {
         self.input.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
+    }
+}
+
+/// Error if `output`, which firmware gave, says that it refused.
+pub(crate) fn check_status(output: &[u8]) -> Result<(), CommandErrorKind> {
+    // The shortest output, of 12 bytes, has a status too: read it padded.
+    let mut header = [0; OutputHeader::SIZE];
+    let len = output.len().min(header.len());
+    header[..len].copy_from_slice(&output[..len]);
+    let header = OutputHeader::read(&header).unwrap_or(OutputHeader::ZERO);
+    match header.status() {
+        CmdStatus::Ok => Ok(()),
+        status => Err(CommandErrorKind::Status { status, syndrome: header.syndrome(), reason: String::new() }),
     }
 }
 
@@ -77,6 +96,13 @@ pub struct AsyncEvent {
     pub data: [u8; 28],
 }
 
+impl AsyncEvent {
+    /// What `entry` of an event queue reports.
+    pub(crate) fn of(entry: &Eqe) -> Self {
+        AsyncEvent { event_type: entry.event_type(), sub_type: entry.event_sub_type(), data: *entry.event_data() }
+    }
+}
+
 /// Memory the card knows by number.
 #[derive(Debug)]
 pub struct UmemHandle {
@@ -86,6 +112,15 @@ pub struct UmemHandle {
     pub handle: ObjectHandle,
 }
 
+/// How the processor treats stores to a UAR page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UarMapping {
+    /// Each store goes out at once: for doorbells of eight bytes.
+    Uncached,
+    /// Stores are gathered until a barrier: for BlueFlame.
+    WriteCombining,
+}
+
 /// One user access region page.
 #[derive(Debug)]
 pub struct UarHandle {
@@ -93,6 +128,8 @@ pub struct UarHandle {
     pub uar_page: u32,
     /// The page for direct stores; `None` where stores are trapped and go through [`Access::write_uar`].
     pub mapping: Option<BarMapping>,
+    /// How it is mapped.
+    pub cached: UarMapping,
     /// The access' own handle.
     pub handle: ObjectHandle,
 }
@@ -122,8 +159,8 @@ pub trait Access: Send + Sync + Debug {
     fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error>;
     /// Forgets a umem.
     fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError>;
-    /// Allocates a UAR page of its own.
-    fn alloc_uar(&self) -> Result<UarHandle, Error>;
+    /// Allocates a UAR page of its own, mapped as wanted, or uncached where that cannot be had.
+    fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error>;
     /// Gives a UAR page back.
     fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError>;
     /// Stores a big-endian quadword at `offset` of a UAR page that could not be mapped.
@@ -132,12 +169,15 @@ pub trait Access: Send + Sync + Debug {
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error>;
     /// Shows memory, ours or the user's, to the card until the buffer is dropped.
     fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error>;
+    /// Whether a [`DmaBuffer`]'s address is the one that the card uses, so that commands can list pages. If not, only the
+    /// kernel knows where memory is, and it is named by umems alone.
+    fn knows_addresses(&self) -> bool;
     /// Number of the EQ that serves completion vector `vector`.
     fn eqn(&self, vector: u32) -> Result<u32, Error>;
     /// How many completion vectors there are.
     fn completion_vectors(&self) -> u32;
     /// Subscribes to the completion events of a CQ: the returned eventfd is signalled at each.
-    fn completion_eventfd(&self, cqn: u32, vector: u32) -> Result<std::os::fd::OwnedFd, Error>;
+    fn completion_eventfd(&self, cq: ObjectHandle, cqn: u32, vector: u32) -> Result<std::os::fd::OwnedFd, Error>;
     /// Ends what [`completion_eventfd`](Self::completion_eventfd) began.
     fn forget_completion_eventfd(&self, cqn: u32);
     /// Events from now on that are neither completions nor the driver's own (commands, page requests): port changes, CQ

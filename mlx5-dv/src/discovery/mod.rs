@@ -1,7 +1,9 @@
 //! Which cards there are, how each can be reached and what stands in the way; and how a device is named.
 
 mod name;
+mod rdma;
 mod sysfs;
 
 pub use name::{DeviceName, DeviceNameError};
+pub use rdma::{RdmaDevice, RdmaGid, RdmaPort};
 pub use sysfs::{Card, Obstacle, PciAddress, Sysfs};

@@ -203,11 +203,17 @@ impl Sysfs {
         bound.filter(|(_, driver)| !matches!(driver.as_str(), "vfio-pci" | "pcieport" | "pci-stub")).collect()
     }
 
+    /// `file` of this system, such as `sys/class/net`.
+    pub(super) fn path(&self, file: impl AsRef<Path>) -> PathBuf {
+        self.root.join(file)
+    }
+
     fn device(&self, address: PciAddress) -> PathBuf {
         self.root.join("sys/bus/pci/devices").join(address.to_string())
     }
 
-    fn in_root(&self, path: &Path) -> PathBuf {
+    /// `path`, which begins at the root, in this system.
+    pub(super) fn in_root(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 }
@@ -249,14 +255,14 @@ fn hex(text: &str) -> Option<u32> {
     u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
 }
 
-fn list(directory: &Path) -> Vec<String> {
+pub(super) fn list(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
 }
 
-fn link_name(path: &Path) -> Option<String> {
+pub(super) fn link_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
 

@@ -36,6 +36,15 @@ impl Translation {
         Translation { first: iova.0, log_size, count: len.div_ceil(1 << log_size) }
     }
 
+    /// `len` bytes from `first` on, in the smallest pages.
+    pub(crate) fn smallest(first: u64, len: usize) -> Self {
+        Translation {
+            first,
+            log_size: Self::LOG_SMALLEST,
+            count: (len.max(1) as u64).div_ceil(1 << Self::LOG_SMALLEST),
+        }
+    }
+
     /// The card's addresses of the pages.
     pub(crate) fn addresses(self) -> impl Iterator<Item = u64> {
         (0..self.count).map(move |i| self.first + (i << self.log_size))

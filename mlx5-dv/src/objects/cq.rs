@@ -212,7 +212,7 @@ impl Cq {
         if !self.options.events {
             return Ok(None);
         }
-        let fd = self.device().access().completion_eventfd(self.cqn, self.options.vector)?;
+        let fd = self.device().access().completion_eventfd(self.object.handle(), self.cqn, self.options.vector)?;
         self.subscribed.store(true, Ordering::Relaxed);
         Ok(Some(fd))
     }

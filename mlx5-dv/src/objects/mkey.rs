@@ -1,14 +1,17 @@
 //! Memory keys.
 
 use std::fmt;
+use std::sync::Arc;
 
 use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn, WithTail};
 use mlx5_prm::ctx::Mkc;
 use mlx5_prm::layout::Be64;
 
 use super::{Object, Pd, atomics_are_not_built, within};
+use crate::Device;
+use crate::access::UmemHandle;
 use crate::error::{CommandError, Error};
-use crate::memory::{DmaBuffer, Translation};
+use crate::memory::{DmaBuffer, HostMemory, Translation};
 
 bitflags::bitflags! {
     /// What may be done with registered memory. Local reading is always allowed.
@@ -37,6 +40,42 @@ pub struct Mkey {
     key: u32,
     log_page_size: u32,
     object: Object,
+    /// Where the kernel alone knows what the card sees, the key's memory. After the key, which lies over it.
+    place: Option<Place>,
+}
+
+/// Memory that a key finds by number.
+#[derive(Debug)]
+struct Place {
+    umem: Option<UmemHandle>,
+    device: Arc<Device>,
+}
+
+impl Place {
+    fn of(device: &Arc<Device>, memory: &HostMemory) -> Result<Self, Error> {
+        let umem = device.access().register_umem(memory, true)?;
+        Ok(Place { umem: Some(umem), device: Arc::clone(device) })
+    }
+
+    fn id(&self) -> u32 {
+        self.umem.as_ref().map_or(0, |umem| umem.umem_id)
+    }
+
+    fn forget(&mut self) -> Result<(), CommandError> {
+        if let Some(umem) = &self.umem {
+            self.device.access().destroy_umem(umem)?;
+            self.umem = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(error) = self.forget() {
+            tracing::error!(%error, "a key's umem was not destroyed; it stays with the card");
+        }
+    }
 }
 
 impl fmt::Debug for Mkey {
@@ -56,8 +95,15 @@ impl Mkey {
         let caps = pd.device().caps();
         within("the region's length", host.data_len() as u64, "log_max_mrw_sz", caps.log_max_mrw_sz)?;
 
-        let pages = Translation::of(host.address().as_ptr() as u64, memory.iova(), host.len());
-        let start = host.address().as_ptr() as u64 + host.data_offset() as u64;
+        let first = host.address().as_ptr() as u64;
+        let start = first + host.data_offset() as u64;
+        let device = pd.device();
+        let place = (!device.access().knows_addresses()).then(|| Place::of(device, host)).transpose()?;
+        let pages = match &place {
+            None => Translation::of(first, memory.iova(), host.len()),
+            // The kernel does not say which pages it found.
+            Some(_) => Translation::smallest(first, host.len()),
+        };
         let octwords = octwords(pages)?;
         let mut context = Mkc::default();
         context
@@ -75,13 +121,17 @@ impl Mkey {
             .translations_octword_size(octwords);
         let mut create = CreateMkeyIn::default();
         create.w().memory_key_mkey_entry(&context).translations_octword_actual_size(octwords);
+        if let Some(place) = &place {
+            create.w().mkey_umem_valid(true).mkey_umem_id(place.id()).mkey_umem_offset(host.data_offset() as u64);
+        }
+        let list = if place.is_some() { Vec::new() } else { entries(pages) };
         let what = format!("{} bytes of memory", host.data_len());
-        let (object, out) = Object::create(pd.device(), &WithTail::new(create, entries(pages)), &what, |out| {
+        let (object, out) = Object::create(pd.device(), &WithTail::new(create, list), &what, |out| {
             let mut end = DestroyMkeyIn::default();
             end.w().mkey_index(out.reply.mkey_index());
             (end, format!("mkey {:#x}", out.reply.mkey_index()))
         })?;
-        Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object })
+        Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object, place })
     }
 
     /// The key, local and remote alike: `mkey_index` and its variant.
@@ -96,7 +146,8 @@ impl Mkey {
 
     /// Destroys the key: no access by it is possible afterwards.
     pub(super) fn destroy(&mut self) -> Result<(), CommandError> {
-        self.object.destroy()
+        self.object.destroy()?;
+        self.place.as_mut().map_or(Ok(()), Place::forget)
     }
 }
 

@@ -80,6 +80,11 @@ impl Object {
         &self.device
     }
 
+    /// What the access knows it by.
+    pub(crate) fn handle(&self) -> ObjectHandle {
+        self.handle
+    }
+
     /// How messages call it, such as `CQ 0x43`.
     pub(crate) fn name(&self) -> String {
         self.end.as_ref().map_or_else(String::new, |end| end.object.clone())

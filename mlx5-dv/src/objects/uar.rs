@@ -6,7 +6,7 @@ use uar::{BlueFlame, Plain, Shared, UarPage};
 
 use super::{DestroyError, destroy_sole};
 use crate::Device;
-use crate::access::{BarMapping, UarHandle};
+use crate::access::{BarMapping, UarHandle, UarMapping};
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
 
@@ -39,9 +39,19 @@ pub struct Uar {
 }
 
 impl Uar {
-    /// A page of our own. Errors: [`Error::Command`], [`Error::Io`] where it cannot be mapped.
+    /// A page of our own, for any doorbell. Errors: [`Error::Command`], [`Error::Io`] where it cannot be mapped.
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
-        let handle = device.access().alloc_uar()?;
+        Self::mapped(device, UarMapping::Uncached)
+    }
+
+    /// A page of our own, mapped write-combining where that can be had (`devx:`): for [`BlueFlame`] alone. Errors: as for
+    /// [`alloc`](Self::alloc).
+    pub fn alloc_write_combining(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
+        Self::mapped(device, UarMapping::WriteCombining)
+    }
+
+    fn mapped(device: &Arc<Device>, wanted: UarMapping) -> Result<Arc<Self>, Error> {
+        let handle = device.access().alloc_uar(wanted)?;
         Ok(Arc::new(Uar {
             shared_plain: OnceLock::new(),
             blue_flame: Mutex::new(Holder::Nobody),
@@ -64,6 +74,11 @@ impl Uar {
     /// Whether doorbells are stores of this process. If not, each is a call of the access.
     pub fn is_mapped(&self) -> bool {
         self.mapping().is_some()
+    }
+
+    /// Whether stores to it are gathered until a barrier, so that the plain register does not serve.
+    pub fn is_write_combining(&self) -> bool {
+        self.is_mapped() && self.handle.cached == UarMapping::WriteCombining
     }
 
     /// The page in this process, where it can be mapped.

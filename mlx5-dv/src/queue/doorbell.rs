@@ -13,9 +13,9 @@ use crate::objects::{PLAIN_REGISTER, Uar};
 ///
 /// | mode | page | register | for |
 /// | --- | --- | --- | --- |
-/// | [`AnyDoorbell`] | any | 0 | programs that must run everywhere: one predicted branch a ring |
-/// | [`Plain`] | mapped uncached (VFIO, the model) | 0 | owned functions |
-/// | [`BlueFlame`] | mapped write-combining (DevX) | 1, its own | lowest latency, one queue a page |
+/// | [`AnyDoorbell`] | uncached or not mapped | 0 | programs that must run everywhere: one predicted branch a ring |
+/// | [`Plain`] | mapped uncached (VFIO, DevX, the model) | 0 | any number of queues |
+/// | [`BlueFlame`] | mapped write-combining ([`Uar::alloc_write_combining`], on DevX), or uncached | 1, its own | lowest latency, one queue a page |
 /// | [`Shared`]`<Plain>` | as [`Plain`] | 0, under a lock | queues of several threads on one page |
 /// | [`Shared`]`<BlueFlame>` | as [`BlueFlame`] | 1, under a lock | queues of several threads on one page |
 /// | [`Trapped`] | not mapped | 0 | nothing faster: each ring is a call of the access |
@@ -83,6 +83,16 @@ fn registers(uar: &Uar) -> Result<UarPage, Error> {
     Ok(unsafe { UarPage::new(mapping.address) })
 }
 
+/// The registers of `uar`, where a store goes out without a barrier behind it.
+fn plain_registers(uar: &Uar) -> Result<UarPage, Error> {
+    if uar.is_write_combining() {
+        let page = uar.index();
+        let help = "use BlueFlame, or a page of Uar::alloc";
+        return Err(Error::Invalid(format!("UAR page {page:#x} is mapped write-combining: {help}")));
+    }
+    registers(uar)
+}
+
 /// Tells the card to look at the arm request that CQ `cqn` has put in its record.
 pub(crate) fn arm_cq(uar: &Uar, cqn: u32, arm: Arm) -> Result<(), Error> {
     if uar.is_mapped() {
@@ -95,7 +105,7 @@ pub(crate) fn arm_cq(uar: &Uar, cqn: u32, arm: Arm) -> Result<(), Error> {
 impl DoorbellMode for Plain {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
         // Eight bytes in one PCIe write: queues may share the register, which never holds more than that.
-        Ok(Leased::new(Plain::new(registers(uar)?, PLAIN_REGISTER), uar))
+        Ok(Leased::new(Plain::new(plain_registers(uar)?, PLAIN_REGISTER), uar))
     }
 }
 
@@ -130,7 +140,7 @@ impl DoorbellMode for BlueFlame {
 
 impl DoorbellMode for Shared<Plain> {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        Ok(Leased::new(uar.shared_plain(registers(uar)?), uar))
+        Ok(Leased::new(uar.shared_plain(plain_registers(uar)?), uar))
     }
 }
 
@@ -193,9 +203,9 @@ impl SendDoorbell for AnyDoorbell {
 
 impl DoorbellMode for AnyDoorbell {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        let doorbell = match registers(uar) {
-            Ok(page) => AnyDoorbell::Plain(Plain::new(page, PLAIN_REGISTER)),
-            Err(_) => AnyDoorbell::Trapped(Trapped(Arc::clone(uar))),
+        let doorbell = match uar.is_mapped() {
+            true => AnyDoorbell::Plain(Plain::new(plain_registers(uar)?, PLAIN_REGISTER)),
+            false => AnyDoorbell::Trapped(Trapped(Arc::clone(uar))),
         };
         Ok(Leased::new(doorbell, uar))
     }

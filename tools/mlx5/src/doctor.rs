@@ -116,7 +116,7 @@ fn may_lock(status: &str) -> bool {
 /// Looks at everything.
 pub fn examine(machine: &Machine) -> Report {
     let mut findings = vec![huge_pages(machine), locked_memory(machine), iommu(machine), vfio_driver(machine)];
-    findings.extend([uverbs(machine), devx()]);
+    findings.push(uverbs(machine));
     findings.extend(cards(machine));
     let verdicts = [SIM, VFIO, DEVX].into_iter().map(|way| verdict(way, &findings)).collect();
     Report { findings, verdicts }
@@ -243,30 +243,30 @@ fn cards(machine: &Machine) -> Vec<Finding> {
 }
 
 fn uverbs(machine: &Machine) -> Finding {
-    let check = "mlx5_ib".to_owned();
-    let needed_by = &[DEVX];
-    let devices: Vec<String> =
-        machine.names("/sys/class/infiniband").into_iter().filter(|name| name.starts_with("mlx5")).collect();
-    if devices.is_empty() {
-        return Finding {
-            check,
-            severity: Severity::Problem,
-            found: "the kernel offers no mlx5 device to verbs".into(),
-            fix: Some("sudo modprobe mlx5_ib".into()),
-            needed_by,
-        };
-    }
-    Finding { check, severity: Severity::Ok, found: devices.join(", "), fix: None, needed_by }
-}
-
-/// Honest as long as it is true.
-fn devx() -> Finding {
-    Finding {
-        check: "devx".into(),
-        severity: Severity::Problem,
-        found: "not built yet in this version".into(),
-        fix: Some("use vfio: instead".into()),
+    let sysfs = Sysfs::at(&machine.root);
+    let devices: Vec<_> = sysfs.rdma_names().iter().filter_map(|name| sysfs.rdma_device(name)).collect();
+    let obstacles = devices.iter().map(|device| (device, sysfs.devx_obstacle(device)));
+    let (open, shut): (Vec<_>, Vec<_>) = obstacles.partition(|(_, obstacle)| obstacle.is_none());
+    let finding = |severity, found: String, fix: Option<String>| Finding {
+        check: "mlx5_ib".into(),
+        severity,
+        found,
+        fix,
         needed_by: &[DEVX],
+    };
+    if !open.is_empty() {
+        let names: Vec<_> = open.iter().map(|(device, _)| device.name.as_str()).collect();
+        return finding(Severity::Ok, names.join(", "), None);
+    }
+    match shut.into_iter().find_map(|(device, obstacle)| Some((device, obstacle?))) {
+        Some((device, obstacle)) => {
+            finding(Severity::Problem, format!("{}: {}", device.name, obstacle.reason), Some(obstacle.fix))
+        }
+        None => finding(
+            Severity::Problem,
+            "the kernel offers no mlx5 device to verbs".into(),
+            Some("sudo modprobe mlx5_ib".into()),
+        ),
     }
 }
 
@@ -323,7 +323,7 @@ mod tests {
         let report = examine(&machine);
         assert!(verdict(&report, SIM).open);
         assert_eq!(verdict(&report, VFIO).because, ["IOMMU", "vfio-pci driver", "cards"]);
-        assert!(verdict(&report, DEVX).because.contains(&"devx".to_owned()), "it is not built yet");
+        assert_eq!(verdict(&report, DEVX).because, ["mlx5_ib", "cards"]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `mlx5 list`: cards here, how each can be reached, what stands in the way.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use mlx5_dv::discovery::{Card, Sysfs};
+use mlx5_dv::discovery::{Card, RdmaDevice, RdmaGid, RdmaPort, Sysfs};
 use serde::Serialize;
 
 use crate::{Failure, print, print_json};
@@ -42,6 +43,41 @@ struct Listed {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     interfaces: Vec<String>,
     ways: Vec<Way>,
+    /// The kernel's RDMA devices made of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rdma: Vec<Rdma>,
+}
+
+/// An RDMA device of the kernel's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Rdma {
+    name: String,
+    firmware: String,
+    node_guid: String,
+    ports: Vec<Port>,
+}
+
+/// A port of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Port {
+    number: u8,
+    state: String,
+    link_layer: String,
+    rate: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interface: Option<String>,
+    gids: Vec<Gid>,
+    counters: BTreeMap<String, u64>,
+}
+
+/// An entry of the kernel's GID table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Gid {
+    index: u16,
+    address: String,
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interface: Option<String>,
 }
 
 /// Prints the cards.
@@ -62,11 +98,8 @@ fn listed(sysfs: &Sysfs, card: &Card) -> Listed {
         .map(|obstacle| Obstacle { reason: obstacle.reason, fix: Some(obstacle.fix) })
         .collect();
     let vfio = Way { device: format!("vfio:{}", card.address), usable: obstacles.is_empty(), obstacles };
-    let devx = card.rdma_devices.iter().map(|name| Way {
-        device: format!("devx:{name}"),
-        usable: false,
-        obstacles: vec![Obstacle { reason: "devx is not built yet".into(), fix: None }],
-    });
+    let devices = sysfs.rdma_devices(card);
+    let devx = devices.iter().map(|device| devx(sysfs, device));
     Listed {
         model: card.model.clone(),
         address: Some(card.address.to_string()),
@@ -75,7 +108,39 @@ fn listed(sysfs: &Sysfs, card: &Card) -> Listed {
         numa_node: card.numa_node,
         interfaces: card.interfaces.clone(),
         ways: std::iter::once(vfio).chain(devx).collect(),
+        rdma: devices.iter().map(|device| rdma(sysfs, device)).collect(),
     }
+}
+
+/// Through the kernel's RDMA device.
+fn devx(sysfs: &Sysfs, device: &RdmaDevice) -> Way {
+    let obstacle = sysfs.devx_obstacle(device);
+    let obstacles = obstacle.into_iter().map(|obstacle| Obstacle { reason: obstacle.reason, fix: Some(obstacle.fix) });
+    let obstacles: Vec<_> = obstacles.collect();
+    Way { device: format!("devx:{}", device.name), usable: obstacles.is_empty(), obstacles }
+}
+
+fn rdma(sysfs: &Sysfs, device: &RdmaDevice) -> Rdma {
+    let port = |port: &RdmaPort| Port {
+        number: port.number,
+        state: port.state.clone(),
+        link_layer: port.link_layer.clone(),
+        rate: port.rate.clone(),
+        interface: port.interface.clone(),
+        gids: port.gids.iter().map(gid).collect(),
+        counters: sysfs.counters(&device.name, port.number).into_iter().collect(),
+    };
+    Rdma {
+        name: device.name.clone(),
+        firmware: device.firmware.clone(),
+        node_guid: device.node_guid.clone(),
+        ports: device.ports.iter().map(port).collect(),
+    }
+}
+
+fn gid(gid: &RdmaGid) -> Gid {
+    let (address, kind, interface) = (gid.address.to_string(), gid.kind.clone(), gid.interface.clone());
+    Gid { index: gid.index, address, kind, interface }
 }
 
 fn software_card() -> Listed {
@@ -87,6 +152,7 @@ fn software_card() -> Listed {
         numa_node: None,
         interfaces: Vec::new(),
         ways: vec![Way { device: "sim".into(), usable: true, obstacles: Vec::new() }],
+        rdma: Vec::new(),
     }
 }
 
@@ -108,6 +174,26 @@ impl fmt::Display for Listed {
                 }
             }
         }
-        Ok(())
+        self.rdma.iter().try_for_each(|device| write!(f, "{device}"))
+    }
+}
+
+impl fmt::Display for Rdma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "    {}: firmware {}, node GUID {}", self.name, self.firmware, self.node_guid)?;
+        self.ports.iter().try_for_each(|port| write!(f, "{port}"))
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let interface = self.interface.as_ref().map_or_else(String::new, |name| format!(", {name}"));
+        let (number, state, layer, rate) = (self.number, &self.state, &self.link_layer, &self.rate);
+        writeln!(f, "        port {number}: {state}, {layer}, {rate}{interface}")?;
+        for gid in &self.gids {
+            writeln!(f, "            GID {:<3} {:<40} {}", gid.index, gid.address, gid.kind)?;
+        }
+        let mut counted = self.counters.iter().filter(|(_, count)| **count != 0);
+        counted.try_for_each(|(name, count)| writeln!(f, "            {name} {count}"))
     }
 }

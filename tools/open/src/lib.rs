@@ -45,7 +45,7 @@ pub fn open_with(name: &str, options: Options) -> Result<Arc<Device>, Error> {
     let function = match name.parse::<DeviceName>()? {
         DeviceName::Vfio(address) => owned::vfio::open(address)?,
         DeviceName::VfioUser(socket) => owned::vfio_user::open(&socket)?,
-        DeviceName::Devx(device) => return devx::open(&device),
+        DeviceName::Devx(device) => return devx::open(&device, options),
         DeviceName::Sim(profile) => return Sim::builder().profile(profile_of(name, profile.as_deref())?).open(options),
     };
     Device::open(function, options)

@@ -1,14 +1,369 @@
 //! Reaching a function through the kernel's DevX ioctls, while the kernel's mlx5_ib keeps it.
+//!
+//! The kernel owns the function: it brought it up, and sets its port, addresses and GIDs; none of that is attempted here. In
+//! a user context of the card's we make objects of our own beside the kernel's, by the same commands as on a function of our
+//! own; the kernel adds the context's number to each, and destroys what is left when this process ends, however it does.
+//! Memory is named by umems alone, as only the kernel knows where it lies.
+//!
+//! `open.rs` finds and opens the device, `call.rs` is one ioctl, `abi.rs` its numbers, `events.rs` and `queries.rs` what the
+//! kernel answers later.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, mpsc};
 
-use crate::Device;
-use crate::error::Error;
+use mlx5_prm::eqe::EventType;
+use zerocopy::IntoBytes;
 
-/// Opens the kernel's RDMA device `name`, such as `mlx5_0`.
-pub fn open(name: &str) -> Result<Arc<Device>, Error> {
-    Err(Error::NotBuilt {
-        what: format!("access through the kernel's own driver (devx:{name})"),
-        instead: "bind the card to vfio-pci and open it as vfio:ADDRESS, or use sim".into(),
-    })
+use super::life::{Life, Wake};
+use super::subscribers::Subscribers;
+use super::trace::Traced;
+use super::{
+    Access, AsyncEvent, BarMapping, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle, check_status,
+};
+use crate::device::Gid;
+use crate::discovery::{RdmaDevice, RdmaGid, Sysfs};
+use crate::error::{CommandError, CommandErrorKind, Death, Error};
+use crate::lock::lock;
+use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova};
+use crate::{Caps, Device, Options};
+
+pub mod abi;
+mod call;
+mod events;
+mod open;
+mod queries;
+
+use abi::*;
+use call::Call;
+use events::Events;
+use queries::Queries;
+
+/// The port we use: the first.
+const PORT: u8 = 1;
+
+/// Opens the kernel's RDMA device `name`, such as `mlx5_0`. Of `options`, those that set the function up are the kernel's
+/// business, and not looked at.
+///
+/// # Errors
+/// [`Error::Refused`] says what stands in the way, and what removes it.
+pub fn open(name: &str, options: Options) -> Result<Arc<Device>, Error> {
+    let sysfs = Sysfs::default();
+    let device = open::find(&sysfs, name)?;
+    let access: Arc<dyn Access> = Arc::new(Devx::new(&device, &options)?);
+    let access = match options.observers.any() {
+        true => Traced::new(access, options.observers.clone()),
+        false => access,
+    };
+    let caps = Caps::read(&*access, firmware_version(&device.firmware))?;
+    let gids = sysfs.gids(name, PORT);
+    let gids =
+        gids.into_iter().filter(RdmaGid::is_roce_v2).filter_map(|gid| Some(Gid::of(gid.index, gid.address, gid.mac?)));
+    Device::of_kernel(access, caps, gids.collect())
+}
+
+/// `16.35.4030`, as sysfs prints it.
+fn firmware_version(text: &str) -> (u16, u16, u16) {
+    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
+    let mut part = || parts.next().unwrap_or(0);
+    (part(), part(), part())
+}
+
+/// A function that the kernel keeps. Dropping it closes the device's file, and ends all that was made by it.
+#[derive(Debug)]
+pub struct Devx {
+    name: String,
+    life: Arc<Life>,
+    subscribers: Arc<Subscribers>,
+    /// The channels that completion events are subscribed by, by CQ: they end with them.
+    completions: Mutex<HashMap<u32, OwnedFd>>,
+    queries: Queries,
+    events: Events,
+    pool: Arc<DmaPool>,
+    context: open::Context,
+}
+
+impl Devx {
+    fn new(device: &RdmaDevice, options: &Options) -> Result<Self, Error> {
+        let context = open::open(device)?;
+        let life = Life::new();
+        let subscribers = Arc::new(Subscribers::default());
+        let waiters: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
+        life.watch(Arc::downgrade(&waiters));
+        let events = Events::start(context.file.as_fd(), Arc::clone(&life), Arc::clone(&subscribers))?;
+        Ok(Devx {
+            name: format!("devx:{}", device.name),
+            life,
+            subscribers,
+            completions: Mutex::default(),
+            queries: Queries::new(options.command_timeout),
+            events,
+            pool: DmaPool::new(|len| Ok(shown(HostMemory::allocate_private(len)?))),
+            context,
+        })
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        self.context.file.as_fd()
+    }
+
+    /// What became of a call that carried `command` and filled `output`.
+    fn judge(&self, command: &RawCommand, called: io::Result<()>, output: &[u8]) -> Result<(), CommandError> {
+        let kind = match called {
+            Ok(()) => return Ok(()),
+            // The kernel passes on what firmware said.
+            Err(error) if error.raw_os_error() == Some(libc::EREMOTEIO) => match check_status(output) {
+                Err(status) => status,
+                Ok(()) => CommandErrorKind::Io { doing: "passing it to firmware".into(), source: error },
+            },
+            Err(error) => self.failed(error),
+        };
+        Err(command.failed(kind))
+    }
+
+    /// What it means that the kernel refused a call with `error`.
+    fn failed(&self, error: io::Error) -> CommandErrorKind {
+        match error.raw_os_error() {
+            Some(libc::EIO | libc::ENODEV) => {
+                self.life.end(Death::Released);
+                CommandErrorKind::Dead(self.life.death().unwrap_or(Death::Released))
+            }
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => CommandErrorKind::Io {
+                doing: "passing it to the kernel, which takes only queries and what concerns objects of this process,"
+                    .into(),
+                source: error,
+            },
+            _ => CommandErrorKind::Io { doing: "passing it to the kernel".into(), source: error },
+        }
+    }
+
+    fn check(&self, command: &RawCommand) -> Result<(), CommandError> {
+        self.life.check().map_err(|death| command.failed(CommandErrorKind::Dead(death)))
+    }
+
+    /// Ends an object of the kernel's: a UAR page, a umem, an object of the card's.
+    fn end(&self, object: u16, method: u16, attribute: u16, handle: ObjectHandle) -> Result<(), CommandErrorKind> {
+        let ended = Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file()));
+        match ended.map_err(|error| self.failed(error)) {
+            // It went with the device.
+            Ok(_) | Err(CommandErrorKind::Dead(_)) => Ok(()),
+            Err(kind) => Err(kind),
+        }
+    }
+
+    /// What the kernel answers to a UAR page asked for: where to map it, how much, and the page itself.
+    fn ask_uar(&self, kind: u64) -> io::Result<(u64, u32, UarHandle)> {
+        let (mut offset, mut len, mut uar_page) = (0u64, 0u32, 0u32);
+        let done = Call::new(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+            .fresh(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)?
+            .number(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, kind)?
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, offset.as_mut_bytes())?
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, len.as_mut_bytes())?
+            .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, uar_page.as_mut_bytes())?
+            .run(self.file())?;
+        let handle = done.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)?;
+        let cached = match kind {
+            MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF => UarMapping::WriteCombining,
+            _ => UarMapping::Uncached,
+        };
+        Ok((offset, len, UarHandle { uar_page, mapping: None, cached, handle }))
+    }
+
+    /// Maps `len` bytes of the device's file, which stays open as long as they are mapped.
+    fn map(&self, offset: u64, len: u32) -> io::Result<BarMapping> {
+        let mapping = memmap2::MmapOptions::new().offset(offset).len(len as usize).map_raw(&self.context.file)?;
+        BarMapping::of_map(mapping, ())
+    }
+}
+
+/// `memory` at its address in this process, which is all that is known of it here.
+fn shown(memory: HostMemory) -> DmaBuffer {
+    let address = Iova(memory.address().as_ptr() as u64);
+    DmaBuffer::new(memory, address, Box::new(|memory, _| drop(memory)))
+}
+
+impl Access for Devx {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.check(&command)?;
+        let mut output = vec![0; command.out_len];
+        let called = Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER)
+            .input(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &command.input)
+            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &mut output))
+            .and_then(|call| call.run(self.file()));
+        self.judge(&command, called.map(drop), &output)?;
+        Ok(output)
+    }
+
+    fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
+        self.check(&command)?;
+        let mut output = vec![0; command.out_len];
+        let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE)
+            .fresh(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE)
+            .and_then(|call| call.input(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, &command.input))
+            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, &mut output))
+            .and_then(|call| call.run(self.file()))
+            .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE));
+        let mut handle = ObjectHandle(0);
+        let called = called.map(|made| handle = made);
+        self.judge(&command, called, &output)?;
+        self.events.watch(self.file(), command.opcode(), handle);
+        Ok((handle, output))
+    }
+
+    fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.check(&command)?;
+        let mut output = vec![0; command.out_len];
+        let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY)
+            .handle(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, object)
+            .and_then(|call| call.input(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &command.input))
+            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &mut output))
+            .and_then(|call| call.run(self.file()));
+        self.judge(&command, called.map(drop), &output)?;
+        Ok(output)
+    }
+
+    fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        self.check(&command)?;
+        let output = self.queries.run(self.file(), object, &command).map_err(|kind| match kind {
+            CommandErrorKind::Io { source, .. } => self.failed(source),
+            kind => kind,
+        });
+        let checked = output.and_then(|output| check_status(&output).map(|()| output));
+        checked.map_err(|kind| command.failed(kind))
+    }
+
+    fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
+        let (kind, method) = (MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY);
+        self.end(kind, method, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, object).map_err(|kind| command.failed(kind))
+    }
+
+    fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error> {
+        self.life.check()?;
+        let rights = if writable { IB_UVERBS_ACCESS_LOCAL_WRITE } else { 0 };
+        let mut umem_id = 0u32;
+        let called = Call::new(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG)
+            .fresh(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE)
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, memory.address().as_ptr() as u64))
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, memory.len() as u64))
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, rights.into()))
+            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, umem_id.as_mut_bytes()))
+            .and_then(|call| call.run(self.file()))
+            .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE));
+        let handle = called.map_err(|source| Error::Memory {
+            reason: format!("the kernel does not register {} bytes of memory", memory.len()),
+            fix: (source.raw_os_error() == Some(libc::ENOMEM)).then(|| {
+                "raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into()
+            }),
+            source: Some(source),
+        })?;
+        Ok(UmemHandle { umem_id, handle })
+    }
+
+    fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError> {
+        let (object, method) = (MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG);
+        let ended = self.end(object, method, MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, umem.handle);
+        let object = format!("umem {:#x}", umem.umem_id);
+        let opcode = mlx5_prm::cmd::Opcode::DestroyUmem;
+        ended.map_err(|kind| CommandError { opcode, op_mod: 0, object, kind })
+    }
+
+    fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error> {
+        self.life.check()?;
+        let asked = match wanted {
+            UarMapping::WriteCombining => match self.ask_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF) {
+                // The processor, or the machine, cannot combine writes.
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    self.ask_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+                }
+                asked => asked,
+            },
+            UarMapping::Uncached => self.ask_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC),
+        };
+        let (offset, len, uar) = asked.map_err(|error| Error::io("asking the kernel for a UAR page", error))?;
+        match self.map(offset, len) {
+            Ok(mapping) => Ok(UarHandle { mapping: Some(mapping), ..uar }),
+            Err(error) => {
+                if let Err(error) = self.free_uar(&uar) {
+                    tracing::warn!(%error, "UAR page lost");
+                }
+                Err(Error::io("mapping a UAR page", error))
+            }
+        }
+    }
+
+    fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError> {
+        let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY);
+        let ended = self.end(object, method, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, uar.handle);
+        let object = format!("UAR {:#x}", uar.uar_page);
+        let opcode = mlx5_prm::cmd::Opcode::DeallocUar;
+        ended.map_err(|kind| CommandError { opcode, op_mod: 0, object, kind })
+    }
+
+    fn write_uar(&self, uar: &UarHandle, _offset: usize, _value: u64) -> Result<(), Error> {
+        let page = uar.uar_page;
+        Err(Error::Invalid(format!("UAR page {page:#x} is mapped: its doorbells are stores, not calls of the access")))
+    }
+
+    fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
+        self.pool.allocate(len)
+    }
+
+    fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
+        Ok(shown(memory))
+    }
+
+    fn knows_addresses(&self) -> bool {
+        false
+    }
+
+    fn eqn(&self, vector: u32) -> Result<u32, Error> {
+        self.life.check()?;
+        if vector >= self.context.vectors {
+            let count = self.context.vectors;
+            return Err(Error::Invalid(format!("there is no completion vector {vector}: the kernel made {count}")));
+        }
+        let mut eqn = 0u32;
+        Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)
+            .input(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector.as_bytes())
+            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn.as_mut_bytes()))
+            .and_then(|call| call.run(self.file()))
+            .map_err(|error| Error::io(format!("asking the kernel for the EQ of completion vector {vector}"), error))?;
+        Ok(eqn)
+    }
+
+    fn completion_vectors(&self) -> u32 {
+        self.context.vectors
+    }
+
+    fn completion_eventfd(&self, cq: ObjectHandle, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
+        self.eqn(vector)?;
+        let failed = |error| Error::io(format!("subscribing to the completion events of CQ {cqn:#x}"), error);
+        let channel = events::open_channel(self.file()).map_err(failed)?;
+        let completion = EventType::Completion.number() as u16;
+        let fd = self.subscribers.subscribe(cqn)?;
+        let done = events::subscribe(self.file(), channel.as_fd(), Some(cq), completion, Some(fd.as_fd()));
+        // Whoever subscribes to a dead card must not sleep for ever.
+        let done = done.map_err(failed).and_then(|()| Ok(self.life.check()?));
+        done.inspect_err(|_| self.subscribers.forget(cqn))?;
+        lock(&self.completions).insert(cqn, channel);
+        Ok(fd)
+    }
+
+    fn forget_completion_eventfd(&self, cqn: u32) {
+        lock(&self.completions).remove(&cqn);
+        self.subscribers.forget(cqn);
+    }
+
+    fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
+        self.subscribers.listen()
+    }
+
+    fn death(&self) -> Option<Error> {
+        self.life.death().map(Error::Dead)
+    }
 }

@@ -16,15 +16,16 @@ use mlx5_prm::reg::{HostEndianness, RegisterId};
 
 use super::command::CommandQueue;
 use super::event_queue::{EventQueue, EventRing};
-use super::keeper::{Keeper, Shared, Subscribers};
-use super::life::{Life, StopDma, Wake};
+use super::keeper::{Keeper, Shared};
 use super::pages::{BATCH, FirmwarePages, Phase};
 use super::registers::Registers;
 use super::space::Space;
 use super::{Owned, lock, port};
 use crate::Options;
-use crate::access::{Access, Function, ObjectHandle, UarHandle};
-use crate::caps::{CapPage, Caps, RawPage};
+use crate::access::life::{Life, StopDma, Wake};
+use crate::access::subscribers::Subscribers;
+use crate::access::{Access, Function, ObjectHandle, UarHandle, UarMapping};
+use crate::caps::{CapPage, Caps, query_page};
 use crate::device::Mac;
 use crate::error::{Death, Error};
 use crate::memory::{DmaBuffer, DmaPool};
@@ -101,7 +102,7 @@ pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Erro
     set_hca_cap(&card)?;
     give_pages(&card, Phase::Init)?;
     init_hca(&card)?;
-    let caps = read_caps(&card)?;
+    let caps = Caps::read(&card, card.registers.identity()?.fw_version)?;
     check_caps(&caps)?;
     set_driver_version(&card, &caps)?;
 
@@ -294,42 +295,6 @@ fn set_host_endianness(card: &Owned) {
     }
 }
 
-/// Asks one capability page, as it is or as it could be.
-fn query_cap(card: &Owned, page: CapPage, current: bool) -> Result<Vec<u8>, Error> {
-    let mut query = QueryHcaCapIn::default();
-    query.w().op_mod(page.op_mod(current));
-    let about = format!("{page} page, {}", if current { "current" } else { "max" });
-    Ok(card.run(&query, &about)?.capability().to_vec())
-}
-
-fn query_page(card: &Owned, page: CapPage) -> Result<RawPage, Error> {
-    Ok(RawPage { page, max: query_cap(card, page, false)?, current: query_cap(card, page, true)? })
-}
-
-/// Reads every capability page that firmware says it has.
-pub(super) fn read_caps(card: &Owned) -> Result<Caps, Error> {
-    let general = query_page(card, CapPage::General)?;
-    let has = CmdHcaCap::read(&general.current).unwrap_or(CmdHcaCap::ZERO);
-    let more = [
-        (has.eth_net_offloads(), CapPage::Ethernet),
-        (has.pg(), CapPage::Odp),
-        (has.atomic(), CapPage::Atomic),
-        (has.roce(), CapPage::Roce),
-        (has.nic_flow_table(), CapPage::FlowTable),
-        (has.eswitch_manager(), CapPage::EswitchFlowTable),
-        (has.eswitch_manager(), CapPage::Eswitch),
-        (has.qos(), CapPage::Qos),
-        (has.debug(), CapPage::Debug),
-        (has.device_memory(), CapPage::DeviceMemory),
-        (has.hca_cap_2(), CapPage::General2),
-    ];
-    let mut pages = vec![general];
-    for (_, page) in more.into_iter().filter(|(present, _)| *present) {
-        pages.push(query_page(card, page)?);
-    }
-    Caps::from_pages(pages, card.registers.identity()?.fw_version)
-}
-
 /// What every object of ours rests on.
 fn check_caps(caps: &Caps) -> Result<(), Error> {
     if caps.umem_uid_0 {
@@ -422,7 +387,8 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
 
     let out = card.run(&AllocUarIn::default(), "for event queues")?;
     let uar_offset = card.checked_uar_offset(out.uar())?;
-    let uar = UarHandle { uar_page: out.uar(), mapping: None, handle: ObjectHandle(0) };
+    let cached = UarMapping::Uncached;
+    let uar = UarHandle { uar_page: out.uar(), mapping: None, cached, handle: ObjectHandle(0) };
     done(card, Step::EventUar(uar));
 
     let create = |log_size: u8, vector: u16, types: &[EventType]| -> Result<EventQueue, Error> {

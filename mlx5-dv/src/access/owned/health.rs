@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use mlx5_prm::init_seg::HealthSyndrome;
 
-use super::life::Life;
 use super::registers::Registers;
+use crate::access::life::Life;
 use crate::error::Death;
 
 /// Watches the health counter and the health buffer.

@@ -3,7 +3,7 @@
 //!
 //! It never waits for a command: those it sends are looked after each time it wakes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,10 +18,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::command::{Class, CommandQueue, Pending};
 use super::event_queue::EventQueue;
 use super::health::Health;
-use super::life::{Life, Wake};
 use super::pages::{BATCH, FirmwarePages};
 use super::registers::Registers;
 use crate::access::AsyncEvent;
+use crate::access::life::Life;
+use crate::access::subscribers::{Subscribers, signal};
 use crate::error::{CommandError, Death, Error};
 use crate::lock::lock;
 
@@ -31,68 +32,6 @@ const MOST_PAGES: usize = 1 << 20;
 const LOST_EVENT: Duration = Duration::from_millis(20);
 /// How long the thread may take to end.
 const JOIN: Duration = Duration::from_secs(5);
-/// Events that a listener may fall behind before it loses some.
-const BACKLOG: usize = 1024;
-
-/// Who is to be told of what: an eventfd a CQ, and listeners for asynchronous events.
-#[derive(Debug, Default)]
-pub struct Subscribers {
-    queues: Mutex<HashMap<u32, OwnedFd>>,
-    listeners: Mutex<Vec<mpsc::SyncSender<AsyncEvent>>>,
-}
-
-impl Subscribers {
-    /// The eventfd of CQ `cqn`, from now on signalled at each of its events.
-    pub fn subscribe(&self, cqn: u32) -> Result<OwnedFd, Error> {
-        let failed = |error: rustix::io::Errno| Error::io("creating an eventfd", error.into());
-        let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        let theirs = rustix::io::dup(&ours).map_err(failed)?;
-        lock(&self.queues).insert(cqn, ours);
-        Ok(theirs)
-    }
-
-    /// Ends what [`subscribe`](Self::subscribe) began.
-    pub fn forget(&self, cqn: u32) {
-        lock(&self.queues).remove(&cqn);
-    }
-
-    /// Asynchronous events from now on.
-    pub fn listen(&self) -> mpsc::Receiver<AsyncEvent> {
-        let (sender, receiver) = mpsc::sync_channel(BACKLOG);
-        lock(&self.listeners).push(sender);
-        receiver
-    }
-
-    fn completed(&self, cqn: u32) {
-        if let Some(fd) = lock(&self.queues).get(&cqn) {
-            signal(fd);
-        }
-    }
-
-    fn tell(&self, event: AsyncEvent) {
-        lock(&self.listeners).retain(|listener| match listener.try_send(event.clone()) {
-            Ok(()) => true,
-            Err(mpsc::TrySendError::Full(_)) => {
-                tracing::warn!(?event, "a listener fell behind: event lost");
-                true
-            }
-            Err(mpsc::TrySendError::Disconnected(_)) => false,
-        });
-    }
-}
-
-impl Wake for Subscribers {
-    fn wake(&self) {
-        lock(&self.queues).values().for_each(signal);
-        // Listeners end: their channel closes.
-        lock(&self.listeners).clear();
-    }
-}
-
-/// Adds one to an eventfd. It fails only when the counter is full, and then its reader is awake anyway.
-fn signal(fd: &OwnedFd) {
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
-}
 
 /// What the thread needs of its function.
 #[derive(Debug, Clone)]
@@ -299,11 +238,7 @@ impl Thread {
             }
             event_type => {
                 tracing::debug!(%event_type, sub_type = event.event_sub_type(), "event");
-                self.shared.subscribers.tell(AsyncEvent {
-                    event_type,
-                    sub_type: event.event_sub_type(),
-                    data: *event.event_data(),
-                });
+                self.shared.subscribers.tell(AsyncEvent::of(event));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! A function that is ours alone: brought up, driven and torn down by our own firmware commands.
 //!
 //! `bring_up.rs` is the sequence; the parts it puts together are `command/` (the command queue) with `mailbox.rs`, `pages.rs`
-//! (firmware's memory), `event_queue.rs` and `keeper.rs` (events and the thread that reads them), `health.rs` and `life.rs`
-//! (whether the card lives), `space.rs` (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`]
+//! (firmware's memory), `event_queue.rs` and `keeper.rs` (events and the thread that reads them), `health.rs`
+//! (whether firmware lives), `space.rs` (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`]
 //! are two ways to reach a function; the third, in process, is made by whoever has a model.
 
 use std::collections::HashMap;
@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, WithTail};
 use mlx5_prm::layout::Be64;
 
-use crate::access::{Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UmemHandle};
-use crate::caps::Caps;
+use crate::access::life::Life;
+use crate::access::subscribers::Subscribers;
+use crate::access::{Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
@@ -24,7 +25,6 @@ mod command;
 mod event_queue;
 mod health;
 mod keeper;
-mod life;
 mod mailbox;
 mod pages;
 pub(crate) mod port;
@@ -37,8 +37,7 @@ pub(crate) use bring_up::{BroughtUp, bring_up};
 
 use bring_up::Step;
 use command::CommandQueue;
-use keeper::{Keeper, Subscribers};
-use life::Life;
+use keeper::Keeper;
 use pages::FirmwarePages;
 use registers::Registers;
 use space::Space;
@@ -117,11 +116,6 @@ impl Owned {
     pub fn command_slots(&self) -> (usize, usize) {
         self.commands.get().map_or((0, 0), |commands| commands.slots())
     }
-
-    /// Capabilities, as firmware gives them now.
-    pub(crate) fn read_caps(&self) -> Result<Caps, Error> {
-        bring_up::read_caps(self)
-    }
 }
 
 impl Access for Owned {
@@ -130,18 +124,12 @@ impl Access for Owned {
     }
 
     fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        let fail = |command: &RawCommand, kind| CommandError {
-            opcode: command.opcode(),
-            op_mod: command.op_mod(),
-            object: command.object.clone(),
-            kind,
-        };
         if let Err(death) = self.life.check() {
-            return Err(fail(&command, CommandErrorKind::Dead(death)));
+            return Err(command.failed(CommandErrorKind::Dead(death)));
         }
         match self.commands.get() {
             Some(commands) => commands.execute(command),
-            None => Err(fail(&command, CommandErrorKind::Length("there is no command queue yet".into()))),
+            None => Err(command.failed(CommandErrorKind::Length("there is no command queue yet".into()))),
         }
     }
 
@@ -218,9 +206,11 @@ impl Access for Owned {
         })
     }
 
-    fn alloc_uar(&self) -> Result<UarHandle, Error> {
+    fn alloc_uar(&self, _wanted: UarMapping) -> Result<UarHandle, Error> {
         let out: AllocUarOut = self.run(&AllocUarIn::default(), "")?;
-        let handle = UarHandle { uar_page: out.uar(), mapping: None, handle: ObjectHandle(0) };
+        // Uncached whatever is wanted: VFIO maps in no other way.
+        let handle =
+            UarHandle { uar_page: out.uar(), mapping: None, cached: UarMapping::Uncached, handle: ObjectHandle(0) };
         let mapping = self.checked_uar_offset(out.uar()).and_then(|offset| self.map_uar(offset));
         match mapping {
             Ok(mapping) => Ok(UarHandle { mapping, ..handle }),
@@ -267,7 +257,11 @@ impl Access for Owned {
         self.completion_eqs.get().map_or(0, |eqs| eqs.len() as u32)
     }
 
-    fn completion_eventfd(&self, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
+    fn knows_addresses(&self) -> bool {
+        true
+    }
+
+    fn completion_eventfd(&self, _cq: ObjectHandle, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
         self.eqn(vector)?;
         let fd = self.subscribers.subscribe(cqn)?;
         // Whoever subscribes to a dead card must not sleep for ever.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use mlx5_prm::init_seg::{HealthBuffer, InitSegment, NicInterface};
 use mlx5_prm::layout::Layout;
 
-use super::life::{Life, StopDma};
 use crate::access::Bar;
+use crate::access::life::{Life, StopDma};
 use crate::error::Death;
 
 const FW_REV: u64 = 0x00;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::life::Life;
 use crate::access::DmaSpace;
+use crate::access::life::Life;
 use crate::error::{Death, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, Translation};

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{CommandRecord, Direction, Observers};
-use crate::access::{Access, AsyncEvent, ObjectHandle, RawCommand, UarHandle, UmemHandle};
+use crate::access::{Access, AsyncEvent, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
@@ -118,8 +118,8 @@ impl Access for Traced {
         self.inner.destroy_umem(umem)
     }
 
-    fn alloc_uar(&self) -> Result<UarHandle, Error> {
-        self.inner.alloc_uar()
+    fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error> {
+        self.inner.alloc_uar(wanted)
     }
 
     fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError> {
@@ -146,8 +146,12 @@ impl Access for Traced {
         self.inner.completion_vectors()
     }
 
-    fn completion_eventfd(&self, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
-        self.inner.completion_eventfd(cqn, vector)
+    fn knows_addresses(&self) -> bool {
+        self.inner.knows_addresses()
+    }
+
+    fn completion_eventfd(&self, cq: ObjectHandle, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
+        self.inner.completion_eventfd(cq, cqn, vector)
     }
 
     fn forget_completion_eventfd(&self, cqn: u32) {

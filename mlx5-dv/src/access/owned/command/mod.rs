@@ -13,13 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mlx5_prm::cmd::{CmdStatus, CommandQueueEntry, DeliveryStatus, Opcode, OutputHeader};
+use mlx5_prm::cmd::{CommandQueueEntry, DeliveryStatus, Opcode};
 use mlx5_prm::layout::Layout;
 
-use super::life::{Life, Wake};
 use super::mailbox::{Chain, MailboxPool, block_damage, xor};
 use super::registers::Registers;
 use crate::access::RawCommand;
+use crate::access::check_status;
+use crate::access::life::{Life, Wake};
 use crate::access::trace::{CommandRecord, Direction, Observers};
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
@@ -405,15 +406,7 @@ impl CommandQueue {
                 return Err(CommandErrorKind::Damaged(damage));
             }
         }
-        // The shortest output, of 12 bytes, has a status too: read it padded.
-        let mut header = [0; OutputHeader::SIZE];
-        let len = output.len().min(header.len());
-        header[..len].copy_from_slice(&output[..len]);
-        let header = OutputHeader::read(&header).unwrap_or(OutputHeader::ZERO);
-        match header.status() {
-            CmdStatus::Ok => Ok(()),
-            status => Err(CommandErrorKind::Status { status, syndrome: header.syndrome(), reason: String::new() }),
-        }
+        check_status(output)
     }
 
     /// Sleeps until the reply may be there: briefly when polling, until an event otherwise.

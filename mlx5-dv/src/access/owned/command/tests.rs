@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use mlx5_prm::cmd::{Command, MailboxBlock, NopIn, QueryHcaCapIn};
+use mlx5_prm::cmd::{CmdStatus, Command, MailboxBlock, NopIn, QueryHcaCapIn};
 
 use super::*;
 use crate::access::owned::space::Space;

@@ -1,0 +1,152 @@
+//! One call of the kernel: an object's method and its attributes, in one ioctl.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use zerocopy::IntoBytes;
+
+use super::abi::{Attribute, CallHeader, RDMA_DRIVER_MLX5, RDMA_VERBS_IOCTL, UVERBS_ATTR_F_MANDATORY};
+use crate::access::ObjectHandle;
+
+/// Bytes of an input that travel in the attribute itself.
+const INLINE: usize = size_of::<u64>();
+
+/// A call being put together. It borrows what the kernel reads and writes.
+#[derive(Debug)]
+pub struct Call<'a> {
+    object: u16,
+    method: u16,
+    attributes: Vec<Attribute>,
+    borrowed: PhantomData<&'a mut [u8]>,
+}
+
+/// What the kernel made of a call that succeeded.
+#[derive(Debug)]
+pub struct Done(Vec<Attribute>);
+
+impl<'a> Call<'a> {
+    /// `method` of `object`, without attributes.
+    pub fn new(object: u16, method: u16) -> Self {
+        Call { object, method, attributes: Vec::new(), borrowed: PhantomData }
+    }
+
+    fn with(mut self, attr_id: u16, len: usize, data: u64) -> io::Result<Self> {
+        let len = u16::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
+        self.attributes.push(Attribute { attr_id, len, flags: UVERBS_ATTR_F_MANDATORY, attr_data: 0, data });
+        Ok(self)
+    }
+
+    /// Bytes that the kernel reads. Errors: there are more than an attribute can state, 65535.
+    pub fn input(self, attr_id: u16, bytes: &'a [u8]) -> io::Result<Self> {
+        let mut inline = [0; INLINE];
+        match inline.get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                self.with(attr_id, bytes.len(), u64::from_ne_bytes(inline))
+            }
+            None => self.with(attr_id, bytes.len(), bytes.as_ptr() as u64),
+        }
+    }
+
+    /// Bytes that the kernel writes. Errors: as for [`input`](Self::input).
+    pub fn output(self, attr_id: u16, bytes: &'a mut [u8]) -> io::Result<Self> {
+        self.with(attr_id, bytes.len(), bytes.as_mut_ptr() as u64)
+    }
+
+    /// A number of eight bytes.
+    pub fn number(self, attr_id: u16, number: u64) -> io::Result<Self> {
+        self.with(attr_id, INLINE, number)
+    }
+
+    /// An object that the kernel made.
+    pub fn handle(self, attr_id: u16, handle: ObjectHandle) -> io::Result<Self> {
+        self.with(attr_id, 0, handle.0.into())
+    }
+
+    /// A descriptor that the kernel made.
+    pub fn descriptor(self, attr_id: u16, fd: BorrowedFd<'a>) -> io::Result<Self> {
+        self.with(attr_id, 0, fd.as_raw_fd() as u64)
+    }
+
+    /// An object that the kernel is to make: [`Done::handle`] says which.
+    pub fn fresh(self, attr_id: u16) -> io::Result<Self> {
+        self.with(attr_id, 0, 0)
+    }
+
+    /// Makes the call, whose object is a channel: the kernel opens its descriptor for the attribute `attr_id`.
+    pub fn open(self, device: BorrowedFd<'_>, attr_id: u16) -> io::Result<OwnedFd> {
+        let fd = self.fresh(attr_id)?.run(device)?.data(attr_id)? as i32;
+        // SAFETY: the callers' objects are channels, for which the kernel puts a new descriptor of this process into the
+        // attribute. It was made for this call: nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Makes the call on `device`, an opened uverbs file.
+    pub fn run(self, device: BorrowedFd<'_>) -> io::Result<Done> {
+        let Call { object, method, mut attributes, .. } = self;
+        let count = attributes.len();
+        let len = size_of::<CallHeader>() + size_of::<Attribute>() * count;
+        let header = CallHeader {
+            length: len as u16,
+            object_id: object,
+            method_id: method,
+            num_attrs: count as u16,
+            driver_id: RDMA_DRIVER_MLX5,
+            ..CallHeader::default()
+        };
+        // Quadwords, for the alignment.
+        let mut words = vec![0u64; len / size_of::<u64>()];
+        let (head, tail) = words.as_mut_bytes().split_at_mut(size_of::<CallHeader>());
+        head.copy_from_slice(header.as_bytes());
+        tail.copy_from_slice(attributes.as_bytes());
+        // SAFETY: `words` is a header whose length is all of it, with as many attributes as it says. Each attribute that
+        // holds an address was made of a slice borrowed for 'a, shared where the kernel reads and exclusive where it
+        // writes, with the slice's length; `self` is consumed here, so the borrows last until the call returns.
+        let done = unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL as _, words.as_mut_ptr()) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        attributes.as_mut_bytes().copy_from_slice(&words.as_bytes()[size_of::<CallHeader>()..]);
+        Ok(Done(attributes))
+    }
+}
+
+impl Done {
+    fn data(&self, attr_id: u16) -> io::Result<u64> {
+        let attribute = self.0.iter().find(|attribute| attribute.attr_id == attr_id);
+        attribute.map(|attribute| attribute.data).ok_or_else(|| io::Error::other("no such attribute in the call"))
+    }
+
+    /// The object that the kernel made for the [`fresh`](Call::fresh) attribute.
+    pub fn handle(&self, attr_id: u16) -> io::Result<ObjectHandle> {
+        Ok(ObjectHandle(self.data(attr_id)? as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_inputs_travel_in_the_attribute_and_long_ones_by_address() {
+        let (short, long) = ([1, 2, 3], [7; 9]);
+        let mut output = [0; 4];
+        let place = output.as_ptr() as u64;
+        let call = Call::new(0, 0).input(1, &short).unwrap().input(2, &long).unwrap().output(3, &mut output).unwrap();
+        let [first, second, third] = &call.attributes[..] else { panic!("three attributes") };
+        assert_eq!((first.len, first.data.to_ne_bytes()), (3, [1, 2, 3, 0, 0, 0, 0, 0]));
+        assert_eq!((second.len, second.data), (9, long.as_ptr() as u64));
+        assert_eq!((third.len, third.data), (4, place));
+        assert!(call.attributes.iter().all(|attribute| attribute.flags == UVERBS_ATTR_F_MANDATORY));
+    }
+
+    #[test]
+    fn what_no_attribute_can_state_and_what_is_no_uverbs_file_are_errors() {
+        let error = Call::new(0, 0).input(1, &[0; 1 << 16]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
+        let file = tempfile::tempfile().unwrap();
+        use std::os::fd::AsFd;
+        assert_eq!(Call::new(0, 0).run(file.as_fd()).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+    }
+}

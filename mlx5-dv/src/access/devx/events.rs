@@ -1,0 +1,166 @@
+//! Events of the card that the kernel passes on, and the thread that reads them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::eqe::{Eqe, EventType};
+use mlx5_prm::layout::Layout;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use zerocopy::IntoBytes;
+
+use super::abi::*;
+use super::call::Call;
+use crate::access::life::Life;
+use crate::access::subscribers::{Subscribers, signal};
+use crate::access::{AsyncEvent, ObjectHandle};
+use crate::error::{Death, Error};
+
+/// Types of events about a queue pair that are passed on.
+const OF_QUEUE_PAIRS: &[EventType] = &[
+    EventType::WqCatastrophic,
+    EventType::WqInvalidRequest,
+    EventType::WqAccessError,
+    EventType::SrqLastWqe,
+    EventType::SendQueueDrained,
+    EventType::CommunicationEstablished,
+];
+
+/// The channel of asynchronous events. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Events {
+    channel: Arc<OwnedFd>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Events {
+    /// Opens the channel, for changes of the port at first, and starts the thread.
+    pub fn start(device: BorrowedFd<'_>, life: Arc<Life>, subscribers: Arc<Subscribers>) -> Result<Self, Error> {
+        let failed = |error| Error::io("opening the kernel's channel of events", error);
+        let channel = Arc::new(open_channel(device).map_err(failed)?);
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let wake = Arc::new(wake);
+        let reader = Reader { channel: Arc::clone(&channel), wake: Arc::clone(&wake), life, subscribers };
+        let thread = std::thread::Builder::new().name("mlx5-devx".into()).spawn(|| reader.run()).map_err(failed)?;
+        let events = Events { channel, wake, thread: Some(thread) };
+        events.subscribe(device, None, &[EventType::PortChange]);
+        Ok(events)
+    }
+
+    /// What the card says of an object that a command of `opcode` has just made comes too.
+    pub fn watch(&self, device: BorrowedFd<'_>, opcode: Opcode, object: ObjectHandle) {
+        match opcode {
+            Opcode::CreateQp => self.subscribe(device, Some(object), OF_QUEUE_PAIRS),
+            Opcode::CreateCq => self.subscribe(device, Some(object), &[EventType::CqError]),
+            _ => {}
+        }
+    }
+
+    /// One type at a time: a card need not have all.
+    fn subscribe(&self, device: BorrowedFd<'_>, object: Option<ObjectHandle>, types: &[EventType]) {
+        for event_type in types {
+            let number = event_type.number() as u16;
+            if let Err(error) = subscribe(device, self.channel.as_fd(), object, number, None) {
+                tracing::warn!(%error, ?event_type, "the kernel does not pass these events on");
+            }
+        }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        signal(&self.wake);
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that reads events panicked");
+        }
+    }
+}
+
+/// A channel that events come by.
+pub fn open_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let whole_events = 0;
+    let channel = Call::new(MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC)
+        .number(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS, whole_events)?
+        .open(device, MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE)?;
+    rustix::fs::fcntl_setfl(&channel, rustix::fs::OFlags::NONBLOCK)?;
+    Ok(channel)
+}
+
+/// Events of `event_type` about `object` (or the device) come by `channel`, or signal `eventfd` instead. They end with the
+/// channel.
+pub fn subscribe(
+    device: BorrowedFd<'_>,
+    channel: BorrowedFd<'_>,
+    object: Option<ObjectHandle>,
+    event_type: u16,
+    eventfd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let eventfd = eventfd.map(|eventfd| eventfd.as_raw_fd());
+    let mut call = Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT)
+        .descriptor(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE, channel)?
+        .input(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST, event_type.as_bytes())?;
+    if let Some(object) = object {
+        call = call.handle(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE, object)?;
+    }
+    if let Some(eventfd) = &eventfd {
+        call = call.input(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM, eventfd.as_bytes())?;
+    }
+    call.run(device).map(drop)
+}
+
+/// The thread's part.
+struct Reader {
+    channel: Arc<OwnedFd>,
+    wake: Arc<OwnedFd>,
+    life: Arc<Life>,
+    subscribers: Arc<Subscribers>,
+}
+
+impl Reader {
+    /// Until it is woken, or the kernel lets the device go.
+    fn run(self) {
+        loop {
+            let mut ready =
+                [PollFd::new(&self.channel, PollFlags::IN | PollFlags::RDHUP), PollFd::new(&self.wake, PollFlags::IN)];
+            match poll(&mut ready, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return tracing::error!(%error, "events are not read any more"),
+            }
+            let [channel, wake] = ready.map(|ready| ready.revents());
+            if !wake.is_empty() {
+                return;
+            }
+            // As the kernel ends its users' channels when it lets the device go.
+            if channel.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+                return self.life.end(Death::Released);
+            }
+            if channel.contains(PollFlags::IN) && !self.read() {
+                return self.life.end(Death::Released);
+            }
+        }
+    }
+
+    /// Reads one event. False if there will be no more.
+    fn read(&self) -> bool {
+        let mut bytes = [0; size_of::<AsyncEventHeader>() + Eqe::SIZE];
+        match rustix::io::read(&self.channel, &mut bytes) {
+            Ok(len) if len == bytes.len() => {
+                if let Some(entry) = Eqe::read(&bytes[size_of::<AsyncEventHeader>()..]) {
+                    self.subscribers.tell(AsyncEvent::of(&entry));
+                }
+            }
+            Ok(len) => tracing::warn!(len, "an event of another length than the card's"),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::OVERFLOW) => tracing::warn!("the kernel lost events: it had no memory for them"),
+            Err(_) => return false,
+        }
+        true
+    }
+}

@@ -1,0 +1,123 @@
+//! From a name to an opened context: which file, whether kernel and card can do it, and what to do where they cannot.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use zerocopy::IntoBytes;
+
+use super::abi::*;
+use super::call::Call;
+use crate::discovery::{RdmaDevice, Sysfs};
+use crate::error::Error;
+
+/// A context of this process' on a device. The kernel destroys all that was made in it when the file is closed.
+#[derive(Debug)]
+pub struct Context {
+    /// The uverbs file.
+    pub file: OwnedFd,
+    /// How many completion vectors there are.
+    pub vectors: u32,
+}
+
+/// What stands in the way of opening `device`, and the line that removes it.
+pub fn refused(device: &str, reason: impl Into<String>, fix: Option<&str>, source: Option<io::Error>) -> Error {
+    Error::Refused { device: format!("devx:{device}"), reason: reason.into(), fix: fix.map(str::to_owned), source }
+}
+
+/// The device `name` as the kernel shows it, if it can be opened by its file.
+pub fn find(sysfs: &Sysfs, name: &str) -> Result<RdmaDevice, Error> {
+    let Some(device) = sysfs.rdma_device(name) else {
+        let others = sysfs.rdma_names();
+        return Err(match others.is_empty() {
+            true => refused(name, "the kernel has no RDMA device", Some("modprobe mlx5_ib"), None),
+            false => refused(name, format!("there is no such device, only {}", others.join(", ")), None, None),
+        });
+    };
+    match sysfs.devx_obstacle(&device) {
+        Some(obstacle) => Err(refused(name, obstacle.reason, Some(&obstacle.fix), None)),
+        None => Ok(device),
+    }
+}
+
+/// Opens the file of `device`, and makes a context with a user context of the card's.
+pub fn open(device: &RdmaDevice) -> Result<Context, Error> {
+    let name = &device.name;
+    let Some(path) = &device.file else {
+        return Err(refused(name, "it has no file in /dev/infiniband", Some("modprobe ib_uverbs"), None));
+    };
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file =
+        file.map_err(|error| refused(name, format!("{} cannot be opened", path.display()), None, Some(error)))?;
+    let file = OwnedFd::from(file);
+    let vectors = get_context(&file).map_err(|error| no_context(name, error))?;
+    Ok(Context { file, vectors })
+}
+
+/// How many completion vectors the new context has.
+fn get_context(file: &OwnedFd) -> io::Result<u32> {
+    let wanted = AllocContextIn {
+        flags: MLX5_IB_ALLOC_UCTX_DEVX,
+        max_cqe_version: 1,
+        lib_caps: MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR,
+        ..AllocContextIn::default()
+    };
+    let mut answer = AllocContextOut::default();
+    let (mut vectors, mut core) = (0u32, 0u64);
+    Call::new(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT)
+        .output(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors.as_mut_bytes())?
+        .output(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, core.as_mut_bytes())?
+        .input(UVERBS_ATTR_UHW_IN, wanted.as_bytes())?
+        .output(UVERBS_ATTR_UHW_OUT, answer.as_mut_bytes())?
+        .run(file.as_fd())?;
+    Ok(vectors)
+}
+
+/// What it means that the kernel gave no context.
+fn no_context(name: &str, error: io::Error) -> Error {
+    let (reason, fix) = match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => (
+            "the kernel gives no DevX context: the card's firmware has no user contexts (capability log_max_uctx), or the \
+             kernel is older than 5.0",
+            Some("mlxconfig -d DEVICE set UCTX_EN=1, then reset the card"),
+        ),
+        Some(libc::EPROTONOSUPPORT | libc::ENOTTY | libc::ENOENT) => (
+            "the kernel's RDMA interface is too old: it has no call that makes a context",
+            Some("boot Linux 5.7 or newer"),
+        ),
+        Some(libc::EPERM | libc::EACCES) => (
+            "the kernel wants more rights for a DevX context",
+            Some("run it as root, or give it the capability CAP_NET_RAW"),
+        ),
+        Some(libc::EAGAIN) => ("the device is being recovered", Some("wait, and look at `dmesg`")),
+        Some(libc::EIO | libc::ENODEV) => ("the kernel let the device go meanwhile", Some("look at `dmesg`")),
+        _ => ("the kernel gives no context", None),
+    };
+    refused(name, reason, fix, Some(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(error: i32) -> String {
+        no_context("mlx5_0", io::Error::from_raw_os_error(error)).to_string()
+    }
+
+    #[test]
+    fn refusals_name_the_device_and_the_fix() {
+        assert!(text(libc::EINVAL).contains("devx:mlx5_0") && text(libc::EINVAL).contains("UCTX_EN=1"));
+        assert!(text(libc::EPERM).contains("CAP_NET_RAW"));
+        assert!(text(libc::EPROTONOSUPPORT).contains("too old"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_apart() {
+        let reason = |dir: &tempfile::TempDir, name: &str| find(&Sysfs::at(dir.path()), name).unwrap_err().to_string();
+        let empty = tempfile::tempdir().unwrap();
+        assert!(reason(&empty, "mlx5_0").contains("modprobe mlx5_ib"));
+        std::fs::create_dir_all(empty.path().join("sys/class/infiniband/mlx5_0")).unwrap();
+        assert!(reason(&empty, "mlx5_7").contains("only mlx5_0"));
+        assert!(reason(&empty, "mlx5_0").contains("it is no mlx5 device"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Queries of objects that the kernel answers later, so that a wait for one has a deadline of ours.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::abi::*;
+use super::call::Call;
+use crate::access::{ObjectHandle, RawCommand};
+use crate::error::CommandErrorKind;
+use crate::lock::lock;
+
+/// Channels for answers, each used by one query at a time.
+#[derive(Debug)]
+pub struct Queries {
+    idle: Mutex<Vec<OwnedFd>>,
+    /// Those whose answer did not come in time: the kernel would wait for it when they are closed.
+    late: Mutex<Vec<OwnedFd>>,
+    patience: Duration,
+}
+
+impl Queries {
+    /// No channel yet; each answer may take as long as `patience`.
+    pub fn new(patience: Duration) -> Self {
+        Queries { idle: Mutex::default(), late: Mutex::default(), patience }
+    }
+
+    /// Executes `command`, which queries `object`.
+    pub fn run(
+        &self,
+        device: BorrowedFd<'_>,
+        object: ObjectHandle,
+        command: &RawCommand,
+    ) -> Result<Vec<u8>, CommandErrorKind> {
+        let idle = lock(&self.idle).pop();
+        let channel = idle.map_or_else(|| open_channel(device), Ok).map_err(failed)?;
+        ask(device, channel.as_fd(), object, command).map_err(failed)?;
+        match answer(&channel, command.out_len, Instant::now() + self.patience) {
+            Ok(Some(output)) => {
+                lock(&self.idle).push(channel);
+                // No card answers so: it is what the kernel leaves of a command that it gave up.
+                if output.iter().all(|byte| *byte == 0) {
+                    return Err(CommandErrorKind::Length("its reply is empty: the kernel gave it up".into()));
+                }
+                Ok(output)
+            }
+            Ok(None) => {
+                lock(&self.late).push(channel);
+                Err(CommandErrorKind::Timeout(self.patience))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+fn failed(source: io::Error) -> CommandErrorKind {
+    CommandErrorKind::Io { doing: "asking through the kernel".into(), source }
+}
+
+fn open_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let channel = Call::new(MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD, MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC)
+        .open(device, MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE)?;
+    rustix::fs::fcntl_setfl(&channel, rustix::fs::OFlags::NONBLOCK)?;
+    Ok(channel)
+}
+
+fn ask(device: BorrowedFd<'_>, channel: BorrowedFd<'_>, object: ObjectHandle, command: &RawCommand) -> io::Result<()> {
+    Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY)
+        .handle(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE, object)?
+        .input(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN, &command.input)?
+        .descriptor(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD, channel)?
+        .number(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID, object.0.into())?
+        .number(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN, command.out_len as u64)?
+        .run(device)
+        .map(drop)
+}
+
+/// The output of the query under way on `channel`; `None` if it does not come before `deadline`.
+fn answer(channel: &OwnedFd, out_len: usize, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; size_of::<AsyncQueryHeader>() + out_len];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut ready = [PollFd::new(channel, PollFlags::IN)];
+        match poll(&mut ready, Some(&left)) {
+            Ok(0) => return Ok(None),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match rustix::io::read(channel, &mut bytes) {
+            Ok(len) if len == bytes.len() => return Ok(Some(bytes.split_off(size_of::<AsyncQueryHeader>()))),
+            Ok(len) => return Err(io::Error::other(format!("an answer of {len} bytes, not {}", bytes.len()))),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The kernel's RDMA devices and their ports, as sysfs shows them.
+
+use std::fs;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+use super::sysfs::{Sysfs, link_name, list};
+use super::{Card, Obstacle, PciAddress};
+use crate::access::devx::abi;
+use crate::device::Mac;
+
+/// The driver that makes `mlx5_*` devices of functions and subfunctions.
+const DRIVER: &str = "mlx5_core";
+
+/// An RDMA device of the kernel's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaDevice {
+    /// Its name, such as `mlx5_0`.
+    pub name: String,
+    /// The PCI function it was made of, where it is one.
+    pub address: Option<PciAddress>,
+    /// The driver of that function, such as `mlx5_core`.
+    pub driver: Option<String>,
+    /// The file it is opened by, such as `/dev/infiniband/uverbs0`; `None` without the module ib_uverbs.
+    pub file: Option<PathBuf>,
+    /// Version of the driver's part of that file's interface.
+    pub abi: Option<u32>,
+    /// Its firmware, such as `16.35.4030`.
+    pub firmware: String,
+    /// Its node GUID, as printed.
+    pub node_guid: String,
+    /// Its ports, in the order of their numbers.
+    pub ports: Vec<RdmaPort>,
+}
+
+/// A port of an RDMA device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaPort {
+    /// From 1.
+    pub number: u8,
+    /// Such as `ACTIVE` or `DOWN`.
+    pub state: String,
+    /// `Ethernet` or `InfiniBand`.
+    pub link_layer: String,
+    /// Such as `100 Gb/sec (4X EDR)`.
+    pub rate: String,
+    /// The network interface of the port's own GIDs.
+    pub interface: Option<String>,
+    /// Its GIDs that are set, in the order of their indices.
+    pub gids: Vec<RdmaGid>,
+}
+
+/// An entry of the kernel's GID table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaGid {
+    /// Where in the table.
+    pub index: u16,
+    /// The GID.
+    pub address: Ipv6Addr,
+    /// `RoCE v2`, or `IB/RoCE v1`.
+    pub kind: String,
+    /// The network interface it was made of.
+    pub interface: Option<String>,
+    /// That interface's MAC address.
+    pub mac: Option<Mac>,
+}
+
+impl RdmaGid {
+    /// Whether its packets are UDP ones.
+    pub fn is_roce_v2(&self) -> bool {
+        self.kind == "RoCE v2"
+    }
+}
+
+impl Sysfs {
+    /// Names of all RDMA devices, whosever they are.
+    pub fn rdma_names(&self) -> Vec<String> {
+        list(&self.path("sys/class/infiniband"))
+    }
+
+    /// The RDMA device `name`; `None` if there is none of that name.
+    pub fn rdma_device(&self, name: &str) -> Option<RdmaDevice> {
+        let path = self.path("sys/class/infiniband").join(name);
+        let text = |file: &str| read(&path.join(file)).unwrap_or_default();
+        let mut ports: Vec<u8> = list(&path.join("ports")).iter().filter_map(|port| port.parse().ok()).collect();
+        ports.sort_unstable();
+        path.exists().then(|| RdmaDevice {
+            name: name.into(),
+            address: link_name(&path.join("device")).and_then(|address| address.parse().ok()),
+            driver: link_name(&path.join("device/driver")),
+            file: self.uverbs(name).map(|uverbs| Path::new("/dev/infiniband").join(uverbs)),
+            abi: self.uverbs(name).and_then(|uverbs| self.number(&format!("{UVERBS}/{uverbs}/abi_version"))),
+            firmware: text("fw_ver"),
+            node_guid: text("node_guid"),
+            ports: ports
+                .iter()
+                .map(|number| self.port(&path.join("ports").join(number.to_string()), *number))
+                .collect(),
+        })
+    }
+
+    /// RDMA devices that the kernel made of `card`.
+    pub fn rdma_devices(&self, card: &Card) -> Vec<RdmaDevice> {
+        card.rdma_devices.iter().filter_map(|name| self.rdma_device(name)).collect()
+    }
+
+    /// What keeps `device` from being opened with `devx:` by this user.
+    pub fn devx_obstacle(&self, device: &RdmaDevice) -> Option<Obstacle> {
+        let obstacle = |reason: String, fix: &str| Some(Obstacle { reason, fix: fix.into() });
+        if !device.driver.as_deref().is_some_and(|driver| driver.starts_with(DRIVER)) {
+            let driver = device.driver.as_deref().unwrap_or("no PCI driver");
+            return obstacle(format!("it is no mlx5 device: it belongs to {driver}"), "name a device of mlx5_core's");
+        }
+        let Some(file) = &device.file else {
+            return obstacle("it has no file in /dev/infiniband".into(), "modprobe ib_uverbs");
+        };
+        let (core, own) = (self.uverbs_abi(), device.abi);
+        if (core, own) != (Some(abi::IB_USER_VERBS_ABI_VERSION), Some(abi::MLX5_IB_UVERBS_ABI_VERSION)) {
+            let shown = |version: Option<u32>| version.map_or("none".into(), |version| version.to_string());
+            let reason = format!(
+                "the kernel's interface has versions {} and {}, and this driver speaks {} and {} alone",
+                shown(core),
+                shown(own),
+                abi::IB_USER_VERBS_ABI_VERSION,
+                abi::MLX5_IB_UVERBS_ABI_VERSION
+            );
+            return obstacle(reason, "boot a kernel whose rdma/ib_user_verbs.h has these versions");
+        }
+        let shown = file.display();
+        match rustix::fs::access(self.in_root(file), Access::READ_OK | Access::WRITE_OK) {
+            Ok(()) => None,
+            Err(rustix::io::Errno::NOENT) => obstacle(format!("{shown} is missing"), "udevadm trigger"),
+            Err(_) => obstacle(format!("this user may not open {shown}"), &format!("sudo chmod 666 {shown}")),
+        }
+    }
+
+    /// Version of the interface of all uverbs files; `None` without the module ib_uverbs.
+    pub fn uverbs_abi(&self) -> Option<u32> {
+        self.number(&format!("{UVERBS}/abi_version"))
+    }
+
+    /// The counters of port `port` of `device`, the standard's and the device's own, by name. The card is asked for each.
+    pub fn counters(&self, device: &str, port: u8) -> Vec<(String, u64)> {
+        let path = self.port_path(device, port);
+        ["counters", "hw_counters"].into_iter().flat_map(|dir| numbers(&path.join(dir))).collect()
+    }
+
+    /// The GIDs of port `port` of `device` that are set. Read anew at each call.
+    pub fn gids(&self, device: &str, port: u8) -> Vec<RdmaGid> {
+        self.gids_at(&self.port_path(device, port))
+    }
+
+    fn port_path(&self, device: &str, port: u8) -> PathBuf {
+        self.path("sys/class/infiniband").join(device).join("ports").join(port.to_string())
+    }
+
+    /// Such as `uverbs0`.
+    fn uverbs(&self, device: &str) -> Option<String> {
+        let names = list(&self.path(UVERBS)).into_iter();
+        names.into_iter().find(|name| read(&self.path(UVERBS).join(name).join("ibdev")).as_deref() == Some(device))
+    }
+
+    fn port(&self, path: &Path, number: u8) -> RdmaPort {
+        let text = |file: &str| read(&path.join(file)).unwrap_or_default();
+        let gids = self.gids_at(path);
+        RdmaPort {
+            number,
+            // `4: ACTIVE`
+            state: text("state").rsplit(": ").next().unwrap_or_default().into(),
+            link_layer: text("link_layer"),
+            rate: text("rate"),
+            interface: gids.first().and_then(|gid| gid.interface.clone()),
+            gids,
+        }
+    }
+
+    fn gids_at(&self, port: &Path) -> Vec<RdmaGid> {
+        let entry = |index: u16| {
+            let text = |dir: &str| read(&port.join(dir).join(index.to_string()));
+            let address: Ipv6Addr = text("gids")?.parse().ok()?;
+            let interface = text("gid_attrs/ndevs");
+            let mac = interface.as_ref().and_then(|name| read(&self.path("sys/class/net").join(name).join("address")));
+            let kind = text("gid_attrs/types").unwrap_or_default();
+            let set = !address.is_unspecified();
+            set.then(|| RdmaGid { index, address, kind, mac: mac.and_then(|mac| mac.parse().ok()), interface })
+        };
+        let mut indices: Vec<u16> = list(&port.join("gids")).iter().filter_map(|index| index.parse().ok()).collect();
+        indices.sort_unstable();
+        indices.into_iter().filter_map(entry).collect()
+    }
+
+    fn number(&self, file: &str) -> Option<u32> {
+        read(&self.path(file))?.parse().ok()
+    }
+}
+
+const UVERBS: &str = "sys/class/infiniband_verbs";
+
+/// What a file says, without the end of its line; `None` where it cannot be read: an unset GID has no type.
+fn read(file: &Path) -> Option<String> {
+    Some(fs::read_to_string(file).ok()?.trim_end().to_owned())
+}
+
+/// Files of a folder that hold a number each.
+fn numbers(dir: &Path) -> Vec<(String, u64)> {
+    let number = |name: String| Some((name.clone(), read(&dir.join(&name))?.parse().ok()?));
+    list(dir).into_iter().filter_map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A system with one device, as the lab's guest shows it.
+    fn system() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let device = "sys/class/infiniband/mlx5_0";
+        write(root, &format!("{device}/fw_ver"), "16.35.4030\n");
+        write(root, &format!("{device}/node_guid"), "0200:c5ff:fe00:0001\n");
+        let port = format!("{device}/ports/1");
+        write(root, &format!("{port}/state"), "4: ACTIVE\n");
+        write(root, &format!("{port}/link_layer"), "Ethernet\n");
+        write(root, &format!("{port}/rate"), "100 Gb/sec (4X EDR)\n");
+        write(root, &format!("{port}/gids/0"), "fe80:0000:0000:0000:0000:c5ff:fe00:0001\n");
+        write(root, &format!("{port}/gids/1"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+        write(root, &format!("{port}/gids/10"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
+        for index in [0, 10] {
+            write(root, &format!("{port}/gid_attrs/types/{index}"), "RoCE v2\n");
+            write(root, &format!("{port}/gid_attrs/ndevs/{index}"), "eth1\n");
+        }
+        write(root, &format!("{port}/counters/port_rcv_packets"), "7\n");
+        write(root, &format!("{port}/hw_counters/out_of_sequence"), "2\n");
+        write(root, "sys/class/net/eth1/address", "02:00:c5:00:00:01\n");
+        write(root, "sys/class/infiniband_verbs/abi_version", "6\n");
+        write(root, "sys/class/infiniband_verbs/uverbs3/ibdev", "mlx5_0\n");
+        write(root, "sys/class/infiniband_verbs/uverbs3/abi_version", "1\n");
+        dir
+    }
+
+    #[test]
+    fn a_device_is_found_with_its_file_port_and_gids() {
+        let dir = system();
+        let sysfs = Sysfs::at(dir.path());
+        assert_eq!(sysfs.rdma_names(), ["mlx5_0"]);
+        let device = sysfs.rdma_device("mlx5_0").unwrap();
+        assert_eq!(device.file.as_deref(), Some(Path::new("/dev/infiniband/uverbs3")));
+        assert_eq!((device.abi, sysfs.uverbs_abi()), (Some(1), Some(6)));
+        assert_eq!((device.firmware.as_str(), device.node_guid.as_str()), ("16.35.4030", "0200:c5ff:fe00:0001"));
+        let [port] = &device.ports[..] else { panic!("one port: {:?}", device.ports) };
+        assert_eq!((port.number, port.state.as_str(), port.interface.as_deref()), (1, "ACTIVE", Some("eth1")));
+        assert_eq!(port.gids.iter().map(|gid| gid.index).collect::<Vec<_>>(), [0, 10], "unset ones are left out");
+        assert!(port.gids.iter().all(RdmaGid::is_roce_v2));
+        assert_eq!(port.gids[1].address.to_ipv4_mapped(), Some([10, 0, 0, 1].into()));
+        assert_eq!(port.gids[0].mac, Some(Mac([2, 0, 0xc5, 0, 0, 1])));
+        assert_eq!(
+            sysfs.counters("mlx5_0", 1),
+            [("port_rcv_packets".to_owned(), 7), ("out_of_sequence".to_owned(), 2)]
+        );
+    }
+
+    #[test]
+    fn what_stands_in_the_way_comes_with_what_removes_it() {
+        let dir = system();
+        let root = dir.path();
+        let sysfs = Sysfs::at(root);
+        let obstacle = || sysfs.devx_obstacle(&sysfs.rdma_device("mlx5_0").unwrap());
+        let reason = || obstacle().map_or("none".into(), |obstacle| format!("{}: {}", obstacle.reason, obstacle.fix));
+        let function = root.join("sys/devices/pci0/0000:00:05.0");
+        fs::create_dir_all(&function).unwrap();
+        std::os::unix::fs::symlink(&function, root.join("sys/class/infiniband/mlx5_0/device")).unwrap();
+        std::os::unix::fs::symlink("/sys/bus/pci/drivers/rdma_rxe", function.join("driver")).unwrap();
+        assert!(reason().contains("belongs to rdma_rxe"), "{}", reason());
+        fs::remove_file(function.join("driver")).unwrap();
+        std::os::unix::fs::symlink("/sys/bus/pci/drivers/mlx5_core", function.join("driver")).unwrap();
+        assert!(reason().contains("uverbs3 is missing: udevadm"), "{}", reason());
+        write(root, "dev/infiniband/uverbs3", "");
+        assert_eq!(reason(), "none");
+        write(root, "sys/class/infiniband_verbs/abi_version", "7\n");
+        assert!(reason().contains("versions 7 and 1"), "{}", reason());
+        fs::remove_dir_all(root.join("sys/class/infiniband_verbs")).unwrap();
+        assert!(reason().contains("modprobe ib_uverbs"), "{}", reason());
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_none() {
+        let dir = system();
+        assert_eq!(Sysfs::at(dir.path()).rdma_device("mlx5_1"), None);
+        assert!(Sysfs::at("/nowhere").rdma_names().is_empty());
+    }
+
+    #[test]
+    fn without_ib_uverbs_a_device_has_no_file() {
+        let dir = system();
+        fs::remove_dir_all(dir.path().join("sys/class/infiniband_verbs")).unwrap();
+        let sysfs = Sysfs::at(dir.path());
+        let device = sysfs.rdma_device("mlx5_0").unwrap();
+        assert_eq!((device.file, device.abi, sysfs.uverbs_abi()), (None, None, None));
+    }
+}
