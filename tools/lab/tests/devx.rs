@@ -1,0 +1,181 @@
+//! Our driver through the kernel's own: DevX of Debian's unmodified mlx5_ib, in a guest, beside the kernel's network device.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Report, SOON, TestResult, assert_lawful, assert_quiet, build};
+use mlx5_lab::{Guest, Model, skipped};
+use serde_json::Value;
+
+/// A probe takes seconds; a command that the model loses costs the driver a minute.
+const PROBE: Duration = Duration::from_secs(150);
+/// For one of our programs: emulated processors are slow.
+const RUN: Duration = Duration::from_secs(150);
+/// How often our program is killed.
+const KILLS: usize = 20;
+
+/// Loads the kernel's driver, and brings both network devices up.
+const SET_UP: &str = "
+set -e
+modprobe mlx5_ib
+modprobe ib_uverbs
+for wait in $(seq 200); do [ -e /dev/infiniband/uverbs1 ] && break; sleep 0.1; done
+for device in mlx5_0 mlx5_1; do
+    ip link set $(ls /sys/class/infiniband/$device/device/net) up
+    for wait in $(seq 100); do grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state && break; sleep 0.1; done
+    grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state
+done
+";
+
+/// Waits until something listens on port 18515.
+const LISTENS: &str =
+    "for wait in $(seq 600); do grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done";
+
+struct Lab {
+    guest: Guest,
+    model: Model,
+}
+
+impl Lab {
+    /// Two functions on one wire, both the kernel's.
+    fn boot(name: &str) -> Result<Self, Report> {
+        let build = build()?;
+        let model = Model::start_saying(&build, 2, &[], "warn,mlx5_sim::firmware::uctx=debug")?;
+        let [first, second] = model.sockets() else { return Err("two sockets".into()) };
+        let guest = Guest::builder(name).nic(first).nic(second).programs(&build).boot()?;
+        let lab = Lab { guest, model };
+        lab.check(SET_UP, PROBE)?;
+        Ok(lab)
+    }
+
+    /// Runs a command that must succeed; if it does not, shows what kernel and model said.
+    fn check(&self, command: &str, patience: Duration) -> Result<String, Report> {
+        self.guest.check(command, patience).map_err(|error| {
+            let log =
+                self.guest.dmesg().map(|log| log.matching("mlx5").iter().map(|line| format!("{line}\n")).collect());
+            let log: String = log.unwrap_or_default();
+            format!("{error}\nthe kernel said:\n{log}\nthe model said:\n{}", self.model.stderr()).into()
+        })
+    }
+
+    /// What a command says that must fail.
+    fn refusal(&self, command: &str) -> Result<String, Report> {
+        let output = self.guest.run(&format!("{command} 2>&1"), RUN)?;
+        let said = output.text();
+        match output.status {
+            1 => Ok(said),
+            status => Err(format!("`{command}` ended with {status}, not with 1:\n{said}").into()),
+        }
+    }
+
+    /// Two programs at once: `server` first, then `client`, which ends both.
+    fn both(&self, server: &str, client: &str) -> TestResult {
+        let server = self.guest.start(&format!("{server} 2>&1"))?;
+        self.check(&format!("{LISTENS}; {client} 2>&1"), RUN)?;
+        let server = server.wait(RUN)?;
+        match server.status {
+            0 => Ok(()),
+            status => Err(format!("the server ended with {status}:\n{}", server.text()).into()),
+        }
+    }
+
+    fn end(self) -> TestResult {
+        // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
+        self.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
+        let log = self.guest.dmesg()?;
+        assert_quiet(&log, "mlx5", &self.model);
+        assert_quiet(&log, "infiniband", &self.model);
+        self.guest.power_off()?;
+        assert_lawful(&self.model);
+        Ok(())
+    }
+
+    /// How many objects the model held when each user context began, and after each ended, from byte `from` of its log on.
+    fn counts(&self, from: usize, event: &str) -> Vec<u32> {
+        let said = self.model.stderr();
+        let lines = said[from..].lines().filter(|line| line.contains("user context") && line.contains(event));
+        lines.filter_map(|line| line.split(", ").nth(1)?.split(' ').next()?.parse().ok()).collect()
+    }
+}
+
+#[test]
+fn our_driver_runs_beside_the_kernels_own() -> TestResult {
+    if skipped("our_driver_runs_beside_the_kernels_own") {
+        return Ok(());
+    }
+    let lab = Lab::boot("devx")?;
+    it_is_listed_and_asked(&lab)?;
+    messages_bounce(&lab)?;
+    what_the_kernel_refuses_is_explained(&lab)?;
+    a_killed_program_leaves_nothing(&lab)?;
+    lab.end()
+}
+
+/// `mlx5 list` and `mlx5 caps` say what the kernel says.
+fn it_is_listed_and_asked(lab: &Lab) -> TestResult {
+    let text = lab.check("mlx5 list --json", RUN)?;
+    let list: Value = serde_json::from_str(&text)?;
+    let card = list["cards"].as_array().and_then(|cards| cards.iter().find(|card| card["rdma"][0]["name"] == "mlx5_0"));
+    let card = card.ok_or_else(|| format!("no mlx5_0:\n{text}"))?;
+    let way = card["ways"].as_array().and_then(|ways| ways.iter().find(|way| way["device"] == "devx:mlx5_0"));
+    assert_eq!(way.map(|way| &way["usable"]), Some(&Value::Bool(true)), "{text}");
+    let port = &card["rdma"][0]["ports"][0];
+    assert_eq!(port["state"], "ACTIVE", "{text}");
+    let theirs =
+        lab.check("cat /sys/class/infiniband/mlx5_0/fw_ver; ls /sys/class/infiniband/mlx5_0/device/net", SOON)?;
+    let [firmware, interface] = theirs.lines().collect::<Vec<_>>()[..] else { return Err(theirs.into()) };
+    assert_eq!((&card["rdma"][0]["firmware"], &port["interface"]), (&firmware.into(), &interface.into()), "{text}");
+    assert!(port["gids"][0]["address"].as_str().is_some_and(|gid| gid.starts_with("fe80::")), "{text}");
+
+    let caps = lab.check("mlx5 caps --json -d devx:mlx5_0", RUN)?;
+    serde_json::from_str::<Value>(&caps)?;
+    let caps = lab.check("mlx5 caps -d devx:mlx5_0 log_max_uctx", RUN)?;
+    assert!(caps.contains("log_max_uctx"), "{caps}");
+    Ok(())
+}
+
+/// Between queue pairs on one function and on two, polled and by events.
+fn messages_bounce(lab: &Lab) -> TestResult {
+    lab.check("rc_pingpong -d devx:mlx5_0 -c 2>&1", RUN)?;
+    lab.check("rc_pingpong -d devx:mlx5_1 -c -e -n 200 2>&1", RUN)?;
+    lab.both("rc_pingpong -d devx:mlx5_1 --listen -c", "rc_pingpong -d devx:mlx5_0 -c 127.0.0.1")?;
+    lab.both("rc_pingpong -d devx:mlx5_0 --listen -c -e -n 200", "rc_pingpong -d devx:mlx5_1 -c -e -n 200 127.0.0.1")?;
+    Ok(())
+}
+
+fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {
+    let said = lab.refusal("mlx5 caps -d devx:mlx5_7")?;
+    assert!(said.contains("there is no such device, only mlx5_0, mlx5_1"), "{said}");
+    lab.check("chmod 600 /dev/infiniband/uverbs0", SOON)?;
+    let nobody = "chroot --userspec=65534:65534 / $(command -v mlx5) caps -d devx:mlx5_0";
+    let said = lab.refusal(nobody)?;
+    assert!(said.contains("may not open /dev/infiniband/uverbs0") && said.contains("chmod 666"), "{said}");
+    lab.check("chmod 666 /dev/infiniband/uverbs0", SOON)?;
+    lab.check(&format!("ulimit -l unlimited; {nobody}"), RUN)?;
+    Ok(())
+}
+
+/// Killed in the middle of its traffic, again and again: the kernel takes everything back, and the card goes on.
+fn a_killed_program_leaves_nothing(lab: &Lab) -> TestResult {
+    let before = lab.model.stderr().len();
+    let script = format!(
+        "set -e
+         for round in $(seq {KILLS}); do
+             rm -f /tmp/out
+             rc_pingpong -d devx:mlx5_0 -n 1000000000 > /tmp/out 2>&1 &
+             for wait in $(seq 300); do [ $(grep -c remote /tmp/out) = 1 ] && break; sleep 0.1; done
+             grep -q remote /tmp/out
+             sleep 0.3
+             kill -9 $!
+             wait $! || [ $? = 137 ]
+         done
+         rc_pingpong -d devx:mlx5_0 -c -n 100"
+    );
+    lab.check(&script, Duration::from_secs(400))?;
+    let (begun, ended) = (lab.counts(before, "begins"), lab.counts(before, "ends"));
+    assert_eq!((begun.len(), ended.len()), (KILLS + 1, KILLS + 1), "{}", lab.model.stderr());
+    let first = begun[0];
+    assert!(begun.iter().chain(&ended).all(|count| *count == first), "objects stay: {begun:?} {ended:?}");
+    Ok(())
+}
