@@ -80,9 +80,9 @@ values! {
     pub enum UmrCheck: 2 {
         /// Any.
         None = 0 "NONE",
-        /// In use.
+        /// Free: fails if it is not free.
         NotFree = 1 "NOT_FREE",
-        /// Free.
+        /// In use: fails if it is free.
         Free = 2 "FREE",
     }
 

@@ -60,6 +60,7 @@ impl Tree {
                 "ibverbs-providers",
                 "rdma-core",
                 "perftest",
+                "rdmacm-utils",
                 "iproute2",
                 "pciutils",
                 "ethtool",

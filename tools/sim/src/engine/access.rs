@@ -22,13 +22,20 @@ pub(crate) enum Refusal {
     Rights(MkeyRights),
     #[error("the key covers {len:#x} bytes from {start:#x} on")]
     Bounds { start: u64, len: u64 },
+    #[error("the keys behind it go deeper than {DEEPEST}")]
+    Depth,
 }
+
+/// Keys behind keys behind a key, at most.
+const DEEPEST: u32 = 4;
 
 /// Who makes an access: what of a queue pair matters to a key.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct User {
     pub pd: u32,
     pub qpn: u32,
+    /// It updates keys for the kernel (`REG_UMR`), of whatever protection domain.
+    pub every_pd: bool,
     /// It may use the reserved local key (`rlky`).
     pub is_trusted: bool,
 }
@@ -44,12 +51,22 @@ pub(crate) struct Access {
 }
 
 /// What an allowed access goes through.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Way<'a> {
-    /// A key.
+    /// A key of pages.
     Key(&'a Mkey),
+    /// A key made of others: the parts of those that the access reaches, in order.
+    Keys(Vec<Part<'a>>),
     /// The reserved local key: addresses are IOVAs.
     Reserved,
+}
+
+/// A part of an access that goes through keys behind a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part<'a> {
+    mkey: &'a Mkey,
+    address: u64,
+    len: u64,
 }
 
 /// The way of an access that is allowed.
@@ -58,7 +75,43 @@ pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<Way<'_>, Refu
     if access.key == RESERVED_LKEY && access.user.is_trusted && is_local {
         return Ok(Way::Reserved);
     }
-    check_key(mkeys, access).map(Way::Key)
+    let mkey = check_key(mkeys, access)?;
+    let Translation::Keys(_) = mkey.translation else { return Ok(Way::Key(mkey)) };
+    let mut parts = Vec::new();
+    check_behind(mkeys, mkey, access, DEEPEST, &mut parts)?;
+    Ok(Way::Keys(parts))
+}
+
+/// Checks the keys behind `mkey`, down to those of pages, and lists what the access reaches of these.
+fn check_behind<'a>(
+    mkeys: &'a Table<Mkey>,
+    mkey: &'a Mkey,
+    access: Access,
+    levels: u32,
+    parts: &mut Vec<Part<'a>>,
+) -> Result<(), Refusal> {
+    let Translation::Keys(pieces) = &mkey.translation else {
+        parts.push(Part { mkey, address: access.address, len: access.len });
+        return Ok(());
+    };
+    let levels = levels.checked_sub(1).ok_or(Refusal::Depth)?;
+    // Who may use a key from afar uses what is behind it as if from here.
+    let writes = MkeyRights::LOCAL_WRITE | MkeyRights::REMOTE_WRITE | MkeyRights::REMOTE_ATOMIC;
+    let rights = if access.rights.intersects(writes) { MkeyRights::LOCAL_WRITE } else { MkeyRights::LOCAL_READ };
+    let (mut skip, mut left) = (access.address - mkey.start, access.len);
+    for piece in pieces {
+        let size = u64::from(piece.byte_count());
+        let skipped = skip.min(size);
+        let len = left.min(size - skipped);
+        (skip, left) = (skip - skipped, left - len);
+        if len > 0 {
+            let address = piece.address().wrapping_add(skipped);
+            let behind = Access { user: access.user, key: piece.mkey(), address, len, rights };
+            check_behind(mkeys, check_key(mkeys, behind)?, behind, levels, parts)?;
+        }
+    }
+    let covered = || pieces.iter().map(|piece| u64::from(piece.byte_count())).sum();
+    if left > 0 { Err(Refusal::Bounds { start: mkey.start, len: covered() }) } else { Ok(()) }
 }
 
 fn check_key(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
@@ -69,7 +122,7 @@ fn check_key(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
     if mkey.free {
         return Err(Refusal::Free);
     }
-    if mkey.pd != access.user.pd {
+    if mkey.pd != access.user.pd && !access.user.every_pd {
         return Err(Refusal::Pd { key: mkey.pd, user: access.user.pd });
     }
     if let Some(qpn) = mkey.qpn.filter(|qpn| *qpn != access.user.qpn) {
@@ -91,38 +144,65 @@ fn check_key(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
 
 impl Way<'_> {
     /// Reads what an allowed access reaches.
-    pub(crate) fn read(self, dma: &Dma, address: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
-        match self.pages() {
-            Some((pages, start)) => pages.read(dma, address.wrapping_sub(start), bytes),
-            None => dma.read(address, bytes),
+    pub(crate) fn read(&self, dma: &Dma, address: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
+        match self {
+            Way::Reserved => dma.read(address, bytes),
+            Way::Key(mkey) => match pages(mkey) {
+                Some(pages) => pages.read(dma, address.wrapping_sub(mkey.start), bytes),
+                None => dma.read(address, bytes),
+            },
+            Way::Keys(parts) => {
+                for part in parts {
+                    let (now, later) = bytes.split_at_mut(part.len as usize);
+                    Way::Key(part.mkey).read(dma, part.address, now)?;
+                    bytes = later;
+                }
+                Ok(())
+            }
         }
     }
 
     /// Writes what an allowed access reaches.
-    pub(crate) fn write(self, dma: &Dma, address: u64, bytes: &[u8]) -> Result<(), DmaFault> {
-        match self.pages() {
-            Some((pages, start)) => pages.write(dma, address.wrapping_sub(start), bytes),
-            None => dma.write(address, bytes),
+    pub(crate) fn write(&self, dma: &Dma, address: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
+        match self {
+            Way::Reserved => dma.write(address, bytes),
+            Way::Key(mkey) => match pages(mkey) {
+                Some(pages) => pages.write(dma, address.wrapping_sub(mkey.start), bytes),
+                None => dma.write(address, bytes),
+            },
+            Way::Keys(parts) => {
+                for part in parts {
+                    let (now, later) = bytes.split_at(part.len as usize);
+                    Way::Key(part.mkey).write(dma, part.address, now)?;
+                    bytes = later;
+                }
+                Ok(())
+            }
         }
     }
 
     /// Replaces a quadword that an allowed access reaches; the old one.
-    pub(crate) fn update(self, dma: &Dma, address: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
-        let iova = match self.pages() {
-            Some((pages, start)) => {
-                let at = address.wrapping_sub(start);
-                pages.iova(at).ok_or(DmaFault::past_end(at, 8, true))?.0
-            }
-            None => address,
+    pub(crate) fn update(&self, dma: &Dma, address: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
+        let (mkey, address) = match self {
+            Way::Reserved => return dma.update_be64(address, change),
+            Way::Key(mkey) => (*mkey, address),
+            Way::Keys(parts) => match parts.as_slice() {
+                [part] => (part.mkey, part.address),
+                // In two places at once, it cannot be replaced at once.
+                _ => return Err(DmaFault::past_end(address, 8, true)),
+            },
         };
+        let Some(pages) = pages(mkey) else { return dma.update_be64(address, change) };
+        let at = address.wrapping_sub(mkey.start);
+        let (iova, _) = pages.iova(at).ok_or(DmaFault::past_end(at, 8, true))?;
         dma.update_be64(iova, change)
     }
+}
 
-    /// The pages that addresses go through, and the address of their first byte; `None` where addresses are IOVAs.
-    fn pages(&self) -> Option<(&PageList, u64)> {
-        match self {
-            Way::Key(Mkey { translation: Translation::Pages(pages), start, .. }) => Some((pages, *start)),
-            Way::Key(_) | Way::Reserved => None,
-        }
+/// The pages that a key's addresses go through; `None` where they are IOVAs.
+fn pages(mkey: &Mkey) -> Option<&PageList> {
+    match &mkey.translation {
+        Translation::Pages(pages) => Some(pages),
+        Translation::Physical | Translation::Keys(_) => None,
     }
 }

@@ -19,6 +19,7 @@ pub mod rules;
 mod schedule;
 mod spare;
 mod srq;
+pub(crate) mod umr;
 pub(crate) mod work;
 
 use std::time::Instant;

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::values::ServiceType;
 
 use super::Engine;
 use super::access::{self, Access, User};
@@ -14,7 +15,7 @@ use crate::ethernet::HEADER;
 use crate::fault::Faults;
 use crate::firmware::Firmware;
 use crate::function::Function;
-use crate::objects::{Cq, Eq, GidTable, Mkey, MkeyRights, Objects, Qp, QueueCounter, Srq, Table};
+use crate::objects::{Cq, Eq, GidTable, Mkey, MkeyRights, Objects, Pd, Qp, QueueCounter, Srq, Table};
 use crate::pci::Pci;
 use crate::profile::Profile;
 use crate::strict::Strict;
@@ -24,6 +25,7 @@ use crate::wire::{Frame, Own, Port};
 
 /// All of a function but its queue pairs, so that one of those can be borrowed beside it.
 pub(crate) struct Rest<'a> {
+    pub pds: &'a mut Table<Pd>,
     pub mkeys: &'a mut Table<Mkey>,
     pub cqs: &'a mut Table<Cq>,
     pub eqs: &'a mut Table<Eq>,
@@ -52,10 +54,12 @@ pub(crate) fn split(f: &mut Function) -> (&mut Table<Qp>, Rest<'_>) {
 
 /// Takes the function apart, Ethernet queues too.
 pub(crate) fn take_apart(f: &mut Function) -> (&mut Table<Qp>, Ethernet<'_>, Rest<'_>) {
-    let Objects { qps, mkeys, cqs, eqs, srqs, queue_counters, gids, vport, sqs, rqs, tirs, rqts, steering, .. } =
-        &mut f.objects;
+    let Objects {
+        qps, pds, mkeys, cqs, eqs, srqs, queue_counters, gids, vport, sqs, rqs, tirs, rqts, steering, ..
+    } = &mut f.objects;
     let ethernet = Ethernet { sqs, rqs, tirs, rqts, steering };
     let rest = Rest {
+        pds,
         mkeys,
         cqs,
         eqs,
@@ -121,7 +125,8 @@ impl Failure {
 impl Qp {
     /// Who this queue pair is to a key.
     pub(crate) fn user(&self) -> User {
-        User { pd: self.pd, qpn: self.qpn, is_trusted: self.context.rlky() }
+        let every_pd = self.service == ServiceType::RegUmr;
+        User { pd: self.pd, qpn: self.qpn, every_pd, is_trusted: self.context.rlky() }
     }
 }
 

@@ -38,6 +38,8 @@ pub const ZERO_SEGMENT: &str = "data segment of zero bytes means 2 GiB";
 pub const ERROR_IGNORED: &str = "error completion ignored";
 /// A key that does not allow what a WQE or a remote request wants.
 pub const KEY: &str = "key does not allow the access";
+/// A WQE would change a key in a way that the key, or who made it, does not allow.
+pub const UMR: &str = "key update not allowed";
 /// The data of a send changed between its first transmission and a repeated one, or its completion.
 pub const BUFFER_CHANGED: &str = "send buffer changed before its completion";
 /// The entry to be written next is marked as the card's already: software changed its ownership bit.

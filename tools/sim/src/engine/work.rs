@@ -2,6 +2,7 @@
 
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::layout::Layout;
+use mlx5_prm::values::ServiceType;
 use mlx5_prm::wqe::{
     AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, LKEY_INVALID, RaddrSeg, SEGMENT, UdAdrsVector,
     WQEBB, WqeOpcode, XrcSeg,
@@ -9,6 +10,7 @@ use mlx5_prm::wqe::{
 
 use super::access::User;
 use super::rest::{Failure, Rest};
+use super::umr::{self, Update};
 use super::{held, rules, srq};
 use crate::objects::{MkeyRights, Qp, RecvRing, SendRing};
 use crate::strict::Strict;
@@ -56,6 +58,8 @@ pub(crate) struct SendWork {
     pub datagram: Option<Datagram>,
     /// The XRC shared receive queue that it is for.
     pub xrc_srqn: u32,
+    /// What becomes of a key.
+    pub update: Option<Box<Update>>,
     pub pieces: Vec<Piece>,
     pub inline: Vec<u8>,
     /// Bytes of the message.
@@ -87,6 +91,7 @@ impl Default for SendWork {
             compare: 0,
             datagram: None,
             xrc_srqn: 0,
+            update: None,
             pieces: Vec::new(),
             inline: Vec::new(),
             len: 0,
@@ -137,7 +142,7 @@ pub(crate) fn fetch_send(qp: &mut Qp, rest: &mut Rest) -> Option<SendWork> {
         parse(qp, rest, &ctrl, &wqe[..len], &mut work)
     });
     match parsed {
-        Ok(()) if work.opcode == WqeOpcode::Nop => {}
+        Ok(()) if matches!(work.opcode, WqeOpcode::Nop | WqeOpcode::Umr) => {}
         Ok(()) if work.is_read() && work.opcode != WqeOpcode::RdmaRead => work.packets = 1,
         Ok(()) if work.datagram.is_some() => work.packets = 1,
         Ok(()) => work.packets = rc::packets(work.len, rc::mtu(qp)),
@@ -228,14 +233,14 @@ fn parse(qp: &Qp, rest: &Rest, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) 
     work.immediate = ctrl.imm();
     let mut segments = Segments(wqe.get(SEGMENT..).unwrap_or(&[]));
     let transport = qp.transport();
-    if !knows(transport, work.opcode) {
+    if !knows(qp.service, work.opcode) {
         rest.strict.report(rules::WQE_OPCODE, || {
-            format!("QP {:#x}, WQE {:#x}: {} on {transport:?}", qp.qpn, work.index, work.opcode)
+            format!("QP {:#x}, WQE {:#x}: {} on {}", qp.qpn, work.index, work.opcode, qp.service)
         });
         return Err(bad_operation());
     }
     match transport {
-        Transport::Xrc if work.opcode != WqeOpcode::Nop => {
+        Transport::Xrc if !matches!(work.opcode, WqeOpcode::Nop | WqeOpcode::Umr) => {
             work.xrc_srqn = segments.take::<XrcSeg>().ok_or(bad_operation())?.xrc_srqn();
         }
         Transport::Ud if work.opcode != WqeOpcode::Nop => work.datagram = Some(address_vector(&mut segments)?),
@@ -243,6 +248,10 @@ fn parse(qp: &Qp, rest: &Rest, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) 
     }
     match work.opcode {
         WqeOpcode::Nop => return Ok(()),
+        WqeOpcode::Umr => {
+            work.update = Some(Box::new(umr::parse(ctrl, wqe).ok_or(bad_operation())?));
+            return Ok(());
+        }
         WqeOpcode::Send | WqeOpcode::SendImm | WqeOpcode::SendInval => {}
         WqeOpcode::RdmaWrite | WqeOpcode::RdmaWriteImm | WqeOpcode::RdmaRead => remote(&mut segments, work)?,
         WqeOpcode::AtomicCs | WqeOpcode::AtomicFa => {
@@ -259,13 +268,14 @@ fn parse(qp: &Qp, rest: &Rest, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) 
     check_memory(qp, rest, work)
 }
 
-/// Whether a queue pair of this transport sends such messages.
-fn knows(transport: Transport, opcode: WqeOpcode) -> bool {
+/// Whether a queue pair of this service takes such work.
+fn knows(service: ServiceType, opcode: WqeOpcode) -> bool {
     use WqeOpcode::*;
-    match transport {
-        Transport::Rc | Transport::Xrc => true,
-        Transport::Uc => matches!(opcode, Nop | Send | SendImm | RdmaWrite | RdmaWriteImm),
-        Transport::Ud => matches!(opcode, Nop | Send | SendImm),
+    match service {
+        ServiceType::Uc => matches!(opcode, Nop | Send | SendImm | RdmaWrite | RdmaWriteImm | Umr),
+        ServiceType::Ud | ServiceType::Qp1 => matches!(opcode, Nop | Send | SendImm),
+        ServiceType::RegUmr => matches!(opcode, Nop | Umr),
+        _ => true,
     }
 }
 

@@ -108,9 +108,19 @@ impl Capabilities {
         match op_mod >> 1 {
             page::GENERAL => self.general.set(bytes),
             page::ROCE if self.general.current.roce() => self.roce.set(bytes),
-            page::ATOMIC if self.general.current.atomic() => self.atomic.set(bytes),
+            page::ATOMIC if self.general.current.atomic() => self.set_atomic(bytes),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }
+    }
+
+    /// Of the atomic page only the byte order can be chosen: Linux leaves all else of it zero, and goes on with atomics.
+    fn set_atomic(&mut self, bytes: &[u8]) -> Result<(), Syndrome> {
+        let before = self.atomic.current;
+        self.atomic.set(bytes)?;
+        let chosen = self.atomic.current.atomic_req_8B_endianness_mode();
+        self.atomic.current = before;
+        self.atomic.current.w().atomic_req_8B_endianness_mode(chosen);
+        Ok(())
     }
 }
 

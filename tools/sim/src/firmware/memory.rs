@@ -2,22 +2,30 @@
 
 use super::syndromes::Syndrome;
 use crate::function::Function;
-use crate::objects::{Doorbell, PageList};
+use crate::objects::{Doorbell, PageList, addresses};
 
 /// log2 of the smallest page.
 pub(super) const MIN_PAGE_SHIFT: u32 = 12;
 /// log2 of the largest page.
 pub(super) const MAX_PAGE_SHIFT: u32 = 31;
 
+/// log2 of the places in a page that `page_offset` counts.
+pub(super) const PAGE_OFFSET_BITS: u32 = 6;
+
 /// What a context says of an object's memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     /// `log_page_size`: log2 of a page's bytes, less 12.
     pub log_page_size: u8,
-    /// `page_offset`: where on the first page the object starts, in units of 64 bytes.
+    /// `page_offset`: where on the first page the object starts, in 64ths of the page.
     pub page_offset: u8,
     /// Bytes that the object needs.
     pub bytes: u64,
+}
+
+/// `page_offset` of an object in this memory.
+pub(super) fn page_offset(memory: &PageList) -> u8 {
+    (memory.offset >> (memory.page_shift - PAGE_OFFSET_BITS)) as u8
 }
 
 /// A umem that an object is to lie in, and the byte of it where the object starts.
@@ -27,12 +35,6 @@ pub(super) struct InUmem {
     pub id: u32,
     /// Offset in the umem.
     pub offset: u64,
-}
-
-/// Big-endian page addresses, low bits (permissions) cut off.
-pub(super) fn addresses(list: &[u8]) -> impl ExactSizeIterator<Item = u64> {
-    let (chunks, _) = list.as_chunks::<8>();
-    chunks.iter().map(|bytes| u64::from_be_bytes(*bytes) & !0xfff)
 }
 
 /// A page list made of `list`, whose pages have `1 << page_shift` bytes.
@@ -56,8 +58,9 @@ pub(super) fn queue(f: &Function, wanted: Wanted, list: &[u8], umem: Option<InUm
         }
         return in_umem(f, place, wanted.bytes);
     }
-    let offset = u64::from(wanted.page_offset) << 6;
-    page_list(list, u32::from(wanted.log_page_size) + MIN_PAGE_SHIFT, offset, wanted.bytes)
+    let page_shift = u32::from(wanted.log_page_size) + MIN_PAGE_SHIFT;
+    let offset = u64::from(wanted.page_offset) << (page_shift - PAGE_OFFSET_BITS);
+    page_list(list, page_shift, offset, wanted.bytes)
 }
 
 /// `bytes` of a umem, from an offset on.

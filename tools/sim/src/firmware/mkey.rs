@@ -1,7 +1,8 @@
 //! Memory keys.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::Mkc;
+use mlx5_prm::ctx::{AccessMode, Klm, Mkc};
+use mlx5_prm::layout::Layout;
 
 use super::caps::next_below;
 use super::command::Answer;
@@ -9,14 +10,8 @@ use super::memory::{self, InUmem};
 use super::pages::{self, Context};
 use super::syndromes::Syndrome;
 use crate::function::Function;
-use crate::objects::{Mkey, MkeyRights, PageList, Translation};
+use crate::objects::{Mkey, PageList, Translation};
 
-/// `access_mode`: addresses are IOVAs.
-const ACCESS_MODE_PA: u8 = 0;
-/// `access_mode`: addresses go through a list of pages.
-const ACCESS_MODE_MTT: u8 = 1;
-/// `qpn` of a key that every queue pair may use.
-const ANY_QP: u32 = 0xff_ffff;
 /// Bytes of an octword, the unit in which translations are counted.
 const OCTWORD: usize = 16;
 
@@ -34,19 +29,8 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
         check_start(f, &context, &translation);
     }
     next_below(&f.objects.mkeys, f.firmware.caps.general().log_max_mkey()).ok_or(Syndrome::TooManyMkeys)?;
-    pages::reserve_bytes(f, pages::with_list(Context::Mkey, own_list(&translation, umem.is_some())))?;
-    let mkey = Mkey {
-        variant: context.mkey_7_0(),
-        pd: context.pd(),
-        qpn: (context.qpn() != ANY_QP).then(|| context.qpn()),
-        rights: rights(&context),
-        start: context.start_addr(),
-        len,
-        translation,
-        free: context.free(),
-        context,
-        umem: umem.map(|place| place.id),
-    };
+    pages::reserve_bytes(f, pages::with_list(Context::Mkey, own_list(&context, umem.is_some())))?;
+    let mkey = Mkey::new(&context, translation, umem.map(|place| place.id));
     let index = f.objects.mkeys.insert(mkey).map_err(|_| Syndrome::TooManyMkeys)?;
     memory::use_umems(f, [umem.map(|place| place.id), None], true);
     if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
@@ -70,7 +54,7 @@ fn check_counts(command: &CreateMkeyIn, context: &Mkc, list: &[u8]) -> Result<()
     let needed = if context.free() { 0 } else { octwords_needed(context) };
     let room = u64::from(context.translations_octword_size());
     let stated_none = command.mkey_umem_valid() && stated == 0;
-    if access_mode(context) == ACCESS_MODE_MTT && !stated_none && room < needed.max(stated.into()) {
+    if context.access_mode() == AccessMode::Mtt && !stated_none && room < needed.max(stated.into()) {
         return Err(Syndrome::TranslationRoom);
     }
     Ok(())
@@ -114,14 +98,10 @@ fn check_features(f: &Function, command: &CreateMkeyIn, context: &Mkc) -> Result
     if unannounced { Err(Syndrome::CapabilityNotAnnounced) } else { Ok(()) }
 }
 
-fn access_mode(context: &Mkc) -> u8 {
-    context.access_mode_4_2() << 2 | context.access_mode_1_0()
-}
-
 /// Bytes that the key covers; `None` for the whole address space. A key made free has no length yet.
 fn length(context: &Mkc) -> Result<Option<u64>, Syndrome> {
     if context.length64() {
-        return if access_mode(context) == ACCESS_MODE_PA { Ok(None) } else { Err(Syndrome::MkeyLength) };
+        return if context.access_mode() == AccessMode::Pa { Ok(None) } else { Err(Syndrome::MkeyLength) };
     }
     let overflows = context.start_addr().checked_add(context.len().saturating_sub(1)).is_none();
     if overflows || context.len() == 0 && !context.free() {
@@ -138,14 +118,17 @@ fn translation(
     umem: Option<InUmem>,
 ) -> Result<Translation, Syndrome> {
     let len = len.unwrap_or(u64::MAX);
-    match access_mode(context) {
-        ACCESS_MODE_PA if list.is_empty() && umem.is_none() => Ok(Translation::Physical),
-        ACCESS_MODE_PA => Err(Syndrome::TranslationsOfPa),
-        ACCESS_MODE_MTT if context.free() => Ok(Translation::Pages(PageList::default())),
-        ACCESS_MODE_MTT => match umem {
+    match context.access_mode() {
+        AccessMode::Pa if list.is_empty() && umem.is_none() => Ok(Translation::Physical),
+        AccessMode::Pa => Err(Syndrome::TranslationsOfPa),
+        AccessMode::Mtt if context.free() => Ok(Translation::Pages(PageList::default())),
+        AccessMode::Mtt => match umem {
             Some(place) => memory::in_umem(f, place, len).map(Translation::Pages),
             None => pages_of(context, len, list).map(Translation::Pages),
         },
+        AccessMode::Klms if umem.is_none() => {
+            Ok(Translation::Keys(list.chunks(Klm::SIZE).filter_map(Klm::read).collect()))
+        }
         _ => Err(Syndrome::AccessMode),
     }
 }
@@ -162,16 +145,6 @@ fn pages_of(context: &Mkc, len: u64, list: &[u8]) -> Result<PageList, Syndrome> 
     let needed = usize::try_from(needed).ok().and_then(|needed| needed.checked_mul(8));
     let list = needed.and_then(|needed| list.get(..needed)).ok_or(Syndrome::TranslationsTooFew)?;
     memory::page_list(list, page_shift, offset, len)
-}
-
-fn rights(context: &Mkc) -> MkeyRights {
-    let mut rights = MkeyRights::empty();
-    rights.set(MkeyRights::LOCAL_READ, context.lr());
-    rights.set(MkeyRights::LOCAL_WRITE, context.lw());
-    rights.set(MkeyRights::REMOTE_READ, context.rr());
-    rights.set(MkeyRights::REMOTE_WRITE, context.rw());
-    rights.set(MkeyRights::REMOTE_ATOMIC, context.a());
-    rights
 }
 
 /// `QUERY_MKEY`.
@@ -192,12 +165,9 @@ pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkey
     Ok(output)
 }
 
-/// Entries of a key's own list of pages: one in a umem uses the umem's.
-fn own_list(translation: &Translation, in_umem: bool) -> usize {
-    match translation {
-        Translation::Pages(pages) if !in_umem => pages.pages.len(),
-        _ => 0,
-    }
+/// Translations that a key has room for beside its context: one in a umem uses the umem's.
+fn own_list(context: &Mkc, in_umem: bool) -> usize {
+    if in_umem { 0 } else { context.translations_octword_size() as usize * OCTWORD / size_of::<u64>() }
 }
 
 /// `DESTROY_MKEY`.
@@ -207,7 +177,7 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyMkeyIn) -> Answer<Destr
     if let Some(pd) = f.objects.pds.get_mut(mkey.pd) {
         pd.users = pd.users.saturating_sub(1);
     }
-    let bytes = pages::with_list(Context::Mkey, own_list(&mkey.translation, mkey.umem.is_some()));
+    let bytes = pages::with_list(Context::Mkey, own_list(&mkey.context, mkey.umem.is_some()));
     pages::release_bytes(f, bytes);
     Ok(DestroyMkeyOut::ZERO)
 }

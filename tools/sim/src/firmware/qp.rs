@@ -157,6 +157,7 @@ fn is_announced(f: &Function, service: ServiceType) -> bool {
         ServiceType::Uc => caps.uc(),
         ServiceType::Ud | ServiceType::Qp1 => caps.ud(),
         ServiceType::Xrc => caps.xrc(),
+        ServiceType::RegUmr => true,
         _ => false,
     }
 }
@@ -211,7 +212,10 @@ fn check_sizes(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
 }
 
 fn check_parents(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
-    f.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
+    // One that updates the keys of all protection domains is of none.
+    if context.st() != ServiceType::RegUmr {
+        f.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
+    }
     f.objects.cqs.get(context.cqn_snd()).ok_or(Syndrome::NoSuchCq)?;
     f.objects.cqs.get(context.cqn_rcv()).ok_or(Syndrome::NoSuchCq)?;
     // Without a send queue there is no doorbell to ring.
@@ -236,7 +240,7 @@ fn wanted(context: &Qpc, rings: &Rings) -> Wanted {
 
 /// Counts a queue pair in (or out of) what it names.
 fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
-    if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
+    if let Some(pd) = f.objects.pds.get_mut(context.pd()).filter(|_| context.st() != ServiceType::RegUmr) {
         memory::count(&mut pd.users, more);
     }
     if let Some(uar) = f.objects.uars.get_mut(context.uar_page()).filter(|_| !context.no_sq()) {

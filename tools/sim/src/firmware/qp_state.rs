@@ -61,6 +61,7 @@ impl Change<'_> {
         let unconnected = opt::PKEY_INDEX | opt::PRIMARY_PORT;
         match service {
             ServiceType::Ud | ServiceType::Qp1 => self.allowed & unconnected | opt::Q_KEY,
+            ServiceType::RegUmr => self.allowed & unconnected,
             ServiceType::Uc => self.allowed & !(opt::RRE | opt::RAE | opt::RNR_TIMEOUT),
             _ => self.allowed,
         }
@@ -189,14 +190,15 @@ fn take_init(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndro
     Ok(())
 }
 
-/// Whether each of its messages says where it goes.
+/// Whether it has no path: each of its messages says where it goes, or nothing it does leaves the card.
 fn is_unconnected(context: &Qpc) -> bool {
-    matches!(context.st(), ServiceType::Ud | ServiceType::Qp1)
+    matches!(context.st(), ServiceType::Ud | ServiceType::Qp1 | ServiceType::RegUmr)
 }
 
 fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
     let caps = f.firmware.caps.general();
-    if !caps.roce() || !f.objects.vport.roce_enabled() {
+    let is_local = context.st() == ServiceType::RegUmr;
+    if !is_local && (!caps.roce() || !f.objects.vport.roce_enabled()) {
         return Err(Syndrome::RoceDisabled);
     }
     if wanted.log_msg_max() > caps.log_max_msg() {

@@ -87,21 +87,17 @@ pub(super) fn ring(f: &mut Function, slots: u32) {
 
 /// Answers what is due, and tries again what waited for pages. True if anything was done.
 pub(super) fn tick(f: &mut Function) -> bool {
-    let mut done = false;
     let retry = std::mem::take(&mut f.firmware.pages.changed);
-    let mut at = 0;
-    while let Some(pending) = f.firmware.queue.pending.get(at) {
-        let due = match &pending.wait {
-            Wait::Until(time, _) => *time <= f.now,
-            Wait::Pages(_) => retry,
-            Wait::Forever => false,
-        };
-        if !due {
-            at += 1;
-            continue;
-        }
-        done = true;
-        let Pending { slot, wait } = f.firmware.queue.pending.remove(at);
+    let is_due = |pending: &mut Pending, now: Instant| match &pending.wait {
+        Wait::Until(time, _) => *time <= now,
+        Wait::Pages(_) => retry,
+        Wait::Forever => false,
+    };
+    let now = f.now;
+    // What is tried again in vain waits anew, for the pages that come next.
+    let due: Vec<Pending> = f.firmware.queue.pending.extract_if(.., |pending| is_due(pending, now)).collect();
+    let done = !due.is_empty();
+    for Pending { slot, wait } in due {
         match wait {
             Wait::Until(_, output) => answer(f, slot, &output, DeliveryStatus::Ok),
             Wait::Pages(input) => carry_out(f, slot, input, None),

@@ -208,7 +208,7 @@ pub(super) fn query_rmp(
         .dbr_addr(srq.doorbell.iova)
         .hw_counter(srq.taken.into())
         .sw_counter(record & 0xffff)
-        .page_offset((srq.ring.memory.offset >> 6) as u8 & 0x1f)
+        .page_offset(memory::page_offset(&srq.ring.memory) & 0x1f)
         .log_wq_stride(srq.ring.log_stride as u8)
         .log_wq_pg_sz(srq.ring.memory.page_shift as u8 - memory::MIN_PAGE_SHIFT as u8)
         .log_wq_sz(srq.ring.log_size as u8);
@@ -235,7 +235,7 @@ pub(super) fn query_xrc(
         .log_xrc_srq_size(srq.ring.log_size as u8)
         .log_rq_stride((srq.ring.log_stride - LOG_MIN_STRIDE) as u8)
         .xrcd(xrc.xrcd)
-        .page_offset((srq.ring.memory.offset >> 6) as u8 & 0x3f)
+        .page_offset(memory::page_offset(&srq.ring.memory) & 0x3f)
         .cqn(xrc.cqn)
         .log_page_size(srq.ring.memory.page_shift as u8 - memory::MIN_PAGE_SHIFT as u8)
         .user_index(xrc.user_index.unwrap_or(NO_USER_INDEX))

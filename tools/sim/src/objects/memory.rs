@@ -59,6 +59,12 @@ impl PageList {
     }
 }
 
+/// Big-endian page addresses, low bits (permissions) cut off.
+pub(crate) fn addresses(list: &[u8]) -> impl ExactSizeIterator<Item = u64> {
+    let (chunks, _) = list.as_chunks::<8>();
+    chunks.iter().map(|bytes| u64::from_be_bytes(*bytes) & !0xfff)
+}
+
 /// A doorbell record: two big-endian dwords in memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Doorbell {

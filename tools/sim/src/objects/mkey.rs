@@ -1,5 +1,7 @@
 //! Memory keys.
 
+use mlx5_prm::ctx::{Klm, Mkc};
+
 use super::PageList;
 
 bitflags::bitflags! {
@@ -19,6 +21,19 @@ bitflags::bitflags! {
     }
 }
 
+impl MkeyRights {
+    /// What a key's context allows.
+    pub fn of(context: &Mkc) -> Self {
+        let mut rights = MkeyRights::empty();
+        rights.set(MkeyRights::LOCAL_READ, context.lr());
+        rights.set(MkeyRights::LOCAL_WRITE, context.lw());
+        rights.set(MkeyRights::REMOTE_READ, context.rr());
+        rights.set(MkeyRights::REMOTE_WRITE, context.rw());
+        rights.set(MkeyRights::REMOTE_ATOMIC, context.a());
+        rights
+    }
+}
+
 /// How a key's addresses become IOVAs.
 #[derive(Debug, Clone)]
 pub enum Translation {
@@ -26,6 +41,8 @@ pub enum Translation {
     Physical,
     /// Through pages (`access_mode` MTT); byte 0 is the key's `start_addr`.
     Pages(PageList),
+    /// Through pieces of other keys (`access_mode` KLM), one after the other; byte 0 is the key's `start_addr`.
+    Keys(Vec<Klm>),
 }
 
 /// The reserved local key: its addresses are IOVAs, and queue pairs with `rlky` may use it locally. In no table.
@@ -51,7 +68,42 @@ pub struct Mkey {
     /// Not usable until a UMR frees it (`free`).
     pub free: bool,
     /// The context as it was given, for `QUERY_MKEY`.
-    pub context: mlx5_prm::ctx::Mkc,
+    pub context: Mkc,
     /// The umem its pages came from.
     pub umem: Option<u32>,
+}
+
+/// `qpn` of a key that every queue pair may use.
+const ANY_QP: u32 = 0xff_ffff;
+
+impl Mkey {
+    /// A key of that context.
+    pub fn new(context: &Mkc, translation: Translation, umem: Option<u32>) -> Self {
+        let mut mkey = Mkey {
+            variant: 0,
+            pd: 0,
+            qpn: None,
+            rights: MkeyRights::empty(),
+            start: 0,
+            len: None,
+            translation,
+            free: false,
+            context: *context,
+            umem,
+        };
+        mkey.adopt(context);
+        mkey
+    }
+
+    /// Sets the key to what its context says; its translations stay.
+    pub fn adopt(&mut self, context: &Mkc) {
+        self.variant = context.mkey_7_0();
+        self.pd = context.pd();
+        self.qpn = (context.qpn() != ANY_QP).then(|| context.qpn());
+        self.rights = MkeyRights::of(context);
+        self.start = context.start_addr();
+        self.len = (!context.length64()).then(|| context.len());
+        self.free = context.free();
+        self.context = *context;
+    }
 }

@@ -18,6 +18,7 @@ pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use eq::Eq;
 pub use ethernet::{Dispatch, Rq, Rqt, SendsThrough, Sq, Tir, Tis};
 pub use l2_table::L2Table;
+pub(crate) use memory::addresses;
 pub use memory::{Doorbell, PageList, Umem};
 pub use mkey::{Mkey, MkeyRights, RESERVED_LKEY, Translation};
 pub use port::{GidTable, RoceAddress, Vport};

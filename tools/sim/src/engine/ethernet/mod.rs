@@ -40,7 +40,7 @@ impl Sq {
     }
 
     fn user(&self) -> User {
-        User { pd: self.pd, qpn: self.sqn, is_trusted: self.context.rlky() }
+        User { pd: self.pd, qpn: self.sqn, every_pd: false, is_trusted: self.context.rlky() }
     }
 }
 
@@ -50,6 +50,6 @@ impl Rq {
     }
 
     fn user(&self) -> User {
-        User { pd: self.pd, qpn: self.rqn, is_trusted: self.context.rlky() }
+        User { pd: self.pd, qpn: self.rqn, every_pd: false, is_trusted: self.context.rlky() }
     }
 }

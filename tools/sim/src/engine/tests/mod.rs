@@ -8,3 +8,4 @@ mod limits;
 mod services;
 mod speed;
 mod strict;
+mod umr;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mlx5_prm::caps::{CmdHcaCap, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, RoceCap};
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;
 
@@ -158,6 +158,20 @@ fn capabilities_are_set_within_their_maximum() {
         query.w().op_mod(page << 1);
         assert_eq!(client.refused(&query), Syndrome::UnknownCapabilityPage);
     }
+}
+
+#[test]
+fn of_the_atomic_page_the_byte_order_is_set_and_all_else_kept() {
+    let mut client = Client::new();
+    client.exec(&EnableHcaIn::default()).unwrap();
+    let before = capability::<AtomicCaps>(&mut client, 7);
+    let mut chosen = AtomicCaps::ZERO;
+    chosen.w().atomic_req_8B_endianness_mode(1);
+    client.exec(&set(6, &chosen)).unwrap();
+    let mut expected = before;
+    expected.w().atomic_req_8B_endianness_mode(1);
+    assert_eq!(capability::<AtomicCaps>(&mut client, 7), expected);
+    assert!(expected.atomic_operations() != 0);
 }
 
 #[test]

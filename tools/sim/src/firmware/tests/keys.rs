@@ -232,7 +232,7 @@ fn keys_that_cannot_be() {
     };
     let c = &mut client;
     assert_eq!(refuse(c, |context| _ = context.w().pd(77)), Syndrome::NoSuchPd);
-    assert_eq!(refuse(c, |context| _ = context.w().access_mode_1_0(2)), Syndrome::AccessMode);
+    assert_eq!(refuse(c, |context| _ = context.w().access_mode_1_0(3)), Syndrome::AccessMode);
     assert_eq!(refuse(c, |context| _ = context.w().len(0)), Syndrome::MkeyLength);
     assert_eq!(refuse(c, |context| _ = context.w().length64(true)), Syndrome::MkeyLength);
     assert_eq!(refuse(c, |context| _ = context.w().start_addr(u64::MAX - 4095).len(8192)), Syndrome::MkeyLength);

@@ -126,6 +126,28 @@ fn as_many_pages_are_asked_for_as_one_object_needs() {
 }
 
 #[test]
+fn pages_for_one_of_two_commands_that_wait_let_one_go_on() {
+    let mut client = tight();
+    take_page_requests(&mut client);
+    let page = client.pages(1);
+    let command = umem(&vec![page; 8 * 512], 0);
+    let command = [command.head(), command.tail()].concat();
+    for slot in [6, 7] {
+        let entry = client.entry(&command, 16);
+        client.post(slot, &entry);
+        assert_eq!(client.answer(slot, 16).unwrap_err(), Failure::Unanswered);
+    }
+    let pages: Vec<u64> = (0..8).map(|_| client.pages(1)).collect();
+    let given = give(&pages);
+    let entry = client.entry(&[given.head(), given.tail()].concat(), 16);
+    client.post(5, &entry);
+    client.answer(5, 16).unwrap();
+    firmware::tick(&mut client.f);
+    let answers = [6, 7].map(|slot| client.answer(slot, 16).is_ok());
+    assert_eq!(answers.iter().filter(|is_answered| **is_answered).count(), 1);
+}
+
+#[test]
 fn a_driver_that_cannot_give_is_told_so() {
     let mut client = tight();
     assert_eq!(fill(&mut client), Failure::Refused(CmdStatus::NoResources, Syndrome::PagesUnasked.number()));

@@ -57,6 +57,23 @@ fn event_queues() {
 }
 
 #[test]
+fn page_offset_counts_64ths_of_the_page() {
+    let mut client = Client::up();
+    let uar = client.exec(&AllocUarIn::default()).unwrap().uar();
+    let mut command = client.eq(uar, 0);
+    // Two pages of 8 KiB; the queue, of 4 KiB, starts in the middle of the first.
+    let pages = client.pages(5).next_multiple_of(8192);
+    client.write(pages + 4096, &[0xff; 4096]);
+    command.tail = vec![Be64::new(pages)];
+    let command = eq(&command, |context| _ = context.w().log_page_size(1).page_offset(32));
+    let number = client.exec(&command).unwrap().reply.eq_number();
+    let ring = &client.f.objects.eqs.get(number.into()).unwrap().ring;
+    assert_eq!(ring.iova(0), Some((pages + 4096, 4096)));
+    let further = eq(&command, |context| _ = context.w().page_offset(33));
+    assert_eq!(client.refused(&further), Syndrome::MemoryTooSmall);
+}
+
+#[test]
 fn completion_queues() {
     let mut client = Client::up();
     let parents = client.parents();

@@ -6,7 +6,7 @@ use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WqeOpcode;
 
 use super::{ack_timeout, mtu, rnr_delay, route};
-use crate::engine::{Failure, Rest, SendWork, completion, event, fault_of, rules, work};
+use crate::engine::{Failure, Rest, SendWork, completion, event, fault_of, rules, umr, work};
 use crate::objects::Qp;
 use crate::transport::packet::{AtomicEth, Nak, Packet, Reth, Syndrome};
 use crate::transport::{Opcode, Psn, ud};
@@ -38,7 +38,10 @@ fn step(qp: &mut Qp, rest: &mut Rest) -> bool {
         return false;
     }
     if work.packets == 0 {
-        send.cursor += 1;
+        if !update_key(qp, rest) {
+            return false;
+        }
+        qp.rc.send.cursor += 1;
         complete(qp, rest);
         return true;
     }
@@ -46,6 +49,26 @@ fn step(qp: &mut Qp, rest: &mut Rest) -> bool {
         return false;
     }
     send_packet(qp, rest)
+}
+
+/// Carries out work that changes a key, if that is what is under the cursor. False if it has to wait, or fails.
+fn update_key(qp: &mut Qp, rest: &mut Rest) -> bool {
+    let cursor = qp.rc.send.cursor;
+    let Some(work) = qp.rc.send.work.get(cursor) else { return false };
+    let Some(update) = work.update.as_ref().filter(|_| !work.is_started) else { return true };
+    // What was sent before might have to be sent again, by the key as it was.
+    if work.is_fenced && cursor > 0 {
+        return false;
+    }
+    let done = umr::apply(qp, rest, update);
+    let work = &mut qp.rc.send.work[cursor];
+    work.is_started = true;
+    work.failure = done.err();
+    if work.failure.is_some() {
+        complete(qp, rest);
+        return false;
+    }
+    true
 }
 
 /// Sees to it that there is work under the cursor: fetches a WQE if need be.

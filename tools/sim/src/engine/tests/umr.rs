@@ -1,0 +1,206 @@
+//! Keys changed by WQEs.
+
+use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
+use mlx5_prm::ctx::{AccessMode, Klm, Mkc};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::values::{QpState, ServiceType};
+use mlx5_prm::wqe::{MkeyMaskBit, UmrCheck, UmrCtrlSeg, WqeOpcode, mkey_mask};
+
+use super::bench::*;
+use crate::engine::rules;
+use crate::objects::{Mkey, MkeyRights, PageList, Pd, Translation};
+
+/// What fast registration changes.
+const REGISTER: &[MkeyMaskBit] = &[
+    MkeyMaskBit::Len,
+    MkeyMaskBit::PageSize,
+    MkeyMaskBit::StartAddr,
+    MkeyMaskBit::Key,
+    MkeyMaskBit::LocalRead,
+    MkeyMaskBit::LocalWrite,
+    MkeyMaskBit::RemoteRead,
+    MkeyMaskBit::RemoteWrite,
+    MkeyMaskBit::Free,
+];
+
+/// A free key with room for 8 pages or 4 keys, as drivers make it for updates.
+fn free_key(bench: &mut Bench, mode: AccessMode) -> u32 {
+    let mut context = Mkc::ZERO;
+    context.set_access_mode(mode);
+    context.w().free(true).umr_en(true).pd(PD).qpn(0xff_ffff).mkey_7_0(0x42).translations_octword_size(4);
+    let translation = match mode {
+        AccessMode::Klms => Translation::Keys(Vec::new()),
+        _ => Translation::Pages(PageList::default()),
+    };
+    bench.f.objects.mkeys.insert(Mkey::new(&context, translation, None)).unwrap() << 8 | 0x42
+}
+
+/// A context with all rights for `len` bytes at `start`, whose low byte is that of `key`.
+fn context(key: u32, start: u64, len: u64) -> Mkc {
+    let mut context = Mkc::ZERO;
+    context.w().mkey_7_0(key as u8).start_addr(start).len(len).log_page_size(12);
+    context.w().lr(true).lw(true).rr(true).rw(true);
+    context
+}
+
+fn control(parts: &[MkeyMaskBit], check: UmrCheck, octwords: usize) -> UmrCtrlSeg {
+    let mut control = UmrCtrlSeg::ZERO;
+    control
+        .w()
+        .inline(true)
+        .check_free(check.number() as u8)
+        .xlt_octowords(octwords as u16)
+        .mkey_mask(mkey_mask(parts));
+    control
+}
+
+fn umr(key: u32, control: UmrCtrlSeg, context: &Mkc, list: &[u8]) -> Post {
+    let mut segments = [control.as_bytes(), context.as_bytes(), list].concat();
+    segments.resize(segments.len().next_multiple_of(16), 0);
+    let mut post = Post::new(WqeOpcode::Umr, vec![Seg::Raw(segments)]);
+    post.immediate = key;
+    post
+}
+
+/// Puts `len` bytes of the page at `memory` behind a free key, at the address `start`.
+fn register(key: u32, start: u64, len: u64, memory: u64) -> Post {
+    let list = [(memory | 3).to_be_bytes(), [0; 8]].concat();
+    umr(key, control(REGISTER, UmrCheck::NotFree, 1), &context(key, start, len), &list)
+}
+
+fn invalidate(key: u32) -> Post {
+    let mut freed = Mkc::ZERO;
+    freed.w().free(true);
+    umr(key, control(&[MkeyMaskBit::Free], UmrCheck::None, 0), &freed, &[])
+}
+
+fn page(bench: &mut Bench) -> u64 {
+    let at = bench.alloc(8192);
+    at.next_multiple_of(4096)
+}
+
+#[test]
+fn a_registered_key_is_used_until_it_is_invalidated() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to) = (bench.alloc(4096), page(&mut bench));
+    let key = free_key(&mut bench, AccessMode::Mtt);
+    let local = bench.key;
+    bench.write(from, &pattern(100, 1));
+    bench.post(b, &register(key, 0x7000_0000_0040, 100, to));
+    bench.run();
+    assert_eq!(bench.sent(b)[0].opcode, CqeOpcode::Requester);
+    bench.post(a, &write(from, 100, local, 0x7000_0000_0040, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    assert_eq!(bench.read(to + 0x40, 100), pattern(100, 1));
+    bench.post(b, &invalidate(key));
+    bench.run();
+    bench.post(a, &write(from, 100, local, 0x7000_0000_0040, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
+    assert_eq!(bench.violations(), [rules::KEY]);
+}
+
+#[test]
+fn a_list_in_memory_goes_where_the_offset_says() {
+    let (mut bench, a, _) = Bench::standard();
+    let (list, first, second) = (bench.alloc(64), page(&mut bench), page(&mut bench));
+    let key = free_key(&mut bench, AccessMode::Mtt);
+    let local = bench.key;
+    let entries = |page: u64| [page.to_be_bytes(), (page + 4096).to_be_bytes()].concat();
+    bench.post(a, &umr(key, control(REGISTER, UmrCheck::None, 1), &context(key, 0, 0x4000), &entries(first)));
+    bench.write(list, &entries(second));
+    let mut more = control(&[], UmrCheck::Free, 1);
+    more.w().inline(false).translation_offset_en(true).xlt_offset(1);
+    bench.post(a, &umr(key, more, &Mkc::ZERO, data(list, 16, local).as_bytes()));
+    bench.run();
+    assert_eq!(bench.sent(a).len(), 2);
+    let Translation::Pages(pages) = &bench.mkey_mut(key).translation else { panic!("pages") };
+    assert_eq!(pages.pages[..], [first, first + 4096, second, second + 4096]);
+}
+
+#[test]
+fn an_update_of_what_is_not_as_it_should_be_is_refused_and_changes_nothing() {
+    let refused = |change: fn(&mut Bench, u32, &mut UmrCtrlSeg), rule_of: &str| {
+        let (mut bench, a, _) = Bench::standard();
+        let memory = page(&mut bench);
+        let key = free_key(&mut bench, AccessMode::Mtt);
+        let mut control = control(REGISTER, UmrCheck::NotFree, 1);
+        change(&mut bench, key, &mut control);
+        let before = bench.mkey_mut(key).context;
+        let list = [memory.to_be_bytes(), [0; 8]].concat();
+        bench.post(a, &umr(key, control, &context(key, 0, 100), &list));
+        bench.run();
+        assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::MemoryWindowBind), "{rule_of}");
+        assert_eq!(bench.state(a), QpState::Err, "{rule_of}");
+        assert_eq!(bench.mkey_mut(key).context.as_bytes(), before.as_bytes(), "{rule_of}");
+        assert_eq!(bench.violations(), [rules::UMR], "{rule_of}");
+    };
+    refused(|bench, key, _| bench.mkey_mut(key).free = false, "in use");
+    refused(|_, _, control| _ = control.w().check_free(UmrCheck::Free.number() as u8), "free");
+    refused(|bench, key, _| _ = bench.mkey_mut(key).context.w().umr_en(false), "without umr_en");
+    refused(|bench, key, _| bench.mkey_mut(key).pd = PD + 1, "another protection domain");
+    refused(|_, _, control| _ = control.w().check_qpn(true), "any queue pair's");
+    refused(|_, _, control| _ = control.w().translation_offset_en(true).xlt_offset(4), "past its room");
+    refused(|_, _, control| _ = control.w().mkey_mask(mkey_mask(REGISTER) | 1 << 12), "a signature");
+    refused(|_, _, control| _ = control.w().mkey_mask(mkey_mask(&[MkeyMaskBit::Pd])), "its protection domain");
+}
+
+#[test]
+fn the_kernels_queue_moves_keys_between_protection_domains() {
+    let mut bench = Bench::new();
+    for _ in 0..=PD + 1 {
+        _ = bench.f.objects.pds.insert(Pd { users: 1 });
+    }
+    let shape = Shape { service: ServiceType::RegUmr, ..bench.shape() };
+    let qpn = bench.qp(shape);
+    bench.qp_mut(qpn).pd = 0;
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        bench.go(qpn, state);
+    }
+    let key = free_key(&mut bench, AccessMode::Mtt);
+    let mut moved = Mkc::ZERO;
+    moved.w().pd(PD + 1);
+    bench.post(qpn, &umr(key, control(&[MkeyMaskBit::Pd], UmrCheck::None, 0), &moved, &[]));
+    bench.run();
+    assert_eq!(bench.sent(qpn)[0].opcode, CqeOpcode::Requester);
+    assert_eq!(bench.mkey_mut(key).pd, PD + 1);
+    let users = [PD, PD + 1].map(|pd| bench.f.objects.pds.get(pd).unwrap().users);
+    assert_eq!(users, [0, 2]);
+    bench.post(qpn, &send(0, 0, 0));
+    bench.run();
+    assert_eq!(bench.sent(qpn)[0].syndrome, Some(CqeSyndrome::LocalQpOperation));
+    assert_eq!(bench.violations(), [rules::WQE_OPCODE]);
+}
+
+#[test]
+fn a_window_over_another_key_allows_what_both_do() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to) = (bench.alloc(8192), bench.alloc(8192));
+    let local = bench.key;
+    let behind = bench.mkey(to, Some(4096), MkeyRights::LOCAL_READ | MkeyRights::LOCAL_WRITE);
+    let window = free_key(&mut bench, AccessMode::Klms);
+    let klm = |address: u64, len: u32| {
+        let mut klm = Klm::ZERO;
+        klm.w().byte_count(len).mkey(behind).address(address);
+        klm.as_bytes().to_vec()
+    };
+    // Two pieces of the key, the later first.
+    let list = [klm(to + 2048, 1000), klm(to, 1000)].concat();
+    bench.post(b, &umr(window, control(REGISTER, UmrCheck::NotFree, 2), &context(window, 0x1000, 2000), &list));
+    bench.run();
+    bench.write(from, &pattern(1500, 3));
+    bench.post(a, &write(from, 1500, local, 0x1000 + 400, window));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    assert_eq!(bench.read(to + 2048 + 400, 600), pattern(1500, 3)[..600]);
+    assert_eq!(bench.read(to, 900), pattern(1500, 3)[600..]);
+    bench.post(a, &read(from + 4096, 1500, local, 0x1000 + 400, window));
+    bench.run();
+    assert_eq!(bench.read(from + 4096, 1500), pattern(1500, 3));
+    assert_eq!(bench.violations(), [] as [&str; 0]);
+    bench.mkey_mut(behind).rights = MkeyRights::LOCAL_READ;
+    bench.post(a, &write(from, 10, local, 0x1000, window));
+    bench.run();
+    assert_eq!(bench.sent(a).last().unwrap().syndrome, Some(CqeSyndrome::RemoteAccess));
+}

@@ -1,0 +1,236 @@
+//! User memory region updates: WQEs that change a memory key, its context and its translations.
+//!
+//! The kernel registers user memory with them, in a queue of its own that may touch every key (service `REG_UMR`). Other
+//! queue pairs may change the keys of their protection domain: fast registration, invalidation, memory windows.
+
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::ctx::{Klm, Mkc};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::wqe::{CtrlSeg, DataSeg, MkeyMaskBit, SEGMENT, UmrCheck, UmrCtrlSeg, mkey_mask};
+use thiserror::Error;
+
+use super::rest::{Failure, Rest};
+use super::rules;
+use crate::objects::{Mkey, MkeyRights, PageList, Qp, Translation, addresses};
+
+/// Bytes of an octword, the unit in which translations are counted.
+const OCTWORD: usize = 16;
+/// Octwords of which a list has a multiple.
+const BLOCK: u32 = 4;
+/// Takes a part of a context over into another.
+type Take = fn(&Mkc, &mut Mkc);
+/// Parts of a context that an update may change. The others belong to what is not announced.
+const PARTS: &[(MkeyMaskBit, Take)] = &[
+    (MkeyMaskBit::Len, |new, key| _ = key.w().len(new.len()).length64(new.length64())),
+    (MkeyMaskBit::PageSize, |new, key| _ = key.w().log_page_size(new.log_page_size())),
+    (MkeyMaskBit::StartAddr, |new, key| _ = key.w().start_addr(new.start_addr())),
+    (MkeyMaskBit::Pd, |new, key| _ = key.w().pd(new.pd())),
+    (MkeyMaskBit::EnRinval, |new, key| _ = key.w().en_rinval(new.en_rinval())),
+    (MkeyMaskBit::Key, |new, key| _ = key.w().mkey_7_0(new.mkey_7_0())),
+    (MkeyMaskBit::Qpn, |new, key| _ = key.w().qpn(new.qpn())),
+    (MkeyMaskBit::LocalRead, |new, key| _ = key.w().lr(new.lr())),
+    (MkeyMaskBit::LocalWrite, |new, key| _ = key.w().lw(new.lw())),
+    (MkeyMaskBit::RemoteRead, |new, key| _ = key.w().rr(new.rr())),
+    (MkeyMaskBit::RemoteWrite, |new, key| _ = key.w().rw(new.rw())),
+    (MkeyMaskBit::Atomic, |new, key| _ = key.w().a(new.a())),
+    (MkeyMaskBit::SmallFence, |new, key| {
+        _ = key.w().small_fence_on_rdma_read_response(new.small_fence_on_rdma_read_response());
+    }),
+    (MkeyMaskBit::Free, |new, key| _ = key.w().free(new.free())),
+];
+
+/// A change of a key.
+#[derive(Debug)]
+pub(crate) struct Update {
+    key: u32,
+    control: UmrCtrlSeg,
+    context: Mkc,
+    list: List,
+}
+
+/// Where the new translations are.
+#[derive(Debug)]
+enum List {
+    Inline(Vec<u8>),
+    Memory { key: u32, address: u64 },
+}
+
+/// Why a key is not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum Refusal {
+    #[error("no such key")]
+    Unknown,
+    #[error("the key was made without umr_en")]
+    NotEnabled,
+    #[error("the key is of another protection domain")]
+    Pd,
+    #[error("the key's low byte is {0:#04x}")]
+    Variant(u8),
+    #[error("the key is not this queue pair's")]
+    QueuePair,
+    #[error("the key is in use, and was to be free")]
+    InUse,
+    #[error("the key is free, and was to be in use")]
+    Free,
+    #[error("mkey_mask {0:#x} names what cannot be changed")]
+    Mask(u64),
+    #[error("the key has room for {0:#x} octwords of translations")]
+    Room(u32),
+    #[error("the key's access mode has no list of translations")]
+    AccessMode,
+    #[error("there is no such protection domain")]
+    NoSuchPd,
+    #[error("log_page_size is not between 12 and 31")]
+    PageSize,
+}
+
+/// Takes the segments behind the control segment apart. `wqe` is the whole WQE.
+pub(super) fn parse(ctrl: &CtrlSeg, wqe: &[u8]) -> Option<Update> {
+    let control = UmrCtrlSeg::read(wqe.get(SEGMENT..)?)?;
+    let context = wqe.get(SEGMENT + UmrCtrlSeg::SIZE..)?;
+    let list = context.get(Mkc::SIZE..)?;
+    let context = Mkc::read(context)?;
+    let len = usize::from(control.xlt_octowords()) * OCTWORD;
+    let list = if control.inline() || len == 0 {
+        List::Inline(list.get(..len)?.to_vec())
+    } else {
+        let data = DataSeg::read(list)?;
+        List::Memory { key: data.lkey(), address: data.addr() }
+    };
+    Some(Update { key: ctrl.imm(), control, context, list })
+}
+
+/// Makes the change. It is made whole, or not at all.
+pub(crate) fn apply(qp: &Qp, rest: &mut Rest, update: &Update) -> Result<(), Failure> {
+    let list = update.read_list(qp, rest)?;
+    change(qp, rest, update, &list).map_err(|refusal| {
+        rest.strict.report(rules::UMR, || format!("QP {:#x}: key {:#x}: {refusal}", qp.qpn, update.key));
+        Failure::new(CqeSyndrome::MemoryWindowBind)
+    })
+}
+
+fn change(qp: &Qp, rest: &mut Rest, update: &Update, list: &[u8]) -> Result<(), Refusal> {
+    let mkey = rest.mkeys.get_mut(update.key >> 8).ok_or(Refusal::Unknown)?;
+    update.check(qp, mkey)?;
+    let context = update.merged(&mkey.context);
+    let translation = update.translation(mkey, &context, list)?;
+    if context.pd() != mkey.pd {
+        rest.pds.get_mut(context.pd()).ok_or(Refusal::NoSuchPd)?.users += 1;
+        if let Some(pd) = rest.pds.get_mut(mkey.pd) {
+            pd.users = pd.users.saturating_sub(1);
+        }
+    }
+    mkey.translation = translation;
+    mkey.adopt(&context);
+    Ok(())
+}
+
+impl Update {
+    fn read_list(&self, qp: &Qp, rest: &Rest) -> Result<Vec<u8>, Failure> {
+        match &self.list {
+            List::Inline(bytes) => Ok(bytes.clone()),
+            List::Memory { key, address } => {
+                let mut bytes = vec![0; usize::from(self.control.xlt_octowords()) * OCTWORD];
+                if rest.read(qp.user(), *key, *address, &mut bytes, MkeyRights::LOCAL_READ) {
+                    return Ok(bytes);
+                }
+                rest.allows(qp.user(), *key, *address, bytes.len() as u64, MkeyRights::LOCAL_READ); // says why not
+                Err(Failure::new(CqeSyndrome::LocalProtection))
+            }
+        }
+    }
+
+    fn changes(&self, part: MkeyMaskBit) -> bool {
+        self.control.mkey_mask() & mkey_mask(&[part]) != 0
+    }
+
+    /// Whether the queue pair may change this key, and whether it is as it is thought to be.
+    fn check(&self, qp: &Qp, mkey: &Mkey) -> Result<(), Refusal> {
+        let is_for_all = qp.user().every_pd;
+        let changeable = PARTS.iter().fold(0, |mask, (part, _)| mask | mkey_mask(&[*part]));
+        let beyond = self.control.mkey_mask() & !changeable;
+        if beyond != 0 || self.changes(MkeyMaskBit::Pd) && !is_for_all {
+            return Err(Refusal::Mask(self.control.mkey_mask()));
+        }
+        if !mkey.context.umr_en() {
+            return Err(Refusal::NotEnabled);
+        }
+        if mkey.pd != qp.pd && !is_for_all {
+            return Err(Refusal::Pd);
+        }
+        if mkey.variant != self.key as u8 && !self.changes(MkeyMaskBit::Key) {
+            return Err(Refusal::Variant(mkey.variant));
+        }
+        if self.control.check_qpn() && mkey.qpn != Some(qp.qpn) {
+            return Err(Refusal::QueuePair);
+        }
+        match UmrCheck::from_number(self.control.check_free().into()) {
+            UmrCheck::NotFree if !mkey.free => Err(Refusal::InUse),
+            UmrCheck::Free if mkey.free => Err(Refusal::Free),
+            _ => Ok(()),
+        }
+    }
+
+    /// The key's context with the parts that the mask names.
+    fn merged(&self, old: &Mkc) -> Mkc {
+        let mut merged = *old;
+        for (part, take) in PARTS {
+            if self.changes(*part) {
+                take(&self.context, &mut merged);
+            }
+        }
+        merged
+    }
+
+    /// The key's translations with `list` in its place among them.
+    fn translation(&self, mkey: &Mkey, context: &Mkc, list: &[u8]) -> Result<Translation, Refusal> {
+        let offset = if self.control.translation_offset_en() {
+            usize::try_from(u64::from(self.control.xlt_offset_47_16()) << 16 | u64::from(self.control.xlt_offset()))
+                .unwrap_or(usize::MAX)
+        } else {
+            0
+        };
+        // Lists come in whole blocks of 64 bytes, zeros behind the last translation, and so is the room for them.
+        let room = if mkey.umem.is_some() { 0 } else { context.translations_octword_size().next_multiple_of(BLOCK) };
+        let end = offset.checked_add(list.len() / OCTWORD).filter(|end| list.is_empty() || *end <= room as usize);
+        end.ok_or(Refusal::Room(room))?;
+        match &mkey.translation {
+            Translation::Pages(old) if mkey.umem.is_some() => Ok(Translation::Pages(old.clone())),
+            Translation::Pages(old) => pages(old, context, offset, list).map(Translation::Pages),
+            Translation::Keys(old) => Ok(Translation::Keys(keys(old, offset, list))),
+            Translation::Physical if list.is_empty() => Ok(Translation::Physical),
+            Translation::Physical => Err(Refusal::AccessMode),
+        }
+    }
+}
+
+/// Pages, two to an octword, with those of `list` from octword `offset` on.
+fn pages(old: &PageList, context: &Mkc, offset: usize, list: &[u8]) -> Result<PageList, Refusal> {
+    let page_shift = u32::from(context.log_page_size());
+    let is_unused = list.is_empty() && context.free();
+    if !is_unused && !(12..=31).contains(&page_shift) {
+        return Err(Refusal::PageSize);
+    }
+    let mut pages = old.pages.clone();
+    if !list.is_empty() {
+        let from = offset * 2;
+        let new: Vec<u64> = addresses(list).collect();
+        let mut all = old.pages.to_vec();
+        all.resize(all.len().max(from + new.len()), 0);
+        all[from..from + new.len()].copy_from_slice(&new);
+        pages = all.into();
+    }
+    let offset = context.start_addr() & ((1u64 << page_shift) - 1);
+    Ok(PageList { page_shift, offset, pages })
+}
+
+/// Keys, one to an octword, with those of `list` from octword `offset` on.
+fn keys(old: &[Klm], offset: usize, list: &[u8]) -> Vec<Klm> {
+    let new: Vec<Klm> = list.chunks(OCTWORD).filter_map(Klm::read).collect();
+    let mut all = old.to_vec();
+    if !new.is_empty() {
+        all.resize(all.len().max(offset + new.len()), Klm::ZERO);
+        all[offset..offset + new.len()].copy_from_slice(&new);
+    }
+    all
+}
