@@ -14,8 +14,11 @@ use crate::progress::Progress;
 pub(super) const RDMA_CORE: &str = "rdma-core";
 
 /// What is kept of a source.
-const OF_KERNEL: [&str; 2] =
-    ["*/drivers/net/ethernet/mellanox/mlx5/core/*.[ch]", "*/drivers/infiniband/hw/mlx5/*.[ch]"];
+const OF_KERNEL: [&str; 3] = [
+    "*/drivers/fwctl/mlx5/*.[ch]",
+    "*/drivers/infiniband/hw/mlx5/*.[ch]",
+    "*/drivers/net/ethernet/mellanox/mlx5/core/*.[ch]",
+];
 const OF_RDMA_CORE: [&str; 1] = ["*/providers/mlx5/*.[ch]"];
 
 /// How long unpacking may take: a kernel is some 1.5 GB.

@@ -93,7 +93,7 @@ impl Tree {
 
     /// What a tree must say of itself to be taken as it is.
     fn stamp(self) -> String {
-        let kernels = if self == Self::Headers { "headers of two kernels, sources of drivers\n" } else { "" };
+        let kernels = if self == Self::Headers { "headers of two kernels, sources of three drivers\n" } else { "" };
         format!("revision {REVISION}\n{}\n{kernels}", self.packages().join("\n"))
     }
 
