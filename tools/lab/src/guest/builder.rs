@@ -26,6 +26,9 @@ const AGENT: &str = include_str!("agent.sh");
 /// real one, and slow guests look like broken ones.
 const SLOTS: usize = 2;
 
+/// How long QEMU waits for the model to answer.
+const MODEL_PATIENCE: Duration = Duration::from_secs(60);
+
 /// A folder of the host's that the guest sees.
 #[derive(Clone, Debug)]
 struct Share {
@@ -387,6 +390,9 @@ fn nic(qemu: &mut Command, index: usize, socket: &Path) -> Result<(), GuestError
         "id": format!("nic{index}"),
         "bus": format!("port{slot}"),
         "socket": { "type": "unix", "path": path },
+        // Five seconds if not said; on a busy machine the model may not run for as long, and a function whose server is late
+        // is lost.
+        "x-msg-timeout": MODEL_PATIENCE.as_millis() as u64,
     });
     qemu.arg("-device").arg(device.to_string());
     Ok(())

@@ -4,20 +4,21 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod counters;
+mod lives;
 mod net;
 mod settings;
 mod traffic;
 
 use common::{TestResult, assert_lawful};
 use mlx5_lab::skipped;
-use net::{Net, PROBE, SET_UP};
+use net::Net;
 
 #[test]
 fn network_devices_talk() -> TestResult {
     if skipped("network_devices_talk") {
         return Ok(());
     }
-    let mut net = Net::boot("netdev")?;
+    let net = Net::boot("netdev")?;
     // First, while IPv6 has no neighbours to ask for.
     counters::exact(&net)?;
     net.ping("10.0.0.2", 56)?;
@@ -39,12 +40,7 @@ fn network_devices_talk() -> TestResult {
     net.assert_quiet()?;
     virtio_card(&net)?;
     settings::assert_healthy(&net)?;
-    // Unloaded in mid-traffic, and loaded again.
-    net.check("(ip netns exec a busybox ping -A -q 10.0.0.2 > /dev/null 2>&1 &) ; sleep 1; rmmod mlx5_ib 2>/dev/null; rmmod mlx5_core", PROBE)?;
-    assert!(net.model.runs(), "the model died:\n{}", net.model.stderr());
-    net.check(SET_UP, PROBE)?;
-    net.ping("10.0.0.2", 56)?;
-    net.assert_quiet()?;
+    jumbo_frames(&net)?;
     net.guest.power_off()?;
     assert_lawful(&net.model);
     Ok(())
@@ -62,16 +58,38 @@ fn virtio_card(net: &Net) -> TestResult {
     net.assert_quiet()
 }
 
-#[test]
-#[ignore = "the guest's kernel faults in one of a few runs, when it frees the receive queues of 9000 bytes: not understood"]
-fn jumbo_frames() -> TestResult {
-    let net = Net::boot("netdev-jumbo")?;
-    net.set_mtu(9000)?;
-    let before = net.counter("a", "tx_vport_unicast_bytes")?;
-    net.ping("10.0.0.2", 8000)?;
-    net.ping("10.0.0.3", 8000)?;
-    assert!(net.counter("a", "tx_vport_unicast_bytes")? >= before + 6 * 8000);
-    net.set_mtu(1500)?;
-    net.ping("10.0.0.2", 56)?;
+/// Frames that fill several buffers of a receive; the queues for them are made, and unmade, while frames come.
+fn jumbo_frames(net: &Net) -> TestResult {
+    for _ in 0..3 {
+        net.set_mtu(9000)?;
+        let before = net.counter("a", "tx_vport_unicast_bytes")?;
+        net.ping("10.0.0.2", 8000)?;
+        net.ping("10.0.0.3", 8000)?;
+        net.ping("fd00::2", 8900)?;
+        assert!(net.counter("a", "tx_vport_unicast_bytes")? >= before + 6 * 8000 + 3 * 8900);
+        traffic::tcp(net, 10, "a", "b", "10.0.0.2")?;
+        traffic::tcp(net, 10, "c", "a", "10.0.0.1")?;
+        net.set_mtu(1500)?;
+        net.ping("10.0.0.2", 56)?;
+    }
     net.assert_quiet()
+}
+
+#[test]
+fn network_devices_go_and_come_back() -> TestResult {
+    if skipped("network_devices_go_and_come_back") {
+        return Ok(());
+    }
+    let mut net = Net::boot("netdev-lives")?;
+    for life in 0..20 {
+        lives::unload(&mut net).map_err(|error| format!("life {life}: {error:?}"))?;
+    }
+    net.assert_quiet()?;
+    lives::function_level_reset(&net)?;
+    lives::reload(&net)?;
+    settings::assert_healthy(&net)?;
+    net.assert_quiet()?;
+    net.guest.power_off()?;
+    assert_lawful(&net.model);
+    Ok(())
 }

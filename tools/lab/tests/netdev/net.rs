@@ -11,26 +11,20 @@ use crate::common::{Report, SOON, TestResult, assert_quiet, build, functions};
 /// A probe takes a second; a command that the model loses costs the driver a minute.
 pub const PROBE: Duration = Duration::from_secs(150);
 
-/// Gives the functions the namespaces `a` and `b`, 10.0.0.1 and .2, fd00::1 and ::2. The driver may be loaded already.
-pub const SET_UP: &str = r#"
+/// Gives the function `$1` the namespace `$2`, 10.0.0.`$3` and fd00::`$3`, and waits for its link.
+const BRING_UP: &str = r#"
 set -e
-modprobe mlx5_core
-names=(a b)
-index=0
-for function in $(ls -d /sys/bus/pci/drivers/mlx5_core/0000:*); do
-    for wait in $(seq 100); do [ -d $function/net ] && break; sleep 0.1; done
-    device=$(ls $function/net)
-    name=${names[$index]}
-    index=$((index + 1))
-    ip link set $device netns $name name eth0
-    ip -n $name addr add 10.0.0.$index/24 dev eth0
-    ip -n $name addr add fd00::$index/64 dev eth0 nodad
-    ip -n $name link set eth0 up
+for wait in $(seq 300); do
+    device=$(ls /sys/bus/pci/devices/$1/net 2>/dev/null || true)
+    [ -n "$device" ] && break
+    sleep 0.1
 done
-for name in a b; do
-    for wait in $(seq 100); do ip -n $name link show eth0 | grep -q LOWER_UP && break; sleep 0.1; done
-    ip -n $name link show eth0 | grep -q LOWER_UP
-done
+ip link set $device netns $2 name eth0
+ip -n $2 addr add 10.0.0.$3/24 dev eth0
+ip -n $2 addr add fd00::$3/64 dev eth0 nodad
+ip -n $2 link set eth0 up
+for wait in $(seq 100); do ip -n $2 link show eth0 | grep -q LOWER_UP && break; sleep 0.1; done
+ip -n $2 link show eth0 | grep -q LOWER_UP
 "#;
 
 /// Makes the namespaces, and gives the virtio card `c`, 10.0.0.3 and fd00::3.
@@ -53,6 +47,8 @@ ip -n c link set eth0 up
 pub struct Net {
     pub guest: Guest,
     pub model: Model,
+    /// The PCI addresses of the functions.
+    pub functions: Vec<String>,
     // Where the wire's sockets are.
     _dir: TempDir,
 }
@@ -65,12 +61,27 @@ impl Net {
         let model = Model::start(&build()?, 2, &["--wire", wire.to_str().ok_or("a path in UTF-8")?])?;
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };
         let guest = Guest::builder(name).nic(first).nic(second).wire(&wire).boot()?;
-        assert_eq!(functions(&guest)?.len(), 2);
-        let net = Net { guest, model, _dir: dir };
+        let functions = functions(&guest)?;
+        assert_eq!(functions.len(), 2);
+        let net = Net { guest, model, functions, _dir: dir };
         net.check(FIRST, SOON)?;
-        net.check(SET_UP, PROBE)?;
+        net.load()?;
         net.assert_quiet()?;
         Ok(net)
+    }
+
+    /// Loads the driver, and brings both devices up.
+    pub fn load(&self) -> TestResult {
+        self.check("modprobe mlx5_core", PROBE)?;
+        self.bring_up(0)?;
+        self.bring_up(1)
+    }
+
+    /// Brings the device of a function up that is new: function 0 is `a`'s, 10.0.0.1 and fd00::1, function 1 is `b`'s.
+    pub fn bring_up(&self, index: usize) -> TestResult {
+        let (function, namespace) = (&self.functions[index], ["a", "b"][index]);
+        self.check(&format!("set -- {function} {namespace} {}\n{BRING_UP}", index + 1), PROBE)?;
+        Ok(())
     }
 
     /// Runs a script that has to succeed.
@@ -92,7 +103,7 @@ impl Net {
 
     /// Pings from `a`, with packets of `size` bytes of data; every one must come back.
     pub fn ping(&self, to: &str, size: usize) -> TestResult {
-        let said = self.run("a", &format!("busybox ping -c 3 -W 5 -s {size} {to}"))?;
+        let said = self.run("a", &format!("busybox ping -A -c 3 -W 5 -s {size} {to}"))?;
         assert!(said.contains(" 0% packet loss"), "{said}");
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::common::{SOON, TestResult};
 use crate::net::Net;
 
-/// Link, driver and offloads, as `ip` and `ethtool` show them.
+/// Link, driver, firmware and offloads, as `ip`, `ethtool` and `devlink` show them.
 pub fn identity(net: &Net) -> TestResult {
     let link = net.run("a", "ip link show eth0")?;
     assert!(link.contains("mtu 1500") && link.contains("link/ether 02:00:c5:00:00:01"), "{link}");
@@ -14,6 +14,10 @@ pub fn identity(net: &Net) -> TestResult {
         said.contains("driver: mlx5_core") && said.contains("firmware-version: 16.35.4030 (SIM0000000005)"),
         "{said}"
     );
+    let said = net.check(&format!("devlink dev info pci/{}", net.functions[0]), SOON)?;
+    assert!(said.contains("driver mlx5_core") && said.contains("fw.psid SIM0000000005"), "{said}");
+    // The one that runs, and the one that is stored.
+    assert_eq!(said.matches("fw.version 16.35.4030").count(), 2, "{said}");
     let said = net.run("a", "ethtool -k eth0")?;
     for feature in
         ["rx-checksumming", "tx-checksumming", "tcp-segmentation-offload", "rx-vlan-offload", "receive-hashing"]

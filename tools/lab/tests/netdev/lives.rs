@@ -1,0 +1,59 @@
+//! Devices that go and come back.
+
+use crate::common::{SOON, TestResult};
+use crate::net::{Net, PROBE};
+
+/// Pings both functions from everywhere, without end.
+const TRAFFIC: &str = r#"
+for from in a b c; do
+    for to in 1 2; do
+        (ip netns exec $from busybox ping -A -q -s 1400 10.0.0.$to > /dev/null 2>&1 &)
+    done
+done
+sleep 0.5
+"#;
+
+fn begin_traffic(net: &Net) -> TestResult {
+    net.check(TRAFFIC, SOON)?;
+    Ok(())
+}
+
+/// Everybody hears everybody, and what pinged pings no more.
+fn assert_alive(net: &Net) -> TestResult {
+    net.check("busybox killall ping || true", SOON)?;
+    net.ping("10.0.0.2", 1400)?;
+    net.ping("10.0.0.3", 1400)?;
+    net.ping("fd00::2", 1400)
+}
+
+/// The driver is unloaded under traffic, and loaded again.
+pub fn unload(net: &mut Net) -> TestResult {
+    begin_traffic(net)?;
+    net.check("rmmod mlx5_ib 2>/dev/null; rmmod mlx5_core", PROBE)?;
+    assert!(net.model.runs(), "the model died:\n{}", net.model.stderr());
+    net.load()?;
+    assert_alive(net)
+}
+
+/// A function is reset (FLR) between two lives of its driver. Under the driver it cannot be: Linux 6.12's does not listen to
+/// PCI when that resets a function, and would wait for commands that nobody remembers.
+pub fn function_level_reset(net: &Net) -> TestResult {
+    begin_traffic(net)?;
+    let function = &net.functions[0];
+    net.check(&format!("grep -q flr /sys/bus/pci/devices/{function}/reset_method"), SOON)?;
+    let driver = "/sys/bus/pci/drivers/mlx5_core";
+    let reset = format!(
+        "set -e\necho {function} > {driver}/unbind\necho 1 > /sys/bus/pci/devices/{function}/reset\necho {function} > {driver}/bind"
+    );
+    net.check(&reset, PROBE)?;
+    net.bring_up(0)?;
+    assert_alive(net)
+}
+
+/// `devlink dev reload` under traffic.
+pub fn reload(net: &Net) -> TestResult {
+    begin_traffic(net)?;
+    net.check(&format!("devlink dev reload pci/{}", net.functions[0]), PROBE)?;
+    net.bring_up(0)?;
+    assert_alive(net)
+}
