@@ -1,4 +1,5 @@
-//! `mlx5 decode` on the log of Debian's unmodified mlx5_core: every command that the model carried out is in it.
+//! `mlx5 decode` and `mlx5 explain` on the log of Debian's unmodified mlx5_core: every command that the model carried out
+//! is in it, and of none that it did is anything said to be at fault.
 
 mod common;
 
@@ -35,15 +36,33 @@ fn carried_out(said: &str) -> Slots {
     slots
 }
 
-/// What `mlx5 decode` makes of a log.
-fn decoded(build: &Build, log: &str) -> Result<Vec<Value>, common::Report> {
+/// What the program says of a log.
+fn said(build: &Build, arguments: &[&str], log: &str) -> Result<String, common::Report> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("dmesg.txt");
     std::fs::write(&file, log)?;
-    let output = Command::new(build.program("mlx5")?).args(["decode", "--json"]).arg(&file).output()?;
+    let output = Command::new(build.program("mlx5")?).args(arguments).arg(&file).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout)?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// What `mlx5 decode` makes of a log.
+fn decoded(build: &Build, log: &str) -> Result<Vec<Value>, common::Report> {
+    let text = said(build, &["decode", "--json"], log)?;
     Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// Fails if `mlx5 explain` finds a command that was done beyond what the card announces, or contradicting itself.
+fn assert_within_limits(build: &Build, log: &str) -> TestResult {
+    let explained = said(build, &["explain", "--json", "--all", "--caps", "sim", "command"], log)?;
+    let explained: Value = serde_json::from_str(&explained)?;
+    let reports = explained["explained"].as_array().expect("a list");
+    assert!(reports.len() > 20, "a probe takes more than {} commands", reports.len());
+    let refused = |report: &&Value| report["fields"]["outcome"].is_string();
+    for report in reports.iter().filter(|report| !refused(report)) {
+        assert!(report["offending"].is_null(), "{}: {}", report["what"], report["offending"]);
+    }
+    Ok(())
 }
 
 /// Fails if a command is not sound, not answered, or not wholly covered by a layout.
@@ -72,6 +91,7 @@ fn every_command_of_a_probe_is_decoded_from_the_kernels_log() -> TestResult {
     let log = guest.check("dmesg", PROBE)?;
     let commands = decoded(&build, &log)?;
     commands.iter().for_each(assert_whole);
+    assert_within_limits(&build, &log)?;
 
     let expected = carried_out(&model.stderr());
     let count = expected.values().map(Vec::len).sum::<usize>();
