@@ -1,5 +1,7 @@
 //! WQEs for the card's own engines: waiting, memory to memory operations, steering.
 
+use crate::layout::Be32;
+
 layout! {
     /// Waits until a completion queue has come to an index, with [`WaitOpmod::CqPi`]. PRM "Wait Segment".
     pub struct WaitCqSeg: 0x10, "none" {
@@ -64,6 +66,24 @@ layout! {
         0x04 [31:0] dest_handle: u32,
     }
 
+    /// Activates or takes away an entry of hardware steering (a rule). PRM "Flow Update Control Segment", of a steering
+    /// table entry; the kernel's `mlx5hws_wqe_gta_ctrl_seg`.
+    pub struct SteCtrlSeg: 0x30, "none" {
+        0x00 [31:28] op: SteOperation,
+        0x00 [27:0] direct_index: u32,
+        /// The STCs that the entry's actions are: the first decides what the tables' action slots do.
+        0x04 stc_index: [Be32; 5],
+    }
+
+    /// What such an entry matches and does. PRM "Flow Update Data Segment", of a steering table entry; the kernel's
+    /// `mlx5hws_wqe_gta_data_seg_ste`. A jumbo tag takes the actions' place too.
+    pub struct SteDataSeg: 0x40, "none" {
+        0x00 [31:0] counter_id: u32,
+        0x04 [31:8] definer_id: u32,
+        0x14 action: [Be32; 3],
+        0x20 tag: [Be32; 8],
+    }
+
     /// Writes a modify header argument. PRM "Header Modify Argument Update Segment".
     pub struct HeaderModifyArgumentUpdateSeg: 0x40, "mlx5_wqe_header_modify_argument_update_seg" {
         0x00 argument_list: [u8; 64],
@@ -71,6 +91,22 @@ layout! {
 }
 
 values! {
+    /// What is written: `opmod` of [`WqeOpcode::FlowTblAccess`](super::WqeOpcode::FlowTblAccess).
+    pub enum FlowTblAccessOpmod: 8 {
+        /// A steering table entry.
+        Ste = 0 "STE",
+        /// An argument of header changes.
+        HeaderModifyArgument = 1 "MOD_ARG",
+    }
+
+    /// What becomes of a steering table entry. PRM "Flow Update Control Segment", `op`.
+    pub enum SteOperation: 4 {
+        /// It is written.
+        Activate = 0 "ACTIVATE",
+        /// It is taken away.
+        Deactivate = 1 "DEACTIVATE",
+    }
+
     /// What to wait for: `opmod` of [`WqeOpcode::Wait`](super::WqeOpcode::Wait).
     pub enum WaitOpmod: 8 {
         /// A completion queue's producer index.

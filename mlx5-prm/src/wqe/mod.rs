@@ -20,8 +20,9 @@
 //! | `WAIT` | [`WaitCqSeg`] or [`WaitSeg`] by [`WaitOpmod`]; `SEND_EN`: [`SendEnableSeg`] |
 //! | `MMO` | [`MmoMetadataSeg`], two [`DataSeg`]s |
 //! | `TAG_MATCHING` | [`TagMatchingSeg`], then data |
-//! | `FLOW_TBL_ACCESS` | [`FlowUpdateCtrlSeg`] or [`HeaderModifyArgumentUpdateSeg`] |
-//! | `ACCESS_ASO` | [`AsoCtrlSeg`], then 64 bytes of data |
+//! | `FLOW_TBL_ACCESS` | [`SteCtrlSeg`], [`SteDataSeg`]; or [`FlowUpdateCtrlSeg`], [`HeaderModifyArgumentUpdateSeg`], by [`FlowTblAccessOpmod`] |
+//! | `ACCESS_ASO` | [`AsoCtrlSeg`]; [`IpsecAso`](crate::obj::IpsecAso), [`MacsecAso`](crate::obj::MacsecAso) or two [`FlowMeterParameters`](crate::obj::FlowMeterParameters), by [`AsoOpmod`] |
+//! | `BIND_MW`, `LOCAL_INVAL`, `CONFIG_CMD`, `RGET_PSV`, `RCHECK_PSV` | numbers alone are public: no driver sends them |
 //!
 //! The segment of an XRC or dynamically connected queue pair comes before the [`RaddrSeg`]. A receive WQE is [`DataSeg`]s alone, after a [`SrqNextSeg`] in a linked list, and after a
 //! [`SignatureSeg`] where WQEs are signed.

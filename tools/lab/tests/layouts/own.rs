@@ -25,6 +25,15 @@ pub const OF_DRIVERS: &[Cut] = &[
         "net/ethernet/mellanox/mlx5/core/steering/hws/prm.h",
         &["struct mlx5_ifc_", "enum mlx5_ifc_", "MLX5_MODIFICATION_TYPE_SET", "MLX5_MAX_ACTIONS_DATA_IN_HEADER_MODIFY"],
     ),
+    (
+        "net/ethernet/mellanox/mlx5/core/steering/hws/send.h",
+        &[
+            "struct mlx5hws_wqe_gta_ctrl_seg {",
+            "struct mlx5hws_wqe_gta_data_seg_ste {",
+            "enum mlx5hws_wqe_gta_opmod {",
+            "enum mlx5hws_wqe_gta_opcode {",
+        ],
+    ),
     ("infiniband/hw/mlx5/cong.c", &["enum mlx5_ib_cong_node_type"]),
     ("infiniband/hw/mlx5/wr.c", &["static u8 bs_selector("]),
 ];

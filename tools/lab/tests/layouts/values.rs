@@ -465,6 +465,8 @@ pub const CONSTANTS: &[Constants] = &[
     Constants { values: "AsoOpmod", header: Drivers, prefix: "MLX5_ACCESS_ASO_OPC_MOD_", otherwise: &[] },
     Constants { values: "AsoDataMask", header: Drivers, prefix: "MLX5_ASO_DATA_MASK_MODE_", otherwise: &[] },
     Constants { values: "AsoCondition", header: Drivers, prefix: "MLX5_ASO_", otherwise: &[] },
+    Constants { values: "FlowTblAccessOpmod", header: Drivers, prefix: "MLX5HWS_WQE_GTA_OPMOD_", otherwise: &[] },
+    Constants { values: "SteOperation", header: Drivers, prefix: "MLX5HWS_WQE_GTA_OP_", otherwise: &[] },
     Constants { values: "ModifyActionType", header: Drivers, prefix: "MLX5_MODIFICATION_TYPE_", otherwise: &[] },
     Constants { values: "StcActionType", header: Drivers, prefix: "MLX5_IFC_STC_ACTION_TYPE_", otherwise: &[] },
     Constants { values: "StcReparseMode", header: Drivers, prefix: "MLX5_IFC_STC_REPARSE_", otherwise: &[] },

@@ -3,12 +3,13 @@
 use mlx5_prm::ctx::{AccessMode, Klm, Mkc, Mtt};
 use mlx5_prm::decode::Dump;
 use mlx5_prm::layout::{Info, Layout};
+use mlx5_prm::obj::{FlowMeterParameters, IpsecAso, MacsecAso};
 use mlx5_prm::wqe::{
-    AsoCtrlSeg, AtomicSeg, BaseAv, CheckPsvSeg, CtrlSeg, DataSeg, EthSeg, FastRegisterSeg, FlowUpdateCtrlSeg,
-    GetPsvSeg, HeaderModifyArgumentUpdateSeg, InlineSegHeader, Ksm, MaskedAtomicSeg, MmoMetadataSeg, RaddrSeg,
-    RepeatBlockSeg, RepeatEntry, SEGMENT, SendEnableSeg, SetPsvSeg, TagMatchingSeg, TlsOpmod, TlsProgressSeg,
-    TlsStaticParams, UdAdrsVector, UmrCtrlSeg, UmrPointerDescArgument, WaitCqSeg, WaitOpmod, WaitSeg, WqeOpcode,
-    XrcSeg,
+    AsoCtrlSeg, AsoOpmod, AtomicSeg, BaseAv, CheckPsvSeg, CtrlSeg, DataSeg, EthSeg, FastRegisterSeg,
+    FlowTblAccessOpmod, FlowUpdateCtrlSeg, GetPsvSeg, HeaderModifyArgumentUpdateSeg, InlineSegHeader, Ksm,
+    MaskedAtomicSeg, MmoMetadataSeg, RaddrSeg, RepeatBlockSeg, RepeatEntry, SEGMENT, SendEnableSeg, SetPsvSeg,
+    SteCtrlSeg, SteDataSeg, SteOperation, TagMatchingSeg, TlsOpmod, TlsProgressSeg, TlsStaticParams, UdAdrsVector,
+    UmrCtrlSeg, UmrPointerDescArgument, WaitCqSeg, WaitOpmod, WaitSeg, WqeOpcode, XrcSeg,
 };
 
 use super::report::Report;
@@ -114,19 +115,15 @@ impl<'a> Segments<'a> {
                 self.take(&TagMatchingSeg::INFO)?;
                 self.data();
             }
-            WqeOpcode::FlowTblAccess => {
-                self.take(&FlowUpdateCtrlSeg::INFO)?;
-                match opmod {
-                    UPDATE_ARGUMENT => drop(self.take(&HeaderModifyArgumentUpdateSeg::INFO)?),
-                    _ => self.shown("what the flow table's entry becomes"),
-                }
-            }
-            WqeOpcode::AccessAso => {
-                self.take(&AsoCtrlSeg::INFO)?;
-                self.shown("the object's data");
-            }
+            WqeOpcode::FlowTblAccess => self.flow_table(opmod)?,
+            WqeOpcode::AccessAso => self.steering_object(opmod)?,
             WqeOpcode::FastRegister => drop(self.take(&FastRegisterSeg::INFO)?),
-            _ => self.shown("segments this program has no layout for"),
+            WqeOpcode::BindMw
+            | WqeOpcode::LocalInval
+            | WqeOpcode::ConfigCmd
+            | WqeOpcode::RgetPsv
+            | WqeOpcode::RcheckPsv => self.unpublished(),
+            WqeOpcode::Unknown(_) => self.shown("segments of an opcode that is none"),
         }
         if !self.rest.is_empty() {
             let more = self.rest.len().div_ceil(SEGMENT);
@@ -253,6 +250,50 @@ impl<'a> Segments<'a> {
         Some(())
     }
 
+    /// A flow table's entry, or an argument of its header changes.
+    fn flow_table(&mut self, opmod: u8) -> Option<()> {
+        if FlowTblAccessOpmod::from_number(opmod.into()) == FlowTblAccessOpmod::HeaderModifyArgument {
+            self.take(&FlowUpdateCtrlSeg::INFO)?;
+            return self.take(&HeaderModifyArgumentUpdateSeg::INFO).map(drop);
+        }
+        let control = SteCtrlSeg::read(self.take(&SteCtrlSeg::INFO)?)?;
+        // An entry that is taken away needs no more, one that matches a range has two.
+        if control.op() == SteOperation::Activate || !self.rest.is_empty() {
+            self.take(&SteDataSeg::INFO)?;
+        }
+        if !self.rest.is_empty() {
+            self.take(&SteDataSeg::INFO)?;
+        }
+        Some(())
+    }
+
+    /// An advanced steering operation: with no data the object is only read.
+    fn steering_object(&mut self, opmod: u8) -> Option<()> {
+        self.take(&AsoCtrlSeg::INFO)?;
+        if self.rest.is_empty() {
+            return Some(());
+        }
+        match AsoOpmod::from_number(opmod.into()) {
+            AsoOpmod::Ipsec => drop(self.take(&IpsecAso::INFO)?),
+            AsoOpmod::Macsec => drop(self.take(&MacsecAso::INFO)?),
+            AsoOpmod::FlowMeter => {
+                self.take(&FlowMeterParameters::INFO)?;
+                self.take(&FlowMeterParameters::INFO)?;
+            }
+            AsoOpmod::Unknown(_) => self.shown("data of an object this program does not know"),
+        }
+        Some(())
+    }
+
+    /// Segments that no driver has ever sent in public: dword by dword, as nothing says what they hold.
+    fn unpublished(&mut self) {
+        self.decoded += &format!("{}: no public header, driver or manual lays out what follows\n", self.opcode);
+        for (i, dword) in self.rest.chunks(4).enumerate().filter(|(_, dword)| dword.iter().any(|byte| *byte != 0)) {
+            self.decoded += &format!("  {:#06x} {}\n", SEGMENT + i * 4, mlx5_tools::fields::hex(dword));
+        }
+        self.rest = &[];
+    }
+
     /// Shows the rest as bytes.
     fn shown(&mut self, what: &str) {
         self.bytes(what, self.rest);
@@ -266,8 +307,6 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// `opmod` of `FLOW_TBL_ACCESS` that writes a header's argument.
-const UPDATE_ARGUMENT: u8 = 1;
 /// `op` of a [`RepeatBlockSeg`].
 const REPEAT: u32 = 0x400;
 
@@ -304,7 +343,7 @@ mod tests {
     fn every_opcode_with_a_layout_is_read_to_its_end() {
         let zeros = [0; 0x100];
         type Case = (WqeOpcode, u8, &'static [&'static Info]);
-        let cases: [Case; 19] = [
+        let cases: [Case; 24] = [
             (WqeOpcode::Nop, 0, &[]),
             (WqeOpcode::Send, 0, &[&DataSeg::INFO]),
             (WqeOpcode::RdmaWriteImm, 0, &[&RaddrSeg::INFO, &DataSeg::INFO]),
@@ -324,6 +363,11 @@ mod tests {
             (WqeOpcode::SendEnable, 0, &[&SendEnableSeg::INFO]),
             (WqeOpcode::Mmo, 1, &[&MmoMetadataSeg::INFO, &DataSeg::INFO, &DataSeg::INFO]),
             (WqeOpcode::FlowTblAccess, 1, &[&FlowUpdateCtrlSeg::INFO, &HeaderModifyArgumentUpdateSeg::INFO]),
+            (WqeOpcode::FlowTblAccess, 0, &[&SteCtrlSeg::INFO, &SteDataSeg::INFO]),
+            (WqeOpcode::AccessAso, 0, &[&AsoCtrlSeg::INFO, &IpsecAso::INFO]),
+            (WqeOpcode::AccessAso, 5, &[&AsoCtrlSeg::INFO, &MacsecAso::INFO]),
+            (WqeOpcode::AccessAso, 2, &[&AsoCtrlSeg::INFO, &FlowMeterParameters::INFO, &FlowMeterParameters::INFO]),
+            (WqeOpcode::AccessAso, 2, &[&AsoCtrlSeg::INFO]),
         ];
         for (opcode, opmod, infos) in cases {
             let segments: Vec<&[u8]> = infos.iter().map(|info| &zeros[..info.size]).collect();
@@ -335,13 +379,39 @@ mod tests {
                 let short = &segments.concat()[..infos.iter().map(|info| info.size).sum::<usize>() - last.len()];
                 let report = said(opcode, opmod, Service::Connected, &[short]);
                 let optional = [WqeOpcode::RdmaWriteImm, WqeOpcode::Lso, WqeOpcode::EnhancedMpsw];
-                let may = optional.contains(&opcode) || (opcode, opmod) == (WqeOpcode::Umr, 0);
+                let without_data = opcode == WqeOpcode::AccessAso && infos.len() == 2;
+                let may = optional.contains(&opcode) || (opcode, opmod) == (WqeOpcode::Umr, 0) || without_data;
                 assert_eq!(report.offending.is_empty(), may, "{opcode} {opmod} cut short: {:?}", report.offending);
             }
             let report = said(opcode, opmod, Service::Connected, &[&zeros[..], &zeros[..]]);
             let lists = names(infos).last() == Some(&DataSeg::INFO.prm_name().to_string()) || opcode == WqeOpcode::Nop;
             assert!(lists || opcode == WqeOpcode::Umr || !report.offending.is_empty(), "{opcode} {opmod} too long");
         }
+    }
+
+    #[test]
+    fn what_nobody_has_published_is_said_to_be_so_and_shown_by_dwords() {
+        let mut segments = [0; 32];
+        segments[20..24].copy_from_slice(&[0xde, 0xad, 0xbe, 0xef]);
+        for opcode in [WqeOpcode::BindMw, WqeOpcode::LocalInval, WqeOpcode::RgetPsv, WqeOpcode::RcheckPsv] {
+            let report = said(opcode, 0, Service::Connected, &[&segments]);
+            assert_eq!(report.offending, Vec::<String>::new());
+            let decoded = report.decoded.expect("dwords");
+            assert!(decoded.contains("no public header") && decoded.contains("0x0024 deadbeef"), "{decoded}");
+        }
+    }
+
+    #[test]
+    fn a_rule_of_hardware_steering_is_read_by_its_stcs_and_its_tag() {
+        let (mut control, mut data) = (SteCtrlSeg::default(), SteDataSeg::default());
+        let _ = control.w().op(SteOperation::Activate).direct_index(0x1234);
+        let _ = data.w().definer_id(9).counter_id(7);
+        let report = said(WqeOpcode::FlowTblAccess, 0, Service::Connected, &[control.as_bytes(), data.as_bytes()]);
+        let decoded = report.decoded.expect("fields");
+        assert!(decoded.contains("direct_index = 0x1234") && decoded.contains("definer_id = 0x9"), "{decoded}");
+        let _ = control.w().op(SteOperation::Deactivate);
+        let report = said(WqeOpcode::FlowTblAccess, 0, Service::Connected, &[control.as_bytes()]);
+        assert_eq!(report.offending, Vec::<String>::new());
     }
 
     #[test]

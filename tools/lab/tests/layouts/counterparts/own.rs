@@ -5,6 +5,29 @@ use crate::claims::Header::{Drivers, Provider};
 
 pub const ROWS: &[Counterpart] = &[
     Counterpart {
+        layout: "SteCtrlSeg",
+        header: Drivers,
+        c: "mlx5hws_wqe_gta_ctrl_seg",
+        sized: true,
+        fields: &[
+            ("op", "op_dirix", "0xf0000000"),
+            ("direct_index", "op_dirix", "0x0fffffff"),
+            ("stc_index", "stc_ix", ""),
+        ],
+    },
+    Counterpart {
+        layout: "SteDataSeg",
+        header: Drivers,
+        c: "mlx5hws_wqe_gta_data_seg_ste",
+        sized: true,
+        fields: &[
+            ("counter_id", "rsvd0_ctr_id", ""),
+            ("definer_id", "rsvd1_definer", "0xffffff00"),
+            ("action", "action", ""),
+            ("tag", "tag", ""),
+        ],
+    },
+    Counterpart {
         layout: "AsoCtrlSeg",
         header: Drivers,
         c: "mlx5_wqe_aso_ctrl_seg",
