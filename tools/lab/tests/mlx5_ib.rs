@@ -203,6 +203,9 @@ fn connection_manager(verbs: &Verbs) -> TestResult {
         let said = verbs.pair(program, "-b 10.0.0.1", "-s 10.0.0.1")?;
         assert_eq!(said.matches("return status 0").count(), 2, "{said}");
     }
+    // A multicast group.
+    let said = verbs.pair("mckey", "-m 239.1.2.3 -b 10.0.0.1", "-m 239.1.2.3 -b 10.0.0.2 -s")?;
+    assert!(said.contains("receiving data transfers") && said.matches("return status 0").count() == 2, "{said}");
     Ok(())
 }
 

@@ -197,6 +197,8 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_max_srq_sz(15)
         .log_max_rmp(16)
         .log_max_xrcd(10)
+        .log_max_mcg(13)
+        .max_qp_mcg(240)
         .atomic(true)
         .local_ca_ack_delay(16)
         .bf(true)

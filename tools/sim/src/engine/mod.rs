@@ -97,6 +97,7 @@ fn take_frames(f: &mut Function) -> bool {
                 frame.encode(&mut bytes);
                 ethernet::receive::take(f, &bytes, sender);
             }
+            Frame::Roce(packet) if packet.dest_qpn == ud::GROUP_QPN => take_for_group(f, packet),
             Frame::Roce(packet) => {
                 let (qps, mut rest) = split(f);
                 let len = packet.frame_len();
@@ -119,6 +120,25 @@ fn take_frames(f: &mut Function) -> bool {
     true
 }
 
+/// Hands a datagram to each member of the group that it is for.
+fn take_for_group(f: &mut Function, packet: Box<Packet>) {
+    let members = f.objects.groups.members(&packet.route.dst).to_vec();
+    let (qps, mut rest) = split(f);
+    let is_of_vlan = |entry: &RoceAddress| entry.vlan.filter(|vlan| *vlan != 0) == packet.route.vlan();
+    let is_sound = packet.transport == Transport::Ud && is_partition(&packet) && packet.flipped.is_none();
+    if members.is_empty() || !is_sound || !rest.gids.iter().any(|(_, entry)| is_of_vlan(entry)) {
+        rest.port.counters.dropped += 1;
+        return;
+    }
+    rest.port.counters.rdma_received.count(packet.frame_len());
+    for qpn in members {
+        if let Some(qp) = qps.get_mut(qpn) {
+            ud::deliver(qp, &mut rest, &packet);
+        }
+    }
+    rest.spare().give_back(packet);
+}
+
 /// Whether the queue pair takes the packet: over a connection only its peer may speak to it, datagrams come from anybody; to
 /// its own address, in its VLAN and in its partition.
 fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
@@ -130,9 +150,12 @@ fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
     } else {
         qp.path.rgid == packet.route.src && gids.get(u16::from(qp.path.src_addr_index)).is_some_and(is_for)
     };
-    // On Ethernet there is the default partition alone; its top bit only says what kind of member sends.
-    let is_partition = packet.pkey & PARTITION == PARTITION;
-    qp.transport() == packet.transport && is_path && is_partition && packet.flipped.is_none()
+    qp.transport() == packet.transport && is_path && is_partition(packet) && packet.flipped.is_none()
+}
+
+/// On Ethernet there is the default partition alone; its top bit only says what kind of member sends.
+fn is_partition(packet: &Packet) -> bool {
+    packet.pkey & PARTITION == PARTITION
 }
 
 /// The default partition's number.

@@ -6,8 +6,8 @@ use mlx5_prm::layout::Layout;
 
 use super::syndromes::Syndrome;
 use super::{
-    HcaState, counter, cq, eq, flow, hca, l2_table, mkey, pages, pd, qp, qp_state, register, roce, rq, rqt, sq, srq,
-    tir, tis, uar, uctx, umem, vport, xrcd,
+    HcaState, counter, cq, eq, flow, hca, l2_table, mkey, multicast, pages, pd, qp, qp_state, register, roce, rq, rqt,
+    sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
 };
 use crate::function::Function;
 use crate::objects::{DRIVER, SHARED};
@@ -248,6 +248,8 @@ commands! {
     SqdRtsQp => fixed qp_state::sqd2rts,
     Qp2err => fixed qp_state::to_err,
     Qp2rst => fixed qp_state::to_rst,
+    AttachToMcg => fixed multicast::attach,
+    DetachFromMcg => fixed multicast::detach,
     AllocXrcd => fixed xrcd::alloc,
     DeallocXrcd => fixed xrcd::dealloc,
     CreateRmp => listed srq::create_rmp,

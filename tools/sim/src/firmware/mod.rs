@@ -27,6 +27,7 @@ mod link;
 mod mailbox;
 mod memory;
 mod mkey;
+mod multicast;
 mod pages;
 mod pd;
 mod port_counter;

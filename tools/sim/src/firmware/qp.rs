@@ -280,6 +280,9 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
 
 /// `DESTROY_QP`, in whatever state it is.
 pub(super) fn destroy(f: &mut Function, command: &DestroyQpIn) -> Answer<DestroyQpOut> {
+    if f.objects.groups.has(command.qpn()) {
+        return Err(Syndrome::QpInGroup.into());
+    }
     let qp = f.objects.qps.remove(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
     use_parents(f, &qp.context, false);
     memory::use_umems(f, [qp.umem, qp.doorbell_umem], false);

@@ -185,6 +185,14 @@ syndromes! {
 
     0x0b0a GsiTaken ResourceBusy "there is a queue pair of the general services already",
 
+    // Multicast groups.
+    0x0b41 GroupService BadParameter "only a queue pair of datagrams can be in a multicast group",
+    0x0b42 GroupAddress BadParameter "multicast_gid is no group's address",
+    0x0b43 GroupMember BadParameter "the queue pair is in that group already",
+    0x0b44 GroupRoom ExceedsLimit "more groups than log_max_mcg, or more queue pairs in one than max_qp_mcg",
+    0x0b45 NotInGroup BadParameter "the queue pair is not in that group",
+    0x0b46 QpInGroup ResourceBusy "the queue pair is in a multicast group",
+
     // Shared receive queues.
     0x1001 SrqState BadResourceState "the state of a shared receive queue is RDY from its creation to its end",
     0x1002 SrqSize ExceedsLimit "the shared receive queue's size is above log_max_srq_sz",

@@ -9,6 +9,7 @@ mod ethernet;
 mod l2_table;
 mod memory;
 mod mkey;
+mod multicast;
 mod port;
 mod qp;
 mod srq;
@@ -21,6 +22,7 @@ pub use l2_table::L2Table;
 pub(crate) use memory::addresses;
 pub use memory::{Doorbell, PageList, Umem};
 pub use mkey::{Mkey, MkeyRights, RESERVED_LKEY, Translation};
+pub use multicast::Groups;
 pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
@@ -132,6 +134,8 @@ pub struct Objects {
     pub rqts: Table<Rqt>,
     /// Flow tables and flow counters.
     pub steering: Steering,
+    /// Multicast groups.
+    pub groups: Groups,
     /// The GID table.
     pub gids: GidTable,
     /// The function's own vport.
@@ -172,6 +176,7 @@ impl Objects {
             tirs: Table::new(1, (1 << caps.log_max_tir()) - 1),
             rqts: Table::new(1, (1 << caps.log_max_rqt()) - 1),
             steering: Steering::new(profile),
+            groups: Groups::default(),
             gids: GidTable::new(profile.roce_max.roce_address_table_size()),
             vport: Vport::new(profile.mac(index), profile.guid(index)),
             l2_table: L2Table::of(caps),

@@ -53,6 +53,11 @@ pub fn gid_of_ipv4(address: [u8; 4]) -> Gid {
     gid
 }
 
+/// Whether this is a group's address: an IPv6 one, or an IPv4 one in IPv6's form.
+pub fn is_group(gid: &Gid) -> bool {
+    gid[0] == 0xff || mapped_ipv4(gid).is_some_and(|address| address[0] >> 4 == 0xe)
+}
+
 /// Where a packet goes, and with which marks: Ethernet, IP and UDP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Route {

@@ -10,6 +10,8 @@ use crate::objects::Qp;
 
 /// The number by which every function's general services are reached.
 pub(crate) const GSI_QPN: u32 = 1;
+/// The number that datagrams to a group go to.
+pub(crate) const GROUP_QPN: u32 = 0xff_ffff;
 /// The key that general services ask for.
 const GSI_QKEY: u32 = 0x8001_0000;
 /// A queue key with this bit in a work request stands for the queue pair's own.

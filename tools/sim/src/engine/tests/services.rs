@@ -37,6 +37,49 @@ fn datagram(bench: &Bench, to: u32, qkey: u32, at: u64, len: u32) -> Post {
     Post::new(WqeOpcode::Send, vec![av(bench, to, qkey), Seg::Data(at, len, bench.key)])
 }
 
+/// Where datagrams to a group go.
+fn group() -> [u8; 16] {
+    crate::transport::packet::gid_of_ipv4([239, 1, 2, 3])
+}
+
+#[test]
+fn what_is_sent_to_a_group_comes_to_each_member_once() {
+    let (mut bench, a, b) = connected(ServiceType::Ud);
+    let shape = Shape { service: ServiceType::Ud, ..bench.shape() };
+    let stranger = bench.qp(shape);
+    for qpn in [a, b, stranger] {
+        set_qkey(&mut bench, qpn);
+        bench.go(qpn, QpState::Rts);
+    }
+    for member in [a, b] {
+        bench.f.objects.groups.attach(group(), member);
+    }
+    let (from, to, key) = (bench.alloc(4096), bench.alloc(8192), bench.key);
+    bench.write(from, &pattern(100, 1));
+    for (place, qpn) in [a, b, stranger].into_iter().enumerate() {
+        bench.post_recv(qpn, &[data(to + 1024 * place as u64, 1024, key)]);
+    }
+    let mut av = UdAdrsVector::ZERO;
+    av.w().dc_key(u64::from(QKEY) << 32).destination_qp_dct(0xff_ffff).rmac_47_16(0x0100_5e01).rmac_15_0(0x0203);
+    av.w().hop_limit(1).rgid_rip(&group());
+    let post = Post::new(WqeOpcode::Send, vec![Seg::Raw(av.as_bytes().to_vec()), Seg::Data(from, 100, key)]);
+    bench.post(a, &post);
+    bench.run();
+    for (place, qpn, expected) in [(0, a, 1), (1, b, 1), (2, stranger, 0)] {
+        let received = bench.received(qpn);
+        assert_eq!(received.len(), expected, "QP {qpn:#x}");
+        if expected == 1 {
+            assert_eq!(bench.read(to + 1024 * place + 40, 100), pattern(100, 1));
+        }
+    }
+    bench.f.objects.groups.detach(&group(), b);
+    bench.post_recv(b, &[data(to, 1024, key)]);
+    bench.post(a, &post);
+    bench.run();
+    assert!(bench.received(b).is_empty(), "no member any more");
+    assert!(bench.violations().is_empty());
+}
+
 fn set_qkey(bench: &mut Bench, qpn: u32) {
     bench.qp_mut(qpn).context.w().q_key(QKEY);
 }

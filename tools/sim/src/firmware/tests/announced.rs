@@ -44,6 +44,8 @@ const GENERAL: &[Honoured] = &[
     ("xrc", "firmware/xrcd.rs", "caps.xrc()"),
     ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
     ("log_max_xrcd", "firmware/xrcd.rs", "caps.log_max_xrcd()"),
+    ("log_max_mcg", "firmware/multicast.rs", "caps.log_max_mcg()"),
+    ("max_qp_mcg", "firmware/multicast.rs", "caps.max_qp_mcg()"),
     ("log_max_srq", "firmware/srq.rs", "caps.general().log_max_srq()"),
     ("log_max_srq_sz", "firmware/srq.rs", "caps.log_max_srq_sz()"),
     ("log_max_rmp", "firmware/srq.rs", "caps.general().log_max_rmp()"),

@@ -208,3 +208,34 @@ fn remote_atomics_are_of_eight_bytes() {
     client.exec(&init).unwrap();
     assert!(client.f.objects.qps.get(qpn).unwrap().remote_atomic);
 }
+
+#[test]
+fn groups_are_joined_and_left() {
+    let mut c = Client::up();
+    let parents = c.parents();
+    let mut command = c.qp(&parents);
+    let mut context = *command.command.qpc();
+    let connection = c.exec(&command).unwrap().reply.qpn();
+    context.w().st(ServiceType::Ud);
+    command.command.w().qpc(&context);
+    let qpn = c.exec(&command).unwrap().reply.qpn();
+    let group = crate::transport::packet::gid_of_ipv4([224, 0, 0, 9]);
+    let attach = |qpn: u32, gid: [u8; 16]| {
+        let mut command = AttachToMcgIn::default();
+        command.w().qpn(qpn).multicast_gid(&gid);
+        command
+    };
+    assert_eq!(c.refused(&attach(connection, group)), Syndrome::GroupService);
+    assert_eq!(c.refused(&attach(qpn + 1, group)), Syndrome::NoSuchQp);
+    assert_eq!(c.refused(&attach(qpn, crate::transport::packet::gid_of_ipv4([10, 0, 0, 9]))), Syndrome::GroupAddress);
+    c.exec(&attach(qpn, group)).unwrap();
+    assert_eq!(c.refused(&attach(qpn, group)), Syndrome::GroupMember);
+    let mut destroy = DestroyQpIn::default();
+    destroy.w().qpn(qpn);
+    assert_eq!(c.refused(&destroy), Syndrome::QpInGroup);
+    let mut detach = DetachFromMcgIn::default();
+    detach.w().qpn(qpn).multicast_gid(&group);
+    c.exec(&detach).unwrap();
+    assert_eq!(c.refused(&detach), Syndrome::NotInGroup);
+    c.exec(&destroy).unwrap();
+}
