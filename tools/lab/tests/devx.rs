@@ -28,9 +28,30 @@ for device in mlx5_0 mlx5_1; do
 done
 ";
 
-/// Waits until something listens on port 18515.
-const LISTENS: &str =
-    "for wait in $(seq 600); do grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done";
+/// Waits until something listens on port 18515, where the command `in_it` runs in the namespace of that something.
+fn listens(in_it: &str) -> String {
+    format!(
+        "for wait in $(seq 600); do {in_it} grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done"
+    )
+}
+
+/// Runs a command in the namespace that [`FAR_AWAY`] makes.
+const FAR: &str = "ip netns exec far";
+
+/// Gives the second function's network device a namespace of its own: the kernel takes what it hears from an address of its
+/// own for forged. The near one becomes 10.0.0.1, the far one 10.0.0.2.
+const FAR_AWAY: &str = "
+set -e
+near=$(ls /sys/class/infiniband/mlx5_0/device/net)
+ip netns add far
+ip link set $(ls /sys/class/infiniband/mlx5_1/device/net) netns far name eth0
+ip -n far link set lo up
+ip -n far addr add 10.0.0.2/24 dev eth0
+ip -n far link set eth0 up
+ip addr add 10.0.0.1/24 dev $near
+for wait in $(seq 100); do grep -q fe80 /sys/class/infiniband/mlx5_1/ports/1/gids/0 && break; sleep 0.1; done
+for wait in $(seq 30); do busybox ping -c 1 -W 1 10.0.0.2 && break; done
+";
 
 struct Lab {
     guest: Guest,
@@ -71,8 +92,9 @@ impl Lab {
 
     /// Two programs at once: `server` first, then `client`, which ends both.
     fn both(&self, server: &str, client: &str) -> TestResult {
+        let in_it = if server.starts_with(FAR) { FAR } else { "" };
         let server = self.guest.start(&format!("{server} 2>&1"))?;
-        self.check(&format!("{LISTENS}; {client} 2>&1"), RUN)?;
+        self.check(&format!("{}; {client} 2>&1", listens(in_it)), RUN)?;
         let server = server.wait(RUN)?;
         match server.status {
             0 => Ok(()),
@@ -107,6 +129,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let lab = Lab::boot("devx")?;
     it_is_listed_and_asked(&lab)?;
     messages_bounce(&lab)?;
+    libmlx5_is_at_the_other_end(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     a_killed_program_leaves_nothing(&lab)?;
     lab.end()
@@ -141,6 +164,17 @@ fn messages_bounce(lab: &Lab) -> TestResult {
     lab.check("rc_pingpong -d devx:mlx5_1 -c -e -n 200 2>&1", RUN)?;
     lab.both("rc_pingpong -d devx:mlx5_1 --listen -c", "rc_pingpong -d devx:mlx5_0 -c 127.0.0.1")?;
     lab.both("rc_pingpong -d devx:mlx5_0 --listen -c -e -n 200", "rc_pingpong -d devx:mlx5_1 -c -e -n 200 127.0.0.1")?;
+    Ok(())
+}
+
+/// rdma-core's own ping-pong on the second function, ours on the first: as client and as server.
+fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
+    lab.check(FAR_AWAY, PROBE)?;
+    let theirs = format!("{FAR} ibv_rc_pingpong -d mlx5_1 -g 0 -c -n 200");
+    let ours = "rc_pingpong -d devx:mlx5_0 -c -n 200";
+    lab.both(&theirs, &format!("{ours} 10.0.0.2"))?;
+    lab.both(&format!("{theirs} -e"), &format!("{ours} -e 10.0.0.2"))?;
+    lab.both(&format!("{ours} --listen"), &format!("{theirs} 10.0.0.1"))?;
     Ok(())
 }
 
