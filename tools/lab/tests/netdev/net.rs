@@ -108,6 +108,13 @@ impl Net {
         Ok(())
     }
 
+    /// Pings from `a` until ten in a row have come back.
+    pub fn await_ping(&self, to: &str) -> TestResult {
+        let clean = format!("ip netns exec a busybox ping -A -c 10 -W 5 {to} | grep -q ' 0% packet loss'");
+        self.check(&format!("for wait in $(seq 10); do {clean} && exit 0; sleep 0.5; done; exit 1"), PROBE)?;
+        Ok(())
+    }
+
     /// Waits until a device has its link.
     pub fn await_link(&self, namespace: &str) -> TestResult {
         let up = format!("ip -n {namespace} link show eth0 | grep -q LOWER_UP");
