@@ -19,6 +19,33 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
+    /// Input of `CREATE_QOS_PARA_VPORT`: makes a second vport of a function, for elements of the hierarchy to hang on. In
+    /// FreeBSD's mlx5_ifc.h.
+    pub struct CreateQosParaVportIn: 0x40, "mlx5_ifc_create_qos_para_vport_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::CreateQosParaVport,
+        0x04 [15:0] op_mod: u16,
+    }
+
+    /// Output of `CREATE_QOS_PARA_VPORT`.
+    pub struct CreateQosParaVportOut: 0x40, "mlx5_ifc_create_qos_para_vport_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+        0x0c [15:0] qos_para_vport_number: u16,
+    }
+
+    /// Input of `DESTROY_QOS_PARA_VPORT`: ends it. In FreeBSD's mlx5_ifc.h.
+    pub struct DestroyQosParaVportIn: 0x40, "mlx5_ifc_destroy_qos_para_vport_in_bits" {
+        0x00 [31:16] opcode: Opcode = Opcode::DestroyQosParaVport,
+        0x04 [15:0] op_mod: u16,
+        0x0c [15:0] qos_para_vport_number: u16,
+    }
+
+    /// Output of `DESTROY_QOS_PARA_VPORT`.
+    pub struct DestroyQosParaVportOut: 0x40, "mlx5_ifc_destroy_qos_para_vport_out_bits" {
+        0x00 [31:24] status: CmdStatus,
+        0x04 [31:0] syndrome: u32,
+    }
+
     /// Input of `CREATE_SCHEDULING_ELEMENT`: puts an element into the hierarchy.
     pub struct CreateSchedulingElementIn: 0x80, "mlx5_ifc_create_scheduling_element_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::CreateSchedulingElement,
@@ -81,6 +108,8 @@ layout! {
 }
 
 commands! {
+    CreateQosParaVport: CreateQosParaVportIn => CreateQosParaVportOut,
+    DestroyQosParaVport: DestroyQosParaVportIn => DestroyQosParaVportOut,
     SetPpRateLimit: SetPpRateLimitIn => SetPpRateLimitOut,
     CreateSchedulingElement: CreateSchedulingElementIn => CreateSchedulingElementOut,
     DestroySchedulingElement: DestroySchedulingElementIn => DestroySchedulingElementOut,

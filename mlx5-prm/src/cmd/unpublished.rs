@@ -1,5 +1,5 @@
 //! Commands whose opcodes are public, but whose layouts are in no public header: neither the kernel's, nor rdma-core's,
-//! DPDK's or UCX's. What they share with all commands is here; the rest is shown as plain dwords.
+//! DPDK's, UCX's or, as far as it was read, FreeBSD's. What they share with all commands is here; the rest is shown as plain dwords.
 
 use super::{CmdStatus, Command, CommandInfo, Opcode};
 use crate::layout::{Be32, Layout};
@@ -75,9 +75,6 @@ pub(crate) const COMMANDS: &[CommandInfo] = &[
     of(Opcode::ModifyXrq),
     // Nobody reads back what SET_PP_RATE_LIMIT sets.
     of(Opcode::QueryRateLimit),
-    // No public driver uses them.
-    of(Opcode::CreateQosParaVport),
-    of(Opcode::DestroyQosParaVport),
     // Linux's fwctl lets tools send them, and has no more than their numbers.
     of(Opcode::QueryDriverVersion),
     of(Opcode::QueryRdb),

@@ -34,6 +34,10 @@ pub const UNJUDGED: &[Group] = &[
         "in UCX's own headers alone",
         "ErrorCqe.hw_error_syndrome ErrorCqe.hw_syndrome_type SetXrqDcParamsEntryIn SetXrqDcParamsEntryOut",
     ),
+    (
+        "in FreeBSD's driver alone",
+        "CreateQosParaVportIn CreateQosParaVportOut DestroyQosParaVportIn DestroyQosParaVportOut",
+    ),
     ("ten bits; the headers have 16, and nothing that says so", "EthSeg.inline_hdr_sz"),
     ("one arm of a union of the header, alone", "ExtendedFlowCounterList QpPasList"),
 ];
