@@ -29,8 +29,9 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
         check_start(f, &context, &translation);
     }
     next_below(&f.objects.mkeys, f.firmware.caps.general().log_max_mkey()).ok_or(Syndrome::TooManyMkeys)?;
-    pages::reserve_bytes(f, pages::with_list(Context::Mkey, own_list(&context, umem.is_some())))?;
-    let mkey = Mkey::new(&context, translation, umem.map(|place| place.id));
+    let charged = pages::with_list(Context::Mkey, own_list(&translation, umem.is_some()));
+    pages::reserve_bytes(f, charged)?;
+    let mkey = Mkey { charged, ..Mkey::new(&context, translation, umem.map(|place| place.id)) };
     let index = f.objects.mkeys.insert(mkey).map_err(|_| Syndrome::TooManyMkeys)?;
     memory::use_umems(f, [umem.map(|place| place.id), None], true);
     if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
@@ -165,9 +166,15 @@ pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkey
     Ok(output)
 }
 
-/// Translations that a key has room for beside its context: one in a umem uses the umem's.
-fn own_list(context: &Mkc, in_umem: bool) -> usize {
-    if in_umem { 0 } else { context.translations_octword_size() as usize * OCTWORD / size_of::<u64>() }
+/// Translations that a key is made with beside its context: one in a umem uses the umem's. Of a key that is made free for
+/// updates, nobody says when a card charges the room.
+fn own_list(translation: &Translation, in_umem: bool) -> usize {
+    match translation {
+        _ if in_umem => 0,
+        Translation::Pages(pages) => pages.pages.len(),
+        Translation::Keys(keys) => keys.len() * OCTWORD / size_of::<u64>(),
+        Translation::Physical => 0,
+    }
 }
 
 /// `DESTROY_MKEY`.
@@ -177,7 +184,6 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyMkeyIn) -> Answer<Destr
     if let Some(pd) = f.objects.pds.get_mut(mkey.pd) {
         pd.users = pd.users.saturating_sub(1);
     }
-    let bytes = pages::with_list(Context::Mkey, own_list(&mkey.context, mkey.umem.is_some()));
-    pages::release_bytes(f, bytes);
+    pages::release_bytes(f, mkey.charged);
     Ok(DestroyMkeyOut::ZERO)
 }

@@ -71,6 +71,8 @@ pub struct Mkey {
     pub context: Mkc,
     /// The umem its pages came from.
     pub umem: Option<u32>,
+    /// Bytes of firmware's pages that it was charged.
+    pub charged: u64,
 }
 
 /// `qpn` of a key that every queue pair may use.
@@ -90,6 +92,7 @@ impl Mkey {
             free: false,
             context: *context,
             umem,
+            charged: 0,
         };
         mkey.adopt(context);
         mkey

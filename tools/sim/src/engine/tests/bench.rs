@@ -227,6 +227,7 @@ impl Bench {
                 free: false,
                 context: Mkc::ZERO,
                 umem: None,
+                charged: 0,
             })
             .unwrap();
         number << 8 | 0x42
