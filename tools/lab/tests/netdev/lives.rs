@@ -23,9 +23,8 @@ fn begin_traffic(net: &Net) -> TestResult {
 fn assert_alive(net: &Net) -> TestResult {
     net.check("busybox killall ping || true", SOON)?;
     net.await_ping("10.0.0.2")?;
-    net.ping("10.0.0.2", 1400)?;
-    net.ping("10.0.0.3", 1400)?;
-    net.ping("fd00::2", 1400)
+    net.await_ping("10.0.0.3")?;
+    net.await_ping("fd00::2")
 }
 
 /// The driver is unloaded under traffic, and loaded again.

@@ -108,10 +108,10 @@ impl Net {
         Ok(())
     }
 
-    /// Pings from `a` until ten in a row have come back.
+    /// Pings from `a`, with full packets, until five in a row have come back.
     pub fn await_ping(&self, to: &str) -> TestResult {
-        let clean = format!("ip netns exec a busybox ping -A -c 10 -W 5 {to} | grep -q ' 0% packet loss'");
-        self.check(&format!("for wait in $(seq 10); do {clean} && exit 0; sleep 0.5; done; exit 1"), PROBE)?;
+        let clean = format!("ip netns exec a busybox ping -A -c 5 -W 5 -s 1400 {to} | grep -q ' 0% packet loss'");
+        self.check(&format!("for wait in $(seq 20); do {clean} && exit 0; sleep 0.5; done; exit 1"), PROBE)?;
         Ok(())
     }
 
