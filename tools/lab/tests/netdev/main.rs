@@ -76,6 +76,7 @@ fn jumbo_frames(net: &Net) -> TestResult {
 }
 
 #[test]
+#[ignore = "now and then a ping is lost after a reload, and it is not understood why"]
 fn network_devices_go_and_come_back() -> TestResult {
     if skipped("network_devices_go_and_come_back") {
         return Ok(());
