@@ -6,82 +6,13 @@ use std::hint;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlx5_prm::values::PathMtu;
-
 use super::completion::Deadline;
 use super::error::{Full, PostError, RetireError};
+use super::link::{ConnectionOptions, Link, Peer};
 use super::work::{Completion, Side, Work, WorkError};
-use super::{AnyDoorbell, CompletionQueue, DataSegment, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
-use crate::device::{Device, Mac};
+use super::{AnyDoorbell, DataSegment, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
 use crate::error::Error;
-use crate::objects::{
-    AccessFlags, AddressPath, Buffer, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes,
-    RtsAttributes, Uar,
-};
-
-/// What a connection is to be.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ConnectionOptions {
-    /// Sends, writes and reads under way at once. Default: 128.
-    pub send_depth: u32,
-    /// Receives posted at once. Default: 128.
-    pub recv_depth: u32,
-    /// Bytes that the `_inline` calls can carry. Default: 28.
-    pub inline_bytes: u16,
-    /// Whether waiting sleeps instead of spinning. Default: no.
-    pub events: bool,
-    /// The completion vector of its completion queue. Default: 0.
-    pub vector: u32,
-    /// Which of our GIDs it comes from. Default: 0.
-    pub gid_index: u8,
-    /// Service level: the Ethernet priority of its packets, 0 to 7. Default: 0.
-    pub service_level: u8,
-    /// First packet sequence number we send, 24 bits. Default: one made of the clock.
-    pub psn: Option<u32>,
-    /// What the remote may do. Default: write and read.
-    pub remote_access: AccessFlags,
-    /// Payload of a full packet, 1024 bytes by default: the same on both sides.
-    pub path_mtu: PathMtu,
-    /// Timeout, retries and depth of reads; its `sq_psn` is not used.
-    pub rts: RtsAttributes,
-    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
-    pub min_rnr_timer: u8,
-}
-
-impl Default for ConnectionOptions {
-    fn default() -> Self {
-        ConnectionOptions {
-            send_depth: 128,
-            recv_depth: 128,
-            inline_bytes: 28,
-            events: false,
-            vector: 0,
-            gid_index: 0,
-            service_level: 0,
-            psn: None,
-            remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
-            path_mtu: PathMtu::Mtu1024,
-            rts: RtsAttributes::new(0),
-            min_rnr_timer: 12,
-        }
-    }
-}
-
-/// What one end tells the other, as in libibverbs' pingpong examples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// Queue pair number, 24 bits.
-    pub qpn: u32,
-    /// First packet sequence number it sends, 24 bits.
-    pub psn: u32,
-    /// GID it comes from.
-    pub gid: [u8; 16],
-    /// Local identifier: 0 on Ethernet.
-    pub lid: u16,
-    /// MAC address its packets carry; `None` where it was not told: then the GID must be link-local or one of ours.
-    pub mac: Option<Mac>,
-}
+use crate::objects::{Buffer, Pd, QueuePair};
 
 /// Which work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,10 +145,7 @@ pub struct Connection {
     /// What a blocking call met while it waited for something else.
     met: VecDeque<Done>,
     tickets: u64,
-    psn: u32,
-    options: ConnectionOptions,
-    qp: Arc<QueuePair>,
-    cq: CompletionQueue,
+    link: Link,
 }
 
 /// How long a wait spins before it sleeps, or lets others run.
@@ -231,42 +159,27 @@ impl Connection {
     /// # Errors
     /// [`Error::Invalid`] where the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
-        let uar = Uar::alloc(pd.device())?;
-        let entries = options.send_depth.saturating_add(options.recv_depth);
-        let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
-        cq_options.events = options.events;
-        let cq = CompletionQueue::create(&uar, cq_options)?;
-        let qp_options =
-            QpOptions::default().wqes(options.send_depth, options.recv_depth).inline_bytes(options.inline_bytes);
-        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
-        qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;
-        let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
-        let psn = options.psn.unwrap_or_else(some_psn);
+        let (send_depth, recv_depth) = (options.send_depth, options.recv_depth);
+        let link = Link::new(pd, options)?;
         Ok(Connection {
             send: None,
-            receive,
-            sends: Table::new(options.send_depth),
-            receives: Table::new(options.recv_depth),
-            met: VecDeque::with_capacity(entries as usize),
+            receive: link.receive_queue()?,
+            sends: Table::new(send_depth),
+            receives: Table::new(recv_depth),
+            met: VecDeque::with_capacity(send_depth.saturating_add(recv_depth) as usize),
             tickets: 0,
-            psn,
-            options,
-            qp,
-            cq,
+            link,
         })
     }
 
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.qp
+        &self.link.qp
     }
 
     /// What to tell the remote. Errors: [`Error::Invalid`] where our GID index names none.
     pub fn local(&self) -> Result<Peer, Error> {
-        let (device, index) = (self.qp.device(), self.options.gid_index);
-        let gid = device.gids().iter().find(|gid| gid.index == u16::from(index)).copied();
-        let gid = gid.ok_or_else(|| Error::Invalid(format!("gid_index is {index}, and the port has no such GID")))?;
-        Ok(Peer { qpn: self.qp.qpn(), psn: self.psn, gid: gid.address.octets(), lid: 0, mac: Some(gid.mac) })
+        self.link.local()
     }
 
     /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they are
@@ -276,14 +189,7 @@ impl Connection {
     /// [`Error::Invalid`] where the MAC address of the GID is not known; [`Error::State`] where it is connected already;
     /// [`Error::Command`].
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
-        let (gid_index, service_level) = (self.options.gid_index, self.options.service_level);
-        let path = path_to(self.qp.device(), peer)?.gid_index(gid_index).service_level(service_level);
-        let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
-        rtr.path_mtu = self.options.path_mtu;
-        rtr.min_rnr_timer = self.options.min_rnr_timer;
-        self.qp.ready_to_receive(&rtr)?;
-        self.qp.ready_to_send(&RtsAttributes { sq_psn: self.psn, ..self.options.rts })?;
-        self.send = if self.options.send_depth > 0 { Some(self.qp.send_queue()?) } else { None };
+        self.send = self.link.connect(peer)?;
         Ok(())
     }
 
@@ -416,7 +322,7 @@ impl Connection {
 
     #[inline]
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
-        let Some(result) = self.cq.poll() else { return Ok(None) };
+        let Some(result) = self.link.cq.poll() else { return Ok(None) };
         let work = match &result {
             Ok(completion) => completion.work,
             Err(error) => error.work,
@@ -454,12 +360,17 @@ impl Connection {
                 hint::spin_loop();
             }
             if deadline.has_passed() {
-                return Err(self.qp.device().death().unwrap_or_else(|| self.cq.cq().why_nothing_came(timeout)));
+                return Err(self
+                    .link
+                    .qp
+                    .device()
+                    .death()
+                    .unwrap_or_else(|| self.link.cq.cq().why_nothing_came(timeout)));
             }
             if spin_until.has_passed() {
-                if self.options.events {
-                    self.cq.wait(deadline.left().unwrap_or(Duration::MAX))?;
-                } else if let Some(death) = self.qp.device().death() {
+                if self.link.options.events {
+                    self.link.cq.wait(deadline.left().unwrap_or(Duration::MAX))?;
+                } else if let Some(death) = self.link.qp.device().death() {
                     return Err(death);
                 } else {
                     std::thread::yield_now();
@@ -540,7 +451,7 @@ impl Drop for Connection {
         }
         // Until the queue pair is reset the card may still write the buffers.
         // A dead card has been kept from memory before its death was known.
-        if let Err(error) = self.qp.reset()
+        if let Err(error) = self.link.qp.reset()
             && !error.is_dead()
         {
             tracing::error!(%error, "a connection could not be reset; its buffers in flight are leaked");
@@ -556,27 +467,6 @@ fn nonsense(error: RetireError) -> Error {
 
 fn not_in_flight(work: Work) -> RetireError {
     RetireError::NotInFlight { work, first: 0, end: 0 }
-}
-
-/// A packet sequence number that differs from one connection to the next, so that late packets of the last are not taken
-/// for this one's.
-fn some_psn() -> u32 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    (now.subsec_nanos() ^ now.as_secs() as u32) & 0xff_ffff
-}
-
-/// The way to `peer`: by the MAC address it told, or one of ours, or the one in its GID.
-fn path_to(device: &Device, peer: &Peer) -> Result<AddressPath, Error> {
-    let ours = device.gids().iter().find(|gid| gid.address.octets() == peer.gid).map(|gid| gid.mac);
-    if let Some(mac) = peer.mac.or(ours) {
-        return Ok(AddressPath::new(peer.gid, mac));
-    }
-    AddressPath::link_local(peer.gid).ok_or_else(|| {
-        let gid = std::net::Ipv6Addr::from(peer.gid);
-        Error::Invalid(format!(
-            "the MAC address of GID {gid} is not known: the GID is not link-local; put it into Peer::mac"
-        ))
-    })
 }
 
 #[cfg(test)]

@@ -10,13 +10,16 @@
 //!
 //! # Three levels
 //! 1. [`SendQueue`], [`ReceiveQueue`], [`CompletionQueue`]: work requests by address and key. Posting memory is `unsafe`.
-//! 2. [`Connection`]: takes a buffer with each work request and hands it back with its completion. Safe.
+//! 2. [`Connection`]: takes a buffer with each work request and hands it back with its completion. Safe. And
+//!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 
 mod completion;
 mod connection;
 pub(crate) mod doorbell;
+mod endpoint;
 mod error;
+mod link;
 mod receive;
 mod send;
 mod work;
@@ -25,9 +28,11 @@ mod work;
 mod fake;
 
 pub use completion::CompletionQueue;
-pub use connection::{Connection, ConnectionOptions, Done, Peer, Refused, RefusedReason, Ticket, WaitError};
+pub use connection::{Connection, Done, Refused, RefusedReason, Ticket, WaitError};
 pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
+pub use endpoint::{Endpoint, EndpointError, EndpointReceives, EndpointSends};
 pub use error::{Full, PostError, RetireError};
+pub use link::{ConnectionOptions, Peer};
 pub use receive::{ReceiveBatch, ReceiveQueue};
 pub use send::{SendBatch, SendQueue};
 pub use work::{Completion, Failure, Operation, Side, Work, WorkError, decode};

@@ -1,6 +1,7 @@
 //! Reliable connections on the software card: data by every operation, events, every error, every refusal.
 
 mod data;
+mod endpoints;
 mod ends;
 mod errors;
 mod events;

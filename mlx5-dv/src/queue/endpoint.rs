@@ -1,0 +1,275 @@
+//! A connected queue pair that works on one memory region.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::{PostError, RetireError};
+use super::link::{ConnectionOptions, Link, Peer};
+use super::work::{Completion, Side, WorkError};
+use super::{AnyDoorbell, DataSegment, ReceiveBatch, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
+use crate::error::Error;
+use crate::objects::{MemoryRegion, QueuePair};
+
+/// One end of a reliable connection, and the memory region it works on.
+///
+/// Where a [`Connection`](super::Connection) takes a buffer with each work request, this posts any part of its region, as
+/// often as one likes: in batches rung for once, signalled or not. The region can be copied in and out at any time; what the
+/// card reads or writes meanwhile is a mixture of both, as with any shared memory.
+///
+/// Belongs to one thread at a time; posting and polling make no system call, take no lock and allocate nothing. Dropped with
+/// work in flight, the queue pair is reset first; if that fails, the region is leaked.
+#[derive(Debug)]
+pub struct Endpoint {
+    send: Option<SendQueue<AnyDoorbell>>,
+    receive: Option<ReceiveQueue>,
+    window: Window,
+    link: Link,
+    /// After the queue pair: the card may use it for as long as that lives.
+    region: Arc<MemoryRegion>,
+}
+
+/// A completion that cannot be made use of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// A work request failed; the queue pair carries out nothing more.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// The card named a work request that is not in flight: a card, or a driver, that is broken.
+    #[error(transparent)]
+    Retire(#[from] RetireError),
+}
+
+/// The region as plain numbers.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    addr: u64,
+    len: usize,
+    lkey: u32,
+}
+
+impl Window {
+    fn of(region: &MemoryRegion) -> Self {
+        Window { addr: region.addr(), len: region.len(), lkey: region.lkey() }
+    }
+
+    /// The bytes `range` as a scatter/gather element. Panics outside of the region.
+    #[inline(always)]
+    #[track_caller]
+    fn segment(&self, range: Range<usize>) -> DataSegment {
+        let inside = range.start <= range.end && range.end <= self.len;
+        assert!(inside, "bytes {range:?} of a memory region of {} bytes", self.len);
+        // What an element cannot count is longer than any message, which posting refuses.
+        let len = u32::try_from(range.len()).unwrap_or(u32::MAX);
+        DataSegment { addr: self.addr + range.start as u64, len, lkey: self.lkey }
+    }
+}
+
+impl Endpoint {
+    /// A queue pair in INIT, in the region's protection domain, with a UAR page and a completion queue of its own: receives
+    /// may be posted.
+    ///
+    /// # Errors
+    /// As for [`Connection::new`](super::Connection::new).
+    pub fn new(region: &Arc<MemoryRegion>, options: ConnectionOptions) -> Result<Self, Error> {
+        let link = Link::new(region.pd(), options)?;
+        let receive = link.receive_queue()?;
+        Ok(Endpoint { send: None, receive, window: Window::of(region), link, region: Arc::clone(region) })
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.link.qp
+    }
+
+    /// The region it works on.
+    pub fn region(&self) -> &Arc<MemoryRegion> {
+        &self.region
+    }
+
+    /// What to tell the remote. Errors: [`Error::Invalid`] where our GID index names none.
+    pub fn local(&self) -> Result<Peer, Error> {
+        self.link.local()
+    }
+
+    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they are
+    /// sent again.
+    ///
+    /// # Errors
+    /// As for [`Connection::connect`](super::Connection::connect).
+    pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
+        self.send = self.link.connect(peer)?;
+        Ok(())
+    }
+
+    /// Begins a batch of sends, writes and reads; `None` before [`connect`](Self::connect), or where there is no send queue.
+    #[inline(always)]
+    pub fn sends(&mut self) -> Option<EndpointSends<'_>> {
+        let window = self.window;
+        self.send.as_mut().map(|queue| EndpointSends { batch: queue.batch(), window })
+    }
+
+    /// Begins a batch of receives; `None` where there is no receive queue.
+    #[inline(always)]
+    pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
+        let window = self.window;
+        self.receive.as_mut().map(|queue| EndpointReceives { batch: queue.batch(), window })
+    }
+
+    /// The next completion, with the `wr_id` its work request was posted with; `None` while there is none.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<(u64, Completion)>, EndpointError> {
+        let Some(result) = self.link.cq.poll() else { return Ok(None) };
+        let work = match &result {
+            Ok(completion) => completion.work,
+            Err(error) => error.work,
+        };
+        let retired = match work.side {
+            Side::Send => self.send.as_mut().map(|queue| queue.retire(&work)),
+            Side::Receive => self.receive.as_mut().map(|queue| queue.retire(&work)),
+        };
+        let wr_id = retired.unwrap_or(Err(RetireError::NotInFlight { work, first: 0, end: 0 }))?;
+        Ok(Some((wr_id, result?)))
+    }
+
+    /// Sleeps until [`poll`](Self::poll) has something. Errors: as for
+    /// [`CompletionQueue::wait`](super::CompletionQueue::wait).
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.link.cq.wait(timeout)
+    }
+
+    /// Whether the card may still use the region on our behalf.
+    fn is_busy(&self) -> bool {
+        let sends = self.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
+        sends || self.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        let busy = self.is_busy();
+        (self.send, self.receive) = (None, None);
+        if !busy {
+            return;
+        }
+        // Until the queue pair is reset the card may still use the region.
+        // A dead card has been kept from memory before its death was known.
+        if let Err(error) = self.link.qp.reset()
+            && !error.is_dead()
+        {
+            tracing::error!(%error, "an endpoint could not be reset; its memory region is leaked");
+            std::mem::forget(Arc::clone(&self.region));
+        }
+    }
+}
+
+/// Sends, writes and reads of an [`Endpoint`] that are written, and not yet shown to the card.
+///
+/// Ranges are bytes of the region, and panic outside of it as a slice's do. Errors leave the batch as it was.
+#[must_use = "a batch that is not rung never happened"]
+pub struct EndpointSends<'a> {
+    batch: SendBatch<'a, AnyDoorbell>,
+    window: Window,
+}
+
+impl fmt::Debug for EndpointSends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.batch, f)
+    }
+}
+
+impl EndpointSends<'_> {
+    /// SEND of the bytes `range`. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn send(&mut self, wr_id: u64, flags: WrFlags, range: Range<usize>) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: the endpoint keeps the region, whose memory nobody can have a reference to, registered until its queue
+        // pair is destroyed, or was reset and its queues are gone.
+        unsafe { self.batch.send(wr_id, flags, &[segment]) }
+    }
+
+    /// RDMA WRITE of the bytes `range` to `remote`. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn write(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        range: Range<usize>,
+        remote: RemoteAddress,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: as for `send`.
+        unsafe { self.batch.write(wr_id, flags, remote, &[segment]) }
+    }
+
+    /// RDMA READ from `remote` into the bytes `range`. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn read(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        range: Range<usize>,
+        remote: RemoteAddress,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: as for `send`.
+        unsafe { self.batch.read(wr_id, flags, remote, &[segment]) }
+    }
+
+    /// SEND of `data`, which is copied and free at once. Errors: [`PostError`].
+    #[inline(always)]
+    pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
+        self.batch.send_inline(wr_id, flags, data)
+    }
+
+    /// RDMA WRITE of `data`, which is copied and free at once, to `remote`. Errors: [`PostError`].
+    #[inline(always)]
+    pub fn write_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        data: &[u8],
+        remote: RemoteAddress,
+    ) -> Result<(), PostError> {
+        self.batch.write_inline(wr_id, flags, remote, data)
+    }
+
+    /// Shows the batch to the card.
+    #[inline(always)]
+    pub fn ring(self) {
+        self.batch.ring();
+    }
+}
+
+/// Receives of an [`Endpoint`] that are written, and not yet shown to the card.
+#[derive(Debug)]
+#[must_use = "a batch that is not rung never happened"]
+pub struct EndpointReceives<'a> {
+    batch: ReceiveBatch<'a>,
+    window: Window,
+}
+
+impl EndpointReceives<'_> {
+    /// A receive of one message into the bytes `range`. Panics outside of the region. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn receive(&mut self, wr_id: u64, range: Range<usize>) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: as for `EndpointSends::send`.
+        unsafe { self.batch.receive(wr_id, &[segment]) }
+    }
+
+    /// Shows the batch to the card.
+    #[inline(always)]
+    pub fn ring(self) {
+        self.batch.ring();
+    }
+}

@@ -1,0 +1,148 @@
+//! What every reliable connection has: a queue pair, its completion queue, and the way to its remote.
+
+use std::sync::Arc;
+
+use mlx5_prm::values::PathMtu;
+
+use super::{AnyDoorbell, CompletionQueue, ReceiveQueue, SendQueue};
+use crate::device::{Device, Mac};
+use crate::error::Error;
+use crate::objects::{
+    AccessFlags, AddressPath, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
+};
+
+/// What a connection is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConnectionOptions {
+    /// Sends, writes and reads under way at once. Default: 128.
+    pub send_depth: u32,
+    /// Receives posted at once. Default: 128.
+    pub recv_depth: u32,
+    /// Bytes that the `_inline` calls can carry. Default: 28.
+    pub inline_bytes: u16,
+    /// Whether waiting sleeps instead of spinning. Default: no.
+    pub events: bool,
+    /// The completion vector of its completion queue. Default: 0.
+    pub vector: u32,
+    /// Which of our GIDs it comes from. Default: 0.
+    pub gid_index: u8,
+    /// Service level: the Ethernet priority of its packets, 0 to 7. Default: 0.
+    pub service_level: u8,
+    /// First packet sequence number we send, 24 bits. Default: one made of the clock.
+    pub psn: Option<u32>,
+    /// What the remote may do. Default: write and read.
+    pub remote_access: AccessFlags,
+    /// Payload of a full packet, 1024 bytes by default: the same on both sides.
+    pub path_mtu: PathMtu,
+    /// Timeout, retries and depth of reads; its `sq_psn` is not used.
+    pub rts: RtsAttributes,
+    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
+    pub min_rnr_timer: u8,
+}
+
+impl Default for ConnectionOptions {
+    fn default() -> Self {
+        ConnectionOptions {
+            send_depth: 128,
+            recv_depth: 128,
+            inline_bytes: 28,
+            events: false,
+            vector: 0,
+            gid_index: 0,
+            service_level: 0,
+            psn: None,
+            remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+            path_mtu: PathMtu::Mtu1024,
+            rts: RtsAttributes::new(0),
+            min_rnr_timer: 12,
+        }
+    }
+}
+
+/// What one end tells the other, as in libibverbs' pingpong examples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Queue pair number, 24 bits.
+    pub qpn: u32,
+    /// First packet sequence number it sends, 24 bits.
+    pub psn: u32,
+    /// GID it comes from.
+    pub gid: [u8; 16],
+    /// Local identifier: 0 on Ethernet.
+    pub lid: u16,
+    /// MAC address its packets carry; `None` where it was not told: then the GID must be link-local or one of ours.
+    pub mac: Option<Mac>,
+}
+
+/// A queue pair with a UAR page and a completion queue of its own, and how it is to be connected.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) qp: Arc<QueuePair>,
+    pub(super) cq: CompletionQueue,
+    pub(super) options: ConnectionOptions,
+    psn: u32,
+}
+
+impl Link {
+    /// A queue pair in INIT: receives may be posted.
+    pub(super) fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
+        let uar = Uar::alloc(pd.device())?;
+        let entries = options.send_depth.saturating_add(options.recv_depth);
+        let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
+        cq_options.events = options.events;
+        let cq = CompletionQueue::create(&uar, cq_options)?;
+        let qp_options =
+            QpOptions::default().wqes(options.send_depth, options.recv_depth).inline_bytes(options.inline_bytes);
+        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
+        qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;
+        let psn = options.psn.unwrap_or_else(some_psn);
+        Ok(Link { qp, cq, options, psn })
+    }
+
+    /// Its receive queue, if it was to have one.
+    pub(super) fn receive_queue(&self) -> Result<Option<ReceiveQueue>, Error> {
+        (self.options.recv_depth > 0).then(|| self.qp.receive_queue()).transpose()
+    }
+
+    /// What to tell the remote.
+    pub(super) fn local(&self) -> Result<Peer, Error> {
+        let (device, index) = (self.qp.device(), self.options.gid_index);
+        let gid = device.gids().iter().find(|gid| gid.index == u16::from(index)).copied();
+        let gid = gid.ok_or_else(|| Error::Invalid(format!("gid_index is {index}, and the port has no such GID")))?;
+        Ok(Peer { qpn: self.qp.qpn(), psn: self.psn, gid: gid.address.octets(), lid: 0, mac: Some(gid.mac) })
+    }
+
+    /// Connects to `peer`: INIT to RTR to RTS. Its send queue, if it was to have one.
+    pub(super) fn connect(&self, peer: &Peer) -> Result<Option<SendQueue<AnyDoorbell>>, Error> {
+        let (gid_index, service_level) = (self.options.gid_index, self.options.service_level);
+        let path = path_to(self.qp.device(), peer)?.gid_index(gid_index).service_level(service_level);
+        let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
+        rtr.path_mtu = self.options.path_mtu;
+        rtr.min_rnr_timer = self.options.min_rnr_timer;
+        self.qp.ready_to_receive(&rtr)?;
+        self.qp.ready_to_send(&RtsAttributes { sq_psn: self.psn, ..self.options.rts })?;
+        (self.options.send_depth > 0).then(|| self.qp.send_queue()).transpose()
+    }
+}
+
+/// A packet sequence number that differs from one connection to the next, so that late packets of the last are not taken
+/// for this one's.
+fn some_psn() -> u32 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (now.subsec_nanos() ^ now.as_secs() as u32) & 0xff_ffff
+}
+
+/// The way to `peer`: by the MAC address it told, or one of ours, or the one in its GID.
+fn path_to(device: &Device, peer: &Peer) -> Result<AddressPath, Error> {
+    let ours = device.gids().iter().find(|gid| gid.address.octets() == peer.gid).map(|gid| gid.mac);
+    if let Some(mac) = peer.mac.or(ours) {
+        return Ok(AddressPath::new(peer.gid, mac));
+    }
+    AddressPath::link_local(peer.gid).ok_or_else(|| {
+        let gid = std::net::Ipv6Addr::from(peer.gid);
+        Error::Invalid(format!(
+            "the MAC address of GID {gid} is not known: the GID is not link-local; put it into Peer::mac"
+        ))
+    })
+}
