@@ -63,16 +63,17 @@ impl Request<'_> {
 }
 
 /// Carries out the command in `input`. The output starts with its status and is zero past its end.
-pub(super) fn execute(f: &mut Function, input: &mut [u8], room: usize) -> Answer<Vec<u8>> {
+pub(super) fn execute(f: &mut Function, input: &[u8], room: usize) -> Answer<Vec<u8>> {
     let header = InputHeader::read(input).ok_or(Syndrome::InputTooShort)?;
     let opcode = header.opcode();
     #[cfg(test)]
     let beyond = super::tests::limits::said(&f.firmware.caps, input);
     let result = check(f, &header).and_then(|()| {
         // Every command may carry a uid, whether its layout has the field or not.
-        input[2..4].fill(0);
+        let mut anonymous = input.to_vec();
+        anonymous[2..4].fill(0);
         f.objects.act_for(header.uid());
-        let result = dispatch(f, opcode, &Request { input, room });
+        let result = dispatch(f, opcode, &Request { input: &anonymous, room });
         f.objects.act_for(DRIVER);
         result
     });

@@ -122,6 +122,11 @@ impl Pages {
         Ok(())
     }
 
+    /// What was asked for does not come.
+    fn deny(&mut self) {
+        (self.asked, self.denied, self.changed) = (0, true, true);
+    }
+
     /// Contexts are gone, all of them.
     pub(super) fn empty(&mut self) {
         (self.filled, self.asked, self.denied) = (0, 0, false);
@@ -155,14 +160,18 @@ pub(super) fn manage(
     let entries = command.input_num_entries();
     match command.op_mod() {
         manage_op::CANNOT_GIVE => {
-            let pages = &mut f.firmware.pages;
-            (pages.asked, pages.denied, pages.changed) = (0, true, true);
+            f.firmware.pages.deny();
             Ok((ManagePagesOut::ZERO, Vec::new()))
         }
-        manage_op::GIVE => {
-            give(f, entries, list)?;
-            Ok((ManagePagesOut::ZERO, Vec::new()))
-        }
+        manage_op::GIVE => match give(f, entries, list) {
+            Ok(()) => Ok((ManagePagesOut::ZERO, Vec::new())),
+            Err(syndrome) => {
+                // The driver believes that it has done what it was asked: Linux does not even warn.
+                tracing::warn!("function {}: {entries} pages refused: {}", f.index, syndrome.reason());
+                f.firmware.pages.deny();
+                Err(syndrome.into())
+            }
+        },
         manage_op::TAKE => take(f, entries, room),
         _ => Err(Syndrome::UnknownOpMod.into()),
     }

@@ -201,8 +201,8 @@ fn with_faults(f: &mut Function, mut slot: Slot, input: Vec<u8>) {
     }
 }
 
-fn carry_out(f: &mut Function, slot: Slot, mut input: Vec<u8>, late: Option<Instant>) {
-    let output = match command::execute(f, &mut input, slot.entry.output_length() as usize) {
+fn carry_out(f: &mut Function, slot: Slot, input: Vec<u8>, late: Option<Instant>) {
+    let output = match command::execute(f, &input, slot.entry.output_length() as usize) {
         Ok(output) => output,
         Err(Stop::Refused(syndrome)) => {
             let mut output = OutputHeader::ZERO;

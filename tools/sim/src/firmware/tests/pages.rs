@@ -11,7 +11,7 @@ use crate::firmware::syndromes::Syndrome;
 use crate::profile::{PageNeeds, Profile};
 
 /// Room for the contexts of very few objects.
-fn tight() -> Client {
+pub(super) fn tight() -> Client {
     let mut profile = Profile::connectx5();
     profile.pages = PageNeeds { boot: 2, init: 4, contexts: 1, batch: 3 };
     let mut client = Client::with(profile);
@@ -19,7 +19,7 @@ fn tight() -> Client {
     client
 }
 
-fn take_page_requests(client: &mut Client) {
+pub(super) fn take_page_requests(client: &mut Client) {
     let uar = client.exec(&AllocUarIn::default()).unwrap().uar();
     let eq = client.eq(uar, 1 << EventType::PageRequest.number());
     client.exec(&eq).unwrap();
@@ -85,16 +85,23 @@ fn an_object_that_finds_no_page_waits_for_one() {
     assert_eq!((outcome, made), (Failure::Unanswered, (4096 - 512) / 64));
     let mut query = QueryPagesIn::default();
     query.w().op_mod(3);
-    let entry = client.entry(mlx5_prm::layout::Layout::as_bytes(&query), 16);
-    client.post(5, &entry);
-    let answer = client.answer(5, 16).unwrap();
+    let answer = send_meanwhile(&mut client, &query).unwrap();
     assert_eq!(answer[12..], [0, 0, 0, 3], "it asks for three");
-    let pages: Vec<u64> = (0..3).map(|_| client.pages(1)).collect();
-    let command = give(&pages);
+    give_meanwhile(&mut client, 3);
+    client.answer(3, 16).expect("the PD, at last");
+}
+
+/// Gives pages while a command waits for them.
+pub(super) fn give_meanwhile(client: &mut Client, count: u64) {
+    let pages: Vec<u64> = (0..count).map(|_| client.pages(1)).collect();
+    send_meanwhile(client, &give(&pages)).unwrap();
+}
+
+/// Has a command answered while another waits.
+fn send_meanwhile<C: Command>(client: &mut Client, command: &C) -> Result<Vec<u8>, Failure> {
     let entry = client.entry(&[command.head(), command.tail()].concat(), 16);
     client.post(5, &entry);
-    client.answer(5, 16).unwrap();
-    client.answer(3, 16).expect("the PD, at last");
+    client.answer(5, 16)
 }
 
 #[test]
@@ -120,9 +127,7 @@ fn as_many_pages_are_asked_for_as_one_object_needs() {
     assert_eq!(outcome, Failure::Unanswered);
     let mut query = QueryPagesIn::default();
     query.w().op_mod(3);
-    let entry = client.entry(mlx5_prm::layout::Layout::as_bytes(&query), 16);
-    client.post(5, &entry);
-    assert_eq!(client.answer(5, 16).unwrap()[12..], [0, 0, 0, 8]);
+    assert_eq!(send_meanwhile(&mut client, &query).unwrap()[12..], [0, 0, 0, 8]);
 }
 
 #[test]
@@ -137,11 +142,7 @@ fn pages_for_one_of_two_commands_that_wait_let_one_go_on() {
         client.post(slot, &entry);
         assert_eq!(client.answer(slot, 16).unwrap_err(), Failure::Unanswered);
     }
-    let pages: Vec<u64> = (0..8).map(|_| client.pages(1)).collect();
-    let given = give(&pages);
-    let entry = client.entry(&[given.head(), given.tail()].concat(), 16);
-    client.post(5, &entry);
-    client.answer(5, 16).unwrap();
+    give_meanwhile(&mut client, 8);
     firmware::tick(&mut client.f);
     let answers = [6, 7].map(|slot| client.answer(slot, 16).is_ok());
     assert_eq!(answers.iter().filter(|is_answered| **is_answered).count(), 1);
@@ -150,16 +151,33 @@ fn pages_for_one_of_two_commands_that_wait_let_one_go_on() {
 #[test]
 fn a_driver_that_cannot_give_is_told_so() {
     let mut client = tight();
-    assert_eq!(fill(&mut client), Failure::Refused(CmdStatus::NoResources, Syndrome::PagesUnasked.number()));
+    assert_eq!(fill(&mut client), refusal(Syndrome::PagesUnasked));
     take_page_requests_of_full(&mut client);
     assert_eq!(fill(&mut client), Failure::Unanswered);
     let mut sorry = ManagePagesIn::default();
     sorry.w().op_mod(0);
-    let entry = client.entry(mlx5_prm::layout::Layout::as_bytes(&sorry), 16);
-    client.post(5, &entry);
-    client.answer(5, 16).unwrap();
+    send_meanwhile(&mut client, &sorry).unwrap();
     let failure = client.answer(3, 16).unwrap_err();
-    assert_eq!(failure, Failure::Refused(CmdStatus::NoResources, Syndrome::PagesRefused.number()));
+    assert_eq!(failure, refusal(Syndrome::PagesRefused));
+}
+
+/// Linux forgets pages that it was asked for and that firmware refused; nobody would give any others.
+#[test]
+fn commands_end_that_wait_for_pages_which_are_refused() {
+    let mut client = tight();
+    take_page_requests(&mut client);
+    assert_eq!(fill(&mut client), Failure::Unanswered);
+    let refused = send_meanwhile(&mut client, &give(&[8]));
+    assert_eq!(refused, Err(refusal(Syndrome::PageMisaligned)));
+    assert_eq!(client.answer(3, 16), Err(refusal(Syndrome::PagesRefused)));
+    // The next is asked for anew.
+    assert_eq!(fill(&mut client), Failure::Unanswered);
+    give_meanwhile(&mut client, 3);
+    client.answer(3, 16).unwrap();
+}
+
+fn refusal(syndrome: Syndrome) -> Failure {
+    Failure::Refused(syndrome.status(), syndrome.number())
 }
 
 /// Makes room for an EQ first.

@@ -4,8 +4,8 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Uctx;
 use mlx5_prm::layout::Layout;
 
-use super::client::Client;
-use super::keys;
+use super::client::{Client, Failure};
+use super::{keys, pages};
 use crate::firmware::syndromes::Syndrome;
 use crate::objects::SHARED;
 
@@ -44,6 +44,25 @@ fn an_object_is_named_by_its_user_context_and_by_the_driver_alone() {
     client.exec(&dealloc_pd(0, pd)).unwrap();
     let pd = client.exec(&alloc_pd(0)).unwrap().pd();
     assert_eq!(client.refused(&dealloc_pd(ours, pd)), Syndrome::NoSuchPd);
+}
+
+#[test]
+fn an_object_that_waited_for_pages_is_its_user_context_s_too() {
+    let mut client = pages::tight();
+    pages::take_page_requests(&mut client);
+    client.give(3).unwrap();
+    let uid = uctx(&mut client);
+    let waits = loop {
+        match client.exec(&alloc_pd(uid)) {
+            Ok(_) => {}
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!(waits, Failure::Unanswered);
+    pages::give_meanwhile(&mut client, 3);
+    let answer = client.answer(3, AllocPdOut::SIZE).unwrap();
+    let pd = AllocPdOut::read(&answer).unwrap().pd();
+    client.exec(&dealloc_pd(uid, pd)).unwrap();
 }
 
 #[test]
@@ -101,7 +120,7 @@ fn the_driver_s_commands_are_not_for_user_contexts() {
     let mut input = CreateUctxIn::default().head().to_vec();
     input[2..4].copy_from_slice(&uid.to_be_bytes());
     let failure = client.exec_bytes(&input, CreateUctxOut::SIZE);
-    let refused = super::client::Failure::Refused(Syndrome::NotForUsers.status(), Syndrome::NotForUsers.number());
+    let refused = Failure::Refused(Syndrome::NotForUsers.status(), Syndrome::NotForUsers.number());
     assert_eq!(failure.map(drop), Err(refused));
 }
 
