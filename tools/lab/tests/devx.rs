@@ -4,14 +4,10 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Report, SOON, TestResult, assert_lawful, assert_quiet, build};
+use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
 use mlx5_lab::{Guest, Model, skipped};
 use serde_json::Value;
 
-/// A probe takes seconds; a command that the model loses costs the driver a minute.
-const PROBE: Duration = Duration::from_secs(150);
-/// For one of our programs: emulated processors are slow.
-const RUN: Duration = Duration::from_secs(150);
 /// How often our program is killed.
 const KILLS: usize = 20;
 
@@ -28,18 +24,12 @@ for device in mlx5_0 mlx5_1; do
 done
 ";
 
-/// Waits until something listens on port 18515, where the command `in_it` runs in the namespace of that something.
-fn listens(in_it: &str) -> String {
-    format!(
-        "for wait in $(seq 600); do {in_it} grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && break; sleep 0.1; done"
-    )
-}
-
 /// Runs a command in the namespace that [`FAR_AWAY`] makes.
 const FAR: &str = "ip netns exec far";
 
 /// Gives the second function's network device a namespace of its own: the kernel takes what it hears from an address of its
-/// own for forged. The near one becomes 10.0.0.1, the far one 10.0.0.2.
+/// own for forged. The near one becomes 10.0.0.1, the far one 10.0.0.2. Then waits until both know each other's link-local
+/// address: for that, the kernel gives a ping-pong one second.
 const FAR_AWAY: &str = "
 set -e
 near=$(ls /sys/class/infiniband/mlx5_0/device/net)
@@ -50,75 +40,42 @@ ip -n far addr add 10.0.0.2/24 dev eth0
 ip -n far link set eth0 up
 ip addr add 10.0.0.1/24 dev $near
 for wait in $(seq 100); do grep -q fe80 /sys/class/infiniband/mlx5_1/ports/1/gids/0 && break; sleep 0.1; done
-for wait in $(seq 30); do busybox ping -c 1 -W 1 10.0.0.2 && break; done
+address() { ip -6 -o $1 addr show dev $2 scope link -tentative | sed -n 's/.*inet6 \\([^/]*\\).*/\\1/p'; }
+for wait in $(seq 60); do
+    here=$(address \"\" $near) there=$(address \"-n far\" eth0)
+    [ \"$here\" ] && [ \"$there\" ] && busybox ping -c 1 -W 1 10.0.0.2 && busybox ping -c 1 -W 1 $there%$near &&
+        ip netns exec far busybox ping -c 1 -W 1 $here%eth0 && exit
+    sleep 0.5
+done
+exit 1
 ";
 
-struct Lab {
-    guest: Guest,
-    model: Model,
+/// Two functions on one wire, both the kernel's.
+fn boot(name: &str) -> Result<Lab, Report> {
+    let build = build()?;
+    let model = Model::start_saying(&build, 2, &[], "warn,mlx5_sim::firmware::uctx=debug")?;
+    let [first, second] = model.sockets() else { return Err("two sockets".into()) };
+    let guest = Guest::builder(name).nic(first).nic(second).programs(&build).boot()?;
+    let lab = Lab { guest, model };
+    lab.check(SET_UP, PROBE)?;
+    Ok(lab)
 }
 
-impl Lab {
-    /// Two functions on one wire, both the kernel's.
-    fn boot(name: &str) -> Result<Self, Report> {
-        let build = build()?;
-        let model = Model::start_saying(&build, 2, &[], "warn,mlx5_sim::firmware::uctx=debug")?;
-        let [first, second] = model.sockets() else { return Err("two sockets".into()) };
-        let guest = Guest::builder(name).nic(first).nic(second).programs(&build).boot()?;
-        let lab = Lab { guest, model };
-        lab.check(SET_UP, PROBE)?;
-        Ok(lab)
+/// What a command says that must fail.
+fn refusal(lab: &Lab, command: &str) -> Result<String, Report> {
+    let output = lab.guest.run(&format!("{command} 2>&1"), TRAFFIC)?;
+    let said = output.text();
+    match output.status {
+        1 => Ok(said),
+        status => Err(format!("`{command}` ended with {status}, not with 1:\n{said}").into()),
     }
+}
 
-    /// Runs a command that must succeed; if it does not, shows what kernel and model said.
-    fn check(&self, command: &str, patience: Duration) -> Result<String, Report> {
-        self.guest.check(command, patience).map_err(|error| {
-            let log =
-                self.guest.dmesg().map(|log| log.matching("mlx5").iter().map(|line| format!("{line}\n")).collect());
-            let log: String = log.unwrap_or_default();
-            format!("{error}\nthe kernel said:\n{log}\nthe model said:\n{}", self.model.stderr()).into()
-        })
-    }
-
-    /// What a command says that must fail.
-    fn refusal(&self, command: &str) -> Result<String, Report> {
-        let output = self.guest.run(&format!("{command} 2>&1"), RUN)?;
-        let said = output.text();
-        match output.status {
-            1 => Ok(said),
-            status => Err(format!("`{command}` ended with {status}, not with 1:\n{said}").into()),
-        }
-    }
-
-    /// Two programs at once: `server` first, then `client`, which ends both.
-    fn both(&self, server: &str, client: &str) -> TestResult {
-        let in_it = if server.starts_with(FAR) { FAR } else { "" };
-        let server = self.guest.start(&format!("{server} 2>&1"))?;
-        self.check(&format!("{}; {client} 2>&1", listens(in_it)), RUN)?;
-        let server = server.wait(RUN)?;
-        match server.status {
-            0 => Ok(()),
-            status => Err(format!("the server ended with {status}:\n{}", server.text()).into()),
-        }
-    }
-
-    fn end(self) -> TestResult {
-        // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
-        self.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
-        let log = self.guest.dmesg()?;
-        assert_quiet(&log, "mlx5", &self.model);
-        assert_quiet(&log, "infiniband", &self.model);
-        self.guest.power_off()?;
-        assert_lawful(&self.model);
-        Ok(())
-    }
-
-    /// How many objects the model held when each user context began, and after each ended, from byte `from` of its log on.
-    fn counts(&self, from: usize, event: &str) -> Vec<u32> {
-        let said = self.model.stderr();
-        let lines = said[from..].lines().filter(|line| line.contains("user context") && line.contains(event));
-        lines.filter_map(|line| line.split(", ").nth(1)?.split(' ').next()?.parse().ok()).collect()
-    }
+/// How many objects the model held when each user context began, or after each ended, from byte `from` of its log on.
+fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
+    let said = lab.model.stderr();
+    let lines = said[from..].lines().filter(|line| line.contains("user context") && line.contains(event));
+    lines.filter_map(|line| line.split(", ").nth(1)?.split(' ').next()?.parse().ok()).collect()
 }
 
 #[test]
@@ -126,18 +83,23 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     if skipped("our_driver_runs_beside_the_kernels_own") {
         return Ok(());
     }
-    let lab = Lab::boot("devx")?;
+    let lab = boot("devx")?;
     it_is_listed_and_asked(&lab)?;
     messages_bounce(&lab)?;
     libmlx5_is_at_the_other_end(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     a_killed_program_leaves_nothing(&lab)?;
-    lab.end()
+    // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
+    lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
+    lab.assert_quiet()?;
+    lab.guest.power_off()?;
+    assert_lawful(&lab.model);
+    Ok(())
 }
 
 /// `mlx5 list` and `mlx5 caps` say what the kernel says.
 fn it_is_listed_and_asked(lab: &Lab) -> TestResult {
-    let text = lab.check("mlx5 list --json", RUN)?;
+    let text = lab.check("mlx5 list --json", TRAFFIC)?;
     let list: Value = serde_json::from_str(&text)?;
     let card = list["cards"].as_array().and_then(|cards| cards.iter().find(|card| card["rdma"][0]["name"] == "mlx5_0"));
     let card = card.ok_or_else(|| format!("no mlx5_0:\n{text}"))?;
@@ -151,42 +113,44 @@ fn it_is_listed_and_asked(lab: &Lab) -> TestResult {
     assert_eq!((&card["rdma"][0]["firmware"], &port["interface"]), (&firmware.into(), &interface.into()), "{text}");
     assert!(port["gids"][0]["address"].as_str().is_some_and(|gid| gid.starts_with("fe80::")), "{text}");
 
-    let caps = lab.check("mlx5 caps --json -d devx:mlx5_0", RUN)?;
+    let caps = lab.check("mlx5 caps --json -d devx:mlx5_0", TRAFFIC)?;
     serde_json::from_str::<Value>(&caps)?;
-    let caps = lab.check("mlx5 caps -d devx:mlx5_0 log_max_uctx", RUN)?;
+    let caps = lab.check("mlx5 caps -d devx:mlx5_0 log_max_uctx", TRAFFIC)?;
     assert!(caps.contains("log_max_uctx"), "{caps}");
     Ok(())
 }
 
 /// Between queue pairs on one function and on two, polled and by events.
 fn messages_bounce(lab: &Lab) -> TestResult {
-    lab.check("rc_pingpong -d devx:mlx5_0 -c 2>&1", RUN)?;
-    lab.check("rc_pingpong -d devx:mlx5_1 -c -e -n 200 2>&1", RUN)?;
-    lab.both("rc_pingpong -d devx:mlx5_1 --listen -c", "rc_pingpong -d devx:mlx5_0 -c 127.0.0.1")?;
-    lab.both("rc_pingpong -d devx:mlx5_0 --listen -c -e -n 200", "rc_pingpong -d devx:mlx5_1 -c -e -n 200 127.0.0.1")?;
+    lab.check("rc_pingpong -d devx:mlx5_0 -c 2>&1", TRAFFIC)?;
+    lab.check("rc_pingpong -d devx:mlx5_1 -c -e -n 200 2>&1", TRAFFIC)?;
+    let server = lab.serve_tcp("", "rc_pingpong -d devx:mlx5_1 --listen -c")?;
+    lab.call(server, "rc_pingpong -d devx:mlx5_0 -c 127.0.0.1")?;
+    let server = lab.serve_tcp("", "rc_pingpong -d devx:mlx5_0 --listen -c -e -n 200")?;
+    lab.call(server, "rc_pingpong -d devx:mlx5_1 -c -e -n 200 127.0.0.1")?;
     Ok(())
 }
 
 /// rdma-core's own ping-pong on the second function, ours on the first: as client and as server.
 fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     lab.check(FAR_AWAY, PROBE)?;
-    let theirs = format!("{FAR} ibv_rc_pingpong -d mlx5_1 -g 0 -c -n 200");
+    let theirs = "ibv_rc_pingpong -d mlx5_1 -g 0 -c -n 200";
     let ours = "rc_pingpong -d devx:mlx5_0 -c -n 200";
-    lab.both(&theirs, &format!("{ours} 10.0.0.2"))?;
-    lab.both(&format!("{theirs} -e"), &format!("{ours} -e 10.0.0.2"))?;
-    lab.both(&format!("{ours} --listen"), &format!("{theirs} 10.0.0.1"))?;
+    lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} 10.0.0.2"))?;
+    lab.call(lab.serve_tcp(FAR, &format!("{theirs} -e"))?, &format!("{ours} -e 10.0.0.2"))?;
+    lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
     Ok(())
 }
 
 fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {
-    let said = lab.refusal("mlx5 caps -d devx:mlx5_7")?;
+    let said = refusal(lab, "mlx5 caps -d devx:mlx5_7")?;
     assert!(said.contains("there is no such device, only mlx5_0, mlx5_1"), "{said}");
     lab.check("chmod 600 /dev/infiniband/uverbs0", SOON)?;
     let nobody = "chroot --userspec=65534:65534 / $(command -v mlx5) caps -d devx:mlx5_0";
-    let said = lab.refusal(nobody)?;
+    let said = refusal(lab, nobody)?;
     assert!(said.contains("may not open /dev/infiniband/uverbs0") && said.contains("chmod 666"), "{said}");
     lab.check("chmod 666 /dev/infiniband/uverbs0", SOON)?;
-    lab.check(&format!("ulimit -l unlimited; {nobody}"), RUN)?;
+    lab.check(&format!("ulimit -l unlimited; {nobody}"), TRAFFIC)?;
     Ok(())
 }
 
@@ -207,7 +171,7 @@ fn a_killed_program_leaves_nothing(lab: &Lab) -> TestResult {
          rc_pingpong -d devx:mlx5_0 -c -n 100"
     );
     lab.check(&script, Duration::from_secs(400))?;
-    let (begun, ended) = (lab.counts(before, "begins"), lab.counts(before, "ends"));
+    let (begun, ended) = (counts(lab, before, "begins"), counts(lab, before, "ends"));
     assert_eq!((begun.len(), ended.len()), (KILLS + 1, KILLS + 1), "{}", lab.model.stderr());
     let first = begun[0];
     assert!(begun.iter().chain(&ended).all(|count| *count == first), "objects stay: {begun:?} {ended:?}");

@@ -3,15 +3,8 @@
 
 mod common;
 
-use std::time::Duration;
-
-use common::{Report, SOON, TestResult, assert_lawful, assert_quiet, build};
+use common::{Lab, PROBE, Report, TestResult, assert_lawful, build};
 use mlx5_lab::{Guest, Model, skipped};
-
-/// A probe takes seconds; a command that the model loses costs the driver a minute.
-const PROBE: Duration = Duration::from_secs(240);
-/// For one run of a program of few messages. Emulated processors are slow, and a busy host makes them slower.
-const TRAFFIC: Duration = Duration::from_secs(180);
 
 /// Puts soft-RoCE on the virtio card, 10.0.0.3, and gives the function's network device, 10.0.0.1, a namespace: the kernel
 /// takes what it hears from an address of its own for forged. (rdma_rxe itself works in the first namespace alone.)
@@ -33,7 +26,6 @@ ip link set $(ls /sys/class/infiniband/mlx5_0/device/net) netns a name eth0
 ip -n a link set lo up
 ip -n a addr add 10.0.0.1/24 dev eth0
 ip -n a link set eth0 up
-for wait in $(seq 30); do ip netns exec a busybox ping -c 1 -W 1 10.0.0.3 && break; done
 for device in mlx5_0 rxe0; do
     for gid in fe80: ffff:0a00:; do
         found=0
@@ -45,6 +37,14 @@ for device in mlx5_0 rxe0; do
     done
     grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state
 done
+# The kernel gives a neighbour's address one second, which a busy machine may miss.
+address() { $1 ip -6 -o addr show dev $2 scope link -tentative | sed -n 's/.*inet6 \\([^/]*\\).*/\\1/p'; }
+for wait in $(seq 60); do
+    a=$(address "ip netns exec a" eth0) c=$(address "" $lan)
+    [ "$a" ] && [ "$c" ] && ip netns exec a busybox ping -c 1 -W 1 10.0.0.3 &&
+        ip netns exec a busybox ping -c 1 -W 1 $c%eth0 && busybox ping -c 1 -W 1 $a%$lan && break
+    sleep 0.5
+done
 # The index of a GID: of IPv4, or link-local.
 cat > /tmp/index <<'SCRIPT'
 for index in 0 1 2 3; do
@@ -55,8 +55,7 @@ SCRIPT
 "#;
 
 struct Wire {
-    guest: Guest,
-    model: Model,
+    lab: Lab,
     // Where the wire's sockets are.
     _dir: tempfile::TempDir,
 }
@@ -74,22 +73,9 @@ impl Wire {
         let path = dir.path().join("wire");
         let model = Model::start(&build()?, 1, &["--wire", path.to_str().ok_or("a path in UTF-8")?])?;
         let guest = Guest::builder("soft_roce").nic(&model.sockets()[0]).wire(&path).boot()?;
-        let wire = Wire { guest, model, _dir: dir };
-        wire.check(SET_UP, PROBE)?;
+        let wire = Wire { lab: Lab { guest, model }, _dir: dir };
+        wire.lab.check(SET_UP, PROBE)?;
         Ok(wire)
-    }
-
-    fn check(&self, script: &str, patience: Duration) -> Result<String, Report> {
-        self.guest.check(script, patience).map_err(|error| {
-            let log = self.guest.dmesg();
-            let kernel = log.map(|log| log.matching("rxe").iter().map(|r| format!("{r}\n")).collect::<String>());
-            format!(
-                "{error}\nthe kernel said:\n{}\nthe model said:\n{}",
-                kernel.unwrap_or_default(),
-                self.model.stderr()
-            )
-            .into()
-        })
     }
 
     /// One of rdma-core's ping-pongs. Their connections give up after half a second without an answer, for which a busy host
@@ -112,20 +98,10 @@ impl Wire {
             Server::Soft => (soft, ours),
             Server::Ours => (ours, soft),
         };
+        let command = |device| format!("{program} -d {device} -g $(bash /tmp/index {device} {gid}) {options}");
         let ((there, server, address), (here, client, _)) = (server, client);
-        let script = format!(
-            "{there} timeout 60 {program} -d {server} -g $(bash /tmp/index {server} {gid}) {options} > /tmp/server 2>&1 &
-             pid=$!
-             sleep 1.5
-             {here} timeout 60 {program} -d {client} -g $(bash /tmp/index {client} {gid}) {options} {address} 2>&1
-             status=$?
-             wait $pid
-             served=$?
-             cat /tmp/server
-             echo \"client $status, server $served\"
-             [ $status = 0 ] && [ $served = 0 ]"
-        );
-        self.check(&script, TRAFFIC)
+        let server = self.lab.serve_tcp(there, &command(server))?;
+        self.lab.call(server, &format!("{here} {} {address}", command(client)))
     }
 }
 
@@ -141,12 +117,9 @@ fn soft_roce_and_the_model_understand_each_other() -> TestResult {
         wire.pingpong(Server::Soft, "ibv_uc_pingpong", gid, "-n 200 -c")?;
         wire.pingpong(Server::Ours, "ibv_ud_pingpong", gid, "-n 200 -c -s 1000")?;
     }
-    let log = wire.guest.dmesg()?;
-    for what in ["mlx5", "infiniband", "rxe"] {
-        assert_quiet(&log, what, &wire.model);
-    }
-    wire.guest.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", SOON.max(PROBE))?;
-    wire.guest.power_off()?;
-    assert_lawful(&wire.model);
+    wire.lab.assert_quiet()?;
+    wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;
+    wire.lab.guest.power_off()?;
+    assert_lawful(&wire.lab.model);
     Ok(())
 }

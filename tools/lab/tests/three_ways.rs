@@ -5,15 +5,9 @@ mod common;
 
 use std::net::TcpListener;
 use std::process::Command;
-use std::time::Duration;
 
-use common::{Report, TestResult, assert_lawful, assert_quiet, build, functions};
-use mlx5_lab::{Build, Guest, Job, Model, skipped};
-
-/// A probe takes seconds; a command that the model loses costs the driver a minute.
-const PROBE: Duration = Duration::from_secs(150);
-/// For one exchange: emulated processors are slow.
-const RUN: Duration = Duration::from_secs(150);
+use common::{Lab, PROBE, Report, TestResult, assert_lawful, build, functions};
+use mlx5_lab::{Build, Guest, Model, skipped};
 
 /// Gives the second function to vfio-pci, the first to the kernel, and the guest its address on the host's network.
 const SET_UP: &str = "
@@ -34,19 +28,14 @@ ip addr add 10.0.2.15/24 dev $lan
 ip link set $lan up
 ";
 
-/// Waits until something listens on port 18515 of the guest.
-const LISTENS: &str =
-    "for wait in $(seq 600); do grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit; sleep 0.1; done; exit 1";
-
-struct Lab {
+struct ThreeWays {
     build: Build,
-    guest: Guest,
-    model: Model,
+    lab: Lab,
     /// The host's port that leads to the guest's 18515.
     port: u16,
 }
 
-impl Lab {
+impl ThreeWays {
     fn boot() -> Result<Self, Report> {
         let build = build()?;
         let model = Model::start(&build, 3, &[])?;
@@ -62,49 +51,30 @@ impl Lab {
             .qemu_args(["-netdev", &lan, "-device", "virtio-net-pci,netdev=lan"])
             .programs(&build)
             .boot()?;
-        Ok(Lab { build, guest, model, port })
-    }
-
-    fn explain(&self, error: impl std::fmt::Display) -> Report {
-        format!("{error}\nthe model said:\n{}", self.model.stderr()).into()
-    }
-
-    /// A server in the guest, once it listens.
-    fn serve(&self, command: &str) -> Result<Job<'_>, Report> {
-        let server = self.guest.start(&format!("{command} 2>&1"))?;
-        match self.guest.check(LISTENS, RUN) {
-            Ok(_) => Ok(server),
-            Err(error) => Err(self.explain(format!("{error}\nthe server said:\n{}", server.so_far()))),
-        }
-    }
-
-    fn ended(&self, server: Job<'_>) -> TestResult {
-        let output = server.wait(RUN)?;
-        match output.status {
-            0 => Ok(()),
-            status => Err(self.explain(format!("the server ended with {status}:\n{}", output.text()))),
-        }
+        Ok(ThreeWays { build, lab: Lab { guest, model }, port })
     }
 
     /// The host's process, on function 0, calls `server` of the guest's.
     fn call_from_the_host(&self, server: &str) -> TestResult {
-        let server = self.serve(server)?;
-        let socket = self.model.sockets()[0].display();
+        let server = self.lab.serve_tcp("", server)?;
+        let socket = self.lab.model.sockets()[0].display();
         let client = Command::new(self.build.program("rc_pingpong")?)
             .args(["-c", "-n", "200", "-p", &self.port.to_string(), "-d", &format!("vfio-user:{socket}"), "127.0.0.1"])
             .output()?;
         if !client.status.success() {
             let said = String::from_utf8_lossy(&client.stderr).into_owned();
-            return Err(self.explain(format!("the host's process: {said}\nthe server said:\n{}", server.so_far())));
+            let error = format!("the host's process: {said}\nthe server said:\n{}", server.so_far());
+            return Err(self.lab.explain(error));
         }
-        self.ended(server)
+        self.lab.ended(server)?;
+        Ok(())
     }
 
     /// `client` of the guest's calls `server` of the guest's.
     fn call_within_the_guest(&self, server: &str, client: &str) -> TestResult {
-        let server = self.serve(server)?;
-        self.guest.check(&format!("{client} 127.0.0.1 2>&1"), RUN).map_err(|error| self.explain(error))?;
-        self.ended(server)
+        let server = self.lab.serve_tcp("", server)?;
+        self.lab.call(server, &format!("{client} 127.0.0.1"))?;
+        Ok(())
     }
 }
 
@@ -113,22 +83,21 @@ fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
     if skipped("host_guest_kernel_and_guest_process_talk_to_each_other") {
         return Ok(());
     }
-    let lab = Lab::boot()?;
-    let second = functions(&lab.guest)?.pop().ok_or("the guest sees no ConnectX")?;
-    let set_up = format!("SECOND={second}{SET_UP}");
-    lab.guest.check(&set_up, PROBE).map_err(|error| lab.explain(error))?;
+    let ways = ThreeWays::boot()?;
+    let second = functions(&ways.lab.guest)?.pop().ok_or("the guest sees no ConnectX")?;
+    ways.lab.check(&format!("SECOND={second}{SET_UP}"), PROBE)?;
 
     let kernel = "rc_pingpong -d devx:mlx5_0 -c -n 200";
     let process = format!("rc_pingpong -d vfio:{second} -c -n 200");
-    lab.call_within_the_guest(&format!("{process} --listen"), kernel)?;
-    lab.call_within_the_guest(&format!("{kernel} --listen"), &process)?;
-    lab.call_from_the_host(&format!("{kernel} --listen"))?;
-    lab.call_from_the_host(&format!("{process} --listen"))?;
+    ways.call_within_the_guest(&format!("{process} --listen"), kernel)?;
+    ways.call_within_the_guest(&format!("{kernel} --listen"), &process)?;
+    ways.call_from_the_host(&format!("{kernel} --listen"))?;
+    ways.call_from_the_host(&format!("{process} --listen"))?;
 
     // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
-    lab.guest.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE).map_err(|error| lab.explain(error))?;
-    assert_quiet(&lab.guest.dmesg()?, "mlx5", &lab.model);
-    lab.guest.power_off()?;
-    assert_lawful(&lab.model);
+    ways.lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
+    ways.lab.assert_quiet()?;
+    ways.lab.guest.power_off()?;
+    assert_lawful(&ways.lab.model);
     Ok(())
 }

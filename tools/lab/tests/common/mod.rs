@@ -4,9 +4,10 @@
 #![allow(dead_code)]
 
 use std::error::Error;
+use std::fmt::Display;
 use std::time::Duration;
 
-use mlx5_lab::{Build, Guest, KernelLog, Model};
+use mlx5_lab::{Build, Guest, Job, KernelLog, Model};
 
 /// For commands that take no time to speak of.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -45,6 +46,91 @@ pub fn functions(guest: &Guest) -> Result<Vec<String>, Report> {
     let text = guest.check("lspci -D -n -d 15b3:", SOON)?;
     let addresses = text.lines().filter_map(|line| line.split(' ').next());
     Ok(addresses.map(str::to_owned).collect())
+}
+
+/// A probe takes seconds; a command that the model loses costs the driver a minute.
+pub const PROBE: Duration = Duration::from_secs(240);
+
+/// For one run of a program of few messages. Emulated processors are slow, and a busy host makes them slower.
+pub const TRAFFIC: Duration = Duration::from_secs(180);
+
+/// The addresses that ping-pongs and perftest listen on, in a network namespace: 18515 in hexadecimal.
+const LISTENING: &str = "':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6";
+
+/// A guest and its card.
+pub struct Lab {
+    pub guest: Guest,
+    pub model: Model,
+}
+
+impl Lab {
+    /// Runs a script that has to succeed.
+    pub fn check(&self, script: &str, patience: Duration) -> Result<String, Report> {
+        self.guest.check(script, patience).map_err(|error| self.explain(error))
+    }
+
+    /// An error, and what the kernel and the model said up to it.
+    pub fn explain(&self, error: impl Display) -> Report {
+        let log = self.guest.dmesg();
+        let kernel: String = match &log {
+            Ok(log) => ["mlx5", "infiniband", "rxe"]
+                .iter()
+                .flat_map(|what| log.matching(what))
+                .map(|record| format!("{record}\n"))
+                .collect(),
+            Err(error) => format!("nothing that could be read: {error}\n"),
+        };
+        format!("{error}\nthe kernel said:\n{kernel}\nthe model said:\n{}", self.model.stderr()).into()
+    }
+
+    /// Waits until `condition`, of bash, is true; `what` it means.
+    pub fn wait_until(&self, what: &str, condition: &str) -> TestResult {
+        let wait = format!("for wait in $(seq 1200); do {condition} && exit 0; sleep 0.1; done; exit 1");
+        match self.guest.check(&wait, TRAFFIC) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.explain(format!("{what}: not so after two minutes\n{error}"))),
+        }
+    }
+
+    /// Starts a server of the guest's, and waits until it is ready: until `condition`, of bash.
+    pub fn serve(&self, server: &str, condition: &str) -> Result<Job<'_>, Report> {
+        let job = self.guest.start(&format!("{server} 2>&1"))?;
+        match self.wait_until(&format!("`{server}` is ready"), condition) {
+            Ok(()) => Ok(job),
+            Err(error) => Err(format!("{error:?}\nthe server said:\n{}", job.so_far()).into()),
+        }
+    }
+
+    /// Starts a server that listens on TCP port 18515, for commands that run where `within` lets them: a prefix.
+    pub fn serve_tcp(&self, within: &str, server: &str) -> Result<Job<'_>, Report> {
+        self.serve(&format!("{within} {server}"), &format!("{within} grep -q {LISTENING}"))
+    }
+
+    /// Calls a server, which ends too; what both said.
+    pub fn call(&self, server: Job<'_>, client: &str) -> Result<String, Report> {
+        match self.guest.check(&format!("{client} 2>&1"), TRAFFIC) {
+            Ok(said) => Ok(said + &self.ended(server)?),
+            Err(error) => Err(self.explain(format!("{error}\nthe server said:\n{}", server.so_far()))),
+        }
+    }
+
+    /// Waits for the end of a server, which has to succeed; what it said.
+    pub fn ended(&self, server: Job<'_>) -> Result<String, Report> {
+        let output = server.wait(TRAFFIC).map_err(|error| self.explain(error))?;
+        match output.status {
+            0 => Ok(output.text()),
+            status => Err(self.explain(format!("the server ended with {status}:\n{}", output.text()))),
+        }
+    }
+
+    /// Fails if the kernel warned of anything that has to do with the card.
+    pub fn assert_quiet(&self) -> TestResult {
+        let log = self.guest.dmesg()?;
+        for what in ["mlx5", "infiniband", "rdma", "rxe"] {
+            assert_quiet(&log, what, &self.model);
+        }
+        Ok(())
+    }
 }
 
 /// Fails if the kernel warned about `what`; shows all it said of that, and what the `model` said.

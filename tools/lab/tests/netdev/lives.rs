@@ -1,7 +1,7 @@
 //! Devices that go and come back.
 
-use crate::common::{SOON, TestResult};
-use crate::net::{Net, PROBE};
+use crate::common::{PROBE, SOON, TestResult};
+use crate::net::Net;
 
 /// Pings both functions from everywhere, without end.
 const TRAFFIC: &str = r#"
@@ -31,7 +31,7 @@ fn assert_alive(net: &Net) -> TestResult {
 pub fn unload(net: &mut Net) -> TestResult {
     begin_traffic(net)?;
     net.check("rmmod mlx5_ib 2>/dev/null; rmmod mlx5_core", PROBE)?;
-    assert!(net.model.runs(), "the model died:\n{}", net.model.stderr());
+    assert!(net.lab.model.runs(), "the model died:\n{}", net.lab.model.stderr());
     net.load()?;
     assert_alive(net)
 }

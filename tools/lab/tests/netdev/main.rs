@@ -26,7 +26,7 @@ fn network_devices_talk() -> TestResult {
     settings::identity(&net)?;
     counters::rings(&net)?;
     settings::changes(&net)?;
-    net.assert_quiet()?;
+    net.lab.assert_quiet()?;
     traffic::vlan(&net)?;
     // Larger than the MTU: fragments.
     net.ping("10.0.0.2", 4000)?;
@@ -34,15 +34,15 @@ fn network_devices_talk() -> TestResult {
     traffic::second_address(&net)?;
     traffic::bridge(&net)?;
     traffic::udp(&net, "a", "b", "10.0.0.2")?;
-    net.assert_quiet()?;
+    net.lab.assert_quiet()?;
     counters::tcp(&net, 100, 4)?;
     counters::tcp(&net, 10, 6)?;
-    net.assert_quiet()?;
+    net.lab.assert_quiet()?;
     virtio_card(&net)?;
     settings::assert_healthy(&net)?;
     jumbo_frames(&net)?;
-    net.guest.power_off()?;
-    assert_lawful(&net.model);
+    net.lab.guest.power_off()?;
+    assert_lawful(&net.lab.model);
     Ok(())
 }
 
@@ -55,7 +55,7 @@ fn virtio_card(net: &Net) -> TestResult {
     traffic::udp(net, "c", "a", "10.0.0.1")?;
     traffic::tcp(net, 100, "a", "c", "10.0.0.3")?;
     traffic::tcp(net, 100, "c", "b", "10.0.0.2")?;
-    net.assert_quiet()
+    net.lab.assert_quiet()
 }
 
 /// Frames that fill several buffers of a receive; the queues for them are made, and unmade, while frames come.
@@ -72,7 +72,7 @@ fn jumbo_frames(net: &Net) -> TestResult {
         net.set_mtu(1500)?;
         net.ping("10.0.0.2", 56)?;
     }
-    net.assert_quiet()
+    net.lab.assert_quiet()
 }
 
 #[test]
@@ -85,12 +85,12 @@ fn network_devices_go_and_come_back() -> TestResult {
     for life in 0..20 {
         lives::unload(&mut net).map_err(|error| format!("life {life}: {error:?}"))?;
     }
-    net.assert_quiet()?;
+    net.lab.assert_quiet()?;
     lives::function_level_reset(&net)?;
     lives::reload(&net)?;
     settings::assert_healthy(&net)?;
-    net.assert_quiet()?;
-    net.guest.power_off()?;
-    assert_lawful(&net.model);
+    net.lab.assert_quiet()?;
+    net.lab.guest.power_off()?;
+    assert_lawful(&net.lab.model);
     Ok(())
 }

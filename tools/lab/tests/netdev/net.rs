@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use mlx5_lab::{Guest, GuestError, Model};
+use mlx5_lab::{Guest, Model};
 use tempfile::TempDir;
 
-use crate::common::{Report, SOON, TestResult, assert_quiet, build, functions};
-
-/// A probe takes a second; a command that the model loses costs the driver a minute.
-pub const PROBE: Duration = Duration::from_secs(150);
+use crate::common::{Lab, PROBE, Report, SOON, TestResult, build, functions};
 
 /// Gives the function `$1` the namespace `$2`, 10.0.0.`$3` and fd00::`$3`, and waits for its link.
 const BRING_UP: &str = r#"
@@ -45,8 +42,7 @@ ip -n c link set eth0 up
 
 /// A guest, its card, and their wire.
 pub struct Net {
-    pub guest: Guest,
-    pub model: Model,
+    pub lab: Lab,
     /// The PCI addresses of the functions.
     pub functions: Vec<String>,
     // Where the wire's sockets are.
@@ -63,10 +59,10 @@ impl Net {
         let guest = Guest::builder(name).nic(first).nic(second).wire(&wire).boot()?;
         let functions = functions(&guest)?;
         assert_eq!(functions.len(), 2);
-        let net = Net { guest, model, functions, _dir: dir };
+        let net = Net { lab: Lab { guest, model }, functions, _dir: dir };
         net.check(FIRST, SOON)?;
         net.load()?;
-        net.assert_quiet()?;
+        net.lab.assert_quiet()?;
         Ok(net)
     }
 
@@ -86,14 +82,7 @@ impl Net {
 
     /// Runs a script that has to succeed.
     pub fn check(&self, script: &str, patience: Duration) -> Result<String, Report> {
-        self.guest.check(script, patience).map_err(|error| self.explain(error))
-    }
-
-    fn explain(&self, error: GuestError) -> Report {
-        let log =
-            self.guest.dmesg().map(|log| log.matching("mlx5").iter().map(|r| format!("{r}\n")).collect::<String>());
-        format!("{error}\nthe kernel said:\n{}\nthe model said:\n{}", log.unwrap_or_default(), self.model.stderr())
-            .into()
+        self.lab.check(script, patience)
     }
 
     /// Runs a command in a namespace.
@@ -136,11 +125,5 @@ impl Net {
         let said = self.run(namespace, "ethtool -S eth0")?;
         let line = said.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
         Ok(line.ok_or_else(|| format!("no counter {name} in:\n{said}"))?.parse()?)
-    }
-
-    /// Fails if mlx5 has warned of anything.
-    pub fn assert_quiet(&self) -> TestResult {
-        assert_quiet(&self.guest.dmesg()?, "mlx5", &self.model);
-        Ok(())
     }
 }

@@ -72,7 +72,7 @@ pub fn groups(net: &Net) -> TestResult {
     net.run("a", "ip route add 239.0.0.0/8 dev eth0")?;
     let ping = "ip netns exec a busybox ping -c 3 -W 5 239.1.2.3";
     let before = net.counter("b", "rx_vport_multicast_packets")?;
-    let said = net.guest.run(ping, SOON)?.text();
+    let said = net.lab.guest.run(ping, SOON)?.text();
     assert!(said.contains(" 100% packet loss"), "{said}");
     net.run("b", "ip addr add 239.1.2.3/32 dev eth0 autojoin")?;
     net.check(ping, SOON)?;
