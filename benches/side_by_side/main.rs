@@ -1,0 +1,91 @@
+//! What posting and polling cost by mlx5-dv and by libmlx5: the same work on the same card in the same guest.
+//!
+//! `cargo bench -p mlx5-benches --bench side_by_side` boots Debian's Linux with the software card, under QEMU's `-icount`, where
+//! the time stamp counter counts instructions, and runs ours.rs over DevX and verbs.c on libmlx5 in turn. README.md says what
+//! the figures mean.
+
+mod table;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use mlx5_lab::{Build, Guest, Lab, Model, headers, skipped};
+use table::Figures;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// How often everything is measured.
+const RUNS: usize = 5;
+/// For the kernel's driver to come up: a guest that counts instructions is slow.
+const PROBE: Duration = Duration::from_secs(600);
+/// For one run of one program.
+const RUN: Duration = Duration::from_secs(900);
+
+/// Loads the kernel's driver, and brings the network device up.
+const SET_UP: &str = "
+set -e
+modprobe mlx5_ib
+modprobe ib_uverbs
+for wait in $(seq 200); do [ -e /dev/infiniband/uverbs0 ] && break; sleep 0.1; done
+netdev=$(ls /sys/class/infiniband/mlx5_0/device/net)
+ip link set lo up
+ip addr add 10.0.0.1/24 dev $netdev
+ip link set $netdev up
+for wait in $(seq 200); do grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state && break; sleep 0.1; done
+grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state
+for wait in $(seq 200); do grep -qi ffff:0a00 /sys/class/infiniband/mlx5_0/ports/1/gids/* && break; sleep 0.1; done
+";
+
+/// Where the guest sees what the C compiler made.
+const C_PROGRAMS: &str = "/opt/bench";
+
+/// Without locks.
+const THEIRS: &str = "MLX5_SINGLE_THREADED=1 /opt/bench/verbs mlx5_0";
+const OURS: [&str; 2] = ["side_by_side_ours devx:mlx5_0 plain", "side_by_side_ours devx:mlx5_0 blueflame"];
+
+fn main() -> Result<(), Failure> {
+    let full = std::env::args().any(|argument| argument == "--bench");
+    if !full || skipped("side_by_side") {
+        println!("side_by_side: boots a guest, for many minutes: cargo bench -p mlx5-benches --bench side_by_side");
+        return Ok(());
+    }
+    let runs = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(RUNS);
+    let made = tempfile::tempdir()?;
+    compile(&made.path().join("verbs"))?;
+    let build = Build::release(&["mlx5"], &["side_by_side_ours"])?;
+    let model = Model::start(&build, 1, &[])?;
+    let [socket] = model.sockets() else { return Err("one socket".into()) };
+    let guest = Guest::builder("side_by_side").nic(socket).programs(&build).share(made.path(), C_PROGRAMS);
+    let guest = guest.count_instructions().boot_patience(PROBE).boot()?;
+    guest.check(SET_UP, PROBE)?;
+
+    let mut figures = Figures::default();
+    for run in 1..=runs {
+        eprintln!("run {run} of {runs}");
+        for program in [THEIRS, OURS[0], OURS[1]] {
+            figures.read(&guest.check(program, RUN)?)?;
+        }
+    }
+    println!("{}", figures.table());
+    guest.power_off()?;
+    match &model.violations()[..] {
+        [] => Ok(()),
+        some => Err(format!("the software card complains:\n{}", some.join("\n")).into()),
+    }
+}
+
+/// Compiles verbs.c against the libraries that the guest has.
+fn compile(program: &Path) -> Result<(), Failure> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("side_by_side/verbs.c");
+    let library = Lab::ready()?.root().join("usr/lib/x86_64-linux-gnu/libibverbs.so.1");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror"]).arg("-I").arg(headers()?.verbs_include);
+    // What the library needs in turn is in the guest.
+    cc.arg(source).arg(library).arg("-Wl,--allow-shlib-undefined").arg("-o").arg(program);
+    match cc.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{cc:?} ended with {status}").into()),
+        Err(error) => Err(format!("a C compiler, `cc`, does not start ({error}): install gcc").into()),
+    }
+}

@@ -1,0 +1,485 @@
+/*
+ * What posting and polling cost by libibverbs and libmlx5: `verbs DEVICE`.
+ *
+ * Does what ours.rs does, in the same order, and prints the same lines: "row api instructions-an-operation". The time stamp
+ * counter is taken for a counter of instructions, which it is where QEMU runs with -icount.
+ *
+ * The best that libmlx5 offers: a thread domain where it can be had, completion queues of a single thread, inline data; run
+ * it with MLX5_SINGLE_THREADED=1. Whatever of a work request stays the same is filled in before anything is counted.
+ */
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+enum {
+	POSTS = 64,    /* work requests of a round */
+	REQUESTS = 16, /* different ones, used in turn */
+	BYTES = 64,    /* of a message */
+	WARM_UP = 3,
+	ROUNDS = 15,
+	DEPTH = 128,
+	PATIENCE = 60, /* seconds */
+};
+
+enum op { WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, OPS };
+
+static const char *const names[OPS] = { "write_inline", "write", "send_inline", "send", "read" };
+
+/* One message: from where to where. */
+struct request {
+	uint64_t remote, local;
+	uint32_t rkey, lkey;
+	void *data;
+};
+
+static struct request requests[REQUESTS];
+static struct ibv_qp *sender, *receiver;
+static struct ibv_cq_ex *sent, *received;
+static uint64_t nothing; /* ticks between two looks at the counter */
+static useconds_t pause_us = 1000;
+static volatile uint64_t sink;
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "verbs: ");
+	perror(what);
+	exit(1);
+}
+
+#define CHECK(ok) ((ok) ? (void)0 : fail(#ok))
+
+ALWAYS uint64_t ticks(void)
+{
+	uint64_t now;
+
+	__asm__ volatile("" ::: "memory");
+	now = __rdtsc();
+	__asm__ volatile("" ::: "memory");
+	return now;
+}
+
+/* The classic interface: a list of structures, whose changing fields are set for each work request. */
+
+static struct ibv_send_wr send_list[POSTS];
+static struct ibv_recv_wr recv_list[POSTS];
+static struct ibv_sge send_sges[POSTS], recv_sges[POSTS];
+
+ALWAYS int is_inline(enum op op)
+{
+	return op == WRITE_INLINE || op == SEND_INLINE;
+}
+
+static void prepare(enum op op, unsigned batch)
+{
+	static const enum ibv_wr_opcode opcodes[OPS] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_SEND,
+							 IBV_WR_RDMA_READ };
+
+	memset(send_list, 0, sizeof(send_list));
+	for (unsigned i = 0; i < POSTS; i++) {
+		int last = i % batch == batch - 1;
+
+		send_sges[i].length = recv_sges[i].length = BYTES;
+		send_sges[i].lkey = recv_sges[i].lkey = requests[0].lkey;
+		send_list[i].sg_list = &send_sges[i];
+		send_list[i].num_sge = 1;
+		send_list[i].opcode = opcodes[op];
+		send_list[i].next = last ? NULL : &send_list[i + 1];
+		send_list[i].wr.rdma.rkey = requests[0].rkey;
+		recv_list[i].sg_list = &recv_sges[i];
+		recv_list[i].num_sge = 1;
+		recv_list[i].next = last ? NULL : &recv_list[i + 1];
+	}
+}
+
+ALWAYS uint64_t post_classic(enum op op, unsigned batch, unsigned unsignalled)
+{
+	uint64_t start = ticks();
+
+	for (unsigned first = 0; first < POSTS; first += batch) {
+		struct ibv_send_wr *bad;
+
+		for (unsigned i = first; i < first + batch; i++) {
+			const struct request *request = &requests[i % REQUESTS];
+			struct ibv_send_wr *wr = &send_list[i - first];
+
+			wr->wr_id = i;
+			wr->send_flags = (i & unsignalled) == unsignalled ? IBV_SEND_SIGNALED : 0;
+			if (is_inline(op))
+				wr->send_flags |= IBV_SEND_INLINE;
+			send_sges[i - first].addr = is_inline(op) ? (uintptr_t)request->data : request->local;
+			if (op != SEND && op != SEND_INLINE)
+				wr->wr.rdma.remote_addr = request->remote;
+		}
+		CHECK(!ibv_post_send(sender, send_list, &bad));
+	}
+	return ticks() - start;
+}
+
+/* The interface of one call for each property of a work request. */
+ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(sender);
+	uint64_t start = ticks();
+
+	for (unsigned first = 0; first < POSTS; first += batch) {
+		ibv_wr_start(qp);
+		for (unsigned i = first; i < first + batch; i++) {
+			const struct request *request = &requests[i % REQUESTS];
+
+			qp->wr_id = i;
+			qp->wr_flags = (i & unsignalled) == unsignalled ? IBV_SEND_SIGNALED : 0;
+			if (op == WRITE || op == WRITE_INLINE)
+				ibv_wr_rdma_write(qp, request->rkey, request->remote);
+			else if (op == READ)
+				ibv_wr_rdma_read(qp, request->rkey, request->remote);
+			else
+				ibv_wr_send(qp);
+			if (is_inline(op))
+				ibv_wr_set_inline_data(qp, request->data, BYTES);
+			else
+				ibv_wr_set_sge(qp, request->lkey, request->local, BYTES);
+		}
+		CHECK(!ibv_wr_complete(qp));
+	}
+	return ticks() - start;
+}
+
+static __attribute__((noinline)) uint64_t post_receives(unsigned batch)
+{
+	uint64_t start = ticks();
+
+	for (unsigned first = 0; first < POSTS; first += batch) {
+		struct ibv_recv_wr *bad;
+
+		for (unsigned i = first; i < first + batch; i++) {
+			recv_list[i - first].wr_id = i;
+			recv_sges[i - first].addr = requests[i % REQUESTS].remote;
+		}
+		CHECK(!ibv_post_recv(receiver, recv_list, &bad));
+	}
+	return ticks() - start;
+}
+
+typedef uint64_t (*post_function)(unsigned batch, unsigned unsignalled);
+
+#define POST(api, op) \
+	static __attribute__((noinline)) uint64_t api##_##op(unsigned batch, unsigned unsignalled) \
+	{ \
+		return post_##api(op, batch, unsignalled); \
+	}
+
+POST(classic, WRITE_INLINE) POST(classic, WRITE) POST(classic, SEND_INLINE) POST(classic, SEND) POST(classic, READ)
+POST(wr, WRITE_INLINE) POST(wr, WRITE) POST(wr, SEND_INLINE) POST(wr, SEND) POST(wr, READ)
+
+static const post_function classic[OPS] = { classic_WRITE_INLINE, classic_WRITE, classic_SEND_INLINE, classic_SEND,
+					    classic_READ };
+static const post_function wr[OPS] = { wr_WRITE_INLINE, wr_WRITE, wr_SEND_INLINE, wr_SEND, wr_READ };
+
+/* Polls: ticks of POSTS completions; 0 where one was not there yet, or when one was. */
+
+static __attribute__((noinline)) uint64_t poll_classic(struct ibv_cq_ex *cq, int width)
+{
+	struct ibv_cq *classic_cq = ibv_cq_ex_to_cq(cq);
+	struct ibv_wc wcs[16];
+	uint64_t sum = 0, start = ticks();
+
+	for (int left = POSTS; left > 0; left -= width) {
+		if (ibv_poll_cq(classic_cq, width, wcs) != width)
+			return 0;
+		for (int i = 0; i < width; i++) {
+			if (wcs[i].status != IBV_WC_SUCCESS)
+				return 0;
+			sum += wcs[i].wr_id + wcs[i].byte_len;
+		}
+	}
+	sink = sum;
+	return ticks() - start;
+}
+
+static __attribute__((noinline)) uint64_t poll_ex(struct ibv_cq_ex *cq, int width)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	uint64_t sum = 0, start = ticks();
+
+	for (int left = POSTS; left > 0; left -= width) {
+		if (ibv_start_poll(cq, &attr))
+			return 0;
+		for (int i = 1;; i++) {
+			if (cq->status != IBV_WC_SUCCESS)
+				goto incomplete;
+			sum += cq->wr_id + ibv_wc_read_byte_len(cq);
+			if (i == width)
+				break;
+			if (ibv_next_poll(cq))
+				goto incomplete;
+		}
+		ibv_end_poll(cq);
+	}
+	sink = sum;
+	return ticks() - start;
+incomplete:
+	ibv_end_poll(cq);
+	return 0;
+}
+
+typedef uint64_t (*poll_function)(struct ibv_cq_ex *cq, int width);
+
+/* What is between the counted parts. */
+
+/* Takes completions until that of work request `last` has come. */
+static void drain(struct ibv_cq_ex *cq, uint64_t last)
+{
+	time_t deadline = time(NULL) + PATIENCE;
+	struct ibv_wc wc;
+	int count;
+
+	do {
+		count = ibv_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc);
+		if (count < 0 || (count == 1 && wc.status != IBV_WC_SUCCESS)) {
+			fprintf(stderr, "verbs: a completion says %s\n", ibv_wc_status_str(wc.status));
+			exit(1);
+		}
+		if (!count) {
+			CHECK(time(NULL) < deadline);
+			usleep(100);
+		}
+	} while (!count || wc.wr_id != last);
+}
+
+static int by_size(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The median of all rounds, for one operation. */
+static void report(const char *row, const char *api, uint64_t *samples)
+{
+	qsort(samples, ROUNDS, sizeof(*samples), by_size);
+	printf("%s %s %.2f\n", row, api, (double)(samples[ROUNDS / 2] - nothing) / POSTS);
+	fflush(stdout);
+}
+
+static void measure_post(enum op op, unsigned batch, unsigned signal, const char *api, post_function post)
+{
+	uint64_t samples[WARM_UP + ROUNDS];
+	int receives = op == SEND || op == SEND_INLINE;
+	char row[64];
+
+	prepare(op, batch);
+	for (int round = 0; round < WARM_UP + ROUNDS; round++) {
+		if (receives)
+			post_receives(batch);
+		samples[round] = post(batch, signal - 1);
+		drain(sent, POSTS - 1);
+		if (receives)
+			drain(received, POSTS - 1);
+	}
+	snprintf(row, sizeof(row), "%s/%u/%u", names[op], batch, signal);
+	report(row, api, samples + WARM_UP);
+}
+
+static void measure_receive(unsigned batch)
+{
+	uint64_t samples[WARM_UP + ROUNDS];
+	char row[64];
+
+	prepare(SEND, batch);
+	for (int round = 0; round < WARM_UP + ROUNDS; round++) {
+		samples[round] = post_receives(batch);
+		wr[SEND](64, 0);
+		drain(sent, POSTS - 1);
+		drain(received, POSTS - 1);
+	}
+	snprintf(row, sizeof(row), "receive/%u", batch);
+	report(row, "classic", samples + WARM_UP);
+}
+
+/* Rounds in which a completion came late do not count. */
+static void measure_poll(int receives, int width, const char *api, poll_function poll)
+{
+	uint64_t samples[WARM_UP + ROUNDS];
+	time_t deadline = time(NULL) + PATIENCE;
+	char row[64];
+
+	for (int round = 0; round < WARM_UP + ROUNDS;) {
+		prepare(SEND, 1);
+		post_receives(1);
+		wr[SEND](64, 0);
+		usleep(pause_us);
+		samples[round] = poll(receives ? received : sent, width);
+		if (samples[round]) {
+			round++;
+		} else {
+			CHECK(time(NULL) < deadline);
+			drain(receives ? received : sent, POSTS - 1);
+			pause_us *= pause_us < 100000 ? 2 : 1;
+		}
+		drain(receives ? sent : received, POSTS - 1);
+	}
+	snprintf(row, sizeof(row), "poll_%s/%d", receives ? "receive" : "send", width);
+	report(row, api, samples + WARM_UP);
+}
+
+/* Set-up. */
+
+static struct ibv_context *open_device(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	CHECK(list);
+	for (int i = 0; list[i]; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), name))
+			return ibv_open_device(list[i]);
+	return NULL;
+}
+
+static struct ibv_cq_ex *create_cq(struct ibv_context *context)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = 2 * POSTS,
+		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN,
+		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
+	};
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &attr);
+
+	CHECK(cq);
+	return cq;
+}
+
+static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = ibv_cq_ex_to_cq(sent),
+		.recv_cq = ibv_cq_ex_to_cq(received),
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1,
+			 .max_inline_data = BYTES },
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = pd,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ,
+	};
+	struct ibv_qp *qp = ibv_create_qp_ex(context, &attr);
+
+	CHECK(qp);
+	return qp;
+}
+
+/* The first GID that is an IPv4 address: the kernel knows its way back to ourselves. */
+static int ipv4_gid(struct ibv_context *context, union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	for (int index = 0; !ibv_query_gid(context, 1, index, gid); index++)
+		if (!memcmp(gid->raw, mapped, sizeof(mapped)))
+			return index;
+	fail("a GID that is an IPv4 address");
+	return -1;
+}
+
+static void connect_qp(struct ibv_context *context, struct ibv_qp *qp, uint32_t to)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1,
+				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = IBV_MTU_1024;
+	attr.dest_qp_num = to;
+	attr.max_dest_rd_atomic = 16;
+	attr.min_rnr_timer = 12;
+	attr.ah_attr.is_global = 1;
+	attr.ah_attr.grh.hop_limit = 64;
+	attr.ah_attr.port_num = 1;
+	attr.ah_attr.grh.sgid_index = ipv4_gid(context, &attr.ah_attr.grh.dgid);
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 14;
+	attr.retry_cnt = 7;
+	attr.rnr_retry = 7;
+	attr.max_rd_atomic = 16;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+/* A protection domain for one thread, where the card's doorbells can be had that way. */
+static struct ibv_pd *thread_s_own(struct ibv_context *context, struct ibv_pd *pd)
+{
+	struct ibv_td_init_attr td_attr = { 0 };
+	struct ibv_parent_domain_init_attr attr = { .pd = pd, .td = ibv_alloc_td(context, &td_attr) };
+	struct ibv_pd *own = attr.td ? ibv_alloc_parent_domain(context, &attr) : NULL;
+
+	if (!own)
+		perror("verbs: no thread domain");
+	return own ? own : pd;
+}
+
+static void set_up(const char *device)
+{
+	struct ibv_context *context = open_device(device);
+	struct ibv_pd *pd, *own;
+	struct ibv_mr *mr;
+	char *memory;
+
+	CHECK(context);
+	pd = ibv_alloc_pd(context);
+	CHECK(pd);
+	own = thread_s_own(context, pd);
+	memory = aligned_alloc(4096, 4096);
+	CHECK(memory);
+	for (int i = 0; i < 4096; i++)
+		memory[i] = i;
+	mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	CHECK(mr);
+	for (int i = 0; i < REQUESTS; i++)
+		requests[i] = (struct request){
+			.local = (uintptr_t)memory + i * BYTES,
+			.remote = (uintptr_t)memory + 2048 + i * BYTES,
+			.lkey = mr->lkey,
+			.rkey = mr->rkey,
+			.data = memory + i * BYTES,
+		};
+	sent = create_cq(context);
+	received = create_cq(context);
+	sender = create_qp(context, own);
+	receiver = create_qp(context, own);
+	connect_qp(context, sender, receiver->qp_num);
+	connect_qp(context, receiver, sender->qp_num);
+}
+
+int main(int argc, char **argv)
+{
+	static const unsigned batches[] = { 1, 4, 16, 64 };
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: verbs DEVICE\n");
+		return 2;
+	}
+	set_up(argv[1]);
+	nothing = ticks();
+	nothing = ticks() - nothing;
+	for (int op = 0; op < OPS; op++)
+		for (int batch = 0; batch < 4; batch++)
+			for (unsigned signal = 1; signal <= POSTS; signal *= POSTS) {
+				measure_post(op, batches[batch], signal, "classic", classic[op]);
+				measure_post(op, batches[batch], signal, "wr", wr[op]);
+			}
+	for (int batch = 0; batch < 4; batch++)
+		measure_receive(batches[batch]);
+	for (int receives = 0; receives < 2; receives++)
+		for (int width = 1; width <= 16; width *= 16) {
+			measure_poll(receives, width, "classic", poll_classic);
+			measure_poll(receives, width, "wr", poll_ex);
+		}
+	return 0;
+}
