@@ -119,7 +119,7 @@ fn check_key(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
     if mkey.variant != access.key as u8 {
         return Err(Refusal::Variant(mkey.variant));
     }
-    if mkey.free {
+    if mkey.is_free() {
         return Err(Refusal::Free);
     }
     if mkey.pd != access.user.pd && !access.user.every_pd {

@@ -124,9 +124,8 @@ fn take_frames(f: &mut Function) -> bool {
 fn take_for_group(f: &mut Function, packet: Box<Packet>) {
     let members = f.objects.groups.members(&packet.route.dst).to_vec();
     let (qps, mut rest) = split(f);
-    let is_of_vlan = |entry: &RoceAddress| entry.vlan.filter(|vlan| *vlan != 0) == packet.route.vlan();
     let is_sound = packet.transport == Transport::Ud && is_partition(&packet) && packet.flipped.is_none();
-    if members.is_empty() || !is_sound || !rest.gids.iter().any(|(_, entry)| is_of_vlan(entry)) {
+    if members.is_empty() || !is_sound || !rest.gids.iter().any(|(_, entry)| is_of_vlan(entry, &packet)) {
         rest.port.counters.dropped += 1;
         return;
     }
@@ -139,12 +138,15 @@ fn take_for_group(f: &mut Function, packet: Box<Packet>) {
     rest.spare().give_back(packet);
 }
 
+/// Whether an address is of the packet's VLAN.
+fn is_of_vlan(entry: &RoceAddress, packet: &Packet) -> bool {
+    entry.vlan.filter(|vlan| *vlan != 0) == packet.route.vlan()
+}
+
 /// Whether the queue pair takes the packet: over a connection only its peer may speak to it, datagrams come from anybody; to
 /// its own address, in its VLAN and in its partition.
 fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
-    let is_for = |entry: &RoceAddress| {
-        entry.gid == packet.route.dst && entry.vlan.filter(|vlan| *vlan != 0) == packet.route.vlan()
-    };
+    let is_for = |entry: &RoceAddress| entry.gid == packet.route.dst && is_of_vlan(entry, packet);
     let is_path = if packet.transport == Transport::Ud {
         gids.iter().any(|(_, entry)| is_for(entry))
     } else {

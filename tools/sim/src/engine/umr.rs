@@ -4,17 +4,17 @@
 //! queue pairs may change the keys of their protection domain: fast registration, invalidation, memory windows.
 
 use mlx5_prm::cqe::CqeSyndrome;
-use mlx5_prm::ctx::{Klm, Mkc};
+use mlx5_prm::ctx::Mkc;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, MkeyMaskBit, SEGMENT, UmrCheck, UmrCtrlSeg, mkey_mask};
 use thiserror::Error;
 
 use super::rest::{Failure, Rest};
 use super::rules;
-use crate::objects::{Mkey, MkeyRights, PageList, Qp, Translation, addresses};
+use crate::objects::{
+    MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, Qp, Translation, addresses, pieces,
+};
 
-/// Bytes of an octword, the unit in which translations are counted.
-const OCTWORD: usize = 16;
 /// Octwords of which a list has a multiple.
 const BLOCK: u32 = 4;
 /// Takes a part of a context over into another.
@@ -165,8 +165,8 @@ impl Update {
             return Err(Refusal::QueuePair);
         }
         match UmrCheck::from_number(self.control.check_free().into()) {
-            UmrCheck::NotFree if !mkey.free => Err(Refusal::InUse),
-            UmrCheck::Free if mkey.free => Err(Refusal::Free),
+            UmrCheck::NotFree if !mkey.is_free() => Err(Refusal::InUse),
+            UmrCheck::Free if mkey.is_free() => Err(Refusal::Free),
             _ => Ok(()),
         }
     }
@@ -197,7 +197,7 @@ impl Update {
         match &mkey.translation {
             Translation::Pages(old) if mkey.umem.is_some() => Ok(Translation::Pages(old.clone())),
             Translation::Pages(old) => pages(old, context, offset, list).map(Translation::Pages),
-            Translation::Keys(old) => Ok(Translation::Keys(keys(old, offset, list))),
+            Translation::Keys(old) => Ok(Translation::Keys(spliced(old, offset, pieces(list)))),
             Translation::Physical if list.is_empty() => Ok(Translation::Physical),
             Translation::Physical => Err(Refusal::AccessMode),
         }
@@ -208,29 +208,23 @@ impl Update {
 fn pages(old: &PageList, context: &Mkc, offset: usize, list: &[u8]) -> Result<PageList, Refusal> {
     let page_shift = u32::from(context.log_page_size());
     let is_unused = list.is_empty() && context.free();
-    if !is_unused && !(12..=31).contains(&page_shift) {
+    if !is_unused && !(MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&page_shift) {
         return Err(Refusal::PageSize);
     }
-    let mut pages = old.pages.clone();
-    if !list.is_empty() {
-        let from = offset * 2;
-        let new: Vec<u64> = addresses(list).collect();
-        let mut all = old.pages.to_vec();
-        all.resize(all.len().max(from + new.len()), 0);
-        all[from..from + new.len()].copy_from_slice(&new);
-        pages = all.into();
-    }
+    let pages = match list {
+        [] => old.pages.clone(),
+        list => spliced(&old.pages, offset * 2, addresses(list)).into(),
+    };
     let offset = context.start_addr() & ((1u64 << page_shift) - 1);
     Ok(PageList { page_shift, offset, pages })
 }
 
-/// Keys, one to an octword, with those of `list` from octword `offset` on.
-fn keys(old: &[Klm], offset: usize, list: &[u8]) -> Vec<Klm> {
-    let new: Vec<Klm> = list.chunks(OCTWORD).filter_map(Klm::read).collect();
+/// The `old` entries with `new` ones from `offset` on, and zeros between where there were none.
+fn spliced<T: Clone + Default>(old: &[T], offset: usize, new: impl Iterator<Item = T>) -> Vec<T> {
     let mut all = old.to_vec();
-    if !new.is_empty() {
-        all.resize(all.len().max(offset + new.len()), Klm::ZERO);
-        all[offset..offset + new.len()].copy_from_slice(&new);
+    for (at, entry) in (offset..).zip(new) {
+        all.resize(all.len().max(at + 1), T::default());
+        all[at] = entry;
     }
     all
 }

@@ -3,11 +3,7 @@
 use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::{Doorbell, PageList, addresses};
-
-/// log2 of the smallest page.
-pub(super) const MIN_PAGE_SHIFT: u32 = 12;
-/// log2 of the largest page.
-pub(super) const MAX_PAGE_SHIFT: u32 = 31;
+pub(super) use crate::objects::{MAX_PAGE_SHIFT, MIN_PAGE_SHIFT};
 
 /// log2 of the places in a page that `page_offset` counts.
 pub(super) const PAGE_OFFSET_BITS: u32 = 6;

@@ -1,8 +1,7 @@
 //! Memory keys.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{AccessMode, Klm, Mkc};
-use mlx5_prm::layout::Layout;
+use mlx5_prm::ctx::{AccessMode, Mkc};
 
 use super::caps::next_below;
 use super::command::Answer;
@@ -10,10 +9,7 @@ use super::memory::{self, InUmem};
 use super::pages::{self, Context};
 use super::syndromes::Syndrome;
 use crate::function::Function;
-use crate::objects::{Mkey, PageList, Translation};
-
-/// Bytes of an octword, the unit in which translations are counted.
-const OCTWORD: usize = 16;
+use crate::objects::{Mkey, OCTWORD, PageList, Translation, pieces};
 
 /// `CREATE_MKEY`.
 pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> Answer<CreateMkeyOut> {
@@ -127,9 +123,7 @@ fn translation(
             Some(place) => memory::in_umem(f, place, len).map(Translation::Pages),
             None => pages_of(context, len, list).map(Translation::Pages),
         },
-        AccessMode::Klms if umem.is_none() => {
-            Ok(Translation::Keys(list.chunks(Klm::SIZE).filter_map(Klm::read).collect()))
-        }
+        AccessMode::Klms if umem.is_none() => Ok(Translation::Keys(pieces(list).collect())),
         _ => Err(Syndrome::AccessMode),
     }
 }

@@ -4,6 +4,11 @@ use std::sync::Arc;
 
 use crate::dma::{Dma, DmaFault};
 
+/// log2 of the smallest page.
+pub const MIN_PAGE_SHIFT: u32 = 12;
+/// log2 of the largest page.
+pub const MAX_PAGE_SHIFT: u32 = 31;
+
 /// Memory made of equal pages, with the offset at which the object begins.
 #[derive(Debug, Clone, Default)]
 pub struct PageList {

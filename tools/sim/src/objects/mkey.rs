@@ -1,8 +1,12 @@
 //! Memory keys.
 
 use mlx5_prm::ctx::{Klm, Mkc};
+use mlx5_prm::layout::Layout;
 
 use super::PageList;
+
+/// Bytes of an octword, the unit in which translations are counted.
+pub const OCTWORD: usize = 16;
 
 bitflags::bitflags! {
     /// What a key allows.
@@ -45,6 +49,11 @@ pub enum Translation {
     Keys(Vec<Klm>),
 }
 
+/// The pieces of other keys that a list names, one to an octword.
+pub fn pieces(list: &[u8]) -> impl Iterator<Item = Klm> {
+    list.chunks(OCTWORD).filter_map(Klm::read)
+}
+
 /// The reserved local key: its addresses are IOVAs, and queue pairs with `rlky` may use it locally. In no table.
 pub const RESERVED_LKEY: u32 = 1;
 
@@ -65,9 +74,7 @@ pub struct Mkey {
     pub len: Option<u64>,
     /// How addresses become IOVAs.
     pub translation: Translation,
-    /// Not usable until a UMR frees it (`free`).
-    pub free: bool,
-    /// The context as it was given, for `QUERY_MKEY`.
+    /// The context, for `QUERY_MKEY`. What each access looks at stands above as well.
     pub context: Mkc,
     /// The umem its pages came from.
     pub umem: Option<u32>,
@@ -89,13 +96,22 @@ impl Mkey {
             start: 0,
             len: None,
             translation,
-            free: false,
             context: *context,
             umem,
             charged: 0,
         };
         mkey.adopt(context);
         mkey
+    }
+
+    /// Not usable until an update says otherwise.
+    pub fn is_free(&self) -> bool {
+        self.context.free()
+    }
+
+    /// Makes it free, or usable.
+    pub fn set_free(&mut self, free: bool) {
+        self.context.w().free(free);
     }
 
     /// Sets the key to what its context says; its translations stay.
@@ -106,7 +122,6 @@ impl Mkey {
         self.rights = MkeyRights::of(context);
         self.start = context.start_addr();
         self.len = (!context.length64()).then(|| context.len());
-        self.free = context.free();
         self.context = *context;
     }
 }

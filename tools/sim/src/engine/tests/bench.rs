@@ -224,7 +224,6 @@ impl Bench {
                 start,
                 len,
                 translation: Translation::Physical,
-                free: false,
                 context: Mkc::ZERO,
                 umem: None,
                 charged: 0,

@@ -56,7 +56,7 @@ fn local_protection() {
         },
         |bench| {
             let key = bench.mkey(MEMORY, Some(100), ALL);
-            bench.mkey_mut(key).free = true;
+            bench.mkey_mut(key).set_free(true);
             (MEMORY, 8, key)
         },
         |bench| {
@@ -389,7 +389,7 @@ fn a_key_that_goes_away_in_the_middle_of_a_read() {
     for _ in 0..5 {
         engine::run(&mut bench.f);
     }
-    bench.mkey_mut(rkey).free = true;
+    bench.mkey_mut(rkey).set_free(true);
     bench.run();
     assert_eq!(syndromes(&bench.sent(a)), [Some(RemoteOperation)]);
 }

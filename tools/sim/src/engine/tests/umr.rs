@@ -102,6 +102,27 @@ fn a_registered_key_is_used_until_it_is_invalidated() {
 }
 
 #[test]
+fn a_key_that_the_peer_invalidated_is_free_until_an_update_says_otherwise() {
+    let (mut bench, a, b) = Bench::standard();
+    let to = page(&mut bench);
+    let (key, local) = (free_key(&mut bench, AccessMode::Mtt), bench.key);
+    bench.post(b, &register(key, 0, 100, to));
+    bench.mkey_mut(key).context.w().en_rinval(true);
+    bench.post_recv(b, &[]);
+    let mut send = Post::new(WqeOpcode::SendInval, vec![]);
+    send.immediate = key;
+    bench.post(a, &send);
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    assert!(bench.mkey_mut(key).context.free(), "as QUERY_MKEY says");
+    bench.post(b, &umr(key, control(&[MkeyMaskBit::LocalWrite], UmrCheck::None, 0), &context(key, 0, 100), &[]));
+    bench.post(a, &write(to, 100, local, 0, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
+    assert_eq!(bench.violations(), [rules::KEY]);
+}
+
+#[test]
 fn a_list_in_memory_goes_where_the_offset_says() {
     let (mut bench, a, _) = Bench::standard();
     let (list, first, second) = (bench.alloc(64), page(&mut bench), page(&mut bench));
@@ -136,7 +157,7 @@ fn an_update_of_what_is_not_as_it_should_be_is_refused_and_changes_nothing() {
         assert_eq!(bench.mkey_mut(key).context.as_bytes(), before.as_bytes(), "{rule_of}");
         assert_eq!(bench.violations(), [rules::UMR], "{rule_of}");
     };
-    refused(|bench, key, _| bench.mkey_mut(key).free = false, "in use");
+    refused(|bench, key, _| bench.mkey_mut(key).set_free(false), "in use");
     refused(|_, _, control| _ = control.w().check_free(UmrCheck::Free.number() as u8), "free");
     refused(|bench, key, _| _ = bench.mkey_mut(key).context.w().umr_en(false), "without umr_en");
     refused(|bench, key, _| bench.mkey_mut(key).pd = PD + 1, "another protection domain");

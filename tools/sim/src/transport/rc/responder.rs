@@ -299,7 +299,7 @@ fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refus
 fn invalidate(qp: &Qp, rest: &mut Rest, key: u32) -> Result<(), Refusal> {
     match rest.mkeys.get_mut(key >> 8) {
         Some(mkey) if mkey.variant == key as u8 && mkey.pd == qp.pd && mkey.context.en_rinval() => {
-            mkey.free = true;
+            mkey.set_free(true);
             Ok(())
         }
         _ => Err(Refusal::Receive(Nak::RemoteAccess, Failure::new(CqeSyndrome::LocalAccess))),
