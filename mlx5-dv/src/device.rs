@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use mlx5_prm::caps::CmdHcaCap;
@@ -16,6 +16,7 @@ use crate::access::trace::{Observer, Observers};
 use crate::access::{Access, AsyncEvent, Function, RawCommand};
 use crate::caps::{CapPage, Caps};
 use crate::error::{CommandError, Error};
+use crate::lock::lock;
 
 /// How to open a card. Begin with [`Options::default`] and change what matters.
 #[derive(Debug, Clone)]
@@ -78,6 +79,15 @@ impl Options {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
+    /// Everybody's.
+    pub const BROADCAST: Mac = Mac([0xff; 6]);
+
+    /// The address that frames to the IPv6 multicast group `group` carry. RFC 2464.
+    pub fn of_group(group: Ipv6Addr) -> Self {
+        let [.., a, b, c, d] = group.octets();
+        Mac([0x33, 0x33, a, b, c, d])
+    }
+
     /// The address in a layout.
     pub(crate) fn of(layout: &MacAddressLayout) -> Self {
         let (high, low) = (layout.mac_addr_47_32().to_be_bytes(), layout.mac_addr_31_0().to_be_bytes());
@@ -175,6 +185,8 @@ pub struct Device {
     gids: Vec<Gid>,
     mac: Mac,
     caps: Caps,
+    /// The table where received frames begin, if we made one so.
+    root_flow_table: Mutex<Option<u32>>,
     /// The same access as below, where the function is our own.
     owned: Option<Arc<Owned>>,
     access: Arc<dyn Access>,
@@ -191,7 +203,8 @@ impl Device {
     pub fn open(function: Function, options: Options) -> Result<Arc<Device>, Error> {
         let BroughtUp { card, caps, mac } = bring_up(function, &options)?;
         let access: Arc<dyn Access> = Arc::clone(&card) as _;
-        let mut device = Device { gids: vec![], mac, caps, owned: Some(card), access };
+        let mut device =
+            Device { gids: vec![], mac, caps, root_flow_table: Mutex::default(), owned: Some(card), access };
         if device.caps.roce {
             device.set_own_gids(options.ipv4)?;
         }
@@ -200,7 +213,8 @@ impl Device {
 
     /// A function that the kernel keeps, reached through `access`, with the GIDs that the kernel gave it.
     pub(crate) fn of_kernel(access: Arc<dyn Access>, caps: Caps, gids: Vec<Gid>) -> Result<Arc<Device>, Error> {
-        let mut device = Device { gids, mac: Mac([0; 6]), caps, owned: None, access };
+        let mut device =
+            Device { gids, mac: Mac([0; 6]), caps, root_flow_table: Mutex::default(), owned: None, access };
         device.mac = device.port()?.mac;
         Ok(Arc::new(device))
     }
@@ -264,6 +278,34 @@ impl Device {
             mtu: pmtu.map_or(context.mtu(), |pmtu| pmtu.oper_mtu()),
             max_mtu: pmtu.map_or(0, |pmtu| pmtu.max_mtu()),
         })
+    }
+
+    /// Whether the function is ours alone: brought up by this program, with its port, addresses and steering.
+    pub fn is_owned(&self) -> bool {
+        self.owned.is_some()
+    }
+
+    /// The table where received frames begin.
+    pub(crate) fn root_flow_table(&self) -> MutexGuard<'_, Option<u32>> {
+        lock(&self.root_flow_table)
+    }
+
+    /// Sets the multicast addresses whose frames come to the function, as far as its flow tables let them: all there are, in
+    /// place of those before. PRM "MODIFY_NIC_VPORT_CONTEXT", `allowed_list_type` 1.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the kernel keeps the function, or for an address that is no group's; [`Error::Command`].
+    pub fn set_multicast(&self, groups: &[Mac]) -> Result<(), Error> {
+        let Some(owned) = &self.owned else {
+            let name = self.name();
+            return Err(Error::Invalid(format!(
+                "the kernel keeps the addresses of {name}: join groups by its network interface (ip maddr add) instead"
+            )));
+        };
+        if let Some(single) = groups.iter().find(|mac| mac.0[0] & 1 == 0) {
+            return Err(Error::Invalid(format!("{single} is no multicast address")));
+        }
+        Ok(port::list_groups(owned, groups)?)
     }
 
     /// Writes an entry of the card's RoCE address table. PRM "SET_ROCE_ADDRESS".

@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::Command;
+use mlx5_prm::ctx::QueueState;
 
 use crate::Device;
 use crate::access::{ObjectHandle, RawCommand};
@@ -28,26 +29,39 @@ use crate::error::{CommandError, Error};
 
 mod buffer;
 mod cq;
+mod flow;
 mod memory_region;
 mod mkey;
+mod outlet;
 mod pd;
 mod qp;
 mod ring;
+mod rq;
+mod sq;
+mod tir;
+mod tis;
 mod uar;
 mod umem;
 
 pub use buffer::Buffer;
 pub use cq::{Cq, CqOptions, CqStatus, CqeSize};
+pub use flow::{FlowGroup, FlowRule, FlowTable};
 pub use memory_region::MemoryRegion;
 pub use mkey::{AccessFlags, Mkey};
 pub use pd::Pd;
 pub use qp::{AddressPath, InitAttributes, QpOptions, QpStatus, QueuePair, RtrAttributes, RtsAttributes, StateError};
+pub use rq::{Rq, RqOptions};
+pub use sq::{QueueStatus, Sq, SqOptions};
+pub use tir::Tir;
+pub use tis::{Tis, TransportDomain};
 pub use uar::Uar;
 pub use umem::Umem;
 
 pub use crate::queue::{AnyDoorbell, BlueFlame, DoorbellMode, Plain, Shared, Trapped};
 
 pub(crate) use cq::CqPlace;
+pub(crate) use flow::to_mac;
+pub(crate) use outlet::RingPermit;
 pub(crate) use qp::{ReceivePermit, SendPermit};
 pub(crate) use uar::PLAIN_REGISTER;
 
@@ -187,6 +201,11 @@ pub(crate) fn atomics_are_not_built(access: AccessFlags) -> Result<(), Error> {
         return Err(Error::NotBuilt { what: "atomic access of the remote".into(), instead });
     }
     Ok(())
+}
+
+/// The error that `object`, a queue of frames in `state`, does not take `call`, which needs `wanted`; `first` leads there.
+pub(crate) fn wrong_state(object: &str, state: QueueState, call: &str, wanted: &str, first: &str) -> Error {
+    Error::Invalid(format!("{object} is in {state}, and {call} needs {wanted}; first call {first}"))
 }
 
 /// `Ok` if `value` fits in `bits` bits; else an error that names the field.

@@ -16,7 +16,7 @@ use crate::objects::{Buffer, Pd, QueuePair};
 
 /// Which work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
+pub struct Ticket(pub(super) u64);
 
 /// A work request that is done, and the buffer it had.
 #[derive(Debug)]
@@ -45,6 +45,9 @@ pub enum RefusedReason {
     /// [`Connection::connect`] comes first.
     #[error("the connection has no remote yet: call connect first")]
     NotConnected,
+    /// A reset failed.
+    #[error("the queue is out of order since its last reset failed: reset it again, or drop it")]
+    NotReset,
     /// The queue did not take it.
     #[error(transparent)]
     Post(#[from] PostError),
@@ -81,39 +84,50 @@ pub enum WaitError {
 
 /// What a slot of the in-flight table holds.
 #[derive(Debug)]
-struct InFlight {
-    ticket: Ticket,
-    buffer: Option<Buffer>,
+pub(super) struct InFlight {
+    pub(super) ticket: Ticket,
+    pub(super) buffer: Option<Buffer>,
 }
 
 /// The buffers of one queue, by slot. Never grows.
 #[derive(Debug)]
-struct Table {
+pub(super) struct Table {
     slots: Vec<Option<InFlight>>,
     free: Vec<u32>,
 }
 
 impl Table {
-    fn new(depth: u32) -> Self {
+    pub(super) fn new(depth: u32) -> Self {
         Table { slots: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
     }
 
-    fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+    pub(super) fn is_empty(&self) -> bool {
+        self.used() == 0
+    }
+
+    /// How many slots are taken.
+    pub(super) fn used(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// The slot that the next work request takes, which is its `wr_id`.
-    fn next(&self) -> Result<u64, PostError> {
+    pub(super) fn next(&self) -> Result<u64, PostError> {
         Ok(u64::from(*self.free.last().ok_or(Full)?))
     }
 
-    fn put(&mut self, entry: InFlight) {
+    pub(super) fn put(&mut self, entry: InFlight) {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(entry);
         }
     }
 
-    fn take(&mut self, wr_id: u64) -> Option<InFlight> {
+    /// Every buffer there is; the slots are free.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Buffer> {
+        let slots = 0..self.slots.len() as u64;
+        slots.filter_map(|slot| self.take(slot)).filter_map(|entry| entry.buffer)
+    }
+
+    pub(super) fn take(&mut self, wr_id: u64) -> Option<InFlight> {
         let slot = usize::try_from(wr_id).ok()?;
         let entry = self.slots.get_mut(slot)?.take()?;
         self.free.push(slot as u32);
@@ -195,8 +209,7 @@ impl Connection {
 
     /// Sends, writes and reads in flight, and receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
-        let used = |table: &Table| table.slots.len() - table.free.len();
-        (used(&self.sends), used(&self.receives))
+        (self.sends.used(), self.receives.used())
     }
 
     /// Receives one message into `buffer`. Errors: [`Refused`], with the buffer.
@@ -461,11 +474,11 @@ impl Drop for Connection {
     }
 }
 
-fn nonsense(error: RetireError) -> Error {
+pub(super) fn nonsense(error: RetireError) -> Error {
     Error::Nonsense(error.to_string())
 }
 
-fn not_in_flight(work: Work) -> RetireError {
+pub(super) fn not_in_flight(work: Work) -> RetireError {
     RetireError::NotInFlight { work, first: 0, end: 0 }
 }
 

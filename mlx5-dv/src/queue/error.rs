@@ -35,6 +35,29 @@ pub enum PostError {
         /// The most.
         most: u64,
     },
+    /// A frame that is none, or does not pass the port.
+    #[error("a frame of {given} bytes, and the port passes {least} to {most}: see Options::mtu")]
+    FrameLength {
+        /// Bytes of the frame, without its check sequence.
+        given: u64,
+        /// An Ethernet header.
+        least: u64,
+        /// The port's MTU, without the check sequence.
+        most: u64,
+    },
+    /// Less of a frame's headers in the WQE than the card insists on.
+    #[error(
+        "{given} bytes of the frame in the WQE, and this card wants its headers there: {least} bytes (min_wqe_inline_mode)"
+    )]
+    HeaderTooShort {
+        /// How many were given.
+        given: usize,
+        /// How many there must be.
+        least: usize,
+    },
+    /// Checksums are to be filled in, and the card cannot.
+    #[error("this card does not fill in checksums (csum_cap): send frames that have theirs")]
+    NoChecksums,
 }
 
 /// A queue without room for one more work request: take completions of signalled work and retire them.

@@ -13,12 +13,15 @@
 //! 2. [`Connection`]: takes a buffer with each work request and hands it back with its completion. Safe. And
 //!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
+//!
+//! [`ethernet`] has the first two for frames: raw packets in place of a connection's messages.
 
 mod completion;
 mod connection;
 pub(crate) mod doorbell;
 mod endpoint;
 mod error;
+pub mod ethernet;
 mod link;
 mod receive;
 mod send;

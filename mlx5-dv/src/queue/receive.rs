@@ -17,7 +17,7 @@ use crate::objects::{QueuePair, ReceivePermit};
 /// The ring as plain numbers: one cache line.
 ///
 /// Indices count WQEs, modulo 2^16. `retired..producer` is with the card; the ring never holds more than 2^15.
-struct ReceiveRing {
+pub(super) struct ReceiveRing {
     base: NonNull<u8>,
     /// WQEs less one.
     mask: u16,
@@ -43,7 +43,7 @@ impl ReceiveRing {
     /// # Safety
     /// The ring's bytes are mapped until this value is gone, `base` is aligned to 16, and this process accesses them
     /// through this value alone. `log_size` is at most 15, `log_stride` at least 4.
-    unsafe fn new(
+    pub(super) unsafe fn new(
         base: NonNull<u8>,
         log_size: u32,
         log_stride: u32,
@@ -79,16 +79,30 @@ impl ReceiveRing {
         self.store(index, segment, data);
     }
 
+    /// Receives that are with the card.
     #[inline(always)]
-    fn in_flight(&self) -> u16 {
+    pub(super) fn in_flight(&self) -> u16 {
         self.producer.wrapping_sub(self.retired)
     }
 
-    fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+    /// Receives the ring holds.
+    pub(super) fn capacity(&self) -> usize {
+        usize::from(self.mask) + 1
+    }
+
+    /// Begins a batch.
+    #[inline(always)]
+    pub(super) fn batch(&mut self) -> ReceiveBatch<'_> {
+        let next = self.producer;
+        ReceiveBatch { ring: self, next }
+    }
+
+    /// See [`ReceiveQueue::retire`].
+    pub(super) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         if work.side != Side::Receive || work.qpn != self.qpn {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Receive, qpn: self.qpn });
         }
-        // A reliable connection consumes its receives in order: anything but the oldest is nonsense.
+        // Receives are consumed in order: anything but the oldest is nonsense.
         if self.in_flight() == 0 || work.index != self.retired {
             return Err(RetireError::NotInFlight { work: *work, first: self.retired, end: self.producer });
         }
@@ -135,8 +149,7 @@ impl ReceiveQueue {
     /// Begins a batch. Dropped without [`ring`](ReceiveBatch::ring), it never happened.
     #[inline(always)]
     pub fn batch(&mut self) -> ReceiveBatch<'_> {
-        let next = self.ring.producer;
-        ReceiveBatch { ring: &mut self.ring, next }
+        self.ring.batch()
     }
 
     /// Says that `work`, from a completion, is done: its room is free again. The `wr_id` it was posted with.
@@ -155,7 +168,7 @@ impl ReceiveQueue {
 
     /// Receives the ring holds.
     pub fn capacity(&self) -> usize {
-        usize::from(self.ring.mask) + 1
+        self.ring.capacity()
     }
 
     /// The queue pair.

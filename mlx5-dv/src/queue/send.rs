@@ -45,7 +45,7 @@ pub(crate) struct SendLimits {
 ///
 /// Indices count WQEBBs, modulo 2^16. `retired..producer` is with the card; the ring never holds more than 2^15 WQEBBs, so
 /// differences modulo 2^16 are exact.
-struct SendRing {
+pub(super) struct SendRing {
     base: NonNull<u8>,
     /// WQEBBs less one.
     mask: u16,
@@ -70,7 +70,13 @@ impl SendRing {
     /// # Safety
     /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process accesses them
     /// through this value alone. `log_size` is at most 15.
-    unsafe fn new(base: NonNull<u8>, log_size: u32, qpn: u32, limits: SendLimits, record: SendRecord) -> Self {
+    pub(super) unsafe fn new(
+        base: NonNull<u8>,
+        log_size: u32,
+        qpn: u32,
+        limits: SendLimits,
+        record: SendRecord,
+    ) -> Self {
         let slots = vec![Slot::default(); 1 << log_size].into();
         let mask = ((1u32 << log_size) - 1) as u16;
         let longest = (1u32 << limits.log_max_msg.min(31)).min(MAX_ELEMENT);
@@ -79,7 +85,7 @@ impl SendRing {
 
     /// Stores segment number `segment` of the WQE that starts at WQEBB `index`.
     #[inline(always)]
-    fn store(&mut self, index: u16, segment: usize, bytes: [u64; 2]) {
+    pub(super) fn store(&mut self, index: u16, segment: usize, bytes: [u64; 2]) {
         let offset = if segment < WQEBB / SEGMENT {
             // In the first block, which never wraps.
             usize::from(index & self.mask) * WQEBB + segment * SEGMENT
@@ -114,12 +120,19 @@ impl SendRing {
         unsafe { slice::from_raw_parts(self.base.add(first * WQEBB).cast().as_ptr(), count) }
     }
 
+    /// WQEBBs that are with the card.
     #[inline(always)]
-    fn in_flight(&self) -> u16 {
+    pub(super) fn in_flight(&self) -> u16 {
         self.producer.wrapping_sub(self.retired)
     }
 
-    fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+    /// WQEBBs of the ring.
+    pub(super) fn capacity(&self) -> usize {
+        usize::from(self.mask) + 1
+    }
+
+    /// See [`SendQueue::retire`].
+    pub(super) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         if work.side != Side::Send || work.qpn != self.qpn {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Send, qpn: self.qpn });
         }
@@ -198,8 +211,7 @@ impl<D: SendDoorbell> SendQueue<D> {
     /// Begins a batch. Dropped without [`ring`](SendBatch::ring), it never happened.
     #[inline(always)]
     pub fn batch(&mut self) -> SendBatch<'_, D> {
-        let next = self.ring.producer;
-        SendBatch { ring: &mut self.ring, doorbell: self.doorbell.get(), next, last: next, control: 0, posted: 0 }
+        SendBatch::new(&mut self.ring, self.doorbell.get())
     }
 
     /// Says that `work`, from a completion, is done, and so is all posted before it: their room is free again. The `wr_id`
@@ -221,7 +233,7 @@ impl<D: SendDoorbell> SendQueue<D> {
 
     /// WQEBBs of the ring.
     pub fn capacity(&self) -> usize {
-        usize::from(self.ring.mask) + 1
+        self.ring.capacity()
     }
 
     /// The queue pair.
@@ -261,15 +273,15 @@ impl<D: SendDoorbell> fmt::Debug for SendBatch<'_, D> {
 
 /// What all work requests have.
 #[derive(Clone, Copy)]
-struct Request {
-    opcode: WqeOpcode,
-    wr_id: u64,
-    flags: WrFlags,
-    imm: u32,
+pub(super) struct Request {
+    pub(super) opcode: WqeOpcode,
+    pub(super) wr_id: u64,
+    pub(super) flags: WrFlags,
+    pub(super) imm: u32,
 }
 
 /// The data of a work request.
-trait Payload {
+pub(super) trait Payload {
     /// How many segments it takes, or why it cannot be posted.
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError>;
     /// Stores its segments from number `at` on, of the WQE that starts at WQEBB `index`.
@@ -278,7 +290,7 @@ trait Payload {
 
 /// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes are
 /// left out, since the card reads a count of zero as 2^31.
-struct Elements<'a>(&'a [DataSegment]);
+pub(super) struct Elements<'a>(pub(super) &'a [DataSegment]);
 
 impl Elements<'_> {
     #[inline(always)]
@@ -419,7 +431,14 @@ impl SendRing {
     }
 }
 
-impl<D: SendDoorbell> SendBatch<'_, D> {
+impl<'a, D: SendDoorbell> SendBatch<'a, D> {
+    /// An empty batch.
+    #[inline(always)]
+    pub(super) fn new(ring: &'a mut SendRing, doorbell: &'a mut D) -> Self {
+        let next = ring.producer;
+        SendBatch { ring, doorbell, next, last: next, control: 0, posted: 0 }
+    }
+
     /// Writes one WQE of `elements` behind the batch's others.
     #[inline(always)]
     fn post_elements(
@@ -436,7 +455,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
 
     /// Writes one WQE behind the batch's others.
     #[inline(always)]
-    fn post(
+    pub(super) fn post(
         &mut self,
         request: Request,
         remote: Option<RemoteAddress>,

@@ -117,10 +117,19 @@ fn do_without(card: &Owned, error: CommandError, loss: &str) -> Result<(), Comma
 
 /// Sets the vport's list of unicast addresses.
 pub(super) fn list_address(card: &Owned, mac: Option<Mac>) -> Result<(), CommandError> {
-    let list: Vec<_> = mac.iter().map(|mac| mac.layout()).collect();
-    let (kind, size) = (AllowedListType::Unicast.number() as u8, list.len() as u16);
+    list(card, "unicast addresses", AllowedListType::Unicast, mac.as_slice())
+}
+
+/// Sets the vport's list of multicast addresses.
+pub(crate) fn list_groups(card: &Owned, groups: &[Mac]) -> Result<(), CommandError> {
+    list(card, "multicast addresses", AllowedListType::Multicast, groups)
+}
+
+fn list(card: &Owned, about: &str, kind: AllowedListType, addresses: &[Mac]) -> Result<(), CommandError> {
+    let list: Vec<_> = addresses.iter().map(|mac| mac.layout()).collect();
+    let (kind, size) = (kind.number() as u8, list.len() as u16);
     let edit = |context: &mut NicVportContext| _ = context.w().allowed_list_type(kind).allowed_list_size(size);
-    modify_vport(card, "unicast addresses", |select| _ = select.w().addresses_list(true), edit, list)
+    modify_vport(card, about, |select| _ = select.w().addresses_list(true), edit, list)
 }
 
 pub(super) fn delete_l2_entry(card: &Owned) -> Result<(), CommandError> {

@@ -1,0 +1,285 @@
+//! Receive queues of Ethernet frames: the object. What posts to it is
+//! [`EthernetReceiveQueue`](crate::queue::ethernet::EthernetReceiveQueue).
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::cmd::{CreateRqIn, DestroyRqIn, ModifyRqIn, QueryRqIn};
+use mlx5_prm::ctx::{QueueState, Rqc, Wq, WqType};
+use mlx5_prm::wqe::{SEGMENT, WQEBB};
+
+use super::outlet::Outlet;
+use super::ring::RingMemory;
+use super::sq::{NO_USER_INDEX, QueueStatus, ethernet_caps, timestamps};
+use super::{Cq, DestroyError, Object, Pd, destroy_sole, within, wrong_state};
+use crate::Device;
+use crate::error::{CommandError, Error};
+use crate::lock::lock;
+use crate::queue::ethernet::EthernetReceiveQueue;
+
+/// What a receive queue of frames is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RqOptions {
+    /// Receives that it holds at once. Default: 128.
+    pub wqes: u32,
+    /// Scatter elements of a receive, at most. Default: 1.
+    pub sges: u16,
+}
+
+impl Default for RqOptions {
+    fn default() -> Self {
+        RqOptions { wqes: 128, sges: 1 }
+    }
+}
+
+impl RqOptions {
+    /// Sets [`wqes`](Self::wqes).
+    pub fn wqes(mut self, wqes: u32) -> Self {
+        self.wqes = wqes;
+        self
+    }
+
+    /// Sets [`sges`](Self::sges).
+    pub fn sges(mut self, sges: u16) -> Self {
+        self.sges = sges;
+        self
+    }
+
+    /// log2 of the ring's WQEs, and of a WQE's bytes.
+    fn layout(&self, general: &CmdHcaCap) -> Result<(u32, u32), Error> {
+        let stride = (SEGMENT as u64 * u64::from(self.sges.max(1))).next_power_of_two();
+        within("sges, in bytes of a WQE,", stride, "log_max_stride_sz_rq", general.log_max_stride_sz_rq())?;
+        let log_stride = stride.trailing_zeros().max(general.log_min_stride_sz_rq().into());
+        // Rings are whole WQEBBs.
+        let least = (WQEBB as u64) >> log_stride;
+        let wqes = u64::from(self.wqes.max(1)).max(least).next_power_of_two();
+        within("wqes", wqes, "log_max_wq_sz", general.log_max_wq_sz().min(15))?;
+        Ok((wqes.trailing_zeros(), log_stride))
+    }
+}
+
+/// A receive queue of Ethernet frames. PRM "Receive Queue Context".
+///
+/// ```text
+/// RST --ready--> RDY   receive_queue from RST on   to_error: RDY --> ERR   reset: any --> RST
+/// ```
+///
+/// A frame for which nothing is posted is lost. One that does not fit, or whose memory the card may not write, takes the queue
+/// to ERR, and all that is posted completes with flush errors: drop the queue, then [`reset`](Self::reset) and
+/// [`ready`](Self::ready).
+pub struct Rq {
+    rqn: u32,
+    log_size: u32,
+    log_stride: u32,
+    sges: u16,
+    state: Mutex<QueueState>,
+    outlet: Outlet,
+    object: Object,
+    memory: RingMemory,
+    cq: Arc<Cq>,
+    pd: Arc<Pd>,
+}
+
+impl fmt::Debug for Rq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rq({:#x} in {})", self.rqn, *lock(&self.state))
+    }
+}
+
+impl Rq {
+    /// A new receive queue in RST that completes into `cq`. Its memory is of `pd`. VLAN tags stay in frames.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability (it is
+    /// named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
+    pub fn create(pd: &Arc<Pd>, cq: &Arc<Cq>, options: RqOptions) -> Result<Arc<Self>, Error> {
+        let device = pd.device();
+        if !Arc::ptr_eq(device, cq.device()) {
+            return Err(Error::Invalid("a receive queue's PD and CQ must be of one device".into()));
+        }
+        let (general, _) = ethernet_caps(device.caps())?;
+        let (log_size, log_stride) = options.layout(&general)?;
+        let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
+        let mut wq = Wq::default();
+        wq.w()
+            .wq_type(WqType::Cyclic)
+            .pd(pd.pdn())
+            .dbr_addr(memory.record_offset())
+            .dbr_umem_valid(true)
+            .dbr_umem_id(memory.umem_id())
+            .wq_umem_valid(true)
+            .wq_umem_id(memory.umem_id())
+            .log_wq_stride(log_stride as u8)
+            .log_wq_sz(log_size as u8);
+        let mut context = Rqc::default();
+        context
+            .w()
+            .vsd(true)
+            .flush_in_error_en(true)
+            .user_index(NO_USER_INDEX)
+            .cqn(cq.cqn())
+            .ts_format(timestamps(general.rq_ts_format()))
+            .wq(&wq);
+        let mut create = CreateRqIn::default();
+        create.w().ctx(&context);
+        let (object, out) = Object::create(device, &create, "an RQ", |out| {
+            let mut end = DestroyRqIn::default();
+            end.w().rqn(out.rqn());
+            (end, format!("RQ {:#x}", out.rqn()))
+        })?;
+        Ok(Arc::new(Rq {
+            rqn: out.rqn(),
+            log_size,
+            log_stride,
+            sges: options.sges.max(1),
+            state: Mutex::new(QueueState::Rst),
+            outlet: Outlet::default(),
+            object,
+            memory,
+            cq: Arc::clone(cq),
+            pd: Arc::clone(pd),
+        }))
+    }
+
+    /// `rqn`, 24 bits.
+    pub fn rqn(&self) -> u32 {
+        self.rqn
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.pd.device()
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Where it completes.
+    pub fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    fn move_to(&self, from: QueueState, to: QueueState) -> Result<(), Error> {
+        let (mut command, mut context) = (ModifyRqIn::default(), Rqc::default());
+        context.w().state(to);
+        command.w().rqn(self.rqn).rq_state(from).ctx(&context);
+        Ok(self.object.modify(&command)?)
+    }
+
+    /// RST to RDY: frames are received. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
+    pub fn ready(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        if *state != QueueState::Rst {
+            return Err(wrong_state(&self.object.name(), *state, "ready", "RST", "reset"));
+        }
+        self.move_to(QueueState::Rst, QueueState::Rdy)?;
+        *state = QueueState::Rdy;
+        Ok(())
+    }
+
+    /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST, [`Error::Command`].
+    pub fn to_error(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        match self.query()?.state {
+            QueueState::Err => {}
+            QueueState::Rdy => self.move_to(QueueState::Rdy, QueueState::Err)?,
+            now => return Err(wrong_state(&self.object.name(), now, "to_error", "RDY", "ready")),
+        }
+        *state = QueueState::Err;
+        Ok(())
+    }
+
+    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet. Drop the
+    /// queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
+    pub fn reset(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        self.outlet.is_home(&self.object.name())?;
+        let now = self.query()?.state;
+        if now != QueueState::Rst {
+            self.move_to(now, QueueState::Rst)?;
+        }
+        *state = QueueState::Rst;
+        self.memory.clear();
+        self.cq.forget(self.rqn);
+        self.outlet.refresh();
+        Ok(())
+    }
+
+    /// What the card says of it. Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<QueueStatus, Error> {
+        let mut query = QueryRqIn::default();
+        query.w().rqn(self.rqn);
+        let reply = self.object.query(&query)?;
+        let context = reply.rq_context();
+        let wq = context.wq();
+        Ok(QueueStatus { state: context.state(), hw_counter: wq.hw_counter(), sw_counter: wq.sw_counter() })
+    }
+
+    /// The queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] in ERR, or where it is out already.
+    pub fn receive_queue(self: &Arc<Self>) -> Result<EthernetReceiveQueue, Error> {
+        let state = lock(&self.state);
+        if *state == QueueState::Err {
+            return Err(wrong_state(&self.object.name(), *state, "receive_queue", "RST or RDY", "reset"));
+        }
+        let permit = self.outlet.take(&self.memory, &self.object.name())?;
+        Ok(EthernetReceiveQueue::new(permit, Arc::clone(self)))
+    }
+
+    /// log2 of the ring's WQEs, of a WQE's bytes, and how many elements one has at most.
+    pub(crate) fn shape(&self) -> (u32, u32, u16) {
+        (self.log_size, self.log_stride, self.sges)
+    }
+
+    pub(crate) fn queue_came_home(&self) {
+        self.outlet.came_home();
+    }
+
+    fn end(&mut self) -> Result<(), CommandError> {
+        self.object.destroy()?;
+        self.cq.forget(self.rqn);
+        self.memory.destroy()
+    }
+
+    /// Destroys it. Its queue and its TIRs must be gone. Errors: the object, kept alive, and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, Rq::end)
+    }
+}
+
+impl Drop for Rq {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "an RQ was not destroyed; its memory is leaked");
+            self.memory.leak();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_whole_wqebbs_of_strides_that_the_card_takes() {
+        let mut general = CmdHcaCap::ZERO;
+        general.w().log_max_wq_sz(15).log_min_stride_sz_rq(4).log_max_stride_sz_rq(9);
+        assert_eq!(RqOptions::default().wqes(1).layout(&general).unwrap(), (2, 4));
+        assert_eq!(RqOptions::default().wqes(100).sges(3).layout(&general).unwrap(), (7, 6));
+        general.w().log_min_stride_sz_rq(6);
+        assert_eq!(RqOptions::default().wqes(1).layout(&general).unwrap(), (0, 6));
+        for (options, names) in [
+            (RqOptions::default().wqes(32769), ["wqes", "log_max_wq_sz"]),
+            (RqOptions::default().sges(33), ["sges", "log_max_stride_sz_rq"]),
+        ] {
+            let text = options.layout(&general).unwrap_err().to_string();
+            assert!(names.iter().all(|name| text.contains(name)), "{text}");
+        }
+    }
+}

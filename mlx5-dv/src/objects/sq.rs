@@ -1,0 +1,431 @@
+//! Send queues of Ethernet frames: the object. What posts to it is
+//! [`EthernetSendQueue`](crate::queue::ethernet::EthernetSendQueue).
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
+use mlx5_prm::cmd::{CreateSqIn, DestroySqIn, ModifySqIn, QueryNicVportContextIn, QuerySqIn};
+use mlx5_prm::ctx::{InlineMode, QueueState, Sqc, TimestampFormat, Wq, WqType};
+use mlx5_prm::wqe::{SEGMENT, WQEBB};
+
+use super::outlet::Outlet;
+use super::ring::RingMemory;
+use super::{Cq, DestroyError, Object, Pd, Tis, Uar, destroy_sole, within, wrong_state};
+use crate::Device;
+use crate::caps::{CapPage, Caps};
+use crate::error::{CommandError, Error};
+use crate::lock::lock;
+use crate::queue::DoorbellMode;
+use crate::queue::ethernet::{EthernetSendQueue, FrameLimits, most_headers};
+
+/// What a send queue of frames is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SqOptions {
+    /// Frames of the largest kind that it holds at once. Default: 128.
+    pub wqes: u32,
+    /// Gather elements of a frame, at most. Default: 1.
+    pub sges: u16,
+    /// Bytes of a frame that may lie in the WQE itself; more where the card insists on more headers there. Default: 18, an
+    /// Ethernet header with a VLAN tag. A frame that lies there whole needs no memory registered.
+    pub inline_bytes: u16,
+}
+
+impl Default for SqOptions {
+    fn default() -> Self {
+        SqOptions { wqes: 128, sges: 1, inline_bytes: 18 }
+    }
+}
+
+impl SqOptions {
+    /// Sets [`wqes`](Self::wqes).
+    pub fn wqes(mut self, wqes: u32) -> Self {
+        self.wqes = wqes;
+        self
+    }
+
+    /// Sets [`sges`](Self::sges).
+    pub fn sges(mut self, sges: u16) -> Self {
+        self.sges = sges;
+        self
+    }
+
+    /// Sets [`inline_bytes`](Self::inline_bytes).
+    pub fn inline_bytes(mut self, bytes: u16) -> Self {
+        self.inline_bytes = bytes;
+        self
+    }
+
+    /// With room for whatever headers the card wants in the WQE.
+    fn with_room_for(mut self, mode: InlineMode) -> Self {
+        self.inline_bytes = self.inline_bytes.max(most_headers(mode) as u16);
+        self
+    }
+
+    /// log2 of the ring's WQEBBs.
+    fn log_size(&self, caps: &Caps, general: &CmdHcaCap) -> Result<u32, Error> {
+        within("inline_bytes", self.inline_bytes.into(), "10 bits of inline_hdr_sz", 10)?;
+        // Control and Ethernet segment; two inline bytes lie in the latter.
+        let inline = u64::from(self.inline_bytes.min(MAX_INLINE).saturating_sub(2)).div_ceil(SEGMENT as u64);
+        let segments = 2 + inline + u64::from(self.sges);
+        let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
+        if segments > most {
+            return Err(Error::Invalid(format!(
+                "sges {} and inline_bytes {} need a send WQE of {} bytes, and this card takes at most {} (max_wqe_sz_sq)",
+                self.sges,
+                self.inline_bytes,
+                segments * SEGMENT as u64,
+                most * SEGMENT as u64
+            )));
+        }
+        let wqebbs = segments.div_ceil((WQEBB / SEGMENT) as u64) * u64::from(self.wqes.max(1));
+        let wqebbs = wqebbs.next_power_of_two();
+        within("wqes, in WQEBBs of 64 bytes,", wqebbs, "log_max_wq_sz", general.log_max_wq_sz().min(15))?;
+        Ok(wqebbs.trailing_zeros())
+    }
+}
+
+/// The most that `inline_hdr_sz` can count.
+const MAX_INLINE: u16 = 1023;
+/// Segments that `ds` can count.
+const MAX_SEGMENTS: u64 = 63;
+/// log2 of the bytes of a WQEBB, the stride of a send ring.
+const LOG_STRIDE: u8 = WQEBB.trailing_zeros() as u8;
+/// A queue whose completions carry its own number.
+pub(super) const NO_USER_INDEX: u32 = 0xff_ffff;
+/// `wqe_inline_mode`: the vport context says how much a WQE must inline.
+const INLINE_BY_VPORT: u8 = 1;
+/// `wqe_inline_mode`: a WQE need not inline anything.
+const INLINE_NOT_REQUIRED: u8 = 2;
+/// Bytes of a frame's check sequence, which the port's MTU counts and software does not see.
+const CHECK_SEQUENCE: u16 = 4;
+
+/// How the card says a queue of frames is. PRM "QUERY_SQ", "QUERY_RQ".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// The state it is in.
+    pub state: QueueState,
+    /// What the card has begun, modulo 2^16: WQEBBs of a send queue, WQEs of a receive queue.
+    pub hw_counter: u32,
+    /// What the doorbell record says was posted.
+    pub sw_counter: u32,
+}
+
+/// A send queue of Ethernet frames. PRM "Send Queue Context".
+///
+/// ```text
+/// RST --ready--> RDY   send_queue from here   to_error: RDY --> ERR   reset: any --> RST
+/// ```
+///
+/// Forbidden, with an error before firmware is asked: a send queue before RDY (the card would ignore its doorbells in
+/// silence); reset while the queue is out. A frame that fails takes the queue to ERR, and all behind it complete with flush
+/// errors: drop the queue, then [`reset`](Self::reset) and [`ready`](Self::ready).
+pub struct Sq {
+    sqn: u32,
+    log_size: u32,
+    limits: FrameLimits,
+    state: Mutex<QueueState>,
+    outlet: Outlet,
+    object: Object,
+    memory: RingMemory,
+    cq: Arc<Cq>,
+    uar: Arc<Uar>,
+    tis: Arc<Tis>,
+    pd: Arc<Pd>,
+}
+
+impl fmt::Debug for Sq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sq({:#x} in {})", self.sqn, *lock(&self.state))
+    }
+}
+
+impl Sq {
+    /// A new send queue in RST, through `tis`, that rings through `uar` and completes into `cq`. Its memory is of `pd`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability (it is
+    /// named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
+    pub fn create(
+        pd: &Arc<Pd>,
+        uar: &Arc<Uar>,
+        tis: &Arc<Tis>,
+        cq: &Arc<Cq>,
+        options: SqOptions,
+    ) -> Result<Arc<Self>, Error> {
+        let device = pd.device();
+        if [uar.device(), tis.device(), cq.device()].iter().any(|other| !Arc::ptr_eq(device, other)) {
+            return Err(Error::Invalid("a send queue's PD, UAR, TIS and CQ must be of one device".into()));
+        }
+        let (general, ethernet) = ethernet_caps(device.caps())?;
+        let inline_mode = inline_mode(device, &ethernet)?;
+        let options = options.with_room_for(inline_mode);
+        let log_size = options.log_size(device.caps(), &general)?;
+        let memory = RingMemory::new(device, WQEBB << log_size, 0)?;
+        let mut wq = Wq::default();
+        wq.w()
+            .wq_type(WqType::Cyclic)
+            .pd(pd.pdn())
+            .uar_page(uar.index())
+            .dbr_addr(memory.record_offset())
+            .dbr_umem_valid(true)
+            .dbr_umem_id(memory.umem_id())
+            .wq_umem_valid(true)
+            .wq_umem_id(memory.umem_id())
+            .log_wq_stride(LOG_STRIDE)
+            .log_wq_sz(log_size as u8);
+        let mut context = Sqc::default();
+        context
+            .w()
+            .flush_in_error_en(true)
+            .user_index(NO_USER_INDEX)
+            .cqn(cq.cqn())
+            .ts_format(timestamps(general.sq_ts_format()))
+            .tis_lst_sz(1)
+            .tis_num_0(tis.tisn())
+            .wq(&wq);
+        // Only where it may be chosen at all.
+        if ethernet.wqe_inline_mode() == INLINE_BY_VPORT {
+            context.w().min_wqe_inline_mode(inline_mode);
+        }
+        let mut create = CreateSqIn::default();
+        create.w().ctx(&context);
+        let (object, out) = Object::create(device, &create, "an SQ", |out| {
+            let mut end = DestroySqIn::default();
+            end.w().sqn(out.sqn());
+            (end, format!("SQ {:#x}", out.sqn()))
+        })?;
+        let limits = FrameLimits {
+            sges: options.sges,
+            inline_bytes: options.inline_bytes,
+            inline_mode,
+            checksums: ethernet.csum_cap(),
+            longest: longest_frame(device)?,
+        };
+        Ok(Arc::new(Sq {
+            sqn: out.sqn(),
+            log_size,
+            limits,
+            state: Mutex::new(QueueState::Rst),
+            outlet: Outlet::default(),
+            object,
+            memory,
+            cq: Arc::clone(cq),
+            uar: Arc::clone(uar),
+            tis: Arc::clone(tis),
+            pd: Arc::clone(pd),
+        }))
+    }
+
+    /// `sqn`, 24 bits: what its completions carry for a queue pair's number.
+    pub fn sqn(&self) -> u32 {
+        self.sqn
+    }
+
+    /// Bytes of the longest frame that passes the port, without its check sequence, as it was when the queue was made.
+    pub fn longest_frame(&self) -> usize {
+        self.limits.longest
+    }
+
+    /// How much of a frame must lie in the WQE itself.
+    pub fn inline_mode(&self) -> InlineMode {
+        self.limits.inline_mode
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.pd.device()
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// What it sends through.
+    pub fn tis(&self) -> &Arc<Tis> {
+        &self.tis
+    }
+
+    /// Where it completes.
+    pub fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    fn move_to(&self, from: QueueState, to: QueueState) -> Result<(), Error> {
+        let (mut command, mut context) = (ModifySqIn::default(), Sqc::default());
+        context.w().state(to);
+        command.w().sqn(self.sqn).sq_state(from).ctx(&context);
+        Ok(self.object.modify(&command)?)
+    }
+
+    /// RST to RDY: what is posted is sent. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
+    pub fn ready(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        if *state != QueueState::Rst {
+            return Err(wrong_state(&self.object.name(), *state, "ready", "RST", "reset"));
+        }
+        self.move_to(QueueState::Rst, QueueState::Rdy)?;
+        *state = QueueState::Rdy;
+        Ok(())
+    }
+
+    /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST, [`Error::Command`].
+    pub fn to_error(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        match self.query()?.state {
+            QueueState::Err => {}
+            QueueState::Rdy => self.move_to(QueueState::Rdy, QueueState::Err)?,
+            now => return Err(wrong_state(&self.object.name(), now, "to_error", "RDY", "ready")),
+        }
+        *state = QueueState::Err;
+        Ok(())
+    }
+
+    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet. Drop the
+    /// queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
+    pub fn reset(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        self.outlet.is_home(&self.object.name())?;
+        // The card may have gone to ERR on its own account, and takes only a change from where it is.
+        let now = self.query()?.state;
+        if now != QueueState::Rst {
+            self.move_to(now, QueueState::Rst)?;
+        }
+        *state = QueueState::Rst;
+        self.memory.clear();
+        self.cq.forget(self.sqn);
+        self.outlet.refresh();
+        Ok(())
+    }
+
+    /// What the card says of it. Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<QueueStatus, Error> {
+        let mut query = QuerySqIn::default();
+        query.w().sqn(self.sqn);
+        let reply = self.object.query(&query)?;
+        let context = reply.sq_context();
+        let wq = context.wq();
+        Ok(QueueStatus { state: context.state(), hw_counter: wq.hw_counter(), sw_counter: wq.sw_counter() })
+    }
+
+    /// The queue, ringing by `D`. There is one; dropped, it can be had again after a [`reset`](Self::reset).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] before RDY, where it is out already, or `D` cannot be had.
+    pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<EthernetSendQueue<D>, Error> {
+        let state = lock(&self.state);
+        if *state != QueueState::Rdy {
+            return Err(wrong_state(&self.object.name(), *state, "send_queue", "RDY", "ready"));
+        }
+        let doorbell = D::of(&self.uar)?;
+        let permit = self.outlet.take(&self.memory, &self.object.name())?;
+        Ok(EthernetSendQueue::new(permit, doorbell, Arc::clone(self)))
+    }
+
+    /// log2 of the ring's WQEBBs.
+    pub(crate) fn log_size(&self) -> u32 {
+        self.log_size
+    }
+
+    pub(crate) fn limits(&self) -> FrameLimits {
+        self.limits
+    }
+
+    pub(crate) fn queue_came_home(&self) {
+        self.outlet.came_home();
+    }
+
+    fn end(&mut self) -> Result<(), CommandError> {
+        self.object.destroy()?;
+        self.cq.forget(self.sqn);
+        self.memory.destroy()
+    }
+
+    /// Destroys it. Its queue must be gone. Errors: the object, kept alive, and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, Sq::end)
+    }
+}
+
+impl Drop for Sq {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "an SQ was not destroyed; its memory is leaked");
+            self.memory.leak();
+        }
+    }
+}
+
+/// The pages that say what queues of frames can do.
+pub(super) fn ethernet_caps(caps: &Caps) -> Result<(CmdHcaCap, PerProtocolNetworkingOffloadCaps), Error> {
+    let general = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+    match caps.current(CapPage::Ethernet) {
+        Some(ethernet) => Ok((general, ethernet)),
+        None => {
+            let what = "queues of Ethernet frames; use a port of type Ethernet".into();
+            Err(Error::Unsupported { what, capability: "eth_net_offloads" })
+        }
+    }
+}
+
+/// How much of a frame a WQE must inline. As Linux finds out.
+fn inline_mode(device: &Device, ethernet: &PerProtocolNetworkingOffloadCaps) -> Result<InlineMode, Error> {
+    match ethernet.wqe_inline_mode() {
+        INLINE_NOT_REQUIRED => Ok(InlineMode::None),
+        INLINE_BY_VPORT => {
+            let reply = device.execute(&QueryNicVportContextIn::default(), "least inline mode")?;
+            Ok(InlineMode::from_number(reply.nic_vport_context().min_wqe_inline_mode().into()))
+        }
+        _ => Ok(InlineMode::L2),
+    }
+}
+
+/// Bytes of the longest frame that passes, without its check sequence. The port drops longer ones in silence.
+fn longest_frame(device: &Device) -> Result<usize, Error> {
+    Ok(device.port()?.mtu.saturating_sub(CHECK_SEQUENCE).into())
+}
+
+/// What a queue's timestamps are: free running wherever the card can, as Linux asks.
+pub(super) fn timestamps(format: u8) -> TimestampFormat {
+    const REAL_TIME_ONLY: u8 = 1;
+    if format == REAL_TIME_ONLY { TimestampFormat::Default } else { TimestampFormat::FreeRunning }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_size(options: SqOptions) -> Result<u32, Error> {
+        let mut general = CmdHcaCap::ZERO;
+        general.w().log_max_wq_sz(15);
+        options.log_size(&Caps { max_wqe_sz_sq: 512, ..Caps::default() }, &general)
+    }
+
+    #[test]
+    fn a_frame_with_an_inlined_header_and_one_element_takes_one_wqebb() {
+        assert_eq!(log_size(SqOptions::default().wqes(16)).unwrap(), 4);
+        assert_eq!(log_size(SqOptions::default().wqes(16).inline_bytes(19)).unwrap(), 5);
+        assert_eq!(log_size(SqOptions::default().wqes(16).inline_bytes(0).sges(2)).unwrap(), 4);
+    }
+
+    #[test]
+    fn what_the_card_cannot_do_is_refused_by_name() {
+        for (options, names) in [
+            (SqOptions::default().wqes(32769), ["wqes", "log_max_wq_sz"]),
+            (SqOptions::default().sges(30), ["sges", "max_wqe_sz_sq"]),
+            (SqOptions::default().inline_bytes(600), ["inline_bytes", "max_wqe_sz_sq"]),
+            (SqOptions::default().inline_bytes(1025), ["inline_bytes", "inline_hdr_sz"]),
+        ] {
+            let text = log_size(options).unwrap_err().to_string();
+            assert!(names.iter().all(|name| text.contains(name)), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_ethernet_nothing_is_tried() {
+        let text = ethernet_caps(&Caps::default()).unwrap_err().to_string();
+        assert!(text.contains("eth_net_offloads"), "{text}");
+    }
+}

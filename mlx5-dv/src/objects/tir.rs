@@ -1,0 +1,66 @@
+//! Transport interfaces that frames are received through.
+
+use std::sync::Arc;
+
+use mlx5_prm::cmd::{CreateTirIn, DestroyTirIn};
+use mlx5_prm::ctx::{TirDispType, Tirc};
+
+use super::{DestroyError, Object, Rq, TransportDomain, destroy_sole};
+use crate::Device;
+use crate::error::Error;
+
+/// What [flow rules](super::FlowRule) send frames to: one receive queue. PRM "Transport Interface Receive".
+#[derive(Debug)]
+pub struct Tir {
+    tirn: u32,
+    object: Object,
+    rq: Arc<Rq>,
+    domain: Arc<TransportDomain>,
+}
+
+impl Tir {
+    /// A new transport interface of `domain` to `rq`. Frames that send queues of `domain` sent do not come through it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the parents are of different cards, [`Error::Command`].
+    pub fn create(domain: &Arc<TransportDomain>, rq: &Arc<Rq>) -> Result<Arc<Self>, Error> {
+        if !Arc::ptr_eq(domain.device(), rq.device()) {
+            return Err(Error::Invalid("a TIR's transport domain and RQ must be of one device".into()));
+        }
+        let mut context = Tirc::default();
+        context.w().disp_type(TirDispType::Direct).inline_rqn(rq.rqn()).transport_domain(domain.number());
+        let mut create = CreateTirIn::default();
+        create.w().ctx(&context);
+        let (object, out) = Object::create(domain.device(), &create, "a TIR", |out| {
+            let mut end = DestroyTirIn::default();
+            end.w().tirn(out.tirn());
+            (end, format!("TIR {:#x}", out.tirn()))
+        })?;
+        Ok(Arc::new(Tir { tirn: out.tirn(), object, rq: Arc::clone(rq), domain: Arc::clone(domain) }))
+    }
+
+    /// `tirn`, 24 bits.
+    pub fn tirn(&self) -> u32 {
+        self.tirn
+    }
+
+    /// Where its frames go.
+    pub fn rq(&self) -> &Arc<Rq> {
+        &self.rq
+    }
+
+    /// Its transport domain.
+    pub fn transport_domain(&self) -> &Arc<TransportDomain> {
+        &self.domain
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.object.device()
+    }
+
+    /// Destroys it. The rules that lead to it must be gone. Errors: the interface, kept alive, and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, |tir| tir.object.destroy())
+    }
+}

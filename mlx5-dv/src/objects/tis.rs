@@ -1,0 +1,94 @@
+//! Transport domains, and the transport interfaces that frames are sent through.
+
+use std::sync::Arc;
+
+use mlx5_prm::cmd::{AllocTransportDomainIn, CreateTisIn, DeallocTransportDomainIn, DestroyTisIn};
+use mlx5_prm::ctx::Tisc;
+
+use super::{DestroyError, Object, destroy_sole, fits};
+use crate::Device;
+use crate::error::Error;
+
+/// What transport interfaces belong to: a frame that one of a domain sends does not come back to those of it that receive.
+/// PRM "Transport Domain".
+#[derive(Debug)]
+pub struct TransportDomain {
+    number: u32,
+    object: Object,
+}
+
+impl TransportDomain {
+    /// A new transport domain. Errors: [`Error::Command`].
+    pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
+        let (object, out) = Object::create(device, &AllocTransportDomainIn::default(), "", |out| {
+            let mut end = DeallocTransportDomainIn::default();
+            end.w().transport_domain(out.transport_domain());
+            (end, format!("transport domain {:#x}", out.transport_domain()))
+        })?;
+        Ok(Arc::new(TransportDomain { number: out.transport_domain(), object }))
+    }
+
+    /// `transport_domain` for contexts, 24 bits.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.object.device()
+    }
+
+    /// Gives it back. Errors: the domain, kept alive, and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, |domain| domain.object.destroy())
+    }
+}
+
+/// What send queues send through: the priority of their frames. PRM "Transport Interface Send".
+#[derive(Debug)]
+pub struct Tis {
+    tisn: u32,
+    object: Object,
+    domain: Arc<TransportDomain>,
+}
+
+impl Tis {
+    /// A new transport interface of `domain`, whose frames are of Ethernet priority `priority`, 0 to 7.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a priority out of range, [`Error::Command`].
+    pub fn create(domain: &Arc<TransportDomain>, priority: u8) -> Result<Arc<Self>, Error> {
+        fits("priority", priority.into(), 3)?;
+        let mut context = Tisc::default();
+        // The field's lowest bit is not the priority's.
+        context.w().prio(priority << 1).transport_domain(domain.number());
+        let mut create = CreateTisIn::default();
+        create.w().ctx(&context);
+        let (object, out) = Object::create(domain.device(), &create, "a TIS", |out| {
+            let mut end = DestroyTisIn::default();
+            end.w().tisn(out.tisn());
+            (end, format!("TIS {:#x}", out.tisn()))
+        })?;
+        Ok(Arc::new(Tis { tisn: out.tisn(), object, domain: Arc::clone(domain) }))
+    }
+
+    /// `tisn`, 24 bits.
+    pub fn tisn(&self) -> u32 {
+        self.tisn
+    }
+
+    /// Its transport domain.
+    pub fn transport_domain(&self) -> &Arc<TransportDomain> {
+        &self.domain
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.object.device()
+    }
+
+    /// Destroys it. Its send queues must be gone. Errors: the interface, kept alive, and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, |tis| tis.object.destroy())
+    }
+}

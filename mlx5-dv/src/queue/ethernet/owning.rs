@@ -1,0 +1,347 @@
+//! A send and a receive queue of frames that own the buffers they lend the card.
+
+use std::hint;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_prm::ctx::InlineMode;
+
+use super::header;
+use super::{EthernetReceiveQueue, EthernetSendQueue, FrameFlags};
+use crate::device::{Device, Mac};
+use crate::error::Error;
+use crate::objects::{
+    Buffer, CqOptions, FlowGroup, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis, TransportDomain,
+    Uar, to_mac,
+};
+use crate::queue::completion::Deadline;
+use crate::queue::connection::{InFlight, Table, nonsense, not_in_flight};
+use crate::queue::{
+    AnyDoorbell, CompletionQueue, DataSegment, Done, Refused, RefusedReason, RetireError, Side, Ticket,
+};
+
+/// What an [`EthernetQueue`] is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EthernetOptions {
+    /// Frames under way at once. Default: 128.
+    pub send_depth: u32,
+    /// Receives posted at once. Default: 128.
+    pub recv_depth: u32,
+    /// Bytes of the longest frame that [`send_inline`](EthernetQueue::send_inline) takes. Default: 18, none to speak of.
+    pub inline_bytes: u16,
+    /// Whether waiting sleeps instead of spinning. Default: no.
+    pub events: bool,
+    /// The completion vector of its completion queue. Default: 0.
+    pub vector: u32,
+    /// The Ethernet priority of its frames, 0 to 7. Default: 0.
+    pub priority: u8,
+}
+
+impl Default for EthernetOptions {
+    fn default() -> Self {
+        EthernetOptions { send_depth: 128, recv_depth: 128, inline_bytes: 18, events: false, vector: 0, priority: 0 }
+    }
+}
+
+/// Frames in and out: a send queue, a receive queue, their completion queue, and the buffers that are with the card.
+///
+/// Each frame takes its [`Buffer`], and [`poll`](Self::poll) hands it back; a frame that was received has the length that its
+/// completion says ([`Completion::byte_len`](crate::queue::Completion::byte_len)). Nothing is heard until
+/// [`listen`](Self::listen), which where the kernel keeps the function cannot be had; sending can, by a process that may
+/// (CAP_NET_RAW).
+///
+/// A frame that fails takes its queue to ERR: what was posted there comes back with flush errors, what is posted later is not
+/// carried out; [`reset`](Self::reset) begins anew. Belongs to one thread at a time; posting and polling make no system call,
+/// take no lock and allocate nothing. Dropped with work in flight, its queues are reset first; if that fails, the buffers are
+/// leaked.
+#[derive(Debug)]
+pub struct EthernetQueue {
+    send: Option<EthernetSendQueue<AnyDoorbell>>,
+    receive: Option<EthernetReceiveQueue>,
+    sends: Table,
+    receives: Table,
+    tickets: u64,
+    events: bool,
+    listening: Option<Listening>,
+    tir: Arc<Tir>,
+    sq: Arc<Sq>,
+    rq: Arc<Rq>,
+    cq: CompletionQueue,
+}
+
+/// The steering of what is heard. Its rules go first, by their order here.
+#[derive(Debug)]
+struct Listening {
+    _rules: Vec<FlowRule>,
+    device: Arc<Device>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Err(error) = self.device.set_multicast(&[])
+            && !error.is_dead()
+        {
+            tracing::warn!(%error, "the function's list of multicast addresses is left as it was");
+        }
+    }
+}
+
+/// How long a wait spins before it sleeps, or lets others run.
+const SPIN: Duration = Duration::from_micros(50);
+/// Polls between two looks at the clock.
+const POLLS: u32 = 64;
+
+impl EthernetQueue {
+    /// Queues in RDY, with a UAR page and a completion queue of their own: frames may be sent, receives posted.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability;
+    /// [`Error::Memory`], [`Error::Command`].
+    pub fn new(pd: &Arc<Pd>, options: EthernetOptions) -> Result<Self, Error> {
+        let uar = Uar::alloc(pd.device())?;
+        let entries = options.send_depth.saturating_add(options.recv_depth);
+        let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
+        cq_options.events = options.events;
+        let cq = CompletionQueue::create(&uar, cq_options)?;
+        let domain = TransportDomain::alloc(pd.device())?;
+        let tis = Tis::create(&domain, options.priority)?;
+        let sq_options = SqOptions::default().wqes(options.send_depth).inline_bytes(options.inline_bytes);
+        let sq = Sq::create(pd, &uar, &tis, cq.cq(), sq_options)?;
+        let rq = Rq::create(pd, cq.cq(), RqOptions::default().wqes(options.recv_depth))?;
+        let tir = Tir::create(&domain, &rq)?;
+        let mut queue = EthernetQueue {
+            send: None,
+            receive: None,
+            sends: Table::new(options.send_depth),
+            receives: Table::new(options.recv_depth),
+            tickets: 0,
+            events: options.events,
+            listening: None,
+            tir,
+            sq,
+            rq,
+            cq,
+        };
+        queue.start()?;
+        Ok(queue)
+    }
+
+    /// RST to RDY.
+    fn start(&mut self) -> Result<(), Error> {
+        self.sq.ready()?;
+        self.rq.ready()?;
+        self.send = Some(self.sq.send_queue()?);
+        self.receive = Some(self.rq.receive_queue()?);
+        Ok(())
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.sq.device()
+    }
+
+    /// The send queue's object.
+    pub fn sq(&self) -> &Arc<Sq> {
+        &self.sq
+    }
+
+    /// The receive queue's object.
+    pub fn rq(&self) -> &Arc<Rq> {
+        &self.rq
+    }
+
+    /// Where flow rules send frames to reach it.
+    pub fn tir(&self) -> &Arc<Tir> {
+        &self.tir
+    }
+
+    /// Hears, from now on, frames to the function's own address, to everybody, and to `groups`, in place of what it heard
+    /// before: it makes the function's root flow table. RoCE packets still go to their queue pairs. Who wants other frames makes
+    /// [`FlowTable`]s of their own, with rules to [`tir`](Self::tir).
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`] where the kernel keeps the function; [`Error::Invalid`] where the function has a root flow table
+    /// already, or for an address that is no group's; [`Error::Unsupported`], [`Error::Command`].
+    pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
+        self.listening = None;
+        let device = Arc::clone(self.device());
+        let addresses: Vec<Mac> = [device.mac(), Mac::BROADCAST].iter().chain(groups).copied().collect();
+        let entries = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        let table = FlowTable::create(&device, 0, entries)?;
+        let group = FlowGroup::create(&table, 0..entries, &to_mac(Mac::BROADCAST))?;
+        let rule = |mac: Mac| FlowRule::create(&group, &to_mac(mac), &self.tir);
+        let rules = addresses.into_iter().map(rule).collect::<Result<_, _>>()?;
+        let listening = Listening { _rules: rules, device };
+        listening.device.set_multicast(groups)?;
+        table.set_root()?;
+        self.listening = Some(listening);
+        Ok(())
+    }
+
+    /// Frames in flight, and receives posted.
+    pub fn in_flight(&self) -> (usize, usize) {
+        (self.sends.used(), self.receives.used())
+    }
+
+    /// Receives one frame into `buffer`. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
+        let posted = self.post_receive(buffer.segment());
+        self.keep(posted, Side::Receive, Some(buffer))
+    }
+
+    fn post_receive(&mut self, segment: DataSegment) -> Result<(), RefusedReason> {
+        let wr_id = self.receives.next()?;
+        let queue = self.receive.as_mut().ok_or(RefusedReason::NotReset)?;
+        let mut batch = queue.batch();
+        // SAFETY: `keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
+        // after the queue was reset.
+        unsafe { batch.receive(wr_id, &[segment])? };
+        batch.ring();
+        Ok(())
+    }
+
+    /// Sends the frame in `buffer`. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn send(&mut self, buffer: Buffer, flags: FrameFlags) -> Result<Ticket, Refused> {
+        let posted = self.post_send(&buffer, flags);
+        self.keep(posted, Side::Send, Some(buffer))
+    }
+
+    fn post_send(&mut self, buffer: &Buffer, flags: FrameFlags) -> Result<(), RefusedReason> {
+        let wr_id = self.sends.next()?;
+        let queue = self.send.as_mut().ok_or(RefusedReason::NotReset)?;
+        let mode = queue.sq().inline_mode();
+        let mut start = [0; header::MOST];
+        let inline = match mode {
+            InlineMode::None => 0,
+            _ => {
+                let known = buffer.len().min(start.len());
+                buffer.read(0, &mut start[..known]);
+                header::headers(mode, &start[..known], buffer.len()).min(known)
+            }
+        };
+        let mut rest = buffer.segment();
+        (rest.addr, rest.len) = (rest.addr + inline as u64, rest.len - inline as u32);
+        let mut batch = queue.batch();
+        // SAFETY: as in `post_receive`: the buffer is kept until its completion, and nobody writes it meanwhile.
+        unsafe { batch.send(wr_id, flags | FrameFlags::SIGNALLED, &start[..inline], &[rest])? };
+        batch.ring();
+        Ok(())
+    }
+
+    /// Sends `frame`, which is copied and free at once. Errors: [`Refused`].
+    #[inline]
+    pub fn send_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<Ticket, Refused> {
+        let posted = self.post_inline(frame, flags);
+        self.keep(posted, Side::Send, None)
+    }
+
+    fn post_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<(), RefusedReason> {
+        let wr_id = self.sends.next()?;
+        let queue = self.send.as_mut().ok_or(RefusedReason::NotReset)?;
+        let mut batch = queue.batch();
+        batch.send_inline(wr_id, flags | FrameFlags::SIGNALLED, frame)?;
+        batch.ring();
+        Ok(())
+    }
+
+    /// Remembers what was posted, or gives it back.
+    #[inline(always)]
+    fn keep(
+        &mut self,
+        posted: Result<(), RefusedReason>,
+        side: Side,
+        buffer: Option<Buffer>,
+    ) -> Result<Ticket, Refused> {
+        if let Err(reason) = posted {
+            return Err(Refused { buffer, reason });
+        }
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        let table = if side == Side::Send { &mut self.sends } else { &mut self.receives };
+        table.put(InFlight { ticket, buffer });
+        Ok(ticket)
+    }
+
+    /// The next frame that is sent or received, with its buffer; `None` while there is none.
+    ///
+    /// # Errors
+    /// [`RetireError`] where the card names a work request that is not in flight: a card, or a driver, that is broken.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
+        let Some(result) = self.cq.poll() else { return Ok(None) };
+        let work = match &result {
+            Ok(completion) => completion.work,
+            Err(error) => error.work,
+        };
+        let wr_id = match work.side {
+            Side::Send => self.send.as_mut().map(|queue| queue.retire(&work)),
+            Side::Receive => self.receive.as_mut().map(|queue| queue.retire(&work)),
+        };
+        let wr_id = wr_id.unwrap_or(Err(not_in_flight(work)))?;
+        let table = if work.side == Side::Send { &mut self.sends } else { &mut self.receives };
+        let InFlight { ticket, buffer } = table.take(wr_id).ok_or_else(|| not_in_flight(work))?;
+        Ok(Some(Done { ticket, buffer, result }))
+    }
+
+    /// As [`poll`](Self::poll), once there is something: polls, then sleeps if it was made with [`EthernetOptions::events`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue overran,
+    /// [`Error::Dead`], [`Error::Nonsense`] as for [`poll`](Self::poll).
+    pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
+        let (deadline, spin_until) = (Deadline::after(timeout), Deadline::after(SPIN));
+        loop {
+            for _ in 0..POLLS {
+                if let Some(done) = self.poll().map_err(nonsense)? {
+                    return Ok(done);
+                }
+                hint::spin_loop();
+            }
+            let death = self.device().death();
+            if deadline.has_passed() {
+                return Err(death.unwrap_or_else(|| self.cq.cq().why_nothing_came(timeout)));
+            }
+            match death {
+                Some(death) => return Err(death),
+                None if !spin_until.has_passed() => {}
+                None if self.events => self.cq.wait(deadline.left().unwrap_or(Duration::MAX))?,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Begins anew after an error: both queues through RST to RDY. What was in flight is not carried out, and what completed and
+    /// was not polled is forgotten; its buffers are returned. What it [listens](Self::listen) to stays.
+    ///
+    /// # Errors
+    /// [`Error::Command`]; then nothing can be posted, and the buffers are still lent. It may be tried again.
+    pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
+        (self.send, self.receive) = (None, None);
+        self.sq.reset()?;
+        self.rq.reset()?;
+        let buffers = self.sends.drain().chain(self.receives.drain()).collect();
+        self.start()?;
+        Ok(buffers)
+    }
+}
+
+impl Drop for EthernetQueue {
+    fn drop(&mut self) {
+        (self.send, self.receive) = (None, None);
+        if self.sends.is_empty() && self.receives.is_empty() {
+            return;
+        }
+        // Until the queues are reset the card may still write the buffers.
+        // A dead card has been kept from memory before its death was known.
+        if let Err(error) = self.sq.reset().and_then(|()| self.rq.reset())
+            && !error.is_dead()
+        {
+            tracing::error!(%error, "queues of frames could not be reset; their buffers in flight are leaked");
+            std::mem::forget(std::mem::replace(&mut self.sends, Table::new(0)));
+            std::mem::forget(std::mem::replace(&mut self.receives, Table::new(0)));
+        }
+    }
+}

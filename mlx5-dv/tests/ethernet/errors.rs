@@ -1,0 +1,167 @@
+//! Queues that go to the error state, and come back.
+
+use std::time::Duration;
+
+use mlx5_dv::Error;
+use mlx5_dv::objects::{Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar};
+use mlx5_dv::queue::ethernet::FrameFlags;
+use mlx5_dv::queue::{AnyDoorbell, CompletionQueue, DataSegment, PostError, RefusedReason};
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::ctx::QueueState;
+use mlx5_sim::fault::{Fault, Times};
+
+use crate::stations::{SOON, end, two};
+
+#[test]
+fn a_frame_that_does_not_fit_flushes_what_is_posted_and_after_a_reset_all_is_well() {
+    let (sim, mut here, mut there) = two();
+    let mut small = there.buffer(0);
+    small.set_len(40);
+    let small = there.queue.receive(small).unwrap();
+    let large = there.queue.receive(there.buffer(1)).unwrap();
+    let frame = here.frame(there.device.mac(), &[1; 100]);
+    here.send(&frame);
+    let first = there.queue.wait(SOON).unwrap();
+    let error = first.result.unwrap_err();
+    assert_eq!((first.ticket, error.syndrome(), error.is_flush()), (small, Some(CqeSyndrome::LocalLength), false));
+    let second = there.queue.wait(SOON).unwrap();
+    assert_eq!((second.ticket, second.result.unwrap_err().is_flush()), (large, true));
+    assert_eq!(there.queue.rq().query().unwrap().state, QueueState::Err);
+    assert_eq!(there.queue.in_flight(), (0, 0));
+
+    assert_eq!(there.queue.reset().unwrap().len(), 0);
+    there.queue.receive(second.buffer.unwrap()).unwrap();
+    here.send(&frame);
+    assert_eq!(there.heard(), frame);
+    drop(first.buffer);
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_reset_gives_back_what_was_in_flight() {
+    let (sim, mut here, mut there) = two();
+    there.post(5);
+    here.send(&here.frame(there.device.mac(), &[1; 100]));
+    // One has been received, and was not polled.
+    while !there.queue.rq().query().is_ok_and(|status| status.hw_counter == 1) {
+        std::thread::yield_now();
+    }
+    let buffers = there.queue.reset().unwrap();
+    assert_eq!((buffers.len(), there.queue.in_flight()), (5, (0, 0)));
+    buffers.into_iter().for_each(|buffer| _ = there.queue.receive(buffer).unwrap());
+    let frame = here.frame(there.device.mac(), &[2; 100]);
+    here.send(&frame);
+    assert_eq!(there.heard(), frame, "and not the frame of the life before");
+    end(sim, [here, there], &[]);
+}
+
+/// A send queue alone, with its completion queue.
+fn send_queue(here: &crate::stations::Station) -> (CompletionQueue, std::sync::Arc<Sq>) {
+    let uar = Uar::alloc(&here.device).unwrap();
+    let cq = CompletionQueue::create(&uar, Default::default()).unwrap();
+    let tis = Tis::create(&TransportDomain::alloc(&here.device).unwrap(), 0).unwrap();
+    let sq = Sq::create(&here.pd, &uar, &tis, cq.cq(), SqOptions::default()).unwrap();
+    sq.ready().unwrap();
+    (cq, sq)
+}
+
+fn poll(cq: &mut CompletionQueue) -> Result<mlx5_dv::queue::Completion, mlx5_dv::queue::WorkError> {
+    let deadline = std::time::Instant::now() + SOON;
+    loop {
+        if let Some(result) = cq.poll() {
+            return result;
+        }
+        assert!(std::time::Instant::now() < deadline, "no completion");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_frame_without_a_key_fails_and_those_behind_it_are_flushed() {
+    let (sim, here, there) = two();
+    let (mut cq, sq) = send_queue(&here);
+    let mut queue = sq.send_queue::<AnyDoorbell>().unwrap();
+    let frame = here.frame(there.device.mac(), &[1; 4]);
+    let mut batch = queue.batch();
+    // SAFETY: the card is not let near the memory: the key is nobody's.
+    unsafe { batch.send(1, FrameFlags::SIGNALLED, &[], &[DataSegment { addr: 0, len: 60, lkey: 0x77_00 }]).unwrap() };
+    batch.send_inline(2, FrameFlags::SIGNALLED, &frame).unwrap();
+    assert_eq!(batch.len(), 2);
+    batch.ring();
+    let error = poll(&mut cq).unwrap_err();
+    assert_eq!((error.syndrome(), queue.retire(&error.work)), (Some(CqeSyndrome::LocalProtection), Ok(1)));
+    let flushed = poll(&mut cq).unwrap_err();
+    assert_eq!((flushed.is_flush(), queue.retire(&flushed.work)), (true, Ok(2)));
+    assert_eq!((sq.query().unwrap().state, queue.free()), (QueueState::Err, queue.capacity()));
+    drop(queue);
+    sq.reset().unwrap();
+    sq.ready().unwrap();
+    let mut queue = sq.send_queue::<AnyDoorbell>().unwrap();
+    let mut batch = queue.batch();
+    batch.send_inline(3, FrameFlags::SIGNALLED, &frame).unwrap();
+    batch.ring();
+    assert_eq!(queue.retire(&poll(&mut cq).unwrap().work), Ok(3));
+    drop((queue, sq, cq));
+    end(sim, [here, there], &["key does not allow the access"]);
+}
+
+#[test]
+fn taken_to_error_everything_posted_comes_back() {
+    let (sim, here, mut there) = two();
+    there.post(3);
+    there.queue.rq().to_error().unwrap();
+    there.queue.sq().to_error().unwrap();
+    for _ in 0..3 {
+        assert!(there.queue.wait(SOON).unwrap().result.unwrap_err().is_flush());
+    }
+    there.queue.send_inline(&here.frame(there.device.mac(), &[]), FrameFlags::empty()).unwrap();
+    assert!(there.queue.wait(SOON).unwrap().result.unwrap_err().is_flush(), "sent in error");
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn waiting_ends_in_time_and_at_once_when_the_card_is_gone() {
+    let (sim, here, mut there) = two();
+    there.post(1);
+    let error = there.queue.wait(Duration::from_millis(10)).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    sim.handle(1).faults().inject(Fault::SurpriseRemoval, Times::Always);
+    let error = there.queue.wait(Duration::MAX).unwrap_err();
+    assert!(matches!(error, Error::Dead(_)), "{error}");
+    drop((here, there));
+}
+
+#[test]
+fn a_reset_that_fails_is_said_at_every_post_until_one_succeeds() {
+    let (sim, here, mut there) = two();
+    there.post(2);
+    let opcode = Some(Opcode::ModifySq.number() as u16);
+    sim.handle(1).faults().inject(Fault::CommandStatus { opcode, status: 1, syndrome: 0x1234 }, Times::Count(1));
+    let error = there.queue.reset().unwrap_err().to_string();
+    assert!(error.contains("MODIFY_SQ") && error.contains("0x1234"), "{error}");
+    let refused = there.queue.receive(there.buffer(9)).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::NotReset);
+    drop(refused);
+    assert_eq!(there.queue.reset().unwrap().len(), 2);
+    there.queue.receive(there.buffer(9)).unwrap();
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_full_queue_says_so() {
+    let (sim, mut here, there) = two();
+    let rq = Rq::create(&here.pd, here.queue.rq().cq(), RqOptions::default().wqes(4)).unwrap();
+    rq.ready().unwrap();
+    let mut queue = rq.receive_queue().unwrap();
+    let mut batch = queue.batch();
+    // SAFETY: no frame is sent there.
+    let posted = (0..5).map(|i| unsafe { batch.receive(i, &[DataSegment { addr: 0, len: 64, lkey: 0 }]) });
+    assert_eq!(posted.last(), Some(Err(PostError::Full(mlx5_dv::queue::Full))));
+    drop((queue, rq));
+    for index in 0..31 {
+        let buffer = here.buffer(index);
+        here.queue.receive(buffer).unwrap();
+    }
+    end(sim, [here, there], &[]);
+}

@@ -1,0 +1,152 @@
+//! What makes no sense is refused before the card sees it, by name.
+
+use mlx5_dv::Mac;
+use mlx5_dv::objects::{FlowGroup, FlowRule, FlowTable, Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar};
+use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
+use mlx5_dv::queue::{AnyDoorbell, CompletionQueue, DataSegment, PostError, RefusedReason};
+use mlx5_open::Sim;
+use mlx5_prm::flow::FteMatchSetLyr24;
+use mlx5_sim::profile::Profile;
+
+use crate::stations::{Station, end, refusal, two, two_of};
+
+#[test]
+fn queues_are_had_in_their_state_and_once() {
+    let (sim, here, there) = two();
+    let uar = Uar::alloc(&here.device).unwrap();
+    let cq = CompletionQueue::create(&uar, Default::default()).unwrap();
+    let tis = Tis::create(&TransportDomain::alloc(&here.device).unwrap(), 7).unwrap();
+    let sq = Sq::create(&here.pd, &uar, &tis, cq.cq(), SqOptions::default()).unwrap();
+    let rq = Rq::create(&here.pd, cq.cq(), RqOptions::default()).unwrap();
+
+    let text = refusal(sq.send_queue::<AnyDoorbell>());
+    assert!(text.contains("is in RST, and send_queue needs RDY; first call ready"), "{text}");
+    let text = refusal(rq.to_error());
+    assert!(text.contains("to_error needs RDY"), "{text}");
+    sq.ready().unwrap();
+    assert!(refusal(sq.ready()).contains("ready needs RST; first call reset"));
+    let queue = sq.send_queue::<AnyDoorbell>().unwrap();
+    assert!(refusal(sq.send_queue::<AnyDoorbell>()).contains("given out already"));
+    assert!(refusal(sq.reset()).contains("its queue is out"));
+    drop(queue);
+    assert!(refusal(sq.send_queue::<AnyDoorbell>()).contains("reset it first"));
+    sq.reset().unwrap();
+    let receive = rq.receive_queue().unwrap();
+    assert!(refusal(rq.reset()).contains("its queue is out"));
+    drop(receive);
+    assert!(refusal(rq.receive_queue()).contains("reset it first"));
+
+    assert!(refusal(Tis::create(tis.transport_domain(), 8)).contains("priority"));
+    let other = Uar::alloc(&there.device).unwrap();
+    assert!(refusal(Sq::create(&here.pd, &other, &tis, cq.cq(), SqOptions::default())).contains("one device"));
+    let held = Tis::destroy(tis).unwrap_err();
+    assert!(held.to_string().contains("in use"), "{held}");
+    Sq::destroy(sq).unwrap();
+    Tis::destroy(held.object).unwrap();
+    Rq::destroy(rq).unwrap();
+    cq.destroy().unwrap();
+    drop((uar, other));
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn frames_that_the_port_does_not_pass_are_not_posted() {
+    let (sim, mut here, there) = two();
+    let most = here.queue.sq().longest_frame();
+    assert!(most >= 1514);
+    let refused = here.queue.send_inline(&[0; 13], FrameFlags::empty()).unwrap_err();
+    let expected = PostError::FrameLength { given: 13, least: 14, most: most as u64 };
+    assert_eq!(refused.reason, RefusedReason::Post(expected));
+    let refused = here.queue.send_inline(&[0; 19], FrameFlags::empty()).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Post(PostError::InlineTooLong { given: 19, most: 18 }));
+    let long = here.region.buffer(0..most + 1).unwrap();
+    let refused = here.queue.send(long, FrameFlags::empty()).unwrap_err();
+    assert!(refused.to_string().contains("see Options::mtu"), "{refused}");
+    assert_eq!((refused.buffer.unwrap().len(), here.queue.in_flight()), (most + 1, (0, 0)));
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_header_that_the_card_wants_inlined_must_be() {
+    let mut profile = Profile::default();
+    profile.ethernet.w().wqe_inline_mode(0).csum_cap(false);
+    let (sim, here, there) = two_of(Sim::builder().profile(profile), EthernetOptions::default());
+    let uar = Uar::alloc(&here.device).unwrap();
+    let cq = CompletionQueue::create(&uar, Default::default()).unwrap();
+    let tis = Tis::create(&TransportDomain::alloc(&here.device).unwrap(), 0).unwrap();
+    let sq = Sq::create(&here.pd, &uar, &tis, cq.cq(), SqOptions::default().inline_bytes(0)).unwrap();
+    sq.ready().unwrap();
+    let mut queue = sq.send_queue::<AnyDoorbell>().unwrap();
+    let rest = [DataSegment { addr: here.region.addr(), len: 100, lkey: here.region.lkey() }];
+    let mut batch = queue.batch();
+    // SAFETY: the batch is never rung.
+    unsafe {
+        let none = batch.send(1, FrameFlags::empty(), &[], &rest);
+        assert_eq!(none, Err(PostError::HeaderTooShort { given: 0, least: 18 }));
+        assert_eq!(batch.send(1, FrameFlags::empty(), &[0; 18], &rest), Ok(()), "room for it was made unasked");
+        let summed = batch.send(1, FrameFlags::L3_CHECKSUM, &[0; 18], &rest);
+        assert_eq!(summed, Err(PostError::NoChecksums));
+    }
+    drop(batch);
+    drop((queue, sq, tis, cq, uar));
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_function_has_one_root_flow_table_at_a_time() {
+    let (sim, here, there) = two();
+    let second = FlowTable::create(&there.device, 0, 1).unwrap();
+    let text = refusal(second.set_root());
+    assert!(text.contains("go to flow table") && text.contains("already"), "{text}");
+    let Station { queue, region, pd, device } = there;
+    drop(queue);
+    second.set_root().unwrap();
+    FlowTable::destroy(second).unwrap();
+    let third = FlowTable::create(&device, 0, 1).unwrap();
+    third.set_root().unwrap();
+    drop((third, region, pd, device));
+    drop(here);
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn tables_groups_and_rules_keep_to_their_room() {
+    let (sim, here, there) = two();
+    assert!(refusal(FlowTable::create(&here.device, 0, 1 << 21)).contains("log_max_ft_size"));
+    let table = FlowTable::create(&here.device, 3, 3).unwrap();
+    assert_eq!(table.capacity(), 4);
+    let mut criteria = FteMatchSetLyr24::ZERO;
+    criteria.w().ethertype(0xffff);
+    assert!(refusal(FlowGroup::create(&table, 2..5, &criteria)).contains("room for 4 rules"));
+    let group = FlowGroup::create(&table, 1..3, &criteria).unwrap();
+    let mut ttl = FteMatchSetLyr24::ZERO;
+    ttl.w().ttl_hoplimit(0xff);
+    let text = refusal(FlowGroup::create(&table, 0..1, &ttl));
+    assert!(text.contains("outer_ipv4_ttl"), "the capability is named: {text}");
+
+    let mut value = FteMatchSetLyr24::ZERO;
+    value.w().ethertype(0x0806).ip_version(4);
+    assert!(refusal(FlowRule::create(&group, &value, here.queue.tir())).contains("does not look at"));
+    value.w().ip_version(0);
+    let rules = [0, 1].map(|_| FlowRule::create(&group, &value, here.queue.tir()).unwrap());
+    assert_eq!(rules.each_ref().map(FlowRule::index), [1, 2]);
+    assert!(refusal(FlowRule::create(&group, &value, here.queue.tir())).contains("all 2 entries"));
+    let [first, second] = rules;
+    first.delete().unwrap();
+    assert_eq!(FlowRule::create(&group, &value, here.queue.tir()).unwrap().index(), 1);
+    assert!(refusal(FlowRule::create(&group, &value, there.queue.tir())).contains("one device"));
+    let held = FlowGroup::destroy(group).unwrap_err();
+    drop(second);
+    FlowGroup::destroy(held.object).unwrap();
+    FlowTable::destroy(table).unwrap();
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn groups_are_multicast_addresses() {
+    let (sim, here, mut there) = two();
+    let text = refusal(there.queue.listen(&[Mac([2, 0, 0, 0, 0, 1])]));
+    assert!(text.contains("02:00:00:00:00:01 is no multicast address"), "{text}");
+    there.queue.listen(&[]).unwrap();
+    end(sim, [here, there], &[]);
+}

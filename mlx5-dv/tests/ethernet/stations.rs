@@ -1,0 +1,105 @@
+//! Functions of one card, joined by its wire, each with queues of frames.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
+use mlx5_dv::queue::Done;
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue};
+use mlx5_dv::{Device, Error, Mac};
+use mlx5_open::{Builder, Sim};
+
+/// How long anything may take that is to succeed.
+pub const SOON: Duration = Duration::from_secs(20);
+/// Bytes of a buffer: a frame of an MTU of 1500, and to spare.
+pub const BUFFER: usize = 2048;
+
+/// A function with memory for frames.
+pub struct Station {
+    pub queue: EthernetQueue,
+    pub region: Arc<MemoryRegion>,
+    pub pd: Arc<Pd>,
+    pub device: Arc<Device>,
+}
+
+impl Station {
+    pub fn new(sim: &Sim, function: usize, options: EthernetOptions) -> Self {
+        let device = sim.open(function).unwrap();
+        let pd = Pd::alloc(&device).unwrap();
+        let region = MemoryRegion::allocate(&pd, 32 * BUFFER, AccessFlags::LOCAL_WRITE).unwrap();
+        let queue = EthernetQueue::new(&pd, options).unwrap();
+        Station { queue, region, pd, device }
+    }
+
+    /// The `index`th buffer.
+    pub fn buffer(&self, index: usize) -> Buffer {
+        self.region.buffer(index * BUFFER..(index + 1) * BUFFER).unwrap()
+    }
+
+    /// Posts the first `count` buffers.
+    pub fn post(&mut self, count: usize) {
+        for index in 0..count {
+            let buffer = self.buffer(index);
+            self.queue.receive(buffer).unwrap();
+        }
+    }
+
+    /// Sends `frame` out of the last buffer, and waits until it is sent.
+    pub fn send(&mut self, frame: &[u8]) {
+        let mut buffer = self.buffer(31);
+        buffer.write(0, frame);
+        buffer.set_len(frame.len());
+        let ticket = self.queue.send(buffer, mlx5_dv::queue::ethernet::FrameFlags::empty()).unwrap();
+        let done = self.queue.wait(SOON).unwrap();
+        assert_eq!((done.ticket, done.result.map(|_| ())), (ticket, Ok(())));
+    }
+
+    /// The next frame that comes.
+    pub fn heard(&mut self) -> Vec<u8> {
+        content(self.queue.wait(SOON).unwrap())
+    }
+
+    /// A frame from here to `mac`.
+    pub fn frame(&self, mac: Mac, payload: &[u8]) -> Vec<u8> {
+        [&mac.0[..], &self.device.mac().0, &[0x88, 0xb5], payload].concat()
+    }
+}
+
+/// The frame that was received.
+pub fn content(done: Done) -> Vec<u8> {
+    let (completion, buffer) = (done.result.unwrap(), done.buffer.unwrap());
+    let mut frame = vec![0; completion.byte_len as usize];
+    buffer.read(0, &mut frame);
+    frame
+}
+
+/// Two functions of a card. The second hears its own address, everybody's, and no group's.
+pub fn two() -> (Sim, Station, Station) {
+    two_of(Sim::builder(), EthernetOptions::default())
+}
+
+pub fn two_of(builder: Builder, options: EthernetOptions) -> (Sim, Station, Station) {
+    let sim = builder.functions(2).build().unwrap();
+    let (here, mut there) = (Station::new(&sim, 0, options.clone()), Station::new(&sim, 1, options));
+    there.queue.listen(&[]).unwrap();
+    (sim, here, there)
+}
+
+/// Everything is gone, in whatever order, and the card has nothing to complain about but `rules`.
+pub fn end(sim: Sim, stations: [Station; 2], rules: &[&str]) {
+    drop(stations);
+    let mut broken: Vec<_> = sim.violations().iter().map(|violation| violation.rule).collect();
+    broken.sort_unstable();
+    broken.dedup();
+    assert_eq!(broken, rules);
+    for function in 0..2 {
+        let counts = sim.handle(function).counts();
+        assert_eq!((counts.cqs, counts.mkeys, counts.umems, counts.uars), (0, 0, 0, 0), "{counts:?}");
+        assert_eq!((counts.transport_domains, counts.dma_ranges, counts.pages_held), (0, 0, 0), "{counts:?}");
+    }
+}
+
+/// The text of an error that must be one.
+pub fn refusal<T>(result: Result<T, Error>) -> String {
+    result.err().expect("a refusal").to_string()
+}
