@@ -12,7 +12,8 @@ use clap::Parser;
 use mlx5_dv::Device;
 use mlx5_dv::memory::PageSize;
 use mlx5_examples::exchange::{self, Address};
-use mlx5_examples::pingpong::{Failure, Player, Role, Setup, Watch};
+use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
+use mlx5_open::watch::Watch;
 
 /// How long a client waits for its server, and a server for its client.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -145,10 +146,10 @@ fn both_ends(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
     }
     timed(|| {
         client.begin()?;
-        let mut watch = Watch::new();
+        let mut watch = Watch::new(device);
         while !(client.is_done() && server.is_done()) {
             let moved = client.turn()? | server.turn()?;
-            watch.check(moved, device)?;
+            watch.check(moved)?;
         }
         Ok(())
     })

@@ -6,9 +6,11 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use mlx5_open::meet;
 
 /// What one end tells the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,23 +72,7 @@ pub struct Accepted {
 
 /// Waits on TCP `port` for one client's address, no longer than `patience`.
 pub fn accept(port: u16, patience: Duration) -> io::Result<Accepted> {
-    let listener = TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?;
-    listener.set_nonblocking(true)?;
-    let deadline = Instant::now() + patience;
-    let mut stream = loop {
-        match listener.accept() {
-            Ok((stream, _)) => break stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no client on port {port} in time")));
-            }
-            Err(error) => return Err(error),
-        }
-    };
-    stream.set_nonblocking(false)?;
-    limit(&stream)?;
+    let mut stream = meet::accept(port, patience)?;
     let remote = read_address(&mut stream)?;
     Ok(Accepted { stream, remote })
 }
@@ -103,17 +89,7 @@ impl Accepted {
 /// Sends our address to the server at `host`, and returns the server's. Call [`finish`](Asked::finish) once our queue
 /// pair is connected. A server that does not listen yet is tried again until `patience` is over.
 pub fn ask(host: &str, port: u16, mine: &Address, patience: Duration) -> io::Result<Asked> {
-    let deadline = Instant::now() + patience;
-    let mut stream = loop {
-        match connect(host, port) {
-            Ok(stream) => break stream,
-            Err(error) if error.kind() != io::ErrorKind::ConnectionRefused || Instant::now() >= deadline => {
-                return Err(error);
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    limit(&stream)?;
+    let mut stream = meet::connect(host, port, patience)?;
     write_address(&mut stream, mine)?;
     let remote = read_address(&mut stream)?;
     Ok(Asked { stream, remote })
@@ -134,23 +110,6 @@ impl Asked {
     }
 }
 
-fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// No wait of the exchange is endless.
-fn limit(stream: &TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    stream.set_write_timeout(Some(Duration::from_secs(30)))
-}
-
 fn write_address(stream: &mut TcpStream, address: &Address) -> io::Result<()> {
     let mut message = address.to_string().into_bytes();
     message.push(0);
@@ -167,6 +126,7 @@ fn read_address(stream: &mut TcpStream) -> io::Result<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     const CLIENT: Address =
         Address { lid: 0, qpn: 0x4a, psn: 0xabcdef, gid: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1] };
@@ -210,13 +170,5 @@ mod tests {
         assert_eq!(asked.remote, server_address);
         asked.finish().expect("done sent");
         assert_eq!(server.join().expect("no panic").expect("served"), CLIENT);
-    }
-
-    #[test]
-    fn a_server_without_clients_gives_up() {
-        let port =
-            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map(|a| a.port()).expect("a free port");
-        let error = accept(port, Duration::from_millis(20)).expect_err("nobody comes");
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use mlx5_dv::Device;
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Peer, Ticket};
+use mlx5_open::watch::{SILENCE, Watch};
 use mlx5_prm::values::PathMtu;
 
 use crate::exchange::Address;
@@ -17,8 +17,6 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Most bytes of posted receive buffers.
 const RECEIVE_MEMORY: usize = 64 << 20;
-/// How long nothing may move before the other end counts as lost.
-const SILENCE: Duration = Duration::from_secs(30);
 
 /// What both ends agree on.
 #[derive(Debug, Clone)]
@@ -58,49 +56,6 @@ fn pattern(number: u64, at: usize) -> u8 {
         return 0;
     }
     (number as usize).wrapping_mul(31).wrapping_add(at).wrapping_add(at >> 8) as u8
-}
-
-/// Notices that nothing moves any more, without asking the clock on every turn.
-#[derive(Debug)]
-pub struct Watch {
-    idle: u32,
-    since: Instant,
-}
-
-impl Default for Watch {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Watch {
-    /// Starts watching.
-    pub fn new() -> Self {
-        Watch { idle: 0, since: Instant::now() }
-    }
-
-    /// To be called once a turn; fails when nothing moved for too long or the card died.
-    pub fn check(&mut self, moved: bool, device: &Device) -> Result<(), Failure> {
-        const LOOK_EVERY: u32 = 1 << 20;
-        if moved {
-            self.idle = 0;
-            return Ok(());
-        }
-        self.idle += 1;
-        if self.idle == 1 {
-            self.since = Instant::now();
-        }
-        if !self.idle.is_multiple_of(LOOK_EVERY) {
-            return Ok(());
-        }
-        if let Some(death) = device.death() {
-            return Err(death.into());
-        }
-        if self.since.elapsed() > SILENCE {
-            return Err(format!("nothing came for {} s: is the other end alive?", SILENCE.as_secs()).into());
-        }
-        Ok(())
-    }
 }
 
 /// At least `len` bytes for messages.
@@ -192,11 +147,10 @@ impl Player {
             }
             return Ok(());
         }
-        let device = self.device.clone();
-        let mut watch = Watch::new();
+        let mut watch = Watch::new(&self.device);
         while !self.is_done() {
             let moved = self.turn()?;
-            watch.check(moved, &device)?;
+            watch.check(moved)?;
         }
         Ok(())
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use mlx5_dv::{Device, Options};
-use mlx5_examples::pingpong::{Failure, Player, Role, Setup, Watch};
+use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
 use mlx5_open::Sim;
+use mlx5_open::watch::Watch;
 
 fn setup(size: usize, mtu: u32) -> Setup {
     Setup {
@@ -33,10 +34,10 @@ fn play(client: &Arc<Device>, server: &Arc<Device>, setup: &Setup) -> Result<(),
         });
     }
     near.begin()?;
-    let mut watch = Watch::new();
+    let mut watch = Watch::new(client);
     while !(near.is_done() && far.is_done()) {
         let moved = near.turn()? | far.turn()?;
-        watch.check(moved, client)?;
+        watch.check(moved)?;
     }
     Ok(())
 }

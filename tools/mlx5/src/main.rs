@@ -8,6 +8,7 @@ mod decode;
 mod doctor;
 mod explain;
 mod list;
+mod perf;
 mod serve;
 
 use std::io::{IsTerminal, Write};
@@ -36,6 +37,8 @@ enum Command {
     Explain(explain::Arguments),
     /// A kernel's command log, or hex of a named layout, into fields by their PRM names.
     Decode(decode::Arguments),
+    /// Latency, bandwidth and message rate, with perftest's flags, headings and JSON keys.
+    Perf(perf::Arguments),
     /// Serve the software card over vfio-user: one function a socket, all on one wire.
     Sim(serve::Arguments),
     /// What this machine lacks for each way to a card, and the line that mends it.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Caps(caps) => caps::run(caps, arguments.json),
         Command::Explain(what) => explain::run(what, arguments.json),
         Command::Decode(decode) => decode::run(decode, arguments.json),
+        Command::Perf(perf) => perf::run(perf, arguments.json),
         Command::Sim(sim) => serve::run(sim, arguments.json),
         Command::Doctor => examine(arguments.json),
     };

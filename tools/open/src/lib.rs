@@ -10,9 +10,14 @@
 //!
 //! The driver does not know the model and the model does not know the driver; the glue between both, in process, is here:
 //! [`function`] makes a driver's [`Function`] of a model's [`FunctionHandle`].
+//!
+//! And what two programs need that are the ends of one connection: [`meet`], to find each other, and [`watch`], to notice
+//! that the other is gone.
 #![forbid(unsafe_code)]
 
 mod glue;
+pub mod meet;
+pub mod watch;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,0 +1,137 @@
+//! Both ends in this program, on one card.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mlx5_dv::Device;
+use mlx5_open::watch::Watch;
+
+use super::NAP;
+use super::arguments::Plan;
+use super::lane::{Lane, Role, lanes};
+use super::play::Play;
+use super::progress::Progress;
+use super::report::Measured;
+use crate::Failure;
+
+/// Measures every size.
+pub fn run(device: &Arc<Device>, plan: &Plan) -> Result<Vec<Measured>, Failure> {
+    let (mut client, mut server) = (lanes(device, plan)?, lanes(device, plan)?);
+    for (ours, theirs) in client.iter_mut().zip(&mut server) {
+        theirs.connect(&ours.address()?)?;
+        ours.connect(&theirs.address()?)?;
+    }
+    let mut progress = Progress::new(plan);
+    plan.agreed
+        .sizes
+        .iter()
+        .map(|size| one_size(device, plan, *size, &mut client, &mut server, &mut progress))
+        .collect()
+}
+
+fn one_size(
+    device: &Arc<Device>,
+    plan: &Plan,
+    size: usize,
+    client: &mut [Lane],
+    server: &mut [Lane],
+    progress: &mut Progress,
+) -> Result<Measured, Failure> {
+    let mut server = Play::new(server, plan, size, Role::Server)?;
+    let mut client = Play::new(client, plan, size, Role::Client)?;
+    progress.begin(size);
+    if plan.events {
+        asleep(device, &mut client, &mut server, progress)?;
+    } else {
+        in_turns(device, &mut client, &mut server, progress)?;
+    }
+    let theirs = server.end()?;
+    let ours = client.end()?.ok_or("the client measured nothing")?;
+    Ok(ours.and(theirs))
+}
+
+/// Polling, both take turns on this thread, which leaves a core to the software card.
+fn in_turns(device: &Arc<Device>, client: &mut Play, server: &mut Play, progress: &Progress) -> Result<(), Failure> {
+    let mut watch = Watch::new(device);
+    while !(client.is_done() && server.is_done()) {
+        let moved = client.turn()? | server.turn()?;
+        watch.check(moved)?;
+        progress.set(client.count());
+    }
+    Ok(())
+}
+
+/// Sleeping, each has a thread.
+fn asleep(device: &Arc<Device>, client: &mut Play, server: &mut Play, progress: &Progress) -> Result<(), Failure> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server =
+            scope.spawn(|| sleep_through(device, server, |play| over.load(Ordering::Acquire) && play.is_done()));
+        let played = sleep_through(device, client, |play| {
+            progress.set(play.count());
+            play.is_done()
+        });
+        over.store(true, Ordering::Release);
+        let served = server.join().map_err(|_| "the server's thread panicked")?;
+        played.and(served)
+    })
+}
+
+/// Turns, and sleeps while there is nothing to do, until `is_over`. The server may rest for as long as the client plays.
+fn sleep_through(device: &Arc<Device>, play: &mut Play, is_over: impl Fn(&Play) -> bool) -> Result<(), Failure> {
+    let mut watch = Watch::new(device);
+    while !is_over(play) {
+        let moved = play.turn()?;
+        if moved || play.is_done() {
+            watch.check(true)?;
+        }
+        if !moved && !is_over(play) {
+            play.sleep(NAP)?;
+            watch.slept(NAP)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arguments::{Agreed, Amount, Operation, Test};
+    use super::*;
+
+    fn plan(test: Test, operation: Operation) -> Plan {
+        let amount = Amount::Messages { warm_up: 5, counted: 100 };
+        let agreed = Agreed { test, operation, sizes: vec![64], amount, qps: 1, both_ways: false, mtu: 1024 };
+        Plan::example(agreed)
+    }
+
+    #[test]
+    fn a_message_costs_no_allocation() {
+        let device = mlx5_open::open("sim").unwrap();
+        for test in [Test::Lat, Test::Bw] {
+            for operation in [Operation::Write, Operation::Send, Operation::Read] {
+                let plan = plan(test, operation);
+                let (mut ours, mut theirs) = (lanes(&device, &plan).unwrap(), lanes(&device, &plan).unwrap());
+                theirs[0].connect(&ours[0].address().unwrap()).unwrap();
+                ours[0].connect(&theirs[0].address().unwrap()).unwrap();
+                let mut server = Play::new(&mut theirs, &plan, 64, Role::Server).unwrap();
+                let mut client = Play::new(&mut ours, &plan, 64, Role::Client).unwrap();
+                let progress = Progress::new(&plan);
+                let used = allocation_counter::measure(|| {
+                    in_turns(&device, &mut client, &mut server, &progress).unwrap();
+                });
+                assert_eq!(used.count_total, 0, "{test:?} {operation:?}: {used:?}");
+                assert!(client.end().unwrap().is_some() && server.end().unwrap().is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn what_arrives_damaged_is_an_error_that_names_the_byte() {
+        let device = mlx5_open::open("sim").unwrap();
+        let plan = plan(Test::Bw, Operation::Write);
+        let mut lanes = lanes(&device, &plan).unwrap();
+        lanes[0].prepare(64, Role::Server);
+        let error = lanes[0].check(64, Role::Client, false).unwrap_err().to_string();
+        assert!(error.contains("byte 0 of a message of 64 bytes is 0x00 instead of"), "{error}");
+    }
+}

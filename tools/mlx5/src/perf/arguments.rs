@@ -1,0 +1,477 @@
+//! The flags of perftest, and what they come to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mlx5_prm::values::PathMtu;
+
+use crate::Failure;
+
+/// What to measure, and how.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// lat: half a round trip (a read: a whole one); bw: bandwidth; rate: as bw, with messages of 2 bytes.
+    #[arg(value_enum)]
+    test: Test,
+    /// The operation.
+    #[arg(value_enum)]
+    operation: Operation,
+    /// Connect to the server on this host; without it both ends run here, on one card.
+    pub host: Option<String>,
+    /// Be the server: wait for one client that measures the same.
+    #[arg(long, conflicts_with = "host")]
+    pub listen: bool,
+    /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
+    #[arg(short, long = "device", visible_alias = "ib-dev", default_value = "sim")]
+    pub device: String,
+    /// Port of the device.
+    #[arg(short = 'i', long = "ib-port", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
+    ib_port: u8,
+    /// TCP port on which the two ends find each other.
+    #[arg(short, long, default_value_t = 18515)]
+    pub port: u16,
+    /// Bytes of a message; 2 for lat and rate, 65536 for bw if not said.
+    #[arg(short, long, conflicts_with = "all", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    size: Option<u32>,
+    /// Every size from 2 bytes to 8 MiB.
+    #[arg(short, long)]
+    all: bool,
+    /// Messages; 1000, but 5000 for the bandwidth and rate of writes if not said.
+    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(5..))]
+    iters: Option<u64>,
+    /// Run for so many seconds instead.
+    #[arg(short = 'D', long)]
+    duration: Option<u32>,
+    /// Of which so many at either end do not count.
+    #[arg(short = 'f', long, default_value_t = 2, requires = "duration")]
+    margin: u32,
+    /// Messages before those that count.
+    #[arg(long, default_value_t = 100)]
+    warm_up: u64,
+    /// Queue pairs.
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    qp: u32,
+    /// Messages under way at once, of a queue pair; 128 if not said, and 1 for lat.
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=15000))]
+    tx_depth: Option<u32>,
+    /// Receives to keep posted, of a queue pair.
+    #[arg(short, long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    rx_depth: u32,
+    /// Messages to one doorbell.
+    #[arg(short = 'l', long = "post_list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    post_list: u32,
+    /// Messages to one completion; 100 if not said, but 1 for messages of more than 8192 bytes, and one a list with -l.
+    #[arg(short = 'Q', long = "cq-mod", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cq_mod: Option<u32>,
+    /// Messages up to so many bytes go inside of the work request; for lat 220 (write) and 236 (send), else 0 if not said.
+    #[arg(short = 'I', long = "inline_size", value_parser = clap::value_parser!(u16).range(0..=1023))]
+    inline_size: Option<u16>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096.
+    #[arg(short, long, default_value_t = 1024)]
+    mtu: u32,
+    /// Index of the local GID.
+    #[arg(short = 'x', long = "gid-index", default_value_t = 0)]
+    gid_index: u8,
+    /// Service level.
+    #[arg(short = 'S', long = "sl", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
+    sl: u8,
+    /// How long an acknowledgement may take: 4.096 us times two to this.
+    #[arg(short = 'u', long = "qp-timeout", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
+    qp_timeout: u8,
+    /// Reads under way at once, at most.
+    #[arg(short, long = "outs", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=128))]
+    outs: u8,
+    /// Both ends send.
+    #[arg(short, long)]
+    bidirectional: bool,
+    /// Sleep on completion events instead of polling.
+    #[arg(short, long)]
+    events: bool,
+    /// Do not look for the peak.
+    #[arg(short = 'N', long = "noPeak")]
+    no_peak: bool,
+    /// Bandwidth in Gb/sec instead of MiB/sec.
+    #[arg(long = "report_gbits")]
+    pub gbits: bool,
+    /// For perftest's sake: there is no warning to switch off.
+    #[arg(short = 'F', long = "CPU-freq")]
+    cpu_freq: bool,
+    /// Write the JSON report to this file, too.
+    #[arg(long = "out_json_file", value_name = "FILE")]
+    pub out_json: Option<PathBuf>,
+    /// Draw the distribution of the latency, or with -a what comes of each size, into this file.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    not_built: NotBuilt,
+}
+
+/// Flags of perftest that are known, to be refused in words.
+#[derive(Debug, clap::Args)]
+struct NotBuilt {
+    #[arg(short = 'c', long, hide = true, default_value = "RC")]
+    connection: String,
+    #[arg(short = 'R', long = "rdma_cm", hide = true)]
+    rdma_cm: bool,
+    #[arg(short = 'z', long = "comm_rdma_cm", hide = true)]
+    comm_rdma_cm: bool,
+    #[arg(short = 'g', long = "mcg", hide = true)]
+    mcg: bool,
+    #[arg(short = 'O', long, hide = true)]
+    dualport: bool,
+    #[arg(short = 'H', long = "report-histogram", hide = true)]
+    report_histogram: bool,
+    #[arg(short = 'U', long = "report-unsorted", hide = true)]
+    report_unsorted: bool,
+    #[arg(short = 'C', long = "report-cycles", hide = true)]
+    report_cycles: bool,
+    #[arg(long = "use-srq", hide = true)]
+    use_srq: bool,
+    #[arg(short = 'X', long, hide = true)]
+    vector: Option<u32>,
+    #[arg(short = 'A', long = "atomic_type", hide = true)]
+    atomic_type: Option<String>,
+    #[arg(short = 'w', long = "limit_bw", hide = true)]
+    limit_bw: Option<String>,
+    #[arg(short = 'y', long = "limit_msgrate", hide = true)]
+    limit_msgrate: Option<String>,
+    #[arg(short = 'W', long = "report-counters", hide = true)]
+    report_counters: Option<String>,
+}
+
+impl NotBuilt {
+    fn check(&self) -> Result<(), Failure> {
+        let refused = |flag: &str, instead: &str| Err(format!("perftest's {flag} is not built: {instead}").into());
+        let cm = "the two ends find each other over TCP alone; leave it out";
+        match self {
+            _ if self.connection != "RC" => {
+                refused(&format!("-c {}", self.connection), "the driver has RC queue pairs")
+            }
+            _ if self.rdma_cm => refused("-R", cm),
+            _ if self.comm_rdma_cm => refused("-z", cm),
+            _ if self.mcg => refused("-g", "the driver has RC queue pairs, which have no multicast"),
+            _ if self.dualport => refused("-O", "run two at once, each with its own -d and -p"),
+            _ if self.report_histogram => refused("-H", "use --svg, or the percentiles of --json"),
+            _ if self.report_unsorted => refused("-U", "use --svg, or the percentiles of --json"),
+            _ if self.report_cycles => refused("-C", "times are microseconds"),
+            _ if self.use_srq => refused("--use-srq", "the driver has no shared receive queues yet"),
+            _ if self.vector.is_some() => refused("-X", "-e uses completion vector 0"),
+            _ if self.atomic_type.is_some() => refused("-A", "the driver has no atomics yet"),
+            _ if self.limit_bw.is_some() => refused("-w", "compare the figures of --json"),
+            _ if self.limit_msgrate.is_some() => refused("-y", "compare the figures of --json"),
+            _ if self.report_counters.is_some() => refused("-W", "the driver reads no counters yet"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Test {
+    /// Latency.
+    Lat,
+    /// Bandwidth.
+    Bw,
+    /// Message rate.
+    Rate,
+}
+
+/// By which operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// RDMA WRITE.
+    Write,
+    /// SEND.
+    Send,
+    /// RDMA READ.
+    Read,
+    /// Atomics.
+    Atomic,
+}
+
+impl Operation {
+    /// As perftest calls it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Operation::Write => "RDMA_Write",
+            Operation::Send => "Send",
+            Operation::Read => "RDMA_Read",
+            Operation::Atomic => "Atomic",
+        }
+    }
+}
+
+/// How long one size is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Amount {
+    /// So many messages after those to warm up, on each queue pair.
+    Messages {
+        /// Not counted.
+        warm_up: u64,
+        /// Counted.
+        counted: u64,
+    },
+    /// So long, of which a margin at either end does not count.
+    Time {
+        /// All.
+        total: Duration,
+        /// At either end.
+        margin: Duration,
+    },
+}
+
+/// What both ends must agree on.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Agreed {
+    /// What is measured.
+    pub test: Test,
+    /// By which operation.
+    pub operation: Operation,
+    /// Bytes of the messages, one run each.
+    pub sizes: Vec<usize>,
+    /// How long each is measured.
+    pub amount: Amount,
+    /// Queue pairs.
+    pub qps: usize,
+    /// Both ends send.
+    pub both_ways: bool,
+    /// Payload of a packet.
+    pub mtu: u32,
+}
+
+impl Agreed {
+    /// Bytes of the largest message.
+    pub fn largest(&self) -> usize {
+        self.sizes.iter().copied().max().unwrap_or(1)
+    }
+}
+
+/// The flags, checked.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What the other end must agree to.
+    pub agreed: Agreed,
+    /// Messages under way at once, of a queue pair.
+    pub tx_depth: u64,
+    /// Receives to keep posted, of a queue pair.
+    pub rx_depth: u32,
+    /// Messages to one doorbell.
+    pub post_list: u64,
+    /// Messages to one completion, if it was said.
+    cq_mod: Option<u64>,
+    /// Messages up to so many bytes go inside of the work request.
+    pub inline: usize,
+    /// `mtu` as queue pairs want it.
+    pub path_mtu: PathMtu,
+    /// Index of the local GID.
+    pub gid_index: u8,
+    /// Service level.
+    pub service_level: u8,
+    /// How long an acknowledgement may take.
+    pub qp_timeout: u8,
+    /// Reads under way at once.
+    pub outs: u8,
+    /// Sleep instead of polling.
+    pub events: bool,
+    /// Look for the peak.
+    pub peak: bool,
+}
+
+/// Beyond this many messages the peak is not looked for, as in perftest.
+const MOST_FOR_PEAK: u64 = 20_000;
+/// Messages above this have a completion each, if nobody says otherwise. As in perftest.
+const LARGE: usize = 8192;
+
+impl Plan {
+    /// What `arguments` come to.
+    ///
+    /// # Errors
+    /// What they ask for is not built, or makes no sense.
+    pub fn of(arguments: &Arguments) -> Result<Self, Failure> {
+        arguments.not_built.check()?;
+        let latency = arguments.test == Test::Lat;
+        if arguments.operation == Operation::Atomic {
+            return Err("the driver has no atomics yet: measure write, send or read".into());
+        }
+        let usual = if arguments.test == Test::Bw { 65536 } else { 2 };
+        let size = arguments.size.unwrap_or(usual) as usize;
+        let sizes = if arguments.all { (1..=23).map(|log| 1 << log).collect() } else { vec![size] };
+        let tx_depth = u64::from(arguments.tx_depth.unwrap_or(if latency { 1 } else { 128 }));
+        let post_list = u64::from(arguments.post_list);
+        if latency {
+            let refuse = |flag: &str| Err(format!("{flag} makes no sense for lat: one message is under way").into());
+            match () {
+                () if tx_depth != 1 => return refuse("-t"),
+                () if post_list != 1 => return refuse("-l"),
+                () if arguments.cq_mod.is_some_and(|cq_mod| cq_mod != 1) => return refuse("-Q"),
+                () if arguments.qp != 1 => return refuse("-q"),
+                () if arguments.bidirectional => return refuse("-b"),
+                () => {}
+            }
+        }
+        for (flag, value) in [("-l", post_list), ("-Q", arguments.cq_mod.unwrap_or(1).into())] {
+            if value > tx_depth {
+                return Err(format!("{flag} {value} is more than the {tx_depth} messages under way: raise -t").into());
+            }
+        }
+        if arguments.svg.is_some() && !latency && !arguments.all {
+            return Err("--svg draws the distribution of a latency, or what comes of each size: add -a".into());
+        }
+        if arguments.svg.is_some() && arguments.listen {
+            return Err("--svg: the client has what is drawn; give it to the client".into());
+        }
+        if arguments.events && latency && arguments.operation == Operation::Write {
+            return Err("-e: whoever waits for a write polls memory, and there is no event to sleep on".into());
+        }
+        if arguments.events && arguments.qp != 1 {
+            return Err("-e sleeps on one completion queue: use -q 1".into());
+        }
+        let path_mtu = PathMtu::from_bytes(arguments.mtu)
+            .ok_or_else(|| format!("-m: {} is no path MTU: 256, 512, 1024, 2048 or 4096", arguments.mtu))?;
+        Ok(Plan {
+            agreed: Agreed {
+                test: arguments.test,
+                operation: arguments.operation,
+                sizes,
+                amount: amount(arguments)?,
+                qps: arguments.qp as usize,
+                both_ways: arguments.bidirectional,
+                mtu: arguments.mtu,
+            },
+            tx_depth,
+            rx_depth: arguments.rx_depth,
+            post_list,
+            cq_mod: arguments.cq_mod.map(u64::from),
+            inline: inline(arguments),
+            path_mtu,
+            gid_index: arguments.gid_index,
+            service_level: arguments.sl,
+            qp_timeout: arguments.qp_timeout,
+            outs: arguments.outs,
+            events: arguments.events,
+            peak: !arguments.no_peak,
+        })
+    }
+
+    /// Messages to one completion, where they are of `size` bytes.
+    pub fn cq_mod(&self, size: usize) -> u64 {
+        let usual = match self.post_list {
+            1 if size > LARGE || self.agreed.test == Test::Lat => 1,
+            1 => 100,
+            list => list,
+        };
+        self.cq_mod.unwrap_or(usual).min(self.tx_depth)
+    }
+
+    /// A plan for `agreed`, all else usual.
+    #[cfg(test)]
+    pub fn example(agreed: Agreed) -> Self {
+        Plan {
+            agreed,
+            tx_depth: 16,
+            rx_depth: 16,
+            post_list: 1,
+            cq_mod: None,
+            inline: 0,
+            path_mtu: PathMtu::Mtu1024,
+            gid_index: 0,
+            service_level: 0,
+            qp_timeout: 14,
+            outs: 16,
+            events: false,
+            peak: true,
+        }
+    }
+
+    /// Whether the peak is looked for.
+    pub fn looks_for_peak(&self) -> bool {
+        let few = matches!(self.agreed.amount, Amount::Messages { counted, .. } if counted <= MOST_FOR_PEAK);
+        self.peak && few && self.agreed.qps == 1
+    }
+}
+
+fn amount(arguments: &Arguments) -> Result<Amount, Failure> {
+    let Some(seconds) = arguments.duration else {
+        let many = arguments.operation == Operation::Write && arguments.test != Test::Lat;
+        let counted = arguments.iters.unwrap_or(if many { 5000 } else { 1000 });
+        return Ok(Amount::Messages { warm_up: arguments.warm_up, counted });
+    };
+    if seconds <= 2 * arguments.margin {
+        let margin = arguments.margin;
+        return Err(format!("-D {seconds}: two margins of {margin} s leave nothing to measure; lower -f").into());
+    }
+    let of = |seconds: u32| Duration::from_secs(seconds.into());
+    Ok(Amount::Time { total: of(seconds), margin: of(arguments.margin) })
+}
+
+/// As in perftest, whose latency tests go inline as far as 256 bytes of WQE reach.
+fn inline(arguments: &Arguments) -> usize {
+    let usual = match (arguments.test, arguments.operation) {
+        (Test::Lat, Operation::Write) => 220,
+        (Test::Lat, Operation::Send) => 236,
+        _ => 0,
+    };
+    match arguments.operation {
+        Operation::Read => 0,
+        _ => arguments.inline_size.unwrap_or(usual).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn plan(line: &str) -> Result<Plan, String> {
+        let words = std::iter::once("perf").chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        Plan::of(&line.arguments).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_in_perftest() {
+        let lat = plan("lat write").unwrap();
+        assert_eq!((lat.agreed.sizes, lat.tx_depth, lat.inline), (vec![2], 1, 220));
+        assert_eq!(lat.agreed.amount, Amount::Messages { warm_up: 100, counted: 1000 });
+        let bw = plan("bw write").unwrap();
+        assert_eq!((&bw.agreed.sizes[..], bw.tx_depth, bw.inline, bw.cq_mod(65536)), (&[65536][..], 128, 0, 1));
+        assert_eq!(bw.agreed.amount, Amount::Messages { warm_up: 100, counted: 5000 });
+        let bw = plan("bw send -s 64").unwrap();
+        assert_eq!((bw.cq_mod(64), bw.rx_depth, bw.agreed.mtu), (100, 512, 1024));
+        assert_eq!(plan("bw send -s 64 -l 8").unwrap().cq_mod(64), 8);
+        assert_eq!(plan("rate write").unwrap().agreed.sizes, [2]);
+        let all = plan("bw read -a").unwrap().agreed.sizes;
+        assert_eq!((all.first(), all.last(), all.len()), (Some(&2), Some(&(8 << 20)), 23));
+    }
+
+    #[test]
+    fn what_is_not_built_says_so() {
+        for (line, word) in [
+            ("lat atomic", "no atomics yet"),
+            ("bw write -c UD", "-c UD is not built"),
+            ("bw write -R", "-R is not built"),
+            ("bw write --use-srq", "shared receive queues"),
+            ("lat send -H", "--svg"),
+            ("lat write -e", "polls memory"),
+            ("lat send -q 2", "-q makes no sense"),
+            ("lat send -t 2", "-t makes no sense"),
+            ("bw write -m 1500", "no path MTU"),
+            ("bw write -l 200", "raise -t"),
+            ("bw write -Q 200", "raise -t"),
+            ("bw write -D 4", "lower -f"),
+            ("bw write --svg x", "add -a"),
+            ("lat write --svg x --listen", "to the client"),
+        ] {
+            let error = plan(line).expect_err(line);
+            assert!(error.contains(word), "{line}: {error}");
+        }
+    }
+}

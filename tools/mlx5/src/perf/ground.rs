@@ -1,0 +1,90 @@
+//! On what it ran: a time measured on the software card says nothing about a card.
+
+use std::fmt;
+
+use mlx5_dv::Device;
+use mlx5_prm::cmd::QueryAdapterIn;
+use mlx5_sim::profile::Profile;
+
+/// What is said wherever a figure is shown that is of the software card.
+const NOT_A_CARD: &str = "software card: not a card's figure";
+
+/// The card of one end.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Ground {
+    /// The device string.
+    pub device: String,
+    /// The board's PSID, as the card says it; `None` where it does not.
+    pub board_id: Option<String>,
+    /// Major, minor, subminor.
+    pub firmware: String,
+    /// Whether it is the software card. `None` where the card does not say what it is.
+    pub software_card: Option<bool>,
+}
+
+impl Ground {
+    /// What `device` is. The software card is known by its boards' names, however it is reached.
+    pub fn of(device: &Device) -> Self {
+        let adapter = device.execute(&QueryAdapterIn::default(), "board").ok();
+        let board_id = adapter.map(|adapter| {
+            let psid = adapter.query_adapter_struct().vsd_contd_psid().to_vec();
+            String::from_utf8_lossy(&psid).trim_end_matches('\0').to_owned()
+        });
+        let board_id = board_id.filter(|id| !id.is_empty());
+        let (major, minor, subminor) = device.caps().fw_version;
+        Ground {
+            device: device.name().to_owned(),
+            software_card: board_id.as_deref().map(is_software),
+            board_id,
+            firmware: format!("{major}.{minor}.{subminor:04}"),
+        }
+    }
+}
+
+fn is_software(board_id: &str) -> bool {
+    Profile::NAMES.iter().filter_map(|name| Profile::by_name(name)).any(|profile| profile.psid == board_id)
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let board = self.board_id.as_deref().unwrap_or("which does not name its board");
+        write!(f, "{}, board {board}, firmware {}", self.device, self.firmware)?;
+        if self.software_card == Some(true) { write!(f, ", the software card") } else { Ok(()) }
+    }
+}
+
+/// What must be said of figures that were measured on `grounds`.
+pub fn note(grounds: &[Ground]) -> Option<&'static str> {
+    let software = |ground: &Ground| ground.software_card == Some(true);
+    let unknown = |ground: &Ground| ground.software_card.is_none();
+    match () {
+        () if grounds.iter().any(software) => Some(NOT_A_CARD),
+        () if grounds.iter().any(unknown) => Some("a card that does not say what it is: it may be a software card"),
+        () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ground(software_card: Option<bool>) -> Ground {
+        Ground { device: "x".into(), board_id: None, firmware: "1.2.0003".into(), software_card }
+    }
+
+    #[test]
+    fn the_software_card_is_known_by_its_board() {
+        let device = mlx5_open::open("sim:connectx7").unwrap();
+        let card = Ground::of(&device);
+        assert_eq!((card.board_id.as_deref(), card.software_card), (Some("SIM0000000007"), Some(true)));
+        assert_eq!(card.to_string(), "sim, board SIM0000000007, firmware 28.41.1000, the software card");
+        assert!(!is_software("MT_0000000008"));
+    }
+
+    #[test]
+    fn one_software_card_at_either_end_is_enough() {
+        assert_eq!(note(&[ground(Some(false)), ground(Some(true))]), Some(NOT_A_CARD));
+        assert_eq!(note(&[ground(Some(false))]), None);
+        assert!(note(&[ground(Some(false)), ground(None)]).is_some());
+    }
+}

@@ -1,0 +1,167 @@
+//! One message under way: the client sends, the server sends back. Of a read there is no way back, and the server rests.
+
+use hdrhistogram::Histogram;
+use quanta::Clock;
+
+use super::arguments::{Operation, Plan};
+use super::lane::{Event, Lane, Role};
+use super::play::Goal;
+use super::report::{Latencies, Measured};
+use crate::Failure;
+
+/// The longest round trip that is told apart from longer ones, in nanoseconds.
+const LONGEST: u64 = 60_000_000_000;
+/// Decimal digits that recorded times keep.
+const DIGITS: u8 = 3;
+
+/// One end of it.
+#[derive(Debug)]
+pub struct Latency<'a> {
+    lane: &'a mut Lane,
+    operation: Operation,
+    role: Role,
+    size: usize,
+    goal: Goal,
+    /// Messages posted.
+    sent: u64,
+    /// Of those, the ones that have left: they may be overwritten.
+    left: u64,
+    /// Messages that came.
+    came: u64,
+    over: bool,
+    clock: Clock,
+    start: u64,
+    last: u64,
+    /// Nanoseconds from one post to the next.
+    times: Histogram<u64>,
+}
+
+impl<'a> Latency<'a> {
+    pub(super) fn new(lanes: &'a mut [Lane], plan: &Plan, size: usize, role: Role) -> Result<Self, Failure> {
+        let lane = lanes.first_mut().ok_or("no queue pair to measure with")?;
+        let clock = Clock::new();
+        let start = clock.raw();
+        Ok(Latency {
+            lane,
+            operation: plan.agreed.operation,
+            role,
+            size,
+            goal: plan.agreed.amount.into(),
+            sent: 0,
+            left: 0,
+            came: 0,
+            over: false,
+            clock,
+            start,
+            last: start,
+            times: Histogram::new_with_bounds(1, LONGEST, DIGITS)?,
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn turn(&mut self) -> Result<bool, Failure> {
+        let mut moved = false;
+        match self.lane.poll()? {
+            Some(Event::Sent(up_to)) => (self.left, moved) = (up_to, true),
+            Some(Event::Received) => (self.came, moved) = (self.came + 1, true),
+            None => {}
+        }
+        if self.operation == Operation::Write && self.awaits() {
+            let came = self.lane.mark_that_came(self.size) == (self.came + 1) as u8;
+            self.came += u64::from(came);
+            moved |= came;
+        }
+        if self.left == self.sent && self.may_send() {
+            self.send()?;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Whether the next message is the other end's.
+    #[inline(always)]
+    fn awaits(&self) -> bool {
+        match self.role {
+            Role::Client => self.came < self.sent,
+            Role::Server => self.came == self.sent,
+        }
+    }
+
+    /// Whether the next message is ours. All of the last one has come back, or it is the first.
+    #[inline(always)]
+    fn may_send(&self) -> bool {
+        match (self.role, self.operation) {
+            (Role::Client, Operation::Read) => !self.over,
+            (Role::Client, _) => self.came == self.sent && !self.over,
+            (Role::Server, Operation::Read) => false,
+            (Role::Server, _) => self.came > self.sent,
+        }
+    }
+
+    /// Sends the next message; the client, whose last one is answered, stops if it was the last.
+    #[inline(always)]
+    fn send(&mut self) -> Result<(), Failure> {
+        if self.role == Role::Client {
+            let now = self.clock.raw();
+            self.over = self.record(now);
+            if self.over {
+                return Ok(());
+            }
+            self.last = now;
+        }
+        let number = self.sent;
+        self.sent += 1;
+        if self.operation != Operation::Read {
+            self.lane.mark(self.size, self.sent as u8);
+        }
+        self.lane.post(self.size, number..number + 1, |_| true)
+    }
+
+    /// Takes the time that the last message took, if it counts. Whether that was the last.
+    #[inline(always)]
+    fn record(&mut self, now: u64) -> bool {
+        let (counts, over) = match self.goal {
+            Goal::Messages { warm_up, all } => (self.sent > warm_up, self.sent == all),
+            Goal::Time { from, to, end } => {
+                let at = self.clock.delta_as_nanos(self.start, now);
+                (self.sent > 0 && (from..to).contains(&at), at >= end)
+            }
+        };
+        if counts {
+            self.times.saturating_record(self.clock.delta_as_nanos(self.last, now));
+        }
+        over
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        let idle = self.left == self.sent;
+        idle && (self.over || self.role == Role::Server)
+    }
+
+    /// Whether it is for the card alone to answer.
+    pub(super) fn rests(&self) -> bool {
+        self.role == Role::Server && self.operation == Operation::Read
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.sent
+    }
+
+    pub(super) fn lane(&mut self) -> &mut Lane {
+        self.lane
+    }
+
+    pub(super) fn end(self) -> Result<Option<Measured>, Failure> {
+        match (self.role, self.operation) {
+            (Role::Server, Operation::Read) => {}
+            (Role::Server, _) => self.lane.check(self.size, Role::Client, true)?,
+            (Role::Client, Operation::Read) => self.lane.check(self.size, Role::Server, false)?,
+            (Role::Client, _) => self.lane.check(self.size, Role::Server, true)?,
+        }
+        if self.role == Role::Server {
+            return Ok(None);
+        }
+        let ways = if self.operation == Operation::Read { 1 } else { 2 };
+        Ok(Some(Measured::Latency(Latencies::of(self.size, &self.times, ways)?)))
+    }
+}

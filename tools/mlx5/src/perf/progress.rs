@@ -1,0 +1,89 @@
+//! How far it is, for people at a terminal. The measuring thread stores a number; another thread draws.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::arguments::{Amount, Plan};
+
+/// How often it is drawn.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// A bar over all sizes; nothing where nobody looks.
+#[derive(Debug)]
+pub struct Progress {
+    shared: Arc<Shared>,
+    /// Messages of a size, 0 where they go by the clock.
+    messages: u64,
+    sizes: u64,
+    begun: u64,
+    drawer: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Messages of all sizes so far.
+    count: AtomicU64,
+    base: AtomicU64,
+    size: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Progress {
+    /// Of what `plan` will do.
+    pub fn new(plan: &Plan) -> Self {
+        let (sizes, qps) = (plan.agreed.sizes.len() as u64, plan.agreed.qps as u64);
+        let messages = match plan.agreed.amount {
+            Amount::Messages { warm_up, counted } => (warm_up + counted) * qps,
+            Amount::Time { .. } => 0,
+        };
+        let shared = Arc::new(Shared::default());
+        let drawer = std::io::stderr().is_terminal().then(|| {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || draw(&shared, messages * sizes))
+        });
+        Progress { shared, messages, sizes, begun: 0, drawer }
+    }
+
+    /// The next size begins.
+    pub fn begin(&mut self, size: usize) {
+        let base = self.messages * self.begun.min(self.sizes);
+        self.shared.base.store(base, Ordering::Relaxed);
+        self.shared.count.store(0, Ordering::Relaxed);
+        self.shared.size.store(size as u64, Ordering::Relaxed);
+        self.begun += 1;
+    }
+
+    /// Messages of this size so far.
+    #[inline(always)]
+    pub fn set(&self, count: u64) {
+        self.shared.count.store(count, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        if let Some(drawer) = self.drawer.take() {
+            let _ = drawer.join();
+        }
+    }
+}
+
+fn draw(shared: &Shared, all: u64) {
+    let bar = if all > 0 { ProgressBar::new(all) } else { ProgressBar::new_spinner() };
+    let template = if all > 0 { "{msg:>16} {wide_bar} {eta}" } else { "{spinner} {msg} {elapsed}" };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    while !shared.over.load(Ordering::Relaxed) {
+        bar.set_message(format!("{} bytes", shared.size.load(Ordering::Relaxed)));
+        bar.set_position(shared.base.load(Ordering::Relaxed) + shared.count.load(Ordering::Relaxed));
+        std::thread::sleep(FRAME);
+    }
+    bar.finish_and_clear();
+}

@@ -1,0 +1,298 @@
+//! `mlx5 perf` on the software card: both ends in one program, and in two.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long anything may take that is to succeed.
+const SOON: Duration = Duration::from_secs(120);
+
+/// perftest's headings, blanks and all.
+const LATENCY: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] ";
+const BANDWIDTH: &str = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]";
+
+fn perf(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5"));
+    command.arg("perf").args(arguments.split_whitespace()).env("RUST_LOG", "error").stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a run that succeeds prints.
+fn printed(arguments: &str) -> String {
+    let output = perf(arguments).output().expect("mlx5 runs");
+    assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON alone on stdout")
+}
+
+/// The numbers of the row below `heading`.
+fn row(printed: &str, heading: &str) -> Vec<f64> {
+    let mut lines = printed.lines().skip_while(|line| *line != heading);
+    assert!(lines.next().is_some(), "no heading {heading:?} in:\n{printed}");
+    let numbers = lines.next().expect("a row").split_whitespace().map(|number| number.parse().expect("a number"));
+    numbers.collect()
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().expect("an object").keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn the_table_of_latency_is_perftests() {
+    for operation in ["write", "send", "read"] {
+        let printed = printed(&format!("lat {operation} -n 50 -s 64"));
+        let row = row(&printed, LATENCY);
+        let [bytes, iterations, min, max, typical, average, stdev, p99, p999] = row[..] else { panic!("{printed}") };
+        assert_eq!((bytes, iterations), (64.0, 50.0));
+        assert!(0.0 < min && min <= typical && typical <= p99 && p99 <= p999 && p999 <= max, "{printed}");
+        assert!(min <= average && average <= max && stdev >= 0.0, "{printed}");
+        assert!(printed.contains(" percentile    t[usec]\n 50 ") && printed.contains("\n 99.999 "), "{printed}");
+        assert!(printed.ends_with("(software card: not a card's figure)\n"), "{printed}");
+    }
+}
+
+#[test]
+fn the_table_of_bandwidth_is_perftests() {
+    for test in ["bw", "rate"] {
+        for operation in ["write", "send", "read"] {
+            let printed = printed(&format!("{test} {operation} -n 200"));
+            let row = row(&printed, BANDWIDTH);
+            let [bytes, iterations, peak, average, rate] = row[..] else { panic!("{printed}") };
+            assert_eq!((bytes, iterations), (if test == "bw" { 65536.0 } else { 2.0 }, 200.0));
+            assert!(peak >= average && rate > 0.0, "{printed}");
+            assert!(printed.contains("software card: not a card's figure"), "{printed}");
+        }
+    }
+    let printed = printed("bw write -n 200 -s 4096 --report_gbits -N");
+    let gbits = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]";
+    assert_eq!(row(&printed, gbits)[2], 0.0, "perftest prints 0 for a peak it did not look for");
+}
+
+#[test]
+fn the_keys_of_the_json_are_perftests_and_ours() {
+    let report = json(&perf("lat write -n 50 --json").output().expect("mlx5 runs"));
+    let ours =
+        ["MsgSize", "n_iterations", "percentile_99", "percentile_99.9", "percentiles", "t_avg", "t_max", "t_min"];
+    assert_eq!(keys(&report["results"]), [&ours[..], &["t_stdev", "t_typical"]].concat());
+    assert_eq!(keys(&report["results"]["percentiles"]), ["100", "50", "90", "99", "99.9", "99.99", "99.999"]);
+    assert_eq!(report["test_info"]["test"], "RDMA_Write_Latency_Test");
+    assert_eq!(report["test_info"]["Max_inline_data"], 220);
+    assert_eq!(report["cards"][0]["software_card"], true);
+    assert_eq!(report["cards"][0]["board_id"], "SIM0000000005");
+    assert_eq!(report["note"], "software card: not a card's figure");
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("out.json");
+    printed(&format!("bw send -n 200 -b -l 4 --out_json_file {}", file.display()));
+    let report: Value = serde_json::from_slice(&std::fs::read(file).expect("a file")).expect("JSON");
+    assert_eq!(keys(&report["results"]), ["BW_average", "BW_peak", "MsgRate", "MsgSize", "n_iterations"]);
+    assert_eq!(report["test_info"]["test"], "Send_Bidirectional_Post_List_BW_Test");
+    let of = |key: &str| report["test_info"][key].clone();
+    let named = ["TX_depth", "RX_depth", "CQ_Moderation", "Post_List", "Mtu", "Number_of_qps"].map(of);
+    assert_eq!(named, [128, 512, 4, 4, 1024, 1].map(Value::from));
+}
+
+#[test]
+fn lists_moderation_queue_pairs_directions_events_and_inline_data_work() {
+    for arguments in [
+        "bw write -n 500 -s 64 -l 16 -t 64",
+        "bw write -n 501 -s 64 -Q 10 -I 64",
+        "bw send -n 300 -s 1000 -q 3 -Q 7",
+        "bw send -n 300 -s 64 -b -r 8",
+        "bw read -n 300 -s 5000 -b -o 1",
+        "bw write -n 300 -s 3000 -b -m 256",
+        "bw send -n 300 -s 64 -e",
+        "lat send -n 50 -e",
+        "lat read -n 50 -e",
+        "lat write -n 300 -s 5000 --warm-up 0",
+        "lat send -n 50 -s 20 -I 0",
+        "rate write -D 1 -f 0",
+        "lat write -D 1 -f 0",
+    ] {
+        assert!(printed(arguments).contains("software card"), "{arguments}");
+    }
+}
+
+#[test]
+fn a_sweep_has_a_row_for_each_size_and_a_drawing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("sweep.svg");
+    let printed = printed(&format!("bw write -a -n 5 --warm-up 1 -F --svg {}", file.display()));
+    let sizes: Vec<u64> = (1..=23).map(|log| 1 << log).collect();
+    let rows = printed.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok());
+    assert_eq!(rows.collect::<Vec<u64>>(), sizes, "{printed}");
+    let svg = std::fs::read_to_string(file).expect("a file");
+    assert!(svg.starts_with("<svg") && svg.contains("MiB/sec") && svg.contains("4 Mi"), "{svg}");
+    assert!(svg.contains("not a card"), "{svg}");
+}
+
+#[test]
+fn a_latency_is_drawn_as_a_distribution() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("latency.svg");
+    printed(&format!("lat send -n 500 --svg {}", file.display()));
+    let svg = std::fs::read_to_string(file).expect("a file");
+    for expected in ["Send Latency Test, 2 bytes", "usec", "90 %", "99 %", "polyline", "not a card"] {
+        assert!(svg.contains(expected), "{expected} in:\n{svg}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_says_why() {
+    for (arguments, word) in [
+        ("lat atomic", "no atomics yet"),
+        ("bw write -c UD", "RC queue pairs"),
+        ("bw write -x 3", "no such GID"),
+        ("bw write -d vfio-user:/nowhere", "/nowhere"),
+        ("bw write --svg /nowhere/x.svg -a -n 5 -s 2", "cannot be used with"),
+        ("lat write -n 5 --svg /nowhere/x.svg", "/nowhere/x.svg"),
+    ] {
+        let output = perf(arguments).output().expect("mlx5 runs");
+        assert!(!output.status.success() && text(&output.stderr).contains(word), "{}", text(&output.stderr));
+    }
+}
+
+/// A program that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn of(command: &mut Command) -> Running {
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mlx5 runs"))
+    }
+
+    /// Waits for its end.
+    fn end(mut self) -> Output {
+        let deadline = Instant::now() + SOON;
+        while self.0.try_wait().expect("a child").is_none() {
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        self.0.stdout.take().expect("a pipe").read_to_end(&mut stdout).expect("read");
+        self.0.stderr.take().expect("a pipe").read_to_end(&mut stderr).expect("read");
+        Output { status: self.0.wait().expect("a child"), stdout, stderr }
+    }
+}
+
+/// The software card in a program of its own, two functions on one wire.
+struct Served {
+    _card: Running,
+    dir: tempfile::TempDir,
+}
+
+impl Served {
+    fn new() -> Served {
+        let dir = tempfile::tempdir().expect("a folder");
+        let sockets = [0, 1].map(|index| dir.path().join(format!("{index}.sock")));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5"));
+        command.arg("sim").arg("--socket").arg(&sockets[0]).arg("--socket").arg(&sockets[1]);
+        let mut card = Running::of(command.env("RUST_LOG", "error"));
+        let mut lines = BufReader::new(card.0.stdout.take().expect("a pipe")).lines();
+        for _ in 0..2 {
+            let line = lines.next().expect("a line").expect("text");
+            assert!(line.starts_with("listening on"), "{line}");
+        }
+        Served { _card: card, dir }
+    }
+
+    fn end(&self, index: usize, arguments: &str) -> Running {
+        let socket = self.dir.path().join(format!("{index}.sock"));
+        Running::of(&mut perf(&format!("{arguments} -d vfio-user:{}", socket.display())))
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// The numbers to six digits: on their way as text the last bit may change.
+fn rounded(results: &Value) -> Vec<String> {
+    let one = |(key, value): (&String, &Value)| match value {
+        Value::Object(_) => rounded(value),
+        _ => vec![format!("{key} {:.5e}", value.as_f64().expect("a number"))],
+    };
+    results.as_object().expect("an object").iter().flat_map(one).collect()
+}
+
+#[test]
+fn two_programs_measure_together_and_both_report_the_same() {
+    let card = Served::new();
+    for arguments in [
+        "lat write -n 50",
+        "lat send -n 50",
+        "lat read -n 50",
+        "bw write -n 200 -s 4096",
+        "bw send -n 200 -s 4096",
+        "bw read -n 200 -s 4096",
+        "bw send -n 200 -s 4096 -b",
+        "rate write -n 500 -q 2",
+        "rate send -n 300 -e",
+    ] {
+        let port = free_port();
+        let server = card.end(0, &format!("{arguments} -p {port} --listen --json"));
+        let client = card.end(1, &format!("{arguments} -p {port} 127.0.0.1 --json"));
+        let (client, server) = (client.end(), server.end());
+        assert!(client.status.success(), "{arguments}: {}{}", text(&client.stderr), text(&server.stderr));
+        let (client, server) = (json(&client), json(&server));
+        assert_eq!(rounded(&client["results"]), rounded(&server["results"]), "{arguments}");
+        assert!(client["cards"][0]["device"].as_str().is_some_and(|name| name.ends_with("1.sock")), "{client}");
+        assert_eq!(client["cards"][0], server["cards"][1], "{arguments}");
+        assert_eq!(client["note"], "software card: not a card's figure");
+    }
+}
+
+#[test]
+fn a_server_that_measures_something_else_says_so_on_both_sides() {
+    let card = Served::new();
+    let port = free_port();
+    let server = card.end(0, &format!("lat send -p {port} --listen"));
+    let client = card.end(1, &format!("bw write -p {port} 127.0.0.1"));
+    let (client, server) = (client.end(), server.end());
+    for output in [client, server] {
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("the client measures bw write"), "{said}");
+    }
+}
+
+#[test]
+fn an_end_that_vanishes_is_an_error_of_the_other_within_seconds() {
+    let card = Served::new();
+    for (arguments, victim) in [("lat write", 0), ("bw write", 0), ("lat send", 1), ("bw read", 1)] {
+        let port = free_port();
+        let server = card.end(0, &format!("{arguments} -p {port} --listen"));
+        let client = card.end(1, &format!("{arguments} -p {port} -D 600 127.0.0.1"));
+        // Long enough to be in the middle of it; if it is not yet, the error is the same.
+        std::thread::sleep(Duration::from_secs(2));
+        let mut ends = [server, client];
+        ends[victim].0.kill().expect("killed");
+        let [server, client] = ends;
+        let survivor = if victim == 0 { client } else { server };
+        let output = survivor.end();
+        let said = text(&output.stderr);
+        assert!(!output.status.success(), "{arguments}");
+        // Its card may notice first: the acknowledgements stay away.
+        let expected = ["is gone", "TRANSPORT_RETRY", "the other end", "Connection refused"];
+        assert!(expected.iter().any(|word| said.contains(word)), "{arguments}: {said}");
+    }
+}
