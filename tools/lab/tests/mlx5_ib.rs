@@ -82,7 +82,7 @@ impl Verbs {
             &format!("-d mlx5_0 -x 1 -F {options}"),
             &format!("-d mlx5_1 -x 1 -F {options} 10.0.0.1"),
         )?;
-        assert!(said.matches("#bytes").count() == 2, "{command}:\n{said}");
+        assert!(said.contains("#bytes"), "{command}:\n{said}");
         Ok(said)
     }
 }
