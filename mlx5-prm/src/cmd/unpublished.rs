@@ -67,12 +67,6 @@ const fn of(opcode: Opcode) -> CommandInfo {
 
 /// What this module declares.
 pub(crate) const COMMANDS: &[CommandInfo] = &[
-    // UCX publishes the command that sets what this one reads.
-    of(Opcode::QueryXrqDcParamsEntry),
-    // Of the NVMe-oF target offload, whose driver is not public.
-    of(Opcode::QueryXrqErrorParams),
-    of(Opcode::ReleaseXrqError),
-    of(Opcode::ModifyXrq),
     // Nobody reads back what SET_PP_RATE_LIMIT sets.
     of(Opcode::QueryRateLimit),
     // Linux's fwctl lets tools send them, and has no more than their numbers.

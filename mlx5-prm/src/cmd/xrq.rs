@@ -1,7 +1,8 @@
 //! Extended shared receive queues.
 
-use super::{CmdStatus, Opcode, commands};
+use super::{CmdStatus, Opcode, UnpublishedOut, commands};
 use crate::ctx::Xrqc;
+use crate::layout::Be32;
 use crate::values::PathMtu;
 
 layout! {
@@ -83,6 +84,46 @@ layout! {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
     }
+
+    /// Input of `QUERY_XRQ_DC_PARAMS_ENTRY`: reads what `SET_XRQ_DC_PARAMS_ENTRY` sets. Public is the queue that it names, which Linux's mlx5_ib looks for here
+    /// (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
+    pub struct QueryXrqDcParamsEntryIn: 0xc, "none" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryXrqDcParamsEntry,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] xrqn: u32,
+        .. unpublished: [Be32],
+    }
+
+    /// Input of `QUERY_XRQ_ERROR_PARAMS`: of the NVMe-oF target offload. Public is the queue that it names, which Linux's mlx5_ib looks for here
+    /// (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
+    pub struct QueryXrqErrorParamsIn: 0xc, "none" {
+        0x00 [31:16] opcode: Opcode = Opcode::QueryXrqErrorParams,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] xrqn: u32,
+        .. unpublished: [Be32],
+    }
+
+    /// Input of `RELEASE_XRQ_ERROR`: of the NVMe-oF target offload. Public is the queue that it names, which Linux's mlx5_ib looks for here
+    /// (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
+    pub struct ReleaseXrqErrorIn: 0xc, "none" {
+        0x00 [31:16] opcode: Opcode = Opcode::ReleaseXrqError,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] xrqn: u32,
+        .. unpublished: [Be32],
+    }
+
+    /// Input of `MODIFY_XRQ`: of the NVMe-oF target offload. Public is the queue that it names, which Linux's mlx5_ib looks for here
+    /// (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
+    pub struct ModifyXrqIn: 0xc, "none" {
+        0x00 [31:16] opcode: Opcode = Opcode::ModifyXrq,
+        0x00 [15:0] uid: u16,
+        0x04 [15:0] op_mod: u16,
+        0x08 [23:0] xrqn: u32,
+        .. unpublished: [Be32],
+    }
 }
 
 commands! {
@@ -91,4 +132,8 @@ commands! {
     QueryXrq: QueryXrqIn => QueryXrqOut,
     ArmXrq: ArmXrqIn => ArmXrqOut,
     SetXrqDcParamsEntry: SetXrqDcParamsEntryIn => SetXrqDcParamsEntryOut,
+    QueryXrqDcParamsEntry: QueryXrqDcParamsEntryIn => UnpublishedOut,
+    QueryXrqErrorParams: QueryXrqErrorParamsIn => UnpublishedOut,
+    ReleaseXrqError: ReleaseXrqErrorIn => UnpublishedOut,
+    ModifyXrq: ModifyXrqIn => UnpublishedOut,
 }

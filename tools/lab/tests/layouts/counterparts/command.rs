@@ -51,6 +51,59 @@ pub const ROWS: &[Counterpart] = &[
         sized: false,
         fields: &[("status", "status", ""), ("syndrome", "syndrome", ""), ("unpublished", "reserved_at_40", "")],
     },
+    // uverbs reads the queue's number of these as it does of their siblings.
+    Counterpart {
+        layout: "QueryXrqDcParamsEntryIn",
+        header: Kernel,
+        c: "mlx5_ifc_query_xrq_in_bits",
+        sized: false,
+        fields: &[
+            ("opcode", "opcode", ""),
+            ("uid", "reserved_at_10", ""),
+            ("op_mod", "op_mod", ""),
+            ("xrqn", "xrqn", ""),
+            ("unpublished", "reserved_at_60", ""),
+        ],
+    },
+    Counterpart {
+        layout: "QueryXrqErrorParamsIn",
+        header: Kernel,
+        c: "mlx5_ifc_query_xrq_in_bits",
+        sized: false,
+        fields: &[
+            ("opcode", "opcode", ""),
+            ("uid", "reserved_at_10", ""),
+            ("op_mod", "op_mod", ""),
+            ("xrqn", "xrqn", ""),
+            ("unpublished", "reserved_at_60", ""),
+        ],
+    },
+    Counterpart {
+        layout: "ReleaseXrqErrorIn",
+        header: Kernel,
+        c: "mlx5_ifc_arm_xrq_in_bits",
+        sized: false,
+        fields: &[
+            ("opcode", "opcode", ""),
+            ("uid", "reserved_at_10", ""),
+            ("op_mod", "op_mod", ""),
+            ("xrqn", "xrqn", ""),
+            ("unpublished", "reserved_at_60", ""),
+        ],
+    },
+    Counterpart {
+        layout: "ModifyXrqIn",
+        header: Kernel,
+        c: "mlx5_ifc_arm_xrq_in_bits",
+        sized: false,
+        fields: &[
+            ("opcode", "opcode", ""),
+            ("uid", "reserved_at_10", ""),
+            ("op_mod", "op_mod", ""),
+            ("xrqn", "xrqn", ""),
+            ("unpublished", "reserved_at_60", ""),
+        ],
+    },
     // One type of object stands for all: their structures are this head and the object.
     Counterpart {
         layout: "CreateGeneralObjectIn",
