@@ -1,4 +1,5 @@
-//! `mlx5`: look at cards, read what drivers tell them, serve the software card, and find out what stands in the way.
+//! `mlx5`: look at cards, read what drivers tell them, measure them, serve the software card, and find out what stands in the
+//! way.
 //!
 //! Results go to stdout, `--json` for machines; errors to stderr, with the fix in them. Exit status: 0 done, 1 failed,
 //! 2 wrong usage.

@@ -3,6 +3,8 @@
 // Each test is a program of its own and uses a part of this.
 #![allow(dead_code)]
 
+pub mod kernels;
+
 use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;

@@ -34,6 +34,8 @@ pub struct Bandwidth<'a> {
     cq_mod: u64,
     goal: Goal,
     progress: Vec<Progress>,
+    /// All that does not count has left: what counts begins with empty queues.
+    warm: bool,
     /// Time is up: only what is needed to complete all is posted still.
     over: bool,
     timing: Timing,
@@ -55,6 +57,7 @@ impl<'a> Bandwidth<'a> {
             cq_mod: plan.cq_mod(size),
             goal,
             progress: vec![Progress::default(); qps],
+            warm: !matches!(goal, Goal::Messages { warm_up: 1.., .. }),
             over: false,
             timing: Timing::new(goal, qps, sends && plan.looks_for_peak()),
             lanes,
@@ -70,6 +73,9 @@ impl<'a> Bandwidth<'a> {
             }
             moved |= self.poll(lane)?;
         }
+        if !self.warm {
+            self.warm = self.progress.iter().all(|one| one.left == self.target(*one));
+        }
         Ok(moved)
     }
 
@@ -77,6 +83,7 @@ impl<'a> Bandwidth<'a> {
     #[inline(always)]
     fn target(&self, progress: Progress) -> u64 {
         match self.goal {
+            Goal::Messages { warm_up, .. } if !self.warm => warm_up,
             Goal::Messages { all, .. } => all,
             // As far as the next message that completes.
             Goal::Time { .. } if self.over => progress.posted.next_multiple_of(self.cq_mod),
@@ -94,7 +101,7 @@ impl<'a> Bandwidth<'a> {
             if list == 0 || progress.posted + list > progress.left + self.tx_depth {
                 return Ok(moved);
             }
-            self.over |= self.timing.posting(progress.posted);
+            self.timing.posting(progress.posted);
             let (cq_mod, end) = (self.cq_mod, progress.posted + list);
             let signal = |number: u64| (number + 1).is_multiple_of(cq_mod) || number + 1 == target;
             self.lanes[lane].post(self.size, progress.posted..end, signal)?;
@@ -119,7 +126,8 @@ impl<'a> Bandwidth<'a> {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        !self.sends || self.progress.iter().all(|one| one.left == one.posted && one.posted == self.target(*one))
+        !self.sends
+            || self.warm && self.progress.iter().all(|one| one.left == one.posted && one.posted == self.target(*one))
     }
 
     /// Whether it is for the card alone to answer what still comes.
@@ -175,21 +183,18 @@ impl Timing {
         Timing { clock, goal, qps: qps as u64, start, first: None, last: start, counted: 0, posted, completed }
     }
 
-    /// Message `number`, and maybe more, are about to be posted. Whether time is up.
+    /// Message `number`, and maybe more, are about to be posted. Where time is what ends it, completions alone are looked at.
     #[inline(always)]
-    fn posting(&mut self, number: u64) -> bool {
-        let Goal::Messages { warm_up, .. } = self.goal else { return false };
-        if number < warm_up {
-            return false;
-        }
+    fn posting(&mut self, number: u64) {
+        let Goal::Messages { warm_up, .. } = self.goal else { return };
+        let Some(counted) = number.checked_sub(warm_up) else { return };
         if self.first.is_none() || !self.posted.is_empty() {
             let now = self.clock.raw();
             self.first.get_or_insert(now);
-            if let Some(stamp) = self.posted.get_mut((number - warm_up) as usize) {
+            if let Some(stamp) = self.posted.get_mut(counted as usize) {
                 *stamp = now;
             }
         }
-        false
     }
 
     /// Messages `before` to `up_to`, not included, have left. Whether time is up.
