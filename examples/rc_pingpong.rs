@@ -1,7 +1,8 @@
 //! Two queue pairs bounce a message to and fro over a reliable connection: libibverbs' `ibv_rc_pingpong`, on our driver.
 //!
 //! Without a host both ends run here, on one card. `--listen` waits for a client, a HOST connects to a server; the other
-//! end may be this program or `ibv_rc_pingpong` itself.
+//! end may be this program or `ibv_rc_pingpong` itself. On a function that is ours alone it also answers, between two hosts,
+//! for the function's addresses on the wire, as a kernel would.
 
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
@@ -13,6 +14,8 @@ use mlx5_dv::Device;
 use mlx5_dv::memory::PageSize;
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
+use mlx5_examples::station::Station;
+use mlx5_neighbours::Ipv4Cidr;
 use mlx5_open::watch::Watch;
 
 /// How long a client waits for its server, and a server for its client.
@@ -57,6 +60,9 @@ struct Options {
     /// Index of the local GID.
     #[arg(short, long = "gid-idx", default_value_t = 0)]
     gid_idx: u16,
+    /// An IPv4 address for a function that is ours alone, with its network: 10.0.0.4/24. It becomes GID 1.
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = network)]
+    ip: Option<Ipv4Cidr>,
     /// Check what is received, byte for byte.
     #[arg(short, long)]
     chk: bool,
@@ -77,8 +83,12 @@ fn main() -> ExitCode {
     }
 }
 
+fn network(text: &str) -> Result<Ipv4Cidr, String> {
+    text.parse().map_err(|()| format!("{text:?} is no address with its network, such as 10.0.0.4/24"))
+}
+
 fn run(options: &Options) -> Result<(), Failure> {
-    let device = mlx5_open::open(&options.device)?;
+    let mut station = Station::open(&options.device, options.ip)?;
     let setup = Setup {
         size: options.size as usize,
         mtu: options.mtu,
@@ -91,34 +101,39 @@ fn run(options: &Options) -> Result<(), Failure> {
         page_size: options.page_size,
     };
     let elapsed = match &options.host {
-        Some(host) => ask(&device, &setup, host, options.port)?,
-        None if options.listen => listen(&device, &setup, options.port)?,
-        None => both_ends(&device, &setup)?,
+        None if !options.listen => both_ends(station.device(), &setup)?,
+        host => {
+            station.answer(options.ip);
+            match host {
+                Some(host) => ask(&station, &setup, host, options.port)?,
+                None => listen(&station, &setup, options.port)?,
+            }
+        }
     };
     print_result(options, elapsed);
     Ok(())
 }
 
-fn ask(device: &Arc<Device>, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
-    let mut player = Player::new(device, setup, Role::Client)?;
+fn ask(station: &Station, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
+    let mut player = Player::new(station.device(), setup, Role::Client)?;
     let mine = player.address()?;
     print_memory(&player);
     print_address("local", &mine);
     let asked = exchange::ask(host, port, &mine, PATIENCE)?;
     print_address("remote", &asked.remote);
-    player.connect(&asked.remote)?;
+    player.connect(&asked.remote, station.mac_of(asked.remote.gid)?)?;
     asked.finish()?;
     timed(|| player.play())
 }
 
-fn listen(device: &Arc<Device>, setup: &Setup, port: u16) -> Result<Duration, Failure> {
-    let mut player = Player::new(device, setup, Role::Server)?;
+fn listen(station: &Station, setup: &Setup, port: u16) -> Result<Duration, Failure> {
+    let mut player = Player::new(station.device(), setup, Role::Server)?;
     let mine = player.address()?;
     print_memory(&player);
     print_address("local", &mine);
     let accepted = exchange::accept(port, PATIENCE)?;
     print_address("remote", &accepted.remote);
-    player.connect(&accepted.remote)?;
+    player.connect(&accepted.remote, station.mac_of(accepted.remote.gid)?)?;
     accepted.answer(&mine)?;
     timed(|| player.play())
 }
@@ -133,8 +148,8 @@ fn both_ends(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
     let (ours, theirs) = (client.address()?, server.address()?);
     print_address("local", &ours);
     print_address("remote", &theirs);
-    server.connect(&ours)?;
-    client.connect(&theirs)?;
+    server.connect(&ours, None)?;
+    client.connect(&theirs, None)?;
     if setup.events {
         return timed(|| {
             std::thread::scope(|scope| {

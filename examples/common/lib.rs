@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 pub mod exchange;
 pub mod pingpong;
+pub mod station;
 
 /// An error and all its causes on one line.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mlx5_dv::Device;
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Peer, Ticket};
+use mlx5_dv::{Device, Mac};
 use mlx5_open::watch::{SILENCE, Watch};
 use mlx5_prm::values::PathMtu;
 
@@ -131,9 +131,9 @@ impl Player {
         &self.region
     }
 
-    /// Connects to the other end.
-    pub fn connect(&mut self, remote: &Address) -> Result<(), Failure> {
-        let peer = Peer { qpn: remote.qpn, psn: remote.psn, gid: remote.gid, lid: remote.lid, mac: None };
+    /// Connects to the other end, whose packets go to `mac` where its GID alone does not say whose they are.
+    pub fn connect(&mut self, remote: &Address, mac: Option<Mac>) -> Result<(), Failure> {
+        let peer = Peer { qpn: remote.qpn, psn: remote.psn, gid: remote.gid, lid: remote.lid, mac };
         Ok(self.connection.connect(&peer)?)
     }
 

@@ -1,9 +1,11 @@
 //! Both ends of the ping-pong on the software card, every byte checked, and nothing for strict mode to report.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mlx5_dv::{Device, Options};
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
+use mlx5_neighbours::{Ipv4Cidr, Neighbours, address_of};
 use mlx5_open::Sim;
 use mlx5_open::watch::Watch;
 
@@ -24,8 +26,8 @@ fn setup(size: usize, mtu: u32) -> Setup {
 fn play(client: &Arc<Device>, server: &Arc<Device>, setup: &Setup) -> Result<(), Failure> {
     let mut near = Player::new(client, setup, Role::Client)?;
     let mut far = Player::new(server, setup, Role::Server)?;
-    far.connect(&near.address()?)?;
-    near.connect(&far.address()?)?;
+    far.connect(&near.address()?, None)?;
+    near.connect(&far.address()?, None)?;
     if setup.events {
         return std::thread::scope(|scope| {
             let far = scope.spawn(|| far.play());
@@ -111,5 +113,34 @@ fn what_makes_no_sense_is_refused() -> Result<(), Failure> {
     let no_gid = Setup { gid_index: 77, ..setup(100, 1024) };
     let error = Player::new(&device, &no_gid, Role::Client)?.address().expect_err("no such GID");
     assert!(error.to_string().contains("77"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn functions_with_addresses_of_their_own_find_each_other() -> Result<(), Failure> {
+    let sim = Sim::builder().functions(2).build()?;
+    let open = |function, address: &str| {
+        let network: Ipv4Cidr = address.parse().map_err(|()| "no network")?;
+        let mut options = Options::default();
+        options.ipv4 = Some(network.address());
+        let device = sim.open_with(function, options)?;
+        let neighbours = Neighbours::start(&device, Some(network))?;
+        Ok::<_, Failure>((device, neighbours))
+    };
+    let (near, near_neighbours) = open(0, "10.0.0.4/24")?;
+    let (far, far_neighbours) = open(1, "10.0.0.5/24")?;
+    let setup = Setup { gid_index: 1, ..setup(5000, 1024) };
+    let mut client = Player::new(&near, &setup, Role::Client)?;
+    let mut server = Player::new(&far, &setup, Role::Server)?;
+    let patience = Duration::from_secs(20);
+    let mac = |neighbours: &Neighbours, gid| neighbours.resolve(address_of(gid), patience);
+    server.connect(&client.address()?, Some(mac(&far_neighbours, client.address()?.gid)?))?;
+    client.connect(&server.address()?, Some(mac(&near_neighbours, server.address()?.gid)?))?;
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| server.play());
+        client.play()?;
+        server.join().map_err(|_| "the server's thread panicked")?
+    })?;
+    assert_eq!(sim.violations(), []);
     Ok(())
 }

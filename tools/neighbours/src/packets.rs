@@ -1,0 +1,189 @@
+//! Requests that we send, and what frames tell of others. RFC 826, RFC 4861.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use mlx5_dv::Mac;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, Icmpv6Packet,
+    Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
+};
+
+/// What neighbour discovery's packets carry, so that no router has passed them on.
+const HOP_LIMIT: u8 = 255;
+
+/// The multicast group that whoever has `address` belongs to. RFC 4291.
+pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
+}
+
+fn ethernet(from: Mac, to: Mac, ethertype: EthernetProtocol, len: usize, fill: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut bytes = vec![0; EthernetFrame::<&[u8]>::buffer_len(len)];
+    let mut frame = EthernetFrame::new_unchecked(&mut bytes[..]);
+    EthernetRepr { src_addr: EthernetAddress(from.0), dst_addr: EthernetAddress(to.0), ethertype }.emit(&mut frame);
+    fill(frame.payload_mut());
+    bytes
+}
+
+/// Who has `target`? Asked by `mac`, which has `own`.
+pub fn arp_request(mac: Mac, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    let repr = ArpRepr::EthernetIpv4 {
+        operation: ArpOperation::Request,
+        source_hardware_addr: EthernetAddress(mac.0),
+        source_protocol_addr: own,
+        target_hardware_addr: EthernetAddress([0; 6]),
+        target_protocol_addr: target,
+    };
+    ethernet(mac, Mac::BROADCAST, EthernetProtocol::Arp, repr.buffer_len(), |bytes| {
+        repr.emit(&mut ArpPacket::new_unchecked(bytes));
+    })
+}
+
+/// Who has `target`? Asked by `mac`, which has `own`.
+pub fn solicitation(mac: Mac, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+    let group = solicited_node(target);
+    let lladdr = Some(RawHardwareAddress::from(EthernetAddress(mac.0)));
+    ndisc((mac, own), (Mac::of_group(group), group), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
+}
+
+/// `mac` has `own`: the answer to `asker`.
+fn advertisement(mac: Mac, own: Ipv6Addr, asker: (Mac, Ipv6Addr)) -> Vec<u8> {
+    let flags = NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE;
+    let lladdr = Some(RawHardwareAddress::from(EthernetAddress(mac.0)));
+    ndisc((mac, own), asker, NdiscRepr::NeighborAdvert { flags, target_addr: own, lladdr })
+}
+
+fn ndisc(from: (Mac, Ipv6Addr), to: (Mac, Ipv6Addr), repr: NdiscRepr<'_>) -> Vec<u8> {
+    let icmp = Icmpv6Repr::Ndisc(repr);
+    let ip = Ipv6Repr {
+        src_addr: from.1,
+        dst_addr: to.1,
+        next_header: IpProtocol::Icmpv6,
+        payload_len: icmp.buffer_len(),
+        hop_limit: HOP_LIMIT,
+    };
+    ethernet(from.0, to.0, EthernetProtocol::Ipv6, ip.buffer_len() + icmp.buffer_len(), |bytes| {
+        let mut packet = Ipv6Packet::new_unchecked(bytes);
+        ip.emit(&mut packet);
+        let mut payload = Icmpv6Packet::new_unchecked(packet.payload_mut());
+        icmp.emit(&from.1, &to.1, &mut payload, &ChecksumCapabilities::default());
+    })
+}
+
+/// What a frame says of who sent it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Somebody has this address.
+    pub learned: Option<(IpAddr, Mac)>,
+    /// What is to be answered, besides what smoltcp answers: it knows no solicitation that comes to us alone, by which Linux
+    /// asks again whether we are still there.
+    pub answer: Option<Vec<u8>>,
+}
+
+/// Reads `frame`, for `mac`, which has `own`.
+pub fn read(frame: &[u8], mac: Mac, own: Ipv6Addr) -> Heard {
+    let Ok(frame) = EthernetFrame::new_checked(frame) else { return Heard::default() };
+    match frame.ethertype() {
+        EthernetProtocol::Arp => Heard { learned: arp(frame.payload()), answer: None },
+        EthernetProtocol::Ipv6 => neighbour(&frame, mac, own).unwrap_or_default(),
+        _ => Heard::default(),
+    }
+}
+
+fn arp(payload: &[u8]) -> Option<(IpAddr, Mac)> {
+    let packet = ArpPacket::new_checked(payload).ok()?;
+    let ArpRepr::EthernetIpv4 { source_hardware_addr, source_protocol_addr, .. } = ArpRepr::parse(&packet).ok()? else {
+        return None;
+    };
+    // A probe has no address yet.
+    let is_station = source_hardware_addr.is_unicast() && !source_protocol_addr.is_unspecified();
+    is_station.then_some((source_protocol_addr.into(), Mac(source_hardware_addr.0)))
+}
+
+fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Heard> {
+    let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
+    let ip = Ipv6Repr::parse(&packet).ok()?;
+    if ip.next_header != IpProtocol::Icmpv6 || ip.hop_limit != HOP_LIMIT {
+        return None;
+    }
+    let icmp = Icmpv6Packet::new_checked(packet.payload()).ok()?;
+    let repr = Icmpv6Repr::parse(&ip.src_addr, &ip.dst_addr, &icmp, &ChecksumCapabilities::default()).ok()?;
+    let Icmpv6Repr::Ndisc(repr) = repr else { return None };
+    match repr {
+        NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
+            Some(Heard { learned: Some((target_addr.into(), station(lladdr?)?)), answer: None })
+        }
+        NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
+            let asker = lladdr.and_then(station).unwrap_or(Mac(frame.src_addr().0));
+            let has_address = !ip.src_addr.is_unspecified();
+            let to_us_alone = target_addr == own && ip.dst_addr == own && has_address;
+            Some(Heard {
+                learned: has_address.then_some((ip.src_addr.into(), asker)),
+                answer: to_us_alone.then(|| advertisement(mac, own, (asker, ip.src_addr))),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The MAC address of one station.
+fn station(address: RawHardwareAddress) -> Option<Mac> {
+    let mac = Mac(address.as_bytes().try_into().ok()?);
+    (mac.0[0] & 1 == 0).then_some(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const THEM: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+    /// Broadcast, type, Ethernet and IPv4 of 6 and 4 bytes, request, as RFC 826 has them.
+    #[test]
+    fn an_arp_request_is_the_rfc_s() {
+        let frame = arp_request(US, Ipv4Addr::new(10, 0, 0, 4), Ipv4Addr::new(10, 0, 0, 3));
+        let expected = [
+            &[0xff; 6][..],
+            &[2, 0, 0, 0, 0, 1, 0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1],
+            &[2, 0, 0, 0, 0, 1, 10, 0, 0, 4],
+            &[0, 0, 0, 0, 0, 0, 10, 0, 0, 3],
+        ];
+        assert_eq!(frame, expected.concat());
+        let learned = Some((Ipv4Addr::new(10, 0, 0, 4).into(), US));
+        assert_eq!(read(&frame, THEM, THEM.link_local()), Heard { learned, answer: None });
+    }
+
+    #[test]
+    fn a_solicitation_goes_to_the_group_and_its_answer_to_who_asked() {
+        let (us, them) = (US.link_local(), THEM.link_local());
+        let frame = solicitation(US, us, them);
+        assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0, 0, 2]);
+        assert_eq!((frame[21], frame[54]), (255, 135), "hop limit, type");
+        // smoltcp answers this one; we learn who asks.
+        assert_eq!(read(&frame, THEM, them), Heard { learned: Some((us.into(), US)), answer: None });
+
+        let alone = ndisc((US, us), (THEM, them), NdiscRepr::NeighborSolicit { target_addr: them, lladdr: None });
+        let heard = read(&alone, THEM, them);
+        assert_eq!(heard.learned, Some((us.into(), US)));
+        let answer = heard.answer.unwrap();
+        assert_eq!((&answer[..6], answer[54]), (&US.0[..], 136));
+        assert_eq!(read(&answer, US, us), Heard { learned: Some((them.into(), THEM)), answer: None });
+    }
+
+    #[test]
+    fn what_a_router_passed_on_or_is_cut_short_is_not_believed() {
+        let (us, them) = (US.link_local(), THEM.link_local());
+        let mut frame = solicitation(US, us, them);
+        for len in 0..frame.len() {
+            assert_eq!(read(&frame[..len], THEM, them), Heard::default(), "{len} bytes");
+        }
+        frame[21] = 254;
+        assert_eq!(read(&frame, THEM, them), Heard::default());
+        let mut probe = arp_request(US, Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(10, 0, 0, 3));
+        assert_eq!(read(&probe, THEM, them), Heard::default(), "who has no address yet");
+        probe[22] |= 1;
+        assert_eq!(read(&probe, THEM, them), Heard::default(), "nobody's MAC address");
+    }
+}

@@ -1,0 +1,148 @@
+//! A raw Ethernet queue as smoltcp's network device.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, FrameFlags};
+use mlx5_dv::queue::{Done, Side};
+use mlx5_dv::{Device, Error, Mac};
+use smoltcp::phy::{self, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+/// Frames that can wait to be heard, and to be sent.
+const RECEIVES: usize = 32;
+const SENDS: usize = 8;
+
+/// A raw Ethernet queue, its buffers, and the frames that smoltcp has not had yet.
+#[derive(Debug)]
+pub struct Phy {
+    queue: EthernetQueue,
+    free: Vec<Buffer>,
+    heard: VecDeque<Vec<u8>>,
+    longest: usize,
+}
+
+impl Phy {
+    /// Hears what `device`'s own address, everybody and `groups` get.
+    pub fn new(device: &Arc<Device>, groups: &[Mac]) -> Result<Self, Error> {
+        let pd = Pd::alloc(device)?;
+        let mut options = EthernetOptions::default();
+        (options.send_depth, options.recv_depth, options.events) = (SENDS as u32, RECEIVES as u32, true);
+        let mut queue = EthernetQueue::new(&pd, options)?;
+        let longest = queue.sq().longest_frame();
+        // Nothing that passes the port is too long for a buffer, or it would take the queue out of order.
+        let len = longest.next_multiple_of(64);
+        let region = MemoryRegion::allocate(&pd, (RECEIVES + SENDS) * len, AccessFlags::LOCAL_WRITE)?;
+        let mut free = region.buffers(len)?;
+        free.truncate(RECEIVES + SENDS);
+        post(&mut queue, &mut free);
+        queue.listen(groups)?;
+        Ok(Phy { queue, free, heard: VecDeque::new(), longest })
+    }
+
+    /// The frames that came, or none once `patience` is over. They are smoltcp's next.
+    pub fn hear(&mut self, patience: Duration) -> Result<impl Iterator<Item = &[u8]>, Error> {
+        match self.queue.wait(patience) {
+            Ok(done) => self.take(done)?,
+            Err(Error::Timeout { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        while self.heard.len() < RECEIVES
+            && let Some(done) = self.queue.poll().map_err(|error| Error::Nonsense(error.to_string()))?
+        {
+            self.take(done)?;
+        }
+        Ok(self.heard.iter().map(Vec::as_slice))
+    }
+
+    fn take(&mut self, done: Done) -> Result<(), Error> {
+        match (done.result, done.buffer) {
+            (Err(error), buffer) => {
+                tracing::warn!(%error, "the queue of frames is reset");
+                self.free.extend(buffer);
+                self.free.extend(self.queue.reset()?);
+                post(&mut self.queue, &mut self.free);
+            }
+            (Ok(completion), Some(buffer)) if completion.work.side == Side::Receive => {
+                let mut frame = vec![0; buffer.capacity().min(completion.byte_len as usize)];
+                buffer.read(0, &mut frame);
+                self.heard.push_back(frame);
+                self.free.extend(self.queue.receive(buffer).err().and_then(|refused| refused.buffer));
+            }
+            (Ok(_), buffer) => self.free.extend(buffer),
+        }
+        Ok(())
+    }
+
+    /// Sends `frame`, or loses it where too many are under way, as a wire may.
+    pub fn send(&mut self, frame: &[u8]) {
+        let Some(mut buffer) = self.free.pop() else {
+            tracing::debug!("a frame was not sent: too many are under way");
+            return;
+        };
+        let len = frame.len().min(buffer.capacity());
+        buffer.write(0, &frame[..len]);
+        buffer.set_len(len);
+        if let Err(refused) = self.queue.send(buffer, FrameFlags::empty()) {
+            tracing::debug!(%refused, "a frame was not sent");
+            self.free.extend(refused.buffer);
+        }
+    }
+}
+
+/// Posts receives; what is left of `free` is for sending.
+fn post(queue: &mut EthernetQueue, free: &mut Vec<Buffer>) {
+    while queue.in_flight().1 < RECEIVES
+        && let Some(mut buffer) = free.pop()
+    {
+        buffer.set_len(buffer.capacity());
+        if let Err(refused) = queue.receive(buffer) {
+            free.extend(refused.buffer);
+            break;
+        }
+    }
+}
+
+/// A frame that came.
+pub struct Heard(Vec<u8>);
+
+/// The right to send a frame.
+pub struct Sending<'a>(&'a mut Phy);
+
+impl phy::Device for Phy {
+    type RxToken<'a> = Heard;
+    type TxToken<'a> = Sending<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(Heard, Sending<'_>)> {
+        let frame = self.heard.pop_front()?;
+        Some((Heard(frame), Sending(self)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
+        (!self.free.is_empty()).then_some(Sending(self))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = self.longest;
+        capabilities
+    }
+}
+
+impl phy::RxToken for Heard {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(&self.0)
+    }
+}
+
+impl phy::TxToken for Sending<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let mut frame = vec![0; len];
+        let result = f(&mut frame);
+        self.0.send(&frame);
+        result
+    }
+}

@@ -1,0 +1,110 @@
+//! The thread that hears, answers and asks.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx5_dv::{Device, Error, Mac};
+use smoltcp::iface::{Config, Interface, SocketSet};
+use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr, Ipv6Cidr};
+
+use super::Shared;
+use super::packets::{self, solicited_node};
+use super::phy::Phy;
+
+/// How soon the thread notices what its users want, where no frame wakes it. Each time it also asks the card whether the queue
+/// is well.
+const SLICE: Duration = Duration::from_millis(100);
+/// How often an address is asked for until somebody answers.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+/// Bits of the network of a link-local address.
+const LINK_LOCAL_PREFIX: u8 = 64;
+/// Every IPv6 station belongs to it.
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// smoltcp on a function's frames.
+pub struct Station {
+    interface: Interface,
+    phy: Phy,
+    began: Instant,
+    asked: Option<Instant>,
+    mac: Mac,
+    ipv4: Option<Ipv4Cidr>,
+}
+
+impl Station {
+    pub fn new(device: &Arc<Device>, ipv4: Option<Ipv4Cidr>) -> Result<Self, Error> {
+        let mac = device.mac();
+        if let Some(network) = ipv4
+            && (network.address().is_multicast()
+                || network.address().is_broadcast()
+                || network.address().is_unspecified())
+        {
+            return Err(Error::Invalid(format!("{} is no station's address", network.address())));
+        }
+        let groups = [ALL_NODES, solicited_node(mac.link_local())].map(Mac::of_group);
+        let mut phy = Phy::new(device, &groups)?;
+        let config = Config::new(EthernetAddress(mac.0).into());
+        let mut interface = Interface::new(config, &mut phy, smoltcp::time::Instant::ZERO);
+        interface.update_ip_addrs(|addresses| {
+            let link_local = Ipv6Cidr::new(mac.link_local(), LINK_LOCAL_PREFIX);
+            // There is room for two.
+            let _ = addresses.push(IpCidr::Ipv6(link_local));
+            let _ = ipv4.map(|network| addresses.push(IpCidr::Ipv4(network)));
+        });
+        Ok(Station { interface, phy, began: Instant::now(), asked: None, mac, ipv4 })
+    }
+
+    /// Until it is to stop, or nothing is heard any more.
+    pub fn run(&mut self, shared: &Shared) -> Result<(), Error> {
+        let mut sockets = SocketSet::new(vec![]);
+        while !shared.lock().stop {
+            self.hear(shared)?;
+            self.ask(shared);
+            let now = smoltcp::time::Instant::from_micros(self.began.elapsed().as_micros() as i64);
+            self.interface.poll(now, &mut self.phy, &mut sockets);
+        }
+        Ok(())
+    }
+
+    /// Learns from what came, and answers what smoltcp does not.
+    fn hear(&mut self, shared: &Shared) -> Result<(), Error> {
+        let (mac, own) = (self.mac, self.mac.link_local());
+        let mut answers = Vec::new();
+        for frame in self.phy.hear(SLICE)? {
+            let heard = packets::read(frame, mac, own);
+            answers.extend(heard.answer);
+            if let Some((address, mac)) = heard.learned {
+                shared.lock().learn(address, mac);
+                shared.changed.notify_all();
+            }
+        }
+        answers.iter().for_each(|answer| self.phy.send(answer));
+        Ok(())
+    }
+
+    /// Asks for what is looked for, now and then.
+    fn ask(&mut self, shared: &Shared) {
+        let mut state = shared.lock();
+        if state.wanted.is_empty() {
+            self.asked = None;
+            return;
+        }
+        if self.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        for (address, asked) in &mut state.wanted {
+            *asked += 1;
+            match (*address, self.ipv4) {
+                (IpAddr::V4(target), Some(own)) => {
+                    self.phy.send(&packets::arp_request(self.mac, own.address(), target));
+                }
+                (IpAddr::V4(_), None) => {}
+                (IpAddr::V6(target), _) => {
+                    self.phy.send(&packets::solicitation(self.mac, self.mac.link_local(), target));
+                }
+            }
+        }
+    }
+}

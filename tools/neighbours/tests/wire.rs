@@ -1,0 +1,93 @@
+//! Two functions of a software card find each other, and say so when they do not.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_dv::Device;
+use mlx5_neighbours::{Error, Neighbours, address_of};
+use mlx5_open::Sim;
+use mlx5_sim::fault::{Fault, FrameFate, Times};
+
+/// How long anything may take that is to succeed.
+const SOON: Duration = Duration::from_secs(20);
+
+fn start(device: &Arc<Device>, ipv4: &str) -> Neighbours {
+    Neighbours::start(device, Some(ipv4.parse().unwrap())).unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn two_functions_find_each_other_by_both_families() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let (first, second) = (start(&devices[0], "10.0.0.4/24"), start(&devices[1], "10.0.0.5/24"));
+    assert_eq!(first.resolve(ip("10.0.0.5"), SOON).unwrap(), devices[1].mac());
+    let link_local = devices[0].mac().link_local();
+    assert_eq!(second.resolve(link_local.into(), SOON).unwrap(), devices[0].mac());
+    drop((first, second, devices));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn lost_requests_are_sent_again() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let devices = [sim.open(0).unwrap(), sim.open(1).unwrap()];
+    let (first, _second) = (start(&devices[0], "10.0.0.4/24"), start(&devices[1], "10.0.0.5/24"));
+    let lost = Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 };
+    sim.handle(0).faults().inject(lost, Times::Count(2));
+    assert_eq!(first.resolve(ip("10.0.0.5"), SOON).unwrap(), devices[1].mac());
+}
+
+#[test]
+fn an_address_that_nobody_has_is_named_in_time() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let neighbours = start(&device, "10.0.0.4/24");
+    for nobody in ["10.0.0.9", "fe80::77"] {
+        let error = neighbours.resolve(ip(nobody), Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(error, Error::NoAnswer { .. }) && error.to_string().contains(nobody), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_on_the_wire_is_refused_at_once() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let neighbours = start(&device, "10.0.0.4/24");
+    let error = neighbours.resolve(ip("10.0.1.3"), SOON).unwrap_err().to_string();
+    assert!(error.contains("10.0.1.3 is not on 10.0.0.4/24") && error.contains("gateways"), "{error}");
+    assert!(matches!(neighbours.resolve(ip("ff02::1"), SOON), Err(Error::NotUnicast(_))));
+    let error = Neighbours::start(&device, None).unwrap_err().to_string();
+    assert!(error.contains("flow table"), "one a function: {error}");
+    drop(neighbours);
+    let error = Neighbours::start(&device, Some("224.0.0.1/24".parse().unwrap())).unwrap_err().to_string();
+    assert!(error.contains("224.0.0.1"), "{error}");
+    let neighbours = Neighbours::start(&device, None).unwrap();
+    let error = neighbours.resolve(ip("10.0.0.3"), SOON).unwrap_err().to_string();
+    assert!(error.contains("no IPv4 address"), "{error}");
+}
+
+#[test]
+fn a_card_that_is_gone_ends_every_wait() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let neighbours = start(&device, "10.0.0.4/24");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| neighbours.resolve(ip("10.0.0.9"), Duration::MAX));
+        sim.handle(0).faults().inject(Fault::SurpriseRemoval, Times::Always);
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Deaf(_)), "{error}");
+    });
+}
+
+#[test]
+fn a_gid_is_an_address() {
+    let mapped = "::ffff:10.0.0.3".parse::<Ipv6Addr>().unwrap().octets();
+    assert_eq!(address_of(mapped), ip("10.0.0.3"));
+    let link_local: Ipv6Addr = "fe80::1".parse().unwrap();
+    assert_eq!(address_of(link_local.octets()), ip("fe80::1"));
+}
