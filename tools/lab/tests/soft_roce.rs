@@ -1,13 +1,20 @@
 //! Soft-RoCE, the kernel's own RoCE v2 in software (rdma_rxe), on a virtio card of the model's wire: another's transport, headers
-//! and ICRC against ours, over IPv4 and IPv6.
+//! and ICRC against ours, over IPv4 and IPv6. At the other end is libmlx5 in the same guest, or our own driver in a process of
+//! the host's, which has no kernel to find neighbours for it; tshark judges how it does that.
 
 mod common;
 
-use common::{Lab, PROBE, Report, TestResult, assert_lawful, build};
-use mlx5_lab::{Guest, Model, skipped};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-/// Puts soft-RoCE on the virtio card, 10.0.0.3, and gives the function's network device, 10.0.0.1, a namespace: the kernel
-/// takes what it hears from an address of its own for forged. (rdma_rxe itself works in the first namespace alone.)
+use common::{Lab, PROBE, Report, TRAFFIC, TestResult, assert_lawful, build};
+use mlx5_lab::{Build, Guest, Model, Tshark, skipped};
+
+/// Puts soft-RoCE on the virtio card of the wire, 10.0.0.3, and gives the function's network device, 10.0.0.1, a namespace: the
+/// kernel takes what it hears from an address of its own for forged. (rdma_rxe itself works in the first namespace alone.) The
+/// other virtio card leads to the host's ports.
 const SET_UP: &str = r#"
 set -e
 modprobe mlx5_ib
@@ -15,9 +22,17 @@ modprobe ib_uverbs
 modprobe rdma_ucm
 modprobe virtio_net
 modprobe rdma_rxe
-for wait in $(seq 100); do [ -d /sys/bus/virtio/drivers/virtio_net/virtio*/net ] && break; sleep 0.1; done
-lan=$(ls -d /sys/bus/virtio/drivers/virtio_net/virtio*/net/*)
-lan=${lan##*/}
+card() {
+    for wait in $(seq 100); do
+        grep -l "$1" /sys/bus/virtio/drivers/virtio_net/virtio*/net/*/address && return
+        sleep 0.1
+    done 2>/dev/null | sed 's,/address$,,; s,.*/,,'
+}
+lan=$(card 52:54:00:00:00:01)
+host=$(card 52:54:00:00:00:02)
+echo $lan > /tmp/lan
+ip link set $host up
+ip addr add 10.0.2.15/24 dev $host
 ip link set $lan up
 ip addr add 10.0.0.3/24 dev $lan
 rdma link add rxe0 type rxe netdev $lan
@@ -55,9 +70,18 @@ SCRIPT
 "#;
 
 struct Wire {
+    build: Build,
     lab: Lab,
-    // Where the wire's sockets are.
+    /// The host's port that leads to the guest's 18515.
+    port: u16,
+    capture: PathBuf,
+    // Where the wire's sockets are, and the capture.
     _dir: tempfile::TempDir,
+}
+
+/// A port of the host's that nobody has.
+fn free_port() -> Result<u16, Report> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Who is the server.
@@ -70,25 +94,24 @@ enum Server {
 impl Wire {
     fn boot() -> Result<Self, Report> {
         let dir = tempfile::Builder::new().prefix("mlx5-wire-").tempdir()?;
-        let path = dir.path().join("wire");
-        let model = Model::start(&build()?, 1, &["--wire", path.to_str().ok_or("a path in UTF-8")?])?;
-        let guest = Guest::builder("soft_roce").nic(&model.sockets()[0]).wire(&path).boot()?;
-        let wire = Wire { lab: Lab { guest, model }, _dir: dir };
+        let (build, path, capture) = (build()?, dir.path().join("wire"), dir.path().join("capture"));
+        let text = |path: &Path| path.to_str().map(str::to_owned).ok_or("a path in UTF-8");
+        let model = Model::start(&build, 2, &["--wire", &text(&path)?, "--pcap", &text(&capture)?])?;
+        let port = free_port()?;
+        let host = format!("user,id=host,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:18515");
+        let guest = Guest::builder("soft_roce")
+            .nic(&model.sockets()[1])
+            .wire(&path)
+            .qemu_args(["-netdev", &host, "-device", "virtio-net-pci,netdev=host,mac=52:54:00:00:00:02,romfile="])
+            .boot()?;
+        let wire = Wire { build, lab: Lab { guest, model }, port, capture, _dir: dir };
         wire.lab.check(SET_UP, PROBE)?;
         Ok(wire)
     }
 
-    /// One of rdma-core's ping-pongs. Their connections give up after half a second without an answer, for which a busy host
-    /// may well forget the guest: so they are tried three times.
+    /// One of rdma-core's ping-pongs at both ends.
     fn pingpong(&self, server: Server, program: &str, gid: &str, options: &str) -> TestResult {
-        let mut refusals = Vec::new();
-        for _ in 0..3 {
-            match self.pair(server, program, gid, options) {
-                Ok(_) => return Ok(()),
-                Err(refusal) => refusals.push(format!("{refusal:?}")),
-            }
-        }
-        Err(refusals.join("\n\nagain:\n").into())
+        thrice(|| self.pair(server, program, gid, options).map(drop))
     }
 
     /// Runs a program at both ends, from and to GIDs that start with `gid`.
@@ -105,9 +128,131 @@ impl Wire {
     }
 }
 
+/// Connections give up after half a second without an answer, for which a busy host may well forget the guest: so they are
+/// tried three times.
+fn thrice(run: impl Fn() -> TestResult) -> TestResult {
+    let mut refusals = Vec::new();
+    for _ in 0..3 {
+        match run() {
+            Ok(()) => return Ok(()),
+            Err(refusal) => refusals.push(format!("{refusal:?}")),
+        }
+    }
+    Err(refusals.join("\n\nagain:\n").into())
+}
+
+/// Our driver, in a process of the host's that has the first function to itself, 10.0.0.4.
+impl Wire {
+    /// `rc_pingpong` from the GID at `gid_index`, with further `arguments`.
+    fn ours(&self, gid_index: u8, arguments: &[&str]) -> Result<Command, Report> {
+        let mut command = Command::new(self.build.program("rc_pingpong")?);
+        let socket = self.lab.model.sockets()[0].display();
+        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", "10.0.0.4/24", "-g", &gid_index.to_string()]);
+        command.args(["-c", "-n", "200", "-s", "20000"]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    }
+
+    /// `ibv_rc_pingpong` on soft-RoCE, from a GID that starts with `gid`.
+    fn theirs(gid: &str) -> String {
+        format!("ibv_rc_pingpong -d rxe0 -g $(bash /tmp/index rxe0 {gid}) -c -n 200 -s 20000")
+    }
+
+    fn succeeded(&self, output: &Output, other: &str) -> TestResult {
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(self.lab.explain(format!("our process: {said}\nthe other end said:\n{other}")))
+    }
+
+    /// Our driver calls soft-RoCE.
+    fn call(&self, gid_index: u8, gid: &str) -> TestResult {
+        let server = self.lab.serve_tcp("", &Self::theirs(gid))?;
+        let output = self.ours(gid_index, &["-p", &self.port.to_string(), "127.0.0.1"])?.output()?;
+        self.succeeded(&output, &server.so_far())?;
+        self.lab.ended(server).map(drop)
+    }
+
+    /// Soft-RoCE calls our driver, which answers ping as well while it waits.
+    fn be_called(&self, gid_index: u8, gid: &str, address: &str) -> TestResult {
+        let port = free_port()?;
+        let mut server = Running(self.ours(gid_index, &["--listen", "-p", &port.to_string()])?.spawn()?);
+        await_listener(port, &mut server.0)?;
+        self.lab.wait_until(&format!("{address} answers ping"), &format!("busybox ping -c 1 -W 2 {address}"))?;
+        let said = self.lab.check(&format!("{} -p {port} 10.0.2.2 2>&1", Self::theirs(gid)), TRAFFIC)?;
+        let output = server.output()?;
+        self.succeeded(&output, &said)
+    }
+}
+
+/// A process of ours, killed if it is not waited for.
+struct Running(Child);
+
+impl Running {
+    fn output(mut self) -> Result<Output, Report> {
+        let mut output = Output { status: self.0.wait()?, stdout: Vec::new(), stderr: Vec::new() };
+        if let Some(stderr) = &mut self.0.stderr {
+            std::io::Read::read_to_end(stderr, &mut output.stderr)?;
+        }
+        Ok(output)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until `server` listens on `port`.
+fn await_listener(port: u16, server: &mut Child) -> TestResult {
+    let listening = format!(":{port:04X} ");
+    let begin = Instant::now();
+    loop {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        if tables.iter().flat_map(|table| table.lines()).any(|line| line.contains(&listening) && line.contains(" 0A "))
+        {
+            return Ok(());
+        }
+        if let Some(status) = server.try_wait()? {
+            return Err(format!("our server ended with {status} before it listened").into());
+        }
+        if begin.elapsed() > TRAFFIC {
+            return Err(format!("nobody listens on port {port}").into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The lines that tshark prints of the packets that `filter` lets through.
+fn packets(tshark: &Tshark, capture: &Path, filter: &str) -> Result<Vec<String>, Report> {
+    let output = tshark.read(capture).args(["-Y", filter]).stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+/// What our function sent to find neighbours and to be found is as tshark knows it: requests and answers, none malformed.
+fn assert_neighbourly(tshark: &Tshark, capture: &Path) -> TestResult {
+    let wrong = packets(tshark, capture, "_ws.malformed || (icmpv6 && icmpv6.checksum.status == 0)")?;
+    assert_eq!(wrong, [""; 0], "tshark finds these wrong");
+    for (what, filter) in [
+        ("ARP request", "arp.opcode == 1 && arp.src.proto_ipv4 == 10.0.0.4 && arp.dst.proto_ipv4 == 10.0.0.3"),
+        ("ARP reply", "arp.opcode == 2 && arp.src.proto_ipv4 == 10.0.0.4"),
+        ("neighbour advertisement", "icmpv6.type == 136 && icmpv6.nd.na.flag.s == 1 && eth.src == 02:00:c5:00:00:01"),
+        ("answer to ping", "icmp.type == 0 && ip.src == 10.0.0.4"),
+    ] {
+        assert!(!packets(tshark, capture, filter)?.is_empty(), "our function sent no {what}: no {filter:?}");
+    }
+    Ok(())
+}
+
 #[test]
-fn soft_roce_and_the_model_understand_each_other() -> TestResult {
-    if skipped("soft_roce_and_the_model_understand_each_other") {
+fn soft_roce_and_ours_understand_each_other() -> TestResult {
+    if skipped("soft_roce_and_ours_understand_each_other") {
         return Ok(());
     }
     let wire = Wire::boot()?;
@@ -117,9 +262,15 @@ fn soft_roce_and_the_model_understand_each_other() -> TestResult {
         wire.pingpong(Server::Soft, "ibv_uc_pingpong", gid, "-n 200 -c")?;
         wire.pingpong(Server::Ours, "ibv_ud_pingpong", gid, "-n 200 -c -s 1000")?;
     }
+    let link_local = "fe80::c5ff:fe00:1%$(cat /tmp/lan)";
+    for (gid_index, gid, address) in [(1, "ffff:0a00:", "10.0.0.4"), (0, "fe80:", link_local)] {
+        thrice(|| wire.be_called(gid_index, gid, address))?;
+        thrice(|| wire.call(gid_index, gid))?;
+    }
     wire.lab.assert_quiet()?;
     wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;
     wire.lab.guest.power_off()?;
     assert_lawful(&wire.lab.model);
-    Ok(())
+    drop(wire.lab.model);
+    assert_neighbourly(&Tshark::ready()?, &wire.capture)
 }
