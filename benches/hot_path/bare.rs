@@ -17,6 +17,7 @@ const CE_ALWAYS: u64 = 2 << 2;
 /// Opcodes of send WQEs.
 const RDMA_WRITE: u32 = 0x08;
 const SEND: u32 = 0x0a;
+const RDMA_READ: u32 = 0x10;
 /// Top bit of an inline header.
 const INLINE_DATA: u32 = 1 << 31;
 
@@ -138,15 +139,15 @@ impl Ring {
         self.buffer ^= 0x100;
     }
 
-    /// Stores an RDMA WRITE of one element, without ringing.
+    /// Stores an RDMA WRITE or READ of one element, which completes as `ce` says, without ringing.
     #[inline(always)]
-    fn put_write(&mut self, requests: &Requests, i: usize) -> (*mut u64, u64) {
+    fn put_rdma(&mut self, opcode: u32, ce: u64, requests: &Requests, i: usize) -> (*mut u64, u64) {
         let (remote, local) = (requests.remote[i % REQUESTS], requests.local[i % REQUESTS]);
-        let (slot, control) = self.next(RDMA_WRITE, 3);
+        let (slot, control) = self.next(opcode, 3);
         // SAFETY: one block of the ring, aligned to 64; 48 of its bytes are stored to.
         unsafe {
             slot.write(control);
-            slot.add(1).write((CE_ALWAYS << 32).to_be());
+            slot.add(1).write((ce << 32).to_be());
             slot.add(2).write(remote.addr.to_be());
             slot.add(3).write((u64::from(remote.rkey) << 32).to_be());
             slot.add(4).write((u64::from(local.len) << 32 | u64::from(local.lkey)).to_be());
@@ -162,9 +163,31 @@ impl Ring {
         for first in (0..count).step_by(BATCH) {
             let mut last = 0;
             for i in first..first + BATCH {
-                last = self.put_write(requests, i).1;
+                last = self.put_rdma(RDMA_WRITE, CE_ALWAYS, requests, i).1;
             }
             self.ring(last);
+        }
+    }
+
+    /// As [`write`](Self::write), of which only the last of a batch is signalled.
+    #[inline(never)]
+    pub fn write_unsignalled<const BATCH: usize>(&mut self, requests: &Requests, count: usize) {
+        for first in (0..count).step_by(BATCH) {
+            let mut last = 0;
+            for i in first..first + BATCH {
+                let ce = if i % BATCH == BATCH - 1 { CE_ALWAYS } else { 0 };
+                last = self.put_rdma(RDMA_WRITE, ce, requests, i).1;
+            }
+            self.ring(last);
+        }
+    }
+
+    /// `count` RDMA READs of one element each.
+    #[inline(never)]
+    pub fn read(&mut self, requests: &Requests, count: usize) {
+        for i in 0..count {
+            let (_, control) = self.put_rdma(RDMA_READ, CE_ALWAYS, requests, i);
+            self.ring(control);
         }
     }
 
@@ -172,7 +195,7 @@ impl Ring {
     #[inline(never)]
     pub fn write_blue_flame(&mut self, requests: &Requests, count: usize) {
         for i in 0..count {
-            let (slot, _) = self.put_write(requests, i);
+            let (slot, _) = self.put_rdma(RDMA_WRITE, CE_ALWAYS, requests, i);
             self.ring_blue_flame(slot);
         }
     }
@@ -270,7 +293,7 @@ impl Ring {
         unsafe {
             let cqe = self.base.add((self.producer & self.mask) as usize * WQEBB);
             let op_own = cqe.add(63).read_volatile();
-            if op_own & 1 != u8::from(self.producer & (self.mask + 1) != 0) || op_own >> 4 == 0xf {
+            if op_own & 1 != u8::from(self.producer & (self.mask + 1) != 0) {
                 return None;
             }
             barrier::from_device();

@@ -24,6 +24,39 @@ pub fn write<D: SendDoorbell, const BATCH: usize>(
     Ok(())
 }
 
+/// As [`write`], of which only the last of a batch is signalled.
+#[inline(never)]
+pub fn write_unsignalled<D: SendDoorbell, const BATCH: usize>(
+    sq: &mut SendQueue<D>,
+    requests: &Requests,
+    count: usize,
+) -> Result<(), PostError> {
+    for first in (0..count).step_by(BATCH) {
+        let mut batch = sq.batch();
+        for i in first..first + BATCH {
+            let (remote, local) = (requests.remote[i % REQUESTS], requests.local[i % REQUESTS]);
+            let flags = if i % BATCH == BATCH - 1 { WrFlags::SIGNALLED } else { WrFlags::empty() };
+            // SAFETY: as in `write`.
+            unsafe { batch.write(i as u64, flags, remote, &[local])? }
+        }
+        batch.ring();
+    }
+    Ok(())
+}
+
+/// `count` RDMA READs of one element each.
+#[inline(never)]
+pub fn read<D: SendDoorbell>(sq: &mut SendQueue<D>, requests: &Requests, count: usize) -> Result<(), PostError> {
+    for i in 0..count {
+        let (remote, local) = (requests.remote[i % REQUESTS], requests.local[i % REQUESTS]);
+        let mut batch = sq.batch();
+        // SAFETY: as in `write`; the card does not carry it out.
+        unsafe { batch.read(i as u64, WrFlags::SIGNALLED, remote, &[local])? }
+        batch.ring();
+    }
+    Ok(())
+}
+
 /// `count` SENDs of one element each.
 #[inline(never)]
 pub fn send<D: SendDoorbell>(sq: &mut SendQueue<D>, requests: &Requests, count: usize) -> Result<(), PostError> {

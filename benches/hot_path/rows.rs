@@ -111,9 +111,17 @@ pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
     rows.push(post("RDMA WRITE 64 B inline, doorbell", 2, 100, driver::write_inline, Ring::write_inline));
     rows.push(post("SEND 64 B from memory, doorbell", 1, 32, driver::send, Ring::send));
     rows.push(post("SEND 64 B inline, doorbell", 2, 84, driver::send_inline, Ring::send_inline));
+    rows.push(post("RDMA READ 64 B, doorbell", 1, 48, driver::read, Ring::read));
     rows.push(post("RDMA WRITE 64 B, a doorbell every 4", 1, 48, driver::write::<_, 4>, Ring::write::<4>));
     rows.push(post("RDMA WRITE 64 B, a doorbell every 16", 1, 48, driver::write::<_, 16>, Ring::write::<16>));
     rows.push(post("RDMA WRITE 64 B, a doorbell every 64", 1, 48, driver::write::<_, 64>, Ring::write::<64>));
+    rows.push(post(
+        "RDMA WRITE 64 B, a doorbell and a completion every 64",
+        1,
+        48,
+        driver::write_unsignalled::<_, 64>,
+        Ring::write_unsignalled::<64>,
+    ));
 
     let any = Sending::<AnyDoorbell>::new(stage, &requests)?;
     rows.push(any.row(Post {

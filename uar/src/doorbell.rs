@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::barrier;
-use crate::mmio::{BLUE_FLAME_BUFFER, BLUE_FLAME_REGISTERS, BlueFlameBuffer, UarPage};
+use crate::mmio::{BLUE_FLAME_BUFFER, BLUE_FLAME_REGISTERS, BlueFlameBuffer, Register, UarPage};
 
 /// One WQE building block, 64 bytes in wire order.
 pub type Wqebb = [u64; 8];
@@ -40,10 +40,7 @@ impl<D: SendDoorbell + ?Sized> SendDoorbell for alloc::boxed::Box<D> {
 /// Right wherever the page is mapped uncached, as VFIO maps a BAR. Not for write-combining pages: those need fences that
 /// this one does not take ([`BlueFlame`] does).
 #[derive(Debug)]
-pub struct Plain {
-    page: UarPage,
-    register: usize,
-}
+pub struct Plain(Register);
 
 impl Plain {
     /// Offset of BlueFlame register `register` in its page.
@@ -53,7 +50,7 @@ impl Plain {
 
     /// Register `register` (0 or 1) of `page`, which must be mapped uncached.
     pub fn new(page: UarPage, register: usize) -> Self {
-        Plain { page, register: register % BLUE_FLAME_REGISTERS }
+        Plain(page.blue_flame(register))
     }
 }
 
@@ -61,7 +58,8 @@ impl SendDoorbell for Plain {
     #[inline(always)]
     fn ring(&mut self, control: u64) {
         barrier::before_doorbell();
-        self.page.registers().blue_flame[self.register][0][0].store(control);
+        let [buffer, _] = self.0.buffers();
+        buffer[0].doorbell().store(control);
     }
 }
 
@@ -72,31 +70,31 @@ impl SendDoorbell for Plain {
 /// but every eight bytes become a PCIe write of their own, and the card falls back to fetching the WQE.
 #[derive(Debug)]
 pub struct BlueFlame {
-    page: UarPage,
-    register: usize,
-    buffer: usize,
+    register: Register,
+    /// Whose turn it is: the second buffer's.
+    second: bool,
 }
 
 impl BlueFlame {
     /// Register `register` (0 or 1) of `page`.
     pub fn new(page: UarPage, register: usize) -> Self {
-        BlueFlame { page, register: register % BLUE_FLAME_REGISTERS, buffer: 0 }
+        BlueFlame { register: page.blue_flame(register), second: false }
     }
 
     /// Calls `store` on the buffer whose turn it is, between the fences that a ring needs.
     #[inline(always)]
     fn turn(&mut self, store: impl FnOnce(&BlueFlameBuffer)) {
         barrier::before_wc();
-        store(&self.page.registers().blue_flame[self.register][self.buffer]);
+        store(&self.register.buffers()[usize::from(self.second)]);
         barrier::flush_wc();
-        self.buffer ^= 1;
+        self.second = !self.second;
     }
 }
 
 impl SendDoorbell for BlueFlame {
     #[inline(always)]
     fn ring(&mut self, control: u64) {
-        self.turn(|buffer| buffer[0].store(control));
+        self.turn(|buffer| buffer[0].doorbell().store(control));
     }
 
     #[inline(always)]
@@ -104,11 +102,7 @@ impl SendDoorbell for BlueFlame {
         if wqe.is_empty() || size_of_val(wqe) > BLUE_FLAME_BUFFER {
             return self.ring(control);
         }
-        self.turn(|buffer| {
-            for (cell, &wire) in buffer.iter().zip(wqe.iter().flatten()) {
-                cell.store_raw(wire);
-            }
-        });
+        self.turn(|buffer| buffer.iter().zip(wqe).for_each(|(cell, block)| cell.store(block)));
     }
 }
 

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 
 use volatile_register::WO;
 
+use crate::doorbell::Wqebb;
 use crate::events::EqDoorbell;
 
 /// A big-endian dword that is only ever stored to.
@@ -29,14 +30,29 @@ impl Be64Cell {
     /// Stores `value` by one volatile quadword store.
     #[inline(always)]
     pub fn store(&self, value: u64) {
-        self.store_raw(value.to_be());
+        // SAFETY: as for `Be32Cell::store`.
+        unsafe { self.0.write(value.to_be()) }
+    }
+}
+
+/// 64 bytes of a BlueFlame buffer: takes a block of a WQE, or in its first eight bytes a doorbell.
+#[repr(transparent)]
+pub struct BlockCell([Be64Cell; 8]);
+
+impl BlockCell {
+    /// The first eight bytes.
+    #[inline(always)]
+    pub fn doorbell(&self) -> &Be64Cell {
+        &self.0[0]
     }
 
-    /// Stores a quadword whose bytes are already in wire order.
+    /// Stores a block, in the widest stores there are: the register takes any, and whole blocks best.
     #[inline(always)]
-    pub(crate) fn store_raw(&self, wire: u64) {
-        // SAFETY: as for `Be32Cell::store`.
-        unsafe { self.0.write(wire) }
+    pub fn store(&self, block: &Wqebb) {
+        let place: *const BlockCell = self;
+        // SAFETY: as for `Be32Cell::store`; the cells are as large as a block, as aligned, and may be stored to through a
+        // shared reference.
+        unsafe { place.cast::<Wqebb>().cast_mut().write_volatile(*block) }
     }
 }
 
@@ -50,7 +66,7 @@ pub const BLUE_FLAME_REGISTERS: usize = 2;
 pub const UAR_PAGE: usize = 4096;
 
 /// One of the two buffers of a BlueFlame register.
-pub(crate) type BlueFlameBuffer = [Be64Cell; BLUE_FLAME_BUFFER / 8];
+pub(crate) type BlueFlameBuffer = [BlockCell; BLUE_FLAME_BUFFER / size_of::<BlockCell>()];
 
 /// The registers of a UAR page that software uses.
 ///
@@ -105,6 +121,31 @@ impl fmt::Debug for UarPage {
     }
 }
 
+/// One BlueFlame register of a [`UarPage`]: its two buffers.
+///
+/// Borrows nothing, as the page does not: `UarPage::new`'s promise covers it.
+#[derive(Clone, Copy)]
+pub(crate) struct Register(NonNull<[BlueFlameBuffer; 2]>);
+
+// SAFETY: as for `UarPage`, whose part it is.
+unsafe impl Send for Register {}
+// SAFETY: as above.
+unsafe impl Sync for Register {}
+
+impl fmt::Debug for Register {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Register({:p})", self.0)
+    }
+}
+
+impl Register {
+    #[inline(always)]
+    pub(crate) fn buffers(&self) -> &[BlueFlameBuffer; 2] {
+        // SAFETY: as for `UarPage::registers`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
 impl UarPage {
     /// The page that starts at `address`.
     ///
@@ -114,6 +155,11 @@ impl UarPage {
     /// nothing in this process reads or writes other than by volatile or atomic accesses.
     pub unsafe fn new(address: NonNull<u8>) -> Self {
         UarPage(address.cast())
+    }
+
+    /// BlueFlame register `register`, modulo their number.
+    pub(crate) fn blue_flame(&self, register: usize) -> Register {
+        Register(NonNull::from(&self.registers().blue_flame[register % BLUE_FLAME_REGISTERS]))
     }
 
     #[inline(always)]

@@ -17,8 +17,8 @@ use crate::objects::{Cq, CqOptions, CqPlace, Uar};
 const CQE: usize = 64;
 /// Where in it the opcode and the owner bit are.
 const OP_OWN: usize = 63;
-/// An entry the card has never written: what a new ring is filled with.
-const INVALID: u8 = 0xf;
+/// The quadwords of a CQE that are copied: all that is decoded of it lies in its second half.
+const COPIED: std::ops::Range<usize> = 4..CQE / 8;
 
 /// The ring as plain numbers: half a cache line.
 #[derive(Debug)]
@@ -58,47 +58,42 @@ impl CqRing {
         unsafe { self.base.add(offset) }
     }
 
-    /// Whether the next entry is ours.
+    /// Whether the next entry is ours: its owner bit is that of this lap. What a new ring is filled with has the other one.
     #[inline(always)]
     fn is_ready(&self) -> bool {
         // SAFETY: inside of the entry. Volatile: the card writes it whenever it likes.
         let op_own = unsafe { self.slot().add(OP_OWN).read_volatile() };
         let parity = u8::from(self.consumed & (self.mask + 1) != 0);
-        op_own >> 4 != INVALID && op_own & 1 == parity
+        op_own & 1 == parity
     }
 
-    /// The next entry, copied out and given back to the card; `None` where the card has not written it yet.
-    #[cfg(test)]
+    /// The next entry, copied out and given back to the card; `None` where the card has not written it yet. The copy's
+    /// first half is zero.
+    #[inline(always)]
     fn next(&mut self) -> Option<Cqe> {
         self.next_watched(|| {})
     }
 
     /// As [`next`](Self::next); `between` runs where a card may write between the owner bit and the copy.
-    #[cfg(test)]
+    #[inline(always)]
     fn next_watched(&mut self, between: impl FnOnce()) -> Option<Cqe> {
         if !self.is_ready() {
             return None;
         }
         between();
-        Some(self.take())
-    }
-
-    /// The next entry, which is ready, copied out and given back to the card.
-    #[inline(always)]
-    fn take(&mut self) -> Cqe {
         // The owner bit was the card's last store: what follows must not have been loaded before it.
         barrier::from_device();
         let words = self.slot().cast::<u64>();
         let mut copy = [0u64; CQE / 8];
-        for (i, word) in copy.iter_mut().enumerate() {
-            // SAFETY: eight aligned quadwords of the entry. Each is read once; nothing is read from the ring after this.
-            *word = unsafe { words.add(i).read_volatile() };
+        for i in COPIED {
+            // SAFETY: an aligned quadword of the entry. Each is read once; nothing is read from the ring after this.
+            copy[i] = unsafe { words.add(i).read_volatile() };
         }
         self.consumed = self.consumed.wrapping_add(1);
         // The entry has been read before the card may overwrite it.
         barrier::before_reuse();
         self.record.consume(self.consumed);
-        zerocopy::transmute!(copy)
+        Some(zerocopy::transmute!(copy))
     }
 
     /// The queue pair of the next entry, which is ready.
@@ -193,29 +188,27 @@ impl CompletionQueue {
     /// No system call, no allocation; no lock but for what is passed over.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
-        if !self.has_completion() {
-            return None;
+        if self.cq.has_former() {
+            self.pass_former();
         }
-        Some(decode(&self.ring.take()))
+        self.ring.next().map(|cqe| decode(&cqe))
     }
 
     /// As [`is_ready`](Self::is_ready), exactly: takes what [`poll`](Self::poll) would pass over.
-    #[inline(always)]
     fn has_completion(&mut self) -> bool {
-        self.ring.is_ready() && (!self.cq.has_former() || self.pass_former())
+        if self.cq.has_former() {
+            self.pass_former();
+        }
+        self.ring.is_ready()
     }
 
-    /// Takes what queue pairs left behind, up to the first completion of a present life. True if there is one.
+    /// Takes what queue pairs left behind, up to the first completion of a present life.
     #[cold]
     #[inline(never)]
-    fn pass_former(&mut self) -> bool {
-        while self.cq.is_former(self.ring.peek(), self.ring.consumed) {
-            self.ring.take();
-            if !self.ring.is_ready() {
-                return false;
-            }
+    fn pass_former(&mut self) {
+        while self.ring.is_ready() && self.cq.is_former(self.ring.peek(), self.ring.consumed) {
+            self.ring.next();
         }
-        true
     }
 
     /// Whether [`poll`](Self::poll) would return something, or pass over what a queue pair left behind.
@@ -429,11 +422,11 @@ mod tests {
     #[test]
     fn an_error_never_looks_like_an_empty_queue() {
         let (mut card, mut ring) = Card::new(2, 6);
-        for opcode in 0..15u32 {
+        for opcode in 0..16u32 {
             let mut cqe = Cqe::ZERO;
             cqe.w().opcode(CqeOpcode::from_number(opcode));
             card.complete(cqe);
-            let entry = ring.next().expect("every opcode but INVALID is a completion");
+            let entry = ring.next().expect("an entry with our owner bit is a completion");
             assert_eq!(decode(&entry).is_ok(), opcode <= 4);
         }
     }

@@ -42,6 +42,8 @@ pub use work::{Completion, Failure, Operation, Side, Work, WorkError, decode};
 
 pub use uar::{BlueFlame, Plain, SendDoorbell, Shared};
 
+use mlx5_prm::wqe::{CompletionMode, Fence};
+
 pub(crate) use send::SendLimits;
 
 /// A scatter/gather element: registered memory of this side.
@@ -65,15 +67,15 @@ pub struct RemoteAddress {
 }
 
 bitflags::bitflags! {
-    /// How a work request is carried out.
+    /// How a work request is carried out: bits of the control segment, as they stand in the WQE.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct WrFlags: u8 {
         /// Write a completion also on success. Without it only a failure completes, and the room of the work request is
         /// free once a later signalled one has completed: a queue full of unsignalled work stays full.
-        const SIGNALLED = 1;
+        const SIGNALLED = (CompletionMode::Always.number() << 2) as u8;
         /// Wake a receiver that waits for solicited completions only.
-        const SOLICITED = 2;
+        const SOLICITED = 1 << 1;
         /// Begin only when all earlier RDMA READs and atomics of the queue are complete.
-        const FENCE = 4;
+        const FENCE = (Fence::Fence.number() << 5) as u8;
     }
 }

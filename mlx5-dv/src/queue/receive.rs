@@ -97,7 +97,15 @@ impl ReceiveRing {
         ReceiveBatch { ring: self, next }
     }
 
+    /// The `wr_id` of WQE `index`.
+    #[inline(always)]
+    fn wr_id(&mut self, index: u16) -> &mut u64 {
+        // SAFETY: there is one for each WQE, and the mask is their number less one: both are set in `new` alone.
+        unsafe { self.wr_ids.get_unchecked_mut(usize::from(index & self.mask)) }
+    }
+
     /// See [`ReceiveQueue::retire`].
+    #[inline(always)]
     pub(super) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         if work.side != Side::Receive || work.qpn != self.qpn {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Receive, qpn: self.qpn });
@@ -107,7 +115,7 @@ impl ReceiveRing {
             return Err(RetireError::NotInFlight { work: *work, first: self.retired, end: self.producer });
         }
         self.retired = self.retired.wrapping_add(1);
-        Ok(self.wr_ids[usize::from(work.index & self.mask)])
+        Ok(*self.wr_id(work.index))
     }
 }
 
@@ -241,7 +249,7 @@ impl ReceiveBatch<'_> {
             end.w().lkey(LKEY_INVALID);
             ring.store(index, segments, end);
         }
-        ring.wr_ids[usize::from(index & ring.mask)] = wr_id;
+        *ring.wr_id(index) = wr_id;
         self.next = index.wrapping_add(1);
         Ok(())
     }

@@ -54,8 +54,11 @@ pub(super) struct SendRing {
     limits: SendLimits,
     /// Bytes of the longest message, at most what an element can name.
     longest: u32,
+    /// The same of an element; 0 where there may be none.
+    longest_element: u32,
     qpn: u32,
     record: SendRecord,
+    /// One a WQEBB.
     slots: Box<[Slot]>,
 }
 
@@ -80,7 +83,9 @@ impl SendRing {
         let slots = vec![Slot::default(); 1 << log_size].into();
         let mask = ((1u32 << log_size) - 1) as u16;
         let longest = (1u32 << limits.log_max_msg.min(31)).min(MAX_ELEMENT);
-        SendRing { base, mask, producer: 0, retired: 0, limits, longest, qpn: qpn & 0xff_ffff, record, slots }
+        let longest_element = if limits.sges == 0 { 0 } else { longest };
+        let qpn = qpn & 0xff_ffff;
+        SendRing { base, mask, producer: 0, retired: 0, limits, longest, longest_element, qpn, record, slots }
     }
 
     /// Stores segment number `segment` of the WQE that starts at WQEBB `index`.
@@ -131,12 +136,20 @@ impl SendRing {
         usize::from(self.mask) + 1
     }
 
+    /// What is remembered of WQEBB `index`.
+    #[inline(always)]
+    fn slot(&mut self, index: u16) -> &mut Slot {
+        // SAFETY: there is a slot for each WQEBB, and the mask is their number less one: both are set in `new` alone.
+        unsafe { self.slots.get_unchecked_mut(usize::from(index & self.mask)) }
+    }
+
     /// See [`SendQueue::retire`].
+    #[inline(always)]
     pub(super) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         if work.side != Side::Send || work.qpn != self.qpn {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Send, qpn: self.qpn });
         }
-        let slot = self.slots[usize::from(work.index & self.mask)];
+        let slot = *self.slot(work.index);
         if work.index.wrapping_sub(self.retired) >= self.in_flight() || slot.wqebbs == 0 {
             return Err(RetireError::NotInFlight { work: *work, first: self.retired, end: self.producer });
         }
@@ -259,7 +272,7 @@ pub struct SendBatch<'a, D: SendDoorbell> {
     next: u16,
     /// Where the last one started.
     last: u16,
-    /// Its first eight bytes.
+    /// Its first eight bytes, as they stand there.
     control: u64,
     /// How many were posted.
     posted: u32,
@@ -323,23 +336,18 @@ impl Payload for Elements<'_> {
     }
 }
 
-/// One element, as most work requests have it: the compiler knows where its segment goes.
+/// One element of a length that was looked at, as most work requests have it: the compiler knows where its segment goes.
 struct One<'a>(&'a DataSegment);
 
 impl Payload for One<'_> {
     #[inline(always)]
-    fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
-        if self.0.len > ring.longest {
-            return Err(PostError::MessageTooLong { given: self.0.len.into(), most: ring.longest.into() });
-        }
-        Ok(usize::from(self.0.len != 0))
+    fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
+        Ok(1)
     }
 
     #[inline(always)]
     fn store(&self, ring: &mut SendRing, index: u16, at: usize) {
-        if self.0.len != 0 {
-            ring.store(index, at, Elements::segment(self.0));
-        }
+        ring.store(index, at, Elements::segment(self.0));
     }
 }
 
@@ -384,15 +392,8 @@ impl Payload for Inline<'_> {
     }
 }
 
-/// A WQE that was written.
-struct Written {
-    /// Its first eight bytes.
-    control: u64,
-    wqebbs: u16,
-}
-
 impl SendRing {
-    /// Writes one WQE at WQEBB `index`.
+    /// Writes one WQE at WQEBB `index`, where there is room for it. Its first eight bytes, as they stand there.
     ///
     /// ```text
     /// segment 0   control: opmod | wqe_index | opcode, qpn | ds, flags, immediate
@@ -404,31 +405,49 @@ impl SendRing {
     fn write(
         &mut self,
         index: u16,
+        size: Size,
         request: Request,
         remote: Option<RemoteAddress>,
         payload: impl Payload,
-    ) -> Result<Written, PostError> {
-        let head = 1 + usize::from(remote.is_some());
-        let segments = head + payload.segments(self)?;
-        let wqebbs = segments.div_ceil(WQEBB / SEGMENT) as u16;
-        let used = index.wrapping_sub(self.retired);
-        if u32::from(used) + u32::from(wqebbs) > u32::from(self.mask) + 1 {
-            return Err(Full.into());
-        }
-        let control: [u64; 2] = zerocopy::transmute!(control(self.qpn, index, segments, request));
+    ) -> u64 {
+        let control: [u64; 2] = zerocopy::transmute!(control(self.qpn, index, size.segments, request));
         self.store(index, 0, control);
         if let Some(remote) = remote {
             let mut segment = RaddrSeg::ZERO;
             segment.w().raddr(remote.addr).rkey(remote.rkey);
             self.store(index, 1, zerocopy::transmute!(segment));
         }
-        payload.store(self, index, head);
-        self.slots[usize::from(index & self.mask)] = Slot { wr_id: request.wr_id, wqebbs };
-        for i in 1..wqebbs {
-            self.slots[usize::from(index.wrapping_add(i) & self.mask)].wqebbs = 0;
+        payload.store(self, index, head(remote));
+        *self.slot(index) = Slot { wr_id: request.wr_id, wqebbs: size.wqebbs };
+        for i in 1..size.wqebbs {
+            self.slot(index.wrapping_add(i)).wqebbs = 0;
         }
-        Ok(Written { control: u64::from_be(control[0]), wqebbs })
+        control[0]
     }
+
+    /// A message of one element of `len` bytes, which is none of the usual ones: `Ok` where it has no data.
+    #[cold]
+    #[inline(never)]
+    fn has_no_data(&self, len: u32) -> Result<(), PostError> {
+        match len {
+            _ if self.limits.sges == 0 => Err(PostError::TooManySges { given: 1, most: 0 }),
+            0 => Ok(()),
+            _ => Err(PostError::MessageTooLong { given: len.into(), most: self.longest.into() }),
+        }
+    }
+}
+
+/// How long a WQE is.
+#[derive(Clone, Copy)]
+struct Size {
+    segments: usize,
+    wqebbs: u16,
+}
+
+/// Segments before the payload.
+#[inline(always)]
+fn head(remote: Option<RemoteAddress>) -> usize {
+    1 + usize::from(remote.is_some())
 }
 
 impl<'a, D: SendDoorbell> SendBatch<'a, D> {
@@ -448,7 +467,12 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         match elements {
-            [one] if self.ring.limits.sges != 0 => self.post(request, remote, One(one)),
+            // From 1 to the longest, in one comparison.
+            [one] if one.len.wrapping_sub(1) < self.ring.longest_element => self.post(request, remote, One(one)),
+            [one] => {
+                self.ring.has_no_data(one.len)?;
+                self.post(request, remote, Inline(&[]))
+            }
             _ => self.post(request, remote, Elements(elements)),
         }
     }
@@ -461,10 +485,15 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         remote: Option<RemoteAddress>,
         payload: impl Payload,
     ) -> Result<(), PostError> {
-        let written = self.ring.write(self.next, request, remote, payload)?;
-        self.control = written.control;
+        let segments = head(remote) + payload.segments(self.ring)?;
+        let size = Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 };
+        let used = self.next.wrapping_sub(self.ring.retired);
+        if u32::from(used) + u32::from(size.wqebbs) > u32::from(self.ring.mask) + 1 {
+            return Err(Full.into());
+        }
+        self.control = self.ring.write(self.next, size, request, remote, payload);
         self.last = self.next;
-        self.next = self.next.wrapping_add(written.wqebbs);
+        self.next = self.next.wrapping_add(size.wqebbs);
         self.posted += 1;
         Ok(())
     }
@@ -489,10 +518,11 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         self.ring.producer = self.next;
         barrier::to_device();
         self.ring.record.post(self.next);
+        let control = u64::from_be(self.control);
         if self.posted == 1 {
-            self.doorbell.ring_with(self.control, self.ring.blocks(self.last, wqebbs));
+            self.doorbell.ring_with(control, self.ring.blocks(self.last, wqebbs));
         } else {
-            self.doorbell.ring(self.control);
+            self.doorbell.ring(control);
         }
     }
 
@@ -764,6 +794,35 @@ mod tests {
         batch.ring();
         assert_eq!(CtrlSeg::read(&queue.wqe(0, 16)).unwrap().ds(), 2);
         assert_eq!(CtrlSeg::read(&queue.wqe(1, 16)).unwrap().ds(), 1);
+    }
+
+    #[test]
+    fn a_lone_element_is_of_one_byte_at_least_and_of_the_longest_message_at_most() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        // SAFETY: no card reads this ring.
+        unsafe {
+            batch.write(1, WrFlags::SIGNALLED, REMOTE, &[element(0)]).unwrap();
+            batch.write(2, WrFlags::SIGNALLED, REMOTE, &[element(1 << 30)]).unwrap();
+            let refused = PostError::MessageTooLong { given: (1 << 30) + 1, most: 1 << 30 };
+            assert_eq!(batch.write(3, WrFlags::SIGNALLED, REMOTE, &[element((1 << 30) + 1)]), Err(refused));
+        }
+        batch.ring();
+        assert_eq!((CtrlSeg::read(&queue.wqe(0, 16)).unwrap().ds(), queue.record()), (2, 2));
+        let data = DataSeg::read(&queue.wqe(1, 48)[32..]).unwrap();
+        assert_eq!((data.byte_count(), data.lkey()), (1 << 30, 0xaabb_ccdd));
+        assert_eq!((queue.done(0), queue.done(1)), (Ok(1), Ok(2)));
+    }
+
+    #[test]
+    fn a_queue_without_elements_takes_none() {
+        let mut queue = Queue::new(2);
+        (queue.ring.limits.sges, queue.ring.longest_element) = (0, 0);
+        let mut batch = queue.batch();
+        // SAFETY: no card reads this ring.
+        let posted = unsafe { [0, 1].map(|len| batch.send(1, WrFlags::SIGNALLED, &[element(len)])) };
+        assert_eq!(posted, [Err(PostError::TooManySges { given: 1, most: 0 }); 2]);
+        assert!(batch.is_empty());
     }
 
     #[test]

@@ -132,7 +132,9 @@ impl fmt::Display for WorkError {
 #[inline(always)]
 pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
     let (side, operation) = match cqe.opcode() {
-        CqeOpcode::Requester => (Side::Send, Operation::Sent(sent(cqe.send_wqe_opcode()))),
+        CqeOpcode::Requester => {
+            (Side::Send, Operation::Sent(<WqeOpcode as Value>::from_number(cqe.send_wqe_opcode().into())))
+        }
         CqeOpcode::ResponderSend => (Side::Receive, Operation::Received),
         CqeOpcode::ResponderSendImm => (Side::Receive, Operation::ReceivedImm(cqe.immediate())),
         CqeOpcode::ResponderWriteImm => (Side::Receive, Operation::WrittenImm(cqe.immediate())),
@@ -142,25 +144,6 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
     };
     let work = Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() };
     Ok(Completion { work, operation, byte_len: cqe.byte_cnt(), timestamp: cqe.timestamp() })
-}
-
-/// The opcode of a send WQE; those of data at once, all others by the long table.
-#[inline(always)]
-fn sent(number: u8) -> WqeOpcode {
-    match number {
-        0x08 => WqeOpcode::RdmaWrite,
-        0x09 => WqeOpcode::RdmaWriteImm,
-        0x0a => WqeOpcode::Send,
-        0x0b => WqeOpcode::SendImm,
-        0x10 => WqeOpcode::RdmaRead,
-        _ => rarely_sent(number),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn rarely_sent(number: u8) -> WqeOpcode {
-    <WqeOpcode as Value>::from_number(number.into())
 }
 
 #[cold]

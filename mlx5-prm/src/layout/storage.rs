@@ -36,8 +36,8 @@ pub fn set<V: Value, const N: usize, const B: usize>(
 ) {
     let (i, (hi, lo), value) = (offset / 4, ends(bits), value.number());
     if hi > 31 {
-        dwords[i] = ((value >> 32) as u32).to_be();
-        dwords[i + 1] = (value as u32).to_be();
+        // By bytes, so that the compiler stores once.
+        dwords.as_mut_bytes()[offset..offset + 8].copy_from_slice(&value.to_be_bytes());
         return;
     }
     let mask = mask(hi - lo + 1);
