@@ -40,7 +40,9 @@ impl<D: SendDoorbell + ?Sized> SendDoorbell for alloc::boxed::Box<D> {
 /// Right wherever the page is mapped uncached, as VFIO maps a BAR. Not for write-combining pages: those need fences that
 /// this one does not take ([`BlueFlame`] does).
 #[derive(Debug)]
-pub struct Plain(Register);
+pub struct Plain {
+    register: Register,
+}
 
 impl Plain {
     /// Offset of BlueFlame register `register` in its page.
@@ -50,7 +52,7 @@ impl Plain {
 
     /// Register `register` (0 or 1) of `page`, which must be mapped uncached.
     pub fn new(page: UarPage, register: usize) -> Self {
-        Plain(page.blue_flame(register))
+        Plain { register: page.blue_flame(register) }
     }
 }
 
@@ -58,7 +60,7 @@ impl SendDoorbell for Plain {
     #[inline(always)]
     fn ring(&mut self, control: u64) {
         barrier::before_doorbell();
-        let [buffer, _] = self.0.buffers();
+        let [buffer, _] = self.register.buffers();
         buffer[0].doorbell().store(control);
     }
 }

@@ -125,7 +125,10 @@ impl fmt::Debug for UarPage {
 ///
 /// Borrows nothing, as the page does not: `UarPage::new`'s promise covers it.
 #[derive(Clone, Copy)]
-pub(crate) struct Register(NonNull<[BlueFlameBuffer; 2]>);
+pub(crate) struct Register {
+    buffers: NonNull<[BlueFlameBuffer; 2]>,
+    number: usize,
+}
 
 // SAFETY: as for `UarPage`, whose part it is.
 unsafe impl Send for Register {}
@@ -134,7 +137,7 @@ unsafe impl Sync for Register {}
 
 impl fmt::Debug for Register {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Register({:p})", self.0)
+        write!(f, "{}", self.number)
     }
 }
 
@@ -142,7 +145,7 @@ impl Register {
     #[inline(always)]
     pub(crate) fn buffers(&self) -> &[BlueFlameBuffer; 2] {
         // SAFETY: as for `UarPage::registers`.
-        unsafe { self.0.as_ref() }
+        unsafe { self.buffers.as_ref() }
     }
 }
 
@@ -159,7 +162,8 @@ impl UarPage {
 
     /// BlueFlame register `register`, modulo their number.
     pub(crate) fn blue_flame(&self, register: usize) -> Register {
-        Register(NonNull::from(&self.registers().blue_flame[register % BLUE_FLAME_REGISTERS]))
+        let number = register % BLUE_FLAME_REGISTERS;
+        Register { buffers: NonNull::from(&self.registers().blue_flame[number]), number }
     }
 
     #[inline(always)]
