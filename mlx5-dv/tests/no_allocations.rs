@@ -1,10 +1,16 @@
 //! After set-up no message allocates: a ping-pong under an allocator that counts, a count a thread.
 
 mod game;
+#[allow(dead_code, reason = "shared with the tests of frames")]
+#[path = "ethernet/stations.rs"]
+mod stations;
 
 use std::hint::black_box;
 
 use game::Game;
+use mlx5_dv::objects::Buffer;
+use mlx5_dv::queue::ethernet::FrameFlags;
+use stations::{SOON, Station};
 
 const EXCHANGES: u64 = 10_000;
 
@@ -17,6 +23,32 @@ fn messages_allocate_nothing() {
     outcome.expect("a game to the end");
     assert_eq!(counted.count_total, 0, "in {EXCHANGES} exchanges: {counted:?}");
     assert_eq!(counted.count_current, 0, "and nothing is freed either: {counted:?}");
+}
+
+/// Sends what is in `buffer` and waits until it is there. The buffer, back again.
+fn pass(here: &mut Station, there: &mut Station, buffer: Buffer) -> Buffer {
+    here.queue.send(buffer, FrameFlags::L4_CHECKSUM).unwrap();
+    let buffer = here.queue.wait(SOON).unwrap().buffer;
+    let heard = there.queue.wait(SOON).unwrap();
+    assert_eq!(heard.result.unwrap().byte_len, 100);
+    there.queue.receive(heard.buffer.unwrap()).unwrap();
+    buffer.unwrap()
+}
+
+#[test]
+fn frames_allocate_nothing() {
+    let (_sim, mut here, mut there) = stations::two();
+    there.post(8);
+    let mut buffer = here.buffer(31);
+    buffer.write(0, &here.frame(there.device.mac(), &[0; 86]));
+    buffer.set_len(100);
+    let mut buffer = Some(pass(&mut here, &mut there, buffer));
+    let counted = allocation_counter::measure(|| {
+        for _ in 0..1000 {
+            buffer = buffer.take().map(|buffer| pass(&mut here, &mut there, buffer));
+        }
+    });
+    assert_eq!((counted.count_total, counted.count_current), (0, 0), "{counted:?}");
 }
 
 #[test]
