@@ -98,8 +98,10 @@ impl Player {
         options.service_level = setup.service_level;
         options.path_mtu = PathMtu::from_bytes(setup.mtu)
             .ok_or_else(|| format!("{} is no path MTU: 256, 512, ... 4096", setup.mtu))?;
-        let mut connection = Connection::new(&pd, options)?;
+        // The memory first: of a process that dies the kernel takes the newest objects back first, and no message may meet a
+        // key that is gone.
         let region = memory(&pd, (depth + 1) * setup.size, setup.page_size)?;
+        let mut connection = Connection::new(&pd, options)?;
         let part = |i: usize| region.buffer(i * setup.size..(i + 1) * setup.size);
         let mut buffers = (0..=depth).map(part).collect::<Result<Vec<Buffer>, _>>()?;
         let message = buffers.pop().filter(|_| role == Role::Client);

@@ -144,6 +144,16 @@ pub enum Death {
     Closed,
 }
 
+impl Death {
+    /// The death of a device whose server answers with `error`, where that is about the connection and not about what was
+    /// asked.
+    pub(crate) fn hung_up(error: &io::Error) -> Option<Self> {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
+        let lost = matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | TimedOut | UnexpectedEof);
+        lost.then(|| Death::ServerGone { reason: error.to_string() })
+    }
+}
+
 /// A firmware command that did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("{opcode}{} failed: {kind}", about(*op_mod, object))]
@@ -236,9 +246,12 @@ impl CommandError {
 }
 
 impl Error {
-    /// `source`, met while `doing`.
+    /// `source`, met while `doing`: a death where it says that the device's server is gone.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
-        Error::Io { doing: doing.into(), source }
+        match Death::hung_up(&source) {
+            Some(death) => Error::Dead(death),
+            None => Error::Io { doing: doing.into(), source },
+        }
     }
 
     /// Whether the card is dead or gone.

@@ -1,11 +1,11 @@
 //! A card that dies with work under way: all that was the program's comes back, and the function can be opened again.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
-use mlx5_dv::queue::{Connection, ConnectionOptions};
-use mlx5_dv::{Device, Options};
+use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, Uar};
+use mlx5_dv::queue::{CompletionQueue, Connection, ConnectionOptions};
+use mlx5_dv::{Device, Error, Options};
 use mlx5_open::Sim;
 use mlx5_sim::fault::{Fault, Times};
 
@@ -85,4 +85,25 @@ fn a_card_known_to_be_dead_writes_no_memory() {
     let mut command = [0; 2];
     sim.handle(0).config_read(PCI_COMMAND, &mut command);
     assert_eq!(command[0] & 1 << 2, 0, "bus mastering is off before the death is known");
+}
+
+/// The event that tells of a death may be taken by who looks for another: the next sleep must not wait for it.
+#[test]
+fn nobody_sleeps_on_a_card_that_is_dead_already() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open_with(0, hasty()).unwrap();
+    let uar = Uar::alloc(&device).unwrap();
+    let mut queue = CompletionQueue::create(&uar, CqOptions::default().events()).unwrap();
+    queue.arm(false).unwrap();
+    sim.handle(0).faults().inject(Fault::SurpriseRemoval, Times::Always);
+    until_dead(&device);
+    while queue.take_events() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (told, waits) = mpsc::channel();
+    std::thread::spawn(move || drop(told.send((queue.arm(false), queue.wait(Duration::MAX)))));
+    let (armed, waited) = waits.recv_timeout(SOON).expect("it sleeps");
+    assert!(matches!((&armed, &waited), (Err(Error::Dead(_)), Err(Error::Dead(_)))), "{armed:?} {waited:?}");
+    let late = device.async_events();
+    assert_eq!(late.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "whoever listens late");
 }

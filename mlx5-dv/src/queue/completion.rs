@@ -221,12 +221,14 @@ impl CompletionQueue {
     /// there already raise none: poll once more after arming.
     ///
     /// # Errors
-    /// [`Error::Dead`] where the UAR page cannot be mapped and the card is gone.
+    /// [`Error::Dead`] when the card is gone: no event will come. One that dies later makes the eventfd readable.
     pub fn arm(&mut self, solicited: bool) -> Result<(), Error> {
         let taken = self.events.as_ref().map_or(0, |events| events.taken);
         let arm = if solicited { Arm::solicited } else { Arm::next }(self.ring.consumed, taken);
         self.ring.record.request(arm);
-        self.cq.arm(arm)
+        self.cq.arm(arm)?;
+        // The event of a death that came earlier may have been taken together with a completion's.
+        self.cq.death().map_or(Ok(()), Err)
     }
 
     /// The eventfd that becomes readable when an event comes; `None` for a queue without [`CqOptions::events`]. Whoever
@@ -262,18 +264,16 @@ impl CompletionQueue {
             )));
         }
         while !self.has_completion() {
-            self.arm(false)?;
+            let armed = self.arm(false);
             // A completion that came before the arm request raises no event.
             if self.has_completion() {
                 break;
             }
+            armed?;
             self.sleep(deadline)?;
             self.take_events();
             if self.has_completion() {
                 break;
-            }
-            if let Some(death) = self.cq.death() {
-                return Err(death);
             }
             if deadline.has_passed() {
                 return Err(self.cq.why_nothing_came(timeout));

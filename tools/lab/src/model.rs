@@ -84,6 +84,16 @@ impl Model {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Ends it without a warning, by SIGKILL.
+    pub fn kill(&mut self) {
+        kill(&mut self.child);
+    }
+
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has written to its standard output so far.
     pub fn stdout(&self) -> String {
         self.said("stdout")

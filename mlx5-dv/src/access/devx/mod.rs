@@ -360,7 +360,12 @@ impl Access for Devx {
     }
 
     fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        self.subscribers.listen()
+        let events = self.subscribers.listen();
+        // Whoever listens to a dead card must not wait for ever.
+        if self.life.check().is_err() {
+            self.subscribers.wake();
+        }
+        events
     }
 
     fn death(&self) -> Option<Error> {

@@ -119,8 +119,11 @@ pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Erro
 pub(super) fn tear_down(card: &Owned) {
     while let Some(step) = { lock(&card.done).pop() } {
         let about = format!("{step:?}");
-        if let Err(error) = undo(card, step) {
-            tracing::warn!(%error, step = about, device = card.name, "teardown");
+        match undo(card, step) {
+            Ok(()) => {}
+            // Its death has been told.
+            Err(error) if error.is_dead() => tracing::debug!(%error, step = about, device = card.name, "teardown"),
+            Err(error) => tracing::warn!(%error, step = about, device = card.name, "teardown"),
         }
     }
     card.life.close();

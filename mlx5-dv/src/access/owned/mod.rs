@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, WithTail};
 use mlx5_prm::layout::Be64;
 
-use crate::access::life::Life;
+use crate::access::life::{Life, Wake};
 use crate::access::subscribers::Subscribers;
 use crate::access::{Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
 use crate::error::{CommandError, CommandErrorKind, Error};
@@ -274,7 +274,12 @@ impl Access for Owned {
     }
 
     fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        self.subscribers.listen()
+        let events = self.subscribers.listen();
+        // Whoever listens to a dead card must not wait for ever.
+        if self.life.check().is_err() {
+            self.subscribers.wake();
+        }
+        events
     }
 
     fn death(&self) -> Option<Error> {

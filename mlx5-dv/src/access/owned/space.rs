@@ -98,6 +98,9 @@ fn alignment(len: u64) -> u64 {
 }
 
 fn map_error(len: usize, source: std::io::Error) -> Error {
+    if let Some(death) = Death::hung_up(&source) {
+        return Error::Dead(death);
+    }
     let fix = (source.raw_os_error() == Some(libc::ENOMEM))
         .then(|| "raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into());
     Error::Memory { reason: format!("cannot show {len} bytes of memory to the device"), fix, source: Some(source) }
@@ -143,6 +146,12 @@ mod tests {
         assert!(text.contains("ulimit -l unlimited"), "{text}");
         let text = refusal(libc::EFAULT, HostMemory::allocate(4096).unwrap());
         assert!(text.contains("cannot show") && !text.contains("ulimit"), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_is_a_death_whatever_it_was_asked() {
+        let text = refusal(libc::EPIPE, HostMemory::allocate(4096).unwrap());
+        assert!(text.contains("the device's server is gone"), "{text}");
     }
 
     /// A device behind the kernel's IOMMU, which needs no files.

@@ -94,6 +94,14 @@ fn vanish_or_return(function: &mut Function, removed: &mut bool) -> bool {
 
 /// Function level reset. Memory stays mapped and interrupts connected: they are the client's side.
 pub(super) fn reset(f: &mut Function) {
+    tracing::debug!(
+        "function {} is reset: {} objects, {} pages, {} mapped ranges, {} frames sent",
+        f.index,
+        f.objects.count(),
+        f.firmware.pages_held(),
+        f.dma.ranges(),
+        f.port.counters.sent
+    );
     engine::reset(f);
     firmware::reset(f);
     f.port.clear();

@@ -321,9 +321,12 @@ impl CommandQueue {
         if command.input.len() < INLINE / 2 || command.input.len().max(command.out_len) > u32::MAX as usize {
             return Err(CommandErrorKind::Length(format!("no command has {} bytes of input", command.input.len())));
         }
-        let no_memory = |error: Error| CommandErrorKind::Io {
-            doing: "taking memory for its mailboxes".into(),
-            source: std::io::Error::other(error),
+        let no_memory = |error: Error| match error {
+            Error::Dead(death) => CommandErrorKind::Dead(death),
+            error => CommandErrorKind::Io {
+                doing: "taking memory for its mailboxes".into(),
+                source: std::io::Error::other(error),
+            },
         };
         let rest = command.input.get(INLINE..).unwrap_or_default();
         let input = self.mailboxes.chain(rest.len(), rest, token).map_err(no_memory)?;

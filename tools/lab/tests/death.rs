@@ -1,0 +1,266 @@
+//! Death by SIGKILL in mid-traffic, of our program, of the card, of a whole guest: whoever is left says so or goes on.
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Report, TestResult, assert_lawful, assert_quiet, build};
+use mlx5_lab::{Build, Guest, Model, skipped};
+use tempfile::TempDir;
+
+/// For what takes no time to speak of, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A probe takes seconds; a command that the model loses costs the driver a minute.
+const PROBE: Duration = Duration::from_secs(240);
+/// For one run of our program in a guest.
+const RUN: Duration = Duration::from_secs(180);
+/// What `rc_pingpong` says before its first message.
+const CONNECTING: &str = "remote address";
+/// More exchanges than anybody waits for.
+const FOR_EVER: &str = "1000000000";
+
+/// Waits until `done` says so.
+fn until(what: &str, mut done: impl FnMut() -> Result<bool, Report>) -> TestResult {
+    let deadline = Instant::now() + PATIENCE;
+    while !done()? {
+        if Instant::now() >= deadline {
+            return Err(format!("{what}: not within {} s", PATIENCE.as_secs()).into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// `rc_pingpong` on the host. Dropping it kills it.
+struct Program {
+    child: Child,
+    dir: TempDir,
+}
+
+impl Program {
+    fn start(build: &Build, socket: &Path, options: &[&str]) -> Result<Self, Report> {
+        let dir = tempfile::tempdir()?;
+        let output = |name| File::create(dir.path().join(name));
+        let child = Command::new(build.program("rc_pingpong")?)
+            .arg("-d")
+            .arg(format!("vfio-user:{}", socket.display()))
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(output("stdout")?)
+            .stderr(output("stderr")?)
+            .spawn()?;
+        Ok(Program { child, dir })
+    }
+
+    fn said(&self) -> Result<String, Report> {
+        let read = |name| fs::read_to_string(self.dir.path().join(name));
+        Ok(format!("{}{}", read("stdout")?, read("stderr")?))
+    }
+
+    /// Until it has said `text`.
+    fn says(&mut self, text: &str) -> TestResult {
+        until(text, || match (self.said()?, self.child.try_wait()?) {
+            (said, _) if said.contains(text) => Ok(true),
+            (said, Some(status)) => Err(format!("it ended with {status}:\n{said}").into()),
+            _ => Ok(false),
+        })
+    }
+
+    /// Until it ends.
+    fn ends(&mut self) -> Result<ExitStatus, Report> {
+        let mut status = None;
+        let ended = until("its end", || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        });
+        match (ended, status) {
+            (Ok(()), Some(status)) => Ok(status),
+            _ => Err(format!("it does not end; it said:\n{}", self.said()?).into()),
+        }
+    }
+
+    /// Until it has done what it was told.
+    fn succeeds(mut self, model: &Model) -> TestResult {
+        let status = self.ends()?;
+        assert!(status.success(), "it ended with {status}:\n{}the model said:\n{}", self.said()?, model.stderr());
+        Ok(())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Both fail only for a program that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A pause that is different in each round, so that each dies at another point of its work.
+fn some_pause(round: usize) {
+    std::thread::sleep(Duration::from_millis(round as u64 * 7 % 30));
+}
+
+/// In its traffic, polling and sleeping, and while it comes up, which is all commands: our program ends with an error in
+/// words, most often within the second.
+#[test]
+fn a_killed_card_is_named_by_whoever_was_using_it() -> TestResult {
+    const ROUNDS: usize = 10;
+    let build = build()?;
+    let mut took = vec![];
+    for how in [&["-n", FOR_EVER][..], &["-n", FOR_EVER, "-e"]] {
+        for (round, in_traffic) in (0..ROUNDS).flat_map(|round| [(round, true), (round, false)]) {
+            let mut model = Model::start(&build, 1, &[])?;
+            let mut program = Program::start(&build, &model.sockets()[0], how)?;
+            if in_traffic {
+                program.says(CONNECTING)?;
+            }
+            some_pause(round);
+            let killed = Instant::now();
+            model.kill();
+            let status = program.ends()?;
+            took.push(killed.elapsed());
+            let said = program.said()?;
+            assert_eq!(status.code(), Some(1), "{how:?}, round {round}: {status}\n{said}");
+            let named = said.contains("the device's server is gone") || said.contains("mlx5 sim --socket");
+            assert!(named, "{how:?}, round {round}:\n{said}");
+        }
+    }
+    took.sort();
+    // One round may be late because the machine is; not most.
+    assert!(took[took.len() / 2] < Duration::from_secs(1), "{took:?}");
+    Ok(())
+}
+
+/// What the model says of a function when it is reset, which it is whenever a client comes and when it leaves.
+#[derive(Debug, Clone, Copy)]
+struct Reset {
+    objects: u64,
+    pages: u64,
+    ranges: u64,
+    frames: u64,
+}
+
+impl Reset {
+    /// Whether a client had left nothing.
+    fn is_clean(&self) -> bool {
+        (self.objects, self.pages, self.ranges) == (0, 0, 0)
+    }
+}
+
+/// Has the model say [`Reset`]s.
+const RESETS: &str = "warn,mlx5_sim::card=debug";
+
+fn resets(model: &Model, function: usize) -> Vec<Reset> {
+    let mark = format!("function {function} is reset: ");
+    let said = model.stderr();
+    let counts = said.lines().filter_map(|line| line.split_once(&mark).map(|(_, counts)| counts));
+    let number = |part: &str| part.split(' ').next()?.parse().ok();
+    let read = |counts: &str| match counts.split(", ").map(number).collect::<Option<Vec<u64>>>()?[..] {
+        [objects, pages, ranges, frames] => Some(Reset { objects, pages, ranges, frames }),
+        _ => None,
+    };
+    counts.filter_map(read).collect()
+}
+
+/// What the model's process holds: descriptors, threads, mappings of shared memory.
+fn held(model: &Model) -> Result<[usize; 3], Report> {
+    let process = Path::new("/proc").join(model.process().to_string());
+    let entries = |name: &str| fs::read_dir(process.join(name)).map(Iterator::count);
+    let maps = fs::read_to_string(process.join("maps"))?;
+    Ok([entries("fd")?, entries("task")?, maps.lines().filter(|line| line.contains("/memfd:")).count()])
+}
+
+#[test]
+fn a_program_killed_a_hundred_times_leaves_nothing() -> TestResult {
+    const KILLS: usize = 100;
+    let build = build()?;
+    let model = Model::start_saying(&build, 1, &[], RESETS)?;
+    let socket = &model.sockets()[0];
+    let before = held(&model)?;
+    for round in 0..KILLS {
+        let mut program = Program::start(&build, socket, &["-n", FOR_EVER])?;
+        program.says(CONNECTING)?;
+        some_pause(round);
+    }
+    Program::start(&build, socket, &["-c", "-n", "100"])?.succeeds(&model)?;
+
+    until("all that left forgotten", || Ok(resets(&model, 0).len() == 2 * (KILLS + 1)))?;
+    let resets = resets(&model, 0);
+    let mut in_traffic = 0;
+    for (round, pair) in resets.chunks_exact(2).enumerate() {
+        let (came, left) = (pair[0], pair[1]);
+        assert!(came.is_clean(), "before round {round}: {came:?}");
+        assert!(left.is_clean() == (round == KILLS), "after round {round}: {left:?}");
+        in_traffic += usize::from(left.frames > came.frames);
+    }
+    assert!(in_traffic > KILLS / 4, "only {in_traffic} had traffic: {resets:?}");
+    let after = held(&model)?;
+    // A server that is about to wait for its next client may hold some more, whatever came before.
+    let kept = before.iter().zip(after).any(|(before, after)| after >= before + KILLS / 10);
+    assert!(!kept, "descriptors, threads, shared memory: {before:?}, then {after:?}");
+    assert_lawful(&model);
+    Ok(())
+}
+
+/// Loads the drivers, and brings both ports up.
+const SET_UP: &str = "
+set -e
+modprobe mlx5_ib
+modprobe ib_uverbs
+for wait in $(seq 600); do [ -e /dev/infiniband/uverbs1 ] && break; sleep 0.1; done
+for device in mlx5_0 mlx5_1; do
+    ip link set $(ls /sys/class/infiniband/$device/device/net) up
+    for wait in $(seq 600); do grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state && break; sleep 0.1; done
+done
+";
+
+/// Has our program keep the first function busy.
+const TRAFFIC: &str = "
+rc_pingpong -d devx:mlx5_0 -n 1000000000 > /tmp/out 2>&1 &
+for wait in $(seq 1200); do grep -q 'remote address' /tmp/out && exit; sleep 0.1; done
+cat /tmp/out
+exit 1
+";
+
+#[test]
+fn after_a_killed_guest_the_card_is_ready_for_the_next() -> TestResult {
+    if skipped("after_a_killed_guest_the_card_is_ready_for_the_next") {
+        return Ok(());
+    }
+    let build = build()?;
+    let mut model = Model::start_saying(&build, 2, &[], RESETS)?;
+    let [first, second] = model.sockets() else { return Err("two sockets".into()) };
+    let boot = |name| Guest::builder(name).nic(first).nic(second).programs(&build).boot();
+    let explain = |error| format!("{error}\nthe model said:\n{}", model.stderr());
+
+    let guest = boot("death")?;
+    guest.check(SET_UP, PROBE).map_err(explain)?;
+    guest.check(TRAFFIC, RUN).map_err(explain)?;
+    let known = [0, 1].map(|function| resets(&model, function).len());
+    // By SIGKILL.
+    drop(guest);
+    for socket in [first, second] {
+        Program::start(&build, socket, &["-c", "-n", "100"])?.succeeds(&model)?;
+    }
+    // The guest's end, our program's beginning and its end.
+    let [first_resets, second_resets] = [0, 1].map(|function| resets(&model, function).split_off(known[function]));
+    for left in [&first_resets, &second_resets] {
+        assert!(left.len() >= 2 && left[0].objects > 0 && left[1..].iter().all(Reset::is_clean), "{left:?}");
+    }
+
+    let guest = boot("death-next")?;
+    guest.check(SET_UP, PROBE).map_err(explain)?;
+    for device in ["mlx5_0", "mlx5_1"] {
+        guest.check(&format!("rc_pingpong -d devx:{device} -c -n 100 2>&1"), RUN).map_err(explain)?;
+    }
+    for what in ["mlx5", "infiniband"] {
+        assert_quiet(&guest.dmesg()?, what, &model);
+    }
+    guest.power_off()?;
+    assert_lawful(&model);
+    assert!(model.runs(), "the model died:\n{}", model.stderr());
+    Ok(())
+}
