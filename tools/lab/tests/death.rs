@@ -7,16 +7,12 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Report, TestResult, assert_lawful, assert_quiet, build};
+use common::{BOTH_UP, Lab, PROBE, Report, Reset, TRAFFIC, TestResult, assert_lawful, build};
 use mlx5_lab::{Build, Guest, Model, skipped};
 use tempfile::TempDir;
 
 /// For what takes no time to speak of, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A probe takes seconds; a command that the model loses costs the driver a minute.
-const PROBE: Duration = Duration::from_secs(240);
-/// For one run of our program in a guest.
-const RUN: Duration = Duration::from_secs(180);
 /// What `rc_pingpong` says before its first message.
 const CONNECTING: &str = "remote address";
 /// More exchanges than anybody waits for.
@@ -134,37 +130,6 @@ fn a_killed_card_is_named_by_whoever_was_using_it() -> TestResult {
     Ok(())
 }
 
-/// What the model says of a function when it is reset, which it is whenever a client comes and when it leaves.
-#[derive(Debug, Clone, Copy)]
-struct Reset {
-    objects: u64,
-    pages: u64,
-    ranges: u64,
-    frames: u64,
-}
-
-impl Reset {
-    /// Whether a client had left nothing.
-    fn is_clean(&self) -> bool {
-        (self.objects, self.pages, self.ranges) == (0, 0, 0)
-    }
-}
-
-/// Has the model say [`Reset`]s.
-const RESETS: &str = "warn,mlx5_sim::card=debug";
-
-fn resets(model: &Model, function: usize) -> Vec<Reset> {
-    let mark = format!("function {function} is reset: ");
-    let said = model.stderr();
-    let counts = said.lines().filter_map(|line| line.split_once(&mark).map(|(_, counts)| counts));
-    let number = |part: &str| part.split(' ').next()?.parse().ok();
-    let read = |counts: &str| match counts.split(", ").map(number).collect::<Option<Vec<u64>>>()?[..] {
-        [objects, pages, ranges, frames] => Some(Reset { objects, pages, ranges, frames }),
-        _ => None,
-    };
-    counts.filter_map(read).collect()
-}
-
 /// What the model's process holds: descriptors, threads, mappings of shared memory.
 fn held(model: &Model) -> Result<[usize; 3], Report> {
     let process = Path::new("/proc").join(model.process().to_string());
@@ -177,7 +142,7 @@ fn held(model: &Model) -> Result<[usize; 3], Report> {
 fn a_program_killed_a_hundred_times_leaves_nothing() -> TestResult {
     const KILLS: usize = 100;
     let build = build()?;
-    let model = Model::start_saying(&build, 1, &[], RESETS)?;
+    let model = Model::start_saying(&build, 1, &[], Reset::SAID)?;
     let socket = &model.sockets()[0];
     let before = held(&model)?;
     for round in 0..KILLS {
@@ -187,8 +152,8 @@ fn a_program_killed_a_hundred_times_leaves_nothing() -> TestResult {
     }
     Program::start(&build, socket, &["-c", "-n", "100"])?.succeeds(&model)?;
 
-    until("all that left forgotten", || Ok(resets(&model, 0).len() == 2 * (KILLS + 1)))?;
-    let resets = resets(&model, 0);
+    until("all that left forgotten", || Ok(Reset::all(&model, 0).len() == 2 * (KILLS + 1)))?;
+    let resets = Reset::all(&model, 0);
     let mut in_traffic = 0;
     for (round, pair) in resets.chunks_exact(2).enumerate() {
         let (came, left) = (pair[0], pair[1]);
@@ -205,20 +170,8 @@ fn a_program_killed_a_hundred_times_leaves_nothing() -> TestResult {
     Ok(())
 }
 
-/// Loads the drivers, and brings both ports up.
-const SET_UP: &str = "
-set -e
-modprobe mlx5_ib
-modprobe ib_uverbs
-for wait in $(seq 600); do [ -e /dev/infiniband/uverbs1 ] && break; sleep 0.1; done
-for device in mlx5_0 mlx5_1; do
-    ip link set $(ls /sys/class/infiniband/$device/device/net) up
-    for wait in $(seq 600); do grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state && break; sleep 0.1; done
-done
-";
-
 /// Has our program keep the first function busy.
-const TRAFFIC: &str = "
+const KEEP_BUSY: &str = "
 rc_pingpong -d devx:mlx5_0 -n 1000000000 > /tmp/out 2>&1 &
 for wait in $(seq 1200); do grep -q 'remote address' /tmp/out && exit; sleep 0.1; done
 cat /tmp/out
@@ -231,34 +184,38 @@ fn after_a_killed_guest_the_card_is_ready_for_the_next() -> TestResult {
         return Ok(());
     }
     let build = build()?;
-    let mut model = Model::start_saying(&build, 2, &[], RESETS)?;
-    let [first, second] = model.sockets() else { return Err("two sockets".into()) };
-    let boot = |name| Guest::builder(name).nic(first).nic(second).programs(&build).boot();
-    let explain = |error| format!("{error}\nthe model said:\n{}", model.stderr());
+    let model = Model::start_saying(&build, 2, &[], Reset::SAID)?;
+    let boot = |name, model: Model| -> Result<Lab, Report> {
+        let [first, second] = model.sockets() else { return Err("two sockets".into()) };
+        let guest = Guest::builder(name).nic(first).nic(second).programs(&build).boot()?;
+        let lab = Lab { guest, model };
+        lab.check(BOTH_UP, PROBE)?;
+        Ok(lab)
+    };
 
-    let guest = boot("death")?;
-    guest.check(SET_UP, PROBE).map_err(explain)?;
-    guest.check(TRAFFIC, RUN).map_err(explain)?;
-    let known = [0, 1].map(|function| resets(&model, function).len());
+    let lab = boot("death", model)?;
+    lab.check(KEEP_BUSY, TRAFFIC)?;
+    let Lab { guest, model } = lab;
+    let known = [0, 1].map(|function| Reset::all(&model, function).len());
     // By SIGKILL.
     drop(guest);
-    for socket in [first, second] {
+    for socket in model.sockets() {
         Program::start(&build, socket, &["-c", "-n", "100"])?.succeeds(&model)?;
     }
-    // The guest's end, our program's beginning and its end.
-    let [first_resets, second_resets] = [0, 1].map(|function| resets(&model, function).split_off(known[function]));
-    for left in [&first_resets, &second_resets] {
+    for function in [0, 1] {
+        // The guest's end, our program's beginning and perhaps its end.
+        let left = Reset::all(&model, function).split_off(known[function]);
         assert!(left.len() >= 2 && left[0].objects > 0 && left[1..].iter().all(Reset::is_clean), "{left:?}");
     }
 
-    let guest = boot("death-next")?;
-    guest.check(SET_UP, PROBE).map_err(explain)?;
+    let lab = boot("death-next", model)?;
     for device in ["mlx5_0", "mlx5_1"] {
-        guest.check(&format!("rc_pingpong -d devx:{device} -c -n 100 2>&1"), RUN).map_err(explain)?;
+        lab.check(&format!("rc_pingpong -d devx:{device} -c -n 100 2>&1"), TRAFFIC)?;
     }
-    for what in ["mlx5", "infiniband"] {
-        assert_quiet(&guest.dmesg()?, what, &model);
-    }
+    // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
+    lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
+    lab.assert_quiet()?;
+    let Lab { guest, mut model } = lab;
     guest.power_off()?;
     assert_lawful(&model);
     assert!(model.runs(), "the model died:\n{}", model.stderr());

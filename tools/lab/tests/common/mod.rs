@@ -56,6 +56,19 @@ pub const PROBE: Duration = Duration::from_secs(240);
 /// For one run of a program of few messages. Emulated processors are slow, and a busy host makes them slower.
 pub const TRAFFIC: Duration = Duration::from_secs(180);
 
+/// Loads the kernel's drivers of a card of two functions, and brings the network devices of both up.
+pub const BOTH_UP: &str = "
+set -e
+modprobe mlx5_ib
+modprobe ib_uverbs
+for wait in $(seq 600); do [ -e /dev/infiniband/uverbs1 ] && break; sleep 0.1; done
+for device in mlx5_0 mlx5_1; do
+    ip link set $(ls /sys/class/infiniband/$device/device/net) up
+    for wait in $(seq 600); do grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state && break; sleep 0.1; done
+    grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state
+done
+";
+
 /// The addresses that ping-pongs and perftest listen on, in a network namespace: 18515 in hexadecimal.
 const LISTENING: &str = "':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6";
 
@@ -151,4 +164,36 @@ pub fn assert_quiet(log: &KernelLog, what: &str, model: &Model) {
 pub fn assert_lawful(model: &Model) {
     let violations = model.violations();
     assert!(violations.is_empty(), "strict mode reports:\n{}", violations.join("\n"));
+}
+
+/// What the model says of a function when it is reset, which it is whenever a client comes and when it leaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Reset {
+    pub objects: u64,
+    pub pages: u64,
+    pub ranges: u64,
+    pub frames: u64,
+}
+
+impl Reset {
+    /// What has the model say it.
+    pub const SAID: &str = "warn,mlx5_sim::card=debug";
+
+    /// Every reset of a function so far.
+    pub fn all(model: &Model, function: usize) -> Vec<Self> {
+        let mark = format!("function {function} is reset: ");
+        let said = model.stderr();
+        let counts = said.lines().filter_map(|line| line.split_once(&mark).map(|(_, counts)| counts));
+        let number = |part: &str| part.split(' ').next()?.parse().ok();
+        let read = |counts: &str| match counts.split(", ").map(number).collect::<Option<Vec<u64>>>()?[..] {
+            [objects, pages, ranges, frames] => Some(Reset { objects, pages, ranges, frames }),
+            _ => None,
+        };
+        counts.filter_map(read).collect()
+    }
+
+    /// Whether a client had left nothing.
+    pub fn is_clean(&self) -> bool {
+        (self.objects, self.pages, self.ranges) == (0, 0, 0)
+    }
 }

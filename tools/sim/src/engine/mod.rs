@@ -36,7 +36,7 @@ pub use schedule::Engine;
 pub(crate) use work::{ReceiveWork, SendWork};
 
 use crate::function::Function;
-use crate::objects::{ArmState, GidTable, Qp, RoceAddress};
+use crate::objects::{ArmState, DRIVER, GidTable, Qp, RoceAddress};
 use crate::transport::rc::{RcState, requester, responder};
 use crate::transport::{Packet, Psn, Transport, ud};
 use crate::wire::Frame;
@@ -297,29 +297,38 @@ pub fn qp_created(f: &mut Function, qpn: u32) {
     }
 }
 
+/// Has the card do of its own account what a command causes: whoever's the command is, that reaches every object.
+fn on_its_own(f: &mut Function, work: impl FnOnce(&mut Function)) {
+    let user = f.objects.act_for(DRIVER);
+    work(f);
+    f.objects.act_for(user);
+}
+
 /// Firmware moved a queue pair to another state. The queue pair's fields are those of the new state already.
 pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) {
-    let (qps, mut rest) = split(f);
-    let Some(qp) = qps.get_mut(qpn) else { return };
-    match to {
-        QpState::Rst => {
-            rest.engine.forget_qp(qpn);
-            qp.rc = RcState::default();
-        }
-        QpState::Init if from == QpState::Rst => doorbell::check_unposted(qp, &rest),
-        QpState::Rtr => qp.rc.receive.expected = Psn::new(qp.context.next_rcv_psn()),
-        QpState::Rts => {
-            if from == QpState::Rtr {
-                let first = Psn::new(qp.context.next_send_psn());
-                let send = &mut qp.rc.send;
-                (send.assigned, send.next, send.sent, send.unacked) = (first, first, first, first);
+    on_its_own(f, |f| {
+        let (qps, mut rest) = split(f);
+        let Some(qp) = qps.get_mut(qpn) else { return };
+        match to {
+            QpState::Rst => {
+                rest.engine.forget_qp(qpn);
+                qp.rc = RcState::default();
             }
-            rest.engine.set_ready(qp);
+            QpState::Init if from == QpState::Rst => doorbell::check_unposted(qp, &rest),
+            QpState::Rtr => qp.rc.receive.expected = Psn::new(qp.context.next_rcv_psn()),
+            QpState::Rts => {
+                if from == QpState::Rtr {
+                    let first = Psn::new(qp.context.next_send_psn());
+                    let send = &mut qp.rc.send;
+                    (send.assigned, send.next, send.sent, send.unacked) = (first, first, first, first);
+                }
+                rest.engine.set_ready(qp);
+            }
+            QpState::Sqd => requester::drained(qp, &mut rest),
+            QpState::Err if from != QpState::Err => flush::entered(qp, &mut rest),
+            _ => {}
         }
-        QpState::Sqd => requester::drained(qp, &mut rest),
-        QpState::Err if from != QpState::Err => flush::entered(qp, &mut rest),
-        _ => {}
-    }
+    });
 }
 
 /// What the engines know of a queue pair beyond its context, set in `context`: for `QUERY_QP`.
@@ -363,14 +372,16 @@ pub fn sq_created(f: &mut Function, sqn: u32) {
 
 /// Firmware moved a send queue to another state, which it is in already.
 pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueState) {
-    let (_, ethernet, mut rest) = take_apart(f);
-    let Some(sq) = ethernet.sqs.get_mut(sqn) else { return };
-    match to {
-        QueueState::Rst => (sq.fetched, sq.posted) = (0, 0),
-        QueueState::Rdy if from != QueueState::Rdy => ethernet::send::look(sq, &mut rest),
-        QueueState::Err => ethernet::send::flush(sq, &mut rest),
-        QueueState::Rdy | QueueState::Unknown(_) => {}
-    }
+    on_its_own(f, |f| {
+        let (_, ethernet, mut rest) = take_apart(f);
+        let Some(sq) = ethernet.sqs.get_mut(sqn) else { return };
+        match to {
+            QueueState::Rst => (sq.fetched, sq.posted) = (0, 0),
+            QueueState::Rdy if from != QueueState::Rdy => ethernet::send::look(sq, &mut rest),
+            QueueState::Err => ethernet::send::flush(sq, &mut rest),
+            QueueState::Rdy | QueueState::Unknown(_) => {}
+        }
+    });
 }
 
 /// Firmware destroyed a send queue.
@@ -381,13 +392,15 @@ pub fn sq_destroyed(f: &mut Function, sqn: u32) {
 
 /// Firmware moved a receive queue to another state, which it is in already.
 pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueState) {
-    let (_, ethernet, mut rest) = take_apart(f);
-    let Some(rq) = ethernet.rqs.get_mut(rqn) else { return };
-    match to {
-        QueueState::Rst => (rq.fetched, rq.posted) = (0, 0),
-        QueueState::Err if from != QueueState::Err => ethernet::receive::to_error(rq, &mut rest),
-        _ => {}
-    }
+    on_its_own(f, |f| {
+        let (_, ethernet, mut rest) = take_apart(f);
+        let Some(rq) = ethernet.rqs.get_mut(rqn) else { return };
+        match to {
+            QueueState::Rst => (rq.fetched, rq.posted) = (0, 0),
+            QueueState::Err if from != QueueState::Err => ethernet::receive::to_error(rq, &mut rest),
+            _ => {}
+        }
+    });
 }
 
 /// Firmware destroyed a receive queue.

@@ -206,9 +206,9 @@ impl Objects {
             + self.steering.count()
     }
 
-    /// From now on, `uid` is who asks and who makes objects: see [`Table::act_for`].
-    pub fn act_for(&mut self, uid: u16) {
-        self.acting = uid;
+    /// From now on, `uid` is who asks and who makes objects: see [`Table::act_for`]. Who it was before.
+    pub fn act_for(&mut self, uid: u16) -> u16 {
+        let before = std::mem::replace(&mut self.acting, uid);
         self.pds.act_for(uid);
         self.uars.act_for(uid);
         self.umems.act_for(uid);
@@ -225,6 +225,7 @@ impl Objects {
         self.tiss.act_for(uid);
         self.tirs.act_for(uid);
         self.rqts.act_for(uid);
+        before
     }
 
     /// The user context in whose name the command comes; `None` for the driver's own.

@@ -2,9 +2,10 @@
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Uctx;
+use mlx5_prm::eqe::EventType;
 use mlx5_prm::layout::Layout;
 
-use super::client::{Client, Failure};
+use super::client::{Client, Failure, Parents};
 use super::{keys, pages};
 use crate::firmware::syndromes::Syndrome;
 use crate::objects::SHARED;
@@ -96,6 +97,38 @@ fn an_object_rests_on_what_is_its_user_context_s_or_shared() {
     let mut cq = client.cq(our_uar, eqn, doorbell);
     cq.command.w().uid(ours);
     client.exec(&cq).unwrap();
+}
+
+/// The event of a queue pair that its user moves to the error state comes in the driver's event queue.
+#[test]
+fn what_a_user_s_command_causes_is_the_card_s_own_doing() {
+    let mut client = Client::up();
+    let uid = uctx(&mut client);
+    let driver_s = client.parents();
+    let mut eq = client.eq(driver_s.uar, 1 << EventType::SrqLastWqe.number());
+    let told = client.exec(&eq).unwrap().reply.eq_number();
+    eq = client.eq(driver_s.uar, 0);
+    eq.command.w().uid(SHARED);
+    let eqn = client.exec(&eq).unwrap().reply.eq_number();
+
+    let pd = client.exec(&alloc_pd(uid)).unwrap().pd();
+    let mut alloc = AllocUarIn::default();
+    alloc.w().uid(uid);
+    let uar = client.exec(&alloc).unwrap().uar();
+    let mut cq = client.cq(uar, eqn, driver_s.doorbells);
+    cq.command.w().uid(uid);
+    let cqn = client.exec(&cq).unwrap().reply.cqn();
+    let mut qp = client.qp(&Parents { pd, uar, eqn, cqn, ..driver_s });
+    qp.command.w().uid(uid);
+    let qpn = client.exec(&qp).unwrap().reply.qpn();
+    client.f.objects.qps.get_mut(qpn).unwrap().srqn = Some(1);
+
+    let mut to_err = Qp2errIn::default();
+    to_err.w().uid(uid).qpn(qpn);
+    client.exec(&to_err).unwrap();
+    assert_eq!(client.f.objects.eqs.get(told.into()).unwrap().producer, 1);
+    // The command goes on in its user's name.
+    assert_eq!(client.refused(&dealloc_pd(uid, driver_s.pd)), Syndrome::NoSuchPd);
 }
 
 #[test]
