@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{BOTH_UP, Lab, PROBE, Report, Reset, TRAFFIC, TestResult, assert_lawful, build};
+use common::kernels::SET_UP;
+use common::{Lab, PROBE, Report, Reset, TRAFFIC, TestResult, assert_lawful, build};
 use mlx5_lab::{Build, Guest, Model, skipped};
 use tempfile::TempDir;
 
@@ -189,7 +190,7 @@ fn after_a_killed_guest_the_card_is_ready_for_the_next() -> TestResult {
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };
         let guest = Guest::builder(name).nic(first).nic(second).programs(&build).boot()?;
         let lab = Lab { guest, model };
-        lab.check(BOTH_UP, PROBE)?;
+        lab.check(SET_UP, PROBE)?;
         Ok(lab)
     };
 

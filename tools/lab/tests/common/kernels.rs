@@ -5,14 +5,14 @@ use mlx5_lab::{Guest, Model};
 use super::{Lab, PROBE, Report, build};
 
 /// Loads the kernel's driver, and brings both network devices up.
-const SET_UP: &str = "
+pub const SET_UP: &str = "
 set -e
 modprobe mlx5_ib
 modprobe ib_uverbs
-for wait in $(seq 200); do [ -e /dev/infiniband/uverbs1 ] && break; sleep 0.1; done
+for wait in $(seq 600); do [ -e /dev/infiniband/uverbs1 ] && break; sleep 0.1; done
 for device in mlx5_0 mlx5_1; do
     ip link set $(ls /sys/class/infiniband/$device/device/net) up
-    for wait in $(seq 100); do grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state && break; sleep 0.1; done
+    for wait in $(seq 600); do grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state && break; sleep 0.1; done
     grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state
 done
 ";

@@ -56,19 +56,6 @@ pub const PROBE: Duration = Duration::from_secs(240);
 /// For one run of a program of few messages. Emulated processors are slow, and a busy host makes them slower.
 pub const TRAFFIC: Duration = Duration::from_secs(180);
 
-/// Loads the kernel's drivers of a card of two functions, and brings the network devices of both up.
-pub const BOTH_UP: &str = "
-set -e
-modprobe mlx5_ib
-modprobe ib_uverbs
-for wait in $(seq 600); do [ -e /dev/infiniband/uverbs1 ] && break; sleep 0.1; done
-for device in mlx5_0 mlx5_1; do
-    ip link set $(ls /sys/class/infiniband/$device/device/net) up
-    for wait in $(seq 600); do grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state && break; sleep 0.1; done
-    grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state
-done
-";
-
 /// The addresses that ping-pongs and perftest listen on, in a network namespace: 18515 in hexadecimal.
 const LISTENING: &str = "':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6";
 
