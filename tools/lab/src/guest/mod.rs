@@ -25,7 +25,9 @@ use builder::Qemu;
 use channel::{Channel, State};
 
 /// How long the agent may take to obey.
-const AGENT_PATIENCE: Duration = Duration::from_secs(10);
+const AGENT_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the guest may take to power off: its drivers let go of the cards first.
+const OFF_PATIENCE: Duration = Duration::from_secs(120);
 /// How many lines of a text an error shows: a kernel's panic takes forty.
 const TAIL_LINES: usize = 50;
 
@@ -118,14 +120,20 @@ impl Guest {
         let mark = format!("mlx5-lab mark {}", MARKS.fetch_add(1, Ordering::Relaxed));
         // Records reach the file in order: once our own is there, so are all
         // before it. A guest that has ended writes no more.
-        let marked = self.run(&format!("echo '{mark}' > /dev/kmsg"), AGENT_PATIENCE);
+        let command = format!("echo '{mark}' > /dev/kmsg");
+        let marked = self.run(&command, AGENT_PATIENCE);
         let deadline = Instant::now() + AGENT_PATIENCE;
         loop {
             let mut log = self.logs.kernel_log()?;
             let arrived = log.records.iter().any(|record| record.text == mark);
-            if marked.is_err() || arrived || Instant::now() >= deadline {
+            if marked.is_err() || arrived {
                 log.records.retain(|record| !record.text.starts_with("mlx5-lab mark "));
                 return Ok(log);
+            }
+            if Instant::now() >= deadline {
+                let output = "the kernel's log stands still".to_owned();
+                let evidence = Box::new(self.logs.evidence());
+                return Err(GuestError::Timeout { command, after: AGENT_PATIENCE, output, evidence });
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -140,7 +148,7 @@ impl Guest {
     /// Powers the guest off and waits for its end.
     pub fn power_off(mut self) -> Result<(), GuestError> {
         self.send("off", "powering off")?;
-        if self.qemu.ends_within(Duration::from_secs(20)) {
+        if self.qemu.ends_within(OFF_PATIENCE) {
             return Ok(());
         }
         Err(GuestError::PowerOff { evidence: Box::new(self.logs.evidence()) })

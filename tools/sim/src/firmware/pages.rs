@@ -197,6 +197,7 @@ fn give(f: &mut Function, entries: u32, list: &[u8]) -> Result<(), Syndrome> {
             return Err(Syndrome::PageUnreachable);
         }
     }
+    tracing::debug!("function {}: {entries} pages given", f.index);
     let pages = &mut f.firmware.pages;
     pages.addresses.extend(new);
     pages.asked = (pages.asked - i64::from(entries)).max(0);
@@ -214,6 +215,7 @@ fn take(f: &mut Function, wanted: u32, room: usize) -> Answer<(ManagePagesOut, V
     for address in &addresses {
         check_mark(f, *address);
     }
+    tracing::debug!("function {}: {} pages given back, {wanted} wanted", f.index, addresses.len());
     let mut output = ManagePagesOut::ZERO;
     output.w().output_num_entries(addresses.len() as u32);
     Ok((output, addresses.iter().flat_map(|address| address.to_be_bytes()).collect()))
@@ -291,6 +293,7 @@ fn subscribed(f: &Function) -> bool {
 
 /// Asks the driver for pages by an event; to take pages back, if negative.
 pub(super) fn request(f: &mut Function, count: i32) {
+    tracing::debug!("function {}: asks for {count} pages, {} held", f.index, f.firmware.pages.held());
     f.firmware.pages.asked = i64::from(count);
     let mut event = PageRequestEvent::ZERO;
     event.w().num_pages(count as u32);

@@ -210,6 +210,7 @@ fn carry_out(f: &mut Function, slot: Slot, input: Vec<u8>, late: Option<Instant>
             output.as_bytes().to_vec()
         }
         Err(Stop::PagesNeeded) => {
+            tracing::debug!("function {}: the command in slot {} waits for pages", f.index, slot.number);
             f.firmware.queue.pending.push(Pending { slot, wait: Wait::Pages(input) });
             return;
         }

@@ -33,12 +33,13 @@ impl Vector {
     fn deliver(&mut self) {
         let Some(eventfd) = self.eventfd.as_mut().filter(|_| self.entry[CONTROL] & 1 == 0) else { return };
         self.pending = false;
-        // A client that never reads could fill the counter; the device must not wait for it.
+        // A client that never reads could fill the counter; the device must not wait for it, nor need it be told again.
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut room = [PollFd::new(eventfd, PollFlags::OUT)];
-        if poll(&mut room, Some(&zero)) == Ok(1)
-            && let Err(error) = eventfd.write_all(&1u64.to_ne_bytes())
-        {
+        if poll(&mut room, Some(&zero)) == Ok(0) {
+            return;
+        }
+        if let Err(error) = eventfd.write_all(&1u64.to_ne_bytes()) {
             tracing::warn!("interrupt lost: {error}");
         }
     }
