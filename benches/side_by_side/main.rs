@@ -7,10 +7,9 @@
 mod table;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use mlx5_lab::{Build, Guest, Lab, Model, headers, skipped};
+use mlx5_lab::{Build, Guest, Model, skipped, verbs_program};
 use table::Figures;
 
 type Failure = Box<dyn std::error::Error>;
@@ -52,7 +51,8 @@ fn main() -> Result<(), Failure> {
     }
     let runs = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(RUNS);
     let made = tempfile::tempdir()?;
-    compile(&made.path().join("verbs"))?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("side_by_side/verbs.c");
+    verbs_program(&source, &made.path().join("verbs"))?;
     let build = Build::release(&["mlx5"], &["side_by_side_ours"])?;
     let model = Model::start(&build, 1, &[])?;
     let [socket] = model.sockets() else { return Err("one socket".into()) };
@@ -72,20 +72,5 @@ fn main() -> Result<(), Failure> {
     match &model.violations()[..] {
         [] => Ok(()),
         some => Err(format!("the software card complains:\n{}", some.join("\n")).into()),
-    }
-}
-
-/// Compiles verbs.c against the libraries that the guest has.
-fn compile(program: &Path) -> Result<(), Failure> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("side_by_side/verbs.c");
-    let library = Lab::ready()?.root().join("usr/lib/x86_64-linux-gnu/libibverbs.so.1");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror"]).arg("-I").arg(headers()?.verbs_include);
-    // What the library needs in turn is in the guest.
-    cc.arg(source).arg(library).arg("-Wl,--allow-shlib-undefined").arg("-o").arg(program);
-    match cc.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{cc:?} ended with {status}").into()),
-        Err(error) => Err(format!("a C compiler, `cc`, does not start ({error}): install gcc").into()),
     }
 }

@@ -88,6 +88,12 @@ pub enum LabError {
         /// What is not there.
         what: String,
     },
+    /// The C compiler refused a program; it said why on stderr.
+    #[error("`cc` does not compile {}, see above", .source_file.display())]
+    Compiler {
+        /// The program.
+        source_file: PathBuf,
+    },
     /// A file operation failed.
     #[error("cannot {doing} {}", .path.display())]
     Io {

@@ -41,6 +41,7 @@ mod process;
 mod progress;
 mod setup;
 mod tshark;
+mod verbs;
 
 pub use binaries::{BinariesError, Build};
 pub use cross::Aarch64;
@@ -49,6 +50,7 @@ pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, Kerne
 pub use lab::{Headers, KernelHeaders, Lab, headers};
 pub use model::{Model, ModelError};
 pub use tshark::Tshark;
+pub use verbs::verbs_program;
 
 use std::io::Write;
 

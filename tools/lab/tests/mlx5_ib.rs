@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
-use mlx5_lab::{Guest, Model, skipped};
+use mlx5_lab::{Guest, Model, skipped, verbs_program};
+use tempfile::TempDir;
 
 /// Loads the drivers, gives the functions' network devices the namespaces `a` and `b` and the addresses 10.0.0.1 and .2, and
 /// waits until the kernel has put those into the GID tables.
@@ -43,16 +46,23 @@ const A: &str = "ip netns exec a";
 /// Runs a command in the client's namespace.
 const B: &str = "ip netns exec b";
 
+/// Where the guest sees what is compiled of `verbs/`.
+const C_PROGRAMS: &str = "/opt/verbs";
+
 struct Verbs {
     lab: Lab,
+    _programs: TempDir,
 }
 
 impl Verbs {
     fn boot() -> Result<Self, Report> {
         let model = Model::start(&build()?, 2, &[])?;
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };
-        let guest = Guest::builder("mlx5_ib").nic(first).nic(second).boot()?;
-        let verbs = Verbs { lab: Lab { guest, model } };
+        let programs = tempfile::tempdir()?;
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/events.c");
+        verbs_program(&source, &programs.path().join("events"))?;
+        let guest = Guest::builder("mlx5_ib").nic(first).nic(second).share(programs.path(), C_PROGRAMS).boot()?;
+        let verbs = Verbs { lab: Lab { guest, model }, _programs: programs };
         verbs.lab.check(SET_UP, PROBE)?;
         Ok(verbs)
     }
@@ -102,6 +112,7 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     reloaded(&verbs)?;
     verbs.lab.assert_quiet()?;
     assert_lawful(&verbs.lab.model);
+    object_events(&verbs)?;
     let Lab { guest, mut model } = verbs.lab;
     assert!(model.runs(), "the model died:\n{}", model.stderr());
     guest.power_off()?;
@@ -169,6 +180,9 @@ fn connection_manager(verbs: &Verbs) -> TestResult {
         let said = verbs.managed(program, "-b 10.0.0.1", "-s 10.0.0.1")?;
         assert_eq!(said.matches("return status 0").count(), 2, "{said}");
     }
+    // Sockets; both ends have to be told the same.
+    let said = verbs.managed("rstream", "-b 10.0.0.1 -S 65536 -C 20 -T v", "-s 10.0.0.1 -S 65536 -C 20 -T v")?;
+    assert_eq!(said.matches("custom    64k     20").count(), 2, "{said}");
     // A multicast group.
     let server = verbs.lab.serve(
         &format!("{A} stdbuf -oL mckey -m 239.1.2.3 -b 10.0.0.1 > /tmp/mckey; cat /tmp/mckey"),
@@ -199,5 +213,21 @@ fn port_events(verbs: &Verbs) -> TestResult {
 fn reloaded(verbs: &Verbs) -> TestResult {
     verbs.lab.check("rmmod rdma_ucm && rmmod mlx5_ib && [ ! -e /sys/class/infiniband/mlx5_0 ]", PROBE)?;
     verbs.lab.check("modprobe mlx5_ib && ls /sys/class/infiniband/mlx5_0 /sys/class/infiniband/mlx5_1", PROBE)?;
+    Ok(())
+}
+
+/// What a program on libibverbs is told of its queue pairs and queues. It does what strict mode and the kernel complain of:
+/// names a key that is none, and lets a completion queue overrun.
+fn object_events(verbs: &Verbs) -> TestResult {
+    verbs
+        .lab
+        .wait_until("the GID table is filled", "grep -qi ffff:0a00: /sys/class/infiniband/mlx5_0/ports/1/gids/1")?;
+    let said = verbs.lab.check(&format!("{A} {C_PROGRAMS}/events mlx5_0 1 2>&1"), TRAFFIC)?;
+    assert!(said.contains("all came"), "{said}");
+    let violations = verbs.lab.model.violations();
+    assert!(!violations.is_empty());
+    let expected = ["no such key", "entries, all unconsumed", "full after its first"];
+    let others: Vec<_> = violations.iter().filter(|said| !expected.iter().any(|part| said.contains(part))).collect();
+    assert!(others.is_empty(), "{others:#?}");
     Ok(())
 }
