@@ -145,7 +145,7 @@ fn a_latency_is_drawn_as_a_distribution() {
     let file = dir.path().join("latency.svg");
     printed(&format!("lat send -n 500 --svg {}", file.display()));
     let svg = std::fs::read_to_string(file).expect("a file");
-    for expected in ["Send Latency Test, 2 bytes", "usec", "90 %", "99 %", "polyline", "not a card"] {
+    for expected in ["Send Latency Test, 2 bytes", "usec", "\n90 %\n", "\n99 %\n", "polyline", "not a card"] {
         assert!(svg.contains(expected), "{expected} in:\n{svg}");
     }
 }

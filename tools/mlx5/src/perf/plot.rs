@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::report::{Measured, Report};
+use super::report::{Latencies, Measured, Report};
 use crate::Failure;
 
 const SIZE: (u32, u32) = (960, 600);
@@ -13,18 +13,15 @@ struct Drawing {
     x: &'static str,
     y: &'static str,
     tick: fn(&f64) -> String,
+    /// How many, at most.
+    ticks: usize,
     curves: Vec<(&'static str, Vec<(f64, f64)>)>,
 }
 
 /// The report as SVG. Errors: there is nothing to draw.
 pub fn svg(report: &Report) -> Result<String, Failure> {
     let drawing = match report.rows {
-        [Measured::Latency(row)] => Drawing {
-            x: "messages",
-            y: "usec",
-            tick: |nines| percent(*nines),
-            curves: vec![("so many messages took at most", tail(&row.curve))],
-        },
+        [Measured::Latency(row)] => of_one_size(row),
         rows => of_each_size(rows, report.gbits),
     };
     let mut title = report.title(" ") + " Test";
@@ -32,6 +29,18 @@ pub fn svg(report: &Report) -> Result<String, Failure> {
         title += &format!(", {} bytes", row.size);
     }
     draw(&drawing, &title, report.note().unwrap_or_default())
+}
+
+fn of_one_size(row: &Latencies) -> Drawing {
+    let curve = tail(&row.curve);
+    let nines = curve.last().map_or(0.0, |(nines, _)| *nines);
+    Drawing {
+        x: "messages",
+        y: "usec",
+        tick: |nines| percent(*nines),
+        ticks: nines as usize + 1,
+        curves: vec![("so many messages took at most", curve)],
+    }
 }
 
 /// The curve over the number of nines: 0.9 is 1, 0.99 is 2. The last of all messages has no place on that scale.
@@ -64,7 +73,7 @@ fn of_each_size(rows: &[Measured], gbits: bool) -> Drawing {
         (false, true) => ("Gb/sec", vec![("average", bandwidth)]),
         (false, false) => ("MiB/sec", vec![("average", bandwidth)]),
     };
-    Drawing { x: "bytes", y, tick: |log| bytes(*log), curves }
+    Drawing { x: "bytes", y, tick: |log| bytes(*log), ticks: rows.len(), curves }
 }
 
 fn bytes(log: f64) -> String {
@@ -106,6 +115,7 @@ fn draw(drawing: &Drawing, title: &str, note: &str) -> Result<String, Failure> {
             .configure_mesh()
             .x_desc(drawing.x)
             .y_desc(drawing.y)
+            .x_labels(drawing.ticks)
             .x_label_formatter(&drawing.tick)
             .draw()
             .map_err(|error| failed(&error))?;
