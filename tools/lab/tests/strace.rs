@@ -19,8 +19,9 @@ use mlx5_lab::{Build, Model};
 
 const FEW: u64 = 100_000;
 const MANY: u64 = 1_000_000;
-/// Calls by which two runs of the polling thread may differ: while the card comes up, a wait for it may or may not sleep.
-const RACES: u64 = 32;
+/// Calls by which two runs of the polling thread may differ: while the card comes up, each of some hundred commands may or may
+/// not sleep until its answer is there.
+const RACES: u64 = 256;
 /// Of the messages added, this part may be calls of the driver that come by the clock.
 const SHARE: f64 = 0.001;
 /// Calls that the driver's other threads may make in a second.
