@@ -9,7 +9,7 @@
 
 use crate::firmware::uctx;
 use mlx5_prm::caps::{
-    AtomicCaps, CmdHcaCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
+    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
     PerProtocolNetworkingOffloadCaps, RoceCap,
 };
 
@@ -52,6 +52,8 @@ pub struct Profile {
     pub ethernet: PerProtocolNetworkingOffloadCaps,
     /// Flow tables.
     pub flow_table: FlowTableNicCap,
+    /// Memory on the card. UAR pages end where it begins.
+    pub device_memory: DeviceMemCap,
 }
 
 /// How many pages of 4096 bytes firmware wants from its driver, and when.
@@ -78,7 +80,7 @@ impl Profile {
             name: "connectx5",
             device_id: 0x1017,
             subsystem_id: 0x0006,
-            log_bar_size: 25,
+            log_bar_size: LOG_BAR_SIZE,
             msix_vectors: 64,
             fw_rev: (16, 35, 4030),
             hw_id: 0x20d,
@@ -93,6 +95,7 @@ impl Profile {
             atomic_current: atomic(0),
             ethernet: ethernet(),
             flow_table: flow_table(),
+            device_memory: device_memory(),
         }
     }
 
@@ -207,9 +210,12 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_pg_sz(12)
         .cqe_version(1)
         .cqe_128_always(true)
+        .imaicl(true)
+        .device_memory(true)
         .cq_oi(true)
         .out_of_seq_cnt(true)
         .retransmission_q_counters(true)
+        .rts2rts_qp_counters_set_id(true)
         .driver_version(true)
         .mcam_reg(true)
         .eswitch_manager(true)
@@ -224,6 +230,8 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .eth_net_offloads(true)
         .nic_flow_table(true)
         .cq_moderation(true)
+        .cq_period_mode_modify(true)
+        .cq_period_start_from_cqe(true)
         .vport_counters(true)
         .basic_cyclic_rcv_wqe(true)
         .log_max_sq(16)
@@ -238,6 +246,22 @@ fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_min_stride_sz_rq(4)
         .log_max_stride_sz_rq(9)
         .max_flow_counter_15_0(0x8000);
+    caps
+}
+
+/// log2 of BAR 0's bytes.
+const LOG_BAR_SIZE: u32 = 25;
+
+/// The last 128 KiB of BAR 0.
+fn device_memory() -> DeviceMemCap {
+    const SIZE: u32 = 128 << 10;
+    let mut caps = DeviceMemCap::ZERO;
+    caps.w()
+        .memic(true)
+        .log_max_memic_addr_alignment(6)
+        .memic_bar_start_addr((1 << LOG_BAR_SIZE) - u64::from(SIZE))
+        .memic_bar_size(SIZE)
+        .max_memic_size(SIZE);
     caps
 }
 

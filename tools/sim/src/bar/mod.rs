@@ -1,4 +1,4 @@
-//! BAR 0: init segment, MSI-X table, UAR pages.
+//! BAR 0: init segment, MSI-X table, UAR pages, memory on the card.
 //!
 //! | bytes | what | how it is reached |
 //! | --- | --- | --- |
@@ -7,6 +7,7 @@
 //! | 0x3000.. | MSI-X pending bits | messages |
 //! | page [`FIRST_UAR`] | the UARs given out first: software puts its EQs there | messages |
 //! | from the page after those | all other UARs | memory that clients map, polled by the device thread |
+//! | from `memic_bar_start_addr` | memory on the card | messages |
 //!
 //! A mapped UAR page is plain memory, so a second doorbell to one register can overwrite the first before it was seen.
 //! For sends and for arming CQs that is harmless: doorbell records say the rest. EQ doorbells have no record, so the first
@@ -57,12 +58,17 @@ pub const RULE_HALF: &str = "doorbell of 4 bytes where 8 are due";
 /// Strict rule: an access that registers do not take.
 pub const RULE_ACCESS: &str = "register access of a width or alignment that a card ignores";
 
+/// Strict rule: a store to memory on the card that no `ALLOC_MEMIC` gave out.
+pub const RULE_DEVICE_MEMORY: &str = "store to memory on the card that is not taken";
+
 const PBA_END: u64 = MSIX_PBA + PAGE;
 
 /// BAR 0 of one function.
 #[derive(Debug)]
 pub struct Bar {
     log_size: u32,
+    /// Where the UAR pages end.
+    uar_end: u64,
     /// The first UAR page that is memory; none if every doorbell is a message.
     first_shared: Option<u32>,
     /// The memory; none until a card gives the function its own.
@@ -91,6 +97,7 @@ impl Bar {
     pub fn new(profile: &Profile) -> Self {
         Bar {
             log_size: profile.log_bar_size,
+            uar_end: profile.device_memory.memic_bar_start_addr(),
             first_shared: None,
             shared: None,
             half: None,
@@ -106,7 +113,7 @@ impl Bar {
     /// The memory could not be had.
     pub fn share(&mut self, trapped: u32) -> Result<(), MemoryError> {
         let first = FIRST_UAR.saturating_add(trapped);
-        if u64::from(first) << LOG_PAGE < self.size() {
+        if u64::from(first) << LOG_PAGE < self.uar_end {
             self.shared = Some(Shared::new(self.size())?);
             self.first_shared = Some(first);
         }
@@ -141,7 +148,7 @@ impl Bar {
     pub fn uar_memory(&self) -> Result<UarMemory, MemoryError> {
         let (Some(shared), Some(first)) = (&self.shared, self.first_shared) else { return Ok(UarMemory::default()) };
         let offset = u64::from(first) << LOG_PAGE;
-        Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.size() - offset }] })
+        Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.uar_end - offset }] })
     }
 
     /// Starts to keep every doorbell that is rung, in order, for [`take_rung`](Self::take_rung).
@@ -165,7 +172,7 @@ impl Bar {
     }
 }
 
-/// Reads BAR 0. Bytes past its end read all ones, UAR pages zero.
+/// Reads BAR 0. Bytes past its end read all ones; UAR pages, and memory on the card that nobody took, zero.
 pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
     let size = f.bar.size();
     for (at, byte) in (0u64..).zip(bytes.iter_mut()) {
@@ -181,11 +188,16 @@ pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
             let len = bytes.len().min(source.len());
             bytes[..len].copy_from_slice(&source[..len]);
         }
+        _ if offset >= f.bar.uar_end => {
+            if let Some((memory, at)) = f.objects.device_memory.at(offset, bytes.len() as u64) {
+                memory.read(at, bytes);
+            }
+        }
         _ => {}
     }
 }
 
-/// Writes BAR 0 by a message: registers take dwords, doorbells their own width.
+/// Writes BAR 0 by a message: registers take dwords, doorbells their own width, memory takes anything.
 pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
     let end = offset.checked_add(bytes.len() as u64);
     if end.is_none_or(|end| end > f.bar.size()) {
@@ -194,6 +206,7 @@ pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
     match offset {
         0..MSIX_TABLE => write_init_segment(f, offset, bytes),
         MSIX_TABLE..MSIX_PBA => f.pci.table_write(offset - MSIX_TABLE, bytes),
+        _ if offset >= f.bar.uar_end => write_device_memory(f, offset, bytes),
         _ if offset >> LOG_PAGE >= u64::from(FIRST_UAR) => write_uar(f, offset, bytes),
         _ => {}
     }
@@ -208,6 +221,13 @@ fn write_init_segment(f: &mut Function, offset: u64, bytes: &[u8]) {
     }
     for (at, dword) in (offset..).step_by(4).zip(dwords) {
         firmware::write_register(f, at, u32::from_be_bytes(*dword));
+    }
+}
+
+fn write_device_memory(f: &Function, offset: u64, bytes: &[u8]) {
+    match f.objects.device_memory.at(offset, bytes.len() as u64) {
+        Some((memory, at)) => _ = memory.write(at, bytes),
+        None => f.strict.report(RULE_DEVICE_MEMORY, || format!("{} bytes at {offset:#x}", bytes.len())),
     }
 }
 

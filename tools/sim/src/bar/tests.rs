@@ -43,7 +43,7 @@ fn areas_hold_doorbells_only() {
     let f = function();
     let memory = f.bar.uar_memory().unwrap();
     let first = page(FIRST_UAR + 1);
-    assert_eq!(memory.areas, [UarArea { offset: first, len: f.bar.size() - first }]);
+    assert_eq!(memory.areas, [UarArea { offset: first, len: f.bar.uar_end - first }]);
     let file = memory.file.unwrap();
     assert_eq!(file.metadata().unwrap().len(), f.bar.size());
     file.set_len(0).unwrap_err();

@@ -20,6 +20,8 @@ pub(super) enum Backing {
 
 /// Up to that many bytes are copied quadword by quadword; of longer copies the tail is.
 const SHORT: usize = 256;
+/// Bytes of a long copy that are written at once: as many as a card's write request often has.
+const BLOCK: usize = 256;
 
 impl Backing {
     /// The same memory, `by` bytes further on.
@@ -105,7 +107,9 @@ fn read_slice(memory: &VolatileSlice<'_>, bytes: &mut [u8]) -> Option<()> {
     }
     let first = head(memory, bytes.len());
     let (lead, rest) = bytes.split_at_mut(first);
-    memory.copy_to(lead);
+    if !lead.is_empty() {
+        memory.copy_to(lead);
+    }
     let mut at = first;
     let mut quadwords = rest.chunks_exact_mut(8);
     for bytes in &mut quadwords {
@@ -113,21 +117,26 @@ fn read_slice(memory: &VolatileSlice<'_>, bytes: &mut [u8]) -> Option<()> {
         bytes.copy_from_slice(&quadword.to_ne_bytes());
         at += 8;
     }
-    memory.offset(at).ok()?.copy_to(quadwords.into_remainder());
+    let tail = quadwords.into_remainder();
+    if !tail.is_empty() {
+        memory.offset(at).ok()?.copy_to(tail);
+    }
     Some(())
 }
 
 fn write_slice(memory: &VolatileSlice<'_>, bytes: &[u8]) -> Option<()> {
     let first = head(memory, bytes.len());
     let (lead, rest) = bytes.split_at(first);
-    memory.copy_from(lead);
+    if !lead.is_empty() {
+        memory.copy_from(lead);
+    }
     let mut at = first;
-    // A long body goes a cache line at a time: fast, and still lower addresses first.
-    let (lines, rest) = rest.split_at(if rest.len() > SHORT { (rest.len() - 64) / 64 * 64 } else { 0 });
-    for line in lines.chunks_exact(64) {
-        memory.subslice(at, 64).ok()?.copy_from(line);
+    // A long body goes a block at a time: fast, and still lower addresses first.
+    let (blocks, rest) = rest.split_at(if rest.len() > SHORT { (rest.len() - 8) / BLOCK * BLOCK } else { 0 });
+    for block in blocks.chunks_exact(BLOCK) {
+        memory.subslice(at, BLOCK).ok()?.copy_from(block);
         fence(Ordering::Release);
-        at += 64;
+        at += BLOCK;
     }
     let mut quadwords = rest.chunks_exact(8);
     for quadword in &mut quadwords {
@@ -135,7 +144,10 @@ fn write_slice(memory: &VolatileSlice<'_>, bytes: &[u8]) -> Option<()> {
         memory.get_atomic_ref::<AtomicU64>(at).ok()?.store(value, Ordering::Release);
         at += 8;
     }
-    fence(Ordering::Release);
-    memory.offset(at).ok()?.copy_from(quadwords.remainder());
+    let tail = quadwords.remainder();
+    if !tail.is_empty() {
+        fence(Ordering::Release);
+        memory.offset(at).ok()?.copy_from(tail);
+    }
     Some(())
 }

@@ -33,6 +33,8 @@ impl Range {
 
 /// How many recently used ranges are remembered.
 const HOT: usize = 64;
+/// How many files are never too many to remember.
+const FEW_FILES: usize = 16;
 
 /// All ranges. They live in numbered slots, so that the last hits can be remembered by number without owning anything:
 /// a stale number finds an empty slot or a range that does not contain the address, and costs one search.
@@ -44,6 +46,8 @@ pub(super) struct Space {
     hot: [AtomicU32; HOT],
     /// Mapped files by device and inode; gone with the last range that points into them.
     files: HashMap<(u64, u64), Weak<MmapRegion>>,
+    /// So many files are worth a look at which are gone.
+    files_most: usize,
 }
 
 impl Default for Space {
@@ -54,6 +58,7 @@ impl Default for Space {
             by_start: BTreeMap::new(),
             hot: [const { AtomicU32::new(u32::MAX) }; HOT],
             files: HashMap::new(),
+            files_most: FEW_FILES,
         }
     }
 }
@@ -163,12 +168,21 @@ impl Space {
             Some(region) => region,
             None => {
                 let region = mmap(file, 0, meta.len(), access)?;
-                self.files.retain(|_, region| region.strong_count() > 0);
+                self.forget_files();
                 self.files.insert(key, Arc::downgrade(&region));
                 region
             }
         };
         Ok(Backing::Mapped { region, at: offset })
+    }
+
+    /// Forgets the files that no range points into any more: when there are twice as many as were left the last time, so
+    /// that many files do not each look at all the others.
+    fn forget_files(&mut self) {
+        if self.files.len() >= self.files_most {
+            self.files.retain(|_, region| region.strong_count() > 0);
+            self.files_most = FEW_FILES.max(2 * self.files.len());
+        }
     }
 }
 

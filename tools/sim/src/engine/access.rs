@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::dma::{Dma, DmaFault};
-use crate::objects::{Mkey, MkeyRights, PageList, RESERVED_LKEY, Table, Translation};
+use crate::objects::{Mkey, MkeyRights, RESERVED_LKEY, Table, Translation};
 
 /// Why a key does not allow an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -53,7 +53,7 @@ pub(crate) struct Access {
 /// What an allowed access goes through.
 #[derive(Debug, Clone)]
 pub(crate) enum Way<'a> {
-    /// A key of pages.
+    /// A key of pages, of bus addresses, or of memory on the card.
     Key(&'a Mkey),
     /// A key made of others: the parts of those that the access reaches, in order.
     Keys(Vec<Part<'a>>),
@@ -147,9 +147,13 @@ impl Way<'_> {
     pub(crate) fn read(&self, dma: &Dma, address: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
         match self {
             Way::Reserved => dma.read(address, bytes),
-            Way::Key(mkey) => match pages(mkey) {
-                Some(pages) => pages.read(dma, address.wrapping_sub(mkey.start), bytes),
-                None => dma.read(address, bytes),
+            Way::Key(mkey) => match &mkey.translation {
+                Translation::Pages(pages) => pages.read(dma, address.wrapping_sub(mkey.start), bytes),
+                Translation::Device { bytes: memory, at } => match memory.read(at.wrapping_add(address), bytes) {
+                    true => Ok(()),
+                    false => Err(DmaFault::past_end(address, bytes.len(), false)),
+                },
+                Translation::Physical | Translation::Keys(_) => dma.read(address, bytes),
             },
             Way::Keys(parts) => {
                 for part in parts {
@@ -166,9 +170,13 @@ impl Way<'_> {
     pub(crate) fn write(&self, dma: &Dma, address: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
         match self {
             Way::Reserved => dma.write(address, bytes),
-            Way::Key(mkey) => match pages(mkey) {
-                Some(pages) => pages.write(dma, address.wrapping_sub(mkey.start), bytes),
-                None => dma.write(address, bytes),
+            Way::Key(mkey) => match &mkey.translation {
+                Translation::Pages(pages) => pages.write(dma, address.wrapping_sub(mkey.start), bytes),
+                Translation::Device { bytes: memory, at } => match memory.write(at.wrapping_add(address), bytes) {
+                    true => Ok(()),
+                    false => Err(DmaFault::past_end(address, bytes.len(), true)),
+                },
+                Translation::Physical | Translation::Keys(_) => dma.write(address, bytes),
             },
             Way::Keys(parts) => {
                 for part in parts {
@@ -192,17 +200,14 @@ impl Way<'_> {
                 _ => return Err(DmaFault::past_end(address, 8, true)),
             },
         };
-        let Some(pages) = pages(mkey) else { return dma.update_be64(address, change) };
         let at = address.wrapping_sub(mkey.start);
-        let (iova, _) = pages.iova(at).ok_or(DmaFault::past_end(at, 8, true))?;
-        dma.update_be64(iova, change)
-    }
-}
-
-/// The pages that a key's addresses go through; `None` where they are IOVAs.
-fn pages(mkey: &Mkey) -> Option<&PageList> {
-    match &mkey.translation {
-        Translation::Pages(pages) => Some(pages),
-        Translation::Physical | Translation::Keys(_) => None,
+        let past_end = DmaFault::past_end(at, 8, true);
+        match &mkey.translation {
+            Translation::Pages(pages) => dma.update_be64(pages.iova(at).ok_or(past_end)?.0, change),
+            Translation::Device { bytes, at: first } => {
+                bytes.update_be64(first.wrapping_add(at), change).ok_or(past_end)
+            }
+            Translation::Physical | Translation::Keys(_) => dma.update_be64(address, change),
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! The completion writer: CQEs into rings, overrun, arming, completion events.
 
+use std::time::Duration;
+
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
+use mlx5_prm::ctx::CqPeriodMode;
 use mlx5_prm::eqe::{CompletionEvent, CqErrorEvent, EventType};
 use mlx5_prm::layout::Layout;
 
@@ -135,20 +138,25 @@ pub(crate) fn write(rest: &mut Rest, number: u32, cqn: u32, cqe: &Cqe, solicited
     }
 }
 
-/// An armed queue has one more completion: its event comes now, or with more of them, or after a while.
+/// An armed queue has one more completion: its event comes now, or with more of them, or after a while. Without a period, or
+/// without a count, it always comes now.
 fn moderate(rest: &mut Rest, cqn: u32) {
     let now = rest.now;
     let Some(cq) = rest.cqs.get_mut(cqn) else { return };
     let (period, count) = (cq.context.cq_period(), cq.context.cq_max_count());
     cq.seen.held = cq.seen.held.saturating_add(1);
-    let is_due = if count == 0 { period == 0 } else { cq.seen.held >= count };
-    if is_due {
+    let period = Duration::from_micros(period.into());
+    let due = match CqPeriodMode::from_number(cq.context.cq_period_mode().into()) {
+        CqPeriodMode::StartFromCqe => now + period,
+        _ => cq.seen.last_event.map_or(now, |last| last + period),
+    };
+    if due <= now || cq.seen.held >= count {
         return notify(rest, cqn);
     }
-    if period != 0 && cq.seen.due.is_none() {
-        let due = now + std::time::Duration::from_micros(period.into());
-        cq.seen.due = Some(due);
-        rest.engine.moderated.push((due, cqn));
+    cq.seen.due = Some(due);
+    match rest.engine.moderated.iter_mut().find(|(_, other)| *other == cqn) {
+        Some((earlier, _)) => *earlier = due,
+        None => rest.engine.moderated.push((due, cqn)),
     }
 }
 
@@ -235,9 +243,10 @@ fn fail(rest: &mut Rest, number: u32, cqn: u32, status: CqStatus, syndrome: u8) 
 
 /// Fires the completion event of an armed queue.
 pub(crate) fn notify(rest: &mut Rest, cqn: u32) {
+    let now = rest.now;
     let Some(cq) = rest.cqs.get_mut(cqn) else { return };
     cq.arm = ArmState::Fired;
-    (cq.seen.held, cq.seen.due) = (0, None);
+    (cq.seen.held, cq.seen.due, cq.seen.last_event) = (0, None, Some(now));
     cq.seen.fired_sn = Some(cq.arm_sn);
     let eqn = cq.eqn;
     let mut data = CompletionEvent::ZERO;

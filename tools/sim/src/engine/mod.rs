@@ -100,11 +100,11 @@ fn take_frames(f: &mut Function) -> bool {
             Frame::Roce(packet) if packet.dest_qpn == ud::GROUP_QPN => take_for_group(f, packet),
             Frame::Roce(packet) => {
                 let (qps, mut rest) = split(f);
-                let len = packet.frame_len();
+                let (to, len) = (packet.route.dst_mac, packet.frame_len());
                 let qpn = rest.engine.destination(packet.dest_qpn);
                 let qp = qps.get_mut(qpn).filter(|qp| rest.roce && takes(qp, rest.gids, &packet));
                 if qp.is_some() {
-                    rest.port.counters.rdma_received.count(len);
+                    rest.port.counters.rdma.count_received(&to, len);
                 }
                 match qp {
                     Some(qp) if packet.transport == Transport::Ud => ud::deliver(qp, &mut rest, &packet),
@@ -129,7 +129,7 @@ fn take_for_group(f: &mut Function, packet: Box<Packet>) {
         rest.port.counters.dropped += 1;
         return;
     }
-    rest.port.counters.rdma_received.count(packet.frame_len());
+    rest.port.counters.rdma.count_received(&packet.route.dst_mac, packet.frame_len());
     for qpn in members {
         if let Some(qp) = qps.get_mut(qpn) {
             ud::deliver(qp, &mut rest, &packet);
@@ -357,10 +357,10 @@ pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
         .sw_sq_wqebb_counter(send.posted);
 }
 
-/// Firmware destroyed a queue pair.
-pub fn qp_destroyed(f: &mut Function, qpn: u32) {
+/// Firmware destroyed a queue pair that rang in UAR page `uar`.
+pub fn qp_destroyed(f: &mut Function, uar: u32, qpn: u32) {
     f.engine.forget_qp(qpn);
-    f.engine.remove_qp(qpn);
+    f.engine.remove_qp(uar, qpn);
 }
 
 /// Firmware made a send queue.
@@ -384,10 +384,10 @@ pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueS
     });
 }
 
-/// Firmware destroyed a send queue.
-pub fn sq_destroyed(f: &mut Function, sqn: u32) {
+/// Firmware destroyed a send queue that rang in UAR page `uar`.
+pub fn sq_destroyed(f: &mut Function, uar: u32, sqn: u32) {
     f.engine.forget_qp(sqn);
-    f.engine.remove_qp(sqn);
+    f.engine.remove_qp(uar, sqn);
 }
 
 /// Firmware moved a receive queue to another state, which it is in already.
@@ -416,9 +416,9 @@ pub fn cq_created(f: &mut Function, cqn: u32) {
     }
 }
 
-/// Firmware destroyed a completion queue.
-pub fn cq_destroyed(f: &mut Function, cqn: u32) {
-    f.engine.remove_cq(cqn);
+/// Firmware destroyed a completion queue that was armed in UAR page `uar`.
+pub fn cq_destroyed(f: &mut Function, uar: u32, cqn: u32) {
+    f.engine.remove_cq(uar, cqn);
 }
 
 #[cfg(test)]

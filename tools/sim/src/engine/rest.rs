@@ -186,7 +186,7 @@ impl Rest<'_> {
     /// Puts a packet on the wire.
     pub(crate) fn send(&mut self, packet: Box<Packet>) {
         if self.roce {
-            self.port.counters.rdma_sent.count(packet.frame_len());
+            self.port.counters.rdma.count_sent(&packet.route.dst_mac, packet.frame_len());
             self.port.send(Frame::Roce(packet), Own { mac: self.mac, domain: None }, self.faults);
         }
     }

@@ -1,6 +1,7 @@
 //! Who is to be served: queue pairs with work, with debts, with timers, in error.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::time::Instant;
 
 use super::held::Held;
@@ -23,7 +24,7 @@ pub struct Engine {
     /// Queue pairs whose completions could not be written.
     pub(super) broken: Vec<u32>,
     /// Queue pairs in error.
-    pub(super) watched: Vec<u32>,
+    pub(super) watched: BTreeSet<u32>,
     /// UAR pages whose queue pairs are to be looked at.
     pub(super) rung: Vec<u32>,
     /// The queue pair of the general services.
@@ -41,11 +42,11 @@ pub struct Engine {
 
 #[derive(Debug, Default)]
 struct Users {
-    qps: Vec<u32>,
-    /// The next of `qps` to be looked at, and how many are.
-    next: usize,
+    qps: BTreeSet<u32>,
+    /// The one of `qps` that was looked at last, and how many are to be after it.
+    seen: u32,
     unseen: usize,
-    cqs: Vec<u32>,
+    cqs: BTreeSet<u32>,
 }
 
 impl Engine {
@@ -57,7 +58,7 @@ impl Engine {
             timed: Vec::new(),
             earliest: None,
             broken: Vec::new(),
-            watched: Vec::new(),
+            watched: BTreeSet::new(),
             rung: Vec::new(),
             gsi: None,
             users: HashMap::new(),
@@ -111,9 +112,7 @@ impl Engine {
 
     /// The queue pair is in error: what is posted to it is flushed.
     pub(super) fn watch(&mut self, qpn: u32) {
-        if !self.watched.contains(&qpn) {
-            self.watched.push(qpn);
-        }
+        self.watched.insert(qpn);
     }
 
     /// Strikes the queue pair off all lists of work.
@@ -123,27 +122,31 @@ impl Engine {
         self.acking.retain(is_other);
         self.timed.retain(is_other);
         self.broken.retain(is_other);
-        self.watched.retain(is_other);
+        self.watched.remove(&qpn);
         self.held.forget(qpn);
         self.senders.retain(is_other);
     }
 
     pub(super) fn add_qp(&mut self, uar: u32, qpn: u32) {
-        self.users.entry(uar).or_default().qps.push(qpn);
+        self.users.entry(uar).or_default().qps.insert(qpn);
     }
 
-    pub(super) fn remove_qp(&mut self, qpn: u32) {
+    pub(super) fn remove_qp(&mut self, uar: u32, qpn: u32) {
         self.gsi = self.gsi.filter(|gsi| *gsi != qpn);
-        self.users.values_mut().for_each(|users| users.qps.retain(|other| *other != qpn));
+        if let Some(users) = self.users.get_mut(&uar) {
+            users.qps.remove(&qpn);
+        }
     }
 
     pub(super) fn add_cq(&mut self, uar: u32, cqn: u32) {
-        self.users.entry(uar).or_default().cqs.push(cqn);
+        self.users.entry(uar).or_default().cqs.insert(cqn);
     }
 
-    pub(super) fn remove_cq(&mut self, cqn: u32) {
+    pub(super) fn remove_cq(&mut self, uar: u32, cqn: u32) {
         self.moderated.retain(|(_, other)| *other != cqn);
-        self.users.values_mut().for_each(|users| users.cqs.retain(|other| *other != cqn));
+        if let Some(users) = self.users.get_mut(&uar) {
+            users.cqs.remove(&cqn);
+        }
     }
 
     /// A send doorbell was rung in this UAR page: others there may have been overwritten by it.
@@ -162,16 +165,17 @@ impl Engine {
     pub(super) fn next_rung(&mut self, uar: u32) -> Option<u32> {
         let users = self.users.get_mut(&uar)?;
         users.unseen = users.unseen.checked_sub(1)?;
-        users.next = (users.next + 1) % users.qps.len().max(1);
-        users.qps.get(users.next).copied()
+        let after = (Bound::Excluded(users.seen), Bound::Unbounded);
+        users.seen = users.qps.range(after).next().or_else(|| users.qps.first()).copied()?;
+        Some(users.seen)
     }
 
     /// The completion queues of a UAR page, to be given back after a walk over them.
-    pub(super) fn take_cqs(&mut self, uar: u32) -> Vec<u32> {
+    pub(super) fn take_cqs(&mut self, uar: u32) -> BTreeSet<u32> {
         self.users.get_mut(&uar).map(|users| std::mem::take(&mut users.cqs)).unwrap_or_default()
     }
 
-    pub(super) fn put_cqs(&mut self, uar: u32, cqs: Vec<u32>) {
+    pub(super) fn put_cqs(&mut self, uar: u32, cqs: BTreeSet<u32>) {
         if let Some(users) = self.users.get_mut(&uar) {
             users.cqs = cqs;
         }

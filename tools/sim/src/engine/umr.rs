@@ -198,8 +198,8 @@ impl Update {
             Translation::Pages(old) if mkey.umem.is_some() => Ok(Translation::Pages(old.clone())),
             Translation::Pages(old) => pages(old, context, offset, list).map(Translation::Pages),
             Translation::Keys(old) => Ok(Translation::Keys(spliced(old, offset, pieces(list)))),
-            Translation::Physical if list.is_empty() => Ok(Translation::Physical),
-            Translation::Physical => Err(Refusal::AccessMode),
+            other @ (Translation::Physical | Translation::Device { .. }) if list.is_empty() => Ok(other.clone()),
+            Translation::Physical | Translation::Device { .. } => Err(Refusal::AccessMode),
         }
     }
 }

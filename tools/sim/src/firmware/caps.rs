@@ -1,6 +1,6 @@
 //! Capability pages: what can be set, what is in force.
 
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, FlowTableNicCap, PerProtocolNetworkingOffloadCaps, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, PerProtocolNetworkingOffloadCaps, RoceCap};
 use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::{Kind, Layout};
 
@@ -17,6 +17,7 @@ mod page {
     pub(super) const ESWITCH_FLOW_TABLE: u16 = 8;
     pub(super) const ESWITCH: u16 = 9;
     pub(super) const FLOW_TABLE: u16 = 7;
+    pub(super) const DEVICE_MEMORY: u16 = 15;
 }
 
 /// The capability pages of a function.
@@ -25,9 +26,10 @@ pub struct Capabilities {
     general: Page<CmdHcaCap>,
     roce: Page<RoceCap>,
     atomic: Page<AtomicCaps>,
-    /// These two cannot be set: what is announced is in force.
+    /// These cannot be set: what is announced is in force.
     ethernet: PerProtocolNetworkingOffloadCaps,
     flow_table: FlowTableNicCap,
+    device_memory: DeviceMemCap,
 }
 
 /// The number that the next object gets, where the limit in force leaves one: `SET_HCA_CAP` can lower it below the size of
@@ -57,6 +59,7 @@ impl Capabilities {
             atomic: Page { max: profile.atomic_max, current: profile.atomic_current },
             ethernet: profile.ethernet,
             flow_table: profile.flow_table,
+            device_memory: profile.device_memory,
         }
     }
 
@@ -85,6 +88,11 @@ impl Capabilities {
         &self.flow_table
     }
 
+    /// The page of memory on the card, where there is any.
+    pub fn device_memory(&self) -> Option<&DeviceMemCap> {
+        (self.general.current.device_memory() && self.device_memory.memic()).then_some(&self.device_memory)
+    }
+
     /// The bytes of the page that `op_mod` names: bits 15:1 which, bit 0 whether the one in force.
     pub(super) fn query(&self, op_mod: u16) -> Result<&[u8], Syndrome> {
         let current = op_mod & 1 != 0;
@@ -96,6 +104,7 @@ impl Capabilities {
             page::ATOMIC if self.general.max.atomic() => Ok(self.atomic.bytes(current)),
             page::ETHERNET if self.general.max.eth_net_offloads() => Ok(Layout::as_bytes(&self.ethernet)),
             page::FLOW_TABLE if self.general.max.nic_flow_table() => Ok(Layout::as_bytes(&self.flow_table)),
+            page::DEVICE_MEMORY if self.general.max.device_memory() => Ok(Layout::as_bytes(&self.device_memory)),
             _ => Err(Syndrome::UnknownCapabilityPage),
         }
     }

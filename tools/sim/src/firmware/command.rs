@@ -6,8 +6,8 @@ use mlx5_prm::layout::Layout;
 
 use super::syndromes::Syndrome;
 use super::{
-    HcaState, counter, cq, eq, flow, hca, l2_table, mkey, multicast, pages, pd, qp, qp_state, register, roce, rq, rqt,
-    sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
+    HcaState, counter, cq, eq, flow, hca, l2_table, memic, mkey, multicast, pages, pd, qp, qp_state, register, roce,
+    rq, rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
 };
 use crate::function::Function;
 use crate::objects::{DRIVER, SHARED};
@@ -230,6 +230,8 @@ commands! {
     CreateMkey => listed mkey::create,
     QueryMkey => fixed mkey::query,
     DestroyMkey => fixed mkey::destroy,
+    AllocMemic => fixed memic::alloc,
+    DeallocMemic => fixed memic::dealloc,
     CreateEq => listed eq::create,
     QueryEq => fixed eq::query,
     DestroyEq => fixed eq::destroy,

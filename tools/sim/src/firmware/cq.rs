@@ -1,7 +1,8 @@
 //! Completion queues.
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::Cqc;
+use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 
 use super::caps::next_below;
 use super::command::Answer;
@@ -14,9 +15,10 @@ use crate::objects::{ArmState, Cq, CqStatus, PageList};
 
 /// `op_mod` of `MODIFY_CQ`: change fields.
 const MODIFY: u16 = 0;
-/// `modify_field_select`: `cq_period` and `cq_max_count`.
+/// `modify_field_select`: `cq_period`, `cq_max_count` and `cq_period_mode`.
 const SELECT_PERIOD: u32 = 1 << 0;
 const SELECT_COUNT: u32 = 1 << 1;
+const SELECT_PERIOD_MODE: u32 = 1 << 4;
 /// Opcode of a CQE that holds nothing.
 const CQE_INVALID: u8 = 0xf;
 
@@ -69,7 +71,7 @@ fn check_context(f: &Function, context: &Cqc) -> Result<(), Syndrome> {
     let unannounced = context.apu_cq()
         || context.cqe_comp_en()
         || context.scqe_break_moderation_en()
-        || context.cq_period_mode() != 0 && !caps.cq_period_start_from_cqe()
+        || !has_period_mode(caps, context.cq_period_mode())
         || context.oi() && !caps.cq_oi()
         || (context.cq_period() != 0 || context.cq_max_count() != 0) && !caps.cq_moderation();
     if unannounced {
@@ -78,6 +80,15 @@ fn check_context(f: &Function, context: &Cqc) -> Result<(), Syndrome> {
     f.objects.eqs.get(context.c_eqn_or_apu_element()).ok_or(Syndrome::NoSuchEq)?;
     f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
     Ok(())
+}
+
+/// Whether moderation can count from there.
+fn has_period_mode(caps: &CmdHcaCap, mode: u8) -> bool {
+    match CqPeriodMode::from_number(mode.into()) {
+        CqPeriodMode::StartFromEqe => true,
+        CqPeriodMode::StartFromCqe => caps.cq_period_start_from_cqe(),
+        CqPeriodMode::Unknown(_) => false,
+    }
 }
 
 /// Bytes from one entry to the next. In 128 bytes the CQE is the second half, padded or not.
@@ -124,27 +135,31 @@ fn use_parents(f: &mut Function, eqn: u32, uar: u32, more: bool) {
 
 /// `MODIFY_CQ`.
 pub(super) fn modify(f: &mut Function, command: &ModifyCqIn, _: &[u8]) -> Answer<ModifyCqOut> {
-    let announced = f.firmware.caps.general().cq_moderation();
+    let caps = f.firmware.caps.general();
     let cq = f.objects.cqs.get_mut(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
     if command.op_mod() != MODIFY {
         return Err(Syndrome::CqResize.into());
     }
     let select = u32::from_be_bytes(*command.modify_field_select_resize_field_select());
-    if !announced {
+    let wanted = command.cq_context();
+    let (changes_mode, mode) = (select & SELECT_PERIOD_MODE != 0, wanted.cq_period_mode());
+    if !caps.cq_moderation() || changes_mode && !(caps.cq_period_mode_modify() && has_period_mode(caps, mode)) {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    if select & !(SELECT_PERIOD | SELECT_COUNT) != 0 {
+    if select & !(SELECT_PERIOD | SELECT_COUNT | SELECT_PERIOD_MODE) != 0 {
         return Err(Syndrome::CqModify.into());
     }
     if cq.status != CqStatus::Ok {
         return Err(Syndrome::CqOverrun.into());
     }
-    let wanted = command.cq_context();
     if select & SELECT_PERIOD != 0 {
         cq.context.w().cq_period(wanted.cq_period());
     }
     if select & SELECT_COUNT != 0 {
         cq.context.w().cq_max_count(wanted.cq_max_count());
+    }
+    if changes_mode {
+        cq.context.w().cq_period_mode(mode);
     }
     Ok(ModifyCqOut::ZERO)
 }
@@ -180,6 +195,6 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyCqIn) -> Answer<Destroy
     use_parents(f, cq.eqn, cq.uar, false);
     memory::use_umems(f, [cq.umem, cq.doorbell_umem], false);
     pages::release(f, Context::Cq);
-    engine::cq_destroyed(f, command.cqn());
+    engine::cq_destroyed(f, cq.uar, command.cqn());
     Ok(DestroyCqOut::ZERO)
 }

@@ -123,9 +123,19 @@ fn translation(
             Some(place) => memory::in_umem(f, place, len).map(Translation::Pages),
             None => pages_of(context, len, list).map(Translation::Pages),
         },
+        AccessMode::Memic if list.is_empty() && umem.is_none() && !context.free() => {
+            on_card(f, context.start_addr(), len)
+        }
         AccessMode::Klms if umem.is_none() => Ok(Translation::Keys(pieces(list).collect())),
         _ => Err(Syndrome::AccessMode),
     }
+}
+
+/// A part of what `ALLOC_MEMIC` took, at its address in BAR 0.
+fn on_card(f: &Function, address: u64, len: u64) -> Result<Translation, Syndrome> {
+    f.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
+    let (bytes, at) = f.objects.device_memory.at(address, len).ok_or(Syndrome::NoSuchMemic)?;
+    Ok(Translation::Device { bytes: bytes.clone(), at })
 }
 
 /// The pages of a key made from a list. The key starts on the first page where its address says.
@@ -167,7 +177,7 @@ fn own_list(translation: &Translation, in_umem: bool) -> usize {
         _ if in_umem => 0,
         Translation::Pages(pages) => pages.pages.len(),
         Translation::Keys(keys) => keys.len() * OCTWORD / size_of::<u64>(),
-        Translation::Physical => 0,
+        Translation::Physical | Translation::Device { .. } => 0,
     }
 }
 

@@ -25,6 +25,7 @@ mod hca;
 mod l2_table;
 mod link;
 mod mailbox;
+mod memic;
 mod memory;
 mod mkey;
 mod multicast;

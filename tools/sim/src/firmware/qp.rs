@@ -287,6 +287,6 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyQpIn) -> Answer<Destroy
     use_parents(f, &qp.context, false);
     memory::use_umems(f, [qp.umem, qp.doorbell_umem], false);
     pages::release(f, Context::Qp);
-    engine::qp_destroyed(f, command.qpn());
+    engine::qp_destroyed(f, qp.uar, command.qpn());
     Ok(DestroyQpOut::ZERO)
 }

@@ -6,7 +6,7 @@
 //! | INIT2INIT | INIT | | rights, pkey index, port |
 //! | INIT2RTR | INIT | MTU, message limit, remote QP, receive PSN, responder reads, RNR timer, path | rights, pkey index |
 //! | RTR2RTS | RTR | send PSN, retries, requester reads, acknowledge timeout | rights, RNR timer, migration state |
-//! | RTS2RTS | RTS | | rights, RNR timer, migration state |
+//! | RTS2RTS | RTS | | rights, RNR timer, migration state, queue counter |
 //! | 2ERR, 2RST | any | | |
 //!
 //! Datagrams have no path, remote queue pair or rights, but a queue key: always taken from RST2INIT, later by its bit. An
@@ -35,6 +35,7 @@ mod opt {
     pub(super) const RNR_TIMEOUT: u32 = 1 << 6;
     pub(super) const PM_STATE: u32 = 1 << 10;
     pub(super) const PRIMARY_PORT: u32 = 1 << 16;
+    pub(super) const COUNTER_SET_ID: u32 = 1 << 25;
     pub(super) const RIGHTS: u32 = RRE | RAE | RWE;
 }
 
@@ -58,7 +59,7 @@ struct Change<'a> {
 impl Change<'_> {
     /// Bits of `opt_param_mask` that may be set for a queue pair of this service.
     fn allowed_for(&self, service: ServiceType) -> u32 {
-        let unconnected = opt::PKEY_INDEX | opt::PRIMARY_PORT;
+        let unconnected = opt::PKEY_INDEX | opt::PRIMARY_PORT | opt::COUNTER_SET_ID;
         match service {
             ServiceType::Ud | ServiceType::Qp1 => self.allowed & unconnected | opt::Q_KEY,
             ServiceType::RegUmr => self.allowed & unconnected,
@@ -93,7 +94,7 @@ change!(init2init, Init2initQpIn => Init2initQpOut, Init -> Init,
 change!(init2rtr, Init2rtrQpIn => Init2rtrQpOut, Init -> Rtr, opt::RIGHTS | opt::PKEY_INDEX, take_rtr);
 change!(rtr2rts, Rtr2rtsQpIn => Rtr2rtsQpOut, Rtr -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE, take_rts);
 change!(rts2rts, Rts2rtsQpIn => Rts2rtsQpOut, Rts -> Rts,
-    opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE, take_nothing);
+    opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE | opt::COUNTER_SET_ID, take_nothing);
 change!(sqerr2rts, Sqerr2rtsQpIn => Sqerr2rtsQpOut, Sqer -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
 change!(sqd2rts, Sqd2rtsQpIn => Sqd2rtsQpOut, Sqd -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
 
@@ -174,16 +175,13 @@ fn take_nothing(_: &Function, _: &Qpc, _: &mut Qpc) -> Result<(), Syndrome> {
 }
 
 fn take_init(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
-    let counter = wanted.counter_set_id();
-    if counter != 0 && f.objects.queue_counters.get(u32::from(counter)).is_none() {
-        return Err(Syndrome::NoSuchCounter);
-    }
+    take_counter(f, wanted, context)?;
     take_port(wanted, context)?;
     take_pkey(wanted, context)?;
     take_rights(f, wanted, opt::RIGHTS, context)?;
     // The reserved key may be asked for here or when the queue pair is made.
     let rlky = context.rlky() || wanted.rlky();
-    context.w().counter_set_id(counter).rlky(rlky);
+    context.w().rlky(rlky);
     if is_unconnected(context) {
         context.w().q_key(wanted.q_key());
     }
@@ -281,6 +279,12 @@ fn take_optional(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Re
     if mask & opt::RNR_TIMEOUT != 0 {
         context.w().min_rnr_nak(wanted.min_rnr_nak());
     }
+    if mask & opt::COUNTER_SET_ID != 0 {
+        if !f.firmware.caps.general().rts2rts_qp_counters_set_id() {
+            return Err(Syndrome::CapabilityNotAnnounced);
+        }
+        take_counter(f, wanted, context)?;
+    }
     if mask & opt::PM_STATE != 0 && wanted.pm_state() != PathMigration::Migrated {
         return Err(Syndrome::Migration);
     }
@@ -305,6 +309,15 @@ fn take_rights(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Resu
         }
         context.w().rae(wanted.rae()).atomic_mode(wanted.atomic_mode());
     }
+    Ok(())
+}
+
+fn take_counter(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
+    let counter = wanted.counter_set_id();
+    if counter != 0 && f.objects.queue_counters.get(u32::from(counter)).is_none() {
+        return Err(Syndrome::NoSuchCounter);
+    }
+    context.w().counter_set_id(counter);
     Ok(())
 }
 

@@ -128,6 +128,6 @@ pub(super) fn destroy(f: &mut Function, command: &DestroySqIn) -> Answer<Destroy
     use_parents(f, &sq, false);
     memory::use_umems(f, [sq.umem, sq.doorbell_umem], false);
     pages::release(f, Context::Queue);
-    engine::sq_destroyed(f, command.sqn());
+    engine::sq_destroyed(f, sq.uar, command.sqn());
     Ok(DestroySqOut::ZERO)
 }

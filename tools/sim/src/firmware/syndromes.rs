@@ -169,7 +169,7 @@ syndromes! {
     0x0a01 CqSize ExceedsLimit "log_cq_size is above log_max_cq_sz",
     0x0a02 CqeSize BadParameter "cqe_sz: 64 bytes, 128 bytes, or 128 padded where cqe_128_always is announced",
     0x0a03 CqResize BadParameter "MODIFY_CQ: cq_resize is not announced",
-    0x0a04 CqModify BadParameter "MODIFY_CQ: only cq_period and cq_max_count can be changed",
+    0x0a04 CqModify BadParameter "MODIFY_CQ: only cq_period, cq_max_count and cq_period_mode can be changed",
     0x0a05 CqOverrun BadResourceState "the completion queue is in error",
 
     // Queue pairs.
@@ -229,6 +229,14 @@ syndromes! {
     0x0d42 L2Index BadIndex "table_index is past the end of the L2 table, or its entry is empty",
     0x0d43 L2Mac BadParameter "mac_address is zero or a group's",
     0x0d44 L2Vlan BadParameter "vlan_valid or vlan is set: the L2 table goes by addresses alone here",
+
+    // Memory on the card.
+    0x0d61 MemicSize BadParameter "memic_size is 0, no multiple of 64, or above max_memic_size",
+    0x0d62 MemicAlignment BadParameter "log_memic_addr_alignment is above log_max_memic_addr_alignment",
+    0x0d63 MemicRange BadParameter "the range is not of whole pages in the card's memory, or shorter than memic_size",
+    0x0d64 MemicTaken NoResources "memory in the range is taken already",
+    0x0d65 NoSuchMemic BadResource "ALLOC_MEMIC took no such memory on the card",
+    0x0d66 MemicInUse ResourceBusy "a memory key is of the memory",
 
     // RoCE addresses.
     0x0e01 RoceIndex BadIndex "roce_address_index is past the end of the GID table",

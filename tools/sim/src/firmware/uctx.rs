@@ -63,6 +63,8 @@ pub(super) fn may_give(opcode: Opcode) -> bool {
             | SetDriverVersion
             | QueryPages
             | ManagePages
+            | AllocMemic
+            | DeallocMemic
     ) && !matches!(opcode, CreateUctx | DestroyUctx | CreateEq | QueryEq | DestroyEq | AccessReg | SetRoceAddress)
         && !matches!(opcode, ModifyNicVportContext | ModifyVportState | SetL2TableEntry | DeleteL2TableEntry)
 }

@@ -11,7 +11,7 @@ use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::Vport;
 use crate::transport::packet::Mac;
-use crate::wire::{EthernetCounters, Port, Traffic};
+use crate::wire::{BothWays, Port, Traffic};
 
 /// Smallest and largest `mtu`, of the vport and of the port.
 pub(super) const MTU: std::ops::RangeInclusive<u16> = 68..=Port::MAX_MTU;
@@ -185,7 +185,7 @@ pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> 
         counter.w().packets(traffic.packets).octets(traffic.octets);
         counter
     };
-    let EthernetCounters { received, sent } = counters.ethernet;
+    let (BothWays { received, sent }, rdma) = (counters.ethernet, counters.rdma);
     let mut output = QueryVportCounterOut::ZERO;
     output
         .w()
@@ -195,11 +195,12 @@ pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> 
         .transmitted_eth_unicast(&traffic(sent.unicast))
         .transmitted_eth_multicast(&traffic(sent.multicast))
         .transmitted_eth_broadcast(&traffic(sent.broadcast))
-        .received_ib_unicast(&traffic(counters.rdma_received))
-        .transmitted_ib_unicast(&traffic(counters.rdma_sent));
+        .received_ib_unicast(&traffic(rdma.received.unicast))
+        .received_ib_multicast(&traffic(rdma.received.multicast))
+        .transmitted_ib_unicast(&traffic(rdma.sent.unicast))
+        .transmitted_ib_multicast(&traffic(rdma.sent.multicast));
     if command.clear() {
-        counters.ethernet = EthernetCounters::default();
-        (counters.rdma_received, counters.rdma_sent) = (Traffic::default(), Traffic::default());
+        (counters.ethernet, counters.rdma) = (BothWays::default(), BothWays::default());
     }
     Ok(output)
 }

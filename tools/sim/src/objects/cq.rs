@@ -41,6 +41,8 @@ pub struct CqSeen {
     pub held: u16,
     /// When it lets them go.
     pub due: Option<std::time::Instant>,
+    /// When the last event was.
+    pub last_event: Option<std::time::Instant>,
 }
 
 /// A completion queue.

@@ -3,7 +3,7 @@
 use mlx5_prm::ctx::{Klm, Mkc};
 use mlx5_prm::layout::Layout;
 
-use super::PageList;
+use super::{Bytes, PageList};
 
 /// Bytes of an octword, the unit in which translations are counted.
 pub const OCTWORD: usize = 16;
@@ -47,6 +47,14 @@ pub enum Translation {
     Pages(PageList),
     /// Through pieces of other keys (`access_mode` KLM), one after the other; byte 0 is the key's `start_addr`.
     Keys(Vec<Klm>),
+    /// They count from 0 in memory on the card (`access_mode` MEMIC), of which byte `at` is the first; the key's `start_addr`
+    /// says where in BAR 0 that is.
+    Device {
+        /// The memory.
+        bytes: Bytes,
+        /// The key's first byte of it.
+        at: u64,
+    },
 }
 
 /// The pieces of other keys that a list names, one to an octword.
@@ -120,7 +128,10 @@ impl Mkey {
         self.pd = context.pd();
         self.qpn = (context.qpn() != ANY_QP).then(|| context.qpn());
         self.rights = MkeyRights::of(context);
-        self.start = context.start_addr();
+        self.start = match &self.translation {
+            Translation::Device { .. } => 0,
+            _ => context.start_addr(),
+        };
         self.len = (!context.length64()).then(|| context.len());
         self.context = *context;
     }

@@ -4,6 +4,7 @@
 //! first, above a base that leaves the reserved ones out.
 
 mod cq;
+mod device_memory;
 mod eq;
 mod ethernet;
 mod l2_table;
@@ -16,6 +17,7 @@ mod srq;
 mod table;
 
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
+pub use device_memory::{Bytes, DeviceMemory};
 pub use eq::Eq;
 pub use ethernet::{Dispatch, Rq, Rqt, SendsThrough, Sq, Tir, Tis};
 pub use l2_table::L2Table;
@@ -136,6 +138,8 @@ pub struct Objects {
     pub steering: Steering,
     /// Multicast groups.
     pub groups: Groups,
+    /// Memory on the card.
+    pub device_memory: DeviceMemory,
     /// The GID table.
     pub gids: GidTable,
     /// The function's own vport.
@@ -155,12 +159,13 @@ impl Objects {
         let umem = table(1, caps.log_max_umem());
         let first_sq = 1u32 << caps.log_max_qp();
         let first_rq = first_sq + (1 << caps.log_max_sq());
+        let memic = &profile.device_memory;
         let uctx = table(1, caps.log_max_uctx().min(15));
         Objects {
             user_contexts: Table::new(uctx.0, uctx.1),
             acting: DRIVER,
             pds: Table::new(pd.0, pd.1),
-            uars: Table::new(bar::FIRST_UAR, (1u32 << (profile.log_bar_size - bar::LOG_PAGE)) - bar::FIRST_UAR),
+            uars: Table::new(bar::FIRST_UAR, (memic.memic_bar_start_addr() >> bar::LOG_PAGE) as u32 - bar::FIRST_UAR),
             umems: Table::new(umem.0, umem.1),
             mkeys: Table::new(mkey.0, mkey.1),
             eqs: Table::new(1, u32::from(caps.max_num_eqs())),
@@ -177,6 +182,7 @@ impl Objects {
             rqts: Table::new(1, (1 << caps.log_max_rqt()) - 1),
             steering: Steering::new(profile),
             groups: Groups::default(),
+            device_memory: DeviceMemory::new(memic.memic_bar_start_addr(), memic.memic_bar_size()),
             gids: GidTable::new(profile.roce_max.roce_address_table_size()),
             vport: Vport::new(profile.mac(index), profile.guid(index)),
             l2_table: L2Table::of(caps),
@@ -198,6 +204,7 @@ impl Objects {
             + self.transport_domains.len()
             + self.queue_counters.len()
             + self.l2_entries()
+            + self.device_memory.parts()
             + self.sqs.len()
             + self.rqs.len()
             + self.tiss.len()

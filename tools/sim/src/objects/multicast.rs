@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::transport::packet::{Mac, mac_of_group};
+
 /// The queue pairs of each group, by the group's GID.
 #[derive(Debug, Clone, Default)]
 pub struct Groups(BTreeMap<[u8; 16], Vec<u32>>);
@@ -15,6 +17,11 @@ impl Groups {
     /// The members of a group; none of one that nobody joined.
     pub fn members(&self, gid: &[u8; 16]) -> &[u32] {
         self.0.get(gid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether any group's frames carry this address.
+    pub fn have(&self, address: Mac) -> bool {
+        self.0.keys().any(|gid| mac_of_group(gid) == address)
     }
 
     /// Whether the queue pair is in any group.

@@ -62,7 +62,7 @@ pub struct Vport {
     pub context: NicVportContext,
     /// Unicast MACs to receive.
     pub unicast: Vec<[u8; 6]>,
-    /// Multicast MACs to receive.
+    /// Multicast MACs to receive, everybody's too.
     pub multicast: Vec<[u8; 6]>,
     /// VLANs to receive.
     pub vlans: Vec<u16>,
@@ -102,6 +102,11 @@ impl Vport {
     /// Whether it gets unicast frames of all addresses.
     pub fn is_promiscuous(&self) -> bool {
         self.context.promisc_uc() || self.context.promisc_all()
+    }
+
+    /// Whether it gets frames to this group.
+    pub fn hears_group(&self, group: [u8; 6]) -> bool {
+        self.context.promisc_mc() || self.context.promisc_all() || self.multicast.contains(&group)
     }
 
     /// Whether `roce_en` is set: queue pairs can be connected.

@@ -41,8 +41,8 @@ pub type Gid = [u8; 16];
 
 /// The IPv4 address inside a mapped GID (`::ffff:a.b.c.d`); `None` for any other GID.
 pub fn mapped_ipv4(gid: &Gid) -> Option<[u8; 4]> {
-    let (prefix, address) = gid.split_at(12);
-    (prefix[..10] == [0; 10] && prefix[10..] == [0xff; 2]).then(|| [address[0], address[1], address[2], address[3]])
+    let number = u128::from_be_bytes(*gid);
+    (number >> 32 == 0xffff).then_some((number as u32).to_be_bytes())
 }
 
 /// The GID of an IPv4 address.
@@ -56,6 +56,12 @@ pub fn gid_of_ipv4(address: [u8; 4]) -> Gid {
 /// Whether this is a group's address: an IPv6 one, or an IPv4 one in IPv6's form.
 pub fn is_group(gid: &Gid) -> bool {
     gid[0] == 0xff || mapped_ipv4(gid).is_some_and(|address| address[0] >> 4 == 0xe)
+}
+
+/// The address that frames to a group carry: 23 bits of an IPv4 one (RFC 1112), 32 bits of an IPv6 one (RFC 2464).
+pub fn mac_of_group(gid: &Gid) -> Mac {
+    let [.., a, b, c, d] = *gid;
+    if mapped_ipv4(gid).is_some() { [1, 0, 0x5e, b & 0x7f, c, d] } else { [0x33, 0x33, a, b, c, d] }
 }
 
 /// Where a packet goes, and with which marks: Ethernet, IP and UDP.
@@ -523,6 +529,10 @@ fn decode_ipv6<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8
     route.hop_limit = hop_limit;
     route.src = header.take().ok_or(DecodeError::NotRoce)?;
     route.dst = header.take().ok_or(DecodeError::NotRoce)?;
+    // Mapped addresses (RFC 4291, 2.5.5.2) stand for IPv4 in GIDs: a header with them would be sent on as another one.
+    if route.is_ipv4() {
+        return Err(DecodeError::NotRoce);
+    }
     let ip = ip.get(..IPV6 + usize::from(len)).filter(|ip| ip.len() >= IPV6 + UDP).ok_or(DecodeError::Length)?;
     Ok((ip, &ip[IPV6..]))
 }
@@ -672,6 +682,19 @@ mod tests {
         let (plain, frame) = (encoded(&plain), encoded(&tagged));
         assert_eq!(frame[..12], plain[..12]);
         assert_eq!((&frame[12..16], &frame[16..]), (&[0x81, 0, 0x60, 7][..], &plain[12..]));
+    }
+
+    #[test]
+    fn an_ipv6_header_with_ipv4_addresses_is_no_roce() {
+        let mut frame = encoded(&Packet::new(Opcode::SendOnly, route(false), 1, Psn::default()));
+        for (at, last) in [(ETHERNET + 8, 1), (ETHERNET + 24, 2)] {
+            frame[at..at + 16].copy_from_slice(&gid_of_ipv4([10, 0, 0, last]));
+        }
+        let end = frame.len() - icrc::LEN;
+        let crc = icrc::compute(&frame[ETHERNET..end]);
+        frame[end..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Packet::decode(&frame), Err(DecodeError::NotRoce));
+        assert!(!is_roce(&frame));
     }
 
     #[test]

@@ -18,12 +18,10 @@ pub struct PortCounters {
     pub too_long: u64,
     /// What passed the physical port.
     pub physical: PhysicalCounters,
-    /// Ethernet frames of the vport, both ways.
-    pub ethernet: EthernetCounters,
-    /// RoCE packets that a queue pair took.
-    pub rdma_received: Traffic,
-    /// RoCE packets that a queue pair sent.
-    pub rdma_sent: Traffic,
+    /// Ethernet frames of the vport.
+    pub ethernet: BothWays,
+    /// RoCE packets that queue pairs took and sent.
+    pub rdma: BothWays,
 }
 
 /// Frames and their bytes.
@@ -46,9 +44,9 @@ pub struct ByAddress {
     pub broadcast: Traffic,
 }
 
-/// Ethernet frames, both ways.
+/// Frames of both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EthernetCounters {
+pub struct BothWays {
     /// In.
     pub received: ByAddress,
     /// Out.
@@ -81,7 +79,7 @@ impl ByAddress {
     }
 }
 
-impl EthernetCounters {
+impl BothWays {
     /// A frame came in.
     pub(crate) fn count_received(&mut self, destination: &Mac, len: usize) {
         self.received.count(destination, len);

@@ -2,8 +2,9 @@
 //!
 //! The switch in front of a port forwards unicast frames by what drivers told it, not by what a function calls its address:
 //! the L2 table's entries (`SET_L2_TABLE_ENTRY`) of a function that manages the e-switch, and for any other the list of
-//! unicast addresses in its vport context, from which the e-switch's manager would make such entries. A function that was
-//! told nothing hears nothing.
+//! unicast addresses in its vport context, from which the e-switch's manager would make such entries. Frames to groups, and to
+//! everybody, come to each function whose vport context lists the address, and to those that have a queue pair in the group.
+//! A function that was told nothing hears nothing.
 
 use crate::function::Function;
 use crate::transport::packet::Mac;
@@ -30,9 +31,13 @@ pub(super) fn claim(function: &Function, destination: Mac) -> Claim {
         Some(table) => table.holds(destination),
         None => vport.unicast.contains(&destination),
     };
-    match is_own {
-        true => Claim::Own,
-        false if is_group || vport.is_promiscuous() => Claim::Hears,
-        false => Claim::None,
+    let hears = match is_group {
+        true => vport.hears_group(destination) || objects.groups.have(destination),
+        false => vport.is_promiscuous(),
+    };
+    match (is_own, hears) {
+        (true, _) => Claim::Own,
+        (false, true) => Claim::Hears,
+        (false, false) => Claim::None,
     }
 }

@@ -11,7 +11,7 @@ mod pcap;
 mod port;
 mod uplink;
 
-pub use counters::{ByAddress, EthernetCounters, PhysicalCounters, PortCounters, Traffic};
+pub use counters::{BothWays, ByAddress, PhysicalCounters, PortCounters, Traffic};
 pub use pcap::PcapWriter;
 #[cfg(test)]
 pub(crate) use port::ROOM;
@@ -151,7 +151,7 @@ impl Wire {
             }
             match filter::claim(function, destination) {
                 Claim::Hears => crate::engine::receive(function, frame.clone()),
-                Claim::None if own.is_none() => function.port.counters.filtered += 1,
+                Claim::None if own.is_none() => function.port.pass_by(&frame),
                 Claim::None | Claim::Own => {}
             }
         }
@@ -174,7 +174,7 @@ impl Wire {
             let destination = frame.destination();
             for function in functions.iter_mut() {
                 if filter::claim(function, destination) == Claim::None {
-                    function.port.counters.filtered += 1;
+                    function.port.pass_by(&frame);
                     continue;
                 }
                 function.port.capture(&frame);

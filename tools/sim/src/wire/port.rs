@@ -124,6 +124,15 @@ impl Port {
         self.take_in(frame, Sender::Other);
     }
 
+    /// A frame came that is not for the function. One to a group comes to every port, and its port counts it all the same.
+    pub(super) fn pass_by(&mut self, frame: &Frame) {
+        self.counters.filtered += 1;
+        let destination = frame.destination();
+        if self.link_up && destination[0] & 1 != 0 {
+            self.counters.physical.count_received(&destination, frame.wire_len());
+        }
+    }
+
     fn take_in(&mut self, frame: Frame, sender: Sender) {
         if !self.link_up {
             self.counters.dropped += 1;

@@ -20,6 +20,7 @@ fn functions(count: usize) -> Vec<Function> {
 fn listen(function: &mut Function) {
     let mac = function.objects.vport.mac();
     assert!(function.objects.l2_table.as_mut().unwrap().set(0, mac));
+    function.objects.vport.multicast = vec![[0xff; 6]];
 }
 
 fn send(from: &mut Function, frame: Frame, faults: &Faults) {
@@ -65,13 +66,37 @@ fn a_frame_to_oneself_comes_back_at_once() {
 }
 
 #[test]
-fn a_group_address_reaches_all() {
+fn a_frame_to_everybody_reaches_all_that_list_the_address() {
     let mut functions = functions(3);
     send(&mut functions[1], ethernet([0xff; 6]), &Faults::new());
     exchange(&mut functions);
     let marks =
         functions.iter_mut().map(|function| function.port.take_received().map(|(_, sender)| sender != Sender::Other));
     assert_eq!(marks.collect::<Vec<_>>(), [Some(false), Some(true), Some(false)]);
+}
+
+#[test]
+fn a_group_reaches_who_lists_it_who_has_a_member_and_who_wants_all_groups() {
+    let mut functions = functions(6);
+    let gid = gid_of_ipv4([239, 129, 2, 3]);
+    let group = [1, 0, 0x5e, 1, 2, 3];
+    functions[1].objects.vport.multicast.push(group);
+    functions[2].objects.groups.attach(gid, 7);
+    functions[3].objects.vport.context.w().promisc_mc(true);
+    functions[4].objects.vport.context.w().promisc_uc(true);
+    for (to, expected) in [(group, [1, 1, 1, 0, 0]), ([1, 0, 0x5e, 1, 2, 4], [0, 0, 1, 0, 0])] {
+        send(&mut functions[0], ethernet(to), &Faults::new());
+        exchange(&mut functions);
+        let heard = [1, 2, 3, 4, 5].map(|index| received(&mut functions[index]).len());
+        assert_eq!(heard, expected);
+    }
+    assert_eq!(filtered(&functions), [0, 1, 1, 0, 2, 2]);
+    let at_port = |index: usize| functions[index].port.counters.physical.received.multicast.packets;
+    assert_eq!([1, 2, 3, 4, 5].map(at_port), [2; 5], "heard or not");
+    functions[2].objects.groups.detach(&gid, 7);
+    send(&mut functions[0], ethernet(group), &Faults::new());
+    exchange(&mut functions);
+    assert!(received(&mut functions[2]).is_empty());
 }
 
 fn filtered(functions: &[Function]) -> Vec<u64> {

@@ -1,13 +1,15 @@
 //! Messages that arrive.
 
-use mlx5_prm::cqe::CqeOpcode;
+use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
+use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_prm::values::{PathMtu, QpState};
 use mlx5_prm::wqe::WqeOpcode;
 
 use super::bench::*;
+use crate::bar;
 use crate::engine;
 use crate::firmware::Firmware;
-use crate::objects::{PageList, Translation};
+use crate::objects::{Mkey, PageList, Translation};
 use crate::profile::Profile;
 use crate::wire::{SocketUplink, Wire};
 
@@ -427,4 +429,38 @@ fn packets_carry_the_vlan_of_their_address_and_the_priority_of_their_path() {
     bench.f.objects.gids.set(0, Some(entry));
     bench.run();
     assert_eq!((bench.sent(b).len(), bench.f.port.counters.dropped), (0, dropped + 1));
+}
+
+#[test]
+fn memory_on_the_card_is_written_read_and_counted_in_through_its_key() {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, back, local) = (bench.alloc(4096), bench.alloc(4096), bench.key);
+    let start = bench.f.objects.device_memory.range().start;
+    assert!(bench.f.objects.device_memory.take(start, 4096));
+    let (bytes, at) = bench.f.objects.device_memory.at(start + 64, 1024).unwrap();
+    let translation = Translation::Device { bytes: bytes.clone(), at };
+    let mut context = Mkc::ZERO;
+    context.set_access_mode(AccessMode::Memic);
+    context.w().start_addr(start + 64).len(1024).pd(PD).qpn(0xff_ffff).rr(true).rw(true).a(true);
+    let key = bench.f.objects.mkeys.insert(Mkey::new(&context, translation, None)).unwrap() << 8;
+    bench.write(from, &pattern(100, 1));
+    bench.post(a, &write(from, 100, local, 924, key));
+    bench.post(a, &read(back, 100, local, 924, key));
+    for _ in 0..2 {
+        let add = vec![Seg::Remote(0, key), Seg::Atomic(7, 0), Seg::Data(back + 1024, 8, local)];
+        bench.post(a, &Post::new(WqeOpcode::AtomicFa, add));
+    }
+    bench.run();
+    assert!(bench.sent(a).iter().all(|done| done.syndrome.is_none()));
+    let mut found = [0; 100];
+    bar::read(&mut bench.f, start + 64 + 924, &mut found);
+    assert_eq!(found[..], pattern(100, 1));
+    assert_eq!(bench.read(back, 100), pattern(100, 1));
+    let mut sum = [0; 8];
+    bar::read(&mut bench.f, start + 64, &mut sum);
+    // In the order that the driver chose.
+    assert_eq!((u64::from_le_bytes(sum), bench.read(back + 1024, 8)), (14, 7u64.to_le_bytes().to_vec()));
+    bench.post(a, &write(from, 100, local, 925, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
 }

@@ -65,6 +65,10 @@ fn what_is_sent_to_a_group_comes_to_each_member_once() {
     let post = Post::new(WqeOpcode::Send, vec![Seg::Raw(av.as_bytes().to_vec()), Seg::Data(from, 100, key)]);
     bench.post(a, &post);
     bench.run();
+    let counted = bench.f.port.counters.rdma;
+    for way in [counted.sent, counted.received] {
+        assert_eq!((way.multicast.packets, way.unicast.packets), (1, 0));
+    }
     for (place, qpn, expected) in [(0, a, 1), (1, b, 1), (2, stranger, 0)] {
         let received = bench.received(qpn);
         assert_eq!(received.len(), expected, "QP {qpn:#x}");

@@ -109,9 +109,7 @@ fn a_key_that_the_peer_invalidated_is_free_until_an_update_says_otherwise() {
     bench.post(b, &register(key, 0, 100, to));
     bench.mkey_mut(key).context.w().en_rinval(true);
     bench.post_recv(b, &[]);
-    let mut send = Post::new(WqeOpcode::SendInval, vec![]);
-    send.immediate = key;
-    bench.post(a, &send);
+    bench.post(a, &send_inval(key));
     bench.run();
     assert_eq!(bench.sent(a)[0].syndrome, None);
     assert!(bench.mkey_mut(key).context.free(), "as QUERY_MKEY says");
@@ -224,4 +222,93 @@ fn a_window_over_another_key_allows_what_both_do() {
     bench.post(a, &write(from, 10, local, 0x1000, window));
     bench.run();
     assert_eq!(bench.sent(a).last().unwrap().syndrome, Some(CqeSyndrome::RemoteAccess));
+}
+
+/// What binding a window changes, as libmlx5 asks for it.
+const BIND: &[MkeyMaskBit] = &[
+    MkeyMaskBit::Len,
+    MkeyMaskBit::StartAddr,
+    MkeyMaskBit::Key,
+    MkeyMaskBit::Qpn,
+    MkeyMaskBit::LocalWrite,
+    MkeyMaskBit::RemoteRead,
+    MkeyMaskBit::RemoteWrite,
+    MkeyMaskBit::Free,
+];
+
+/// Opens 100 bytes of the key `behind` at `memory`, at the same address, as the window `key` with that low byte, to the queue
+/// pair `qpn` or to all.
+fn bind(key: u32, low: u8, check: UmrCheck, qpn: Option<u32>, behind: u32, memory: u64) -> Post {
+    let mut bound = context(key, memory, 100);
+    bound.w().mkey_7_0(low).qpn(qpn.unwrap_or(0xff_ffff));
+    let mut klm = Klm::ZERO;
+    klm.w().byte_count(100).mkey(behind).address(memory);
+    umr(key, control(BIND, check, 1), &bound, klm.as_bytes())
+}
+
+fn send_inval(key: u32) -> Post {
+    let mut send = Post::new(WqeOpcode::SendInval, vec![]);
+    send.immediate = key;
+    send
+}
+
+#[test]
+fn a_window_bound_again_is_another_key_and_the_old_one_is_none() {
+    let (mut bench, a, b) = Bench::standard();
+    let memory = bench.alloc(4096);
+    let (window, local) = (free_key(&mut bench, AccessMode::Klms), bench.key);
+    for low in [1, 2] {
+        bench.post(b, &bind(window, low, UmrCheck::None, None, local, memory));
+        bench.run();
+        bench.post(a, &write(memory + 1024, 100, local, memory, window & !0xff | u32::from(low)));
+        bench.run();
+        assert_eq!(bench.sent(a).last().unwrap().syndrome, None);
+    }
+    bench.post(a, &write(memory + 1024, 100, local, memory, window & !0xff | 1));
+    bench.run();
+    assert_eq!(bench.sent(a).last().unwrap().syndrome, Some(CqeSyndrome::RemoteAccess));
+    assert_eq!(bench.violations(), [rules::KEY]);
+}
+
+#[test]
+fn a_window_of_one_queue_pair_opens_nothing_to_others() {
+    let (mut bench, a, b) = Bench::standard();
+    let memory = bench.alloc(4096);
+    let (window, local) = (free_key(&mut bench, AccessMode::Klms), bench.key);
+    bench.post(b, &bind(window, window as u8, UmrCheck::NotFree, Some(a), local, memory));
+    bench.run();
+    bench.post(a, &write(memory + 1024, 100, local, memory, window));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess), "it is not the responder's");
+    assert_eq!(bench.violations(), [rules::KEY]);
+}
+
+#[test]
+fn a_window_that_is_open_is_not_opened_again_before_it_was_closed() {
+    let (mut bench, _, b) = Bench::standard();
+    let memory = bench.alloc(4096);
+    let (window, local) = (free_key(&mut bench, AccessMode::Klms), bench.key);
+    for expected in [None, Some(CqeSyndrome::MemoryWindowBind)] {
+        bench.post(b, &bind(window, window as u8, UmrCheck::NotFree, Some(b), local, memory));
+        bench.run();
+        assert_eq!(bench.sent(b)[0].syndrome, expected);
+    }
+    assert_eq!(bench.violations(), [rules::UMR]);
+}
+
+#[test]
+fn a_window_of_one_queue_pair_is_not_closed_through_another() {
+    for (owner_is_responder, expected) in [(true, None), (false, Some(CqeSyndrome::RemoteAccess))] {
+        let (mut bench, a, b) = Bench::standard();
+        let memory = bench.alloc(4096);
+        let (window, local) = (free_key(&mut bench, AccessMode::Klms), bench.key);
+        let owner = if owner_is_responder { b } else { a };
+        bench.post(b, &bind(window, window as u8, UmrCheck::NotFree, Some(owner), local, memory));
+        bench.mkey_mut(window).context.w().en_rinval(true);
+        bench.post_recv(b, &[]);
+        bench.post(a, &send_inval(window));
+        bench.run();
+        assert_eq!(bench.sent(a)[0].syndrome, expected);
+        assert_eq!(bench.mkey_mut(window).is_free(), owner_is_responder);
+    }
 }

@@ -43,6 +43,8 @@ const GENERAL: &[Honoured] = &[
     ("ud", "firmware/qp.rs", "caps.ud()"),
     ("xrc", "firmware/xrcd.rs", "caps.xrc()"),
     ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
+    // Memory windows: keys through other keys, changed in their users' own queues.
+    ("imaicl", "engine/umr.rs", "Translation::Keys(spliced("),
     ("log_max_xrcd", "firmware/xrcd.rs", "caps.log_max_xrcd()"),
     ("log_max_mcg", "firmware/multicast.rs", "caps.log_max_mcg()"),
     ("max_qp_mcg", "firmware/multicast.rs", "caps.max_qp_mcg()"),
@@ -53,13 +55,15 @@ const GENERAL: &[Honoured] = &[
     ("local_ca_ack_delay", "engine/mod.rs", "pub fn run("),
     ("bf", "engine/doorbell.rs", "fn send("),
     ("log_bf_reg_size", "bar/mod.rs", "0x800"),
-    ("uar_sz", "objects/mod.rs", "log_bar_size - bar::LOG_PAGE"),
+    ("uar_sz", "objects/mod.rs", "memic_bar_start_addr() >> bar::LOG_PAGE"),
     ("log_pg_sz", "firmware/memory.rs", "MIN_PAGE_SHIFT"),
     ("cqe_version", "engine/completion.rs", "user_index"),
     ("cqe_128_always", "firmware/cq.rs", ".cqe_128_always()"),
     ("cq_oi", "firmware/cq.rs", "caps.cq_oi()"),
     ("out_of_seq_cnt", "firmware/counter.rs", ".out_of_sequence("),
     ("retransmission_q_counters", "firmware/counter.rs", ".implied_nak_seq_err("),
+    ("rts2rts_qp_counters_set_id", "firmware/qp_state.rs", ".rts2rts_qp_counters_set_id()"),
+    ("device_memory", "firmware/caps.rs", "device_memory()"),
     // The L2 table is all there is of an e-switch.
     ("eswitch_manager", "objects/l2_table.rs", "caps.eswitch_manager()"),
     ("log_max_l2_table", "objects/l2_table.rs", "caps.log_max_l2_table()"),
@@ -73,6 +77,8 @@ const GENERAL: &[Honoured] = &[
     ("eth_net_offloads", "firmware/caps.rs", "eth_net_offloads()"),
     ("nic_flow_table", "firmware/caps.rs", "nic_flow_table()"),
     ("cq_moderation", "engine/completion.rs", "fn moderate("),
+    ("cq_period_mode_modify", "firmware/cq.rs", "caps.cq_period_mode_modify()"),
+    ("cq_period_start_from_cqe", "engine/completion.rs", "CqPeriodMode::StartFromCqe =>"),
     ("vport_counters", "firmware/vport.rs", "fn query_counter("),
     ("basic_cyclic_rcv_wqe", "firmware/wq.rs", "WqType::Cyclic"),
     ("log_max_sq", "firmware/sq.rs", ".log_max_sq()"),
@@ -136,6 +142,15 @@ const ATOMIC: &[Honoured] = &[
     ("atomic_size_qp", "firmware/qp_state.rs", "AtomicMode::UpTo8B"),
 ];
 
+const DEVICE_MEMORY: &[Honoured] = &[
+    ("memic", "firmware/caps.rs", "device_memory.memic()"),
+    // Whatever is taken begins with a page.
+    ("log_max_memic_addr_alignment", "firmware/memic.rs", ".log_max_memic_addr_alignment()"),
+    ("memic_bar_start_addr", "objects/mod.rs", ".memic_bar_start_addr()"),
+    ("memic_bar_size", "objects/mod.rs", ".memic_bar_size()"),
+    ("max_memic_size", "firmware/memic.rs", ".max_memic_size()"),
+];
+
 /// The names of the fields that are not 0.
 fn set_in<L: Layout>(page: &L) -> Vec<&'static str> {
     let is_set = |field: &&mlx5_prm::layout::Field| {
@@ -179,6 +194,8 @@ fn every_capability_is_honoured_somewhere() {
     check(&atomic, ATOMIC);
     let ethernet: Vec<_> = profiles.iter().map(|profile| set_in(&profile.ethernet)).collect();
     check(&ethernet, ETHERNET);
+    let memory: Vec<_> = profiles.iter().map(|profile| set_in(&profile.device_memory)).collect();
+    check(&memory, DEVICE_MEMORY);
     let tables: Vec<_> =
         profiles.iter().map(|profile| set_in(profile.flow_table.flow_table_properties_nic_receive())).collect();
     check(&tables, FLOW_TABLE);

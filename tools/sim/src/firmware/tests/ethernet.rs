@@ -482,40 +482,92 @@ fn a_frame_larger_than_its_receive_breaks_the_receive_queue() {
     assert_eq!(rig.client.exec(&query).unwrap().rq_context().state(), QueueState::Err);
 }
 
+/// Sets the moderation of the queue's completions: a period in microseconds, a number of completions, and what the period
+/// counts from.
+fn moderate(rig: &mut Rig, period: u16, count: u16, mode: CqPeriodMode) {
+    let mut context = Cqc::ZERO;
+    context.w().cq_period(period).cq_max_count(count).cq_period_mode(mode.number() as u8);
+    let mut modify = ModifyCqIn::default();
+    modify.w().cqn(rig.parents.cqn).modify_field_select_resize_field_select(&[0, 0, 0, 0x13]).cq_context(&context);
+    rig.client.exec(&WithTail::<_, Be64>::new(modify, vec![])).unwrap();
+}
+
+/// Asks for the next event, the `sn`th.
+fn arm(rig: &mut Rig, sn: u32) {
+    let request = sn << 28 | rig.consumed;
+    rig.client.write(rig.parents.doorbells + 4, &request.to_be_bytes());
+    let value = u64::from(request) << 32 | u64::from(rig.parents.cqn);
+    engine::cq_doorbell(&mut rig.client.f, rig.parents.uar, value);
+}
+
+/// How many events there were.
+fn events(rig: &Rig) -> u32 {
+    rig.client.f.objects.eqs.get(rig.parents.eqn.into()).unwrap().producer
+}
+
+/// Sends a frame, which is two completions: sent and received. How many events come of it at once.
+fn two_completions(rig: &mut Rig) -> u32 {
+    let before = events(rig);
+    let frame = rig.frame(b"x");
+    rig.send(&frame);
+    events(rig) - before
+}
+
+/// What time does, when it has come to the next deadline.
+fn wait(rig: &mut Rig) -> u32 {
+    let before = events(rig);
+    rig.client.f.now = engine::next_deadline(&rig.client.f).expect("the period ends");
+    engine::run(&mut rig.client.f);
+    events(rig) - before
+}
+
 #[test]
 fn moderation_holds_events_back_until_enough_completions_or_long_enough() {
     let mut rig = Rig::new();
     rig.post_receives(8);
-    let cqn = rig.parents.cqn;
-    let mut select = [0; 4];
-    select[3] = 3;
-    let mut context = Cqc::ZERO;
-    context.w().cq_period(100).cq_max_count(5);
-    let mut modify = ModifyCqIn::default();
-    modify.w().cqn(cqn).modify_field_select_resize_field_select(&select).cq_context(&context);
-    rig.client.exec(&WithTail::<_, Be64>::new(modify, vec![])).unwrap();
-    let events = |rig: &Rig| rig.client.f.objects.eqs.get(rig.parents.eqn.into()).unwrap().producer;
-    let arm = |rig: &mut Rig, sn: u32| {
-        let request = sn << 28 | rig.consumed;
-        rig.client.write(rig.parents.doorbells + 4, &request.to_be_bytes());
-        engine::cq_doorbell(&mut rig.client.f, rig.parents.uar, u64::from(request) << 32 | u64::from(cqn));
-    };
+    moderate(&mut rig, 100, 5, CqPeriodMode::StartFromEqe);
     arm(&mut rig, 0);
-    let before = events(&rig);
-    let frame = rig.frame(b"x");
-    rig.send(&frame);
-    rig.send(&frame);
-    assert_eq!(events(&rig), before, "four completions");
-    rig.send(&frame);
-    assert_eq!(events(&rig), before + 1, "the fifth");
+    assert_eq!(two_completions(&mut rig), 1, "there was no event for long");
     rig.polls();
     arm(&mut rig, 1);
-    rig.send(&frame);
-    assert_eq!(events(&rig), before + 1);
-    let due = engine::next_deadline(&rig.client.f).expect("the period ends");
-    rig.client.f.now = due;
+    assert_eq!([two_completions(&mut rig), two_completions(&mut rig)], [0, 0], "four completions");
+    assert_eq!(two_completions(&mut rig), 1, "the fifth");
+    rig.polls();
+    arm(&mut rig, 2);
+    assert_eq!(two_completions(&mut rig), 0);
+    assert_eq!(wait(&mut rig), 1, "after the period");
+}
+
+#[test]
+fn a_period_from_the_last_completion_begins_anew_with_each() {
+    let mut rig = Rig::new();
+    rig.post_receives(8);
+    moderate(&mut rig, 100, 50, CqPeriodMode::StartFromCqe);
+    arm(&mut rig, 0);
+    assert_eq!(two_completions(&mut rig), 0);
+    let first = engine::next_deadline(&rig.client.f).unwrap();
+    rig.client.f.now = first - std::time::Duration::from_micros(1);
+    assert_eq!(two_completions(&mut rig), 0);
+    rig.client.f.now = first;
     engine::run(&mut rig.client.f);
-    assert_eq!(events(&rig), before + 2, "after the period");
+    assert!(engine::next_deadline(&rig.client.f).unwrap() > first);
+    assert_eq!(wait(&mut rig), 1);
+}
+
+#[test]
+fn without_a_period_or_a_count_events_come_at_once() {
+    for (period, count) in [(0, 50), (100, 0), (0, 0)] {
+        for mode in [CqPeriodMode::StartFromEqe, CqPeriodMode::StartFromCqe] {
+            let mut rig = Rig::new();
+            rig.post_receives(8);
+            moderate(&mut rig, period, count, mode);
+            for sn in 0..2 {
+                arm(&mut rig, sn);
+                assert_eq!(two_completions(&mut rig), 1, "period {period}, count {count}, {mode:?}");
+                rig.polls();
+            }
+        }
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod ethernet;
 mod garbage;
 mod keys;
 pub(in crate::firmware) mod limits;
+mod memic;
 mod pages;
 mod queue_pairs;
 mod queues;

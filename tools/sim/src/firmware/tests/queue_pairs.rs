@@ -116,6 +116,16 @@ fn a_walk_to_rts_and_back() {
     rights.w().opt_param_mask(1 << 5);
     assert_eq!(c.refused(&rights), Syndrome::OptParamMask);
 
+    let counter = c.exec(&AllocQCounterIn::default()).unwrap().counter_set_id();
+    fewer.w().counter_set_id(counter);
+    rights.w().qpc(&fewer).opt_param_mask(1 << 25);
+    c.exec(&rights).unwrap();
+    let qp = c.f.objects.qps.get(qpn).unwrap();
+    assert_eq!((qp.counter_set_id, qp.remote_write), (counter, false));
+    fewer.w().counter_set_id(counter + 1);
+    rights.w().qpc(&fewer);
+    assert_eq!(c.refused(&rights), Syndrome::NoSuchCounter);
+
     let mut error = Qp2errIn::default();
     error.w().qpn(qpn);
     c.exec(&error).unwrap();

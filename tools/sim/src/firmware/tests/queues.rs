@@ -116,15 +116,29 @@ fn moderation_where_it_is_announced() {
     modify.w().cqn(client.parents().cqn);
     assert_eq!(client.refused(&modify), Syndrome::CapabilityNotAnnounced);
 
+    let mut profile = Profile::connectx5();
+    profile.general_current.w().cq_period_mode_modify(false);
+    let mut client = Client::with(profile);
+    client.bring_up();
+    modify.w().cqn(client.parents().cqn).modify_field_select_resize_field_select(&[0, 0, 0, 0x10]);
+    assert_eq!(client.refused(&modify), Syndrome::CapabilityNotAnnounced);
+
     let mut client = Client::up();
     let cqn = client.parents().cqn;
     let mut context = Cqc::ZERO;
-    context.w().cq_period(16).cq_max_count(32);
+    context.w().cq_period(16).cq_max_count(32).cq_period_mode(1);
     modify.w().cqn(cqn).cq_context(&context).modify_field_select_resize_field_select(&[0, 0, 0, 3]);
-    client.exec(&modify).unwrap();
     let mut query = QueryCqIn::default();
     query.w().cqn(cqn);
-    assert_eq!(client.exec(&query).unwrap().cq_context().cq_max_count(), 32);
+    for (select, mode) in [(3, 0), (0x13, 1)] {
+        modify.w().modify_field_select_resize_field_select(&[0, 0, 0, select]);
+        client.exec(&modify).unwrap();
+        let context = *client.exec(&query).unwrap().cq_context();
+        assert_eq!((context.cq_period(), context.cq_max_count(), context.cq_period_mode()), (16, 32, mode));
+    }
+    context.w().cq_period_mode(2);
+    modify.w().cq_context(&context);
+    assert_eq!(client.refused(&modify), Syndrome::CapabilityNotAnnounced);
     modify.w().modify_field_select_resize_field_select(&[0, 0, 0, 4]);
     assert_eq!(client.refused(&modify), Syndrome::CqModify);
     modify.w().op_mod(1);

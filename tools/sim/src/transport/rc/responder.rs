@@ -6,7 +6,7 @@ use mlx5_prm::values::QpState;
 
 use super::{Answer, Message, Reply, longest, mtu, packets, route};
 use crate::engine::{Failure, Rest, completion, event, fault_of, to_error, work};
-use crate::objects::{MkeyRights, Qp};
+use crate::objects::{Mkey, MkeyRights, Qp};
 use crate::transport::opcode::Message as Kind;
 use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
 use crate::transport::{Opcode, Psn, Transport};
@@ -295,14 +295,19 @@ fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refus
     Ok(1)
 }
 
-/// Makes a key unusable, as the remote side asks.
+/// Makes a key unusable, as the remote side asks: one of its protection domain that was made so, and is not another queue
+/// pair's alone.
 fn invalidate(qp: &Qp, rest: &mut Rest, key: u32) -> Result<(), Refusal> {
-    match rest.mkeys.get_mut(key >> 8) {
-        Some(mkey) if mkey.variant == key as u8 && mkey.pd == qp.pd && mkey.context.en_rinval() => {
+    let is_its = |mkey: &&mut Mkey| {
+        let is_open_to_it = mkey.pd == qp.pd && mkey.qpn.is_none_or(|qpn| qpn == qp.qpn);
+        is_open_to_it && mkey.variant == key as u8 && mkey.context.en_rinval()
+    };
+    match rest.mkeys.get_mut(key >> 8).filter(is_its) {
+        Some(mkey) => {
             mkey.set_free(true);
             Ok(())
         }
-        _ => Err(Refusal::Receive(Nak::RemoteAccess, Failure::new(CqeSyndrome::LocalAccess))),
+        None => Err(Refusal::Receive(Nak::RemoteAccess, Failure::new(CqeSyndrome::LocalAccess))),
     }
 }
 
