@@ -88,6 +88,14 @@ impl Mac {
         Mac([0x33, 0x33, a, b, c, d])
     }
 
+    /// Error if one of `groups` is a single station's.
+    pub(crate) fn check_groups(groups: &[Mac]) -> Result<(), Error> {
+        match groups.iter().find(|mac| mac.0[0] & 1 == 0) {
+            Some(single) => Err(Error::Invalid(format!("{single} is no multicast address"))),
+            None => Ok(()),
+        }
+    }
+
     /// The address in a layout.
     pub(crate) fn of(layout: &MacAddressLayout) -> Self {
         let (high, low) = (layout.mac_addr_47_32().to_be_bytes(), layout.mac_addr_31_0().to_be_bytes());
@@ -302,9 +310,7 @@ impl Device {
                 "the kernel keeps the addresses of {name}: join groups by its network interface (ip maddr add) instead"
             )));
         };
-        if let Some(single) = groups.iter().find(|mac| mac.0[0] & 1 == 0) {
-            return Err(Error::Invalid(format!("{single} is no multicast address")));
-        }
+        Mac::check_groups(groups)?;
         Ok(port::list_groups(owned, groups)?)
     }
 

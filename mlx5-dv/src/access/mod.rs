@@ -185,4 +185,45 @@ pub trait Access: Send + Sync + Debug {
     fn async_events(&self) -> std::sync::mpsc::Receiver<AsyncEvent>;
     /// Whether the card is known to be dead or gone, and why.
     fn death(&self) -> Option<Error>;
+    /// How frames are steered where the kernel keeps the function; `None` where it is ours, and steering is commands.
+    fn kernel_steering(&self) -> Option<&dyn KernelSteering> {
+        None
+    }
+}
+
+/// Steering by the kernel, which has flow tables of its own: it places rules before those of its network device. A frame
+/// that no rule takes goes on to that.
+pub trait KernelSteering {
+    /// Says which bits rules look at.
+    fn create_matcher(&self, matcher: &Matcher<'_>) -> Result<ObjectHandle, Error>;
+    /// Forgets a matcher. Its rules must be gone.
+    fn destroy_matcher(&self, matcher: ObjectHandle) -> Result<(), Error>;
+    /// Makes a rule, in force at once.
+    fn create_flow(&self, flow: &Flow<'_>) -> Result<ObjectHandle, Error>;
+    /// Ends a rule.
+    fn destroy_flow(&self, flow: ObjectHandle) -> Result<(), Error>;
+}
+
+/// Which bits of a frame rules look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Matcher<'a> {
+    /// The lower, the more urgent.
+    pub priority: u16,
+    /// Which parts of `criteria` count, as in a flow group.
+    pub match_criteria_enable: u8,
+    /// `fte_match_param`, or its first part.
+    pub criteria: &'a [u8],
+}
+
+/// A rule to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Flow<'a> {
+    /// Which bits it looks at.
+    pub matcher: ObjectHandle,
+    /// What they must be: as long as the matcher's.
+    pub value: &'a [u8],
+    /// The TIR that its frames go to.
+    pub tir: ObjectHandle,
+    /// What completions of its frames carry, 24 bits.
+    pub tag: u32,
 }

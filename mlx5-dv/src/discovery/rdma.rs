@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 
 use super::sysfs::{Sysfs, link_name, list};
-use super::{Card, Obstacle, PciAddress};
+use super::{Card, Obstacle, PciAddress, RdmaLink};
 use crate::access::devx::abi;
 use crate::device::Mac;
 
@@ -42,11 +42,13 @@ pub struct RdmaPort {
     pub number: u8,
     /// Such as `ACTIVE` or `DOWN`.
     pub state: String,
+    /// Such as `LinkUp` or `Disabled`.
+    pub physical_state: String,
     /// `Ethernet` or `InfiniBand`.
     pub link_layer: String,
     /// Such as `100 Gb/sec (4X EDR)`.
     pub rate: String,
-    /// The network interface of the port's own GIDs.
+    /// The port's network interface.
     pub interface: Option<String>,
     /// Its GIDs that are set, in the order of their indices.
     pub gids: Vec<RdmaGid>,
@@ -71,6 +73,20 @@ impl RdmaGid {
     /// Whether its packets are UDP ones.
     pub fn is_roce_v2(&self) -> bool {
         self.kind == "RoCE v2"
+    }
+}
+
+impl RdmaDevice {
+    /// Takes what `links` say of its ports in place of what sysfs does.
+    pub fn refine(&mut self, links: &[RdmaLink]) {
+        for link in links.iter().filter(|link| link.device == self.name) {
+            let Some(port) = self.ports.iter_mut().find(|port| port.number == link.port) else { continue };
+            port.state.clone_from(&link.state);
+            port.physical_state.clone_from(&link.physical_state);
+            if link.interface.is_some() {
+                port.interface.clone_from(&link.interface);
+            }
+        }
     }
 }
 
@@ -169,6 +185,7 @@ impl Sysfs {
             number,
             // `4: ACTIVE`
             state: text("state").rsplit(": ").next().unwrap_or_default().into(),
+            physical_state: text("phys_state").rsplit(": ").next().unwrap_or_default().into(),
             link_layer: text("link_layer"),
             rate: text("rate"),
             interface: gids.first().and_then(|gid| gid.interface.clone()),
@@ -228,6 +245,7 @@ mod tests {
         write(root, &format!("{device}/node_guid"), "0200:c5ff:fe00:0001\n");
         let port = format!("{device}/ports/1");
         write(root, &format!("{port}/state"), "4: ACTIVE\n");
+        write(root, &format!("{port}/phys_state"), "5: LinkUp\n");
         write(root, &format!("{port}/link_layer"), "Ethernet\n");
         write(root, &format!("{port}/rate"), "100 Gb/sec (4X EDR)\n");
         write(root, &format!("{port}/gids/0"), "fe80:0000:0000:0000:0000:c5ff:fe00:0001\n");
@@ -265,6 +283,28 @@ mod tests {
             sysfs.counters("mlx5_0", 1),
             [("port_rcv_packets".to_owned(), 7), ("out_of_sequence".to_owned(), 2)]
         );
+    }
+
+    #[test]
+    fn what_netlink_says_of_a_port_goes_before() {
+        let dir = system();
+        let mut device = Sysfs::at(dir.path()).rdma_device("mlx5_0").unwrap();
+        assert_eq!(device.ports[0].physical_state, "LinkUp");
+        let link = |device: &str, port, interface: Option<&str>| RdmaLink {
+            device: device.into(),
+            port,
+            state: "DOWN".into(),
+            physical_state: "Disabled".into(),
+            interface: interface.map(str::to_owned),
+        };
+        device.refine(&[link("mlx5_1", 1, Some("eth7")), link("mlx5_0", 2, None)]);
+        assert_eq!(device, Sysfs::at(dir.path()).rdma_device("mlx5_0").unwrap(), "others' ports");
+        device.refine(&[link("mlx5_0", 1, None)]);
+        let port = &device.ports[0];
+        assert_eq!((port.state.as_str(), port.physical_state.as_str()), ("DOWN", "Disabled"));
+        assert_eq!(port.interface.as_deref(), Some("eth1"), "what netlink does not know stays");
+        device.refine(&[link("mlx5_0", 1, Some("eth2"))]);
+        assert_eq!(device.ports[0].interface.as_deref(), Some("eth2"));
     }
 
     #[test]

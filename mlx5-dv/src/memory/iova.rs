@@ -50,8 +50,13 @@ impl IovaAllocator {
 
     /// `len` bytes at a multiple of `align`, a power of two; `None` when nothing fits, or `len` is 0.
     pub fn allocate(&mut self, len: u64, align: u64) -> Option<Iova> {
+        self.allocate_like(0, len, align)
+    }
+
+    /// `len` bytes where `like` lies between two multiples of `align`, a power of two; `None` when nothing fits, or `len` is 0.
+    pub fn allocate_like(&mut self, like: u64, len: u64, align: u64) -> Option<Iova> {
         let fit = |&(first, last): &(u64, u64)| {
-            let start = first.checked_next_multiple_of(align)?;
+            let start = first.checked_add(like.wrapping_sub(first) & (align - 1))?;
             let end = start.checked_add(len.checked_sub(1)?)?;
             (end <= last).then_some((start, end))
         };
@@ -90,6 +95,14 @@ mod tests {
         assert_eq!(iovas.allocate(4096, 4096), Some(Iova(1 << 21)));
         assert_eq!(iovas.allocate(1 << 30, 1 << 30), Some(Iova(1 << 30)));
         assert_eq!(iovas.allocate(4096, 4096), Some(Iova((1 << 21) + 4096)), "the gap before is still free");
+    }
+
+    #[test]
+    fn an_address_can_be_like_another() {
+        let mut iovas = IovaAllocator::new(vec![(0, (1 << 39) - 1)]);
+        assert_eq!(iovas.allocate_like(0x7f12_3456_7000, 4096, 1 << 30), Some(Iova(0x3456_7000)));
+        assert_eq!(iovas.allocate_like(0x7f12_3456_7000, 4096, 1 << 30), Some(Iova(0x7456_7000)));
+        assert_eq!(iovas.allocate(4096, 4096), Some(Iova(1 << 21)), "the gap before is still free");
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod host;
 mod huge;
 mod iova;
 mod pool;
+mod runs;
 mod translation;
 
 pub use dma::{DmaBuffer, Release};

@@ -1,18 +1,22 @@
 //! Small buffers cut out of large ones, so that queues lie in huge pages too.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::runs::FreeRuns;
 use super::{DmaBuffer, HostMemory, Iova, PageSize};
 use crate::error::Error;
 use crate::lock::lock;
 
 /// The unit that small buffers are cut in: what firmware calls a page.
 const UNIT: usize = PageSize::BASE.bytes();
-/// What is asked of the system at once for small buffers: one huge page.
+/// What is asked of the system at once for small buffers, at first: one huge page.
 const CHUNK: usize = PageSize::HUGE_2M.bytes();
 /// Instead of [`CHUNK`] where there are no huge pages: less is pinned for a program that needs little.
 const SMALL_CHUNK: usize = 256 << 10;
+/// What is asked for at most.
+const LARGE_CHUNK: usize = 32 << 20;
 
 /// Makes buffers that the device sees. The argument is the least number of bytes.
 type Source = Box<dyn Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync>;
@@ -20,55 +24,75 @@ type Source = Box<dyn Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync>;
 /// Cuts small buffers out of shared huge pages. Any thread may call.
 pub struct DmaPool {
     source: Source,
-    chunks: Mutex<Vec<Chunk>>,
+    state: Mutex<State>,
 }
 
 impl fmt::Debug for DmaPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DmaPool({} chunks)", self.chunks().len())
+        write!(f, "DmaPool({} chunks)", self.lock().chunks.len())
     }
 }
 
-/// A buffer that smaller ones are cut from.
-struct Chunk {
-    whole: Arc<DmaBuffer>,
-    /// Which units are given out.
-    used: Vec<bool>,
+/// The buffers that smaller ones are cut from, and what is left of them.
+#[derive(Default)]
+struct State {
+    /// By the device's address, which is their number in `free`.
+    chunks: BTreeMap<u64, Arc<DmaBuffer>>,
+    /// Bytes of all chunks.
+    held: usize,
+    free: FreeRuns,
+    /// The chunk that nobody uses and that is kept, so that a buffer going to and fro does not map and unmap each time.
+    unused: Option<u64>,
 }
 
-impl Chunk {
-    fn new(whole: DmaBuffer) -> Self {
-        let used = vec![false; whole.len() / UNIT];
-        Chunk { whole: Arc::new(whole), used }
+impl State {
+    /// A chunk that nothing was cut from yet.
+    fn add(&mut self, whole: DmaBuffer) {
+        let number = whole.iova().0;
+        self.held += whole.len();
+        self.free.give(number, 0, whole.len() / UNIT);
+        self.chunks.insert(number, Arc::new(whole));
     }
 
-    /// Takes `units` units that follow each other; their first.
-    fn take(&mut self, units: usize) -> Option<usize> {
-        let mut run = 0;
-        for at in 0..self.used.len() {
-            run = if self.used[at] { 0 } else { run + 1 };
-            if run == units {
-                let first = at + 1 - units;
-                self.used[first..=at].fill(true);
-                return Some(first);
-            }
+    /// A chunk that is free as a whole, and no more of this pool.
+    fn remove(&mut self, number: u64) -> Option<Arc<DmaBuffer>> {
+        self.free.remove(number, 0);
+        let whole = self.chunks.remove(&number)?;
+        self.held -= whole.len();
+        Some(whole)
+    }
+
+    /// `units` units that follow each other: their chunk and their first.
+    fn take(&mut self, units: usize) -> Option<(Arc<DmaBuffer>, usize)> {
+        let (number, first) = self.free.take(units)?;
+        self.unused = self.unused.filter(|unused| *unused != number);
+        Some((Arc::clone(self.chunks.get(&number)?), first))
+    }
+
+    /// What was taken is free again. The chunks to be given back to their source: none while they are the pool's only
+    /// unused one; all when nobody uses any.
+    fn give(&mut self, iova: Iova, units: usize) -> Vec<Arc<DmaBuffer>> {
+        let Some((&number, whole)) = self.chunks.range(..=iova.0).next_back() else { return Vec::new() };
+        let chunk_units = whole.len() / UNIT;
+        let free = self.free.give(number, (iova.0 - number) as usize / UNIT, units);
+        if free < chunk_units {
+            return Vec::new();
         }
-        None
-    }
-
-    fn contains(&self, iova: Iova) -> bool {
-        iova.0.checked_sub(self.whole.iova().0).is_some_and(|at| at < self.whole.len() as u64)
+        let is_last = self.chunks.len() == 1 + usize::from(self.unused.is_some());
+        let others = if is_last { self.unused.take() } else { self.unused.replace(number) };
+        let gone = others.into_iter().chain(is_last.then_some(number));
+        gone.filter_map(|number| self.remove(number)).collect()
     }
 }
 
 impl DmaPool {
     /// A pool that gets its large buffers from `source`.
     pub fn new(source: impl Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(DmaPool { source: Box::new(source), chunks: Mutex::default() })
+        Arc::new(DmaPool { source: Box::new(source), state: Mutex::default() })
     }
 
-    fn chunks(&self) -> MutexGuard<'_, Vec<Chunk>> {
-        lock(&self.chunks)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
     /// A zeroed buffer of at least `len` bytes. Errors: those of the source.
@@ -77,48 +101,46 @@ impl DmaPool {
         if units > SMALL_CHUNK / UNIT {
             return (self.source)(len);
         }
-        let mut chunks = self.chunks();
-        if let Some(buffer) = chunks.iter_mut().find_map(|chunk| self.cut(chunk, units)) {
-            return Ok(buffer);
-        }
-        let mut chunk = Chunk::new(self.fresh()?);
-        let buffer = self.cut(&mut chunk, units);
-        chunks.push(chunk);
-        buffer.ok_or_else(|| Error::Invalid(format!("{len} bytes do not fit in a fresh chunk of DMA memory")))
-    }
-
-    /// A huge page, or a modest number of ordinary ones.
-    fn fresh(&self) -> Result<DmaBuffer, Error> {
-        let whole = (self.source)(CHUNK)?;
-        let huge = whole.memory().is_some_and(|memory| memory.page_size() >= CHUNK);
-        if huge { Ok(whole) } else { (self.source)(SMALL_CHUNK) }
-    }
-
-    fn cut(self: &Arc<Self>, chunk: &mut Chunk, units: usize) -> Option<DmaBuffer> {
-        let first = chunk.take(units)?;
-        let memory = HostMemory::part(&chunk.whole, first * UNIT, units * UNIT)?;
-        let iova = chunk.whole.iova().checked_add((first * UNIT) as u64)?;
+        let (whole, first) = self.take(units)?;
+        let part = HostMemory::part(&whole, first * UNIT, units * UNIT);
+        let iova = whole.iova().checked_add((first * UNIT) as u64);
+        let (Some(memory), Some(iova)) = (part, iova) else {
+            return Err(Error::Invalid(format!("{len} bytes do not fit in their chunk of DMA memory")));
+        };
         let pool = Arc::clone(self);
         let buffer = DmaBuffer::new(memory, iova, Box::new(move |memory, iova| pool.give_back(memory, iova)));
         buffer.zero(0, buffer.len());
-        Some(buffer)
+        Ok(buffer)
     }
 
-    /// Takes back what [`cut`](Self::cut) gave. A chunk that nobody uses any more goes back to its source; one whose part
-    /// was leaked stays for ever.
+    /// `units` units that follow each other, of a fresh chunk if need be.
+    fn take(&self, units: usize) -> Result<(Arc<DmaBuffer>, usize), Error> {
+        let mut state = self.lock();
+        if let Some(found) = state.take(units) {
+            return Ok(found);
+        }
+        let fresh = self.fresh(state.held)?;
+        state.add(fresh);
+        state
+            .take(units)
+            .ok_or_else(|| Error::Invalid(format!("{units} pages do not fit in a fresh chunk of DMA memory")))
+    }
+
+    /// As much as the pool has already, so that many buffers need few chunks; at first a huge page, or a modest number of
+    /// ordinary ones.
+    fn fresh(&self, held: usize) -> Result<DmaBuffer, Error> {
+        let whole = (self.source)(held.next_power_of_two().clamp(CHUNK, LARGE_CHUNK))?;
+        let huge = whole.memory().is_some_and(|memory| memory.page_size() >= CHUNK);
+        if huge || held >= CHUNK { Ok(whole) } else { (self.source)(held.next_power_of_two().max(SMALL_CHUNK)) }
+    }
+
+    /// Takes back what [`allocate`](Self::allocate) gave. A chunk whose part was leaked stays for ever.
     fn give_back(&self, memory: HostMemory, iova: Iova) {
         let units = memory.len() / UNIT;
         drop(memory);
-        let mut chunks = self.chunks();
-        let Some(i) = chunks.iter().position(|chunk| chunk.contains(iova)) else { return };
-        let chunk = &mut chunks[i];
-        let first = (iova.0 - chunk.whole.iova().0) as usize / UNIT;
-        chunk.used[first..first + units].fill(false);
-        if !chunk.used.contains(&true) {
-            let unused = chunks.swap_remove(i);
-            drop(chunks);
-            drop(unused);
-        }
+        let unused = self.lock().give(iova, units);
+        // Without the lock: taking memory from the device may take a while.
+        drop(unused);
     }
 }
 
@@ -165,6 +187,35 @@ mod tests {
     }
 
     #[test]
+    fn many_buffers_need_few_chunks() {
+        let (held, pool) = pool();
+        let mut buffers: Vec<_> = (0..4096).map(|_| pool.allocate(8192).unwrap()).collect();
+        let most = held.load(Relaxed);
+        assert!(most <= 8, "32 MiB in {most} chunks");
+        let places: HashSet<_> = buffers.iter().map(DmaBuffer::iova).collect();
+        assert_eq!(places.len(), 4096);
+        // Every other one first, so that the rest join what is free already.
+        let others: Vec<_> =
+            buffers.drain(..).enumerate().filter_map(|(i, buffer)| (i % 2 == 1).then_some(buffer)).collect();
+        assert_eq!(held.load(Relaxed), most);
+        drop(others);
+        assert_eq!(held.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_buffer_that_goes_to_and_fro_does_not_map_and_unmap() {
+        let (held, pool) = pool();
+        let full: Vec<_> = (0..SMALL_CHUNK / UNIT).map(|_| pool.allocate(1).unwrap()).collect();
+        let chunks = |pool: &DmaPool| pool.lock().chunks.keys().copied().collect::<Vec<_>>();
+        drop(pool.allocate(SMALL_CHUNK).unwrap());
+        let before = chunks(&pool);
+        drop(pool.allocate(SMALL_CHUNK).unwrap());
+        assert_eq!(chunks(&pool), before);
+        drop(full);
+        assert_eq!((held.load(Relaxed), chunks(&pool).len()), (0, 0));
+    }
+
+    #[test]
     fn a_reused_buffer_is_zeroed() {
         let (_held, pool) = pool();
         let _keeps_the_chunk = pool.allocate(1).unwrap();
@@ -180,7 +231,7 @@ mod tests {
     fn large_buffers_come_from_the_source_itself() {
         let (held, pool) = pool();
         let large = pool.allocate(3 << 20).unwrap();
-        assert_eq!((held.load(Relaxed), pool.chunks().len()), (1, 0));
+        assert_eq!((held.load(Relaxed), pool.lock().chunks.len()), (1, 0));
         drop(large);
         assert_eq!(held.load(Relaxed), 0);
     }

@@ -21,19 +21,34 @@ impl Translation {
     /// More pages than this are counted in larger ones, where the addresses allow it.
     const MANY: u64 = 512;
 
-    /// `len` bytes that work requests name by `address` (0 where they have no address but the card's own), and that the card
-    /// finds at `iova`.
+    /// `len` bytes that work requests name by `address`, and that the card finds at `iova`.
     ///
-    /// A page must start at a multiple of its size on both sides. The pages are the largest that also end with the memory;
-    /// or, where these are many, larger ones: the last then ends behind the memory, in addresses that are kept free.
+    /// Pages cut both sides at the same places, so they are no larger than what the two addresses differ by is a multiple of.
+    /// The first may begin before the memory, and the last end behind it: in addresses that are kept free.
     pub(crate) fn of(address: u64, iova: Iova, len: usize) -> Self {
+        let common = (address ^ iova.0).trailing_zeros();
+        let log_size = Self::log_size(iova.0, len, common);
+        let first = Self::start(iova.0, log_size);
+        let bytes = iova.0 - first + len.max(1) as u64;
+        Translation { first, log_size, count: bytes.div_ceil(1 << log_size) }
+    }
+
+    /// log2 of the pages that `len` bytes at `address` are counted in: the largest that begin and end with the memory; or,
+    /// where these are many, larger ones, up to `log_most`.
+    pub(crate) fn log_size(address: u64, len: usize, log_most: u32) -> u32 {
         let len = len.max(1) as u64;
-        let log = |numbers: u64| numbers.trailing_zeros().clamp(Self::LOG_SMALLEST, Self::LOG_LARGEST);
-        let (aligned, mut log_size) = (log(address | iova.0), log(address | iova.0 | len));
-        while log_size < aligned && len.div_ceil(1 << log_size) > Self::MANY {
+        let log_most = log_most.clamp(Self::LOG_SMALLEST, Self::LOG_LARGEST);
+        let mut log_size = (address | len).trailing_zeros().clamp(Self::LOG_SMALLEST, log_most);
+        let count = |log_size| (address - Self::start(address, log_size) + len).div_ceil(1 << log_size);
+        while log_size < log_most && count(log_size) > Self::MANY {
             log_size += 1;
         }
-        Translation { first: iova.0, log_size, count: len.div_ceil(1 << log_size) }
+        log_size
+    }
+
+    /// Where the page that `address` lies in begins.
+    pub(crate) fn start(address: u64, log_size: u32) -> u64 {
+        address >> log_size << log_size
     }
 
     /// `len` bytes from `first` on, in the smallest pages.
@@ -66,16 +81,23 @@ mod tests {
         assert_eq!(pages(0x7f00_0020_0000, 0x20_0000, 0x20_0000), (21, 1));
         assert_eq!(pages(0x7f00_0020_0000, 0x4000_0000, 0x60_0000), (21, 3));
         assert_eq!(pages(0x7f00_4000_0000, 0x4000_0000, 1 << 31), (30, 2), "never above 1 GiB");
-        assert_eq!(pages(0x7f00_0000_1000, 0x4000_0000, 1 << 30), (12, 1 << 18), "one side is aligned to 4 KiB only");
-        assert_eq!(pages(0, 0x4000, 0x3000), (12, 3), "one side alone");
-        assert_eq!(pages(0, 0x80_0000, 0x60_0000), (21, 3));
+        assert_eq!(pages(0x7f00_0000_1000, 0x4000_0000, 1 << 30), (12, 1 << 18), "the two differ by 4 KiB");
+        assert_eq!(pages(0x4000, 0x4000, 0x3000), (12, 3), "one side alone");
+        assert_eq!(pages(0x80_0000, 0x80_0000, 0x60_0000), (21, 3));
     }
 
     #[test]
     fn many_pages_become_fewer_larger_ones() {
-        for (address, iova) in [(0x7f00_4000_0000, 0x4000_0000), (0, 1 << 31)] {
+        for (address, iova) in [(0x7f00_4000_0000, 0x4000_0000), (1 << 31, 1 << 31)] {
             let (log_size, count) = pages(address, iova, (1 << 30) + 4096);
             assert!(count <= 512 && log_size > 20, "{log_size} {count}");
         }
+    }
+
+    #[test]
+    fn memory_at_an_odd_address_is_counted_in_large_pages_too() {
+        let (address, iova, len) = (0x7f00_0000_5000, 0x8000_5000, 8 << 30);
+        let pages = Translation::of(address, Iova(iova), len);
+        assert_eq!((pages.first, pages.log_size, pages.count), (0x8000_0000, 25, 257));
     }
 }

@@ -242,13 +242,14 @@ impl Cq {
         if let Some(end) = self.end_of_unread(qpn) {
             former.push(Former { qpn, end });
         }
-        self.has_former.store(!former.is_empty(), Ordering::Release);
+        self.has_former.store(!former.is_empty(), Ordering::Relaxed);
     }
 
     /// Whether [`is_former`](Self::is_former) may say yes.
     #[inline(always)]
     pub(crate) fn has_former(&self) -> bool {
-        self.has_former.load(Ordering::Acquire)
+        // It says only that the lock is to be taken, which orders all else.
+        self.has_former.load(Ordering::Relaxed)
     }
 
     /// Whether the completion of `qpn` at `position` is of a life before the queue pair's last reset. Positions only grow
@@ -256,7 +257,7 @@ impl Cq {
     pub(crate) fn is_former(&self, qpn: u32, position: u32) -> bool {
         let mut former = lock(&self.former);
         former.retain(|former| is_before(position, former.end));
-        self.has_former.store(!former.is_empty(), Ordering::Release);
+        self.has_former.store(!former.is_empty(), Ordering::Relaxed);
         former.iter().any(|former| former.qpn == qpn)
     }
 

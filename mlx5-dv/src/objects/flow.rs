@@ -16,7 +16,9 @@ use mlx5_prm::flow::{
 };
 use mlx5_prm::layout::{Be64, Layout};
 
+use super::flow_matcher::{FlowMatcher, steering};
 use super::{DestroyError, Object, Tir, destroy_sole, fits, within};
+use crate::access::{Flow, ObjectHandle};
 use crate::caps::CapPage;
 use crate::device::{Device, Mac};
 use crate::error::{CommandError, Error};
@@ -50,15 +52,13 @@ impl FlowTable {
     /// A new table of `level` with room for `entries` rules.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] where the kernel keeps the function, whose own tables every frame meets first;
-    /// [`Error::Unsupported`], [`Error::Invalid`] beyond `max_ft_level` or `log_max_ft_size`, [`Error::Command`].
+    /// [`Error::Invalid`] where the kernel keeps the function, and the tables: see [`FlowMatcher`]; [`Error::Unsupported`], [`Error::Invalid`] beyond `max_ft_level` or `log_max_ft_size`, [`Error::Command`].
     pub fn create(device: &Arc<Device>, level: u8, entries: u32) -> Result<Arc<Self>, Error> {
         if !device.is_owned() {
-            return Err(Error::NotBuilt {
-                what: format!("steering of frames on {}, where they meet the kernel's tables first,", device.name()),
-                instead: "open the function by vfio: to have its frames, or read them from the kernel's interface"
-                    .into(),
-            });
+            return Err(Error::Invalid(format!(
+                "the flow tables of {} are the kernel's: make a flow matcher, and rules of it, instead",
+                device.name()
+            )));
         }
         let caps = properties(device)?;
         if level > caps.max_ft_level() {
@@ -165,14 +165,13 @@ impl FlowGroup {
         }
         let (mut create, mut all) = (CreateFlowGroupIn::default(), FteMatchParam::default());
         all.w().outer_headers(criteria);
-        let enable = if criteria.as_bytes().iter().all(|byte| *byte == 0) { 0 } else { OUTER_HEADERS };
         create
             .w()
             .table_type(FlowTableType::NicRx)
             .table_id(table.table_id)
             .start_flow_index(indices.start)
             .end_flow_index(indices.end - 1)
-            .match_criteria_enable(enable)
+            .match_criteria_enable(enabled(criteria))
             .match_criteria(&all);
         let (object, out) = Object::create(table.device(), &create, "a flow group", |out| {
             let mut end = DestroyFlowGroupIn::default();
@@ -222,10 +221,17 @@ impl FlowGroup {
 /// Its flow tag is the number of the TIR's receive queue, so that completions name that.
 #[derive(Debug)]
 pub struct FlowRule {
-    index: u32,
-    object: Object,
-    group: Arc<FlowGroup>,
+    place: Place,
     tir: Arc<Tir>,
+}
+
+/// Where a rule is.
+#[derive(Debug)]
+enum Place {
+    /// In a flow table of ours.
+    Entry { index: u32, object: Object, group: Arc<FlowGroup> },
+    /// Among the kernel's; `None` once it is ended.
+    Kernel { flow: Option<ObjectHandle>, matcher: Arc<FlowMatcher> },
 }
 
 impl FlowRule {
@@ -235,31 +241,25 @@ impl FlowRule {
     /// [`Error::Invalid`] where the group is full, `value` has bits that the group does not look at, or the parents are of
     /// different cards; [`Error::Command`].
     pub fn create(group: &Arc<FlowGroup>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
-        if !Arc::ptr_eq(group.table.device(), tir.device()) {
-            return Err(Error::Invalid("a flow rule's group and TIR must be of one device".into()));
-        }
-        let mut bytes = value.as_bytes().iter().zip(group.criteria.as_bytes());
-        if bytes.any(|(value, looked_at)| value & !looked_at != 0) {
-            let name = group.object.name();
-            return Err(Error::Invalid(format!("the rule's value has bits that {name} does not look at")));
-        }
-        fits("rqn, as the flow tag,", tir.rq().rqn(), 24)?;
+        same_device(group.table.device(), tir, "a flow rule's group and TIR")?;
+        looked_at(value, &group.criteria, &group.object.name())?;
+        let tag = flow_tag(tir)?;
         let index = group.take()?;
-        let made = Self::set(group, index, value, tir);
+        let made = Self::set(group, index, value, tag, tir);
         made.inspect_err(|_| _ = lock(&group.taken).remove(&index))
     }
 
-    fn set(group: &Arc<FlowGroup>, index: u32, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
+    fn set(
+        group: &Arc<FlowGroup>,
+        index: u32,
+        value: &FteMatchSetLyr24,
+        tag: u32,
+        tir: &Arc<Tir>,
+    ) -> Result<Self, Error> {
         let table_id = group.table.table_id;
         let (mut all, mut context) = (FteMatchParam::default(), FlowContext::default());
         all.w().outer_headers(value);
-        context
-            .w()
-            .group_id(group.group_id)
-            .flow_tag(tir.rq().rqn())
-            .action(FWD_DEST)
-            .destination_list_size(1)
-            .match_value(&all);
+        context.w().group_id(group.group_id).flow_tag(tag).action(FWD_DEST).destination_list_size(1).match_value(&all);
         let (mut set, mut to) = (SetFteIn::default(), DestFormatStruct::default());
         set.w().table_type(FlowTableType::NicRx).table_id(table_id).flow_index(index).flow_context(&context);
         to.w().destination_type(FlowDestinationType::Tir).destination_id(tir.tirn());
@@ -270,7 +270,29 @@ impl FlowRule {
             end.w().table_type(FlowTableType::NicRx).table_id(table_id).flow_index(index);
             (end, about.clone())
         })?;
-        Ok(FlowRule { index, object, group: Arc::clone(group), tir: Arc::clone(tir) })
+        let place = Place::Entry { index, object, group: Arc::clone(group) };
+        Ok(FlowRule { place, tir: Arc::clone(tir) })
+    }
+
+    /// A rule where the kernel keeps the function: frames whose outer headers are `value`, where `matcher` looks, go to `tir`
+    /// instead of the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where `value` has bits that the matcher does not look at, or the parents are of different devices;
+    /// [`Error::Io`] says what the kernel wants: the capability CAP_NET_RAW, frames that no other program has.
+    pub fn beside_kernel(matcher: &Arc<FlowMatcher>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
+        same_device(matcher.device(), tir, "a flow rule's matcher and TIR")?;
+        looked_at(value, matcher.criteria(), "its flow matcher")?;
+        let ended = || Error::Invalid("the flow matcher has ended".into());
+        let flow = Flow {
+            matcher: matcher.handle().ok_or_else(ended)?,
+            value: value.as_bytes(),
+            tir: tir.handle(),
+            tag: flow_tag(tir)?,
+        };
+        let flow = steering(matcher.device())?.create_flow(&flow)?;
+        let place = Place::Kernel { flow: Some(flow), matcher: Arc::clone(matcher) };
+        Ok(FlowRule { place, tir: Arc::clone(tir) })
     }
 
     /// Where its frames go.
@@ -278,26 +300,71 @@ impl FlowRule {
         &self.tir
     }
 
-    /// Its entry's index in the table.
-    pub fn index(&self) -> u32 {
-        self.index
+    /// Its entry's index in the table; `None` where the kernel chose it.
+    pub fn index(&self) -> Option<u32> {
+        match self.place {
+            Place::Entry { index, .. } => Some(index),
+            Place::Kernel { .. } => None,
+        }
     }
 
-    /// Deletes it. Errors: [`Error::Command`]; then its entry stays taken.
+    /// Deletes it. Errors: [`Error::Command`], [`Error::Io`]; then its entry stays taken.
     pub fn delete(mut self) -> Result<(), Error> {
-        Ok(self.object.destroy()?)
+        self.end()
+    }
+
+    /// Once: afterwards there is nothing to do.
+    fn end(&mut self) -> Result<(), Error> {
+        match &mut self.place {
+            Place::Entry { object, .. } => object.destroy()?,
+            Place::Kernel { flow, matcher } => {
+                if let Some(handle) = *flow {
+                    steering(matcher.device())?.destroy_flow(handle)?;
+                }
+                *flow = None;
+            }
+        }
+        Ok(())
     }
 }
 
 impl Drop for FlowRule {
     fn drop(&mut self) {
-        match self.object.destroy() {
-            Ok(()) => _ = lock(&self.group.taken).remove(&self.index),
-            Err(error) => {
+        match (self.end(), &self.place) {
+            (Ok(()), Place::Entry { index, group, .. }) => _ = lock(&group.taken).remove(index),
+            (Ok(()), Place::Kernel { .. }) => {}
+            (Err(error), _) => {
                 tracing::error!(%error, "a flow rule was not deleted; it stays with the card until that is reset");
             }
         }
     }
+}
+
+fn same_device(device: &Arc<Device>, tir: &Tir, what: &str) -> Result<(), Error> {
+    if Arc::ptr_eq(device, tir.device()) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{what} must be of one device")))
+}
+
+/// Refuses bits of `value` that `criteria`, of the thing `name`, do not have.
+fn looked_at(value: &FteMatchSetLyr24, criteria: &FteMatchSetLyr24, name: &str) -> Result<(), Error> {
+    let mut bytes = value.as_bytes().iter().zip(criteria.as_bytes());
+    if bytes.any(|(value, looked_at)| value & !looked_at != 0) {
+        return Err(Error::Invalid(format!("the rule's value has bits that {name} does not look at")));
+    }
+    Ok(())
+}
+
+fn flow_tag(tir: &Tir) -> Result<u32, Error> {
+    let rqn = tir.rq().rqn();
+    fits("rqn, as the flow tag,", rqn, 24)?;
+    Ok(rqn)
+}
+
+/// `match_criteria_enable`, for rules that look at `criteria` of the outer headers.
+pub(super) fn enabled(criteria: &FteMatchSetLyr24) -> u8 {
+    if criteria.as_bytes().iter().all(|byte| *byte == 0) { 0 } else { OUTER_HEADERS }
 }
 
 /// The outer headers of frames to `mac`; of [`Mac::BROADCAST`] every bit of the field, as criteria.

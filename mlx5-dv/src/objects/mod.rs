@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::Command;
-use mlx5_prm::ctx::QueueState;
+use mlx5_prm::ctx::{QueueState, TimestampFormat};
 
 use crate::Device;
 use crate::access::{ObjectHandle, RawCommand};
@@ -30,11 +30,13 @@ use crate::error::{CommandError, Error};
 mod buffer;
 mod cq;
 mod flow;
+mod flow_matcher;
 mod memory_region;
 mod mkey;
 mod outlet;
 mod pd;
 mod qp;
+mod raw_queue;
 mod ring;
 mod rq;
 mod sq;
@@ -46,12 +48,17 @@ mod umem;
 pub use buffer::Buffer;
 pub use cq::{Cq, CqOptions, CqStatus, CqeSize};
 pub use flow::{FlowGroup, FlowRule, FlowTable};
+pub use flow_matcher::FlowMatcher;
 pub use memory_region::MemoryRegion;
 pub use mkey::{AccessFlags, Mkey};
 pub use pd::Pd;
-pub use qp::{AddressPath, InitAttributes, QpOptions, QpStatus, QueuePair, RtrAttributes, RtsAttributes, StateError};
+pub use qp::{
+    AddressHandle, AddressPath, DatagramAttributes, InitAttributes, QpOptions, QpStatus, QueuePair, RtrAttributes,
+    RtsAttributes, StateError,
+};
+pub use raw_queue::QueueStatus;
 pub use rq::{Rq, RqOptions};
-pub use sq::{QueueStatus, Sq, SqOptions};
+pub use sq::{Sq, SqOptions};
 pub use tir::Tir;
 pub use tis::{Tis, TransportDomain};
 pub use uar::Uar;
@@ -206,6 +213,17 @@ pub(crate) fn atomics_are_not_built(access: AccessFlags) -> Result<(), Error> {
 /// The error that `object`, a queue of frames in `state`, does not take `call`, which needs `wanted`; `first` leads there.
 pub(crate) fn wrong_state(object: &str, state: QueueState, call: &str, wanted: &str, first: &str) -> Error {
     Error::Invalid(format!("{object} is in {state}, and {call} needs {wanted}; first call {first}"))
+}
+
+/// A queue, or queue pair, whose completions carry its own number.
+const NO_USER_INDEX: u32 = 0xff_ffff;
+
+/// What the timestamps of completions are, by the capability of their kind of queue: free running wherever the card can, as
+/// Linux asks.
+fn timestamps(format: u8) -> TimestampFormat {
+    // The card's clock shows real time, and cannot be read otherwise.
+    const REAL_TIME_ONLY: u8 = 1;
+    if format == REAL_TIME_ONLY { TimestampFormat::Default } else { TimestampFormat::FreeRunning }
 }
 
 /// `Ok` if `value` fits in `bits` bits; else an error that names the field.

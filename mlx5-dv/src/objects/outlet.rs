@@ -32,13 +32,13 @@ impl RingPermit {
 }
 
 impl Outlet {
-    /// The permit to post to the ring in `memory`; `object` is whose it is, for the message. Errors: [`Error::Invalid`] where
-    /// someone has it, or had it.
-    pub(super) fn take(&self, memory: &RingMemory, object: &str) -> Result<RingPermit, Error> {
-        let (ring, record) = (memory.at(0)?, memory.record()?);
+    /// The permit to post to the ring at `offset` in `memory`; `queue` is what goes out, for the message. Errors:
+    /// [`Error::Invalid`] where someone has it, or had it.
+    pub(super) fn take(&self, memory: &RingMemory, offset: usize, queue: &str) -> Result<RingPermit, Error> {
+        let (ring, record) = (memory.at(offset)?, memory.record()?);
         match self.0.compare_exchange(FRESH, OUT, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(RingPermit { ring, record }),
-            Err(_) => Err(Error::Invalid(format!("the queue of {object} has been given out already: reset it first"))),
+            Err(_) => Err(Error::Invalid(format!("the {queue} has been given out already: reset it first"))),
         }
     }
 
@@ -47,10 +47,10 @@ impl Outlet {
         self.0.store(USED, Ordering::Release);
     }
 
-    /// `Ok` where nobody has the queue.
-    pub(super) fn is_home(&self, object: &str) -> Result<(), Error> {
+    /// `Ok` where nobody has the `queue` of `object`.
+    pub(super) fn is_home(&self, object: &str, queue: &str) -> Result<(), Error> {
         match self.0.load(Ordering::Acquire) {
-            OUT => Err(Error::Invalid(format!("{object} cannot be reset while its queue is out: drop that first"))),
+            OUT => Err(Error::Invalid(format!("{object} cannot be reset while its {queue} is out: drop it first"))),
             _ => Ok(()),
         }
     }

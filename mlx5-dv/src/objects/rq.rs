@@ -2,20 +2,18 @@
 //! [`EthernetReceiveQueue`](crate::queue::ethernet::EthernetReceiveQueue).
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{CreateRqIn, DestroyRqIn, ModifyRqIn, QueryRqIn};
-use mlx5_prm::ctx::{QueueState, Rqc, Wq, WqType};
+use mlx5_prm::ctx::{QueueState, Rqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
-use super::outlet::Outlet;
+use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::RingMemory;
-use super::sq::{NO_USER_INDEX, QueueStatus, ethernet_caps, timestamps};
-use super::{Cq, DestroyError, Object, Pd, destroy_sole, within, wrong_state};
+use super::{Cq, DestroyError, NO_USER_INDEX, Object, Pd, destroy_sole, timestamps, within};
 use crate::Device;
 use crate::error::{CommandError, Error};
-use crate::lock::lock;
 use crate::queue::ethernet::EthernetReceiveQueue;
 
 /// What a receive queue of frames is to be.
@@ -70,21 +68,16 @@ impl RqOptions {
 /// to ERR, and all that is posted completes with flush errors: drop the queue, then [`reset`](Self::reset) and
 /// [`ready`](Self::ready).
 pub struct Rq {
-    rqn: u32,
+    queue: RawQueue,
     log_size: u32,
     log_stride: u32,
     sges: u16,
-    state: Mutex<QueueState>,
-    outlet: Outlet,
-    object: Object,
-    memory: RingMemory,
-    cq: Arc<Cq>,
     pd: Arc<Pd>,
 }
 
 impl fmt::Debug for Rq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Rq({:#x} in {})", self.rqn, *lock(&self.state))
+        write!(f, "Rq({:?})", self.queue)
     }
 }
 
@@ -102,17 +95,6 @@ impl Rq {
         let (general, _) = ethernet_caps(device.caps())?;
         let (log_size, log_stride) = options.layout(&general)?;
         let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
-        let mut wq = Wq::default();
-        wq.w()
-            .wq_type(WqType::Cyclic)
-            .pd(pd.pdn())
-            .dbr_addr(memory.record_offset())
-            .dbr_umem_valid(true)
-            .dbr_umem_id(memory.umem_id())
-            .wq_umem_valid(true)
-            .wq_umem_id(memory.umem_id())
-            .log_wq_stride(log_stride as u8)
-            .log_wq_sz(log_size as u8);
         let mut context = Rqc::default();
         context
             .w()
@@ -121,7 +103,7 @@ impl Rq {
             .user_index(NO_USER_INDEX)
             .cqn(cq.cqn())
             .ts_format(timestamps(general.rq_ts_format()))
-            .wq(&wq);
+            .wq(&cyclic(pd, &memory, log_size, log_stride));
         let mut create = CreateRqIn::default();
         create.w().ctx(&context);
         let (object, out) = Object::create(device, &create, "an RQ", |out| {
@@ -130,22 +112,17 @@ impl Rq {
             (end, format!("RQ {:#x}", out.rqn()))
         })?;
         Ok(Arc::new(Rq {
-            rqn: out.rqn(),
+            queue: RawQueue::new(out.rqn(), Commands { modify, query }, object, memory, cq),
             log_size,
             log_stride,
             sges: options.sges.max(1),
-            state: Mutex::new(QueueState::Rst),
-            outlet: Outlet::default(),
-            object,
-            memory,
-            cq: Arc::clone(cq),
             pd: Arc::clone(pd),
         }))
     }
 
     /// `rqn`, 24 bits.
     pub fn rqn(&self) -> u32 {
-        self.rqn
+        self.queue.number()
     }
 
     /// The card.
@@ -160,63 +137,28 @@ impl Rq {
 
     /// Where it completes.
     pub fn cq(&self) -> &Arc<Cq> {
-        &self.cq
-    }
-
-    fn move_to(&self, from: QueueState, to: QueueState) -> Result<(), Error> {
-        let (mut command, mut context) = (ModifyRqIn::default(), Rqc::default());
-        context.w().state(to);
-        command.w().rqn(self.rqn).rq_state(from).ctx(&context);
-        Ok(self.object.modify(&command)?)
+        self.queue.cq()
     }
 
     /// RST to RDY: frames are received. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
     pub fn ready(&self) -> Result<(), Error> {
-        let mut state = lock(&self.state);
-        if *state != QueueState::Rst {
-            return Err(wrong_state(&self.object.name(), *state, "ready", "RST", "reset"));
-        }
-        self.move_to(QueueState::Rst, QueueState::Rdy)?;
-        *state = QueueState::Rdy;
-        Ok(())
+        self.queue.ready()
     }
 
     /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST, [`Error::Command`].
     pub fn to_error(&self) -> Result<(), Error> {
-        let mut state = lock(&self.state);
-        match self.query()?.state {
-            QueueState::Err => {}
-            QueueState::Rdy => self.move_to(QueueState::Rdy, QueueState::Err)?,
-            now => return Err(wrong_state(&self.object.name(), now, "to_error", "RDY", "ready")),
-        }
-        *state = QueueState::Err;
-        Ok(())
+        self.queue.to_error()
     }
 
     /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet. Drop the
     /// queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
-        let mut state = lock(&self.state);
-        self.outlet.is_home(&self.object.name())?;
-        let now = self.query()?.state;
-        if now != QueueState::Rst {
-            self.move_to(now, QueueState::Rst)?;
-        }
-        *state = QueueState::Rst;
-        self.memory.clear();
-        self.cq.forget(self.rqn);
-        self.outlet.refresh();
-        Ok(())
+        self.queue.reset()
     }
 
     /// What the card says of it. Errors: [`Error::Command`].
     pub fn query(&self) -> Result<QueueStatus, Error> {
-        let mut query = QueryRqIn::default();
-        query.w().rqn(self.rqn);
-        let reply = self.object.query(&query)?;
-        let context = reply.rq_context();
-        let wq = context.wq();
-        Ok(QueueStatus { state: context.state(), hw_counter: wq.hw_counter(), sw_counter: wq.sw_counter() })
+        self.queue.query()
     }
 
     /// The queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
@@ -224,11 +166,8 @@ impl Rq {
     /// # Errors
     /// [`Error::Invalid`] in ERR, or where it is out already.
     pub fn receive_queue(self: &Arc<Self>) -> Result<EthernetReceiveQueue, Error> {
-        let state = lock(&self.state);
-        if *state == QueueState::Err {
-            return Err(wrong_state(&self.object.name(), *state, "receive_queue", "RST or RDY", "reset"));
-        }
-        let permit = self.outlet.take(&self.memory, &self.object.name())?;
+        let wanted = [QueueState::Rst, QueueState::Rdy];
+        let (permit, ()) = self.queue.let_out("receive_queue", &wanted, "reset", || Ok(()))?;
         Ok(EthernetReceiveQueue::new(permit, Arc::clone(self)))
     }
 
@@ -238,28 +177,28 @@ impl Rq {
     }
 
     pub(crate) fn queue_came_home(&self) {
-        self.outlet.came_home();
-    }
-
-    fn end(&mut self) -> Result<(), CommandError> {
-        self.object.destroy()?;
-        self.cq.forget(self.rqn);
-        self.memory.destroy()
+        self.queue.came_home();
     }
 
     /// Destroys it. Its queue and its TIRs must be gone. Errors: the object, kept alive, and why.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
-        destroy_sole(self, Rq::end)
+        destroy_sole(self, |rq| rq.queue.end())
     }
 }
 
-impl Drop for Rq {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            tracing::error!(%error, "an RQ was not destroyed; its memory is leaked");
-            self.memory.leak();
-        }
-    }
+fn modify(object: &Object, rqn: u32, from: QueueState, to: QueueState) -> Result<(), CommandError> {
+    let (mut command, mut context) = (ModifyRqIn::default(), Rqc::default());
+    context.w().state(to);
+    command.w().rqn(rqn).rq_state(from).ctx(&context);
+    object.modify(&command)
+}
+
+fn query(object: &Object, rqn: u32) -> Result<QueueStatus, CommandError> {
+    let mut query = QueryRqIn::default();
+    query.w().rqn(rqn);
+    let reply = object.query(&query)?;
+    let context = reply.rq_context();
+    Ok(QueueStatus::of(context.state(), context.wq()))
 }
 
 #[cfg(test)]

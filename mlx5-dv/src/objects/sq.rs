@@ -2,20 +2,19 @@
 //! [`EthernetSendQueue`](crate::queue::ethernet::EthernetSendQueue).
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
 use mlx5_prm::cmd::{CreateSqIn, DestroySqIn, ModifySqIn, QueryNicVportContextIn, QuerySqIn};
-use mlx5_prm::ctx::{InlineMode, QueueState, Sqc, TimestampFormat, Wq, WqType};
+use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
-use super::outlet::Outlet;
+use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::RingMemory;
-use super::{Cq, DestroyError, Object, Pd, Tis, Uar, destroy_sole, within, wrong_state};
+use super::{Cq, DestroyError, NO_USER_INDEX, Object, Pd, Tis, Uar, destroy_sole, timestamps, within};
 use crate::Device;
-use crate::caps::{CapPage, Caps};
+use crate::caps::Caps;
 use crate::error::{CommandError, Error};
-use crate::lock::lock;
 use crate::queue::DoorbellMode;
 use crate::queue::ethernet::{EthernetSendQueue, FrameLimits, most_headers};
 
@@ -91,26 +90,13 @@ const MAX_INLINE: u16 = 1023;
 /// Segments that `ds` can count.
 const MAX_SEGMENTS: u64 = 63;
 /// log2 of the bytes of a WQEBB, the stride of a send ring.
-const LOG_STRIDE: u8 = WQEBB.trailing_zeros() as u8;
-/// A queue whose completions carry its own number.
-pub(super) const NO_USER_INDEX: u32 = 0xff_ffff;
+const LOG_STRIDE: u32 = WQEBB.trailing_zeros();
 /// `wqe_inline_mode`: the vport context says how much a WQE must inline.
 const INLINE_BY_VPORT: u8 = 1;
 /// `wqe_inline_mode`: a WQE need not inline anything.
 const INLINE_NOT_REQUIRED: u8 = 2;
 /// Bytes of a frame's check sequence, which the port's MTU counts and software does not see.
 const CHECK_SEQUENCE: u16 = 4;
-
-/// How the card says a queue of frames is. PRM "QUERY_SQ", "QUERY_RQ".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueStatus {
-    /// The state it is in.
-    pub state: QueueState,
-    /// What the card has begun, modulo 2^16: WQEBBs of a send queue, WQEs of a receive queue.
-    pub hw_counter: u32,
-    /// What the doorbell record says was posted.
-    pub sw_counter: u32,
-}
 
 /// A send queue of Ethernet frames. PRM "Send Queue Context".
 ///
@@ -122,14 +108,9 @@ pub struct QueueStatus {
 /// silence); reset while the queue is out. A frame that fails takes the queue to ERR, and all behind it complete with flush
 /// errors: drop the queue, then [`reset`](Self::reset) and [`ready`](Self::ready).
 pub struct Sq {
-    sqn: u32,
+    queue: RawQueue,
     log_size: u32,
     limits: FrameLimits,
-    state: Mutex<QueueState>,
-    outlet: Outlet,
-    object: Object,
-    memory: RingMemory,
-    cq: Arc<Cq>,
     uar: Arc<Uar>,
     tis: Arc<Tis>,
     pd: Arc<Pd>,
@@ -137,7 +118,7 @@ pub struct Sq {
 
 impl fmt::Debug for Sq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sq({:#x} in {})", self.sqn, *lock(&self.state))
+        write!(f, "Sq({:?})", self.queue)
     }
 }
 
@@ -163,18 +144,8 @@ impl Sq {
         let options = options.with_room_for(inline_mode);
         let log_size = options.log_size(device.caps(), &general)?;
         let memory = RingMemory::new(device, WQEBB << log_size, 0)?;
-        let mut wq = Wq::default();
-        wq.w()
-            .wq_type(WqType::Cyclic)
-            .pd(pd.pdn())
-            .uar_page(uar.index())
-            .dbr_addr(memory.record_offset())
-            .dbr_umem_valid(true)
-            .dbr_umem_id(memory.umem_id())
-            .wq_umem_valid(true)
-            .wq_umem_id(memory.umem_id())
-            .log_wq_stride(LOG_STRIDE)
-            .log_wq_sz(log_size as u8);
+        let mut wq = cyclic(pd, &memory, log_size, LOG_STRIDE);
+        wq.w().uar_page(uar.index());
         let mut context = Sqc::default();
         context
             .w()
@@ -204,14 +175,9 @@ impl Sq {
             longest: longest_frame(device)?,
         };
         Ok(Arc::new(Sq {
-            sqn: out.sqn(),
+            queue: RawQueue::new(out.sqn(), Commands { modify, query }, object, memory, cq),
             log_size,
             limits,
-            state: Mutex::new(QueueState::Rst),
-            outlet: Outlet::default(),
-            object,
-            memory,
-            cq: Arc::clone(cq),
             uar: Arc::clone(uar),
             tis: Arc::clone(tis),
             pd: Arc::clone(pd),
@@ -220,7 +186,7 @@ impl Sq {
 
     /// `sqn`, 24 bits: what its completions carry for a queue pair's number.
     pub fn sqn(&self) -> u32 {
-        self.sqn
+        self.queue.number()
     }
 
     /// Bytes of the longest frame that passes the port, without its check sequence, as it was when the queue was made.
@@ -250,64 +216,28 @@ impl Sq {
 
     /// Where it completes.
     pub fn cq(&self) -> &Arc<Cq> {
-        &self.cq
-    }
-
-    fn move_to(&self, from: QueueState, to: QueueState) -> Result<(), Error> {
-        let (mut command, mut context) = (ModifySqIn::default(), Sqc::default());
-        context.w().state(to);
-        command.w().sqn(self.sqn).sq_state(from).ctx(&context);
-        Ok(self.object.modify(&command)?)
+        self.queue.cq()
     }
 
     /// RST to RDY: what is posted is sent. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
     pub fn ready(&self) -> Result<(), Error> {
-        let mut state = lock(&self.state);
-        if *state != QueueState::Rst {
-            return Err(wrong_state(&self.object.name(), *state, "ready", "RST", "reset"));
-        }
-        self.move_to(QueueState::Rst, QueueState::Rdy)?;
-        *state = QueueState::Rdy;
-        Ok(())
+        self.queue.ready()
     }
 
     /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST, [`Error::Command`].
     pub fn to_error(&self) -> Result<(), Error> {
-        let mut state = lock(&self.state);
-        match self.query()?.state {
-            QueueState::Err => {}
-            QueueState::Rdy => self.move_to(QueueState::Rdy, QueueState::Err)?,
-            now => return Err(wrong_state(&self.object.name(), now, "to_error", "RDY", "ready")),
-        }
-        *state = QueueState::Err;
-        Ok(())
+        self.queue.to_error()
     }
 
     /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet. Drop the
     /// queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
-        let mut state = lock(&self.state);
-        self.outlet.is_home(&self.object.name())?;
-        // The card may have gone to ERR on its own account, and takes only a change from where it is.
-        let now = self.query()?.state;
-        if now != QueueState::Rst {
-            self.move_to(now, QueueState::Rst)?;
-        }
-        *state = QueueState::Rst;
-        self.memory.clear();
-        self.cq.forget(self.sqn);
-        self.outlet.refresh();
-        Ok(())
+        self.queue.reset()
     }
 
     /// What the card says of it. Errors: [`Error::Command`].
     pub fn query(&self) -> Result<QueueStatus, Error> {
-        let mut query = QuerySqIn::default();
-        query.w().sqn(self.sqn);
-        let reply = self.object.query(&query)?;
-        let context = reply.sq_context();
-        let wq = context.wq();
-        Ok(QueueStatus { state: context.state(), hw_counter: wq.hw_counter(), sw_counter: wq.sw_counter() })
+        self.queue.query()
     }
 
     /// The queue, ringing by `D`. There is one; dropped, it can be had again after a [`reset`](Self::reset).
@@ -315,12 +245,8 @@ impl Sq {
     /// # Errors
     /// [`Error::Invalid`] before RDY, where it is out already, or `D` cannot be had.
     pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<EthernetSendQueue<D>, Error> {
-        let state = lock(&self.state);
-        if *state != QueueState::Rdy {
-            return Err(wrong_state(&self.object.name(), *state, "send_queue", "RDY", "ready"));
-        }
-        let doorbell = D::of(&self.uar)?;
-        let permit = self.outlet.take(&self.memory, &self.object.name())?;
+        let doorbell = || D::of(&self.uar);
+        let (permit, doorbell) = self.queue.let_out("send_queue", &[QueueState::Rdy], "ready", doorbell)?;
         Ok(EthernetSendQueue::new(permit, doorbell, Arc::clone(self)))
     }
 
@@ -334,40 +260,28 @@ impl Sq {
     }
 
     pub(crate) fn queue_came_home(&self) {
-        self.outlet.came_home();
-    }
-
-    fn end(&mut self) -> Result<(), CommandError> {
-        self.object.destroy()?;
-        self.cq.forget(self.sqn);
-        self.memory.destroy()
+        self.queue.came_home();
     }
 
     /// Destroys it. Its queue must be gone. Errors: the object, kept alive, and why.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
-        destroy_sole(self, Sq::end)
+        destroy_sole(self, |sq| sq.queue.end())
     }
 }
 
-impl Drop for Sq {
-    fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            tracing::error!(%error, "an SQ was not destroyed; its memory is leaked");
-            self.memory.leak();
-        }
-    }
+fn modify(object: &Object, sqn: u32, from: QueueState, to: QueueState) -> Result<(), CommandError> {
+    let (mut command, mut context) = (ModifySqIn::default(), Sqc::default());
+    context.w().state(to);
+    command.w().sqn(sqn).sq_state(from).ctx(&context);
+    object.modify(&command)
 }
 
-/// The pages that say what queues of frames can do.
-pub(super) fn ethernet_caps(caps: &Caps) -> Result<(CmdHcaCap, PerProtocolNetworkingOffloadCaps), Error> {
-    let general = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
-    match caps.current(CapPage::Ethernet) {
-        Some(ethernet) => Ok((general, ethernet)),
-        None => {
-            let what = "queues of Ethernet frames; use a port of type Ethernet".into();
-            Err(Error::Unsupported { what, capability: "eth_net_offloads" })
-        }
-    }
+fn query(object: &Object, sqn: u32) -> Result<QueueStatus, CommandError> {
+    let mut query = QuerySqIn::default();
+    query.w().sqn(sqn);
+    let reply = object.query(&query)?;
+    let context = reply.sq_context();
+    Ok(QueueStatus::of(context.state(), context.wq()))
 }
 
 /// How much of a frame a WQE must inline. As Linux finds out.
@@ -385,12 +299,6 @@ fn inline_mode(device: &Device, ethernet: &PerProtocolNetworkingOffloadCaps) -> 
 /// Bytes of the longest frame that passes, without its check sequence. The port drops longer ones in silence.
 fn longest_frame(device: &Device) -> Result<usize, Error> {
     Ok(device.port()?.mtu.saturating_sub(CHECK_SEQUENCE).into())
-}
-
-/// What a queue's timestamps are: free running wherever the card can, as Linux asks.
-pub(super) fn timestamps(format: u8) -> TimestampFormat {
-    const REAL_TIME_ONLY: u8 = 1;
-    if format == REAL_TIME_ONLY { TimestampFormat::Default } else { TimestampFormat::FreeRunning }
 }
 
 #[cfg(test)]
@@ -421,11 +329,5 @@ mod tests {
             let text = log_size(options).unwrap_err().to_string();
             assert!(names.iter().all(|name| text.contains(name)), "{text}");
         }
-    }
-
-    #[test]
-    fn without_ethernet_nothing_is_tried() {
-        let text = ethernet_caps(&Caps::default()).unwrap_err().to_string();
-        assert!(text.contains("eth_net_offloads"), "{text}");
     }
 }

@@ -7,6 +7,7 @@ use mlx5_prm::ctx::{TirDispType, Tirc};
 
 use super::{DestroyError, Object, Rq, TransportDomain, destroy_sole};
 use crate::Device;
+use crate::access::ObjectHandle;
 use crate::error::Error;
 
 /// What [flow rules](super::FlowRule) send frames to: one receive queue. PRM "Transport Interface Receive".
@@ -52,6 +53,11 @@ impl Tir {
     /// Its transport domain.
     pub fn transport_domain(&self) -> &Arc<TransportDomain> {
         &self.domain
+    }
+
+    /// What the access knows it by.
+    pub(super) fn handle(&self) -> ObjectHandle {
+        self.object.handle()
     }
 
     /// The card.

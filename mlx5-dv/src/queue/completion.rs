@@ -17,18 +17,63 @@ use crate::objects::{Cq, CqOptions, CqPlace, Uar};
 const CQE: usize = 64;
 /// Where in it the opcode and the owner bit are.
 const OP_OWN: usize = 63;
-/// The quadwords of a CQE that are copied: all that is decoded of it lies in its second half.
-const COPIED: std::ops::Range<usize> = 4..CQE / 8;
+/// The quadwords of a CQE that are copied, its last ones: all that is decoded of it lies there.
+type Copied = [u64; 5];
+
+/// Where the entries lie. Copies are the same ring.
+#[derive(Debug, Clone, Copy)]
+struct Entries {
+    /// The 64 bytes that count of entry 0.
+    base: NonNull<u8>,
+    /// Their number less one.
+    mask: u32,
+    /// log2 of an entry's bytes: 6 or 7.
+    shift: u32,
+}
+
+impl Entries {
+    /// Where entry `position` lies, of all entries there ever were.
+    #[inline(always)]
+    fn slot(self, position: u32) -> NonNull<u8> {
+        let offset = ((position & self.mask) as usize) << self.shift;
+        // SAFETY: the masked index is below the number of entries, so the entry lies inside of the ring, which is mapped while
+        // the `CqRing` lives that alone has copies of this.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// Whether entry `position`, the next or one of a ring's length from there, is ours: its owner bit is that of this lap.
+    /// What a new ring is filled with has the other one.
+    #[inline(always)]
+    fn is_written(self, position: u32) -> bool {
+        // SAFETY: inside of the entry. Volatile: the card writes it whenever it likes.
+        let op_own = unsafe { self.slot(position).add(OP_OWN).read_volatile() };
+        let parity = u8::from(position & (self.mask + 1) != 0);
+        op_own & 1 == parity
+    }
+
+    /// Entry `position`, which is written, copied out.
+    #[inline(always)]
+    fn read(self, position: u32) -> Copied {
+        // The owner bit was the card's last store: what follows must not have been loaded before it.
+        barrier::from_device();
+        // SAFETY: the quadwords to the end of the entry, aligned. Each is read once; nothing is read from the ring after this.
+        unsafe {
+            let words = self.slot(position).add(CQE - size_of::<Copied>()).cast::<u64>();
+            std::array::from_fn(|i| words.add(i).read_volatile())
+        }
+    }
+}
+
+/// The entry that `copied` was of. What is before it is zero.
+#[inline(always)]
+fn entry([a, b, c, d, e]: Copied) -> Cqe {
+    zerocopy::transmute!([0, 0, 0, a, b, c, d, e])
+}
 
 /// The ring as plain numbers: half a cache line.
 #[derive(Debug)]
 struct CqRing {
-    /// The 64 bytes that count of entry 0.
-    base: NonNull<u8>,
-    /// Entries less one.
-    mask: u32,
-    /// log2 of an entry's bytes: 6 or 7.
-    shift: u32,
+    entries: Entries,
     /// CQEs consumed, modulo 2^32; its bit above the mask is the parity that an owner bit must have.
     consumed: u32,
     record: CqRecord,
@@ -48,61 +93,41 @@ impl CqRing {
     unsafe fn new(base: NonNull<u8>, log_size: u32, shift: u32, record: CqRecord) -> Self {
         // SAFETY: an entry of 128 bytes has its last 64 inside of the ring.
         let base = unsafe { base.add((1 << shift) - CQE) };
-        CqRing { base, mask: (1 << log_size) - 1, shift, consumed: 0, record }
+        CqRing { entries: Entries { base, mask: (1 << log_size) - 1, shift }, consumed: 0, record }
     }
 
-    #[inline(always)]
-    fn slot(&self) -> NonNull<u8> {
-        let offset = ((self.consumed & self.mask) as usize) << self.shift;
-        // SAFETY: the masked index is below the number of entries, so the entry lies inside of the ring.
-        unsafe { self.base.add(offset) }
-    }
-
-    /// Whether the next entry is ours: its owner bit is that of this lap. What a new ring is filled with has the other one.
+    /// Whether the next entry is ours.
     #[inline(always)]
     fn is_ready(&self) -> bool {
-        // SAFETY: inside of the entry. Volatile: the card writes it whenever it likes.
-        let op_own = unsafe { self.slot().add(OP_OWN).read_volatile() };
-        let parity = u8::from(self.consumed & (self.mask + 1) != 0);
-        op_own & 1 == parity
+        self.entries.is_written(self.consumed)
     }
 
-    /// The next entry, copied out and given back to the card; `None` where the card has not written it yet. The copy's
-    /// first half is zero.
+    /// The next entry, which is ready.
     #[inline(always)]
-    fn next(&mut self) -> Option<Cqe> {
-        self.next_watched(|| {})
-    }
-
-    /// As [`next`](Self::next); `between` runs where a card may write between the owner bit and the copy.
-    #[inline(always)]
-    fn next_watched(&mut self, between: impl FnOnce()) -> Option<Cqe> {
-        if !self.is_ready() {
-            return None;
-        }
-        between();
-        // The owner bit was the card's last store: what follows must not have been loaded before it.
-        barrier::from_device();
-        let words = self.slot().cast::<u64>();
-        let mut copy = [0u64; CQE / 8];
-        for i in COPIED {
-            // SAFETY: an aligned quadword of the entry. Each is read once; nothing is read from the ring after this.
-            copy[i] = unsafe { words.add(i).read_volatile() };
-        }
+    fn take(&mut self) -> Copied {
+        let copied = self.entries.read(self.consumed);
         self.consumed = self.consumed.wrapping_add(1);
-        // The entry has been read before the card may overwrite it.
+        copied
+    }
+
+    /// Gives what was taken back to the card.
+    #[inline(always)]
+    fn give_back(&mut self) {
+        // The entries have been read before the card may overwrite them.
         barrier::before_reuse();
         self.record.consume(self.consumed);
-        Some(zerocopy::transmute!(copy))
     }
+}
 
-    /// The queue pair of the next entry, which is ready.
-    fn peek(&self) -> u32 {
-        barrier::from_device();
-        // SAFETY: the last aligned quadword of the entry.
-        let last = unsafe { self.slot().cast::<u64>().add(CQE / 8 - 1).read_volatile() };
-        (u64::from_be(last) >> 32) as u32 & 0xff_ffff
+/// Where the first completion of a present life is, from `position` on, behind what queue pairs left.
+// By value, so that a loop of polls may keep the ring's numbers in registers.
+#[cold]
+#[inline(never)]
+fn first_present(entries: Entries, mut position: u32, cq: &Cq) -> u32 {
+    while entries.is_written(position) && cq.is_former(entry(entries.read(position)).qpn(), position) {
+        position = position.wrapping_add(1);
     }
+    position
 }
 
 /// A completion queue, polled by one thread: not `Sync`, `&mut self` throughout.
@@ -188,13 +213,44 @@ impl CompletionQueue {
     /// No system call, no allocation; no lock but for what is passed over.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
-        if self.cq.has_former() {
-            self.pass_former();
-        }
-        self.ring.next().map(|cqe| decode(&cqe))
+        let copied = self.take()?;
+        self.ring.give_back();
+        Some(decode(&entry(copied)))
     }
 
-    /// As [`is_ready`](Self::is_ready), exactly: takes what [`poll`](Self::poll) would pass over.
+    /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told once
+    /// that their room is free, when the iterator is dropped.
+    ///
+    /// ```no_run
+    /// # fn f(cq: &mut mlx5_dv::queue::CompletionQueue, sq: &mut mlx5_dv::queue::SendQueue) -> Result<(), Box<dyn std::error::Error>> {
+    /// for completion in cq.poll_batch(16) {
+    ///     let wr_id = sq.retire(&completion?.work)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Until then they count as entries in use: who posts while it lives makes the queue larger by `most`
+    /// ([`CqOptions::entries`]), lest it overruns.
+    #[inline(always)]
+    pub fn poll_batch(&mut self, most: usize) -> Completions<'_> {
+        Completions { first: self.ring.consumed, left: most, queue: self }
+    }
+
+    /// The next entry of a present life.
+    #[inline(always)]
+    fn take(&mut self) -> Option<Copied> {
+        if !self.ring.is_ready() {
+            return None;
+        }
+        if self.cq.has_former() {
+            self.pass_former();
+            return self.ring.is_ready().then(|| self.ring.take());
+        }
+        Some(self.ring.take())
+    }
+
+    /// As [`is_ready`](Self::is_ready), exactly: passes over what queue pairs left behind.
     fn has_completion(&mut self) -> bool {
         if self.cq.has_former() {
             self.pass_former();
@@ -202,13 +258,11 @@ impl CompletionQueue {
         self.ring.is_ready()
     }
 
-    /// Takes what queue pairs left behind, up to the first completion of a present life.
-    #[cold]
-    #[inline(never)]
+    /// Passes over what queue pairs left behind, up to the first completion of a present life.
+    #[inline(always)]
     fn pass_former(&mut self) {
-        while self.ring.is_ready() && self.cq.is_former(self.ring.peek(), self.ring.consumed) {
-            self.ring.next();
-        }
+        self.ring.consumed = first_present(self.ring.entries, self.ring.consumed, &self.cq);
+        self.ring.give_back();
     }
 
     /// Whether [`poll`](Self::poll) would return something, or pass over what a queue pair left behind.
@@ -307,6 +361,35 @@ impl CompletionQueue {
     }
 }
 
+/// Completions that are taken one by one and given back to the card together: see [`CompletionQueue::poll_batch`].
+#[derive(Debug)]
+pub struct Completions<'a> {
+    queue: &'a mut CompletionQueue,
+    /// Where the first one was.
+    first: u32,
+    /// How many more it may take.
+    left: usize,
+}
+
+impl Iterator for Completions<'_> {
+    type Item = Result<Completion, WorkError>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        self.queue.take().map(|copied| decode(&entry(copied)))
+    }
+}
+
+impl Drop for Completions<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.queue.ring.consumed != self.first {
+            self.queue.ring.give_back();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,6 +435,13 @@ mod tests {
         }
     }
 
+    /// The next entry, if there is one.
+    fn next(ring: &mut CqRing) -> Option<Cqe> {
+        let copied = ring.is_ready().then(|| ring.take());
+        ring.give_back();
+        copied.map(entry)
+    }
+
     fn received() -> Cqe {
         let mut cqe = Cqe::ZERO;
         cqe.w().opcode(CqeOpcode::ResponderSend).qpn(0x43);
@@ -361,10 +451,10 @@ mod tests {
     #[test]
     fn a_new_ring_is_empty_and_so_is_one_of_zeros_only_by_luck() {
         let (card, mut ring) = Card::new(2, 6);
-        assert!(ring.next().is_none());
+        assert!(next(&mut ring).is_none());
         // What the 0xff is for: zeros look like a completion of the first lap.
         card.memory.fill(0, 256, 0);
-        assert!(ring.next().is_some());
+        assert!(next(&mut ring).is_some());
     }
 
     #[test]
@@ -377,10 +467,10 @@ mod tests {
                 }
                 for _ in 0..round % 4 + 1 {
                     let before = ring.consumed;
-                    assert_eq!(u32::from(ring.next().unwrap().wqe_counter()), before);
+                    assert_eq!(u32::from(next(&mut ring).unwrap().wqe_counter()), before);
                     assert_eq!(card.consumer_index(), ring.consumed);
                 }
-                assert!(ring.next().is_none(), "a stale entry of the lap before is no completion");
+                assert!(next(&mut ring).is_none(), "a stale entry of the lap before is no completion");
             }
         }
     }
@@ -396,11 +486,11 @@ mod tests {
             old.w().owner(lap >> 1 & 1 != 0);
             card.memory.write(card.place(lap), old.as_bytes());
         }
-        assert!(ring.next().is_none());
+        assert!(next(&mut ring).is_none());
         for _ in 0..5 {
             card.complete(received());
-            assert!(ring.next().is_some());
-            assert!(ring.next().is_none());
+            assert!(next(&mut ring).is_some());
+            assert!(next(&mut ring).is_none());
         }
     }
 
@@ -415,8 +505,8 @@ mod tests {
     fn a_look_at_the_next_entry_says_whose_it_is_and_takes_nothing() {
         let (mut card, mut ring) = Card::new(2, 6);
         card.complete(received());
-        assert_eq!((ring.peek(), ring.consumed), (0x43, 0));
-        assert!(ring.next().is_some());
+        assert_eq!((entry(ring.entries.read(0)).qpn(), ring.consumed), (0x43, 0));
+        assert!(next(&mut ring).is_some());
     }
 
     #[test]
@@ -426,7 +516,7 @@ mod tests {
             let mut cqe = Cqe::ZERO;
             cqe.w().opcode(CqeOpcode::from_number(opcode));
             card.complete(cqe);
-            let entry = ring.next().expect("an entry with our owner bit is a completion");
+            let entry = next(&mut ring).expect("an entry with our owner bit is a completion");
             assert_eq!(decode(&entry).is_ok(), opcode <= 4);
         }
     }
@@ -438,23 +528,27 @@ mod tests {
         let mut error = mlx5_prm::cqe::ErrorCqe::ZERO;
         error.w().opcode(CqeOpcode::ResponderError).syndrome(CqeSyndrome::LocalLength).wqe_counter(0xffff);
         // The card rewrites the entry between our two looks at it: the second look counts, as a whole.
-        let entry = ring.next_watched(|| card.memory.write(card.place(0), error.as_bytes())).unwrap();
-        let failure = decode(&entry).unwrap_err();
+        assert!(ring.is_ready());
+        card.memory.write(card.place(0), error.as_bytes());
+        let taken = entry(ring.take());
+        let failure = decode(&taken).unwrap_err();
         assert_eq!((failure.failure, failure.work.index), (Failure::Syndrome(CqeSyndrome::LocalLength), 0xffff));
 
         card.complete(received());
         let invalid = [0xff; 64];
-        let entry = ring.next_watched(|| card.memory.write(card.place(1), &invalid)).unwrap();
-        assert_eq!(decode(&entry).unwrap_err().failure, Failure::Unexpected(CqeOpcode::Invalid));
+        assert!(ring.is_ready());
+        card.memory.write(card.place(1), &invalid);
+        let taken = entry(ring.take());
+        assert_eq!(decode(&taken).unwrap_err().failure, Failure::Unexpected(CqeOpcode::Invalid));
     }
 
     #[test]
     fn of_a_128_byte_entry_the_second_half_counts() {
         let (mut card, mut ring) = Card::new(2, 7);
         card.memory.fill(0, 64, 0);
-        assert!(ring.next().is_none(), "the first half is scatter data, not a completion");
+        assert!(next(&mut ring).is_none(), "the first half is scatter data, not a completion");
         card.complete(received());
-        assert_eq!(decode(&ring.next().unwrap()).unwrap().operation, Operation::Received);
+        assert_eq!(decode(&next(&mut ring).unwrap()).unwrap().operation, Operation::Received);
     }
 
     proptest! {
@@ -468,7 +562,7 @@ mod tests {
                         card.complete(received());
                     } else if !produce {
                         let expected = (ring.consumed != card.produced).then_some(ring.consumed as u16);
-                        prop_assert_eq!(ring.next().map(|cqe| cqe.wqe_counter()), expected);
+                        prop_assert_eq!(next(&mut ring).map(|cqe| cqe.wqe_counter()), expected);
                     }
                 }
             }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::error::{PostError, RetireError};
 use super::link::{ConnectionOptions, Link, Peer};
-use super::work::{Completion, Side, WorkError};
+use super::pair::RetiredBatch;
+use super::work::{Completion, WorkError};
 use super::{AnyDoorbell, DataSegment, ReceiveBatch, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
 use crate::error::Error;
 use crate::objects::{MemoryRegion, QueuePair};
@@ -22,8 +23,6 @@ use crate::objects::{MemoryRegion, QueuePair};
 /// work in flight, the queue pair is reset first; if that fails, the region is leaked.
 #[derive(Debug)]
 pub struct Endpoint {
-    send: Option<SendQueue<AnyDoorbell>>,
-    receive: Option<ReceiveQueue>,
     window: Window,
     link: Link,
     /// After the queue pair: the card may use it for as long as that lives.
@@ -75,8 +74,7 @@ impl Endpoint {
     /// As for [`Connection::new`](super::Connection::new).
     pub fn new(region: &Arc<MemoryRegion>, options: ConnectionOptions) -> Result<Self, Error> {
         let link = Link::new(region.pd(), options)?;
-        let receive = link.receive_queue()?;
-        Ok(Endpoint { send: None, receive, window: Window::of(region), link, region: Arc::clone(region) })
+        Ok(Endpoint { window: Window::of(region), link, region: Arc::clone(region) })
     }
 
     /// The queue pair.
@@ -100,22 +98,21 @@ impl Endpoint {
     /// # Errors
     /// As for [`Connection::connect`](super::Connection::connect).
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
-        self.send = self.link.connect(peer)?;
-        Ok(())
+        self.link.connect(peer)
     }
 
     /// Begins a batch of sends, writes and reads; `None` before [`connect`](Self::connect), or where there is no send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<EndpointSends<'_>> {
         let window = self.window;
-        self.send.as_mut().map(|queue| EndpointSends { batch: queue.batch(), window })
+        self.link.queues.send.as_mut().map(|queue| EndpointSends { batch: queue.batch(), window })
     }
 
     /// Begins a batch of receives; `None` where there is no receive queue.
     #[inline(always)]
     pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
         let window = self.window;
-        self.receive.as_mut().map(|queue| EndpointReceives { batch: queue.batch(), window })
+        self.link.queues.receive.as_mut().map(|queue| EndpointReceives { batch: queue.batch(), window })
     }
 
     /// The next completion, with the `wr_id` its work request was posted with; `None` while there is none.
@@ -124,36 +121,35 @@ impl Endpoint {
     /// [`EndpointError`].
     #[inline]
     pub fn poll(&mut self) -> Result<Option<(u64, Completion)>, EndpointError> {
-        let Some(result) = self.link.cq.poll() else { return Ok(None) };
-        let work = match &result {
-            Ok(completion) => completion.work,
-            Err(error) => error.work,
-        };
-        let retired = match work.side {
-            Side::Send => self.send.as_mut().map(|queue| queue.retire(&work)),
-            Side::Receive => self.receive.as_mut().map(|queue| queue.retire(&work)),
-        };
-        let wr_id = retired.unwrap_or(Err(RetireError::NotInFlight { work, first: 0, end: 0 }))?;
+        let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
         Ok(Some((wr_id, result?)))
+    }
+
+    /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told once that
+    /// their room is free, when the iterator is dropped.
+    #[inline(always)]
+    pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_> {
+        EndpointCompletions(self.link.queues.poll_batch(most))
     }
 
     /// Sleeps until [`poll`](Self::poll) has something. Errors: as for
     /// [`CompletionQueue::wait`](super::CompletionQueue::wait).
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.link.cq.wait(timeout)
+        self.link.queues.cq.wait(timeout)
     }
 
     /// Whether the card may still use the region on our behalf.
     fn is_busy(&self) -> bool {
-        let sends = self.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
-        sends || self.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
+        let queues = &self.link.queues;
+        let sends = queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
+        sends || queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let busy = self.is_busy();
-        (self.send, self.receive) = (None, None);
+        self.link.queues.close();
         if !busy {
             return;
         }
@@ -165,6 +161,23 @@ impl Drop for Endpoint {
             tracing::error!(%error, "an endpoint could not be reset; its memory region is leaked");
             std::mem::forget(Arc::clone(&self.region));
         }
+    }
+}
+
+/// Completions of an [`Endpoint`]: see [`Endpoint::poll_batch`].
+#[derive(Debug)]
+pub struct EndpointCompletions<'a>(RetiredBatch<'a, SendQueue<AnyDoorbell>, ReceiveQueue>);
+
+impl Iterator for EndpointCompletions<'_> {
+    type Item = Result<(u64, Completion), EndpointError>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (wr_id, result) = match self.0.next()? {
+            Ok(retired) => retired,
+            Err(error) => return Some(Err(error.into())),
+        };
+        Some(result.map(|completion| (wr_id, completion)).map_err(EndpointError::from))
     }
 }
 

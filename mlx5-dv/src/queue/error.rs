@@ -90,3 +90,11 @@ pub enum RetireError {
         end: u16,
     },
 }
+
+impl RetireError {
+    /// Of a queue where nothing is in flight, or that is not there.
+    #[cold]
+    pub(super) fn nothing_in_flight(work: Work) -> Self {
+        RetireError::NotInFlight { work, first: 0, end: 0 }
+    }
+}

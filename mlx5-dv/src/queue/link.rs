@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mlx5_prm::values::PathMtu;
 
+use super::pair::Queues;
 use super::{AnyDoorbell, CompletionQueue, ReceiveQueue, SendQueue};
 use crate::device::{Device, Mac};
 use crate::error::Error;
@@ -75,11 +76,12 @@ pub struct Peer {
     pub mac: Option<Mac>,
 }
 
-/// A queue pair with a UAR page and a completion queue of its own, and how it is to be connected.
+/// A queue pair with a UAR page and queues of its own, and how it is to be connected.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) qp: Arc<QueuePair>,
-    pub(super) cq: CompletionQueue,
+    /// The receive queue from the start, the send queue once connected; each only if it was to be there.
+    pub(super) queues: Queues<SendQueue<AnyDoorbell>, ReceiveQueue>,
     pub(super) options: ConnectionOptions,
     psn: u32,
 }
@@ -97,12 +99,8 @@ impl Link {
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;
         let psn = options.psn.unwrap_or_else(some_psn);
-        Ok(Link { qp, cq, options, psn })
-    }
-
-    /// Its receive queue, if it was to have one.
-    pub(super) fn receive_queue(&self) -> Result<Option<ReceiveQueue>, Error> {
-        (self.options.recv_depth > 0).then(|| self.qp.receive_queue()).transpose()
+        let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
+        Ok(Link { qp, queues: Queues { send: None, receive, cq }, options, psn })
     }
 
     /// What to tell the remote.
@@ -113,8 +111,8 @@ impl Link {
         Ok(Peer { qpn: self.qp.qpn(), psn: self.psn, gid: gid.address.octets(), lid: 0, mac: Some(gid.mac) })
     }
 
-    /// Connects to `peer`: INIT to RTR to RTS. Its send queue, if it was to have one.
-    pub(super) fn connect(&self, peer: &Peer) -> Result<Option<SendQueue<AnyDoorbell>>, Error> {
+    /// Connects to `peer`: INIT to RTR to RTS.
+    pub(super) fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
         let (gid_index, service_level) = (self.options.gid_index, self.options.service_level);
         let path = path_to(self.qp.device(), peer)?.gid_index(gid_index).service_level(service_level);
         let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
@@ -122,7 +120,8 @@ impl Link {
         rtr.min_rnr_timer = self.options.min_rnr_timer;
         self.qp.ready_to_receive(&rtr)?;
         self.qp.ready_to_send(&RtsAttributes { sq_psn: self.psn, ..self.options.rts })?;
-        (self.options.send_depth > 0).then(|| self.qp.send_queue()).transpose()
+        self.queues.send = (self.options.send_depth > 0).then(|| self.qp.send_queue()).transpose()?;
+        Ok(())
     }
 }
 

@@ -14,15 +14,19 @@
 //!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 //!
-//! [`ethernet`] has the first two for frames: raw packets in place of a connection's messages.
+//! [`DatagramSendQueue`] is the first for datagrams, each of which says where it goes. [`ethernet`] has the first two for
+//! frames: raw packets in place of a connection's messages.
 
 mod completion;
 mod connection;
+mod datagram;
 pub(crate) mod doorbell;
 mod endpoint;
 mod error;
 pub mod ethernet;
+mod lent;
 mod link;
+mod pair;
 mod receive;
 mod send;
 mod work;
@@ -30,11 +34,13 @@ mod work;
 #[cfg(test)]
 mod fake;
 
-pub use completion::CompletionQueue;
-pub use connection::{Connection, Done, Refused, RefusedReason, Ticket, WaitError};
+pub use completion::{CompletionQueue, Completions};
+pub use connection::{Connection, WaitError};
+pub use datagram::{DatagramSendBatch, DatagramSendQueue, GRH};
 pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
-pub use endpoint::{Endpoint, EndpointError, EndpointReceives, EndpointSends};
+pub use endpoint::{Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends};
 pub use error::{Full, PostError, RetireError};
+pub use lent::{Done, Refused, RefusedReason, Ticket};
 pub use link::{ConnectionOptions, Peer};
 pub use receive::{ReceiveBatch, ReceiveQueue};
 pub use send::{SendBatch, SendQueue};
@@ -56,6 +62,9 @@ pub struct DataSegment {
     /// The region's local key.
     pub lkey: u32,
 }
+
+/// Bytes of the longest element a data segment can name: its top bit means "inline".
+const MAX_ELEMENT: u32 = (1 << 31) - 1;
 
 /// Where in the remote's memory an RDMA operation goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

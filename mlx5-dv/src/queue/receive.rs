@@ -9,27 +9,33 @@ use std::sync::Arc;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 use uar::{ReceiveRecord, barrier};
 
-use super::DataSegment;
 use super::error::{Full, PostError, RetireError};
 use super::work::{Side, Work};
+use super::{DataSegment, MAX_ELEMENT};
 use crate::objects::{QueuePair, ReceivePermit};
 
 /// The ring as plain numbers: one cache line.
 ///
-/// Indices count WQEs, modulo 2^16. `retired..producer` is with the card; the ring never holds more than 2^15.
+/// Indices count WQEs; the card knows their low 16 bits. What lies before `producer` is posted, what lies before `end` may be:
+/// the ring never holds more than 2^15.
 pub(super) struct ReceiveRing {
     base: NonNull<u8>,
-    /// WQEs less one.
-    mask: u16,
-    /// log2 of a WQE's bytes.
-    log_stride: u8,
-    producer: u16,
-    retired: u16,
-    /// Scatter elements of a WQE.
-    sges: u16,
-    qpn: u32,
     record: ReceiveRecord,
     wr_ids: Box<[u64]>,
+    /// WQEs less one.
+    mask: u32,
+    producer: u32,
+    /// As far behind the oldest WQE that is with the card as the ring is long.
+    end: u32,
+    qpn: u32,
+    /// Bytes of the longest element that fills a WQE; 0 where a WQE has room for more than one, or for none.
+    longest_alone: u32,
+    /// Scatter elements of a WQE.
+    sges: u16,
+    /// Segments of a WQE.
+    segments: u16,
+    /// log2 of a WQE's bytes.
+    log_stride: u8,
 }
 
 const _: () = assert!(size_of::<ReceiveRing>() <= 64, "the hot fields have outgrown a cache line");
@@ -51,57 +57,94 @@ impl ReceiveRing {
         qpn: u32,
         record: ReceiveRecord,
     ) -> Self {
+        let (capacity, segments) = (1 << log_size, 1 << (log_stride - SEGMENT.trailing_zeros()));
+        let sges = sges.min(segments);
         ReceiveRing {
             base,
-            mask: ((1u32 << log_size) - 1) as u16,
-            log_stride: log_stride as u8,
-            producer: 0,
-            retired: 0,
-            sges: sges.min(1 << (log_stride - SEGMENT.trailing_zeros())),
-            qpn: qpn & 0xff_ffff,
             record,
-            wr_ids: vec![0; 1 << log_size].into(),
+            wr_ids: vec![0; capacity as usize].into(),
+            mask: capacity - 1,
+            producer: 0,
+            end: capacity,
+            qpn: qpn & 0xff_ffff,
+            longest_alone: if (sges, segments) == (1, 1) { MAX_ELEMENT } else { 0 },
+            sges,
+            segments,
+            log_stride: log_stride as u8,
         }
     }
 
     #[inline(always)]
-    fn store(&mut self, index: u16, segment: usize, data: DataSeg) {
-        let offset = (usize::from(index & self.mask) << self.log_stride) + segment * SEGMENT;
-        // SAFETY: the WQE lies inside of the ring, the segment inside of the WQE (callers bound it by `sges`, which `new`
-        // bounds by the stride); nobody in this process has a reference to it.
-        unsafe { self.base.add(offset).cast::<[u64; 2]>().write(zerocopy::transmute!(data)) }
+    fn store(&mut self, index: u32, segment: usize, data: DataSeg) {
+        let offset = ((index & self.mask) as usize) << self.log_stride;
+        // SAFETY: the WQE lies inside of the ring, the segment inside of the WQE (callers bound it by `segments`, or by `sges`
+        // which is no more); nobody in this process has a reference to it.
+        unsafe { self.base.add(offset + segment * SEGMENT).cast::<[u64; 2]>().write(zerocopy::transmute!(data)) }
     }
 
     #[inline(always)]
-    fn store_element(&mut self, index: u16, segment: usize, element: &DataSegment) {
+    fn store_element(&mut self, index: u32, segment: usize, element: &DataSegment) {
         let mut data = DataSeg::ZERO;
         data.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
         self.store(index, segment, data);
     }
 
+    /// Stores the elements that have bytes, and the list's end if there is room for it.
+    #[inline(always)]
+    fn store_list(&mut self, index: u32, elements: &[DataSegment]) {
+        let some = elements.iter().filter(|element| element.len != 0);
+        let stored = some.fold(0, |i, element| {
+            self.store_element(index, i, element);
+            i + 1
+        });
+        if stored < self.segments.into() {
+            let mut end = DataSeg::ZERO;
+            end.w().lkey(LKEY_INVALID);
+            self.store(index, stored, end);
+        }
+    }
+
+    /// Whether `elements` are a list that a receive may have.
+    #[inline(always)]
+    fn check(&self, elements: &[DataSegment]) -> Result<(), PostError> {
+        if elements.len() > usize::from(self.sges) {
+            return Err(PostError::TooManySges { given: elements.len(), most: self.sges.into() });
+        }
+        match elements.iter().find(|element| element.len > MAX_ELEMENT) {
+            Some(long) => Err(PostError::MessageTooLong { given: long.len.into(), most: MAX_ELEMENT.into() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The oldest receive that is with the card, if one is.
+    #[inline(always)]
+    fn retired(&self) -> u16 {
+        self.end.wrapping_sub(self.mask + 1) as u16
+    }
+
     /// Receives that are with the card.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> u16 {
-        self.producer.wrapping_sub(self.retired)
+        (self.producer as u16).wrapping_sub(self.retired())
     }
 
     /// Receives the ring holds.
     pub(super) fn capacity(&self) -> usize {
-        usize::from(self.mask) + 1
+        self.mask as usize + 1
     }
 
     /// Begins a batch.
     #[inline(always)]
     pub(super) fn batch(&mut self) -> ReceiveBatch<'_> {
-        let next = self.producer;
-        ReceiveBatch { ring: self, next }
+        let first = self.producer;
+        ReceiveBatch { ring: self, first, next: first }
     }
 
     /// The `wr_id` of WQE `index`.
     #[inline(always)]
-    fn wr_id(&mut self, index: u16) -> &mut u64 {
+    fn wr_id(&mut self, index: u32) -> &mut u64 {
         // SAFETY: there is one for each WQE, and the mask is their number less one: both are set in `new` alone.
-        unsafe { self.wr_ids.get_unchecked_mut(usize::from(index & self.mask)) }
+        unsafe { self.wr_ids.get_unchecked_mut((index & self.mask) as usize) }
     }
 
     /// See [`ReceiveQueue::retire`].
@@ -111,11 +154,12 @@ impl ReceiveRing {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Receive, qpn: self.qpn });
         }
         // Receives are consumed in order: anything but the oldest is nonsense.
-        if self.in_flight() == 0 || work.index != self.retired {
-            return Err(RetireError::NotInFlight { work: *work, first: self.retired, end: self.producer });
+        let (first, end) = (self.retired(), self.producer as u16);
+        if work.index != first || first == end {
+            return Err(RetireError::NotInFlight { work: *work, first, end });
         }
-        self.retired = self.retired.wrapping_add(1);
-        Ok(*self.wr_id(work.index))
+        self.end = self.end.wrapping_add(1);
+        Ok(*self.wr_id(first.into()))
     }
 }
 
@@ -137,8 +181,8 @@ impl fmt::Debug for ReceiveQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReceiveQueue")
             .field("qpn", &self.ring.qpn)
-            .field("producer", &self.ring.producer)
-            .field("retired", &self.ring.retired)
+            .field("producer", &(self.ring.producer as u16))
+            .field("retired", &self.ring.retired())
             .finish_non_exhaustive()
     }
 }
@@ -196,7 +240,10 @@ impl Drop for ReceiveQueue {
 #[must_use = "a batch that is not rung never happened"]
 pub struct ReceiveBatch<'a> {
     ring: &'a mut ReceiveRing,
-    next: u16,
+    /// The index of the first.
+    first: u32,
+    /// The index of the next.
+    next: u32,
 }
 
 impl fmt::Debug for ReceiveRing {
@@ -220,48 +267,40 @@ impl ReceiveBatch<'_> {
     /// under its key, and nothing in this process holds a reference to it or relies on what it contains.
     #[inline]
     pub unsafe fn receive(&mut self, wr_id: u64, elements: &[DataSegment]) -> Result<(), PostError> {
-        let (ring, index) = (&mut *self.ring, self.next);
-        if elements.len() > usize::from(ring.sges) {
-            return Err(PostError::TooManySges { given: elements.len(), most: ring.sges.into() });
-        }
-        if let Some(long) = elements.iter().find(|element| element.len > i32::MAX as u32) {
-            return Err(PostError::MessageTooLong { given: long.len.into(), most: i32::MAX as u64 });
-        }
-        if index.wrapping_sub(ring.retired) > ring.mask {
-            return Err(Full.into());
-        }
-        let segments = match elements {
-            // What most receives have, without a loop.
-            [one] if one.len != 0 => {
-                ring.store_element(index, 0, one);
-                1
+        match elements {
+            // What most receives are, in one comparison: one element, from 1 byte to the longest, and no more room.
+            [one] if one.len.wrapping_sub(1) < self.ring.longest_alone => {
+                self.post(wr_id, |ring, index| ring.store_element(index, 0, one))
             }
             _ => {
-                let some = elements.iter().filter(|element| element.len != 0);
-                some.enumerate().fold(0, |_, (i, element)| {
-                    ring.store_element(index, i, element);
-                    i + 1
-                })
+                self.ring.check(elements)?;
+                self.post(wr_id, |ring, index| ring.store_list(index, elements))
             }
-        };
-        if segments < 1 << (ring.log_stride - 4) {
-            let mut end = DataSeg::ZERO;
-            end.w().lkey(LKEY_INVALID);
-            ring.store(index, segments, end);
         }
-        *ring.wr_id(index) = wr_id;
+    }
+
+    /// One more receive, whose WQE `store` stores.
+    #[inline(always)]
+    fn post(&mut self, wr_id: u64, store: impl FnOnce(&mut ReceiveRing, u32)) -> Result<(), PostError> {
+        let index = self.next;
+        if index == self.ring.end {
+            return Err(Full.into());
+        }
+        store(self.ring, index);
+        *self.ring.wr_id(index) = wr_id;
         self.next = index.wrapping_add(1);
         Ok(())
     }
 
     /// How many receives the batch holds.
     pub fn len(&self) -> usize {
-        usize::from(self.next.wrapping_sub(self.ring.producer))
+        self.next.wrapping_sub(self.first) as usize
     }
 
     /// Whether it holds none.
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.next == self.first
     }
 
     /// Shows the batch to the card, by the doorbell record alone: the card reads it when a message comes.
@@ -272,7 +311,7 @@ impl ReceiveBatch<'_> {
         }
         self.ring.producer = self.next;
         barrier::to_device();
-        self.ring.record.post(self.next);
+        self.ring.record.post(self.next as u16);
     }
 }
 
@@ -297,11 +336,6 @@ mod tests {
         (ring, memory, bytes)
     }
 
-    fn batch(ring: &mut ReceiveRing) -> ReceiveBatch<'_> {
-        let next = ring.producer;
-        ReceiveBatch { ring, next }
-    }
-
     fn element(len: u32) -> DataSegment {
         DataSegment { addr: 0x1000, len, lkey: 0x55 }
     }
@@ -313,7 +347,7 @@ mod tests {
     #[test]
     fn a_short_list_is_ended_and_a_full_one_is_not() {
         let (mut ring, memory, bytes) = queue(2, 5, 2);
-        let mut two = batch(&mut ring);
+        let mut two = ring.batch();
         // SAFETY: no card reads this ring.
         unsafe {
             two.receive(1, &[element(7)]).unwrap();
@@ -331,7 +365,7 @@ mod tests {
     fn what_cannot_be_posted_leaves_no_trace() {
         let (mut ring, memory, bytes) = queue(1, 4, 1);
         let untouched = memory.read(0, bytes);
-        let mut none = batch(&mut ring);
+        let mut none = ring.batch();
         // SAFETY: no card reads this ring.
         unsafe {
             let two = [element(1); 2];
@@ -345,7 +379,7 @@ mod tests {
     #[test]
     fn receives_complete_in_order_or_not_at_all() {
         let (mut ring, _memory, _) = queue(2, 4, 1);
-        let mut three = batch(&mut ring);
+        let mut three = ring.batch();
         // SAFETY: no card reads this ring.
         (0..3).for_each(|i| unsafe { three.receive(10 + i, &[element(1)]).unwrap() });
         three.ring();
@@ -365,11 +399,11 @@ mod tests {
             steps in prop::collection::vec((1usize..6, any::<bool>(), 0usize..6), 1..100),
         ) {
             let (mut ring, memory, bytes) = queue(log_size, 4, 1);
-            (ring.producer, ring.retired) = (start, start);
+            (ring.producer, ring.end) = (start.into(), u32::from(start) + (1 << log_size));
             let mut model = std::collections::VecDeque::new();
             let (mut next, mut wr_id) = (start, 0);
             for (count, rung, retire) in steps {
-                let mut some = batch(&mut ring);
+                let mut some = ring.batch();
                 for i in 0..count {
                     // SAFETY: no card reads this ring.
                     let posted = unsafe { some.receive(wr_id + i as u64, &[element(1)]) };

@@ -13,22 +13,23 @@ use uar::{SendDoorbell, SendRecord, Wqebb, barrier};
 use super::doorbell::{AnyDoorbell, Leased};
 use super::error::{Full, PostError, RetireError};
 use super::work::{Side, Work};
-use super::{DataSegment, RemoteAddress, WrFlags};
+use super::{DataSegment, MAX_ELEMENT, RemoteAddress, WrFlags};
 use crate::objects::{QueuePair, SendPermit};
 
 /// Bytes of the header of inline data.
 const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
-/// The longest element a data segment can name: its top bit means "inline".
-const MAX_ELEMENT: u32 = (1 << 31) - 1;
 
 /// What is remembered of a WQEBB.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Slot {
     /// The user's word for the work request that starts here.
     wr_id: u64,
-    /// WQEBBs of the work request that starts here; 0 where none does.
+    /// WQEBBs of the work request that starts here, or [`NO_START`].
     wqebbs: u16,
 }
+
+/// Where no work request starts: more WQEBBs than any ring has.
+const NO_START: u16 = u16::MAX;
 
 /// What a send queue was made for.
 #[derive(Debug, Clone, Copy)]
@@ -43,23 +44,25 @@ pub(crate) struct SendLimits {
 
 /// The ring as plain numbers: one cache line.
 ///
-/// Indices count WQEBBs, modulo 2^16. `retired..producer` is with the card; the ring never holds more than 2^15 WQEBBs, so
-/// differences modulo 2^16 are exact.
+/// Indices count WQEBBs; the card knows their low 16 bits. What lies before `producer` is posted, what lies before `end` may
+/// be: the ring never holds more than 2^15 WQEBBs, so differences modulo 2^16 are exact.
 pub(super) struct SendRing {
     base: NonNull<u8>,
-    /// WQEBBs less one.
-    mask: u16,
-    producer: u16,
-    retired: u16,
-    limits: SendLimits,
-    /// Bytes of the longest message, at most what an element can name.
-    longest: u32,
-    /// The same of an element; 0 where there may be none.
-    longest_element: u32,
-    qpn: u32,
+    /// The queue's number as it stands in the first eight bytes of each WQE.
+    number: u64,
     record: SendRecord,
     /// One a WQEBB.
     slots: Box<[Slot]>,
+    /// WQEBBs less one.
+    mask: u32,
+    producer: u32,
+    /// As far behind the oldest WQEBB that is with the card as the ring is long.
+    end: u32,
+    qpn: u32,
+    /// Bytes of the longest element or message; 0 where there may be no element.
+    pub(super) longest: u32,
+    sges: u16,
+    inline_bytes: u16,
 }
 
 const _: () = assert!(size_of::<SendRing>() <= 64, "the hot fields have outgrown a cache line");
@@ -80,67 +83,129 @@ impl SendRing {
         limits: SendLimits,
         record: SendRecord,
     ) -> Self {
-        let slots = vec![Slot::default(); 1 << log_size].into();
-        let mask = ((1u32 << log_size) - 1) as u16;
-        let longest = (1u32 << limits.log_max_msg.min(31)).min(MAX_ELEMENT);
-        let longest_element = if limits.sges == 0 { 0 } else { longest };
+        let capacity = 1 << log_size;
         let qpn = qpn & 0xff_ffff;
-        SendRing { base, mask, producer: 0, retired: 0, limits, longest, longest_element, qpn, record, slots }
+        let mut control = CtrlSeg::ZERO;
+        control.w().qp_or_sq(qpn);
+        let [number, _]: [u64; 2] = zerocopy::transmute!(control);
+        let longest = (1u32 << limits.log_max_msg.min(31)).min(MAX_ELEMENT);
+        SendRing {
+            base,
+            number,
+            record,
+            slots: vec![Slot { wr_id: 0, wqebbs: NO_START }; capacity as usize].into(),
+            mask: capacity - 1,
+            producer: 0,
+            end: capacity,
+            qpn,
+            longest: if limits.sges == 0 { 0 } else { longest },
+            sges: limits.sges,
+            inline_bytes: limits.inline_bytes,
+        }
+    }
+
+    /// Bytes of the ring.
+    #[inline(always)]
+    fn bytes(&self) -> usize {
+        self.capacity() * WQEBB
+    }
+
+    /// Where WQEBB `index` lies.
+    #[inline(always)]
+    fn offset(&self, index: u32) -> usize {
+        (index & self.mask) as usize * WQEBB
+    }
+
+    /// The send ring of `qp`.
+    ///
+    /// # Safety
+    /// `permit` is of `qp`, which lives until this value is gone.
+    pub(super) unsafe fn of(permit: SendPermit, qp: &QueuePair) -> Self {
+        let place = permit.use_up();
+        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the
+        // caller keeps, and that nobody else posts there. Of the record this ring uses the send half.
+        unsafe {
+            let (_, record) = uar::record::queue_pair(place.record);
+            SendRing::new(place.ring, place.log_size, qp.qpn(), place.limits, record)
+        }
+    }
+
+    /// Where segment number `segment` of the WQE that starts at WQEBB `index` lies: a multiple of 16 inside of the ring.
+    #[inline(always)]
+    fn place(&self, index: u32, segment: usize) -> usize {
+        let place = self.offset(index) + segment * SEGMENT;
+        // The first block never wraps.
+        if segment < WQEBB / SEGMENT { place } else { place & (self.bytes() - 1) }
     }
 
     /// Stores segment number `segment` of the WQE that starts at WQEBB `index`.
     #[inline(always)]
-    pub(super) fn store(&mut self, index: u16, segment: usize, bytes: [u64; 2]) {
-        let offset = if segment < WQEBB / SEGMENT {
-            // In the first block, which never wraps.
-            usize::from(index & self.mask) * WQEBB + segment * SEGMENT
-        } else {
-            let ring_mask = (usize::from(self.mask) + 1) * WQEBB - 1;
-            (usize::from(index) * WQEBB + segment * SEGMENT) & ring_mask
-        };
-        // SAFETY: the offset is below the ring's length and a multiple of 16, so that the 16 bytes lie inside of the ring;
-        // nobody in this process has a reference to them (`ring_blocks` ends before `&mut self` can be had again).
-        unsafe { self.base.add(offset).cast::<[u64; 2]>().write(bytes) }
+    pub(super) fn store(&mut self, index: u32, segment: usize, [first, second]: [u64; 2]) {
+        // SAFETY: the 16 bytes lie inside of the ring, aligned; nobody in this process has a reference to them (`blocks` ends
+        // before `&mut self` can be had again).
+        unsafe {
+            let place = self.base.add(self.place(index, segment)).cast::<u64>();
+            place.write(first);
+            place.add(1).write(second);
+        }
     }
 
-    /// Stores `bytes` from byte `at` of the WQE that starts at WQEBB `index`, if the ring does not wrap before their end.
+    /// Stores the header of inline data at the start of segment `segment` of the WQE that starts at WQEBB `index`.
     #[inline(always)]
-    fn store_straight(&mut self, index: u16, at: usize, bytes: &[u8]) -> bool {
-        let offset = usize::from(index & self.mask) * WQEBB + at;
-        let fits = offset + bytes.len() <= (usize::from(self.mask) + 1) * WQEBB;
-        if fits {
-            // SAFETY: the bytes lie inside of the ring, by the check; nobody in this process has a reference to them.
-            unsafe { self.base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
+    fn store_header(&mut self, index: u32, segment: usize, header: [u8; INLINE_HEADER]) {
+        // SAFETY: a segment lies inside of the ring; nobody in this process has a reference to it.
+        unsafe { self.base.add(self.place(index, segment)).cast().write(header) }
+    }
+
+    /// Stores `data` from byte `at` of segment `segment` on, of the WQE that starts at WQEBB `index`.
+    #[inline(always)]
+    pub(super) fn store_bytes(&mut self, index: u32, segment: usize, at: usize, data: &[u8]) {
+        let first = self.place(index, segment) + at % SEGMENT;
+        // SAFETY: a byte of a segment lies inside of the ring, and so does what is copied there: as a whole, or as much as there
+        // is room for and the rest from the ring's start on. Nobody in this process has a reference to it, and no data is
+        // longer than the ring: `segments` has been asked, and room found for them.
+        unsafe {
+            if first + data.len() <= self.bytes() {
+                self.base.add(first).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len());
+            } else {
+                copy_around(self.base, first, self.bytes(), data);
+            }
         }
-        fits
     }
 
     /// The blocks of the WQE that starts at `index`, where they lie in one piece; else none.
     #[inline(always)]
-    fn blocks(&self, index: u16, wqebbs: u16) -> &[Wqebb] {
-        let first = usize::from(index & self.mask);
-        let count = if first + usize::from(wqebbs) > usize::from(self.mask) + 1 { 0 } else { usize::from(wqebbs) };
+    fn blocks(&self, index: u32, wqebbs: u32) -> &[Wqebb] {
+        let (start, count) = (self.offset(index), wqebbs as usize);
+        let count = if start + count * WQEBB > self.bytes() { 0 } else { count };
         // SAFETY: the blocks lie inside of the ring and are aligned; only `&mut self` stores to them, and the card only
         // reads them.
-        unsafe { slice::from_raw_parts(self.base.add(first * WQEBB).cast().as_ptr(), count) }
+        unsafe { slice::from_raw_parts(self.base.add(start).cast().as_ptr(), count) }
+    }
+
+    /// The oldest WQEBB that is with the card, if one is.
+    #[inline(always)]
+    fn retired(&self) -> u16 {
+        self.end.wrapping_sub(self.mask + 1) as u16
     }
 
     /// WQEBBs that are with the card.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> u16 {
-        self.producer.wrapping_sub(self.retired)
+        (self.producer as u16).wrapping_sub(self.retired())
     }
 
     /// WQEBBs of the ring.
+    #[inline(always)]
     pub(super) fn capacity(&self) -> usize {
-        usize::from(self.mask) + 1
+        self.mask as usize + 1
     }
 
     /// What is remembered of WQEBB `index`.
     #[inline(always)]
-    fn slot(&mut self, index: u16) -> &mut Slot {
+    fn slot(&mut self, index: u32) -> &mut Slot {
         // SAFETY: there is a slot for each WQEBB, and the mask is their number less one: both are set in `new` alone.
-        unsafe { self.slots.get_unchecked_mut(usize::from(index & self.mask)) }
+        unsafe { self.slots.get_unchecked_mut((index & self.mask) as usize) }
     }
 
     /// See [`SendQueue::retire`].
@@ -149,11 +214,14 @@ impl SendRing {
         if work.side != Side::Send || work.qpn != self.qpn {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Send, qpn: self.qpn });
         }
-        let slot = *self.slot(work.index);
-        if work.index.wrapping_sub(self.retired) >= self.in_flight() || slot.wqebbs == 0 {
-            return Err(RetireError::NotInFlight { work: *work, first: self.retired, end: self.producer });
+        let slot = *self.slot(work.index.into());
+        // WQEBBs that this frees. It is more than there are where no work request starts, or its index is not in flight.
+        let freed = u32::from(work.index.wrapping_sub(self.retired())) + u32::from(slot.wqebbs);
+        if freed > self.in_flight().into() {
+            let end = self.producer as u16;
+            return Err(RetireError::NotInFlight { work: *work, first: self.retired(), end });
         }
-        self.retired = work.index.wrapping_add(slot.wqebbs);
+        self.end = self.end.wrapping_add(freed);
         Ok(slot.wr_id)
     }
 }
@@ -203,21 +271,16 @@ impl<D: SendDoorbell> fmt::Debug for SendQueue<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendQueue")
             .field("qpn", &self.ring.qpn)
-            .field("producer", &self.ring.producer)
-            .field("retired", &self.ring.retired)
+            .field("producer", &(self.ring.producer as u16))
+            .field("retired", &self.ring.retired())
             .finish_non_exhaustive()
     }
 }
 
 impl<D: SendDoorbell> SendQueue<D> {
     pub(crate) fn new(permit: SendPermit, doorbell: Leased<D>, qp: Arc<QueuePair>) -> Self {
-        let place = permit.use_up();
-        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the
-        // queue keeps and drops last, and that nobody else posts there. Of the record this queue uses the send half.
-        let ring = unsafe {
-            let (_, record) = uar::record::queue_pair(place.record);
-            SendRing::new(place.ring, place.log_size, qp.qpn(), place.limits, record)
-        };
+        // SAFETY: `QueuePair::send_queue` made the permit; the queue keeps the queue pair, and drops it last.
+        let ring = unsafe { SendRing::of(permit, &qp) };
         SendQueue { ring, doorbell, qp, _one_thread: PhantomData }
     }
 
@@ -266,12 +329,14 @@ impl<D: SendDoorbell> Drop for SendQueue<D> {
 /// Errors leave the batch as it was: nothing of the refused work request is written.
 #[must_use = "a batch that is not rung never happened"]
 pub struct SendBatch<'a, D: SendDoorbell> {
-    ring: &'a mut SendRing,
+    pub(super) ring: &'a mut SendRing,
     doorbell: &'a mut D,
-    /// Where the next WQE starts.
-    next: u16,
+    /// Where the first WQE starts.
+    first: u32,
+    /// Where the next one starts.
+    next: u32,
     /// Where the last one started.
-    last: u16,
+    last: u32,
     /// Its first eight bytes, as they stand there.
     control: u64,
     /// How many were posted.
@@ -298,7 +363,7 @@ pub(super) trait Payload {
     /// How many segments it takes, or why it cannot be posted.
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError>;
     /// Stores its segments from number `at` on, of the WQE that starts at WQEBB `index`.
-    fn store(&self, ring: &mut SendRing, index: u16, at: usize);
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize);
 }
 
 /// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes are
@@ -317,8 +382,8 @@ impl Elements<'_> {
 impl Payload for Elements<'_> {
     #[inline(always)]
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
-        if self.0.len() > usize::from(ring.limits.sges) {
-            return Err(PostError::TooManySges { given: self.0.len(), most: ring.limits.sges.into() });
+        if self.0.len() > usize::from(ring.sges) {
+            return Err(PostError::TooManySges { given: self.0.len(), most: ring.sges.into() });
         }
         let given: u64 = self.0.iter().map(|element| u64::from(element.len)).sum();
         let most = ring.longest.into();
@@ -329,7 +394,7 @@ impl Payload for Elements<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u16, at: usize) {
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
         for (i, element) in self.0.iter().filter(|element| element.len != 0).enumerate() {
             ring.store(index, at + i, Elements::segment(element));
         }
@@ -337,7 +402,7 @@ impl Payload for Elements<'_> {
 }
 
 /// One element of a length that was looked at, as most work requests have it: the compiler knows where its segment goes.
-struct One<'a>(&'a DataSegment);
+pub(super) struct One<'a>(pub(super) &'a DataSegment);
 
 impl Payload for One<'_> {
     #[inline(always)]
@@ -346,49 +411,34 @@ impl Payload for One<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u16, at: usize) {
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
         ring.store(index, at, Elements::segment(self.0));
     }
 }
 
-/// Data in the WQE itself: `[ 1 | byte_count (10) ]` and the bytes, filled up to whole segments.
-struct Inline<'a>(&'a [u8]);
+/// Data in the WQE itself: `[ 1 | byte_count (10) ]` and the bytes. What is left of their last segment stays as it was.
+pub(super) struct Inline<'a>(pub(super) &'a [u8]);
 
 impl Payload for Inline<'_> {
     #[inline(always)]
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
-        if self.0.len() > usize::from(ring.limits.inline_bytes) {
-            return Err(PostError::InlineTooLong { given: self.0.len(), most: ring.limits.inline_bytes.into() });
+        if self.0.len() > usize::from(ring.inline_bytes) {
+            return Err(PostError::InlineTooLong { given: self.0.len(), most: ring.inline_bytes.into() });
         }
         Ok(if self.0.is_empty() { 0 } else { (INLINE_HEADER + self.0.len()).div_ceil(SEGMENT) })
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u16, at: usize) {
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
         if self.0.is_empty() {
             return;
         }
         let mut header = InlineSegHeader::default();
         // Checked by `segments` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
         header.w().byte_count(self.0.len() as u16);
-        // Zeros to the end of the last segment, then the rest over them: fewest stores where the ring does not wrap.
-        let end = INLINE_HEADER + self.0.len();
-        ring.store(index, at + (end - 1) / SEGMENT, [0; 2]);
-        let header = mlx5_prm::layout::Layout::as_bytes(&header);
-        if ring.store_straight(index, at * SEGMENT + INLINE_HEADER, self.0) {
-            ring.store_straight(index, at * SEGMENT, header);
-            return;
-        }
-        let (first, rest) = self.0.split_at(self.0.len().min(SEGMENT - INLINE_HEADER));
-        let mut segment = [0u8; SEGMENT];
-        segment[..INLINE_HEADER].copy_from_slice(header);
-        segment[INLINE_HEADER..INLINE_HEADER + first.len()].copy_from_slice(first);
-        ring.store(index, at, zerocopy::transmute!(segment));
-        for (i, chunk) in rest.chunks(SEGMENT).enumerate() {
-            let mut segment = [0u8; SEGMENT];
-            segment[..chunk.len()].copy_from_slice(chunk);
-            ring.store(index, at + 1 + i, zerocopy::transmute!(segment));
-        }
+        let header: [u8; INLINE_HEADER] = zerocopy::transmute!(header);
+        ring.store_header(index, at, header);
+        ring.store_bytes(index, at, INLINE_HEADER, self.0);
     }
 }
 
@@ -404,14 +454,15 @@ impl SendRing {
     #[inline(always)]
     fn write(
         &mut self,
-        index: u16,
+        index: u32,
         size: Size,
         request: Request,
         remote: Option<RemoteAddress>,
         payload: impl Payload,
     ) -> u64 {
-        let control: [u64; 2] = zerocopy::transmute!(control(self.qpn, index, size.segments, request));
-        self.store(index, 0, control);
+        let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, request));
+        let first = first | self.number;
+        self.store(index, 0, [first, second]);
         if let Some(remote) = remote {
             let mut segment = RaddrSeg::ZERO;
             segment.w().raddr(remote.addr).rkey(remote.rkey);
@@ -420,20 +471,36 @@ impl SendRing {
         payload.store(self, index, head(remote));
         *self.slot(index) = Slot { wr_id: request.wr_id, wqebbs: size.wqebbs };
         for i in 1..size.wqebbs {
-            self.slot(index.wrapping_add(i)).wqebbs = 0;
+            self.slot(index.wrapping_add(i.into())).wqebbs = NO_START;
         }
-        control[0]
+        first
     }
+}
 
-    /// A message of one element of `len` bytes, which is none of the usual ones: `Ok` where it has no data.
-    #[cold]
-    #[inline(never)]
-    fn has_no_data(&self, len: u32) -> Result<(), PostError> {
-        match len {
-            _ if self.limits.sges == 0 => Err(PostError::TooManySges { given: 1, most: 0 }),
-            0 => Ok(()),
-            _ => Err(PostError::MessageTooLong { given: len.into(), most: self.longest.into() }),
-        }
+/// Copies `data` to `start` of the `end` bytes at `base`, and what does not fit there to `base`.
+///
+/// # Safety
+/// `start` is at most `end`; the bytes may be written, and are none of `data`, which is no longer than they.
+#[cold]
+#[inline(never)]
+unsafe fn copy_around(base: NonNull<u8>, start: usize, end: usize, data: &[u8]) {
+    let (first, rest) = data.split_at(end - start);
+    // SAFETY: by the caller's promise.
+    unsafe {
+        base.add(start).copy_from_nonoverlapping(NonNull::from(first).cast(), first.len());
+        base.copy_from_nonoverlapping(NonNull::from(rest).cast(), rest.len());
+    }
+}
+
+/// A message of one element of `len` bytes, in a queue where not all from 1 to `longest` are to be had: `Ok` where it has no
+/// data.
+#[cold]
+#[inline(never)]
+fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
+    match (len, longest) {
+        (_, 0) => Err(PostError::TooManySges { given: 1, most: 0 }),
+        (0, _) => Ok(()),
+        _ => Err(PostError::MessageTooLong { given: len.into(), most: longest.into() }),
     }
 }
 
@@ -455,7 +522,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     #[inline(always)]
     pub(super) fn new(ring: &'a mut SendRing, doorbell: &'a mut D) -> Self {
         let next = ring.producer;
-        SendBatch { ring, doorbell, next, last: next, control: 0, posted: 0 }
+        SendBatch { ring, doorbell, first: next, next, last: next, control: 0, posted: 0 }
     }
 
     /// Writes one WQE of `elements` behind the batch's others.
@@ -468,9 +535,9 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     ) -> Result<(), PostError> {
         match elements {
             // From 1 to the longest, in one comparison.
-            [one] if one.len.wrapping_sub(1) < self.ring.longest_element => self.post(request, remote, One(one)),
+            [one] if one.len.wrapping_sub(1) < self.ring.longest => self.post(request, remote, One(one)),
             [one] => {
-                self.ring.has_no_data(one.len)?;
+                has_no_data(one.len, self.ring.longest)?;
                 self.post(request, remote, Inline(&[]))
             }
             _ => self.post(request, remote, Elements(elements)),
@@ -487,13 +554,12 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     ) -> Result<(), PostError> {
         let segments = head(remote) + payload.segments(self.ring)?;
         let size = Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 };
-        let used = self.next.wrapping_sub(self.ring.retired);
-        if u32::from(used) + u32::from(size.wqebbs) > u32::from(self.ring.mask) + 1 {
+        if self.ring.end.wrapping_sub(self.next) < size.wqebbs.into() {
             return Err(Full.into());
         }
         self.control = self.ring.write(self.next, size, request, remote, payload);
         self.last = self.next;
-        self.next = self.next.wrapping_add(size.wqebbs);
+        self.next = self.next.wrapping_add(size.wqebbs.into());
         self.posted += 1;
         Ok(())
     }
@@ -504,23 +570,24 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     }
 
     /// Whether it holds none.
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.posted == 0
+        self.next == self.first
     }
 
     /// Shows the batch to the card: doorbell record, then one doorbell. An empty batch rings for nothing.
     #[inline(always)]
     pub fn ring(self) {
-        if self.posted == 0 {
+        if self.is_empty() {
             return;
         }
-        let wqebbs = self.next.wrapping_sub(self.last);
+        let alone = self.last == self.first;
         self.ring.producer = self.next;
         barrier::to_device();
-        self.ring.record.post(self.next);
+        self.ring.record.post(self.next as u16);
         let control = u64::from_be(self.control);
-        if self.posted == 1 {
-            self.doorbell.ring_with(control, self.ring.blocks(self.last, wqebbs));
+        if alone {
+            self.doorbell.ring_with(control, self.ring.blocks(self.last, self.next.wrapping_sub(self.last)));
         } else {
             self.doorbell.ring(control);
         }
@@ -642,17 +709,16 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     }
 }
 
-/// The control segment of a WQE. PRM "Control Segment".
+/// The control segment of a WQE, but for the queue's number. PRM "Control Segment".
 #[inline(always)]
-fn control(qpn: u32, index: u16, segments: usize, request: Request) -> CtrlSeg {
+fn control(index: u16, segments: usize, request: Request) -> CtrlSeg {
     let flag = |flag| request.flags.contains(flag);
     let mut control = CtrlSeg::ZERO;
     control
         .w()
         .wqe_index(index)
         .opcode(request.opcode)
-        // 24 bits by `SendRing::new`, six bits by the limits that the queue's creation checks.
-        .qp_or_sq(qpn & 0xff_ffff)
+        // Six bits by the limits that the queue's creation checks.
         .ds(segments as u8 & 0x3f)
         .fm(if flag(WrFlags::FENCE) { Fence::Fence } else { Fence::None })
         .ce(if flag(WrFlags::SIGNALLED) { CompletionMode::Always } else { CompletionMode::OnError })
@@ -711,8 +777,13 @@ mod tests {
         }
 
         fn batch(&mut self) -> SendBatch<'_, Bell> {
-            let next = self.ring.producer;
-            SendBatch { ring: &mut self.ring, doorbell: &mut self.bell, next, last: next, control: 0, posted: 0 }
+            SendBatch::new(&mut self.ring, &mut self.bell)
+        }
+
+        /// As if the WQEBBs before `index` had come and gone.
+        fn starts_at(&mut self, index: u16) {
+            self.ring.producer = index.into();
+            self.ring.end = self.ring.producer + self.ring.capacity() as u32;
         }
 
         fn record(&self) -> u32 {
@@ -721,7 +792,7 @@ mod tests {
 
         /// `len` bytes of the WQE at WQEBB `index`, around the ring's end.
         fn wqe(&self, index: u16, len: usize) -> Vec<u8> {
-            let start = usize::from(index & self.ring.mask) * WQEBB;
+            let start = self.ring.offset(index.into());
             (0..len).map(|i| self.memory.read((start + i) % self.bytes, 1)[0]).collect()
         }
 
@@ -771,7 +842,7 @@ mod tests {
     fn inline_data_lies_behind_its_header_and_wraps_with_the_ring() {
         for len in [1, 11, 12, 13, 28, 29, 100, 200] {
             let mut queue = Queue::new(3);
-            (queue.ring.producer, queue.ring.retired) = (6, 6);
+            queue.starts_at(6);
             let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let mut batch = queue.batch();
             batch.send_inline(1, WrFlags::SIGNALLED, &data).unwrap();
@@ -817,7 +888,7 @@ mod tests {
     #[test]
     fn a_queue_without_elements_takes_none() {
         let mut queue = Queue::new(2);
-        (queue.ring.limits.sges, queue.ring.longest_element) = (0, 0);
+        (queue.ring.sges, queue.ring.longest) = (0, 0);
         let mut batch = queue.batch();
         // SAFETY: no card reads this ring.
         let posted = unsafe { [0, 1].map(|len| batch.send(1, WrFlags::SIGNALLED, &[element(len)])) };
@@ -920,7 +991,7 @@ mod tests {
             steps in prop::collection::vec((0usize..160, any::<bool>(), any::<bool>(), any::<bool>()), 1..200),
         ) {
             let mut queue = Queue::new(log_size);
-            (queue.ring.producer, queue.ring.retired) = (start, start);
+            queue.starts_at(start);
             let capacity = 1usize << log_size;
             // (wr_id, index, WQEBBs, signalled), oldest first.
             let mut model: VecDeque<(u64, u16, usize, bool)> = VecDeque::new();

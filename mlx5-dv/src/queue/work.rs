@@ -51,6 +51,8 @@ pub struct Completion {
     pub operation: Operation,
     /// Bytes received or read. Meaningless for sends and writes.
     pub byte_len: u32,
+    /// The queue pair that sent a datagram, 24 bits: where an answer goes. Meaningless for all else.
+    pub remote_qpn: u32,
     /// The card's clock when it wrote the completion, in the CQ's time format.
     pub timestamp: u64,
 }
@@ -128,6 +130,15 @@ impl fmt::Display for WorkError {
     }
 }
 
+/// Which work request `result` is about.
+#[inline(always)]
+pub(super) fn work_of(result: &Result<Completion, WorkError>) -> Work {
+    match result {
+        Ok(completion) => completion.work,
+        Err(error) => error.work,
+    }
+}
+
 /// What 64 bytes of a completion queue say. Never panics, whatever they are.
 #[inline(always)]
 pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
@@ -143,7 +154,7 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
         _ => return Err(decode_error(*cqe)),
     };
     let work = Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() };
-    Ok(Completion { work, operation, byte_len: cqe.byte_cnt(), timestamp: cqe.timestamp() })
+    Ok(Completion { work, operation, byte_len: cqe.byte_cnt(), remote_qpn: cqe.rqpn(), timestamp: cqe.timestamp() })
 }
 
 #[cold]

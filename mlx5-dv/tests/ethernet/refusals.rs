@@ -1,7 +1,9 @@
 //! What makes no sense is refused before the card sees it, by name.
 
 use mlx5_dv::Mac;
-use mlx5_dv::objects::{FlowGroup, FlowRule, FlowTable, Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar};
+use mlx5_dv::objects::{
+    FlowGroup, FlowMatcher, FlowRule, FlowTable, Rq, RqOptions, Sq, SqOptions, Tis, TransportDomain, Uar,
+};
 use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
 use mlx5_dv::queue::{AnyDoorbell, CompletionQueue, DataSegment, PostError, RefusedReason};
 use mlx5_open::Sim;
@@ -129,16 +131,27 @@ fn tables_groups_and_rules_keep_to_their_room() {
     assert!(refusal(FlowRule::create(&group, &value, here.queue.tir())).contains("does not look at"));
     value.w().ip_version(0);
     let rules = [0, 1].map(|_| FlowRule::create(&group, &value, here.queue.tir()).unwrap());
-    assert_eq!(rules.each_ref().map(FlowRule::index), [1, 2]);
+    assert_eq!(rules.each_ref().map(FlowRule::index), [Some(1), Some(2)]);
     assert!(refusal(FlowRule::create(&group, &value, here.queue.tir())).contains("all 2 entries"));
     let [first, second] = rules;
     first.delete().unwrap();
-    assert_eq!(FlowRule::create(&group, &value, here.queue.tir()).unwrap().index(), 1);
+    assert_eq!(FlowRule::create(&group, &value, here.queue.tir()).unwrap().index(), Some(1));
     assert!(refusal(FlowRule::create(&group, &value, there.queue.tir())).contains("one device"));
     let held = FlowGroup::destroy(group).unwrap_err();
     drop(second);
     FlowGroup::destroy(held.object).unwrap();
     FlowTable::destroy(table).unwrap();
+    end(sim, [here, there], &[]);
+}
+
+#[test]
+fn a_function_of_our_own_has_no_flow_matchers() {
+    let (sim, here, there) = two();
+    let criteria = FteMatchSetLyr24::ZERO;
+    let text = refusal(FlowMatcher::create(&here.device, 0, &criteria));
+    assert!(text.contains("function of our own") && text.contains("flow table"), "{text}");
+    let text = refusal(FlowMatcher::create(&here.device, 16, &criteria));
+    assert!(text.contains("priority is 16") && text.contains("0 to 15"), "{text}");
     end(sim, [here, there], &[]);
 }
 

@@ -60,6 +60,32 @@ fn one_signalled_write_of_a_batch_completes_all_before_it() {
 }
 
 #[test]
+fn completions_polled_in_batches_are_those_polled_one_by_one_and_their_room_is_free_again() {
+    let card = Card::new();
+    let (mut one, other) = pair(&card);
+    let depth = 8;
+    // Many laps of the completion queue: one that was not given back would overrun it.
+    for lap in 0..40 {
+        let mut batch = one.sends().unwrap();
+        for i in 0..depth {
+            batch.write(lap * depth + i, WrFlags::SIGNALLED, 0..1, other.region().remote()).unwrap();
+        }
+        batch.ring();
+        let (start, mut done) = (Instant::now(), Vec::new());
+        while done.len() < depth as usize {
+            let some: Vec<_> = one.poll_batch(3).map(|done| done.unwrap().0).collect();
+            assert!(some.len() <= 3);
+            done.extend(some);
+            assert!(start.elapsed() < SOON, "no completion");
+        }
+        assert_eq!(done, (lap * depth..(lap + 1) * depth).collect::<Vec<_>>());
+        assert!(one.poll().unwrap().is_none());
+    }
+    drop((one, other));
+    card.end();
+}
+
+#[test]
 fn sends_reads_and_inline_data_arrive_where_the_ranges_say() {
     let card = Card::new();
     let (mut one, mut other) = pair(&card);

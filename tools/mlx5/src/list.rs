@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use mlx5_dv::discovery::{Card, RdmaDevice, RdmaGid, RdmaPort, Sysfs};
+use mlx5_dv::discovery::{Card, RdmaDevice, RdmaGid, RdmaLink, RdmaPort, Sysfs};
 use serde::Serialize;
 
 use crate::{Failure, print, print_json};
@@ -62,6 +62,7 @@ struct Rdma {
 struct Port {
     number: u8,
     state: String,
+    physical_state: String,
     link_layer: String,
     rate: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +84,8 @@ struct Gid {
 /// Prints the cards.
 pub fn run(json: bool) -> Result<(), Failure> {
     let sysfs = Sysfs::at("/");
-    let mut cards: Vec<Listed> = sysfs.cards().iter().map(|card| listed(&sysfs, card)).collect();
+    let links = links(&sysfs);
+    let mut cards: Vec<Listed> = sysfs.cards().iter().map(|card| listed(&sysfs, &links, card)).collect();
     cards.push(software_card());
     if json {
         return print_json(&serde_json::json!({ "cards": cards }));
@@ -91,14 +93,24 @@ pub fn run(json: bool) -> Result<(), Failure> {
     print(&cards.iter().map(Listed::to_string).collect::<String>())
 }
 
-fn listed(sysfs: &Sysfs, card: &Card) -> Listed {
+/// What the kernel tells of its ports over netlink. Where it does not, what sysfs has must do; without RDMA devices it is not
+/// asked, since that would have it load modules.
+fn links(sysfs: &Sysfs) -> Vec<RdmaLink> {
+    match sysfs.rdma_names()[..] {
+        [] => Vec::new(),
+        _ => RdmaLink::all().unwrap_or_default(),
+    }
+}
+
+fn listed(sysfs: &Sysfs, links: &[RdmaLink], card: &Card) -> Listed {
     let obstacles: Vec<Obstacle> = sysfs
         .obstacles(card)
         .into_iter()
         .map(|obstacle| Obstacle { reason: obstacle.reason, fix: Some(obstacle.fix) })
         .collect();
     let vfio = Way { device: format!("vfio:{}", card.address), usable: obstacles.is_empty(), obstacles };
-    let devices = sysfs.rdma_devices(card);
+    let mut devices = sysfs.rdma_devices(card);
+    devices.iter_mut().for_each(|device| device.refine(links));
     let devx = devices.iter().map(|device| devx(sysfs, device));
     Listed {
         model: card.model.clone(),
@@ -124,6 +136,7 @@ fn rdma(sysfs: &Sysfs, device: &RdmaDevice) -> Rdma {
     let port = |port: &RdmaPort| Port {
         number: port.number,
         state: port.state.clone(),
+        physical_state: port.physical_state.clone(),
         link_layer: port.link_layer.clone(),
         rate: port.rate.clone(),
         interface: port.interface.clone(),
@@ -189,7 +202,8 @@ impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let interface = self.interface.as_ref().map_or_else(String::new, |name| format!(", {name}"));
         let (number, state, layer, rate) = (self.number, &self.state, &self.link_layer, &self.rate);
-        writeln!(f, "        port {number}: {state}, {layer}, {rate}{interface}")?;
+        let physical = &self.physical_state;
+        writeln!(f, "        port {number}: {state} ({physical}), {layer}, {rate}{interface}")?;
         for gid in &self.gids {
             writeln!(f, "            GID {:<3} {:<40} {}", gid.index, gid.address, gid.kind)?;
         }

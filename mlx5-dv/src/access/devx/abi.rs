@@ -150,6 +150,44 @@ numbers! {
     /// The card may write it.
     IB_UVERBS_ACCESS_LOCAL_WRITE: u32 = 1,
 
+    /// Which bits of a frame rules look at, and how urgent they are.
+    MLX5_IB_OBJECT_FLOW_MATCHER: u16 = DRIVER + 3,
+    /// Makes it.
+    MLX5_IB_METHOD_FLOW_MATCHER_CREATE: u16 = DRIVER,
+    /// What the kernel calls it.
+    MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE: u16 = DRIVER,
+    /// The bits, as `fte_match_param` or its first part.
+    MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK: u16 = DRIVER + 1,
+    /// What kind of rules they are, and their priority.
+    MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE: u16 = DRIVER + 2,
+    /// Which parts of the bits count.
+    MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA: u16 = DRIVER + 3,
+    /// Rules that have a priority.
+    MLX5_IB_FLOW_TYPE_NORMAL: u16 = 0,
+    /// Ends it.
+    MLX5_IB_METHOD_FLOW_MATCHER_DESTROY: u16 = DRIVER + 1,
+    /// Which.
+    MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE: u16 = DRIVER,
+
+    /// A rule.
+    UVERBS_OBJECT_FLOW: u16 = 9,
+    /// Makes it.
+    MLX5_IB_METHOD_CREATE_FLOW: u16 = DRIVER,
+    /// What the kernel calls it.
+    MLX5_IB_ATTR_CREATE_FLOW_HANDLE: u16 = DRIVER,
+    /// What the matcher's bits must be.
+    MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE: u16 = DRIVER + 1,
+    /// Where its frames go: an object of the card's.
+    MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX: u16 = DRIVER + 3,
+    /// Its matcher.
+    MLX5_IB_ATTR_CREATE_FLOW_MATCHER: u16 = DRIVER + 4,
+    /// Its flow tag.
+    MLX5_IB_ATTR_CREATE_FLOW_TAG: u16 = DRIVER + 6,
+    /// Ends it.
+    MLX5_IB_METHOD_DESTROY_FLOW: u16 = DRIVER + 1,
+    /// Which.
+    MLX5_IB_ATTR_DESTROY_FLOW_HANDLE: u16 = DRIVER,
+
     /// A channel for answers to asynchronous queries.
     MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD: u16 = DRIVER + 4,
     /// Opens it.
@@ -238,7 +276,7 @@ structures! {
         len: u16,
         /// `UVERBS_ATTR_F_...`
         flags: u16,
-        /// Zero here.
+        /// Which of several kinds of input it is, where there are such: `enum_data.elem_id`, the first byte.
         attr_data: u16,
         /// An address, a handle, a descriptor, or the bytes themselves.
         data: u64,

@@ -49,6 +49,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// One of several kinds of input, `kind`, and its bytes that the kernel reads. Errors: as for [`input`](Self::input).
+    pub fn choice(self, attr_id: u16, kind: u16, bytes: &'a [u8]) -> io::Result<Self> {
+        let mut call = self.input(attr_id, bytes)?;
+        if let Some(attribute) = call.attributes.last_mut() {
+            // `elem_id` is the lower byte, in memory the first.
+            attribute.attr_data = kind.to_le();
+        }
+        Ok(call)
+    }
+
     /// Bytes that the kernel writes. Errors: as for [`input`](Self::input).
     pub fn output(self, attr_id: u16, bytes: &'a mut [u8]) -> io::Result<Self> {
         self.with(attr_id, bytes.len(), bytes.as_mut_ptr() as u64)

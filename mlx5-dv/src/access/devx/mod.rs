@@ -6,7 +6,7 @@
 //! Memory is named by umems alone, as only the kernel knows where it lies.
 //!
 //! `open.rs` finds and opens the device, `call.rs` is one ioctl, `abi.rs` its numbers, `events.rs` and `queries.rs` what the
-//! kernel answers later.
+//! kernel answers later, `flows.rs` what frames it leaves to us.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,8 @@ use super::life::{Life, Wake};
 use super::subscribers::Subscribers;
 use super::trace::Traced;
 use super::{
-    Access, AsyncEvent, BarMapping, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle, check_status,
+    Access, AsyncEvent, BarMapping, KernelSteering, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle,
+    check_status,
 };
 use crate::device::Gid;
 use crate::discovery::{RdmaDevice, RdmaGid, Sysfs};
@@ -32,6 +33,7 @@ use crate::{Caps, Device, Options};
 pub mod abi;
 mod call;
 mod events;
+mod flows;
 mod open;
 mod queries;
 
@@ -370,5 +372,9 @@ impl Access for Devx {
 
     fn death(&self) -> Option<Error> {
         self.life.death().map(Error::Dead)
+    }
+
+    fn kernel_steering(&self) -> Option<&dyn KernelSteering> {
+        Some(self)
     }
 }

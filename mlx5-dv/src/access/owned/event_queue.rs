@@ -52,7 +52,7 @@ impl EventRing {
 
     /// The command that makes an EQ of it: events of `types` come to it, and raise interrupt vector `vector`.
     pub fn create_command(&self, uar_page: u32, vector: u16, types: &[EventType]) -> RawCommand {
-        let pages = Translation::of(0, self.ring.iova(), Eqe::SIZE << self.log_size);
+        let pages = Translation::of(self.ring.iova().0, self.ring.iova(), Eqe::SIZE << self.log_size);
         let mut create = CreateEqIn::default();
         let mut context = *create.eq_context_entry();
         let context_page = (pages.log_size - 12) as u8;

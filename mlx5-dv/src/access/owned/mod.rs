@@ -158,14 +158,12 @@ impl Access for Owned {
             Some(iova) => (iova, false),
             None => (self.space.show(memory)?, true),
         };
-        let pages = Translation::of(0, iova, memory.len());
+        let pages = Translation::of(iova.0, iova, memory.len());
+        let skipped = (iova.0 - pages.first) as usize + memory.data_offset();
         let rights = if writable { MTT_READ | MTT_WRITE } else { MTT_READ };
         let mut create = CreateUmemIn::default();
         let mut umem = *create.umem();
-        umem.w()
-            .log_page_size((pages.log_size - 12) as u8)
-            .num_of_mtt(pages.count)
-            .page_offset(memory.data_offset() as u32);
+        umem.w().log_page_size((pages.log_size - 12) as u8).num_of_mtt(pages.count).page_offset(skipped as u32);
         create.w().umem(&umem);
         let list = pages.addresses().map(|page| Be64::new(page | rights)).collect();
         let about = format!("umem of {} bytes", memory.len());

@@ -1,7 +1,7 @@
 //! Memory that firmware works in: pages it asks for at boot, at initialisation and at any time later, and gives back.
 //! PRM "MANAGE_PAGES", "QUERY_PAGES".
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mlx5_prm::cmd::{ManagePagesIn, QueryPagesIn, WithTail};
@@ -48,6 +48,8 @@ pub struct FirmwarePages {
 struct State {
     /// By device address.
     chunks: BTreeMap<u64, Chunk>,
+    /// Device address of every page of the chunks that firmware does not hold: the lowest goes first.
+    free: BTreeSet<u64>,
     /// Device address of every page firmware holds, and the function it was given for.
     given: HashMap<u64, u16>,
 }
@@ -55,8 +57,9 @@ struct State {
 #[derive(Debug)]
 struct Chunk {
     /// Kept for its release: firmware is the only one who reads it.
-    _memory: DmaBuffer,
-    free: Vec<u64>,
+    memory: DmaBuffer,
+    /// Pages of it that firmware holds.
+    given: usize,
 }
 
 impl FirmwarePages {
@@ -146,7 +149,7 @@ impl FirmwarePages {
         let mut state = self.lock();
         let mut pages = Vec::with_capacity(count);
         while pages.len() < count {
-            let Some(page) = state.chunks.values_mut().find_map(|chunk| chunk.free.pop()) else {
+            let Some(page) = state.take(function) else {
                 match self.grow(&mut state, count - pages.len()) {
                     Ok(()) => continue,
                     Err(error) => {
@@ -157,7 +160,6 @@ impl FirmwarePages {
                     }
                 }
             };
-            state.given.insert(page, function);
             pages.push(page);
         }
         Ok(pages)
@@ -167,9 +169,8 @@ impl FirmwarePages {
         let len = if wanted * PAGE < CHUNK / 8 { CHUNK / 8 } else { CHUNK };
         let memory = self.space.allocate(len)?;
         let first = memory.iova().0;
-        // Popped from the end: the lowest address goes first.
-        let free = (0..memory.len() / PAGE).rev().map(|i| first + (i * PAGE) as u64).collect();
-        state.chunks.insert(first, Chunk { _memory: memory, free });
+        state.free.extend((0..memory.len() / PAGE).map(|i| first + (i * PAGE) as u64));
+        state.chunks.insert(first, Chunk { memory, given: 0 });
         Ok(())
     }
 
@@ -179,19 +180,35 @@ impl FirmwarePages {
 }
 
 impl State {
+    /// A free page, which firmware now has for `function`.
+    fn take(&mut self, function: u16) -> Option<u64> {
+        let page = self.free.pop_first()?;
+        if let Some((_, chunk)) = self.chunks.range_mut(..=page).next_back() {
+            chunk.given += 1;
+        }
+        self.given.insert(page, function);
+        Some(page)
+    }
+
     /// Firmware no longer has `page`. False if it never had.
     fn set_free(&mut self, page: u64) -> bool {
         if self.given.remove(&page).is_none() {
             return false;
         }
-        let Some((first, chunk)) = self.chunks.range_mut(..=page).next_back() else { return false };
-        let first = *first;
-        chunk.free.push(page);
-        let unused = chunk.free.len() * PAGE == chunk._memory.len();
+        let Some((&first, chunk)) = self.chunks.range_mut(..=page).next_back() else { return false };
+        self.free.insert(page);
+        chunk.given -= 1;
         // One unused chunk is kept, so that a page going to and fro does not map and unmap each time.
-        if unused && self.chunks.len() > 1 {
-            self.chunks.remove(&first);
+        if chunk.given == 0 && self.chunks.len() > 1 {
+            self.remove(first);
         }
         true
+    }
+
+    fn remove(&mut self, first: u64) {
+        let Some(chunk) = self.chunks.remove(&first) else { return };
+        for i in 0..chunk.memory.len() / PAGE {
+            self.free.remove(&(first + (i * PAGE) as u64));
+        }
     }
 }

@@ -8,8 +8,8 @@ use crate::error::{Death, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, Translation};
 
-/// Memory shown to the device, each piece at an address aligned to the largest page that fits it, so that both the IOMMU
-/// and the card's own translations can use large pages.
+/// Memory shown to the device, each piece where its address in this process lies between two large pages, so that both the
+/// IOMMU and the card's own translations can use large pages, whatever that address is.
 #[derive(Debug)]
 pub struct Space {
     dma: Box<dyn DmaSpace>,
@@ -33,16 +33,19 @@ impl Space {
                 source: None,
             });
         }
-        let reserved = reserved_len(memory.len());
-        let iova = self.lock().allocate(reserved, alignment(reserved)).ok_or_else(|| Error::Memory {
+        let address = memory.address().as_ptr() as u64;
+        let align = alignment(memory.len());
+        let (start, reserved) = reserved(address, memory.len());
+        let found = self.lock().allocate_like(start, reserved, align).ok_or_else(|| Error::Memory {
             reason: format!("no device addresses left for {} bytes", memory.len()),
             fix: Some("destroy memory regions that are no longer used".into()),
             source: None,
         })?;
+        let iova = Iova(found.0 + (address - start));
         match self.dma.map(memory.range(), iova) {
             Ok(()) => Ok(iova),
             Err(source) => {
-                self.lock().free(iova, reserved);
+                self.lock().free(found, reserved);
                 Err(map_error(memory.len(), source))
             }
         }
@@ -52,7 +55,8 @@ impl Space {
     pub fn hide(&self, iova: Iova, len: usize) -> Result<(), Error> {
         match self.dma.unmap(iova, len) {
             Ok(()) => {
-                self.lock().free(iova, reserved_len(len));
+                let (start, reserved) = reserved(iova.0, len);
+                self.lock().free(Iova(start), reserved);
                 Ok(())
             }
             // The server's process ended, and with it all that could write this memory.
@@ -86,15 +90,17 @@ impl Space {
     }
 }
 
-/// Bytes of address space kept for memory of `len` bytes: rounded up, so that a last large page never covers a neighbour.
-fn reserved_len(len: usize) -> u64 {
-    let len = len as u64;
-    len.next_multiple_of(alignment(len))
+/// The address space kept for memory of `len` bytes at `address`, first address and bytes: whole pages of the card's, so that
+/// they never cover a neighbour. An address of the process and the one that the device gets for it have the same.
+fn reserved(address: u64, len: usize) -> (u64, u64) {
+    let log_page = Translation::log_size(address, len, alignment(len).trailing_zeros());
+    let start = Translation::start(address, log_page);
+    (start, (address - start + len as u64).next_multiple_of(1 << log_page))
 }
 
-/// What an address for `len` bytes is aligned to.
-fn alignment(len: u64) -> u64 {
-    len.next_power_of_two().clamp(4096, 1 << Translation::LOG_LARGEST)
+/// By how much the two addresses of `len` bytes may differ: multiples of this.
+fn alignment(len: usize) -> u64 {
+    (len as u64).next_power_of_two().clamp(4096, 1 << Translation::LOG_LARGEST)
 }
 
 fn map_error(len: usize, source: std::io::Error) -> Error {
@@ -197,10 +203,54 @@ mod tests {
     }
 
     #[test]
-    fn a_large_last_page_stays_inside_what_is_reserved() {
+    fn large_pages_stay_inside_what_is_reserved() {
         for len in [4096_usize, 3 * 4096, 1 << 21, (1 << 30) + 4096, 5 << 30] {
-            let pages = Translation::of(0, Iova(1 << 40), len);
-            assert!(pages.count << pages.log_size <= reserved_len(len), "{len:#x}");
+            for address in [1 << 40, (1 << 40) + 0x5000, (1 << 40) + 0x3ff_f000] {
+                let (start, bytes) = reserved(address, len);
+                let iova = Iova(address + (alignment(len) << 4));
+                assert_eq!(reserved(iova.0, len), (start + (alignment(len) << 4), bytes));
+                let pages = Translation::of(address, iova, len);
+                let (first, end) = (pages.first, pages.first + (pages.count << pages.log_size));
+                assert!(first >= iova.0 - (address - start) && end <= iova.0 - (address - start) + bytes, "{len:#x}");
+                assert!(first <= iova.0 && iova.0 + len as u64 <= end, "{len:#x}");
+            }
         }
+    }
+
+    /// A device that takes everything, and remembers where.
+    #[derive(Debug, Default)]
+    struct Willing(Arc<Mutex<Vec<(u64, u64)>>>);
+
+    impl DmaSpace for Willing {
+        fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
+            lock(&self.0).push((range.address.as_ptr() as u64, iova.0));
+            Ok(())
+        }
+        fn unmap(&self, _iova: Iova, _len: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn iova_ranges(&self) -> Vec<(u64, u64)> {
+            vec![(1 << 30, (1 << 40) - 1)]
+        }
+        fn takes_anonymous_memory(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_user_s_memory_is_counted_in_few_pages_wherever_it_lies() {
+        let willing = Willing::default();
+        let seen = Arc::clone(&willing.0);
+        let space = Arc::new(Space::new(Box::new(willing), Life::new()));
+        let _keeps_the_first_place = space.allocate(4096).unwrap();
+        let vector = vec![0u8; (64 << 20) + 4096];
+        let odd = vector.as_ptr() as u64 & 0x3fff_ffff;
+        let memory = space.lend(HostMemory::from_vec(vector).unwrap()).unwrap();
+        let (address, iova) = lock(&seen)[1];
+        assert_eq!(iova & 0x7ff_ffff, address & 0x7ff_ffff, "{odd:#x}");
+        let pages = Translation::of(address, memory.iova(), memory.memory().unwrap().len());
+        assert!(pages.count <= 512, "{pages:?}");
+        drop(memory);
+        assert_eq!(space.lock().allocate(1 << 39, 1 << 39), Some(Iova(1 << 39)), "all of it came back");
     }
 }

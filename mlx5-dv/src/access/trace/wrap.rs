@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{CommandRecord, Direction, Observers};
-use crate::access::{Access, AsyncEvent, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
+use crate::access::{Access, AsyncEvent, KernelSteering, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
@@ -164,5 +164,9 @@ impl Access for Traced {
 
     fn death(&self) -> Option<Error> {
         self.inner.death()
+    }
+
+    fn kernel_steering(&self) -> Option<&dyn KernelSteering> {
+        self.inner.kernel_steering()
     }
 }

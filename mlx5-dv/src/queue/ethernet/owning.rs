@@ -1,6 +1,5 @@
 //! A send and a receive queue of frames that own the buffers they lend the card.
 
-use std::hint;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +10,12 @@ use super::{EthernetReceiveQueue, EthernetSendQueue, FrameFlags};
 use crate::device::{Device, Mac};
 use crate::error::Error;
 use crate::objects::{
-    Buffer, CqOptions, FlowGroup, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis, TransportDomain,
-    Uar, to_mac,
+    Buffer, CqOptions, FlowGroup, FlowMatcher, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
+    TransportDomain, Uar, to_mac,
 };
 use crate::queue::completion::Deadline;
-use crate::queue::connection::{InFlight, Table, nonsense, not_in_flight};
+use crate::queue::lent::Lent;
+use crate::queue::pair::{Queues, Wait};
 use crate::queue::{
     AnyDoorbell, CompletionQueue, DataSegment, Done, Refused, RefusedReason, RetireError, Side, Ticket,
 };
@@ -48,7 +48,7 @@ impl Default for EthernetOptions {
 ///
 /// Each frame takes its [`Buffer`], and [`poll`](Self::poll) hands it back; a frame that was received has the length that its
 /// completion says ([`Completion::byte_len`](crate::queue::Completion::byte_len)). Nothing is heard until
-/// [`listen`](Self::listen), which where the kernel keeps the function cannot be had; sending can, by a process that may
+/// [`listen`](Self::listen). Where the kernel keeps the function, sending and listening are for processes that may
 /// (CAP_NET_RAW).
 ///
 /// A frame that fails takes its queue to ERR: what was posted there comes back with flush errors, what is posted later is not
@@ -57,17 +57,13 @@ impl Default for EthernetOptions {
 /// leaked.
 #[derive(Debug)]
 pub struct EthernetQueue {
-    send: Option<EthernetSendQueue<AnyDoorbell>>,
-    receive: Option<EthernetReceiveQueue>,
-    sends: Table,
-    receives: Table,
-    tickets: u64,
+    lent: Lent,
     events: bool,
     listening: Option<Listening>,
     tir: Arc<Tir>,
     sq: Arc<Sq>,
     rq: Arc<Rq>,
-    cq: CompletionQueue,
+    queues: Queues<EthernetSendQueue<AnyDoorbell>, EthernetReceiveQueue>,
 }
 
 /// The steering of what is heard. Its rules go first, by their order here.
@@ -79,18 +75,14 @@ struct Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if let Err(error) = self.device.set_multicast(&[])
+        if self.device.is_owned()
+            && let Err(error) = self.device.set_multicast(&[])
             && !error.is_dead()
         {
             tracing::warn!(%error, "the function's list of multicast addresses is left as it was");
         }
     }
 }
-
-/// How long a wait spins before it sleeps, or lets others run.
-const SPIN: Duration = Duration::from_micros(50);
-/// Polls between two looks at the clock.
-const POLLS: u32 = 64;
 
 impl EthernetQueue {
     /// Queues in RDY, with a UAR page and a completion queue of their own: frames may be sent, receives posted.
@@ -111,17 +103,13 @@ impl EthernetQueue {
         let rq = Rq::create(pd, cq.cq(), RqOptions::default().wqes(options.recv_depth))?;
         let tir = Tir::create(&domain, &rq)?;
         let mut queue = EthernetQueue {
-            send: None,
-            receive: None,
-            sends: Table::new(options.send_depth),
-            receives: Table::new(options.recv_depth),
-            tickets: 0,
+            lent: Lent::new(options.send_depth, options.recv_depth),
             events: options.events,
             listening: None,
             tir,
             sq,
             rq,
-            cq,
+            queues: Queues { send: None, receive: None, cq },
         };
         queue.start()?;
         Ok(queue)
@@ -131,8 +119,8 @@ impl EthernetQueue {
     fn start(&mut self) -> Result<(), Error> {
         self.sq.ready()?;
         self.rq.ready()?;
-        self.send = Some(self.sq.send_queue()?);
-        self.receive = Some(self.rq.receive_queue()?);
+        self.queues.send = Some(self.sq.send_queue()?);
+        self.queues.receive = Some(self.rq.receive_queue()?);
         Ok(())
     }
 
@@ -157,45 +145,65 @@ impl EthernetQueue {
     }
 
     /// Hears, from now on, frames to the function's own address, to everybody, and to `groups`, in place of what it heard
-    /// before: it makes the function's root flow table. RoCE packets still go to their queue pairs. Who wants other frames makes
-    /// [`FlowTable`]s of their own, with rules to [`tir`](Self::tir).
+    /// before. RoCE packets still go to their queue pairs. Who wants other frames makes rules of their own to
+    /// [`tir`](Self::tir).
+    ///
+    /// It makes the function's root flow table. Where the kernel keeps the function, it takes those frames from the kernel's
+    /// network device instead, as [`FlowMatcher`] says, which then hears nobody: where both are to live, make rules for what
+    /// is yours alone.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] where the kernel keeps the function; [`Error::Invalid`] where the function has a root flow table
-    /// already, or for an address that is no group's; [`Error::Unsupported`], [`Error::Command`].
+    /// [`Error::Invalid`] where the function has a root flow table already, or for an address that is no group's;
+    /// [`Error::Unsupported`], [`Error::Command`]; where the kernel keeps the function, [`Error::Io`].
     pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
+        Mac::check_groups(groups)?;
         self.listening = None;
         let device = Arc::clone(self.device());
         let addresses: Vec<Mac> = [device.mac(), Mac::BROADCAST].iter().chain(groups).copied().collect();
+        self.listening = Some(match device.is_owned() {
+            true => self.listen_alone(device, addresses)?,
+            false => self.listen_beside_kernel(device, addresses)?,
+        });
+        Ok(())
+    }
+
+    fn listen_alone(&self, device: Arc<Device>, addresses: Vec<Mac>) -> Result<Listening, Error> {
         let entries = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         let table = FlowTable::create(&device, 0, entries)?;
         let group = FlowGroup::create(&table, 0..entries, &to_mac(Mac::BROADCAST))?;
         let rule = |mac: Mac| FlowRule::create(&group, &to_mac(mac), &self.tir);
-        let rules = addresses.into_iter().map(rule).collect::<Result<_, _>>()?;
+        let rules = addresses.iter().copied().map(rule).collect::<Result<_, _>>()?;
         let listening = Listening { _rules: rules, device };
-        listening.device.set_multicast(groups)?;
+        // Everybody's address is a group's: Linux lists it too.
+        listening.device.set_multicast(&addresses[1..])?;
         table.set_root()?;
-        self.listening = Some(listening);
-        Ok(())
+        Ok(listening)
+    }
+
+    fn listen_beside_kernel(&self, device: Arc<Device>, addresses: Vec<Mac>) -> Result<Listening, Error> {
+        let matcher = FlowMatcher::create(&device, 0, &to_mac(Mac::BROADCAST))?;
+        let rule = |mac: Mac| FlowRule::beside_kernel(&matcher, &to_mac(mac), &self.tir);
+        let rules = addresses.into_iter().map(rule).collect::<Result<_, _>>()?;
+        Ok(Listening { _rules: rules, device })
     }
 
     /// Frames in flight, and receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
-        (self.sends.used(), self.receives.used())
+        self.lent.in_flight()
     }
 
     /// Receives one frame into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
         let posted = self.post_receive(buffer.segment());
-        self.keep(posted, Side::Receive, Some(buffer))
+        self.lent.keep(posted, Side::Receive, Some(buffer))
     }
 
     fn post_receive(&mut self, segment: DataSegment) -> Result<(), RefusedReason> {
-        let wr_id = self.receives.next()?;
-        let queue = self.receive.as_mut().ok_or(RefusedReason::NotReset)?;
+        let wr_id = self.lent.next(Side::Receive)?;
+        let queue = self.queues.receive.as_mut().ok_or(RefusedReason::NotReset)?;
         let mut batch = queue.batch();
-        // SAFETY: `keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
+        // SAFETY: `Lent::keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
         // after the queue was reset.
         unsafe { batch.receive(wr_id, &[segment])? };
         batch.ring();
@@ -206,12 +214,12 @@ impl EthernetQueue {
     #[inline]
     pub fn send(&mut self, buffer: Buffer, flags: FrameFlags) -> Result<Ticket, Refused> {
         let posted = self.post_send(&buffer, flags);
-        self.keep(posted, Side::Send, Some(buffer))
+        self.lent.keep(posted, Side::Send, Some(buffer))
     }
 
     fn post_send(&mut self, buffer: &Buffer, flags: FrameFlags) -> Result<(), RefusedReason> {
-        let wr_id = self.sends.next()?;
-        let queue = self.send.as_mut().ok_or(RefusedReason::NotReset)?;
+        let wr_id = self.lent.next(Side::Send)?;
+        let queue = self.queues.send.as_mut().ok_or(RefusedReason::NotReset)?;
         let mode = queue.sq().inline_mode();
         let mut start = [0; header::MOST];
         let inline = match mode {
@@ -235,34 +243,16 @@ impl EthernetQueue {
     #[inline]
     pub fn send_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<Ticket, Refused> {
         let posted = self.post_inline(frame, flags);
-        self.keep(posted, Side::Send, None)
+        self.lent.keep(posted, Side::Send, None)
     }
 
     fn post_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<(), RefusedReason> {
-        let wr_id = self.sends.next()?;
-        let queue = self.send.as_mut().ok_or(RefusedReason::NotReset)?;
+        let wr_id = self.lent.next(Side::Send)?;
+        let queue = self.queues.send.as_mut().ok_or(RefusedReason::NotReset)?;
         let mut batch = queue.batch();
         batch.send_inline(wr_id, flags | FrameFlags::SIGNALLED, frame)?;
         batch.ring();
         Ok(())
-    }
-
-    /// Remembers what was posted, or gives it back.
-    #[inline(always)]
-    fn keep(
-        &mut self,
-        posted: Result<(), RefusedReason>,
-        side: Side,
-        buffer: Option<Buffer>,
-    ) -> Result<Ticket, Refused> {
-        if let Err(reason) = posted {
-            return Err(Refused { buffer, reason });
-        }
-        let ticket = Ticket(self.tickets);
-        self.tickets += 1;
-        let table = if side == Side::Send { &mut self.sends } else { &mut self.receives };
-        table.put(InFlight { ticket, buffer });
-        Ok(ticket)
     }
 
     /// The next frame that is sent or received, with its buffer; `None` while there is none.
@@ -271,19 +261,7 @@ impl EthernetQueue {
     /// [`RetireError`] where the card names a work request that is not in flight: a card, or a driver, that is broken.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        let Some(result) = self.cq.poll() else { return Ok(None) };
-        let work = match &result {
-            Ok(completion) => completion.work,
-            Err(error) => error.work,
-        };
-        let wr_id = match work.side {
-            Side::Send => self.send.as_mut().map(|queue| queue.retire(&work)),
-            Side::Receive => self.receive.as_mut().map(|queue| queue.retire(&work)),
-        };
-        let wr_id = wr_id.unwrap_or(Err(not_in_flight(work)))?;
-        let table = if work.side == Side::Send { &mut self.sends } else { &mut self.receives };
-        let InFlight { ticket, buffer } = table.take(wr_id).ok_or_else(|| not_in_flight(work))?;
-        Ok(Some(Done { ticket, buffer, result }))
+        self.poll_card()
     }
 
     /// As [`poll`](Self::poll), once there is something: polls, then sleeps if it was made with [`EthernetOptions::events`].
@@ -292,25 +270,7 @@ impl EthernetQueue {
     /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue overran,
     /// [`Error::Dead`], [`Error::Nonsense`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
-        let (deadline, spin_until) = (Deadline::after(timeout), Deadline::after(SPIN));
-        loop {
-            for _ in 0..POLLS {
-                if let Some(done) = self.poll().map_err(nonsense)? {
-                    return Ok(done);
-                }
-                hint::spin_loop();
-            }
-            let death = self.device().death();
-            if deadline.has_passed() {
-                return Err(death.unwrap_or_else(|| self.cq.cq().why_nothing_came(timeout)));
-            }
-            match death {
-                Some(death) => return Err(death),
-                None if !spin_until.has_passed() => {}
-                None if self.events => self.cq.wait(deadline.left().unwrap_or(Duration::MAX))?,
-                None => std::thread::yield_now(),
-            }
-        }
+        self.wait_card(Deadline::after(timeout), timeout)
     }
 
     /// Begins anew after an error: both queues through RST to RDY. What was in flight is not carried out, and what completed and
@@ -319,19 +279,35 @@ impl EthernetQueue {
     /// # Errors
     /// [`Error::Command`]; then nothing can be posted, and the buffers are still lent. It may be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
-        (self.send, self.receive) = (None, None);
+        self.queues.close();
         self.sq.reset()?;
         self.rq.reset()?;
-        let buffers = self.sends.drain().chain(self.receives.drain()).collect();
+        let buffers = self.lent.drain().collect();
         self.start()?;
         Ok(buffers)
     }
 }
 
+impl Wait for EthernetQueue {
+    #[inline]
+    fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
+        let Some((wr_id, result)) = self.queues.poll()? else { return Ok(None) };
+        self.lent.done(wr_id, result).map(Some)
+    }
+
+    fn cq(&mut self) -> &mut CompletionQueue {
+        &mut self.queues.cq
+    }
+
+    fn sleeps(&self) -> bool {
+        self.events
+    }
+}
+
 impl Drop for EthernetQueue {
     fn drop(&mut self) {
-        (self.send, self.receive) = (None, None);
-        if self.sends.is_empty() && self.receives.is_empty() {
+        self.queues.close();
+        if self.lent.is_empty() {
             return;
         }
         // Until the queues are reset the card may still write the buffers.
@@ -340,8 +316,7 @@ impl Drop for EthernetQueue {
             && !error.is_dead()
         {
             tracing::error!(%error, "queues of frames could not be reset; their buffers in flight are leaked");
-            std::mem::forget(std::mem::replace(&mut self.sends, Table::new(0)));
-            std::mem::forget(std::mem::replace(&mut self.receives, Table::new(0)));
+            self.lent.leak();
         }
     }
 }

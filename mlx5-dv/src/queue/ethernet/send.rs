@@ -9,13 +9,13 @@ use mlx5_prm::ctx::InlineMode;
 use mlx5_prm::wqe::{EthSeg, SEGMENT, WqeOpcode};
 use uar::SendDoorbell;
 
-use super::header::{self, ETHERNET};
+use super::header::{ETHERNET, TAGGED, headers};
 use crate::objects::{RingPermit, Sq};
 use crate::queue::doorbell::Leased;
-use crate::queue::send::{Elements, Payload, Request, SendBatch, SendLimits, SendRing};
+use crate::queue::send::{Elements, One, Payload, Request, SendBatch, SendLimits, SendRing};
 use crate::queue::{AnyDoorbell, DataSegment, PostError, RetireError, Work, WrFlags};
 
-/// Bytes of a frame's start that lie in the Ethernet segment itself.
+/// Bytes of a frame's start that lie in the Ethernet segment itself: its last ones.
 const IN_SEGMENT: usize = 2;
 
 bitflags::bitflags! {
@@ -53,29 +53,28 @@ pub(crate) struct FrameLimits {
 /// segment 2..  the inlined bytes from the third on, filled up to whole segments
 /// then         byte_count | lkey | address, for each element
 /// ```
-struct Frame<'a> {
+struct Frame<'a, P> {
     start: &'a [u8],
-    rest: Elements<'a>,
+    rest: P,
+    /// Bytes of the rest.
+    rest_len: u64,
     flags: FrameFlags,
-    limits: FrameLimits,
+    limits: &'a FrameLimits,
 }
 
-impl Frame<'_> {
+impl<P> Frame<'_, P> {
+    #[inline(always)]
     fn check(&self) -> Result<(), PostError> {
-        let (limits, inline) = (&self.limits, self.start.len());
+        let (limits, inline) = (self.limits, self.start.len());
         if inline > usize::from(limits.inline_bytes) {
             return Err(PostError::InlineTooLong { given: inline, most: limits.inline_bytes.into() });
         }
-        let rest: u64 = self.rest.0.iter().map(|element| u64::from(element.len)).sum();
-        let given = inline as u64 + rest;
+        let given = inline as u64 + self.rest_len;
         let (least, most) = (ETHERNET as u64, limits.longest as u64);
         if given < least || given > most {
             return Err(PostError::FrameLength { given, least, most });
         }
-        let least = match inline {
-            0 => header::headers(limits.inline_mode, self.start, given as usize),
-            _ => header::headers(limits.inline_mode, self.start, given as usize).max(ETHERNET),
-        };
+        let least = self.least_inline(given as usize);
         if inline < least {
             return Err(PostError::HeaderTooShort { given: inline, least });
         }
@@ -85,13 +84,24 @@ impl Frame<'_> {
         Ok(())
     }
 
+    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there are any.
+    #[inline(always)]
+    fn least_inline(&self, len: usize) -> usize {
+        let least = match self.limits.inline_mode {
+            InlineMode::None => 0,
+            InlineMode::L2 => TAGGED.min(len),
+            mode => headers(mode, self.start, len),
+        };
+        if self.start.is_empty() { least } else { least.max(ETHERNET) }
+    }
+
     /// Segments of the inlined bytes behind the Ethernet segment.
     fn inline_segments(&self) -> usize {
         self.start.len().saturating_sub(IN_SEGMENT).div_ceil(SEGMENT)
     }
 }
 
-impl Payload for Frame<'_> {
+impl<P: Payload> Payload for Frame<'_, P> {
     #[inline(always)]
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
         self.check()?;
@@ -99,22 +109,17 @@ impl Payload for Frame<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u16, at: usize) {
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
         let mut segment = EthSeg::ZERO;
         segment
             .w()
             .l3_csum(self.flags.contains(FrameFlags::L3_CHECKSUM))
             .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM));
-        if let Some((first, behind)) = self.start.split_first_chunk::<IN_SEGMENT>() {
-            // Checked by `check` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
-            segment.w().inline_hdr_sz(self.start.len() as u16).inline_hdr_start(u16::from_be_bytes(*first));
-            for (i, bytes) in behind.chunks(SEGMENT).enumerate() {
-                let mut filled = [0u8; SEGMENT];
-                filled[..bytes.len()].copy_from_slice(bytes);
-                ring.store(index, at + 1 + i, zerocopy::transmute!(filled));
-            }
-        }
+        // Checked by `check` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
+        segment.w().inline_hdr_sz(self.start.len() as u16);
         ring.store(index, at, zerocopy::transmute!(segment));
+        // The start's first bytes end the segment, the others follow it.
+        ring.store_bytes(index, at, SEGMENT - IN_SEGMENT, self.start);
         self.rest.store(ring, index, at + 1 + self.inline_segments());
     }
 }
@@ -167,8 +172,7 @@ impl<D: SendDoorbell> EthernetSendQueue<D> {
     /// Begins a batch. Dropped without [`ring`](EthernetSendBatch::ring), it never happened.
     #[inline(always)]
     pub fn batch(&mut self) -> EthernetSendBatch<'_, D> {
-        let limits = self.limits;
-        EthernetSendBatch { batch: SendBatch::new(&mut self.ring, self.doorbell.get()), limits }
+        EthernetSendBatch { batch: SendBatch::new(&mut self.ring, self.doorbell.get()), limits: &self.limits }
     }
 
     /// Says that `work`, from a completion, is done, and so are all frames posted before it: their room is free again. The
@@ -209,7 +213,7 @@ impl<D: SendDoorbell> Drop for EthernetSendQueue<D> {
 #[must_use = "a batch that is not rung never happened"]
 pub struct EthernetSendBatch<'a, D: SendDoorbell> {
     batch: SendBatch<'a, D>,
-    limits: FrameLimits,
+    limits: &'a FrameLimits,
 }
 
 impl<D: SendDoorbell> fmt::Debug for EthernetSendBatch<'_, D> {
@@ -223,7 +227,17 @@ impl<D: SendDoorbell> EthernetSendBatch<'_, D> {
     fn post(&mut self, wr_id: u64, flags: FrameFlags, start: &[u8], rest: &[DataSegment]) -> Result<(), PostError> {
         let wr_flags = if flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() };
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
-        self.batch.post(request, None, Frame { start, rest: Elements(rest), flags, limits: self.limits })
+        let limits = self.limits;
+        match rest {
+            [one] if one.len != 0 && limits.sges != 0 => {
+                let frame = Frame { start, rest: One(one), rest_len: one.len.into(), flags, limits };
+                self.batch.post(request, None, frame)
+            }
+            _ => {
+                let rest_len = rest.iter().map(|element| u64::from(element.len)).sum();
+                self.batch.post(request, None, Frame { start, rest: Elements(rest), rest_len, flags, limits })
+            }
+        }
     }
 
     /// A frame that begins with `start`, copied into the WQE, and goes on with `elements`, in their order. `start` may be empty

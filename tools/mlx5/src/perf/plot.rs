@@ -128,7 +128,13 @@ fn draw(drawing: &Drawing, title: &str, note: &str) -> Result<String, Failure> {
                 .label(*name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
         }
-        chart.configure_series_labels().border_style(BLACK).draw().map_err(|error| failed(&error))?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE)
+            .border_style(BLACK)
+            .draw()
+            .map_err(|error| failed(&error))?;
         root.present().map_err(|error| failed(&error))?;
     }
     Ok(svg)

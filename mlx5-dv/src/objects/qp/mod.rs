@@ -1,245 +1,38 @@
-//! Queue pairs of a reliable connection.
+//! Queue pairs: reliable connections and datagrams.
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mlx5_prm::caps::RoceCap;
 use mlx5_prm::cmd::{
     CmdStatus, CreateQpIn, DestroyQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn, Rst2initQpIn, Rtr2rtsQpIn,
 };
-use mlx5_prm::ctx::{Ads, Qpc};
+use mlx5_prm::ctx::{Ads, Qpc, TimestampFormat};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
-use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
+use super::outlet::Outlet;
 use super::ring::RingMemory;
-use super::{AccessFlags, Cq, DestroyError, Object, Pd, Uar, atomics_are_not_built, destroy_sole, fits, within};
+use super::{
+    AccessFlags, Cq, DestroyError, NO_USER_INDEX, Object, Pd, Uar, atomics_are_not_built, destroy_sole, fits,
+    timestamps,
+};
 use crate::Device;
 use crate::caps::{CapPage, Caps};
-use crate::device::{Mac, PATH_HEADERS};
+use crate::device::PATH_HEADERS;
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
-use crate::queue::{DoorbellMode, ReceiveQueue, SendLimits, SendQueue};
+use crate::queue::{DoorbellMode, Leased, ReceiveQueue, SendLimits, SendQueue};
 
-/// What a queue pair is to be.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct QpOptions {
-    /// Work requests of the largest kind that the send queue holds at once. Default: 128.
-    pub send_wqes: u32,
-    /// Receives that the receive queue holds at once. Default: 128.
-    pub recv_wqes: u32,
-    /// Scatter/gather elements of a send work request, at most. Default: 1.
-    pub send_sges: u16,
-    /// Scatter elements of a receive, at most. Default: 1.
-    pub recv_sges: u16,
-    /// Bytes of inline data of a work request, at most. Default: 28, what fits beside a remote address in 64 bytes.
-    pub inline_bytes: u16,
-}
+mod datagram;
+mod options;
+mod path;
 
-impl Default for QpOptions {
-    fn default() -> Self {
-        QpOptions { send_wqes: 128, recv_wqes: 128, send_sges: 1, recv_sges: 1, inline_bytes: 28 }
-    }
-}
+pub use datagram::{AddressHandle, DatagramAttributes};
+pub use options::QpOptions;
+pub use path::AddressPath;
 
-impl QpOptions {
-    /// Sets [`send_wqes`](Self::send_wqes) and [`recv_wqes`](Self::recv_wqes).
-    pub fn wqes(mut self, send: u32, recv: u32) -> Self {
-        (self.send_wqes, self.recv_wqes) = (send, recv);
-        self
-    }
-
-    /// Sets [`send_sges`](Self::send_sges) and [`recv_sges`](Self::recv_sges).
-    pub fn sges(mut self, send: u16, recv: u16) -> Self {
-        (self.send_sges, self.recv_sges) = (send, recv);
-        self
-    }
-
-    /// Sets [`inline_bytes`](Self::inline_bytes).
-    pub fn inline_bytes(mut self, bytes: u16) -> Self {
-        self.inline_bytes = bytes;
-        self
-    }
-}
-
-/// The rings a queue pair gets: receive ring first, then send ring. PRM "Work Queue Structure".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Layout {
-    /// log2 of receives; `None` for no receive queue.
-    log_rq_size: Option<u32>,
-    /// log2 of a receive WQE's bytes.
-    log_rq_stride: u32,
-    /// log2 of WQEBBs; `None` for no send queue.
-    log_sq_size: Option<u32>,
-}
-
-/// Bytes of inline data that a header's ten bits can count.
-const MAX_INLINE: u64 = 1023;
-/// Segments that `ds` can count.
-const MAX_SEGMENTS: u64 = 63;
-
-impl Layout {
-    fn of(options: &QpOptions, caps: &Caps) -> Result<Self, Error> {
-        Ok(Layout {
-            log_rq_size: Self::receive(options, caps)?,
-            log_rq_stride: Self::stride(options).trailing_zeros(),
-            log_sq_size: Self::send(options, caps)?,
-        })
-    }
-
-    /// Bytes of a receive WQE: a power of two of segments.
-    fn stride(options: &QpOptions) -> u64 {
-        (SEGMENT as u64 * u64::from(options.recv_sges.max(1))).next_power_of_two()
-    }
-
-    fn receive(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Error> {
-        if options.recv_wqes == 0 {
-            return Ok(None);
-        }
-        let stride = Self::stride(options);
-        if stride > u64::from(caps.max_wqe_sz_rq) {
-            let (sges, most) = (options.recv_sges, caps.max_wqe_sz_rq);
-            return Err(Error::Invalid(format!(
-                "recv_sges is {sges}: a receive WQE of {stride} bytes, and this card takes at most {most} (max_wqe_sz_rq)"
-            )));
-        }
-        // The send ring behind it starts at a WQEBB.
-        let least = (WQEBB as u64).div_ceil(stride);
-        let wqes = u64::from(options.recv_wqes).max(least).next_power_of_two();
-        within("recv_wqes", wqes, "log_max_qp_sz", caps.log_max_qp_sz.min(15))?;
-        Ok(Some(wqes.trailing_zeros()))
-    }
-
-    fn send(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Error> {
-        if options.send_wqes == 0 {
-            return Ok(None);
-        }
-        within("inline_bytes", options.inline_bytes.into(), "10 bits of the inline header", 10)?;
-        let inline = (u64::from(options.inline_bytes.min(MAX_INLINE as u16)) + 4).div_ceil(SEGMENT as u64);
-        let segments = 2 + inline.max(options.send_sges.into());
-        let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
-        if segments > most {
-            return Err(Error::Invalid(format!(
-                "send_sges {} and inline_bytes {} need a send WQE of {} bytes, and this card takes at most {} (max_wqe_sz_sq)",
-                options.send_sges,
-                options.inline_bytes,
-                segments * SEGMENT as u64,
-                most * SEGMENT as u64
-            )));
-        }
-        let wqebbs = segments.div_ceil((WQEBB / SEGMENT) as u64) * u64::from(options.send_wqes);
-        let wqebbs = wqebbs.next_power_of_two();
-        within("send_wqes, in WQEBBs of 64 bytes,", wqebbs, "log_max_qp_sz", caps.log_max_qp_sz.min(15))?;
-        Ok(Some(wqebbs.trailing_zeros()))
-    }
-
-    fn receive_len(&self) -> usize {
-        self.log_rq_size.map_or(0, |log_size| 1 << (log_size + self.log_rq_stride))
-    }
-
-    fn len(&self) -> usize {
-        self.receive_len() + self.log_sq_size.map_or(0, |log_size| WQEBB << log_size)
-    }
-}
-
-/// Where a queue pair's packets go. PRM "Address Path Structure".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AddressPath {
-    /// The remote's GID; an IPv4 address is mapped (::ffff:a.b.c.d).
-    pub gid: [u8; 16],
-    /// The MAC address that packets to it carry: the remote's, or a router's.
-    pub mac: Mac,
-    /// Our GID's index. Default of [`new`](Self::new): 0.
-    pub gid_index: u8,
-    /// Hop limit, or time to live. Default: 64.
-    pub hop_limit: u8,
-    /// Traffic class: DSCP and ECN. Default: 0.
-    pub traffic_class: u8,
-    /// IPv6 flow label, 20 bits. Default: 0.
-    pub flow_label: u32,
-    /// UDP source port, from 0xc000 as RoCE v2 wants. Default: 0xc000.
-    pub udp_sport: u16,
-    /// Service level: the Ethernet priority, 0 to 7. Default: 0.
-    pub service_level: u8,
-    /// Our port, from 1. Default: 1.
-    pub port: u8,
-}
-
-impl AddressPath {
-    /// To `gid` at `mac`, all else default.
-    pub fn new(gid: [u8; 16], mac: Mac) -> Self {
-        AddressPath {
-            gid,
-            mac,
-            gid_index: 0,
-            hop_limit: 64,
-            traffic_class: 0,
-            flow_label: 0,
-            udp_sport: 0xc000,
-            service_level: 0,
-            port: 1,
-        }
-    }
-
-    /// To a link-local `gid`, whose MAC address is in it; `None` for another one.
-    pub fn link_local(gid: [u8; 16]) -> Option<Self> {
-        let [a, b, c, ff, fe, d, e, f] = *gid.last_chunk::<8>()?;
-        let local = gid[..8] == [0xfe, 0x80, 0, 0, 0, 0, 0, 0] && (ff, fe) == (0xff, 0xfe);
-        local.then(|| AddressPath::new(gid, Mac([a ^ 2, b, c, d, e, f])))
-    }
-
-    /// Our GID is the one at `index`.
-    pub fn gid_index(mut self, index: u8) -> Self {
-        self.gid_index = index;
-        self
-    }
-
-    /// Packets are of service level `level`.
-    pub fn service_level(mut self, level: u8) -> Self {
-        self.service_level = level;
-        self
-    }
-
-    fn check(&self, caps: &Caps) -> Result<(), Error> {
-        let table = caps.roce_address_table_size;
-        if table != 0 && u16::from(self.gid_index) >= table {
-            let index = self.gid_index;
-            return Err(Error::Invalid(format!(
-                "gid_index is {index}, and the table has {table} (roce_address_table_size)"
-            )));
-        }
-        fits("flow_label", self.flow_label, 20)?;
-        fits("service_level", self.service_level.into(), 3)?;
-        if self.port == 0 || self.port > caps.num_ports.max(1) {
-            return Err(Error::Invalid(format!(
-                "port is {}, and this card has 1 to {} (num_ports)",
-                self.port, caps.num_ports
-            )));
-        }
-        Ok(())
-    }
-
-    /// As Linux fills it for Ethernet: `grh` and `sl` are InfiniBand's.
-    fn ads(&self) -> Ads {
-        let [a, b, c, d, e, f] = self.mac.0;
-        let mut ads = Ads::default();
-        ads.w()
-            .src_addr_index(self.gid_index)
-            .hop_limit(self.hop_limit)
-            .tclass(self.traffic_class)
-            .flow_label(self.flow_label)
-            .rgid_rip(&self.gid)
-            .udp_sport(self.udp_sport)
-            .dscp(self.traffic_class >> 2)
-            .eth_prio(self.service_level)
-            .vhca_port_num(self.port)
-            .rmac_47_32(u16::from_be_bytes([a, b]))
-            .rmac_31_0(u32::from_be_bytes([c, d, e, f]));
-        ads
-    }
-}
+use options::Layout;
 
 /// What RST to INIT needs.
 #[derive(Debug, Clone, Copy)]
@@ -379,7 +172,7 @@ pub struct QpStatus {
     pub sw_rq_counter: u32,
 }
 
-/// A reliable connection's queue pair. PRM "Queue Pair Context".
+/// A queue pair, of a reliable connection or of datagrams ([`QpOptions::service`]). PRM "Queue Pair Context".
 ///
 /// States, and what leads from one to the next:
 ///
@@ -389,6 +182,9 @@ pub struct QpStatus {
 ///  +---reset-----+------------<--------------+-----------<------------+   to_error: any but RST --> ERR
 /// ```
 ///
+/// One of datagrams goes from RST to RTS by [`activate`](Self::activate), and its send queue is had by
+/// [`datagram_send_queue`](Self::datagram_send_queue).
+///
 /// Forbidden, with a [`StateError`] before firmware is asked: a step that skips one; a send queue before RTS (the card
 /// would ignore its doorbells in silence); a receive queue before INIT; to_error from RST (there is nothing to flush);
 /// reset while a queue is out (its indices would no longer be the card's).
@@ -397,8 +193,8 @@ pub struct QueuePair {
     options: QpOptions,
     layout: Layout,
     state: Mutex<QpState>,
-    send_out: AtomicU8,
-    receive_out: AtomicU8,
+    send_outlet: Outlet,
+    receive_outlet: Outlet,
     object: Object,
     memory: RingMemory,
     send_cq: Arc<Cq>,
@@ -449,33 +245,14 @@ impl ReceivePermit {
     }
 }
 
-/// A queue that nobody has had since the last reset: its indices are the card's.
-const FRESH: u8 = 0;
-/// A queue that someone has.
-const OUT: u8 = 1;
-/// A queue that someone had: the card's indices are known to nobody.
-const USED: u8 = 2;
-
 /// `rq_type` of a queue pair without a receive queue.
 const NO_RECEIVE_QUEUE: u8 = 3;
-/// A queue pair whose completions carry its own number.
-const NO_USER_INDEX: u32 = 0xff_ffff;
 /// An acknowledgement is asked for at least every `1 << 8` packets, as Linux does.
 const LOG_ACK_REQ_FREQ: u8 = 8;
 
-/// `ts_format`: the clock runs free.
-const FREE_RUNNING: u8 = 0;
-/// `ts_format`: whatever the card's clock is set to.
-const DEFAULT_CLOCK: u8 = 1;
-/// `qp_ts_format`: the card's clock shows real time, and cannot be read otherwise.
-const REAL_TIME_ONLY: u8 = 1;
-
-/// What the timestamps of a queue pair's completions are: free running wherever the card can, as Linux asks.
-fn timestamps(caps: &Caps) -> u8 {
-    match caps.current::<RoceCap>(CapPage::Roce).map(|roce| roce.qp_ts_format()) {
-        Some(REAL_TIME_ONLY) => DEFAULT_CLOCK,
-        _ => FREE_RUNNING,
-    }
+/// What the timestamps of a queue pair's completions are.
+fn clock(caps: &Caps) -> TimestampFormat {
+    timestamps(caps.current::<RoceCap>(CapPage::Roce).map_or(0, |roce| roce.qp_ts_format()))
 }
 
 impl QueuePair {
@@ -495,6 +272,14 @@ impl QueuePair {
         if [uar.device(), send_cq.device(), recv_cq.device()].iter().any(|other| !Arc::ptr_eq(device, other)) {
             return Err(Error::Invalid("a queue pair's PD, UAR and CQs must be of one device".into()));
         }
+        let kind = match options.service {
+            ServiceType::Rc => "an RC QP",
+            ServiceType::Ud => "a UD QP",
+            other => {
+                let instead = "use ServiceType::Rc or ServiceType::Ud".into();
+                return Err(Error::NotBuilt { what: format!("a queue pair of service {other}"), instead });
+            }
+        };
         let layout = Layout::of(&options, device.caps())?;
         if layout.len() == 0 {
             return Err(Error::Invalid("a queue pair with neither send_wqes nor recv_wqes".into()));
@@ -503,13 +288,13 @@ impl QueuePair {
         let mut context = Qpc::default();
         context
             .w()
-            .st(ServiceType::Rc)
+            .st(options.service)
             .pm_state(PathMigration::Migrated)
             .pd(pd.pdn())
             .uar_page(uar.index())
             .user_index(NO_USER_INDEX)
             .log_ack_req_freq(LOG_ACK_REQ_FREQ)
-            .ts_format(timestamps(device.caps()))
+            .ts_format(clock(device.caps()).number() as u8)
             .cqn_snd(send_cq.cqn())
             .cqn_rcv(recv_cq.cqn())
             .dbr_umem_valid(true)
@@ -525,7 +310,7 @@ impl QueuePair {
         };
         let mut create = CreateQpIn::default();
         create.w().qpc(&context).wq_umem_valid(true).wq_umem_id(memory.umem_id());
-        let (object, out) = Object::create(device, &create, "an RC QP", |out| {
+        let (object, out) = Object::create(device, &create, kind, |out| {
             let mut end = DestroyQpIn::default();
             end.w().qpn(out.qpn());
             (end, format!("QP {:#x}", out.qpn()))
@@ -535,8 +320,8 @@ impl QueuePair {
             options,
             layout,
             state: Mutex::new(QpState::Rst),
-            send_out: AtomicU8::new(FRESH),
-            receive_out: AtomicU8::new(FRESH),
+            send_outlet: Outlet::default(),
+            receive_outlet: Outlet::default(),
             object,
             memory,
             send_cq: Arc::clone(send_cq),
@@ -588,7 +373,31 @@ impl QueuePair {
 
     /// The error of `call`, which needs `wanted`, the state that `reach` is.
     fn forbidden(&self, state: QpState, call: &'static str, wanted: &'static str, reach: QpState) -> Error {
-        StateError { qpn: self.qpn, state, call, wanted, missing_calls: way(state, reach) }.into()
+        let missing_calls = match self.options.service {
+            ServiceType::Ud => datagram::way(state),
+            _ => way(state, reach),
+        };
+        StateError { qpn: self.qpn, state, call, wanted, missing_calls }.into()
+    }
+
+    /// `Ok` for a queue pair of `service`, which `call` is for; others have `instead`.
+    fn must_be(&self, service: ServiceType, call: &str, instead: &str) -> Result<(), Error> {
+        match self.options.service {
+            ours if ours == service => Ok(()),
+            ours => Err(Error::Invalid(format!(
+                "{} is of service {ours}, and {call} is for {service}: use {instead}",
+                self.object.name()
+            ))),
+        }
+    }
+
+    fn check_port(&self, port: u8) -> Result<(), Error> {
+        match self.device().caps().num_ports.max(1) {
+            ports if port == 0 || port > ports => {
+                Err(Error::Invalid(format!("port is {port}, and this card has 1 to {ports} (num_ports)")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// RST to INIT. Receives may be posted afterwards.
@@ -596,17 +405,12 @@ impl QueuePair {
     /// # Errors
     /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::NotBuilt`] for atomics, [`Error::Command`].
     pub fn init(&self, attributes: &InitAttributes) -> Result<(), Error> {
+        self.must_be(ServiceType::Rc, "init", "activate")?;
         let mut state = self.lock();
         if *state != QpState::Rst {
             return Err(self.forbidden(*state, "init", "RST", QpState::Rst));
         }
-        let ports = self.device().caps().num_ports.max(1);
-        if attributes.port == 0 || attributes.port > ports {
-            return Err(Error::Invalid(format!(
-                "port is {}, and this card has 1 to {ports} (num_ports)",
-                attributes.port
-            )));
-        }
+        self.check_port(attributes.port)?;
         atomics_are_not_built(attributes.remote_access)?;
         let allowed = |access| attributes.remote_access.contains(access);
         let (mut command, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
@@ -628,6 +432,7 @@ impl QueuePair {
     /// # Errors
     /// As for [`init`](Self::init).
     pub fn ready_to_receive(&self, attributes: &RtrAttributes) -> Result<(), Error> {
+        self.must_be(ServiceType::Rc, "ready_to_receive", "activate")?;
         let mut state = self.lock();
         if *state != QpState::Init {
             return Err(self.forbidden(*state, "ready_to_receive", "INIT", QpState::Init));
@@ -675,6 +480,7 @@ impl QueuePair {
     /// # Errors
     /// As for [`init`](Self::init).
     pub fn ready_to_send(&self, attributes: &RtsAttributes) -> Result<(), Error> {
+        self.must_be(ServiceType::Rc, "ready_to_send", "activate")?;
         let mut state = self.lock();
         if *state != QpState::Rtr {
             return Err(self.forbidden(*state, "ready_to_send", "RTR", QpState::Rtr));
@@ -724,20 +530,16 @@ impl QueuePair {
     /// [`Error::Invalid`] while a queue is out, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
         let mut state = self.lock();
-        let out = [(&self.send_out, "SendQueue"), (&self.receive_out, "ReceiveQueue")];
-        if let Some((_, queue)) = out.iter().find(|(out, _)| out.load(Ordering::Acquire) == OUT) {
-            return Err(Error::Invalid(format!(
-                "QP {:#x} cannot be reset while its {queue} is out: drop it first",
-                self.qpn
-            )));
-        }
+        self.send_outlet.is_home(&self.object.name(), "SendQueue")?;
+        self.receive_outlet.is_home(&self.object.name(), "ReceiveQueue")?;
         let mut command = Qp2rstIn::default();
         command.w().qpn(self.qpn);
         self.object.modify(&command)?;
         *state = QpState::Rst;
         self.memory.clear();
         self.forget_completions();
-        out.iter().for_each(|(out, _)| out.store(FRESH, Ordering::Release));
+        self.send_outlet.refresh();
+        self.receive_outlet.refresh();
         Ok(())
     }
 
@@ -766,21 +568,31 @@ impl QueuePair {
     /// # Errors
     /// [`Error::State`] before RTS; [`Error::Invalid`] where it is out already, there is none, or `D` cannot be had.
     pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<SendQueue<D>, Error> {
-        let state = self.lock();
-        if *state != QpState::Rts {
-            return Err(self.forbidden(*state, "send_queue", "RTS", QpState::Rts));
-        }
-        let log_size = self.layout.log_sq_size.ok_or_else(|| Error::Invalid("made with send_wqes 0".into()))?;
-        let doorbell = D::of(&self.uar)?;
-        let (ring, record) = (self.memory.at(self.layout.receive_len())?, self.memory.record()?);
-        self.take_out(&self.send_out, "SendQueue")?;
+        self.must_be(ServiceType::Rc, "send_queue", "datagram_send_queue")?;
         let limits = SendLimits {
             sges: self.options.send_sges,
             inline_bytes: self.options.inline_bytes,
             log_max_msg: self.device().caps().log_max_msg.min(30),
         };
-        let permit = SendPermit(SendPlace { ring, record, log_size, limits });
+        let (permit, doorbell) = self.let_send_queue_out("send_queue", limits)?;
         Ok(SendQueue::new(permit, doorbell, Arc::clone(self)))
+    }
+
+    /// Lets the send ring out for `call`.
+    fn let_send_queue_out<D: DoorbellMode>(
+        &self,
+        call: &'static str,
+        limits: SendLimits,
+    ) -> Result<(SendPermit, Leased<D>), Error> {
+        let state = self.lock();
+        if *state != QpState::Rts {
+            return Err(self.forbidden(*state, call, "RTS", QpState::Rts));
+        }
+        let log_size = self.layout.log_sq_size.ok_or_else(|| Error::Invalid("made with send_wqes 0".into()))?;
+        let doorbell = D::of(&self.uar)?;
+        let queue = format!("SendQueue of {}", self.object.name());
+        let (ring, record) = self.send_outlet.take(&self.memory, self.layout.receive_len(), &queue)?.use_up();
+        Ok((SendPermit(SendPlace { ring, record, log_size, limits }), doorbell))
     }
 
     /// The receive queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
@@ -793,30 +605,19 @@ impl QueuePair {
             return Err(self.forbidden(*state, "receive_queue", "INIT, RTR or RTS", QpState::Init));
         }
         let log_size = self.layout.log_rq_size.ok_or_else(|| Error::Invalid("made with recv_wqes 0".into()))?;
-        let (ring, record) = (self.memory.at(0)?, self.memory.record()?);
-        self.take_out(&self.receive_out, "ReceiveQueue")?;
+        let queue = format!("ReceiveQueue of {}", self.object.name());
+        let (ring, record) = self.receive_outlet.take(&self.memory, 0, &queue)?.use_up();
         let (log_stride, sges) = (self.layout.log_rq_stride, self.options.recv_sges.max(1));
         let permit = ReceivePermit(ReceivePlace { ring, record, log_size, log_stride, sges });
         Ok(ReceiveQueue::new(permit, Arc::clone(self)))
     }
 
-    /// Lets a queue out, once until the next reset.
-    fn take_out(&self, out: &AtomicU8, queue: &str) -> Result<(), Error> {
-        if out.compare_exchange(FRESH, OUT, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            return Err(Error::Invalid(format!(
-                "the {queue} of QP {:#x} has been given out already: reset it first",
-                self.qpn
-            )));
-        }
-        Ok(())
-    }
-
     pub(crate) fn send_queue_came_home(&self) {
-        self.send_out.store(USED, Ordering::Release);
+        self.send_outlet.came_home();
     }
 
     pub(crate) fn receive_queue_came_home(&self) {
-        self.receive_out.store(USED, Ordering::Release);
+        self.receive_outlet.came_home();
     }
 
     fn end(&mut self) -> Result<(), CommandError> {
@@ -864,50 +665,6 @@ mod tests {
         Caps { log_max_qp_sz: 15, max_wqe_sz_sq: 1024, max_wqe_sz_rq: 512, ..Caps::default() }
     }
 
-    fn layout(options: QpOptions) -> Layout {
-        Layout::of(&options, &caps()).unwrap()
-    }
-
-    fn refusal(options: QpOptions) -> String {
-        Layout::of(&options, &caps()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_write_with_one_element_takes_one_wqebb() {
-        let rings = layout(QpOptions::default().wqes(100, 100));
-        assert_eq!((rings.log_sq_size, rings.log_rq_size, rings.log_rq_stride), (Some(7), Some(7), 4));
-        assert_eq!((rings.receive_len(), rings.len()), (2048, 2048 + 8192));
-    }
-
-    #[test]
-    fn the_send_ring_starts_at_a_wqebb_however_small_the_receive_ring() {
-        let rings = layout(QpOptions::default().wqes(1, 1));
-        assert_eq!((rings.receive_len(), rings.len()), (64, 128));
-        assert_eq!(layout(QpOptions::default().wqes(4, 0)).receive_len(), 0);
-    }
-
-    #[test]
-    fn more_elements_or_inline_data_take_more_room() {
-        assert_eq!(layout(QpOptions::default().wqes(16, 1).sges(3, 3)).log_sq_size, Some(5));
-        assert_eq!(layout(QpOptions::default().wqes(16, 1).sges(3, 3)).log_rq_stride, 6);
-        assert_eq!(layout(QpOptions::default().wqes(16, 1).inline_bytes(29)).log_sq_size, Some(5));
-        assert_eq!(layout(QpOptions::default().wqes(16, 1).inline_bytes(28)).log_sq_size, Some(4));
-    }
-
-    #[test]
-    fn what_the_card_cannot_do_is_refused_by_name() {
-        for (options, names) in [
-            (QpOptions::default().wqes(32769, 1), ["send_wqes", "log_max_qp_sz"]),
-            (QpOptions::default().wqes(1, 32769), ["recv_wqes", "log_max_qp_sz"]),
-            (QpOptions::default().sges(62, 1), ["send_sges", "max_wqe_sz_sq"]),
-            (QpOptions::default().sges(1, 33), ["recv_sges", "max_wqe_sz_rq"]),
-            (QpOptions::default().inline_bytes(1000), ["inline_bytes", "max_wqe_sz_sq"]),
-        ] {
-            let text = refusal(options);
-            assert!(names.iter().all(|name| text.contains(name)), "{text}");
-        }
-    }
-
     #[test]
     fn a_state_error_names_the_state_the_wanted_one_and_the_way_there() {
         let error = StateError {
@@ -926,35 +683,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_local_gid_has_its_mac_in_it() {
-        let mac = Mac([0x02, 0x00, 0x5e, 0x10, 0x00, 0x01]);
-        let path = AddressPath::link_local(mac.link_local().octets()).unwrap();
-        assert_eq!(path.mac, mac);
-        assert_eq!(AddressPath::link_local([0; 16]), None);
-    }
-
-    #[test]
-    fn a_path_is_filled_as_linux_does_for_ethernet() {
-        let path = AddressPath { traffic_class: 0xb8, ..AddressPath::new([0; 16], Mac([0; 6])) }.service_level(5);
-        let ads = path.ads();
-        assert_eq!((ads.eth_prio(), ads.dscp(), ads.tclass()), (5, 0x2e, 0xb8));
-        assert_eq!((ads.grh(), ads.sl()), (false, 0), "InfiniBand's");
-        let caps = Caps { num_ports: 1, ..caps() };
-        assert!(path.check(&caps).is_ok());
-        let text = path.service_level(8).check(&caps).unwrap_err().to_string();
-        assert_eq!(text, "service_level is 0x8, and the field has 3 bits");
-    }
-
-    #[test]
     fn timestamps_are_free_running_where_the_card_can() {
+        use mlx5_prm::ctx::TimestampFormat::{Default, FreeRunning};
         let with = |qp_ts_format| {
             let mut roce = RoceCap::default();
             roce.w().qp_ts_format(qp_ts_format);
             let (current, max) = (roce.as_bytes().to_vec(), roce.as_bytes().to_vec());
             Caps { pages: vec![crate::caps::RawPage { page: CapPage::Roce, current, max }], ..caps() }
         };
-        assert_eq!([0, 1, 2].map(|format| timestamps(&with(format))), [FREE_RUNNING, DEFAULT_CLOCK, FREE_RUNNING]);
-        assert_eq!(timestamps(&caps()), FREE_RUNNING, "no RoCE page");
+        assert_eq!([0, 1, 2].map(|format| clock(&with(format))), [FreeRunning, Default, FreeRunning]);
+        assert_eq!(clock(&caps()), FreeRunning, "no RoCE page");
     }
 
     #[test]

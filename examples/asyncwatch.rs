@@ -1,0 +1,67 @@
+//! Prints what a card reports on its own account, as it happens: ports up and down, errors of queues of this program.
+//!
+//! `asyncwatch [DEVICE]`; the software card if none is named. libibverbs' `ibv_asyncwatch`.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use mlx5_dv::access::AsyncEvent;
+use mlx5_prm::eqe::{EventType, PortChange};
+
+/// Prints a card's asynchronous events.
+#[derive(Debug, Parser)]
+#[command(name = "asyncwatch")]
+struct Arguments {
+    /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
+    #[arg(default_value = "sim")]
+    device: String,
+    /// End after so many events.
+    #[arg(short, long)]
+    events: Option<usize>,
+    /// End after so many seconds.
+    #[arg(short, long)]
+    seconds: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    mlx5_examples::log();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("asyncwatch: {}", mlx5_examples::chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {
+    let device = mlx5_open::open(&arguments.device)?;
+    let events = device.async_events();
+    say(&format!("{}: port {}", device.name(), if device.port()?.up { "up" } else { "down" }));
+    let patience = arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
+    let begin = std::time::Instant::now();
+    for _ in 0..arguments.events.unwrap_or(usize::MAX) {
+        match events.recv_timeout(patience.saturating_sub(begin.elapsed())) {
+            Ok(event) => say(&describe(&event)),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => break,
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return device.death().map_or(Ok(()), Err),
+        }
+    }
+    Ok(())
+}
+
+fn describe(event: &AsyncEvent) -> String {
+    match event.event_type {
+        EventType::PortChange => format!("{}: {}", event.event_type, PortChange::from_number(event.sub_type.into())),
+        other => format!("{other}, sub type {:#x}: {:02x?}", event.sub_type, event.data),
+    }
+}
+
+/// A line to stdout, at once. A reader that went away is no reason to stop.
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

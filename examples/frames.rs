@@ -1,0 +1,219 @@
+//! Frames of one Ethernet type to another function and back, through raw Ethernet queues and a flow rule.
+//!
+//! `frames` (two functions of the software card), or `frames -d DEVICE --peer DEVICE`. On a function of our own the rule is in a
+//! flow table that we make its root; on `devx:` it is one of the kernel's, whose network device keeps all other frames.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use mlx5_dv::objects::{
+    AccessFlags, AnyDoorbell, BlueFlame, CqOptions, DoorbellMode, FlowGroup, FlowMatcher, FlowRule, FlowTable,
+    MemoryRegion, Pd, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
+};
+use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, EthernetSendQueue, FrameFlags};
+use mlx5_dv::queue::{CompletionQueue, Done, Side};
+use mlx5_dv::{Device, Error, Mac};
+use mlx5_examples::pingpong::Failure;
+use mlx5_open::Sim;
+use mlx5_prm::flow::FteMatchSetLyr24;
+
+/// Bytes of a frame, without its check sequence: the shortest there is.
+const FRAME: usize = 60;
+/// Receives posted at once.
+const DEPTH: usize = 16;
+/// How long a frame may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends frames of one Ethernet type to another function, which sends each back.
+#[derive(Debug, Parser)]
+#[command(name = "frames")]
+struct Arguments {
+    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock; two functions of a software card if none is named.
+    #[arg(short, long, requires = "peer")]
+    device: Option<String>,
+    /// The device on the same wire that sends the frames back.
+    #[arg(long, requires = "device")]
+    peer: Option<String>,
+    /// How many frames.
+    #[arg(short, long, default_value_t = 1000)]
+    iters: u32,
+    /// The frames' Ethernet type.
+    #[arg(long, default_value_t = 0x88b5)]
+    ethertype: u16,
+    /// Copy each frame to the card's BlueFlame register, on a page mapped write-combining where that can be had.
+    #[arg(long)]
+    blue_flame: bool,
+    /// Sleep until a frame comes instead of polling.
+    #[arg(short, long)]
+    events: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    mlx5_examples::log();
+    let done = match arguments.blue_flame {
+        true => run::<BlueFlame>(&arguments, Uar::alloc_write_combining),
+        false => run::<AnyDoorbell>(&arguments, Uar::alloc),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("frames: {}", mlx5_examples::chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run<D: DoorbellMode>(
+    arguments: &Arguments,
+    page: impl Fn(&Arc<Device>) -> Result<Arc<Uar>, Error>,
+) -> Result<(), Failure> {
+    let (near, far) = devices(arguments)?;
+    let (mut here, mut there) = (Station::new(&near, arguments)?, Station::new(&far, arguments)?);
+    let mut sender = Sender::<D>::new(page(&near)?)?;
+    for number in 0..arguments.iters {
+        let frame = frame(far.mac(), near.mac(), arguments.ethertype, number);
+        sender.send(&frame)?;
+        let heard = there.hear()?;
+        same(&heard, &frame)?;
+        let answer = self::frame(near.mac(), far.mac(), arguments.ethertype, number);
+        there.send(&answer)?;
+        same(&here.hear()?, &answer)?;
+    }
+    let doorbell = match (arguments.blue_flame, sender.uar.is_write_combining()) {
+        (true, true) => ", by BlueFlame, page mapped write-combining",
+        (true, false) => ", by BlueFlame, page mapped uncached",
+        (false, _) => "",
+    };
+    println!(
+        "{} frames of type {:#06x} from {} to {} and back{doorbell}",
+        arguments.iters,
+        arguments.ethertype,
+        near.name(),
+        far.name()
+    );
+    Ok(())
+}
+
+fn devices(arguments: &Arguments) -> Result<(Arc<Device>, Arc<Device>), Failure> {
+    match (&arguments.device, &arguments.peer) {
+        (Some(near), Some(far)) => Ok((mlx5_open::open(near)?, mlx5_open::open(far)?)),
+        _ => {
+            let sim = Sim::builder().functions(2).build()?;
+            Ok((sim.open(0)?, sim.open(1)?))
+        }
+    }
+}
+
+/// Destination, source, type, and a number in the payload.
+fn frame(to: Mac, from: Mac, ethertype: u16, number: u32) -> Vec<u8> {
+    let mut frame = [&to.0[..], &from.0, &ethertype.to_be_bytes(), &number.to_be_bytes()].concat();
+    frame.resize(FRAME, number as u8);
+    frame
+}
+
+fn same(heard: &[u8], sent: &[u8]) -> Result<(), Failure> {
+    match heard == sent {
+        true => Ok(()),
+        false => Err(format!("another frame came than was sent: {heard:02x?}, not {sent:02x?}").into()),
+    }
+}
+
+/// Hears frames of the type to the device's own address, and can send.
+struct Station {
+    queue: EthernetQueue,
+    _rule: FlowRule,
+}
+
+impl Station {
+    fn new(device: &Arc<Device>, arguments: &Arguments) -> Result<Self, Failure> {
+        let pd = Pd::alloc(device)?;
+        let mut options = EthernetOptions::default();
+        (options.inline_bytes, options.events) = (FRAME as u16, arguments.events);
+        let mut queue = EthernetQueue::new(&pd, options)?;
+        let len = queue.sq().longest_frame().next_multiple_of(64);
+        let region = MemoryRegion::allocate(&pd, DEPTH * len, AccessFlags::LOCAL_WRITE)?;
+        for buffer in region.buffers(len)?.into_iter().take(DEPTH) {
+            queue.receive(buffer)?;
+        }
+        let rule = steer(queue.tir(), arguments.ethertype)?;
+        Ok(Station { queue, _rule: rule })
+    }
+
+    /// The next frame that comes.
+    fn hear(&mut self) -> Result<Vec<u8>, Failure> {
+        loop {
+            let Done { result, buffer, .. } = self.queue.wait(PATIENCE)?;
+            let completion = result?;
+            let Some(buffer) = buffer.filter(|_| completion.work.side == Side::Receive) else { continue };
+            let mut frame = vec![0; buffer.capacity().min(completion.byte_len as usize)];
+            buffer.read(0, &mut frame);
+            self.queue.receive(buffer)?;
+            return Ok(frame);
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<(), Failure> {
+        self.queue.send_inline(frame, FrameFlags::empty())?;
+        Ok(())
+    }
+}
+
+/// Frames of the type to the device's own address go to `tir`.
+fn steer(tir: &Arc<Tir>, ethertype: u16) -> Result<FlowRule, Failure> {
+    let device = tir.device();
+    let (criteria, value) = (headers(Mac::BROADCAST, 0xffff), headers(device.mac(), ethertype));
+    if !device.is_owned() {
+        return Ok(FlowRule::beside_kernel(&FlowMatcher::create(device, 0, &criteria)?, &value, tir)?);
+    }
+    let table = FlowTable::create(device, 0, 1)?;
+    let rule = FlowRule::create(&FlowGroup::create(&table, 0..1, &criteria)?, &value, tir)?;
+    table.set_root()?;
+    Ok(rule)
+}
+
+fn headers(to: Mac, ethertype: u16) -> FteMatchSetLyr24 {
+    let [a, b, c, d, e, f] = to.0;
+    let mut headers = FteMatchSetLyr24::ZERO;
+    headers.w().dmac_47_16(u32::from_be_bytes([a, b, c, d])).dmac_15_0(u16::from_be_bytes([e, f])).ethertype(ethertype);
+    headers
+}
+
+/// A send queue with a doorbell of the caller's choice.
+struct Sender<D: DoorbellMode> {
+    queue: EthernetSendQueue<D>,
+    cq: CompletionQueue,
+    uar: Arc<Uar>,
+}
+
+impl<D: DoorbellMode> Sender<D> {
+    fn new(uar: Arc<Uar>) -> Result<Self, Failure> {
+        let device = Arc::clone(uar.device());
+        // Of a page of its own: CQ doorbells cannot be combined.
+        let cq = CompletionQueue::create(&Uar::alloc(&device)?, CqOptions::default().entries(DEPTH as u32))?;
+        let tis = Tis::create(&TransportDomain::alloc(&device)?, 0)?;
+        let options = SqOptions::default().wqes(DEPTH as u32).inline_bytes(FRAME as u16);
+        let sq = Sq::create(&Pd::alloc(&device)?, &uar, &tis, cq.cq(), options)?;
+        sq.ready()?;
+        Ok(Sender { queue: sq.send_queue()?, cq, uar })
+    }
+
+    /// Sends a frame, and waits until the card has it.
+    fn send(&mut self, frame: &[u8]) -> Result<(), Failure> {
+        let mut batch = self.queue.batch();
+        batch.send_inline(0, FrameFlags::SIGNALLED, frame)?;
+        batch.ring();
+        let begin = std::time::Instant::now();
+        let completion = loop {
+            match self.cq.poll() {
+                Some(result) => break result?,
+                None if begin.elapsed() > PATIENCE => return Err("the card does not say that it sent a frame".into()),
+                None => std::thread::yield_now(),
+            }
+        };
+        self.queue.retire(&completion.work)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Flow matchers and rules of the kernel's: what steers frames to this process, before the kernel's own network device sees
+//! them.
+
+use std::io;
+
+use zerocopy::IntoBytes;
+
+use super::Devx;
+use super::abi::*;
+use super::call::Call;
+use crate::access::{Flow, KernelSteering, Matcher, ObjectHandle};
+use crate::error::Error;
+
+/// What it means that the kernel refused to make `what`.
+fn refused(what: &str, error: io::Error) -> Error {
+    let why = match error.raw_os_error() {
+        Some(libc::EPERM) => ", for which it wants the capability CAP_NET_RAW,",
+        Some(libc::EEXIST) => ", while another program has those frames,",
+        Some(libc::EPROTONOSUPPORT | libc::EOPNOTSUPP) => ", which this kernel or this card cannot steer by,",
+        _ => "",
+    };
+    Error::io(format!("asking the kernel for {what}{why}"), error)
+}
+
+impl KernelSteering for Devx {
+    fn create_matcher(&self, matcher: &Matcher<'_>) -> Result<ObjectHandle, Error> {
+        self.life.check()?;
+        let (priority, enable) = (matcher.priority, [matcher.match_criteria_enable]);
+        Call::new(MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_CREATE)
+            .fresh(MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE)
+            .and_then(|call| call.input(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK, matcher.criteria))
+            .and_then(|call| {
+                let (attribute, kind) = (MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE, MLX5_IB_FLOW_TYPE_NORMAL);
+                call.choice(attribute, kind, priority.as_bytes())
+            })
+            .and_then(|call| call.input(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA, &enable))
+            .and_then(|call| call.run(self.file()))
+            .and_then(|done| done.handle(MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE))
+            .map_err(|error| refused("a flow matcher", error))
+    }
+
+    fn destroy_matcher(&self, matcher: ObjectHandle) -> Result<(), Error> {
+        let (object, method) = (MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_DESTROY);
+        self.end_steering("a flow matcher", object, method, MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE, matcher)
+    }
+
+    fn create_flow(&self, flow: &Flow<'_>) -> Result<ObjectHandle, Error> {
+        self.life.check()?;
+        Call::new(UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_CREATE_FLOW)
+            .fresh(MLX5_IB_ATTR_CREATE_FLOW_HANDLE)
+            .and_then(|call| call.input(MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, flow.value))
+            .and_then(|call| call.handle(MLX5_IB_ATTR_CREATE_FLOW_DEST_DEVX, flow.tir))
+            .and_then(|call| call.handle(MLX5_IB_ATTR_CREATE_FLOW_MATCHER, flow.matcher))
+            .and_then(|call| call.input(MLX5_IB_ATTR_CREATE_FLOW_TAG, flow.tag.as_bytes()))
+            .and_then(|call| call.run(self.file()))
+            .and_then(|done| done.handle(MLX5_IB_ATTR_CREATE_FLOW_HANDLE))
+            .map_err(|error| refused("a flow rule", error))
+    }
+
+    fn destroy_flow(&self, flow: ObjectHandle) -> Result<(), Error> {
+        let (object, method) = (UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_DESTROY_FLOW);
+        self.end_steering("a flow rule", object, method, MLX5_IB_ATTR_DESTROY_FLOW_HANDLE, flow)
+    }
+}
+
+impl Devx {
+    fn end_steering(
+        &self,
+        what: &str,
+        object: u16,
+        method: u16,
+        attribute: u16,
+        handle: ObjectHandle,
+    ) -> Result<(), Error> {
+        let ended = Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file()));
+        match ended {
+            Ok(_) => Ok(()),
+            // It went with the device.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODEV)) => Ok(()),
+            Err(error) => Err(Error::io(format!("having the kernel end {what}"), error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_say_what_the_kernel_wants() {
+        let text = |error: i32| refused("a flow rule", io::Error::from_raw_os_error(error)).to_string();
+        assert!(text(libc::EPERM).contains("CAP_NET_RAW"));
+        assert!(text(libc::EEXIST).contains("another program has those frames"));
+        assert!(text(libc::EOPNOTSUPP).contains("cannot steer"));
+    }
+}

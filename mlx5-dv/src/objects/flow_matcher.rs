@@ -1,0 +1,86 @@
+//! Steering of received frames where the kernel keeps the function.
+
+use std::sync::Arc;
+
+use mlx5_prm::flow::FteMatchSetLyr24;
+use mlx5_prm::layout::Layout;
+
+use super::flow::enabled;
+use crate::access::{KernelSteering, Matcher, ObjectHandle};
+use crate::device::Device;
+use crate::error::Error;
+
+/// The least urgent priority that the kernel has for a matcher.
+const LAST_PRIORITY: u16 = 15;
+
+/// Rules that look at the same bits of a frame, where the kernel keeps the function (`devx:`): what a flow group is on a
+/// function of our own. libibverbs' `mlx5dv_flow_matcher`.
+///
+/// The kernel has the flow tables, and puts rules there before those of its network device: a frame that one takes comes to
+/// us alone, all others go on to the kernel. It chooses table and entry; there are no levels, sizes or roots, and rules lead
+/// to a [`Tir`](super::Tir) only. Frames come as far as the card lets them in for the kernel's interface: its own address,
+/// groups that it joined (`ip maddr add`), everything where it is promiscuous.
+#[derive(Debug)]
+pub struct FlowMatcher {
+    handle: Option<ObjectHandle>,
+    priority: u16,
+    criteria: FteMatchSetLyr24,
+    device: Arc<Device>,
+}
+
+impl FlowMatcher {
+    /// A new matcher of `priority`, 0 (asked first) to 15, whose rules look at the bits of the outer headers that `criteria` has
+    /// set. Rules for groups alone (a multicast destination, and its bit looked at) come after all others, whatever their
+    /// priority: so the kernel has it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on a function of our own, which has [`FlowTable`](super::FlowTable)s, or for another priority;
+    /// [`Error::Io`] says what the kernel wants.
+    pub fn create(device: &Arc<Device>, priority: u16, criteria: &FteMatchSetLyr24) -> Result<Arc<Self>, Error> {
+        if priority > LAST_PRIORITY {
+            return Err(Error::Invalid(format!(
+                "priority is {priority}, and the kernel has 0 to {LAST_PRIORITY} for flow matchers"
+            )));
+        }
+        let wanted = Matcher { priority, match_criteria_enable: enabled(criteria), criteria: criteria.as_bytes() };
+        let handle = steering(device)?.create_matcher(&wanted)?;
+        Ok(Arc::new(FlowMatcher { handle: Some(handle), priority, criteria: *criteria, device: Arc::clone(device) }))
+    }
+
+    /// Its priority.
+    pub fn priority(&self) -> u16 {
+        self.priority
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(super) fn criteria(&self) -> &FteMatchSetLyr24 {
+        &self.criteria
+    }
+
+    pub(super) fn handle(&self) -> Option<ObjectHandle> {
+        self.handle
+    }
+}
+
+/// How the kernel is asked to steer frames of `device`.
+pub(super) fn steering(device: &Device) -> Result<&dyn KernelSteering, Error> {
+    device.access().kernel_steering().ok_or_else(|| {
+        let name = device.name();
+        Error::Invalid(format!(
+            "{name} is a function of our own, where no kernel has flow matchers: make a flow table and groups of it instead"
+        ))
+    })
+}
+
+impl Drop for FlowMatcher {
+    fn drop(&mut self) {
+        let Some(handle) = self.handle.take() else { return };
+        if let Err(error) = steering(&self.device).and_then(|steering| steering.destroy_matcher(handle)) {
+            tracing::error!(%error, "a flow matcher was not ended; it stays with the kernel until the device is closed");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Queue pairs of unreliable datagrams: one reaches every other that lets it.
+
+use std::sync::Arc;
+
+use mlx5_prm::cmd::{Init2rtrQpIn, Rst2initQpIn, Rtr2rtsQpIn};
+use mlx5_prm::ctx::{Ads, Qpc};
+use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
+use mlx5_prm::wqe::UdAdrsVector;
+
+use super::{AddressPath, QueuePair};
+use crate::Device;
+use crate::device::PATH_HEADERS;
+use crate::error::Error;
+use crate::objects::fits;
+use crate::queue::{DatagramSendQueue, DoorbellMode, SendLimits};
+
+/// What a queue pair of datagrams needs to work.
+#[derive(Debug, Clone, Copy)]
+pub struct DatagramAttributes {
+    /// Our port, from 1. Default of [`new`](Self::new): 1.
+    pub port: u8,
+    /// What a datagram must carry to be received here.
+    pub qkey: u32,
+    /// First packet sequence number we send, 24 bits. Default of [`new`](Self::new): 0.
+    pub sq_psn: u32,
+}
+
+impl DatagramAttributes {
+    /// Datagrams that carry `qkey` are received; all else default.
+    pub fn new(qkey: u32) -> Self {
+        DatagramAttributes { port: 1, qkey, sq_psn: 0 }
+    }
+}
+
+/// Where a datagram goes, as it stands in the WQE: path, queue pair and Q_Key. Made once, used as often as one likes. PRM
+/// "Datagram Segment".
+#[derive(Debug, Clone, Copy)]
+pub struct AddressHandle(UdAdrsVector);
+
+impl AddressHandle {
+    /// To queue pair `qpn`, 24 bits, along `path`, with `qkey`. One whose highest bit is set stands for the Q_Key of the
+    /// queue pair that sends. Errors: [`Error::Invalid`] for a value out of range.
+    pub fn new(device: &Device, path: &AddressPath, qpn: u32, qkey: u32) -> Result<Self, Error> {
+        path.check(device.caps())?;
+        let [a, b, c, d, e, f] = path.mac.0;
+        let mut vector = UdAdrsVector::default();
+        vector
+            .w()
+            .ext(true)
+            // On Ethernet the upper three bits are the priority.
+            .sl_eth_prio(path.service_level << 1)
+            .rlid_udp_sport(path.udp_sport)
+            .rmac_47_16(u32::from_be_bytes([a, b, c, d]))
+            .rmac_15_0(u16::from_be_bytes([e, f]))
+            .tclass(path.traffic_class)
+            .hop_limit(path.hop_limit)
+            .src_addr_index(path.gid_index)
+            .flow_label(path.flow_label)
+            .rgid_rip(&path.gid);
+        AddressHandle(vector).to(qpn, qkey)
+    }
+
+    /// To another queue pair along the same path. Errors: [`Error::Invalid`] for a `qpn` of more than 24 bits.
+    pub fn to(mut self, qpn: u32, qkey: u32) -> Result<Self, Error> {
+        fits("qpn", qpn, 24)?;
+        self.0.w().destination_qp_dct(qpn).dc_key(u64::from(qkey) << 32);
+        Ok(self)
+    }
+
+    /// The datagram segment.
+    #[inline(always)]
+    pub(crate) fn vector(&self) -> &UdAdrsVector {
+        &self.0
+    }
+}
+
+const ACTIVATE: &str = "activate (qkey)";
+
+/// The calls that lead a queue pair of datagrams to where it works.
+pub(super) fn way(state: QpState) -> &'static [&'static str] {
+    match state {
+        QpState::Rst => &[ACTIVATE],
+        _ => &[super::RESET, ACTIVATE],
+    }
+}
+
+impl QueuePair {
+    /// A queue pair of datagrams, from RST to RTS: it needs to know of nobody. Where firmware refuses a step,
+    /// [`reset`](Self::reset) comes before the next try.
+    ///
+    /// # Errors
+    /// [`Error::State`] in any state but RST, [`Error::Invalid`] for a value out of range or a queue pair of a connection,
+    /// [`Error::Command`].
+    pub fn activate(&self, attributes: &DatagramAttributes) -> Result<(), Error> {
+        self.must_be(ServiceType::Ud, "activate", "init, ready_to_receive and ready_to_send")?;
+        let mut state = self.lock();
+        if *state != QpState::Rst {
+            return Err(self.forbidden(*state, "activate", "RST", QpState::Rst));
+        }
+        self.check_port(attributes.port)?;
+        fits("sq_psn", attributes.sq_psn, 24)?;
+
+        let (mut init, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
+        path.w().vhca_port_num(attributes.port);
+        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path).q_key(attributes.qkey);
+        init.w().qpn(self.qpn).qpc(&context);
+        self.object.modify(&init)?;
+        *state = QpState::Init;
+
+        // As Linux fills it: what the port takes is the limit.
+        let (mut rtr, mut context) = (Init2rtrQpIn::default(), Qpc::default());
+        context.w().pm_state(PathMigration::Migrated).mtu(PathMtu::Mtu4096).log_msg_max(LOG_MOST);
+        rtr.w().qpn(self.qpn).qpc(&context);
+        self.object.modify(&rtr)?;
+        *state = QpState::Rtr;
+
+        let (mut rts, mut context) = (Rtr2rtsQpIn::default(), Qpc::default());
+        context.w().pm_state(PathMigration::Migrated).next_send_psn(attributes.sq_psn);
+        rts.w().qpn(self.qpn).qpc(&context);
+        self.object.modify(&rts)?;
+        *state = QpState::Rts;
+        Ok(())
+    }
+
+    /// The send queue of datagrams, ringing by `D`. There is one; dropped, it can be had again after a
+    /// [`reset`](Self::reset). A datagram is at most what the port's MTU, as it is now, has room for.
+    ///
+    /// # Errors
+    /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of a connection, where it is out already, there is
+    /// none, or `D` cannot be had.
+    pub fn datagram_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<DatagramSendQueue<D>, Error> {
+        self.must_be(ServiceType::Ud, "datagram_send_queue", "send_queue")?;
+        let log_most = log_most(self.device().port()?.mtu)?;
+        let limits = SendLimits {
+            sges: self.options.send_sges,
+            inline_bytes: self.options.inline_bytes.min(1 << log_most),
+            log_max_msg: log_most,
+        };
+        let (permit, doorbell) = self.let_send_queue_out("datagram_send_queue", limits)?;
+        Ok(DatagramSendQueue::new(permit, doorbell, Arc::clone(self)))
+    }
+}
+
+/// log2 of the bytes of the longest datagram there is.
+const LOG_MOST: u8 = 12;
+/// log2 of the least that a port must carry.
+const LOG_LEAST: u8 = 8;
+
+/// log2 of the bytes of the longest datagram that passes a port of MTU `mtu`, as register `PMTU` counts.
+fn log_most(mtu: u16) -> Result<u8, Error> {
+    let fits = |log: &u8| (1 << log) + PATH_HEADERS <= u32::from(mtu);
+    (LOG_LEAST..=LOG_MOST).rev().find(fits).ok_or_else(|| {
+        Error::Invalid(format!(
+            "the port's MTU is {mtu}: no room for a datagram of {} bytes and {PATH_HEADERS} bytes of headers",
+            1 << LOG_LEAST
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_datagram_is_a_power_of_two_that_passes_the_port() {
+        assert_eq!([1500 + 22, 4096 + 118, 9000 + 22, 256 + 118].map(|mtu| log_most(mtu).unwrap()), [10, 12, 12, 8]);
+        assert!(log_most(256 + 117).unwrap_err().to_string().contains("MTU is 373"));
+    }
+}

@@ -1,0 +1,198 @@
+//! What send and receive queues of frames are alike in: states, ring, completion queue.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
+use mlx5_prm::ctx::{QueueState, Wq, WqType};
+
+use super::outlet::{Outlet, RingPermit};
+use super::ring::RingMemory;
+use super::{Cq, Object, Pd, wrong_state};
+use crate::caps::{CapPage, Caps};
+use crate::error::{CommandError, Error};
+use crate::lock::lock;
+
+/// How the card says a queue of frames is. PRM "QUERY_SQ", "QUERY_RQ".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// The state it is in.
+    pub state: QueueState,
+    /// What the card has begun, modulo 2^16: WQEBBs of a send queue, WQEs of a receive queue.
+    pub hw_counter: u32,
+    /// What the doorbell record says was posted.
+    pub sw_counter: u32,
+}
+
+impl QueueStatus {
+    /// Of the two contexts that a query answers with.
+    pub(super) fn of(state: QueueState, wq: &Wq) -> Self {
+        QueueStatus { state, hw_counter: wq.hw_counter(), sw_counter: wq.sw_counter() }
+    }
+}
+
+/// The commands by which SQ and RQ differ.
+pub(super) struct Commands {
+    /// Moves the queue of that number from one state to another.
+    pub(super) modify: fn(&Object, u32, QueueState, QueueState) -> Result<(), CommandError>,
+    /// Queries it.
+    pub(super) query: fn(&Object, u32) -> Result<QueueStatus, CommandError>,
+}
+
+/// A queue of frames: its ring, who posts there, and the state it is in.
+pub(super) struct RawQueue {
+    number: u32,
+    commands: Commands,
+    state: Mutex<QueueState>,
+    outlet: Outlet,
+    object: Object,
+    memory: RingMemory,
+    cq: Arc<Cq>,
+}
+
+impl fmt::Debug for RawQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x} in {}", self.number, *lock(&self.state))
+    }
+}
+
+impl RawQueue {
+    /// The queue that `object` is, just made, in RST.
+    pub(super) fn new(number: u32, commands: Commands, object: Object, memory: RingMemory, cq: &Arc<Cq>) -> Self {
+        let (state, outlet) = (Mutex::new(QueueState::Rst), Outlet::default());
+        RawQueue { number, commands, state, outlet, object, memory, cq: Arc::clone(cq) }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    fn move_to(&self, from: QueueState, to: QueueState) -> Result<(), Error> {
+        Ok((self.commands.modify)(&self.object, self.number, from, to)?)
+    }
+
+    /// RST to RDY.
+    pub(super) fn ready(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        if *state != QueueState::Rst {
+            return Err(wrong_state(&self.object.name(), *state, "ready", "RST", "reset"));
+        }
+        self.move_to(QueueState::Rst, QueueState::Rdy)?;
+        *state = QueueState::Rdy;
+        Ok(())
+    }
+
+    /// RDY to ERR.
+    pub(super) fn to_error(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        match self.query()?.state {
+            QueueState::Err => {}
+            QueueState::Rdy => self.move_to(QueueState::Rdy, QueueState::Err)?,
+            now => return Err(wrong_state(&self.object.name(), now, "to_error", "RDY", "ready")),
+        }
+        *state = QueueState::Err;
+        Ok(())
+    }
+
+    /// To RST, as long as nobody posts.
+    pub(super) fn reset(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        self.outlet.is_home(&self.object.name(), "queue")?;
+        // The card may have gone to ERR on its own account, and takes only a change from where it is.
+        let now = self.query()?.state;
+        if now != QueueState::Rst {
+            self.move_to(now, QueueState::Rst)?;
+        }
+        *state = QueueState::Rst;
+        self.memory.clear();
+        self.cq.forget(self.number);
+        self.outlet.refresh();
+        Ok(())
+    }
+
+    pub(super) fn query(&self) -> Result<QueueStatus, Error> {
+        Ok((self.commands.query)(&self.object, self.number)?)
+    }
+
+    /// Lets the ring out for `call`, which needs a state of `wanted`; `first` leads there. What else it needs is made by
+    /// `make` before.
+    pub(super) fn let_out<T>(
+        &self,
+        call: &str,
+        wanted: &[QueueState],
+        first: &str,
+        make: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<(RingPermit, T), Error> {
+        let state = lock(&self.state);
+        if !wanted.contains(&state) {
+            let names: Vec<String> = wanted.iter().map(QueueState::to_string).collect();
+            return Err(wrong_state(&self.object.name(), *state, call, &names.join(" or "), first));
+        }
+        let made = make()?;
+        let permit = self.outlet.take(&self.memory, 0, &format!("queue of {}", self.object.name()))?;
+        Ok((permit, made))
+    }
+
+    pub(super) fn came_home(&self) {
+        self.outlet.came_home();
+    }
+
+    pub(super) fn end(&mut self) -> Result<(), CommandError> {
+        self.object.destroy()?;
+        self.cq.forget(self.number);
+        self.memory.destroy()
+    }
+}
+
+impl Drop for RawQueue {
+    fn drop(&mut self) {
+        let name = self.object.name();
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "{name} was not destroyed; its memory is leaked");
+            self.memory.leak();
+        }
+    }
+}
+
+/// The ring of a queue in `memory`, of `1 << log_size` entries of `1 << log_stride` bytes.
+pub(super) fn cyclic(pd: &Pd, memory: &RingMemory, log_size: u32, log_stride: u32) -> Wq {
+    let mut wq = Wq::default();
+    wq.w()
+        .wq_type(WqType::Cyclic)
+        .pd(pd.pdn())
+        .dbr_addr(memory.record_offset())
+        .dbr_umem_valid(true)
+        .dbr_umem_id(memory.umem_id())
+        .wq_umem_valid(true)
+        .wq_umem_id(memory.umem_id())
+        .log_wq_stride(log_stride as u8)
+        .log_wq_sz(log_size as u8);
+    wq
+}
+
+/// The pages that say what queues of frames can do.
+pub(super) fn ethernet_caps(caps: &Caps) -> Result<(CmdHcaCap, PerProtocolNetworkingOffloadCaps), Error> {
+    let general = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+    match caps.current(CapPage::Ethernet) {
+        Some(ethernet) => Ok((general, ethernet)),
+        None => {
+            let what = "queues of Ethernet frames; use a port of type Ethernet".into();
+            Err(Error::Unsupported { what, capability: "eth_net_offloads" })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_ethernet_nothing_is_tried() {
+        let text = ethernet_caps(&Caps::default()).unwrap_err().to_string();
+        assert!(text.contains("eth_net_offloads"), "{text}");
+    }
+}

@@ -1,0 +1,203 @@
+//! Buffers that are with the card.
+
+use std::fmt;
+
+use super::error::{Full, PostError, RetireError};
+use super::work::{Completion, Side, WorkError, work_of};
+use crate::objects::Buffer;
+
+/// Which work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// A work request that is done, and the buffer it had.
+#[derive(Debug)]
+pub struct Done {
+    /// Which one.
+    pub ticket: Ticket,
+    /// Its buffer, back again; `None` for inline data.
+    pub buffer: Option<Buffer>,
+    /// What it did, or how it failed.
+    pub result: Result<Completion, WorkError>,
+}
+
+/// A work request that was not posted: nothing happened.
+#[derive(Debug)]
+pub struct Refused {
+    /// The buffer, back again; `None` for inline data.
+    pub buffer: Option<Buffer>,
+    /// Why.
+    pub reason: RefusedReason,
+}
+
+/// Why a work request was not posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefusedReason {
+    /// [`Connection::connect`](super::Connection::connect) comes first.
+    #[error("the connection has no remote yet: call connect first")]
+    NotConnected,
+    /// A reset failed.
+    #[error("the queue is out of order since its last reset failed: reset it again, or drop it")]
+    NotReset,
+    /// The queue did not take it.
+    #[error(transparent)]
+    Post(#[from] PostError),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.reason, f)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What a slot of the in-flight table holds.
+#[derive(Debug)]
+struct InFlight {
+    ticket: Ticket,
+    buffer: Option<Buffer>,
+}
+
+/// The buffers of one queue, by slot. Never grows.
+#[derive(Debug)]
+struct Table {
+    slots: Vec<Option<InFlight>>,
+    free: Vec<u32>,
+}
+
+impl Table {
+    fn new(depth: u32) -> Self {
+        Table { slots: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
+    }
+
+    /// How many slots are taken.
+    fn used(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// The slot that the next work request takes, which is its `wr_id`.
+    fn next(&self) -> Result<u64, PostError> {
+        Ok(u64::from(*self.free.last().ok_or(Full)?))
+    }
+
+    fn put(&mut self, entry: InFlight) {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(entry);
+        }
+    }
+
+    /// Every buffer there is; the slots are free.
+    fn drain(&mut self) -> impl Iterator<Item = Buffer> {
+        let slots = 0..self.slots.len() as u64;
+        slots.filter_map(|slot| self.take(slot)).filter_map(|entry| entry.buffer)
+    }
+
+    fn take(&mut self, wr_id: u64) -> Option<InFlight> {
+        let slot = usize::try_from(wr_id).ok()?;
+        let entry = self.slots.get_mut(slot)?.take()?;
+        self.free.push(slot as u32);
+        Some(entry)
+    }
+}
+
+/// The buffers that a send and a receive queue have lent the card.
+#[derive(Debug)]
+pub(super) struct Lent {
+    sends: Table,
+    receives: Table,
+    tickets: u64,
+}
+
+impl Lent {
+    /// None, of queues that hold so many work requests.
+    pub(super) fn new(send_depth: u32, recv_depth: u32) -> Self {
+        Lent { sends: Table::new(send_depth), receives: Table::new(recv_depth), tickets: 0 }
+    }
+
+    /// The `wr_id` of the next work request.
+    #[inline(always)]
+    pub(super) fn next(&self, side: Side) -> Result<u64, PostError> {
+        match side {
+            Side::Send => self.sends.next(),
+            Side::Receive => self.receives.next(),
+        }
+    }
+
+    #[inline(always)]
+    fn table(&mut self, side: Side) -> &mut Table {
+        match side {
+            Side::Send => &mut self.sends,
+            Side::Receive => &mut self.receives,
+        }
+    }
+
+    /// Remembers what was posted under [`next`](Self::next), or gives it back.
+    #[inline(always)]
+    pub(super) fn keep(
+        &mut self,
+        posted: Result<(), RefusedReason>,
+        side: Side,
+        buffer: Option<Buffer>,
+    ) -> Result<Ticket, Refused> {
+        if let Err(reason) = posted {
+            return Err(Refused { buffer, reason });
+        }
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        self.table(side).put(InFlight { ticket, buffer });
+        Ok(ticket)
+    }
+
+    /// The work request that was posted under `wr_id` is done: hands out what is remembered of it.
+    #[inline(always)]
+    pub(super) fn done(&mut self, wr_id: u64, result: Result<Completion, WorkError>) -> Result<Done, RetireError> {
+        let work = work_of(&result);
+        let entry = self.table(work.side).take(wr_id);
+        let InFlight { ticket, buffer } = entry.ok_or_else(|| RetireError::nothing_in_flight(work))?;
+        Ok(Done { ticket, buffer, result })
+    }
+
+    /// Sends and receives in flight.
+    pub(super) fn in_flight(&self) -> (usize, usize) {
+        (self.sends.used(), self.receives.used())
+    }
+
+    /// Whether nothing is.
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_flight() == (0, 0)
+    }
+
+    /// Every buffer there is; nothing is in flight any more.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Buffer> {
+        self.sends.drain().chain(self.receives.drain())
+    }
+
+    /// Never frees what is in flight: the card may still write it.
+    pub(super) fn leak(&mut self) {
+        self.drain().for_each(std::mem::forget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_hands_out_each_slot_once_and_takes_it_back() {
+        let mut table = Table::new(2);
+        let put = |table: &mut Table, n| {
+            let wr_id = table.next()?;
+            table.put(InFlight { ticket: Ticket(n), buffer: None });
+            Ok::<_, PostError>(wr_id)
+        };
+        let (first, second) = (put(&mut table, 1).unwrap(), put(&mut table, 2).unwrap());
+        assert_eq!(put(&mut table, 3), Err(Full.into()));
+        assert_eq!(table.take(second).unwrap().ticket, Ticket(2));
+        assert!(table.take(second).is_none(), "twice");
+        assert!(table.take(99).is_none() && table.take(u64::MAX).is_none());
+        assert_eq!(put(&mut table, 4), Ok(second));
+        assert_eq!(table.take(first).unwrap().ticket, Ticket(1));
+    }
+}

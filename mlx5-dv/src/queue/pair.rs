@@ -1,0 +1,137 @@
+//! A send queue, a receive queue and the completion queue of both.
+
+use std::hint;
+use std::time::Duration;
+
+use super::completion::{Completions, Deadline};
+use super::error::RetireError;
+use super::lent::Done;
+use super::work::{Completion, Side, Work, WorkError, work_of};
+use super::{CompletionQueue, ReceiveQueue, SendQueue};
+use crate::error::Error;
+
+/// A work queue, as completions know it.
+pub(super) trait Retire {
+    /// See [`SendQueue::retire`].
+    fn retire(&mut self, work: &Work) -> Result<u64, RetireError>;
+}
+
+macro_rules! retire {
+    ($($Queue:ty),*) => {$(
+        impl Retire for $Queue {
+            #[inline(always)]
+            fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+                <$Queue>::retire(self, work)
+            }
+        }
+    )*};
+}
+
+retire!(SendQueue, ReceiveQueue, super::ethernet::EthernetSendQueue, super::ethernet::EthernetReceiveQueue);
+
+/// A completion, and the `wr_id` of its work request, whose room is free again.
+pub(super) type Retired = (u64, Result<Completion, WorkError>);
+
+/// The queues of one connection, as far as they are there.
+#[derive(Debug)]
+pub(super) struct Queues<S, R> {
+    pub(super) send: Option<S>,
+    pub(super) receive: Option<R>,
+    pub(super) cq: CompletionQueue,
+}
+
+impl<S: Retire, R: Retire> Queues<S, R> {
+    /// The next completion.
+    #[inline(always)]
+    pub(super) fn poll(&mut self) -> Result<Option<Retired>, RetireError> {
+        let Some(result) = self.cq.poll() else { return Ok(None) };
+        retire(&mut self.send, &mut self.receive, result).map(Some)
+    }
+
+    /// As [`CompletionQueue::poll_batch`].
+    #[inline(always)]
+    pub(super) fn poll_batch(&mut self, most: usize) -> RetiredBatch<'_, S, R> {
+        let completions = self.cq.poll_batch(most);
+        RetiredBatch { completions, send: &mut self.send, receive: &mut self.receive }
+    }
+
+    /// Drops both work queues.
+    pub(super) fn close(&mut self) {
+        (self.send, self.receive) = (None, None);
+    }
+}
+
+#[inline(always)]
+fn retire<S: Retire, R: Retire>(
+    send: &mut Option<S>,
+    receive: &mut Option<R>,
+    result: Result<Completion, WorkError>,
+) -> Result<Retired, RetireError> {
+    let work = work_of(&result);
+    let wr_id = match work.side {
+        Side::Send => send.as_mut().map(|queue| queue.retire(&work)),
+        Side::Receive => receive.as_mut().map(|queue| queue.retire(&work)),
+    };
+    Ok((wr_id.unwrap_or_else(|| Err(RetireError::nothing_in_flight(work)))?, result))
+}
+
+/// Completions that are given back to the card together.
+#[derive(Debug)]
+pub(super) struct RetiredBatch<'a, S, R> {
+    completions: Completions<'a>,
+    send: &'a mut Option<S>,
+    receive: &'a mut Option<R>,
+}
+
+impl<S: Retire, R: Retire> Iterator for RetiredBatch<'_, S, R> {
+    type Item = Result<Retired, RetireError>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(retire(self.send, self.receive, self.completions.next()?))
+    }
+}
+
+/// How long a wait spins before it sleeps, or lets others run.
+const SPIN: Duration = Duration::from_micros(50);
+/// Polls between two looks at the clock.
+const POLLS: u32 = 64;
+
+/// What lends buffers, and is waited for until one comes back.
+pub(super) trait Wait {
+    /// The next work request that is done.
+    fn poll_card(&mut self) -> Result<Option<Done>, RetireError>;
+
+    /// Where it completes.
+    fn cq(&mut self) -> &mut CompletionQueue;
+
+    /// Whether a wait sleeps.
+    fn sleeps(&self) -> bool;
+
+    /// The next work request that is done, before `deadline`, which is `timeout` from when the wait began.
+    fn wait_card(&mut self, deadline: Deadline, timeout: Duration) -> Result<Done, Error> {
+        let spin_until = Deadline::after(SPIN);
+        loop {
+            for _ in 0..POLLS {
+                if let Some(done) = self.poll_card().map_err(|error| Error::Nonsense(error.to_string()))? {
+                    return Ok(done);
+                }
+                hint::spin_loop();
+            }
+            let sleeps = self.sleeps();
+            let queue = self.cq();
+            if deadline.has_passed() {
+                return Err(queue.cq().death().unwrap_or_else(|| queue.cq().why_nothing_came(timeout)));
+            }
+            if spin_until.has_passed() {
+                if sleeps {
+                    queue.wait(deadline.left().unwrap_or(Duration::MAX))?;
+                } else if let Some(death) = queue.cq().death() {
+                    return Err(death);
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Datagrams on the software card: to whom they go, what they bring along, what is lost, every refusal.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mlx5_dv::objects::{
+    AccessFlags, AddressHandle, AddressPath, AnyDoorbell, BlueFlame, CqOptions, DatagramAttributes, DoorbellMode,
+    InitAttributes, MemoryRegion, Pd, Plain, QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
+};
+use mlx5_dv::queue::{
+    Completion, CompletionQueue, DatagramSendQueue, GRH, PostError, ReceiveQueue, Side, WorkError, WrFlags,
+};
+use mlx5_dv::{Device, Error};
+use mlx5_open::Sim;
+use mlx5_prm::values::ServiceType;
+
+const SOON: std::time::Duration = std::time::Duration::from_secs(20);
+const QKEY: u32 = 0x1111_1111;
+/// Bytes of a receive.
+const ROOM: usize = 2048;
+
+/// A function with one queue pair of datagrams.
+struct Station<D: DoorbellMode = AnyDoorbell> {
+    sq: DatagramSendQueue<D>,
+    rq: ReceiveQueue,
+    cq: CompletionQueue,
+    qp: Arc<QueuePair>,
+    region: Arc<MemoryRegion>,
+    device: Arc<Device>,
+}
+
+fn options() -> QpOptions {
+    QpOptions::default().datagrams().wqes(16, 16).sges(3, 1).inline_bytes(200)
+}
+
+impl<D: DoorbellMode> Station<D> {
+    fn new(device: &Arc<Device>, qkey: u32) -> Self {
+        let pd = Pd::alloc(device).unwrap();
+        let uar = Uar::alloc(device).unwrap();
+        let cq = CompletionQueue::create(&uar, CqOptions::default().entries(63)).unwrap();
+        let qp = QueuePair::create(&pd, &uar, cq.cq(), cq.cq(), options()).unwrap();
+        qp.activate(&DatagramAttributes::new(qkey)).unwrap();
+        let region = MemoryRegion::allocate(&pd, 16 * ROOM, AccessFlags::LOCAL_WRITE).unwrap();
+        let (sq, rq) = (qp.datagram_send_queue().unwrap(), qp.receive_queue().unwrap());
+        let mut station = Station { sq, rq, cq, qp, region, device: Arc::clone(device) };
+        station.receive(8);
+        station
+    }
+
+    fn receive(&mut self, count: usize) {
+        let mut batch = self.rq.batch();
+        for slot in 0..count {
+            let segment = self.region.segment(slot * ROOM..(slot + 1) * ROOM);
+            // SAFETY: the region outlives the queue, and is read after completions alone.
+            unsafe { batch.receive(slot as u64, &[segment]) }.unwrap();
+        }
+        batch.ring();
+    }
+
+    fn gid(&self) -> [u8; 16] {
+        self.device.gids()[0].address.octets()
+    }
+
+    /// How `from` reaches this station.
+    fn handle(&self, from: &Device) -> AddressHandle {
+        let path = AddressPath { udp_sport: 0xc123, ..AddressPath::link_local(self.gid()).unwrap() };
+        AddressHandle::new(from, &path, self.qp.qpn(), QKEY).unwrap()
+    }
+
+    fn next(&mut self) -> Result<(Completion, u64), WorkError> {
+        let end = Instant::now() + SOON;
+        let completion = loop {
+            match self.cq.poll() {
+                Some(result) => break result?,
+                None => assert!(Instant::now() < end, "no completion of QP {:#x}", self.qp.qpn()),
+            }
+        };
+        let wr_id = match completion.work.side {
+            Side::Send => self.sq.retire(&completion.work).unwrap(),
+            Side::Receive => self.rq.retire(&completion.work).unwrap(),
+        };
+        Ok((completion, wr_id))
+    }
+
+    /// The next datagram, with what stands before it.
+    fn heard(&mut self) -> (Completion, Vec<u8>) {
+        let (completion, slot) = self.next().unwrap();
+        assert_eq!(completion.work.side, Side::Receive);
+        let mut bytes = vec![0; completion.byte_len as usize];
+        self.region.read(slot as usize * ROOM, &mut bytes);
+        (completion, bytes)
+    }
+
+    fn send(&mut self, to: &AddressHandle, data: &[u8]) {
+        let mut batch = self.sq.batch();
+        batch.send_inline(7, WrFlags::SIGNALLED, to, data).unwrap();
+        batch.ring();
+        assert_eq!(self.next().unwrap().1, 7);
+    }
+}
+
+fn two<D: DoorbellMode>() -> (Sim, Station<D>, Station<D>) {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (a, b) = (Station::new(&sim.open(0).unwrap(), QKEY), Station::new(&sim.open(1).unwrap(), QKEY));
+    (sim, a, b)
+}
+
+#[test]
+fn a_datagram_comes_behind_the_header_that_says_whence() {
+    let (sim, mut a, mut b) = two::<AnyDoorbell>();
+    let to = b.handle(&a.device);
+    for len in [0, 1, 15, 12, 64, 200] {
+        let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        a.send(&to, &data);
+        let (completion, bytes) = b.heard();
+        assert_eq!((completion.byte_len as usize, &bytes[GRH..]), (GRH + len, &data[..]));
+        assert_eq!((&bytes[8..24], &bytes[24..40]), (&a.gid()[..], &b.gid()[..]), "source and destination of the GRH");
+        assert_eq!(completion.remote_qpn, a.qp.qpn());
+    }
+    assert_eq!(sim.violations(), []);
+}
+
+/// Datagrams of several elements and sizes, one doorbell for many, more than the ring holds.
+fn exchange<D: DoorbellMode>() {
+    let (sim, mut a, mut b) = two::<D>();
+    let to = b.handle(&a.device);
+    let data: Vec<u8> = (0..1024).map(|i| (i * 7) as u8).collect();
+    a.region.write(8 * ROOM, &data);
+    for round in 0..100usize {
+        let (first, second) = (1 + round * 5 % 500, 1 + round * 11 % 500);
+        let start = 8 * ROOM;
+        let mut batch = a.sq.batch();
+        batch.send_inline(0, WrFlags::empty(), &to, &data[..round]).unwrap();
+        let parts = [a.region.segment(start..start + first), a.region.segment(start..start + second)];
+        // SAFETY: nobody writes that part of the region any more.
+        unsafe { batch.send_imm(1, WrFlags::SIGNALLED, &to, round as u32, &parts) }.unwrap();
+        batch.ring();
+        assert_eq!(a.next().unwrap().1, 1);
+        assert_eq!(b.heard().1[GRH..], data[..round]);
+        let (completion, bytes) = b.heard();
+        assert_eq!(completion.imm(), Some(round as u32));
+        assert_eq!(bytes[GRH..], [&data[..first], &data[..second]].concat());
+        b.receive(2);
+    }
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn by_a_doorbell() {
+    exchange::<Plain>();
+}
+
+#[test]
+fn by_blue_flame() {
+    exchange::<BlueFlame>();
+}
+
+#[test]
+fn one_queue_pair_reaches_many_and_itself() {
+    let (sim, mut a, mut b) = two::<AnyDoorbell>();
+    let mut c = Station::<AnyDoorbell>::new(&b.device, QKEY);
+    let to_b = b.handle(&a.device);
+    let to_c = to_b.to(c.qp.qpn(), QKEY).unwrap();
+    let to_a = a.handle(&a.device);
+    for (to, data) in [(&to_b, b"to b"), (&to_c, b"to c"), (&to_a, b"to a")] {
+        let mut batch = a.sq.batch();
+        batch.send_inline(7, WrFlags::empty(), to, data).unwrap();
+        batch.ring();
+    }
+    for station in [&mut b, &mut c, &mut a] {
+        assert_eq!(station.heard().1[GRH..GRH + 3], *b"to ");
+    }
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_datagram_with_another_key_is_lost_and_one_with_the_highest_bit_carries_ours() {
+    let (_sim, mut a, mut b) = two::<AnyDoorbell>();
+    let to = b.handle(&a.device);
+    a.send(&to.to(b.qp.qpn(), QKEY + 1).unwrap(), b"wrong");
+    a.send(&to.to(b.qp.qpn(), 1 << 31).unwrap(), b"ours");
+    assert_eq!(b.heard().1[GRH..], *b"ours");
+}
+
+#[test]
+fn what_does_not_fit_the_port_is_refused() {
+    let (_sim, mut a, b) = two::<AnyDoorbell>();
+    let to = b.handle(&a.device);
+    assert!(a.device.port().unwrap().mtu > 4096, "a card opened without an MTU has its largest");
+    let mut batch = a.sq.batch();
+    let most = 4096;
+    let long = [a.region.segment(0..4097)];
+    let four = [a.region.segment(0..1); 4];
+    // SAFETY: nothing is posted.
+    unsafe {
+        assert_eq!(batch.send(1, WrFlags::empty(), &to, &long), Err(PostError::MessageTooLong { given: 4097, most }));
+        let refused = PostError::TooManySges { given: 4, most: 3 };
+        assert_eq!(batch.send(1, WrFlags::empty(), &to, &four), Err(refused));
+    }
+    let refused = PostError::InlineTooLong { given: 201, most: 200 };
+    assert_eq!(batch.send_inline(1, WrFlags::empty(), &to, &[0; 201]), Err(refused));
+    assert!(batch.is_empty());
+}
+
+#[test]
+fn after_a_reset_it_works_again() {
+    let (sim, mut a, b) = two::<AnyDoorbell>();
+    let (to, Station { sq, rq, mut cq, qp, region, device }) = (b.handle(&a.device), b);
+    drop((sq, rq));
+    qp.reset().unwrap();
+    assert!(cq.poll().is_none());
+    qp.activate(&DatagramAttributes::new(QKEY)).unwrap();
+    let (sq, rq) = (qp.datagram_send_queue().unwrap(), qp.receive_queue().unwrap());
+    let mut b: Station = Station { sq, rq, cq, qp, region, device };
+    b.receive(1);
+    a.send(&to, b"again");
+    assert_eq!(b.heard().1[GRH..], *b"again");
+    assert_eq!(sim.violations(), []);
+}
+
+#[track_caller]
+fn said<T>(result: Result<T, Error>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+#[test]
+fn each_service_refuses_the_other_s_calls() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let pd = Pd::alloc(&device).unwrap();
+    let uar = Uar::alloc(&device).unwrap();
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let create = |options| QueuePair::create(&pd, &uar, cq.cq(), cq.cq(), options);
+    let (connection, datagrams) = (create(QpOptions::default()).unwrap(), create(options()).unwrap());
+    let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
+
+    let name = format!("QP {:#x}", datagrams.qpn());
+    for (call, text) in [
+        ("init", said(datagrams.init(&InitAttributes::default()))),
+        ("ready_to_receive", said(datagrams.ready_to_receive(&RtrAttributes::new(1, 0, path)))),
+        ("ready_to_send", said(datagrams.ready_to_send(&RtsAttributes::new(0)))),
+    ] {
+        assert_eq!(text, format!("{name} is of service UD, and {call} is for RC: use activate"));
+    }
+    assert!(said(datagrams.send_queue::<AnyDoorbell>()).ends_with("use datagram_send_queue"));
+    assert!(said(connection.datagram_send_queue::<AnyDoorbell>()).ends_with("use send_queue"));
+    let text = said(connection.activate(&DatagramAttributes::new(1)));
+    assert!(text.ends_with("use init, ready_to_receive and ready_to_send"), "{text}");
+
+    let text = said(datagrams.datagram_send_queue::<AnyDoorbell>());
+    assert_eq!(text, format!("{name} is in RST, and datagram_send_queue needs RTS; first call activate (qkey)"));
+    let port = DatagramAttributes { port: 2, ..DatagramAttributes::new(1) };
+    assert!(said(datagrams.activate(&port)).contains("num_ports"));
+    datagrams.activate(&DatagramAttributes::new(1)).unwrap();
+    let text = said(datagrams.activate(&DatagramAttributes::new(1)));
+    assert!(text.ends_with("is in RTS, and activate needs RST; first call reset, then activate (qkey)"), "{text}");
+
+    let mut other = QpOptions::default();
+    other.service = ServiceType::Uc;
+    assert!(said(create(other)).starts_with("a queue pair of service UC is not built yet"));
+    assert!(said(AddressHandle::new(&device, &path.service_level(8), 1, 0)).contains("service_level"));
+    assert!(said(AddressHandle::new(&device, &path, 1 << 24, 0)).contains("qpn"));
+}
