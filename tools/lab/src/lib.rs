@@ -6,7 +6,7 @@
 //! apt already uses. Nothing outside that folder is written and no privilege is
 //! needed. [`Guest::builder`] boots a guest, [`Guest::run`] runs a command in it. [`headers`] fetches no more than the C
 //! headers that judge the layouts, [`Aarch64::ready`] a compiler and an emulator for the other processor, [`Tshark::ready`] a
-//! dissector.
+//! dissector, [`Scapy::ready`] another one, which knows the ICRC.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -39,6 +39,7 @@ mod model;
 mod place;
 mod process;
 mod progress;
+mod scapy;
 mod setup;
 mod tshark;
 mod verbs;
@@ -49,6 +50,7 @@ pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
 pub use lab::{Headers, KernelHeaders, Lab, headers};
 pub use model::{Model, ModelError};
+pub use scapy::Scapy;
 pub use tshark::Tshark;
 pub use verbs::verbs_program;
 

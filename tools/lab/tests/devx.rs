@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::kernels::{FAR, FAR_AWAY, boot};
+use common::kernels::{FAR, boot, part};
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
 use mlx5_lab::skipped;
 use serde_json::Value;
@@ -36,7 +36,9 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     it_is_listed_and_asked(&lab)?;
     messages_bounce(&lab)?;
     libmlx5_is_at_the_other_end(&lab)?;
+    frames_pass_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
+    events_come(&lab)?;
     a_killed_program_leaves_nothing(&lab)?;
     // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
     lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
@@ -62,11 +64,39 @@ fn it_is_listed_and_asked(lab: &Lab) -> TestResult {
     assert_eq!((&card["rdma"][0]["firmware"], &port["interface"]), (&firmware.into(), &interface.into()), "{text}");
     assert!(port["gids"][0]["address"].as_str().is_some_and(|gid| gid.starts_with("fe80::")), "{text}");
 
+    assert_eq!(ports(&lab.check("rdma --json link", SOON)?)?, listed_ports(&text)?, "{text}");
+    // Where the kernel has no such socket, sysfs says the same.
+    let without = "strace -f -o /dev/null -e inject=socket:error=EPROTONOSUPPORT mlx5 list --json";
+    assert_eq!(listed_ports(&lab.check(without, TRAFFIC)?)?, listed_ports(&text)?);
+
     let caps = lab.check("mlx5 caps --json -d devx:mlx5_0", TRAFFIC)?;
     serde_json::from_str::<Value>(&caps)?;
     let caps = lab.check("mlx5 caps -d devx:mlx5_0 log_max_uctx", TRAFFIC)?;
     assert!(caps.contains("log_max_uctx"), "{caps}");
     Ok(())
+}
+
+/// Device, state, physical state and network interface of every port, as `rdma link` of iproute2 shows them.
+fn ports(text: &str) -> Result<Vec<[String; 4]>, Report> {
+    let links: Value = serde_json::from_str(text)?;
+    let word = |link: &Value, name: &str| link[name].as_str().unwrap_or_default().to_owned();
+    let port = |link: &Value| {
+        ["ifname", "state", "physical_state", "netdev"].map(|name| word(link, name).replace("LINK_UP", "LinkUp"))
+    };
+    Ok(links.as_array().ok_or("no list")?.iter().map(port).collect())
+}
+
+/// The same as `mlx5 list` shows them.
+fn listed_ports(text: &str) -> Result<Vec<[String; 4]>, Report> {
+    let list: Value = serde_json::from_str(text)?;
+    let mut ports = Vec::new();
+    for device in list["cards"].as_array().into_iter().flatten().flat_map(|card| card["rdma"].as_array()).flatten() {
+        for port in device["ports"].as_array().into_iter().flatten() {
+            let words = [&device["name"], &port["state"], &port["physical_state"], &port["interface"]];
+            ports.push(words.map(|word| word.as_str().unwrap_or_default().to_owned()));
+        }
+    }
+    Ok(ports)
 }
 
 /// Between queue pairs on one function and on two, polled and by events.
@@ -82,13 +112,46 @@ fn messages_bounce(lab: &Lab) -> TestResult {
 
 /// rdma-core's own ping-pong on the second function, ours on the first: as client and as server.
 fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
-    lab.check(FAR_AWAY, PROBE)?;
+    part(lab)?;
     let theirs = "ibv_rc_pingpong -d mlx5_1 -g 0 -c -n 200";
     let ours = "rc_pingpong -d devx:mlx5_0 -c -n 200";
     lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} 10.0.0.2"))?;
     lab.call(lab.serve_tcp(FAR, &format!("{theirs} -e"))?, &format!("{ours} -e 10.0.0.2"))?;
     lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
     Ok(())
+}
+
+/// Frames of a type of ours by raw Ethernet queues, polled, by events and with BlueFlame; the kernel's flow rules bring them to
+/// us, and its network devices keep theirs meanwhile.
+fn frames_pass_beside_the_kernels_own(lab: &Lab) -> TestResult {
+    let frames = "frames -d devx:mlx5_0 --peer devx:mlx5_1";
+    let said = lab.check(&format!("{frames} -i 300 2>&1"), TRAFFIC)?;
+    assert!(said.contains("300 frames of type 0x88b5 from devx:mlx5_0 to devx:mlx5_1 and back"), "{said}");
+    lab.check(&format!("{frames} -i 100 --events 2>&1"), TRAFFIC)?;
+    let said = lab.check(&format!("{frames} -i 300 --blue-flame 2>&1"), TRAFFIC)?;
+    // Linux finds out that nothing combines writes here, and maps the page uncached.
+    assert!(said.contains("by BlueFlame, page mapped uncached"), "{said}");
+    let both = format!(
+        "{frames} -i 3000 > /tmp/frames 2>&1 & for round in $(seq 5); do busybox ping -c 1 -W 20 10.0.0.2 || exit 1; done; \
+         wait $! || {{ cat /tmp/frames; exit 1; }}"
+    );
+    lab.check(&both, TRAFFIC)?;
+    Ok(())
+}
+
+/// What the card reports reaches a listener: the port that the kernel takes down and up.
+fn events_come(lab: &Lab) -> TestResult {
+    let watch =
+        lab.serve("asyncwatch devx:mlx5_0 --events 2 --seconds 120 > /tmp/events", "grep -q 'port up' /tmp/events")?;
+    lab.check(
+        "device=$(ls /sys/class/infiniband/mlx5_0/device/net) && ip link set $device down && ip link set $device up",
+        SOON,
+    )?;
+    lab.ended(watch)?;
+    let said = lab.check("cat /tmp/events", SOON)?;
+    let events: Vec<&str> = said.lines().skip(1).collect();
+    assert_eq!(events, ["PORT_CHANGE: DOWN", "PORT_CHANGE: ACTIVE"]);
+    lab.wait_until("the port is up", "grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state")
 }
 
 fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {

@@ -1,5 +1,6 @@
-//! The judge of the DevX access' kernel interface: every number and every field of `mlx5_dv::access::devx::abi` is what the C
-//! compiler makes of two kernels' uapi headers, the one that Debian stable's guests boot and the newest in its backports.
+//! The judge of the DevX access' kernel interface, and of the netlink interface that lists devices: every number and every
+//! field of `mlx5_dv::access::devx::abi`, and every number of `mlx5_dv::discovery::netlink`, is what the C compiler makes of two
+//! kernels' uapi headers, the one that Debian stable's guests boot and the newest in its backports.
 
 mod common;
 
@@ -10,6 +11,7 @@ use std::process::Command;
 
 use common::{Report, TestResult};
 use mlx5_dv::access::devx::abi::{FIELDS, NUMBERS};
+use mlx5_dv::discovery::netlink;
 use mlx5_lab::{KernelHeaders, headers, skipped};
 
 const INCLUDES: &[&str] = &[
@@ -22,6 +24,7 @@ const INCLUDES: &[&str] = &[
     "rdma/mlx5_user_ioctl_cmds.h",
     "rdma/mlx5_user_ioctl_verbs.h",
     "rdma/mlx5-abi.h",
+    "rdma/rdma_netlink.h",
 ];
 
 /// A program that prints a line for each number and field, in the words of [`ours`].
@@ -30,6 +33,9 @@ fn program() -> String {
     text.push_str("int main(void)\n{\n");
     for number in NUMBERS {
         let name = number.name;
+        writeln!(text, "\tprintf(\"{name} %llu\\n\", (unsigned long long)({name}));").unwrap();
+    }
+    for (name, _) in netlink::NUMBERS {
         writeln!(text, "\tprintf(\"{name} %llu\\n\", (unsigned long long)({name}));").unwrap();
     }
     for field in FIELDS {
@@ -55,7 +61,8 @@ fn ours() -> Vec<String> {
         "" => format!("{} {}", field.structure, field.size),
         name => format!("{}.{name} {} {}", field.structure, field.offset, field.size),
     });
-    numbers.chain(fields).collect()
+    let netlink = netlink::NUMBERS.iter().map(|(name, value)| format!("{name} {value}"));
+    numbers.chain(netlink).chain(fields).collect()
 }
 
 /// What the compiler makes of a kernel's headers.

@@ -48,6 +48,8 @@ const B: &str = "ip netns exec b";
 
 /// Where the guest sees what is compiled of `verbs/`.
 const C_PROGRAMS: &str = "/opt/verbs";
+/// The programs of `verbs/`.
+const PROGRAMS: &[&str] = &["clock", "packet_clock", "traffic", "memory", "windows", "events"];
 
 struct Verbs {
     lab: Lab,
@@ -59,8 +61,10 @@ impl Verbs {
         let model = Model::start(&build()?, 2, &[])?;
         let [first, second] = model.sockets() else { return Err("two sockets".into()) };
         let programs = tempfile::tempdir()?;
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/events.c");
-        verbs_program(&source, &programs.path().join("events"))?;
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs");
+        for program in PROGRAMS {
+            verbs_program(&sources.join(program).with_extension("c"), &programs.path().join(program))?;
+        }
         let guest = Guest::builder("mlx5_ib").nic(first).nic(second).share(programs.path(), C_PROGRAMS).boot()?;
         let verbs = Verbs { lab: Lab { guest, model }, _programs: programs };
         verbs.lab.check(SET_UP, PROBE)?;
@@ -95,6 +99,19 @@ impl Verbs {
         assert!(said.contains("#bytes"), "{command}:\n{said}");
         Ok(said)
     }
+
+    /// One of the programs of `verbs/`, with its arguments; it says `end` when all was as it should be.
+    fn own(&self, command: &str, end: &str) -> TestResult {
+        let said = self.lab.check(&format!("{A} {C_PROGRAMS}/{command} 2>&1 </dev/null"), TRAFFIC)?;
+        assert!(said.contains(end), "{command}: {said}");
+        Ok(())
+    }
+
+    /// A counter of the first device's port, from below `group`.
+    fn counter(&self, group: &str, name: &str) -> Result<u64, Report> {
+        let said = self.lab.check(&format!("cat /sys/class/infiniband/mlx5_0/ports/1/{group}/{name}"), SOON)?;
+        Ok(said.trim().parse()?)
+    }
 }
 
 #[test]
@@ -107,12 +124,15 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     pingpongs(&verbs)?;
     perftest(&verbs)?;
     connection_manager(&verbs)?;
+    verbs.own("clock mlx5_0 1", "stamped at 156250 kHz")?;
+    verbs.own("packet_clock a b 10.0.0.2", "stamped by both")?;
+    counters(&verbs)?;
     port_events(&verbs)?;
     verbs.lab.assert_quiet()?;
     reloaded(&verbs)?;
     verbs.lab.assert_quiet()?;
     assert_lawful(&verbs.lab.model);
-    object_events(&verbs)?;
+    own_programs(&verbs)?;
     let Lab { guest, mut model } = verbs.lab;
     assert!(model.runs(), "the model died:\n{}", model.stderr());
     guest.power_off()?;
@@ -130,6 +150,11 @@ fn attributes(verbs: &Verbs) -> TestResult {
         "max_mtu:\t\t4096 (5)",
         "atomic_cap:\t\t\tATOMIC_HCA (1)",
         "GID[  1]:\t\t::ffff:10.0.0.1, RoCE v2",
+        "MEM_WINDOW\n",
+        "MEM_WINDOW_TYPE_2B\n",
+        "max_mw:\t\t\t\t16777216",
+        "hca_core_clock:\t\t\t156250kHZ",
+        "maximum available device memory:\t131072Bytes",
     ] {
         assert!(said.contains(expected), "{expected:?} in:\n{said}");
     }
@@ -193,6 +218,61 @@ fn connection_manager(verbs: &Verbs) -> TestResult {
     Ok(())
 }
 
+/// Known traffic is counted, by the queue counter that all share and by one that the queue pairs are bound to: 10 writes, 5
+/// reads, 4 sends of 64 bytes, and one that waits.
+fn counters(verbs: &Verbs) -> TestResult {
+    let names = [
+        ("hw_counters", "rx_write_requests"),
+        ("hw_counters", "rx_read_requests"),
+        ("hw_counters", "out_of_buffer"),
+        ("hw_counters", "rnr_nak_retry_err"),
+        ("counters", "port_xmit_packets"),
+        ("counters", "port_rcv_packets"),
+        ("counters", "port_xmit_data"),
+        ("counters", "port_rcv_data"),
+        ("counters", "unicast_xmit_packets"),
+        ("counters", "multicast_xmit_packets"),
+        ("counters", "port_xmit_discards"),
+    ];
+    let read = || names.map(|(group, name)| verbs.counter(group, name)).into_iter().collect::<Result<Vec<_>, _>>();
+    let before = read()?;
+    verbs.own("traffic mlx5_0 1", "sent")?;
+    let counted: Vec<u64> = read()?.iter().zip(&before).map(|(after, before)| after - before).collect();
+    let [writes, reads, buffers, retries, sent, received, data_sent, data_received, unicast, multicast, discards] =
+        counted[..]
+    else {
+        return Err("a counter is missing".into());
+    };
+    assert_eq!((writes, reads), (10, 5), "{counted:?}");
+    assert!(buffers >= 1 && retries >= 1, "{counted:?}");
+    // To itself: what is sent is received. Writes, reads and their answers, sends; and acknowledgements. Data is in dwords.
+    assert_eq!((sent, data_sent), (received, data_received), "{counted:?}");
+    assert!(sent >= 10 + 2 * 5 + 4 && data_sent * 4 >= (10 + 5 + 4) * 64, "{counted:?}");
+    assert_eq!((unicast, multicast, discards), (sent, 0, 0), "{counted:?}");
+
+    let said = verbs.lab.check("rdma statistic show link mlx5_0/1", SOON)?;
+    assert!(said.contains(&format!("rx_write_requests {} ", before[0] + 10)), "{said}");
+    let said = verbs.lab.check(
+        &format!(
+            "set -e
+            rdma statistic qp set link mlx5_0/1 auto type on
+            rm -f /tmp/hold; mkfifo /tmp/hold
+            {C_PROGRAMS}/traffic mlx5_0 1 < /tmp/hold > /tmp/traffic & traffic=$!
+            exec 3> /tmp/hold
+            for wait in $(seq 600); do grep -q sent /tmp/traffic && break; sleep 0.1; done
+            rdma statistic qp show link mlx5_0/1
+            exec 3>&-
+            wait $traffic
+            rdma statistic qp set link mlx5_0/1 auto off"
+        ),
+        TRAFFIC,
+    )?;
+    assert!(said.contains("rx_write_requests 10 ") && said.contains("rx_read_requests 5 "), "{said}");
+    // What a counter that is gone has counted stays the port's.
+    assert_eq!(verbs.counter("hw_counters", "rx_write_requests")?, before[0] + 20);
+    Ok(())
+}
+
 fn port_events(verbs: &Verbs) -> TestResult {
     let said = verbs.lab.check(
         "ibv_asyncwatch -d mlx5_0 > /tmp/events 2>&1 & watch=$!
@@ -216,17 +296,20 @@ fn reloaded(verbs: &Verbs) -> TestResult {
     Ok(())
 }
 
-/// What a program on libibverbs is told of its queue pairs and queues. It does what strict mode and the kernel complain of:
-/// names a key that is none, and lets a completion queue overrun.
-fn object_events(verbs: &Verbs) -> TestResult {
+/// What programs on libibverbs are told of their queue pairs and queues, and what memory windows and the card's memory do for
+/// them. They do what strict mode and the kernel complain of: use keys for what these do not allow, bind a window that is
+/// bound, and let a completion queue overrun.
+fn own_programs(verbs: &Verbs) -> TestResult {
     verbs
         .lab
         .wait_until("the GID table is filled", "grep -qi ffff:0a00: /sys/class/infiniband/mlx5_0/ports/1/gids/1")?;
-    let said = verbs.lab.check(&format!("{A} {C_PROGRAMS}/events mlx5_0 1 2>&1"), TRAFFIC)?;
-    assert!(said.contains("all came"), "{said}");
+    verbs.own("memory mlx5_0 1", "stored and loaded")?;
+    verbs.own("windows mlx5_0 1", "windows open and close")?;
+    verbs.own("events mlx5_0 1", "all came")?;
     let violations = verbs.lab.model.violations();
     assert!(!violations.is_empty());
-    let expected = ["no such key", "entries, all unconsumed", "full after its first"];
+    let expected =
+        ["key does not allow the access", "key update not allowed", "entries, all unconsumed", "full after its first"];
     let others: Vec<_> = violations.iter().filter(|said| !expected.iter().any(|part| said.contains(part))).collect();
     assert!(others.is_empty(), "{others:#?}");
     Ok(())

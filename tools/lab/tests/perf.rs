@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::kernels::{FAR, FAR_AWAY, boot};
-use common::{Lab, PROBE, Report, TestResult, assert_lawful};
+use common::kernels::{FAR, boot, part};
+use common::{Lab, Report, TestResult, assert_lawful};
 use mlx5_lab::skipped;
 
 /// Our words, and perftest's program and flags for the same.
@@ -46,7 +46,7 @@ fn our_perf_prints_perftests_table_beside_perftest() -> TestResult {
         return Ok(());
     }
     let lab = boot("perf")?;
-    lab.check(FAR_AWAY, PROBE)?;
+    part(&lab)?;
     let mut printed = String::new();
     for (ours, theirs) in SAME {
         let said = run(

@@ -4,12 +4,11 @@
 
 mod common;
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Lab, PROBE, Report, TRAFFIC, TestResult, assert_lawful, build};
+use common::{Lab, PROBE, Report, TRAFFIC, TestResult, assert_lawful, build, free_port, host_card};
 use mlx5_lab::{Build, Guest, Model, Tshark, skipped};
 
 /// Puts soft-RoCE on the virtio card of the wire, 10.0.0.3, and gives the function's network device, 10.0.0.1, a namespace: the
@@ -52,14 +51,6 @@ for device in mlx5_0 rxe0; do
     done
     grep -q ACTIVE /sys/class/infiniband/$device/ports/1/state
 done
-# The kernel gives a neighbour's address one second, which a busy machine may miss.
-address() { $1 ip -6 -o addr show dev $2 scope link -tentative | sed -n 's/.*inet6 \\([^/]*\\).*/\\1/p'; }
-for wait in $(seq 60); do
-    a=$(address "ip netns exec a" eth0) c=$(address "" $lan)
-    [ "$a" ] && [ "$c" ] && ip netns exec a busybox ping -c 1 -W 1 10.0.0.3 &&
-        ip netns exec a busybox ping -c 1 -W 1 $c%eth0 && busybox ping -c 1 -W 1 $a%$lan && break
-    sleep 0.5
-done
 # The index of a GID: of IPv4, or link-local.
 cat > /tmp/index <<'SCRIPT'
 for index in 0 1 2 3; do
@@ -79,11 +70,6 @@ struct Wire {
     _dir: tempfile::TempDir,
 }
 
-/// A port of the host's that nobody has.
-fn free_port() -> Result<u16, Report> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
 /// Who is the server.
 #[derive(Clone, Copy)]
 enum Server {
@@ -98,14 +84,14 @@ impl Wire {
         let text = |path: &Path| path.to_str().map(str::to_owned).ok_or("a path in UTF-8");
         let model = Model::start(&build, 2, &["--wire", &text(&path)?, "--pcap", &text(&capture)?])?;
         let port = free_port()?;
-        let host = format!("user,id=host,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:18515");
         let guest = Guest::builder("soft_roce")
             .nic(&model.sockets()[1])
             .wire(&path)
-            .qemu_args(["-netdev", &host, "-device", "virtio-net-pci,netdev=host,mac=52:54:00:00:00:02,romfile="])
+            .qemu_args(host_card(port, "52:54:00:00:00:02"))
             .boot()?;
         let wire = Wire { build, lab: Lab { guest, model }, port, capture, _dir: dir };
         wire.lab.check(SET_UP, PROBE)?;
+        wire.lab.make_neighbours(("ip netns exec a", "eth0"), ("", "$(cat /tmp/lan)"), "10.0.0.3")?;
         Ok(wire)
     }
 

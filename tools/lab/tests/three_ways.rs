@@ -3,10 +3,9 @@
 
 mod common;
 
-use std::net::TcpListener;
 use std::process::Command;
 
-use common::{Lab, PROBE, Report, TestResult, assert_lawful, build, functions};
+use common::{Lab, PROBE, Report, TestResult, assert_lawful, build, free_port, functions, host_card};
 use mlx5_lab::{Build, Guest, Model, skipped};
 
 /// Gives the second function to vfio-pci, the first to the kernel, and the guest its address on the host's network.
@@ -39,8 +38,7 @@ impl ThreeWays {
     fn boot() -> Result<Self, Report> {
         let build = build()?;
         let model = Model::start(&build, 3, &[])?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let lan = format!("user,id=lan,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:18515");
+        let port = free_port()?;
         let guest = Guest::builder("three-ways")
             .iommu()
             .huge_pages_2m(64)
@@ -48,7 +46,7 @@ impl ThreeWays {
             .module("vfio-pci")
             .nic(&model.sockets()[1])
             .nic(&model.sockets()[2])
-            .qemu_args(["-netdev", &lan, "-device", "virtio-net-pci,netdev=lan"])
+            .qemu_args(host_card(port, "52:54:00:00:00:02"))
             .programs(&build)
             .boot()?;
         Ok(ThreeWays { build, lab: Lab { guest, model }, port })

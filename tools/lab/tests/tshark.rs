@@ -1,16 +1,15 @@
-//! tshark judges the packets: every kind that the model can make, field by field, and a capture of cards that talk over a wire
-//! on which everything goes wrong.
+//! tshark and Scapy judge the packets: every kind that the model can make, field by field and by its ICRC, and a capture of
+//! cards that talk over a wire on which everything goes wrong.
 
 mod common;
 
 use std::fs::File;
 use std::io::BufWriter;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{Report, TestResult, build};
-use mlx5_lab::{Model, Tshark, skipped};
+use common::{Report, TestResult, build, free_port};
+use mlx5_lab::{Model, Scapy, Tshark, skipped};
 use mlx5_sim::transport::packet::{Aeth, AtomicEth, Deth, Reth, Route, gid_of_ipv4};
 use mlx5_sim::transport::{Opcode, Packet, Psn, Transport, icrc};
 use mlx5_sim::wire::{Frame, PcapWriter};
@@ -98,6 +97,16 @@ fn every_packet() -> Vec<Packet> {
     packets
 }
 
+/// A capture of `packets`.
+fn write(capture: &Path, packets: &[Packet]) -> TestResult {
+    let mut writer = PcapWriter::new(BufWriter::new(File::create(capture)?))?;
+    for packet in packets {
+        writer.write(&Frame::Roce(Box::new(packet.clone())));
+    }
+    writer.flush()?;
+    Ok(())
+}
+
 /// What tshark must read in each field of a packet; `None`: it is not there.
 fn expected(packet: &Packet) -> Vec<(&'static str, Option<String>)> {
     // tshark does not know the extended transport header of XRC, and reads no further.
@@ -134,11 +143,7 @@ fn tshark_reads_every_packet_as_it_was_meant() -> TestResult {
     let dir = tempfile::tempdir()?;
     let capture = dir.path().join("every.pcap");
     let packets = every_packet();
-    let mut writer = PcapWriter::new(BufWriter::new(File::create(&capture)?))?;
-    for packet in &packets {
-        writer.write(&Frame::Roce(Box::new(packet.clone())));
-    }
-    writer.flush()?;
+    write(&capture, &packets)?;
     assert_well_formed(&tshark, &capture)?;
     let names: Vec<&str> = expected(&packets[0]).into_iter().map(|(name, _)| name).collect();
     let rows = fields(&tshark, &capture, &names)?;
@@ -154,7 +159,7 @@ fn tshark_reads_every_packet_as_it_was_meant() -> TestResult {
 /// `rc_pingpong` between the two functions of one card, every byte checked, over a wire that loses, doubles, swaps and damages.
 fn play(model: &Model) -> TestResult {
     let build = build()?;
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let port = free_port()?.to_string();
     let player = |socket: &Path, last: &[&str]| -> Result<Command, Report> {
         let mut command = Command::new(build.program("rc_pingpong")?);
         command.arg("-d").arg(format!("vfio-user:{}", socket.display()));
@@ -172,20 +177,39 @@ fn play(model: &Model) -> TestResult {
     Ok(())
 }
 
-/// Fails if a RoCE packet of the capture has a wrong ICRC. How it is made is judged by packets of cards, where it is made.
-fn assert_icrc(capture: &Path) -> TestResult {
-    const FILE_HEADER: usize = 24;
-    const RECORD_HEADER: usize = 16;
-    const ETHERNET: usize = 14;
-    let bytes = std::fs::read(capture)?;
-    let mut rest = bytes.get(FILE_HEADER..).ok_or("a capture without its header")?;
-    while let Some((header, after)) = rest.split_at_checked(RECORD_HEADER) {
-        let len = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
-        let (frame, next) = after.split_at_checked(len).ok_or("a capture that ends within a frame")?;
-        let (covered, stored) = frame.split_at(len - icrc::LEN);
-        assert_eq!(icrc::compute(&covered[ETHERNET..]).to_le_bytes(), stored, "{frame:02x?}");
-        rest = next;
+/// What Scapy makes of the ICRC of every packet in a capture: the opcode, the ICRC as it was read, and as it must be.
+fn icrcs(capture: &Path) -> Result<Vec<Vec<String>>, Report> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/icrc.py");
+    let said = output(Scapy::ready()?.run(&script).arg(capture))?;
+    Ok(said.lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect())
+}
+
+/// Fails if a packet of the capture has another ICRC than Scapy makes for it; how many there are.
+fn assert_icrc(capture: &Path) -> Result<usize, Report> {
+    let packets = icrcs(capture)?;
+    let wrong: Vec<_> = packets.iter().filter(|packet| packet.len() != 3 || packet[1] != packet[2]).collect();
+    assert!(wrong.is_empty(), "opcode, ICRC, what Scapy makes of it: {wrong:?}");
+    Ok(packets.len())
+}
+
+#[test]
+fn scapy_makes_the_same_icrc_for_every_packet() -> TestResult {
+    if skipped("scapy_makes_the_same_icrc_for_every_packet") {
+        return Ok(());
     }
+    let dir = tempfile::tempdir()?;
+    let capture = dir.path().join("every.pcap");
+    let packets = every_packet();
+    write(&capture, &packets)?;
+    assert_eq!(assert_icrc(&capture)?, packets.len());
+    // Scapy looks: a byte of a payload that is another one is another ICRC.
+    let mut bytes = std::fs::read(&capture)?;
+    let in_last_payload = bytes.len() - icrc::LEN - 8;
+    bytes[in_last_payload] ^= 1;
+    std::fs::write(&capture, bytes)?;
+    let seen = icrcs(&capture)?;
+    let wrong = seen.iter().filter(|packet| packet[1] != packet[2]).count();
+    assert_eq!(wrong, 1, "a packet was damaged, and Scapy did not see it: {seen:?}");
     Ok(())
 }
 
@@ -201,7 +225,7 @@ fn a_capture_of_two_functions_is_well_formed() -> TestResult {
     play(&model)?;
     drop(model);
     assert_well_formed(&tshark, &capture)?;
-    assert_icrc(&capture)?;
+    assert!(assert_icrc(&capture)? > 1000, "most of the packets are missing");
     let opcodes = fields(&tshark, &capture, &["infiniband.bth.opcode"])?;
     for opcode in [Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLast, Opcode::Acknowledge] {
         let number = Transport::Rc.number(opcode).to_string();

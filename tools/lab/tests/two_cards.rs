@@ -3,16 +3,11 @@
 
 mod common;
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{TestResult, build};
+use common::{TestResult, build, free_port};
 use mlx5_lab::{Build, Model};
-
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
 
 /// `rc_pingpong` on the card at `socket`.
 fn pingpong(build: &Build, socket: &Path, arguments: &[&str]) -> Result<Command, common::Report> {

@@ -118,7 +118,7 @@ fn a_page_of_1_gib_is_one_mapping_and_one_entry(guest: &Guest, model: &mut Model
 }
 
 /// How often our program is killed.
-const KILLS: usize = 50;
+const KILLS: usize = 100;
 
 /// Killed in the middle of its traffic, again and again: vfio-pci and the IOMMU take everything back, and the card goes on.
 fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &str) -> TestResult {

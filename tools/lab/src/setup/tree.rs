@@ -38,6 +38,8 @@ pub(crate) enum Tree {
     Aarch64,
     /// The dissector.
     Tshark,
+    /// The judge of ICRCs.
+    Scapy,
 }
 
 impl Tree {
@@ -47,6 +49,7 @@ impl Tree {
             Self::Headers => "headers",
             Self::Aarch64 => "aarch64",
             Self::Tshark => "tshark",
+            Self::Scapy => "scapy",
         }
     }
 
@@ -88,6 +91,7 @@ impl Tree {
                 "qemu-user",
             ],
             Self::Tshark => &["tshark"],
+            Self::Scapy => &["python3", "python3-scapy"],
         }
     }
 
@@ -136,7 +140,7 @@ fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
-        Tree::Tshark => {}
+        Tree::Tshark | Tree::Scapy => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -165,7 +169,7 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             packages.extend(sources::of_headers(&newest));
             apt.alone(&packages)?
         }
-        Tree::Tshark => apt.closure(&packages)?,
+        Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
         Tree::Aarch64 => {
             let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
             packages = plan.iter().map(Archive::package).collect();

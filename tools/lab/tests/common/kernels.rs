@@ -2,7 +2,7 @@
 
 use mlx5_lab::{Guest, Model};
 
-use super::{Lab, PROBE, Report, build};
+use super::{Lab, PROBE, Report, TestResult, build};
 
 /// Loads the kernel's driver, and brings both network devices up.
 pub const SET_UP: &str = "
@@ -17,31 +17,26 @@ for device in mlx5_0 mlx5_1; do
 done
 ";
 
-/// Runs a command in the namespace that [`FAR_AWAY`] makes.
+/// Runs a command in the namespace that [`part`] makes.
 pub const FAR: &str = "ip netns exec far";
 
-/// Gives the second function's network device a namespace of its own: the kernel takes what it hears from an address of its
-/// own for forged. The near one becomes 10.0.0.1, the far one 10.0.0.2. Then waits until both know each other's link-local
-/// address: for that, the kernel gives a ping-pong one second.
-pub const FAR_AWAY: &str = "
+const FAR_AWAY: &str = "
 set -e
-near=$(ls /sys/class/infiniband/mlx5_0/device/net)
 ip netns add far
 ip link set $(ls /sys/class/infiniband/mlx5_1/device/net) netns far name eth0
 ip -n far link set lo up
 ip -n far addr add 10.0.0.2/24 dev eth0
 ip -n far link set eth0 up
-ip addr add 10.0.0.1/24 dev $near
+ip addr add 10.0.0.1/24 dev $(ls /sys/class/infiniband/mlx5_0/device/net)
 for wait in $(seq 100); do grep -q fe80 /sys/class/infiniband/mlx5_1/ports/1/gids/0 && break; sleep 0.1; done
-address() { ip -6 -o $1 addr show dev $2 scope link -tentative | sed -n 's/.*inet6 \\([^/]*\\).*/\\1/p'; }
-for wait in $(seq 60); do
-    here=$(address \"\" $near) there=$(address \"-n far\" eth0)
-    [ \"$here\" ] && [ \"$there\" ] && busybox ping -c 1 -W 1 10.0.0.2 && busybox ping -c 1 -W 1 $there%$near &&
-        ip netns exec far busybox ping -c 1 -W 1 $here%eth0 && exit
-    sleep 0.5
-done
-exit 1
 ";
+
+/// Gives the second function's network device a namespace of its own: the kernel takes what it hears from an address of its
+/// own for forged. The near one becomes 10.0.0.1, the far one 10.0.0.2.
+pub fn part(lab: &Lab) -> TestResult {
+    lab.check(FAR_AWAY, PROBE)?;
+    lab.make_neighbours(("", "$(ls /sys/class/infiniband/mlx5_0/device/net)"), (FAR, "eth0"), "10.0.0.2")
+}
 
 /// Two functions on one wire, both the kernel's.
 pub fn boot(name: &str) -> Result<Lab, Report> {

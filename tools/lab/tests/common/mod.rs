@@ -7,6 +7,7 @@ pub mod kernels;
 
 use std::error::Error;
 use std::fmt::Display;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use mlx5_lab::{Build, Guest, Job, KernelLog, Model};
@@ -40,7 +41,20 @@ impl std::fmt::Debug for Report {
 
 /// Our programs that guests and hosts run.
 pub fn build() -> Result<Build, Report> {
-    Ok(Build::release(&["mlx5"], &["rc_pingpong"])?)
+    Ok(Build::release(&["mlx5"], &["rc_pingpong", "frames", "asyncwatch"])?)
+}
+
+/// A port of the host's that nobody has.
+pub fn free_port() -> Result<u16, Report> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// QEMU's arguments for a virtio card of MAC address `mac` that brings the host's `port` to the guest's 18515, where the card
+/// has the address 10.0.2.15.
+pub fn host_card(port: u16, mac: &str) -> [String; 4] {
+    let backend = format!("user,id=host,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:18515");
+    let card = format!("virtio-net-pci,netdev=host,mac={mac},romfile=");
+    ["-netdev".into(), backend, "-device".into(), card]
 }
 
 /// The addresses of the ConnectX functions in a guest.
@@ -92,6 +106,24 @@ impl Lab {
             Ok(_) => Ok(()),
             Err(error) => Err(self.explain(format!("{what}: not so after two minutes\n{error}"))),
         }
+    }
+
+    /// Waits until two network devices know each other by link-local addresses, and the second by its `address` of IPv4: for
+    /// a neighbour, the kernel gives a ping-pong one second, which a busy machine may miss. A device is what runs a command
+    /// where it is, a prefix, and its name, for bash.
+    pub fn make_neighbours(&self, near: (&str, &str), far: (&str, &str), address: &str) -> TestResult {
+        let ((here, near), (there, far)) = (near, far);
+        let link_local = |within: &str, device: &str| {
+            let addresses = format!("{within} ip -6 -o addr show dev {device} scope link -tentative");
+            format!("$({addresses} | sed -n 's/.*inet6 \\([^/]*\\).*/\\1/p')")
+        };
+        let condition = format!(
+            "near={} && far={} && [ \"$near\" ] && [ \"$far\" ] && {here} busybox ping -c 1 -W 1 {address} &&
+                {here} busybox ping -c 1 -W 1 $far%{near} && {there} busybox ping -c 1 -W 1 $near%{far}",
+            link_local(here, near),
+            link_local(there, far)
+        );
+        self.wait_until("two network devices know each other", &condition)
     }
 
     /// Starts a server of the guest's, and waits until it is ready: until `condition`, of bash.

@@ -7,7 +7,7 @@ use crate::net::Net;
 const TRAFFIC: &str = r#"
 for from in a b c; do
     for to in 1 2; do
-        (ip netns exec $from busybox ping -A -q -s 1400 10.0.0.$to > /dev/null 2>&1 &)
+        (ip netns exec $from busybox ping -A -q -s 1400 10.0.0.$to > /dev/null 2>&1 & echo $! >> /tmp/traffic)
     done
 done
 sleep 0.5
@@ -21,7 +21,7 @@ fn begin_traffic(net: &Net) -> TestResult {
 /// Everybody hears everybody, and what pinged pings no more. A device that just came up loses frames while the kernel is still
 /// at its addresses and rules: what counts is that this ends.
 fn assert_alive(net: &Net) -> TestResult {
-    net.check("busybox killall ping || true", SOON)?;
+    net.check("kill $(cat /tmp/traffic) || true; rm /tmp/traffic", SOON)?;
     net.await_ping("10.0.0.2")?;
     net.await_ping("10.0.0.3")?;
     net.await_ping("fd00::2")

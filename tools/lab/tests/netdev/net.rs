@@ -6,7 +6,7 @@ use std::time::Duration;
 use mlx5_lab::{Guest, Model};
 use tempfile::TempDir;
 
-use crate::common::{Lab, PROBE, Report, SOON, TestResult, build, functions};
+use crate::common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, build, functions};
 
 /// Gives the function `$1` the namespace `$2`, 10.0.0.`$3` and fd00::`$3`, and waits for its link.
 const BRING_UP: &str = r#"
@@ -47,6 +47,13 @@ pub struct Net {
     pub functions: Vec<String>,
     // Where the wire's sockets are.
     _dir: TempDir,
+}
+
+/// A script that pings `to` from `a`, `count` times, and fails at the first that does not come back. Each ping is a run of its
+/// own: busybox waits as long as it is told for the first answer only, and for a later one a second, which on a busy host is
+/// too short.
+fn pings(count: u64, to: &str, size: usize) -> String {
+    format!("for each in $(seq {count}); do ip netns exec a busybox ping -q -c 1 -W 20 -s {size} {to} || exit 1; done")
 }
 
 impl Net {
@@ -92,15 +99,19 @@ impl Net {
 
     /// Pings from `a`, with packets of `size` bytes of data; every one must come back.
     pub fn ping(&self, to: &str, size: usize) -> TestResult {
-        let said = self.run("a", &format!("busybox ping -A -c 3 -W 5 -s {size} {to}"))?;
-        assert!(said.contains(" 0% packet loss"), "{said}");
+        self.pings(3, to, size)
+    }
+
+    /// As [`ping`](Self::ping), `count` times.
+    pub fn pings(&self, count: u64, to: &str, size: usize) -> TestResult {
+        self.check(&pings(count, to, size), TRAFFIC)?;
         Ok(())
     }
 
     /// Pings from `a`, with full packets, until five in a row have come back.
     pub fn await_ping(&self, to: &str) -> TestResult {
-        let clean = format!("ip netns exec a busybox ping -A -c 5 -W 5 -s 1400 {to} | grep -q ' 0% packet loss'");
-        self.check(&format!("for wait in $(seq 20); do {clean} && exit 0; sleep 0.5; done; exit 1"), PROBE)?;
+        let clean = pings(5, to, 1400);
+        self.check(&format!("for wait in $(seq 20); do ({clean}) && exit 0; sleep 0.5; done; exit 1"), PROBE)?;
         Ok(())
     }
 

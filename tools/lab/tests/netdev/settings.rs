@@ -45,6 +45,34 @@ pub fn changes(net: &Net) -> TestResult {
     Ok(())
 }
 
+/// Interrupts are moderated as asked for, from the last event or the last completion, or as the driver finds best; frames pass
+/// however it is.
+pub fn coalescing(net: &Net) -> TestResult {
+    for (change, expected) in [
+        ("adaptive-rx off adaptive-tx off rx-usecs 50 rx-frames 64 tx-usecs 20 tx-frames 16", "rx-usecs:\t50\n"),
+        ("rx-usecs 0 rx-frames 32 tx-usecs 0 tx-frames 32", "rx-usecs:\t0\n"),
+        ("cqe-mode-rx off cqe-mode-tx on", "CQE mode RX: off  TX: on"),
+        ("cqe-mode-rx on cqe-mode-tx off", "CQE mode RX: on  TX: off"),
+        ("adaptive-rx on adaptive-tx on", "Adaptive RX: on  TX: on"),
+    ] {
+        net.run("a", &format!("ethtool -C eth0 {change}"))?;
+        let said = net.run("a", "ethtool -c eth0")?;
+        assert!(said.contains(expected), "after {change}:\n{said}");
+        net.ping("10.0.0.2", 1400).map_err(|error| format!("after {change}: {error:?}"))?;
+    }
+    Ok(())
+}
+
+/// The device stamps packets, by a clock that can be read.
+pub fn timestamps(net: &Net) -> TestResult {
+    let said = net.run("a", "ethtool -T eth0")?;
+    for expected in ["hardware-transmit", "hardware-receive", "hardware-raw-clock", "PTP Hardware Clock: "] {
+        assert!(said.contains(expected), "{expected} in:\n{said}");
+    }
+    assert!(!said.contains("PTP Hardware Clock: none"), "{said}");
+    Ok(())
+}
+
 /// Every health reporter is healthy and has never reported.
 pub fn assert_healthy(net: &Net) -> TestResult {
     let said = net.check("devlink health", SOON)?;

@@ -84,6 +84,28 @@ pub fn groups(net: &Net) -> TestResult {
     Ok(())
 }
 
+/// What comes to the vport of `b` of frames to a group: nothing before it lists the address, or wants all groups.
+pub fn listed_groups(net: &Net) -> TestResult {
+    const FRAMES: u64 = 20;
+    let send = format!("ip netns exec a bash -c 'for i in $(seq {FRAMES}); do echo x > /dev/udp/239.127.0.9/9; done'");
+    for (change, is_heard) in [
+        ("true", false),
+        ("ip maddr add 01:00:5e:7f:00:09 dev eth0", true),
+        ("ip maddr del 01:00:5e:7f:00:09 dev eth0", false),
+        ("ip link set eth0 allmulticast on", true),
+        ("ip link set eth0 allmulticast off", false),
+    ] {
+        net.run("b", change)?;
+        let before = net.counter("b", "rx_vport_multicast_packets")?;
+        net.check(&send, SOON)?;
+        net.ping("10.0.0.2", 56)?;
+        // Neighbours speak to groups now and then.
+        let heard = net.counter("b", "rx_vport_multicast_packets")? - before;
+        assert_eq!(heard >= FRAMES, is_heard, "{heard} after {change}");
+    }
+    Ok(())
+}
+
 /// `b` bridges frames for an address that is not its own: promiscuous mode.
 pub fn bridge(net: &Net) -> TestResult {
     let make = r#"

@@ -3,6 +3,15 @@
 use super::Counterpart;
 use crate::claims::Header::{Drivers, Kernel};
 
+/// What uverbs reads of any command on an XRQ.
+const XRQ_HEAD: &[(&str, &str, &str)] = &[
+    ("opcode", "opcode", ""),
+    ("uid", "reserved_at_10", ""),
+    ("op_mod", "op_mod", ""),
+    ("xrqn", "xrqn", ""),
+    ("unpublished", "reserved_at_60", ""),
+];
+
 pub const ROWS: &[Counterpart] = &[
     Counterpart {
         layout: "InputHeader",
@@ -57,52 +66,28 @@ pub const ROWS: &[Counterpart] = &[
         header: Kernel,
         c: "mlx5_ifc_query_xrq_in_bits",
         sized: false,
-        fields: &[
-            ("opcode", "opcode", ""),
-            ("uid", "reserved_at_10", ""),
-            ("op_mod", "op_mod", ""),
-            ("xrqn", "xrqn", ""),
-            ("unpublished", "reserved_at_60", ""),
-        ],
+        fields: XRQ_HEAD,
     },
     Counterpart {
         layout: "QueryXrqErrorParamsIn",
         header: Kernel,
         c: "mlx5_ifc_query_xrq_in_bits",
         sized: false,
-        fields: &[
-            ("opcode", "opcode", ""),
-            ("uid", "reserved_at_10", ""),
-            ("op_mod", "op_mod", ""),
-            ("xrqn", "xrqn", ""),
-            ("unpublished", "reserved_at_60", ""),
-        ],
+        fields: XRQ_HEAD,
     },
     Counterpart {
         layout: "ReleaseXrqErrorIn",
         header: Kernel,
         c: "mlx5_ifc_arm_xrq_in_bits",
         sized: false,
-        fields: &[
-            ("opcode", "opcode", ""),
-            ("uid", "reserved_at_10", ""),
-            ("op_mod", "op_mod", ""),
-            ("xrqn", "xrqn", ""),
-            ("unpublished", "reserved_at_60", ""),
-        ],
+        fields: XRQ_HEAD,
     },
     Counterpart {
         layout: "ModifyXrqIn",
         header: Kernel,
         c: "mlx5_ifc_arm_xrq_in_bits",
         sized: false,
-        fields: &[
-            ("opcode", "opcode", ""),
-            ("uid", "reserved_at_10", ""),
-            ("op_mod", "op_mod", ""),
-            ("xrqn", "xrqn", ""),
-            ("unpublished", "reserved_at_60", ""),
-        ],
+        fields: XRQ_HEAD,
     },
     // One type of object stands for all: their structures are this head and the object.
     Counterpart {

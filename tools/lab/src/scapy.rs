@@ -1,0 +1,43 @@
+//! Scapy, which judges what tshark does not: the ICRC of RoCE packets.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{IoContext, LabError};
+use crate::lab::loader;
+use crate::place::Place;
+use crate::setup::{Tree, ensure};
+
+/// Debian's Scapy, and the Python that it runs on.
+#[derive(Clone, Debug)]
+pub struct Scapy {
+    tree: PathBuf,
+    /// Empty: a user's own settings are not for tests.
+    home: PathBuf,
+}
+
+impl Scapy {
+    /// Fetches it, some 19 MB, if it is not there yet.
+    pub fn ready() -> Result<Self, LabError> {
+        let place = Place::find();
+        let tree = ensure(&place, Tree::Scapy)?;
+        let home = place.join("scapy-home");
+        std::fs::create_dir_all(&home).doing("create", &home)?;
+        Ok(Self { tree, home })
+    }
+
+    /// Python on a script that may import scapy, with nothing of this machine's own Python.
+    pub fn run(&self, script: &Path) -> Command {
+        let mut command = loader(&self.tree, "python3", "usr/bin/python3");
+        for own in ["PYTHONPATH", "PYTHONSTARTUP", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
+            command.env_remove(own);
+        }
+        command
+            .env("PYTHONHOME", self.tree.join("usr"))
+            .env("PYTHONNOUSERSITE", "1")
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("HOME", &self.home)
+            .arg(script);
+        command
+    }
+}

@@ -1,0 +1,232 @@
+/*
+ * Memory windows of both types between two queue pairs of one device: what they open, what they do not, and that they close.
+ * `windows DEVICE GID-INDEX`; ends with 0 when all was as the standard has it.
+ */
+#include "pair.h"
+
+/* The window: this part of `memory`. */
+#define START 1024
+#define LENGTH 512
+#define AT(byte) ((uintptr_t)memory + (byte))
+
+static struct pair talking(void)
+{
+	struct pair pair = new_pair(32, NULL);
+
+	to_rts(pair.qp[1]);
+	return pair;
+}
+
+/* Writes 64 bytes to `remote`, which is byte `at` of `memory`, by way of `rkey`. */
+static void writes_at(struct pair *pair, uint64_t remote, int at, uint32_t rkey, enum ibv_wc_status expected)
+{
+	memset(memory, 0x5a, 64);
+	memset(memory + at, 0, 64);
+	post_to(pair->qp[0], IBV_WR_RDMA_WRITE, remote, rkey);
+	ends_in(pair, expected);
+	CHECK((memcmp(memory, memory + at, 64) == 0) == (expected == IBV_WC_SUCCESS));
+}
+
+static void writes(struct pair *pair, int at, uint32_t rkey)
+{
+	writes_at(pair, AT(at), at, rkey, IBV_WC_SUCCESS);
+}
+
+/* It ends the connection. */
+static void is_refused(struct pair *pair, int at, uint32_t rkey)
+{
+	writes_at(pair, AT(at), at, rkey, IBV_WC_REM_ACCESS_ERR);
+	end(pair);
+}
+
+static struct ibv_mw_bind_info part_of(struct ibv_mr *of, int length, int access)
+{
+	return (struct ibv_mw_bind_info){ .mr = of, .addr = AT(START), .length = length, .mw_access_flags = access };
+}
+
+/* Binds a window of type 2 at the second queue pair, and says how that ended. */
+static void binds(struct pair *pair, struct ibv_mw *mw, struct ibv_mw_bind_info to, enum ibv_wc_status expected)
+{
+	struct ibv_send_wr *bad, wr = {
+		.opcode = IBV_WR_BIND_MW,
+		.bind_mw = { .mw = mw, .rkey = ibv_inc_rkey(mw->rkey), .bind_info = to },
+	};
+
+	CHECK(!ibv_post_send(pair->qp[1], &wr, &bad));
+	struct ibv_wc wc = ends_in(pair, expected);
+
+	if (expected == IBV_WC_SUCCESS) {
+		CHECK(wc.opcode == IBV_WC_BIND_MW);
+		mw->rkey = wr.bind_mw.rkey;
+	}
+}
+
+static void opens(struct pair *pair, struct ibv_mw *mw)
+{
+	binds(pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE), IBV_WC_SUCCESS);
+}
+
+/* A window of type 2 is what was bound, and its queue pair's alone. */
+static void what_is_open(void)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct pair pair = talking(), other = talking();
+
+	CHECK(mw);
+	opens(&pair, mw);
+	writes(&pair, START, mw->rkey);
+	writes(&pair, START + LENGTH - 64, mw->rkey);
+	is_refused(&other, START, mw->rkey);
+	is_refused(&pair, START + LENGTH - 32, mw->rkey);
+	CHECK(!ibv_dealloc_mw(mw));
+}
+
+/* Closed by its owner, it can be opened again, as another key. Open, it cannot: not even when its queue pair is gone. */
+static void closing(void)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct pair pair = talking();
+
+	CHECK(mw);
+	opens(&pair, mw);
+	struct ibv_send_wr *bad, close = { .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = mw->rkey };
+
+	CHECK(!ibv_post_send(pair.qp[1], &close, &bad));
+	CHECK(ends_in(&pair, IBV_WC_SUCCESS).opcode == IBV_WC_LOCAL_INV);
+	is_refused(&pair, START, mw->rkey);
+
+	pair = talking();
+	uint32_t old = mw->rkey;
+
+	opens(&pair, mw);
+	writes(&pair, START, mw->rkey);
+	is_refused(&pair, START, old);
+
+	pair = talking();
+	binds(&pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE), IBV_WC_MW_BIND_ERR);
+	end(&pair);
+	CHECK(!ibv_dealloc_mw(mw));
+}
+
+/* Has the second queue pair receive a message that closes `rkey`. */
+static void asks_to_close(struct pair *pair, uint32_t rkey)
+{
+	struct ibv_sge sge = somewhere();
+	struct ibv_send_wr *bad, message = {
+		.opcode = IBV_WR_SEND_WITH_INV, .sg_list = &sge, .num_sge = 1, .invalidate_rkey = rkey,
+	};
+
+	receive(pair->qp[1]);
+	CHECK(!ibv_post_send(pair->qp[0], &message, &bad));
+}
+
+/* Closed by the other side, but not through another queue pair. */
+static void closing_from_afar(void)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct pair pair = talking(), other = talking();
+
+	CHECK(mw);
+	opens(&pair, mw);
+	asks_to_close(&other, mw->rkey);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_wc wc = next_completion(&other);
+
+		CHECK(wc.status == IBV_WC_REM_ACCESS_ERR || wc.status == IBV_WC_LOC_ACCESS_ERR);
+	}
+	end(&other);
+	writes(&pair, START, mw->rkey);
+
+	asks_to_close(&pair, mw->rkey);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_wc wc = ends_in(&pair, IBV_WC_SUCCESS);
+
+		if (wc.opcode == IBV_WC_RECV)
+			CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == mw->rkey);
+	}
+	is_refused(&pair, START, mw->rkey);
+	CHECK(!ibv_dealloc_mw(mw));
+}
+
+/* A window's addresses may begin at 0. It gives no right that its region has not. */
+static void addresses_and_rights(void)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct pair pair = talking();
+
+	CHECK(mw);
+	binds(&pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED), IBV_WC_SUCCESS);
+	writes_at(&pair, 0, START, mw->rkey, IBV_WC_SUCCESS);
+	writes_at(&pair, LENGTH - 64, START + LENGTH - 64, mw->rkey, IBV_WC_SUCCESS);
+	is_refused(&pair, START, mw->rkey);
+	CHECK(!ibv_dealloc_mw(mw));
+
+	struct ibv_mr *unwritable = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_MW_BIND);
+
+	CHECK(unwritable && (mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2)));
+	pair = talking();
+	binds(&pair, mw, part_of(unwritable, LENGTH, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE), IBV_WC_SUCCESS);
+	memset(memory + START, 0x77, 64);
+	memset(memory, 0, 64);
+	post_to(pair.qp[0], IBV_WR_RDMA_READ, AT(START), mw->rkey);
+	ends_in(&pair, IBV_WC_SUCCESS);
+	CHECK(!memcmp(memory, memory + START, 64));
+	is_refused(&pair, START, mw->rkey);
+	CHECK(!ibv_dealloc_mw(mw));
+
+	/* Nor one that was not bound with it. */
+	CHECK((mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2)));
+	pair = talking();
+	binds(&pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_READ), IBV_WC_SUCCESS);
+	is_refused(&pair, START, mw->rkey);
+	CHECK(!ibv_dealloc_mw(mw) && !ibv_dereg_mr(unwritable));
+}
+
+static void binds_type_1(struct pair *pair, struct ibv_mw *mw, int length)
+{
+	struct ibv_mw_bind bind = {
+		.send_flags = IBV_SEND_SIGNALED, .bind_info = part_of(mr, length, IBV_ACCESS_REMOTE_WRITE),
+	};
+
+	CHECK(!ibv_bind_mw(pair->qp[1], mw, &bind));
+	CHECK(ends_in(pair, IBV_WC_SUCCESS).opcode == IBV_WC_BIND_MW);
+}
+
+/* A window of type 1 is for all queue pairs of its protection domain; bound again, its old key is none; bound to nothing, it is
+ * closed. */
+static void type_1(void)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	struct pair pair = talking(), other = talking();
+
+	CHECK(mw);
+	binds_type_1(&pair, mw, LENGTH);
+	uint32_t old = mw->rkey;
+
+	writes(&pair, START, old);
+	writes(&other, START, old);
+	binds_type_1(&pair, mw, LENGTH / 2);
+	writes(&pair, START, mw->rkey);
+	is_refused(&other, START, old);
+	other = talking();
+	is_refused(&other, START + LENGTH / 2, mw->rkey);
+	binds_type_1(&pair, mw, 0);
+	is_refused(&pair, START, mw->rkey);
+	CHECK(!ibv_dealloc_mw(mw));
+}
+
+int main(int argc, char **argv)
+{
+	struct ibv_device_attr attr;
+
+	open_device(argc, argv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND);
+	CHECK(!ibv_query_device(device, &attr) && attr.max_mw > 0);
+	CHECK(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW && attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+	what_is_open();
+	closing();
+	closing_from_afar();
+	addresses_and_rights();
+	type_1();
+	printf("windows open and close\n");
+	return 0;
+}
