@@ -1,13 +1,13 @@
 //! The driver's hot path, as a program calls it. One function a measurement, never inlined, so that a disassembler finds it.
 
-use mlx5_dv::queue::{CompletionQueue, PostError, ReceiveQueue, SendQueue, WrFlags};
+use mlx5_dv::queue::{Completion, CompletionQueue, PostError, ReceiveQueue, SendQueue, WrFlags};
 use uar::SendDoorbell;
 
 use super::request::{REQUESTS, Requests};
 
-/// `count` RDMA WRITEs of one element each, a doorbell every `BATCH`.
+/// `count` RDMA WRITEs of one element each, a doorbell every `BATCH`, a completion every `SIGNAL`.
 #[inline(never)]
-pub fn write<D: SendDoorbell, const BATCH: usize>(
+pub fn write<D: SendDoorbell, const BATCH: usize, const SIGNAL: usize>(
     sq: &mut SendQueue<D>,
     requests: &Requests,
     count: usize,
@@ -16,27 +16,8 @@ pub fn write<D: SendDoorbell, const BATCH: usize>(
         let mut batch = sq.batch();
         for i in first..first + BATCH {
             let (remote, local) = (requests.remote[i % REQUESTS], requests.local[i % REQUESTS]);
+            let flags = if i % SIGNAL == SIGNAL - 1 { WrFlags::SIGNALLED } else { WrFlags::empty() };
             // SAFETY: the element is registered memory that lives as long as the stage, which nobody writes.
-            unsafe { batch.write(i as u64, WrFlags::SIGNALLED, remote, &[local])? }
-        }
-        batch.ring();
-    }
-    Ok(())
-}
-
-/// As [`write`], of which only the last of a batch is signalled.
-#[inline(never)]
-pub fn write_unsignalled<D: SendDoorbell, const BATCH: usize>(
-    sq: &mut SendQueue<D>,
-    requests: &Requests,
-    count: usize,
-) -> Result<(), PostError> {
-    for first in (0..count).step_by(BATCH) {
-        let mut batch = sq.batch();
-        for i in first..first + BATCH {
-            let (remote, local) = (requests.remote[i % REQUESTS], requests.local[i % REQUESTS]);
-            let flags = if i % BATCH == BATCH - 1 { WrFlags::SIGNALLED } else { WrFlags::empty() };
-            // SAFETY: as in `write`.
             unsafe { batch.write(i as u64, flags, remote, &[local])? }
         }
         batch.ring();
@@ -110,25 +91,42 @@ pub fn receive<const BATCH: usize>(rq: &mut ReceiveQueue, requests: &Requests, c
     Ok(())
 }
 
-/// Polls `count` completions; the sum of what they say. `None` where there are fewer, or one is an error.
+/// Polls `count` completions, `BATCH` at a time; the sum of what they say. `None` where there are fewer, or one is an error.
 #[inline(never)]
-pub fn poll(cq: &mut CompletionQueue, count: usize) -> Option<u64> {
-    let mut sum = 0u64;
-    for _ in 0..count {
-        let Some(Ok(completion)) = cq.poll() else { return None };
+pub fn poll<const BATCH: usize>(cq: &mut CompletionQueue, count: usize) -> Option<u64> {
+    take::<BATCH>(cq, count, |completion| {
         let work = completion.work;
-        sum = sum.wrapping_add(u64::from(completion.byte_len) + u64::from(work.qpn) + u64::from(work.index));
-    }
-    Some(sum)
+        Some(u64::from(completion.byte_len) + u64::from(work.qpn) + u64::from(work.index))
+    })
 }
 
 /// As [`poll`]; each is given to its send queue.
 #[inline(never)]
-pub fn poll_and_retire<D: SendDoorbell>(cq: &mut CompletionQueue, sq: &mut SendQueue<D>, count: usize) -> Option<u64> {
+pub fn poll_and_retire<D: SendDoorbell, const BATCH: usize>(
+    cq: &mut CompletionQueue,
+    sq: &mut SendQueue<D>,
+    count: usize,
+) -> Option<u64> {
+    take::<BATCH>(cq, count, |completion| sq.retire(&completion.work).ok())
+}
+
+/// The sum of what `each` says of `count` completions.
+#[inline(always)]
+fn take<const BATCH: usize>(
+    cq: &mut CompletionQueue,
+    count: usize,
+    mut each: impl FnMut(&Completion) -> Option<u64>,
+) -> Option<u64> {
     let mut sum = 0u64;
-    for _ in 0..count {
-        let Some(Ok(completion)) = cq.poll() else { return None };
-        sum = sum.wrapping_add(sq.retire(&completion.work).ok()?);
+    for _ in 0..count / BATCH {
+        if BATCH == 1 {
+            sum = sum.wrapping_add(each(&cq.poll()?.ok()?)?);
+            continue;
+        }
+        let mut batch = cq.poll_batch(BATCH);
+        for _ in 0..BATCH {
+            sum = sum.wrapping_add(each(&batch.next()?.ok()?)?);
+        }
     }
     Some(sum)
 }

@@ -4,6 +4,8 @@
 //! that it works. README.md says what the figures mean.
 
 mod bare;
+#[path = "../callgrind/mod.rs"]
+mod callgrind;
 mod driver;
 mod instructions;
 mod measure;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use mlx5_dv::objects::{AnyDoorbell, DoorbellMode};
-use mlx5_dv::queue::{PostError, ReceiveQueue, SendQueue};
+use mlx5_dv::queue::{CompletionQueue, PostError, ReceiveQueue, SendQueue};
 use mlx5_prm::layout::Layout;
 use uar::{BlueFlame, Plain};
 
@@ -107,20 +107,20 @@ pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
     let post = |name: &str, wqebbs, bytes, driver: PostDriver<Plain>, bare: PostBare| {
         plain.row(Post { name: name.into(), wqebbs, bytes, driver, bare })
     };
-    rows.push(post("RDMA WRITE 64 B from memory, doorbell", 1, 48, driver::write::<_, 1>, Ring::write::<1>));
+    rows.push(post("RDMA WRITE 64 B from memory, doorbell", 1, 48, driver::write::<_, 1, 1>, Ring::write::<1, 1>));
     rows.push(post("RDMA WRITE 64 B inline, doorbell", 2, 100, driver::write_inline, Ring::write_inline));
     rows.push(post("SEND 64 B from memory, doorbell", 1, 32, driver::send, Ring::send));
     rows.push(post("SEND 64 B inline, doorbell", 2, 84, driver::send_inline, Ring::send_inline));
     rows.push(post("RDMA READ 64 B, doorbell", 1, 48, driver::read, Ring::read));
-    rows.push(post("RDMA WRITE 64 B, a doorbell every 4", 1, 48, driver::write::<_, 4>, Ring::write::<4>));
-    rows.push(post("RDMA WRITE 64 B, a doorbell every 16", 1, 48, driver::write::<_, 16>, Ring::write::<16>));
-    rows.push(post("RDMA WRITE 64 B, a doorbell every 64", 1, 48, driver::write::<_, 64>, Ring::write::<64>));
+    rows.push(post("RDMA WRITE 64 B, a doorbell every 4", 1, 48, driver::write::<_, 4, 1>, Ring::write::<4, 1>));
+    rows.push(post("RDMA WRITE 64 B, a doorbell every 16", 1, 48, driver::write::<_, 16, 1>, Ring::write::<16, 1>));
+    rows.push(post("RDMA WRITE 64 B, a doorbell every 64", 1, 48, driver::write::<_, 64, 1>, Ring::write::<64, 1>));
     rows.push(post(
         "RDMA WRITE 64 B, a doorbell and a completion every 64",
         1,
         48,
-        driver::write_unsignalled::<_, 64>,
-        Ring::write_unsignalled::<64>,
+        driver::write::<_, 64, 64>,
+        Ring::write::<64, 64>,
     ));
 
     let any = Sending::<AnyDoorbell>::new(stage, &requests)?;
@@ -128,15 +128,15 @@ pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
         name: "RDMA WRITE 64 B from memory, AnyDoorbell".into(),
         wqebbs: 1,
         bytes: 48,
-        driver: driver::write::<_, 1>,
-        bare: Ring::write::<1>,
+        driver: driver::write::<_, 1, 1>,
+        bare: Ring::write::<1, 1>,
     }));
     let blue_flame = Sending::<BlueFlame>::new(stage, &requests)?;
     rows.push(blue_flame.row(Post {
         name: "RDMA WRITE 64 B from memory, BlueFlame".into(),
         wqebbs: 1,
         bytes: 48,
-        driver: driver::write::<_, 1>,
+        driver: driver::write::<_, 1, 1>,
         bare: Ring::write_blue_flame,
     }));
 
@@ -159,10 +159,15 @@ pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
     ));
 
     let rings = [0; 2].map(|_| shared(Ring::new(RING, 64, 0, 0xff, PROOF_CQES)));
-    let polls: [(&str, PollBare); 2] =
-        [("poll, one by one", Ring::poll::<1>), ("poll; by hand one consumer index for 16", Ring::poll::<16>)];
-    rows.extend(polls.map(|(name, bare)| poll(&plain.pair, &rings, name, bare)));
-    rows.push(poll_and_retire(&plain, &rings));
+    rows.push(poll(&plain.pair, &rings, "poll", driver::poll::<1>, Ring::poll::<1>));
+    rows.push(poll(&plain.pair, &rings, "poll, 16 at a time", driver::poll::<16>, Ring::poll::<16>));
+    let retire = |name, driver: RetireDriver, bare| poll_and_retire(&plain, &rings, name, driver, bare);
+    rows.push(retire("poll and retire a send", driver::poll_and_retire::<_, 1>, Ring::poll_and_retire::<1>));
+    rows.push(retire(
+        "poll and retire a send, 16 at a time",
+        driver::poll_and_retire::<_, 16>,
+        Ring::poll_and_retire::<16>,
+    ));
     rows.push(poll_empty(&plain.pair, &rings));
     Ok(rows)
 }
@@ -210,13 +215,19 @@ fn receive(
     }
 }
 
+type PollDriver = fn(&mut CompletionQueue, usize) -> Option<u64>;
 type PollBare = fn(&mut Ring, usize) -> Option<u64>;
+type RetireDriver = fn(&mut CompletionQueue, &mut SendQueue<Plain>, usize) -> Option<u64>;
 
 /// A number that no sum of completions is.
 const FEWER: u64 = u64::MAX;
 
 /// The lanes that poll by hand what they were given.
-fn by_hand(rings: &[Shared<Ring>; 2], qpn: u32, poll: PollBare) -> [Lane; 2] {
+fn by_hand(
+    rings: &[Shared<Ring>; 2],
+    qpn: u32,
+    poll: impl Fn(&mut Ring, usize) -> Option<u64> + Copy + 'static,
+) -> [Lane; 2] {
     let lane = |ring: &Shared<Ring>| {
         let (ring, again) = (Rc::clone(ring), Rc::clone(ring));
         let ready = move || {
@@ -231,7 +242,7 @@ fn by_hand(rings: &[Shared<Ring>; 2], qpn: u32, poll: PollBare) -> [Lane; 2] {
     [lane(&rings[0]), lane(&rings[1])]
 }
 
-fn poll(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2], name: &str, bare: PollBare) -> Row {
+fn poll(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2], name: &str, driver: PollDriver, bare: PollBare) -> Row {
     let qpn = pair.sender_qpn;
     let (cq, again, card) = (Rc::clone(&pair.cq), Rc::clone(&pair.cq), pair.card.clone());
     let driver = Lane {
@@ -240,13 +251,19 @@ fn poll(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2], name: &str, bare: Pol
             completions(cq.produced, RING, qpn, 0, 1).for_each(|(at, cqe)| card.complete(at, &cqe));
             cq.produced = cq.produced.wrapping_add(RING as u32);
         }),
-        run: Box::new(move || driver::poll(&mut again.borrow_mut().queue, RING).unwrap_or(FEWER)),
+        run: Box::new(move || driver(&mut again.borrow_mut().queue, RING).unwrap_or(FEWER)),
     };
     Row { name: name.into(), operations: RING, driver, bare: by_hand(rings, qpn, bare), same: Box::new(|| true) }
 }
 
 /// The sends that complete were posted before, unmeasured: a ring full of them.
-fn poll_and_retire(sending: &Sending<Plain>, rings: &[Shared<Ring>; 2]) -> Row {
+fn poll_and_retire(
+    sending: &Sending<Plain>,
+    rings: &[Shared<Ring>; 2],
+    name: &str,
+    retire: RetireDriver,
+    bare: PollBare,
+) -> Row {
     let (pair, requests) = (Rc::clone(&sending.pair), Rc::clone(&sending.requests));
     let (again, qpn) = (Rc::clone(&pair), pair.sender_qpn);
     let mut bare_rings = sending.bare.clone();
@@ -254,24 +271,23 @@ fn poll_and_retire(sending: &Sending<Plain>, rings: &[Shared<Ring>; 2]) -> Row {
         ready: Box::new(move || {
             let (mut sender, mut cq) = (pair.sender.borrow_mut(), pair.cq.borrow_mut());
             sender.complete(qpn);
-            let posted = driver::write::<_, 1>(&mut sender.queue, &requests, RING);
+            let posted = driver::write::<_, 1, 1>(&mut sender.queue, &requests, RING);
             assert!(posted.is_ok(), "{posted:?}");
             // The bare rings stay in step.
-            bare_rings.iter_mut().for_each(|ring| ring.borrow_mut().write::<1>(&requests, RING));
+            bare_rings.iter_mut().for_each(|ring| ring.borrow_mut().write::<1, 1>(&requests, RING));
             completions(cq.produced, RING, qpn, sender.posted, 1).for_each(|(at, cqe)| pair.card.complete(at, &cqe));
             sender.posted = sender.posted.wrapping_add(RING as u16);
             cq.produced = cq.produced.wrapping_add(RING as u32);
         }),
         run: Box::new(move || {
             let (mut sender, mut cq) = (again.sender.borrow_mut(), again.cq.borrow_mut());
-            let retired = driver::poll_and_retire(&mut cq.queue, &mut sender.queue, RING);
+            let retired = retire(&mut cq.queue, &mut sender.queue, RING);
             u64::from(black_box(retired).is_none())
         }),
     };
     // What was retired differs from lane to lane; that all was retired does not.
-    let poll: PollBare = |ring, count| black_box(ring.poll_and_retire(count)).map(|_| 0);
-    let bare = by_hand(rings, qpn, poll);
-    Row { name: "poll and retire a send".into(), operations: RING, driver, bare, same: Box::new(|| true) }
+    let bare = by_hand(rings, qpn, move |ring, count| black_box(bare(ring, count)).map(|_| 0));
+    Row { name: name.into(), operations: RING, driver, bare, same: Box::new(|| true) }
 }
 
 fn poll_empty(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2]) -> Row {

@@ -25,20 +25,26 @@ enum {
 	ROUNDS = 15,
 	DEPTH = 128,
 	PATIENCE = 60, /* seconds */
+	GRH = 40,      /* bytes before the data of a datagram received */
+	QKEY = 0x11111111,
 };
 
-enum op { WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, OPS };
+enum op { WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, UD_INLINE, UD, FRAME_INLINE, FRAME, OPS };
 
-static const char *const names[OPS] = { "write_inline", "write", "send_inline", "send", "read" };
+static const char *const names[OPS] = { "write_inline", "write", "send_inline", "send",  "read",
+					"ud_inline",	"ud",	 "frame_inline", "frame" };
 
 /* One message: from where to where. */
 struct request {
 	uint64_t remote, local;
 	uint32_t rkey, lkey;
+	struct ibv_ah *ah;
+	uint32_t qpn;
 	void *data;
 };
 
 static struct request requests[REQUESTS];
+/* Those at work: of a connection, of datagrams, or of frames, which nobody receives. */
 static struct ibv_qp *sender, *receiver;
 static struct ibv_cq_ex *sent, *received;
 static uint64_t nothing; /* ticks between two looks at the counter */
@@ -72,25 +78,45 @@ static struct ibv_sge send_sges[POSTS], recv_sges[POSTS];
 
 ALWAYS int is_inline(enum op op)
 {
-	return op == WRITE_INLINE || op == SEND_INLINE;
+	return op == WRITE_INLINE || op == SEND_INLINE || op == UD_INLINE || op == FRAME_INLINE;
+}
+
+ALWAYS int is_datagram(enum op op)
+{
+	return op == UD_INLINE || op == UD;
+}
+
+ALWAYS int is_frame(enum op op)
+{
+	return op == FRAME_INLINE || op == FRAME;
+}
+
+ALWAYS int is_rdma(enum op op)
+{
+	return op == WRITE_INLINE || op == WRITE || op == READ;
 }
 
 static void prepare(enum op op, unsigned batch)
 {
 	static const enum ibv_wr_opcode opcodes[OPS] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_SEND,
-							 IBV_WR_RDMA_READ };
+							 IBV_WR_RDMA_READ,  IBV_WR_SEND,       IBV_WR_SEND, IBV_WR_SEND,
+							 IBV_WR_SEND };
 
 	memset(send_list, 0, sizeof(send_list));
 	for (unsigned i = 0; i < POSTS; i++) {
 		int last = i % batch == batch - 1;
 
-		send_sges[i].length = recv_sges[i].length = BYTES;
+		send_sges[i].length = BYTES;
+		recv_sges[i].length = is_datagram(op) ? GRH + BYTES : BYTES;
 		send_sges[i].lkey = recv_sges[i].lkey = requests[0].lkey;
 		send_list[i].sg_list = &send_sges[i];
 		send_list[i].num_sge = 1;
 		send_list[i].opcode = opcodes[op];
 		send_list[i].next = last ? NULL : &send_list[i + 1];
-		send_list[i].wr.rdma.rkey = requests[0].rkey;
+		if (is_rdma(op))
+			send_list[i].wr.rdma.rkey = requests[0].rkey;
+		if (is_datagram(op))
+			send_list[i].wr.ud.remote_qkey = QKEY;
 		recv_list[i].sg_list = &recv_sges[i];
 		recv_list[i].num_sge = 1;
 		recv_list[i].next = last ? NULL : &recv_list[i + 1];
@@ -113,8 +139,12 @@ ALWAYS uint64_t post_classic(enum op op, unsigned batch, unsigned unsignalled)
 			if (is_inline(op))
 				wr->send_flags |= IBV_SEND_INLINE;
 			send_sges[i - first].addr = is_inline(op) ? (uintptr_t)request->data : request->local;
-			if (op != SEND && op != SEND_INLINE)
+			if (is_rdma(op))
 				wr->wr.rdma.remote_addr = request->remote;
+			if (is_datagram(op)) {
+				wr->wr.ud.ah = request->ah;
+				wr->wr.ud.remote_qpn = request->qpn;
+			}
 		}
 		CHECK(!ibv_post_send(sender, send_list, &bad));
 	}
@@ -140,6 +170,8 @@ ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 				ibv_wr_rdma_read(qp, request->rkey, request->remote);
 			else
 				ibv_wr_send(qp);
+			if (is_datagram(op))
+				ibv_wr_set_ud_addr(qp, request->ah, request->qpn, QKEY);
 			if (is_inline(op))
 				ibv_wr_set_inline_data(qp, request->data, BYTES);
 			else
@@ -174,12 +206,14 @@ typedef uint64_t (*post_function)(unsigned batch, unsigned unsignalled);
 		return post_##api(op, batch, unsignalled); \
 	}
 
-POST(classic, WRITE_INLINE) POST(classic, WRITE) POST(classic, SEND_INLINE) POST(classic, SEND) POST(classic, READ)
-POST(wr, WRITE_INLINE) POST(wr, WRITE) POST(wr, SEND_INLINE) POST(wr, SEND) POST(wr, READ)
+#define POSTS_OF(api) \
+	POST(api, WRITE_INLINE) POST(api, WRITE) POST(api, SEND_INLINE) POST(api, SEND) POST(api, READ) \
+	POST(api, UD_INLINE) POST(api, UD) POST(api, FRAME_INLINE) POST(api, FRAME) \
+	static const post_function api[OPS] = { api##_WRITE_INLINE, api##_WRITE, api##_SEND_INLINE, api##_SEND, api##_READ, \
+						api##_UD_INLINE, api##_UD, api##_FRAME_INLINE, api##_FRAME };
 
-static const post_function classic[OPS] = { classic_WRITE_INLINE, classic_WRITE, classic_SEND_INLINE, classic_SEND,
-					    classic_READ };
-static const post_function wr[OPS] = { wr_WRITE_INLINE, wr_WRITE, wr_SEND_INLINE, wr_SEND, wr_READ };
+POSTS_OF(classic)
+POSTS_OF(wr)
 
 /* Polls: ticks of POSTS completions; 0 where one was not there yet, or when one was. */
 
@@ -270,7 +304,7 @@ static void report(const char *row, const char *api, uint64_t *samples)
 static void measure_post(enum op op, unsigned batch, unsigned signal, const char *api, post_function post)
 {
 	uint64_t samples[WARM_UP + ROUNDS];
-	int receives = op == SEND || op == SEND_INLINE;
+	int receives = op == SEND || op == SEND_INLINE || is_datagram(op);
 	char row[64];
 
 	prepare(op, batch);
@@ -355,20 +389,23 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 	return cq;
 }
 
-static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd)
+static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr_ex attr = {
 		.send_cq = ibv_cq_ex_to_cq(sent),
 		.recv_cq = ibv_cq_ex_to_cq(received),
 		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1,
 			 .max_inline_data = BYTES },
-		.qp_type = IBV_QPT_RC,
+		.qp_type = type,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = pd,
-		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND,
 	};
-	struct ibv_qp *qp = ibv_create_qp_ex(context, &attr);
+	struct ibv_qp *qp;
 
+	if (type == IBV_QPT_RC)
+		attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ;
+	qp = ibv_create_qp_ex(context, &attr);
 	CHECK(qp);
 	return qp;
 }
@@ -412,6 +449,40 @@ static void connect_qp(struct ibv_context *context, struct ibv_qp *qp, uint32_t 
 				       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
+static void activate_datagrams(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+}
+
+static void activate_frames(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT));
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+}
+
+/* Where datagrams to ourselves go. */
+static struct ibv_ah *create_ah(struct ibv_context *context, struct ibv_pd *pd)
+{
+	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh.hop_limit = 64 };
+	struct ibv_ah *ah;
+
+	attr.grh.sgid_index = ipv4_gid(context, &attr.grh.dgid);
+	ah = ibv_create_ah(pd, &attr);
+	CHECK(ah);
+	return ah;
+}
+
 /* A protection domain for one thread, where the card's doorbells can be had that way. */
 static struct ibv_pd *thread_s_own(struct ibv_context *context, struct ibv_pd *pd)
 {
@@ -424,17 +495,22 @@ static struct ibv_pd *thread_s_own(struct ibv_context *context, struct ibv_pd *p
 	return own ? own : pd;
 }
 
+static struct ibv_context *context;
+static struct ibv_pd *own;
+
 static void set_up(const char *device)
 {
-	struct ibv_context *context = open_device(device);
-	struct ibv_pd *pd, *own;
+	struct ibv_pd *pd;
+	struct ibv_ah *ah;
 	struct ibv_mr *mr;
 	char *memory;
 
+	context = open_device(device);
 	CHECK(context);
 	pd = ibv_alloc_pd(context);
 	CHECK(pd);
 	own = thread_s_own(context, pd);
+	ah = create_ah(context, pd);
 	memory = aligned_alloc(4096, 4096);
 	CHECK(memory);
 	for (int i = 0; i < 4096; i++)
@@ -447,20 +523,52 @@ static void set_up(const char *device)
 			.remote = (uintptr_t)memory + 2048 + i * BYTES,
 			.lkey = mr->lkey,
 			.rkey = mr->rkey,
+			.ah = ah,
 			.data = memory + i * BYTES,
 		};
 	sent = create_cq(context);
 	received = create_cq(context);
-	sender = create_qp(context, own);
-	receiver = create_qp(context, own);
+}
+
+static void use_connection(void)
+{
+	sender = create_qp(context, own, IBV_QPT_RC);
+	receiver = create_qp(context, own, IBV_QPT_RC);
 	connect_qp(context, sender, receiver->qp_num);
 	connect_qp(context, receiver, sender->qp_num);
 }
 
-int main(int argc, char **argv)
+static void use_datagrams(void)
+{
+	sender = create_qp(context, own, IBV_QPT_UD);
+	receiver = create_qp(context, own, IBV_QPT_UD);
+	activate_datagrams(sender);
+	activate_datagrams(receiver);
+	for (int i = 0; i < REQUESTS; i++)
+		requests[i].qpn = receiver->qp_num;
+}
+
+static void use_frames(void)
+{
+	sender = create_qp(context, own, IBV_QPT_RAW_PACKET);
+	receiver = NULL;
+	activate_frames(sender);
+}
+
+static void measure_posts(enum op first, enum op last)
 {
 	static const unsigned batches[] = { 1, 4, 16, 64 };
 
+	for (int op = first; op <= (int)last; op++)
+		for (int batch = 0; batch < 4; batch++)
+			for (unsigned signal = 1; signal <= POSTS; signal *= POSTS) {
+				measure_post(op, batches[batch], signal, "classic", classic[op]);
+				measure_post(op, batches[batch], signal, "wr", wr[op]);
+			}
+}
+
+int main(int argc, char **argv)
+{
 	if (argc != 2) {
 		fprintf(stderr, "usage: verbs DEVICE\n");
 		return 2;
@@ -468,18 +576,18 @@ int main(int argc, char **argv)
 	set_up(argv[1]);
 	nothing = ticks();
 	nothing = ticks() - nothing;
-	for (int op = 0; op < OPS; op++)
-		for (int batch = 0; batch < 4; batch++)
-			for (unsigned signal = 1; signal <= POSTS; signal *= POSTS) {
-				measure_post(op, batches[batch], signal, "classic", classic[op]);
-				measure_post(op, batches[batch], signal, "wr", wr[op]);
-			}
-	for (int batch = 0; batch < 4; batch++)
-		measure_receive(batches[batch]);
+	use_connection();
+	measure_posts(WRITE_INLINE, READ);
+	for (unsigned batch = 1; batch <= POSTS; batch *= 4)
+		measure_receive(batch);
 	for (int receives = 0; receives < 2; receives++)
 		for (int width = 1; width <= 16; width *= 16) {
 			measure_poll(receives, width, "classic", poll_classic);
 			measure_poll(receives, width, "wr", poll_ex);
 		}
+	use_datagrams();
+	measure_posts(UD_INLINE, UD);
+	use_frames();
+	measure_posts(FRAME_INLINE, FRAME);
 	return 0;
 }

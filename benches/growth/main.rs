@@ -1,0 +1,79 @@
+//! What grows with the number of queue pairs, the number of threads and the bytes registered.
+//!
+//! `cargo bench -p mlx5-benches --bench growth` measures; without `--bench` (as `cargo test --all-targets` runs it) a short run
+//! checks that it works. Names of sections as further arguments choose among them. README.md says what the figures mean.
+
+mod bring_up;
+#[path = "../callgrind/mod.rs"]
+mod callgrind;
+mod messages;
+mod queue_pairs;
+mod registration;
+mod stage;
+mod statistics;
+
+use std::io::Write;
+
+use stage::Failure;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything.
+    Full,
+    /// Enough to see that it works.
+    Short,
+}
+
+impl Extent {
+    /// How many queue pairs there are, one after the other.
+    pub fn queue_pairs(self) -> &'static [usize] {
+        match self {
+            Extent::Full => &[1, 16, 256, 4096, 16384],
+            Extent::Short => &[1, 16],
+        }
+    }
+}
+
+/// A table of its own.
+type Section = fn(Extent) -> Result<(), Failure>;
+
+const SECTIONS: [(&str, Section); 4] = [
+    ("bring_up", bring_up::measure),
+    ("queue_pairs", queue_pairs::measure),
+    ("messages", messages::measure),
+    ("registration", registration::measure),
+];
+
+fn main() {
+    let code = match run() {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("growth: {error}");
+            1
+        }
+    };
+    let _ = std::io::stdout().flush();
+    // Where the card's thread was held still, before doorbells that it must never see, this process ends with it.
+    std::process::exit(code);
+}
+
+fn run() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == messages::COUNT) {
+        return messages::child();
+    }
+    let is_chosen = |name: &str| arguments.iter().any(|argument| argument == name);
+    let extent = if arguments.iter().any(|argument| argument == "--bench") { Extent::Full } else { Extent::Short };
+    let any = SECTIONS.iter().any(|(name, _)| is_chosen(name));
+    if extent == Extent::Short {
+        println!("a short run: no figures");
+    }
+    for (name, section) in SECTIONS {
+        if !any || is_chosen(name) {
+            println!("\n{name}\n");
+            section(extent)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! What a post and a poll cost with many queue pairs, whose threads take them in turn.
+//!
+//! The card's thread is held still, and the bench plays the card by writing completions. That is not counted.
+
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+use mlx5_dv::objects::QueuePair;
+use mlx5_dv::queue::{CompletionQueue, DataSegment, Plain, PostError, RemoteAddress, SendQueue, WrFlags};
+use mlx5_prm::cqe::{Cqe, CqeOpcode};
+use mlx5_prm::layout::Layout;
+use mlx5_sim::card::FunctionHandle;
+use mlx5_sim::objects::PageList;
+
+use super::stage::{BYTES, CQES, Desk, Failure, Stage, WQES};
+use super::statistics::median;
+use super::{Extent, callgrind};
+
+/// Tells this program, as its own child, to count instructions.
+pub const COUNT: &str = "--count-messages";
+
+/// Work requests of a round: what one queue pair alone has room for.
+const POSTS: usize = WQES as usize;
+/// From one queue pair to the next that is posted to: a prime, so that all have their turn and none its neighbour's.
+const STRIDE: usize = 7919;
+/// Each with another queue pair, where there are as many.
+const WARM_UP: usize = 300;
+const ROUNDS: usize = 10_000;
+const SHORT: usize = 20;
+/// Most queue pairs that instructions are counted with: making more takes valgrind minutes.
+const COUNTED: usize = 4096;
+
+/// Prints the table.
+pub fn measure(extent: Extent) -> Result<(), Failure> {
+    let counts = if extent == Extent::Full { callgrind::run(&[COUNT]) } else { Err("a short run".into()) };
+    println!("| threads | QPs | post ns | poll ns | post instr. | poll instr. |");
+    println!("| ---: | ---: | ---: | ---: | ---: | ---: |");
+    for threads in [1, 2] {
+        for &count in extent.queue_pairs().iter().filter(|count| **count >= threads) {
+            let (post, poll) = time(threads, count, if extent == Extent::Full { ROUNDS } else { SHORT })?;
+            let instructions = |what| {
+                let count = counts.as_ref().ok().filter(|_| threads == 1)?.get(&format!("{what} {count}"))?;
+                Some(format!("{:.1}", count / POSTS as f64))
+            };
+            let [posts, polls] = ["post", "poll"].map(|what| instructions(what).unwrap_or("-".into()));
+            println!("| {threads} | {count} | {post:.1} | {poll:.1} | {posts} | {polls} |");
+        }
+    }
+    if let Err(why) = counts {
+        println!("\ninstructions: not measured: {why}");
+    }
+    Ok(())
+}
+
+/// The child's part.
+pub fn child() -> Result<(), Failure> {
+    callgrind::count_nothing();
+    for &count in Extent::Full.queue_pairs().iter().filter(|count| **count <= COUNTED) {
+        let stage = Stage::new()?;
+        let mut lane = Lane::new(&stage, count)?;
+        let held = stage.hold_still()?;
+        for _ in 0..2 {
+            lane.round(|_, work| work())?;
+        }
+        lane.round(|what, work| callgrind::count(&format!("{what} {count}"), work))?;
+        // Firmware does not answer any more, and the next card is another one.
+        std::mem::forget((lane, stage, held));
+    }
+    Ok(())
+}
+
+/// Nanoseconds of a post and of a poll: medians over the rounds of all threads, which run at the same time.
+fn time(threads: usize, count: usize, rounds: usize) -> Result<(f64, f64), Failure> {
+    let stage = Stage::new()?;
+    let lanes = (0..threads).map(|_| Lane::new(&stage, count / threads)).collect::<Result<Vec<_>, _>>()?;
+    let held = stage.hold_still()?;
+    let start = Barrier::new(threads);
+    let samples = std::thread::scope(|scope| {
+        let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| lane.time(&start, rounds))).collect();
+        running.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).collect::<Result<Vec<_>, _>>()
+    });
+    let (mut posts, mut polls) = (Vec::new(), Vec::new());
+    for (post, poll) in samples? {
+        posts.extend(post);
+        polls.extend(poll);
+    }
+    // Firmware does not answer any more.
+    std::mem::forget((stage, held));
+    let clock = clock();
+    let each = |samples: &mut [f64]| (median(samples) - clock) / POSTS as f64;
+    Ok((each(&mut posts), each(&mut polls)))
+}
+
+/// Nanoseconds between two looks at the clock.
+fn clock() -> f64 {
+    let mut samples: Vec<f64> = (0..10_000).map(|_| nanoseconds(|| ()).0).collect();
+    median(&mut samples)
+}
+
+fn nanoseconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let started = Instant::now();
+    let result = work();
+    (started.elapsed().as_nanos() as f64, result)
+}
+
+/// A queue of a lane, and the index of its next WQE.
+struct Queue {
+    sends: SendQueue<Plain>,
+    qpn: u32,
+    posted: u16,
+}
+
+/// A thread's queue pairs.
+struct Lane {
+    queues: Vec<Queue>,
+    /// Which of them a number is.
+    by_number: Vec<u32>,
+    first_number: u32,
+    desk: Desk,
+    /// The completion queue as the card sees it, and how many completions were written there.
+    ring: PageList,
+    produced: usize,
+    /// Whose turn it is.
+    next: usize,
+    turn: [u32; POSTS],
+    from: DataSegment,
+    to: RemoteAddress,
+    card: FunctionHandle,
+    _qps: Vec<Arc<QueuePair>>,
+}
+
+impl Lane {
+    /// `count` queue pairs, each of which a message went through.
+    fn new(stage: &Stage, count: usize) -> Result<Self, Failure> {
+        let mut desk = stage.desk()?;
+        let create = |_| stage.create(&desk.uar, desk.completions.cq());
+        let qps = (0..count).map(create).collect::<Result<Vec<_>, _>>()?;
+        stage.connect(&qps)?;
+        let mut queues = Vec::with_capacity(count);
+        for qp in &qps {
+            let mut sends = qp.send_queue::<Plain>()?;
+            stage.prove(&mut desk, &mut sends)?;
+            queues.push(Queue { sends, qpn: qp.qpn(), posted: 1 });
+        }
+        let first_number = qps.iter().map(|qp| qp.qpn()).min().unwrap_or(0);
+        let last_number = qps.iter().map(|qp| qp.qpn()).max().unwrap_or(0);
+        let mut by_number = vec![0; (last_number - first_number + 1) as usize];
+        for (i, queue) in queues.iter().enumerate() {
+            by_number[(queue.qpn - first_number) as usize] = i as u32;
+        }
+        let cqn = desk.completions.cq().cqn();
+        let ring = stage.handle.with(move |f| Some(f.objects.cqs.get(cqn)?.ring.clone())).flatten();
+        Ok(Lane {
+            queues,
+            by_number,
+            first_number,
+            desk,
+            ring: ring.ok_or("the model does not know the queue")?,
+            produced: count,
+            next: 0,
+            turn: [0; POSTS],
+            from: stage.memory.segment(2048..2048 + BYTES),
+            to: stage.target(),
+            card: stage.handle.clone(),
+            _qps: qps,
+        })
+    }
+
+    /// A round: a work request to each queue pair whose turn it is, their completions, a poll for each. `measured` is given
+    /// what is to be measured.
+    fn round(&mut self, mut measured: impl FnMut(&str, &mut dyn FnMut() -> bool) -> bool) -> Result<(), Failure> {
+        for place in &mut self.turn {
+            *place = self.next as u32;
+            self.next = (self.next + STRIDE) % self.queues.len();
+        }
+        let Lane { queues, turn, from, to, .. } = self;
+        if !measured("post", &mut || post(queues, turn, *from, *to).is_ok()) {
+            return Err("a send queue is full".into());
+        }
+        self.complete()?;
+        let Lane { queues, by_number, first_number, desk, .. } = self;
+        if !measured("poll", &mut || poll(&mut desk.completions, queues, by_number, *first_number).is_some()) {
+            return Err("a completion is missing".into());
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds of the posts and of the polls of each round.
+    fn time(mut self, start: &Barrier, rounds: usize) -> Result<(Vec<f64>, Vec<f64>), Failure> {
+        let (mut posts, mut polls) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+        start.wait();
+        for round in 0..WARM_UP + rounds {
+            self.round(|what, work| {
+                let (time, done) = nanoseconds(work);
+                if round >= WARM_UP {
+                    if what == "post" { &mut posts } else { &mut polls }.push(time);
+                }
+                done
+            })?;
+        }
+        // Firmware does not answer any more.
+        std::mem::forget(self);
+        Ok((posts, polls))
+    }
+
+    /// Writes the completions of this round, as a card does.
+    fn complete(&mut self) -> Result<(), Failure> {
+        for &place in &self.turn {
+            let queue = &mut self.queues[place as usize];
+            let entries = CQES as usize;
+            let mut cqe = Cqe::ZERO;
+            cqe.w().opcode(CqeOpcode::Requester).qpn(queue.qpn).wqe_counter(queue.posted).send_wqe_opcode(0x08);
+            cqe.w().byte_cnt(BYTES as u32).owner((self.produced / entries) & 1 != 0);
+            let at = self.produced % entries * Cqe::SIZE;
+            self.ring.write(self.card.dma(), at as u64, cqe.as_bytes())?;
+            queue.posted = queue.posted.wrapping_add(1);
+            self.produced += 1;
+        }
+        Ok(())
+    }
+}
+
+/// An RDMA WRITE of 64 bytes to each of those whose turn it is, and a doorbell each.
+#[inline(never)]
+fn post(queues: &mut [Queue], turn: &[u32; POSTS], from: DataSegment, to: RemoteAddress) -> Result<(), PostError> {
+    for &place in turn {
+        let mut batch = queues[place as usize].sends.batch();
+        // SAFETY: registered memory that lives as long as the stage, which nobody writes.
+        unsafe { batch.write(place.into(), WrFlags::SIGNALLED, to, &[from])? };
+        batch.ring();
+    }
+    Ok(())
+}
+
+/// Their completions, each given to its queue.
+#[inline(never)]
+fn poll(completions: &mut CompletionQueue, queues: &mut [Queue], by_number: &[u32], first: u32) -> Option<u64> {
+    let mut sum = 0u64;
+    for _ in 0..POSTS {
+        let completion = completions.poll()?.ok()?;
+        let place = by_number[(completion.work.qpn - first) as usize];
+        sum = sum.wrapping_add(queues[place as usize].sends.retire(&completion.work).ok()?);
+    }
+    Some(sum)
+}

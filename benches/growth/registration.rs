@@ -1,0 +1,113 @@
+//! What registering memory takes, by its size and its pages.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use mlx5_dv::Options;
+use mlx5_dv::access::trace::{CommandRecord, Direction};
+use mlx5_dv::memory::{HostMemory, PageSize, Pages};
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+use mlx5_open::Sim;
+
+use super::Extent;
+use super::stage::Failure;
+use super::statistics::median;
+
+const SIZES: [usize; 6] = [1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30, 8 << 30];
+const RUNS: usize = 9;
+/// What a place that no large page starts at is off by.
+const ODD: usize = 5 * 4096;
+
+/// Of which pages, and where.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Ours(PageSize),
+    /// The user's, at an address that is a multiple of 4 KiB and of nothing larger.
+    Odd,
+}
+
+impl Kind {
+    fn name(self) -> String {
+        match self {
+            Kind::Ours(page) => format!("{page}"),
+            Kind::Odd => "4 KiB, the user's, at any address".into(),
+        }
+    }
+}
+
+/// Prints the table.
+pub fn measure(extent: Extent) -> Result<(), Failure> {
+    let (sizes, runs) = if extent == Extent::Full { (&SIZES[..], RUNS) } else { (&SIZES[..2], 1) };
+    let sim = Sim::builder().strict(false).build()?;
+    let sent = Arc::new(AtomicU64::new(0));
+    let mut options = Options::default();
+    let count = Arc::clone(&sent);
+    options.observers.push(Arc::new(move |record: &CommandRecord| {
+        if record.direction == Direction::Input {
+            count.fetch_add(record.data.len() as u64, Ordering::Relaxed);
+        }
+    }));
+    let pd = Pd::alloc(&sim.open_with(0, options)?)?;
+    println!("| pages | bytes | register us | deregister us | the card's pages | bytes of commands |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: |");
+    let kinds = [Kind::Ours(PageSize::BASE), Kind::Odd, Kind::Ours(PageSize::HUGE_2M), Kind::Ours(PageSize::HUGE_1G)];
+    for kind in kinds {
+        for &len in sizes.iter().filter(|len| fits(kind, **len)) {
+            if let Err(error) = row(&pd, kind, len, runs, &sent) {
+                println!("| {} | {} | {error} | | | |", kind.name(), size(len));
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether at least half a page is used.
+fn fits(kind: Kind, len: usize) -> bool {
+    !matches!(kind, Kind::Ours(page) if len < page.bytes() / 2)
+}
+
+fn row(pd: &Arc<Pd>, kind: Kind, len: usize, runs: usize, sent: &AtomicU64) -> Result<(), Failure> {
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let (mut made, mut gone) = (Vec::new(), Vec::new());
+    let (mut page, mut bytes) = (0, 0);
+    for _ in 0..runs {
+        let (whole, memory) = memory(kind, len)?;
+        sent.store(0, Ordering::Relaxed);
+        let started = Instant::now();
+        let region = MemoryRegion::register(pd, memory, access)?;
+        made.push(started.elapsed().as_secs_f64() * 1e6);
+        (page, bytes) = (region.card_page_size(), sent.load(Ordering::Relaxed));
+        let started = Instant::now();
+        region.destroy().map_err(|refused| refused.to_string())?;
+        gone.push(started.elapsed().as_secs_f64() * 1e6);
+        drop(whole);
+    }
+    let (made, gone) = (median(&mut made), median(&mut gone));
+    println!("| {} | {} | {made:.0} | {gone:.0} | {} | {bytes} |", kind.name(), size(len), size(page));
+    Ok(())
+}
+
+/// Memory to be registered, and what it lies in where that is other memory.
+fn memory(kind: Kind, len: usize) -> Result<(Option<HostMemory>, HostMemory), Failure> {
+    let page = match kind {
+        Kind::Ours(page) => return Ok((None, HostMemory::allocate_in(len, Pages::Exactly(page))?)),
+        Kind::Odd => PageSize::HUGE_2M.bytes(),
+    };
+    let whole = HostMemory::allocate_in(len + 2 * page, Pages::Exactly(PageSize::BASE))?;
+    let start = (whole.address().as_ptr() as usize).next_multiple_of(page) + ODD;
+    let address = NonNull::new(start as *mut u8).ok_or("memory at address zero")?;
+    // SAFETY: inside of `whole`, which the caller keeps for longer, and which nobody else uses.
+    let memory = unsafe { HostMemory::from_raw_parts(address, len, PageSize::BASE)? };
+    Ok((Some(whole), memory))
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    }
+}
