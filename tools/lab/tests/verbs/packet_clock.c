@@ -1,7 +1,8 @@
 /*
- * Packets are stamped with their network device's clock, when they are sent and when they come: between two network namespaces
- * in each of which a device is called eth0. `packet_clock NAMESPACE NAMESPACE ADDRESS`, the address being the second one's;
- * ends with 0 when every stamp lies between two looks at its device's clock.
+ * A network device's clock can be set, put forward and back, and made to go faster and slower; packets are stamped with it, when
+ * they are sent and when they come: between two network namespaces in each of which a device is called eth0. `packet_clock
+ * NAMESPACE NAMESPACE ADDRESS`, the address being the second one's; ends with 0 when every stamp lies between two looks at its
+ * device's clock, and that shows and goes as it was told.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/timex.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +29,9 @@
 #define ROUNDS 10
 /* Two ways to turn ticks into nanoseconds may round differently. */
 #define ROUNDING 2
+/* The device looks at its clock when it gets round to it, and the processor's clock is measured when Linux boots: neither is
+ * exact on a busy host. */
+#define DOUBT_NS 20000000
 
 static void fail(const char *what)
 {
@@ -35,6 +40,9 @@ static void fail(const char *what)
 }
 
 #define CHECK(what) do { if (!(what)) fail(#what); } while (0)
+
+/* Millionths by which Linux lets the clock go faster or slower. */
+#define FASTEST 50000
 
 /* A socket in a namespace, and the clock of the device there. */
 struct end {
@@ -66,7 +74,7 @@ static struct end enter(const char *namespace, int flags)
 	CHECK(!setsockopt(end.socket, SOL_SOCKET, SO_TIMESTAMPING, &flags, sizeof(flags)));
 
 	snprintf(path, sizeof(path), "/dev/ptp%d", info.phc_index);
-	int clock = open(path, O_RDONLY);
+	int clock = open(path, O_RDWR);
 
 	CHECK(clock >= 0);
 	/* The clock of a descriptor, as clock_gettime(2) names it. */
@@ -85,6 +93,60 @@ static int64_t now(struct end *end)
 
 	CHECK(!clock_gettime(end->clock, &at));
 	return nanoseconds(at);
+}
+
+static void lies_between(const char *what, int64_t before, int64_t at, int64_t after)
+{
+	if (before - ROUNDING <= at && at <= after + ROUNDING)
+		return;
+	fprintf(stderr, "packet_clock: %s at %ld, not between %ld and %ld\n", what, at, before, after);
+	exit(1);
+}
+
+static int64_t monotonic(void)
+{
+	struct timespec at;
+
+	CHECK(!clock_gettime(CLOCK_MONOTONIC_RAW, &at));
+	return nanoseconds(at);
+}
+
+/* The clock was told to show `wanted`, no earlier than at `before` of the monotonic clock. */
+static void shows(struct end *end, int64_t wanted, int64_t before)
+{
+	int64_t at = now(end);
+
+	lies_between("told", wanted, at, wanted + monotonic() - before + DOUBT_NS);
+}
+
+/* Makes the clock go so many millionths faster than it does by itself, and looks whether it does. */
+static void goes_faster_by(struct end *end, int64_t millionths)
+{
+	struct timex faster = { .modes = ADJ_FREQUENCY, .freq = millionths * 65536 };
+
+	CHECK(clock_adjtime(end->clock, &faster) >= 0);
+	int64_t outer = monotonic(), first = now(end), inner = monotonic();
+
+	poll(NULL, 0, 700);
+	int64_t shorter = monotonic() - inner, gone = now(end) - first, longer = monotonic() - outer;
+
+	lies_between("gone", shorter * (1000000 + millionths) / 1000000 - DOUBT_NS, gone,
+		     longer * (1000000 + millionths) / 1000000 + DOUBT_NS);
+}
+
+/* Sets the clock, shifts it and changes its pace, which it keeps. */
+static void obeys(struct end *end, int64_t seconds, int64_t millionths)
+{
+	struct timespec begin = { .tv_sec = seconds };
+	struct timex back = { .modes = ADJ_SETOFFSET | ADJ_NANO, .time = { .tv_sec = -100, .tv_usec = 500000000 } };
+	int64_t before = monotonic();
+
+	CHECK(!clock_settime(end->clock, &begin));
+	shows(end, nanoseconds(begin), before);
+	CHECK(clock_adjtime(end->clock, &back) >= 0);
+	shows(end, nanoseconds(begin) - 99500000000, before);
+	goes_faster_by(end, -millionths);
+	goes_faster_by(end, millionths);
 }
 
 /* The hardware's stamp of what comes next to the socket, or to its queue of errors. */
@@ -106,14 +168,6 @@ static int64_t stamp(struct end *end, int flags)
 	exit(1);
 }
 
-static void lies_between(const char *what, int64_t before, int64_t at, int64_t after)
-{
-	if (before - ROUNDING <= at && at <= after + ROUNDING)
-		return;
-	fprintf(stderr, "packet_clock: %s at %ld, not between %ld and %ld\n", what, at, before, after);
-	exit(1);
-}
-
 int main(int argc, char **argv)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(PORT) };
@@ -123,6 +177,8 @@ int main(int argc, char **argv)
 	struct end from = enter(argv[1], SOF_TIMESTAMPING_TX_HARDWARE | SOF_TIMESTAMPING_RAW_HARDWARE);
 	struct end to = enter(argv[2], SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RAW_HARDWARE);
 
+	obeys(&from, 1000000000, FASTEST);
+	obeys(&to, 2000000000, -FASTEST);
 	CHECK(!bind(to.socket, (struct sockaddr *)&address, sizeof(address)));
 	CHECK(inet_pton(AF_INET, argv[3], &address.sin_addr) == 1);
 	for (int i = 0; i < ROUNDS; i++) {
@@ -134,6 +190,6 @@ int main(int argc, char **argv)
 		lies_between("sent", here, sent, now(&from));
 		lies_between("received", there, received, now(&to));
 	}
-	printf("stamped by both\n");
+	printf("both obey and stamp\n");
 	return 0;
 }

@@ -91,7 +91,7 @@ static inline struct pair new_pair(int entries, struct ibv_srq *srq)
 	return new_pair_on(ibv_create_cq(device, entries, NULL, NULL, 0), srq);
 }
 
-static void end(struct pair *pair)
+static inline void end(struct pair *pair)
 {
 	CHECK(!ibv_destroy_qp(pair->qp[0]) && !ibv_destroy_qp(pair->qp[1]) && !ibv_destroy_cq(pair->cq));
 }
