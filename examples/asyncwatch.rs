@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use mlx5_dv::access::AsyncEvent;
+use mlx5_open::program;
 use mlx5_prm::eqe::{EventType, PortChange};
 
 /// Prints a card's asynchronous events.
@@ -27,14 +28,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    mlx5_examples::log();
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("asyncwatch: {}", mlx5_examples::chain(&error));
-            ExitCode::FAILURE
-        }
-    }
+    program::run("asyncwatch", || run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {

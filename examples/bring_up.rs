@@ -9,6 +9,7 @@ use std::sync::Arc;
 use clap::Parser;
 use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction, KernelDump};
+use mlx5_open::program;
 use mlx5_prm::decode;
 
 /// Brings a card up and prints each firmware command.
@@ -25,14 +26,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    mlx5_examples::log();
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bring_up: {}", mlx5_examples::chain(&error));
-            ExitCode::FAILURE
-        }
-    }
+    program::run("bring_up", || run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {

@@ -16,7 +16,7 @@ use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, EthernetSendQueue
 use mlx5_dv::queue::{CompletionQueue, Done, Side};
 use mlx5_dv::{Device, Error, Mac};
 use mlx5_examples::pingpong::Failure;
-use mlx5_open::Sim;
+use mlx5_open::{Sim, program};
 use mlx5_prm::flow::FteMatchSetLyr24;
 
 /// Bytes of a frame, without its check sequence: the shortest there is.
@@ -52,18 +52,10 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    mlx5_examples::log();
-    let done = match arguments.blue_flame {
+    program::run("frames", || match arguments.blue_flame {
         true => run::<BlueFlame>(&arguments, Uar::alloc_write_combining),
         false => run::<AnyDoorbell>(&arguments, Uar::alloc),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("frames: {}", mlx5_examples::chain(&*error));
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 fn run<D: DoorbellMode>(

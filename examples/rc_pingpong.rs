@@ -16,6 +16,7 @@ use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
 use mlx5_examples::station::Station;
 use mlx5_neighbours::Ipv4Cidr;
+use mlx5_open::program;
 use mlx5_open::watch::Watch;
 
 /// How long a client waits for its server, and a server for its client.
@@ -73,14 +74,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    mlx5_examples::log();
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rc_pingpong: {}", mlx5_examples::chain(error.as_ref()));
-            ExitCode::FAILURE
-        }
-    }
+    program::run("rc_pingpong", || run(&options))
 }
 
 fn network(text: &str) -> Result<Ipv4Cidr, String> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mlx5_dv::objects::AddressPath;
 use mlx5_dv::{Device, Mac, Options};
 use mlx5_neighbours::{Ipv4Cidr, Neighbours, address_of};
+use mlx5_open::program;
 
 use crate::pingpong::Failure;
 
@@ -51,7 +52,7 @@ impl Station {
             Err(error) => eprintln!(
                 "nobody answers ARP and neighbour solicitations for {}: {}",
                 self.device.name(),
-                crate::chain(&error)
+                program::chain(&error)
             ),
         }
     }

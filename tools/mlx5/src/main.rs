@@ -12,10 +12,11 @@ mod list;
 mod perf;
 mod serve;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use mlx5_open::program;
 
 /// A userspace driver for ConnectX (mlx5) cards, and a software card.
 #[derive(Debug, Parser)]
@@ -48,16 +49,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .without_time()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
-        )
-        .init();
-    let done = match &arguments.command {
+    program::run("mlx5", || match &arguments.command {
         Command::List => list::run(arguments.json),
         Command::Caps(caps) => caps::run(caps, arguments.json),
         Command::Explain(what) => explain::run(what, arguments.json),
@@ -65,30 +57,11 @@ fn main() -> ExitCode {
         Command::Perf(perf) => perf::run(perf, arguments.json),
         Command::Sim(sim) => serve::run(sim, arguments.json),
         Command::Doctor => examine(arguments.json),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("mlx5: {}", chain(error.as_ref()));
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 /// What a command may fail with.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// An error and all its causes on one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
 
 /// Prints `value` for machines.
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {

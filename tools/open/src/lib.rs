@@ -12,11 +12,12 @@
 //! [`function`] makes a driver's [`Function`] of a model's [`FunctionHandle`].
 //!
 //! And what two programs need that are the ends of one connection: [`meet`], to find each other, and [`watch`], to notice
-//! that the other is gone.
+//! that the other is gone. What all programs on cards are alike in is in [`program`].
 #![forbid(unsafe_code)]
 
 mod glue;
 pub mod meet;
+pub mod program;
 pub mod watch;
 
 use std::fmt;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mlx5_dv::Device;
 use mlx5_open::meet::{self, Pending};
+use mlx5_open::program;
 use mlx5_open::watch::{Lost, Watch};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ use super::lane::{Address, Lane, Role, lanes};
 use super::play::Play;
 use super::progress::Progress;
 use super::report::Measured;
-use crate::{Failure, chain};
+use crate::Failure;
 
 /// How long a client waits for its server, and a server for its client.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -101,7 +102,7 @@ impl Peer {
     fn part<T>(mut self, done: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(error) = &done {
             // It may be gone, which is then the reason.
-            let _ = self.say(&Word::Failed(chain(error.as_ref())));
+            let _ = self.say(&Word::Failed(program::chain(error.as_ref())));
         }
         done
     }
