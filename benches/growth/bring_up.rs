@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use mlx5_benches::{Failure, median};
 use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction};
 use mlx5_dv::queue::Plain;
 use mlx5_open::Sim;
 
 use super::Extent;
-use super::stage::{Failure, Stage};
-use super::statistics::median;
+use super::stage::Stage;
 
 const RUNS: usize = 25;
 const SHORT: usize = 2;

@@ -4,17 +4,12 @@
 //! checks that it works. Names of sections as further arguments choose among them. README.md says what the figures mean.
 
 mod bring_up;
-#[path = "../callgrind/mod.rs"]
-mod callgrind;
 mod messages;
 mod queue_pairs;
 mod registration;
 mod stage;
-mod statistics;
 
-use std::io::Write;
-
-use stage::Failure;
+use mlx5_benches::Failure;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,16 +41,7 @@ const SECTIONS: [(&str, Section); 4] = [
 ];
 
 fn main() {
-    let code = match run() {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("growth: {error}");
-            1
-        }
-    };
-    let _ = std::io::stdout().flush();
-    // Where the card's thread was held still, before doorbells that it must never see, this process ends with it.
-    std::process::exit(code);
+    mlx5_benches::end("growth", run())
 }
 
 fn run() -> Result<(), Failure> {

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
+use mlx5_benches::{Failure, callgrind, hold_still, median};
 use mlx5_dv::objects::QueuePair;
 use mlx5_dv::queue::{CompletionQueue, DataSegment, Plain, PostError, RemoteAddress, SendQueue, WrFlags};
 use mlx5_prm::cqe::{Cqe, CqeOpcode};
@@ -12,9 +13,8 @@ use mlx5_prm::layout::Layout;
 use mlx5_sim::card::FunctionHandle;
 use mlx5_sim::objects::PageList;
 
-use super::stage::{BYTES, CQES, Desk, Failure, Stage, WQES};
-use super::statistics::median;
-use super::{Extent, callgrind};
+use super::Extent;
+use super::stage::{BYTES, CQES, Desk, Stage, WQES};
 
 /// Tells this program, as its own child, to count instructions.
 pub const COUNT: &str = "--count-messages";
@@ -58,7 +58,7 @@ pub fn child() -> Result<(), Failure> {
     for &count in Extent::Full.queue_pairs().iter().filter(|count| **count <= COUNTED) {
         let stage = Stage::new()?;
         let mut lane = Lane::new(&stage, count)?;
-        let held = stage.hold_still()?;
+        let held = hold_still(&stage.handle)?;
         for _ in 0..2 {
             lane.round(|_, work| work())?;
         }
@@ -73,7 +73,7 @@ pub fn child() -> Result<(), Failure> {
 fn time(threads: usize, count: usize, rounds: usize) -> Result<(f64, f64), Failure> {
     let stage = Stage::new()?;
     let lanes = (0..threads).map(|_| Lane::new(&stage, count / threads)).collect::<Result<Vec<_>, _>>()?;
-    let held = stage.hold_still()?;
+    let held = hold_still(&stage.handle)?;
     let start = Barrier::new(threads);
     let samples = std::thread::scope(|scope| {
         let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| lane.time(&start, rounds))).collect();

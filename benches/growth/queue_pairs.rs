@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use mlx5_benches::{Failure, median};
 use mlx5_dv::objects::QueuePair;
 
 use super::Extent;
-use super::stage::{Failure, Stage};
-use super::statistics::median;
+use super::stage::Stage;
 
 /// One number of queue pairs. Microseconds of each call, in the order of the calls.
 struct Figures {

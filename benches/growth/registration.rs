@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use mlx5_benches::{Failure, median};
 use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction};
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
@@ -12,8 +13,6 @@ use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_open::Sim;
 
 use super::Extent;
-use super::stage::Failure;
-use super::statistics::median;
 
 const SIZES: [usize; 6] = [1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30, 8 << 30];
 const RUNS: usize = 9;

@@ -1,20 +1,14 @@
 //! Where it is measured: queue pairs of the software card in this process, each connected with itself.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
 
+use mlx5_benches::{Failure, until};
 use mlx5_dv::Device;
-use mlx5_dv::objects::{
-    AccessFlags, AddressPath, Cq, CqOptions, InitAttributes, MemoryRegion, Pd, QpOptions, QueuePair, RtrAttributes,
-    RtsAttributes, Uar,
-};
+use mlx5_dv::objects::{AccessFlags, Cq, CqOptions, MemoryRegion, Pd, QpOptions, QueuePair, Uar};
 use mlx5_dv::queue::{CompletionQueue, Plain, RemoteAddress, SendQueue, WrFlags};
 use mlx5_open::Sim;
+use mlx5_prm::values::PathMtu;
 use mlx5_sim::card::FunctionHandle;
-
-/// What may go wrong.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Work requests of a send queue; a queue pair's rings are of 4 KiB and a little.
 pub const WQES: u32 = 64;
@@ -24,8 +18,6 @@ const RECEIVES: u32 = 4;
 pub const CQES: u32 = 128;
 /// Bytes of a message.
 pub const BYTES: usize = 64;
-/// For anything that the card does.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A card and what all queue pairs share.
 pub struct Stage {
@@ -65,14 +57,7 @@ impl Stage {
 
     /// Connects each with itself.
     pub fn connect(&self, qps: &[Arc<QueuePair>]) -> Result<(), Failure> {
-        let gid = self.device.gids().first().ok_or("the card has no GID")?;
-        let path = AddressPath::new(gid.address.octets(), gid.mac);
-        for qp in qps {
-            qp.init(&InitAttributes::default())?;
-            qp.ready_to_receive(&RtrAttributes::new(qp.qpn(), 0, path))?;
-            qp.ready_to_send(&RtsAttributes::new(0))?;
-        }
-        Ok(())
+        qps.iter().try_for_each(|qp| mlx5_benches::connect(qp, qp.qpn(), PathMtu::Mtu1024))
     }
 
     /// The first half of the memory, as the other end addresses it: messages come from the second.
@@ -89,39 +74,12 @@ impl Stage {
         // SAFETY: registered memory that lives as long as the stage, and nobody else uses.
         unsafe { batch.write(1, WrFlags::SIGNALLED, self.target(), &[self.memory.segment(2048..2048 + BYTES)])? };
         batch.ring();
-        let deadline = Instant::now() + PATIENCE;
-        let completion = loop {
-            match desk.completions.poll() {
-                Some(result) => break result?,
-                None if Instant::now() > deadline => return Err("the software card does not answer".into()),
-                None => std::hint::spin_loop(),
-            }
-        };
+        let completion = until(|| Ok(desk.completions.poll().transpose()?))?;
         queue.retire(&completion.work)?;
         let mut arrived = [0; BYTES];
         self.memory.read(0, &mut arrived);
         if arrived == message { Ok(()) } else { Err("the software card carried something else".into()) }
     }
-
-    /// Holds the card's thread still until the returned value is dropped: nothing reads the rings meanwhile.
-    pub fn hold_still(&self) -> Result<Held, Failure> {
-        let (release, released) = channel::<()>();
-        let (entered_tx, entered): (Sender<()>, Receiver<()>) = channel();
-        let handle = self.handle.clone();
-        std::thread::spawn(move || {
-            handle.with(move |_| {
-                let _ = entered_tx.send(());
-                let _ = released.recv();
-            })
-        });
-        entered.recv_timeout(PATIENCE)?;
-        Ok(Held { _release: release })
-    }
-}
-
-/// The card does nothing while this lives.
-pub struct Held {
-    _release: Sender<()>,
 }
 
 /// A thread's own doorbells and completions.

@@ -1,8 +1,8 @@
 //! Instructions, counted by callgrind.
 
-use super::callgrind;
+use mlx5_benches::{Failure, callgrind};
+
 use super::rows::{Lane, Row};
-use super::stage::Failure;
 
 /// Tells this program, as its own child, to count.
 pub const ARGUMENT: &str = "--count";

@@ -4,8 +4,6 @@
 //! that it works. README.md says what the figures mean.
 
 mod bare;
-#[path = "../callgrind/mod.rs"]
-mod callgrind;
 mod driver;
 mod instructions;
 mod measure;
@@ -13,10 +11,9 @@ mod request;
 mod rows;
 mod stage;
 
-use std::io::Write;
-
+use mlx5_benches::{Failure, hold_still};
 use rows::Row;
-use stage::{Failure, Stage};
+use stage::Stage;
 
 /// What DESIGN.md allows a post, driver to bare.
 const BUDGET: f64 = 1.3;
@@ -24,22 +21,13 @@ const ROUNDS: usize = 20_000;
 const SHORT: usize = 20;
 
 fn main() {
-    let code = match run() {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("hot_path: {error}");
-            1
-        }
-    };
-    let _ = std::io::stdout().flush();
-    // The card's thread is held still, before doorbells that it must never see: this process ends with it.
-    std::process::exit(code);
+    mlx5_benches::end("hot_path", run())
 }
 
 fn run() -> Result<(), Failure> {
     let stage = Stage::new()?;
     let mut rows = rows::all(&stage)?;
-    let _held = std::mem::ManuallyDrop::new(stage.hold_still()?);
+    let _held = std::mem::ManuallyDrop::new(hold_still(&stage.handle)?);
     let result = measure_all(&mut rows);
     // Neither queues nor card are torn down: firmware does not answer any more.
     std::mem::forget((rows, stage));

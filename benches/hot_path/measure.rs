@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use mlx5_benches::Failure;
+
 use super::rows::{Lane, Row};
-use super::stage::Failure;
 
 /// Nanoseconds an operation: medians over all rounds.
 pub struct Time {

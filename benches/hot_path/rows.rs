@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::rc::Rc;
 
+use mlx5_benches::Failure;
 use mlx5_dv::objects::{AnyDoorbell, DoorbellMode};
 use mlx5_dv::queue::{CompletionQueue, PostError, ReceiveQueue, SendQueue};
 use mlx5_prm::layout::Layout;
@@ -11,7 +12,7 @@ use uar::{BlueFlame, Plain};
 use super::bare::Ring;
 use super::driver;
 use super::request::Requests;
-use super::stage::{Failure, PROOF_CQES, PROOF_WQEBBS, Pair, RING, Shared, Stage, completions, shared};
+use super::stage::{PROOF_CQES, PROOF_WQEBBS, Pair, RING, Shared, Stage, completions, shared};
 
 /// One side of a measurement.
 pub struct Lane {

@@ -3,25 +3,19 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
 
+use mlx5_benches::{Failure, connect, until};
 use mlx5_dv::Device;
-use mlx5_dv::objects::{
-    AccessFlags, AddressPath, CqOptions, DoorbellMode, InitAttributes, MemoryRegion, Pd, QpOptions, QueuePair,
-    RtrAttributes, RtsAttributes, Uar,
-};
+use mlx5_dv::objects::{AccessFlags, CqOptions, DoorbellMode, MemoryRegion, Pd, QpOptions, QueuePair, Uar};
 use mlx5_dv::queue::{CompletionQueue, ReceiveQueue, RemoteAddress, SendQueue, Side, Work, WrFlags};
 use mlx5_open::Sim;
 use mlx5_prm::cqe::{Cqe, CqeOpcode};
 use mlx5_prm::layout::Layout;
+use mlx5_prm::values::PathMtu;
 use mlx5_sim::card::FunctionHandle;
 use mlx5_sim::objects::PageList;
 
 use super::request::{INLINE, REQUESTS, Requests};
-
-/// What may go wrong before anything is measured.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// WQEBBs, receives and CQEs of the rings: 16 KiB of WQEs or CQEs, so that the driver's ring and the bare one both fit in
 /// a first-level cache and neither is measured against a slower one.
@@ -33,7 +27,7 @@ const HALF: usize = REQUESTS * INLINE;
 /// The card, the memory that messages go from and to, and the way to hold the card still.
 pub struct Stage {
     device: Arc<Device>,
-    handle: FunctionHandle,
+    pub handle: FunctionHandle,
     pd: Arc<Pd>,
     memory: Arc<MemoryRegion>,
     _sim: Sim,
@@ -69,12 +63,8 @@ impl Stage {
         let options = QpOptions::default().wqes(RING as u32 / 2, RING as u32).inline_bytes(INLINE as u16);
         let sender = QueuePair::create(&self.pd, &uar, cq.cq(), cq.cq(), options.clone())?;
         let receiver = QueuePair::create(&self.pd, &uar, cq.cq(), cq.cq(), options)?;
-        let gid = self.device.gids().first().ok_or("the card has no GID")?;
-        let path = AddressPath::new(gid.address.octets(), gid.mac);
         for (ours, theirs) in [(&sender, &receiver), (&receiver, &sender)] {
-            ours.init(&InitAttributes::default())?;
-            ours.ready_to_receive(&RtrAttributes::new(theirs.qpn(), 0, path))?;
-            ours.ready_to_send(&RtsAttributes::new(0))?;
+            connect(ours, theirs.qpn(), PathMtu::Mtu1024)?;
         }
         let (sq, rq) = (sender.send_queue::<D>()?, receiver.receive_queue()?);
         let rings = self.rings(cq.cq().cqn(), sender.qpn(), receiver.qpn())?;
@@ -111,41 +101,13 @@ impl Stage {
         let mut batch = sender.queue.batch();
         batch.write_inline(1, WrFlags::SIGNALLED, self.target(), &message)?;
         batch.ring();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let completion = loop {
-            match cq.queue.poll() {
-                Some(result) => break result?,
-                None if Instant::now() > deadline => return Err("the software card does not answer".into()),
-                None => std::thread::yield_now(),
-            }
-        };
+        let completion = until(|| Ok(cq.queue.poll().transpose()?))?;
         sender.queue.retire(&completion.work)?;
         (sender.posted, cq.produced) = (PROOF_WQEBBS, PROOF_CQES);
         let mut arrived = [0; INLINE];
         self.memory.read(HALF, &mut arrived);
         if arrived == message { Ok(()) } else { Err("the software card carried something else".into()) }
     }
-
-    /// Holds the card's thread still until the returned value is dropped. Then nothing reads the rings, and no other
-    /// processor has the lines that are stored to.
-    pub fn hold_still(&self) -> Result<Held, Failure> {
-        let (release, released) = channel::<()>();
-        let (entered_tx, entered): (Sender<()>, Receiver<()>) = channel();
-        let handle = self.handle.clone();
-        std::thread::spawn(move || {
-            handle.with(move |_| {
-                let _ = entered_tx.send(());
-                let _ = released.recv();
-            })
-        });
-        entered.recv_timeout(Duration::from_secs(10))?;
-        Ok(Held { _release: release })
-    }
-}
-
-/// The card does nothing while this lives.
-pub struct Held {
-    _release: Sender<()>,
 }
 
 /// WQEBBs that the send queue of a [`Pair`] has posted when it is handed out.

@@ -1,10 +1,10 @@
 //! Instructions of the card a message, counted by callgrind: its thread finds the doorbell, and works until nothing is left.
 
+use mlx5_benches::{Failure, callgrind, until};
 use mlx5_sim::function::Function;
 use mlx5_sim::{bar, engine};
 
-use super::callgrind;
-use super::pair::{DEPTH, End, Failure, Kind, Pair, until};
+use super::pair::{DEPTH, End, Kind, Pair};
 
 /// Tells this program, as its own child, to count.
 pub const ARGUMENT: &str = "--count";

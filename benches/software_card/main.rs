@@ -3,13 +3,11 @@
 //! `cargo bench -p mlx5-benches --bench software_card` measures; without `--bench` (as `cargo test --all-targets` runs it) a
 //! short run checks that it works. README.md says what the figures mean.
 
-#[path = "../callgrind/mod.rs"]
-mod callgrind;
 mod instructions;
 mod pair;
 mod speed;
 
-use pair::Failure;
+use mlx5_benches::Failure;
 
 fn main() -> Result<(), Failure> {
     let is_given = |word: &str| std::env::args().any(|argument| argument == word);

@@ -1,27 +1,19 @@
 //! Two connected queue pairs of one function of the software card, in this process.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use mlx5_benches::{Failure, connect};
 use mlx5_dv::Device;
-use mlx5_dv::objects::{
-    AccessFlags, AddressPath, CqOptions, InitAttributes, MemoryRegion, Pd, QpOptions, QueuePair, RtrAttributes,
-    RtsAttributes, Uar,
-};
+use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, QpOptions, QueuePair, Uar};
 use mlx5_dv::queue::{CompletionQueue, DataSegment, Plain, ReceiveQueue, RemoteAddress, SendQueue, WrFlags};
 use mlx5_open::Sim;
 use mlx5_prm::values::PathMtu;
 use mlx5_sim::card::FunctionHandle;
 
-/// What may go wrong.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
-
 /// Work requests that a queue holds.
 pub const DEPTH: usize = 128;
 /// Bytes of the largest message.
 pub const LARGEST: usize = 1 << 20;
-/// For anything that the card does.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,15 +57,8 @@ impl Pair {
             let qp = QueuePair::create(&pd, &uar, sent.cq(), received.cq(), options)?;
             made.push((qp, sent, received, MemoryRegion::allocate(&pd, LARGEST, access)?));
         }
-        let gid = device.gids().first().ok_or("the card has no GID")?;
-        let path = AddressPath::new(gid.address.octets(), gid.mac);
         for (ours, theirs) in [(0, 1), (1, 0)] {
-            let qp = &made[ours].0;
-            qp.init(&InitAttributes::default())?;
-            let mut attributes = RtrAttributes::new(made[theirs].0.qpn(), 0, path);
-            attributes.path_mtu = PathMtu::Mtu4096;
-            qp.ready_to_receive(&attributes)?;
-            qp.ready_to_send(&RtsAttributes::new(0))?;
+            connect(&made[ours].0, made[theirs].0.qpn(), PathMtu::Mtu4096)?;
         }
         let peers = [made[1].3.remote(), made[0].3.remote()];
         let ends = made.into_iter().zip(peers).map(|((qp, sent, received, memory), peer)| {
@@ -122,30 +107,16 @@ impl End {
     }
 
     /// Takes a completion of a send, if there is one.
-    pub fn poll_sent(&mut self) -> Result<bool, Failure> {
-        let Some(completion) = self.sent.poll() else { return Ok(false) };
+    pub fn poll_sent(&mut self) -> Result<Option<()>, Failure> {
+        let Some(completion) = self.sent.poll() else { return Ok(None) };
         self.sends.retire(&completion?.work)?;
-        Ok(true)
+        Ok(Some(()))
     }
 
     /// Takes a completion of a receive, if there is one.
-    pub fn poll_received(&mut self) -> Result<bool, Failure> {
-        let Some(completion) = self.received.poll() else { return Ok(false) };
+    pub fn poll_received(&mut self) -> Result<Option<()>, Failure> {
+        let Some(completion) = self.received.poll() else { return Ok(None) };
         self.receives.retire(&completion?.work)?;
-        Ok(true)
+        Ok(Some(()))
     }
-}
-
-/// Waits until `done`, for a card that lives.
-pub fn until(mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
-    let mut deadline = None;
-    for turn in 1u64.. {
-        if done()? {
-            return Ok(());
-        }
-        if turn.is_multiple_of(1 << 20) && Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
-            return Err("the software card does not answer".into());
-        }
-    }
-    Ok(())
 }

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use super::pair::{End, Failure, Kind, Pair, until};
+use mlx5_benches::{Failure, median, until};
+
+use super::pair::{End, Kind, Pair};
 
 const RUNS: usize = 5;
 /// Messages that a doorbell posts, and doorbells that may be under way.
@@ -43,8 +45,7 @@ pub fn measure(full: bool) -> Result<(), Failure> {
 /// Median and least of what `run` measures.
 fn spread(runs: usize, mut run: impl FnMut() -> Result<f64, Failure>) -> Result<(f64, f64), Failure> {
     let mut samples = (0..runs).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
-    samples.sort_unstable_by(f64::total_cmp);
-    Ok((samples[samples.len() / 2], samples[0]))
+    Ok((median(&mut samples), samples.into_iter().fold(f64::INFINITY, f64::min)))
 }
 
 /// Seconds of one message there and one back.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+use crate::Failure;
 
 /// Instructions by the name that [`count`] was given.
 pub type Counts = BTreeMap<String, f64>;

@@ -1,0 +1,69 @@
+//! The software card in this process.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use mlx5_dv::objects::{AddressPath, InitAttributes, QueuePair, RtrAttributes, RtsAttributes};
+use mlx5_prm::values::PathMtu;
+use mlx5_sim::card::FunctionHandle;
+
+use crate::Failure;
+
+/// For anything that the card does.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Leads `qp` to RTS, connected with queue pair `remote_qpn` of the same function.
+///
+/// # Errors
+/// The function has no GID, or firmware refuses.
+pub fn connect(qp: &QueuePair, remote_qpn: u32, path_mtu: PathMtu) -> Result<(), Failure> {
+    let gid = qp.device().gids().first().ok_or("the card has no GID")?;
+    let mut attributes = RtrAttributes::new(remote_qpn, 0, AddressPath::new(gid.address.octets(), gid.mac));
+    attributes.path_mtu = path_mtu;
+    qp.init(&InitAttributes::default())?;
+    qp.ready_to_receive(&attributes)?;
+    qp.ready_to_send(&RtsAttributes::new(0))?;
+    Ok(())
+}
+
+/// Waits for what `done` finds, of a card that lives.
+///
+/// # Errors
+/// Those of `done`; or it finds nothing for long.
+pub fn until<T>(mut done: impl FnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
+    let mut deadline = None;
+    for turn in 1u64.. {
+        if let Some(found) = done()? {
+            return Ok(found);
+        }
+        if turn.is_multiple_of(1 << 20) && Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
+            break;
+        }
+    }
+    Err("the software card does not answer".into())
+}
+
+/// The card does nothing while this lives.
+#[derive(Debug)]
+pub struct Held {
+    _release: Sender<()>,
+}
+
+/// Holds the thread of the function's card still until the returned value is dropped. Then nothing reads the rings, and no
+/// other processor has the lines that are stored to.
+///
+/// # Errors
+/// The thread does not come to it.
+pub fn hold_still(function: &FunctionHandle) -> Result<Held, Failure> {
+    let (release, released) = channel::<()>();
+    let (entered_tx, entered): (Sender<()>, Receiver<()>) = channel();
+    let handle = function.clone();
+    std::thread::spawn(move || {
+        handle.with(move |_| {
+            let _ = entered_tx.send(());
+            let _ = released.recv();
+        })
+    });
+    entered.recv_timeout(PATIENCE)?;
+    Ok(Held { _release: release })
+}
