@@ -3,8 +3,11 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Umem;
+use mlx5_prm::wqe::{SEGMENT, WQEBB};
+
+use super::{Umem, within};
 use crate::Device;
+use crate::caps::Caps;
 use crate::error::{CommandError, Error};
 use crate::memory::DmaBuffer;
 
@@ -13,6 +16,44 @@ use crate::memory::DmaBuffer;
 pub(super) struct RingMemory {
     umem: Umem,
     ring_len: usize,
+}
+
+/// A send ring as it is asked for.
+pub(super) struct SendRing<'a> {
+    /// What the names of the options begin with, for messages.
+    pub(super) prefix: &'a str,
+    /// WQEs of the largest kind that it holds.
+    pub(super) wqes: u32,
+    /// Segments of such a WQE.
+    pub(super) segments: u64,
+    /// The options that these come from.
+    pub(super) sges: u16,
+    pub(super) inline_bytes: u16,
+}
+
+/// Segments that `ds` can count.
+const MAX_SEGMENTS: u64 = 63;
+/// log2 of the WQEBBs that an index of 16 bits tells apart, a full ring from an empty one too.
+const LOG_MAX_WQEBBS: u8 = 15;
+
+impl SendRing<'_> {
+    /// log2 of its WQEBBs, of which a ring may have `1 << log_most`, so says `capability`.
+    pub(super) fn log_size(&self, caps: &Caps, capability: &str, log_most: u8) -> Result<u32, Error> {
+        let SendRing { prefix, segments, sges, inline_bytes, .. } = *self;
+        let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
+        if segments > most {
+            let [wanted, most] = [segments, most].map(|segments| segments * SEGMENT as u64);
+            return Err(Error::Invalid(format!(
+                "{prefix}sges {sges} and inline_bytes {inline_bytes} need a send WQE of {wanted} bytes, and this card takes \
+                 at most {most} (max_wqe_sz_sq)"
+            )));
+        }
+        let wqebbs = segments.div_ceil((WQEBB / SEGMENT) as u64) * u64::from(self.wqes);
+        let wqebbs = wqebbs.next_power_of_two();
+        let name = format!("{prefix}wqes, in WQEBBs of 64 bytes,");
+        within(&name, wqebbs, capability, log_most.min(LOG_MAX_WQEBBS))?;
+        Ok(wqebbs.trailing_zeros())
+    }
 }
 
 /// Bytes kept for a doorbell record.

@@ -10,7 +10,7 @@ use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
-use super::ring::RingMemory;
+use super::ring::{RingMemory, SendRing};
 use super::{Cq, DestroyError, NO_USER_INDEX, Object, Pd, Tis, Uar, destroy_sole, timestamps, within};
 use crate::Device;
 use crate::caps::Caps;
@@ -67,28 +67,19 @@ impl SqOptions {
         within("inline_bytes", self.inline_bytes.into(), "10 bits of inline_hdr_sz", 10)?;
         // Control and Ethernet segment; two inline bytes lie in the latter.
         let inline = u64::from(self.inline_bytes.min(MAX_INLINE).saturating_sub(2)).div_ceil(SEGMENT as u64);
-        let segments = 2 + inline + u64::from(self.sges);
-        let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
-        if segments > most {
-            return Err(Error::Invalid(format!(
-                "sges {} and inline_bytes {} need a send WQE of {} bytes, and this card takes at most {} (max_wqe_sz_sq)",
-                self.sges,
-                self.inline_bytes,
-                segments * SEGMENT as u64,
-                most * SEGMENT as u64
-            )));
-        }
-        let wqebbs = segments.div_ceil((WQEBB / SEGMENT) as u64) * u64::from(self.wqes.max(1));
-        let wqebbs = wqebbs.next_power_of_two();
-        within("wqes, in WQEBBs of 64 bytes,", wqebbs, "log_max_wq_sz", general.log_max_wq_sz().min(15))?;
-        Ok(wqebbs.trailing_zeros())
+        let ring = SendRing {
+            prefix: "",
+            wqes: self.wqes.max(1),
+            segments: 2 + inline + u64::from(self.sges),
+            sges: self.sges,
+            inline_bytes: self.inline_bytes,
+        };
+        ring.log_size(caps, "log_max_wq_sz", general.log_max_wq_sz())
     }
 }
 
 /// The most that `inline_hdr_sz` can count.
 const MAX_INLINE: u16 = 1023;
-/// Segments that `ds` can count.
-const MAX_SEGMENTS: u64 = 63;
 /// log2 of the bytes of a WQEBB, the stride of a send ring.
 const LOG_STRIDE: u32 = WQEBB.trailing_zeros();
 /// `wqe_inline_mode`: the vport context says how much a WQE must inline.

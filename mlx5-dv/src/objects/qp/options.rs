@@ -5,6 +5,7 @@ use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WQEBB};
 
 use crate::caps::Caps;
 use crate::error::Error;
+use crate::objects::ring::SendRing;
 use crate::objects::within;
 
 /// What a queue pair is to be.
@@ -77,8 +78,6 @@ pub(super) struct Layout {
 
 /// Bytes of inline data that a header's ten bits can count.
 const MAX_INLINE: u64 = 1023;
-/// Segments that `ds` can count.
-const MAX_SEGMENTS: u64 = 63;
 
 impl Layout {
     pub(super) fn of(options: &QpOptions, caps: &Caps) -> Result<Self, Error> {
@@ -126,21 +125,14 @@ impl Layout {
         }
         within("inline_bytes", options.inline_bytes.into(), "10 bits of the inline header", 10)?;
         let inline = (u64::from(options.inline_bytes.min(MAX_INLINE as u16)) + 4).div_ceil(SEGMENT as u64);
-        let segments = Self::head(options) + inline.max(options.send_sges.into());
-        let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
-        if segments > most {
-            return Err(Error::Invalid(format!(
-                "send_sges {} and inline_bytes {} need a send WQE of {} bytes, and this card takes at most {} (max_wqe_sz_sq)",
-                options.send_sges,
-                options.inline_bytes,
-                segments * SEGMENT as u64,
-                most * SEGMENT as u64
-            )));
-        }
-        let wqebbs = segments.div_ceil((WQEBB / SEGMENT) as u64) * u64::from(options.send_wqes);
-        let wqebbs = wqebbs.next_power_of_two();
-        within("send_wqes, in WQEBBs of 64 bytes,", wqebbs, "log_max_qp_sz", caps.log_max_qp_sz.min(15))?;
-        Ok(Some(wqebbs.trailing_zeros()))
+        let ring = SendRing {
+            prefix: "send_",
+            wqes: options.send_wqes,
+            segments: Self::head(options) + inline.max(options.send_sges.into()),
+            sges: options.send_sges,
+            inline_bytes: options.inline_bytes,
+        };
+        ring.log_size(caps, "log_max_qp_sz", caps.log_max_qp_sz).map(Some)
     }
 
     pub(super) fn receive_len(&self) -> usize {
