@@ -160,14 +160,18 @@ mod tests {
         assert!(text.contains("the device's server is gone"), "{text}");
     }
 
-    /// A device behind the kernel's IOMMU, which needs no files.
-    #[derive(Debug)]
-    struct Kernel;
+    /// A device behind the kernel's IOMMU, which needs no files. It remembers what was mapped where.
+    #[derive(Debug, Default)]
+    struct Kernel(Arc<Mutex<Vec<(u64, u64)>>>);
 
     impl DmaSpace for Kernel {
         fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
-            let aligned = (range.address.as_ptr() as u64 | iova.0 | range.len as u64).is_multiple_of(4096);
-            if aligned { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+            let address = range.address.as_ptr() as u64;
+            if !(address | iova.0 | range.len as u64).is_multiple_of(4096) {
+                return Err(io::Error::from_raw_os_error(libc::EINVAL));
+            }
+            lock(&self.0).push((address, iova.0));
+            Ok(())
         }
         fn unmap(&self, _iova: Iova, _len: usize) -> io::Result<()> {
             Ok(())
@@ -185,7 +189,7 @@ mod tests {
 
     #[test]
     fn where_no_file_is_needed_memory_is_private_if_there_are_huge_pages() {
-        let space = Arc::new(Space::new(Box::new(Kernel), Life::new()));
+        let space = Arc::new(Space::new(Box::new(Kernel::default()), Life::new()));
         let small = space.allocate(4096).unwrap();
         assert!(small.memory().unwrap().file().is_some(), "half a huge page and more would be wasted");
         let large = space.allocate(2 << 20).unwrap();
@@ -217,36 +221,16 @@ mod tests {
         }
     }
 
-    /// A device that takes everything, and remembers where.
-    #[derive(Debug, Default)]
-    struct Willing(Arc<Mutex<Vec<(u64, u64)>>>);
-
-    impl DmaSpace for Willing {
-        fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
-            lock(&self.0).push((range.address.as_ptr() as u64, iova.0));
-            Ok(())
-        }
-        fn unmap(&self, _iova: Iova, _len: usize) -> io::Result<()> {
-            Ok(())
-        }
-        fn iova_ranges(&self) -> Vec<(u64, u64)> {
-            vec![(1 << 30, (1 << 40) - 1)]
-        }
-        fn takes_anonymous_memory(&self) -> bool {
-            true
-        }
-    }
-
     #[test]
     fn a_user_s_memory_is_counted_in_few_pages_wherever_it_lies() {
-        let willing = Willing::default();
-        let seen = Arc::clone(&willing.0);
-        let space = Arc::new(Space::new(Box::new(willing), Life::new()));
+        let kernel = Kernel::default();
+        let mapped = Arc::clone(&kernel.0);
+        let space = Arc::new(Space::new(Box::new(kernel), Life::new()));
         let _keeps_the_first_place = space.allocate(4096).unwrap();
         let vector = vec![0u8; (64 << 20) + 4096];
         let odd = vector.as_ptr() as u64 & 0x3fff_ffff;
         let memory = space.lend(HostMemory::from_vec(vector).unwrap()).unwrap();
-        let (address, iova) = lock(&seen)[1];
+        let (address, iova) = lock(&mapped)[1];
         assert_eq!(iova & 0x7ff_ffff, address & 0x7ff_ffff, "{odd:#x}");
         let pages = Translation::of(address, memory.iova(), memory.memory().unwrap().len());
         assert!(pages.count <= 512, "{pages:?}");
