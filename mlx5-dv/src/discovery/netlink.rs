@@ -12,17 +12,23 @@ use netlink_packet_core::{
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_RDMA;
 
+use crate::access::devx::abi::Number;
+
 /// The numbers of the interface, for whoever compares them with the headers' (`rdma/rdma_netlink.h`).
-pub const NUMBERS: &[(&str, u16)] = &[
-    ("RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET)", GET),
-    ("RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_PORT_GET)", PORT_GET),
-    ("RDMA_NLDEV_ATTR_DEV_INDEX", DEV_INDEX),
-    ("RDMA_NLDEV_ATTR_DEV_NAME", DEV_NAME),
-    ("RDMA_NLDEV_ATTR_PORT_INDEX", PORT_INDEX),
-    ("RDMA_NLDEV_ATTR_PORT_STATE", PORT_STATE),
-    ("RDMA_NLDEV_ATTR_PORT_PHYS_STATE", PORT_PHYS_STATE),
-    ("RDMA_NLDEV_ATTR_NDEV_NAME", NDEV_NAME),
+pub const NUMBERS: &[Number] = &[
+    number("RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET)", GET),
+    number("RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_PORT_GET)", PORT_GET),
+    number("RDMA_NLDEV_ATTR_DEV_INDEX", DEV_INDEX),
+    number("RDMA_NLDEV_ATTR_DEV_NAME", DEV_NAME),
+    number("RDMA_NLDEV_ATTR_PORT_INDEX", PORT_INDEX),
+    number("RDMA_NLDEV_ATTR_PORT_STATE", PORT_STATE),
+    number("RDMA_NLDEV_ATTR_PORT_PHYS_STATE", PORT_PHYS_STATE),
+    number("RDMA_NLDEV_ATTR_NDEV_NAME", NDEV_NAME),
 ];
+
+const fn number(name: &'static str, value: u16) -> Number {
+    Number { name, value: value as u64 }
+}
 
 /// The message that asks for devices, and that tells of one.
 const GET: u16 = 5 << 10 | 1;

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use common::{Report, TestResult};
-use mlx5_dv::access::devx::abi::{FIELDS, NUMBERS};
+use mlx5_dv::access::devx::abi::{self, FIELDS, Number};
 use mlx5_dv::discovery::netlink;
 use mlx5_lab::{KernelHeaders, headers, skipped};
 
@@ -27,15 +27,16 @@ const INCLUDES: &[&str] = &[
     "rdma/rdma_netlink.h",
 ];
 
+/// All numbers.
+fn numbers() -> impl Iterator<Item = &'static Number> {
+    abi::NUMBERS.iter().chain(netlink::NUMBERS)
+}
+
 /// A program that prints a line for each number and field, in the words of [`ours`].
 fn program() -> String {
     let mut text: String = INCLUDES.iter().map(|name| format!("#include <{name}>\n")).collect();
     text.push_str("int main(void)\n{\n");
-    for number in NUMBERS {
-        let name = number.name;
-        writeln!(text, "\tprintf(\"{name} %llu\\n\", (unsigned long long)({name}));").unwrap();
-    }
-    for (name, _) in netlink::NUMBERS {
+    for Number { name, .. } in numbers() {
         writeln!(text, "\tprintf(\"{name} %llu\\n\", (unsigned long long)({name}));").unwrap();
     }
     for field in FIELDS {
@@ -56,13 +57,12 @@ fn program() -> String {
 
 /// What it must print.
 fn ours() -> Vec<String> {
-    let numbers = NUMBERS.iter().map(|number| format!("{} {}", number.name, number.value));
+    let numbers = numbers().map(|number| format!("{} {}", number.name, number.value));
     let fields = FIELDS.iter().map(|field| match field.name {
         "" => format!("{} {}", field.structure, field.size),
         name => format!("{}.{name} {} {}", field.structure, field.offset, field.size),
     });
-    let netlink = netlink::NUMBERS.iter().map(|(name, value)| format!("{name} {value}"));
-    numbers.chain(netlink).chain(fields).collect()
+    numbers.chain(fields).collect()
 }
 
 /// What the compiler makes of a kernel's headers.
@@ -95,7 +95,7 @@ fn the_kernel_s_interface_is_the_headers() -> TestResult {
         let wrong = ours.iter().zip(&theirs).filter(|(ours, theirs)| ours != theirs);
         let wrong: Vec<_> = wrong.map(|(ours, theirs)| format!("{ours}, the headers say {theirs}")).collect();
         assert!(wrong.is_empty(), "Linux {}:\n{}", kernel.release, wrong.join("\n"));
-        println!("Linux {}: {} numbers, {} fields agree", kernel.release, NUMBERS.len(), FIELDS.len());
+        println!("Linux {}: {} numbers, {} fields agree", kernel.release, numbers().count(), FIELDS.len());
     }
     Ok(())
 }
