@@ -52,7 +52,8 @@ impl FlowTable {
     /// A new table of `level` with room for `entries` rules.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the kernel keeps the function, and the tables: see [`FlowMatcher`]; [`Error::Unsupported`], [`Error::Invalid`] beyond `max_ft_level` or `log_max_ft_size`, [`Error::Command`].
+    /// [`Error::Invalid`] where the kernel keeps the function, and the tables: see [`FlowMatcher`]; [`Error::Unsupported`],
+    /// [`Error::Invalid`] beyond `max_ft_level` or `log_max_ft_size`, [`Error::Command`].
     pub fn create(device: &Arc<Device>, level: u8, entries: u32) -> Result<Arc<Self>, Error> {
         if !device.is_owned() {
             return Err(Error::Invalid(format!(
@@ -283,13 +284,7 @@ impl FlowRule {
     pub fn beside_kernel(matcher: &Arc<FlowMatcher>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
         same_device(matcher.device(), tir, "a flow rule's matcher and TIR")?;
         looked_at(value, matcher.criteria(), "its flow matcher")?;
-        let ended = || Error::Invalid("the flow matcher has ended".into());
-        let flow = Flow {
-            matcher: matcher.handle().ok_or_else(ended)?,
-            value: value.as_bytes(),
-            tir: tir.handle(),
-            tag: flow_tag(tir)?,
-        };
+        let flow = Flow { matcher: matcher.handle(), value: value.as_bytes(), tir: tir.handle(), tag: flow_tag(tir)? };
         let flow = steering(matcher.device())?.create_flow(&flow)?;
         let place = Place::Kernel { flow: Some(flow), matcher: Arc::clone(matcher) };
         Ok(FlowRule { place, tir: Arc::clone(tir) })

@@ -22,7 +22,7 @@ const LAST_PRIORITY: u16 = 15;
 /// groups that it joined (`ip maddr add`), everything where it is promiscuous.
 #[derive(Debug)]
 pub struct FlowMatcher {
-    handle: Option<ObjectHandle>,
+    handle: ObjectHandle,
     priority: u16,
     criteria: FteMatchSetLyr24,
     device: Arc<Device>,
@@ -44,7 +44,7 @@ impl FlowMatcher {
         }
         let wanted = Matcher { priority, match_criteria_enable: enabled(criteria), criteria: criteria.as_bytes() };
         let handle = steering(device)?.create_matcher(&wanted)?;
-        Ok(Arc::new(FlowMatcher { handle: Some(handle), priority, criteria: *criteria, device: Arc::clone(device) }))
+        Ok(Arc::new(FlowMatcher { handle, priority, criteria: *criteria, device: Arc::clone(device) }))
     }
 
     /// Its priority.
@@ -61,7 +61,7 @@ impl FlowMatcher {
         &self.criteria
     }
 
-    pub(super) fn handle(&self) -> Option<ObjectHandle> {
+    pub(super) fn handle(&self) -> ObjectHandle {
         self.handle
     }
 }
@@ -78,8 +78,7 @@ pub(super) fn steering(device: &Device) -> Result<&dyn KernelSteering, Error> {
 
 impl Drop for FlowMatcher {
     fn drop(&mut self) {
-        let Some(handle) = self.handle.take() else { return };
-        if let Err(error) = steering(&self.device).and_then(|steering| steering.destroy_matcher(handle)) {
+        if let Err(error) = steering(&self.device).and_then(|steering| steering.destroy_matcher(self.handle)) {
             tracing::error!(%error, "a flow matcher was not ended; it stays with the kernel until the device is closed");
         }
     }
