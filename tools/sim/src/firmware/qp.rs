@@ -280,7 +280,7 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
 
 /// `DESTROY_QP`, in whatever state it is.
 pub(super) fn destroy(f: &mut Function, command: &DestroyQpIn) -> Answer<DestroyQpOut> {
-    if f.objects.groups.has(command.qpn()) {
+    if f.objects.groups.has_member(command.qpn()) {
         return Err(Syndrome::QpInGroup.into());
     }
     let qp = f.objects.qps.remove(command.qpn()).ok_or(Syndrome::NoSuchQp)?;

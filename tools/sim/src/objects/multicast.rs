@@ -20,12 +20,12 @@ impl Groups {
     }
 
     /// Whether any group's frames carry this address.
-    pub fn have(&self, address: Mac) -> bool {
+    pub fn has_address(&self, address: Mac) -> bool {
         self.0.keys().any(|gid| mac_of_group(gid) == address)
     }
 
     /// Whether the queue pair is in any group.
-    pub fn has(&self, qpn: u32) -> bool {
+    pub fn has_member(&self, qpn: u32) -> bool {
         self.0.values().any(|members| members.contains(&qpn))
     }
 

@@ -32,7 +32,7 @@ pub(super) fn claim(function: &Function, destination: Mac) -> Claim {
         None => vport.unicast.contains(&destination),
     };
     let hears = match is_group {
-        true => vport.hears_group(destination) || objects.groups.have(destination),
+        true => vport.hears_group(destination) || objects.groups.has_address(destination),
         false => vport.is_promiscuous(),
     };
     match (is_own, hears) {
