@@ -26,7 +26,7 @@ use std::sync::Arc;
 use mlx5_dv::access::{Function, devx, owned};
 use mlx5_dv::discovery::{DeviceName, DeviceNameError};
 use mlx5_dv::{Device, Error, Options};
-use mlx5_sim::card::{Card, FunctionHandle};
+use mlx5_sim::card::{self, Card, FunctionHandle};
 use mlx5_sim::profile::Profile;
 use mlx5_sim::strict::Violation;
 
@@ -78,37 +78,28 @@ impl fmt::Debug for Sim {
 }
 
 /// What a software card is to be. Ask [`Sim::builder`].
-#[derive(Debug, Clone)]
-pub struct Builder {
-    profile: Profile,
-    functions: usize,
-    strict: bool,
-    trapped: bool,
-}
+#[derive(Debug)]
+pub struct Builder(card::Builder);
 
 impl Builder {
     /// Which card; a ConnectX-5 if not said.
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = profile;
-        self
+    pub fn profile(self, profile: Profile) -> Self {
+        Builder(self.0.profile(profile))
     }
 
     /// How many functions, joined by a wire; 1 if not said.
-    pub fn functions(mut self, count: usize) -> Self {
-        self.functions = count;
-        self
+    pub fn functions(self, count: usize) -> Self {
+        Builder(self.0.functions(count.max(1)))
     }
 
     /// Whether it records what silicon would swallow in silence; yes if not said.
-    pub fn strict(mut self, on: bool) -> Self {
-        self.strict = on;
-        self
+    pub fn strict(self, on: bool) -> Self {
+        Builder(self.0.strict(on))
     }
 
     /// Whether every doorbell is a message to the model; no if not said.
-    pub fn trapped_doorbells(mut self, on: bool) -> Self {
-        self.trapped = on;
-        self
+    pub fn trapped_doorbells(self, on: bool) -> Self {
+        Builder(self.0.trapped_doorbells(on))
     }
 
     /// Powers the card on.
@@ -116,13 +107,8 @@ impl Builder {
     /// # Errors
     /// The process is out of memory, descriptors or threads.
     pub fn build(self) -> Result<Sim, Error> {
-        let card = Card::builder()
-            .profile(self.profile)
-            .functions(self.functions.max(1))
-            .strict(self.strict)
-            .trapped_doorbells(self.trapped)
-            .build()
-            .map_err(|error| Error::io("powering the software card on", std::io::Error::other(error)))?;
+        let powered = self.0.build();
+        let card = powered.map_err(|error| Error::io("powering the software card on", std::io::Error::other(error)))?;
         Ok(Sim { card: Arc::new(card) })
     }
 
@@ -134,7 +120,7 @@ impl Builder {
 impl Sim {
     /// A card to be built: one function of a ConnectX-5, in strict mode.
     pub fn builder() -> Builder {
-        Builder { profile: Profile::default(), functions: 1, strict: true, trapped: false }
+        Builder(Card::builder().strict(true))
     }
 
     /// The model's side of function `index`: its faults, its record of violations, what it holds.
