@@ -47,16 +47,25 @@ impl Model {
     /// Serves `functions` functions on one wire, with further `arguments` for
     /// `mlx5 sim`. Returns once every socket accepts.
     pub fn start(build: &Build, functions: usize, arguments: &[&str]) -> Result<Self, ModelError> {
-        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned());
-        Self::start_saying(build, functions, arguments, &filter)
+        Self::start_saying(build, functions, arguments, &log_filter())
     }
 
     /// As [`start`](Self::start), with what it says on its standard error chosen by a filter of `RUST_LOG`'s kind.
     pub fn start_saying(build: &Build, functions: usize, arguments: &[&str], filter: &str) -> Result<Self, ModelError> {
+        Self::spawn(Command::new(build.program("mlx5")?), functions, arguments, filter)
+    }
+
+    /// As [`start`](Self::start), of one function, run by `tracer`: a program that the server takes the place of, and that ends
+    /// with it.
+    pub fn start_traced(build: &Build, mut tracer: Command) -> Result<Self, ModelError> {
+        tracer.arg(build.program("mlx5")?);
+        Self::spawn(tracer, 1, &[], &log_filter())
+    }
+
+    fn spawn(mut command: Command, functions: usize, arguments: &[&str], filter: &str) -> Result<Self, ModelError> {
         let dir = tempfile::Builder::new().prefix("mlx5-sim-").tempdir().map_err(ModelError::Start)?;
         let sockets: Vec<PathBuf> = (0..functions).map(|index| dir.path().join(format!("nic{index}.sock"))).collect();
         let create = |name| File::create(dir.path().join(name)).map_err(ModelError::Start);
-        let mut command = Command::new(build.program("mlx5")?);
         command.arg("sim");
         for socket in &sockets {
             command.arg("--socket").arg(socket);
@@ -139,6 +148,11 @@ impl Drop for Model {
     fn drop(&mut self) {
         kill(&mut self.child);
     }
+}
+
+/// What the server says on its standard error if nobody chooses.
+fn log_filter() -> String {
+    std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned())
 }
 
 /// Whether the server has said that a socket accepts.

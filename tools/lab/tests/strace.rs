@@ -1,9 +1,13 @@
-//! Polling makes no system call a message: `strace -f -C` counts the same calls for 100 000 exchanges as for a million.
+//! Polling makes no system call a message: `strace -f -C` counts the same calls for 100 000 exchanges as for a million, of the
+//! driver, and of the software card.
 //!
-//! The software card runs in a process of its own, so what is traced is the driver alone. The polling thread must make the
-//! same calls but for [`RACES`]. The driver's other threads, which look after the card, wake up by the clock, and tracing
-//! makes the longer run last longer; so the totals may grow by [`SHARE`] of the messages added, and by [`BY_THE_CLOCK`] for
-//! each second that the longer run lasts longer: less than a call in every tenth message, however slow the machine.
+//! The software card runs in a process of its own, so what is traced is the driver alone, or the card alone. The polling thread
+//! must make the same calls but for [`RACES`]. The driver's other threads, which look after the card, wake up by the clock, and
+//! tracing makes the longer run last longer; so the totals may grow by [`SHARE`] of the messages added, and by [`BY_THE_CLOCK`]
+//! for each second that the longer run lasts longer: less than a call in every tenth message, however slow the machine.
+//!
+//! The card's thread also yields or sleeps while it has nothing to do, which is as often as the driver is held up, and now and
+//! then looks for what strict mode reports.
 
 mod common;
 
@@ -15,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::TestResult;
+use common::{Report, TestResult};
 use mlx5_lab::{Build, Model};
 
 const FEW: u64 = 100_000;
@@ -65,10 +69,7 @@ fn assert_no_calls_a_message(program: &str, arguments: impl Fn(u64) -> String) -
     let added = 2 * (MANY - FEW);
     let table = table(&few, &many);
     println!("{added} more messages:\n{table}");
-    let polling = |calls: &Calls| -> u64 {
-        calls.iter().filter(|((thread, _), _)| thread == program).map(|(_, count)| count).sum()
-    };
-    let (before, after) = (polling(&few.calls), polling(&many.calls));
+    let (before, after) = (few.calls_of(program), many.calls_of(program));
     assert!(before > 0, "strace saw nothing of the polling thread:\n{table}");
     assert!(
         before.abs_diff(after) <= RACES,
@@ -83,29 +84,116 @@ fn assert_no_calls_a_message(program: &str, arguments: impl Fn(u64) -> String) -
     Ok(())
 }
 
+/// The card's thread, by its name.
+const ENGINE: &str = "mlx5-sim";
+
+#[test]
+fn the_software_card_makes_no_more_system_calls_for_a_million_exchanges_than_for_a_tenth_of_them() -> TestResult {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
+    let folder = tempfile::tempdir()?;
+    let trace = |exchanges| trace_card(&build, "", exchanges, &folder.path().join(exchanges.to_string()));
+    let (few, many) = (trace(FEW)?, trace(MANY)?);
+
+    let added = 2 * (MANY - FEW);
+    let table = table(&few, &many);
+    println!("{added} more messages:\n{table}");
+    let (before, after) = (few.engine(), many.engine());
+    let longer = many.lasted.saturating_sub(few.lasted).as_secs_f64();
+    assert!(before > 0, "strace saw nothing of the card's thread:\n{table}");
+    assert!(
+        after.saturating_sub(before) as f64 <= RACES as f64 + longer * BY_THE_CLOCK,
+        "the card's thread made {before} calls, then {after} with {added} more messages in {longer:.1} s more:\n{table}"
+    );
+    let grown = (many.total - many.pauses).saturating_sub(few.total - few.pauses);
+    assert!(
+        (grown as f64) < added as f64 * SHARE + longer * BY_THE_CLOCK,
+        "the card made {grown} more calls with {added} more messages in {longer:.1} s more:\n{table}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_system_call_for_each_message_of_the_software_card_would_be_seen() -> TestResult {
+    const EXCHANGES: u64 = 1000;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
+    let folder = tempfile::tempdir()?;
+    // A driver that sleeps has an interrupt raised for each message.
+    let seen = trace_card(&build, " --events", EXCHANGES, &folder.path().join("log"))?;
+    assert!(seen.engine() >= 2 * EXCHANGES, "{}", table(&seen, &seen));
+    Ok(())
+}
+
+/// Runs the ping-pong, and the software card under strace, of which it counts.
+fn trace_card(build: &Build, more: &str, exchanges: u64, log: &Path) -> Result<Trace, Report> {
+    // The card takes strace's place, which comes to its end with it.
+    let mut strace = strace(log);
+    strace.arg("--daemonize");
+    let model = Model::start_traced(build, strace)?;
+    let arguments = format!("--size 64 --iters {exchanges} -d vfio-user:{}{more}", model.sockets()[0].display());
+    let lasted = run(Command::new(build.program("rc_pingpong")?).args(arguments.split(' ')))?;
+    drop(model);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let said = std::fs::read_to_string(log)?;
+        match total(&said) {
+            Some(total) => return Ok(Trace::of(&said, total, lasted)),
+            None if Instant::now() > deadline => return Err("strace wrote no summary".into()),
+            None => sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
 /// What strace saw of one run.
 struct Trace {
     calls: Calls,
     /// The total of strace's own summary.
     total: u64,
+    /// Those of the card's thread that had nothing to do.
+    pauses: u64,
     lasted: Duration,
 }
 
+impl Trace {
+    /// What strace wrote.
+    fn of(said: &str, total: u64, lasted: Duration) -> Self {
+        Trace { calls: count(said), total, pauses: pauses(said), lasted }
+    }
+
+    /// Calls of `thread`.
+    fn calls_of(&self, thread: &str) -> u64 {
+        self.calls.iter().filter(|((other, _), _)| other == thread).map(|(_, count)| count).sum()
+    }
+
+    /// Calls that the card's thread made while it had something to do.
+    fn engine(&self) -> u64 {
+        self.calls_of(ENGINE) - self.pauses
+    }
+}
+
+/// strace that writes to `log` every call of what it runs, and a summary.
+fn strace(log: &Path) -> Command {
+    let mut strace = Command::new("strace");
+    strace.args(["--follow-forks", "--summary", "--decode-pids=comm", "--output"]).arg(log);
+    strace
+}
+
 /// Runs `program` under strace and counts.
-fn trace(program: &Path, arguments: &str, log: &Path) -> Result<Trace, Box<dyn std::error::Error>> {
-    let mut child = Command::new("strace")
-        .args(["--follow-forks", "--summary", "--decode-pids=comm", "--output"])
-        .arg(log)
-        .arg(program)
-        .args(arguments.split(' '))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => "strace is not installed: sudo apt-get install strace".into(),
-            _ => format!("strace does not start: {error}"),
-        })?;
+fn trace(program: &Path, arguments: &str, log: &Path) -> Result<Trace, Report> {
+    let lasted = run(strace(log).arg(program).args(arguments.split(' ')))?;
+    let said = std::fs::read_to_string(log)?;
+    let total = total(&said).ok_or("strace wrote no summary")?;
+    Ok(Trace::of(&said, total, lasted))
+}
+
+/// Runs `command` to its end; how long that took.
+fn run(command: &mut Command) -> Result<Duration, Report> {
     let started = Instant::now();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("{command:?}: not there; for strace: sudo apt-get install strace"),
+        _ => format!("{command:?} does not start: {error}"),
+    })?;
     let deadline = started + PATIENCE;
     let status = loop {
         match child.try_wait()? {
@@ -113,17 +201,15 @@ fn trace(program: &Path, arguments: &str, log: &Path) -> Result<Trace, Box<dyn s
             None if Instant::now() > deadline => {
                 child.kill()?;
                 child.wait()?;
-                return Err(format!("{arguments}: not at its end after {} s", PATIENCE.as_secs()).into());
+                return Err(format!("{command:?}: not at its end after {} s", PATIENCE.as_secs()).into());
             }
             None => sleep(Duration::from_millis(20)),
         }
     };
     if !status.success() {
-        return Err(format!("{} under strace: {status} (may this user trace its processes?)", program.display()).into());
+        return Err(format!("{command:?}: {status} (may this user trace its processes?)").into());
     }
-    let said = std::fs::read_to_string(log)?;
-    let total = total(&said).ok_or("strace wrote no summary")?;
-    Ok(Trace { calls: count(&said), total, lasted: started.elapsed() })
+    Ok(started.elapsed())
 }
 
 /// The calls in the last line of strace's summary: `100.00    0.013 5    2345    12 total`, errors only where there were any.
@@ -144,6 +230,16 @@ fn count(log: &str) -> Calls {
         }
     }
     calls
+}
+
+/// How often the card's thread paused since it had nothing to do: it yields, then sleeps for a time.
+fn pauses(log: &str) -> u64 {
+    let is_pause = |line: &&str| {
+        let call = line.split_once(&format!("<{ENGINE}> ")).map_or("", |(_, call)| call);
+        call.starts_with("sched_yield(")
+            || call.starts_with("futex(") && call.contains(", FUTEX_WAIT") && call.contains("{tv_sec=")
+    };
+    log.lines().filter(is_pause).count() as u64
 }
 
 /// Both runs side by side, what grew most first, and strace's own totals.
@@ -167,4 +263,14 @@ fn a_trace_is_counted_by_thread_and_call() {
     let of = |thread: &str, call: &str| (thread.to_owned(), call.to_owned());
     assert_eq!(count(log), Calls::from([(of("rc_pingpong", "brk"), 2), (of("mlx5-keeper", "futex"), 1)]));
     assert_eq!(total(log), Some(3));
+}
+
+#[test]
+fn pauses_are_told_from_other_calls() {
+    let log = "7<mlx5-sim> sched_yield( <unfinished ...>\n7<mlx5-sim> <... sched_yield resumed>) = 0\n\
+               7<mlx5-sim> futex(0x5, FUTEX_WAIT_BITSET_PRIVATE, 4294967295, {tv_sec=2, tv_nsec=9}, 0x1) = -1 ETIMEDOUT\n\
+               7<mlx5-sim> futex(0x5, FUTEX_WAIT_BITSET_PRIVATE, 2, NULL, 0x1) = 0\n\
+               7<mlx5-sim> futex(0x5, FUTEX_WAKE_PRIVATE, 1) = 1\n8<mlx5-sim vfio-u> sched_yield() = 0\n";
+    let trace = Trace::of(log, 5, Duration::ZERO);
+    assert_eq!((trace.pauses, trace.engine(), trace.calls_of("mlx5-sim vfio-u")), (2, 2, 1));
 }
