@@ -3,7 +3,7 @@
 mod common;
 
 use common::kernels::{FAR, boot, part};
-use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
+use common::{KILL_IN_TRAFFIC, Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
 use mlx5_lab::skipped;
 use serde_json::Value;
 
@@ -169,19 +169,18 @@ fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {
 /// Killed in the middle of its traffic, again and again: the kernel takes everything back, and the card goes on.
 fn a_killed_program_leaves_nothing(lab: &Lab) -> TestResult {
     let before = lab.model.stderr().len();
-    let script = "
-        set -e
-        sent=/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_packets
-        for round in $(seq 5); do
-            before=$(< $sent)
-            rc_pingpong -d devx:mlx5_0 -n 1000000000 > /tmp/out 2>&1 &
-            for wait in $(seq 3000); do [ $(< $sent) -gt $before ] && break; sleep 0.02; done
-            [ $(< $sent) -gt $before ] || { cat /tmp/out; exit 1; }
-            kill -9 $!
-            wait $! || [ $? = 137 ]
-        done";
+    let script = format!(
+        "set -e
+         {KILL_IN_TRAFFIC}
+         sent=/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_packets
+         in_traffic() {{
+             local end=$((SECONDS + 60))
+             until (($(< $sent) > before)); do ((SECONDS < end)) || return 1; done
+         }}
+         for round in {{1..5}}; do before=$(< $sent); kill_in_traffic -d devx:mlx5_0; done"
+    );
     for _ in 0..KILLS / 5 {
-        lab.check(script, PROBE)?;
+        lab.check(&script, PROBE)?;
     }
     lab.check("rc_pingpong -d devx:mlx5_0 -c -n 100 2>&1", TRAFFIC)?;
     let (begun, ended) = (counts(lab, before, "begins"), counts(lab, before, "ends"));

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Report, Reset, SOON, TestResult, build, functions};
+use common::{KILL_IN_TRAFFIC, Report, Reset, SOON, TestResult, build, functions};
 use mlx5_lab::{Guest, Model, skipped};
 use serde_json::Value;
 
@@ -125,22 +125,19 @@ fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &st
     let before = Reset::all(model, 0).len();
     let script = format!(
         "set -e
-         for round in $(seq 5); do
-             rm -f /tmp/out
-             rc_pingpong -d {device} -r 16 -n 1000000000 > /tmp/out 2>&1 &
-             for wait in $(seq 3000); do grep -q 'remote address' /tmp/out && break; sleep 0.02; done
-             grep -q 'remote address' /tmp/out || {{ cat /tmp/out; exit 1; }}
-             kill -9 $!
-             wait $! || [ $? = 137 ]
-         done"
+         {KILL_IN_TRAFFIC}
+         in_traffic() {{ read -rt 0.0$round <&$out || true; }}
+         for round in {{1..5}}; do kill_in_traffic -d {device} -r 16; done"
     );
     for _ in 0..KILLS / 5 {
         program(guest, model, &script)?;
     }
     program(guest, model, &format!("rc_pingpong -d {device} -c -n 100 2>&1"))?;
     let resets = Reset::all(model, 0).split_off(before);
-    let killed = resets.iter().filter(|reset| reset.objects > 0);
-    assert_eq!(killed.count(), KILLS, "{resets:?}");
+    let deaths = || resets.windows(2).filter(|pair| pair[1].objects > 0);
+    assert_eq!(deaths().count(), KILLS, "{resets:?}");
+    let in_traffic = deaths().filter(|pair| pair[1].frames > pair[0].frames).count();
+    assert!(in_traffic > KILLS / 2, "only {in_traffic} had traffic: {resets:?}");
     Ok(())
 }
 

@@ -319,7 +319,8 @@ impl GuestBuilder {
     fn command(&self, prepared: &Prepared) -> Result<Command, GuestError> {
         let mut qemu = prepared.lab.qemu();
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
-        qemu.args(["-no-reboot", "-nic", "none", "-cpu", "max"]);
+        // Without fast string operations, which are emulated byte by byte: Linux then clears and copies pages by words.
+        qemu.args(["-no-reboot", "-nic", "none", "-cpu", "max,-erms,-fsrm"]);
         self.machine(&mut qemu);
         qemu.arg("-kernel").arg(self.kernel.clone().unwrap_or_else(|| prepared.lab.kernel_image()));
         qemu.arg("-initrd").arg(prepared.temp.path().join("initramfs"));

@@ -64,6 +64,26 @@ pub fn functions(guest: &Guest) -> Result<Vec<String>, Report> {
     Ok(addresses.map(str::to_owned).collect())
 }
 
+/// A function of bash's that runs our `rc_pingpong` with its arguments, and kills it as soon as it has said with whom it talks
+/// and `in_traffic`, another one, has returned. It waits without looking: each program that an emulated processor starts
+/// takes it as long as a hundred messages.
+pub const KILL_IN_TRAFFIC: &str = r#"
+kill_in_traffic() {
+    local line= said= pid out
+    coproc program { exec rc_pingpong -n 1000000000 "$@" 2>&1; }
+    pid=$program_PID
+    exec {out}<&${program[0]}
+    until [[ $line = *'remote address'* ]]; do
+        IFS= read -r -t 60 line <&$out || { echo "no traffic: $said"; return 1; }
+        said+=$line$'\n'
+    done
+    in_traffic || { echo "no traffic"; return 1; }
+    kill -9 $pid
+    wait $pid || [ $? = 137 ]
+    exec {out}<&-
+}
+"#;
+
 /// A probe takes seconds; a command that the model loses costs the driver a minute.
 pub const PROBE: Duration = Duration::from_secs(240);
 
