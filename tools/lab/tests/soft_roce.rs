@@ -97,7 +97,8 @@ impl Wire {
 
     /// One of rdma-core's ping-pongs at both ends.
     fn pingpong(&self, server: Server, program: &str, gid: &str, options: &str) -> TestResult {
-        thrice(|| self.pair(server, program, gid, options).map(drop))
+        let run = || self.pair(server, program, gid, options).map(drop);
+        if program == "ibv_rc_pingpong" { thrice(run) } else { run() }
     }
 
     /// Runs a program at both ends, from and to GIDs that start with `gid`.
@@ -114,8 +115,10 @@ impl Wire {
     }
 }
 
-/// Connections give up after half a second without an answer, for which a busy host may well forget the guest: so they are
-/// tried three times.
+/// Reliable connections are tried three times, for a busy host may well forget the guest for half a second, and then our end
+/// gives up: the ping-pongs ask for seven retries, 67 ms apart. (soft-RoCE takes seven for no end of them.) Of guests stopped
+/// for 300 ms in mid-traffic, again and again, none minded; stopped for 800 ms, ours ended in "transport retry counter
+/// exceeded". What is not acknowledged is not given up either: it just goes on, and is tried once.
 fn thrice(run: impl Fn() -> TestResult) -> TestResult {
     let mut refusals = Vec::new();
     for _ in 0..3 {
