@@ -1,0 +1,87 @@
+//! What the programs print, gathered over the runs, as a table.
+
+use std::fmt;
+
+use super::Failure;
+
+/// Which of the figures that a program prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Figure {
+    /// Microseconds of a message there and one back, of a ping-pong of rdma-core's.
+    Iteration,
+    /// Thousands of messages a second: perftest.
+    Rate,
+    /// MiB a second: perftest.
+    Bandwidth,
+}
+
+impl Figure {
+    fn unit(self) -> &'static str {
+        match self {
+            Figure::Iteration => "us",
+            Figure::Rate => "thousand messages/s",
+            Figure::Bandwidth => "MiB/s",
+        }
+    }
+
+    /// The figure in what a program said.
+    pub fn read(self, said: &str) -> Result<f64, Failure> {
+        let figure = match self {
+            Figure::Iteration => {
+                said.lines().find_map(|line| line.strip_suffix(" usec/iter")?.rsplit(' ').next()?.parse().ok())
+            }
+            Figure::Rate => column(said, "MsgRate[Mpps]").map(|millions| millions * 1e3),
+            Figure::Bandwidth => column(said, "BW average[MiB/sec]").or_else(|| column(said, "BW average[MB/sec]")),
+        };
+        figure.ok_or_else(|| format!("no figure in what a program said:\n{said}").into())
+    }
+}
+
+/// Of perftest's table: words of a heading are two spaces apart.
+fn column(said: &str, heading: &str) -> Option<f64> {
+    let mut lines = said.lines().skip_while(|line| !line.starts_with(" #bytes"));
+    let headings = lines.next()?.split("  ").map(str::trim).filter(|word| !word.is_empty());
+    let at = headings.into_iter().position(|word| word == heading)?;
+    // Between both perftest may complain of the processor's clock.
+    let row = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
+    lines.find_map(row)?.get(at).copied()
+}
+
+/// By row and column, one sample a run.
+pub struct Table {
+    columns: usize,
+    rows: Vec<(&'static str, Figure, Vec<Vec<f64>>)>,
+}
+
+impl Table {
+    pub fn new(columns: usize) -> Self {
+        Table { columns, rows: Vec::new() }
+    }
+
+    pub fn add(&mut self, name: &'static str, figure: Figure, column: usize, sample: f64) {
+        let known = self.rows.iter().position(|row| (row.0, row.1) == (name, figure));
+        let at = known.unwrap_or_else(|| {
+            self.rows.push((name, figure, vec![Vec::new(); self.columns]));
+            self.rows.len() - 1
+        });
+        self.rows[at].2[column].push(sample);
+    }
+}
+
+/// Medians, and the least and the most.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, figure, columns) in &self.rows {
+            write!(f, "| {name} | {} |", figure.unit())?;
+            for samples in columns {
+                let mut samples = samples.clone();
+                samples.sort_unstable_by(f64::total_cmp);
+                let digits = if samples[0] < 10.0 { 1 } else { 0 };
+                let [median, least, most] = [samples.len() / 2, 0, samples.len() - 1].map(|at| samples[at]);
+                write!(f, " {median:.digits$} ({least:.digits$} to {most:.digits$}) |")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
