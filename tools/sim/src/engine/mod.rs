@@ -283,7 +283,7 @@ pub fn reset(f: &mut Function) {
 
 /// Writes an EQE to the EQ that is subscribed for this type.
 pub fn post_event(f: &mut Function, event_type: EventType, sub_type: u8, data: [u8; 28]) {
-    event::post(&mut split(f).1, event_type, sub_type, &data);
+    on_its_own(f, |f| event::post(&mut split(f).1, event_type, sub_type, &data));
 }
 
 /// Firmware made a queue pair.

@@ -12,7 +12,8 @@ use thiserror::Error;
 use super::rest::{Failure, Rest};
 use super::rules;
 use crate::objects::{
-    MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, Qp, Translation, addresses, pieces,
+    MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, Qp, TRANSLATIONS, Translation, addresses,
+    pieces,
 };
 
 /// Octwords of which a list has a multiple.
@@ -119,6 +120,10 @@ fn change(qp: &Qp, rest: &mut Rest, update: &Update, list: &[u8]) -> Result<(), 
         if let Some(pd) = rest.pds.get_mut(mkey.pd) {
             pd.users = pd.users.saturating_sub(1);
         }
+    }
+    if let (Translation::Pages(pages), false) = (&translation, list.is_empty()) {
+        let (count, page) = (list.len() / size_of::<u64>(), 1u64 << pages.page_shift);
+        tracing::debug!(target: TRANSLATIONS, "key {:#x} by an update: {count} pages of {page} bytes", update.key);
     }
     mkey.translation = translation;
     mkey.adopt(&context);

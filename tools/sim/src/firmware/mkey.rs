@@ -9,7 +9,7 @@ use super::memory::{self, InUmem};
 use super::pages::{self, Context};
 use super::syndromes::Syndrome;
 use crate::function::Function;
-use crate::objects::{Mkey, OCTWORD, PageList, Translation, pieces};
+use crate::objects::{Mkey, OCTWORD, PageList, TRANSLATIONS, Translation, pieces};
 
 /// `CREATE_MKEY`.
 pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> Answer<CreateMkeyOut> {
@@ -28,7 +28,12 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
     let charged = pages::with_list(Context::Mkey, own_list(&translation, umem.is_some()));
     pages::reserve_bytes(f, charged)?;
     let mkey = Mkey { charged, ..Mkey::new(&context, translation, umem.map(|place| place.id)) };
+    let page = 1u64 << context.log_page_size();
     let index = f.objects.mkeys.insert(mkey).map_err(|_| Syndrome::TooManyMkeys)?;
+    if context.access_mode() == AccessMode::Mtt && !list.is_empty() {
+        let count = list.len() / size_of::<u64>();
+        tracing::debug!(target: TRANSLATIONS, "key {index:#x}: {count} pages of {page} bytes");
+    }
     memory::use_umems(f, [umem.map(|place| place.id), None], true);
     if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
         pd.users += 1;

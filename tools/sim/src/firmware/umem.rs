@@ -8,7 +8,7 @@ use super::memory::{self, MIN_PAGE_SHIFT};
 use super::pages::{self, Context};
 use super::syndromes::Syndrome;
 use crate::function::Function;
-use crate::objects::Umem;
+use crate::objects::{TRANSLATIONS, Umem};
 
 /// `CREATE_UMEM`.
 pub(super) fn create(f: &mut Function, command: &CreateUmemIn, list: &[u8]) -> Answer<CreateUmemOut> {
@@ -26,7 +26,9 @@ pub(super) fn create(f: &mut Function, command: &CreateUmemIn, list: &[u8]) -> A
     }
     next_below(&f.objects.umems, f.firmware.caps.general().log_max_umem()).ok_or(Syndrome::TooManyUmems)?;
     pages::reserve_bytes(f, pages::with_list(Context::Umem, memory.pages.len()))?;
+    let count = memory.pages.len();
     let number = f.objects.umems.insert(Umem { memory, users: 0 }).map_err(|_| Syndrome::TooManyUmems)?;
+    tracing::debug!(target: TRANSLATIONS, "umem {number:#x}: {count} pages of {} bytes", 1u64 << page_shift);
     let mut output = CreateUmemOut::ZERO;
     output.w().umem_id(number);
     Ok(output)

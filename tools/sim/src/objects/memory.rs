@@ -8,6 +8,8 @@ use crate::dma::{Dma, DmaFault};
 pub const MIN_PAGE_SHIFT: u32 = 12;
 /// log2 of the largest page.
 pub const MAX_PAGE_SHIFT: u32 = 31;
+/// Where the log says of what pages a list that the card was given is, and of how many.
+pub(crate) const TRANSLATIONS: &str = "mlx5_sim::translations";
 
 /// Memory made of equal pages, with the offset at which the object begins.
 #[derive(Debug, Clone, Default)]

@@ -60,6 +60,8 @@ fn an_object_that_waited_for_pages_is_its_user_context_s_too() {
         }
     };
     assert_eq!(waits, Failure::Unanswered);
+    let told: u32 = client.f.objects.eqs.iter().map(|(_, eq)| eq.producer).sum();
+    assert_eq!(told, 1, "the driver is asked for pages, whoever's the command is");
     pages::give_meanwhile(&mut client, 3);
     let answer = client.answer(3, AllocPdOut::SIZE).unwrap();
     let pd = AllocPdOut::read(&answer).unwrap().pd();
