@@ -17,7 +17,7 @@ impl Translation {
     /// The largest page: 1 GiB.
     pub(crate) const LOG_LARGEST: u32 = 30;
     /// The smallest.
-    const LOG_SMALLEST: u32 = 12;
+    pub(crate) const LOG_SMALLEST: u32 = 12;
     /// More pages than this are counted in larger ones, where the addresses allow it.
     const MANY: u64 = 512;
 

@@ -143,6 +143,8 @@ numbers! {
     MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS: u16 = DRIVER + 3,
     /// What the card calls it.
     MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID: u16 = DRIVER + 4,
+    /// Of which pages it may be made: a bit for each size.
+    MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP: u16 = DRIVER + 5,
     /// Ends it.
     MLX5_IB_METHOD_DEVX_UMEM_DEREG: u16 = DRIVER + 1,
     /// Which.

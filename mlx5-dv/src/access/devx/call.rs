@@ -69,6 +69,14 @@ impl<'a> Call<'a> {
         self.with(attr_id, INLINE, number)
     }
 
+    /// The last attribute says nothing that matters to a kernel too old to know it.
+    pub fn optional(mut self) -> Self {
+        if let Some(attribute) = self.attributes.last_mut() {
+            attribute.flags &= !UVERBS_ATTR_F_MANDATORY;
+        }
+        self
+    }
+
     /// An object that the kernel made.
     pub fn handle(self, attr_id: u16, handle: ObjectHandle) -> io::Result<Self> {
         self.with(attr_id, 0, handle.0.into())

@@ -27,7 +27,7 @@ use crate::device::Gid;
 use crate::discovery::{RdmaDevice, RdmaGid, Sysfs};
 use crate::error::{CommandError, CommandErrorKind, Death, Error};
 use crate::lock::lock;
-use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova};
+use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
 use crate::{Caps, Device, Options};
 
 pub mod abi;
@@ -42,6 +42,9 @@ use call::Call;
 use events::Events;
 use queries::Queries;
 
+/// Pages that the kernel may make a umem of, each size a bit. Left to itself it takes the largest that fit, and refuses memory
+/// that is one page of 4 GiB or more: it keeps the size in 32 bits.
+const UMEM_PAGES: u64 = (2 << Translation::LOG_LARGEST) - (1 << Translation::LOG_SMALLEST);
 /// The port we use: the first.
 const PORT: u8 = 1;
 
@@ -253,6 +256,8 @@ impl Access for Devx {
             .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, memory.address().as_ptr() as u64))
             .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, memory.len() as u64))
             .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, rights.into()))
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP, UMEM_PAGES))
+            .map(Call::optional)
             .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, umem_id.as_mut_bytes()))
             .and_then(|call| call.run(self.file()))
             .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE));
