@@ -105,7 +105,7 @@ impl<D: SendDoorbell> DatagramSendQueue<D> {
 
     /// WQEBBs that are free. A datagram takes one for each 64 bytes of its WQE: two for one element.
     pub fn free(&self) -> usize {
-        self.capacity() - usize::from(self.ring.in_flight())
+        self.capacity() - self.ring.in_flight() as usize
     }
 
     /// WQEBBs of the ring.

@@ -19,17 +19,14 @@ use crate::objects::{QueuePair, SendPermit};
 /// Bytes of the header of inline data.
 const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
 
-/// What is remembered of a WQEBB.
+/// What is remembered of the work request that started last at a WQEBB.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// The user's word for the work request that starts here.
+    /// The user's word for it.
     wr_id: u64,
-    /// WQEBBs of the work request that starts here, or [`NO_START`].
-    wqebbs: u16,
+    /// Where the next one starts. Not beyond the oldest WQEBB in flight, if it is of an earlier lap.
+    end: u32,
 }
-
-/// Where no work request starts: more WQEBBs than any ring has.
-const NO_START: u16 = u16::MAX;
 
 /// What a send queue was made for.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +41,8 @@ pub(crate) struct SendLimits {
 
 /// The ring as plain numbers: one cache line.
 ///
-/// Indices count WQEBBs; the card knows their low 16 bits. What lies before `producer` is posted, what lies before `end` may
-/// be: the ring never holds more than 2^15 WQEBBs, so differences modulo 2^16 are exact.
+/// Indices count WQEBBs, modulo 2^32; the card knows their low 16 bits. What lies from `retired` to `producer` is with the card:
+/// never more than the ring's 2^15 WQEBBs at most.
 pub(super) struct SendRing {
     base: NonNull<u8>,
     /// The queue's number as it stands in the first eight bytes of each WQE.
@@ -56,8 +53,8 @@ pub(super) struct SendRing {
     /// WQEBBs less one.
     mask: u32,
     producer: u32,
-    /// As far behind the oldest WQEBB that is with the card as the ring is long.
-    end: u32,
+    /// Where the oldest work request starts that is with the card, if one is.
+    retired: u32,
     qpn: u32,
     /// Bytes of the longest element or message; 0 where there may be no element.
     pub(super) longest: u32,
@@ -93,10 +90,10 @@ impl SendRing {
             base,
             number,
             record,
-            slots: vec![Slot { wr_id: 0, wqebbs: NO_START }; capacity as usize].into(),
+            slots: vec![Slot { wr_id: 0, end: 0 }; capacity as usize].into(),
             mask: capacity - 1,
             producer: 0,
-            end: capacity,
+            retired: 0,
             qpn,
             longest: if limits.sges == 0 { 0 } else { longest },
             sges: limits.sges,
@@ -177,22 +174,17 @@ impl SendRing {
     #[inline(always)]
     fn blocks(&self, index: u32, wqebbs: u32) -> &[Wqebb] {
         let (start, count) = (self.offset(index), wqebbs as usize);
-        let count = if start + count * WQEBB > self.bytes() { 0 } else { count };
+        // One never wraps.
+        let count = if count > 1 && start + count * WQEBB > self.bytes() { 0 } else { count };
         // SAFETY: the blocks lie inside of the ring and are aligned; only `&mut self` stores to them, and the card only
         // reads them.
         unsafe { slice::from_raw_parts(self.base.add(start).cast().as_ptr(), count) }
     }
 
-    /// The oldest WQEBB that is with the card, if one is.
-    #[inline(always)]
-    fn retired(&self) -> u16 {
-        self.end.wrapping_sub(self.mask + 1) as u16
-    }
-
     /// WQEBBs that are with the card.
     #[inline(always)]
-    pub(super) fn in_flight(&self) -> u16 {
-        (self.producer as u16).wrapping_sub(self.retired())
+    pub(super) fn in_flight(&self) -> u32 {
+        self.producer.wrapping_sub(self.retired)
     }
 
     /// WQEBBs of the ring.
@@ -215,13 +207,15 @@ impl SendRing {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Send, qpn: self.qpn });
         }
         let slot = *self.slot(work.index.into());
-        // WQEBBs that this frees. It is more than there are where no work request starts, or its index is not in flight.
-        let freed = u32::from(work.index.wrapping_sub(self.retired())) + u32::from(slot.wqebbs);
-        if freed > self.in_flight().into() {
-            let end = self.producer as u16;
-            return Err(RetireError::NotInFlight { work: *work, first: self.retired(), end });
+        // WQEBBs that this frees: none, or more than there are, where no work request in flight starts; and those before it,
+        // unless the index is of another lap.
+        let freed = slot.end.wrapping_sub(self.retired);
+        let before = work.index.wrapping_sub(self.retired as u16);
+        if freed > self.in_flight() || freed <= before.into() {
+            let (first, end) = (self.retired as u16, self.producer as u16);
+            return Err(RetireError::NotInFlight { work: *work, first, end });
         }
-        self.end = self.end.wrapping_add(freed);
+        self.retired = slot.end;
         Ok(slot.wr_id)
     }
 }
@@ -272,7 +266,7 @@ impl<D: SendDoorbell> fmt::Debug for SendQueue<D> {
         f.debug_struct("SendQueue")
             .field("qpn", &self.ring.qpn)
             .field("producer", &(self.ring.producer as u16))
-            .field("retired", &self.ring.retired())
+            .field("retired", &(self.ring.retired as u16))
             .finish_non_exhaustive()
     }
 }
@@ -304,7 +298,7 @@ impl<D: SendDoorbell> SendQueue<D> {
 
     /// WQEBBs that are free. A work request takes one for each 64 bytes of its WQE.
     pub fn free(&self) -> usize {
-        self.capacity() - usize::from(self.ring.in_flight())
+        self.capacity() - self.ring.in_flight() as usize
     }
 
     /// WQEBBs of the ring.
@@ -335,8 +329,10 @@ pub struct SendBatch<'a, D: SendDoorbell> {
     first: u32,
     /// Where the next one starts.
     next: u32,
-    /// Where the last one started.
-    last: u32,
+    /// Where there is no more room.
+    end: u32,
+    /// WQEBBs of the last one; 0 if there is none.
+    last: u16,
     /// Its first eight bytes, as they stand there.
     control: u64,
     /// How many were posted.
@@ -469,10 +465,7 @@ impl SendRing {
             self.store(index, 1, zerocopy::transmute!(segment));
         }
         payload.store(self, index, head(remote));
-        *self.slot(index) = Slot { wr_id: request.wr_id, wqebbs: size.wqebbs };
-        for i in 1..size.wqebbs {
-            self.slot(index.wrapping_add(i.into())).wqebbs = NO_START;
-        }
+        *self.slot(index) = Slot { wr_id: request.wr_id, end: index.wrapping_add(size.wqebbs.into()) };
         first
     }
 }
@@ -522,7 +515,8 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     #[inline(always)]
     pub(super) fn new(ring: &'a mut SendRing, doorbell: &'a mut D) -> Self {
         let next = ring.producer;
-        SendBatch { ring, doorbell, first: next, next, last: next, control: 0, posted: 0 }
+        let end = ring.retired.wrapping_add(ring.mask + 1);
+        SendBatch { ring, doorbell, first: next, next, end, last: 0, control: 0, posted: 0 }
     }
 
     /// Writes one WQE of `elements` behind the batch's others.
@@ -554,11 +548,11 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     ) -> Result<(), PostError> {
         let segments = head(remote) + payload.segments(self.ring)?;
         let size = Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 };
-        if self.ring.end.wrapping_sub(self.next) < size.wqebbs.into() {
+        if self.end.wrapping_sub(self.next) < size.wqebbs.into() {
             return Err(Full.into());
         }
         self.control = self.ring.write(self.next, size, request, remote, payload);
-        self.last = self.next;
+        self.last = size.wqebbs;
         self.next = self.next.wrapping_add(size.wqebbs.into());
         self.posted += 1;
         Ok(())
@@ -572,7 +566,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     /// Whether it holds none.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.next == self.first
+        self.last == 0
     }
 
     /// Shows the batch to the card: doorbell record, then one doorbell. An empty batch rings for nothing.
@@ -581,13 +575,13 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         if self.is_empty() {
             return;
         }
-        let alone = self.last == self.first;
+        let wqebbs = self.next.wrapping_sub(self.first);
         self.ring.producer = self.next;
         barrier::to_device();
         self.ring.record.post(self.next as u16);
         let control = u64::from_be(self.control);
-        if alone {
-            self.doorbell.ring_with(control, self.ring.blocks(self.last, self.next.wrapping_sub(self.last)));
+        if wqebbs == u32::from(self.last) {
+            self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs));
         } else {
             self.doorbell.ring(control);
         }
@@ -782,8 +776,7 @@ mod tests {
 
         /// As if the WQEBBs before `index` had come and gone.
         fn starts_at(&mut self, index: u16) {
-            self.ring.producer = index.into();
-            self.ring.end = self.ring.producer + self.ring.capacity() as u32;
+            (self.ring.producer, self.ring.retired) = (index.into(), index.into());
         }
 
         fn record(&self) -> u32 {
@@ -1015,7 +1008,7 @@ mod tests {
                     model.drain(..=at);
                 }
                 let used: usize = model.iter().map(|entry| entry.2).sum();
-                prop_assert_eq!(usize::from(queue.ring.in_flight()), used);
+                prop_assert_eq!(queue.ring.in_flight() as usize, used);
             }
         }
     }

@@ -142,19 +142,26 @@ pub(super) fn work_of(result: &Result<Completion, WorkError>) -> Work {
 /// What 64 bytes of a completion queue say. Never panics, whatever they are.
 #[inline(always)]
 pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
-    let (side, operation) = match cqe.opcode() {
-        CqeOpcode::Requester => {
-            (Side::Send, Operation::Sent(<WqeOpcode as Value>::from_number(cqe.send_wqe_opcode().into())))
-        }
-        CqeOpcode::ResponderSend => (Side::Receive, Operation::Received),
-        CqeOpcode::ResponderSendImm => (Side::Receive, Operation::ReceivedImm(cqe.immediate())),
-        CqeOpcode::ResponderWriteImm => (Side::Receive, Operation::WrittenImm(cqe.immediate())),
-        CqeOpcode::ResponderSendInval => (Side::Receive, Operation::ReceivedInvalidate(cqe.immediate())),
+    // First, so that who polls for sends alone compares once.
+    if cqe.opcode() == CqeOpcode::Requester {
+        let opcode = <WqeOpcode as Value>::from_number(cqe.send_wqe_opcode().into());
+        return Ok(completion(cqe, Side::Send, Operation::Sent(opcode)));
+    }
+    let operation = match cqe.opcode() {
+        CqeOpcode::ResponderSend => Operation::Received,
+        CqeOpcode::ResponderSendImm => Operation::ReceivedImm(cqe.immediate()),
+        CqeOpcode::ResponderWriteImm => Operation::WrittenImm(cqe.immediate()),
+        CqeOpcode::ResponderSendInval => Operation::ReceivedInvalidate(cqe.immediate()),
         // By value: a reference would keep the copy in memory also where there is no error.
         _ => return Err(decode_error(*cqe)),
     };
+    Ok(completion(cqe, Side::Receive, operation))
+}
+
+#[inline(always)]
+fn completion(cqe: &Cqe, side: Side, operation: Operation) -> Completion {
     let work = Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() };
-    Ok(Completion { work, operation, byte_len: cqe.byte_cnt(), remote_qpn: cqe.rqpn(), timestamp: cqe.timestamp() })
+    Completion { work, operation, byte_len: cqe.byte_cnt(), remote_qpn: cqe.rqpn(), timestamp: cqe.timestamp() }
 }
 
 #[cold]

@@ -187,7 +187,7 @@ impl<D: SendDoorbell> EthernetSendQueue<D> {
 
     /// WQEBBs that are free. A frame takes one for each 64 bytes of its WQE.
     pub fn free(&self) -> usize {
-        self.capacity() - usize::from(self.ring.in_flight())
+        self.capacity() - self.ring.in_flight() as usize
     }
 
     /// WQEBBs of the ring.
