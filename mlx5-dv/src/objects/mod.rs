@@ -68,7 +68,7 @@ pub use crate::queue::{AnyDoorbell, BlueFlame, DoorbellMode, Plain, Shared, Trap
 
 pub(crate) use cq::CqPlace;
 pub(crate) use flow::to_mac;
-pub(crate) use outlet::RingPermit;
+pub(crate) use outlet::{LetsReceiveRing, LetsSendRing, RingPermit};
 pub(crate) use qp::{ReceivePermit, SendPermit};
 pub(crate) use uar::PLAIN_REGISTER;
 

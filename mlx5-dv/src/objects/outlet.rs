@@ -24,6 +24,18 @@ pub(crate) struct RingPermit {
     record: NonNull<u8>,
 }
 
+/// An object that lets its send ring out to a queue.
+pub trait LetsSendRing {
+    /// The queue is gone.
+    fn send_queue_came_home(&self);
+}
+
+/// An object that lets its receive ring out to a queue.
+pub trait LetsReceiveRing {
+    /// The queue is gone.
+    fn receive_queue_came_home(&self);
+}
+
 impl RingPermit {
     /// The ring and the record.
     pub(crate) fn use_up(self) -> (NonNull<u8>, NonNull<u8>) {

@@ -11,7 +11,7 @@ use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::RingMemory;
-use super::{Cq, DestroyError, NO_USER_INDEX, Object, Pd, destroy_sole, timestamps, within};
+use super::{Cq, DestroyError, LetsReceiveRing, NO_USER_INDEX, Object, Pd, destroy_sole, timestamps, within};
 use crate::Device;
 use crate::error::{CommandError, Error};
 use crate::queue::ethernet::EthernetReceiveQueue;
@@ -168,7 +168,7 @@ impl Rq {
     pub fn receive_queue(self: &Arc<Self>) -> Result<EthernetReceiveQueue, Error> {
         let wanted = [QueueState::Rst, QueueState::Rdy];
         let (permit, ()) = self.queue.let_out("receive_queue", &wanted, "reset", || Ok(()))?;
-        Ok(EthernetReceiveQueue::new(permit, Arc::clone(self)))
+        Ok(EthernetReceiveQueue::of_frames(permit, Arc::clone(self)))
     }
 
     /// log2 of the ring's WQEs, of a WQE's bytes, and how many elements one has at most.
@@ -176,13 +176,15 @@ impl Rq {
         (self.log_size, self.log_stride, self.sges)
     }
 
-    pub(crate) fn queue_came_home(&self) {
-        self.queue.came_home();
-    }
-
     /// Destroys it. Its queue and its TIRs must be gone. Errors: the object, kept alive, and why.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |rq| rq.queue.end())
+    }
+}
+
+impl LetsReceiveRing for Rq {
+    fn receive_queue_came_home(&self) {
+        self.queue.came_home();
     }
 }
 

@@ -11,7 +11,7 @@ use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::{RingMemory, SendRing};
-use super::{Cq, DestroyError, NO_USER_INDEX, Object, Pd, Tis, Uar, destroy_sole, timestamps, within};
+use super::{Cq, DestroyError, LetsSendRing, NO_USER_INDEX, Object, Pd, Tis, Uar, destroy_sole, timestamps, within};
 use crate::Device;
 use crate::caps::Caps;
 use crate::error::{CommandError, Error};
@@ -238,7 +238,7 @@ impl Sq {
     pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<EthernetSendQueue<D>, Error> {
         let doorbell = || D::of(&self.uar);
         let (permit, doorbell) = self.queue.let_out("send_queue", &[QueueState::Rdy], "ready", doorbell)?;
-        Ok(EthernetSendQueue::new(permit, doorbell, Arc::clone(self)))
+        Ok(EthernetSendQueue::of_frames(permit, doorbell, Arc::clone(self)))
     }
 
     /// log2 of the ring's WQEBBs.
@@ -250,13 +250,15 @@ impl Sq {
         self.limits
     }
 
-    pub(crate) fn queue_came_home(&self) {
-        self.queue.came_home();
-    }
-
     /// Destroys it. Its queue must be gone. Errors: the object, kept alive, and why.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |sq| sq.queue.end())
+    }
+}
+
+impl LetsSendRing for Sq {
+    fn send_queue_came_home(&self) {
+        self.queue.came_home();
     }
 }
 

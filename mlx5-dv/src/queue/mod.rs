@@ -36,14 +36,14 @@ mod fake;
 
 pub use completion::{CompletionQueue, Completions};
 pub use connection::{Connection, WaitError};
-pub use datagram::{DatagramSendBatch, DatagramSendQueue, GRH};
+pub use datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams, GRH};
 pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
 pub use endpoint::{Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends};
 pub use error::{Full, PostError, RetireError};
 pub use lent::{Done, Refused, RefusedReason, Ticket};
 pub use link::{ConnectionOptions, Peer};
 pub use receive::{ReceiveBatch, ReceiveQueue};
-pub use send::{SendBatch, SendQueue};
+pub use send::{Messages, SendBatch, SendQueue, Service};
 pub use work::{Completion, Failure, Operation, Side, Work, WorkError, decode};
 
 pub use uar::{BlueFlame, Plain, SendDoorbell, Shared};

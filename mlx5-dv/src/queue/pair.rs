@@ -7,8 +7,9 @@ use super::completion::{Completions, Deadline};
 use super::error::RetireError;
 use super::lent::Done;
 use super::work::{Completion, Side, Work, WorkError, work_of};
-use super::{CompletionQueue, ReceiveQueue, SendQueue};
+use super::{CompletionQueue, ReceiveQueue, SendDoorbell, SendQueue, Service};
 use crate::error::Error;
+use crate::objects::LetsReceiveRing;
 
 /// A work queue, as completions know it.
 pub(super) trait Retire {
@@ -16,18 +17,19 @@ pub(super) trait Retire {
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError>;
 }
 
-macro_rules! retire {
-    ($($Queue:ty),*) => {$(
-        impl Retire for $Queue {
-            #[inline(always)]
-            fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-                <$Queue>::retire(self, work)
-            }
-        }
-    )*};
+impl<D: SendDoorbell, S: Service> Retire for SendQueue<D, S> {
+    #[inline(always)]
+    fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        self.retire(work)
+    }
 }
 
-retire!(SendQueue, ReceiveQueue, super::ethernet::EthernetSendQueue, super::ethernet::EthernetReceiveQueue);
+impl<O: LetsReceiveRing> Retire for ReceiveQueue<O> {
+    #[inline(always)]
+    fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        self.retire(work)
+    }
+}
 
 /// A completion, and the `wr_id` of its work request, whose room is free again.
 pub(super) type Retired = (u64, Result<Completion, WorkError>);

@@ -12,7 +12,7 @@ use uar::{ReceiveRecord, barrier};
 use super::error::{Full, PostError, RetireError};
 use super::work::{Side, Work};
 use super::{DataSegment, MAX_ELEMENT};
-use crate::objects::{QueuePair, ReceivePermit};
+use crate::objects::{LetsReceiveRing, QueuePair, ReceivePermit};
 
 /// The ring as plain numbers: one cache line.
 ///
@@ -169,18 +169,18 @@ impl ReceiveRing {
 /// fn is_sync<T: Sync>() {}
 /// is_sync::<mlx5_dv::queue::ReceiveQueue>();
 /// ```
-pub struct ReceiveQueue {
+pub struct ReceiveQueue<O: LetsReceiveRing = QueuePair> {
     ring: ReceiveRing,
     /// Keeps the ring. Last, so that it goes last.
-    qp: Arc<QueuePair>,
+    object: Arc<O>,
     /// Makes the queue not `Sync`.
     _one_thread: PhantomData<Cell<()>>,
 }
 
-impl fmt::Debug for ReceiveQueue {
+impl<O: LetsReceiveRing> fmt::Debug for ReceiveQueue<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReceiveQueue")
-            .field("qpn", &self.ring.qpn)
+            .field("number", &self.ring.qpn)
             .field("producer", &(self.ring.producer as u16))
             .field("retired", &self.ring.retired())
             .finish_non_exhaustive()
@@ -190,12 +190,29 @@ impl fmt::Debug for ReceiveQueue {
 impl ReceiveQueue {
     pub(crate) fn new(permit: ReceivePermit, qp: Arc<QueuePair>) -> Self {
         let place = permit.use_up();
-        // SAFETY: as for `SendQueue::new`; of the record this queue uses the receive half.
+        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the queue
+        // keeps and drops last, and that nobody else posts there. Of the record this queue uses the receive half.
         let ring = unsafe {
             let (record, _) = uar::record::queue_pair(place.record);
             ReceiveRing::new(place.ring, place.log_size, place.log_stride, place.sges, qp.qpn(), record)
         };
-        ReceiveQueue { ring, qp, _one_thread: PhantomData }
+        ReceiveQueue::of(ring, qp)
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.object
+    }
+}
+
+impl<O: LetsReceiveRing> ReceiveQueue<O> {
+    /// The queue of `object`, whose ring `ring` is.
+    pub(super) fn of(ring: ReceiveRing, object: Arc<O>) -> Self {
+        ReceiveQueue { ring, object, _one_thread: PhantomData }
+    }
+
+    pub(super) fn object(&self) -> &Arc<O> {
+        &self.object
     }
 
     /// Begins a batch. Dropped without [`ring`](ReceiveBatch::ring), it never happened.
@@ -222,16 +239,11 @@ impl ReceiveQueue {
     pub fn capacity(&self) -> usize {
         self.ring.capacity()
     }
-
-    /// The queue pair.
-    pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.qp
-    }
 }
 
-impl Drop for ReceiveQueue {
+impl<O: LetsReceiveRing> Drop for ReceiveQueue<O> {
     fn drop(&mut self) {
-        self.qp.receive_queue_came_home();
+        self.object.receive_queue_came_home();
     }
 }
 

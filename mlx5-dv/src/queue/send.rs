@@ -14,7 +14,7 @@ use super::doorbell::{AnyDoorbell, Leased};
 use super::error::{Full, PostError, RetireError};
 use super::work::{Side, Work};
 use super::{DataSegment, MAX_ELEMENT, RemoteAddress, WrFlags};
-use crate::objects::{QueuePair, SendPermit};
+use crate::objects::{LetsSendRing, QueuePair, SendPermit};
 
 /// Bytes of the header of inline data.
 const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
@@ -111,20 +111,6 @@ impl SendRing {
     #[inline(always)]
     fn offset(&self, index: u32) -> usize {
         (index & self.mask) as usize * WQEBB
-    }
-
-    /// The send ring of `qp`.
-    ///
-    /// # Safety
-    /// `permit` is of `qp`, which lives until this value is gone.
-    pub(super) unsafe fn of(permit: SendPermit, qp: &QueuePair) -> Self {
-        let place = permit.use_up();
-        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the
-        // caller keeps, and that nobody else posts there. Of the record this ring uses the send half.
-        unsafe {
-            let (_, record) = uar::record::queue_pair(place.record);
-            SendRing::new(place.ring, place.log_size, qp.qpn(), place.limits, record)
-        }
     }
 
     /// Where segment number `segment` of the WQE that starts at WQEBB `index` lies: a multiple of 16 inside of the ring.
@@ -252,36 +238,74 @@ impl SendRing {
 /// fn is_sync<T: Sync>() {}
 /// is_sync::<mlx5_dv::queue::SendQueue>();
 /// ```
-pub struct SendQueue<D: SendDoorbell = AnyDoorbell> {
+pub struct SendQueue<D: SendDoorbell = AnyDoorbell, S: Service = Messages> {
     ring: SendRing,
+    service: S,
     doorbell: Leased<D>,
     /// Keeps the ring. Last, so that it goes last.
-    qp: Arc<QueuePair>,
+    object: Arc<S::Object>,
     /// Makes the queue not `Sync`.
     _one_thread: PhantomData<Cell<()>>,
 }
 
-impl<D: SendDoorbell> fmt::Debug for SendQueue<D> {
+/// What a send queue sends, and so what its batches offer: [`Messages`], [`Datagrams`](super::Datagrams) or
+/// [`Frames`](super::ethernet::Frames).
+pub trait Service: Send {
+    /// What has the ring.
+    type Object: LetsSendRing;
+}
+
+/// SENDs, RDMA and what else a connected queue pair does.
+#[derive(Debug, Clone, Copy)]
+pub struct Messages;
+
+impl Service for Messages {
+    type Object = QueuePair;
+}
+
+impl<D: SendDoorbell, S: Service> fmt::Debug for SendQueue<D, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendQueue")
-            .field("qpn", &self.ring.qpn)
+            .field("number", &self.ring.qpn)
             .field("producer", &(self.ring.producer as u16))
             .field("retired", &(self.ring.retired as u16))
             .finish_non_exhaustive()
     }
 }
 
-impl<D: SendDoorbell> SendQueue<D> {
-    pub(crate) fn new(permit: SendPermit, doorbell: Leased<D>, qp: Arc<QueuePair>) -> Self {
-        // SAFETY: `QueuePair::send_queue` made the permit; the queue keeps the queue pair, and drops it last.
-        let ring = unsafe { SendRing::of(permit, &qp) };
-        SendQueue { ring, doorbell, qp, _one_thread: PhantomData }
+impl<D: SendDoorbell, S: Service<Object = QueuePair>> SendQueue<D, S> {
+    /// The queue of `qp`, whose send ring `permit` is of.
+    pub(crate) fn new(service: S, permit: SendPermit, doorbell: Leased<D>, qp: Arc<QueuePair>) -> Self {
+        let place = permit.use_up();
+        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the queue
+        // keeps and drops last, and that nobody else posts there. Of the record this queue uses the send half.
+        let ring = unsafe {
+            let (_, record) = uar::record::queue_pair(place.record);
+            SendRing::new(place.ring, place.log_size, qp.qpn(), place.limits, record)
+        };
+        SendQueue::of(ring, service, doorbell, qp)
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.object
+    }
+}
+
+impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
+    /// The queue of `object`, whose ring `ring` is.
+    pub(super) fn of(ring: SendRing, service: S, doorbell: Leased<D>, object: Arc<S::Object>) -> Self {
+        SendQueue { ring, service, doorbell, object, _one_thread: PhantomData }
+    }
+
+    pub(super) fn object(&self) -> &Arc<S::Object> {
+        &self.object
     }
 
     /// Begins a batch. Dropped without [`ring`](SendBatch::ring), it never happened.
     #[inline(always)]
-    pub fn batch(&mut self) -> SendBatch<'_, D> {
-        SendBatch::new(&mut self.ring, self.doorbell.get())
+    pub fn batch(&mut self) -> SendBatch<'_, D, S> {
+        SendBatch::new(&mut self.ring, &self.service, self.doorbell.get())
     }
 
     /// Says that `work`, from a completion, is done, and so is all posted before it: their room is free again. The `wr_id`
@@ -305,16 +329,11 @@ impl<D: SendDoorbell> SendQueue<D> {
     pub fn capacity(&self) -> usize {
         self.ring.capacity()
     }
-
-    /// The queue pair.
-    pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.qp
-    }
 }
 
-impl<D: SendDoorbell> Drop for SendQueue<D> {
+impl<D: SendDoorbell, S: Service> Drop for SendQueue<D, S> {
     fn drop(&mut self) {
-        self.qp.send_queue_came_home();
+        self.object.send_queue_came_home();
     }
 }
 
@@ -322,8 +341,9 @@ impl<D: SendDoorbell> Drop for SendQueue<D> {
 ///
 /// Errors leave the batch as it was: nothing of the refused work request is written.
 #[must_use = "a batch that is not rung never happened"]
-pub struct SendBatch<'a, D: SendDoorbell> {
-    pub(super) ring: &'a mut SendRing,
+pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
+    ring: &'a mut SendRing,
+    pub(super) service: &'a S,
     doorbell: &'a mut D,
     /// Where the first WQE starts.
     first: u32,
@@ -339,7 +359,7 @@ pub struct SendBatch<'a, D: SendDoorbell> {
     posted: u32,
 }
 
-impl<D: SendDoorbell> fmt::Debug for SendBatch<'_, D> {
+impl<D: SendDoorbell, S: Service> fmt::Debug for SendBatch<'_, D, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendBatch").field("posted", &self.posted).field("next", &self.next).finish_non_exhaustive()
     }
@@ -354,8 +374,50 @@ pub(super) struct Request {
     pub(super) imm: u32,
 }
 
+/// What lies between the control segment of a work request and its data.
+pub(super) trait Head {
+    /// How many segments it takes.
+    fn segments(&self) -> usize;
+    /// Why `bytes` of data must not follow it.
+    #[inline(always)]
+    fn check(&self, bytes: u64) -> Result<(), PostError> {
+        let _ = bytes;
+        Ok(())
+    }
+    /// Stores its segments, from number 1 on, of the WQE that starts at WQEBB `index`.
+    fn store(&self, ring: &mut SendRing, index: u32);
+}
+
+/// Nothing.
+impl Head for () {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn store(&self, _: &mut SendRing, _: u32) {}
+}
+
+/// `[ raddr | rkey ]`.
+impl Head for RemoteAddress {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn store(&self, ring: &mut SendRing, index: u32) {
+        let mut segment = RaddrSeg::ZERO;
+        segment.w().raddr(self.addr).rkey(self.rkey);
+        ring.store(index, 1, zerocopy::transmute!(segment));
+    }
+}
+
 /// The data of a work request.
-pub(super) trait Payload {
+trait Payload {
+    /// Bytes that are not in the WQE.
+    fn bytes(&self) -> u64;
     /// How many segments it takes, or why it cannot be posted.
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError>;
     /// Stores its segments from number `at` on, of the WQE that starts at WQEBB `index`.
@@ -364,7 +426,7 @@ pub(super) trait Payload {
 
 /// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes are
 /// left out, since the card reads a count of zero as 2^31.
-pub(super) struct Elements<'a>(pub(super) &'a [DataSegment]);
+struct Elements<'a>(&'a [DataSegment]);
 
 impl Elements<'_> {
     #[inline(always)]
@@ -377,12 +439,16 @@ impl Elements<'_> {
 
 impl Payload for Elements<'_> {
     #[inline(always)]
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|element| u64::from(element.len)).sum()
+    }
+
+    #[inline(always)]
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
         if self.0.len() > usize::from(ring.sges) {
             return Err(PostError::TooManySges { given: self.0.len(), most: ring.sges.into() });
         }
-        let given: u64 = self.0.iter().map(|element| u64::from(element.len)).sum();
-        let most = ring.longest.into();
+        let (given, most) = (self.bytes(), ring.longest.into());
         if given > most {
             return Err(PostError::MessageTooLong { given, most });
         }
@@ -398,9 +464,14 @@ impl Payload for Elements<'_> {
 }
 
 /// One element of a length that was looked at, as most work requests have it: the compiler knows where its segment goes.
-pub(super) struct One<'a>(pub(super) &'a DataSegment);
+struct One<'a>(&'a DataSegment);
 
 impl Payload for One<'_> {
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        self.0.len.into()
+    }
+
     #[inline(always)]
     fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
         Ok(1)
@@ -413,9 +484,14 @@ impl Payload for One<'_> {
 }
 
 /// Data in the WQE itself: `[ 1 | byte_count (10) ]` and the bytes. What is left of their last segment stays as it was.
-pub(super) struct Inline<'a>(pub(super) &'a [u8]);
+struct Inline<'a>(&'a [u8]);
 
 impl Payload for Inline<'_> {
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        0
+    }
+
     #[inline(always)]
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
         if self.0.len() > usize::from(ring.inline_bytes) {
@@ -443,28 +519,17 @@ impl SendRing {
     ///
     /// ```text
     /// segment 0   control: opmod | wqe_index | opcode, qpn | ds, flags, immediate
-    /// segment 1   remote address, remote key              only for RDMA
-    /// segment 2.. data segments, or inline header and data
+    /// segment 1.. head
+    /// then        data segments, or inline header and data
     /// ```
     /// Four segments fill a WQEBB; the next WQE starts at the next WQEBB.
     #[inline(always)]
-    fn write(
-        &mut self,
-        index: u32,
-        size: Size,
-        request: Request,
-        remote: Option<RemoteAddress>,
-        payload: impl Payload,
-    ) -> u64 {
+    fn write(&mut self, index: u32, size: Size, request: Request, head: impl Head, payload: impl Payload) -> u64 {
         let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, request));
         let first = first | self.number;
         self.store(index, 0, [first, second]);
-        if let Some(remote) = remote {
-            let mut segment = RaddrSeg::ZERO;
-            segment.w().raddr(remote.addr).rkey(remote.rkey);
-            self.store(index, 1, zerocopy::transmute!(segment));
-        }
-        payload.store(self, index, head(remote));
+        head.store(self, index);
+        payload.store(self, index, 1 + head.segments());
         *self.slot(index) = Slot { wr_id: request.wr_id, end: index.wrapping_add(size.wqebbs.into()) };
         first
     }
@@ -504,54 +569,49 @@ struct Size {
     wqebbs: u16,
 }
 
-/// Segments before the payload.
-#[inline(always)]
-fn head(remote: Option<RemoteAddress>) -> usize {
-    1 + usize::from(remote.is_some())
-}
-
-impl<'a, D: SendDoorbell> SendBatch<'a, D> {
+impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     /// An empty batch.
     #[inline(always)]
-    pub(super) fn new(ring: &'a mut SendRing, doorbell: &'a mut D) -> Self {
+    fn new(ring: &'a mut SendRing, service: &'a S, doorbell: &'a mut D) -> Self {
         let next = ring.producer;
         let end = ring.retired.wrapping_add(ring.mask + 1);
-        SendBatch { ring, doorbell, first: next, next, end, last: 0, control: 0, posted: 0 }
+        SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0 }
     }
 
-    /// Writes one WQE of `elements` behind the batch's others.
+    /// Writes one WQE of `head` and `elements` behind the batch's others.
     #[inline(always)]
-    fn post_elements(
+    pub(super) fn post_elements(
         &mut self,
         request: Request,
-        remote: Option<RemoteAddress>,
+        head: impl Head,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         match elements {
             // From 1 to the longest, in one comparison.
-            [one] if one.len.wrapping_sub(1) < self.ring.longest => self.post(request, remote, One(one)),
+            [one] if one.len.wrapping_sub(1) < self.ring.longest => self.post(request, head, One(one)),
             [one] => {
                 has_no_data(one.len, self.ring.longest)?;
-                self.post(request, remote, Inline(&[]))
+                self.post_inline(request, head, &[])
             }
-            _ => self.post(request, remote, Elements(elements)),
+            _ => self.post(request, head, Elements(elements)),
         }
     }
 
-    /// Writes one WQE behind the batch's others.
+    /// Writes one WQE of `head` and `data` behind the batch's others.
     #[inline(always)]
-    pub(super) fn post(
-        &mut self,
-        request: Request,
-        remote: Option<RemoteAddress>,
-        payload: impl Payload,
-    ) -> Result<(), PostError> {
-        let segments = head(remote) + payload.segments(self.ring)?;
+    pub(super) fn post_inline(&mut self, request: Request, head: impl Head, data: &[u8]) -> Result<(), PostError> {
+        self.post(request, head, Inline(data))
+    }
+
+    #[inline(always)]
+    fn post(&mut self, request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
+        head.check(payload.bytes())?;
+        let segments = 1 + head.segments() + payload.segments(self.ring)?;
         let size = Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 };
         if self.end.wrapping_sub(self.next) < size.wqebbs.into() {
             return Err(Full.into());
         }
-        self.control = self.ring.write(self.next, size, request, remote, payload);
+        self.control = self.ring.write(self.next, size, request, head, payload);
         self.last = size.wqebbs;
         self.next = self.next.wrapping_add(size.wqebbs.into());
         self.posted += 1;
@@ -586,23 +646,25 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
             self.doorbell.ring(control);
         }
     }
+}
 
+impl<D: SendDoorbell> SendBatch<'_, D> {
     /// Nothing, but a completion if it is signalled. For flushing and testing.
     #[inline]
     pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::Nop, wr_id, flags, imm: 0 }, None, Inline(&[]))
+        self.post_inline(Request { opcode: WqeOpcode::Nop, wr_id, flags, imm: 0 }, (), &[])
     }
 
     /// SEND of `data`, copied into the WQE: it can be reused at once. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, None, Inline(data))
+        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), data)
     }
 
     /// As [`send_inline`](Self::send_inline), with an immediate.
     #[inline]
     pub fn send_imm_inline(&mut self, wr_id: u64, flags: WrFlags, imm: u32, data: &[u8]) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, None, Inline(data))
+        self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), data)
     }
 
     /// RDMA WRITE of `data`, copied into the WQE, to `remote`. Errors: [`PostError`].
@@ -614,7 +676,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         remote: RemoteAddress,
         data: &[u8],
     ) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, Some(remote), Inline(data))
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, data)
     }
 
     /// As [`write_inline`](Self::write_inline), with an immediate that completes a receive there.
@@ -627,7 +689,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         imm: u32,
         data: &[u8],
     ) -> Result<(), PostError> {
-        self.post(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, Some(remote), Inline(data))
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, data)
     }
 
     /// SEND of `elements`, in their order. Errors: [`PostError`].
@@ -637,7 +699,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
     /// registered under its key and is not written by this process.
     #[inline]
     pub unsafe fn send(&mut self, wr_id: u64, flags: WrFlags, elements: &[DataSegment]) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, None, elements)
+        self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), elements)
     }
 
     /// As [`send`](Self::send), with an immediate.
@@ -652,7 +714,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, None, elements)
+        self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), elements)
     }
 
     /// RDMA WRITE of `elements`, in their order, to `remote`. Errors: [`PostError`].
@@ -667,7 +729,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         remote: RemoteAddress,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, Some(remote), elements)
+        self.post_elements(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, elements)
     }
 
     /// As [`write`](Self::write), with an immediate that completes a receive there.
@@ -683,7 +745,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, Some(remote), elements)
+        self.post_elements(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, elements)
     }
 
     /// RDMA READ from `remote` into `elements`, in their order. Errors: [`PostError`].
@@ -699,7 +761,7 @@ impl<'a, D: SendDoorbell> SendBatch<'a, D> {
         remote: RemoteAddress,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, Some(remote), elements)
+        self.post_elements(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, remote, elements)
     }
 }
 
@@ -771,7 +833,7 @@ mod tests {
         }
 
         fn batch(&mut self) -> SendBatch<'_, Bell> {
-            SendBatch::new(&mut self.ring, &mut self.bell)
+            SendBatch::new(&mut self.ring, &Messages, &mut self.bell)
         }
 
         /// As if the WQEBBs before `index` had come and gone.

@@ -12,7 +12,7 @@ use crate::Device;
 use crate::device::PATH_HEADERS;
 use crate::error::Error;
 use crate::objects::fits;
-use crate::queue::{DatagramSendQueue, DoorbellMode, SendLimits};
+use crate::queue::{DatagramSendQueue, Datagrams, DoorbellMode, SendLimits};
 
 /// What a queue pair of datagrams needs to work.
 #[derive(Debug, Clone, Copy)]
@@ -137,7 +137,7 @@ impl QueuePair {
             log_max_msg: log_most,
         };
         let (permit, doorbell) = self.let_send_queue_out("datagram_send_queue", limits)?;
-        Ok(DatagramSendQueue::new(permit, doorbell, Arc::clone(self)))
+        Ok(DatagramSendQueue::new(Datagrams, permit, doorbell, Arc::clone(self)))
     }
 }
 

@@ -11,7 +11,7 @@ use mlx5_prm::cmd::{
 use mlx5_prm::ctx::{Ads, Qpc, TimestampFormat};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
-use super::outlet::Outlet;
+use super::outlet::{LetsReceiveRing, LetsSendRing, Outlet};
 use super::ring::RingMemory;
 use super::{
     AccessFlags, Cq, DestroyError, NO_USER_INDEX, Object, Pd, Uar, atomics_are_not_built, destroy_sole, fits,
@@ -22,7 +22,7 @@ use crate::caps::{CapPage, Caps};
 use crate::device::PATH_HEADERS;
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
-use crate::queue::{DoorbellMode, Leased, ReceiveQueue, SendLimits, SendQueue};
+use crate::queue::{DoorbellMode, Leased, Messages, ReceiveQueue, SendLimits, SendQueue};
 
 mod datagram;
 mod options;
@@ -201,6 +201,18 @@ pub struct QueuePair {
     recv_cq: Arc<Cq>,
     uar: Arc<Uar>,
     pd: Arc<Pd>,
+}
+
+impl LetsSendRing for QueuePair {
+    fn send_queue_came_home(&self) {
+        self.send_outlet.came_home();
+    }
+}
+
+impl LetsReceiveRing for QueuePair {
+    fn receive_queue_came_home(&self) {
+        self.receive_outlet.came_home();
+    }
 }
 
 impl fmt::Debug for QueuePair {
@@ -575,7 +587,7 @@ impl QueuePair {
             log_max_msg: self.device().caps().log_max_msg.min(30),
         };
         let (permit, doorbell) = self.let_send_queue_out("send_queue", limits)?;
-        Ok(SendQueue::new(permit, doorbell, Arc::clone(self)))
+        Ok(SendQueue::new(Messages, permit, doorbell, Arc::clone(self)))
     }
 
     /// Lets the send ring out for `call`.
@@ -610,14 +622,6 @@ impl QueuePair {
         let (log_stride, sges) = (self.layout.log_rq_stride, self.options.recv_sges.max(1));
         let permit = ReceivePermit(ReceivePlace { ring, record, log_size, log_stride, sges });
         Ok(ReceiveQueue::new(permit, Arc::clone(self)))
-    }
-
-    pub(crate) fn send_queue_came_home(&self) {
-        self.send_outlet.came_home();
-    }
-
-    pub(crate) fn receive_queue_came_home(&self) {
-        self.receive_outlet.came_home();
     }
 
     fn end(&mut self) -> Result<(), CommandError> {

@@ -15,7 +15,7 @@ mod send;
 
 pub use owning::{EthernetOptions, EthernetQueue};
 pub use receive::EthernetReceiveQueue;
-pub use send::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
+pub use send::{EthernetSendBatch, EthernetSendQueue, FrameFlags, Frames};
 
 pub(crate) use header::most_headers;
 pub(crate) use send::FrameLimits;

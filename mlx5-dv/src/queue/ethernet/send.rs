@@ -1,8 +1,5 @@
 //! Posting frames to a send queue.
 
-use std::cell::Cell;
-use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use mlx5_prm::ctx::InlineMode;
@@ -12,8 +9,8 @@ use uar::SendDoorbell;
 use super::header::{ETHERNET, TAGGED, headers};
 use crate::objects::{RingPermit, Sq};
 use crate::queue::doorbell::Leased;
-use crate::queue::send::{Elements, One, Payload, Request, SendBatch, SendLimits, SendRing};
-use crate::queue::{AnyDoorbell, DataSegment, PostError, RetireError, Work, WrFlags};
+use crate::queue::send::{Head, Request, SendBatch, SendLimits, SendQueue, SendRing, Service};
+use crate::queue::{AnyDoorbell, DataSegment, PostError, WrFlags};
 
 /// Bytes of a frame's start that lie in the Ethernet segment itself: its last ones.
 const IN_SEGMENT: usize = 2;
@@ -46,30 +43,50 @@ pub(crate) struct FrameLimits {
     pub longest: usize,
 }
 
-/// A frame: what of its start lies in the WQE, and where the rest is.
+/// What of a frame's start lies in the WQE; the rest follows.
 ///
 /// ```text
 /// segment 1    Ethernet segment: checksums | inline_hdr_sz | first two bytes
 /// segment 2..  the inlined bytes from the third on, filled up to whole segments
 /// then         byte_count | lkey | address, for each element
 /// ```
-struct Frame<'a, P> {
-    start: &'a [u8],
-    rest: P,
-    /// Bytes of the rest.
-    rest_len: u64,
+struct Start<'a> {
+    bytes: &'a [u8],
     flags: FrameFlags,
     limits: &'a FrameLimits,
 }
 
-impl<P> Frame<'_, P> {
+impl Start<'_> {
+    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there are any.
     #[inline(always)]
-    fn check(&self) -> Result<(), PostError> {
-        let (limits, inline) = (self.limits, self.start.len());
+    fn least_inline(&self, len: usize) -> usize {
+        let least = match self.limits.inline_mode {
+            InlineMode::None => 0,
+            InlineMode::L2 => TAGGED.min(len),
+            mode => headers(mode, self.bytes, len),
+        };
+        if self.bytes.is_empty() { least } else { least.max(ETHERNET) }
+    }
+
+    /// Segments of the inlined bytes behind the Ethernet segment.
+    fn inline_segments(&self) -> usize {
+        self.bytes.len().saturating_sub(IN_SEGMENT).div_ceil(SEGMENT)
+    }
+}
+
+impl Head for Start<'_> {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        1 + self.inline_segments()
+    }
+
+    #[inline(always)]
+    fn check(&self, rest: u64) -> Result<(), PostError> {
+        let (limits, inline) = (self.limits, self.bytes.len());
         if inline > usize::from(limits.inline_bytes) {
             return Err(PostError::InlineTooLong { given: inline, most: limits.inline_bytes.into() });
         }
-        let given = inline as u64 + self.rest_len;
+        let given = inline as u64 + rest;
         let (least, most) = (ETHERNET as u64, limits.longest as u64);
         if given < least || given > most {
             return Err(PostError::FrameLength { given, least, most });
@@ -84,44 +101,27 @@ impl<P> Frame<'_, P> {
         Ok(())
     }
 
-    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there are any.
     #[inline(always)]
-    fn least_inline(&self, len: usize) -> usize {
-        let least = match self.limits.inline_mode {
-            InlineMode::None => 0,
-            InlineMode::L2 => TAGGED.min(len),
-            mode => headers(mode, self.start, len),
-        };
-        if self.start.is_empty() { least } else { least.max(ETHERNET) }
-    }
-
-    /// Segments of the inlined bytes behind the Ethernet segment.
-    fn inline_segments(&self) -> usize {
-        self.start.len().saturating_sub(IN_SEGMENT).div_ceil(SEGMENT)
-    }
-}
-
-impl<P: Payload> Payload for Frame<'_, P> {
-    #[inline(always)]
-    fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
-        self.check()?;
-        Ok(1 + self.inline_segments() + self.rest.segments(ring)?)
-    }
-
-    #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
+    fn store(&self, ring: &mut SendRing, index: u32) {
         let mut segment = EthSeg::ZERO;
         segment
             .w()
             .l3_csum(self.flags.contains(FrameFlags::L3_CHECKSUM))
             .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM));
         // Checked by `check` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
-        segment.w().inline_hdr_sz(self.start.len() as u16);
-        ring.store(index, at, zerocopy::transmute!(segment));
+        segment.w().inline_hdr_sz(self.bytes.len() as u16);
+        ring.store(index, 1, zerocopy::transmute!(segment));
         // The start's first bytes end the segment, the others follow it.
-        ring.store_bytes(index, at, SEGMENT - IN_SEGMENT, self.start);
-        self.rest.store(ring, index, at + 1 + self.inline_segments());
+        ring.store_bytes(index, 1, SEGMENT - IN_SEGMENT, self.bytes);
     }
+}
+
+/// Frames, of a queue made for these.
+#[derive(Debug, Clone, Copy)]
+pub struct Frames(FrameLimits);
+
+impl Service for Frames {
+    type Object = Sq;
 }
 
 /// The queue of an [`Sq`] in RDY, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it rings. Frames go in
@@ -135,27 +135,10 @@ impl<P: Payload> Payload for Frame<'_, P> {
 ///     second.ring();
 /// }
 /// ```
-pub struct EthernetSendQueue<D: SendDoorbell = AnyDoorbell> {
-    ring: SendRing,
-    limits: FrameLimits,
-    doorbell: Leased<D>,
-    /// Keeps the ring. Last, so that it goes last.
-    sq: Arc<Sq>,
-    /// Makes the queue not `Sync`.
-    _one_thread: PhantomData<Cell<()>>,
-}
+pub type EthernetSendQueue<D = AnyDoorbell> = SendQueue<D, Frames>;
 
-impl<D: SendDoorbell> fmt::Debug for EthernetSendQueue<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EthernetSendQueue")
-            .field("sqn", &self.sq.sqn())
-            .field("in_flight", &self.ring.in_flight())
-            .finish_non_exhaustive()
-    }
-}
-
-impl<D: SendDoorbell> EthernetSendQueue<D> {
-    pub(crate) fn new(permit: RingPermit, doorbell: Leased<D>, sq: Arc<Sq>) -> Self {
+impl<D: SendDoorbell> SendQueue<D, Frames> {
+    pub(crate) fn of_frames(permit: RingPermit, doorbell: Leased<D>, sq: Arc<Sq>) -> Self {
         let (base, record) = permit.use_up();
         let limits = sq.limits();
         let ring_limits = SendLimits { sges: limits.sges, inline_bytes: limits.inline_bytes, log_max_msg: 31 };
@@ -166,78 +149,31 @@ impl<D: SendDoorbell> EthernetSendQueue<D> {
             let (_, record) = uar::record::queue_pair(record);
             SendRing::new(base, sq.log_size(), sq.sqn(), ring_limits, record)
         };
-        EthernetSendQueue { ring, limits, doorbell, sq, _one_thread: PhantomData }
-    }
-
-    /// Begins a batch. Dropped without [`ring`](EthernetSendBatch::ring), it never happened.
-    #[inline(always)]
-    pub fn batch(&mut self) -> EthernetSendBatch<'_, D> {
-        EthernetSendBatch { batch: SendBatch::new(&mut self.ring, self.doorbell.get()), limits: &self.limits }
-    }
-
-    /// Says that `work`, from a completion, is done, and so are all frames posted before it: their room is free again. The
-    /// `wr_id` it was posted with.
-    ///
-    /// # Errors
-    /// [`RetireError`] for a completion of another queue or of nothing in flight. Nothing changes.
-    #[inline]
-    pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-        self.ring.retire(work)
-    }
-
-    /// WQEBBs that are free. A frame takes one for each 64 bytes of its WQE.
-    pub fn free(&self) -> usize {
-        self.capacity() - self.ring.in_flight() as usize
-    }
-
-    /// WQEBBs of the ring.
-    pub fn capacity(&self) -> usize {
-        self.ring.capacity()
+        SendQueue::of(ring, Frames(limits), doorbell, sq)
     }
 
     /// The object.
     pub fn sq(&self) -> &Arc<Sq> {
-        &self.sq
-    }
-}
-
-impl<D: SendDoorbell> Drop for EthernetSendQueue<D> {
-    fn drop(&mut self) {
-        self.sq.queue_came_home();
+        self.object()
     }
 }
 
 /// Frames that are written, and not yet shown to the card.
-///
-/// Errors leave the batch as it was: nothing of the refused frame is written.
-#[must_use = "a batch that is not rung never happened"]
-pub struct EthernetSendBatch<'a, D: SendDoorbell> {
-    batch: SendBatch<'a, D>,
-    limits: &'a FrameLimits,
-}
+pub type EthernetSendBatch<'a, D> = SendBatch<'a, D, Frames>;
 
-impl<D: SendDoorbell> fmt::Debug for EthernetSendBatch<'_, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.batch, f)
-    }
-}
-
-impl<D: SendDoorbell> EthernetSendBatch<'_, D> {
+impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     #[inline(always)]
-    fn post(&mut self, wr_id: u64, flags: FrameFlags, start: &[u8], rest: &[DataSegment]) -> Result<(), PostError> {
+    fn post_frame(
+        &mut self,
+        wr_id: u64,
+        flags: FrameFlags,
+        start: &[u8],
+        rest: &[DataSegment],
+    ) -> Result<(), PostError> {
         let wr_flags = if flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() };
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
-        let limits = self.limits;
-        match rest {
-            [one] if one.len != 0 && limits.sges != 0 => {
-                let frame = Frame { start, rest: One(one), rest_len: one.len.into(), flags, limits };
-                self.batch.post(request, None, frame)
-            }
-            _ => {
-                let rest_len = rest.iter().map(|element| u64::from(element.len)).sum();
-                self.batch.post(request, None, Frame { start, rest: Elements(rest), rest_len, flags, limits })
-            }
-        }
+        let Frames(limits) = self.service;
+        self.post_elements(request, Start { bytes: start, flags, limits }, rest)
     }
 
     /// A frame that begins with `start`, copied into the WQE, and goes on with `elements`, in their order. `start` may be empty
@@ -254,28 +190,12 @@ impl<D: SendDoorbell> EthernetSendBatch<'_, D> {
         start: &[u8],
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post(wr_id, flags, start, elements)
+        self.post_frame(wr_id, flags, start, elements)
     }
 
     /// A frame, copied into the WQE: it can be reused at once. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: FrameFlags, frame: &[u8]) -> Result<(), PostError> {
-        self.post(wr_id, flags, frame, &[])
-    }
-
-    /// How many frames the batch holds.
-    pub fn len(&self) -> usize {
-        self.batch.len()
-    }
-
-    /// Whether it holds none.
-    pub fn is_empty(&self) -> bool {
-        self.batch.is_empty()
-    }
-
-    /// Shows the batch to the card: doorbell record, then one doorbell. An empty batch rings for nothing.
-    #[inline(always)]
-    pub fn ring(self) {
-        self.batch.ring();
+        self.post_frame(wr_id, flags, frame, &[])
     }
 }
