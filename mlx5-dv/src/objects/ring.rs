@@ -19,7 +19,7 @@ pub(super) struct RingMemory {
 }
 
 /// A send ring as it is asked for.
-pub(super) struct SendRing<'a> {
+pub(super) struct WantedSendRing<'a> {
     /// What the names of the options begin with, for messages.
     pub(super) prefix: &'a str,
     /// WQEs of the largest kind that it holds.
@@ -36,10 +36,10 @@ const MAX_SEGMENTS: u64 = 63;
 /// log2 of the WQEBBs that an index of 16 bits tells apart, a full ring from an empty one too.
 const LOG_MAX_WQEBBS: u8 = 15;
 
-impl SendRing<'_> {
+impl WantedSendRing<'_> {
     /// log2 of its WQEBBs, of which a ring may have `1 << log_most`, so says `capability`.
     pub(super) fn log_size(&self, caps: &Caps, capability: &str, log_most: u8) -> Result<u32, Error> {
-        let SendRing { prefix, segments, sges, inline_bytes, .. } = *self;
+        let WantedSendRing { prefix, segments, sges, inline_bytes, .. } = *self;
         let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
         if segments > most {
             let [wanted, most] = [segments, most].map(|segments| segments * SEGMENT as u64);

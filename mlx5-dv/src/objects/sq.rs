@@ -10,7 +10,7 @@ use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
-use super::ring::{RingMemory, SendRing};
+use super::ring::{RingMemory, WantedSendRing};
 use super::{Cq, DestroyError, LetsSendRing, NO_USER_INDEX, Object, Pd, Tis, Uar, destroy_sole, timestamps, within};
 use crate::Device;
 use crate::caps::Caps;
@@ -67,7 +67,7 @@ impl SqOptions {
         within("inline_bytes", self.inline_bytes.into(), "10 bits of inline_hdr_sz", 10)?;
         // Control and Ethernet segment; two inline bytes lie in the latter.
         let inline = u64::from(self.inline_bytes.min(MAX_INLINE).saturating_sub(2)).div_ceil(SEGMENT as u64);
-        let ring = SendRing {
+        let ring = WantedSendRing {
             prefix: "",
             wqes: self.wqes.max(1),
             segments: 2 + inline + u64::from(self.sges),

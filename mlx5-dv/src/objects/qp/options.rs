@@ -5,7 +5,7 @@ use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WQEBB};
 
 use crate::caps::Caps;
 use crate::error::Error;
-use crate::objects::ring::SendRing;
+use crate::objects::ring::WantedSendRing;
 use crate::objects::within;
 
 /// What a queue pair is to be.
@@ -125,7 +125,7 @@ impl Layout {
         }
         within("inline_bytes", options.inline_bytes.into(), "10 bits of the inline header", 10)?;
         let inline = (u64::from(options.inline_bytes.min(MAX_INLINE as u16)) + 4).div_ceil(SEGMENT as u64);
-        let ring = SendRing {
+        let ring = WantedSendRing {
             prefix: "send_",
             wqes: options.send_wqes,
             segments: Self::head(options) + inline.max(options.send_sges.into()),
