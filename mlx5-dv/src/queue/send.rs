@@ -550,18 +550,6 @@ unsafe fn copy_around(base: NonNull<u8>, start: usize, end: usize, data: &[u8]) 
     }
 }
 
-/// A message of one element of `len` bytes, in a queue where not all from 1 to `longest` are to be had: `Ok` where it has no
-/// data.
-#[cold]
-#[inline(never)]
-fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
-    match (len, longest) {
-        (_, 0) => Err(PostError::TooManySges { given: 1, most: 0 }),
-        (0, _) => Ok(()),
-        _ => Err(PostError::MessageTooLong { given: len.into(), most: longest.into() }),
-    }
-}
-
 /// How long a WQE is.
 #[derive(Clone, Copy)]
 struct Size {
@@ -589,10 +577,6 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         match elements {
             // From 1 to the longest, in one comparison.
             [one] if one.len.wrapping_sub(1) < self.ring.longest => self.post(request, head, One(one)),
-            [one] => {
-                has_no_data(one.len, self.ring.longest)?;
-                self.post_inline(request, head, &[])
-            }
             _ => self.post(request, head, Elements(elements)),
         }
     }
@@ -640,10 +624,13 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         barrier::to_device();
         self.ring.record.post(self.next as u16);
         let control = u64::from_be(self.control);
-        if wqebbs == u32::from(self.last) {
-            self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs));
-        } else {
-            self.doorbell.ring(control);
+        match wqebbs {
+            // What most are, so that a doorbell that copies need not ask how many.
+            1 => self.doorbell.ring_with(control, self.ring.blocks(self.first, 1)),
+            _ if wqebbs == u32::from(self.last) => {
+                self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs))
+            }
+            _ => self.doorbell.ring(control),
         }
     }
 }
