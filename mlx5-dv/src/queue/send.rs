@@ -550,6 +550,18 @@ unsafe fn copy_around(base: NonNull<u8>, start: usize, end: usize, data: &[u8]) 
     }
 }
 
+/// A message of one element of `len` bytes, in a queue where not all from 1 to `longest` are to be had: `Ok` where it has no
+/// data.
+#[cold]
+#[inline(never)]
+fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
+    match (len, longest) {
+        (_, 0) => Err(PostError::TooManySges { given: 1, most: 0 }),
+        (0, _) => Ok(()),
+        _ => Err(PostError::MessageTooLong { given: len.into(), most: longest.into() }),
+    }
+}
+
 /// How long a WQE is.
 #[derive(Clone, Copy)]
 struct Size {
@@ -636,6 +648,19 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
 }
 
 impl<D: SendDoorbell> SendBatch<'_, D> {
+    /// As [`post_elements`](Self::post_elements). A single element without bytes goes its own way, so that whoever posts single
+    /// elements alone has no code for lists: it would cost a lone post a fifth more, by instructions.
+    #[inline(always)]
+    fn post_message(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
+        match elements {
+            [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
+                has_no_data(one.len, self.ring.longest)?;
+                self.post_inline(request, head, &[])
+            }
+            _ => self.post_elements(request, head, elements),
+        }
+    }
+
     /// Nothing, but a completion if it is signalled. For flushing and testing.
     #[inline]
     pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
@@ -686,7 +711,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     /// registered under its key and is not written by this process.
     #[inline]
     pub unsafe fn send(&mut self, wr_id: u64, flags: WrFlags, elements: &[DataSegment]) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), elements)
+        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), elements)
     }
 
     /// As [`send`](Self::send), with an immediate.
@@ -701,7 +726,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), elements)
+        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), elements)
     }
 
     /// RDMA WRITE of `elements`, in their order, to `remote`. Errors: [`PostError`].
@@ -716,7 +741,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         remote: RemoteAddress,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, elements)
+        self.post_message(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, elements)
     }
 
     /// As [`write`](Self::write), with an immediate that completes a receive there.
@@ -732,7 +757,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, elements)
+        self.post_message(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, elements)
     }
 
     /// RDMA READ from `remote` into `elements`, in their order. Errors: [`PostError`].
@@ -748,7 +773,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         remote: RemoteAddress,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, remote, elements)
+        self.post_message(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, remote, elements)
     }
 }
 
