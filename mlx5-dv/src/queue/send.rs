@@ -42,7 +42,7 @@ pub(crate) struct SendLimits {
 /// The ring as plain numbers: one cache line.
 ///
 /// Indices count WQEBBs, modulo 2^32; the card knows their low 16 bits. What lies from `retired` to `producer` is with the card:
-/// never more than the ring's 2^15 WQEBBs at most.
+/// never more than the ring has, which is 2^15 at most.
 pub(super) struct SendRing {
     base: NonNull<u8>,
     /// The queue's number as it stands in the first eight bytes of each WQE.
@@ -649,7 +649,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
 
 impl<D: SendDoorbell> SendBatch<'_, D> {
     /// As [`post_elements`](Self::post_elements). A single element without bytes goes its own way, so that whoever posts single
-    /// elements alone has no code for lists: it would cost a lone post a fifth more, by instructions.
+    /// elements alone has no code for lists: it would cost a lone post an eighth more, by instructions.
     #[inline(always)]
     fn post_message(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {
