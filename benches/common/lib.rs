@@ -4,6 +4,7 @@ use std::io::Write;
 
 pub mod callgrind;
 mod card;
+pub mod guest;
 
 pub use card::{Held, connect, hold_still, until};
 

@@ -6,13 +6,10 @@
 
 mod table;
 
-use std::path::Path;
-use std::time::Duration;
-
-use mlx5_lab::{Build, Guest, Model, skipped, verbs_program};
+use mlx5_benches::Failure;
+use mlx5_benches::guest::{self, C_PROGRAMS, LOAD, PROBE, RUN};
+use mlx5_lab::{Build, Guest, Model};
 use table::{Listed, Row, Runs};
-
-type Failure = Box<dyn std::error::Error>;
 
 const SIZES: [u64; 6] = [1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30, 8 << 30];
 /// Registrations of each, by each program.
@@ -21,23 +18,6 @@ const RUNS: usize = 5;
 const GUEST_S_OWN: u64 = 3 << 30;
 /// What is left to the host.
 const HOST_S_OWN: u64 = 4 << 30;
-/// For the kernel's driver to come up: a guest that counts instructions is slow.
-const PROBE: Duration = Duration::from_secs(600);
-/// For one run of one program.
-const RUN: Duration = Duration::from_secs(900);
-
-/// Loads the kernel's driver.
-const SET_UP: &str = "
-set -e
-modprobe mlx5_ib
-modprobe ib_uverbs
-for wait in $(seq 200); do [ -e /dev/infiniband/uverbs0 ] && break; sleep 0.1; done
-[ -e /dev/infiniband/uverbs0 ]
-ulimit -l unlimited
-";
-
-/// Where the guest sees what the C compiler made.
-const C_PROGRAMS: &str = "/opt/bench";
 
 /// A file of so many bytes, on `pages` of a size.
 struct Pages {
@@ -76,15 +56,11 @@ const THEIRS: &str = "/opt/bench/verbs";
 const OURS: &str = "registration_ours";
 
 fn main() -> Result<(), Failure> {
-    let full = std::env::args().any(|argument| argument == "--bench");
-    if !full || skipped("registration") {
-        println!("registration: boots a guest, for many minutes: cargo bench -p mlx5-benches --bench registration");
+    if guest::is_left_out("registration") {
         return Ok(());
     }
     let largest = largest()?;
-    let made = tempfile::tempdir()?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("registration/verbs.c");
-    verbs_program(&source, &made.path().join("verbs"))?;
+    let made = guest::c_program("registration")?;
     let build = Build::release(&["mlx5"], &["registration_ours"])?;
     let model = Model::start_saying(&build, 1, &[], Listed::SAID)?;
     let [socket] = model.sockets() else { return Err("one socket".into()) };
@@ -92,7 +68,7 @@ fn main() -> Result<(), Failure> {
     let memory = u32::try_from((largest + GUEST_S_OWN) >> 20)?;
     let guest = guest.memory_mib(memory).huge_pages_1g((largest >> 30) as u32);
     let guest = guest.count_instructions().boot_patience(PROBE).boot()?;
-    guest.check(SET_UP, PROBE)?;
+    guest.check(LOAD, PROBE)?;
 
     println!("{}", Row::HEADING);
     let bench = Bench { guest, model };
@@ -103,7 +79,7 @@ fn main() -> Result<(), Failure> {
         }
         bench.guest.check(&format!("rm -f /tmp/memory/*; umount /tmp/memory; {}", pages.release), RUN)?;
     }
-    bench.end()
+    guest::end(bench.guest, &bench.model)
 }
 
 /// The largest size for whose guest this machine has the memory.
@@ -139,13 +115,5 @@ impl Bench {
         let said = self.guest.check(&command, RUN)?;
         let log = self.model.stderr();
         Runs::read(&said, Listed::read(log.get(before..).unwrap_or_default(), RUNS)?)
-    }
-
-    fn end(self) -> Result<(), Failure> {
-        self.guest.power_off()?;
-        match &self.model.violations()[..] {
-            [] => Ok(()),
-            some => Err(format!("the software card complains:\n{}", some.join("\n")).into()),
-        }
     }
 }

@@ -6,23 +6,12 @@
  * -icount; the nanoseconds have the waiting for the card as well.
  */
 #include <fcntl.h>
-#include <infiniband/verbs.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-static void fail(const char *what)
-{
-	fprintf(stderr, "verbs: ");
-	perror(what);
-	exit(1);
-}
-
-#define CHECK(ok) ((ok) ? (void)0 : fail(#ok))
+#include "../common/verbs.h"
 
 struct instant {
 	int64_t instructions, nanoseconds;
@@ -39,17 +28,6 @@ static int64_t now(clockid_t clock)
 static struct instant instant(void)
 {
 	return (struct instant){ now(CLOCK_THREAD_CPUTIME_ID), now(CLOCK_MONOTONIC) };
-}
-
-static struct ibv_context *open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			return ibv_open_device(list[i]);
-	return NULL;
 }
 
 /* The file's memory, all of it there. */

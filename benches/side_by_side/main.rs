@@ -6,27 +6,17 @@
 
 mod table;
 
-use std::path::Path;
-use std::time::Duration;
-
-use mlx5_lab::{Build, Guest, Model, skipped, verbs_program};
+use mlx5_benches::Failure;
+use mlx5_benches::guest::{self, C_PROGRAMS, LOAD, PROBE, RUN};
+use mlx5_lab::{Build, Guest, Model};
 use table::Figures;
-
-type Failure = Box<dyn std::error::Error>;
 
 /// How often everything is measured.
 const RUNS: usize = 5;
-/// For the kernel's driver to come up: a guest that counts instructions is slow.
-const PROBE: Duration = Duration::from_secs(600);
-/// For one run of one program.
-const RUN: Duration = Duration::from_secs(900);
 
-/// Loads the kernel's driver, and brings the network device up.
+/// Brings the network device up.
 const SET_UP: &str = "
 set -e
-modprobe mlx5_ib
-modprobe ib_uverbs
-for wait in $(seq 200); do [ -e /dev/infiniband/uverbs0 ] && break; sleep 0.1; done
 netdev=$(ls /sys/class/infiniband/mlx5_0/device/net)
 ip link set lo up
 ip addr add 10.0.0.1/24 dev $netdev
@@ -36,28 +26,22 @@ grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state
 for wait in $(seq 200); do grep -qi ffff:0a00 /sys/class/infiniband/mlx5_0/ports/1/gids/* && break; sleep 0.1; done
 ";
 
-/// Where the guest sees what the C compiler made.
-const C_PROGRAMS: &str = "/opt/bench";
-
 /// Without locks.
 const THEIRS: &str = "MLX5_SINGLE_THREADED=1 /opt/bench/verbs mlx5_0";
 const OURS: [&str; 2] = ["side_by_side_ours devx:mlx5_0 plain", "side_by_side_ours devx:mlx5_0 blueflame"];
 
 fn main() -> Result<(), Failure> {
-    let full = std::env::args().any(|argument| argument == "--bench");
-    if !full || skipped("side_by_side") {
-        println!("side_by_side: boots a guest, for many minutes: cargo bench -p mlx5-benches --bench side_by_side");
+    if guest::is_left_out("side_by_side") {
         return Ok(());
     }
     let runs = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(RUNS);
-    let made = tempfile::tempdir()?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("side_by_side/verbs.c");
-    verbs_program(&source, &made.path().join("verbs"))?;
+    let made = guest::c_program("side_by_side")?;
     let build = Build::release(&["mlx5"], &["side_by_side_ours"])?;
     let model = Model::start(&build, 1, &[])?;
     let [socket] = model.sockets() else { return Err("one socket".into()) };
     let guest = Guest::builder("side_by_side").nic(socket).programs(&build).share(made.path(), C_PROGRAMS);
     let guest = guest.count_instructions().boot_patience(PROBE).boot()?;
+    guest.check(LOAD, PROBE)?;
     guest.check(SET_UP, PROBE)?;
 
     let mut figures = Figures::default();
@@ -68,9 +52,5 @@ fn main() -> Result<(), Failure> {
         }
     }
     println!("{}", figures.table());
-    guest.power_off()?;
-    match &model.violations()[..] {
-        [] => Ok(()),
-        some => Err(format!("the software card complains:\n{}", some.join("\n")).into()),
-    }
+    guest::end(guest, &model)
 }

@@ -7,13 +7,11 @@
  * The best that libmlx5 offers: a thread domain where it can be had, completion queues of a single thread, inline data; run
  * it with MLX5_SINGLE_THREADED=1. Whatever of a work request stays the same is filled in before anything is counted.
  */
-#include <infiniband/verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include <x86intrin.h>
+
+#include "../common/verbs.h"
 
 #define ALWAYS static inline __attribute__((always_inline))
 
@@ -50,15 +48,6 @@ static struct ibv_cq_ex *sent, *received;
 static uint64_t nothing; /* ticks between two looks at the counter */
 static useconds_t pause_us = 1000;
 static volatile uint64_t sink;
-
-static void fail(const char *what)
-{
-	fprintf(stderr, "verbs: ");
-	perror(what);
-	exit(1);
-}
-
-#define CHECK(ok) ((ok) ? (void)0 : fail(#ok))
 
 ALWAYS uint64_t ticks(void)
 {
@@ -363,17 +352,6 @@ static void measure_poll(int receives, int width, const char *api, poll_function
 }
 
 /* Set-up. */
-
-static struct ibv_context *open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			return ibv_open_device(list[i]);
-	return NULL;
-}
 
 static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 {

@@ -7,10 +7,9 @@ mod table;
 
 use std::time::Duration;
 
-use mlx5_lab::{Build, Guest, Model, skipped};
+use mlx5_benches::{Failure, guest};
+use mlx5_lab::{Build, Guest, Model};
 use table::{Figure, Table};
-
-type Failure = Box<dyn std::error::Error>;
 
 /// How often everything is measured.
 const RUNS: usize = 5;
@@ -80,9 +79,7 @@ const ROWS: [(&str, &str, Figure); 5] = [
 const COLUMNS: [(&str, &str); 4] = [("rxe0", "rxe0"), ("mlx5_0", "mlx5_0"), ("rxe1", "rxe0"), ("mlx5_1", "mlx5_0")];
 
 fn main() -> Result<(), Failure> {
-    let full = std::env::args().any(|argument| argument == "--bench");
-    if !full || skipped("soft_roce") {
-        println!("soft_roce: boots a guest, for many minutes: cargo bench -p mlx5-benches --bench soft_roce");
+    if guest::is_left_out("soft_roce") {
         return Ok(());
     }
     let runs = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(RUNS);
