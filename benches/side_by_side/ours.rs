@@ -9,18 +9,19 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mlx5_dv::Device;
+use mlx5_benches::{Failure, connect, until};
 use mlx5_dv::objects::{
-    AccessFlags, AddressHandle, AddressPath, CqOptions, DatagramAttributes, DoorbellMode, InitAttributes, MemoryRegion,
-    Pd, QpOptions, QueuePair, RtrAttributes, RtsAttributes, Sq, SqOptions, Tis, TransportDomain, Uar,
+    AccessFlags, AddressHandle, AddressPath, CqOptions, DatagramAttributes, DoorbellMode, FlowMatcher, FlowRule,
+    MemoryRegion, Pd, QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
 };
-use mlx5_dv::queue::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags};
+use mlx5_dv::queue::ethernet::{EthernetReceiveQueue, FrameFlags, Frames};
 use mlx5_dv::queue::{
-    BlueFlame, CompletionQueue, DataSegment, DatagramSendBatch, DatagramSendQueue, GRH, Plain, PostError, ReceiveQueue,
-    RemoteAddress, RetireError, SendBatch, SendDoorbell, SendQueue, Side, Work, WrFlags,
+    BlueFlame, Completion, CompletionQueue, DataSegment, Datagrams, GRH, Messages, Plain, PostError, ReceiveBatch,
+    ReceiveQueue, RemoteAddress, RetireError, SendBatch, SendDoorbell, SendQueue, Service, Work, WorkError, WrFlags,
 };
-
-type Failure = Box<dyn std::error::Error>;
+use mlx5_dv::{Device, Mac};
+use mlx5_prm::flow::FteMatchSetLyr24;
+use mlx5_prm::values::PathMtu;
 
 /// Work requests of a round.
 const POSTS: usize = 64;
@@ -34,6 +35,8 @@ const DEPTH: u32 = 128;
 /// Of a frame, what lies in its WQE, as libmlx5 has it.
 const HEADER: usize = 18;
 const QKEY: u32 = 0x1111_1111;
+/// Of frames: one for experiments.
+const ETHERTYPE: u16 = 0x88b5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[inline(always)]
@@ -56,31 +59,19 @@ struct Request {
     data: [u8; BYTES],
 }
 
-/// A send queue of any kind.
-trait Sender {
-    type Batch<'a>
-    where
-        Self: 'a;
-
-    fn batch(&mut self) -> Self::Batch<'_>;
-    fn ring(batch: Self::Batch<'_>);
+/// A receive queue of any kind.
+trait Receiver {
+    fn batch(&mut self) -> ReceiveBatch<'_>;
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError>;
     fn is_idle(&self) -> bool;
 }
 
-macro_rules! senders {
-    ($($Queue:ident, $Batch:ident;)*) => {$(
-        impl<D: SendDoorbell> Sender for $Queue<D> {
-            type Batch<'a> = $Batch<'a, D> where D: 'a;
-
+macro_rules! receivers {
+    ($($Queue:ident)*) => {$(
+        impl Receiver for $Queue {
             #[inline(always)]
-            fn batch(&mut self) -> $Batch<'_, D> {
+            fn batch(&mut self) -> ReceiveBatch<'_> {
                 self.batch()
-            }
-
-            #[inline(always)]
-            fn ring(batch: $Batch<'_, D>) {
-                batch.ring();
             }
 
             #[inline(always)]
@@ -95,33 +86,34 @@ macro_rules! senders {
     )*};
 }
 
-senders! {
-    SendQueue, SendBatch;
-    DatagramSendQueue, DatagramSendBatch;
-    EthernetSendQueue, EthernetSendBatch;
-}
+receivers! { ReceiveQueue EthernetReceiveQueue }
 
-/// What a work request does, posted to a `Q`.
-trait Operation<Q: Sender> {
+/// What a work request does, posted to a queue of service `S`.
+trait Operation<S: Service> {
     const NAME: &'static str;
     /// Whether the remote must have posted a receive.
-    const RECEIVED: bool = false;
+    const RECEIVED: bool;
 
-    fn post(batch: &mut Q::Batch<'_>, wr_id: u64, flags: WrFlags, request: &Request) -> Result<(), PostError>;
+    fn post<D: SendDoorbell>(
+        batch: &mut SendBatch<'_, D, S>,
+        wr_id: u64,
+        flags: WrFlags,
+        request: &Request,
+    ) -> Result<(), PostError>;
 }
 
 macro_rules! operations {
-    ($($Queue:ident, $Batch:ident, $Name:ident, $name:literal, $received:literal:
+    ($($Service:ident, $Name:ident, $name:literal, $received:literal:
         |$batch:ident, $id:ident, $flags:ident, $request:ident| $post:expr;)*) => {$(
         struct $Name;
 
-        impl<D: SendDoorbell> Operation<$Queue<D>> for $Name {
+        impl Operation<$Service> for $Name {
             const NAME: &'static str = $name;
             const RECEIVED: bool = $received;
 
             #[inline(always)]
-            fn post(
-                $batch: &mut $Batch<'_, D>,
+            fn post<D: SendDoorbell>(
+                $batch: &mut SendBatch<'_, D, $Service>,
                 $id: u64,
                 $flags: WrFlags,
                 $request: &Request,
@@ -133,27 +125,27 @@ macro_rules! operations {
 }
 
 operations! {
-    SendQueue, SendBatch, WriteInline, "write_inline", false:
+    Messages, WriteInline, "write_inline", false:
         |batch, id, flags, request| batch.write_inline(id, flags, request.remote, &request.data);
-    SendQueue, SendBatch, Write, "write", false:
+    Messages, Write, "write", false:
         // SAFETY: registered memory that lives as long as the queues, which nobody writes or relies on.
         |batch, id, flags, request| unsafe { batch.write(id, flags, request.remote, &[request.local]) };
-    SendQueue, SendBatch, SendInline, "send_inline", true:
+    Messages, SendInline, "send_inline", true:
         |batch, id, flags, request| batch.send_inline(id, flags, &request.data);
-    SendQueue, SendBatch, Send, "send", true:
+    Messages, Send, "send", true:
         // SAFETY: as above.
         |batch, id, flags, request| unsafe { batch.send(id, flags, &[request.local]) };
-    SendQueue, SendBatch, Read, "read", false:
+    Messages, Read, "read", false:
         // SAFETY: as above.
         |batch, id, flags, request| unsafe { batch.read(id, flags, request.remote, &[request.local]) };
-    DatagramSendQueue, DatagramSendBatch, DatagramInline, "ud_inline", true:
+    Datagrams, DatagramInline, "ud_inline", true:
         |batch, id, flags, request| batch.send_inline(id, flags, &request.to, &request.data);
-    DatagramSendQueue, DatagramSendBatch, Datagram, "ud", true:
+    Datagrams, Datagram, "ud", true:
         // SAFETY: as above.
         |batch, id, flags, request| unsafe { batch.send(id, flags, &request.to, &[request.local]) };
-    EthernetSendQueue, EthernetSendBatch, FrameInline, "frame_inline", false:
+    Frames, FrameInline, "frame_inline", true:
         |batch, id, flags, request| batch.send_inline(id, frame_flags(flags), &request.data);
-    EthernetSendQueue, EthernetSendBatch, Frame, "frame", false:
+    Frames, Frame, "frame", true:
         // SAFETY: as above.
         |batch, id, flags, request| unsafe {
             batch.send(id, frame_flags(flags), &request.data[..HEADER], &[request.behind_header])
@@ -168,8 +160,8 @@ fn frame_flags(flags: WrFlags) -> FrameFlags {
 /// Ticks of [`POSTS`] work requests, `batch` a doorbell, of which those are signalled whose number has all bits of
 /// `unsignalled`.
 #[inline(never)]
-fn post<O: Operation<Q>, Q: Sender>(
-    queue: &mut Q,
+fn post<O: Operation<S>, S: Service, D: SendDoorbell>(
+    queue: &mut SendQueue<D, S>,
     requests: &[Request; REQUESTS],
     batch: usize,
     unsignalled: usize,
@@ -182,14 +174,14 @@ fn post<O: Operation<Q>, Q: Sender>(
             let flags = if i & unsignalled == unsignalled { WrFlags::SIGNALLED } else { WrFlags::empty() };
             O::post(&mut some, i as u64, flags, &requests[i % REQUESTS])?;
         }
-        Q::ring(some);
+        some.ring();
         first += batch;
     }
     Ok(ticks() - start)
 }
 
 #[inline(never)]
-fn post_receives(queue: &mut ReceiveQueue, requests: &[Request; REQUESTS], batch: usize) -> Result<u64, PostError> {
+fn post_receives<R: Receiver>(queue: &mut R, requests: &[Request; REQUESTS], batch: usize) -> Result<u64, PostError> {
     let start = ticks();
     let mut first = 0;
     while first < POSTS {
@@ -209,14 +201,26 @@ fn post_receives(queue: &mut ReceiveQueue, requests: &[Request; REQUESTS], batch
 #[inline(always)]
 fn poll(queue: &mut CompletionQueue, width: usize, mut retire: impl FnMut(&Work) -> Option<u64>) -> Option<u64> {
     let mut sum = 0u64;
+    let mut take = |completion: Result<Completion, WorkError>| {
+        let completion = completion.ok()?;
+        sum = sum.wrapping_add(retire(&completion.work)?).wrapping_add(u64::from(completion.byte_len));
+        Some(())
+    };
     let start = ticks();
     let mut left = POSTS;
     while left > 0 {
         let mut some = 0;
-        for completion in queue.poll_batch(width) {
-            let completion = completion.ok()?;
-            sum = sum.wrapping_add(retire(&completion.work)?).wrapping_add(u64::from(completion.byte_len));
-            some += 1;
+        match width {
+            1 => {
+                take(queue.poll()?)?;
+                some = 1;
+            }
+            _ => {
+                for completion in queue.poll_batch(width) {
+                    take(completion)?;
+                    some += 1;
+                }
+            }
         }
         if some != width {
             return None;
@@ -225,35 +229,6 @@ fn poll(queue: &mut CompletionQueue, width: usize, mut retire: impl FnMut(&Work)
     }
     black_box(sum);
     Some(ticks() - start)
-}
-
-/// As [`poll`], one at a time.
-#[inline(always)]
-fn poll_singly(queue: &mut CompletionQueue, mut retire: impl FnMut(&Work) -> Option<u64>) -> Option<u64> {
-    let mut sum = 0u64;
-    let start = ticks();
-    for _ in 0..POSTS {
-        let completion = queue.poll()?.ok()?;
-        sum = sum.wrapping_add(retire(&completion.work)?).wrapping_add(u64::from(completion.byte_len));
-    }
-    black_box(sum);
-    Some(ticks() - start)
-}
-
-#[inline(never)]
-fn poll_sends<Q: Sender>(queue: &mut CompletionQueue, width: usize, sender: &mut Q) -> Option<u64> {
-    match width {
-        1 => poll_singly(queue, |work| sender.retire(work).ok()),
-        _ => poll(queue, width, |work| sender.retire(work).ok()),
-    }
-}
-
-#[inline(never)]
-fn poll_receives(queue: &mut CompletionQueue, width: usize, receiver: &mut ReceiveQueue) -> Option<u64> {
-    match width {
-        1 => poll_singly(queue, |work| receiver.retire(work).ok()),
-        _ => poll(queue, width, |work| receiver.retire(work).ok()),
-    }
 }
 
 /// What all queues share.
@@ -281,29 +256,31 @@ impl Common {
         Ok(CompletionQueue::create(&self.uar, CqOptions::default().entries(2 * POSTS as u32))?)
     }
 
-    /// Messages to queue pair `qpn`, whose receives are of `room` bytes.
-    fn requests(&self, qpn: u32, room: usize) -> Result<Box<[Request; REQUESTS]>, Failure> {
+    /// Messages that begin with `start`, to queue pair `qpn`, whose receives are of `room` bytes.
+    fn requests(&self, start: &[u8], qpn: u32, room: usize) -> Result<Box<[Request; REQUESTS]>, Failure> {
         let to = AddressHandle::new(&self.device, &self.path, qpn, QKEY)?;
         let memory = &self.memory;
         let request = |i: usize| {
             let (from, target) = (i * BYTES, 2048 + i * BYTES);
+            let data = std::array::from_fn(|j| start.get(j).copied().unwrap_or((from + j) as u8));
+            memory.write(from, &data);
             Request {
                 remote: memory.remote_at(target),
                 local: memory.segment(from..from + BYTES),
                 behind_header: memory.segment(from + HEADER..from + BYTES),
                 target: memory.segment(target..target + room),
                 to,
-                data: std::array::from_fn(|j| (from + j) as u8),
+                data,
             }
         };
         Ok(black_box(Box::new(std::array::from_fn(request))))
     }
 }
 
-/// A send queue, and the receive queue that it sends to, where there is one.
-struct Bench<'a, Q> {
-    sender: Q,
-    receiver: Option<ReceiveQueue>,
+/// A send queue, and the receive queue that it sends to.
+struct Bench<'a, S: Service, D: SendDoorbell, R> {
+    sender: SendQueue<D, S>,
+    receiver: R,
     sent: CompletionQueue,
     received: CompletionQueue,
     requests: Box<[Request; REQUESTS]>,
@@ -312,26 +289,25 @@ struct Bench<'a, Q> {
     /// What a round waits before it polls.
     pause: Duration,
     common: &'a Common,
+    /// What brings frames to the receiver.
+    _rule: Option<FlowRule>,
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, SendQueue<D>> {
+impl<'a, D: DoorbellMode> Bench<'a, Messages, D, ReceiveQueue> {
     /// Two connected queue pairs, the first sending to the second.
     fn connected(common: &'a Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
         let options = QpOptions::default().wqes(DEPTH, DEPTH).inline_bytes(BYTES as u16);
         let create_qp = || QueuePair::create(&common.pd, &common.uar, sent.cq(), received.cq(), options.clone());
         let (sender, receiver) = (create_qp()?, create_qp()?);
-        for (ours, theirs) in [(&sender, &receiver), (&receiver, &sender)] {
-            ours.init(&InitAttributes::default())?;
-            ours.ready_to_receive(&RtrAttributes::new(theirs.qpn(), 0, common.path))?;
-            ours.ready_to_send(&RtsAttributes::new(0))?;
-        }
-        let requests = common.requests(receiver.qpn(), BYTES)?;
-        Ok(Bench::new(common, sender.send_queue()?, Some(receiver.receive_queue()?), sent, received, requests))
+        connect(&sender, receiver.qpn(), PathMtu::Mtu1024)?;
+        connect(&receiver, sender.qpn(), PathMtu::Mtu1024)?;
+        let requests = common.requests(&[], receiver.qpn(), BYTES)?;
+        Ok(Bench::new(common, sender.send_queue()?, receiver.receive_queue()?, sent, received, requests))
     }
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, DatagramSendQueue<D>> {
+impl<'a, D: DoorbellMode> Bench<'a, Datagrams, D, ReceiveQueue> {
     /// Two queue pairs of datagrams.
     fn datagrams(common: &'a Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
@@ -341,29 +317,49 @@ impl<'a, D: DoorbellMode> Bench<'a, DatagramSendQueue<D>> {
         for qp in [&sender, &receiver] {
             qp.activate(&DatagramAttributes::new(QKEY))?;
         }
-        let requests = common.requests(receiver.qpn(), GRH + BYTES)?;
+        let requests = common.requests(&[], receiver.qpn(), GRH + BYTES)?;
         let (sender, receiver) = (sender.datagram_send_queue()?, receiver.receive_queue()?);
-        Ok(Bench::new(common, sender, Some(receiver), sent, received, requests))
+        Ok(Bench::new(common, sender, receiver, sent, received, requests))
     }
 }
 
-impl<'a, D: DoorbellMode> Bench<'a, EthernetSendQueue<D>> {
-    /// A send queue of frames that nobody hears.
+impl<'a, D: DoorbellMode> Bench<'a, Frames, D, EthernetReceiveQueue> {
+    /// A send queue of frames, of a transport domain of its own, as a domain does not hear itself, and a receive queue.
     fn frames(common: &'a Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
-        let tis = Tis::create(&TransportDomain::alloc(&common.device)?, 0)?;
+        let domain = || TransportDomain::alloc(&common.device);
         let options = SqOptions::default().wqes(DEPTH).inline_bytes(BYTES as u16);
-        let sq = Sq::create(&common.pd, &common.uar, &tis, sent.cq(), options)?;
+        let sq = Sq::create(&common.pd, &common.uar, &Tis::create(&domain()?, 0)?, sent.cq(), options)?;
+        let rq = Rq::create(&common.pd, received.cq(), RqOptions::default().wqes(DEPTH))?;
         sq.ready()?;
-        Ok(Bench::new(common, sq.send_queue()?, None, sent, received, common.requests(0, BYTES)?))
+        rq.ready()?;
+        let rule = steer(&Tir::create(&domain()?, &rq)?)?;
+        let mac = common.device.mac().0;
+        let header = [&mac[..], &mac, &ETHERTYPE.to_be_bytes()].concat();
+        let requests = common.requests(&header, 0, BYTES)?;
+        let bench = Bench::new(common, sq.send_queue()?, rq.receive_queue()?, sent, received, requests);
+        Ok(Bench { _rule: Some(rule), ..bench })
     }
 }
 
-impl<'a, Q: Sender> Bench<'a, Q> {
+/// Frames of our type to the device's own address go to `tir`.
+fn steer(tir: &Arc<Tir>) -> Result<FlowRule, Failure> {
+    let headers = |mac: Mac, ethertype: u16| {
+        let [a, b, c, d, e, f] = mac.0;
+        let mut headers = FteMatchSetLyr24::ZERO;
+        headers.w().dmac_47_16(u32::from_be_bytes([a, b, c, d])).dmac_15_0(u16::from_be_bytes([e, f]));
+        headers.w().ethertype(ethertype);
+        headers
+    };
+    let matcher = FlowMatcher::create(tir.device(), 0, &headers(Mac::BROADCAST, 0xffff))?;
+    Ok(FlowRule::beside_kernel(&matcher, &headers(tir.device().mac(), ETHERTYPE), tir)?)
+}
+
+impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
     fn new(
         common: &'a Common,
-        sender: Q,
-        receiver: Option<ReceiveQueue>,
+        sender: SendQueue<D, S>,
+        receiver: R,
         sent: CompletionQueue,
         received: CompletionQueue,
         requests: Box<[Request; REQUESTS]>,
@@ -371,37 +367,21 @@ impl<'a, Q: Sender> Bench<'a, Q> {
         let nothing = ticks();
         let nothing = ticks() - nothing;
         let pause = Duration::from_millis(1);
-        Bench { sender, receiver, sent, received, requests, nothing, pause, common }
-    }
-
-    fn is_idle(&self) -> bool {
-        let received = self.receiver.as_ref().is_none_or(|receiver| receiver.free() == receiver.capacity());
-        received && self.sender.is_idle()
+        Bench { sender, receiver, sent, received, requests, nothing, pause, common, _rule: None }
     }
 
     /// Takes completions until all that was posted has completed, on both sides.
     fn drain(&mut self) -> Result<(), Failure> {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.is_idle() {
-            let mut none = true;
-            for queue in [&mut self.sent, &mut self.received] {
-                let Some(completion) = queue.poll() else { continue };
-                none = false;
-                let work = completion?.work;
-                match (work.side, &mut self.receiver) {
-                    (Side::Send, _) => self.sender.retire(&work)?,
-                    (Side::Receive, Some(receiver)) => receiver.retire(&work)?,
-                    (Side::Receive, None) => return Err("a receive of nobody's".into()),
-                };
+        until(|| {
+            while let Some(completion) = self.sent.poll() {
+                self.sender.retire(&completion?.work)?;
             }
-            if none {
-                if Instant::now() > deadline {
-                    return Err("completions do not come".into());
-                }
-                sleep(Duration::from_micros(100));
+            while let Some(completion) = self.received.poll() {
+                self.receiver.retire(&completion?.work)?;
             }
-        }
-        Ok(())
+            let is_idle = self.sender.free() == self.sender.capacity() && self.receiver.is_idle();
+            Ok(is_idle.then_some(()))
+        })
     }
 
     /// The median of all rounds, for one operation.
@@ -414,11 +394,20 @@ impl<'a, Q: Sender> Bench<'a, Q> {
 
     /// [`POSTS`] receives, `batch` a doorbell record: the ticks.
     fn receive(&mut self, batch: usize) -> Result<u64, Failure> {
-        let receiver = self.receiver.as_mut().ok_or("nobody receives")?;
-        Ok(post_receives(receiver, &self.requests, batch)?)
+        Ok(post_receives(&mut self.receiver, &self.requests, batch)?)
     }
 
-    fn measure_post<O: Operation<Q>>(&mut self) -> Result<(), Failure> {
+    #[inline(never)]
+    fn poll_sends(&mut self, width: usize) -> Option<u64> {
+        poll(&mut self.sent, width, |work| self.sender.retire(work).ok())
+    }
+
+    #[inline(never)]
+    fn poll_receives(&mut self, width: usize) -> Option<u64> {
+        poll(&mut self.received, width, |work| self.receiver.retire(work).ok())
+    }
+
+    fn measure_post<O: Operation<S>>(&mut self) -> Result<(), Failure> {
         for batch in [1, 4, 16, 64] {
             for signal in [1, POSTS] {
                 let mut samples = Vec::with_capacity(WARM_UP + ROUNDS);
@@ -426,7 +415,7 @@ impl<'a, Q: Sender> Bench<'a, Q> {
                     if O::RECEIVED {
                         self.receive(1)?;
                     }
-                    samples.push(post::<O, Q>(&mut self.sender, &self.requests, batch, signal - 1)?);
+                    samples.push(post::<O, S, D>(&mut self.sender, &self.requests, batch, signal - 1)?);
                     self.drain()?;
                 }
                 self.report(&format!("{}/{batch}/{signal}", O::NAME), samples);
@@ -436,21 +425,21 @@ impl<'a, Q: Sender> Bench<'a, Q> {
     }
 
     /// Receives, each of which is used up by an `O`.
-    fn measure_receive<O: Operation<Q>>(&mut self) -> Result<(), Failure> {
+    fn measure_receive<O: Operation<S>>(&mut self, row: &str) -> Result<(), Failure> {
         for batch in [1, 4, 16, 64] {
             let mut samples = Vec::with_capacity(WARM_UP + ROUNDS);
             while samples.len() < WARM_UP + ROUNDS {
                 samples.push(self.receive(batch)?);
-                post::<O, Q>(&mut self.sender, &self.requests, 64, 0)?;
+                post::<O, S, D>(&mut self.sender, &self.requests, 64, 0)?;
                 self.drain()?;
             }
-            self.report(&format!("receive/{batch}"), samples);
+            self.report(&format!("{row}/{batch}"), samples);
         }
         Ok(())
     }
 
     /// `poll` takes that many at a time. Rounds in which a completion came late do not count.
-    fn measure_poll<O: Operation<Q>>(
+    fn measure_poll<O: Operation<S>>(
         &mut self,
         row: &str,
         poll: fn(&mut Self, usize) -> Option<u64>,
@@ -460,7 +449,7 @@ impl<'a, Q: Sender> Bench<'a, Q> {
             let deadline = Instant::now() + PATIENCE;
             while samples.len() < WARM_UP + ROUNDS {
                 self.receive(1)?;
-                post::<O, Q>(&mut self.sender, &self.requests, 64, 0)?;
+                post::<O, S, D>(&mut self.sender, &self.requests, 64, 0)?;
                 sleep(self.pause);
                 match poll(self, width) {
                     Some(ticks) => samples.push(ticks),
@@ -476,26 +465,25 @@ impl<'a, Q: Sender> Bench<'a, Q> {
 }
 
 fn measure_all<D: DoorbellMode>(common: &Common) -> Result<(), Failure> {
-    let mut connected = Bench::<SendQueue<D>>::connected(common)?;
+    let mut connected = Bench::<Messages, D, _>::connected(common)?;
     connected.measure_post::<WriteInline>()?;
     connected.measure_post::<Write>()?;
     connected.measure_post::<SendInline>()?;
     connected.measure_post::<Send>()?;
     connected.measure_post::<Read>()?;
-    connected.measure_receive::<Send>()?;
-    connected
-        .measure_poll::<Send>("poll_send", |bench, width| poll_sends(&mut bench.sent, width, &mut bench.sender))?;
-    connected.measure_poll::<Send>("poll_receive", |bench, width| {
-        poll_receives(&mut bench.received, width, bench.receiver.as_mut()?)
-    })?;
+    connected.measure_receive::<Send>("receive")?;
+    connected.measure_poll::<Send>("poll_send", Bench::poll_sends)?;
+    connected.measure_poll::<Send>("poll_receive", Bench::poll_receives)?;
     drop(connected);
-    let mut datagrams = Bench::<DatagramSendQueue<D>>::datagrams(common)?;
+    let mut datagrams = Bench::<Datagrams, D, _>::datagrams(common)?;
     datagrams.measure_post::<DatagramInline>()?;
     datagrams.measure_post::<Datagram>()?;
     drop(datagrams);
-    let mut frames = Bench::<EthernetSendQueue<D>>::frames(common)?;
+    let mut frames = Bench::<Frames, D, _>::frames(common)?;
     frames.measure_post::<FrameInline>()?;
-    frames.measure_post::<Frame>()
+    frames.measure_post::<Frame>()?;
+    frames.measure_receive::<Frame>("receive_frame")?;
+    frames.measure_poll::<Frame>("poll_frame", Bench::poll_receives)
 }
 
 fn main() -> Result<(), Failure> {

@@ -103,7 +103,9 @@ fn title(row: &str) -> String {
         "frame_inline" => "Ethernet frame of 64 B inline",
         "frame" => "Ethernet frame of 64 B, 46 of them from memory",
         "poll_send" => "poll a send",
+        "receive_frame" => "Ethernet RECV",
         "poll_receive" => "poll a receive",
+        "poll_frame" => "poll a frame",
         other => other,
     };
     match parts[1..] {

@@ -7,6 +7,8 @@
  * The best that libmlx5 offers: a thread domain where it can be had, completion queues of a single thread, inline data; run
  * it with MLX5_SINGLE_THREADED=1. Whatever of a work request stays the same is filled in before anything is counted.
  */
+#include <arpa/inet.h>
+#include <infiniband/mlx5dv.h>
 #include <time.h>
 #include <unistd.h>
 #include <x86intrin.h>
@@ -25,6 +27,7 @@ enum {
 	PATIENCE = 60, /* seconds */
 	GRH = 40,      /* bytes before the data of a datagram received */
 	QKEY = 0x11111111,
+	ETHERTYPE = 0x88b5, /* of frames: one for experiments */
 };
 
 enum op { WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, UD_INLINE, UD, FRAME_INLINE, FRAME, OPS };
@@ -42,8 +45,9 @@ struct request {
 };
 
 static struct request requests[REQUESTS];
-/* Those at work: of a connection, of datagrams, or of frames, which nobody receives. */
+/* Those at work: of a connection, of datagrams, or of frames, which a work queue receives. */
 static struct ibv_qp *sender, *receiver;
+static struct ibv_wq *work_queue;
 static struct ibv_cq_ex *sent, *received;
 static uint64_t nothing; /* ticks between two looks at the counter */
 static useconds_t pause_us = 1000;
@@ -171,7 +175,7 @@ ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 	return ticks() - start;
 }
 
-static __attribute__((noinline)) uint64_t post_receives(unsigned batch)
+ALWAYS uint64_t receives(int to_work_queue, unsigned batch)
 {
 	uint64_t start = ticks();
 
@@ -182,10 +186,24 @@ static __attribute__((noinline)) uint64_t post_receives(unsigned batch)
 			recv_list[i - first].wr_id = i;
 			recv_sges[i - first].addr = requests[i % REQUESTS].remote;
 		}
-		CHECK(!ibv_post_recv(receiver, recv_list, &bad));
+		CHECK(!(to_work_queue ? ibv_post_wq_recv(work_queue, recv_list, &bad)
+				      : ibv_post_recv(receiver, recv_list, &bad)));
 	}
 	return ticks() - start;
 }
+
+static __attribute__((noinline)) uint64_t receives_of_qp(unsigned batch)
+{
+	return receives(0, batch);
+}
+
+static __attribute__((noinline)) uint64_t receives_of_wq(unsigned batch)
+{
+	return receives(1, batch);
+}
+
+/* That of the receiver at work. */
+static uint64_t (*post_receives)(unsigned batch) = receives_of_qp;
 
 typedef uint64_t (*post_function)(unsigned batch, unsigned unsignalled);
 
@@ -293,7 +311,7 @@ static void report(const char *row, const char *api, uint64_t *samples)
 static void measure_post(enum op op, unsigned batch, unsigned signal, const char *api, post_function post)
 {
 	uint64_t samples[WARM_UP + ROUNDS];
-	int receives = op == SEND || op == SEND_INLINE || is_datagram(op);
+	int receives = !is_rdma(op);
 	char row[64];
 
 	prepare(op, batch);
@@ -309,45 +327,47 @@ static void measure_post(enum op op, unsigned batch, unsigned signal, const char
 	report(row, api, samples + WARM_UP);
 }
 
-static void measure_receive(unsigned batch)
+/* Receives, each of which is used up by an `op`. */
+static void measure_receive(enum op op, const char *name, unsigned batch)
 {
 	uint64_t samples[WARM_UP + ROUNDS];
 	char row[64];
 
-	prepare(SEND, batch);
+	prepare(op, batch);
 	for (int round = 0; round < WARM_UP + ROUNDS; round++) {
 		samples[round] = post_receives(batch);
-		wr[SEND](64, 0);
+		wr[op](64, 0);
 		drain(sent, POSTS - 1);
 		drain(received, POSTS - 1);
 	}
-	snprintf(row, sizeof(row), "receive/%u", batch);
+	snprintf(row, sizeof(row), "%s/%u", name, batch);
 	report(row, "classic", samples + WARM_UP);
 }
 
-/* Rounds in which a completion came late do not count. */
-static void measure_poll(int receives, int width, const char *api, poll_function poll)
+/* Completions of each `op`, on one side of it. Rounds in which one came late do not count. */
+static void measure_poll(enum op op, const char *name, struct ibv_cq_ex *cq, int width, const char *api,
+			 poll_function poll)
 {
 	uint64_t samples[WARM_UP + ROUNDS];
 	time_t deadline = time(NULL) + PATIENCE;
 	char row[64];
 
 	for (int round = 0; round < WARM_UP + ROUNDS;) {
-		prepare(SEND, 1);
+		prepare(op, 1);
 		post_receives(1);
-		wr[SEND](64, 0);
+		wr[op](64, 0);
 		usleep(pause_us);
-		samples[round] = poll(receives ? received : sent, width);
+		samples[round] = poll(cq, width);
 		if (samples[round]) {
 			round++;
 		} else {
 			CHECK(time(NULL) < deadline);
-			drain(receives ? received : sent, POSTS - 1);
+			drain(cq, POSTS - 1);
 			pause_us *= pause_us < 100000 ? 2 : 1;
 		}
-		drain(receives ? sent : received, POSTS - 1);
+		drain(cq == sent ? received : sent, POSTS - 1);
 	}
-	snprintf(row, sizeof(row), "poll_%s/%d", receives ? "receive" : "send", width);
+	snprintf(row, sizeof(row), "%s/%d", name, width);
 	report(row, api, samples + WARM_UP);
 }
 
@@ -526,11 +546,82 @@ static void use_datagrams(void)
 		requests[i].qpn = receiver->qp_num;
 }
 
+/* This port's own address, of which its first GID is made. */
+static void own_mac(uint8_t mac[6])
+{
+	union ibv_gid gid;
+
+	CHECK(!ibv_query_gid(context, 1, 0, &gid));
+	memcpy(mac, gid.raw + 8, 3);
+	memcpy(mac + 3, gid.raw + 13, 3);
+	mac[0] ^= 2;
+}
+
+/* A work queue, which takes less than a queue pair's receives, and the queue pair by which frames reach it: also this process's
+ * own. */
+static struct ibv_qp *create_work_queue(void)
+{
+	static uint8_t key[40];
+	struct ibv_wq_init_attr wq_attr = { .wq_type = IBV_WQT_RQ, .max_wr = DEPTH, .max_sge = 1, .pd = own,
+					    .cq = ibv_cq_ex_to_cq(received) };
+	struct ibv_wq_attr ready = { .attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_RDY };
+	struct ibv_rwq_ind_table_init_attr table_attr = { .ind_tbl = &work_queue };
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = IBV_QPT_RAW_PACKET,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH,
+		.pd = own,
+		.rx_hash_conf = { .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ, .rx_hash_key_len = sizeof(key),
+				  .rx_hash_key = key },
+	};
+	struct mlx5dv_qp_init_attr own_too = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+		.create_flags = MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC,
+	};
+	struct ibv_qp *qp;
+
+	work_queue = ibv_create_wq(context, &wq_attr);
+	CHECK(work_queue);
+	CHECK(!ibv_modify_wq(work_queue, &ready));
+	attr.rwq_ind_tbl = ibv_create_rwq_ind_table(context, &table_attr);
+	CHECK(attr.rwq_ind_tbl);
+	qp = mlx5dv_create_qp(context, &attr, &own_too);
+	CHECK(qp);
+	return qp;
+}
+
+/* From now on frames of the type that come to `mac` are for `qp`. */
+static void steer(struct ibv_qp *qp, const uint8_t mac[6])
+{
+	struct {
+		struct ibv_flow_attr attr;
+		struct ibv_flow_spec_eth eth;
+	} rule = {
+		.attr = { .type = IBV_FLOW_ATTR_NORMAL, .size = sizeof(rule), .num_of_specs = 1, .port = 1 },
+		.eth = { .type = IBV_FLOW_SPEC_ETH, .size = sizeof(rule.eth), .val.ether_type = htons(ETHERTYPE),
+			 .mask.ether_type = 0xffff },
+	};
+
+	memcpy(rule.eth.val.dst_mac, mac, 6);
+	memset(rule.eth.mask.dst_mac, 0xff, 6);
+	CHECK(ibv_create_flow(qp, &rule.attr));
+}
+
+/* What is in memory becomes frames to this port. */
 static void use_frames(void)
 {
+	uint16_t type = htons(ETHERTYPE);
+	uint8_t mac[6];
+
+	own_mac(mac);
+	for (int i = 0; i < REQUESTS; i++) {
+		memcpy(requests[i].data, mac, 6);
+		memcpy((uint8_t *)requests[i].data + 6, mac, 6);
+		memcpy((uint8_t *)requests[i].data + 12, &type, sizeof(type));
+	}
 	sender = create_qp(context, own, IBV_QPT_RAW_PACKET);
-	receiver = NULL;
 	activate_frames(sender);
+	steer(create_work_queue(), mac);
+	post_receives = receives_of_wq;
 }
 
 static void measure_posts(enum op first, enum op last)
@@ -545,6 +636,20 @@ static void measure_posts(enum op first, enum op last)
 			}
 }
 
+static void measure_receives(enum op op, const char *name)
+{
+	for (unsigned batch = 1; batch <= POSTS; batch *= 4)
+		measure_receive(op, name, batch);
+}
+
+static void measure_polls(enum op op, const char *name, struct ibv_cq_ex *cq)
+{
+	for (int width = 1; width <= 16; width *= 16) {
+		measure_poll(op, name, cq, width, "classic", poll_classic);
+		measure_poll(op, name, cq, width, "wr", poll_ex);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -556,16 +661,14 @@ int main(int argc, char **argv)
 	nothing = ticks() - nothing;
 	use_connection();
 	measure_posts(WRITE_INLINE, READ);
-	for (unsigned batch = 1; batch <= POSTS; batch *= 4)
-		measure_receive(batch);
-	for (int receives = 0; receives < 2; receives++)
-		for (int width = 1; width <= 16; width *= 16) {
-			measure_poll(receives, width, "classic", poll_classic);
-			measure_poll(receives, width, "wr", poll_ex);
-		}
+	measure_receives(SEND, "receive");
+	measure_polls(SEND, "poll_send", sent);
+	measure_polls(SEND, "poll_receive", received);
 	use_datagrams();
 	measure_posts(UD_INLINE, UD);
 	use_frames();
 	measure_posts(FRAME_INLINE, FRAME);
+	measure_receives(FRAME, "receive_frame");
+	measure_polls(FRAME, "poll_frame", received);
 	return 0;
 }

@@ -1,4 +1,4 @@
-//! C programs on libibverbs, for guests to run.
+//! C programs on libibverbs and libmlx5, for guests to run.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,19 +6,22 @@ use std::process::Command;
 use crate::error::{IoContext, LabError};
 use crate::lab::{Lab, headers};
 
-/// Has this machine's C compiler make `program` of the C file `source`, against the libibverbs that the guests have.
+/// Has this machine's C compiler make `program` of the C file `source`, against the libibverbs and libmlx5 that the guests
+/// have.
 ///
 /// # Errors
 /// [`LabError::Compiler`] if there is no compiler, or it does not like what it reads; it says what on stderr.
 pub fn verbs_program(source: &Path, program: &Path) -> Result<(), LabError> {
-    let library = Lab::ready()?.root().join("usr/lib/x86_64-linux-gnu/libibverbs.so.1");
+    let libraries = Lab::ready()?.root().join("usr/lib/x86_64-linux-gnu");
     let status = Command::new("cc")
         .args(["-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror"])
         .arg("-I")
         .arg(headers()?.verbs_include)
         .arg(source)
-        .arg(library)
-        // What the library needs in turn is in the guest.
+        // Of the libraries, those that it uses.
+        .arg("-Wl,--as-needed")
+        .args(["libibverbs.so.1", "libmlx5.so.1"].map(|library| libraries.join(library)))
+        // What the libraries need in turn is in the guest.
         .arg("-Wl,--allow-shlib-undefined")
         .arg("-o")
         .arg(program)
