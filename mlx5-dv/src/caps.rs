@@ -2,12 +2,19 @@
 
 pub use mlx5_prm::caps::CapPage;
 use mlx5_prm::caps::limits::{Card, number_at};
-use mlx5_prm::caps::{CmdHcaCap, CmdHcaCap2, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, RoceCap};
 use mlx5_prm::cmd::{QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::layout::Layout;
 
 use crate::access::{Access, RawCommand};
 use crate::error::Error;
+
+/// `atomic_operations`: compare and swap, and fetch and add.
+const ATOMICS_OF_VERBS: u16 = 0b11;
+/// `atomic_size_qp`: bit n is for 2^n bytes.
+const EIGHT_BYTES: u16 = 1 << 3;
+/// `atomic_req_8B_endianness_mode`: the numbers of atomics are in the host's byte order, otherwise big-endian.
+pub(crate) const HOST_ENDIANNESS: u8 = 1;
 
 /// One capability page, as firmware gave it: what the card could do, and what it does now.
 #[derive(Debug, Clone)]
@@ -79,7 +86,7 @@ pub struct Caps {
     pub log_max_umem: u8,
     /// Local ACK delay: the exponent of 4.096 us.
     pub local_ca_ack_delay: u8,
-    /// Whether atomics are there.
+    /// Whether atomics are there, of some kind: [`check_atomics`](Self::check_atomics) says whether those of verbs are.
     pub atomic: bool,
     /// Whether SET_DRIVER_VERSION is known.
     pub driver_version: bool,
@@ -181,6 +188,25 @@ impl Caps {
     pub fn number(&self, page: CapPage, name: &str) -> Option<u64> {
         let raw = self.pages.iter().find(|raw| raw.page == page)?;
         number_at(page.layout()?, &raw.current, name)
+    }
+
+    /// `Ok` where the card has the atomics of verbs: compare and swap, and fetch and add, of eight bytes in the byte order of
+    /// this host. Elsewhere Linux has none either.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], which names the capability.
+    pub fn check_atomics(&self) -> Result<(), Error> {
+        let page: AtomicCaps = self.current(CapPage::Atomic).unwrap_or(AtomicCaps::ZERO);
+        let lacking = [
+            ("atomic", !self.atomic),
+            ("atomic_operations", page.atomic_operations() & ATOMICS_OF_VERBS != ATOMICS_OF_VERBS),
+            ("atomic_size_qp", page.atomic_size_qp() & EIGHT_BYTES == 0),
+            ("atomic_req_8B_endianness_mode", page.atomic_req_8B_endianness_mode() != HOST_ENDIANNESS),
+        ];
+        match lacking.into_iter().find(|(_, lacks)| *lacks) {
+            Some((capability, _)) => Err(Error::Unsupported { what: "atomics of eight bytes".into(), capability }),
+            None => Ok(()),
+        }
     }
 
     /// The second general page, where there is one.

@@ -375,7 +375,8 @@ impl CqeSyndrome {
             CqeSyndrome::BadResponse => "the remote answered with an impossible opcode",
             CqeSyndrome::LocalAccess => "a remote request broke a protection rule of this side's memory",
             CqeSyndrome::RemoteInvalidRequest => {
-                "the remote finds the request invalid: its receive is too short, or the operation is not allowed there"
+                "the remote finds the request invalid: its receive is too short, the operation is not allowed there, or an \
+                 atomic's address is no multiple of 8"
             }
             CqeSyndrome::RemoteAccess => {
                 "the remote's key is wrong, of another PD, does not allow the access, or ends too early"

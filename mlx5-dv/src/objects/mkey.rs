@@ -7,7 +7,7 @@ use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn, WithTail};
 use mlx5_prm::ctx::Mkc;
 use mlx5_prm::layout::Be64;
 
-use super::{Object, Pd, atomics_are_not_built, within};
+use super::{Object, Pd, check_access, within};
 use crate::Device;
 use crate::access::UmemHandle;
 use crate::error::{CommandError, Error};
@@ -23,7 +23,7 @@ bitflags::bitflags! {
         const REMOTE_WRITE = 2;
         /// The remote may read it.
         const REMOTE_READ = 4;
-        /// The remote may change it atomically. Not built yet: refused wherever it is given.
+        /// The remote may change it atomically.
         const REMOTE_ATOMIC = 8;
     }
 }
@@ -88,11 +88,12 @@ impl Mkey {
     /// A key of `pd` for `memory`'s data: any address, any length but zero. Its addresses are those of this process.
     pub(super) fn create(pd: &Pd, memory: &DmaBuffer, access: AccessFlags) -> Result<Self, Error> {
         let host = memory.memory().ok_or_else(|| Error::Invalid("a memory key of no memory".into()))?;
-        atomics_are_not_built(access)?;
-        if access.contains(AccessFlags::REMOTE_WRITE) && !access.contains(AccessFlags::LOCAL_WRITE) {
-            return Err(Error::Invalid("REMOTE_WRITE needs LOCAL_WRITE as well".into()));
-        }
         let caps = pd.device().caps();
+        check_access(access, caps)?;
+        let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        if access.intersects(remote_writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
+            return Err(Error::Invalid("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well".into()));
+        }
         within("the region's length", host.data_len() as u64, "log_max_mrw_sz", caps.log_max_mrw_sz)?;
 
         let first = host.address().as_ptr() as u64;
@@ -113,6 +114,7 @@ impl Mkey {
             .lw(access.contains(AccessFlags::LOCAL_WRITE))
             .rr(access.contains(AccessFlags::REMOTE_READ))
             .rw(access.contains(AccessFlags::REMOTE_WRITE))
+            .a(access.contains(AccessFlags::REMOTE_ATOMIC))
             .qpn(ANY_QP)
             .pd(pd.pdn())
             .start_addr(start)

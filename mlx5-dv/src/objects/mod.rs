@@ -25,6 +25,7 @@ use mlx5_prm::ctx::{QueueState, TimestampFormat};
 
 use crate::Device;
 use crate::access::{ObjectHandle, RawCommand};
+use crate::caps::Caps;
 use crate::error::{CommandError, Error};
 
 mod buffer;
@@ -201,13 +202,9 @@ pub(crate) fn within(field: &str, wanted: u64, capability: &str, log_most: u8) -
     Err(Error::Invalid(format!("{field} is {wanted}, and this card takes at most {most} ({capability} = {log_most})")))
 }
 
-/// Refuses REMOTE_ATOMIC: atomics need `atomic_mode` and the card's atomic capabilities set, which this driver does not do.
-pub(crate) fn atomics_are_not_built(access: AccessFlags) -> Result<(), Error> {
-    if access.contains(AccessFlags::REMOTE_ATOMIC) {
-        let instead = "leave REMOTE_ATOMIC out".into();
-        return Err(Error::NotBuilt { what: "atomic access of the remote".into(), instead });
-    }
-    Ok(())
+/// Refuses REMOTE_ATOMIC on a card that has no atomics.
+pub(crate) fn check_access(access: AccessFlags, caps: &Caps) -> Result<(), Error> {
+    if access.contains(AccessFlags::REMOTE_ATOMIC) { caps.check_atomics() } else { Ok(()) }
 }
 
 /// The error that `object`, a queue of frames in `state`, does not take `call`, which needs `wanted`; `first` leads there.

@@ -92,7 +92,7 @@ impl Connection {
         self.link.connect(peer)
     }
 
-    /// Sends, writes and reads in flight, and receives posted.
+    /// Sends, writes, reads and atomics in flight, and receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
         self.lent.in_flight()
     }
@@ -171,6 +171,35 @@ impl Connection {
         let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
         let posted = self.post_send(|batch, id| unsafe { batch.read(id, WrFlags::SIGNALLED, remote, &[segment]) });
+        self.lent.keep(posted, Side::Send, Some(buffer))
+    }
+
+    /// ATOMIC compare and swap of the number at `remote`, which comes into `buffer`, of eight bytes, as
+    /// [`SendBatch::compare_swap`] has it. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn compare_swap(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        compare: u64,
+        swap: u64,
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        let posted = self.post_send(|batch, id| {
+            // SAFETY: as in `post_receive`.
+            unsafe { batch.compare_swap(id, WrFlags::SIGNALLED, remote, compare, swap, segment) }
+        });
+        self.lent.keep(posted, Side::Send, Some(buffer))
+    }
+
+    /// ATOMIC fetch and add to the number at `remote`, which comes into `buffer`, of eight bytes, as [`SendBatch::fetch_add`]
+    /// has it. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn fetch_add(&mut self, buffer: Buffer, remote: RemoteAddress, add: u64) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        // SAFETY: as in `post_receive`.
+        let posted =
+            self.post_send(|batch, id| unsafe { batch.fetch_add(id, WrFlags::SIGNALLED, remote, add, segment) });
         self.lent.keep(posted, Side::Send, Some(buffer))
     }
 
@@ -263,6 +292,31 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Option<Buffer>, WaitError> {
         let ticket = self.read(buffer, remote);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+
+    /// As [`compare_swap`](Self::compare_swap), and waits until what the number was is here. Errors: [`WaitError`].
+    pub fn compare_swap_blocking(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        compare: u64,
+        swap: u64,
+        timeout: Duration,
+    ) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.compare_swap(buffer, remote, compare, swap);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+
+    /// As [`fetch_add`](Self::fetch_add), and waits until what the number was is here. Errors: [`WaitError`].
+    pub fn fetch_add_blocking(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        add: u64,
+        timeout: Duration,
+    ) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.fetch_add(buffer, remote, add);
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
 

@@ -101,7 +101,7 @@ impl Endpoint {
         self.link.connect(peer)
     }
 
-    /// Begins a batch of sends, writes and reads; `None` before [`connect`](Self::connect), or where there is no send queue.
+    /// Begins a batch of sends, writes, reads and atomics; `None` before [`connect`](Self::connect), or where there is no send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<EndpointSends<'_>> {
         let window = self.window;
@@ -181,7 +181,7 @@ impl Iterator for EndpointCompletions<'_> {
     }
 }
 
-/// Sends, writes and reads of an [`Endpoint`] that are written, and not yet shown to the card.
+/// Sends, writes, reads and atomics of an [`Endpoint`] that are written, and not yet shown to the card.
 ///
 /// Ranges are bytes of the region, and panic outside of it as a slice's do. Errors leave the batch as it was.
 #[must_use = "a batch that is not rung never happened"]
@@ -235,6 +235,41 @@ impl EndpointSends<'_> {
         let segment = self.window.segment(range);
         // SAFETY: as for `send`.
         unsafe { self.batch.read(wr_id, flags, remote, &[segment]) }
+    }
+
+    /// ATOMIC compare and swap of the number at `remote`, which comes into the eight bytes from `at` on, as
+    /// [`SendBatch::compare_swap`] has it. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn compare_swap(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        at: usize,
+        remote: RemoteAddress,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(at..at + size_of::<u64>());
+        // SAFETY: as for `send`.
+        unsafe { self.batch.compare_swap(wr_id, flags, remote, compare, swap, segment) }
+    }
+
+    /// ATOMIC fetch and add to the number at `remote`, which comes into the eight bytes from `at` on, as
+    /// [`SendBatch::fetch_add`] has it. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn fetch_add(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        at: usize,
+        remote: RemoteAddress,
+        add: u64,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(at..at + size_of::<u64>());
+        // SAFETY: as for `send`.
+        unsafe { self.batch.fetch_add(wr_id, flags, remote, add, segment) }
     }
 
     /// SEND of `data`, which is copied and free at once. Errors: [`PostError`].

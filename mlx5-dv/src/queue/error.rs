@@ -55,6 +55,15 @@ pub enum PostError {
         /// How many there must be.
         least: usize,
     },
+    /// An atomic whose element has another length than a number.
+    #[error("an atomic into {given} bytes: the number that it finds has 8")]
+    AtomicLength {
+        /// Bytes of the element.
+        given: u32,
+    },
+    /// An atomic, and the card has none.
+    #[error("this card has no atomics of eight bytes: Caps::check_atomics says what it lacks")]
+    NoAtomics,
     /// Checksums are to be filled in, and the card cannot.
     #[error("this card does not fill in checksums (csum_cap): send frames that have theirs")]
     NoChecksums,

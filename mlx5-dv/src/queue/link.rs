@@ -16,7 +16,7 @@ use crate::objects::{
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectionOptions {
-    /// Sends, writes and reads under way at once. Default: 128.
+    /// Sends, writes, reads and atomics under way at once. Default: 128.
     pub send_depth: u32,
     /// Receives posted at once. Default: 128.
     pub recv_depth: u32,
@@ -32,11 +32,11 @@ pub struct ConnectionOptions {
     pub service_level: u8,
     /// First packet sequence number we send, 24 bits. Default: one made of the clock.
     pub psn: Option<u32>,
-    /// What the remote may do. Default: write and read.
+    /// What the remote may do. Default: write and read; atomics where it has REMOTE_ATOMIC.
     pub remote_access: AccessFlags,
     /// Payload of a full packet, 1024 bytes by default: the same on both sides.
     pub path_mtu: PathMtu,
-    /// Timeout, retries and depth of reads; its `sq_psn` is not used.
+    /// Timeout, retries and depth of reads and atomics; its `sq_psn` is not used.
     pub rts: RtsAttributes,
     /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
     pub min_rnr_timer: u8,

@@ -7,15 +7,20 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WQEBB, WqeOpcode};
+use mlx5_prm::wqe::{
+    AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WQEBB, WqeOpcode,
+};
 use uar::{SendDoorbell, SendRecord, Wqebb, barrier};
 
 use super::doorbell::{AnyDoorbell, Leased};
 use super::error::{Full, PostError, RetireError};
 use super::work::{Side, Work};
 use super::{DataSegment, MAX_ELEMENT, RemoteAddress, WrFlags};
+use crate::caps::Caps;
 use crate::objects::{LetsSendRing, QueuePair, SendPermit};
 
+/// Bytes of the number that an atomic is about.
+const ATOMIC: u32 = 8;
 /// Bytes of the header of inline data.
 const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
 
@@ -255,9 +260,18 @@ pub trait Service: Send {
     type Object: LetsSendRing;
 }
 
-/// SENDs, RDMA and what else a connected queue pair does.
+/// SENDs, RDMA, atomics and what else a connected queue pair does.
 #[derive(Debug, Clone, Copy)]
-pub struct Messages;
+pub struct Messages {
+    /// Whether the card has atomics.
+    atomics: bool,
+}
+
+impl Messages {
+    pub(crate) fn new(caps: &Caps) -> Self {
+        Messages { atomics: caps.check_atomics().is_ok() }
+    }
+}
 
 impl Service for Messages {
     type Object = QueuePair;
@@ -411,6 +425,28 @@ impl Head for RemoteAddress {
         let mut segment = RaddrSeg::ZERO;
         segment.w().raddr(self.addr).rkey(self.rkey);
         ring.store(index, 1, zerocopy::transmute!(segment));
+    }
+}
+
+/// What an atomic is carried out on, and with: `[ raddr | rkey ] [ swap_add | compare ]`.
+struct Atomic {
+    remote: RemoteAddress,
+    swap_add: u64,
+    compare: u64,
+}
+
+impl Head for Atomic {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        self.remote.segments() + 1
+    }
+
+    #[inline(always)]
+    fn store(&self, ring: &mut SendRing, index: u32) {
+        self.remote.store(ring, index);
+        let mut segment = AtomicSeg::ZERO;
+        segment.w().swap_add(self.swap_add).compare(self.compare);
+        ring.store(index, 1 + self.remote.segments(), zerocopy::transmute!(segment));
     }
 }
 
@@ -775,6 +811,58 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     ) -> Result<(), PostError> {
         self.post_message(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, remote, elements)
     }
+
+    /// ATOMIC compare and swap: the number at `remote` becomes `swap` if it is `compare`. What it was before comes into
+    /// `element`. Atomics of all queue pairs of the remote's card see each other whole; what else is done to the number, by
+    /// its host or by RDMA, may come between their reading and their writing.
+    ///
+    /// Both numbers have eight bytes in the byte order of their host, and `remote` must be a multiple of eight: otherwise the
+    /// remote refuses the work request, whose queue pair goes to ERR. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[inline]
+    pub unsafe fn compare_swap(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        compare: u64,
+        swap: u64,
+        element: DataSegment,
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
+        self.post_atomic(request, Atomic { remote, swap_add: swap, compare }, element)
+    }
+
+    /// ATOMIC fetch and add: `add` is added to the number at `remote`, modulo 2^64. What it was before comes into `element`.
+    /// All else is as with [`compare_swap`](Self::compare_swap).
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[inline]
+    pub unsafe fn fetch_add(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        add: u64,
+        element: DataSegment,
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
+        self.post_atomic(request, Atomic { remote, swap_add: add, compare: 0 }, element)
+    }
+
+    #[inline(always)]
+    fn post_atomic(&mut self, request: Request, head: Atomic, element: DataSegment) -> Result<(), PostError> {
+        if !self.service.atomics {
+            return Err(PostError::NoAtomics);
+        }
+        if element.len != ATOMIC {
+            return Err(PostError::AtomicLength { given: element.len });
+        }
+        self.post_message(request, head, &[element])
+    }
 }
 
 /// The control segment of a WQE, but for the queue's number. PRM "Control Segment".
@@ -825,6 +913,7 @@ mod tests {
 
     struct Queue {
         ring: SendRing,
+        service: Messages,
         bell: Bell,
         memory: Memory,
         bytes: usize,
@@ -841,11 +930,11 @@ mod tests {
                 let (_, record) = uar::record::queue_pair(memory.at(bytes));
                 SendRing::new(memory.at(0), log_size, QPN, limits, record)
             };
-            Queue { ring, bell: Bell::default(), memory, bytes }
+            Queue { ring, service: Messages { atomics: true }, bell: Bell::default(), memory, bytes }
         }
 
         fn batch(&mut self) -> SendBatch<'_, Bell> {
-            SendBatch::new(&mut self.ring, &Messages, &mut self.bell)
+            SendBatch::new(&mut self.ring, &self.service, &mut self.bell)
         }
 
         /// As if the WQEBBs before `index` had come and gone.
@@ -892,6 +981,50 @@ mod tests {
         assert_eq!((data.byte_count(), data.lkey(), data.addr()), (64, 0xaabb_ccdd, 0x1122_3344_5566_7788));
         assert_eq!((queue.record(), queue.bell.rings, queue.bell.carried), (1, 1, 1));
         assert_eq!(queue.bell.control.to_be_bytes(), wqe[..8]);
+    }
+
+    #[test]
+    fn an_atomic_is_control_remote_address_operands_and_data() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        // SAFETY: no card reads this ring.
+        unsafe {
+            batch.compare_swap(1, WrFlags::SIGNALLED, REMOTE, 0x0102_0304_0506_0708, u64::MAX - 1, element(8)).unwrap();
+            batch.fetch_add(2, WrFlags::FENCE, REMOTE, 7, element(8)).unwrap();
+        }
+        batch.ring();
+        for (index, opcode, swap_add, compare) in
+            [(0, WqeOpcode::AtomicCs, u64::MAX - 1, 0x0102_0304_0506_0708), (1, WqeOpcode::AtomicFa, 7, 0)]
+        {
+            let wqe = queue.wqe(index, 64);
+            let control = CtrlSeg::read(&wqe).unwrap();
+            assert_eq!((control.opcode(), control.ds(), control.wqe_index()), (opcode, 4, index));
+            let remote = RaddrSeg::read(&wqe[16..]).unwrap();
+            assert_eq!((remote.raddr(), remote.rkey()), (0x99aa, 0x77));
+            let operands = AtomicSeg::read(&wqe[32..]).unwrap();
+            assert_eq!((operands.swap_add(), operands.compare()), (swap_add, compare));
+            let data = DataSeg::read(&wqe[48..]).unwrap();
+            assert_eq!((data.byte_count(), data.lkey(), data.addr()), (8, 0xaabb_ccdd, 0x1122_3344_5566_7788));
+        }
+        assert_eq!((queue.record(), queue.done(0), queue.done(1)), (2, Ok(1), Ok(2)));
+    }
+
+    #[test]
+    fn an_atomic_is_of_eight_bytes_on_a_card_that_has_them() {
+        let mut queue = Queue::new(2);
+        let mut batch = queue.batch();
+        for given in [0, 4, 16] {
+            // SAFETY: no card reads this ring.
+            let posted = unsafe { batch.fetch_add(1, WrFlags::SIGNALLED, REMOTE, 1, element(given)) };
+            assert_eq!(posted, Err(PostError::AtomicLength { given }));
+        }
+        assert!(batch.is_empty());
+        queue.service.atomics = false;
+        let mut batch = queue.batch();
+        // SAFETY: no card reads this ring.
+        let posted = unsafe { batch.compare_swap(1, WrFlags::SIGNALLED, REMOTE, 0, 1, element(8)) };
+        assert_eq!(posted, Err(PostError::NoAtomics));
+        assert!(batch.is_empty());
     }
 
     #[test]

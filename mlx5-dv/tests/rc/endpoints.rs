@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mlx5_dv::objects::MemoryRegion;
+use mlx5_dv::objects::{AccessFlags, MemoryRegion};
 use mlx5_dv::queue::{Completion, ConnectionOptions, Endpoint, EndpointError, PostError, RemoteAddress, WrFlags};
 use mlx5_prm::cqe::CqeSyndrome;
 
-use crate::ends::{Card, SOON};
+use crate::ends::{Card, SOON, all_rights};
 
 const LEN: usize = 8192;
 
@@ -110,6 +110,29 @@ fn sends_reads_and_inline_data_arrive_where_the_ranges_say() {
     assert_eq!(bytes(other.region(), 4000, 7), b"written");
     assert_eq!(bytes(one.region(), 3000, 10), b"from other");
     drop((one, other));
+    card.end();
+}
+
+#[test]
+fn atomics_find_and_change_a_number_of_the_remote_s() {
+    let card = Card::new();
+    let mut options = ConnectionOptions::default();
+    options.remote_access |= AccessFlags::REMOTE_ATOMIC;
+    let rights = all_rights() | AccessFlags::REMOTE_ATOMIC;
+    let region = || MemoryRegion::allocate(&card.pd, LEN, rights).unwrap();
+    let (ours, theirs) = (region(), region());
+    let mut one = Endpoint::new(&ours, options.clone()).unwrap();
+    let mut other = Endpoint::new(&theirs, options).unwrap();
+    other.connect(&one.local().unwrap()).unwrap();
+    one.connect(&other.local().unwrap()).unwrap();
+    let mut batch = one.sends().unwrap();
+    batch.fetch_add(1, WrFlags::empty(), 100, theirs.remote_at(8), 5).unwrap();
+    batch.compare_swap(2, WrFlags::SIGNALLED, LEN - 8, theirs.remote_at(8), 5, 77).unwrap();
+    batch.ring();
+    assert_eq!(next(&mut one).unwrap().0, 2);
+    let number = |region: &MemoryRegion, at| u64::from_ne_bytes(bytes(region, at, 8).try_into().unwrap());
+    assert_eq!((number(&ours, 100), number(&ours, LEN - 8), number(&theirs, 8)), (0, 5, 77));
+    drop((one, other, ours, theirs));
     card.end();
 }
 

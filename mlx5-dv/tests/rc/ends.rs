@@ -10,6 +10,7 @@ use mlx5_dv::objects::{
 };
 use mlx5_dv::queue::{Completion, CompletionQueue, ReceiveQueue, SendQueue, Work, WorkError};
 use mlx5_open::Sim;
+use mlx5_sim::profile::Profile;
 
 /// How long anything may take that is to succeed.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -28,7 +29,12 @@ pub struct Card {
 
 impl Card {
     pub fn new() -> Card {
-        let sim = Sim::builder().build().unwrap();
+        Card::of(Profile::connectx5())
+    }
+
+    /// Of a card that can do what `profile` says.
+    pub fn of(profile: Profile) -> Card {
+        let sim = Sim::builder().profile(profile).build().unwrap();
         let device = sim.open(0).unwrap();
         let pd = Pd::alloc(&device).unwrap();
         Card { sim, device, pd }

@@ -1,5 +1,6 @@
 //! Reliable connections on the software card: data by every operation, events, every error, every refusal.
 
+mod atomics;
 mod data;
 mod endpoints;
 mod ends;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use mlx5_prm::caps::{CmdHcaCap, RoceCap};
+use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, RoceCap};
 use mlx5_prm::cmd::*;
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::layout::Layout;
@@ -25,7 +25,7 @@ use crate::Options;
 use crate::access::life::{Life, StopDma, Wake};
 use crate::access::subscribers::Subscribers;
 use crate::access::{Access, Function, ObjectHandle, UarHandle, UarMapping};
-use crate::caps::{CapPage, Caps, query_page};
+use crate::caps::{CapPage, Caps, HOST_ENDIANNESS, query_page};
 use crate::device::Mac;
 use crate::error::{Death, Error};
 use crate::memory::{DmaBuffer, DmaPool};
@@ -327,7 +327,10 @@ fn set_hca_cap(card: &Owned) -> Result<(), Error> {
     if let Some(commands) = card.commands.get() {
         commands.set_verify(sign);
     }
-    if want.roce() { choose_roce(card) } else { Ok(()) }
+    if want.roce() {
+        choose_roce(card)?;
+    }
+    if want.atomic() { choose_atomics(card) } else { Ok(()) }
 }
 
 /// Lets queue pairs choose their UDP source port, where the card can.
@@ -340,6 +343,19 @@ fn choose_roce(card: &Owned) -> Result<(), Error> {
     }
     want.w().sw_r_roce_src_udp_port(true);
     set_cap(card, CapPage::Roce, &raw.current, want.as_bytes())
+}
+
+/// Has the card carry out atomics in the byte order of this host, where it can.
+fn choose_atomics(card: &Owned) -> Result<(), Error> {
+    let raw = query_page(card, CapPage::Atomic)?;
+    let max = AtomicCaps::read(&raw.max).unwrap_or(AtomicCaps::ZERO);
+    if !max.supported_atomic_req_8B_endianness_mode_1() {
+        return Ok(());
+    }
+    let mut want = AtomicCaps::ZERO;
+    want.w().atomic_req_8B_endianness_mode(HOST_ENDIANNESS);
+    // All else of the page is zero, as Linux sends it.
+    set_cap(card, CapPage::Atomic, &[], want.as_bytes())
 }
 
 fn set_cap(card: &Owned, page: CapPage, current: &[u8], want: &[u8]) -> Result<(), Error> {

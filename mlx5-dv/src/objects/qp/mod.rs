@@ -8,14 +8,13 @@ use mlx5_prm::caps::RoceCap;
 use mlx5_prm::cmd::{
     CmdStatus, CreateQpIn, DestroyQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, QueryQpIn, Rst2initQpIn, Rtr2rtsQpIn,
 };
-use mlx5_prm::ctx::{Ads, Qpc, TimestampFormat};
+use mlx5_prm::ctx::{Ads, AtomicMode, Qpc, TimestampFormat};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
 use super::outlet::{LetsReceiveRing, LetsSendRing, Outlet};
 use super::ring::RingMemory;
 use super::{
-    AccessFlags, Cq, DestroyError, NO_USER_INDEX, Object, Pd, Uar, atomics_are_not_built, destroy_sole, fits,
-    timestamps,
+    AccessFlags, Cq, DestroyError, NO_USER_INDEX, Object, Pd, Uar, check_access, destroy_sole, fits, timestamps,
 };
 use crate::Device;
 use crate::caps::{CapPage, Caps};
@@ -39,7 +38,7 @@ use options::Layout;
 pub struct InitAttributes {
     /// Our port, from 1.
     pub port: u8,
-    /// What the remote may do: REMOTE_WRITE, REMOTE_READ. Each key must allow it too.
+    /// What the remote may do: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow it too.
     pub remote_access: AccessFlags,
 }
 
@@ -415,7 +414,8 @@ impl QueuePair {
     /// RST to INIT. Receives may be posted afterwards.
     ///
     /// # Errors
-    /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::NotBuilt`] for atomics, [`Error::Command`].
+    /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::Unsupported`] for REMOTE_ATOMIC on a card
+    /// without atomics, [`Error::Command`].
     pub fn init(&self, attributes: &InitAttributes) -> Result<(), Error> {
         self.must_be(ServiceType::Rc, "init", "activate")?;
         let mut state = self.lock();
@@ -423,7 +423,7 @@ impl QueuePair {
             return Err(self.forbidden(*state, "init", "RST", QpState::Rst));
         }
         self.check_port(attributes.port)?;
-        atomics_are_not_built(attributes.remote_access)?;
+        check_access(attributes.remote_access, self.device().caps())?;
         let allowed = |access| attributes.remote_access.contains(access);
         let (mut command, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
         path.w().vhca_port_num(attributes.port);
@@ -432,7 +432,11 @@ impl QueuePair {
             .pm_state(PathMigration::Migrated)
             .primary_address_path(&path)
             .rwe(allowed(AccessFlags::REMOTE_WRITE))
-            .rre(allowed(AccessFlags::REMOTE_READ));
+            .rre(allowed(AccessFlags::REMOTE_READ))
+            .rae(allowed(AccessFlags::REMOTE_ATOMIC));
+        if allowed(AccessFlags::REMOTE_ATOMIC) {
+            context.w().atomic_mode(AtomicMode::IbSpec);
+        }
         command.w().qpn(self.qpn).qpc(&context);
         self.object.modify(&command)?;
         *state = QpState::Init;
@@ -587,7 +591,7 @@ impl QueuePair {
             log_max_msg: self.device().caps().log_max_msg.min(30),
         };
         let (permit, doorbell) = self.let_send_queue_out("send_queue", limits)?;
-        Ok(SendQueue::new(Messages, permit, doorbell, Arc::clone(self)))
+        Ok(SendQueue::new(Messages::new(self.device().caps()), permit, doorbell, Arc::clone(self)))
     }
 
     /// Lets the send ring out for `call`.

@@ -143,6 +143,7 @@ fn advice(syndrome: CqeSyndrome) -> (Vec<String>, Vec<String>) {
             &[
                 "the remote's receive buffer is shorter than the message",
                 "an operation the remote's queue pair does not allow: write, read or atomic not enabled there",
+                "an atomic at an address that is no multiple of 8",
                 "more reads in flight than the remote's max_dest_rd_atomic",
             ],
             &["access flags and max_dest_rd_atomic of the remote's queue pair", "sizes of the remote's receives"],
