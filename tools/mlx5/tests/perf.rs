@@ -65,6 +65,25 @@ fn the_table_of_latency_is_perftests() {
 }
 
 #[test]
+fn atomics_are_titled_as_perftests() {
+    for (arguments, title, test) in [
+        ("lat atomic -n 50", "Atomic FETCH_AND_ADD Latency Test", "Atomic_FETCH_AND_ADD_Latency_Test"),
+        (
+            "bw atomic -n 50 -A CMP_AND_SWAP -b",
+            "Atomic CMP_AND_SWAP Bidirectional BW Test",
+            "Atomic_CMP_AND_SWAP_Bidirectional_BW_Test",
+        ),
+    ] {
+        let heading = if arguments.starts_with("lat") { LATENCY } else { BANDWIDTH };
+        let printed = printed(arguments);
+        assert_eq!(row(&printed, heading)[..2], [8.0, 50.0]);
+        assert!(printed.contains(title) && printed.contains("Outstand reads"), "{printed}");
+        let report = json(&perf(&format!("{arguments} --json")).output().expect("mlx5 runs"));
+        assert_eq!((&report["test_info"]["test"], &report["test_info"]["Outstand_reads"]), (&test.into(), &16.into()));
+    }
+}
+
+#[test]
 fn the_table_of_bandwidth_is_perftests() {
     for test in ["bw", "rate"] {
         for operation in ["write", "send", "read"] {
@@ -117,6 +136,11 @@ fn lists_moderation_queue_pairs_directions_events_and_inline_data_work() {
         "bw send -n 300 -s 64 -e",
         "lat send -n 50 -e",
         "lat read -n 50 -e",
+        "lat atomic -n 50 -A CMP_AND_SWAP",
+        "lat atomic -n 50 -e",
+        "bw atomic -n 300 -q 3 -b -Q 7",
+        "bw atomic -n 500 -A CMP_AND_SWAP -l 16 -t 64",
+        "rate atomic -D 1 -f 0",
         "lat write -n 300 -s 5000 --warm-up 0",
         "lat send -n 50 -s 20 -I 0",
         "rate write -D 1 -f 0",
@@ -153,7 +177,7 @@ fn a_latency_is_drawn_as_a_distribution() {
 #[test]
 fn what_cannot_be_measured_says_why() {
     for (arguments, word) in [
-        ("lat atomic", "no atomics yet"),
+        ("lat atomic -s 16", "an atomic is of 8 bytes"),
         ("bw write -c UD", "RC queue pairs"),
         ("bw write -x 3", "no such GID"),
         ("bw write -d vfio-user:/nowhere", "/nowhere"),
@@ -242,6 +266,8 @@ fn two_programs_measure_together_and_both_report_the_same() {
         "lat write -n 50",
         "lat send -n 50",
         "lat read -n 50",
+        "lat atomic -n 50 -A CMP_AND_SWAP",
+        "bw atomic -n 200",
         "bw write -n 200 -s 4096",
         "bw send -n 200 -s 4096",
         "bw read -n 200 -s 4096",

@@ -95,12 +95,13 @@ fn sleep_through(device: &Arc<Device>, play: &mut Play, is_over: impl Fn(&Play) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::arguments::{Agreed, Amount, Operation, Test};
+    use super::super::arguments::{Agreed, Amount, AtomicType, Operation, Test};
     use super::*;
 
     fn plan(test: Test, operation: Operation) -> Plan {
-        let amount = Amount::Messages { warm_up: 5, counted: 100 };
-        let agreed = Agreed { test, operation, sizes: vec![64], amount, qps: 1, both_ways: false, mtu: 1024 };
+        let (amount, atomic_type) = (Amount::Messages { warm_up: 5, counted: 100 }, AtomicType::CompareSwap);
+        let agreed =
+            Agreed { test, operation, atomic_type, sizes: vec![8], amount, qps: 1, both_ways: false, mtu: 1024 };
         Plan::example(agreed)
     }
 
@@ -108,13 +109,13 @@ mod tests {
     fn a_message_costs_no_allocation() {
         let device = mlx5_open::open("sim").unwrap();
         for test in [Test::Lat, Test::Bw] {
-            for operation in [Operation::Write, Operation::Send, Operation::Read] {
+            for operation in [Operation::Write, Operation::Send, Operation::Read, Operation::Atomic] {
                 let plan = plan(test, operation);
                 let (mut ours, mut theirs) = (lanes(&device, &plan).unwrap(), lanes(&device, &plan).unwrap());
                 theirs[0].connect(&ours[0].address().unwrap()).unwrap();
                 ours[0].connect(&theirs[0].address().unwrap()).unwrap();
-                let mut server = Play::new(&mut theirs, &plan, 64, Role::Server).unwrap();
-                let mut client = Play::new(&mut ours, &plan, 64, Role::Client).unwrap();
+                let mut server = Play::new(&mut theirs, &plan, 8, Role::Server).unwrap();
+                let mut client = Play::new(&mut ours, &plan, 8, Role::Client).unwrap();
                 let progress = Progress::new(&plan);
                 let used = allocation_counter::measure(|| {
                     in_turns(&device, &mut client, &mut server, &progress).unwrap();
@@ -130,8 +131,17 @@ mod tests {
         let device = mlx5_open::open("sim").unwrap();
         let plan = plan(Test::Bw, Operation::Write);
         let mut lanes = lanes(&device, &plan).unwrap();
-        lanes[0].prepare(64, Role::Server);
-        let error = lanes[0].check(64, Role::Client, false).unwrap_err().to_string();
-        assert!(error.contains("byte 0 of a message of 64 bytes is 0x00 instead of"), "{error}");
+        lanes[0].prepare(8, Role::Server);
+        let error = lanes[0].check(8, Role::Client, false).unwrap_err().to_string();
+        assert!(error.contains("byte 0 of a message of 8 bytes is 0x00 instead of"), "{error}");
+    }
+
+    #[test]
+    fn atomics_that_were_not_carried_out_are_an_error_that_names_the_number() {
+        let device = mlx5_open::open("sim").unwrap();
+        let mut lanes = lanes(&device, &plan(Test::Bw, Operation::Atomic)).unwrap();
+        lanes[0].prepare(8, Role::Client);
+        let error = lanes[0].check_fetched(8, Role::Server, 7).unwrap_err().to_string();
+        assert!(error.contains("the last of 7 atomics found 0x0 instead of"), "{error}");
     }
 }

@@ -316,13 +316,22 @@ fn connect(lanes: &mut [Lane], ends: &[Address]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arguments::{Amount, Operation, Test};
+    use super::super::arguments::{Amount, AtomicType, Operation, Test};
     use super::*;
 
     fn agreed() -> Agreed {
         let amount = Amount::Messages { warm_up: 0, counted: 5 };
         let (test, operation, sizes) = (Test::Bw, Operation::Send, vec![64]);
-        Agreed { test, operation, sizes, amount, qps: 1, both_ways: false, mtu: 1024 }
+        Agreed {
+            test,
+            operation,
+            atomic_type: AtomicType::FetchAdd,
+            sizes,
+            amount,
+            qps: 1,
+            both_ways: false,
+            mtu: 1024,
+        }
     }
 
     #[test]

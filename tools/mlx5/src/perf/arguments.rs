@@ -10,7 +10,7 @@ use crate::Failure;
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// lat: half a round trip (a read: a whole one); bw: bandwidth; rate: as bw, with messages of 2 bytes.
+    /// lat: half a round trip (a read or an atomic: a whole one); bw: bandwidth; rate: as bw, with messages of 2 bytes.
     #[arg(value_enum)]
     test: Test,
     /// The operation.
@@ -30,7 +30,7 @@ pub struct Arguments {
     /// TCP port on which the two ends find each other.
     #[arg(short, long, default_value_t = 18515)]
     pub port: u16,
-    /// Bytes of a message; 2 for lat and rate, 65536 for bw if not said.
+    /// Bytes of a message; 2 for lat and rate, 65536 for bw if not said. Always 8 for atomics.
     #[arg(short, long, conflicts_with = "all", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     size: Option<u32>,
     /// Every size from 2 bytes to 8 MiB.
@@ -78,7 +78,10 @@ pub struct Arguments {
     /// How long an acknowledgement may take: 4.096 us times two to this.
     #[arg(short = 'u', long = "qp-timeout", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     qp_timeout: u8,
-    /// Reads under way at once, at most.
+    /// Which atomic: CMP_AND_SWAP or FETCH_AND_ADD, which it is if not said.
+    #[arg(short = 'A', long = "atomic_type")]
+    atomic_type: Option<AtomicType>,
+    /// Reads or atomics under way at once, at most.
     #[arg(short, long = "outs", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=128))]
     outs: u8,
     /// Both ends send.
@@ -129,8 +132,6 @@ struct NotBuilt {
     use_srq: bool,
     #[arg(short = 'X', long, hide = true)]
     vector: Option<u32>,
-    #[arg(short = 'A', long = "atomic_type", hide = true)]
-    atomic_type: Option<String>,
     #[arg(short = 'w', long = "limit_bw", hide = true)]
     limit_bw: Option<String>,
     #[arg(short = 'y', long = "limit_msgrate", hide = true)]
@@ -156,7 +157,6 @@ impl NotBuilt {
             _ if self.report_cycles => refused("-C", "times are microseconds"),
             _ if self.use_srq => refused("--use-srq", "the driver has no shared receive queues yet"),
             _ if self.vector.is_some() => refused("-X", "-e uses completion vector 0"),
-            _ if self.atomic_type.is_some() => refused("-A", "the driver has no atomics yet"),
             _ if self.limit_bw.is_some() => refused("-w", "compare the figures of --json"),
             _ if self.limit_msgrate.is_some() => refused("-y", "compare the figures of --json"),
             _ if self.report_counters.is_some() => refused("-W", "the driver reads no counters yet"),
@@ -201,6 +201,33 @@ impl Operation {
             Operation::Atomic => "Atomic",
         }
     }
+
+    /// Whether what moves comes to the end that asks for it: the other's card answers alone.
+    pub fn fetches(self) -> bool {
+        matches!(self, Operation::Read | Operation::Atomic)
+    }
+}
+
+/// Which atomic, as perftest calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+pub enum AtomicType {
+    /// Compare and swap.
+    #[value(name = "CMP_AND_SWAP")]
+    CompareSwap,
+    /// Fetch and add.
+    #[default]
+    #[value(name = "FETCH_AND_ADD")]
+    FetchAdd,
+}
+
+impl AtomicType {
+    /// As perftest calls it.
+    pub fn title(self) -> &'static str {
+        match self {
+            AtomicType::CompareSwap => "CMP_AND_SWAP",
+            AtomicType::FetchAdd => "FETCH_AND_ADD",
+        }
+    }
 }
 
 /// How long one size is measured.
@@ -229,6 +256,8 @@ pub struct Agreed {
     pub test: Test,
     /// By which operation.
     pub operation: Operation,
+    /// Which, if that is an atomic.
+    pub atomic_type: AtomicType,
     /// Bytes of the messages, one run each.
     pub sizes: Vec<usize>,
     /// How long each is measured.
@@ -271,7 +300,7 @@ pub struct Plan {
     pub service_level: u8,
     /// How long an acknowledgement may take.
     pub qp_timeout: u8,
-    /// Reads under way at once.
+    /// Reads or atomics under way at once.
     pub outs: u8,
     /// Sleep instead of polling.
     pub events: bool,
@@ -279,6 +308,8 @@ pub struct Plan {
     pub peak: bool,
 }
 
+/// Bytes of an atomic.
+pub const ATOMIC: usize = 8;
 /// Beyond this many messages the peak is not looked for, as in perftest.
 const MOST_FOR_PEAK: u64 = 20_000;
 /// Messages above this have a completion each, if nobody says otherwise. As in perftest.
@@ -292,12 +323,6 @@ impl Plan {
     pub fn of(arguments: &Arguments) -> Result<Self, Failure> {
         arguments.not_built.check()?;
         let latency = arguments.test == Test::Lat;
-        if arguments.operation == Operation::Atomic {
-            return Err("the driver has no atomics yet: measure write, send or read".into());
-        }
-        let usual = if arguments.test == Test::Bw { 65536 } else { 2 };
-        let size = arguments.size.unwrap_or(usual) as usize;
-        let sizes = if arguments.all { (1..=23).map(|log| 1 << log).collect() } else { vec![size] };
         let tx_depth = u64::from(arguments.tx_depth.unwrap_or(if latency { 1 } else { 128 }));
         let post_list = u64::from(arguments.post_list);
         if latency {
@@ -334,7 +359,8 @@ impl Plan {
             agreed: Agreed {
                 test: arguments.test,
                 operation: arguments.operation,
-                sizes,
+                atomic_type: arguments.atomic_type.unwrap_or_default(),
+                sizes: sizes(arguments)?,
                 amount: amount(arguments)?,
                 qps: arguments.qp as usize,
                 both_ways: arguments.bidirectional,
@@ -392,6 +418,24 @@ impl Plan {
     }
 }
 
+/// Bytes of the messages, one run each.
+fn sizes(arguments: &Arguments) -> Result<Vec<usize>, Failure> {
+    let atomic = arguments.operation == Operation::Atomic;
+    if atomic && (arguments.all || arguments.size.is_some_and(|size| size as usize != ATOMIC)) {
+        return Err(format!("-s, -a: an atomic is of {ATOMIC} bytes; leave them out").into());
+    }
+    if !atomic && arguments.atomic_type.is_some() {
+        return Err("-A says which atomic: measure atomic, or leave it out".into());
+    }
+    let usual = match arguments.test {
+        _ if atomic => ATOMIC,
+        Test::Bw => 65536,
+        Test::Lat | Test::Rate => 2,
+    };
+    let one = arguments.size.map_or(usual, |size| size as usize);
+    Ok(if arguments.all { (1..=23).map(|log| 1 << log).collect() } else { vec![one] })
+}
+
 fn amount(arguments: &Arguments) -> Result<Amount, Failure> {
     let Some(seconds) = arguments.duration else {
         let many = arguments.operation == Operation::Write && arguments.test != Test::Lat;
@@ -414,7 +458,7 @@ fn inline(arguments: &Arguments) -> usize {
         _ => 0,
     };
     match arguments.operation {
-        Operation::Read => 0,
+        operation if operation.fetches() => 0,
         _ => arguments.inline_size.unwrap_or(usual).into(),
     }
 }
@@ -448,6 +492,13 @@ mod tests {
         assert_eq!((bw.cq_mod(64), bw.rx_depth, bw.agreed.mtu), (100, 512, 1024));
         assert_eq!(plan("bw send -s 64 -l 8").unwrap().cq_mod(64), 8);
         assert_eq!(plan("rate write").unwrap().agreed.sizes, [2]);
+        let atomic = plan("bw atomic").unwrap();
+        assert_eq!(
+            (&atomic.agreed.sizes[..], atomic.agreed.atomic_type, atomic.inline),
+            (&[8][..], AtomicType::FetchAdd, 0)
+        );
+        assert_eq!(atomic.agreed.amount, Amount::Messages { warm_up: 100, counted: 1000 });
+        assert_eq!(plan("lat atomic -A CMP_AND_SWAP").unwrap().agreed.atomic_type, AtomicType::CompareSwap);
         let all = plan("bw read -a").unwrap().agreed.sizes;
         assert_eq!((all.first(), all.last(), all.len()), (Some(&2), Some(&(8 << 20)), 23));
     }
@@ -455,7 +506,9 @@ mod tests {
     #[test]
     fn what_is_not_built_says_so() {
         for (line, word) in [
-            ("lat atomic", "no atomics yet"),
+            ("lat atomic -s 64", "is of 8 bytes"),
+            ("bw atomic -a", "is of 8 bytes"),
+            ("lat read -A CMP_AND_SWAP", "measure atomic"),
             ("bw write -c UD", "-c UD is not built"),
             ("bw write -R", "-R is not built"),
             ("bw write --use-srq", "shared receive queues"),

@@ -144,11 +144,13 @@ impl<'a> Bandwidth<'a> {
     }
 
     pub(super) fn end(self) -> Result<Option<Measured>, Failure> {
-        let from = if self.role == Role::Client { Role::Server } else { Role::Client };
-        // What is read comes to the one that asks.
-        let came = if self.operation == Operation::Read { self.sends } else { self.hears };
-        if came {
-            self.lanes.iter().try_for_each(|lane| lane.check(self.size, from, false))?;
+        let (size, from) = (self.size, self.role.other());
+        for (lane, progress) in self.lanes.iter().zip(&self.progress) {
+            match self.operation.fetches() {
+                true if self.sends => lane.check_fetched(size, from, progress.posted)?,
+                false if self.hears => lane.check(size, from, false)?,
+                _ => {}
+            }
         }
         Ok(self.sends.then(|| Measured::Bandwidth(self.timing.rates(self.size))))
     }

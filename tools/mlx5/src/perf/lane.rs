@@ -7,7 +7,7 @@ use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_dv::queue::{ConnectionOptions, Endpoint, EndpointError, Peer, RemoteAddress, WrFlags};
 
-use super::arguments::{Operation, Plan, Test};
+use super::arguments::{ATOMIC, AtomicType, Operation, Plan, Test};
 use crate::Failure;
 
 /// Which of the two ends.
@@ -17,6 +17,16 @@ pub enum Role {
     Client,
     /// Answers.
     Server,
+}
+
+impl Role {
+    /// The other one.
+    pub fn other(self) -> Role {
+        match self {
+            Role::Client => Role::Server,
+            Role::Server => Role::Client,
+        }
+    }
 }
 
 /// What one end tells the other of a queue pair.
@@ -48,6 +58,9 @@ const RECEIVE: u64 = u64::MAX;
 pub struct Lane {
     endpoint: Endpoint,
     operation: Operation,
+    atomic_type: AtomicType,
+    /// The number that atomics find first.
+    number: u64,
     /// Where in the region messages leave from.
     out: usize,
     /// Where in the region messages arrive.
@@ -68,9 +81,17 @@ fn slot(plan: &Plan) -> usize {
 pub fn lanes(device: &Arc<Device>, plan: &Plan) -> Result<Vec<Lane>, Failure> {
     let pd = Pd::alloc(device)?;
     let slot = slot(plan);
-    let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+    let rights = AccessFlags::LOCAL_WRITE | remote_access(plan);
     let region = MemoryRegion::allocate(&pd, 2 * slot * plan.agreed.qps, rights)?;
     (0..plan.agreed.qps).map(|index| Lane::new(&region, 2 * slot * index, slot, plan)).collect()
+}
+
+/// What the other end may do.
+fn remote_access(plan: &Plan) -> AccessFlags {
+    match plan.agreed.operation {
+        Operation::Atomic => AccessFlags::REMOTE_ATOMIC,
+        _ => AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+    }
 }
 
 fn options(plan: &Plan) -> Result<ConnectionOptions, Failure> {
@@ -80,6 +101,7 @@ fn options(plan: &Plan) -> Result<ConnectionOptions, Failure> {
     options.recv_depth = if plan.agreed.operation == Operation::Send { plan.rx_depth } else { 0 };
     options.inline_bytes = u16::try_from(plan.inline)?;
     options.events = plan.events;
+    options.remote_access = remote_access(plan);
     options.gid_index = plan.gid_index;
     options.service_level = plan.service_level;
     options.path_mtu = plan.path_mtu;
@@ -93,8 +115,10 @@ impl Lane {
         let endpoint = Endpoint::new(region, options(plan)?)?;
         let nowhere = RemoteAddress { addr: 0, rkey: 0 };
         let payload = vec![0; plan.inline.min(plan.agreed.largest())];
-        let operation = plan.agreed.operation;
-        let mut lane = Lane { endpoint, operation, out, arrivals: out + slot, slot, remote: nowhere, payload };
+        let (operation, atomic_type) = (plan.agreed.operation, plan.agreed.atomic_type);
+        let arrivals = out + slot;
+        let remote = nowhere;
+        let mut lane = Lane { endpoint, operation, atomic_type, number: 0, out, arrivals, slot, remote, payload };
         if operation == Operation::Send {
             (0..plan.rx_depth).try_for_each(|_| lane.receive())?;
         }
@@ -112,8 +136,8 @@ impl Lane {
     pub fn connect(&mut self, to: &Address) -> Result<(), Failure> {
         let mac = to.mac.map(mlx5_dv::Mac);
         self.endpoint.connect(&Peer { qpn: to.qpn, psn: to.psn, gid: to.gid, lid: 0, mac })?;
-        // A read takes what the other end has to send; all else goes where messages arrive there.
-        let offset = if self.operation == Operation::Read { 0 } else { self.slot as u64 };
+        // What is fetched is what the other end has to send; all else goes where messages arrive there.
+        let offset = if self.operation.fetches() { 0 } else { self.slot as u64 };
         self.remote = RemoteAddress { addr: to.addr.wrapping_add(offset), rkey: to.rkey };
         Ok(())
     }
@@ -122,7 +146,7 @@ impl Lane {
     #[inline(always)]
     pub fn post(&mut self, size: usize, numbers: Range<u64>, signal: impl Fn(u64) -> bool) -> Result<(), Failure> {
         let (operation, remote, out, arrivals) = (self.operation, self.remote, self.out, self.arrivals);
-        let inline = self.payload.get(..size);
+        let (inline, atomic_type, first) = (self.payload.get(..size), self.atomic_type, self.number);
         let mut batch = self.endpoint.sends().ok_or("the queue pair is not connected")?;
         for number in numbers {
             let flags = if signal(number) { WrFlags::SIGNALLED } else { WrFlags::empty() };
@@ -131,9 +155,15 @@ impl Lane {
                 (Operation::Write, None) => batch.write(number, flags, out..out + size, remote)?,
                 (Operation::Send, Some(data)) => batch.send_inline(number, flags, data)?,
                 (Operation::Send, None) => batch.send(number, flags, out..out + size)?,
-                (Operation::Read | Operation::Atomic, _) => {
-                    batch.read(number, flags, arrivals..arrivals + size, remote)?;
-                }
+                (Operation::Read, _) => batch.read(number, flags, arrivals..arrivals + size, remote)?,
+                (Operation::Atomic, _) => match atomic_type {
+                    AtomicType::FetchAdd => batch.fetch_add(number, flags, arrivals, remote, 1)?,
+                    // In their order each finds what the one before it left, and swaps.
+                    AtomicType::CompareSwap => {
+                        let found = first.wrapping_add(number);
+                        batch.compare_swap(number, flags, arrivals, remote, found, found.wrapping_add(1))?;
+                    }
+                },
             }
         }
         batch.ring();
@@ -192,10 +222,29 @@ impl Lane {
     /// Makes memory ready for messages of `size` bytes: what goes out is known, and nothing has come.
     pub fn prepare(&mut self, size: usize, role: Role) {
         let bytes: Vec<u8> = (0..size).map(|at| pattern(role, size, at)).collect();
+        self.number = u64::from_ne_bytes(std::array::from_fn(|at| pattern(role.other(), ATOMIC, at)));
         self.endpoint.region().write(self.out, &bytes);
         self.endpoint.region().fill(self.arrivals, size, 0);
         if let Some(payload) = self.payload.get_mut(..size) {
             payload.copy_from_slice(&bytes);
+        }
+    }
+
+    /// Whether what came of `count` messages that fetch is what the other end, of role `from`, has.
+    pub fn check_fetched(&self, size: usize, from: Role, count: u64) -> Result<(), Failure> {
+        if self.operation != Operation::Atomic {
+            return self.check(size, from, false);
+        }
+        let mut bytes = [0; ATOMIC];
+        self.endpoint.region().read(self.arrivals, &mut bytes);
+        // Each adds 1, so the last one tells of all before it.
+        match (u64::from_ne_bytes(bytes), self.number.wrapping_add(count).wrapping_sub(1)) {
+            (found, expected) if found == expected => Ok(()),
+            (found, expected) => {
+                let qpn = self.endpoint.queue_pair().qpn();
+                Err(format!("QP {qpn:#x}: the last of {count} atomics found {found:#x} instead of {expected:#x}")
+                    .into())
+            }
         }
     }
 

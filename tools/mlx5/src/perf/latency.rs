@@ -1,4 +1,5 @@
-//! One message under way: the client sends, the server sends back. Of a read there is no way back, and the server rests.
+//! One message under way: the client sends, the server sends back. Of reads and atomics there is no way back, and the server
+//! rests.
 
 use hdrhistogram::Histogram;
 use quanta::Clock;
@@ -91,10 +92,8 @@ impl<'a> Latency<'a> {
     #[inline(always)]
     fn may_send(&self) -> bool {
         match (self.role, self.operation) {
-            (Role::Client, Operation::Read) => !self.over,
-            (Role::Client, _) => self.came == self.sent && !self.over,
-            (Role::Server, Operation::Read) => false,
-            (Role::Server, _) => self.came > self.sent,
+            (Role::Client, operation) => !self.over && (operation.fetches() || self.came == self.sent),
+            (Role::Server, operation) => !operation.fetches() && self.came > self.sent,
         }
     }
 
@@ -111,7 +110,7 @@ impl<'a> Latency<'a> {
         }
         let number = self.sent;
         self.sent += 1;
-        if self.operation != Operation::Read {
+        if !self.operation.fetches() {
             self.lane.mark(self.size, self.sent as u8);
         }
         self.lane.post(self.size, number..number + 1, |_| true)
@@ -140,7 +139,7 @@ impl<'a> Latency<'a> {
 
     /// Whether it is for the card alone to answer.
     pub(super) fn rests(&self) -> bool {
-        self.role == Role::Server && self.operation == Operation::Read
+        self.role == Role::Server && self.operation.fetches()
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -152,16 +151,15 @@ impl<'a> Latency<'a> {
     }
 
     pub(super) fn end(self) -> Result<Option<Measured>, Failure> {
-        match (self.role, self.operation) {
-            (Role::Server, Operation::Read) => {}
-            (Role::Server, _) => self.lane.check(self.size, Role::Client, true)?,
-            (Role::Client, Operation::Read) => self.lane.check(self.size, Role::Server, false)?,
-            (Role::Client, _) => self.lane.check(self.size, Role::Server, true)?,
+        match (self.role, self.operation.fetches()) {
+            (Role::Server, true) => {}
+            (Role::Client, true) => self.lane.check_fetched(self.size, Role::Server, self.sent)?,
+            (role, false) => self.lane.check(self.size, role.other(), true)?,
         }
         if self.role == Role::Server {
             return Ok(None);
         }
-        let ways = if self.operation == Operation::Read { 1 } else { 2 };
+        let ways = if self.operation.fetches() { 1 } else { 2 };
         Ok(Some(Measured::Latency(Latencies::of(self.size, &self.times, ways)?)))
     }
 }

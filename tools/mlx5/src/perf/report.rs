@@ -236,6 +236,7 @@ impl Report<'_> {
     pub fn title(&self, between: &str) -> String {
         let agreed = &self.plan.agreed;
         let mut words = vec![agreed.operation.title()];
+        words.extend((agreed.operation == Operation::Atomic).then(|| agreed.atomic_type.title()));
         if agreed.test == Test::Lat {
             words.push("Latency");
         } else {
@@ -268,7 +269,7 @@ impl Report<'_> {
         info.push(("Link type", "Ethernet".into()));
         info.push(("GID index", plan.gid_index.to_string()));
         info.push(match agreed.operation {
-            Operation::Read => ("Outstand reads", plan.outs.to_string()),
+            operation if operation.fetches() => ("Outstand reads", plan.outs.to_string()),
             _ => ("Max inline data", format!("{}[B]", plan.inline)),
         });
         info
@@ -304,7 +305,7 @@ impl Report<'_> {
             info["CQ_Moderation"] = json!(plan.cq_mod(agreed.largest()));
         }
         match agreed.operation {
-            Operation::Read => info["Outstand_reads"] = json!(plan.outs),
+            operation if operation.fetches() => info["Outstand_reads"] = json!(plan.outs),
             _ => info["Max_inline_data"] = json!(plan.inline),
         }
         let mut results: Vec<Value> = self.rows.iter().map(|row| self.row_json(row)).collect();
