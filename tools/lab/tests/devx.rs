@@ -2,11 +2,15 @@
 
 mod common;
 
-use common::kernels::{FAR, boot, part};
+use std::path::Path;
+
+use common::kernels::{FAR, boot_with, part};
 use common::{KILL_IN_TRAFFIC, Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
-use mlx5_lab::skipped;
+use mlx5_lab::{skipped, verbs_program};
 use serde_json::Value;
 
+/// Where the guest sees our C programs.
+const C_PROGRAMS: &str = "/opt/verbs";
 /// How often our program is killed.
 const KILLS: usize = 100;
 
@@ -32,10 +36,14 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     if skipped("our_driver_runs_beside_the_kernels_own") {
         return Ok(());
     }
-    let lab = boot("devx")?;
+    let programs = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/atomics.c");
+    verbs_program(&source, &programs.path().join("atomics"))?;
+    let lab = boot_with("devx", |guest| guest.share(programs.path(), C_PROGRAMS))?;
     it_is_listed_and_asked(&lab)?;
     messages_bounce(&lab)?;
     libmlx5_is_at_the_other_end(&lab)?;
+    atomics_are_those_of_libmlx5(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
@@ -118,6 +126,23 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} 10.0.0.2"))?;
     lab.call(lab.serve_tcp(FAR, &format!("{theirs} -e"))?, &format!("{ours} -e 10.0.0.2"))?;
     lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    Ok(())
+}
+
+/// The same two programs, in C on libibverbs and ours: whoever has the number, the other finds and makes it what it must be. Between
+/// two of ours, too, on two functions and on one.
+fn atomics_are_those_of_libmlx5(lab: &Lab) -> TestResult {
+    let theirs = format!("{C_PROGRAMS}/atomics mlx5_1 200");
+    let ours = "atomics -d devx:mlx5_0 -n 200";
+    let swapped = "the client made it 0xf1e2d3c4b5a69788";
+    let said = lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
+    assert!(said.contains(swapped), "{said}");
+    let said = lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    assert!(said.contains(swapped), "{said}");
+    let said = lab.call(lab.serve_tcp("", "atomics -d devx:mlx5_1 --listen")?, &format!("{ours} 127.0.0.1"))?;
+    assert!(said.contains(swapped), "{said}");
+    let said = lab.check(&format!("{ours} 2>&1"), TRAFFIC)?;
+    assert!(said.contains(swapped), "{said}");
     Ok(())
 }
 

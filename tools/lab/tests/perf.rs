@@ -8,11 +8,13 @@ use common::{Lab, Report, TestResult, assert_lawful};
 use mlx5_lab::skipped;
 
 /// Our words, and perftest's program and flags for the same.
-const SAME: [(&str, &str); 4] = [
+const SAME: [(&str, &str); 6] = [
     ("lat write -n 200", "ib_write_lat -n 200"),
     ("lat send -n 200 -s 64", "ib_send_lat -n 200 -s 64"),
     ("bw send -n 500 -s 4096", "ib_send_bw -n 500 -s 4096"),
     ("bw write -n 500 -s 4096", "ib_write_bw -n 500 -s 4096"),
+    ("lat atomic -n 200 -A CMP_AND_SWAP", "ib_atomic_lat -n 200 -A CMP_AND_SWAP"),
+    ("bw atomic -n 500", "ib_atomic_bw -n 500"),
 ];
 
 /// A heading, and the row below it.

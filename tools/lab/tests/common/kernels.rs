@@ -1,6 +1,6 @@
 //! Two functions on one wire, which the kernel's own drivers keep: where DevX and libmlx5 run side by side.
 
-use mlx5_lab::{Guest, Model};
+use mlx5_lab::{Guest, GuestBuilder, Model};
 
 use super::{Lab, PROBE, Report, TestResult, build};
 
@@ -40,10 +40,15 @@ pub fn part(lab: &Lab) -> TestResult {
 
 /// Two functions on one wire, both the kernel's.
 pub fn boot(name: &str) -> Result<Lab, Report> {
+    boot_with(name, |guest| guest)
+}
+
+/// As [`boot`], with what `add` adds to the guest.
+pub fn boot_with(name: &str, add: impl FnOnce(GuestBuilder) -> GuestBuilder) -> Result<Lab, Report> {
     let build = build()?;
     let model = Model::start_saying(&build, 2, &[], "warn,mlx5_sim::firmware::uctx=debug")?;
     let [first, second] = model.sockets() else { return Err("two sockets".into()) };
-    let guest = Guest::builder(name).nic(first).nic(second).programs(&build).boot()?;
+    let guest = add(Guest::builder(name).nic(first).nic(second).programs(&build)).boot()?;
     let lab = Lab { guest, model };
     lab.check(SET_UP, PROBE)?;
     Ok(lab)

@@ -41,7 +41,7 @@ impl std::fmt::Debug for Report {
 
 /// Our programs that guests and hosts run.
 pub fn build() -> Result<Build, Report> {
-    Ok(Build::release(&["mlx5"], &["rc_pingpong", "frames", "asyncwatch"])?)
+    Ok(Build::release(&["mlx5"], &["rc_pingpong", "frames", "atomics", "asyncwatch"])?)
 }
 
 /// A port of the host's that nobody has.
