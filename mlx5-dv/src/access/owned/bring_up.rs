@@ -4,6 +4,7 @@
 //! after a day, [`tear_down`] undoes what is written down, last first.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -32,8 +33,8 @@ use crate::memory::{DmaBuffer, DmaPool};
 
 /// The interface step sequence this driver speaks: 1 is ConnectX-4 and later.
 const ISSI: u16 = 1;
-/// How often firmware is asked whether it has started.
-const READY_POLL: Duration = Duration::from_millis(2);
+/// How often firmware is asked whether it has started: an eighth of the time it has taken so far, in these bounds.
+const READY_POLL: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(2);
 /// Log of the entries of the asynchronous EQ, and of each completion EQ.
 const LOG_ASYNC_EQ: u8 = 9;
 const LOG_COMPLETION_EQ: u8 = 11;
@@ -227,11 +228,12 @@ fn wait_for_firmware(card: &Owned) -> Result<(), Error> {
     let limit = card.options.firmware_timeout;
     let begin = Instant::now();
     while card.registers.initializing()? {
-        if begin.elapsed() >= limit {
+        let elapsed = begin.elapsed();
+        if elapsed >= limit {
             card.registers.check_presence()?;
             return Err(Error::Timeout { what: "firmware's start (its initializing bit)".into(), limit });
         }
-        std::thread::sleep(READY_POLL);
+        std::thread::sleep((elapsed / 8).clamp(*READY_POLL.start(), *READY_POLL.end()));
     }
     Ok(())
 }
