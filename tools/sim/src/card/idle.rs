@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Spins, then yields, then sleeps longer and longer. A message ends the sleep; a doorbell, which is a store, is seen when
-/// the sleep ends.
+/// Spins, then sleeps longer and longer. A message ends the sleep; a doorbell, which is a store, is seen when the sleep ends.
+///
+/// It never yields: where clients poll on every processor, a thread that yields waits for a tick of the scheduler, 4 ms, while
+/// one that wakes up soon runs.
 #[derive(Debug)]
 pub(super) struct Idle {
     since: Option<Instant>,
@@ -12,8 +14,6 @@ pub(super) struct Idle {
 
 /// How long to spin after the last work.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long after the last work to offer the processor to others instead of sleeping.
-const YIELD: Duration = Duration::from_micros(200);
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 /// A doorbell waits at most about that long.
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
@@ -33,8 +33,6 @@ impl Idle {
         let idle = now.saturating_duration_since(*self.since.get_or_insert(now));
         if idle < SPIN {
             std::hint::spin_loop();
-        } else if idle < YIELD {
-            std::thread::yield_now();
         } else {
             let left = deadline.map_or(LONGEST_SLEEP, |deadline| deadline.saturating_duration_since(now));
             std::thread::park_timeout(self.sleep.min(left));
