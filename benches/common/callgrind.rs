@@ -63,7 +63,8 @@ pub fn run(arguments: &[&str]) -> Result<Counts, Failure> {
     }
     let folder = tempfile::tempdir()?;
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--collect-atstart=no"])
+        // One thread runs at a time. Without turns in order a thread that polls keeps the card's from running for long.
+        .args(["--tool=callgrind", "--collect-atstart=no", "--fair-sched=yes"])
         .arg(format!("--callgrind-out-file={}", folder.path().join("out").display()))
         .arg(std::env::current_exe()?)
         .args(arguments)
@@ -71,7 +72,7 @@ pub fn run(arguments: &[&str]) -> Result<Counts, Failure> {
         .output()
         .map_err(|error| format!("valgrind does not start ({error}); `apt-get install valgrind`"))?;
     if !output.status.success() {
-        return Err(format!("under valgrind: {}", String::from_utf8_lossy(&output.stderr)).into());
+        return Err(format!("{} under valgrind:\n{}", output.status, own_words(&output.stderr)).into());
     }
     let mut counts = Counts::new();
     for entry in fs::read_dir(folder.path())? {
@@ -80,6 +81,13 @@ pub fn run(arguments: &[&str]) -> Result<Counts, Failure> {
     let nothing = counts.remove(NOTHING).ok_or("callgrind has counted nothing")?;
     counts.values_mut().for_each(|count| *count -= nothing);
     Ok(counts)
+}
+
+/// What the program said, without what valgrind did, unless it said nothing.
+fn own_words(stderr: &[u8]) -> String {
+    let said = String::from_utf8_lossy(stderr);
+    let own: Vec<&str> = said.lines().filter(|line| !line.starts_with("==")).collect();
+    if own.is_empty() { said.into_owned() } else { own.join("\n") }
 }
 
 /// Name and count of a dump that [`count`] has asked for.

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use mlx5_dv::objects::{AddressPath, InitAttributes, QueuePair, RtrAttributes, RtsAttributes};
+use mlx5_dv::queue::{Completion, CompletionQueue};
 use mlx5_prm::values::PathMtu;
 use mlx5_sim::card::FunctionHandle;
 
@@ -26,21 +27,28 @@ pub fn connect(qp: &QueuePair, remote_qpn: u32, path_mtu: PathMtu) -> Result<(),
     Ok(())
 }
 
-/// Waits for what `done` finds, of a card that lives.
+/// Polls for the next completion, of a card that works on it.
 ///
 /// # Errors
-/// Those of `done`; or it finds nothing for long.
-pub fn until<T>(mut done: impl FnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
+/// It is of an error; or none comes for long.
+pub fn completion(queue: &mut CompletionQueue) -> Result<Completion, Failure> {
     let mut deadline = None;
     for turn in 1u64.. {
-        if let Some(found) = done()? {
-            return Ok(found);
+        if let Some(completion) = queue.poll() {
+            return Ok(completion?);
         }
         if turn.is_multiple_of(1 << 20) && Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
             break;
         }
     }
-    Err("the software card does not answer".into())
+    let cq = queue.cq();
+    let why = match cq.device().death() {
+        Some(death) => format!("the driver has given the card up: {death}"),
+        None => {
+            "the driver finds nothing wrong with the card, so its thread was not let run, or it lost a doorbell".into()
+        }
+    };
+    Err(format!("no completion came to completion queue {:#x} for {} s; {why}", cq.cqn(), PATIENCE.as_secs()).into())
 }
 
 /// The card does nothing while this lives.
@@ -64,6 +72,7 @@ pub fn hold_still(function: &FunctionHandle) -> Result<Held, Failure> {
             let _ = released.recv();
         })
     });
-    entered.recv_timeout(PATIENCE)?;
+    let is_late = |_| format!("the card's thread did not come to be held still within {} s", PATIENCE.as_secs());
+    entered.recv_timeout(PATIENCE).map_err(is_late)?;
     Ok(Held { _release: release })
 }

@@ -6,7 +6,7 @@ pub mod callgrind;
 mod card;
 pub mod guest;
 
-pub use card::{Held, connect, hold_still, until};
+pub use card::{Held, completion, connect, hold_still};
 
 /// What may go wrong.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

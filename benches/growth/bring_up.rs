@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use mlx5_benches::{Failure, median};
 use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction};
-use mlx5_dv::queue::Plain;
 use mlx5_open::Sim;
 
 use super::Extent;
@@ -112,11 +111,10 @@ fn run(steps: &mut Steps, slowest: &mut BTreeMap<String, (usize, Duration)>) -> 
 
     let started = Instant::now();
     stage.connect(std::slice::from_ref(&qp))?;
-    let mut sends = qp.send_queue::<Plain>()?;
     step("RST to INIT, RTR, RTS", started);
 
     let started = Instant::now();
-    stage.prove(&mut desk, &mut sends)?;
+    let sends = stage.send_queues(&mut desk, std::slice::from_ref(&qp))?;
     step("first message, until its completion", started);
 
     let started = Instant::now();

@@ -136,12 +136,8 @@ impl Lane {
         let create = |_| stage.create(&desk.uar, desk.completions.cq());
         let qps = (0..count).map(create).collect::<Result<Vec<_>, _>>()?;
         stage.connect(&qps)?;
-        let mut queues = Vec::with_capacity(count);
-        for qp in &qps {
-            let mut sends = qp.send_queue::<Plain>()?;
-            stage.prove(&mut desk, &mut sends)?;
-            queues.push(Queue { sends, qpn: qp.qpn(), posted: 1 });
-        }
+        let with_numbers = stage.send_queues(&mut desk, &qps)?.into_iter().zip(&qps);
+        let queues: Vec<_> = with_numbers.map(|(sends, qp)| Queue { sends, qpn: qp.qpn(), posted: 1 }).collect();
         let first_number = qps.iter().map(|qp| qp.qpn()).min().unwrap_or(0);
         let last_number = qps.iter().map(|qp| qp.qpn()).max().unwrap_or(0);
         let mut by_number = vec![0; (last_number - first_number + 1) as usize];

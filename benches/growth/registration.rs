@@ -15,7 +15,8 @@ use mlx5_open::Sim;
 use super::Extent;
 
 const SIZES: [usize; 6] = [1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30, 8 << 30];
-const RUNS: usize = 9;
+const WARM_UP: usize = 20;
+const RUNS: usize = 101;
 /// What a place that no large page starts at is off by.
 const ODD: usize = 5 * 4096;
 
@@ -72,17 +73,21 @@ fn row(pd: &Arc<Pd>, kind: Kind, len: usize, runs: usize, sent: &AtomicU64) -> R
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let (mut made, mut gone) = (Vec::new(), Vec::new());
     let (mut page, mut bytes) = (0, 0);
-    for _ in 0..runs {
+    for run in 0..WARM_UP + runs {
         let (whole, memory) = memory(kind, len)?;
         sent.store(0, Ordering::Relaxed);
         let started = Instant::now();
         let region = MemoryRegion::register(pd, memory, access)?;
-        made.push(started.elapsed().as_secs_f64() * 1e6);
+        let registered = started.elapsed();
         (page, bytes) = (region.card_page_size(), sent.load(Ordering::Relaxed));
         let started = Instant::now();
         region.destroy().map_err(|refused| refused.to_string())?;
-        gone.push(started.elapsed().as_secs_f64() * 1e6);
+        let deregistered = started.elapsed();
         drop(whole);
+        if run >= WARM_UP {
+            made.push(registered.as_secs_f64() * 1e6);
+            gone.push(deregistered.as_secs_f64() * 1e6);
+        }
     }
     let (made, gone) = (median(&mut made), median(&mut gone));
     println!("| {} | {} | {made:.0} | {gone:.0} | {} | {bytes} |", kind.name(), size(len), size(page));

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mlx5_benches::{Failure, connect, until};
+use mlx5_benches::{Failure, completion, connect};
 use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, CqOptions, DoorbellMode, MemoryRegion, Pd, QpOptions, QueuePair, Uar};
 use mlx5_dv::queue::{CompletionQueue, ReceiveQueue, RemoteAddress, SendQueue, Side, Work, WrFlags};
@@ -101,7 +101,7 @@ impl Stage {
         let mut batch = sender.queue.batch();
         batch.write_inline(1, WrFlags::SIGNALLED, self.target(), &message)?;
         batch.ring();
-        let completion = until(|| Ok(cq.queue.poll().transpose()?))?;
+        let completion = completion(&mut cq.queue)?;
         sender.queue.retire(&completion.work)?;
         (sender.posted, cq.produced) = (PROOF_WQEBBS, PROOF_CQES);
         let mut arrived = [0; INLINE];

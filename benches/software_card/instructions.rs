@@ -1,6 +1,6 @@
 //! Instructions of the card a message, counted by callgrind: its thread finds the doorbell, and works until nothing is left.
 
-use mlx5_benches::{Failure, callgrind, until};
+use mlx5_benches::{Failure, callgrind};
 use mlx5_sim::function::Function;
 use mlx5_sim::{bar, engine};
 
@@ -71,10 +71,10 @@ fn round(mut pair: Pair, name: &str, kind: Kind, len: usize, batch: usize, warm:
         } else {
             callgrind::count(&name, || turns(f))
         }
-        until(|| from.poll_sent())?;
+        from.finish_send()?;
         if kind == Kind::Send {
             for _ in 0..batch {
-                until(|| to.poll_received())?;
+                to.finish_receive()?;
             }
         }
         Ok([from, to])

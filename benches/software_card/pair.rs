@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx5_benches::{Failure, connect};
+use mlx5_benches::{Failure, completion, connect};
 use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, QpOptions, QueuePair, Uar};
 use mlx5_dv::queue::{CompletionQueue, DataSegment, Plain, ReceiveQueue, RemoteAddress, SendQueue, WrFlags};
@@ -106,17 +106,15 @@ impl End {
         Ok(())
     }
 
-    /// Takes a completion of a send, if there is one.
-    pub fn poll_sent(&mut self) -> Result<Option<()>, Failure> {
-        let Some(completion) = self.sent.poll() else { return Ok(None) };
-        self.sends.retire(&completion?.work)?;
-        Ok(Some(()))
+    /// Waits for the completion of a send.
+    pub fn finish_send(&mut self) -> Result<(), Failure> {
+        self.sends.retire(&completion(&mut self.sent)?.work)?;
+        Ok(())
     }
 
-    /// Takes a completion of a receive, if there is one.
-    pub fn poll_received(&mut self) -> Result<Option<()>, Failure> {
-        let Some(completion) = self.received.poll() else { return Ok(None) };
-        self.receives.retire(&completion?.work)?;
-        Ok(Some(()))
+    /// Waits for the completion of a receive.
+    pub fn finish_receive(&mut self) -> Result<(), Failure> {
+        self.receives.retire(&completion(&mut self.received)?.work)?;
+        Ok(())
     }
 }

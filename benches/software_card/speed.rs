@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mlx5_benches::{Failure, median, until};
+use mlx5_benches::{Failure, median};
 
 use super::pair::{End, Kind, Pair};
 
@@ -62,8 +62,8 @@ fn ping_pong(pair: &mut Pair, len: usize, exchanges: usize) -> Result<f64, Failu
 fn pass(from: &mut End, to: &mut End, len: usize) -> Result<(), Failure> {
     to.receive(len, 1)?;
     from.post(Kind::Send, len, 1)?;
-    until(|| to.poll_received())?;
-    until(|| from.poll_sent())
+    to.finish_receive()?;
+    from.finish_send()
 }
 
 /// Seconds of one message of `batches` batches, of which some are under way at a time.
@@ -90,10 +90,10 @@ fn stream(pair: &mut Pair, kind: Kind, len: usize, batches: usize) -> Result<f64
 
 /// Waits for a batch.
 fn finish(from: &mut End, to: &mut End, kind: Kind) -> Result<(), Failure> {
-    until(|| from.poll_sent())?;
+    from.finish_send()?;
     if kind == Kind::Send {
         for _ in 0..BATCH {
-            until(|| to.poll_received())?;
+            to.finish_receive()?;
         }
     }
     Ok(())
