@@ -66,14 +66,17 @@ wait $! || { cat /tmp/server; exit 1; }
 SCRIPT
 "#;
 
-/// Rows of the table: what is measured, and by which words.
+/// Rows of the table: what is measured, and by which words. perftest counts for [`COUNTED`], in the middle of four seconds.
 const ROWS: [(&str, &str, Figure); 5] = [
     ("SEND 128 B to and fro, asleep between", "ibv_rc_pingpong -s 128 -n 1000 -e", Figure::Iteration),
     ("SEND 128 B to and fro, polled", "ibv_rc_pingpong -s 128 -n 1000", Figure::Iteration),
-    ("SEND 128 B", "ib_send_bw -s 128 -n 5000", Figure::Rate),
-    ("SEND 64 KiB", "ib_send_bw -s 65536 -n 500", Figure::Bandwidth),
-    ("RDMA WRITE 64 KiB", "ib_write_bw -s 65536 -n 500", Figure::Bandwidth),
+    ("SEND 128 B", "ib_send_bw -s 128 -D 4 -f 1", Figure::Rate),
+    ("SEND 64 KiB", "ib_send_bw -s 65536 -D 4 -f 1", Figure::Bandwidth),
+    ("RDMA WRITE 64 KiB", "ib_write_bw -s 65536 -D 4 -f 1", Figure::Bandwidth),
 ];
+
+/// How long perftest counts.
+const COUNTED: Duration = Duration::from_secs(2);
 
 /// Both ends, for each column.
 const COLUMNS: [(&str, &str); 4] = [("rxe0", "rxe0"), ("mlx5_0", "mlx5_0"), ("rxe1", "rxe0"), ("mlx5_1", "mlx5_0")];
@@ -94,7 +97,7 @@ fn main() -> Result<(), Failure> {
         for (row, words, figure) in ROWS {
             for (column, (there, here)) in COLUMNS.iter().enumerate() {
                 let said = guest.check(&format!("bash /tmp/both {there} {here} {words} 2>&1"), RUN)?;
-                table.add(row, figure, column, figure.read(&said)?);
+                table.add(row, figure, column, figure.read(&said, COUNTED)?);
             }
         }
     }

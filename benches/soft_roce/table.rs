@@ -1,8 +1,11 @@
 //! What the programs print, gathered over the runs, as a table.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::Failure;
+
+const MIB: f64 = (1 << 20) as f64;
 
 /// Which of the figures that a program prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +27,18 @@ impl Figure {
         }
     }
 
-    /// The figure in what a program said.
-    pub fn read(self, said: &str) -> Result<f64, Failure> {
+    /// The figure in what a program said, which counted for `counted`.
+    ///
+    /// perftest's own averages are of the processor's cycles, whose rate it measures at the end. Where others take its processor
+    /// meanwhile it finds none, and prints 0.0, or a wrong one: so what counts is how many messages there were.
+    pub fn read(self, said: &str, counted: Duration) -> Result<f64, Failure> {
+        let rate = || Some(column(said, "#iterations")? / counted.as_secs_f64());
         let figure = match self {
             Figure::Iteration => {
                 said.lines().find_map(|line| line.strip_suffix(" usec/iter")?.rsplit(' ').next()?.parse().ok())
             }
-            Figure::Rate => column(said, "MsgRate[Mpps]").map(|millions| millions * 1e3),
-            Figure::Bandwidth => column(said, "BW average[MiB/sec]").or_else(|| column(said, "BW average[MB/sec]")),
+            Figure::Rate => rate().map(|messages| messages / 1e3),
+            Figure::Bandwidth => rate().zip(column(said, "#bytes")).map(|(messages, bytes)| messages * bytes / MIB),
         };
         figure.ok_or_else(|| format!("no figure in what a program said:\n{said}").into())
     }
