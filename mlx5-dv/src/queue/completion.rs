@@ -8,17 +8,35 @@ use std::time::{Duration, Instant};
 
 use mlx5_prm::cqe::Cqe;
 use uar::{Arm, CqRecord, barrier};
+use zerocopy::{Immutable, IntoBytes};
 
 use super::work::{Completion, WorkError, decode};
 use crate::error::Error;
 use crate::objects::{Cq, CqOptions, CqPlace, Uar};
 
 /// Bytes of the part of a CQE that says something.
-const CQE: usize = 64;
+const CQE: usize = size_of::<Copied>();
 /// Where in it the opcode and the owner bit are.
 const OP_OWN: usize = 63;
-/// The quadwords of a CQE that are copied, its last ones: all that is decoded of it lies there.
-type Copied = [u64; 5];
+
+/// What is copied of a CQE, where it stands there: all that is decoded of it. By the fields, as each is then one load and needs no
+/// shift; the rest is zero.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Copied {
+    _offload: [u64; 3],
+    remote_qpn: u32,
+    _headers: u32,
+    _srqn: u32,
+    immediate: u32,
+    _app: u32,
+    byte_count: u32,
+    /// Of an error its syndromes.
+    timestamp: u64,
+    qpn: u32,
+    /// WQE counter, opcode, owner bit.
+    last: u32,
+}
 
 /// Where the entries lie. Copies are the same ring.
 #[derive(Debug, Clone, Copy)]
@@ -53,21 +71,29 @@ impl Entries {
 
     /// Entry `position`, which is written, copied out.
     #[inline(always)]
-    fn read(self, position: u32) -> Copied {
+    fn read(self, position: u32) -> Cqe {
         // The owner bit was the card's last store: what follows must not have been loaded before it.
         barrier::from_device();
-        // SAFETY: the quadwords to the end of the entry, aligned. Each is read once; nothing is read from the ring after this.
-        unsafe {
-            let words = self.slot(position).add(CQE - size_of::<Copied>()).cast::<u64>();
-            std::array::from_fn(|i| words.add(i).read_volatile())
+        let entry = self.slot(position).cast::<Copied>().as_ptr();
+        macro_rules! load {
+            ($field:ident) => {
+                // SAFETY: inside of the entry, aligned. Each is read once; nothing is read from the ring after this.
+                unsafe { (&raw const (*entry).$field).read_volatile() }
+            };
         }
+        zerocopy::transmute!(Copied {
+            _offload: [0; 3],
+            remote_qpn: load!(remote_qpn),
+            _headers: 0,
+            _srqn: 0,
+            immediate: load!(immediate),
+            _app: 0,
+            byte_count: load!(byte_count),
+            timestamp: load!(timestamp),
+            qpn: load!(qpn),
+            last: load!(last),
+        })
     }
-}
-
-/// The entry that `copied` was of. What is before it is zero.
-#[inline(always)]
-fn entry([a, b, c, d, e]: Copied) -> Cqe {
-    zerocopy::transmute!([0, 0, 0, a, b, c, d, e])
 }
 
 /// The ring as plain numbers: half a cache line.
@@ -104,10 +130,10 @@ impl CqRing {
 
     /// The next entry, which is ready.
     #[inline(always)]
-    fn take(&mut self) -> Copied {
-        let copied = self.entries.read(self.consumed);
+    fn take(&mut self) -> Cqe {
+        let cqe = self.entries.read(self.consumed);
         self.consumed = self.consumed.wrapping_add(1);
-        copied
+        cqe
     }
 
     /// Gives what was taken back to the card.
@@ -124,7 +150,7 @@ impl CqRing {
 #[cold]
 #[inline(never)]
 fn first_present(entries: Entries, mut position: u32, cq: &Cq) -> u32 {
-    while entries.is_written(position) && cq.is_former(entry(entries.read(position)).qpn(), position) {
+    while entries.is_written(position) && cq.is_former(entries.read(position).qpn(), position) {
         position = position.wrapping_add(1);
     }
     position
@@ -213,9 +239,9 @@ impl CompletionQueue {
     /// No system call, no allocation; no lock but for what is passed over.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
-        let copied = self.take()?;
+        let cqe = self.take()?;
         self.ring.give_back();
-        Some(decode(&entry(copied)))
+        Some(decode(&cqe))
     }
 
     /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told once
@@ -239,7 +265,7 @@ impl CompletionQueue {
 
     /// The next entry of a present life.
     #[inline(always)]
-    fn take(&mut self) -> Option<Copied> {
+    fn take(&mut self) -> Option<Cqe> {
         if !self.ring.is_ready() {
             return None;
         }
@@ -377,7 +403,7 @@ impl Iterator for Completions<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        self.queue.take().map(|copied| decode(&entry(copied)))
+        self.queue.take().map(|cqe| decode(&cqe))
     }
 }
 
@@ -437,9 +463,9 @@ mod tests {
 
     /// The next entry, if there is one.
     fn next(ring: &mut CqRing) -> Option<Cqe> {
-        let copied = ring.is_ready().then(|| ring.take());
+        let cqe = ring.is_ready().then(|| ring.take());
         ring.give_back();
-        copied.map(entry)
+        cqe
     }
 
     fn received() -> Cqe {
@@ -505,7 +531,7 @@ mod tests {
     fn a_look_at_the_next_entry_says_whose_it_is_and_takes_nothing() {
         let (mut card, mut ring) = Card::new(2, 6);
         card.complete(received());
-        assert_eq!((entry(ring.entries.read(0)).qpn(), ring.consumed), (0x43, 0));
+        assert_eq!((ring.entries.read(0).qpn(), ring.consumed), (0x43, 0));
         assert!(next(&mut ring).is_some());
     }
 
@@ -530,7 +556,7 @@ mod tests {
         // The card rewrites the entry between our two looks at it: the second look counts, as a whole.
         assert!(ring.is_ready());
         card.memory.write(card.place(0), error.as_bytes());
-        let taken = entry(ring.take());
+        let taken = ring.take();
         let failure = decode(&taken).unwrap_err();
         assert_eq!((failure.failure, failure.work.index), (Failure::Syndrome(CqeSyndrome::LocalLength), 0xffff));
 
@@ -538,7 +564,7 @@ mod tests {
         let invalid = [0xff; 64];
         assert!(ring.is_ready());
         card.memory.write(card.place(1), &invalid);
-        let taken = entry(ring.take());
+        let taken = ring.take();
         assert_eq!(decode(&taken).unwrap_err().failure, Failure::Unexpected(CqeOpcode::Invalid));
     }
 
