@@ -16,7 +16,7 @@ use crate::Device;
 use crate::caps::Caps;
 use crate::error::{CommandError, Error};
 use crate::queue::DoorbellMode;
-use crate::queue::ethernet::{EthernetSendQueue, FrameLimits, most_headers};
+use crate::queue::ethernet::{EthernetSendQueue, FrameFlags, FrameLimits, most_headers};
 
 /// What a send queue of frames is to be.
 #[derive(Debug, Clone)]
@@ -162,7 +162,7 @@ impl Sq {
             sges: options.sges,
             inline_bytes: options.inline_bytes,
             inline_mode,
-            checksums: ethernet.csum_cap(),
+            flags: FrameFlags::of(ethernet.csum_cap()),
             longest: longest_frame(device)?,
         };
         Ok(Arc::new(Sq {

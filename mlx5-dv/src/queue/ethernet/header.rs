@@ -5,7 +5,7 @@ use mlx5_prm::ctx::InlineMode;
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET: usize = 14;
 /// Bytes of an Ethernet header with a VLAN tag: what Linux inlines of every frame where a card wants the Ethernet header.
-pub(super) const TAGGED: usize = 18;
+const TAGGED: usize = 18;
 /// Bytes of the longest header of IPv4, and of TCP.
 const LONGEST: usize = 60;
 /// The most that any mode asks for.
@@ -30,7 +30,6 @@ pub(crate) fn most_headers(mode: InlineMode) -> usize {
 
 /// How many bytes from its start a frame that begins with `start` and has `len` bytes must inline. More than `start` has, where
 /// that ends before the last header begins.
-#[inline(never)]
 pub(super) fn headers(mode: InlineMode, start: &[u8], len: usize) -> usize {
     let headers = match mode {
         InlineMode::None => 0,

@@ -6,7 +6,7 @@ use mlx5_prm::ctx::InlineMode;
 use mlx5_prm::wqe::{EthSeg, SEGMENT, WqeOpcode};
 use uar::SendDoorbell;
 
-use super::header::{ETHERNET, TAGGED, headers};
+use super::header::{ETHERNET, headers, most_headers};
 use crate::objects::{RingPermit, Sq};
 use crate::queue::doorbell::Leased;
 use crate::queue::send::{Head, Request, SendBatch, SendLimits, SendQueue, SendRing, Service};
@@ -28,6 +28,13 @@ bitflags::bitflags! {
     }
 }
 
+impl FrameFlags {
+    /// What a card does that fills in checksums, or does not.
+    pub(crate) fn of(checksums: bool) -> FrameFlags {
+        if checksums { FrameFlags::all() } else { FrameFlags::SIGNALLED }
+    }
+}
+
 /// What a send queue of frames was made for, and what its port passes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameLimits {
@@ -37,10 +44,42 @@ pub(crate) struct FrameLimits {
     pub inline_bytes: u16,
     /// How much of it must be there.
     pub inline_mode: InlineMode,
-    /// Whether the card fills in checksums.
-    pub checksums: bool,
+    /// The flags that a frame may have.
+    pub flags: FrameFlags,
     /// Bytes of the longest frame.
     pub longest: usize,
+}
+
+impl FrameLimits {
+    /// Why a frame that begins with `start`, which is to lie in its WQE, and goes on for `rest` bytes cannot be posted.
+    // By value: a queue that has shown a part of itself reads its numbers once more after each store.
+    #[cold]
+    #[inline(never)]
+    fn check(self, start: &[u8], flags: FrameFlags, rest: u64) -> Result<(), PostError> {
+        let inline = start.len();
+        if inline > usize::from(self.inline_bytes) {
+            return Err(PostError::InlineTooLong { given: inline, most: self.inline_bytes.into() });
+        }
+        let given = inline as u64 + rest;
+        let (least, most) = (ETHERNET as u64, self.longest as u64);
+        if given < least || given > most {
+            return Err(PostError::FrameLength { given, least, most });
+        }
+        let least = self.least_inline(start, given as usize);
+        if inline < least {
+            return Err(PostError::HeaderTooShort { given: inline, least });
+        }
+        if !self.flags.contains(flags) {
+            return Err(PostError::NoChecksums);
+        }
+        Ok(())
+    }
+
+    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there are any.
+    fn least_inline(&self, start: &[u8], len: usize) -> usize {
+        let least = headers(self.inline_mode, start, len);
+        if start.is_empty() { least } else { least.max(ETHERNET) }
+    }
 }
 
 /// What of a frame's start lies in the WQE; the rest follows.
@@ -53,21 +92,10 @@ pub(crate) struct FrameLimits {
 struct Start<'a> {
     bytes: &'a [u8],
     flags: FrameFlags,
-    limits: &'a FrameLimits,
+    queue: &'a Frames,
 }
 
 impl Start<'_> {
-    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there are any.
-    #[inline(always)]
-    fn least_inline(&self, len: usize) -> usize {
-        let least = match self.limits.inline_mode {
-            InlineMode::None => 0,
-            InlineMode::L2 => TAGGED.min(len),
-            mode => headers(mode, self.bytes, len),
-        };
-        if self.bytes.is_empty() { least } else { least.max(ETHERNET) }
-    }
-
     /// Segments of the inlined bytes behind the Ethernet segment.
     fn inline_segments(&self) -> usize {
         self.bytes.len().saturating_sub(IN_SEGMENT).div_ceil(SEGMENT)
@@ -82,23 +110,14 @@ impl Head for Start<'_> {
 
     #[inline(always)]
     fn check(&self, rest: u64) -> Result<(), PostError> {
-        let (limits, inline) = (self.limits, self.bytes.len());
-        if inline > usize::from(limits.inline_bytes) {
-            return Err(PostError::InlineTooLong { given: inline, most: limits.inline_bytes.into() });
+        let Frames { limits, enough } = self.queue;
+        let inline = self.bytes.len();
+        let fits = inline >= *enough && inline <= limits.inline_bytes.into();
+        // What most frames are; of the others all is looked at.
+        if fits && inline as u64 + rest <= limits.longest as u64 && limits.flags.contains(self.flags) {
+            return Ok(());
         }
-        let given = inline as u64 + rest;
-        let (least, most) = (ETHERNET as u64, limits.longest as u64);
-        if given < least || given > most {
-            return Err(PostError::FrameLength { given, least, most });
-        }
-        let least = self.least_inline(given as usize);
-        if inline < least {
-            return Err(PostError::HeaderTooShort { given: inline, least });
-        }
-        if self.flags.intersects(FrameFlags::L3_CHECKSUM | FrameFlags::L4_CHECKSUM) && !limits.checksums {
-            return Err(PostError::NoChecksums);
-        }
-        Ok(())
+        limits.check(self.bytes, self.flags, rest)
     }
 
     #[inline(always)]
@@ -118,7 +137,11 @@ impl Head for Start<'_> {
 
 /// Frames, of a queue made for these.
 #[derive(Debug, Clone, Copy)]
-pub struct Frames(FrameLimits);
+pub struct Frames {
+    limits: FrameLimits,
+    /// Bytes among which all headers are that must lie in the WQE, whatever the frame.
+    enough: usize,
+}
 
 impl Service for Frames {
     type Object = Sq;
@@ -149,7 +172,8 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
             let (_, record) = uar::record::queue_pair(record);
             SendRing::new(base, sq.log_size(), sq.sqn(), ring_limits, record)
         };
-        SendQueue::of(ring, Frames(limits), doorbell, sq)
+        let enough = most_headers(limits.inline_mode).max(ETHERNET);
+        SendQueue::of(ring, Frames { limits, enough }, doorbell, sq)
     }
 
     /// The object.
@@ -172,8 +196,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     ) -> Result<(), PostError> {
         let wr_flags = if flags.contains(FrameFlags::SIGNALLED) { WrFlags::SIGNALLED } else { WrFlags::empty() };
         let request = Request { opcode: WqeOpcode::Send, wr_id, flags: wr_flags, imm: 0 };
-        let Frames(limits) = self.service;
-        self.post_elements(request, Start { bytes: start, flags, limits }, rest)
+        self.post_elements(request, Start { bytes: start, flags, queue: self.service }, rest)
     }
 
     /// A frame that begins with `start`, copied into the WQE, and goes on with `elements`, in their order. `start` may be empty
