@@ -84,6 +84,11 @@ fn bytes(log: f64) -> String {
     }
 }
 
+/// A tick of the y axis: a power of ten, as it is.
+fn number(value: f64) -> String {
+    format!("{}", (value * 1e6).round() / 1e6)
+}
+
 /// The least and the most of `values`, a little apart where they are one.
 fn span(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let (least, most) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(f64::NEG_INFINITY, f64::max));
@@ -107,6 +112,8 @@ fn draw(drawing: &Drawing, title: &str, note: &str) -> Result<String, Failure> {
         let mut chart = ChartBuilder::on(&root)
             .caption(title, (FONT, 24))
             .margin(16)
+            // For the half of the last tick's name.
+            .margin_right(32)
             .x_label_area_size(48)
             .y_label_area_size(72)
             .build_cartesian_2d(left..right, (bottom * 0.9..top * 1.1).log_scale())
@@ -117,6 +124,8 @@ fn draw(drawing: &Drawing, title: &str, note: &str) -> Result<String, Failure> {
             .y_desc(drawing.y)
             .x_labels(drawing.ticks)
             .x_label_formatter(&drawing.tick)
+            .x_max_light_lines(1)
+            .y_label_formatter(&|value| number(*value))
             .draw()
             .map_err(|error| failed(&error))?;
         for (index, (name, points)) in drawing.curves.iter().enumerate() {
@@ -148,6 +157,7 @@ mod tests {
     fn ticks_are_percentiles_and_sizes() {
         assert_eq!([0.0, 1.0, 2.0, 3.0, 5.0].map(percent), ["0 %", "90 %", "99 %", "99.9 %", "99.999 %"]);
         assert_eq!([1.0, 10.0, 16.0, 23.0].map(bytes), ["2", "1 Ki", "64 Ki", "8 Mi"]);
+        assert_eq!([0.1 + 1e-9, 1.0, 10000.0].map(number), ["0.1", "1", "10000"]);
     }
 
     #[test]
