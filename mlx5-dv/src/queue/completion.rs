@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use mlx5_prm::cqe::Cqe;
 use uar::{Arm, CqRecord, barrier};
-use zerocopy::{Immutable, IntoBytes};
 
 use super::work::{Completion, WorkError, decode};
 use crate::error::Error;
@@ -21,7 +20,7 @@ const OP_OWN: usize = 63;
 
 /// What is copied of a CQE, where it stands there: all that is decoded of it. By the fields, as each is then one load and needs no
 /// shift; the rest is zero.
-#[derive(IntoBytes, Immutable)]
+#[derive(zerocopy::IntoBytes, zerocopy::Immutable)]
 #[repr(C)]
 struct Copied {
     _offload: [u64; 3],

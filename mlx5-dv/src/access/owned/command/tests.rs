@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mlx5_prm::cmd::{CmdStatus, Command, MailboxBlock, NopIn, QueryHcaCapIn};
+use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
 use super::*;
 use crate::access::owned::space::Space;
@@ -21,36 +21,36 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// Memory as the device sees it.
 #[derive(Debug, Clone, Default)]
-struct Memory(Arc<Mutex<BTreeMap<u64, Place>>>);
-
-/// A file, and where in it.
-type Place = (Arc<File>, u64);
+struct Memory(Arc<Mutex<BTreeMap<u64, Arc<MmapRegion>>>>);
 
 impl Memory {
-    fn at(&self, iova: u64) -> Place {
+    /// What is mapped there, and where in it.
+    fn at(&self, iova: u64) -> (Arc<MmapRegion>, usize) {
         let map = self.0.lock().unwrap();
-        let (start, (file, offset)) = map.range(..=iova).next_back().expect("mapped memory");
-        (Arc::clone(file), offset + (iova - start))
+        let (start, mapping) = map.range(..=iova).next_back().expect("mapped memory");
+        (Arc::clone(mapping), (iova - start) as usize)
     }
 
     fn read<L: Layout>(&self, iova: u64) -> L {
         let mut bytes = vec![0; L::SIZE];
-        let (file, offset) = self.at(iova);
-        file.read_exact_at(&mut bytes, offset).unwrap();
+        let (mapping, offset) = self.at(iova);
+        mapping.as_volatile_slice().read_slice(&mut bytes, offset).unwrap();
         L::read(&bytes).unwrap()
     }
 
     fn write(&self, iova: u64, bytes: &[u8]) {
-        let (file, offset) = self.at(iova);
-        file.write_all_at(bytes, offset).unwrap();
+        let (mapping, offset) = self.at(iova);
+        mapping.as_volatile_slice().write_slice(bytes, offset).unwrap();
     }
 }
 
 impl DmaSpace for Memory {
     fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
         let (file, offset) = range.file.expect("our memory has a file");
-        let file = Arc::new(File::from(file.try_clone_to_owned()?));
-        self.0.lock().unwrap().insert(iova.0, (file, offset));
+        // Mapped, as a file of huge pages cannot be written.
+        let file = FileOffset::new(File::from(file.try_clone_to_owned()?), offset);
+        let mapping = MmapRegion::from_file(file, range.len).map_err(io::Error::other)?;
+        self.0.lock().unwrap().insert(iova.0, Arc::new(mapping));
         Ok(())
     }
 
