@@ -162,6 +162,7 @@ fn a_card_without_them_says_what_it_lacks() {
                 profile.general_current.w().atomic(false);
             }),
         ),
+        ("atomic_size_qp", lacking(|profile| change_page(profile, |page| _ = page.w().atomic_size_qp(1 << 2)))),
         ("atomic_operations", lacking(|profile| change_page(profile, |page| _ = page.w().atomic_operations(1)))),
         (
             "atomic_req_8B_endianness_mode",
