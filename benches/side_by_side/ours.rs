@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mlx5_benches::{Failure, connect, until};
+use mlx5_benches::{Failure, completion, connect};
 use mlx5_dv::objects::{
     AccessFlags, AddressHandle, AddressPath, CqOptions, DatagramAttributes, DoorbellMode, FlowMatcher, FlowRule,
     MemoryRegion, Pd, QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
@@ -372,16 +372,13 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
 
     /// Takes completions until all that was posted has completed, on both sides.
     fn drain(&mut self) -> Result<(), Failure> {
-        until(|| {
-            while let Some(completion) = self.sent.poll() {
-                self.sender.retire(&completion?.work)?;
-            }
-            while let Some(completion) = self.received.poll() {
-                self.receiver.retire(&completion?.work)?;
-            }
-            let is_idle = self.sender.free() == self.sender.capacity() && self.receiver.is_idle();
-            Ok(is_idle.then_some(()))
-        })
+        while self.sender.free() < self.sender.capacity() {
+            self.sender.retire(&completion(&mut self.sent)?.work)?;
+        }
+        while !self.receiver.is_idle() {
+            self.receiver.retire(&completion(&mut self.received)?.work)?;
+        }
+        Ok(())
     }
 
     /// The median of all rounds, for one operation.
