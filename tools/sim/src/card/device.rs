@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
-use super::idle::Idle;
+use super::idle::{Idle, exact_timers};
 use crate::function::Function;
 use crate::wire::Wire;
 use crate::{bar, engine, firmware};
@@ -36,6 +36,7 @@ impl Device {
 
     /// Runs until the power is off.
     pub(super) fn run(mut self) {
+        exact_timers();
         loop {
             let now = Instant::now();
             self.functions.iter_mut().for_each(|function| function.now = now);
