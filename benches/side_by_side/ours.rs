@@ -207,28 +207,40 @@ fn poll(queue: &mut CompletionQueue, width: usize, mut retire: impl FnMut(&Work)
         Some(())
     };
     let start = ticks();
-    let mut left = POSTS;
-    while left > 0 {
-        let mut some = 0;
-        match width {
-            1 => {
-                take(queue.poll()?)?;
-                some = 1;
-            }
-            _ => {
-                for completion in queue.poll_batch(width) {
-                    take(completion)?;
-                    some += 1;
-                }
-            }
+    if width == 1 {
+        for _ in 0..POSTS {
+            take(queue.poll()?)?;
         }
-        if some != width {
-            return None;
+    } else {
+        let mut left = POSTS;
+        while left > 0 {
+            let mut some = 0;
+            for completion in queue.poll_batch(width) {
+                take(completion)?;
+                some += 1;
+            }
+            if some != width {
+                return None;
+            }
+            left -= width;
         }
-        left -= width;
     }
     black_box(sum);
     Some(ticks() - start)
+}
+
+#[inline(never)]
+fn poll_sends<S: Service, D: SendDoorbell>(
+    queue: &mut CompletionQueue,
+    width: usize,
+    sender: &mut SendQueue<D, S>,
+) -> Option<u64> {
+    poll(queue, width, |work| sender.retire(work).ok())
+}
+
+#[inline(never)]
+fn poll_receives<R: Receiver>(queue: &mut CompletionQueue, width: usize, receiver: &mut R) -> Option<u64> {
+    poll(queue, width, |work| receiver.retire(work).ok())
 }
 
 /// What all queues share.
@@ -394,16 +406,6 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
         Ok(post_receives(&mut self.receiver, &self.requests, batch)?)
     }
 
-    #[inline(never)]
-    fn poll_sends(&mut self, width: usize) -> Option<u64> {
-        poll(&mut self.sent, width, |work| self.sender.retire(work).ok())
-    }
-
-    #[inline(never)]
-    fn poll_receives(&mut self, width: usize) -> Option<u64> {
-        poll(&mut self.received, width, |work| self.receiver.retire(work).ok())
-    }
-
     fn measure_post<O: Operation<S>>(&mut self) -> Result<(), Failure> {
         for batch in [1, 4, 16, 64] {
             for signal in [1, POSTS] {
@@ -469,8 +471,11 @@ fn measure_all<D: DoorbellMode>(common: &Common) -> Result<(), Failure> {
     connected.measure_post::<Send>()?;
     connected.measure_post::<Read>()?;
     connected.measure_receive::<Send>("receive")?;
-    connected.measure_poll::<Send>("poll_send", Bench::poll_sends)?;
-    connected.measure_poll::<Send>("poll_receive", Bench::poll_receives)?;
+    connected
+        .measure_poll::<Send>("poll_send", |bench, width| poll_sends(&mut bench.sent, width, &mut bench.sender))?;
+    connected.measure_poll::<Send>("poll_receive", |bench, width| {
+        poll_receives(&mut bench.received, width, &mut bench.receiver)
+    })?;
     drop(connected);
     let mut datagrams = Bench::<Datagrams, D, _>::datagrams(common)?;
     datagrams.measure_post::<DatagramInline>()?;
@@ -480,7 +485,9 @@ fn measure_all<D: DoorbellMode>(common: &Common) -> Result<(), Failure> {
     frames.measure_post::<FrameInline>()?;
     frames.measure_post::<Frame>()?;
     frames.measure_receive::<Frame>("receive_frame")?;
-    frames.measure_poll::<Frame>("poll_frame", Bench::poll_receives)
+    frames.measure_poll::<Frame>("poll_frame", |bench, width| {
+        poll_receives(&mut bench.received, width, &mut bench.receiver)
+    })
 }
 
 fn main() -> Result<(), Failure> {

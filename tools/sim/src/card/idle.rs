@@ -1,6 +1,5 @@
 //! What the device thread does when there is nothing to do.
 
-use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 /// Spins, then sleeps longer and longer. A message ends the sleep; a doorbell, which is a store, is seen when the sleep ends.
@@ -22,7 +21,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// Has the kernel end this thread's sleeps on time. By itself it lets each last 50 us longer, to end several at once.
 pub(super) fn exact_timers() {
-    if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
+    if let Err(error) = nix::sys::prctl::set_timerslack(1) {
         tracing::debug!(%error, "the card's sleeps last longer than they should");
     }
 }
