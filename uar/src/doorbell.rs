@@ -3,10 +3,7 @@
 use core::fmt;
 
 use crate::barrier;
-use crate::mmio::{BLUE_FLAME_BUFFER, BLUE_FLAME_REGISTERS, BlueFlameBuffer, Register, UarPage};
-
-/// One WQE building block, 64 bytes in wire order.
-pub type Wqebb = [u64; 8];
+use crate::mmio::{BLUE_FLAME_BUFFER, BLUE_FLAME_REGISTERS, BlueFlameBuffer, Register, UarPage, Wqebb};
 
 /// What tells the card that a send queue has WQEs. One implementation a mode, chosen when the queue is made.
 ///

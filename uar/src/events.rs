@@ -1,7 +1,7 @@
 //! Doorbells of completion and event queues. PRM "CQ Doorbell", "EQ Doorbell".
 
 use crate::barrier;
-use crate::mmio::UarPage;
+use crate::mmio::{Registers, UarPage};
 
 /// Which completion event is wanted: the dword that goes into the CQ's record and into its doorbell.
 ///
@@ -74,6 +74,12 @@ impl EqDoorbell {
         u32::from(eqn) << 24 | counter & 0xff_ffff
     }
 }
+
+const _: () = {
+    assert!(core::mem::offset_of!(Registers, cq) == CqDoorbell::OFFSET);
+    assert!(core::mem::offset_of!(Registers, eq_arm) == EqDoorbell::ARM_OFFSET);
+    assert!(core::mem::offset_of!(Registers, eq) == EqDoorbell::OFFSET);
+};
 
 #[cfg(test)]
 mod tests {

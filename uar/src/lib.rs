@@ -23,8 +23,8 @@ pub mod mmio;
 pub mod record;
 mod shared;
 
-pub use doorbell::{BlueFlame, Plain, SendDoorbell, Wqebb};
+pub use doorbell::{BlueFlame, Plain, SendDoorbell};
 pub use events::{Arm, CqDoorbell, EqDoorbell};
-pub use mmio::UarPage;
+pub use mmio::{UarPage, Wqebb};
 pub use record::{CqRecord, ReceiveRecord, SendRecord};
 pub use shared::Shared;

@@ -7,7 +7,8 @@ use core::hint;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::barrier;
-use crate::doorbell::{SendDoorbell, Wqebb};
+use crate::doorbell::SendDoorbell;
+use crate::mmio::Wqebb;
 
 /// A doorbell that queues of several threads ring in turn, under a spin lock held for one ring.
 ///
