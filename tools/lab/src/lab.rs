@@ -39,11 +39,6 @@ impl Lab {
         &self.kernel
     }
 
-    /// Where the guests' logs are, a folder each.
-    pub fn logs(&self) -> PathBuf {
-        self.place.logs()
-    }
-
     /// The kernel image.
     pub(crate) fn kernel_image(&self) -> PathBuf {
         self.root.join(format!("boot/vmlinuz-{}", self.kernel))

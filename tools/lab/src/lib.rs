@@ -23,9 +23,9 @@
 //! process that started it disappears. At most two guests run at a time on a
 //! machine; a third waits for its turn.
 //!
-//! Environment: `MLX5_LAB=skip` makes [`skipped`] answer true, on which tests
-//! leave; `MLX5_LAB_MIRROR=URI` names a Debian mirror where the machine's apt
-//! names none.
+//! Environment: `MLX5_LAB=skip`, at build time, sets the `cfg` `lab_skipped`, under which this package's tests are ignored;
+//! `MLX5_LAB_LONG=1` asks tests for their long form ([`is_long`]); `MLX5_LAB_MIRROR=URI` names a Debian mirror where the
+//! machine's apt names none.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +35,7 @@ mod error;
 mod guest;
 mod lab;
 mod lock;
+mod logs;
 mod model;
 mod place;
 mod process;
@@ -49,22 +50,13 @@ pub use cross::Aarch64;
 pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};
 pub use lab::{Headers, KernelHeaders, Lab, headers};
+pub use logs::log_file;
 pub use model::{Model, ModelError};
 pub use scapy::Scapy;
 pub use tshark::Tshark;
 pub use verbs::verbs_program;
 
-use std::io::Write;
-
-/// Whether the user asked to leave the lab's tests out (`MLX5_LAB=skip`).
-///
-/// Says so loudly on stderr, past the test runner's capture: a skipped judge
-/// must never look like a passed one.
-pub fn skipped(test: &str) -> bool {
-    let skip = std::env::var_os("MLX5_LAB").is_some_and(|value| value == "skip");
-    if skip {
-        // A closed stderr must not fail the test that is skipped anyway.
-        let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: lab test {test} did NOT run (MLX5_LAB=skip) ***\n");
-    }
-    skip
+/// Whether `MLX5_LAB_LONG` asks the tests for their long form: more rounds of the same.
+pub fn is_long() -> bool {
+    std::env::var_os("MLX5_LAB_LONG").is_some_and(|value| !value.is_empty() && value != "0")
 }

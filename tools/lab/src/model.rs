@@ -10,6 +10,8 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::binaries::{BinariesError, Build};
+use crate::error::LabError;
+use crate::logs::LogFolder;
 use crate::process::{kill, tail};
 
 /// How long the server may take to listen.
@@ -25,6 +27,9 @@ pub enum ModelError {
     /// The program does not start, or its output has nowhere to go.
     #[error("cannot start the model")]
     Start(#[source] io::Error),
+    /// There is no folder for its output.
+    #[error("the model's output has nowhere to go")]
+    Logs(#[source] LabError),
     /// It does not say that it listens.
     #[error("the model does not listen on {socket}; it said:\n{tail}", socket = .socket.display())]
     Silent {
@@ -40,7 +45,8 @@ pub enum ModelError {
 pub struct Model {
     child: Child,
     sockets: Vec<PathBuf>,
-    dir: TempDir,
+    logs: LogFolder,
+    _temp: TempDir,
 }
 
 impl Model {
@@ -63,9 +69,11 @@ impl Model {
     }
 
     fn spawn(mut command: Command, functions: usize, arguments: &[&str], filter: &str) -> Result<Self, ModelError> {
-        let dir = tempfile::Builder::new().prefix("mlx5-sim-").tempdir().map_err(ModelError::Start)?;
-        let sockets: Vec<PathBuf> = (0..functions).map(|index| dir.path().join(format!("nic{index}.sock"))).collect();
-        let create = |name| File::create(dir.path().join(name)).map_err(ModelError::Start);
+        let logs = LogFolder::take("model").map_err(ModelError::Logs)?;
+        // The path of a socket may have 107 bytes; the target folder's may be longer.
+        let temp = tempfile::Builder::new().prefix("mlx5-sim-").tempdir().map_err(ModelError::Start)?;
+        let sockets: Vec<PathBuf> = (0..functions).map(|index| temp.path().join(format!("nic{index}.sock"))).collect();
+        let create = |name| File::create(logs.path().join(name)).map_err(ModelError::Start);
         command.arg("sim");
         for socket in &sockets {
             command.arg("--socket").arg(socket);
@@ -78,9 +86,14 @@ impl Model {
             .stderr(create("stderr")?)
             .spawn()
             .map_err(ModelError::Start)?;
-        let mut model = Self { child, sockets, dir };
+        let mut model = Self { child, sockets, logs, _temp: temp };
         model.await_sockets()?;
         Ok(model)
+    }
+
+    /// The folder with its `stdout` and `stderr`.
+    pub fn logs(&self) -> &Path {
+        self.logs.path()
     }
 
     /// The sockets, one a function.
@@ -120,7 +133,7 @@ impl Model {
     }
 
     fn said(&self, name: &str) -> String {
-        let bytes = fs::read(self.dir.path().join(name)).unwrap_or_default();
+        let bytes = fs::read(self.logs.path().join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -136,7 +149,7 @@ impl Model {
             if !runs || Instant::now() >= deadline {
                 return Err(ModelError::Silent {
                     socket: socket.clone(),
-                    tail: tail(&self.dir.path().join("stderr"), 20),
+                    tail: tail(&self.logs.path().join("stderr"), 20),
                 });
             }
             std::thread::sleep(Duration::from_millis(20));

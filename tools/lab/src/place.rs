@@ -16,7 +16,7 @@ impl Place {
         self.0.join(name)
     }
 
-    /// Logs, one folder a guest.
+    /// Logs, one folder a program.
     pub(crate) fn logs(&self) -> PathBuf {
         self.join("logs")
     }

@@ -5,13 +5,11 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{SOON, TestResult};
-use mlx5_lab::{Guest, GuestError, Lab, skipped};
+use mlx5_lab::{Guest, GuestError, Lab};
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_guest_runs_debians_kernel() -> TestResult {
-    if skipped("a_guest_runs_debians_kernel") {
-        return Ok(());
-    }
     let lab = Lab::ready()?;
     let guest = Guest::builder("boot").boot()?;
     let release = guest.check("uname -r", SOON)?;
@@ -28,10 +26,8 @@ fn a_guest_runs_debians_kernel() -> TestResult {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn commands_are_kept_apart_and_in_time() -> TestResult {
-    if skipped("commands_are_kept_apart_and_in_time") {
-        return Ok(());
-    }
     let shared = tempfile::tempdir()?;
     std::fs::write(shared.path().join("a file"), "from the host")?;
     let guest = Guest::builder("commands").share_writable(shared.path(), "/mnt/host").boot()?;
@@ -68,10 +64,8 @@ fn commands_are_kept_apart_and_in_time() -> TestResult {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_crash_is_told_at_once() -> TestResult {
-    if skipped("a_crash_is_told_at_once") {
-        return Ok(());
-    }
     let guest = Guest::builder("crash").boot()?;
     let start = Instant::now();
     let crashed = guest.run("echo c > /proc/sysrq-trigger; sleep 100", Duration::from_secs(100));
@@ -87,10 +81,8 @@ fn a_crash_is_told_at_once() -> TestResult {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_boot_that_fails_says_so() {
-    if skipped("a_boot_that_fails_says_so") {
-        return;
-    }
     let no_module = Guest::builder("no-module").module("no_such_module").boot();
     let Err(GuestError::Boot { reason, .. }) = no_module else {
         panic!("{no_module:?}");
@@ -105,10 +97,8 @@ fn a_boot_that_fails_says_so() {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn an_iommu_guest_is_ready_for_vfio() -> TestResult {
-    if skipped("an_iommu_guest_is_ready_for_vfio") {
-        return Ok(());
-    }
     let guest = Guest::builder("iommu").iommu().huge_pages_2m(64).module("vfio-pci").boot()?;
     let groups = guest.check("ls /sys/kernel/iommu_groups", SOON)?;
     assert!(groups.split_whitespace().count() > 1, "{groups}");

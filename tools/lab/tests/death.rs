@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::kernels::SET_UP;
 use common::{Lab, PROBE, Report, Reset, TRAFFIC, TestResult, assert_lawful, build};
-use mlx5_lab::{Build, Guest, Model, skipped};
+use mlx5_lab::{Build, Guest, Model};
 use tempfile::TempDir;
 
 /// For what takes no time to speak of, on a machine that has other things to do.
@@ -180,10 +180,8 @@ exit 1
 ";
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn after_a_killed_guest_the_card_is_ready_for_the_next() -> TestResult {
-    if skipped("after_a_killed_guest_the_card_is_ready_for_the_next") {
-        return Ok(());
-    }
     let build = build()?;
     let model = Model::start_saying(&build, 2, &[], Reset::SAID)?;
     let boot = |name, model: Model| -> Result<Lab, Report> {

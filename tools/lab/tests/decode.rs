@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{TestResult, build};
-use mlx5_lab::{Build, Guest, Model, skipped};
+use mlx5_lab::{Build, Guest, Model};
 use serde_json::Value;
 
 /// A probe takes a second; printing every command of it some more.
@@ -78,10 +78,8 @@ fn assert_whole(command: &Value) {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn every_command_of_a_probe_is_decoded_from_the_kernels_log() -> TestResult {
-    if skipped("every_command_of_a_probe_is_decoded_from_the_kernels_log") {
-        return Ok(());
-    }
     let build = build()?;
     let model = Model::start_saying(&build, 1, &[], "warn,mlx5_sim::command=trace")?;
     let guest = Guest::builder("decode").nic(&model.sockets()[0]).kernel_arg("log_buf_len=32M").boot()?;

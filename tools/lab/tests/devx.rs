@@ -6,7 +6,7 @@ use std::path::Path;
 
 use common::kernels::{FAR, boot_with, part};
 use common::{KILL_IN_TRAFFIC, Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
-use mlx5_lab::{skipped, verbs_program};
+use mlx5_lab::verbs_program;
 use serde_json::Value;
 
 /// Where the guest sees our C programs.
@@ -32,10 +32,8 @@ fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_beside_the_kernels_own() -> TestResult {
-    if skipped("our_driver_runs_beside_the_kernels_own") {
-        return Ok(());
-    }
     let programs = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/atomics.c");
     verbs_program(&source, &programs.path().join("atomics"))?;

@@ -12,7 +12,7 @@ use std::process::Command;
 use common::{Report, TestResult};
 use mlx5_dv::access::devx::abi::{self, FIELDS, Number};
 use mlx5_dv::discovery::netlink;
-use mlx5_lab::{KernelHeaders, headers, skipped};
+use mlx5_lab::{KernelHeaders, headers};
 
 const INCLUDES: &[&str] = &[
     "stddef.h",
@@ -84,10 +84,8 @@ fn theirs(kernel: &KernelHeaders) -> Result<Vec<String>, Report> {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn the_kernel_s_interface_is_the_headers() -> TestResult {
-    if skipped("devx_abi") {
-        return Ok(());
-    }
     let headers = headers()?;
     for kernel in [&headers.guests_kernel, &headers.newest_kernel] {
         let (ours, theirs) = (ours(), theirs(kernel)?);

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{SOON, TestResult, assert_quiet, build, functions};
-use mlx5_lab::{Guest, GuestError, Model, skipped};
+use mlx5_lab::{Guest, GuestError, Model};
 
 /// A probe takes a second; a command the model loses costs the driver a minute.
 const PROBE: Duration = Duration::from_secs(150);
@@ -39,10 +39,8 @@ fn unload(guest: &Guest, model: &mut Model, function: &str) -> TestResult {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn mlx5_core_binds_ten_times() -> TestResult {
-    if skipped("mlx5_core_binds_ten_times") {
-        return Ok(());
-    }
     let build = build()?;
     let mut model = Model::start(&build, 1, &[])?;
     let guest = Guest::builder("mlx5_core").nic(&model.sockets()[0]).boot()?;
@@ -64,10 +62,8 @@ fn mlx5_core_binds_ten_times() -> TestResult {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn mlx5_core_binds_behind_an_iommu() -> TestResult {
-    if skipped("mlx5_core_binds_behind_an_iommu") {
-        return Ok(());
-    }
     let build = build()?;
     let mut model = Model::start(&build, 1, &[])?;
     let guest = Guest::builder("mlx5_core-iommu").iommu().nic(&model.sockets()[0]).boot()?;

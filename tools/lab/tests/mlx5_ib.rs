@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build};
-use mlx5_lab::{Guest, Model, skipped, verbs_program};
+use mlx5_lab::{Guest, Model, verbs_program};
 use tempfile::TempDir;
 
 /// Loads the drivers, gives the functions' network devices the namespaces `a` and `b` and the addresses 10.0.0.1 and .2, and
@@ -116,10 +116,8 @@ impl Verbs {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
-    if skipped("libmlx5_perftest_and_librdmacm_live_on_the_model") {
-        return Ok(());
-    }
     let verbs = Verbs::boot()?;
     attributes(&verbs)?;
     pingpongs(&verbs)?;

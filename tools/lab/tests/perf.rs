@@ -5,7 +5,6 @@ mod common;
 
 use common::kernels::{FAR, boot, part};
 use common::{Lab, Report, TestResult, assert_lawful};
-use mlx5_lab::skipped;
 
 /// Our words, and perftest's program and flags for the same.
 const SAME: [(&str, &str); 6] = [
@@ -43,10 +42,8 @@ fn run(lab: &Lab, server: &str, client: &str) -> Result<String, Report> {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_perf_prints_perftests_table_beside_perftest() -> TestResult {
-    if skipped("our_perf_prints_perftests_table_beside_perftest") {
-        return Ok(());
-    }
     let lab = boot("perf")?;
     part(&lab)?;
     let mut printed = String::new();

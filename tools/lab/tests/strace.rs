@@ -41,6 +41,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 type Calls = BTreeMap<(String, String), u64>;
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_million_exchanges_make_no_more_system_calls_than_a_tenth_of_them() -> TestResult {
     // Short messages, since what is counted does not depend on their length.
     let arguments = |exchanges: u64| format!("--size 64 --iters {exchanges}");
@@ -48,6 +49,7 @@ fn a_million_exchanges_make_no_more_system_calls_than_a_tenth_of_them() -> TestR
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn measuring_a_million_exchanges_makes_no_more_system_calls_than_a_tenth_of_them() -> TestResult {
     assert_no_calls_a_message("mlx5", |exchanges| format!("perf lat write -n {exchanges}"))
 }
@@ -88,6 +90,7 @@ fn assert_no_calls_a_message(program: &str, arguments: impl Fn(u64) -> String) -
 const ENGINE: &str = "mlx5-sim";
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn the_software_card_makes_no_more_system_calls_for_a_million_exchanges_than_for_a_tenth_of_them() -> TestResult {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
@@ -114,6 +117,7 @@ fn the_software_card_makes_no_more_system_calls_for_a_million_exchanges_than_for
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_system_call_for_each_message_of_the_software_card_would_be_seen() -> TestResult {
     const EXCHANGES: u64 = 1000;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ mod common;
 use std::process::Command;
 
 use common::{Lab, PROBE, Report, TestResult, assert_lawful, build, free_port, functions, host_card};
-use mlx5_lab::{Build, Guest, Model, skipped};
+use mlx5_lab::{Build, Guest, Model};
 
 /// Gives the second function to vfio-pci, the first to the kernel, and the guest its address on the host's network.
 const SET_UP: &str = "
@@ -77,10 +77,8 @@ impl ThreeWays {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
-    if skipped("host_guest_kernel_and_guest_process_talk_to_each_other") {
-        return Ok(());
-    }
     let ways = ThreeWays::boot()?;
     let second = functions(&ways.lab.guest)?.pop().ok_or("the guest sees no ConnectX")?;
     ways.lab.check(&format!("SECOND={second}{SET_UP}"), PROBE)?;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Report, TestResult, build, free_port};
-use mlx5_lab::{Model, Scapy, Tshark, skipped};
+use mlx5_lab::{Model, Scapy, Tshark, log_file};
 use mlx5_sim::transport::packet::{Aeth, AtomicEth, Deth, Reth, Route, gid_of_ipv4};
 use mlx5_sim::transport::{Opcode, Packet, Psn, Transport, icrc};
 use mlx5_sim::wire::{Frame, PcapWriter};
@@ -135,13 +135,10 @@ fn expected(packet: &Packet) -> Vec<(&'static str, Option<String>)> {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn tshark_reads_every_packet_as_it_was_meant() -> TestResult {
-    if skipped("tshark_reads_every_packet_as_it_was_meant") {
-        return Ok(());
-    }
     let tshark = Tshark::ready()?;
-    let dir = tempfile::tempdir()?;
-    let capture = dir.path().join("every.pcap");
+    let capture = log_file("every.pcap")?;
     let packets = every_packet();
     write(&capture, &packets)?;
     assert_well_formed(&tshark, &capture)?;
@@ -193,12 +190,9 @@ fn assert_icrc(capture: &Path) -> Result<usize, Report> {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn scapy_makes_the_same_icrc_for_every_packet() -> TestResult {
-    if skipped("scapy_makes_the_same_icrc_for_every_packet") {
-        return Ok(());
-    }
-    let dir = tempfile::tempdir()?;
-    let capture = dir.path().join("every.pcap");
+    let capture = log_file("every.pcap")?;
     let packets = every_packet();
     write(&capture, &packets)?;
     assert_eq!(assert_icrc(&capture)?, packets.len());
@@ -214,13 +208,10 @@ fn scapy_makes_the_same_icrc_for_every_packet() -> TestResult {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_capture_of_two_functions_is_well_formed() -> TestResult {
-    if skipped("a_capture_of_two_functions_is_well_formed") {
-        return Ok(());
-    }
     let tshark = Tshark::ready()?;
-    let dir = tempfile::tempdir()?;
-    let capture = dir.path().join("wire.pcap");
+    let capture = log_file("wire.pcap")?;
     let model = Model::start(&build()?, 2, &["--pcap", capture.to_str().ok_or("a path in UTF-8")?])?;
     play(&model)?;
     drop(model);
@@ -235,13 +226,10 @@ fn a_capture_of_two_functions_is_well_formed() -> TestResult {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn everything_arrives_once_and_in_order_over_a_bad_wire() -> TestResult {
-    if skipped("everything_arrives_once_and_in_order_over_a_bad_wire") {
-        return Ok(());
-    }
     let tshark = Tshark::ready()?;
-    let dir = tempfile::tempdir()?;
-    let capture = dir.path().join("wire.pcap");
+    let capture = log_file("wire.pcap")?;
     let mut arguments = vec!["--pcap", capture.to_str().ok_or("a path in UTF-8")?];
     for fault in ["loss:1%", "duplicate:1%", "reorder:1%", "corrupt:1%"] {
         arguments.extend(["--fault", fault]);

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{KILL_IN_TRAFFIC, Report, Reset, SOON, TestResult, build, functions};
-use mlx5_lab::{Guest, Model, skipped};
+use mlx5_lab::{Guest, Model};
 use serde_json::Value;
 
 const RUN: Duration = Duration::from_secs(240);
@@ -57,10 +57,8 @@ fn program(guest: &Guest, model: &mut Model, command: &str) -> Result<String, Re
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_over_real_vfio() -> TestResult {
-    if skipped("our_driver_runs_over_real_vfio") {
-        return Ok(());
-    }
     let build = build()?;
     let mut model = Model::start_saying(&build, 1, &[], "warn,mlx5_sim::serve=trace,mlx5_sim::card=debug")?;
     let guest = Guest::builder("vfio")
@@ -160,10 +158,8 @@ fn refusal(guest: &Guest, command: &str) -> Result<String, Report> {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn what_the_kernel_refuses_is_explained_with_its_fix() -> TestResult {
-    if skipped("what_the_kernel_refuses_is_explained_with_its_fix") {
-        return Ok(());
-    }
     let build = build()?;
     let model = Model::start(&build, 1, &[])?;
     let guest = Guest::builder("vfio-refusals")
@@ -193,16 +189,15 @@ fn what_the_kernel_refuses_is_explained_with_its_fix() -> TestResult {
     Ok(())
 }
 
-/// A kernel image with iommufd and VFIO's character devices built in: Debian's has neither. What it must have is in
-/// `tools/lab/iommufd.config`.
+/// Names a kernel image with iommufd and VFIO's character devices built in, which Debian's kernel lacks.
+/// `tools/lab/iommufd.config` says how to build it.
 const IOMMUFD_KERNEL: &str = "MLX5_LAB_IOMMUFD_KERNEL";
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+#[cfg_attr(not(any(lab_skipped, iommufd_kernel)), ignore = "MLX5_LAB_IOMMUFD_KERNEL names no kernel image")]
 fn our_driver_runs_over_iommufd() -> TestResult {
-    let Some(kernel) = std::env::var_os(IOMMUFD_KERNEL) else {
-        eprintln!("skipped: {IOMMUFD_KERNEL} names no kernel image");
-        return Ok(());
-    };
+    let kernel = std::env::var_os(IOMMUFD_KERNEL).ok_or("MLX5_LAB_IOMMUFD_KERNEL names no kernel image")?;
     let build = build()?;
     let mut model = Model::start(&build, 1, &[])?;
     let guest = Guest::builder("vfio-iommufd")

@@ -244,7 +244,7 @@ impl GuestBuilder {
         let slot = FileLock::any(&slots, self.slot_patience, || {
             say(&format!("guest {} waits: {SLOTS} guests run on this machine", self.name));
         })?;
-        let logs = Logs::take(&lab.logs(), &self.name)?;
+        let logs = Logs::take(&self.name)?;
         logs.write("agent.sh", AGENT)?;
         logs.write("modules", &lines(&self.modules))?;
         if interactive {

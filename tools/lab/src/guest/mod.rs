@@ -8,7 +8,6 @@ mod kernel_log;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ pub use kernel_log::{KernelLog, KernelRecord};
 
 use crate::error::{IoContext, LabError};
 use crate::lock::FileLock;
+use crate::logs::LogFolder;
 use crate::process::{last_lines, tail};
 use builder::Qemu;
 use channel::{Channel, State};
@@ -277,56 +277,38 @@ impl Drop for Job<'_> {
     }
 }
 
-/// A guest's folder of logs, which it sees as `/lab`. Shared with the guest's
-/// name until the last user lets go.
+/// A guest's folder of logs, which it sees as `/lab`.
 #[derive(Clone, Debug)]
-struct Logs {
-    dir: PathBuf,
-    _lock: Arc<FileLock>,
-}
+struct Logs(LogFolder);
 
 impl Logs {
-    /// Takes the folder `name`, or `name-2` and so on where guests of that name
-    /// run now, and empties it.
-    fn take(parent: &Path, name: &str) -> Result<Self, LabError> {
-        let mut attempt = 1;
-        loop {
-            let name = match attempt {
-                1 => name.to_owned(),
-                _ => format!("{name}-{attempt}"),
-            };
-            if let Some(lock) = FileLock::try_take(&parent.join(format!("{name}.lock")))? {
-                let dir = parent.join(name);
-                if dir.exists() {
-                    fs::remove_dir_all(&dir).doing("empty", &dir)?;
-                }
-                let run = dir.join("run");
-                fs::create_dir_all(&run).doing("create", &run)?;
-                return Ok(Self { dir, _lock: Arc::new(lock) });
-            }
-            attempt += 1;
-        }
+    /// Takes the folder `name`, as [`LogFolder::take`] does.
+    fn take(name: &str) -> Result<Self, LabError> {
+        let logs = Self(LogFolder::take(name)?);
+        let run = logs.dir().join("run");
+        fs::create_dir_all(&run).doing("create", &run)?;
+        Ok(logs)
     }
 
     fn dir(&self) -> &Path {
-        &self.dir
+        self.0.path()
     }
 
     fn console(&self) -> PathBuf {
-        self.dir.join("console.log")
+        self.dir().join("console.log")
     }
 
     fn qemu(&self) -> PathBuf {
-        self.dir.join("qemu.log")
+        self.dir().join("qemu.log")
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), LabError> {
-        let path = self.dir.join(name);
+        let path = self.dir().join(name);
         fs::write(&path, text).doing("write", &path)
     }
 
     fn kernel_log(&self) -> Result<KernelLog, LabError> {
-        let path = self.dir.join("kernel.log");
+        let path = self.dir().join("kernel.log");
         let bytes = fs::read(&path).doing("read", &path)?;
         Ok(KernelLog::parse(&String::from_utf8_lossy(&bytes)))
     }
@@ -339,6 +321,6 @@ impl Logs {
                 false => format!("[{title}]\n{text}\n"),
             }
         };
-        Evidence { logs: self.dir.clone(), tail: part("console", &self.console()) + &part("qemu", &self.qemu()) }
+        Evidence { logs: self.dir().to_owned(), tail: part("console", &self.console()) + &part("qemu", &self.qemu()) }
     }
 }

@@ -10,14 +10,11 @@ mod settings;
 mod traffic;
 
 use common::{TestResult, assert_lawful};
-use mlx5_lab::skipped;
 use net::Net;
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn network_devices_talk() -> TestResult {
-    if skipped("network_devices_talk") {
-        return Ok(());
-    }
     let net = Net::boot("netdev")?;
     // First, while IPv6 has no neighbours to ask for.
     counters::exact(&net)?;
@@ -79,10 +76,8 @@ fn jumbo_frames(net: &Net) -> TestResult {
 }
 
 #[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn network_devices_go_and_come_back() -> TestResult {
-    if skipped("network_devices_go_and_come_back") {
-        return Ok(());
-    }
     let mut net = Net::boot("netdev-lives")?;
     for life in 0..20 {
         lives::unload(&mut net).map_err(|error| format!("life {life}: {error:?}"))?;
