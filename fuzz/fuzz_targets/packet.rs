@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlx5_sim::transport::{Packet, icrc, packet};
+use mlx5_sim::transport::{Packet, decode, icrc};
 
 const ETHERNET: usize = 14;
 const UDP: usize = 8;
@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
     if repair & 1 != 0 {
         let _ = put_right(&mut frame, repair & 2 != 0);
     }
-    let is_roce = packet::is_roce(&frame);
+    let is_roce = decode::is_roce(&frame);
     let Ok(read) = Packet::decode(&frame) else { return };
     assert!(is_roce, "a packet that is not taken for one: {read:?}");
     let mut sent = Vec::new();

@@ -37,6 +37,7 @@
 //! | [`mod@reg`] | registers behind `ACCESS_REGISTER` |
 //! | [`wqe`], [`cqe`], [`eqe`] | entries of work, completion and event queues |
 //! | [`init_seg`] | the start of BAR 0 |
+//! | [`ib`] | InfiniBand packets: transport headers and management datagrams |
 //! | [`values`](mod@values) | named values that several layouts share |
 //! | [`decode`] | print any layout, and any command with what its fields say lies in it; find set bits that no field covers |
 //! | [`registry`] | all layouts and all enumerations, as tables |
@@ -60,6 +61,7 @@ pub mod ctx;
 pub mod decode;
 pub mod eqe;
 pub mod flow;
+pub mod ib;
 pub mod init_seg;
 pub mod obj;
 pub mod reg;

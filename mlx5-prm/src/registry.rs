@@ -6,7 +6,7 @@
 
 use crate::cmd::{self, CommandInfo};
 use crate::layout::{Info, Layout, Values};
-use crate::{caps, cqe, ctx, eqe, flow, init_seg, obj, reg, values, wqe};
+use crate::{caps, cqe, ctx, eqe, flow, ib, init_seg, obj, reg, values, wqe};
 
 /// What one file declares.
 pub(crate) struct Tables {
@@ -56,7 +56,7 @@ macro_rules! table {
 pub(crate) use table;
 
 const FOLDERS: &[&[Tables]] =
-    &[cmd::FILES, ctx::FILES, flow::FILES, obj::FILES, caps::FILES, reg::FILES, wqe::FILES, FILES];
+    &[cmd::FILES, ctx::FILES, flow::FILES, obj::FILES, caps::FILES, reg::FILES, wqe::FILES, ib::FILES, FILES];
 
 /// The files that are no folder's, and what folders declare on their front page.
 const FILES: &[Tables] = &[
@@ -147,7 +147,8 @@ mod tests {
         assert!(layouts.len() > 130 && values.len() > 10);
     }
 
-    /// A command's input and output by the command's name, under which the PRM has it; all else by what follows "PRM".
+    /// A command's input and output by the command's name, under which the PRM has it; all else by what follows "PRM" or,
+    /// on the wire, "IBTA".
     #[test]
     fn every_layout_names_its_section() {
         let sources = sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").as_path());
@@ -163,7 +164,7 @@ mod tests {
                 && size.starts_with("0x")
             {
                 seen += 1;
-                if !["PRM", "Input of `", "Output of `"].iter().any(|by| doc.contains(by)) {
+                if !["PRM", "IBTA", "Input of `", "Output of `"].iter().any(|by| doc.contains(by)) {
                     nameless.push(name);
                 }
             }

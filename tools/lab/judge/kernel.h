@@ -5,7 +5,7 @@
 int printf(const char *format, ...);
 
 typedef unsigned char u8, __u8;
-typedef unsigned short u16, __u16, __be16, __le16;
+typedef unsigned short u16, __u16, __be16, __le16, __sum16;
 typedef unsigned int u32, __u32, __be32, __le32;
 typedef unsigned long long u64, __u64, __be64, __le64;
 typedef int s32;
@@ -30,11 +30,12 @@ typedef _Bool bool;
 #define be32_to_cpu __builtin_bswap32
 #define cpu_to_be64 __builtin_bswap64
 #define be64_to_cpu __builtin_bswap64
+#define get_unaligned_be64(from) be64_to_cpu(*(from))
+#define put_unaligned_be64(value, to) ((void)(*(to) = cpu_to_be64(value)))
 #define wmb()
 #define print_hex_dump(...)
 
 /* <rdma/ib_verbs.h> */
-struct ib_grh { __be32 version_tclass_flow; __be16 paylen; u8 next_hdr, hop_limit, sgid[16], dgid[16]; };
 struct ib_ah { int none; };
 
 /* <linux/mlx5/driver.h> and what it includes */

@@ -9,7 +9,7 @@ use std::process::Command;
 use mlx5_lab::{Headers, KernelHeaders};
 
 use crate::claims::{Claim, Fact, Header};
-use crate::own::{self, OF_DRIVERS, OF_PROVIDER};
+use crate::own::{self, OF_DRIVERS, OF_MANAGEMENT, OF_PROVIDER, OF_VERBS};
 
 /// A set of headers.
 pub struct Source {
@@ -30,7 +30,10 @@ impl Source {
             header: Header::Kernel,
             name: format!("Linux {}", kernel.release),
             include: vec![kernel.include.clone()],
-            own: "struct shampo_of_cqe64 { typeof(((struct mlx5_cqe64 *)0)->shampo) shampo; };".into(),
+            own: format!(
+                "struct shampo_of_cqe64 {{ typeof(((struct mlx5_cqe64 *)0)->shampo) shampo; }};\n{}",
+                own::cut(&kernel.include, OF_MANAGEMENT),
+            ),
             words: None,
         };
         let include = vec![headers.verbs_include.clone()];
@@ -141,7 +144,8 @@ impl Source {
     }
 
     /// What the kernel's headers include is replaced by nothing, for `judge/kernel.h` has what is needed of it, but for
-    /// the enumerations that are all we use of `driver.h` and `fs.h`.
+    /// the enumerations that are all we use of `driver.h` and `fs.h`, and for what
+    /// InfiniBand's headers need of `ib_verbs.h`.
     fn replace_includes(&self, dir: &Path) {
         let read = |name: &str| fs::read_to_string(self.include[0].join("linux/mlx5").join(name)).expect(name);
         let (driver, steering) = (read("driver.h"), read("fs.h"));
@@ -149,8 +153,11 @@ impl Source {
         let used = used.map(|constant| enumeration_with(&driver, constant).expect(constant)).join("\n");
         let table_types = enumeration_with(&steering, "FS_FT_NIC_RX").unwrap_or_default();
         let used = format!("{used}\n{table_types}");
-        let empty = ["linux/types.h", "linux/bitfield.h", "linux/refcount.h", "rdma/ib_verbs.h"];
-        let replaced = empty.map(|name| (name, "")).into_iter().chain([("linux/mlx5/driver.h", used.as_str())]);
+        let verbs = own::cut(&self.include[0], OF_VERBS);
+        let empty =
+            ["linux/types.h", "linux/bitfield.h", "linux/refcount.h", "linux/unaligned.h", "uapi/linux/if_ether.h"];
+        let cut = [("linux/mlx5/driver.h", used.as_str()), ("rdma/ib_verbs.h", verbs.as_str())];
+        let replaced = empty.map(|name| (name, "")).into_iter().chain(cut);
         for (name, text) in replaced {
             let path = dir.join("replaced").join(name);
             fs::create_dir_all(path.parent().unwrap()).expect("a temporary folder");
@@ -191,6 +198,7 @@ fn program(header: Header, questions: &[&str], unknown: &BTreeSet<usize>) -> Str
             "linux/mlx5/port.h",
             "linux/mlx5/mlx5_ifc.h",
             "linux/mlx5/mlx5_ifc_vdpa.h",
+            "rdma/ib_hdrs.h",
         ],
         Header::Verbs => &["stddef.h", "stdio.h", "infiniband/mlx5dv.h"],
         Header::Provider => &["stddef.h", "stdio.h", "mlx5dv.h"],

@@ -42,6 +42,13 @@ pub const OF_DRIVERS: &[Cut] = &[
 pub const OF_PROVIDER: &[Cut] =
     &[("cq.c", &["uint8_t get_cqe_l3_hdr_type("]), ("qp.c", &["uint8_t bs_to_bs_selector("])];
 
+/// Of a kernel's headers: what InfiniBand's packets need of verbs.
+pub const OF_VERBS: &[Cut] = &[("rdma/ib_verbs.h", &["union ib_gid {", "struct ib_grh {", "define IB_QPN_MASK"])];
+
+/// Of a kernel's headers: management datagrams.
+pub const OF_MANAGEMENT: &[Cut] =
+    &[("rdma/ib_mad.h", &["struct ib_mad_hdr {", "define IB_MGMT_CLASS_", "define IB_MGMT_METHOD_"])];
+
 /// The declarations that `cuts` name of the files in `folder`.
 pub fn cut(folder: &Path, cuts: &[Cut]) -> String {
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));

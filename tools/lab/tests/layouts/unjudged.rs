@@ -39,6 +39,10 @@ pub const UNJUDGED: &[Group] = &[
         "CreateQosParaVportIn CreateQosParaVportOut DestroyQosParaVportIn DestroyQosParaVportOut",
     ),
     ("ten bits; the headers have 16, and nothing that says so", "EthSeg.inline_hdr_sz"),
+    (
+        "24 bits that the kernel's headers have no mask for; tshark reads them in packets (test `tshark`)",
+        "Bth.psn Xrceth.xrcsrq",
+    ),
     ("one arm of a union of the header, alone", "ExtendedFlowCounterList QpPasList"),
 ];
 
@@ -47,8 +51,10 @@ pub const UNJUDGED_VALUES: &[Group] = &[
     (
         "zero, which the headers do not name",
         "MiniCqeFormat.HASH TrailerAssociation.NONE UmrCheck.NONE AtomicMode.NONE HealthSyndrome.NO_ERROR \
-         EswFunctionsOpMod.HOST_PARAMS CompletionMode.CQE_ON_CQE_ERROR BsfType.SIGNATURE",
+         EswFunctionsOpMod.HOST_PARAMS CompletionMode.CQE_ON_CQE_ERROR BsfType.SIGNATURE \
+         AethSyndrome.ACK",
     ),
+    ("on no wire of the kernel's own; tshark reads it in packets (test `tshark`)", "BthService.XRC"),
     ("in DPDK: neither the kernel nor libmlx5 waits", "WqeOpcode.WAIT WqeOpcode.SEND_EN WaitOpmod WaitCondition"),
     (
         "in DPDK: neither the kernel nor libmlx5 asks for it",

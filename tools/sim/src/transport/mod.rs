@@ -1,9 +1,12 @@
 //! The transport: RoCE v2 packets, and the rules of connections and datagrams.
 //!
-//! [`packet`] is the wire format, with [`opcode`] and [`icrc`] under it; it knows nothing of queue pairs. [`rc`] is what
+//! [`packet`] is the wire format and [`decode`] reads it, with [`header`], [`opcode`] and [`icrc`] under them; none knows of
+//! queue pairs. [`rc`] is what
 //! one queue pair remembers of its connection, reliable or not; [`ud`] is for those that have none. The engines of
 //! [`crate::engine`] act on it.
 
+pub mod decode;
+pub mod header;
 pub mod icrc;
 pub mod opcode;
 pub mod packet;

@@ -1,28 +1,37 @@
-//! Transports and opcodes. InfiniBand Architecture Specification, "Base Transport Header", "OpCode"; XRC: its annex A14.
+//! Transports and opcodes: those of [`mlx5_prm::ib`] that the card speaks. IBTA 9.2 "Operation Code (OpCode)"; XRC: annex
+//! A14.
+
+use mlx5_prm::ib::{Aeth, AtomicAckEth, AtomicEth, BthOperation, BthService, Ieth, ImmDt, Reth};
+use mlx5_prm::layout::Layout;
 
 /// The transport service a packet belongs to: the three high bits of the opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transport {
     /// Reliable connection.
-    Rc = 0,
+    Rc = BthService::Rc.number() as u8,
     /// Unreliable connection.
-    Uc = 1,
+    Uc = BthService::Uc.number() as u8,
     /// Unreliable datagram.
-    Ud = 3,
+    Ud = BthService::Ud.number() as u8,
     /// Extended reliable connection.
-    Xrc = 5,
+    Xrc = BthService::Xrc.number() as u8,
 }
 
 impl Transport {
     /// Every transport.
     pub const ALL: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
 
-    /// The transport and opcode on the wire; `None` for a pair that does not exist.
-    pub fn split(number: u8) -> Option<(Self, Opcode)> {
-        let transport = Self::ALL.into_iter().find(|transport| *transport as u8 == number >> 5)?;
-        let opcode = Opcode::from_number(number & 0x1f)?;
+    /// The transport and opcode of a packet; `None` for a pair that does not exist.
+    pub fn split(service: BthService, operation: BthOperation) -> Option<(Self, Opcode)> {
+        let transport = Self::ALL.into_iter().find(|transport| transport.service() == service)?;
+        let opcode = Opcode::from_operation(operation)?;
         transport.has(opcode).then_some((transport, opcode))
+    }
+
+    /// What the packets' header says.
+    pub const fn service(self) -> BthService {
+        BthService::from_number(self as u32)
     }
 
     /// The number on the wire.
@@ -51,51 +60,51 @@ impl Transport {
 #[repr(u8)]
 pub enum Opcode {
     /// First packet of a send.
-    SendFirst = 0x00,
+    SendFirst = BthOperation::SendFirst.number() as u8,
     /// Middle packet of a send.
-    SendMiddle = 0x01,
+    SendMiddle = BthOperation::SendMiddle.number() as u8,
     /// Last packet of a send.
-    SendLast = 0x02,
+    SendLast = BthOperation::SendLast.number() as u8,
     /// Last packet of a send with immediate.
-    SendLastImm = 0x03,
+    SendLastImm = BthOperation::SendLastImm.number() as u8,
     /// Only packet of a send.
-    SendOnly = 0x04,
+    SendOnly = BthOperation::SendOnly.number() as u8,
     /// Only packet of a send with immediate.
-    SendOnlyImm = 0x05,
+    SendOnlyImm = BthOperation::SendOnlyImm.number() as u8,
     /// First packet of an RDMA write.
-    WriteFirst = 0x06,
+    WriteFirst = BthOperation::WriteFirst.number() as u8,
     /// Middle packet of an RDMA write.
-    WriteMiddle = 0x07,
+    WriteMiddle = BthOperation::WriteMiddle.number() as u8,
     /// Last packet of an RDMA write.
-    WriteLast = 0x08,
+    WriteLast = BthOperation::WriteLast.number() as u8,
     /// Last packet of an RDMA write with immediate.
-    WriteLastImm = 0x09,
+    WriteLastImm = BthOperation::WriteLastImm.number() as u8,
     /// Only packet of an RDMA write.
-    WriteOnly = 0x0a,
+    WriteOnly = BthOperation::WriteOnly.number() as u8,
     /// Only packet of an RDMA write with immediate.
-    WriteOnlyImm = 0x0b,
+    WriteOnlyImm = BthOperation::WriteOnlyImm.number() as u8,
     /// RDMA read request.
-    ReadRequest = 0x0c,
+    ReadRequest = BthOperation::ReadRequest.number() as u8,
     /// First packet of a read's response.
-    ReadResponseFirst = 0x0d,
+    ReadResponseFirst = BthOperation::ReadResponseFirst.number() as u8,
     /// Middle packet of a read's response.
-    ReadResponseMiddle = 0x0e,
+    ReadResponseMiddle = BthOperation::ReadResponseMiddle.number() as u8,
     /// Last packet of a read's response.
-    ReadResponseLast = 0x0f,
+    ReadResponseLast = BthOperation::ReadResponseLast.number() as u8,
     /// Only packet of a read's response.
-    ReadResponseOnly = 0x10,
+    ReadResponseOnly = BthOperation::ReadResponseOnly.number() as u8,
     /// Acknowledgement, positive or negative.
-    Acknowledge = 0x11,
+    Acknowledge = BthOperation::Acknowledge.number() as u8,
     /// Response to an atomic.
-    AtomicAcknowledge = 0x12,
+    AtomicAcknowledge = BthOperation::AtomicAcknowledge.number() as u8,
     /// Compare and swap.
-    CompareSwap = 0x13,
+    CompareSwap = BthOperation::CompareSwap.number() as u8,
     /// Fetch and add.
-    FetchAdd = 0x14,
+    FetchAdd = BthOperation::FetchAdd.number() as u8,
     /// Last packet of a send that invalidates a key.
-    SendLastInval = 0x16,
+    SendLastInval = BthOperation::SendLastInval.number() as u8,
     /// Only packet of a send that invalidates a key.
-    SendOnlyInval = 0x17,
+    SendOnlyInval = BthOperation::SendOnlyInval.number() as u8,
 }
 
 /// The message a request packet belongs to.
@@ -142,14 +151,22 @@ impl Opcode {
         ]
     };
 
-    /// From the five low bits; `None` for one that is reserved.
-    pub const fn from_number(number: u8) -> Option<Self> {
-        match number {
-            0x00..=0x14 => Some(Self::ALL[number as usize]),
-            0x16 => Some(Opcode::SendLastInval),
-            0x17 => Some(Opcode::SendOnlyInval),
-            _ => None,
-        }
+    /// From what the packet's header says; `None` for one that is reserved, or not spoken here.
+    pub fn from_operation(operation: BthOperation) -> Option<Self> {
+        const BY_NUMBER: [Option<Opcode>; 32] = {
+            let (mut table, mut i) = ([None; 32], 0);
+            while i < Opcode::ALL.len() {
+                table[Opcode::ALL[i] as usize] = Some(Opcode::ALL[i]);
+                i += 1;
+            }
+            table
+        };
+        BY_NUMBER.get(operation.number() as usize).copied().flatten()
+    }
+
+    /// What the packet's header says.
+    pub const fn operation(self) -> BthOperation {
+        BthOperation::from_number(self as u32)
     }
 
     /// The message a request is part of; `None` for a response.
@@ -236,10 +253,12 @@ impl Opcode {
 
     /// Bytes of the extended headers after the BTH.
     pub const fn extended_len(self) -> usize {
-        16 * self.has_reth() as usize
-            + 4 * (self.has_aeth() as usize + self.has_immediate() as usize + self.has_ieth() as usize)
-            + 28 * self.has_atomic() as usize
-            + 8 * self.has_atomic_ack() as usize
+        Reth::SIZE * self.has_reth() as usize
+            + Aeth::SIZE * self.has_aeth() as usize
+            + ImmDt::SIZE * self.has_immediate() as usize
+            + Ieth::SIZE * self.has_ieth() as usize
+            + AtomicEth::SIZE * self.has_atomic() as usize
+            + AtomicAckEth::SIZE * self.has_atomic_ack() as usize
     }
 }
 
@@ -249,16 +268,15 @@ mod tests {
 
     #[test]
     fn numbers_and_back() {
-        for opcode in Opcode::ALL {
-            assert_eq!(Opcode::from_number(opcode as u8), Some(opcode));
-        }
-        assert_eq!((0..=255).filter(|n| Opcode::from_number(*n).is_some()).count(), Opcode::ALL.len());
+        let split = |number: u32| {
+            Transport::split(BthService::from_number(number >> 5), BthOperation::from_number(number & 0x1f))
+        };
         for number in 0..=255 {
-            if let Some((transport, opcode)) = Transport::split(number) {
-                assert_eq!(transport.number(opcode), number);
+            if let Some((transport, opcode)) = split(number) {
+                assert_eq!(u32::from(transport.number(opcode)), number);
             }
         }
-        let known = (0..=255).filter(|n| Transport::split(*n).is_some()).count();
+        let known = (0..=255).filter(|number| split(*number).is_some()).count();
         assert_eq!(known, 23 + 12 + 2 + 23, "RC, UC, UD, XRC");
     }
 

@@ -20,6 +20,7 @@ pub use uplink::{SocketUplink, Uplink};
 
 use crate::function::Function;
 use crate::transport::Packet;
+use crate::transport::decode::DecodeError;
 use crate::transport::packet::{self, Mac};
 use filter::Claim;
 
@@ -38,7 +39,7 @@ impl Frame {
     pub fn from_bytes(bytes: &[u8]) -> Option<Frame> {
         match Packet::decode(bytes) {
             Ok(packet) => Some(Frame::Roce(Box::new(packet))),
-            Err(packet::DecodeError::NotRoce) => Some(Frame::Ethernet(bytes.to_vec())),
+            Err(DecodeError::NotRoce) => Some(Frame::Ethernet(bytes.to_vec())),
             Err(error) => {
                 tracing::debug!(target: "mlx5_sim::wire", "frame of {} bytes dropped: {error}", bytes.len());
                 None
@@ -80,7 +81,7 @@ impl Frame {
         packet::flip(&mut bytes, bit);
         match (&mut *self, Packet::decode(&bytes)) {
             (Frame::Roce(packet), Ok(changed)) => **packet = changed,
-            (Frame::Roce(packet), Err(error)) if error != packet::DecodeError::NotRoce => packet.flipped = Some(bit),
+            (Frame::Roce(packet), Err(error)) if error != DecodeError::NotRoce => packet.flipped = Some(bit),
             _ => *self = Frame::Ethernet(bytes),
         }
     }

@@ -4,6 +4,7 @@ mod command;
 mod cqe;
 mod device;
 mod event;
+mod ib;
 mod own;
 mod wqe;
 
@@ -25,5 +26,5 @@ pub struct Counterpart {
 
 /// Every counterpart.
 pub fn all() -> impl Iterator<Item = &'static Counterpart> {
-    [wqe::ROWS, cqe::ROWS, event::ROWS, device::ROWS, command::ROWS, own::ROWS].into_iter().flatten()
+    [wqe::ROWS, cqe::ROWS, event::ROWS, device::ROWS, command::ROWS, ib::ROWS, own::ROWS].into_iter().flatten()
 }
