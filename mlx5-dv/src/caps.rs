@@ -1,13 +1,11 @@
 //! What a card can do: the capability pages as firmware gave them, and the few fields the driver reads.
 
 pub use mlx5_prm::caps::CapPage;
-use mlx5_prm::caps::limits::{Card, number_at};
+use mlx5_prm::caps::limits::{self, Card, number_at};
 use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, RoceCap};
-use mlx5_prm::cmd::{QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::layout::Layout;
 
-use crate::access::{Access, RawCommand};
-use crate::error::Error;
+use crate::error::{CommandError, CommandErrorKind, Error};
 
 /// `atomic_operations`: compare and swap, and fetch and add.
 const ATOMICS_OF_VERBS: u16 = 0b11;
@@ -96,44 +94,7 @@ pub struct Caps {
     pub pages: Vec<RawPage>,
 }
 
-/// Asks one capability page, as it is and as it could be.
-pub(crate) fn query_page(access: &dyn Access, page: CapPage) -> Result<RawPage, Error> {
-    let query = |current: bool| -> Result<Vec<u8>, Error> {
-        let mut query = QueryHcaCapIn::default();
-        query.w().op_mod(page.op_mod(current));
-        let about = format!("{page} page, {}", if current { "current" } else { "max" });
-        let raw = RawCommand::new(&query, about);
-        let reply: QueryHcaCapOut = raw.reply(&access.execute(raw.clone())?)?;
-        Ok(reply.capability().to_vec())
-    };
-    Ok(RawPage { page, max: query(false)?, current: query(true)? })
-}
-
 impl Caps {
-    /// Reads every capability page that firmware says it has.
-    pub(crate) fn read(access: &dyn Access, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
-        let general = query_page(access, CapPage::General)?;
-        let has = CmdHcaCap::read(&general.current).unwrap_or(CmdHcaCap::ZERO);
-        let more = [
-            (has.eth_net_offloads(), CapPage::Ethernet),
-            (has.pg(), CapPage::Odp),
-            (has.atomic(), CapPage::Atomic),
-            (has.roce(), CapPage::Roce),
-            (has.nic_flow_table(), CapPage::FlowTable),
-            (has.eswitch_manager(), CapPage::EswitchFlowTable),
-            (has.eswitch_manager(), CapPage::Eswitch),
-            (has.qos(), CapPage::Qos),
-            (has.debug(), CapPage::Debug),
-            (has.device_memory(), CapPage::DeviceMemory),
-            (has.hca_cap_2(), CapPage::General2),
-        ];
-        let mut pages = vec![general];
-        for (_, page) in more.into_iter().filter(|(present, _)| *present) {
-            pages.push(query_page(access, page)?);
-        }
-        Caps::from_pages(pages, fw_version)
-    }
-
     /// From the pages firmware gave.
     pub fn from_pages(pages: Vec<RawPage>, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
         let mut caps = Caps { fw_version, pages, ..Caps::default() };
@@ -223,5 +184,16 @@ impl Card for Caps {
     fn max(&self, page: CapPage, name: &str) -> Option<u64> {
         let raw = self.pages.iter().find(|raw| raw.page == page)?;
         number_at(page.layout()?, &raw.max, name)
+    }
+}
+
+impl CommandError {
+    /// The same, with what of `input` the card's capabilities do not allow, if firmware refused it.
+    pub(crate) fn because(mut self, input: &[u8], caps: &Caps) -> Self {
+        if let CommandErrorKind::Status { reason, .. } = &mut self.kind {
+            let broken = limits::check(input, caps);
+            *reason = broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        }
+        self
     }
 }

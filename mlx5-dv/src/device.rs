@@ -1,191 +1,18 @@
 //! An opened card.
 
-use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
-use std::time::Duration;
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{Command, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportStateIn, SetRoceAddressIn};
-use mlx5_prm::ctx::{MacAddressLayout, RoceAddrLayout};
-use rustix::rand::{GetRandomFlags, getrandom};
+use mlx5_prm::ctx::RoceAddrLayout;
 
 use crate::access::owned::{BroughtUp, Owned, bring_up, port};
-use crate::access::trace::{Observer, Observers};
-use crate::access::{Access, AsyncEvent, Function, RawCommand};
+use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, devx, hca_cap};
 use crate::caps::{CapPage, Caps};
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
-
-/// How to open a card. Begin with [`Options::default`] and change what matters.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Options {
-    /// Reset the function (FLR) first, so that nothing of its last driver is left. Default: yes.
-    pub reset: bool,
-    /// How long firmware may take to start. Default: 120 s.
-    pub firmware_timeout: Duration,
-    /// How long firmware may take to answer a command. Default: 60 s.
-    pub command_timeout: Duration,
-    /// How often firmware's health is looked at. Default: 100 ms.
-    pub health_interval: Duration,
-    /// How long the health counter may stand still before the card counts as dead. Default: 3 s.
-    pub health_patience: Duration,
-    /// How many completion vectors (EQs with an interrupt each) to make, as far as the function has them. Default: 1.
-    pub completion_vectors: u32,
-    /// Ask firmware to sign its replies, and check tokens and signatures of each. Default: no, as Linux does.
-    pub sign_replies: bool,
-    /// Bring the port up if it is down. Default: yes.
-    pub port_up: bool,
-    /// The port's MTU, as its register `PMTU` counts frames: 22 bytes (header, VLAN tag, check sequence) above what
-    /// `ip link` shows. Default: raised to 4214, where RoCE's largest path MTU fits, if it is lower and the port can. It
-    /// stays so when the card is closed, as with Linux.
-    pub mtu: Option<u16>,
-    /// An IPv4 address for the port: it becomes a GID of its own. Default: none.
-    pub ipv4: Option<Ipv4Addr>,
-    /// Who is told of every command.
-    pub observers: Observers,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            reset: true,
-            firmware_timeout: Duration::from_secs(120),
-            command_timeout: Duration::from_secs(60),
-            health_interval: Duration::from_millis(100),
-            health_patience: Duration::from_secs(3),
-            completion_vectors: 1,
-            sign_replies: false,
-            port_up: true,
-            mtu: None,
-            ipv4: None,
-            observers: Observers::default(),
-        }
-    }
-}
-
-impl Options {
-    /// Tells `observer` of every command, from the first.
-    pub fn observe(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observers.push(observer);
-        self
-    }
-}
-
-/// A port's MAC address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Mac(pub [u8; 6]);
-
-impl Mac {
-    /// Everybody's.
-    pub const BROADCAST: Mac = Mac([0xff; 6]);
-
-    /// The address that frames to the IPv6 multicast group `group` carry. RFC 2464.
-    pub fn of_group(group: Ipv6Addr) -> Self {
-        let [.., a, b, c, d] = group.octets();
-        Mac([0x33, 0x33, a, b, c, d])
-    }
-
-    /// Error if one of `groups` is a single station's.
-    pub(crate) fn check_groups(groups: &[Mac]) -> Result<(), Error> {
-        match groups.iter().find(|mac| mac.0[0] & 1 == 0) {
-            Some(single) => Err(Error::Invalid(format!("{single} is no multicast address"))),
-            None => Ok(()),
-        }
-    }
-
-    /// The address in a layout.
-    pub(crate) fn of(layout: &MacAddressLayout) -> Self {
-        let (high, low) = (layout.mac_addr_47_32().to_be_bytes(), layout.mac_addr_31_0().to_be_bytes());
-        Mac([high[0], high[1], low[0], low[1], low[2], low[3]])
-    }
-
-    /// The layout of the address.
-    pub(crate) fn layout(self) -> MacAddressLayout {
-        let [a, b, c, d, e, f] = self.0;
-        let mut layout = MacAddressLayout::default();
-        layout.w().mac_addr_47_32(u16::from_be_bytes([a, b])).mac_addr_31_0(u32::from_be_bytes([c, d, e, f]));
-        layout
-    }
-
-    /// A random address of one station, administered locally.
-    pub(crate) fn random() -> Result<Self, Error> {
-        let mut bytes = [0; 6];
-        getrandom(&mut bytes, GetRandomFlags::empty()).map_err(|error| Error::io("making an address", error.into()))?;
-        bytes[0] = bytes[0] & !1 | 2;
-        Ok(Mac(bytes))
-    }
-
-    /// The link-local IPv6 address made of it: fe80::/64, the universal bit flipped, ff:fe in the middle. RFC 4291.
-    pub fn link_local(self) -> Ipv6Addr {
-        let [a, b, c, d, e, f] = self.0;
-        Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
-    }
-}
-
-impl FromStr for Mac {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
-        let mac = bytes.and_then(|bytes| bytes.try_into().ok()).map(Mac);
-        mac.ok_or_else(|| Error::Invalid(format!("{text:?} is no MAC address, such as 02:00:c5:00:00:01")))
-    }
-}
-
-impl fmt::Display for Mac {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, f] = self.0;
-        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
-    }
-}
-
-impl fmt::Debug for Mac {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, out)
-    }
-}
-
-/// An entry of the port's GID table: an address RoCE packets can come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gid {
-    /// Where in the table.
-    pub index: u16,
-    /// The 16 bytes of the GID. An IPv4 address is mapped: ::ffff:a.b.c.d.
-    pub address: Ipv6Addr,
-    /// The MAC address its packets carry.
-    pub mac: Mac,
-    /// Whether its packets are IPv4 ones.
-    pub ipv4: bool,
-}
-
-impl Gid {
-    pub(crate) fn of(index: u16, address: Ipv6Addr, mac: Mac) -> Self {
-        Gid { index, address, mac, ipv4: address.to_ipv4_mapped().is_some() }
-    }
-}
-
-/// The port as it is now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortInfo {
-    /// Whether the port has link.
-    pub up: bool,
-    /// Whether it is meant to be up.
-    pub admin_up: bool,
-    /// Its own MAC address; all zero for a virtual function that was given none.
-    pub mac: Mac,
-    /// Bytes of the longest frame that passes, as register `PMTU` counts them: see [`Options::mtu`]. Where the card does not
-    /// say, as the vport context has it.
-    pub mtu: u16,
-    /// The most that can be; 0 where the card does not say.
-    pub max_mtu: u16,
-}
-
-/// Bytes of the largest RoCE v2 frame that are not payload, as `PMTU` counts them: Ethernet header, VLAN tag and check
-/// sequence (22), IPv6, UDP, BTH, the largest extension, ICRC.
-pub(crate) const PATH_HEADERS: u32 = 22 + 96;
+use crate::net::{Gid, Mac, PortInfo};
 
 /// An opened card. Any thread may use it; the card is closed when it and all made of it are gone.
 #[derive(Debug)]
@@ -219,8 +46,13 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// A function that the kernel keeps, reached through `access`, with the GIDs that the kernel gave it.
-    pub(crate) fn of_kernel(access: Arc<dyn Access>, caps: Caps, gids: Vec<Gid>) -> Result<Arc<Device>, Error> {
+    /// Opens the kernel's RDMA device `name`, such as `mlx5_0`, which the kernel keeps: see [`access::devx`](devx). Of
+    /// `options`, those that set the function up are the kernel's business, and not looked at. Its GIDs are the kernel's.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] says what stands in the way, and what removes it.
+    pub fn open_devx(name: &str, options: Options) -> Result<Arc<Device>, Error> {
+        let devx::Opened { access, caps, gids } = devx::open(name, options)?;
         let mut device =
             Device { gids, mac: Mac([0; 6]), caps, root_flow_table: Mutex::default(), owned: None, access };
         device.mac = device.port()?.mac;
@@ -271,7 +103,7 @@ impl Device {
 
     /// Capabilities, asked anew.
     pub fn query_caps(&self) -> Result<Caps, Error> {
-        Caps::read(&*self.access, self.caps.fw_version)
+        hca_cap::query_all(&*self.access, self.caps.fw_version)
     }
 
     /// The port as it is now. PRM "QUERY_VPORT_STATE", "QUERY_NIC_VPORT_CONTEXT", "PMTU".
@@ -310,7 +142,7 @@ impl Device {
                 "the kernel keeps the addresses of {name}: join groups by its network interface (ip maddr add) instead"
             )));
         };
-        Mac::check_groups(groups)?;
+        check_groups(groups)?;
         Ok(port::list_groups(owned, groups)?)
     }
 
@@ -391,14 +223,10 @@ impl Device {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_link_local_gid_is_the_one_every_host_makes_of_a_mac() {
-        let mac = Mac([0x02, 0x00, 0x5e, 0x10, 0x00, 0x01]);
-        assert_eq!(mac.link_local().to_string(), "fe80::5eff:fe10:1");
-        assert_eq!(mac.to_string(), "02:00:5e:10:00:01");
+/// Error if one of `groups` is a single station's address.
+pub(crate) fn check_groups(groups: &[Mac]) -> Result<(), Error> {
+    match groups.iter().find(|mac| !mac.is_group()) {
+        Some(single) => Err(Error::Invalid(format!("{single} is no multicast address"))),
+        None => Ok(()),
     }
 }

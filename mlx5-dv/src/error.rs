@@ -3,11 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use mlx5_prm::caps::limits;
 use mlx5_prm::cmd::{CmdStatus, DeliveryStatus, Opcode};
 use mlx5_prm::init_seg::HealthSyndrome;
-
-use crate::caps::Caps;
+use mlx5_prm::values::QpState;
 
 /// Any failure of a control call. Its display is one sentence, with the fix in it where there is one.
 #[derive(Debug, thiserror::Error)]
@@ -62,14 +60,14 @@ pub enum Error {
     },
     /// The state of a queue pair forbids the call.
     #[error(transparent)]
-    State(#[from] crate::objects::StateError),
+    State(#[from] StateError),
     /// A completion queue is broken: no completion will come any more. Destroy it and its queue pairs.
     #[error("CQ {cqn:#x} is broken: {status:?}")]
     CompletionQueue {
         /// Its number.
         cqn: u32,
         /// What the card says of it.
-        status: crate::objects::CqStatus,
+        status: CqStatus,
     },
     /// An argument that can never work.
     #[error("{0}")]
@@ -222,15 +220,6 @@ fn because(reason: &str) -> String {
 }
 
 impl CommandError {
-    /// The same, with what of `input` the card's capabilities do not allow, if firmware refused it.
-    pub(crate) fn because(mut self, input: &[u8], caps: &Caps) -> Self {
-        if let CommandErrorKind::Status { reason, .. } = &mut self.kind {
-            let broken = limits::check(input, caps);
-            *reason = broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        }
-        self
-    }
-
     /// The status firmware answered, where it answered one.
     pub fn status(&self) -> Option<CmdStatus> {
         match self.kind {
@@ -262,4 +251,37 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// A call that the state of a queue pair forbids.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("QP {qpn:#x} is in {state}, and {call} needs {wanted}{}", missing(missing_calls))]
+pub struct StateError {
+    /// Its number.
+    pub qpn: u32,
+    /// The state it is in.
+    pub state: QpState,
+    /// What was called.
+    pub call: &'static str,
+    /// The state, or states, that the call needs.
+    pub wanted: &'static str,
+    /// The calls, with what they ask for, that lead there; none where there is no way but reset.
+    pub missing_calls: &'static [&'static str],
+}
+
+fn missing(calls: &[&str]) -> String {
+    if calls.is_empty() { String::new() } else { format!("; first call {}", calls.join(", then ")) }
+}
+
+/// How the card says a completion queue is. PRM `cqc.status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CqStatus {
+    /// Well.
+    Ok,
+    /// A completion came when it was full: it is lost, and so is the queue.
+    Overflow,
+    /// The card could not write it.
+    WriteFailure,
+    /// A number without a name here.
+    Unknown(u8),
 }

@@ -17,14 +17,19 @@
 
 pub mod access;
 mod caps;
+mod deadline;
 mod device;
 pub mod discovery;
 mod error;
+pub mod kernel;
 mod lock;
 pub mod memory;
+mod net;
 pub mod objects;
 pub mod queue;
 
+pub use access::Options;
 pub use caps::{CapPage, Caps, RawPage};
-pub use device::{Device, Gid, Mac, Options, PortInfo};
-pub use error::{CommandError, CommandErrorKind, Death, Error};
+pub use device::Device;
+pub use error::{CommandError, CommandErrorKind, CqStatus, Death, Error, StateError};
+pub use net::{Gid, Mac, MacError, PortInfo};

@@ -1,5 +1,5 @@
 //! How a function is reached. The upper seam, [`Access`], is what every object above needs; [`owned`] (a function that is
-//! ours alone) and [`devx`] (the kernel keeps it, and creates objects for us) implement it. `life.rs` (whether the card lives)
+//! ours alone) and [`devx`] (the kernel keeps it, and creates objects for us) implement it. `liveness.rs` (whether the card lives)
 //! and `subscribers.rs` (who is told of its events) serve both.
 
 use std::fmt::Debug;
@@ -13,14 +13,18 @@ use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
 pub mod devx;
-mod life;
+pub(crate) mod hca_cap;
+mod liveness;
+mod options;
 pub mod owned;
 pub mod pci;
-mod seam;
 mod subscribers;
 pub mod trace;
 
-pub use seam::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq};
+pub use options::Options;
+pub use owned::transport::{Bar, BarMapping, DmaSpace, Function, Irq};
+
+pub use crate::memory::HostRange;
 
 /// One firmware command as bytes. Built by [`RawCommand::new`] from a typed one.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::sync::{Mutex, mpsc};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::AsyncEvent;
-use super::life::Wake;
+use super::liveness::Wake;
 use crate::error::Error;
 use crate::lock::lock;
 

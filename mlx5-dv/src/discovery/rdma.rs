@@ -8,8 +8,8 @@ use rustix::fs::Access;
 
 use super::sysfs::{Sysfs, link_name, list};
 use super::{Card, Obstacle, PciAddress, RdmaLink};
-use crate::access::devx::abi;
-use crate::device::Mac;
+use crate::kernel::abi;
+use crate::net::Mac;
 
 /// The driver that makes `mlx5_*` devices of functions and subfunctions.
 const DRIVER: &str = "mlx5_core";

@@ -6,8 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::huge::{PrivateHugePages, SharedPages};
-use super::{DmaBuffer, Iova, PageSize, Pages};
-use crate::access::HostRange;
+use super::{DmaBuffer, HostRange, Iova, PageSize, Pages};
 use crate::error::Error;
 
 /// Whole pages of this process' memory, ours or the user's, that can be shown to the device.

@@ -24,6 +24,7 @@ mod host;
 mod huge;
 mod iova;
 mod pool;
+mod range;
 mod runs;
 mod translation;
 
@@ -32,4 +33,5 @@ pub use host::HostMemory;
 pub use huge::{PageSize, Pages};
 pub use iova::{Iova, IovaAllocator};
 pub use pool::DmaPool;
+pub use range::HostRange;
 pub(crate) use translation::Translation;

@@ -15,7 +15,7 @@ use uar::Arm;
 use super::ring::RingMemory;
 use super::{DestroyError, Object, Uar, destroy_sole, within};
 use crate::Device;
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, CqStatus, Error};
 use crate::lock::lock;
 use crate::queue::doorbell;
 
@@ -83,19 +83,6 @@ impl CqOptions {
         self.vector = vector;
         self
     }
-}
-
-/// How the card says a completion queue is. PRM `cqc.status`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CqStatus {
-    /// Well.
-    Ok,
-    /// A completion came when it was full: it is lost, and so is the queue.
-    Overflow,
-    /// The card could not write it.
-    WriteFailure,
-    /// A number without a name here.
-    Unknown(u8),
 }
 
 /// Where a completion queue's ring is: mapped as long as its [`Cq`] lives, and as large as `log_size` and `shift` say.

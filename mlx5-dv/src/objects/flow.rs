@@ -20,9 +20,10 @@ use super::flow_matcher::{FlowMatcher, steering};
 use super::{DestroyError, Object, Tir, destroy_sole, fits, within};
 use crate::access::{Flow, ObjectHandle};
 use crate::caps::CapPage;
-use crate::device::{Device, Mac};
+use crate::device::Device;
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
+use crate::net::Mac;
 
 /// `match_criteria_enable`: the outer headers.
 const OUTER_HEADERS: u8 = 1;

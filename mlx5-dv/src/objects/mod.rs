@@ -47,7 +47,7 @@ mod uar;
 mod umem;
 
 pub use buffer::Buffer;
-pub use cq::{Cq, CqOptions, CqStatus, CqeSize};
+pub use cq::{Cq, CqOptions, CqeSize};
 pub use flow::{FlowGroup, FlowRule, FlowTable};
 pub use flow_matcher::FlowMatcher;
 pub use memory_region::MemoryRegion;
@@ -55,7 +55,7 @@ pub use mkey::{AccessFlags, Mkey};
 pub use pd::Pd;
 pub use qp::{
     AddressHandle, AddressPath, DatagramAttributes, InitAttributes, QpOptions, QpStatus, QueuePair, RtrAttributes,
-    RtsAttributes, StateError,
+    RtsAttributes,
 };
 pub use raw_queue::QueueStatus;
 pub use rq::{Rq, RqOptions};

@@ -4,12 +4,13 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5_prm::cqe::Cqe;
 use uar::{Arm, CqRecord, barrier};
 
 use super::work::{Completion, WorkError, decode};
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::objects::{Cq, CqOptions, CqPlace, Uar};
 
@@ -186,27 +187,6 @@ struct Events {
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompletionQueue").field("cqn", &self.cq.cqn()).field("consumed", &self.ring.consumed).finish()
-    }
-}
-
-/// When a wait ends.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline(Option<Instant>);
-
-impl Deadline {
-    /// `timeout` from now, or never where the clock does not go that far.
-    pub(super) fn after(timeout: Duration) -> Self {
-        Deadline(Instant::now().checked_add(timeout))
-    }
-
-    /// How long it is until then; `None` for ever.
-    pub(super) fn left(self) -> Option<Duration> {
-        self.0.map(|end| end.saturating_duration_since(Instant::now()))
-    }
-
-    /// Whether it is past.
-    pub(super) fn has_passed(self) -> bool {
-        self.left() == Some(Duration::ZERO)
     }
 }
 

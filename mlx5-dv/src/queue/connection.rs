@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::completion::Deadline;
 use super::error::{Full, PostError, RetireError};
 use super::lent::{Done, Lent, Refused, RefusedReason, Ticket};
 use super::link::{ConnectionOptions, Link, Peer};
 use super::pair::Wait;
 use super::work::{Completion, Side, WorkError};
 use super::{AnyDoorbell, CompletionQueue, DataSegment, RemoteAddress, SendBatch, WrFlags};
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::objects::{Buffer, Pd, QueuePair};
 

@@ -6,8 +6,9 @@ use mlx5_prm::values::PathMtu;
 
 use super::pair::Queues;
 use super::{AnyDoorbell, CompletionQueue, ReceiveQueue, SendQueue};
-use crate::device::{Device, Mac};
+use crate::device::Device;
 use crate::error::Error;
+use crate::net::Mac;
 use crate::objects::{
     AccessFlags, AddressPath, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };

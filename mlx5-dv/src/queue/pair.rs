@@ -3,11 +3,12 @@
 use std::hint;
 use std::time::Duration;
 
-use super::completion::{Completions, Deadline};
+use super::completion::Completions;
 use super::error::RetireError;
 use super::lent::Done;
 use super::work::{Completion, Side, Work, WorkError, work_of};
 use super::{CompletionQueue, ReceiveQueue, SendDoorbell, SendQueue, Service};
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::objects::LetsReceiveRing;
 

@@ -1,6 +1,7 @@
 //! Each error syndrome, on the side that must see it.
 
-use mlx5_dv::objects::{AccessFlags, CqOptions, CqStatus, MemoryRegion, Pd, RtsAttributes};
+use mlx5_dv::CqStatus;
+use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, RtsAttributes};
 use mlx5_dv::queue::{DataSegment, RemoteAddress, Side, WorkError, WrFlags};
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::values::QpState;

@@ -1,5 +1,5 @@
 //! The judge of the DevX access' kernel interface, and of the netlink interface that lists devices: every number and every
-//! field of `mlx5_dv::access::devx::abi`, and every number of `mlx5_dv::discovery::netlink`, is what the C compiler makes of two
+//! field of `mlx5_dv::kernel::abi`, and every number of `mlx5_dv::kernel::netlink`, is what the C compiler makes of two
 //! kernels' uapi headers, the one that Debian stable's guests boot and the newest in its backports.
 
 mod common;
@@ -10,8 +10,8 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use common::{Report, TestResult};
-use mlx5_dv::access::devx::abi::{self, FIELDS, Number};
-use mlx5_dv::discovery::netlink;
+use mlx5_dv::kernel::abi::{self, FIELDS, Number};
+use mlx5_dv::kernel::netlink;
 use mlx5_lab::{KernelHeaders, headers};
 
 const INCLUDES: &[&str] = &[

@@ -23,7 +23,7 @@ pub mod watch;
 use std::fmt;
 use std::sync::Arc;
 
-use mlx5_dv::access::{Function, devx, owned};
+use mlx5_dv::access::{Function, owned};
 use mlx5_dv::discovery::{DeviceName, DeviceNameError};
 use mlx5_dv::{Device, Error, Options};
 use mlx5_sim::card::{self, Card, FunctionHandle};
@@ -51,7 +51,7 @@ pub fn open_with(name: &str, options: Options) -> Result<Arc<Device>, Error> {
     let function = match name.parse::<DeviceName>()? {
         DeviceName::Vfio(address) => owned::vfio::open(address)?,
         DeviceName::VfioUser(socket) => owned::vfio_user::open(&socket)?,
-        DeviceName::Devx(device) => return devx::open(&device, options),
+        DeviceName::Devx(device) => return Device::open_devx(&device, options),
         DeviceName::Sim(profile) => return Sim::builder().profile(profile_of(name, profile.as_deref())?).open(options),
     };
     Device::open(function, options)

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::IntoBytes;
 
-use super::abi::{Attribute, CallHeader, RDMA_DRIVER_MLX5, RDMA_VERBS_IOCTL, UVERBS_ATTR_F_MANDATORY};
 use crate::access::ObjectHandle;
+use crate::kernel::abi::{Attribute, CallHeader, RDMA_DRIVER_MLX5, RDMA_VERBS_IOCTL, UVERBS_ATTR_F_MANDATORY};
 
 /// Bytes of an input that travel in the attribute itself.
 const INLINE: usize = size_of::<u64>();

@@ -11,12 +11,12 @@ use mlx5_prm::layout::Layout;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use zerocopy::IntoBytes;
 
-use super::abi::*;
 use super::call::Call;
-use crate::access::life::Life;
+use crate::access::liveness::Liveness;
 use crate::access::subscribers::{Subscribers, signal};
 use crate::access::{AsyncEvent, ObjectHandle};
 use crate::error::{Death, Error};
+use crate::kernel::abi::*;
 
 /// Types of events about a queue pair that are passed on.
 const OF_QUEUE_PAIRS: &[EventType] = &[
@@ -38,12 +38,16 @@ pub struct Events {
 
 impl Events {
     /// Opens the channel, for changes of the port at first, and starts the thread.
-    pub fn start(device: BorrowedFd<'_>, life: Arc<Life>, subscribers: Arc<Subscribers>) -> Result<Self, Error> {
+    pub fn start(
+        device: BorrowedFd<'_>,
+        liveness: Arc<Liveness>,
+        subscribers: Arc<Subscribers>,
+    ) -> Result<Self, Error> {
         let failed = |error| Error::io("opening the kernel's channel of events", error);
         let channel = Arc::new(open_channel(device).map_err(failed)?);
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let wake = Arc::new(wake);
-        let reader = Reader { channel: Arc::clone(&channel), wake: Arc::clone(&wake), life, subscribers };
+        let reader = Reader { channel: Arc::clone(&channel), wake: Arc::clone(&wake), liveness, subscribers };
         let thread = std::thread::Builder::new().name("mlx5-devx".into()).spawn(|| reader.run()).map_err(failed)?;
         let events = Events { channel, wake, thread: Some(thread) };
         events.subscribe(device, None, &[EventType::PortChange]);
@@ -119,7 +123,7 @@ pub fn subscribe(
 struct Reader {
     channel: Arc<OwnedFd>,
     wake: Arc<OwnedFd>,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
     subscribers: Arc<Subscribers>,
 }
 
@@ -139,10 +143,10 @@ impl Reader {
             }
             // As the kernel ends its users' channels when it lets the device go.
             if channel.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
-                return self.life.end(Death::Released);
+                return self.liveness.end(Death::Released);
             }
             if channel.contains(PollFlags::IN) && !self.read() {
-                return self.life.end(Death::Released);
+                return self.liveness.end(Death::Released);
             }
         }
     }

@@ -6,10 +6,10 @@ use std::io;
 use zerocopy::IntoBytes;
 
 use super::Devx;
-use super::abi::*;
 use super::call::Call;
 use crate::access::{Flow, KernelSteering, Matcher, ObjectHandle};
 use crate::error::Error;
+use crate::kernel::abi::*;
 
 /// What it means that the kernel refused to make `what`.
 fn refused(what: &str, error: io::Error) -> Error {
@@ -24,7 +24,7 @@ fn refused(what: &str, error: io::Error) -> Error {
 
 impl KernelSteering for Devx {
     fn create_matcher(&self, matcher: &Matcher<'_>) -> Result<ObjectHandle, Error> {
-        self.life.check()?;
+        self.liveness.check()?;
         let (priority, enable) = (matcher.priority, [matcher.match_criteria_enable]);
         Call::new(MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_CREATE)
             .fresh(MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE)
@@ -45,7 +45,7 @@ impl KernelSteering for Devx {
     }
 
     fn create_flow(&self, flow: &Flow<'_>) -> Result<ObjectHandle, Error> {
-        self.life.check()?;
+        self.liveness.check()?;
         Call::new(UVERBS_OBJECT_FLOW, MLX5_IB_METHOD_CREATE_FLOW)
             .fresh(MLX5_IB_ATTR_CREATE_FLOW_HANDLE)
             .and_then(|call| call.input(MLX5_IB_ATTR_CREATE_FLOW_MATCH_VALUE, flow.value))

@@ -5,7 +5,7 @@
 //! own; the kernel adds the context's number to each, and destroys what is left when this process ends, however it does.
 //! Memory is named by umems alone, as only the kernel knows where it lies.
 //!
-//! `open.rs` finds and opens the device, `call.rs` is one ioctl, `abi.rs` its numbers, `events.rs` and `queries.rs` what the
+//! `open.rs` finds and opens the device, `call.rs` is one ioctl, `events.rs` and `queries.rs` what the
 //! kernel answers later, `flows.rs` what frames it leaves to us.
 
 use std::collections::HashMap;
@@ -16,28 +16,28 @@ use std::sync::{Arc, Mutex, mpsc};
 use mlx5_prm::eqe::EventType;
 use zerocopy::IntoBytes;
 
-use super::life::{Life, Wake};
+use super::hca_cap::query_all;
+use super::liveness::{Liveness, Wake};
 use super::subscribers::Subscribers;
 use super::trace::Traced;
 use super::{
-    Access, AsyncEvent, BarMapping, KernelSteering, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle,
-    check_status,
+    Access, AsyncEvent, BarMapping, KernelSteering, ObjectHandle, Options, RawCommand, UarHandle, UarMapping,
+    UmemHandle, check_status,
 };
-use crate::device::Gid;
+use crate::caps::Caps;
 use crate::discovery::{RdmaDevice, RdmaGid, Sysfs};
 use crate::error::{CommandError, CommandErrorKind, Death, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
-use crate::{Caps, Device, Options};
+use crate::net::Gid;
 
-pub mod abi;
 mod call;
 mod events;
 mod flows;
 mod open;
 mod queries;
 
-use abi::*;
+use crate::kernel::abi::*;
 use call::Call;
 use events::Events;
 use queries::Queries;
@@ -48,12 +48,22 @@ const UMEM_PAGES: u64 = (2 << Translation::LOG_LARGEST) - (1 << Translation::LOG
 /// The port we use: the first.
 const PORT: u8 = 1;
 
+/// A function that the kernel keeps, opened.
+pub(crate) struct Opened {
+    /// The way to it.
+    pub access: Arc<dyn Access>,
+    /// What it can do.
+    pub caps: Caps,
+    /// The GIDs that the kernel gave it.
+    pub gids: Vec<Gid>,
+}
+
 /// Opens the kernel's RDMA device `name`, such as `mlx5_0`. Of `options`, those that set the function up are the kernel's
 /// business, and not looked at.
 ///
 /// # Errors
 /// [`Error::Refused`] says what stands in the way, and what removes it.
-pub fn open(name: &str, options: Options) -> Result<Arc<Device>, Error> {
+pub(crate) fn open(name: &str, options: Options) -> Result<Opened, Error> {
     let sysfs = Sysfs::default();
     let device = open::find(&sysfs, name)?;
     let access: Arc<dyn Access> = Arc::new(Devx::new(&device, &options)?);
@@ -61,11 +71,11 @@ pub fn open(name: &str, options: Options) -> Result<Arc<Device>, Error> {
         true => Traced::new(access, options.observers.clone()),
         false => access,
     };
-    let caps = Caps::read(&*access, firmware_version(&device.firmware))?;
+    let caps = query_all(&*access, firmware_version(&device.firmware))?;
     let gids = sysfs.gids(name, PORT);
     let gids =
         gids.into_iter().filter(RdmaGid::is_roce_v2).filter_map(|gid| Some(Gid::of(gid.index, gid.address, gid.mac?)));
-    Device::of_kernel(access, caps, gids.collect())
+    Ok(Opened { access, caps, gids: gids.collect() })
 }
 
 /// `16.35.4030`, as sysfs prints it.
@@ -79,7 +89,7 @@ fn firmware_version(text: &str) -> (u16, u16, u16) {
 #[derive(Debug)]
 pub struct Devx {
     name: String,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
     subscribers: Arc<Subscribers>,
     /// The channels that completion events are subscribed by, by CQ: they end with them.
     completions: Mutex<HashMap<u32, OwnedFd>>,
@@ -92,14 +102,14 @@ pub struct Devx {
 impl Devx {
     fn new(device: &RdmaDevice, options: &Options) -> Result<Self, Error> {
         let context = open::open(device)?;
-        let life = Life::new();
+        let liveness = Liveness::new();
         let subscribers = Arc::new(Subscribers::default());
         let waiters: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
-        life.watch(Arc::downgrade(&waiters));
-        let events = Events::start(context.file.as_fd(), Arc::clone(&life), Arc::clone(&subscribers))?;
+        liveness.watch(Arc::downgrade(&waiters));
+        let events = Events::start(context.file.as_fd(), Arc::clone(&liveness), Arc::clone(&subscribers))?;
         Ok(Devx {
             name: format!("devx:{}", device.name),
-            life,
+            liveness,
             subscribers,
             completions: Mutex::default(),
             queries: Queries::new(options.command_timeout),
@@ -131,8 +141,8 @@ impl Devx {
     fn failed(&self, error: io::Error) -> CommandErrorKind {
         match error.raw_os_error() {
             Some(libc::EIO | libc::ENODEV) => {
-                self.life.end(Death::Released);
-                CommandErrorKind::Dead(self.life.death().unwrap_or(Death::Released))
+                self.liveness.end(Death::Released);
+                CommandErrorKind::Dead(self.liveness.death().unwrap_or(Death::Released))
             }
             Some(libc::EINVAL | libc::EOPNOTSUPP) => CommandErrorKind::Io {
                 doing: "passing it to the kernel, which takes only queries and what concerns objects of this process,"
@@ -144,7 +154,7 @@ impl Devx {
     }
 
     fn check(&self, command: &RawCommand) -> Result<(), CommandError> {
-        self.life.check().map_err(|death| command.failed(CommandErrorKind::Dead(death)))
+        self.liveness.check().map_err(|death| command.failed(CommandErrorKind::Dead(death)))
     }
 
     /// Ends an object of the kernel's: a UAR page, a umem, an object of the card's.
@@ -248,7 +258,7 @@ impl Access for Devx {
     }
 
     fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error> {
-        self.life.check()?;
+        self.liveness.check()?;
         let rights = if writable { IB_UVERBS_ACCESS_LOCAL_WRITE } else { 0 };
         let mut umem_id = 0u32;
         let called = Call::new(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG)
@@ -280,7 +290,7 @@ impl Access for Devx {
     }
 
     fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error> {
-        self.life.check()?;
+        self.liveness.check()?;
         let asked = match wanted {
             UarMapping::WriteCombining => match self.ask_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF) {
                 // The processor, or the machine, cannot combine writes.
@@ -329,7 +339,7 @@ impl Access for Devx {
     }
 
     fn eqn(&self, vector: u32) -> Result<u32, Error> {
-        self.life.check()?;
+        self.liveness.check()?;
         if vector >= self.context.vectors {
             let count = self.context.vectors;
             return Err(Error::Invalid(format!("there is no completion vector {vector}: the kernel made {count}")));
@@ -355,7 +365,7 @@ impl Access for Devx {
         let fd = self.subscribers.subscribe(cqn)?;
         let done = events::subscribe(self.file(), channel.as_fd(), Some(cq), completion, Some(fd.as_fd()));
         // Whoever subscribes to a dead card must not sleep for ever.
-        let done = done.map_err(failed).and_then(|()| Ok(self.life.check()?));
+        let done = done.map_err(failed).and_then(|()| Ok(self.liveness.check()?));
         done.inspect_err(|_| self.subscribers.forget(cqn))?;
         lock(&self.completions).insert(cqn, channel);
         Ok(fd)
@@ -369,14 +379,14 @@ impl Access for Devx {
     fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
         let events = self.subscribers.listen();
         // Whoever listens to a dead card must not wait for ever.
-        if self.life.check().is_err() {
+        if self.liveness.check().is_err() {
             self.subscribers.wake();
         }
         events
     }
 
     fn death(&self) -> Option<Error> {
-        self.life.death().map(Error::Dead)
+        self.liveness.death().map(Error::Dead)
     }
 
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {

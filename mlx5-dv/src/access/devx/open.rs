@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use zerocopy::IntoBytes;
 
-use super::abi::*;
 use super::call::Call;
 use crate::discovery::{RdmaDevice, Sysfs};
 use crate::error::Error;
+use crate::kernel::abi::*;
 
 /// A context of this process' on a device. The kernel destroys all that was made in it when the file is closed.
 #[derive(Debug)]

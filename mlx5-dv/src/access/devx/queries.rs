@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::abi::*;
 use super::call::Call;
 use crate::access::{ObjectHandle, RawCommand};
 use crate::error::CommandErrorKind;
+use crate::kernel::abi::*;
 use crate::lock::lock;
 
 /// Channels for answers, each used by one query at a time.

@@ -1,35 +1,37 @@
-//! Bring-up and teardown: one sequence, in the PRM's order ("Driver Start-up", "Driver Teardown"), forwards and backwards.
+//! Bring-up: one sequence, in the PRM's order. PRM "Driver Start-up".
 //!
 //! Each step that has to be undone is written down when it is done. Whether a bring-up fails half-way or a card is closed
-//! after a day, [`tear_down`] undoes what is written down, last first.
+//! after a day, `tear_down.rs` undoes what is written down, last first.
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, RoceCap};
 use mlx5_prm::cmd::*;
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{HostEndianness, RegisterId};
 
+use super::caps::{check_caps, set_hca_cap};
 use super::command::CommandQueue;
 use super::event_queue::{EventQueue, EventRing};
-use super::keeper::{Keeper, Shared};
+use super::event_thread::{EventThread, Shared};
 use super::pages::{BATCH, FirmwarePages, Phase};
 use super::registers::Registers;
 use super::space::Space;
-use super::{Owned, lock, port};
-use crate::Options;
-use crate::access::life::{Life, StopDma, Wake};
+use super::steps::{Step, done};
+use super::{Owned, port};
+use crate::access::hca_cap::query_all;
+use crate::access::liveness::{Liveness, StopDma, Wake};
 use crate::access::subscribers::Subscribers;
-use crate::access::{Access, Function, ObjectHandle, UarHandle, UarMapping};
-use crate::caps::{CapPage, Caps, HOST_ENDIANNESS, query_page};
-use crate::device::Mac;
+use crate::access::{Access, Function, ObjectHandle, Options, UarHandle, UarMapping};
+use crate::caps::Caps;
 use crate::error::{Death, Error};
-use crate::memory::{DmaBuffer, DmaPool};
+use crate::lock::lock;
+use crate::memory::DmaPool;
+use crate::net::Mac;
 
 /// The interface step sequence this driver speaks: 1 is ConnectX-4 and later.
 const ISSI: u16 = 1;
@@ -38,26 +40,6 @@ const READY_POLL: RangeInclusive<Duration> = Duration::from_micros(10)..=Duratio
 /// Log of the entries of the asynchronous EQ, and of each completion EQ.
 const LOG_ASYNC_EQ: u8 = 9;
 const LOG_COMPLETION_EQ: u8 = 11;
-/// How long giving pages back may take at teardown.
-const RECLAIM: Duration = Duration::from_secs(10);
-/// `cmdif_checksum`: neither side signs, or both do.
-const CHECKSUM_OFF: u8 = 0;
-const CHECKSUM_ON: u8 = 3;
-
-/// A step that must be undone.
-#[derive(Debug)]
-pub(super) enum Step {
-    BusMaster,
-    EnableHca,
-    Pages,
-    InitHca,
-    Roce,
-    EventUar(UarHandle),
-    Interrupts,
-    EventQueues,
-    UnicastList,
-    L2Entry,
-}
 
 /// Events that come to the asynchronous EQ. Every card reports these.
 const ASYNC_EVENTS: [EventType; 14] = [
@@ -103,7 +85,7 @@ pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Erro
     set_hca_cap(&card)?;
     give_pages(&card, Phase::Init)?;
     init_hca(&card)?;
-    let caps = Caps::read(&card, card.registers.identity()?.fw_version)?;
+    let caps = query_all(&card, card.registers.identity()?.fw_version)?;
     check_caps(&caps)?;
     set_driver_version(&card, &caps)?;
 
@@ -116,60 +98,18 @@ pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Erro
     Ok(BroughtUp { card: Arc::new(card), caps, mac })
 }
 
-/// Undoes every step that is done, last first. A step that cannot be undone is reported, and does not keep the others.
-pub(super) fn tear_down(card: &Owned) {
-    while let Some(step) = { lock(&card.done).pop() } {
-        let about = format!("{step:?}");
-        match undo(card, step) {
-            Ok(()) => {}
-            // Its death has been told.
-            Err(error) if error.is_dead() => tracing::debug!(%error, step = about, device = card.name, "teardown"),
-            Err(error) => tracing::warn!(%error, step = about, device = card.name, "teardown"),
-        }
-    }
-    card.life.close();
-}
-
-fn undo(card: &Owned, step: Step) -> Result<(), Error> {
-    // A dead card takes no commands, but its interrupts and its bus mastering still have to go.
-    let dead = card.life.death().is_some();
-    match step {
-        Step::EventQueues => destroy_event_queues(card, dead)?,
-        Step::Interrupts => card.irq.disable().map_err(|error| Error::io("disabling interrupts", error))?,
-        Step::EventUar(uar) => card.free_uar(&uar)?,
-        // Before any memory is released: from here on no DMA is under way.
-        Step::BusMaster => {
-            let stopped = card.registers.stop_dma();
-            stopped.inspect_err(|_| leak(card)).map_err(|error| Error::io("stopping bus mastering", error))?;
-        }
-        _ if dead => {}
-        Step::L2Entry => port::delete_l2_entry(card)?,
-        Step::UnicastList => port::list_address(card, None)?,
-        Step::Roce => port::set_roce(card, false)?,
-        Step::InitHca => teardown_hca(card)?,
-        Step::Pages => take_pages_back(card)?,
-        Step::EnableHca => drop(card.run(&DisableHcaIn::default(), "")?),
-    }
-    Ok(())
-}
-
-/// Never gives back what the card may still write.
-fn leak(card: &Owned) {
-    lock(&card.kept).drain(..).for_each(DmaBuffer::leak);
-}
-
 /// Puts the parts together. Touches nothing.
 fn reach(function: Function, options: &Options) -> Owned {
-    let life = Life::new();
-    let space = Arc::new(Space::new(function.dma, Arc::clone(&life)));
+    let liveness = Liveness::new();
+    let space = Arc::new(Space::new(function.dma, Arc::clone(&liveness)));
     let source = Arc::clone(&space);
     let pool = DmaPool::new(move |len| source.allocate(len));
     let subscribers = Arc::new(Subscribers::default());
     let waiter: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
-    life.watch(Arc::downgrade(&waiter));
-    let registers = Arc::new(Registers::new(function.bar, Arc::clone(&life)));
+    liveness.watch(Arc::downgrade(&waiter));
+    let registers = Arc::new(Registers::new(function.bar, Arc::clone(&liveness)));
     let stop: Arc<dyn StopDma> = Arc::clone(&registers) as _;
-    life.stop_with(Arc::downgrade(&stop));
+    liveness.stop_with(Arc::downgrade(&stop));
     Owned {
         name: function.name,
         registers,
@@ -178,20 +118,16 @@ fn reach(function: Function, options: &Options) -> Owned {
         space,
         pool,
         subscribers,
-        life,
+        liveness,
         commands: OnceLock::new(),
         done: Mutex::default(),
-        keeper: Mutex::default(),
+        event_thread: Mutex::default(),
         completion_eqs: OnceLock::new(),
         log_uar_page: AtomicU32::new(12),
         umems: Mutex::default(),
         kept: Mutex::default(),
         options: options.clone(),
     }
-}
-
-pub(super) fn done(card: &Owned, step: Step) {
-    lock(&card.done).push(step);
 }
 
 /// Resets the function, whatever its last driver left behind, and lets it reach memory.
@@ -202,10 +138,10 @@ fn start_afresh(card: &Owned) -> Result<(), Error> {
     }
     match bar.set_bus_master(true) {
         // Whoever resets a function waits until its config space answers; one that does not is gone.
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => card.life.end(Death::Vanished),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => card.liveness.end(Death::Vanished),
         other => other.map_err(|error| Error::io("starting bus mastering", error))?,
     }
-    card.life.check()?;
+    card.liveness.check()?;
     done(card, Step::BusMaster);
     Ok(())
 }
@@ -242,7 +178,7 @@ fn start_command_queue(card: &Owned) -> Result<(), Error> {
     let commands = CommandQueue::start(
         Arc::clone(&card.registers),
         Arc::clone(&card.pool),
-        Arc::clone(&card.life),
+        Arc::clone(&card.liveness),
         card.options.command_timeout,
         card.options.observers.clone(),
     )?;
@@ -298,77 +234,6 @@ fn set_host_endianness(card: &Owned) {
     if let Err(error) = port::register(card, RegisterId::HostEndianness, true, &HostEndianness::default()) {
         tracing::debug!(%error, "host endianness left as it is");
     }
-}
-
-/// What every object of ours rests on.
-fn check_caps(caps: &Caps) -> Result<(), Error> {
-    if caps.umem_uid_0 {
-        return Ok(());
-    }
-    let what = "make umems, which all queues lie in, for a driver without a user context; update its firmware".into();
-    Err(Error::Unsupported { what, capability: "umem_uid_0" })
-}
-
-/// Chooses among what the card could do. PRM "SET_HCA_CAP".
-fn set_hca_cap(card: &Owned) -> Result<(), Error> {
-    let raw = query_page(card, CapPage::General)?;
-    let max = CmdHcaCap::read(&raw.max).unwrap_or(CmdHcaCap::ZERO);
-    let mut want = CmdHcaCap::read(&raw.current).unwrap_or(CmdHcaCap::ZERO);
-    let log_host_page = rustix::param::page_size().trailing_zeros();
-    let sign = card.options.sign_replies;
-    want.w().cmdif_checksum(if sign { CHECKSUM_ON } else { CHECKSUM_OFF }).log_uar_page_sz((log_host_page - 12) as u16);
-    let uar_4k = max.uar_4k() && log_host_page > 12;
-    if uar_4k {
-        want.w().uar_4k(true);
-    }
-    if want.roce_rw_supported() && max.roce() {
-        want.w().roce(true);
-    }
-    set_cap(card, CapPage::General, &raw.current, want.as_bytes())?;
-    card.log_uar_page.store(if uar_4k { 12 } else { log_host_page }, Ordering::Relaxed);
-    if let Some(commands) = card.commands.get() {
-        commands.set_verify(sign);
-    }
-    if want.roce() {
-        choose_roce(card)?;
-    }
-    if want.atomic() { choose_atomics(card) } else { Ok(()) }
-}
-
-/// Lets queue pairs choose their UDP source port, where the card can.
-fn choose_roce(card: &Owned) -> Result<(), Error> {
-    let raw = query_page(card, CapPage::Roce)?;
-    let max = RoceCap::read(&raw.max).unwrap_or(RoceCap::ZERO);
-    let mut want = RoceCap::read(&raw.current).unwrap_or(RoceCap::ZERO);
-    if want.sw_r_roce_src_udp_port() || !max.sw_r_roce_src_udp_port() {
-        return Ok(());
-    }
-    want.w().sw_r_roce_src_udp_port(true);
-    set_cap(card, CapPage::Roce, &raw.current, want.as_bytes())
-}
-
-/// Has the card carry out atomics in the byte order of this host, where it can.
-fn choose_atomics(card: &Owned) -> Result<(), Error> {
-    let raw = query_page(card, CapPage::Atomic)?;
-    let max = AtomicCaps::read(&raw.max).unwrap_or(AtomicCaps::ZERO);
-    if !max.supported_atomic_req_8B_endianness_mode_1() {
-        return Ok(());
-    }
-    let mut want = AtomicCaps::ZERO;
-    want.w().atomic_req_8B_endianness_mode(HOST_ENDIANNESS);
-    // All else of the page is zero, as Linux sends it.
-    set_cap(card, CapPage::Atomic, &[], want.as_bytes())
-}
-
-fn set_cap(card: &Owned, page: CapPage, current: &[u8], want: &[u8]) -> Result<(), Error> {
-    let mut capability = [0; 0x1000];
-    let len = current.len().min(capability.len());
-    capability[..len].copy_from_slice(&current[..len]);
-    capability[..want.len()].copy_from_slice(want);
-    let mut set = SetHcaCapIn::default();
-    set.w().op_mod(page.op_mod(false)).capability(&capability);
-    card.run(&set, &format!("{page} page"))?;
-    Ok(())
 }
 
 fn init_hca(card: &Owned) -> Result<(), Error> {
@@ -428,9 +293,9 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
         Ok(ring.created(eqn, Arc::clone(&card.registers), uar_offset))
     };
     let async_eq = create(LOG_ASYNC_EQ, 0, &ASYNC_EVENTS)?;
-    let keeper = start_keeper(card, commands)?;
-    keeper.adopt(async_eq, fds.next());
-    *lock(&card.keeper) = Some(keeper);
+    let event_thread = start_event_thread(card, commands)?;
+    event_thread.adopt(async_eq, fds.next());
+    *lock(&card.event_thread) = Some(event_thread);
     done(card, Step::EventQueues);
     commands.set_by_event(true);
 
@@ -438,17 +303,17 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     for vector in 0..completion {
         let queue = create(LOG_COMPLETION_EQ, (vector + 1).min(vectors - 1) as u16, &[])?;
         eqns.push(queue.eqn);
-        if let Some(keeper) = &*lock(&card.keeper) {
-            keeper.adopt(queue, fds.next());
+        if let Some(event_thread) = &*lock(&card.event_thread) {
+            event_thread.adopt(queue, fds.next());
         }
     }
     let _ = card.completion_eqs.set(eqns);
     Ok(())
 }
 
-fn start_keeper(card: &Owned, commands: &Arc<CommandQueue>) -> Result<Keeper, Error> {
+fn start_event_thread(card: &Owned, commands: &Arc<CommandQueue>) -> Result<EventThread, Error> {
     let shared = Shared {
-        life: Arc::clone(&card.life),
+        liveness: Arc::clone(&card.liveness),
         registers: Arc::clone(&card.registers),
         commands: Arc::clone(commands),
         pages: Arc::clone(&card.pages),
@@ -456,61 +321,5 @@ fn start_keeper(card: &Owned, commands: &Arc<CommandQueue>) -> Result<Keeper, Er
         health_interval: card.options.health_interval,
         health_patience: card.options.health_patience,
     };
-    Keeper::start(shared, &card.name)
-}
-
-/// Ends events: commands poll again, the thread ends, then its queues do.
-fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
-    if let Some(commands) = card.commands.get() {
-        commands.set_by_event(false);
-    }
-    let queues = { lock(&card.keeper).take() }.and_then(Keeper::stop).unwrap_or_default();
-    let mut first = Ok(());
-    // The last created first: the asynchronous EQ, which the others' commands may still report to, goes last.
-    for queue in queues.into_iter().rev() {
-        let result = if dead { Ok(()) } else { card.destroy(ObjectHandle(0), queue.destroy_command()) };
-        if let Err(error) = result {
-            // The card may still write this ring. The others are tried all the same.
-            lock(&card.kept).push(queue.into_memory());
-            first = first.and(Err(error.into()));
-        }
-    }
-    first
-}
-
-/// PRM "TEARDOWN_HCA". When firmware does not do it, a reset of the function makes sure that no DMA goes on.
-fn teardown_hca(card: &Owned) -> Result<(), Error> {
-    let result = card.run(&TeardownHcaIn::default(), "");
-    if result.is_err() {
-        match card.registers.bar().reset() {
-            // Firmware has forgotten the rest, its command queue included.
-            Ok(()) => lock(&card.done).retain(|step| matches!(step, Step::BusMaster)),
-            Err(error) => tracing::error!(%error, "reset after a failed teardown"),
-        }
-    }
-    result.map(drop).map_err(Error::from)
-}
-
-/// Takes every page back, until firmware holds none or time is over.
-fn take_pages_back(card: &Owned) -> Result<(), Error> {
-    let begin = Instant::now();
-    for function in card.pages.holders() {
-        loop {
-            let held = card.pages.held();
-            if held == 0 {
-                return Ok(());
-            }
-            let output = card.execute(FirmwarePages::take_command(function, held))?;
-            if card.pages.taken(&output)? == 0 {
-                break;
-            }
-            if begin.elapsed() >= RECLAIM {
-                return Err(Error::Timeout { what: "giving pages back".into(), limit: RECLAIM });
-            }
-        }
-    }
-    match card.pages.held() {
-        0 => Ok(()),
-        held => Err(Error::Nonsense(format!("firmware keeps {held} pages after its teardown"))),
-    }
+    EventThread::start(shared, &card.name)
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mlx5_prm::init_seg::HealthSyndrome;
 
 use super::registers::Registers;
-use crate::access::life::Life;
+use crate::access::liveness::Liveness;
 use crate::error::Death;
 
 /// Watches the health counter and the health buffer.
@@ -25,24 +25,24 @@ impl Health {
         Health { last: None, patience, reported: HealthSyndrome::None }
     }
 
-    /// Looks once, and ends the card's life if it is over.
-    pub fn check(&mut self, registers: &Registers, life: &Life, now: Instant) {
-        // A failing access has ended the card's life already.
-        let _ = self.look(registers, life, now);
+    /// Looks once, and marks the card dead if it is.
+    pub fn check(&mut self, registers: &Registers, liveness: &Liveness, now: Instant) {
+        // A failing access has marked the card dead already.
+        let _ = self.look(registers, liveness, now);
     }
 
-    fn look(&mut self, registers: &Registers, life: &Life, now: Instant) -> Result<(), Death> {
+    fn look(&mut self, registers: &Registers, liveness: &Liveness, now: Instant) -> Result<(), Death> {
         registers.check_presence()?;
         let health = registers.health()?;
         let syndrome = health.synd();
         // Firmware that cannot go on asks for a reset (rfr). Whatever their severity, other syndromes are news: a card
         // that is too hot still works.
         if syndrome != HealthSyndrome::None && health.rfr() {
-            life.end(Death::Health { syndrome, ext_synd: health.ext_synd() });
+            liveness.end(Death::Health { syndrome, ext_synd: health.ext_synd() });
             return Ok(());
         }
         if registers.interface_disabled()? {
-            life.end(Death::Disabled);
+            liveness.end(Death::Disabled);
             return Ok(());
         }
         if syndrome != self.reported {
@@ -54,7 +54,7 @@ impl Health {
             Some((last, since)) if last == counter => {
                 let after = now.duration_since(since);
                 if after >= self.patience {
-                    life.end(Death::CounterStill { after });
+                    liveness.end(Death::CounterStill { after });
                 }
             }
             _ => self.last = Some((counter, now)),

@@ -1,7 +1,8 @@
 //! A function that is ours alone: brought up, driven and torn down by our own firmware commands.
 //!
-//! `bring_up.rs` is the sequence; the parts it puts together are `command/` (the command queue) with `mailbox.rs`, `pages.rs`
-//! (firmware's memory), `event_queue.rs` and `keeper.rs` (events and the thread that reads them), `health.rs`
+//! `bring_up.rs` is the sequence, `tear_down.rs` the way back, over what `steps.rs` wrote down, `caps.rs` what is chosen among
+//! capabilities, `port.rs` the port, `transport.rs` what is needed of a function. The parts it puts together are `command/` (the command queue) with `mailbox.rs`, `pages.rs`
+//! (firmware's memory), `event_queue.rs` and `event_thread.rs` (events and the thread that reads them), `health.rs`
 //! (whether firmware lives), `space.rs` (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`]
 //! are two ways to reach a function; the third, in process, is made by whoever has a model.
 
@@ -13,34 +14,40 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, WithTail};
 use mlx5_prm::layout::Be64;
 
-use crate::access::life::{Life, Wake};
+use crate::access::liveness::{Liveness, Wake};
 use crate::access::subscribers::Subscribers;
-use crate::access::{Access, AsyncEvent, BarMapping, Irq, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
+use crate::access::{
+    Access, AsyncEvent, BarMapping, Irq, ObjectHandle, Options, RawCommand, UarHandle, UarMapping, UmemHandle,
+};
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
 
 mod bring_up;
+mod caps;
 mod command;
 mod event_queue;
+mod event_thread;
 mod health;
-mod keeper;
 mod mailbox;
 mod pages;
 pub(crate) mod port;
 mod registers;
 mod space;
+mod steps;
+mod tear_down;
+pub(super) mod transport;
 pub mod vfio;
 pub mod vfio_user;
 
 pub(crate) use bring_up::{BroughtUp, bring_up};
 
-use bring_up::Step;
 use command::CommandQueue;
-use keeper::Keeper;
+use event_thread::EventThread;
 use pages::FirmwarePages;
 use registers::Registers;
 use space::Space;
+use steps::Step;
 
 /// Bytes of a UAR page as firmware counts them, where the host's page is no larger.
 const UAR_PAGE: u64 = 4096;
@@ -52,7 +59,7 @@ const MTT_WRITE: u64 = 2;
 #[derive(Debug)]
 pub struct Owned {
     name: String,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
     registers: Arc<Registers>,
     irq: Box<dyn Irq>,
     space: Arc<Space>,
@@ -64,7 +71,7 @@ pub struct Owned {
     commands: OnceLock<Arc<CommandQueue>>,
     /// Steps of the bring-up that are done, and must be undone.
     done: Mutex<Vec<Step>>,
-    keeper: Mutex<Option<Keeper>>,
+    event_thread: Mutex<Option<EventThread>>,
     /// Numbers of the completion EQs, by vector.
     completion_eqs: OnceLock<Vec<u8>>,
     /// Log of a UAR page's bytes in the BAR.
@@ -73,7 +80,7 @@ pub struct Owned {
     umems: Mutex<HashMap<u32, (Iova, usize)>>,
     /// Rings that firmware may still write, since it did not give them up: freed once bus mastering is off.
     kept: Mutex<Vec<DmaBuffer>>,
-    options: crate::Options,
+    options: Options,
 }
 
 impl Owned {
@@ -124,7 +131,7 @@ impl Access for Owned {
     }
 
     fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        if let Err(death) = self.life.check() {
+        if let Err(death) = self.liveness.check() {
             return Err(command.failed(CommandErrorKind::Dead(death)));
         }
         match self.commands.get() {
@@ -231,9 +238,9 @@ impl Access for Owned {
         if offset as u64 + 8 > UAR_PAGE || !offset.is_multiple_of(8) {
             return Err(Error::Invalid(format!("{offset:#x} is not the offset of a quadword in a UAR page")));
         }
-        self.life.check()?;
+        self.liveness.check()?;
         let at = self.uar_offset(uar.uar_page) + offset as u64;
-        self.registers.bar().write64(at, value).map_err(|error| Error::Dead(self.life.broken(&error)))
+        self.registers.bar().write64(at, value).map_err(|error| Error::Dead(self.liveness.broken(&error)))
     }
 
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
@@ -263,7 +270,7 @@ impl Access for Owned {
         self.eqn(vector)?;
         let fd = self.subscribers.subscribe(cqn)?;
         // Whoever subscribes to a dead card must not sleep for ever.
-        self.life.check().inspect_err(|_| self.subscribers.forget(cqn))?;
+        self.liveness.check().inspect_err(|_| self.subscribers.forget(cqn))?;
         Ok(fd)
     }
 
@@ -274,19 +281,13 @@ impl Access for Owned {
     fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
         let events = self.subscribers.listen();
         // Whoever listens to a dead card must not wait for ever.
-        if self.life.check().is_err() {
+        if self.liveness.check().is_err() {
             self.subscribers.wake();
         }
         events
     }
 
     fn death(&self) -> Option<Error> {
-        self.life.death().map(Error::Dead)
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        bring_up::tear_down(self);
+        self.liveness.death().map(Error::Dead)
     }
 }

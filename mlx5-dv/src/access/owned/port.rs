@@ -12,11 +12,11 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{PaosReg, PmtuReg, RegisterId};
 
 use super::Owned;
-use super::bring_up::{Step, done};
+use super::steps::{Step, done};
 use crate::access::{Access, RawCommand};
 use crate::caps::{CapPage, Caps};
-use crate::device::{Mac, PATH_HEADERS};
 use crate::error::{CommandError, Error};
+use crate::net::{Mac, PATH_HEADERS};
 
 /// The function's port, as registers count them.
 const PORT: u8 = 1;
@@ -73,7 +73,7 @@ pub(super) fn address(card: &Owned) -> Result<Mac, Error> {
     let context = *card.run(&QueryNicVportContextIn::default(), "own address")?.nic_vport_context();
     match Mac::of(context.permanent_address()) {
         Mac([0, 0, 0, 0, 0, 0]) => {
-            let mac = Mac::random()?;
+            let mac = Mac::random().map_err(|error| Error::io("making an address", error))?;
             tracing::info!(device = card.name, %mac, "the function has no address of its own: a random one is used");
             Ok(mac)
         }

@@ -7,7 +7,7 @@ use mlx5_prm::init_seg::{HealthBuffer, InitSegment, NicInterface};
 use mlx5_prm::layout::Layout;
 
 use crate::access::Bar;
-use crate::access::life::{Life, StopDma};
+use crate::access::liveness::{Liveness, StopDma};
 use crate::error::Death;
 
 const FW_REV: u64 = 0x00;
@@ -26,7 +26,7 @@ const ALL_ONES: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Registers {
     bar: Box<dyn Bar>,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
 }
 
 impl StopDma for Registers {
@@ -51,8 +51,8 @@ pub struct Identity {
 
 impl Registers {
     /// The registers behind `bar`.
-    pub fn new(bar: Box<dyn Bar>, life: Arc<Life>) -> Self {
-        Registers { bar, life }
+    pub fn new(bar: Box<dyn Bar>, liveness: Arc<Liveness>) -> Self {
+        Registers { bar, liveness }
     }
 
     /// BAR 0 itself.
@@ -60,24 +60,24 @@ impl Registers {
         &*self.bar
     }
 
-    /// Reads a dword. A failing access ends the card's life.
+    /// Reads a dword. A failing access marks the card dead.
     pub fn read(&self, offset: u64) -> Result<u32, Death> {
-        self.life.check()?;
-        self.bar.read32(offset).map_err(|error| self.life.broken(&error))
+        self.liveness.check()?;
+        self.bar.read32(offset).map_err(|error| self.liveness.broken(&error))
     }
 
-    /// Writes a dword. A failing access ends the card's life.
+    /// Writes a dword. A failing access marks the card dead.
     pub fn write(&self, offset: u64, value: u32) -> Result<(), Death> {
-        self.life.check()?;
-        self.bar.write32(offset, value).map_err(|error| self.life.broken(&error))
+        self.liveness.check()?;
+        self.bar.write32(offset, value).map_err(|error| self.liveness.broken(&error))
     }
 
-    /// Ends the card's life if its registers read as all ones: no firmware has such a version.
+    /// Marks the card dead if its registers read as all ones: no firmware has such a version.
     pub fn check_presence(&self) -> Result<(), Death> {
         if self.read(FW_REV)? == ALL_ONES {
-            self.life.end(Death::Vanished);
+            self.liveness.end(Death::Vanished);
         }
-        self.life.check()
+        self.liveness.check()
     }
 
     /// Whether firmware is still starting up. All ones, as of a function on its way out of a reset, are a yes.

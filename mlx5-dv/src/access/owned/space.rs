@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::access::DmaSpace;
-use crate::access::life::Life;
+use crate::access::liveness::Liveness;
 use crate::error::{Death, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, Translation};
@@ -14,14 +14,14 @@ use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, Translation};
 pub struct Space {
     dma: Box<dyn DmaSpace>,
     addresses: Mutex<IovaAllocator>,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
 }
 
 impl Space {
     /// The space of the function behind `dma`.
-    pub fn new(dma: Box<dyn DmaSpace>, life: Arc<Life>) -> Self {
+    pub fn new(dma: Box<dyn DmaSpace>, liveness: Arc<Liveness>) -> Self {
         let addresses = Mutex::new(IovaAllocator::new(dma.iova_ranges()));
-        Space { dma, addresses, life }
+        Space { dma, addresses, liveness }
     }
 
     /// Shows `memory` to the device.
@@ -60,7 +60,7 @@ impl Space {
                 Ok(())
             }
             // The server's process ended, and with it all that could write this memory.
-            Err(_) if matches!(self.life.death(), Some(Death::ServerGone { .. })) => Ok(()),
+            Err(_) if matches!(self.liveness.death(), Some(Death::ServerGone { .. })) => Ok(()),
             Err(source) => Err(Error::io(format!("unmapping {len} bytes at device address {:#x}", iova.0), source)),
         }
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn refusal(error: i32, memory: HostMemory) -> String {
-        let space = Arc::new(Space::new(Box::new(Refusing(error)), Life::new()));
+        let space = Arc::new(Space::new(Box::new(Refusing(error)), Liveness::new()));
         match space.lend(memory) {
             Ok(_) => panic!("it must be refused"),
             Err(error) => error.to_string(),
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn where_no_file_is_needed_memory_is_private_if_there_are_huge_pages() {
-        let space = Arc::new(Space::new(Box::new(Kernel::default()), Life::new()));
+        let space = Arc::new(Space::new(Box::new(Kernel::default()), Liveness::new()));
         let small = space.allocate(4096).unwrap();
         assert!(small.memory().unwrap().file().is_some(), "half a huge page and more would be wasted");
         let large = space.allocate(2 << 20).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     fn a_user_s_memory_is_counted_in_few_pages_wherever_it_lies() {
         let kernel = Kernel::default();
         let mapped = Arc::clone(&kernel.0);
-        let space = Arc::new(Space::new(Box::new(kernel), Life::new()));
+        let space = Arc::new(Space::new(Box::new(kernel), Liveness::new()));
         let _keeps_the_first_place = space.allocate(4096).unwrap();
         let vector = vec![0u8; (64 << 20) + 4096];
         let odd = vector.as_ptr() as u64 & 0x3fff_ffff;

@@ -9,8 +9,8 @@ use mlx5_prm::wqe::UdAdrsVector;
 
 use super::{AddressPath, QueuePair};
 use crate::Device;
-use crate::device::PATH_HEADERS;
 use crate::error::Error;
+use crate::net::PATH_HEADERS;
 use crate::objects::fits;
 use crate::queue::{DatagramSendQueue, Datagrams, DoorbellMode, SendLimits};
 

@@ -18,9 +18,9 @@ use super::{
 };
 use crate::Device;
 use crate::caps::{CapPage, Caps};
-use crate::device::PATH_HEADERS;
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, StateError};
 use crate::lock::lock;
+use crate::net::PATH_HEADERS;
 use crate::queue::{DoorbellMode, Leased, Messages, ReceiveQueue, SendLimits, SendQueue};
 
 mod datagram;
@@ -103,26 +103,6 @@ impl RtsAttributes {
     pub fn new(sq_psn: u32) -> Self {
         RtsAttributes { sq_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 16 }
     }
-}
-
-/// A call that the state of a queue pair forbids.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("QP {qpn:#x} is in {state}, and {call} needs {wanted}{}", missing(missing_calls))]
-pub struct StateError {
-    /// Its number.
-    pub qpn: u32,
-    /// The state it is in.
-    pub state: QpState,
-    /// What was called.
-    pub call: &'static str,
-    /// The state, or states, that the call needs.
-    pub wanted: &'static str,
-    /// The calls, with what they ask for, that lead there; none where there is no way but reset.
-    pub missing_calls: &'static [&'static str],
-}
-
-fn missing(calls: &[&str]) -> String {
-    if calls.is_empty() { String::new() } else { format!("; first call {}", calls.join(", then ")) }
 }
 
 const INIT: &str = "init (port, remote_access)";

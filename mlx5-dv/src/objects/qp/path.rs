@@ -3,8 +3,8 @@
 use mlx5_prm::ctx::Ads;
 
 use crate::caps::Caps;
-use crate::device::Mac;
 use crate::error::Error;
+use crate::net::Mac;
 use crate::objects::fits;
 
 /// Where a queue pair's packets go. PRM "Address Path Structure".

@@ -7,13 +7,14 @@ use mlx5_prm::ctx::InlineMode;
 
 use super::header;
 use super::{EthernetReceiveQueue, EthernetSendQueue, FrameFlags};
-use crate::device::{Device, Mac};
+use crate::deadline::Deadline;
+use crate::device::{Device, check_groups};
 use crate::error::Error;
+use crate::net::Mac;
 use crate::objects::{
     Buffer, CqOptions, FlowGroup, FlowMatcher, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
     TransportDomain, Uar, to_mac,
 };
-use crate::queue::completion::Deadline;
 use crate::queue::lent::Lent;
 use crate::queue::pair::{Queues, Wait};
 use crate::queue::{
@@ -156,7 +157,7 @@ impl EthernetQueue {
     /// [`Error::Invalid`] where the function has a root flow table already, or for an address that is no group's;
     /// [`Error::Unsupported`], [`Error::Command`]; where the kernel keeps the function, [`Error::Io`].
     pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
-        Mac::check_groups(groups)?;
+        check_groups(groups)?;
         self.listening = None;
         let device = Arc::clone(self.device());
         let addresses: Vec<Mac> = [device.mac(), Mac::BROADCAST].iter().chain(groups).copied().collect();

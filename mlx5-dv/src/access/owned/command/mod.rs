@@ -20,7 +20,7 @@ use super::mailbox::{Chain, MailboxPool, block_damage, xor};
 use super::registers::Registers;
 use crate::access::RawCommand;
 use crate::access::check_status;
-use crate::access::life::{Life, Wake};
+use crate::access::liveness::{Liveness, Wake};
 use crate::access::trace::{CommandRecord, Direction, Observers};
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
@@ -43,7 +43,7 @@ const PRESENCE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct CommandQueue {
     registers: Arc<Registers>,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
     mailboxes: MailboxPool,
     ring: DmaBuffer,
     log_stride: u8,
@@ -120,7 +120,7 @@ impl CommandQueue {
     pub fn start(
         registers: Arc<Registers>,
         pool: Arc<DmaPool>,
-        life: Arc<Life>,
+        liveness: Arc<Liveness>,
         timeout: Duration,
         observers: Observers,
     ) -> Result<Arc<Self>, Error> {
@@ -147,14 +147,14 @@ impl CommandQueue {
             by_event: AtomicBool::new(false),
             verify: AtomicBool::new(false),
             registers,
-            life: Arc::clone(&life),
+            liveness: Arc::clone(&liveness),
             ring,
             log_stride,
             timeout,
             observers,
         });
         let waiter: Arc<dyn Wake> = Arc::clone(&queue) as _;
-        life.watch(Arc::downgrade(&waiter));
+        liveness.watch(Arc::downgrade(&waiter));
         Ok(queue)
     }
 
@@ -196,7 +196,7 @@ impl CommandQueue {
 
     /// Sends a command without waiting; `None` when no slot of its class is free now.
     pub fn submit(&self, command: RawCommand, class: Class) -> Option<Result<Pending, CommandError>> {
-        if let Err(death) = self.life.check() {
+        if let Err(death) = self.liveness.check() {
             return Some(Err(about(&command, CommandErrorKind::Dead(death))));
         }
         let mut slots = self.lock();
@@ -210,10 +210,10 @@ impl CommandQueue {
         if !self.owned_by_hardware(pending.slot) {
             let seen = *pending.seen.get_or_insert_with(Instant::now);
             let event_due = !self.event_seen(&self.lock(), pending.slot) && seen.elapsed() < LOST_EVENT;
-            let waits = event_due && self.life.check().is_ok();
+            let waits = event_due && self.liveness.check().is_ok();
             return (!waits).then(|| self.complete(pending));
         }
-        let kind = match self.life.check() {
+        let kind = match self.liveness.check() {
             Err(death) => CommandErrorKind::Dead(death),
             Ok(()) if pending.sent.elapsed() >= pending.limit => CommandErrorKind::Timeout(pending.limit),
             Ok(()) => return None,
@@ -233,7 +233,7 @@ impl CommandQueue {
     ) -> Result<(MutexGuard<'_, Slots>, usize), CommandErrorKind> {
         let mut slots = self.lock();
         loop {
-            self.life.check().map_err(CommandErrorKind::Dead)?;
+            self.liveness.check().map_err(CommandErrorKind::Dead)?;
             if let Some(slot) = self.take(&mut slots, Class::Ordinary) {
                 return Ok((slots, slot));
             }
@@ -312,7 +312,7 @@ impl CommandQueue {
         }
         // The entry before its doorbell.
         uar::barrier::to_device();
-        // A doorbell that cannot be written ended the card's life, which finish() will find.
+        // A doorbell that cannot be written marked the card dead, which finish() will find.
         let _ = self.registers.ring_commands(1 << slot);
         Ok(pending)
     }
@@ -422,7 +422,7 @@ impl CommandQueue {
         }
         let slots = self.lock();
         let done = !self.owned_by_hardware(pending.slot) && self.event_seen(&slots, pending.slot);
-        if done || self.life.check().is_err() {
+        if done || self.liveness.check().is_err() {
             return;
         }
         // Polling sleeps a fraction of what it has waited already: short commands end soon, long ones cost no processor.

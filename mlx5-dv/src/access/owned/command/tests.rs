@@ -206,7 +206,7 @@ impl Firmware {
 struct Bench {
     firmware: Arc<Firmware>,
     queue: Arc<CommandQueue>,
-    life: Arc<Life>,
+    liveness: Arc<Liveness>,
 }
 
 fn bench(timeout: Duration, script: impl FnMut(&Firmware, u32) + Send + 'static) -> Bench {
@@ -219,13 +219,13 @@ fn bench(timeout: Duration, script: impl FnMut(&Firmware, u32) + Send + 'static)
         broken: AtomicBool::new(false),
         script: Mutex::new(Box::new(script)),
     });
-    let life = Life::new();
-    let registers = Arc::new(Registers::new(Box::new(Registered(Arc::clone(&firmware))), Arc::clone(&life)));
-    let space = Arc::new(Space::new(Box::new(memory), Arc::clone(&life)));
+    let liveness = Liveness::new();
+    let registers = Arc::new(Registers::new(Box::new(Registered(Arc::clone(&firmware))), Arc::clone(&liveness)));
+    let space = Arc::new(Space::new(Box::new(memory), Arc::clone(&liveness)));
     let pool = DmaPool::new(move |len| space.allocate(len));
-    let queue = CommandQueue::start(registers, pool, Arc::clone(&life), timeout, Observers::default()).unwrap();
+    let queue = CommandQueue::start(registers, pool, Arc::clone(&liveness), timeout, Observers::default()).unwrap();
     queue.set_verify(true);
-    Bench { firmware, queue, life }
+    Bench { firmware, queue, liveness }
 }
 
 fn nop() -> RawCommand {
@@ -452,7 +452,7 @@ fn a_death_found_elsewhere_wakes_every_waiter_at_once() {
     std::thread::scope(|scope| {
         let waiters: Vec<_> = (0..10).map(|_| scope.spawn(|| bench.queue.execute(nop()))).collect();
         std::thread::sleep(Duration::from_millis(30));
-        bench.life.end(Death::CounterStill { after: Duration::from_secs(3) });
+        bench.liveness.end(Death::CounterStill { after: Duration::from_secs(3) });
         let begin = Instant::now();
         for waiter in waiters {
             assert!(waiter.join().unwrap().expect_err("dead").is_dead());

@@ -12,7 +12,7 @@ use netlink_packet_core::{
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_RDMA;
 
-use crate::access::devx::abi::Number;
+use super::abi::Number;
 
 /// The numbers of the interface, for whoever compares them with the headers' (`rdma/rdma_netlink.h`).
 pub const NUMBERS: &[Number] = &[

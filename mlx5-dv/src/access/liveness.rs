@@ -9,7 +9,7 @@ use crate::lock::lock;
 
 /// Something that has waiters to wake when the card dies.
 pub trait Wake: Send + Sync {
-    /// Wakes every waiter; each will ask [`Life::death`].
+    /// Wakes every waiter; each will ask [`Liveness::death`].
     fn wake(&self);
 }
 
@@ -19,26 +19,26 @@ pub trait StopDma: Send + Sync {
     fn stop_dma(&self) -> io::Result<()>;
 }
 
-/// The card's life, shared by all that talk to it. A death is final: the first one known stays. Before a death is known to
+/// Whether the card lives, shared by all that talk to it. A death is final: the first one known stays. Before a death is known to
 /// anybody the card's DMA has been stopped: whoever finds one may free what the card was using.
 #[derive(Default)]
-pub struct Life {
+pub struct Liveness {
     death: OnceLock<Death>,
     /// Held while a death is made known, so that nobody learns of it too soon.
     ending: Mutex<Option<Weak<dyn StopDma>>>,
     waiters: Mutex<Vec<Weak<dyn Wake>>>,
 }
 
-impl fmt::Debug for Life {
+impl fmt::Debug for Liveness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Life").field("death", &self.death.get()).finish_non_exhaustive()
+        f.debug_struct("Liveness").field("death", &self.death.get()).finish_non_exhaustive()
     }
 }
 
-impl Life {
+impl Liveness {
     /// A card that lives.
     pub fn new() -> Arc<Self> {
-        Arc::new(Life::default())
+        Arc::new(Liveness::default())
     }
 
     /// Why the card is dead; `None` while it lives.
@@ -124,13 +124,13 @@ mod tests {
 
     /// A card that must not be known to be dead while its DMA is being stopped.
     struct Card {
-        life: Weak<Life>,
+        liveness: Weak<Liveness>,
         stopped: AtomicU32,
     }
 
     impl StopDma for Card {
         fn stop_dma(&self) -> io::Result<()> {
-            assert!(self.life.upgrade().is_some_and(|life| life.death().is_none()));
+            assert!(self.liveness.upgrade().is_some_and(|liveness| liveness.death().is_none()));
             self.stopped.fetch_add(1, Relaxed);
             Ok(())
         }
@@ -138,18 +138,18 @@ mod tests {
 
     #[test]
     fn a_card_s_dma_stops_once_and_before_its_death_is_known() {
-        let life = Life::new();
-        let card = Arc::new(Card { life: Arc::downgrade(&life), stopped: AtomicU32::new(0) });
+        let liveness = Liveness::new();
+        let card = Arc::new(Card { liveness: Arc::downgrade(&liveness), stopped: AtomicU32::new(0) });
         let stop: Arc<dyn StopDma> = Arc::clone(&card) as _;
-        life.stop_with(Arc::downgrade(&stop));
-        life.end(Death::Vanished);
-        life.end(Death::Closed);
-        assert_eq!((life.death(), card.stopped.load(Relaxed)), (Some(Death::Vanished), 1));
+        liveness.stop_with(Arc::downgrade(&stop));
+        liveness.end(Death::Vanished);
+        liveness.end(Death::Closed);
+        assert_eq!((liveness.death(), card.stopped.load(Relaxed)), (Some(Death::Vanished), 1));
     }
 
     #[test]
     fn a_function_off_its_bus_and_a_server_that_hung_up_are_told_apart() {
-        let death = |error: io::Error| Life::new().broken(&error);
+        let death = |error: io::Error| Liveness::new().broken(&error);
         assert_eq!(death(io::Error::from_raw_os_error(libc::EIO)), Death::Vanished);
         assert!(matches!(death(io::Error::from_raw_os_error(libc::EPIPE)), Death::ServerGone { .. }));
     }

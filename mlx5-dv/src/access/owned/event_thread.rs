@@ -21,7 +21,7 @@ use super::health::Health;
 use super::pages::{BATCH, FirmwarePages};
 use super::registers::Registers;
 use crate::access::AsyncEvent;
-use crate::access::life::Life;
+use crate::access::liveness::Liveness;
 use crate::access::subscribers::{Subscribers, signal};
 use crate::error::{CommandError, Death, Error};
 use crate::lock::lock;
@@ -36,7 +36,7 @@ const JOIN: Duration = Duration::from_secs(5);
 /// What the thread needs of its function.
 #[derive(Debug, Clone)]
 pub struct Shared {
-    pub life: Arc<Life>,
+    pub liveness: Arc<Liveness>,
     pub registers: Arc<Registers>,
     pub commands: Arc<CommandQueue>,
     pub pages: Arc<FirmwarePages>,
@@ -52,7 +52,7 @@ type Watched = (EventQueue, Option<File>);
 
 /// The running thread, from outside.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct EventThread {
     control: Arc<Control>,
     /// The queues, once the thread has ended.
     ended: mpsc::Receiver<Vec<EventQueue>>,
@@ -65,7 +65,7 @@ struct Control {
     inbox: Mutex<Vec<Watched>>,
 }
 
-impl Keeper {
+impl EventThread {
     /// Starts the thread.
     pub fn start(shared: Shared, name: &str) -> Result<Self, Error> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -87,7 +87,7 @@ impl Keeper {
                 let _ = sender.send(thread.run());
             })
             .map_err(|error| Error::io("starting the background thread", error))?;
-        Ok(Keeper { control, ended })
+        Ok(EventThread { control, ended })
     }
 
     /// Hands an event queue over. `vector` is the eventfd that says when to read it, if no other queue has that vector.
@@ -108,7 +108,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for EventThread {
     fn drop(&mut self) {
         self.control.stop.store(true, Ordering::Release);
         signal(&self.control.wake);
@@ -145,7 +145,7 @@ impl Thread {
         let mut next_health = Instant::now();
         while !self.control.stop.load(Ordering::Acquire) {
             self.queues.append(&mut lock(&self.control.inbox));
-            let dead = self.shared.life.death().is_some();
+            let dead = self.shared.liveness.death().is_some();
             let mut more = false;
             if !dead {
                 // Queues are read at each turn, interrupt or not: a lost interrupt costs one health interval.
@@ -157,7 +157,7 @@ impl Thread {
             }
             let now = Instant::now();
             if !dead && now >= next_health {
-                self.health.check(&self.shared.registers, &self.shared.life, now);
+                self.health.check(&self.shared.registers, &self.shared.liveness, now);
                 next_health = now + self.shared.health_interval;
             }
             let rest = if more { Duration::ZERO } else { next_health.saturating_duration_since(now) };

@@ -3,10 +3,10 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-use crate::memory::Iova;
+use crate::memory::{HostRange, Iova};
 
 /// A function reached through the three seams: what [`Device::open`](crate::Device::open) takes.
 #[derive(Debug)]
@@ -105,18 +105,6 @@ impl Debug for BarMapping {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "BarMapping({} bytes at {:p})", self.len, self.address)
     }
-}
-
-/// A range of this process' memory to be shown to the device.
-#[derive(Debug, Clone, Copy)]
-pub struct HostRange<'a> {
-    /// First byte, aligned to the host's page size.
-    pub address: NonNull<u8>,
-    /// Bytes, a multiple of the host's page size.
-    pub len: usize,
-    /// The file behind the memory and the range's offset in it, where there is one. A device model needs it to map the
-    /// same memory; the kernel's VFIO does not.
-    pub file: Option<(BorrowedFd<'a>, u64)>,
 }
 
 /// The function's view of memory: which addresses the card may use, and what lies there.

@@ -1,0 +1,4 @@
+//! The kernel's interfaces that the driver speaks itself: numbers, structures and messages, with no knowledge of a card.
+
+pub mod abi;
+pub mod netlink;
