@@ -1,9 +1,9 @@
 //! What a card can do: the capability pages as firmware gave them, and the few fields the driver reads.
 
 pub use mlx5_prm::caps::CapPage;
-use mlx5_prm::caps::limits::{self, Card, number_at};
 use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, RoceCap};
 use mlx5_prm::layout::Layout;
+use mlx5_prm::limits::{self, Card, number_at};
 
 use crate::error::{CommandError, CommandErrorKind, Error};
 

@@ -6,9 +6,9 @@ use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction, Observers, Traced, kernel_dump};
 use mlx5_dv::access::{Access, RawCommand, UarMapping};
 use mlx5_open::Sim;
-use mlx5_prm::caps::limits;
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut, DeallocPdIn, NopIn, Opcode, WithTail};
 use mlx5_prm::layout::Layout;
+use mlx5_prm::limits;
 use mlx5_prm::reg::{PmtuReg, RegisterId};
 
 #[test]

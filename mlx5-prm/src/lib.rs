@@ -39,6 +39,7 @@
 //! | [`init_seg`] | the start of BAR 0 |
 //! | [`ib`] | InfiniBand packets: transport headers and management datagrams |
 //! | [`values`](mod@values) | named values that several layouts share |
+//! | [`limits`] | which capability bounds which field of a command, and the check of a command against a card |
 //! | [`decode`] | print any layout, and any command with what its fields say lies in it; find set bits that no field covers |
 //! | [`registry`] | all layouts and all enumerations, as tables |
 #![no_std]
@@ -63,6 +64,7 @@ pub mod eqe;
 pub mod flow;
 pub mod ib;
 pub mod init_seg;
+pub mod limits;
 pub mod obj;
 pub mod reg;
 pub mod registry;

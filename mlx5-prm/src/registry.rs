@@ -4,63 +4,15 @@
 //! A folder names its files once, in a `files!` block, each with the tables it has; what that list forgets, a test here
 //! finds.
 
-use crate::cmd::{self, CommandInfo};
+use crate::layout::files::{Tables, tables};
 use crate::layout::{Info, Layout, Values};
-use crate::{caps, cqe, ctx, eqe, flow, ib, init_seg, obj, reg, values, wqe};
-
-/// What one file declares.
-pub(crate) struct Tables {
-    pub(crate) layouts: &'static [&'static Info],
-    pub(crate) values: &'static [&'static Values],
-    pub(crate) commands: &'static [CommandInfo],
-}
-
-impl Tables {
-    pub(crate) const NONE: Tables = Tables { layouts: &[], values: &[], commands: &[] };
-}
-
-/// Declares the files of a folder, each with the tables it has, and makes public what they declare.
-macro_rules! files {
-    ($( $(#[$meta:meta])* $file:ident: $($table:ident)+; )*) => {
-        $( $(#[$meta])* pub(crate) mod $file; pub use $file::*; )*
-
-        /// What the files of this folder declare.
-        pub(crate) const FILES: &[$crate::registry::Tables] = &[ $( $crate::registry::tables!($file: $($table)+) ),* ];
-    };
-}
-pub(crate) use files;
-
-/// The tables of one file.
-macro_rules! tables {
-    ($file:ident: $($table:ident)+) => {
-        #[allow(clippy::needless_update, reason = "a file may have all tables")]
-        $crate::registry::Tables {
-            $( $table: $crate::registry::table!($file $table), )+
-            ..$crate::registry::Tables::NONE
-        }
-    };
-}
-pub(crate) use tables;
-
-macro_rules! table {
-    ($file:ident layouts) => {
-        $file::LAYOUTS
-    };
-    ($file:ident values) => {
-        $file::VALUES
-    };
-    ($file:ident commands) => {
-        $file::COMMANDS
-    };
-}
-pub(crate) use table;
+use crate::{caps, cmd, cqe, ctx, eqe, flow, ib, init_seg, obj, reg, values, wqe};
 
 const FOLDERS: &[&[Tables]] =
     &[cmd::FILES, ctx::FILES, flow::FILES, obj::FILES, caps::FILES, reg::FILES, wqe::FILES, ib::FILES, FILES];
 
 /// The files that are no folder's, and what folders declare on their front page.
 const FILES: &[Tables] = &[
-    tables!(cmd: layouts),
     tables!(caps: values),
     tables!(reg: values),
     tables!(obj: values),
@@ -112,9 +64,6 @@ pub const LAYOUTS: &[&Info] = joined!(layouts: &'static Info, &cmd::InputHeader:
 
 /// Every enumeration of a field's values.
 pub const VALUES: &[&Values] = joined!(values: &'static Values, values::VALUES[0]);
-
-/// Every command.
-pub(crate) const COMMANDS: &[CommandInfo] = joined!(commands: CommandInfo, cmd::pd::COMMANDS[0]);
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,7 @@
 //! HCA capability pages: the `capability` of `QUERY_HCA_CAP` and `SET_HCA_CAP`, one layout a page.
 
-pub mod limits;
-
+use crate::layout::files::files;
 use crate::layout::{Info, Layout};
-use crate::registry::files;
 
 files! {
     debug: layouts;

@@ -1,6 +1,7 @@
 //! Congestion control.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{CongControl8021qauRp, CongControlRRoceEcnNp, CongControlRRoceEcnRp, CongControlRRoceGeneral, CongControlRoceEcnAuto, FieldSelect8021RRoceAuto, FieldSelect8021qauRp, FieldSelectRRoceNp, FieldSelectRRoceRp};
 use crate::layout::{Info, Layout};
 

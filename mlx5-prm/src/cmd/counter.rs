@@ -1,6 +1,7 @@
 //! Queue counters.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `ALLOC_Q_COUNTER`: makes a set of queue counters.

@@ -1,6 +1,7 @@
 //! Completion queues.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::Cqc;
 use crate::layout::Be64;
 

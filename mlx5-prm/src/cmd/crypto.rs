@@ -1,6 +1,7 @@
 //! Keys of encryption.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::layout::Be32;
 
 layout! {

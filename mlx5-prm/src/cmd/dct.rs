@@ -1,6 +1,7 @@
 //! Dynamically connected targets.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::Dctc;
 
 layout! {

@@ -1,6 +1,7 @@
 //! Event queues.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::Eqc;
 use crate::eqe::Eqe;
 use crate::layout::Be64;

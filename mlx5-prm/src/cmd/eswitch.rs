@@ -1,6 +1,7 @@
 //! The e-switch: functions behind it, contexts of its ports.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{Array1024Auto, DelegatedFunctionVhcaRidInfo, EswVportContext, EswVportContextFieldsSelect, HostParamsContext, NetFunctionParams, NetworkFunctionParams};
 use crate::layout::{Info, Layout};
 

@@ -1,6 +1,7 @@
 //! Flow counters.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::TrafficCounter;
 
 layout! {

@@ -1,6 +1,7 @@
 //! Flow table entries.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::flow::{FlowContext, FlowTableType};
 
 layout! {

@@ -1,6 +1,7 @@
 //! Flow groups: entries of a table that match by the same criteria.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::flow::{FlowGroupType, FlowTableType, FteMatchParam};
 
 layout! {

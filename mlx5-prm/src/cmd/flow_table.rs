@@ -1,6 +1,7 @@
 //! Flow tables.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::flow::{FlowTableContext, FlowTableType};
 
 layout! {

@@ -1,6 +1,7 @@
 //! Queue pairs to the FPGA.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::FpgaQpc;
 
 layout! {

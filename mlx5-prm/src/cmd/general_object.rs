@@ -1,6 +1,7 @@
 //! General objects: many types, one set of commands. Their contexts are in [`obj`](crate::obj).
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::AliasContext;
 use crate::layout::{Be32, Info, Layout};
 use crate::obj::ObjType;

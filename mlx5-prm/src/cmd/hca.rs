@@ -1,6 +1,7 @@
 //! Bring-up, teardown and what the card is: capabilities, ISSI, adapter.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::QueryAdapterParamBlock;
 use crate::caps::{CapPage, HcaCapOpMod};
 use crate::layout::{Be32, Info, Layout};

@@ -1,6 +1,7 @@
 //! InfiniBand side of virtual ports.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::HcaVportContext;
 
 layout! {

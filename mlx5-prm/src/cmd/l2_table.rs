@@ -1,6 +1,7 @@
 //! The L2 table: which addresses' unicast frames the port hands to the function.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::MacAddressLayout;
 
 layout! {

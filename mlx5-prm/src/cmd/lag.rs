@@ -1,6 +1,7 @@
 //! Link aggregation.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::Lagc;
 
 layout! {

@@ -1,6 +1,7 @@
 //! Management datagrams.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `MAD_IFC`: hands a management datagram to firmware, which answers it.

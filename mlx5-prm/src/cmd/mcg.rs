@@ -1,6 +1,7 @@
 //! Multicast groups.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `ATTACH_TO_MCG`: lets a queue pair receive what is sent to a multicast address.

@@ -1,6 +1,7 @@
 //! Memory in the card.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `ALLOC_MEMIC`: takes memory of the card.

@@ -1,6 +1,7 @@
 //! Memory keys.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{AccessMode, Klm, Mkc, Mtt};
 use crate::layout::{Be32, Info, Layout};
 

@@ -1,6 +1,7 @@
 //! Moderation of interrupts.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `CONFIG_INT_MODERATION`: reads, or sets, how long an interrupt is held back.

@@ -1,6 +1,7 @@
 //! Modify header contexts: lists of actions that entries do on packets.
 
-use super::{CmdStatus, Opcode, UnpublishedOut, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode, UnpublishedOut};
 use crate::flow::{FlowTableType, SetAddCopyActionInAuto};
 use crate::layout::{Info, Layout};
 

@@ -1,6 +1,7 @@
 //! What can be counted besides: a port's environment, counters that raise events.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::VnicDiagnosticStatistics;
 
 layout! {

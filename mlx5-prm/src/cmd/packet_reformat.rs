@@ -1,6 +1,7 @@
 //! Packet reformat contexts: headers that entries put around packets, or take away.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::flow::PacketReformatContextIn;
 use crate::layout::{Info, Layout};
 

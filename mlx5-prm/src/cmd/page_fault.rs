@@ -1,6 +1,7 @@
 //! Page faults.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::PageFaultResumeInPageFaultInfoAuto;
 
 layout! {

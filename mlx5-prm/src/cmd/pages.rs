@@ -1,6 +1,7 @@
 //! The pages firmware asks of its driver, and gives back.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::layout::Be64;
 
 layout! {

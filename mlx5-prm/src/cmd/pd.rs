@@ -1,6 +1,7 @@
 //! Protection domains.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `ALLOC_PD`: makes a protection domain.

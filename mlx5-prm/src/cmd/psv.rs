@@ -1,6 +1,7 @@
 //! Protection signature values: where signature checks keep their state.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `CREATE_PSV`: makes up to four protection signature values.

@@ -1,6 +1,7 @@
 //! Queue pairs and their state changes.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::Qpc;
 use crate::layout::{Be64, Info, Layout};
 

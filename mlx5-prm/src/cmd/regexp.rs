@@ -1,6 +1,7 @@
 //! The engine for regular expressions. DPDK has its layouts.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `QUERY_REGEXP_PARAMS`: reads how an engine is set up.

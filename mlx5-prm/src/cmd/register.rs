@@ -1,6 +1,7 @@
 //! Access to registers by command.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::layout::{Be32, Info, Layout};
 use crate::reg::RegisterId;
 

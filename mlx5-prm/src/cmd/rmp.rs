@@ -1,6 +1,7 @@
 //! Receive memory pools: buffers that receive queues share.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{QueueState, RmpBitmask, Rmpc};
 
 layout! {

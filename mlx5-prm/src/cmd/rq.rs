@@ -1,6 +1,7 @@
 //! Receive queues.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{QueueState, Rqc};
 
 layout! {

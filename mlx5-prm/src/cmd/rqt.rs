@@ -1,6 +1,7 @@
 //! Receive queue tables: the queues that packets are spread over.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{RqtBitmask, Rqtc};
 
 layout! {

@@ -1,7 +1,8 @@
 //! Scheduling of what is sent: rates, elements of the hierarchy.
 
-use super::{CmdStatus, Opcode, commands};
-use crate::ctx::{SchedulingContext, SetPpRateLimitContext};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
+use crate::ctx::{SchedulingContext, SchedulingHierarchy, SetPpRateLimitContext};
 
 layout! {
     /// Input of `SET_PP_RATE_LIMIT`: sets a rate that send queues may be held to.
@@ -115,14 +116,4 @@ commands! {
     DestroySchedulingElement: DestroySchedulingElementIn => DestroySchedulingElementOut,
     QuerySchedulingElement: QuerySchedulingElementIn => QuerySchedulingElementOut,
     ModifySchedulingElement: ModifySchedulingElementIn => ModifySchedulingElementOut,
-}
-
-values! {
-    /// Which hierarchy an element is in. PRM `scheduling_hierarchy`.
-    pub enum SchedulingHierarchy: 8 {
-        /// That of the e-switch.
-        ESwitch = 2 "E_SWITCH",
-        /// That of the NIC.
-        Nic = 3 "NIC",
-    }
 }

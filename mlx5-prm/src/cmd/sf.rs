@@ -1,6 +1,7 @@
 //! Scalable functions.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::SfPartition;
 
 layout! {

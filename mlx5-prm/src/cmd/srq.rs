@@ -1,6 +1,7 @@
 //! Shared receive queues, of a protection domain or of an XRC domain.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{Srqc, XrcSrqc};
 use crate::layout::Be64;
 

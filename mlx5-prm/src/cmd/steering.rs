@@ -1,6 +1,7 @@
 //! Steering by software.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `SYNC_STEERING`: waits until what software wrote into steering memory is in force.

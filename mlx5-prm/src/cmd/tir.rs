@@ -1,6 +1,7 @@
 //! Transport interfaces receive: how packets find receive queues.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{ModifyTirBitmask, Tirc};
 
 layout! {

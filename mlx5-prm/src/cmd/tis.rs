@@ -1,6 +1,7 @@
 //! Transport interfaces send: what send queues share.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{ModifyTisBitmask, Tisc};
 
 layout! {

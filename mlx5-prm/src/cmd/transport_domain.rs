@@ -1,6 +1,7 @@
 //! Transport domains.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `ALLOC_TRANSPORT_DOMAIN`: makes a transport domain.

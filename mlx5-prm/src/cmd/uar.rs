@@ -1,6 +1,7 @@
 //! User access regions.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `ALLOC_UAR`: takes a user access region.

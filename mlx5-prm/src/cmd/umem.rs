@@ -1,6 +1,7 @@
 //! User memory known to the card by number, and the user contexts that own it.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{Uctx, Umem};
 
 layout! {

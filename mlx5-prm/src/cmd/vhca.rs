@@ -1,6 +1,7 @@
 //! Virtual host adapters: state, migration, access to each other's objects.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{VhcaStateContext, VhcaStateFieldSelect};
 
 layout! {

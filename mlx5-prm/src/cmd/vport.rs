@@ -1,6 +1,7 @@
 //! Virtual ports: state, NIC context, RoCE addresses, counters.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 use crate::ctx::{AllowedListType, ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout, TrafficCounter};
 
 layout! {

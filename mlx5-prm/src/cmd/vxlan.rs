@@ -1,6 +1,7 @@
 //! Ports of VXLAN.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `ADD_VXLAN_UDP_DPORT`: makes a UDP port one of VXLAN.

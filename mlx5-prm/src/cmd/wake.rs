@@ -1,6 +1,7 @@
 //! Wake on LAN.
 
-use super::{CmdStatus, Opcode, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode};
 
 layout! {
     /// Input of `SET_WOL_ROL`: sets which packets wake the host, or reset it.

@@ -1,6 +1,7 @@
 //! Extended shared receive queues.
 
-use super::{CmdStatus, Opcode, UnpublishedOut, commands};
+use super::command::commands;
+use super::{CmdStatus, Opcode, UnpublishedOut};
 use crate::ctx::Xrqc;
 use crate::layout::Be32;
 use crate::values::PathMtu;

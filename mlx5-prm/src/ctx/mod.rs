@@ -1,7 +1,7 @@
 //! Contexts: what the card keeps of each object. The PRM describes each in its chapter "Command Reference", with the
 //! commands that carry it.
 
-use crate::registry::files;
+use crate::layout::files::files;
 
 files! {
     adapter: layouts;

@@ -66,6 +66,14 @@ values! {
         RateLimit = 0x5 "RATE_LIMIT",
     }
 
+    /// Which hierarchy an element is in. PRM `scheduling_hierarchy`.
+    pub enum SchedulingHierarchy: 8 {
+        /// That of the e-switch.
+        ESwitch = 2 "E_SWITCH",
+        /// That of the NIC.
+        Nic = 3 "NIC",
+    }
+
     /// How an arbiter chooses. PRM `tsar_element.tsar_type`.
     pub enum TsarType: 8 {
         /// By deficit weighted round robin.

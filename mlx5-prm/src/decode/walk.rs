@@ -3,8 +3,34 @@
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use super::{Dump, Uncovered, big_endian, covered};
-use crate::layout::{Element, Field, Info, Kind};
+use super::dump::{Dump, Uncovered, covered};
+use crate::layout::print::big_endian;
+use crate::layout::{Element, Field, Info, Kind, Reading};
+
+/// A field met on a walk: where it lies, and what it holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    /// The field's row.
+    pub field: &'a Field,
+    /// Which element of an array, if it is one.
+    pub index: Option<usize>,
+    /// Byte offset of the field's dword in the outermost layout.
+    pub offset: usize,
+    /// Nesting depth: 0 for the outermost layout's own fields.
+    pub depth: usize,
+    /// The number it holds; `None` where a nested layout begins.
+    pub number: Option<u64>,
+}
+
+impl Found<'_> {
+    /// The PRM's name of the number, where its field has named values.
+    pub fn value_name(&self) -> Option<&'static str> {
+        match self.field.kind {
+            Kind::Bits { reading: Reading::Named(name), .. } => name(self.number?),
+            _ => None,
+        }
+    }
+}
 
 /// What is met on a walk: a field, or an element of one.
 #[derive(Clone, Copy)]
@@ -43,6 +69,29 @@ struct Here<'a> {
 }
 
 impl<'a> Dump<'a> {
+    /// Calls `visit` with every field that lies within the bytes, zero or not, as [`walk`](super::walk) does.
+    pub fn walk<E>(&self, visit: &mut dyn FnMut(Found<'_>) -> Result<(), E>) -> Result<(), E> {
+        let walked = self.each(&mut |item| {
+            let Item { field, index, offset, depth, what } = item;
+            let visited = match what {
+                What::Number(number) => visit(Found { field, index, offset, depth, number: Some(number) }),
+                What::Layout(..) => visit(Found { field, index, offset, depth, number: None }),
+                What::Bytes(bytes) | What::Union(_, bytes) => bytes.iter().enumerate().try_for_each(|(i, byte)| {
+                    let (index, number) = (Some(i), Some(u64::from(*byte)));
+                    visit(Found { field, index, offset: offset + i, depth, number })
+                }),
+            };
+            match visited {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => ControlFlow::Break(error),
+            }
+        });
+        match walked {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(error) => Err(error),
+        }
+    }
+
     /// Calls `sink` with everything that lies within the bytes, in their order.
     pub(super) fn each<E>(&self, sink: Sink<'_, E>) -> ControlFlow<E> {
         self.layout(Here { info: self.info, bytes: self.bytes, base: 0, depth: 0 }, sink)

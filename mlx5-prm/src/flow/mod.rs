@@ -1,6 +1,6 @@
 //! Flow tables: what packets are matched by, where they go, and how they are changed. PRM "Flow Tables".
 
-use crate::registry::files;
+use crate::layout::files::files;
 
 files! {
     action: layouts values;

@@ -26,7 +26,7 @@
 //! assert_eq!(bth.as_bytes(), [0x11, 0, 0xff, 0xff, 0, 0x12, 0x34, 0x56, 0, 0, 0, 7]);
 //! ```
 
-use crate::registry::files;
+use crate::layout::files::files;
 
 files! {
     mad: layouts values;

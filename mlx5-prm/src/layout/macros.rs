@@ -70,7 +70,7 @@ macro_rules! layout {
         impl core::fmt::Debug for $Name {
             #[inline]
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                $crate::decode::debug(&<$Name as $crate::layout::Layout>::INFO, $crate::layout::Layout::as_bytes(self), f)
+                $crate::layout::debug(&<$Name as $crate::layout::Layout>::INFO, $crate::layout::Layout::as_bytes(self), f)
             }
         }
 

@@ -3,19 +3,8 @@
 
 use zerocopy::IntoBytes;
 
-use super::{Part, Value, strip_raw};
-
-/// As many low bits.
-#[inline(always)]
-pub(super) const fn mask(bits: u32) -> u64 {
-    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
-}
-
-/// The highest and the lowest bit, of `[high, low]` or of `[bit]`.
-#[inline(always)]
-pub(super) const fn ends<const B: usize>(bits: [u32; B]) -> (u32, u32) {
-    (bits[0], bits[B - 1])
-}
+use super::table::{ends, mask, strip_raw};
+use super::value::{Part, Value};
 
 #[doc(hidden)]
 #[inline(always)]

@@ -1,8 +1,15 @@
-//! What fields are made of.
+//! What fields are made of: numbers, named values, arrays, layouts.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Be16, Be32, Be64, Element, Layout, Reading};
+use super::table::{Element, Field, Info, Reading};
+
+/// A big-endian 16-bit number, of alignment 1.
+pub type Be16 = zerocopy::big_endian::U16;
+/// A big-endian 32-bit number, of alignment 1.
+pub type Be32 = zerocopy::big_endian::U32;
+/// A big-endian 64-bit number, of alignment 1.
+pub type Be64 = zerocopy::big_endian::U64;
 
 /// A value that fills a bit field.
 pub trait Value: Copy {
@@ -77,3 +84,31 @@ impl<E: ArrayElement, const N: usize> Part for [E; N] {
     const ELEMENT: Element = E::ELEMENT;
     const COUNT: usize = N;
 }
+
+/// A declared layout.
+pub trait Layout: FromBytes + IntoBytes + Immutable + KnownLayout + Clone + 'static {
+    /// Its setters, see [`Writer`].
+    type Writer<'a>;
+    /// Its description.
+    const INFO: Info;
+    /// Bytes.
+    const SIZE: usize = Self::INFO.size;
+    /// Every declared field.
+    const FIELDS: &'static [Field] = Self::INFO.fields;
+
+    /// The layout as it lies on the wire.
+    fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
+    }
+
+    /// A copy of the layout that starts `bytes`; `None` if they are too few. Bytes after it are ignored.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Self::read_from_prefix(bytes).ok().map(|(layout, _)| layout)
+    }
+}
+
+/// The setters of a layout, of the same names as the getters, chained: `eqc.w().uar_page(7).oi(true)`.
+///
+/// A value too wide for its field is a mistake of the caller and panics, naming the layout and the field: it is never
+/// cut. What comes from a user or a device must be checked before it gets here.
+pub type Writer<'a, L> = <L as Layout>::Writer<'a>;

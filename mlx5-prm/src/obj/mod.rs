@@ -1,8 +1,8 @@
 //! General objects: what `CREATE_GENERAL_OBJECT` makes, one layout a type. PRM "General Objects".
 
 use crate::ctx::AliasContext;
+use crate::layout::files::files;
 use crate::layout::{Info, Layout};
-use crate::registry::files;
 
 files! {
     crypto: layouts values;

@@ -1,7 +1,6 @@
 //! Objects that queue pairs use: addresses, rates. libmlx5 has their layouts.
 
-use crate::cmd::SchedulingHierarchy;
-use crate::ctx::SchedulingContext;
+use crate::ctx::{SchedulingContext, SchedulingHierarchy};
 
 layout! {
     /// The queue pair that datagrams to an address leave by. PRM `av_qp_mapping`.

@@ -2,8 +2,8 @@
 //! [`RegisterId::layout`] tells which. Registers without a number here are named by the headers but asked for by no
 //! driver of theirs.
 
+use crate::layout::files::files;
 use crate::layout::{Info, Layout};
-use crate::registry::files;
 
 files! {
     buffer: layouts values;

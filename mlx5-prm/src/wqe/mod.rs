@@ -27,7 +27,7 @@
 //! The segment of an XRC or dynamically connected queue pair comes before the [`RaddrSeg`]. A receive WQE is [`DataSeg`]s alone, after a [`SrqNextSeg`] in a linked list, and after a
 //! [`SignatureSeg`] where WQEs are signed.
 
-use crate::registry::files;
+use crate::layout::files::files;
 
 files! {
     data: layouts;

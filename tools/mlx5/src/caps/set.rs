@@ -5,10 +5,10 @@ use std::convert::Infallible;
 use std::path::Path;
 
 use mlx5_dv::{CapPage, CommandErrorKind, Device};
-use mlx5_prm::caps::limits::Card;
 use mlx5_prm::cmd::QueryHcaCapIn;
 use mlx5_prm::decode::{Found, all_uncovered, walk};
 use mlx5_prm::layout::Info;
+use mlx5_prm::limits::Card;
 use mlx5_sim::profile::Profile;
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
 //! A command's input: decoded, and every field checked against what a card allows and what no card does.
 
 use mlx5_dv::CommandErrorKind;
-use mlx5_prm::caps::limits;
 use mlx5_prm::cmd::{self, CmdStatus, InputHeader};
 use mlx5_prm::decode;
 use mlx5_prm::layout::Layout;
+use mlx5_prm::limits;
 use mlx5_tools::kernel_log::{Logged, Outcome};
 
 use super::report::{Report, lines};

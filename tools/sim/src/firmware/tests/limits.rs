@@ -3,7 +3,7 @@
 //! said.
 
 use mlx5_prm::caps::CapPage;
-use mlx5_prm::caps::limits::{self, Card, number_at};
+use mlx5_prm::limits::{self, Card, number_at};
 
 use crate::firmware::caps::Capabilities;
 use crate::firmware::command::{Answer, Stop};

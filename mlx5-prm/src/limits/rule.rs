@@ -4,8 +4,71 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::read::Term;
+use crate::caps::CapPage;
 use crate::cmd::Opcode;
+
+/// A side of a limit: a field, or two to its power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Term {
+    pub(super) field: Field,
+    pub(super) power: bool,
+    /// What is added before.
+    pub(super) plus: u32,
+}
+
+/// A field and whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) origin: Origin,
+    /// Nested layouts as `outer.inner`.
+    pub(super) name: &'static str,
+}
+
+/// Where a field lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// In the command.
+    Input,
+    /// In a capability page.
+    Card(CapPage),
+    /// In the properties of the flow tables that the command is about.
+    FlowTable,
+}
+
+impl Term {
+    /// Its value where the field holds `number`; as large as it gets.
+    pub(super) fn of(self, number: u64) -> u64 {
+        let sum = number.saturating_add(self.plus.into());
+        if !self.power {
+            return sum;
+        }
+        u32::try_from(sum).ok().and_then(|log| 1u64.checked_shl(log)).unwrap_or(u64::MAX)
+    }
+}
+
+/// The field that the table writes so.
+pub(super) fn field(text: &'static str) -> Option<Field> {
+    if text.is_empty() || text.contains(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')) {
+        return None;
+    }
+    let (first, rest) = text.split_once('.').unwrap_or((text, ""));
+    let page = || CapPage::ALL.iter().find(|page| page.prm_name() == Some(first));
+    Some(match first {
+        "FT" => Field { origin: Origin::FlowTable, name: rest },
+        _ if first.starts_with(|c: char| c.is_ascii_uppercase()) => {
+            Field { origin: Origin::Card(*page()?), name: rest }
+        }
+        _ => Field { origin: Origin::Input, name: text },
+    })
+}
+
+/// A number, decimal or after 0x.
+pub(super) fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
 
 /// How both are related.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,8 +43,8 @@ impl Case {
             let numbers = Numbers::of(self.info, &self.input, vec!["table_type", "obj_context.table_type"]);
             Known { numbers, card: &self.card }.capability(field)
         };
-        match field.place {
-            Place::Input => self.set_input(field.name, number).is_some(),
+        match field.origin {
+            Origin::Input => self.set_input(field.name, number).is_some(),
             _ => {
                 let (page, name) = table().unwrap_or_else(|| panic!("{}: of no flow table", field.name));
                 let row = page.layout().and_then(|info| input::field_at(info, &name));
@@ -84,7 +84,7 @@ impl Case {
     }
 
     fn value(&mut self, field: Field, text: &str) -> u64 {
-        read::number(text).unwrap_or_else(|| {
+        rule::number(text).unwrap_or_else(|| {
             self.set(field, 0);
             let numbers = Numbers::of(self.info, &self.input, vec![field.name]);
             let known = Known { numbers, card: &self.card };

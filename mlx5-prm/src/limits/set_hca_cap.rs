@@ -5,8 +5,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 
+use super::card::{Card, Violation};
 use super::input::Path;
-use super::{Card, Violation};
 use crate::caps::CapPage;
 use crate::cmd::{Opcode, SetHcaCapIn};
 use crate::decode::walk;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::rule::Rule;
+use super::rule::{Field, Origin, Rule, Term, field, number};
 use crate::caps::CapPage;
 use crate::cmd::Opcode;
 use crate::flow::FlowTableType;
@@ -44,51 +44,12 @@ pub(super) struct Limit {
     pub(super) source: &'static str,
 }
 
-/// A side of a limit: a field, or two to its power.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Term {
-    pub(super) field: Field,
-    pub(super) power: bool,
-    /// What is added before.
-    pub(super) plus: u32,
-}
-
-/// A field and whose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Field {
-    pub(super) place: Place,
-    /// Nested layouts as `outer.inner`.
-    pub(super) name: &'static str,
-}
-
-/// Where a field lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In the command.
-    Input,
-    /// In a capability page.
-    Card(CapPage),
-    /// In the properties of the flow tables that the command is about.
-    FlowTable,
-}
-
-impl Term {
-    /// Its value where the field holds `number`; as large as it gets.
-    pub(super) fn of(self, number: u64) -> u64 {
-        let sum = number.saturating_add(self.plus.into());
-        if !self.power {
-            return sum;
-        }
-        u32::try_from(sum).ok().and_then(|log| 1u64.checked_shl(log)).unwrap_or(u64::MAX)
-    }
-}
-
 impl Block {
     /// Every field that its conditions and limits read.
     pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
         let of_limits = self.limits.iter().flat_map(|limit| limit.right.iter().chain([&limit.left]));
         // Flow tables' properties hang on it, and it costs nothing to read it.
-        let table_type = ["table_type", "obj_context.table_type"].map(|name| Field { place: Place::Input, name });
+        let table_type = ["table_type", "obj_context.table_type"].map(|name| Field { origin: Origin::Input, name });
         let of_conditions = self.conditions.iter().map(|condition| condition.field);
         of_conditions.chain(of_limits.map(|term| term.field)).chain(table_type)
     }
@@ -162,27 +123,6 @@ fn term(text: &'static str) -> Option<Term> {
         None => (exponent, 0),
     };
     Some(Term { field: field(name)?, power: true, plus })
-}
-
-fn field(text: &'static str) -> Option<Field> {
-    if text.is_empty() || text.contains(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')) {
-        return None;
-    }
-    let (first, rest) = text.split_once('.').unwrap_or((text, ""));
-    let page = || CapPage::ALL.iter().find(|page| page.prm_name() == Some(first));
-    Some(match first {
-        "FT" => Field { place: Place::FlowTable, name: rest },
-        _ if first.starts_with(|c: char| c.is_ascii_uppercase()) => Field { place: Place::Card(*page()?), name: rest },
-        _ => Field { place: Place::Input, name: text },
-    })
-}
-
-/// A number, decimal or after 0x.
-pub(super) fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
 }
 
 /// Where the properties of that kind of flow table are announced.

@@ -4,7 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Violation, number_at};
+use super::card::Violation;
+use super::input::number_at;
 use crate::cmd::{self, InputHeader, Opcode};
 use crate::ctx::AccessMode;
 use crate::flow::ReformatType;

@@ -5,10 +5,11 @@
 //! (`set_hca_cap.rs`), and lists that are shorter than what they are for ([`check_lists`]).
 //!
 //! ```
-//! use mlx5_prm::caps::{CapPage, limits};
+//! use mlx5_prm::caps::CapPage;
 //! use mlx5_prm::cmd::CreateCqIn;
 //! use mlx5_prm::ctx::Cqc;
 //! use mlx5_prm::layout::Layout;
+//! use mlx5_prm::limits;
 //!
 //! let mut context = Cqc::default();
 //! context.w().log_cq_size(25);
@@ -23,8 +24,8 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
+mod card;
 mod input;
 mod lists;
 mod read;
@@ -33,62 +34,24 @@ mod set_hca_cap;
 #[cfg(test)]
 mod tests;
 
+pub use card::{Card, Violation};
 use input::Numbers;
 pub use input::number_at;
 pub use lists::check as check_lists;
-use read::{Block, Condition, Field, Limit, Place};
-use rule::Operand;
+use read::{Block, Condition, Limit};
+use rule::{Field, Operand, Origin, Term};
 
-use super::CapPage;
+use crate::caps::CapPage;
 use crate::cmd::{self, InputHeader, Opcode};
 use crate::flow::FlowTableType;
 use crate::layout::Layout;
-
-/// What a card announces; `None` for what is not known, which is not checked. A function of page and name is a card of
-/// which only what is in force is known.
-pub trait Card {
-    /// A capability in force, by its PRM name, nested layouts as `outer.inner`.
-    fn current(&self, page: CapPage, name: &str) -> Option<u64>;
-
-    /// The most the card can.
-    fn max(&self, page: CapPage, name: &str) -> Option<u64> {
-        let _ = (page, name);
-        None
-    }
-}
-
-impl<F: Fn(CapPage, &str) -> Option<u64>> Card for F {
-    fn current(&self, page: CapPage, name: &str) -> Option<u64> {
-        self(page, name)
-    }
-}
-
-/// A field that breaks a limit of the card. Its display names both, with both numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The command.
-    pub opcode: Opcode,
-    /// The field of the input, nested layouts as `outer.inner`; `opcode` for the command itself.
-    pub field: String,
-    /// The capability, nested layouts as `outer.inner`; another field where the command contradicts itself.
-    pub capability: String,
-    /// Where that limit is to be read.
-    pub source: &'static str,
-    words: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
-    }
-}
 
 /// What in a command's input the card does not allow. Never panics, whatever the bytes.
 pub fn check(input: &[u8], card: &dyn Card) -> Vec<Violation> {
     let Some(header) = InputHeader::read(input) else { return Vec::new() };
     let Some(command) = cmd::find(header.opcode()) else { return Vec::new() };
     let blocks: Vec<Block> = read::blocks(command.opcode).collect();
-    let fields = blocks.iter().flat_map(Block::fields).filter(|field| field.place == Place::Input);
+    let fields = blocks.iter().flat_map(Block::fields).filter(|field| field.origin == Origin::Input);
     let numbers = Numbers::of(command.input, input, fields.map(|field| field.name).collect());
     let known = Known { numbers, card };
     let applicable = blocks.iter().filter(|block| block.conditions.iter().all(|condition| known.meets(condition)));
@@ -108,7 +71,7 @@ impl Known<'_> {
     fn meets(&self, condition: &Condition) -> bool {
         let values = self.values(condition.field);
         match condition.is {
-            read::Is::One(texts) => texts.split('|').any(|text| match read::number(text) {
+            read::Is::One(texts) => texts.split('|').any(|text| match rule::number(text) {
                 Some(wanted) => values.contains(&wanted),
                 None => values.iter().any(|value| self.name_of(condition.field, *value) == Some(text)),
             }),
@@ -118,8 +81,8 @@ impl Known<'_> {
 
     /// What the field holds: nothing where the command has none or the card's is not known, several of a list.
     fn values(&self, field: Field) -> Vec<u64> {
-        match (field.place, self.capability(field)) {
-            (Place::Input, _) => self.numbers.all(field.name).collect(),
+        match (field.origin, self.capability(field)) {
+            (Origin::Input, _) => self.numbers.all(field.name).collect(),
             (_, Some((page, name))) => self.card.current(page, &name).into_iter().collect(),
             (_, None) => Vec::new(),
         }
@@ -127,10 +90,10 @@ impl Known<'_> {
 
     /// The page and the whole name of a capability; `None` for what is none, and of tables that have no properties.
     fn capability(&self, field: Field) -> Option<(CapPage, String)> {
-        match field.place {
-            Place::Input => None,
-            Place::Card(page) => Some((page, field.name.into())),
-            Place::FlowTable => {
+        match field.origin {
+            Origin::Input => None,
+            Origin::Card(page) => Some((page, field.name.into())),
+            Origin::FlowTable => {
                 let of = |path| self.numbers.all(path).next();
                 let kind = of("table_type").or_else(|| of("obj_context.table_type"))?;
                 let (page, properties) = read::flow_table_properties(FlowTableType::from_number(kind as u32))?;
@@ -149,7 +112,7 @@ impl Known<'_> {
 
     /// What breaks the limit, if anything does.
     fn breaks(&self, opcode: Opcode, limit: &Limit) -> Option<Violation> {
-        let operand = |term: &read::Term| {
+        let operand = |term: &Term| {
             let number = *self.values(term.field).first()?;
             let name = self.capability(term.field).map_or_else(|| term.field.name.into(), |(_, name)| name);
             Some(Operand { term: *term, name, number })
