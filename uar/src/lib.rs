@@ -22,6 +22,7 @@ mod events;
 pub mod mmio;
 pub mod record;
 mod shared;
+mod sync;
 
 pub use doorbell::{BlueFlame, Plain, SendDoorbell};
 pub use events::{Arm, CqDoorbell, EqDoorbell};

@@ -15,23 +15,46 @@
 //! QP   [ receive WQEs posted (16) ]  [ send WQEBBs posted (16) ]
 //! CQ   [ CQEs consumed (24)       ]  [ sn | command | CQEs consumed at arming (24) ]
 //! ```
+//!
+//! Each dword is stored and loaded as a relaxed atomic: other threads may read a record while its owner counts on. What is
+//! ordered against it is the work of the [barriers](crate::barrier), for the card, and of locks, for threads.
 
 use core::fmt;
 use core::ptr::NonNull;
 
 use crate::events::Arm;
-use crate::mmio::Be32Cell;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// Bytes of any doorbell record.
 pub const RECORD: usize = 8;
 
+/// `place.store(value, Relaxed)`, as the one instruction that it is.
+///
+/// Not that call: LLVM takes a relaxed store of Rust's for one that may change any memory, and then loads a queue's numbers
+/// anew that it had in registers, three instructions a completion. To other threads, and to loads that are Rust's atomics,
+/// there is no difference: an aligned store of a dword is what both processors make of the call.
+#[inline(always)]
+fn store_relaxed(place: &AtomicU32, value: u32) {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+    // SAFETY: stores a dword that is aligned and may be stored to through a shared reference; no stack, no flags.
+    unsafe {
+        core::arch::asm!("mov dword ptr [{}], {:e}", in(reg) place.as_ptr(), in(reg) value, options(nostack, preserves_flags));
+    }
+    #[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("str {1:w}, [{0}]", in(reg) place.as_ptr(), in(reg) value, options(nostack, preserves_flags));
+    }
+    #[cfg(any(miri, loom))]
+    place.store(value, Relaxed);
+}
+
 macro_rules! record {
     ($(#[$meta:meta])* $Name:ident) => {
         $(#[$meta])*
-        pub struct $Name(NonNull<[Be32Cell; 2]>);
+        pub struct $Name(NonNull<AtomicU32>);
 
-        // SAFETY: the record's memory stays mapped by the promise of its constructor, and is only stored to, by volatile
-        // stores, from the one thread that owns this value.
+        // SAFETY: the record's memory stays mapped by the promise of its constructor, and is only accessed as atomic dwords.
         unsafe impl Send for $Name {}
 
         impl fmt::Debug for $Name {
@@ -41,11 +64,11 @@ macro_rules! record {
         }
 
         impl $Name {
+            /// Stores to the dword that is this half's, or a record's first.
             #[inline(always)]
-            fn store(&self, dword: usize, value: u32) {
-                // SAFETY: mapped, aligned and not accessed as anything but volatile cells, by the constructor's promise.
-                let cells = unsafe { self.0.as_ref() };
-                cells[dword].store(value);
+            fn store(&self, value: u32) {
+                // SAFETY: mapped, aligned and accessed as atomic dwords only, by the constructor's promise.
+                store_relaxed(unsafe { self.0.as_ref() }, value.to_be());
             }
         }
     };
@@ -67,17 +90,19 @@ record! {
 /// The two halves of the queue pair record at `address`.
 ///
 /// # Safety
-/// `address` is aligned to 8 bytes; the 8 bytes from it are memory that stays mapped until both halves are gone, and that
-/// this process accesses through them alone.
+/// `address` is aligned to 8 bytes; the 8 bytes from it are memory that stays mapped until both halves are gone. Meanwhile
+/// this process stores there through them alone, and loads each dword as a relaxed atomic or not at all.
 pub unsafe fn queue_pair(address: NonNull<u8>) -> (ReceiveRecord, SendRecord) {
-    (ReceiveRecord(address.cast()), SendRecord(address.cast()))
+    let receive = address.cast::<AtomicU32>();
+    // SAFETY: the second of the record's two dwords.
+    (ReceiveRecord(receive), SendRecord(unsafe { receive.add(1) }))
 }
 
 impl SendRecord {
     /// Says that `counter` WQEBBs have been posted in all, modulo 2^16. [`to_device`](crate::barrier::to_device) first.
     #[inline(always)]
     pub fn post(&mut self, counter: u16) {
-        self.store(1, counter.into());
+        self.store(counter.into());
     }
 }
 
@@ -86,7 +111,7 @@ impl ReceiveRecord {
     /// first.
     #[inline(always)]
     pub fn post(&mut self, counter: u16) {
-        self.store(0, counter.into());
+        self.store(counter.into());
     }
 }
 
@@ -102,13 +127,25 @@ impl CqRecord {
     /// Says that `counter` CQEs have been consumed in all; the card may overwrite them. Only the low 24 bits travel.
     #[inline(always)]
     pub fn consume(&mut self, counter: u32) {
-        self.store(0, counter & 0xff_ffff);
+        self.store(counter & 0xff_ffff);
+    }
+
+    /// How many CQEs the record at `address` says were consumed, modulo 2^24. Any thread may ask.
+    ///
+    /// # Safety
+    /// `address` is aligned to 8 bytes, the 8 bytes from it are mapped, and whoever stores there meanwhile is a
+    /// [`CqRecord`].
+    pub unsafe fn consumed(address: NonNull<u8>) -> u32 {
+        // SAFETY: mapped, aligned, and stored to by atomic dwords only, by the caller's promise.
+        let consumed = unsafe { address.cast::<AtomicU32>().as_ref() };
+        u32::from_be(consumed.load(Relaxed)) & 0xff_ffff
     }
 
     /// Says which event is wanted; [`CqDoorbell::arm`](crate::CqDoorbell::arm) tells the card to look.
     #[inline(always)]
     pub fn request(&mut self, arm: Arm) {
-        self.store(1, arm.dword());
+        // SAFETY: the second of the record's two dwords, as the first by the constructor's promise.
+        store_relaxed(unsafe { self.0.add(1).as_ref() }, arm.dword().to_be());
     }
 }
 
@@ -147,5 +184,7 @@ mod tests {
         record.consume(0x0100_0007);
         record.request(Arm::solicited(0x0100_0007, 2));
         assert_eq!(dwords(&memory), [7, 0x2100_0007]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { CqRecord::consumed(address(&memory)) }, 7);
     }
 }

@@ -1,9 +1,10 @@
 //! Memory that the device sees.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{Ordering, fence};
 
-use super::{HostMemory, Iova, copy};
+use super::copy::SharedBytes;
+use super::{HostMemory, Iova};
 
 /// What happens to a buffer's memory when it is dropped: unmapped and freed, kept for reuse, or leaked because the device
 /// may still write it. Decided by who made the buffer.
@@ -65,26 +66,25 @@ impl DmaBuffer {
         std::mem::forget(self.memory.take());
     }
 
-    #[track_caller]
-    fn at(&self, offset: usize, len: usize) -> *mut u8 {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len());
-        assert!(inside, "{len} bytes at offset {offset} of a DMA buffer of {} bytes", self.len());
-        // SAFETY: checked above to lie inside of the data, which is one allocation that this buffer has for itself.
-        unsafe { self.as_ptr().add(offset) }
+    /// The data, which other threads and the card may access at any time.
+    fn bytes(&self) -> SharedBytes {
+        // SAFETY: one allocation that is this buffer's as long as it lives, which nobody else in this process accesses but
+        // in the ways that `copy.rs` names: `HostMemory`'s constructors and the rings' own contracts see to it.
+        unsafe { SharedBytes::new(self.as_ptr(), self.len()) }
     }
 
     /// Copies `bytes` to `offset`. Panics when they do not fit.
     #[track_caller]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
-        // SAFETY: inside the data, which is ours as long as self lives, and by this type accessed through atomics only.
-        unsafe { copy::copy_in(self.at(offset, bytes.len()), bytes) }
+        self.bytes().copy_in(offset, bytes);
     }
 
     /// Copies from `offset`. Panics when the buffer ends before.
+    ///
+    /// A quadword that the card writes at once (an atomic's result) is read at once, where it lies at a multiple of 8.
     #[track_caller]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
-        // SAFETY: as for `copy_in`.
-        unsafe { copy::copy_out(self.at(offset, bytes.len()), bytes) }
+        self.bytes().copy_out(offset, bytes);
     }
 
     /// Zeroes `len` bytes from `offset`. Panics when the buffer ends before.
@@ -96,33 +96,25 @@ impl DmaBuffer {
     /// Fills `len` bytes from `offset`. Panics when the buffer ends before.
     #[track_caller]
     pub fn fill(&self, offset: usize, len: usize, byte: u8) {
-        // SAFETY: as for `copy_in`.
-        unsafe { copy::fill(self.at(offset, len), byte, len) }
+        self.bytes().fill(offset, len, byte);
     }
 
-    /// The dword at `offset` as an atomic: its bytes as they lie in memory, not yet converted from big endian. Panics
-    /// outside of the buffer, or where it lies at no multiple of 4.
-    #[track_caller]
-    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
-        let dword = self.at(offset, 4).cast::<u32>();
-        assert!(dword.is_aligned(), "offset {offset} is no multiple of 4");
-        // SAFETY: inside the buffer, aligned as just checked, and lives as long as self.
-        unsafe { AtomicU32::from_ptr(dword) }
-    }
-
-    /// Loads a big-endian dword; what the device wrote before it is visible afterwards.
+    /// Loads a big-endian dword that does not cross a multiple of 8; what the device wrote before it is visible afterwards.
     #[track_caller]
     pub fn load_be32(&self, offset: usize) -> u32 {
-        let value = u32::from_be(self.atomic_u32(offset).load(Ordering::Acquire));
+        let mut dword = [0; 4];
+        self.copy_out(offset, &mut dword);
+        fence(Ordering::Acquire);
         uar::barrier::from_device();
-        value
+        u32::from_be_bytes(dword)
     }
 
-    /// Stores a big-endian dword; what was written before is visible to the device first.
+    /// Stores a big-endian dword that does not cross a multiple of 8; what was written before is visible to the device first.
     #[track_caller]
     pub fn store_be32(&self, offset: usize, value: u32) {
         uar::barrier::to_device();
-        self.atomic_u32(offset).store(value.to_be(), Ordering::Release);
+        fence(Ordering::Release);
+        self.copy_in(offset, &value.to_be_bytes());
     }
 }
 
@@ -139,7 +131,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn buffer(len: usize) -> DmaBuffer {
         DmaBuffer::new(HostMemory::allocate(len).unwrap(), Iova(0x4000_0000), Box::new(|_, _| {}))

@@ -273,7 +273,7 @@ impl Cq {
 
     /// Completions polled, modulo 2^24.
     fn consumed(&self) -> u32 {
-        self.memory.load_record() & 0xff_ffff
+        self.memory.consumed()
     }
 
     /// The queue pair of the completion at `position`; `None` where there is none yet.

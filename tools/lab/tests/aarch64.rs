@@ -3,11 +3,8 @@
 
 mod common;
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
 use common::TestResult;
+use common::disassembly::{instructions, printed, write_probe};
 use mlx5_lab::Aarch64;
 
 /// Barrier; the instruction its page promises.
@@ -21,15 +18,6 @@ const BARRIERS: [(&str, &str); 7] = [
     ("before_reuse", "dmb oshld"),
 ];
 
-/// What a program prints; its error output is part of the failure.
-fn printed(command: &mut Command) -> Result<String, Box<dyn std::error::Error>> {
-    let output = command.output()?;
-    if !output.status.success() {
-        return Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into());
-    }
-    Ok(String::from_utf8(output.stdout)?)
-}
-
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn the_doorbells_tests_pass_there() -> TestResult {
@@ -41,14 +29,18 @@ fn the_doorbells_tests_pass_there() -> TestResult {
     Ok(())
 }
 
+/// The disassembly of the functions in `judge/instructions.rs`.
+fn probe(aarch64: &Aarch64) -> Result<String, Box<dyn std::error::Error>> {
+    let dir = tempfile::tempdir()?;
+    let manifest = write_probe(dir.path())?;
+    printed(aarch64.cargo("build").args(["--release", "--manifest-path"]).arg(manifest))?;
+    printed(&mut aarch64.disassemble(&aarch64.release_dir().join("libinstructions.rlib")))
+}
+
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn each_barrier_is_the_instruction_it_promises() -> TestResult {
-    let aarch64 = Aarch64::ready()?;
-    let dir = tempfile::tempdir()?;
-    write_probe(dir.path())?;
-    printed(aarch64.cargo("build").args(["--release", "--manifest-path"]).arg(dir.path().join("Cargo.toml")))?;
-    let text = printed(&mut aarch64.disassemble(&aarch64.release_dir().join("libbarriers.rlib")))?;
+    let text = probe(&Aarch64::ready()?)?;
     for (barrier, promised) in BARRIERS {
         let all = instructions(&text, barrier);
         let barriers: Vec<_> = all.iter().filter(|one| one.starts_with("dmb") || one.starts_with("dsb")).collect();
@@ -57,34 +49,17 @@ fn each_barrier_is_the_instruction_it_promises() -> TestResult {
     Ok(())
 }
 
-/// A crate with a function for each barrier.
-fn write_probe(dir: &Path) -> std::io::Result<()> {
-    let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let workspace = lab.ancestors().nth(2).unwrap_or(lab);
-    let manifest = format!(
-        "[package]\nname = \"barriers\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[lib]\npath = {:?}\n\
-         [dependencies]\nuar.path = {:?}\n[workspace]\n",
-        lab.join("judge/barriers.rs"),
-        workspace.join("uar"),
-    );
-    fs::write(dir.join("Cargo.toml"), manifest)?;
-    fs::copy(workspace.join("Cargo.lock"), dir.join("Cargo.lock"))?;
-    Ok(())
-}
-
-/// The instructions of the function called `name`, mnemonic and operands, single-spaced.
-fn instructions(disassembly: &str, name: &str) -> Vec<String> {
-    let lines = disassembly.lines().skip_while(|line| !line.ends_with(&format!("barriers::{name}>:")));
-    let body = lines.skip(1).take_while(|line| !line.trim().is_empty());
-    let instruction = |line: &str| Some(line.split_once(':')?.1.split_whitespace().collect::<Vec<_>>().join(" "));
-    body.filter_map(instruction).collect()
-}
-
+/// The register takes a WQEBB by one instruction of 64 bytes.
 #[test]
-fn instructions_are_read_from_a_disassembly() {
-    let text = "0000 <barriers::other>:\n   0:\tret\n\n0000 <barriers::flush_wc>:\n   0:\tdsb\tst\n   4:\tret\n\n";
-    assert_eq!(instructions(text, "flush_wc"), ["dsb st", "ret"]);
-    assert_eq!(instructions(text, "none"), [""; 0]);
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn blue_flame_stores_a_block_whole() -> TestResult {
+    let text = probe(&Aarch64::ready()?)?;
+    let all = instructions(&text, "blue_flame");
+    let vectors: Vec<_> = all.iter().filter(|one| one.contains("v0") || one.contains(" q")).collect();
+    let [load, store] = vectors[..] else { panic!("{all:?} in\n{text}") };
+    assert!(load.starts_with("ld1 {v0.2d-v3.2d}, ["), "{load}");
+    assert!(store.starts_with("st1 {v0.2d-v3.2d}, ["), "{store}");
+    Ok(())
 }
 
 #[test]

@@ -3,6 +3,7 @@
 // Each test is a program of its own and uses a part of this.
 #![allow(dead_code)]
 
+pub mod disassembly;
 pub mod kernels;
 
 use std::error::Error;

@@ -1,0 +1,19 @@
+//! Functions of which to look at the instructions: one for each of uar's barriers, and one that copies a WQE into a BlueFlame
+//! register. Each barrier's returns something of its own: the compiler makes one function of two that are the same.
+
+macro_rules! probes {
+    ($($barrier:ident)*) => { $(
+        #[inline(never)]
+        pub fn $barrier() -> &'static str {
+            uar::barrier::$barrier();
+            stringify!($barrier)
+        }
+    )* };
+}
+probes!(to_device order_writes before_doorbell before_wc flush_wc from_device before_reuse);
+
+/// Rings with one WQEBB, carried to the card.
+#[inline(never)]
+pub fn blue_flame(doorbell: &mut uar::BlueFlame, control: u64, wqebb: &uar::Wqebb) {
+    uar::SendDoorbell::ring_with(doorbell, control, core::slice::from_ref(wqebb));
+}

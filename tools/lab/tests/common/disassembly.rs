@@ -1,0 +1,38 @@
+//! What instructions the compiler makes of some of uar's functions.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a program prints; its error output is part of the failure.
+pub fn printed(command: &mut Command) -> Result<String, Box<dyn std::error::Error>> {
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Writes a crate of the functions in `judge/instructions.rs` to `dir`; its manifest.
+pub fn write_probe(dir: &Path) -> std::io::Result<PathBuf> {
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let workspace = lab.ancestors().nth(2).unwrap_or(lab);
+    let text = format!(
+        "[package]\nname = \"instructions\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[lib]\npath = {:?}\n\
+         [dependencies]\nuar.path = {:?}\n[workspace]\n",
+        lab.join("judge/instructions.rs"),
+        workspace.join("uar"),
+    );
+    let manifest = dir.join("Cargo.toml");
+    fs::write(&manifest, text)?;
+    fs::copy(workspace.join("Cargo.lock"), dir.join("Cargo.lock"))?;
+    Ok(manifest)
+}
+
+/// The instructions of the function called `name`, mnemonic and operands, single-spaced.
+pub fn instructions(disassembly: &str, name: &str) -> Vec<String> {
+    let lines = disassembly.lines().skip_while(|line| !line.ends_with(&format!("instructions::{name}>:")));
+    let body = lines.skip(1).take_while(|line| !line.trim().is_empty());
+    let instruction = |line: &str| Some(line.split_once(':')?.1.split_whitespace().collect::<Vec<_>>().join(" "));
+    body.filter_map(instruction).collect()
+}
