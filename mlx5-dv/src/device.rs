@@ -10,6 +10,7 @@ use mlx5_prm::ctx::RoceAddrLayout;
 use crate::access::owned::{BroughtUp, Owned, bring_up, port};
 use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, devx, hca_cap};
 use crate::caps::{CapPage, Caps};
+use crate::clock::Clock;
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
 use crate::net::{Gid, Mac, PortInfo};
@@ -199,6 +200,11 @@ impl Device {
         let raw = RawCommand::new(command, object);
         let output = self.access.execute(raw.clone()).map_err(|error| error.because(&raw.input, &self.caps))?;
         raw.reply(&output)
+    }
+
+    /// The clock that its waits go by: [`Options::clock`].
+    pub fn clock(&self) -> &Clock {
+        self.access.clock()
     }
 
     /// Whether the card is known to be dead or gone, and why.

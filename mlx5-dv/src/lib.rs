@@ -13,10 +13,14 @@
 //! # Map
 //! [`discovery`]: which cards there are, and device strings. [`access`]: how a function is reached, and bring-up.
 //! [`Device`]: an opened card. [`memory`]: memory the card may use. [`objects`]: protection domains, keys, queues and so on.
-//! [`queue`]: the hot path.
+//! [`queue`]: the hot path. [`clock`]: the time that waits go by.
+
+// Waits go by the clock: see clippy.toml.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod access;
 mod caps;
+pub mod clock;
 mod deadline;
 mod device;
 pub mod discovery;

@@ -9,6 +9,7 @@ use mlx5_prm::cmd::{CmdStatus, OutputHeader, Reply};
 use mlx5_prm::eqe::Eqe;
 use mlx5_prm::layout::Layout;
 
+use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
@@ -189,6 +190,10 @@ pub trait Access: Send + Sync + Debug {
     fn async_events(&self) -> std::sync::mpsc::Receiver<AsyncEvent>;
     /// Whether the card is known to be dead or gone, and why.
     fn death(&self) -> Option<Error>;
+    /// The clock that waits for the card go by.
+    fn clock(&self) -> &Clock {
+        Clock::SYSTEM
+    }
     /// How frames are steered where the kernel keeps the function; `None` where it is ours, and steering is commands.
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {
         None

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::trace::{Observer, Observers};
+use crate::clock::Clock;
 
 /// How to open a card. Begin with [`Options::default`] and change what matters.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Options {
     pub mtu: Option<u16>,
     /// An IPv4 address for the port: it becomes a GID of its own. Default: none.
     pub ipv4: Option<Ipv4Addr>,
+    /// The clock that every wait goes by. Default: the system's.
+    pub clock: Clock,
     /// Who is told of every command.
     pub observers: Observers,
 }
@@ -49,6 +52,7 @@ impl Default for Options {
             port_up: true,
             mtu: None,
             ipv4: None,
+            clock: Clock::system(),
             observers: Observers::default(),
         }
     }

@@ -15,6 +15,7 @@ use uar::Arm;
 use super::ring::RingMemory;
 use super::{DestroyError, Object, Uar, destroy_sole, within};
 use crate::Device;
+use crate::clock::Clock;
 use crate::error::{CommandError, CqStatus, Error};
 use crate::lock::lock;
 use crate::queue::doorbell;
@@ -292,6 +293,10 @@ impl Cq {
 
     pub(crate) fn death(&self) -> Option<Error> {
         self.device().death()
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        self.device().clock()
     }
 
     /// The error of a wait that ended after `timeout`: because the queue is broken, or because there was nothing.

@@ -10,7 +10,6 @@ use super::link::{ConnectionOptions, Link, Peer};
 use super::pair::Wait;
 use super::work::{Completion, Side, WorkError};
 use super::{AnyDoorbell, CompletionQueue, DataSegment, RemoteAddress, SendBatch, WrFlags};
-use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::objects::{Buffer, Pd, QueuePair};
 
@@ -238,7 +237,10 @@ impl Connection {
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
         match self.met.pop_front() {
             Some(done) => Ok(done),
-            None => self.wait_card(Deadline::after(timeout), timeout),
+            None => {
+                let deadline = self.deadline(timeout);
+                self.wait_card(&deadline, timeout)
+            }
         }
     }
 
@@ -249,11 +251,11 @@ impl Connection {
         timeout: Duration,
     ) -> Result<(Completion, Option<Buffer>), WaitError> {
         let ticket = ticket?;
-        let deadline = Deadline::after(timeout);
+        let deadline = self.deadline(timeout);
         loop {
             let done = match self.met.iter().position(|done| done.ticket == ticket) {
                 Some(at) => self.met.remove(at),
-                None => Some(self.wait_card(deadline, timeout)?),
+                None => Some(self.wait_card(&deadline, timeout)?),
             };
             match done {
                 Some(Done { ticket: this, buffer, result }) if this == ticket => {

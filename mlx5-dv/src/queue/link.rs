@@ -6,6 +6,7 @@ use mlx5_prm::values::PathMtu;
 
 use super::pair::Queues;
 use super::{AnyDoorbell, CompletionQueue, ReceiveQueue, SendQueue};
+use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::Error;
 use crate::net::Mac;
@@ -99,7 +100,7 @@ impl Link {
             QpOptions::default().wqes(options.send_depth, options.recv_depth).inline_bytes(options.inline_bytes);
         let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
         qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;
-        let psn = options.psn.unwrap_or_else(some_psn);
+        let psn = options.psn.unwrap_or_else(|| some_psn(qp.device().clock()));
         let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
         Ok(Link { qp, queues: Queues { send: None, receive, cq }, options, psn })
     }
@@ -128,9 +129,9 @@ impl Link {
 
 /// A packet sequence number that differs from one connection to the next, so that late packets of the last are not taken
 /// for this one's.
-fn some_psn() -> u32 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    (now.subsec_nanos() ^ now.as_secs() as u32) & 0xff_ffff
+fn some_psn(clock: &Clock) -> u32 {
+    let nonce = clock.nonce();
+    (nonce ^ nonce >> 30) as u32 & 0xff_ffff
 }
 
 /// The way to `peer`: by the MAC address it told, or one of ours, or the one in its GID.

@@ -111,13 +111,23 @@ pub(super) trait Wait {
     /// Whether a wait sleeps.
     fn sleeps(&self) -> bool;
 
+    /// `timeout` from now.
+    fn deadline(&mut self, timeout: Duration) -> Deadline {
+        Deadline::after(self.cq().cq().clock(), timeout)
+    }
+
     /// The next work request that is done, before `deadline`, which is `timeout` from when the wait began.
-    fn wait_card(&mut self, deadline: Deadline, timeout: Duration) -> Result<Done, Error> {
-        let spin_until = Deadline::after(SPIN);
+    fn wait_card(&mut self, deadline: &Deadline, timeout: Duration) -> Result<Done, Error> {
+        let clock = self.cq().cq().clock().clone();
+        let spin_until = Deadline::after(&clock, SPIN);
         loop {
             for _ in 0..POLLS {
                 if let Some(done) = self.poll_card().map_err(|error| Error::Nonsense(error.to_string()))? {
                     return Ok(done);
+                }
+                // Virtual time does not pass while a wait spins.
+                if clock.is_virtual() {
+                    break;
                 }
                 hint::spin_loop();
             }
@@ -126,11 +136,13 @@ pub(super) trait Wait {
             if deadline.has_passed() {
                 return Err(queue.cq().death().unwrap_or_else(|| queue.cq().why_nothing_came(timeout)));
             }
-            if spin_until.has_passed() {
+            if spin_until.has_passed() || clock.is_virtual() {
                 if sleeps {
                     queue.wait(deadline.left().unwrap_or(Duration::MAX))?;
                 } else if let Some(death) = queue.cq().death() {
                     return Err(death);
+                } else if clock.is_virtual() {
+                    clock.pause(deadline.left().unwrap_or(Duration::MAX));
                 } else {
                     std::thread::yield_now();
                 }

@@ -3,12 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::call::Call;
 use crate::access::{ObjectHandle, RawCommand};
+use crate::clock::Clock;
+use crate::deadline::Deadline;
 use crate::error::CommandErrorKind;
 use crate::kernel::abi::*;
 use crate::lock::lock;
@@ -38,7 +40,7 @@ impl Queries {
         let idle = lock(&self.idle).pop();
         let channel = idle.map_or_else(|| open_channel(device), Ok).map_err(failed)?;
         ask(device, channel.as_fd(), object, command).map_err(failed)?;
-        match answer(&channel, command.out_len, Instant::now() + self.patience) {
+        match answer(&channel, command.out_len, &Deadline::after(Clock::SYSTEM, self.patience)) {
             Ok(Some(output)) => {
                 lock(&self.idle).push(channel);
                 // No card answers so: it is what the kernel leaves of a command that it gave up.
@@ -79,13 +81,12 @@ fn ask(device: BorrowedFd<'_>, channel: BorrowedFd<'_>, object: ObjectHandle, co
 }
 
 /// The output of the query under way on `channel`; `None` if it does not come before `deadline`.
-fn answer(channel: &OwnedFd, out_len: usize, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+fn answer(channel: &OwnedFd, out_len: usize, deadline: &Deadline) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; size_of::<AsyncQueryHeader>() + out_len];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let left = deadline.left().and_then(|left| Timespec::try_from(left).ok());
         let mut ready = [PollFd::new(channel, PollFlags::IN)];
-        match poll(&mut ready, Some(&left)) {
+        match poll(&mut ready, left.as_ref()) {
             Ok(0) => return Ok(None),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

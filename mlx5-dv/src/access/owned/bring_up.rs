@@ -7,7 +7,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::eqe::EventType;
@@ -16,8 +16,9 @@ use mlx5_prm::reg::{HostEndianness, RegisterId};
 
 use super::caps::{check_caps, set_hca_cap};
 use super::command::CommandQueue;
+use super::event_loop::Shared;
 use super::event_queue::{EventQueue, EventRing};
-use super::event_thread::{EventThread, Shared};
+use super::events::Events;
 use super::pages::{BATCH, FirmwarePages, Phase};
 use super::registers::Registers;
 use super::space::Space;
@@ -121,7 +122,7 @@ fn reach(function: Function, options: &Options) -> Owned {
         liveness,
         commands: OnceLock::new(),
         done: Mutex::default(),
-        event_thread: Mutex::default(),
+        events: Mutex::default(),
         completion_eqs: OnceLock::new(),
         log_uar_page: AtomicU32::new(12),
         umems: Mutex::default(),
@@ -162,14 +163,15 @@ fn reset_refused(error: io::Error) -> Result<(), Error> {
 /// After a reset the registers may read as all ones for a while: that is not ready, and a death only once time is over.
 fn wait_for_firmware(card: &Owned) -> Result<(), Error> {
     let limit = card.options.firmware_timeout;
-    let begin = Instant::now();
+    let clock = &card.options.clock;
+    let begin = clock.now();
     while card.registers.initializing()? {
-        let elapsed = begin.elapsed();
+        let elapsed = clock.now().saturating_sub(begin);
         if elapsed >= limit {
             card.registers.check_presence()?;
             return Err(Error::Timeout { what: "firmware's start (its initializing bit)".into(), limit });
         }
-        std::thread::sleep((elapsed / 8).clamp(*READY_POLL.start(), *READY_POLL.end()));
+        clock.pause((elapsed / 8).clamp(*READY_POLL.start(), *READY_POLL.end()));
     }
     Ok(())
 }
@@ -180,6 +182,7 @@ fn start_command_queue(card: &Owned) -> Result<(), Error> {
         Arc::clone(&card.pool),
         Arc::clone(&card.liveness),
         card.options.command_timeout,
+        card.options.clock.clone(),
         card.options.observers.clone(),
     )?;
     let _ = card.commands.set(commands);
@@ -293,9 +296,9 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
         Ok(ring.created(eqn, Arc::clone(&card.registers), uar_offset))
     };
     let async_eq = create(LOG_ASYNC_EQ, 0, &ASYNC_EVENTS)?;
-    let event_thread = start_event_thread(card, commands)?;
-    event_thread.adopt(async_eq, fds.next());
-    *lock(&card.event_thread) = Some(event_thread);
+    let events = start_events(card, commands)?;
+    events.adopt(async_eq, fds.next());
+    *lock(&card.events) = Some(events);
     done(card, Step::EventQueues);
     commands.set_by_event(true);
 
@@ -303,15 +306,15 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     for vector in 0..completion {
         let queue = create(LOG_COMPLETION_EQ, (vector + 1).min(vectors - 1) as u16, &[])?;
         eqns.push(queue.eqn);
-        if let Some(event_thread) = &*lock(&card.event_thread) {
-            event_thread.adopt(queue, fds.next());
+        if let Some(events) = &*lock(&card.events) {
+            events.adopt(queue, fds.next());
         }
     }
     let _ = card.completion_eqs.set(eqns);
     Ok(())
 }
 
-fn start_event_thread(card: &Owned, commands: &Arc<CommandQueue>) -> Result<EventThread, Error> {
+fn start_events(card: &Owned, commands: &Arc<CommandQueue>) -> Result<Events, Error> {
     let shared = Shared {
         liveness: Arc::clone(&card.liveness),
         registers: Arc::clone(&card.registers),
@@ -321,5 +324,5 @@ fn start_event_thread(card: &Owned, commands: &Arc<CommandQueue>) -> Result<Even
         health_interval: card.options.health_interval,
         health_patience: card.options.health_patience,
     };
-    EventThread::start(shared, &card.name)
+    Events::start(shared, &card.name, &card.options.clock)
 }

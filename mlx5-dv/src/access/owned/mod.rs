@@ -2,7 +2,7 @@
 //!
 //! `bring_up.rs` is the sequence, `tear_down.rs` the way back, over what `steps.rs` wrote down, `caps.rs` what is chosen among
 //! capabilities, `port.rs` the port, `transport.rs` what is needed of a function. The parts it puts together are `command/` (the command queue) with `mailbox.rs`, `pages.rs`
-//! (firmware's memory), `event_queue.rs` and `event_thread.rs` (events and the thread that reads them), `health.rs`
+//! (firmware's memory), `event_queue.rs`, `event_loop.rs` and `events.rs` (events, what is done about them, and who calls it: `event_thread.rs` or pauses), `health.rs`
 //! (whether firmware lives), `space.rs` (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`]
 //! are two ways to reach a function; the third, in process, is made by whoever has a model.
 
@@ -19,6 +19,7 @@ use crate::access::subscribers::Subscribers;
 use crate::access::{
     Access, AsyncEvent, BarMapping, Irq, ObjectHandle, Options, RawCommand, UarHandle, UarMapping, UmemHandle,
 };
+use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
@@ -26,8 +27,10 @@ use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
 mod bring_up;
 mod caps;
 mod command;
+mod event_loop;
 mod event_queue;
 mod event_thread;
+mod events;
 mod health;
 mod mailbox;
 mod pages;
@@ -43,7 +46,7 @@ pub mod vfio_user;
 pub(crate) use bring_up::{BroughtUp, bring_up};
 
 use command::CommandQueue;
-use event_thread::EventThread;
+use events::Events;
 use pages::FirmwarePages;
 use registers::Registers;
 use space::Space;
@@ -71,7 +74,7 @@ pub struct Owned {
     commands: OnceLock<Arc<CommandQueue>>,
     /// Steps of the bring-up that are done, and must be undone.
     done: Mutex<Vec<Step>>,
-    event_thread: Mutex<Option<EventThread>>,
+    events: Mutex<Option<Events>>,
     /// Numbers of the completion EQs, by vector.
     completion_eqs: OnceLock<Vec<u8>>,
     /// Log of a UAR page's bytes in the BAR.
@@ -289,5 +292,9 @@ impl Access for Owned {
 
     fn death(&self) -> Option<Error> {
         self.liveness.death().map(Error::Dead)
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.options.clock
     }
 }

@@ -1,16 +1,16 @@
 //! Teardown: undoes the steps of the bring-up, last first. PRM "Driver Teardown".
 
 use std::time::Duration;
-use std::time::Instant;
 
 use mlx5_prm::cmd::*;
 
-use super::event_thread::EventThread;
+use super::events::Events;
 use super::pages::FirmwarePages;
 use super::steps::Step;
 use super::{Owned, port};
 use crate::access::liveness::StopDma;
 use crate::access::{Access, ObjectHandle};
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lock::lock;
 use crate::memory::DmaBuffer;
@@ -71,7 +71,7 @@ fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
     if let Some(commands) = card.commands.get() {
         commands.set_by_event(false);
     }
-    let queues = { lock(&card.event_thread).take() }.and_then(EventThread::stop).unwrap_or_default();
+    let queues = { lock(&card.events).take() }.and_then(Events::stop).unwrap_or_default();
     let mut first = Ok(());
     // The last created first: the asynchronous EQ, which the others' commands may still report to, goes last.
     for queue in queues.into_iter().rev() {
@@ -100,7 +100,7 @@ fn teardown_hca(card: &Owned) -> Result<(), Error> {
 
 /// Takes every page back, until firmware holds none or time is over.
 fn take_pages_back(card: &Owned) -> Result<(), Error> {
-    let begin = Instant::now();
+    let deadline = Deadline::after(&card.options.clock, RECLAIM);
     for function in card.pages.holders() {
         loop {
             let held = card.pages.held();
@@ -111,7 +111,7 @@ fn take_pages_back(card: &Owned) -> Result<(), Error> {
             if card.pages.taken(&output)? == 0 {
                 break;
             }
-            if begin.elapsed() >= RECLAIM {
+            if deadline.has_passed() {
                 return Err(Error::Timeout { what: "giving pages back".into(), limit: RECLAIM });
             }
         }

@@ -2,10 +2,11 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{CommandRecord, Direction, Observers};
 use crate::access::{Access, AsyncEvent, KernelSteering, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
+use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
@@ -19,13 +20,14 @@ pub struct Traced {
 
 /// One command on its way through.
 struct Passing<'a> {
+    clock: &'a Clock,
     observers: &'a Observers,
     record: CommandRecord,
-    begin: Instant,
+    begin: Duration,
 }
 
 impl<'a> Passing<'a> {
-    fn begin(observers: &'a Observers, command: &RawCommand) -> Self {
+    fn begin(clock: &'a Clock, observers: &'a Observers, command: &RawCommand) -> Self {
         let record = CommandRecord {
             slot: 0,
             opcode: command.opcode(),
@@ -39,12 +41,12 @@ impl<'a> Passing<'a> {
             elapsed: Duration::ZERO,
         };
         observers.tell(&record);
-        Passing { observers, record, begin: Instant::now() }
+        Passing { clock, observers, record, begin: clock.now() }
     }
 
     fn end(mut self, output: Option<&[u8]>, error: Option<&CommandError>) {
         self.record.direction = Direction::Output;
-        self.record.elapsed = self.begin.elapsed();
+        self.record.elapsed = self.clock.now().saturating_sub(self.begin);
         let output = match (output, error.map(|error| &error.kind)) {
             (Some(output), _) => output.to_vec(),
             // All that is left of a refusal.
@@ -71,7 +73,7 @@ impl Traced {
         command: RawCommand,
         run: impl FnOnce(RawCommand) -> Result<Vec<u8>, CommandError>,
     ) -> Result<Vec<u8>, CommandError> {
-        let passing = Passing::begin(&self.observers, &command);
+        let passing = Passing::begin(self.inner.clock(), &self.observers, &command);
         let result = run(command);
         passing.end(result.as_deref().ok(), result.as_ref().err());
         result
@@ -88,7 +90,7 @@ impl Access for Traced {
     }
 
     fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
-        let passing = Passing::begin(&self.observers, &command);
+        let passing = Passing::begin(self.inner.clock(), &self.observers, &command);
         let result = self.inner.create(command);
         passing.end(result.as_ref().ok().map(|(_, output)| output.as_slice()), result.as_ref().err());
         result
@@ -103,7 +105,7 @@ impl Access for Traced {
     }
 
     fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
-        let passing = Passing::begin(&self.observers, &command);
+        let passing = Passing::begin(self.inner.clock(), &self.observers, &command);
         let result = self.inner.destroy(object, command);
         // A success is all zero.
         passing.end(result.as_ref().ok().map(|()| &[0; 16][..]), result.as_ref().err());
@@ -164,6 +166,10 @@ impl Access for Traced {
 
     fn death(&self) -> Option<Error> {
         self.inner.death()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.inner.clock()
     }
 
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {

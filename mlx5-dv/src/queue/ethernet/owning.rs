@@ -7,7 +7,6 @@ use mlx5_prm::ctx::InlineMode;
 
 use super::header;
 use super::{EthernetReceiveQueue, EthernetSendQueue, FrameFlags};
-use crate::deadline::Deadline;
 use crate::device::{Device, check_groups};
 use crate::error::Error;
 use crate::net::Mac;
@@ -271,7 +270,8 @@ impl EthernetQueue {
     /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue overran,
     /// [`Error::Dead`], [`Error::Nonsense`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
-        self.wait_card(Deadline::after(timeout), timeout)
+        let deadline = self.deadline(timeout);
+        self.wait_card(&deadline, timeout)
     }
 
     /// Begins anew after an error: both queues through RST to RDY. What was in flight is not carried out, and what completed and

@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5_prm::cmd::{CommandQueueEntry, DeliveryStatus, Opcode};
 use mlx5_prm::layout::Layout;
@@ -22,6 +22,8 @@ use crate::access::RawCommand;
 use crate::access::check_status;
 use crate::access::liveness::{Liveness, Wake};
 use crate::access::trace::{CommandRecord, Direction, Observers};
+use crate::clock::Clock;
+use crate::deadline::Deadline;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool};
@@ -53,6 +55,7 @@ pub struct CommandQueue {
     by_event: AtomicBool,
     verify: AtomicBool,
     timeout: Duration,
+    clock: Clock,
     observers: Observers,
 }
 
@@ -95,10 +98,10 @@ pub struct Pending {
     object: String,
     /// Its input, where somebody watches.
     watched: Vec<u8>,
-    sent: Instant,
+    sent: Duration,
     limit: Duration,
     /// When it was first seen to be done.
-    seen: Option<Instant>,
+    seen: Option<Duration>,
 }
 
 impl Pending {
@@ -122,6 +125,7 @@ impl CommandQueue {
         pool: Arc<DmaPool>,
         liveness: Arc<Liveness>,
         timeout: Duration,
+        clock: Clock,
         observers: Observers,
     ) -> Result<Arc<Self>, Error> {
         let identity = registers.identity()?;
@@ -151,6 +155,7 @@ impl CommandQueue {
             ring,
             log_stride,
             timeout,
+            clock,
             observers,
         });
         let waiter: Arc<dyn Wake> = Arc::clone(&queue) as _;
@@ -182,9 +187,8 @@ impl CommandQueue {
 
     /// Executes a command and waits for its end, `limit` at most.
     pub fn execute_within(&self, command: RawCommand, limit: Duration) -> Result<Vec<u8>, CommandError> {
-        // None where the limit is none: "for ever" is a limit too.
-        let deadline = Instant::now().checked_add(limit);
-        let slots = self.wait_for_slot(deadline, limit).map_err(|kind| about(&command, kind))?;
+        let deadline = Deadline::after(&self.clock, limit);
+        let slots = self.wait_for_slot(&deadline, limit).map_err(|kind| about(&command, kind))?;
         let mut pending = self.send(slots, command, limit)?;
         loop {
             if let Some(result) = self.finish(&mut pending) {
@@ -208,14 +212,14 @@ impl CommandQueue {
     /// it gave a result.
     pub fn finish(&self, pending: &mut Pending) -> Option<Result<Vec<u8>, CommandError>> {
         if !self.owned_by_hardware(pending.slot) {
-            let seen = *pending.seen.get_or_insert_with(Instant::now);
-            let event_due = !self.event_seen(&self.lock(), pending.slot) && seen.elapsed() < LOST_EVENT;
+            let seen = *pending.seen.get_or_insert_with(|| self.clock.now());
+            let event_due = !self.event_seen(&self.lock(), pending.slot) && self.since(seen) < LOST_EVENT;
             let waits = event_due && self.liveness.check().is_ok();
             return (!waits).then(|| self.complete(pending));
         }
         let kind = match self.liveness.check() {
             Err(death) => CommandErrorKind::Dead(death),
-            Ok(()) if pending.sent.elapsed() >= pending.limit => CommandErrorKind::Timeout(pending.limit),
+            Ok(()) if self.since(pending.sent) >= pending.limit => CommandErrorKind::Timeout(pending.limit),
             Ok(()) => return None,
         };
         let error = pending.error(kind);
@@ -228,7 +232,7 @@ impl CommandQueue {
     /// Waits until a slot of the ordinary class is free, and takes it.
     fn wait_for_slot(
         &self,
-        deadline: Option<Instant>,
+        deadline: &Deadline,
         limit: Duration,
     ) -> Result<(MutexGuard<'_, Slots>, usize), CommandErrorKind> {
         let mut slots = self.lock();
@@ -237,12 +241,11 @@ impl CommandQueue {
             if let Some(slot) = self.take(&mut slots, Class::Ordinary) {
                 return Ok((slots, slot));
             }
-            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.left().unwrap_or(Duration::MAX);
             if left.is_zero() {
                 return Err(CommandErrorKind::NoSlot(limit));
             }
-            let waited = self.changed.wait_timeout(slots, left.min(LOST_EVENT));
-            slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+            slots = self.rest(slots, left.min(LOST_EVENT));
         }
     }
 
@@ -301,7 +304,7 @@ impl CommandQueue {
             op_mod: command.op_mod(),
             object: command.object.clone(),
             watched: if self.observers.any() { command.input.clone() } else { vec![] },
-            sent: Instant::now(),
+            sent: self.clock.now(),
             limit,
             seen: None,
         };
@@ -414,9 +417,9 @@ impl CommandQueue {
 
     /// Sleeps until the reply may be there: briefly when polling, until an event otherwise.
     fn wait_for_reply(&self, pending: &Pending) {
-        let elapsed = pending.sent.elapsed();
+        let elapsed = self.since(pending.sent);
         let by_event = self.by_event.load(Ordering::Acquire);
-        if !by_event && elapsed < SPIN {
+        if !by_event && elapsed < SPIN && !self.clock.is_virtual() {
             std::hint::spin_loop();
             return;
         }
@@ -426,14 +429,30 @@ impl CommandQueue {
             return;
         }
         // Polling sleeps a fraction of what it has waited already: short commands end soon, long ones cost no processor.
-        let nap = if by_event { LOST_EVENT } else { (elapsed / 8).min(LOST_EVENT) };
+        let nap = if by_event || self.clock.is_virtual() { LOST_EVENT } else { (elapsed / 8).min(LOST_EVENT) };
         let left = pending.limit.saturating_sub(elapsed);
-        drop(self.changed.wait_timeout(slots, nap.min(left)));
+        drop(self.rest(slots, nap.min(left)));
         let checks = |at: Duration| at.as_nanos() / PRESENCE.as_nanos();
-        if checks(pending.sent.elapsed()) != checks(elapsed) {
+        if checks(self.since(pending.sent)) != checks(elapsed) {
             // A card that vanished is found here even when no other thread watches it.
             let _ = self.registers.check_presence();
         }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "for real time")]
+    /// Waits, `limit` at most, for what `changed` tells; in virtual time, for whatever happens next.
+    fn rest<'a>(&'a self, slots: MutexGuard<'a, Slots>, limit: Duration) -> MutexGuard<'a, Slots> {
+        if self.clock.is_virtual() {
+            drop(slots);
+            self.clock.pause(limit);
+            return self.lock();
+        }
+        self.changed.wait_timeout(slots, limit).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// How long ago `then` was.
+    fn since(&self, then: Duration) -> Duration {
+        self.clock.now().saturating_sub(then)
     }
 
     fn observe(
@@ -455,7 +474,7 @@ impl CommandQueue {
             blocks,
             data,
             answers,
-            elapsed: pending.sent.elapsed(),
+            elapsed: self.since(pending.sent),
         });
     }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use mlx5_prm::cmd::{CmdStatus, Command, MailboxBlock, NopIn, QueryHcaCapIn};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
@@ -11,6 +13,7 @@ use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 use super::*;
 use crate::access::owned::space::Space;
 use crate::access::{Bar, BarMapping, DmaSpace, HostRange};
+use crate::clock::Clock;
 use crate::error::Death;
 use crate::memory::Iova;
 
@@ -210,6 +213,10 @@ struct Bench {
 }
 
 fn bench(timeout: Duration, script: impl FnMut(&Firmware, u32) + Send + 'static) -> Bench {
+    bench_in(&Clock::system(), timeout, script)
+}
+
+fn bench_in(clock: &Clock, timeout: Duration, script: impl FnMut(&Firmware, u32) + Send + 'static) -> Bench {
     let memory = Memory::default();
     let firmware = Arc::new(Firmware {
         memory: memory.clone(),
@@ -223,7 +230,9 @@ fn bench(timeout: Duration, script: impl FnMut(&Firmware, u32) + Send + 'static)
     let registers = Arc::new(Registers::new(Box::new(Registered(Arc::clone(&firmware))), Arc::clone(&liveness)));
     let space = Arc::new(Space::new(Box::new(memory), Arc::clone(&liveness)));
     let pool = DmaPool::new(move |len| space.allocate(len));
-    let queue = CommandQueue::start(registers, pool, Arc::clone(&liveness), timeout, Observers::default()).unwrap();
+    let queue =
+        CommandQueue::start(registers, pool, Arc::clone(&liveness), timeout, clock.clone(), Observers::default())
+            .unwrap();
     queue.set_verify(true);
     Bench { firmware, queue, liveness }
 }
@@ -469,4 +478,73 @@ fn messages_name_command_and_object() {
     assert_eq!(query.out_len(), 0x1010);
     let text = text_of(bench.queue.execute(RawCommand::new(&query, "CQ 0x43")));
     assert!(text.starts_with("QUERY_HCA_CAP (op_mod 0x9) of CQ 0x43 failed: status BAD_RES_STATE (0x9)"), "{text}");
+}
+
+/// Time that passes in pauses alone, and what happens when.
+#[derive(Default)]
+struct Story {
+    now: Duration,
+    events: Vec<(Duration, Box<dyn FnOnce() + Send>)>,
+}
+
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Story>>);
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Told")
+    }
+}
+
+impl Told {
+    fn after(&self, delay: Duration, event: impl FnOnce() + Send + 'static) {
+        let mut story = lock(&self.0);
+        let at = story.now + delay;
+        story.events.push((at, Box::new(event)));
+    }
+}
+
+impl crate::clock::VirtualTime for Told {
+    fn now(&self) -> Duration {
+        lock(&self.0).now
+    }
+
+    fn pass(&self, limit: Duration) {
+        let event = {
+            let mut story = lock(&self.0);
+            let end = story.now.saturating_add(limit);
+            let next = (0..story.events.len()).min_by_key(|index| story.events[*index].0);
+            let next = next.filter(|index| story.events[*index].0 <= end).map(|index| story.events.remove(index));
+            story.now = next.as_ref().map_or(end, |(at, _)| *at);
+            next
+        };
+        if let Some((_, event)) = event {
+            event();
+        }
+    }
+}
+
+#[test]
+fn in_virtual_time_firmware_that_takes_hours_is_waited_for_in_no_time() {
+    let (told, begin) = (Told::default(), Instant::now());
+    let clock = Clock::of(told.clone());
+    let (hour, firmwares) = (Duration::from_secs(3600), Arc::new(OnceLock::<Arc<Firmware>>::new()));
+    let (teller, firmware) = (told.clone(), Arc::clone(&firmwares));
+    let bench = bench_in(&clock, 3 * hour, move |_, slot| {
+        // Slot 0 is answered late, the others never.
+        if slot == 0 {
+            let firmware = Arc::clone(&firmware);
+            teller.after(2 * hour, move || honest(firmware.get().expect("set below"), slot));
+        }
+    });
+    let _ = firmwares.set(Arc::clone(&bench.firmware));
+    bench.queue.execute(nop()).expect("answered after two hours");
+    assert_eq!(clock.now(), 2 * hour);
+
+    // Now slot 0 is taken by a command that nobody waits for, and the next gets no answer.
+    let _pending = bench.queue.submit(nop(), Class::Ordinary).expect("a free slot").expect("sent");
+    let text = text_of(bench.queue.execute(nop()));
+    assert!(text.contains("no reply within 10800"), "{text}");
+    assert_eq!(clock.now(), 5 * hour);
+    assert!(begin.elapsed() < SOON);
 }

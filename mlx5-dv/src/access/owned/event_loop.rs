@@ -1,0 +1,236 @@
+//! What is done about events: reads the event queues, serves firmware's page requests, and looks after firmware's health.
+//!
+//! It never waits for a command: those it sends are looked after at each turn.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_prm::eqe::{CommandEvent, CompletionEvent, Eqe, EventType, PageRequestEvent};
+use mlx5_prm::layout::Layout;
+
+use super::command::{Class, CommandQueue, Pending};
+use super::event_queue::EventQueue;
+use super::health::Health;
+use super::pages::{BATCH, FirmwarePages};
+use super::registers::Registers;
+use crate::access::AsyncEvent;
+use crate::access::liveness::Liveness;
+use crate::access::subscribers::Subscribers;
+use crate::error::{CommandError, Death};
+
+/// Most pages firmware may hold: 4 GiB. More is a firmware gone wrong, not a need.
+const MOST_PAGES: usize = 1 << 20;
+/// How long a command of the loop may stay unseen when its event is lost.
+const LOST_EVENT: Duration = Duration::from_millis(20);
+
+/// What the loop needs of its function.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    pub liveness: Arc<Liveness>,
+    pub registers: Arc<Registers>,
+    pub commands: Arc<CommandQueue>,
+    pub pages: Arc<FirmwarePages>,
+    pub subscribers: Arc<Subscribers>,
+    /// How often firmware's health is looked at.
+    pub health_interval: Duration,
+    /// How long the health counter may stand still.
+    pub health_patience: Duration,
+}
+
+/// Something to do about pages.
+#[derive(Debug)]
+enum Job {
+    Give { function: u16, count: usize },
+    Take { function: u16, count: usize },
+    Refuse { function: u16 },
+}
+
+/// The page command under way, and what was given with it.
+#[derive(Debug)]
+struct Current {
+    job: Job,
+    pending: Pending,
+    pages: Vec<u64>,
+}
+
+/// One turn after the other; who takes them is another matter.
+#[derive(Debug)]
+pub struct EventLoop {
+    pub shared: Shared,
+    /// In the order they were created.
+    pub queues: Vec<EventQueue>,
+    health: Health,
+    next_health: Duration,
+    jobs: VecDeque<Job>,
+    current: Option<Current>,
+}
+
+impl EventLoop {
+    /// No queue yet.
+    pub fn new(shared: Shared) -> Self {
+        let health = Health::new(shared.health_patience);
+        let (queues, jobs) = (vec![], VecDeque::new());
+        EventLoop { shared, queues, health, next_health: Duration::ZERO, jobs, current: None }
+    }
+
+    /// Does what is due, and says how long nothing will be unless an event comes; `None` for ever: the card is dead.
+    pub fn turn(&mut self, now: Duration) -> Option<Duration> {
+        if self.shared.liveness.death().is_some() {
+            return None;
+        }
+        // Queues are read at each turn, interrupt or not: a lost interrupt costs one health interval.
+        let more = self.read_queues().unwrap_or_else(|death| {
+            tracing::debug!(%death, "event queues no longer read");
+            false
+        });
+        self.serve_pages();
+        if now >= self.next_health {
+            self.health.check(&self.shared.registers, &self.shared.liveness, now);
+            self.next_health = now + self.shared.health_interval;
+        }
+        let rest = self.next_health.saturating_sub(now);
+        Some(match &self.current {
+            _ if more => Duration::ZERO,
+            Some(_) => rest.min(LOST_EVENT),
+            None => rest,
+        })
+    }
+
+    /// Reads every queue, a ring's worth of each at most: then the others, pages, health and the end have their turn.
+    /// Whether one may hold more.
+    fn read_queues(&mut self) -> Result<bool, Death> {
+        let mut queues = std::mem::take(&mut self.queues);
+        let result = queues.iter_mut().try_fold(false, |more, queue| Ok(more | self.read_queue(queue)?));
+        self.queues = queues;
+        result
+    }
+
+    fn read_queue(&mut self, queue: &mut EventQueue) -> Result<bool, Death> {
+        let mut any = false;
+        for _ in 0..queue.capacity() {
+            let Some(event) = queue.next()? else {
+                // An event written between this look and the arming raises the interrupt at once, so none is missed.
+                if any || !queue.armed() {
+                    queue.arm()?;
+                }
+                return Ok(false);
+            };
+            any = true;
+            self.handle(&event);
+        }
+        Ok(true)
+    }
+
+    fn handle(&mut self, event: &Eqe) {
+        match event.event_type() {
+            EventType::Completion => {
+                let cqn = CompletionEvent::read(event.event_data()).map_or(0, |event| event.cqn());
+                self.shared.subscribers.completed(cqn);
+            }
+            EventType::Command => {
+                let slots = CommandEvent::read(event.event_data()).map_or(0, |event| event.vector());
+                self.shared.commands.completed(slots);
+            }
+            EventType::PageRequest => {
+                let request = PageRequestEvent::read(event.event_data()).unwrap_or(PageRequestEvent::ZERO);
+                self.page_request(request.func_id(), request.num_pages() as i32);
+            }
+            event_type => {
+                tracing::debug!(%event_type, sub_type = event.event_sub_type(), "event");
+                self.shared.subscribers.tell(AsyncEvent::of(event));
+            }
+        }
+    }
+
+    fn page_request(&mut self, function: u16, pages: i32) {
+        tracing::debug!(function, pages, "page request");
+        let count = pages.unsigned_abs() as usize;
+        let held = self.shared.pages.held();
+        self.jobs.push_back(match pages {
+            ..0 => Job::Take { function, count: count.min(held) },
+            _ if count + held > MOST_PAGES => {
+                tracing::error!(count, held, "firmware asks for more pages than it can need: refused");
+                Job::Refuse { function }
+            }
+            _ => Job::Give { function, count },
+        });
+    }
+
+    /// Looks after the page command under way, and begins the next.
+    fn serve_pages(&mut self) {
+        loop {
+            if let Some(mut current) = self.current.take() {
+                match self.shared.commands.finish(&mut current.pending) {
+                    Some(result) => self.page_command_done(current.job, result, &current.pages),
+                    None => {
+                        self.current = Some(current);
+                        return;
+                    }
+                }
+            }
+            let Some(job) = self.jobs.pop_front() else { return };
+            if !self.begin(job) {
+                return;
+            }
+        }
+    }
+
+    /// False if no slot is free now.
+    fn begin(&mut self, job: Job) -> bool {
+        let (command, pages) = match job {
+            Job::Give { count: 0, .. } | Job::Take { count: 0, .. } => return true,
+            Job::Give { function, count } => match self.shared.pages.give_command(function, count) {
+                Ok(given) => given,
+                Err(error) => {
+                    tracing::error!(%error, "no memory for firmware's pages");
+                    self.jobs.push_front(Job::Refuse { function });
+                    return true;
+                }
+            },
+            Job::Take { function, count } => (FirmwarePages::take_command(function, count), vec![]),
+            Job::Refuse { function } => (FirmwarePages::cannot_give_command(function), vec![]),
+        };
+        match self.shared.commands.submit(command, Class::Pages) {
+            Some(Ok(pending)) => self.current = Some(Current { job, pending, pages }),
+            Some(Err(error)) => {
+                tracing::error!(%error, "page request not served");
+                self.shared.pages.not_taken(&pages);
+            }
+            None => {
+                self.shared.pages.not_taken(&pages);
+                self.jobs.push_front(job);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn page_command_done(&mut self, job: Job, result: Result<Vec<u8>, CommandError>, pages: &[u64]) {
+        let output = match result {
+            Ok(output) => output,
+            Err(error) => {
+                tracing::error!(%error, "page request not served");
+                // Firmware that answered has not taken them. One that did not may have: then they stay given.
+                if error.status().is_some() {
+                    self.shared.pages.not_taken(pages);
+                }
+                return;
+            }
+        };
+        match job {
+            Job::Give { function, count } => {
+                self.jobs.push_front(Job::Give { function, count: count - count.min(BATCH) });
+            }
+            Job::Take { function, count } => match self.shared.pages.taken(&output) {
+                // Firmware may give back fewer than it offered: then that was all.
+                Ok(came) if came == BATCH => {
+                    self.jobs.push_front(Job::Take { function, count: count.saturating_sub(came) });
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, "pages taken back"),
+            },
+            Job::Refuse { .. } => {}
+        }
+    }
+}
