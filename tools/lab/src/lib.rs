@@ -24,7 +24,7 @@
 //! machine; a third waits for its turn.
 //!
 //! Environment: `MLX5_LAB=skip`, at build time, sets the `cfg` `lab_skipped`, under which this package's tests are ignored;
-//! `MLX5_LAB_LONG=1` asks tests for their long form ([`is_long`]); `MLX5_LAB_MIRROR=URI` names a Debian mirror where the
+//! `MLX5_LAB_LONG=1` asks tests for their long form ([`rounds`]); `MLX5_LAB_MIRROR=URI` names a Debian mirror where the
 //! machine's apt names none.
 
 #![forbid(unsafe_code)]
@@ -56,7 +56,8 @@ pub use scapy::Scapy;
 pub use tshark::Tshark;
 pub use verbs::verbs_program;
 
-/// Whether `MLX5_LAB_LONG` asks the tests for their long form: more rounds of the same.
-pub fn is_long() -> bool {
-    std::env::var_os("MLX5_LAB_LONG").is_some_and(|value| !value.is_empty() && value != "0")
+/// How often a test does what it repeats: `short`, or `long` if `MLX5_LAB_LONG=1` asks for the long form.
+pub fn rounds(short: usize, long: usize) -> usize {
+    let is_long = std::env::var_os("MLX5_LAB_LONG").is_some_and(|value| value == "1");
+    if is_long { long } else { short }
 }

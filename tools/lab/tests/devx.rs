@@ -6,13 +6,11 @@ use std::path::Path;
 
 use common::kernels::{FAR, boot_with, part};
 use common::{KILL_IN_TRAFFIC, Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
-use mlx5_lab::verbs_program;
+use mlx5_lab::{rounds, verbs_program};
 use serde_json::Value;
 
 /// Where the guest sees our C programs.
 const C_PROGRAMS: &str = "/opt/verbs";
-/// How often our program is killed.
-const KILLS: usize = 100;
 
 /// What a command says that must fail.
 fn refusal(lab: &Lab, command: &str) -> Result<String, Report> {
@@ -191,6 +189,7 @@ fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {
 
 /// Killed in the middle of its traffic, again and again: the kernel takes everything back, and the card goes on.
 fn a_killed_program_leaves_nothing(lab: &Lab) -> TestResult {
+    let kills = rounds(20, 100);
     let before = lab.model.stderr().len();
     let script = format!(
         "set -e
@@ -202,12 +201,12 @@ fn a_killed_program_leaves_nothing(lab: &Lab) -> TestResult {
          }}
          for round in {{1..5}}; do before=$(< $sent); kill_in_traffic -d devx:mlx5_0; done"
     );
-    for _ in 0..KILLS / 5 {
+    for _ in 0..kills / 5 {
         lab.check(&script, PROBE)?;
     }
     lab.check("rc_pingpong -d devx:mlx5_0 -c -n 100 2>&1", TRAFFIC)?;
     let (begun, ended) = (counts(lab, before, "begins"), counts(lab, before, "ends"));
-    assert_eq!((begun.len(), ended.len()), (KILLS + 1, KILLS + 1), "{}", lab.model.stderr());
+    assert_eq!((begun.len(), ended.len()), (kills + 1, kills + 1), "{}", lab.model.stderr());
     let first = begun[0];
     assert!(begun.iter().chain(&ended).all(|count| *count == first), "objects stay: {begun:?} {ended:?}");
     Ok(())

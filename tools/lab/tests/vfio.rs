@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{KILL_IN_TRAFFIC, Report, Reset, SOON, TestResult, build, functions};
-use mlx5_lab::{Guest, Model};
+use mlx5_lab::{Guest, Model, rounds};
 use serde_json::Value;
 
 const RUN: Duration = Duration::from_secs(240);
@@ -115,11 +115,9 @@ fn a_page_of_1_gib_is_one_mapping_and_one_entry(guest: &Guest, model: &mut Model
     Ok(())
 }
 
-/// How often our program is killed.
-const KILLS: usize = 100;
-
 /// Killed in the middle of its traffic, again and again: vfio-pci and the IOMMU take everything back, and the card goes on.
 fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &str) -> TestResult {
+    let kills = rounds(20, 100);
     let before = Reset::all(model, 0).len();
     let script = format!(
         "set -e
@@ -127,15 +125,15 @@ fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &st
          in_traffic() {{ read -rt 0.0$round <&$out || true; }}
          for round in {{1..5}}; do kill_in_traffic -d {device} -r 16; done"
     );
-    for _ in 0..KILLS / 5 {
+    for _ in 0..kills / 5 {
         program(guest, model, &script)?;
     }
     program(guest, model, &format!("rc_pingpong -d {device} -c -n 100 2>&1"))?;
     let resets = Reset::all(model, 0).split_off(before);
     let deaths = || resets.windows(2).filter(|pair| pair[1].objects > 0);
-    assert_eq!(deaths().count(), KILLS, "{resets:?}");
+    assert_eq!(deaths().count(), kills, "{resets:?}");
     let in_traffic = deaths().filter(|pair| pair[1].frames > pair[0].frames).count();
-    assert!(in_traffic > KILLS / 2, "only {in_traffic} had traffic: {resets:?}");
+    assert!(in_traffic > kills / 2, "only {in_traffic} had traffic: {resets:?}");
     Ok(())
 }
 

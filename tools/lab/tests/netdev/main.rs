@@ -10,6 +10,7 @@ mod settings;
 mod traffic;
 
 use common::{TestResult, assert_lawful};
+use mlx5_lab::rounds;
 use net::Net;
 
 #[test]
@@ -35,7 +36,7 @@ fn network_devices_talk() -> TestResult {
     traffic::bridge(&net)?;
     traffic::udp(&net, "a", "b", "10.0.0.2")?;
     net.lab.assert_quiet()?;
-    counters::tcp(&net, 100, 4)?;
+    counters::tcp(&net, rounds(20, 100) as u64, 4)?;
     counters::tcp(&net, 10, 6)?;
     net.lab.assert_quiet()?;
     virtio_card(&net)?;
@@ -53,8 +54,9 @@ fn virtio_card(net: &Net) -> TestResult {
     net.ping("fd00::3", 1400)?;
     traffic::udp(net, "a", "c", "10.0.0.3")?;
     traffic::udp(net, "c", "a", "10.0.0.1")?;
-    traffic::tcp(net, 100, "a", "c", "10.0.0.3")?;
-    traffic::tcp(net, 100, "c", "b", "10.0.0.2")?;
+    let mebibytes = rounds(20, 100) as u64;
+    traffic::tcp(net, mebibytes, "a", "c", "10.0.0.3")?;
+    traffic::tcp(net, mebibytes, "c", "b", "10.0.0.2")?;
     net.lab.assert_quiet()
 }
 
@@ -79,7 +81,7 @@ fn jumbo_frames(net: &Net) -> TestResult {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn network_devices_go_and_come_back() -> TestResult {
     let mut net = Net::boot("netdev-lives")?;
-    for life in 0..20 {
+    for life in 0..rounds(5, 20) {
         lives::unload(&mut net).map_err(|error| format!("life {life}: {error:?}"))?;
     }
     net.lab.assert_quiet()?;
