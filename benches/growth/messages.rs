@@ -145,7 +145,7 @@ impl Lane {
             by_number[(queue.qpn - first_number) as usize] = i as u32;
         }
         let cqn = desk.completions.cq().cqn();
-        let ring = stage.handle.with(move |f| Some(f.objects.cqs.get(cqn)?.ring.clone())).flatten();
+        let ring = stage.handle.with(move |f| Some(f.nic.objects.cqs.get(cqn)?.ring.clone())).flatten();
         Ok(Lane {
             queues,
             by_number,

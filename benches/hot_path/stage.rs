@@ -86,9 +86,9 @@ impl Stage {
     /// Where the model finds the rings.
     fn rings(&self, cqn: u32, sender: u32, receiver: u32) -> Result<Rings, Failure> {
         let rings = self.handle.with(move |f| {
-            let send = f.objects.qps.get(sender)?.send.as_ref()?.memory.clone();
-            let receive = f.objects.qps.get(receiver)?.recv.as_ref()?.memory.clone();
-            Some(Rings { send, receive, completions: f.objects.cqs.get(cqn)?.ring.clone() })
+            let send = f.queues.qps.get(sender)?.send.as_ref()?.memory.clone();
+            let receive = f.queues.qps.get(receiver)?.recv.as_ref()?.memory.clone();
+            Some(Rings { send, receive, completions: f.nic.objects.cqs.get(cqn)?.ring.clone() })
         });
         Ok(rings.flatten().ok_or("the model does not know the queues")?)
     }

@@ -62,8 +62,8 @@ impl Driver {
         let memory = tempfile::tempfile().expect("a temporary file");
         memory.set_len(MEMORY).expect("room for it");
         let source = Source::File { file: memory.try_clone().expect("one more descriptor"), offset: 0 };
-        function.dma.map(0, MEMORY, Access::READ | Access::WRITE, source).expect("memory that can be mapped");
-        function.now += std::time::Duration::from_millis(10);
+        function.nic.dma.map(0, MEMORY, Access::READ | Access::WRITE, source).expect("memory that can be mapped");
+        function.nic.now += std::time::Duration::from_millis(10);
         firmware::write_register(&mut function, 0x10, 0);
         firmware::write_register(&mut function, 0x14, QUEUE as u32);
         Driver { function, memory, flags }

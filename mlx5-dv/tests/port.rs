@@ -9,8 +9,8 @@ use mlx5_sim::profile::Profile;
 /// The addresses that function 0 gave to the switch, and those of its vport's list.
 fn addresses(sim: &Sim) -> (Vec<Mac>, Vec<Mac>) {
     let of = |f: &mut mlx5_sim::function::Function| {
-        let table = f.objects.l2_table.as_ref();
-        (table.and_then(|table| table.get(0)).into_iter().collect::<Vec<_>>(), f.objects.vport.unicast.clone())
+        let table = f.nic.objects.l2_table.as_ref();
+        (table.and_then(|table| table.get(0)).into_iter().collect::<Vec<_>>(), f.nic.objects.vport.unicast.clone())
     };
     let (table, list) = sim.handle(0).with(of).unwrap();
     (table.into_iter().map(Mac).collect(), list.into_iter().map(Mac).collect())
@@ -85,7 +85,7 @@ fn a_card_that_refuses_the_address_still_opens() {
 fn the_mtu_is_raised_to_what_roce_needs_and_never_lowered_unasked() {
     assert_eq!(mtu(Options::default()), Ok(4214));
     let sim = Sim::builder().build().unwrap();
-    sim.handle(0).with(|f| f.port.mtu = 9000).unwrap();
+    sim.handle(0).with(|f| f.nic.port.mtu = 9000).unwrap();
     let mut options = Options::default();
     options.reset = false;
     let port = sim.open_with(0, options).unwrap().port().unwrap();

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use mlx5_sim::card::Wire;
 use mlx5_sim::card::{Card, FunctionHandle};
 use mlx5_sim::fault::Injection;
 use mlx5_sim::profile::Profile;
 use mlx5_sim::serve::vfio_user::{self, Service};
-use mlx5_sim::wire::{PcapWriter, SocketUplink, Wire};
+use mlx5_sim::wire::{PcapWriter, SocketUplink};
 
 use crate::{Failure, print};
 

@@ -24,8 +24,12 @@
 //! | Objects: PD, MKEY, UMEM, EQ, CQ, QP, SQ, RQ | [`objects`] |
 //! | Flow tables, receive side scaling | [`steering`] |
 //! | WQEs, CQEs, EQEs: queues at work | [`engine`] |
-//! | Transport: RoCE v2 and reliable connections | [`transport`] |
+//! | Transport: RoCE v2 packets | [`transport`] |
 //! | Ports, Ethernet | [`wire`] |
+//!
+//! Data lies below, behaviour above, and imports run down only: serve, card, bar, firmware, engine, then what a
+//! [`function`] is, its [`objects`], and what those are made of. `Function` owns all state of a PCI function; firmware and
+//! engines own none.
 //!
 //! Beside the chapters: [`card`] (what to build, and the device thread), [`dma`] (the client's memory), [`serve`] (vfio-user,
 //! in process), [`fault`] (what can be made to go wrong), [`strict`] (what must not).
@@ -49,5 +53,6 @@ pub mod profile;
 pub mod serve;
 pub mod steering;
 pub mod strict;
+mod table;
 pub mod transport;
 pub mod wire;

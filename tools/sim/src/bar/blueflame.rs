@@ -9,15 +9,14 @@
 //! driver does not drain its write-combining buffers cannot be seen here, as mapped pages are plain memory; that a block of a
 //! copy never came can.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5_prm::layout::Layout;
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::{CtrlSeg, SEGMENT, WQEBB};
 
 use super::{BLUEFLAME_BUFFER, LOG_PAGE, PAGE, SEND_DOORBELL};
-use crate::function::Function;
+use crate::function::{BUFFER, Buffer, Bytes, Copy, Function};
 use crate::objects::Qp;
 
 /// Strict rule: a BlueFlame copy is not the WQE in the ring. The copies of two threads are mixed, or a part never came.
@@ -27,94 +26,12 @@ pub const RULE_SAME_BUFFER: &str = "BlueFlame buffer used twice running";
 
 /// So long after its doorbell a copy is whole, even if its writer lost the processor in between.
 const SETTLED: Duration = Duration::from_millis(250);
-/// Bytes of a buffer.
-const BUFFER: usize = BLUEFLAME_BUFFER as usize;
-/// Earlier copies remembered for a buffer that is not settled.
-const EARLIER: usize = 8;
 /// WQEBBs before the last one posted whose copies may be what an 8-byte doorbell left in place.
 const RECENT: u16 = 16;
 
-/// A buffer's bytes. The first eight are the doorbell: they are taken away and compared elsewhere.
-type Bytes = [u8; BUFFER];
-
-/// What is known of one function's BlueFlame buffers, by UAR page and register.
-#[derive(Debug, Default)]
-pub(super) struct BlueFlame {
-    buffers: HashMap<(u32, u64), Buffer>,
-    /// The queue pair that rings in a register, by its first buffer; `None` if several do.
-    owners: HashMap<(u32, u64), Option<u32>>,
-    /// What was written to pages that are not mapped.
-    messages: HashMap<(u32, u64), Bytes>,
-}
-
-#[derive(Debug, Default)]
-struct Buffer {
-    /// A doorbell whose copy did not look whole yet.
-    pending: Option<Copy>,
-    /// What the buffer held when that was last certain; `None` for zeros.
-    content: Option<Bytes>,
-    /// What may have been copied since.
-    earlier: Vec<Bytes>,
-    /// Something was copied since of which nothing is known.
-    is_unknown: bool,
-    /// The last copy, if it was found whole.
-    whole: Option<Copy>,
-}
-
-impl Buffer {
-    /// The buffer holds this, and nobody is writing.
-    fn settle(&mut self, content: Bytes) {
-        *self = Buffer { content: Some(content), ..Buffer::default() };
-    }
-
-    /// Another doorbell came. True if how the one before ended was not seen.
-    fn supersede(&mut self, content: &Bytes) -> bool {
-        let Some(before) = self.pending.take() else { return false };
-        if self.earlier.len() >= EARLIER {
-            self.earlier.clear();
-            self.content = Some(*content);
-        }
-        self.earlier.push(before.wqe);
-        self.whole = None;
-        true
-    }
-}
-
-/// A doorbell and the WQE it names.
-#[derive(Debug, Clone)]
-struct Copy {
-    qpn: u32,
-    index: u16,
-    wqe: Bytes,
-    /// Bytes of the WQE that fit the buffer.
-    len: usize,
-    /// WQEBBs that it takes.
-    blocks: u16,
-    since: Instant,
-}
-
-impl BlueFlame {
-    /// A message wrote to a page that is not mapped.
-    pub(super) fn write(&mut self, uar: u32, register: u64, bytes: &[u8]) {
-        let (buffer, at) = (register & !(BLUEFLAME_BUFFER - 1), (register % BLUEFLAME_BUFFER) as usize);
-        if register < SEND_DOORBELL {
-            return;
-        }
-        let len = bytes.len().min(BUFFER - at);
-        self.messages.entry((uar, buffer)).or_insert([0; BUFFER])[at..at + len].copy_from_slice(&bytes[..len]);
-    }
-
-    /// The page is given back.
-    pub(super) fn release(&mut self, uar: u32) {
-        self.buffers.retain(|(page, _), _| *page != uar);
-        self.owners.retain(|(page, _), _| *page != uar);
-        self.messages.retain(|(page, _), _| *page != uar);
-    }
-}
-
 /// A send doorbell was taken from a buffer.
 pub(super) fn rung(f: &mut Function, uar: u32, register: u64, value: u64) {
-    if !f.strict.is_on() {
+    if !f.nic.strict.is_on() {
         return;
     }
     let named = named(f, uar, value);
@@ -137,7 +54,7 @@ pub(super) fn rung(f: &mut Function, uar: u32, register: u64, value: u64) {
 /// The WQE that a doorbell names, if it is in its place.
 fn named(f: &Function, uar: u32, value: u64) -> Option<Copy> {
     let (qpn, index) = ((value >> 8) as u32 & 0xff_ffff, (value >> 40) as u16);
-    let qp = f.objects.qps.get(qpn).filter(|qp| qp.uar == uar && qp.state == QpState::Rts)?;
+    let qp = f.queues.qps.get(qpn).filter(|qp| qp.uar == uar && qp.state == QpState::Rts)?;
     let copy = in_ring(f, qp, index)?;
     (copy.wqe[..8] == value.to_be_bytes()).then_some(copy)
 }
@@ -148,11 +65,11 @@ fn in_ring(f: &Function, qp: &Qp, index: u16) -> Option<Copy> {
     let mut wqe = [0; BUFFER];
     for (block, bytes) in (0..).zip(wqe.chunks_mut(WQEBB)) {
         let place = u64::from(index.wrapping_add(block)) & ((1 << ring.log_size) - 1);
-        ring.memory.read(&f.dma, place * WQEBB as u64, bytes).ok()?;
+        ring.memory.read(&f.nic.dma, place * WQEBB as u64, bytes).ok()?;
     }
     let len = usize::from(CtrlSeg::read(&wqe)?.ds()) * SEGMENT;
     let blocks = len.div_ceil(WQEBB).max(1) as u16;
-    Some(Copy { qpn: qp.qpn, index, wqe, len: len.clamp(SEGMENT, BUFFER), blocks, since: f.now })
+    Some(Copy { qpn: qp.qpn, index, wqe, len: len.clamp(SEGMENT, BUFFER), blocks, since: f.nic.now })
 }
 
 /// What the buffer holds now.
@@ -176,7 +93,7 @@ fn is_rung(f: &Function, uar: u32, register: u64) -> bool {
 
 /// Looks at the buffers that had time to settle.
 pub(super) fn audit(f: &mut Function) {
-    let settled = |buffer: &Buffer| buffer.pending.as_ref().is_some_and(|copy| f.now >= copy.since + SETTLED);
+    let settled = |buffer: &Buffer| buffer.pending.as_ref().is_some_and(|copy| f.nic.now >= copy.since + SETTLED);
     let due: Vec<_> = f.bar.blueflame.buffers.iter().filter(|(_, buffer)| settled(buffer)).map(|(at, _)| *at).collect();
     for (uar, register) in due {
         let content = content(f, uar, register);
@@ -189,7 +106,7 @@ pub(super) fn audit(f: &mut Function) {
             continue;
         }
         let buffer = std::mem::replace(buffer, Buffer { content: Some(content), ..Buffer::default() });
-        let is_gone = f.objects.qps.get(copy.qpn).is_none_or(|qp| qp.uar != uar);
+        let is_gone = f.queues.qps.get(copy.qpn).is_none_or(|qp| qp.uar != uar);
         if !is_gone && !buffer.is_unknown && !is_left_over(f, uar, &copy, &content, &buffer) {
             report(f, (uar, register), &copy, &content);
         }
@@ -198,7 +115,7 @@ pub(super) fn audit(f: &mut Function) {
 
 /// Whether every block of the buffer is what an earlier copy left there: the doorbell was eight bytes alone.
 fn is_left_over(f: &Function, uar: u32, copy: &Copy, content: &Bytes, buffer: &Buffer) -> bool {
-    let sharers = f.objects.qps.iter().map(|(_, qp)| qp).filter(|qp| qp.uar == uar);
+    let sharers = f.queues.qps.iter().map(|(_, qp)| qp).filter(|qp| qp.uar == uar);
     let recent =
         sharers.flat_map(|qp| (1..=RECENT).filter_map(|back| in_ring(f, qp, qp.rc.send.posted.wrapping_sub(back))));
     let others = recent.filter(|other| (other.qpn, other.index) != (copy.qpn, copy.index)).map(|other| other.wqe);
@@ -208,13 +125,6 @@ fn is_left_over(f: &Function, uar: u32, copy: &Copy, content: &Bytes, buffer: &B
         let range = block.max(8)..(block + WQEBB).min(copy.len);
         known.iter().any(|known| known[range.clone()] == content[range.clone()])
     })
-}
-
-impl Copy {
-    /// Whether the buffer holds the whole WQE. One that is no longer than the doorbell is not worth a copy.
-    fn is_in(&self, content: &Bytes) -> bool {
-        self.wqe[8..self.len] == content[8..self.len]
-    }
 }
 
 /// A copy is whole: its register's two buffers must have been used in turn.
@@ -233,7 +143,7 @@ fn whole(f: &mut Function, (uar, register): (u32, u64), copy: Copy, content: Byt
     buffer.settle(content);
     buffer.whole = is_new.then_some(copy);
     if again {
-        f.strict.report(RULE_SAME_BUFFER, || {
+        f.nic.strict.report(RULE_SAME_BUFFER, || {
             format!("QP {qpn:#x}, WQE {index:#x}: register {register:#x} of UAR {uar:#x}, as the WQE before it")
         });
     }
@@ -241,7 +151,7 @@ fn whole(f: &mut Function, (uar, register): (u32, u64), copy: Copy, content: Byt
 
 fn report(f: &Function, (uar, register): (u32, u64), copy: &Copy, content: &Bytes) {
     let at = (8..copy.len).find(|at| copy.wqe[*at] != content[*at]).unwrap_or(8);
-    f.strict.report(RULE_COPY, || {
+    f.nic.strict.report(RULE_COPY, || {
         format!(
             "QP {:#x}, WQE {:#x}, register {register:#x} of UAR {uar:#x}: byte {at:#x} is {:#04x}, in the ring {:#04x}",
             copy.qpn, copy.index, content[at], copy.wqe[at]

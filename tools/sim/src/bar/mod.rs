@@ -16,40 +16,18 @@
 
 mod blueflame;
 mod poll;
-mod shared;
 
-use blueflame::BlueFlame;
 pub use blueflame::{RULE_COPY, RULE_SAME_BUFFER};
-pub use poll::{Audit, audit, poll};
-use shared::Shared;
-pub use shared::{MemoryError, UarArea, UarMemory};
+pub use poll::{audit, poll};
 
 use mlx5_prm::layout::Layout;
 
+pub use crate::function::{Bar, MemoryError, Rung, UarArea, UarMemory};
+pub use crate::objects::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL};
+
 use crate::function::Function;
 use crate::pci::{MSIX_PBA, MSIX_TABLE};
-use crate::profile::Profile;
 use crate::{engine, firmware};
-
-/// log2 of a UAR page's bytes.
-pub const LOG_PAGE: u32 = 12;
-
-/// Bytes of a UAR page.
-pub const PAGE: u64 = 1 << LOG_PAGE;
-
-/// The first UAR page that firmware gives out. Those below hold the init segment, the MSI-X table and its pending bits.
-pub const FIRST_UAR: u32 = 16;
-
-/// In a UAR page: the CQ doorbell, 8 bytes.
-pub const CQ_DOORBELL: u64 = 0x20;
-/// In a UAR page: the EQ doorbell that arms, 4 bytes.
-pub const EQ_ARM: u64 = 0x40;
-/// In a UAR page: the EQ doorbell that does not arm, 4 bytes.
-pub const EQ_UPDATE: u64 = 0x48;
-/// In a UAR page: the first send doorbell, which is the first buffer of the first BlueFlame register.
-pub const SEND_DOORBELL: u64 = 0x800;
-/// Bytes from one BlueFlame buffer to the next. Two make a register, four registers a page.
-pub const BLUEFLAME_BUFFER: u64 = 0x100;
 
 /// Strict rule: a doorbell in a page that no `ALLOC_UAR` gave out.
 pub const RULE_NOT_ALLOCATED: &str = "doorbell in a UAR page that is not allocated";
@@ -63,115 +41,6 @@ pub const RULE_DEVICE_MEMORY: &str = "store to memory on the card that is not ta
 
 const PBA_END: u64 = MSIX_PBA + PAGE;
 
-/// BAR 0 of one function.
-#[derive(Debug)]
-pub struct Bar {
-    log_size: u32,
-    /// Where the UAR pages end.
-    uar_end: u64,
-    /// The first UAR page that is memory; none if every doorbell is a message.
-    first_shared: Option<u32>,
-    /// The memory; none until a card gives the function its own.
-    shared: Option<Shared>,
-    /// The first half of a doorbell written as two dwords: its place in the BAR, and its value.
-    half: Option<(u64, u32)>,
-    audit: Audit,
-    blueflame: BlueFlame,
-    /// Every doorbell that was rung, if anybody wants to know.
-    log: Option<Vec<Rung>>,
-}
-
-/// A doorbell that was rung.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rung {
-    /// UAR page.
-    pub uar: u32,
-    /// Byte offset in the page.
-    pub register: u64,
-    /// The big-endian number that was written; 32 bits for an EQ doorbell.
-    pub value: u64,
-}
-
-impl Bar {
-    /// After power-on, every doorbell a message.
-    pub fn new(profile: &Profile) -> Self {
-        Bar {
-            log_size: profile.log_bar_size,
-            uar_end: profile.device_memory.memic_bar_start_addr(),
-            first_shared: None,
-            shared: None,
-            half: None,
-            audit: Audit::default(),
-            blueflame: BlueFlame::default(),
-            log: None,
-        }
-    }
-
-    /// Makes all UARs but the first `trapped` memory that clients can map.
-    ///
-    /// # Errors
-    /// The memory could not be had.
-    pub fn share(&mut self, trapped: u32) -> Result<(), MemoryError> {
-        let first = FIRST_UAR.saturating_add(trapped);
-        if u64::from(first) << LOG_PAGE < self.uar_end {
-            self.shared = Some(Shared::new(self.size())?);
-            self.first_shared = Some(first);
-        }
-        Ok(())
-    }
-
-    /// Puts new memory in the mappable UAR pages' place: whoever still has the old mapped rings for nobody.
-    ///
-    /// # Errors
-    /// The new memory could not be had; the old one stays.
-    pub fn renew(&mut self) -> Result<(), MemoryError> {
-        if self.shared.is_some() {
-            self.shared = Some(Shared::new(self.size())?);
-        }
-        Ok(())
-    }
-
-    /// Bytes.
-    pub fn size(&self) -> u64 {
-        1 << self.log_size
-    }
-
-    /// Whether clients can map the UAR page: then a doorbell there may be overwritten before it was seen.
-    pub(crate) fn is_mapped(&self, uar: u32) -> bool {
-        self.first_shared.is_some_and(|first| uar >= first)
-    }
-
-    /// What clients can map of the BAR; without areas if every doorbell is a message.
-    ///
-    /// # Errors
-    /// The process is out of descriptors.
-    pub fn uar_memory(&self) -> Result<UarMemory, MemoryError> {
-        let (Some(shared), Some(first)) = (&self.shared, self.first_shared) else { return Ok(UarMemory::default()) };
-        let offset = u64::from(first) << LOG_PAGE;
-        Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.uar_end - offset }] })
-    }
-
-    /// Starts to keep every doorbell that is rung, in order, for [`take_rung`](Self::take_rung).
-    pub fn log_doorbells(&mut self) {
-        self.log.get_or_insert_default();
-    }
-
-    /// The doorbells rung since the last call; none unless they are [kept](Self::log_doorbells).
-    pub fn take_rung(&mut self) -> Vec<Rung> {
-        self.log.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Function level reset: no doorbell is left over.
-    pub fn reset(&mut self) {
-        self.half = None;
-        self.audit = Audit::default();
-        self.blueflame = BlueFlame::default();
-        if let Some(shared) = &mut self.shared {
-            shared.clear();
-        }
-    }
-}
-
 /// Reads BAR 0. Bytes past its end read all ones; UAR pages, and memory on the card that nobody took, zero.
 pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
     let size = f.bar.size();
@@ -180,16 +49,16 @@ pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
     }
     let bytes = &mut bytes[..];
     match offset {
-        MSIX_TABLE..MSIX_PBA => f.pci.table_read(offset - MSIX_TABLE, bytes),
-        MSIX_PBA..PBA_END => f.pci.pba_read(offset - MSIX_PBA, bytes),
+        MSIX_TABLE..MSIX_PBA => f.nic.pci.table_read(offset - MSIX_TABLE, bytes),
+        MSIX_PBA..PBA_END => f.nic.pci.pba_read(offset - MSIX_PBA, bytes),
         0..MSIX_TABLE => {
-            let segment = f.firmware.init_segment(&f.profile, f.now);
+            let segment = f.nic.firmware.init_segment(&f.nic.profile, f.nic.now);
             let source = segment.as_bytes().get(offset as usize..MSIX_TABLE as usize).unwrap_or_default();
             let len = bytes.len().min(source.len());
             bytes[..len].copy_from_slice(&source[..len]);
         }
         _ if offset >= f.bar.uar_end => {
-            if let Some((memory, at)) = f.objects.device_memory.at(offset, bytes.len() as u64) {
+            if let Some((memory, at)) = f.nic.objects.device_memory.at(offset, bytes.len() as u64) {
                 memory.read(at, bytes);
             }
         }
@@ -201,11 +70,11 @@ pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
 pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
     let end = offset.checked_add(bytes.len() as u64);
     if end.is_none_or(|end| end > f.bar.size()) {
-        return f.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}, past BAR 0's end", bytes.len()));
+        return f.nic.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}, past BAR 0's end", bytes.len()));
     }
     match offset {
         0..MSIX_TABLE => write_init_segment(f, offset, bytes),
-        MSIX_TABLE..MSIX_PBA => f.pci.table_write(offset - MSIX_TABLE, bytes),
+        MSIX_TABLE..MSIX_PBA => f.nic.pci.table_write(offset - MSIX_TABLE, bytes),
         _ if offset >= f.bar.uar_end => write_device_memory(f, offset, bytes),
         _ if offset >> LOG_PAGE >= u64::from(FIRST_UAR) => write_uar(f, offset, bytes),
         _ => {}
@@ -217,7 +86,7 @@ fn write_init_segment(f: &mut Function, offset: u64, bytes: &[u8]) {
     poll(f);
     let (dwords, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() || !offset.is_multiple_of(4) {
-        return f.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}", bytes.len()));
+        return f.nic.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}", bytes.len()));
     }
     for (at, dword) in (offset..).step_by(4).zip(dwords) {
         firmware::write_register(f, at, u32::from_be_bytes(*dword));
@@ -225,9 +94,9 @@ fn write_init_segment(f: &mut Function, offset: u64, bytes: &[u8]) {
 }
 
 fn write_device_memory(f: &Function, offset: u64, bytes: &[u8]) {
-    match f.objects.device_memory.at(offset, bytes.len() as u64) {
+    match f.nic.objects.device_memory.at(offset, bytes.len() as u64) {
         Some((memory, at)) => _ = memory.write(at, bytes),
-        None => f.strict.report(RULE_DEVICE_MEMORY, || format!("{} bytes at {offset:#x}", bytes.len())),
+        None => f.nic.strict.report(RULE_DEVICE_MEMORY, || format!("{} bytes at {offset:#x}", bytes.len())),
     }
 }
 
@@ -235,10 +104,10 @@ fn write_device_memory(f: &Function, offset: u64, bytes: &[u8]) {
 /// reads from the ring.
 fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
     let (uar, register) = ((offset >> LOG_PAGE) as u32, offset & (PAGE - 1));
-    if f.objects.uars.get(uar).is_none() {
-        return f.strict.report(RULE_NOT_ALLOCATED, || format!("UAR {uar:#x}, register {register:#x}"));
+    if f.nic.objects.uars.get(uar).is_none() {
+        return f.nic.strict.report(RULE_NOT_ALLOCATED, || format!("UAR {uar:#x}, register {register:#x}"));
     }
-    if f.strict.is_on() {
+    if f.nic.strict.is_on() {
         f.bar.blueflame.write(uar, register, bytes);
     }
     match (register, bytes) {
@@ -251,7 +120,7 @@ fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
             ring(f, uar, register, u64::from_be_bytes([a, b, c, d, e, g, h, i]));
         }
         (_, &[a, b, c, d]) if register.is_multiple_of(4) => write_half(f, offset, u32::from_be_bytes([a, b, c, d])),
-        _ => f.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}", bytes.len())),
+        _ => f.nic.strict.report(RULE_ACCESS, || format!("{} bytes at {offset:#x}", bytes.len())),
     }
 }
 
@@ -276,17 +145,9 @@ fn write_half(f: &mut Function, offset: u64, value: u32) {
 
 fn report_half(f: &Function, half: Option<(u64, u32)>) {
     if let Some((offset, value)) = half {
-        f.strict.report(RULE_HALF, || {
+        f.nic.strict.report(RULE_HALF, || {
             format!("{value:#010x} at register {:#x} of UAR {:#x}", offset & (PAGE - 1), offset >> LOG_PAGE)
         });
-    }
-}
-
-/// Forgets what is stored in the page of a UAR that is given back: it must not ring for whoever has the page next.
-pub fn release(f: &mut Function, uar: u32) {
-    f.bar.blueflame.release(uar);
-    if let Some(shared) = f.bar.shared.as_ref().filter(|_| f.bar.is_mapped(uar)) {
-        shared.clear_range(u64::from(uar) << LOG_PAGE, PAGE);
     }
 }
 

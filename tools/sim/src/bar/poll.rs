@@ -1,6 +1,6 @@
 //! Looking for doorbells in mapped UAR pages.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{
     BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, LOG_PAGE, PAGE, RULE_NOT_ALLOCATED, SEND_DOORBELL, blueflame,
@@ -17,7 +17,7 @@ pub fn poll(f: &mut Function) -> bool {
     let mut found = false;
     let mut uar = first;
     // The engine wants the whole function, so each page is looked up by the number of the one before.
-    while let Some(number) = f.objects.uars.next_from(uar) {
+    while let Some(number) = f.nic.objects.uars.next_from(uar) {
         found |= poll_page(f, number);
         uar = number + 1;
     }
@@ -78,20 +78,13 @@ fn poll_eq(f: &mut Function, uar: u32) -> bool {
 /// How often strict mode looks for doorbells where none belong.
 const AUDIT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// When the last audit was, and the half doorbells it saw.
-#[derive(Debug, Default)]
-pub struct Audit {
-    last: Option<Instant>,
-    halves: Vec<(u64, u64)>,
-}
-
 /// Now and then, looks for what [`poll`] does not take: doorbells in UARs that are not allocated, and halves that stay
 /// halves. Reports them and takes them away. Does nothing unless strict mode is on.
 pub fn audit(f: &mut Function) {
-    if !f.strict.is_on() || f.bar.audit.last.is_some_and(|last| f.now < last + AUDIT_INTERVAL) {
+    if !f.nic.strict.is_on() || f.bar.audit.last.is_some_and(|last| f.nic.now < last + AUDIT_INTERVAL) {
         return;
     }
-    f.bar.audit.last = Some(f.now);
+    f.bar.audit.last = Some(f.nic.now);
     blueflame::audit(f);
     let Some(first) = f.bar.first_shared else { return };
     let before = std::mem::take(&mut f.bar.audit.halves);
@@ -107,12 +100,13 @@ pub fn audit(f: &mut Function) {
 fn audit_page(f: &mut Function, page: u64, before: &[(u64, u64)]) {
     let Some(shared) = &f.bar.shared else { return };
     let uar = (page >> LOG_PAGE) as u32;
-    let allocated = f.objects.uars.get(uar).is_some();
+    let allocated = f.nic.objects.uars.get(uar).is_some();
     let stored = DOORBELLS.map(|register| (page + register, shared.peek(page + register)));
     let left = stored.into_iter().filter(|(_, value)| *value != 0);
     if !allocated {
         for (at, value) in left {
-            f.strict
+            f.nic
+                .strict
                 .report(RULE_NOT_ALLOCATED, || format!("{value:#018x} at register {:#x} of UAR {uar:#x}", at - page));
         }
         return shared.clear_range(page, PAGE);

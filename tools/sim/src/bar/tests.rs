@@ -4,6 +4,7 @@ use std::time::Duration;
 use super::*;
 use crate::fault::Faults;
 use crate::objects::{Eq, Uar};
+use crate::profile::Profile;
 use crate::strict::Strict;
 
 /// A function with UARs `FIRST_UAR` (trapped) and the next two (shared).
@@ -12,7 +13,7 @@ fn function() -> Function {
     f.bar.share(1).unwrap();
     f.bar.log_doorbells();
     for _ in 0..3 {
-        f.objects.uars.insert(Uar { users: 0 }).unwrap();
+        f.nic.objects.uars.insert(Uar { users: 0 }).unwrap();
     }
     f
 }
@@ -30,7 +31,8 @@ fn rung(uar: u32, register: u64, value: u64) -> Vec<Rung> {
 }
 
 fn rules(f: &Function) -> Vec<&'static str> {
-    f.strict
+    f.nic
+        .strict
         .take()
         .into_iter()
         .map(|violation| violation.rule)
@@ -103,9 +105,9 @@ fn eqs_that_overwrite_each_others_doorbells_lose_no_event() {
     let mut f = function();
     let uar = FIRST_UAR + 2;
     let eq = |consumer| Eq { uar, vector: 0, consumer, ..Eq::default() };
-    let [a, b, polled, elsewhere] = [0, 0, 0, 0].map(|consumer| f.objects.eqs.insert(eq(consumer)).unwrap());
-    f.objects.eqs.get_mut(elsewhere).unwrap().uar = FIRST_UAR + 1;
-    let armed = |f: &Function| [a, b, polled, elsewhere].map(|eqn| f.objects.eqs.get(eqn).unwrap().armed);
+    let [a, b, polled, elsewhere] = [0, 0, 0, 0].map(|consumer| f.nic.objects.eqs.insert(eq(consumer)).unwrap());
+    f.nic.objects.eqs.get_mut(elsewhere).unwrap().uar = FIRST_UAR + 1;
+    let armed = |f: &Function| [a, b, polled, elsewhere].map(|eqn| f.nic.objects.eqs.get(eqn).unwrap().armed);
     let arm = |f: &Function, eqn: u32| store(f, page(uar) + EQ_ARM, &(eqn << 24).to_be_bytes());
     for eqn in [a, b] {
         arm(&f, eqn);
@@ -113,7 +115,7 @@ fn eqs_that_overwrite_each_others_doorbells_lose_no_event() {
     }
     assert_eq!(armed(&f), [true, true, false, false]);
     // Both fire, and both are armed again before the card looks.
-    f.objects.eqs.iter_mut().for_each(|(_, eq)| eq.armed = false);
+    f.nic.objects.eqs.iter_mut().for_each(|(_, eq)| eq.armed = false);
     arm(&f, a);
     arm(&f, b);
     poll(&mut f);
@@ -135,8 +137,8 @@ fn a_page_given_back_is_forgotten() {
     let mut f = function();
     let uar = FIRST_UAR + 1;
     store(&f, page(uar) + 0x800, &0x0000_010a_0000_4203u64.to_be_bytes());
-    release(&mut f, uar);
-    release(&mut f, FIRST_UAR);
+    f.bar.release(uar);
+    f.bar.release(FIRST_UAR);
     assert!(!poll(&mut f));
 }
 
@@ -193,10 +195,10 @@ fn strict_finds_doorbells_where_none_belong() {
     poll(&mut f);
     audit(&mut f);
     assert_eq!(rules(&f), [RULE_NOT_ALLOCATED], "half a doorbell may still become a whole one");
-    f.now += Duration::from_secs(1);
+    f.nic.now += Duration::from_secs(1);
     audit(&mut f);
     assert_eq!(rules(&f), [RULE_HALF]);
-    f.now += Duration::from_secs(1);
+    f.nic.now += Duration::from_secs(1);
     audit(&mut f);
     assert_eq!((rules(&f), f.bar.take_rung()), (vec![], vec![]), "reported once");
 }
@@ -230,7 +232,7 @@ fn msix_table_and_pending_bits_are_in_the_bar() {
     let mut data = [0; 4];
     read(&mut f, MSIX_TABLE + 16 + 8, &mut data);
     assert_eq!(data, [0x21, 0x40, 0, 0]);
-    f.pci.interrupt(10);
+    f.nic.pci.interrupt(10);
     let mut pending = [0; 8];
     read(&mut f, MSIX_PBA, &mut pending);
     assert_eq!(u64::from_le_bytes(pending), 1 << 10);

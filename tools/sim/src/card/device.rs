@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
 use super::idle::{Idle, exact_timers};
+use super::switch::Wire;
 use crate::function::Function;
-use crate::wire::Wire;
 use crate::{bar, engine, firmware};
 
 /// What the device thread is asked to do.
@@ -39,7 +39,7 @@ impl Device {
         exact_timers();
         loop {
             let now = Instant::now();
-            self.functions.iter_mut().for_each(|function| function.now = now);
+            self.functions.iter_mut().for_each(|function| function.nic.now = now);
             let Some(mut worked) = self.messages() else { return };
             worked |= self.turn();
             if worked {
@@ -71,7 +71,7 @@ impl Device {
     fn turn(&mut self) -> bool {
         let mut worked = false;
         for (function, removed) in self.functions.iter_mut().zip(&mut self.removed) {
-            if function.faults.removed() || *removed {
+            if function.nic.faults.removed() || *removed {
                 worked |= vanish_or_return(function, removed);
                 continue;
             }
@@ -86,7 +86,7 @@ impl Device {
 
 /// A removed function does nothing and remembers nothing; one that is back is as after power-on.
 fn vanish_or_return(function: &mut Function, removed: &mut bool) -> bool {
-    let before = std::mem::replace(removed, function.faults.removed());
+    let before = std::mem::replace(removed, function.nic.faults.removed());
     if before != *removed {
         reset(function);
     }
@@ -97,16 +97,16 @@ fn vanish_or_return(function: &mut Function, removed: &mut bool) -> bool {
 pub(super) fn reset(f: &mut Function) {
     tracing::debug!(
         "function {} is reset: {} objects, {} pages, {} mapped ranges, {} frames sent",
-        f.index,
-        f.objects.count(),
-        f.firmware.pages_held(),
-        f.dma.ranges(),
-        f.port.counters.sent
+        f.nic.index,
+        f.object_count(),
+        f.nic.firmware.pages_held(),
+        f.nic.dma.ranges(),
+        f.nic.port.counters.sent
     );
     engine::reset(f);
     firmware::reset(f);
-    f.port.clear();
+    f.nic.port.clear();
     f.bar.reset();
-    f.pci.reset();
-    f.dma.enable(f.pci.bus_master());
+    f.nic.pci.reset();
+    f.nic.dma.enable(f.nic.pci.bus_master());
 }

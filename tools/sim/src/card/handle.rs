@@ -88,18 +88,18 @@ impl FunctionHandle {
 
     /// Reads config space, little-endian as PCI has it.
     pub fn config_read(&self, offset: u64, bytes: &mut [u8]) {
-        self.read(bytes, move |f, bytes| f.pci.config_read(offset, bytes));
+        self.read(bytes, move |f, bytes| f.nic.pci.config_read(offset, bytes));
     }
 
     /// Writes config space, and waits until that has taken effect, a function level reset included.
     pub fn config_write(&self, offset: u64, bytes: &[u8]) {
         let bytes = bytes.to_vec();
         self.with(move |f| {
-            if f.faults.removed() {
+            if f.nic.faults.removed() {
                 return;
             }
-            let effects = f.pci.config_write(offset, &bytes);
-            f.dma.enable(f.pci.bus_master());
+            let effects = f.nic.pci.config_write(offset, &bytes);
+            f.nic.dma.enable(f.nic.pci.bus_master());
             if effects.reset {
                 device::reset(f);
             }
@@ -115,7 +115,7 @@ impl FunctionHandle {
     pub fn bar_write(&self, offset: u64, bytes: &[u8]) {
         let bytes = bytes.to_vec();
         self.post(move |f| {
-            if !f.faults.removed() {
+            if !f.nic.faults.removed() {
                 bar::write(f, offset, &bytes);
             }
         });
@@ -161,12 +161,12 @@ impl FunctionHandle {
     /// # Errors
     /// There are no such vectors, or a descriptor is no eventfd.
     pub fn set_irqs(&self, first: u32, eventfds: Vec<Option<File>>) -> Result<(), IrqError> {
-        self.with(move |f| f.pci.set_irqs(first, eventfds)).unwrap_or(Ok(()))
+        self.with(move |f| f.nic.pci.set_irqs(first, eventfds)).unwrap_or(Ok(()))
     }
 
     /// Takes all eventfds away and disables MSI-X.
     pub fn clear_irqs(&self) {
-        self.with(|f| f.pci.clear_irqs());
+        self.with(|f| f.nic.pci.clear_irqs());
     }
 
     /// Masks or unmasks vectors.
@@ -174,7 +174,7 @@ impl FunctionHandle {
     /// # Errors
     /// There are no such vectors.
     pub fn mask_irqs(&self, first: u32, count: u32, masked: bool) -> Result<(), IrqError> {
-        self.with(move |f| f.pci.mask_irqs(first, count, masked)).unwrap_or(Ok(()))
+        self.with(move |f| f.nic.pci.mask_irqs(first, count, masked)).unwrap_or(Ok(()))
     }
 
     /// Raises vectors as if the function had, to test the way to the client.
@@ -182,7 +182,7 @@ impl FunctionHandle {
     /// # Errors
     /// There are no such vectors.
     pub fn trigger_irqs(&self, first: u32, count: u32) -> Result<(), IrqError> {
-        self.with(move |f| f.pci.trigger_irqs(first, count)).unwrap_or(Ok(()))
+        self.with(move |f| f.nic.pci.trigger_irqs(first, count)).unwrap_or(Ok(()))
     }
 
     /// Function level reset, done when it returns. Mappings and eventfds stay.
@@ -193,7 +193,7 @@ impl FunctionHandle {
     /// What a client that is gone leaves behind goes too: function level reset, no mappings, no eventfds.
     pub fn abandon(&self) {
         self.with(|f| {
-            f.pci.clear_irqs();
+            f.nic.pci.clear_irqs();
             device::reset(f);
         });
         self.face.dma.clear();
@@ -212,17 +212,17 @@ impl FunctionHandle {
     /// What the function holds; all zero when the card is gone.
     pub fn counts(&self) -> Counts {
         self.with(|f| Counts {
-            pds: f.objects.pds.len(),
-            uars: f.objects.uars.len(),
-            umems: f.objects.umems.len(),
-            mkeys: f.objects.mkeys.len(),
-            eqs: f.objects.eqs.len(),
-            cqs: f.objects.cqs.len(),
-            qps: f.objects.qps.len(),
-            transport_domains: f.objects.transport_domains.len(),
-            queue_counters: f.objects.queue_counters.len(),
-            pages_held: f.firmware.pages_held(),
-            dma_ranges: f.dma.ranges(),
+            pds: f.nic.objects.pds.len(),
+            uars: f.nic.objects.uars.len(),
+            umems: f.nic.objects.umems.len(),
+            mkeys: f.nic.objects.mkeys.len(),
+            eqs: f.nic.objects.eqs.len(),
+            cqs: f.nic.objects.cqs.len(),
+            qps: f.queues.qps.len(),
+            transport_domains: f.nic.objects.transport_domains.len(),
+            queue_counters: f.nic.objects.queue_counters.len(),
+            pages_held: f.nic.firmware.pages_held(),
+            dma_ranges: f.nic.dma.ranges(),
         })
         .unwrap_or_default()
     }
@@ -247,7 +247,7 @@ impl FunctionHandle {
         let len = bytes.len();
         let answer = self.with(move |f| {
             let mut bytes = vec![0xff; len];
-            if !f.faults.removed() {
+            if !f.nic.faults.removed() {
                 read(f, &mut bytes);
             }
             bytes

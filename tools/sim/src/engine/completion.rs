@@ -7,10 +7,11 @@ use mlx5_prm::ctx::CqPeriodMode;
 use mlx5_prm::eqe::{CompletionEvent, CqErrorEvent, EventType};
 use mlx5_prm::layout::Layout;
 
-use super::rest::{Failure, Rest};
-use super::work::ReceiveWork;
-use super::{event, held, rules};
-use crate::objects::{ArmState, Cq, CqStatus, Qp};
+use super::check::receives;
+use super::event;
+use crate::function::Nic;
+use crate::objects::{ArmState, Cq, CqStatus, Failure, Qp, ReceiveWork};
+use crate::strict::rules;
 
 /// Consumer and producer indices as software sees them have this many bits.
 pub(super) const INDEX: u32 = 0xff_ffff;
@@ -42,40 +43,40 @@ fn with_index(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16, user_index: Option<u
 }
 
 /// Completes a work request of the send queue that ended well.
-pub(crate) fn sent(rest: &mut Rest, qp: &Qp, mut cqe: Cqe, wqe_opcode: u8, solicited: bool) {
+pub(crate) fn sent(nic: &mut Nic, qp: &Qp, mut cqe: Cqe, wqe_opcode: u8, solicited: bool) {
     cqe.w().send_wqe_opcode(wqe_opcode);
-    write(rest, qp.qpn, qp.cqn_send, &cqe, solicited);
+    write(nic, qp.qpn, qp.cqn_send, &cqe, solicited);
 }
 
 /// Completes a receive that ended well.
-pub(crate) fn received(rest: &mut Rest, qp: &mut Qp, work: ReceiveWork, cqe: &Cqe) {
+pub(crate) fn received(nic: &mut Nic, qp: &mut Qp, work: ReceiveWork, cqe: &Cqe) {
     let is_own = qp.srqn.is_none() && work.cqn.is_none();
     let cqn = work.cqn.unwrap_or(qp.cqn_recv);
     if is_own {
-        held::give_back(qp, rest, work.index);
-        qp.rc.receive.consumed.completes(rest, cqn, work.index);
+        receives::give_back(qp, nic, work.index);
+        qp.rc.receive.consumed.completes(nic, cqn, work.index);
     }
-    write(rest, qp.qpn, cqn, cqe, cqe.se());
+    write(nic, qp.qpn, cqn, cqe, cqe.se());
     qp.rc.receive.spare = Some(work);
 }
 
 /// Completes a work request of the send queue that failed, or was flushed.
-pub(crate) fn send_failed(rest: &mut Rest, qp: &Qp, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
+pub(crate) fn send_failed(nic: &mut Nic, qp: &Qp, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
     let place = Place { cqn: qp.cqn_send, user_index: qp.user_index, wqe_counter };
-    failed(rest, qp.qpn, place, CqeOpcode::RequesterError, wqe_opcode, failure);
+    failed(nic, qp.qpn, place, CqeOpcode::RequesterError, wqe_opcode, failure);
 }
 
 /// Completes a receive that failed, or was flushed.
-pub(crate) fn receive_failed(rest: &mut Rest, qp: &Qp, work: &ReceiveWork, failure: Failure) {
+pub(crate) fn receive_failed(nic: &mut Nic, qp: &Qp, work: &ReceiveWork, failure: Failure) {
     let cqn = work.cqn.unwrap_or(qp.cqn_recv);
     let place = Place { cqn, user_index: work.user_index.or(qp.user_index), wqe_counter: work.index };
-    failed(rest, qp.qpn, place, CqeOpcode::ResponderError, 0, failure);
+    failed(nic, qp.qpn, place, CqeOpcode::ResponderError, 0, failure);
 }
 
 /// Completes a receive of the queue pair's own ring that was flushed without being fetched.
-pub(crate) fn receive_flushed(rest: &mut Rest, qp: &Qp, wqe_counter: u16) {
+pub(crate) fn receive_flushed(nic: &mut Nic, qp: &Qp, wqe_counter: u16) {
     let place = Place { cqn: qp.cqn_recv, user_index: qp.user_index, wqe_counter };
-    failed(rest, qp.qpn, place, CqeOpcode::ResponderError, 0, flushed());
+    failed(nic, qp.qpn, place, CqeOpcode::ResponderError, 0, flushed());
 }
 
 /// Which work request a completion is of, and where it goes.
@@ -86,7 +87,7 @@ pub(super) struct Place {
 }
 
 /// Completes a work request of the queue pair, or Ethernet queue, `number` that failed, or was flushed.
-pub(super) fn failed(rest: &mut Rest, number: u32, place: Place, opcode: CqeOpcode, wqe_opcode: u8, failure: Failure) {
+pub(super) fn failed(nic: &mut Nic, number: u32, place: Place, opcode: CqeOpcode, wqe_opcode: u8, failure: Failure) {
     let Place { cqn, user_index, wqe_counter } = place;
     let mut error = ErrorCqe::ZERO;
     error
@@ -100,25 +101,25 @@ pub(super) fn failed(rest: &mut Rest, number: u32, place: Place, opcode: CqeOpco
         .wqe_counter(wqe_counter)
         .opcode(opcode);
     if let Some(cqe) = Cqe::read(error.as_bytes()) {
-        write(rest, number, cqn, &cqe, true);
+        write(nic, number, cqn, &cqe, true);
     }
 }
 
 /// Writes a CQE of the queue pair, or Ethernet queue, `number`. `solicited`: it wakes who waits for solicited completions.
 ///
 /// Where it cannot be written, the completion queue is in error from then on, and so is the queue that completes there.
-pub(crate) fn write(rest: &mut Rest, number: u32, cqn: u32, cqe: &Cqe, solicited: bool) {
-    let timestamp = rest.timestamp();
-    let Some(cq) = rest.cqs.get_mut(cqn) else { return };
+pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: bool) {
+    let timestamp = nic.timestamp();
+    let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
     if cq.status != CqStatus::Ok {
-        return rest.engine.break_later(number);
+        return nic.scheduler.break_later(number);
     }
-    if rest.strict.is_on() {
-        check_consumer(cq, cqn, rest.dma, rest.strict);
-        check_owner(cq, cqn, rest.dma, rest.strict);
+    if nic.strict.is_on() {
+        check_consumer(cq, cqn, &nic.dma, &nic.strict);
+        check_owner(cq, cqn, &nic.dma, &nic.strict);
     }
-    if is_full(cq, rest.dma) {
-        return overrun(rest, number, cqn);
+    if is_full(cq, &nic.dma) {
+        return overrun(nic, number, cqn);
     }
     let mut cqe = *cqe;
     // An error's CQE has its syndromes there.
@@ -126,23 +127,23 @@ pub(crate) fn write(rest: &mut Rest, number: u32, cqn: u32, cqe: &Cqe, solicited
         cqe.w().timestamp(timestamp);
     }
     seal(&mut cqe, cq);
-    if !put(cq, &cqe, rest.dma) {
-        return fail(rest, number, cqn, CqStatus::WriteFailure, ACCESS_VIOLATION);
+    if !put(cq, &cqe, &nic.dma) {
+        return fail(nic, number, cqn, CqStatus::WriteFailure, ACCESS_VIOLATION);
     }
     cq.producer = cq.producer.wrapping_add(1);
     if solicited {
         cq.seen.solicited = cq.producer;
     }
     if cq.arm == ArmState::Next || (cq.arm == ArmState::Solicited && solicited) {
-        moderate(rest, cqn);
+        moderate(nic, cqn);
     }
 }
 
 /// An armed queue has one more completion: its event comes now, or with more of them, or after a while. Without a period, or
 /// without a count, it always comes now.
-fn moderate(rest: &mut Rest, cqn: u32) {
-    let now = rest.now;
-    let Some(cq) = rest.cqs.get_mut(cqn) else { return };
+fn moderate(nic: &mut Nic, cqn: u32) {
+    let now = nic.now;
+    let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
     let (period, count) = (cq.context.cq_period(), cq.context.cq_max_count());
     cq.seen.held = cq.seen.held.saturating_add(1);
     let period = Duration::from_micros(period.into());
@@ -151,22 +152,22 @@ fn moderate(rest: &mut Rest, cqn: u32) {
         _ => cq.seen.last_event.map_or(now, |last| last + period),
     };
     if due <= now || cq.seen.held >= count {
-        return notify(rest, cqn);
+        return notify(nic, cqn);
     }
     cq.seen.due = Some(due);
-    match rest.engine.moderated.iter_mut().find(|(_, other)| *other == cqn) {
+    match nic.scheduler.moderated.iter_mut().find(|(_, other)| *other == cqn) {
         Some((earlier, _)) => *earlier = due,
-        None => rest.engine.moderated.push((due, cqn)),
+        None => nic.scheduler.moderated.push((due, cqn)),
     }
 }
 
 /// Fires the events that moderation held back for long enough. True if any was due.
-pub(crate) fn look_at_held(rest: &mut Rest) -> bool {
-    let now = rest.now;
-    let due: Vec<u32> = rest.engine.moderated.extract_if(.., |(due, _)| *due <= now).map(|(_, cqn)| cqn).collect();
+pub(crate) fn look_at_held(nic: &mut Nic) -> bool {
+    let now = nic.now;
+    let due: Vec<u32> = nic.scheduler.moderated.extract_if(.., |(due, _)| *due <= now).map(|(_, cqn)| cqn).collect();
     for cqn in &due {
-        if rest.cqs.get(*cqn).is_some_and(|cq| cq.seen.due.is_some_and(|due| due <= now)) {
-            notify(rest, *cqn);
+        if nic.objects.cqs.get(*cqn).is_some_and(|cq| cq.seen.due.is_some_and(|due| due <= now)) {
+            notify(nic, *cqn);
         }
     }
     !due.is_empty()
@@ -217,46 +218,46 @@ fn behind(cq: &Cq) -> u32 {
     cq.producer.wrapping_sub(cq.seen.consumer) & INDEX
 }
 
-fn overrun(rest: &mut Rest, number: u32, cqn: u32) {
-    if let Some(cq) = rest.cqs.get(cqn) {
+fn overrun(nic: &mut Nic, number: u32, cqn: u32) {
+    if let Some(cq) = nic.objects.cqs.get(cqn) {
         let size = 1u32 << cq.log_size;
-        rest.strict.report(rules::CQ_OVERRUN, || {
+        nic.strict.report(rules::CQ_OVERRUN, || {
             format!("CQ {cqn:#x}: {size} entries, all unconsumed, consumer index {:#x}", cq.seen.consumer)
         });
         if cq.seen.consumer == 0 && cq.producer == size {
-            rest.strict
+            nic.strict
                 .report(rules::CI_NEVER_PUBLISHED, || format!("CQ {cqn:#x}: full after its first {size} entries"));
         }
     }
-    fail(rest, number, cqn, CqStatus::Overflow, OVERRUN);
+    fail(nic, number, cqn, CqStatus::Overflow, OVERRUN);
 }
 
-fn fail(rest: &mut Rest, number: u32, cqn: u32, status: CqStatus, syndrome: u8) {
-    if let Some(cq) = rest.cqs.get_mut(cqn) {
+fn fail(nic: &mut Nic, number: u32, cqn: u32, status: CqStatus, syndrome: u8) {
+    if let Some(cq) = nic.objects.cqs.get_mut(cqn) {
         cq.status = status;
     }
     let mut data = CqErrorEvent::ZERO;
     data.w().cqn(cqn & INDEX).syndrome(syndrome);
-    event::post(rest, EventType::CqError, 0, data.as_bytes());
-    rest.engine.break_later(number);
+    event::post(nic, EventType::CqError, 0, data.as_bytes());
+    nic.scheduler.break_later(number);
 }
 
 /// Fires the completion event of an armed queue.
-pub(crate) fn notify(rest: &mut Rest, cqn: u32) {
-    let now = rest.now;
-    let Some(cq) = rest.cqs.get_mut(cqn) else { return };
+pub(crate) fn notify(nic: &mut Nic, cqn: u32) {
+    let now = nic.now;
+    let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
     cq.arm = ArmState::Fired;
     (cq.seen.held, cq.seen.due, cq.seen.last_event) = (0, None, Some(now));
     cq.seen.fired_sn = Some(cq.arm_sn);
     let eqn = cq.eqn;
     let mut data = CompletionEvent::ZERO;
     data.w().cqn(cqn & INDEX);
-    event::write(rest, eqn, EventType::Completion, 0, data.as_bytes());
+    event::write(nic, eqn, EventType::Completion, 0, data.as_bytes());
 }
 
 /// A new arm request, as dword 1 of the doorbell record says it.
-pub(crate) fn arm(rest: &mut Rest, cqn: u32, request: u32) {
-    let Some(cq) = rest.cqs.get_mut(cqn) else { return };
+pub(crate) fn arm(nic: &mut Nic, cqn: u32, request: u32) {
+    let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
     cq.seen.arm = Some(request);
     let sn = (request >> 28 & 3) as u8;
     // Software counts the sequence number up with each event: a request of before the event asks for nothing new.
@@ -271,7 +272,7 @@ pub(crate) fn arm(rest: &mut Rest, cqn: u32, request: u32) {
     // Software armed before it saw the completions that came meanwhile: it would wait for them for ever.
     let unseen = last.wrapping_sub(consumer) & INDEX;
     if unseen != 0 && unseen <= INDEX / 2 {
-        notify(rest, cqn);
+        notify(nic, cqn);
     }
 }
 

@@ -3,61 +3,61 @@
 use mlx5_prm::eqe::{Eqe, EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 
-use super::rest::Rest;
-use super::rules;
+use crate::function::Nic;
 use crate::objects::Eq;
 use crate::pci::Pci;
+use crate::strict::rules;
 
 const EQE: u64 = 64;
 /// Bits of a consumer index.
 const INDEX: u32 = 0xff_ffff;
 
 /// Writes an event to the EQ that is subscribed to its type; to none if no EQ is.
-pub(crate) fn post(rest: &mut Rest, event_type: EventType, sub_type: u8, data: &[u8]) {
+pub(crate) fn post(nic: &mut Nic, event_type: EventType, sub_type: u8, data: &[u8]) {
     let number = event_type.number();
     let Some(word) = (number as usize).checked_div(64).filter(|word| *word < 4) else { return };
     let subscribed = |eq: &Eq| eq.event_mask[word] >> (number % 64) & 1 != 0;
-    let found = rest.eqs.iter().find(|(_, eq)| subscribed(eq)).map(|(eqn, _)| eqn);
+    let found = nic.objects.eqs.iter().find(|(_, eq)| subscribed(eq)).map(|(eqn, _)| eqn);
     if let Some(eqn) = found {
-        write(rest, eqn, event_type, sub_type, data);
+        write(nic, eqn, event_type, sub_type, data);
     }
 }
 
 /// Writes an event about a queue pair.
-pub(crate) fn post_qp(rest: &mut Rest, event_type: EventType, qpn: u32) {
+pub(crate) fn post_qp(nic: &mut Nic, event_type: EventType, qpn: u32) {
     let mut data = QpEvent::ZERO;
     data.w().qp_srq_n(qpn & INDEX);
-    post(rest, event_type, 0, data.as_bytes());
+    post(nic, event_type, 0, data.as_bytes());
 }
 
 /// Writes an event about a shared receive queue.
-pub(crate) fn post_srq(rest: &mut Rest, event_type: EventType, srqn: u32) {
+pub(crate) fn post_srq(nic: &mut Nic, event_type: EventType, srqn: u32) {
     // The number has the same place in both.
-    post_qp(rest, event_type, srqn);
+    post_qp(nic, event_type, srqn);
 }
 
 /// Writes an event to the EQ `eqn`. `data` fills `event_data` from its start.
-pub(crate) fn write(rest: &mut Rest, eqn: u32, event_type: EventType, sub_type: u8, data: &[u8]) {
-    if rest.faults.event_lost(event_type.number() as u8) {
+pub(crate) fn write(nic: &mut Nic, eqn: u32, event_type: EventType, sub_type: u8, data: &[u8]) {
+    if nic.faults.event_lost(event_type.number() as u8) {
         return;
     }
-    let Some(eq) = rest.eqs.get_mut(eqn) else { return };
+    let Some(eq) = nic.objects.eqs.get_mut(eqn) else { return };
     let size = 1 << eq.log_size;
     if eq.producer.wrapping_sub(eq.consumer) & INDEX >= size {
         eq.overrun = true;
-        return rest
+        return nic
             .strict
             .report(rules::EQ_OVERRUN, || format!("EQ {eqn}: {size} entries, all unconsumed; {event_type} is lost"));
     }
     let eqe = build(eq, event_type, sub_type, data);
     let at = u64::from(eq.producer & (size - 1)) * EQE;
     let Some((iova, _)) = eq.ring.iova(at).filter(|(_, room)| *room >= EQE) else { return };
-    if rest.dma.publish(iova, eqe.as_bytes()).is_err() {
+    if nic.dma.publish(iova, eqe.as_bytes()).is_err() {
         return;
     }
     eq.producer = eq.producer.wrapping_add(1);
     if std::mem::take(&mut eq.armed) {
-        rest.pci.interrupt(eq.vector);
+        nic.pci.interrupt(eq.vector);
     }
 }
 
@@ -75,23 +75,23 @@ fn build(eq: &Eq, event_type: EventType, sub_type: u8, data: &[u8]) -> Eqe {
 }
 
 /// An EQ doorbell: consumer index, and whether the next event is to interrupt.
-pub(crate) fn doorbell(rest: &mut Rest, uar: u32, value: u32, arm: bool) {
+pub(crate) fn doorbell(nic: &mut Nic, uar: u32, value: u32, arm: bool) {
     let eqn = value >> 24;
-    let Some(eq) = rest.eqs.get_mut(eqn).filter(|eq| eq.uar == uar) else {
-        return rest.strict.report(rules::UNKNOWN_EQ, || format!("EQ {eqn} at UAR page {uar}"));
+    let Some(eq) = nic.objects.eqs.get_mut(eqn).filter(|eq| eq.uar == uar) else {
+        return nic.strict.report(rules::UNKNOWN_EQ, || format!("EQ {eqn} at UAR page {uar}"));
     };
     let consumer = value & INDEX;
     let step = consumer.wrapping_sub(eq.consumer) & INDEX;
     let ahead = eq.producer.wrapping_sub(eq.consumer) & INDEX;
     if step > ahead {
-        return rest.strict.report(rules::EQ_CI, || {
+        return nic.strict.report(rules::EQ_CI, || {
             format!("EQ {eqn}: consumer index {consumer:#x} after {:#x}, producer {:#x}", eq.consumer, eq.producer)
         });
     }
     eq.consumer = consumer;
     if arm {
         eq.was_armed = true;
-        arm_or_wake(eq, rest.pci);
+        arm_or_wake(eq, &mut nic.pci);
     }
 }
 
@@ -106,12 +106,12 @@ fn arm_or_wake(eq: &mut Eq, pci: &mut Pci) {
 /// EQ doorbells were taken from a page that clients map: those of its other EQs may have been overwritten by them, and no
 /// record says what they held. So each that software arms is armed as if it had been rung. Where it was not, that costs an
 /// interrupt that finds nothing new, which every handler must bear; where it was, the handler rings again.
-pub(crate) fn arm_others(rest: &mut Rest, uar: u32, rung: &[u8]) {
+pub(crate) fn arm_others(nic: &mut Nic, uar: u32, rung: &[u8]) {
     let is_other =
         |eqn: u32, eq: &Eq| eq.uar == uar && eq.was_armed && !rung.iter().any(|rung| u32::from(*rung) == eqn);
-    for (eqn, eq) in rest.eqs.iter_mut() {
+    for (eqn, eq) in nic.objects.eqs.iter_mut() {
         if is_other(eqn, eq) && !eq.armed {
-            arm_or_wake(eq, rest.pci);
+            arm_or_wake(eq, &mut nic.pci);
         }
     }
 }

@@ -3,92 +3,92 @@
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 
-use super::completion;
-use super::rest::Rest;
-use super::{doorbell, event, rules, work};
+use super::{completion, event, posted, wqe};
+use crate::function::Nic;
 use crate::objects::Qp;
+use crate::strict::rules;
 
 /// Moves a queue pair to the error state on the card's own account.
-pub(crate) fn to_error(qp: &mut Qp, rest: &mut Rest) {
+pub(crate) fn to_error(qp: &mut Qp, nic: &mut Nic) {
     qp.state = QpState::Err;
     qp.context.w().state(QpState::Err);
-    entered(qp, rest);
+    entered(qp, nic);
 }
 
 /// A queue pair is in the error state: stops all that was under way, and flushes.
-pub(crate) fn entered(qp: &mut Qp, rest: &mut Rest) {
+pub(crate) fn entered(qp: &mut Qp, nic: &mut Nic) {
     let send = &mut qp.rc.send;
     (send.deadline, send.pause) = (None, None);
     let receive = &mut qp.rc.receive;
     receive.replies.clear();
     receive.answer = None;
     receive.message = None;
-    rest.engine.watch(qp.qpn);
-    rest.engine.held.forget(qp.qpn);
-    all(qp, rest);
+    nic.scheduler.watch(qp.qpn);
+    nic.scheduler.held.forget(qp.qpn);
+    all(qp, nic);
     // Software did not know yet.
     (qp.rc.send.posted_in_error, qp.rc.receive.posted_in_error) = (0, 0);
     if qp.srqn.is_some() {
         // Software waits for this before it destroys the queue pair: no more of the shared receives will come back by it.
-        event::post_qp(rest, EventType::SrqLastWqe, qp.qpn);
+        event::post_qp(nic, EventType::SrqLastWqe, qp.qpn);
     }
 }
 
 /// Flushes what is posted and not complete. Each WQE gets a completion, whether it asked for one or not.
-pub(crate) fn all(qp: &mut Qp, rest: &mut Rest) {
-    flush_send(qp, rest);
-    flush_receive(qp, rest);
+pub(crate) fn all(qp: &mut Qp, nic: &mut Nic) {
+    flush_send(qp, nic);
+    flush_receive(qp, nic);
 }
 
-fn flush_send(qp: &mut Qp, rest: &mut Rest) {
-    doorbell::refresh(qp, rest);
+fn flush_send(qp: &mut Qp, nic: &mut Nic) {
+    posted::refresh(qp, nic);
     while let Some(work) = qp.rc.send.work.pop_front() {
-        completion::send_failed(rest, qp, work.index, work.opcode.number() as u8, completion::flushed());
+        completion::send_failed(nic, qp, work.index, work.opcode.number() as u8, completion::flushed());
         qp.rc.send.spare.push(work);
     }
     (qp.rc.send.cursor, qp.rc.send.reads) = (0, 0);
     if let Some(ring) = &qp.send {
         let send = &mut qp.rc.send;
         let blocks = send.posted.wrapping_sub(send.fetched);
-        count_posted(rest, qp.qpn, "send", &mut send.posted_in_error, blocks, 1 << ring.log_size);
+        count_posted(nic, qp.qpn, "send", &mut send.posted_in_error, blocks, 1 << ring.log_size);
     }
     while qp.rc.send.fetched != qp.rc.send.posted {
         let index = qp.rc.send.fetched;
         let left = qp.rc.send.posted.wrapping_sub(index);
-        let Some(ctrl) = doorbell::control(qp, rest, index) else {
+        let Some(ctrl) = posted::control(qp, nic, index) else {
             // Without the ring nobody can say how many WQEs these were.
             qp.rc.send.fetched = qp.rc.send.posted;
             return;
         };
         let opcode = ctrl.opcode().number() as u8;
-        completion::send_failed(rest, qp, index, opcode, completion::flushed());
-        qp.rc.send.fetched = index.wrapping_add(work::blocks_of(&ctrl).min(left));
+        completion::send_failed(nic, qp, index, opcode, completion::flushed());
+        qp.rc.send.fetched = index.wrapping_add(wqe::blocks_of(&ctrl).min(left));
     }
 }
 
-fn flush_receive(qp: &mut Qp, rest: &mut Rest) {
+fn flush_receive(qp: &mut Qp, nic: &mut Nic) {
     if let Some(work) = qp.rc.receive.work.take() {
-        completion::receive_failed(rest, qp, &work, completion::flushed());
+        completion::receive_failed(nic, qp, &work, completion::flushed());
     }
-    work::refresh_posted(qp, rest);
+    posted::refresh_posted(qp, nic);
     if let Some(ring) = &qp.recv {
         let receive = &mut qp.rc.receive;
         let count = receive.posted.wrapping_sub(receive.fetched);
-        count_posted(rest, qp.qpn, "receive", &mut receive.posted_in_error, count, 1 << ring.log_size);
+        count_posted(nic, qp.qpn, "receive", &mut receive.posted_in_error, count, 1 << ring.log_size);
     }
     while qp.rc.receive.fetched != qp.rc.receive.posted {
         let index = qp.rc.receive.fetched;
         qp.rc.receive.fetched = index.wrapping_add(1);
-        completion::receive_flushed(rest, qp, index);
+        completion::receive_flushed(nic, qp, index);
     }
 }
 
 /// Counts what was posted in the error state. Strict mode: who goes around the whole ring has thrown its completions away.
-fn count_posted(rest: &Rest, qpn: u32, ring: &str, count: &mut u32, more: u16, size: u32) {
+fn count_posted(nic: &Nic, qpn: u32, ring: &str, count: &mut u32, more: u16, size: u32) {
     let before = *count;
     *count = before.saturating_add(more.into());
     if before <= size && *count > size {
-        rest.strict.report(rules::ERROR_IGNORED, || {
+        nic.strict.report(rules::ERROR_IGNORED, || {
             format!("QP {qpn:#x}: more than {size} posted to its {ring} queue since its first error completion")
         });
     }

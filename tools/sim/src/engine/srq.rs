@@ -4,16 +4,17 @@ use mlx5_prm::eqe::EventType;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{SEGMENT, SrqNextSeg};
 
-use super::access::User;
-use super::event;
-use super::rest::Rest;
-use super::work::{self, ReceiveWork};
-use crate::objects::{Qp, RecvRing, Srq};
+use super::posted::check_posted;
+use super::{event, wqe};
+use crate::dma::Dma;
+use crate::function::Nic;
+use crate::objects::{Qp, ReceiveWork, RecvRing, Srq, User};
+use crate::strict::Strict;
 
 /// Takes the next receive of the shared queue `srqn` for `qp`. `None` if none is posted.
-pub(super) fn fetch(qp: &mut Qp, rest: &mut Rest, srqn: u32) -> Option<ReceiveWork> {
-    let srq = rest.srqs.get_mut(srqn)?;
-    refresh_posted(srq, rest.dma, rest.strict);
+pub(super) fn fetch(qp: &mut Qp, nic: &mut Nic, srqn: u32) -> Option<ReceiveWork> {
+    let srq = nic.objects.srqs.get_mut(srqn)?;
+    refresh_posted(srq, &nic.dma, &nic.strict);
     if srq.taken == srq.posted {
         return None;
     }
@@ -25,10 +26,10 @@ pub(super) fn fetch(qp: &mut Qp, rest: &mut Rest, srqn: u32) -> Option<ReceiveWo
         (work.cqn, work.user_index) = (Some(xrc.cqn), xrc.user_index);
     }
     let mut room = [0; RecvRing::LONGEST];
-    let wqe = srq.ring.read(rest.dma, srq.next, &mut room).unwrap_or_default();
-    match SrqNextSeg::read(wqe) {
+    let bytes = srq.ring.read(&nic.dma, srq.next, &mut room).unwrap_or_default();
+    match SrqNextSeg::read(bytes) {
         Some(link) => srq.next = link.next_wqe_index(),
-        None => work.failure = Some(work::bad_operation()),
+        None => work.failure = Some(wqe::bad_operation()),
     }
     let is_low = srq.limit > 0 && srq.posted.wrapping_sub(srq.taken) < srq.limit;
     if is_low {
@@ -36,20 +37,20 @@ pub(super) fn fetch(qp: &mut Qp, rest: &mut Rest, srqn: u32) -> Option<ReceiveWo
         srq.limit = 0;
     }
     if work.failure.is_none() {
-        work::scatter_list(qp, rest, wqe.get(SEGMENT..).unwrap_or(&[]), &mut work);
+        wqe::scatter_list(qp, nic, bytes.get(SEGMENT..).unwrap_or(&[]), &mut work);
     }
     if is_low {
-        event::post_srq(rest, EventType::SrqLimit, srqn);
+        event::post_srq(nic, EventType::SrqLimit, srqn);
     }
     Some(work)
 }
 
 /// Looks at the doorbell record.
-fn refresh_posted(srq: &mut Srq, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
+fn refresh_posted(srq: &mut Srq, dma: &Dma, strict: &Strict) {
     let Ok(record) = srq.doorbell.read(dma, 0) else { return };
     if record as u16 == srq.posted {
         return;
     }
     srq.posted = record as u16;
-    work::check_posted(strict, ("SRQ", srq.srqn), &srq.ring, record, srq.taken);
+    check_posted(strict, ("SRQ", srq.srqn), &srq.ring, record, srq.taken);
 }

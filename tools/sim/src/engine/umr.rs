@@ -9,12 +9,12 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, MkeyMaskBit, SEGMENT, UmrCheck, UmrCtrlSeg, mkey_mask};
 use thiserror::Error;
 
-use super::rest::{Failure, Rest};
-use super::rules;
+use crate::function::Nic;
 use crate::objects::{
-    MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, Qp, TRANSLATIONS, Translation, addresses,
-    pieces,
+    Failure, List, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, Qp, TRANSLATIONS, Translation,
+    Update, addresses, pieces,
 };
+use crate::strict::rules;
 
 /// Octwords of which a list has a multiple.
 const BLOCK: u32 = 4;
@@ -39,22 +39,6 @@ const PARTS: &[(MkeyMaskBit, Take)] = &[
     }),
     (MkeyMaskBit::Free, |new, key| _ = key.w().free(new.free())),
 ];
-
-/// A change of a key.
-#[derive(Debug)]
-pub(crate) struct Update {
-    key: u32,
-    control: UmrCtrlSeg,
-    context: Mkc,
-    list: List,
-}
-
-/// Where the new translations are.
-#[derive(Debug)]
-enum List {
-    Inline(Vec<u8>),
-    Memory { key: u32, address: u64 },
-}
 
 /// Why a key is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -102,22 +86,22 @@ pub(super) fn parse(ctrl: &CtrlSeg, wqe: &[u8]) -> Option<Update> {
 }
 
 /// Makes the change. It is made whole, or not at all.
-pub(crate) fn apply(qp: &Qp, rest: &mut Rest, update: &Update) -> Result<(), Failure> {
-    let list = update.read_list(qp, rest)?;
-    change(qp, rest, update, &list).map_err(|refusal| {
-        rest.strict.report(rules::UMR, || format!("QP {:#x}: key {:#x}: {refusal}", qp.qpn, update.key));
+pub(crate) fn apply(qp: &Qp, nic: &mut Nic, update: &Update) -> Result<(), Failure> {
+    let list = update.read_list(qp, nic)?;
+    change(qp, nic, update, &list).map_err(|refusal| {
+        nic.strict.report(rules::UMR, || format!("QP {:#x}: key {:#x}: {refusal}", qp.qpn, update.key));
         Failure::new(CqeSyndrome::MemoryWindowBind)
     })
 }
 
-fn change(qp: &Qp, rest: &mut Rest, update: &Update, list: &[u8]) -> Result<(), Refusal> {
-    let mkey = rest.mkeys.get_mut(update.key >> 8).ok_or(Refusal::Unknown)?;
+fn change(qp: &Qp, nic: &mut Nic, update: &Update, list: &[u8]) -> Result<(), Refusal> {
+    let mkey = nic.objects.mkeys.get_mut(update.key >> 8).ok_or(Refusal::Unknown)?;
     update.check(qp, mkey)?;
     let context = update.merged(&mkey.context);
     let translation = update.translation(mkey, &context, list)?;
     if context.pd() != mkey.pd {
-        rest.pds.get_mut(context.pd()).ok_or(Refusal::NoSuchPd)?.users += 1;
-        if let Some(pd) = rest.pds.get_mut(mkey.pd) {
+        nic.objects.pds.get_mut(context.pd()).ok_or(Refusal::NoSuchPd)?.users += 1;
+        if let Some(pd) = nic.objects.pds.get_mut(mkey.pd) {
             pd.users = pd.users.saturating_sub(1);
         }
     }
@@ -131,15 +115,15 @@ fn change(qp: &Qp, rest: &mut Rest, update: &Update, list: &[u8]) -> Result<(), 
 }
 
 impl Update {
-    fn read_list(&self, qp: &Qp, rest: &Rest) -> Result<Vec<u8>, Failure> {
+    fn read_list(&self, qp: &Qp, nic: &Nic) -> Result<Vec<u8>, Failure> {
         match &self.list {
             List::Inline(bytes) => Ok(bytes.clone()),
             List::Memory { key, address } => {
                 let mut bytes = vec![0; usize::from(self.control.xlt_octowords()) * OCTWORD];
-                if rest.read(qp.user(), *key, *address, &mut bytes, MkeyRights::LOCAL_READ) {
+                if nic.read(qp.user(), *key, *address, &mut bytes, MkeyRights::LOCAL_READ) {
                     return Ok(bytes);
                 }
-                rest.allows(qp.user(), *key, *address, bytes.len() as u64, MkeyRights::LOCAL_READ); // says why not
+                nic.allows(qp.user(), *key, *address, bytes.len() as u64, MkeyRights::LOCAL_READ); // says why not
                 Err(Failure::new(CqeSyndrome::LocalProtection))
             }
         }

@@ -1,12 +1,11 @@
 //! Capability pages: what can be set, what is in force.
 
-use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, PerProtocolNetworkingOffloadCaps, RoceCap};
 use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::{Kind, Layout};
 
 use super::syndromes::Syndrome;
+use crate::function::{Capabilities, Page};
 use crate::objects::Table;
-use crate::profile::Profile;
 
 /// `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP` without its lowest bit.
 mod page {
@@ -20,18 +19,6 @@ mod page {
     pub(super) const DEVICE_MEMORY: u16 = 15;
 }
 
-/// The capability pages of a function.
-#[derive(Debug, Clone)]
-pub struct Capabilities {
-    general: Page<CmdHcaCap>,
-    roce: Page<RoceCap>,
-    atomic: Page<AtomicCaps>,
-    /// These cannot be set: what is announced is in force.
-    ethernet: PerProtocolNetworkingOffloadCaps,
-    flow_table: FlowTableNicCap,
-    device_memory: DeviceMemCap,
-}
-
 /// The number that the next object gets, where the limit in force leaves one: `SET_HCA_CAP` can lower it below the size of
 /// the table, which is that of the maximum.
 pub(super) fn next_below<T>(table: &Table<T>, log_limit: u8) -> Option<u32> {
@@ -43,56 +30,7 @@ pub(super) fn room_below<T>(table: &Table<T>, log_limit: u8) -> Option<()> {
     (table.len() < 1 << log_limit).then_some(())
 }
 
-/// One page.
-#[derive(Debug, Clone)]
-struct Page<L> {
-    max: L,
-    current: L,
-}
-
 impl Capabilities {
-    /// As after `ENABLE_HCA`.
-    pub(super) fn new(profile: &Profile) -> Self {
-        Capabilities {
-            general: Page { max: profile.general_max, current: profile.general_current },
-            roce: Page { max: profile.roce_max, current: profile.roce_current },
-            atomic: Page { max: profile.atomic_max, current: profile.atomic_current },
-            ethernet: profile.ethernet,
-            flow_table: profile.flow_table,
-            device_memory: profile.device_memory,
-        }
-    }
-
-    /// The general page in force.
-    pub fn general(&self) -> &CmdHcaCap {
-        &self.general.current
-    }
-
-    /// The RoCE page in force.
-    pub fn roce(&self) -> &RoceCap {
-        &self.roce.current
-    }
-
-    /// The atomic page in force.
-    pub fn atomic(&self) -> &AtomicCaps {
-        &self.atomic.current
-    }
-
-    /// The page of Ethernet offloads.
-    pub fn ethernet(&self) -> &PerProtocolNetworkingOffloadCaps {
-        &self.ethernet
-    }
-
-    /// The page of flow tables.
-    pub fn flow_table(&self) -> &FlowTableNicCap {
-        &self.flow_table
-    }
-
-    /// The page of memory on the card, where there is any.
-    pub fn device_memory(&self) -> Option<&DeviceMemCap> {
-        (self.general.current.device_memory() && self.device_memory.memic()).then_some(&self.device_memory)
-    }
-
     /// The bytes of the page that `op_mod` names: bits 15:1 which, bit 0 whether the one in force.
     pub(super) fn query(&self, op_mod: u16) -> Result<&[u8], Syndrome> {
         let current = op_mod & 1 != 0;

@@ -43,7 +43,7 @@ pub(super) fn mcqi(f: &Function, data: &[u8], write: bool) -> Result<Vec<u8>, Sy
     if u32::from(given.info_type()) != McqiInfo::Version.number() || given.read_pending_component() {
         return Err(Syndrome::ComponentInfo);
     }
-    let (major, minor, subminor) = f.profile.fw_rev;
+    let (major, minor, subminor) = f.nic.profile.fw_rev;
     let mut version = McqiVersion::ZERO;
     version.w().version(u32::from(major) << 24 | u32::from(minor) << 16 | u32::from(subminor));
     let known = version.as_bytes();

@@ -3,18 +3,18 @@
 use mlx5_prm::cmd::*;
 
 use super::command::Answer;
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::QueueCounter;
 
 /// `ALLOC_Q_COUNTER`.
 pub(super) fn alloc(f: &mut Function, _: &AllocQCounterIn) -> Answer<AllocQCounterOut> {
-    let most = u32::from(f.firmware.caps.general().max_qp_cnt());
-    let number = f.objects.queue_counters.next_number();
+    let most = u32::from(f.nic.firmware.caps.general().max_qp_cnt());
+    let number = f.nic.objects.queue_counters.next_number();
     number.filter(|number| *number <= most).ok_or(Syndrome::TooManyCounters)?;
     pages::reserve(f, Context::Counter)?;
-    let number = f.objects.queue_counters.insert(QueueCounter::default()).map_err(|_| Syndrome::TooManyCounters)?;
+    let number = f.nic.objects.queue_counters.insert(QueueCounter::default()).map_err(|_| Syndrome::TooManyCounters)?;
     let mut output = AllocQCounterOut::ZERO;
     // max_num of them is below 256, so the number fits.
     output.w().counter_set_id(number as u8);
@@ -27,7 +27,7 @@ pub(super) fn query(f: &mut Function, command: &QueryQCounterIn) -> Answer<Query
         return Err(Syndrome::OtherVport.into());
     }
     let number = u32::from(command.counter_set_id());
-    let counter = f.objects.queue_counters.get_mut(number).ok_or(Syndrome::NoSuchCounter)?;
+    let counter = f.nic.objects.queue_counters.get_mut(number).ok_or(Syndrome::NoSuchCounter)?;
     let mut output = QueryQCounterOut::ZERO;
     output
         .w()
@@ -50,12 +50,12 @@ pub(super) fn query(f: &mut Function, command: &QueryQCounterIn) -> Answer<Query
 /// `DEALLOC_Q_COUNTER`.
 pub(super) fn dealloc(f: &mut Function, command: &DeallocQCounterIn) -> Answer<DeallocQCounterOut> {
     let number = command.counter_set_id();
-    f.objects.queue_counters.get(u32::from(number)).ok_or(Syndrome::NoSuchCounter)?;
-    let in_queue = f.objects.rqs.iter().any(|(_, rq)| rq.counter_set_id == number);
-    if in_queue || f.objects.qps.iter().any(|(_, qp)| qp.counter_set_id == number) {
+    f.nic.objects.queue_counters.get(u32::from(number)).ok_or(Syndrome::NoSuchCounter)?;
+    let in_queue = f.queues.rqs.iter().any(|(_, rq)| rq.counter_set_id == number);
+    if in_queue || f.queues.qps.iter().any(|(_, qp)| qp.counter_set_id == number) {
         return Err(Syndrome::CounterInUse.into());
     }
-    f.objects.queue_counters.remove(u32::from(number));
+    f.nic.objects.queue_counters.remove(u32::from(number));
     pages::release(f, Context::Counter);
     Ok(DeallocQCounterOut::ZERO)
 }

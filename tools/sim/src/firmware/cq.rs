@@ -7,10 +7,10 @@ use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, InUmem, Wanted};
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
 use crate::engine;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::{ArmState, Cq, CqStatus, PageList};
 
 /// `op_mod` of `MODIFY_CQ`: change fields.
@@ -31,7 +31,7 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
     let ring = memory::queue(f, wanted(&context, cqe_size), list, umem)?;
     let doorbell_umem = context.dbr_umem_valid().then(|| context.dbr_umem_id());
     let doorbell = memory::doorbell(f, context.dbr_addr(), doorbell_umem)?;
-    next_below(&f.objects.cqs, f.firmware.caps.general().log_max_cq()).ok_or(Syndrome::TooManyCqs)?;
+    next_below(&f.nic.objects.cqs, f.nic.firmware.caps.general().log_max_cq()).ok_or(Syndrome::TooManyCqs)?;
     pages::reserve(f, Context::Cq)?;
     check_ring(f, &ring, context.log_cq_size(), cqe_size);
     let cq = Cq {
@@ -54,7 +54,7 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
         context,
     };
     let umems = [cq.umem, cq.doorbell_umem];
-    let cqn = f.objects.cqs.insert(cq).map_err(|_| Syndrome::TooManyCqs)?;
+    let cqn = f.nic.objects.cqs.insert(cq).map_err(|_| Syndrome::TooManyCqs)?;
     use_parents(f, context.c_eqn_or_apu_element(), context.uar_page(), true);
     memory::use_umems(f, umems, true);
     engine::cq_created(f, cqn);
@@ -64,7 +64,7 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
 }
 
 fn check_context(f: &Function, context: &Cqc) -> Result<(), Syndrome> {
-    let caps = f.firmware.caps.general();
+    let caps = f.nic.firmware.caps.general();
     if context.log_cq_size() > caps.log_max_cq_sz() {
         return Err(Syndrome::CqSize);
     }
@@ -77,8 +77,8 @@ fn check_context(f: &Function, context: &Cqc) -> Result<(), Syndrome> {
     if unannounced {
         return Err(Syndrome::CapabilityNotAnnounced);
     }
-    f.objects.eqs.get(context.c_eqn_or_apu_element()).ok_or(Syndrome::NoSuchEq)?;
-    f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
+    f.nic.objects.eqs.get(context.c_eqn_or_apu_element()).ok_or(Syndrome::NoSuchEq)?;
+    f.nic.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
     Ok(())
 }
 
@@ -96,7 +96,7 @@ fn cqe_size(f: &Function, context: &Cqc) -> Result<u32, Syndrome> {
     match context.cqe_sz() {
         0 => Ok(64),
         1 => Ok(128),
-        2 if f.firmware.caps.general().cqe_128_always() => Ok(128),
+        2 if f.nic.firmware.caps.general().cqe_128_always() => Ok(128),
         _ => Err(Syndrome::CqeSize),
     }
 }
@@ -111,32 +111,32 @@ fn wanted(context: &Cqc, cqe_size: u32) -> Wanted {
 
 /// Entries must hold nothing before the first lap, or a driver takes them for completions.
 fn check_ring(f: &Function, ring: &PageList, log_size: u8, cqe_size: u32) {
-    if !f.strict.is_on() {
+    if !f.nic.strict.is_on() {
         return;
     }
     let bad = (0..1u64 << log_size).find(|index| {
         let mut last = [0];
         let at = (index + 1) * u64::from(cqe_size) - 1;
-        ring.read(&f.dma, at, &mut last).is_ok() && last[0] >> 4 != CQE_INVALID
+        ring.read(&f.nic.dma, at, &mut last).is_ok() && last[0] >> 4 != CQE_INVALID
     });
     if let Some(index) = bad {
-        f.strict.report("CQE ring not initialised", || format!("opcode of entry {index} is not 0xf"));
+        f.nic.strict.report("CQE ring not initialised", || format!("opcode of entry {index} is not 0xf"));
     }
 }
 
 fn use_parents(f: &mut Function, eqn: u32, uar: u32, more: bool) {
-    if let Some(eq) = f.objects.eqs.get_mut(eqn) {
+    if let Some(eq) = f.nic.objects.eqs.get_mut(eqn) {
         memory::count(&mut eq.users, more);
     }
-    if let Some(uar) = f.objects.uars.get_mut(uar) {
+    if let Some(uar) = f.nic.objects.uars.get_mut(uar) {
         memory::count(&mut uar.users, more);
     }
 }
 
 /// `MODIFY_CQ`.
 pub(super) fn modify(f: &mut Function, command: &ModifyCqIn, _: &[u8]) -> Answer<ModifyCqOut> {
-    let caps = f.firmware.caps.general();
-    let cq = f.objects.cqs.get_mut(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    let caps = f.nic.firmware.caps.general();
+    let cq = f.nic.objects.cqs.get_mut(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
     if command.op_mod() != MODIFY {
         return Err(Syndrome::CqResize.into());
     }
@@ -166,7 +166,7 @@ pub(super) fn modify(f: &mut Function, command: &ModifyCqIn, _: &[u8]) -> Answer
 
 /// `QUERY_CQ`.
 pub(super) fn query(f: &mut Function, command: &QueryCqIn) -> Answer<QueryCqOut> {
-    let cq = f.objects.cqs.get(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    let cq = f.nic.objects.cqs.get(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
     let status = match cq.status {
         CqStatus::Ok => 0,
         CqStatus::Overflow => 0x9,
@@ -177,7 +177,7 @@ pub(super) fn query(f: &mut Function, command: &QueryCqIn) -> Answer<QueryCqOut>
         ArmState::Next => 0x9,
         ArmState::Fired => 0xa,
     };
-    let consumer = cq.doorbell.read(&f.dma, 0).unwrap_or(0) & 0xff_ffff;
+    let consumer = cq.doorbell.read(&f.nic.dma, 0).unwrap_or(0) & 0xff_ffff;
     let mut context = cq.context;
     context.w().status(status).st(st).consumer_counter(consumer).producer_counter(cq.producer & 0xff_ffff);
     let mut output = QueryCqOut::ZERO;
@@ -187,11 +187,11 @@ pub(super) fn query(f: &mut Function, command: &QueryCqIn) -> Answer<QueryCqOut>
 
 /// `DESTROY_CQ`.
 pub(super) fn destroy(f: &mut Function, command: &DestroyCqIn) -> Answer<DestroyCqOut> {
-    let cq = f.objects.cqs.get(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    let cq = f.nic.objects.cqs.get(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
     if cq.users > 0 {
         return Err(Syndrome::CqInUse.into());
     }
-    let Some(cq) = f.objects.cqs.remove(command.cqn()) else { return Err(Syndrome::NoSuchCq.into()) };
+    let Some(cq) = f.nic.objects.cqs.remove(command.cqn()) else { return Err(Syndrome::NoSuchCq.into()) };
     use_parents(f, cq.eqn, cq.uar, false);
     memory::use_umems(f, [cq.umem, cq.doorbell_umem], false);
     pages::release(f, Context::Cq);

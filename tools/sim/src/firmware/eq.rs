@@ -8,9 +8,9 @@ use mlx5_prm::layout::Layout;
 use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, Wanted};
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::{Eq, PageList};
 
 /// `eqc.status`.
@@ -23,15 +23,15 @@ const ST_FIRED: u8 = 0xa;
 /// `CREATE_EQ`.
 pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Answer<CreateEqOut> {
     let context = *command.eq_context_entry();
-    if context.log_eq_size() > f.firmware.caps.general().log_max_eq_sz() {
+    if context.log_eq_size() > f.nic.firmware.caps.general().log_max_eq_sz() {
         return Err(Syndrome::EqSize.into());
     }
-    if context.intr() >= f.profile.msix_vectors {
+    if context.intr() >= f.nic.profile.msix_vectors {
         return Err(Syndrome::EqVector.into());
     }
-    f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
+    f.nic.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
     let event_mask: [u64; 4] = std::array::from_fn(|i| command.event_bitmask()[i].get());
-    if f.objects.eqs.iter().any(|(_, eq)| (0..4).any(|i| eq.event_mask[i] & event_mask[i] != 0)) {
+    if f.nic.objects.eqs.iter().any(|(_, eq)| (0..4).any(|i| eq.event_mask[i] & event_mask[i] != 0)) {
         return Err(Syndrome::EventTaken.into());
     }
     let ring = memory::queue(f, wanted(&context), list, None)?;
@@ -52,8 +52,8 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
         users: 0,
         context,
     };
-    let number = f.objects.eqs.insert(eq).map_err(|_| Syndrome::TooManyEqs)?;
-    if let Some(uar) = f.objects.uars.get_mut(context.uar_page()) {
+    let number = f.nic.objects.eqs.insert(eq).map_err(|_| Syndrome::TooManyEqs)?;
+    if let Some(uar) = f.nic.objects.uars.get_mut(context.uar_page()) {
         uar.users += 1;
     }
     let mut output = CreateEqOut::ZERO;
@@ -64,8 +64,9 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
 
 /// Numbers start at 1, so the last is `max_num_eqs`.
 fn check_room(f: &Function) -> Result<(), Syndrome> {
-    let caps = f.firmware.caps.general();
-    let number = next_below(&f.objects.eqs, caps.log_max_eq()).filter(|number| *number <= caps.max_num_eqs().into());
+    let caps = f.nic.firmware.caps.general();
+    let number =
+        next_below(&f.nic.objects.eqs, caps.log_max_eq()).filter(|number| *number <= caps.max_num_eqs().into());
     number.map(drop).ok_or(Syndrome::TooManyEqs)
 }
 
@@ -79,21 +80,21 @@ fn wanted(context: &Eqc) -> Wanted {
 
 /// Entries must be software's (owner bit 1) before the first lap, or a driver takes garbage for events.
 fn check_ring(f: &Function, ring: &PageList, log_size: u8) {
-    if !f.strict.is_on() {
+    if !f.nic.strict.is_on() {
         return;
     }
     let bad = (0..1u64 << log_size).find(|index| {
         let mut owner = [0];
-        ring.read(&f.dma, index * Eqe::SIZE as u64 + 0x3f, &mut owner).is_ok() && owner[0] & 1 == 0
+        ring.read(&f.nic.dma, index * Eqe::SIZE as u64 + 0x3f, &mut owner).is_ok() && owner[0] & 1 == 0
     });
     if let Some(index) = bad {
-        f.strict.report("EQE ring not initialised", || format!("owner bit of entry {index} is 0"));
+        f.nic.strict.report("EQE ring not initialised", || format!("owner bit of entry {index} is 0"));
     }
 }
 
 /// `QUERY_EQ`.
 pub(super) fn query(f: &mut Function, command: &QueryEqIn) -> Answer<QueryEqOut> {
-    let eq = f.objects.eqs.get(u32::from(command.eq_number())).ok_or(Syndrome::NoSuchEq)?;
+    let eq = f.nic.objects.eqs.get(u32::from(command.eq_number())).ok_or(Syndrome::NoSuchEq)?;
     let mut context = eq.context;
     context
         .w()
@@ -109,13 +110,13 @@ pub(super) fn query(f: &mut Function, command: &QueryEqIn) -> Answer<QueryEqOut>
 /// `DESTROY_EQ`.
 pub(super) fn destroy(f: &mut Function, command: &DestroyEqIn) -> Answer<DestroyEqOut> {
     let number = u32::from(command.eq_number());
-    let eq = f.objects.eqs.get(number).ok_or(Syndrome::NoSuchEq)?;
+    let eq = f.nic.objects.eqs.get(number).ok_or(Syndrome::NoSuchEq)?;
     if eq.users > 0 {
         return Err(Syndrome::EqInUse.into());
     }
     let uar = eq.uar;
-    f.objects.eqs.remove(number);
-    if let Some(uar) = f.objects.uars.get_mut(uar) {
+    f.nic.objects.eqs.remove(number);
+    if let Some(uar) = f.nic.objects.uars.get_mut(uar) {
         uar.users = uar.users.saturating_sub(1);
     }
     pages::release(f, Context::Eq);

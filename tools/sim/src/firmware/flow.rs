@@ -9,11 +9,10 @@ use mlx5_prm::flow::{
 };
 use mlx5_prm::layout::Layout;
 
-use super::caps::Capabilities;
 use super::command::Answer;
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Capabilities, Context, Function};
 use crate::steering::{Destination, FlowCounter, FlowEntry, FlowGroup, FlowTable, Miss, key};
 
 /// `modify_field_select` of `MODIFY_FLOW_TABLE`.
@@ -52,7 +51,7 @@ fn own(table_type: FlowTableType, other: bool, vport: u16) -> Result<(), Syndrom
 }
 
 fn table(f: &mut Function, number: u32) -> Result<&mut FlowTable, Syndrome> {
-    f.objects.steering.tables.get_mut(number).ok_or(Syndrome::NoSuchFlowTable)
+    f.nic.objects.steering.tables.get_mut(number).ok_or(Syndrome::NoSuchFlowTable)
 }
 
 fn miss(f: &Function, context: &FlowTableContext) -> Result<Miss, Syndrome> {
@@ -68,7 +67,7 @@ fn miss(f: &Function, context: &FlowTableContext) -> Result<Miss, Syndrome> {
 
 /// A table leads on to tables of a higher level.
 fn check_ahead(f: &Function, level: u8, next: u32) -> Result<(), Syndrome> {
-    let next = f.objects.steering.tables.get(next).ok_or(Syndrome::NoSuchFlowTable)?;
+    let next = f.nic.objects.steering.tables.get(next).ok_or(Syndrome::NoSuchFlowTable)?;
     if next.level > level { Ok(()) } else { Err(Syndrome::FlowTableLevel) }
 }
 
@@ -76,7 +75,7 @@ fn check_ahead(f: &Function, level: u8, next: u32) -> Result<(), Syndrome> {
 pub(super) fn create_table(f: &mut Function, command: &CreateFlowTableIn) -> Answer<CreateFlowTableOut> {
     own(command.table_type(), command.other_vport() || command.other_eswitch(), command.vport_number())?;
     let context = *command.flow_table_context();
-    let caps = properties(&f.firmware.caps);
+    let caps = properties(&f.nic.firmware.caps);
     let unannounced = context.reformat_en()
         || context.decap_en()
         || context.sw_owner()
@@ -93,10 +92,10 @@ pub(super) fn create_table(f: &mut Function, command: &CreateFlowTableIn) -> Ans
         return Err(Syndrome::FlowTableSize.into());
     }
     let miss = miss(f, &context)?;
-    f.objects.steering.tables.next_number().ok_or(Syndrome::TooManyFlowTables)?;
+    f.nic.objects.steering.tables.next_number().ok_or(Syndrome::TooManyFlowTables)?;
     pages::reserve(f, Context::FlowTable)?;
     let table = FlowTable::new(context, miss);
-    let number = f.objects.steering.tables.insert(table).map_err(|_| Syndrome::TooManyFlowTables)?;
+    let number = f.nic.objects.steering.tables.insert(table).map_err(|_| Syndrome::TooManyFlowTables)?;
     let mut output = CreateFlowTableOut::ZERO;
     output.w().table_id(number);
     Ok(output)
@@ -135,7 +134,7 @@ pub(super) fn destroy_table(f: &mut Function, command: &DestroyFlowTableIn) -> A
     if !table(f, number)?.groups.is_empty() {
         return Err(Syndrome::FlowTableInUse.into());
     }
-    let steering = &mut f.objects.steering;
+    let steering = &mut f.nic.objects.steering;
     if steering.leads_to(number) {
         return Err(Syndrome::FlowTableInUse.into());
     }
@@ -155,7 +154,7 @@ pub(super) fn set_root(f: &mut Function, command: &SetFlowTableRootIn) -> Answer
     if command.underlay_qpn() != 0 {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    f.objects.steering.root = match command.op_mod() {
+    f.nic.objects.steering.root = match command.op_mod() {
         SET_ROOT => {
             table(f, command.table_id())?;
             Some(command.table_id())
@@ -179,7 +178,7 @@ pub(super) fn create_group(f: &mut Function, command: &CreateFlowGroupIn) -> Ans
     }
     check_criteria(command.match_criteria_enable(), command.match_criteria())?;
     pages::reserve(f, Context::FlowGroup)?;
-    let number = f.objects.steering.group_number();
+    let number = f.nic.objects.steering.group_number();
     let group = FlowGroup::new(first, last, command.match_criteria_enable(), *command.match_criteria());
     if !table(f, command.table_id())?.add_group(number, group) {
         pages::release(f, Context::FlowGroup);
@@ -243,7 +242,7 @@ pub(super) fn set_entry(f: &mut Function, command: &SetFteIn, list: &[u8]) -> An
         (SET_NEW, None) => {
             let entry = entry(f, command.table_id(), command.flow_context(), list)?;
             check_group(f, command.table_id(), index, entry.group)?;
-            if f.objects.steering.entry_count() >= 1 << properties(&f.firmware.caps).log_max_flow() {
+            if f.nic.objects.steering.entry_count() >= 1 << properties(&f.nic.firmware.caps).log_max_flow() {
                 return Err(Syndrome::TooManyFlowEntries.into());
             }
             pages::reserve(f, Context::FlowEntry)?;
@@ -277,7 +276,7 @@ fn entry(f: &mut Function, number: u32, context: &FlowContext, list: &[u8]) -> R
     let (items, _) = list.as_chunks::<{ DestFormatStruct::SIZE }>();
     let items = items.get(..counts[0] + counts[1]).ok_or(Syndrome::InputListLength)?;
     let (destinations, counters) = items.split_at(counts[0]);
-    let caps = properties(&f.firmware.caps);
+    let caps = properties(&f.nic.firmware.caps);
     if counts[0] > 1 << caps.log_max_destination() || counts[1] > 1 << caps.log_max_flow_counter() {
         return Err(Syndrome::FlowDestinations);
     }
@@ -287,7 +286,7 @@ fn entry(f: &mut Function, number: u32, context: &FlowContext, list: &[u8]) -> R
     let destinations = destinations.iter().map(|item| destination(f, level, item)).collect::<Result<_, _>>()?;
     let counters: Vec<u32> =
         counters.iter().map(|item| u32::from_be_bytes([item[0], item[1], item[2], item[3]])).collect();
-    if counters.iter().any(|counter| f.objects.steering.counters.get(*counter).is_none()) {
+    if counters.iter().any(|counter| f.nic.objects.steering.counters.get(*counter).is_none()) {
         return Err(Syndrome::NoSuchFlowCounter);
     }
     Ok(FlowEntry {
@@ -313,7 +312,7 @@ fn destination(f: &Function, level: u8, item: &[u8]) -> Result<Destination, Synd
             Ok(Destination::Table(number))
         }
         FlowDestinationType::Tir => {
-            f.objects.tirs.get(number).ok_or(Syndrome::NoSuchTir)?;
+            f.nic.objects.tirs.get(number).ok_or(Syndrome::NoSuchTir)?;
             Ok(Destination::Tir(number))
         }
         _ => Err(Syndrome::FlowDestinations),
@@ -377,9 +376,9 @@ pub(super) fn alloc_counter(f: &mut Function, command: &AllocFlowCounterIn) -> A
     if command.flow_counter_bulk() != 0 || command.flow_counter_bulk_log_size() != 0 {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    f.objects.steering.counters.next_number().ok_or(Syndrome::TooManyFlowCounters)?;
+    f.nic.objects.steering.counters.next_number().ok_or(Syndrome::TooManyFlowCounters)?;
     pages::reserve(f, Context::FlowEntry)?;
-    let counter = f.objects.steering.counters.insert(FlowCounter::default());
+    let counter = f.nic.objects.steering.counters.insert(FlowCounter::default());
     let number = counter.map_err(|_| Syndrome::TooManyFlowCounters)?;
     let mut output = AllocFlowCounterOut::ZERO;
     output.w().flow_counter_id(number);
@@ -397,7 +396,7 @@ pub(super) fn query_counter(
     if room < count * TrafficCounter::SIZE {
         return Err(Syndrome::OutputTooShort.into());
     }
-    let counters = &mut f.objects.steering.counters;
+    let counters = &mut f.nic.objects.steering.counters;
     if count == 1 && counters.get(command.flow_counter_id()).is_none() {
         return Err(Syndrome::NoSuchFlowCounter.into());
     }
@@ -418,11 +417,11 @@ pub(super) fn query_counter(
 /// `DEALLOC_FLOW_COUNTER`.
 pub(super) fn dealloc_counter(f: &mut Function, command: &DeallocFlowCounterIn) -> Answer<DeallocFlowCounterOut> {
     let number = command.flow_counter_id();
-    f.objects.steering.counters.get(number).ok_or(Syndrome::NoSuchFlowCounter)?;
-    if f.objects.steering.counts_on(number) {
+    f.nic.objects.steering.counters.get(number).ok_or(Syndrome::NoSuchFlowCounter)?;
+    if f.nic.objects.steering.counts_on(number) {
         return Err(Syndrome::FlowCounterInUse.into());
     }
-    f.objects.steering.counters.remove(number);
+    f.nic.objects.steering.counters.remove(number);
     pages::release(f, Context::FlowEntry);
     Ok(DeallocFlowCounterOut::ZERO)
 }

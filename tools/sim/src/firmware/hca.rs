@@ -3,13 +3,11 @@
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;
 
-use super::caps::Capabilities;
 use super::command::Answer;
+use super::pages;
 use super::syndromes::Syndrome;
-use super::{HcaState, pages};
 use crate::engine;
-use crate::function::Function;
-use crate::objects::Objects;
+use crate::function::{Capabilities, Function, HcaState};
 
 /// `supported_issi_dw0`: ISSI 0 and 1.
 const SUPPORTED_ISSI: u32 = 1 << 1 | 1 << 0;
@@ -23,8 +21,8 @@ const GRACEFUL_CLOSE: u16 = 0;
 /// `ENABLE_HCA`.
 pub(super) fn enable(f: &mut Function, command: &EnableHcaIn) -> Answer<EnableHcaOut> {
     own_function(command.function_id(), command.embedded_cpu_function())?;
-    f.firmware.caps = Capabilities::new(&f.profile);
-    f.firmware.state = HcaState::Enabled;
+    f.nic.firmware.caps = Capabilities::new(&f.nic.profile);
+    f.nic.firmware.state = HcaState::Enabled;
     Ok(EnableHcaOut::ZERO)
 }
 
@@ -32,17 +30,17 @@ pub(super) fn enable(f: &mut Function, command: &EnableHcaIn) -> Answer<EnableHc
 pub(super) fn disable(f: &mut Function, command: &DisableHcaIn) -> Answer<DisableHcaOut> {
     own_function(command.function_id(), command.embedded_cpu_function())?;
     pages::disable(f);
-    f.objects = Objects::new(f.index, &f.profile);
-    f.port.restore();
-    f.firmware.current_issi = 0;
-    f.firmware.state = HcaState::Disabled;
+    f.forget_objects();
+    f.nic.port.restore();
+    f.nic.firmware.current_issi = 0;
+    f.nic.firmware.state = HcaState::Disabled;
     Ok(DisableHcaOut::ZERO)
 }
 
 /// `INIT_HCA`.
 pub(super) fn init(f: &mut Function, _: &InitHcaIn) -> Answer<InitHcaOut> {
-    f.firmware.pages.check_init()?;
-    f.firmware.state = HcaState::Initialized;
+    f.nic.firmware.pages.check_init()?;
+    f.nic.firmware.state = HcaState::Initialized;
     Ok(InitHcaOut::ZERO)
 }
 
@@ -52,24 +50,25 @@ pub(super) fn teardown(f: &mut Function, command: &TeardownHcaIn) -> Answer<Tear
         return Err(Syndrome::UnknownTeardownProfile.into());
     }
     forget_objects(f);
-    f.firmware.state = HcaState::Enabled;
+    f.nic.firmware.state = HcaState::Enabled;
     Ok(TeardownHcaOut::ZERO)
 }
 
 /// Destroys all objects; the port's settings stay.
 fn forget_objects(f: &mut Function) {
-    let left = f.objects.count();
+    let left = f.object_count();
     if left > 0 {
-        f.strict.report("objects left at TEARDOWN_HCA", || describe(&f.objects));
+        f.nic.strict.report("objects left at TEARDOWN_HCA", || describe(f));
     }
     engine::reset(f);
-    let fresh = Objects::new(f.index, &f.profile);
-    let old = std::mem::replace(&mut f.objects, fresh);
-    (f.objects.gids, f.objects.vport) = (old.gids, old.vport);
-    f.firmware.pages.empty();
+    let (gids, vport) = (f.nic.objects.gids.clone(), f.nic.objects.vport.clone());
+    f.forget_objects();
+    (f.nic.objects.gids, f.nic.objects.vport) = (gids, vport);
+    f.nic.firmware.pages.empty();
 }
 
-fn describe(objects: &Objects) -> String {
+fn describe(f: &Function) -> String {
+    let (queues, objects) = (&f.queues, &f.nic.objects);
     let counts = [
         ("user contexts", objects.user_contexts.len()),
         ("PDs", objects.pds.len()),
@@ -78,12 +77,12 @@ fn describe(objects: &Objects) -> String {
         ("mkeys", objects.mkeys.len()),
         ("EQs", objects.eqs.len()),
         ("CQs", objects.cqs.len()),
-        ("QPs", objects.qps.len()),
+        ("QPs", queues.qps.len()),
         ("transport domains", objects.transport_domains.len()),
         ("queue counters", objects.queue_counters.len()),
         ("L2 table entries", objects.l2_entries()),
-        ("SQs", objects.sqs.len()),
-        ("RQs", objects.rqs.len()),
+        ("SQs", queues.sqs.len()),
+        ("RQs", queues.rqs.len()),
         ("TISs", objects.tiss.len()),
         ("TIRs", objects.tirs.len()),
         ("RQTs", objects.rqts.len()),
@@ -97,7 +96,7 @@ fn describe(objects: &Objects) -> String {
 /// `QUERY_ISSI`.
 pub(super) fn query_issi(f: &mut Function, _: &QueryIssiIn) -> Answer<QueryIssiOut> {
     let mut output = QueryIssiOut::ZERO;
-    output.w().current_issi(f.firmware.current_issi).supported_issi_dw0(SUPPORTED_ISSI);
+    output.w().current_issi(f.nic.firmware.current_issi).supported_issi_dw0(SUPPORTED_ISSI);
     Ok(output)
 }
 
@@ -107,14 +106,14 @@ pub(super) fn set_issi(f: &mut Function, command: &SetIssiIn) -> Answer<SetIssiO
     if issi > 31 || SUPPORTED_ISSI & 1 << issi == 0 {
         return Err(Syndrome::UnknownIssi.into());
     }
-    f.firmware.current_issi = issi;
+    f.nic.firmware.current_issi = issi;
     Ok(SetIssiOut::ZERO)
 }
 
 /// `QUERY_HCA_CAP`.
 pub(super) fn query_cap(f: &mut Function, command: &QueryHcaCapIn) -> Answer<QueryHcaCapOut> {
     own_function(command.function_id(), command.other_function() || command.ec_vf_function())?;
-    let page = f.firmware.caps.query(command.op_mod())?;
+    let page = f.nic.firmware.caps.query(command.op_mod())?;
     let mut capability = [0; 0x1000];
     capability[..page.len()].copy_from_slice(page);
     let mut output = QueryHcaCapOut::ZERO;
@@ -125,7 +124,7 @@ pub(super) fn query_cap(f: &mut Function, command: &QueryHcaCapIn) -> Answer<Que
 /// `SET_HCA_CAP`.
 pub(super) fn set_cap(f: &mut Function, command: &SetHcaCapIn) -> Answer<SetHcaCapOut> {
     own_function(command.function_id(), command.other_function() || command.ec_vf_function())?;
-    f.firmware.caps.set(command.op_mod(), command.capability())?;
+    f.nic.firmware.caps.set(command.op_mod(), command.capability())?;
     Ok(SetHcaCapOut::ZERO)
 }
 
@@ -134,7 +133,8 @@ pub(super) fn query_adapter(f: &mut Function, _: &QueryAdapterIn) -> Answer<Quer
     let mut output = QueryAdapterOut::ZERO;
     let mut adapter = *output.query_adapter_struct();
     let mut psid = [0; 16];
-    psid[..f.profile.psid.len().min(16)].copy_from_slice(&f.profile.psid.as_bytes()[..f.profile.psid.len().min(16)]);
+    psid[..f.nic.profile.psid.len().min(16)]
+        .copy_from_slice(&f.nic.profile.psid.as_bytes()[..f.nic.profile.psid.len().min(16)]);
     adapter.w().ieee_vendor_id(IEEE_VENDOR_ID).vsd_vendor_id(VSD_VENDOR_ID).vsd_contd_psid(&psid);
     output.w().query_adapter_struct(&adapter);
     Ok(output)
@@ -144,8 +144,8 @@ pub(super) fn query_adapter(f: &mut Function, _: &QueryAdapterIn) -> Answer<Quer
 pub(super) fn set_driver_version(f: &mut Function, command: &SetDriverVersionIn) -> Answer<SetDriverVersionOut> {
     let text = command.driver_version();
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-    f.firmware.driver_version = String::from_utf8_lossy(&text[..end]).into_owned();
-    tracing::info!(function = f.index, driver = f.firmware.driver_version, "driver version");
+    f.nic.firmware.driver_version = String::from_utf8_lossy(&text[..end]).into_owned();
+    tracing::info!(function = f.nic.index, driver = f.nic.firmware.driver_version, "driver version");
     Ok(SetDriverVersionOut::ZERO)
 }
 

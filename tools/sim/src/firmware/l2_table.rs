@@ -8,7 +8,7 @@ use crate::function::Function;
 use crate::objects::{L2Table, layout_of, mac_in};
 
 fn table(f: &mut Function) -> Result<&mut L2Table, Syndrome> {
-    f.objects.l2_table.as_mut().ok_or(Syndrome::NoL2Table)
+    f.nic.objects.l2_table.as_mut().ok_or(Syndrome::NoL2Table)
 }
 
 /// `SET_L2_TABLE_ENTRY`. Replaces what the entry held.

@@ -14,13 +14,13 @@ const PORT: u8 = 1;
 
 /// Brings the link to what software wants of it, and says so by an event when that changes it.
 pub(super) fn follow(f: &mut Function) {
-    let vport = &f.objects.vport;
+    let vport = &f.nic.objects.vport;
     let up = vport.port_up && vport.admin_state != 0;
-    if f.port.link_up == up {
+    if f.nic.port.link_up == up {
         return;
     }
-    f.port.link_up = up;
-    f.port.counters.physical.link_downs += u32::from(!up);
+    f.nic.port.link_up = up;
+    f.nic.port.counters.physical.link_downs += u32::from(!up);
     let mut event = PortStateEvent::ZERO;
     event.w().port(PORT);
     let mut data = [0; 28];

@@ -4,6 +4,7 @@ use mlx5_prm::cmd::{DeliveryStatus, MailboxBlock};
 use mlx5_prm::layout::Layout;
 
 use crate::dma::Dma;
+use crate::function::{OutputChain, Spoil};
 
 /// Bytes of data in a block.
 const DATA: usize = 512;
@@ -51,9 +52,6 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Where an output goes: each block's address, and the block as it was found, data excepted.
-pub(super) type OutputChain = Vec<(u64, MailboxBlock)>;
-
 /// Follows the chain at `pointer` that is to take an output of `len` bytes. Its signatures are not looked at: nobody
 /// signs an output before it is written, and a block may carry those of an earlier one.
 pub(super) fn follow(dma: &Dma, mut pointer: u64, len: usize, checks: Checks) -> Result<OutputChain, DeliveryStatus> {
@@ -65,15 +63,6 @@ pub(super) fn follow(dma: &Dma, mut pointer: u64, len: usize, checks: Checks) ->
         pointer = block.next_pointer();
     }
     Ok(chain)
-}
-
-/// What is to go wrong with an output on purpose.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Spoil {
-    /// XORed into tokens.
-    pub token: u8,
-    /// XORed into signatures.
-    pub signature: u8,
 }
 
 /// Writes an output's bytes from the 17th on into `chain`, zeros behind them, each block signed.

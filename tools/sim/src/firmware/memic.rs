@@ -15,19 +15,19 @@ const PAGE: u64 = 4096;
 /// `ALLOC_MEMIC`. The driver says in which pages; what is taken begins where they do, which suits every alignment.
 pub(super) fn alloc(f: &mut Function, command: &AllocMemicIn) -> Answer<AllocMemicOut> {
     let (start, room, size) = (command.range_start_addr(), command.range_size(), command.memic_size());
-    let caps = f.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
+    let caps = f.nic.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
     if size == 0 || !size.is_multiple_of(UNIT) || size > caps.max_memic_size() {
         return Err(Syndrome::MemicSize.into());
     }
     if command.log_memic_addr_alignment() > caps.log_max_memic_addr_alignment() {
         return Err(Syndrome::MemicAlignment.into());
     }
-    let within = f.objects.device_memory.range();
+    let within = f.nic.objects.device_memory.range();
     let is_within = start >= within.start && start.checked_add(room.into()).is_some_and(|end| end <= within.end);
     if !start.is_multiple_of(PAGE) || size > room || !is_within {
         return Err(Syndrome::MemicRange.into());
     }
-    if !f.objects.device_memory.take(start, size.into()) {
+    if !f.nic.objects.device_memory.take(start, size.into()) {
         return Err(Syndrome::MemicTaken.into());
     }
     let mut output = AllocMemicOut::ZERO;
@@ -38,16 +38,16 @@ pub(super) fn alloc(f: &mut Function, command: &AllocMemicIn) -> Answer<AllocMem
 /// `DEALLOC_MEMIC`.
 pub(super) fn dealloc(f: &mut Function, command: &DeallocMemicIn) -> Answer<DeallocMemicOut> {
     let (start, size) = (command.memic_start_addr(), u64::from(command.memic_size()));
-    f.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
+    f.nic.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
     let is_there = |address: u64| (start..start.saturating_add(size)).contains(&address);
     let is_used =
-        f.objects.mkeys.iter().any(|(_, mkey)| {
+        f.nic.objects.mkeys.iter().any(|(_, mkey)| {
             matches!(mkey.translation, Translation::Device { .. }) && is_there(mkey.context.start_addr())
         });
     if is_used {
         return Err(Syndrome::MemicInUse.into());
     }
-    if !f.objects.device_memory.give_back(start, size) {
+    if !f.nic.objects.device_memory.give_back(start, size) {
         return Err(Syndrome::NoSuchMemic.into());
     }
     Ok(DeallocMemicOut::ZERO)

@@ -61,7 +61,7 @@ pub(super) fn queue(f: &Function, wanted: Wanted, list: &[u8], umem: Option<InUm
 
 /// `bytes` of a umem, from an offset on.
 pub(super) fn in_umem(f: &Function, place: InUmem, bytes: u64) -> Result<PageList, Syndrome> {
-    let umem = f.objects.umems.get(place.id).ok_or(Syndrome::NoSuchUmem)?;
+    let umem = f.nic.objects.umems.get(place.id).ok_or(Syndrome::NoSuchUmem)?;
     if place.offset >= umem.memory.len() {
         return Err(Syndrome::OffsetTooLarge);
     }
@@ -76,7 +76,7 @@ pub(super) fn doorbell(f: &Function, address: u64, umem: Option<u32>) -> Result<
         return Err(Syndrome::DoorbellMisaligned);
     }
     let Some(id) = umem else { return Ok(Doorbell { iova: address }) };
-    let umem = f.objects.umems.get(id).ok_or(Syndrome::NoSuchUmem)?;
+    let umem = f.nic.objects.umems.get(id).ok_or(Syndrome::NoSuchUmem)?;
     match umem.memory.iova(address) {
         // The whole record lies on one page, as both are aligned.
         Some((iova, room)) if room >= 8 && iova.is_multiple_of(8) => Ok(Doorbell { iova }),
@@ -93,7 +93,7 @@ pub(super) fn count(users: &mut u32, more: bool) {
 /// Counts an object in (or out of) each umem it lies in.
 pub(super) fn use_umems(f: &mut Function, umems: [Option<u32>; 2], more: bool) {
     for id in umems.into_iter().flatten() {
-        if let Some(umem) = f.objects.umems.get_mut(id) {
+        if let Some(umem) = f.nic.objects.umems.get_mut(id) {
             count(&mut umem.users, more);
         }
     }

@@ -6,9 +6,9 @@ use mlx5_prm::ctx::{AccessMode, Mkc};
 use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, InUmem};
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::{Mkey, OCTWORD, PageList, TRANSLATIONS, Translation, pieces};
 
 /// `CREATE_MKEY`.
@@ -18,24 +18,24 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
         command.mkey_umem_valid().then(|| InUmem { id: command.mkey_umem_id(), offset: command.mkey_umem_offset() });
     check_counts(command, &context, list)?;
     check_features(f, command, &context)?;
-    f.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
+    f.nic.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
     let len = length(&context)?;
     let translation = translation(f, &context, len, list, umem)?;
     if umem.is_some() {
         check_start(f, &context, &translation);
     }
-    next_below(&f.objects.mkeys, f.firmware.caps.general().log_max_mkey()).ok_or(Syndrome::TooManyMkeys)?;
+    next_below(&f.nic.objects.mkeys, f.nic.firmware.caps.general().log_max_mkey()).ok_or(Syndrome::TooManyMkeys)?;
     let charged = pages::with_list(Context::Mkey, own_list(&translation, umem.is_some()));
     pages::reserve_bytes(f, charged)?;
     let mkey = Mkey { charged, ..Mkey::new(&context, translation, umem.map(|place| place.id)) };
     let page = 1u64 << context.log_page_size();
-    let index = f.objects.mkeys.insert(mkey).map_err(|_| Syndrome::TooManyMkeys)?;
+    let index = f.nic.objects.mkeys.insert(mkey).map_err(|_| Syndrome::TooManyMkeys)?;
     if context.access_mode() == AccessMode::Mtt && !list.is_empty() {
         let count = list.len() / size_of::<u64>();
         tracing::debug!(target: TRANSLATIONS, "key {index:#x}: {count} pages of {page} bytes");
     }
     memory::use_umems(f, [umem.map(|place| place.id), None], true);
-    if let Some(pd) = f.objects.pds.get_mut(context.pd()) {
+    if let Some(pd) = f.nic.objects.pds.get_mut(context.pd()) {
         pd.users += 1;
     }
     let mut output = CreateMkeyOut::ZERO;
@@ -81,13 +81,13 @@ fn check_start(f: &Function, context: &Mkc, translation: &Translation) {
     if context.free() || context.start_addr() & inside == pages.offset & inside {
         return;
     }
-    f.strict.report("memory key starts elsewhere in its page than in its umem", || {
+    f.nic.strict.report("memory key starts elsewhere in its page than in its umem", || {
         format!("start_addr {:#x}, offset in the page {:#x}", context.start_addr(), pages.offset & inside)
     });
 }
 
 fn check_features(f: &Function, command: &CreateMkeyIn, context: &Mkc) -> Result<(), Syndrome> {
-    let caps = f.firmware.caps.general();
+    let caps = f.nic.firmware.caps.general();
     let unannounced = command.data_direct()
         || context.bsf_en()
         || context.bsf_octword_size() != 0
@@ -138,8 +138,8 @@ fn translation(
 
 /// A part of what `ALLOC_MEMIC` took, at its address in BAR 0.
 fn on_card(f: &Function, address: u64, len: u64) -> Result<Translation, Syndrome> {
-    f.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
-    let (bytes, at) = f.objects.device_memory.at(address, len).ok_or(Syndrome::NoSuchMemic)?;
+    f.nic.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
+    let (bytes, at) = f.nic.objects.device_memory.at(address, len).ok_or(Syndrome::NoSuchMemic)?;
     Ok(Translation::Device { bytes: bytes.clone(), at })
 }
 
@@ -159,7 +159,7 @@ fn pages_of(context: &Mkc, len: u64, list: &[u8]) -> Result<PageList, Syndrome> 
 
 /// `QUERY_MKEY`.
 pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkeyOut> {
-    let mkey = f.objects.mkeys.get(command.mkey_index()).ok_or(Syndrome::NoSuchMkey)?;
+    let mkey = f.nic.objects.mkeys.get(command.mkey_index()).ok_or(Syndrome::NoSuchMkey)?;
     let mut output = QueryMkeyOut::ZERO;
     output.w().memory_key_mkey_entry(&mkey.context);
     if let (true, Translation::Pages(pages)) = (command.pg_access(), &mkey.translation) {
@@ -188,9 +188,9 @@ fn own_list(translation: &Translation, in_umem: bool) -> usize {
 
 /// `DESTROY_MKEY`.
 pub(super) fn destroy(f: &mut Function, command: &DestroyMkeyIn) -> Answer<DestroyMkeyOut> {
-    let mkey = f.objects.mkeys.remove(command.mkey_index()).ok_or(Syndrome::NoSuchMkey)?;
+    let mkey = f.nic.objects.mkeys.remove(command.mkey_index()).ok_or(Syndrome::NoSuchMkey)?;
     memory::use_umems(f, [mkey.umem, None], false);
-    if let Some(pd) = f.objects.pds.get_mut(mkey.pd) {
+    if let Some(pd) = f.nic.objects.pds.get_mut(mkey.pd) {
         pd.users = pd.users.saturating_sub(1);
     }
     pages::release_bytes(f, mkey.charged);

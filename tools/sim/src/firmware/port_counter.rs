@@ -21,7 +21,7 @@ pub(super) fn ppcnt(f: &mut Function, given: &PpcntReg, write: bool) -> Result<P
     if write || given.clr() {
         return Err(Syndrome::RegisterReadOnly);
     }
-    let counters = &f.port.counters.physical;
+    let counters = &f.nic.port.counters.physical;
     let set = match PortCounterGroup::from_number(u32::from(given.grp())) {
         PortCounterGroup::Ieee8023 => ieee_802_3(counters),
         PortCounterGroup::Rfc2863 => rfc_2863(counters),

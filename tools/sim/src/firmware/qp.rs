@@ -7,12 +7,11 @@ use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, InUmem, Wanted};
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
 use crate::engine;
-use crate::function::Function;
-use crate::objects::{AddressPath, PageList, Qp, RecvRing, SendRing};
-use crate::transport::rc::RcState;
+use crate::function::{Context, Function};
+use crate::objects::{AddressPath, PageList, Qp, RcState, RecvRing, SendRing};
 
 /// `rq_type`: an ordinary receive queue.
 const RQ_REGULAR: u8 = 0;
@@ -86,7 +85,7 @@ pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Ans
     let memory = memory::queue(f, wanted(&context, &rings), list, umem)?;
     let doorbell_umem = context.dbr_umem_valid().then(|| context.dbr_umem_id());
     let doorbell = memory::doorbell(f, context.dbr_addr(), doorbell_umem)?;
-    next_below(&f.objects.qps, f.firmware.caps.general().log_max_qp()).ok_or(Syndrome::TooManyQps)?;
+    next_below(&f.queues.qps, f.nic.firmware.caps.general().log_max_qp()).ok_or(Syndrome::TooManyQps)?;
     pages::reserve(f, Context::Qp)?;
     let (send, recv) = rings.place(&memory);
     let qp = Qp { send, recv, doorbell, doorbell_umem, umem: umem.map(|place| place.id), ..at_rest(&context) };
@@ -95,10 +94,10 @@ pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Ans
 
 fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {
     let umems = [qp.umem, qp.doorbell_umem];
-    let qpn = f.objects.qps.next_number().ok_or(Syndrome::TooManyQps)?;
+    let qpn = f.queues.qps.next_number().ok_or(Syndrome::TooManyQps)?;
     qp.qpn = qpn;
     use_parents(f, &qp.context, true);
-    f.objects.qps.insert(qp).map_err(|_| Syndrome::TooManyQps)?;
+    f.queues.qps.insert(qp).map_err(|_| Syndrome::TooManyQps)?;
     memory::use_umems(f, umems, true);
     engine::qp_created(f, qpn);
     let mut output = CreateQpOut::ZERO;
@@ -151,7 +150,7 @@ fn at_rest(context: &Qpc) -> Qp {
 
 /// Whether queue pairs of this service can be made.
 fn is_announced(f: &Function, service: ServiceType) -> bool {
-    let caps = f.firmware.caps.general();
+    let caps = f.nic.firmware.caps.general();
     match service {
         ServiceType::Rc => caps.rc(),
         ServiceType::Uc => caps.uc(),
@@ -195,7 +194,7 @@ fn check_features(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
 }
 
 fn check_sizes(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
-    let caps = f.firmware.caps.general();
+    let caps = f.nic.firmware.caps.general();
     let rings = Rings::of(context);
     let largest = u32::from(caps.log_max_qp_sz());
     if rings.send.is_some_and(|log_size| log_size > largest) {
@@ -214,21 +213,21 @@ fn check_sizes(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
 fn check_parents(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
     // One that updates the keys of all protection domains is of none.
     if context.st() != ServiceType::RegUmr {
-        f.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
+        f.nic.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
     }
-    f.objects.cqs.get(context.cqn_snd()).ok_or(Syndrome::NoSuchCq)?;
-    f.objects.cqs.get(context.cqn_rcv()).ok_or(Syndrome::NoSuchCq)?;
+    f.nic.objects.cqs.get(context.cqn_snd()).ok_or(Syndrome::NoSuchCq)?;
+    f.nic.objects.cqs.get(context.cqn_rcv()).ok_or(Syndrome::NoSuchCq)?;
     // Without a send queue there is no doorbell to ring.
     if !context.no_sq() {
-        f.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
+        f.nic.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
     }
     if context.st() == ServiceType::Xrc {
-        f.objects.xrcds.get(context.xrcd()).ok_or(Syndrome::NoSuchXrcd)?;
+        f.nic.objects.xrcds.get(context.xrcd()).ok_or(Syndrome::NoSuchXrcd)?;
     }
     if let Some(srqn) = shared_queue(context) {
-        f.objects.srqs.get(srqn).filter(|srq| srq.xrc.is_none()).ok_or(Syndrome::NoSuchSrq)?;
+        f.nic.objects.srqs.get(srqn).filter(|srq| srq.xrc.is_none()).ok_or(Syndrome::NoSuchSrq)?;
     }
-    if context.st() == ServiceType::Qp1 && f.objects.qps.iter().any(|(_, qp)| qp.service == ServiceType::Qp1) {
+    if context.st() == ServiceType::Qp1 && f.queues.qps.iter().any(|(_, qp)| qp.service == ServiceType::Qp1) {
         return Err(Syndrome::GsiTaken);
     }
     Ok(())
@@ -240,20 +239,20 @@ fn wanted(context: &Qpc, rings: &Rings) -> Wanted {
 
 /// Counts a queue pair in (or out of) what it names.
 fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
-    if let Some(pd) = f.objects.pds.get_mut(context.pd()).filter(|_| context.st() != ServiceType::RegUmr) {
+    if let Some(pd) = f.nic.objects.pds.get_mut(context.pd()).filter(|_| context.st() != ServiceType::RegUmr) {
         memory::count(&mut pd.users, more);
     }
-    if let Some(uar) = f.objects.uars.get_mut(context.uar_page()).filter(|_| !context.no_sq()) {
+    if let Some(uar) = f.nic.objects.uars.get_mut(context.uar_page()).filter(|_| !context.no_sq()) {
         memory::count(&mut uar.users, more);
     }
-    if let Some(xrcd) = f.objects.xrcds.get_mut(context.xrcd()).filter(|_| context.st() == ServiceType::Xrc) {
+    if let Some(xrcd) = f.nic.objects.xrcds.get_mut(context.xrcd()).filter(|_| context.st() == ServiceType::Xrc) {
         memory::count(&mut xrcd.users, more);
     }
-    if let Some(srq) = shared_queue(context).and_then(|srqn| f.objects.srqs.get_mut(srqn)) {
+    if let Some(srq) = shared_queue(context).and_then(|srqn| f.nic.objects.srqs.get_mut(srqn)) {
         memory::count(&mut srq.users, more);
     }
     for cqn in [context.cqn_snd(), context.cqn_rcv()] {
-        if let Some(cq) = f.objects.cqs.get_mut(cqn) {
+        if let Some(cq) = f.nic.objects.cqs.get_mut(cqn) {
             memory::count(&mut cq.users, more);
         }
     }
@@ -264,7 +263,7 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
     if command.qpc_ext() {
         return Err(Syndrome::QpFeature.into());
     }
-    let qp = f.objects.qps.get(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
+    let qp = f.queues.qps.get(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
     let mut context = qp.context;
     engine::describe_qp(qp, &mut context);
     let memory = qp.recv.as_ref().map(|ring| &ring.memory).or(qp.send.as_ref().map(|ring| &ring.memory));
@@ -280,10 +279,10 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
 
 /// `DESTROY_QP`, in whatever state it is.
 pub(super) fn destroy(f: &mut Function, command: &DestroyQpIn) -> Answer<DestroyQpOut> {
-    if f.objects.groups.has_member(command.qpn()) {
+    if f.nic.objects.groups.has_member(command.qpn()) {
         return Err(Syndrome::QpInGroup.into());
     }
-    let qp = f.objects.qps.remove(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
+    let qp = f.queues.qps.remove(command.qpn()).ok_or(Syndrome::NoSuchQp)?;
     use_parents(f, &qp.context, false);
     memory::use_umems(f, [qp.umem, qp.doorbell_umem], false);
     pages::release(f, Context::Qp);

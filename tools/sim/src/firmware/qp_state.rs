@@ -111,7 +111,7 @@ pub(super) fn to_rst(f: &mut Function, command: &Qp2rstIn) -> Answer<Qp2rstOut> 
 }
 
 fn force(f: &mut Function, qpn: u32, to: QpState) -> Answer<()> {
-    let qp = f.objects.qps.get_mut(qpn).ok_or(Syndrome::NoSuchQp)?;
+    let qp = f.queues.qps.get_mut(qpn).ok_or(Syndrome::NoSuchQp)?;
     let from = std::mem::replace(&mut qp.state, to);
     engine::qp_state_changed(f, qpn, from, to);
     Ok(())
@@ -119,7 +119,7 @@ fn force(f: &mut Function, qpn: u32, to: QpState) -> Answer<()> {
 
 /// Makes the change when all of it is well, else none of it.
 fn run(f: &mut Function, change: &Change) -> Answer<()> {
-    let qp = f.objects.qps.get(change.qpn).ok_or(Syndrome::NoSuchQp)?;
+    let qp = f.queues.qps.get(change.qpn).ok_or(Syndrome::NoSuchQp)?;
     if qp.state != change.from {
         return Err(Syndrome::WrongState.into());
     }
@@ -130,7 +130,7 @@ fn run(f: &mut Function, change: &Change) -> Answer<()> {
     (change.always)(f, change.wanted, &mut context)?;
     take_optional(f, change.wanted, change.mask, &mut context)?;
     context.w().state(change.to);
-    let qp = f.objects.qps.get_mut(change.qpn).ok_or(Syndrome::NoSuchQp)?;
+    let qp = f.queues.qps.get_mut(change.qpn).ok_or(Syndrome::NoSuchQp)?;
     adopt(qp, context);
     engine::qp_state_changed(f, change.qpn, change.from, change.to);
     Ok(())
@@ -194,9 +194,9 @@ fn is_unconnected(context: &Qpc) -> bool {
 }
 
 fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
-    let caps = f.firmware.caps.general();
+    let caps = f.nic.firmware.caps.general();
     let is_local = context.st() == ServiceType::RegUmr;
-    if !is_local && (!caps.roce() || !f.objects.vport.roce_enabled()) {
+    if !is_local && (!caps.roce() || !f.nic.objects.vport.roce_enabled()) {
         return Err(Syndrome::RoceDisabled);
     }
     if wanted.log_msg_max() > caps.log_max_msg() {
@@ -230,7 +230,7 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
 /// The largest packet must fit the port: what the port would drop, nobody would miss until the retries run out.
 fn check_mtu(f: &Function, wanted: &Qpc) -> Result<(), Syndrome> {
     let payload = wanted.mtu().bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
-    if payload as usize + FRAME_OVERHEAD > usize::from(f.port.mtu) {
+    if payload as usize + FRAME_OVERHEAD > usize::from(f.nic.port.mtu) {
         return Err(Syndrome::PortMtu);
     }
     Ok(())
@@ -240,7 +240,7 @@ fn check_path(f: &Function, path: &Ads) -> Result<(), Syndrome> {
     if path.vhca_port_num() != PORT {
         return Err(Syndrome::PortNumber);
     }
-    f.objects.gids.get(u16::from(path.src_addr_index())).ok_or(Syndrome::SourceAddress)?;
+    f.nic.objects.gids.get(u16::from(path.src_addr_index())).ok_or(Syndrome::SourceAddress)?;
     let multicast = path.rmac_47_32() & 0x100 != 0;
     if multicast || path.rmac_47_32() == 0 && path.rmac_31_0() == 0 {
         return Err(Syndrome::RemoteMac);
@@ -249,7 +249,7 @@ fn check_path(f: &Function, path: &Ads) -> Result<(), Syndrome> {
 }
 
 fn take_rts(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
-    if wanted.log_sra_max() > f.firmware.caps.general().log_max_ra_req_qp() {
+    if wanted.log_sra_max() > f.nic.firmware.caps.general().log_max_ra_req_qp() {
         return Err(Syndrome::ReadsRequester);
     }
     let mut path = *context.primary_address_path();
@@ -280,7 +280,7 @@ fn take_optional(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Re
         context.w().min_rnr_nak(wanted.min_rnr_nak());
     }
     if mask & opt::COUNTER_SET_ID != 0 {
-        if !f.firmware.caps.general().rts2rts_qp_counters_set_id() {
+        if !f.nic.firmware.caps.general().rts2rts_qp_counters_set_id() {
             return Err(Syndrome::CapabilityNotAnnounced);
         }
         take_counter(f, wanted, context)?;
@@ -299,7 +299,7 @@ fn take_rights(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Resu
         context.w().rwe(wanted.rwe());
     }
     if mask & opt::RAE != 0 {
-        if wanted.rae() && !f.firmware.caps.general().atomic() {
+        if wanted.rae() && !f.nic.firmware.caps.general().atomic() {
             return Err(Syndrome::Atomics);
         }
         // Of eight bytes, in whatever mode: the others allow more than is announced, or nothing.
@@ -314,7 +314,7 @@ fn take_rights(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Resu
 
 fn take_counter(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
     let counter = wanted.counter_set_id();
-    if counter != 0 && f.objects.queue_counters.get(u32::from(counter)).is_none() {
+    if counter != 0 && f.nic.objects.queue_counters.get(u32::from(counter)).is_none() {
         return Err(Syndrome::NoSuchCounter);
     }
     context.w().counter_set_id(counter);

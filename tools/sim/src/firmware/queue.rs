@@ -11,72 +11,15 @@ use mlx5_prm::eqe::{CommandEvent, EventType};
 use mlx5_prm::layout::Layout;
 
 use super::command::{self, Stop};
-use super::mailbox::{self, Checks, INLINE, MAX_LEN, OutputChain, Spoil, xor};
+use super::mailbox::{self, Checks, INLINE, MAX_LEN, xor};
 use crate::engine;
-use crate::function::Function;
+use crate::function::{At, Function, LOG_SIZE, LOG_STRIDE, Pending, Seen, Slot, Spoil, Wait};
 use crate::objects::Objects;
 
-/// log2 of the slots.
-pub const LOG_SIZE: u8 = 5;
-/// log2 of a slot's bytes.
-pub const LOG_STRIDE: u8 = 6;
 /// `type` of an entry that came over PCI.
 const PCI_TRANSPORT: u8 = 7;
 /// Bytes that every output has at least: status and syndrome.
 const MIN_OUTPUT: usize = 8;
-
-/// The command queue of one function.
-#[derive(Debug, Default)]
-pub struct CommandQueue {
-    /// IOVA of slot 0.
-    pub(super) address: u64,
-    pending: Vec<Pending>,
-    /// The signature this firmware left in each slot.
-    left_signature: [Option<u8>; 1 << LOG_SIZE],
-    /// Commands answered since reset.
-    pub(super) answered: u64,
-}
-
-/// A command that has not been answered.
-#[derive(Debug)]
-struct Pending {
-    slot: Slot,
-    wait: Wait,
-}
-
-#[derive(Debug)]
-enum Wait {
-    /// Carried out; answered at that time.
-    Until(Instant, Vec<u8>),
-    /// Not carried out: it needs pages.
-    Pages(Vec<u8>),
-    /// Never answered.
-    Forever,
-}
-
-/// A slot that was fetched: all that its answer needs.
-#[derive(Debug)]
-struct Slot {
-    number: u32,
-    entry: CommandQueueEntry,
-    output: OutputChain,
-    /// Whether a command event follows. Decided when the slot is fetched: the command that creates the EQ for command
-    /// events is still polled for, and an event about it would come unexpected.
-    event: bool,
-    spoil: Spoil,
-}
-
-impl CommandQueue {
-    /// Whether the slot is under way.
-    fn is_pending(&self, number: u32) -> bool {
-        self.pending.iter().any(|pending| pending.slot.number == number)
-    }
-
-    /// How many commands are under way.
-    pub fn under_way(&self) -> usize {
-        self.pending.len()
-    }
-}
 
 /// Fetches and carries out the commands of these slots, one bit each.
 pub(super) fn ring(f: &mut Function, slots: u32) {
@@ -87,15 +30,15 @@ pub(super) fn ring(f: &mut Function, slots: u32) {
 
 /// Answers what is due, and tries again what waited for pages. True if anything was done.
 pub(super) fn tick(f: &mut Function) -> bool {
-    let retry = std::mem::take(&mut f.firmware.pages.changed);
+    let retry = std::mem::take(&mut f.nic.firmware.pages.changed);
     let is_due = |pending: &mut Pending, now: Instant| match &pending.wait {
         Wait::Until(time, _) => *time <= now,
         Wait::Pages(_) => retry,
         Wait::Forever => false,
     };
-    let now = f.now;
+    let now = f.nic.now;
     // What is tried again in vain waits anew, for the pages that come next.
-    let due: Vec<Pending> = f.firmware.queue.pending.extract_if(.., |pending| is_due(pending, now)).collect();
+    let due: Vec<Pending> = f.nic.firmware.queue.pending.extract_if(.., |pending| is_due(pending, now)).collect();
     let done = !due.is_empty();
     for Pending { slot, wait } in due {
         match wait {
@@ -104,23 +47,27 @@ pub(super) fn tick(f: &mut Function) -> bool {
             Wait::Forever => {}
         }
     }
-    f.firmware.pages.denied = false;
+    f.nic.firmware.pages.denied = false;
     done
 }
 
 fn fetch(f: &mut Function, number: u32) {
     let Some(entry) = read_entry(f, number) else { return };
-    if !entry.ownership() || f.firmware.queue.is_pending(number) {
-        f.strict.report("command doorbell for a slot that is not hardware's", || {
-            format!("slot {number}, function {}", f.index)
+    if !entry.ownership() || f.nic.firmware.queue.is_pending(number) {
+        f.nic.strict.report("command doorbell for a slot that is not hardware's", || {
+            format!("slot {number}, function {}", f.nic.index)
         });
         return;
     }
     let mut slot =
-        Slot { number, entry, output: Vec::new(), event: takes_commands(&f.objects), spoil: Spoil::default() };
+        Slot { number, entry, output: Vec::new(), event: takes_commands(&f.nic.objects), spoil: Spoil::default() };
     match deliver(f, &mut slot) {
         Ok(input) => {
             tracing::trace!(target: "mlx5_sim::command", "slot {number} input {input:02x?}");
+            if let Some(observer) = &mut f.nic.observer {
+                let at = At { now: f.nic.now, function: f.nic.index };
+                observer.see(at, Seen::Command { slot: number, input: &input, caps: &f.nic.firmware.caps });
+            }
             with_faults(f, slot, input);
         }
         Err(status) => {
@@ -131,11 +78,11 @@ fn fetch(f: &mut Function, number: u32) {
 }
 
 fn read_entry(f: &Function, number: u32) -> Option<CommandQueueEntry> {
-    let address = f.firmware.queue.address + (u64::from(number) << LOG_STRIDE);
+    let address = f.nic.firmware.queue.address + (u64::from(number) << LOG_STRIDE);
     let mut bytes = [0; CommandQueueEntry::SIZE];
     // The ownership bit first, acquiring: what the driver stored before it is whole.
-    f.dma.load_be32(address + 0x3c).ok()?;
-    f.dma.read(address, &mut bytes).ok()?;
+    f.nic.dma.load_be32(address + 0x3c).ok()?;
+    f.nic.dma.read(address, &mut bytes).ok()?;
     CommandQueueEntry::read(&bytes)
 }
 
@@ -151,8 +98,8 @@ fn deliver(f: &Function, slot: &mut Slot) -> Result<Vec<u8>, DeliveryStatus> {
     if entry.r#type() != PCI_TRANSPORT {
         return Err(DeliveryStatus::BadType);
     }
-    let signed = f.firmware.caps.general().cmdif_checksum() != 0;
-    check_signature(entry, f.firmware.queue.left_signature[slot.number as usize], signed)?;
+    let signed = f.nic.firmware.caps.general().cmdif_checksum() != 0;
+    check_signature(entry, f.nic.firmware.queue.left_signature[slot.number as usize], signed)?;
     if uncovered(&CommandQueueEntry::INFO, entry.as_bytes()).is_some() {
         return Err(DeliveryStatus::ReservedNotClear);
     }
@@ -165,8 +112,8 @@ fn deliver(f: &Function, slot: &mut Slot) -> Result<Vec<u8>, DeliveryStatus> {
     }
     let checks = Checks { token: entry.token(), signed };
     let mut input = entry.command_input_inline_data().to_vec();
-    mailbox::read(&f.dma, entry.input_mailbox_pointer(), input_len, &mut input, checks)?;
-    slot.output = mailbox::follow(&f.dma, entry.output_mailbox_pointer(), output_len, checks)?;
+    mailbox::read(&f.nic.dma, entry.input_mailbox_pointer(), input_len, &mut input, checks)?;
+    slot.output = mailbox::follow(&f.nic.dma, entry.output_mailbox_pointer(), output_len, checks)?;
     Ok(input)
 }
 
@@ -184,11 +131,11 @@ fn check_signature(entry: &CommandQueueEntry, left: Option<u8>, signed: bool) ->
 
 fn with_faults(f: &mut Function, mut slot: Slot, input: Vec<u8>) {
     let Some(header) = InputHeader::read(&input) else { return };
-    let faults = f.faults.command(header.opcode().number() as u16);
+    let faults = f.nic.faults.command(header.opcode().number() as u16);
     slot.spoil.token = if faults.bad_token { 0x55 } else { 0 };
     slot.spoil.signature = if faults.bad_signature { 0x55 } else { 0 };
     if faults.swallow {
-        f.firmware.queue.pending.push(Pending { slot, wait: Wait::Forever });
+        f.nic.firmware.queue.pending.push(Pending { slot, wait: Wait::Forever });
     } else if let Some(status) = faults.delivery_status {
         answer(f, slot, &[], DeliveryStatus::from_number(u32::from(status) & 0x7f));
     } else if let Some((status, syndrome)) = faults.status {
@@ -196,7 +143,7 @@ fn with_faults(f: &mut Function, mut slot: Slot, input: Vec<u8>) {
         output.w().status(CmdStatus::from_number(u32::from(status))).syndrome(syndrome);
         answer(f, slot, output.as_bytes(), DeliveryStatus::Ok);
     } else {
-        let late = faults.late.map(|by| f.now + by);
+        let late = faults.late.map(|by| f.nic.now + by);
         carry_out(f, slot, input, late);
     }
 }
@@ -210,13 +157,13 @@ fn carry_out(f: &mut Function, slot: Slot, input: Vec<u8>, late: Option<Instant>
             output.as_bytes().to_vec()
         }
         Err(Stop::PagesNeeded) => {
-            tracing::debug!("function {}: the command in slot {} waits for pages", f.index, slot.number);
-            f.firmware.queue.pending.push(Pending { slot, wait: Wait::Pages(input) });
+            tracing::debug!("function {}: the command in slot {} waits for pages", f.nic.index, slot.number);
+            f.nic.firmware.queue.pending.push(Pending { slot, wait: Wait::Pages(input) });
             return;
         }
     };
     match late {
-        Some(time) => f.firmware.queue.pending.push(Pending { slot, wait: Wait::Until(time, output) }),
+        Some(time) => f.nic.firmware.queue.pending.push(Pending { slot, wait: Wait::Until(time, output) }),
         None => answer(f, slot, &output, DeliveryStatus::Ok),
     }
 }
@@ -224,9 +171,10 @@ fn carry_out(f: &mut Function, slot: Slot, input: Vec<u8>, late: Option<Instant>
 /// Writes an output, mailboxes first, the ownership bit last, and tells the driver if it wants events.
 fn answer(f: &mut Function, slot: Slot, output: &[u8], status: DeliveryStatus) {
     tracing::trace!(target: "mlx5_sim::command", "slot {} output {output:02x?}", slot.number);
+    f.nic.observe(Seen::Answer { slot: slot.number, output, delivery: status });
     if status == DeliveryStatus::Ok {
         let room = output.len().min(slot.entry.output_length() as usize);
-        mailbox::write(&f.dma, &slot.output, &output[..room], slot.spoil);
+        mailbox::write(&f.nic.dma, &slot.output, &output[..room], slot.spoil);
     }
     let mut entry = slot.entry;
     let mut inline = [0; INLINE];
@@ -235,10 +183,10 @@ fn answer(f: &mut Function, slot: Slot, output: &[u8], status: DeliveryStatus) {
     entry.w().command_output_inline_data(&inline).status(status).ownership(false).signature(0);
     let signature = !xor(entry.as_bytes()) ^ slot.spoil.signature;
     entry.w().signature(signature);
-    f.firmware.queue.left_signature[slot.number as usize] = Some(signature);
-    f.firmware.queue.answered += 1;
-    let address = f.firmware.queue.address + (u64::from(slot.number) << LOG_STRIDE);
-    if f.dma.publish(address + 0x20, &entry.as_bytes()[0x20..]).is_err() {
+    f.nic.firmware.queue.left_signature[slot.number as usize] = Some(signature);
+    f.nic.firmware.queue.answered += 1;
+    let address = f.nic.firmware.queue.address + (u64::from(slot.number) << LOG_STRIDE);
+    if f.nic.dma.publish(address + 0x20, &entry.as_bytes()[0x20..]).is_err() {
         return;
     }
     if slot.event {

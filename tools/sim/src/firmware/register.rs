@@ -71,18 +71,18 @@ fn register<R: Layout>(
 /// The byte order of the host, which is that of atomics' operands where the atomic capabilities say so.
 fn host_endianness(f: &mut Function, given: &HostEndianness, write: bool) -> Result<HostEndianness, Syndrome> {
     if write {
-        f.firmware.host_endianness = *given;
+        f.nic.firmware.host_endianness = *given;
     }
-    Ok(f.firmware.host_endianness)
+    Ok(f.nic.firmware.host_endianness)
 }
 
 /// The node's name: what the driver set, else the model's.
 fn node_desc(f: &mut Function, given: &NodeDesc, write: bool) -> Result<NodeDesc, Syndrome> {
     if write {
-        f.firmware.node_desc = *given.node_description();
+        f.nic.firmware.node_desc = *given.node_description();
     }
     let mut register = NodeDesc::ZERO;
-    register.w().node_description(&f.firmware.node_desc);
+    register.w().node_description(&f.nic.firmware.node_desc);
     Ok(register)
 }
 
@@ -95,14 +95,14 @@ fn paos(f: &mut Function, given: &PaosReg, write: bool) -> Result<PaosReg, Syndr
     own_port(given.local_port())?;
     if write {
         match given.admin_status() {
-            UP => f.objects.vport.port_up = true,
-            DOWN => f.objects.vport.port_up = false,
+            UP => f.nic.objects.vport.port_up = true,
+            DOWN => f.nic.objects.vport.port_up = false,
             _ => return Err(Syndrome::RegisterReadOnly),
         }
         link::follow(f);
     }
     let status = |up| if up { UP } else { DOWN };
-    let (admin, oper) = (status(f.objects.vport.port_up), status(f.port.link_up));
+    let (admin, oper) = (status(f.nic.objects.vport.port_up), status(f.nic.port.link_up));
     let mut register = PaosReg::ZERO;
     register.w().local_port(PORT).admin_status(admin).oper_status(oper);
     Ok(register)
@@ -115,9 +115,9 @@ fn pmtu(f: &mut Function, given: &PmtuReg, write: bool) -> Result<PmtuReg, Syndr
         if !vport::MTU.contains(&given.admin_mtu()) {
             return Err(Syndrome::PortMtuRange);
         }
-        f.port.mtu = given.admin_mtu();
+        f.nic.port.mtu = given.admin_mtu();
     }
-    let mtu = f.port.mtu;
+    let mtu = f.nic.port.mtu;
     let mut register = PmtuReg::ZERO;
     register.w().local_port(PORT).max_mtu(Port::MAX_MTU).admin_mtu(mtu).oper_mtu(mtu);
     Ok(register)
@@ -141,7 +141,7 @@ fn ptys(f: &mut Function, given: &PtysReg, write: bool) -> Result<PtysReg, Syndr
     if write {
         return Err(Syndrome::RegisterReadOnly);
     }
-    let up = f.port.link_up;
+    let up = f.nic.port.link_up;
     let mut register = PtysReg::ZERO;
     register.w().local_port(PORT).proto_mask(given.proto_mask() & PROTO_ETHERNET);
     if given.proto_mask() & PROTO_ETHERNET != 0 {

@@ -21,12 +21,12 @@ pub(super) fn set(f: &mut Function, command: &SetRoceAddressIn) -> Answer<SetRoc
     if command.vhca_port_num() > 1 {
         return Err(Syndrome::PortNumber.into());
     }
-    if !f.firmware.caps.general().roce() {
+    if !f.nic.firmware.caps.general().roce() {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
     let layout = command.roce_address();
     let entry = if *layout.source_l3_address() == [0; 16] { None } else { Some(entry(layout)?) };
-    if !f.objects.gids.set(command.roce_address_index(), entry) {
+    if !f.nic.objects.gids.set(command.roce_address_index(), entry) {
         return Err(Syndrome::RoceIndex.into());
     }
     Ok(SetRoceAddressOut::ZERO)
@@ -54,11 +54,11 @@ fn entry(layout: &RoceAddrLayout) -> Result<RoceAddress, Syndrome> {
 /// `QUERY_ROCE_ADDRESS`.
 pub(super) fn query(f: &mut Function, command: &QueryRoceAddressIn) -> Answer<QueryRoceAddressOut> {
     let index = command.roce_address_index();
-    if usize::from(index) >= f.objects.gids.size() {
+    if usize::from(index) >= f.nic.objects.gids.size() {
         return Err(Syndrome::RoceIndex.into());
     }
     let mut output = QueryRoceAddressOut::ZERO;
-    if let Some(entry) = f.objects.gids.get(index) {
+    if let Some(entry) = f.nic.objects.gids.get(index) {
         output.w().roce_address(&entry.layout);
     }
     Ok(output)

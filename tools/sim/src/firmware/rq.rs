@@ -5,11 +5,11 @@ use mlx5_prm::ctx::{MemRqType, QueueState, Rqc, TimestampFormat};
 
 use super::caps::room_below;
 use super::command::Answer;
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
 use super::{memory, wq};
 use crate::engine;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::{Dispatch, RecvRing, Rq};
 
 /// `modify_bitmask`: VLAN stripping disabled.
@@ -19,20 +19,20 @@ const MODIFY_VSD: u64 = 1 << 1;
 pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Answer<CreateRqOut> {
     let context = *command.ctx();
     check_context(f, &context)?;
-    let queue = wq::take(f, context.wq(), wq::receive_strides(&f.firmware.caps), list)?;
+    let queue = wq::take(f, context.wq(), wq::receive_strides(&f.nic.firmware.caps), list)?;
     let pd = context.wq().pd();
-    f.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    f.nic.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
     // Protection domain 0 has no keys: nothing can be received there, which is what such a queue is for.
     if pd != 0 {
-        f.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
+        f.nic.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
     }
     let counter = context.counter_set_id();
     if counter != 0 {
-        f.objects.queue_counters.get(counter.into()).ok_or(Syndrome::NoSuchCounter)?;
+        f.nic.objects.queue_counters.get(counter.into()).ok_or(Syndrome::NoSuchCounter)?;
     }
-    room_below(&f.objects.rqs, f.firmware.caps.general().log_max_rq()).ok_or(Syndrome::TooManyRqs)?;
+    room_below(&f.queues.rqs, f.nic.firmware.caps.general().log_max_rq()).ok_or(Syndrome::TooManyRqs)?;
     pages::reserve(f, Context::Queue)?;
-    let rqn = f.objects.rqs.next_number().ok_or(Syndrome::TooManyRqs)?;
+    let rqn = f.queues.rqs.next_number().ok_or(Syndrome::TooManyRqs)?;
     let umems = [queue.umem, queue.doorbell_umem];
     let rq = Rq {
         rqn,
@@ -51,7 +51,7 @@ pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Ans
         context,
     };
     use_parents(f, &rq, true);
-    f.objects.rqs.insert(rq).map_err(|_| Syndrome::TooManyRqs)?;
+    f.queues.rqs.insert(rq).map_err(|_| Syndrome::TooManyRqs)?;
     memory::use_umems(f, umems, true);
     let mut output = CreateRqOut::ZERO;
     output.w().rqn(rqn);
@@ -63,7 +63,7 @@ fn check_context(f: &Function, context: &Rqc) -> Result<(), Syndrome> {
         return Err(Syndrome::QueueState);
     }
     let unannounced = context.delay_drop_en()
-        || context.scatter_fcs() && !f.firmware.caps.ethernet().scatter_fcs()
+        || context.scatter_fcs() && !f.nic.firmware.caps.ethernet().scatter_fcs()
         || context.mem_rq_type() != MemRqType::Inline
         || context.hairpin()
         || context.ts_format() == TimestampFormat::RealTime
@@ -73,17 +73,17 @@ fn check_context(f: &Function, context: &Rqc) -> Result<(), Syndrome> {
 }
 
 fn use_parents(f: &mut Function, rq: &Rq, more: bool) {
-    if let Some(cq) = f.objects.cqs.get_mut(rq.cqn) {
+    if let Some(cq) = f.nic.objects.cqs.get_mut(rq.cqn) {
         memory::count(&mut cq.users, more);
     }
-    if let Some(pd) = f.objects.pds.get_mut(rq.pd) {
+    if let Some(pd) = f.nic.objects.pds.get_mut(rq.pd) {
         memory::count(&mut pd.users, more);
     }
 }
 
 /// `MODIFY_RQ`: the state, and whether VLAN tags stay in frames.
 pub(super) fn modify(f: &mut Function, command: &ModifyRqIn, _: &[u8]) -> Answer<ModifyRqOut> {
-    let rq = f.objects.rqs.get_mut(command.rqn()).ok_or(Syndrome::NoSuchRq)?;
+    let rq = f.queues.rqs.get_mut(command.rqn()).ok_or(Syndrome::NoSuchRq)?;
     if command.modify_bitmask() & !MODIFY_VSD != 0 {
         return Err(Syndrome::WqFeature.into());
     }
@@ -100,7 +100,7 @@ pub(super) fn modify(f: &mut Function, command: &ModifyRqIn, _: &[u8]) -> Answer
 
 /// `QUERY_RQ`.
 pub(super) fn query(f: &mut Function, command: &QueryRqIn) -> Answer<QueryRqOut> {
-    let rq = f.objects.rqs.get(command.rqn()).ok_or(Syndrome::NoSuchRq)?;
+    let rq = f.queues.rqs.get(command.rqn()).ok_or(Syndrome::NoSuchRq)?;
     let mut context = rq.context;
     let mut wq = *context.wq();
     wq.w().hw_counter(rq.fetched.into()).sw_counter(rq.posted.into());
@@ -113,12 +113,12 @@ pub(super) fn query(f: &mut Function, command: &QueryRqIn) -> Answer<QueryRqOut>
 /// `DESTROY_RQ`, in whatever state it is, once nothing leads to it.
 pub(super) fn destroy(f: &mut Function, command: &DestroyRqIn) -> Answer<DestroyRqOut> {
     let rqn = command.rqn();
-    f.objects.rqs.get(rqn).ok_or(Syndrome::NoSuchRq)?;
-    let in_tir = f.objects.tirs.iter().any(|(_, tir)| matches!(tir.dispatch, Dispatch::Direct(to) if to == rqn));
-    if in_tir || f.objects.rqts.iter().any(|(_, rqt)| rqt.rqs.contains(&rqn)) {
+    f.queues.rqs.get(rqn).ok_or(Syndrome::NoSuchRq)?;
+    let in_tir = f.nic.objects.tirs.iter().any(|(_, tir)| matches!(tir.dispatch, Dispatch::Direct(to) if to == rqn));
+    if in_tir || f.nic.objects.rqts.iter().any(|(_, rqt)| rqt.rqs.contains(&rqn)) {
         return Err(Syndrome::RqInUse.into());
     }
-    let Some(rq) = f.objects.rqs.remove(rqn) else { return Err(Syndrome::NoSuchRq.into()) };
+    let Some(rq) = f.queues.rqs.remove(rqn) else { return Err(Syndrome::NoSuchRq.into()) };
     use_parents(f, &rq, false);
     memory::use_umems(f, [rq.umem, rq.doorbell_umem], false);
     pages::release(f, Context::Queue);

@@ -5,11 +5,11 @@ use mlx5_prm::ctx::{InlineMode, QueueState, Sqc, TimestampFormat};
 
 use super::caps::room_below;
 use super::command::Answer;
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
 use super::{memory, uctx, wq};
 use crate::engine;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::{SendRing, SendsThrough, Sq};
 
 /// `CREATE_SQ`.
@@ -20,14 +20,14 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
     }
     check_context(f, &context)?;
     let tis = tis(f, &context)?;
-    let queue = wq::take(f, context.wq(), wq::send_strides(&f.firmware.caps), list)?;
+    let queue = wq::take(f, context.wq(), wq::send_strides(&f.nic.firmware.caps), list)?;
     let (pd, uar) = (context.wq().pd(), context.wq().uar_page());
-    f.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
-    f.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
-    f.objects.uars.get(uar).ok_or(Syndrome::NoSuchUar)?;
-    room_below(&f.objects.sqs, f.firmware.caps.general().log_max_sq()).ok_or(Syndrome::TooManySqs)?;
+    f.nic.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    f.nic.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
+    f.nic.objects.uars.get(uar).ok_or(Syndrome::NoSuchUar)?;
+    room_below(&f.queues.sqs, f.nic.firmware.caps.general().log_max_sq()).ok_or(Syndrome::TooManySqs)?;
     pages::reserve(f, Context::Queue)?;
-    let sqn = f.objects.sqs.next_number().ok_or(Syndrome::TooManySqs)?;
+    let sqn = f.queues.sqs.next_number().ok_or(Syndrome::TooManySqs)?;
     let umems = [queue.umem, queue.doorbell_umem];
     let sq = Sq {
         sqn,
@@ -46,7 +46,7 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
         context,
     };
     use_parents(f, &sq, true);
-    f.objects.sqs.insert(sq).map_err(|_| Syndrome::TooManySqs)?;
+    f.queues.sqs.insert(sq).map_err(|_| Syndrome::TooManySqs)?;
     memory::use_umems(f, umems, true);
     engine::sq_created(f, sqn);
     let mut output = CreateSqOut::ZERO;
@@ -62,7 +62,7 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
         || context.fre()
         || context.allow_multi_pkt_send_wqe()
         || context.min_wqe_inline_mode() != InlineMode::None
-        || context.reg_umr() && !f.firmware.caps.ethernet().reg_umr_sq()
+        || context.reg_umr() && !f.nic.firmware.caps.ethernet().reg_umr_sq()
         || context.allow_swp()
         || context.hairpin()
         || context.non_wire()
@@ -70,7 +70,7 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
         || context.ts_cqe_to_dest_cqn() != 0
         || context.packet_pacing_rate_limit_index() != 0
         || context.qos_queue_group_id() != 0
-        || context.tis_lst_sz() > 1 << f.firmware.caps.general().log_max_tis_per_sq();
+        || context.tis_lst_sz() > 1 << f.nic.firmware.caps.general().log_max_tis_per_sq();
     if unannounced { Err(Syndrome::WqFeature) } else { Ok(()) }
 }
 
@@ -79,28 +79,28 @@ fn tis(f: &Function, context: &Sqc) -> Result<Option<SendsThrough>, Syndrome> {
         return Ok(None);
     }
     let tisn = context.tis_num_0();
-    let tis = f.objects.tiss.get(tisn).ok_or(Syndrome::NoSuchTis)?;
+    let tis = f.nic.objects.tiss.get(tisn).ok_or(Syndrome::NoSuchTis)?;
     Ok(Some(SendsThrough { tisn, domain: tis.transport_domain }))
 }
 
 fn use_parents(f: &mut Function, sq: &Sq, more: bool) {
-    if let Some(cq) = f.objects.cqs.get_mut(sq.cqn) {
+    if let Some(cq) = f.nic.objects.cqs.get_mut(sq.cqn) {
         memory::count(&mut cq.users, more);
     }
-    if let Some(pd) = f.objects.pds.get_mut(sq.pd) {
+    if let Some(pd) = f.nic.objects.pds.get_mut(sq.pd) {
         memory::count(&mut pd.users, more);
     }
-    if let Some(uar) = f.objects.uars.get_mut(sq.uar) {
+    if let Some(uar) = f.nic.objects.uars.get_mut(sq.uar) {
         memory::count(&mut uar.users, more);
     }
-    if let Some(tis) = sq.tis.and_then(|tis| f.objects.tiss.get_mut(tis.tisn)) {
+    if let Some(tis) = sq.tis.and_then(|tis| f.nic.objects.tiss.get_mut(tis.tisn)) {
         memory::count(&mut tis.users, more);
     }
 }
 
 /// `MODIFY_SQ`: the state. Nothing that `modify_bitmask` could name is announced.
 pub(super) fn modify(f: &mut Function, command: &ModifySqIn, _: &[u8]) -> Answer<ModifySqOut> {
-    let sq = f.objects.sqs.get_mut(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
+    let sq = f.queues.sqs.get_mut(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
     if command.modify_bitmask() != 0 {
         return Err(Syndrome::WqFeature.into());
     }
@@ -112,7 +112,7 @@ pub(super) fn modify(f: &mut Function, command: &ModifySqIn, _: &[u8]) -> Answer
 
 /// `QUERY_SQ`.
 pub(super) fn query(f: &mut Function, command: &QuerySqIn) -> Answer<QuerySqOut> {
-    let sq = f.objects.sqs.get(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
+    let sq = f.queues.sqs.get(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
     let mut context = sq.context;
     let mut wq = *context.wq();
     wq.w().hw_counter(sq.fetched.into()).sw_counter(sq.posted.into());
@@ -124,7 +124,7 @@ pub(super) fn query(f: &mut Function, command: &QuerySqIn) -> Answer<QuerySqOut>
 
 /// `DESTROY_SQ`, in whatever state it is.
 pub(super) fn destroy(f: &mut Function, command: &DestroySqIn) -> Answer<DestroySqOut> {
-    let sq = f.objects.sqs.remove(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
+    let sq = f.queues.sqs.remove(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
     use_parents(f, &sq, false);
     memory::use_umems(f, [sq.umem, sq.doorbell_umem], false);
     pages::release(f, Context::Queue);

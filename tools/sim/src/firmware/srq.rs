@@ -7,9 +7,9 @@ use mlx5_prm::ctx::{QueueState, Rmpc, SrqState, WqEndPadding, WqType, XrcSrqc};
 use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, InUmem, Wanted};
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::{Doorbell, PageList, RecvRing, Srq, XrcSrq};
 
 /// log2 of the smallest WQE's bytes: `log_rq_stride` of an XRC SRQ counts from here.
@@ -39,7 +39,7 @@ pub(super) fn create_rmp(f: &mut Function, command: &CreateRmpIn, list: &[u8]) -
     }
     let (log_size, log_stride) = (u32::from(wq.log_wq_sz()), u32::from(wq.log_wq_stride()));
     check_size(f, log_size, log_stride)?;
-    next_below(&f.objects.srqs, f.firmware.caps.general().log_max_rmp()).ok_or(Syndrome::TooManySrqs)?;
+    next_below(&f.nic.objects.srqs, f.nic.firmware.caps.general().log_max_rmp()).ok_or(Syndrome::TooManySrqs)?;
     let wanted =
         Wanted { log_page_size: wq.log_wq_pg_sz(), page_offset: wq.page_offset(), bytes: 1 << (log_size + log_stride) };
     let places = Places {
@@ -62,7 +62,7 @@ pub(super) fn create_xrc(f: &mut Function, command: &CreateXrcSrqIn, list: &[u8]
     let (log_size, log_stride) =
         (u32::from(context.log_xrc_srq_size()), u32::from(context.log_rq_stride()) + LOG_MIN_STRIDE);
     check_size(f, log_size, log_stride)?;
-    next_below(&f.objects.srqs, f.firmware.caps.general().log_max_srq()).ok_or(Syndrome::TooManySrqs)?;
+    next_below(&f.nic.objects.srqs, f.nic.firmware.caps.general().log_max_srq()).ok_or(Syndrome::TooManySrqs)?;
     let wanted = Wanted {
         log_page_size: context.log_page_size(),
         page_offset: context.page_offset(),
@@ -92,16 +92,16 @@ fn check_xrc(f: &Function, command: &CreateXrcSrqIn, context: &XrcSrqc) -> Resul
         || context.user_index_equal_xrc_srqn()
         || context.dbr_umem_valid()
         || command.xrc_srq_umem_valid();
-    if unannounced || !f.firmware.caps.general().xrc() {
+    if unannounced || !f.nic.firmware.caps.general().xrc() {
         return Err(Syndrome::CapabilityNotAnnounced);
     }
-    f.objects.xrcds.get(context.xrcd()).ok_or(Syndrome::NoSuchXrcd)?;
-    f.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    f.nic.objects.xrcds.get(context.xrcd()).ok_or(Syndrome::NoSuchXrcd)?;
+    f.nic.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
     Ok(())
 }
 
 fn check_size(f: &Function, log_size: u32, log_stride: u32) -> Result<(), Syndrome> {
-    let caps = f.firmware.caps.general();
+    let caps = f.nic.firmware.caps.general();
     if log_size > u32::from(caps.log_max_srq_sz()) {
         return Err(Syndrome::SrqSize);
     }
@@ -131,11 +131,11 @@ fn at_rest(pd: u32, xrc: Option<XrcSrq>, ring: RecvRing, doorbell: Doorbell, pla
 }
 
 fn insert(f: &mut Function, srq: Srq) -> Answer<u32> {
-    f.objects.pds.get(srq.pd).ok_or(Syndrome::NoSuchPd)?;
+    f.nic.objects.pds.get(srq.pd).ok_or(Syndrome::NoSuchPd)?;
     pages::reserve(f, Context::Srq)?;
     let (pd, xrc, umems) = (srq.pd, srq.xrc, [srq.umem, srq.doorbell_umem]);
-    let srqn = f.objects.srqs.insert(srq).map_err(|_| Syndrome::TooManySrqs)?;
-    if let Some(srq) = f.objects.srqs.get_mut(srqn) {
+    let srqn = f.nic.objects.srqs.insert(srq).map_err(|_| Syndrome::TooManySrqs)?;
+    if let Some(srq) = f.nic.objects.srqs.get_mut(srqn) {
         srq.srqn = srqn;
     }
     use_parents(f, pd, xrc, umems, true);
@@ -143,13 +143,13 @@ fn insert(f: &mut Function, srq: Srq) -> Answer<u32> {
 }
 
 fn use_parents(f: &mut Function, pd: u32, xrc: Option<XrcSrq>, umems: [Option<u32>; 2], more: bool) {
-    if let Some(pd) = f.objects.pds.get_mut(pd) {
+    if let Some(pd) = f.nic.objects.pds.get_mut(pd) {
         memory::count(&mut pd.users, more);
     }
-    if let Some(cq) = xrc.and_then(|xrc| f.objects.cqs.get_mut(xrc.cqn)) {
+    if let Some(cq) = xrc.and_then(|xrc| f.nic.objects.cqs.get_mut(xrc.cqn)) {
         memory::count(&mut cq.users, more);
     }
-    if let Some(xrcd) = xrc.and_then(|xrc| f.objects.xrcds.get_mut(xrc.xrcd)) {
+    if let Some(xrcd) = xrc.and_then(|xrc| f.nic.objects.xrcds.get_mut(xrc.xrcd)) {
         memory::count(&mut xrcd.users, more);
     }
     memory::use_umems(f, umems, more);
@@ -157,7 +157,7 @@ fn use_parents(f: &mut Function, pd: u32, xrc: Option<XrcSrq>, umems: [Option<u3
 
 /// The queue `srqn`, if it is of the kind asked for.
 fn find(f: &mut Function, srqn: u32, is_xrc: bool) -> Result<&mut Srq, Syndrome> {
-    f.objects.srqs.get_mut(srqn).filter(|srq| srq.xrc.is_some() == is_xrc).ok_or(Syndrome::NoSuchSrq)
+    f.nic.objects.srqs.get_mut(srqn).filter(|srq| srq.xrc.is_some() == is_xrc).ok_or(Syndrome::NoSuchSrq)
 }
 
 /// `MODIFY_RMP`: sets the limit.
@@ -251,7 +251,7 @@ pub(super) fn query_xrc(
 
 /// Receives posted, as the doorbell record says now.
 fn record(f: &Function, srqn: u32) -> u32 {
-    f.objects.srqs.get(srqn).and_then(|srq| srq.doorbell.read(&f.dma, 0).ok()).unwrap_or_default()
+    f.nic.objects.srqs.get(srqn).and_then(|srq| srq.doorbell.read(&f.nic.dma, 0).ok()).unwrap_or_default()
 }
 
 fn pages(memory: &PageList, room: usize) -> Vec<u8> {
@@ -276,7 +276,7 @@ fn destroy(f: &mut Function, srqn: u32, is_xrc: bool) -> Answer<()> {
     if find(f, srqn, is_xrc)?.users > 0 {
         return Err(Syndrome::SrqInUse.into());
     }
-    if let Some(srq) = f.objects.srqs.remove(srqn) {
+    if let Some(srq) = f.nic.objects.srqs.remove(srqn) {
         use_parents(f, srq.pd, srq.xrc, [srq.umem, srq.doorbell_umem], false);
         pages::release(f, Context::Srq);
     }

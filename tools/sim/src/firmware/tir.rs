@@ -5,10 +5,10 @@ use mlx5_prm::ctx::{L3ProtType, L4ProtType, RxHashFn, TirDispType, Tirc};
 
 use super::caps::next_below;
 use super::command::Answer;
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
 use super::tis::use_domain;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::{Dispatch, Tir};
 use crate::steering::hash::{FIELDS, Hashing};
 
@@ -22,11 +22,11 @@ pub(super) fn create(f: &mut Function, command: &CreateTirIn) -> Answer<CreateTi
     let context = *command.ctx();
     let dispatch = dispatch(f, &context)?;
     let number = context.transport_domain();
-    f.objects.transport_domains.get(number).ok_or(Syndrome::NoSuchTransportDomain)?;
-    next_below(&f.objects.tirs, f.firmware.caps.general().log_max_tir()).ok_or(Syndrome::TooManyTirs)?;
+    f.nic.objects.transport_domains.get(number).ok_or(Syndrome::NoSuchTransportDomain)?;
+    next_below(&f.nic.objects.tirs, f.nic.firmware.caps.general().log_max_tir()).ok_or(Syndrome::TooManyTirs)?;
     pages::reserve(f, Context::Interface)?;
     let tir = Tir { dispatch, transport_domain: number, takes_own: takes_own(&context), context };
-    let tirn = f.objects.tirs.insert(tir).map_err(|_| Syndrome::TooManyTirs)?;
+    let tirn = f.nic.objects.tirs.insert(tir).map_err(|_| Syndrome::TooManyTirs)?;
     use_domain(f, number, true);
     let mut output = CreateTirOut::ZERO;
     output.w().tirn(tirn);
@@ -51,11 +51,11 @@ fn dispatch(f: &Function, context: &Tirc) -> Result<Dispatch, Syndrome> {
     }
     match context.disp_type() {
         TirDispType::Direct => {
-            f.objects.rqs.get(context.inline_rqn()).ok_or(Syndrome::NoSuchRq)?;
+            f.queues.rqs.get(context.inline_rqn()).ok_or(Syndrome::NoSuchRq)?;
             Ok(Dispatch::Direct(context.inline_rqn()))
         }
         TirDispType::Indirect => {
-            f.objects.rqts.get(context.indirect_table()).ok_or(Syndrome::NoSuchRqt)?;
+            f.nic.objects.rqts.get(context.indirect_table()).ok_or(Syndrome::NoSuchRqt)?;
             Ok(Dispatch::Indirect(context.indirect_table(), hashing(context)?))
         }
         _ => Err(Syndrome::TirDispatch),
@@ -88,7 +88,7 @@ fn hashing(context: &Tirc) -> Result<Hashing, Syndrome> {
 /// `MODIFY_TIR`: its hash, and whether it takes what its transport domain sends.
 pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTirOut> {
     let (select, wanted) = (command.bitmask(), command.ctx());
-    let mut context = f.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?.context;
+    let mut context = f.nic.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?.context;
     if select.packet_merge() && wanted.packet_merge_mask() != 0 {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
@@ -105,7 +105,7 @@ pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTi
         context.w().self_lb_block(wanted.self_lb_block());
     }
     let dispatch = dispatch(f, &context)?;
-    if let Some(tir) = f.objects.tirs.get_mut(command.tirn()) {
+    if let Some(tir) = f.nic.objects.tirs.get_mut(command.tirn()) {
         *tir = Tir { dispatch, takes_own: takes_own(&context), context, ..*tir };
     }
     Ok(ModifyTirOut::ZERO)
@@ -113,7 +113,7 @@ pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTi
 
 /// `QUERY_TIR`.
 pub(super) fn query(f: &mut Function, command: &QueryTirIn) -> Answer<QueryTirOut> {
-    let tir = f.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
+    let tir = f.nic.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
     let mut output = QueryTirOut::ZERO;
     output.w().tir_context(&tir.context);
     Ok(output)
@@ -121,12 +121,12 @@ pub(super) fn query(f: &mut Function, command: &QueryTirIn) -> Answer<QueryTirOu
 
 /// `DESTROY_TIR`, once no flow entry leads to it.
 pub(super) fn destroy(f: &mut Function, command: &DestroyTirIn) -> Answer<DestroyTirOut> {
-    let tir = f.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
+    let tir = f.nic.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
     let domain = tir.transport_domain;
-    if f.objects.steering.delivers_to(command.tirn()) {
+    if f.nic.objects.steering.delivers_to(command.tirn()) {
         return Err(Syndrome::TirInUse.into());
     }
-    f.objects.tirs.remove(command.tirn());
+    f.nic.objects.tirs.remove(command.tirn());
     use_domain(f, domain, false);
     pages::release(f, Context::Interface);
     Ok(DestroyTirOut::ZERO)

@@ -9,7 +9,7 @@ use crate::objects::Uar;
 
 /// `ALLOC_UAR`.
 pub(super) fn alloc(f: &mut Function, _: &AllocUarIn) -> Answer<AllocUarOut> {
-    let uar = f.objects.uars.insert(Uar { users: 0 }).map_err(|_| Syndrome::TooManyUars)?;
+    let uar = f.nic.objects.uars.insert(Uar { users: 0 }).map_err(|_| Syndrome::TooManyUars)?;
     let mut output = AllocUarOut::ZERO;
     output.w().uar(uar);
     Ok(output)
@@ -17,11 +17,11 @@ pub(super) fn alloc(f: &mut Function, _: &AllocUarIn) -> Answer<AllocUarOut> {
 
 /// `DEALLOC_UAR`.
 pub(super) fn dealloc(f: &mut Function, command: &DeallocUarIn) -> Answer<DeallocUarOut> {
-    let uar = f.objects.uars.get(command.uar()).ok_or(Syndrome::NoSuchUar)?;
+    let uar = f.nic.objects.uars.get(command.uar()).ok_or(Syndrome::NoSuchUar)?;
     if uar.users > 0 {
         return Err(Syndrome::UarInUse.into());
     }
-    f.objects.uars.remove(command.uar());
-    crate::bar::release(f, command.uar());
+    f.nic.objects.uars.remove(command.uar());
+    f.bar.release(command.uar());
     Ok(DeallocUarOut::ZERO)
 }

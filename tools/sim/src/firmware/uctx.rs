@@ -5,23 +5,24 @@
 use mlx5_prm::cmd::*;
 
 use super::command::Answer;
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::UserContext;
+use crate::profile::UCTX_RAW_TX;
 
 /// `CREATE_UCTX`.
 pub(super) fn create(f: &mut Function, command: &CreateUctxIn) -> Answer<CreateUctxOut> {
-    let caps = f.firmware.caps.general();
+    let caps = f.nic.firmware.caps.general();
     let cap = command.uctx().cap();
     if cap & !caps.uctx_cap() != 0 {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    let number = f.objects.user_contexts.next_number().and_then(|number| u16::try_from(number).ok());
+    let number = f.nic.objects.user_contexts.next_number().and_then(|number| u16::try_from(number).ok());
     let uid = number.filter(|uid| uid >> caps.log_max_uctx() == 0).ok_or(Syndrome::TooManyUserContexts)?;
     pages::reserve(f, Context::User)?;
-    tracing::debug!("user context {uid} begins, {} objects before it", f.objects.count());
-    f.objects.user_contexts.insert(UserContext { cap }).map_err(|_| Syndrome::TooManyUserContexts)?;
+    tracing::debug!("user context {uid} begins, {} objects before it", f.object_count());
+    f.nic.objects.user_contexts.insert(UserContext { cap }).map_err(|_| Syndrome::TooManyUserContexts)?;
     let mut output = CreateUctxOut::ZERO;
     output.w().uid(uid);
     Ok(output)
@@ -30,22 +31,19 @@ pub(super) fn create(f: &mut Function, command: &CreateUctxIn) -> Answer<CreateU
 /// `DESTROY_UCTX`. Its objects go before it.
 pub(super) fn destroy(f: &mut Function, command: &DestroyUctxIn) -> Answer<DestroyUctxOut> {
     let uid = command.uid();
-    f.objects.user_contexts.get(uid.into()).ok_or(Syndrome::NoUserContext)?;
-    if f.objects.owned_by(uid) > 0 {
+    f.nic.objects.user_contexts.get(uid.into()).ok_or(Syndrome::NoUserContext)?;
+    if f.owned_by(uid) > 0 {
         return Err(Syndrome::UserContextInUse.into());
     }
-    f.objects.user_contexts.remove(uid.into());
+    f.nic.objects.user_contexts.remove(uid.into());
     pages::release(f, Context::User);
-    tracing::debug!("user context {uid} ends, {} objects after it", f.objects.count());
+    tracing::debug!("user context {uid} ends, {} objects after it", f.object_count());
     Ok(DestroyUctxOut::ZERO)
 }
 
-/// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet queues may send.
-pub(crate) const RAW_TX: u32 = 1 << 0;
-
 /// Whether send queues of Ethernet frames may be made.
 pub(super) fn may_send_frames(f: &Function) -> bool {
-    f.objects.acting().is_none_or(|user| user.cap & RAW_TX != 0)
+    f.nic.objects.acting().is_none_or(|user| user.cap & UCTX_RAW_TX != 0)
 }
 
 /// Whether a user context may give this command: what concerns objects of its own, and what only asks. The rest is the

@@ -5,9 +5,9 @@ use mlx5_prm::cmd::*;
 use super::caps::next_below;
 use super::command::Answer;
 use super::memory::{self, MIN_PAGE_SHIFT};
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::{TRANSLATIONS, Umem};
 
 /// `CREATE_UMEM`.
@@ -24,10 +24,10 @@ pub(super) fn create(f: &mut Function, command: &CreateUmemIn, list: &[u8]) -> A
     if memory.is_empty() {
         return Err(Syndrome::UmemEmpty.into());
     }
-    next_below(&f.objects.umems, f.firmware.caps.general().log_max_umem()).ok_or(Syndrome::TooManyUmems)?;
+    next_below(&f.nic.objects.umems, f.nic.firmware.caps.general().log_max_umem()).ok_or(Syndrome::TooManyUmems)?;
     pages::reserve_bytes(f, pages::with_list(Context::Umem, memory.pages.len()))?;
     let count = memory.pages.len();
-    let number = f.objects.umems.insert(Umem { memory, users: 0 }).map_err(|_| Syndrome::TooManyUmems)?;
+    let number = f.nic.objects.umems.insert(Umem { memory, users: 0 }).map_err(|_| Syndrome::TooManyUmems)?;
     tracing::debug!(target: TRANSLATIONS, "umem {number:#x}: {count} pages of {} bytes", 1u64 << page_shift);
     let mut output = CreateUmemOut::ZERO;
     output.w().umem_id(number);
@@ -36,12 +36,12 @@ pub(super) fn create(f: &mut Function, command: &CreateUmemIn, list: &[u8]) -> A
 
 /// `DESTROY_UMEM`.
 pub(super) fn destroy(f: &mut Function, command: &DestroyUmemIn) -> Answer<DestroyUmemOut> {
-    let umem = f.objects.umems.get(command.umem_id()).ok_or(Syndrome::NoSuchUmem)?;
+    let umem = f.nic.objects.umems.get(command.umem_id()).ok_or(Syndrome::NoSuchUmem)?;
     if umem.users > 0 {
         return Err(Syndrome::UmemInUse.into());
     }
     let bytes = pages::with_list(Context::Umem, umem.memory.pages.len());
-    f.objects.umems.remove(command.umem_id());
+    f.nic.objects.umems.remove(command.umem_id());
     pages::release_bytes(f, bytes);
     Ok(DestroyUmemOut::ZERO)
 }

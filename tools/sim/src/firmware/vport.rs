@@ -42,7 +42,7 @@ pub(super) fn query_context(
     room: usize,
 ) -> Answer<(QueryNicVportContextOut, Vec<u8>)> {
     own(command.other_vport(), command.vport_number())?;
-    let vport = &f.objects.vport;
+    let vport = &f.nic.objects.vport;
     let entries: Vec<[u8; ENTRY]> = match command.allowed_list_type() {
         list::UNICAST => vport.unicast.iter().map(mac_entry).collect(),
         list::MULTICAST => vport.multicast.iter().map(mac_entry).collect(),
@@ -69,7 +69,7 @@ pub(super) fn modify_context(
 ) -> Answer<ModifyNicVportContextOut> {
     own(command.other_vport(), command.vport_number())?;
     let (select, wanted) = (command.field_select(), command.nic_vport_context());
-    let mut vport = f.objects.vport.clone();
+    let mut vport = f.nic.objects.vport.clone();
     let unannounced = select.affiliation()
         || select.node_guid()
         || select.port_guid()
@@ -82,10 +82,10 @@ pub(super) fn modify_context(
         return Err(Syndrome::VportMtu.into());
     }
     if select.addresses_list() {
-        set_list(&mut vport, f.firmware.caps.general(), wanted, tail)?;
+        set_list(&mut vport, f.nic.firmware.caps.general(), wanted, tail)?;
     }
     set_fields(&mut vport.context, select, wanted);
-    f.objects.vport = vport;
+    f.nic.objects.vport = vport;
     Ok(ModifyNicVportContextOut::ZERO)
 }
 
@@ -158,7 +158,7 @@ pub(super) fn query_state(f: &mut Function, command: &QueryVportStateIn) -> Answ
         return Err(Syndrome::UnknownOpMod.into());
     }
     let mut output = QueryVportStateOut::ZERO;
-    output.w().admin_state(f.objects.vport.admin_state).state(u8::from(f.port.link_up));
+    output.w().admin_state(f.nic.objects.vport.admin_state).state(u8::from(f.nic.port.link_up));
     Ok(output)
 }
 
@@ -171,7 +171,7 @@ pub(super) fn modify_state(f: &mut Function, command: &ModifyVportStateIn) -> An
     if command.admin_state() > ADMIN_AUTO {
         return Err(Syndrome::VportAdminState.into());
     }
-    f.objects.vport.admin_state = command.admin_state();
+    f.nic.objects.vport.admin_state = command.admin_state();
     link::follow(f);
     Ok(ModifyVportStateOut::ZERO)
 }
@@ -179,7 +179,7 @@ pub(super) fn modify_state(f: &mut Function, command: &ModifyVportStateIn) -> An
 /// `QUERY_VPORT_COUNTER`: frames since power-on, or since a query that cleared them.
 pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> Answer<QueryVportCounterOut> {
     own(command.other_vport(), command.vport_number())?;
-    let counters = &mut f.port.counters;
+    let counters = &mut f.nic.port.counters;
     let traffic = |traffic: Traffic| {
         let mut counter = TrafficCounter::ZERO;
         counter.w().packets(traffic.packets).octets(traffic.octets);
@@ -213,7 +213,7 @@ pub(super) fn query_pkey(
     room: usize,
 ) -> Answer<(QueryHcaVportPkeyOut, Vec<u8>)> {
     own(command.other_vport(), command.vport_number())?;
-    if command.port_num() > f.firmware.caps.general().num_ports() {
+    if command.port_num() > f.nic.firmware.caps.general().num_ports() {
         return Err(Syndrome::PkeyPort.into());
     }
     if !matches!(command.pkey_index(), 0 | ALL_PKEYS) {

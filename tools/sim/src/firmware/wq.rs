@@ -2,10 +2,9 @@
 
 use mlx5_prm::ctx::{QueueState, Wq, WqEndPadding, WqType};
 
-use super::caps::Capabilities;
 use super::memory::{self, InUmem, Wanted};
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Capabilities, Function};
 use crate::objects::{Doorbell, PageList};
 
 /// The memory of an Ethernet queue, as its `wq` describes it.
@@ -51,7 +50,7 @@ pub(super) fn take(
     if unannounced {
         return Err(Syndrome::WqFeature);
     }
-    if wq.log_wq_sz() > f.firmware.capabilities().general().log_max_wq_sz() {
+    if wq.log_wq_sz() > f.nic.firmware.capabilities().general().log_max_wq_sz() {
         return Err(Syndrome::WqSize);
     }
     if !strides.contains(&wq.log_wq_stride()) {

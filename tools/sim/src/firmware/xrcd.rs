@@ -4,20 +4,20 @@ use mlx5_prm::cmd::*;
 
 use super::caps::next_below;
 use super::command::Answer;
-use super::pages::{self, Context};
+use super::pages;
 use super::syndromes::Syndrome;
-use crate::function::Function;
+use crate::function::{Context, Function};
 use crate::objects::Xrcd;
 
 /// `ALLOC_XRCD`.
 pub(super) fn alloc(f: &mut Function, _: &AllocXrcdIn) -> Answer<AllocXrcdOut> {
-    let caps = f.firmware.caps.general();
+    let caps = f.nic.firmware.caps.general();
     if !caps.xrc() {
         return Err(Syndrome::CapabilityNotAnnounced.into());
     }
-    next_below(&f.objects.xrcds, caps.log_max_xrcd()).ok_or(Syndrome::TooManyXrcds)?;
+    next_below(&f.nic.objects.xrcds, caps.log_max_xrcd()).ok_or(Syndrome::TooManyXrcds)?;
     pages::reserve(f, Context::Xrcd)?;
-    let xrcd = f.objects.xrcds.insert(Xrcd::default()).map_err(|_| Syndrome::TooManyXrcds)?;
+    let xrcd = f.nic.objects.xrcds.insert(Xrcd::default()).map_err(|_| Syndrome::TooManyXrcds)?;
     let mut output = AllocXrcdOut::ZERO;
     output.w().xrcd(xrcd);
     Ok(output)
@@ -25,11 +25,11 @@ pub(super) fn alloc(f: &mut Function, _: &AllocXrcdIn) -> Answer<AllocXrcdOut> {
 
 /// `DEALLOC_XRCD`.
 pub(super) fn dealloc(f: &mut Function, command: &DeallocXrcdIn) -> Answer<DeallocXrcdOut> {
-    let xrcd = f.objects.xrcds.get(command.xrcd()).ok_or(Syndrome::NoSuchXrcd)?;
+    let xrcd = f.nic.objects.xrcds.get(command.xrcd()).ok_or(Syndrome::NoSuchXrcd)?;
     if xrcd.users > 0 {
         return Err(Syndrome::XrcdInUse.into());
     }
-    f.objects.xrcds.remove(command.xrcd());
+    f.nic.objects.xrcds.remove(command.xrcd());
     pages::release(f, Context::Xrcd);
     Ok(DeallocXrcdOut::ZERO)
 }

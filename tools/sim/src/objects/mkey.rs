@@ -136,3 +136,14 @@ impl Mkey {
         self.context = *context;
     }
 }
+
+/// Who makes an access: what of a queue pair matters to a key.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct User {
+    pub pd: u32,
+    pub qpn: u32,
+    /// It updates keys for the kernel (`REG_UMR`), of whatever protection domain.
+    pub every_pd: bool,
+    /// It may use the reserved local key (`rlky`).
+    pub is_trusted: bool,
+}

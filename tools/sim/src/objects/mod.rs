@@ -13,8 +13,10 @@ mod mkey;
 mod multicast;
 mod port;
 mod qp;
+mod qp_progress;
 mod srq;
-mod table;
+mod uar;
+mod work;
 
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use device_memory::{Bytes, DeviceMemory};
@@ -23,28 +25,29 @@ pub use ethernet::{Dispatch, Rq, Rqt, SendsThrough, Sq, Tir, Tis};
 pub use l2_table::L2Table;
 pub use memory::{Doorbell, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, PageList, Umem};
 pub(crate) use memory::{TRANSLATIONS, addresses};
+pub(crate) use mkey::User;
 pub use mkey::{Mkey, MkeyRights, OCTWORD, RESERVED_LKEY, Translation, pieces};
 pub use multicast::Groups;
 pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};
 pub use qp::{AddressPath, Qp, RecvRing, SendRing};
+pub(crate) use qp::{GROUP_QPN, GSI_QPN};
+pub use qp_progress::RcState;
+#[cfg(test)]
+pub(crate) use qp_progress::Requester;
+pub(crate) use qp_progress::{Answer, Buffer, Consumed, Message, Reply};
 pub use srq::{Srq, XrcSrq};
-pub use table::{DRIVER, SHARED, Table};
+pub use uar::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL, Uar};
+pub use work::Failure;
+pub(crate) use work::{Datagram, List, Piece, ReceiveWork, SendWork, Update};
 
-use crate::bar;
 use crate::profile::Profile;
 use crate::steering::Steering;
+pub use crate::table::{DRIVER, SHARED, Table};
 
 /// A protection domain.
 #[derive(Debug)]
 pub struct Pd {
-    /// Objects that name it.
-    pub users: u32,
-}
-
-/// A user access region page.
-#[derive(Debug)]
-pub struct Uar {
     /// Objects that name it.
     pub users: u32,
 }
@@ -95,7 +98,50 @@ pub struct QueueCounter {
     pub local_ack_timeout_err: u32,
 }
 
-/// All tables of one function.
+/// The tables of what does work: an engine borrows one queue of them beside all else of the function.
+#[derive(Debug)]
+pub struct Queues {
+    /// By `qpn`.
+    pub qps: Table<Qp>,
+    /// By `sqn`; above all queue pairs.
+    pub sqs: Table<Sq>,
+    /// By `rqn`; above all send queues.
+    pub rqs: Table<Rq>,
+}
+
+impl Queues {
+    /// Empty tables, as after reset, of the sizes that the profile announces.
+    pub fn new(profile: &Profile) -> Self {
+        let caps = &profile.general_max;
+        let first_sq = 1u32 << caps.log_max_qp();
+        let first_rq = first_sq + (1 << caps.log_max_sq());
+        Queues {
+            // The special queue pairs are never given out.
+            qps: Table::new(FIRST_QP, first_sq - FIRST_QP),
+            sqs: Table::new(first_sq, 1 << caps.log_max_sq()),
+            rqs: Table::new(first_rq, 1 << caps.log_max_rq()),
+        }
+    }
+
+    /// How many queues there are, of all kinds.
+    pub fn count(&self) -> usize {
+        self.qps.len() + self.sqs.len() + self.rqs.len()
+    }
+
+    /// From now on, `uid` is who asks and who makes queues: see [`Table::act_for`].
+    pub fn act_for(&mut self, uid: u16) {
+        self.qps.act_for(uid);
+        self.sqs.act_for(uid);
+        self.rqs.act_for(uid);
+    }
+
+    /// How many queues are of user context `uid`.
+    pub fn owned_by(&self, uid: u16) -> usize {
+        self.qps.owned_by(uid) + self.sqs.owned_by(uid) + self.rqs.owned_by(uid)
+    }
+}
+
+/// All other tables of one function.
 #[derive(Debug)]
 pub struct Objects {
     /// By `uid`.
@@ -114,8 +160,6 @@ pub struct Objects {
     pub eqs: Table<Eq>,
     /// By `cqn`.
     pub cqs: Table<Cq>,
-    /// By `qpn`.
-    pub qps: Table<Qp>,
     /// By `srqn`, `rmpn` and `xrc_srqn`.
     pub srqs: Table<Srq>,
     /// By `xrcd`.
@@ -124,10 +168,6 @@ pub struct Objects {
     pub transport_domains: Table<TransportDomain>,
     /// By `counter_set_id`.
     pub queue_counters: Table<QueueCounter>,
-    /// By `sqn`; above all queue pairs.
-    pub sqs: Table<Sq>,
-    /// By `rqn`; above all send queues.
-    pub rqs: Table<Rq>,
     /// By `tisn`.
     pub tiss: Table<Tis>,
     /// By `tirn`.
@@ -155,28 +195,23 @@ impl Objects {
         // Number 0 of each kind, and the special queue pairs, are never given out.
         let table = |first: u32, log_max: u8| (first, (1u32 << log_max) - first);
         let (pd, mkey, cq) = (table(1, caps.log_max_pd()), table(1, caps.log_max_mkey()), table(1, caps.log_max_cq()));
-        let (qp, td) = (table(FIRST_QP, caps.log_max_qp()), table(1, caps.log_max_transport_domain()));
+        let td = table(1, caps.log_max_transport_domain());
         let umem = table(1, caps.log_max_umem());
-        let first_sq = 1u32 << caps.log_max_qp();
-        let first_rq = first_sq + (1 << caps.log_max_sq());
         let memic = &profile.device_memory;
         let uctx = table(1, caps.log_max_uctx().min(15));
         Objects {
             user_contexts: Table::new(uctx.0, uctx.1),
             acting: DRIVER,
             pds: Table::new(pd.0, pd.1),
-            uars: Table::new(bar::FIRST_UAR, (memic.memic_bar_start_addr() >> bar::LOG_PAGE) as u32 - bar::FIRST_UAR),
+            uars: Table::new(FIRST_UAR, (memic.memic_bar_start_addr() >> LOG_PAGE) as u32 - FIRST_UAR),
             umems: Table::new(umem.0, umem.1),
             mkeys: Table::new(mkey.0, mkey.1),
             eqs: Table::new(1, u32::from(caps.max_num_eqs())),
             cqs: Table::new(cq.0, cq.1),
-            qps: Table::new(qp.0, qp.1),
             srqs: Table::new(1, (1u32 << caps.log_max_srq().max(caps.log_max_rmp())) - 1),
             xrcds: Table::new(1, (1u32 << caps.log_max_xrcd()) - 1),
             transport_domains: Table::new(td.0, td.1),
             queue_counters: Table::new(1, u32::from(caps.max_qp_cnt())),
-            sqs: Table::new(first_sq, 1 << caps.log_max_sq()),
-            rqs: Table::new(first_rq, 1 << caps.log_max_rq()),
             tiss: Table::new(1, (1 << caps.log_max_tis()) - 1),
             tirs: Table::new(1, (1 << caps.log_max_tir()) - 1),
             rqts: Table::new(1, (1 << caps.log_max_rqt()) - 1),
@@ -198,15 +233,12 @@ impl Objects {
             + self.mkeys.len()
             + self.eqs.len()
             + self.cqs.len()
-            + self.qps.len()
             + self.srqs.len()
             + self.xrcds.len()
             + self.transport_domains.len()
             + self.queue_counters.len()
             + self.l2_entries()
             + self.device_memory.parts()
-            + self.sqs.len()
-            + self.rqs.len()
             + self.tiss.len()
             + self.tirs.len()
             + self.rqts.len()
@@ -222,13 +254,10 @@ impl Objects {
         self.mkeys.act_for(uid);
         self.eqs.act_for(uid);
         self.cqs.act_for(uid);
-        self.qps.act_for(uid);
         self.srqs.act_for(uid);
         self.xrcds.act_for(uid);
         self.transport_domains.act_for(uid);
         self.queue_counters.act_for(uid);
-        self.sqs.act_for(uid);
-        self.rqs.act_for(uid);
         self.tiss.act_for(uid);
         self.tirs.act_for(uid);
         self.rqts.act_for(uid);
@@ -248,13 +277,10 @@ impl Objects {
             + self.mkeys.owned_by(uid)
             + self.eqs.owned_by(uid)
             + self.cqs.owned_by(uid)
-            + self.qps.owned_by(uid)
             + self.srqs.owned_by(uid)
             + self.xrcds.owned_by(uid)
             + self.transport_domains.owned_by(uid)
             + self.queue_counters.owned_by(uid)
-            + self.sqs.owned_by(uid)
-            + self.rqs.owned_by(uid)
             + self.tiss.owned_by(uid)
             + self.tirs.owned_by(uid)
             + self.rqts.owned_by(uid)

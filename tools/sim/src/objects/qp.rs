@@ -3,10 +3,9 @@
 use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::SEGMENT;
 
-use super::{Doorbell, PageList};
+use super::{Doorbell, PageList, RcState, User};
 use crate::dma::{Dma, DmaFault};
 use crate::transport::Transport;
-use crate::transport::rc::RcState;
 
 /// Where a queue pair's packets go. From `qpc.primary_address_path`.
 #[derive(Debug, Clone, Default)]
@@ -139,4 +138,15 @@ impl Qp {
             _ => Transport::Rc,
         }
     }
+
+    /// Who this queue pair is to a key.
+    pub(crate) fn user(&self) -> User {
+        let every_pd = self.service == ServiceType::RegUmr;
+        User { pd: self.pd, qpn: self.qpn, every_pd, is_trusted: self.context.rlky() }
+    }
 }
+
+/// The number by which every function's general services are reached.
+pub(crate) const GSI_QPN: u32 = 1;
+/// The number that datagrams to a group go to.
+pub(crate) const GROUP_QPN: u32 = 0xff_ffff;

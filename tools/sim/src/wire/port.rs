@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use super::{Frame, PcapWriter, PortCounters};
-use crate::engine::rules;
 use crate::fault::{Faults, FrameFate};
-use crate::strict::Strict;
+use crate::strict::{Strict, rules};
 use crate::transport::packet::Mac;
 
 /// A function's port: link, counters, frames to and from the wire. Its addresses are `Objects::vport`'s and `Objects::gids`'.
@@ -125,7 +124,7 @@ impl Port {
     }
 
     /// A frame came that is not for the function. One to a group comes to every port, and its port counts it all the same.
-    pub(super) fn pass_by(&mut self, frame: &Frame) {
+    pub(crate) fn pass_by(&mut self, frame: &Frame) {
         self.counters.filtered += 1;
         let destination = frame.destination();
         if self.link_up && destination[0] & 1 != 0 {
@@ -182,7 +181,7 @@ impl Port {
     }
 
     /// Where the next frame goes that is to go to another port.
-    pub(super) fn next_destination(&self) -> Option<Mac> {
+    pub(crate) fn next_destination(&self) -> Option<Mac> {
         self.sent.front().map(Frame::destination)
     }
 
@@ -203,7 +202,7 @@ impl Port {
         self.held = None;
     }
 
-    pub(super) fn capture(&self, frame: &Frame) {
+    pub(crate) fn capture(&self, frame: &Frame) {
         if let Some(capture) = &self.capture {
             capture.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write(frame);
         }

@@ -5,20 +5,9 @@ pub(super) mod send;
 
 use mlx5_prm::cqe::CqeOpcode;
 
-use super::access::User;
 use super::completion::{self, Place};
-use super::rest::{Failure, Rest};
-use crate::objects::{Rq, Rqt, Sq, Table, Tir};
-use crate::steering::Steering;
-
-/// Of a function taken apart, what Ethernet queues are made of.
-pub(crate) struct Ethernet<'a> {
-    pub sqs: &'a mut Table<Sq>,
-    pub rqs: &'a mut Table<Rq>,
-    pub tirs: &'a Table<Tir>,
-    pub rqts: &'a Table<Rqt>,
-    pub steering: &'a mut Steering,
-}
+use crate::function::Nic;
+use crate::objects::{Failure, Rq, Sq, User};
 
 /// Whose completion it is.
 #[derive(Debug, Clone, Copy)]
@@ -29,9 +18,9 @@ struct Owner {
 }
 
 /// Completes a WQE that failed, or was flushed.
-fn failed(rest: &mut Rest, owner: Owner, opcode: CqeOpcode, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
+fn failed(nic: &mut Nic, owner: Owner, opcode: CqeOpcode, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
     let place = Place { cqn: owner.cqn, user_index: Some(owner.user_index), wqe_counter };
-    completion::failed(rest, owner.number, place, opcode, wqe_opcode, failure);
+    completion::failed(nic, owner.number, place, opcode, wqe_opcode, failure);
 }
 
 impl Sq {

@@ -5,13 +5,10 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
-use super::super::completion;
-use super::super::rest::{Failure, Rest, take_apart};
-use super::super::work;
-use super::Ethernet;
+use crate::engine::{completion, posted};
 use crate::ethernet::{self, Headers, checksum};
-use crate::function::Function;
-use crate::objects::{Dispatch, MkeyRights, RecvRing, Rq};
+use crate::function::{Function, Nic};
+use crate::objects::{Dispatch, Failure, MkeyRights, Queues, RecvRing, Rq};
 use crate::steering::Delivery;
 use crate::steering::hash::Hash;
 use crate::wire::Sender;
@@ -23,27 +20,20 @@ const BYTE_COUNT: u32 = 0x7fff_ffff;
 
 /// A frame arrived.
 pub(in crate::engine) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
-    let (_, mut ethernet, mut rest) = take_apart(f);
+    let (queues, nic) = (&mut f.queues, &mut f.nic);
     let headers = Headers::of(frame);
-    rest.port.counters.ethernet.count_received(&headers.destination, frame.len());
-    let deliveries = ethernet.steering.walk(&headers, frame.len());
+    nic.port.counters.ethernet.count_received(&headers.destination, frame.len());
+    let deliveries = nic.objects.steering.walk(&headers, frame.len());
     if deliveries.is_empty() {
-        rest.port.counters.dropped += 1;
+        nic.port.counters.dropped += 1;
     }
     for delivery in deliveries {
-        deliver(&mut ethernet, &mut rest, frame, &headers, delivery, sender);
+        deliver(queues, nic, frame, &headers, delivery, sender);
     }
 }
 
-fn deliver(
-    ethernet: &mut Ethernet,
-    rest: &mut Rest,
-    frame: &[u8],
-    headers: &Headers,
-    delivery: Delivery,
-    sender: Sender,
-) {
-    let Some(tir) = ethernet.tirs.get(delivery.tirn) else { return };
+fn deliver(queues: &mut Queues, nic: &mut Nic, frame: &[u8], headers: &Headers, delivery: Delivery, sender: Sender) {
+    let Some(tir) = nic.objects.tirs.get(delivery.tirn) else { return };
     let (takes_unicast, takes_multicast) = tir.takes_own;
     let is_taken = if headers.is_group() { takes_multicast } else { takes_unicast };
     if is_of_domain(sender, tir.transport_domain) && !is_taken {
@@ -53,12 +43,12 @@ fn deliver(
         Dispatch::Direct(rqn) => (Some(rqn), Hash::NONE),
         Dispatch::Indirect(rqtn, hashing) => {
             let hash = hashing.of(headers);
-            let rqs = ethernet.rqts.get(rqtn).map_or(&[][..], |rqt| &rqt.rqs);
+            let rqs = nic.objects.rqts.get(rqtn).map_or(&[][..], |rqt| &rqt.rqs);
             (rqs.get(hash.value as usize % rqs.len().max(1)).copied(), hash)
         }
     };
-    if let Some(rq) = rqn.and_then(|rqn| ethernet.rqs.get_mut(rqn)).filter(|rq| rq.state == QueueState::Rdy) {
-        receive(rq, rest, frame.to_vec(), headers, hash, delivery.tag);
+    if let Some(rq) = rqn.and_then(|rqn| queues.rqs.get_mut(rqn)).filter(|rq| rq.state == QueueState::Rdy) {
+        receive(rq, nic, frame.to_vec(), headers, hash, delivery.tag);
     }
 }
 
@@ -68,10 +58,10 @@ fn is_of_domain(sender: Sender, domain: u32) -> bool {
 }
 
 /// Puts a frame into the next memory posted.
-fn receive(rq: &mut Rq, rest: &mut Rest, mut frame: Vec<u8>, headers: &Headers, hash: Hash, tag: u32) {
-    refresh_posted(rq, rest);
+fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, hash: Hash, tag: u32) {
+    refresh_posted(rq, nic);
     if rq.fetched == rq.posted {
-        if let Some(counter) = rest.counters.get_mut(rq.counter_set_id.into()) {
+        if let Some(counter) = nic.objects.queue_counters.get_mut(rq.counter_set_id.into()) {
             counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
         }
         return;
@@ -80,9 +70,9 @@ fn receive(rq: &mut Rq, rest: &mut Rest, mut frame: Vec<u8>, headers: &Headers, 
     rq.fetched = index.wrapping_add(1);
     let verdict = checksum::verify(&frame, headers);
     let tci = if rq.strips_vlan { ethernet::strip_tag(&mut frame) } else { None };
-    if let Err(syndrome) = scatter(rq, rest, index, &frame) {
-        super::failed(rest, rq.owner(), CqeOpcode::ResponderError, index, 0, Failure::new(syndrome));
-        return to_error(rq, rest);
+    if let Err(syndrome) = scatter(rq, nic, index, &frame) {
+        super::failed(nic, rq.owner(), CqeOpcode::ResponderError, index, 0, Failure::new(syndrome));
+        return to_error(rq, nic);
     }
     let mut cqe = Cqe::ZERO;
     cqe.w()
@@ -103,7 +93,7 @@ fn receive(rq: &mut Rq, rest: &mut Rest, mut frame: Vec<u8>, headers: &Headers, 
         .qpn(tag)
         .wqe_counter(index)
         .opcode(CqeOpcode::ResponderSend);
-    completion::write(rest, rq.rqn, rq.cqn, &cqe, true);
+    completion::write(nic, rq.rqn, rq.cqn, &cqe, true);
 }
 
 fn l3_kind(headers: &Headers) -> L3Header {
@@ -122,9 +112,9 @@ fn l4_kind(headers: &Headers) -> L4Header {
 }
 
 /// Writes the frame into what the WQE names.
-fn scatter(rq: &Rq, rest: &Rest, index: u16, mut frame: &[u8]) -> Result<(), CqeSyndrome> {
+fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSyndrome> {
     let mut room = [0; RecvRing::LONGEST];
-    let wqe = rq.ring.read(rest.dma, index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
+    let wqe = rq.ring.read(&nic.dma, index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
     for segment in wqe.chunks_exact(SEGMENT) {
         let data = DataSeg::read(segment).ok_or(CqeSyndrome::LocalQpOperation)?;
         if frame.is_empty() || data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
@@ -133,8 +123,8 @@ fn scatter(rq: &Rq, rest: &Rest, index: u16, mut frame: &[u8]) -> Result<(), Cqe
         let room = data.byte_count() & BYTE_COUNT;
         let (now, later) = frame.split_at(frame.len().min(room as usize));
         let rights = MkeyRights::LOCAL_WRITE;
-        if !rest.write(rq.user(), data.lkey(), data.addr(), now, rights) {
-            rest.allows(rq.user(), data.lkey(), data.addr(), now.len() as u64, rights); // says why not
+        if !nic.write(rq.user(), data.lkey(), data.addr(), now, rights) {
+            nic.allows(rq.user(), data.lkey(), data.addr(), now.len() as u64, rights); // says why not
             return Err(CqeSyndrome::LocalProtection);
         }
         frame = later;
@@ -143,25 +133,25 @@ fn scatter(rq: &Rq, rest: &Rest, index: u16, mut frame: &[u8]) -> Result<(), Cqe
 }
 
 /// Looks at dword 0 of the doorbell record, if everything known to be posted is fetched.
-fn refresh_posted(rq: &mut Rq, rest: &Rest) {
+fn refresh_posted(rq: &mut Rq, nic: &Nic) {
     if rq.fetched != rq.posted {
         return;
     }
-    let Ok(record) = rq.doorbell.read(rest.dma, 0) else { return };
+    let Ok(record) = rq.doorbell.read(&nic.dma, 0) else { return };
     rq.posted = record as u16;
-    work::check_posted(rest.strict, ("RQ", rq.rqn), &rq.ring, record, rq.fetched);
+    posted::check_posted(&nic.strict, ("RQ", rq.rqn), &rq.ring, record, rq.fetched);
 }
 
 /// The queue is in error from now on: what is posted is flushed, if it was made so.
-pub(in crate::engine) fn to_error(rq: &mut Rq, rest: &mut Rest) {
+pub(in crate::engine) fn to_error(rq: &mut Rq, nic: &mut Nic) {
     rq.state = QueueState::Err;
     if !rq.context.flush_in_error_en() {
         return;
     }
-    refresh_posted(rq, rest);
+    refresh_posted(rq, nic);
     while rq.fetched != rq.posted {
         let index = rq.fetched;
         rq.fetched = index.wrapping_add(1);
-        super::failed(rest, rq.owner(), CqeOpcode::ResponderError, index, 0, completion::flushed());
+        super::failed(nic, rq.owner(), CqeOpcode::ResponderError, index, 0, completion::flushed());
     }
 }

@@ -5,13 +5,12 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, SEGMENT, WqeOpcode};
 
-use super::super::completion;
-use super::super::rest::{Failure, Rest, take_apart};
-use super::super::rules;
-use super::super::work::{self, Place};
+use crate::engine::completion;
+use crate::engine::wqe::{self, Place};
 use crate::ethernet::{self, C_VLAN, Headers, S_VLAN, checksum, segment};
-use crate::function::Function;
-use crate::objects::{MkeyRights, Sq};
+use crate::function::{Function, Nic};
+use crate::objects::{Failure, MkeyRights, Sq};
+use crate::strict::rules;
 
 /// Send queues that may send in one turn.
 const TURNS: usize = 64;
@@ -24,58 +23,58 @@ const SERVICE_TAG: u16 = 1;
 
 /// Lets send queues with work send, each in its turn, for as long as the port takes more.
 pub(in crate::engine) fn send(f: &mut Function) -> bool {
-    let turns = f.engine.senders.len().min(TURNS);
-    let (_, ethernet, mut rest) = take_apart(f);
+    let turns = f.nic.scheduler.senders.len().min(TURNS);
+    let (queues, nic) = (&mut f.queues, &mut f.nic);
     for _ in 0..turns {
-        if !rest.port.can_send() {
+        if !nic.port.can_send() {
             break;
         }
-        let Some(sqn) = rest.engine.senders.pop_front() else { break };
-        let Some(sq) = ethernet.sqs.get_mut(sqn) else { continue };
+        let Some(sqn) = nic.scheduler.senders.pop_front() else { break };
+        let Some(sq) = queues.sqs.get_mut(sqn) else { continue };
         sq.is_listed = false;
-        transmit(sq, &mut rest);
+        transmit(sq, nic);
         if sq.state == QueueState::Rdy && sq.fetched != sq.posted {
-            rest.engine.set_sender(sq);
+            nic.scheduler.set_sender(sq);
         }
     }
     turns > 0
 }
 
-fn transmit(sq: &mut Sq, rest: &mut Rest) {
+fn transmit(sq: &mut Sq, nic: &mut Nic) {
     for _ in 0..WQES {
-        if sq.state != QueueState::Rdy || sq.fetched == sq.posted || !rest.port.can_send() {
+        if sq.state != QueueState::Rdy || sq.fetched == sq.posted || !nic.port.can_send() {
             return;
         }
-        one(sq, rest);
+        one(sq, nic);
     }
 }
 
 /// A doorbell named this queue, or may have.
-pub(in crate::engine) fn look(sq: &mut Sq, rest: &mut Rest) {
-    if !refresh(sq, rest) {
+pub(in crate::engine) fn look(sq: &mut Sq, nic: &mut Nic) {
+    if !refresh(sq, nic) {
         return;
     }
     match sq.state {
-        QueueState::Rdy => rest.engine.set_sender(sq),
-        QueueState::Err => flush(sq, rest),
-        _ => rest.strict.report(rules::WRONG_STATE, || format!("SQ {:#x} in reset", sq.sqn)),
+        QueueState::Rdy => nic.scheduler.set_sender(sq),
+        QueueState::Err => flush(sq, nic),
+        _ => nic.strict.report(rules::WRONG_STATE, || format!("SQ {:#x} in reset", sq.sqn)),
     }
 }
 
 /// Reads dword 1 of the doorbell record. True if there is more than was known.
-fn refresh(sq: &mut Sq, rest: &Rest) -> bool {
-    let Ok(record) = sq.doorbell.read(rest.dma, 1) else { return false };
+fn refresh(sq: &mut Sq, nic: &Nic) -> bool {
+    let Ok(record) = sq.doorbell.read(&nic.dma, 1) else { return false };
     let before = std::mem::replace(&mut sq.posted, record as u16);
     if sq.posted == before {
         return false;
     }
     if record > 0xffff && record.swap_bytes() <= 0xffff {
-        rest.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("SQ {:#x}: send counter {record:#x}", sq.sqn));
+        nic.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("SQ {:#x}: send counter {record:#x}", sq.sqn));
     }
     let held = sq.posted.wrapping_sub(sq.fetched);
     if u32::from(held) > 1 << sq.ring.log_size {
         let size = 1u32 << sq.ring.log_size;
-        rest.strict.report(rules::SEND_OVERRUN, || {
+        nic.strict.report(rules::SEND_OVERRUN, || {
             format!("SQ {:#x}: {held} WQEBBs posted and not fetched, in a ring of {size}", sq.sqn)
         });
     }
@@ -83,28 +82,28 @@ fn refresh(sq: &mut Sq, rest: &Rest) -> bool {
 }
 
 /// Strict mode: the doorbell record must cover the WQE that the doorbell names.
-pub(in crate::engine) fn check_record(sq: &Sq, rest: &Rest, named: u16) {
-    if !rest.strict.is_on() || sq.state != QueueState::Rdy {
+pub(in crate::engine) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
+    if !nic.strict.is_on() || sq.state != QueueState::Rdy {
         return;
     }
-    let Ok(record) = sq.doorbell.read(rest.dma, 1) else { return };
+    let Ok(record) = sq.doorbell.read(&nic.dma, 1) else { return };
     let is_covered = |counter: u16| counter.wrapping_sub(named) as i16 > 0;
     if !is_covered(record as u16) && !is_covered(sq.posted) {
-        rest.strict.report(rules::RECORD_NOT_WRITTEN, || {
+        nic.strict.report(rules::RECORD_NOT_WRITTEN, || {
             format!("SQ {:#x}: the doorbell names WQE {named:#x}, the record holds {record:#x}", sq.sqn)
         });
     }
 }
 
 /// Carries out the next WQE.
-fn one(sq: &mut Sq, rest: &mut Rest) {
+fn one(sq: &mut Sq, nic: &mut Nic) {
     let index = sq.fetched;
     let place = Place { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
-    let (mut wqe, mut blocks) = ([0; 64 * SEGMENT], 1);
-    let read = work::read_wqe(place, &sq.ring, rest, &mut wqe, &mut blocks);
+    let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
+    let read = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
     sq.fetched = index.wrapping_add(blocks);
-    let ctrl = CtrlSeg::read(&wqe).unwrap_or_default();
-    let done = read.and_then(|len| execute(sq, rest, &ctrl, &wqe[..len]));
+    let ctrl = CtrlSeg::read(&bytes).unwrap_or_default();
+    let done = read.and_then(|len| execute(sq, nic, &ctrl, &bytes[..len]));
     let opcode = ctrl.opcode().number() as u8;
     match done {
         Ok(()) if matches!(ctrl.ce(), CompletionMode::Always | CompletionMode::AlwaysAndEvent) => {
@@ -115,37 +114,37 @@ fn one(sq: &mut Sq, rest: &mut Rest) {
                 .qpn(sq.sqn)
                 .wqe_counter(index)
                 .opcode(CqeOpcode::Requester);
-            completion::write(rest, sq.sqn, sq.cqn, &cqe, ctrl.ce() == CompletionMode::AlwaysAndEvent);
+            completion::write(nic, sq.sqn, sq.cqn, &cqe, ctrl.ce() == CompletionMode::AlwaysAndEvent);
         }
         Ok(()) => {}
         Err(failure) => {
-            super::failed(rest, sq.owner(), CqeOpcode::RequesterError, index, opcode, failure);
-            to_error(sq, rest);
+            super::failed(nic, sq.owner(), CqeOpcode::RequesterError, index, opcode, failure);
+            to_error(sq, nic);
         }
     }
 }
 
 /// The queue is in error from now on.
-pub(in crate::engine) fn to_error(sq: &mut Sq, rest: &mut Rest) {
+pub(in crate::engine) fn to_error(sq: &mut Sq, nic: &mut Nic) {
     sq.state = QueueState::Err;
-    flush(sq, rest);
+    flush(sq, nic);
 }
 
 /// Flushes what is posted, if the queue was made so.
-pub(in crate::engine) fn flush(sq: &mut Sq, rest: &mut Rest) {
+pub(in crate::engine) fn flush(sq: &mut Sq, nic: &mut Nic) {
     if !sq.context.flush_in_error_en() {
         return;
     }
-    refresh(sq, rest);
+    refresh(sq, nic);
     while sq.fetched != sq.posted {
         let index = sq.fetched;
         let place = Place { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
-        let (mut wqe, mut blocks) = ([0; 64 * SEGMENT], 1);
+        let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
         // What is wrong with it does not matter any more; how long it is does.
-        let _ = work::read_wqe(place, &sq.ring, rest, &mut wqe, &mut blocks);
+        let _ = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
         sq.fetched = index.wrapping_add(blocks);
-        let opcode = CtrlSeg::read(&wqe).map_or(0, |ctrl| ctrl.opcode().number() as u8);
-        super::failed(rest, sq.owner(), CqeOpcode::RequesterError, index, opcode, completion::flushed());
+        let opcode = CtrlSeg::read(&bytes).map_or(0, |ctrl| ctrl.opcode().number() as u8);
+        super::failed(nic, sq.owner(), CqeOpcode::RequesterError, index, opcode, completion::flushed());
     }
 }
 
@@ -153,13 +152,13 @@ const fn bad_operation() -> Failure {
     Failure::new(CqeSyndrome::LocalQpOperation)
 }
 
-fn execute(sq: &Sq, rest: &mut Rest, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Failure> {
+fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Failure> {
     let is_large = match ctrl.opcode() {
         WqeOpcode::Nop => return Ok(()),
         WqeOpcode::Send => false,
         WqeOpcode::Lso => true,
         opcode => {
-            rest.strict.report(rules::WQE_OPCODE, || format!("SQ {:#x}, WQE {:#x}: {opcode}", sq.sqn, sq.fetched));
+            nic.strict.report(rules::WQE_OPCODE, || format!("SQ {:#x}, WQE {:#x}: {opcode}", sq.sqn, sq.fetched));
             return Err(bad_operation());
         }
     };
@@ -168,9 +167,9 @@ fn execute(sq: &Sq, rest: &mut Rest, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), F
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
     let (header, segments) = inline_header(&eth, request)?;
     let mut frame = header.to_vec();
-    gather(sq, rest, segments, &mut frame)?;
+    gather(sq, nic, segments, &mut frame)?;
     if is_large {
-        return large(rest, &eth, frame, header.len(), tis.domain);
+        return large(nic, &eth, frame, header.len(), tis.domain);
     }
     if eth.l3_csum() || eth.l4_csum() {
         insert_checksums(&mut frame, &eth);
@@ -178,7 +177,7 @@ fn execute(sq: &Sq, rest: &mut Rest, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), F
     if header.is_empty() && eth.insert_vlan() {
         insert_tag(&mut frame, &eth);
     }
-    rest.send_frame(frame, tis.domain);
+    nic.send_frame(frame, tis.domain);
     Ok(())
 }
 
@@ -195,9 +194,9 @@ fn inline_header<'a>(eth: &EthSeg, request: &'a [u8]) -> Result<(&'a [u8], &'a [
 }
 
 /// Appends what the data segments name.
-fn gather(sq: &Sq, rest: &Rest, mut segments: &[u8], frame: &mut Vec<u8>) -> Result<(), Failure> {
+fn gather(sq: &Sq, nic: &Nic, mut segments: &[u8], frame: &mut Vec<u8>) -> Result<(), Failure> {
     // The largest packet that can be divided, and headers.
-    let most = (1usize << rest.firmware.capabilities().ethernet().max_lso_cap()) + SEGMENT * 64;
+    let most = (1usize << nic.firmware.capabilities().ethernet().max_lso_cap()) + SEGMENT * 64;
     while !segments.is_empty() {
         let header = InlineSegHeader::read(segments).ok_or(bad_operation())?;
         if header.inline() {
@@ -216,8 +215,8 @@ fn gather(sq: &Sq, rest: &Rest, mut segments: &[u8], frame: &mut Vec<u8>) -> Res
         }
         let rights = MkeyRights::LOCAL_READ;
         frame.resize(at + len, 0);
-        let allowed = rest.allows(sq.user(), data.lkey(), data.addr(), len as u64, rights);
-        if !allowed || !rest.read(sq.user(), data.lkey(), data.addr(), &mut frame[at..], rights) {
+        let allowed = nic.allows(sq.user(), data.lkey(), data.addr(), len as u64, rights);
+        if !allowed || !nic.read(sq.user(), data.lkey(), data.addr(), &mut frame[at..], rights) {
             return Err(Failure::new(CqeSyndrome::LocalProtection));
         }
     }
@@ -244,8 +243,8 @@ fn insert_tag(frame: &mut Vec<u8>, eth: &EthSeg) {
 }
 
 /// Sends a packet larger than a frame, divided behind its header.
-fn large(rest: &mut Rest, eth: &EthSeg, packet: Vec<u8>, header_len: usize, domain: u32) -> Result<(), Failure> {
+fn large(nic: &mut Nic, eth: &EthSeg, packet: Vec<u8>, header_len: usize, domain: u32) -> Result<(), Failure> {
     let (header, payload) = packet.split_at(header_len);
-    segment::divide(header, payload, usize::from(eth.mss()), |frame| rest.send_frame(frame, domain))
+    segment::divide(header, payload, usize::from(eth.mss()), |frame| nic.send_frame(frame, domain))
         .map_err(|_| bad_operation())
 }

@@ -17,11 +17,11 @@ use crate::dma::{Access, Source};
 use crate::engine;
 use crate::fault::Faults;
 use crate::function::Function;
+use crate::objects::RcState;
 use crate::objects::*;
 use crate::profile::Profile;
 use crate::strict::Strict;
 use crate::transport::packet::gid_of_ipv4;
-use crate::transport::rc::RcState;
 use crate::wire::Port;
 
 pub const MEMORY: u64 = 0x10_0000_0000;
@@ -160,12 +160,12 @@ impl Bench {
         file.set_len(MEMORY_LEN).unwrap();
         // The queues' UAR page is one that clients can map.
         f.bar.share(1).unwrap();
-        f.dma.map(MEMORY, MEMORY_LEN, Access::READ | Access::WRITE, Source::File { file, offset: 0 }).unwrap();
-        f.objects.vport.context.w().roce_en(true);
-        let mac = f.objects.vport.mac();
-        f.objects.l2_table.as_mut().unwrap().set(0, mac);
-        f.port.mtu = Port::MAX_MTU;
-        f.objects.gids.set(
+        f.nic.dma.map(MEMORY, MEMORY_LEN, Access::READ | Access::WRITE, Source::File { file, offset: 0 }).unwrap();
+        f.nic.objects.vport.context.w().roce_en(true);
+        let mac = f.nic.objects.vport.mac();
+        f.nic.objects.l2_table.as_mut().unwrap().set(0, mac);
+        f.nic.port.mtu = Port::MAX_MTU;
+        f.nic.objects.gids.set(
             0,
             Some(RoceAddress { gid: Self::gid(index), mac, vlan: None, ipv4: true, layout: RoceAddrLayout::ZERO }),
         );
@@ -195,12 +195,12 @@ impl Bench {
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) {
-        self.f.dma.write(at, bytes).unwrap();
+        self.f.nic.dma.write(at, bytes).unwrap();
     }
 
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        self.f.dma.read(at, &mut bytes).unwrap();
+        self.f.nic.dma.read(at, &mut bytes).unwrap();
         bytes
     }
 
@@ -214,6 +214,7 @@ impl Bench {
     pub fn mkey(&mut self, start: u64, len: Option<u64>, rights: MkeyRights) -> u32 {
         let number = self
             .f
+            .nic
             .objects
             .mkeys
             .insert(Mkey {
@@ -233,13 +234,13 @@ impl Bench {
     }
 
     pub fn mkey_mut(&mut self, key: u32) -> &mut Mkey {
-        self.f.objects.mkeys.get_mut(key >> 8).unwrap()
+        self.f.nic.objects.mkeys.get_mut(key >> 8).unwrap()
     }
 
     pub fn eq(&mut self, log_size: u32, types: &[EventType]) -> u32 {
         let ring = self.pages(64 << log_size);
         for index in 0..1 << log_size {
-            ring.write(&self.f.dma, index * 64 + 63, &[1]).unwrap();
+            ring.write(&self.f.nic.dma, index * 64 + 63, &[1]).unwrap();
         }
         let mut event_mask = [0; 4];
         types.iter().for_each(|event| event_mask[0] |= 1 << event.number());
@@ -257,7 +258,7 @@ impl Bench {
             users: 0,
             context: Eqc::ZERO,
         };
-        self.f.objects.eqs.insert(eq).unwrap()
+        self.f.nic.objects.eqs.insert(eq).unwrap()
     }
 
     pub fn cq(&mut self, log_size: u32) -> u32 {
@@ -267,7 +268,7 @@ impl Bench {
     pub fn cq_of(&mut self, log_size: u32, cqe_size: u32, eqn: u32) -> u32 {
         let ring = self.pages(u64::from(cqe_size) << log_size);
         for index in 1..=1u64 << log_size {
-            ring.write(&self.f.dma, index * u64::from(cqe_size) - 1, &[0xf0]).unwrap();
+            ring.write(&self.f.nic.dma, index * u64::from(cqe_size) - 1, &[0xf0]).unwrap();
         }
         let cq = Cq {
             ring,
@@ -288,7 +289,7 @@ impl Bench {
             doorbell_umem: None,
             context: Cqc::ZERO,
         };
-        let cqn = self.f.objects.cqs.insert(cq).unwrap();
+        let cqn = self.f.nic.objects.cqs.insert(cq).unwrap();
         engine::cq_created(&mut self.f, cqn);
         cqn
     }
@@ -353,18 +354,18 @@ impl Bench {
             context,
             rc: RcState::default(),
         };
-        let qpn = self.f.objects.qps.insert(qp).unwrap();
+        let qpn = self.f.queues.qps.insert(qp).unwrap();
         self.qp_mut(qpn).qpn = qpn;
         engine::qp_created(&mut self.f, qpn);
         qpn
     }
 
     pub fn qp_mut(&mut self, qpn: u32) -> &mut Qp {
-        self.f.objects.qps.get_mut(qpn).unwrap()
+        self.f.queues.qps.get_mut(qpn).unwrap()
     }
 
     pub fn state(&self, qpn: u32) -> QpState {
-        self.f.objects.qps.get(qpn).unwrap().state
+        self.f.queues.qps.get(qpn).unwrap().state
     }
 
     pub fn go(&mut self, qpn: u32, to: QpState) {
@@ -387,8 +388,8 @@ impl Bench {
     pub fn pair(&mut self, shape: Shape) -> (u32, u32) {
         let second = Shape { cqn_send: self.cq(8), cqn_recv: self.cq(8), ..shape };
         let (a, b) = (self.qp(shape), self.qp(second));
-        let mac = self.f.objects.vport.mac();
-        let index = self.f.index;
+        let mac = self.f.nic.objects.vport.mac();
+        let index = self.f.nic.index;
         self.connect(a, b, index, mac);
         self.connect(b, a, index, mac);
         (a, b)
@@ -409,7 +410,7 @@ impl Bench {
         let mask = (1u64 << ring.log_size) - 1;
         for (block, bytes) in bytes.chunks(64).enumerate() {
             let place = (u64::from(index) + block as u64) & mask;
-            ring.memory.write(&self.f.dma, place * 64, bytes).unwrap();
+            ring.memory.write(&self.f.nic.dma, place * 64, bytes).unwrap();
         }
         *self.sends.get_mut(&qpn).unwrap() = index.wrapping_add(bytes.len().div_ceil(64) as u16);
         index
@@ -425,7 +426,7 @@ impl Bench {
         let ring = self.qp_mut(qpn).send.clone().unwrap();
         let mut bytes = [0; 8];
         let place = u64::from(index) & ((1 << ring.log_size) - 1);
-        ring.memory.read(&self.f.dma, place * 64, &mut bytes).unwrap();
+        ring.memory.read(&self.f.nic.dma, place * 64, &mut bytes).unwrap();
         engine::send_doorbell(&mut self.f, UAR, u64::from_be_bytes(bytes));
     }
 
@@ -450,7 +451,7 @@ impl Bench {
         bytes.truncate(64);
         let ring = self.qp_mut(qpn).recv.clone().unwrap();
         let place = u64::from(index) & ((1 << ring.log_size) - 1);
-        ring.memory.write(&self.f.dma, place * 64, &bytes).unwrap();
+        ring.memory.write(&self.f.nic.dma, place * 64, &bytes).unwrap();
         self.receives.insert(qpn, index.wrapping_add(1));
         self.record(qpn, 0, index.wrapping_add(1).into());
         index
@@ -463,7 +464,7 @@ impl Bench {
         for index in 0..1u16 << LOG_SIZE {
             let mut link = SrqNextSeg::ZERO;
             link.w().next_wqe_index(index.wrapping_sub(1) & 7);
-            memory.write(&self.f.dma, u64::from(index) * 64, link.as_bytes()).unwrap();
+            memory.write(&self.f.nic.dma, u64::from(index) * 64, link.as_bytes()).unwrap();
         }
         let srq = Srq {
             srqn: 0,
@@ -479,13 +480,13 @@ impl Bench {
             limit: 0,
             users: 0,
         };
-        let srqn = self.f.objects.srqs.insert(srq).unwrap();
+        let srqn = self.f.nic.objects.srqs.insert(srq).unwrap();
         self.srq_mut(srqn).srqn = srqn;
         srqn
     }
 
     pub fn srq_mut(&mut self, srqn: u32) -> &mut Srq {
-        self.f.objects.srqs.get_mut(srqn).unwrap()
+        self.f.nic.objects.srqs.get_mut(srqn).unwrap()
     }
 
     /// Fills WQE `index` of a shared receive queue and counts it as posted.
@@ -493,7 +494,7 @@ impl Bench {
         let mut bytes: Vec<u8> = segs.iter().flat_map(|seg| seg.as_bytes().to_vec()).collect();
         bytes.extend_from_slice(data(0, 0, LKEY_INVALID).as_bytes());
         let ring = self.srq_mut(srqn).ring.clone();
-        ring.memory.write(&self.f.dma, u64::from(index) * 64 + 16, &bytes[..bytes.len().min(48)]).unwrap();
+        ring.memory.write(&self.f.nic.dma, u64::from(index) * 64 + 16, &bytes[..bytes.len().min(48)]).unwrap();
         let iova = self.srq_mut(srqn).doorbell.iova;
         let posted = u32::from_be_bytes(self.read(iova, 4).try_into().unwrap());
         self.write(iova, &(posted + 1).to_be_bytes());
@@ -502,11 +503,11 @@ impl Bench {
     /// The next completion, consumed; checked for ownership and signature.
     pub fn poll(&mut self, cqn: u32) -> Option<Done> {
         let consumed = *self.consumed.entry(cqn).or_default();
-        let cq = self.f.objects.cqs.get(cqn).unwrap();
+        let cq = self.f.nic.objects.cqs.get(cqn).unwrap();
         let place = u64::from(consumed & ((1 << cq.log_size) - 1));
         let mut bytes = [0; 64];
         let at = place * u64::from(cq.cqe_size) + u64::from(cq.cqe_size) - 64;
-        cq.ring.read(&self.f.dma, at, &mut bytes).unwrap();
+        cq.ring.read(&self.f.nic.dma, at, &mut bytes).unwrap();
         let cqe = Cqe::read(&bytes).unwrap();
         let is_ours = cqe.opcode() != CqeOpcode::Invalid && cqe.owner() == (consumed >> cq.log_size & 1 != 0);
         if !is_ours {
@@ -514,7 +515,7 @@ impl Bench {
         }
         assert_eq!(!bytes.iter().fold(0, |sum, byte| sum ^ byte), consumed as u8, "signature of completion {consumed}");
         self.consumed.insert(cqn, consumed + 1);
-        let iova = self.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+        let iova = self.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
         self.write(iova, &((consumed + 1) & 0xff_ffff).to_be_bytes());
         let failed = matches!(cqe.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError);
         Some(Done {
@@ -548,9 +549,9 @@ impl Bench {
     /// The next event, consumed without a doorbell.
     pub fn event(&mut self, eqn: u32) -> Option<(EventType, [u8; 28])> {
         let consumed = *self.events.entry(eqn).or_default();
-        let eq = self.f.objects.eqs.get(eqn).unwrap();
+        let eq = self.f.nic.objects.eqs.get(eqn).unwrap();
         let mut bytes = [0; 64];
-        eq.ring.read(&self.f.dma, u64::from(consumed & ((1 << eq.log_size) - 1)) * 64, &mut bytes).unwrap();
+        eq.ring.read(&self.f.nic.dma, u64::from(consumed & ((1 << eq.log_size) - 1)) * 64, &mut bytes).unwrap();
         let eqe = Eqe::read(&bytes).unwrap();
         if eqe.owner() != (consumed >> eq.log_size & 1 != 0) {
             return None;
@@ -572,7 +573,7 @@ impl Bench {
 
     pub fn arm_at(&mut self, cqn: u32, sn: u32, solicited: bool, consumer: u32) {
         let request = sn << 28 | u32::from(solicited) << 24 | consumer;
-        let iova = self.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+        let iova = self.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
         self.write(iova + 4, &request.to_be_bytes());
         engine::cq_doorbell(&mut self.f, UAR, u64::from(request) << 32 | u64::from(cqn));
     }
@@ -589,23 +590,23 @@ impl Bench {
 
     /// Runs, and lets time pass from deadline to deadline, for as long as `limit`.
     pub fn run_for(&mut self, limit: Duration) {
-        let end = self.f.now + limit;
+        let end = self.f.nic.now + limit;
         loop {
             self.run();
             match engine::next_deadline(&self.f) {
-                Some(next) if next <= end => self.f.now = next.max(self.f.now),
+                Some(next) if next <= end => self.f.nic.now = next.max(self.f.nic.now),
                 _ => break,
             }
         }
-        self.f.now = end;
+        self.f.nic.now = end;
     }
 
     pub fn violations(&self) -> Vec<&'static str> {
-        self.f.strict.take().into_iter().map(|violation| violation.rule).collect()
+        self.f.nic.strict.take().into_iter().map(|violation| violation.rule).collect()
     }
 
     pub fn now(&self) -> Instant {
-        self.f.now
+        self.f.nic.now
     }
 }
 

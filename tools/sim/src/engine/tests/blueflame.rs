@@ -15,7 +15,7 @@ const PAGES: [u32; 2] = [UAR, FIRST_UAR];
 /// Two queue pairs that ring in UAR page `uar`.
 fn bench(uar: u32) -> (Bench, u32, u32) {
     let (mut bench, a, b) = Bench::standard();
-    while bench.f.objects.uars.insert(Uar { users: 0 }).unwrap() != UAR {}
+    while bench.f.nic.objects.uars.insert(Uar { users: 0 }).unwrap() != UAR {}
     for qpn in [a, b] {
         bench.qp_mut(qpn).uar = uar;
     }
@@ -45,7 +45,7 @@ fn posted(bench: &mut Bench, qpn: u32, len: usize, fill: u8) -> Vec<u8> {
     let mut wqe = vec![0; usize::from(count.wrapping_sub(index)) * 64];
     for (block, bytes) in wqe.chunks_mut(64).enumerate() {
         let place = (u64::from(index) + block as u64) & ((1 << ring.log_size) - 1);
-        ring.memory.read(&bench.f.dma, place * 64, bytes).unwrap();
+        ring.memory.read(&bench.f.nic.dma, place * 64, bytes).unwrap();
     }
     wqe
 }
@@ -59,7 +59,7 @@ fn seen(bench: &mut Bench) {
 /// Time passes, in which nobody rings. What strict mode says.
 fn settled(bench: &mut Bench) -> Vec<&'static str> {
     seen(bench);
-    bench.f.now += Duration::from_secs(1);
+    bench.f.nic.now += Duration::from_secs(1);
     bar::audit(&mut bench.f);
     bench.violations()
 }
@@ -93,7 +93,7 @@ fn copies_and_doorbells_of_eight_bytes_in_any_order_are_well() {
             bench.sent(qpn);
         }
         assert_eq!(settled(&mut bench), [""; 0]);
-        let state = |qpn| bench.f.objects.qps.get(qpn).unwrap().rc.send.work.len();
+        let state = |qpn| bench.f.queues.qps.get(qpn).unwrap().rc.send.work.len();
         assert_eq!([state(a), state(b)], [0, 0], "all was carried out");
     }
 }
@@ -109,9 +109,9 @@ fn two_threads_copies_mixed_in_one_buffer() {
         seen(&mut bench);
         store(&mut bench, uar, 0x828, &first[40..]);
         assert_eq!(bench.violations(), [""; 0], "it may not be whole yet");
-        bench.f.now += Duration::from_secs(1);
+        bench.f.nic.now += Duration::from_secs(1);
         bar::audit(&mut bench.f);
-        let said = bench.f.strict.take();
+        let said = bench.f.nic.strict.take();
         assert_eq!((said.len(), said[0].rule), (1, RULE_COPY));
         assert!(said[0].detail.contains("byte 0x28 is 0x01, in the ring 0x02"), "{}", said[0].detail);
         assert_eq!(settled(&mut bench), [""; 0], "said once");

@@ -7,9 +7,9 @@ use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WqeOpcode;
 
 use super::bench::*;
-use crate::engine::rules;
 use crate::fault::{Fault, Times};
 use crate::objects::CqStatus;
+use crate::strict::rules;
 
 const VECTOR: u16 = 3;
 
@@ -53,9 +53,9 @@ fn a_completion_too_many() {
     for _ in 0..8 {
         nop(&mut bench, a);
     }
-    assert_eq!(bench.f.objects.cqs.get(cqn).unwrap().status, CqStatus::Ok);
+    assert_eq!(bench.f.nic.objects.cqs.get(cqn).unwrap().status, CqStatus::Ok);
     nop(&mut bench, a);
-    assert_eq!(bench.f.objects.cqs.get(cqn).unwrap().status, CqStatus::Overflow);
+    assert_eq!(bench.f.nic.objects.cqs.get(cqn).unwrap().status, CqStatus::Overflow);
     assert_eq!(bench.state(a), QpState::Err);
     let (event, data) = bench.event(eqn).unwrap();
     assert_eq!((event, data[..4].to_vec(), data[11]), (EventType::CqError, cqn.to_be_bytes().to_vec(), 1));
@@ -67,7 +67,7 @@ fn a_completion_too_many() {
 #[test]
 fn an_overrun_may_be_ignored() {
     let (mut bench, a, cqn, _) = bench(3, 64);
-    bench.f.objects.cqs.get_mut(cqn).unwrap().ignore_overrun = true;
+    bench.f.nic.objects.cqs.get_mut(cqn).unwrap().ignore_overrun = true;
     for _ in 0..100 {
         nop(&mut bench, a);
     }
@@ -77,9 +77,9 @@ fn an_overrun_may_be_ignored() {
 #[test]
 fn a_ring_that_cannot_be_written() {
     let (mut bench, a, cqn, eqn) = bench(3, 64);
-    bench.f.objects.cqs.get_mut(cqn).unwrap().ring.pages = [0x5000].into();
+    bench.f.nic.objects.cqs.get_mut(cqn).unwrap().ring.pages = [0x5000].into();
     nop(&mut bench, a);
-    assert_eq!(bench.f.objects.cqs.get(cqn).unwrap().status, CqStatus::WriteFailure);
+    assert_eq!(bench.f.nic.objects.cqs.get(cqn).unwrap().status, CqStatus::WriteFailure);
     let (event, data) = bench.event(eqn).unwrap();
     assert_eq!((event, data[11]), (EventType::CqError, 2));
 }
@@ -141,7 +141,7 @@ fn solicited_arming_waits_for_a_solicited_completion_or_an_error() {
     let shape = bench.shape();
     let (a, b) = bench.pair(shape);
     let cqn = bench.qp_mut(b).cqn_recv;
-    bench.f.objects.cqs.get_mut(cqn).unwrap().eqn = eqn;
+    bench.f.nic.objects.cqs.get_mut(cqn).unwrap().eqn = eqn;
     let key = bench.key;
     for _ in 0..4 {
         bench.post_recv(b, &[data(MEMORY, 8, key)]);
@@ -176,7 +176,7 @@ fn arm_doorbells_that_were_overwritten_are_made_up_for() {
     nop(&mut bench, a);
     assert_eq!(completion_of(bench.event(eqn)), Some(cqn));
     bench.drain(cqn);
-    let iova = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    let iova = bench.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
     bench.write(iova + 4, &(1u32 << 28 | 1).to_be_bytes());
     bench.arm(other, 0, false);
     nop(&mut bench, a);
@@ -187,7 +187,7 @@ fn arm_doorbells_that_were_overwritten_are_made_up_for() {
 fn a_queue_that_is_polled_is_not_armed_by_anothers_doorbell() {
     let (mut bench, a, cqn, eqn) = bench(6, 64);
     let other = bench.cq_of(6, 64, eqn);
-    let iova = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    let iova = bench.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
     // What Linux's steering writes to keep cards from arming: a sequence number that is not due.
     bench.write(iova + 4, &(2u32 << 28).to_be_bytes());
     bench.arm(other, 0, false);
@@ -198,7 +198,7 @@ fn a_queue_that_is_polled_is_not_armed_by_anothers_doorbell() {
 #[test]
 fn arming_is_not_made_up_for_where_no_doorbell_is_lost() {
     let (mut bench, a, _, eqn) = bench(6, 64);
-    bench.f.bar = crate::bar::Bar::new(&bench.f.profile);
+    bench.f.bar = crate::bar::Bar::new(&bench.f.nic.profile);
     let other = bench.cq_of(6, 64, eqn);
     bench.arm(other, 0, false);
     nop(&mut bench, a);
@@ -208,14 +208,14 @@ fn arming_is_not_made_up_for_where_no_doorbell_is_lost() {
 #[test]
 fn interrupts_follow_the_arming_of_the_event_queue() {
     let (mut bench, a, cqn, eqn) = bench(6, 64);
-    let pending = |bench: &Bench| bench.f.pci.is_pending(VECTOR);
+    let pending = |bench: &Bench| bench.f.nic.pci.is_pending(VECTOR);
     bench.arm(cqn, 0, false);
     nop(&mut bench, a);
     assert!(!pending(&bench), "the event queue is not armed");
     // Armed while an event waits unseen: the interrupt comes at once.
     bench.eq_doorbell(eqn, true);
     assert!(pending(&bench));
-    bench.f.pci.reset();
+    bench.f.nic.pci.reset();
     bench.event(eqn);
     bench.eq_doorbell(eqn, true);
     assert!(!pending(&bench));
@@ -241,7 +241,7 @@ fn an_event_queue_wraps_and_overruns() {
         nop(&mut bench, a);
         bench.drain(cqn);
     }
-    assert!(bench.f.objects.eqs.get(eqn).unwrap().overrun);
+    assert!(bench.f.nic.objects.eqs.get(eqn).unwrap().overrun);
     assert_eq!(bench.violations(), [rules::EQ_OVERRUN]);
     assert_eq!(std::iter::from_fn(|| bench.event(eqn)).count(), 16);
 }
@@ -249,7 +249,7 @@ fn an_event_queue_wraps_and_overruns() {
 #[test]
 fn events_can_be_lost_on_purpose() {
     let (mut bench, a, cqn, eqn) = bench(6, 64);
-    bench.f.faults.inject(Fault::EventLost { event_type: Some(0) }, Times::Count(1));
+    bench.f.nic.faults.inject(Fault::EventLost { event_type: Some(0) }, Times::Count(1));
     bench.arm(cqn, 0, false);
     nop(&mut bench, a);
     assert_eq!(bench.event(eqn), None);
@@ -262,7 +262,7 @@ fn error_completions_say_who_found_the_error() {
     bench.post(a, &write(MEMORY, 8, key + 0x100, MEMORY, key));
     bench.run();
     let mut bytes = [0; 64];
-    bench.f.objects.cqs.get(cqn).unwrap().ring.read(&bench.f.dma, 0, &mut bytes).unwrap();
+    bench.f.nic.objects.cqs.get(cqn).unwrap().ring.read(&bench.f.nic.dma, 0, &mut bytes).unwrap();
     let cqe = ErrorCqe::read(&bytes).unwrap();
     assert_eq!((cqe.syndrome(), cqe.send_wqe_opcode(), cqe.qpn()), (CqeSyndrome::LocalProtection, 8, a));
     assert_ne!(cqe.hw_error_syndrome(), 0);

@@ -7,11 +7,12 @@ use mlx5_prm::wqe::WqeOpcode;
 
 use super::bench::*;
 use crate::bar;
+use crate::card::Wire;
 use crate::engine;
-use crate::firmware::Firmware;
+use crate::function::Firmware;
 use crate::objects::{Mkey, PageList, Translation};
 use crate::profile::Profile;
-use crate::wire::{SocketUplink, Wire};
+use crate::wire::SocketUplink;
 
 #[test]
 fn a_send_fills_a_receive() {
@@ -203,7 +204,7 @@ fn atomics() {
 #[test]
 fn atomics_are_big_endian_until_software_chooses_the_order_of_the_host() {
     let (mut bench, a, _) = Bench::standard();
-    bench.f.firmware = Firmware::new(&Profile::connectx5());
+    bench.f.nic.firmware = Firmware::new(&Profile::connectx5());
     let (here, there, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
     bench.write(there, &1000u64.to_be_bytes());
     let segs = vec![Seg::Remote(there, key), Seg::Atomic(234, 0), Seg::Data(here, 8, key)];
@@ -229,19 +230,19 @@ fn two_functions_over_the_wire() {
     let (mut here, mut there) = (Bench::of(0), Bench::of(1));
     let (shape_here, shape_there) = (here.shape(), there.shape());
     let (a, b) = (here.qp(shape_here), there.qp(shape_there));
-    here.connect(a, b, 1, there.f.objects.vport.mac());
-    there.connect(b, a, 0, here.f.objects.vport.mac());
+    here.connect(a, b, 1, there.f.nic.objects.vport.mac());
+    there.connect(b, a, 0, here.f.nic.objects.vport.mac());
     let (from, key) = (here.alloc(65536), here.key);
     let (to, rkey) = (there.alloc(65536), there.key);
     here.write(from, &pattern(50_000, 7));
     here.post(a, &write(from, 50_000, key, to, rkey));
     for _ in 0..1000 {
         here.run();
-        while let Some(frame) = here.f.port.take_sent() {
+        while let Some(frame) = here.f.nic.port.take_sent() {
             engine::receive(&mut there.f, frame);
         }
         there.run();
-        while let Some(frame) = there.f.port.take_sent() {
+        while let Some(frame) = there.f.nic.port.take_sent() {
             engine::receive(&mut here.f, frame);
         }
     }
@@ -260,8 +261,8 @@ fn two_processes_cards_over_a_socket() {
     let mut right = Wire::with_uplink(SocketUplink::join(&path).unwrap());
     let (shape_here, shape_there) = (here.shape(), there.shape());
     let (a, b) = (here.qp(shape_here), there.qp(shape_there));
-    here.connect(a, b, 1, there.f.objects.vport.mac());
-    there.connect(b, a, 0, here.f.objects.vport.mac());
+    here.connect(a, b, 1, there.f.nic.objects.vport.mac());
+    there.connect(b, a, 0, here.f.nic.objects.vport.mac());
     let (from, key) = (here.alloc(65536), here.key);
     let (to, rkey) = (there.alloc(65536), there.key);
     here.write(from, &pattern(60_000, 7));
@@ -409,40 +410,40 @@ fn all_mtus() {
 fn packets_carry_the_vlan_of_their_address_and_the_priority_of_their_path() {
     let (mut bench, a, b) = Bench::standard();
     let key = bench.key;
-    let mut entry = *bench.f.objects.gids.get(0).unwrap();
+    let mut entry = *bench.f.nic.objects.gids.get(0).unwrap();
     entry.vlan = Some(7);
-    bench.f.objects.gids.set(0, Some(entry));
+    bench.f.nic.objects.gids.set(0, Some(entry));
     bench.qp_mut(a).path.eth_prio = 3;
     bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
     engine::run(&mut bench.f);
-    let (frame, _) = bench.f.port.take_received().unwrap();
+    let (frame, _) = bench.f.nic.port.take_received().unwrap();
     let crate::wire::Frame::Roce(packet) = &frame else { panic!("{frame:?}") };
     assert_eq!(packet.route.tag, Some(0x6007));
-    bench.f.port.deliver(frame);
+    bench.f.nic.port.deliver(frame);
     bench.run();
     assert_eq!(bench.sent(a).len(), 1, "the answer is in the same VLAN");
     // What comes from another VLAN is not heard.
     bench.post(b, &write(MEMORY, 8, key, MEMORY, key));
     engine::run(&mut bench.f);
-    let dropped = bench.f.port.counters.dropped;
+    let dropped = bench.f.nic.port.counters.dropped;
     entry.vlan = None;
-    bench.f.objects.gids.set(0, Some(entry));
+    bench.f.nic.objects.gids.set(0, Some(entry));
     bench.run();
-    assert_eq!((bench.sent(b).len(), bench.f.port.counters.dropped), (0, dropped + 1));
+    assert_eq!((bench.sent(b).len(), bench.f.nic.port.counters.dropped), (0, dropped + 1));
 }
 
 #[test]
 fn memory_on_the_card_is_written_read_and_counted_in_through_its_key() {
     let (mut bench, a, _) = Bench::standard();
     let (from, back, local) = (bench.alloc(4096), bench.alloc(4096), bench.key);
-    let start = bench.f.objects.device_memory.range().start;
-    assert!(bench.f.objects.device_memory.take(start, 4096));
-    let (bytes, at) = bench.f.objects.device_memory.at(start + 64, 1024).unwrap();
+    let start = bench.f.nic.objects.device_memory.range().start;
+    assert!(bench.f.nic.objects.device_memory.take(start, 4096));
+    let (bytes, at) = bench.f.nic.objects.device_memory.at(start + 64, 1024).unwrap();
     let translation = Translation::Device { bytes: bytes.clone(), at };
     let mut context = Mkc::ZERO;
     context.set_access_mode(AccessMode::Memic);
     context.w().start_addr(start + 64).len(1024).pd(PD).qpn(0xff_ffff).rr(true).rw(true).a(true);
-    let key = bench.f.objects.mkeys.insert(Mkey::new(&context, translation, None)).unwrap() << 8;
+    let key = bench.f.nic.objects.mkeys.insert(Mkey::new(&context, translation, None)).unwrap() << 8;
     bench.write(from, &pattern(100, 1));
     bench.post(a, &write(from, 100, local, 924, key));
     bench.post(a, &read(back, 100, local, 924, key));

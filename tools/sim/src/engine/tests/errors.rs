@@ -11,6 +11,7 @@ use super::bench::*;
 use crate::engine;
 use crate::fault::{Fault, Times};
 use crate::objects::MkeyRights;
+use crate::strict::rules;
 use crate::transport::opcode::Opcode;
 use crate::transport::packet::Packet;
 use crate::transport::psn::Psn;
@@ -120,7 +121,7 @@ fn tampered(at: u64, bytes: &[u8]) -> (Bench, u32, Vec<Done>) {
     let (from, key) = (bench.alloc(4096), bench.key);
     bench.put(a, &write(from, 8, key, from + 100, key));
     let ring = bench.qp_mut(a).send.clone().unwrap();
-    ring.memory.write(&bench.f.dma, at, bytes).unwrap();
+    ring.memory.write(&bench.f.nic.dma, at, bytes).unwrap();
     bench.record(a, 1, 1);
     bench.ring_for(a, 0);
     bench.run();
@@ -130,12 +131,9 @@ fn tampered(at: u64, bytes: &[u8]) -> (Bench, u32, Vec<Done>) {
 
 #[test]
 fn control_segments_that_contradict_the_ring() {
-    for (at, bytes, rule) in [
-        (2, [9], engine::rules::WQE_INDEX),
-        (6, [9], engine::rules::WQE_QPN),
-        (7, [0], engine::rules::WQE_SIZE),
-        (7, [5], engine::rules::WQE_SIZE),
-    ] {
+    for (at, bytes, rule) in
+        [(2, [9], rules::WQE_INDEX), (6, [9], rules::WQE_QPN), (7, [0], rules::WQE_SIZE), (7, [5], rules::WQE_SIZE)]
+    {
         let (bench, a, done) = tampered(at, &bytes);
         assert_eq!(syndromes(&done), [Some(LocalQpOperation)], "{rule}");
         assert_eq!(bench.state(a), QpState::Err);
@@ -148,7 +146,7 @@ fn an_inline_segment_longer_than_its_wqe() {
     let (mut bench, a, _) = Bench::standard();
     bench.put(a, &Post::new(WqeOpcode::Send, vec![Seg::Inline(vec![1; 8])]));
     let ring = bench.qp_mut(a).send.clone().unwrap();
-    ring.memory.write(&bench.f.dma, 16, &[0x80, 0, 3, 0xff]).unwrap();
+    ring.memory.write(&bench.f.nic.dma, 16, &[0x80, 0, 3, 0xff]).unwrap();
     bench.record(a, 1, 1);
     bench.ring_for(a, 0);
     bench.run();
@@ -229,7 +227,7 @@ fn nobody_answers() {
     bench.run_for(Duration::from_micros(2));
     assert_eq!(syndromes(&bench.sent(a)), [Some(TransportRetryExceeded)], "after {:?}", bench.now() - started);
     // Once and three times more.
-    assert_eq!(bench.f.port.counters.sent, 4);
+    assert_eq!(bench.f.nic.port.counters.sent, 4);
 }
 
 #[test]
@@ -242,7 +240,7 @@ fn a_receive_comes_late() {
     // 640 us a time, and no end of retries.
     bench.run_for(Duration::from_millis(20));
     assert!(bench.sent(a).is_empty());
-    assert!((60..110).contains(&bench.f.port.counters.sent), "{}", bench.f.port.counters.sent);
+    assert!((60..110).contains(&bench.f.nic.port.counters.sent), "{}", bench.f.nic.port.counters.sent);
     bench.post_recv(b, &[data(to, 4, key)]);
     bench.post_recv(b, &[data(to, 4, key)]);
     bench.run_for(Duration::from_millis(2));
@@ -295,7 +293,11 @@ fn everything_posted_is_flushed_before_and_after() {
 fn injected_failures() {
     let (mut bench, a, b) = Bench::standard();
     let key = bench.key;
-    bench.f.faults.inject(Fault::CompletionError { qpn: Some(a), syndrome: 0x14, vendor_syndrome: 7 }, Times::Count(1));
+    bench
+        .f
+        .nic
+        .faults
+        .inject(Fault::CompletionError { qpn: Some(a), syndrome: 0x14, vendor_syndrome: 7 }, Times::Count(1));
     bench.post_recv(b, &[data(MEMORY, 8, key)]);
     bench.post(a, &send(MEMORY, 4, key));
     bench.run();
@@ -305,7 +307,7 @@ fn injected_failures() {
 
 /// Hands queue pair `b` a packet that its peer never sent.
 fn forge(bench: &mut Bench, b: u32, opcode: Opcode, psn: u32, change: impl FnOnce(&mut Packet)) {
-    let mac = bench.f.objects.vport.mac();
+    let mac = bench.f.nic.objects.vport.mac();
     let route = crate::transport::packet::Route {
         dst_mac: mac,
         src_mac: mac,
@@ -348,7 +350,7 @@ fn strangers_and_damaged_packets_are_not_heard() {
     forge(&mut bench, 0xabcdef, Opcode::SendOnly, 0xff_fff0, |_| {});
     forge(&mut bench, a, Opcode::Acknowledge, 0xff_fff0, |packet| packet.aeth.syndrome = 0x63);
     assert!(bench.received(b).is_empty());
-    assert_eq!(bench.f.port.counters.dropped, 3);
+    assert_eq!(bench.f.nic.port.counters.dropped, 3);
     assert_eq!((bench.state(a), bench.state(b)), (QpState::Rts, QpState::Rts));
 }
 
@@ -357,14 +359,14 @@ fn no_packet_goes_in_or_out_while_roce_is_disabled() {
     let (mut bench, a, b) = Bench::standard();
     let key = bench.key;
     bench.post_recv(b, &[]);
-    bench.f.objects.vport.context.w().roce_en(false);
+    bench.f.nic.objects.vport.context.w().roce_en(false);
     forge(&mut bench, b, Opcode::SendOnly, 0xff_fff0, |_| {});
-    assert_eq!((bench.received(b).len(), bench.f.port.counters.dropped), (0, 1));
-    let sent = bench.f.port.counters.sent;
+    assert_eq!((bench.received(b).len(), bench.f.nic.port.counters.dropped), (0, 1));
+    let sent = bench.f.nic.port.counters.sent;
     bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
     bench.run();
-    assert_eq!(bench.f.port.counters.sent, sent);
-    bench.f.objects.vport.context.w().roce_en(true);
+    assert_eq!(bench.f.nic.port.counters.sent, sent);
+    bench.f.nic.objects.vport.context.w().roce_en(true);
     bench.run_for(std::time::Duration::from_millis(200));
     assert_eq!(bench.sent(a).len(), 1, "sent again, as what is lost");
 }
@@ -400,7 +402,7 @@ fn memory_that_goes_away_is_no_panic() {
     let key = bench.key;
     bench.post_recv(b, &[data(MEMORY, 100, key)]);
     bench.put(a, &send(MEMORY, 100, key));
-    bench.f.dma.clear();
+    bench.f.nic.dma.clear();
     engine::send_doorbell(&mut bench.f, UAR, u64::from(a) << 8 | 4);
     engine::cq_doorbell(&mut bench.f, UAR, 1);
     bench.go(a, QpState::Err);

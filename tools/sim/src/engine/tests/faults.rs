@@ -120,9 +120,9 @@ fn exchange(ops: &[Vec<Op>; 2], fates: &[(FrameFate, u32)], seed: u64, mtu: Path
     // Losses are dice: without end of retries the dice cannot make a test fail.
     let shape = Shape { mtu, retry_count: 255, ack_timeout: 8, ..bench.shape() };
     let (a, b) = bench.pair(shape);
-    bench.f.faults.seed(seed);
+    bench.f.nic.faults.seed(seed);
     for (fate, per_million) in fates {
-        bench.f.faults.inject(Fault::Frame { fate: *fate, per_million: *per_million }, Times::Always);
+        bench.f.nic.faults.inject(Fault::Frame { fate: *fate, per_million: *per_million }, Times::Always);
     }
     let slots = 64 * 4096;
     let mut side = |qpn, peer| Side {
@@ -174,7 +174,7 @@ fn a_long_message_over_a_bad_wire() {
     let shape = Shape { retry_count: 255, ack_timeout: 8, ..bench.shape() };
     let (a, b) = bench.pair(shape);
     for qpn in [a, b] {
-        let counter = bench.f.objects.queue_counters.insert(Default::default()).unwrap();
+        let counter = bench.f.nic.objects.queue_counters.insert(Default::default()).unwrap();
         bench.qp_mut(qpn).counter_set_id = counter as u8;
     }
     let (from, to, key) = (bench.alloc(4 << 20), bench.alloc(4 << 20), bench.key);
@@ -182,7 +182,7 @@ fn a_long_message_over_a_bad_wire() {
     for (fate, per_million) in
         [(FrameFate::Lost, 10_000), (FrameFate::Reordered, 10_000), (FrameFate::Duplicated, 10_000)]
     {
-        bench.f.faults.inject(Fault::Frame { fate, per_million }, Times::Always);
+        bench.f.nic.faults.inject(Fault::Frame { fate, per_million }, Times::Always);
     }
     bench.post(a, &write(from, 4 << 20, key, to, key));
     bench.run_for(Duration::from_secs(5));
@@ -194,7 +194,7 @@ fn a_long_message_over_a_bad_wire() {
     assert_eq!(bench.sent(a).len(), 1);
     assert!(bench.read(to, 4 << 20) == pattern(4 << 20, 1));
     let ids = [a, b].map(|qpn| u32::from(bench.qp_mut(qpn).counter_set_id));
-    let [asks, answers] = ids.map(|id| bench.f.objects.queue_counters.get(id).unwrap());
+    let [asks, answers] = ids.map(|id| bench.f.nic.objects.queue_counters.get(id).unwrap());
     assert!(asks.implied_nak_seq_err > 0 && asks.packet_seq_err > 0);
     assert!(answers.out_of_sequence > 0 && answers.duplicate_request > 0);
     assert_eq!((answers.rx_write_requests, answers.rx_read_requests, asks.rx_read_requests), (1, 1, 0));
@@ -203,7 +203,7 @@ fn a_long_message_over_a_bad_wire() {
 #[test]
 fn one_loss_of_each_packet_of_an_exchange() {
     let ops = [vec![Op::Send(3000), Op::Read(3000), Op::Add(5), Op::WriteImm(10)], vec![Op::Send(1)]];
-    let clean = exchange(&ops, &[], 1, PathMtu::Mtu1024).f.port.counters.sent;
+    let clean = exchange(&ops, &[], 1, PathMtu::Mtu1024).f.nic.port.counters.sent;
     assert!(clean > 8);
     for lost in 0..clean {
         let mut bench = Bench::new();
@@ -218,8 +218,12 @@ fn one_loss_of_each_packet_of_an_exchange() {
         // So many frames pass; the next is lost.
         let mut passed = 0;
         while passed < 1000 {
-            if bench.f.port.counters.sent == lost {
-                bench.f.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
+            if bench.f.nic.port.counters.sent == lost {
+                bench
+                    .f
+                    .nic
+                    .faults
+                    .inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
             }
             crate::engine::run(&mut bench.f);
             passed += 1;
@@ -235,10 +239,10 @@ fn one_loss_of_each_packet_of_an_exchange() {
 fn a_link_that_flaps() {
     let (mut bench, a, _) = Bench::standard();
     let (from, to, key) = (bench.alloc(1 << 16), bench.alloc(1 << 16), bench.key);
-    bench.f.port.link_up = false;
+    bench.f.nic.port.link_up = false;
     bench.post(a, &write(from, 1 << 16, key, to, key));
     bench.run_for(Duration::from_millis(300));
-    bench.f.port.link_up = true;
+    bench.f.nic.port.link_up = true;
     bench.run_for(Duration::from_millis(300));
     assert_eq!(bench.sent(a)[0].syndrome, None);
 }

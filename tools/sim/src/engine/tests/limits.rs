@@ -18,7 +18,7 @@ fn syndromes(done: &[Done]) -> Vec<Option<CqeSyndrome>> {
 
 /// A packet to queue pair `to` that looks as if it came from its peer.
 fn forged(bench: &Bench, to: u32, opcode: Opcode, psn: u32) -> Box<Packet> {
-    let mac = bench.f.objects.vport.mac();
+    let mac = bench.f.nic.objects.vport.mac();
     let (src, dst) = (Bench::gid(0), Bench::gid(0));
     let route = Route { dst_mac: mac, src_mac: mac, src, dst, ..Default::default() };
     Box::new(Packet::new(opcode, route, to, Psn::new(psn)))
@@ -28,12 +28,12 @@ fn forged(bench: &Bench, to: u32, opcode: Opcode, psn: u32) -> Box<Packet> {
 /// that ever waited.
 fn run_watched(bench: &mut Bench) -> usize {
     const TURN: Duration = Duration::from_micros(500);
-    let (mut most, end) = (0, bench.f.now + Duration::from_secs(600));
+    let (mut most, end) = (0, bench.f.nic.now + Duration::from_secs(600));
     loop {
-        bench.f.now += TURN;
-        assert!(bench.f.now < end, "the engine never comes to rest");
+        bench.f.nic.now += TURN;
+        assert!(bench.f.nic.now < end, "the engine never comes to rest");
         let worked = engine::run(&mut bench.f);
-        most = most.max(bench.f.port.waiting());
+        most = most.max(bench.f.nic.port.waiting());
         if !worked {
             return most;
         }
@@ -44,12 +44,12 @@ fn run_watched(bench: &mut Bench) -> usize {
 fn long_reads_of_many_queue_pairs_wait_for_room_on_the_wire() {
     const LEN: u32 = 4 << 20;
     let mut bench = Bench::new();
-    let counter = bench.f.objects.queue_counters.insert(QueueCounter::default()).unwrap();
+    let counter = bench.f.nic.objects.queue_counters.insert(QueueCounter::default()).unwrap();
     let (from, to, key) = (bench.alloc(LEN.into()), bench.alloc(LEN.into()), bench.key);
     let (cqn_send, cqn_recv) = (bench.cq(8), bench.cq(8));
     let base = bench.shape();
     let shape = Shape { cqn_send, cqn_recv, mtu: PathMtu::Mtu4096, log_sends: 4, log_receives: 4, ..base };
-    let mac = bench.f.objects.vport.mac();
+    let mac = bench.f.nic.objects.vport.mac();
     for _ in 0..64 {
         let (a, b) = (bench.qp(shape), bench.qp(shape));
         bench.qp_mut(a).counter_set_id = counter as u8;
@@ -62,7 +62,7 @@ fn long_reads_of_many_queue_pairs_wait_for_room_on_the_wire() {
     // One queue pair's turn may go over the limit.
     assert!(most <= ROOM + 64, "{most} frames waited");
     assert_eq!(syndromes(&bench.drain(cqn_send)), [None; 128]);
-    assert_eq!(bench.f.objects.queue_counters.get(counter).unwrap().local_ack_timeout_err, 0);
+    assert_eq!(bench.f.nic.objects.queue_counters.get(counter).unwrap().local_ack_timeout_err, 0);
     assert_eq!(bench.violations(), [""; 0]);
 }
 
@@ -145,7 +145,7 @@ fn a_peers_endless_message_ends() {
     first.payload = vec![0; 1024];
     engine::receive(&mut bench.f, Frame::Roce(first));
     bench.run();
-    bench.qp_mut(b).rc.receive.message = Some(crate::transport::rc::Message::Send { done: u32::MAX - 100 });
+    bench.qp_mut(b).rc.receive.message = Some(crate::objects::Message::Send { done: u32::MAX - 100 });
     let mut next = forged(&bench, b, Opcode::SendMiddle, 0xff_fff1);
     next.payload = vec![0; 1024];
     engine::receive(&mut bench.f, Frame::Roce(next));
@@ -166,7 +166,7 @@ fn packets_of_another_partition_or_to_another_address_are_not_heard() {
         bench.run();
     }
     assert!(bench.received(b).is_empty());
-    assert_eq!(bench.f.port.counters.dropped, 2);
+    assert_eq!(bench.f.nic.port.counters.dropped, 2);
     // A limited member of the default partition is heard.
     let mut packet = forged(&bench, b, Opcode::SendOnly, 0xff_fff0);
     packet.pkey = 0x7fff;
@@ -179,7 +179,7 @@ fn packets_of_another_partition_or_to_another_address_are_not_heard() {
 fn nothing_arrives_while_the_link_is_down() {
     let (mut bench, _, b) = Bench::standard();
     bench.post_recv(b, &[]);
-    bench.f.port.link_up = false;
+    bench.f.nic.port.link_up = false;
     let packet = forged(&bench, b, Opcode::SendOnly, 0xff_fff0);
     engine::receive(&mut bench.f, Frame::Roce(packet));
     bench.run();
@@ -190,7 +190,7 @@ fn nothing_arrives_while_the_link_is_down() {
 fn each_side_counts_what_it_sees_of_a_receive_that_is_not_posted() {
     let (mut bench, a, b) = Bench::standard();
     for qpn in [a, b] {
-        let counter = bench.f.objects.queue_counters.insert(QueueCounter::default()).unwrap();
+        let counter = bench.f.nic.objects.queue_counters.insert(QueueCounter::default()).unwrap();
         bench.qp_mut(qpn).counter_set_id = counter as u8;
     }
     let key = bench.key;
@@ -198,7 +198,7 @@ fn each_side_counts_what_it_sees_of_a_receive_that_is_not_posted() {
     bench.run();
     let counts = |bench: &mut Bench, qpn| {
         let id = bench.qp_mut(qpn).counter_set_id;
-        let counter = bench.f.objects.queue_counters.get(id.into()).unwrap();
+        let counter = bench.f.nic.objects.queue_counters.get(id.into()).unwrap();
         (counter.rnr_nak_retry_err, counter.out_of_buffer)
     };
     assert_eq!((counts(&mut bench, a), counts(&mut bench, b)), ((1, 0), (0, 1)));

@@ -20,7 +20,7 @@ fn connected(service: ServiceType) -> (Bench, u32, u32) {
 }
 
 fn av(bench: &Bench, qpn: u32, qkey: u32) -> Seg {
-    let mac = bench.f.objects.vport.mac();
+    let mac = bench.f.nic.objects.vport.mac();
     let mut av = UdAdrsVector::ZERO;
     av.w()
         .dc_key(u64::from(qkey) << 32)
@@ -52,7 +52,7 @@ fn what_is_sent_to_a_group_comes_to_each_member_once() {
         bench.go(qpn, QpState::Rts);
     }
     for member in [a, b] {
-        bench.f.objects.groups.attach(group(), member);
+        bench.f.nic.objects.groups.attach(group(), member);
     }
     let (from, to, key) = (bench.alloc(4096), bench.alloc(8192), bench.key);
     bench.write(from, &pattern(100, 1));
@@ -65,7 +65,7 @@ fn what_is_sent_to_a_group_comes_to_each_member_once() {
     let post = Post::new(WqeOpcode::Send, vec![Seg::Raw(av.as_bytes().to_vec()), Seg::Data(from, 100, key)]);
     bench.post(a, &post);
     bench.run();
-    let counted = bench.f.port.counters.rdma;
+    let counted = bench.f.nic.port.counters.rdma;
     for way in [counted.sent, counted.received] {
         assert_eq!((way.multicast.packets, way.unicast.packets), (1, 0));
     }
@@ -76,7 +76,7 @@ fn what_is_sent_to_a_group_comes_to_each_member_once() {
             assert_eq!(bench.read(to + 1024 * place + 40, 100), pattern(100, 1));
         }
     }
-    bench.f.objects.groups.detach(&group(), b);
+    bench.f.nic.objects.groups.detach(&group(), b);
     bench.post_recv(b, &[data(to, 1024, key)]);
     bench.post(a, &post);
     bench.run();
@@ -111,7 +111,7 @@ fn an_unreliable_connection_loses_the_message_of_a_lost_packet_and_takes_the_nex
     let (from, to, key) = (bench.alloc(8192), bench.alloc(8192), bench.key);
     bench.write(from, &pattern(3000, 2));
     bench.post_recv(b, &[data(to, 4096, key)]);
-    bench.f.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
+    bench.f.nic.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
     bench.post(a, &send(from, 3000, key));
     bench.run();
     assert_eq!(bench.received(b), []);
@@ -143,7 +143,7 @@ fn an_unreliable_connection_does_not_read() {
     bench.post(a, &read(at, 100, key, at, key));
     bench.run();
     assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::LocalQpOperation));
-    assert_eq!(bench.violations(), [crate::engine::rules::WQE_OPCODE]);
+    assert_eq!(bench.violations(), [crate::strict::rules::WQE_OPCODE]);
 }
 
 fn datagrams() -> (Bench, u32, u32) {
@@ -181,7 +181,7 @@ fn a_datagram_with_another_queue_key_is_dropped() {
     bench.post(a, &post);
     bench.run();
     assert_eq!(bench.received(b), []);
-    assert_eq!(bench.f.port.counters.dropped, 1);
+    assert_eq!(bench.f.nic.port.counters.dropped, 1);
     // The top bit stands for the sender's own key.
     let post = datagram(&bench, b, 1 << 31, at, 50);
     bench.post(a, &post);

@@ -12,7 +12,7 @@ fn small_messages() {
     for strict in [false, true] {
         let (mut bench, a, b) = Bench::standard();
         if !strict {
-            bench.f.strict = Strict::off();
+            bench.f.nic.strict = Strict::off();
         }
         let key = bench.key;
         let rounds = 200_000;

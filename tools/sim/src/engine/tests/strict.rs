@@ -5,9 +5,9 @@ use mlx5_prm::wqe::WqeOpcode;
 
 use super::bench::*;
 use crate::engine;
-use crate::engine::rules::*;
 use crate::fault::{Fault, FrameFate, Times};
-use crate::transport::rc::Requester;
+use crate::objects::Requester;
+use crate::strict::rules::*;
 
 /// A write, put into the ring; nothing rung yet.
 fn prepared() -> (Bench, u32, u32, u16) {
@@ -58,7 +58,7 @@ fn the_receive_record_little_endian() {
 fn the_consumer_index_little_endian_backwards_and_ahead() {
     let (mut bench, a, _) = Bench::standard();
     let cqn = bench.qp_mut(a).cqn_send;
-    let iova = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    let iova = bench.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
     let nop = |bench: &mut Bench, consumer: u32| {
         bench.write(iova, &consumer.to_be_bytes());
         bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
@@ -112,7 +112,7 @@ fn a_blueflame_copy_that_is_not_the_ring() {
 fn reserved_bits() {
     let (mut bench, a, _, index) = prepared();
     let ring = bench.qp_mut(a).send.clone().unwrap();
-    ring.memory.write(&bench.f.dma, 9, &[1]).unwrap();
+    ring.memory.write(&bench.f.nic.dma, 9, &[1]).unwrap();
     bench.record(a, 1, 1);
     bench.ring_for(a, index);
     bench.run();
@@ -152,8 +152,8 @@ fn an_entry_whose_owner_bit_software_changed() {
     let cqn = bench.qp_mut(a).cqn_send;
     for round in 0..257 {
         if round == 256 {
-            let last = bench.f.objects.cqs.get(cqn).unwrap().ring.clone();
-            last.write(&bench.f.dma, 63, &[0x01]).unwrap();
+            let last = bench.f.nic.objects.cqs.get(cqn).unwrap().ring.clone();
+            last.write(&bench.f.nic.dma, 63, &[0x01]).unwrap();
         }
         bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
         bench.run();
@@ -167,7 +167,7 @@ fn a_buffer_used_again_before_its_completion() {
     let (mut bench, a, _) = Bench::standard();
     let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
     bench.write(from, b"first");
-    bench.f.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
+    bench.f.nic.faults.inject(Fault::Frame { fate: FrameFate::Lost, per_million: 1_000_000 }, Times::Count(1));
     bench.post(a, &write(from, 5, key, to, key));
     bench.run();
     bench.write(from, b"other");
@@ -226,7 +226,7 @@ fn consume_many(publish: bool, receives: bool) -> (usize, Vec<&'static str>) {
     let (mut bench, a, b) = Bench::standard();
     let (key, qp) = (bench.key, bench.qp_mut(if receives { b } else { a }));
     let cqn = if receives { qp.cqn_recv } else { qp.cqn_send };
-    let record = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    let record = bench.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
     for count in 0..250 {
         bench.post_recv(b, &[data(MEMORY, 8, key)]);
         bench.post(a, &send(MEMORY, 8, key));
@@ -261,7 +261,7 @@ fn arming_with_a_consumer_index_that_is_not_published() {
     let cqn = bench.qp_mut(a).cqn_send;
     bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
     bench.run();
-    let record = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    let record = bench.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
     bench.arm_at(cqn, 0, false, 1);
     assert_eq!(bench.violations(), [""; 0], "another thread is about to publish");
     bench.write(record, &1u32.to_be_bytes());
@@ -306,7 +306,7 @@ fn a_key_of_another_domain_is_named() {
     bench.mkey_mut(key).pd = 99;
     bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
     bench.run();
-    let said = bench.f.strict.take();
+    let said = bench.f.nic.strict.take();
     assert_eq!(said[0].rule, KEY);
     assert!(said[0].detail.contains("protection domain 99"), "{}", said[0].detail);
 }
@@ -316,7 +316,7 @@ fn an_arm_request_that_is_in_the_register_alone() {
     let (mut bench, a, _) = Bench::standard();
     let eqn = bench.eq(4, &[]);
     let cqn = bench.qp_mut(a).cqn_send;
-    bench.f.objects.cqs.get_mut(cqn).unwrap().eqn = eqn;
+    bench.f.nic.objects.cqs.get_mut(cqn).unwrap().eqn = eqn;
     let nop = |bench: &mut Bench| {
         bench.post(a, &Post::new(WqeOpcode::Nop, vec![]));
         bench.run();
@@ -336,7 +336,7 @@ fn an_arm_request_that_is_in_the_register_alone() {
 fn a_newer_request_in_the_record_is_no_mistake() {
     let (mut bench, a, _) = Bench::standard();
     let cqn = bench.qp_mut(a).cqn_send;
-    let iova = bench.f.objects.cqs.get(cqn).unwrap().doorbell.iova;
+    let iova = bench.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
     bench.write(iova, &9u32.to_be_bytes());
     for (record, register) in [(1u32 << 28 | 5, 4u32), (7, 5), (0, 3 << 28 | 9), (1 << 24 | 5, 5)] {
         bench.write(iova + 4, &record.to_be_bytes());
@@ -358,7 +358,7 @@ fn a_receive_posted_in_rst() {
 #[test]
 fn a_forgotten_doorbell_is_not_made_up_for_where_none_is_lost() {
     let mut bench = Bench::new();
-    bench.f.bar = crate::bar::Bar::new(&bench.f.profile);
+    bench.f.bar = crate::bar::Bar::new(&bench.f.nic.profile);
     let shape = bench.shape();
     let (a, b) = bench.pair(shape);
     let key = bench.key;
@@ -375,7 +375,7 @@ fn a_forgotten_doorbell_is_not_made_up_for_where_none_is_lost() {
 #[test]
 fn a_receive_buffer_posted_twice() {
     let (mut bench, a, b) = Bench::standard();
-    bench.f.strict.watch_receives();
+    bench.f.nic.strict.watch_receives();
     let (first, second, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
     let receive = |bench: &mut Bench, from: u32, to: u32| {
         bench.post(from, &send(MEMORY, 8, key));
@@ -405,5 +405,5 @@ fn a_receive_buffer_posted_twice() {
     // What a queue pair had when it went back to RST is nobody's.
     bench.go(b, QpState::Rst);
     bench.post_recv(a, &[data(first, 64, key)]);
-    assert!(bench.f.strict.take().is_empty());
+    assert!(bench.f.nic.strict.take().is_empty());
 }

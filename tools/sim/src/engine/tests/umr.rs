@@ -7,8 +7,8 @@ use mlx5_prm::values::{QpState, ServiceType};
 use mlx5_prm::wqe::{MkeyMaskBit, UmrCheck, UmrCtrlSeg, WqeOpcode, mkey_mask};
 
 use super::bench::*;
-use crate::engine::rules;
 use crate::objects::{Mkey, MkeyRights, PageList, Pd, Translation};
+use crate::strict::rules;
 
 /// What fast registration changes.
 const REGISTER: &[MkeyMaskBit] = &[
@@ -32,7 +32,7 @@ fn free_key(bench: &mut Bench, mode: AccessMode) -> u32 {
         AccessMode::Klms => Translation::Keys(Vec::new()),
         _ => Translation::Pages(PageList::default()),
     };
-    bench.f.objects.mkeys.insert(Mkey::new(&context, translation, None)).unwrap() << 8 | 0x42
+    bench.f.nic.objects.mkeys.insert(Mkey::new(&context, translation, None)).unwrap() << 8 | 0x42
 }
 
 /// A context with all rights for `len` bytes at `start`, whose low byte is that of `key`.
@@ -169,7 +169,7 @@ fn an_update_of_what_is_not_as_it_should_be_is_refused_and_changes_nothing() {
 fn the_kernels_queue_moves_keys_between_protection_domains() {
     let mut bench = Bench::new();
     for _ in 0..=PD + 1 {
-        _ = bench.f.objects.pds.insert(Pd { users: 1 });
+        _ = bench.f.nic.objects.pds.insert(Pd { users: 1 });
     }
     let shape = Shape { service: ServiceType::RegUmr, ..bench.shape() };
     let qpn = bench.qp(shape);
@@ -184,7 +184,7 @@ fn the_kernels_queue_moves_keys_between_protection_domains() {
     bench.run();
     assert_eq!(bench.sent(qpn)[0].opcode, CqeOpcode::Requester);
     assert_eq!(bench.mkey_mut(key).pd, PD + 1);
-    let users = [PD, PD + 1].map(|pd| bench.f.objects.pds.get(pd).unwrap().users);
+    let users = [PD, PD + 1].map(|pd| bench.f.nic.objects.pds.get(pd).unwrap().users);
     assert_eq!(users, [0, 2]);
     bench.post(qpn, &send(0, 0, 0));
     bench.run();

@@ -32,7 +32,7 @@ const GENERAL: &[Honoured] = &[
     ("log_max_ra_req_qp", "firmware/qp_state.rs", ".log_max_ra_req_qp()"),
     ("log_max_ra_res_qp", "firmware/qp_state.rs", ".log_max_ra_res_qp()"),
     // The largest WQE that `ds` can state has 63 segments: there is nothing to refuse.
-    ("max_wqe_sz_sq", "engine/work.rs", "ds()"),
+    ("max_wqe_sz_sq", "engine/wqe.rs", "ds()"),
     ("max_wqe_sz_rq", "firmware/qp.rs", "caps.max_wqe_sz_rq()"),
     ("port_type", "firmware/register.rs", "PROTO_ETHERNET"),
     ("num_ports", "firmware/register.rs", "fn own_port("),
@@ -54,8 +54,8 @@ const GENERAL: &[Honoured] = &[
     // A promise about time: an answer takes a turn of the device thread, far below 4.096 us << 16.
     ("local_ca_ack_delay", "engine/mod.rs", "pub fn run("),
     ("bf", "engine/doorbell.rs", "fn send("),
-    ("log_bf_reg_size", "bar/mod.rs", "0x800"),
-    ("uar_sz", "objects/mod.rs", "memic_bar_start_addr() >> bar::LOG_PAGE"),
+    ("log_bf_reg_size", "objects/uar.rs", "0x800"),
+    ("uar_sz", "objects/mod.rs", "memic_bar_start_addr() >> LOG_PAGE"),
     ("log_pg_sz", "firmware/memory.rs", "MIN_PAGE_SHIFT"),
     ("cqe_version", "engine/completion.rs", "user_index"),
     ("cqe_128_always", "firmware/cq.rs", ".cqe_128_always()"),
@@ -63,7 +63,7 @@ const GENERAL: &[Honoured] = &[
     ("out_of_seq_cnt", "firmware/counter.rs", ".out_of_sequence("),
     ("retransmission_q_counters", "firmware/counter.rs", ".implied_nak_seq_err("),
     ("rts2rts_qp_counters_set_id", "firmware/qp_state.rs", ".rts2rts_qp_counters_set_id()"),
-    ("device_memory", "firmware/caps.rs", "device_memory()"),
+    ("device_memory", "function/caps.rs", "device_memory()"),
     // The L2 table is all there is of an e-switch.
     ("eswitch_manager", "objects/l2_table.rs", "caps.eswitch_manager()"),
     ("log_max_l2_table", "objects/l2_table.rs", "caps.log_max_l2_table()"),
@@ -72,8 +72,8 @@ const GENERAL: &[Honoured] = &[
     ("log_max_vlan_list", "firmware/vport.rs", "caps.log_max_vlan_list()"),
     ("driver_version", "firmware/hca.rs", "fn set_driver_version("),
     ("cmdif_checksum", "firmware/queue.rs", ".cmdif_checksum()"),
-    ("device_frequency_mhz", "firmware/mod.rs", "fn internal_timer("),
-    ("device_frequency_khz", "firmware/mod.rs", "profile.frequency_khz()"),
+    ("device_frequency_mhz", "function/firmware.rs", "fn internal_timer("),
+    ("device_frequency_khz", "function/firmware.rs", "profile.frequency_khz()"),
     ("eth_net_offloads", "firmware/caps.rs", "eth_net_offloads()"),
     ("nic_flow_table", "firmware/caps.rs", "nic_flow_table()"),
     ("cq_moderation", "engine/completion.rs", "fn moderate("),
@@ -130,20 +130,20 @@ const ROCE: &[Honoured] = &[
     ("l3_type", "firmware/roce.rs", "L3_IPV6"),
     ("roce_version", "firmware/roce.rs", "!= ROCE_V2"),
     ("r_roce_dest_udp_port", "transport/packet.rs", "4791"),
-    ("r_roce_min_src_udp_port", "transport/rc/mod.rs", "0xc000 | qp.qpn"),
-    ("r_roce_max_src_udp_port", "transport/rc/mod.rs", "& 0x3fff"),
+    ("r_roce_min_src_udp_port", "engine/rc/mod.rs", "0xc000 | qp.qpn"),
+    ("r_roce_max_src_udp_port", "engine/rc/mod.rs", "& 0x3fff"),
     ("roce_address_table_size", "objects/mod.rs", "roce_address_table_size()"),
 ];
 
 const ATOMIC: &[Honoured] = &[
-    ("atomic_req_8B_endianness_mode", "engine/rest.rs", "atomics_little_endian()"),
-    ("supported_atomic_req_8B_endianness_mode_1", "firmware/mod.rs", "HOST_ORDER"),
-    ("atomic_operations", "transport/rc/responder.rs", "fn take_atomic("),
+    ("atomic_req_8B_endianness_mode", "engine/nic.rs", "atomics_little_endian()"),
+    ("supported_atomic_req_8B_endianness_mode_1", "function/firmware.rs", "HOST_ORDER"),
+    ("atomic_operations", "engine/rc/responder.rs", "fn take_atomic("),
     ("atomic_size_qp", "firmware/qp_state.rs", "AtomicMode::UpTo8B"),
 ];
 
 const DEVICE_MEMORY: &[Honoured] = &[
-    ("memic", "firmware/caps.rs", "device_memory.memic()"),
+    ("memic", "function/caps.rs", "device_memory.memic()"),
     // Whatever is taken begins with a page.
     ("log_max_memic_addr_alignment", "firmware/memic.rs", ".log_max_memic_addr_alignment()"),
     ("memic_bar_start_addr", "objects/mod.rs", ".memic_bar_start_addr()"),

@@ -35,7 +35,7 @@ fn the_states_in_their_order() {
     assert_eq!(client.refused(&AllocPdIn::default()), Syndrome::NotInitialized);
     client.exec(&DisableHcaIn::default()).unwrap();
     assert_eq!(client.violations(), ["pages not taken back before DISABLE_HCA"]);
-    assert_eq!(client.f.firmware.state(), HcaState::Disabled);
+    assert_eq!(client.f.nic.firmware.state(), HcaState::Disabled);
     client.bring_up();
 }
 
@@ -43,8 +43,8 @@ fn the_states_in_their_order() {
 fn a_graceful_end_leaves_nothing() {
     let mut client = Client::up();
     client.exec(&TeardownHcaIn::default()).unwrap();
-    let held = client.f.firmware.pages_held();
-    while client.f.firmware.pages_held() > 0 {
+    let held = client.f.nic.firmware.pages_held();
+    while client.f.nic.firmware.pages_held() > 0 {
         assert!(!client.take(200).is_empty());
     }
     assert_eq!(held, 8 + 512);
@@ -57,23 +57,23 @@ fn reset_forgets_everything() {
     let mut client = Client::up();
     client.exec(&AllocPdIn::default()).unwrap();
     firmware::reset(&mut client.f);
-    assert_eq!(client.f.objects.count(), 0);
-    assert_eq!(client.f.firmware.pages_held(), 0);
-    assert!(client.f.firmware.init_segment(&client.f.profile, client.f.now).initializing());
+    assert_eq!(client.f.object_count(), 0);
+    assert_eq!(client.f.nic.firmware.pages_held(), 0);
+    assert!(client.f.nic.firmware.init_segment(&client.f.nic.profile, client.f.nic.now).initializing());
 }
 
 #[test]
 fn the_nic_interface_turns_the_function_off_and_starts_it_anew() {
     let mut client = Client::up();
-    let queue = client.f.firmware.queue.address as u32;
-    let read = |client: &Client| client.f.firmware.init_segment(&client.f.profile, client.f.now);
+    let queue = client.f.nic.firmware.queue.address as u32;
+    let read = |client: &Client| client.f.nic.firmware.init_segment(&client.f.nic.profile, client.f.nic.now);
     firmware::write_register(&mut client.f, 0x14, queue | 1 << 8);
     assert_eq!((read(&client).nic_interface(), read(&client).cmdq_phy_addr_31_12()), (1, queue >> 12));
     assert_eq!(client.exec(&QueryIssiIn::default()).map(|_| ()), Err(Failure::Unanswered));
     firmware::write_register(&mut client.f, 0x14, queue | 7 << 8);
     assert!(read(&client).initializing());
-    assert_eq!((read(&client).nic_interface(), client.f.firmware.state()), (1, HcaState::Disabled));
-    client.f.now += Duration::from_millis(10);
+    assert_eq!((read(&client).nic_interface(), client.f.nic.firmware.state()), (1, HcaState::Disabled));
+    client.f.nic.now += Duration::from_millis(10);
     assert_eq!((read(&client).nic_interface(), read(&client).initializing()), (1, false));
 }
 
@@ -86,15 +86,15 @@ fn a_driver_that_gives_up_gets_its_memory_back() {
         client.ready_for_roce();
         let command = client.qp(&parents);
         let qpn = client.exec(&command).unwrap().reply.qpn();
-        let pages: Vec<u64> = client.f.firmware.pages.addresses().collect();
-        client.f.faults.inject(Fault::CommandSwallowed { opcode: None }, Times::Count(1));
+        let pages: Vec<u64> = client.f.nic.firmware.pages.addresses().collect();
+        client.f.nic.faults.inject(Fault::CommandSwallowed { opcode: None }, Times::Count(1));
         assert_eq!(client.exec(&NopIn::default()).map(|_| ()), Err(Failure::Unanswered));
-        let queue = client.f.firmware.queue.address;
+        let queue = client.f.nic.firmware.queue.address;
         firmware::write_register(&mut client.f, 0x14, queue as u32 | off << 8);
-        assert_eq!((client.f.objects.count(), client.f.firmware.pages_held()), (0, 0));
-        assert_eq!(client.f.firmware.commands_under_way(), 0);
+        assert_eq!((client.f.object_count(), client.f.nic.firmware.pages_held()), (0, 0));
+        assert_eq!(client.f.nic.firmware.commands_under_way(), 0);
 
-        client.f.now += Duration::from_millis(pause);
+        client.f.nic.now += Duration::from_millis(pause);
         firmware::write_register(&mut client.f, 0x10, (queue >> 32) as u32);
         firmware::write_register(&mut client.f, 0x14, queue as u32);
         client.exec(&EnableHcaIn::default()).unwrap();
@@ -105,7 +105,7 @@ fn a_driver_that_gives_up_gets_its_memory_back() {
         query.w().op_mod(2);
         assert_eq!(client.exec(&query).unwrap().num_pages(), 0);
         client.exec(&InitHcaIn::default()).unwrap();
-        assert!(!client.f.objects.vport.roce_enabled());
+        assert!(!client.f.nic.objects.vport.roce_enabled());
         let parents = client.parents();
         let command = client.qp(&parents);
         assert_eq!(client.exec(&command).unwrap().reply.qpn(), qpn, "numbers start anew");
@@ -182,7 +182,7 @@ fn identity() {
         client.bring_up();
         let adapter = client.exec(&QueryAdapterIn::default()).unwrap();
         assert!(adapter.query_adapter_struct().vsd_contd_psid().starts_with(psid.as_bytes()));
-        let segment = client.f.firmware.init_segment(&client.f.profile, client.f.now);
+        let segment = client.f.nic.firmware.init_segment(&client.f.nic.profile, client.f.nic.now);
         assert_eq!((segment.fw_rev_major(), segment.fw_rev_minor(), segment.fw_rev_subminor()), fw_rev);
         assert_eq!((segment.cmd_interface_rev(), segment.log_cmdq_size(), segment.log_cmdq_stride()), (5, 5, 6));
         assert_eq!(client.exec(&QueryIssiIn::default()).unwrap().supported_issi_dw0(), 3);
@@ -200,7 +200,7 @@ fn identity() {
     text[..5].copy_from_slice(b"tests");
     version.w().driver_version(&text);
     client.exec(&version).unwrap();
-    assert_eq!(client.f.firmware.driver_version(), "tests");
+    assert_eq!(client.f.nic.firmware.driver_version(), "tests");
 }
 
 #[test]
@@ -208,21 +208,21 @@ fn the_health_counter_counts_and_the_timer_ticks() {
     let mut client = Client::up();
     let read = |client: &mut Client| {
         firmware::tick(&mut client.f);
-        client.f.firmware.init_segment(&client.f.profile, client.f.now)
+        client.f.nic.firmware.init_segment(&client.f.nic.profile, client.f.nic.now)
     };
     let before = read(&mut client);
-    client.f.now += Duration::from_millis(100);
+    client.f.nic.now += Duration::from_millis(100);
     let after = read(&mut client);
     assert_eq!(after.health_counter() - before.health_counter(), 10);
     let ticks = after.internal_timer_l().wrapping_sub(before.internal_timer_l());
     assert!(ticks.abs_diff(15_625_000) <= 1, "156.25 MHz for 100 ms: {ticks}");
-    let stopped = client.f.faults.inject(Fault::HealthCounterStopped, Times::Always);
-    client.f.faults.inject(Fault::Health { syndrome: 1 }, Times::Always);
-    client.f.now += Duration::from_millis(100);
+    let stopped = client.f.nic.faults.inject(Fault::HealthCounterStopped, Times::Always);
+    client.f.nic.faults.inject(Fault::Health { syndrome: 1 }, Times::Always);
+    client.f.nic.now += Duration::from_millis(100);
     let ill = read(&mut client);
     assert_eq!(ill.health_counter(), after.health_counter());
     assert_eq!(ill.health_buffer().synd().number(), 1);
-    client.f.faults.clear(stopped);
+    client.f.nic.faults.clear(stopped);
     assert!(read(&mut client).health_counter() > ill.health_counter());
 }
 

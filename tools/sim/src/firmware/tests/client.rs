@@ -9,6 +9,7 @@ use mlx5_prm::ctx::{Cqc, Eqc, ModifyNicVportFieldSelect, NicVportContext, Qpc};
 use mlx5_prm::layout::{Be64, Layout};
 use mlx5_prm::values::PathMigration;
 
+use super::limits::Judge;
 use crate::dma::{Access, Source};
 use crate::fault::Faults;
 use crate::firmware::{self, mailbox};
@@ -47,11 +48,12 @@ impl Client {
 
     pub fn with(profile: Profile) -> Self {
         let mut f = Function::new(0, profile, Strict::on(), Faults::new());
+        f.nic.observer = Some(Box::<Judge>::default());
         let memory = tempfile::tempfile().unwrap();
         memory.set_len(SIZE).unwrap();
         let source = Source::File { file: memory.try_clone().unwrap(), offset: 0 };
-        f.dma.map(BASE, SIZE, Access::READ | Access::WRITE, source).unwrap();
-        f.now += Duration::from_millis(10);
+        f.nic.dma.map(BASE, SIZE, Access::READ | Access::WRITE, source).unwrap();
+        f.nic.now += Duration::from_millis(10);
         let mut client = Client { f, memory, next: BASE, queue: 0, token: 0, mailboxes: 0, sign: true };
         client.queue = client.pages(1);
         firmware::write_register(&mut client.f, 0x10, (client.queue >> 32) as u32);
@@ -235,7 +237,7 @@ impl Client {
     }
 
     pub fn violations(&self) -> Vec<&'static str> {
-        self.f.strict.take().into_iter().map(|violation| violation.rule).collect()
+        self.f.nic.strict.take().into_iter().map(|violation| violation.rule).collect()
     }
 }
 
@@ -290,7 +292,7 @@ impl Client {
         let mut command = ModifyNicVportContextIn::default();
         command.w().field_select(&select).nic_vport_context(&context);
         self.exec(&command).unwrap();
-        self.f.port.mtu = 9216;
+        self.f.nic.port.mtu = 9216;
     }
 
     /// An EQ of 64 entries.

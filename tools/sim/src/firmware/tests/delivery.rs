@@ -127,7 +127,7 @@ fn signatures_can_be_demanded() {
     let mut client = Client::new();
     client.exec(&EnableHcaIn::default()).unwrap();
     let mut capability = [0; 0x1000];
-    let mut caps = client.f.profile.general_current;
+    let mut caps = client.f.nic.profile.general_current;
     caps.w().cmdif_checksum(3);
     capability[..0x100].copy_from_slice(caps.as_bytes());
     let mut set = SetHcaCapIn::default();
@@ -145,10 +145,10 @@ fn doorbells_for_nothing_are_recorded() {
     firmware::write_register(&mut client.f, 0x18, 1 << 9);
     assert_eq!(client.violations(), ["command doorbell for a slot that is not hardware's"]);
     let mut client = Client::new();
-    client.f.firmware.started = client.f.now;
+    client.f.nic.firmware.started = client.f.nic.now;
     firmware::write_register(&mut client.f, 0x18, 1);
     assert_eq!(client.violations(), ["command doorbell while firmware starts"]);
-    assert!(client.f.firmware.init_segment(&client.f.profile, client.f.now).initializing());
+    assert!(client.f.nic.firmware.init_segment(&client.f.nic.profile, client.f.nic.now).initializing());
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn all_slots_at_once() {
     client.sign = false;
     let entries: Vec<_> = (0..32).map(|_| client.entry(&NOP, 16)).collect();
     for (slot, entry) in entries.iter().enumerate() {
-        let queue = client.f.firmware.queue.address;
+        let queue = client.f.nic.firmware.queue.address;
         client.write(queue + 64 * slot as u64, entry.as_bytes());
     }
     firmware::write_register(&mut client.f, 0x18, u32::MAX);
@@ -169,7 +169,7 @@ fn all_slots_at_once() {
 #[test]
 fn faults_of_commands() {
     let mut client = Client::up();
-    let inject = |client: &Client, fault| _ = client.f.faults.inject(fault, Times::Count(1));
+    let inject = |client: &Client, fault| _ = client.f.nic.faults.inject(fault, Times::Count(1));
     inject(&client, Fault::CommandStatus { opcode: None, status: 0xf, syndrome: 0x1234 });
     assert_eq!(client.exec_bytes(&NOP, 16), Err(Failure::Refused(CmdStatus::NoResources, 0x1234)));
     inject(&client, Fault::DeliveryStatus { opcode: Some(0x80d), status: 2 });
@@ -180,7 +180,7 @@ fn faults_of_commands() {
     inject(&client, Fault::CommandLate { opcode: None, by: Duration::from_millis(5) });
     client.post(1, &entry);
     assert_eq!(client.answer(1, 16), Err(Failure::Unanswered));
-    client.f.now += Duration::from_millis(5);
+    client.f.nic.now += Duration::from_millis(5);
     client.answer(1, 16).unwrap();
     inject(&client, Fault::BadSignature { opcode: None });
     let entry = client.entry(&NOP, 16);

@@ -140,7 +140,7 @@ impl Rig {
         let mut client = Client::up();
         let parents = client.parents();
         // The CQ of `parents` is the last object it made; its ring is the page before.
-        let cq_ring = client.f.objects.cqs.get(parents.cqn).unwrap().ring.pages[0];
+        let cq_ring = client.f.nic.objects.cqs.get(parents.cqn).unwrap().ring.pages[0];
         let domain = client.exec(&AllocTransportDomainIn::default()).unwrap().transport_domain();
         let mut tis = CreateTisIn::default();
         let mut context = Tisc::ZERO;
@@ -248,7 +248,7 @@ impl Rig {
 
     /// A UDP frame to the function itself, checksums right.
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
-        let mac = self.client.f.objects.vport.mac();
+        let mac = self.client.f.nic.objects.vport.mac();
         let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac)
             .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
             .udp(1000, 2000);
@@ -334,7 +334,7 @@ fn checksums_and_a_vlan_tag_are_put_in_and_the_tag_is_taken_off_again() {
 fn a_large_send_arrives_as_segments() {
     let mut rig = Rig::new();
     rig.post_receives(4);
-    let mac = rig.client.f.objects.vport.mac();
+    let mac = rig.client.f.nic.objects.vport.mac();
     let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
     let mut header = Vec::new();
     builder.tcp(1, 2, 100, 1000).ack(1).write(&mut header, &[]).unwrap();
@@ -421,16 +421,16 @@ fn frames_longer_than_the_port_allows_are_lost_on_both_sides() {
     rig.post_receives(2);
     let frame = rig.frame(&[7; 1500 - 28]);
     assert_eq!(frame.len() + 4, 1518);
-    rig.client.f.port.mtu = 1518;
+    rig.client.f.nic.port.mtu = 1518;
     rig.send(&frame);
     assert_eq!(rig.polls().len(), 2);
-    rig.client.f.port.mtu = 1517;
+    rig.client.f.nic.port.mtu = 1517;
     rig.send(&frame);
     assert_eq!(rig.polls().len(), 1);
     engine::receive(&mut rig.client.f, crate::wire::Frame::Ethernet(frame));
     while engine::run(&mut rig.client.f) {}
     assert_eq!(rig.polls().len(), 0);
-    let physical = rig.client.f.port.counters.physical;
+    let physical = rig.client.f.nic.port.counters.physical;
     assert_eq!((physical.too_long, physical.unsendable), (1, 1));
 }
 
@@ -502,7 +502,7 @@ fn arm(rig: &mut Rig, sn: u32) {
 
 /// How many events there were.
 fn events(rig: &Rig) -> u32 {
-    rig.client.f.objects.eqs.get(rig.parents.eqn.into()).unwrap().producer
+    rig.client.f.nic.objects.eqs.get(rig.parents.eqn.into()).unwrap().producer
 }
 
 /// Sends a frame, which is two completions: sent and received. How many events come of it at once.
@@ -516,7 +516,7 @@ fn two_completions(rig: &mut Rig) -> u32 {
 /// What time does, when it has come to the next deadline.
 fn wait(rig: &mut Rig) -> u32 {
     let before = events(rig);
-    rig.client.f.now = engine::next_deadline(&rig.client.f).expect("the period ends");
+    rig.client.f.nic.now = engine::next_deadline(&rig.client.f).expect("the period ends");
     engine::run(&mut rig.client.f);
     events(rig) - before
 }
@@ -546,9 +546,9 @@ fn a_period_from_the_last_completion_begins_anew_with_each() {
     arm(&mut rig, 0);
     assert_eq!(two_completions(&mut rig), 0);
     let first = engine::next_deadline(&rig.client.f).unwrap();
-    rig.client.f.now = first - std::time::Duration::from_micros(1);
+    rig.client.f.nic.now = first - std::time::Duration::from_micros(1);
     assert_eq!(two_completions(&mut rig), 0);
-    rig.client.f.now = first;
+    rig.client.f.nic.now = first;
     engine::run(&mut rig.client.f);
     assert!(engine::next_deadline(&rig.client.f).unwrap() > first);
     assert_eq!(wait(&mut rig), 1);
@@ -708,12 +708,12 @@ fn objects_go_in_the_order_of_their_use() {
     assert_eq!(c.refused(&tis), Syndrome::TisInUse);
     assert_eq!(c.refused(&domain), Syndrome::TransportDomainInUse);
     assert_eq!(c.refused(&cq), Syndrome::CqInUse);
-    let before = c.f.objects.count();
+    let before = c.f.object_count();
     c.exec(&entry).unwrap();
     c.exec(&group).unwrap();
     c.exec(&counter).unwrap();
     c.exec(&table).unwrap();
-    assert_eq!(c.f.objects.steering.root, None, "it was the root");
+    assert_eq!(c.f.nic.objects.steering.root, None, "it was the root");
     c.exec(&tir).unwrap();
     c.exec(&rqt).unwrap();
     c.exec(&rq).unwrap();
@@ -721,7 +721,7 @@ fn objects_go_in_the_order_of_their_use() {
     c.exec(&tis).unwrap();
     c.exec(&domain).unwrap();
     c.exec(&cq).unwrap();
-    assert_eq!(c.f.objects.count(), before - 10);
+    assert_eq!(c.f.object_count(), before - 10);
     assert_eq!(c.refused(&sq), Syndrome::NoSuchSq);
     assert_eq!(c.refused(&entry), Syndrome::NoSuchFlowTable);
 }

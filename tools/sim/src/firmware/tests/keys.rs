@@ -75,7 +75,7 @@ fn all_uars_can_be_given_out() {
 fn counters() {
     let mut client = Client::up();
     let number = client.exec(&AllocQCounterIn::default()).unwrap().counter_set_id();
-    client.f.objects.queue_counters.get_mut(number.into()).unwrap().out_of_buffer = 7;
+    client.f.nic.objects.queue_counters.get_mut(number.into()).unwrap().out_of_buffer = 7;
     let mut query = QueryQCounterIn::default();
     query.w().counter_set_id(number).clear(true);
     assert_eq!(client.exec(&query).unwrap().out_of_buffer(), 7);
@@ -96,7 +96,7 @@ fn umems() {
     let mut client = Client::up();
     let pages = [client.pages(1), client.pages(1)];
     let id = client.exec(&umem(&pages, 100)).unwrap().reply.umem_id();
-    let memory = &client.f.objects.umems.get(id).unwrap().memory;
+    let memory = &client.f.nic.objects.umems.get(id).unwrap().memory;
     assert_eq!((memory.len(), memory.iova(0)), (2 * 4096 - 100, Some((pages[0] + 100, 4096 - 100))));
     assert_eq!(client.refused(&umem(&[], 0)), Syndrome::UmemEmpty);
     assert_eq!(client.refused(&umem(&pages, 2 * 4096)), Syndrome::UmemEmpty);
@@ -124,7 +124,7 @@ fn a_key_over_pages_starts_where_its_address_says() {
     let pages = [client.pages(1), client.pages(1), client.pages(1)];
     let start = 0x7fff_0000_0123;
     let index = client.exec(&mkey(pd, &pages, start, 8192)).unwrap().reply.mkey_index();
-    let key = client.f.objects.mkeys.get(index).unwrap();
+    let key = client.f.nic.objects.mkeys.get(index).unwrap();
     assert_eq!((key.variant, key.pd, key.qpn, key.start, key.len), (0x42, pd, None, start, Some(8192)));
     assert_eq!(key.rights, MkeyRights::LOCAL_READ | MkeyRights::LOCAL_WRITE | MkeyRights::REMOTE_WRITE);
     let Translation::Pages(list) = &key.translation else { panic!("{:?}", key.translation) };
@@ -157,7 +157,7 @@ fn a_key_over_a_umem() {
     let mut command = mkey(pd, &[], 0x7140, 4096);
     command.command.w().mkey_umem_valid(true).mkey_umem_id(id).mkey_umem_offset(0x100);
     let index = client.exec(&command).unwrap().reply.mkey_index();
-    let Translation::Pages(list) = &client.f.objects.mkeys.get(index).unwrap().translation else { panic!() };
+    let Translation::Pages(list) = &client.f.nic.objects.mkeys.get(index).unwrap().translation else { panic!() };
     assert_eq!(list.iova(0), Some((pages[0] + 0x140, 4096 - 0x140)));
     let mut destroy = DestroyUmemIn::default();
     destroy.w().umem_id(id);
@@ -210,7 +210,7 @@ fn a_key_over_all_addresses() {
     let mut command = mkey(pd, &[], 0, 0);
     change(&mut command, |context| _ = context.w().access_mode_1_0(0).length64(true));
     let index = client.exec(&command).unwrap().reply.mkey_index();
-    let key = client.f.objects.mkeys.get(index).unwrap();
+    let key = client.f.nic.objects.mkeys.get(index).unwrap();
     assert_eq!(key.len, None);
     assert!(matches!(key.translation, Translation::Physical));
     let page = client.pages(1);

@@ -2,12 +2,15 @@
 //! done was within the card's limits, and its lists were long enough; of one that was refused for a limit, something is
 //! said.
 
+use std::collections::BTreeMap;
+
 use mlx5_prm::caps::CapPage;
+use mlx5_prm::cmd::{CmdStatus, DeliveryStatus, OutputHeader};
+use mlx5_prm::layout::Layout;
 use mlx5_prm::limits::{self, Card, number_at};
 
-use crate::firmware::caps::Capabilities;
-use crate::firmware::command::{Answer, Stop};
 use crate::firmware::syndromes::Syndrome;
+use crate::function::{At, Capabilities, Observer, Seen};
 
 impl Card for Capabilities {
     fn current(&self, page: CapPage, name: &str) -> Option<u64> {
@@ -24,12 +27,6 @@ fn announced(caps: &Capabilities, page: CapPage, current: bool, name: &str) -> O
     let mut bytes = caps.query(page.op_mod(current)).unwrap_or_default().to_vec();
     bytes.resize(0x1000, 0);
     number_at(page.layout()?, &bytes, name)
-}
-
-/// What the table says of a command that the card is about to look at.
-pub(in crate::firmware) fn said(caps: &Capabilities, input: &[u8]) -> Vec<String> {
-    let broken = limits::check(input, caps).into_iter().chain(limits::check_lists(input));
-    broken.map(|one| one.to_string()).collect()
 }
 
 /// Why a command is refused that is above a capability, or asks for what is not announced.
@@ -51,13 +48,30 @@ const LIMITS: &[Syndrome] = &[
     Syndrome::RoceVersion,
 ];
 
-/// Fails where the table and the card are of two minds.
-pub(in crate::firmware) fn agrees(said: &[String], answer: &Answer<Vec<u8>>) {
-    match answer {
-        Ok(_) => assert!(said.is_empty(), "the card did it, and yet: {said:?}"),
-        Err(Stop::Refused(syndrome)) if LIMITS.contains(syndrome) => {
-            assert!(!said.is_empty(), "the card refused it, and nothing is said: {}", syndrome.reason());
+/// Judges each command that a card answers.
+#[derive(Debug, Default)]
+pub(in crate::firmware) struct Judge(BTreeMap<u32, Vec<String>>);
+
+impl Observer for Judge {
+    /// Fails where the table and the card are of two minds.
+    fn see(&mut self, _: At, what: Seen<'_>) {
+        match what {
+            Seen::Command { slot, input, caps } => {
+                let broken = limits::check(input, caps).into_iter().chain(limits::check_lists(input));
+                self.0.insert(slot, broken.map(|one| one.to_string()).collect());
+            }
+            Seen::Answer { slot, output, delivery: DeliveryStatus::Ok } => {
+                let (Some(said), Some(header)) = (self.0.remove(&slot), OutputHeader::read(output)) else { return };
+                let refusal = LIMITS.iter().find(|syndrome| syndrome.number() == header.syndrome());
+                match (header.status(), refusal) {
+                    (CmdStatus::Ok, _) => assert!(said.is_empty(), "the card did it, and yet: {said:?}"),
+                    (_, Some(syndrome)) => {
+                        assert!(!said.is_empty(), "the card refused it, and nothing is said: {}", syndrome.reason());
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
         }
-        Err(_) => {}
     }
 }

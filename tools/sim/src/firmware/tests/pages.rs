@@ -41,7 +41,7 @@ fn what_is_given_is_checked() {
     assert_eq!(client.violations(), [] as [&str; 0]);
     assert_eq!(client.refused(&give(&[0x10_0000])), Syndrome::PageUnreachable);
     client.violations();
-    assert_eq!(client.f.firmware.pages_held(), 2, "all or none");
+    assert_eq!(client.f.nic.firmware.pages_held(), 2, "all or none");
     let mut other = give(&[fresh]);
     other.command.w().function_id(1);
     assert_eq!(client.refused(&other), Syndrome::OtherFunction);
@@ -107,7 +107,7 @@ fn send_meanwhile<C: Command>(client: &mut Client, command: &C) -> Result<Vec<u8
 #[test]
 fn a_long_list_of_pages_takes_pages_of_its_own() {
     let mut client = Client::up();
-    let room = |client: &mut Client| client.f.firmware.pages.needed(0);
+    let room = |client: &mut Client| client.f.nic.firmware.pages.needed(0);
     let before = room(&mut client);
     let page = client.pages(1);
     let umem = client.exec(&umem(&vec![page; 2048], 0)).unwrap().reply.umem_id();
@@ -218,7 +218,7 @@ fn many_unused_pages_are_offered_back() {
 fn page_requests_on_demand() {
     let mut client = Client::up();
     take_page_requests(&mut client);
-    client.f.faults.inject(Fault::PageRequest { pages: 20 }, Times::Count(1));
+    client.f.nic.faults.inject(Fault::PageRequest { pages: 20 }, Times::Count(1));
     firmware::tick(&mut client.f);
     let mut query = QueryPagesIn::default();
     query.w().op_mod(3);

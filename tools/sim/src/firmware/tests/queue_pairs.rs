@@ -91,7 +91,7 @@ fn a_walk_to_rts_and_back() {
     c.exec(&to_rtr(qpn, &context)).unwrap();
     c.exec(&to_rts(qpn, &context)).unwrap();
 
-    let qp = c.f.objects.qps.get(qpn).unwrap();
+    let qp = c.f.queues.qps.get(qpn).unwrap();
     assert_eq!((qp.state, qp.mtu, qp.remote_qpn), (QpState::Rts, PathMtu::Mtu4096, 0x123));
     assert_eq!((qp.retry_count, qp.rnr_retry, qp.min_rnr_nak), (7, 6, 12));
     assert_eq!((qp.log_sra_max, qp.log_rra_max), (3, 2));
@@ -111,7 +111,7 @@ fn a_walk_to_rts_and_back() {
     fewer.w().rwe(false).rre(true);
     rights.w().qpn(qpn).qpc(&fewer).opt_param_mask(1 << 3);
     c.exec(&rights).unwrap();
-    let qp = c.f.objects.qps.get(qpn).unwrap();
+    let qp = c.f.queues.qps.get(qpn).unwrap();
     assert_eq!((qp.remote_write, qp.remote_read), (false, true));
     rights.w().opt_param_mask(1 << 5);
     assert_eq!(c.refused(&rights), Syndrome::OptParamMask);
@@ -120,7 +120,7 @@ fn a_walk_to_rts_and_back() {
     fewer.w().counter_set_id(counter);
     rights.w().qpc(&fewer).opt_param_mask(1 << 25);
     c.exec(&rights).unwrap();
-    let qp = c.f.objects.qps.get(qpn).unwrap();
+    let qp = c.f.queues.qps.get(qpn).unwrap();
     assert_eq!((qp.counter_set_id, qp.remote_write), (counter, false));
     fewer.w().counter_set_id(counter + 1);
     rights.w().qpc(&fewer);
@@ -129,11 +129,11 @@ fn a_walk_to_rts_and_back() {
     let mut error = Qp2errIn::default();
     error.w().qpn(qpn);
     c.exec(&error).unwrap();
-    assert_eq!(c.f.objects.qps.get(qpn).unwrap().state, QpState::Err);
+    assert_eq!(c.f.queues.qps.get(qpn).unwrap().state, QpState::Err);
     let mut reset = Qp2rstIn::default();
     reset.w().qpn(qpn);
     c.exec(&reset).unwrap();
-    assert_eq!(c.f.objects.qps.get(qpn).unwrap().state, QpState::Rst);
+    assert_eq!(c.f.queues.qps.get(qpn).unwrap().state, QpState::Rst);
     c.exec(&to_init(qpn, &context)).unwrap();
     assert_eq!(c.violations(), [] as [&str; 0]);
 }
@@ -146,14 +146,14 @@ fn rings_lie_behind_each_other() {
     let page = command.tail[0].get();
     let qpn = client.exec(&command).unwrap().reply.qpn();
     assert_eq!(qpn, 64);
-    let qp = client.f.objects.qps.get(qpn).unwrap();
+    let qp = client.f.queues.qps.get(qpn).unwrap();
     let (send, recv) = (qp.send.as_ref().unwrap(), qp.recv.as_ref().unwrap());
     assert_eq!((recv.memory.iova(0), recv.log_size, recv.log_stride), (Some((page, 4096)), 4, 6));
     assert_eq!((send.memory.iova(0), send.log_size), (Some((page + 1024, 3072)), 4));
     assert_eq!((qp.doorbell.iova, qp.user_index), (parents.doorbells + 64, None));
     let no_recv = changed(&command, |context| _ = context.w().rq_type(3).user_index(7));
     let qpn = client.exec(&no_recv).unwrap().reply.qpn();
-    let qp = client.f.objects.qps.get(qpn).unwrap();
+    let qp = client.f.queues.qps.get(qpn).unwrap();
     assert!(qp.recv.is_none());
     assert_eq!((qp.send.as_ref().unwrap().memory.iova(0), qp.user_index), (Some((page, 4096)), Some(7)));
 }
@@ -269,18 +269,18 @@ fn transitions_that_cannot_be() {
     assert_eq!(c.refused(&to_init(qpn, &with(|context| _ = context.w().counter_set_id(8)))), Syndrome::NoSuchCounter);
     c.exec(&to_init(qpn, &good)).unwrap();
     assert_eq!(c.refused(&to_rtr(qpn, &with(|context| _ = context.w().mtu(PathMtu::Unknown(6))))), Syndrome::Mtu);
-    c.f.port.mtu = 4197;
+    c.f.nic.port.mtu = 4197;
     assert_eq!(c.refused(&to_rtr(qpn, &good)), Syndrome::PortMtu);
-    c.f.port.mtu = 4198;
-    c.f.objects.vport.context.w().roce_en(false);
+    c.f.nic.port.mtu = 4198;
+    c.f.nic.objects.vport.context.w().roce_en(false);
     assert_eq!(c.refused(&to_rtr(qpn, &good)), Syndrome::RoceDisabled);
-    c.f.objects.vport.context.w().roce_en(true);
+    c.f.nic.objects.vport.context.w().roce_en(true);
     assert_eq!(c.refused(&to_rtr(qpn, &with(|context| _ = context.w().log_msg_max(31)))), Syndrome::MessageLimit);
     assert_eq!(c.refused(&to_rtr(qpn, &with(|context| _ = context.w().log_rra_max(5)))), Syndrome::ReadsResponder);
     assert_eq!(c.refused(&to_rtr(qpn, &path(|path| _ = path.w().src_addr_index(3)))), Syndrome::SourceAddress);
     assert_eq!(c.refused(&to_rtr(qpn, &path(|path| _ = path.w().rmac_47_32(0x0100)))), Syndrome::RemoteMac);
     assert_eq!(c.refused(&to_rtr(qpn, &path(|path| _ = path.w().rmac_47_32(0).rmac_31_0(0)))), Syndrome::RemoteMac);
-    assert_eq!(c.f.objects.qps.get(qpn).unwrap().state, QpState::Init);
+    assert_eq!(c.f.queues.qps.get(qpn).unwrap().state, QpState::Init);
     c.exec(&to_rtr(qpn, &good)).unwrap();
     assert_eq!(c.refused(&to_rts(qpn, &with(|context| _ = context.w().log_sra_max(5)))), Syndrome::ReadsRequester);
     c.exec(&to_rts(qpn, &good)).unwrap();

@@ -67,7 +67,7 @@ fn page_offset_counts_64ths_of_the_page() {
     command.tail = vec![Be64::new(pages)];
     let command = eq(&command, |context| _ = context.w().log_page_size(1).page_offset(32));
     let number = client.exec(&command).unwrap().reply.eq_number();
-    let ring = &client.f.objects.eqs.get(number.into()).unwrap().ring;
+    let ring = &client.f.nic.objects.eqs.get(number.into()).unwrap().ring;
     assert_eq!(ring.iova(0), Some((pages + 4096, 4096)));
     let further = eq(&command, |context| _ = context.w().page_offset(33));
     assert_eq!(client.refused(&further), Syndrome::MemoryTooSmall);
@@ -85,7 +85,7 @@ fn completion_queues() {
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_sz(1))), Syndrome::MemoryTooSmall);
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_sz(5))), Syndrome::CqeSize);
     let padded = c.exec(&cq(&good, |context| _ = context.w().cqe_sz(2).log_cq_size(5))).unwrap().reply.cqn();
-    assert_eq!(c.f.objects.cqs.get(padded).unwrap().cqe_size, 128);
+    assert_eq!(c.f.nic.objects.cqs.get(padded).unwrap().cqe_size, 128);
     let mut destroy = DestroyCqIn::default();
     destroy.w().cqn(padded);
     c.exec(&destroy).unwrap();
@@ -165,7 +165,7 @@ fn a_completion_queue_in_umems() {
     command.command.w().cq_umem_valid(true).cq_umem_id(umems[0]).cq_umem_offset(0x1000);
     let command = cq(&command, |context| _ = context.w().dbr_umem_valid(true).dbr_umem_id(umems[1]).dbr_addr(0x48));
     let cqn = client.exec(&command).unwrap().reply.cqn();
-    let made = client.f.objects.cqs.get(cqn).unwrap();
+    let made = client.f.nic.objects.cqs.get(cqn).unwrap();
     assert_eq!(made.ring.iova(0), Some((ring + 0x1000, 4096)));
     assert_eq!(made.doorbell.iova, doorbells + 0x48);
     for id in &umems {

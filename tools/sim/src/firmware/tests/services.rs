@@ -110,7 +110,7 @@ fn an_xrc_domain_outlives_its_queues() {
     let mut arm = ArmXrcSrqIn::default();
     arm.w().xrc_srqn(srqn).lwm(2).op_mod(1);
     client.exec(&arm).unwrap();
-    assert_eq!(client.f.objects.srqs.get(srqn).unwrap().limit, 2);
+    assert_eq!(client.f.nic.objects.srqs.get(srqn).unwrap().limit, 2);
 
     let mut dealloc = DeallocXrcdIn::default();
     dealloc.w().xrcd(xrcd);
@@ -135,7 +135,7 @@ fn a_queue_pair_holds_its_shared_queue() {
     context.w().rq_type(1).srqn_rmpn_xrqn(rmpn);
     command.command.w().qpc(&context);
     let qpn = client.exec(&command).unwrap().reply.qpn();
-    let qp = client.f.objects.qps.get(qpn).unwrap();
+    let qp = client.f.queues.qps.get(qpn).unwrap();
     assert_eq!((qp.srqn, qp.recv.is_some()), (Some(rmpn), false));
     let mut destroy = DestroyRmpIn::default();
     destroy.w().rmpn(rmpn);
@@ -167,13 +167,13 @@ fn a_datagram_queue_pair_takes_its_key_and_no_path() {
     let mut rts = Rtr2rtsQpIn::default();
     rts.w().qpn(qpn).qpc(&context);
     client.exec(&rts).unwrap();
-    let qp = client.f.objects.qps.get(qpn).unwrap();
+    let qp = client.f.queues.qps.get(qpn).unwrap();
     assert_eq!((qp.state, qp.context.q_key()), (QpState::Rts, 0x1234_5678));
     context.w().q_key(7);
     let mut change = Rts2rtsQpIn::default();
     change.w().qpn(qpn).qpc(&context).opt_param_mask(1 << 5);
     client.exec(&change).unwrap();
-    assert_eq!(client.f.objects.qps.get(qpn).unwrap().context.q_key(), 7);
+    assert_eq!(client.f.queues.qps.get(qpn).unwrap().context.q_key(), 7);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn remote_atomics_are_of_eight_bytes() {
     context.w().atomic_mode(AtomicMode::IbSpec);
     init.w().qpc(&context);
     client.exec(&init).unwrap();
-    assert!(client.f.objects.qps.get(qpn).unwrap().remote_atomic);
+    assert!(client.f.queues.qps.get(qpn).unwrap().remote_atomic);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn an_object_that_waited_for_pages_is_its_user_context_s_too() {
         }
     };
     assert_eq!(waits, Failure::Unanswered);
-    let told: u32 = client.f.objects.eqs.iter().map(|(_, eq)| eq.producer).sum();
+    let told: u32 = client.f.nic.objects.eqs.iter().map(|(_, eq)| eq.producer).sum();
     assert_eq!(told, 1, "the driver is asked for pages, whoever's the command is");
     pages::give_meanwhile(&mut client, 3);
     let answer = client.answer(3, AllocPdOut::SIZE).unwrap();
@@ -123,12 +123,12 @@ fn what_a_user_s_command_causes_is_the_card_s_own_doing() {
     let mut qp = client.qp(&Parents { pd, uar, eqn, cqn, ..driver_s });
     qp.command.w().uid(uid);
     let qpn = client.exec(&qp).unwrap().reply.qpn();
-    client.f.objects.qps.get_mut(qpn).unwrap().srqn = Some(1);
+    client.f.queues.qps.get_mut(qpn).unwrap().srqn = Some(1);
 
     let mut to_err = Qp2errIn::default();
     to_err.w().uid(uid).qpn(qpn);
     client.exec(&to_err).unwrap();
-    assert_eq!(client.f.objects.eqs.get(told.into()).unwrap().producer, 1);
+    assert_eq!(client.f.nic.objects.eqs.get(told.into()).unwrap().producer, 1);
     // The command goes on in its user's name.
     assert_eq!(client.refused(&dealloc_pd(uid, driver_s.pd)), Syndrome::NoSuchPd);
 }
@@ -136,13 +136,13 @@ fn what_a_user_s_command_causes_is_the_card_s_own_doing() {
 #[test]
 fn a_user_context_ends_after_its_objects() {
     let mut client = Client::up();
-    let before = client.f.objects.count();
+    let before = client.f.object_count();
     let uid = uctx(&mut client);
     let pd = client.exec(&alloc_pd(uid)).unwrap().pd();
     assert_eq!(client.refused(&destroy_uctx(uid)), Syndrome::UserContextInUse);
     client.exec(&dealloc_pd(uid, pd)).unwrap();
     client.exec(&destroy_uctx(uid)).unwrap();
-    assert_eq!(client.f.objects.count(), before);
+    assert_eq!(client.f.object_count(), before);
     assert_eq!(client.refused(&destroy_uctx(uid)), Syndrome::NoUserContext);
     assert_eq!(client.refused(&alloc_pd(uid)), Syndrome::NoUserContext);
     assert_eq!(uctx(&mut client), uid, "its number is free again");
@@ -176,7 +176,7 @@ fn only_announced_rights_are_given() {
 #[test]
 fn there_are_as_many_as_announced() {
     let mut client = Client::up();
-    let log_max = client.f.firmware.capabilities().general().log_max_uctx();
+    let log_max = client.f.nic.firmware.capabilities().general().log_max_uctx();
     for _ in 1..1u32 << log_max {
         uctx(&mut client);
     }

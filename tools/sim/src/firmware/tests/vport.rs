@@ -27,9 +27,9 @@ fn address(edit: impl FnOnce(&mut RoceAddrLayout)) -> SetRoceAddressIn {
 fn the_gid_table() {
     let mut client = Client::up();
     client.exec(&address(|_| {})).unwrap();
-    let entry = client.f.objects.gids.get(3).unwrap();
+    let entry = client.f.nic.objects.gids.get(3).unwrap();
     assert_eq!((entry.gid, entry.mac, entry.vlan, entry.ipv4), ([0xfe; 16], [2, 0, 1, 2, 3, 4], None, false));
-    assert_eq!(client.f.objects.gids.find(&[0xfe; 16]).map(|(index, _)| index), Some(3));
+    assert_eq!(client.f.nic.objects.gids.find(&[0xfe; 16]).map(|(index, _)| index), Some(3));
     let mut query = QueryRoceAddressIn::default();
     query.w().roce_address_index(3);
     assert_eq!(client.exec(&query).unwrap().roce_address().source_mac_31_0(), 0x0102_0304);
@@ -38,14 +38,14 @@ fn the_gid_table() {
     assert_eq!(c.refused(&address(|layout| _ = layout.w().roce_l3_type(0))), Syndrome::RoceL3Type);
     assert_eq!(c.refused(&address(|layout| _ = layout.w().source_mac_47_32(0xffff))), Syndrome::RoceMac);
     c.exec(&address(|layout| _ = layout.w().vlan_valid(true).vlan_id(7))).unwrap();
-    assert_eq!(c.f.objects.gids.get(3).unwrap().vlan, Some(7));
+    assert_eq!(c.f.nic.objects.gids.get(3).unwrap().vlan, Some(7));
     let mut far = address(|_| {});
     far.w().roce_address_index(255);
     assert_eq!(c.refused(&far), Syndrome::RoceIndex);
     query.w().roce_address_index(255);
     assert_eq!(c.refused(&query), Syndrome::RoceIndex);
     c.exec(&address(|layout| *layout = RoceAddrLayout::ZERO)).unwrap();
-    assert!(c.f.objects.gids.get(3).is_none());
+    assert!(c.f.nic.objects.gids.get(3).is_none());
 }
 
 fn modify(
@@ -63,15 +63,15 @@ fn modify(
 #[test]
 fn the_nic_vport_context() {
     let mut client = Client::up();
-    let mac = client.f.profile.mac(0);
-    assert_eq!(client.f.objects.vport.mac(), mac);
+    let mac = client.f.nic.profile.mac(0);
+    assert_eq!(client.f.nic.objects.vport.mac(), mac);
     let command =
         modify(|select| _ = select.w().mtu(true).roce_en(true), |context| _ = context.w().mtu(9000).roce_en(true));
     client.exec(&command).unwrap();
     let answer = client.exec(&QueryNicVportContextIn::default()).unwrap();
     let context = answer.nic_vport_context();
     assert_eq!((context.mtu(), context.roce_en()), (9000, true));
-    assert_eq!(client.f.objects.vport.mac(), mac, "what is not selected stays");
+    assert_eq!(client.f.nic.objects.vport.mac(), mac, "what is not selected stays");
     let command = modify(|select| _ = select.w().mtu(true), |context| _ = context.w().mtu(20));
     assert_eq!(client.refused(&command), Syndrome::VportMtu);
     let loopback = modify(|select| _ = select.w().disable_uc_local_lb(true), |_| {});
@@ -110,16 +110,16 @@ fn unicast(list: Vec<[u8; 8]>) -> WithTail<ModifyNicVportContextIn, [u8; 8]> {
 #[test]
 fn address_lists_hold_addresses_of_their_kind_up_to_the_announced_length() {
     let mut client = Client::up();
-    let most = 1 << client.f.profile.general_max.log_max_current_uc_list();
+    let most = 1 << client.f.nic.profile.general_max.log_max_current_uc_list();
     let list: Vec<_> = (0..most).map(|number| [0, 0, 2, 0, 0, 0, 1, number as u8]).collect();
     client.exec(&unicast(list.clone())).unwrap();
-    assert_eq!(client.f.objects.vport.unicast.len(), most);
+    assert_eq!(client.f.nic.objects.vport.unicast.len(), most);
     assert_eq!(client.refused(&unicast([list, vec![[0, 0, 2, 0, 0, 0, 2, 0]]].concat())), Syndrome::VportList);
     assert_eq!(client.refused(&unicast(vec![[0, 0, 1, 0, 0x5e, 0, 0, 1]])), Syndrome::VportListAddress);
     assert_eq!(client.refused(&unicast(vec![[1, 0, 2, 0, 0, 0, 0, 1]])), Syndrome::VportListAddress);
-    assert_eq!(client.f.objects.vport.unicast.len(), most, "what is refused changes nothing");
+    assert_eq!(client.f.nic.objects.vport.unicast.len(), most, "what is refused changes nothing");
     client.exec(&unicast(vec![])).unwrap();
-    assert!(client.f.objects.vport.unicast.is_empty());
+    assert!(client.f.nic.objects.vport.unicast.is_empty());
 }
 
 fn entry(index: u32, mac: [u8; 6]) -> SetL2TableEntryIn {
@@ -132,7 +132,7 @@ fn entry(index: u32, mac: [u8; 6]) -> SetL2TableEntryIn {
 fn the_l2_table() {
     let mut client = Client::up();
     let (first, second) = ([2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]);
-    let last = (1 << client.f.profile.general_max.log_max_l2_table()) - 1;
+    let last = (1 << client.f.nic.profile.general_max.log_max_l2_table()) - 1;
     client.exec(&entry(last, first)).unwrap();
     client.exec(&entry(last, second)).unwrap();
     let mut query = QueryL2TableEntryIn::default();
@@ -157,8 +157,8 @@ fn the_l2_table() {
 #[test]
 fn only_who_manages_the_switch_has_an_l2_table() {
     let mut client = Client::up();
-    client.f.profile.general_max.w().eswitch_manager(false);
-    client.f.objects.l2_table = L2Table::of(&client.f.profile.general_max);
+    client.f.nic.profile.general_max.w().eswitch_manager(false);
+    client.f.nic.objects.l2_table = L2Table::of(&client.f.nic.profile.general_max);
     assert_eq!(client.refused(&entry(0, [2, 0, 0, 0, 0, 7])), Syndrome::NoL2Table);
 }
 
@@ -191,7 +191,7 @@ fn vport_state() {
     down.w().admin_state(0);
     client.exec(&down).unwrap();
     assert_eq!(client.exec(&QueryVportStateIn::default()).unwrap().state(), 0);
-    assert!(!client.f.port.link_up);
+    assert!(!client.f.nic.port.link_up);
     down.w().admin_state(3);
     assert_eq!(client.refused(&down), Syndrome::VportAdminState);
     let mut other = QueryVportStateIn::default();
@@ -228,7 +228,7 @@ fn registers() {
     pmtu.w().local_port(1).admin_mtu(9000);
     let set = register(c, 0x5003, 0, &pmtu).unwrap();
     assert_eq!((set.max_mtu(), set.admin_mtu(), set.oper_mtu()), (Port::MAX_MTU, 9000, 9000));
-    assert_eq!(c.f.port.mtu, 9000);
+    assert_eq!(c.f.nic.port.mtu, 9000);
     for wrong in [67, Port::MAX_MTU + 1] {
         pmtu.w().admin_mtu(wrong);
         assert_eq!(register(c, 0x5003, 0, &pmtu), Err(Syndrome::PortMtuRange));

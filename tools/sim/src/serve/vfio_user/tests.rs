@@ -77,7 +77,7 @@ fn a_store_to_the_mapped_area_rings() {
     let setup = setup();
     setup.function.with(|f| {
         f.bar.log_doorbells();
-        (0..2).for_each(|_| drop(f.objects.uars.insert(Uar { users: 0 })));
+        (0..2).for_each(|_| drop(f.nic.objects.uars.insert(Uar { users: 0 })));
     });
     let mut client = setup.client();
     let uar = FIRST_UAR + 1;
@@ -109,7 +109,7 @@ fn a_client_that_left_rings_for_nobody() {
     let file = uar_file(&client);
     setup.function.with(|f| {
         f.bar.log_doorbells();
-        (0..2).for_each(|_| drop(f.objects.uars.insert(Uar { users: 0 })));
+        (0..2).for_each(|_| drop(f.nic.objects.uars.insert(Uar { users: 0 })));
     });
     let page = u64::from(FIRST_UAR + 1) << LOG_PAGE;
     let value = 0x0000_010a_0000_4203u64;
@@ -154,13 +154,13 @@ fn an_interrupt_arrives_at_the_eventfd() {
     let mut client = setup.client();
     let irq = File::from(eventfd(0, EventfdFlags::empty()).unwrap());
     client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, 0x24, 5, 1, &[irq.as_raw_fd()]).unwrap();
-    setup.function.with(|f| f.pci.interrupt(5));
+    setup.function.with(|f| f.nic.pci.interrupt(5));
     (&irq).read_exact(&mut [0; 8]).unwrap();
     // Fired by the client itself, as a test.
     client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, 0x21, 5, 1, &[]).unwrap();
     (&irq).read_exact(&mut [0; 8]).unwrap();
     client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, 0x21, 0, 0, &[]).unwrap();
-    setup.function.with(|f| f.pci.interrupt(5));
+    setup.function.with(|f| f.nic.pci.interrupt(5));
     let mut fds = [PollFd::from_borrowed_fd(irq.as_fd(), PollFlags::IN)];
     assert_eq!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 10_000_000 })), Ok(0));
 }
@@ -173,7 +173,7 @@ fn a_client_that_leaves_is_cleaned_up_after_and_the_next_one_served() {
         client.region_write(VFIO_PCI_CONFIG_REGION_INDEX, 4, &[6, 0]).unwrap();
         client.dma_map(0, 0, 0x1000, memory().as_raw_fd()).unwrap();
         assert!(setup.service.is_connected());
-        setup.function.with(|f| f.objects.uars.insert(Uar { users: 0 }).unwrap());
+        setup.function.with(|f| f.nic.objects.uars.insert(Uar { users: 0 }).unwrap());
         assert_ne!(setup.function.counts(), Default::default());
         client.shutdown().unwrap();
         eventually(|| !setup.service.is_connected() && setup.function.counts() == Default::default());

@@ -22,10 +22,10 @@ pub(super) enum Claim {
 
 pub(super) fn claim(function: &Function, destination: Mac) -> Claim {
     // One that was removed takes nothing: it would never look at it.
-    if function.faults.removed() {
+    if function.nic.faults.removed() {
         return Claim::None;
     }
-    let objects = &function.objects;
+    let objects = &function.nic.objects;
     let (vport, is_group) = (&objects.vport, destination[0] & 1 != 0);
     let is_own = match &objects.l2_table {
         Some(table) => table.holds(destination),

@@ -1,43 +1,40 @@
 //! Who is to be served: queue pairs with work, with debts, with timers, in error.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::Instant;
 
-use super::held::Held;
-use super::spare::Spare;
-use crate::objects::{Qp, Sq};
-use crate::profile::Profile;
-use crate::transport::ud::GSI_QPN;
+use super::packet_pool::PacketPool;
+use crate::objects::{Buffer, GSI_QPN, Qp, Sq};
 
 /// What the engines keep for one function.
-#[derive(Debug)]
-pub struct Engine {
+#[derive(Debug, Default)]
+pub struct Scheduler {
     /// Queue pairs with something to send, in turn.
-    pub(super) ready: VecDeque<u32>,
+    pub(crate) ready: VecDeque<u32>,
     /// Queue pairs that owe an acknowledgement.
-    pub(super) acking: Vec<u32>,
+    pub(crate) acking: Vec<u32>,
     /// Queue pairs with a timer.
-    pub(super) timed: Vec<u32>,
+    pub(crate) timed: Vec<u32>,
     /// No timer is due before then.
-    pub(super) earliest: Option<Instant>,
+    pub(crate) earliest: Option<Instant>,
     /// Queue pairs whose completions could not be written.
-    pub(super) broken: Vec<u32>,
+    pub(crate) broken: Vec<u32>,
     /// Queue pairs in error.
-    pub(super) watched: BTreeSet<u32>,
+    pub(crate) watched: BTreeSet<u32>,
     /// UAR pages whose queue pairs are to be looked at.
-    pub(super) rung: Vec<u32>,
+    pub(crate) rung: Vec<u32>,
     /// The queue pair of the general services.
-    pub(super) gsi: Option<u32>,
+    pub(crate) gsi: Option<u32>,
     /// Queues by the UAR page of their doorbell.
-    users: HashMap<u32, Users>,
-    pub(super) spare: Spare,
+    users: BTreeMap<u32, Users>,
+    pub(crate) packets: PacketPool,
     /// Receive buffers that are the card's.
-    pub(super) held: Held,
+    pub(crate) held: Held,
     /// Send queues with something to send, in turn.
-    pub(super) senders: VecDeque<u32>,
+    pub(crate) senders: VecDeque<u32>,
     /// Completion queues whose event is held back, and until when.
-    pub(super) moderated: Vec<(Instant, u32)>,
+    pub(crate) moderated: Vec<(Instant, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -49,28 +46,9 @@ struct Users {
     cqs: BTreeSet<u32>,
 }
 
-impl Engine {
-    /// Engines at rest.
-    pub fn new(_profile: &Profile) -> Self {
-        Engine {
-            ready: VecDeque::new(),
-            acking: Vec::new(),
-            timed: Vec::new(),
-            earliest: None,
-            broken: Vec::new(),
-            watched: BTreeSet::new(),
-            rung: Vec::new(),
-            gsi: None,
-            users: HashMap::new(),
-            spare: Spare::default(),
-            held: Held::default(),
-            senders: VecDeque::new(),
-            moderated: Vec::new(),
-        }
-    }
-
+impl Scheduler {
     /// The queue pair that packets to `qpn` are for: general services have a number of their own on the wire.
-    pub(super) fn destination(&self, qpn: u32) -> u32 {
+    pub(crate) fn destination(&self, qpn: u32) -> u32 {
         if qpn == GSI_QPN { self.gsi.unwrap_or(qpn) } else { qpn }
     }
 
@@ -82,7 +60,7 @@ impl Engine {
     }
 
     /// The send queue has something to send.
-    pub(super) fn set_sender(&mut self, sq: &mut Sq) {
+    pub(crate) fn set_sender(&mut self, sq: &mut Sq) {
         if !std::mem::replace(&mut sq.is_listed, true) {
             self.senders.push_back(sq.sqn);
         }
@@ -111,12 +89,12 @@ impl Engine {
     }
 
     /// The queue pair is in error: what is posted to it is flushed.
-    pub(super) fn watch(&mut self, qpn: u32) {
+    pub(crate) fn watch(&mut self, qpn: u32) {
         self.watched.insert(qpn);
     }
 
     /// Strikes the queue pair off all lists of work.
-    pub(super) fn forget_qp(&mut self, qpn: u32) {
+    pub(crate) fn forget_qp(&mut self, qpn: u32) {
         let is_other = |other: &u32| *other != qpn;
         self.ready.retain(is_other);
         self.acking.retain(is_other);
@@ -127,22 +105,22 @@ impl Engine {
         self.senders.retain(is_other);
     }
 
-    pub(super) fn add_qp(&mut self, uar: u32, qpn: u32) {
+    pub(crate) fn add_qp(&mut self, uar: u32, qpn: u32) {
         self.users.entry(uar).or_default().qps.insert(qpn);
     }
 
-    pub(super) fn remove_qp(&mut self, uar: u32, qpn: u32) {
+    pub(crate) fn remove_qp(&mut self, uar: u32, qpn: u32) {
         self.gsi = self.gsi.filter(|gsi| *gsi != qpn);
         if let Some(users) = self.users.get_mut(&uar) {
             users.qps.remove(&qpn);
         }
     }
 
-    pub(super) fn add_cq(&mut self, uar: u32, cqn: u32) {
+    pub(crate) fn add_cq(&mut self, uar: u32, cqn: u32) {
         self.users.entry(uar).or_default().cqs.insert(cqn);
     }
 
-    pub(super) fn remove_cq(&mut self, uar: u32, cqn: u32) {
+    pub(crate) fn remove_cq(&mut self, uar: u32, cqn: u32) {
         self.moderated.retain(|(_, other)| *other != cqn);
         if let Some(users) = self.users.get_mut(&uar) {
             users.cqs.remove(&cqn);
@@ -150,7 +128,7 @@ impl Engine {
     }
 
     /// A send doorbell was rung in this UAR page: others there may have been overwritten by it.
-    pub(super) fn set_rung(&mut self, uar: u32) {
+    pub(crate) fn set_rung(&mut self, uar: u32) {
         let Some(users) = self.users.get_mut(&uar) else { return };
         if users.qps.len() < 2 {
             return;
@@ -162,7 +140,7 @@ impl Engine {
     }
 
     /// The next queue pair of a rung UAR page to be looked at; `None` when all have been.
-    pub(super) fn next_rung(&mut self, uar: u32) -> Option<u32> {
+    pub(crate) fn next_rung(&mut self, uar: u32) -> Option<u32> {
         let users = self.users.get_mut(&uar)?;
         users.unseen = users.unseen.checked_sub(1)?;
         let after = (Bound::Excluded(users.seen), Bound::Unbounded);
@@ -171,14 +149,25 @@ impl Engine {
     }
 
     /// The completion queues of a UAR page, to be given back after a walk over them.
-    pub(super) fn take_cqs(&mut self, uar: u32) -> BTreeSet<u32> {
+    pub(crate) fn take_cqs(&mut self, uar: u32) -> BTreeSet<u32> {
         self.users.get_mut(&uar).map(|users| std::mem::take(&mut users.cqs)).unwrap_or_default()
     }
 
-    pub(super) fn put_cqs(&mut self, uar: u32, cqs: BTreeSet<u32>) {
+    pub(crate) fn put_cqs(&mut self, uar: u32, cqs: BTreeSet<u32>) {
         if let Some(users) = self.users.get_mut(&uar) {
             users.cqs = cqs;
         }
+    }
+}
+
+/// The buffers of all receive queues of a function, each with its queue pair and its WQE's place.
+#[derive(Debug, Default)]
+pub(crate) struct Held(pub(crate) BTreeMap<Buffer, (u32, u16)>);
+
+impl Held {
+    /// The queue pair has none any more.
+    pub(crate) fn forget(&mut self, qpn: u32) {
+        self.0.retain(|_, (owner, _)| *owner != qpn);
     }
 }
 
@@ -188,14 +177,14 @@ mod tests {
 
     #[test]
     fn a_page_where_one_rang_alone_is_looked_through_once_there_are_two() {
-        let mut engine = Engine::new(&Profile::default());
-        engine.add_qp(16, 1);
-        engine.set_rung(16);
-        assert!(engine.rung.is_empty(), "nobody else's doorbell can have been overwritten");
-        engine.add_qp(16, 2);
-        engine.set_rung(16);
-        assert_eq!(engine.rung, [16]);
-        let mut seen: Vec<_> = std::iter::from_fn(|| engine.next_rung(16)).collect();
+        let mut scheduler = Scheduler::default();
+        scheduler.add_qp(16, 1);
+        scheduler.set_rung(16);
+        assert!(scheduler.rung.is_empty(), "nobody else's doorbell can have been overwritten");
+        scheduler.add_qp(16, 2);
+        scheduler.set_rung(16);
+        assert_eq!(scheduler.rung, [16]);
+        let mut seen: Vec<_> = std::iter::from_fn(|| scheduler.next_rung(16)).collect();
         seen.sort_unstable();
         assert_eq!(seen, [1, 2]);
     }

@@ -1,7 +1,7 @@
 //! Strict mode: what silicon would swallow in silence is recorded here, and fails our tests.
 //!
 //! Bugs that drivers in the field had, where they are written down, and the rule that each would have met here. Rules are
-//! named in [`engine::rules`](crate::engine::rules) and [`bar`](crate::bar); each has a test that provokes it.
+//! named in [`engine::rules`](crate::strict::rules) and [`bar`](crate::bar); each has a test that provokes it.
 //!
 //! | bug | seen in | rule |
 //! | --- | --- | --- |
@@ -22,6 +22,8 @@
 //! card until the read completes, but nobody can tell software's stores to it from the card's own. One receive buffer posted
 //! many times at once, as a driver of AF_XDP did that released it twice (jtollet's KNOWN_ISSUES), may be meant:
 //! `ibv_rc_pingpong` does it. So `RECEIVE_TWICE` is [asked for](Strict::watch_receives).
+
+pub mod rules;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,25 +1,10 @@
-//! Connections: PSNs, acknowledgements, retries. An unreliable connection is the same without the answers: what was sent
-//! is done with, and what comes out of order is dropped with the rest of its message.
-//!
-//! [`RcState`] is what one queue pair remembers. The requester turns its work requests into packets and the answers into
-//! completions; the responder does what the remote requester asks. Both are bounded in what they do at a time; the
-//! scheduler of [`crate::engine`] calls them in turn.
-//!
-//! Losses are repaired by going back: after a timeout, a sequence error or a gap in a read's response, the requester
-//! starts anew at the oldest packet that was not acknowledged.
-
-pub(crate) mod requester;
-pub(crate) mod responder;
+//! How far a queue pair has come: PSNs, ring positions, retries, answers that are due. Reset with the queue pair.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::Psn;
-use super::packet::Route;
-use crate::engine::consumed::Consumed;
-use crate::engine::held::HeldByQueue;
-use crate::engine::{ReceiveWork, Rest, SendWork, rules};
-use crate::objects::Qp;
+use super::work::{ReceiveWork, SendWork};
+use crate::transport::Psn;
 
 /// What the transport keeps for one queue pair. Reset with it.
 #[derive(Debug, Default)]
@@ -145,56 +130,22 @@ pub(crate) enum Answer {
     Fatal(u8, mlx5_prm::eqe::EventType),
 }
 
-/// Payload bytes of a full packet.
-pub(crate) fn mtu(qp: &Qp) -> u32 {
-    qp.mtu.bytes().unwrap_or(256)
+/// Buffers that software gave to one receive queue and has not got back, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct HeldByQueue {
+    /// The first place not looked at yet.
+    pub next: u16,
+    pub buffers: VecDeque<(u16, Buffer)>,
 }
 
-/// Packets of a message of `len` bytes: one at least.
-pub(crate) fn packets(len: u32, mtu: u32) -> u32 {
-    len.div_ceil(mtu).max(1)
-}
+/// Key, address and bytes of a posted receive buffer.
+pub(crate) type Buffer = (u32, u64, u32);
 
-/// Bytes of the longest message that the queue pair sends or takes, by its context. Never so many that the PSNs of one
-/// message go half around the circle, where earlier and later cannot be told apart.
-pub(crate) fn longest(qp: &Qp) -> u64 {
-    const MOST: u64 = 1 << 31;
-    let by_psn = u64::from(Psn::MASK >> 1) * u64::from(mtu(qp));
-    (1u64 << qp.context.log_msg_max()).min(MOST).min(by_psn)
-}
-
-/// Where the queue pair's packets go. `None` if its GID index is empty: they go nowhere.
-pub(crate) fn route(qp: &Qp, rest: &Rest) -> Option<Route> {
-    let path = &qp.path;
-    let Some(source) = rest.gids.get(u16::from(path.src_addr_index)) else {
-        rest.strict.report(rules::EMPTY_GID, || format!("QP {:#x}: GID index {}", qp.qpn, path.src_addr_index));
-        return None;
-    };
-    Some(Route {
-        dst_mac: path.rmac,
-        src_mac: source.mac,
-        src: source.gid,
-        dst: path.rgid,
-        // A card without a port of the connection's own takes one from the dynamic range.
-        sport: if path.udp_sport == 0 { 0xc000 | qp.qpn as u16 & 0x3fff } else { path.udp_sport },
-        hop_limit: path.hop_limit,
-        tclass: path.tclass,
-        flow_label: path.flow_label,
-        tag: source.vlan.map(|vlan| u16::from(path.eth_prio & 7) << 13 | vlan),
-    })
-}
-
-/// How long the responder wants the requester to wait, by RNR NAK timer code.
-pub(crate) fn rnr_delay(code: u8) -> Duration {
-    const HUNDREDTHS_OF_MS: [u32; 32] = [
-        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
-        4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-    ];
-    Duration::from_micros(u64::from(HUNDREDTHS_OF_MS[usize::from(code & 31)]) * 10)
-}
-
-/// How long an acknowledgement may take; `None`: for ever.
-pub(crate) fn ack_timeout(qp: &Qp) -> Option<Duration> {
-    let code = u32::from(qp.path.ack_timeout & 31);
-    (code != 0).then(|| Duration::from_nanos(4096u64 << code))
+/// The completions of one ring's WQEs that are still in their places.
+#[derive(Debug, Default)]
+pub(crate) struct Consumed {
+    /// Each WQE's place, counted from the first posted, and its completion's number.
+    pub completions: VecDeque<(u16, u32)>,
+    /// Said once.
+    pub is_reported: bool,
 }

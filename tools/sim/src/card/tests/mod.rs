@@ -1,3 +1,5 @@
+mod switch;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -75,8 +77,8 @@ fn a_stored_doorbell_wakes_the_idle_device() {
     let uar = FIRST_UAR + 1;
     function.with(|f| {
         f.bar.log_doorbells();
-        f.objects.uars.insert(Uar { users: 0 }).unwrap();
-        f.objects.uars.insert(Uar { users: 0 }).unwrap();
+        f.nic.objects.uars.insert(Uar { users: 0 }).unwrap();
+        f.nic.objects.uars.insert(Uar { users: 0 }).unwrap();
     });
     std::thread::sleep(Duration::from_millis(50));
     let value = 0x0000_010a_0000_4203u64;
@@ -89,7 +91,7 @@ fn flr_by_the_capability_bit_resets_and_keeps_mappings() {
     let (_card, function) = card();
     map_page(&function, 0x1000);
     function.config_write(COMMAND, &[6, 0]);
-    function.with(|f| f.objects.uars.insert(Uar { users: 0 }).unwrap());
+    function.with(|f| f.nic.objects.uars.insert(Uar { users: 0 }).unwrap());
     assert_eq!(function.counts().uars, 1);
     function.config_write(DEVICE_CONTROL, &[0x10, 0xa8]);
     assert_eq!((function.counts().uars, function.counts().dma_ranges), (0, 1));

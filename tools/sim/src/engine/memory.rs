@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::dma::{Dma, DmaFault};
-use crate::objects::{Mkey, MkeyRights, RESERVED_LKEY, Table, Translation};
+use crate::objects::{Mkey, MkeyRights, RESERVED_LKEY, Table, Translation, User};
 
 /// Why a key does not allow an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -28,17 +28,6 @@ pub(crate) enum Refusal {
 
 /// Keys behind keys behind a key, at most.
 const DEEPEST: u32 = 4;
-
-/// Who makes an access: what of a queue pair matters to a key.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct User {
-    pub pd: u32,
-    pub qpn: u32,
-    /// It updates keys for the kernel (`REG_UMR`), of whatever protection domain.
-    pub every_pd: bool,
-    /// It may use the reserved local key (`rlky`).
-    pub is_trusted: bool,
-}
 
 /// One access.
 #[derive(Debug, Clone, Copy)]

@@ -1,48 +1,25 @@
 //! Receive buffers that software gave to the card and has not got back, for strict mode when it
 //! [watches receives](crate::strict::Strict::watch_receives): each may be there once only.
 
-use std::collections::{HashMap, VecDeque};
-
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
-use super::{Rest, rules};
-use crate::objects::{Qp, RecvRing};
-
-/// Key, address and bytes.
-type Buffer = (u32, u64, u32);
-
-/// The buffers of all receive queues of a function, each with its queue pair and its WQE's place.
-#[derive(Debug, Default)]
-pub(crate) struct Held(HashMap<Buffer, (u32, u16)>);
-
-/// The same of one queue, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct HeldByQueue {
-    /// The first place not looked at yet.
-    next: u16,
-    buffers: VecDeque<(u16, Buffer)>,
-}
-
-impl Held {
-    /// The queue pair has none any more.
-    pub(crate) fn forget(&mut self, qpn: u32) {
-        self.0.retain(|_, (owner, _)| *owner != qpn);
-    }
-}
+use crate::function::Nic;
+use crate::objects::{Buffer, Qp, RecvRing};
+use crate::strict::rules;
 
 /// Takes note of the receives posted since the last look.
-pub(crate) fn look(qp: &mut Qp, rest: &mut Rest) {
-    let (Some(ring), true) = (&qp.recv, rest.strict.watches_receives()) else { return };
-    let Ok(posted) = qp.doorbell.read(rest.dma, 0) else { return };
+pub(crate) fn look(qp: &mut Qp, nic: &mut Nic) {
+    let (Some(ring), true) = (&qp.recv, nic.strict.watches_receives()) else { return };
+    let Ok(posted) = qp.doorbell.read(&nic.dma, 0) else { return };
     let held = &mut qp.rc.receive.held;
     // More than there are places for is an overrun, which has its own rule.
     let count = u32::from((posted as u16).wrapping_sub(held.next)).min(1 << ring.log_size) as u16;
     for place in (0..count).rev().map(|back| (posted as u16).wrapping_sub(back + 1)) {
         let mut room = [0; RecvRing::LONGEST];
-        let Ok(wqe) = ring.read(rest.dma, place, &mut room) else { continue };
+        let Ok(wqe) = ring.read(&nic.dma, place, &mut room) else { continue };
         for buffer in buffers(wqe) {
-            take(rest, qp.qpn, place, buffer);
+            take(nic, qp.qpn, place, buffer);
             held.buffers.push_back((place, buffer));
         }
     }
@@ -56,11 +33,11 @@ fn buffers(wqe: &[u8]) -> impl Iterator<Item = Buffer> {
     used.map(|data| (data.lkey(), data.addr(), data.byte_count())).filter(|(_, _, len)| *len != 0)
 }
 
-fn take(rest: &mut Rest, qpn: u32, place: u16, buffer: Buffer) {
-    let first = *rest.engine.held.0.entry(buffer).or_insert((qpn, place));
+fn take(nic: &mut Nic, qpn: u32, place: u16, buffer: Buffer) {
+    let first = *nic.scheduler.held.0.entry(buffer).or_insert((qpn, place));
     if first != (qpn, place) {
         let (key, address, len) = buffer;
-        rest.strict.report(rules::RECEIVE_TWICE, || {
+        nic.strict.report(rules::RECEIVE_TWICE, || {
             let (other, earlier) = first;
             format!(
                 "QP {qpn:#x}, WQE {place:#x}: {len:#x} bytes at {address:#x} of key {key:#x}, posted to QP {other:#x} as WQE \
@@ -71,12 +48,12 @@ fn take(rest: &mut Rest, qpn: u32, place: u16, buffer: Buffer) {
 }
 
 /// The receive at `place` is about to complete: its buffers are software's again.
-pub(crate) fn give_back(qp: &mut Qp, rest: &mut Rest, place: u16) {
+pub(crate) fn give_back(qp: &mut Qp, nic: &mut Nic, place: u16) {
     let held = &mut qp.rc.receive.held;
     while let Some((_, buffer)) = held.buffers.front().copied().filter(|(first, _)| *first == place) {
         held.buffers.pop_front();
-        if rest.engine.held.0.get(&buffer) == Some(&(qp.qpn, place)) {
-            rest.engine.held.0.remove(&buffer);
+        if nic.scheduler.held.0.get(&buffer) == Some(&(qp.qpn, place)) {
+            nic.scheduler.held.0.remove(&buffer);
         }
     }
 }

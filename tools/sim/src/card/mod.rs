@@ -15,8 +15,10 @@
 //! ```
 
 mod device;
+mod filter;
 mod handle;
 mod idle;
+mod switch;
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -30,10 +32,11 @@ use crate::fault::Faults;
 use crate::function::Function;
 use crate::profile::Profile;
 use crate::strict::Strict;
-use crate::wire::{PcapWriter, Wire};
+use crate::wire::PcapWriter;
 use device::{Device, Message};
 
 pub use handle::{Counts, FunctionHandle};
+pub use switch::Wire;
 
 /// Why there is no card.
 #[derive(Debug, Error)]
@@ -120,9 +123,9 @@ impl Builder {
             let strict = if self.strict { Strict::on() } else { Strict::off() };
             let mut function = Function::new(index, self.profile.clone(), strict, Faults::new());
             function.bar.share(self.trapped_uars)?;
-            function.port.attach_capture(capture.clone());
+            function.nic.port.attach_capture(capture.clone());
             // Until software turns bus mastering on.
-            function.dma.enable(false);
+            function.nic.dma.enable(false);
             functions.push(function);
         }
         Card::start(functions, self.wire)
@@ -204,13 +207,13 @@ impl Drop for Card {
 
 fn face(function: &Function) -> Arc<Face> {
     Arc::new(Face {
-        index: function.index,
-        profile: function.profile.clone(),
-        strict: function.strict.clone(),
-        faults: function.faults.clone(),
-        dma: function.dma.clone(),
+        index: function.nic.index,
+        profile: function.nic.profile.clone(),
+        strict: function.nic.strict.clone(),
+        faults: function.nic.faults.clone(),
+        dma: function.nic.dma.clone(),
         bar_size: function.bar.size(),
-        vectors: function.pci.vectors(),
+        vectors: function.nic.pci.vectors(),
     })
 }
 

@@ -1,13 +1,15 @@
 use std::sync::{Arc, Mutex};
 
-use super::*;
-use crate::engine::rules::FRAME_TOO_LONG;
+use crate::card::switch::Wire;
 use crate::fault::{Fault, Faults, FrameFate, Times};
+use crate::function::Function;
 use crate::profile::Profile;
 use crate::strict::Strict;
-use crate::transport::Opcode;
-use crate::transport::packet::{Route, gid_of_ipv4};
+use crate::strict::rules::FRAME_TOO_LONG;
+use crate::transport::packet::{Mac, Route, gid_of_ipv4};
 use crate::transport::psn::Psn;
+use crate::transport::{Opcode, Packet};
+use crate::wire::{Frame, Own, PcapWriter, ROOM, Sender, SocketUplink};
 
 /// Functions that gave their addresses to the switch.
 fn functions(count: usize) -> Vec<Function> {
@@ -18,14 +20,14 @@ fn functions(count: usize) -> Vec<Function> {
 }
 
 fn listen(function: &mut Function) {
-    let mac = function.objects.vport.mac();
-    assert!(function.objects.l2_table.as_mut().unwrap().set(0, mac));
-    function.objects.vport.multicast = vec![[0xff; 6]];
+    let mac = function.nic.objects.vport.mac();
+    assert!(function.nic.objects.l2_table.as_mut().unwrap().set(0, mac));
+    function.nic.objects.vport.multicast = vec![[0xff; 6]];
 }
 
 fn send(from: &mut Function, frame: Frame, faults: &Faults) {
-    let own = from.objects.vport.mac();
-    from.port.send(frame, Own { mac: own, domain: None }, faults);
+    let own = from.nic.objects.vport.mac();
+    from.nic.port.send(frame, Own { mac: own, domain: None }, faults);
 }
 
 fn ethernet(to: Mac) -> Frame {
@@ -41,17 +43,17 @@ fn packet(to: Mac) -> Frame {
 }
 
 fn received(function: &mut Function) -> Vec<Frame> {
-    std::iter::from_fn(|| Some(function.port.take_received()?.0)).collect()
+    std::iter::from_fn(|| Some(function.nic.port.take_received()?.0)).collect()
 }
 
 #[test]
 fn frames_reach_their_addressee_alone() {
     let mut functions = functions(3);
-    let to = functions[2].objects.vport.mac();
+    let to = functions[2].nic.objects.vport.mac();
     let faults = Faults::new();
     send(&mut functions[0], ethernet(to), &faults);
-    assert!(exchange(&mut functions));
-    assert!(!exchange(&mut functions));
+    assert!(Wire::new().exchange(&mut functions));
+    assert!(!Wire::new().exchange(&mut functions));
     assert_eq!(received(&mut functions[2]), [ethernet(to)]);
     assert!(received(&mut functions[1]).is_empty());
     assert!(received(&mut functions[0]).is_empty());
@@ -60,7 +62,7 @@ fn frames_reach_their_addressee_alone() {
 #[test]
 fn a_frame_to_oneself_comes_back_at_once() {
     let mut functions = functions(1);
-    let to = functions[0].objects.vport.mac();
+    let to = functions[0].nic.objects.vport.mac();
     send(&mut functions[0], ethernet(to), &Faults::new());
     assert_eq!(received(&mut functions[0]), [ethernet(to)]);
 }
@@ -69,9 +71,10 @@ fn a_frame_to_oneself_comes_back_at_once() {
 fn a_frame_to_everybody_reaches_all_that_list_the_address() {
     let mut functions = functions(3);
     send(&mut functions[1], ethernet([0xff; 6]), &Faults::new());
-    exchange(&mut functions);
-    let marks =
-        functions.iter_mut().map(|function| function.port.take_received().map(|(_, sender)| sender != Sender::Other));
+    Wire::new().exchange(&mut functions);
+    let marks = functions
+        .iter_mut()
+        .map(|function| function.nic.port.take_received().map(|(_, sender)| sender != Sender::Other));
     assert_eq!(marks.collect::<Vec<_>>(), [Some(false), Some(true), Some(false)]);
 }
 
@@ -80,44 +83,44 @@ fn a_group_reaches_who_lists_it_who_has_a_member_and_who_wants_all_groups() {
     let mut functions = functions(6);
     let gid = gid_of_ipv4([239, 129, 2, 3]);
     let group = [1, 0, 0x5e, 1, 2, 3];
-    functions[1].objects.vport.multicast.push(group);
-    functions[2].objects.groups.attach(gid, 7);
-    functions[3].objects.vport.context.w().promisc_mc(true);
-    functions[4].objects.vport.context.w().promisc_uc(true);
+    functions[1].nic.objects.vport.multicast.push(group);
+    functions[2].nic.objects.groups.attach(gid, 7);
+    functions[3].nic.objects.vport.context.w().promisc_mc(true);
+    functions[4].nic.objects.vport.context.w().promisc_uc(true);
     for (to, expected) in [(group, [1, 1, 1, 0, 0]), ([1, 0, 0x5e, 1, 2, 4], [0, 0, 1, 0, 0])] {
         send(&mut functions[0], ethernet(to), &Faults::new());
-        exchange(&mut functions);
+        Wire::new().exchange(&mut functions);
         let heard = [1, 2, 3, 4, 5].map(|index| received(&mut functions[index]).len());
         assert_eq!(heard, expected);
     }
     assert_eq!(filtered(&functions), [0, 1, 1, 0, 2, 2]);
-    let at_port = |index: usize| functions[index].port.counters.physical.received.multicast.packets;
+    let at_port = |index: usize| functions[index].nic.port.counters.physical.received.multicast.packets;
     assert_eq!([1, 2, 3, 4, 5].map(at_port), [2; 5], "heard or not");
-    functions[2].objects.groups.detach(&gid, 7);
+    functions[2].nic.objects.groups.detach(&gid, 7);
     send(&mut functions[0], ethernet(group), &Faults::new());
-    exchange(&mut functions);
+    Wire::new().exchange(&mut functions);
     assert!(received(&mut functions[2]).is_empty());
 }
 
 fn filtered(functions: &[Function]) -> Vec<u64> {
-    functions.iter().map(|function| function.port.counters.filtered).collect()
+    functions.iter().map(|function| function.nic.port.counters.filtered).collect()
 }
 
 #[test]
 fn a_function_hears_only_addresses_of_its_l2_table() {
     let mut functions = functions(2);
-    let to = functions[1].objects.vport.mac();
-    let table = functions[1].objects.l2_table.as_mut().unwrap();
+    let to = functions[1].nic.objects.vport.mac();
+    let table = functions[1].nic.objects.l2_table.as_mut().unwrap();
     assert!(table.remove(0));
     // The list is for the e-switch's manager to read, and the manager goes by its table.
-    functions[1].objects.vport.unicast = vec![to];
+    functions[1].nic.objects.vport.unicast = vec![to];
     send(&mut functions[0], ethernet(to), &Faults::new());
-    exchange(&mut functions);
+    Wire::new().exchange(&mut functions);
     assert!(received(&mut functions[1]).is_empty());
     assert_eq!(filtered(&functions), [0, 1]);
-    functions[1].objects.l2_table.as_mut().unwrap().set(5, [2, 0, 0, 0, 7, 7]);
+    functions[1].nic.objects.l2_table.as_mut().unwrap().set(5, [2, 0, 0, 0, 7, 7]);
     send(&mut functions[0], ethernet([2, 0, 0, 0, 7, 7]), &Faults::new());
-    exchange(&mut functions);
+    Wire::new().exchange(&mut functions);
     assert_eq!(received(&mut functions[1]), [ethernet([2, 0, 0, 0, 7, 7])]);
     assert_eq!(filtered(&functions), [0, 1]);
 }
@@ -128,11 +131,11 @@ fn a_function_that_manages_no_switch_hears_what_its_unicast_list_has() {
     profile.general_max.w().eswitch_manager(false);
     let mut functions = functions(1);
     functions.push(Function::new(1, profile, Strict::on(), Faults::new()));
-    let to = functions[1].objects.vport.mac();
+    let to = functions[1].nic.objects.vport.mac();
     for (listed, heard) in [(vec![], 0), (vec![to], 1)] {
-        functions[1].objects.vport.unicast = listed;
+        functions[1].nic.objects.vport.unicast = listed;
         send(&mut functions[0], ethernet(to), &Faults::new());
-        exchange(&mut functions);
+        Wire::new().exchange(&mut functions);
         assert_eq!(received(&mut functions[1]).len(), heard);
     }
     assert_eq!(filtered(&functions), [0, 1]);
@@ -141,13 +144,13 @@ fn a_function_that_manages_no_switch_hears_what_its_unicast_list_has() {
 #[test]
 fn a_promiscuous_function_hears_all_that_others_send() {
     let mut functions = functions(3);
-    let to = functions[1].objects.vport.mac();
+    let to = functions[1].nic.objects.vport.mac();
     for all in [false, true] {
-        functions[2].objects.vport.context.w().promisc_uc(!all).promisc_all(all);
+        functions[2].nic.objects.vport.context.w().promisc_uc(!all).promisc_all(all);
         send(&mut functions[0], ethernet(to), &Faults::new());
         send(&mut functions[0], ethernet([2, 0, 0, 0, 7, 7]), &Faults::new());
         send(&mut functions[2], ethernet(to), &Faults::new());
-        exchange(&mut functions);
+        Wire::new().exchange(&mut functions);
         assert_eq!([0, 1, 2].map(|index| received(&mut functions[index]).len()), [0, 2, 2]);
     }
     assert_eq!(filtered(&functions), [0, 2, 0], "the frame to nobody");
@@ -156,31 +159,31 @@ fn a_promiscuous_function_hears_all_that_others_send() {
 #[test]
 fn a_frame_above_the_mtu_is_dropped_by_the_sender_and_by_the_receiver() {
     let mut functions = functions(2);
-    let to = functions[1].objects.vport.mac();
+    let to = functions[1].nic.objects.vport.mac();
     let frame = |len: usize| {
         let mut bytes = to.to_vec();
-        bytes.resize(len - CHECK_SEQUENCE, 0);
+        bytes.resize(len - 4, 0);
         Frame::Ethernet(bytes)
     };
-    let too_long = |functions: &[Function]| [0, 1].map(|index| functions[index].port.counters.too_long);
+    let too_long = |functions: &[Function]| [0, 1].map(|index| functions[index].nic.port.counters.too_long);
     send(&mut functions[0], frame(1522), &Faults::new());
     send(&mut functions[0], frame(1523), &Faults::new());
-    exchange(&mut functions);
+    Wire::new().exchange(&mut functions);
     assert_eq!(received(&mut functions[1]), [frame(1522)]);
     assert_eq!(too_long(&functions), [1, 0]);
-    functions[0].port.mtu = 9000;
+    functions[0].nic.port.mtu = 9000;
     send(&mut functions[0], frame(1523), &Faults::new());
-    exchange(&mut functions);
+    Wire::new().exchange(&mut functions);
     assert!(received(&mut functions[1]).is_empty());
     assert_eq!(too_long(&functions), [1, 1]);
-    let rules = functions.iter().flat_map(|function| function.strict.take()).map(|violation| violation.rule);
+    let rules = functions.iter().flat_map(|function| function.nic.strict.take()).map(|violation| violation.rule);
     assert_eq!(rules.collect::<Vec<_>>(), [FRAME_TOO_LONG; 2]);
 }
 
 #[test]
 fn a_port_that_is_full_holds_senders_back_in_turn() {
     let mut functions = functions(3);
-    let to = functions[2].objects.vport.mac();
+    let to = functions[2].nic.objects.vport.mac();
     let faults = Faults::new();
     let mut wire = Wire::new();
     let (mut come, mut from_second) = (0, 0);
@@ -206,26 +209,26 @@ fn a_port_that_is_full_holds_senders_back_in_turn() {
 #[test]
 fn a_function_that_is_gone_takes_no_frames() {
     let mut functions = functions(2);
-    let to = functions[1].objects.vport.mac();
-    functions[1].faults.inject(Fault::SurpriseRemoval, Times::Always);
+    let to = functions[1].nic.objects.vport.mac();
+    functions[1].nic.faults.inject(Fault::SurpriseRemoval, Times::Always);
     send(&mut functions[0], ethernet(to), &Faults::new());
-    exchange(&mut functions);
+    Wire::new().exchange(&mut functions);
     assert!(received(&mut functions[1]).is_empty());
 }
 
 #[test]
 fn nothing_leaves_a_port_whose_link_is_down() {
     let mut functions = functions(2);
-    let to = functions[1].objects.vport.mac();
-    functions[0].port.link_up = false;
+    let to = functions[1].nic.objects.vport.mac();
+    functions[0].nic.port.link_up = false;
     send(&mut functions[0], ethernet(to), &Faults::new());
-    assert!(!exchange(&mut functions));
+    assert!(!Wire::new().exchange(&mut functions));
 }
 
 #[test]
 fn fates() {
     let mut functions = functions(1);
-    let to = functions[0].objects.vport.mac();
+    let to = functions[0].nic.objects.vport.mac();
     let faults = Faults::new();
     let once = |fate| faults.inject(Fault::Frame { fate, per_million: 1_000_000 }, Times::Count(1));
     let marked = |mark| {
@@ -280,9 +283,9 @@ fn two_processes_cards_meet_on_a_socket() {
     let mut here = Wire::with_uplink(SocketUplink::join(&path).unwrap());
     let mut there = Wire::with_uplink(SocketUplink::join(&path).unwrap());
     let (mut ours, mut theirs) = (functions(1), functions(1));
-    theirs[0].objects.vport.set_mac([2, 0, 0, 0, 7, 7]);
+    theirs[0].nic.objects.vport.set_mac([2, 0, 0, 0, 7, 7]);
     listen(&mut theirs[0]);
-    let (us, them) = (ours[0].objects.vport.mac(), theirs[0].objects.vport.mac());
+    let (us, them) = (ours[0].nic.objects.vport.mac(), theirs[0].nic.objects.vport.mac());
     // More than a socket holds: none may be lost.
     for _ in 0..1000 {
         send(&mut ours[0], packet(them), &Faults::new());
@@ -323,9 +326,9 @@ fn a_capture_holds_real_frames() {
     }
     let file = Shared::default();
     let mut functions = functions(1);
-    let to = functions[0].objects.vport.mac();
+    let to = functions[0].nic.objects.vport.mac();
     let writer = PcapWriter::new(file.clone()).unwrap();
-    functions[0].port.attach_capture(Some(Arc::new(Mutex::new(writer))));
+    functions[0].nic.port.attach_capture(Some(Arc::new(Mutex::new(writer))));
     send(&mut functions[0], packet(to), &Faults::new());
     let bytes = file.0.lock().unwrap().clone();
     assert_eq!(bytes[..4], [0x4d, 0x3c, 0xb2, 0xa1]);

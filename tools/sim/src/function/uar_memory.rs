@@ -45,14 +45,14 @@ pub enum MemoryError {
 
 /// The memfd and our mapping of it.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     file: Arc<File>,
     region: MmapRegion,
 }
 
 impl Shared {
     /// Memory for a whole BAR; pages cost nothing until they are touched.
-    pub(super) fn new(size: u64) -> Result<Self, MemoryError> {
+    pub(crate) fn new(size: u64) -> Result<Self, MemoryError> {
         let io = |error: rustix::io::Errno| MemoryError::File(error.into());
         let fd = memfd_create("mlx5-sim-uar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(io)?;
         ftruncate(&fd, size).map_err(io)?;
@@ -69,36 +69,36 @@ impl Shared {
     }
 
     /// Another descriptor of the file.
-    pub(super) fn file(&self) -> Result<File, MemoryError> {
+    pub(crate) fn file(&self) -> Result<File, MemoryError> {
         self.file.try_clone().map_err(MemoryError::File)
     }
 
     /// The big-endian quadword at `offset`, 0 where there is none.
     #[inline]
-    pub(super) fn peek(&self, offset: u64) -> u64 {
+    pub(crate) fn peek(&self, offset: u64) -> u64 {
         let quadword = self.region.get_atomic_ref::<AtomicU64>(offset as usize);
         quadword.map_or(0, |quadword| u64::from_be(quadword.load(Ordering::Acquire)))
     }
 
     /// Takes the big-endian quadword at `offset` and leaves zero.
-    pub(super) fn take(&self, offset: u64) -> u64 {
+    pub(crate) fn take(&self, offset: u64) -> u64 {
         let quadword = self.region.get_atomic_ref::<AtomicU64>(offset as usize);
         quadword.map_or(0, |quadword| u64::from_be(quadword.swap(0, Ordering::AcqRel)))
     }
 
     /// Takes the big-endian dword at `offset` and leaves zero.
-    pub(super) fn take32(&self, offset: u64) -> u32 {
+    pub(crate) fn take32(&self, offset: u64) -> u32 {
         let dword = self.region.get_atomic_ref::<AtomicU32>(offset as usize);
         dword.map_or(0, |dword| u32::from_be(dword.swap(0, Ordering::AcqRel)))
     }
 
     /// All zero again.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.clear_range(0, self.region.size() as u64);
     }
 
     /// Zero again from `offset` on. Both are multiples of a page, whose memory goes back to the system.
-    pub(super) fn clear_range(&self, offset: u64, len: u64) {
+    pub(crate) fn clear_range(&self, offset: u64, len: u64) {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if let Err(error) = fallocate(&*self.file, punch, offset, len) {
             tracing::error!("cannot clear the UAR pages: {error}");
@@ -106,7 +106,7 @@ impl Shared {
     }
 
     /// The first byte from `offset` on that anybody touched, and where untouched memory follows.
-    pub(super) fn touched(&self, offset: u64) -> Option<std::ops::Range<u64>> {
+    pub(crate) fn touched(&self, offset: u64) -> Option<std::ops::Range<u64>> {
         let start = seek(&*self.file, SeekFrom::Data(offset)).ok()?;
         let end = seek(&*self.file, SeekFrom::Hole(start)).ok()?;
         Some(start..end)

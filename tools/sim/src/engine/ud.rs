@@ -3,15 +3,14 @@
 use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::values::{QpState, ServiceType};
 
-use super::packet::{Deth, Gid, Mac, Packet, Route};
-use super::{Opcode, Psn, Transport};
-use crate::engine::{Failure, Rest, completion, fault_of, rules, to_error, work};
-use crate::objects::Qp;
+use super::flush::to_error;
+use super::{completion, pieces, receive_wqe};
+use crate::function::Nic;
+use crate::objects::{Datagram, Failure, GSI_QPN, Qp, ReceiveWork};
+use crate::strict::rules;
+use crate::transport::packet::{Deth, Packet, Route};
+use crate::transport::{Opcode, Psn, Transport};
 
-/// The number by which every function's general services are reached.
-pub(crate) const GSI_QPN: u32 = 1;
-/// The number that datagrams to a group go to.
-pub(crate) const GROUP_QPN: u32 = 0xff_ffff;
 /// The key that general services ask for.
 const GSI_QKEY: u32 = 0x8001_0000;
 /// A queue key with this bit in a work request stands for the queue pair's own.
@@ -19,34 +18,11 @@ const QKEY_OF_QP: u32 = 1 << 31;
 /// Bytes in front of each message received: the IP header, as a global route header.
 const GLOBAL_HEADER: usize = 40;
 
-/// Where a datagram goes, from its work request's address vector.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Datagram {
-    pub qpn: u32,
-    pub qkey: u32,
-    /// Our GID index.
-    pub src_addr_index: u8,
-    pub rgid: Gid,
-    pub rmac: Mac,
-    pub sport: u16,
-    pub hop_limit: u8,
-    pub tclass: u8,
-    pub flow_label: u32,
-    /// Ethernet priority, where the GID has a VLAN.
-    pub priority: u8,
-}
-
 /// An empty packet to where `datagram` goes; `None` if its GID index is empty.
-pub(crate) fn addressed(
-    qp: &Qp,
-    rest: &mut Rest,
-    datagram: &Datagram,
-    opcode: Opcode,
-    psn: Psn,
-) -> Option<Box<Packet>> {
-    let Some(source) = rest.gids.get(u16::from(datagram.src_addr_index)) else {
+pub(crate) fn addressed(qp: &Qp, nic: &mut Nic, datagram: &Datagram, opcode: Opcode, psn: Psn) -> Option<Box<Packet>> {
+    let Some(source) = nic.objects.gids.get(u16::from(datagram.src_addr_index)) else {
         let index = datagram.src_addr_index;
-        rest.strict.report(rules::EMPTY_GID, || format!("QP {:#x}: GID index {index}", qp.qpn));
+        nic.strict.report(rules::EMPTY_GID, || format!("QP {:#x}: GID index {index}", qp.qpn));
         return None;
     };
     let route = Route {
@@ -60,7 +36,7 @@ pub(crate) fn addressed(
         flow_label: datagram.flow_label,
         tag: source.vlan.map(|vlan| u16::from(datagram.priority & 7) << 13 | vlan),
     };
-    let mut packet = rest.spare().packet(opcode, route, datagram.qpn, psn);
+    let mut packet = nic.scheduler.packets.packet(opcode, route, datagram.qpn, psn);
     let qkey = if datagram.qkey & QKEY_OF_QP != 0 { own_qkey(qp) } else { datagram.qkey };
     let src_qpn = if qp.service == ServiceType::Qp1 { GSI_QPN } else { qp.qpn };
     packet.transport = Transport::Ud;
@@ -73,44 +49,44 @@ fn own_qkey(qp: &Qp) -> u32 {
 }
 
 /// Bytes of the longest message.
-pub(crate) fn longest(rest: &Rest) -> u64 {
-    rest.largest_payload()
+pub(crate) fn longest(nic: &Nic) -> u64 {
+    nic.largest_payload()
 }
 
 /// A datagram arrived.
-pub(crate) fn deliver(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+pub(crate) fn deliver(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let listens = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);
     if !listens || packet.deth.qkey != own_qkey(qp) {
-        rest.port.counters.dropped += 1;
+        nic.port.counters.dropped += 1;
         return;
     }
-    let Some(receive) = work::fetch_receive(qp, rest, None) else {
-        if let Some(counter) = rest.counter(qp) {
+    let Some(receive) = receive_wqe::fetch_receive(qp, nic, None) else {
+        if let Some(counter) = nic.counter(qp) {
             counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
         }
         return;
     };
-    let done = match receive.failure.or_else(|| fault_of(rest, qp.qpn)) {
+    let done = match receive.failure.or_else(|| nic.fault_of(qp.qpn)) {
         Some(failure) => Err(failure),
-        None => fill(rest, &receive, packet),
+        None => fill(nic, &receive, packet),
     };
     match done {
-        Ok(()) => received(qp, rest, packet, receive),
+        Ok(()) => received(qp, nic, packet, receive),
         Err(failure) => {
-            completion::receive_failed(rest, qp, &receive, failure);
-            to_error(qp, rest);
+            completion::receive_failed(nic, qp, &receive, failure);
+            to_error(qp, nic);
         }
     }
 }
 
-fn fill(rest: &Rest, receive: &work::ReceiveWork, packet: &Packet) -> Result<(), Failure> {
+fn fill(nic: &Nic, receive: &ReceiveWork, packet: &Packet) -> Result<(), Failure> {
     let header = packet.global_header();
-    work::scatter(receive.user, rest, &receive.pieces, 0, &header)
-        .and_then(|()| work::scatter(receive.user, rest, &receive.pieces, GLOBAL_HEADER as u32, &packet.payload))
+    pieces::scatter(receive.user, nic, &receive.pieces, 0, &header)
+        .and_then(|()| pieces::scatter(receive.user, nic, &receive.pieces, GLOBAL_HEADER as u32, &packet.payload))
         .map_err(Failure::new)
 }
 
-fn received(qp: &mut Qp, rest: &mut Rest, packet: &Packet, receive: work::ReceiveWork) {
+fn received(qp: &mut Qp, nic: &mut Nic, packet: &Packet, receive: ReceiveWork) {
     let is_gsi = qp.service == ServiceType::Qp1;
     let opcode = if packet.opcode.has_immediate() { CqeOpcode::ResponderSendImm } else { CqeOpcode::ResponderSend };
     let mut cqe = completion::of_receive(qp, opcode, &receive);
@@ -123,7 +99,7 @@ fn received(qp: &mut Qp, rest: &mut Rest, packet: &Packet, receive: work::Receiv
         // General services are told the partition in its place.
         .immediate(if is_gsi { u32::from(packet.pkey) } else { packet.immediate })
         .se(packet.solicited);
-    completion::received(rest, qp, receive, &cqe);
+    completion::received(nic, qp, receive, &cqe);
 }
 
 /// `sl` of a CQE of RoCE v2 over IPv6.

@@ -4,9 +4,11 @@ use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 
-use super::{Answer, Message, Reply, longest, mtu, packets, route};
-use crate::engine::{Failure, Rest, completion, event, fault_of, to_error, work};
-use crate::objects::{Mkey, MkeyRights, Qp};
+use super::{longest, mtu, packets, route};
+use crate::engine::flush::{self, to_error};
+use crate::engine::{completion, event, pieces, receive_wqe};
+use crate::function::Nic;
+use crate::objects::{Answer, Failure, Message, Mkey, MkeyRights, Qp, Reply};
 use crate::transport::opcode::Message as Kind;
 use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
 use crate::transport::{Opcode, Psn, Transport};
@@ -25,25 +27,25 @@ enum Refusal {
 }
 
 /// A request arrived.
-pub(crate) fn request(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+pub(crate) fn request(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let listens = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);
     if !listens || matches!(qp.rc.receive.answer, Some(Answer::Fatal(..))) {
         return;
     }
     let distance = packet.psn.after(qp.rc.receive.expected);
     if !packet.transport.is_reliable() {
-        return unreliable(qp, rest, packet, distance);
+        return unreliable(qp, nic, packet, distance);
     }
     match distance {
-        0 => in_order(qp, rest, packet),
-        1.. => ahead(qp, rest),
-        _ => repeated(qp, rest, packet),
+        0 => in_order(qp, nic, packet),
+        1.. => ahead(qp, nic),
+        _ => repeated(qp, nic, packet),
     }
 }
 
 /// A packet that nobody waits to hear of. With a gap before it, the message under way is lost; so is this one, unless it
 /// begins a message.
-fn unreliable(qp: &mut Qp, rest: &mut Rest, packet: &Packet, distance: i32) {
+fn unreliable(qp: &mut Qp, nic: &mut Nic, packet: &Packet, distance: i32) {
     if distance != 0 {
         drop_message(qp);
         if !packet.opcode.begins() {
@@ -51,7 +53,7 @@ fn unreliable(qp: &mut Qp, rest: &mut Rest, packet: &Packet, distance: i32) {
         }
         qp.rc.receive.expected = packet.psn;
     }
-    in_order(qp, rest, packet);
+    in_order(qp, nic, packet);
 }
 
 /// The message under way will not be finished. The receive that it began to fill serves the next one.
@@ -60,55 +62,54 @@ fn drop_message(qp: &mut Qp) {
 }
 
 /// A packet before this one is missing. Said once: the requester goes back, and sends this one again.
-fn ahead(qp: &mut Qp, rest: &mut Rest) {
+fn ahead(qp: &mut Qp, nic: &mut Nic) {
     if qp.rc.receive.is_waiting {
         return;
     }
     qp.rc.receive.is_waiting = true;
-    if let Some(counter) = rest.counter(qp) {
+    if let Some(counter) = nic.counter(qp) {
         counter.out_of_sequence = counter.out_of_sequence.wrapping_add(1);
     }
-    answer(qp, rest, Answer::Nak(Syndrome::Nak(Nak::PsnSequence).number()));
+    answer(qp, nic, Answer::Nak(Syndrome::Nak(Nak::PsnSequence).number()));
 }
 
 /// A packet that has come before.
-fn repeated(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
-    if let Some(counter) = rest.counter(qp) {
+fn repeated(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+    if let Some(counter) = nic.counter(qp) {
         counter.duplicate_request = counter.duplicate_request.wrapping_add(1);
     }
     match packet.opcode.message() {
-        Some(Kind::Read) => repeat_read(qp, rest, packet),
-        Some(Kind::Atomic) => repeat_atomic(qp, rest, packet),
+        Some(Kind::Read) => repeat_read(qp, nic, packet),
+        Some(Kind::Atomic) => repeat_atomic(qp, nic, packet),
         // What was asked for once before is acknowledged once more.
-        _ => answer(qp, rest, Answer::Ack),
+        _ => answer(qp, nic, Answer::Ack),
     }
 }
 
-fn repeat_read(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+fn repeat_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let reth = packet.reth;
     let end = packet.psn.plus(packets(reth.len, mtu(qp)));
-    let readable =
-        reth.len == 0 || rest.allows(qp.user(), reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ);
+    let readable = reth.len == 0 || nic.allows(qp.user(), reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ);
     // A request that reaches past what was asked for before is no repetition.
     if end.after(qp.rc.receive.expected) > 0 || !qp.remote_read || !readable {
         return;
     }
-    repeat(qp, rest, read_reply(packet));
+    repeat(qp, nic, read_reply(packet));
 }
 
-fn repeat_atomic(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+fn repeat_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let known = qp.rc.receive.atomics.iter().find(|(psn, _)| *psn == packet.psn);
     if let Some((psn, value)) = known.copied() {
-        repeat(qp, rest, Reply::Atomic { psn, value });
+        repeat(qp, nic, Reply::Atomic { psn, value });
     }
 }
 
 /// Answers once more, unless as many answers wait as the requester may have under way: it did not ask as it should, and
 /// will ask again.
-fn repeat(qp: &mut Qp, rest: &mut Rest, again: Reply) {
+fn repeat(qp: &mut Qp, nic: &mut Nic, again: Reply) {
     forget_replies(qp, again.psn());
     if qp.rc.receive.replies.len() < 1 << qp.log_rra_max {
-        reply(qp, rest, again);
+        reply(qp, nic, again);
     }
 }
 
@@ -122,59 +123,59 @@ fn read_reply(packet: &Packet) -> Reply {
     Reply::Read { psn: packet.psn, rkey: reth.rkey, address: reth.va, left: reth.len, is_first: true }
 }
 
-fn in_order(qp: &mut Qp, rest: &mut Rest, packet: &Packet) {
+fn in_order(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     qp.rc.receive.is_waiting = false;
     if let Some(Answer::Nak(_)) = qp.rc.receive.answer {
         // What it complained of is here.
         qp.rc.receive.answer = Some(Answer::Ack);
     }
     if qp.state == QpState::Rtr && qp.rc.receive.msn == 0 && qp.rc.receive.message.is_none() && packet.opcode.begins() {
-        event::post_qp(rest, EventType::CommunicationEstablished, qp.qpn);
+        event::post_qp(nic, EventType::CommunicationEstablished, qp.qpn);
     }
     let done = check(qp, packet).map_err(Refusal::Nak).and_then(|kind| match kind {
-        Kind::Send => take_send(qp, rest, packet),
-        Kind::Write => take_write(qp, rest, packet),
-        Kind::Read => take_read(qp, rest, packet),
-        Kind::Atomic => take_atomic(qp, rest, packet),
+        Kind::Send => take_send(qp, nic, packet),
+        Kind::Write => take_write(qp, nic, packet),
+        Kind::Read => take_read(qp, nic, packet),
+        Kind::Atomic => take_atomic(qp, nic, packet),
     });
     match done {
-        Ok(taken) => accepted(qp, rest, packet, taken),
-        Err(refusal) if !packet.transport.is_reliable() => lose(qp, rest, refusal),
-        Err(Refusal::NotReady) => not_ready(qp, rest),
-        Err(Refusal::Nak(nak)) => refuse(qp, rest, nak),
+        Ok(taken) => accepted(qp, nic, packet, taken),
+        Err(refusal) if !packet.transport.is_reliable() => lose(qp, nic, refusal),
+        Err(Refusal::NotReady) => not_ready(qp, nic),
+        Err(Refusal::Nak(nak)) => refuse(qp, nic, nak),
         Err(Refusal::Receive(nak, failure)) => {
             if let Some(work) = qp.rc.receive.work.take() {
-                completion::receive_failed(rest, qp, &work, failure);
+                completion::receive_failed(nic, qp, &work, failure);
             }
-            refuse(qp, rest, nak);
+            refuse(qp, nic, nak);
         }
     }
 }
 
 /// A packet of an unreliable connection cannot be taken: its message is lost without a word. What is wrong with our own
 /// receive is ours to hear, though.
-fn lose(qp: &mut Qp, rest: &mut Rest, refusal: Refusal) {
+fn lose(qp: &mut Qp, nic: &mut Nic, refusal: Refusal) {
     drop_message(qp);
     qp.rc.receive.expected = qp.rc.receive.expected.plus(1);
     match refusal {
         Refusal::NotReady => {
-            if let Some(counter) = rest.counter(qp) {
+            if let Some(counter) = nic.counter(qp) {
                 counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
             }
         }
-        Refusal::Nak(_) => rest.port.counters.dropped += 1,
+        Refusal::Nak(_) => nic.port.counters.dropped += 1,
         Refusal::Receive(_, failure) => {
             if let Some(work) = qp.rc.receive.work.take() {
-                completion::receive_failed(rest, qp, &work, failure);
+                completion::receive_failed(nic, qp, &work, failure);
             }
-            to_error(qp, rest);
+            to_error(qp, nic);
         }
     }
 }
 
 /// Counts the first packet of a request.
-fn count_request(qp: &Qp, rest: &mut Rest, packet: &Packet) {
-    let Some(counter) = rest.counter(qp).filter(|_| packet.opcode.begins()) else { return };
+fn count_request(qp: &Qp, nic: &mut Nic, packet: &Packet) {
+    let Some(counter) = nic.counter(qp).filter(|_| packet.opcode.begins()) else { return };
     let count = match packet.opcode.message() {
         Some(Kind::Write) => &mut counter.rx_write_requests,
         Some(Kind::Read) => &mut counter.rx_read_requests,
@@ -185,42 +186,42 @@ fn count_request(qp: &Qp, rest: &mut Rest, packet: &Packet) {
 }
 
 /// The request was carried out; it took so many PSNs.
-fn accepted(qp: &mut Qp, rest: &mut Rest, packet: &Packet, taken: u32) {
-    count_request(qp, rest, packet);
+fn accepted(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
+    count_request(qp, nic, packet);
     let receive = &mut qp.rc.receive;
     receive.expected = receive.expected.plus(taken);
     if packet.opcode.ends() {
         receive.msn = receive.msn.wrapping_add(1) & Psn::MASK;
     }
     match packet.opcode.message() {
-        Some(Kind::Read) => reply(qp, rest, read_reply(packet)),
+        Some(Kind::Read) => reply(qp, nic, read_reply(packet)),
         Some(Kind::Atomic) => {
             if let Some((psn, value)) = qp.rc.receive.atomics.back().copied() {
-                reply(qp, rest, Reply::Atomic { psn, value });
+                reply(qp, nic, Reply::Atomic { psn, value });
             }
         }
-        _ if packet.ack_request && packet.transport.is_reliable() => answer(qp, rest, Answer::Ack),
+        _ if packet.ack_request && packet.transport.is_reliable() => answer(qp, nic, Answer::Ack),
         _ => {}
     }
 }
 
 /// No receive is posted. All that follows is dropped unsaid until the requester comes back with this packet.
-fn not_ready(qp: &mut Qp, rest: &mut Rest) {
+fn not_ready(qp: &mut Qp, nic: &mut Nic) {
     qp.rc.receive.is_waiting = true;
-    if let Some(counter) = rest.counter(qp) {
+    if let Some(counter) = nic.counter(qp) {
         counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
     }
-    answer(qp, rest, Answer::Nak(Syndrome::ReceiverNotReady(qp.min_rnr_nak).number()));
+    answer(qp, nic, Answer::Nak(Syndrome::ReceiverNotReady(qp.min_rnr_nak).number()));
 }
 
 /// Tells the requester no. The queue pair is in error once that is said.
-fn refuse(qp: &mut Qp, rest: &mut Rest, nak: Nak) {
+fn refuse(qp: &mut Qp, nic: &mut Nic, nak: Nak) {
     let event = match nak {
         Nak::RemoteAccess => EventType::WqAccessError,
         Nak::RemoteOperation => EventType::WqCatastrophic,
         _ => EventType::WqInvalidRequest,
     };
-    answer(qp, rest, Answer::Fatal(Syndrome::Nak(nak).number(), event));
+    answer(qp, nic, Answer::Fatal(Syndrome::Nak(nak).number(), event));
 }
 
 /// Whether the request is one that this queue pair takes at this point, and of the right length.
@@ -249,13 +250,13 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
 }
 
 /// Sees to it that there is a receive to fill.
-fn take_receive(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<(), Refusal> {
+fn take_receive(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<(), Refusal> {
     if qp.rc.receive.work.is_none() {
         let srqn = (packet.transport == Transport::Xrc).then_some(packet.xrc_srqn);
-        if srqn.is_some_and(|srqn| !is_of_domain(qp, rest, srqn)) {
+        if srqn.is_some_and(|srqn| !is_of_domain(qp, nic, srqn)) {
             return Err(Refusal::Nak(Nak::InvalidRequest));
         }
-        qp.rc.receive.work = Some(work::fetch_receive(qp, rest, srqn).ok_or(Refusal::NotReady)?);
+        qp.rc.receive.work = Some(receive_wqe::fetch_receive(qp, nic, srqn).ok_or(Refusal::NotReady)?);
     }
     match qp.rc.receive.work.as_ref().and_then(|work| work.failure) {
         None => Ok(()),
@@ -264,12 +265,12 @@ fn take_receive(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<(), Ref
 }
 
 /// Whether the shared queue is of the queue pair's XRC domain.
-fn is_of_domain(qp: &Qp, rest: &Rest, srqn: u32) -> bool {
-    rest.srqs.get(srqn).and_then(|srq| srq.xrc).is_some_and(|xrc| xrc.xrcd == qp.xrcd)
+fn is_of_domain(qp: &Qp, nic: &Nic, srqn: u32) -> bool {
+    nic.objects.srqs.get(srqn).and_then(|srq| srq.xrc).is_some_and(|xrc| xrc.xrcd == qp.xrcd)
 }
 
-fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
-    take_receive(qp, rest, packet)?;
+fn take_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
+    take_receive(qp, nic, packet)?;
     let done = match qp.rc.receive.message {
         Some(Message::Send { done }) => done,
         _ => 0,
@@ -279,16 +280,16 @@ fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refus
     if u64::from(come) > longest(qp) {
         return Err(Refusal::Receive(Nak::InvalidRequest, Failure::new(CqeSyndrome::LocalLength)));
     }
-    work::scatter(work.user, rest, &work.pieces, done, &packet.payload).map_err(|syndrome| {
+    pieces::scatter(work.user, nic, &work.pieces, done, &packet.payload).map_err(|syndrome| {
         let nak = if syndrome == CqeSyndrome::LocalLength { Nak::InvalidRequest } else { Nak::RemoteOperation };
         Refusal::Receive(nak, Failure::new(syndrome))
     })?;
     if packet.opcode.has_ieth() {
-        invalidate(qp, rest, packet.immediate)?;
+        invalidate(qp, nic, packet.immediate)?;
     }
     if packet.opcode.ends() {
         qp.rc.receive.message = None;
-        received(qp, rest, packet, come)?;
+        received(qp, nic, packet, come)?;
     } else {
         qp.rc.receive.message = Some(Message::Send { done: come });
     }
@@ -297,12 +298,12 @@ fn take_send(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refus
 
 /// Makes a key unusable, as the remote side asks: one of its protection domain that was made so, and is not another queue
 /// pair's alone.
-fn invalidate(qp: &Qp, rest: &mut Rest, key: u32) -> Result<(), Refusal> {
+fn invalidate(qp: &Qp, nic: &mut Nic, key: u32) -> Result<(), Refusal> {
     let is_its = |mkey: &&mut Mkey| {
         let is_open_to_it = mkey.pd == qp.pd && mkey.qpn.is_none_or(|qpn| qpn == qp.qpn);
         is_open_to_it && mkey.variant == key as u8 && mkey.context.en_rinval()
     };
-    match rest.mkeys.get_mut(key >> 8).filter(is_its) {
+    match nic.objects.mkeys.get_mut(key >> 8).filter(is_its) {
         Some(mkey) => {
             mkey.set_free(true);
             Ok(())
@@ -311,7 +312,7 @@ fn invalidate(qp: &Qp, rest: &mut Rest, key: u32) -> Result<(), Refusal> {
     }
 }
 
-fn take_write(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
+fn take_write(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
     let (rkey, address, len, done) = match qp.rc.receive.message {
         Some(Message::Write { rkey, address, len, done }) => (rkey, address, len, done),
         _ => (packet.reth.rkey, packet.reth.va, packet.reth.len, 0),
@@ -323,20 +324,20 @@ fn take_write(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refu
     }
     // A write of no bytes needs no key.
     let begins = packet.opcode.begins() && len > 0;
-    if begins && !rest.allows(qp.user(), rkey, address, len.into(), MkeyRights::REMOTE_WRITE) {
+    if begins && !nic.allows(qp.user(), rkey, address, len.into(), MkeyRights::REMOTE_WRITE) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     if packet.opcode.has_immediate() {
-        take_receive(qp, rest, packet)?;
+        take_receive(qp, nic, packet)?;
     }
     let at = address.wrapping_add(u64::from(done));
-    if bytes > 0 && !rest.write(qp.user(), rkey, at, &packet.payload, MkeyRights::REMOTE_WRITE) {
+    if bytes > 0 && !nic.write(qp.user(), rkey, at, &packet.payload, MkeyRights::REMOTE_WRITE) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     if packet.opcode.ends() {
         qp.rc.receive.message = None;
         if packet.opcode.has_immediate() {
-            received(qp, rest, packet, len)?;
+            received(qp, nic, packet, len)?;
         }
     } else {
         qp.rc.receive.message = Some(Message::Write { rkey, address, len, done: done + bytes });
@@ -345,8 +346,8 @@ fn take_write(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refu
 }
 
 /// Completes a receive.
-fn received(qp: &mut Qp, rest: &mut Rest, packet: &Packet, len: u32) -> Result<(), Refusal> {
-    if let Some(failure) = fault_of(rest, qp.qpn) {
+fn received(qp: &mut Qp, nic: &mut Nic, packet: &Packet, len: u32) -> Result<(), Refusal> {
+    if let Some(failure) = nic.fault_of(qp.qpn) {
         return Err(Refusal::Receive(Nak::RemoteOperation, failure));
     }
     let Some(work) = qp.rc.receive.work.take() else { return Ok(()) };
@@ -358,38 +359,38 @@ fn received(qp: &mut Qp, rest: &mut Rest, packet: &Packet, len: u32) -> Result<(
     };
     let mut cqe = completion::of_receive(qp, opcode, &work);
     cqe.w().byte_cnt(len).immediate(packet.immediate).se(packet.solicited);
-    completion::received(rest, qp, work, &cqe);
+    completion::received(nic, qp, work, &cqe);
     Ok(())
 }
 
-fn take_read(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
+fn take_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
     let reth = packet.reth;
-    if reth.len > 0 && !rest.allows(qp.user(), reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ) {
+    if reth.len > 0 && !nic.allows(qp.user(), reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     Ok(packets(reth.len, mtu(qp)))
 }
 
-fn take_atomic(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Refusal> {
+fn take_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
     let atomic = packet.atomic;
     if !atomic.va.is_multiple_of(8) {
         return Err(Refusal::Nak(Nak::InvalidRequest));
     }
-    if !rest.allows(qp.user(), atomic.rkey, atomic.va, 8, MkeyRights::REMOTE_ATOMIC) {
+    if !nic.allows(qp.user(), atomic.rkey, atomic.va, 8, MkeyRights::REMOTE_ATOMIC) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     let swap = packet.opcode == Opcode::CompareSwap;
     let change = |memory: u64| {
-        let value = rest.atomic_operand(memory);
+        let value = nic.atomic_operand(memory);
         let new = match swap {
             true if value == atomic.compare => atomic.swap_add,
             true => value,
             false => value.wrapping_add(atomic.swap_add),
         };
-        rest.atomic_operand(new)
+        nic.atomic_operand(new)
     };
-    let old = rest.update(qp.user(), atomic.rkey, atomic.va, change).ok_or(Refusal::Nak(Nak::RemoteOperation))?;
-    let found = rest.atomic_operand(old);
+    let old = nic.update(qp.user(), atomic.rkey, atomic.va, change).ok_or(Refusal::Nak(Nak::RemoteOperation))?;
+    let found = nic.atomic_operand(old);
     let kept = &mut qp.rc.receive.atomics;
     if kept.len() >= ATOMICS {
         kept.pop_front();
@@ -399,13 +400,13 @@ fn take_atomic(qp: &mut Qp, rest: &mut Rest, packet: &Packet) -> Result<u32, Ref
 }
 
 /// Puts an answer with data in the queue of replies.
-fn reply(qp: &mut Qp, rest: &mut Rest, reply: Reply) {
+fn reply(qp: &mut Qp, nic: &mut Nic, reply: Reply) {
     qp.rc.receive.replies.push_back(reply);
-    rest.engine.set_ready(qp);
+    nic.scheduler.set_ready(qp);
 }
 
 /// Remembers what is to be acknowledged. Several at a time become one.
-fn answer(qp: &mut Qp, rest: &mut Rest, answer: Answer) {
+fn answer(qp: &mut Qp, nic: &mut Nic, answer: Answer) {
     let receive = &mut qp.rc.receive;
     let keeps = match receive.answer {
         Some(Answer::Fatal(..)) => true,
@@ -416,20 +417,20 @@ fn answer(qp: &mut Qp, rest: &mut Rest, answer: Answer) {
     if !keeps {
         receive.answer = Some(answer);
     }
-    rest.engine.set_acking(qp);
+    nic.scheduler.set_acking(qp);
 }
 
 /// A response without data. `None` if there is no way to the requester.
-fn response(qp: &Qp, rest: &mut Rest, opcode: Opcode, psn: Psn, syndrome: u8) -> Option<Box<Packet>> {
-    let route = route(qp, rest)?;
-    let mut packet = rest.spare().packet(opcode, route, qp.remote_qpn, psn);
+fn response(qp: &Qp, nic: &mut Nic, opcode: Opcode, psn: Psn, syndrome: u8) -> Option<Box<Packet>> {
+    let route = route(qp, nic)?;
+    let mut packet = nic.scheduler.packets.packet(opcode, route, qp.remote_qpn, psn);
     packet.transport = qp.transport();
     packet.aeth = Aeth { syndrome, msn: qp.rc.receive.msn };
     Some(packet)
 }
 
 /// Sends the acknowledgement that is due, if all replies before it are out.
-pub(crate) fn acknowledge(qp: &mut Qp, rest: &mut Rest) {
+pub(crate) fn acknowledge(qp: &mut Qp, nic: &mut Nic) {
     if !qp.rc.receive.replies.is_empty() {
         return;
     }
@@ -439,22 +440,22 @@ pub(crate) fn acknowledge(qp: &mut Qp, rest: &mut Rest) {
         Answer::Ack => (expected.previous(), Syndrome::ACK.number()),
         Answer::Nak(syndrome) | Answer::Fatal(syndrome, _) => (expected, syndrome),
     };
-    if let Some(packet) = response(qp, rest, Opcode::Acknowledge, psn, syndrome) {
-        rest.send(packet);
+    if let Some(packet) = response(qp, nic, Opcode::Acknowledge, psn, syndrome) {
+        nic.send(packet);
     }
     if let Answer::Fatal(_, event) = answer {
-        event::post_qp(rest, event, qp.qpn);
-        crate::engine::to_error(qp, rest);
+        event::post_qp(nic, event, qp.qpn);
+        flush::to_error(qp, nic);
     }
 }
 
 /// Sends up to `budget` packets of replies. True if there are more.
-pub(crate) fn send_replies(qp: &mut Qp, rest: &mut Rest, budget: u32) -> bool {
+pub(crate) fn send_replies(qp: &mut Qp, nic: &mut Nic, budget: u32) -> bool {
     for _ in 0..budget {
         let Some(reply) = qp.rc.receive.replies.front().copied() else { break };
         let left = match reply {
-            Reply::Atomic { psn, value } => send_atomic(qp, rest, psn, value),
-            Reply::Read { .. } => send_read(qp, rest, reply),
+            Reply::Atomic { psn, value } => send_atomic(qp, nic, psn, value),
+            Reply::Read { .. } => send_read(qp, nic, reply),
         };
         match (left, qp.rc.receive.replies.front_mut()) {
             (Some(rest_of_it), Some(front)) => *front = rest_of_it,
@@ -462,20 +463,20 @@ pub(crate) fn send_replies(qp: &mut Qp, rest: &mut Rest, budget: u32) -> bool {
         }
     }
     if qp.rc.receive.replies.is_empty() {
-        acknowledge(qp, rest);
+        acknowledge(qp, nic);
     }
     !qp.rc.receive.replies.is_empty()
 }
 
-fn send_atomic(qp: &mut Qp, rest: &mut Rest, psn: Psn, value: u64) -> Option<Reply> {
-    let mut packet = response(qp, rest, Opcode::AtomicAcknowledge, psn, Syndrome::ACK.number())?;
+fn send_atomic(qp: &mut Qp, nic: &mut Nic, psn: Psn, value: u64) -> Option<Reply> {
+    let mut packet = response(qp, nic, Opcode::AtomicAcknowledge, psn, Syndrome::ACK.number())?;
     packet.atomic_ack = value;
-    rest.send(packet);
+    nic.send(packet);
     None
 }
 
 /// Sends one packet of a read's response; what is left of it.
-fn send_read(qp: &mut Qp, rest: &mut Rest, reply: Reply) -> Option<Reply> {
+fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
     let Reply::Read { psn, rkey, address, left, is_first } = reply else { return None };
     let len = left.min(mtu(qp));
     let is_last = len == left;
@@ -485,17 +486,17 @@ fn send_read(qp: &mut Qp, rest: &mut Rest, reply: Reply) -> Option<Reply> {
         (false, false) => Opcode::ReadResponseMiddle,
         (false, true) => Opcode::ReadResponseLast,
     };
-    let mut packet = response(qp, rest, opcode, psn, Syndrome::ACK.number())?;
+    let mut packet = response(qp, nic, opcode, psn, Syndrome::ACK.number())?;
     packet.payload.resize(len as usize, 0);
-    if len > 0 && !rest.read(qp.user(), rkey, address, &mut packet.payload, MkeyRights::REMOTE_READ) {
-        rest.spare().give_back(packet);
+    if len > 0 && !nic.read(qp.user(), rkey, address, &mut packet.payload, MkeyRights::REMOTE_READ) {
+        nic.scheduler.packets.give_back(packet);
         qp.rc.receive.replies.clear();
         // The key went away, or the memory did, in the middle of the response: the NAK is for this very packet.
         qp.rc.receive.expected = psn;
-        refuse(qp, rest, Nak::RemoteOperation);
+        refuse(qp, nic, Nak::RemoteOperation);
         return None;
     }
-    rest.send(packet);
+    nic.send(packet);
     let next = Reply::Read {
         psn: psn.plus(1),
         rkey,

@@ -8,12 +8,12 @@ const KEPT: usize = 512;
 
 /// Packets that have been through the wire and may go again.
 #[derive(Debug, Default)]
-pub(crate) struct Spare {
+pub(crate) struct PacketPool {
     #[allow(clippy::vec_box, reason = "frames carry boxes; unboxing to keep them would copy each packet")]
     packets: Vec<Box<Packet>>,
 }
 
-impl Spare {
+impl PacketPool {
     /// An empty packet.
     pub(crate) fn packet(&mut self, opcode: Opcode, route: Route, dest_qpn: u32, psn: Psn) -> Box<Packet> {
         let fresh = Packet::new(opcode, route, dest_qpn, psn);

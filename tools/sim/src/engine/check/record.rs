@@ -1,0 +1,62 @@
+//! Strict mode: doorbell records and doorbells against what is in the ring.
+
+use mlx5_prm::values::QpState;
+use mlx5_prm::wqe::WQEBB;
+
+use crate::engine::doorbell::index_of;
+use crate::function::Nic;
+use crate::objects::Qp;
+use crate::strict::rules;
+
+/// Strict mode: the doorbell record must cover the WQE that the doorbell names, and the doorbell be its first bytes.
+pub(in crate::engine) fn check_record(qp: &Qp, nic: &Nic, value: u64) {
+    if !nic.strict.is_on() || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+        return;
+    }
+    let (Ok(receive), Ok(record)) = (qp.doorbell.read(&nic.dma, 0), qp.doorbell.read(&nic.dma, 1)) else { return };
+    let named = index_of(value);
+    // One to 16 WQEBBs after the named one is where a counter that covers it stands.
+    let covers = |counter: u16| (1..=16).contains(&counter.wrapping_sub(named));
+    let is_known = (qp.rc.send.posted.wrapping_sub(named) as i16) > 0 || (record as u16).wrapping_sub(named) as i16 > 0;
+    if !is_known {
+        let rule = if covers(record.swap_bytes() as u16) {
+            rules::RECORD_LITTLE_ENDIAN
+        } else if covers(receive as u16) {
+            rules::RECORD_IN_WRONG_SLOT
+        } else {
+            rules::RECORD_NOT_WRITTEN
+        };
+        return nic.strict.report(rule, || {
+            format!("QP {:#x}: the doorbell names WQE {named:#x}, the record holds {receive:#x}, {record:#x}", qp.qpn)
+        });
+    }
+    check_copy(qp, nic, named, value);
+}
+
+/// Strict mode: nothing may be posted to a receive queue in RST.
+pub(in crate::engine) fn check_unposted(qp: &Qp, nic: &Nic) {
+    if !nic.strict.is_on() || qp.recv.is_none() {
+        return;
+    }
+    if let Ok(record @ 1..) = qp.doorbell.read(&nic.dma, 0) {
+        nic.strict.report(rules::RECEIVE_IN_RST, || format!("QP {:#x}: receive counter {record:#x}", qp.qpn));
+    }
+}
+
+/// Compares the doorbell's eight bytes with the WQE it names, as long as that one cannot have been replaced. The rest of a
+/// BlueFlame copy comes later, and is looked at where the page is.
+fn check_copy(qp: &Qp, nic: &Nic, named: u16, value: u64) {
+    let Some(ring) = &qp.send else { return };
+    let is_fetched = (named.wrapping_sub(qp.rc.send.fetched) as i16) < 0;
+    let mut bytes = [0; 8];
+    let place = u64::from(named) & ((1 << ring.log_size) - 1);
+    if is_fetched || ring.memory.read(&nic.dma, place * WQEBB as u64, &mut bytes).is_err() {
+        return;
+    }
+    let in_ring = u64::from_be_bytes(bytes);
+    if in_ring != value {
+        nic.strict.report(rules::DOORBELL_DIFFERS, || {
+            format!("QP {:#x}, WQE {named:#x}: doorbell {value:#018x}, ring {in_ring:#018x}", qp.qpn)
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! Frames from the wire, handed to the queues that they are for.
+
+use super::rc::{requester, responder};
+use super::{ethernet, ud};
+use crate::function::Function;
+use crate::objects::{GROUP_QPN, GidTable, Qp, RoceAddress};
+use crate::transport::{Packet, Transport};
+use crate::wire::Frame;
+
+/// Frames taken from the wire in one turn.
+const FRAMES: usize = 256;
+
+/// A frame arrived for this function.
+pub fn receive(f: &mut Function, frame: Frame) {
+    f.nic.port.deliver(frame);
+}
+
+/// Hands what came from the wire to the queue pairs it is for.
+pub(super) fn take_frames(f: &mut Function) -> bool {
+    for count in 0..FRAMES {
+        let Some((frame, sender)) = f.nic.port.take_received() else { return count > 0 };
+        match frame {
+            // Without RoCE, its packets are UDP like any other.
+            Frame::Roce(_) if !f.nic.objects.vport.roce_enabled() => {
+                let mut bytes = Vec::new();
+                frame.encode(&mut bytes);
+                ethernet::receive::take(f, &bytes, sender);
+            }
+            Frame::Roce(packet) if packet.dest_qpn == GROUP_QPN => take_for_group(f, packet),
+            Frame::Roce(packet) => {
+                let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
+                let (to, len) = (packet.route.dst_mac, packet.frame_len());
+                let qpn = nic.scheduler.destination(packet.dest_qpn);
+                let qp = qps
+                    .get_mut(qpn)
+                    .filter(|qp| nic.objects.vport.roce_enabled() && takes(qp, &nic.objects.gids, &packet));
+                if qp.is_some() {
+                    nic.port.counters.rdma.count_received(&to, len);
+                }
+                match qp {
+                    Some(qp) if packet.transport == Transport::Ud => ud::deliver(qp, nic, &packet),
+                    Some(qp) if packet.opcode.message().is_some() => responder::request(qp, nic, &packet),
+                    Some(qp) => requester::answer(qp, nic, &packet),
+                    None => nic.port.counters.dropped += 1,
+                }
+                nic.scheduler.packets.give_back(packet);
+            }
+            Frame::Ethernet(bytes) => ethernet::receive::take(f, &bytes, sender),
+        }
+    }
+    true
+}
+
+/// Hands a datagram to each member of the group that it is for.
+fn take_for_group(f: &mut Function, packet: Box<Packet>) {
+    let members = f.nic.objects.groups.members(&packet.route.dst).to_vec();
+    let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
+    let is_sound = packet.transport == Transport::Ud && is_partition(&packet) && packet.flipped.is_none();
+    if members.is_empty() || !is_sound || !nic.objects.gids.iter().any(|(_, entry)| is_of_vlan(entry, &packet)) {
+        nic.port.counters.dropped += 1;
+        return;
+    }
+    nic.port.counters.rdma.count_received(&packet.route.dst_mac, packet.frame_len());
+    for qpn in members {
+        if let Some(qp) = qps.get_mut(qpn) {
+            ud::deliver(qp, nic, &packet);
+        }
+    }
+    nic.scheduler.packets.give_back(packet);
+}
+
+/// Whether an address is of the packet's VLAN.
+fn is_of_vlan(entry: &RoceAddress, packet: &Packet) -> bool {
+    entry.vlan.filter(|vlan| *vlan != 0) == packet.route.vlan()
+}
+
+/// Whether the queue pair takes the packet: over a connection only its peer may speak to it, datagrams come from anybody; to
+/// its own address, in its VLAN and in its partition.
+fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
+    let is_for = |entry: &RoceAddress| entry.gid == packet.route.dst && is_of_vlan(entry, packet);
+    let is_path = if packet.transport == Transport::Ud {
+        gids.iter().any(|(_, entry)| is_for(entry))
+    } else {
+        qp.path.rgid == packet.route.src && gids.get(u16::from(qp.path.src_addr_index)).is_some_and(is_for)
+    };
+    qp.transport() == packet.transport && is_path && is_partition(packet) && packet.flipped.is_none()
+}
+
+/// On Ethernet there is the default partition alone; its top bit only says what kind of member sends.
+fn is_partition(packet: &Packet) -> bool {
+    packet.pkey & PARTITION == PARTITION
+}
+
+/// The default partition's number.
+const PARTITION: u16 = 0x7fff;

@@ -1,0 +1,157 @@
+//! What firmware tells the engines: queues made, moved to another state, destroyed, reset.
+
+use mlx5_prm::ctx::{Qpc, QueueState};
+use mlx5_prm::eqe::EventType;
+use mlx5_prm::values::{QpState, ServiceType};
+
+use super::rc::requester;
+use super::{check, ethernet, event, flush};
+use crate::function::{Function, Scheduler};
+use crate::objects::{ArmState, DRIVER, Qp, RcState};
+use crate::transport::Psn;
+
+/// Function level reset: everything under way is forgotten.
+pub fn reset(f: &mut Function) {
+    f.nic.scheduler = Scheduler::default();
+    f.nic.port.clear();
+}
+
+/// Writes an EQE to the EQ that is subscribed for this type.
+pub fn post_event(f: &mut Function, event_type: EventType, sub_type: u8, data: [u8; 28]) {
+    on_its_own(f, |f| event::post(&mut f.nic, event_type, sub_type, &data));
+}
+
+/// Firmware made a queue pair.
+pub fn qp_created(f: &mut Function, qpn: u32) {
+    if let Some(qp) = f.queues.qps.get_mut(qpn) {
+        qp.rc = RcState::default();
+        f.nic.scheduler.add_qp(qp.uar, qpn);
+        if qp.service == ServiceType::Qp1 {
+            f.nic.scheduler.gsi = Some(qpn);
+        }
+    }
+}
+
+/// Has the card do of its own account what a command causes: whoever's the command is, that reaches every object.
+fn on_its_own(f: &mut Function, work: impl FnOnce(&mut Function)) {
+    let user = f.act_for(DRIVER);
+    work(f);
+    f.act_for(user);
+}
+
+/// Firmware moved a queue pair to another state. The queue pair's fields are those of the new state already.
+pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) {
+    on_its_own(f, |f| {
+        let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
+        let Some(qp) = qps.get_mut(qpn) else { return };
+        match to {
+            QpState::Rst => {
+                nic.scheduler.forget_qp(qpn);
+                qp.rc = RcState::default();
+            }
+            QpState::Init if from == QpState::Rst => check::record::check_unposted(qp, nic),
+            QpState::Rtr => qp.rc.receive.expected = Psn::new(qp.context.next_rcv_psn()),
+            QpState::Rts => {
+                if from == QpState::Rtr {
+                    let first = Psn::new(qp.context.next_send_psn());
+                    let send = &mut qp.rc.send;
+                    (send.assigned, send.next, send.sent, send.unacked) = (first, first, first, first);
+                }
+                nic.scheduler.set_ready(qp);
+            }
+            QpState::Sqd => requester::drained(qp, nic),
+            QpState::Err if from != QpState::Err => flush::entered(qp, nic),
+            _ => {}
+        }
+    });
+}
+
+/// What the engines know of a queue pair beyond its context, set in `context`: for `QUERY_QP`.
+pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
+    let RcState { send, receive, .. } = &qp.rc;
+    context.w().state(qp.state);
+    if matches!(qp.state, QpState::Rst | QpState::Init) {
+        return;
+    }
+    context
+        .w()
+        .next_rcv_psn(receive.expected.number())
+        .rmsn(receive.msn)
+        .hw_rq_counter(receive.fetched.into())
+        .sw_rq_counter(receive.posted.into());
+    if qp.state == QpState::Rtr {
+        return;
+    }
+    context
+        .w()
+        .cur_retry_count(send.retries & 7)
+        .cur_rnr_retry(send.rnr_retries & 7)
+        .next_send_psn(send.next.number())
+        .last_acked_psn(send.unacked.previous().number())
+        .hw_sq_wqebb_counter(send.fetched)
+        .sw_sq_wqebb_counter(send.posted);
+}
+
+/// Firmware destroyed a queue pair that rang in UAR page `uar`.
+pub fn qp_destroyed(f: &mut Function, uar: u32, qpn: u32) {
+    f.nic.scheduler.forget_qp(qpn);
+    f.nic.scheduler.remove_qp(uar, qpn);
+}
+
+/// Firmware made a send queue.
+pub fn sq_created(f: &mut Function, sqn: u32) {
+    if let Some(sq) = f.queues.sqs.get(sqn) {
+        f.nic.scheduler.add_qp(sq.uar, sqn);
+    }
+}
+
+/// Firmware moved a send queue to another state, which it is in already.
+pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueState) {
+    on_its_own(f, |f| {
+        let (queues, nic) = (&mut f.queues, &mut f.nic);
+        let Some(sq) = queues.sqs.get_mut(sqn) else { return };
+        match to {
+            QueueState::Rst => (sq.fetched, sq.posted) = (0, 0),
+            QueueState::Rdy if from != QueueState::Rdy => ethernet::send::look(sq, nic),
+            QueueState::Err => ethernet::send::flush(sq, nic),
+            QueueState::Rdy | QueueState::Unknown(_) => {}
+        }
+    });
+}
+
+/// Firmware destroyed a send queue that rang in UAR page `uar`.
+pub fn sq_destroyed(f: &mut Function, uar: u32, sqn: u32) {
+    f.nic.scheduler.forget_qp(sqn);
+    f.nic.scheduler.remove_qp(uar, sqn);
+}
+
+/// Firmware moved a receive queue to another state, which it is in already.
+pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueState) {
+    on_its_own(f, |f| {
+        let (queues, nic) = (&mut f.queues, &mut f.nic);
+        let Some(rq) = queues.rqs.get_mut(rqn) else { return };
+        match to {
+            QueueState::Rst => (rq.fetched, rq.posted) = (0, 0),
+            QueueState::Err if from != QueueState::Err => ethernet::receive::to_error(rq, nic),
+            _ => {}
+        }
+    });
+}
+
+/// Firmware destroyed a receive queue.
+pub fn rq_destroyed(f: &mut Function, rqn: u32) {
+    f.nic.scheduler.forget_qp(rqn);
+}
+
+/// Firmware made a completion queue.
+pub fn cq_created(f: &mut Function, cqn: u32) {
+    if let Some(cq) = f.nic.objects.cqs.get_mut(cqn) {
+        cq.arm = ArmState::Fired;
+        f.nic.scheduler.add_cq(cq.uar, cqn);
+    }
+}
+
+/// Firmware destroyed a completion queue that was armed in UAR page `uar`.
+pub fn cq_destroyed(f: &mut Function, uar: u32, cqn: u32) {
+    f.nic.scheduler.remove_cq(uar, cqn);
+}

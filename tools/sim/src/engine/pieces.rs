@@ -1,0 +1,66 @@
+//! The memory of a message: gathered from, or scattered to, what a WQE's segments name.
+
+use mlx5_prm::cqe::CqeSyndrome;
+
+use crate::function::Nic;
+use crate::objects::{MkeyRights, Piece, Qp, SendWork, User};
+
+/// Appends `len` bytes of the message from byte `from` on to `bytes`. False if memory cannot be read.
+pub(crate) fn gather(qp: &Qp, nic: &Nic, work: &SendWork, mut from: u32, len: u32, bytes: &mut Vec<u8>) -> bool {
+    let start = bytes.len();
+    bytes.resize(start + len as usize, 0);
+    let mut room = &mut bytes[start..];
+    for piece in &work.pieces {
+        if room.is_empty() {
+            break;
+        }
+        if from >= piece.len() {
+            from -= piece.len();
+            continue;
+        }
+        let (now, later) = room.split_at_mut(room.len().min((piece.len() - from) as usize));
+        let ok = match *piece {
+            Piece::Memory { key, address, .. } => {
+                nic.read(qp.user(), key, address.wrapping_add(u64::from(from)), now, MkeyRights::LOCAL_READ)
+            }
+            Piece::Inline { at, .. } => {
+                let at = (at + from) as usize;
+                now.copy_from_slice(&work.inline[at..at + now.len()]);
+                true
+            }
+        };
+        if !ok {
+            return false;
+        }
+        (room, from) = (later, 0);
+    }
+    room.is_empty()
+}
+
+/// Writes `bytes` to memory as byte `from` and on of what `pieces` describe. Returns how that went.
+pub(crate) fn scatter(
+    user: User,
+    nic: &Nic,
+    pieces: &[Piece],
+    mut from: u32,
+    mut bytes: &[u8],
+) -> Result<(), CqeSyndrome> {
+    for piece in pieces {
+        if bytes.is_empty() {
+            break;
+        }
+        if from >= piece.len() {
+            from -= piece.len();
+            continue;
+        }
+        let (now, later) = bytes.split_at(bytes.len().min((piece.len() - from) as usize));
+        let Piece::Memory { key, address, .. } = *piece else { return Err(CqeSyndrome::LocalQpOperation) };
+        let address = address.wrapping_add(u64::from(from));
+        if !nic.write(user, key, address, now, MkeyRights::LOCAL_WRITE) {
+            nic.allows(user, key, address, now.len() as u64, MkeyRights::LOCAL_WRITE); // says why not
+            return Err(CqeSyndrome::LocalProtection);
+        }
+        (bytes, from) = (later, 0);
+    }
+    if bytes.is_empty() { Ok(()) } else { Err(CqeSyndrome::LocalLength) }
+}

@@ -1,0 +1,69 @@
+//! What software posted: doorbell records, and the control segments that they cover.
+
+use mlx5_prm::wqe::{CtrlSeg, WQEBB};
+
+use crate::function::Nic;
+use crate::objects::{Qp, RecvRing};
+use crate::strict::{Strict, rules};
+
+/// Reads dword 1 of the doorbell record. True if it moved.
+pub(super) fn refresh(qp: &mut Qp, nic: &Nic) -> bool {
+    let Some(ring) = &qp.send else { return false };
+    let Ok(record) = qp.doorbell.read(&nic.dma, 1) else { return false };
+    let send = &mut qp.rc.send;
+    let before = std::mem::replace(&mut send.posted, record as u16);
+    if send.posted == before {
+        return false;
+    }
+    if record > 0xffff && record.swap_bytes() <= 0xffff {
+        nic.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("QP {:#x}: send counter {record:#x}", qp.qpn));
+    }
+    // Software may reuse a place once its WQE is complete.
+    let oldest = send.work.front().map_or(send.fetched, |work| work.index);
+    let held = send.posted.wrapping_sub(oldest);
+    if u32::from(held) > 1 << ring.log_size {
+        let size = 1u32 << ring.log_size;
+        nic.strict.report(rules::SEND_OVERRUN, || {
+            format!("QP {:#x}: {held} WQEBBs posted and not complete, in a ring of {size}", qp.qpn)
+        });
+    }
+    send.consumed.posted(nic, qp.cqn_send, send.posted, 1 << ring.log_size);
+    true
+}
+
+/// Looks at dword 0 of the doorbell record, if everything known to be posted is fetched.
+pub(crate) fn refresh_posted(qp: &mut Qp, nic: &Nic) {
+    let receive = &mut qp.rc.receive;
+    let Some(ring) = &qp.recv else { return };
+    if receive.fetched != receive.posted {
+        return;
+    }
+    let Ok(record) = qp.doorbell.read(&nic.dma, 0) else { return };
+    receive.posted = record as u16;
+    receive.consumed.posted(nic, qp.cqn_recv, receive.posted, 1 << ring.log_size);
+    check_posted(&nic.strict, ("QP", qp.qpn), ring, record, receive.fetched);
+}
+
+/// Strict mode: a receive counter is big-endian, and counts no more receives than the ring has places for beside those
+/// `taken`. `queue`: its kind and number.
+pub(super) fn check_posted(strict: &Strict, queue: (&str, u32), ring: &RecvRing, record: u32, taken: u16) {
+    let (kind, number) = queue;
+    if record > 0xffff && record.swap_bytes() <= 0xffff {
+        strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("{kind} {number:#x}: receive counter {record:#x}"));
+    }
+    let (posted, size) = ((record as u16).wrapping_sub(taken), 1u32 << ring.log_size);
+    if u32::from(posted) > size {
+        strict.report(rules::RECEIVE_OVERRUN, || {
+            format!("{kind} {number:#x}: {posted} receives posted to a ring of {size}")
+        });
+    }
+}
+
+/// The control segment at the send queue's place `index`.
+pub(super) fn control(qp: &Qp, nic: &Nic, index: u16) -> Option<CtrlSeg> {
+    let ring = qp.send.as_ref()?;
+    let mut bytes = [0; 16];
+    let place = u64::from(index) & ((1 << ring.log_size) - 1);
+    ring.memory.read(&nic.dma, place * WQEBB as u64, &mut bytes).ok()?;
+    mlx5_prm::layout::Layout::read(&bytes)
+}

@@ -1,0 +1,287 @@
+//! Work requests: WQEs read from the rings, checked and taken apart.
+
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::layout::Layout;
+use mlx5_prm::values::ServiceType;
+use mlx5_prm::wqe::{
+    AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, LKEY_INVALID, RaddrSeg, SEGMENT, UdAdrsVector,
+    WQEBB, WqeOpcode, XrcSeg,
+};
+
+use super::{rc, ud, umr};
+use crate::function::Nic;
+use crate::objects::{Datagram, Failure, MkeyRights, Piece, Qp, ReceiveWork, SendRing, SendWork};
+use crate::strict::rules;
+use crate::transport::Transport;
+
+/// What a data segment of zero bytes means.
+const LONGEST: u32 = 1 << 31;
+
+/// Fetches the next WQE of the send ring. `None` if there is no ring.
+///
+/// What is wrong with it is in [`SendWork::failure`]; then nothing else of it means anything.
+pub(crate) fn fetch_send(qp: &mut Qp, nic: &mut Nic) -> Option<SendWork> {
+    let mut work = qp.rc.send.spare.pop().unwrap_or_default().reuse();
+    let ring = qp.send.as_ref()?;
+    work.index = qp.rc.send.fetched;
+    work.first = qp.rc.send.assigned;
+    let mut wqe = [0; 64 * SEGMENT];
+    let mut blocks = 1;
+    let posted = qp.rc.send.posted.wrapping_sub(work.index);
+    let place = Place { number: qp.qpn, index: work.index, posted };
+    let parsed = read_wqe(place, ring, nic, &mut wqe, &mut blocks).and_then(|len| {
+        let ctrl = CtrlSeg::read(&wqe).ok_or(bad_operation())?;
+        parse(qp, nic, &ctrl, &wqe[..len], &mut work)
+    });
+    match parsed {
+        Ok(()) if matches!(work.opcode, WqeOpcode::Nop | WqeOpcode::Umr) => {}
+        Ok(()) if work.is_read() && work.opcode != WqeOpcode::RdmaRead => work.packets = 1,
+        Ok(()) if work.datagram.is_some() => work.packets = 1,
+        Ok(()) => work.packets = rc::packets(work.len, rc::mtu(qp)),
+        Err(failure) => work.failure = Some(failure),
+    }
+    let send = &mut qp.rc.send;
+    send.fetched = send.fetched.wrapping_add(blocks);
+    send.assigned = work.end();
+    Some(work)
+}
+
+pub(super) const fn bad_operation() -> Failure {
+    Failure::new(CqeSyndrome::LocalQpOperation)
+}
+
+/// Where the next WQE of a queue is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The queue's number.
+    pub number: u32,
+    /// Its place, in WQEBBs posted.
+    pub index: u16,
+    /// WQEBBs posted from there on.
+    pub posted: u16,
+}
+
+/// Reads a whole WQE, over the ring's end if need be: its bytes. `blocks` becomes the WQEBBs it takes.
+pub(super) fn read_wqe(
+    at: Place,
+    ring: &SendRing,
+    nic: &Nic,
+    wqe: &mut [u8],
+    blocks: &mut u16,
+) -> Result<usize, Failure> {
+    let place = |block: u16| u64::from(at.index.wrapping_add(block)) & ((1 << ring.log_size) - 1);
+    let mut read = |block: u16| {
+        let to = usize::from(block) * WQEBB;
+        let place = place(block) * WQEBB as u64;
+        ring.memory.read(&nic.dma, place, &mut wqe[to..to + WQEBB]).map_err(|_| bad_operation())?;
+        Ok::<_, Failure>(CtrlSeg::read(wqe).unwrap_or_default())
+    };
+    let ctrl = read(0)?;
+    *blocks = blocks_of(&ctrl).min(at.posted.max(1));
+    check_control(at, nic, &ctrl)?;
+    for block in 1..*blocks {
+        read(block)?;
+    }
+    Ok(usize::from(ctrl.ds()) * SEGMENT)
+}
+
+/// WQEBBs that a WQE takes, by its control segment.
+pub(crate) fn blocks_of(ctrl: &CtrlSeg) -> u16 {
+    u16::from(ctrl.ds()).div_ceil((WQEBB / SEGMENT) as u16).max(1)
+}
+
+/// Checks what the control segment says of the WQE itself.
+fn check_control(at: Place, nic: &Nic, ctrl: &CtrlSeg) -> Result<(), Failure> {
+    let Place { number: qpn, index: place, posted } = at;
+    let refuse = |rule, detail: String| {
+        nic.strict.report(rule, || format!("QP {qpn:#x}, WQE {place:#x}: {detail}"));
+        Err(bad_operation())
+    };
+    if ctrl.wqe_index() != place {
+        return refuse(rules::WQE_INDEX, format!("wqe_index {:#x}", ctrl.wqe_index()));
+    }
+    if ctrl.qp_or_sq() != qpn {
+        return refuse(rules::WQE_QPN, format!("qp_or_sq {:#x}", ctrl.qp_or_sq()));
+    }
+    if ctrl.ds() == 0 || blocks_of(ctrl) > posted {
+        return refuse(rules::WQE_SIZE, format!("ds {}, WQEBBs posted {posted}", ctrl.ds()));
+    }
+    let Some(dwords) = ctrl.as_bytes().first_chunk::<12>() else { return Ok(()) };
+    if dwords[7] & 0xc0 != 0 || dwords[9] != 0 || dwords[10] != 0 || dwords[11] & 0x11 != 0 {
+        nic.strict.report(rules::WQE_RESERVED, || {
+            format!("QP {qpn:#x}, WQE {place:#x}: control segment {:02x?}", ctrl.as_bytes())
+        });
+    }
+    Ok(())
+}
+
+/// Takes a WQE apart. `wqe` is `ds` segments long.
+fn parse(qp: &Qp, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) -> Result<(), Failure> {
+    work.opcode = ctrl.opcode();
+    work.is_signalled = matches!(ctrl.ce(), CompletionMode::Always | CompletionMode::AlwaysAndEvent);
+    work.wakes = ctrl.ce() == CompletionMode::AlwaysAndEvent;
+    work.is_solicited = ctrl.se();
+    work.is_fenced = matches!(ctrl.fm(), Fence::Fence | Fence::StrongOrdering | Fence::FenceAndInitiatorSmall);
+    work.immediate = ctrl.imm();
+    let mut segments = Segments(wqe.get(SEGMENT..).unwrap_or(&[]));
+    let transport = qp.transport();
+    if !knows(qp.service, work.opcode) {
+        nic.strict.report(rules::WQE_OPCODE, || {
+            format!("QP {:#x}, WQE {:#x}: {} on {}", qp.qpn, work.index, work.opcode, qp.service)
+        });
+        return Err(bad_operation());
+    }
+    match transport {
+        Transport::Xrc if !matches!(work.opcode, WqeOpcode::Nop | WqeOpcode::Umr) => {
+            work.xrc_srqn = segments.take::<XrcSeg>().ok_or(bad_operation())?.xrc_srqn();
+        }
+        Transport::Ud if work.opcode != WqeOpcode::Nop => work.datagram = Some(address_vector(&mut segments)?),
+        _ => {}
+    }
+    match work.opcode {
+        WqeOpcode::Nop => return Ok(()),
+        WqeOpcode::Umr => {
+            work.update = Some(Box::new(umr::parse(ctrl, wqe).ok_or(bad_operation())?));
+            return Ok(());
+        }
+        WqeOpcode::Send | WqeOpcode::SendImm | WqeOpcode::SendInval => {}
+        WqeOpcode::RdmaWrite | WqeOpcode::RdmaWriteImm | WqeOpcode::RdmaRead => remote(&mut segments, work)?,
+        WqeOpcode::AtomicCs | WqeOpcode::AtomicFa => {
+            remote(&mut segments, work)?;
+            let atomic = segments.take::<AtomicSeg>().ok_or(bad_operation())?;
+            (work.swap_add, work.compare) = (atomic.swap_add(), atomic.compare());
+        }
+        opcode => {
+            nic.strict.report(rules::WQE_OPCODE, || format!("QP {:#x}, WQE {:#x}: {opcode}", qp.qpn, work.index));
+            return Err(bad_operation());
+        }
+    }
+    gather_list(qp, nic, segments, work)?;
+    check_memory(qp, nic, work)
+}
+
+/// Whether a queue pair of this service takes such work.
+fn knows(service: ServiceType, opcode: WqeOpcode) -> bool {
+    use WqeOpcode::*;
+    match service {
+        ServiceType::Uc => matches!(opcode, Nop | Send | SendImm | RdmaWrite | RdmaWriteImm | Umr),
+        ServiceType::Ud | ServiceType::Qp1 => matches!(opcode, Nop | Send | SendImm),
+        ServiceType::RegUmr => matches!(opcode, Nop | Umr),
+        _ => true,
+    }
+}
+
+fn address_vector(segments: &mut Segments) -> Result<Datagram, Failure> {
+    let av = UdAdrsVector::read(segments.0).ok_or(bad_operation())?;
+    segments.0 = &segments.0[UdAdrsVector::SIZE..];
+    let (high, low) = (av.rmac_47_16().to_be_bytes(), av.rmac_15_0().to_be_bytes());
+    Ok(Datagram {
+        qpn: av.destination_qp_dct(),
+        qkey: (av.dc_key() >> 32) as u32,
+        src_addr_index: av.src_addr_index(),
+        rgid: *av.rgid_rip(),
+        rmac: [high[0], high[1], high[2], high[3], low[0], low[1]],
+        sport: av.rlid_udp_sport(),
+        hop_limit: av.hop_limit(),
+        tclass: av.tclass(),
+        flow_label: av.flow_label(),
+        // On Ethernet the upper three bits of the service level are the priority.
+        priority: av.sl_eth_prio() >> 1,
+    })
+}
+
+fn remote(segments: &mut Segments, work: &mut SendWork) -> Result<(), Failure> {
+    let remote = segments.take::<RaddrSeg>().ok_or(bad_operation())?;
+    (work.address, work.rkey) = (remote.raddr(), remote.rkey());
+    Ok(())
+}
+
+/// Segments of 16 bytes still to be read.
+struct Segments<'a>(&'a [u8]);
+
+impl Segments<'_> {
+    fn take<L: Layout>(&mut self) -> Option<L> {
+        let layout = L::read(self.0)?;
+        self.0 = &self.0[SEGMENT..];
+        Some(layout)
+    }
+}
+
+/// The data segments that end a WQE.
+fn gather_list(qp: &Qp, nic: &Nic, mut segments: Segments, work: &mut SendWork) -> Result<(), Failure> {
+    let mut len = 0u64;
+    while !segments.0.is_empty() {
+        let header = InlineSegHeader::read(segments.0).ok_or(bad_operation())?;
+        let piece = if header.inline() {
+            inline_piece(&header, &mut segments, work)?
+        } else {
+            let data = segments.take::<DataSeg>().ok_or(bad_operation())?;
+            memory_piece(qp, nic, &data)
+        };
+        len += u64::from(piece.len());
+        work.pieces.push(piece);
+    }
+    let longest = if work.datagram.is_some() { ud::longest(nic) } else { rc::longest(qp) };
+    if len > longest {
+        return Err(Failure::new(CqeSyndrome::LocalLength));
+    }
+    work.len = len as u32;
+    Ok(())
+}
+
+fn inline_piece(header: &InlineSegHeader, segments: &mut Segments, work: &mut SendWork) -> Result<Piece, Failure> {
+    const HEADER: usize = 4;
+    let len = usize::from(header.byte_count());
+    let whole = (HEADER + len).next_multiple_of(SEGMENT);
+    // An answer cannot be put into the WQE, and no data can lie past its end.
+    if work.is_read() || whole > segments.0.len() {
+        return Err(bad_operation());
+    }
+    let at = work.inline.len() as u32;
+    work.inline.extend_from_slice(&segments.0[HEADER..HEADER + len]);
+    segments.0 = &segments.0[whole..];
+    Ok(Piece::Inline { at, len: len as u32 })
+}
+
+fn memory_piece(qp: &Qp, nic: &Nic, data: &DataSeg) -> Piece {
+    let len = match data.byte_count() {
+        0 => {
+            nic.strict.report(rules::ZERO_SEGMENT, || format!("QP {:#x}: key {:#x}", qp.qpn, data.lkey()));
+            LONGEST
+        }
+        len => len & 0x7fff_ffff,
+    };
+    Piece::Memory { key: data.lkey(), address: data.addr(), len }
+}
+
+/// Checks the keys of all data segments.
+fn check_memory(qp: &Qp, nic: &Nic, work: &SendWork) -> Result<(), Failure> {
+    let rights = local_rights(work);
+    for piece in &work.pieces {
+        if let Piece::Memory { key, address, len } = *piece
+            && !nic.allows(qp.user(), key, address, u64::from(len), rights)
+        {
+            return Err(Failure::new(CqeSyndrome::LocalProtection));
+        }
+    }
+    let atomic = matches!(work.opcode, WqeOpcode::AtomicCs | WqeOpcode::AtomicFa);
+    if atomic && work.len != 8 {
+        return Err(Failure::new(CqeSyndrome::LocalLength));
+    }
+    Ok(())
+}
+
+fn local_rights(work: &SendWork) -> MkeyRights {
+    if work.is_read() { MkeyRights::LOCAL_WRITE } else { MkeyRights::LOCAL_READ }
+}
+
+/// Takes the data segments of a receive WQE.
+pub(super) fn scatter_list(qp: &Qp, nic: &Nic, segments: &[u8], work: &mut ReceiveWork) {
+    let mut segments = Segments(segments);
+    while let Some(data) = segments.take::<DataSeg>() {
+        if data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
+            break;
+        }
+        work.pieces.push(memory_piece(qp, nic, &data));
+    }
+}

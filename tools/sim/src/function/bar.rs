@@ -1,0 +1,131 @@
+//! BAR 0 of a function: the memory of its UAR pages, and what is known of the doorbells that were stored there.
+
+use super::blueflame::BlueFlame;
+use super::uar_memory::{MemoryError, Shared, UarArea, UarMemory};
+use crate::objects::{FIRST_UAR, LOG_PAGE, PAGE};
+use crate::profile::Profile;
+use std::time::Instant;
+
+/// BAR 0 of one function.
+#[derive(Debug)]
+pub struct Bar {
+    pub(crate) log_size: u32,
+    /// Where the UAR pages end.
+    pub(crate) uar_end: u64,
+    /// The first UAR page that is memory; none if every doorbell is a message.
+    pub(crate) first_shared: Option<u32>,
+    /// The memory; none until a card gives the function its own.
+    pub(crate) shared: Option<Shared>,
+    /// The first half of a doorbell written as two dwords: its place in the BAR, and its value.
+    pub(crate) half: Option<(u64, u32)>,
+    pub(crate) audit: Audit,
+    pub(crate) blueflame: BlueFlame,
+    /// Every doorbell that was rung, if anybody wants to know.
+    pub(crate) log: Option<Vec<Rung>>,
+}
+
+/// A doorbell that was rung.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rung {
+    /// UAR page.
+    pub uar: u32,
+    /// Byte offset in the page.
+    pub register: u64,
+    /// The big-endian number that was written; 32 bits for an EQ doorbell.
+    pub value: u64,
+}
+
+impl Bar {
+    /// After power-on, every doorbell a message.
+    pub fn new(profile: &Profile) -> Self {
+        Bar {
+            log_size: profile.log_bar_size,
+            uar_end: profile.device_memory.memic_bar_start_addr(),
+            first_shared: None,
+            shared: None,
+            half: None,
+            audit: Audit::default(),
+            blueflame: BlueFlame::default(),
+            log: None,
+        }
+    }
+
+    /// Makes all UARs but the first `trapped` memory that clients can map.
+    ///
+    /// # Errors
+    /// The memory could not be had.
+    pub fn share(&mut self, trapped: u32) -> Result<(), MemoryError> {
+        let first = FIRST_UAR.saturating_add(trapped);
+        if u64::from(first) << LOG_PAGE < self.uar_end {
+            self.shared = Some(Shared::new(self.size())?);
+            self.first_shared = Some(first);
+        }
+        Ok(())
+    }
+
+    /// Puts new memory in the mappable UAR pages' place: whoever still has the old mapped rings for nobody.
+    ///
+    /// # Errors
+    /// The new memory could not be had; the old one stays.
+    pub fn renew(&mut self) -> Result<(), MemoryError> {
+        if self.shared.is_some() {
+            self.shared = Some(Shared::new(self.size())?);
+        }
+        Ok(())
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        1 << self.log_size
+    }
+
+    /// Whether clients can map the UAR page: then a doorbell there may be overwritten before it was seen.
+    pub(crate) fn is_mapped(&self, uar: u32) -> bool {
+        self.first_shared.is_some_and(|first| uar >= first)
+    }
+
+    /// What clients can map of the BAR; without areas if every doorbell is a message.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn uar_memory(&self) -> Result<UarMemory, MemoryError> {
+        let (Some(shared), Some(first)) = (&self.shared, self.first_shared) else { return Ok(UarMemory::default()) };
+        let offset = u64::from(first) << LOG_PAGE;
+        Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.uar_end - offset }] })
+    }
+
+    /// Starts to keep every doorbell that is rung, in order, for [`take_rung`](Self::take_rung).
+    pub fn log_doorbells(&mut self) {
+        self.log.get_or_insert_default();
+    }
+
+    /// The doorbells rung since the last call; none unless they are [kept](Self::log_doorbells).
+    pub fn take_rung(&mut self) -> Vec<Rung> {
+        self.log.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Function level reset: no doorbell is left over.
+    pub fn reset(&mut self) {
+        self.half = None;
+        self.audit = Audit::default();
+        self.blueflame = BlueFlame::default();
+        if let Some(shared) = &mut self.shared {
+            shared.clear();
+        }
+    }
+
+    /// Forgets what is stored in the page of a UAR that is given back: it must not ring for whoever has the page next.
+    pub(crate) fn release(&mut self, uar: u32) {
+        self.blueflame.release(uar);
+        if let Some(shared) = self.shared.as_ref().filter(|_| self.is_mapped(uar)) {
+            shared.clear_range(u64::from(uar) << LOG_PAGE, PAGE);
+        }
+    }
+}
+
+/// When the last audit was, and the half doorbells it saw.
+#[derive(Debug, Default)]
+pub struct Audit {
+    pub(crate) last: Option<Instant>,
+    pub(crate) halves: Vec<(u64, u64)>,
+}

@@ -1,0 +1,159 @@
+//! What firmware keeps for one function: its state between power-on and use, the init segment, health.
+
+use std::time::{Duration, Instant};
+
+use mlx5_prm::init_seg::{HealthSyndrome, InitSegment};
+use mlx5_prm::layout::{Be32, Layout};
+use mlx5_prm::reg::HostEndianness;
+
+use super::caps::Capabilities;
+use super::command_queue::{self, CommandQueue};
+use super::pages::Pages;
+use crate::profile::Profile;
+
+/// How long `initializing` reads 1 after power-on or reset.
+const START_UP: Duration = Duration::from_millis(3);
+/// `cmd_interface_rev`.
+const COMMAND_INTERFACE: u16 = 5;
+/// `nic_interface`: the driver owns the whole function.
+const FULL_DRIVER: u32 = 0;
+
+/// Where the function is between power-on and use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HcaState {
+    /// Before `ENABLE_HCA`.
+    Disabled,
+    /// Between `ENABLE_HCA` and `INIT_HCA`.
+    Enabled,
+    /// After `INIT_HCA`.
+    Initialized,
+}
+
+/// What firmware keeps for one function.
+#[derive(Debug)]
+pub struct Firmware {
+    pub(crate) started: Instant,
+    pub(crate) state: HcaState,
+    pub(crate) queue: CommandQueue,
+    pub(crate) pages: Pages,
+    pub(crate) caps: Capabilities,
+    /// PRM `nic_interface`, three bits.
+    pub(crate) nic_interface: u32,
+    pub(crate) current_issi: u16,
+    pub(crate) driver_version: String,
+    pub(crate) node_desc: [u8; 64],
+    pub(crate) host_endianness: HostEndianness,
+    pub(crate) health_counter: u32,
+    pub(crate) health_syndrome: u8,
+}
+
+impl Firmware {
+    /// Firmware just after power-on.
+    pub fn new(profile: &Profile) -> Self {
+        Firmware {
+            started: Instant::now(),
+            state: HcaState::Disabled,
+            queue: CommandQueue::default(),
+            pages: Pages::new(profile.pages),
+            caps: Capabilities::new(profile),
+            nic_interface: FULL_DRIVER,
+            current_issi: 0,
+            driver_version: String::new(),
+            node_desc: node_desc(profile),
+            host_endianness: HostEndianness::ZERO,
+            health_counter: 0,
+            health_syndrome: 0,
+        }
+    }
+
+    /// The init segment as it reads at `now`.
+    pub fn init_segment(&self, profile: &Profile, now: Instant) -> InitSegment {
+        let mut segment = InitSegment::ZERO;
+        let (major, minor, subminor) = profile.fw_rev;
+        let ticks = self.internal_timer(profile, now);
+        segment
+            .w()
+            .fw_rev_major(major)
+            .fw_rev_minor(minor)
+            .fw_rev_subminor(subminor)
+            .cmd_interface_rev(COMMAND_INTERFACE)
+            .cmdq_phy_addr_63_32((self.queue.address >> 32) as u32)
+            .cmdq_phy_addr_31_12(self.queue.address as u32 >> 12)
+            .nic_interface(self.nic_interface as u8)
+            .log_cmdq_size(command_queue::LOG_SIZE)
+            .log_cmdq_stride(command_queue::LOG_STRIDE)
+            .initializing(self.is_starting(now))
+            .internal_timer_h((ticks >> 32) as u32)
+            .internal_timer_l(ticks as u32)
+            .health_counter(self.health_counter & 0xff_ffff);
+        let mut health = *segment.health_buffer();
+        health
+            .w()
+            .fw_version(u32::from(major) << 24 | u32::from(minor) << 16 | u32::from(subminor))
+            .hw_id(profile.hw_id);
+        if self.health_syndrome != 0 {
+            let words: [Be32; 6] = std::array::from_fn(|i| Be32::new(0xdead_0000 + i as u32));
+            let syndrome = HealthSyndrome::from_number(u32::from(self.health_syndrome));
+            // Heat is news; the others are an end, and firmware asks for a reset.
+            let fatal = syndrome != HealthSyndrome::HighTemperature;
+            health.w().synd(syndrome).assert_var(&words).valid(true).severity(2).rfr(fatal);
+        }
+        segment.w().health_buffer(&health);
+        segment
+    }
+
+    /// The internal timer: ticks of `device_frequency_khz` since power-on.
+    pub fn internal_timer(&self, profile: &Profile, now: Instant) -> u64 {
+        let nanos = now.saturating_duration_since(self.started).as_nanos();
+        (nanos * u128::from(profile.frequency_khz()) / 1_000_000) as u64
+    }
+
+    /// Whether atomics work on little-endian numbers in memory: only where the driver has chosen the host's byte order.
+    pub(crate) fn atomics_little_endian(&self) -> bool {
+        const HOST_ORDER: u8 = 1;
+        let host_is_little = Layout::as_bytes(&self.host_endianness).iter().all(|byte| *byte == 0);
+        self.caps.atomic().atomic_req_8B_endianness_mode() == HOST_ORDER && host_is_little
+    }
+
+    /// Pages of client memory that firmware holds.
+    pub fn pages_held(&self) -> u64 {
+        self.pages.held()
+    }
+
+    /// Where the function is between power-on and use.
+    pub fn state(&self) -> HcaState {
+        self.state
+    }
+
+    /// Commands answered since reset.
+    pub fn commands_answered(&self) -> u64 {
+        self.queue.answered
+    }
+
+    /// Commands fetched and not answered yet.
+    pub fn commands_under_way(&self) -> usize {
+        self.queue.under_way()
+    }
+
+    /// What the driver said of itself by `SET_DRIVER_VERSION`.
+    pub fn driver_version(&self) -> &str {
+        &self.driver_version
+    }
+
+    /// The capabilities in force.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.caps
+    }
+
+    pub(crate) fn is_starting(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.started) < START_UP
+    }
+}
+
+/// The node's name until a driver sets it: the profile's, padded with zeros.
+fn node_desc(profile: &Profile) -> [u8; 64] {
+    let mut desc = [0; 64];
+    let name = format!("{} (software)", profile.name);
+    desc.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+    desc
+}

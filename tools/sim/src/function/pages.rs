@@ -1,0 +1,95 @@
+//! The pages of client memory that firmware holds: how many it needs, has and waits for.
+
+use std::collections::BTreeSet;
+
+use crate::profile::PageNeeds;
+
+/// Bytes of a page, and log2 of it.
+pub(crate) const PAGE: u64 = 1 << 12;
+
+/// Objects whose contexts fill pages, and how many bytes of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Context {
+    Pd = 64,
+    TransportDomain = 32,
+    Umem = 128,
+    Mkey = 256,
+    Eq = 512,
+    Cq = 384,
+    Qp = 1024,
+    Counter = 320,
+    Srq = 192,
+    Xrcd = 48,
+    /// SQ, RQ or RQT.
+    Queue = 448,
+    /// TIS or TIR.
+    Interface = 288,
+    FlowTable = 960,
+    FlowGroup = 520,
+    /// An entry, or a flow counter.
+    FlowEntry = 96,
+    User = 40,
+}
+
+/// The pages of one function.
+#[derive(Debug)]
+pub struct Pages {
+    pub(crate) needs: PageNeeds,
+    pub(crate) addresses: BTreeSet<u64>,
+    /// Bytes that contexts fill.
+    pub(crate) filled: u64,
+    /// Pages asked for by an event and not given yet (to be taken back, if negative).
+    pub(crate) asked: i64,
+    /// Pages came, or were refused: commands that wait for them can go on.
+    pub(crate) changed: bool,
+    /// The driver said that it cannot give any.
+    pub(crate) denied: bool,
+}
+
+impl Pages {
+    /// None held.
+    pub(crate) fn new(needs: PageNeeds) -> Self {
+        Pages { needs, addresses: BTreeSet::new(), filled: 0, asked: 0, changed: false, denied: false }
+    }
+
+    /// Where they are.
+    #[cfg(test)]
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.addresses.iter().copied()
+    }
+
+    /// How many pages firmware holds.
+    pub fn held(&self) -> u64 {
+        self.addresses.len() as u64
+    }
+
+    /// Pages that firmware itself needs, contexts not counted.
+    pub(crate) fn own(&self) -> u64 {
+        u64::from(self.needs.boot) + u64::from(self.needs.init.saturating_sub(self.needs.contexts))
+    }
+
+    /// Pages needed once `more` bytes of contexts are added.
+    pub(crate) fn needed(&self, more: u64) -> u64 {
+        self.own() + (self.filled + more).div_ceil(PAGE)
+    }
+
+    /// Pages below which none is given back while the HCA is in use.
+    pub(crate) fn floor(&self) -> u64 {
+        (u64::from(self.needs.boot) + u64::from(self.needs.init)).max(self.needed(0))
+    }
+
+    /// Boot or init pages that are still missing.
+    pub(crate) fn missing(&self, wanted: u32) -> u32 {
+        wanted.saturating_sub(u32::try_from(self.held()).unwrap_or(u32::MAX))
+    }
+
+    /// What was asked for does not come.
+    pub(crate) fn deny(&mut self) {
+        (self.asked, self.denied, self.changed) = (0, true, true);
+    }
+
+    /// Contexts are gone, all of them.
+    pub(crate) fn empty(&mut self) {
+        (self.filled, self.asked, self.denied) = (0, 0, false);
+    }
+}

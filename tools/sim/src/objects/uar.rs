@@ -1,0 +1,28 @@
+//! UAR pages, and what registers they have.
+
+/// log2 of a UAR page's bytes.
+pub const LOG_PAGE: u32 = 12;
+
+/// Bytes of a UAR page.
+pub const PAGE: u64 = 1 << LOG_PAGE;
+
+/// The first UAR page that firmware gives out. Those below hold the init segment, the MSI-X table and its pending bits.
+pub const FIRST_UAR: u32 = 16;
+
+/// In a UAR page: the CQ doorbell, 8 bytes.
+pub const CQ_DOORBELL: u64 = 0x20;
+/// In a UAR page: the EQ doorbell that arms, 4 bytes.
+pub const EQ_ARM: u64 = 0x40;
+/// In a UAR page: the EQ doorbell that does not arm, 4 bytes.
+pub const EQ_UPDATE: u64 = 0x48;
+/// In a UAR page: the first send doorbell, which is the first buffer of the first BlueFlame register.
+pub const SEND_DOORBELL: u64 = 0x800;
+/// Bytes from one BlueFlame buffer to the next. Two make a register, four registers a page.
+pub const BLUEFLAME_BUFFER: u64 = 0x100;
+
+/// A user access region page.
+#[derive(Debug)]
+pub struct Uar {
+    /// Objects that name it.
+    pub users: u32,
+}

@@ -1,0 +1,211 @@
+//! The capability pages, field by field.
+
+use mlx5_prm::caps::{
+    AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableFieldsSupported, FlowTableNicCap, FlowTablePropLayout,
+    PerProtocolNetworkingOffloadCaps, RoceCap,
+};
+
+/// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet queues may send.
+pub(crate) const UCTX_RAW_TX: u32 = 1 << 0;
+
+/// The general page: room for `2^log_max_qp` queue pairs, a timer of `khz`.
+pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
+    let mut caps = CmdHcaCap::ZERO;
+    caps.w()
+        .log_max_qp(log_max_qp)
+        .log_max_qp_sz(15)
+        .log_max_cq(24)
+        .log_max_cq_sz(22)
+        .log_max_eq(7)
+        .log_max_eq_sz(22)
+        .max_num_eqs(127)
+        .log_max_mkey(24)
+        .log_max_mrw_sz(64)
+        .log_max_pd(23)
+        .log_max_transport_domain(16)
+        .log_max_umem(16)
+        .umem_uid_0(true)
+        .log_max_uctx(10)
+        .uctx_cap(UCTX_RAW_TX)
+        .max_qp_cnt(255)
+        .log_max_msg(30)
+        .log_max_ra_req_qp(4)
+        .log_max_ra_res_qp(4)
+        .max_wqe_sz_sq(1024)
+        .max_wqe_sz_rq(512);
+    caps.w()
+        .port_type(PORT_TYPE_ETHERNET)
+        .num_ports(1)
+        .roce(true)
+        .rc(true)
+        .uc(true)
+        .ud(true)
+        .xrc(true)
+        .log_max_srq(16)
+        .log_max_srq_sz(15)
+        .log_max_rmp(16)
+        .log_max_xrcd(10)
+        .log_max_mcg(13)
+        .max_qp_mcg(240)
+        .atomic(true)
+        .local_ca_ack_delay(16)
+        .bf(true)
+        .log_bf_reg_size(9)
+        .uar_sz(5)
+        .log_pg_sz(12)
+        .cqe_version(1)
+        .cqe_128_always(true)
+        .imaicl(true)
+        .device_memory(true)
+        .cq_oi(true)
+        .out_of_seq_cnt(true)
+        .retransmission_q_counters(true)
+        .rts2rts_qp_counters_set_id(true)
+        .driver_version(true)
+        .mcam_reg(true)
+        .eswitch_manager(true)
+        .log_max_l2_table(7)
+        .log_max_current_uc_list(7)
+        .log_max_current_mc_list(11)
+        .log_max_vlan_list(12)
+        .cmdif_checksum(3)
+        .device_frequency_mhz(khz / 1000)
+        .device_frequency_khz(khz);
+    caps.w()
+        .eth_net_offloads(true)
+        .nic_flow_table(true)
+        .cq_moderation(true)
+        .cq_period_mode_modify(true)
+        .cq_period_start_from_cqe(true)
+        .vport_counters(true)
+        .basic_cyclic_rcv_wqe(true)
+        .log_max_sq(16)
+        .log_max_rq(16)
+        .log_max_tis(16)
+        .log_max_tir(16)
+        .log_max_rqt(16)
+        .log_max_rqt_size(11)
+        .log_max_wq_sz(15)
+        .log_min_stride_sz_sq(6)
+        .log_max_stride_sz_sq(6)
+        .log_min_stride_sz_rq(4)
+        .log_max_stride_sz_rq(9)
+        .max_flow_counter_15_0(0x8000);
+    caps
+}
+
+/// log2 of BAR 0's bytes.
+pub(super) const LOG_BAR_SIZE: u32 = 25;
+
+/// The last 128 KiB of BAR 0.
+pub(super) fn device_memory() -> DeviceMemCap {
+    const SIZE: u32 = 128 << 10;
+    let mut caps = DeviceMemCap::ZERO;
+    caps.w()
+        .memic(true)
+        .log_max_memic_addr_alignment(6)
+        .memic_bar_start_addr((1 << LOG_BAR_SIZE) - u64::from(SIZE))
+        .memic_bar_size(SIZE)
+        .max_memic_size(SIZE);
+    caps
+}
+
+/// PRM `port_type`: Ethernet.
+const PORT_TYPE_ETHERNET: u8 = 1;
+
+/// What is set after `ENABLE_HCA`, of what can be.
+pub(super) fn current(mut max: CmdHcaCap) -> CmdHcaCap {
+    let log_max_qp = max.log_max_qp().min(17);
+    max.w().cmdif_checksum(0).log_max_qp(log_max_qp);
+    max
+}
+
+/// RoCE v2 over IPv4 and IPv6; the source port by software where that is allowed.
+pub(super) fn roce(sw_source_port: bool) -> RoceCap {
+    let mut caps = RoceCap::ZERO;
+    caps.w()
+        .sw_r_roce_src_udp_port(sw_source_port)
+        .l3_type(1 << 1 | 1 << 2)
+        .roce_version(1 << 2)
+        .r_roce_dest_udp_port(4791)
+        .r_roce_min_src_udp_port(0xc000)
+        .r_roce_max_src_udp_port(0xffff)
+        .roce_address_table_size(255);
+    caps
+}
+
+/// Compare-and-swap and fetch-and-add on 8 bytes, in the host's byte order where that is chosen.
+pub(super) fn atomic(endianness_mode: u8) -> AtomicCaps {
+    const COMPARE_SWAP: u16 = 1 << 0;
+    const FETCH_ADD: u16 = 1 << 1;
+    const EIGHT_BYTES: u16 = 1 << 3;
+    let mut caps = AtomicCaps::ZERO;
+    caps.w()
+        .atomic_req_8B_endianness_mode(endianness_mode)
+        .supported_atomic_req_8B_endianness_mode_1(true)
+        .atomic_operations(COMPARE_SWAP | FETCH_ADD)
+        .atomic_size_qp(EIGHT_BYTES);
+    caps
+}
+
+/// Checksums, VLAN tags, large sends and RSS; WQEs need no inline header.
+pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
+    const INLINE_NOT_REQUIRED: u8 = 2;
+    let mut caps = PerProtocolNetworkingOffloadCaps::ZERO;
+    caps.w()
+        .csum_cap(true)
+        .vlan_cap(true)
+        .wqe_vlan_insert(true)
+        .self_lb_en_modifiable(true)
+        .max_lso_cap(18)
+        .wqe_inline_mode(INLINE_NOT_REQUIRED)
+        .rss_ind_tbl_cap(11)
+        .cqe_checksum_full(true);
+    caps
+}
+
+/// Receive tables of the NIC.
+pub(super) fn flow_table() -> FlowTableNicCap {
+    let mut fields = FlowTableFieldsSupported::ZERO;
+    fields
+        .w()
+        .outer_dmac(true)
+        .outer_smac(true)
+        .outer_ether_type(true)
+        .outer_ip_version(true)
+        .outer_first_prio(true)
+        .outer_first_cfi(true)
+        .outer_first_vid(true)
+        .outer_sip(true)
+        .outer_dip(true)
+        .outer_frag(true)
+        .outer_ip_protocol(true)
+        .outer_ip_ecn(true)
+        .outer_ip_dscp(true)
+        .outer_udp_sport(true)
+        .outer_udp_dport(true)
+        .outer_tcp_sport(true)
+        .outer_tcp_dport(true)
+        .outer_tcp_flags(true);
+    let mut receive = FlowTablePropLayout::ZERO;
+    receive
+        .w()
+        .ft_support(true)
+        .flow_counter(true)
+        .flow_modify_en(true)
+        .modify_root(true)
+        .identified_miss_table_mode(true)
+        .flow_table_modify(true)
+        .reset_root_to_default(true)
+        .log_max_ft_size(20)
+        .max_ft_level(255)
+        .log_max_ft_num(12)
+        .log_max_flow_counter(3)
+        .log_max_destination(6)
+        .log_max_flow(20)
+        .ft_field_support(&fields)
+        .ft_field_bitmask_support(&fields);
+    let mut caps = FlowTableNicCap::ZERO;
+    caps.w().flow_table_properties_nic_receive(&receive);
+    caps
+}
