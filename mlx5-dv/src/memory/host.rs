@@ -52,17 +52,24 @@ impl HostMemory {
 
     /// As [`allocate`](Self::allocate), in pages of the caller's choice.
     pub fn allocate_in(len: usize, pages: Pages) -> Result<Self, Error> {
-        let shared = SharedPages::new(len, pages)?;
-        let (address, len) = (NonNull::new(shared.mapping.as_mut_ptr()), shared.mapping.len());
-        let address = address.ok_or_else(|| Error::Invalid("the system mapped memory at address zero".into()))?;
-        Ok(HostMemory {
+        Ok(Self::shared(SharedPages::new(len, pages)?))
+    }
+
+    /// As [`allocate`](Self::allocate), in ordinary pages, at `place`: a page's address where nothing lies yet.
+    pub(crate) fn allocate_at(place: NonNull<u8>, len: usize) -> Result<Self, Error> {
+        Ok(Self::shared(SharedPages::at(place, len)?))
+    }
+
+    fn shared(pages: SharedPages) -> Self {
+        let (address, len) = (pages.mapping.address(), pages.mapping.len());
+        HostMemory {
             address,
             len,
-            page_size: shared.page_size,
+            page_size: pages.page_size,
             data: (0, len),
             iova: None,
-            backing: Backing::Shared(shared),
-        })
+            backing: Backing::Shared(pages),
+        }
     }
 
     /// As [`allocate`](Self::allocate), for accesses that need no file: private huge pages where there are any.

@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 use std::str::FromStr;
 use std::sync::Once;
 
-use memmap2::{MmapOptions, MmapRaw};
 use rustix::mm::Advice;
 
+use super::mapping::Mapping;
 use crate::error::Error;
 
 /// Bytes of a page, a power of two.
@@ -101,7 +101,7 @@ pub enum Pages {
 
 /// A mapping of a memfd of its own, zeroed. Unmapped on drop.
 pub(super) struct SharedPages {
-    pub(super) mapping: MmapRaw,
+    pub(super) mapping: Mapping,
     pub(super) file: File,
     pub(super) page_size: PageSize,
 }
@@ -113,6 +113,12 @@ impl SharedPages {
             Pages::Exactly(size) => Self::of(len, size).map_err(|source| refused(len, size, source)),
             Pages::Largest => Self::largest(len),
         }
+    }
+
+    /// At least `len` bytes in ordinary pages, at `place`.
+    pub(super) fn at(place: NonNull<u8>, len: usize) -> Result<Self, Error> {
+        let host = PageSize::host();
+        Self::placed(len, host, Some(place)).map_err(|source| refused(len, host, source))
     }
 
     fn largest(len: usize) -> Result<Self, Error> {
@@ -133,11 +139,15 @@ impl SharedPages {
     }
 
     fn of(len: usize, page_size: PageSize) -> io::Result<Self> {
+        Self::placed(len, page_size, None)
+    }
+
+    fn placed(len: usize, page_size: PageSize, place: Option<NonNull<u8>>) -> io::Result<Self> {
         let len = whole_pages(len, page_size)?;
         let huge = if page_size.is_huge() { libc::MFD_HUGETLB | page_size.shift() << libc::MFD_HUGE_SHIFT } else { 0 };
         let file = memfd(huge)?;
         file.set_len(len as u64)?;
-        let mapping = MmapOptions::new().len(len).map_raw(&file)?;
+        let mapping = Mapping::of(&file, len, place)?;
         Ok(SharedPages { mapping, file, page_size })
     }
 }

@@ -23,6 +23,7 @@ mod dma;
 mod host;
 mod huge;
 mod iova;
+mod mapping;
 mod pool;
 mod range;
 mod runs;

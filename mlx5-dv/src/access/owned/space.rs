@@ -67,7 +67,11 @@ impl Space {
 
     /// Memory of ours, shown to the device, taken back on drop.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
-        self.lend(if self.dma.prefers_files() { HostMemory::allocate(len) } else { HostMemory::allocate_private(len) }?)
+        self.lend(match self.dma.placement(len) {
+            Some(place) => HostMemory::allocate_at(place, len),
+            None if self.dma.prefers_files() => HostMemory::allocate(len),
+            None => HostMemory::allocate_private(len),
+        }?)
     }
 
     /// `memory`, shown to the device, taken back and freed on drop.

@@ -122,6 +122,13 @@ pub trait DmaSpace: Send + Sync + Debug {
     fn prefers_files(&self) -> bool {
         true
     }
+    /// Where in this process the driver's own memory of `len` bytes is to lie, in ordinary pages: a page's address where
+    /// nothing lies yet. `None`, the default, for anywhere, and the largest pages. Commands carry addresses of the process: a
+    /// simulation whose runs are to be the same says which.
+    fn placement(&self, len: usize) -> Option<NonNull<u8>> {
+        let _ = len;
+        None
+    }
 }
 
 /// The function's MSI-X vectors.
