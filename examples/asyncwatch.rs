@@ -1,6 +1,6 @@
-//! Prints what a card reports on its own account, as it happens: ports up and down, errors of queues of this program.
+//! Prints a card's asynchronous events as they happen: port up and down, errors of this program's queues.
 //!
-//! `asyncwatch [DEVICE]`; the software card if none is named. libibverbs' `ibv_asyncwatch`.
+//! `asyncwatch [DEVICE]`; the software card by default. After libibverbs' `ibv_asyncwatch`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ struct Arguments {
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(default_value = "sim")]
     device: String,
-    /// End after so many events.
+    /// Exit after this many events.
     #[arg(short, long)]
     events: Option<usize>,
-    /// End after so many seconds.
+    /// Exit after this many seconds.
     #[arg(short, long)]
     seconds: Option<u64>,
 }
@@ -54,7 +54,7 @@ fn describe(event: &AsyncEvent) -> String {
     }
 }
 
-/// A line to stdout, at once. A reader that went away is no reason to stop.
+/// Prints a line and flushes. Ignores a closed stdout.
 fn say(line: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

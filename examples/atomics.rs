@@ -1,8 +1,8 @@
-//! A number of the server's, which the client adds to and swaps: ATOMIC fetch and add, ATOMIC compare and swap.
+//! Remote atomics: the client changes a number of the server by fetch-and-add and compare-and-swap.
 //!
-//! Without a host both ends run here, on one card. `--listen` waits for a client, a HOST connects to a server: they find each
-//! other as in `ibv_rc_pingpong`, by link-local GIDs. Then the server sends where its number is, and at the end the client what
-//! it must have become.
+//! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server. They
+//! exchange link-local GIDs as `ibv_rc_pingpong` does. The server then sends the address of its number; at the end the client
+//! sends the expected value.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use mlx5_open::program;
 
 /// How long an end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What the number is at first: a few additions carry into its next byte.
+/// Initial value: a few additions carry into the next byte.
 const FIRST: u64 = 0x0102_0304_0506_07f0;
-/// What it is at last.
+/// Final value.
 const LAST: u64 = 0xf1e2_d3c4_b5a6_9788;
 
-/// Adds to a number of another program's, and swaps it.
+/// Changes a remote number by atomic operations.
 #[derive(Debug, Parser)]
 #[command(name = "atomics")]
 struct Options {
-    /// Connect to the server at this host; without it both ends run here.
+    /// Connect to the server on this host. Without a host both ends run in this process.
     host: Option<String>,
-    /// Be the server: wait for one client.
+    /// Run as server: wait for one client.
     #[arg(long, conflicts_with = "host")]
     listen: bool,
-    /// TCP port on which the two ends exchange their addresses.
+    /// TCP port of the server.
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// Additions.
+    /// Number of additions.
     #[arg(short = 'n', long, default_value_t = 1000)]
     iters: u64,
 }
@@ -62,14 +62,14 @@ fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// One end: a connection, the number, and room for messages.
+/// One end: a connection, and memory for the number and for messages.
 struct End {
     connection: Connection,
     region: Arc<MemoryRegion>,
 }
 
 impl End {
-    /// A queue pair ready to be connected. The other end may do atomics, and nothing else.
+    /// Creates a queue pair, ready to connect, which permits remote atomics only.
     fn new(device: &Arc<Device>) -> Result<Self, Failure> {
         let pd = Pd::alloc(device)?;
         let mut options = ConnectionOptions::default();
@@ -100,13 +100,13 @@ impl End {
         Ok([128, 136].map(|at| u64::from_be_bytes(self.bytes(at))))
     }
 
-    /// Adds to the remote's number; what it was.
+    /// Adds to the remote number; returns its previous value.
     fn fetch_add(&mut self, remote: RemoteAddress, add: u64) -> Result<u64, Failure> {
         self.connection.fetch_add_blocking(self.region.buffer(0..8)?, remote, add, PATIENCE)?;
         Ok(u64::from_ne_bytes(self.bytes(0)))
     }
 
-    /// Swaps the remote's number if it is `compare`; what it was.
+    /// Swaps the remote number if it equals `compare`; returns its previous value.
     fn compare_swap(&mut self, remote: RemoteAddress, compare: u64, swap: u64) -> Result<u64, Failure> {
         self.connection.compare_swap_blocking(self.region.buffer(0..8)?, remote, compare, swap, PATIENCE)?;
         Ok(u64::from_ne_bytes(self.bytes(0)))
@@ -130,7 +130,7 @@ fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
     end.send([addr, rkey.into()])?;
     let [told, _] = end.receive()?;
     is("the number", u64::from_ne_bytes(end.bytes(0)), told)?;
-    println!("the client made it {told:#x}");
+    println!("the client changed it to {told:#x}");
     Ok(())
 }
 
@@ -143,17 +143,17 @@ fn ask(device: &Arc<Device>, host: &str, options: &Options) -> Result<(), Failur
     let remote = RemoteAddress { addr, rkey: u32::try_from(rkey)? };
     let added = FIRST.wrapping_add(options.iters);
     for number in 0..options.iters {
-        is("an addition", end.fetch_add(remote, 1)?, FIRST.wrapping_add(number))?;
+        is("fetch and add", end.fetch_add(remote, 1)?, FIRST.wrapping_add(number))?;
     }
-    is("a swap of what it is not", end.compare_swap(remote, !added, 0)?, added)?;
-    is("a swap of what it is", end.compare_swap(remote, added, LAST)?, added)?;
-    is("an addition of nothing", end.fetch_add(remote, 0)?, LAST)?;
+    is("failing compare and swap", end.compare_swap(remote, !added, 0)?, added)?;
+    is("compare and swap", end.compare_swap(remote, added, LAST)?, added)?;
+    is("fetch and add of 0", end.fetch_add(remote, 0)?, LAST)?;
     end.send([LAST, 0])?;
-    println!("{} additions from {FIRST:#x} on, and a swap to {LAST:#x}", options.iters);
+    println!("{} additions to {FIRST:#x}, and a swap to {LAST:#x}", options.iters);
     Ok(())
 }
 
-/// `Ok` where `what` found what it had to.
+/// Checks the value that `what` returned.
 fn is(what: &str, found: u64, expected: u64) -> Result<(), Failure> {
     if found == expected { Ok(()) } else { Err(format!("{what}: {found:#x} instead of {expected:#x}").into()) }
 }

@@ -1,6 +1,6 @@
-//! Brings a card up and takes it down again, and prints each firmware command, decoded, as it happens.
+//! Brings a card up and tears it down, and prints each firmware command, decoded, as it happens.
 //!
-//! `bring_up [DEVICE]`; the software card if none is named. `--linux` prints the commands as Linux's driver logs them.
+//! `bring_up [DEVICE]`; the software card by default. `--linux` prints the commands as Linux's driver logs them.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,17 +39,17 @@ fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {
     let (major, minor, subminor) = device.caps().fw_version;
     let port = device.port()?;
     say(&format!(
-        "{} is up: firmware {major}.{minor}.{subminor:04}, port {}, MAC {}, {} pages of memory lent to firmware",
+        "{} is up: firmware {major}.{minor}.{subminor:04}, port {}, MAC {}, {} pages given to firmware",
         device.name(),
         if port.up { "active" } else { "down" },
         port.mac,
         device.firmware_pages()
     ));
-    drop(device); // takes it down again, which is a sequence of commands, too
+    drop(device); // tear-down is a sequence of commands, too
     Ok(())
 }
 
-/// One command or reply, its fields by their PRM names; those that are zero are left out.
+/// Prints one command or reply: its non-zero fields by their PRM names.
 fn print(record: &CommandRecord) {
     match record.direction {
         Direction::Input => say(&format!("-> {}", record.opcode)),
@@ -65,7 +65,7 @@ fn print_fields(dump: Option<decode::Dump<'_>>) {
     }
 }
 
-/// A line to stdout. A reader that went away is no reason to leave the card half way up.
+/// Prints a line. Ignores a closed stdout, which must not leave the card half brought up.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,7 +1,8 @@
-//! Frames of one Ethernet type to another function and back, through raw Ethernet queues and a flow rule.
+//! Sends frames of one Ethernet type to another function and back, through raw Ethernet queues and a flow rule.
 //!
-//! `frames` (two functions of the software card), or `frames -d DEVICE --peer DEVICE`. On a function of our own the rule is in a
-//! flow table that we make its root; on `devx:` it is one of the kernel's, whose network device keeps all other frames.
+//! `frames` (two functions of the software card), or `frames -d DEVICE --peer DEVICE`. On an owned function the rule
+//! is in a flow table that becomes its root. On `devx:` it is one of the kernel's rules; the network device keeps all other
+//! frames.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,33 +20,33 @@ use mlx5_examples::pingpong::Failure;
 use mlx5_open::{Sim, program};
 use mlx5_prm::flow::FteMatchSetLyr24;
 
-/// Bytes of a frame, without its check sequence: the shortest there is.
+/// Frame size without the check sequence: the minimum.
 const FRAME: usize = 60;
 /// Receives posted at once.
 const DEPTH: usize = 16;
-/// How long a frame may take.
+/// Timeout of one frame.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends frames of one Ethernet type to another function, which sends each back.
 #[derive(Debug, Parser)]
 #[command(name = "frames")]
 struct Arguments {
-    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock; two functions of a software card if none is named.
+    /// Device: vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock; by default two functions of a software card.
     #[arg(short, long, requires = "peer")]
     device: Option<String>,
     /// The device on the same wire that sends the frames back.
     #[arg(long, requires = "device")]
     peer: Option<String>,
-    /// How many frames.
+    /// Number of frames.
     #[arg(short, long, default_value_t = 1000)]
     iters: u32,
-    /// The frames' Ethernet type.
+    /// Ethernet type of the frames.
     #[arg(long, default_value_t = 0x88b5)]
     ethertype: u16,
-    /// Copy each frame to the card's BlueFlame register, on a page mapped write-combining where that can be had.
+    /// Ring by BlueFlame, on a page mapped write-combining where possible.
     #[arg(long)]
     blue_flame: bool,
-    /// Sleep until a frame comes instead of polling.
+    /// Sleep on completion events instead of polling.
     #[arg(short, long)]
     events: bool,
 }
@@ -63,7 +64,7 @@ fn run<D: DoorbellMode>(
     page: impl Fn(&Arc<Device>) -> Result<Arc<Uar>, Error>,
 ) -> Result<(), Failure> {
     let (near, far) = devices(arguments)?;
-    let (mut here, mut there) = (Station::new(&near, arguments)?, Station::new(&far, arguments)?);
+    let (mut here, mut there) = (FrameEnd::new(&near, arguments)?, FrameEnd::new(&far, arguments)?);
     let mut sender = Sender::<D>::new(page(&near)?)?;
     for number in 0..arguments.iters {
         let frame = frame(far.mac(), near.mac(), arguments.ethertype, number);
@@ -109,17 +110,17 @@ fn frame(to: Mac, from: Mac, ethertype: u16, number: u32) -> Vec<u8> {
 fn same(heard: &[u8], sent: &[u8]) -> Result<(), Failure> {
     match heard == sent {
         true => Ok(()),
-        false => Err(format!("another frame came than was sent: {heard:02x?}, not {sent:02x?}").into()),
+        false => Err(format!("received {heard:02x?} instead of {sent:02x?}").into()),
     }
 }
 
-/// Hears frames of the type to the device's own address, and can send.
-struct Station {
+/// One end: receives frames of the type to the device's own address, and sends.
+struct FrameEnd {
     queue: EthernetQueue,
     _rule: FlowRule,
 }
 
-impl Station {
+impl FrameEnd {
     fn new(device: &Arc<Device>, arguments: &Arguments) -> Result<Self, Failure> {
         let pd = Pd::alloc(device)?;
         let mut options = EthernetOptions::default();
@@ -131,10 +132,10 @@ impl Station {
             queue.receive(buffer)?;
         }
         let rule = steer(queue.tir(), arguments.ethertype)?;
-        Ok(Station { queue, _rule: rule })
+        Ok(FrameEnd { queue, _rule: rule })
     }
 
-    /// The next frame that comes.
+    /// Waits for the next frame.
     fn hear(&mut self) -> Result<Vec<u8>, Failure> {
         loop {
             let Done { result, buffer, .. } = self.queue.wait(PATIENCE)?;
@@ -153,7 +154,7 @@ impl Station {
     }
 }
 
-/// Frames of the type to the device's own address go to `tir`.
+/// Steers frames of the type to the device's own address to `tir`.
 fn steer(tir: &Arc<Tir>, ethertype: u16) -> Result<FlowRule, Failure> {
     let device = tir.device();
     let (criteria, value) = (headers(Mac::BROADCAST, 0xffff), headers(device.mac(), ethertype));
@@ -183,7 +184,7 @@ struct Sender<D: DoorbellMode> {
 impl<D: DoorbellMode> Sender<D> {
     fn new(uar: Arc<Uar>) -> Result<Self, Failure> {
         let device = Arc::clone(uar.device());
-        // Of a page of its own: CQ doorbells cannot be combined.
+        // On a page of its own: CQ doorbells must not be combined.
         let cq = CompletionQueue::create(&Uar::alloc(&device)?, CqOptions::default().entries(DEPTH as u32))?;
         let tis = Tis::create(&TransportDomain::alloc(&device)?, 0)?;
         let options = SqOptions::default().wqes(DEPTH as u32).inline_bytes(FRAME as u16);
@@ -192,7 +193,7 @@ impl<D: DoorbellMode> Sender<D> {
         Ok(Sender { queue: sq.send_queue()?, cq, uar })
     }
 
-    /// Sends a frame, and waits until the card has it.
+    /// Sends a frame, and waits for its completion.
     fn send(&mut self, frame: &[u8]) -> Result<(), Failure> {
         let mut batch = self.queue.batch();
         batch.send_inline(0, FrameFlags::SIGNALLED, frame)?;
@@ -201,7 +202,7 @@ impl<D: DoorbellMode> Sender<D> {
         let completion = loop {
             match self.cq.poll() {
                 Some(result) => break result?,
-                None if begin.elapsed() > PATIENCE => return Err("the card does not say that it sent a frame".into()),
+                None if begin.elapsed() > PATIENCE => return Err("no completion of a sent frame".into()),
                 None => std::thread::yield_now(),
             }
         };

@@ -1,8 +1,8 @@
-//! Two queue pairs bounce a message to and fro over a reliable connection: libibverbs' `ibv_rc_pingpong`, on our driver.
+//! Ping-pong over a reliable connection: libibverbs' `ibv_rc_pingpong`, on this driver.
 //!
-//! Without a host both ends run here, on one card. `--listen` waits for a client, a HOST connects to a server; the other
-//! end may be this program or `ibv_rc_pingpong` itself. On a function that is ours alone it also answers, between two hosts,
-//! for the function's addresses on the wire, as a kernel would.
+//! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server. The
+//! other end may be this program or `ibv_rc_pingpong`. Between two hosts, on an owned function, it also answers ARP and
+//! neighbour solicitations, as a kernel would.
 
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
@@ -13,25 +13,25 @@ use clap::Parser;
 use mlx5_dv::Device;
 use mlx5_dv::memory::PageSize;
 use mlx5_examples::exchange::{self, Address};
+use mlx5_examples::host::Host;
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
-use mlx5_examples::station::Station;
 use mlx5_neighbours::Ipv4Cidr;
 use mlx5_open::program;
-use mlx5_open::watch::Watch;
+use mlx5_open::watchdog::Watchdog;
 
 /// How long a client waits for its server, and a server for its client.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Bounces a message between two queue pairs of a reliable connection.
+/// Sends a message back and forth over a reliable connection.
 #[derive(Debug, Parser)]
 #[command(name = "rc_pingpong")]
 struct Options {
-    /// Connect to the server at this host; without it both ends run here.
+    /// Connect to the server on this host. Without a host both ends run in this process.
     host: Option<String>,
-    /// Be the server: wait for one client.
+    /// Run as server: wait for one client.
     #[arg(long, conflicts_with = "host")]
     listen: bool,
-    /// TCP port on which the two ends exchange their addresses.
+    /// TCP port of the server.
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
     /// Device: sim, vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
@@ -40,7 +40,7 @@ struct Options {
     /// Port of the device.
     #[arg(short = 'i', long = "ib-port", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
     ib_port: u8,
-    /// Bytes of the message.
+    /// Message size in bytes.
     #[arg(short, long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     size: u32,
     /// Path MTU: 256, 512, 1024, 2048 or 4096.
@@ -49,7 +49,7 @@ struct Options {
     /// Receives to keep posted; fewer if their buffers would take more than 64 MiB.
     #[arg(short, long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=16384))]
     rx_depth: u32,
-    /// Exchanges.
+    /// Number of exchanges.
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
     /// Service level.
@@ -61,13 +61,13 @@ struct Options {
     /// Index of the local GID.
     #[arg(short, long = "gid-idx", default_value_t = 0)]
     gid_idx: u16,
-    /// An IPv4 address for a function that is ours alone, with its network: 10.0.0.4/24. It becomes GID 1.
+    /// IPv4 address and prefix for an owned function, such as 10.0.0.4/24. It becomes GID 1.
     #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = network)]
     ip: Option<Ipv4Cidr>,
-    /// Check what is received, byte for byte.
+    /// Check received data byte for byte.
     #[arg(short, long)]
     chk: bool,
-    /// Keep the messages in pages of this size, or fail: 4K, 2M, 1G. The largest that serve if not said.
+    /// Keep messages in pages of this size, or fail: 4K, 2M, 1G [default: the largest available].
     #[arg(long)]
     page_size: Option<PageSize>,
 }
@@ -78,11 +78,11 @@ fn main() -> ExitCode {
 }
 
 fn network(text: &str) -> Result<Ipv4Cidr, String> {
-    text.parse().map_err(|()| format!("{text:?} is no address with its network, such as 10.0.0.4/24"))
+    text.parse().map_err(|()| format!("{text:?} is not an address with a prefix, such as 10.0.0.4/24"))
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    let mut station = Station::open(&options.device, options.ip)?;
+    let mut here = Host::open(&options.device, options.ip)?;
     let setup = Setup {
         size: options.size as usize,
         mtu: options.mtu,
@@ -95,12 +95,12 @@ fn run(options: &Options) -> Result<(), Failure> {
         page_size: options.page_size,
     };
     let elapsed = match &options.host {
-        None if !options.listen => both_ends(station.device(), &setup)?,
+        None if !options.listen => both_ends(here.device(), &setup)?,
         host => {
-            station.answer(options.ip);
+            here.answer(options.ip);
             match host {
-                Some(host) => ask(&station, &setup, host, options.port)?,
-                None => listen(&station, &setup, options.port)?,
+                Some(host) => ask(&here, &setup, host, options.port)?,
+                None => listen(&here, &setup, options.port)?,
             }
         }
     };
@@ -108,32 +108,32 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ask(station: &Station, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
-    let mut player = Player::new(station.device(), setup, Role::Client)?;
+fn ask(here: &Host, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
+    let mut player = Player::new(here.device(), setup, Role::Client)?;
     let mine = player.address()?;
     print_memory(&player);
     print_address("local", &mine);
     let asked = exchange::ask(host, port, &mine, PATIENCE)?;
     print_address("remote", &asked.remote);
-    player.connect(&asked.remote, station.mac_of(asked.remote.gid)?)?;
+    player.connect(&asked.remote, here.mac_of(asked.remote.gid)?)?;
     asked.finish()?;
     timed(|| player.play())
 }
 
-fn listen(station: &Station, setup: &Setup, port: u16) -> Result<Duration, Failure> {
-    let mut player = Player::new(station.device(), setup, Role::Server)?;
+fn listen(here: &Host, setup: &Setup, port: u16) -> Result<Duration, Failure> {
+    let mut player = Player::new(here.device(), setup, Role::Server)?;
     let mine = player.address()?;
     print_memory(&player);
     print_address("local", &mine);
     let accepted = exchange::accept(port, PATIENCE)?;
     print_address("remote", &accepted.remote);
-    player.connect(&accepted.remote, station.mac_of(accepted.remote.gid)?)?;
+    player.connect(&accepted.remote, here.mac_of(accepted.remote.gid)?)?;
     accepted.answer(&mine)?;
     timed(|| player.play())
 }
 
-/// Client and server on one card. Polling, they take turns on this thread, which leaves a core to the software card;
-/// sleeping, each has a thread.
+/// Client and server on one card. When polling, both run in turn on this thread, which leaves a core to the software card;
+/// with events, each has a thread.
 fn both_ends(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
     let mut client = Player::new(device, setup, Role::Client)?;
     let mut server = Player::new(device, setup, Role::Server)?;
@@ -155,10 +155,10 @@ fn both_ends(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
     }
     timed(|| {
         client.begin()?;
-        let mut watch = Watch::new(device);
+        let mut watchdog = Watchdog::new(device);
         while !(client.is_done() && server.is_done()) {
             let moved = client.turn()? | server.turn()?;
-            watch.check(moved)?;
+            watchdog.check(moved)?;
         }
         Ok(())
     })
@@ -170,7 +170,7 @@ fn timed(play: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure
     Ok(start.elapsed())
 }
 
-/// Where an end's messages are: in which pages here, and in which the card looks them up.
+/// Prints an end's memory, and the page sizes that the processor and the card use for it.
 fn print_memory(player: &Player) {
     let region = player.region();
     let kib = |bytes: usize| bytes >> 10;

@@ -1,4 +1,4 @@
-//! The shortest useful program: one RDMA write from one buffer into another, on a connection of a card with itself.
+//! The shortest useful program: one RDMA write between two buffers, over a connection of a card to itself.
 
 use std::time::Duration;
 

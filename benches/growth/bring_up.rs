@@ -9,7 +9,7 @@ use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction};
 use mlx5_open::Sim;
 
-use super::Extent;
+use super::extent::Extent;
 use super::stage::Stage;
 
 const RUNS: usize = 25;

@@ -4,31 +4,14 @@
 //! checks that it works. Names of sections as further arguments choose among them. README.md says what the figures mean.
 
 mod bring_up;
+mod extent;
 mod messages;
 mod queue_pairs;
 mod registration;
 mod stage;
 
+use extent::Extent;
 use mlx5_benches::Failure;
-
-/// How much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// Everything.
-    Full,
-    /// Enough to see that it works.
-    Short,
-}
-
-impl Extent {
-    /// How many queue pairs there are, one after the other.
-    pub fn queue_pairs(self) -> &'static [usize] {
-        match self {
-            Extent::Full => &[1, 16, 256, 4096, 16384],
-            Extent::Short => &[1, 16],
-        }
-    }
-}
 
 /// A table of its own.
 type Section = fn(Extent) -> Result<(), Failure>;

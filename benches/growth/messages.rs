@@ -13,7 +13,7 @@ use mlx5_prm::layout::Layout;
 use mlx5_sim::card::FunctionHandle;
 use mlx5_sim::objects::PageList;
 
-use super::Extent;
+use super::extent::Extent;
 use super::stage::{BYTES, CQES, Desk, Stage, WQES};
 
 /// Tells this program, as its own child, to count instructions.

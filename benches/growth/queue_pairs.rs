@@ -6,7 +6,7 @@ use std::time::Instant;
 use mlx5_benches::{Failure, median};
 use mlx5_dv::objects::QueuePair;
 
-use super::Extent;
+use super::extent::Extent;
 use super::stage::Stage;
 
 /// One number of queue pairs. Microseconds of each call, in the order of the calls.

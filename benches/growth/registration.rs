@@ -12,7 +12,7 @@ use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_open::Sim;
 
-use super::Extent;
+use super::extent::Extent;
 
 const SIZES: [usize; 6] = [1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30, 8 << 30];
 const WARM_UP: usize = 20;

@@ -1,5 +1,5 @@
-//! How two ends of a connection learn each other's address before there is a connection: the TCP exchange of
-//! libibverbs' `ibv_rc_pingpong`, byte for byte, so that either end may be that program.
+//! Exchange of queue pair addresses over TCP, in the format of libibverbs' `ibv_rc_pingpong`, so that either end may be that
+//! program.
 //!
 //! The client sends its address as text, the server connects its queue pair and answers with its own, the client connects
 //! and says `done`.
@@ -10,24 +10,24 @@ use std::net::TcpStream;
 use std::str::FromStr;
 use std::time::Duration;
 
-use mlx5_open::meet;
+use mlx5_open::rendezvous;
 
-/// What one end tells the other.
+/// The address of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     /// Local identifier: 0 on Ethernet.
     pub lid: u16,
     /// Queue pair number, 24 bits.
     pub qpn: u32,
-    /// First packet sequence number this end sends, 24 bits.
+    /// First packet sequence number that this end sends, 24 bits.
     pub psn: u32,
-    /// GID this end sends from.
+    /// GID that this end sends from.
     pub gid: [u8; 16],
 }
 
-/// Bytes of an address on the wire, with the zero that ends it.
+/// Bytes of an address on the wire, with its terminating zero.
 const MESSAGE: usize = "0000:000000:000000:00000000000000000000000000000000\0".len();
-/// What the client says last, with the zero that ends it.
+/// The client's last message, with its terminating zero.
 const DONE: &[u8; 5] = b"done\0";
 
 impl fmt::Display for Address {
@@ -37,9 +37,9 @@ impl fmt::Display for Address {
     }
 }
 
-/// The other end sent no address.
+/// The other end sent an invalid address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address: lid:qpn:psn:gid in hexadecimal expected")]
+#[error("invalid address {0:?}: expected lid:qpn:psn:gid in hexadecimal")]
 pub struct BadAddress(String);
 
 impl FromStr for Address {
@@ -70,15 +70,15 @@ pub struct Accepted {
     pub remote: Address,
 }
 
-/// Waits on TCP `port` for one client's address, no longer than `patience`.
+/// Waits up to `patience` for one client's address on TCP `port`.
 pub fn accept(port: u16, patience: Duration) -> io::Result<Accepted> {
-    let mut stream = meet::accept(port, patience)?;
+    let mut stream = rendezvous::accept(port, patience)?;
     let remote = read_address(&mut stream)?;
     Ok(Accepted { stream, remote })
 }
 
 impl Accepted {
-    /// Sends our address, now that our queue pair is connected, and waits until the client is, too.
+    /// Sends our address. Call once our queue pair is connected; waits until the client's is, too.
     pub fn answer(mut self, mine: &Address) -> io::Result<()> {
         write_address(&mut self.stream, mine)?;
         let mut done = [0; DONE.len()];
@@ -87,9 +87,9 @@ impl Accepted {
 }
 
 /// Sends our address to the server at `host`, and returns the server's. Call [`finish`](Asked::finish) once our queue
-/// pair is connected. A server that does not listen yet is tried again until `patience` is over.
+/// pair is connected. Retries for up to `patience` while the server does not listen yet.
 pub fn ask(host: &str, port: u16, mine: &Address, patience: Duration) -> io::Result<Asked> {
-    let mut stream = meet::connect(host, port, patience)?;
+    let mut stream = rendezvous::connect(host, port, patience)?;
     write_address(&mut stream, mine)?;
     let remote = read_address(&mut stream)?;
     Ok(Asked { stream, remote })

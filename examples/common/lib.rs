@@ -1,5 +1,5 @@
-//! What the examples share.
+//! Code shared by the examples.
 
 pub mod exchange;
+pub mod host;
 pub mod pingpong;
-pub mod station;

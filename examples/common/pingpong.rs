@@ -1,4 +1,4 @@
-//! One end of a ping-pong: the client sends first, the server sends back what it received.
+//! One end of a ping-pong. The client sends first; the server sends back what it received.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Peer, Ticket};
 use mlx5_dv::{Device, Mac};
-use mlx5_open::watch::{SILENCE, Watch};
+use mlx5_open::watchdog::{SILENCE, Watchdog};
 use mlx5_prm::values::PathMtu;
 
 use crate::exchange::Address;
@@ -15,19 +15,19 @@ use crate::exchange::Address;
 /// What an example may fail with.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Most bytes of posted receive buffers.
+/// Upper limit on the total size of posted receive buffers.
 const RECEIVE_MEMORY: usize = 64 << 20;
 
-/// What both ends agree on.
+/// Parameters of both ends.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Bytes of the message.
+    /// Message size in bytes.
     pub size: usize,
     /// Path MTU in bytes.
     pub mtu: u32,
     /// Receives to keep posted.
     pub rx_depth: usize,
-    /// Exchanges.
+    /// Number of exchanges.
     pub iters: u64,
     /// Service level.
     pub service_level: u8,
@@ -37,20 +37,20 @@ pub struct Setup {
     pub gid_index: u16,
     /// Check every byte received.
     pub check: bool,
-    /// Keep messages in pages of this size, or fail; the largest that serve if not said.
+    /// Keep messages in pages of this size, or fail; by default in the largest available.
     pub page_size: Option<PageSize>,
 }
 
 /// Who sends first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Sends first, and knows what must come back.
+    /// Sends first, and knows the expected answer.
     Client,
-    /// Sends back what came.
+    /// Sends back what it received.
     Server,
 }
 
-/// Byte `at` of message `number`. The first byte of each page is 0, which is all that `ibv_rc_pingpong -c` looks at.
+/// Byte `at` of message `number`. `ibv_rc_pingpong -c` checks only the first byte of each page, which is 0.
 fn pattern(number: u64, at: usize) -> u8 {
     if at.is_multiple_of(4096) {
         return 0;
@@ -67,7 +67,7 @@ fn memory(pd: &Arc<Pd>, len: usize, page_size: Option<PageSize>) -> Result<Arc<M
     }
 }
 
-/// One end: its queue pair, and the buffers that go to and fro.
+/// One end: its queue pair and its buffers.
 #[derive(Debug)]
 pub struct Player {
     device: Arc<Device>,
@@ -75,18 +75,18 @@ pub struct Player {
     role: Role,
     region: Arc<MemoryRegion>,
     connection: Connection,
-    /// The client's message, while it is not on its way.
+    /// The client's message, while it is not in flight.
     message: Option<Buffer>,
-    /// The sends under way, the oldest first. A message may come while the acknowledgement of the last one sent is lost.
+    /// Sends in flight, oldest first. The next message may arrive before the acknowledgement of the last send.
     sending: VecDeque<Ticket>,
-    /// The client's: an answer is due before the next message may go.
+    /// The client waits for an answer before it sends again.
     answer_due: bool,
     sent: u64,
     received: u64,
 }
 
 impl Player {
-    /// A queue pair ready to be connected, its receives posted.
+    /// Creates a queue pair, ready to connect, with its receives posted.
     pub fn new(device: &Arc<Device>, setup: &Setup, role: Role) -> Result<Self, Failure> {
         let depth = setup.rx_depth.min(RECEIVE_MEMORY / setup.size).max(2);
         let pd = Pd::alloc(device)?;
@@ -97,9 +97,9 @@ impl Player {
         options.gid_index = u8::try_from(setup.gid_index)?;
         options.service_level = setup.service_level;
         options.path_mtu = PathMtu::from_bytes(setup.mtu)
-            .ok_or_else(|| format!("{} is no path MTU: 256, 512, ... 4096", setup.mtu))?;
-        // The memory first: of a process that dies the kernel takes the newest objects back first, and no message may meet a
-        // key that is gone.
+            .ok_or_else(|| format!("{} is not a path MTU: 256, 512, 1024, 2048 or 4096", setup.mtu))?;
+        // Memory first: when a process dies, the kernel destroys its newest objects first, and the queue pair must go before
+        // the memory key.
         let region = memory(&pd, (depth + 1) * setup.size, setup.page_size)?;
         let mut connection = Connection::new(&pd, options)?;
         let part = |i: usize| region.buffer(i * setup.size..(i + 1) * setup.size);
@@ -122,24 +122,24 @@ impl Player {
         })
     }
 
-    /// What the other end needs to know.
+    /// The address to send to the other end.
     pub fn address(&self) -> Result<Address, Failure> {
         let local = self.connection.local()?;
         Ok(Address { lid: local.lid, qpn: local.qpn, psn: local.psn, gid: local.gid })
     }
 
-    /// Where its messages are.
+    /// The memory of its messages.
     pub fn region(&self) -> &MemoryRegion {
         &self.region
     }
 
-    /// Connects to the other end, whose packets go to `mac` where its GID alone does not say whose they are.
+    /// Connects to the other end. `mac` is its MAC address, unless the driver derives it from the GID.
     pub fn connect(&mut self, remote: &Address, mac: Option<Mac>) -> Result<(), Failure> {
         let peer = Peer { qpn: remote.qpn, psn: remote.psn, gid: remote.gid, lid: remote.lid, mac };
         Ok(self.connection.connect(&peer)?)
     }
 
-    /// Plays the whole game on this thread.
+    /// Runs all exchanges on this thread.
     pub fn play(&mut self) -> Result<(), Failure> {
         self.begin()?;
         if self.setup.events {
@@ -149,15 +149,15 @@ impl Player {
             }
             return Ok(());
         }
-        let mut watch = Watch::new(&self.device);
+        let mut watchdog = Watchdog::new(&self.device);
         while !self.is_done() {
             let moved = self.turn()?;
-            watch.check(moved)?;
+            watchdog.check(moved)?;
         }
         Ok(())
     }
 
-    /// The client sends its first message; the server waits for it.
+    /// Sends the first message, if this is the client.
     pub fn begin(&mut self) -> Result<(), Failure> {
         match self.role {
             Role::Client => self.send_message(),
@@ -165,7 +165,7 @@ impl Player {
         }
     }
 
-    /// Handles one completion, if there is one.
+    /// Polls and handles one completion. Returns whether there was one.
     #[inline]
     pub fn turn(&mut self) -> Result<bool, Failure> {
         match self.connection.poll()? {
@@ -174,14 +174,14 @@ impl Player {
         }
     }
 
-    /// Whether every message has gone out and come back.
+    /// Whether all messages were sent and answered.
     pub fn is_done(&self) -> bool {
         self.sent == self.setup.iters && self.received == self.setup.iters
     }
 
     fn handle(&mut self, done: Done) -> Result<(), Failure> {
         let completion = done.result?;
-        let buffer = done.buffer.ok_or("a completion came without its buffer")?;
+        let buffer = done.buffer.ok_or("completion without a buffer")?;
         if self.sending.front() == Some(&done.ticket) {
             self.sending.pop_front();
             self.sent += 1;
@@ -221,7 +221,7 @@ impl Player {
     }
 
     fn send_message(&mut self) -> Result<(), Failure> {
-        let mut buffer = self.message.take().ok_or("the message is still on its way")?;
+        let mut buffer = self.message.take().ok_or("the message is still in flight")?;
         if self.setup.check {
             let bytes: Vec<u8> = (0..self.setup.size).map(|at| pattern(self.sent, at)).collect();
             buffer.write(0, &bytes);
@@ -231,10 +231,13 @@ impl Player {
         Ok(())
     }
 
-    /// The client knows every byte; the server, whose client may be `ibv_rc_pingpong`, the first of each page.
+    /// Checks a received message. The client knows every byte; the server, whose client may be `ibv_rc_pingpong`, only the
+    /// first of each page.
     fn check(&self, buffer: &Buffer, len: usize) -> Result<(), Failure> {
         if len != self.setup.size {
-            return Err(format!("message {}: {len} bytes came instead of {}", self.received, self.setup.size).into());
+            return Err(
+                format!("message {}: received {len} bytes instead of {}", self.received, self.setup.size).into()
+            );
         }
         let mut bytes = vec![0; len];
         buffer.read(0, &mut bytes);

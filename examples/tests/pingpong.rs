@@ -7,7 +7,7 @@ use mlx5_dv::{Device, Options};
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
 use mlx5_neighbours::{Ipv4Cidr, Neighbours, address_of};
 use mlx5_open::Sim;
-use mlx5_open::watch::Watch;
+use mlx5_open::watchdog::Watchdog;
 
 fn setup(size: usize, mtu: u32) -> Setup {
     Setup {
@@ -36,10 +36,10 @@ fn play(client: &Arc<Device>, server: &Arc<Device>, setup: &Setup) -> Result<(),
         });
     }
     near.begin()?;
-    let mut watch = Watch::new(client);
+    let mut watchdog = Watchdog::new(client);
     while !(near.is_done() && far.is_done()) {
         let moved = near.turn()? | far.turn()?;
-        watch.check(moved)?;
+        watchdog.check(moved)?;
     }
     Ok(())
 }

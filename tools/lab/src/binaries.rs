@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::place::workspace;
+use crate::folder::workspace;
 use crate::progress::say;
 
 /// Why our programs could not be built.

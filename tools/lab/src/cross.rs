@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::LabError;
-use crate::place::{Place, workspace};
+use crate::folder::{LabFolder, workspace};
 use crate::setup::{Tree, ensure};
 
 /// Debian's Rust compiler with the standard library for aarch64, its binutils, and QEMU's emulation of a process.
@@ -20,8 +20,8 @@ impl Aarch64 {
 
     /// Fetches all that, some 250 MB, if it is not there yet.
     pub fn ready() -> Result<Self, LabError> {
-        let place = Place::find();
-        Ok(Self { tree: ensure(&place, Tree::Aarch64)?, target_dir: place.join("aarch64-target") })
+        let folder = LabFolder::find();
+        Ok(Self { tree: ensure(&folder, Tree::Aarch64)?, target_dir: folder.join("aarch64-target") })
     }
 
     /// This machine's cargo with that compiler, in the workspace. What it builds for [`Aarch64::TARGET`] runs in QEMU.

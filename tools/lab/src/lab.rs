@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{IoContext, LabError};
-use crate::place::Place;
+use crate::folder::LabFolder;
+use crate::root::{kernel_release, libraries, loader};
 use crate::setup::{Tree, ensure, release_number};
 
 /// A lab that is set up.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    place: Place,
+    folder: LabFolder,
     root: PathBuf,
     kernel: String,
 }
@@ -23,10 +24,10 @@ impl Lab {
     /// progress on stderr; later it only looks at a stamp. Callers in several
     /// processes take turns.
     pub fn ready() -> Result<Self, LabError> {
-        let place = Place::find();
-        let root = ensure(&place, Tree::Root)?;
+        let folder = LabFolder::find();
+        let root = ensure(&folder, Tree::Root)?;
         let kernel = kernel_release(&root)?;
-        Ok(Self { place, root, kernel })
+        Ok(Self { folder, root, kernel })
     }
 
     /// The guests' root file system, which holds QEMU too.
@@ -49,8 +50,8 @@ impl Lab {
         self.root.join("usr/lib/modules").join(&self.kernel)
     }
 
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn folder(&self) -> &LabFolder {
+        &self.folder
     }
 
     /// QEMU, run with the libraries it was built with.
@@ -93,7 +94,7 @@ pub struct KernelHeaders {
 /// Fetches the kernels' and rdma-core's headers, those of their sources included,
 /// if they are not there yet: some 190 MB, and 175 on disk.
 pub fn headers() -> Result<Headers, LabError> {
-    let tree = ensure(&Place::find(), Tree::Headers)?;
+    let tree = ensure(&LabFolder::find(), Tree::Headers)?;
     let mut kernels = kernel_headers(&tree.join("usr/src"))?;
     let verbs_include = tree.join("usr/include");
     match (kernels.pop(), verbs_include.join("infiniband/mlx5dv.h").is_file()) {
@@ -122,31 +123,4 @@ fn kernel_headers(sources: &Path) -> Result<Vec<KernelHeaders>, LabError> {
     found.sort();
     let release = |number: Vec<u32>| number.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
     Ok(found.into_iter().map(|(number, include)| KernelHeaders { release: release(number), include }).collect())
-}
-
-/// The release of the one kernel in a tree.
-pub(crate) fn kernel_release(root: &Path) -> Result<String, LabError> {
-    let modules = root.join("usr/lib/modules");
-    fs::read_dir(&modules)
-        .doing("read", &modules)?
-        .flatten()
-        .find_map(|entry| entry.file_name().into_string().ok())
-        .ok_or_else(|| LabError::Missing { what: "kernel modules".into() })
-}
-
-/// A program of a tree, run through that tree's own dynamic loader: the machine
-/// may be older than the program.
-pub(crate) fn loader(root: &Path, argv0: &str, program: &str) -> Command {
-    let mut command = Command::new(root.join("usr/lib64/ld-linux-x86-64.so.2"));
-    command
-        .args(["--argv0", argv0, "--library-path"])
-        .arg(libraries(root))
-        .arg(root.join(program))
-        // cargo points this at its own libraries while tests run.
-        .env_remove("LD_LIBRARY_PATH");
-    command
-}
-
-fn libraries(root: &Path) -> PathBuf {
-    root.join("usr/lib/x86_64-linux-gnu")
 }

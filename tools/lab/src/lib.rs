@@ -32,14 +32,15 @@
 mod binaries;
 mod cross;
 mod error;
+mod folder;
 mod guest;
 mod lab;
 mod lock;
 mod logs;
 mod model;
-mod place;
 mod process;
 mod progress;
+mod root;
 mod scapy;
 mod setup;
 mod tshark;

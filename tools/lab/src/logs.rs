@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{IoContext, LabError};
+use crate::folder::LabFolder;
 use crate::lock::FileLock;
-use crate::place::Place;
 
 /// The path of a file called `name` among the logs of the calling test, whose folder exists then. Captures belong there.
 pub fn log_file(name: &str) -> Result<PathBuf, LabError> {
@@ -19,7 +19,7 @@ pub fn log_file(name: &str) -> Result<PathBuf, LabError> {
 fn of_caller() -> PathBuf {
     let executable = std::env::current_exe().unwrap_or_default();
     let stem = executable.file_stem().unwrap_or_default().to_string_lossy();
-    let program = Place::find().logs().join(without_hash(&stem));
+    let program = LabFolder::find().logs().join(without_hash(&stem));
     // The test runner names a test's thread after the test, unless it runs one at a time.
     match std::thread::current().name() {
         Some(test) if test != "main" => program.join(test.replace("::", ".")),

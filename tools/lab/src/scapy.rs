@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{IoContext, LabError};
-use crate::lab::loader;
-use crate::place::Place;
+use crate::folder::LabFolder;
+use crate::root::loader;
 use crate::setup::{Tree, ensure};
 
 /// Debian's Scapy, and the Python that it runs on.
@@ -19,9 +19,9 @@ pub struct Scapy {
 impl Scapy {
     /// Fetches it, some 19 MB, if it is not there yet.
     pub fn ready() -> Result<Self, LabError> {
-        let place = Place::find();
-        let tree = ensure(&place, Tree::Scapy)?;
-        let home = place.join("scapy-home");
+        let folder = LabFolder::find();
+        let tree = ensure(&folder, Tree::Scapy)?;
+        let home = folder.join("scapy-home");
         std::fs::create_dir_all(&home).doing("create", &home)?;
         Ok(Self { tree, home })
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{IoContext, LabError};
-use crate::lab::loader;
-use crate::place::Place;
+use crate::folder::LabFolder;
+use crate::root::loader;
 use crate::setup::{Tree, ensure};
 
 /// Debian's tshark.
@@ -19,9 +19,9 @@ pub struct Tshark {
 impl Tshark {
     /// Fetches it, some 45 MB, if it is not there yet.
     pub fn ready() -> Result<Self, LabError> {
-        let place = Place::find();
-        let tree = ensure(&place, Tree::Tshark)?;
-        let settings = place.join("tshark-settings");
+        let folder = LabFolder::find();
+        let tree = ensure(&folder, Tree::Tshark)?;
+        let settings = folder.join("tshark-settings");
         std::fs::create_dir_all(&settings).doing("create", &settings)?;
         Ok(Self { tree, settings })
     }

@@ -9,7 +9,7 @@ use mlx5_tools::fields::json_of;
 use mlx5_tools::kernel_log::{self, Options, Summary};
 use mlx5_tools::named;
 
-use crate::{Failure, print, print_json};
+use crate::output::{Failure, print, print_json};
 
 /// What to decode.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use std::fmt;
 use mlx5_dv::discovery::{Card, RdmaDevice, RdmaGid, RdmaLink, RdmaPort, Sysfs};
 use serde::Serialize;
 
-use crate::{Failure, print, print_json};
+use crate::output::{Failure, print, print_json};
 
 /// One way to a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

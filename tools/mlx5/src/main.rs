@@ -9,14 +9,16 @@ mod decode;
 mod doctor;
 mod explain;
 mod list;
+mod output;
 mod perf;
 mod serve;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use mlx5_open::program;
+
+use output::{Failure, print, print_json};
 
 /// A userspace driver for ConnectX (mlx5) cards, and a software card.
 #[derive(Debug, Parser)]
@@ -58,23 +60,6 @@ fn main() -> ExitCode {
         Command::Sim(sim) => serve::run(sim, arguments.json),
         Command::Doctor => examine(arguments.json),
     })
-}
-
-/// What a command may fail with.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// Prints `value` for machines.
-fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
-}
-
-/// Writes to stdout. A reader that has seen enough, such as `head`, ends the program in peace.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-        written => Ok(written?),
-    }
 }
 
 fn examine(json: bool) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use mlx5_sim::profile::Profile;
 use mlx5_sim::serve::vfio_user::{self, Service};
 use mlx5_sim::wire::{PcapWriter, SocketUplink};
 
-use crate::{Failure, print};
+use crate::output::{Failure, print};
 
 /// What to serve.
 #[derive(Debug, clap::Args)]

@@ -177,7 +177,7 @@ fn a_latency_is_drawn_as_a_distribution() {
 #[test]
 fn what_cannot_be_measured_says_why() {
     for (arguments, word) in [
-        ("lat atomic -s 16", "an atomic is of 8 bytes"),
+        ("lat atomic -s 16", "an atomic has 8 bytes"),
         ("bw write -c UD", "RC queue pairs"),
         ("bw write -x 3", "no such GID"),
         ("bw write -d vfio-user:/nowhere", "/nowhere"),

@@ -1,12 +1,11 @@
-//! ARP and IPv6 neighbour discovery for a function that this program has to itself.
+//! ARP and IPv6 neighbour discovery for a function that this program owns.
 //!
-//! RoCE packets carry the MAC address of whoever has the remote's IP address. Where a kernel keeps a function, its network
-//! stack finds that address, and answers others who look for ours; a function of our own has no such stack. [`Neighbours`]
-//! is one: smoltcp on a raw Ethernet queue, driven by a thread of its own, so that data paths need not know of it. While it
-//! lives it
+//! RoCE packets carry the MAC address of the remote IP address. For a function bound to a kernel driver, the kernel resolves
+//! remote addresses and answers requests for local ones. An owned function has no kernel stack; [`Neighbours`] replaces it:
+//! smoltcp on a raw Ethernet queue, run by its own thread, apart from the data path. While it exists it
 //!
-//! * answers for the function's own addresses, its link-local one and an IPv4 one, also to `ping`;
-//! * finds the MAC address of others ([`Neighbours::resolve`]).
+//! * answers ARP, neighbour solicitations and `ping` for the function's link-local address and one IPv4 address;
+//! * resolves the MAC addresses of others ([`Neighbours::resolve`]).
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,21 +18,20 @@
 //! ```
 //!
 //! # Contract
-//! * Nothing here panics on what comes from the wire; every wait has a deadline.
-//! * The function's root flow table is taken: one `Neighbours` a function.
-//! * What is heard is believed, as with ARP everywhere: who is on the wire can lie about who has an address.
+//! * No packet causes a panic; every wait has a deadline.
+//! * It occupies the function's root flow table: one `Neighbours` per function.
+//! * Replies are not authenticated, as with ARP everywhere.
 //!
-//! Left out, with errors that say so: gateways (whoever is looked for must be on our network), and functions that the kernel
-//! keeps.
+//! Not supported, with errors that say so: gateways (addresses must be on the local network), and functions of the kernel.
 #![forbid(unsafe_code)]
 
 mod packets;
 mod phy;
-mod station;
+mod shared;
+mod stack;
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,44 +39,45 @@ use mlx5_dv::{Device, Mac};
 
 pub use smoltcp::wire::Ipv4Cidr;
 
-use station::Station;
+use shared::Shared;
+use stack::Stack;
 
 /// What can go wrong.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody answers for the address.
-    #[error("nobody on the wire answers for {address} ({asked} requests in {} ms): is it up, and on this network?", patience.as_millis())]
+    /// No answer for the address.
+    #[error("no answer for {address} ({asked} requests in {} ms): is it up, and on this network?", patience.as_millis())]
     NoAnswer {
         /// The address.
         address: IpAddr,
-        /// How often it was asked for.
+        /// Requests sent.
         asked: u32,
-        /// How long.
+        /// How long it was tried.
         patience: Duration,
     },
-    /// The address is not on our network.
-    #[error("{address} is not on {}: give an address of its network (gateways are not used)", network.map_or("any network of ours, as there is no IPv4 address".into(), |network| network.to_string()))]
+    /// The address is not on the local network.
+    #[error("{address} is not on {}: give an address of its network (gateways are not used)", network.map_or("a local network, as there is no IPv4 address".into(), |network| network.to_string()))]
     NotOnLink {
         /// The address.
         address: Ipv4Addr,
-        /// Our network.
+        /// The local network.
         network: Option<Ipv4Cidr>,
     },
-    /// The address is no single station's.
-    #[error("{0} is no station's address")]
+    /// The address is not unicast.
+    #[error("{0} is not a unicast address")]
     NotUnicast(IpAddr),
-    /// The queue of frames does not work.
-    #[error("no more is heard from the wire: {0}")]
+    /// The raw Ethernet queue failed.
+    #[error("the queue for ARP and neighbour discovery failed: {0}")]
     Deaf(String),
 }
 
-/// The address in a GID: an IPv4 address that is mapped (::ffff:a.b.c.d), or the IPv6 address that it is.
+/// The address of a GID: IPv4 if it is mapped (::ffff:a.b.c.d), else IPv6.
 pub fn address_of(gid: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// A small network stack on a function of our own. Dropped, it answers no more.
+/// A small network stack on an owned function. Runs until it is dropped.
 #[derive(Debug)]
 pub struct Neighbours {
     shared: Arc<Shared>,
@@ -86,59 +85,21 @@ pub struct Neighbours {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What its thread and its users have in common.
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    /// Something was learned, or nothing will be any more.
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Who has which address, as last heard.
-    known: HashMap<IpAddr, Mac>,
-    /// What is looked for, and how often it was asked for.
-    wanted: HashMap<IpAddr, u32>,
-    /// Why the thread has ended.
-    ended: Option<String>,
-    /// The thread is to end.
-    stop: bool,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Addresses that are remembered: those heard last may be forgotten once there are more.
-const REMEMBERED: usize = 1024;
-
-impl State {
-    fn learn(&mut self, address: IpAddr, mac: Mac) {
-        if self.known.len() >= REMEMBERED && !self.known.contains_key(&address) {
-            self.known.clear();
-        }
-        self.known.insert(address, mac);
-    }
-}
-
 impl Neighbours {
-    /// Answers from now on for `device`'s link-local address, and for `ipv4`, whose network is that of the prefix. The GID of the
-    /// latter is [`mlx5_dv::Options::ipv4`]'s business.
+    /// Starts the stack with `device`'s link-local address and `ipv4`. The GID of the latter is set by
+    /// [`mlx5_dv::Options::ipv4`].
     ///
     /// # Errors
-    /// Those of [`EthernetQueue`](mlx5_dv::queue::ethernet::EthernetQueue): the kernel keeps the function, the card has no
-    /// raw Ethernet queues, the function's root flow table is taken.
+    /// Those of [`EthernetQueue`](mlx5_dv::queue::ethernet::EthernetQueue): the function is the kernel's, the card has no raw
+    /// Ethernet queues, or the root flow table is in use.
     pub fn start(device: &Arc<Device>, ipv4: Option<Ipv4Cidr>) -> Result<Self, mlx5_dv::Error> {
-        let mut station = Station::new(device, ipv4)?;
+        let mut stack = Stack::new(device, ipv4)?;
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let run = move || {
-            let ended = station.run(&theirs).err().map_or_else(String::new, |error| error.to_string());
+            let ended = stack.run(&theirs).err().map_or_else(String::new, |error| error.to_string());
             if !ended.is_empty() {
-                tracing::warn!(ended, "nobody answers for the function's addresses any more");
+                tracing::warn!(ended, "ARP and neighbour discovery have stopped");
             }
             theirs.lock().ended = Some(ended);
             theirs.changed.notify_all();
@@ -148,10 +109,10 @@ impl Neighbours {
         Ok(Neighbours { shared, network: ipv4, thread: Some(thread) })
     }
 
-    /// The MAC address of who has `address`: as last heard, or asked for until `patience` is over.
+    /// The MAC address of `address`: from the cache, or by requests for up to `patience`.
     ///
     /// # Errors
-    /// [`Error::NoAnswer`], [`Error::NotOnLink`], [`Error::NotUnicast`]; [`Error::Deaf`] where the card died.
+    /// [`Error::NoAnswer`], [`Error::NotOnLink`], [`Error::NotUnicast`]; [`Error::Deaf`] if the card died.
     pub fn resolve(&self, address: IpAddr, patience: Duration) -> Result<Mac, Error> {
         self.check(address)?;
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Requests that we send, and what frames tell of others. RFC 826, RFC 4861.
+//! ARP and neighbour discovery packets: requests to send, and what received ones say. RFC 826, RFC 4861.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,10 +9,10 @@ use smoltcp::wire::{
     Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
 };
 
-/// What neighbour discovery's packets carry, so that no router has passed them on.
+/// Hop limit of neighbour discovery: a packet with another one was forwarded by a router. RFC 4861.
 const HOP_LIMIT: u8 = 255;
 
-/// The multicast group that whoever has `address` belongs to. RFC 4291.
+/// The solicited-node multicast group of `address`. RFC 4291.
 pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
@@ -26,7 +26,7 @@ fn ethernet(from: Mac, to: Mac, ethertype: EthernetProtocol, len: usize, fill: i
     bytes
 }
 
-/// Who has `target`? Asked by `mac`, which has `own`.
+/// An ARP request for `target`, from `mac` with the address `own`.
 pub fn arp_request(mac: Mac, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let repr = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
@@ -40,14 +40,14 @@ pub fn arp_request(mac: Mac, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     })
 }
 
-/// Who has `target`? Asked by `mac`, which has `own`.
+/// A neighbour solicitation for `target`, from `mac` with the address `own`.
 pub fn solicitation(mac: Mac, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let group = solicited_node(target);
     let lladdr = Some(RawHardwareAddress::from(EthernetAddress(mac.0)));
     ndisc((mac, own), (Mac::of_group(group), group), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
 }
 
-/// `mac` has `own`: the answer to `asker`.
+/// A neighbour advertisement to `asker`: `mac` has the address `own`.
 fn advertisement(mac: Mac, own: Ipv6Addr, asker: (Mac, Ipv6Addr)) -> Vec<u8> {
     let flags = NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE;
     let lladdr = Some(RawHardwareAddress::from(EthernetAddress(mac.0)));
@@ -71,17 +71,16 @@ fn ndisc(from: (Mac, Ipv6Addr), to: (Mac, Ipv6Addr), repr: NdiscRepr<'_>) -> Vec
     })
 }
 
-/// What a frame says of who sent it.
+/// What a received frame says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Somebody has this address.
+    /// A neighbour: its IP and MAC address.
     pub learned: Option<(IpAddr, Mac)>,
-    /// What is to be answered, besides what smoltcp answers: it knows no solicitation that comes to us alone, by which Linux
-    /// asks again whether we are still there.
+    /// An answer to send. smoltcp does not answer unicast solicitations, with which Linux probes known neighbours.
     pub answer: Option<Vec<u8>>,
 }
 
-/// Reads `frame`, for `mac`, which has `own`.
+/// Reads `frame`, received by `mac` with the address `own`.
 pub fn read(frame: &[u8], mac: Mac, own: Ipv6Addr) -> Heard {
     let Ok(frame) = EthernetFrame::new_checked(frame) else { return Heard::default() };
     match frame.ethertype() {
@@ -96,9 +95,9 @@ fn arp(payload: &[u8]) -> Option<(IpAddr, Mac)> {
     let ArpRepr::EthernetIpv4 { source_hardware_addr, source_protocol_addr, .. } = ArpRepr::parse(&packet).ok()? else {
         return None;
     };
-    // A probe has no address yet.
-    let is_station = source_hardware_addr.is_unicast() && !source_protocol_addr.is_unspecified();
-    is_station.then_some((source_protocol_addr.into(), Mac(source_hardware_addr.0)))
+    // An ARP probe has no sender address yet.
+    let is_unicast = source_hardware_addr.is_unicast() && !source_protocol_addr.is_unspecified();
+    is_unicast.then_some((source_protocol_addr.into(), Mac(source_hardware_addr.0)))
 }
 
 fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Heard> {
@@ -112,10 +111,10 @@ fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<He
     let Icmpv6Repr::Ndisc(repr) = repr else { return None };
     match repr {
         NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
-            Some(Heard { learned: Some((target_addr.into(), station(lladdr?)?)), answer: None })
+            Some(Heard { learned: Some((target_addr.into(), unicast(lladdr?)?)), answer: None })
         }
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
-            let asker = lladdr.and_then(station).unwrap_or(Mac(frame.src_addr().0));
+            let asker = lladdr.and_then(unicast).unwrap_or(Mac(frame.src_addr().0));
             let has_address = !ip.src_addr.is_unspecified();
             let to_us_alone = target_addr == own && ip.dst_addr == own && has_address;
             Some(Heard {
@@ -127,8 +126,8 @@ fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<He
     }
 }
 
-/// The MAC address of one station.
-fn station(address: RawHardwareAddress) -> Option<Mac> {
+/// A unicast MAC address.
+fn unicast(address: RawHardwareAddress) -> Option<Mac> {
     let mac = Mac(address.as_bytes().try_into().ok()?);
     (mac.0[0] & 1 == 0).then_some(mac)
 }

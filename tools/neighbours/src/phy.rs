@@ -11,11 +11,11 @@ use mlx5_dv::{Device, Error, Mac};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-/// Frames that can wait to be heard, and to be sent.
+/// Buffers for receiving and for sending.
 const RECEIVES: usize = 32;
 const SENDS: usize = 8;
 
-/// A raw Ethernet queue, its buffers, and the frames that smoltcp has not had yet.
+/// A raw Ethernet queue, its buffers, and received frames that smoltcp has not read yet.
 #[derive(Debug)]
 pub struct Phy {
     queue: EthernetQueue,
@@ -25,14 +25,14 @@ pub struct Phy {
 }
 
 impl Phy {
-    /// Hears what `device`'s own address, everybody and `groups` get.
+    /// Receives frames to `device`'s own address, to broadcast and to `groups`.
     pub fn new(device: &Arc<Device>, groups: &[Mac]) -> Result<Self, Error> {
         let pd = Pd::alloc(device)?;
         let mut options = EthernetOptions::default();
         (options.send_depth, options.recv_depth, options.events) = (SENDS as u32, RECEIVES as u32, true);
         let mut queue = EthernetQueue::new(&pd, options)?;
         let longest = queue.sq().longest_frame();
-        // Nothing that passes the port is too long for a buffer, or it would take the queue out of order.
+        // A buffer takes the longest frame of the port: a longer one would be an error that stops the queue.
         let len = longest.next_multiple_of(64);
         let region = MemoryRegion::allocate(&pd, (RECEIVES + SENDS) * len, AccessFlags::LOCAL_WRITE)?;
         let mut free = region.buffers(len)?;
@@ -42,7 +42,7 @@ impl Phy {
         Ok(Phy { queue, free, heard: VecDeque::new(), longest })
     }
 
-    /// The frames that came, or none once `patience` is over. They are smoltcp's next.
+    /// Waits up to `patience` for frames. smoltcp reads them next.
     pub fn hear(&mut self, patience: Duration) -> Result<impl Iterator<Item = &[u8]>, Error> {
         match self.queue.wait(patience) {
             Ok(done) => self.take(done)?,
@@ -60,7 +60,7 @@ impl Phy {
     fn take(&mut self, done: Done) -> Result<(), Error> {
         match (done.result, done.buffer) {
             (Err(error), buffer) => {
-                tracing::warn!(%error, "the queue of frames is reset");
+                tracing::warn!(%error, "the raw Ethernet queue failed and is reset");
                 self.free.extend(buffer);
                 self.free.extend(self.queue.reset()?);
                 post(&mut self.queue, &mut self.free);
@@ -76,17 +76,17 @@ impl Phy {
         Ok(())
     }
 
-    /// Sends `frame`, or loses it where too many are under way, as a wire may.
+    /// Sends `frame`, or drops it if no buffer is free.
     pub fn send(&mut self, frame: &[u8]) {
         let Some(mut buffer) = self.free.pop() else {
-            tracing::debug!("a frame was not sent: too many are under way");
+            tracing::debug!("frame dropped: no free buffer");
             return;
         };
         let len = frame.len().min(buffer.capacity());
         buffer.write(0, &frame[..len]);
         buffer.set_len(len);
         if let Err(refused) = self.queue.send(buffer, FrameFlags::empty()) {
-            tracing::debug!(%refused, "a frame was not sent");
+            tracing::debug!(%refused, "frame dropped");
             self.free.extend(refused.buffer);
         }
     }
@@ -105,10 +105,10 @@ fn post(queue: &mut EthernetQueue, free: &mut Vec<Buffer>) {
     }
 }
 
-/// A frame that came.
+/// A received frame.
 pub struct Heard(Vec<u8>);
 
-/// The right to send a frame.
+/// smoltcp's permission to send one frame.
 pub struct Sending<'a>(&'a mut Phy);
 
 impl phy::Device for Phy {

@@ -1,4 +1,4 @@
-//! The driver's lower seam over a model's function in the same process.
+//! The driver's `Bar`, `DmaSpace` and `Irq` over a function of the software card in the same process.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -14,15 +14,15 @@ use mlx5_sim::card::{Card, FunctionHandle};
 use mlx5_sim::dma::{Access, Source};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Addresses the model's functions get: high ones, which no pointer equals, so that neither passes for the other.
+/// IOVA range of the software card: above every user-space pointer, so that mixing them up fails.
 const ADDRESSES: (u64, u64) = (1 << 52, (1 << 53) - 1);
 
-/// A model's function as the driver takes it; `name` is for messages. The card must stay under power meanwhile.
+/// A function of the software card for the driver; `name` is for messages. The card must stay powered meanwhile.
 pub fn function(name: impl Into<String>, handle: FunctionHandle) -> Function {
     powered(name.into(), handle, None)
 }
 
-/// As [`function`], and `card` stays under power as long as the driver holds the function.
+/// As [`function`]; `card` stays powered as long as the driver holds the function.
 pub(crate) fn powered(name: String, handle: FunctionHandle, card: Option<Arc<Card>>) -> Function {
     let power = Power(card);
     Function {

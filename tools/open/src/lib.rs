@@ -1,4 +1,4 @@
-//! One device string to one opened card: where the driver and the software card meet.
+//! Opens a card by its device string, on hardware or on the software card.
 //!
 //! ```
 //! # fn main() -> Result<(), mlx5_dv::Error> {
@@ -8,17 +8,17 @@
 //! # }
 //! ```
 //!
-//! The driver does not know the model and the model does not know the driver; the glue between both, in process, is here:
-//! [`function`] makes a driver's [`Function`] of a model's [`FunctionHandle`].
+//! Driver and software card do not depend on each other. [`function`] connects them in one process: it makes a driver's
+//! [`Function`] from the software card's [`FunctionHandle`].
 //!
-//! And what two programs need that are the ends of one connection: [`meet`], to find each other, and [`watch`], to notice
-//! that the other is gone. What all programs on cards are alike in is in [`program`].
+//! For the two ends of a connection: [`rendezvous`] exchanges addresses over TCP, and [`watchdog`] notices that the other end
+//! is gone. [`program`] is the common frame of programs: logging, errors, exit status.
 #![forbid(unsafe_code)]
 
 mod glue;
-pub mod meet;
 pub mod program;
-pub mod watch;
+pub mod rendezvous;
+pub mod watchdog;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,18 +32,18 @@ use mlx5_sim::strict::Violation;
 
 pub use glue::function;
 
-/// Names of the software cards there are, for messages.
+/// Names of the software card's profiles, for error messages.
 const PROFILES: &str = "connectx5, connectx6dx, connectx7";
 
-/// Opens the device that `name` names, with default options.
+/// Opens the device `name` with default options.
 ///
 /// # Errors
-/// The name is none, or the device cannot be opened; each error says what would help.
+/// The name is invalid, or the device cannot be opened; the error says how to fix it.
 pub fn open(name: &str) -> Result<Arc<Device>, Error> {
     open_with(name, Options::default())
 }
 
-/// Opens the device that `name` names.
+/// Opens the device `name`.
 ///
 /// # Errors
 /// As [`open`].
@@ -60,13 +60,12 @@ pub fn open_with(name: &str, options: Options) -> Result<Arc<Device>, Error> {
 fn profile_of(given: &str, profile: Option<&str>) -> Result<Profile, Error> {
     let Some(profile) = profile else { return Ok(Profile::default()) };
     Profile::by_name(profile).ok_or_else(|| {
-        let reason = format!("there is no software card {profile:?}, only {PROFILES}");
+        let reason = format!("unknown software card {profile:?}; known are {PROFILES}");
         Error::DeviceName(DeviceNameError { given: given.into(), reason })
     })
 }
 
-/// Software cards in this process, for tests, examples and tools: one card of some functions, each opened by the driver
-/// on its own.
+/// A software card in this process, for tests, examples and tools. The driver opens each of its functions separately.
 pub struct Sim {
     card: Arc<Card>,
 }
@@ -77,27 +76,27 @@ impl fmt::Debug for Sim {
     }
 }
 
-/// What a software card is to be. Ask [`Sim::builder`].
+/// Configures a software card. See [`Sim::builder`].
 #[derive(Debug)]
 pub struct Builder(card::Builder);
 
 impl Builder {
-    /// Which card; a ConnectX-5 if not said.
+    /// The profile; a ConnectX-5 by default.
     pub fn profile(self, profile: Profile) -> Self {
         Builder(self.0.profile(profile))
     }
 
-    /// How many functions, joined by a wire; 1 if not said.
+    /// The number of functions, joined by a wire; 1 by default.
     pub fn functions(self, count: usize) -> Self {
         Builder(self.0.functions(count.max(1)))
     }
 
-    /// Whether it records what silicon would swallow in silence; yes if not said.
+    /// Whether it records violations that hardware would ignore silently; on by default.
     pub fn strict(self, on: bool) -> Self {
         Builder(self.0.strict(on))
     }
 
-    /// Whether every doorbell is a message to the model; no if not said.
+    /// Whether every doorbell is a message to the card instead of a store to shared memory; off by default.
     pub fn trapped_doorbells(self, on: bool) -> Self {
         Builder(self.0.trapped_doorbells(on))
     }
@@ -108,7 +107,7 @@ impl Builder {
     /// The process is out of memory, descriptors or threads.
     pub fn build(self) -> Result<Sim, Error> {
         let powered = self.0.build();
-        let card = powered.map_err(|error| Error::io("powering the software card on", std::io::Error::other(error)))?;
+        let card = powered.map_err(|error| Error::io("starting the software card", std::io::Error::other(error)))?;
         Ok(Sim { card: Arc::new(card) })
     }
 
@@ -118,12 +117,12 @@ impl Builder {
 }
 
 impl Sim {
-    /// A card to be built: one function of a ConnectX-5, in strict mode.
+    /// Starts to configure a card; by default one function of a ConnectX-5, in strict mode.
     pub fn builder() -> Builder {
         Builder(Card::builder().strict(true))
     }
 
-    /// The model's side of function `index`: its faults, its record of violations, what it holds.
+    /// The card's side of function `index`: fault injection, recorded violations, object counts.
     ///
     /// # Panics
     /// There is no such function.
@@ -131,7 +130,7 @@ impl Sim {
         self.card.function(index)
     }
 
-    /// Opens function `index`, with default options. The card stays under power as long as the device is open.
+    /// Opens function `index` with default options. The card stays powered as long as the device is open.
     ///
     /// # Errors
     /// As [`Device::open`].
@@ -142,7 +141,7 @@ impl Sim {
         self.open_with(index, Options::default())
     }
 
-    /// As [`open`](Self::open), with options of the caller's. Replies are signed and checked: the model can.
+    /// As [`open`](Self::open), with options. Command replies are signed and checked.
     ///
     /// # Errors
     /// As [`Device::open`].
@@ -154,7 +153,7 @@ impl Sim {
         Device::open(self.function(index), options)
     }
 
-    /// Function `index` as the driver takes it.
+    /// Function `index` for [`Device::open`].
     ///
     /// # Panics
     /// There is no such function.
@@ -163,7 +162,7 @@ impl Sim {
         glue::powered(name, self.card.function(index), Some(Arc::clone(&self.card)))
     }
 
-    /// What the driver did, on any function, that a card would have swallowed in silence; since the last call.
+    /// Violations by the driver on any function since the last call, which hardware would ignore silently.
     pub fn violations(&self) -> Vec<Violation> {
         (0..self.card.functions()).flat_map(|index| self.card.function(index).strict().take()).collect()
     }

@@ -1,4 +1,4 @@
-//! What programs on cards are alike in: what they say when something is wrong.
+//! The common frame of programs: logging, errors, exit status.
 
 use std::error::Error;
 use std::io::IsTerminal;
@@ -6,8 +6,7 @@ use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
 
-/// Does the `work` of the program `name`. Warnings of driver and software card go to stderr, where `RUST_LOG` asks for more or
-/// less; and so does the error that it ends with.
+/// Runs `work` as the program `name`. Warnings and the final error go to stderr; `RUST_LOG` sets the log level.
 pub fn run<E: Into<Box<dyn Error + Send + Sync>>>(name: &str, work: impl FnOnce() -> Result<(), E>) -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -24,7 +23,7 @@ pub fn run<E: Into<Box<dyn Error + Send + Sync>>>(name: &str, work: impl FnOnce(
     }
 }
 
-/// An error and all its causes on one line.
+/// An error and all its causes, on one line.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

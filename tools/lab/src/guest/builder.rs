@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,15 @@ use thiserror::Error;
 
 use super::channel::Channel;
 use super::error::GuestError;
-use super::{Guest, Logs, initramfs};
+use super::initramfs;
+use super::logs::Logs;
+use super::qemu::Qemu;
+use super::running::Guest;
 use crate::binaries::Build;
 use crate::error::{IoContext, LabError};
 use crate::lab::Lab;
 use crate::lock::FileLock;
-use crate::process::{kill, open_log, wait};
+use crate::process::open_log;
 use crate::progress::say;
 
 const AGENT: &str = include_str!("agent.sh");
@@ -58,8 +61,15 @@ pub struct GuestBuilder {
     slot_patience: Duration,
 }
 
+impl Guest {
+    /// Describes a guest. Its logs go to a folder called `name`.
+    pub fn builder(name: &str) -> GuestBuilder {
+        GuestBuilder::new(name)
+    }
+}
+
 impl GuestBuilder {
-    pub(super) fn new(name: &str) -> Self {
+    fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             memory_mib: 2048,
@@ -240,7 +250,7 @@ impl GuestBuilder {
     fn prepare(&self, interactive: bool) -> Result<Prepared, GuestError> {
         self.check()?;
         let lab = Lab::ready()?;
-        let slots: Vec<PathBuf> = (0..SLOTS).map(|slot| lab.place().join(&format!("slots/{slot}.lock"))).collect();
+        let slots: Vec<PathBuf> = (0..SLOTS).map(|slot| lab.folder().join(&format!("slots/{slot}.lock"))).collect();
         let slot = FileLock::any(&slots, self.slot_patience, || {
             say(&format!("guest {} waits: {SLOTS} guests run on this machine", self.name));
         })?;
@@ -436,27 +446,6 @@ struct Prepared {
 impl Prepared {
     fn boot_error(&self, reason: &str) -> GuestError {
         GuestError::Boot { reason: reason.to_owned(), evidence: Box::new(self.logs.evidence()) }
-    }
-}
-
-/// A running QEMU, killed with its owner.
-#[derive(Debug)]
-pub(super) struct Qemu(Child);
-
-impl Qemu {
-    pub(super) fn runs(&mut self) -> bool {
-        matches!(self.0.try_wait(), Ok(None))
-    }
-
-    /// Whether it ends by itself in time.
-    pub(super) fn ends_within(&mut self, patience: Duration) -> bool {
-        matches!(wait(&mut self.0, patience), Ok(Some(_)))
-    }
-}
-
-impl Drop for Qemu {
-    fn drop(&mut self) {
-        kill(&mut self.0);
     }
 }
 

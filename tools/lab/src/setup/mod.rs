@@ -6,4 +6,5 @@ mod mirror;
 mod sources;
 mod tree;
 
-pub(crate) use tree::{Tree, ensure, release_number};
+pub(crate) use sources::release_number;
+pub(crate) use tree::{Tree, ensure};

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::tree::release_number;
 use crate::error::{IoContext, LabError};
 use crate::process::{run_logged, tail};
 use crate::progress::Progress;
@@ -28,6 +27,12 @@ const QUIET: Duration = Duration::from_secs(600);
 pub(super) fn of_headers(package: &str) -> Option<String> {
     let release = release_number(package.strip_prefix("linux-headers-")?)?;
     Some(format!("linux-source-{}.{}", release.first()?, release.get(1)?))
+}
+
+/// `6.12.94+deb13` as numbers that compare; `None` for what does not start like a release.
+pub(crate) fn release_number(release: &str) -> Option<Vec<u32>> {
+    let dotted = release.split(|c: char| c != '.' && !c.is_ascii_digit()).next()?;
+    dotted.split('.').map(|number| number.parse().ok()).collect()
 }
 
 /// Replaces the kernel's source in a tree, which its package holds packed, by what is kept of it.
@@ -64,5 +69,13 @@ mod tests {
     fn a_kernels_source_is_named_after_its_headers() {
         assert_eq!(of_headers("linux-headers-7.3.4+deb13-common").as_deref(), Some("linux-source-7.3"));
         assert_eq!(of_headers("linux-headers-amd64"), None);
+    }
+
+    #[test]
+    fn releases_compare_as_numbers() {
+        assert_eq!(release_number("6.12.94+deb13"), Some(vec![6, 12, 94]));
+        assert!(release_number("7.3.4+deb13") > release_number("6.12.107+deb13"));
+        assert!(release_number("7.3.12+deb13") > release_number("7.3.4+deb13"));
+        assert_eq!(release_number("amd64"), None);
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::aarch64;
 use super::apt::{Apt, Archive, no_apt};
-use super::sources;
+use super::sources::{self, release_number};
 use crate::error::{IoContext, LabError};
-use crate::lab::{kernel_release, loader};
+use crate::folder::LabFolder;
 use crate::lock::FileLock;
-use crate::place::Place;
 use crate::process::{run_logged, tail};
 use crate::progress::{Progress, say};
+use crate::root::{kernel_release, loader};
 
 /// Raise it when what is done to a tree after unpacking changes.
 const REVISION: u32 = 1;
@@ -107,33 +107,33 @@ impl Tree {
 }
 
 /// Makes sure that a tree is there and current; returns its folder.
-pub(crate) fn ensure(place: &Place, tree: Tree) -> Result<PathBuf, LabError> {
-    let dir = place.join(tree.name());
+pub(crate) fn ensure(folder: &LabFolder, tree: Tree) -> Result<PathBuf, LabError> {
+    let dir = folder.join(tree.name());
     if tree.is_current(&dir) {
         return Ok(dir);
     }
     if std::env::consts::ARCH != "x86_64" {
         return Err(LabError::Host { arch: std::env::consts::ARCH });
     }
-    let _lock = FileLock::any(&[place.join("setup.lock")], PATIENCE, || {
+    let _lock = FileLock::any(&[folder.join("setup.lock")], PATIENCE, || {
         say("another process is setting the lab up, waiting for it");
     })?;
     // It may have been made while we waited.
     if !tree.is_current(&dir) {
-        make(place, tree, &dir)?;
+        make(folder, tree, &dir)?;
     }
     Ok(dir)
 }
 
-fn make(place: &Place, tree: Tree, dir: &Path) -> Result<(), LabError> {
+fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
     say(&format!("setting up {} (first time only)", dir.display()));
     let arm64 = tree == Tree::Aarch64;
-    let apt = Apt::new(place.join(if arm64 { "apt-arm64" } else { "apt" }), arm64)?;
+    let apt = Apt::new(folder.join(if arm64 { "apt-arm64" } else { "apt" }), arm64)?;
     apt.update()?;
     let plan = download(&apt, tree)?;
 
     // Unpacked aside and renamed when whole: a tree is there or it is not.
-    let partial = place.join(&format!("{}.partial", tree.name()));
+    let partial = folder.join(&format!("{}.partial", tree.name()));
     remove_tree(&partial)?;
     unpack(&apt, &plan, &partial)?;
     match tree {
@@ -205,12 +205,6 @@ fn newest_headers(apt: &Apt) -> Result<String, LabError> {
         .ok_or_else(|| LabError::Missing { what: "kernel headers".into() })
 }
 
-/// `6.12.94+deb13` as numbers that compare; `None` for what does not start like a release.
-pub(crate) fn release_number(release: &str) -> Option<Vec<u32>> {
-    let dotted = release.split(|c: char| c != '.' && !c.is_ascii_digit()).next()?;
-    dotted.split('.').map(|number| number.parse().ok()).collect()
-}
-
 fn unpack(apt: &Apt, plan: &[Archive], dir: &Path) -> Result<(), LabError> {
     const STEP: &str = "unpacking the packages";
     fs::create_dir_all(dir).doing("create", dir)?;
@@ -279,18 +273,5 @@ fn remove_tree(dir: &Path) -> Result<(), LabError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).doing("remove", dir),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_compare_as_numbers() {
-        assert_eq!(release_number("6.12.94+deb13"), Some(vec![6, 12, 94]));
-        assert!(release_number("7.3.4+deb13") > release_number("6.12.107+deb13"));
-        assert!(release_number("7.3.12+deb13") > release_number("7.3.4+deb13"));
-        assert_eq!(release_number("amd64"), None);
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::features::{self, Feature};
 use super::set::{Both, CapSet};
-use super::{number, title};
+use super::text::{number, title};
 
 /// All that differs.
 #[derive(Debug, Serialize)]

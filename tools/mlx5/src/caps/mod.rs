@@ -3,12 +3,13 @@
 mod diff;
 mod features;
 pub mod set;
+mod text;
 
-use mlx5_dv::CapPage;
 use regex::{Regex, RegexBuilder};
 
-use crate::{Failure, print, print_json};
-use set::{Both, CapSet, Page, page_by_name};
+use crate::output::{Failure, print, print_json};
+use set::{Both, CapSet};
+use text::text;
 
 /// What to show.
 #[derive(Debug, clap::Args)]
@@ -83,47 +84,6 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
         return Err(format!("no capability's name matches `{pattern}`; without a pattern all are shown").into());
     }
     if json { print_json(&set) } else { print(&text(&set)) }
-}
-
-fn text(set: &CapSet) -> String {
-    let pages = set.pages.iter().map(page_text);
-    let absent =
-        set.absent.iter().map(|(page, reason)| format!("{}: the card has no such page ({reason})\n", title(page)));
-    pages.chain(absent).collect()
-}
-
-fn page_text(page: &Page) -> String {
-    let first = page.capabilities.first().map(|one| one.value);
-    let heading = first.map(|value| columns(value.max.map(|_| "max".into()), value.current.map(|_| "current".into())));
-    let mut text = line(&title(&page.name), &heading.unwrap_or_default());
-    for capability in &page.capabilities {
-        let values = columns(capability.value.max.map(number), capability.value.current.map(number));
-        text += &line(&format!("  {}", capability.name), &values);
-    }
-    text
-}
-
-/// A page's name, with what QUERY_HCA_CAP calls it.
-fn title(page: &str) -> String {
-    match page_by_name(page).map(CapPage::number) {
-        Some(number) => format!("{page} (page {number:#x})"),
-        None => page.to_owned(),
-    }
-}
-
-fn number(n: u64) -> String {
-    if n < 10 { n.to_string() } else { format!("{n} ({n:#x})") }
-}
-
-fn line(name: &str, values: &str) -> String {
-    format!("{name:<56}{values}\n")
-}
-
-fn columns(max: Option<String>, current: Option<String>) -> String {
-    match (max, current) {
-        (Some(max), Some(current)) => format!("{max:<24}{current}"),
-        (one, other) => one.or(other).unwrap_or_default(),
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use mlx5_prm::limits::Card;
 use mlx5_sim::profile::Profile;
 use serde::{Deserialize, Serialize};
 
-use crate::Failure;
+use crate::output::Failure;
 
 /// What a saved file says it is; changes only when the files can no longer be read by what wrote the older ones.
 const FORMAT: &str = "mlx5-caps-1";

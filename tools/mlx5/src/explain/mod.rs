@@ -18,7 +18,7 @@ use mlx5_prm::cmd::CmdStatus;
 use mlx5_tools::{kernel_log, named};
 
 use crate::caps::set::CapSet;
-use crate::{Failure, print, print_json};
+use crate::output::{Failure, print, print_json};
 use command::Printed;
 use recognise::{Kind, Sighting, recognise};
 use report::Report;

@@ -45,6 +45,7 @@ mod assemble;
 mod check;
 mod line;
 mod logged;
+mod options;
 mod pair;
 mod print;
 mod reader;
@@ -55,41 +56,12 @@ use std::io::{self, BufRead, Write};
 use assemble::Assembler;
 pub use assemble::MAX_DUMP;
 pub use logged::{Logged, commands};
+pub use options::{Options, Summary};
 use pair::{Event, Pairs};
 use print::Printer;
 use reader::Lines;
 pub use reader::MAX_LINE;
 pub use whole::Outcome;
-
-/// What to show, and how.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Fields that are zero too.
-    pub all: bool,
-    /// One JSON object a command and line.
-    pub json: bool,
-    /// Only commands that failed, or that nobody answered.
-    pub failed: bool,
-    /// Only commands with these numbers; all if there are none.
-    pub opcodes: Vec<u16>,
-}
-
-/// What a log held, commands that [`Options`] left out included.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Lines read.
-    pub lines: u64,
-    /// Commands found.
-    pub commands: u64,
-    /// Those that failed.
-    pub failed: u64,
-    /// Those whose output the log does not hold.
-    pub unanswered: u64,
-    /// Things wrong with what the commands carry: tokens, signatures, lengths, bits no field covers.
-    pub problems: u64,
-    /// Lines that look like bytes of a command, but of none that was announced.
-    pub stray: u64,
-}
 
 /// Why a log was not decoded to its end.
 #[derive(Debug, thiserror::Error)]

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::assemble::Dump;
 use super::check::Message;
 use super::line::Direction;
+use super::options::{Options, Summary};
 use super::pair::Event;
 use super::whole::{Outcome, Whole, notes};
-use super::{Options, Summary};
 use crate::fields::{hex, json_of};
 
 /// Prints what becomes known, and counts.

@@ -1,24 +1,24 @@
-//! The flags of perftest, and what they come to.
+//! perftest's flags, and the plan they make.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mlx5_prm::values::PathMtu;
 
-use crate::Failure;
+use crate::output::Failure;
 
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// lat: half a round trip (a read or an atomic: a whole one); bw: bandwidth; rate: as bw, with messages of 2 bytes.
+    /// lat: half the round-trip time (read, atomic: the whole); bw: bandwidth; rate: bw with 2-byte messages.
     #[arg(value_enum)]
     test: Test,
     /// The operation.
     #[arg(value_enum)]
     operation: Operation,
-    /// Connect to the server on this host; without it both ends run here, on one card.
+    /// Connect to the server on this host. Without a host both ends run in this process, on one card.
     pub host: Option<String>,
-    /// Be the server: wait for one client that measures the same.
+    /// Run as server: wait for one client with the same test and operation.
     #[arg(long, conflicts_with = "host")]
     pub listen: bool,
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
@@ -27,43 +27,43 @@ pub struct Arguments {
     /// Port of the device.
     #[arg(short = 'i', long = "ib-port", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
     ib_port: u8,
-    /// TCP port on which the two ends find each other.
+    /// TCP port of the server.
     #[arg(short, long, default_value_t = 18515)]
     pub port: u16,
-    /// Bytes of a message; 2 for lat and rate, 65536 for bw if not said. Always 8 for atomics.
+    /// Message size in bytes [default: 2 for lat and rate, 65536 for bw; always 8 for atomics].
     #[arg(short, long, conflicts_with = "all", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     size: Option<u32>,
-    /// Every size from 2 bytes to 8 MiB.
+    /// Measure every power of two from 2 bytes to 8 MiB.
     #[arg(short, long)]
     all: bool,
-    /// Messages; 1000, but 5000 for the bandwidth and rate of writes if not said.
+    /// Number of messages [default: 1000; 5000 for bw and rate of writes].
     #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(5..))]
     iters: Option<u64>,
-    /// Run for so many seconds instead.
+    /// Run for this many seconds instead of a number of messages.
     #[arg(short = 'D', long)]
     duration: Option<u32>,
-    /// Of which so many at either end do not count.
+    /// Seconds at the start and at the end of -D that are not counted.
     #[arg(short = 'f', long, default_value_t = 2, requires = "duration")]
     margin: u32,
-    /// Messages before those that count.
+    /// Warm-up messages, not counted.
     #[arg(long, default_value_t = 100)]
     warm_up: u64,
-    /// Queue pairs.
+    /// Number of queue pairs.
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
     qp: u32,
-    /// Messages under way at once, of a queue pair; 128 if not said, and 1 for lat.
+    /// Messages in flight on each queue pair [default: 128; 1 for lat].
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=15000))]
     tx_depth: Option<u32>,
-    /// Receives to keep posted, of a queue pair.
+    /// Receives posted on each queue pair.
     #[arg(short, long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=16384))]
     rx_depth: u32,
-    /// Messages to one doorbell.
+    /// Messages posted with one doorbell.
     #[arg(short = 'l', long = "post_list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     post_list: u32,
-    /// Messages to one completion; 100 if not said, but 1 for messages of more than 8192 bytes, and one a list with -l.
+    /// Messages per completion [default: 100; 1 above 8192 bytes; with -l, one completion per list].
     #[arg(short = 'Q', long = "cq-mod", value_parser = clap::value_parser!(u32).range(1..=1024))]
     cq_mod: Option<u32>,
-    /// Messages up to so many bytes go inside of the work request; for lat 220 (write) and 236 (send), else 0 if not said.
+    /// Largest message in bytes that is sent inline [default: 220 for lat write, 236 for lat send, else 0].
     #[arg(short = 'I', long = "inline_size", value_parser = clap::value_parser!(u16).range(0..=1023))]
     inline_size: Option<u16>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096.
@@ -75,43 +75,43 @@ pub struct Arguments {
     /// Service level.
     #[arg(short = 'S', long = "sl", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
     sl: u8,
-    /// How long an acknowledgement may take: 4.096 us times two to this.
+    /// Acknowledgement timeout: 4.096 us * 2^TIMEOUT.
     #[arg(short = 'u', long = "qp-timeout", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     qp_timeout: u8,
-    /// Which atomic: CMP_AND_SWAP or FETCH_AND_ADD, which it is if not said.
+    /// Atomic operation: CMP_AND_SWAP or FETCH_AND_ADD [default: FETCH_AND_ADD].
     #[arg(short = 'A', long = "atomic_type")]
     atomic_type: Option<AtomicType>,
-    /// Reads or atomics under way at once, at most.
+    /// Maximum number of outstanding reads or atomics.
     #[arg(short, long = "outs", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=128))]
     outs: u8,
-    /// Both ends send.
+    /// Send in both directions.
     #[arg(short, long)]
     bidirectional: bool,
     /// Sleep on completion events instead of polling.
     #[arg(short, long)]
     events: bool,
-    /// Do not look for the peak.
+    /// Do not measure the peak.
     #[arg(short = 'N', long = "noPeak")]
     no_peak: bool,
-    /// Bandwidth in Gb/sec instead of MiB/sec.
+    /// Report bandwidth in Gb/sec instead of MiB/sec.
     #[arg(long = "report_gbits")]
     pub gbits: bool,
-    /// For perftest's sake: there is no warning to switch off.
+    /// Ignored; accepted for compatibility with perftest.
     #[arg(short = 'F', long = "CPU-freq")]
     cpu_freq: bool,
-    /// Write the JSON report to this file, too.
+    /// Also write the JSON report to this file.
     #[arg(long = "out_json_file", value_name = "FILE")]
     pub out_json: Option<PathBuf>,
-    /// Draw the distribution of the latency, or with -a what comes of each size, into this file.
+    /// Draw the latency distribution, or with -a the result of each size, as SVG.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     #[command(flatten)]
-    not_built: NotBuilt,
+    unsupported: Unsupported,
 }
 
-/// Flags of perftest that are known, to be refused in words.
+/// perftest flags that are not supported; each gets an error that says what to use instead.
 #[derive(Debug, clap::Args)]
-struct NotBuilt {
+struct Unsupported {
     #[arg(short = 'c', long, hide = true, default_value = "RC")]
     connection: String,
     #[arg(short = 'R', long = "rdma_cm", hide = true)]
@@ -140,32 +140,32 @@ struct NotBuilt {
     report_counters: Option<String>,
 }
 
-impl NotBuilt {
+impl Unsupported {
     fn check(&self) -> Result<(), Failure> {
-        let refused = |flag: &str, instead: &str| Err(format!("perftest's {flag} is not built: {instead}").into());
-        let cm = "the two ends find each other over TCP alone; leave it out";
+        let refused = |flag: &str, instead: &str| Err(format!("perftest's {flag} is not supported: {instead}").into());
+        let cm = "the ends connect over TCP only; leave it out";
         match self {
             _ if self.connection != "RC" => {
-                refused(&format!("-c {}", self.connection), "the driver has RC queue pairs")
+                refused(&format!("-c {}", self.connection), "only RC queue pairs are supported")
             }
             _ if self.rdma_cm => refused("-R", cm),
             _ if self.comm_rdma_cm => refused("-z", cm),
-            _ if self.mcg => refused("-g", "the driver has RC queue pairs, which have no multicast"),
-            _ if self.dualport => refused("-O", "run two at once, each with its own -d and -p"),
+            _ if self.mcg => refused("-g", "only RC queue pairs are supported, and they have no multicast"),
+            _ if self.dualport => refused("-O", "run two instances, each with its own -d and -p"),
             _ if self.report_histogram => refused("-H", "use --svg, or the percentiles of --json"),
             _ if self.report_unsorted => refused("-U", "use --svg, or the percentiles of --json"),
-            _ if self.report_cycles => refused("-C", "times are microseconds"),
-            _ if self.use_srq => refused("--use-srq", "the driver has no shared receive queues yet"),
+            _ if self.report_cycles => refused("-C", "times are in microseconds"),
+            _ if self.use_srq => refused("--use-srq", "shared receive queues are not supported yet"),
             _ if self.vector.is_some() => refused("-X", "-e uses completion vector 0"),
             _ if self.limit_bw.is_some() => refused("-w", "compare the figures of --json"),
             _ if self.limit_msgrate.is_some() => refused("-y", "compare the figures of --json"),
-            _ if self.report_counters.is_some() => refused("-W", "the driver reads no counters yet"),
+            _ if self.report_counters.is_some() => refused("-W", "counters are not supported yet"),
             _ => Ok(()),
         }
     }
 }
 
-/// What is measured.
+/// The kind of test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Test {
@@ -177,7 +177,7 @@ pub enum Test {
     Rate,
 }
 
-/// By which operation.
+/// The operation under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
@@ -192,7 +192,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// As perftest calls it.
+    /// perftest's name.
     pub fn title(self) -> &'static str {
         match self {
             Operation::Write => "RDMA_Write",
@@ -202,13 +202,13 @@ impl Operation {
         }
     }
 
-    /// Whether what moves comes to the end that asks for it: the other's card answers alone.
+    /// Whether data moves to the requester: the remote card answers without its software.
     pub fn fetches(self) -> bool {
         matches!(self, Operation::Read | Operation::Atomic)
     }
 }
 
-/// Which atomic, as perftest calls it.
+/// The atomic operation, by perftest's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 pub enum AtomicType {
     /// Compare and swap.
@@ -221,7 +221,7 @@ pub enum AtomicType {
 }
 
 impl AtomicType {
-    /// As perftest calls it.
+    /// perftest's name.
     pub fn title(self) -> &'static str {
         match self {
             AtomicType::CompareSwap => "CMP_AND_SWAP",
@@ -233,40 +233,73 @@ impl AtomicType {
 /// How long one size is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Amount {
-    /// So many messages after those to warm up, on each queue pair.
+    /// A number of messages on each queue pair, after warm-up.
     Messages {
-        /// Not counted.
+        /// Warm-up messages, not counted.
         warm_up: u64,
-        /// Counted.
+        /// Counted messages.
         counted: u64,
     },
-    /// So long, of which a margin at either end does not count.
+    /// A duration, with an uncounted margin at both ends.
     Time {
-        /// All.
+        /// Whole duration.
         total: Duration,
-        /// At either end.
+        /// Margin at either end.
         margin: Duration,
     },
+}
+
+/// When the sending end stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// After a number of messages, of which the first are warm-up.
+    Messages {
+        /// Warm-up messages.
+        warm_up: u64,
+        /// All messages.
+        all: u64,
+    },
+    /// After a time, in nanoseconds since the start.
+    Time {
+        /// Counting starts.
+        from: u64,
+        /// Counting ends.
+        to: u64,
+        /// The run ends.
+        end: u64,
+    },
+}
+
+impl From<Amount> for Goal {
+    fn from(amount: Amount) -> Self {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        match amount {
+            Amount::Messages { warm_up, counted } => Goal::Messages { warm_up, all: warm_up + counted },
+            Amount::Time { total, margin } => {
+                Goal::Time { from: nanos(margin), to: nanos(total - margin), end: nanos(total) }
+            }
+        }
+    }
 }
 
 /// What both ends must agree on.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Agreed {
-    /// What is measured.
+    /// The kind of test.
     pub test: Test,
-    /// By which operation.
+    /// The operation under test.
     pub operation: Operation,
-    /// Which, if that is an atomic.
+    /// The atomic operation, if it is one.
     pub atomic_type: AtomicType,
-    /// Bytes of the messages, one run each.
+    /// Message sizes in bytes, one run each.
     pub sizes: Vec<usize>,
     /// How long each is measured.
     pub amount: Amount,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub qps: usize,
     /// Both ends send.
     pub both_ways: bool,
-    /// Payload of a packet.
+    /// Path MTU in bytes.
     pub mtu: u32,
 }
 
@@ -282,51 +315,52 @@ impl Agreed {
 pub struct Plan {
     /// What the other end must agree to.
     pub agreed: Agreed,
-    /// Messages under way at once, of a queue pair.
+    /// Messages in flight on each queue pair.
     pub tx_depth: u64,
-    /// Receives to keep posted, of a queue pair.
+    /// Receives posted on each queue pair.
     pub rx_depth: u32,
-    /// Messages to one doorbell.
+    /// Messages posted with one doorbell.
     pub post_list: u64,
-    /// Messages to one completion, if it was said.
+    /// Messages per completion, if given.
     cq_mod: Option<u64>,
-    /// Messages up to so many bytes go inside of the work request.
+    /// Largest message in bytes that is sent inline.
     pub inline: usize,
-    /// `mtu` as queue pairs want it.
+    /// `mtu` as a PRM value.
     pub path_mtu: PathMtu,
     /// Index of the local GID.
     pub gid_index: u8,
     /// Service level.
     pub service_level: u8,
-    /// How long an acknowledgement may take.
+    /// Acknowledgement timeout, as its PRM exponent.
     pub qp_timeout: u8,
-    /// Reads or atomics under way at once.
+    /// Maximum number of outstanding reads or atomics.
     pub outs: u8,
     /// Sleep instead of polling.
     pub events: bool,
-    /// Look for the peak.
+    /// Measure the peak.
     pub peak: bool,
 }
 
 /// Bytes of an atomic.
 pub const ATOMIC: usize = 8;
-/// Beyond this many messages the peak is not looked for, as in perftest.
+/// With more messages the peak is not measured, as in perftest.
 const MOST_FOR_PEAK: u64 = 20_000;
-/// Messages above this have a completion each, if nobody says otherwise. As in perftest.
+/// Larger messages complete one by one by default, as in perftest.
 const LARGE: usize = 8192;
 
 impl Plan {
-    /// What `arguments` come to.
+    /// The plan of `arguments`.
     ///
     /// # Errors
-    /// What they ask for is not built, or makes no sense.
+    /// The flags contradict each other, or ask for what is not supported.
     pub fn of(arguments: &Arguments) -> Result<Self, Failure> {
-        arguments.not_built.check()?;
+        arguments.unsupported.check()?;
         let latency = arguments.test == Test::Lat;
         let tx_depth = u64::from(arguments.tx_depth.unwrap_or(if latency { 1 } else { 128 }));
         let post_list = u64::from(arguments.post_list);
         if latency {
-            let refuse = |flag: &str| Err(format!("{flag} makes no sense for lat: one message is under way").into());
+            let refuse =
+                |flag: &str| Err(format!("{flag} makes no sense for lat, which has one message in flight").into());
             match () {
                 () if tx_depth != 1 => return refuse("-t"),
                 () if post_list != 1 => return refuse("-l"),
@@ -338,23 +372,23 @@ impl Plan {
         }
         for (flag, value) in [("-l", post_list), ("-Q", arguments.cq_mod.unwrap_or(1).into())] {
             if value > tx_depth {
-                return Err(format!("{flag} {value} is more than the {tx_depth} messages under way: raise -t").into());
+                return Err(format!("{flag} {value} is more than the {tx_depth} messages in flight: raise -t").into());
             }
         }
         if arguments.svg.is_some() && !latency && !arguments.all {
-            return Err("--svg draws the distribution of a latency, or what comes of each size: add -a".into());
+            return Err("--svg draws a latency distribution, or the result of each size: add -a".into());
         }
         if arguments.svg.is_some() && arguments.listen {
-            return Err("--svg: the client has what is drawn; give it to the client".into());
+            return Err("--svg: only the client has the data to draw; pass it to the client".into());
         }
         if arguments.events && latency && arguments.operation == Operation::Write {
-            return Err("-e: whoever waits for a write polls memory, and there is no event to sleep on".into());
+            return Err("-e: a write causes no event at its target, which polls memory".into());
         }
         if arguments.events && arguments.qp != 1 {
             return Err("-e sleeps on one completion queue: use -q 1".into());
         }
         let path_mtu = PathMtu::from_bytes(arguments.mtu)
-            .ok_or_else(|| format!("-m: {} is no path MTU: 256, 512, 1024, 2048 or 4096", arguments.mtu))?;
+            .ok_or_else(|| format!("-m: {} is not a path MTU: 256, 512, 1024, 2048 or 4096", arguments.mtu))?;
         Ok(Plan {
             agreed: Agreed {
                 test: arguments.test,
@@ -381,7 +415,7 @@ impl Plan {
         })
     }
 
-    /// Messages to one completion, where they are of `size` bytes.
+    /// Messages per completion, for messages of `size` bytes.
     pub fn cq_mod(&self, size: usize) -> u64 {
         let usual = match self.post_list {
             1 if size > LARGE || self.agreed.test == Test::Lat => 1,
@@ -391,7 +425,7 @@ impl Plan {
         self.cq_mod.unwrap_or(usual).min(self.tx_depth)
     }
 
-    /// A plan for `agreed`, all else usual.
+    /// A plan for `agreed`, with defaults for the rest.
     #[cfg(test)]
     pub fn example(agreed: Agreed) -> Self {
         Plan {
@@ -411,21 +445,21 @@ impl Plan {
         }
     }
 
-    /// Whether the peak is looked for.
+    /// Whether the peak is measured.
     pub fn looks_for_peak(&self) -> bool {
         let few = matches!(self.agreed.amount, Amount::Messages { counted, .. } if counted <= MOST_FOR_PEAK);
         self.peak && few && self.agreed.qps == 1
     }
 }
 
-/// Bytes of the messages, one run each.
+/// Message sizes in bytes, one run each.
 fn sizes(arguments: &Arguments) -> Result<Vec<usize>, Failure> {
     let atomic = arguments.operation == Operation::Atomic;
     if atomic && (arguments.all || arguments.size.is_some_and(|size| size as usize != ATOMIC)) {
-        return Err(format!("-s, -a: an atomic is of {ATOMIC} bytes; leave them out").into());
+        return Err(format!("-s, -a: an atomic has {ATOMIC} bytes; leave them out").into());
     }
     if !atomic && arguments.atomic_type.is_some() {
-        return Err("-A says which atomic: measure atomic, or leave it out".into());
+        return Err("-A chooses the atomic operation: test atomic, or leave -A out".into());
     }
     let usual = match arguments.test {
         _ if atomic => ATOMIC,
@@ -450,7 +484,7 @@ fn amount(arguments: &Arguments) -> Result<Amount, Failure> {
     Ok(Amount::Time { total: of(seconds), margin: of(arguments.margin) })
 }
 
-/// As in perftest, whose latency tests go inline as far as 256 bytes of WQE reach.
+/// Inline size. As in perftest, latency tests send inline what fits into 256 bytes of WQE.
 fn inline(arguments: &Arguments) -> usize {
     let usual = match (arguments.test, arguments.operation) {
         (Test::Lat, Operation::Write) => 220,
@@ -504,19 +538,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_says_so() {
+    fn what_is_not_supported_says_so() {
         for (line, word) in [
-            ("lat atomic -s 64", "is of 8 bytes"),
-            ("bw atomic -a", "is of 8 bytes"),
-            ("lat read -A CMP_AND_SWAP", "measure atomic"),
-            ("bw write -c UD", "-c UD is not built"),
-            ("bw write -R", "-R is not built"),
+            ("lat atomic -s 64", "has 8 bytes"),
+            ("bw atomic -a", "has 8 bytes"),
+            ("lat read -A CMP_AND_SWAP", "test atomic"),
+            ("bw write -c UD", "-c UD is not supported"),
+            ("bw write -R", "-R is not supported"),
             ("bw write --use-srq", "shared receive queues"),
             ("lat send -H", "--svg"),
             ("lat write -e", "polls memory"),
             ("lat send -q 2", "-q makes no sense"),
             ("lat send -t 2", "-t makes no sense"),
-            ("bw write -m 1500", "no path MTU"),
+            ("bw write -m 1500", "not a path MTU"),
             ("bw write -l 200", "raise -t"),
             ("bw write -Q 200", "raise -t"),
             ("bw write -D 4", "lower -f"),

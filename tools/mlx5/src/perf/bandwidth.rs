@@ -1,27 +1,26 @@
-//! Many messages under way, from one end or from both.
+//! Bandwidth and message rate: many messages in flight, from one end or from both.
 
 use quanta::Clock;
 
-use super::arguments::{Operation, Plan};
-use super::lane::{Event, Lane, Role};
-use super::play::Goal;
+use super::arguments::{Goal, Operation, Plan};
 use super::report::{Bandwidths, Measured};
-use crate::Failure;
+use super::test_qp::{Event, Role, TestQp};
+use crate::output::Failure;
 
-/// Completions taken of one queue pair before the next one's turn.
+/// Completions polled from one queue pair before the next one.
 const AT_ONCE: usize = 16;
 
-/// What a queue pair has done.
+/// Messages that a queue pair has posted, and those that have completed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     posted: u64,
     left: u64,
 }
 
-/// One end of it.
+/// One end of a bandwidth test.
 #[derive(Debug)]
 pub struct Bandwidth<'a> {
-    lanes: &'a mut [Lane],
+    qps: &'a mut [TestQp],
     operation: Operation,
     role: Role,
     /// Whether this end sends.
@@ -34,18 +33,18 @@ pub struct Bandwidth<'a> {
     cq_mod: u64,
     goal: Goal,
     progress: Vec<Progress>,
-    /// All that does not count has left: what counts begins with empty queues.
+    /// All warm-up messages have completed: counting starts with empty queues.
     warm: bool,
-    /// Time is up: only what is needed to complete all is posted still.
+    /// Time is up: only messages up to the next signaled one are still posted.
     over: bool,
     timing: Timing,
 }
 
 impl<'a> Bandwidth<'a> {
-    pub(super) fn new(lanes: &'a mut [Lane], plan: &Plan, size: usize, role: Role) -> Self {
+    pub(super) fn new(qps: &'a mut [TestQp], plan: &Plan, size: usize, role: Role) -> Self {
         let goal = Goal::from(plan.agreed.amount);
         let sends = role == Role::Client || plan.agreed.both_ways;
-        let qps = lanes.len();
+        let count = qps.len();
         Bandwidth {
             operation: plan.agreed.operation,
             role,
@@ -56,22 +55,22 @@ impl<'a> Bandwidth<'a> {
             post_list: plan.post_list,
             cq_mod: plan.cq_mod(size),
             goal,
-            progress: vec![Progress::default(); qps],
+            progress: vec![Progress::default(); count],
             warm: !matches!(goal, Goal::Messages { warm_up: 1.., .. }),
             over: false,
-            timing: Timing::new(goal, qps, sends && plan.looks_for_peak()),
-            lanes,
+            timing: Timing::new(goal, count, sends && plan.looks_for_peak()),
+            qps,
         }
     }
 
     #[inline(always)]
     pub(super) fn turn(&mut self) -> Result<bool, Failure> {
         let mut moved = false;
-        for lane in 0..self.lanes.len() {
+        for qp in 0..self.qps.len() {
             if self.sends {
-                moved |= self.post(lane)?;
+                moved |= self.post(qp)?;
             }
-            moved |= self.poll(lane)?;
+            moved |= self.poll(qp)?;
         }
         if !self.warm {
             self.warm = self.progress.iter().all(|one| one.left == self.target(*one));
@@ -79,23 +78,23 @@ impl<'a> Bandwidth<'a> {
         Ok(moved)
     }
 
-    /// Messages that the queue pair is to have posted before it is done.
+    /// Messages that the queue pair must have posted to be done.
     #[inline(always)]
     fn target(&self, progress: Progress) -> u64 {
         match self.goal {
             Goal::Messages { warm_up, .. } if !self.warm => warm_up,
             Goal::Messages { all, .. } => all,
-            // As far as the next message that completes.
+            // Up to the next signaled message.
             Goal::Time { .. } if self.over => progress.posted.next_multiple_of(self.cq_mod),
             Goal::Time { .. } => u64::MAX,
         }
     }
 
     #[inline(always)]
-    fn post(&mut self, lane: usize) -> Result<bool, Failure> {
+    fn post(&mut self, qp: usize) -> Result<bool, Failure> {
         let mut moved = false;
         loop {
-            let progress = self.progress[lane];
+            let progress = self.progress[qp];
             let target = self.target(progress);
             let list = self.post_list.min(target - progress.posted);
             if list == 0 || progress.posted + list > progress.left + self.tx_depth {
@@ -104,20 +103,20 @@ impl<'a> Bandwidth<'a> {
             self.timing.posting(progress.posted);
             let (cq_mod, end) = (self.cq_mod, progress.posted + list);
             let signal = |number: u64| (number + 1).is_multiple_of(cq_mod) || number + 1 == target;
-            self.lanes[lane].post(self.size, progress.posted..end, signal)?;
-            self.progress[lane].posted = end;
+            self.qps[qp].post(self.size, progress.posted..end, signal)?;
+            self.progress[qp].posted = end;
             moved = true;
         }
     }
 
     #[inline(always)]
-    fn poll(&mut self, lane: usize) -> Result<bool, Failure> {
+    fn poll(&mut self, qp: usize) -> Result<bool, Failure> {
         for taken in 0..AT_ONCE {
-            match self.lanes[lane].poll()? {
+            match self.qps[qp].poll()? {
                 None => return Ok(taken > 0),
                 Some(Event::Received) => {}
                 Some(Event::Sent(up_to)) => {
-                    let before = std::mem::replace(&mut self.progress[lane].left, up_to);
+                    let before = std::mem::replace(&mut self.progress[qp].left, up_to);
                     self.over |= self.timing.left(before, up_to);
                 }
             }
@@ -130,7 +129,7 @@ impl<'a> Bandwidth<'a> {
             || self.warm && self.progress.iter().all(|one| one.left == one.posted && one.posted == self.target(*one))
     }
 
-    /// Whether it is for the card alone to answer what still comes.
+    /// Whether only the card still has work: the other end sends nothing that this end must post receives for.
     pub(super) fn rests(&self) -> bool {
         self.is_done() && !(self.hears && self.operation == Operation::Send)
     }
@@ -139,16 +138,16 @@ impl<'a> Bandwidth<'a> {
         self.progress.iter().map(|one| one.left).sum()
     }
 
-    pub(super) fn lanes(&mut self) -> &mut [Lane] {
-        self.lanes
+    pub(super) fn qps(&mut self) -> &mut [TestQp] {
+        self.qps
     }
 
     pub(super) fn end(self) -> Result<Option<Measured>, Failure> {
         let (size, from) = (self.size, self.role.other());
-        for (lane, progress) in self.lanes.iter().zip(&self.progress) {
+        for (qp, progress) in self.qps.iter().zip(&self.progress) {
             match self.operation.fetches() {
-                true if self.sends => lane.check_fetched(size, from, progress.posted)?,
-                false if self.hears => lane.check(size, from, false)?,
+                true if self.sends => qp.check_fetched(size, from, progress.posted)?,
+                false if self.hears => qp.check(size, from, false)?,
                 _ => {}
             }
         }
@@ -156,19 +155,19 @@ impl<'a> Bandwidth<'a> {
     }
 }
 
-/// When what was posted, and when it had left.
+/// When messages were posted, and when they completed.
 #[derive(Debug)]
 struct Timing {
     clock: Clock,
     goal: Goal,
     qps: u64,
     start: u64,
-    /// The first post that counts, and the last completion.
+    /// The first counted post, and the last completion.
     first: Option<u64>,
     last: u64,
-    /// Messages that count and have left.
+    /// Counted messages that have completed.
     counted: u64,
-    /// Of each counted message, where the peak is looked for: when it was posted, and when it had left.
+    /// For the peak: when each counted message was posted, and when it completed.
     posted: Vec<u64>,
     completed: Vec<u64>,
 }
@@ -185,7 +184,7 @@ impl Timing {
         Timing { clock, goal, qps: qps as u64, start, first: None, last: start, counted: 0, posted, completed }
     }
 
-    /// Message `number`, and maybe more, are about to be posted. Where time is what ends it, completions alone are looked at.
+    /// Records that message `number` and maybe more are about to be posted. Timed runs look at completions alone.
     #[inline(always)]
     fn posting(&mut self, number: u64) {
         let Goal::Messages { warm_up, .. } = self.goal else { return };
@@ -199,7 +198,7 @@ impl Timing {
         }
     }
 
-    /// Messages `before` to `up_to`, not included, have left. Whether time is up.
+    /// Records that messages `before..up_to` have completed. Returns whether time is up.
     #[inline(always)]
     fn left(&mut self, before: u64, up_to: u64) -> bool {
         let now = self.clock.raw();
@@ -229,12 +228,12 @@ impl Timing {
         let nanos = self.clock.delta_as_nanos(self.first.unwrap_or(self.start), self.last).max(1);
         let per_second = self.counted as f64 / (nanos as f64 / 1e9);
         let peak = self.least_nanos().map(|least| 1e9 / least);
-        // In time there is no number of messages to ask each queue pair for.
+        // A timed run has no number of iterations per queue pair.
         let iterations = if matches!(self.goal, Goal::Time { .. }) { self.counted } else { self.counted / self.qps };
         Bandwidths::of(size, iterations, per_second, peak)
     }
 
-    /// The shortest time a message, over all stretches from a post to a completion: perftest's peak.
+    /// perftest's peak: the shortest time per message, over all spans from a post to a completion.
     fn least_nanos(&self) -> Option<f64> {
         let stamps = |stamps: &[u64]| -> Vec<(usize, u64)> {
             stamps.iter().copied().enumerate().filter(|(_, stamp)| *stamp != 0).collect()
@@ -245,7 +244,7 @@ impl Timing {
             begun.map(move |&(first, start)| end.saturating_sub(start) as f64 / (last - first + 1) as f64)
         });
         let least = least.min_by(f64::total_cmp).filter(|least| *least > 0.0)?;
-        // The clock's unit in nanoseconds, of a stretch long enough to tell.
+        // The clock's unit in nanoseconds, from a span long enough for precision.
         const LONG: u64 = 1 << 40;
         Some(least * self.clock.delta_as_nanos(0, LONG) as f64 / LONG as f64)
     }

@@ -1,33 +1,32 @@
-//! One message under way: the client sends, the server sends back. Of reads and atomics there is no way back, and the server
-//! rests.
+//! Latency: one message in flight. The client sends, the server sends back. A read or an atomic needs no answer from the
+//! server, which sleeps.
 
 use hdrhistogram::Histogram;
 use quanta::Clock;
 
-use super::arguments::{Operation, Plan};
-use super::lane::{Event, Lane, Role};
-use super::play::Goal;
+use super::arguments::{Goal, Operation, Plan};
 use super::report::{Latencies, Measured};
-use crate::Failure;
+use super::test_qp::{Event, Role, TestQp};
+use crate::output::Failure;
 
-/// The longest round trip that is told apart from longer ones, in nanoseconds.
+/// Longer round trips are recorded as this, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
-/// Decimal digits that recorded times keep.
+/// Significant decimal digits of recorded times.
 const DIGITS: u8 = 3;
 
-/// One end of it.
+/// One end of a latency test.
 #[derive(Debug)]
 pub struct Latency<'a> {
-    lane: &'a mut Lane,
+    qp: &'a mut TestQp,
     operation: Operation,
     role: Role,
     size: usize,
     goal: Goal,
     /// Messages posted.
     sent: u64,
-    /// Of those, the ones that have left: they may be overwritten.
+    /// Messages that have completed: their buffer may be overwritten.
     left: u64,
-    /// Messages that came.
+    /// Messages received.
     came: u64,
     over: bool,
     clock: Clock,
@@ -38,12 +37,12 @@ pub struct Latency<'a> {
 }
 
 impl<'a> Latency<'a> {
-    pub(super) fn new(lanes: &'a mut [Lane], plan: &Plan, size: usize, role: Role) -> Result<Self, Failure> {
-        let lane = lanes.first_mut().ok_or("no queue pair to measure with")?;
+    pub(super) fn new(lanes: &'a mut [TestQp], plan: &Plan, size: usize, role: Role) -> Result<Self, Failure> {
+        let qp = lanes.first_mut().ok_or("no queue pair to measure with")?;
         let clock = Clock::new();
         let start = clock.raw();
         Ok(Latency {
-            lane,
+            qp,
             operation: plan.agreed.operation,
             role,
             size,
@@ -62,13 +61,13 @@ impl<'a> Latency<'a> {
     #[inline(always)]
     pub(super) fn turn(&mut self) -> Result<bool, Failure> {
         let mut moved = false;
-        match self.lane.poll()? {
+        match self.qp.poll()? {
             Some(Event::Sent(up_to)) => (self.left, moved) = (up_to, true),
             Some(Event::Received) => (self.came, moved) = (self.came + 1, true),
             None => {}
         }
         if self.operation == Operation::Write && self.awaits() {
-            let came = self.lane.mark_that_came(self.size) == (self.came + 1) as u8;
+            let came = self.qp.mark_that_came(self.size) == (self.came + 1) as u8;
             self.came += u64::from(came);
             moved |= came;
         }
@@ -79,7 +78,7 @@ impl<'a> Latency<'a> {
         Ok(moved)
     }
 
-    /// Whether the next message is the other end's.
+    /// Whether the other end sends next.
     #[inline(always)]
     fn awaits(&self) -> bool {
         match self.role {
@@ -88,7 +87,7 @@ impl<'a> Latency<'a> {
         }
     }
 
-    /// Whether the next message is ours. All of the last one has come back, or it is the first.
+    /// Whether this end sends next: the last message was answered, or this is the first.
     #[inline(always)]
     fn may_send(&self) -> bool {
         match (self.role, self.operation) {
@@ -97,7 +96,7 @@ impl<'a> Latency<'a> {
         }
     }
 
-    /// Sends the next message; the client, whose last one is answered, stops if it was the last.
+    /// Sends the next message. The client first records the time of the last one, and stops if the run is over.
     #[inline(always)]
     fn send(&mut self) -> Result<(), Failure> {
         if self.role == Role::Client {
@@ -111,12 +110,12 @@ impl<'a> Latency<'a> {
         let number = self.sent;
         self.sent += 1;
         if !self.operation.fetches() {
-            self.lane.mark(self.size, self.sent as u8);
+            self.qp.mark(self.size, self.sent as u8);
         }
-        self.lane.post(self.size, number..number + 1, |_| true)
+        self.qp.post(self.size, number..number + 1, |_| true)
     }
 
-    /// Takes the time that the last message took, if it counts. Whether that was the last.
+    /// Records the time of the last message, unless it was warm-up. Returns whether the run is over.
     #[inline(always)]
     fn record(&mut self, now: u64) -> bool {
         let (counts, over) = match self.goal {
@@ -137,7 +136,7 @@ impl<'a> Latency<'a> {
         idle && (self.over || self.role == Role::Server)
     }
 
-    /// Whether it is for the card alone to answer.
+    /// Whether the card answers without this end.
     pub(super) fn rests(&self) -> bool {
         self.role == Role::Server && self.operation.fetches()
     }
@@ -146,15 +145,15 @@ impl<'a> Latency<'a> {
         self.sent
     }
 
-    pub(super) fn lane(&mut self) -> &mut Lane {
-        self.lane
+    pub(super) fn qp(&mut self) -> &mut TestQp {
+        self.qp
     }
 
     pub(super) fn end(self) -> Result<Option<Measured>, Failure> {
         match (self.role, self.operation.fetches()) {
             (Role::Server, true) => {}
-            (Role::Client, true) => self.lane.check_fetched(self.size, Role::Server, self.sent)?,
-            (role, false) => self.lane.check(self.size, role.other(), true)?,
+            (Role::Client, true) => self.qp.check_fetched(self.size, Role::Server, self.sent)?,
+            (role, false) => self.qp.check(self.size, role.other(), true)?,
         }
         if self.role == Role::Server {
             return Ok(None);

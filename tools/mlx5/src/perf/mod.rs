@@ -1,55 +1,51 @@
 //! `mlx5 perf`: latency, bandwidth and message rate, with perftest's flags, headings and JSON keys.
 //!
-//! Both ends run here, on one card, or each in a program of its own: a server (`--listen`), a client (HOST). While a size is
-//! measured no message costs a system call or an allocation: queues are polled, times are read from the processor's counter
-//! and kept in memory that was there before. `-e` sleeps, which is a system call each time there is nothing to do.
+//! Both ends run in this process on one card, or each in its own: a server (`--listen`) and a client (HOST). During a
+//! measurement no message costs a system call or an allocation: queues are polled, and times are read from the processor's
+//! counter into memory allocated before. With `-e` an end sleeps while it is idle, which is a system call.
 
-mod alone;
-mod apart;
 mod arguments;
 mod bandwidth;
-mod ground;
-mod lane;
 mod latency;
-mod play;
+mod local;
+mod platform;
 mod plot;
 mod progress;
+mod remote;
 mod report;
+mod run;
+mod test_qp;
 
 pub use arguments::Arguments;
 
 use std::path::Path;
-use std::time::Duration;
 
-use apart::Outcome;
 use arguments::Plan;
-use ground::Ground;
+use platform::Platform;
+use remote::Outcome;
 use report::Report;
 
-use crate::{Failure, print, print_json};
-
-/// How long an end that sleeps does so before it looks whether the other is still there.
-const NAP: Duration = Duration::from_millis(100);
+use crate::output::{Failure, print, print_json};
 
 /// Measures and reports.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let plan = Plan::of(arguments)?;
     let device = mlx5_open::open(&arguments.device)?;
-    let ours = Ground::of(&device);
-    let (plan, grounds, rows) = match &arguments.host {
+    let ours = Platform::of(&device);
+    let (plan, platforms, rows) = match &arguments.host {
         None if !arguments.listen => {
-            let rows = alone::run(&device, &plan)?;
+            let rows = local::run(&device, &plan)?;
             (plan, vec![ours], rows)
         }
         host => {
-            let Outcome { plan, ground, rows } = match host {
-                Some(host) => apart::client(&device, &plan, &ours, host, arguments.port)?,
-                None => apart::server(&device, &plan, &ours, arguments.port)?,
+            let Outcome { plan, platform, rows } = match host {
+                Some(host) => remote::client(&device, &plan, &ours, host, arguments.port)?,
+                None => remote::server(&device, &plan, &ours, arguments.port)?,
             };
-            (plan, vec![ours, ground], rows)
+            (plan, vec![ours, platform], rows)
         }
     };
-    let report = Report { plan: &plan, grounds: &grounds, gbits: arguments.gbits, rows: &rows };
+    let report = Report { plan: &plan, platforms: &platforms, gbits: arguments.gbits, rows: &rows };
     if let Some(path) = &arguments.out_json {
         write(path, &(serde_json::to_string_pretty(&report.json())? + "\n"))?;
     }

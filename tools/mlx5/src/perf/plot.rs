@@ -1,19 +1,19 @@
-//! A drawing of what came of it: the distribution of a latency, or what came of each size.
+//! The report as a drawing: the distribution of one latency test, or the result of each size.
 
 use plotters::prelude::*;
 
 use super::report::{Latencies, Measured, Report};
-use crate::Failure;
+use crate::output::Failure;
 
 const SIZE: (u32, u32) = (960, 600);
 const FONT: &str = "sans-serif";
 
-/// What is drawn: both scales are logarithmic, x in the unit that `tick` names.
+/// A drawing. Both scales are logarithmic; `tick` labels the x axis.
 struct Drawing {
     x: &'static str,
     y: &'static str,
     tick: fn(&f64) -> String,
-    /// How many, at most.
+    /// Maximum number of ticks.
     ticks: usize,
     curves: Vec<(&'static str, Vec<(f64, f64)>)>,
 }
@@ -43,7 +43,7 @@ fn of_one_size(row: &Latencies) -> Drawing {
     }
 }
 
-/// The curve over the number of nines: 0.9 is 1, 0.99 is 2. The last of all messages has no place on that scale.
+/// The curve over the number of nines: 0.9 becomes 1, 0.99 becomes 2. The 100th percentile has no place on that scale.
 fn tail(curve: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let points = curve.iter().filter(|(part, _)| *part < 1.0);
     points.map(|(part, time)| (-(1.0 - part).log10(), *time)).collect()
@@ -84,12 +84,12 @@ fn bytes(log: f64) -> String {
     }
 }
 
-/// A tick of the y axis: a power of ten, as it is.
+/// A label of the y axis.
 fn number(value: f64) -> String {
     format!("{}", (value * 1e6).round() / 1e6)
 }
 
-/// The least and the most of `values`, a little apart where they are one.
+/// Minimum and maximum of `values`; never equal.
 fn span(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let (least, most) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(f64::NEG_INFINITY, f64::max));
     if least < most { (least, most) } else { (least, least + 1.0) }
@@ -112,7 +112,7 @@ fn draw(drawing: &Drawing, title: &str, note: &str) -> Result<String, Failure> {
         let mut chart = ChartBuilder::on(&root)
             .caption(title, (FONT, 24))
             .margin(16)
-            // For the half of the last tick's name.
+            // Room for half of the last tick's label.
             .margin_right(32)
             .x_label_area_size(48)
             .y_label_area_size(72)

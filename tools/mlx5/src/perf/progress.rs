@@ -1,4 +1,4 @@
-//! How far it is, for people at a terminal. The measuring thread stores a number; another thread draws.
+//! A progress bar for terminals. The measuring thread stores a counter; another thread draws it.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::arguments::{Amount, Plan};
 
-/// How often it is drawn.
+/// Time between two updates.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// A bar over all sizes; nothing where nobody looks.
+/// A progress bar over all sizes; draws nothing if stderr is no terminal.
 #[derive(Debug)]
 pub struct Progress {
     shared: Arc<Shared>,
-    /// Messages of a size, 0 where they go by the clock.
+    /// Messages per size; 0 for timed runs.
     messages: u64,
     sizes: u64,
     begun: u64,
@@ -26,7 +26,7 @@ pub struct Progress {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Messages of all sizes so far.
+    /// Messages of the current size so far.
     count: AtomicU64,
     base: AtomicU64,
     size: AtomicU64,
@@ -34,7 +34,7 @@ struct Shared {
 }
 
 impl Progress {
-    /// Of what `plan` will do.
+    /// A bar for `plan`.
     pub fn new(plan: &Plan) -> Self {
         let (sizes, qps) = (plan.agreed.sizes.len() as u64, plan.agreed.qps as u64);
         let messages = match plan.agreed.amount {
@@ -49,7 +49,7 @@ impl Progress {
         Progress { shared, messages, sizes, begun: 0, drawer }
     }
 
-    /// The next size begins.
+    /// Starts the next size.
     pub fn begin(&mut self, size: usize) {
         let base = self.messages * self.begun.min(self.sizes);
         self.shared.base.store(base, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Progress {
         self.begun += 1;
     }
 
-    /// Messages of this size so far.
+    /// Sets the number of messages of this size so far.
     #[inline(always)]
     pub fn set(&self, count: u64) {
         self.shared.count.store(count, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What was measured, as perftest prints it and as its JSON has it.
+//! The report: perftest's text, and JSON with perftest's keys.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Operation, Plan, Test};
-use super::ground::{Ground, note};
-use crate::Failure;
+use super::platform::{Platform, note};
+use crate::output::Failure;
 
-/// perftest's headings, as of its version 25: bandwidths of older ones were called MB.
+/// perftest's headings, as of version 25. Older versions said MB for MiB.
 const LATENCY: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] ";
 const MIB: &str = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]";
 const GBITS: &str = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]";
@@ -18,12 +18,12 @@ const LINE: &str = "------------------------------------------------------------
 /// The percentiles of the ladder.
 pub const LADDER: [&str; 7] = ["50", "90", "99", "99.9", "99.99", "99.999", "100"];
 
-/// What came of one size.
+/// The result of one size.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Measured {
-    /// Of one message under way.
+    /// Of a latency test.
     Latency(Latencies),
-    /// Of many.
+    /// Of a bandwidth or rate test.
     Bandwidth(Bandwidths),
 }
 
@@ -40,15 +40,15 @@ pub struct Latencies {
     pub typical: f64,
     average: f64,
     stdev: f64,
-    /// Of [`LADDER`], in its order.
+    /// The percentiles of [`LADDER`], in its order.
     pub ladder: Vec<f64>,
-    /// Fractions of the messages, and the time that so many took at most.
+    /// Points of the distribution: a fraction of the messages, and the longest time among them.
     #[serde(skip)]
     pub curve: Vec<(f64, f64)>,
 }
 
 impl Latencies {
-    /// Of round trips in nanoseconds, each of so many `ways`.
+    /// From times in nanoseconds, each divided by `ways`: 2 for a round trip.
     pub fn of(size: usize, times: &Histogram<u64>, ways: u32) -> Result<Self, Failure> {
         if times.is_empty() {
             return Err("no message was measured: give it more time".into());
@@ -72,7 +72,7 @@ impl Latencies {
         })
     }
 
-    /// The time that `rung` of [`LADDER`] says.
+    /// The time at percentile `rung` of [`LADDER`].
     pub fn at(&self, rung: &str) -> f64 {
         let index = LADDER.iter().position(|name| *name == rung);
         index.and_then(|index| self.ladder.get(index)).copied().unwrap_or(f64::NAN)
@@ -118,17 +118,17 @@ pub struct Bandwidths {
     pub size: usize,
     iterations: u64,
     per_second: f64,
-    /// `None` where it was not looked for.
+    /// `None` if not measured.
     peak: Option<f64>,
 }
 
 impl Bandwidths {
-    /// Of messages of `size` bytes.
+    /// For messages of `size` bytes.
     pub fn of(size: usize, iterations: u64, per_second: f64, peak: Option<f64>) -> Self {
         Bandwidths { size, iterations, per_second, peak }
     }
 
-    /// Of both directions together.
+    /// Both directions together.
     fn and(self, other: &Bandwidths) -> Self {
         let peak = self.peak.zip(other.peak).map(|(one, other)| one + other);
         Bandwidths { per_second: self.per_second + other.per_second, peak, ..self }
@@ -150,7 +150,7 @@ impl Bandwidths {
         self.per_second / 1e6
     }
 
-    /// As perftest: 0 where it was not looked for.
+    /// 0 if not measured, as in perftest.
     fn peak(&self, gbits: bool) -> f64 {
         self.peak.map_or(0.0, |peak| self.amount(peak, gbits))
     }
@@ -172,7 +172,7 @@ impl Bandwidths {
 }
 
 impl Measured {
-    /// What both ends measured together.
+    /// The results of both ends together.
     pub fn and(self, other: Option<Measured>) -> Self {
         match (self, other) {
             (Measured::Bandwidth(one), Some(Measured::Bandwidth(other))) => Measured::Bandwidth(one.and(&other)),
@@ -181,27 +181,27 @@ impl Measured {
     }
 }
 
-/// All of it.
+/// A whole report.
 #[derive(Debug)]
 pub struct Report<'a> {
     /// What was asked for.
     pub plan: &'a Plan,
-    /// On what it ran: our end, then the other if that is another.
-    pub grounds: &'a [Ground],
-    /// Bandwidth in Gb.
+    /// The platform of this end, then of the other end if that is another program.
+    pub platforms: &'a [Platform],
+    /// Bandwidth in Gb/s instead of MiB/s.
     pub gbits: bool,
-    /// What came of each size.
+    /// The result of each size.
     pub rows: &'a [Measured],
 }
 
 impl Report<'_> {
-    /// As perftest prints it; and for a single size the ladder of percentiles.
+    /// perftest's text, followed by the percentiles if there is one size.
     pub fn text(&self) -> String {
         let mut text = format!("{LINE}\n                    {} Test\n", self.title(" "));
         for (name, value) in self.info() {
             let _ = writeln!(text, " {name:<16}: {value}");
         }
-        self.grounds.iter().for_each(|ground| text += &format!(" Card            : {ground}\n"));
+        self.platforms.iter().for_each(|platform| text += &format!(" Card            : {platform}\n"));
         text += &format!("{LINE}\n{}\n", self.heading());
         for row in self.rows {
             text += &match row {
@@ -219,9 +219,9 @@ impl Report<'_> {
         text + &self.note().map_or_else(String::new, |note| format!("({note})\n"))
     }
 
-    /// What must be said of every figure.
+    /// The note that all figures carry.
     pub fn note(&self) -> Option<&'static str> {
-        note(self.grounds)
+        note(self.platforms)
     }
 
     fn heading(&self) -> &'static str {
@@ -232,7 +232,7 @@ impl Report<'_> {
         }
     }
 
-    /// perftest's name of the test, `between` its words.
+    /// perftest's name of the test, its words joined by `between`.
     pub fn title(&self, between: &str) -> String {
         let agreed = &self.plan.agreed;
         let mut words = vec![agreed.operation.title()];
@@ -247,11 +247,11 @@ impl Report<'_> {
         words.join(between)
     }
 
-    /// perftest's words for how it was done.
+    /// The parameters, by perftest's names.
     fn info(&self) -> Vec<(&'static str, String)> {
         let (plan, agreed) = (self.plan, &self.plan.agreed);
         let mut info = vec![
-            ("Device", self.grounds.first().map_or_else(String::new, |ground| ground.device.clone())),
+            ("Device", self.platforms.first().map_or_else(String::new, |platform| platform.device.clone())),
             ("Number of qps", agreed.qps.to_string()),
             ("Connection type", "RC".into()),
             ("TX depth", plan.tx_depth.to_string()),
@@ -275,13 +275,13 @@ impl Report<'_> {
         info
     }
 
-    /// By perftest's keys, and ours: what it ran on, the ladder, an array of results where there are several sizes.
+    /// perftest's keys, and ours: the cards, the percentiles, and an array of results if there are several sizes.
     pub fn json(&self) -> Value {
         let (plan, agreed) = (self.plan, &self.plan.agreed);
         let mut info = json!({
             "test": format!("{}_Test", self.title("_")),
             "Dual_port": "OFF",
-            "Device": self.grounds.first().map(|ground| &ground.device),
+            "Device": self.platforms.first().map(|platform| &platform.device),
             "Number_of_qps": agreed.qps,
             "Transport_type": "IB",
             "Connection_type": "RC",
@@ -310,7 +310,7 @@ impl Report<'_> {
         }
         let mut results: Vec<Value> = self.rows.iter().map(|row| self.row_json(row)).collect();
         let results = if results.len() == 1 { results.remove(0) } else { Value::Array(results) };
-        json!({ "test_info": info, "results": results, "cards": self.grounds, "note": self.note() })
+        json!({ "test_info": info, "results": results, "cards": self.platforms, "note": self.note() })
     }
 
     fn row_json(&self, row: &Measured) -> Value {

@@ -1,4 +1,4 @@
-//! On what it ran: a time measured on the software card says nothing about a card.
+//! What a test ran on. A time measured on the software card says nothing about real hardware.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use mlx5_dv::Device;
 use mlx5_prm::cmd::QueryAdapterIn;
 use mlx5_sim::profile::Profile;
 
-/// What is said wherever a figure is shown that is of the software card.
+/// Stated wherever a figure of the software card is shown.
 const NOT_A_CARD: &str = "software card: not a card's figure";
 
 /// The card of one end.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Ground {
+pub struct Platform {
     /// The device string.
     pub device: String,
-    /// The board's PSID, as the card says it; `None` where it does not.
+    /// The board's PSID; `None` if the card does not report one.
     pub board_id: Option<String>,
     /// Major, minor, subminor.
     pub firmware: String,
-    /// Whether it is the software card. `None` where the card does not say what it is.
+    /// Whether it is the software card; `None` if the card does not report a PSID.
     pub software_card: Option<bool>,
 }
 
-impl Ground {
-    /// What `device` is. The software card is known by its boards' names, however it is reached.
+impl Platform {
+    /// Identifies `device`. The PSID marks the software card, however it is reached.
     pub fn of(device: &Device) -> Self {
         let adapter = device.execute(&QueryAdapterIn::default(), "board").ok();
         let board_id = adapter.map(|adapter| {
@@ -32,7 +32,7 @@ impl Ground {
         });
         let board_id = board_id.filter(|id| !id.is_empty());
         let (major, minor, subminor) = device.caps().fw_version;
-        Ground {
+        Platform {
             device: device.name().to_owned(),
             software_card: board_id.as_deref().map(is_software),
             board_id,
@@ -45,21 +45,21 @@ fn is_software(board_id: &str) -> bool {
     Profile::NAMES.iter().filter_map(|name| Profile::by_name(name)).any(|profile| profile.psid == board_id)
 }
 
-impl fmt::Display for Ground {
+impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let board = self.board_id.as_deref().unwrap_or("which does not name its board");
+        let board = self.board_id.as_deref().unwrap_or("unknown");
         write!(f, "{}, board {board}, firmware {}", self.device, self.firmware)?;
         if self.software_card == Some(true) { write!(f, ", the software card") } else { Ok(()) }
     }
 }
 
-/// What must be said of figures that were measured on `grounds`.
-pub fn note(grounds: &[Ground]) -> Option<&'static str> {
-    let software = |ground: &Ground| ground.software_card == Some(true);
-    let unknown = |ground: &Ground| ground.software_card.is_none();
+/// The note that figures measured on `platforms` must carry.
+pub fn note(platforms: &[Platform]) -> Option<&'static str> {
+    let software = |platform: &Platform| platform.software_card == Some(true);
+    let unknown = |platform: &Platform| platform.software_card.is_none();
     match () {
-        () if grounds.iter().any(software) => Some(NOT_A_CARD),
-        () if grounds.iter().any(unknown) => Some("a card that does not say what it is: it may be a software card"),
+        () if platforms.iter().any(software) => Some(NOT_A_CARD),
+        () if platforms.iter().any(unknown) => Some("a card without a PSID: it may be a software card"),
         () => None,
     }
 }
@@ -68,14 +68,14 @@ pub fn note(grounds: &[Ground]) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn ground(software_card: Option<bool>) -> Ground {
-        Ground { device: "x".into(), board_id: None, firmware: "1.2.0003".into(), software_card }
+    fn platform(software_card: Option<bool>) -> Platform {
+        Platform { device: "x".into(), board_id: None, firmware: "1.2.0003".into(), software_card }
     }
 
     #[test]
     fn the_software_card_is_known_by_its_board() {
         let device = mlx5_open::open("sim:connectx7").unwrap();
-        let card = Ground::of(&device);
+        let card = Platform::of(&device);
         assert_eq!((card.board_id.as_deref(), card.software_card), (Some("SIM0000000007"), Some(true)));
         assert_eq!(card.to_string(), "sim, board SIM0000000007, firmware 28.41.1000, the software card");
         assert!(!is_software("MT_0000000008"));
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn one_software_card_at_either_end_is_enough() {
-        assert_eq!(note(&[ground(Some(false)), ground(Some(true))]), Some(NOT_A_CARD));
-        assert_eq!(note(&[ground(Some(false))]), None);
-        assert!(note(&[ground(Some(false)), ground(None)]).is_some());
+        assert_eq!(note(&[platform(Some(false)), platform(Some(true))]), Some(NOT_A_CARD));
+        assert_eq!(note(&[platform(Some(false))]), None);
+        assert!(note(&[platform(Some(false)), platform(None)]).is_some());
     }
 }

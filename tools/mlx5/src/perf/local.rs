@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_dv::Device;
-use mlx5_open::watch::Watch;
+use mlx5_open::watchdog::Watchdog;
 
-use super::NAP;
 use super::arguments::Plan;
-use super::lane::{Lane, Role, lanes};
-use super::play::Play;
 use super::progress::Progress;
 use super::report::Measured;
-use crate::Failure;
+use super::run::{NAP, Run};
+use super::test_qp::{Role, TestQp, test_qps};
+use crate::output::Failure;
 
 /// Measures every size.
 pub fn run(device: &Arc<Device>, plan: &Plan) -> Result<Vec<Measured>, Failure> {
-    let (mut client, mut server) = (lanes(device, plan)?, lanes(device, plan)?);
+    let (mut client, mut server) = (test_qps(device, plan)?, test_qps(device, plan)?);
     for (ours, theirs) in client.iter_mut().zip(&mut server) {
         theirs.connect(&ours.address()?)?;
         ours.connect(&theirs.address()?)?;
@@ -33,12 +32,12 @@ fn one_size(
     device: &Arc<Device>,
     plan: &Plan,
     size: usize,
-    client: &mut [Lane],
-    server: &mut [Lane],
+    client: &mut [TestQp],
+    server: &mut [TestQp],
     progress: &mut Progress,
 ) -> Result<Measured, Failure> {
-    let mut server = Play::new(server, plan, size, Role::Server)?;
-    let mut client = Play::new(client, plan, size, Role::Client)?;
+    let mut server = Run::new(server, plan, size, Role::Server)?;
+    let mut client = Run::new(client, plan, size, Role::Client)?;
     progress.begin(size);
     if plan.events {
         asleep(device, &mut client, &mut server, progress)?;
@@ -50,44 +49,43 @@ fn one_size(
     Ok(ours.and(theirs))
 }
 
-/// Polling, both take turns on this thread, which leaves a core to the software card.
-fn in_turns(device: &Arc<Device>, client: &mut Play, server: &mut Play, progress: &Progress) -> Result<(), Failure> {
-    let mut watch = Watch::new(device);
+/// Polls both ends in turn on this thread, which leaves a core to the software card.
+fn in_turns(device: &Arc<Device>, client: &mut Run, server: &mut Run, progress: &Progress) -> Result<(), Failure> {
+    let mut watchdog = Watchdog::new(device);
     while !(client.is_done() && server.is_done()) {
         let moved = client.turn()? | server.turn()?;
-        watch.check(moved)?;
+        watchdog.check(moved)?;
         progress.set(client.count());
     }
     Ok(())
 }
 
-/// Sleeping, each has a thread.
-fn asleep(device: &Arc<Device>, client: &mut Play, server: &mut Play, progress: &Progress) -> Result<(), Failure> {
+/// Runs each end on a thread of its own, asleep between events.
+fn asleep(device: &Arc<Device>, client: &mut Run, server: &mut Run, progress: &Progress) -> Result<(), Failure> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let server =
-            scope.spawn(|| sleep_through(device, server, |play| over.load(Ordering::Acquire) && play.is_done()));
-        let played = sleep_through(device, client, |play| {
-            progress.set(play.count());
-            play.is_done()
+        let server = scope.spawn(|| sleep_through(device, server, |run| over.load(Ordering::Acquire) && run.is_done()));
+        let client = sleep_through(device, client, |run| {
+            progress.set(run.count());
+            run.is_done()
         });
         over.store(true, Ordering::Release);
         let served = server.join().map_err(|_| "the server's thread panicked")?;
-        played.and(served)
+        client.and(served)
     })
 }
 
-/// Turns, and sleeps while there is nothing to do, until `is_over`. The server may rest for as long as the client plays.
-fn sleep_through(device: &Arc<Device>, play: &mut Play, is_over: impl Fn(&Play) -> bool) -> Result<(), Failure> {
-    let mut watch = Watch::new(device);
-    while !is_over(play) {
-        let moved = play.turn()?;
-        if moved || play.is_done() {
-            watch.check(true)?;
+/// Runs one end until `is_over`, and sleeps while there is nothing to do. The server may sleep for the whole run.
+fn sleep_through(device: &Arc<Device>, run: &mut Run, is_over: impl Fn(&Run) -> bool) -> Result<(), Failure> {
+    let mut watchdog = Watchdog::new(device);
+    while !is_over(run) {
+        let moved = run.turn()?;
+        if moved || run.is_done() {
+            watchdog.check(true)?;
         }
-        if !moved && !is_over(play) {
-            play.sleep(NAP)?;
-            watch.slept(NAP)?;
+        if !moved && !is_over(run) {
+            run.sleep(NAP)?;
+            watchdog.slept(NAP)?;
         }
     }
     Ok(())
@@ -111,11 +109,11 @@ mod tests {
         for test in [Test::Lat, Test::Bw] {
             for operation in [Operation::Write, Operation::Send, Operation::Read, Operation::Atomic] {
                 let plan = plan(test, operation);
-                let (mut ours, mut theirs) = (lanes(&device, &plan).unwrap(), lanes(&device, &plan).unwrap());
+                let (mut ours, mut theirs) = (test_qps(&device, &plan).unwrap(), test_qps(&device, &plan).unwrap());
                 theirs[0].connect(&ours[0].address().unwrap()).unwrap();
                 ours[0].connect(&theirs[0].address().unwrap()).unwrap();
-                let mut server = Play::new(&mut theirs, &plan, 8, Role::Server).unwrap();
-                let mut client = Play::new(&mut ours, &plan, 8, Role::Client).unwrap();
+                let mut server = Run::new(&mut theirs, &plan, 8, Role::Server).unwrap();
+                let mut client = Run::new(&mut ours, &plan, 8, Role::Client).unwrap();
                 let progress = Progress::new(&plan);
                 let used = allocation_counter::measure(|| {
                     in_turns(&device, &mut client, &mut server, &progress).unwrap();
@@ -130,18 +128,18 @@ mod tests {
     fn what_arrives_damaged_is_an_error_that_names_the_byte() {
         let device = mlx5_open::open("sim").unwrap();
         let plan = plan(Test::Bw, Operation::Write);
-        let mut lanes = lanes(&device, &plan).unwrap();
-        lanes[0].prepare(8, Role::Server);
-        let error = lanes[0].check(8, Role::Client, false).unwrap_err().to_string();
+        let mut qps = test_qps(&device, &plan).unwrap();
+        qps[0].prepare(8, Role::Server);
+        let error = qps[0].check(8, Role::Client, false).unwrap_err().to_string();
         assert!(error.contains("byte 0 of a message of 8 bytes is 0x00 instead of"), "{error}");
     }
 
     #[test]
     fn atomics_that_were_not_carried_out_are_an_error_that_names_the_number() {
         let device = mlx5_open::open("sim").unwrap();
-        let mut lanes = lanes(&device, &plan(Test::Bw, Operation::Atomic)).unwrap();
-        lanes[0].prepare(8, Role::Client);
-        let error = lanes[0].check_fetched(8, Role::Server, 7).unwrap_err().to_string();
+        let mut qps = test_qps(&device, &plan(Test::Bw, Operation::Atomic)).unwrap();
+        qps[0].prepare(8, Role::Client);
+        let error = qps[0].check_fetched(8, Role::Server, 7).unwrap_err().to_string();
         assert!(error.contains("the last of 7 atomics found 0x0 instead of"), "{error}");
     }
 }

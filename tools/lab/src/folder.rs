@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 /// The lab's folder, `<target dir>/lab`.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(PathBuf);
+pub(crate) struct LabFolder(PathBuf);
 
-impl Place {
+impl LabFolder {
     /// Finds the folder.
     pub(crate) fn find() -> Self {
         Self(target_dir().join("lab"))

@@ -1,4 +1,4 @@
-//! How two programs find each other before there is a connection: over TCP. No wait is endless.
+//! TCP connection between the two ends, for exchanging addresses. Every wait has a deadline.
 
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use socket2::{SockRef, TcpKeepalive};
 
-/// How long one message of the other end may take.
+/// Timeout of one read or write.
 const MESSAGE: Duration = Duration::from_secs(30);
 
-/// Waits on TCP `port` for one client, no longer than `patience`.
+/// Waits up to `patience` for one client on TCP `port`.
 ///
 /// # Errors
-/// Nobody came in time, or the port is taken.
+/// No client connected in time, or the port is in use.
 pub fn accept(port: u16, patience: Duration) -> io::Result<TcpStream> {
     let listener = TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?;
     listener.set_nonblocking(true)?;
@@ -34,10 +34,10 @@ pub fn accept(port: u16, patience: Duration) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Connects to the server at `host`. One that does not listen yet is tried again until `patience` is over.
+/// Connects to the server at `host`. Retries for up to `patience` while the server does not listen yet.
 ///
 /// # Errors
-/// Nobody listens there, or the host has no address.
+/// No server listens there, or the host has no address.
 pub fn connect(host: &str, port: u16, patience: Duration) -> io::Result<TcpStream> {
     let deadline = Instant::now() + patience;
     let stream = loop {
@@ -64,7 +64,7 @@ fn connect_once(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// No wait for a message is endless, and a host that vanished is noticed.
+/// Sets timeouts, and keepalive probes that detect a vanished host.
 fn limit(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(MESSAGE))?;
@@ -74,20 +74,20 @@ fn limit(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&alive)
 }
 
-/// What waits to be read.
+/// Whether a stream has data to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pending {
     /// Nothing yet.
     Nothing,
-    /// Something of the other end's.
+    /// Data.
     Bytes,
-    /// The end: the other program closed the connection, or its host is gone.
+    /// End of stream: the other program closed the connection, or its host is gone.
     Closed,
 }
 
-/// What waits to be read from `stream`, without waiting for it. Nobody may be reading or writing it meanwhile.
+/// Whether `stream` has data to read, without blocking. No other thread may use the stream meanwhile.
 pub fn pending(stream: &TcpStream) -> Pending {
-    // The switch is of the connection: it holds for all who have a copy of the descriptor.
+    // O_NONBLOCK belongs to the open file description: all copies of the descriptor share it.
     if stream.set_nonblocking(true).is_err() {
         return Pending::Closed;
     }

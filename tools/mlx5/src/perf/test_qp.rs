@@ -1,4 +1,4 @@
-//! A queue pair and its memory: what one message takes.
+//! A queue pair under test, and the memory of its messages.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 use mlx5_dv::queue::{ConnectionOptions, Endpoint, EndpointError, Peer, RemoteAddress, WrFlags};
 
 use super::arguments::{ATOMIC, AtomicType, Operation, Plan, Test};
-use crate::Failure;
+use crate::output::Failure;
 
 /// Which of the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Begins.
+    /// Sends first.
     Client,
     /// Answers.
     Server,
 }
 
 impl Role {
-    /// The other one.
+    /// The role of the other end.
     pub fn other(self) -> Role {
         match self {
             Role::Client => Role::Server,
@@ -29,14 +29,14 @@ impl Role {
     }
 }
 
-/// What one end tells the other of a queue pair.
+/// What the other end must know of a queue pair.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Address {
     qpn: u32,
     psn: u32,
     gid: [u8; 16],
     mac: Option<[u8; 6]>,
-    /// Where its memory begins: what goes out, then, a slot further, what comes in.
+    /// Start of its memory: the outgoing message, then, one slot further, the incoming one.
     addr: u64,
     rkey: u32,
 }
@@ -44,49 +44,49 @@ pub struct Address {
 /// A completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// All messages up to this one, not included, have left.
+    /// All messages before this one have completed.
     Sent(u64),
-    /// A message came.
+    /// A message was received.
     Received,
 }
 
-/// `wr_id` of a receive; those of sends count messages.
+/// `wr_id` of every receive. The `wr_id` of a send is the number of its message.
 const RECEIVE: u64 = u64::MAX;
 
-/// One queue pair, the memory that its messages leave from and arrive in, and that of the other end.
+/// A queue pair, its send and receive memory, and the address of the remote memory.
 #[derive(Debug)]
-pub struct Lane {
+pub struct TestQp {
     endpoint: Endpoint,
     operation: Operation,
     atomic_type: AtomicType,
-    /// The number that atomics find first.
+    /// The value that the first atomic finds.
     number: u64,
-    /// Where in the region messages leave from.
+    /// Offset of outgoing messages in the region.
     out: usize,
-    /// Where in the region messages arrive.
+    /// Offset of incoming messages in the region.
     arrivals: usize,
     slot: usize,
-    /// The other end's memory, once it is known.
+    /// The other end's memory, once connected.
     remote: RemoteAddress,
-    /// What inline messages carry.
+    /// Data of inline messages.
     payload: Vec<u8>,
 }
 
-/// Distance of two messages in memory: whole pages, so that no two share one.
+/// Bytes from one message to the next in memory: whole pages, so that no two messages share one.
 fn slot(plan: &Plan) -> usize {
     plan.agreed.largest().next_multiple_of(4096)
 }
 
-/// The lanes of one end, over one memory region.
-pub fn lanes(device: &Arc<Device>, plan: &Plan) -> Result<Vec<Lane>, Failure> {
+/// The queue pairs of one end, over one memory region.
+pub fn test_qps(device: &Arc<Device>, plan: &Plan) -> Result<Vec<TestQp>, Failure> {
     let pd = Pd::alloc(device)?;
     let slot = slot(plan);
     let rights = AccessFlags::LOCAL_WRITE | remote_access(plan);
     let region = MemoryRegion::allocate(&pd, 2 * slot * plan.agreed.qps, rights)?;
-    (0..plan.agreed.qps).map(|index| Lane::new(&region, 2 * slot * index, slot, plan)).collect()
+    (0..plan.agreed.qps).map(|index| TestQp::new(&region, 2 * slot * index, slot, plan)).collect()
 }
 
-/// What the other end may do.
+/// Access that the other end needs.
 fn remote_access(plan: &Plan) -> AccessFlags {
     match plan.agreed.operation {
         Operation::Atomic => AccessFlags::REMOTE_ATOMIC,
@@ -96,7 +96,7 @@ fn remote_access(plan: &Plan) -> AccessFlags {
 
 fn options(plan: &Plan) -> Result<ConnectionOptions, Failure> {
     let mut options = ConnectionOptions::default();
-    // Of a test of latency the other end sends, too, and neither waits long for its completion.
+    // A latency test has one message in flight; a few slots cover completions not yet polled.
     options.send_depth = if plan.agreed.test == Test::Lat { 4 } else { u32::try_from(plan.tx_depth)? };
     options.recv_depth = if plan.agreed.operation == Operation::Send { plan.rx_depth } else { 0 };
     options.inline_bytes = u16::try_from(plan.inline)?;
@@ -110,7 +110,7 @@ fn options(plan: &Plan) -> Result<ConnectionOptions, Failure> {
     Ok(options)
 }
 
-impl Lane {
+impl TestQp {
     fn new(region: &Arc<MemoryRegion>, out: usize, slot: usize, plan: &Plan) -> Result<Self, Failure> {
         let endpoint = Endpoint::new(region, options(plan)?)?;
         let nowhere = RemoteAddress { addr: 0, rkey: 0 };
@@ -118,14 +118,14 @@ impl Lane {
         let (operation, atomic_type) = (plan.agreed.operation, plan.agreed.atomic_type);
         let arrivals = out + slot;
         let remote = nowhere;
-        let mut lane = Lane { endpoint, operation, atomic_type, number: 0, out, arrivals, slot, remote, payload };
+        let mut qp = TestQp { endpoint, operation, atomic_type, number: 0, out, arrivals, slot, remote, payload };
         if operation == Operation::Send {
-            (0..plan.rx_depth).try_for_each(|_| lane.receive())?;
+            (0..plan.rx_depth).try_for_each(|_| qp.receive())?;
         }
-        Ok(lane)
+        Ok(qp)
     }
 
-    /// What to tell the other end.
+    /// The address to send to the other end.
     pub fn address(&self) -> Result<Address, Failure> {
         let Peer { qpn, psn, gid, mac, .. } = self.endpoint.local()?;
         let memory = self.endpoint.region().remote_at(self.out);
@@ -136,13 +136,13 @@ impl Lane {
     pub fn connect(&mut self, to: &Address) -> Result<(), Failure> {
         let mac = to.mac.map(mlx5_dv::Mac);
         self.endpoint.connect(&Peer { qpn: to.qpn, psn: to.psn, gid: to.gid, lid: 0, mac })?;
-        // What is fetched is what the other end has to send; all else goes where messages arrive there.
+        // Reads and atomics target the other end's outgoing message; writes, its incoming slot.
         let offset = if self.operation.fetches() { 0 } else { self.slot as u64 };
         self.remote = RemoteAddress { addr: to.addr.wrapping_add(offset), rkey: to.rkey };
         Ok(())
     }
 
-    /// Posts messages number `numbers`, of `size` bytes each, of which those that `signal` names complete; and rings once.
+    /// Posts the messages `numbers` of `size` bytes each, and rings once. `signal` chooses those that complete.
     #[inline(always)]
     pub fn post(&mut self, size: usize, numbers: Range<u64>, signal: impl Fn(u64) -> bool) -> Result<(), Failure> {
         let (operation, remote, out, arrivals) = (self.operation, self.remote, self.out, self.arrivals);
@@ -158,7 +158,7 @@ impl Lane {
                 (Operation::Read, _) => batch.read(number, flags, arrivals..arrivals + size, remote)?,
                 (Operation::Atomic, _) => match atomic_type {
                     AtomicType::FetchAdd => batch.fetch_add(number, flags, arrivals, remote, 1)?,
-                    // In their order each finds what the one before it left, and swaps.
+                    // Each expects the value that the one before it stored.
                     AtomicType::CompareSwap => {
                         let found = first.wrapping_add(number);
                         batch.compare_swap(number, flags, arrivals, remote, found, found.wrapping_add(1))?;
@@ -180,7 +180,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The next completion. A receive is posted anew.
+    /// Polls one completion. A completed receive is posted again.
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Event>, Failure> {
         match self.endpoint.poll() {
@@ -194,7 +194,7 @@ impl Lane {
         }
     }
 
-    /// Sleeps until there is a completion, or the time is over.
+    /// Sleeps until a completion arrives, at most `limit`.
     pub fn sleep(&mut self, limit: std::time::Duration) -> Result<(), Failure> {
         match self.endpoint.wait(limit) {
             Ok(()) | Err(mlx5_dv::Error::Timeout { .. }) => Ok(()),
@@ -202,7 +202,7 @@ impl Lane {
         }
     }
 
-    /// Marks the next message: its last byte.
+    /// Writes `mark` as the last byte of the next message.
     #[inline(always)]
     pub fn mark(&mut self, size: usize, mark: u8) {
         match self.payload.get_mut(size - 1) {
@@ -211,7 +211,7 @@ impl Lane {
         }
     }
 
-    /// The last byte of the message that came.
+    /// The last byte of the incoming slot.
     #[inline(always)]
     pub fn mark_that_came(&self, size: usize) -> u8 {
         let mut last = [0];
@@ -219,7 +219,7 @@ impl Lane {
         last[0]
     }
 
-    /// Makes memory ready for messages of `size` bytes: what goes out is known, and nothing has come.
+    /// Prepares memory for messages of `size` bytes: fills the outgoing one with a pattern, and zeroes the incoming slot.
     pub fn prepare(&mut self, size: usize, role: Role) {
         let bytes: Vec<u8> = (0..size).map(|at| pattern(role, size, at)).collect();
         self.number = u64::from_ne_bytes(std::array::from_fn(|at| pattern(role.other(), ATOMIC, at)));
@@ -230,14 +230,14 @@ impl Lane {
         }
     }
 
-    /// Whether what came of `count` messages that fetch is what the other end, of role `from`, has.
+    /// Checks the result of `count` reads or atomics against the data of the other end, of role `from`.
     pub fn check_fetched(&self, size: usize, from: Role, count: u64) -> Result<(), Failure> {
         if self.operation != Operation::Atomic {
             return self.check(size, from, false);
         }
         let mut bytes = [0; ATOMIC];
         self.endpoint.region().read(self.arrivals, &mut bytes);
-        // Each adds 1, so the last one tells of all before it.
+        // Each atomic adds 1, so the last result accounts for all of them.
         match (u64::from_ne_bytes(bytes), self.number.wrapping_add(count).wrapping_sub(1)) {
             (found, expected) if found == expected => Ok(()),
             (found, expected) => {
@@ -248,7 +248,8 @@ impl Lane {
         }
     }
 
-    /// Whether what came is what the other end, of role `from`, has to send; the last byte of `marked` messages is theirs.
+    /// Checks the incoming slot against the pattern of role `from`. The last byte of a `marked` message is a mark, not
+    /// part of the pattern.
     pub fn check(&self, size: usize, from: Role, marked: bool) -> Result<(), Failure> {
         let len = if marked { size - 1 } else { size };
         let mut bytes = vec![0; len];
@@ -272,7 +273,7 @@ fn failed(error: EndpointError) -> Failure {
     error.into()
 }
 
-/// Byte `at` of what an end sends: never 0 for long, and another for each end and size.
+/// Byte `at` of the test pattern, which differs between ends and sizes, and has no long runs of zeros.
 fn pattern(role: Role, size: usize, at: usize) -> u8 {
     let salt = if role == Role::Client { 0x5a } else { 0xa7 };
     at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(size.trailing_zeros() as usize).wrapping_add(salt) as u8

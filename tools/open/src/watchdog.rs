@@ -1,4 +1,4 @@
-//! Notices that nothing moves any more.
+//! Detects that a polling loop makes no progress any more.
 
 use std::io;
 use std::net::TcpStream;
@@ -7,45 +7,45 @@ use std::time::{Duration, Instant};
 
 use mlx5_dv::Device;
 
-use crate::meet::{self, Pending};
+use crate::rendezvous::{self, Pending};
 
-/// How long nothing may move before the other end counts as lost.
+/// Time without progress after which the other end counts as lost.
 pub const SILENCE: Duration = Duration::from_secs(30);
-/// Idle turns between two looks at the clock.
+/// Idle turns between two checks of the clock.
 const LOOK_EVERY: u64 = 1 << 20;
 
-/// Why nothing more will come.
+/// Why a loop will make no more progress.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
     /// The card died.
     #[error(transparent)]
     Card(#[from] mlx5_dv::Error),
-    /// The program at the other end has closed its end.
-    #[error("the program at the other end is gone: it ended, or was ended, in the middle of the run")]
+    /// The other program closed its connection.
+    #[error("the program at the other end is gone: it exited or was killed during the run")]
     Gone,
-    /// Nothing came.
-    #[error("nothing came for {} s: is the other end alive?", SILENCE.as_secs())]
+    /// No progress for [`SILENCE`].
+    #[error("no message arrived for {} s: is the other end alive?", SILENCE.as_secs())]
     Silent,
 }
 
-/// Watches a loop that polls, without asking the clock on every turn.
+/// Watches a polling loop without reading the clock on every turn.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Watchdog {
     device: Arc<Device>,
-    /// The TCP connection to the program at the other end, if that is another program.
+    /// The TCP connection to the other end, if that is another program.
     peer: Option<TcpStream>,
     idle: u64,
-    /// When it was first looked, after a long time of nothing.
+    /// Time of the first check in this idle period.
     since: Instant,
 }
 
-impl Watch {
+impl Watchdog {
     /// Starts watching a loop that polls `device`.
     pub fn new(device: &Arc<Device>) -> Self {
-        Watch { device: Arc::clone(device), peer: None, idle: 0, since: Instant::now() }
+        Watchdog { device: Arc::clone(device), peer: None, idle: 0, since: Instant::now() }
     }
 
-    /// Looks at `stream`, too: when it is closed, the program at the other end is gone.
+    /// Also watches `stream`: when it is closed, the other program is gone.
     ///
     /// # Errors
     /// The process is out of descriptors.
@@ -54,7 +54,7 @@ impl Watch {
         Ok(self)
     }
 
-    /// To be called once a turn.
+    /// Call once per turn; `moved` tells whether the turn made progress.
     ///
     /// # Errors
     /// [`Lost`].
@@ -71,7 +71,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Off the path: not in the caller's loop.
+    /// Cold path, kept out of the caller's loop.
     #[cold]
     fn look(&mut self) -> Result<(), Lost> {
         if self.idle == LOOK_EVERY {
@@ -81,7 +81,7 @@ impl Watch {
         if self.since.elapsed() > SILENCE { Err(Lost::Silent) } else { Ok(()) }
     }
 
-    /// To be called after a sleep of at most `nap` that nothing ended: see [`check`](Self::check).
+    /// Call after a sleep of up to `nap` that no event ended, instead of [`check`](Self::check).
     ///
     /// # Errors
     /// [`Lost`].
@@ -92,7 +92,7 @@ impl Watch {
         if u128::from(self.idle) > turns { Err(Lost::Silent) } else { Ok(()) }
     }
 
-    /// Whether card and other end still are. A system call or two.
+    /// Checks that the card and the other end are alive. One or two system calls.
     ///
     /// # Errors
     /// [`Lost`].
@@ -100,7 +100,7 @@ impl Watch {
         if let Some(death) = self.device.death() {
             return Err(death.into());
         }
-        if self.peer.as_ref().is_some_and(|peer| meet::pending(peer) == Pending::Closed) {
+        if self.peer.as_ref().is_some_and(|peer| rendezvous::pending(peer) == Pending::Closed) {
             return Err(Lost::Gone);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A function as a station of a network: opened with its address, answering for it, knowing the way to others.
+//! A function as a host of a network: opened with its address, answering for it, resolving the addresses of others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,30 +10,28 @@ use mlx5_open::program;
 
 use crate::pingpong::Failure;
 
-/// How long nobody may answer for an address before it counts as nobody's.
+/// Timeout of address resolution.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A device, and who answers for its addresses.
+/// A device, and the stack that answers for its addresses.
 #[derive(Debug)]
-pub struct Station {
+pub struct Host {
     device: Arc<Device>,
-    /// `None` where the kernel does, or nobody can.
+    /// `None` if the kernel answers, or the card cannot.
     neighbours: Option<Neighbours>,
 }
 
-impl Station {
-    /// Opens the device `name`. With `ipv4` the address becomes GID 1; a device that the kernel keeps has its addresses of the
-    /// kernel, and takes none here.
+impl Host {
+    /// Opens the device `name`. `ipv4` becomes GID 1. A function of the kernel has its addresses from the kernel, and takes
+    /// none here.
     pub fn open(name: &str, ipv4: Option<Ipv4Cidr>) -> Result<Self, Failure> {
         let mut options = Options::default();
         options.ipv4 = ipv4.map(|network| network.address());
         let device = mlx5_open::open_with(name, options)?;
         if ipv4.is_some() && !device.is_owned() {
-            return Err(
-                format!("the kernel keeps {name}, and its addresses: use `ip addr add` in place of --ip").into()
-            );
+            return Err(format!("{name} has its addresses from the kernel: use `ip addr add` instead of --ip").into());
         }
-        Ok(Station { device, neighbours: None })
+        Ok(Host { device, neighbours: None })
     }
 
     /// The device.
@@ -41,7 +39,7 @@ impl Station {
         &self.device
     }
 
-    /// Answers for the device's addresses from now on, if the kernel does not. A card that cannot do that is said to stderr:
+    /// Starts to answer for the device's addresses, if the kernel does not. Where the card cannot, it warns on stderr:
     /// connections between two drivers like this one need no answers.
     pub fn answer(&mut self, ipv4: Option<Ipv4Cidr>) {
         if !self.device.is_owned() {
@@ -50,14 +48,14 @@ impl Station {
         match Neighbours::start(&self.device, ipv4) {
             Ok(neighbours) => self.neighbours = Some(neighbours),
             Err(error) => eprintln!(
-                "nobody answers ARP and neighbour solicitations for {}: {}",
+                "ARP and neighbour solicitations for {} stay unanswered: {}",
                 self.device.name(),
                 program::chain(&error)
             ),
         }
     }
 
-    /// The MAC address that packets to `gid` carry, where the driver does not find it in the GID itself or among its own.
+    /// The MAC address of `gid`; `None` if the driver derives it from the GID, or the GID is local.
     pub fn mac_of(&self, gid: [u8; 16]) -> Result<Option<Mac>, Failure> {
         let is_ours = self.device.gids().iter().any(|own| own.address.octets() == gid);
         match &self.neighbours {

@@ -1,4 +1,4 @@
-//! The thread that hears, answers and asks.
+//! The thread that receives, answers and sends requests.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -8,22 +8,21 @@ use mlx5_dv::{Device, Error, Mac};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr, Ipv6Cidr};
 
-use super::Shared;
 use super::packets::{self, solicited_node};
 use super::phy::Phy;
+use super::shared::Shared;
 
-/// How soon the thread notices what its users want, where no frame wakes it. Each time it also asks the card whether the queue
-/// is well.
+/// Longest wait for a frame. Between waits the thread looks for new requests, and checks the state of the queue.
 const SLICE: Duration = Duration::from_millis(100);
-/// How often an address is asked for until somebody answers.
+/// Time between two requests for an address.
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// Bits of the network of a link-local address.
+/// Prefix length of link-local addresses.
 const LINK_LOCAL_PREFIX: u8 = 64;
-/// Every IPv6 station belongs to it.
+/// The all-nodes multicast group, which every IPv6 node joins.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// smoltcp on a function's frames.
-pub struct Station {
+/// smoltcp on a raw Ethernet queue.
+pub struct Stack {
     interface: Interface,
     phy: Phy,
     began: Instant,
@@ -32,7 +31,7 @@ pub struct Station {
     ipv4: Option<Ipv4Cidr>,
 }
 
-impl Station {
+impl Stack {
     pub fn new(device: &Arc<Device>, ipv4: Option<Ipv4Cidr>) -> Result<Self, Error> {
         let mac = device.mac();
         if let Some(network) = ipv4
@@ -40,7 +39,7 @@ impl Station {
                 || network.address().is_broadcast()
                 || network.address().is_unspecified())
         {
-            return Err(Error::Invalid(format!("{} is no station's address", network.address())));
+            return Err(Error::Invalid(format!("{} is not a unicast address", network.address())));
         }
         let groups = [ALL_NODES, solicited_node(mac.link_local())].map(Mac::of_group);
         let mut phy = Phy::new(device, &groups)?;
@@ -48,14 +47,14 @@ impl Station {
         let mut interface = Interface::new(config, &mut phy, smoltcp::time::Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
             let link_local = Ipv6Cidr::new(mac.link_local(), LINK_LOCAL_PREFIX);
-            // There is room for two.
+            // smoltcp has room for two addresses.
             let _ = addresses.push(IpCidr::Ipv6(link_local));
             let _ = ipv4.map(|network| addresses.push(IpCidr::Ipv4(network)));
         });
-        Ok(Station { interface, phy, began: Instant::now(), asked: None, mac, ipv4 })
+        Ok(Stack { interface, phy, began: Instant::now(), asked: None, mac, ipv4 })
     }
 
-    /// Until it is to stop, or nothing is heard any more.
+    /// Runs until it is told to stop, or the queue fails.
     pub fn run(&mut self, shared: &Shared) -> Result<(), Error> {
         let mut sockets = SocketSet::new(vec![]);
         while !shared.lock().stop {
@@ -67,7 +66,7 @@ impl Station {
         Ok(())
     }
 
-    /// Learns from what came, and answers what smoltcp does not.
+    /// Learns from received frames, and answers those that smoltcp does not.
     fn hear(&mut self, shared: &Shared) -> Result<(), Error> {
         let (mac, own) = (self.mac, self.mac.link_local());
         let mut answers = Vec::new();
@@ -83,7 +82,7 @@ impl Station {
         Ok(())
     }
 
-    /// Asks for what is looked for, now and then.
+    /// Sends requests for wanted addresses, once per interval.
     fn ask(&mut self, shared: &Shared) {
         let mut state = shared.lock();
         if state.wanted.is_empty() {

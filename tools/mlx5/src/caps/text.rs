@@ -1,0 +1,48 @@
+//! Capabilities as text.
+
+use mlx5_dv::CapPage;
+
+use super::set::{CapSet, Page, page_by_name};
+
+/// The capabilities, page by page.
+pub fn text(set: &CapSet) -> String {
+    let pages = set.pages.iter().map(page_text);
+    let absent =
+        set.absent.iter().map(|(page, reason)| format!("{}: the card has no such page ({reason})\n", title(page)));
+    pages.chain(absent).collect()
+}
+
+fn page_text(page: &Page) -> String {
+    let first = page.capabilities.first().map(|one| one.value);
+    let heading = first.map(|value| columns(value.max.map(|_| "max".into()), value.current.map(|_| "current".into())));
+    let mut text = line(&title(&page.name), &heading.unwrap_or_default());
+    for capability in &page.capabilities {
+        let values = columns(capability.value.max.map(number), capability.value.current.map(number));
+        text += &line(&format!("  {}", capability.name), &values);
+    }
+    text
+}
+
+/// A page's name, with what QUERY_HCA_CAP calls it.
+pub fn title(page: &str) -> String {
+    match page_by_name(page).map(CapPage::number) {
+        Some(number) => format!("{page} (page {number:#x})"),
+        None => page.to_owned(),
+    }
+}
+
+/// A capability's value, in hexadecimal too where that differs.
+pub fn number(n: u64) -> String {
+    if n < 10 { n.to_string() } else { format!("{n} ({n:#x})") }
+}
+
+fn line(name: &str, values: &str) -> String {
+    format!("{name:<56}{values}\n")
+}
+
+fn columns(max: Option<String>, current: Option<String>) -> String {
+    match (max, current) {
+        (Some(max), Some(current)) => format!("{max:<24}{current}"),
+        (one, other) => one.or(other).unwrap_or_default(),
+    }
+}

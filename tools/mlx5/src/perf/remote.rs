@@ -1,0 +1,369 @@
+//! Each end in a program of its own. They exchange messages over TCP, one line of JSON each: queue pairs and memory first;
+//! then, for each size, its start, its end, and what the server measured.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_dv::Device;
+use mlx5_open::program;
+use mlx5_open::rendezvous::{self, Pending};
+use mlx5_open::watchdog::{Lost, Watchdog};
+use serde::{Deserialize, Serialize};
+
+use super::arguments::{Agreed, Plan};
+use super::platform::Platform;
+use super::progress::Progress;
+use super::report::Measured;
+use super::run::{NAP, Run};
+use super::test_qp::{Address, Role, TestQp, test_qps};
+use crate::output::Failure;
+
+/// How long a client waits for its server, and a server for its client.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Version of the messages. Both ends must have the same.
+const VERSION: u32 = 2;
+/// Longest accepted line in bytes: enough for the largest number of queue pairs.
+const LONGEST_LINE: u64 = 16 << 20;
+/// Idle turns between two checks for a message from the other end.
+const QUIET: u32 = 1 << 16;
+/// How long an end sleeps when only the card has work.
+const REST: Duration = Duration::from_millis(5);
+/// Limits on what a client may request: queue pairs, and bytes of a message.
+const MOST_QPS: usize = 16384;
+const MOST_BYTES: usize = 1 << 30;
+
+/// A message from one end to the other.
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    /// The client's request.
+    Hello { version: u32, agreed: Agreed, platform: Platform, ends: Vec<Address> },
+    /// The server's answer, once its queue pairs are connected.
+    Welcome { platform: Platform, ends: Vec<Address> },
+    /// The client is ready to measure this size.
+    Begin(usize),
+    /// The server is ready, too.
+    Ready,
+    /// The client is done with this size.
+    Done,
+    /// The server is done, and the received data is correct. Carries what it measured, if it did.
+    Checked(Option<Measured>),
+    /// The results of all sizes.
+    Results(Vec<Measured>),
+    /// The sender failed, with this error.
+    Failed(String),
+}
+
+/// The program at the other end.
+#[derive(Debug)]
+struct Peer {
+    stream: TcpStream,
+    lines: BufReader<TcpStream>,
+}
+
+impl Peer {
+    fn new(stream: TcpStream) -> Result<Self, Failure> {
+        let lines = BufReader::new(stream.try_clone()?);
+        Ok(Peer { stream, lines })
+    }
+
+    fn send(&mut self, message: &Message) -> Result<(), Failure> {
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        self.stream.write_all(&line).map_err(|error| format!("cannot write to the other end: {error}"))?;
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Message, Failure> {
+        let mut line = String::new();
+        let read = (&mut self.lines).take(LONGEST_LINE).read_line(&mut line);
+        if read.map_err(|error| format!("cannot read from the other end: {error}"))? == 0 {
+            return Err(Lost::Gone.into());
+        }
+        match serde_json::from_str(&line) {
+            Ok(Message::Failed(reason)) => Err(format!("the other end failed: {reason}").into()),
+            Ok(message) => Ok(message),
+            Err(error) => {
+                Err(format!("invalid message: the other end is no `mlx5 perf` of this version: {error}").into())
+            }
+        }
+    }
+
+    /// Whether a message from the other end is waiting.
+    fn has_message(&self) -> Result<bool, Lost> {
+        match rendezvous::pending(&self.stream) {
+            Pending::Nothing => Ok(false),
+            Pending::Bytes => Ok(true),
+            Pending::Closed => Err(Lost::Gone),
+        }
+    }
+
+    /// Reports an error to the other end before returning it.
+    fn report<T>(mut self, done: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(error) = &done {
+            // Best effort: the other end may be gone, which may be the error.
+            let _ = self.send(&Message::Failed(program::chain(error.as_ref())));
+        }
+        done
+    }
+}
+
+fn unexpected<T>(message: &Message) -> Result<T, Failure> {
+    let name = match message {
+        Message::Hello { .. } => "hello",
+        Message::Welcome { .. } => "welcome",
+        Message::Begin(_) => "begin",
+        Message::Ready => "ready",
+        Message::Done => "done",
+        Message::Checked(_) => "checked",
+        Message::Results(_) => "results",
+        Message::Failed(_) => "failed",
+    };
+    Err(format!("unexpected message {name:?} from the other end").into())
+}
+
+/// The results, and the other end's platform.
+pub struct Outcome {
+    /// What was measured; on the server, the client's request.
+    pub plan: Plan,
+    /// The other end's card.
+    pub platform: Platform,
+    /// The result of each size.
+    pub rows: Vec<Measured>,
+}
+
+/// Measures every size with the server on `host`.
+pub fn client(device: &Arc<Device>, plan: &Plan, ours: &Platform, host: &str, port: u16) -> Result<Outcome, Failure> {
+    let mut qps = test_qps(device, plan)?;
+    let stream = rendezvous::connect(host, port, PATIENCE).map_err(|error| format!("{host}, port {port}: {error}"))?;
+    let mut peer = Peer::new(stream)?;
+    let done = ask(device, plan, ours, &mut qps, &mut peer);
+    peer.report(done)
+}
+
+fn ask(
+    device: &Arc<Device>,
+    plan: &Plan,
+    ours: &Platform,
+    qps: &mut [TestQp],
+    peer: &mut Peer,
+) -> Result<Outcome, Failure> {
+    let (agreed, platform, ends) = (plan.agreed.clone(), ours.clone(), addresses(qps)?);
+    peer.send(&Message::Hello { version: VERSION, agreed, platform, ends })?;
+    let (platform, ends) = match peer.receive()? {
+        Message::Welcome { platform, ends } => (platform, ends),
+        message => return unexpected(&message),
+    };
+    connect(qps, &ends)?;
+    let mut progress = Progress::new(plan);
+    let mut rows = Vec::new();
+    for size in &plan.agreed.sizes {
+        progress.begin(*size);
+        rows.push(one_size(device, plan, *size, qps, peer, &progress)?);
+    }
+    peer.send(&Message::Results(rows.clone()))?;
+    Ok(Outcome { plan: plan.clone(), platform, rows })
+}
+
+/// Measures one size, as the client.
+fn one_size(
+    device: &Arc<Device>,
+    plan: &Plan,
+    size: usize,
+    qps: &mut [TestQp],
+    peer: &mut Peer,
+    progress: &Progress,
+) -> Result<Measured, Failure> {
+    let mut run = Run::new(qps, plan, size, Role::Client)?;
+    peer.send(&Message::Begin(size))?;
+    match peer.receive()? {
+        Message::Ready => {}
+        message => return unexpected(&message),
+    }
+    let spoken = run_until(&mut run, device, plan, peer, |run| {
+        progress.set(run.count());
+        run.is_done()
+    })?;
+    if spoken {
+        return unexpected(&peer.receive()?);
+    }
+    peer.send(&Message::Done)?;
+    // The server may still be sending: keep polling until it reports.
+    run_until(&mut run, device, plan, peer, |_| false)?;
+    let theirs = match peer.receive()? {
+        Message::Checked(theirs) => theirs,
+        message => return unexpected(&message),
+    };
+    Ok(run.end()?.ok_or("the client measured nothing")?.and(theirs))
+}
+
+/// Waits for one client, and runs the server side of what that client measures.
+pub fn server(device: &Arc<Device>, plan: &Plan, ours: &Platform, port: u16) -> Result<Outcome, Failure> {
+    eprintln!("waiting for a client on port {port}");
+    let mut peer = Peer::new(rendezvous::accept(port, PATIENCE)?)?;
+    let done = answer(device, plan, ours, &mut peer);
+    peer.report(done)
+}
+
+fn answer(device: &Arc<Device>, plan: &Plan, ours: &Platform, peer: &mut Peer) -> Result<Outcome, Failure> {
+    let (agreed, platform, ends) = match peer.receive()? {
+        Message::Hello { version: VERSION, agreed, platform, ends } => (agreed, platform, ends),
+        Message::Hello { version, .. } => {
+            return Err(format!("client and server differ: protocol version {version} and {VERSION}").into());
+        }
+        message => return unexpected(&message),
+    };
+    let plan = agree(plan, agreed)?;
+    let mut qps = test_qps(device, &plan)?;
+    connect(&mut qps, &ends)?;
+    peer.send(&Message::Welcome { platform: ours.clone(), ends: addresses(&qps)? })?;
+    loop {
+        match peer.receive()? {
+            Message::Begin(size) if plan.agreed.sizes.contains(&size) => serve(device, &plan, size, &mut qps, peer)?,
+            Message::Results(rows) => return Ok(Outcome { plan, platform, rows }),
+            message => return unexpected(&message),
+        }
+    }
+}
+
+/// Measures one size, as the server.
+fn serve(device: &Arc<Device>, plan: &Plan, size: usize, qps: &mut [TestQp], peer: &mut Peer) -> Result<(), Failure> {
+    let mut run = Run::new(qps, plan, size, Role::Server)?;
+    peer.send(&Message::Ready)?;
+    run_until(&mut run, device, plan, peer, |_| false)?;
+    match peer.receive()? {
+        Message::Done => {}
+        message => return unexpected(&message),
+    }
+    let mut watchdog = Watchdog::new(device).peer(&peer.stream)?;
+    while !run.is_done() {
+        let moved = run.turn()?;
+        watchdog.check(moved)?;
+    }
+    peer.send(&Message::Checked(run.end()?))
+}
+
+/// Runs until `is_over`, or until the other end sends a message: then true.
+fn run_until(
+    run: &mut Run,
+    device: &Arc<Device>,
+    plan: &Plan,
+    peer: &Peer,
+    is_over: impl Fn(&Run) -> bool,
+) -> Result<bool, Failure> {
+    let mut watchdog = Watchdog::new(device).peer(&peer.stream)?;
+    let mut idle = 0;
+    while !is_over(run) {
+        if run.rests() {
+            std::thread::sleep(REST);
+            watchdog.is_there()?;
+            idle = QUIET;
+        } else if run.turn()? {
+            watchdog.check(true)?;
+            idle = 0;
+        } else if plan.events {
+            run.sleep(NAP)?;
+            watchdog.slept(NAP)?;
+            idle = QUIET;
+        } else {
+            watchdog.check(false)?;
+            idle += 1;
+        }
+        if idle >= QUIET {
+            if peer.has_message()? {
+                return Ok(true);
+            }
+            idle = 0;
+        }
+    }
+    Ok(false)
+}
+
+/// The server's plan for the client's request, which must match the server's own flags and stay within limits.
+fn agree(plan: &Plan, theirs: Agreed) -> Result<Plan, Failure> {
+    let ours = &plan.agreed;
+    if (ours.test, ours.operation) != (theirs.test, theirs.operation) {
+        let (test, operation) = (theirs.test, theirs.operation);
+        let words = format!("{test:?} {operation:?}").to_lowercase();
+        return Err(format!("the client measures {words}: start the server with the same test and operation").into());
+    }
+    let reasonable = (1..=MOST_QPS).contains(&theirs.qps)
+        && (1..=64).contains(&theirs.sizes.len())
+        && theirs.sizes.iter().all(|size| (1..=MOST_BYTES).contains(size));
+    if !reasonable {
+        return Err("the client requests more queue pairs, sizes or bytes than this version allows".into());
+    }
+    for (flag, same) in [("-m", ours.mtu == theirs.mtu), ("-b", ours.both_ways == theirs.both_ways)] {
+        if !same {
+            return Err(format!("{flag} differs between client and server: give both the same").into());
+        }
+    }
+    let mut plan = plan.clone();
+    plan.agreed = theirs;
+    Ok(plan)
+}
+
+fn addresses(qps: &[TestQp]) -> Result<Vec<Address>, Failure> {
+    qps.iter().map(TestQp::address).collect()
+}
+
+fn connect(qps: &mut [TestQp], ends: &[Address]) -> Result<(), Failure> {
+    if qps.len() != ends.len() {
+        return Err(format!("the other end has {} queue pairs, this one {}", ends.len(), qps.len()).into());
+    }
+    qps.iter_mut().zip(ends).try_for_each(|(qp, end)| qp.connect(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arguments::{Amount, AtomicType, Operation, Test};
+    use super::*;
+
+    fn agreed() -> Agreed {
+        let amount = Amount::Messages { warm_up: 0, counted: 5 };
+        let (test, operation, sizes) = (Test::Bw, Operation::Send, vec![64]);
+        Agreed {
+            test,
+            operation,
+            atomic_type: AtomicType::FetchAdd,
+            sizes,
+            amount,
+            qps: 1,
+            both_ways: false,
+            mtu: 1024,
+        }
+    }
+
+    #[test]
+    fn a_server_takes_what_it_was_started_for_and_nothing_beyond_the_limits() {
+        let plan = Plan::example(agreed());
+        assert_eq!(agree(&plan, Agreed { sizes: vec![2, 4], qps: 3, ..agreed() }).unwrap().agreed.qps, 3);
+        for (theirs, message) in [
+            (Agreed { operation: Operation::Read, ..agreed() }, "bw read"),
+            (Agreed { test: Test::Lat, ..agreed() }, "lat send"),
+            (Agreed { mtu: 256, ..agreed() }, "-m differs"),
+            (Agreed { both_ways: true, ..agreed() }, "-b differs"),
+            (Agreed { qps: 0, ..agreed() }, "than this version allows"),
+            (Agreed { qps: usize::MAX, ..agreed() }, "than this version allows"),
+            (Agreed { sizes: vec![], ..agreed() }, "than this version allows"),
+            (Agreed { sizes: vec![0], ..agreed() }, "than this version allows"),
+            (Agreed { sizes: vec![usize::MAX], ..agreed() }, "than this version allows"),
+        ] {
+            let error = agree(&plan, theirs).expect_err(message).to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_word_is_refused_and_a_reason_is_passed_on() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut peer = Peer::new(listener.accept().unwrap().0).unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\n{\"Failed\":\"no memory\"}\n").unwrap();
+        assert!(peer.receive().unwrap_err().to_string().contains("no `mlx5 perf`"));
+        assert_eq!(peer.receive().unwrap_err().to_string(), "the other end failed: no memory");
+        drop(stranger);
+        assert!(peer.receive().unwrap_err().to_string().contains("is gone"));
+    }
+}
