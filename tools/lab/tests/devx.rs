@@ -70,7 +70,8 @@ fn it_is_listed_and_asked(lab: &Lab) -> TestResult {
 
     assert_eq!(ports(&lab.check("rdma --json link", SOON)?)?, listed_ports(&text)?, "{text}");
     // Where the kernel has no such socket, sysfs says the same.
-    let without = "strace -f -o /dev/null -e inject=socket:error=EPROTONOSUPPORT mlx5 list --json";
+    let without =
+        "strace -f --seccomp-bpf -o /dev/null -e trace=socket -e inject=socket:error=EPROTONOSUPPORT mlx5 list --json";
     assert_eq!(listed_ports(&lab.check(without, TRAFFIC)?)?, listed_ports(&text)?);
 
     let caps = lab.check("mlx5 caps --json -d devx:mlx5_0", TRAFFIC)?;

@@ -54,7 +54,7 @@ fn tail(text: &str) -> String {
     lines[from..].iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Adds the non-empty files below `dir` that were written to since `begin`. A folder `run` holds those of single commands.
+/// Adds the non-empty logs and captures below `dir` that were written to since `begin`. A folder `run` holds those of single commands.
 fn collect(dir: &Path, begin: SystemTime, found: &mut Vec<PathBuf>) -> Result<(), String> {
     if !dir.is_dir() {
         return Ok(());
@@ -62,12 +62,14 @@ fn collect(dir: &Path, begin: SystemTime, found: &mut Vec<PathBuf>) -> Result<()
     let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     for entry in entries.flatten() {
         let path = entry.path();
-        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+        let name = entry.file_name();
+        let is_log = ["stdout", "stderr"].iter().any(|log| name == *log)
+            || path.extension().is_some_and(|extension| extension == "log" || extension == "pcap");
         if path.is_dir() {
             if entry.file_name() != "run" {
                 collect(&path, begin, found)?;
             }
-        } else if !is_hidden
+        } else if is_log
             && entry.metadata().is_ok_and(|data| data.len() > 0 && data.modified().is_ok_and(|time| time >= begin))
         {
             found.push(path);
@@ -91,7 +93,7 @@ mod tests {
 
         let guest = logs.dir().join("it_boots/guest");
         fs::create_dir_all(guest.join("run")).unwrap();
-        for (name, text) in [("kernel.log", "up\n"), ("qemu.log", ""), (".guest.lock", "x"), ("run/1.out", "x")] {
+        for (name, text) in [("kernel.log", "up\n"), ("qemu.log", ""), ("agent.sh", "x"), ("run/1.log", "x")] {
             fs::write(guest.join(name), text).unwrap();
         }
         assert_eq!(logs.written_since(begin).unwrap(), [guest.join("kernel.log")]);
