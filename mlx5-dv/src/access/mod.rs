@@ -21,9 +21,10 @@ pub mod owned;
 pub mod pci;
 mod subscribers;
 pub mod trace;
+mod transport;
 
 pub use options::Options;
-pub use owned::transport::{Bar, BarMapping, DmaSpace, Function, Irq};
+pub use transport::{Bar, BarMapping, DmaSpace, Function, Irq};
 
 pub use crate::memory::HostRange;
 

@@ -27,6 +27,7 @@ mod mapping;
 mod pool;
 mod range;
 mod runs;
+mod segment;
 mod translation;
 
 pub use dma::{DmaBuffer, Release};
@@ -35,4 +36,6 @@ pub use huge::{PageSize, Pages};
 pub use iova::{Iova, IovaAllocator};
 pub use pool::DmaPool;
 pub use range::HostRange;
+pub(crate) use segment::MAX_ELEMENT;
+pub use segment::{DataSegment, RemoteAddress};
 pub(crate) use translation::Translation;

@@ -4,8 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::MemoryRegion;
-use crate::queue::{DataSegment, RemoteAddress};
+use super::memory_region::MemoryRegion;
+use crate::error::Error;
+use crate::memory::{DataSegment, RemoteAddress};
 
 /// A part of a memory region that nobody else has: what a [`Connection`](crate::queue::Connection) takes with a work request
 /// and hands back with its completion.
@@ -97,5 +98,36 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.region.take_back(&self.range);
+    }
+}
+
+impl MemoryRegion {
+    /// Lends the bytes `range` out, as a buffer for a [`Connection`](crate::queue::Connection).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for no bytes, bytes outside of the region, or bytes that another buffer has.
+    pub fn buffer(self: &Arc<Self>, range: Range<usize>) -> Result<Buffer, Error> {
+        if range.is_empty() || range.end > self.len() {
+            return Err(Error::Invalid(format!("bytes {range:?} of a memory region of {} bytes", self.len())));
+        }
+        let mut lent = self.lent();
+        let at = lent.partition_point(|other| other.start < range.start);
+        let before = at > 0 && lent[at - 1].end > range.start;
+        let after = lent.get(at).is_some_and(|next| next.start < range.end);
+        if before || after {
+            return Err(Error::Invalid(format!("bytes {range:?} overlap a buffer that is still lent out")));
+        }
+        lent.insert(at, range.clone());
+        drop(lent);
+        Ok(Buffer::new(Arc::clone(self), range))
+    }
+
+    /// Lends all of the region out as buffers of `len` bytes each; what is left over stays.
+    ///
+    /// # Errors
+    /// As for [`buffer`](Self::buffer).
+    pub fn buffers(self: &Arc<Self>, len: usize) -> Result<Vec<Buffer>, Error> {
+        let count = self.len().checked_div(len).unwrap_or(0);
+        (0..count).map(|i| self.buffer(i * len..(i + 1) * len)).collect()
     }
 }

@@ -12,13 +12,15 @@ use mlx5_prm::ctx::Cqc;
 use mlx5_prm::layout::Layout;
 use uar::Arm;
 
+use super::check::within;
+use super::doorbell;
+use super::object::{DestroyError, Object, destroy_sole};
 use super::ring::RingMemory;
-use super::{DestroyError, Object, Uar, destroy_sole, within};
-use crate::Device;
+use super::uar::Uar;
 use crate::clock::Clock;
+use crate::device::Device;
 use crate::error::{CommandError, CqStatus, Error};
 use crate::lock::lock;
-use crate::queue::doorbell;
 
 /// Bytes of a completion queue entry. PRM `cqc.cqe_sz`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,7 +89,7 @@ impl CqOptions {
 }
 
 /// Where a completion queue's ring is: mapped as long as its [`Cq`] lives, and as large as `log_size` and `shift` say.
-pub(crate) struct CqPlace {
+pub(crate) struct CqRingParts {
     pub(crate) ring: NonNull<u8>,
     pub(crate) record: NonNull<u8>,
     pub(crate) log_size: u32,
@@ -190,9 +192,9 @@ impl Cq {
     }
 
     /// Where its ring is, for the one queue that polls it.
-    pub(crate) fn place(&self) -> Result<CqPlace, Error> {
+    pub(crate) fn ring_parts(&self) -> Result<CqRingParts, Error> {
         let (ring, record) = (self.memory.at(0)?, self.memory.record()?);
-        Ok(CqPlace { ring, record, log_size: self.log_size, shift: self.options.cqe_size.shift() })
+        Ok(CqRingParts { ring, record, log_size: self.log_size, shift: self.options.cqe_size.shift() })
     }
 
     /// The eventfd of its events, if it was made with them.

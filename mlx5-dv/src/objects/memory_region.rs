@@ -4,11 +4,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::{AccessFlags, Buffer, DestroyError, Mkey, Pd, destroy_sole};
+use super::mkey::{AccessFlags, Mkey};
+use super::object::{DestroyError, destroy_sole};
+use super::pd::Pd;
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
+use crate::memory::{DataSegment, RemoteAddress};
 use crate::memory::{DmaBuffer, HostMemory};
-use crate::queue::{DataSegment, RemoteAddress};
 
 /// Memory that queue pairs of its protection domain may use, by address and key.
 ///
@@ -172,37 +174,8 @@ impl MemoryRegion {
         }
     }
 
-    fn lent(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
+    pub(super) fn lent(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
         lock(&self.lent)
-    }
-
-    /// Lends the bytes `range` out, as a buffer for a [`Connection`](crate::queue::Connection).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for no bytes, bytes outside of the region, or bytes that another buffer has.
-    pub fn buffer(self: &Arc<Self>, range: Range<usize>) -> Result<Buffer, Error> {
-        if range.is_empty() || range.end > self.len() {
-            return Err(Error::Invalid(format!("bytes {range:?} of a memory region of {} bytes", self.len())));
-        }
-        let mut lent = self.lent();
-        let at = lent.partition_point(|other| other.start < range.start);
-        let before = at > 0 && lent[at - 1].end > range.start;
-        let after = lent.get(at).is_some_and(|next| next.start < range.end);
-        if before || after {
-            return Err(Error::Invalid(format!("bytes {range:?} overlap a buffer that is still lent out")));
-        }
-        lent.insert(at, range.clone());
-        drop(lent);
-        Ok(Buffer::new(Arc::clone(self), range))
-    }
-
-    /// Lends all of the region out as buffers of `len` bytes each; what is left over stays.
-    ///
-    /// # Errors
-    /// As for [`buffer`](Self::buffer).
-    pub fn buffers(self: &Arc<Self>, len: usize) -> Result<Vec<Buffer>, Error> {
-        let count = self.len().checked_div(len).unwrap_or(0);
-        (0..count).map(|i| self.buffer(i * len..(i + 1) * len)).collect()
     }
 
     pub(super) fn take_back(&self, range: &Range<usize>) {

@@ -7,9 +7,12 @@ use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn, WithTail};
 use mlx5_prm::ctx::Mkc;
 use mlx5_prm::layout::Be64;
 
-use super::{Object, Pd, check_access, within};
-use crate::Device;
+use super::check::within;
+use super::object::Object;
+use super::pd::Pd;
 use crate::access::UmemHandle;
+use crate::caps::Caps;
+use crate::device::Device;
 use crate::error::{CommandError, Error};
 use crate::memory::{DmaBuffer, HostMemory, Translation};
 
@@ -41,20 +44,20 @@ pub struct Mkey {
     log_page_size: u32,
     object: Object,
     /// Where the kernel alone knows what the card sees, the key's memory. After the key, which lies over it.
-    place: Option<Place>,
+    memory: Option<KeyMemory>,
 }
 
 /// Memory that a key finds by number.
 #[derive(Debug)]
-struct Place {
+struct KeyMemory {
     umem: Option<UmemHandle>,
     device: Arc<Device>,
 }
 
-impl Place {
+impl KeyMemory {
     fn of(device: &Arc<Device>, memory: &HostMemory) -> Result<Self, Error> {
         let umem = device.access().register_umem(memory, true)?;
-        Ok(Place { umem: Some(umem), device: Arc::clone(device) })
+        Ok(KeyMemory { umem: Some(umem), device: Arc::clone(device) })
     }
 
     fn id(&self) -> u32 {
@@ -70,7 +73,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for KeyMemory {
     fn drop(&mut self) {
         if let Err(error) = self.forget() {
             tracing::error!(%error, "a key's umem was not destroyed; it stays with the card");
@@ -99,7 +102,7 @@ impl Mkey {
         let first = host.address().as_ptr() as u64;
         let start = first + host.data_offset() as u64;
         let device = pd.device();
-        let place = (!device.access().knows_addresses()).then(|| Place::of(device, host)).transpose()?;
+        let place = (!device.access().knows_addresses()).then(|| KeyMemory::of(device, host)).transpose()?;
         let pages = match &place {
             None => Translation::of(first, memory.iova(), host.len()),
             // The kernel does not say which pages it found.
@@ -133,7 +136,7 @@ impl Mkey {
             end.w().mkey_index(out.reply.mkey_index());
             (end, format!("mkey {:#x}", out.reply.mkey_index()))
         })?;
-        Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object, place })
+        Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object, memory: place })
     }
 
     /// The key, local and remote alike: `mkey_index` and its variant.
@@ -149,7 +152,7 @@ impl Mkey {
     /// Destroys the key: no access by it is possible afterwards.
     pub(super) fn destroy(&mut self) -> Result<(), CommandError> {
         self.object.destroy()?;
-        self.place.as_mut().map_or(Ok(()), Place::forget)
+        self.memory.as_mut().map_or(Ok(()), KeyMemory::forget)
     }
 }
 
@@ -162,6 +165,11 @@ fn octwords(pages: Translation) -> Result<u32, Error> {
 fn entries(pages: Translation) -> Vec<Be64> {
     let padding = (pages.count % 2 == 1).then_some(Be64::ZERO);
     pages.addresses().map(|page| Be64::new(page | PAGE_PRESENT)).chain(padding).collect()
+}
+
+/// Refuses REMOTE_ATOMIC on a card that has no atomics.
+pub(crate) fn check_access(access: AccessFlags, caps: &Caps) -> Result<(), Error> {
+    if access.contains(AccessFlags::REMOTE_ATOMIC) { caps.check_atomics() } else { Ok(()) }
 }
 
 #[cfg(test)]

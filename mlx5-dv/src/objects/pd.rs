@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mlx5_prm::cmd::{AllocPdIn, DeallocPdIn};
 
-use super::{DestroyError, Object, destroy_sole};
-use crate::Device;
+use super::object::{DestroyError, Object, destroy_sole};
+use crate::device::Device;
 use crate::error::Error;
 
 /// A protection domain: keys and queue pairs of one may be used together. PRM "Protection Domain".

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
 use mlx5_prm::ctx::{QueueState, Wq, WqType};
 
-use super::outlet::{Outlet, RingPermit};
+use super::check::wrong_state;
+use super::cq::Cq;
+use super::object::Object;
+use super::pd::Pd;
 use super::ring::RingMemory;
-use super::{Cq, Object, Pd, wrong_state};
+use super::ring_lease::{RingLease, RingPermit};
 use crate::caps::{CapPage, Caps};
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
@@ -44,7 +47,7 @@ pub(super) struct RawQueue {
     number: u32,
     commands: Commands,
     state: Mutex<QueueState>,
-    outlet: Outlet,
+    lease: RingLease,
     object: Object,
     memory: RingMemory,
     cq: Arc<Cq>,
@@ -59,8 +62,8 @@ impl fmt::Debug for RawQueue {
 impl RawQueue {
     /// The queue that `object` is, just made, in RST.
     pub(super) fn new(number: u32, commands: Commands, object: Object, memory: RingMemory, cq: &Arc<Cq>) -> Self {
-        let (state, outlet) = (Mutex::new(QueueState::Rst), Outlet::default());
-        RawQueue { number, commands, state, outlet, object, memory, cq: Arc::clone(cq) }
+        let (state, lease) = (Mutex::new(QueueState::Rst), RingLease::default());
+        RawQueue { number, commands, state, lease, object, memory, cq: Arc::clone(cq) }
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -101,7 +104,7 @@ impl RawQueue {
     /// To RST, as long as nobody posts.
     pub(super) fn reset(&self) -> Result<(), Error> {
         let mut state = lock(&self.state);
-        self.outlet.is_home(&self.object.name(), "queue")?;
+        self.lease.check_released(&self.object.name(), "queue")?;
         // The card may have gone to ERR on its own account, and takes only a change from where it is.
         let now = self.query()?.state;
         if now != QueueState::Rst {
@@ -110,7 +113,7 @@ impl RawQueue {
         *state = QueueState::Rst;
         self.memory.clear();
         self.cq.forget(self.number);
-        self.outlet.refresh();
+        self.lease.renew();
         Ok(())
     }
 
@@ -118,9 +121,9 @@ impl RawQueue {
         Ok((self.commands.query)(&self.object, self.number)?)
     }
 
-    /// Lets the ring out for `call`, which needs a state of `wanted`; `first` leads there. What else it needs is made by
+    /// Leases the ring for `call`, which needs a state of `wanted`; `first` leads there. What else it needs is made by
     /// `make` before.
-    pub(super) fn let_out<T>(
+    pub(super) fn lease_ring<T>(
         &self,
         call: &str,
         wanted: &[QueueState],
@@ -133,12 +136,12 @@ impl RawQueue {
             return Err(wrong_state(&self.object.name(), *state, call, &names.join(" or "), first));
         }
         let made = make()?;
-        let permit = self.outlet.take(&self.memory, 0, &format!("queue of {}", self.object.name()))?;
+        let permit = self.lease.take(&self.memory, 0, &format!("queue of {}", self.object.name()))?;
         Ok((permit, made))
     }
 
-    pub(super) fn came_home(&self) {
-        self.outlet.came_home();
+    pub(super) fn release(&self) {
+        self.lease.release();
     }
 
     pub(super) fn end(&mut self) -> Result<(), CommandError> {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
-use super::{Umem, within};
-use crate::Device;
+use super::check::within;
+use super::umem::Umem;
 use crate::caps::Caps;
+use crate::device::Device;
 use crate::error::{CommandError, Error};
 use crate::memory::DmaBuffer;
 

@@ -9,12 +9,15 @@ use mlx5_prm::cmd::{CreateRqIn, DestroyRqIn, ModifyRqIn, QueryRqIn};
 use mlx5_prm::ctx::{QueueState, Rqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
+use super::check::{NO_USER_INDEX, timestamps, within};
+use super::cq::Cq;
+use super::object::{DestroyError, Object, destroy_sole};
+use super::pd::Pd;
 use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::RingMemory;
-use super::{Cq, DestroyError, LetsReceiveRing, NO_USER_INDEX, Object, Pd, destroy_sole, timestamps, within};
-use crate::Device;
+use super::ring_lease::{ReceiveRingOwner, RingPermit};
+use crate::device::Device;
 use crate::error::{CommandError, Error};
-use crate::queue::ethernet::EthernetReceiveQueue;
 
 /// What a receive queue of frames is to be.
 #[derive(Debug, Clone)]
@@ -161,14 +164,11 @@ impl Rq {
         self.queue.query()
     }
 
-    /// The queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] in ERR, or where it is out already.
-    pub fn receive_queue(self: &Arc<Self>) -> Result<EthernetReceiveQueue, Error> {
+    /// Leases the ring for `call`.
+    pub(crate) fn lease_receive_ring(&self, call: &str) -> Result<RingPermit, Error> {
         let wanted = [QueueState::Rst, QueueState::Rdy];
-        let (permit, ()) = self.queue.let_out("receive_queue", &wanted, "reset", || Ok(()))?;
-        Ok(EthernetReceiveQueue::of_frames(permit, Arc::clone(self)))
+        let (permit, ()) = self.queue.lease_ring(call, &wanted, "reset", || Ok(()))?;
+        Ok(permit)
     }
 
     /// log2 of the ring's WQEs, of a WQE's bytes, and how many elements one has at most.
@@ -182,9 +182,9 @@ impl Rq {
     }
 }
 
-impl LetsReceiveRing for Rq {
-    fn receive_queue_came_home(&self) {
-        self.queue.came_home();
+impl ReceiveRingOwner for Rq {
+    fn release_receive_ring(&self) {
+        self.queue.release();
     }
 }
 

@@ -9,14 +9,20 @@ use mlx5_prm::cmd::{CreateSqIn, DestroySqIn, ModifySqIn, QueryNicVportContextIn,
 use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
+use super::check::{NO_USER_INDEX, timestamps, within};
+use super::cq::Cq;
+use super::doorbell::{DoorbellMode, Leased};
+use super::inline_headers::most_headers;
+use super::object::{DestroyError, Object, destroy_sole};
+use super::pd::Pd;
 use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::{RingMemory, WantedSendRing};
-use super::{Cq, DestroyError, LetsSendRing, NO_USER_INDEX, Object, Pd, Tis, Uar, destroy_sole, timestamps, within};
-use crate::Device;
+use super::ring_lease::{RingPermit, SendRingOwner};
+use super::tis::Tis;
+use super::uar::Uar;
 use crate::caps::Caps;
+use crate::device::Device;
 use crate::error::{CommandError, Error};
-use crate::queue::DoorbellMode;
-use crate::queue::ethernet::{EthernetSendQueue, FrameFlags, FrameLimits, most_headers};
 
 /// What a send queue of frames is to be.
 #[derive(Debug, Clone)]
@@ -76,6 +82,21 @@ impl SqOptions {
         };
         ring.log_size(caps, "log_max_wq_sz", general.log_max_wq_sz())
     }
+}
+
+/// What a send queue of frames was made for, and what its port passes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FrameLimits {
+    /// Gather elements of a frame.
+    pub sges: u16,
+    /// Bytes of a frame in the WQE.
+    pub inline_bytes: u16,
+    /// How much of it must be there.
+    pub inline_mode: InlineMode,
+    /// Whether the card fills in checksums.
+    pub checksums: bool,
+    /// Bytes of the longest frame.
+    pub longest: usize,
 }
 
 /// The most that `inline_hdr_sz` can count.
@@ -162,7 +183,7 @@ impl Sq {
             sges: options.sges,
             inline_bytes: options.inline_bytes,
             inline_mode,
-            flags: FrameFlags::of(ethernet.csum_cap()),
+            checksums: ethernet.csum_cap(),
             longest: longest_frame(device)?,
         };
         Ok(Arc::new(Sq {
@@ -231,14 +252,9 @@ impl Sq {
         self.queue.query()
     }
 
-    /// The queue, ringing by `D`. There is one; dropped, it can be had again after a [`reset`](Self::reset).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] before RDY, where it is out already, or `D` cannot be had.
-    pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<EthernetSendQueue<D>, Error> {
-        let doorbell = || D::of(&self.uar);
-        let (permit, doorbell) = self.queue.let_out("send_queue", &[QueueState::Rdy], "ready", doorbell)?;
-        Ok(EthernetSendQueue::of_frames(permit, doorbell, Arc::clone(self)))
+    /// Leases the ring for `call`.
+    pub(crate) fn lease_send_ring<D: DoorbellMode>(&self, call: &str) -> Result<(RingPermit, Leased<D>), Error> {
+        self.queue.lease_ring(call, &[QueueState::Rdy], "ready", || D::of(&self.uar))
     }
 
     /// log2 of the ring's WQEBBs.
@@ -256,9 +272,9 @@ impl Sq {
     }
 }
 
-impl LetsSendRing for Sq {
-    fn send_queue_came_home(&self) {
-        self.queue.came_home();
+impl SendRingOwner for Sq {
+    fn release_send_ring(&self) {
+        self.queue.release();
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use mlx5_prm::cmd::{CreateTirIn, DestroyTirIn};
 use mlx5_prm::ctx::{TirDispType, Tirc};
 
-use super::{DestroyError, Object, Rq, TransportDomain, destroy_sole};
-use crate::Device;
+use super::object::{DestroyError, Object, destroy_sole};
+use super::rq::Rq;
+use super::tis::TransportDomain;
 use crate::access::ObjectHandle;
+use crate::device::Device;
 use crate::error::Error;
 
 /// What [flow rules](super::FlowRule) send frames to: one receive queue. PRM "Transport Interface Receive".

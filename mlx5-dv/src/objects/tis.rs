@@ -5,8 +5,9 @@ use std::sync::Arc;
 use mlx5_prm::cmd::{AllocTransportDomainIn, CreateTisIn, DeallocTransportDomainIn, DestroyTisIn};
 use mlx5_prm::ctx::Tisc;
 
-use super::{DestroyError, Object, destroy_sole, fits};
-use crate::Device;
+use super::check::fits;
+use super::object::{DestroyError, Object, destroy_sole};
+use crate::device::Device;
 use crate::error::Error;
 
 /// What transport interfaces belong to: a frame that one of a domain sends does not come back to those of it that receive.

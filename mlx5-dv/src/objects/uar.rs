@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use uar::{BlueFlame, Plain, Shared, UarPage};
 
-use super::{DestroyError, destroy_sole};
-use crate::Device;
+use super::object::{DestroyError, destroy_sole};
 use crate::access::{BarMapping, UarHandle, UarMapping};
+use crate::device::Device;
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
 

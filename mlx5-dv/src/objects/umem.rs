@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::Device;
 use crate::access::UmemHandle;
+use crate::device::Device;
 use crate::error::{CommandError, Error};
 use crate::memory::DmaBuffer;
 

@@ -1,6 +1,6 @@
 //! Errors of the hot path: small, `Copy`, no allocation.
 
-use super::work::Work;
+use super::completion::decode::{Side, Work};
 
 /// A work request that was not posted. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +84,7 @@ pub enum RetireError {
         /// What the completion says.
         work: Work,
         /// The queue it was given to.
-        side: super::Side,
+        side: Side,
         /// The queue pair it was given to.
         qpn: u32,
     },

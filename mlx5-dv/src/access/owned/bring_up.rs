@@ -22,7 +22,7 @@ use super::events::Events;
 use super::pages::{BATCH, FirmwarePages, Phase};
 use super::registers::Registers;
 use super::space::Space;
-use super::steps::{Step, done};
+use super::steps::Step;
 use super::{Owned, port};
 use crate::access::hca_cap::query_all;
 use crate::access::liveness::{Liveness, StopDma, Wake};
@@ -143,7 +143,7 @@ fn start_afresh(card: &Owned) -> Result<(), Error> {
         other => other.map_err(|error| Error::io("starting bus mastering", error))?,
     }
     card.liveness.check()?;
-    done(card, Step::BusMaster);
+    card.done(Step::BusMaster);
     Ok(())
 }
 
@@ -191,7 +191,7 @@ fn start_command_queue(card: &Owned) -> Result<(), Error> {
 
 fn enable_hca(card: &Owned) -> Result<(), Error> {
     card.run(&EnableHcaIn::default(), "")?;
-    done(card, Step::EnableHca);
+    card.done(Step::EnableHca);
     Ok(())
 }
 
@@ -217,7 +217,7 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     let mut left = usize::try_from(wanted)
         .map_err(|_| Error::Nonsense(format!("firmware wants {wanted} pages for phase {phase:?}")))?;
     if phase == Phase::Boot {
-        done(card, Step::Pages);
+        card.done(Step::Pages);
     }
     while left > 0 {
         let (command, pages) = card.pages.give_command(function, left.min(BATCH))?;
@@ -241,7 +241,7 @@ fn set_host_endianness(card: &Owned) {
 
 fn init_hca(card: &Owned) -> Result<(), Error> {
     card.run(&InitHcaIn::default(), "")?;
-    done(card, Step::InitHca);
+    card.done(Step::InitHca);
     Ok(())
 }
 
@@ -271,14 +271,14 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     let completion = card.options.completion_vectors.clamp(1, vectors.saturating_sub(1).max(1));
     let enable = (1 + completion).min(vectors);
     let fds = card.irq.enable(enable).map_err(|error| Error::io("enabling interrupts", error))?;
-    done(card, Step::Interrupts);
+    card.done(Step::Interrupts);
     let mut fds = fds.into_iter();
 
     let out = card.run(&AllocUarIn::default(), "for event queues")?;
     let uar_offset = card.checked_uar_offset(out.uar())?;
     let cached = UarMapping::Uncached;
     let uar = UarHandle { uar_page: out.uar(), mapping: None, cached, handle: ObjectHandle(0) };
-    done(card, Step::EventUar(uar));
+    card.done(Step::EventUar(uar));
 
     let create = |log_size: u8, vector: u16, types: &[EventType]| -> Result<EventQueue, Error> {
         let ring = EventRing::allocate(&card.pool, log_size.min(caps.log_max_eq_sz.max(6)))?;
@@ -299,7 +299,7 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     let events = start_events(card, commands)?;
     events.adopt(async_eq, fds.next());
     *lock(&card.events) = Some(events);
-    done(card, Step::EventQueues);
+    card.done(Step::EventQueues);
     commands.set_by_event(true);
 
     let mut eqns = vec![];

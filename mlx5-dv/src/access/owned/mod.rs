@@ -1,8 +1,9 @@
 //! A function that is ours alone: brought up, driven and torn down by our own firmware commands.
 //!
 //! `bring_up.rs` is the sequence, `tear_down.rs` the way back, over what `steps.rs` wrote down, `caps.rs` what is chosen among
-//! capabilities, `port.rs` the port, `transport.rs` what is needed of a function. The parts it puts together are `command/` (the command queue) with `mailbox.rs`, `pages.rs`
-//! (firmware's memory), `event_queue.rs`, `event_loop.rs` and `events.rs` (events, what is done about them, and who calls it: `event_thread.rs` or pauses), `health.rs`
+//! capabilities, `port.rs` the port. The parts it puts together are `command/` (the command queue) with `mailbox.rs`, `pages.rs`
+//! (firmware's memory), `event_queue.rs`, `event_loop.rs` and `events.rs` (events, what is done about them, and who calls
+//! it: `event_thread.rs` or pauses), `health.rs`
 //! (whether firmware lives), `space.rs` (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`]
 //! are two ways to reach a function; the third, in process, is made by whoever has a model.
 
@@ -39,7 +40,6 @@ mod registers;
 mod space;
 mod steps;
 mod tear_down;
-pub(super) mod transport;
 pub mod vfio;
 pub mod vfio_user;
 
@@ -87,6 +87,11 @@ pub struct Owned {
 }
 
 impl Owned {
+    /// Writes down that `step` is done.
+    fn done(&self, step: Step) {
+        lock(&self.done).push(step);
+    }
+
     /// Executes a typed command that creates nothing; `object` is what it is about.
     fn run<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);

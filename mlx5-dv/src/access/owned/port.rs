@@ -12,7 +12,7 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{PaosReg, PmtuReg, RegisterId};
 
 use super::Owned;
-use super::steps::{Step, done};
+use super::steps::Step;
 use crate::access::{Access, RawCommand};
 use crate::caps::{CapPage, Caps};
 use crate::error::{CommandError, Error};
@@ -59,7 +59,7 @@ pub(super) fn enable_roce(card: &Owned, caps: &Caps) -> Result<(), Error> {
         return Ok(());
     }
     set_roce(card, true)?;
-    done(card, Step::Roce);
+    card.done(Step::Roce);
     Ok(())
 }
 
@@ -91,7 +91,7 @@ pub(super) fn take_frames_for(card: &Owned, caps: &Caps, mac: Mac) -> Result<(),
         return Ok(());
     }
     match list_address(card, Some(mac)) {
-        Ok(()) => done(card, Step::UnicastList),
+        Ok(()) => card.done(Step::UnicastList),
         Err(error) => do_without(card, error, "the e-switch was not told the function's address")?,
     }
     if !general.eswitch_manager() || general.log_max_l2_table() == 0 {
@@ -100,7 +100,7 @@ pub(super) fn take_frames_for(card: &Owned, caps: &Caps, mac: Mac) -> Result<(),
     let mut set = SetL2TableEntryIn::default();
     set.w().table_index(L2_ENTRY).mac_address(&mac.layout());
     match card.run(&set, &mac.to_string()) {
-        Ok(_) => done(card, Step::L2Entry),
+        Ok(_) => card.done(Step::L2Entry),
         Err(error) => do_without(card, error, "frames from the wire may not reach the function")?,
     }
     Ok(())

@@ -1,8 +1,6 @@
 //! The steps of a bring-up that a teardown must undo, written down as they are done.
 
-use super::Owned;
 use crate::access::UarHandle;
-use crate::lock::lock;
 
 /// A step that must be undone.
 #[derive(Debug)]
@@ -17,9 +15,4 @@ pub(super) enum Step {
     EventQueues,
     UnicastList,
     L2Entry,
-}
-
-/// Writes down that `step` is done.
-pub(super) fn done(card: &Owned, step: Step) {
-    lock(&card.done).push(step);
 }

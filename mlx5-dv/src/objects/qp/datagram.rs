@@ -1,18 +1,16 @@
 //! Queue pairs of unreliable datagrams: one reaches every other that lets it.
 
-use std::sync::Arc;
-
 use mlx5_prm::cmd::{Init2rtrQpIn, Rst2initQpIn, Rtr2rtsQpIn};
 use mlx5_prm::ctx::{Ads, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::UdAdrsVector;
 
-use super::{AddressPath, QueuePair};
-use crate::Device;
+use super::QueuePair;
+use super::path::AddressPath;
+use crate::device::Device;
 use crate::error::Error;
 use crate::net::PATH_HEADERS;
-use crate::objects::fits;
-use crate::queue::{DatagramSendQueue, Datagrams, DoorbellMode, SendLimits};
+use crate::objects::check::fits;
 
 /// What a queue pair of datagrams needs to work.
 #[derive(Debug, Clone, Copy)]
@@ -74,16 +72,6 @@ impl AddressHandle {
     }
 }
 
-const ACTIVATE: &str = "activate (qkey)";
-
-/// The calls that lead a queue pair of datagrams to where it works.
-pub(super) fn way(state: QpState) -> &'static [&'static str] {
-    match state {
-        QpState::Rst => &[ACTIVATE],
-        _ => &[super::RESET, ACTIVATE],
-    }
-}
-
 impl QueuePair {
     /// A queue pair of datagrams, from RST to RTS: it needs to know of nobody. Where firmware refuses a step,
     /// [`reset`](Self::reset) comes before the next try.
@@ -121,24 +109,6 @@ impl QueuePair {
         *state = QpState::Rts;
         Ok(())
     }
-
-    /// The send queue of datagrams, ringing by `D`. There is one; dropped, it can be had again after a
-    /// [`reset`](Self::reset). A datagram is at most what the port's MTU, as it is now, has room for.
-    ///
-    /// # Errors
-    /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of a connection, where it is out already, there is
-    /// none, or `D` cannot be had.
-    pub fn datagram_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<DatagramSendQueue<D>, Error> {
-        self.must_be(ServiceType::Ud, "datagram_send_queue", "send_queue")?;
-        let log_most = log_most(self.device().port()?.mtu)?;
-        let limits = SendLimits {
-            sges: self.options.send_sges,
-            inline_bytes: self.options.inline_bytes.min(1 << log_most),
-            log_max_msg: log_most,
-        };
-        let (permit, doorbell) = self.let_send_queue_out("datagram_send_queue", limits)?;
-        Ok(DatagramSendQueue::new(Datagrams, permit, doorbell, Arc::clone(self)))
-    }
 }
 
 /// log2 of the bytes of the longest datagram there is.
@@ -147,7 +117,7 @@ const LOG_MOST: u8 = 12;
 const LOG_LEAST: u8 = 8;
 
 /// log2 of the bytes of the longest datagram that passes a port of MTU `mtu`, as register `PMTU` counts.
-fn log_most(mtu: u16) -> Result<u8, Error> {
+pub(crate) fn log_most(mtu: u16) -> Result<u8, Error> {
     let fits = |log: &u8| (1 << log) + PATH_HEADERS <= u32::from(mtu);
     (LOG_LEAST..=LOG_MOST).rev().find(fits).ok_or_else(|| {
         Error::Invalid(format!(

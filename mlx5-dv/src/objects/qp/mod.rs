@@ -1,7 +1,6 @@
 //! Queue pairs: reliable connections and datagrams.
 
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mlx5_prm::caps::RoceCap;
@@ -11,120 +10,32 @@ use mlx5_prm::cmd::{
 use mlx5_prm::ctx::{Ads, AtomicMode, Qpc, TimestampFormat};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
-use super::outlet::{LetsReceiveRing, LetsSendRing, Outlet};
+use super::check::{NO_USER_INDEX, fits, timestamps};
+use super::cq::Cq;
+use super::doorbell::{DoorbellMode, Leased};
+use super::mkey::{AccessFlags, check_access};
+use super::object::{DestroyError, Object, destroy_sole};
+use super::pd::Pd;
 use super::ring::RingMemory;
-use super::{
-    AccessFlags, Cq, DestroyError, NO_USER_INDEX, Object, Pd, Uar, check_access, destroy_sole, fits, timestamps,
+use super::ring_lease::{
+    ReceivePermit, ReceiveRingOwner, ReceiveRingParts, RingLease, SendLimits, SendPermit, SendRingOwner, SendRingParts,
 };
-use crate::Device;
+use super::uar::Uar;
 use crate::caps::{CapPage, Caps};
+use crate::device::Device;
 use crate::error::{CommandError, Error, StateError};
 use crate::lock::lock;
 use crate::net::PATH_HEADERS;
-use crate::queue::{DoorbellMode, Leased, Messages, ReceiveQueue, SendLimits, SendQueue};
 
-mod datagram;
-mod options;
-mod path;
+pub(super) mod attributes;
+pub(super) mod datagram;
+pub(super) mod options;
+pub(super) mod path;
+mod state;
 
-pub use datagram::{AddressHandle, DatagramAttributes};
-pub use options::QpOptions;
-pub use path::AddressPath;
-
-use options::Layout;
-
-/// What RST to INIT needs.
-#[derive(Debug, Clone, Copy)]
-pub struct InitAttributes {
-    /// Our port, from 1.
-    pub port: u8,
-    /// What the remote may do: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow it too.
-    pub remote_access: AccessFlags,
-}
-
-impl Default for InitAttributes {
-    /// Port 1; the remote may write and read.
-    fn default() -> Self {
-        InitAttributes { port: 1, remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ }
-    }
-}
-
-/// What INIT to RTR needs.
-#[derive(Debug, Clone, Copy)]
-pub struct RtrAttributes {
-    /// The remote queue pair, 24 bits.
-    pub remote_qpn: u32,
-    /// First packet sequence number the remote sends, 24 bits.
-    pub rq_psn: u32,
-    /// Where it is.
-    pub path: AddressPath,
-    /// Payload of a full packet. Default of [`new`](Self::new): 1024 bytes.
-    pub path_mtu: PathMtu,
-    /// RDMA READs and atomics of the remote that may be under way at once, rounded up to a power of two. Default: 16, or
-    /// what the card can.
-    pub max_dest_rd_atomic: u8,
-    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
-    pub min_rnr_timer: u8,
-}
-
-impl RtrAttributes {
-    /// To queue pair `remote_qpn`, which starts at `rq_psn`; all else default.
-    pub fn new(remote_qpn: u32, rq_psn: u32, path: AddressPath) -> Self {
-        RtrAttributes {
-            remote_qpn,
-            rq_psn,
-            path,
-            path_mtu: PathMtu::Mtu1024,
-            max_dest_rd_atomic: 16,
-            min_rnr_timer: 12,
-        }
-    }
-}
-
-/// What RTR to RTS needs.
-#[derive(Debug, Clone, Copy)]
-pub struct RtsAttributes {
-    /// First packet sequence number we send, 24 bits.
-    pub sq_psn: u32,
-    /// How long to wait for an acknowledgement: 4.096 us times two to this, 5 bits; 0 for ever. Default of
-    /// [`new`](Self::new): 14 (67 ms).
-    pub timeout: u8,
-    /// How often to send again then, 0 to 7. Default: 7.
-    pub retry_count: u8,
-    /// How often to send again when the remote has no receive posted, 0 to 6; 7 for ever. Default: 7.
-    pub rnr_retry: u8,
-    /// RDMA READs and atomics of ours that may be under way at once, rounded up to a power of two. Default: 16, or what the
-    /// card can.
-    pub max_rd_atomic: u8,
-}
-
-impl RtsAttributes {
-    /// We start at `sq_psn`; all else default.
-    pub fn new(sq_psn: u32) -> Self {
-        RtsAttributes { sq_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 16 }
-    }
-}
-
-const INIT: &str = "init (port, remote_access)";
-const RTR: &str = "ready_to_receive (remote_qpn, rq_psn, path)";
-const RTS: &str = "ready_to_send (sq_psn)";
-const RESET: &str = "reset";
-
-/// The calls that lead from `state` to the state that `last` ends in.
-fn way(state: QpState, last: QpState) -> &'static [&'static str] {
-    match (state, last) {
-        (QpState::Rst, QpState::Init) => &[INIT],
-        (QpState::Rst, QpState::Rtr) => &[INIT, RTR],
-        (QpState::Rst, QpState::Rts) => &[INIT, RTR, RTS],
-        (QpState::Init, QpState::Rtr) => &[RTR],
-        (QpState::Init, QpState::Rts) => &[RTR, RTS],
-        (QpState::Rtr, QpState::Rts) => &[RTS],
-        (_, QpState::Rst) => &[RESET],
-        (_, QpState::Init) => &[RESET, INIT],
-        (_, QpState::Rtr) => &[RESET, INIT, RTR],
-        _ => &[RESET, INIT, RTR, RTS],
-    }
-}
+use attributes::{InitAttributes, RtrAttributes, RtsAttributes, log_outstanding};
+use options::{Layout, QpOptions};
+use state::{datagram_way, way};
 
 /// What the card says of a queue pair. PRM "QUERY_QP".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,8 +83,8 @@ pub struct QueuePair {
     options: QpOptions,
     layout: Layout,
     state: Mutex<QpState>,
-    send_outlet: Outlet,
-    receive_outlet: Outlet,
+    send_lease: RingLease,
+    receive_lease: RingLease,
     object: Object,
     memory: RingMemory,
     send_cq: Arc<Cq>,
@@ -182,57 +93,21 @@ pub struct QueuePair {
     pd: Arc<Pd>,
 }
 
-impl LetsSendRing for QueuePair {
-    fn send_queue_came_home(&self) {
-        self.send_outlet.came_home();
+impl SendRingOwner for QueuePair {
+    fn release_send_ring(&self) {
+        self.send_lease.release();
     }
 }
 
-impl LetsReceiveRing for QueuePair {
-    fn receive_queue_came_home(&self) {
-        self.receive_outlet.came_home();
+impl ReceiveRingOwner for QueuePair {
+    fn release_receive_ring(&self) {
+        self.receive_lease.release();
     }
 }
 
 impl fmt::Debug for QueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "QueuePair({:#x} in {})", self.qpn, self.state())
-    }
-}
-
-/// Where a send ring and the queue pair's record are, and that nobody else posts there: only [`QueuePair::send_queue`] makes
-/// one, once between two resets. Mapped as long as the queue pair lives; `log_size` is at most 15.
-pub(crate) struct SendPermit(SendPlace);
-
-/// See [`SendPermit`].
-pub(crate) struct SendPlace {
-    pub(crate) ring: NonNull<u8>,
-    pub(crate) record: NonNull<u8>,
-    pub(crate) log_size: u32,
-    pub(crate) limits: SendLimits,
-}
-
-impl SendPermit {
-    pub(crate) fn use_up(self) -> SendPlace {
-        self.0
-    }
-}
-
-/// As [`SendPermit`], for the receive ring, from [`QueuePair::receive_queue`].
-pub(crate) struct ReceivePermit(ReceivePlace);
-
-/// See [`ReceivePermit`].
-pub(crate) struct ReceivePlace {
-    pub(crate) ring: NonNull<u8>,
-    pub(crate) record: NonNull<u8>,
-    pub(crate) log_size: u32,
-    pub(crate) log_stride: u32,
-    pub(crate) sges: u16,
-}
-
-impl ReceivePermit {
-    pub(crate) fn use_up(self) -> ReceivePlace {
-        self.0
     }
 }
 
@@ -311,8 +186,8 @@ impl QueuePair {
             options,
             layout,
             state: Mutex::new(QpState::Rst),
-            send_outlet: Outlet::default(),
-            receive_outlet: Outlet::default(),
+            send_lease: RingLease::default(),
+            receive_lease: RingLease::default(),
             object,
             memory,
             send_cq: Arc::clone(send_cq),
@@ -365,14 +240,14 @@ impl QueuePair {
     /// The error of `call`, which needs `wanted`, the state that `reach` is.
     fn forbidden(&self, state: QpState, call: &'static str, wanted: &'static str, reach: QpState) -> Error {
         let missing_calls = match self.options.service {
-            ServiceType::Ud => datagram::way(state),
+            ServiceType::Ud => datagram_way(state),
             _ => way(state, reach),
         };
         StateError { qpn: self.qpn, state, call, wanted, missing_calls }.into()
     }
 
     /// `Ok` for a queue pair of `service`, which `call` is for; others have `instead`.
-    fn must_be(&self, service: ServiceType, call: &str, instead: &str) -> Result<(), Error> {
+    pub(crate) fn must_be(&self, service: ServiceType, call: &str, instead: &str) -> Result<(), Error> {
         match self.options.service {
             ours if ours == service => Ok(()),
             ours => Err(Error::Invalid(format!(
@@ -526,16 +401,16 @@ impl QueuePair {
     /// [`Error::Invalid`] while a queue is out, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
         let mut state = self.lock();
-        self.send_outlet.is_home(&self.object.name(), "SendQueue")?;
-        self.receive_outlet.is_home(&self.object.name(), "ReceiveQueue")?;
+        self.send_lease.check_released(&self.object.name(), "SendQueue")?;
+        self.receive_lease.check_released(&self.object.name(), "ReceiveQueue")?;
         let mut command = Qp2rstIn::default();
         command.w().qpn(self.qpn);
         self.object.modify(&command)?;
         *state = QpState::Rst;
         self.memory.clear();
         self.forget_completions();
-        self.send_outlet.refresh();
-        self.receive_outlet.refresh();
+        self.send_lease.renew();
+        self.receive_lease.renew();
         Ok(())
     }
 
@@ -559,23 +434,8 @@ impl QueuePair {
         })
     }
 
-    /// The send queue, ringing by `D`. There is one; dropped, it can be had again after a [`reset`](Self::reset).
-    ///
-    /// # Errors
-    /// [`Error::State`] before RTS; [`Error::Invalid`] where it is out already, there is none, or `D` cannot be had.
-    pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<SendQueue<D>, Error> {
-        self.must_be(ServiceType::Rc, "send_queue", "datagram_send_queue")?;
-        let limits = SendLimits {
-            sges: self.options.send_sges,
-            inline_bytes: self.options.inline_bytes,
-            log_max_msg: self.device().caps().log_max_msg.min(30),
-        };
-        let (permit, doorbell) = self.let_send_queue_out("send_queue", limits)?;
-        Ok(SendQueue::new(Messages::new(self.device().caps()), permit, doorbell, Arc::clone(self)))
-    }
-
-    /// Lets the send ring out for `call`.
-    fn let_send_queue_out<D: DoorbellMode>(
+    /// Leases the send ring for `call`.
+    pub(crate) fn lease_send_ring<D: DoorbellMode>(
         &self,
         call: &'static str,
         limits: SendLimits,
@@ -587,25 +447,21 @@ impl QueuePair {
         let log_size = self.layout.log_sq_size.ok_or_else(|| Error::Invalid("made with send_wqes 0".into()))?;
         let doorbell = D::of(&self.uar)?;
         let queue = format!("SendQueue of {}", self.object.name());
-        let (ring, record) = self.send_outlet.take(&self.memory, self.layout.receive_len(), &queue)?.use_up();
-        Ok((SendPermit(SendPlace { ring, record, log_size, limits }), doorbell))
+        let (ring, record) = self.send_lease.take(&self.memory, self.layout.receive_len(), &queue)?.into_parts();
+        Ok((SendPermit(SendRingParts { ring, record, log_size, limits }), doorbell))
     }
 
-    /// The receive queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
-    ///
-    /// # Errors
-    /// [`Error::State`] before INIT; [`Error::Invalid`] where it is out already, or there is none.
-    pub fn receive_queue(self: &Arc<Self>) -> Result<ReceiveQueue, Error> {
+    /// Leases the receive ring for `call`.
+    pub(crate) fn lease_receive_ring(&self, call: &'static str) -> Result<ReceivePermit, Error> {
         let state = self.lock();
         if !matches!(*state, QpState::Init | QpState::Rtr | QpState::Rts) {
-            return Err(self.forbidden(*state, "receive_queue", "INIT, RTR or RTS", QpState::Init));
+            return Err(self.forbidden(*state, call, "INIT, RTR or RTS", QpState::Init));
         }
         let log_size = self.layout.log_rq_size.ok_or_else(|| Error::Invalid("made with recv_wqes 0".into()))?;
         let queue = format!("ReceiveQueue of {}", self.object.name());
-        let (ring, record) = self.receive_outlet.take(&self.memory, 0, &queue)?.use_up();
+        let (ring, record) = self.receive_lease.take(&self.memory, 0, &queue)?.into_parts();
         let (log_stride, sges) = (self.layout.log_rq_stride, self.options.recv_sges.max(1));
-        let permit = ReceivePermit(ReceivePlace { ring, record, log_size, log_stride, sges });
-        Ok(ReceiveQueue::new(permit, Arc::clone(self)))
+        Ok(ReceivePermit(ReceiveRingParts { ring, record, log_size, log_stride, sges }))
     }
 
     fn end(&mut self) -> Result<(), CommandError> {
@@ -639,11 +495,6 @@ impl Drop for QueuePair {
     }
 }
 
-/// log2 of `wanted` operations under way at once, no more than `log_most`.
-fn log_outstanding(wanted: u8, log_most: u8) -> u8 {
-    (u32::from(wanted.max(1)).next_power_of_two().trailing_zeros() as u8).min(log_most).min(7)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -651,23 +502,6 @@ mod tests {
 
     fn caps() -> Caps {
         Caps { log_max_qp_sz: 15, max_wqe_sz_sq: 1024, max_wqe_sz_rq: 512, ..Caps::default() }
-    }
-
-    #[test]
-    fn a_state_error_names_the_state_the_wanted_one_and_the_way_there() {
-        let error = StateError {
-            qpn: 0x43,
-            state: QpState::Init,
-            call: "send_queue",
-            wanted: "RTS",
-            missing_calls: way(QpState::Init, QpState::Rts),
-        };
-        assert_eq!(
-            error.to_string(),
-            "QP 0x43 is in INIT, and send_queue needs RTS; first call ready_to_receive (remote_qpn, rq_psn, path), then \
-             ready_to_send (sq_psn)"
-        );
-        assert_eq!(way(QpState::Err, QpState::Init), [RESET, INIT]);
     }
 
     #[test]
@@ -681,13 +515,5 @@ mod tests {
         };
         assert_eq!([0, 1, 2].map(|format| clock(&with(format))), [FreeRunning, Default, FreeRunning]);
         assert_eq!(clock(&caps()), FreeRunning, "no RoCE page");
-    }
-
-    #[test]
-    fn operations_under_way_are_a_power_of_two_within_the_card_s_limit() {
-        assert_eq!(
-            [log_outstanding(0, 4), log_outstanding(3, 4), log_outstanding(16, 4), log_outstanding(255, 4)],
-            [0, 2, 4, 4]
-        );
     }
 }

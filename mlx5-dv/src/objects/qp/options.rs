@@ -5,8 +5,8 @@ use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WQEBB};
 
 use crate::caps::Caps;
 use crate::error::Error;
+use crate::objects::check::within;
 use crate::objects::ring::WantedSendRing;
-use crate::objects::within;
 
 /// What a queue pair is to be.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use mlx5_prm::ctx::Ads;
 use crate::caps::Caps;
 use crate::error::Error;
 use crate::net::Mac;
-use crate::objects::fits;
+use crate::objects::check::fits;
 
 /// Where a queue pair's packets go. PRM "Address Path Structure".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,14 +3,16 @@
 use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WqeOpcode};
 use uar::SendDoorbell;
 
-use super::doorbell::AnyDoorbell;
-use super::error::PostError;
-use super::send::{Head, Request, SendBatch, SendQueue, SendRing, Service};
-use super::{DataSegment, WrFlags};
-use crate::objects::{AddressHandle, QueuePair};
+use super::ring::SendRing;
+use super::service::Service;
+use super::wqe::{Head, Request, WrFlags};
+use super::{SendBatch, SendQueue};
+use crate::memory::DataSegment;
+use crate::objects::{AddressHandle, AnyDoorbell, QueuePair};
+use crate::queue::error::PostError;
 
 /// Bytes that stand before the data of each datagram received: the GRH, or the last 20 of them an IPv4 header. A receive
-/// needs room for them, and [`Completion::byte_len`](super::Completion::byte_len) counts them.
+/// needs room for them, and [`Completion::byte_len`](crate::queue::Completion::byte_len) counts them.
 pub const GRH: usize = 40;
 
 /// Segments of an address.

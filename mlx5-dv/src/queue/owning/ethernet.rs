@@ -5,20 +5,21 @@ use std::time::Duration;
 
 use mlx5_prm::ctx::InlineMode;
 
-use super::header;
-use super::{EthernetReceiveQueue, EthernetSendQueue, FrameFlags};
+use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::queues::{Queues, Wait};
 use crate::device::{Device, check_groups};
 use crate::error::Error;
+use crate::memory::DataSegment;
 use crate::net::Mac;
 use crate::objects::{
-    Buffer, CqOptions, FlowGroup, FlowMatcher, FlowRule, FlowTable, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis,
-    TransportDomain, Uar, to_mac,
+    AnyDoorbell, Buffer, CqOptions, FlowGroup, FlowMatcher, FlowRule, FlowTable, MOST_HEADERS, Pd, Rq, RqOptions, Sq,
+    SqOptions, Tir, Tis, TransportDomain, Uar, headers, to_mac,
 };
-use crate::queue::lent::Lent;
-use crate::queue::pair::{Queues, Wait};
-use crate::queue::{
-    AnyDoorbell, CompletionQueue, DataSegment, Done, Refused, RefusedReason, RetireError, Side, Ticket,
-};
+use crate::queue::completion::CompletionQueue;
+use crate::queue::completion::decode::Side;
+use crate::queue::error::RetireError;
+use crate::queue::receive::ethernet::EthernetReceiveQueue;
+use crate::queue::send::ethernet::{EthernetSendQueue, FrameFlags};
 
 /// What an [`EthernetQueue`] is to be.
 #[derive(Debug, Clone)]
@@ -57,7 +58,7 @@ impl Default for EthernetOptions {
 /// leaked.
 #[derive(Debug)]
 pub struct EthernetQueue {
-    lent: Lent,
+    in_flight: InFlight,
     events: bool,
     listening: Option<Listening>,
     tir: Arc<Tir>,
@@ -103,7 +104,7 @@ impl EthernetQueue {
         let rq = Rq::create(pd, cq.cq(), RqOptions::default().wqes(options.recv_depth))?;
         let tir = Tir::create(&domain, &rq)?;
         let mut queue = EthernetQueue {
-            lent: Lent::new(options.send_depth, options.recv_depth),
+            in_flight: InFlight::new(options.send_depth, options.recv_depth),
             events: options.events,
             listening: None,
             tir,
@@ -189,21 +190,21 @@ impl EthernetQueue {
 
     /// Frames in flight, and receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
-        self.lent.in_flight()
+        self.in_flight.in_flight()
     }
 
     /// Receives one frame into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
         let posted = self.post_receive(buffer.segment());
-        self.lent.keep(posted, Side::Receive, Some(buffer))
+        self.in_flight.keep(posted, Side::Receive, Some(buffer))
     }
 
     fn post_receive(&mut self, segment: DataSegment) -> Result<(), RefusedReason> {
-        let wr_id = self.lent.next(Side::Receive)?;
+        let wr_id = self.in_flight.next(Side::Receive)?;
         let queue = self.queues.receive.as_mut().ok_or(RefusedReason::NotReset)?;
         let mut batch = queue.batch();
-        // SAFETY: `Lent::keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
+        // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
         // after the queue was reset.
         unsafe { batch.receive(wr_id, &[segment])? };
         batch.ring();
@@ -214,20 +215,20 @@ impl EthernetQueue {
     #[inline]
     pub fn send(&mut self, buffer: Buffer, flags: FrameFlags) -> Result<Ticket, Refused> {
         let posted = self.post_send(&buffer, flags);
-        self.lent.keep(posted, Side::Send, Some(buffer))
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     fn post_send(&mut self, buffer: &Buffer, flags: FrameFlags) -> Result<(), RefusedReason> {
-        let wr_id = self.lent.next(Side::Send)?;
+        let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.queues.send.as_mut().ok_or(RefusedReason::NotReset)?;
         let mode = queue.sq().inline_mode();
-        let mut start = [0; header::MOST];
+        let mut start = [0; MOST_HEADERS];
         let inline = match mode {
             InlineMode::None => 0,
             _ => {
                 let known = buffer.len().min(start.len());
                 buffer.read(0, &mut start[..known]);
-                header::headers(mode, &start[..known], buffer.len()).min(known)
+                headers(mode, &start[..known], buffer.len()).min(known)
             }
         };
         let mut rest = buffer.segment();
@@ -243,11 +244,11 @@ impl EthernetQueue {
     #[inline]
     pub fn send_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<Ticket, Refused> {
         let posted = self.post_inline(frame, flags);
-        self.lent.keep(posted, Side::Send, None)
+        self.in_flight.keep(posted, Side::Send, None)
     }
 
     fn post_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<(), RefusedReason> {
-        let wr_id = self.lent.next(Side::Send)?;
+        let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.queues.send.as_mut().ok_or(RefusedReason::NotReset)?;
         let mut batch = queue.batch();
         batch.send_inline(wr_id, flags | FrameFlags::SIGNALLED, frame)?;
@@ -283,7 +284,7 @@ impl EthernetQueue {
         self.queues.close();
         self.sq.reset()?;
         self.rq.reset()?;
-        let buffers = self.lent.drain().collect();
+        let buffers = self.in_flight.drain().collect();
         self.start()?;
         Ok(buffers)
     }
@@ -293,7 +294,7 @@ impl Wait for EthernetQueue {
     #[inline]
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
         let Some((wr_id, result)) = self.queues.poll()? else { return Ok(None) };
-        self.lent.done(wr_id, result).map(Some)
+        self.in_flight.done(wr_id, result).map(Some)
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {
@@ -308,7 +309,7 @@ impl Wait for EthernetQueue {
 impl Drop for EthernetQueue {
     fn drop(&mut self) {
         self.queues.close();
-        if self.lent.is_empty() {
+        if self.in_flight.is_empty() {
             return;
         }
         // Until the queues are reset the card may still write the buffers.
@@ -317,7 +318,7 @@ impl Drop for EthernetQueue {
             && !error.is_dead()
         {
             tracing::error!(%error, "queues of frames could not be reset; their buffers in flight are leaked");
-            self.lent.leak();
+            self.in_flight.leak();
         }
     }
 }

@@ -4,14 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{Full, PostError, RetireError};
-use super::lent::{Done, Lent, Refused, RefusedReason, Ticket};
-use super::link::{ConnectionOptions, Link, Peer};
-use super::pair::Wait;
-use super::work::{Completion, Side, WorkError};
-use super::{AnyDoorbell, CompletionQueue, DataSegment, RemoteAddress, SendBatch, WrFlags};
+use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::queues::Wait;
+use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
-use crate::objects::{Buffer, Pd, QueuePair};
+use crate::memory::{DataSegment, RemoteAddress};
+use crate::objects::{AnyDoorbell, Buffer, Pd, QueuePair};
+use crate::queue::completion::CompletionQueue;
+use crate::queue::completion::decode::{Completion, Side, WorkError};
+use crate::queue::error::{Full, PostError, RetireError};
+use crate::queue::send::SendBatch;
+use crate::queue::send::wqe::WrFlags;
 
 /// A blocking call that did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +54,7 @@ pub enum WaitError {
 /// fails, the buffers are leaked.
 #[derive(Debug)]
 pub struct Connection {
-    lent: Lent,
+    in_flight: InFlight,
     /// What a blocking call met while it waited for something else.
     met: VecDeque<Done>,
     link: Link,
@@ -65,7 +68,7 @@ impl Connection {
     pub fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
         let (send_depth, recv_depth) = (options.send_depth, options.recv_depth);
         Ok(Connection {
-            lent: Lent::new(send_depth, recv_depth),
+            in_flight: InFlight::new(send_depth, recv_depth),
             met: VecDeque::with_capacity(send_depth.saturating_add(recv_depth) as usize),
             link: Link::new(pd, options)?,
         })
@@ -93,21 +96,21 @@ impl Connection {
 
     /// Sends, writes, reads and atomics in flight, and receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
-        self.lent.in_flight()
+        self.in_flight.in_flight()
     }
 
     /// Receives one message into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
         let posted = self.post_receive(buffer.segment());
-        self.lent.keep(posted, Side::Receive, Some(buffer))
+        self.in_flight.keep(posted, Side::Receive, Some(buffer))
     }
 
     fn post_receive(&mut self, segment: DataSegment) -> Result<(), RefusedReason> {
-        let wr_id = self.lent.next(Side::Receive)?;
+        let wr_id = self.in_flight.next(Side::Receive)?;
         let queue = self.link.queues.receive.as_mut().ok_or(PostError::from(Full))?;
         let mut batch = queue.batch();
-        // SAFETY: `Lent::keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
+        // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
         // after the queue pair was reset.
         unsafe { batch.receive(wr_id, &[segment])? };
         batch.ring();
@@ -120,7 +123,7 @@ impl Connection {
         &mut self,
         post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell>, u64) -> Result<(), PostError>,
     ) -> Result<(), RefusedReason> {
-        let wr_id = self.lent.next(Side::Send)?;
+        let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
         let mut batch = queue.batch();
         post(&mut batch, wr_id)?;
@@ -134,7 +137,7 @@ impl Connection {
         let segment = buffer.segment();
         // SAFETY: as in `post_receive`: the buffer is kept until its completion.
         let posted = self.post_send(|batch, id| unsafe { batch.send(id, WrFlags::SIGNALLED, &[segment]) });
-        self.lent.keep(posted, Side::Send, Some(buffer))
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// SEND of `buffer` with an immediate, waking a receiver that waits for solicited completions. Errors: [`Refused`].
@@ -143,7 +146,7 @@ impl Connection {
         let (segment, flags) = (buffer.segment(), WrFlags::SIGNALLED | WrFlags::SOLICITED);
         // SAFETY: as in `post_receive`.
         let posted = self.post_send(|batch, id| unsafe { batch.send_imm(id, flags, imm, &[segment]) });
-        self.lent.keep(posted, Side::Send, Some(buffer))
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// RDMA WRITE of `buffer` to `remote`. Errors: [`Refused`], with the buffer.
@@ -152,7 +155,7 @@ impl Connection {
         let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
         let posted = self.post_send(|batch, id| unsafe { batch.write(id, WrFlags::SIGNALLED, remote, &[segment]) });
-        self.lent.keep(posted, Side::Send, Some(buffer))
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// RDMA WRITE of `buffer` to `remote`, with an immediate that completes a receive there. Errors: [`Refused`].
@@ -161,7 +164,7 @@ impl Connection {
         let (segment, flags) = (buffer.segment(), WrFlags::SIGNALLED | WrFlags::SOLICITED);
         // SAFETY: as in `post_receive`.
         let posted = self.post_send(|batch, id| unsafe { batch.write_imm(id, flags, remote, imm, &[segment]) });
-        self.lent.keep(posted, Side::Send, Some(buffer))
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
@@ -170,7 +173,7 @@ impl Connection {
         let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
         let posted = self.post_send(|batch, id| unsafe { batch.read(id, WrFlags::SIGNALLED, remote, &[segment]) });
-        self.lent.keep(posted, Side::Send, Some(buffer))
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// ATOMIC compare and swap of the number at `remote`, which comes into `buffer`, of eight bytes, as
@@ -188,7 +191,7 @@ impl Connection {
             // SAFETY: as in `post_receive`.
             unsafe { batch.compare_swap(id, WrFlags::SIGNALLED, remote, compare, swap, segment) }
         });
-        self.lent.keep(posted, Side::Send, Some(buffer))
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// ATOMIC fetch and add to the number at `remote`, which comes into `buffer`, of eight bytes, as [`SendBatch::fetch_add`]
@@ -199,21 +202,21 @@ impl Connection {
         // SAFETY: as in `post_receive`.
         let posted =
             self.post_send(|batch, id| unsafe { batch.fetch_add(id, WrFlags::SIGNALLED, remote, add, segment) });
-        self.lent.keep(posted, Side::Send, Some(buffer))
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// SEND of `data`, which is copied and free at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
         let posted = self.post_send(|batch, id| batch.send_inline(id, WrFlags::SIGNALLED, data));
-        self.lent.keep(posted, Side::Send, None)
+        self.in_flight.keep(posted, Side::Send, None)
     }
 
     /// RDMA WRITE of `data`, which is copied and free at once, to `remote`. Errors: [`Refused`].
     #[inline]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
         let posted = self.post_send(|batch, id| batch.write_inline(id, WrFlags::SIGNALLED, remote, data));
-        self.lent.keep(posted, Side::Send, None)
+        self.in_flight.keep(posted, Side::Send, None)
     }
 
     /// The next work request that is done, with its buffer; `None` while there is none.
@@ -337,7 +340,7 @@ impl Wait for Connection {
     #[inline]
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
         let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
-        self.lent.done(wr_id, result).map(Some)
+        self.in_flight.done(wr_id, result).map(Some)
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {
@@ -352,7 +355,7 @@ impl Wait for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.link.queues.close();
-        if self.lent.is_empty() {
+        if self.in_flight.is_empty() {
             return;
         }
         // Until the queue pair is reset the card may still write the buffers.
@@ -361,7 +364,7 @@ impl Drop for Connection {
             && !error.is_dead()
         {
             tracing::error!(%error, "a connection could not be reset; its buffers in flight are leaked");
-            self.lent.leak();
+            self.in_flight.leak();
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use super::{ReceiveQueue, ReceiveRing};
 use crate::objects::{RingPermit, Rq};
-use crate::queue::receive::{ReceiveQueue, ReceiveRing};
 
 /// The queue of an [`Rq`], used by one thread: not `Sync`, `&mut self` throughout. Each receive takes one frame.
 pub type EthernetReceiveQueue = ReceiveQueue<Rq>;
 
 impl ReceiveQueue<Rq> {
     pub(crate) fn of_frames(permit: RingPermit, rq: Arc<Rq>) -> Self {
-        let (base, record) = permit.use_up();
+        let (base, record) = permit.into_parts();
         let (log_size, log_stride, sges) = rq.shape();
         // SAFETY: the permit says that nobody else posts there, and that ring and record are mapped as long as `rq`, which the
         // queue keeps and drops last. `Rq::create` made the ring of that shape, at most 2^15 WQEs of at least 16 bytes, at the

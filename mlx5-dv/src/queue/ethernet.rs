@@ -8,14 +8,6 @@
 //! with what a short frame is filled up with. Completions are those of queue pairs, with [`Work::qpn`](super::Work::qpn) the
 //! number of the send or receive queue.
 
-mod header;
-mod owning;
-mod receive;
-mod send;
-
-pub use owning::{EthernetOptions, EthernetQueue};
-pub use receive::EthernetReceiveQueue;
-pub use send::{EthernetSendBatch, EthernetSendQueue, FrameFlags, Frames};
-
-pub(crate) use header::most_headers;
-pub(crate) use send::FrameLimits;
+pub use super::owning::ethernet::{EthernetOptions, EthernetQueue};
+pub use super::receive::ethernet::EthernetReceiveQueue;
+pub use super::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags, Frames};

@@ -3,13 +3,13 @@
 use mlx5_prm::ctx::InlineMode;
 
 /// Bytes of an Ethernet header.
-pub(super) const ETHERNET: usize = 14;
+pub(crate) const ETHERNET: usize = 14;
 /// Bytes of an Ethernet header with a VLAN tag: what Linux inlines of every frame where a card wants the Ethernet header.
 const TAGGED: usize = 18;
 /// Bytes of the longest header of IPv4, and of TCP.
 const LONGEST: usize = 60;
 /// The most that any mode asks for.
-pub(super) const MOST: usize = TAGGED + 2 * LONGEST;
+pub(crate) const MOST_HEADERS: usize = TAGGED + 2 * LONGEST;
 
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
@@ -24,13 +24,13 @@ pub(crate) fn most_headers(mode: InlineMode) -> usize {
         InlineMode::None => 0,
         InlineMode::L2 => TAGGED,
         InlineMode::Ip => TAGGED + LONGEST,
-        InlineMode::TcpUdp | InlineMode::Unknown(_) => MOST,
+        InlineMode::TcpUdp | InlineMode::Unknown(_) => MOST_HEADERS,
     }
 }
 
 /// How many bytes from its start a frame that begins with `start` and has `len` bytes must inline. More than `start` has, where
 /// that ends before the last header begins.
-pub(super) fn headers(mode: InlineMode, start: &[u8], len: usize) -> usize {
+pub(crate) fn headers(mode: InlineMode, start: &[u8], len: usize) -> usize {
     let headers = match mode {
         InlineMode::None => 0,
         InlineMode::L2 => TAGGED,

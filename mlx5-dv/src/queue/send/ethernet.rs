@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use mlx5_prm::ctx::InlineMode;
 use mlx5_prm::wqe::{EthSeg, SEGMENT, WqeOpcode};
 use uar::SendDoorbell;
 
-use super::header::{ETHERNET, headers, most_headers};
-use crate::objects::{RingPermit, Sq};
-use crate::queue::doorbell::Leased;
-use crate::queue::send::{Head, Request, SendBatch, SendLimits, SendQueue, SendRing, Service};
-use crate::queue::{AnyDoorbell, DataSegment, PostError, WrFlags};
+use super::ring::SendRing;
+use super::service::Service;
+use super::wqe::{Head, Request, WrFlags};
+use super::{SendBatch, SendQueue};
+use crate::memory::DataSegment;
+use crate::objects::{AnyDoorbell, ETHERNET, FrameLimits, Leased, RingPermit, SendLimits, Sq, headers, most_headers};
+use crate::queue::error::PostError;
 
 /// Bytes of a frame's start that lie in the Ethernet segment itself: its last ones.
 const IN_SEGMENT: usize = 2;
@@ -25,60 +26,6 @@ bitflags::bitflags! {
         const L3_CHECKSUM = 2;
         /// The card fills in the checksum of TCP or UDP.
         const L4_CHECKSUM = 4;
-    }
-}
-
-impl FrameFlags {
-    /// What a card does that fills in checksums, or does not.
-    pub(crate) fn of(checksums: bool) -> FrameFlags {
-        if checksums { FrameFlags::all() } else { FrameFlags::SIGNALLED }
-    }
-}
-
-/// What a send queue of frames was made for, and what its port passes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FrameLimits {
-    /// Gather elements of a frame.
-    pub sges: u16,
-    /// Bytes of a frame in the WQE.
-    pub inline_bytes: u16,
-    /// How much of it must be there.
-    pub inline_mode: InlineMode,
-    /// The flags that a frame may have.
-    pub flags: FrameFlags,
-    /// Bytes of the longest frame.
-    pub longest: usize,
-}
-
-impl FrameLimits {
-    /// Why a frame that begins with `start`, which is to lie in its WQE, and goes on for `rest` bytes cannot be posted.
-    // By value: a queue that has shown a part of itself reads its numbers once more after each store.
-    #[cold]
-    #[inline(never)]
-    fn check(self, start: &[u8], flags: FrameFlags, rest: u64) -> Result<(), PostError> {
-        let inline = start.len();
-        if inline > usize::from(self.inline_bytes) {
-            return Err(PostError::InlineTooLong { given: inline, most: self.inline_bytes.into() });
-        }
-        let given = inline as u64 + rest;
-        let (least, most) = (ETHERNET as u64, self.longest as u64);
-        if given < least || given > most {
-            return Err(PostError::FrameLength { given, least, most });
-        }
-        let least = self.least_inline(start, given as usize);
-        if inline < least {
-            return Err(PostError::HeaderTooShort { given: inline, least });
-        }
-        if !self.flags.contains(flags) {
-            return Err(PostError::NoChecksums);
-        }
-        Ok(())
-    }
-
-    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there are any.
-    fn least_inline(&self, start: &[u8], len: usize) -> usize {
-        let least = headers(self.inline_mode, start, len);
-        if start.is_empty() { least } else { least.max(ETHERNET) }
     }
 }
 
@@ -110,14 +57,14 @@ impl Head for Start<'_> {
 
     #[inline(always)]
     fn check(&self, rest: u64) -> Result<(), PostError> {
-        let Frames { limits, enough } = self.queue;
+        let Frames { limits, flags, enough } = self.queue;
         let inline = self.bytes.len();
         let fits = inline >= *enough && inline <= limits.inline_bytes.into();
         // What most frames are; of the others all is looked at.
-        if fits && inline as u64 + rest <= limits.longest as u64 && limits.flags.contains(self.flags) {
+        if fits && inline as u64 + rest <= limits.longest as u64 && flags.contains(self.flags) {
             return Ok(());
         }
-        limits.check(self.bytes, self.flags, rest)
+        self.queue.check(self.bytes, self.flags, rest)
     }
 
     #[inline(always)]
@@ -139,8 +86,42 @@ impl Head for Start<'_> {
 #[derive(Debug, Clone, Copy)]
 pub struct Frames {
     limits: FrameLimits,
+    /// The flags that a frame may have.
+    flags: FrameFlags,
     /// Bytes among which all headers are that must lie in the WQE, whatever the frame.
     enough: usize,
+}
+
+impl Frames {
+    /// Why a frame that begins with `start`, which is to lie in its WQE, and goes on for `rest` bytes cannot be posted.
+    // By value: a queue that has shown a part of itself reads its numbers once more after each store.
+    #[cold]
+    #[inline(never)]
+    fn check(self, start: &[u8], flags: FrameFlags, rest: u64) -> Result<(), PostError> {
+        let inline = start.len();
+        if inline > usize::from(self.limits.inline_bytes) {
+            return Err(PostError::InlineTooLong { given: inline, most: self.limits.inline_bytes.into() });
+        }
+        let given = inline as u64 + rest;
+        let (least, most) = (ETHERNET as u64, self.limits.longest as u64);
+        if given < least || given > most {
+            return Err(PostError::FrameLength { given, least, most });
+        }
+        let least = self.least_inline(start, given as usize);
+        if inline < least {
+            return Err(PostError::HeaderTooShort { given: inline, least });
+        }
+        if !self.flags.contains(flags) {
+            return Err(PostError::NoChecksums);
+        }
+        Ok(())
+    }
+
+    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there are any.
+    fn least_inline(&self, start: &[u8], len: usize) -> usize {
+        let least = headers(self.limits.inline_mode, start, len);
+        if start.is_empty() { least } else { least.max(ETHERNET) }
+    }
 }
 
 impl Service for Frames {
@@ -162,7 +143,7 @@ pub type EthernetSendQueue<D = AnyDoorbell> = SendQueue<D, Frames>;
 
 impl<D: SendDoorbell> SendQueue<D, Frames> {
     pub(crate) fn of_frames(permit: RingPermit, doorbell: Leased<D>, sq: Arc<Sq>) -> Self {
-        let (base, record) = permit.use_up();
+        let (base, record) = permit.into_parts();
         let limits = sq.limits();
         let ring_limits = SendLimits { sges: limits.sges, inline_bytes: limits.inline_bytes, log_max_msg: 31 };
         // SAFETY: the permit says that nobody else posts there, and that ring and record are mapped as long as `sq`, which the
@@ -173,7 +154,8 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
             SendRing::new(base, sq.log_size(), sq.sqn(), ring_limits, record)
         };
         let enough = most_headers(limits.inline_mode).max(ETHERNET);
-        SendQueue::of(ring, Frames { limits, enough }, doorbell, sq)
+        let flags = if limits.checksums { FrameFlags::all() } else { FrameFlags::SIGNALLED };
+        SendQueue::of(ring, Frames { limits, flags, enough }, doorbell, sq)
     }
 
     /// The object.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use uar::mmio::BLUE_FLAME_REGISTER;
 use uar::{Arm, BlueFlame, CqDoorbell, Plain, SendDoorbell, Shared, UarPage, Wqebb};
 
+use super::uar::{PLAIN_REGISTER, Uar};
 use crate::caps::Caps;
 use crate::error::Error;
-use crate::objects::{PLAIN_REGISTER, Uar};
 
 /// A doorbell that a send queue can be made with: `queue_pair.send_queue::<BlueFlame>()`.
 ///
@@ -50,7 +50,7 @@ impl<D: SendDoorbell> Leased<D> {
     }
 
     #[inline(always)]
-    pub(super) fn get(&mut self) -> &mut D {
+    pub(crate) fn get(&mut self) -> &mut D {
         &mut self.doorbell
     }
 }

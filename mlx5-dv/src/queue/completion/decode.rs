@@ -15,8 +15,8 @@ pub enum Side {
     Receive,
 }
 
-/// Which work request a completion is about. Give it to [`SendQueue::retire`](super::SendQueue::retire) or
-/// [`ReceiveQueue::retire`](super::ReceiveQueue::retire), which check it and know its `wr_id`.
+/// Which work request a completion is about. Give it to [`SendQueue::retire`](crate::queue::SendQueue::retire) or
+/// [`ReceiveQueue::retire`](crate::queue::ReceiveQueue::retire), which check it and know its `wr_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Work {
     /// The queue pair, 24 bits, as the card said.
@@ -132,7 +132,7 @@ impl fmt::Display for WorkError {
 
 /// Which work request `result` is about.
 #[inline(always)]
-pub(super) fn work_of(result: &Result<Completion, WorkError>) -> Work {
+pub(crate) fn work_of(result: &Result<Completion, WorkError>) -> Work {
     match result {
         Ok(completion) => completion.work,
         Err(error) => error.work,

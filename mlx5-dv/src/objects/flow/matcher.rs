@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mlx5_prm::flow::FteMatchSetLyr24;
 use mlx5_prm::layout::Layout;
 
-use super::flow::enabled;
+use super::criteria::enabled;
 use crate::access::{KernelSteering, Matcher, ObjectHandle};
 use crate::device::Device;
 use crate::error::Error;
@@ -18,7 +18,7 @@ const LAST_PRIORITY: u16 = 15;
 ///
 /// The kernel has the flow tables, and puts rules there before those of its network device: a frame that one takes comes to
 /// us alone, all others go on to the kernel. It chooses table and entry; there are no levels, sizes or roots, and rules lead
-/// to a [`Tir`](super::Tir) only. Frames come as far as the card lets them in for the kernel's interface: its own address,
+/// to a [`Tir`](crate::objects::Tir) only. Frames come as far as the card lets them in for the kernel's interface: its own address,
 /// groups that it joined (`ip maddr add`), everything where it is promiscuous.
 #[derive(Debug)]
 pub struct FlowMatcher {
@@ -34,7 +34,7 @@ impl FlowMatcher {
     /// priority: so the kernel has it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] on a function of our own, which has [`FlowTable`](super::FlowTable)s, or for another priority;
+    /// [`Error::Invalid`] on a function of our own, which has [`FlowTable`](super::table::FlowTable)s, or for another priority;
     /// [`Error::Io`] says what the kernel wants.
     pub fn create(device: &Arc<Device>, priority: u16, criteria: &FteMatchSetLyr24) -> Result<Arc<Self>, Error> {
         if priority > LAST_PRIORITY {

@@ -5,13 +5,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{PostError, RetireError};
-use super::link::{ConnectionOptions, Link, Peer};
-use super::pair::RetiredBatch;
-use super::work::{Completion, WorkError};
-use super::{AnyDoorbell, DataSegment, ReceiveBatch, ReceiveQueue, RemoteAddress, SendBatch, SendQueue, WrFlags};
+use super::queues::RetiredBatch;
+use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
-use crate::objects::{MemoryRegion, QueuePair};
+use crate::memory::{DataSegment, RemoteAddress};
+use crate::objects::{AnyDoorbell, MemoryRegion, QueuePair};
+use crate::queue::completion::decode::{Completion, WorkError};
+use crate::queue::error::{PostError, RetireError};
+use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
+use crate::queue::send::wqe::WrFlags;
+use crate::queue::send::{SendBatch, SendQueue};
 
 /// One end of a reliable connection, and the memory region it works on.
 ///

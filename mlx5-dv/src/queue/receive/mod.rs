@@ -9,10 +9,12 @@ use std::sync::Arc;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 use uar::{ReceiveRecord, barrier};
 
-use super::error::{Full, PostError, RetireError};
-use super::work::{Side, Work};
-use super::{DataSegment, MAX_ELEMENT};
-use crate::objects::{LetsReceiveRing, QueuePair, ReceivePermit};
+use crate::memory::{DataSegment, MAX_ELEMENT};
+use crate::objects::{QueuePair, ReceivePermit, ReceiveRingOwner};
+use crate::queue::completion::decode::{Side, Work};
+use crate::queue::error::{Full, PostError, RetireError};
+
+pub(super) mod ethernet;
 
 /// The ring as plain numbers: one cache line.
 ///
@@ -169,7 +171,7 @@ impl ReceiveRing {
 /// fn is_sync<T: Sync>() {}
 /// is_sync::<mlx5_dv::queue::ReceiveQueue>();
 /// ```
-pub struct ReceiveQueue<O: LetsReceiveRing = QueuePair> {
+pub struct ReceiveQueue<O: ReceiveRingOwner = QueuePair> {
     ring: ReceiveRing,
     /// Keeps the ring. Last, so that it goes last.
     object: Arc<O>,
@@ -177,7 +179,7 @@ pub struct ReceiveQueue<O: LetsReceiveRing = QueuePair> {
     _one_thread: PhantomData<Cell<()>>,
 }
 
-impl<O: LetsReceiveRing> fmt::Debug for ReceiveQueue<O> {
+impl<O: ReceiveRingOwner> fmt::Debug for ReceiveQueue<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReceiveQueue")
             .field("number", &self.ring.qpn)
@@ -189,12 +191,12 @@ impl<O: LetsReceiveRing> fmt::Debug for ReceiveQueue<O> {
 
 impl ReceiveQueue {
     pub(crate) fn new(permit: ReceivePermit, qp: Arc<QueuePair>) -> Self {
-        let place = permit.use_up();
+        let parts = permit.into_parts();
         // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the queue
         // keeps and drops last, and that nobody else posts there. Of the record this queue uses the receive half.
         let ring = unsafe {
-            let (record, _) = uar::record::queue_pair(place.record);
-            ReceiveRing::new(place.ring, place.log_size, place.log_stride, place.sges, qp.qpn(), record)
+            let (record, _) = uar::record::queue_pair(parts.record);
+            ReceiveRing::new(parts.ring, parts.log_size, parts.log_stride, parts.sges, qp.qpn(), record)
         };
         ReceiveQueue::of(ring, qp)
     }
@@ -205,7 +207,7 @@ impl ReceiveQueue {
     }
 }
 
-impl<O: LetsReceiveRing> ReceiveQueue<O> {
+impl<O: ReceiveRingOwner> ReceiveQueue<O> {
     /// The queue of `object`, whose ring `ring` is.
     pub(super) fn of(ring: ReceiveRing, object: Arc<O>) -> Self {
         ReceiveQueue { ring, object, _one_thread: PhantomData }
@@ -241,9 +243,9 @@ impl<O: LetsReceiveRing> ReceiveQueue<O> {
     }
 }
 
-impl<O: LetsReceiveRing> Drop for ReceiveQueue<O> {
+impl<O: ReceiveRingOwner> Drop for ReceiveQueue<O> {
     fn drop(&mut self) {
-        self.object.receive_queue_came_home();
+        self.object.release_receive_ring();
     }
 }
 

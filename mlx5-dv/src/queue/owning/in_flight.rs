@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::error::{Full, PostError, RetireError};
-use super::work::{Completion, Side, WorkError, work_of};
 use crate::objects::Buffer;
+use crate::queue::completion::decode::{Completion, Side, WorkError, work_of};
+use crate::queue::error::{Full, PostError, RetireError};
 
 /// Which work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +34,7 @@ pub struct Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusedReason {
-    /// [`Connection::connect`](super::Connection::connect) comes first.
+    /// [`Connection::connect`](crate::queue::Connection::connect) comes first.
     #[error("the connection has no remote yet: call connect first")]
     NotConnected,
     /// A reset failed.
@@ -55,7 +55,7 @@ impl std::error::Error for Refused {}
 
 /// What a slot of the in-flight table holds.
 #[derive(Debug)]
-struct InFlight {
+struct Entry {
     ticket: Ticket,
     buffer: Option<Buffer>,
 }
@@ -63,7 +63,7 @@ struct InFlight {
 /// The buffers of one queue, by slot. Never grows.
 #[derive(Debug)]
 struct Table {
-    slots: Vec<Option<InFlight>>,
+    slots: Vec<Option<Entry>>,
     free: Vec<u32>,
 }
 
@@ -82,7 +82,7 @@ impl Table {
         Ok(u64::from(*self.free.last().ok_or(Full)?))
     }
 
-    fn put(&mut self, entry: InFlight) {
+    fn put(&mut self, entry: Entry) {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(entry);
         }
@@ -94,7 +94,7 @@ impl Table {
         slots.filter_map(|slot| self.take(slot)).filter_map(|entry| entry.buffer)
     }
 
-    fn take(&mut self, wr_id: u64) -> Option<InFlight> {
+    fn take(&mut self, wr_id: u64) -> Option<Entry> {
         let slot = usize::try_from(wr_id).ok()?;
         let entry = self.slots.get_mut(slot)?.take()?;
         self.free.push(slot as u32);
@@ -104,16 +104,16 @@ impl Table {
 
 /// The buffers that a send and a receive queue have lent the card.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct InFlight {
     sends: Table,
     receives: Table,
     tickets: u64,
 }
 
-impl Lent {
+impl InFlight {
     /// None, of queues that hold so many work requests.
     pub(super) fn new(send_depth: u32, recv_depth: u32) -> Self {
-        Lent { sends: Table::new(send_depth), receives: Table::new(recv_depth), tickets: 0 }
+        InFlight { sends: Table::new(send_depth), receives: Table::new(recv_depth), tickets: 0 }
     }
 
     /// The `wr_id` of the next work request.
@@ -146,7 +146,7 @@ impl Lent {
         }
         let ticket = Ticket(self.tickets);
         self.tickets += 1;
-        self.table(side).put(InFlight { ticket, buffer });
+        self.table(side).put(Entry { ticket, buffer });
         Ok(ticket)
     }
 
@@ -155,7 +155,7 @@ impl Lent {
     pub(super) fn done(&mut self, wr_id: u64, result: Result<Completion, WorkError>) -> Result<Done, RetireError> {
         let work = work_of(&result);
         let entry = self.table(work.side).take(wr_id);
-        let InFlight { ticket, buffer } = entry.ok_or_else(|| RetireError::nothing_in_flight(work))?;
+        let Entry { ticket, buffer } = entry.ok_or_else(|| RetireError::nothing_in_flight(work))?;
         Ok(Done { ticket, buffer, result })
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let mut table = Table::new(2);
         let put = |table: &mut Table, n| {
             let wr_id = table.next()?;
-            table.put(InFlight { ticket: Ticket(n), buffer: None });
+            table.put(Entry { ticket: Ticket(n), buffer: None });
             Ok::<_, PostError>(wr_id)
         };
         let (first, second) = (put(&mut table, 1).unwrap(), put(&mut table, 2).unwrap());

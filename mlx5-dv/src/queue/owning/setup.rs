@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use mlx5_prm::values::PathMtu;
 
-use super::pair::Queues;
-use super::{AnyDoorbell, CompletionQueue, ReceiveQueue, SendQueue};
+use super::queues::Queues;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::Error;
 use crate::net::Mac;
 use crate::objects::{
-    AccessFlags, AddressPath, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
+    AccessFlags, AddressPath, AnyDoorbell, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes,
+    RtsAttributes, Uar,
 };
+use crate::queue::completion::CompletionQueue;
+use crate::queue::receive::ReceiveQueue;
+use crate::queue::send::SendQueue;
 
 /// What a connection is to be.
 #[derive(Debug, Clone)]

@@ -3,14 +3,18 @@
 use std::hint;
 use std::time::Duration;
 
-use super::completion::Completions;
-use super::error::RetireError;
-use super::lent::Done;
-use super::work::{Completion, Side, Work, WorkError, work_of};
-use super::{CompletionQueue, ReceiveQueue, SendDoorbell, SendQueue, Service};
+use uar::SendDoorbell;
+
+use super::in_flight::Done;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::objects::LetsReceiveRing;
+use crate::objects::ReceiveRingOwner;
+use crate::queue::completion::decode::{Completion, Side, Work, WorkError, work_of};
+use crate::queue::completion::{CompletionQueue, Completions};
+use crate::queue::error::RetireError;
+use crate::queue::receive::ReceiveQueue;
+use crate::queue::send::SendQueue;
+use crate::queue::send::service::Service;
 
 /// A work queue, as completions know it.
 pub(super) trait Retire {
@@ -25,7 +29,7 @@ impl<D: SendDoorbell, S: Service> Retire for SendQueue<D, S> {
     }
 }
 
-impl<O: LetsReceiveRing> Retire for ReceiveQueue<O> {
+impl<O: ReceiveRingOwner> Retire for ReceiveQueue<O> {
     #[inline(always)]
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.retire(work)

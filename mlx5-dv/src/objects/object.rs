@@ -1,0 +1,148 @@
+//! What every object is made of: a firmware object, and how it ends.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mlx5_prm::cmd::Command;
+
+use crate::access::{ObjectHandle, RawCommand};
+use crate::device::Device;
+use crate::error::{CommandError, Error};
+
+/// A firmware object, and the command that ends it.
+#[derive(Debug)]
+pub(crate) struct Object {
+    device: Arc<Device>,
+    handle: ObjectHandle,
+    end: Option<RawCommand>,
+}
+
+impl Object {
+    /// Executes `create`; `end` makes the command that destroys what was created, and its name, of the reply.
+    pub(crate) fn create<C: Command, E: Command>(
+        device: &Arc<Device>,
+        create: &C,
+        what: &str,
+        end: impl FnOnce(&C::Out) -> (E, String),
+    ) -> Result<(Self, C::Out), Error> {
+        let raw = RawCommand::new(create, what);
+        let created = device.access().create(raw.clone());
+        let (handle, output) = created.map_err(|error| error.because(&raw.input, device.caps()))?;
+        let reply = raw.reply(&output)?;
+        let (end, name) = end(&reply);
+        let object = Object { device: Arc::clone(device), handle, end: Some(RawCommand::new(&end, name)) };
+        Ok((object, reply))
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// What the access knows it by.
+    pub(crate) fn handle(&self) -> ObjectHandle {
+        self.handle
+    }
+
+    /// How messages call it, such as `CQ 0x43`.
+    pub(crate) fn name(&self) -> String {
+        self.end.as_ref().map_or_else(String::new, |end| end.object.clone())
+    }
+
+    /// Modifies the object.
+    pub(crate) fn modify<C: Command>(&self, command: &C) -> Result<(), CommandError> {
+        let raw = RawCommand::new(command, self.name());
+        let modified = self.device.access().modify(self.handle, raw.clone());
+        modified.map(drop).map_err(|error| error.because(&raw.input, self.device.caps()))
+    }
+
+    /// Queries the object.
+    pub(crate) fn query<C: Command>(&self, command: &C) -> Result<C::Out, CommandError> {
+        let raw = RawCommand::new(command, self.name());
+        let output = self.device.access().query(self.handle, raw.clone())?;
+        raw.reply(&output)
+    }
+
+    /// Destroys the object, once: after a success further calls do nothing.
+    pub(crate) fn destroy(&mut self) -> Result<(), CommandError> {
+        let Some(end) = &self.end else { return Ok(()) };
+        self.device.access().destroy(self.handle, end.clone())?;
+        self.end = None;
+        Ok(())
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Err(error) = self.destroy() {
+            tracing::error!(%error, "an object was not destroyed; it stays with the card until that is reset");
+        }
+    }
+}
+
+/// An object that was not destroyed, and why. It is alive, and can be tried again.
+pub struct DestroyError<T> {
+    /// The object.
+    pub object: Arc<T>,
+    /// Why it still lives.
+    pub reason: DestroyReason,
+}
+
+/// Why an object was not destroyed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestroyReason {
+    /// Others still hold it.
+    #[error("it is still in use ({0} more holders): drop or destroy those first")]
+    InUse(usize),
+    /// Firmware refused.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+}
+
+impl<T> fmt::Debug for DestroyError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.reason, f)
+    }
+}
+
+impl<T> fmt::Display for DestroyError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not destroyed: {}", self.reason)
+    }
+}
+
+impl<T> std::error::Error for DestroyError<T> {}
+
+/// Destroys what `shared` holds by `end`, if nobody else holds it.
+pub(crate) fn destroy_sole<T>(
+    shared: Arc<T>,
+    end: impl FnOnce(&mut T) -> Result<(), CommandError>,
+) -> Result<(), DestroyError<T>> {
+    let mut shared = shared;
+    match Arc::get_mut(&mut shared).map(end) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(DestroyError { object: shared, reason: error.into() }),
+        None => {
+            let others = Arc::strong_count(&shared).saturating_sub(1);
+            Err(DestroyError { object: shared, reason: DestroyReason::InUse(others) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_hold_is_not_destroyed() {
+        let shared = Arc::new(5);
+        let other = Arc::clone(&shared);
+        let error = destroy_sole(shared, |_| Ok(())).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "not destroyed: it is still in use (1 more holders): drop or destroy those first"
+        );
+        drop(other);
+        assert!(destroy_sole(error.object, |_| Ok(())).is_ok());
+    }
+}

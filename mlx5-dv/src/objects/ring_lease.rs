@@ -1,0 +1,121 @@
+//! Who may post to a ring: one queue, between two resets.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::ring::RingMemory;
+use crate::error::Error;
+
+/// A queue that nobody has had since the last reset: its indices are the card's.
+const FRESH: u8 = 0;
+/// A queue that someone has.
+const OUT: u8 = 1;
+/// A queue that someone had: the card's indices are known to nobody.
+const USED: u8 = 2;
+
+/// Hands out the only right to post to a ring; reset before taking another.
+#[derive(Debug, Default)]
+pub(super) struct RingLease(AtomicU8);
+
+/// Where a ring and its doorbell record are, and that nobody else posts there: only [`RingLease::take`] makes one, once between
+/// two resets. Mapped as long as the object lives whose ring it is.
+pub(crate) struct RingPermit {
+    ring: NonNull<u8>,
+    record: NonNull<u8>,
+}
+
+/// An object that lets its send ring out to a queue.
+pub trait SendRingOwner {
+    /// The queue is gone.
+    fn release_send_ring(&self);
+}
+
+/// An object that lets its receive ring out to a queue.
+pub trait ReceiveRingOwner {
+    /// The queue is gone.
+    fn release_receive_ring(&self);
+}
+
+impl RingPermit {
+    /// The ring and the record.
+    pub(crate) fn into_parts(self) -> (NonNull<u8>, NonNull<u8>) {
+        (self.ring, self.record)
+    }
+}
+
+impl RingLease {
+    /// The permit to post to the ring at `offset` in `memory`; `queue` is what goes out, for the message. Errors:
+    /// [`Error::Invalid`] where someone has it, or had it.
+    pub(super) fn take(&self, memory: &RingMemory, offset: usize, queue: &str) -> Result<RingPermit, Error> {
+        let (ring, record) = (memory.at(offset)?, memory.record()?);
+        match self.0.compare_exchange(FRESH, OUT, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(RingPermit { ring, record }),
+            Err(_) => Err(Error::Invalid(format!("the {queue} has been given out already: reset it first"))),
+        }
+    }
+
+    /// The queue is gone.
+    pub(super) fn release(&self) {
+        self.0.store(USED, Ordering::Release);
+    }
+
+    /// `Ok` where nobody has the `queue` of `object`.
+    pub(super) fn check_released(&self, object: &str, queue: &str) -> Result<(), Error> {
+        match self.0.load(Ordering::Acquire) {
+            OUT => Err(Error::Invalid(format!("{object} cannot be reset while its {queue} is out: drop it first"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The indices are the card's again: after a reset.
+    pub(super) fn renew(&self) {
+        self.0.store(FRESH, Ordering::Release);
+    }
+}
+
+/// What a send queue was made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendLimits {
+    /// Scatter/gather elements of a work request.
+    pub sges: u16,
+    /// Bytes of inline data of a work request.
+    pub inline_bytes: u16,
+    /// log2 of the bytes of a message.
+    pub log_max_msg: u8,
+}
+
+/// Where a send ring and the queue pair's record are, and that nobody else posts there: a queue pair makes
+/// one, once between two resets. Mapped as long as the queue pair lives; `log_size` is at most 15.
+pub(crate) struct SendPermit(pub(super) SendRingParts);
+
+/// See [`SendPermit`].
+pub(crate) struct SendRingParts {
+    pub(crate) ring: NonNull<u8>,
+    pub(crate) record: NonNull<u8>,
+    pub(crate) log_size: u32,
+    pub(crate) limits: SendLimits,
+}
+
+impl SendPermit {
+    pub(crate) fn into_parts(self) -> SendRingParts {
+        self.0
+    }
+}
+
+/// As [`SendPermit`], for the receive ring, from a queue pair.
+pub(crate) struct ReceivePermit(pub(super) ReceiveRingParts);
+
+/// See [`ReceivePermit`].
+pub(crate) struct ReceiveRingParts {
+    pub(crate) ring: NonNull<u8>,
+    pub(crate) record: NonNull<u8>,
+    pub(crate) log_size: u32,
+    pub(crate) log_stride: u32,
+    pub(crate) sges: u16,
+}
+
+impl ReceivePermit {
+    pub(crate) fn into_parts(self) -> ReceiveRingParts {
+        self.0
+    }
+}

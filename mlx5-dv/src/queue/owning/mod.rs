@@ -1,0 +1,8 @@
+//! Queues that own the buffers they lend the card.
+
+pub(super) mod connection;
+pub(super) mod endpoint;
+pub(super) mod ethernet;
+pub(super) mod in_flight;
+mod queues;
+pub(super) mod setup;

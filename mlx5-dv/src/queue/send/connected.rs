@@ -1,0 +1,206 @@
+//! Posting to the send queue of a connection.
+
+use mlx5_prm::wqe::WqeOpcode;
+use uar::SendDoorbell;
+
+use super::SendBatch;
+use super::wqe::{Atomic, Head, Request, WrFlags};
+use crate::memory::{DataSegment, RemoteAddress};
+use crate::queue::error::PostError;
+
+/// Bytes of the number that an atomic is about.
+const ATOMIC: u32 = 8;
+
+/// A message of one element of `len` bytes, in a queue where not all from 1 to `longest` are to be had: `Ok` where it has no
+/// data.
+#[cold]
+#[inline(never)]
+fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
+    match (len, longest) {
+        (_, 0) => Err(PostError::TooManySges { given: 1, most: 0 }),
+        (0, _) => Ok(()),
+        _ => Err(PostError::MessageTooLong { given: len.into(), most: longest.into() }),
+    }
+}
+
+impl<D: SendDoorbell> SendBatch<'_, D> {
+    /// As [`post_elements`](Self::post_elements). A single element without bytes goes its own way, so that whoever posts single
+    /// elements alone has no code for lists: it would cost a lone post an eighth more, by instructions.
+    #[inline(always)]
+    fn post_message(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
+        match elements {
+            [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
+                has_no_data(one.len, self.ring.longest)?;
+                self.post_inline(request, head, &[])
+            }
+            _ => self.post_elements(request, head, elements),
+        }
+    }
+
+    /// Nothing, but a completion if it is signalled. For flushing and testing.
+    #[inline]
+    pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::Nop, wr_id, flags, imm: 0 }, (), &[])
+    }
+
+    /// SEND of `data`, copied into the WQE: it can be reused at once. Errors: [`PostError`].
+    #[inline]
+    pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), data)
+    }
+
+    /// As [`send_inline`](Self::send_inline), with an immediate.
+    #[inline]
+    pub fn send_imm_inline(&mut self, wr_id: u64, flags: WrFlags, imm: u32, data: &[u8]) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), data)
+    }
+
+    /// RDMA WRITE of `data`, copied into the WQE, to `remote`. Errors: [`PostError`].
+    #[inline]
+    pub fn write_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, data)
+    }
+
+    /// As [`write_inline`](Self::write_inline), with an immediate that completes a receive there.
+    #[inline]
+    pub fn write_imm_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        imm: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, data)
+    }
+
+    /// SEND of `elements`, in their order. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
+    /// registered under its key and is not written by this process.
+    #[inline]
+    pub unsafe fn send(&mut self, wr_id: u64, flags: WrFlags, elements: &[DataSegment]) -> Result<(), PostError> {
+        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), elements)
+    }
+
+    /// As [`send`](Self::send), with an immediate.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn send_imm(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        imm: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), elements)
+    }
+
+    /// RDMA WRITE of `elements`, in their order, to `remote`. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn write(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_message(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, elements)
+    }
+
+    /// As [`write`](Self::write), with an immediate that completes a receive there.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn write_imm(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        imm: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_message(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, elements)
+    }
+
+    /// RDMA READ from `remote` into `elements`, in their order. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
+    /// registered under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    #[inline]
+    pub unsafe fn read(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_message(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, remote, elements)
+    }
+
+    /// ATOMIC compare and swap: the number at `remote` becomes `swap` if it is `compare`. What it was before comes into
+    /// `element`. Atomics of all queue pairs of the remote's card see each other whole; what else is done to the number, by
+    /// its host or by RDMA, may come between their reading and their writing.
+    ///
+    /// Both numbers have eight bytes in the byte order of their host, and `remote` must be a multiple of eight: otherwise the
+    /// remote refuses the work request, whose queue pair goes to ERR. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[inline]
+    pub unsafe fn compare_swap(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        compare: u64,
+        swap: u64,
+        element: DataSegment,
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
+        self.post_atomic(request, Atomic { remote, swap_add: swap, compare }, element)
+    }
+
+    /// ATOMIC fetch and add: `add` is added to the number at `remote`, modulo 2^64. What it was before comes into `element`.
+    /// All else is as with [`compare_swap`](Self::compare_swap).
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[inline]
+    pub unsafe fn fetch_add(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        remote: RemoteAddress,
+        add: u64,
+        element: DataSegment,
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
+        self.post_atomic(request, Atomic { remote, swap_add: add, compare: 0 }, element)
+    }
+
+    #[inline(always)]
+    fn post_atomic(&mut self, request: Request, head: Atomic, element: DataSegment) -> Result<(), PostError> {
+        if !self.service.atomics {
+            return Err(PostError::NoAtomics);
+        }
+        if element.len != ATOMIC {
+            return Err(PostError::AtomicLength { given: element.len });
+        }
+        self.post_message(request, head, &[element])
+    }
+}

@@ -1,0 +1,245 @@
+//! Send queues and their batches.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use mlx5_prm::wqe::{SEGMENT, WQEBB};
+use uar::{SendDoorbell, barrier};
+
+use crate::memory::DataSegment;
+use crate::objects::{AnyDoorbell, Leased, QueuePair, SendPermit, SendRingOwner};
+use crate::queue::completion::decode::Work;
+use crate::queue::error::{Full, PostError, RetireError};
+
+pub(super) mod connected;
+pub(super) mod datagram;
+pub(super) mod ethernet;
+mod ring;
+pub(super) mod service;
+pub(super) mod wqe;
+
+#[cfg(test)]
+mod tests;
+
+use ring::SendRing;
+use service::{Messages, Service};
+use wqe::{Elements, Head, Inline, One, Payload, Request, Size};
+
+/// A send queue of a queue pair in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it rings.
+///
+/// Work requests go in batches, each rung for once:
+///
+/// ```no_run
+/// # fn f(sq: &mut mlx5_dv::queue::SendQueue) -> Result<(), mlx5_dv::queue::PostError> {
+/// use mlx5_dv::queue::WrFlags;
+/// let mut batch = sq.batch();
+/// batch.send_inline(1, WrFlags::empty(), b"first")?;
+/// batch.send_inline(2, WrFlags::SIGNALLED, b"second")?;
+/// batch.ring();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// There is one batch at a time:
+///
+/// ```compile_fail,E0499
+/// fn two(sq: &mut mlx5_dv::queue::SendQueue) {
+///     let first = sq.batch();
+///     let second = sq.batch(); // `first` still borrows the queue
+///     first.ring();
+///     second.ring();
+/// }
+/// ```
+///
+/// and no two threads share a queue:
+///
+/// ```compile_fail,E0277
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<mlx5_dv::queue::SendQueue>();
+/// ```
+pub struct SendQueue<D: SendDoorbell = AnyDoorbell, S: Service = Messages> {
+    ring: SendRing,
+    service: S,
+    doorbell: Leased<D>,
+    /// Keeps the ring. Last, so that it goes last.
+    object: Arc<S::Object>,
+    /// Makes the queue not `Sync`.
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+impl<D: SendDoorbell, S: Service> fmt::Debug for SendQueue<D, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendQueue")
+            .field("number", &self.ring.qpn)
+            .field("producer", &(self.ring.producer as u16))
+            .field("retired", &(self.ring.retired as u16))
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: SendDoorbell, S: Service<Object = QueuePair>> SendQueue<D, S> {
+    /// The queue of `qp`, whose send ring `permit` is of.
+    pub(crate) fn new(service: S, permit: SendPermit, doorbell: Leased<D>, qp: Arc<QueuePair>) -> Self {
+        let parts = permit.into_parts();
+        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the queue
+        // keeps and drops last, and that nobody else posts there. Of the record this queue uses the send half.
+        let ring = unsafe {
+            let (_, record) = uar::record::queue_pair(parts.record);
+            SendRing::new(parts.ring, parts.log_size, qp.qpn(), parts.limits, record)
+        };
+        SendQueue::of(ring, service, doorbell, qp)
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.object
+    }
+}
+
+impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
+    /// The queue of `object`, whose ring `ring` is.
+    pub(super) fn of(ring: SendRing, service: S, doorbell: Leased<D>, object: Arc<S::Object>) -> Self {
+        SendQueue { ring, service, doorbell, object, _one_thread: PhantomData }
+    }
+
+    pub(super) fn object(&self) -> &Arc<S::Object> {
+        &self.object
+    }
+
+    /// Begins a batch. Dropped without [`ring`](SendBatch::ring), it never happened.
+    #[inline(always)]
+    pub fn batch(&mut self) -> SendBatch<'_, D, S> {
+        SendBatch::new(&mut self.ring, &self.service, self.doorbell.get())
+    }
+
+    /// Says that `work`, from a completion, is done, and so is all posted before it: their room is free again. The `wr_id`
+    /// it was posted with.
+    ///
+    /// Every completion of this queue must come here, errors included, or its room is lost.
+    ///
+    /// # Errors
+    /// [`RetireError`] for a completion of another queue or of nothing in flight. Nothing changes.
+    #[inline]
+    pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
+        self.ring.retire(work)
+    }
+
+    /// WQEBBs that are free. A work request takes one for each 64 bytes of its WQE.
+    pub fn free(&self) -> usize {
+        self.capacity() - self.ring.in_flight() as usize
+    }
+
+    /// WQEBBs of the ring.
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+}
+
+impl<D: SendDoorbell, S: Service> Drop for SendQueue<D, S> {
+    fn drop(&mut self) {
+        self.object.release_send_ring();
+    }
+}
+
+/// Work requests that are written, and not yet shown to the card.
+///
+/// Errors leave the batch as it was: nothing of the refused work request is written.
+#[must_use = "a batch that is not rung never happened"]
+pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
+    ring: &'a mut SendRing,
+    pub(super) service: &'a S,
+    doorbell: &'a mut D,
+    /// Where the first WQE starts.
+    first: u32,
+    /// Where the next one starts.
+    next: u32,
+    /// Where there is no more room.
+    end: u32,
+    /// WQEBBs of the last one; 0 if there is none.
+    last: u16,
+    /// Its first eight bytes, as they stand there.
+    control: u64,
+    /// How many were posted.
+    posted: u32,
+}
+
+impl<D: SendDoorbell, S: Service> fmt::Debug for SendBatch<'_, D, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendBatch").field("posted", &self.posted).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
+    /// An empty batch.
+    #[inline(always)]
+    fn new(ring: &'a mut SendRing, service: &'a S, doorbell: &'a mut D) -> Self {
+        let next = ring.producer;
+        let end = ring.retired.wrapping_add(ring.mask + 1);
+        SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0 }
+    }
+
+    /// Writes one WQE of `head` and `elements` behind the batch's others.
+    #[inline(always)]
+    fn post_elements(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
+        match elements {
+            // From 1 to the longest, in one comparison.
+            [one] if one.len.wrapping_sub(1) < self.ring.longest => self.post(request, head, One(one)),
+            _ => self.post(request, head, Elements(elements)),
+        }
+    }
+
+    /// Writes one WQE of `head` and `data` behind the batch's others.
+    #[inline(always)]
+    fn post_inline(&mut self, request: Request, head: impl Head, data: &[u8]) -> Result<(), PostError> {
+        self.post(request, head, Inline(data))
+    }
+
+    #[inline(always)]
+    fn post(&mut self, request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
+        head.check(payload.bytes())?;
+        let segments = 1 + head.segments() + payload.segments(self.ring)?;
+        let size = Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 };
+        if self.end.wrapping_sub(self.next) < size.wqebbs.into() {
+            return Err(Full.into());
+        }
+        self.control = self.ring.write(self.next, size, request, head, payload);
+        self.last = size.wqebbs;
+        self.next = self.next.wrapping_add(size.wqebbs.into());
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// How many work requests the batch holds.
+    pub fn len(&self) -> usize {
+        self.posted as usize
+    }
+
+    /// Whether it holds none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.last == 0
+    }
+
+    /// Shows the batch to the card: doorbell record, then one doorbell. An empty batch rings for nothing.
+    #[inline(always)]
+    pub fn ring(self) {
+        if self.is_empty() {
+            return;
+        }
+        let wqebbs = self.next.wrapping_sub(self.first);
+        self.ring.producer = self.next;
+        barrier::to_device();
+        self.ring.record.post(self.next as u16);
+        let control = u64::from_be(self.control);
+        match wqebbs {
+            // What most are, so that a doorbell that copies need not ask how many.
+            1 => self.doorbell.ring_with(control, self.ring.blocks(self.first, 1)),
+            _ if wqebbs == u32::from(self.last) => {
+                self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs))
+            }
+            _ => self.doorbell.ring(control),
+        }
+    }
+}

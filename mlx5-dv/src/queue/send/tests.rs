@@ -1,0 +1,341 @@
+//! Posting, ringing and retiring, against plain memory in the card's place.
+
+use super::ring::*;
+use super::wqe::*;
+use super::*;
+use crate::memory::RemoteAddress;
+use crate::objects::SendLimits;
+use crate::queue::completion::decode::Side;
+use crate::queue::fake::Memory;
+use mlx5_prm::layout::Layout;
+use mlx5_prm::wqe::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use uar::Wqebb;
+
+const QPN: u32 = 0x43;
+
+/// Counts rings, remembers the last.
+#[derive(Debug, Default)]
+struct Bell {
+    rings: u32,
+    control: u64,
+    carried: usize,
+}
+
+impl SendDoorbell for Bell {
+    fn ring(&mut self, control: u64) {
+        (self.rings, self.control, self.carried) = (self.rings + 1, control, 0);
+    }
+    fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
+        assert!(wqe.is_empty() || u64::from_be(wqe[0][0]) == control);
+        (self.rings, self.control, self.carried) = (self.rings + 1, control, wqe.len());
+    }
+}
+
+struct Queue {
+    ring: SendRing,
+    service: Messages,
+    bell: Bell,
+    memory: Memory,
+    bytes: usize,
+}
+
+impl Queue {
+    fn new(log_size: u32) -> Queue {
+        let bytes = WQEBB << log_size;
+        let memory = Memory::new(bytes + 64);
+        memory.fill(0, bytes, 0xa5);
+        let limits = SendLimits { sges: 6, inline_bytes: 200, log_max_msg: 30 };
+        // SAFETY: both lie in `memory`, which lives as long as the ring (fields drop in their order).
+        let ring = unsafe {
+            let (_, record) = uar::record::queue_pair(memory.at(bytes));
+            SendRing::new(memory.at(0), log_size, QPN, limits, record)
+        };
+        Queue { ring, service: Messages { atomics: true }, bell: Bell::default(), memory, bytes }
+    }
+
+    fn batch(&mut self) -> SendBatch<'_, Bell> {
+        SendBatch::new(&mut self.ring, &self.service, &mut self.bell)
+    }
+
+    /// As if the WQEBBs before `index` had come and gone.
+    fn starts_at(&mut self, index: u16) {
+        (self.ring.producer, self.ring.retired) = (index.into(), index.into());
+    }
+
+    fn record(&self) -> u32 {
+        self.memory.be32(self.bytes + 4)
+    }
+
+    /// `len` bytes of the WQE at WQEBB `index`, around the ring's end.
+    fn wqe(&self, index: u16, len: usize) -> Vec<u8> {
+        let start = self.ring.offset(index.into());
+        (0..len).map(|i| self.memory.read((start + i) % self.bytes, 1)[0]).collect()
+    }
+
+    fn done(&mut self, index: u16) -> Result<u64, RetireError> {
+        self.ring.retire(&Work { qpn: QPN, side: Side::Send, index })
+    }
+}
+
+fn element(len: u32) -> DataSegment {
+    DataSegment { addr: 0x1122_3344_5566_7788, len, lkey: 0xaabb_ccdd }
+}
+
+const REMOTE: RemoteAddress = RemoteAddress { addr: 0x99aa, rkey: 0x77 };
+
+#[test]
+fn a_write_is_control_remote_address_and_data() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    // SAFETY: no card reads this ring.
+    unsafe { batch.write_imm(9, WrFlags::SIGNALLED | WrFlags::SOLICITED, REMOTE, 0xcafe, &[element(64)]) }.unwrap();
+    batch.ring();
+    let wqe = queue.wqe(0, 48);
+    let control = CtrlSeg::read(&wqe).unwrap();
+    assert_eq!((control.opcode(), control.qp_or_sq(), control.ds()), (WqeOpcode::RdmaWriteImm, QPN, 3));
+    assert_eq!((control.ce(), control.se(), control.fm()), (CompletionMode::Always, true, Fence::None));
+    assert_eq!((control.wqe_index(), control.imm()), (0, 0xcafe));
+    let remote = RaddrSeg::read(&wqe[16..]).unwrap();
+    assert_eq!((remote.raddr(), remote.rkey()), (0x99aa, 0x77));
+    let data = DataSeg::read(&wqe[32..]).unwrap();
+    assert_eq!((data.byte_count(), data.lkey(), data.addr()), (64, 0xaabb_ccdd, 0x1122_3344_5566_7788));
+    assert_eq!((queue.record(), queue.bell.rings, queue.bell.carried), (1, 1, 1));
+    assert_eq!(queue.bell.control.to_be_bytes(), wqe[..8]);
+}
+
+#[test]
+fn an_atomic_is_control_remote_address_operands_and_data() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    // SAFETY: no card reads this ring.
+    unsafe {
+        batch.compare_swap(1, WrFlags::SIGNALLED, REMOTE, 0x0102_0304_0506_0708, u64::MAX - 1, element(8)).unwrap();
+        batch.fetch_add(2, WrFlags::FENCE, REMOTE, 7, element(8)).unwrap();
+    }
+    batch.ring();
+    for (index, opcode, swap_add, compare) in
+        [(0, WqeOpcode::AtomicCs, u64::MAX - 1, 0x0102_0304_0506_0708), (1, WqeOpcode::AtomicFa, 7, 0)]
+    {
+        let wqe = queue.wqe(index, 64);
+        let control = CtrlSeg::read(&wqe).unwrap();
+        assert_eq!((control.opcode(), control.ds(), control.wqe_index()), (opcode, 4, index));
+        let remote = RaddrSeg::read(&wqe[16..]).unwrap();
+        assert_eq!((remote.raddr(), remote.rkey()), (0x99aa, 0x77));
+        let operands = AtomicSeg::read(&wqe[32..]).unwrap();
+        assert_eq!((operands.swap_add(), operands.compare()), (swap_add, compare));
+        let data = DataSeg::read(&wqe[48..]).unwrap();
+        assert_eq!((data.byte_count(), data.lkey(), data.addr()), (8, 0xaabb_ccdd, 0x1122_3344_5566_7788));
+    }
+    assert_eq!((queue.record(), queue.done(0), queue.done(1)), (2, Ok(1), Ok(2)));
+}
+
+#[test]
+fn an_atomic_is_of_eight_bytes_on_a_card_that_has_them() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    for given in [0, 4, 16] {
+        // SAFETY: no card reads this ring.
+        let posted = unsafe { batch.fetch_add(1, WrFlags::SIGNALLED, REMOTE, 1, element(given)) };
+        assert_eq!(posted, Err(PostError::AtomicLength { given }));
+    }
+    assert!(batch.is_empty());
+    queue.service.atomics = false;
+    let mut batch = queue.batch();
+    // SAFETY: no card reads this ring.
+    let posted = unsafe { batch.compare_swap(1, WrFlags::SIGNALLED, REMOTE, 0, 1, element(8)) };
+    assert_eq!(posted, Err(PostError::NoAtomics));
+    assert!(batch.is_empty());
+}
+
+#[test]
+fn an_unsignalled_send_completes_on_error_only_and_a_fence_is_a_fence() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    // SAFETY: no card reads this ring.
+    unsafe { batch.send(9, WrFlags::FENCE, &[element(1)]) }.unwrap();
+    batch.ring();
+    let control = CtrlSeg::read(&queue.wqe(0, 16)).unwrap();
+    assert_eq!((control.ce(), control.fm(), control.se()), (CompletionMode::OnError, Fence::Fence, false));
+}
+
+#[test]
+fn inline_data_lies_behind_its_header_and_wraps_with_the_ring() {
+    for len in [1, 11, 12, 13, 28, 29, 100, 200] {
+        let mut queue = Queue::new(3);
+        queue.starts_at(6);
+        let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let mut batch = queue.batch();
+        batch.send_inline(1, WrFlags::SIGNALLED, &data).unwrap();
+        batch.ring();
+        let wqe = queue.wqe(6, 16 + 4 + len);
+        assert_eq!(usize::from(CtrlSeg::read(&wqe).unwrap().ds()), 1 + (4 + len).div_ceil(16));
+        assert_eq!(wqe[16..20], (1u32 << 31 | len as u32).to_be_bytes());
+        assert_eq!(wqe[20..], data);
+        assert_eq!(queue.done(6), Ok(1));
+    }
+}
+
+#[test]
+fn elements_of_no_bytes_are_left_out() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    // SAFETY: no card reads this ring.
+    unsafe { batch.send(1, WrFlags::SIGNALLED, &[element(0), element(5), element(0)]) }.unwrap();
+    batch.send_inline(2, WrFlags::SIGNALLED, &[]).unwrap();
+    batch.ring();
+    assert_eq!(CtrlSeg::read(&queue.wqe(0, 16)).unwrap().ds(), 2);
+    assert_eq!(CtrlSeg::read(&queue.wqe(1, 16)).unwrap().ds(), 1);
+}
+
+#[test]
+fn a_lone_element_is_of_one_byte_at_least_and_of_the_longest_message_at_most() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    // SAFETY: no card reads this ring.
+    unsafe {
+        batch.write(1, WrFlags::SIGNALLED, REMOTE, &[element(0)]).unwrap();
+        batch.write(2, WrFlags::SIGNALLED, REMOTE, &[element(1 << 30)]).unwrap();
+        let refused = PostError::MessageTooLong { given: (1 << 30) + 1, most: 1 << 30 };
+        assert_eq!(batch.write(3, WrFlags::SIGNALLED, REMOTE, &[element((1 << 30) + 1)]), Err(refused));
+    }
+    batch.ring();
+    assert_eq!((CtrlSeg::read(&queue.wqe(0, 16)).unwrap().ds(), queue.record()), (2, 2));
+    let data = DataSeg::read(&queue.wqe(1, 48)[32..]).unwrap();
+    assert_eq!((data.byte_count(), data.lkey()), (1 << 30, 0xaabb_ccdd));
+    assert_eq!((queue.done(0), queue.done(1)), (Ok(1), Ok(2)));
+}
+
+#[test]
+fn a_queue_without_elements_takes_none() {
+    let mut queue = Queue::new(2);
+    (queue.ring.sges, queue.ring.longest) = (0, 0);
+    let mut batch = queue.batch();
+    // SAFETY: no card reads this ring.
+    let posted = unsafe { [0, 1].map(|len| batch.send(1, WrFlags::SIGNALLED, &[element(len)])) };
+    assert_eq!(posted, [Err(PostError::TooManySges { given: 1, most: 0 }); 2]);
+    assert!(batch.is_empty());
+}
+
+#[test]
+fn a_batch_rings_once_and_an_empty_one_not_at_all() {
+    let mut queue = Queue::new(3);
+    queue.batch().ring();
+    assert_eq!((queue.bell.rings, queue.record()), (0, 0));
+    let mut batch = queue.batch();
+    (0..5).for_each(|i| batch.nop(i, WrFlags::empty()).unwrap());
+    assert_eq!(batch.len(), 5);
+    batch.ring();
+    assert_eq!((queue.bell.rings, queue.record(), queue.bell.carried), (1, 5, 0));
+    assert_eq!(queue.bell.control >> 40 & 0xffff, 4, "the doorbell names the last WQE");
+}
+
+#[test]
+fn an_unrung_batch_never_happened() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    (0..4).for_each(|i| batch.nop(i, WrFlags::SIGNALLED).unwrap());
+    assert_eq!(batch.nop(4, WrFlags::SIGNALLED), Err(Full.into()));
+    // Not rung.
+    assert_eq!((queue.record(), queue.bell.rings, queue.ring.in_flight()), (0, 0, 0));
+    assert!(matches!(queue.done(0), Err(RetireError::NotInFlight { .. })));
+    let mut batch = queue.batch();
+    batch.nop(7, WrFlags::SIGNALLED).unwrap();
+    batch.ring();
+    assert_eq!(queue.done(0), Ok(7));
+}
+
+#[test]
+fn what_cannot_be_posted_leaves_no_trace() {
+    let mut queue = Queue::new(2);
+    let untouched = queue.wqe(0, 256);
+    let mut batch = queue.batch();
+    let long = [element(1 << 30), element(1)];
+    assert_eq!(
+        batch.send_inline(1, WrFlags::empty(), &[0; 201]),
+        Err(PostError::InlineTooLong { given: 201, most: 200 })
+    );
+    // SAFETY: no card reads this ring.
+    unsafe {
+        let seven = [element(1); 7];
+        assert_eq!(batch.send(1, WrFlags::empty(), &seven), Err(PostError::TooManySges { given: 7, most: 6 }));
+        let refused = PostError::MessageTooLong { given: (1 << 30) + 1, most: 1 << 30 };
+        assert_eq!(batch.send(1, WrFlags::empty(), &long), Err(refused));
+    }
+    assert!(batch.is_empty());
+    batch.ring();
+    assert_eq!(queue.wqe(0, 256), untouched);
+}
+
+#[test]
+fn a_signalled_completion_frees_the_unsignalled_work_before_it() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    for i in 0..4 {
+        batch.nop(i, if i == 2 { WrFlags::SIGNALLED } else { WrFlags::empty() }).unwrap();
+    }
+    batch.ring();
+    assert_eq!(queue.done(2), Ok(2));
+    assert_eq!(queue.ring.in_flight(), 1);
+}
+
+#[test]
+fn completions_that_fit_nothing_are_refused() {
+    let mut queue = Queue::new(2);
+    let mut batch = queue.batch();
+    batch.send_inline(5, WrFlags::SIGNALLED, &[1; 100]).unwrap();
+    batch.ring();
+    assert!(matches!(queue.done(1), Err(RetireError::NotInFlight { .. })), "the middle of a WQE");
+    assert!(matches!(queue.done(2), Err(RetireError::NotInFlight { .. })), "never posted");
+    assert!(matches!(queue.done(0xffff), Err(RetireError::NotInFlight { .. })), "long ago");
+    for work in [Work { qpn: QPN + 1, side: Side::Send, index: 0 }, Work { qpn: QPN, side: Side::Receive, index: 0 }] {
+        assert!(matches!(queue.ring.retire(&work), Err(RetireError::OtherQueue { .. })));
+    }
+    assert_eq!(queue.done(0), Ok(5));
+    assert!(matches!(queue.done(0), Err(RetireError::NotInFlight { .. })), "said twice");
+}
+
+#[test]
+fn the_hot_fields_fit_in_two_cache_lines() {
+    assert!(size_of::<SendRing>() <= 64, "{}", size_of::<SendRing>());
+    assert!(size_of::<SendQueue<uar::Plain>>() <= 128, "{}", size_of::<SendQueue<uar::Plain>>());
+}
+
+proptest! {
+    /// Against a model of a queue that is a list: room, wr_ids and the doorbell record always agree, over many laps.
+    #[test]
+    fn the_ring_is_a_queue(
+        log_size in 0u32..6,
+        start in any::<u16>(),
+        steps in prop::collection::vec((0usize..160, any::<bool>(), any::<bool>(), any::<bool>()), 1..200),
+    ) {
+        let mut queue = Queue::new(log_size);
+        queue.starts_at(start);
+        let capacity = 1usize << log_size;
+        // (wr_id, index, WQEBBs, signalled), oldest first.
+        let mut model: VecDeque<(u64, u16, usize, bool)> = VecDeque::new();
+        let mut next_index = start;
+        for (wr_id, (len, signalled, ring, retire)) in steps.into_iter().enumerate() {
+            let blocks = (1 + if len == 0 { 0 } else { (4 + len).div_ceil(16) }).div_ceil(4);
+            let used: usize = model.iter().map(|entry| entry.2).sum();
+            let flags = if signalled { WrFlags::SIGNALLED } else { WrFlags::empty() };
+            let mut batch = queue.batch();
+            let posted = batch.send_inline(wr_id as u64, flags, &vec![0; len]);
+            prop_assert_eq!(posted.is_ok(), used + blocks <= capacity);
+            if ring && posted.is_ok() {
+                batch.ring();
+                model.push_back((wr_id as u64, next_index, blocks, signalled));
+                next_index = next_index.wrapping_add(blocks as u16);
+                prop_assert_eq!(queue.record(), u32::from(next_index));
+            }
+            if retire && let Some(at) = model.iter().position(|entry| entry.3) {
+                let (wr_id, index, ..) = model[at];
+                prop_assert_eq!(queue.done(index), Ok(wr_id));
+                model.drain(..=at);
+            }
+            let used: usize = model.iter().map(|entry| entry.2).sum();
+            prop_assert_eq!(queue.ring.in_flight() as usize, used);
+        }
+    }
+}

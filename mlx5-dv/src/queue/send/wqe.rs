@@ -1,0 +1,247 @@
+//! Send WQEs: what a work request puts into the ring.
+
+use mlx5_prm::wqe::{
+    AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WqeOpcode,
+};
+
+use super::ring::{INLINE_HEADER, SendRing, Slot};
+use crate::memory::{DataSegment, RemoteAddress};
+use crate::queue::error::PostError;
+
+bitflags::bitflags! {
+    /// How a work request is carried out: bits of the control segment, as they stand in the WQE.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct WrFlags: u8 {
+        /// Write a completion also on success. Without it only a failure completes, and the room of the work request is
+        /// free once a later signalled one has completed: a queue full of unsignalled work stays full.
+        const SIGNALLED = (CompletionMode::Always.number() << 2) as u8;
+        /// Wake a receiver that waits for solicited completions only.
+        const SOLICITED = 1 << 1;
+        /// Begin only when all earlier RDMA READs and atomics of the queue are complete.
+        const FENCE = (Fence::Fence.number() << 5) as u8;
+    }
+}
+
+/// What all work requests have.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(super) opcode: WqeOpcode,
+    pub(super) wr_id: u64,
+    pub(super) flags: WrFlags,
+    pub(super) imm: u32,
+}
+
+/// What lies between the control segment of a work request and its data.
+pub(crate) trait Head {
+    /// How many segments it takes.
+    fn segments(&self) -> usize;
+    /// Why `bytes` of data must not follow it.
+    #[inline(always)]
+    fn check(&self, bytes: u64) -> Result<(), PostError> {
+        let _ = bytes;
+        Ok(())
+    }
+    /// Stores its segments, from number 1 on, of the WQE that starts at WQEBB `index`.
+    fn store(&self, ring: &mut SendRing, index: u32);
+}
+
+/// Nothing.
+impl Head for () {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn store(&self, _: &mut SendRing, _: u32) {}
+}
+
+/// `[ raddr | rkey ]`.
+impl Head for RemoteAddress {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn store(&self, ring: &mut SendRing, index: u32) {
+        let mut segment = RaddrSeg::ZERO;
+        segment.w().raddr(self.addr).rkey(self.rkey);
+        ring.store(index, 1, zerocopy::transmute!(segment));
+    }
+}
+
+/// What an atomic is carried out on, and with: `[ raddr | rkey ] [ swap_add | compare ]`.
+pub(super) struct Atomic {
+    pub(super) remote: RemoteAddress,
+    pub(super) swap_add: u64,
+    pub(super) compare: u64,
+}
+
+impl Head for Atomic {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        self.remote.segments() + 1
+    }
+
+    #[inline(always)]
+    fn store(&self, ring: &mut SendRing, index: u32) {
+        self.remote.store(ring, index);
+        let mut segment = AtomicSeg::ZERO;
+        segment.w().swap_add(self.swap_add).compare(self.compare);
+        ring.store(index, 1 + self.remote.segments(), zerocopy::transmute!(segment));
+    }
+}
+
+/// The data of a work request.
+pub(super) trait Payload {
+    /// Bytes that are not in the WQE.
+    fn bytes(&self) -> u64;
+    /// How many segments it takes, or why it cannot be posted.
+    fn segments(&self, ring: &SendRing) -> Result<usize, PostError>;
+    /// Stores its segments from number `at` on, of the WQE that starts at WQEBB `index`.
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize);
+}
+
+/// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes are
+/// left out, since the card reads a count of zero as 2^31.
+pub(super) struct Elements<'a>(pub(super) &'a [DataSegment]);
+
+impl Elements<'_> {
+    #[inline(always)]
+    fn segment(element: &DataSegment) -> [u64; 2] {
+        let mut segment = DataSeg::ZERO;
+        segment.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
+        zerocopy::transmute!(segment)
+    }
+}
+
+impl Payload for Elements<'_> {
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|element| u64::from(element.len)).sum()
+    }
+
+    #[inline(always)]
+    fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
+        if self.0.len() > usize::from(ring.sges) {
+            return Err(PostError::TooManySges { given: self.0.len(), most: ring.sges.into() });
+        }
+        let (given, most) = (self.bytes(), ring.longest.into());
+        if given > most {
+            return Err(PostError::MessageTooLong { given, most });
+        }
+        Ok(self.0.iter().filter(|element| element.len != 0).count())
+    }
+
+    #[inline(always)]
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
+        for (i, element) in self.0.iter().filter(|element| element.len != 0).enumerate() {
+            ring.store(index, at + i, Elements::segment(element));
+        }
+    }
+}
+
+/// One element of a length that was looked at, as most work requests have it: the compiler knows where its segment goes.
+pub(super) struct One<'a>(pub(super) &'a DataSegment);
+
+impl Payload for One<'_> {
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        self.0.len.into()
+    }
+
+    #[inline(always)]
+    fn segments(&self, _: &SendRing) -> Result<usize, PostError> {
+        Ok(1)
+    }
+
+    #[inline(always)]
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
+        ring.store(index, at, Elements::segment(self.0));
+    }
+}
+
+/// Data in the WQE itself: `[ 1 | byte_count (10) ]` and the bytes. What is left of their last segment stays as it was.
+pub(super) struct Inline<'a>(pub(super) &'a [u8]);
+
+impl Payload for Inline<'_> {
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn segments(&self, ring: &SendRing) -> Result<usize, PostError> {
+        if self.0.len() > usize::from(ring.inline_bytes) {
+            return Err(PostError::InlineTooLong { given: self.0.len(), most: ring.inline_bytes.into() });
+        }
+        Ok(if self.0.is_empty() { 0 } else { (INLINE_HEADER + self.0.len()).div_ceil(SEGMENT) })
+    }
+
+    #[inline(always)]
+    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut header = InlineSegHeader::default();
+        // Checked by `segments` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
+        header.w().byte_count(self.0.len() as u16);
+        let header: [u8; INLINE_HEADER] = zerocopy::transmute!(header);
+        ring.store_header(index, at, header);
+        ring.store_bytes(index, at, INLINE_HEADER, self.0);
+    }
+}
+
+impl SendRing {
+    /// Writes one WQE at WQEBB `index`, where there is room for it. Its first eight bytes, as they stand there.
+    ///
+    /// ```text
+    /// segment 0   control: opmod | wqe_index | opcode, qpn | ds, flags, immediate
+    /// segment 1.. head
+    /// then        data segments, or inline header and data
+    /// ```
+    /// Four segments fill a WQEBB; the next WQE starts at the next WQEBB.
+    #[inline(always)]
+    pub(super) fn write(
+        &mut self,
+        index: u32,
+        size: Size,
+        request: Request,
+        head: impl Head,
+        payload: impl Payload,
+    ) -> u64 {
+        let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, request));
+        let first = first | self.number;
+        self.store(index, 0, [first, second]);
+        head.store(self, index);
+        payload.store(self, index, 1 + head.segments());
+        *self.slot(index) = Slot { wr_id: request.wr_id, end: index.wrapping_add(size.wqebbs.into()) };
+        first
+    }
+}
+
+/// How long a WQE is.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) segments: usize,
+    pub(super) wqebbs: u16,
+}
+
+/// The control segment of a WQE, but for the queue's number. PRM "Control Segment".
+#[inline(always)]
+fn control(index: u16, segments: usize, request: Request) -> CtrlSeg {
+    let flag = |flag| request.flags.contains(flag);
+    let mut control = CtrlSeg::ZERO;
+    control
+        .w()
+        .wqe_index(index)
+        .opcode(request.opcode)
+        // Six bits by the limits that the queue's creation checks.
+        .ds(segments as u8 & 0x3f)
+        .fm(if flag(WrFlags::FENCE) { Fence::Fence } else { Fence::None })
+        .ce(if flag(WrFlags::SIGNALLED) { CompletionMode::Always } else { CompletionMode::OnError })
+        .se(flag(WrFlags::SOLICITED))
+        .imm(request.imm);
+    control
+}
