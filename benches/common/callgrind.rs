@@ -1,7 +1,7 @@
 //! Instructions: this program runs itself under valgrind's callgrind and reads what that has counted.
 //!
-//! Counting is switched on around each piece of work by callgrind's client requests, so that nothing else is in the number,
-//! and what the switching itself adds is measured by a run of nothing and taken off.
+//! Counting is switched on around each piece of work by callgrind's client requests, so that nothing else is in the
+//! number, and what the switching itself adds is measured by a run of nothing and taken off.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +25,8 @@ const NOTHING: &str = "nothing";
 #[inline(always)]
 fn request(number: u64, argument: u64) {
     let arguments = [number, argument, 0, 0, 0, 0];
-    // SAFETY: valgrind's own sequence: the four rotations make 128 bits, after which `rdi` is as before, and exchanging a
-    // register with itself does nothing. valgrind knows it, reads the six words at `rax` and answers in `rdx`.
+    // SAFETY: valgrind's own sequence: the four rotations make 128 bits, after which `rdi` is as before, and exchanging
+    // a register with itself does nothing. valgrind knows it, reads the six words at `rax` and answers in `rdx`.
     unsafe {
         std::arch::asm!(
             "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",

@@ -57,8 +57,8 @@ pub struct Held {
     _release: Sender<()>,
 }
 
-/// Holds the thread of the function's card still until the returned value is dropped. Then nothing reads the rings, and no
-/// other processor has the lines that are stored to.
+/// Holds the thread of the function's card still until the returned value is dropped. Then nothing reads the rings, and
+/// no other processor has the lines that are stored to.
 ///
 /// # Errors
 /// The thread does not come to it.

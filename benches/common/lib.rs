@@ -11,8 +11,8 @@ pub use card::{Held, completion, connect, hold_still};
 /// What may go wrong.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Ends the bench `name` as it went. At once: where the card's thread was held still, before doorbells that it must never see,
-/// this process ends with it.
+/// Ends the bench `name` as it went. At once: where the card's thread was held still, before doorbells that it must
+/// never see, this process ends with it.
 pub fn end(name: &str, result: Result<(), Failure>) -> ! {
     let code = match result {
         Ok(()) => 0,

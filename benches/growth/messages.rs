@@ -162,8 +162,8 @@ impl Lane {
         })
     }
 
-    /// A round: a work request to each queue pair whose turn it is, their completions, a poll for each. `measured` is given
-    /// what is to be measured.
+    /// A round: a work request to each queue pair whose turn it is, their completions, a poll for each. `measured` is
+    /// given what is to be measured.
     fn round(&mut self, mut measured: impl FnMut(&str, &mut dyn FnMut() -> bool) -> bool) -> Result<(), Failure> {
         for place in &mut self.turn {
             *place = self.next as u32;

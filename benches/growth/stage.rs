@@ -65,8 +65,9 @@ impl Stage {
         self.memory.remote()
     }
 
-    /// The send queues of `qps`, when a message of each has gone through the card, and its bytes are there. Many are under way at
-    /// a time: where this thread and the card's share a processor, each wait is as long as the scheduler's tick.
+    /// The send queues of `qps`, when a message of each has gone through the card, and its bytes are there. Many are
+    /// under way at a time: where this thread and the card's share a processor, each wait is as long as the scheduler's
+    /// tick.
     pub fn send_queues(&self, desk: &mut Desk, qps: &[Arc<QueuePair>]) -> Result<Vec<SendQueue<Plain>>, Failure> {
         let message: [u8; BYTES] = std::array::from_fn(|i| i as u8 ^ 0x5a);
         self.memory.fill(0, BYTES, 0);

@@ -61,7 +61,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of `entries` (a power of two) of `stride` bytes, filled with `fill`, whose next entry is number `producer`.
+    /// A ring of `entries` (a power of two) of `stride` bytes, filled with `fill`, whose next entry is number
+    /// `producer`.
     pub fn new(entries: usize, stride: usize, qpn: u32, fill: u8, producer: u32) -> Self {
         let len = (entries * stride).next_multiple_of(PAGE);
         let memory = Memory::new(len + 2 * PAGE);
@@ -276,8 +277,9 @@ impl Ring {
         }
     }
 
-    /// One completion: its queue pair, index and length, added up. `None` where there is none, or it is not of a send that
-    /// went well: the card says both in one byte, and who looks only at the owner bit takes a failure for a success.
+    /// One completion: its queue pair, index and length, added up. `None` where there is none, or it is not of a send
+    /// that went well: the card says both in one byte, and who looks only at the owner bit takes a failure for a
+    /// success.
     #[inline(always)]
     fn take(&mut self) -> Option<u64> {
         // SAFETY: the masked index is inside of the ring, whose entries are of 64 bytes, aligned.

@@ -1,4 +1,5 @@
-//! The driver's hot path, as a program calls it. One function a measurement, never inlined, so that a disassembler finds it.
+//! The driver's hot path, as a program calls it. One function a measurement, never inlined, so that a disassembler
+//! finds it.
 
 use mlx5_dv::queue::{Completion, CompletionQueue, PostError, ReceiveQueue, SendQueue, WrFlags};
 use uar::SendDoorbell;
@@ -91,7 +92,8 @@ pub fn receive<const BATCH: usize>(rq: &mut ReceiveQueue, requests: &Requests, c
     Ok(())
 }
 
-/// Polls `count` completions, `BATCH` at a time; the sum of what they say. `None` where there are fewer, or one is an error.
+/// Polls `count` completions, `BATCH` at a time; the sum of what they say. `None` where there are fewer, or one is an
+/// error.
 #[inline(never)]
 pub fn poll<const BATCH: usize>(cq: &mut CompletionQueue, count: usize) -> Option<u64> {
     take::<BATCH>(cq, count, |completion| {

@@ -17,8 +17,8 @@ use mlx5_sim::objects::PageList;
 
 use super::request::{INLINE, REQUESTS, Requests};
 
-/// WQEBBs, receives and CQEs of the rings: 16 KiB of WQEs or CQEs, so that the driver's ring and the bare one both fit in
-/// a first-level cache and neither is measured against a slower one.
+/// WQEBBs, receives and CQEs of the rings: 16 KiB of WQEs or CQEs, so that the driver's ring and the bare one both fit
+/// in a first-level cache and neither is measured against a slower one.
 pub const RING: usize = 256;
 
 /// Bytes of all messages.
@@ -199,8 +199,8 @@ impl Card {
     }
 }
 
-/// The completions of `count` sends of `qpn`, whose WQEs of `wqebbs` blocks follow each other from `index`, and where in a
-/// ring that has got `produced` they go.
+/// The completions of `count` sends of `qpn`, whose WQEs of `wqebbs` blocks follow each other from `index`, and where
+/// in a ring that has got `produced` they go.
 pub fn completions(
     produced: u32,
     count: usize,

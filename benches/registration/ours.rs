@@ -1,8 +1,8 @@
 //! What registering memory costs by mlx5-dv: `registration_ours DEVICE FILE BYTES RUNS`.
 //!
-//! Does what verbs.c does, and prints the same lines, one a run: "instructions to register, nanoseconds of it, instructions to
-//! deregister, nanoseconds of it". The thread's processor time is taken for instructions, which it is where QEMU runs with
-//! `-icount`; the nanoseconds have the waiting for the card as well.
+//! Does what verbs.c does, and prints the same lines, one a run: "instructions to register, nanoseconds of it,
+//! instructions to deregister, nanoseconds of it". The thread's processor time is taken for instructions, which it is
+//! where QEMU runs with `-icount`; the nanoseconds have the waiting for the card as well.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,7 @@
 //! What posting and polling cost by mlx5-dv: `side_by_side_ours DEVICE plain|blueflame`.
 //!
-//! Does what verbs.c does, in the same order, and prints the same lines: "row api instructions-an-operation". The time stamp
-//! counter is taken for a counter of instructions, which it is where QEMU runs with `-icount`.
+//! Does what verbs.c does, in the same order, and prints the same lines: "row api instructions-an-operation". The time
+//! stamp counter is taken for a counter of instructions, which it is where QEMU runs with `-icount`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -196,8 +196,8 @@ fn post_receives<R: Receiver>(queue: &mut R, requests: &[Request; REQUESTS], bat
     Ok(ticks() - start)
 }
 
-/// Ticks of [`POSTS`] completions, `width` at a time, each given back to its queue by `retire`; `None` where one was not there
-/// yet.
+/// Ticks of [`POSTS`] completions, `width` at a time, each given back to its queue by `retire`; `None` where one was
+/// not there yet.
 #[inline(always)]
 fn poll(queue: &mut CompletionQueue, width: usize, mut retire: impl FnMut(&Work) -> Option<u64>) -> Option<u64> {
     let mut sum = 0u64;

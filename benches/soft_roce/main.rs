@@ -18,8 +18,9 @@ const PROBE: Duration = Duration::from_secs(300);
 /// For one run of one program.
 const RUN: Duration = Duration::from_secs(300);
 
-/// Brings up soft-RoCE and the functions, each with one address. What goes from one of a pair to the other leaves by the one and
-/// comes in by the other, though both addresses are the kernel's own: rules say so before the table of its own addresses does.
+/// Brings up soft-RoCE and the functions, each with one address. What goes from one of a pair to the other leaves by
+/// the one and comes in by the other, though both addresses are the kernel's own: rules say so before the table of its
+/// own addresses does.
 const SET_UP: &str = r#"
 set -e
 modprobe mlx5_ib
@@ -66,7 +67,8 @@ wait $! || { cat /tmp/server; exit 1; }
 SCRIPT
 "#;
 
-/// Rows of the table: what is measured, and by which words. perftest counts for [`COUNTED`], in the middle of four seconds.
+/// Rows of the table: what is measured, and by which words. perftest counts for [`COUNTED`], in the middle of four
+/// seconds.
 const ROWS: [(&str, &str, Figure); 5] = [
     ("SEND 128 B to and fro, asleep between", "ibv_rc_pingpong -s 128 -n 1000 -e", Figure::Iteration),
     ("SEND 128 B to and fro, polled", "ibv_rc_pingpong -s 128 -n 1000", Figure::Iteration),

@@ -29,8 +29,9 @@ impl Figure {
 
     /// The figure in what a program said, which counted for `counted`.
     ///
-    /// perftest's own averages are of the processor's cycles, whose rate it measures at the end. Where others take its processor
-    /// meanwhile it finds none, and prints 0.0, or a wrong one: so what counts is how many messages there were.
+    /// perftest's own averages are of the processor's cycles, whose rate it measures at the end. Where others take its
+    /// processor meanwhile it finds none, and prints 0.0, or a wrong one: so what counts is how many messages there
+    /// were.
     pub fn read(self, said: &str, counted: Duration) -> Result<f64, Failure> {
         let rate = || Some(column(said, "#iterations")? / counted.as_secs_f64());
         let figure = match self {

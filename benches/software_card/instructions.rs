@@ -1,4 +1,5 @@
-//! Instructions of the card a message, counted by callgrind: its thread finds the doorbell, and works until nothing is left.
+//! Instructions of the card a message, counted by callgrind: its thread finds the doorbell, and works until nothing is
+//! left.
 
 use mlx5_benches::{Failure, callgrind};
 use mlx5_sim::function::Function;
@@ -57,7 +58,8 @@ pub fn child() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Messages from the first end to the second, which are posted on the card's own thread so that it works only when asked to.
+/// Messages from the first end to the second, which are posted on the card's own thread so that it works only when
+/// asked to.
 fn round(mut pair: Pair, name: &str, kind: Kind, len: usize, batch: usize, warm: bool) -> Result<Pair, Failure> {
     let name = name.to_owned();
     let [mut from, mut to] = pair.ends;
@@ -83,7 +85,8 @@ fn round(mut pair: Pair, name: &str, kind: Kind, len: usize, batch: usize, warm:
     Ok(pair)
 }
 
-/// What the card's thread does in its turns, until it has nothing to do. A message to the function itself never leaves it.
+/// What the card's thread does in its turns, until it has nothing to do. A message to the function itself never leaves
+/// it.
 #[inline(never)]
 fn turns(f: &mut Function) {
     for _ in 0..DEPTH {

@@ -1,5 +1,6 @@
-//! Functions of which to look at the instructions: one for each of uar's barriers, and one that copies a WQE into a BlueFlame
-//! register. Each barrier's returns something of its own: the compiler makes one function of two that are the same.
+//! Functions of which to look at the instructions: one for each of uar's barriers, and one that copies a WQE into a
+//! BlueFlame register. Each barrier's returns something of its own: the compiler makes one function of two that are the
+//! same.
 
 macro_rules! probes {
     ($($barrier:ident)*) => { $(

@@ -1,12 +1,11 @@
 //! The lab: boots Debian's own, unmodified Linux in QEMU and lets it judge the
 //! software ConnectX and the driver.
 //!
-//! [`Lab::ready`] fetches QEMU, a kernel and the RDMA clients the first time it
-//! is called, into `<target dir>/lab`, from the package mirror this machine's
-//! apt already uses. Nothing outside that folder is written and no privilege is
-//! needed. [`Guest::builder`] boots a guest, [`Guest::run`] runs a command in it. [`headers`] fetches no more than the C
-//! headers that judge the layouts, [`Aarch64::ready`] a compiler and an emulator for the other processor, [`Tshark::ready`] a
-//! dissector, [`Scapy::ready`] another one, which knows the ICRC.
+//! [`Lab::ready`] fetches QEMU, a kernel and the RDMA clients the first time it is called, into `<target dir>/lab`,
+//! from the package mirror this machine's apt already uses. Nothing outside that folder is written and no privilege is
+//! needed. [`Guest::builder`] boots a guest, [`Guest::run`] runs a command in it. [`headers`] fetches no more than the
+//! C headers that judge the layouts, [`Aarch64::ready`] a compiler and an emulator for the other processor,
+//! [`Tshark::ready`] a dissector, [`Scapy::ready`] another one, which knows the ICRC.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -23,9 +22,9 @@
 //! process that started it disappears. At most two guests run at a time on a
 //! machine; a third waits for its turn.
 //!
-//! Environment: `MLX5_LAB=skip`, at build time, sets the `cfg` `lab_skipped`, under which this package's tests are ignored;
-//! `MLX5_LAB_LONG=1` asks tests for their long form ([`rounds`]); `MLX5_LAB_MIRROR=URI` names a Debian mirror where the
-//! machine's apt names none.
+//! Environment: `MLX5_LAB=skip`, at build time, sets the `cfg` `lab_skipped`, under which this package's tests are
+//! ignored; `MLX5_LAB_LONG=1` asks tests for their long form ([`rounds`]); `MLX5_LAB_MIRROR=URI` names a Debian mirror
+//! where the machine's apt names none.
 
 #![forbid(unsafe_code)]
 

@@ -8,7 +8,8 @@ use crate::error::{IoContext, LabError};
 use crate::folder::LabFolder;
 use crate::lock::FileLock;
 
-/// The path of a file called `name` among the logs of the calling test, whose folder exists then. Captures belong there.
+/// The path of a file called `name` among the logs of the calling test, whose folder exists then. Captures belong
+/// there.
 pub fn log_file(name: &str) -> Result<PathBuf, LabError> {
     let dir = of_caller();
     fs::create_dir_all(&dir).doing("create", &dir)?;
@@ -43,7 +44,8 @@ pub(crate) struct LogFolder {
 }
 
 impl LogFolder {
-    /// Takes the calling test's folder `name`, or `name-2` and so on while another process or thread uses that, and empties it.
+    /// Takes the calling test's folder `name`, or `name-2` and so on while another process or thread uses that, and
+    /// empties it.
     pub(crate) fn take(name: &str) -> Result<Self, LabError> {
         Self::take_in(&of_caller(), name)
     }

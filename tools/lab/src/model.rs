@@ -61,8 +61,8 @@ impl Model {
         Self::spawn(Command::new(build.program("mlx5")?), functions, arguments, filter)
     }
 
-    /// As [`start`](Self::start), of one function, run by `tracer`: a program that the server takes the place of, and that ends
-    /// with it.
+    /// As [`start`](Self::start), of one function, run by `tracer`: a program that the server takes the place of, and
+    /// that ends with it.
     pub fn start_traced(build: &Build, mut tracer: Command) -> Result<Self, ModelError> {
         tracer.arg(build.program("mlx5")?);
         Self::spawn(tracer, 1, &[], &log_filter())

@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::error::{IoContext, LabError};
 use crate::lab::{Lab, headers};
 
-/// Has this machine's C compiler make `program` of the C file `source`, against the libibverbs and libmlx5 that the guests
-/// have.
+/// Has this machine's C compiler make `program` of the C file `source`, against the libibverbs and libmlx5 that the
+/// guests have.
 ///
 /// # Errors
 /// [`LabError::Compiler`] if there is no compiler, or it does not like what it reads; it says what on stderr.

@@ -1,4 +1,4 @@
-//! The lab by itself: guests boot and have what the other tests rely on.
+//! The lab itself: guests boot, run commands, and fail with an explanation.
 
 mod common;
 
@@ -35,12 +35,12 @@ fn commands_are_kept_apart_and_in_time() -> TestResult {
     let output = guest.run("echo out; echo err >&2; exit 3", SOON)?;
     assert_eq!((output.status, output.text(), output.error_text()), (3, "out\n".into(), "err\n".into()));
 
-    // Binary, and more than any buffer on the way holds.
+    // Binary output, larger than any buffer on the way.
     let bytes = guest.run("head -c 3000000 /dev/urandom | tee /mnt/host/copy", SOON)?;
     assert_eq!(bytes.stdout, std::fs::read(shared.path().join("copy"))?);
     assert_eq!(guest.check("cat '/mnt/host/a file'", SOON)?, "from the host");
 
-    // One waits for the other.
+    // Two commands run at once.
     let mut server = guest.start("echo up; until [ -e /tmp/go ]; do sleep 0.1; done; echo went")?;
     server.wait_for("up", SOON)?;
     guest.check("touch /tmp/go", SOON)?;
@@ -50,7 +50,7 @@ fn commands_are_kept_apart_and_in_time() -> TestResult {
     let late = guest.run("echo begun; sleep 100 & sleep 100", Duration::from_secs(1));
     assert!(matches!(&late, Err(GuestError::Timeout { output, .. }) if output == "begun"), "{late:?}");
     assert!(start.elapsed() < Duration::from_secs(8));
-    // Nothing of it is left, and the guest goes on.
+    // Its processes are gone, and the guest still works.
     assert!(!guest.run("pgrep sleep", SOON)?.success());
     let failed = guest.check("echo no; false", SOON);
     assert!(matches!(failed, Err(GuestError::Failed { status: 1, .. })));
@@ -74,7 +74,7 @@ fn a_crash_is_told_at_once() -> TestResult {
     };
     assert!(evidence.tail.contains("sysrq triggered crash"), "{evidence}");
     assert!(start.elapsed() < Duration::from_secs(20));
-    // What came before is still to be had.
+    // The log up to the crash is still readable.
     assert_eq!(guest.dmesg()?.matching("Linux version").len(), 1);
     assert!(guest.run("true", SOON).is_err());
     Ok(())
@@ -107,7 +107,7 @@ fn an_iommu_guest_is_ready_for_vfio() -> TestResult {
     assert!(!log.matching("Enabled IRQ remapping").is_empty(), "VFIO refuses without");
     let pages = guest.check("grep HugePages_Free /proc/meminfo", SOON)?;
     assert_eq!(pages.split_whitespace().last(), Some("64"));
-    // At run time as well.
+    // Huge pages can be added at run time.
     guest.check("echo 72 > /proc/sys/vm/nr_hugepages; grep -q 'Total: *72$' /proc/meminfo", SOON)?;
     guest.check("[ -c /dev/vfio/vfio ] && [ -d /sys/bus/pci/drivers/vfio-pci ]", SOON)?;
     guest.power_off()?;

@@ -1,4 +1,4 @@
-//! Death by SIGKILL in mid-traffic, of our program, of the card, of a whole guest: whoever is left says so or goes on.
+//! SIGKILL in mid-traffic: of a program, of the software card, of a whole guest. The survivors report it or go on.
 
 mod common;
 
@@ -12,14 +12,14 @@ use common::{Lab, PROBE, Report, Reset, TRAFFIC, TestResult, assert_lawful, buil
 use mlx5_lab::{Build, Guest, Model};
 use tempfile::TempDir;
 
-/// For what takes no time to speak of, on a machine that has other things to do.
+/// For short waits on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What `rc_pingpong` says before its first message.
 const CONNECTING: &str = "remote address";
-/// More exchanges than anybody waits for.
+/// Exchanges without end, for practical purposes.
 const FOR_EVER: &str = "1000000000";
 
-/// Waits until `done` says so.
+/// Waits until `done` returns true.
 fn until(what: &str, mut done: impl FnMut() -> Result<bool, Report>) -> TestResult {
     let deadline = Instant::now() + PATIENCE;
     while !done()? {
@@ -57,7 +57,7 @@ impl Program {
         Ok(format!("{}{}", read("stdout")?, read("stderr")?))
     }
 
-    /// Until it has said `text`.
+    /// Waits until it has printed `text`.
     fn says(&mut self, text: &str) -> TestResult {
         until(text, || match (self.said()?, self.child.try_wait()?) {
             (said, _) if said.contains(text) => Ok(true),
@@ -66,7 +66,7 @@ impl Program {
         })
     }
 
-    /// Until it ends.
+    /// Waits for its end.
     fn ends(&mut self) -> Result<ExitStatus, Report> {
         let mut status = None;
         let ended = until("its end", || {
@@ -79,7 +79,7 @@ impl Program {
         }
     }
 
-    /// Until it has done what it was told.
+    /// Waits for its end, which must be a success.
     fn succeeds(mut self, model: &Model) -> TestResult {
         let status = self.ends()?;
         assert!(status.success(), "it ended with {status}:\n{}the model said:\n{}", self.said()?, model.stderr());
@@ -89,19 +89,19 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both fail only for a program that has ended.
+        // Both fail only if the program has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A pause that is different in each round, so that each dies at another point of its work.
+/// A pause that differs from round to round, so that each dies at a different point.
 fn some_pause(round: usize) {
     std::thread::sleep(Duration::from_millis(round as u64 * 7 % 30));
 }
 
-/// In its traffic, polling and sleeping, and while it comes up, which is all commands: our program ends with an error in
-/// words, most often within the second.
+/// The card is killed during bring-up and in mid-traffic, under a program that polls and one that sleeps. The program
+/// ends with an error that names the cause; the median takes less than a second.
 #[test]
 fn a_killed_card_is_named_by_whoever_was_using_it() -> TestResult {
     const ROUNDS: usize = 10;
@@ -126,7 +126,7 @@ fn a_killed_card_is_named_by_whoever_was_using_it() -> TestResult {
         }
     }
     took.sort();
-    // One round may be late because the machine is; not most.
+    // Single rounds may be late on a busy machine; the median may not.
     assert!(took[took.len() / 2] < Duration::from_secs(1), "{took:?}");
     Ok(())
 }
@@ -164,14 +164,14 @@ fn a_program_killed_a_hundred_times_leaves_nothing() -> TestResult {
     }
     assert!(in_traffic > KILLS / 4, "only {in_traffic} had traffic: {resets:?}");
     let after = held(&model)?;
-    // A server that is about to wait for its next client may hold some more, whatever came before.
+    // A server that is about to accept its next client may hold a few more.
     let kept = before.iter().zip(after).any(|(before, after)| after >= before + KILLS / 10);
     assert!(!kept, "descriptors, threads, shared memory: {before:?}, then {after:?}");
     assert_lawful(&model);
     Ok(())
 }
 
-/// Has our program keep the first function busy.
+/// Starts traffic on the first function.
 const KEEP_BUSY: &str = "
 rc_pingpong -d devx:mlx5_0 -n 1000000000 > /tmp/out 2>&1 &
 for wait in $(seq 1200); do grep -q 'remote address' /tmp/out && exit; sleep 0.1; done
@@ -202,7 +202,7 @@ fn after_a_killed_guest_the_card_is_ready_for_the_next() -> TestResult {
         Program::start(&build, socket, &["-c", "-n", "100"])?.succeeds(&model)?;
     }
     for function in [0, 1] {
-        // The guest's end, our program's beginning and perhaps its end.
+        // Resets: when the guest ends, when our program begins, perhaps when it ends.
         let left = Reset::all(&model, function).split_off(known[function]);
         assert!(left.len() >= 2 && left[0].objects > 0 && left[1..].iter().all(Reset::is_clean), "{left:?}");
     }
@@ -211,7 +211,7 @@ fn after_a_killed_guest_the_card_is_ready_for_the_next() -> TestResult {
     for device in ["mlx5_0", "mlx5_1"] {
         lab.check(&format!("rc_pingpong -d devx:{device} -c -n 100 2>&1"), TRAFFIC)?;
     }
-    // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
+    // Strict mode reports objects left at TEARDOWN_HCA.
     lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
     lab.assert_quiet()?;
     let Lab { guest, mut model } = lab;

@@ -1,5 +1,5 @@
-//! `mlx5 decode` and `mlx5 explain` on the log of Debian's unmodified mlx5_core: every command that the model carried out
-//! is in it, and of none that it did is anything said to be at fault.
+//! `mlx5 decode` and `mlx5 explain` on the command log of Debian's unmodified mlx5_core. Every command that the model executed is
+//! found in the log, byte for byte, and no successful one is reported as faulty.
 
 mod common;
 
@@ -11,13 +11,13 @@ use common::{TestResult, build};
 use mlx5_lab::{Build, Guest, Model};
 use serde_json::Value;
 
-/// A probe takes a second; printing every command of it some more.
+/// A probe takes a second, longer with every command logged.
 const PROBE: Duration = Duration::from_secs(300);
 
-/// Inputs and outputs of a slot, in hex, in their order.
+/// Inputs and outputs of each slot, in hex, in order.
 type Slots = BTreeMap<u64, Vec<(String, String)>>;
 
-/// What the model says it carried out.
+/// The commands that the model logs as executed.
 fn carried_out(said: &str) -> Slots {
     let mut slots = Slots::new();
     for line in said.lines() {
@@ -36,7 +36,7 @@ fn carried_out(said: &str) -> Slots {
     slots
 }
 
-/// What the program says of a log.
+/// What `mlx5` prints for a log.
 fn said(build: &Build, arguments: &[&str], log: &str) -> Result<String, common::Report> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("dmesg.txt");
@@ -46,13 +46,13 @@ fn said(build: &Build, arguments: &[&str], log: &str) -> Result<String, common::
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What `mlx5 decode` makes of a log.
+/// The commands that `mlx5 decode` finds in a log.
 fn decoded(build: &Build, log: &str) -> Result<Vec<Value>, common::Report> {
     let text = said(build, &["decode", "--json"], log)?;
     Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }
 
-/// Fails if `mlx5 explain` finds a command that was done beyond what the card announces, or contradicting itself.
+/// Fails if `mlx5 explain` finds fault with a command that succeeded: beyond a capability, or contradicting itself.
 fn assert_within_limits(build: &Build, log: &str) -> TestResult {
     let explained = said(build, &["explain", "--json", "--all", "--caps", "sim", "command"], log)?;
     let explained: Value = serde_json::from_str(&explained)?;
@@ -65,7 +65,7 @@ fn assert_within_limits(build: &Build, log: &str) -> TestResult {
     Ok(())
 }
 
-/// Fails if a command is not sound, not answered, or not wholly covered by a layout.
+/// Fails if a command is damaged, unanswered, or has bits that no layout covers.
 fn assert_whole(command: &Value) {
     let name = &command["command"];
     assert_ne!(command["result"], "unanswered", "{name}: {}", command["reason"]);
@@ -85,7 +85,7 @@ fn every_command_of_a_probe_is_decoded_from_the_kernels_log() -> TestResult {
     let guest = Guest::builder("decode").nic(&model.sockets()[0]).kernel_arg("log_buf_len=32M").boot()?;
     guest.check("modprobe mlx5_core dyndbg=+p", PROBE)?;
     guest.check("rmmod mlx5_core", PROBE)?;
-    // All at once: the lab follows the log line by line, and this is a long one.
+    // By dmesg, as the log is long and the lab follows it line by line.
     let log = guest.check("dmesg", PROBE)?;
     let commands = decoded(&build, &log)?;
     commands.iter().for_each(assert_whole);
@@ -104,7 +104,7 @@ fn every_command_of_a_probe_is_decoded_from_the_kernels_log() -> TestResult {
     for (slot, expected) in &expected {
         for (at, ((input, output), (sent, got))) in expected.iter().zip(&found[slot]).enumerate() {
             assert_eq!(input, sent, "input {at} of slot {slot}");
-            // The driver may have made more room than the output takes.
+            // The driver may have given more room than the output needs.
             let room = got.get(output.len().min(got.len())..).unwrap_or_default();
             assert!(output.starts_with(got.as_str()) || got.starts_with(output.as_str()), "output {at} of slot {slot}");
             assert!(room.bytes().all(|digit| digit == b'0'), "output {at} of slot {slot}: {room}");

@@ -1,4 +1,4 @@
-//! Our driver through the kernel's own: DevX of Debian's unmodified mlx5_ib, in a guest, beside the kernel's network device.
+//! Our driver over DevX of Debian's unmodified mlx5_ib, beside the kernel's network device and libmlx5.
 
 mod common;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Where the guest sees our C programs.
 const C_PROGRAMS: &str = "/opt/verbs";
 
-/// What a command says that must fail.
+/// The output of a command that must fail.
 fn refusal(lab: &Lab, command: &str) -> Result<String, Report> {
     let output = lab.guest.run(&format!("{command} 2>&1"), TRAFFIC)?;
     let said = output.text();
@@ -22,7 +22,7 @@ fn refusal(lab: &Lab, command: &str) -> Result<String, Report> {
     }
 }
 
-/// How many objects the model held when each user context began, or after each ended, from byte `from` of its log on.
+/// The model's object count at the beginning or end of each user context, from byte `from` of its log.
 fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
     let said = lab.model.stderr();
     let lines = said[from..].lines().filter(|line| line.contains("user context") && line.contains(event));
@@ -44,7 +44,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
     a_killed_program_leaves_nothing(&lab)?;
-    // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
+    // Strict mode reports objects left at TEARDOWN_HCA.
     lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
     lab.assert_quiet()?;
     lab.guest.power_off()?;
@@ -52,7 +52,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     Ok(())
 }
 
-/// `mlx5 list` and `mlx5 caps` say what the kernel says.
+/// `mlx5 list` and `mlx5 caps` agree with the kernel.
 fn it_is_listed_and_asked(lab: &Lab) -> TestResult {
     let text = lab.check("mlx5 list --json", TRAFFIC)?;
     let list: Value = serde_json::from_str(&text)?;
@@ -69,7 +69,7 @@ fn it_is_listed_and_asked(lab: &Lab) -> TestResult {
     assert!(port["gids"][0]["address"].as_str().is_some_and(|gid| gid.starts_with("fe80::")), "{text}");
 
     assert_eq!(ports(&lab.check("rdma --json link", SOON)?)?, listed_ports(&text)?, "{text}");
-    // Where the kernel has no such socket, sysfs says the same.
+    // Without RDMA netlink the same comes from sysfs.
     let without =
         "strace -f --seccomp-bpf -o /dev/null -e trace=socket -e inject=socket:error=EPROTONOSUPPORT mlx5 list --json";
     assert_eq!(listed_ports(&lab.check(without, TRAFFIC)?)?, listed_ports(&text)?);
@@ -91,7 +91,7 @@ fn ports(text: &str) -> Result<Vec<[String; 4]>, Report> {
     Ok(links.as_array().ok_or("no list")?.iter().map(port).collect())
 }
 
-/// The same as `mlx5 list` shows them.
+/// The same, as `mlx5 list` shows them.
 fn listed_ports(text: &str) -> Result<Vec<[String; 4]>, Report> {
     let list: Value = serde_json::from_str(text)?;
     let mut ports = Vec::new();
@@ -104,7 +104,7 @@ fn listed_ports(text: &str) -> Result<Vec<[String; 4]>, Report> {
     Ok(ports)
 }
 
-/// Between queue pairs on one function and on two, polled and by events.
+/// Ping-pongs on one function and between two, polled and by events.
 fn messages_bounce(lab: &Lab) -> TestResult {
     lab.check("rc_pingpong -d devx:mlx5_0 -c 2>&1", TRAFFIC)?;
     lab.check("rc_pingpong -d devx:mlx5_1 -c -e -n 200 2>&1", TRAFFIC)?;
@@ -115,7 +115,7 @@ fn messages_bounce(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// rdma-core's own ping-pong on the second function, ours on the first: as client and as server.
+/// `ibv_rc_pingpong` on the second function, ours on the first, as client and as server.
 fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     part(lab)?;
     let theirs = "ibv_rc_pingpong -d mlx5_1 -g 0 -c -n 200";
@@ -126,8 +126,8 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// The same two programs, in C on libibverbs and ours: whoever has the number, the other finds and makes it what it must be. Between
-/// two of ours, too, on two functions and on one.
+/// A program in C on libibverbs and ours change a number of each other's by atomics. So do two of ours, on two
+/// functions and on one.
 fn atomics_are_those_of_libmlx5(lab: &Lab) -> TestResult {
     let theirs = format!("{C_PROGRAMS}/atomics mlx5_1 200");
     let ours = "atomics -d devx:mlx5_0 -n 200";
@@ -143,15 +143,15 @@ fn atomics_are_those_of_libmlx5(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// Frames of a type of ours by raw Ethernet queues, polled, by events and with BlueFlame; the kernel's flow rules bring them to
-/// us, and its network devices keep theirs meanwhile.
+/// Frames of one Ethernet type over raw Ethernet queues, polled, by events and with BlueFlame. A flow rule of the
+/// kernel's directs them to us; its network devices work on meanwhile.
 fn frames_pass_beside_the_kernels_own(lab: &Lab) -> TestResult {
     let frames = "frames -d devx:mlx5_0 --peer devx:mlx5_1";
     let said = lab.check(&format!("{frames} -i 300 2>&1"), TRAFFIC)?;
     assert!(said.contains("300 frames of type 0x88b5 from devx:mlx5_0 to devx:mlx5_1 and back"), "{said}");
     lab.check(&format!("{frames} -i 100 --events 2>&1"), TRAFFIC)?;
     let said = lab.check(&format!("{frames} -i 300 --blue-flame 2>&1"), TRAFFIC)?;
-    // Linux finds out that nothing combines writes here, and maps the page uncached.
+    // Linux finds that write combining does not work here, and maps the page uncached.
     assert!(said.contains("by BlueFlame, page mapped uncached"), "{said}");
     let both = format!(
         "{frames} -i 3000 > /tmp/frames 2>&1 & for round in $(seq 5); do busybox ping -c 1 -W 20 10.0.0.2 || exit 1; done; \
@@ -161,7 +161,7 @@ fn frames_pass_beside_the_kernels_own(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// What the card reports reaches a listener: the port that the kernel takes down and up.
+/// Port events arrive when the kernel takes the port down and up.
 fn events_come(lab: &Lab) -> TestResult {
     let watch =
         lab.serve("asyncwatch devx:mlx5_0 --events 2 --seconds 120 > /tmp/events", "grep -q 'port up' /tmp/events")?;
@@ -188,7 +188,7 @@ fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// Killed in the middle of its traffic, again and again: the kernel takes everything back, and the card goes on.
+/// A program is killed in mid-traffic, repeatedly: the kernel destroys its objects, and the card goes on.
 fn a_killed_program_leaves_nothing(lab: &Lab) -> TestResult {
     let kills = rounds(20, 100);
     let before = lab.model.stderr().len();

@@ -1,6 +1,6 @@
-//! The judge of the DevX access' kernel interface, and of the netlink interface that lists devices: every number and every
-//! field of `mlx5_dv::kernel::abi`, and every number of `mlx5_dv::kernel::netlink`, is what the C compiler makes of two
-//! kernels' uapi headers, the one that Debian stable's guests boot and the newest in its backports.
+//! The judge of the DevX access' kernel interface, and of the netlink interface that lists devices: every number and
+//! every field of `mlx5_dv::kernel::abi`, and every number of `mlx5_dv::kernel::netlink`, is what the C compiler makes
+//! of two kernels' uapi headers, the one that Debian stable's guests boot and the newest in its backports.
 
 mod common;
 

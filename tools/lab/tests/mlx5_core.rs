@@ -1,4 +1,4 @@
-//! Debian's unmodified mlx5_core drives the model.
+//! Debian's unmodified mlx5_core binds to the model ten times, and behind an IOMMU.
 
 mod common;
 
@@ -7,10 +7,10 @@ use std::time::Duration;
 use common::{SOON, TestResult, assert_quiet, build, functions};
 use mlx5_lab::{Guest, GuestError, Model};
 
-/// A probe takes a second; a command the model loses costs the driver a minute.
+/// A probe takes a second; a lost command makes the driver wait for a minute.
 const PROBE: Duration = Duration::from_secs(150);
 
-/// Loads mlx5_core and makes sure that the function is bound and silent.
+/// Loads mlx5_core and checks that it is bound and has logged no warning.
 fn load(guest: &Guest, model: &mut Model, function: &str) -> TestResult {
     let loaded = guest.check("modprobe mlx5_core", PROBE);
     let log = guest.dmesg()?;
@@ -70,7 +70,7 @@ fn mlx5_core_binds_behind_an_iommu() -> TestResult {
     let function = functions(&guest)?.pop().ok_or("the guest sees no ConnectX")?;
     load(&guest, &mut model, &function)?;
     unload(&guest, &mut model, &function)?;
-    // A DMA the IOMMU refused is a bug of the model's, silent for the driver.
+    // A DMA that the IOMMU refused is a bug of the model that the driver does not see.
     assert_quiet(&guest.dmesg()?, "DMAR", &model);
     guest.power_off()?;
     common::assert_lawful(&model);

@@ -1,5 +1,5 @@
-//! Debian's unmodified mlx5_ib on the model, and libmlx5, perftest and librdmacm on top of it: two functions of one card, the
-//! network device of each in a namespace of its own.
+//! Debian's unmodified mlx5_ib on the model, with libmlx5, perftest and librdmacm. Two functions of one card, each with
+//! its network device in a namespace of its own.
 
 mod common;
 
@@ -9,8 +9,8 @@ use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful, build
 use mlx5_lab::{Guest, Model, verbs_program};
 use tempfile::TempDir;
 
-/// Loads the drivers, gives the functions' network devices the namespaces `a` and `b` and the addresses 10.0.0.1 and .2, and
-/// waits until the kernel has put those into the GID tables.
+/// Loads the drivers, gives the functions' network devices the namespaces `a` and `b` and the addresses 10.0.0.1 and
+/// .2, and waits until the kernel has put those into the GID tables.
 const SET_UP: &str = r#"
 set -e
 modprobe mlx5_ib
@@ -175,10 +175,10 @@ fn pingpongs(verbs: &Verbs) -> TestResult {
     Ok(())
 }
 
-/// What perftest has: its programs, the transports that each knows, and how each goes about it: polling, by events, inline, with
-/// several queue pairs in both directions. Latency by events is not among them: it asks for the next event before it takes
-/// the completion that the last one was for, which raises one at once, looks once an event, and posts more than it has seen
-/// completed: the send queue, of one entry, is full.
+/// perftest's programs, the transports of each, and options: polling, by events, inline, several queue pairs in both
+/// directions. Latency by events is left out. There perftest requests the next event before it polls the completion of
+/// the last, so an event comes at once; it polls once an event and posts more than it has seen completed, and its send
+/// queue of one entry is full.
 const PERFTEST: &[(&str, &[&str], &[&str])] = &[
     ("ib_send_bw -n 200", &["RC", "UC", "UD"], &["", "-e -b -q 4", "-s 32 -I 64"]),
     ("ib_send_lat -n 100", &["RC", "UC", "UD"], &["", "-s 32 -I 64"]),
@@ -207,7 +207,7 @@ fn connection_manager(verbs: &Verbs) -> TestResult {
         let said = verbs.managed(program, "-b 10.0.0.1", "-s 10.0.0.1")?;
         assert_eq!(said.matches("return status 0").count(), 2, "{said}");
     }
-    // Sockets; both ends have to be told the same.
+    // Sockets. Both ends need the same options.
     let said = verbs.managed("rstream", "-b 10.0.0.1 -S 65536 -C 20 -T v", "-s 10.0.0.1 -S 65536 -C 20 -T v")?;
     assert_eq!(said.matches("custom    64k     20").count(), 2, "{said}");
     // A multicast group.
@@ -220,8 +220,8 @@ fn connection_manager(verbs: &Verbs) -> TestResult {
     Ok(())
 }
 
-/// Known traffic is counted, by the queue counter that all share and by one that the queue pairs are bound to: 10 writes, 5
-/// reads, 4 sends of 64 bytes, and one that waits.
+/// Known traffic is counted by the default queue counter and by one that the queue pairs are bound to: 10 writes, 5
+/// reads, 4 sends of 64 bytes, and one send that waits for a receive.
 fn counters(verbs: &Verbs) -> TestResult {
     let names = [
         ("hw_counters", "rx_write_requests"),
@@ -247,7 +247,7 @@ fn counters(verbs: &Verbs) -> TestResult {
     };
     assert_eq!((writes, reads), (10, 5), "{counted:?}");
     assert!(buffers >= 1 && retries >= 1, "{counted:?}");
-    // To itself: what is sent is received. Writes, reads and their answers, sends; and acknowledgements. Data is in dwords.
+    // The port sends to itself, so what is sent is received: requests, responses, acknowledgements. Data is in dwords.
     assert_eq!((sent, data_sent), (received, data_received), "{counted:?}");
     assert!(sent >= 10 + 2 * 5 + 4 && data_sent * 4 >= (10 + 5 + 4) * 64, "{counted:?}");
     assert_eq!((unicast, multicast, discards), (sent, 0, 0), "{counted:?}");
@@ -270,7 +270,7 @@ fn counters(verbs: &Verbs) -> TestResult {
         TRAFFIC,
     )?;
     assert!(said.contains("rx_write_requests 10 ") && said.contains("rx_read_requests 5 "), "{said}");
-    // What a counter that is gone has counted stays the port's.
+    // What a destroyed counter counted remains in the port's.
     assert_eq!(verbs.counter("hw_counters", "rx_write_requests")?, before[0] + 20);
     Ok(())
 }
@@ -298,9 +298,9 @@ fn reloaded(verbs: &Verbs) -> TestResult {
     Ok(())
 }
 
-/// What programs on libibverbs are told of their queue pairs and queues, and what memory windows and the card's memory do for
-/// them. They do what strict mode and the kernel complain of: use keys for what these do not allow, bind a window that is
-/// bound, and let a completion queue overrun.
+/// Events of queue pairs and queues, memory windows, device memory. These programs cause errors on purpose, which
+/// strict mode and the kernel report: they use keys beyond their rights, bind a bound window, and let a completion
+/// queue overrun.
 fn own_programs(verbs: &Verbs) -> TestResult {
     verbs
         .lab

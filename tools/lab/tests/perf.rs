@@ -1,12 +1,12 @@
-//! `mlx5 perf` over DevX beside perftest over libmlx5, on the same two functions in one guest: the same words, the same
-//! table. What the times are is printed and not judged: benches/README.md has them.
+//! `mlx5 perf` over DevX beside perftest over libmlx5: the same flags, the same table. The times are printed, not checked;
+//! benches/README.md has them.
 
 mod common;
 
 use common::kernels::{FAR, boot, part};
 use common::{Lab, Report, TestResult, assert_lawful};
 
-/// Our words, and perftest's program and flags for the same.
+/// Our arguments, and perftest's program and flags for the same.
 const SAME: [(&str, &str); 6] = [
     ("lat write -n 200", "ib_write_lat -n 200"),
     ("lat send -n 200 -s 64", "ib_send_lat -n 200 -s 64"),
@@ -23,11 +23,11 @@ struct Table {
 }
 
 impl Table {
-    /// The first in what a program said.
+    /// The first in a program's output.
     fn of(said: &str) -> Result<Table, Report> {
         let mut lines = said.lines().skip_while(|line| !line.starts_with(" #bytes"));
         let heading = lines.next().ok_or_else(|| format!("no heading in:\n{said}"))?.to_owned();
-        // Between both perftest may complain of the processor's clock.
+        // In between perftest may warn about the processor's clock.
         let row =
             lines.find_map(|line| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>());
         let row = row.filter(|row| !row.is_empty()).ok_or_else(|| format!("no row in:\n{said}"))?;

@@ -1,6 +1,6 @@
-//! Soft-RoCE, the kernel's own RoCE v2 in software (rdma_rxe), on a virtio card of the model's wire: another's transport, headers
-//! and ICRC against ours, over IPv4 and IPv6. At the other end is libmlx5 in the same guest, or our own driver in a process of
-//! the host's, which has no kernel to find neighbours for it; tshark judges how it does that.
+//! The kernel's soft-RoCE (rdma_rxe) at the other end of the model's wire: an independent transport, over IPv4 and
+//! IPv6. At our end is libmlx5 in the same guest, or our driver in a process on the host, which finds neighbours by
+//! itself; tshark checks how.
 
 mod common;
 
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use common::{Lab, PROBE, Report, TRAFFIC, TestResult, assert_lawful, build, free_port, host_card};
 use mlx5_lab::{Build, Guest, Model, Tshark, log_file};
 
-/// Puts soft-RoCE on the virtio card of the wire, 10.0.0.3, and gives the function's network device, 10.0.0.1, a namespace: the
-/// kernel takes what it hears from an address of its own for forged. (rdma_rxe itself works in the first namespace alone.) The
-/// other virtio card leads to the host's ports.
+/// Puts soft-RoCE on the virtio card of the wire, 10.0.0.3, and gives the function's network device, 10.0.0.1, a
+/// namespace: the kernel takes what it hears from an address of its own for forged. (rdma_rxe itself works in the first
+/// namespace alone.) The other virtio card leads to the host's ports.
 const SET_UP: &str = r#"
 set -e
 modprobe mlx5_ib
@@ -115,10 +115,10 @@ impl Wire {
     }
 }
 
-/// Reliable connections are tried three times, for a busy host may well forget the guest for half a second, and then our end
-/// gives up: the ping-pongs ask for seven retries, 67 ms apart. (soft-RoCE takes seven for no end of them.) Of guests stopped
-/// for 300 ms in mid-traffic, again and again, none minded; stopped for 800 ms, ours ended in "transport retry counter
-/// exceeded". What is not acknowledged is not given up either: it just goes on, and is tried once.
+/// Tries reliable connections three times. A busy host may stop the guest for half a second, and our end gives up after
+/// seven retries, 67 ms apart, as the ping-pongs ask for (to soft-RoCE seven means forever). Guests stopped for 300 ms
+/// in mid-traffic always went on; stopped for 800 ms, our end reported "transport retry counter exceeded".
+/// Unacknowledged transports are tried once.
 fn thrice(run: impl Fn() -> TestResult) -> TestResult {
     let mut refusals = Vec::new();
     for _ in 0..3 {
@@ -224,7 +224,7 @@ fn packets(tshark: &Tshark, capture: &Path, filter: &str) -> Result<Vec<String>,
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// What our function sent to find neighbours and to be found is as tshark knows it: requests and answers, none malformed.
+/// tshark finds our function's ARP, neighbour discovery and ping in the capture, and nothing malformed.
 fn assert_neighbourly(tshark: &Tshark, capture: &Path) -> TestResult {
     let wrong = packets(tshark, capture, "_ws.malformed || (icmpv6 && icmpv6.checksum.status == 0)")?;
     assert_eq!(wrong, [""; 0], "tshark finds these wrong");

@@ -1,13 +1,12 @@
-//! Polling makes no system call a message: `strace -f -C` counts the same calls for 100 000 exchanges as for a million, of the
-//! driver, and of the software card.
+//! No system call for a message: strace counts the same calls for 100 000 exchanges as for a million, of the driver and
+//! of the software card.
 //!
-//! The software card runs in a process of its own, so what is traced is the driver alone, or the card alone. The polling thread
-//! must make the same calls but for [`RACES`]. The driver's other threads, which look after the card, wake up by the clock, and
-//! tracing makes the longer run last longer; so the totals may grow by [`SHARE`] of the messages added, and by [`BY_THE_CLOCK`]
-//! for each second that the longer run lasts longer: less than a call in every tenth message, however slow the machine.
+//! The software card runs in a process of its own, so either the driver is traced or the card. The polling thread may
+//! differ by [`RACES`] calls. The driver's other threads wake up by the clock, and a longer run lasts longer. So the
+//! totals may grow by [`SHARE`] of the messages added, and by [`BY_THE_CLOCK`] for each additional second: less than
+//! one call in ten messages on any machine.
 //!
-//! The card's thread also yields or sleeps while it has nothing to do, which is as often as the driver is held up, and now and
-//! then looks for what strict mode reports.
+//! The card's thread also yields or sleeps while it is idle; these calls are counted apart.
 
 mod common;
 
@@ -24,17 +23,17 @@ use mlx5_lab::{Build, Model};
 
 const FEW: u64 = 100_000;
 const MANY: u64 = 1_000_000;
-/// Calls by which two runs of the polling thread may differ: while the card comes up, each of some hundred commands may or may
-/// not sleep until its answer is there.
+/// How many calls two runs of the polling thread may differ by. During bring-up each of some hundred commands sleeps
+/// until its answer arrives, or does not need to.
 const RACES: u64 = 256;
-/// Of the messages added, this part may be calls of the driver that come by the clock.
+/// The part of the messages added that may be additional calls.
 const SHARE: f64 = 0.001;
 /// Calls that the driver's other threads may make in a second.
 const BY_THE_CLOCK: f64 = 1000.0;
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// One at a time: each keeps two processors busy, the card's and the driver's. Where two that poll share a processor, a message
-/// takes a time slice instead of microseconds.
+/// One test at a time: each keeps two processors busy, the card's and the driver's. If two polling threads share a
+/// processor, a message takes a time slice instead of microseconds.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// How often each thread made each call.
@@ -43,7 +42,7 @@ type Calls = BTreeMap<(String, String), u64>;
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn a_million_exchanges_make_no_more_system_calls_than_a_tenth_of_them() -> TestResult {
-    // Short messages, since what is counted does not depend on their length.
+    // Short messages: the count does not depend on the length.
     let arguments = |exchanges: u64| format!("--size 64 --iters {exchanges}");
     assert_no_calls_a_message("rc_pingpong", arguments)
 }
@@ -54,7 +53,8 @@ fn measuring_a_million_exchanges_makes_no_more_system_calls_than_a_tenth_of_them
     assert_no_calls_a_message("mlx5", |exchanges| format!("perf lat write -n {exchanges}"))
 }
 
-/// Runs `program` with the `arguments` for few exchanges, and for many. Its first thread, which bears its name, polls.
+/// Runs `program` with the `arguments` for few exchanges, and for many. Its main thread polls, and has the program's
+/// name.
 fn assert_no_calls_a_message(program: &str, arguments: impl Fn(u64) -> String) -> TestResult {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
@@ -123,7 +123,7 @@ fn a_system_call_for_each_message_of_the_software_card_would_be_seen() -> TestRe
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
     let folder = tempfile::tempdir()?;
-    // A driver that sleeps has an interrupt raised for each message.
+    // For a driver that sleeps, the card raises an interrupt for each message.
     let seen = trace_card(&build, " --events", EXCHANGES, &folder.path().join("log"))?;
     assert!(seen.engine() >= 2 * EXCHANGES, "{}", table(&seen, &seen));
     Ok(())
@@ -131,7 +131,7 @@ fn a_system_call_for_each_message_of_the_software_card_would_be_seen() -> TestRe
 
 /// Runs the ping-pong, and the software card under strace, of which it counts.
 fn trace_card(build: &Build, more: &str, exchanges: u64, log: &Path) -> Result<Trace, Report> {
-    // The card takes strace's place, which comes to its end with it.
+    // strace becomes the card's process, and ends with it.
     let mut strace = strace(log);
     strace.arg("--daemonize");
     let model = Model::start_traced(build, strace)?;
@@ -216,14 +216,15 @@ fn run(command: &mut Command) -> Result<Duration, Report> {
     Ok(started.elapsed())
 }
 
-/// The calls in the last line of strace's summary: `100.00    0.013 5    2345    12 total`, errors only where there were any.
+/// The calls in the last line of strace's summary: `100.00    0.013 5    2345    12 total`, errors only where there
+/// were any.
 fn total(log: &str) -> Option<u64> {
     let line = log.lines().rev().find_map(|line| line.trim_end().strip_suffix(" total"))?;
     line.split_whitespace().nth(3)?.parse().ok()
 }
 
-/// Counts what strace wrote: lines of `12345<thread> call(...) = 0`. A call that another thread interrupted has a second
-/// line, which begins with `<...`.
+/// Counts what strace wrote: lines of `12345<thread> call(...) = 0`. A call that another thread interrupted has a
+/// second line, which begins with `<...`.
 fn count(log: &str) -> Calls {
     let mut calls = Calls::new();
     for line in log.lines() {

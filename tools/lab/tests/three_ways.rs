@@ -1,5 +1,5 @@
-//! Three ways to one card at once: a process of the host's has function 0 over vfio-user, the guest's kernel has function 1
-//! and lends it by DevX, and a process of the guest's has function 2 over real vfio-pci.
+//! Three ways to one card at once: vfio-user, DevX and vfio-pci. A process on the host has function 0, the guest's
+//! kernel shares function 1 over DevX, and a process in the guest has function 2 over real vfio-pci.
 
 mod common;
 
@@ -90,7 +90,7 @@ fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
     ways.call_from_the_host(&format!("{kernel} --listen"))?;
     ways.call_from_the_host(&format!("{process} --listen"))?;
 
-    // What is left now is a leak, which strict mode reports at TEARDOWN_HCA.
+    // Strict mode reports objects left at TEARDOWN_HCA.
     ways.lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
     ways.lab.assert_quiet()?;
     ways.lab.guest.power_off()?;

@@ -1,5 +1,5 @@
-//! tshark and Scapy judge the packets: every kind that the model can make, field by field and by its ICRC, and a capture of
-//! cards that talk over a wire on which everything goes wrong.
+//! tshark and Scapy check packets: every opcode, field by field and by its ICRC, and captures of real traffic, over a
+//! wire with faults, too.
 
 mod common;
 
@@ -14,7 +14,7 @@ use mlx5_sim::transport::packet::{Aeth, AtomicEth, Deth, Reth, Route, gid_of_ipv
 use mlx5_sim::transport::{Opcode, Packet, Psn, Transport, icrc};
 use mlx5_sim::wire::{Frame, PcapWriter};
 
-/// The fields of a capture's packets, a row each; a field that a packet has not got is empty.
+/// The fields of a capture's packets, one row a packet. A missing field is empty.
 fn fields(tshark: &Tshark, capture: &Path, names: &[&str]) -> Result<Vec<Vec<String>>, Report> {
     let mut command = tshark.read(capture);
     command.args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]);
@@ -60,7 +60,7 @@ fn route(ipv4: bool, tag: Option<u16>) -> Route {
     }
 }
 
-/// A packet of a kind, with something else in every field and `payload` bytes where its kind has any.
+/// A packet with a different value in every field, and `payload` bytes if its opcode has a payload.
 fn packet(transport: Transport, opcode: Opcode, route: Route, payload: usize) -> Packet {
     let mut packet = Packet::new(opcode, route, 0x1234, Psn::new(0x00ab_cdef));
     packet.transport = transport;
@@ -83,7 +83,7 @@ fn packet(transport: Transport, opcode: Opcode, route: Route, payload: usize) ->
     packet
 }
 
-/// A packet of every opcode, over both kinds of address, tagged and not, with every number of bytes of padding.
+/// Packets of every opcode: IPv4 and IPv6, with and without VLAN tag, with 0 to 3 bytes of padding.
 fn every_packet() -> Vec<Packet> {
     let mut packets = Vec::new();
     for transport in Transport::ALL {
@@ -107,15 +107,15 @@ fn write(capture: &Path, packets: &[Packet]) -> TestResult {
     Ok(())
 }
 
-/// What tshark must read in each field of a packet; `None`: it is not there.
+/// What tshark must show for each field of a packet; `None` if the packet does not have it.
 fn expected(packet: &Packet) -> Vec<(&'static str, Option<String>)> {
-    // tshark does not know the extended transport header of XRC, and reads no further.
+    // tshark does not know XRC's extended transport header, and stops there.
     let is_known = packet.transport != Transport::Xrc;
     let opcode = packet.opcode;
     let when = |is_there: bool, value: String| (is_there && is_known).then_some(value);
     let dword = |value: u32| format!("0x{value:08x}");
     let bytes = |value: u32| format!("{value:08x}");
-    // It shows an atomic's address under the same name.
+    // tshark shows an atomic's address under the same name.
     let address = if opcode.has_atomic() { packet.atomic.va } else { packet.reth.va };
     vec![
         ("infiniband.bth.opcode", Some(packet.transport.number(opcode).to_string())),
@@ -153,7 +153,7 @@ fn tshark_reads_every_packet_as_it_was_meant() -> TestResult {
     Ok(())
 }
 
-/// `rc_pingpong` between the two functions of one card, every byte checked, over a wire that loses, doubles, swaps and damages.
+/// `rc_pingpong` between the two functions of one card, every byte checked.
 fn play(model: &Model) -> TestResult {
     let build = build()?;
     let port = free_port()?.to_string();
@@ -174,14 +174,14 @@ fn play(model: &Model) -> TestResult {
     Ok(())
 }
 
-/// What Scapy makes of the ICRC of every packet in a capture: the opcode, the ICRC as it was read, and as it must be.
+/// For every packet of a capture: the opcode, the ICRC that it has, and the one that Scapy computes.
 fn icrcs(capture: &Path) -> Result<Vec<Vec<String>>, Report> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/icrc.py");
     let said = output(Scapy::ready()?.run(&script).arg(capture))?;
     Ok(said.lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect())
 }
 
-/// Fails if a packet of the capture has another ICRC than Scapy makes for it; how many there are.
+/// Fails if an ICRC in the capture differs from Scapy's. Returns the number of packets.
 fn assert_icrc(capture: &Path) -> Result<usize, Report> {
     let packets = icrcs(capture)?;
     let wrong: Vec<_> = packets.iter().filter(|packet| packet.len() != 3 || packet[1] != packet[2]).collect();
@@ -196,7 +196,7 @@ fn scapy_makes_the_same_icrc_for_every_packet() -> TestResult {
     let packets = every_packet();
     write(&capture, &packets)?;
     assert_eq!(assert_icrc(&capture)?, packets.len());
-    // Scapy looks: a byte of a payload that is another one is another ICRC.
+    // The check can fail: one changed byte of a payload gives another ICRC.
     let mut bytes = std::fs::read(&capture)?;
     let in_last_payload = bytes.len() - icrc::LEN - 8;
     bytes[in_last_payload] ^= 1;
@@ -238,7 +238,7 @@ fn everything_arrives_once_and_in_order_over_a_bad_wire() -> TestResult {
     play(&model)?;
     assert!(model.violations().is_empty(), "{}", model.stderr());
     drop(model);
-    // It was bad: gaps were noticed, and said.
+    // The wire did lose packets: gaps were reported.
     const SEQUENCE_ERROR: &str = "96";
     let syndromes = fields(&tshark, &capture, &["infiniband.aeth.syndrome"])?;
     assert!(syndromes.iter().any(|row| row[0] == SEQUENCE_ERROR), "no negative acknowledgement of a sequence error");

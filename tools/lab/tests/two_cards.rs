@@ -1,5 +1,4 @@
-//! Two software cards in processes of their own, one wire between them, and a driver's process at each: server and client
-//! of `rc_pingpong`, as on two hosts.
+//! Two software cards in two processes with one wire, as on two hosts, with `rc_pingpong` as server and client.
 
 mod common;
 
@@ -28,7 +27,7 @@ fn assert_success(who: &str, output: &Output, models: &[&Model]) {
     );
 }
 
-/// Server on `server`, client on `client`, every byte checked.
+/// Runs the server on `server` and the client on `client`, every byte checked.
 fn play(build: &Build, models: &[&Model], server: &Path, client: &Path, arguments: &[&str]) -> TestResult {
     let port = free_port()?.to_string();
     let common: Vec<&str> = ["-c", "-p", &port].into_iter().chain(arguments.iter().copied()).collect();

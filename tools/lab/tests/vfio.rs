@@ -1,4 +1,4 @@
-//! Our driver in a guest: real vfio-pci, a real (emulated) IOMMU, and the model.
+//! Our driver over vfio-pci in a guest, behind an emulated IOMMU.
 
 mod common;
 
@@ -97,8 +97,8 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
     Ok(())
 }
 
-/// Each end's messages lie in a page of 1 GiB, which the IOMMU and the card's translation take whole; more than there are
-/// cannot be had.
+/// A page of 1 GiB is one mapping of the IOMMU's and one translation entry of the card's. If there are too few, the
+/// error says so.
 fn a_page_of_1_gib_is_one_mapping_and_one_entry(guest: &Guest, model: &mut Model, device: &str) -> TestResult {
     let command = format!("rc_pingpong -d {device} -c --iters 100 --page-size 1G");
     let before = model.stderr().len();
@@ -115,7 +115,7 @@ fn a_page_of_1_gib_is_one_mapping_and_one_entry(guest: &Guest, model: &mut Model
     Ok(())
 }
 
-/// Killed in the middle of its traffic, again and again: vfio-pci and the IOMMU take everything back, and the card goes on.
+/// A program is killed in mid-traffic, repeatedly: vfio-pci and the IOMMU release everything, and the card goes on.
 fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &str) -> TestResult {
     let kills = rounds(20, 100);
     let before = Reset::all(model, 0).len();
@@ -137,15 +137,14 @@ fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &st
     Ok(())
 }
 
-/// Of a function whose process was killed the kernel takes bus mastering first, in the middle of its traffic, and resets it
-/// then.
+/// When a process is killed, the kernel first turns the function's bus mastering off, in mid-traffic, then resets it.
 fn assert_lawful_but_for_deaths(model: &Model) {
     let violations = model.violations();
     let others: Vec<_> = violations.iter().filter(|said| !said.ends_with("bus mastering is off")).collect();
     assert!(others.is_empty(), "strict mode reports:\n{others:#?}");
 }
 
-/// What our program says when it must fail.
+/// The output of a program of ours that must fail.
 fn refusal(guest: &Guest, command: &str) -> Result<String, Report> {
     let output = guest.run(&format!("{command} 2>&1"), RUN)?;
     let said = output.text();
@@ -208,7 +207,7 @@ fn our_driver_runs_over_iommufd() -> TestResult {
         .boot()?;
     let function = functions(&guest)?.pop().ok_or("the guest sees no ConnectX")?;
     bind(&guest, &function)?;
-    // Without groups there is only one way in.
+    // Without groups only iommufd is left.
     guest.check("rm -r /dev/vfio/[0-9]* /dev/vfio/vfio && ls /dev/iommu /dev/vfio/devices", SOON)?;
     let device = format!("vfio:{function}");
     for _ in 0..2 {

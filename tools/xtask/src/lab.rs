@@ -17,8 +17,8 @@ pub fn list(workspace: &Path) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Runs the test program `name`, or those of its tests that `rest` filters; says where the logs lie, and prints the ends of those
-/// of tests that failed.
+/// Runs the test program `name`, or those of its tests that `rest` filters; says where the logs lie, and prints the
+/// ends of those of tests that failed.
 pub fn run(workspace: &Path, name: &str, rest: &[&str]) -> Result<bool, String> {
     let programs = programs(workspace)?;
     if !programs.iter().any(|program| program.name == name) {

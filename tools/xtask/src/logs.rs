@@ -54,7 +54,8 @@ fn tail(text: &str) -> String {
     lines[from..].iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Adds the non-empty logs and captures below `dir` that were written to since `begin`. A folder `run` holds those of single commands.
+/// Adds the non-empty logs and captures below `dir` that were written to since `begin`. A folder `run` holds those of
+/// single commands.
 fn collect(dir: &Path, begin: SystemTime, found: &mut Vec<PathBuf>) -> Result<(), String> {
     if !dir.is_dir() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! What the project's Markdown names exists: links and their headings, files and folders, cargo's packages, tests, benches and
-//! examples, and functions of types (`Pd::alloc`).
+//! What the project's Markdown names exists: links and their headings, files and folders, cargo's packages, tests,
+//! benches and examples, and functions of types (`Pd::alloc`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -231,8 +231,8 @@ fn links(text: &str) -> Vec<&str> {
     links
 }
 
-/// The anchors of a page's headings, as code forges make them: lower case, hyphens for spaces, nothing else but letters, digits and
-/// underscores; a number after the second of a name.
+/// The anchors of a page's headings, as code forges make them: lower case, hyphens for spaces, nothing else but
+/// letters, digits and underscores; a number after the second of a name.
 fn anchors(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut found: Vec<String> = Vec::new();

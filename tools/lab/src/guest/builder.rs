@@ -109,8 +109,8 @@ impl GuestBuilder {
         self
     }
 
-    /// Plugs in a virtio network card, [`WIRE_MAC`](Self::WIRE_MAC), and joins it to the wire of `mlx5 sim --wire path`, which
-    /// runs already.
+    /// Plugs in a virtio network card, [`WIRE_MAC`](Self::WIRE_MAC), and joins it to the wire of `mlx5 sim --wire
+    /// path`, which runs already.
     pub fn wire(mut self, path: impl Into<PathBuf>) -> Self {
         self.wire = Some(path.into());
         self
@@ -126,7 +126,8 @@ impl GuestBuilder {
         self
     }
 
-    /// Boots this kernel image instead of Debian's: one with all that the lab needs built in, as no modules of its are there.
+    /// Boots this kernel image instead of Debian's: one with all that the lab needs built in, as no modules of its are
+    /// there.
     pub fn kernel(mut self, image: impl Into<PathBuf>) -> Self {
         self.kernel = Some(image.into());
         self
@@ -401,8 +402,8 @@ fn nic(qemu: &mut Command, index: usize, socket: &Path) -> Result<(), GuestError
         "id": format!("nic{index}"),
         "bus": format!("port{slot}"),
         "socket": { "type": "unix", "path": path },
-        // Five seconds if not said; on a busy machine the model may not run for as long, and a function whose server is late
-        // is lost.
+        // Five seconds if not said; on a busy machine the model may not run for as long, and a function whose server is
+        // late is lost.
         "x-msg-timeout": MODEL_PATIENCE.as_millis() as u64,
     });
     qemu.arg("-device").arg(device.to_string());

@@ -31,8 +31,8 @@ const KERNEL: &str = "linux-image-amd64";
 pub(crate) enum Tree {
     /// Everything: QEMU, the guest's kernel and its root file system.
     Root,
-    /// The headers only, for those who need no guest: rdma-core's, those of two kernels, the guests' and the newest, and
-    /// what the newest kernel's drivers and libmlx5 declare for themselves.
+    /// The headers only, for those who need no guest: rdma-core's, those of two kernels, the guests' and the newest,
+    /// and what the newest kernel's drivers and libmlx5 declare for themselves.
     Headers,
     /// A Rust compiler for aarch64, and QEMU to run what it makes.
     Aarch64,

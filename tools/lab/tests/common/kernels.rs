@@ -1,4 +1,4 @@
-//! Two functions on one wire, which the kernel's own drivers keep: where DevX and libmlx5 run side by side.
+//! Two functions on one wire, both bound to the kernel's drivers: DevX and libmlx5 run side by side.
 
 use mlx5_lab::{Guest, GuestBuilder, Model};
 
@@ -31,14 +31,14 @@ ip addr add 10.0.0.1/24 dev $(ls /sys/class/infiniband/mlx5_0/device/net)
 for wait in $(seq 100); do grep -q fe80 /sys/class/infiniband/mlx5_1/ports/1/gids/0 && break; sleep 0.1; done
 ";
 
-/// Gives the second function's network device a namespace of its own: the kernel takes what it hears from an address of its
-/// own for forged. The near one becomes 10.0.0.1, the far one 10.0.0.2.
+/// Gives the second function's network device a namespace of its own, as the kernel drops packets that come from one of
+/// its own addresses. The near device becomes 10.0.0.1, the far one 10.0.0.2.
 pub fn part(lab: &Lab) -> TestResult {
     lab.check(FAR_AWAY, PROBE)?;
     lab.make_neighbours(("", "$(ls /sys/class/infiniband/mlx5_0/device/net)"), (FAR, "eth0"), "10.0.0.2")
 }
 
-/// Two functions on one wire, both the kernel's.
+/// Boots a guest with two functions on one wire, both bound to the kernel's drivers.
 pub fn boot(name: &str) -> Result<Lab, Report> {
     boot_with(name, |guest| guest)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use mlx5_lab::{Build, Guest, Job, KernelLog, Model};
 
-/// For commands that take no time to speak of, but for a host that is busy elsewhere.
+/// For short commands on a busy host.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// What a test returns: its error is shown with all its causes.
@@ -45,13 +45,13 @@ pub fn build() -> Result<Build, Report> {
     Ok(Build::release(&["mlx5"], &["rc_pingpong", "frames", "atomics", "asyncwatch"])?)
 }
 
-/// A port of the host's that nobody has.
+/// A free TCP port of the host's.
 pub fn free_port() -> Result<u16, Report> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// QEMU's arguments for a virtio card of MAC address `mac` that brings the host's `port` to the guest's 18515, where the card
-/// has the address 10.0.2.15.
+/// QEMU's arguments for a virtio card of MAC address `mac` that brings the host's `port` to the guest's 18515, where
+/// the card has the address 10.0.2.15.
 pub fn host_card(port: u16, mac: &str) -> [String; 4] {
     let backend = format!("user,id=host,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:18515");
     let card = format!("virtio-net-pci,netdev=host,mac={mac},romfile=");
@@ -65,9 +65,9 @@ pub fn functions(guest: &Guest) -> Result<Vec<String>, Report> {
     Ok(addresses.map(str::to_owned).collect())
 }
 
-/// A function of bash's that runs our `rc_pingpong` with its arguments, and kills it as soon as it has said with whom it talks
-/// and `in_traffic`, another one, has returned. It waits without looking: each program that an emulated processor starts
-/// takes it as long as a hundred messages.
+/// A bash function that runs `rc_pingpong` with its arguments, and kills it once it is connected and the function
+/// `in_traffic` has returned. It uses bash's builtins alone: starting a program takes an emulated processor as long as
+/// a hundred messages.
 pub const KILL_IN_TRAFFIC: &str = r#"
 kill_in_traffic() {
     local line= said= pid out
@@ -85,10 +85,10 @@ kill_in_traffic() {
 }
 "#;
 
-/// A probe takes seconds; a command that the model loses costs the driver a minute.
+/// A probe takes seconds; a lost command makes the driver wait for a minute.
 pub const PROBE: Duration = Duration::from_secs(240);
 
-/// For one run of a program of few messages. Emulated processors are slow, and a busy host makes them slower.
+/// For one run of a program with few messages, on emulated processors of a busy host.
 pub const TRAFFIC: Duration = Duration::from_secs(180);
 
 /// The addresses that ping-pongs and perftest listen on, in a network namespace: 18515 in hexadecimal.
@@ -106,7 +106,7 @@ impl Lab {
         self.guest.check(script, patience).map_err(|error| self.explain(error))
     }
 
-    /// An error, and what the kernel and the model said up to it.
+    /// An error, with what the kernel and the model have logged so far.
     pub fn explain(&self, error: impl Display) -> Report {
         let log = self.guest.dmesg();
         let kernel: String = match &log {
@@ -120,7 +120,7 @@ impl Lab {
         format!("{error}\nthe kernel said:\n{kernel}\nthe model said:\n{}", self.model.stderr()).into()
     }
 
-    /// Waits until `condition`, of bash, is true; `what` it means.
+    /// Waits until `condition`, of bash, is true; `what` describes it.
     pub fn wait_until(&self, what: &str, condition: &str) -> TestResult {
         let wait = format!("for wait in $(seq 1200); do {condition} && exit 0; sleep 0.1; done; exit 1");
         match self.guest.check(&wait, TRAFFIC) {
@@ -129,9 +129,9 @@ impl Lab {
         }
     }
 
-    /// Waits until two network devices know each other by link-local addresses, and the second by its `address` of IPv4: for
-    /// a neighbour, the kernel gives a ping-pong one second, which a busy machine may miss. A device is what runs a command
-    /// where it is, a prefix, and its name, for bash.
+    /// Waits until two network devices have resolved each other's link-local addresses, and the second one's IPv4
+    /// `address`. The kernel gives a ping-pong one second for this, which may be too short on a busy machine. A device
+    /// is given by the prefix that runs a command in its namespace, and by its name, for bash.
     pub fn make_neighbours(&self, near: (&str, &str), far: (&str, &str), address: &str) -> TestResult {
         let ((here, near), (there, far)) = (near, far);
         let link_local = |within: &str, device: &str| {
@@ -147,7 +147,7 @@ impl Lab {
         self.wait_until("two network devices know each other", &condition)
     }
 
-    /// Starts a server of the guest's, and waits until it is ready: until `condition`, of bash.
+    /// Starts a server in the guest, and waits until `condition`, of bash, is true.
     pub fn serve(&self, server: &str, condition: &str) -> Result<Job<'_>, Report> {
         let job = self.guest.start(&format!("{server} 2>&1"))?;
         match self.wait_until(&format!("`{server}` is ready"), condition) {
@@ -156,12 +156,12 @@ impl Lab {
         }
     }
 
-    /// Starts a server that listens on TCP port 18515, for commands that run where `within` lets them: a prefix.
+    /// Starts a server that listens on TCP port 18515. `within` is the prefix that runs a command in its namespace.
     pub fn serve_tcp(&self, within: &str, server: &str) -> Result<Job<'_>, Report> {
         self.serve(&format!("{within} {server}"), &format!("{within} grep -q {LISTENING}"))
     }
 
-    /// Calls a server, which ends too; what both said.
+    /// Runs a client, then waits for the server's end. Returns the output of both.
     pub fn call(&self, server: Job<'_>, client: &str) -> Result<String, Report> {
         match self.guest.check(&format!("{client} 2>&1"), TRAFFIC) {
             Ok(said) => Ok(said + &self.ended(server)?),
@@ -169,7 +169,7 @@ impl Lab {
         }
     }
 
-    /// Waits for the end of a server, which has to succeed; what it said.
+    /// Waits for the end of a server, which has to succeed. Returns its output.
     pub fn ended(&self, server: Job<'_>) -> Result<String, Report> {
         let output = server.wait(TRAFFIC).map_err(|error| self.explain(error))?;
         match output.status {
@@ -178,7 +178,7 @@ impl Lab {
         }
     }
 
-    /// Fails if the kernel warned of anything that has to do with the card.
+    /// Fails if the kernel logged a warning about the card.
     pub fn assert_quiet(&self) -> TestResult {
         let log = self.guest.dmesg()?;
         for what in ["mlx5", "infiniband", "rdma", "rxe"] {
@@ -188,7 +188,7 @@ impl Lab {
     }
 }
 
-/// Fails if the kernel warned about `what`; shows all it said of that, and what the `model` said.
+/// Fails if the kernel logged a warning about `what`; shows all its records of that, and the `model`'s log.
 pub fn assert_quiet(log: &KernelLog, what: &str, model: &Model) {
     let problems: Vec<String> = log.problems(what).iter().map(|record| record.to_string()).collect();
     assert!(
@@ -200,13 +200,13 @@ pub fn assert_quiet(log: &KernelLog, what: &str, model: &Model) {
     );
 }
 
-/// Fails if strict mode reported anything: with unmodified Linux as driver that is a false alarm, with ours a bug.
+/// Fails if strict mode reported anything: with Linux as driver a false alarm, with ours a bug.
 pub fn assert_lawful(model: &Model) {
     let violations = model.violations();
     assert!(violations.is_empty(), "strict mode reports:\n{}", violations.join("\n"));
 }
 
-/// What the model says of a function when it is reset, which it is whenever a client comes and when it leaves.
+/// What the model logs when a function is reset: whenever a client comes or leaves.
 #[derive(Debug, Clone, Copy)]
 pub struct Reset {
     pub objects: u64,
@@ -216,7 +216,7 @@ pub struct Reset {
 }
 
 impl Reset {
-    /// What has the model say it.
+    /// The log filter that makes the model log it.
     pub const SAID: &str = "warn,mlx5_sim::card=debug";
 
     /// Every reset of a function so far.
@@ -232,7 +232,7 @@ impl Reset {
         counts.filter_map(read).collect()
     }
 
-    /// Whether a client had left nothing.
+    /// Whether the client had left nothing behind.
     pub fn is_clean(&self) -> bool {
         (self.objects, self.pages, self.ranges) == (0, 0, 0)
     }

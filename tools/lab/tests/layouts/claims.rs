@@ -71,8 +71,8 @@ impl Claim {
         Claim { what, header, question, says, named: true, may_grow }
     }
 
-    /// The list after the fixed part: where it starts, and how large one element is, unless that is chosen, or the list is
-    /// just bytes to us.
+    /// The list after the fixed part: where it starts, and how large one element is, unless that is chosen, or the list
+    /// is just bytes to us.
     fn of_list(info: &Info, list: &Field, header: Header, c: &str) -> Claim {
         let Kind::Part { element, .. } = list.kind else { panic!("{}.{} is no list", info.name, list.name) };
         let (ask, bits) = match (list.choice, element) {

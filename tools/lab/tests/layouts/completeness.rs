@@ -35,8 +35,8 @@ fn missing(structures: &BTreeMap<String, Structure>) -> BTreeSet<String> {
     missing
 }
 
-/// Whether it only puts others together, each of which we have: the head of a general object's command and the object, or
-/// a union of capability pages. Nothing in it is its own.
+/// Whether it only puts others together, each of which we have: the head of a general object's command and the object,
+/// or a union of capability pages. Nothing in it is its own.
 fn is_made_of_known(structure: &Structure, structures: &BTreeMap<String, Structure>, known: &Known) -> bool {
     let is_known = |part: &String| {
         known.contains_key(part.as_str())

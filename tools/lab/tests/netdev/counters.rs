@@ -23,7 +23,7 @@ impl Counters {
     }
 }
 
-/// `a` and `b` never ask each other for addresses: nothing of that is among what is counted.
+/// Makes `a` and `b` permanent neighbours, so that no resolution is counted.
 fn fix_neighbours(net: &Net) -> TestResult {
     for (namespace, number) in [("a", 2), ("b", 1)] {
         for address in ["10.0.0.", "fd00::"] {
@@ -65,7 +65,7 @@ pub fn exact(net: &Net) -> TestResult {
     Ok(())
 }
 
-/// What never happens on this wire.
+/// Counters that stay at zero on this wire.
 const ERRORS: [&str; 8] = [
     "rx_out_of_buffer",
     "rx_wqe_err",
@@ -77,14 +77,15 @@ const ERRORS: [&str; 8] = [
     "rx_buff_alloc_err",
 ];
 
-/// Counters of `a` as sender and of `b` as receiver, one of each kind: frames and bytes of the port, frames of the vport.
+/// Counters of `a` as sender and of `b` as receiver, one of each kind: frames and bytes of the port, frames of the
+/// vport.
 const BOTH_ENDS: [(&str, &str); 3] = [
     ("tx_packets_phy", "rx_packets_phy"),
     ("tx_bytes_phy", "rx_bytes_phy"),
     ("tx_vport_unicast_packets", "rx_vport_unicast_packets"),
 ];
 
-/// The counters of `a` and `b`, read when nothing is under way.
+/// The counters of `a` and `b` while the devices are quiet.
 fn at_rest(net: &Net) -> Result<[Counters; 2], Report> {
     let mut last: Option<[Counters; 2]> = None;
     for _ in 0..20 {
@@ -100,10 +101,10 @@ fn at_rest(net: &Net) -> Result<[Counters; 2], Report> {
     Err("the devices are never quiet".into())
 }
 
-/// Over TCP segments leave, checksums are right, and both ends count the same frames. `family` is 4 or 6.
+/// TCP uses segmentation and checksum offload, and both ends count the same frames. `family` is 4 or 6.
 pub fn tcp(net: &Net, mebibytes: u64, family: u8) -> TestResult {
     let (address, segment) = if family == 4 { ("10.0.0.2", 1448) } else { ("fd00::2", 1428) };
-    // The virtio card would be sent what goes to groups, and what nobody has.
+    // Else the virtio card would get multicast and unknown unicast frames.
     net.run("c", "ip link set eth0 down")?;
     let before = at_rest(net)?;
     traffic::tcp(net, mebibytes, "a", "b", address)?;
@@ -117,7 +118,7 @@ pub fn tcp(net: &Net, mebibytes: u64, family: u8) -> TestResult {
         assert_eq!(grown(sender(sent)), grown(receiver(received)), "{sent} {received}");
         assert!(grown(sender(sent)) >= frames, "{sent}");
     }
-    // Nearly all of it left in large sends, whose checksums the card made; the receiver needed to sum nothing.
+    // Nearly all was sent by TSO with the card's checksums; the receiver computed none itself.
     assert!(grown(sender("tx_tso_bytes")) >= bytes / 2 && grown(sender("tx_tso_packets")) < frames);
     assert!(grown(sender("tx_csum_partial")) >= grown(sender("tx_tso_packets")));
     assert!(grown(receiver("rx_csum_complete")) + grown(receiver("rx_csum_unnecessary")) >= frames);
@@ -138,7 +139,7 @@ fn flows(net: &Net) -> Result<[u64; 2], Report> {
 /// Flows are spread over the rings by their hash, or as `ethtool -X` and `-N` say.
 pub fn rings(net: &Net) -> TestResult {
     const FLOWS: u64 = 64;
-    /// What else may arrive while they do.
+    /// How many other frames may arrive meanwhile.
     const NOISE: u64 = 16;
     fix_neighbours(net)?;
     let [first, second] = flows(net)?;

@@ -1,9 +1,9 @@
-//! Devices that go and come back.
+//! Unload, load, reset, reload.
 
 use crate::common::{PROBE, SOON, TestResult};
 use crate::net::Net;
 
-/// Pings both functions from everywhere, without end.
+/// Pings both functions from all namespaces, without end.
 const TRAFFIC: &str = r#"
 for from in a b c; do
     for to in 1 2; do
@@ -18,8 +18,8 @@ fn begin_traffic(net: &Net) -> TestResult {
     Ok(())
 }
 
-/// Everybody hears everybody, and what pinged pings no more. A device that just came up loses frames while the kernel is still
-/// at its addresses and rules: what counts is that this ends.
+/// Ends the pings, and checks that all devices reach each other. A device that has just come up loses frames until the
+/// kernel has set its addresses and rules, so it may take a while.
 fn assert_alive(net: &Net) -> TestResult {
     net.check("kill $(cat /tmp/traffic) || true; rm /tmp/traffic", SOON)?;
     net.await_ping("10.0.0.2")?;
@@ -36,8 +36,8 @@ pub fn unload(net: &mut Net) -> TestResult {
     assert_alive(net)
 }
 
-/// A function is reset (FLR) between two lives of its driver. Under the driver it cannot be: Linux 6.12's does not listen to
-/// PCI when that resets a function, and would wait for commands that nobody remembers.
+/// A function is reset (FLR) while no driver is bound. With the driver bound it cannot be: Linux 6.12's mlx5_core is
+/// not told of the reset, and would wait for commands that are lost.
 pub fn function_level_reset(net: &Net) -> TestResult {
     begin_traffic(net)?;
     let function = &net.functions[0];

@@ -1,5 +1,5 @@
-//! Debian's unmodified mlx5e: the network devices of two functions of one software card, each in a namespace of its own, and
-//! a virtio card on the same wire.
+//! Debian's unmodified mlx5e: network devices of two functions, and a virtio card on the same wire, each in a namespace
+//! of its own.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,7 +17,7 @@ use net::Net;
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn network_devices_talk() -> TestResult {
     let net = Net::boot("netdev")?;
-    // First, while IPv6 has no neighbours to ask for.
+    // First, while there is no IPv6 neighbour discovery.
     counters::exact(&net)?;
     net.ping("10.0.0.2", 56)?;
     net.ping("fd00::2", 1400)?;
@@ -47,7 +47,7 @@ fn network_devices_talk() -> TestResult {
     Ok(())
 }
 
-/// The same with a card that nobody here wrote at the other end.
+/// The same with a virtio card at the other end.
 fn virtio_card(net: &Net) -> TestResult {
     net.ping("10.0.0.3", 56)?;
     net.ping("10.0.0.3", 4000)?;
@@ -60,7 +60,7 @@ fn virtio_card(net: &Net) -> TestResult {
     net.lab.assert_quiet()
 }
 
-/// Frames that fill several buffers of a receive; the queues for them are made, and unmade, while frames come.
+/// Frames that take several receive buffers. The queues are replaced while frames arrive.
 fn jumbo_frames(net: &Net) -> TestResult {
     for _ in 0..3 {
         net.set_mtu(9000)?;

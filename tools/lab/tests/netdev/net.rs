@@ -1,5 +1,5 @@
-//! Three network devices on one wire, each the `eth0` of a namespace of its own: two functions of the software card and a
-//! virtio card.
+//! Three network devices on one wire, each the `eth0` of a namespace of its own: two functions of the software card and
+//! a virtio card.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use crate::common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult, build, functions};
 
-/// Gives the function `$1` the namespace `$2`, 10.0.0.`$3` and fd00::`$3`, and waits for its link.
+/// Moves the function `$1`'s network device to the namespace `$2`, with 10.0.0.`$3` and fd00::`$3`, and waits for its
+/// link.
 const BRING_UP: &str = r#"
 set -e
 for wait in $(seq 300); do
@@ -49,9 +50,9 @@ pub struct Net {
     _dir: TempDir,
 }
 
-/// A script that pings `to` from `a`, `count` times, and fails at the first that does not come back. Each ping is a run of its
-/// own: busybox waits as long as it is told for the first answer only, and for a later one a second, which on a busy host is
-/// too short.
+/// A script that pings `to` from `a`, `count` times, and fails at the first that gets no answer. Each ping is a run of
+/// its own: busybox uses the given timeout for the first answer only, and one second for others, too short on a busy
+/// host.
 fn pings(count: u64, to: &str, size: usize) -> String {
     format!("for each in $(seq {count}); do ip netns exec a busybox ping -q -c 1 -W 20 -s {size} {to} || exit 1; done")
 }
@@ -80,7 +81,7 @@ impl Net {
         self.bring_up(1)
     }
 
-    /// Brings the device of a function up that is new: function 0 is `a`'s, 10.0.0.1 and fd00::1, function 1 is `b`'s.
+    /// Brings a function's new network device up: function 0 in `a`, 10.0.0.1 and fd00::1, function 1 in `b`.
     pub fn bring_up(&self, index: usize) -> TestResult {
         let (function, namespace) = (&self.functions[index], ["a", "b"][index]);
         self.check(&format!("set -- {function} {namespace} {}\n{BRING_UP}", index + 1), PROBE)?;

@@ -1,4 +1,4 @@
-//! What a device says of itself, and what can be set.
+//! Identity and settings of a network device.
 
 use crate::common::{SOON, TestResult};
 use crate::net::Net;
@@ -16,7 +16,7 @@ pub fn identity(net: &Net) -> TestResult {
     );
     let said = net.check(&format!("devlink dev info pci/{}", net.functions[0]), SOON)?;
     assert!(said.contains("driver mlx5_core") && said.contains("fw.psid SIM0000000005"), "{said}");
-    // The one that runs, and the one that is stored.
+    // The running version and the stored one.
     assert_eq!(said.matches("fw.version 16.35.4030").count(), 2, "{said}");
     let said = net.run("a", "ethtool -k eth0")?;
     for feature in
@@ -45,8 +45,7 @@ pub fn changes(net: &Net) -> TestResult {
     Ok(())
 }
 
-/// Interrupts are moderated as asked for, from the last event or the last completion, or as the driver finds best; frames pass
-/// however it is.
+/// Interrupt moderation can be set: by event or by completion, fixed or adaptive. Frames pass in each mode.
 pub fn coalescing(net: &Net) -> TestResult {
     for (change, expected) in [
         ("adaptive-rx off adaptive-tx off rx-usecs 50 rx-frames 64 tx-usecs 20 tx-frames 16", "rx-usecs:\t50\n"),
@@ -63,7 +62,7 @@ pub fn coalescing(net: &Net) -> TestResult {
     Ok(())
 }
 
-/// The device stamps packets, by a clock that can be read.
+/// The device timestamps packets by a readable clock.
 pub fn timestamps(net: &Net) -> TestResult {
     let said = net.run("a", "ethtool -T eth0")?;
     for expected in ["hardware-transmit", "hardware-receive", "hardware-raw-clock", "PTP Hardware Clock: "] {

@@ -1,4 +1,4 @@
-//! Frames of every kind from device to device.
+//! Traffic between devices.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::net::Net;
 /// For traffic: emulated processors are slow.
 const TRAFFIC: Duration = Duration::from_secs(400);
 
-/// Sends `$1` MiB from the namespace `$2` to the namespace `$3`, whose address is `$4`, over TCP, and compares what arrives.
-/// The receiver's input is a pipe that never ends: at the end of its input it would close the connection.
+/// Sends `$1` MiB from the namespace `$2` to the namespace `$3`, whose address is `$4`, over TCP, and compares what
+/// arrives. The receiver's input is a pipe that never ends: at the end of its input it would close the connection.
 const TCP: &str = r#"
 set -e
 dd if=/dev/urandom of=/tmp/sent bs=1M count=$1 2>/dev/null
@@ -30,7 +30,7 @@ pub fn tcp(net: &Net, mebibytes: u64, from: &str, to: &str, address: &str) -> Te
     Ok(())
 }
 
-/// VLAN devices on `a` and `b` talk; the card puts the tags in and takes them out.
+/// VLAN devices on `a` and `b`. The card inserts and strips the tags.
 pub fn vlan(net: &Net) -> TestResult {
     for (name, address) in [("a", "10.0.5.1"), ("b", "10.0.5.2")] {
         net.run(name, "ip link add link eth0 name eth0.5 type vlan id 5")?;
@@ -44,7 +44,7 @@ pub fn vlan(net: &Net) -> TestResult {
     Ok(())
 }
 
-/// Datagrams to ports that nobody listens at: the kernel at the other end verifies their checksums before it says so.
+/// Datagrams to closed ports. The receiving kernel verifies their checksums before it answers.
 pub fn udp(net: &Net, from: &str, to: &str, address: &str) -> TestResult {
     let before = datagrams(net, to)?;
     let said = net.run(from, &format!("busybox traceroute -n -q 3 -m 1 {address} 1000"))?;
@@ -66,7 +66,7 @@ fn datagrams(net: &Net, namespace: &str) -> Result<[u64; 2], Report> {
     Ok([number("NoPorts")?, number("InCsumErrors")?])
 }
 
-/// Groups: nobody answers before one joins. The card passes what was joined, and everything where all is wanted.
+/// Multicast: nobody answers before `b` joins the group.
 pub fn groups(net: &Net) -> TestResult {
     net.run("b", "sysctl -q -w net.ipv4.icmp_echo_ignore_broadcasts=0")?;
     net.run("a", "ip route add 239.0.0.0/8 dev eth0")?;
@@ -78,13 +78,13 @@ pub fn groups(net: &Net) -> TestResult {
     net.check(ping, SOON)?;
     assert!(net.counter("b", "rx_vport_multicast_packets")? >= before + 3);
     net.run("b", "ip addr del 239.1.2.3/32 dev eth0")?;
-    // Neighbours are found by groups too.
+    // IPv6 neighbours are found by multicast, too.
     net.run("a", "ip neigh flush dev eth0 nud all")?;
     net.ping("fd00::2", 56)?;
     Ok(())
 }
 
-/// What comes to the vport of `b` of frames to a group: nothing before it lists the address, or wants all groups.
+/// The vport of `b` gets a group's frames only if it lists the address or is in all-multicast mode.
 pub fn listed_groups(net: &Net) -> TestResult {
     const FRAMES: u64 = 20;
     let send = format!("ip netns exec a bash -c 'for i in $(seq {FRAMES}); do echo x > /dev/udp/239.127.0.9/9; done'");
@@ -99,14 +99,14 @@ pub fn listed_groups(net: &Net) -> TestResult {
         let before = net.counter("b", "rx_vport_multicast_packets")?;
         net.check(&send, SOON)?;
         net.ping("10.0.0.2", 56)?;
-        // Neighbours speak to groups now and then.
+        // Neighbour discovery adds a few multicast frames.
         let heard = net.counter("b", "rx_vport_multicast_packets")? - before;
         assert_eq!(heard >= FRAMES, is_heard, "{heard} after {change}");
     }
     Ok(())
 }
 
-/// `b` bridges frames for an address that is not its own: promiscuous mode.
+/// A bridge on `b` forwards frames for another address: promiscuous mode.
 pub fn bridge(net: &Net) -> TestResult {
     let make = r#"
         set -e
@@ -134,7 +134,7 @@ pub fn bridge(net: &Net) -> TestResult {
     net.ping("10.0.0.2", 56)
 }
 
-/// A second unicast address on `b`, of a MACVLAN device: it hears that one as well, without promiscuous mode.
+/// A second unicast address on `b`, of a MACVLAN device, without promiscuous mode.
 pub fn second_address(net: &Net) -> TestResult {
     net.run("b", "ip link add link eth0 name mv0 type macvlan mode private")?;
     net.check("ip netns add d && ip -n b link set mv0 netns d name eth0", SOON)?;

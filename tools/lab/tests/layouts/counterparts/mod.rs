@@ -20,7 +20,8 @@ pub struct Counterpart {
     pub c: &'static str,
     /// Whether the whole size is the layout's too.
     pub sized: bool,
-    /// Field, or the list after the fixed part; member, empty for a list that the structure does not declare; the bits of the member it is, as a C expression, or empty for all of them, or [`BIT_FIELD`].
+    /// Field, or the list after the fixed part; member, empty for a list that the structure does not declare; the bits
+    /// of the member it is, as a C expression, or empty for all of them, or [`BIT_FIELD`].
     pub fields: &'static [(&'static str, &'static str, &'static str)],
 }
 
