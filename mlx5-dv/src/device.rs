@@ -8,7 +8,7 @@ use mlx5_prm::cmd::{Command, QueryNicVportContextIn, QueryRoceAddressIn, QueryVp
 use mlx5_prm::ctx::RoceAddrLayout;
 
 use crate::access::owned::{BroughtUp, Owned, bring_up, port};
-use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, devx, hca_cap};
+use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, SafeCommand, devx, hca_cap};
 use crate::caps::{CapPage, Caps};
 use crate::clock::Clock;
 use crate::error::{CommandError, Error};
@@ -191,15 +191,29 @@ impl Device {
         Ok(Gid::of(index, address, mac))
     }
 
-    /// Executes a typed command that creates nothing; `object` is what it is about, for messages.
+    /// Executes a command that cannot direct the card at memory: [`SafeCommand`] says which those are. `object` is what it is
+    /// about, for messages.
+    pub fn execute<C: SafeCommand>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
+        let input = || [command.head(), command.tail()].concat();
+        self.access.run(command, object).map_err(|error| error.because(&input(), &self.caps))
+    }
+
+    /// Executes any typed command that creates nothing; `object` is what it is about, for messages. The command is sent
+    /// unchecked.
     ///
-    /// Nothing judges the command: one that makes a memory key, gives pages to firmware or takes them, or touches an object
-    /// of somebody else's can aim the card at any memory it sees, this program's own registered memory included. Queries
-    /// are harmless; for the rest use the types of [`objects`](crate::objects).
-    pub fn execute<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
+    /// # Safety
+    /// As for [`Access::execute`]: the card can be directed at any memory that it sees.
+    ///
+    /// ```compile_fail,E0133
+    /// fn open_the_heap(device: &mlx5_dv::Device, key: &mlx5_prm::cmd::CreateMkeyIn) {
+    ///     let _ = device.execute_raw(key, ""); // only in an unsafe block
+    /// }
+    /// ```
+    pub unsafe fn execute_raw<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);
-        let output = self.access.execute(raw.clone()).map_err(|error| error.because(&raw.input, &self.caps))?;
-        raw.reply(&output)
+        // SAFETY: the caller's promise.
+        let output = unsafe { self.access.execute(raw.clone()) };
+        raw.reply(&output.map_err(|error| error.because(&raw.input, &self.caps))?)
     }
 
     /// The clock that its waits go by: [`Options::clock`].

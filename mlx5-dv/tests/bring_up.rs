@@ -79,11 +79,13 @@ fn any_access_can_be_wrapped_in_a_tracer_of_the_kernel_s_format() {
     let mut observers = Observers::default();
     observers.push(Arc::new(move |record: &CommandRecord| sink.lock().unwrap().push_str(&kernel_dump("sim", record))));
     let traced = Traced::new(Arc::clone(device.access()), observers);
-    traced.execute(RawCommand::new(&NopIn::default(), "")).unwrap();
+    // SAFETY: a command that names no memory, and so below.
+    unsafe { traced.execute(RawCommand::new(&NopIn::default(), "")) }.unwrap();
     // No such PD: refused, and the refusal is in the dump too.
     let mut dealloc = DeallocPdIn::default();
     dealloc.w().pd(0x123456);
-    traced.execute(RawCommand::new(&dealloc, "PD 0x123456")).expect_err("no such PD");
+    // SAFETY: as above.
+    unsafe { traced.execute(RawCommand::new(&dealloc, "PD 0x123456")) }.expect_err("no such PD");
     let text = text.lock().unwrap();
     for expected in [
         "dump command data NOP(0x80d) INPUT\ncmd[0]: 000: 080d0000 ",
@@ -116,7 +118,8 @@ fn an_output_is_decoded_by_the_input_that_it_answers() {
     access.w().op_mod(1).register_id(RegisterId::Pmtu.number() as u16);
     let mut access = WithTail::new(access, port.as_bytes().to_vec());
     access.out_tail = PmtuReg::SIZE;
-    traced.execute(RawCommand::new(&access, "PMTU")).unwrap();
+    // SAFETY: reads a register.
+    unsafe { traced.execute(RawCommand::new(&access, "PMTU")) }.unwrap();
     let seen = seen.lock().unwrap();
     let outputs: Vec<&CommandRecord> = seen.iter().filter(|record| record.direction == Direction::Output).collect();
     assert_eq!(outputs.len(), 2, "the command queue's own observer, and that of the wrapped access");

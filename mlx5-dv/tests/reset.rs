@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use mlx5_dv::access::{Bar, BarMapping, Function};
+use mlx5_dv::access::{Bar, BarMapping, Function, FunctionParts};
 use mlx5_dv::{Device, Error, Options};
 use mlx5_open::Sim;
 
@@ -19,7 +19,8 @@ struct Odd {
     since: Mutex<Option<Instant>>,
 }
 
-impl Bar for Odd {
+// SAFETY: maps and resets what it wraps; a reset that it refuses is an error.
+unsafe impl Bar for Odd {
     fn size(&self) -> u64 {
         self.bar.size()
     }
@@ -29,12 +30,14 @@ impl Bar for Odd {
         if away { Ok(u32::MAX) } else { self.bar.read32(offset) }
     }
 
-    fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
-        self.bar.write32(offset, value)
+    unsafe fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { self.bar.write32(offset, value) }
     }
 
-    fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
-        self.bar.write64(offset, value)
+    unsafe fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
+        // SAFETY: as above.
+        unsafe { self.bar.write64(offset, value) }
     }
 
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<BarMapping>> {
@@ -56,8 +59,10 @@ impl Bar for Odd {
 /// Opens a software card whose reset answers `reset` and is followed by a silence of `away`.
 fn open(reset: Result<(), i32>, away: Duration) -> Result<(), Error> {
     let sim = Sim::builder().build()?;
-    let mut function: Function = sim.function(0);
-    function.bar = Box::new(Odd { bar: function.bar, reset, away, since: Mutex::new(None) });
+    let FunctionParts { name, bar, dma, irq } = sim.function(0).into_parts();
+    let bar = Box::new(Odd { bar, reset, away, since: Mutex::new(None) });
+    // SAFETY: the parts of one function, whose BAR is wrapped.
+    let function = unsafe { Function::new(name, bar, dma, irq) };
     let mut options = Options::default();
     options.firmware_timeout = Duration::from_secs(2);
     Device::open(function, options).map(drop)

@@ -1,10 +1,10 @@
 //! Reading a card's capability pages. PRM "QUERY_HCA_CAP".
 
 use mlx5_prm::caps::CmdHcaCap;
-use mlx5_prm::cmd::{QueryHcaCapIn, QueryHcaCapOut};
+use mlx5_prm::cmd::QueryHcaCapIn;
 use mlx5_prm::layout::Layout;
 
-use super::{Access, RawCommand};
+use super::Access;
 use crate::caps::{CapPage, Caps, RawPage};
 use crate::error::Error;
 
@@ -14,9 +14,7 @@ pub(crate) fn query_page(access: &dyn Access, page: CapPage) -> Result<RawPage, 
         let mut query = QueryHcaCapIn::default();
         query.w().op_mod(page.op_mod(current));
         let about = format!("{page} page, {}", if current { "current" } else { "max" });
-        let raw = RawCommand::new(&query, about);
-        let reply: QueryHcaCapOut = raw.reply(&access.execute(raw.clone())?)?;
-        Ok(reply.capability().to_vec())
+        Ok(access.run(&query, &about)?.capability().to_vec())
     };
     Ok(RawPage { page, max: query(false)?, current: query(true)? })
 }

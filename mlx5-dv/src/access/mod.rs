@@ -19,12 +19,14 @@ mod liveness;
 mod options;
 pub mod owned;
 pub mod pci;
+mod safe;
 mod subscribers;
 pub mod trace;
 mod transport;
 
 pub use options::Options;
-pub use transport::{Bar, BarMapping, DmaSpace, Function, Irq};
+pub use safe::SafeCommand;
+pub use transport::{Bar, BarMapping, DmaSpace, Function, FunctionParts, Irq};
 
 pub use crate::memory::HostRange;
 
@@ -45,6 +47,16 @@ impl RawCommand {
         let mut input = command.head().to_vec();
         input.extend_from_slice(command.tail());
         RawCommand { input, out_len: command.out_len(), object: object.into() }
+    }
+
+    /// The bytes of a command that is [safe](SafeCommand). Its opcode is its type's, whatever its bytes say: they can be made
+    /// of anything.
+    pub(crate) fn safe<C: SafeCommand>(command: &C, object: impl Into<String>) -> Self {
+        let mut raw = RawCommand::new(command, object);
+        if let Some(opcode) = raw.input.get_mut(..2) {
+            opcode.copy_from_slice(&(C::OPCODE.number() as u16).to_be_bytes());
+        }
+        raw
     }
 
     /// `opcode` of the input.
@@ -109,13 +121,59 @@ impl AsyncEvent {
     }
 }
 
-/// Memory the card knows by number.
+/// Memory the card knows by number. It holds the memory, which is free once [`Access::destroy_umem`] gave it back; dropped
+/// without that, the memory is leaked, as the card may still use it.
+///
+/// ```compile_fail,E0451
+/// fn forge(memory: std::sync::Arc<mlx5_dv::memory::DmaBuffer>) -> mlx5_dv::access::UmemHandle {
+///     let handle = mlx5_dv::access::ObjectHandle(0);
+///     mlx5_dv::access::UmemHandle { umem_id: 7, handle, memory: Some(memory) } // fields are private
+/// }
+/// ```
 #[derive(Debug)]
 pub struct UmemHandle {
+    umem_id: u32,
+    handle: ObjectHandle,
+    /// `None` once it was given back.
+    memory: Option<Arc<DmaBuffer>>,
+}
+
+impl UmemHandle {
+    pub(crate) fn new(umem_id: u32, handle: ObjectHandle, memory: Arc<DmaBuffer>) -> Self {
+        UmemHandle { umem_id, handle, memory: Some(memory) }
+    }
+
     /// `umem_id` for contexts.
-    pub umem_id: u32,
+    pub fn umem_id(&self) -> u32 {
+        self.umem_id
+    }
+
     /// The access' own handle.
-    pub handle: ObjectHandle,
+    pub fn handle(&self) -> ObjectHandle {
+        self.handle
+    }
+
+    /// Its memory, which the card has forgotten.
+    pub(crate) fn into_memory(mut self) -> Option<Arc<DmaBuffer>> {
+        self.memory.take()
+    }
+}
+
+impl UmemHandle {
+    /// Never frees the memory: the card may use it for good.
+    pub(crate) fn leak(mut self) {
+        std::mem::forget(self.memory.take());
+    }
+}
+
+impl Drop for UmemHandle {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            let (umem_id, bytes) = (self.umem_id, memory.len());
+            tracing::error!(umem_id, bytes, "a umem was dropped and not destroyed; its memory is leaked");
+            std::mem::forget(memory);
+        }
+    }
 }
 
 /// How the processor treats stores to a UAR page.
@@ -127,44 +185,105 @@ pub enum UarMapping {
     WriteCombining,
 }
 
-/// One user access region page.
+/// One user access region page. Its fields are private: a page of anybody's choice would be a register of anybody's choice.
 #[derive(Debug)]
 pub struct UarHandle {
-    /// `uar_page` for contexts.
-    pub uar_page: u32,
-    /// The page for direct stores; `None` where stores are trapped and go through [`Access::write_uar`].
-    pub mapping: Option<BarMapping>,
-    /// How it is mapped.
-    pub cached: UarMapping,
-    /// The access' own handle.
-    pub handle: ObjectHandle,
+    uar_page: u32,
+    mapping: Option<BarMapping>,
+    cached: UarMapping,
+    handle: ObjectHandle,
 }
 
-/// The upper seam: execute a command, keep firmware objects, umems, UARs and EQ numbers.
+impl UarHandle {
+    pub(crate) fn new(uar_page: u32, cached: UarMapping, handle: ObjectHandle) -> Self {
+        UarHandle { uar_page, mapping: None, cached, handle }
+    }
+
+    pub(crate) fn mapped(self, mapping: Option<BarMapping>) -> Self {
+        UarHandle { mapping, ..self }
+    }
+
+    /// `uar_page` for contexts.
+    pub fn uar_page(&self) -> u32 {
+        self.uar_page
+    }
+
+    /// The page for direct stores; `None` where stores are trapped and go through [`Access::write_uar`].
+    pub fn mapping(&self) -> Option<&BarMapping> {
+        self.mapping.as_ref()
+    }
+
+    /// How it is mapped.
+    pub fn cached(&self) -> UarMapping {
+        self.cached
+    }
+
+    /// The access' own handle.
+    pub fn handle(&self) -> ObjectHandle {
+        self.handle
+    }
+}
+
+pub(crate) mod sealed {
+    /// Keeps [`Access`](super::Access) to this crate: the objects above believe what an access says.
+    pub trait Sealed {}
+}
+
+/// The upper seam: execute a command, keep firmware objects, umems, UARs and EQ numbers. Sealed: implemented here alone.
 ///
-/// Commands are executed as they are given: a command can aim the card at any memory it sees. Whoever executes one that is
-/// more than a query, or keeps numbers of memory (`umem_id`, `iova`) by hand, answers for it as for `unsafe` code. The
-/// types of [`objects`](crate::objects) do so on behalf of safe programs.
+/// A command can direct the card at any memory that it sees, and it sees more than what keys name: whole pages of the
+/// heap around a user's vector, rings, firmware's own pages. So the methods that take a [`RawCommand`] are `unsafe`. Safe are
+/// `run`, for [commands that name no memory](SafeCommand), and the types of
+/// [`objects`](crate::objects), which keep the memory that theirs name.
+///
+/// # Safety of raw commands
+/// The caller of [`execute`](Self::execute), [`create`](Self::create), [`modify`](Self::modify), [`query`](Self::query) and
+/// [`destroy`](Self::destroy) promises of the card, for as long as what the command makes or changes exists:
+/// * It writes only memory that was shown to it ([`DmaBuffer`]) and that this process accesses by the buffer's methods, or not
+///   at all; of a buffer of the user's memory the data alone, not what else lies in its pages.
+/// * The buffer outlives it: until the object is destroyed, with an answer that says so, or the card's DMA has stopped.
+/// * No object of somebody else's is changed or destroyed, nor what the driver's own commands rest on.
+///
+/// ```compile_fail,E0133
+/// fn send(access: &dyn mlx5_dv::access::Access, command: mlx5_dv::access::RawCommand) {
+///     let _ = access.execute(command); // only in an unsafe block
+/// }
+/// ```
 ///
 /// All methods block until firmware answered or the command's deadline passed; any thread may call, and commands of
 /// several threads are in flight together.
-pub trait Access: Send + Sync + Debug {
+pub trait Access: sealed::Sealed + Send + Sync + Debug {
     /// The device string, for messages.
     fn name(&self) -> &str;
     /// Executes a command that creates nothing. The reply's status is checked: `Ok` holds the output of a success.
-    fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError>;
+    ///
+    /// # Safety
+    /// [As said above](Self#safety-of-raw-commands).
+    unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError>;
     /// Creates a firmware object.
-    fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError>;
+    ///
+    /// # Safety
+    /// [As said above](Self#safety-of-raw-commands).
+    unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError>;
     /// Modifies an object.
-    fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
+    ///
+    /// # Safety
+    /// [As said above](Self#safety-of-raw-commands).
+    unsafe fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
     /// Queries an object.
-    fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
+    ///
+    /// # Safety
+    /// [As said above](Self#safety-of-raw-commands).
+    unsafe fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
     /// Destroys an object. On a dead card this is a success that does nothing: the object went with it.
-    fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError>;
-    /// Makes memory known to the card. The memory must outlive the umem: the caller destroys the umem first.
-    fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error>;
-    /// Forgets a umem.
-    fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError>;
+    ///
+    /// # Safety
+    /// [As said above](Self#safety-of-raw-commands).
+    unsafe fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError>;
+    /// Makes memory known to the card, by whole pages. The handle keeps the memory.
+    fn register_umem(&self, memory: Arc<DmaBuffer>, writable: bool) -> Result<UmemHandle, Error>;
+    /// Forgets a umem, and gives its memory back. Errors: the umem, which the card still has, and why.
+    fn destroy_umem(&self, umem: UmemHandle) -> Result<(), (UmemHandle, CommandError)>;
     /// Allocates a UAR page of its own, mapped as wanted, or uncached where that cannot be had.
     fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error>;
     /// Gives a UAR page back.
@@ -198,6 +317,15 @@ pub trait Access: Send + Sync + Debug {
     /// How frames are steered where the kernel keeps the function; `None` where it is ours, and steering is commands.
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {
         None
+    }
+}
+
+impl dyn Access + '_ {
+    /// Executes a [safe](SafeCommand) command; `object` is what it is about, for messages. What it creates has no handle.
+    pub fn run<C: SafeCommand>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
+        let raw = RawCommand::safe(command, object);
+        // SAFETY: `C` names no memory and touches nobody's object, as `SafeCommand` says, and the opcode is `C`'s.
+        raw.reply(&unsafe { self.execute(raw.clone()) }?)
     }
 }
 

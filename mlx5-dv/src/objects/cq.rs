@@ -158,11 +158,16 @@ impl Cq {
         let mut create = CreateCqIn::default();
         create.w().cq_context(&context).cq_umem_valid(true).cq_umem_id(memory.umem_id());
         let what = format!("a CQ of {} entries", 1u64 << log_size);
-        let (object, out) = Object::create(device, &create, &what, |out| {
-            let mut end = DestroyCqIn::default();
-            end.w().cqn(out.cqn());
-            (end, format!("CQ {:#x}", out.cqn()))
-        })?;
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed after it, and
+        // leaked where that fails; firmware gives up no umem that an object uses.
+        let created = unsafe {
+            Object::create_over_memory(device, &create, &what, |out| {
+                let mut end = DestroyCqIn::default();
+                end.w().cqn(out.cqn());
+                (end, format!("CQ {:#x}", out.cqn()))
+            })
+        };
+        let (object, out) = created?;
         Ok(Arc::new(Cq {
             cqn: out.cqn(),
             log_size,

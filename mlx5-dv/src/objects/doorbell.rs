@@ -80,7 +80,7 @@ fn registers(uar: &Uar) -> Result<UarPage, Error> {
     };
     // SAFETY: the mapping is the page's registers, whole and aligned (`Uar::mapping` checks its length; a mapping starts at
     // a page). It lives as long as the `Uar`, an `Arc` of which is in every `Leased` beside the doorbell.
-    Ok(unsafe { UarPage::new(mapping.address) })
+    Ok(unsafe { UarPage::new(mapping.address()) })
 }
 
 /// The registers of `uar`, where a store goes out without a barrier behind it.

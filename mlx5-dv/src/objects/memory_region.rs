@@ -20,7 +20,7 @@ use crate::memory::{DmaBuffer, HostMemory};
 pub struct MemoryRegion {
     /// First of all: without it the card cannot reach the memory.
     mkey: Mkey,
-    memory: Option<DmaBuffer>,
+    memory: Option<Arc<DmaBuffer>>,
     access: AccessFlags,
     /// Parts lent out as [`Buffer`]s, ascending.
     lent: Mutex<Vec<Range<usize>>>,
@@ -55,12 +55,13 @@ impl MemoryRegion {
     }
 
     fn of(pd: &Arc<Pd>, memory: DmaBuffer, access: AccessFlags) -> Result<Arc<Self>, Error> {
+        let memory = Arc::new(memory);
         let mkey = match Mkey::create(pd, &memory, access) {
             Ok(mkey) => mkey,
             Err(error) => {
                 // Without an answer of firmware's the key may exist, and the card may use it.
                 if matches!(&error, Error::Command(failed) if failed.status().is_none() && !failed.is_dead()) {
-                    memory.leak();
+                    std::mem::forget(memory);
                 }
                 return Err(error);
             }
@@ -69,7 +70,7 @@ impl MemoryRegion {
     }
 
     fn host(&self) -> Option<&HostMemory> {
-        self.memory.as_ref().and_then(DmaBuffer::memory)
+        self.memory.as_deref().and_then(DmaBuffer::memory)
     }
 
     /// First address, as work requests and remotes count.
@@ -146,7 +147,7 @@ impl MemoryRegion {
     #[track_caller]
     fn at(&self, offset: usize, len: usize) -> Option<(&DmaBuffer, usize)> {
         self.check(offset, len);
-        let memory = self.memory.as_ref()?;
+        let memory = self.memory.as_deref()?;
         Some((memory, offset))
     }
 
@@ -199,9 +200,7 @@ impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if let Err(error) = self.deregister() {
             tracing::error!(%error, "a memory region was not deregistered; its memory is leaked");
-            if let Some(memory) = self.memory.take() {
-                memory.leak();
-            }
+            std::mem::forget(self.memory.take());
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::access::UmemHandle;
 use crate::caps::Caps;
 use crate::device::Device;
 use crate::error::{CommandError, Error};
-use crate::memory::{DmaBuffer, HostMemory, Translation};
+use crate::memory::{DmaBuffer, Translation};
 
 bitflags::bitflags! {
     /// What may be done with registered memory. Local reading is always allowed.
@@ -55,28 +55,28 @@ struct KeyMemory {
 }
 
 impl KeyMemory {
-    fn of(device: &Arc<Device>, memory: &HostMemory) -> Result<Self, Error> {
-        let umem = device.access().register_umem(memory, true)?;
+    fn of(device: &Arc<Device>, memory: &Arc<DmaBuffer>) -> Result<Self, Error> {
+        let umem = device.access().register_umem(Arc::clone(memory), true)?;
         Ok(KeyMemory { umem: Some(umem), device: Arc::clone(device) })
     }
 
     fn id(&self) -> u32 {
-        self.umem.as_ref().map_or(0, |umem| umem.umem_id)
+        self.umem.as_ref().map_or(0, UmemHandle::umem_id)
     }
 
     fn forget(&mut self) -> Result<(), CommandError> {
-        if let Some(umem) = &self.umem {
-            self.device.access().destroy_umem(umem)?;
-            self.umem = None;
-        }
-        Ok(())
+        let Some(umem) = self.umem.take() else { return Ok(()) };
+        self.device.access().destroy_umem(umem).map_err(|(umem, error)| {
+            self.umem = Some(umem);
+            error
+        })
     }
 }
 
 impl Drop for KeyMemory {
     fn drop(&mut self) {
         if let Err(error) = self.forget() {
-            tracing::error!(%error, "a key's umem was not destroyed; it stays with the card");
+            tracing::error!(%error, "a key's umem was not destroyed; it stays with the card, and so does its memory");
         }
     }
 }
@@ -89,7 +89,7 @@ impl fmt::Debug for Mkey {
 
 impl Mkey {
     /// A key of `pd` for `memory`'s data: any address, any length but zero. Its addresses are those of this process.
-    pub(super) fn create(pd: &Pd, memory: &DmaBuffer, access: AccessFlags) -> Result<Self, Error> {
+    pub(super) fn create(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags) -> Result<Self, Error> {
         let host = memory.memory().ok_or_else(|| Error::Invalid("a memory key of no memory".into()))?;
         let caps = pd.device().caps();
         check_access(access, caps)?;
@@ -102,7 +102,7 @@ impl Mkey {
         let first = host.address().as_ptr() as u64;
         let start = first + host.data_offset() as u64;
         let device = pd.device();
-        let place = (!device.access().knows_addresses()).then(|| KeyMemory::of(device, host)).transpose()?;
+        let place = (!device.access().knows_addresses()).then(|| KeyMemory::of(device, memory)).transpose()?;
         let pages = match &place {
             None => Translation::of(first, memory.iova(), host.len()),
             // The kernel does not say which pages it found.
@@ -131,11 +131,17 @@ impl Mkey {
         }
         let list = if place.is_some() { Vec::new() } else { entries(pages) };
         let what = format!("{} bytes of memory", host.data_len());
-        let (object, out) = Object::create(pd.device(), &WithTail::new(create, list), &what, |out| {
-            let mut end = DestroyMkeyIn::default();
-            end.w().mkey_index(out.reply.mkey_index());
-            (end, format!("mkey {:#x}", out.reply.mkey_index()))
-        })?;
+        let create = WithTail::new(create, list);
+        // SAFETY: opens `memory`'s data and no byte beside it: `start_addr` and `len` are its own. `MemoryRegion` keeps the
+        // buffer until the key is destroyed, and leaks it where that fails; nobody has a reference to the data.
+        let created = unsafe {
+            Object::create_over_memory(pd.device(), &create, &what, |out| {
+                let mut end = DestroyMkeyIn::default();
+                end.w().mkey_index(out.reply.mkey_index());
+                (end, format!("mkey {:#x}", out.reply.mkey_index()))
+            })
+        };
+        let (object, out) = created?;
         Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object, memory: place })
     }
 

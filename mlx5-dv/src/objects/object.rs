@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use mlx5_prm::cmd::Command;
+use mlx5_prm::cmd::{
+    Command, Init2rtrQpIn, ModifyRqIn, ModifySqIn, Qp2errIn, Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn,
+};
 
-use crate::access::{ObjectHandle, RawCommand};
+use crate::access::{ObjectHandle, RawCommand, SafeCommand};
 use crate::device::Device;
 use crate::error::{CommandError, Error};
 
@@ -18,15 +20,44 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Executes `create`; `end` makes the command that destroys what was created, and its name, of the reply.
-    pub(crate) fn create<C: Command, E: Command>(
+    /// Executes `create`, which names no memory; `end` makes the command that destroys what was created, and its name, of the
+    /// reply.
+    pub(crate) fn create<C: SafeCommand, E: Command>(
         device: &Arc<Device>,
         create: &C,
         what: &str,
         end: impl FnOnce(&C::Out) -> (E, String),
     ) -> Result<(Self, C::Out), Error> {
-        let raw = RawCommand::new(create, what);
-        let created = device.access().create(raw.clone());
+        // SAFETY: `C` names no memory, as `SafeCommand` says.
+        unsafe { Self::send(device, RawCommand::safe(create, what), end) }
+    }
+
+    /// As [`create`](Self::create), for commands that name memory.
+    ///
+    /// # Safety
+    /// As for [`Access::create`](crate::access::Access::create): whoever holds the object keeps the memory that `create` names
+    /// until [`destroy`](Self::destroy) succeeded, or for good.
+    pub(crate) unsafe fn create_over_memory<C: Command, E: Command>(
+        device: &Arc<Device>,
+        create: &C,
+        what: &str,
+        end: impl FnOnce(&C::Out) -> (E, String),
+    ) -> Result<(Self, C::Out), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::send(device, RawCommand::new(create, what), end) }
+    }
+
+    /// Creates what `raw` says.
+    ///
+    /// # Safety
+    /// As for [`create_over_memory`](Self::create_over_memory).
+    unsafe fn send<R: Reply, E: Command>(
+        device: &Arc<Device>,
+        raw: RawCommand,
+        end: impl FnOnce(&R) -> (E, String),
+    ) -> Result<(Self, R), Error> {
+        // SAFETY: the caller's promise.
+        let created = unsafe { device.access().create(raw.clone()) };
         let (handle, output) = created.map_err(|error| error.because(&raw.input, device.caps()))?;
         let reply = raw.reply(&output)?;
         let (end, name) = end(&reply);
@@ -49,23 +80,26 @@ impl Object {
     }
 
     /// Modifies the object.
-    pub(crate) fn modify<C: Command>(&self, command: &C) -> Result<(), CommandError> {
+    pub(crate) fn modify<C: Transition>(&self, command: &C) -> Result<(), CommandError> {
         let raw = RawCommand::new(command, self.name());
-        let modified = self.device.access().modify(self.handle, raw.clone());
+        // SAFETY: moves the object, whose number its owner sets, from state to state, and names no memory: see `Transition`.
+        let modified = unsafe { self.device.access().modify(self.handle, raw.clone()) };
         modified.map(drop).map_err(|error| error.because(&raw.input, self.device.caps()))
     }
 
     /// Queries the object.
-    pub(crate) fn query<C: Command>(&self, command: &C) -> Result<C::Out, CommandError> {
-        let raw = RawCommand::new(command, self.name());
-        let output = self.device.access().query(self.handle, raw.clone())?;
+    pub(crate) fn query<C: SafeCommand>(&self, command: &C) -> Result<C::Out, CommandError> {
+        let raw = RawCommand::safe(command, self.name());
+        // SAFETY: `C` names no memory and changes nothing, as `SafeCommand` says.
+        let output = unsafe { self.device.access().query(self.handle, raw.clone()) }?;
         raw.reply(&output)
     }
 
     /// Destroys the object, once: after a success further calls do nothing.
     pub(crate) fn destroy(&mut self) -> Result<(), CommandError> {
         let Some(end) = &self.end else { return Ok(()) };
-        self.device.access().destroy(self.handle, end.clone())?;
+        // SAFETY: ends the object that `create` made, which is this value's.
+        unsafe { self.device.access().destroy(self.handle, end.clone()) }?;
         self.end = None;
         Ok(())
     }
@@ -78,6 +112,18 @@ impl Drop for Object {
         }
     }
 }
+
+/// A command that moves an object from state to state. The contexts that it carries are made in this crate, which sets none of
+/// their fields that name memory: those are the creation's.
+pub(crate) trait Transition: Command {}
+
+impl Transition for Rst2initQpIn {}
+impl Transition for Init2rtrQpIn {}
+impl Transition for Rtr2rtsQpIn {}
+impl Transition for Qp2errIn {}
+impl Transition for Qp2rstIn {}
+impl Transition for ModifySqIn {}
+impl Transition for ModifyRqIn {}
 
 /// An object that was not destroyed, and why. It is alive, and can be tried again.
 pub struct DestroyError<T> {

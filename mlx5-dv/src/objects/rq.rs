@@ -109,11 +109,16 @@ impl Rq {
             .wq(&cyclic(pd, &memory, log_size, log_stride));
         let mut create = CreateRqIn::default();
         create.w().ctx(&context);
-        let (object, out) = Object::create(device, &create, "an RQ", |out| {
-            let mut end = DestroyRqIn::default();
-            end.w().rqn(out.rqn());
-            (end, format!("RQ {:#x}", out.rqn()))
-        })?;
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed after it, and
+        // leaked where that fails; firmware gives up no umem that an object uses.
+        let created = unsafe {
+            Object::create_over_memory(device, &create, "an RQ", |out| {
+                let mut end = DestroyRqIn::default();
+                end.w().rqn(out.rqn());
+                (end, format!("RQ {:#x}", out.rqn()))
+            })
+        };
+        let (object, out) = created?;
         Ok(Arc::new(Rq {
             queue: RawQueue::new(out.rqn(), Commands { modify, query }, object, memory, cq),
             log_size,

@@ -174,11 +174,16 @@ impl Sq {
         }
         let mut create = CreateSqIn::default();
         create.w().ctx(&context);
-        let (object, out) = Object::create(device, &create, "an SQ", |out| {
-            let mut end = DestroySqIn::default();
-            end.w().sqn(out.sqn());
-            (end, format!("SQ {:#x}", out.sqn()))
-        })?;
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed after it, and
+        // leaked where that fails; firmware gives up no umem that an object uses.
+        let created = unsafe {
+            Object::create_over_memory(device, &create, "an SQ", |out| {
+                let mut end = DestroySqIn::default();
+                end.w().sqn(out.sqn());
+                (end, format!("SQ {:#x}", out.sqn()))
+            })
+        };
+        let (object, out) = created?;
         let limits = FrameLimits {
             sges: options.sges,
             inline_bytes: options.inline_bytes,

@@ -63,7 +63,7 @@ impl Uar {
 
     /// `uar_page` for contexts.
     pub fn index(&self) -> u32 {
-        self.handle.uar_page
+        self.handle.uar_page()
     }
 
     /// The card.
@@ -78,12 +78,12 @@ impl Uar {
 
     /// Whether stores to it are gathered until a barrier, so that the plain register does not serve.
     pub fn is_write_combining(&self) -> bool {
-        self.is_mapped() && self.handle.cached == UarMapping::WriteCombining
+        self.is_mapped() && self.handle.cached() == UarMapping::WriteCombining
     }
 
     /// The page in this process, where it can be mapped.
     pub(crate) fn mapping(&self) -> Option<&BarMapping> {
-        self.handle.mapping.as_ref().filter(|mapping| mapping.len >= uar::mmio::UAR_PAGE)
+        self.handle.mapping().filter(|mapping| mapping.len() >= uar::mmio::UAR_PAGE)
     }
 
     /// Stores to a page that is not mapped.

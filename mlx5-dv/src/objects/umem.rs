@@ -13,44 +13,45 @@ use crate::memory::DmaBuffer;
 #[derive(Debug)]
 pub struct Umem {
     handle: Option<UmemHandle>,
-    memory: Option<DmaBuffer>,
+    memory: Option<Arc<DmaBuffer>>,
     device: Arc<Device>,
 }
 
 impl Umem {
     /// Makes `memory` known to the card, for reading and writing. Errors: [`Error::Command`], [`Error::Memory`].
     pub fn register(device: &Arc<Device>, memory: DmaBuffer) -> Result<Self, Error> {
-        let host = memory.memory().ok_or_else(|| Error::Invalid("a umem of no memory".into()))?;
-        let handle = device.access().register_umem(host, true)?;
+        let memory = Arc::new(memory);
+        let handle = device.access().register_umem(Arc::clone(&memory), true)?;
         Ok(Umem { handle: Some(handle), memory: Some(memory), device: Arc::clone(device) })
     }
 
     /// `umem_id` for contexts; 0 once it is gone.
     pub fn id(&self) -> u32 {
-        self.handle.as_ref().map_or(0, |handle| handle.umem_id)
+        self.handle.as_ref().map_or(0, UmemHandle::umem_id)
     }
 
     /// Its memory; `None` once it is gone.
     pub fn memory(&self) -> Option<&DmaBuffer> {
-        self.memory.as_ref()
+        self.memory.as_deref()
     }
 
     /// The card forgets it, and the memory is free.
     pub(crate) fn destroy(&mut self) -> Result<(), CommandError> {
-        if let Some(handle) = &self.handle {
-            self.device.access().destroy_umem(handle)?;
-            self.handle = None;
-            self.memory = None;
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        if let Err((handle, error)) = self.device.access().destroy_umem(handle) {
+            self.handle = Some(handle);
+            return Err(error);
         }
+        self.memory = None;
         Ok(())
     }
 
     /// Never frees the memory: something that uses it could not be destroyed.
     pub(crate) fn leak(&mut self) {
-        self.handle = None;
-        if let Some(memory) = self.memory.take() {
-            memory.leak();
+        if let Some(handle) = self.handle.take() {
+            handle.leak();
         }
+        self.memory = None;
     }
 }
 

@@ -25,12 +25,11 @@ pub fn function(name: impl Into<String>, handle: FunctionHandle) -> Function {
 /// As [`function`]; `card` stays powered as long as the driver holds the function.
 pub(crate) fn powered(name: String, handle: FunctionHandle, card: Option<Arc<Card>>) -> Function {
     let power = Power(card);
-    Function {
-        name,
-        bar: Box::new(ModelBar { handle: handle.clone(), power: power.clone() }),
-        dma: Box::new(ModelDma { handle: handle.clone(), power: power.clone() }),
-        irq: Box::new(ModelIrq { handle, _power: power }),
-    }
+    let bar = Box::new(ModelBar { handle: handle.clone(), power: power.clone() });
+    let dma = Box::new(ModelDma { handle: handle.clone(), power: power.clone() });
+    // SAFETY: all three are of one function. Who holds another handle on it is its hardware, not another driver: it is for
+    // tests that pull the card out or look into it.
+    unsafe { Function::new(name, bar, dma, Box::new(ModelIrq { handle, _power: power })) }
 }
 
 /// Keeps the card powered.
@@ -49,7 +48,9 @@ struct ModelBar {
     power: Power,
 }
 
-impl Bar for ModelBar {
+// SAFETY: the model's file is mapped where its part lies. `reset` and a cleared bus master end the model's DMA before they
+// return.
+unsafe impl Bar for ModelBar {
     fn size(&self) -> u64 {
         self.handle.bar_size()
     }
@@ -60,12 +61,12 @@ impl Bar for ModelBar {
         Ok(u32::from_be_bytes(bytes))
     }
 
-    fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
+    unsafe fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
         self.handle.bar_write(offset, &value.to_be_bytes());
         Ok(())
     }
 
-    fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
+    unsafe fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
         self.handle.bar_write(offset, &value.to_be_bytes());
         Ok(())
     }
@@ -103,17 +104,18 @@ struct ModelDma {
     power: Power,
 }
 
-impl DmaSpace for ModelDma {
-    fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
-        let source = match range.file {
+// SAFETY: the model reaches memory by the files, or the range of this process, that it is given here, until it is taken back.
+unsafe impl DmaSpace for ModelDma {
+    unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
+        let source = match range.file() {
             Some((file, offset)) => Source::File { file: File::from(file.try_clone_to_owned()?), offset },
             None => {
                 let mem = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
-                Source::Process { mem: Arc::new(mem), address: range.address.as_ptr() as u64 }
+                Source::Process { mem: Arc::new(mem), address: range.address().as_ptr() as u64 }
             }
         };
         let access = Access::READ | Access::WRITE;
-        self.handle.dma_map(iova.0, range.len as u64, access, source).map_err(io::Error::other)
+        self.handle.dma_map(iova.0, range.len() as u64, access, source).map_err(io::Error::other)
     }
 
     fn unmap(&self, iova: Iova, len: usize) -> io::Result<()> {

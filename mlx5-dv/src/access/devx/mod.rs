@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 
 use super::hca_cap::query_all;
 use super::liveness::{Liveness, Wake};
+use super::sealed::Sealed;
 use super::subscribers::Subscribers;
 use super::trace::Traced;
 use super::{
@@ -182,7 +183,7 @@ impl Devx {
             MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF => UarMapping::WriteCombining,
             _ => UarMapping::Uncached,
         };
-        Ok((offset, len, UarHandle { uar_page, mapping: None, cached, handle }))
+        Ok((offset, len, UarHandle::new(uar_page, cached, handle)))
     }
 
     /// Maps `len` bytes of the device's file, which stays open as long as they are mapped.
@@ -198,12 +199,14 @@ fn shown(memory: HostMemory) -> DmaBuffer {
     DmaBuffer::new(memory, address, Box::new(|memory, _| drop(memory)))
 }
 
+impl Sealed for Devx {}
+
 impl Access for Devx {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+    unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
         self.check(&command)?;
         let mut output = vec![0; command.out_len];
         let called = Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER)
@@ -214,7 +217,7 @@ impl Access for Devx {
         Ok(output)
     }
 
-    fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
+    unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
         self.check(&command)?;
         let mut output = vec![0; command.out_len];
         let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE)
@@ -230,7 +233,7 @@ impl Access for Devx {
         Ok((handle, output))
     }
 
-    fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+    unsafe fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
         self.check(&command)?;
         let mut output = vec![0; command.out_len];
         let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY)
@@ -242,7 +245,7 @@ impl Access for Devx {
         Ok(output)
     }
 
-    fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+    unsafe fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
         self.check(&command)?;
         let output = self.queries.run(self.file(), object, &command).map_err(|kind| match kind {
             CommandErrorKind::Io { source, .. } => self.failed(source),
@@ -252,19 +255,20 @@ impl Access for Devx {
         checked.map_err(|kind| command.failed(kind))
     }
 
-    fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
+    unsafe fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
         let (kind, method) = (MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY);
         self.end(kind, method, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, object).map_err(|kind| command.failed(kind))
     }
 
-    fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error> {
+    fn register_umem(&self, memory: Arc<DmaBuffer>, writable: bool) -> Result<UmemHandle, Error> {
         self.liveness.check()?;
+        let host = memory.memory().ok_or_else(|| Error::Invalid("a umem of no memory".into()))?;
         let rights = if writable { IB_UVERBS_ACCESS_LOCAL_WRITE } else { 0 };
         let mut umem_id = 0u32;
         let called = Call::new(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG)
             .fresh(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE)
-            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, memory.address().as_ptr() as u64))
-            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, memory.len() as u64))
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, host.address().as_ptr() as u64))
+            .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, host.len() as u64))
             .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, rights.into()))
             .and_then(|call| call.number(MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP, UMEM_PAGES))
             .map(Call::optional)
@@ -272,21 +276,28 @@ impl Access for Devx {
             .and_then(|call| call.run(self.file()))
             .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE));
         let handle = called.map_err(|source| Error::Memory {
-            reason: format!("the kernel does not register {} bytes of memory", memory.len()),
+            reason: format!("the kernel does not register {} bytes of memory", host.len()),
             fix: (source.raw_os_error() == Some(libc::ENOMEM)).then(|| {
                 "raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into()
             }),
             source: Some(source),
         })?;
-        Ok(UmemHandle { umem_id, handle })
+        Ok(UmemHandle::new(umem_id, handle, memory))
     }
 
-    fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError> {
+    fn destroy_umem(&self, umem: UmemHandle) -> Result<(), (UmemHandle, CommandError)> {
         let (object, method) = (MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG);
-        let ended = self.end(object, method, MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, umem.handle);
-        let object = format!("umem {:#x}", umem.umem_id);
-        let opcode = mlx5_prm::cmd::Opcode::DestroyUmem;
-        ended.map_err(|kind| CommandError { opcode, op_mod: 0, object, kind })
+        match self.end(object, method, MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, umem.handle()) {
+            Ok(()) => {
+                drop(umem.into_memory());
+                Ok(())
+            }
+            Err(kind) => {
+                let object = format!("umem {:#x}", umem.umem_id());
+                let opcode = mlx5_prm::cmd::Opcode::DestroyUmem;
+                Err((umem, CommandError { opcode, op_mod: 0, object, kind }))
+            }
+        }
     }
 
     fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error> {
@@ -303,7 +314,7 @@ impl Access for Devx {
         };
         let (offset, len, uar) = asked.map_err(|error| Error::io("asking the kernel for a UAR page", error))?;
         match self.map(offset, len) {
-            Ok(mapping) => Ok(UarHandle { mapping: Some(mapping), ..uar }),
+            Ok(mapping) => Ok(uar.mapped(Some(mapping))),
             Err(error) => {
                 if let Err(error) = self.free_uar(&uar) {
                     tracing::warn!(%error, "UAR page lost");
@@ -315,14 +326,14 @@ impl Access for Devx {
 
     fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError> {
         let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY);
-        let ended = self.end(object, method, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, uar.handle);
-        let object = format!("UAR {:#x}", uar.uar_page);
+        let ended = self.end(object, method, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, uar.handle());
+        let object = format!("UAR {:#x}", uar.uar_page());
         let opcode = mlx5_prm::cmd::Opcode::DeallocUar;
         ended.map_err(|kind| CommandError { opcode, op_mod: 0, object, kind })
     }
 
     fn write_uar(&self, uar: &UarHandle, _offset: usize, _value: u64) -> Result<(), Error> {
-        let page = uar.uar_page;
+        let page = uar.uar_page();
         Err(Error::Invalid(format!("UAR page {page:#x} is mapped: its doorbells are stores, not calls of the access")))
     }
 

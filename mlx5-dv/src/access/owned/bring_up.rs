@@ -27,7 +27,7 @@ use super::{Owned, port};
 use crate::access::hca_cap::query_all;
 use crate::access::liveness::{Liveness, StopDma, Wake};
 use crate::access::subscribers::Subscribers;
-use crate::access::{Access, Function, ObjectHandle, Options, UarHandle, UarMapping};
+use crate::access::{Access, Function, FunctionParts, ObjectHandle, Options, UarHandle, UarMapping};
 use crate::caps::Caps;
 use crate::error::{Death, Error};
 use crate::lock::lock;
@@ -101,20 +101,21 @@ pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Erro
 
 /// Puts the parts together. Touches nothing.
 fn reach(function: Function, options: &Options) -> Owned {
+    let FunctionParts { name, bar, dma, irq } = function.into_parts();
     let liveness = Liveness::new();
-    let space = Arc::new(Space::new(function.dma, Arc::clone(&liveness)));
+    let space = Arc::new(Space::new(dma, Arc::clone(&liveness)));
     let source = Arc::clone(&space);
     let pool = DmaPool::new(move |len| source.allocate(len));
     let subscribers = Arc::new(Subscribers::default());
     let waiter: Arc<dyn Wake> = Arc::clone(&subscribers) as _;
     liveness.watch(Arc::downgrade(&waiter));
-    let registers = Arc::new(Registers::new(function.bar, Arc::clone(&liveness)));
+    let registers = Arc::new(Registers::new(bar, Arc::clone(&liveness)));
     let stop: Arc<dyn StopDma> = Arc::clone(&registers) as _;
     liveness.stop_with(Arc::downgrade(&stop));
     Owned {
-        name: function.name,
+        name,
         registers,
-        irq: function.irq,
+        irq,
         pages: Arc::new(FirmwarePages::new(Arc::clone(&space))),
         space,
         pool,
@@ -125,7 +126,6 @@ fn reach(function: Function, options: &Options) -> Owned {
         events: Mutex::default(),
         completion_eqs: OnceLock::new(),
         log_uar_page: AtomicU32::new(12),
-        umems: Mutex::default(),
         kept: Mutex::default(),
         options: options.clone(),
     }
@@ -190,7 +190,8 @@ fn start_command_queue(card: &Owned) -> Result<(), Error> {
 }
 
 fn enable_hca(card: &Owned) -> Result<(), Error> {
-    card.run(&EnableHcaIn::default(), "")?;
+    // SAFETY: names no memory, and the function's life is this module's to direct.
+    unsafe { card.run_raw(&EnableHcaIn::default(), "") }?;
     card.done(Step::EnableHca);
     Ok(())
 }
@@ -206,7 +207,8 @@ fn set_issi(card: &Owned) -> Result<(), Error> {
     }
     let mut set = SetIssiIn::default();
     set.w().current_issi(ISSI);
-    card.run(&set, "")?;
+    // SAFETY: names no memory, and the function's life is this module's to direct.
+    unsafe { card.run_raw(&set, "") }?;
     Ok(())
 }
 
@@ -221,7 +223,8 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     }
     while left > 0 {
         let (command, pages) = card.pages.give_command(function, left.min(BATCH))?;
-        if let Err(error) = card.execute(command) {
+        // SAFETY: `card.pages` keeps the pages, for firmware alone, until firmware gave them back or its DMA has stopped.
+        if let Err(error) = unsafe { card.execute(command) } {
             if error.status().is_some() {
                 card.pages.not_taken(&pages);
             }
@@ -240,7 +243,8 @@ fn set_host_endianness(card: &Owned) {
 }
 
 fn init_hca(card: &Owned) -> Result<(), Error> {
-    card.run(&InitHcaIn::default(), "")?;
+    // SAFETY: names no memory, and the function's life is this module's to direct.
+    unsafe { card.run_raw(&InitHcaIn::default(), "") }?;
     card.done(Step::InitHca);
     Ok(())
 }
@@ -276,13 +280,13 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
 
     let out = card.run(&AllocUarIn::default(), "for event queues")?;
     let uar_offset = card.checked_uar_offset(out.uar())?;
-    let cached = UarMapping::Uncached;
-    let uar = UarHandle { uar_page: out.uar(), mapping: None, cached, handle: ObjectHandle(0) };
-    card.done(Step::EventUar(uar));
+    card.done(Step::EventUar(UarHandle::new(out.uar(), UarMapping::Uncached, ObjectHandle(0))));
 
     let create = |log_size: u8, vector: u16, types: &[EventType]| -> Result<EventQueue, Error> {
         let ring = EventRing::allocate(&card.pool, log_size.min(caps.log_max_eq_sz.max(6)))?;
-        let reply = match card.execute(ring.create_command(out.uar(), vector, types)) {
+        // SAFETY: names the ring's memory. The `EventQueue` keeps it until the EQ is destroyed; without an answer, `kept` does,
+        // until DMA has stopped.
+        let reply = match unsafe { card.execute(ring.create_command(out.uar(), vector, types)) } {
             Ok(reply) => reply,
             Err(error) => {
                 // Only an answer proves that firmware does not make an EQ of it later.

@@ -191,7 +191,8 @@ impl EventLoop {
             Job::Take { function, count } => (FirmwarePages::take_command(function, count), vec![]),
             Job::Refuse { function } => (FirmwarePages::cannot_give_command(function), vec![]),
         };
-        match self.shared.commands.submit(command, Class::Pages) {
+        // SAFETY: gives pages that `pages` keeps for firmware alone, takes some back, or says that there are none.
+        match unsafe { self.shared.commands.submit(command, Class::Pages) } {
             Some(Ok(pending)) => self.current = Some(Current { job, pending, pages }),
             Some(Err(error)) => {
                 tracing::error!(%error, "page request not served");

@@ -123,7 +123,7 @@ impl EventQueue {
 
     fn ring_doorbell(&self, offset: usize) -> Result<(), Death> {
         barrier::before_reuse();
-        self.registers.write(self.uar_offset + offset as u64, EqDoorbell::value(self.eqn, self.consumed))
+        self.registers.ring_event_queue(self.uar_offset + offset as u64, EqDoorbell::value(self.eqn, self.consumed))
     }
 }
 

@@ -7,7 +7,6 @@
 //! (whether firmware lives), `space.rs` (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`]
 //! are two ways to reach a function; the third, in process, is made by whoever has a model.
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -16,14 +15,16 @@ use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn
 use mlx5_prm::layout::Be64;
 
 use crate::access::liveness::{Liveness, Wake};
+use crate::access::sealed::Sealed;
 use crate::access::subscribers::Subscribers;
 use crate::access::{
-    Access, AsyncEvent, BarMapping, Irq, ObjectHandle, Options, RawCommand, UarHandle, UarMapping, UmemHandle,
+    Access, AsyncEvent, BarMapping, Irq, ObjectHandle, Options, RawCommand, SafeCommand, UarHandle, UarMapping,
+    UmemHandle,
 };
 use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
-use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
+use crate::memory::{DmaBuffer, DmaPool, HostMemory, Translation};
 
 mod bring_up;
 mod caps;
@@ -79,8 +80,6 @@ pub struct Owned {
     completion_eqs: OnceLock<Vec<u8>>,
     /// Log of a UAR page's bytes in the BAR.
     log_uar_page: AtomicU32,
-    /// Memory that was shown to the card for a umem, by `umem_id`.
-    umems: Mutex<HashMap<u32, (Iova, usize)>>,
     /// Rings that firmware may still write, since it did not give them up: freed once bus mastering is off.
     kept: Mutex<Vec<DmaBuffer>>,
     options: Options,
@@ -92,10 +91,20 @@ impl Owned {
         lock(&self.done).push(step);
     }
 
-    /// Executes a typed command that creates nothing; `object` is what it is about.
-    fn run<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
+    /// Executes a safe command; `object` is what it is about.
+    fn run<C: SafeCommand>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
+        let access: &dyn Access = self;
+        access.run(command, object)
+    }
+
+    /// Executes any typed command; `object` is what it is about.
+    ///
+    /// # Safety
+    /// As for [`Access::execute`].
+    unsafe fn run_raw<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);
-        raw.reply(&self.execute(raw.clone())?)
+        // SAFETY: the caller's promise.
+        raw.reply(&unsafe { self.execute(raw.clone()) }?)
     }
 
     /// Where in BAR 0 a UAR page lies.
@@ -133,100 +142,95 @@ impl Owned {
     }
 }
 
+impl Sealed for Owned {}
+
 impl Access for Owned {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+    unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
         if let Err(death) = self.liveness.check() {
             return Err(command.failed(CommandErrorKind::Dead(death)));
         }
         match self.commands.get() {
-            Some(commands) => commands.execute(command),
+            // SAFETY: the caller's promise.
+            Some(commands) => unsafe { commands.execute(command) },
             None => Err(command.failed(CommandErrorKind::Length("there is no command queue yet".into()))),
         }
     }
 
-    fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
-        Ok((ObjectHandle(0), self.execute(command)?))
+    unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
+        // SAFETY: the caller's promise, here and below.
+        Ok((ObjectHandle(0), unsafe { self.execute(command) }?))
     }
 
-    fn modify(&self, _object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.execute(command)
+    unsafe fn modify(&self, _object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        // SAFETY: as above.
+        unsafe { self.execute(command) }
     }
 
-    fn query(&self, _object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.execute(command)
+    unsafe fn query(&self, _object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        // SAFETY: as above.
+        unsafe { self.execute(command) }
     }
 
-    fn destroy(&self, _object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
-        match self.execute(command) {
+    unsafe fn destroy(&self, _object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
+        // SAFETY: as above.
+        match unsafe { self.execute(command) } {
             Ok(_) => Ok(()),
             Err(error) if error.is_dead() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error> {
-        let (iova, shown_here) = match memory.iova() {
-            Some(iova) => (iova, false),
-            None => (self.space.show(memory)?, true),
-        };
-        let pages = Translation::of(iova.0, iova, memory.len());
-        let skipped = (iova.0 - pages.first) as usize + memory.data_offset();
+    fn register_umem(&self, memory: Arc<DmaBuffer>, writable: bool) -> Result<UmemHandle, Error> {
+        let host = memory.memory().ok_or_else(|| Error::Invalid("a umem of no memory".into()))?;
+        let iova = memory.iova();
+        let pages = Translation::of(iova.0, iova, host.len());
+        let skipped = (iova.0 - pages.first) as usize + host.data_offset();
         let rights = if writable { MTT_READ | MTT_WRITE } else { MTT_READ };
         let mut create = CreateUmemIn::default();
         let mut umem = *create.umem();
         umem.w().log_page_size((pages.log_size - 12) as u8).num_of_mtt(pages.count).page_offset(skipped as u32);
         create.w().umem(&umem);
         let list = pages.addresses().map(|page| Be64::new(page | rights)).collect();
-        let about = format!("umem of {} bytes", memory.len());
-        match self.run(&WithTail::new(create, list), &about) {
-            Ok(out) => {
-                let umem_id = out.reply.umem_id();
-                if shown_here {
-                    lock(&self.umems).insert(umem_id, (iova, memory.len()));
-                }
-                Ok(UmemHandle { umem_id, handle: ObjectHandle(0) })
-            }
+        let about = format!("umem of {} bytes", host.len());
+        // SAFETY: lists the pages that `memory` was shown at. The handle keeps it until the umem is destroyed; without an
+        // answer, below, it is leaked. What the card writes there is up to who makes objects of the umem.
+        match unsafe { self.run_raw(&WithTail::new(create, list), &about) } {
+            Ok(out) => Ok(UmemHandle::new(out.reply.umem_id(), ObjectHandle(0), memory)),
             Err(error) => {
-                // Only an answer proves that the card did not take it. Otherwise its address stays taken.
-                if shown_here && (error.status().is_some() || error.is_dead()) {
-                    self.space.hide(iova, memory.len())?;
+                // Only an answer proves that the card did not take it.
+                if error.status().is_none() && !error.is_dead() {
+                    std::mem::forget(memory);
                 }
                 Err(error.into())
             }
         }
     }
 
-    fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError> {
+    fn destroy_umem(&self, umem: UmemHandle) -> Result<(), (UmemHandle, CommandError)> {
         let mut destroy = DestroyUmemIn::default();
-        destroy.w().umem_id(umem.umem_id);
-        let command = RawCommand::new(&destroy, format!("umem {:#x}", umem.umem_id));
-        let (opcode, object) = (command.opcode(), command.object.clone());
-        self.destroy(umem.handle, command)?;
-        let shown = lock(&self.umems).remove(&umem.umem_id);
-        let hidden = shown.map_or(Ok(()), |(iova, len)| self.space.hide(iova, len));
-        hidden.map_err(|error| CommandError {
-            opcode,
-            op_mod: 0,
-            object,
-            kind: CommandErrorKind::Io {
-                doing: "taking its memory back from the device".into(),
-                source: std::io::Error::other(error),
-            },
-        })
+        destroy.w().umem_id(umem.umem_id());
+        let command = RawCommand::new(&destroy, format!("umem {:#x}", umem.umem_id()));
+        // SAFETY: names the umem alone, which is the handle's; firmware refuses while an object uses it.
+        match unsafe { self.destroy(umem.handle(), command) } {
+            Ok(()) => {
+                drop(umem.into_memory());
+                Ok(())
+            }
+            Err(error) => Err((umem, error)),
+        }
     }
 
     fn alloc_uar(&self, _wanted: UarMapping) -> Result<UarHandle, Error> {
         let out: AllocUarOut = self.run(&AllocUarIn::default(), "")?;
         // Uncached whatever is wanted: VFIO maps in no other way.
-        let handle =
-            UarHandle { uar_page: out.uar(), mapping: None, cached: UarMapping::Uncached, handle: ObjectHandle(0) };
+        let handle = UarHandle::new(out.uar(), UarMapping::Uncached, ObjectHandle(0));
         let mapping = self.checked_uar_offset(out.uar()).and_then(|offset| self.map_uar(offset));
         match mapping {
-            Ok(mapping) => Ok(UarHandle { mapping, ..handle }),
+            Ok(mapping) => Ok(handle.mapped(mapping)),
             Err(error) => {
                 if let Err(error) = self.free_uar(&handle) {
                     tracing::warn!(%error, "UAR page lost");
@@ -238,8 +242,10 @@ impl Access for Owned {
 
     fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError> {
         let mut dealloc = DeallocUarIn::default();
-        dealloc.w().uar(uar.uar_page);
-        self.destroy(uar.handle, RawCommand::new(&dealloc, format!("UAR {:#x}", uar.uar_page)))
+        dealloc.w().uar(uar.uar_page());
+        let command = RawCommand::new(&dealloc, format!("UAR {:#x}", uar.uar_page()));
+        // SAFETY: names no memory but the page of registers, which is the handle's.
+        unsafe { self.destroy(uar.handle(), command) }
     }
 
     fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error> {
@@ -247,8 +253,10 @@ impl Access for Owned {
             return Err(Error::Invalid(format!("{offset:#x} is not the offset of a quadword in a UAR page")));
         }
         self.liveness.check()?;
-        let at = self.uar_offset(uar.uar_page) + offset as u64;
-        self.registers.bar().write64(at, value).map_err(|error| Error::Dead(self.liveness.broken(&error)))
+        let at = self.uar_offset(uar.uar_page()) + offset as u64;
+        // SAFETY: inside of a UAR page that the card gave us, as handles are made of no other and the offset was checked: a
+        // doorbell, which makes the card go through rings that it was given for that.
+        unsafe { self.registers.bar().write64(at, value) }.map_err(|error| Error::Dead(self.liveness.broken(&error)))
     }
 
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {

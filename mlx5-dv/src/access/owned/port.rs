@@ -33,7 +33,8 @@ pub(super) fn register<R: Layout>(card: &Owned, id: RegisterId, write: bool, wit
     let mut access = WithTail::new(access, Layout::as_bytes(with).to_vec());
     access.out_tail = R::SIZE;
     let raw = RawCommand::new(&access, id.to_string());
-    let output = card.execute(raw.clone())?;
+    // SAFETY: the registers of this module are of the port and of byte order: none names memory.
+    let output = unsafe { card.execute(raw.clone()) }?;
     raw.reply(output.get(AccessRegisterOut::SIZE..).unwrap_or_default())
 }
 

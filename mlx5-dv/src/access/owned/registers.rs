@@ -66,10 +66,20 @@ impl Registers {
         self.bar.read32(offset).map_err(|error| self.liveness.broken(&error))
     }
 
-    /// Writes a dword. A failing access marks the card dead.
-    pub fn write(&self, offset: u64, value: u32) -> Result<(), Death> {
+    /// Writes a dword. A failing access ends the card's life.
+    ///
+    /// # Safety
+    /// As for [`Bar::write32`].
+    unsafe fn write(&self, offset: u64, value: u32) -> Result<(), Death> {
         self.liveness.check()?;
-        self.bar.write32(offset, value).map_err(|error| self.liveness.broken(&error))
+        // SAFETY: the caller's promise.
+        unsafe { self.bar.write32(offset, value) }.map_err(|error| self.liveness.broken(&error))
+    }
+
+    /// Tells the card by the register at `offset`, one of a UAR page's for event queues, how far an EQ is read.
+    pub fn ring_event_queue(&self, offset: u64, value: u32) -> Result<(), Death> {
+        // SAFETY: a consumer index of our own EQs, in a UAR page of theirs: the card writes what it may write anyway.
+        unsafe { self.write(offset, value) }
     }
 
     /// Marks the card dead if its registers read as all ones: no firmware has such a version.
@@ -97,14 +107,25 @@ impl Registers {
     }
 
     /// Tells firmware where the command queue lies, a multiple of 4096. The low half is written last: it takes effect then.
-    pub fn set_command_queue(&self, iova: u64) -> Result<(), Death> {
-        self.write(CMDQ_ADDRESS_HIGH, (iova >> 32) as u32)?;
-        self.write(CMDQ_ADDRESS_LOW, iova as u32)
+    ///
+    /// # Safety
+    /// The card sees a page there, which is the command queue's until DMA has stopped.
+    pub unsafe fn set_command_queue(&self, iova: u64) -> Result<(), Death> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.write(CMDQ_ADDRESS_HIGH, (iova >> 32) as u32)?;
+            self.write(CMDQ_ADDRESS_LOW, iova as u32)
+        }
     }
 
     /// Rings the slots of `mask`.
-    pub fn ring_commands(&self, mask: u32) -> Result<(), Death> {
-        self.write(COMMAND_DOORBELL, mask)
+    ///
+    /// # Safety
+    /// The entries of these slots, if they are the card's, are commands that may be sent: see
+    /// [`Access::execute`](crate::access::Access::execute).
+    pub unsafe fn ring_commands(&self, mask: u32) -> Result<(), Death> {
+        // SAFETY: the caller's promise.
+        unsafe { self.write(COMMAND_DOORBELL, mask) }
     }
 
     /// The health counter, 24 bits; it counts up as long as firmware lives.

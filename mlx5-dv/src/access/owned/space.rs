@@ -25,7 +25,7 @@ impl Space {
     }
 
     /// Shows `memory` to the device.
-    pub fn show(&self, memory: &HostMemory) -> Result<Iova, Error> {
+    fn show(&self, memory: &HostMemory) -> Result<Iova, Error> {
         if memory.file().is_none() && !self.dma.takes_anonymous_memory() {
             return Err(Error::Memory {
                 reason: "a device model can only use memory with a file behind it, and this has none".into(),
@@ -42,7 +42,9 @@ impl Space {
             source: None,
         })?;
         let iova = Iova(found.0 + (address - start));
-        match self.dma.map(memory.range(), iova) {
+        // SAFETY: the memory stays mapped until `hide`, which `release` calls before it frees it (or leaks it), or until the
+        // card is gone: all that calls `show` puts it into a `DmaBuffer`. That gives out no reference to its data.
+        match unsafe { self.dma.map(memory.range(), iova) } {
             Ok(()) => Ok(iova),
             Err(source) => {
                 self.lock().free(found, reserved);
@@ -52,7 +54,7 @@ impl Space {
     }
 
     /// Takes memory back that [`show`](Self::show) showed. On an error the device may still reach it: it must not be freed.
-    pub fn hide(&self, iova: Iova, len: usize) -> Result<(), Error> {
+    fn hide(&self, iova: Iova, len: usize) -> Result<(), Error> {
         match self.dma.unmap(iova, len) {
             Ok(()) => {
                 let (start, reserved) = reserved(iova.0, len);
@@ -127,8 +129,9 @@ mod tests {
     #[derive(Debug)]
     struct Refusing(i32);
 
-    impl DmaSpace for Refusing {
-        fn map(&self, _range: HostRange<'_>, _iova: Iova) -> io::Result<()> {
+    // SAFETY: there is no device.
+    unsafe impl DmaSpace for Refusing {
+        unsafe fn map(&self, _range: HostRange<'_>, _iova: Iova) -> io::Result<()> {
             Err(io::Error::from_raw_os_error(self.0))
         }
         fn unmap(&self, _iova: Iova, _len: usize) -> io::Result<()> {
@@ -168,10 +171,11 @@ mod tests {
     #[derive(Debug, Default)]
     struct Kernel(Arc<Mutex<Vec<(u64, u64)>>>);
 
-    impl DmaSpace for Kernel {
-        fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
-            let address = range.address.as_ptr() as u64;
-            if !(address | iova.0 | range.len as u64).is_multiple_of(4096) {
+    // SAFETY: there is no device.
+    unsafe impl DmaSpace for Kernel {
+        unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
+            let address = range.address().as_ptr() as u64;
+            if !(address | iova.0 | range.len() as u64).is_multiple_of(4096) {
                 return Err(io::Error::from_raw_os_error(libc::EINVAL));
             }
             lock(&self.0).push((address, iova.0));

@@ -56,7 +56,8 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
         Step::Roce => port::set_roce(card, false)?,
         Step::InitHca => teardown_hca(card)?,
         Step::Pages => take_pages_back(card)?,
-        Step::EnableHca => drop(card.run(&DisableHcaIn::default(), "")?),
+        // SAFETY: names no memory, and the function's life is this module's to direct.
+        Step::EnableHca => drop(unsafe { card.run_raw(&DisableHcaIn::default(), "") }?),
     }
     Ok(())
 }
@@ -75,7 +76,8 @@ fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
     let mut first = Ok(());
     // The last created first: the asynchronous EQ, which the others' commands may still report to, goes last.
     for queue in queues.into_iter().rev() {
-        let result = if dead { Ok(()) } else { card.destroy(ObjectHandle(0), queue.destroy_command()) };
+        // SAFETY: ends an EQ of `create_event_queues`', whose memory is `queue`'s.
+        let result = if dead { Ok(()) } else { unsafe { card.destroy(ObjectHandle(0), queue.destroy_command()) } };
         if let Err(error) = result {
             // The card may still write this ring. The others are tried all the same.
             lock(&card.kept).push(queue.into_memory());
@@ -87,7 +89,8 @@ fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
 
 /// PRM "TEARDOWN_HCA". When firmware does not do it, a reset of the function makes sure that no DMA goes on.
 fn teardown_hca(card: &Owned) -> Result<(), Error> {
-    let result = card.run(&TeardownHcaIn::default(), "");
+    // SAFETY: names no memory, and the function's life is this module's to direct.
+    let result = unsafe { card.run_raw(&TeardownHcaIn::default(), "") };
     if result.is_err() {
         match card.registers.bar().reset() {
             // Firmware has forgotten the rest, its command queue included.
@@ -107,7 +110,8 @@ fn take_pages_back(card: &Owned) -> Result<(), Error> {
             if held == 0 {
                 return Ok(());
             }
-            let output = card.execute(FirmwarePages::take_command(function, held))?;
+            // SAFETY: takes memory from firmware; `taken` frees no page that firmware does not name.
+            let output = unsafe { card.execute(FirmwarePages::take_command(function, held)) }?;
             if card.pages.taken(&output)? == 0 {
                 break;
             }

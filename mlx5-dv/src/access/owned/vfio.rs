@@ -56,12 +56,10 @@ pub fn open(address: PciAddress) -> Result<Function, Error> {
     if bar_size == 0 {
         return Err(refuse(&name, "its BAR 0 has no memory", None, None));
     }
-    Ok(Function {
-        name,
-        bar: Box::new(VfioBar { vfio: Arc::clone(&group), size: bar_size }),
-        dma: Box::new(VfioDma(Arc::clone(&group))),
-        irq: Box::new(VfioIrq { vfio: group, vectors }),
-    })
+    let bar = Box::new(VfioBar { vfio: Arc::clone(&group), size: bar_size });
+    let dma = Box::new(VfioDma(Arc::clone(&group)));
+    // SAFETY: all three are of the device that was opened, which the kernel opens once at a time.
+    Ok(unsafe { Function::new(name, bar, dma, Box::new(VfioIrq { vfio: group, vectors })) })
 }
 
 fn refuse(device: &str, reason: &str, fix: Option<String>, source: Option<io::Error>) -> Error {
@@ -239,7 +237,9 @@ impl VfioBar {
     }
 }
 
-impl Bar for VfioBar {
+// SAFETY: the kernel maps the part that is asked for. A reset waits for DMA to end, and without bus mastering the bus lets
+// none through.
+unsafe impl Bar for VfioBar {
     fn size(&self) -> u64 {
         self.size
     }
@@ -248,11 +248,11 @@ impl Bar for VfioBar {
         Ok(u32::from_be_bytes(self.vfio.read(VFIO_PCI_BAR0_REGION_INDEX, offset)))
     }
 
-    fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
+    unsafe fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
         self.vfio.write(VFIO_PCI_BAR0_REGION_INDEX, offset, &value.to_be_bytes())
     }
 
-    fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
+    unsafe fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
         self.vfio.write(VFIO_PCI_BAR0_REGION_INDEX, offset, &value.to_be_bytes())
     }
 
@@ -281,15 +281,16 @@ impl Bar for VfioBar {
 #[derive(Debug)]
 struct VfioDma(Arc<Vfio>);
 
-impl DmaSpace for VfioDma {
-    fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
-        let address = range.address.as_ptr();
-        // SAFETY: the seam's contract: the memory stays mapped until it is unmapped here, and nobody holds a reference to
-        // it meanwhile. The caller of `DmaSpace::map`, the memory module, keeps both.
+// SAFETY: the IOMMU lets the function reach what was mapped, until it is unmapped, and nothing else.
+unsafe impl DmaSpace for VfioDma {
+    unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
+        let address = range.address().as_ptr();
+        // SAFETY: the caller's promise: the memory stays mapped until it is unmapped here, and nobody holds a reference to
+        // what the card is told to write of it.
         let result = unsafe {
             match &self.0.addresses {
-                Addresses::Container(container) => container.vfio_dma_map(iova.0, range.len, address),
-                Addresses::Iommufd(space) => space.vfio_dma_map(iova.0, range.len, address),
+                Addresses::Container(container) => container.vfio_dma_map(iova.0, range.len(), address),
+                Addresses::Iommufd(space) => space.vfio_dma_map(iova.0, range.len(), address),
             }
         };
         result.map_err(os_error)

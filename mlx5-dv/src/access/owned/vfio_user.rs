@@ -37,17 +37,11 @@ pub fn open(socket: &Path) -> Result<Function, Error> {
     let name = format!("vfio-user:{}", socket.display());
     let (server, face) = Server::connect(socket).map_err(|failure| refused(&name, socket, failure))?;
     let server = Arc::new(server);
-    Ok(Function {
-        name,
-        bar: Box::new(ServedBar {
-            server: Arc::clone(&server),
-            size: face.bar_size,
-            areas: face.areas,
-            file: face.file,
-        }),
-        dma: Box::new(ServedDma(Arc::clone(&server))),
-        irq: Box::new(ServedIrq { server, vectors: face.vectors }),
-    })
+    let bar = ServedBar { server: Arc::clone(&server), size: face.bar_size, areas: face.areas, file: face.file };
+    let dma = Box::new(ServedDma(Arc::clone(&server)));
+    let irq = Box::new(ServedIrq { server, vectors: face.vectors });
+    // SAFETY: all three are of the connection just made, and a server takes one client at a time.
+    Ok(unsafe { Function::new(name, Box::new(bar), dma, irq) })
 }
 
 fn refused(device: &str, socket: &Path, source: io::Error) -> Error {
@@ -208,7 +202,9 @@ impl ServedBar {
     }
 }
 
-impl Bar for ServedBar {
+// SAFETY: the server's file is mapped where it says that the part lies. That it stops DMA when it says so is the protocol's
+// promise: it is the device, and believed like one.
+unsafe impl Bar for ServedBar {
     fn size(&self) -> u64 {
         self.size
     }
@@ -218,12 +214,12 @@ impl Bar for ServedBar {
         Ok(u32::from_be_bytes(self.read(VFIO_PCI_BAR0_REGION_INDEX, offset)?))
     }
 
-    fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
+    unsafe fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
         self.check(offset, 4)?;
         self.write(VFIO_PCI_BAR0_REGION_INDEX, offset, value.to_be_bytes())
     }
 
-    fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
+    unsafe fn write64(&self, offset: u64, value: u64) -> io::Result<()> {
         self.check(offset, 8)?;
         self.write(VFIO_PCI_BAR0_REGION_INDEX, offset, value.to_be_bytes())
     }
@@ -256,12 +252,14 @@ fn map_file(file: &File, offset: u64, len: usize) -> io::Result<BarMapping> {
 #[derive(Debug)]
 struct ServedDma(Arc<Server>);
 
-impl DmaSpace for ServedDma {
-    fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
-        let Some((file, offset)) = range.file else { return Err(io::Error::from(io::ErrorKind::InvalidInput)) };
+// SAFETY: the server is given the files of what is mapped, and knows no other memory of this process. That it lets go of
+// them when it says so is the protocol's promise.
+unsafe impl DmaSpace for ServedDma {
+    unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
+        let Some((file, offset)) = range.file() else { return Err(io::Error::from(io::ErrorKind::InvalidInput)) };
         // Sent from another thread: the descriptor has to live until it is.
         let file = file.try_clone_to_owned()?;
-        let len = range.len as u64;
+        let len = range.len() as u64;
         self.0.ask(move |client| client.dma_map(offset, iova.0, len, file.as_raw_fd()))
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::{CommandRecord, Direction, Observers};
+use crate::access::sealed::Sealed;
 use crate::access::{Access, AsyncEvent, KernelSteering, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
 use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
@@ -80,43 +81,50 @@ impl Traced {
     }
 }
 
+impl Sealed for Traced {}
+
 impl Access for Traced {
     fn name(&self) -> &str {
         self.inner.name()
     }
 
-    fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.pass(command, |command| self.inner.execute(command))
+    unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        // SAFETY: the caller's promise, passed on.
+        self.pass(command, |command| unsafe { self.inner.execute(command) })
     }
 
-    fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
+    unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
         let passing = Passing::begin(self.inner.clock(), &self.observers, &command);
-        let result = self.inner.create(command);
+        // SAFETY: the caller's promise, passed on.
+        let result = unsafe { self.inner.create(command) };
         passing.end(result.as_ref().ok().map(|(_, output)| output.as_slice()), result.as_ref().err());
         result
     }
 
-    fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.pass(command, |command| self.inner.modify(object, command))
+    unsafe fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        // SAFETY: the caller's promise, passed on.
+        self.pass(command, |command| unsafe { self.inner.modify(object, command) })
     }
 
-    fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.pass(command, |command| self.inner.query(object, command))
+    unsafe fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        // SAFETY: the caller's promise, passed on.
+        self.pass(command, |command| unsafe { self.inner.query(object, command) })
     }
 
-    fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
+    unsafe fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
         let passing = Passing::begin(self.inner.clock(), &self.observers, &command);
-        let result = self.inner.destroy(object, command);
+        // SAFETY: the caller's promise, passed on.
+        let result = unsafe { self.inner.destroy(object, command) };
         // A success is all zero.
         passing.end(result.as_ref().ok().map(|()| &[0; 16][..]), result.as_ref().err());
         result
     }
 
-    fn register_umem(&self, memory: &HostMemory, writable: bool) -> Result<UmemHandle, Error> {
+    fn register_umem(&self, memory: Arc<DmaBuffer>, writable: bool) -> Result<UmemHandle, Error> {
         self.inner.register_umem(memory, writable)
     }
 
-    fn destroy_umem(&self, umem: &UmemHandle) -> Result<(), CommandError> {
+    fn destroy_umem(&self, umem: UmemHandle) -> Result<(), (UmemHandle, CommandError)> {
         self.inner.destroy_umem(umem)
     }
 

@@ -176,11 +176,16 @@ impl QueuePair {
         };
         let mut create = CreateQpIn::default();
         create.w().qpc(&context).wq_umem_valid(true).wq_umem_id(memory.umem_id());
-        let (object, out) = Object::create(device, &create, kind, |out| {
-            let mut end = DestroyQpIn::default();
-            end.w().qpn(out.qpn());
-            (end, format!("QP {:#x}", out.qpn()))
-        })?;
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed after it, and
+        // leaked where that fails; firmware gives up no umem that an object uses.
+        let created = unsafe {
+            Object::create_over_memory(device, &create, kind, |out| {
+                let mut end = DestroyQpIn::default();
+                end.w().qpn(out.qpn());
+                (end, format!("QP {:#x}", out.qpn()))
+            })
+        };
+        let (object, out) = created?;
         Ok(Arc::new(QueuePair {
             qpn: out.qpn(),
             options,

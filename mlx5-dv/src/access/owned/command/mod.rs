@@ -142,7 +142,8 @@ impl CommandQueue {
             )));
         }
         let ring = pool.allocate(RING)?;
-        registers.set_command_queue(ring.iova().0)?;
+        // SAFETY: the ring's page, which the queue keeps; the function's owner stops DMA before it lets the queue go.
+        unsafe { registers.set_command_queue(ring.iova().0) }?;
         let states = (0..1 << log_size).map(|_| Slot::Free).collect();
         let queue = Arc::new(CommandQueue {
             mailboxes: MailboxPool::new(pool),
@@ -181,15 +182,23 @@ impl CommandQueue {
     }
 
     /// Executes a command and waits for its end.
-    pub fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.execute_within(command, self.timeout)
+    ///
+    /// # Safety
+    /// As for [`Access::execute`](crate::access::Access::execute).
+    pub unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.execute_within(command, self.timeout) }
     }
 
     /// Executes a command and waits for its end, `limit` at most.
-    pub fn execute_within(&self, command: RawCommand, limit: Duration) -> Result<Vec<u8>, CommandError> {
+    ///
+    /// # Safety
+    /// As for [`execute`](Self::execute).
+    pub unsafe fn execute_within(&self, command: RawCommand, limit: Duration) -> Result<Vec<u8>, CommandError> {
         let deadline = Deadline::after(&self.clock, limit);
         let slots = self.wait_for_slot(&deadline, limit).map_err(|kind| about(&command, kind))?;
-        let mut pending = self.send(slots, command, limit)?;
+        // SAFETY: the caller's promise.
+        let mut pending = unsafe { self.send(slots, command, limit) }?;
         loop {
             if let Some(result) = self.finish(&mut pending) {
                 return result;
@@ -199,13 +208,17 @@ impl CommandQueue {
     }
 
     /// Sends a command without waiting; `None` when no slot of its class is free now.
-    pub fn submit(&self, command: RawCommand, class: Class) -> Option<Result<Pending, CommandError>> {
+    ///
+    /// # Safety
+    /// As for [`execute`](Self::execute).
+    pub unsafe fn submit(&self, command: RawCommand, class: Class) -> Option<Result<Pending, CommandError>> {
         if let Err(death) = self.liveness.check() {
             return Some(Err(about(&command, CommandErrorKind::Dead(death))));
         }
         let mut slots = self.lock();
         let slot = self.take(&mut slots, class)?;
-        Some(self.send((slots, slot), command, self.timeout))
+        // SAFETY: the caller's promise.
+        Some(unsafe { self.send((slots, slot), command, self.timeout) })
     }
 
     /// The result of `pending` if it is done, timed out or dead; `None` if it is still on its way. To be asked no more once
@@ -279,7 +292,11 @@ impl CommandQueue {
         None
     }
 
-    fn send(
+    /// Writes a command to the slot that was taken for it, and rings.
+    ///
+    /// # Safety
+    /// As for [`execute`](Self::execute).
+    unsafe fn send(
         &self,
         (mut slots, slot): (MutexGuard<'_, Slots>, usize),
         command: RawCommand,
@@ -316,7 +333,8 @@ impl CommandQueue {
         // The entry before its doorbell.
         uar::barrier::to_device();
         // A doorbell that cannot be written marked the card dead, which finish() will find.
-        let _ = self.registers.ring_commands(1 << slot);
+        // SAFETY: the slot's entry is the caller's command; its mailboxes are kept until firmware answered, or for good.
+        let _ = unsafe { self.registers.ring_commands(1 << slot) };
         Ok(pending)
     }
 
