@@ -10,7 +10,7 @@ use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, MmapRegion};
 
 use super::backing::Backing;
-use super::{Access, MapError, Source};
+use super::map::{Access, MapError, Source};
 
 /// A mapped range.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 use std::io::{Seek, Write};
 use std::os::unix::fs::FileExt;
 
+use std::fs::File;
+
 use super::*;
 
 const RW: Access = Access::READ.union(Access::WRITE);

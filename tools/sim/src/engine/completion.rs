@@ -13,8 +13,7 @@ use crate::function::Nic;
 use crate::objects::{ArmState, Cq, CqStatus, Failure, Qp, ReceiveWork};
 use crate::strict::rules;
 
-/// Consumer and producer indices as software sees them have this many bits.
-pub(super) const INDEX: u32 = 0xff_ffff;
+const INDEX: u32 = Cq::INDEX;
 const CQE: u64 = 64;
 
 /// What `CqErrorEvent::syndrome` says.

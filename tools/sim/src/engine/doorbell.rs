@@ -7,17 +7,11 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::values::QpState;
 
 use super::check::record::check_record;
-use super::completion::{self, INDEX};
-use super::flush;
-use super::posted::refresh;
+use super::posted::{index_of, refresh};
+use super::{completion, ethernet, flush};
 use crate::function::{Function, Nic};
 use crate::objects::{Cq, Qp};
 use crate::strict::rules;
-
-/// A doorbell's high half as [`CtrlSeg`] has it: opmod, `wqe_index`, opcode.
-pub(super) fn index_of(value: u64) -> u16 {
-    (value >> 40) as u16
-}
 
 /// A send doorbell.
 pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
@@ -25,8 +19,8 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     let qpn = (value >> 8) as u32 & 0xff_ffff;
     if let Some(sq) = queues.sqs.get_mut(qpn).filter(|sq| sq.uar == uar) {
-        super::ethernet::send::check_record(sq, nic, index_of(value));
-        super::ethernet::send::look(sq, nic);
+        ethernet::send::check_record(sq, nic, index_of(value));
+        ethernet::send::look(sq, nic);
         if may_be_lost {
             nic.scheduler.set_rung(uar);
         }
@@ -58,7 +52,7 @@ pub(super) fn look_at_rung(f: &mut Function) -> bool {
             break;
         };
         if let Some(sq) = queues.sqs.get_mut(qpn).filter(|sq| sq.state != QueueState::Rst) {
-            super::ethernet::send::look(sq, nic);
+            ethernet::send::look(sq, nic);
         }
         if let Some(qp) =
             queues.qps.get_mut(qpn).filter(|qp| matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err))
@@ -111,10 +105,10 @@ fn check_published(cq: &Cq, cqn: u32, nic: &Nic) {
         return;
     };
     let Ok(record) = cq.doorbell.read(&nic.dma, 0) else { return };
-    let behind = before.wrapping_sub(record) & INDEX;
-    if record <= INDEX && (1..=INDEX / 2).contains(&behind) {
+    let behind = before.wrapping_sub(record) & Cq::INDEX;
+    if record <= Cq::INDEX && (1..=Cq::INDEX / 2).contains(&behind) {
         nic.strict.report(rules::CI_NOT_IN_RECORD, || {
-            format!("CQ {cqn:#x}: was armed at {:#x} and is again, the record holds {record:#x}", before & INDEX)
+            format!("CQ {cqn:#x}: was armed at {:#x} and is again, the record holds {record:#x}", before & Cq::INDEX)
         });
     }
 }

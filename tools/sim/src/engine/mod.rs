@@ -16,6 +16,7 @@ mod flush;
 mod inbound;
 mod lifecycle;
 mod memory;
+mod message;
 mod nic;
 mod pieces;
 mod posted;

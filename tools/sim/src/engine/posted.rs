@@ -67,3 +67,8 @@ pub(super) fn control(qp: &Qp, nic: &Nic, index: u16) -> Option<CtrlSeg> {
     ring.memory.read(&nic.dma, place * WQEBB as u64, &mut bytes).ok()?;
     mlx5_prm::layout::Layout::read(&bytes)
 }
+
+/// The place that a send doorbell names: its eight bytes are the first of a [`CtrlSeg`], opmod, `wqe_index`, opcode.
+pub(super) fn index_of(doorbell: u64) -> u16 {
+    (doorbell >> 40) as u16
+}

@@ -48,11 +48,6 @@ fn own_qkey(qp: &Qp) -> u32 {
     if qp.service == ServiceType::Qp1 { GSI_QKEY } else { qp.context.q_key() }
 }
 
-/// Bytes of the longest message.
-pub(crate) fn longest(nic: &Nic) -> u64 {
-    nic.largest_payload()
-}
-
 /// A datagram arrived.
 pub(crate) fn deliver(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let listens = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);

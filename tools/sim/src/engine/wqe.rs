@@ -8,7 +8,7 @@ use mlx5_prm::wqe::{
     WQEBB, WqeOpcode, XrcSeg,
 };
 
-use super::{rc, ud, umr};
+use super::{message, umr};
 use crate::function::Nic;
 use crate::objects::{Datagram, Failure, MkeyRights, Piece, Qp, ReceiveWork, SendRing, SendWork};
 use crate::strict::rules;
@@ -37,7 +37,7 @@ pub(crate) fn fetch_send(qp: &mut Qp, nic: &mut Nic) -> Option<SendWork> {
         Ok(()) if matches!(work.opcode, WqeOpcode::Nop | WqeOpcode::Umr) => {}
         Ok(()) if work.is_read() && work.opcode != WqeOpcode::RdmaRead => work.packets = 1,
         Ok(()) if work.datagram.is_some() => work.packets = 1,
-        Ok(()) => work.packets = rc::packets(work.len, rc::mtu(qp)),
+        Ok(()) => work.packets = message::packets(work.len, message::mtu(qp)),
         Err(failure) => work.failure = Some(failure),
     }
     let send = &mut qp.rc.send;
@@ -221,7 +221,7 @@ fn gather_list(qp: &Qp, nic: &Nic, mut segments: Segments, work: &mut SendWork) 
         len += u64::from(piece.len());
         work.pieces.push(piece);
     }
-    let longest = if work.datagram.is_some() { ud::longest(nic) } else { rc::longest(qp) };
+    let longest = if work.datagram.is_some() { nic.largest_payload() } else { message::longest(qp) };
     if len > longest {
         return Err(Failure::new(CqeSyndrome::LocalLength));
     }

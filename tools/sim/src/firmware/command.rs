@@ -1,9 +1,9 @@
-//! From an input's bytes to the handler of its opcode, and back: lengths, reserved bits, the function's state.
+//! Finds the handler of an opcode and checks first whether the command may come now.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::Layout;
 
+use super::answer::{Answer, Request, Stop};
 use super::syndromes::Syndrome;
 use super::{
     counter, cq, eq, flow, hca, l2_table, memic, mkey, multicast, pages, pd, qp, qp_state, register, roce, rq, rqt, sq,
@@ -11,56 +11,6 @@ use super::{
 };
 use crate::function::{Function, HcaState};
 use crate::objects::{DRIVER, SHARED};
-
-/// Why a command does not get its output now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// It never will.
-    Refused(Syndrome),
-    /// The driver was asked for pages, and the command is to be tried again. Nothing was changed.
-    PagesNeeded,
-}
-
-impl From<Syndrome> for Stop {
-    fn from(syndrome: Syndrome) -> Self {
-        Stop::Refused(syndrome)
-    }
-}
-
-/// What a handler returns.
-pub(super) type Answer<T> = Result<T, Stop>;
-
-/// A command's input and the room for its output.
-pub(super) struct Request<'a> {
-    /// The input; `uid` is cleared.
-    pub input: &'a [u8],
-    /// Bytes of room for the output.
-    pub room: usize,
-}
-
-impl Request<'_> {
-    /// The fixed part, when the input is long enough, no reserved bit is set and there is room for the output.
-    fn fixed<C>(&self) -> Answer<C>
-    where
-        C: Command + Layout,
-        C::Out: Layout,
-    {
-        let command = C::read(self.input).ok_or(Syndrome::InputTooShort)?;
-        if let Some(bits) = uncovered(&C::INFO, self.input) {
-            tracing::debug!("{}: reserved bits {:#x} of dword {:#x} are set", C::OPCODE, bits.bits, bits.offset);
-            return Err(Syndrome::ReservedSet.into());
-        }
-        if self.room < C::Out::SIZE {
-            return Err(Syndrome::OutputTooShort.into());
-        }
-        Ok(command)
-    }
-
-    /// What follows the fixed part.
-    pub fn tail<C: Layout>(&self) -> &[u8] {
-        self.input.get(C::SIZE..).unwrap_or_default()
-    }
-}
 
 /// Carries out the command in `input`. The output starts with its status and is zero past its end.
 pub(super) fn execute(f: &mut Function, input: &[u8], room: usize) -> Answer<Vec<u8>> {

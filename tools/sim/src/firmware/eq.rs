@@ -5,8 +5,8 @@ use mlx5_prm::ctx::Eqc;
 use mlx5_prm::eqe::Eqe;
 use mlx5_prm::layout::Layout;
 
+use super::answer::Answer;
 use super::caps::next_below;
-use super::command::Answer;
 use super::memory::{self, Wanted};
 use super::pages;
 use super::syndromes::Syndrome;

@@ -9,7 +9,7 @@ use mlx5_prm::flow::{
 };
 use mlx5_prm::layout::Layout;
 
-use super::command::Answer;
+use super::answer::Answer;
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Capabilities, Context, Function};

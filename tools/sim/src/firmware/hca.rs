@@ -3,7 +3,7 @@
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;
 
-use super::command::Answer;
+use super::answer::{Answer, own_function};
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::engine;
@@ -160,11 +160,6 @@ pub(super) fn query_special_contexts(_: &mut Function, _: &QuerySpecialContextsI
 /// `NOP`.
 pub(super) fn nop(_: &mut Function, _: &NopIn) -> Answer<NopOut> {
     Ok(NopOut::ZERO)
-}
-
-/// Commands for other functions need rights that this one has not.
-pub(super) fn own_function(function_id: u16, other: bool) -> Result<(), Syndrome> {
-    if function_id != 0 || other { Err(Syndrome::OtherFunction) } else { Ok(()) }
 }
 
 /// A page never outgrows the output's room for it.

@@ -3,14 +3,15 @@
 use mlx5_prm::eqe::{EventType, PortStateEvent};
 use mlx5_prm::layout::Layout;
 
+use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::Function;
 
 /// Sub types of a port event.
 const DOWN: u8 = 1;
 const ACTIVE: u8 = 4;
-/// The function's only port.
-const PORT: u8 = 1;
+/// The function's only port, `local_port` of registers.
+pub(super) const PORT: u8 = 1;
 
 /// Brings the link to what software wants of it, and says so by an event when that changes it.
 pub(super) fn follow(f: &mut Function) {
@@ -26,4 +27,9 @@ pub(super) fn follow(f: &mut Function) {
     let mut data = [0; 28];
     data[..PortStateEvent::SIZE].copy_from_slice(event.as_bytes());
     engine::post_event(f, EventType::PortChange, if up { ACTIVE } else { DOWN }, data);
+}
+
+/// Refuses a register of another port.
+pub(super) fn own_port(port: u8) -> Result<(), Syndrome> {
+    if port == PORT { Ok(()) } else { Err(Syndrome::RegisterPort) }
 }

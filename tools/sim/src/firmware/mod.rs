@@ -11,6 +11,7 @@ use mlx5_prm::layout::Layout;
 use crate::engine;
 use crate::function::{Firmware, Function, HcaState};
 
+mod answer;
 mod caps;
 mod command;
 mod component;

@@ -10,8 +10,7 @@ use mlx5_prm::cmd::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
 use mlx5_prm::eqe::{EventType, PageRequestEvent};
 use mlx5_prm::layout::Layout;
 
-use super::command::{Answer, Stop};
-use super::hca::own_function;
+use super::answer::{Answer, Stop, own_function};
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::{Context, Function, HcaState, PAGE, Pages};

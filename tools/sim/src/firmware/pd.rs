@@ -2,8 +2,8 @@
 
 use mlx5_prm::cmd::*;
 
+use super::answer::Answer;
 use super::caps::next_below;
-use super::command::Answer;
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Context, Function};

@@ -7,7 +7,7 @@ use mlx5_prm::reg::{
     PpcntReg,
 };
 
-use super::register::own_port;
+use super::link::own_port;
 use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::wire::PhysicalCounters;

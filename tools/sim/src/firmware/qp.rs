@@ -4,8 +4,8 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Qpc;
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
+use super::answer::Answer;
 use super::caps::next_below;
-use super::command::Answer;
 use super::memory::{self, InUmem, Wanted};
 use super::pages;
 use super::syndromes::Syndrome;

@@ -18,7 +18,7 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};
 use mlx5_prm::values::{PathMigration, QpState, ServiceType};
 
-use super::command::Answer;
+use super::answer::Answer;
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::Function;

@@ -10,7 +10,8 @@ use mlx5_prm::decode::uncovered;
 use mlx5_prm::eqe::{CommandEvent, EventType};
 use mlx5_prm::layout::Layout;
 
-use super::command::{self, Stop};
+use super::answer::Stop;
+use super::command;
 use super::mailbox::{self, Checks, INLINE, MAX_LEN, xor};
 use crate::engine;
 use crate::function::{At, Function, LOG_SIZE, LOG_STRIDE, Pending, Seen, Slot, Spoil, Wait};

@@ -4,7 +4,8 @@ use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{HostEndianness, NodeDesc, PaosReg, PfccReg, PmtuReg, PtysReg, RegisterId};
 
-use super::command::Answer;
+use super::answer::Answer;
+use super::link::{PORT, own_port};
 use super::syndromes::Syndrome;
 use super::{component, link, port_counter, vport};
 use crate::function::Function;
@@ -13,8 +14,6 @@ use crate::wire::Port;
 /// `op_mod`.
 const WRITE: u16 = 0;
 const READ: u16 = 1;
-/// `local_port` of the function's only port.
-const PORT: u8 = 1;
 /// `eth_proto_*`: 100GBASE-CR4, -SR4, -KR4, -LR4.
 const ETH_100G: u32 = 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23;
 /// `eth_proto_oper`: 100GBASE-CR4.
@@ -84,10 +83,6 @@ fn node_desc(f: &mut Function, given: &NodeDesc, write: bool) -> Result<NodeDesc
     let mut register = NodeDesc::ZERO;
     register.w().node_description(&f.nic.firmware.node_desc);
     Ok(register)
-}
-
-pub(super) fn own_port(port: u8) -> Result<(), Syndrome> {
-    if port == PORT { Ok(()) } else { Err(Syndrome::RegisterPort) }
 }
 
 /// Port administrative and operational status.

@@ -3,7 +3,7 @@
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::RoceAddrLayout;
 
-use super::command::Answer;
+use super::answer::Answer;
 use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::RoceAddress;

@@ -3,8 +3,8 @@
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{MemRqType, QueueState, Rqc, TimestampFormat};
 
+use super::answer::Answer;
 use super::caps::room_below;
-use super::command::Answer;
 use super::pages;
 use super::syndromes::Syndrome;
 use super::{memory, wq};

@@ -4,8 +4,8 @@
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{QueueState, Rmpc, SrqState, WqEndPadding, WqType, XrcSrqc};
 
+use super::answer::Answer;
 use super::caps::next_below;
-use super::command::Answer;
 use super::memory::{self, InUmem, Wanted};
 use super::pages;
 use super::syndromes::Syndrome;

@@ -2,7 +2,7 @@
 
 use mlx5_prm::cmd::*;
 
-use super::command::Answer;
+use super::answer::Answer;
 use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::Uar;

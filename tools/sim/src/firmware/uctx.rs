@@ -4,7 +4,7 @@
 
 use mlx5_prm::cmd::*;
 
-use super::command::Answer;
+use super::answer::Answer;
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Context, Function};

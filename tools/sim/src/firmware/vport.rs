@@ -5,7 +5,7 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext, TrafficCounter};
 use mlx5_prm::layout::Layout;
 
-use super::command::Answer;
+use super::answer::Answer;
 use super::link;
 use super::syndromes::Syndrome;
 use crate::function::Function;

@@ -83,3 +83,8 @@ pub struct Cq {
     /// The context as it was given, for `QUERY_CQ`.
     pub context: mlx5_prm::ctx::Cqc,
 }
+
+impl Cq {
+    /// Consumer and producer indices as software sees them have these bits.
+    pub const INDEX: u32 = 0xff_ffff;
+}

@@ -1,7 +1,15 @@
 //! Config space: bytes, and for each bit whether software may write it.
 
-use super::{CONFIG_SIZE, MSIX_PBA, MSIX_TABLE};
 use crate::profile::Profile;
+
+/// Bytes of config space.
+pub const CONFIG_SIZE: usize = 4096;
+
+/// Where in BAR 0 the MSI-X table lies.
+pub const MSIX_TABLE: u64 = 0x2000;
+
+/// Where in BAR 0 the MSI-X pending bits lie.
+pub const MSIX_PBA: u64 = 0x3000;
 
 const VENDOR: u16 = 0x15b3;
 const COMMAND: usize = 0x04;

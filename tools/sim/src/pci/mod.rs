@@ -15,20 +15,11 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-pub use config::Effects;
+pub use config::{CONFIG_SIZE, Effects, MSIX_PBA, MSIX_TABLE};
 use config::{Config, MSIX_ENABLE, MSIX_FUNCTION_MASK};
 use msix::Msix;
 
 use crate::profile::Profile;
-
-/// Bytes of config space.
-pub const CONFIG_SIZE: usize = 4096;
-
-/// Where in BAR 0 the MSI-X table lies.
-pub const MSIX_TABLE: u64 = 0x2000;
-
-/// Where in BAR 0 the MSI-X pending bits lie.
-pub const MSIX_PBA: u64 = 0x3000;
 
 /// Why interrupts were not set up.
 #[derive(Debug, Error)]

@@ -2,9 +2,8 @@
 //! completion of its last WQE was seen. The consumer index must not stay far behind that: Linux, libmlx5 and DPDK publish
 //! it before they use a place again, or at the end of a round of polling.
 
-use crate::engine::completion::INDEX;
 use crate::function::Nic;
-use crate::objects::Consumed;
+use crate::objects::{Consumed, Cq};
 use crate::strict::rules;
 
 impl Consumed {
@@ -34,9 +33,9 @@ impl Consumed {
 fn is_unpublished(nic: &Nic, cqn: u32, seen: u32) -> bool {
     let Some(cq) = nic.objects.cqs.get(cqn).filter(|cq| !cq.ignore_overrun && !cq.collapsed) else { return false };
     let Ok(consumer) = cq.doorbell.read(&nic.dma, 0) else { return false };
-    let behind = seen.wrapping_sub(consumer) & INDEX;
+    let behind = seen.wrapping_sub(consumer) & Cq::INDEX;
     // One that is ahead has its own rule.
-    if consumer > INDEX || behind <= 1 << cq.log_size >> 1 || behind > INDEX / 2 {
+    if consumer > Cq::INDEX || behind <= 1 << cq.log_size >> 1 || behind > Cq::INDEX / 2 {
         return false;
     }
     let rule = if consumer == 0 { rules::CI_NEVER_PUBLISHED } else { rules::CI_BEHIND };

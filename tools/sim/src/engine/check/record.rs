@@ -3,13 +3,13 @@
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WQEBB;
 
-use crate::engine::doorbell::index_of;
+use crate::engine::posted::index_of;
 use crate::function::Nic;
 use crate::objects::Qp;
 use crate::strict::rules;
 
 /// Strict mode: the doorbell record must cover the WQE that the doorbell names, and the doorbell be its first bytes.
-pub(in crate::engine) fn check_record(qp: &Qp, nic: &Nic, value: u64) {
+pub(crate) fn check_record(qp: &Qp, nic: &Nic, value: u64) {
     if !nic.strict.is_on() || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
         return;
     }
@@ -34,7 +34,7 @@ pub(in crate::engine) fn check_record(qp: &Qp, nic: &Nic, value: u64) {
 }
 
 /// Strict mode: nothing may be posted to a receive queue in RST.
-pub(in crate::engine) fn check_unposted(qp: &Qp, nic: &Nic) {
+pub(crate) fn check_unposted(qp: &Qp, nic: &Nic) {
     if !nic.strict.is_on() || qp.recv.is_none() {
         return;
     }

@@ -19,7 +19,7 @@ const ACK: u16 = 0x10;
 const BYTE_COUNT: u32 = 0x7fff_ffff;
 
 /// A frame arrived.
-pub(in crate::engine) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
+pub(crate) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     let headers = Headers::of(frame);
     nic.port.counters.ethernet.count_received(&headers.destination, frame.len());
@@ -143,7 +143,7 @@ fn refresh_posted(rq: &mut Rq, nic: &Nic) {
 }
 
 /// The queue is in error from now on: what is posted is flushed, if it was made so.
-pub(in crate::engine) fn to_error(rq: &mut Rq, nic: &mut Nic) {
+pub(crate) fn to_error(rq: &mut Rq, nic: &mut Nic) {
     rq.state = QueueState::Err;
     if !rq.context.flush_in_error_en() {
         return;

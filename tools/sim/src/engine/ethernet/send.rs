@@ -22,7 +22,7 @@ const INLINE_START: usize = 2;
 const SERVICE_TAG: u16 = 1;
 
 /// Lets send queues with work send, each in its turn, for as long as the port takes more.
-pub(in crate::engine) fn send(f: &mut Function) -> bool {
+pub(crate) fn send(f: &mut Function) -> bool {
     let turns = f.nic.scheduler.senders.len().min(TURNS);
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     for _ in 0..turns {
@@ -50,7 +50,7 @@ fn transmit(sq: &mut Sq, nic: &mut Nic) {
 }
 
 /// A doorbell named this queue, or may have.
-pub(in crate::engine) fn look(sq: &mut Sq, nic: &mut Nic) {
+pub(crate) fn look(sq: &mut Sq, nic: &mut Nic) {
     if !refresh(sq, nic) {
         return;
     }
@@ -82,7 +82,7 @@ fn refresh(sq: &mut Sq, nic: &Nic) -> bool {
 }
 
 /// Strict mode: the doorbell record must cover the WQE that the doorbell names.
-pub(in crate::engine) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
+pub(crate) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
     if !nic.strict.is_on() || sq.state != QueueState::Rdy {
         return;
     }
@@ -125,13 +125,13 @@ fn one(sq: &mut Sq, nic: &mut Nic) {
 }
 
 /// The queue is in error from now on.
-pub(in crate::engine) fn to_error(sq: &mut Sq, nic: &mut Nic) {
+pub(crate) fn to_error(sq: &mut Sq, nic: &mut Nic) {
     sq.state = QueueState::Err;
     flush(sq, nic);
 }
 
 /// Flushes what is posted, if the queue was made so.
-pub(in crate::engine) fn flush(sq: &mut Sq, nic: &mut Nic) {
+pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
     if !sq.context.flush_in_error_en() {
         return;
     }

@@ -5,7 +5,8 @@ use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WqeOpcode;
 
-use super::{ack_timeout, mtu, rnr_delay, route};
+use super::{ack_timeout, rnr_delay, route};
+use crate::engine::message::mtu;
 use crate::engine::{completion, event, flush, pieces, ud, umr, wqe};
 use crate::function::Nic;
 use crate::objects::{Failure, Qp, SendWork};

@@ -4,8 +4,9 @@ use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 
-use super::{longest, mtu, packets, route};
+use super::route;
 use crate::engine::flush::{self, to_error};
+use crate::engine::message::{longest, mtu, packets};
 use crate::engine::{completion, event, pieces, receive_wqe};
 use crate::function::Nic;
 use crate::objects::{Answer, Failure, Message, Mkey, MkeyRights, Qp, Reply};
