@@ -9,7 +9,9 @@
 //!   Everything else reaches them by messages through a [`FunctionHandle`](card::FunctionHandle), by stores to UAR pages,
 //!   and by frames on the wire. There is no lock inside; [`Dma`](dma::Dma), [`Strict`](strict::Strict) and
 //!   [`Faults`](fault::Faults) are shared, and say so.
-//! * **Time.** With work to do the thread spins; without, it yields for a moment, then sleeps up to a millisecond at a
+//! * **Time.** The model reads no clock: a [`SteppedCard`](card::SteppedCard) is told the time with each step, and a
+//!   [`World`](world::World) gives cards, cables and their clients virtual time on one thread, the same in every run of a seed.
+//!   The device thread of a [`Card`](card::Card) goes by the wall clock. With work to do the thread spins; without, it yields for a moment, then sleeps up to a millisecond at a
 //!   time. A doorbell is a plain store: no system call, and at worst that millisecond until it is seen.
 //! * **Addresses.** All memory is reached by IOVA through what the client mapped, and only while bus mastering is on.
 //! * **It is its own witness only.** It decodes with [`mlx5_prm`], as our driver does. That the layouts are a card's is
@@ -31,7 +33,7 @@
 //! [`function`] is, its [`objects`], and what those are made of. `Function` owns all state of a PCI function; firmware and
 //! engines own none.
 //!
-//! Beside the chapters: [`card`] (what to build, and the device thread), [`dma`] (the client's memory), [`serve`] (vfio-user,
+//! Beside the chapters: [`card`] (what to build, and the device thread), [`world`] (virtual time), [`dma`] (the client's memory), [`serve`] (vfio-user,
 //! in process), [`fault`] (what can be made to go wrong), [`strict`] (what must not).
 //!
 //! # First steps
@@ -56,3 +58,4 @@ pub mod strict;
 mod table;
 pub mod transport;
 pub mod wire;
+pub mod world;

@@ -1,12 +1,11 @@
-//! The device thread.
+//! The device thread: drives a card by the wall clock.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
 use super::idle::{Idle, exact_timers};
-use super::switch::Wire;
+use super::machine::Machine;
 use crate::function::Function;
-use crate::{bar, engine, firmware};
 
 /// What the device thread is asked to do.
 pub(super) enum Message {
@@ -21,17 +20,14 @@ const MESSAGES_A_TURN: usize = 64;
 
 /// All that the device thread owns.
 pub(super) struct Device {
-    functions: Vec<Function>,
-    /// Which functions were removed by a fault when last looked at.
-    removed: Vec<bool>,
-    wire: Wire,
+    machine: Machine,
     inbox: Receiver<Message>,
     idle: Idle,
 }
 
 impl Device {
-    pub(super) fn new(functions: Vec<Function>, wire: Wire, inbox: Receiver<Message>) -> Self {
-        Device { removed: vec![false; functions.len()], functions, wire, inbox, idle: Idle::new() }
+    pub(super) fn new(machine: Machine, inbox: Receiver<Message>) -> Self {
+        Device { machine, inbox, idle: Idle::new() }
     }
 
     /// Runs until the power is off.
@@ -39,14 +35,13 @@ impl Device {
         exact_timers();
         loop {
             let now = Instant::now();
-            self.functions.iter_mut().for_each(|function| function.nic.now = now);
+            self.machine.set_time(now);
             let Some(mut worked) = self.messages() else { return };
-            worked |= self.turn();
+            worked |= self.machine.turn();
             if worked {
                 self.idle.busy();
             } else {
-                let deadline = self.functions.iter().filter_map(engine::next_deadline).min();
-                self.idle.pause(now, deadline);
+                self.idle.pause(now, self.machine.next_due());
             }
         }
     }
@@ -56,7 +51,7 @@ impl Device {
         for handled in 0..MESSAGES_A_TURN {
             match self.inbox.try_recv() {
                 Ok(Message::Run(index, work)) => {
-                    if let Some(function) = self.functions.get_mut(index) {
+                    if let Some(function) = self.machine.function(index) {
                         work(function);
                     }
                 }
@@ -66,47 +61,4 @@ impl Device {
         }
         Some(true)
     }
-
-    /// One turn of every function and of the wire.
-    fn turn(&mut self) -> bool {
-        let mut worked = false;
-        for (function, removed) in self.functions.iter_mut().zip(&mut self.removed) {
-            if function.nic.faults.removed() || *removed {
-                worked |= vanish_or_return(function, removed);
-                continue;
-            }
-            worked |= bar::poll(function);
-            worked |= firmware::tick(function);
-            worked |= engine::run(function);
-            bar::audit(function);
-        }
-        worked | self.wire.exchange(&mut self.functions)
-    }
-}
-
-/// A removed function does nothing and remembers nothing; one that is back is as after power-on.
-fn vanish_or_return(function: &mut Function, removed: &mut bool) -> bool {
-    let before = std::mem::replace(removed, function.nic.faults.removed());
-    if before != *removed {
-        reset(function);
-    }
-    before != *removed
-}
-
-/// Function level reset. Memory stays mapped and interrupts connected: they are the client's side.
-pub(super) fn reset(f: &mut Function) {
-    tracing::debug!(
-        "function {} is reset: {} objects, {} pages, {} mapped ranges, {} frames sent",
-        f.nic.index,
-        f.object_count(),
-        f.nic.firmware.pages_held(),
-        f.nic.dma.ranges(),
-        f.nic.port.counters.sent
-    );
-    engine::reset(f);
-    firmware::reset(f);
-    f.nic.port.clear();
-    f.bar.reset();
-    f.nic.pci.reset();
-    f.nic.dma.enable(f.nic.pci.bus_master());
 }

@@ -7,7 +7,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Thread;
 
 use super::Face;
-use super::device::{self, Message};
+use super::device::Message;
+use super::machine;
+use super::stepped::{SharedMachine, lock};
 use crate::bar::{self, MemoryError, UarMemory};
 use crate::dma::{Access, Dma, MapError, Source};
 use crate::fault::Faults;
@@ -19,13 +21,21 @@ use crate::strict::Strict;
 /// One function, for its clients. Cheap to clone; all clones reach the same function. `Send` and `Sync`.
 ///
 /// Every access here is a message to the device thread, handled in the order in which one thread sends them: reads wait
-/// for their answer, writes are posted. A function that was removed, or whose card is gone, reads all ones and ignores the
+/// for their answer, writes are posted. With a [`SteppedCard`](super::SteppedCard) all are done at once, on the calling thread. A function that was removed, or whose card is gone, reads all ones and ignores the
 /// rest, as on a bus.
 #[derive(Clone)]
 pub struct FunctionHandle {
     face: Arc<Face>,
-    messages: SyncSender<Message>,
-    thread: Thread,
+    link: Link,
+}
+
+/// The way to the function.
+#[derive(Clone)]
+pub(super) enum Link {
+    /// Messages to the device thread.
+    Thread { messages: SyncSender<Message>, thread: Thread },
+    /// The card itself.
+    Stepped(SharedMachine),
 }
 
 impl fmt::Debug for FunctionHandle {
@@ -62,8 +72,8 @@ pub struct Counts {
 }
 
 impl FunctionHandle {
-    pub(super) fn new(face: Arc<Face>, messages: SyncSender<Message>, thread: Thread) -> Self {
-        FunctionHandle { face, messages, thread }
+    pub(super) fn new(face: Arc<Face>, link: Link) -> Self {
+        FunctionHandle { face, link }
     }
 
     /// Which of the card's functions, from 0.
@@ -101,7 +111,7 @@ impl FunctionHandle {
             let effects = f.nic.pci.config_write(offset, &bytes);
             f.nic.dma.enable(f.nic.pci.bus_master());
             if effects.reset {
-                device::reset(f);
+                machine::reset(f);
             }
         });
     }
@@ -187,14 +197,14 @@ impl FunctionHandle {
 
     /// Function level reset, done when it returns. Mappings and eventfds stay.
     pub fn reset(&self) {
-        self.with(device::reset);
+        self.with(machine::reset);
     }
 
     /// What a client that is gone leaves behind goes too: function level reset, no mappings, no eventfds.
     pub fn abandon(&self) {
         self.with(|f| {
             f.nic.pci.clear_irqs();
-            device::reset(f);
+            machine::reset(f);
         });
         self.face.dma.clear();
     }
@@ -230,6 +240,9 @@ impl FunctionHandle {
     /// Runs `work` on the device thread between two turns and waits for it: to look inside. `None` when the card is gone.
     /// Not to be called from `work` itself.
     pub fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Function) -> T + Send + 'static) -> Option<T> {
+        if let Link::Stepped(machine) = &self.link {
+            return lock(machine).as_mut()?.function(self.face.index).map(work);
+        }
         let (reply, answer) = sync_channel(1);
         self.post(move |f| {
             let _ = reply.send(work(f));
@@ -239,8 +252,17 @@ impl FunctionHandle {
 
     /// Runs `work` on the device thread, some time after this returns. Waits while the device is far behind.
     fn post(&self, work: impl FnOnce(&mut Function) + Send + 'static) {
-        let _ = self.messages.send(Message::Run(self.face.index, Box::new(work)));
-        self.thread.unpark();
+        match &self.link {
+            Link::Thread { messages, thread } => {
+                let _ = messages.send(Message::Run(self.face.index, Box::new(work)));
+                thread.unpark();
+            }
+            Link::Stepped(machine) => {
+                if let Some(function) = lock(machine).as_mut().and_then(|machine| machine.function(self.face.index)) {
+                    work(function);
+                }
+            }
+        }
     }
 
     fn read(&self, bytes: &mut [u8], read: impl FnOnce(&mut Function, &mut [u8]) + Send + 'static) {

@@ -18,24 +18,31 @@ mod device;
 mod filter;
 mod handle;
 mod idle;
+mod machine;
+mod stepped;
 mod switch;
 
+use std::fmt;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
+use std::time::Instant;
 
 use thiserror::Error;
 
 use crate::bar::MemoryError;
 use crate::dma::Dma;
 use crate::fault::Faults;
-use crate::function::Function;
+use crate::function::{Function, Observer};
 use crate::profile::Profile;
 use crate::strict::Strict;
 use crate::wire::PcapWriter;
 use device::{Device, Message};
+use handle::Link;
+use machine::Machine;
 
 pub use handle::{Counts, FunctionHandle};
+pub use stepped::SteppedCard;
 pub use switch::Wire;
 
 /// Why there is no card.
@@ -61,6 +68,8 @@ pub struct Builder {
     capture: Option<PcapWriter>,
     strict: bool,
     trapped_uars: u32,
+    observer: Option<MakeObserver>,
+    seed: Option<u64>,
 }
 
 impl Builder {
@@ -109,26 +118,66 @@ impl Builder {
 
     const TRAPPED_UARS: u32 = 1;
 
-    /// Powers the card on.
+    /// Who watches each function, made for the number of the function; nobody if not said.
+    pub fn observer(mut self, make: impl FnMut(usize) -> Box<dyn Observer> + Send + 'static) -> Self {
+        self.observer = Some(MakeObserver(Box::new(make)));
+        self
+    }
+
+    /// Starts the dice of injected faults: each function has its own. All start alike if not said.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Has the functions' MAC addresses begin `more` after those of the profile.
+    pub(crate) fn count_macs_on(mut self, more: u64) -> Self {
+        let base = self.profile.base_mac.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+        let [_, _, mac @ ..] = base.wrapping_add(more).to_be_bytes();
+        self.profile.base_mac = mac;
+        self
+    }
+
+    /// Powers the card on, with a thread that runs it by the wall clock.
     ///
     /// # Errors
     /// The process is out of memory, descriptors or threads, or the card would have no function.
     pub fn build(self) -> Result<Card, BuildError> {
-        if self.functions == 0 {
+        let (faces, machine) = self.assemble(Instant::now())?;
+        Card::start(faces, machine)
+    }
+
+    fn assemble(self, now: Instant) -> Result<(Vec<Arc<Face>>, Machine), BuildError> {
+        let Builder { profile, functions: count, wire, capture, strict, trapped_uars, mut observer, seed } = self;
+        if count == 0 {
             return Err(BuildError::NoFunction);
         }
-        let capture = self.capture.map(|capture| Arc::new(Mutex::new(capture)));
-        let mut functions = Vec::with_capacity(self.functions);
-        for index in 0..self.functions {
-            let strict = if self.strict { Strict::on() } else { Strict::off() };
-            let mut function = Function::new(index, self.profile.clone(), strict, Faults::new());
-            function.bar.share(self.trapped_uars)?;
+        let capture = capture.map(|capture| Arc::new(Mutex::new(capture)));
+        let mut functions = Vec::with_capacity(count);
+        for index in 0..count {
+            let strict = if strict { Strict::on() } else { Strict::off() };
+            let faults = Faults::new();
+            if let Some(seed) = seed {
+                faults.seed(seed.wrapping_add(index as u64));
+            }
+            let mut function = Function::at(index, profile.clone(), strict, faults, now);
+            function.bar.share(trapped_uars)?;
             function.nic.port.attach_capture(capture.clone());
+            function.nic.observer = observer.as_mut().map(|make| (make.0)(index));
             // Until software turns bus mastering on.
             function.nic.dma.enable(false);
             functions.push(function);
         }
-        Card::start(functions, self.wire)
+        Ok((functions.iter().map(face).collect(), Machine::new(functions, wire)))
+    }
+}
+
+/// Makes an observer for each function.
+struct MakeObserver(Box<dyn FnMut(usize) -> Box<dyn Observer> + Send>);
+
+impl fmt::Debug for MakeObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MakeObserver")
     }
 }
 
@@ -167,13 +216,14 @@ impl Card {
             capture: None,
             strict: false,
             trapped_uars: Builder::TRAPPED_UARS,
+            observer: None,
+            seed: None,
         }
     }
 
-    fn start(functions: Vec<Function>, wire: Wire) -> Result<Card, BuildError> {
-        let faces = functions.iter().map(face).collect();
+    fn start(faces: Vec<Arc<Face>>, machine: Machine) -> Result<Card, BuildError> {
         let (messages, inbox) = sync_channel(INBOX);
-        let device = Device::new(functions, wire, inbox);
+        let device = Device::new(machine, inbox);
         let join = std::thread::Builder::new()
             .name("mlx5-sim".into())
             .spawn(move || device.run())
@@ -191,7 +241,8 @@ impl Card {
     /// # Panics
     /// There is no such function.
     pub fn function(&self, index: usize) -> FunctionHandle {
-        FunctionHandle::new(self.faces[index].clone(), self.messages.clone(), self.thread.clone())
+        let link = Link::Thread { messages: self.messages.clone(), thread: self.thread.clone() };
+        FunctionHandle::new(self.faces[index].clone(), link)
     }
 }
 

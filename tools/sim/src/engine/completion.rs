@@ -9,7 +9,7 @@ use mlx5_prm::layout::Layout;
 
 use super::check::receives;
 use super::event;
-use crate::function::Nic;
+use crate::function::{Nic, Seen};
 use crate::objects::{ArmState, Cq, CqStatus, Failure, Qp, ReceiveWork};
 use crate::strict::rules;
 
@@ -133,7 +133,9 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
     if solicited {
         cq.seen.solicited = cq.producer;
     }
-    if cq.arm == ArmState::Next || (cq.arm == ArmState::Solicited && solicited) {
+    let is_awaited = cq.arm == ArmState::Next || (cq.arm == ArmState::Solicited && solicited);
+    nic.observe(Seen::Completion { cqn, cqe: cqe.as_bytes() });
+    if is_awaited {
         moderate(nic, cqn);
     }
 }

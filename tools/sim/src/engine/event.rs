@@ -3,7 +3,7 @@
 use mlx5_prm::eqe::{Eqe, EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 
-use crate::function::Nic;
+use crate::function::{Nic, Seen};
 use crate::objects::Eq;
 use crate::pci::Pci;
 use crate::strict::rules;
@@ -59,6 +59,7 @@ pub(crate) fn write(nic: &mut Nic, eqn: u32, event_type: EventType, sub_type: u8
     if std::mem::take(&mut eq.armed) {
         nic.pci.interrupt(eq.vector);
     }
+    nic.observe(Seen::Event { eqn, eqe: eqe.as_bytes() });
 }
 
 fn build(eq: &Eq, event_type: EventType, sub_type: u8, data: &[u8]) -> Eqe {

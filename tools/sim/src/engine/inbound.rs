@@ -19,6 +19,7 @@ pub fn receive(f: &mut Function, frame: Frame) {
 pub(super) fn take_frames(f: &mut Function) -> bool {
     for count in 0..FRAMES {
         let Some((frame, sender)) = f.nic.port.take_received() else { return count > 0 };
+        f.nic.observe_frame(&frame, false);
         match frame {
             // Without RoCE, its packets are UDP like any other.
             Frame::Roce(_) if !f.nic.objects.vport.roce_enabled() => {

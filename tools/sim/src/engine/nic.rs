@@ -4,7 +4,7 @@ use mlx5_prm::cqe::CqeSyndrome;
 
 use super::memory::{self, Access};
 use crate::ethernet::HEADER;
-use crate::function::Nic;
+use crate::function::{Nic, Seen};
 use crate::objects::{Failure, MkeyRights, Qp, QueueCounter, User};
 use crate::strict::rules;
 use crate::transport::Packet;
@@ -64,7 +64,9 @@ impl Nic {
     pub(crate) fn send(&mut self, packet: Box<Packet>) {
         if self.objects.vport.roce_enabled() {
             self.port.counters.rdma.count_sent(&packet.route.dst_mac, packet.frame_len());
-            self.port.send(Frame::Roce(packet), Own { mac: self.objects.vport.mac(), domain: None }, &self.faults);
+            let frame = Frame::Roce(packet);
+            self.observe_frame(&frame, true);
+            self.port.send(frame, Own { mac: self.objects.vport.mac(), domain: None }, &self.faults);
         }
     }
 
@@ -79,7 +81,18 @@ impl Nic {
         self.port.counters.ethernet.count_sent(&destination, frame.len());
         // What a neighbour's RDMA is to take travels as such, whoever made it.
         let frame = Frame::from_bytes(&frame).unwrap_or(Frame::Ethernet(frame));
+        self.observe_frame(&frame, true);
         self.port.send(frame, Own { mac: self.objects.vport.mac(), domain: Some(domain) }, &self.faults);
+    }
+
+    /// Tells whoever watches of a frame that goes out, or came in.
+    pub(crate) fn observe_frame(&mut self, frame: &Frame, goes_out: bool) {
+        if self.observer.is_none() {
+            return;
+        }
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        self.observe(if goes_out { Seen::Sent(&bytes) } else { Seen::Received(&bytes) });
     }
 
     /// The queue counter that a queue pair counts in, if it has one.

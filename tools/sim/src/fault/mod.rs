@@ -12,7 +12,7 @@ mod parse;
 mod random;
 
 pub use parse::{Injection, ParseFaultError};
-use random::Random;
+pub(crate) use random::Random;
 
 /// One thing that goes wrong. `opcode: None` means any command, `event_type: None` any event, `qpn: None` any queue pair.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,6 +1,7 @@
 //! A small generator of reproducible dice (xorshift64*), good enough to lose packets by.
 
-pub(super) struct Random(u64);
+#[derive(Debug)]
+pub(crate) struct Random(u64);
 
 impl Default for Random {
     fn default() -> Self {
@@ -10,12 +11,12 @@ impl Default for Random {
 
 impl Random {
     /// Any seed will do; the same one gives the same sequence.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// A number from 0 to `limit` - 1; 0 if `limit` is 0.
-    pub(super) fn below(&mut self, limit: u32) -> u32 {
+    pub(crate) fn below(&mut self, limit: u32) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

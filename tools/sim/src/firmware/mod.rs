@@ -3,7 +3,7 @@
 //! One file an object family; [`syndromes`] says why a command was refused. A command of a driver never panics here: what
 //! is wrong with it becomes a delivery status, or a status and a syndrome.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5_prm::init_seg::InitSegment;
 use mlx5_prm::layout::Layout;
@@ -136,10 +136,14 @@ pub fn tick(f: &mut Function) -> bool {
     queue::tick(f)
 }
 
+/// When [`tick`] next has work to do though nothing happens until then.
+pub fn next_deadline(f: &Function) -> Option<Instant> {
+    queue::next_deadline(f)
+}
+
 /// Function level reset: everything as after power-on.
 pub fn reset(f: &mut Function) {
-    f.nic.firmware = Firmware::new(&f.nic.profile);
-    f.nic.firmware.started = f.nic.now;
+    f.nic.firmware = Firmware::new(&f.nic.profile, f.nic.now);
     f.forget_objects();
     f.nic.port.restore();
 }

@@ -14,7 +14,7 @@ use super::answer::Stop;
 use super::command;
 use super::mailbox::{self, Checks, INLINE, MAX_LEN, xor};
 use crate::engine;
-use crate::function::{At, Function, LOG_SIZE, LOG_STRIDE, Pending, Seen, Slot, Spoil, Wait};
+use crate::function::{Function, LOG_SIZE, LOG_STRIDE, Pending, Seen, Slot, Spoil, Wait};
 use crate::objects::Objects;
 
 /// `type` of an entry that came over PCI.
@@ -27,6 +27,15 @@ pub(super) fn ring(f: &mut Function, slots: u32) {
     for number in (0..1 << LOG_SIZE).filter(|number| slots & 1 << number != 0) {
         fetch(f, number);
     }
+}
+
+/// When the next late answer is due.
+pub(super) fn next_deadline(f: &Function) -> Option<Instant> {
+    let times = f.nic.firmware.queue.pending.iter().filter_map(|pending| match &pending.wait {
+        Wait::Until(time, _) => Some(*time),
+        Wait::Pages(_) | Wait::Forever => None,
+    });
+    times.min()
 }
 
 /// Answers what is due, and tries again what waited for pages. True if anything was done.
@@ -65,8 +74,8 @@ fn fetch(f: &mut Function, number: u32) {
     match deliver(f, &mut slot) {
         Ok(input) => {
             tracing::trace!(target: "mlx5_sim::command", "slot {number} input {input:02x?}");
+            let at = f.nic.here();
             if let Some(observer) = &mut f.nic.observer {
-                let at = At { now: f.nic.now, function: f.nic.index };
                 observer.see(at, Seen::Command { slot: number, input: &input, caps: &f.nic.firmware.caps });
             }
             with_faults(f, slot, input);

@@ -48,10 +48,10 @@ pub struct Firmware {
 }
 
 impl Firmware {
-    /// Firmware just after power-on.
-    pub fn new(profile: &Profile) -> Self {
+    /// Firmware that is powered on `now`.
+    pub fn new(profile: &Profile, now: Instant) -> Self {
         Firmware {
-            started: Instant::now(),
+            started: now,
             state: HcaState::Disabled,
             queue: CommandQueue::default(),
             pages: Pages::new(profile.pages),

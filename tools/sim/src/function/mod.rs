@@ -73,22 +73,35 @@ pub struct Nic {
     pub port: Port,
     /// The time of this turn of the card; all timers compare with it.
     pub now: Instant,
+    /// When the card was powered on.
+    pub power_on: Instant,
     /// Who watches.
     pub observer: Option<Box<dyn Observer>>,
 }
 
 impl Nic {
+    /// Where and when this is.
+    pub(crate) fn here(&self) -> At {
+        At { time: self.now.saturating_duration_since(self.power_on), function: self.index }
+    }
+
     /// Tells whoever watches.
     pub(crate) fn observe(&mut self, what: Seen<'_>) {
+        let here = self.here();
         if let Some(observer) = &mut self.observer {
-            observer.see(At { now: self.now, function: self.index }, what);
+            observer.see(here, what);
         }
     }
 }
 
 impl Function {
-    /// A function just after power-on.
+    /// A function just after power-on, by the wall clock.
     pub fn new(index: usize, profile: Profile, strict: Strict, faults: Faults) -> Self {
+        Self::at(index, profile, strict, faults, Instant::now())
+    }
+
+    /// A function that is powered on `now`.
+    pub fn at(index: usize, profile: Profile, strict: Strict, faults: Faults, now: Instant) -> Self {
         Function {
             queues: Queues::new(&profile),
             bar: Bar::new(&profile),
@@ -96,11 +109,12 @@ impl Function {
                 index,
                 dma: Dma::new(strict.clone()),
                 pci: Pci::new(&profile),
-                firmware: Firmware::new(&profile),
+                firmware: Firmware::new(&profile, now),
                 objects: Objects::new(index, &profile),
                 scheduler: Scheduler::default(),
                 port: Port::new(strict.clone()),
-                now: Instant::now(),
+                now,
+                power_on: now,
                 observer: None,
                 profile,
                 strict,

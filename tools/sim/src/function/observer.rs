@@ -1,7 +1,7 @@
 //! Who watches a card at work: every command, packet, completion and event, with its time.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::Duration;
 
 use mlx5_prm::cmd::DeliveryStatus;
 
@@ -10,8 +10,8 @@ use super::Capabilities;
 /// When and where something was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct At {
-    /// The card's time.
-    pub now: Instant,
+    /// The time since the card was powered on.
+    pub time: Duration,
     /// Which of the card's functions, from 0.
     pub function: usize,
 }

@@ -204,7 +204,7 @@ fn atomics() {
 #[test]
 fn atomics_are_big_endian_until_software_chooses_the_order_of_the_host() {
     let (mut bench, a, _) = Bench::standard();
-    bench.f.nic.firmware = Firmware::new(&Profile::connectx5());
+    bench.f.nic.firmware = Firmware::new(&Profile::connectx5(), bench.f.nic.now);
     let (here, there, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
     bench.write(there, &1000u64.to_be_bytes());
     let segs = vec![Seg::Remote(there, key), Seg::Atomic(234, 0), Seg::Data(here, 8, key)];

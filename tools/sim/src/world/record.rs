@@ -1,0 +1,103 @@
+//! What happened in a world, as one number.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::function::{At, Observer, Seen};
+
+/// A sum over everything that was seen, and how much that was. Two runs with equal records did the same at the same times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Hash (64-bit FNV-1a) over each thing that was seen: when, at which card and function, what, and all its bytes.
+    pub hash: u64,
+    /// Commands fetched.
+    pub commands: u64,
+    /// Frames that left a port.
+    pub sent: u64,
+    /// Frames that came to a port.
+    pub received: u64,
+    /// CQEs written.
+    pub completions: u64,
+    /// EQEs written.
+    pub events: u64,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Record { hash: 0xcbf2_9ce4_8422_2325, commands: 0, sent: 0, received: 0, completions: 0, events: 0 }
+    }
+}
+
+impl Record {
+    fn add(&mut self, bytes: &[u8]) {
+        const PRIME: u64 = 0x100_0000_01b3;
+        self.hash = bytes.iter().fold(self.hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
+    }
+
+    fn add_all(&mut self, kind: u8, number: u32, bytes: &[u8]) {
+        self.add(&[kind]);
+        self.add(&number.to_le_bytes());
+        self.add(&(bytes.len() as u64).to_le_bytes());
+        self.add(bytes);
+    }
+
+    fn see(&mut self, card: usize, at: At, what: Seen<'_>) {
+        self.add(&(at.time.as_nanos() as u64).to_le_bytes());
+        self.add(&[card as u8, at.function as u8]);
+        match what {
+            Seen::Command { slot, input, .. } => {
+                self.commands += 1;
+                self.add_all(1, slot, input);
+            }
+            Seen::Answer { slot, output, delivery } => {
+                self.add(&[delivery.number() as u8]);
+                self.add_all(2, slot, output);
+            }
+            Seen::Sent(frame) => {
+                self.sent += 1;
+                self.add_all(3, 0, frame);
+            }
+            Seen::Received(frame) => {
+                self.received += 1;
+                self.add_all(4, 0, frame);
+            }
+            Seen::Completion { cqn, cqe } => {
+                self.completions += 1;
+                self.add_all(5, cqn, cqe);
+            }
+            Seen::Event { eqn, eqe } => {
+                self.events += 1;
+                self.add_all(6, eqn, eqe);
+            }
+        }
+    }
+}
+
+/// The record that all functions of a world share.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shared(Arc<Mutex<Record>>);
+
+impl Shared {
+    pub(super) fn record(&self) -> Record {
+        *self.lock()
+    }
+
+    pub(super) fn watcher(&self, card: usize) -> Box<dyn Observer> {
+        Box::new(Watcher { record: self.clone(), card })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Watcher {
+    record: Shared,
+    card: usize,
+}
+
+impl Observer for Watcher {
+    fn see(&mut self, at: At, what: Seen<'_>) {
+        self.record.lock().see(self.card, at, what);
+    }
+}
