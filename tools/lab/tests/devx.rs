@@ -131,7 +131,7 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
 fn atomics_are_those_of_libmlx5(lab: &Lab) -> TestResult {
     let theirs = format!("{C_PROGRAMS}/atomics mlx5_1 200");
     let ours = "atomics -d devx:mlx5_0 -n 200";
-    let swapped = "the client made it 0xf1e2d3c4b5a69788";
+    let swapped = "the client changed it to 0xf1e2d3c4b5a69788";
     let said = lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
     assert!(said.contains(swapped), "{said}");
     let said = lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;

@@ -196,7 +196,7 @@ static void serve(void)
 	send_words((uintptr_t)&memory.number, mr->rkey);
 	completes(IBV_WC_RECV);
 	is("the number", *(volatile uint64_t *)&memory.number, be64toh(memory.in[0]));
-	printf("the client made it %#" PRIx64 "\n", memory.number);
+	printf("the client changed it to %#" PRIx64 "\n", memory.number);
 }
 
 static void call(const char *host, uint64_t count)
