@@ -35,7 +35,7 @@ const GENERAL: &[Honoured] = &[
     ("max_wqe_sz_sq", "engine/wqe.rs", "ds()"),
     ("max_wqe_sz_rq", "firmware/qp.rs", "caps.max_wqe_sz_rq()"),
     ("port_type", "firmware/register.rs", "PROTO_ETHERNET"),
-    ("num_ports", "firmware/register.rs", "fn own_port("),
+    ("num_ports", "firmware/link.rs", "fn own_port("),
     ("mcam_reg", "firmware/component.rs", "fn mcam("),
     ("roce", "firmware/roce.rs", "caps.general().roce()"),
     ("rc", "firmware/qp.rs", "caps.rc()"),
