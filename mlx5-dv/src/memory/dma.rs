@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 
 use super::copy::SharedBytes;
+use super::host::MemoryHolder;
 use super::{HostMemory, Iova};
 
 /// What happens to a buffer's memory when it is dropped: unmapped and freed, kept for reuse, or leaked because the device
@@ -25,6 +26,12 @@ pub struct DmaBuffer {
 impl fmt::Debug for DmaBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DmaBuffer({} bytes at {})", self.len(), self.iova)
+    }
+}
+
+impl MemoryHolder for DmaBuffer {
+    fn held(&self) -> Option<&HostMemory> {
+        self.memory()
     }
 }
 

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::huge::{PrivateHugePages, SharedPages};
-use super::{DmaBuffer, HostRange, Iova, PageSize, Pages};
+use super::{HostRange, Iova, PageSize, Pages};
 use crate::error::Error;
 
 /// Whole pages of this process' memory, ours or the user's, that can be shown to the device.
@@ -26,9 +26,15 @@ pub struct HostMemory {
 enum Backing {
     Shared(SharedPages),
     Private(#[expect(dead_code, reason = "held for its drop")] PrivateHugePages),
-    Part { whole: Arc<DmaBuffer>, offset: usize },
+    Part { whole: Arc<dyn MemoryHolder>, offset: usize },
     Owned(#[expect(dead_code, reason = "held for its drop")] Vec<u8>),
     Borrowed,
+}
+
+/// Holds memory as long as it lives, for the parts taken of it.
+pub(super) trait MemoryHolder: Send + Sync {
+    /// The memory; the same at each call until drop.
+    fn held(&self) -> Option<&HostMemory>;
 }
 
 // SAFETY: the memory stays where it is until drop, whichever thread that happens on; it is reached by raw pointers whose
@@ -137,8 +143,8 @@ impl HostMemory {
     }
 
     /// `len` bytes of `whole` from `offset` on, both multiples of 4 KiB; `None` outside of it.
-    pub(super) fn part(whole: &Arc<DmaBuffer>, offset: usize, len: usize) -> Option<Self> {
-        let memory = whole.memory()?;
+    pub(super) fn part(whole: &Arc<impl MemoryHolder + 'static>, offset: usize, len: usize) -> Option<Self> {
+        let memory = whole.held()?;
         let end = offset.checked_add(len)?;
         // Only of memory that is ours to its last byte.
         if memory.data != (0, memory.len)
@@ -150,7 +156,7 @@ impl HostMemory {
         }
         // SAFETY: checked to lie inside of `whole`'s one mapping.
         let address = unsafe { memory.address.add(offset) };
-        let backing = Backing::Part { whole: Arc::clone(whole), offset };
+        let backing = Backing::Part { whole: Arc::clone(whole) as Arc<dyn MemoryHolder>, offset };
         Some(HostMemory { address, len, page_size: memory.page_size, data: (0, len), iova: None, backing })
     }
 
@@ -195,7 +201,7 @@ impl HostMemory {
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.backing {
             Backing::Shared(pages) => Some((pages.file.as_fd(), 0)),
-            Backing::Part { whole, offset } => whole.memory()?.file().map(|(file, at)| (file, at + *offset as u64)),
+            Backing::Part { whole, offset } => whole.held()?.file().map(|(file, at)| (file, at + *offset as u64)),
             Backing::Private(_) | Backing::Owned(_) | Backing::Borrowed => None,
         }
     }
@@ -223,6 +229,7 @@ fn nothing() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DmaBuffer;
     use super::*;
 
     #[test]
