@@ -61,33 +61,40 @@ pub(crate) fn received(nic: &mut Nic, qp: &mut Qp, work: ReceiveWork, cqe: &Cqe)
 
 /// Completes a work request of the send queue that failed, or was flushed.
 pub(crate) fn send_failed(nic: &mut Nic, qp: &Qp, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
-    let place = Place { cqn: qp.cqn_send, user_index: qp.user_index, wqe_counter };
-    failed(nic, qp.qpn, place, CqeOpcode::RequesterError, wqe_opcode, failure);
+    let target = CqeTarget { cqn: qp.cqn_send, user_index: qp.user_index, wqe_counter };
+    failed(nic, qp.qpn, target, CqeOpcode::RequesterError, wqe_opcode, failure);
 }
 
 /// Completes a receive that failed, or was flushed.
 pub(crate) fn receive_failed(nic: &mut Nic, qp: &Qp, work: &ReceiveWork, failure: Failure) {
     let cqn = work.cqn.unwrap_or(qp.cqn_recv);
-    let place = Place { cqn, user_index: work.user_index.or(qp.user_index), wqe_counter: work.index };
-    failed(nic, qp.qpn, place, CqeOpcode::ResponderError, 0, failure);
+    let target = CqeTarget { cqn, user_index: work.user_index.or(qp.user_index), wqe_counter: work.index };
+    failed(nic, qp.qpn, target, CqeOpcode::ResponderError, 0, failure);
 }
 
 /// Completes a receive of the queue pair's own ring that was flushed without being fetched.
 pub(crate) fn receive_flushed(nic: &mut Nic, qp: &Qp, wqe_counter: u16) {
-    let place = Place { cqn: qp.cqn_recv, user_index: qp.user_index, wqe_counter };
-    failed(nic, qp.qpn, place, CqeOpcode::ResponderError, 0, flushed());
+    let target = CqeTarget { cqn: qp.cqn_recv, user_index: qp.user_index, wqe_counter };
+    failed(nic, qp.qpn, target, CqeOpcode::ResponderError, 0, flushed());
 }
 
 /// Which work request a completion is of, and where it goes.
-pub(super) struct Place {
+pub(super) struct CqeTarget {
     pub cqn: u32,
     pub user_index: Option<u32>,
     pub wqe_counter: u16,
 }
 
 /// Completes a work request of the queue pair, or Ethernet queue, `number` that failed, or was flushed.
-pub(super) fn failed(nic: &mut Nic, number: u32, place: Place, opcode: CqeOpcode, wqe_opcode: u8, failure: Failure) {
-    let Place { cqn, user_index, wqe_counter } = place;
+pub(super) fn failed(
+    nic: &mut Nic,
+    number: u32,
+    target: CqeTarget,
+    opcode: CqeOpcode,
+    wqe_opcode: u8,
+    failure: Failure,
+) {
+    let CqeTarget { cqn, user_index, wqe_counter } = target;
     let mut error = ErrorCqe::ZERO;
     error
         .w()

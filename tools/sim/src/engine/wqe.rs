@@ -28,7 +28,7 @@ pub(crate) fn fetch_send(qp: &mut Qp, nic: &mut Nic) -> Option<SendWork> {
     let mut wqe = [0; 64 * SEGMENT];
     let mut blocks = 1;
     let posted = qp.rc.send.posted.wrapping_sub(work.index);
-    let place = Place { number: qp.qpn, index: work.index, posted };
+    let place = WqePosition { number: qp.qpn, index: work.index, posted };
     let parsed = read_wqe(place, ring, nic, &mut wqe, &mut blocks).and_then(|len| {
         let ctrl = CtrlSeg::read(&wqe).ok_or(bad_operation())?;
         parse(qp, nic, &ctrl, &wqe[..len], &mut work)
@@ -52,7 +52,7 @@ pub(super) const fn bad_operation() -> Failure {
 
 /// Where the next WQE of a queue is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct WqePosition {
     /// The queue's number.
     pub number: u32,
     /// Its place, in WQEBBs posted.
@@ -63,7 +63,7 @@ pub(super) struct Place {
 
 /// Reads a whole WQE, over the ring's end if need be: its bytes. `blocks` becomes the WQEBBs it takes.
 pub(super) fn read_wqe(
-    at: Place,
+    at: WqePosition,
     ring: &SendRing,
     nic: &Nic,
     wqe: &mut [u8],
@@ -91,8 +91,8 @@ pub(crate) fn blocks_of(ctrl: &CtrlSeg) -> u16 {
 }
 
 /// Checks what the control segment says of the WQE itself.
-fn check_control(at: Place, nic: &Nic, ctrl: &CtrlSeg) -> Result<(), Failure> {
-    let Place { number: qpn, index: place, posted } = at;
+fn check_control(at: WqePosition, nic: &Nic, ctrl: &CtrlSeg) -> Result<(), Failure> {
+    let WqePosition { number: qpn, index: place, posted } = at;
     let refuse = |rule, detail: String| {
         nic.strict.report(rule, || format!("QP {qpn:#x}, WQE {place:#x}: {detail}"));
         Err(bad_operation())

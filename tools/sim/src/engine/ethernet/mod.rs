@@ -5,7 +5,7 @@ pub(super) mod send;
 
 use mlx5_prm::cqe::CqeOpcode;
 
-use super::completion::{self, Place};
+use super::completion::{self, CqeTarget};
 use crate::function::Nic;
 use crate::objects::{Failure, Rq, Sq, User};
 
@@ -19,8 +19,8 @@ struct Owner {
 
 /// Completes a WQE that failed, or was flushed.
 fn failed(nic: &mut Nic, owner: Owner, opcode: CqeOpcode, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
-    let place = Place { cqn: owner.cqn, user_index: Some(owner.user_index), wqe_counter };
-    completion::failed(nic, owner.number, place, opcode, wqe_opcode, failure);
+    let target = CqeTarget { cqn: owner.cqn, user_index: Some(owner.user_index), wqe_counter };
+    completion::failed(nic, owner.number, target, opcode, wqe_opcode, failure);
 }
 
 impl Sq {

@@ -6,7 +6,7 @@ use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, SEGMENT, WqeOpcode};
 
 use crate::engine::completion;
-use crate::engine::wqe::{self, Place};
+use crate::engine::wqe::{self, WqePosition};
 use crate::ethernet::{self, C_VLAN, Headers, S_VLAN, checksum, segment};
 use crate::function::{Function, Nic};
 use crate::objects::{Failure, MkeyRights, Sq};
@@ -98,7 +98,7 @@ pub(crate) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
 /// Carries out the next WQE.
 fn one(sq: &mut Sq, nic: &mut Nic) {
     let index = sq.fetched;
-    let place = Place { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
+    let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
     let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
     let read = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
     sq.fetched = index.wrapping_add(blocks);
@@ -138,7 +138,7 @@ pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
     refresh(sq, nic);
     while sq.fetched != sq.posted {
         let index = sq.fetched;
-        let place = Place { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
+        let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
         let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
         // What is wrong with it does not matter any more; how long it is does.
         let _ = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
