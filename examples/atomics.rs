@@ -1,8 +1,8 @@
 //! Remote atomics: the client changes a number of the server by fetch-and-add and compare-and-swap.
 //!
-//! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server. They
-//! exchange link-local GIDs as `ibv_rc_pingpong` does. The server then sends the address of its number; at the end the client
-//! sends the expected value.
+//! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
+//! They exchange link-local GIDs as `ibv_rc_pingpong` does. The server then sends the address of its number; at the end
+//! the client sends the expected value.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
     end.send([addr, rkey.into()])?;
     let [told, _] = end.receive()?;
     is("the number", u64::from_ne_bytes(end.bytes(0)), told)?;
-    println!("the client changed it to {told:#x}");
+    println!("the client made it {told:#x}");
     Ok(())
 }
 

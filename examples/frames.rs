@@ -1,8 +1,8 @@
 //! Sends frames of one Ethernet type to another function and back, through raw Ethernet queues and a flow rule.
 //!
-//! `frames` (two functions of the software card), or `frames -d DEVICE --peer DEVICE`. On an owned function the rule
-//! is in a flow table that becomes its root. On `devx:` it is one of the kernel's rules; the network device keeps all other
-//! frames.
+//! `frames` (two functions of the software card), or `frames -d DEVICE --peer DEVICE`. On an owned function the rule is
+//! in a flow table that becomes its root. On `devx:` it is one of the kernel's rules; the network device keeps all
+//! other frames.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Ping-pong over a reliable connection: libibverbs' `ibv_rc_pingpong`, on this driver.
 //!
-//! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server. The
-//! other end may be this program or `ibv_rc_pingpong`. Between two hosts, on an owned function, it also answers ARP and
-//! neighbour solicitations, as a kernel would.
+//! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
+//! The other end may be this program or `ibv_rc_pingpong`. Between two hosts, on an owned function, it also answers ARP
+//! and neighbour solicitations, as a kernel would.
 
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
@@ -132,8 +132,8 @@ fn listen(here: &Host, setup: &Setup, port: u16) -> Result<Duration, Failure> {
     timed(|| player.play())
 }
 
-/// Client and server on one card. When polling, both run in turn on this thread, which leaves a core to the software card;
-/// with events, each has a thread.
+/// Client and server on one card. When polling, both run in turn on this thread, which leaves a core to the software
+/// card; with events, each has a thread.
 fn both_ends(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
     let mut client = Player::new(device, setup, Role::Client)?;
     let mut server = Player::new(device, setup, Role::Server)?;

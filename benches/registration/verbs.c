@@ -1,9 +1,9 @@
 /*
  * What ibv_reg_mr and ibv_dereg_mr cost: `verbs DEVICE FILE BYTES RUNS`.
  *
- * Does what ours.rs does, and prints the same lines, one a run: "instructions to register, nanoseconds of it, instructions to
- * deregister, nanoseconds of it". The thread's processor time is taken for instructions, which it is where QEMU runs with
- * -icount; the nanoseconds have the waiting for the card as well.
+ * Does what ours.rs does, and prints the same lines, one a run: "instructions to register, nanoseconds of it,
+ * instructions to deregister, nanoseconds of it". The thread's processor time is taken for instructions, which it is
+ * where QEMU runs with -icount; the nanoseconds have the waiting for the card as well.
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,11 +1,12 @@
 /*
  * What posting and polling cost by libibverbs and libmlx5: `verbs DEVICE`.
  *
- * Does what ours.rs does, in the same order, and prints the same lines: "row api instructions-an-operation". The time stamp
- * counter is taken for a counter of instructions, which it is where QEMU runs with -icount.
+ * Does what ours.rs does, in the same order, and prints the same lines: "row api instructions-an-operation". The time
+ * stamp counter is taken for a counter of instructions, which it is where QEMU runs with -icount.
  *
- * The best that libmlx5 offers: a thread domain where it can be had, completion queues of a single thread, inline data; run
- * it with MLX5_SINGLE_THREADED=1. Whatever of a work request stays the same is filled in before anything is counted.
+ * The best that libmlx5 offers: a thread domain where it can be had, completion queues of a single thread, inline data;
+ * run it with MLX5_SINGLE_THREADED=1. Whatever of a work request stays the same is filled in before anything is
+ * counted.
  */
 #include <arpa/inet.h>
 #include <infiniband/mlx5dv.h>
@@ -557,8 +558,8 @@ static void own_mac(uint8_t mac[6])
 	mac[0] ^= 2;
 }
 
-/* A work queue, which takes less than a queue pair's receives, and the queue pair by which frames reach it: also this process's
- * own. */
+/* A work queue, which takes less than a queue pair's receives, and the queue pair by which frames reach it: also
+ * this process's own. */
 static struct ibv_qp *create_work_queue(void)
 {
 	static uint8_t key[40];

@@ -1,8 +1,8 @@
-//! Exchange of queue pair addresses over TCP, in the format of libibverbs' `ibv_rc_pingpong`, so that either end may be that
-//! program.
+//! Exchange of queue pair addresses over TCP, in the format of libibverbs' `ibv_rc_pingpong`, so that either end may be
+//! that program.
 //!
-//! The client sends its address as text, the server connects its queue pair and answers with its own, the client connects
-//! and says `done`.
+//! The client sends its address as text, the server connects its queue pair and answers with its own, the client
+//! connects and says `done`.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -22,8 +22,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Opens the device `name`. `ipv4` becomes GID 1. A function of the kernel has its addresses from the kernel, and takes
-    /// none here.
+    /// Opens the device `name`. `ipv4` becomes GID 1. A function of the kernel has its addresses from the kernel, and
+    /// takes none here.
     pub fn open(name: &str, ipv4: Option<Ipv4Cidr>) -> Result<Self, Failure> {
         let mut options = Options::default();
         options.ipv4 = ipv4.map(|network| network.address());

@@ -98,8 +98,8 @@ impl Player {
         options.service_level = setup.service_level;
         options.path_mtu = PathMtu::from_bytes(setup.mtu)
             .ok_or_else(|| format!("{} is not a path MTU: 256, 512, 1024, 2048 or 4096", setup.mtu))?;
-        // Memory first: when a process dies, the kernel destroys its newest objects first, and the queue pair must go before
-        // the memory key.
+        // Memory first: when a process dies, the kernel destroys its newest objects first, and the queue pair must go
+        // before the memory key.
         let region = memory(&pd, (depth + 1) * setup.size, setup.page_size)?;
         let mut connection = Connection::new(&pd, options)?;
         let part = |i: usize| region.buffer(i * setup.size..(i + 1) * setup.size);
@@ -231,8 +231,8 @@ impl Player {
         Ok(())
     }
 
-    /// Checks a received message. The client knows every byte; the server, whose client may be `ibv_rc_pingpong`, only the
-    /// first of each page.
+    /// Checks a received message. The client knows every byte; the server, whose client may be `ibv_rc_pingpong`, only
+    /// the first of each page.
     fn check(&self, buffer: &Buffer, len: usize) -> Result<(), Failure> {
         if len != self.setup.size {
             return Err(

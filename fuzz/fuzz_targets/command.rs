@@ -1,8 +1,8 @@
 //! Commands of a driver without scruples, one after the other, to a function that has been brought up or not: each is
 //! answered or dropped, and the model lives.
 //!
-//! The bytes are a list: opcode, `op_mod`, lengths, then the input's body. Entry and mailboxes are sound, but for what the
-//! first byte asks to be spoiled.
+//! The bytes are a list: opcode, `op_mod`, lengths, then the input's body. Entry and mailboxes are sound, but for what
+//! the first byte asks to be spoiled.
 
 #![no_main]
 

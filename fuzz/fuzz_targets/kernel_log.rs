@@ -1,7 +1,7 @@
 //! A kernel's log: whatever its lines, it is decoded to its end, and tells the same however it is read.
 //!
-//! Bytes that begin as text are a log as they are. All others say which commands to print as which driver, and how their
-//! lines are mixed, lost and broken on the way: nothing gets as far as fields by chance.
+//! Bytes that begin as text are a log as they are. All others say which commands to print as which driver, and how
+//! their lines are mixed, lost and broken on the way: nothing gets as far as fields by chance.
 
 #![no_main]
 

@@ -20,7 +20,7 @@ const QKEY: u32 = 0x1111_1111;
 const ROOM: usize = 2048;
 
 /// A function with one queue pair of datagrams.
-struct Station<D: DoorbellMode = AnyDoorbell> {
+struct UdEnd<D: DoorbellMode = AnyDoorbell> {
     sq: DatagramSendQueue<D>,
     rq: ReceiveQueue,
     cq: CompletionQueue,
@@ -33,7 +33,7 @@ fn options() -> QpOptions {
     QpOptions::default().datagrams().wqes(16, 16).sges(3, 1).inline_bytes(200)
 }
 
-impl<D: DoorbellMode> Station<D> {
+impl<D: DoorbellMode> UdEnd<D> {
     fn new(device: &Arc<Device>, qkey: u32) -> Self {
         let pd = Pd::alloc(device).unwrap();
         let uar = Uar::alloc(device).unwrap();
@@ -42,9 +42,9 @@ impl<D: DoorbellMode> Station<D> {
         qp.activate(&DatagramAttributes::new(qkey)).unwrap();
         let region = MemoryRegion::allocate(&pd, 16 * ROOM, AccessFlags::LOCAL_WRITE).unwrap();
         let (sq, rq) = (qp.datagram_send_queue().unwrap(), qp.receive_queue().unwrap());
-        let mut station = Station { sq, rq, cq, qp, region, device: Arc::clone(device) };
-        station.receive(8);
-        station
+        let mut end = UdEnd { sq, rq, cq, qp, region, device: Arc::clone(device) };
+        end.receive(8);
+        end
     }
 
     fn receive(&mut self, count: usize) {
@@ -61,7 +61,7 @@ impl<D: DoorbellMode> Station<D> {
         self.device.gids()[0].address.octets()
     }
 
-    /// How `from` reaches this station.
+    /// How `from` reaches this end.
     fn handle(&self, from: &Device) -> AddressHandle {
         let path = AddressPath { udp_sport: 0xc123, ..AddressPath::link_local(self.gid()).unwrap() };
         AddressHandle::new(from, &path, self.qp.qpn(), QKEY).unwrap()
@@ -99,9 +99,9 @@ impl<D: DoorbellMode> Station<D> {
     }
 }
 
-fn two<D: DoorbellMode>() -> (Sim, Station<D>, Station<D>) {
+fn two<D: DoorbellMode>() -> (Sim, UdEnd<D>, UdEnd<D>) {
     let sim = Sim::builder().functions(2).build().unwrap();
-    let (a, b) = (Station::new(&sim.open(0).unwrap(), QKEY), Station::new(&sim.open(1).unwrap(), QKEY));
+    let (a, b) = (UdEnd::new(&sim.open(0).unwrap(), QKEY), UdEnd::new(&sim.open(1).unwrap(), QKEY));
     (sim, a, b)
 }
 
@@ -158,7 +158,7 @@ fn by_blue_flame() {
 #[test]
 fn one_queue_pair_reaches_many_and_itself() {
     let (sim, mut a, mut b) = two::<AnyDoorbell>();
-    let mut c = Station::<AnyDoorbell>::new(&b.device, QKEY);
+    let mut c = UdEnd::<AnyDoorbell>::new(&b.device, QKEY);
     let to_b = b.handle(&a.device);
     let to_c = to_b.to(c.qp.qpn(), QKEY).unwrap();
     let to_a = a.handle(&a.device);
@@ -167,8 +167,8 @@ fn one_queue_pair_reaches_many_and_itself() {
         batch.send_inline(7, WrFlags::empty(), to, data).unwrap();
         batch.ring();
     }
-    for station in [&mut b, &mut c, &mut a] {
-        assert_eq!(station.heard().1[GRH..GRH + 3], *b"to ");
+    for end in [&mut b, &mut c, &mut a] {
+        assert_eq!(end.heard().1[GRH..GRH + 3], *b"to ");
     }
     assert_eq!(sim.violations(), []);
 }
@@ -205,13 +205,13 @@ fn what_does_not_fit_the_port_is_refused() {
 #[test]
 fn after_a_reset_it_works_again() {
     let (sim, mut a, b) = two::<AnyDoorbell>();
-    let (to, Station { sq, rq, mut cq, qp, region, device }) = (b.handle(&a.device), b);
+    let (to, UdEnd { sq, rq, mut cq, qp, region, device }) = (b.handle(&a.device), b);
     drop((sq, rq));
     qp.reset().unwrap();
     assert!(cq.poll().is_none());
     qp.activate(&DatagramAttributes::new(QKEY)).unwrap();
     let (sq, rq) = (qp.datagram_send_queue().unwrap(), qp.receive_queue().unwrap());
-    let mut b: Station = Station { sq, rq, cq, qp, region, device };
+    let mut b: UdEnd = UdEnd { sq, rq, cq, qp, region, device };
     b.receive(1);
     a.send(&to, b"again");
     assert_eq!(b.heard().1[GRH..], *b"again");

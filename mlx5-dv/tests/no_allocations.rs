@@ -1,16 +1,16 @@
 //! After set-up no message allocates: a ping-pong under an allocator that counts, a count a thread.
 
-mod game;
 #[allow(dead_code, reason = "shared with the tests of frames")]
-#[path = "ethernet/stations.rs"]
-mod stations;
+#[path = "ethernet/ends.rs"]
+mod ends;
+mod game;
 
 use std::hint::black_box;
 
+use ends::{EthernetEnd, SOON};
 use game::Game;
 use mlx5_dv::objects::Buffer;
 use mlx5_dv::queue::ethernet::FrameFlags;
-use stations::{SOON, Station};
 
 const EXCHANGES: u64 = 10_000;
 
@@ -26,7 +26,7 @@ fn messages_allocate_nothing() {
 }
 
 /// Sends what is in `buffer` and waits until it is there. The buffer, back again.
-fn pass(here: &mut Station, there: &mut Station, buffer: Buffer) -> Buffer {
+fn pass(here: &mut EthernetEnd, there: &mut EthernetEnd, buffer: Buffer) -> Buffer {
     here.queue.send(buffer, FrameFlags::L4_CHECKSUM).unwrap();
     let buffer = here.queue.wait(SOON).unwrap().buffer;
     let heard = there.queue.wait(SOON).unwrap();
@@ -37,7 +37,7 @@ fn pass(here: &mut Station, there: &mut Station, buffer: Buffer) -> Buffer {
 
 #[test]
 fn frames_allocate_nothing() {
-    let (_sim, mut here, mut there) = stations::two();
+    let (_sim, mut here, mut there) = ends::two();
     there.post(8);
     let mut buffer = here.buffer(31);
     buffer.write(0, &here.frame(there.device.mac(), &[0; 86]));

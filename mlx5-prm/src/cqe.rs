@@ -6,7 +6,7 @@
 //! ([`MiniCqeFormat`]), one of a send queue by [`MiniCqeRequester`].
 
 layout! {
-    /// A completion that is no error. PRM "CQE Format".
+    /// A completion without error. PRM "CQE Format".
     ///
     /// Fields of packets (hash, checksum, LRO, VLAN) are valid for raw packets and IPoIB, those of a path (`grh`, `sl`,
     /// `slid`, `rqpn`) for datagrams.
@@ -108,7 +108,7 @@ layout! {
         0x40 cqe64: Cqe,
     }
 
-    /// A completion of tag matching that reports what became of a list operation. PRM "Tag Matching".
+    /// A completion of tag matching, with the result of a list operation. PRM "Tag Matching".
     pub struct TagMatchingCqe: 0x40, "mlx5_cqe64" {
         0x00 [31] success: bool,
         0x04 [31:16] hw_phase_cnt: u16,
@@ -236,7 +236,7 @@ values! {
         WorkRequestFlushed = 0x05 "WR_FLUSH_ERR",
         /// A memory window could not be bound.
         MemoryWindowBind = 0x06 "MW_BIND_ERR",
-        /// The responder answered what it must not.
+        /// The responder sent an invalid answer.
         BadResponse = 0x10 "BAD_RESP_ERR",
         /// A remote request broke a protection rule here.
         LocalAccess = 0x11 "LOCAL_ACCESS_ERR",
@@ -244,11 +244,11 @@ values! {
         RemoteInvalidRequest = 0x12 "REMOTE_INVAL_REQ_ERR",
         /// The responder's key does not allow the access.
         RemoteAccess = 0x13 "REMOTE_ACCESS_ERR",
-        /// The responder failed on its own account.
+        /// A local error of the responder.
         RemoteOperation = 0x14 "REMOTE_OP_ERR",
         /// No answer within all retries.
         TransportRetryExceeded = 0x15 "TRANSPORT_RETRY_EXC_ERR",
-        /// The responder had no receive posted, all retries long.
+        /// The responder had no receive posted during all retries.
         RnrRetryExceeded = 0x16 "RNR_RETRY_EXC_ERR",
         /// The responder aborted.
         RemoteAborted = 0x22 "REMOTE_ABORTED_ERR",
@@ -381,13 +381,13 @@ impl CqeSyndrome {
             CqeSyndrome::RemoteAccess => {
                 "the remote's key is wrong, of another PD, does not allow the access, or ends too early"
             }
-            CqeSyndrome::RemoteOperation => "the remote could not complete the request for a reason of its own",
+            CqeSyndrome::RemoteOperation => "the remote could not complete the request because of a local error there",
             CqeSyndrome::TransportRetryExceeded => {
                 "the remote never answered: wrong QP number, GID or MAC, remote queue pair not ready, or no path"
             }
-            CqeSyndrome::RnrRetryExceeded => "the remote had no receive posted, all retries long",
+            CqeSyndrome::RnrRetryExceeded => "the remote had no receive posted during all retries",
             CqeSyndrome::RemoteAborted => "the remote aborted the request",
-            _ => "a syndrome that has no name here",
+            _ => "unknown syndrome",
         }
     }
 }

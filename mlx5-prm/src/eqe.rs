@@ -3,7 +3,7 @@
 use crate::layout::{Info, Layout};
 
 layout! {
-    /// An event. `event_type` says what `event_data` is, see [`EventType::layout`]. PRM `eqe`.
+    /// An event. `event_type` selects the layout of `event_data`, see [`EventType::layout`]. PRM `eqe`.
     pub struct Eqe: 0x40, "mlx5_eqe" {
         0x00 [23:16] event_type: EventType,
         0x00 [7:0] event_sub_type: u8,
@@ -441,7 +441,7 @@ impl EventType {
             EventType::VhcaStateChange => &VhcaStateEvent::INFO,
             EventType::FpgaError => &FpgaErrorEvent::INFO,
             EventType::FpgaQpError => &FpgaQpErrorEvent::INFO,
-            // without data: their sub type, or the type itself, says all
+            // Events without data: type and sub type are all.
             EventType::InternalError
             | EventType::PageFault
             | EventType::EswFunctionsChanged

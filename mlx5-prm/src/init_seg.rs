@@ -20,7 +20,7 @@ layout! {
         0x01fc [23] embedded_cpu: bool,
         0x0200 health_buffer: HealthBuffer,
         0x0240 [31:0] no_dram_nic_offset: u32,
-        /// Milliseconds a command may take, where the card says so.
+        /// Maximum duration of a command in milliseconds, if the card specifies one.
         0x0ff8 [31:0] cmd_exec_to: u32,
         0x0ffc [31:0] cmd_q_init_to: u32,
         0x1000 [31:0] internal_timer_h: u32,

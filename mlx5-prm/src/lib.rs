@@ -1,5 +1,5 @@
-//! The mlx5 wire as the PRM (Programmer's Reference Manual) prints it, under the PRM's names: every firmware command the
-//! public headers know, with all that it carries; capability pages, registers, WQEs, CQEs and EQEs.
+//! The mlx5 hardware interface under the names of the PRM (Programmer's Reference Manual): every firmware command in
+//! the public headers with its contexts, capability pages, registers, WQEs, CQEs and EQEs.
 //!
 //! ```
 //! use mlx5_prm::ctx::Eqc;
@@ -14,23 +14,22 @@
 //! ```
 //!
 //! # Contract
-//! * No `unsafe`, no I/O, no state: layouts, their tables, and what can be said of bytes by these. `no_std`.
-//! * Reading never panics, whatever the bytes: numbers convert to enumerations that keep what they do not know, and
-//!   bytes that are too few give `None`.
-//! * A setter given a value too wide for its field panics and names the field; nothing is ever cut silently. What comes
-//!   from a user or a device is checked before.
-//! * Fields that overlap, leave their layout, cross a dword or exceed their type do not compile.
-//! * A layout is what lies on the wire, no more: most need no second type that says what they mean.
-//! * Every layout and every named value is compared with the kernel's and rdma-core's headers by the C compiler, and
-//!   with what their drivers declare for themselves, in a test of tools/lab (`layouts`). What none of them has is on a
-//!   list there, with the reason.
+//! * No `unsafe`, no I/O, no state; `no_std`.
+//! * Reading never panics: enumerations keep unknown numbers, and too few bytes give `None`.
+//! * A setter panics if the value is too wide for its field, and names the field; it never truncates. Check values from
+//!   users and devices before.
+//! * Fields that overlap, exceed their layout or their type, or cross a dword do not compile.
+//! * A layout describes bytes, not meaning; most need no second type for that.
+//! * A test of tools/lab (`layouts`) compares every layout and every named value with the headers of the kernel and
+//!   rdma-core by the C compiler, and with declarations in their drivers. What none of them declares is listed there
+//!   with the reason.
 //!
 //! # Map
 //! | module | holds |
 //! | --- | --- |
-//! | [`layout`](mod@layout) | how a layout is declared, and what its table says: start here |
-//! | [`cmd`] | firmware commands, the entries of the command queue, mailboxes, statuses |
-//! | [`ctx`] | contexts: what the card keeps of each object |
+//! | [`layout`](mod@layout) | how layouts are declared, and their tables: start here |
+//! | [`cmd`] | firmware commands, command queue entries, mailboxes, statuses |
+//! | [`ctx`] | contexts of objects |
 //! | [`flow`] | flow tables: match parameters, entries, destinations, header changes |
 //! | [`obj`] | general objects |
 //! | [`caps`] | capability pages |
@@ -38,10 +37,10 @@
 //! | [`wqe`], [`cqe`], [`eqe`] | entries of work, completion and event queues |
 //! | [`init_seg`] | the start of BAR 0 |
 //! | [`ib`] | InfiniBand packets: transport headers and management datagrams |
-//! | [`values`](mod@values) | named values that several layouts share |
+//! | [`values`](mod@values) | named values shared by several layouts |
 //! | [`limits`] | which capability bounds which field of a command, and the check of a command against a card |
-//! | [`decode`] | print any layout, and any command with what its fields say lies in it; find set bits that no field covers |
-//! | [`registry`] | all layouts and all enumerations, as tables |
+//! | [`decode`] | printing of layouts and commands; detection of set bits that no field covers |
+//! | [`registry`] | tables of all layouts and all enumerations |
 #![no_std]
 #![forbid(unsafe_code)]
 

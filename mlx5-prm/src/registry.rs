@@ -1,8 +1,7 @@
-//! Every layout and every enumeration of this crate, for the tests that compare them with other people's headers and
-//! for tools that search them. [`cmd::all`] lists the commands.
+//! Tables of every layout and every enumeration of this crate, for tests that compare them with C headers and for tools
+//! that search them. [`cmd::all`] lists the commands.
 //!
-//! A folder names its files once, in a `files!` block, each with the tables it has; what that list forgets, a test here
-//! finds.
+//! Each folder lists its files and their tables in a `files!` block. A test here finds omissions.
 
 use crate::layout::files::{Tables, tables};
 use crate::layout::{Info, Layout, Values};
@@ -11,7 +10,7 @@ use crate::{caps, cmd, cqe, ctx, eqe, flow, ib, init_seg, obj, reg, values, wqe}
 const FOLDERS: &[&[Tables]] =
     &[cmd::FILES, ctx::FILES, flow::FILES, obj::FILES, caps::FILES, reg::FILES, wqe::FILES, ib::FILES, FILES];
 
-/// The files that are no folder's, and what folders declare on their front page.
+/// Files outside folders, and the tables of the folders' `mod.rs`.
 const FILES: &[Tables] = &[
     tables!(caps: values),
     tables!(reg: values),
@@ -23,7 +22,7 @@ const FILES: &[Tables] = &[
     tables!(values: values),
 ];
 
-/// One table of all, counted and filled at compile time; `$any` is what an entry looks like before it is filled.
+/// Joins one kind of table over all files at compile time; `$any` is a placeholder entry.
 macro_rules! joined {
     ($table:ident: $T:ty, $any:expr) => {{
         const fn next(mut at: (usize, usize, usize)) -> Option<(usize, usize, usize)> {
@@ -96,8 +95,8 @@ mod tests {
         assert!(layouts.len() > 130 && values.len() > 10);
     }
 
-    /// A command's input and output by the command's name, under which the PRM has it; all else by what follows "PRM" or,
-    /// on the wire, "IBTA".
+    /// A command's input and output by the command's name, under which the PRM has it; all else by what follows "PRM"
+    /// or, on the wire, "IBTA".
     #[test]
     fn every_layout_names_its_section() {
         let sources = sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").as_path());

@@ -11,7 +11,7 @@ use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::ctx::QueueState;
 use mlx5_sim::fault::{Fault, Times};
 
-use crate::stations::{SOON, end, two};
+use crate::ends::{SOON, end, two};
 
 #[test]
 fn a_frame_that_does_not_fit_flushes_what_is_posted_and_after_a_reset_all_is_well() {
@@ -57,7 +57,7 @@ fn a_reset_gives_back_what_was_in_flight() {
 }
 
 /// A send queue alone, with its completion queue.
-fn send_queue(here: &crate::stations::Station) -> (CompletionQueue, std::sync::Arc<Sq>) {
+fn send_queue(here: &crate::ends::EthernetEnd) -> (CompletionQueue, std::sync::Arc<Sq>) {
     let uar = Uar::alloc(&here.device).unwrap();
     let cq = CompletionQueue::create(&uar, Default::default()).unwrap();
     let tis = Tis::create(&TransportDomain::alloc(&here.device).unwrap(), 0).unwrap();

@@ -7,7 +7,7 @@ use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
 use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
 
-use crate::stations::{BUFFER, SOON, Station, end, two, two_of};
+use crate::ends::{BUFFER, EthernetEnd, SOON, end, two, two_of};
 
 #[test]
 fn frames_of_every_length_arrive_whole() {
@@ -139,7 +139,7 @@ fn frames_while_connections_are_at_work_reach_their_own_queue() {
     let sim = Sim::builder().functions(2).build().unwrap();
     let mut options = EthernetOptions::default();
     options.recv_depth = 4;
-    let (mut here, mut there) = (Station::new(&sim, 0, options.clone()), Station::new(&sim, 1, options));
+    let (mut here, mut there) = (EthernetEnd::new(&sim, 0, options.clone()), EthernetEnd::new(&sim, 1, options));
     there.queue.listen(&[]).unwrap();
     there.post(4);
     let mut a = mlx5_dv::queue::Connection::new(&here.pd, Default::default()).unwrap();

@@ -10,7 +10,7 @@ use mlx5_open::Sim;
 use mlx5_prm::flow::FteMatchSetLyr24;
 use mlx5_sim::profile::Profile;
 
-use crate::stations::{Station, end, refusal, two, two_of};
+use crate::ends::{EthernetEnd, end, refusal, two, two_of};
 
 #[test]
 fn queues_are_had_in_their_state_and_once() {
@@ -100,7 +100,7 @@ fn a_function_has_one_root_flow_table_at_a_time() {
     let second = FlowTable::create(&there.device, 0, 1).unwrap();
     let text = refusal(second.set_root());
     assert!(text.contains("go to flow table") && text.contains("already"), "{text}");
-    let Station { queue, region, pd, device } = there;
+    let EthernetEnd { queue, region, pd, device } = there;
     drop(queue);
     second.set_root().unwrap();
     FlowTable::destroy(second).unwrap();

@@ -88,12 +88,12 @@ impl CapPage {
         CapPage::from_number(op_mod as u32 >> 1)
     }
 
-    /// The `op_mod` that asks for the page: what is in force if `current`, else the most the card can.
+    /// The `op_mod` that asks for the page: current values if `current`, else maximum values.
     pub const fn op_mod(self, current: bool) -> u16 {
         (self.number() as u16) << 1 | current as u16
     }
 
-    /// The page's layout, where this crate has it.
+    /// The page's layout, if this crate has one.
     pub const fn layout(self) -> Option<&'static Info> {
         Some(match self {
             CapPage::General => &CmdHcaCap::INFO,

@@ -1,10 +1,10 @@
-//! Names of what `QUERY_HCA_CAP` and `SET_HCA_CAP` are asked, for dumps.
+//! Names of the `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP`, for dumps.
 
 use super::CapPage;
 use crate::layout::{Reading, Value};
 
-/// The `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP` as a reading of its number: the page, and in bit 0 whether what is
-/// in force or the most the card can. [`CapPage::op_mod`] makes one.
+/// The `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP`: the page, and in bit 0 whether current or maximum values are
+/// meant. [`CapPage::op_mod`] makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HcaCapOpMod(pub u16);
 
@@ -31,7 +31,7 @@ fn name(op_mod: u16) -> Option<&'static str> {
 
 type Name = ([u8; 40], usize);
 
-/// The names of every page, spelled at compile time.
+/// The names of all pages, joined at compile time.
 static NAMES: [[Name; 2]; CapPage::ALL.len()] = {
     let mut names = [[([0; 40], 0); 2]; CapPage::ALL.len()];
     let mut i = 0;

@@ -1,4 +1,4 @@
-//! What every command is: an input tied to its output, and what all inputs and all outputs begin with.
+//! Traits of commands and replies, and the headers that all inputs and outputs start with.
 
 use alloc::vec::Vec;
 
@@ -8,36 +8,36 @@ use super::{CmdStatus, Opcode};
 use crate::layout::{Choice, Info, Kind, Layout, Reading};
 
 layout! {
-    /// What every command's input starts with. PRM "Command Reference".
+    /// Start of every command's input. PRM "Command Reference".
     pub struct InputHeader: 0x10, "none" {
         0x00 [31:16] opcode: Opcode,
         0x00 [15:0] uid: u16,
         0x04 [15:0] op_mod: u16,
     }
 
-    /// What every command's output starts with. PRM "Command Reference".
+    /// Start of every command's output. PRM "Command Reference".
     pub struct OutputHeader: 0x10, "none" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
     }
 }
 
-/// A firmware command's input, which knows its output.
+/// A firmware command's input.
 pub trait Command {
-    /// Its number.
+    /// Opcode.
     const OPCODE: Opcode;
-    /// What firmware answers.
+    /// The output.
     type Out: Reply;
 
     /// The fixed part of the input.
     fn head(&self) -> &[u8];
 
-    /// What follows the fixed part; empty for most commands.
+    /// The bytes after the fixed part; empty for most commands.
     fn tail(&self) -> &[u8] {
         &[]
     }
 
-    /// How many bytes of output to make room for.
+    /// Bytes of output to allocate.
     fn out_len(&self) -> usize {
         Self::Out::FIXED_LEN
     }
@@ -48,7 +48,7 @@ pub trait Reply: Sized {
     /// Bytes of the fixed part.
     const FIXED_LEN: usize;
 
-    /// From the bytes firmware wrote; `None` if they are too few.
+    /// Reads the output of firmware; `None` if there are too few bytes.
     fn from_output(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -67,7 +67,7 @@ pub struct WithTail<C, T> {
     pub command: C,
     /// The list.
     pub tail: Vec<T>,
-    /// Elements to make room for in the output's list.
+    /// Elements to allocate for the output's list.
     pub out_tail: usize,
 }
 
@@ -117,21 +117,21 @@ where
     }
 }
 
-/// One command, for tools that explain it.
+/// Description of a command, for tools.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandInfo {
-    /// Its number.
+    /// Opcode.
     pub opcode: Opcode,
-    /// Its input, without a tail.
+    /// Input layout, without a list.
     pub input: &'static Info,
-    /// Its output, without a tail.
+    /// Output layout, without a list.
     pub output: &'static Info,
-    /// A field of the output, or the list at its end, whose layout only the input tells; and how it tells.
+    /// A field or list of the output whose layout the input chooses, and the function that chooses it.
     pub told: Option<(&'static str, Choice)>,
 }
 
 impl CommandInfo {
-    /// The PRM's name of what an `op_mod` asks of this command, where it has one.
+    /// The PRM's name of an `op_mod` of this command, if it has one.
     pub fn op_mod_name(&self, op_mod: u16) -> Option<&'static str> {
         match self.input.field("op_mod")?.kind {
             Kind::Bits { reading: Reading::Named(name), .. } => name(op_mod.into()),
@@ -140,8 +140,8 @@ impl CommandInfo {
     }
 }
 
-/// Ties each command's opcode to its input and its output. `{ field: function }` names the [`Choice`] that tells from
-/// the input which layout lies in a field of the output.
+/// Connects opcodes, inputs and outputs. `{ field: function }` names the [`Choice`] that chooses the layout of an
+/// output field by the input.
 macro_rules! commands {
     ($( $opcode:ident: $In:ident => $Out:ident $({ $field:ident: $choice:path })? ),* $(,)?) => {
         $(
@@ -155,7 +155,7 @@ macro_rules! commands {
             }
         )*
 
-        /// What this module declares.
+        /// The commands of this module.
         pub(crate) const COMMANDS: &[$crate::cmd::CommandInfo] = &[ $( $crate::cmd::CommandInfo {
             opcode: $crate::cmd::Opcode::$opcode,
             input: &<$In as $crate::layout::Layout>::INFO,

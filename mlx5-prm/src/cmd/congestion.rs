@@ -109,7 +109,7 @@ values! {
         Qau8021Rp = 0 "802_1QAU_RP",
         /// Routable RoCE, reaction point: slows down.
         RRoceEcnRp = 1 "R_ROCE_ECN_RP",
-        /// Routable RoCE, notification point: tells the sender.
+        /// Routable RoCE, notification point: notifies the sender.
         RRoceEcnNp = 2 "R_ROCE_ECN_NP",
         /// Routable RoCE, both.
         RRoceGeneral = 3 "R_ROCE_GENERAL",

@@ -35,7 +35,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `DRAIN_DCT`: drains a target, so that it may be destroyed; an event tells when.
+    /// Input of `DRAIN_DCT`: drains a target before its destruction; an event reports completion.
     pub struct DrainDctIn: 0x10, "mlx5_ifc_drain_dct_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::DrainDct,
         0x00 [15:0] uid: u16,

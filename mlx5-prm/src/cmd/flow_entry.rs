@@ -75,7 +75,7 @@ values! {
     pub enum SetFteOpMod: 16 {
         /// New.
         New = 0 "NEW",
-        /// There already; `modify_enable_mask` says what of it changes.
+        /// Modifies an existing entry; `modify_enable_mask` selects the changes.
         Modify = 1 "MODIFY",
     }
 }

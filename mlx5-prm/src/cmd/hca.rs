@@ -17,7 +17,7 @@ layout! {
         0x08 [15:0] function_id: u16,
     }
 
-    /// Output of `QUERY_HCA_CAP`. Which page `capability` is, only the input says.
+    /// Output of `QUERY_HCA_CAP`. The input selects the page in `capability`.
     pub struct QueryHcaCapOut: 0x1010, "mlx5_ifc_query_hca_cap_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
@@ -173,7 +173,7 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `SET_DRIVER_VERSION`: tells firmware who drives it, for its logs.
+    /// Input of `SET_DRIVER_VERSION`: identifies the driver to firmware, for its logs.
     pub struct SetDriverVersionIn: 0x50, "mlx5_ifc_set_driver_version_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::SetDriverVersion,
         0x04 [15:0] op_mod: u16,

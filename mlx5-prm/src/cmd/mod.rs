@@ -1,15 +1,15 @@
-//! Firmware commands: an input and an output layout each, tied by [`Command`].
+//! Firmware commands. Each has an input and an output layout, connected by [`Command`].
 //!
-//! Every input starts with `opcode` and `op_mod`, every output with `status` and `syndrome`. A command that carries a
-//! list after its fixed part (page addresses, translations, register data) is a [`WithTail`].
+//! Every input starts with `opcode` and `op_mod`, every output with `status` and `syndrome`. A command with a list
+//! after its fixed part (page addresses, translations, register data) is a [`WithTail`].
 //!
-//! The PRM describes each in its chapter "Command Reference", under the command's name. Those of which no more than the
+//! The PRM describes each in its chapter "Command Reference", under the command's name. Commands of which only the
 //! number is public are [`Unpublished`].
 
 use crate::layout::Info;
 use crate::layout::files::files;
 
-/// As `files!`, and collects what the files declare as commands.
+/// As `files!`, and collects the commands of the files.
 macro_rules! command_files {
     ($( $file:ident: $($table:ident)+; )*) => {
         files! { $( $file: $($table)+; )* }
@@ -85,19 +85,19 @@ command_files! {
     xrq: layouts commands;
 }
 
-/// Every command this crate has layouts for.
+/// All commands with layouts in this crate.
 pub fn all() -> impl Iterator<Item = &'static CommandInfo> {
     COMMANDS.iter().copied().flatten()
 }
 
-/// The command with this opcode; `None` if this crate has no layouts for it.
+/// The command with this opcode; `None` if this crate has no layout for it.
 pub fn find(opcode: Opcode) -> Option<&'static CommandInfo> {
     all().find(|command| command.opcode == opcode)
 }
 
-/// Input and output of the command with this opcode and `op_mod`; `None` if this crate has no layouts for it. No
-/// command is laid out otherwise for another `op_mod`: what it chooses is a part ([`CommandInfo::told`]), such as the
-/// capability page in the output of `QUERY_HCA_CAP`.
+/// Input and output layout of the command with this opcode and `op_mod`; `None` if this crate has none. The layouts do
+/// not depend on `op_mod`, which only chooses parts ([`CommandInfo::told`]), such as the capability page in the output
+/// of `QUERY_HCA_CAP`.
 pub fn layout_of_command(opcode: Opcode, _op_mod: u16) -> Option<(&'static Info, &'static Info)> {
     find(opcode).map(|command| (command.input, command.output))
 }

@@ -5,7 +5,7 @@ use super::{CmdStatus, Opcode};
 use crate::ctx::PageFaultResumeInPageFaultInfoAuto;
 
 layout! {
-    /// Input of `PAGE_FAULT_RESUME`: tells that a page fault is dealt with, or cannot be.
+    /// Input of `PAGE_FAULT_RESUME`: reports that a page fault was resolved, or could not be.
     pub struct PageFaultResumeIn: 0x10, "mlx5_ifc_page_fault_resume_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::PageFaultResume,
         0x04 [15:0] op_mod: u16,

@@ -23,8 +23,8 @@ layout! {
         0x0c [31:0] num_pages: u32,
     }
 
-    /// Input of `MANAGE_PAGES`: gives pages (`op_mod` 1), takes them back (2) or says there are none (0); a list of
-    /// their addresses follows.
+    /// Input of `MANAGE_PAGES`: gives pages (`op_mod` 1), takes them back (2) or reports that none are available (0); a
+    /// list of their addresses follows.
     pub struct ManagePagesIn: 0x10, "mlx5_ifc_manage_pages_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::ManagePages,
         0x04 [15:0] op_mod: u16 as ManagePagesOpMod,

@@ -15,14 +15,14 @@ layout! {
         .. register_data: [u8] where register,
     }
 
-    /// Output of `ACCESS_REGISTER`. Which register `register_data` is, only the input says.
+    /// Output of `ACCESS_REGISTER`. The input selects the register in `register_data`.
     pub struct AccessRegisterOut: 0x10, "mlx5_ifc_access_register_out_bits" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
         .. register_data: [Be32],
     }
 
-    /// Input of `ACCESS_REGISTER_USER`, of those who are not the kernel: laid out as `ACCESS_REGISTER`.
+    /// Input of `ACCESS_REGISTER_USER`, for users other than the kernel: same layout as `ACCESS_REGISTER`.
     pub struct AccessRegisterUserIn: 0x10, "mlx5_ifc_access_register_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::AccessRegisterUser,
         0x04 [15:0] op_mod: u16 as AccessRegisterOpMod,
@@ -50,11 +50,11 @@ commands! {
 }
 
 values! {
-    /// What is done, `op_mod` of `ACCESS_REGISTER`.
+    /// `op_mod` of `ACCESS_REGISTER`.
     pub enum AccessRegisterOpMod: 16 {
-        /// It is written.
+        /// Write.
         Write = 0 "WRITE",
-        /// It is read.
+        /// Read.
         Read = 1 "READ",
     }
 }

@@ -20,8 +20,8 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `CREATE_QOS_PARA_VPORT`: makes a second vport of a function, for elements of the hierarchy to hang on. In
-    /// FreeBSD's mlx5_ifc.h.
+    /// Input of `CREATE_QOS_PARA_VPORT`: makes a second vport of a function, for elements of the hierarchy to hang on.
+    /// In FreeBSD's mlx5_ifc.h.
     pub struct CreateQosParaVportIn: 0x40, "mlx5_ifc_create_qos_para_vport_in_bits" {
         0x00 [31:16] opcode: Opcode = Opcode::CreateQosParaVport,
         0x04 [15:0] op_mod: u16,

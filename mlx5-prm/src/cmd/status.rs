@@ -491,13 +491,13 @@ values! {
     pub enum CmdStatus: 8 {
         /// Done.
         Ok = 0x0 "OK",
-        /// Firmware failed on its own account.
+        /// Internal firmware error.
         InternalError = 0x1 "INTERNAL_ERR",
         /// Unknown opcode or op_mod.
         BadOpcode = 0x2 "BAD_OP",
         /// A parameter is out of range, or a reserved field is set.
         BadParameter = 0x3 "BAD_PARAM",
-        /// Not now: the function is not in the state the command needs.
+        /// The function is not in the state that the command needs.
         BadSystemState = 0x4 "BAD_SYS_STATE",
         /// A named resource does not exist, or is of the wrong kind.
         BadResource = 0x5 "BAD_RESOURCE",
@@ -505,23 +505,23 @@ values! {
         ResourceBusy = 0x6 "RESOURCE_BUSY",
         /// The function is not enabled yet.
         NotReady = 0x7 "NOT_READY",
-        /// More than a capability allows.
+        /// A capability is exceeded.
         ExceedsLimit = 0x8 "EXCEED_LIM",
         /// The resource is in a state that forbids the command.
         BadResourceState = 0x9 "BAD_RES_STATE",
         /// The index is out of range.
         BadIndex = 0xa "BAD_INDEX",
-        /// Nothing left to allocate.
+        /// No free resources.
         NoResources = 0xf "NO_RESOURCES",
-        /// The queue pair is in another state than the transition needs.
+        /// The queue pair is not in the state that the transition needs.
         BadQpState = 0x10 "BAD_QP_STATE",
         /// A MAD was discarded.
         BadPacket = 0x30 "BAD_PKT",
         /// More outstanding CQEs than the new size holds.
         BadSize = 0x40 "BAD_SIZE",
-        /// The input is shorter or longer than the command is.
+        /// Wrong length of the input.
         BadInputLength = 0x50 "BAD_INPUT_LEN",
-        /// No room for the output.
+        /// The output buffer is too small.
         BadOutputLength = 0x51 "BAD_OUTPUT_LEN",
     }
 }
@@ -531,23 +531,23 @@ impl CmdStatus {
     pub const fn meaning(self) -> &'static str {
         match self {
             CmdStatus::Ok => "done",
-            CmdStatus::InternalError => "firmware failed on its own account",
+            CmdStatus::InternalError => "internal firmware error",
             CmdStatus::BadOpcode => "firmware does not know this opcode or op_mod",
             CmdStatus::BadParameter => "a parameter is out of range or a reserved field is set",
-            CmdStatus::BadSystemState => "the function is not in the state this command needs",
+            CmdStatus::BadSystemState => "the function is not in the state that this command needs",
             CmdStatus::BadResource => "a resource it names does not exist or is of the wrong kind",
             CmdStatus::ResourceBusy => "another object still uses the resource",
             CmdStatus::NotReady => "the function is not enabled yet",
-            CmdStatus::ExceedsLimit => "more than a capability allows",
-            CmdStatus::BadResourceState => "the resource is in a state that forbids it",
+            CmdStatus::ExceedsLimit => "a capability is exceeded",
+            CmdStatus::BadResourceState => "the state of the resource forbids it",
             CmdStatus::BadIndex => "an index is out of range",
-            CmdStatus::NoResources => "the card has nothing left to allocate",
-            CmdStatus::BadQpState => "the queue pair is in another state than the transition needs",
+            CmdStatus::NoResources => "no free resources on the card",
+            CmdStatus::BadQpState => "the queue pair is not in the state that the transition needs",
             CmdStatus::BadPacket => "a management packet was discarded",
             CmdStatus::BadSize => "more CQEs are outstanding than the new size holds",
-            CmdStatus::BadInputLength => "the input is shorter or longer than the command is",
-            CmdStatus::BadOutputLength => "the room for the output is too small",
-            CmdStatus::Unknown(_) => "a status that has no name here",
+            CmdStatus::BadInputLength => "wrong length of the input",
+            CmdStatus::BadOutputLength => "the output buffer is too small",
+            CmdStatus::Unknown(_) => "unknown status",
         }
     }
 }

@@ -17,7 +17,8 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_MATCH_SAMPLE_INFO`: asks how entries match on what a flexible parser samples. DPDK has its layout.
+    /// Input of `QUERY_MATCH_SAMPLE_INFO`: asks how entries match on what a flexible parser samples. DPDK has its
+    /// layout.
     pub struct QueryMatchSampleInfoIn: 0x40, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryMatchSampleInfo,
         0x00 [15:0] uid: u16,

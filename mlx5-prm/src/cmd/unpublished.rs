@@ -1,11 +1,12 @@
-//! Commands whose opcodes are public, but whose layouts are in no public header: neither the kernel's, nor rdma-core's,
-//! DPDK's, UCX's or, as far as it was read, FreeBSD's. What they share with all commands is here; the rest is shown as plain dwords.
+//! Commands with public opcodes whose layouts are in no public header: neither in those of the kernel, rdma-core, DPDK
+//! and UCX, nor in the parts of FreeBSD's that were read. Only the common header is declared here; the rest is plain
+//! dwords.
 
 use super::{CmdStatus, Command, CommandInfo, Opcode};
 use crate::layout::{Be32, Layout};
 
 layout! {
-    /// Input of a command that nobody has published, as far as all inputs agree. PRM "Command Reference".
+    /// Common part of the input of an unpublished command. PRM "Command Reference".
     pub struct UnpublishedIn: 0x8, "none" {
         0x00 [31:16] opcode: Opcode,
         0x00 [15:0] uid: u16,
@@ -13,7 +14,7 @@ layout! {
         .. unpublished: [Be32],
     }
 
-    /// Output of a command that nobody has published, as far as all outputs agree. PRM "Command Reference".
+    /// Common part of the output of an unpublished command. PRM "Command Reference".
     pub struct UnpublishedOut: 0x8, "none" {
         0x00 [31:24] status: CmdStatus,
         0x04 [31:0] syndrome: u32,
@@ -21,7 +22,7 @@ layout! {
     }
 }
 
-/// Such a command, by its number. Who knows its body gives it as the tail of a [`WithTail`](super::WithTail).
+/// An unpublished command, by its opcode. Its body, if known, is the tail of a [`WithTail`](super::WithTail).
 ///
 /// ```
 /// use mlx5_prm::cmd::{Command, Opcode, Unpublished};
@@ -35,7 +36,7 @@ pub struct Unpublished<const OPCODE: u32> {
 }
 
 impl<const OPCODE: u32> Unpublished<OPCODE> {
-    /// The command of a user context (0 for none), with an `op_mod`.
+    /// The command, of user context `uid` (0 for none).
     pub fn new(uid: u16, op_mod: u16) -> Self {
         const { assert!(is_unpublished(OPCODE), "no opcode, or one that has layouts of its own") };
         let mut input = UnpublishedIn::default();
@@ -67,9 +68,9 @@ const fn of(opcode: Opcode) -> CommandInfo {
 
 /// What this module declares.
 pub(crate) const COMMANDS: &[CommandInfo] = &[
-    // Nobody reads back what SET_PP_RATE_LIMIT sets.
+    // The counterpart of SET_PP_RATE_LIMIT, which no driver uses.
     of(Opcode::QueryRateLimit),
-    // Linux's fwctl lets tools send them, and has no more than their numbers.
+    // Linux's fwctl permits them by their numbers.
     of(Opcode::QueryDriverVersion),
     of(Opcode::QueryRdb),
     of(Opcode::QueryPsv),

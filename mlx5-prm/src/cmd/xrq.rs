@@ -86,8 +86,9 @@ layout! {
         0x04 [31:0] syndrome: u32,
     }
 
-    /// Input of `QUERY_XRQ_DC_PARAMS_ENTRY`: reads what `SET_XRQ_DC_PARAMS_ENTRY` sets. Public is the queue that it names, which Linux's mlx5_ib looks for here
-    /// (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
+    /// Input of `QUERY_XRQ_DC_PARAMS_ENTRY`: reads what `SET_XRQ_DC_PARAMS_ENTRY` sets. Public is the queue that it
+    /// names, which Linux's mlx5_ib looks for here (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain
+    /// dwords.
     pub struct QueryXrqDcParamsEntryIn: 0xc, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryXrqDcParamsEntry,
         0x00 [15:0] uid: u16,
@@ -96,8 +97,8 @@ layout! {
         .. unpublished: [Be32],
     }
 
-    /// Input of `QUERY_XRQ_ERROR_PARAMS`: of the NVMe-oF target offload. Public is the queue that it names, which Linux's mlx5_ib looks for here
-    /// (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
+    /// Input of `QUERY_XRQ_ERROR_PARAMS`: of the NVMe-oF target offload. Public is the queue that it names, which
+    /// Linux's mlx5_ib looks for here (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
     pub struct QueryXrqErrorParamsIn: 0xc, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::QueryXrqErrorParams,
         0x00 [15:0] uid: u16,
@@ -106,8 +107,8 @@ layout! {
         .. unpublished: [Be32],
     }
 
-    /// Input of `RELEASE_XRQ_ERROR`: of the NVMe-oF target offload. Public is the queue that it names, which Linux's mlx5_ib looks for here
-    /// (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
+    /// Input of `RELEASE_XRQ_ERROR`: of the NVMe-oF target offload. Public is the queue that it names, which Linux's
+    /// mlx5_ib looks for here (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
     pub struct ReleaseXrqErrorIn: 0xc, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::ReleaseXrqError,
         0x00 [15:0] uid: u16,
@@ -116,8 +117,8 @@ layout! {
         .. unpublished: [Be32],
     }
 
-    /// Input of `MODIFY_XRQ`: of the NVMe-oF target offload. Public is the queue that it names, which Linux's mlx5_ib looks for here
-    /// (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
+    /// Input of `MODIFY_XRQ`: of the NVMe-oF target offload. Public is the queue that it names, which Linux's mlx5_ib
+    /// looks for here (drivers/infiniband/hw/mlx5/devx.c); the rest is shown as plain dwords.
     pub struct ModifyXrqIn: 0xc, "none" {
         0x00 [31:16] opcode: Opcode = Opcode::ModifyXrq,
         0x00 [15:0] uid: u16,

@@ -1,7 +1,7 @@
-//! What the adapter says of itself.
+//! Identification of the adapter.
 
 layout! {
-    /// Who made the board. PRM `query_adapter_param_block`.
+    /// Vendor and board. PRM `query_adapter_param_block`.
     pub struct QueryAdapterParamBlock: 0x100, "mlx5_ifc_query_adapter_param_block_bits" {
         0x18 [23:0] ieee_vendor_id: u32,
         0x1c [15:0] vsd_vendor_id: u16,

@@ -64,7 +64,7 @@ layout! {
         0x00 [31:0] field_select_8021qaurp: u32,
     }
 
-    /// The kinds of congestion control parameters; a command's `cong_protocol` says which. PRM
+    /// Congestion control parameters, selected by a command's `cong_protocol`. PRM
     /// `cong_control_roce_ecn_auto`.
     pub union CongControlRoceEcnAuto: 0x100, "mlx5_ifc_cong_control_roce_ecn_auto_bits" {
         0x00 cong_control_802_1qau_rp: CongControl8021qauRp,

@@ -1,5 +1,4 @@
-//! Contexts: what the card keeps of each object. The PRM describes each in its chapter "Command Reference", with the
-//! commands that carry it.
+//! Contexts of objects. The PRM describes each in its chapter "Command Reference", with the commands that carry it.
 
 use crate::layout::files::files;
 

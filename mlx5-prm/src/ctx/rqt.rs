@@ -40,7 +40,7 @@ values! {
 }
 
 impl Rqtc {
-    /// Entries name their function where `rq_vhca_id_format` says so.
+    /// Entries include their function if `rq_vhca_id_format` is set.
     fn rq_layout(bytes: &[u8], _entry: usize) -> Option<&'static Info> {
         Some(if Rqtc::read(bytes)?.rq_vhca_id_format() { &RqVhca::INFO } else { &RqNum::INFO })
     }

@@ -3,7 +3,7 @@
 use crate::layout::{Info, Layout};
 
 layout! {
-    /// A scheduling element. `element_type` says what `element_attributes` are. PRM `scheduling_context`.
+    /// A scheduling element. `element_type` selects `element_attributes`. PRM `scheduling_context`.
     pub struct SchedulingContext: 0x40, "mlx5_ifc_scheduling_context_bits" {
         0x00 [31:24] element_type: u8 as ElementType,
         0x04 element_attributes: ElementAttributes where attributes,

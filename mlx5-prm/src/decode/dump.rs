@@ -1,10 +1,10 @@
-//! Bytes as a layout, and the bits of them that no field covers.
+//! Bytes read as a layout, and set bits that no field covers.
 
 use crate::layout::print::{big_endian, is_zero};
 use crate::layout::{Element, Field, Info, Kind, Layout};
 
-/// Bytes as a layout, to be displayed: one line a field, with offset and bits as the PRM prints them, nested layouts
-/// indented, named values by name. Bits that are set though no field covers them, and bytes after the layout, follow.
+/// Displays bytes as a layout: one line per field, with offset and bits as the PRM prints them, nested layouts
+/// indented, values by name. Set bits that no field covers, and bytes after the layout, follow.
 #[derive(Debug, Clone, Copy)]
 pub struct Dump<'a> {
     pub(super) info: &'a Info,
@@ -19,28 +19,28 @@ impl<'a> Dump<'a> {
         Dump { info, bytes, zeros: false, known: None }
     }
 
-    /// `layout`, whatever it is.
+    /// The fields of `layout` that are not zero.
     pub fn of<L: Layout>(layout: &'a L) -> Self {
         Dump::new(&L::INFO, Layout::as_bytes(layout))
     }
 
-    /// The zero fields too.
+    /// Includes zero fields.
     pub fn with_zeros(self) -> Self {
         Dump { zeros: true, ..self }
     }
 
-    /// Reads `field`, an array of bytes in the layout, as `info`: which layout lies there is told by something else,
-    /// such as an `op_mod`.
+    /// Reads `field`, an array of bytes, as `info`: for a layout chosen by something outside the bytes, such as an
+    /// `op_mod`.
     pub fn knowing(self, field: &'static str, info: &'static Info) -> Self {
         Dump { known: Some((field, info)), ..self }
     }
 
-    /// Which layout the bytes are read as.
+    /// The layout.
     pub fn info(&self) -> &'a Info {
         self.info
     }
 
-    /// The bytes after the layout that no list of it explains.
+    /// Bytes after the layout, if it has no list.
     pub fn tail(&self) -> &'a [u8] {
         if self.info.has_list() {
             return &[];
@@ -49,22 +49,21 @@ impl<'a> Dump<'a> {
     }
 }
 
-/// The bits of one dword that are set although no field covers them.
+/// Set bits of one dword that no field covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uncovered {
     /// Byte offset of the dword.
     pub offset: usize,
-    /// The set bits, in their places.
+    /// The set bits, in place.
     pub bits: u32,
 }
 
-/// The first dword of `bytes` that holds a set bit no field of the layout covers. Bytes past the layout's end are not
-/// looked at: they are a tail.
+/// The first dword of `bytes` with a set bit that no field covers. Bytes after the layout are ignored: they are a list.
 pub fn uncovered(info: &Info, bytes: &[u8]) -> Option<Uncovered> {
     all_uncovered(info, bytes).next()
 }
 
-/// Every dword as in [`uncovered`].
+/// All dwords as in [`uncovered`].
 pub fn all_uncovered(info: &Info, bytes: &[u8]) -> impl Iterator<Item = Uncovered> {
     let own = &bytes[..info.size.min(bytes.len())];
     let dwords = own.chunks_exact(4).enumerate().filter(|(_, dword)| !is_zero(dword));
@@ -74,7 +73,7 @@ pub fn all_uncovered(info: &Info, bytes: &[u8]) -> impl Iterator<Item = Uncovere
     })
 }
 
-/// Which bits of the dword at `offset` some field covers.
+/// The bits of the dword at `offset` that fields cover.
 pub(super) fn covered(info: &Info, offset: usize) -> u32 {
     let dword = offset * 8;
     let of_field = |field: &Field| {

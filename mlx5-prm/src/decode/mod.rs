@@ -1,4 +1,4 @@
-//! Any layout, from its table alone: print it, walk its fields, find bits that no field covers.
+//! Printing and walking any layout by its table, and detection of bits that no field covers.
 //!
 //! ```
 //! use mlx5_prm::cmd::CreateCqIn;
@@ -21,7 +21,7 @@
 //! ");
 //! ```
 //!
-//! Nothing here panics, whatever the bytes and however few.
+//! Nothing here panics, whatever the bytes.
 
 mod dump;
 mod text;
@@ -35,14 +35,14 @@ use crate::cqe::{Cqe, CqeOpcode, ErrorCqe, SignatureErrorCqe};
 use crate::eqe::Eqe;
 use crate::layout::{Info, Layout};
 
-/// The input of a firmware command, decoded by its opcode; `None` for a command without a layout here.
+/// A firmware command's input, decoded by its opcode; `None` if this crate has no layout for it.
 pub fn command_input(bytes: &[u8]) -> Option<Dump<'_>> {
     let command = cmd::find(InputHeader::read(bytes)?.opcode())?;
     Some(Dump::new(command.input, bytes))
 }
 
-/// The output of a firmware command, decoded by its input, of which the first sixteen bytes are enough; `None` for a
-/// command without a layout here.
+/// A firmware command's output, decoded by its input, of which 16 bytes are enough; `None` if this crate has no layout
+/// for it.
 pub fn command_output_to<'a>(input: &[u8], bytes: &'a [u8]) -> Option<Dump<'a>> {
     let command = cmd::find(InputHeader::read(input)?.opcode())?;
     let dump = Dump::new(command.output, bytes);
@@ -52,20 +52,19 @@ pub fn command_output_to<'a>(input: &[u8], bytes: &'a [u8]) -> Option<Dump<'a>> 
     })
 }
 
-/// The output of the firmware command with this opcode and `op_mod`, where no more of the input is at hand; `None` for
-/// a command without a layout here.
+/// A firmware command's output, decoded by opcode and `op_mod` alone; `None` if this crate has no layout for it.
 pub fn command_output(opcode: Opcode, op_mod: u16, bytes: &[u8]) -> Option<Dump<'_>> {
     let mut header = InputHeader::default();
     header.w().opcode(opcode).op_mod(op_mod);
     command_output_to(header.as_bytes(), bytes)
 }
 
-/// An event queue's entry, with its data as its type says; `None` if the bytes are too few.
+/// An event queue entry, with its data decoded by its type; `None` if there are too few bytes.
 pub fn event(bytes: &[u8]) -> Option<Dump<'_>> {
     Eqe::read(bytes).map(|_| Dump::new(&Eqe::INFO, bytes))
 }
 
-/// A completion queue's entry of 64 bytes, with or without error; `None` if the bytes are too few.
+/// A completion queue entry of 64 bytes, with or without error; `None` if there are too few bytes.
 pub fn completion(bytes: &[u8]) -> Option<Dump<'_>> {
     Some(match Cqe::read(bytes)?.opcode() {
         CqeOpcode::RequesterError | CqeOpcode::ResponderError => Dump::new(&ErrorCqe::INFO, bytes),
@@ -74,8 +73,7 @@ pub fn completion(bytes: &[u8]) -> Option<Dump<'_>> {
     })
 }
 
-/// Calls `visit` with every field of the layout that lies within `bytes`, outermost first; returns early when `visit`
-/// fails. For programs; [`Dump`] is for people.
+/// Calls `visit` for every field of the layout that is inside `bytes`, outermost first; stops at an error of `visit`.
 pub fn walk<E>(info: &Info, bytes: &[u8], visit: &mut dyn FnMut(Found<'_>) -> Result<(), E>) -> Result<(), E> {
     Dump::new(info, bytes).walk(visit)
 }

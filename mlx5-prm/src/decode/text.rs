@@ -1,4 +1,4 @@
-//! How what was met on a walk is written: for people, line by line, and on one line by `Debug`.
+//! `Display` of dumps, line by line.
 
 use alloc::format;
 use alloc::string::String;
@@ -36,7 +36,7 @@ impl fmt::Display for Dump<'_> {
 }
 
 impl Dump<'_> {
-    /// The line of one item, or its lines; none for zeros unless they are asked for.
+    /// Writes the lines of one item; none for zeros, unless requested.
     fn item(&self, f: &mut fmt::Formatter<'_>, item: &Item<'_>) -> fmt::Result {
         let Item { field, index, offset, depth, what } = *item;
         match what {
@@ -77,7 +77,7 @@ fn field_bits(field: &Field) -> Option<(u32, u32)> {
     }
 }
 
-/// Starts a line: where the field lies, and its name.
+/// Starts a line: the field's position and name.
 fn line(
     f: &mut fmt::Formatter<'_>,
     offset: usize,

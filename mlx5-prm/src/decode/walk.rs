@@ -1,4 +1,4 @@
-//! The one walk over bytes that printing, visiting and looking for stray bits share.
+//! The walk over bytes that printing, visiting and the search for uncovered bits share.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -7,23 +7,23 @@ use super::dump::{Dump, Uncovered, covered};
 use crate::layout::print::big_endian;
 use crate::layout::{Element, Field, Info, Kind, Reading};
 
-/// A field met on a walk: where it lies, and what it holds.
+/// A field on a walk: its position and value.
 #[derive(Debug, Clone, Copy)]
 pub struct Found<'a> {
     /// The field's row.
     pub field: &'a Field,
-    /// Which element of an array, if it is one.
+    /// Index of the element, in an array.
     pub index: Option<usize>,
     /// Byte offset of the field's dword in the outermost layout.
     pub offset: usize,
     /// Nesting depth: 0 for the outermost layout's own fields.
     pub depth: usize,
-    /// The number it holds; `None` where a nested layout begins.
+    /// Its number; `None` at the start of a nested layout.
     pub number: Option<u64>,
 }
 
 impl Found<'_> {
-    /// The PRM's name of the number, where its field has named values.
+    /// The PRM's name of the number, if the field has named values.
     pub fn value_name(&self) -> Option<&'static str> {
         match self.field.kind {
             Kind::Bits { reading: Reading::Named(name), .. } => name(self.number?),
@@ -32,11 +32,11 @@ impl Found<'_> {
     }
 }
 
-/// What is met on a walk: a field, or an element of one.
+/// One step of a walk: a field, or an element of one.
 #[derive(Clone, Copy)]
 pub(super) struct Item<'a> {
     pub(super) field: &'a Field,
-    /// Which element of an array or list.
+    /// Index of the element, in an array or list.
     pub(super) index: Option<usize>,
     /// Byte offset in the outermost layout.
     pub(super) offset: usize,
@@ -47,19 +47,19 @@ pub(super) struct Item<'a> {
 
 #[derive(Clone, Copy)]
 pub(super) enum What<'a> {
-    /// A field of bits, or an element that is a number.
+    /// A bit field, or a number in an array.
     Number(u64),
-    /// A layout begins, whose fields come next.
+    /// Start of a layout; its fields follow.
     Layout(&'static Info, &'a [u8]),
-    /// A union of which nothing tells the arm.
+    /// A union with an unknown arm.
     Union(&'static Info, &'a [u8]),
-    /// An array of bytes, whole.
+    /// A whole array of bytes.
     Bytes(&'a [u8]),
 }
 
 type Sink<'s, E> = &'s mut dyn FnMut(Item<'_>) -> ControlFlow<E>;
 
-/// A layout met on the way: its bytes, with those of the list at its end, and where it lies.
+/// A layout on the walk: its bytes including its list, and its position.
 #[derive(Clone, Copy)]
 struct Here<'a> {
     info: &'a Info,
@@ -69,7 +69,7 @@ struct Here<'a> {
 }
 
 impl<'a> Dump<'a> {
-    /// Calls `visit` with every field that lies within the bytes, zero or not, as [`walk`](super::walk) does.
+    /// Calls `visit` for every field inside the bytes, zero or not, as [`walk`](super::walk) does.
     pub fn walk<E>(&self, visit: &mut dyn FnMut(Found<'_>) -> Result<(), E>) -> Result<(), E> {
         let walked = self.each(&mut |item| {
             let Item { field, index, offset, depth, what } = item;
@@ -92,7 +92,7 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// Calls `sink` with everything that lies within the bytes, in their order.
+    /// Calls `sink` for every item inside the bytes, in order.
     pub(super) fn each<E>(&self, sink: Sink<'_, E>) -> ControlFlow<E> {
         self.layout(Here { info: self.info, bytes: self.bytes, base: 0, depth: 0 }, sink)
     }
@@ -120,7 +120,7 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// The elements of `field`, which ends before byte `end` of the layout it belongs to.
+    /// Walks the elements of `field`, which ends before byte `end` of its layout.
     fn part<E>(&self, here: Here<'_>, field: &Field, end: usize, sink: Sink<'_, E>) -> ControlFlow<E> {
         let Kind::Part { element, count } = field.kind else { return ControlFlow::Continue(()) };
         let Here { info, bytes, base, depth } = here;
@@ -130,7 +130,7 @@ impl<'a> Dump<'a> {
             let seen = self.seen(field, element, (all, i), depth);
             let (what, next) = match seen {
                 Seen::Layout(inner) => {
-                    // what follows the last part is the list that part ends with
+                    // A list after the last part belongs to that part.
                     let ends = end == info.size && info.tail.is_none();
                     let listed = inner.has_list() && (ends || count == 0);
                     let part = if listed { &all[at..] } else { upto(bytes, at, inner.size) };
@@ -159,7 +159,7 @@ impl<'a> Dump<'a> {
         ControlFlow::Continue(())
     }
 
-    /// What element `i` of `field` is read as, in a layout of these bytes.
+    /// How to read element `i` of `field`, in a layout with these bytes.
     fn seen(&self, field: &Field, element: Element, (bytes, i): (&[u8], usize), depth: usize) -> Seen {
         let told = match self.known {
             Some((name, info)) if depth == 0 && name == field.name => Some(info),
@@ -174,7 +174,7 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// Every dword that holds set bits no field covers: of the layout, of what lies in its parts, and of its list.
+    /// All dwords with set bits that no field covers, in the layout, its parts and its list.
     pub fn uncovered(&self) -> impl Iterator<Item = Uncovered> + use<> {
         let end = if self.info.has_list() { self.bytes.len() } else { self.info.size.min(self.bytes.len()) };
         let mut left = Vec::from(&self.bytes[..end]);
@@ -188,7 +188,7 @@ impl<'a> Dump<'a> {
     }
 }
 
-/// How an element of a part is read.
+/// How to read an element of a part.
 enum Seen {
     Layout(&'static Info),
     Union(&'static Info),
@@ -196,12 +196,12 @@ enum Seen {
     Bytes,
 }
 
-/// At most `size` bytes from `at`, which is inside.
+/// At most `size` bytes from `at`, which must be in range.
 fn upto(bytes: &[u8], at: usize, size: usize) -> &[u8] {
     &bytes[at..bytes.len().min(at + size)]
 }
 
-/// Zeroes what the item covers.
+/// Clears the bits that the item covers.
 fn forget(left: &mut [u8], item: &Item<'_>) {
     let Item { field, offset, what, .. } = *item;
     let size = match (what, field.kind) {

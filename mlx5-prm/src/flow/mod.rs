@@ -1,4 +1,4 @@
-//! Flow tables: what packets are matched by, where they go, and how they are changed. PRM "Flow Tables".
+//! Flow tables: match parameters, destinations, header changes. PRM "Flow Tables".
 
 use crate::layout::files::files;
 

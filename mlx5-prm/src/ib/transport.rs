@@ -159,7 +159,7 @@ values! {
         AtomicWrite = 0x1d "ATOMIC_WRITE",
     }
 
-    /// What an AETH says. IBTA 9.7.5 "AETH Syndrome Field", the three high bits.
+    /// Kind of an AETH. IBTA 9.7.5 "AETH Syndrome Field", the three high bits.
     pub enum AethSyndrome: 3 {
         /// Acknowledged; a credit count follows.
         Ack = 0 "ACK",
@@ -177,12 +177,12 @@ values! {
         InvalidRequest = 1 "INVALID_REQUEST",
         /// The key does not allow it.
         RemoteAccessError = 2 "REMOTE_ACCESS_ERROR",
-        /// The responder failed on its own account.
+        /// A local error of the responder.
         RemoteOperationalError = 3 "REMOTE_OPERATIONAL_ERROR",
         /// Invalid reliable datagram request.
         InvalidRdRequest = 4 "INVALID_RD_REQUEST",
     }
 }
 
-/// The credit count that says nothing of credits. IBTA 9.7.5 "AETH Syndrome Field".
+/// The credit count that carries no credits. IBTA 9.7.5 "AETH Syndrome Field".
 pub const CREDITS_INVALID: u8 = 0x1f;

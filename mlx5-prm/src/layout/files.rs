@@ -1,8 +1,8 @@
-//! A folder of layouts names its files once, each with the tables it has.
+//! Declares the files of a folder, each with its tables.
 
 use super::table::{Info, Values};
 
-/// The tables that one file declares.
+/// The tables of one file.
 pub(crate) struct Tables {
     pub(crate) layouts: &'static [&'static Info],
     pub(crate) values: &'static [&'static Values],
@@ -19,18 +19,18 @@ impl Tables {
         Tables { values, ..self }
     }
 
-    /// Commands have a list of their own, beside the type of its entries.
+    /// Accepts a table of commands, which [`cmd`](crate::cmd) collects by itself.
     pub(crate) const fn commands<T>(self, _: &'static [T]) -> Self {
         self
     }
 }
 
-/// Declares the files of a folder, each with the tables it has, and makes public what they declare.
+/// Declares the files of a folder, each with its tables, and re-exports their items.
 macro_rules! files {
     ($( $(#[$meta:meta])* $file:ident: $($table:ident)+; )*) => {
         $( $(#[$meta])* pub(crate) mod $file; pub use $file::*; )*
 
-        /// What the files of this folder declare.
+        /// The tables of the files in this folder.
         pub(crate) const FILES: &[$crate::layout::files::Tables] =
             &[ $( $crate::layout::files::tables!($file: $($table)+) ),* ];
     };

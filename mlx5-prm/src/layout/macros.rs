@@ -1,6 +1,6 @@
-//! What turns declarations into types: `layout!` and `values!`.
+//! The declaring macros: `layout!` and `values!`.
 
-/// Declares layouts. See the [module's](mod@crate::layout) page.
+/// Declares layouts. See the [module](mod@crate::layout).
 #[macro_export]
 macro_rules! layout {
     ($(
@@ -57,7 +57,7 @@ macro_rules! layout {
         }
 
         impl Default for $Name {
-            /// Zero, but for the fields that are always the same, such as an opcode.
+            /// Zero, except for constant fields such as an opcode.
             #[inline]
             fn default() -> Self {
                 #[allow(unused_mut)]
@@ -81,7 +81,7 @@ macro_rules! layout {
 
         impl Eq for $Name {}
     )*
-        /// What this module declares.
+        /// The layouts of this module.
         #[allow(dead_code)]
         pub(crate) const LAYOUTS: &[&$crate::layout::Info] = &[ $( &<$Name as $crate::layout::Layout>::INFO ),* ];
     };
@@ -109,7 +109,7 @@ macro_rules! layout_tail {
     };
 }
 
-// What follows is expanded for every field. `[$hi $(, $lo)?]` is `[high, low]`, or `[bit]`: see `storage::ends`.
+// These are expanded for every field. `[$hi $(, $lo)?]` is `[high, low]` or `[bit]`: see `table::ends`.
 
 #[doc(hidden)]
 #[macro_export]
@@ -165,7 +165,7 @@ macro_rules! layout_setter {
     };
 }
 
-/// Declares a total enumeration of a field's values: every number converts, those without a name to `Unknown`.
+/// Declares an enumeration of a field's values. Every number converts; those without a name become `Unknown`.
 #[macro_export]
 macro_rules! values {
     ($(
@@ -192,7 +192,7 @@ macro_rules! values {
                 match self { $( $Name::$Variant => $number, )* $Name::Unknown(number) => number }
             }
 
-            /// The value a number stands for.
+            /// The value of a number.
             #[inline]
             pub const fn from_number(number: u32) -> Self {
                 match number { $( $number => $Name::$Variant, )* _ => $Name::Unknown(number) }
@@ -205,7 +205,7 @@ macro_rules! values {
         }
 
         impl $Name {
-            // A function and no closure, so that it is compiled once and not wherever a table refers to it.
+            // A function, not a closure, so that it is compiled once and not for every table that refers to it.
             fn name_of(number: u64) -> Option<&'static str> { $Name::from_number(number as u32).prm_name() }
         }
 
@@ -228,7 +228,7 @@ macro_rules! values {
             }
         }
     )*
-        /// What this module enumerates.
+        /// The enumerations of this module.
         #[allow(dead_code)]
         pub(crate) const VALUES: &[&$crate::layout::Values] = &[ $( &$crate::layout::Values {
             name: stringify!($Name),

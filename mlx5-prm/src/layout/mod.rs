@@ -1,8 +1,8 @@
-//! How a layout is declared, stored and described.
+//! Declaration, storage and description of layouts.
 //!
-//! A layout is a run of big-endian dwords. Each field is declared as the PRM prints it: the absolute byte offset of its
-//! dword and `[high:low]`. From one line come a getter on the layout, a setter of the same name on its [`Writer`], and
-//! a row of [`Layout::FIELDS`].
+//! A layout is a sequence of big-endian dwords. Each field is declared as the PRM prints it: the absolute byte offset
+//! of its dword and `[high:low]`. One line declares a getter on the layout, a setter of the same name on its
+//! [`Writer`], and a row of [`Layout::FIELDS`].
 //!
 //! ```
 //! mlx5_prm::layout! {
@@ -22,10 +22,10 @@
 //! assert_eq!(Thing::FIELDS[2].name, "number");
 //! ```
 //!
-//! `u8 as Names` is a number to the accessors that a [`Dump`](crate::decode::Dump) prints by its name; `Names` is declared
-//! by [`values!`](crate::values!), with every number's Rust name, PRM name and meaning. A field without
-//! `[high:low]` is a part: another layout or an array of bytes, big-endian numbers or layouts, at a byte
-//! offset. `= value` after the type is what [`Default`] sets. What no field covers is reserved.
+//! The accessors of a field `u8 as Names` use the number; a [`Dump`](crate::decode::Dump) prints its name.
+//! [`values!`](crate::values!) declares `Names`: the Rust name, PRM name and meaning of each number. A field without
+//! `[high:low]` is a part at a byte offset: another layout, or an array of bytes, big-endian numbers or layouts. `=
+//! value` after the type is the field's [`Default`]. Bits that no field covers are reserved.
 //!
 //! ```
 //! use mlx5_prm::layout::{Be64, Layout};
@@ -49,16 +49,15 @@
 //! assert_eq!(outer.as_bytes()[..4], [1, 0, 0, 0]);
 //! ```
 //!
-//! # Unions, lists, and what lies where
-//! A `pub union` is declared alike; its fields, the arms, lie over each other. A C union without a name is a layout of
-//! its own here, under the name of the structure and of the member it is (`match_definer.match_mask`).
+//! # Unions, lists, and chosen layouts
+//! A `pub union` is declared in the same way; its fields, the arms, overlap. An anonymous C union is a layout of its
+//! own here, named after its structure and member (`match_definer.match_mask`).
 //!
-//! `.. name: [Element]` as the last line says that a list follows the fixed part, of as many elements as there are
-//! bytes.
-//! It adds a row, [`Info::tail`], and no accessor: the layout itself ends before it.
+//! `.. name: [Element]` as the last line declares a list after the fixed part, with as many elements as there are
+//! bytes. It adds the row [`Info::tail`] and no accessor: the layout itself ends before the list.
 //!
-//! `where function` after the type of a part or of a list says which layout lies there, by the bytes of the layout it
-//! is declared in ([`Choice`]): the arm of a union, or what an array of bytes is.
+//! `where function` after the type of a part or list names a [`Choice`]: a function that chooses its layout by the
+//! bytes of the enclosing layout. For a union it chooses the arm, for an array of bytes the layout to read it as.
 //!
 //! ```
 //! use mlx5_prm::decode::Dump;
@@ -102,7 +101,8 @@
 //! ```
 //!
 //! # What does not compile
-//! Each refusal names the layout and the field. Fields stand in the order of their bits, so an overlap shows:
+//! Each error names the layout and the field. Fields must stand in the order of their bits, so that overlaps are
+//! detected:
 //!
 //! ```compile_fail,E0080
 //! mlx5_prm::layout! {
@@ -169,8 +169,8 @@
 //! ```
 //!
 //! # In another crate
-//! The declaration works anywhere that knows `zerocopy`: as a dependency, or by `use mlx5_prm::zerocopy;`. One
-//! [`layout!`](crate::layout!) block a module: it also defines `LAYOUTS`, the table of what it declared.
+//! The declaration works wherever `zerocopy` is in scope: as a dependency, or by `use mlx5_prm::zerocopy;`. A module
+//! can have one [`layout!`](crate::layout!) block, because it also defines the table `LAYOUTS`.
 
 #[macro_use]
 mod macros;

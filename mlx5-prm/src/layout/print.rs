@@ -1,11 +1,10 @@
-//! How numbers and bytes of a layout are written, and the `Debug` of every layout.
+//! Printing of numbers and bytes, and `Debug` of all layouts.
 
 use core::fmt;
 
 use super::table::{Element, Info, Kind, Reading};
 
-/// Prints the fields that are not zero on one line: `Eqc { oi: 0x1, log_eq_size: 0x7, .. }`. What `Debug` of every
-/// layout does.
+/// `Debug` of every layout: prints the non-zero fields on one line, as `Eqc { oi: 0x1, log_eq_size: 0x7, .. }`.
 #[doc(hidden)]
 pub fn debug(info: &Info, bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut line = f.debug_struct(info.name);
@@ -27,7 +26,7 @@ pub fn debug(info: &Info, bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Resu
     line.finish_non_exhaustive()
 }
 
-/// A number as its field reads.
+/// A number, printed as its field reads.
 pub(crate) struct Number(pub(crate) u64, pub(crate) Reading);
 
 impl fmt::Display for Number {
@@ -77,7 +76,7 @@ impl fmt::Debug for Elements<'_> {
     }
 }
 
-/// Bytes in hex; of the zeros at their end only that there are some.
+/// Bytes in hex; trailing zeros are abbreviated.
 pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Hex<'_> {
@@ -94,7 +93,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// The bytes as text, if they are a string of at least four printable characters, and then zeros.
+/// The bytes as text, if they are at least four printable characters followed by zeros.
 pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     let end = bytes.iter().rposition(|byte| *byte != 0)? + 1;
     let text = core::str::from_utf8(&bytes[..end]).ok()?;

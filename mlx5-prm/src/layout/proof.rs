@@ -1,11 +1,11 @@
-//! Makes the rows of a layout's table, and proves at compile time that they are right.
+//! Builds the rows of a layout's table, and checks them at compile time.
 
 use super::table::{Choice, Field, Info, Kind, ends, strip_raw};
 use super::value::{ArrayElement, Part, Value};
 
 impl Info {
-    /// Describes a layout, and proves that its fields are whole, inside and apart: panics otherwise, which at compile
-    /// time is an error that names layout and field.
+    /// Describes a layout, and checks that its fields do not overlap, exceed it or cross a dword. Panics otherwise; at
+    /// compile time that is an error which names layout and field.
     #[doc(hidden)]
     pub const fn proven(
         (is_union, name): (bool, &'static str),
@@ -47,7 +47,7 @@ impl Info {
     }
 }
 
-/// Fails the proof of a layout, with one sentence.
+/// Fails the check of a layout with a message.
 const fn refuse(layout: &str, field: &str, fault: &str) -> ! {
     let mut text = [0; 256];
     let words = if field.is_empty() { [layout, " ", fault, "", ""] } else { [layout, ".", field, " ", fault] };
@@ -95,13 +95,13 @@ impl Field {
         Field { name: strip_raw(name), offset, kind: Kind::Part { element: E::ELEMENT, count: 0 }, choice: None }
     }
 
-    /// The row of a part whose layout `choice` tells.
+    /// The row with `choice` to choose its layout.
     #[doc(hidden)]
     pub const fn chosen(self, choice: Choice) -> Field {
         Field { choice: Some(choice), ..self }
     }
 
-    /// The row with its numbers read as `V`, which must hold them.
+    /// The row with its number read as `V`, which must be wide enough.
     #[doc(hidden)]
     pub const fn named<V: Value>(self, layout: &str) -> Field {
         if self.bits() > V::BITS as usize {

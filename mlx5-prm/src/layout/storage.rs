@@ -1,5 +1,5 @@
-//! What accessors do: fields in big-endian dwords. What is the same for all stands here and not in the macro, which is
-//! expanded for every field of every layout.
+//! Access to fields in big-endian dwords. It is in functions, because the macro is expanded for every field of every
+//! layout.
 
 use zerocopy::IntoBytes;
 
@@ -25,7 +25,7 @@ pub fn set<V: Value, const N: usize, const B: usize>(
 ) {
     let (i, (hi, lo), value) = (offset / 4, ends(bits), value.number());
     if hi > 31 {
-        // By bytes, so that the compiler stores once.
+        // As bytes, so that the compiler emits one store.
         dwords.as_mut_bytes()[offset..offset + 8].copy_from_slice(&value.to_be_bytes());
         return;
     }

@@ -1,32 +1,32 @@
-//! The tables of layouts: what they say of a layout, of its fields and of an enumeration.
+//! The tables that describe layouts, fields and enumerations.
 
-/// What a layout is, for tools that explain, compare or test it.
+/// Description of a layout, for tools and tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Info {
     /// Rust name.
     pub name: &'static str,
-    /// Name of the C structure that judges this layout, or `"none"`.
+    /// Name of the C structure that the layout is checked against, or `"none"`.
     pub c_name: &'static str,
     /// Bytes.
     pub size: usize,
-    /// Whether the fields are the arms of a union: all at its start, over each other.
+    /// Whether it is a union: all fields start at its start.
     pub is_union: bool,
     /// Every declared field, in the order of their bits.
     pub fields: &'static [Field],
-    /// The list that follows the fixed part, as a part of no elements; see also [`Info::list`].
+    /// The list after the fixed part, described as a part of 0 elements; see also [`Info::list`].
     pub tail: Option<Field>,
 }
 
 impl Info {
-    /// The structure's name as the PRM prints it: `create_cq_in`, `qpc`; the Rust name where it has none.
+    /// PRM name, such as `create_cq_in` or `qpc`; the Rust name if the PRM has none.
     pub fn prm_name(&self) -> &'static str {
         match self.c_name {
             "none" => self.name,
-            // A union without a name, by the structure it lies in.
+            // An anonymous union, named after its structure.
             c_name if c_name.ends_with('.') => self.name,
             c_name => {
                 let name = c_name.strip_prefix("mlx5_").unwrap_or(c_name);
-                // One register has `_bits2` and the like: parts that keep their number.
+                // One register has parts called `_bits2` and so on: keep the number.
                 name.strip_prefix("ifc_").map_or(name, |name| name.strip_suffix("_bits").unwrap_or(name))
             }
         }
@@ -37,7 +37,7 @@ impl Info {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// The list that follows the layout: its own, or that of the layout it ends with.
+    /// The list after the layout: its own, or that of the layout in its last field.
     pub fn list(&self) -> Option<&Field> {
         self.tail.as_ref().or_else(|| self.last()?.list())
     }
@@ -47,7 +47,7 @@ impl Info {
         self.list().is_some()
     }
 
-    /// The layout it ends with.
+    /// The layout in its last field.
     fn last(&self) -> Option<&'static Info> {
         let last = self.fields.last().filter(|_| !self.is_union)?;
         match last.kind {
@@ -66,15 +66,15 @@ pub struct Field {
     pub name: &'static str,
     /// Byte offset of the field's first dword (of its first byte, for a part).
     pub offset: usize,
-    /// Where in there, and what it is.
+    /// Bits or part, and how it reads.
     pub kind: Kind,
-    /// For a part: what tells which layout lies there.
+    /// For a part: the function that chooses its layout.
     pub choice: Option<Choice>,
 }
 
-/// Which layout lies in a part, by the bytes from the start of the layout that declares it, list and all, and by the
-/// index of the element; `None` if that cannot be told. It fills a part of bytes, repeated where that is a list; in a
-/// part made of a union it is an arm.
+/// Chooses the layout of a part, by the bytes of the enclosing layout including its list, and by the index of the
+/// element; `None` if it is unknown. For an array of bytes it is the layout that fills the array, repeated in a list;
+/// for a union, the arm.
 pub type Choice = fn(bytes: &[u8], index: usize) -> Option<&'static Info>;
 
 /// The two kinds of field.
@@ -89,27 +89,27 @@ pub enum Kind {
         /// How the number reads.
         reading: Reading,
     },
-    /// `count` elements that follow each other; 1 for a nested layout.
+    /// `count` consecutive elements; 1 for a nested layout.
     Part {
-        /// What one element is.
+        /// Type of an element.
         element: Element,
-        /// How many.
+        /// Number of elements.
         count: usize,
     },
 }
 
-/// How a number of bits reads.
+/// How the number in a bit field reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Reading {
     /// A plain number.
     Number,
-    /// One bit, yes or no.
+    /// A flag of one bit.
     Flag,
     /// A named value; `None` for a number without a name.
     Named(fn(u64) -> Option<&'static str>),
 }
 
-/// What a part is made of.
+/// Type of the elements of a part.
 #[derive(Debug, Clone, Copy)]
 pub enum Element {
     /// Bytes.
@@ -138,7 +138,7 @@ impl Element {
 }
 
 impl Field {
-    /// What the offset must be a multiple of.
+    /// Required alignment of the offset.
     pub(super) const fn alignment(&self) -> usize {
         match self.kind {
             Kind::Bits { .. } | Kind::Part { element: Element::Layout(_), .. } => 4,
@@ -146,7 +146,7 @@ impl Field {
         }
     }
 
-    /// First bit of the field, counted from the layout's first, most significant bit first.
+    /// First bit of the field, counted from the start of the layout, most significant bit first.
     pub const fn start_bit(&self) -> usize {
         match self.kind {
             Kind::Bits { hi, .. } if hi > 31 => self.offset * 8,
@@ -163,8 +163,8 @@ impl Field {
         }
     }
 
-    /// The number a bit field holds in `bytes`, which start where the layout starts; `None` for a part, or when the
-    /// bytes end before the field.
+    /// The number in the bit field, of a layout that starts at `bytes`; `None` for a part, or if there are too few
+    /// bytes.
     pub fn number(&self, bytes: &[u8]) -> Option<u64> {
         let Kind::Bits { hi, lo, .. } = self.kind else { return None };
         let dword = |at: usize| bytes.get(at..)?.first_chunk().map(|four| u64::from(u32::from_be_bytes(*four)));
@@ -174,8 +174,8 @@ impl Field {
         Some(dword(self.offset)? >> lo & mask(hi - lo + 1))
     }
 
-    /// Stores `number` in the field's bits of `bytes`, which start where the layout starts, and touches no other bit.
-    /// `None`, and nothing stored, for a part, when the bytes end before the field, or when the number does not fit.
+    /// Stores `number` in the bit field, of a layout that starts at `bytes`, and changes no other bit. `None`, and
+    /// nothing stored, for a part, if there are too few bytes, or if the number does not fit.
     #[must_use]
     pub fn set(&self, bytes: &mut [u8], number: u64) -> Option<()> {
         let Kind::Bits { hi, lo, .. } = self.kind else { return None };
@@ -194,7 +194,7 @@ impl Field {
     }
 }
 
-/// What an enumeration of a field's values is, for tools that compare it.
+/// Description of an enumeration of values, for tools and tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Values {
     /// Rust name.
@@ -205,13 +205,13 @@ pub struct Values {
     pub named: &'static [(&'static str, u32)],
 }
 
-/// As many low bits.
+/// A mask of the `bits` lowest bits.
 #[inline(always)]
 pub(super) const fn mask(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
-/// The highest and the lowest bit, of `[high, low]` or of `[bit]`.
+/// Highest and lowest bit of `[high, low]` or `[bit]`.
 #[inline(always)]
 pub(super) const fn ends<const B: usize>(bits: [u32; B]) -> (u32, u32) {
     (bits[0], bits[B - 1])

@@ -13,13 +13,13 @@ pub type Be64 = zerocopy::big_endian::U64;
 
 /// A value that fills a bit field.
 pub trait Value: Copy {
-    /// The widest field it can hold.
+    /// Width of the widest field for it.
     const BITS: u32;
-    /// How it reads.
+    /// How its number reads.
     const READING: Reading;
-    /// From the field's number, which is at most [`BITS`](Self::BITS) wide.
+    /// Converts from the field's number, of at most [`BITS`](Self::BITS) bits.
     fn from_number(number: u64) -> Self;
-    /// To the field's number.
+    /// Converts to the field's number.
     fn number(self) -> u64;
 }
 
@@ -52,13 +52,13 @@ impl Value for bool {
 
 /// A field of whole bytes: a nested layout, or an array.
 pub trait Part: FromBytes + IntoBytes + Immutable + KnownLayout {
-    /// What one element is.
+    /// Type of an element.
     const ELEMENT: Element;
-    /// How many.
+    /// Number of elements.
     const COUNT: usize;
 }
 
-/// What an array may be made of.
+/// An element type of arrays.
 pub trait ArrayElement: FromBytes + IntoBytes + Immutable + KnownLayout {
     /// Its description.
     const ELEMENT: Element;
@@ -96,19 +96,19 @@ pub trait Layout: FromBytes + IntoBytes + Immutable + KnownLayout + Clone + 'sta
     /// Every declared field.
     const FIELDS: &'static [Field] = Self::INFO.fields;
 
-    /// The layout as it lies on the wire.
+    /// The bytes of the layout.
     fn as_bytes(&self) -> &[u8] {
         IntoBytes::as_bytes(self)
     }
 
-    /// A copy of the layout that starts `bytes`; `None` if they are too few. Bytes after it are ignored.
+    /// Reads the layout from the start of `bytes`, ignoring the rest; `None` if there are too few.
     fn read(bytes: &[u8]) -> Option<Self> {
         Self::read_from_prefix(bytes).ok().map(|(layout, _)| layout)
     }
 }
 
-/// The setters of a layout, of the same names as the getters, chained: `eqc.w().uar_page(7).oi(true)`.
+/// The setters of a layout, named like the getters, for chaining: `eqc.w().uar_page(7).oi(true)`.
 ///
-/// A value too wide for its field is a mistake of the caller and panics, naming the layout and the field: it is never
-/// cut. What comes from a user or a device must be checked before it gets here.
+/// A value too wide for its field is a bug of the caller: the setter panics and names layout and field. Check values
+/// from users and devices before.
 pub type Writer<'a, L> = <L as Layout>::Writer<'a>;

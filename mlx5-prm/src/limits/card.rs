@@ -1,4 +1,4 @@
-//! What a card announces, and what of a command breaks it.
+//! Capabilities of a card, and violations of them.
 
 use alloc::string::String;
 use core::fmt;
@@ -6,13 +6,13 @@ use core::fmt;
 use crate::caps::CapPage;
 use crate::cmd::Opcode;
 
-/// What a card announces; `None` for what is not known, which is not checked. A function of page and name is a card of
-/// which only what is in force is known.
+/// The capabilities of a card. `None` means unknown, and is not checked. A function of page and name is a card of which
+/// only current values are known.
 pub trait Card {
-    /// A capability in force, by its PRM name, nested layouts as `outer.inner`.
+    /// Current value of a capability, by its PRM name; nested names are `outer.inner`.
     fn current(&self, page: CapPage, name: &str) -> Option<u64>;
 
-    /// The most the card can.
+    /// Maximum value of a capability.
     fn max(&self, page: CapPage, name: &str) -> Option<u64> {
         let _ = (page, name);
         None
@@ -25,16 +25,16 @@ impl<F: Fn(CapPage, &str) -> Option<u64>> Card for F {
     }
 }
 
-/// A field that breaks a limit of the card. Its display names both, with both numbers.
+/// A field that exceeds a capability. Its `Display` names both, with their values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The command.
     pub opcode: Opcode,
-    /// The field of the input, nested layouts as `outer.inner`; `opcode` for the command itself.
+    /// The field of the input; nested names are `outer.inner`; `opcode` for the command itself.
     pub field: String,
-    /// The capability, nested layouts as `outer.inner`; another field where the command contradicts itself.
+    /// The capability; nested names are `outer.inner`. Another field, if the command contradicts itself.
     pub capability: String,
-    /// Where that limit is to be read.
+    /// Source of the limit.
     pub source: &'static str,
     pub(super) words: String,
 }

@@ -1,4 +1,4 @@
-//! The numbers in a command's input, by the names of their fields.
+//! Fields of a command's input by name.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,8 +7,7 @@ use core::convert::Infallible;
 use crate::decode::{Found, walk};
 use crate::layout::{Element, Field, Info, Kind, Reading};
 
-/// The number in the field that `path` names, nested layouts as `outer.inner`; `None` if there is none, or the bytes
-/// are too few.
+/// The number in the field `path`; nested names are `outer.inner`. `None` if there is no such field, or too few bytes.
 pub fn number_at(info: &Info, bytes: &[u8], path: &str) -> Option<u64> {
     let Some((outer, inner)) = path.split_once('.') else { return info.field(path)?.number(bytes) };
     let field = info.field(outer)?;
@@ -18,7 +17,7 @@ pub fn number_at(info: &Info, bytes: &[u8], path: &str) -> Option<u64> {
     }
 }
 
-/// The row of the field that `path` names.
+/// The row of the field `path`.
 pub(super) fn field_at(info: &Info, path: &str) -> Option<&'static Field> {
     let Some((outer, inner)) = path.split_once('.') else { return info.field(path) };
     match info.field(outer)?.kind {
@@ -35,11 +34,11 @@ pub(super) fn name_of(field: &Field, value: u64) -> Option<&'static str> {
     }
 }
 
-/// The numbers of some fields, those in layouts that other fields choose among them.
+/// The numbers of some fields, also in layouts that other fields choose.
 pub(super) struct Numbers(Vec<(&'static str, Field, u64)>);
 
 impl Numbers {
-    /// The numbers of the fields called `wanted`, of a list those of all its elements.
+    /// The numbers of the fields `wanted`, for all elements of lists.
     pub(super) fn of(info: &'static Info, bytes: &[u8], wanted: Vec<&'static str>) -> Numbers {
         let (mut found, mut path) = (Vec::new(), Path::default());
         let _: Result<(), Infallible> = walk(info, bytes, &mut |at| {
@@ -51,7 +50,7 @@ impl Numbers {
         Numbers(found)
     }
 
-    /// What the field holds; of a list, what each element's does.
+    /// The values of the field, one per element in a list.
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = u64> {
         self.0.iter().filter(move |(found, ..)| *found == name).map(|(.., number)| *number)
     }
@@ -62,16 +61,16 @@ impl Numbers {
     }
 }
 
-/// The names of the layouts that a walk is in.
+/// The names of the enclosing layouts on a walk.
 #[derive(Default)]
 pub(super) struct Path {
     text: String,
-    /// Where the name of each depth ends.
+    /// End of the name at each depth.
     ends: Vec<usize>,
 }
 
 impl Path {
-    /// The whole name of what is met, without the indices of lists.
+    /// The full name of a field, without indices.
     pub(super) fn name(&mut self, at: &Found<'_>) -> &str {
         self.ends.truncate(at.depth);
         self.text.truncate(self.ends.last().copied().unwrap_or(0));

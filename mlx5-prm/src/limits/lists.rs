@@ -1,4 +1,4 @@
-//! The lists in commands against what they are for: the pages of queues, the translations of keys, counted elements.
+//! Checks lists in commands: pages of queues, translations of memory keys, counted elements.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,8 +11,8 @@ use crate::ctx::AccessMode;
 use crate::flow::ReformatType;
 use crate::layout::{Info, Layout};
 
-/// What in a command's input contradicts the list at its end: too few elements, or pages that are none. The input must
-/// be whole: a list that was cut short is too short. Never panics, whatever the bytes.
+/// Returns contradictions between a command's input and its list: too few elements, or invalid pages. The input must be
+/// complete. Never panics.
 pub fn check(input: &[u8]) -> Vec<Violation> {
     let Some(command) = InputHeader::read(input).and_then(|header| cmd::find(header.opcode())) else {
         return Vec::new();
@@ -33,17 +33,17 @@ struct Input<'a> {
     list: &'a [u8],
 }
 
-/// A queue whose pages are listed.
+/// A queue with a page list.
 struct Queue {
-    /// What says how large it is.
+    /// The field with its size.
     field: &'static str,
     bytes: u64,
     log_page_size: u64,
-    /// Where it begins, in 64ths of a page.
+    /// Offset of its start in the first page, in units of 1/64 page.
     page_offset: u64,
 }
 
-/// The most that is said of one list.
+/// Maximum number of violations reported per list.
 const MOST: usize = 8;
 
 impl Input<'_> {
@@ -56,7 +56,7 @@ impl Input<'_> {
         Violation { opcode: self.opcode, field: list.into(), capability: String::from(field), source: "PRM", words }
     }
 
-    /// The queue that the command makes, unless its pages are a umem's, another object's, or none.
+    /// The queue that the command creates, if the command lists its pages.
     fn queue(&self) -> Option<Queue> {
         let at = |path: &str| self.at(path);
         let listed = |field, elsewhere: &str, log_bytes: u64, context: [u64; 2]| {
@@ -93,7 +93,7 @@ impl Input<'_> {
         }
     }
 
-    /// Receive queue, then send queue, in one buffer.
+    /// A queue pair: receive queue, then send queue, in one buffer.
     fn queue_pair(&self) -> Queue {
         let has_own_rq = self.at("qpc.rq_type") == 0;
         let receive = if has_own_rq { power(self.at("qpc.log_rq_size") + self.at("qpc.log_rq_stride") + 4) } else { 0 };
@@ -116,7 +116,7 @@ impl Input<'_> {
         })
     }
 
-    /// The list of a queue's pages: too short, zero or not aligned.
+    /// Checks a queue's page list: too short, zero or unaligned.
     fn pages(&self, queue: &Queue) -> Vec<Violation> {
         let page = power(12 + queue.log_page_size);
         let offset = page / 64 * queue.page_offset;
@@ -142,7 +142,7 @@ impl Input<'_> {
         wrong
     }
 
-    /// Lists whose elements another field counts.
+    /// Checks lists whose length is in another field.
     fn counted(&self) -> Option<Violation> {
         let at = |path| self.at(path);
         let (list, field, count, size) = match self.opcode {
@@ -176,7 +176,7 @@ impl Input<'_> {
         })
     }
 
-    /// Whether the size is that of a header which is removed: none is given.
+    /// Whether the size is that of a removed header, for which no data is given.
     fn removes_a_header(&self) -> bool {
         self.at("packet_reformat_context.reformat_type") == ReformatType::RemoveHdr.number().into()
     }
@@ -185,7 +185,7 @@ impl Input<'_> {
         ("rq_num", field, self.at(field), if self.at(wide) == 0 { 4 } else { 8 })
     }
 
-    /// A key's translations against its length. Linux ib/mr.c `get_octo_len`.
+    /// Checks the number of a key's translations against its length. Linux ib/mr.c `get_octo_len`.
     fn translated(&self) -> Option<Violation> {
         let at = |name: &str| self.at(&format!("memory_key_mkey_entry.{name}"));
         // A key over a umem has its translations there; one that is free gets them later.
@@ -216,7 +216,7 @@ impl Input<'_> {
     }
 }
 
-/// Two to that power, as large as it gets.
+/// Two to the power `log`, saturating.
 fn power(log: u64) -> u64 {
     u32::try_from(log).ok().and_then(|log| 1u64.checked_shl(log)).unwrap_or(u64::MAX)
 }

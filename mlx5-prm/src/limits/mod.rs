@@ -1,8 +1,8 @@
-//! Which capability bounds which field of which command, as a table, and the check of a command against it.
+//! Checks a command against the capabilities of a card.
 //!
-//! The table is `table.txt` beside this file: a limit a line, in a language that its first lines explain, each with its
-//! public source. What a line cannot say is code: capabilities that are set above what the card can
-//! (`set_hca_cap.rs`), and lists that are shorter than what they are for ([`check_lists`]).
+//! `table.txt` next to this file lists which capability limits which field: one limit per line, with its public source,
+//! in a syntax that its first lines explain. Code checks the rest: capabilities set above their maximum
+//! (`set_hca_cap.rs`), and lists that are too short ([`check_lists`]).
 //!
 //! ```
 //! use mlx5_prm::caps::CapPage;
@@ -46,7 +46,7 @@ use crate::cmd::{self, InputHeader, Opcode};
 use crate::flow::FlowTableType;
 use crate::layout::Layout;
 
-/// What in a command's input the card does not allow. Never panics, whatever the bytes.
+/// Returns the fields of a command's input that exceed the card's capabilities. Never panics.
 pub fn check(input: &[u8], card: &dyn Card) -> Vec<Violation> {
     let Some(header) = InputHeader::read(input) else { return Vec::new() };
     let Some(command) = cmd::find(header.opcode()) else { return Vec::new() };
@@ -61,7 +61,7 @@ pub fn check(input: &[u8], card: &dyn Card) -> Vec<Violation> {
     broken
 }
 
-/// The command's numbers and the card's.
+/// The command's fields and the card's capabilities.
 struct Known<'a> {
     numbers: Numbers,
     card: &'a dyn Card,
@@ -79,7 +79,7 @@ impl Known<'_> {
         }
     }
 
-    /// What the field holds: nothing where the command has none or the card's is not known, several of a list.
+    /// The values of a field: none if the command lacks it or the capability is unknown, several in a list.
     fn values(&self, field: Field) -> Vec<u64> {
         match (field.origin, self.capability(field)) {
             (Origin::Input, _) => self.numbers.all(field.name).collect(),
@@ -88,7 +88,7 @@ impl Known<'_> {
         }
     }
 
-    /// The page and the whole name of a capability; `None` for what is none, and of tables that have no properties.
+    /// Page and full name of a capability; `None` for a field of the command, and for flow tables without properties.
     fn capability(&self, field: Field) -> Option<(CapPage, String)> {
         match field.origin {
             Origin::Input => None,
@@ -110,14 +110,14 @@ impl Known<'_> {
         }
     }
 
-    /// What breaks the limit, if anything does.
+    /// The violation of a limit, if there is one.
     fn breaks(&self, opcode: Opcode, limit: &Limit) -> Option<Violation> {
         let operand = |term: &Term| {
             let number = *self.values(term.field).first()?;
             let name = self.capability(term.field).map_or_else(|| term.field.name.into(), |(_, name)| name);
             Some(Operand { term: *term, name, number })
         };
-        // Where one is not known, it may be the one that allows it.
+        // An unknown capability may be the one that permits the value.
         let right = limit.right.iter().map(operand).collect::<Option<Vec<_>>>()?;
         let mut values = self.values(limit.left.field).into_iter();
         let value = values.find(|value| !limit.rule.holds(limit.left.of(*value), &right))?;

@@ -1,4 +1,4 @@
-//! The language of `table.txt`, which explains it.
+//! Parser of `table.txt`, which explains its syntax.
 
 use alloc::vec::Vec;
 
@@ -10,58 +10,58 @@ use crate::flow::FlowTableType;
 /// The table.
 const TABLE: &str = include_str!("table.txt");
 
-/// A heading, and the limits under it.
+/// A heading and its limits.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
-    /// All of which must be met.
+    /// All of them must hold.
     pub(super) conditions: Vec<Condition>,
     pub(super) limits: Vec<Limit>,
 }
 
-/// What makes a block's limits apply.
+/// A condition for a block to apply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Condition {
     pub(super) field: Field,
     pub(super) is: Is,
 }
 
-/// What a condition's field must hold.
+/// The values that a condition accepts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Is {
-    /// One of these values, between bars.
+    /// One of these values, separated by bars.
     One(&'static str),
     /// Any of these bits.
     Any(u64),
 }
 
-/// A line: what must be true.
+/// A line: one limit.
 #[derive(Debug, Clone)]
 pub(super) struct Limit {
     pub(super) left: Term,
     pub(super) rule: Rule,
     pub(super) right: Vec<Term>,
-    /// Where it is to be read.
+    /// Source of the limit.
     pub(super) source: &'static str,
 }
 
 impl Block {
-    /// Every field that its conditions and limits read.
+    /// All fields in its conditions and limits.
     pub(super) fn fields(&self) -> impl Iterator<Item = Field> {
         let of_limits = self.limits.iter().flat_map(|limit| limit.right.iter().chain([&limit.left]));
-        // Flow tables' properties hang on it, and it costs nothing to read it.
+        // It chooses the properties of flow tables.
         let table_type = ["table_type", "obj_context.table_type"].map(|name| Field { origin: Origin::Input, name });
         let of_conditions = self.conditions.iter().map(|condition| condition.field);
         of_conditions.chain(of_limits.map(|term| term.field)).chain(table_type)
     }
 }
 
-/// The blocks about this command.
+/// The blocks of this command.
 pub(super) fn blocks(opcode: Opcode) -> impl Iterator<Item = Block> {
     let name = opcode.prm_name().unwrap_or_default();
     headings().filter(move |(heading, _)| commands(heading).any(|command| command == name)).filter_map(parsed)
 }
 
-/// Every heading with the lines under it.
+/// All headings with their lines.
 pub(super) fn headings() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
     let mut lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).peekable();
     core::iter::from_fn(move || {
@@ -74,14 +74,14 @@ pub(super) fn headings() -> impl Iterator<Item = (&'static str, Vec<&'static str
     })
 }
 
-/// The commands that a heading names.
+/// The commands in a heading.
 pub(super) fn commands(heading: &'static str) -> impl Iterator<Item = &'static str> {
     let (text, _) = sourced(heading);
     let (commands, _) = text.split_once(" if ").unwrap_or((text, ""));
     commands.split(',').map(str::trim)
 }
 
-/// A block; `None` if a line of it is not of the language.
+/// Parses a block; `None` if a line is invalid.
 pub(super) fn parsed((heading, lines): (&'static str, Vec<&'static str>)) -> Option<Block> {
     let (text, of_all) = sourced(heading);
     let conditions = text.split_once(" if ").map_or("", |(_, conditions)| conditions);
@@ -90,7 +90,7 @@ pub(super) fn parsed((heading, lines): (&'static str, Vec<&'static str>)) -> Opt
     Some(Block { conditions, limits })
 }
 
-/// A line without its source, and the source.
+/// Splits a line into its content and its source.
 fn sourced(line: &'static str) -> (&'static str, &'static str) {
     let (text, source) = line.split_once(" -- ").unwrap_or((line, ""));
     (text.trim(), source.trim())
@@ -125,7 +125,7 @@ fn term(text: &'static str) -> Option<Term> {
     Some(Term { field: field(name)?, power: true, plus })
 }
 
-/// Where the properties of that kind of flow table are announced.
+/// The capability with the properties of a type of flow tables.
 pub(super) fn flow_table_properties(kind: FlowTableType) -> Option<(CapPage, &'static str)> {
     use FlowTableType as Kind;
     Some(match kind {

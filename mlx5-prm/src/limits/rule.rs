@@ -1,4 +1,4 @@
-//! How a field and what bounds it are related, and the sentence where it breaks.
+//! Rules between a field and its limits, and the messages of violations.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,36 +7,36 @@ use alloc::vec::Vec;
 use crate::caps::CapPage;
 use crate::cmd::Opcode;
 
-/// A side of a limit: a field, or two to its power.
+/// A side of a limit: a field, or two to the power of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Term {
     pub(super) field: Field,
     pub(super) power: bool,
-    /// What is added before.
+    /// Added to the exponent.
     pub(super) plus: u32,
 }
 
-/// A field and whose.
+/// A field, of a command or a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) origin: Origin,
-    /// Nested layouts as `outer.inner`.
+    /// Nested names are `outer.inner`.
     pub(super) name: &'static str,
 }
 
-/// Where a field lies.
+/// Where a field is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// In the command.
     Input,
     /// In a capability page.
     Card(CapPage),
-    /// In the properties of the flow tables that the command is about.
+    /// In the properties of flow tables of the command's `table_type`.
     FlowTable,
 }
 
 impl Term {
-    /// Its value where the field holds `number`; as large as it gets.
+    /// Its value if the field is `number`, saturating.
     pub(super) fn of(self, number: u64) -> u64 {
         let sum = number.saturating_add(self.plus.into());
         if !self.power {
@@ -46,7 +46,7 @@ impl Term {
     }
 }
 
-/// The field that the table writes so.
+/// Parses a field.
 pub(super) fn field(text: &'static str) -> Option<Field> {
     if text.is_empty() || text.contains(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')) {
         return None;
@@ -62,7 +62,7 @@ pub(super) fn field(text: &'static str) -> Option<Field> {
     })
 }
 
-/// A number, decimal or after 0x.
+/// Parses a number, decimal or with 0x.
 pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -70,7 +70,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// How both are related.
+/// The relation between the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     /// `<=`.
@@ -89,7 +89,7 @@ pub(super) enum Rule {
     Within,
 }
 
-/// One side of a limit, with its number.
+/// One side of a limit, with its value.
 pub(super) struct Operand {
     pub(super) term: Term,
     pub(super) name: String,
@@ -103,7 +103,7 @@ impl Operand {
 }
 
 impl Rule {
-    /// The rule that the table writes so.
+    /// Parses a rule.
     pub(super) fn of(text: &str) -> Option<Rule> {
         Some(match text {
             "<=" => Rule::AtMost,
@@ -117,7 +117,7 @@ impl Rule {
         })
     }
 
-    /// Whether `left` is allowed by one of `right`.
+    /// Whether one of `right` permits `left`.
     pub(super) fn holds(self, left: u64, right: &[Operand]) -> bool {
         let mut bounds = right.iter().map(Operand::value);
         match self {
@@ -130,14 +130,14 @@ impl Rule {
         }
     }
 
-    /// What is said of `left` where the rule does not hold.
+    /// The message of a violation by `left`.
     pub(super) fn words(self, opcode: Opcode, left: &Operand, right: &[Operand]) -> String {
         let (field, number) = (&left.name, left.number);
         let each = |spell: &dyn Fn(&Operand) -> String| right.iter().map(spell).collect::<Vec<_>>().join(" or ");
         let names = each(&|one| one.name.clone());
         let bits = each(&|one| format!("{} {:#x}", one.name, one.number));
         let whose = if self == Rule::Needs && field == "opcode" {
-            return format!("{opcode} needs {names}, which the card does not announce");
+            return format!("{opcode} needs {names}, which the card does not have");
         } else {
             format!("{opcode}: {field}=")
         };
@@ -146,18 +146,18 @@ impl Rule {
             Rule::AtLeast => whose + &compared(left, "<", right),
             Rule::Below if right.iter().any(|one| one.term.power) => whose + &compared(left, ">=", right),
             Rule::Below => format!(
-                "{whose}{number}, but {}: the last index is one less",
+                "{whose}{number}, but {}: the largest index is one less",
                 each(&|one| format!("{} is {}", one.name, one.number))
             ),
-            Rule::Counted => format!("{whose}{number:#x} is no number of {}", each(&bound)),
-            Rule::Needs => format!("{whose}{number:#x} needs {names}, which the card does not announce"),
+            Rule::Counted => format!("{whose}{number:#x} is not a valid number of {}", each(&bound)),
+            Rule::Needs => format!("{whose}{number:#x} needs {names}, which the card does not have"),
             Rule::In => format!("{whose}{number:#x}, but bit {number} of {bits} is not set"),
-            Rule::Within => format!("{whose}{number:#x} has bits that {bits} has not"),
+            Rule::Within => format!("{whose}{number:#x} has bits that are not in {bits}"),
         }
     }
 }
 
-/// The field's number, the sign, and what it is on the wrong side of.
+/// Text of a comparison.
 fn compared(left: &Operand, sign: &str, right: &[Operand]) -> String {
     let bounds = right.iter().map(bound).collect::<Vec<_>>().join(" or ");
     let number = left.number;
@@ -168,7 +168,7 @@ fn compared(left: &Operand, sign: &str, right: &[Operand]) -> String {
     }
 }
 
-/// The name of what bounds, and its number.
+/// Text of a limit, with its value.
 fn bound(of: &Operand) -> String {
     let Operand { term, name, number } = of;
     match (term.power, term.plus) {

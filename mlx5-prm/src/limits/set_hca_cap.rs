@@ -1,4 +1,4 @@
-//! `SET_HCA_CAP` against the most that the card can.
+//! Checks `SET_HCA_CAP` against the maximum capabilities.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -12,12 +12,12 @@ use crate::cmd::{Opcode, SetHcaCapIn};
 use crate::decode::walk;
 use crate::layout::{Kind, Layout, Reading};
 
-/// Capabilities that the driver tells the card, not the card the driver: the maximum says nothing of them.
+/// Capabilities that the driver chooses freely: the maximum does not limit them.
 /// Linux core/main.c `handle_hca_cap` sets it from its own page size.
 const DRIVERS_OWN: &[&str] = &["log_uar_page_sz"];
 
-/// Every capability that is asked to be above its maximum, unless it is so already. Those of other functions are not
-/// checked: their maximum is another.
+/// Returns the capabilities set above their maximum, unless they already are. Other functions are not checked: their
+/// maximum differs.
 pub(super) fn check(input: &[u8], card: &dyn Card) -> Vec<Violation> {
     let Some(set) = SetHcaCapIn::read(input).filter(|set| set.opcode() == Opcode::SetHcaCap && !set.other_function())
     else {
@@ -29,11 +29,11 @@ pub(super) fn check(input: &[u8], card: &dyn Card) -> Vec<Violation> {
     let _: Result<(), Infallible> = walk(info, set.capability(), &mut |at| {
         let name = path.name(&at);
         let Some(asked) = at.number.filter(|_| !DRIVERS_OWN.contains(&name)) else { return Ok(()) };
-        // Elements of arrays have no name of their own in a page.
+        // Array elements have no names of their own.
         let known = card.max(page, name).filter(|_| at.index.is_none());
         let above = |max: u64| asked > max && is_quantity(&at.field.kind) && card.current(page, name) != Some(asked);
         if let Some(max) = known.filter(|max| above(*max)) {
-            let words = format!("SET_HCA_CAP: capability.{name}={asked} > {max}, the most the card can");
+            let words = format!("SET_HCA_CAP: capability.{name}={asked} > maximum {max}");
             let (field, capability) = (format!("capability.{name}"), name.to_string());
             broken.push(Violation { opcode: Opcode::SetHcaCap, field, capability, source: "PRM", words });
         }
@@ -42,7 +42,7 @@ pub(super) fn check(input: &[u8], card: &dyn Card) -> Vec<Violation> {
     broken
 }
 
-/// Whether more of it is more: named values are in no order.
+/// Whether larger numbers mean more; named values have no order.
 fn is_quantity(kind: &Kind) -> bool {
     matches!(kind, Kind::Bits { reading: Reading::Number | Reading::Flag, .. })
 }

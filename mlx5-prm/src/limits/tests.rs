@@ -205,7 +205,7 @@ fn a_row_with_a_condition_applies_only_then() {
     let mut context = Qpc::default();
     let _ = context.w().st(crate::values::ServiceType::Uc);
     let _ = create.w().qpc(&context);
-    assert_eq!(check(create.as_bytes(), &card)[0].to_string(), "CREATE_QP needs uc, which the card does not announce");
+    assert_eq!(check(create.as_bytes(), &card)[0].to_string(), "CREATE_QP needs uc, which the card does not have");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_capability_set_above_the_most_is_named_unless_it_is_so_already() {
         check(set.as_bytes(), &Both).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(said(&|caps| _ = caps.w().log_max_qp(17).log_max_cq(20).log_uar_page_sz(4)), Vec::<String>::new());
-    let named = "SET_HCA_CAP: capability.log_max_qp=18 > 17, the most the card can";
+    let named = "SET_HCA_CAP: capability.log_max_qp=18 > maximum 17";
     assert_eq!(said(&|caps| _ = caps.w().log_max_qp(18)), [named]);
 }
 

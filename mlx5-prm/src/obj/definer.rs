@@ -24,7 +24,7 @@ layout! {
         0x34 [23:16] format_select_byte6: u8,
         0x34 [15:8] format_select_byte5: u8,
         0x34 [7:0] format_select_byte4: u8,
-        /// Read as `format_id` says.
+        /// Layout selected by `format_id`.
         0x40 match_mask: [u8; 64] where mask_layout,
     }
 

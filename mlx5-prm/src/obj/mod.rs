@@ -1,4 +1,4 @@
-//! General objects: what `CREATE_GENERAL_OBJECT` makes, one layout a type. PRM "General Objects".
+//! General objects, which `CREATE_GENERAL_OBJECT` makes: one layout per type. PRM "General Objects".
 
 use crate::ctx::AliasContext;
 use crate::layout::files::files;
@@ -15,8 +15,8 @@ files! {
 }
 
 values! {
-    /// Type of an object. Those from 0xff01 on have commands of their own, and are named where another function is
-    /// given access. PRM `general_obj_in_cmd_hdr.obj_type`.
+    /// Type of an object. Those from 0xff01 on have commands of their own; the types are used to grant access to other
+    /// functions. PRM `general_obj_in_cmd_hdr.obj_type`.
     pub enum ObjType: 16 {
         /// Steering memory.
         SwIcm = 0x0008 "SW_ICM",

@@ -32,7 +32,7 @@ layout! {
         0x20 pattern_data: [SetAddCopyActionInAuto; 64] where action_layout,
     }
 
-    /// Sends a copy of every so many packets to another table. PRM `sampler_obj`.
+    /// Sends a copy of every n-th packet to another table. PRM `sampler_obj`.
     pub struct SamplerObj: 0x3c, "mlx5_ifc_sampler_obj_bits" {
         0x00 [63:0] modify_field_select: u64,
         0x08 [31:24] table_type: FlowTableType,

@@ -76,7 +76,7 @@ values! {
         Err = 3 "ERR",
     }
 
-    /// How a virtio queue tells its driver. PRM `virtio_q.event_mode`.
+    /// How a virtio queue notifies its driver. PRM `virtio_q.event_mode`.
     pub enum VirtioQEventMode: 3 {
         /// Not at all.
         NoMsix = 0 "NO_MSIX_MODE",

@@ -39,8 +39,8 @@ layout! {
         0x0c [0] ppcnt_statistical_group: bool,
     }
 
-    /// Management registers and features: register `MCAM`. `access_reg_group` says what `mng_access_reg_cap_mask` is.
-    /// PRM `mcam_reg`.
+    /// Management registers and features: register `MCAM`. `access_reg_group` selects the content of
+    /// `mng_access_reg_cap_mask`. PRM `mcam_reg`.
     pub struct McamReg: 0x48, "mlx5_ifc_mcam_reg_bits" {
         0x00 [23:16] feature_group: u8,
         0x00 [7:0] access_reg_group: u8 as McamRegisters,

@@ -4,7 +4,7 @@ use crate::layout::{Info, Layout};
 use super::{PhysLayerCntrs, PhysLayerRecoveryCntrs, PhysLayerStatisticalCntrs, RsHistogramCntrs};
 
 layout! {
-    /// Counters of a port: register `PPCNT`. `grp` says which group `counter_set` is. PRM `ppcnt_reg`.
+    /// Counters of a port: register `PPCNT`. `grp` selects the group in `counter_set`. PRM `ppcnt_reg`.
     pub struct PpcntReg: 0x100, "mlx5_ifc_ppcnt_reg_bits" {
         0x00 [31:24] swid: u8,
         0x00 [23:16] local_port: u8,

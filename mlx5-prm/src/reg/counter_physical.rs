@@ -87,7 +87,7 @@ layout! {
         0x00 hist: [Be64; 16],
     }
 
-    /// Counters of PCIe: register `MPCNT`. `grp` says which group `counter_set` is. PRM `mpcnt_reg`.
+    /// Counters of PCIe: register `MPCNT`. `grp` selects the group in `counter_set`. PRM `mpcnt_reg`.
     pub struct MpcntReg: 0x100, "mlx5_ifc_mpcnt_reg_bits" {
         0x00 [23:16] pcie_index: u8,
         0x00 [5:0] grp: u8 as PcieCounterGroup,

@@ -1,9 +1,9 @@
-//! Registers that tell why a port is down.
+//! Registers for diagnosis of a port that is down.
 
 use crate::layout::{Be32, Info, Layout};
 
 layout! {
-    /// Port diagnostics database: register `PDDR`. `page_select` says what `page_data` is. PRM `pddr_reg`.
+    /// Port diagnostics database: register `PDDR`. `page_select` selects `page_data`. PRM `pddr_reg`.
     pub struct PddrReg: 0x100, "mlx5_ifc_pddr_reg_bits" {
         0x00 [23:16] local_port: u8,
         0x00 [15:14] pnat: u8,

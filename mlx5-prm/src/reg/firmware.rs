@@ -15,7 +15,7 @@ layout! {
         0x0c [27:24] last_update_state_changer_host_id: u8,
     }
 
-    /// Facts of a firmware component: register `MCQI`. `info_type` says which. PRM `mcqi_reg`.
+    /// Information on a firmware component: register `MCQI`, selected by `info_type`. PRM `mcqi_reg`.
     pub struct McqiReg: 0x18, "mlx5_ifc_mcqi_reg_bits" {
         0x00 [31] read_pending_component: bool,
         0x00 [15:0] component_index: u16,

@@ -1,4 +1,4 @@
-//! What the host tells the card of itself.
+//! Properties of the host.
 
 layout! {
     /// The byte order of atomic operations' operands: register `HOST_ENDIANNESS`. PRM `register_host_endianness`.

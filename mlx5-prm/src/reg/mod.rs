@@ -1,6 +1,5 @@
 //! Registers: the `register_data` of [`AccessRegisterIn`](crate::cmd::AccessRegisterIn), one layout a register.
-//! [`RegisterId::layout`] tells which. Registers without a number here are named by the headers but asked for by no
-//! driver of theirs.
+//! [`RegisterId::layout`] maps them. Registers without a number here are in the headers, but no driver uses them.
 
 use crate::layout::files::files;
 use crate::layout::{Info, Layout};

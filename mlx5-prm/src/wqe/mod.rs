@@ -1,7 +1,7 @@
 //! Work queue entries: the 16-byte segments they are made of. PRM "Work Request (WQE) Formats".
 //!
-//! A send WQE takes whole 64-byte blocks (WQEBBs) of its ring and starts with a [`CtrlSeg`]; `ds` counts its segments of
-//! 16 bytes. What follows depends on the opcode and on the queue's service:
+//! A send WQE takes whole 64-byte blocks (WQEBBs) of its ring and starts with a [`CtrlSeg`]; `ds` counts its segments
+//! of 16 bytes. What follows depends on the opcode and on the queue's service:
 //!
 //! | opcode | segments after the control segment |
 //! | --- | --- |
@@ -24,8 +24,8 @@
 //! | `ACCESS_ASO` | [`AsoCtrlSeg`]; [`IpsecAso`](crate::obj::IpsecAso), [`MacsecAso`](crate::obj::MacsecAso) or two [`FlowMeterParameters`](crate::obj::FlowMeterParameters), by [`AsoOpmod`] |
 //! | `BIND_MW`, `LOCAL_INVAL`, `CONFIG_CMD`, `RGET_PSV`, `RCHECK_PSV` | numbers alone are public: no driver sends them |
 //!
-//! The segment of an XRC or dynamically connected queue pair comes before the [`RaddrSeg`]. A receive WQE is [`DataSeg`]s alone, after a [`SrqNextSeg`] in a linked list, and after a
-//! [`SignatureSeg`] where WQEs are signed.
+//! The segment of an XRC or dynamically connected queue pair comes before the [`RaddrSeg`]. A receive WQE consists of
+//! [`DataSeg`]s, after a [`SrqNextSeg`] in a linked list, and after a [`SignatureSeg`] if WQEs are signed.
 
 use crate::layout::files::files;
 
@@ -47,7 +47,7 @@ pub const SEGMENT: usize = 16;
 pub const LKEY_INVALID: u32 = 0x100;
 
 layout! {
-    /// First segment of each send WQE. PRM "Control Segment". Its first eight bytes are also what rings the doorbell.
+    /// First segment of each send WQE. PRM "Control Segment". Its first eight bytes are also written to the doorbell.
     pub struct CtrlSeg: 0x10, "mlx5_wqe_ctrl_seg" {
         0x00 [31:24] opmod: u8,
         0x00 [23:8] wqe_index: u16,

@@ -28,7 +28,8 @@ layout! {
         0x00 [23:0] xrc_srqn: u32,
     }
 
-    /// Where a datagram, or a message to a dynamically connected target, goes: the datagram segment. PRM `ud_adrs_vector`.
+    /// Where a datagram, or a message to a dynamically connected target, goes: the datagram segment. PRM
+    /// `ud_adrs_vector`.
     pub struct UdAdrsVector: 0x30, "mlx5_ifc_ud_adrs_vector_bits" {
         /// The target's access key; of a datagram the Q_Key, in bits 63:32.
         0x00 [63:0] dc_key: u64,

@@ -1,5 +1,5 @@
-//! Signatures over data (T10-DIF and the like), and encryption of it: protection signature values (PSVs) and byte stream
-//! formats (BSFs).
+//! Signatures over data (T10-DIF and the like), and encryption of it: protection signature values (PSVs) and byte
+//! stream formats (BSFs).
 
 use crate::layout::Be32;
 
@@ -38,8 +38,8 @@ layout! {
         0x04 [31:24] signature: u8,
     }
 
-    /// Byte stream format: how data is signed in memory and on the wire. PRM "BSF". A basic one is [`BsfBasic`] alone, an
-    /// extended one ends with [`BsfExtended`].
+    /// Byte stream format: how data is signed in memory and on the wire. PRM "BSF". A basic one is [`BsfBasic`] alone,
+    /// an extended one ends with [`BsfExtended`].
     pub struct Bsf: 0x40, "mlx5_bsf" {
         0x00 basic: BsfBasic,
         0x10 ext: BsfExtended,
@@ -50,7 +50,7 @@ layout! {
     /// First part of a [`Bsf`]. PRM "BSF", basic.
     pub struct BsfBasic: 0x10, "mlx5_bsf_basic" {
         0x00 [31:30] bsf_size: u8 as BsfSize,
-        /// Memory and wire have the same block structure: `wire_selector` says which bytes are copied.
+        /// Memory and wire have the same block structure: `wire_selector` selects the copied bytes.
         0x00 [28] sbs: bool,
         0x00 [25:24] p_type: u8 as BsfType,
         0x00 [23:16] check_byte_mask: u8,
@@ -75,7 +75,7 @@ layout! {
         0x0c [31:0] m_tfs_psv: u32,
     }
 
-    /// What a [`Bsf`] says of T10-DIF in place of a PSV. PRM "BSF", inline.
+    /// T10-DIF parameters of a [`Bsf`], in place of a PSV. PRM "BSF", inline.
     pub struct BsfInline: 0x10, "mlx5_bsf_inl" {
         0x00 [31] vld: bool,
         /// The fields below replace those of the PSV.

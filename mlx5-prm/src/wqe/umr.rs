@@ -1,7 +1,7 @@
 //! Changing a memory key by a WQE: user memory region update, and its older form, fast registration.
 //!
-//! An UMR WQE is a [`CtrlSeg`](super::CtrlSeg), a [`UmrCtrlSeg`], the key's new context as an [`Mkc`](crate::ctx::Mkc), and
-//! a list of [`Mtt`](crate::ctx::Mtt), [`Klm`](crate::ctx::Klm) or [`Ksm`] entries: inline, or in memory that a
+//! An UMR WQE is a [`CtrlSeg`](super::CtrlSeg), a [`UmrCtrlSeg`], the key's new context as an [`Mkc`](crate::ctx::Mkc),
+//! and a list of [`Mtt`](crate::ctx::Mtt), [`Klm`](crate::ctx::Klm) or [`Ksm`] entries: inline, or in memory that a
 //! [`UmrPointerDescArgument`] names. A [`RepeatBlockSeg`] stands in place of the list for interleaved memory, a
 //! [`Bsf`](super::Bsf) after it for a signature.
 

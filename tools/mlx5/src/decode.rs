@@ -13,17 +13,17 @@ use crate::output::{Failure, print, print_json};
 
 /// What to decode.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "To have the kernel log its commands:\n  \
+#[command(after_help = "To make the kernel log its commands:\n  \
     echo 'module mlx5_core +p' > /sys/kernel/debug/dynamic_debug/control; dmesg -w | mlx5 decode\n\
-    With --json, one object a line and command.")]
+    With --json, one object per line and command.")]
 pub struct Arguments {
-    /// Print the fields that are zero too.
+    /// Also print fields that are zero.
     #[arg(long)]
     all: bool,
-    /// Only commands that failed, or that the log has no answer to.
+    /// Only commands that failed, or have no answer in the log.
     #[arg(long, conflicts_with = "as")]
     failed: bool,
-    /// Only this command, by PRM name or number; once for each.
+    /// Only this command, by PRM name or number; repeat for more.
     #[arg(long, value_parser = opcode, conflicts_with = "as")]
     opcode: Vec<u16>,
     /// Read hex as this layout, such as `create_cq_in`, instead of a log.
@@ -32,11 +32,11 @@ pub struct Arguments {
     /// List the layouts that `--as` knows.
     #[arg(long, conflicts_with_all = ["as", "failed", "opcode", "input"])]
     list: bool,
-    /// The log, stdin if there is none or it is `-`; with `--as` a file of hex, or the hex itself.
+    /// The log file; stdin by default, or if it is `-`. With `--as`, a file of hex, or the hex itself.
     input: Vec<String>,
 }
 
-/// Decodes what there is.
+/// Decodes the input.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     match &arguments.r#as {
         _ if arguments.list => list(json),
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// A command's number, from its name or the number itself.
+/// Parses a command's name or number.
 fn opcode(text: &str) -> Result<u16, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u16::from_str_radix(digits, 16).ok(),
@@ -55,7 +55,7 @@ fn opcode(text: &str) -> Result<u16, String> {
     let named = || opcodes.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, number)| *number as u16);
     number.or_else(named).ok_or_else(|| {
         let nearest = named::nearest(text, opcodes.iter().map(|(name, _)| *name));
-        format!("no command is called so; the nearest are {}", nearest.join(", "))
+        format!("unknown command; similar names: {}", nearest.join(", "))
     })
 }
 
@@ -112,7 +112,7 @@ fn log(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let options = Options { all: arguments.all, json, failed: arguments.failed, opcodes: arguments.opcode.clone() };
     let mut out = BufWriter::new(io::stdout().lock());
     let summary = match kernel_log::decode(open(path)?, &mut out, &options) {
-        // Whoever read has seen enough, such as `head`.
+        // The reader closed stdout, as `head` does.
         Err(kernel_log::Error::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         other => other?,
     };
@@ -129,7 +129,7 @@ fn sentence(summary: &Summary) -> String {
     let Summary { commands, failed, unanswered, problems, stray, .. } = summary;
     let mut text = format!("{commands} commands: {failed} failed, {unanswered} without an answer; {problems} problems");
     if *stray > 0 {
-        text += &format!("; {stray} lines of bytes belong to no command");
+        text += &format!("; {stray} hex lines belong to no command");
     }
     text + "\n"
 }

@@ -1,4 +1,4 @@
-//! `mlx5 doctor`: what this machine has of what each way to a card needs, and the line that mends what is missing.
+//! `mlx5 doctor`: checks what each way to open a card needs, and names the command that fixes what is missing.
 
 use std::fmt;
 use std::fs;
@@ -7,68 +7,68 @@ use std::path::PathBuf;
 use mlx5_dv::discovery::{Card, Obstacle, Sysfs};
 use serde::Serialize;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// Fine.
     Ok,
-    /// Works, with a cost.
+    /// Works, at a cost.
     Warning,
-    /// Stands in the way.
+    /// Prevents opening a card.
     Problem,
 }
 
-/// One thing looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub check: String,
-    /// How it is.
+    /// Severity.
     pub severity: Severity,
     /// What was found, in a sentence.
     pub found: String,
-    /// The line that mends it.
+    /// The command that fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Which ways to a card need it.
+    /// The ways to open a card that need it.
     pub needed_by: &'static [&'static str],
 }
 
-/// Whether one way to a card is open.
+/// Whether one way to open a card works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The way, as a device string begins.
+    /// The way, by the prefix of its device strings.
     pub way: &'static str,
-    /// Open.
+    /// Whether it works.
     pub open: bool,
-    /// The checks that stand in the way.
+    /// The checks that failed.
     pub because: Vec<String>,
 }
 
-/// All findings and what follows from them.
+/// All findings and verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// One a check.
+    /// One per check.
     pub findings: Vec<Finding>,
-    /// One a way.
+    /// One per way.
     pub verdicts: Vec<Verdict>,
 }
 
 const SIM: &str = "sim";
 const VFIO: &str = "vfio";
 const DEVX: &str = "devx";
-/// Memory that one function's rings, firmware pages and a first few buffers take.
+/// Memory for one function's rings, firmware pages and a few buffers.
 const WORKING_SET: u64 = 64 << 20;
 
-/// Where the machine is looked at; tests give a folder of their own.
+/// The machine to check. Tests use a folder as its root.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// `/`, or a stand-in.
+    /// `/`, or the root folder of a test.
     pub root: PathBuf,
     /// RLIMIT_MEMLOCK in bytes; `None` for unlimited.
     pub memlock: Option<u64>,
-    /// Whether the limit does not bind this process (CAP_IPC_LOCK).
+    /// Whether this process is exempt from the limit (CAP_IPC_LOCK).
     pub memlock_exempt: bool,
 }
 
@@ -113,7 +113,7 @@ fn may_lock(status: &str) -> bool {
     effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn examine(machine: &Machine) -> Report {
     let mut findings = vec![huge_pages(machine), locked_memory(machine), iommu(machine), vfio_driver(machine)];
     findings.push(uverbs(machine));
@@ -143,7 +143,7 @@ fn huge_pages(machine: &Machine) -> Finding {
         return Finding {
             check,
             severity: Severity::Warning,
-            found: "none free: rings and buffers lie in 4 KiB pages, which costs IOMMU and TLB misses".into(),
+            found: "none free: rings and buffers use 4 KiB pages, which causes IOMMU and TLB misses".into(),
             fix: Some("echo 512 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages".into()),
             needed_by,
         };
@@ -159,7 +159,7 @@ fn locked_memory(machine: &Machine) -> Finding {
         None => finding(Severity::Ok, "no limit".into(), None),
         Some(limit) if machine.memlock_exempt => finding(
             Severity::Ok,
-            format!("limit {} KiB, which does not bind this user (CAP_IPC_LOCK)", limit >> 10),
+            format!("limit {} KiB, from which this process is exempt (CAP_IPC_LOCK)", limit >> 10),
             None,
         ),
         Some(limit) if limit >= WORKING_SET => finding(
@@ -185,9 +185,9 @@ fn iommu(machine: &Machine) -> Finding {
     Finding {
         check,
         severity: Severity::Problem,
-        found: "off, or the machine has none".into(),
+        found: "off, or not present".into(),
         fix: Some(
-            "enable VT-d or AMD-Vi in the firmware's setup, boot with intel_iommu=on (Intel) or amd_iommu=on".into(),
+            "enable VT-d or AMD-Vi in the BIOS setup, and boot with intel_iommu=on (Intel) or amd_iommu=on".into(),
         ),
         needed_by,
     }
@@ -208,7 +208,7 @@ fn vfio_driver(machine: &Machine) -> Finding {
     }
 }
 
-/// What stands between this user and each card; a card that cannot be opened is no problem while another can.
+/// What prevents opening each card. A card that cannot be opened is a mere warning if another can.
 fn cards(machine: &Machine) -> Vec<Finding> {
     let sysfs = Sysfs::at(&machine.root);
     let cards = sysfs.cards();
@@ -216,7 +216,7 @@ fn cards(machine: &Machine) -> Vec<Finding> {
         return vec![Finding {
             check: "cards".into(),
             severity: Severity::Problem,
-            found: "no ConnectX in this machine: the software card (device `sim`) needs none".into(),
+            found: "no ConnectX found; the software card (device `sim`) needs none".into(),
             fix: None,
             needed_by: &[VFIO, DEVX],
         }];
@@ -264,7 +264,7 @@ fn uverbs(machine: &Machine) -> Finding {
         }
         None => finding(
             Severity::Problem,
-            "the kernel offers no mlx5 device to verbs".into(),
+            "the kernel has no mlx5 RDMA device".into(),
             Some("sudo modprobe mlx5_ib".into()),
         ),
     }

@@ -1,4 +1,4 @@
-//! The fields of a decoded layout for programs, and bytes as hex.
+//! Decoded layouts as JSON, and bytes as hex.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -16,8 +16,8 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Layout, fields, bits that no field covers, and tail of what is decoded. Of the fields those that are not zero, or
-/// `all`; nested ones are called `outer.inner`, arrays of bytes are one field in hex.
+/// A decoded layout as JSON: its fields, bits that no field covers, and tail. Zero fields are included only if `all`.
+/// Nested fields are named `outer.inner`; an array of bytes is one field in hex.
 pub fn json_of(dump: &Dump<'_>, all: bool) -> Value {
     let mut fields = Fields::default();
     let _: Result<(), Infallible> = dump.walk(&mut |found| {
@@ -35,19 +35,19 @@ pub fn json_of(dump: &Dump<'_>, all: bool) -> Value {
     })
 }
 
-/// Fields met on a walk.
+/// Fields collected on a walk.
 #[derive(Default)]
 struct Fields {
     path: Vec<String>,
     list: Vec<Value>,
-    /// An array of bytes that is being read: where it begins, its name, its bytes.
+    /// The current array of bytes: its offset, name and content.
     bytes: Option<(usize, String, Vec<u8>)>,
 }
 
 impl Fields {
     fn add(&mut self, found: &Found<'_>, all: bool) {
         self.path.truncate(found.depth);
-        // A union of which nothing tells the arm is met byte by byte, as an array of bytes is.
+        // A union with an unknown arm is walked byte by byte, like an array of bytes.
         let of_bytes = matches!(found.field.kind, Kind::Part { element: Element::U8 | Element::Layout(_), .. });
         let is_byte = of_bytes && found.number.is_some();
         self.path.push(match found.index {

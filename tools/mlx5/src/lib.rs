@@ -1,5 +1,5 @@
-//! What the command line `mlx5` does that needs no card: kernel logs and hex into fields. A library, so that tests and
-//! fuzzers reach it without a process.
+//! The parts of the command line `mlx5` that need no card: decoding of kernel logs and hex. A library for tests and
+//! fuzzers.
 
 pub mod fields;
 pub mod kernel_log;

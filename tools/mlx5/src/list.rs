@@ -1,4 +1,4 @@
-//! `mlx5 list`: cards here, how each can be reached, what stands in the way.
+//! `mlx5 list`: the cards of this machine, the ways to open each, and what prevents it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,19 +8,19 @@ use serde::Serialize;
 
 use crate::output::{Failure, print, print_json};
 
-/// One way to a card.
+/// One way to open a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Way {
     /// The device string.
     device: String,
-    /// Whether it would open now.
+    /// Whether it can be opened now.
     usable: bool,
-    /// What stands in the way, and the line that removes it.
+    /// What prevents it, and the commands that fix it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     obstacles: Vec<Obstacle>,
 }
 
-/// What stands in the way.
+/// What prevents opening a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Obstacle {
     reason: String,
@@ -43,12 +43,12 @@ struct Listed {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     interfaces: Vec<String>,
     ways: Vec<Way>,
-    /// The kernel's RDMA devices made of it.
+    /// The kernel's RDMA devices on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rdma: Vec<Rdma>,
 }
 
-/// An RDMA device of the kernel's.
+/// A kernel RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Rdma {
     name: String,
@@ -57,7 +57,7 @@ struct Rdma {
     ports: Vec<Port>,
 }
 
-/// A port of it.
+/// A port of an RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Port {
     number: u8,
@@ -93,8 +93,8 @@ pub fn run(json: bool) -> Result<(), Failure> {
     print(&cards.iter().map(Listed::to_string).collect::<String>())
 }
 
-/// What the kernel tells of its ports over netlink. Where it does not, what sysfs has must do; without RDMA devices it is not
-/// asked, since that would have it load modules.
+/// RDMA links over netlink; empty if netlink fails, in which case sysfs is used alone. Without RDMA devices the kernel
+/// is not asked, as the request would load modules.
 fn links(sysfs: &Sysfs) -> Vec<RdmaLink> {
     match sysfs.rdma_names()[..] {
         [] => Vec::new(),
@@ -124,7 +124,7 @@ fn listed(sysfs: &Sysfs, links: &[RdmaLink], card: &Card) -> Listed {
     }
 }
 
-/// Through the kernel's RDMA device.
+/// The way through the kernel's RDMA device.
 fn devx(sysfs: &Sysfs, device: &RdmaDevice) -> Way {
     let obstacle = sysfs.devx_obstacle(device);
     let obstacles = obstacle.into_iter().map(|obstacle| Obstacle { reason: obstacle.reason, fix: Some(obstacle.fix) });

@@ -1,8 +1,7 @@
-//! `mlx5`: look at cards, read what drivers tell them, measure them, serve the software card, and find out what stands in the
-//! way.
+//! `mlx5`: lists cards, shows capabilities, decodes and explains logs, measures, serves the software card.
 //!
-//! Results go to stdout, `--json` for machines; errors to stderr, with the fix in them. Exit status: 0 done, 1 failed,
-//! 2 wrong usage.
+//! Results go to stdout, with `--json` as JSON; errors go to stderr and name the fix. Exit status: 0 success, 1
+//! failure, 2 wrong usage.
 
 mod caps;
 mod decode;
@@ -20,7 +19,7 @@ use mlx5_open::program;
 
 use output::{Failure, print, print_json};
 
-/// A userspace driver for ConnectX (mlx5) cards, and a software card.
+/// A user-space driver for ConnectX (mlx5) cards, and a software card.
 #[derive(Debug, Parser)]
 #[command(name = "mlx5", version)]
 struct Arguments {
@@ -33,19 +32,19 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Cards here, how each can be reached, and what stands in the way.
+    /// List cards, the ways to open each, and what prevents it.
     List,
-    /// HCA capabilities by their PRM names.
+    /// Show HCA capabilities by their PRM names.
     Caps(caps::Arguments),
-    /// What an error means, what causes it in the field, what to look at.
+    /// Explain an error: meaning, usual causes, what to check.
     Explain(explain::Arguments),
-    /// A kernel's command log, or hex of a named layout, into fields by their PRM names.
+    /// Decode a kernel's command log, or hex of a named layout, into fields by their PRM names.
     Decode(decode::Arguments),
-    /// Latency, bandwidth and message rate, with perftest's flags, headings and JSON keys.
+    /// Measure latency, bandwidth and message rate, with perftest's flags, headings and JSON keys.
     Perf(perf::Arguments),
-    /// Serve the software card over vfio-user: one function a socket, all on one wire.
+    /// Serve the software card over vfio-user: one function per socket, all on one wire.
     Sim(serve::Arguments),
-    /// What this machine lacks for each way to a card, and the line that mends it.
+    /// Check this machine for each way to open a card, and print the commands that fix it.
     Doctor,
 }
 

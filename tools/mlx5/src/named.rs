@@ -1,4 +1,4 @@
-//! Layouts by name, and hex in whatever shape it was copied.
+//! Layouts by name, and parsing of hex in common formats.
 
 use mlx5_prm::cqe::{Cqe, ErrorCqe};
 use mlx5_prm::decode::{self, Dump};
@@ -6,27 +6,27 @@ use mlx5_prm::eqe::Eqe;
 use mlx5_prm::layout::{Info, Layout};
 use mlx5_prm::registry::LAYOUTS;
 
-/// Why a name or hex is not understood.
+/// Why a name or hex is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// No layout is called so.
-    #[error("no layout is called `{name}`; the nearest are {nearest} (all of them: mlx5 decode --list)")]
+    /// Unknown layout.
+    #[error("unknown layout `{name}`; similar names: {nearest} (all: mlx5 decode --list)")]
     Name {
         /// The name.
         name: String,
-        /// Names like it.
+        /// Similar names.
         nearest: String,
     },
-    /// It is not hex.
+    /// Not hex.
     #[error("line {line}: `{token}` is not hex: give pairs of hex digits, with or without 0x, spaces and offsets")]
     Hex {
         /// The line, from 1.
         line: usize,
-        /// What is not.
+        /// The invalid word.
         token: String,
     },
-    /// There is none.
-    #[error("no hex digit given: give them as arguments, in a file or on stdin")]
+    /// No hex digits.
+    #[error("no hex digits: give them as arguments, in a file or on stdin")]
     Empty,
 }
 
@@ -37,10 +37,10 @@ pub fn all() -> Vec<&'static Info> {
     all
 }
 
-/// The layout called `name`: as the PRM, the kernel's header or Rust calls it.
+/// The layout `name`, by its name in the PRM, in the kernel's header or in Rust.
 pub fn layout(name: &str) -> Result<&'static Info, Error> {
     let wanted = plain(name);
-    // Several layouts may read one structure of the PRM in different ways: Rust's names tell them apart.
+    // Several layouts may describe one PRM structure: the Rust names are unique.
     let by = |name: fn(&Info) -> &'static str| LAYOUTS.iter().find(|info| plain(name(info)) == wanted);
     let found = by(|info| info.name).or_else(|| by(Info::prm_name));
     found.copied().ok_or_else(|| Error::Name {
@@ -49,7 +49,7 @@ pub fn layout(name: &str) -> Result<&'static Info, Error> {
     })
 }
 
-/// The names most like `wanted`, best first.
+/// The names most similar to `wanted`, best first.
 pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut names: Vec<&str> = names.collect();
     let distance = |name: &str| (strsim::jaro_winkler(&plain(wanted), &plain(name)) * 1e6) as u64;
@@ -59,7 +59,7 @@ pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'
     names
 }
 
-/// A name without what its spellings differ in.
+/// A name reduced to what all its spellings share.
 fn plain(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let name = name.strip_prefix("mlx5_").unwrap_or(&name);
@@ -67,7 +67,7 @@ fn plain(name: &str) -> String {
     name.strip_suffix("_bits").unwrap_or(name).replace('_', "")
 }
 
-/// Bytes as `info`; what depends on other fields, such as which capability page lies in a command, is chosen by them.
+/// Decodes bytes as `info`. Parts whose layout depends on other fields, such as a capability page, are chosen by these.
 pub fn decoded<'a>(info: &'static Info, bytes: &'a [u8]) -> Dump<'a> {
     let chosen = match info {
         _ if same(info, &Eqe::INFO) => decode::event(bytes),
@@ -81,8 +81,8 @@ fn same(one: &Info, other: &Info) -> bool {
     one.name == other.name
 }
 
-/// The bytes in `text`: hex digits in pairs or longer words, lines with or without the offset in front, `0x`, commas and
-/// a column of characters at the end, as the usual dumpers print them, on lines of their own or joined to one.
+/// Parses hex: pairs or longer words, with or without offsets, `0x`, commas and a column of characters, as common
+/// dumpers print it, on several lines or joined into one.
 pub fn bytes(text: &str) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let mut with_offsets = false;
@@ -90,7 +90,7 @@ pub fn bytes(text: &str) -> Result<Vec<u8>, Error> {
     for (line, text) in rows {
         let (tokens, offset) = tokens(&text);
         with_offsets |= offset;
-        // `hexdump` and `od` end with the length.
+        // The last line of `hexdump` and `od` is the length.
         if with_offsets && !offset && tokens.len() == 1 && tokens[0].len() >= 7 {
             continue;
         }
@@ -109,7 +109,7 @@ pub fn bytes(text: &str) -> Result<Vec<u8>, Error> {
     if bytes.is_empty() { Err(Error::Empty) } else { Ok(bytes) }
 }
 
-/// The rows of a dump in a line: one, but where several lines were joined, as a shell does with words.
+/// The rows of a dump in a line: usually one, several if a shell has joined the lines.
 fn rows(line: &str) -> Vec<String> {
     let is_offset = |word: &&str| {
         let digits = word.strip_suffix(':').unwrap_or_default();
@@ -130,7 +130,7 @@ fn rows(line: &str) -> Vec<String> {
     rows
 }
 
-/// The words of digits in a line, and whether an offset without a colon stood in front of them.
+/// The hex words of a line, and whether an offset without a colon preceded them.
 fn tokens(line: &str) -> (Vec<&str>, bool) {
     let line = line.split('|').next().unwrap_or_default();
     let pairs = line.trim().split(':').all(|pair| pair.len() == 2);
@@ -138,14 +138,14 @@ fn tokens(line: &str) -> (Vec<&str>, bool) {
         Some((_, rest)) if !pairs => (rest, true),
         _ => (line, false),
     };
-    // Two blanks after the bytes: `xxd` begins its column of characters.
+    // `xxd` separates its column of characters by two blanks.
     let line = match line.trim_start().split_once("  ") {
         Some((bytes, _)) if colon => bytes,
         _ => line,
     };
     let separator = |c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '{' | '}' | '(' | ')');
     let mut tokens: Vec<&str> = line.split(separator).filter(|token| !token.is_empty()).collect();
-    // `hexdump` and `od` put an offset in front, wider than what follows it.
+    // The offset of `hexdump` and `od` is wider than the words after it.
     let offset = match &tokens[..] {
         [first, rest @ ..] => {
             let wider = !rest.is_empty() && rest.iter().all(|token| token.len() < first.len());

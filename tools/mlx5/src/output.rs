@@ -1,16 +1,16 @@
-//! What every command writes, and what it may fail with.
+//! Output and errors of all commands.
 
 use std::io::Write;
 
-/// What a command may fail with.
+/// The error of a command.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Prints `value` for machines.
+/// Prints `value` as JSON.
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
-/// Writes to stdout. A reader that has seen enough, such as `head`, ends the program in peace.
+/// Writes to stdout. If the reader has closed it, as `head` does, the program exits successfully.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `mlx5 sim`: serves the software card over vfio-user, one function a socket, all on one wire.
+//! `mlx5 sim`: serves the software card over vfio-user, one function per socket, all on one wire.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,39 +16,38 @@ use crate::output::{Failure, print};
 /// What to serve.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Serve a function at this UNIX socket; once for each function.
+    /// UNIX socket of a function; repeat for more functions.
     #[arg(long, required = true)]
     socket: Vec<PathBuf>,
-    /// Which card: connectx5, connectx6dx, connectx7.
+    /// Profile: connectx5, connectx6dx, connectx7.
     #[arg(long, default_value = "connectx5")]
     profile: String,
-    /// Lead the wire to another process' card that is given the same path, and another --mac; or to the user of
-    /// `PATH.peer`, such as QEMU's `-netdev dgram,local.type=unix,local.path=PATH.peer,remote.type=unix,remote.path=PATH`.
+    /// Connect the wire to a card in another process with the same path and another --mac, or to the user of
+    /// `PATH.peer`, such as QEMU's `-netdev
+    /// dgram,local.type=unix,local.path=PATH.peer,remote.type=unix,remote.path=PATH`.
     #[arg(long)]
     wire: Option<PathBuf>,
-    /// MAC address of the first function; the others count on from it.
+    /// MAC address of the first function; the others follow consecutively.
     #[arg(long, value_parser = parse_mac)]
     mac: Option<[u8; 6]>,
-    /// Write every packet of the wire to this file.
+    /// Capture every packet on the wire to this pcap file.
     #[arg(long)]
     pcap: Option<PathBuf>,
-    /// Let something go wrong on every function, such as `loss:1%` or `status:CREATE_CQ:3*2` (the next two); once for each
-    /// fault.
+    /// Inject a fault on every function, such as `loss:1%` or `status:CREATE_CQ:3*2` (the next two); repeat for more.
     #[arg(long)]
     fault: Vec<Injection>,
-    /// Do not report what silicon would swallow in silence.
+    /// Do not report violations that hardware ignores silently.
     #[arg(long)]
     lenient: bool,
 }
 
-/// How often the servers are looked at.
+/// Time between two checks of the servers.
 const HOUSEKEEPING: Duration = Duration::from_millis(200);
 
 /// Serves until it is killed.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
-    let mut profile = Profile::by_name(&arguments.profile).ok_or_else(|| {
-        format!("there is no profile `{}`: use one of {}", arguments.profile, Profile::NAMES.join(", "))
-    })?;
+    let mut profile = Profile::by_name(&arguments.profile)
+        .ok_or_else(|| format!("unknown profile `{}`: use one of {}", arguments.profile, Profile::NAMES.join(", ")))?;
     if let Some(mac) = arguments.mac {
         profile.base_mac = mac;
     }
@@ -85,14 +84,14 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// `02:00:c5:00:00:01`: a unicast address.
+/// Parses a unicast MAC address, such as `02:00:c5:00:00:01`.
 fn parse_mac(text: &str) -> Result<[u8; 6], String> {
     let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
     let mac: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
     match mac {
         Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(mac),
-        Some(_) => Err(format!("{text} is no unicast address")),
-        None => Err(format!("{text} is no MAC address, such as 02:00:c5:00:00:01")),
+        Some(_) => Err(format!("{text} is not a unicast address")),
+        None => Err(format!("{text} is not a MAC address, such as 02:00:c5:00:00:01")),
     }
 }
 
@@ -109,7 +108,7 @@ fn announce(path: &Path, json: bool) -> Result<(), Failure> {
     print(&format!("listening on {}\n", path.display()))
 }
 
-/// A client begins with an empty record of violations: each was logged as it happened, up to a limit.
+/// Clears recorded violations between clients. Each was logged when it happened, up to a limit.
 fn forget_violations(services: &[Service], functions: &[FunctionHandle]) {
     for (service, function) in services.iter().zip(functions) {
         if !service.is_connected() {

@@ -1,8 +1,8 @@
 //! ARP and IPv6 neighbour discovery for a function that this program owns.
 //!
-//! RoCE packets carry the MAC address of the remote IP address. For a function bound to a kernel driver, the kernel resolves
-//! remote addresses and answers requests for local ones. An owned function has no kernel stack; [`Neighbours`] replaces it:
-//! smoltcp on a raw Ethernet queue, run by its own thread, apart from the data path. While it exists it
+//! RoCE packets carry the MAC address of the remote IP address. For a function bound to a kernel driver, the kernel
+//! resolves remote addresses and answers requests for local ones. An owned function has no kernel stack; [`Neighbours`]
+//! replaces it: smoltcp on a raw Ethernet queue, run by its own thread, apart from the data path. While it exists it
 //!
 //! * answers ARP, neighbour solicitations and `ping` for the function's link-local address and one IPv4 address;
 //! * resolves the MAC addresses of others ([`Neighbours::resolve`]).
@@ -22,7 +22,8 @@
 //! * It occupies the function's root flow table: one `Neighbours` per function.
 //! * Replies are not authenticated, as with ARP everywhere.
 //!
-//! Not supported, with errors that say so: gateways (addresses must be on the local network), and functions of the kernel.
+//! Not supported, with errors that say so: gateways (addresses must be on the local network), and functions of the
+//! kernel.
 #![forbid(unsafe_code)]
 
 mod packets;
@@ -90,8 +91,8 @@ impl Neighbours {
     /// [`mlx5_dv::Options::ipv4`].
     ///
     /// # Errors
-    /// Those of [`EthernetQueue`](mlx5_dv::queue::ethernet::EthernetQueue): the function is the kernel's, the card has no raw
-    /// Ethernet queues, or the root flow table is in use.
+    /// Those of [`EthernetQueue`](mlx5_dv::queue::ethernet::EthernetQueue): the function is the kernel's, the card has
+    /// no raw Ethernet queues, or the root flow table is in use.
     pub fn start(device: &Arc<Device>, ipv4: Option<Ipv4Cidr>) -> Result<Self, mlx5_dv::Error> {
         let mut stack = Stack::new(device, ipv4)?;
         let shared = Arc::new(Shared::default());

@@ -11,8 +11,8 @@
 //! Driver and software card do not depend on each other. [`function`] connects them in one process: it makes a driver's
 //! [`Function`] from the software card's [`FunctionHandle`].
 //!
-//! For the two ends of a connection: [`rendezvous`] exchanges addresses over TCP, and [`watchdog`] notices that the other end
-//! is gone. [`program`] is the common frame of programs: logging, errors, exit status.
+//! For the two ends of a connection: [`rendezvous`] exchanges addresses over TCP, and [`watchdog`] notices that the
+//! other end is gone. [`program`] is the common frame of programs: logging, errors, exit status.
 #![deny(unsafe_code)]
 
 #[expect(unsafe_code, reason = "the seams of the driver are unsafe traits")]

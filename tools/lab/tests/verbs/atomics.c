@@ -1,9 +1,9 @@
 /*
- * A number of the server's, which the client adds to and swaps, by libibverbs: what examples/atomics.rs does, so that either end
- * may be that program. `atomics DEVICE N [HOST]`: the server, or the client that adds N times.
+ * A number of the server's, which the client adds to and swaps, by libibverbs: what examples/atomics.rs does, so that
+ * either end may be that program. `atomics DEVICE N [HOST]`: the server, or the client that adds N times.
  *
- * The two find each other as in ibv_rc_pingpong, by GID 0. Then the server sends where its number is, and at the end the client
- * what it must have become. Ends with 0 when each number was what it had to be.
+ * The two find each other as in ibv_rc_pingpong, by GID 0. Then the server sends where its number is, and at the end
+ * the client what it must have become. Ends with 0 when each number was what it had to be.
  */
 #include <arpa/inet.h>
 #include <endian.h>

@@ -25,9 +25,9 @@ static uint64_t nanoseconds(void)
 	return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
-/* Between two looks at both clocks, the device's went as much further as its frequency says: no less than between the two
- * inner looks at the other, and no more than between the outer ones. A hundredth is the other clock's own: Linux measures it
- * when it boots, on a busy host. */
+/* Between two looks at both clocks, the device's went as much further as its frequency says: no less than between
+ * the two inner looks at the other, and no more than between the outer ones. A hundredth is the other clock's own:
+ * Linux measures it when it boots, on a busy host. */
 static void goes_at(uint64_t khz)
 {
 	uint64_t before = nanoseconds(), first = ticks(), after = nanoseconds();

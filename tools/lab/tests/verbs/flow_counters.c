@@ -1,7 +1,7 @@
 /*
- * Datagrams from another namespace that a flow rule brings to a raw packet queue pair are counted by the rule's counters.
- * `flow_counters DEVICE GID-INDEX NAMESPACE ADDRESS`, the address being the device's own; ends with 0 when each came, and the
- * counters say so.
+ * Datagrams from another namespace that a flow rule brings to a raw packet queue pair are counted by the rule's
+ * counters. `flow_counters DEVICE GID-INDEX NAMESPACE ADDRESS`, the address being the device's own; ends with 0 when
+ * each came, and the counters say so.
  */
 #define _GNU_SOURCE
 #include "pair.h"

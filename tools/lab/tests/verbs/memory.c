@@ -1,6 +1,6 @@
 /*
- * Memory on the card, in the place of a host's: what the processor stores there is read from afar, what is written and counted
- * there from afar the processor loads. `memory DEVICE GID-INDEX`; ends with 0 when all was as it should be.
+ * Memory on the card, in the place of a host's: what the processor stores there is read from afar, what is written and
+ * counted there from afar the processor loads. `memory DEVICE GID-INDEX`; ends with 0 when all was as it should be.
  */
 #include "pair.h"
 

@@ -1,6 +1,6 @@
 /*
- * On-demand paging, which the card has not: it says so, and memory is not registered that way. `on_demand DEVICE GID-INDEX`;
- * ends with 0 when both is so.
+ * On-demand paging, which the card has not: it says so, and memory is not registered that way. `on_demand DEVICE
+ * GID-INDEX`; ends with 0 when both is so.
  */
 #include "pair.h"
 #include <errno.h>

@@ -1,8 +1,8 @@
 /*
- * A network device's clock can be set, put forward and back, and made to go faster and slower; packets are stamped with it, when
- * they are sent and when they come: between two network namespaces in each of which a device is called eth0. `packet_clock
- * NAMESPACE NAMESPACE ADDRESS`, the address being the second one's; ends with 0 when every stamp lies between two looks at its
- * device's clock, and that shows and goes as it was told.
+ * A network device's clock can be set, put forward and back, and made to go faster and slower; packets are stamped with
+ * it, when they are sent and when they come: between two network namespaces in each of which a device is called eth0.
+ * `packet_clock NAMESPACE NAMESPACE ADDRESS`, the address being the second one's; ends with 0 when every stamp lies
+ * between two looks at its device's clock, and that shows and goes as it was told.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -29,8 +29,8 @@
 #define ROUNDS 10
 /* Two ways to turn ticks into nanoseconds may round differently. */
 #define ROUNDING 2
-/* The device looks at its clock when it gets round to it, and the processor's clock is measured when Linux boots: neither is
- * exact on a busy host. */
+/* The device looks at its clock when it gets round to it, and the processor's clock is measured when Linux boots:
+ * neither is exact on a busy host. */
 #define DOUBT_NS 20000000
 
 static void fail(const char *what)

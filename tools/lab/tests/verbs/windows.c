@@ -1,6 +1,6 @@
 /*
- * Memory windows of both types between two queue pairs of one device: what they open, what they do not, and that they close.
- * `windows DEVICE GID-INDEX`; ends with 0 when all was as the standard has it.
+ * Memory windows of both types between two queue pairs of one device: what they open, what they do not, and that they
+ * close. `windows DEVICE GID-INDEX`; ends with 0 when all was as the standard has it.
  */
 #include "pair.h"
 
@@ -81,7 +81,8 @@ static void what_is_open(void)
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
-/* Closed by its owner, it can be opened again, as another key. Open, it cannot: not even when its queue pair is gone. */
+/* Closed by its owner, it can be opened again, as another key. Open, it cannot: not even when its queue pair is
+ * gone. */
 static void closing(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
@@ -192,8 +193,8 @@ static void binds_type_1(struct pair *pair, struct ibv_mw *mw, int length)
 	CHECK(ends_in(pair, IBV_WC_SUCCESS).opcode == IBV_WC_BIND_MW);
 }
 
-/* A window of type 1 is for all queue pairs of its protection domain; bound again, its old key is none; bound to nothing, it is
- * closed. */
+/* A window of type 1 is for all queue pairs of its protection domain; bound again, its old key is none; bound to
+ * nothing, it is closed. */
 static void type_1(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);

@@ -1,4 +1,4 @@
-//! What differs between two cards, and what drivers make of it.
+//! Differences between two cards, and their effect on drivers.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use super::features::{self, Feature};
 use super::set::{Both, CapSet};
 use super::text::{number, title};
 
-/// All that differs.
+/// All differences.
 #[derive(Debug, Serialize)]
 pub struct Diff {
     a: Card,
     b: Card,
-    /// Pages that one of both has not got.
+    /// Pages that only one card has.
     pages: Vec<PageDifference>,
     capabilities: Vec<Difference>,
-    /// Drivers' features that are on or off, or have another limit, because of that.
+    /// Driver features that differ as a result.
     features: Vec<Changed>,
 }
 
@@ -33,7 +33,7 @@ struct PageDifference {
     only: &'static str,
 }
 
-/// A capability that is not the same on both; `None` where the card has not the page, or does not know the name.
+/// A capability that differs; `None` if the card lacks the page or the name.
 #[derive(Debug, Serialize)]
 struct Difference {
     page: String,
@@ -42,12 +42,12 @@ struct Difference {
     b: Option<Both>,
 }
 
-/// A driver's feature that follows such a capability.
+/// A driver feature that depends on such a capability.
 #[derive(Debug, Serialize)]
 struct Changed {
     page: String,
     capability: String,
-    /// The value in force on each.
+    /// The current value on each card.
     a: u64,
     b: u64,
     #[serde(flatten)]
@@ -55,7 +55,7 @@ struct Changed {
 }
 
 impl Diff {
-    /// Compares two cards, or what is wanted of them.
+    /// Compares two cards.
     pub fn of(a: CapSet, b: CapSet) -> Self {
         let only = |one: &CapSet, other: &CapSet, only| -> Vec<PageDifference> {
             let missing = one.pages.iter().filter(|page| other.page(&page.name).is_none());
@@ -70,8 +70,7 @@ impl Diff {
     }
 }
 
-/// Of every page that either has, the capabilities that are not equal. One that is missing is taken as zero: it is not
-/// listed unless the other has it.
+/// The capabilities that differ, over all pages of either card. A missing capability counts as zero.
 fn differences(a: &CapSet, b: &CapSet) -> Vec<Difference> {
     let names = |set: &CapSet| -> Vec<(String, String)> {
         let pages = set.pages.iter();
@@ -138,9 +137,9 @@ impl fmt::Display for Diff {
 impl Diff {
     fn features(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.features.is_empty() {
-            return writeln!(f, "\nno driver's feature that this program knows of depends on these");
+            return writeln!(f, "\nno known driver feature depends on these");
         }
-        writeln!(f, "\nWhat drivers make of it")?;
+        writeln!(f, "\nEffect on drivers")?;
         for Changed { page, capability, a, b, feature } in &self.features {
             let way = match (a, b) {
                 (_, 0) => "only with A".to_owned(),

@@ -1,19 +1,19 @@
-//! What drivers do with a capability: the table is in `features.txt`.
+//! How drivers use capabilities: the table `features.txt`.
 
 use serde::Serialize;
 
 /// One driver's use of a capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Feature {
-    /// Who looks at it.
+    /// The driver.
     pub driver: &'static str,
-    /// What it turns on or bounds.
+    /// What the capability enables or limits.
     pub effect: &'static str,
-    /// Where that is to be read.
+    /// The source of this fact.
     pub source: &'static str,
 }
 
-/// What is known of a capability.
+/// The known uses of a capability.
 pub fn of(page: &str, capability: &str) -> impl Iterator<Item = Feature> {
     let wanted = format!("{page}.{capability}");
     table().filter(move |(name, _)| *name == wanted).map(|(_, feature)| feature)

@@ -1,4 +1,4 @@
-//! `mlx5 caps`: a card's HCA capabilities by their PRM names, and what differs between two cards.
+//! `mlx5 caps`: HCA capabilities by their PRM names, and the differences between two cards.
 
 mod diff;
 mod features;
@@ -17,20 +17,20 @@ pub struct Arguments {
     /// Device: sim, vfio:0000:3b:00.0, vfio-user:/run/nic.sock; or a file that `mlx5 caps --json` wrote.
     #[arg(short, long = "device", visible_alias = "ib-dev", default_value = "sim")]
     device: String,
-    /// What differs between two: devices, profiles (connectx5, connectx6dx, connectx7) or saved files.
+    /// Compare two cards: devices, profiles (connectx5, connectx6dx, connectx7) or saved files.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "device")]
     diff: Option<Vec<String>>,
-    /// Only what the card could do.
+    /// Only maximum values.
     #[arg(long, conflicts_with = "cur")]
     max: bool,
-    /// Only what it does now.
+    /// Only current values.
     #[arg(long)]
     cur: bool,
-    /// Only capabilities whose `page.name` this regular expression finds, in small or large letters.
+    /// Only capabilities whose `page.name` matches this regular expression, ignoring case.
     pattern: Option<String>,
 }
 
-/// Which capabilities are wanted, and which of their values.
+/// The filter: which capabilities, and which of their values.
 struct Wanted {
     pattern: Option<Regex>,
     max: bool,
@@ -41,7 +41,7 @@ impl Wanted {
     fn from(arguments: &Arguments) -> Result<Self, Failure> {
         let compile = |pattern: &String| {
             RegexBuilder::new(pattern).case_insensitive(true).build().map_err(|error| {
-                format!("{pattern:?} is no regular expression: {error}; `.*` matches anything, `\\.` a dot")
+                format!("{pattern:?} is not a regular expression: {error}; `.*` matches anything, `\\.` a dot")
             })
         };
         let pattern = arguments.pattern.as_ref().map(compile).transpose()?;
@@ -56,7 +56,7 @@ impl Wanted {
         Both { max: value.max.filter(|_| self.max), current: value.current.filter(|_| self.current) }
     }
 
-    /// What of the card is wanted.
+    /// Applies the filter.
     fn of(&self, mut set: CapSet) -> CapSet {
         for page in &mut set.pages {
             page.capabilities.retain(|one| self.name(&page.name, &one.name));
@@ -72,7 +72,7 @@ impl Wanted {
     }
 }
 
-/// Reads the capabilities of what is named, prints them or what differs.
+/// Prints the capabilities of a card, or the differences between two.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let wanted = Wanted::from(arguments)?;
     if let Some([a, b]) = arguments.diff.as_deref() {
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     }
     let set = wanted.of(CapSet::load(&arguments.device)?);
     if let (true, Some(pattern)) = (set.pages.is_empty() && set.absent.is_empty(), &arguments.pattern) {
-        return Err(format!("no capability's name matches `{pattern}`; without a pattern all are shown").into());
+        return Err(format!("no capability matches `{pattern}`; without a pattern all are shown").into());
     }
     if json { print_json(&set) } else { print(&text(&set)) }
 }

@@ -1,4 +1,4 @@
-//! All capability pages of one card, as numbers under their PRM names: read from a card, saved, read back.
+//! All capability pages of a card, by PRM names: queried from a card, saved to a file, loaded again.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,59 +14,59 @@ use serde::{Deserialize, Serialize};
 
 use crate::output::Failure;
 
-/// What a saved file says it is; changes only when the files can no longer be read by what wrote the older ones.
+/// Format of saved files; changes only if older versions of this program could not read new files.
 const FORMAT: &str = "mlx5-caps-1";
 
 /// Every capability page of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapSet {
-    /// Where it comes from: a device string, or what the saved file says.
+    /// The device string, also of a saved file.
     pub device: String,
     /// Firmware version.
     pub firmware: String,
-    /// The pages the card has, in the order of their numbers.
+    /// The pages of the card, in the order of their numbers.
     pub pages: Vec<Page>,
-    /// The pages it has not, and what it said when asked.
+    /// Pages that the card refused, with its answer.
     pub absent: BTreeMap<String, String>,
 }
 
 /// One page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The PRM's word, in small letters: `general`.
+    /// PRM name in lower case: `general`.
     pub name: String,
-    /// What it holds, in the PRM's order.
+    /// Its capabilities, in the PRM's order.
     pub capabilities: Vec<Capability>,
 }
 
-/// One capability. At least one of both values is there.
+/// One capability, with at least one of its two values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capability {
     /// PRM name; inside nested layouts `outer.inner`.
     pub name: String,
-    /// Both values.
+    /// Maximum and current value.
     pub value: Both,
 }
 
-/// What the card could do, and what it does now.
+/// Maximum and current value of a capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Both {
-    /// The most.
+    /// Maximum.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max: Option<u64>,
-    /// In force.
+    /// Current.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub current: Option<u64>,
 }
 
 impl Both {
-    /// What counts: the value in force, where it is known.
+    /// The current value if known, else the maximum.
     pub fn effective(self) -> Option<u64> {
         self.current.or(self.max)
     }
 }
 
-/// The file: names to numbers, nothing that depends on an order.
+/// The saved form: maps of names to numbers.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
     format: String,
@@ -95,14 +95,14 @@ impl Serialize for CapSet {
 }
 
 impl CapSet {
-    /// What `source` names: a file that `mlx5 caps --json` wrote, a profile of the software card, or a device string.
+    /// Loads `source`: a file written by `mlx5 caps --json`, a profile of the software card, or a device string.
     pub fn load(source: &str) -> Result<Self, Failure> {
         if Path::new(source).is_file() {
             let text = std::fs::read_to_string(source).map_err(|error| format!("cannot read {source}: {error}"))?;
             return Self::from_json(&text).map_err(|error| format!("{source}: {error}").into());
         }
         if source.ends_with(".json") {
-            return Err(format!("there is no file {source}; `mlx5 caps --json > {source}` writes one").into());
+            return Err(format!("no file {source}; `mlx5 caps --json > {source}` writes one").into());
         }
         match Profile::NAMES.contains(&source) {
             true => Self::of_device(&format!("sim:{source}")),
@@ -114,7 +114,7 @@ impl CapSet {
         Self::query(&*mlx5_open::open(name)?, name)
     }
 
-    /// Asks the card for every page the PRM names. A page that it refuses is one it has not got.
+    /// Queries every page of the PRM. A page that the card refuses is absent.
     pub fn query(device: &Device, name: &str) -> Result<Self, Failure> {
         let (major, minor, sub) = device.caps().fw_version;
         let firmware = format!("{major}.{minor}.{sub:04}");
@@ -144,7 +144,7 @@ impl CapSet {
         Ok(CapSet { device: saved.device, firmware: saved.firmware, pages, absent: saved.absent })
     }
 
-    /// The page of that name.
+    /// The page `name`.
     pub fn page(&self, name: &str) -> Option<&Page> {
         self.pages.iter().find(|page| page.name == name)
     }
@@ -155,7 +155,7 @@ impl CapSet {
     }
 }
 
-/// A page that the card has not got announces nothing: all of it is 0.
+/// Capabilities of an absent page count as 0.
 impl Card for CapSet {
     fn current(&self, page: CapPage, name: &str) -> Option<u64> {
         match self.value(page, name) {
@@ -173,23 +173,23 @@ impl Card for CapSet {
 }
 
 impl Page {
-    /// The values of the capability of that name.
+    /// The values of the capability `name`.
     pub fn value(&self, name: &str) -> Option<Both> {
         self.capabilities.iter().find(|one| one.name == name).map(|one| one.value)
     }
 }
 
-/// The PRM's word for a page, in small letters.
+/// PRM name of a page in lower case.
 pub fn page_name(page: CapPage) -> String {
     page.to_string().to_ascii_lowercase()
 }
 
-/// The page with that name.
+/// The page `name`.
 pub fn page_by_name(name: &str) -> Option<CapPage> {
     CapPage::ALL.iter().copied().find(|page| page_name(*page) == name)
 }
 
-/// The page's bytes, or what firmware said when it refused. Anything else that goes wrong is a failure.
+/// The bytes of a page, or firmware's reason to refuse it. Any other error is a failure.
 fn query(device: &Device, page: CapPage, current: bool) -> Result<Result<Vec<u8>, String>, Failure> {
     let mut query = QueryHcaCapIn::default();
     query.w().op_mod(page.op_mod(current));
@@ -225,7 +225,7 @@ fn capability(name: String, max: u64, current: u64) -> Capability {
     Capability { name, value: Both { max: Some(max), current: Some(current) } }
 }
 
-/// Every number of the page, nested layouts as `outer.inner`, in the PRM's order.
+/// Every number of a page in the PRM's order; nested names are `outer.inner`.
 fn numbers(info: &Info, bytes: &[u8]) -> Vec<(String, u64)> {
     let mut path: Vec<String> = Vec::new();
     let mut numbers = Vec::new();
@@ -244,7 +244,7 @@ fn numbers(info: &Info, bytes: &[u8]) -> Vec<(String, u64)> {
     numbers
 }
 
-/// The set bits that no field covers, by dword: newer firmware announces what this program has no name for.
+/// Set bits that no field covers, by dword: newer firmware may announce capabilities unknown to this program.
 fn unnamed(info: Option<&Info>, bytes: &[u8]) -> BTreeMap<usize, u64> {
     let end = info.map_or(0, |info| info.size.min(bytes.len()));
     let inside = info.into_iter().flat_map(|info| all_uncovered(info, bytes)).map(|at| (at.offset, u64::from(at.bits)));
@@ -255,7 +255,7 @@ fn unnamed(info: Option<&Info>, bytes: &[u8]) -> BTreeMap<usize, u64> {
     inside.chain(after).filter(|(_, bits)| *bits != 0).collect()
 }
 
-/// Brings a page's capabilities, read in the order of their names, into the PRM's.
+/// Sorts a page's capabilities into the PRM's order.
 fn in_order(name: String, all: BTreeMap<String, Both>) -> Page {
     let mut capabilities: Vec<Capability> = all.into_iter().map(|(name, value)| Capability { name, value }).collect();
     if let Some(info) = page_by_name(&name).and_then(CapPage::layout) {

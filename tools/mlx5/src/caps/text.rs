@@ -23,7 +23,7 @@ fn page_text(page: &Page) -> String {
     text
 }
 
-/// A page's name, with what QUERY_HCA_CAP calls it.
+/// A page's name and number.
 pub fn title(page: &str) -> String {
     match page_by_name(page).map(CapPage::number) {
         Some(number) => format!("{page} (page {number:#x})"),
@@ -31,7 +31,7 @@ pub fn title(page: &str) -> String {
     }
 }
 
-/// A capability's value, in hexadecimal too where that differs.
+/// A value in decimal, and in hexadecimal if that differs.
 pub fn number(n: u64) -> String {
     if n < 10 { n.to_string() } else { format!("{n} ({n:#x})") }
 }

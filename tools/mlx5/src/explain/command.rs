@@ -1,4 +1,4 @@
-//! A command's input: decoded, and every field checked against what a card allows and what no card does.
+//! Command inputs: decoded, and checked against the limits of a card.
 
 use mlx5_dv::CommandErrorKind;
 use mlx5_prm::cmd::{self, CmdStatus, InputHeader};
@@ -11,23 +11,23 @@ use super::report::{Report, lines};
 use super::{status, syndromes};
 use crate::caps::set::CapSet;
 
-/// A command whose input a kernel printed.
+/// A command printed by a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
-    /// The input, as far as it was printed.
+    /// The input, as far as printed.
     input: Vec<u8>,
-    /// The whole input was printed.
+    /// Whether the input is complete.
     whole: bool,
-    /// What is wrong with how it was handed over, and what of it was not printed.
+    /// Inconsistencies of its entry and blocks, and missing parts.
     notes: Vec<String>,
-    /// Why it was not done, as far as that was printed.
+    /// Why it failed, if printed.
     why_not: Option<String>,
-    /// Status and syndrome, where firmware refused it.
+    /// Status and syndrome, if firmware refused it.
     refused: Option<(CmdStatus, u32)>,
 }
 
 impl Printed {
-    /// What a log has of it.
+    /// From a command of a log.
     pub fn of(logged: &Logged) -> Printed {
         let why_not = match &logged.outcome {
             Outcome::Ok => None,
@@ -42,13 +42,13 @@ impl Printed {
     }
 }
 
-/// What is said of a command that a kernel printed.
+/// Report on a command printed by a kernel.
 pub fn of_printed(printed: &Printed, caps: Option<&CapSet>) -> Option<Report> {
     let mut report = of_input(&printed.input, printed.whole, caps)?;
     report.fields.extend(printed.why_not.iter().map(|why| ("outcome", why.clone())));
     if let Some((status, syndrome)) = printed.refused {
         report.known.extend(syndromes::firmware(syndrome));
-        // Where a field is at fault, what usually is does not matter.
+        // With an invalid field, the usual causes do not matter.
         if report.offending.is_empty() {
             report.causes = status::of_status(status).causes;
         }
@@ -59,23 +59,27 @@ pub fn of_printed(printed: &Printed, caps: Option<&CapSet>) -> Option<Report> {
     Some(report)
 }
 
-/// What is said of a command's input; with `caps`, checked against that card.
+/// Report on a command's input; checked against a card if `caps` is given.
 pub fn of_bytes(input: &[u8], caps: Option<&CapSet>) -> Option<Report> {
     of_input(input, true, caps)
 }
 
-/// The same, of an input that may be cut short: `whole` if it is not.
+/// The same for an input that may be incomplete, unless `whole`.
 fn of_input(input: &[u8], whole: bool, caps: Option<&CapSet>) -> Option<Report> {
     let header = InputHeader::read(input)?;
     let opcode = header.opcode();
     let what = format!("input of {opcode} ({:#x}), op_mod {:#x}", opcode.number(), header.op_mod());
     let Some((info, _)) = cmd::layout_of_command(opcode, header.op_mod()) else {
-        let meaning = "a command this program has no layout for".to_owned();
+        let meaning = "a command without a known layout".to_owned();
         return Some(Report { what, meaning, ..Report::default() });
     };
     let mut offending = Vec::new();
     if whole && input.len() < info.size {
-        offending.push(format!("the input has {:#x} bytes, the command's fixed part {:#x}", input.len(), info.size));
+        offending.push(format!(
+            "the input has {:#x} bytes, but the command's fixed part has {:#x}",
+            input.len(),
+            info.size
+        ));
     }
     offending.extend(reserved(input));
     let mut broken = caps.map_or_else(Vec::new, |caps| limits::check(input, caps));
@@ -86,19 +90,19 @@ fn of_input(input: &[u8], whole: bool, caps: Option<&CapSet>) -> Option<Report> 
     let meaning = match (offending.is_empty(), caps) {
         (false, _) => "a card would refuse it".to_owned(),
         (true, Some(caps)) => {
-            format!("nothing in it is beyond what {} announces, as far as limits are known", caps.device)
+            format!("no field exceeds the known limits of {}", caps.device)
         }
-        (true, None) => "nothing in it is impossible by itself; it was checked against no card".to_owned(),
+        (true, None) => "no field is invalid by itself; not checked against a card".to_owned(),
     };
     let look_at = match caps {
-        None => lines(&["the card's limits: `--caps DEVICE`, a profile such as connectx5, or a saved file"]),
+        None => lines(&["the limits of a card: `--caps` with a device, a profile such as connectx5, or a saved file"]),
         Some(_) => Vec::new(),
     };
     let decoded = decode::command_input(input).map(|dump| dump.to_string());
     Some(Report { what, meaning, offending, look_at, decoded, ..Report::default() })
 }
 
-/// Set bits that no field covers.
+/// Messages on set bits that no field covers.
 fn reserved(input: &[u8]) -> Vec<String> {
     let dump = decode::command_input(input);
     let found = dump.into_iter().flat_map(|dump| dump.uncovered().collect::<Vec<_>>());
@@ -156,7 +160,7 @@ mod tests {
     #[test]
     fn an_unknown_or_short_command_is_said_to_be_one() {
         let report = of_bytes(&[0xff; 16], None).expect("a header");
-        assert!(report.meaning.contains("no layout"));
+        assert!(report.meaning.contains("without a known layout"));
         assert!(of_bytes(&create_cq(7, &[])[..0x20], None).expect("a header").offending[0].contains("0x20 bytes"));
         assert_eq!(of_bytes(&[0; 8], None), None);
     }

@@ -1,4 +1,4 @@
-//! Completions with error: from the 64 bytes, or from the few numbers that other people's programs print of them.
+//! Completions with error: from the 64 bytes, or from the numbers that programs print.
 
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
 use mlx5_prm::decode;
@@ -8,18 +8,18 @@ use mlx5_prm::wqe::WqeOpcode;
 use super::report::{Report, lines};
 use super::syndromes;
 
-/// What somebody printed of a failed completion.
+/// Printed numbers of a failed completion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Failed {
     /// `syndrome`.
     pub syndrome: Option<u32>,
     /// `vendor_error_syndrome`.
     pub vendor: Option<u32>,
-    /// Whatever else was printed, by name.
+    /// Other printed numbers, by name.
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// What is said of the numbers of a failed completion.
+/// Report on printed numbers of a failed completion.
 pub fn explain(failed: &Failed) -> Report {
     let syndrome = failed.syndrome.map(CqeSyndrome::from_number);
     let mut fields = Vec::new();
@@ -29,19 +29,19 @@ pub fn explain(failed: &Failed) -> Report {
     let (what, meaning) = match syndrome {
         Some(syndrome) => (format!("completion with error {syndrome}"), syndrome.meaning().to_owned()),
         None => {
-            let meaning = "the card's own number for the reason; what was printed gives no syndrome beside it";
+            let meaning = "the vendor-specific reason; no syndrome was printed with it";
             ("vendor syndrome of a completion with error".to_owned(), meaning.to_owned())
         }
     };
     let (causes, mut look_at) = syndrome.map_or((Vec::new(), Vec::new()), advice);
     let known: Vec<_> = failed.vendor.and_then(syndromes::vendor).into_iter().collect();
     if let (true, Some(vendor)) = (known.is_empty(), failed.vendor.filter(|vendor| *vendor != 0)) {
-        look_at.push(format!("vendor syndrome {vendor:#x}: this program knows nothing public of it"));
+        look_at.push(format!("vendor syndrome {vendor:#x}: nothing is publicly known about it"));
     }
     Report { what, fields, meaning, causes, look_at, known, ..Report::default() }
 }
 
-/// What is said of a completion queue's entry: 64 bytes, or 128 of which the second half counts.
+/// Report on a completion queue entry: 64 bytes, or the second half of 128.
 pub fn of_bytes(bytes: &[u8]) -> Option<Report> {
     let bytes = if bytes.len() == 128 { &bytes[64..] } else { bytes };
     let cqe = Cqe::read(bytes)?;
@@ -67,19 +67,17 @@ pub fn of_bytes(bytes: &[u8]) -> Option<Report> {
 
 fn no_error(cqe: &Cqe) -> Report {
     let meaning = match cqe.opcode() {
-        CqeOpcode::Invalid => "the card never wrote this entry: software put the invalid opcode there",
+        CqeOpcode::Invalid => "the card never wrote this entry: the invalid opcode is from software's initialisation",
         CqeOpcode::SignatureError => {
-            "a signature of protected data is wrong: the block's guard, reference or application tag"
+            "wrong signature of protected data: guard, reference tag or application tag of a block"
         }
-        CqeOpcode::Unknown(_) => {
-            "an opcode that no completion has: the ring was overwritten, or read while it was written"
-        }
+        CqeOpcode::Unknown(_) => "invalid opcode: the ring was overwritten, or read while being written",
         _ => "a completion without error",
     };
     let (causes, look_at): (&[&str], &[&str]) = match cqe.opcode() {
         CqeOpcode::Requester if is_zero(cqe) => (
-            &["not a completion: a ring that was filled with zeros, not with 0xff, looks like this"],
-            &["the ring before its first lap: every entry's opcode must be 0xf"],
+            &["no completion: a ring initialised with zeros instead of 0xff"],
+            &["the initialisation of the ring: every opcode must be 0xf"],
         ),
         _ => (&[], &[]),
     };
@@ -97,7 +95,7 @@ fn is_zero(cqe: &Cqe) -> bool {
     cqe.as_bytes().iter().all(|byte| *byte == 0)
 }
 
-/// What usually causes a syndrome, and what to look at.
+/// Usual causes of a syndrome, and what to check.
 fn advice(syndrome: CqeSyndrome) -> (Vec<String>, Vec<String>) {
     let (causes, look_at): (&[&str], &[&str]) = match syndrome {
         CqeSyndrome::LocalLength => (
@@ -106,24 +104,27 @@ fn advice(syndrome: CqeSyndrome) -> (Vec<String>, Vec<String>) {
         ),
         CqeSyndrome::LocalQpOperation => (
             &[
-                "a WQE the queue pair may not have: wrong opcode for its transport, ds that does not fit, more inline than allowed",
-                "a UD send without or with a broken address",
-                "an atomic or read on a queue pair made without them",
+                "a WQE invalid for the queue pair: wrong opcode for its transport, wrong ds, too much inline data",
+                "a UD send with a missing or invalid address",
+                "an atomic or read on a queue pair created without them",
             ],
             &["the WQE's bytes: `mlx5 explain wqe HEX`", "max_wqe_sz_sq, and the queue pair's service type"],
         ),
         CqeSyndrome::LocalProtection => (
             &[
                 "an lkey of another protection domain or device, or of a region that was deregistered",
-                "address and length not inside the region",
+                "address and length outside the region",
                 "a region without local write under a receive or a read",
                 "memory of a GPU that the card cannot reach over PCIe",
             ],
-            &["lkey, address and length of every data segment against the registration", "who deregisters, and when"],
+            &[
+                "lkey, address and length of every data segment against the registration",
+                "when regions are deregistered",
+            ],
         ),
         CqeSyndrome::WorkRequestFlushed => (
             &[
-                "not the first error: the queue pair was in error already",
+                "a consequence: the queue pair was in error before",
                 "the queue pair was closed on purpose with work still posted",
             ],
             &["the first completion with error of this queue pair", "asynchronous events of the queue pair"],
@@ -137,13 +138,13 @@ fn advice(syndrome: CqeSyndrome) -> (Vec<String>, Vec<String>) {
         ),
         CqeSyndrome::LocalAccess => (
             &["the remote wrote or read through an rkey that does not allow it"],
-            &["the remote's completion: it has the other half of the story"],
+            &["the completion at the remote side"],
         ),
         CqeSyndrome::RemoteInvalidRequest => (
             &[
                 "the remote's receive buffer is shorter than the message",
                 "an operation the remote's queue pair does not allow: write, read or atomic not enabled there",
-                "an atomic at an address that is no multiple of 8",
+                "an atomic at an address that is not a multiple of 8",
                 "more reads in flight than the remote's max_dest_rd_atomic",
             ],
             &["access flags and max_dest_rd_atomic of the remote's queue pair", "sizes of the remote's receives"],
@@ -175,18 +176,20 @@ fn advice(syndrome: CqeSyndrome) -> (Vec<String>, Vec<String>) {
                 "`show_gids` on both sides",
                 "ping with the path's MTU and no fragmentation",
                 "local_ack_timeout_err and out_of_sequence counters",
-                "the remote's log: it often died first",
+                "the remote's log: often it failed first",
             ],
         ),
         CqeSyndrome::RnrRetryExceeded => (
             &[
                 "the remote posts too few receives, or too late",
-                "rnr_retry is not 7 (for ever), min_rnr_timer is short",
+                "rnr_retry is not 7 (infinite), or min_rnr_timer is short",
             ],
             &["the remote's receive queue", "counter out_of_buffer of the remote"],
         ),
         CqeSyndrome::RemoteAborted => (
-            &["the remote's card aborted the operation: for on-demand paging a page that could not be brought in"],
+            &[
+                "the remote's card aborted the operation, for example because of a page fault that failed (on-demand paging)",
+            ],
             &["the remote's completions and `dmesg`"],
         ),
         _ => (&[], &["the firmware's release notes"]),
@@ -194,7 +197,7 @@ fn advice(syndrome: CqeSyndrome) -> (Vec<String>, Vec<String>) {
     (lines(causes), lines(look_at))
 }
 
-/// Verbs' own numbers and words for the same syndromes: `ibv_wc_status`.
+/// `ibv_wc_status`: the verbs' numbers and texts of the syndromes.
 const WC_STATUS: [(u32, &str, &str, Option<CqeSyndrome>); 23] = [
     (0, "SUCCESS", "success", None),
     (1, "LOC_LEN_ERR", "local length error", Some(CqeSyndrome::LocalLength)),
@@ -221,13 +224,13 @@ const WC_STATUS: [(u32, &str, &str, Option<CqeSyndrome>); 23] = [
     (22, "TM_ERR", "TM error", None),
 ];
 
-/// The syndrome behind an `ibv_wc_status`.
+/// The syndrome of an `ibv_wc_status`.
 pub fn syndrome_of_wc(status: u32) -> Option<u32> {
     let row = WC_STATUS.iter().find(|row| row.0 == status)?;
     row.3.map(CqeSyndrome::number)
 }
 
-/// The `ibv_wc_status` of a name (`IBV_WC_RETRY_EXC_ERR`) or of what `ibv_wc_status_str` prints.
+/// Parses an `ibv_wc_status`: its name (`IBV_WC_RETRY_EXC_ERR`) or the text of `ibv_wc_status_str`.
 pub fn wc_by_words(words: &str) -> Option<u32> {
     let name = words.trim().to_ascii_uppercase();
     let name = name.strip_prefix("IBV_WC_").unwrap_or(&name);
@@ -235,7 +238,7 @@ pub fn wc_by_words(words: &str) -> Option<u32> {
     found.map(|row| row.0)
 }
 
-/// What is said of an `ibv_wc_status`, with a vendor error if there was one.
+/// Report on an `ibv_wc_status`, with its vendor error if printed.
 pub fn of_wc(status: u32, vendor: Option<u32>) -> Report {
     let row = WC_STATUS.iter().find(|row| row.0 == status);
     let name = row.map_or_else(|| "unknown".to_owned(), |row| format!("IBV_WC_{}", row.1));
@@ -244,11 +247,10 @@ pub fn of_wc(status: u32, vendor: Option<u32>) -> Report {
     if syndrome_of_wc(status).is_none() {
         report.meaning = match (status, row) {
             (0, _) => "the work request is done".into(),
-            (_, Some(row)) => format!(
-                "{}: no mlx5 card reports it by a syndrome of its own; libmlx5 uses GENERAL_ERR for those it does not know",
-                row.2
-            ),
-            (_, None) => "no status has this number".into(),
+            (_, Some(row)) => {
+                format!("{}: no mlx5 syndrome corresponds to it; libmlx5 uses GENERAL_ERR for unknown ones", row.2)
+            }
+            (_, None) => "unknown status".into(),
         };
     }
     report
@@ -283,7 +285,7 @@ mod tests {
     #[test]
     fn zeros_are_not_taken_for_a_completion_in_silence() {
         let report = of_bytes(&[0; 64]).expect("64 bytes");
-        assert!(report.causes[0].contains("filled with zeros"));
+        assert!(report.causes[0].contains("initialised with zeros"));
         assert_eq!(of_bytes(&[0; 63]), None);
     }
 

@@ -1,4 +1,4 @@
-//! Entries of event queues: decoded, and what stands out.
+//! Event queue entries.
 
 use mlx5_prm::decode;
 use mlx5_prm::eqe::{CqErrorEvent, CqErrorSyndrome, Eqe, EventType};
@@ -6,7 +6,7 @@ use mlx5_prm::layout::Layout;
 
 use super::report::{Report, lines};
 
-/// What is said of an event queue's entry.
+/// Report on an event queue entry.
 pub fn event(bytes: &[u8]) -> Option<Report> {
     let eqe = Eqe::read(bytes)?;
     let kind = eqe.event_type();
@@ -17,7 +17,7 @@ pub fn event(bytes: &[u8]) -> Option<Report> {
     {
         what = format!("{what} of CQ {:#x}", error.cqn());
         meaning = match CqErrorSyndrome::from_number(u32::from(error.syndrome())) {
-            CqErrorSyndrome::Overrun => "a completion found no room: the ring is full of entries nobody polled",
+            CqErrorSyndrome::Overrun => "overrun: the ring is full of completions that were not polled",
             CqErrorSyndrome::AccessViolation => "the card could not write the ring",
             CqErrorSyndrome::Unknown(_) => meaning,
         };
@@ -35,13 +35,13 @@ pub fn event(bytes: &[u8]) -> Option<Report> {
 fn about_event(kind: EventType) -> (&'static str, &'static [&'static str], &'static [&'static str]) {
     match kind {
         EventType::CqError => (
-            "a completion queue is broken; nothing more will come from it",
+            "a completion queue failed and is stopped",
             &[
-                "more work signalled than the ring has entries",
-                "consumer index never published in the doorbell record",
+                "more signaled work requests than the ring has entries",
+                "consumer index not written to the doorbell record",
                 "the ring's memory was unmapped",
             ],
-            &["the ring's size against all queues that complete to it", "who writes the doorbell record"],
+            &["the ring's size against all queues that complete to it", "writes to the doorbell record"],
         ),
         EventType::WqCatastrophic => (
             "a work queue can no longer be read: its queue pair is in error",
@@ -49,14 +49,14 @@ fn about_event(kind: EventType) -> (&'static str, &'static [&'static str], &'sta
             &["`dmesg` for IOMMU faults", "the lifetime of the ring's memory"],
         ),
         EventType::WqInvalidRequest => (
-            "the responder met a request it may not serve",
-            &["an operation not enabled on this queue pair", "the remote speaks another transport"],
+            "the responder received a request that it does not permit",
+            &["an operation not enabled on this queue pair", "another transport at the remote side"],
             &["access flags of the queue pair"],
         ),
         EventType::WqAccessError => (
-            "the responder met a request against a key or address that does not allow it",
+            "the responder received a request with an invalid key or address",
             &["a wrong rkey or address from the remote", "a region deregistered too early"],
-            &["what was announced to the remote"],
+            &["the keys and addresses sent to the remote"],
         ),
         EventType::SrqCatastrophic => {
             ("a shared receive queue can no longer be read", &["its memory was freed or unmapped"], &[])
@@ -64,16 +64,14 @@ fn about_event(kind: EventType) -> (&'static str, &'static [&'static str], &'sta
         EventType::InternalError => {
             ("the card reports an internal error", &["a fault of firmware"], &["the health buffer"])
         }
-        EventType::PageFault => ("on-demand paging: a page is wanted", &[], &[]),
-        EventType::PageRequest => {
-            ("firmware wants pages, or gives some back", &[], &["MANAGE_PAGES in the log after this"])
-        }
+        EventType::PageFault => ("on-demand paging: a page fault", &[], &[]),
+        EventType::PageRequest => ("firmware requests or returns pages", &[], &["MANAGE_PAGES in the log after this"]),
         EventType::TemperatureWarning => {
-            ("the card is hot", &["air flow, an optical module"], &["`mget_temp`, `sensors`"])
+            ("the card is too hot", &["air flow, an optical module"], &["`mget_temp`, `sensors`"])
         }
         EventType::PortChange => ("the port went up or down: the sub type says which", &[], &["`mlxlink`"]),
-        EventType::PortModule => ("a module was plugged, unplugged, or is not well", &[], &["`ethtool -m`"]),
-        EventType::Unknown(_) => ("an event type that has no name here", &[], &[]),
+        EventType::PortModule => ("a module was plugged or unplugged, or reports a fault", &[], &["`ethtool -m`"]),
+        EventType::Unknown(_) => ("unknown event type", &[], &[]),
         _ => ("no error by itself", &[], &[]),
     }
 }
@@ -92,6 +90,6 @@ mod tests {
         let _ = eqe.w().event_type(EventType::CqError).event_data(&data);
         let report = event(eqe.as_bytes()).expect("64 bytes");
         assert_eq!(report.what, "event CQ_ERROR (0x4) of CQ 0x43");
-        assert!(report.meaning.contains("no room"));
+        assert!(report.meaning.contains("overrun"));
     }
 }

@@ -1,4 +1,4 @@
-//! A card that is not well: the health buffer, and what drivers print when they notice.
+//! Health of the card: the health buffer, and messages of drivers about it.
 
 use mlx5_prm::decode::Dump;
 use mlx5_prm::init_seg::{HealthBuffer, HealthSyndrome};
@@ -6,16 +6,16 @@ use mlx5_prm::layout::Layout;
 
 use super::report::{Report, lines};
 
-/// What somebody printed of a health buffer.
+/// A printed health buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Printed {
     /// `synd`.
     pub synd: Option<u32>,
-    /// Everything, by name, as it was printed.
+    /// All printed fields, by name.
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// What is said of a printed health buffer.
+/// Report on a printed health buffer.
 pub fn explain(printed: &Printed) -> Report {
     let synd = printed.synd.map(HealthSyndrome::from_number);
     let what = match synd {
@@ -33,7 +33,7 @@ pub fn explain(printed: &Printed) -> Report {
     }
 }
 
-/// What is said of the 64 bytes of a health buffer.
+/// Report on the 64 bytes of a health buffer.
 pub fn of_bytes(bytes: &[u8]) -> Option<Report> {
     if bytes.len() >= HealthBuffer::SIZE && bytes.iter().all(|byte| *byte == 0xff) {
         return Some(gone("health buffer of ones"));
@@ -43,7 +43,7 @@ pub fn of_bytes(bytes: &[u8]) -> Option<Report> {
     Some(Report { decoded: Some(Dump::new(&HealthBuffer::INFO, bytes).to_string()), ..report })
 }
 
-/// A line that needs no buffer: what mlx5_core prints as it watches the card.
+/// Report on a health message of mlx5_core without a buffer.
 pub fn of_words(words: &str) -> Option<Report> {
     let lower = words.to_ascii_lowercase();
     if lower.contains("health compromised - reached miss count") {
@@ -59,19 +59,19 @@ pub fn of_words(words: &str) -> Option<Report> {
 type Advice = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const NO_SYNDROME: Advice =
-    ("what was printed lacks `synd`, which says why", &[], &["the lines after it: `synd`, `ext_synd`, `fw_ver`"]);
+    ("`synd`, the reason, was not printed", &[], &["the lines after it: `synd`, `ext_synd`, `fw_ver`"]);
 
-/// What health looks at in every case.
+/// What to check for every syndrome.
 const FIRMWARE: &[&str] = &[
     "firmware's release notes for `ext_synd`; a newer firmware",
-    "a core dump for the maker: `devlink health dump show DEVICE reporter fw_fatal`",
+    "a core dump for the vendor: `devlink health dump show DEVICE reporter fw_fatal`",
 ];
 
 fn advice(synd: HealthSyndrome) -> Advice {
     match synd {
         HealthSyndrome::None => ("nothing is wrong", &[], &[]),
         HealthSyndrome::FwInternal => (
-            "firmware met a condition it did not expect and asserted; assert_var, assert_exit_ptr and ext_synd say where",
+            "firmware assertion; assert_var, assert_exit_ptr and ext_synd tell where",
             &["a fault of firmware", "a driver that gave firmware something it should have refused"],
             FIRMWARE,
         ),
@@ -135,19 +135,19 @@ fn advice(synd: HealthSyndrome) -> Advice {
             &["memory errors of the host"],
             &["`dmesg` for machine checks and AER", "`edac-util`"],
         ),
-        _ => ("a syndrome that has no name here", &[], FIRMWARE),
+        _ => ("unknown syndrome", &[], FIRMWARE),
     }
 }
 
 fn stopped(words: &str) -> Report {
     Report {
         what: words.trim().into(),
-        meaning: "firmware's health counter stood still for several polls: firmware has stopped, or cannot be read"
+        meaning: "firmware's health counter did not change for several polls: firmware has stopped, or cannot be read"
             .into(),
         causes: lines(&[
-            "firmware has crashed: the health buffer printed after this says why; all zero means it could not even say",
-            "PCIe: the card fell off the bus or the link is in error",
-            "the driver's own poll timer was late by seconds (a hypervisor, a stalled CPU)",
+            "firmware crashed: see the health buffer printed after this; all zero means that it could not report the reason",
+            "PCIe: the card is gone from the bus, or the link is in error",
+            "the driver's poll timer was late by seconds (a hypervisor, a stalled CPU)",
         ]),
         look_at: lines(&[
             "the health buffer lines after this one",
@@ -165,12 +165,9 @@ fn gone(words: &str) -> Report {
         causes: lines(&[
             "it was unplugged, lost power, or its link went down",
             "it is in reset: by the driver, by another function, by a firmware update",
-            "the slot or a bridge above it reported an error and was contained (DPC, EEH)",
+            "an error of the slot or a bridge above it was contained (DPC, EEH)",
         ]),
-        look_at: lines(&[
-            "`dmesg` for AER, DPC, EEH and hotplug",
-            "`lspci -vv`: is it there, and at which width and speed",
-        ]),
+        look_at: lines(&["`dmesg` for AER, DPC, EEH and hotplug", "`lspci -vv`: presence, link width and speed"]),
         ..Report::default()
     }
 }
@@ -189,7 +186,7 @@ fn fatal(words: &str, number: u32) -> Report {
             "firmware asks to be reset (rfr set in the health buffer)",
             "a fatal firmware assert that a reset can mend",
         ),
-        _ => ("a sensor that has no name here", "a kernel newer than this program"),
+        _ => ("unknown sensor", "a kernel newer than this program"),
     };
     Report {
         what: words.trim().into(),

@@ -1,4 +1,4 @@
-//! `mlx5 explain`: what an error means, what usually causes it in the field, what to look at.
+//! `mlx5 explain`: the meaning of an error, its usual causes, and what to check.
 
 mod command;
 mod cqe;
@@ -28,32 +28,32 @@ use wqe::Service;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// `cqe`, `eqe`, `wqe`, `health` or `command` and hex; `status`, `wc`, `syndrome` or `vendor` and a number or name;
-    /// or a line that a kernel, DPDK, UCX, NCCL, libmlx5 or this driver printed; or a file of such, after a kind too.
-    /// Nothing, or `-`: standard input.
+    /// or output of a kernel, DPDK, UCX, NCCL, libmlx5 or this driver; or a file with any of these, also after a kind.
+    /// Without arguments, or with `-`, standard input.
     #[arg(allow_hyphen_values = true)]
     words: Vec<String>,
-    /// The card whose limits a command's input is checked against: a device, a profile (connectx5, connectx6dx,
-    /// connectx7) or a file that `mlx5 caps --json` wrote.
+    /// Check command inputs against this card: a device, a profile (connectx5, connectx6dx, connectx7) or a file
+    /// written by `mlx5 caps --json`.
     #[arg(long, value_name = "DEVICE|PROFILE|FILE")]
     caps: Option<String>,
-    /// The service of the queue a WQE is of: what follows its control segment depends on it.
+    /// Service of the WQE's queue, which determines the segments after the control segment.
     #[arg(long, value_enum, default_value_t)]
     service: Service,
-    /// Of a log's commands explain those that were done too.
+    /// Also explain commands of a log that succeeded.
     #[arg(long)]
     all: bool,
 }
 
-/// What is known beside what is to be explained.
+/// Context of an explanation.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known<'a> {
     caps: Option<&'a CapSet>,
     service: Service,
-    /// Commands that were done are explained too.
+    /// Also explain commands that succeeded.
     all: bool,
 }
 
-/// Explains what is given.
+/// Explains the arguments.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let caps = arguments.caps.as_deref().map(CapSet::load).transpose()?;
     let known = Known { caps: caps.as_ref(), service: arguments.service, all: arguments.all };
@@ -73,7 +73,7 @@ fn reports(words: &[String], known: Known<'_>) -> Result<Vec<Report>, Failure> {
     of_text(&given(words)?, known)
 }
 
-/// What the words name: standard input, a file, or themselves.
+/// The text to explain: standard input, a file, or the words.
 fn given(words: &[String]) -> Result<String, Failure> {
     match words {
         [] => input(),
@@ -94,7 +94,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Explains what is of a kind that was named.
+/// Explains input of a given kind.
 type Named = fn(&str, Known<'_>) -> Result<Vec<Report>, Failure>;
 
 const NAMED: [(&str, Named); 9] = [
@@ -111,7 +111,7 @@ const NAMED: [(&str, Named); 9] = [
     ("vendor", |text, _| Ok(vec![cqe::explain(&cqe::Failed { vendor: Some(number(text)?), ..Default::default() })])),
 ];
 
-/// The commands whose input a kernel printed there: those that were not done, or all; or one, from hex alone.
+/// The commands in a kernel log: those that failed, or all. Or one command from hex.
 fn of_commands(text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
     let logged = kernel_log::commands(text);
     if logged.is_empty() {
@@ -123,7 +123,7 @@ fn of_commands(text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
 }
 
 fn all_done() -> &'static str {
-    "every command in it was done; `--all` explains them all the same, `mlx5 decode` shows them"
+    "all commands in it succeeded; `--all` explains them anyway, `mlx5 decode` shows them"
 }
 
 fn of_hex(kind: Kind, text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
@@ -143,10 +143,9 @@ fn of_text(text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
     }
     if reports.is_empty() {
         let kinds = NAMED.map(|(name, _)| name).join(", ");
-        return Err(format!(
-            "nothing here that this program recognises; say what it is: `mlx5 explain KIND ...` with KIND of {kinds}"
-        )
-        .into());
+        return Err(
+            format!("nothing recognised; name the kind: `mlx5 explain KIND ...` with KIND one of {kinds}").into()
+        );
     }
     Ok(reports)
 }
@@ -190,11 +189,11 @@ fn of_status(text: &str) -> Result<Report, Failure> {
     let named = named.or_else(|| KERNEL_STATUS.iter().find(|(words, _)| *words == text).map(|(_, status)| status));
     named.map(|status| status::of_status(*status)).ok_or_else(|| {
         let known: Vec<String> = CmdStatus::ALL.iter().map(CmdStatus::to_string).collect();
-        format!("{text:?} is no command status; there are {}", known.join(", ")).into()
+        format!("{text:?} is not a command status; known are {}", known.join(", ")).into()
     })
 }
 
-/// What mlx5_core prints for a status.
+/// The text of mlx5_core for each status.
 const KERNEL_STATUS: [(&str, CmdStatus); 17] = [
     ("OK", CmdStatus::Ok),
     ("internal error", CmdStatus::InternalError),
@@ -217,18 +216,19 @@ const KERNEL_STATUS: [(&str, CmdStatus); 17] = [
 
 fn of_wc(text: &str) -> Result<Report, Failure> {
     let status = number(text).ok().or_else(|| cqe::wc_by_words(text));
-    let status = status.ok_or_else(|| format!("{text:?} is no ibv_wc_status, such as 12 or IBV_WC_RETRY_EXC_ERR"))?;
+    let status =
+        status.ok_or_else(|| format!("{text:?} is not an ibv_wc_status, such as 12 or IBV_WC_RETRY_EXC_ERR"))?;
     Ok(cqe::of_wc(status, None))
 }
 
-/// A number, decimal or after 0x.
+/// Parses a number, decimal or with 0x.
 fn number(text: &str) -> Result<u32, Failure> {
     let text = text.trim();
     let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("{text:?} is no number; write 12 or 0xc").into())
+    parsed.map_err(|_| format!("{text:?} is not a number; write 12 or 0xc").into())
 }
 
 #[cfg(test)]

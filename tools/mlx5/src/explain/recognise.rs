@@ -1,5 +1,5 @@
-//! What kernels, libmlx5, DPDK, UCX, NCCL, perftest and this driver print when something fails: found anywhere in a
-//! text, whatever stands around it. Shapes of mlx5_core and mlx5_ib from 4.x to 7.x.
+//! Finds error messages of kernels, libmlx5, DPDK, UCX, NCCL, perftest and this driver anywhere in a text. Formats of
+//! mlx5_core and mlx5_ib from 4.x to 7.x.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use super::cqe::{Failed, syndrome_of_wc, wc_by_words};
 use super::health;
 use super::status::Refused;
 
-/// Something that was recognised.
+/// A recognised item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sighting {
     /// A command that firmware refused.
@@ -20,26 +20,26 @@ pub enum Sighting {
     Timeout { command: String, opcode: u32, words: String },
     /// Numbers of a completion with error.
     Failed(Failed),
-    /// Verbs' number of a completion with error, and the vendor's.
+    /// `ibv_wc_status` of a completion with error, and its vendor error.
     Wc { status: u32, vendor: Option<u32> },
-    /// Bytes of a completion, an event, a WQE, a health buffer, a command's input.
+    /// Bytes of a known kind.
     Bytes(Kind, Vec<u8>),
     /// A command that a kernel printed byte by byte.
     Command(Printed),
     /// A health buffer, field by field.
     Health(health::Printed),
-    /// A line that explains itself.
+    /// A line with a fixed meaning.
     Words(String),
 }
 
-/// What bytes are.
+/// Kind of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A completion queue's entry.
+    /// A completion queue entry.
     Cqe,
-    /// An event queue's entry.
+    /// An event queue entry.
     Eqe,
-    /// A send queue's entry.
+    /// A send WQE.
     Wqe,
     /// A health buffer.
     Health,
@@ -47,14 +47,14 @@ pub enum Kind {
     Command,
 }
 
-/// One shape of line.
+/// One message format.
 struct Shape {
     regex: Regex,
     sighting: fn(&Captures<'_>) -> Option<Sighting>,
 }
 
-/// Finds everything in the text that this program can explain, in the order of the text; of commands that were printed
-/// byte by byte those that were not done, or `all`.
+/// Finds everything in the text that can be explained, in order. Of commands printed byte by byte it finds those that
+/// failed, or `all`.
 pub fn recognise(text: &str, all: bool) -> Vec<Sighting> {
     let mut found: Vec<(usize, usize, Sighting)> = Vec::new();
     for shape in SHAPES.iter() {
@@ -145,7 +145,7 @@ static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
             r"(?<words>local length error|local QP operation error|local protection error|work request flushed error|memory bind operation error|bad response error|local access error|remote invalid request error|remote access error|remote operation error|transport retry counter exceeded|RNR retry counter exceeded|IBV_WC_\w+_ERR)(?:[^\n]*?vendor_err:?[ =]*0x(?<vend>[0-9a-f]+))?",
             wc,
         ),
-        // Whatever else names a syndrome of firmware.
+        // Any other mention of a firmware syndrome.
         shape(r"syndrome[ :=]*\(?0x(?<synd>[0-9a-f]{4,8})\)?", refused),
         // `devlink health diagnose` and `dump show`, of the reporters fw and fw_fatal, as text and as JSON.
         shape(r#"\bSyndrome"?:\s?(?<dsynd>\d+),?\s*"?(?:Description|fw_miss_counter)"?:"#, diagnosed),
@@ -219,12 +219,12 @@ static ROW: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(?:(?:[0-9a-f]{2}[ \t]+){15}[0-9a-f]{2}|(?:[0-9a-f]{8}[ \t]+){3}[0-9a-f]{8})").expect("a regex")
 });
 
-/// How much text may stand between two rows of one dump: the next line's prefix.
+/// Maximum text between two rows of a dump: the prefix of a line.
 const BETWEEN: usize = 160;
-/// How far back a dump's heading is looked for.
+/// Distance up to which the heading of a dump is searched.
 const HEADING: usize = 240;
 
-/// The commands whose input was printed and that firmware did not do, or not as far as the text goes; or all.
+/// The printed commands that failed or have no output; or all.
 fn commands(lines: &[(usize, &str)], logged: &[Logged], all: bool) -> Vec<(usize, usize, Sighting)> {
     let explained = |command: &&Logged| all || !matches!(command.outcome, Outcome::Ok);
     let printed = logged.iter().filter(|command| !command.input.is_empty()).filter(explained).map(|command| {
@@ -244,7 +244,7 @@ fn lines(text: &str) -> Vec<(usize, &str)> {
     lines.collect()
 }
 
-/// Rows that follow each other, as entries of 64 bytes; those of commands left out.
+/// Consecutive rows, as entries of 64 bytes; without those of commands.
 fn dumps(text: &str, lines: &[(usize, &str)], logged: &[Logged]) -> Vec<(usize, usize, Sighting)> {
     let mut dumps: Vec<(usize, usize, Vec<u8>)> = Vec::new();
     let of_command = |at: usize| {
@@ -275,7 +275,7 @@ fn row_bytes(row: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// What a dump is: its heading says, or its last byte.
+/// The kind of a dump, by its heading or its last byte.
 fn dump(text: &str, start: usize, bytes: Vec<u8>) -> Option<Sighting> {
     let from = (0..=start.saturating_sub(HEADING)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let before = text[from..start].to_ascii_lowercase();
@@ -295,7 +295,7 @@ fn dump(text: &str, start: usize, bytes: Vec<u8>) -> Option<Sighting> {
     }
 }
 
-/// The lines of print_health_info, or what devlink shows of it, as one buffer; a second `assert_var[0]` starts another.
+/// The lines of print_health_info, or of devlink, as one buffer; another `assert_var[0]` starts a new one.
 fn health_lines(text: &str) -> Vec<(usize, usize, Sighting)> {
     static LINE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(

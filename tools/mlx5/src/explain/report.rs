@@ -1,4 +1,4 @@
-//! What is said of one thing that was recognised.
+//! The report on one recognised item.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use serde::Serialize;
 
 use super::syndromes::{Confidence, Known};
 
-/// What is said of one thing.
+/// A report on one item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// What it is, in one line.
     pub what: String,
-    /// Its fields, as the input gave them.
+    /// Its fields, as printed in the input.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub fields: Vec<(&'static str, String)>,
     /// What it means.
     pub meaning: String,
-    /// What in the command the card cannot do, or no card can: each names the field.
+    /// Invalid fields of a command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub offending: Vec<String>,
-    /// What usually causes it, the most frequent first.
+    /// Usual causes, most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// What to look at.
+    /// What to check.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub look_at: Vec<String>,
-    /// What is publicly known of the maker's numbers in it.
+    /// Public knowledge about vendor-specific numbers in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Known>,
-    /// Its bytes, field by field.
+    /// Its bytes, decoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoded: Option<String>,
 }

@@ -1,29 +1,29 @@
-//! Firmware commands that failed: status, firmware's syndrome, time-outs.
+//! Failed firmware commands: status, firmware syndrome, timeouts.
 
 use mlx5_prm::cmd::{CmdStatus, Opcode};
 
 use super::report::{Report, lines};
 use super::syndromes;
 
-/// A command that firmware refused, as somebody printed it.
+/// A printed refusal of a command by firmware.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// The name that was printed; empty where there was none.
+    /// The printed name; empty if none was printed.
     pub command: String,
-    /// `opcode`, where it was printed.
+    /// `opcode`, if printed.
     pub opcode: Option<u32>,
-    /// `op_mod`, where it was printed.
+    /// `op_mod`, if printed.
     pub op_mod: Option<u32>,
-    /// `status`, where it was printed.
+    /// `status`, if printed.
     pub status: Option<u32>,
     /// `syndrome`.
     pub syndrome: u32,
-    /// The system's error number, where it was printed.
+    /// The errno, if printed.
     pub errno: Option<i32>,
 }
 
 impl Refused {
-    /// The command's PRM name: its number counts, the printed name where there is none.
+    /// The command's PRM name by its opcode, else the printed name.
     fn name(&self) -> String {
         match self.opcode.map(Opcode::from_number) {
             Some(Opcode::Unknown(number)) if self.command.is_empty() => format!("command {number:#x}"),
@@ -34,7 +34,7 @@ impl Refused {
     }
 }
 
-/// What is said of a refused command.
+/// Report on a refused command.
 pub fn explain(refused: &Refused) -> Report {
     let status = refused.status.map(CmdStatus::from_number);
     let mut fields = Vec::new();
@@ -48,17 +48,14 @@ pub fn explain(refused: &Refused) -> Report {
     let meaning = match (status, of_model) {
         (_, Some(syndrome)) => {
             known.clear();
-            format!("the software card's own word: {}", syndrome.reason())
+            format!("reason given by the software card: {}", syndrome.reason())
         }
         (Some(status), None) => status.meaning().to_owned(),
-        (None, None) => "firmware refused a command; what was printed gives no status".to_owned(),
+        (None, None) => "firmware refused a command; no status was printed".to_owned(),
     };
     let (causes, mut look_at) = status.map_or((Vec::new(), Vec::new()), advice);
     if known.is_empty() && of_model.is_none() && refused.syndrome != 0 {
-        look_at.push(format!(
-            "the Internet, for \"syndrome ({:#x})\": this program knows nothing of it",
-            refused.syndrome
-        ));
+        look_at.push(format!("the Internet, for \"syndrome ({:#x})\": unknown to this program", refused.syndrome));
     }
     if of_model.is_none() {
         look_at.push(
@@ -68,30 +65,30 @@ pub fn explain(refused: &Refused) -> Report {
     Report { what: format!("{} failed", refused.name()), fields, meaning, causes, look_at, known, ..Report::default() }
 }
 
-/// What is said of a command status alone.
+/// Report on a command status alone.
 pub fn of_status(status: CmdStatus) -> Report {
     let (causes, look_at) = advice(status);
     let what = format!("command status {status} ({:#x})", status.number());
     Report { what, meaning: status.meaning().into(), causes, look_at, ..Report::default() }
 }
 
-/// What usually causes a status, and what to look at.
+/// Usual causes of a status, and what to check.
 fn advice(status: CmdStatus) -> (Vec<String>, Vec<String>) {
     let (causes, look_at): (&[&str], &[&str]) = match status {
         CmdStatus::InternalError => (
-            &["a fault of firmware", "firmware and driver of very different age"],
+            &["a firmware bug", "incompatible versions of firmware and driver"],
             &["`dmesg` for the health buffer", "the firmware's release notes; a newer firmware"],
         ),
         CmdStatus::BadOpcode => (
-            &["firmware older than the command", "the function may not use it (a virtual function, a subfunction)"],
-            &["the capability that announces the command: `mlx5 caps`", "the firmware version"],
+            &["firmware too old for the command", "a function without permission (a virtual function, a subfunction)"],
+            &["the capability of the command: `mlx5 caps`", "the firmware version"],
         ),
         CmdStatus::BadParameter => (
             &[
-                "a field above what a capability allows",
-                "a feature asked for that the card or its firmware has not got",
-                "a reserved bit set: driver and firmware of different age",
-                "a page list that is too short, or not aligned",
+                "a field that exceeds a capability",
+                "a feature that the card or its firmware does not have",
+                "a reserved bit is set: different versions of driver and firmware",
+                "a page list that is too short or unaligned",
             ],
             &["each field against the capabilities", "the same command on another card: `mlx5 caps --diff`"],
         ),
@@ -101,22 +98,22 @@ fn advice(status: CmdStatus) -> (Vec<String>, Vec<String>) {
         ),
         CmdStatus::BadResource => (
             &[
-                "a number of an object that is destroyed already, or of another user context (uid)",
+                "the number of an object that was destroyed, or belongs to another user context (uid)",
                 "an object of the wrong kind",
             ],
-            &["the numbers in the command against what CREATE commands returned"],
+            &["the numbers in the command against those that CREATE commands returned"],
         ),
         CmdStatus::ResourceBusy => {
-            (&["a child object still lives: destroy in the opposite order of creation"], &["`rdma resource show`"])
+            (&["a child object still exists: destroy in reverse order of creation"], &["`rdma resource show`"])
         }
         CmdStatus::NotReady => {
-            (&["ENABLE_HCA was not given yet, or firmware still starts up"], &["the commands before it"])
+            (&["ENABLE_HCA was not sent yet, or firmware is still starting"], &["the commands before it"])
         }
         CmdStatus::ExceedsLimit => (
             &[
                 "a count or size above a capability (log_max_...)",
-                "as many objects as the card has: leaked by processes that died, or simply used up",
-                "UAR pages used up: PF_LOG_BAR_SIZE of mlxconfig is too small",
+                "all objects of the card are in use, perhaps leaked by processes that died",
+                "no free UAR pages: PF_LOG_BAR_SIZE of mlxconfig is too small",
             ],
             &[
                 "`rdma resource show`",
@@ -125,10 +122,7 @@ fn advice(status: CmdStatus) -> (Vec<String>, Vec<String>) {
             ],
         ),
         CmdStatus::BadResourceState => (
-            &[
-                "something that failed before: the object is in error, or its removal was refused",
-                "another object still uses it",
-            ],
+            &["an earlier failure: the object is in error, or could not be destroyed", "another object still uses it"],
             &["the first failure in the log, not this one"],
         ),
         CmdStatus::BadIndex => (
@@ -136,29 +130,29 @@ fn advice(status: CmdStatus) -> (Vec<String>, Vec<String>) {
             &["the size of that table in the capabilities", "`rdma link`, `show_gids`"],
         ),
         CmdStatus::NoResources => (
-            &["the host did not give firmware the pages it asked for", "the card's memory is used up"],
+            &["the host did not give firmware the pages it requested", "the card's memory is exhausted"],
             &["`dmesg` for MANAGE_PAGES and page allocation failures", "free memory of the host"],
         ),
         CmdStatus::BadQpState => (
             &[
                 "a transition that starts from another state, such as INIT2RTR_QP twice",
-                "the queue pair fell into ERR before",
+                "the queue pair went to ERR before",
             ],
             &["QUERY_QP: its state", "error completions before this"],
         ),
         CmdStatus::BadPacket => {
-            (&["a management datagram that is malformed or may not be sent"], &["the subnet manager's log"])
+            (&["a management datagram that is malformed or not permitted"], &["the subnet manager's log"])
         }
-        CmdStatus::BadSize => (&["a completion queue made smaller than what waits in it"], &["poll it empty first"]),
+        CmdStatus::BadSize => (&["a completion queue resized below its number of entries"], &["poll it empty first"]),
         CmdStatus::BadInputLength => (
             &[
-                "an input of another edition of the command: the layouts differ",
-                "a page list of another length than the fields say",
+                "an input of another version of the command, with a different layout",
+                "a page list whose length contradicts the fields",
             ],
             &["the length of the input against its layout: `mlx5 decode`"],
         ),
         CmdStatus::BadOutputLength => (
-            &["less room for the output than the command writes"],
+            &["an output buffer smaller than the output"],
             &["the length of the output against its layout: `mlx5 decode`"],
         ),
         CmdStatus::Ok | CmdStatus::Unknown(_) => (&[], &[]),
@@ -166,29 +160,29 @@ fn advice(status: CmdStatus) -> (Vec<String>, Vec<String>) {
     (lines(causes), lines(look_at))
 }
 
-/// A command that got no answer, or none in time.
+/// A command without an answer in time.
 pub fn timeout(command: &str, opcode: u32, words: &str) -> Report {
     let name = Opcode::from_number(opcode).prm_name().unwrap_or(command);
     let (meaning, causes): (&str, &[&str]) = if words.contains("recovered") {
         (
-            "firmware had answered, but the event that says so was lost or late: the driver found it by polling",
+            "firmware had answered, but the completion event was lost or late: the driver found the answer by polling",
             &[
-                "an interrupt that was lost or went to a CPU that was busy for very long",
+                "an interrupt that was lost, or sent to a CPU that was busy for long",
                 "a hypervisor that did not run the guest",
             ],
         )
     } else if words.contains("slot") || words.contains("semaphore") || words.contains("out of queue") {
         (
-            "the command never got to firmware: all slots of the command queue were taken",
-            &["earlier commands that were never answered", "very many commands at once (registration of memory)"],
+            "the command never got to firmware: all slots of the command queue were in use",
+            &["earlier commands without an answer", "many commands at once (memory registration)"],
         )
     } else {
         (
-            "firmware did not answer in time; the driver gives the slot up, and whatever the command names is lost",
+            "firmware did not answer in time; the driver abandons the slot, and leaks the resources of the command",
             &[
                 "firmware has stopped: look for the health buffer",
-                "the function's memory can no longer be reached: IOMMU fault, PCIe error, surprise removal",
-                "a physical function in reset while its virtual functions still work",
+                "the card cannot access host memory: IOMMU fault, PCIe error, surprise removal",
+                "a physical function in reset while its virtual functions are in use",
             ],
         )
     };

@@ -1,4 +1,4 @@
-//! Entries of send queues: decoded segment by segment, and what no card would take.
+//! Send WQEs: decoded segment by segment, and checked.
 
 use mlx5_prm::ctx::{AccessMode, Klm, Mkc, Mtt};
 use mlx5_prm::decode::Dump;
@@ -14,7 +14,7 @@ use mlx5_prm::wqe::{
 
 use super::report::Report;
 
-/// The service of a send queue: a WQE does not say it, and what follows its control segment depends on it.
+/// The service of a send queue, which determines the segments after the control segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Service {
     /// A connection: RC, UC.
@@ -30,17 +30,17 @@ pub enum Service {
     Raw,
 }
 
-/// What is said of a send queue's WQE.
+/// Report on a send WQE.
 pub fn explain(bytes: &[u8], service: Service) -> Option<Report> {
     let ctrl = CtrlSeg::read(bytes)?;
     let opcode = ctrl.opcode();
     let promised = usize::from(ctrl.ds()) * SEGMENT;
     let mut offending = Vec::new();
     if let WqeOpcode::Unknown(number) = opcode {
-        offending.push(format!("opcode {number:#x} is no send opcode"));
+        offending.push(format!("opcode {number:#x} is not a send opcode"));
     }
     if ctrl.ds() == 0 {
-        offending.push("ds is 0: the control segment alone is 1".into());
+        offending.push("ds is 0, but the control segment alone counts 1".into());
     } else if promised > bytes.len() {
         offending.push(format!("ds {} promises {promised} bytes, given are {}", ctrl.ds(), bytes.len()));
     }
@@ -49,7 +49,7 @@ pub fn explain(bytes: &[u8], service: Service) -> Option<Report> {
     let mut segments = Segments { opcode, rest: &bytes[SEGMENT..end], cut: promised > bytes.len(), decoded, offending };
     segments.all(ctrl.opmod(), service);
     let Segments { decoded, offending, .. } = segments;
-    let meaning = if offending.is_empty() { "nothing in it is impossible by itself" } else { "a card would refuse it" };
+    let meaning = if offending.is_empty() { "valid by itself" } else { "a card would refuse it" };
     Some(Report {
         what: format!("send WQE {opcode} of QP {:#x}, index {}", ctrl.qp_or_sq(), ctrl.wqe_index()),
         meaning: meaning.into(),
@@ -59,22 +59,22 @@ pub fn explain(bytes: &[u8], service: Service) -> Option<Report> {
     })
 }
 
-/// What follows the control segment, as far as it has been read.
+/// The segments after the control segment, as far as read.
 struct Segments<'a> {
     opcode: WqeOpcode,
     rest: &'a [u8],
-    /// Fewer bytes were given than the WQE has: that some are missing has been said.
+    /// Whether bytes are missing, which was reported already.
     cut: bool,
     decoded: String,
     offending: Vec<String>,
 }
 
 impl<'a> Segments<'a> {
-    /// Reads the segments that the opcode asks for.
+    /// Reads the segments of the opcode.
     fn all(&mut self, opmod: u8, service: Service) -> Option<()> {
         let tls = !matches!(TlsOpmod::from_number(opmod.into()), TlsOpmod::Unknown(_));
         match self.opcode {
-            // Whatever fills the ring.
+            // Padding of the ring.
             WqeOpcode::Nop => return Some(()),
             WqeOpcode::Send | WqeOpcode::SendImm | WqeOpcode::SendInval => {
                 self.address(service)?;
@@ -123,7 +123,7 @@ impl<'a> Segments<'a> {
             | WqeOpcode::ConfigCmd
             | WqeOpcode::RgetPsv
             | WqeOpcode::RcheckPsv => self.unpublished(),
-            WqeOpcode::Unknown(_) => self.shown("segments of an opcode that is none"),
+            WqeOpcode::Unknown(_) => self.shown("segments of an unknown opcode"),
         }
         if !self.rest.is_empty() {
             let more = self.rest.len().div_ceil(SEGMENT);
@@ -147,7 +147,7 @@ impl<'a> Segments<'a> {
         Some(head)
     }
 
-    /// What comes before all others by the queue's service.
+    /// Reads the first segments, by the queue's service.
     fn address(&mut self, service: Service) -> Option<()> {
         match service {
             Service::Connected => {}
@@ -161,7 +161,7 @@ impl<'a> Segments<'a> {
         Some(())
     }
 
-    /// The Ethernet segment, and the headers it inlines after its own first two bytes of them.
+    /// Reads the Ethernet segment and its inline headers, of which two bytes are in the segment.
     fn ethernet(&mut self) -> Option<()> {
         let segment = EthSeg::read(self.take(&EthSeg::INFO)?)?;
         let inlined = if segment.insert_vlan() { 0 } else { usize::from(segment.inline_hdr_sz()) };
@@ -178,7 +178,7 @@ impl<'a> Segments<'a> {
         Some(())
     }
 
-    /// Data to the end, inline or by address; how many pieces there are.
+    /// Reads data up to the end, inline or by address; returns the number of pieces.
     fn data(&mut self) -> usize {
         let mut count = 0;
         while let Some(head) = self.rest.get(..SEGMENT) {
@@ -192,7 +192,7 @@ impl<'a> Segments<'a> {
         count
     }
 
-    /// Data that lies in the WQE, up to the next segment.
+    /// Reads inline data, up to the next segment.
     fn inline(&mut self) {
         let Some(header) = InlineSegHeader::read(self.rest) else { return };
         let end = InlineSegHeader::SIZE + usize::from(header.byte_count());
@@ -205,7 +205,7 @@ impl<'a> Segments<'a> {
         self.rest = &self.rest[end.next_multiple_of(SEGMENT).min(self.rest.len())..];
     }
 
-    /// Data of exactly so many pieces.
+    /// Reads data of exactly `wanted` pieces.
     fn just(&mut self, wanted: usize) {
         let count = self.data();
         if count > wanted || (count < wanted && !self.cut) {
@@ -213,7 +213,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// A key's change: TLS parameters in place of the key, or the key and its list.
+    /// Reads a UMR: the memory key and its list, or TLS parameters in place of the key.
     fn umr(&mut self, tls: bool) -> Option<()> {
         let control = UmrCtrlSeg::read(self.take(&UmrCtrlSeg::INFO)?)?;
         if tls {
@@ -250,14 +250,14 @@ impl<'a> Segments<'a> {
         Some(())
     }
 
-    /// A flow table's entry, or an argument of its header changes.
+    /// Reads a flow table entry, or an argument of header changes.
     fn flow_table(&mut self, opmod: u8) -> Option<()> {
         if FlowTblAccessOpmod::from_number(opmod.into()) == FlowTblAccessOpmod::HeaderModifyArgument {
             self.take(&FlowUpdateCtrlSeg::INFO)?;
             return self.take(&HeaderModifyArgumentUpdateSeg::INFO).map(drop);
         }
         let control = SteCtrlSeg::read(self.take(&SteCtrlSeg::INFO)?)?;
-        // An entry that is taken away needs no more, one that matches a range has two.
+        // Deletion needs no more data; an entry that matches a range has two parts.
         if control.op() == SteOperation::Activate || !self.rest.is_empty() {
             self.take(&SteDataSeg::INFO)?;
         }
@@ -267,7 +267,7 @@ impl<'a> Segments<'a> {
         Some(())
     }
 
-    /// An advanced steering operation: with no data the object is only read.
+    /// Reads an advanced steering operation; without data the object is only read.
     fn steering_object(&mut self, opmod: u8) -> Option<()> {
         self.take(&AsoCtrlSeg::INFO)?;
         if self.rest.is_empty() {
@@ -280,14 +280,14 @@ impl<'a> Segments<'a> {
                 self.take(&FlowMeterParameters::INFO)?;
                 self.take(&FlowMeterParameters::INFO)?;
             }
-            AsoOpmod::Unknown(_) => self.shown("data of an object this program does not know"),
+            AsoOpmod::Unknown(_) => self.shown("data of an unknown object"),
         }
         Some(())
     }
 
-    /// Segments that no driver has ever sent in public: dword by dword, as nothing says what they hold.
+    /// Shows undocumented segments dword by dword.
     fn unpublished(&mut self) {
-        self.decoded += &format!("{}: no public header, driver or manual lays out what follows\n", self.opcode);
+        self.decoded += &format!("{}: undocumented in public headers, drivers and manuals\n", self.opcode);
         for (i, dword) in self.rest.chunks(4).enumerate().filter(|(_, dword)| dword.iter().any(|byte| *byte != 0)) {
             self.decoded += &format!("  {:#06x} {}\n", SEGMENT + i * 4, mlx5_tools::fields::hex(dword));
         }
@@ -397,7 +397,7 @@ mod tests {
             let report = said(opcode, 0, Service::Connected, &[&segments]);
             assert_eq!(report.offending, Vec::<String>::new());
             let decoded = report.decoded.expect("dwords");
-            assert!(decoded.contains("no public header") && decoded.contains("0x0024 deadbeef"), "{decoded}");
+            assert!(decoded.contains("undocumented") && decoded.contains("0x0024 deadbeef"), "{decoded}");
         }
     }
 

@@ -1,64 +1,64 @@
-//! From lines to dumps: which bytes belong to which command, when several are printed at once.
+//! Assembles lines into dumps, also when several commands are printed at once.
 
 use super::line::{Direction, Line, What};
 
-/// The most bytes of a dump that are kept.
+/// Maximum size of a dump in bytes; the rest is dropped.
 pub const MAX_DUMP: usize = 1 << 20;
-/// How many dumps may be open at once: more than a device has slots.
+/// Maximum number of open dumps: more than a device has command slots.
 const MAX_OPEN: usize = 40;
 /// Bytes of a command queue entry.
 pub(super) const ENTRY: usize = 0x40;
 /// Bytes of a mailbox block with its trailer.
 pub(super) const BLOCK: usize = 0x240;
 
-/// One direction of a command, as far as the log has it.
+/// One direction of a command, as far as it is in the log.
 #[derive(Debug, Clone)]
 pub struct Dump {
-    /// The line that announced it.
+    /// Line number of its heading.
     pub line: u64,
-    /// The line of its last bytes.
+    /// Line number of its last bytes.
     pub last: u64,
     /// The device.
     pub device: Option<String>,
-    /// The command slot, where the driver says.
+    /// The command slot, if the driver prints it.
     pub slot: Option<u32>,
     /// The driver's name of the command.
     pub name: String,
-    /// Its number.
+    /// Opcode.
     pub opcode: u16,
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
-    /// The bytes are the data alone, else entry and blocks.
+    /// Whether the bytes are data only, without entry and blocks.
     pub data_only: bool,
-    /// Its dwords, those that arrived.
+    /// Its dwords; `None` for missing ones.
     pub words: Vec<Option<u32>>,
-    /// Lines that name no device may be another device's.
+    /// Lines without a device name may belong to another device.
     pub doubtful: bool,
 }
 
 impl Dump {
-    /// Bytes up to the end of the last dword that arrived.
+    /// Bytes up to the last known dword.
     pub fn len(&self) -> usize {
         self.words.len() * 4
     }
 
-    /// Whether no dword arrived.
+    /// Whether no dword is known.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Bytes from `start` to `end`, zeros where none arrived.
+    /// Bytes from `start` to `end`, with zeros for missing ones.
     pub fn bytes(&self, start: usize, end: usize) -> Vec<u8> {
         let words = (start / 4..end / 4).map(|at| self.words.get(at).copied().flatten().unwrap_or(0));
         words.flat_map(u32::to_be_bytes).collect()
     }
 
-    /// Whether every dword from byte `start` to `end` arrived.
+    /// Whether all dwords from byte `start` to `end` are known.
     pub fn has(&self, start: usize, end: usize) -> bool {
         (start / 4..end / 4).all(|at| self.words.get(at).is_some_and(Option::is_some))
     }
 
-    /// How many bytes entry and blocks have; `None` while the entry's lengths are not known, or if no entry is printed.
+    /// Size of entry and blocks in bytes; `None` if the entry's lengths are unknown, or no entry is printed.
     fn expected(&self) -> Option<usize> {
         let at = match self.direction {
             Direction::Input => 0x4,
@@ -69,7 +69,7 @@ impl Dump {
         Some(ENTRY + blocks(length as usize) * BLOCK)
     }
 
-    /// The opcode among the bytes at `offset`, if that is where it lies.
+    /// The opcode in the bytes at `offset`, if it lies there.
     fn opcode_at(&self, offset: usize, word: Option<u32>) -> Option<u16> {
         let lies_here = match (self.data_only, self.direction) {
             (false, _) => offset == 0x10,
@@ -79,24 +79,24 @@ impl Dump {
     }
 }
 
-/// How many mailbox blocks an input or output of `length` bytes takes, beside the 16 in the entry.
+/// Number of mailbox blocks for an input or output of `length` bytes, of which 16 are in the entry.
 pub(super) fn blocks(length: usize) -> usize {
     length.saturating_sub(16).div_ceil(512)
 }
 
-/// A dump that may get more lines.
+/// An open dump: more lines may follow.
 #[derive(Debug)]
 struct Open {
     dump: Dump,
     pid: Option<u32>,
     caller: Option<String>,
-    /// When a line was added last.
+    /// Line number of the last addition.
     touched: u64,
-    /// Its lines say where their bytes lie.
+    /// Whether its lines have offsets.
     with_offsets: Option<bool>,
 }
 
-/// Puts dumps together.
+/// Assembles dumps.
 #[derive(Debug, Default)]
 pub struct Assembler {
     open: Vec<Open>,
@@ -105,7 +105,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// The next line, and its number.
+    /// Processes a line with its number.
     pub fn feed(&mut self, line: &Line<'_>, number: u64) {
         match line.what {
             What::Start => self.close(|open| of_slot(open, line)),
@@ -119,17 +119,17 @@ impl Assembler {
         }
     }
 
-    /// The log is at its end.
+    /// Ends the log.
     pub fn finish(&mut self) {
         self.close(|_| true);
     }
 
-    /// The dumps that are complete, or will get no more lines.
+    /// Returns the dumps that will get no more lines.
     pub fn take_done(&mut self) -> Vec<Dump> {
         std::mem::take(&mut self.done)
     }
 
-    /// Lines of bytes that belong to no dump.
+    /// Number of hex lines that belong to no dump.
     pub fn stray(&self) -> u64 {
         self.stray
     }
@@ -161,7 +161,7 @@ impl Assembler {
         self.open.push(Open { dump, pid: line.pid, caller, touched: number, with_offsets: None });
     }
 
-    /// Adds a line of bytes to the dump it continues.
+    /// Adds a hex line to the dump that it continues.
     fn add(&mut self, line: &Line<'_>, number: u64, offset: Option<usize>, words: [Option<u32>; 4]) {
         let Some(chosen) = self.choose(line, offset, words[0]) else {
             self.stray += u64::from(offset.is_some());
@@ -176,15 +176,15 @@ impl Assembler {
         }
         (open.touched, open.dump.last) = (number, number);
         open.with_offsets = Some(offset.is_some());
-        // A driver that does not name the slot does not say either where a dump ends.
+        // A driver that does not print the slot does not print the end of dumps either.
         if open.dump.slot.is_none() && open.dump.expected().is_some_and(|expected| open.dump.len() >= expected) {
             self.done.push(self.open.remove(chosen).dump);
         }
     }
 
-    /// Which open dump a line of bytes continues. One that it continues without a gap goes before one that lacks lines
-    /// then. Of several, where neither slot nor caller tells, it is the one whose opcode the line holds, or else the one
-    /// that has waited longest: printers that run side by side take turns.
+    /// Finds the open dump that a hex line continues. Prefers one without a gap. Among several that slot and caller do
+    /// not distinguish, it takes the one whose opcode is in the line, else the one that has waited longest, as
+    /// concurrent printers alternate.
     fn choose(&mut self, line: &Line<'_>, offset: Option<usize>, word: Option<u32>) -> Option<usize> {
         let fits = |open: &Open| {
             (line.device.is_none() || line.device == open.dump.device.as_deref())
@@ -211,7 +211,7 @@ impl Assembler {
         first.map(|(at, _)| *at)
     }
 
-    /// A blank line ends data printed alone by a driver that does not print `end dump`.
+    /// A blank line ends a dump of data only, if the driver does not print `end dump`.
     fn blank(&mut self) {
         let ends = |open: &&Open| open.dump.data_only && open.dump.slot.is_none() && !open.dump.is_empty();
         let last = self.open.iter().filter(ends).map(|open| open.touched).max();
@@ -219,13 +219,12 @@ impl Assembler {
     }
 }
 
-/// Whether the dump is of the slot and the device that the line names.
+/// Whether slot and device of the line match the dump.
 fn of_slot(open: &Open, line: &Line<'_>) -> bool {
     line.slot.is_some() && open.dump.slot == line.slot && open.dump.device.as_deref() == line.device
 }
 
-/// Whether the process that prints the line has printed the dump, and so is through with it. For drivers that do not name
-/// the slot.
+/// Whether the process of the line printed the dump, which is then complete. For drivers that do not print the slot.
 fn returned(open: &Open, line: &Line<'_>, direction: Direction) -> bool {
     open.dump.slot.is_none()
         && open.dump.direction == direction

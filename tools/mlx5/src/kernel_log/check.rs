@@ -1,4 +1,4 @@
-//! What a dump carries, and whether it is sound: lengths, tokens, block numbers, pointers, signatures.
+//! Content of a dump, and checks of lengths, tokens, block numbers, pointers and signatures.
 
 use std::fmt;
 
@@ -20,20 +20,20 @@ const ALIGNMENT: u64 = 0x1ff;
 /// `type` of an entry of a PCI device.
 const PCI_TRANSPORT: u8 = 7;
 
-/// Something wrong with what a command carries.
+/// An inconsistency in a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// The bytes are another command's than the line above them says.
+    /// The opcode in the bytes differs from the heading.
     Opcode(u16),
-    /// The entry's `type`.
+    /// Wrong `type` of the entry.
     Type(u8),
     /// The entry's bytes do not XOR to 0xff.
     EntrySignature(u8),
-    /// A block's whole does not XOR to 0xff.
+    /// The bytes of a block do not XOR to 0xff.
     Signature(usize),
-    /// A block's trailer does not XOR to 0xff.
+    /// The bytes of a block's trailer do not XOR to 0xff.
     ControlSignature(usize),
-    /// A block carries another token than the entry.
+    /// The tokens of a block and of the entry differ.
     Token {
         /// Which block.
         block: usize,
@@ -42,30 +42,30 @@ pub enum Problem {
         /// The entry's.
         entry: u8,
     },
-    /// A block's number is not its place.
+    /// Wrong number of a block.
     BlockNumber {
         /// Which block.
         block: usize,
         /// What it says.
         number: u32,
     },
-    /// The address that should lead to a block is zero or not aligned.
+    /// The pointer to a block is zero or unaligned.
     Pointer {
         /// Which block.
         block: usize,
         /// Its address.
         pointer: u64,
     },
-    /// Bits of the entry that no field covers.
+    /// Set bits of the entry that no field covers.
     EntryBits(Uncovered),
-    /// Bits of a block's trailer that no field covers.
+    /// Set bits of a block's trailer that no field covers.
     BlockBits(usize, Uncovered),
     /// Bytes after the last block.
     TooLong(usize),
 }
 
 impl Problem {
-    /// One word, for programs.
+    /// A keyword, for JSON.
     pub fn kind(&self) -> &'static str {
         match self {
             Problem::Opcode(_) => "opcode",
@@ -83,16 +83,16 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Opcode(opcode) => write!(f, "the bytes are those of opcode {opcode:#x}: another command's"),
-            Problem::Type(number) => write!(f, "the entry is of type {number:#x} instead of {PCI_TRANSPORT:#x}"),
+            Problem::Opcode(opcode) => write!(f, "the bytes have opcode {opcode:#x}, which is another command"),
+            Problem::Type(number) => write!(f, "the entry has type {number:#x} instead of {PCI_TRANSPORT:#x}"),
             Problem::EntrySignature(sum) => write!(f, "signature: the entry's bytes XOR to {sum:#04x} instead of 0xff"),
-            Problem::Signature(block) => write!(f, "signature of block {block} is wrong"),
-            Problem::ControlSignature(block) => write!(f, "ctrl_signature of block {block} is wrong"),
+            Problem::Signature(block) => write!(f, "wrong signature of block {block}"),
+            Problem::ControlSignature(block) => write!(f, "wrong ctrl_signature of block {block}"),
             Problem::Token { block, token, entry } => {
-                write!(f, "block {block} carries token {token:#x}, the entry {entry:#x}")
+                write!(f, "block {block} has token {token:#x}, the entry has {entry:#x}")
             }
-            Problem::BlockNumber { block, number } => write!(f, "block {block} says it is number {number}"),
-            Problem::Pointer { block, pointer: 0 } => write!(f, "no pointer leads to block {block}"),
+            Problem::BlockNumber { block, number } => write!(f, "block {block} has block_number {number}"),
+            Problem::Pointer { block, pointer: 0 } => write!(f, "the pointer to block {block} is 0"),
             Problem::Pointer { block, pointer } => {
                 write!(f, "the pointer to block {block}, {pointer:#x}, is not aligned")
             }
@@ -107,25 +107,25 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a dump carries.
+/// Content of a dump.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// The entry, if it is printed and has arrived.
+    /// The entry, if it is in the log.
     pub entry: Option<CommandQueueEntry>,
-    /// Bytes the message has by its entry; `None` where no entry is known.
+    /// Length of the message by its entry; `None` without an entry.
     pub length: Option<usize>,
-    /// The input or output, as far as it arrived; zeros in gaps.
+    /// The input or output as far as it is in the log, with zeros in gaps.
     pub data: Vec<u8>,
-    /// Parts of the message, from byte to byte, that the log lacks.
+    /// Byte ranges of the message that are not in the log.
     pub missing: Vec<(usize, usize)>,
-    /// What is missing is what drivers up to 4.12 leave out.
+    /// Whether only those bytes are missing that drivers up to 4.12 omit.
     pub left_out: bool,
-    /// What is wrong.
+    /// Inconsistencies.
     pub problems: Vec<Problem>,
 }
 
 impl Message {
-    /// Takes a dump apart.
+    /// Parses a dump.
     pub fn of(dump: &Dump) -> Message {
         let mut message = if dump.data_only { data_alone(dump) } else { entry_and_blocks(dump) };
         let names = if dump.data_only && dump.direction == Direction::Output { None } else { message.opcode(dump) };
@@ -135,24 +135,24 @@ impl Message {
         message
     }
 
-    /// Whether hardware had taken the command and not given it back when it was printed.
+    /// Whether hardware owned the entry when it was printed.
     pub fn unanswered(&self) -> bool {
         self.entry.as_ref().is_some_and(CommandQueueEntry::ownership)
     }
 
-    /// How the output's entry says the command was delivered.
+    /// Delivery status in the output's entry.
     pub fn delivery(&self) -> Option<DeliveryStatus> {
         self.entry.as_ref().map(CommandQueueEntry::status)
     }
 
-    /// The opcode that the bytes name.
+    /// The opcode in the bytes.
     fn opcode(&self, dump: &Dump) -> Option<u16> {
         let start = if dump.data_only { 0 } else { 0x10 };
         dump.words.get(start / 4).copied().flatten().map(|word| (word >> 16) as u16)
     }
 }
 
-/// Sixteen bytes a line: the message may be some bytes shorter.
+/// A line has 16 bytes: the message may be shorter.
 fn data_alone(dump: &Dump) -> Message {
     let data = dump.bytes(0, dump.len());
     let missing = gaps(dump, 0, dump.len(), 0);
@@ -170,7 +170,7 @@ fn entry_and_blocks(dump: &Dump) -> Message {
     let count = length.map_or(arrived, |length| blocks(length).min(arrived));
 
     let (data, missing) = put_together(dump, inline, count, length);
-    // The last blocks, and nothing else, from the one on that lies at an offset past the length.
+    // Exactly the last blocks are missing, from the first whose offset exceeds the length.
     let printed_by_old = length.is_some_and(|length| ENTRY + count * BLOCK < length);
     let left_out = dump.slot.is_none() && missing.len() == 1 && missing[0].0 == data.len() && !printed_by_old;
 
@@ -184,8 +184,8 @@ fn entry_and_blocks(dump: &Dump) -> Message {
     Message { entry, length, data, missing, left_out, problems }
 }
 
-/// The bytes at `inline` in the entry and those of `count` blocks, cut where nothing arrived any more, and what is missing
-/// of `length`.
+/// Collects the bytes at `inline` in the entry and those of `count` blocks, up to the last known one, and the missing
+/// ranges of `length`.
 fn put_together(dump: &Dump, inline: usize, count: usize, length: Option<usize>) -> (Vec<u8>, Vec<(usize, usize)>) {
     let mut data = dump.bytes(inline, inline + INLINE);
     let mut missing = gaps(dump, inline, inline + INLINE, 0);
@@ -196,7 +196,7 @@ fn put_together(dump: &Dump, inline: usize, count: usize, length: Option<usize>)
     let end = length.unwrap_or(data.len());
     data.truncate(end);
     missing.retain(|(from, _)| *from < end);
-    // What never arrived is missing, not zero.
+    // Bytes that are not in the log are missing, not zero.
     if let Some((from, _)) = missing.pop_if(|(_, to)| *to >= data.len()) {
         data.truncate(from);
     }
@@ -206,7 +206,7 @@ fn put_together(dump: &Dump, inline: usize, count: usize, length: Option<usize>)
     (data, missing)
 }
 
-/// Where dwords from byte `start` to `end` of the dump are missing, counted from `base` in the message.
+/// Missing ranges from byte `start` to `end` of the dump, counted from `base` in the message.
 fn gaps(dump: &Dump, start: usize, end: usize, base: usize) -> Vec<(usize, usize)> {
     let mut gaps: Vec<(usize, usize)> = Vec::new();
     for at in (start..end).step_by(4).filter(|at| !dump.has(*at, at + 4)) {
@@ -226,14 +226,14 @@ fn check_entry(dump: &Dump, entry: Option<&CommandQueueEntry>, count: usize, pro
     }
     problems.extend(all_uncovered(&CommandQueueEntry::INFO, entry.as_bytes()).map(Problem::EntryBits));
     let sum = xor(entry.as_bytes());
-    // The driver signs every entry. What comes back is signed where checksums are on, and then the blocks are, too.
+    // The driver signs every entry. Outputs, and all blocks, are signed only if checksums are enabled.
     let signed = dump.direction == Direction::Input || (0..count).any(|block| is_signed(dump, block));
     if sum != 0xff && signed && !(dump.direction == Direction::Output && entry.ownership()) {
         problems.push(Problem::EntrySignature(sum));
     }
 }
 
-/// Whether block `block` has arrived with signatures.
+/// Whether block `block` is known and signed.
 fn is_signed(dump: &Dump, block: usize) -> bool {
     let end = ENTRY + (block + 1) * BLOCK;
     dump.has(end - 4, end) && dump.bytes(end - 4, end)[2..] != [0, 0]
@@ -244,7 +244,7 @@ fn check_block(dump: &Dump, entry: Option<&CommandQueueEntry>, block: usize, pro
     let leads_here = match (block, entry) {
         (0, Some(entry)) if dump.direction == Direction::Input => Some(entry.input_mailbox_pointer()),
         (0, entry) => entry.map(CommandQueueEntry::output_mailbox_pointer),
-        // The trailer of the block before: its `next_pointer`.
+        // `next_pointer` in the trailer of the previous block.
         _ => dump
             .has(start - 0x10, start - 8)
             .then(|| u64::from_be_bytes(dump.bytes(start - 0x10, start - 8).try_into().unwrap_or_default())),
@@ -264,7 +264,7 @@ fn check_block(dump: &Dump, entry: Option<&CommandQueueEntry>, block: usize, pro
         problems.push(Problem::BlockNumber { block, number: found.block_number() });
     }
     problems.extend(all_uncovered(&MailboxBlock::INFO, &bytes).map(|bits| Problem::BlockBits(block, bits)));
-    // An output that nobody wrote carries no signatures of its own.
+    // An output that was never written has no signatures.
     if !is_signed(dump, block)
         || (dump.direction == Direction::Output && entry.is_some_and(CommandQueueEntry::ownership))
     {

@@ -1,15 +1,15 @@
-//! One line of a kernel's log: what it says of a command, whatever stands in front of it.
+//! Parser of one line of a kernel's log, whatever its prefix.
 
-/// Which way a command goes.
+/// Direction of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// To firmware.
+    /// Input: to firmware.
     Input,
-    /// From firmware.
+    /// Output: from firmware.
     Output,
 }
 
-/// What a line says.
+/// Content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What<'a> {
     /// `start dump`.
@@ -18,50 +18,50 @@ pub enum What<'a> {
     Head {
         /// The driver's name of the command.
         name: &'a str,
-        /// Its number.
+        /// Opcode.
         opcode: u16,
-        /// Which way.
+        /// Direction.
         direction: Direction,
-        /// Only its data is printed, neither entry nor block trailers.
+        /// Whether only data follows, without entry and block trailers.
         data_only: bool,
     },
     /// `command block:`.
     Block,
-    /// Bytes.
+    /// Hex.
     Words {
-        /// Where they lie; `None` if the line does not say.
+        /// Their offset; `None` if the line has none.
         offset: Option<usize>,
-        /// Four dwords, fewer where the line is cut.
+        /// Four dwords, fewer if the line is cut.
         words: [Option<u32>; 4],
     },
     /// `end dump`.
     End,
-    /// The driver rings for a command it has printed.
+    /// The driver rings the doorbell for a printed command.
     Rung,
-    /// The driver has taken and printed an answer.
+    /// The driver has printed an output.
     Completed,
-    /// Nothing, or what stands in front of nothing.
+    /// A blank line, or a prefix only.
     Blank,
     /// Anything else.
     Other,
 }
 
-/// A line, understood.
+/// A parsed line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The device it names.
+    /// Its device.
     pub device: Option<&'a str>,
-    /// The command slot it names.
+    /// Its command slot.
     pub slot: Option<u32>,
-    /// The process it names.
+    /// Its process.
     pub pid: Option<u32>,
-    /// The task or processor that printed it, such as `T123`, where the kernel was built to say so.
+    /// The task or processor that printed it, such as `T123`, if the kernel is configured to print it.
     pub caller: Option<&'a str>,
-    /// The rest.
+    /// Its content.
     pub what: What<'a>,
 }
 
-/// Whether a line ends where the driver's message should begin.
+/// Whether a line ends before the driver's message.
 pub fn is_broken(text: &str) -> bool {
     let (_, _, message) = split(text);
     let after_pid = text.len() != message.len();
@@ -70,7 +70,7 @@ pub fn is_broken(text: &str) -> bool {
     after_pid && begun && said(rest).is_none()
 }
 
-/// Reads a line, which [`Lines`](super::reader::Lines) has cleaned.
+/// Parses a line from [`Lines`](super::reader::Lines).
 pub fn recognise(text: &str) -> Line<'_> {
     let (device, pid, message) = split(text);
     let caller = caller(text);
@@ -82,8 +82,8 @@ pub fn recognise(text: &str) -> Line<'_> {
     Line { device, slot, pid, caller, what }
 }
 
-/// Device, process and message of `... DEVICE:[ ]FUNCTION:LINE:(pid PID): MESSAGE`; the message is all of `text` if it is
-/// not such a line.
+/// Device, process and message of `... DEVICE:[ ]FUNCTION:LINE:(pid PID): MESSAGE`; for another line the message is all
+/// of `text`.
 fn split(text: &str) -> (Option<&str>, Option<u32>, &str) {
     let parts = || {
         let (before, after) = text.rsplit_once(":(pid ")?;
@@ -97,7 +97,7 @@ fn split(text: &str) -> (Option<&str>, Option<u32>, &str) {
     parts().unwrap_or((None, None, text))
 }
 
-/// `cmd[SLOT]: rest`, wherever it begins.
+/// Finds `cmd[SLOT]: rest` anywhere.
 fn slot(message: &str) -> (Option<u32>, &str) {
     let parts = || {
         let (_, after) = message.split_once("cmd[")?;
@@ -146,7 +146,7 @@ fn words(message: &str) -> Option<What<'_>> {
         let given = &tokens[at + 1..];
         let mut words = [None; 4];
         for (i, word) in words.iter_mut().enumerate() {
-            // The last one may be cut, or run into the next line.
+            // The last dword may be cut, or joined to the next line.
             let last = i == 3 || i + 1 == given.len();
             *word = given.get(i).and_then(|token| dword(token.get(..8).filter(|_| last).unwrap_or(token)));
         }
@@ -156,14 +156,14 @@ fn words(message: &str) -> Option<What<'_>> {
     }
     let four: Vec<u32> = tokens.iter().rev().map_while(|token| dword(token)).collect();
     let [d, c, b, a] = four[..] else { return None };
-    // A dump of something else, whose offsets have another shape.
+    // Offsets of another format belong to another dump.
     if tokens.len().checked_sub(5).is_some_and(|before| tokens[before].strip_suffix(':').is_some_and(is_hex)) {
         return None;
     }
     Some(What::Words { offset: None, words: [Some(a), Some(b), Some(c), Some(d)] })
 }
 
-/// `03f0:`, of at least three digits, and no more than it takes.
+/// An offset such as `03f0:`: at least three digits, without needless zeros.
 fn offset(token: &str) -> Option<usize> {
     let digits = token.strip_suffix(':')?;
     let shape = (3..=6).contains(&digits.len()) && is_hex(digits) && (digits.len() == 3 || !digits.starts_with('0'));
@@ -178,7 +178,7 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// A line of nothing but its time, or the place of the `pr_debug` that printed it, is blank.
+/// A line with only a timestamp, or only the location of its `pr_debug`, is blank.
 fn blank(text: &str) -> What<'static> {
     let mut rest = text.trim_start_matches(['>', ' ']);
     while let Some((_, after)) = rest.strip_prefix('[').and_then(|inside| inside.split_once(']')) {

@@ -1,4 +1,4 @@
-//! The commands of a log, for programs that look at their bytes.
+//! The commands of a log, for programs that need their bytes.
 
 use std::io;
 
@@ -7,28 +7,28 @@ use super::pair::Event;
 use super::whole::{Outcome, Whole, notes};
 use super::{Error, each};
 
-/// A command, as far as a log has it.
+/// A command, as far as it is in the log.
 #[derive(Debug)]
 pub struct Logged {
-    /// The bytes of its input, zeros where the log lacks some; empty where the log has none.
+    /// The bytes of its input, with zeros for missing ones; empty if the log has no input.
     pub input: Vec<u8>,
-    /// What is wrong with how it was handed over, and what of it the log lacks.
+    /// Inconsistencies of its entry and blocks, and missing parts.
     pub notes: Vec<String>,
-    /// The log has all of the input.
+    /// Whether the input is complete.
     pub whole: bool,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// First and last line of its input, then of its output, from 1.
     lines: Vec<(u64, u64)>,
 }
 
 impl Logged {
-    /// The line it begins at, from 1.
+    /// Its first line, from 1.
     pub fn line(&self) -> u64 {
         self.lines.first().map_or(0, |(first, _)| *first)
     }
 
-    /// Whether line `number` of the log, which reads `text`, holds bytes of the command.
+    /// Whether line `number` of the log, with content `text`, has bytes of the command.
     pub fn holds(&self, number: u64, text: &str) -> bool {
         self.lines.iter().any(|(first, last)| (*first..=*last).contains(&number))
             && matches!(line::recognise(text).what, What::Words { .. })
@@ -55,7 +55,7 @@ impl Logged {
     }
 }
 
-/// The commands in `log`, in the order in which they ended.
+/// The commands in `log`, in order of their ends.
 pub fn commands(log: &str) -> Vec<Logged> {
     let mut found = Vec::new();
     let read = each(io::Cursor::new(log), &mut |event| {
@@ -64,6 +64,6 @@ pub fn commands(log: &str) -> Vec<Logged> {
         }
         Ok::<(), Error>(())
     });
-    // Memory can always be read.
+    // Reading from memory cannot fail.
     read.map_or(Vec::new(), |_| found)
 }

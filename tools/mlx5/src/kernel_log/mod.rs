@@ -1,4 +1,4 @@
-//! The commands in a Linux kernel's log: what mlx5_core prints of them with its debug messages on.
+//! Decodes the firmware commands that mlx5_core prints to the Linux kernel's log with debug messages enabled.
 //!
 //! ```
 //! use mlx5_tools::kernel_log::{Options, decode};
@@ -28,18 +28,17 @@
 //! | 5.13 | `cmd[SLOT]: ` in front of every line, `start dump` and `end dump` around them; the same in 6.12 and 7.3 |
 //!
 //! A line of bytes is `OFFSET: DWORD DWORD DWORD DWORD` in all of them, the offset of at least three digits; it names
-//! no device. The other lines do, in one of three ways: `DEVICE:FUNCTION:LINE:(pid PID): ` (3.11, and again in some 4.x),
-//! that with `mlx5_core DEVICE: ` in front (4.1), or `mlx5_core DEVICE: FUNCTION:LINE:(pid PID): ` (some 4.x, and all from
-//! 5.x to 7.3), the device being the PCI function, or `mlx5_core.sf.N` for a subfunction. The dynamic debug flags `f`,
-//! `l`, `m` and `t` put more in front of every line, as does whatever kept the log: all this is passed over. So are the
-//! quotes and the broken lines of mail.
+//! no device. The other lines do, in one of three ways: `DEVICE:FUNCTION:LINE:(pid PID): ` (3.11, and again in some
+//! 4.x), that with `mlx5_core DEVICE: ` in front (4.1), or `mlx5_core DEVICE: FUNCTION:LINE:(pid PID): ` (some 4.x, and
+//! all from 5.x to 7.3), the device being the PCI function, or `mlx5_core.sf.N` for a subfunction. The dynamic debug
+//! flags `f`, `l`, `m` and `t` add prefixes to every line, as do log daemons; all of them are skipped. So are quote
+//! marks and line breaks of mail.
 //!
-//! The 16 bytes of the output lie in the entry of the `OUTPUT` dump, beside those of the input.
+//! The entry of the `OUTPUT` dump has the first 16 bytes of the output, next to those of the input.
 //!
 //! # Contract
-//! No input panics, whatever its bytes. Memory is bounded: lines are cut at [`MAX_LINE`] bytes, dumps
-//! at [`MAX_DUMP`], and only so many are kept open. What is printed of a command is printed as soon
-//! as it is known, so that a log may be followed.
+//! No input causes a panic. Memory is bounded: lines are cut at [`MAX_LINE`] bytes, dumps at [`MAX_DUMP`], and the
+//! number of open dumps is limited. Commands are printed as soon as they are known, so that a live log can be followed.
 
 mod assemble;
 mod check;
@@ -63,18 +62,18 @@ use reader::Lines;
 pub use reader::MAX_LINE;
 pub use whole::Outcome;
 
-/// Why a log was not decoded to its end.
+/// Why decoding stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
+    /// The log cannot be read.
     #[error("cannot read the log")]
     Read(#[source] io::Error),
-    /// Nobody takes the result.
+    /// The output cannot be written.
     #[error("cannot write")]
     Write(#[source] io::Error),
 }
 
-/// Decodes the log in `reader`, to its end, into `writer`.
+/// Decodes the whole log in `reader` to `writer`.
 pub fn decode(reader: impl BufRead, writer: impl Write, options: &Options) -> Result<Summary, Error> {
     let mut printer = Printer::new(writer, options);
     let (lines, stray) = each(reader, &mut |event| printer.print(event).map_err(Error::Write))?;

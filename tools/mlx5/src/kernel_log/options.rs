@@ -1,31 +1,31 @@
-//! What to show of a log, and what it held.
+//! Options of decoding, and the summary of a log.
 
-/// What to show, and how.
+/// What to print, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Fields that are zero too.
+    /// Include zero fields.
     pub all: bool,
-    /// One JSON object a command and line.
+    /// Print JSON, one object per line and command.
     pub json: bool,
-    /// Only commands that failed, or that nobody answered.
+    /// Only commands that failed, or have no output.
     pub failed: bool,
-    /// Only commands with these numbers; all if there are none.
+    /// Only these opcodes; all if empty.
     pub opcodes: Vec<u16>,
 }
 
-/// What a log held, commands that [`Options`] left out included.
+/// Summary of a log, including commands that [`Options`] excluded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Lines read.
     pub lines: u64,
     /// Commands found.
     pub commands: u64,
-    /// Those that failed.
+    /// Failed commands.
     pub failed: u64,
-    /// Those whose output the log does not hold.
+    /// Commands without output in the log.
     pub unanswered: u64,
-    /// Things wrong with what the commands carry: tokens, signatures, lengths, bits no field covers.
+    /// Inconsistencies: tokens, signatures, lengths, bits that no field covers.
     pub problems: u64,
-    /// Lines that look like bytes of a command, but of none that was announced.
+    /// Hex lines that belong to no command.
     pub stray: u64,
 }

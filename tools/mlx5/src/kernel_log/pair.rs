@@ -1,15 +1,15 @@
-//! From dumps to commands: which output answers which input.
+//! Pairs outputs with inputs.
 
 use super::assemble::Dump;
 use super::line::Direction;
 
-/// How many inputs may wait for their outputs.
+/// Maximum number of inputs waiting for outputs.
 const MAX_WAITING: usize = 1024;
 
-/// A command, as far as the log has it.
+/// A command, as far as it is in the log.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// The how many-th of the log, from 1.
+    /// Its number in the log, from 1.
     pub number: u64,
     /// Its input.
     pub input: Option<Dump>,
@@ -17,16 +17,16 @@ pub struct Command {
     pub output: Option<Dump>,
 }
 
-/// What becomes known of a command.
+/// An event while reading the log.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
     /// Its input.
     Sent(&'a Command),
-    /// All there is.
+    /// The whole command.
     Done(&'a Command),
 }
 
-/// Finds pairs.
+/// Pairs dumps.
 #[derive(Debug, Default)]
 pub struct Pairs {
     waiting: Vec<Command>,
@@ -34,7 +34,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// One dump more; tells what becomes known.
+    /// Adds a dump, and reports what becomes known.
     pub fn add<E>(&mut self, dump: Dump, tell: &mut impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
         match dump.direction {
             Direction::Input => self.input(dump, tell),
@@ -42,13 +42,13 @@ impl Pairs {
         }
     }
 
-    /// There are no more; those that still wait are not answered.
+    /// Ends the log: waiting inputs have no output.
     pub fn finish<E>(&mut self, tell: &mut impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
         self.waiting.drain(..).try_for_each(|command| tell(Event::Done(&command)))
     }
 
     fn input<E>(&mut self, dump: Dump, tell: &mut impl FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
-        // A slot that takes a new command will answer none before it.
+        // A slot with a new command will not answer an earlier one.
         let lost = self.waiting.iter().position(|command| {
             let input = command.input.as_ref();
             input.is_some_and(|old| old.slot.is_some() && old.slot == dump.slot && old.device == dump.device)
@@ -78,8 +78,8 @@ impl Pairs {
     }
 }
 
-/// Whether `output` is the answer to `input`: the same slot and opcode, and the same token and first bytes of the input,
-/// where entries are printed. Without slots the oldest such input is meant.
+/// Whether `output` answers `input`: same slot and opcode, and same token and first bytes of the input if entries are
+/// printed. Without slots the oldest such input matches.
 fn answers(input: &Dump, output: &Dump) -> bool {
     let same_entry = || {
         let inline =

@@ -1,4 +1,4 @@
-//! Commands as text for people, and as JSON for programs.
+//! Commands as text and as JSON.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use super::pair::Event;
 use super::whole::{Outcome, Whole, notes};
 use crate::fields::{hex, json_of};
 
-/// Prints what becomes known, and counts.
+/// Prints events, and counts.
 pub(super) struct Printer<'a, W> {
     writer: W,
     options: &'a Options,
@@ -25,10 +25,10 @@ impl<'a, W: Write> Printer<'a, W> {
         Printer { writer, options, summary: Summary::default() }
     }
 
-    /// Prints what an event makes known.
+    /// Prints an event.
     pub(super) fn print(&mut self, event: Event<'_>) -> io::Result<()> {
         match event {
-            // With a pick by outcome, or one line a command, the output must be waited for.
+            // Filtering by outcome, and one line per command, need the output first.
             Event::Sent(command) if !self.options.failed && !self.options.json => {
                 let whole = Whole::of(command);
                 if self.wants(&whole) {
@@ -42,7 +42,7 @@ impl<'a, W: Write> Printer<'a, W> {
         }
     }
 
-    /// Ends it.
+    /// Finishes, and returns the summary.
     pub(super) fn finish(mut self) -> io::Result<Summary> {
         self.writer.flush()?;
         Ok(self.summary)
@@ -67,7 +67,7 @@ impl<'a, W: Write> Printer<'a, W> {
             writeln!(self.writer, "{}", self.json(whole, &outcome))?;
         } else {
             for (dump, message, way) in whole.messages() {
-                // The input was printed when it was met.
+                // The input was printed before.
                 if way == Direction::Output || self.options.failed {
                     self.text(whole, dump, message, way)?;
                 }
@@ -171,7 +171,7 @@ fn title(whole: &Whole<'_>) -> String {
     format!("#{}{device}{slot} {} ({:#x})", whole.command.number, name(dump), dump.opcode)
 }
 
-/// The PRM's name of the command; the driver's where there is none.
+/// The PRM's name of the command, else the driver's.
 fn name(dump: &Dump) -> String {
     Opcode::from_number(dump.opcode.into()).prm_name().map_or_else(|| dump.name.clone(), str::to_owned)
 }

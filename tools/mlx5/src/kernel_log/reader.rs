@@ -1,10 +1,10 @@
-//! A log by lines: without colours, without what is not UTF-8, put together again where mail broke them.
+//! Reads a log line by line: strips colours and invalid UTF-8, and joins lines that mail has broken.
 
 use std::io::{self, BufRead};
 
 use super::line;
 
-/// How much of a line is kept.
+/// Maximum length of a line in bytes; the rest is dropped.
 pub const MAX_LINE: usize = 4096;
 
 /// The lines of a log.
@@ -12,7 +12,7 @@ pub const MAX_LINE: usize = 4096;
 pub struct Lines<R> {
     reader: R,
     number: u64,
-    /// A line that ends where the message should begin: the next one continues it.
+    /// A line that ends before the message: the next one continues it.
     broken: Option<String>,
 }
 
@@ -22,12 +22,12 @@ impl<R: BufRead> Lines<R> {
         Lines { reader, number: 0, broken: None }
     }
 
-    /// Number of the line read last, from 1.
+    /// Number of the last line read, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The bytes of a line, the first [`MAX_LINE`] of them.
+    /// The first [`MAX_LINE`] bytes of a line.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let mut any = false;
@@ -77,7 +77,7 @@ impl<R: BufRead> Iterator for Lines<R> {
     }
 }
 
-/// Without the escape sequences by which `dmesg` colours, and without white space at the end.
+/// Removes the colour escapes of `dmesg`, and trailing white space.
 fn cleaned(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut clean = parts.next().unwrap_or_default().to_owned();
@@ -88,7 +88,7 @@ fn cleaned(text: &str) -> String {
     clean
 }
 
-/// Without the marks by which mail quotes.
+/// Removes quote marks of mail.
 fn unquoted(text: &str) -> &str {
     text.trim_start_matches(['>', ' ', '\t'])
 }

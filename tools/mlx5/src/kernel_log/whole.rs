@@ -1,4 +1,4 @@
-//! A command with both its messages: what became of it, its fields, what is wrong with it.
+//! A command with input and output: outcome, fields, inconsistencies.
 
 use mlx5_dv::CommandErrorKind;
 use mlx5_prm::cmd::{CmdStatus, DeliveryStatus, InputHeader, OutputHeader};
@@ -10,12 +10,12 @@ use super::check::Message;
 use super::line::Direction;
 use super::pair::Command;
 
-/// A command with both its messages.
+/// A command with input and output.
 pub(super) struct Whole<'a> {
     pub(super) command: &'a Command,
     pub(super) input: Option<Message>,
     output: Option<Message>,
-    /// Its input's first bytes, wherever they are known from.
+    /// The first bytes of its input, from the input or from the output's entry.
     header: Vec<u8>,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Whole<'a> {
     pub(super) fn of(command: &'a Command) -> Whole<'a> {
         let message = |dump: &Option<Dump>| dump.as_ref().map(Message::of);
         let (input, output) = (message(&command.input), message(&command.output));
-        // Where the input is not in the log, the output's entry holds its first bytes.
+        // If the input is not in the log, the output's entry has its first bytes.
         let of_entry = || {
             let entry = output.as_ref()?.entry.as_ref()?;
             Some(entry.command_input_inline_data().to_vec())
@@ -48,7 +48,7 @@ impl<'a> Whole<'a> {
         InputHeader::read(&self.padded_header()).map_or(0, |header| header.uid())
     }
 
-    /// The first bytes of its input, wherever they are known from.
+    /// The first bytes of its input, if known.
     pub(super) fn header(&self) -> &[u8] {
         &self.header
     }
@@ -59,7 +59,7 @@ impl<'a> Whole<'a> {
         bytes
     }
 
-    /// Status and syndrome of the output, if they arrived.
+    /// Status and syndrome of the output, if known.
     pub(super) fn status(&self) -> Option<(CmdStatus, u32)> {
         let output = self.output.as_ref().filter(|output| !output.unanswered())?;
         let first = output.data.get(..8)?;
@@ -67,7 +67,7 @@ impl<'a> Whole<'a> {
         Some((header.status(), header.syndrome()))
     }
 
-    /// What became of the command.
+    /// The outcome of the command.
     pub(super) fn outcome(&self) -> Outcome {
         let Some(output) = &self.output else { return Outcome::Unanswered("no output in the log") };
         if output.unanswered() {
@@ -92,7 +92,7 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// What tells how to read the output: the input, of the command that the log names.
+    /// The input by which the output is decoded, if it belongs to the command in the heading.
     fn told_by(&self) -> Vec<u8> {
         let mut input = self.padded_header();
         input[..2].copy_from_slice(&self.opcode().to_be_bytes());
@@ -106,18 +106,18 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Firmware did it.
+    /// Success.
     Ok,
-    /// It never got to firmware, or firmware refused it.
+    /// It did not reach firmware, or firmware refused it.
     Failed(CommandErrorKind),
-    /// Not known, and why not.
+    /// Unknown, with the reason.
     Unanswered(&'static str),
 }
 
-/// What is to be said of a dump beside its fields.
+/// Remarks on a dump.
 pub(super) fn notes(dump: &Dump, message: &Message) -> Vec<String> {
     let mut notes: Vec<String> = message.problems.iter().map(ToString::to_string).collect();
     if dump.is_empty() {

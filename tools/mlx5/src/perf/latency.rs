@@ -1,5 +1,5 @@
-//! Latency: one message in flight. The client sends, the server sends back. A read or an atomic needs no answer from the
-//! server, which sleeps.
+//! Latency: one message in flight. The client sends, the server sends back. A read or an atomic needs no answer from
+//! the server, which sleeps.
 
 use hdrhistogram::Histogram;
 use quanta::Clock;

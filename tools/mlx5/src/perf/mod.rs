@@ -1,8 +1,8 @@
 //! `mlx5 perf`: latency, bandwidth and message rate, with perftest's flags, headings and JSON keys.
 //!
 //! Both ends run in this process on one card, or each in its own: a server (`--listen`) and a client (HOST). During a
-//! measurement no message costs a system call or an allocation: queues are polled, and times are read from the processor's
-//! counter into memory allocated before. With `-e` an end sleeps while it is idle, which is a system call.
+//! measurement no message costs a system call or an allocation: queues are polled, and times are read from the
+//! processor's counter into memory allocated before. With `-e` an end sleeps while it is idle, which is a system call.
 
 mod arguments;
 mod bandwidth;

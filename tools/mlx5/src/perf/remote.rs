@@ -1,5 +1,5 @@
-//! Each end in a program of its own. They exchange messages over TCP, one line of JSON each: queue pairs and memory first;
-//! then, for each size, its start, its end, and what the server measured.
+//! Each end in a program of its own. They exchange messages over TCP, one line of JSON each: queue pairs and memory
+//! first; then, for each size, its start, its end, and what the server measured.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -219,7 +219,8 @@ impl TestQp {
         last[0]
     }
 
-    /// Prepares memory for messages of `size` bytes: fills the outgoing one with a pattern, and zeroes the incoming slot.
+    /// Prepares memory for messages of `size` bytes: fills the outgoing one with a pattern, and zeroes the incoming
+    /// slot.
     pub fn prepare(&mut self, size: usize, role: Role) {
         let bytes: Vec<u8> = (0..size).map(|at| pattern(role, size, at)).collect();
         self.number = u64::from_ne_bytes(std::array::from_fn(|at| pattern(role.other(), ATOMIC, at)));

@@ -15,20 +15,20 @@ pub const SOON: Duration = Duration::from_secs(20);
 pub const BUFFER: usize = 2048;
 
 /// A function with memory for frames.
-pub struct Station {
+pub struct EthernetEnd {
     pub queue: EthernetQueue,
     pub region: Arc<MemoryRegion>,
     pub pd: Arc<Pd>,
     pub device: Arc<Device>,
 }
 
-impl Station {
+impl EthernetEnd {
     pub fn new(sim: &Sim, function: usize, options: EthernetOptions) -> Self {
         let device = sim.open(function).unwrap();
         let pd = Pd::alloc(&device).unwrap();
         let region = MemoryRegion::allocate(&pd, 32 * BUFFER, AccessFlags::LOCAL_WRITE).unwrap();
         let queue = EthernetQueue::new(&pd, options).unwrap();
-        Station { queue, region, pd, device }
+        EthernetEnd { queue, region, pd, device }
     }
 
     /// The `index`th buffer.
@@ -74,20 +74,20 @@ pub fn content(done: Done) -> Vec<u8> {
 }
 
 /// Two functions of a card. The second hears its own address, everybody's, and no group's.
-pub fn two() -> (Sim, Station, Station) {
+pub fn two() -> (Sim, EthernetEnd, EthernetEnd) {
     two_of(Sim::builder(), EthernetOptions::default())
 }
 
-pub fn two_of(builder: Builder, options: EthernetOptions) -> (Sim, Station, Station) {
+pub fn two_of(builder: Builder, options: EthernetOptions) -> (Sim, EthernetEnd, EthernetEnd) {
     let sim = builder.functions(2).build().unwrap();
-    let (here, mut there) = (Station::new(&sim, 0, options.clone()), Station::new(&sim, 1, options));
+    let (here, mut there) = (EthernetEnd::new(&sim, 0, options.clone()), EthernetEnd::new(&sim, 1, options));
     there.queue.listen(&[]).unwrap();
     (sim, here, there)
 }
 
 /// Everything is gone, in whatever order, and the card has nothing to complain about but `rules`.
-pub fn end(sim: Sim, stations: [Station; 2], rules: &[&str]) {
-    drop(stations);
+pub fn end(sim: Sim, ends: [EthernetEnd; 2], rules: &[&str]) {
+    drop(ends);
     let mut broken: Vec<_> = sim.violations().iter().map(|violation| violation.rule).collect();
     broken.sort_unstable();
     broken.dedup();
