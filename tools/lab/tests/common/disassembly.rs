@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// What a program prints; its error output is part of the failure.
 pub fn printed(command: &mut Command) -> Result<String, Box<dyn std::error::Error>> {
-    let output = command.output()?;
+    let output = command.output().map_err(|error| format!("{command:?} (objdump is in binutils): {error}"))?;
     if !output.status.success() {
         return Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into());
     }
