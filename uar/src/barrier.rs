@@ -24,6 +24,7 @@
 //! buffer. aarch64 promises nothing by itself; `osh` is the domain that devices belong to. There is no build for other
 //! processors: what orders a device's view of memory there is not known here.
 
+#[cfg(not(miri))]
 use core::arch::asm;
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -33,8 +34,14 @@ compile_error!("the barriers between processor and card are written for x86-64 a
 #[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
 fn compiler() {
+    // An interpreter knows no instructions.
+    #[cfg(miri)]
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    #[cfg(not(miri))]
     // SAFETY: no instruction at all; without `nomem` the compiler must assume that all memory is read and written.
-    unsafe { asm!("", options(nostack, preserves_flags)) }
+    unsafe {
+        asm!("", options(nostack, preserves_flags))
+    }
 }
 
 /// Stores before it are visible to the card when it reacts to anything stored after it.
@@ -109,7 +116,9 @@ pub fn before_wc() {
 /// before its lock is given up, lest another processor's later ring overtakes.
 #[inline(always)]
 pub fn flush_wc() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(miri)]
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a fence instruction; touches no register, no stack.
     unsafe {
         asm!("sfence", options(nostack, preserves_flags))

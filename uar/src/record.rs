@@ -149,7 +149,7 @@ impl CqRecord {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use core::cell::UnsafeCell;
@@ -186,5 +186,43 @@ mod tests {
         assert_eq!(dwords(&memory), [7, 0x2100_0007]);
         // SAFETY: as above.
         assert_eq!(unsafe { CqRecord::consumed(address(&memory)) }, 7);
+    }
+}
+
+/// Every order of two threads' steps, by loom: `.ci/races`.
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use alloc::boxed::Box;
+
+    /// Who polls counts on, and who destroys a queue pair looks how far it is: never back, and never past the end. After it
+    /// has heard by another way that an entry was polled, it sees so.
+    #[test]
+    fn a_consumer_index_is_read_while_its_owner_counts() {
+        loom::model(|| {
+            let memory = Box::leak(Box::new([AtomicU32::new(0), AtomicU32::new(0)]));
+            let address = NonNull::from(&mut *memory).cast::<u8>();
+            // SAFETY: two dwords, accessed as such; freed below, when both threads are done.
+            let mut record = unsafe { CqRecord::new(address) };
+            let told = loom::sync::Arc::new(loom::sync::atomic::AtomicBool::new(false));
+            let tell = loom::sync::Arc::clone(&told);
+            let owner = loom::thread::spawn(move || {
+                record.consume(1);
+                record.request(Arm::next(1, 0));
+                record.consume(2);
+                tell.store(true, crate::sync::Ordering::Release);
+            });
+            // SAFETY: as above.
+            let look = || unsafe { CqRecord::consumed(address) };
+            let first = look();
+            let all = told.load(crate::sync::Ordering::Acquire);
+            let second = look();
+            assert!(first <= second && second <= 2);
+            assert!(!all || second == 2);
+            owner.join().unwrap();
+            assert_eq!(look(), 2);
+            // SAFETY: leaked above; the record is gone with its thread.
+            drop(unsafe { Box::from_raw(address.cast::<[AtomicU32; 2]>().as_ptr()) });
+        });
     }
 }
