@@ -14,6 +14,13 @@
 //! [`discovery`]: which cards there are, and device strings. [`access`]: how a function is reached, and bring-up.
 //! [`Device`]: an opened card. [`memory`]: memory the card may use. [`objects`]: protection domains, keys, queues and so on.
 //! [`queue`]: the hot path. [`clock`]: the time that waits go by.
+//!
+//! # Logs
+//! By `tracing`, nothing of it on the hot path. Each firmware command is a span of target `mlx5_dv::command`, level DEBUG
+//! (see [`access::trace`]); [`TracingDump`](access::trace::TracingDump) prints commands as events of the same target. All else
+//! has its module as target: `mlx5_dv::access` for bring-up, events and what went wrong in the background, `mlx5_dv::objects`
+//! for objects that could not be destroyed, `mlx5_dv::memory` for huge pages that were not to be had. A death of the card is
+//! an ERROR, a feature done without a WARN.
 
 // Waits go by the clock: see clippy.toml.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

@@ -20,7 +20,7 @@ use super::hca_cap::query_all;
 use super::liveness::{Liveness, Wake};
 use super::sealed::Sealed;
 use super::subscribers::Subscribers;
-use super::trace::Traced;
+use super::trace::{CommandSpan, Traced};
 use super::{
     Access, AsyncEvent, BarMapping, KernelSteering, ObjectHandle, Options, RawCommand, UarHandle, UarMapping,
     UmemHandle, check_status,
@@ -124,6 +124,18 @@ impl Devx {
         self.context.file.as_fd()
     }
 
+    /// Runs one command, in a span of its own.
+    fn spanned<T>(
+        &self,
+        command: &RawCommand,
+        run: impl FnOnce() -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
+        let (span, begin) = (CommandSpan::begin(command), self.clock().now());
+        let result = run();
+        span.end(&result, self.clock().now().saturating_sub(begin));
+        result
+    }
+
     /// What became of a call that carried `command` and filled `output`.
     fn judge(&self, command: &RawCommand, called: io::Result<()>, output: &[u8]) -> Result<(), CommandError> {
         let kind = match called {
@@ -207,57 +219,67 @@ impl Access for Devx {
     }
 
     unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.check(&command)?;
-        let mut output = vec![0; command.out_len];
-        let called = Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER)
-            .input(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &command.input)
-            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &mut output))
-            .and_then(|call| call.run(self.file()));
-        self.judge(&command, called.map(drop), &output)?;
-        Ok(output)
+        self.spanned(&command, || {
+            self.check(&command)?;
+            let mut output = vec![0; command.out_len];
+            let called = Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER)
+                .input(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &command.input)
+                .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &mut output))
+                .and_then(|call| call.run(self.file()));
+            self.judge(&command, called.map(drop), &output)?;
+            Ok(output)
+        })
     }
 
     unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
-        self.check(&command)?;
-        let mut output = vec![0; command.out_len];
-        let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE)
-            .fresh(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE)
-            .and_then(|call| call.input(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, &command.input))
-            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, &mut output))
-            .and_then(|call| call.run(self.file()))
-            .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE));
-        let mut handle = ObjectHandle(0);
-        let called = called.map(|made| handle = made);
-        self.judge(&command, called, &output)?;
-        self.events.watch(self.file(), command.opcode(), handle);
-        Ok((handle, output))
+        self.spanned(&command, || {
+            self.check(&command)?;
+            let mut output = vec![0; command.out_len];
+            let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE)
+                .fresh(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE)
+                .and_then(|call| call.input(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, &command.input))
+                .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, &mut output))
+                .and_then(|call| call.run(self.file()))
+                .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE));
+            let mut handle = ObjectHandle(0);
+            let called = called.map(|made| handle = made);
+            self.judge(&command, called, &output)?;
+            self.events.watch(self.file(), command.opcode(), handle);
+            Ok((handle, output))
+        })
     }
 
     unsafe fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.check(&command)?;
-        let mut output = vec![0; command.out_len];
-        let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY)
-            .handle(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, object)
-            .and_then(|call| call.input(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &command.input))
-            .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &mut output))
-            .and_then(|call| call.run(self.file()));
-        self.judge(&command, called.map(drop), &output)?;
-        Ok(output)
+        self.spanned(&command, || {
+            self.check(&command)?;
+            let mut output = vec![0; command.out_len];
+            let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY)
+                .handle(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, object)
+                .and_then(|call| call.input(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &command.input))
+                .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &mut output))
+                .and_then(|call| call.run(self.file()));
+            self.judge(&command, called.map(drop), &output)?;
+            Ok(output)
+        })
     }
 
     unsafe fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.check(&command)?;
-        let output = self.queries.run(self.file(), object, &command).map_err(|kind| match kind {
-            CommandErrorKind::Io { source, .. } => self.failed(source),
-            kind => kind,
-        });
-        let checked = output.and_then(|output| check_status(&output).map(|()| output));
-        checked.map_err(|kind| command.failed(kind))
+        self.spanned(&command, || {
+            self.check(&command)?;
+            let output = self.queries.run(self.file(), object, &command).map_err(|kind| match kind {
+                CommandErrorKind::Io { source, .. } => self.failed(source),
+                kind => kind,
+            });
+            let checked = output.and_then(|output| check_status(&output).map(|()| output));
+            checked.map_err(|kind| command.failed(kind))
+        })
     }
 
     unsafe fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
-        let (kind, method) = (MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY);
-        self.end(kind, method, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, object).map_err(|kind| command.failed(kind))
+        self.spanned(&command, || {
+            let (kind, method) = (MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY);
+            self.end(kind, method, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, object).map_err(|kind| command.failed(kind))
+        })
     }
 
     fn register_umem(&self, memory: Arc<DmaBuffer>, writable: bool) -> Result<UmemHandle, Error> {

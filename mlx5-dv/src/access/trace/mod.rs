@@ -3,6 +3,9 @@
 //! [`KernelDump`] prints them as Linux's mlx5_core does with its debug messages on (`dyndbg=+p`): what reads the kernel's
 //! logs reads ours. Observers of a function of our own are told by its command queue, bring-up and all, and see the
 //! commands as they lie in memory; [`Traced`] wraps any access, and sees their data only.
+//!
+//! Each command is a span of `tracing` as well: target `mlx5_dv::command`, level DEBUG, name `command`, with the fields
+//! `opcode`, `op_mod`, `object`, `status` and `micros`, the last two once the result is known.
 
 use std::fmt;
 use std::io::Write;
@@ -15,8 +18,10 @@ use mlx5_prm::layout::Layout;
 
 use crate::lock::lock;
 
+mod span;
 mod wrap;
 
+pub(crate) use span::CommandSpan;
 pub use wrap::Traced;
 
 /// Which way.

@@ -21,7 +21,7 @@ use super::registers::Registers;
 use crate::access::RawCommand;
 use crate::access::check_status;
 use crate::access::liveness::{Liveness, Wake};
-use crate::access::trace::{CommandRecord, Direction, Observers};
+use crate::access::trace::{CommandRecord, CommandSpan, Direction, Observers};
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::error::{CommandError, CommandErrorKind, Error};
@@ -99,6 +99,7 @@ pub struct Pending {
     /// Its input, where somebody watches.
     watched: Vec<u8>,
     sent: Duration,
+    span: CommandSpan,
     limit: Duration,
     /// When it was first seen to be done.
     seen: Option<Duration>,
@@ -228,7 +229,11 @@ impl CommandQueue {
             let seen = *pending.seen.get_or_insert_with(|| self.clock.now());
             let event_due = !self.event_seen(&self.lock(), pending.slot) && self.since(seen) < LOST_EVENT;
             let waits = event_due && self.liveness.check().is_ok();
-            return (!waits).then(|| self.complete(pending));
+            return (!waits).then(|| {
+                let result = self.complete(pending);
+                pending.span.end(&result, self.since(pending.sent));
+                result
+            });
         }
         let kind = match self.liveness.check() {
             Err(death) => CommandErrorKind::Dead(death),
@@ -239,7 +244,9 @@ impl CommandQueue {
         tracing::warn!(%error, slot = pending.slot, "command slot quarantined");
         let (input, output) = (std::mem::take(&mut pending.input), std::mem::take(&mut pending.output));
         self.lock().states[pending.slot] = Slot::Quarantined(input, output);
-        Some(Err(error))
+        let result = Err(error);
+        pending.span.end(&result, self.since(pending.sent));
+        Some(result)
     }
 
     /// Waits until a slot of the ordinary class is free, and takes it.
@@ -322,6 +329,7 @@ impl CommandQueue {
             object: command.object.clone(),
             watched: if self.observers.any() { command.input.clone() } else { vec![] },
             sent: self.clock.now(),
+            span: CommandSpan::begin(&command),
             limit,
             seen: None,
         };
