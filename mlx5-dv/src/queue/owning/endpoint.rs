@@ -205,8 +205,8 @@ impl EndpointSends<'_> {
     #[track_caller]
     pub fn send(&mut self, wr_id: u64, flags: WrFlags, range: Range<usize>) -> Result<(), PostError> {
         let segment = self.window.segment(range);
-        // SAFETY: the endpoint keeps the region, whose memory nobody can have a reference to, registered until its queue
-        // pair is destroyed, or was reset and its queues are gone.
+        // SAFETY: the endpoint keeps the region registered until its queue pair is destroyed, or was reset and its queues are
+        // gone. Nobody can have a reference to the region's memory: it is copied in and out.
         unsafe { self.batch.send(wr_id, flags, &[segment]) }
     }
 

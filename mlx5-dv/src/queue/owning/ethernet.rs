@@ -234,7 +234,7 @@ impl EthernetQueue {
         let mut rest = buffer.segment();
         (rest.addr, rest.len) = (rest.addr + inline as u64, rest.len - inline as u32);
         let mut batch = queue.batch();
-        // SAFETY: as in `post_receive`: the buffer is kept until its completion, and nobody writes it meanwhile.
+        // SAFETY: as in `post_receive`: the buffer is kept until its completion.
         unsafe { batch.send(wr_id, flags | FrameFlags::SIGNALLED, &start[..inline], &[rest])? };
         batch.ring();
         Ok(())

@@ -84,7 +84,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     ///
     /// # Safety
     /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
-    /// registered under its key and is not written by this process.
+    /// registered under its key. It may be written meanwhile: then what is sent is a mixture of old and new bytes.
     #[inline]
     pub unsafe fn send(&mut self, wr_id: u64, flags: WrFlags, elements: &[DataSegment]) -> Result<(), PostError> {
         self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), elements)

@@ -89,8 +89,8 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
     /// `elements`, in their order, to `to`. Errors: [`PostError`].
     ///
     /// # Safety
-    /// Until the datagram has completed, or its queue pair was reset or destroyed, each element's memory stays registered
-    /// under its key and is not written by this process.
+    /// Until the datagram has completed, or its queue pair was reset or destroyed, each element's memory stays
+    /// registered under its key. It may be written meanwhile: then what is sent is a mixture of old and new bytes.
     #[inline]
     pub unsafe fn send(
         &mut self,

@@ -185,8 +185,8 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
     /// where the card does not want headers there ([`Sq::inline_mode`]). Errors: [`PostError`].
     ///
     /// # Safety
-    /// Until the frame has completed, or its queue was reset or destroyed, each element's memory stays registered under its key
-    /// and is not written by this process.
+    /// Until the frame has completed, or its queue was reset or destroyed, each element's memory stays
+    /// registered under its key. It may be written meanwhile: then what is sent is a mixture of old and new bytes.
     #[inline]
     pub unsafe fn send(
         &mut self,

@@ -19,7 +19,8 @@ pub(super) const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
 pub(super) struct Slot {
     /// The user's word for it.
     pub(super) wr_id: u64,
-    /// Where the next one starts. Not beyond the oldest WQEBB in flight, if it is of an earlier lap.
+    /// Where the next one starts. Not beyond the oldest WQEBB in flight, if it is of an earlier lap. The WQEBB itself where
+    /// no work request starts: one without length frees nothing, so no completion can name it.
     pub(super) end: u32,
 }
 
@@ -74,7 +75,7 @@ impl SendRing {
             base,
             number,
             record,
-            slots: vec![Slot { wr_id: 0, end: 0 }; capacity as usize].into(),
+            slots: (0..capacity).map(|end| Slot { wr_id: 0, end }).collect(),
             mask: capacity - 1,
             producer: 0,
             retired: 0,
@@ -170,7 +171,17 @@ impl SendRing {
         unsafe { self.slots.get_unchecked_mut((index & self.mask) as usize) }
     }
 
-    /// See [`SendQueue::retire`].
+    /// Takes back what was written from WQEBB `first` to `next` and never rung for: its entries would otherwise stand in the
+    /// middle of a longer WQE written there later, and a completion could name them.
+    #[inline(always)]
+    pub(super) fn abandon(&mut self, first: u32, next: u32) {
+        if first != next {
+            // SAFETY: there is a slot for each WQEBB, and the mask is their number less one: both are set in `new` alone.
+            unsafe { forget_entries(NonNull::from(&mut *self.slots).cast(), self.mask, first, next) }
+        }
+    }
+
+    /// See [`SendQueue::retire`](super::SendQueue::retire).
     #[inline(always)]
     pub(crate) fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         if work.side != Side::Send || work.qpn != self.qpn {
@@ -187,6 +198,22 @@ impl SendRing {
         }
         self.retired = slot.end;
         Ok(slot.wr_id)
+    }
+}
+
+/// Has the entries from `first` to `next` name no work request.
+///
+/// # Safety
+/// `slots` points to `mask + 1` slots, which nobody else accesses.
+// By pointer: a queue that has shown a part of itself reads its numbers once more after each store.
+#[cold]
+#[inline(never)]
+unsafe fn forget_entries(slots: NonNull<Slot>, mask: u32, first: u32, next: u32) {
+    let mut index = first;
+    while index != next {
+        // SAFETY: by the caller's promise.
+        unsafe { slots.add((index & mask) as usize).write(Slot { wr_id: 0, end: index }) };
+        index = index.wrapping_add(1);
     }
 }
 

@@ -141,6 +141,7 @@ fn an_atomic_is_of_eight_bytes_on_a_card_that_has_them() {
         assert_eq!(posted, Err(PostError::AtomicLength { given }));
     }
     assert!(batch.is_empty());
+    drop(batch);
     queue.service.atomics = false;
     let mut batch = queue.batch();
     // SAFETY: no card reads this ring.
@@ -237,7 +238,7 @@ fn an_unrung_batch_never_happened() {
     let mut batch = queue.batch();
     (0..4).for_each(|i| batch.nop(i, WrFlags::SIGNALLED).unwrap());
     assert_eq!(batch.nop(4, WrFlags::SIGNALLED), Err(Full.into()));
-    // Not rung.
+    drop(batch);
     assert_eq!((queue.record(), queue.bell.rings, queue.ring.in_flight()), (0, 0, 0));
     assert!(matches!(queue.done(0), Err(RetireError::NotInFlight { .. })));
     let mut batch = queue.batch();
@@ -297,6 +298,39 @@ fn completions_that_fit_nothing_are_refused() {
 }
 
 #[test]
+fn an_abandoned_batch_leaves_nothing_that_a_completion_could_name() {
+    let mut queue = Queue::new(2);
+    // Around the end of the ring.
+    queue.starts_at(2);
+    let mut batch = queue.batch();
+    for wr_id in 90..94 {
+        batch.nop(wr_id, WrFlags::SIGNALLED).unwrap();
+    }
+    drop(batch);
+    assert_eq!(queue.ring.in_flight(), 0);
+    let mut batch = queue.batch();
+    batch.send_inline(5, WrFlags::SIGNALLED, &[1; 150]).unwrap();
+    batch.ring();
+    for index in [3, 4, 5] {
+        assert!(matches!(queue.done(index), Err(RetireError::NotInFlight { .. })), "{index}: never rung for");
+    }
+    assert_eq!(queue.done(2), Ok(5));
+}
+
+#[test]
+fn the_middle_of_a_wqe_is_refused_where_indices_wrap() {
+    let mut queue = Queue::new(2);
+    (queue.ring.producer, queue.ring.retired) = (u32::MAX - 3, u32::MAX - 3);
+    let mut batch = queue.batch();
+    batch.send_inline(5, WrFlags::SIGNALLED, &[1; 190]).unwrap();
+    batch.ring();
+    for index in [0xfffd, 0xfffe, 0xffff] {
+        assert!(matches!(queue.done(index), Err(RetireError::NotInFlight { .. })), "{index:#x}");
+    }
+    assert_eq!(queue.done(0xfffc), Ok(5));
+}
+
+#[test]
 fn the_hot_fields_fit_in_two_cache_lines() {
     assert!(size_of::<SendRing>() <= 64, "{}", size_of::<SendRing>());
     assert!(size_of::<SendQueue<uar::Plain>>() <= 128, "{}", size_of::<SendQueue<uar::Plain>>());
@@ -320,6 +354,10 @@ proptest! {
             let blocks = (1 + if len == 0 { 0 } else { (4 + len).div_ceil(16) }).div_ceil(4);
             let used: usize = model.iter().map(|entry| entry.2).sum();
             let flags = if signalled { WrFlags::SIGNALLED } else { WrFlags::empty() };
+            // Whatever fits, and is never rung for.
+            let mut abandoned = queue.batch();
+            while abandoned.nop(u64::MAX, WrFlags::SIGNALLED).is_ok() {}
+            drop(abandoned);
             let mut batch = queue.batch();
             let posted = batch.send_inline(wr_id as u64, flags, &vec![0; len]);
             prop_assert_eq!(posted.is_ok(), used + blocks <= capacity);
@@ -328,6 +366,8 @@ proptest! {
                 model.push_back((wr_id as u64, next_index, blocks, signalled));
                 next_index = next_index.wrapping_add(blocks as u16);
                 prop_assert_eq!(queue.record(), u32::from(next_index));
+            } else {
+                drop(batch);
             }
             if retire && let Some(at) = model.iter().position(|entry| entry.3) {
                 let (wr_id, index, ..) = model[at];
@@ -336,6 +376,12 @@ proptest! {
             }
             let used: usize = model.iter().map(|entry| entry.2).sum();
             prop_assert_eq!(queue.ring.in_flight() as usize, used);
+            // No WQEBB but a first one is ever taken for a work request.
+            for &(_, first, blocks, _) in &model {
+                for inner in 1..blocks {
+                    prop_assert!(queue.done(first.wrapping_add(inner as u16)).is_err());
+                }
+            }
         }
     }
 }
