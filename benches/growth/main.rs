@@ -1,8 +1,8 @@
 //! What grows with the number of queue pairs, the number of threads and the bytes registered.
 //!
-//! `cargo bench -p mlx5-benches --bench growth` measures; without `--bench` (as `cargo test --all-targets` runs it) a short run
-//! checks that it works. Names of sections as further arguments choose among them. README.md says what the figures
-//! mean.
+//! `cargo bench -p mlx5-benches --bench growth` measures; without `--bench` (as `cargo test --all-targets` runs it) a
+//! short run checks that it works. Names of sections as further arguments choose among them. README.md says what the
+//! figures mean.
 
 mod bring_up;
 mod extent;

@@ -222,7 +222,8 @@ impl Ring {
         }
     }
 
-    /// `count` RDMA WRITEs of 64 bytes of inline data each. Two blocks each: the ring's size is even, so none wraps inside.
+    /// `count` RDMA WRITEs of 64 bytes of inline data each. Two blocks each: the ring's size is even, so none wraps
+    /// inside.
     #[inline(never)]
     pub fn write_inline(&mut self, requests: &Requests, count: usize) {
         for i in 0..count {

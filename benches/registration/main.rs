@@ -1,9 +1,9 @@
 //! What registering memory costs by mlx5-dv and by libmlx5's `ibv_reg_mr`: the same memory on the same card in the same
 //! guest.
 //!
-//! `cargo bench -p mlx5-benches --bench registration` boots Debian's Linux with the software card, under QEMU's `-icount`, where
-//! processor time counts instructions, and runs ours.rs over DevX and verbs.c on libmlx5 in turn, on files of 1 GiB, 2
-//! MiB and 4 KiB pages. README.md says what the figures mean.
+//! `cargo bench -p mlx5-benches --bench registration` boots Debian's Linux with the software card, under QEMU's
+//! `-icount`, where processor time counts instructions, and runs ours.rs over DevX and verbs.c on libmlx5 in turn, on
+//! files of 1 GiB, 2 MiB and 4 KiB pages. README.md says what the figures mean.
 
 mod table;
 

@@ -1,8 +1,8 @@
 //! What posting and polling cost by mlx5-dv and by libmlx5: the same work on the same card in the same guest.
 //!
-//! `cargo bench -p mlx5-benches --bench side_by_side` boots Debian's Linux with the software card, under QEMU's `-icount`, where
-//! the time stamp counter counts instructions, and runs ours.rs over DevX and verbs.c on libmlx5 in turn. README.md
-//! says what the figures mean.
+//! `cargo bench -p mlx5-benches --bench side_by_side` boots Debian's Linux with the software card, under QEMU's
+//! `-icount`, where the time stamp counter counts instructions, and runs ours.rs over DevX and verbs.c on libmlx5 in
+//! turn. README.md says what the figures mean.
 
 mod table;
 

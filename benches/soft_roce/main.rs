@@ -1,7 +1,8 @@
 //! Soft-RoCE, the kernel's own RoCE v2 in software (rdma_rxe), beside the software card under mlx5_ib, in one guest.
 //!
-//! `cargo bench -p mlx5-benches --bench soft_roce` boots Debian's Linux with two functions of the software card and soft-RoCE on
-//! a pair of veth devices, and runs rdma-core's ping-pong and perftest on each. README.md says what the figures mean.
+//! `cargo bench -p mlx5-benches --bench soft_roce` boots Debian's Linux with two functions of the software card and
+//! soft-RoCE on a pair of veth devices, and runs rdma-core's ping-pong and perftest on each. README.md says what the
+//! figures mean.
 
 mod table;
 

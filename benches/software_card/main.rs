@@ -1,7 +1,7 @@
 //! How fast the software card is: instructions of its own per message, messages a second, bytes a second, ping-pong.
 //!
-//! `cargo bench -p mlx5-benches --bench software_card` measures; without `--bench` (as `cargo test --all-targets` runs it) a
-//! short run checks that it works. README.md says what the figures mean.
+//! `cargo bench -p mlx5-benches --bench software_card` measures; without `--bench` (as `cargo test --all-targets` runs
+//! it) a short run checks that it works. README.md says what the figures mean.
 
 mod instructions;
 mod pair;

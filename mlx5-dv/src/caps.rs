@@ -145,14 +145,15 @@ impl Caps {
         L::read(&self.pages.iter().find(|raw| raw.page == page)?.max)
     }
 
-    /// A current capability by its PRM name, nested layouts as `outer.inner`; `None` where firmware did not give the page.
+    /// A current capability by its PRM name, nested layouts as `outer.inner`; `None` where firmware did not give the
+    /// page.
     pub fn number(&self, page: CapPage, name: &str) -> Option<u64> {
         let raw = self.pages.iter().find(|raw| raw.page == page)?;
         number_at(page.layout()?, &raw.current, name)
     }
 
-    /// `Ok` where the card has the atomics of verbs: compare and swap, and fetch and add, of eight bytes in the byte order of
-    /// this host. Elsewhere Linux has none either.
+    /// `Ok` where the card has the atomics of verbs: compare and swap, and fetch and add, of eight bytes in the byte
+    /// order of this host. Elsewhere Linux has none either.
     ///
     /// # Errors
     /// [`Error::Unsupported`], which names the capability.

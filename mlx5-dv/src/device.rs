@@ -48,7 +48,8 @@ impl Device {
     }
 
     /// Opens the kernel's RDMA device `name`, such as `mlx5_0`, which the kernel keeps: see [`access::devx`](devx). Of
-    /// `options`, those that set the function up are the kernel's business, and not looked at. Its GIDs are the kernel's.
+    /// `options`, those that set the function up are the kernel's business, and not looked at. Its GIDs are the
+    /// kernel's.
     ///
     /// # Errors
     /// [`Error::Refused`] says what stands in the way, and what removes it.
@@ -75,9 +76,9 @@ impl Device {
         &self.caps
     }
 
-    /// The port's GIDs, in the order of their indices. GID 0 is the IPv6 link-local address of the port's MAC; GID 1 is the
-    /// IPv4 address that [`Options::ipv4`] named, if it did. Where the kernel keeps the function, they are the kernel's
-    /// as they were when it was opened. All are RoCE v2.
+    /// The port's GIDs, in the order of their indices. GID 0 is the IPv6 link-local address of the port's MAC; GID 1 is
+    /// the IPv4 address that [`Options::ipv4`] named, if it did. Where the kernel keeps the function, they are the
+    /// kernel's as they were when it was opened. All are RoCE v2.
     pub fn gids(&self) -> &[Gid] {
         &self.gids
     }
@@ -131,11 +132,12 @@ impl Device {
         lock(&self.root_flow_table)
     }
 
-    /// Sets the multicast addresses whose frames come to the function, as far as its flow tables let them: all there are, in
-    /// place of those before. PRM "MODIFY_NIC_VPORT_CONTEXT", `allowed_list_type` 1.
+    /// Sets the multicast addresses whose frames come to the function, as far as its flow tables let them: all there
+    /// are, in place of those before. PRM "MODIFY_NIC_VPORT_CONTEXT", `allowed_list_type` 1.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the kernel keeps the function, or for an address that is no group's; [`Error::Command`].
+    /// [`Error::Invalid`] where the kernel keeps the function, or for an address that is no group's;
+    /// [`Error::Command`].
     pub fn set_multicast(&self, groups: &[Mac]) -> Result<(), Error> {
         let Some(owned) = &self.owned else {
             let name = self.name();
@@ -149,7 +151,8 @@ impl Device {
 
     /// Writes an entry of the card's RoCE address table. PRM "SET_ROCE_ADDRESS".
     ///
-    /// Frames from the wire come for [`mac`](Self::mac) alone: an entry with another address can send, and hears nothing.
+    /// Frames from the wire come for [`mac`](Self::mac) alone: an entry with another address can send, and hears
+    /// nothing.
     pub fn set_gid(&self, gid: Gid) -> Result<(), Error> {
         if self.owned.is_none() {
             let name = self.name();
@@ -191,8 +194,8 @@ impl Device {
         Ok(Gid::of(index, address, mac))
     }
 
-    /// Executes a command that cannot direct the card at memory: [`SafeCommand`] says which those are. `object` is what it is
-    /// about, for messages.
+    /// Executes a command that cannot direct the card at memory: [`SafeCommand`] says which those are. `object` is what
+    /// it is about, for messages.
     pub fn execute<C: SafeCommand>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let input = || [command.head(), command.tail()].concat();
         self.access.run(command, object).map_err(|error| error.because(&input(), &self.caps))

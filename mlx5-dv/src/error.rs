@@ -143,8 +143,8 @@ pub enum Death {
 }
 
 impl Death {
-    /// The death of a device whose server answers with `error`, where that is about the connection and not about what was
-    /// asked.
+    /// The death of a device whose server answers with `error`, where that is about the connection and not about what
+    /// was asked.
     pub(crate) fn hung_up(error: &io::Error) -> Option<Self> {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
         let lost = matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | TimedOut | UnexpectedEof);

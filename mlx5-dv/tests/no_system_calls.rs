@@ -1,8 +1,9 @@
-//! After set-up no message costs a system call: a thread that plays under a seccomp filter which kills the process on any
-//! system call lives.
+//! After set-up no message costs a system call: a thread that plays under a seccomp filter which kills the process on
+//! any system call lives.
 //!
-//! The filter cannot be taken off again, and the kill must not take the test runner along: the game is played in a process
-//! of its own, which is this program again. The filter holds for the one thread that installs it, not for the card's.
+//! The filter cannot be taken off again, and the kill must not take the test runner along: the game is played in a
+//! process of its own, which is this program again. The filter holds for the one thread that installs it, not for the
+//! card's.
 
 #![cfg(target_os = "linux")]
 

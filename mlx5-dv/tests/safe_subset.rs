@@ -1,5 +1,5 @@
-//! What a program without `unsafe` can do: all that a data plane needs, and nothing that makes the card write into memory that
-//! Rust owns.
+//! What a program without `unsafe` can do: all that a data plane needs, and nothing that makes the card write into
+//! memory that Rust owns.
 #![forbid(unsafe_code)]
 
 mod game;

@@ -34,8 +34,8 @@ impl<D: SendDoorbell + ?Sized> SendDoorbell for alloc::boxed::Box<D> {
 
 /// The plain doorbell: eight bytes to an uncached page; the card fetches the WQE by DMA.
 ///
-/// Right wherever the page is mapped uncached, as VFIO maps a BAR. Not for write-combining pages: those need fences that
-/// this one does not take ([`BlueFlame`] does).
+/// Right wherever the page is mapped uncached, as VFIO maps a BAR. Not for write-combining pages: those need fences
+/// that this one does not take ([`BlueFlame`] does).
 #[derive(Debug)]
 pub struct Plain {
     register: Register,
@@ -64,9 +64,9 @@ impl SendDoorbell for Plain {
 
 /// BlueFlame: the whole WQE goes into the register, so the card need not fetch it. For write-combining pages.
 ///
-/// The two buffers of the register are used in turn, because the card may still be reading the one written last. Belongs
-/// to one queue; two queues that share a register take a [`Shared`](crate::Shared) one. On an uncached page it works too,
-/// but every eight bytes become a PCIe write of their own, and the card falls back to fetching the WQE.
+/// The two buffers of the register are used in turn, because the card may still be reading the one written last.
+/// Belongs to one queue; two queues that share a register take a [`Shared`](crate::Shared) one. On an uncached page it
+/// works too, but every eight bytes become a PCIe write of their own, and the card falls back to fetching the WQE.
 #[derive(Debug)]
 pub struct BlueFlame {
     register: Register,

@@ -58,8 +58,8 @@ impl CqDoorbell {
     }
 }
 
-/// The doorbells of event queues: where they are in their page, and what they take. Driven by whoever owns the function,
-/// by the same way as its other registers, because a page of event queues need not be mapped.
+/// The doorbells of event queues: where they are in their page, and what they take. Driven by whoever owns the
+/// function, by the same way as its other registers, because a page of event queues need not be mapped.
 #[derive(Debug)]
 pub enum EqDoorbell {}
 

@@ -8,9 +8,9 @@
 //! * Numbers are in the host's order; they travel big-endian, as all of the card's registers and records do.
 //!
 //! # Map
-//! [`barrier`]: which stores must be seen before which, and the instruction that makes it so. [`mmio`]: register cells and
-//! the page's map. [`record`]: doorbell records, one type each, so that a send counter cannot land in the receive record.
-//! [`SendDoorbell`] with [`Plain`], [`BlueFlame`] and [`Shared`]: how a send queue rings. [`CqDoorbell`] and
+//! [`barrier`]: which stores must be seen before which, and the instruction that makes it so. [`mmio`]: register cells
+//! and the page's map. [`record`]: doorbell records, one type each, so that a send counter cannot land in the receive
+//! record. [`SendDoorbell`] with [`Plain`], [`BlueFlame`] and [`Shared`]: how a send queue rings. [`CqDoorbell`] and
 //! [`EqDoorbell`]: how completion and event queues are armed.
 #![no_std]
 

@@ -48,8 +48,8 @@ impl BlockCell {
 
     /// Stores a block: its 64 bytes in ascending order, in the widest stores there are.
     ///
-    /// The order is part of the contract: a write-combining buffer that is evicted half full must hold the WQE's beginning,
-    /// and an uncached page turns each store into a PCIe write of its own.
+    /// The order is part of the contract: a write-combining buffer that is evicted half full must hold the WQE's
+    /// beginning, and an uncached page turns each store into a PCIe write of its own.
     #[inline(always)]
     pub fn store(&self, block: &Wqebb) {
         let place: *const BlockCell = self;
@@ -152,13 +152,13 @@ const _: () = {
 
 /// A UAR page in this process' address space.
 ///
-/// Copies are the same page. The doorbells made from it borrow nothing: whoever unmaps the page first drops all of them,
-/// which [`new`](Self::new) makes its caller promise.
+/// Copies are the same page. The doorbells made from it borrow nothing: whoever unmaps the page first drops all of
+/// them, which [`new`](Self::new) makes its caller promise.
 #[derive(Clone, Copy)]
 pub struct UarPage(NonNull<Registers>);
 
-// SAFETY: the page is device registers (or plain memory in tests), stored to by volatile accesses that any thread may make;
-// the promise of `new` keeps it mapped.
+// SAFETY: the page is device registers (or plain memory in tests), stored to by volatile accesses that any thread may
+// make; the promise of `new` keeps it mapped.
 unsafe impl Send for UarPage {}
 // SAFETY: as above; no method loads, and a store of one thread cannot tear another's.
 unsafe impl Sync for UarPage {}
@@ -201,9 +201,10 @@ impl UarPage {
     /// The page that starts at `address`.
     ///
     /// # Safety
-    /// `address` is aligned to 64 bytes (a page of the BAR always is), and the [`UAR_PAGE`] bytes from it are mapped, writable, and stay so until the
-    /// last copy of this page and of every doorbell made from it is gone. They are a UAR's registers, or memory that
-    /// nothing in this process reads or writes other than by volatile or atomic accesses.
+    /// `address` is aligned to 64 bytes (a page of the BAR always is), and the [`UAR_PAGE`] bytes from it are mapped,
+    /// writable, and stay so until the last copy of this page and of every doorbell made from it is gone. They are a
+    /// UAR's registers, or memory that nothing in this process reads or writes other than by volatile or atomic
+    /// accesses.
     pub unsafe fn new(address: NonNull<u8>) -> Self {
         UarPage(address.cast())
     }

@@ -19,8 +19,8 @@ pub trait StopDma: Send + Sync {
     fn stop_dma(&self) -> io::Result<()>;
 }
 
-/// Whether the card lives, shared by all that talk to it. A death is final: the first one known stays. Before a death is known to
-/// anybody the card's DMA has been stopped: whoever finds one may free what the card was using.
+/// Whether the card lives, shared by all that talk to it. A death is final: the first one known stays. Before a death
+/// is known to anybody the card's DMA has been stopped: whoever finds one may free what the card was using.
 #[derive(Default)]
 pub struct Liveness {
     death: OnceLock<Death>,

@@ -1,6 +1,6 @@
-//! How a function is reached. The upper seam, [`Access`], is what every object above needs; [`owned`] (a function that is
-//! ours alone) and [`devx`] (the kernel keeps it, and creates objects for us) implement it. `liveness.rs` (whether the card lives)
-//! and `subscribers.rs` (who is told of its events) serve both.
+//! How a function is reached. The upper seam, [`Access`], is what every object above needs; [`owned`] (a function that
+//! is ours alone) and [`devx`] (the kernel keeps it, and creates objects for us) implement it. `liveness.rs` (whether
+//! the card lives) and `subscribers.rs` (who is told of its events) serve both.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ impl RawCommand {
         RawCommand { input, out_len: command.out_len(), object: object.into() }
     }
 
-    /// The bytes of a command that is [safe](SafeCommand). Its opcode is its type's, whatever its bytes say: they can be made
-    /// of anything.
+    /// The bytes of a command that is [safe](SafeCommand). Its opcode is its type's, whatever its bytes say: they can
+    /// be made of anything.
     pub(crate) fn safe<C: SafeCommand>(command: &C, object: impl Into<String>) -> Self {
         let mut raw = RawCommand::new(command, object);
         if let Some(opcode) = raw.input.get_mut(..2) {
@@ -98,8 +98,8 @@ pub(crate) fn check_status(output: &[u8]) -> Result<(), CommandErrorKind> {
     }
 }
 
-/// What an [`Access`] knows an object by: nothing for a function of our own (its commands name the object), the kernel's
-/// handle on DevX.
+/// What an [`Access`] knows an object by: nothing for a function of our own (its commands name the object), the
+/// kernel's handle on DevX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectHandle(pub u32);
 
@@ -121,8 +121,8 @@ impl AsyncEvent {
     }
 }
 
-/// Memory the card knows by number. It holds the memory, which is free once [`Access::destroy_umem`] gave it back; dropped
-/// without that, the memory is leaked, as the card may still use it.
+/// Memory the card knows by number. It holds the memory, which is free once [`Access::destroy_umem`] gave it back;
+/// dropped without that, the memory is leaked, as the card may still use it.
 ///
 /// ```compile_fail,E0451
 /// fn forge(memory: std::sync::Arc<mlx5_dv::memory::DmaBuffer>) -> mlx5_dv::access::UmemHandle {
@@ -185,7 +185,8 @@ pub enum UarMapping {
     WriteCombining,
 }
 
-/// One user access region page. Its fields are private: a page of anybody's choice would be a register of anybody's choice.
+/// One user access region page. Its fields are private: a page of anybody's choice would be a register of anybody's
+/// choice.
 #[derive(Debug)]
 pub struct UarHandle {
     uar_page: u32,
@@ -229,18 +230,19 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// The upper seam: execute a command, keep firmware objects, umems, UARs and EQ numbers. Sealed: implemented here alone.
+/// The upper seam: execute a command, keep firmware objects, umems, UARs and EQ numbers. Sealed: implemented here
+/// alone.
 ///
 /// A command can direct the card at any memory that it sees, and it sees more than what keys name: whole pages of the
-/// heap around a user's vector, rings, firmware's own pages. So the methods that take a [`RawCommand`] are `unsafe`. Safe are
-/// `run`, for [commands that name no memory](SafeCommand), and the types of
-/// [`objects`](crate::objects), which keep the memory that theirs name.
+/// heap around a user's vector, rings, firmware's own pages. So the methods that take a [`RawCommand`] are `unsafe`.
+/// Safe are `run`, for [commands that name no memory](SafeCommand), and the types of [`objects`](crate::objects), which
+/// keep the memory that theirs name.
 ///
 /// # Safety of raw commands
-/// The caller of [`execute`](Self::execute), [`create`](Self::create), [`modify`](Self::modify), [`query`](Self::query) and
-/// [`destroy`](Self::destroy) promises of the card, for as long as what the command makes or changes exists:
-/// * It writes only memory that was shown to it ([`DmaBuffer`]) and that this process accesses by the buffer's methods, or not
-///   at all; of a buffer of the user's memory the data alone, not what else lies in its pages.
+/// The caller of [`execute`](Self::execute), [`create`](Self::create), [`modify`](Self::modify), [`query`](Self::query)
+/// and [`destroy`](Self::destroy) promises of the card, for as long as what the command makes or changes exists:
+/// * It writes only memory that was shown to it ([`DmaBuffer`]) and that this process accesses by the buffer's methods,
+///   or not at all; of a buffer of the user's memory the data alone, not what else lies in its pages.
 /// * The buffer outlives it: until the object is destroyed, with an answer that says so, or the card's DMA has stopped.
 /// * No object of somebody else's is changed or destroyed, nor what the driver's own commands rest on.
 ///
@@ -294,8 +296,8 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error>;
     /// Shows memory, ours or the user's, to the card until the buffer is dropped.
     fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error>;
-    /// Whether a [`DmaBuffer`]'s address is the one that the card uses, so that commands can list pages. If not, only the
-    /// kernel knows where memory is, and it is named by umems alone.
+    /// Whether a [`DmaBuffer`]'s address is the one that the card uses, so that commands can list pages. If not, only
+    /// the kernel knows where memory is, and it is named by umems alone.
     fn knows_addresses(&self) -> bool;
     /// Number of the EQ that serves completion vector `vector`.
     fn eqn(&self, vector: u32) -> Result<u32, Error>;
@@ -321,7 +323,8 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
 }
 
 impl dyn Access + '_ {
-    /// Executes a [safe](SafeCommand) command; `object` is what it is about, for messages. What it creates has no handle.
+    /// Executes a [safe](SafeCommand) command; `object` is what it is about, for messages. What it creates has no
+    /// handle.
     pub fn run<C: SafeCommand>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::safe(command, object);
         // SAFETY: `C` names no memory and touches nobody's object, as `SafeCommand` says, and the opcode is `C`'s.
@@ -329,8 +332,8 @@ impl dyn Access + '_ {
     }
 }
 
-/// Steering by the kernel, which has flow tables of its own: it places rules before those of its network device. A frame
-/// that no rule takes goes on to that.
+/// Steering by the kernel, which has flow tables of its own: it places rules before those of its network device. A
+/// frame that no rule takes goes on to that.
 pub trait KernelSteering {
     /// Says which bits rules look at.
     fn create_matcher(&self, matcher: &Matcher<'_>) -> Result<ObjectHandle, Error>;

@@ -27,8 +27,8 @@ pub struct Options {
     pub sign_replies: bool,
     /// Bring the port up if it is down. Default: yes.
     pub port_up: bool,
-    /// The port's MTU, as its register `PMTU` counts frames: 22 bytes (header, VLAN tag, check sequence) above what
-    /// `ip link` shows. Default: raised to 4214, where RoCE's largest path MTU fits, if it is lower and the port can. It
+    /// The port's MTU, as its register `PMTU` counts frames: 22 bytes (header, VLAN tag, check sequence) above what `ip
+    /// link` shows. Default: raised to 4214, where RoCE's largest path MTU fits, if it is lower and the port can. It
     /// stays so when the card is closed, as with Linux.
     pub mtu: Option<u16>,
     /// An IPv4 address for the port: it becomes a GID of its own. Default: none.

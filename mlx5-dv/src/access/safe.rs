@@ -9,22 +9,22 @@ mod sealed {
 
 /// A command that no program can misuse to make the card read or write memory: what [`Device::execute`] takes.
 ///
-/// Sealed: the list is a judgement on each command, and part of what makes the safe interface sound. A command is on it if
-/// all of this holds, whatever its fields say and whosever objects they name:
+/// Sealed: the list is a judgement on each command, and part of what makes the safe interface sound. A command is on it
+/// if all of this holds, whatever its fields say and whosever objects they name:
 /// * It names no memory: no address, no umem, no memory key, no doorbell record, no UAR page.
 /// * It neither takes memory from the card nor ends or moves an object that something else keeps memory for.
 /// * It does not change what the driver's other commands mean (page sizes, the interface's step, the function's life).
 ///
 /// What is on it: all queries of published layout; NOP; allocations that yield a number alone (protection and transport
-/// domains, counters); steering, which picks among queues that exist and whose buffers their owners posted (flow tables,
-/// groups and entries, TIRs, TISs, RQTs, header rewrites and reformats); the port's addresses, state and rates.
+/// domains, counters); steering, which picks among queues that exist and whose buffers their owners posted (flow
+/// tables, groups and entries, TIRs, TISs, RQTs, header rewrites and reformats); the port's addresses, state and rates.
 ///
 /// What is not, and goes by [`Device::execute_raw`] or the types of [`objects`](crate::objects):
-/// * What names memory: CREATE_MKEY, CREATE_UMEM, CREATE_EQ, CREATE_CQ, CREATE_QP and its transitions, CREATE_SQ, CREATE_RQ,
-///   CREATE_RMP, CREATE_SRQ and its kin, CREATE_DCT, MODIFY_CQ, MANAGE_PAGES, SAVE_VHCA_STATE and LOAD_VHCA_STATE,
-///   GENERATE_WQE, general objects (some have keys), ALLOC_MEMIC and its kin, CREATE_PSV.
-/// * What reaches memory indirectly: ACCESS_REG (registers of the tracer take a memory key), MAD_IFC, PAGE_FAULT_RESUME,
-///   GEN_EQE.
+/// * What names memory: CREATE_MKEY, CREATE_UMEM, CREATE_EQ, CREATE_CQ, CREATE_QP and its transitions, CREATE_SQ,
+///   CREATE_RQ, CREATE_RMP, CREATE_SRQ and its kin, CREATE_DCT, MODIFY_CQ, MANAGE_PAGES, SAVE_VHCA_STATE and
+///   LOAD_VHCA_STATE, GENERATE_WQE, general objects (some have keys), ALLOC_MEMIC and its kin, CREATE_PSV.
+/// * What reaches memory indirectly: ACCESS_REG (registers of the tracer take a memory key), MAD_IFC,
+///   PAGE_FAULT_RESUME, GEN_EQE.
 /// * What ends or moves objects: every DESTROY and DEALLOC, MODIFY_SQ and MODIFY_RQ, UARs, user contexts.
 /// * What changes the rules: ENABLE_HCA, INIT_HCA, TEARDOWN_HCA, DISABLE_HCA, SET_HCA_CAP, SET_ISSI, and VHCA states.
 ///

@@ -24,12 +24,12 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function behind `bar` (its BAR 0), `dma` (the memory it may reach) and `irq` (its interrupt vectors); `name` is the
-    /// device string it was opened by, for messages.
+    /// The function behind `bar` (its BAR 0), `dma` (the memory it may reach) and `irq` (its interrupt vectors); `name`
+    /// is the device string it was opened by, for messages.
     ///
     /// # Safety
-    /// All three reach the same function, and nobody else drives it as long as they live: a register written by another could
-    /// direct the card at memory that this one's driver has shown it.
+    /// All three reach the same function, and nobody else drives it as long as they live: a register written by another
+    /// could direct the card at memory that this one's driver has shown it.
     pub unsafe fn new(name: String, bar: Box<dyn Bar>, dma: Box<dyn DmaSpace>, irq: Box<dyn Irq>) -> Self {
         Function { name, bar, dma, irq }
     }
@@ -61,8 +61,8 @@ pub struct FunctionParts {
 
 /// BAR 0 of the function, and the function's reset.
 ///
-/// Offsets are bytes from the start of the BAR, naturally aligned; values are in the host's order and travel big-endian,
-/// as all of the card's registers do. Any thread may call. A vanished card reads as all ones.
+/// Offsets are bytes from the start of the BAR, naturally aligned; values are in the host's order and travel
+/// big-endian, as all of the card's registers do. Any thread may call. A vanished card reads as all ones.
 ///
 /// # Safety
 /// Of an implementation the driver believes, and frees memory on the strength of it:
@@ -91,16 +91,16 @@ pub unsafe trait Bar: Send + Sync + Debug {
     /// Writes one big-endian dword.
     ///
     /// # Safety
-    /// A register can direct the card at memory: the address of the command queue, a doorbell. Whatever the card reads and
-    /// writes because of this write is memory shown to it for that, and stays so.
+    /// A register can direct the card at memory: the address of the command queue, a doorbell. Whatever the card reads
+    /// and writes because of this write is memory shown to it for that, and stays so.
     unsafe fn write32(&self, offset: u64, value: u32) -> io::Result<()>;
     /// Writes one big-endian quadword, in one access where the way to the card has such; else its halves in order.
     ///
     /// # Safety
     /// As for [`write32`](Self::write32).
     unsafe fn write64(&self, offset: u64, value: u64) -> io::Result<()>;
-    /// Maps `len` bytes for direct stores, both multiples of the host's page size; `None` where this part of the BAR can
-    /// only be reached through `read32` and its like.
+    /// Maps `len` bytes for direct stores, both multiples of the host's page size; `None` where this part of the BAR
+    /// can only be reached through `read32` and its like.
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<BarMapping>>;
     /// Resets the function (FLR): afterwards firmware starts anew, and no DMA of before is under way.
     fn reset(&self) -> io::Result<()>;
@@ -108,16 +108,16 @@ pub unsafe trait Bar: Send + Sync + Debug {
     fn set_bus_master(&self, enabled: bool) -> io::Result<()>;
 }
 
-/// A part of the BAR in this process' address space, unmapped on drop. Doorbells are stored through it, so it can only be
-/// made of a real mapping, or by `unsafe`.
+/// A part of the BAR in this process' address space, unmapped on drop. Doorbells are stored through it, so it can only
+/// be made of a real mapping, or by `unsafe`.
 pub struct BarMapping {
     address: NonNull<u8>,
     len: usize,
     owner: Box<dyn Send + Sync>,
 }
 
-// SAFETY: the mapping is plain device memory that `owner` keeps until drop; whoever stores through `address` keeps to one
-// thread at a time (the uar crate's `&mut self`).
+// SAFETY: the mapping is plain device memory that `owner` keeps until drop; whoever stores through `address` keeps to
+// one thread at a time (the uar crate's `&mut self`).
 unsafe impl Send for BarMapping {}
 // SAFETY: as above; a shared reference gives no access but the raw address.
 unsafe impl Sync for BarMapping {}
@@ -181,7 +181,8 @@ impl Debug for BarMapping {
 ///
 /// # Safety
 /// Of an implementation the driver believes, and frees memory on the strength of it:
-/// * The device reaches no memory of this process but what [`map`](Self::map) was given, by the caller's range and no other.
+/// * The device reaches no memory of this process but what [`map`](Self::map) was given, by the caller's range and no
+///   other.
 /// * After an `Ok` of [`unmap`](Self::unmap) it reaches that range no more.
 ///
 /// ```compile_fail,E0200
@@ -199,8 +200,9 @@ pub unsafe trait DmaSpace: Send + Sync + Debug {
     /// Shows `range` to the device at `iova`, readable and writable.
     ///
     /// # Safety
-    /// The memory stays mapped in this process until [`unmap`](Self::unmap) succeeded, or until the device's DMA has stopped
-    /// and the space is dropped. What the device is told to write of it meanwhile is memory that no reference covers.
+    /// The memory stays mapped in this process until [`unmap`](Self::unmap) succeeded, or until the device's DMA has
+    /// stopped and the space is dropped. What the device is told to write of it meanwhile is memory that no reference
+    /// covers.
     ///
     /// ```compile_fail,E0133
     /// fn show(space: &dyn mlx5_dv::access::DmaSpace, memory: &mlx5_dv::memory::HostMemory) {
@@ -218,9 +220,9 @@ pub unsafe trait DmaSpace: Send + Sync + Debug {
     fn prefers_files(&self) -> bool {
         true
     }
-    /// Where in this process the driver's own memory of `len` bytes is to lie, in ordinary pages: a page's address where
-    /// nothing lies yet. `None`, the default, for anywhere, and the largest pages. Commands carry addresses of the process: a
-    /// simulation whose runs are to be the same says which.
+    /// Where in this process the driver's own memory of `len` bytes is to lie, in ordinary pages: a page's address
+    /// where nothing lies yet. `None`, the default, for anywhere, and the largest pages. Commands carry addresses of
+    /// the process: a simulation whose runs are to be the same says which.
     fn placement(&self, len: usize) -> Option<NonNull<u8>> {
         let _ = len;
         None

@@ -157,7 +157,8 @@ impl Sysfs {
         self.number(&format!("{UVERBS}/abi_version"))
     }
 
-    /// The counters of port `port` of `device`, the standard's and the device's own, by name. The card is asked for each.
+    /// The counters of port `port` of `device`, the standard's and the device's own, by name. The card is asked for
+    /// each.
     pub fn counters(&self, device: &str, port: u8) -> Vec<(String, u64)> {
         let path = self.port_path(device, port);
         ["counters", "hw_counters"].into_iter().flat_map(|dir| numbers(&path.join(dir))).collect()

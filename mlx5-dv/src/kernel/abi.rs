@@ -1,5 +1,5 @@
-//! The kernel's RDMA ioctl interface: its numbers and structures, under the names that its headers (`rdma/*.h` of the uapi)
-//! give them. The C compiler judges every one of them in the lab.
+//! The kernel's RDMA ioctl interface: its numbers and structures, under the names that its headers (`rdma/*.h` of the
+//! uapi) give them. The C compiler judges every one of them in the lab.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -1,6 +1,7 @@
 //! The ports of the kernel's RDMA devices, as its netlink interface tells (`RDMA_NL_NLDEV`): what `rdma link` shows.
 //!
-//! Sysfs has most of it too, but names the network interface of a port through its GIDs alone, of which a port may have none.
+//! Sysfs has most of it too, but names the network interface of a port through its GIDs alone, of which a port may have
+//! none.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,8 +64,8 @@ impl RdmaLink {
     /// All ports of all devices.
     ///
     /// # Errors
-    /// The system has no such interface (the module ib_core is not loaded), this process may not use it, or it answers what
-    /// cannot be read.
+    /// The system has no such interface (the module ib_core is not loaded), this process may not use it, or it answers
+    /// what cannot be read.
     pub fn all() -> io::Result<Vec<Self>> {
         let mut socket = Socket::new(NETLINK_RDMA)?;
         socket.bind_auto()?;

@@ -1,8 +1,8 @@
 //! Copies between ordinary memory and memory that the card, or another thread, may access at the same time.
 //!
-//! A plain `memcpy` of such memory is undefined behaviour in Rust, and the compiler may split or repeat it. Relaxed atomics
-//! are the accesses that may race, under one condition: two that race, one of them a store, must have the same address and
-//! the same size. So the size does not depend on the copy but on the address alone:
+//! A plain `memcpy` of such memory is undefined behaviour in Rust, and the compiler may split or repeat it. Relaxed
+//! atomics are the accesses that may race, under one condition: two that race, one of them a store, must have the same
+//! address and the same size. So the size does not depend on the copy but on the address alone:
 //!
 //! ```text
 //!            data of 29 bytes from address 0x1005
@@ -10,16 +10,17 @@
 //! [ b | b | b ]   [ quadword ][ quadword ][ quadword ]   [ b | b ]
 //! ```
 //!
-//! * Bytes of an aligned quadword that lies wholly inside of the data are only accessed as that quadword. A copy that begins
-//!   or ends in the middle of one loads all of it and selects, or changes its part by compare-exchange. That is atomic for
-//!   other threads, and for the card too: a locked operation owns the cache line, and the card's DMA is coherent.
+//! * Bytes of an aligned quadword that lies wholly inside of the data are only accessed as that quadword. A copy that
+//!   begins or ends in the middle of one loads all of it and selects, or changes its part by compare-exchange. That is
+//!   atomic for other threads, and for the card too: a locked operation owns the cache line, and the card's DMA is
+//!   coherent.
 //! * Bytes in front of the first such quadword and behind the last are only accessed as bytes. What else lies in their
 //!   quadwords belongs to somebody else.
 //!
-//! Memory of our own is whole pages: all quadwords. What else in this process accesses memory that [`SharedBytes`] covers
-//! either only loads it while nobody here stores to it (completion queue entries, by who polls), or has it alone between two
-//! synchronisations (send and receive rings, by who leases them), or is a doorbell record, which is accessed as dwords by the
-//! `uar` crate alone while a queue has it.
+//! Memory of our own is whole pages: all quadwords. What else in this process accesses memory that [`SharedBytes`]
+//! covers either only loads it while nobody here stores to it (completion queue entries, by who polls), or has it alone
+//! between two synchronisations (send and receive rings, by who leases them), or is a doorbell record, which is
+//! accessed as dwords by the `uar` crate alone while a queue has it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -99,8 +100,8 @@ impl SharedBytes {
     /// The `len` bytes from `start` on.
     ///
     /// # Safety
-    /// The bytes are mapped, readable and writable as long as copies of this are used. Meanwhile this process accesses them
-    /// through values of this type for the same bytes; other accesses of its own are ordered against those by
+    /// The bytes are mapped, readable and writable as long as copies of this are used. Meanwhile this process accesses
+    /// them through values of this type for the same bytes; other accesses of its own are ordered against those by
     /// synchronisation, or both are loads.
     pub(super) unsafe fn new(start: *mut u8, len: usize) -> Self {
         let first = start.addr().wrapping_neg() % QUADWORD;
@@ -144,7 +145,8 @@ impl SharedBytes {
         }
     }
 
-    /// Of `len` bytes from `offset` on: how many are bytes in front of the quadwords, how many in them, how many behind.
+    /// Of `len` bytes from `offset` on: how many are bytes in front of the quadwords, how many in them, how many
+    /// behind.
     fn split(self, offset: usize, len: usize) -> (usize, usize) {
         let (first, behind) = self.quadwords;
         let head = first.saturating_sub(offset).min(len);

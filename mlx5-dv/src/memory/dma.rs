@@ -7,16 +7,16 @@ use super::copy::SharedBytes;
 use super::host::MemoryHolder;
 use super::{HostMemory, Iova};
 
-/// What happens to a buffer's memory when it is dropped: unmapped and freed, kept for reuse, or leaked because the device
-/// may still write it. Decided by who made the buffer.
+/// What happens to a buffer's memory when it is dropped: unmapped and freed, kept for reuse, or leaked because the
+/// device may still write it. Decided by who made the buffer.
 pub type Release = Box<dyn FnOnce(HostMemory, Iova) + Send + Sync>;
 
 /// Memory that the device sees, at an address of its own.
 ///
-/// Its bytes are those of the memory's data ([`HostMemory::data_len`] of them): of a user's vector just the vector, though
-/// the device sees the whole pages around it. Offsets are from the first of them. Any thread may copy in and out at any
-/// time, also while the device writes: what is read is then a mixture, never undefined behaviour. Accesses outside of the
-/// buffer panic, as a slice's do.
+/// Its bytes are those of the memory's data ([`HostMemory::data_len`] of them): of a user's vector just the vector,
+/// though the device sees the whole pages around it. Offsets are from the first of them. Any thread may copy in and out
+/// at any time, also while the device writes: what is read is then a mixture, never undefined behaviour. Accesses
+/// outside of the buffer panic, as a slice's do.
 pub struct DmaBuffer {
     memory: Option<HostMemory>,
     iova: Iova,
@@ -75,8 +75,8 @@ impl DmaBuffer {
 
     /// The data, which other threads and the card may access at any time.
     fn bytes(&self) -> SharedBytes {
-        // SAFETY: one allocation that is this buffer's as long as it lives, which nobody else in this process accesses but
-        // in the ways that `copy.rs` names: `HostMemory`'s constructors and the rings' own contracts see to it.
+        // SAFETY: one allocation that is this buffer's as long as it lives, which nobody else in this process accesses
+        // but in the ways that `copy.rs` names: `HostMemory`'s constructors and the rings' own contracts see to it.
         unsafe { SharedBytes::new(self.as_ptr(), self.len()) }
     }
 
@@ -106,7 +106,8 @@ impl DmaBuffer {
         self.bytes().fill(offset, len, byte);
     }
 
-    /// Loads a big-endian dword that does not cross a multiple of 8; what the device wrote before it is visible afterwards.
+    /// Loads a big-endian dword that does not cross a multiple of 8; what the device wrote before it is visible
+    /// afterwards.
     #[track_caller]
     pub fn load_be32(&self, offset: usize) -> u32 {
         let mut dword = [0; 4];
@@ -116,7 +117,8 @@ impl DmaBuffer {
         u32::from_be_bytes(dword)
     }
 
-    /// Stores a big-endian dword that does not cross a multiple of 8; what was written before is visible to the device first.
+    /// Stores a big-endian dword that does not cross a multiple of 8; what was written before is visible to the device
+    /// first.
     #[track_caller]
     pub fn store_be32(&self, offset: usize, value: u32) {
         uar::barrier::to_device();

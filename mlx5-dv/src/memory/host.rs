@@ -37,8 +37,8 @@ pub(super) trait MemoryHolder: Send + Sync {
     fn held(&self) -> Option<&HostMemory>;
 }
 
-// SAFETY: the memory stays where it is until drop, whichever thread that happens on; it is reached by raw pointers whose
-// users keep order themselves.
+// SAFETY: the memory stays where it is until drop, whichever thread that happens on; it is reached by raw pointers
+// whose users keep order themselves.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above; no method of `&self` reads or writes the memory.
 unsafe impl Sync for HostMemory {}
@@ -106,12 +106,12 @@ impl HostMemory {
 
     /// The user's memory, taken over: any address, any length but zero. It is given back to the allocator on drop.
     ///
-    /// The pages around the vector are shown to the device whole, and with them whatever else the allocator keeps there. The
-    /// IOMMU does not tell them apart; the card's memory keys do. Those that [`MemoryRegion`](crate::objects::MemoryRegion)
-    /// makes begin at the vector's first byte and end at its last, so that the card refuses to touch a neighbour; queues lie
-    /// in memory of their own. Whoever makes objects by raw commands ([`Device::execute_raw`](crate::Device::execute_raw),
-    /// `unsafe`) answers for their bounds. To be independent of the card's checks, use memory of
-    /// [`allocate`](Self::allocate), which is whole pages of its own.
+    /// The pages around the vector are shown to the device whole, and with them whatever else the allocator keeps
+    /// there. The IOMMU does not tell them apart; the card's memory keys do. Those that
+    /// [`MemoryRegion`](crate::objects::MemoryRegion) makes begin at the vector's first byte and end at its last, so
+    /// that the card refuses to touch a neighbour; queues lie in memory of their own. Whoever makes objects by raw
+    /// commands ([`Device::execute_raw`](crate::Device::execute_raw), `unsafe`) answers for their bounds. To be
+    /// independent of the card's checks, use memory of [`allocate`](Self::allocate), which is whole pages of its own.
     pub fn from_vec(mut bytes: Vec<u8>) -> Result<Self, Error> {
         let len = bytes.len();
         let address = NonNull::new(bytes.as_mut_ptr()).filter(|_| len > 0).ok_or_else(nothing)?;
@@ -122,9 +122,9 @@ impl HostMemory {
     ///
     /// # Safety
     /// Every page of `page_size` that the range touches is mapped, is really of that size, and stays mapped until this
-    /// value is gone. While it is shown to a device, nothing in this process holds a reference to the range. This process
-    /// accesses it through one `HostMemory` alone, or ordered by synchronisation against the accesses through that: two of
-    /// different bounds would access the same bytes in different sizes.
+    /// value is gone. While it is shown to a device, nothing in this process holds a reference to the range. This
+    /// process accesses it through one `HostMemory` alone, or ordered by synchronisation against the accesses through
+    /// that: two of different bounds would access the same bytes in different sizes.
     pub unsafe fn from_raw_parts(address: NonNull<u8>, len: usize, page_size: PageSize) -> Result<Self, Error> {
         if len == 0 {
             return Err(nothing());
@@ -208,8 +208,9 @@ impl HostMemory {
 
     /// As a [`DmaSpace`](crate::access::DmaSpace) wants it.
     pub fn range(&self) -> HostRange<'_> {
-        // SAFETY: whole pages of the host's, mapped as long as `self` lives, of that file where there is one. What a card may
-        // be told to write of them is up to who makes keys and queues: the data alone, which nobody has a reference to.
+        // SAFETY: whole pages of the host's, mapped as long as `self` lives, of that file where there is one. What a
+        // card may be told to write of them is up to who makes keys and queues: the data alone, which nobody has a
+        // reference to.
         unsafe { HostRange::new(self.address, self.len, self.file()) }
     }
 

@@ -190,8 +190,8 @@ impl PrivateHugePages {
         // SAFETY: the layout's size is not zero.
         let address = NonNull::new(unsafe { hugepage_rs::alloc(layout) })?;
         let pages = PrivateHugePages { address, layout };
-        // A child of fork() must not share them: whoever wrote first would get a copy, and the device keep the original.
-        // SAFETY: the mapping just made; the advice changes nothing in this process.
+        // A child of fork() must not share them: whoever wrote first would get a copy, and the device keep the
+        // original. SAFETY: the mapping just made; the advice changes nothing in this process.
         unsafe { rustix::mm::madvise(address.as_ptr().cast(), layout.size(), Advice::LinuxDontFork) }.ok()?;
         Some(pages)
     }

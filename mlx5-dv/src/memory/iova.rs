@@ -19,7 +19,8 @@ impl fmt::Display for Iova {
     }
 }
 
-/// The lowest address given out. Kept above zero so that 0 can mean nothing, and above what firmware may use below 1 MiB.
+/// The lowest address given out. Kept above zero so that 0 can mean nothing, and above what firmware may use below 1
+/// MiB.
 const LOWEST: u64 = 1 << 21;
 
 /// Hands out device addresses from the ranges an access allows, lowest first.
@@ -53,7 +54,8 @@ impl IovaAllocator {
         self.allocate_like(0, len, align)
     }
 
-    /// `len` bytes where `like` lies between two multiples of `align`, a power of two; `None` when nothing fits, or `len` is 0.
+    /// `len` bytes where `like` lies between two multiples of `align`, a power of two; `None` when nothing fits, or
+    /// `len` is 0.
     pub fn allocate_like(&mut self, like: u64, len: u64, align: u64) -> Option<Iova> {
         let fit = |&(first, last): &(u64, u64)| {
             let start = first.checked_add(like.wrapping_sub(first) & (align - 1))?;

@@ -1,8 +1,8 @@
 //! Memory the card may use.
 //!
-//! [`HostMemory`] is where it lies in this process, in the largest pages there are; [`DmaBuffer`] is the same memory once
-//! the card sees it, at an [`Iova`]. While a card may write memory, nothing here gives out a reference to it: it is copied
-//! in and out, or loaded and stored as atomics. A buffer derefs to nothing:
+//! [`HostMemory`] is where it lies in this process, in the largest pages there are; [`DmaBuffer`] is the same memory
+//! once the card sees it, at an [`Iova`]. While a card may write memory, nothing here gives out a reference to it: it
+//! is copied in and out, or loaded and stored as atomics. A buffer derefs to nothing:
 //!
 //! ```compile_fail,E0308
 //! fn peek(buffer: &mlx5_dv::memory::DmaBuffer) -> &[u8] {

@@ -126,8 +126,8 @@ impl DmaPool {
             .ok_or_else(|| Error::Invalid(format!("{units} pages do not fit in a fresh chunk of DMA memory")))
     }
 
-    /// As much as the pool has already, so that many buffers need few chunks; at first a huge page, or a modest number of
-    /// ordinary ones.
+    /// As much as the pool has already, so that many buffers need few chunks; at first a huge page, or a modest number
+    /// of ordinary ones.
     fn fresh(&self, held: usize) -> Result<DmaBuffer, Error> {
         let whole = (self.source)(held.next_power_of_two().clamp(CHUNK, LARGE_CHUNK))?;
         let huge = whole.memory().is_some_and(|memory| memory.page_size() >= CHUNK);

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 /// A range of this process' memory that may be shown to a device.
 ///
-/// Its fields are private: a [`DmaSpace`](crate::access::DmaSpace) of safe code's making could otherwise swap the memory that
-/// the driver shows for memory that Rust owns.
+/// Its fields are private: a [`DmaSpace`](crate::access::DmaSpace) of safe code's making could otherwise swap the
+/// memory that the driver shows for memory that Rust owns.
 ///
 /// ```compile_fail,E0451
 /// fn any_memory(page: &mut [u8; 4096]) -> mlx5_dv::access::HostRange<'static> {
@@ -22,12 +22,13 @@ pub struct HostRange<'a> {
 }
 
 impl<'a> HostRange<'a> {
-    /// `len` bytes from `address` on; `file` is the file behind them and the range's offset in it, where there is one. A
-    /// device model needs it to map the same memory; the kernel's VFIO does not.
+    /// `len` bytes from `address` on; `file` is the file behind them and the range's offset in it, where there is one.
+    /// A device model needs it to map the same memory; the kernel's VFIO does not.
     ///
     /// # Safety
-    /// `address` and `len` are multiples of the host's page size, the pages are mapped, and are those of the file, if one is
-    /// given. While a device sees them, nothing in this process relies on the content of what the device is told to write.
+    /// `address` and `len` are multiples of the host's page size, the pages are mapped, and are those of the file, if
+    /// one is given. While a device sees them, nothing in this process relies on the content of what the device is told
+    /// to write.
     pub unsafe fn new(address: NonNull<u8>, len: usize, file: Option<(BorrowedFd<'a>, u64)>) -> Self {
         HostRange { address, len, file }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Free runs of units by their place and by their length. A unit's place is its piece's number and its own in there: runs of
-/// different pieces never touch.
+/// Free runs of units by their place and by their length. A unit's place is its piece's number and its own in there:
+/// runs of different pieces never touch.
 #[derive(Debug, Default)]
 pub(super) struct FreeRuns {
     /// Length by place.

@@ -23,8 +23,8 @@ impl Translation {
 
     /// `len` bytes that work requests name by `address`, and that the card finds at `iova`.
     ///
-    /// Pages cut both sides at the same places, so they are no larger than what the two addresses differ by is a multiple of.
-    /// The first may begin before the memory, and the last end behind it: in addresses that are kept free.
+    /// Pages cut both sides at the same places, so they are no larger than what the two addresses differ by is a
+    /// multiple of. The first may begin before the memory, and the last end behind it: in addresses that are kept free.
     pub(crate) fn of(address: u64, iova: Iova, len: usize) -> Self {
         let common = (address ^ iova.0).trailing_zeros();
         let log_size = Self::log_size(iova.0, len, common);
@@ -33,8 +33,8 @@ impl Translation {
         Translation { first, log_size, count: bytes.div_ceil(1 << log_size) }
     }
 
-    /// log2 of the pages that `len` bytes at `address` are counted in: the largest that begin and end with the memory; or,
-    /// where these are many, larger ones, up to `log_most`.
+    /// log2 of the pages that `len` bytes at `address` are counted in: the largest that begin and end with the memory;
+    /// or, where these are many, larger ones, up to `log_most`.
     pub(crate) fn log_size(address: u64, len: usize, log_most: u32) -> u32 {
         let len = len.max(1) as u64;
         let log_most = log_most.clamp(Self::LOG_SMALLEST, Self::LOG_LARGEST);

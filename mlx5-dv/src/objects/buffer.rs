@@ -8,11 +8,11 @@ use super::memory_region::MemoryRegion;
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
 
-/// A part of a memory region that nobody else has: what a [`Connection`](crate::queue::Connection) takes with a work request
-/// and hands back with its completion.
+/// A part of a memory region that nobody else has: what a [`Connection`](crate::queue::Connection) takes with a work
+/// request and hands back with its completion.
 ///
-/// Keeps its region registered. Not `Clone`: while the card has it, nobody else does. Offsets are bytes from the buffer's
-/// start; accesses outside of it panic, as a slice's do.
+/// Keeps its region registered. Not `Clone`: while the card has it, nobody else does. Offsets are bytes from the
+/// buffer's start; accesses outside of it panic, as a slice's do.
 pub struct Buffer {
     region: Arc<MemoryRegion>,
     range: Range<usize>,

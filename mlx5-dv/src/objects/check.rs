@@ -13,7 +13,8 @@ pub(crate) fn within(field: &str, wanted: u64, capability: &str, log_most: u8) -
     Err(Error::Invalid(format!("{field} is {wanted}, and this card takes at most {most} ({capability} = {log_most})")))
 }
 
-/// The error that `object`, a queue of frames in `state`, does not take `call`, which needs `wanted`; `first` leads there.
+/// The error that `object`, a queue of frames in `state`, does not take `call`, which needs `wanted`; `first` leads
+/// there.
 pub(crate) fn wrong_state(object: &str, state: QueueState, call: &str, wanted: &str, first: &str) -> Error {
     Error::Invalid(format!("{object} is in {state}, and {call} needs {wanted}; first call {first}"))
 }
@@ -21,8 +22,8 @@ pub(crate) fn wrong_state(object: &str, state: QueueState, call: &str, wanted: &
 /// A queue, or queue pair, whose completions carry its own number.
 pub(super) const NO_USER_INDEX: u32 = 0xff_ffff;
 
-/// What the timestamps of completions are, by the capability of their kind of queue: free running wherever the card can, as
-/// Linux asks.
+/// What the timestamps of completions are, by the capability of their kind of queue: free running wherever the card
+/// can, as Linux asks.
 pub(super) fn timestamps(format: u8) -> TimestampFormat {
     // The card's clock shows real time, and cannot be read otherwise.
     const REAL_TIME_ONLY: u8 = 1;

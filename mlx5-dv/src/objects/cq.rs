@@ -45,8 +45,8 @@ impl CqeSize {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CqOptions {
-    /// Completions it must hold at once; rounded up to a power of two less one. It must be as many as all work requests that
-    /// can complete into it, or it overruns and its queue pairs fail. Default: 1023.
+    /// Completions it must hold at once; rounded up to a power of two less one. It must be as many as all work requests
+    /// that can complete into it, or it overruns and its queue pairs fail. Default: 1023.
     pub entries: u32,
     /// Bytes of an entry. Default: 64.
     pub cqe_size: CqeSize,
@@ -111,8 +111,8 @@ pub struct Cq {
     uar: Arc<Uar>,
 }
 
-/// Completions that a queue pair left behind when it was reset or destroyed: those of `qpn` before position `end`, modulo
-/// 2^24. Its number, and its indices from 0 on, are used again.
+/// Completions that a queue pair left behind when it was reset or destroyed: those of `qpn` before position `end`,
+/// modulo 2^24. Its number, and its indices from 0 on, are used again.
 #[derive(Debug)]
 struct Former {
     qpn: u32,
@@ -158,8 +158,8 @@ impl Cq {
         let mut create = CreateCqIn::default();
         create.w().cq_context(&context).cq_umem_valid(true).cq_umem_id(memory.umem_id());
         let what = format!("a CQ of {} entries", 1u64 << log_size);
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed after it, and
-        // leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
+        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
         let created = unsafe {
             Object::create_over_memory(device, &create, &what, |out| {
                 let mut end = DestroyCqIn::default();
@@ -229,8 +229,8 @@ impl Cq {
         })
     }
 
-    /// What has completed of queue pair `qpn` and was not polled yet is nobody's: it has been reset or destroyed, so that no
-    /// more comes of that life.
+    /// What has completed of queue pair `qpn` and was not polled yet is nobody's: it has been reset or destroyed, so
+    /// that no more comes of that life.
     pub(crate) fn forget(&self, qpn: u32) {
         let mut former = lock(&self.former);
         former.retain(|former| former.qpn != qpn);
@@ -247,8 +247,8 @@ impl Cq {
         self.has_former.load(Ordering::Relaxed)
     }
 
-    /// Whether the completion of `qpn` at `position` is of a life before the queue pair's last reset. Positions only grow
-    /// from call to call.
+    /// Whether the completion of `qpn` at `position` is of a life before the queue pair's last reset. Positions only
+    /// grow from call to call.
     pub(crate) fn is_former(&self, qpn: u32, position: u32) -> bool {
         let mut former = lock(&self.former);
         former.retain(|former| is_before(position, former.end));
@@ -256,8 +256,8 @@ impl Cq {
         former.iter().any(|former| former.qpn == qpn)
     }
 
-    /// Where the completions end that have been written, if one of those not polled yet is of `qpn`. Another thread may be
-    /// polling.
+    /// Where the completions end that have been written, if one of those not polled yet is of `qpn`. Another thread may
+    /// be polling.
     fn end_of_unread(&self, qpn: u32) -> Option<u32> {
         let first = self.consumed();
         let (mut end, mut found) = (first, false);

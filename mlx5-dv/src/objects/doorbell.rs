@@ -26,8 +26,8 @@ pub trait DoorbellMode: SendDoorbell + Sized {
     /// A doorbell of `uar`, which it keeps alive.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the page is not mapped, or its BlueFlame register is taken; [`Error::Unsupported`] where the
-    /// card has no BlueFlame, or one of another size.
+    /// [`Error::Invalid`] where the page is not mapped, or its BlueFlame register is taken; [`Error::Unsupported`]
+    /// where the card has no BlueFlame, or one of another size.
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error>;
 }
 
@@ -78,8 +78,8 @@ fn registers(uar: &Uar) -> Result<UarPage, Error> {
         let help = "use the Trapped doorbell, or AnyDoorbell";
         return Err(Error::Invalid(format!("UAR page {page:#x} is not mapped here: {help}")));
     };
-    // SAFETY: the mapping is the page's registers, whole and aligned (`Uar::mapping` checks its length; a mapping starts at
-    // a page). It lives as long as the `Uar`, an `Arc` of which is in every `Leased` beside the doorbell.
+    // SAFETY: the mapping is the page's registers, whole and aligned (`Uar::mapping` checks its length; a mapping
+    // starts at a page). It lives as long as the `Uar`, an `Arc` of which is in every `Leased` beside the doorbell.
     Ok(unsafe { UarPage::new(mapping.address()) })
 }
 
@@ -155,7 +155,8 @@ impl DoorbellMode for Shared<BlueFlame> {
     }
 }
 
-/// The doorbell of a page that cannot be mapped: each ring is a call of the access, such as a message to another process.
+/// The doorbell of a page that cannot be mapped: each ring is a call of the access, such as a message to another
+/// process.
 #[derive(Debug)]
 pub struct Trapped(Arc<Uar>);
 
@@ -166,8 +167,8 @@ impl SendDoorbell for Trapped {
     }
 }
 
-/// Rings by a call of the access. A call more is nothing to it, and queues that never make it should not carry its code; nor does
-/// it see a part of the queue, which would have to read its own numbers once more after each store.
+/// Rings by a call of the access. A call more is nothing to it, and queues that never make it should not carry its
+/// code; nor does it see a part of the queue, which would have to read its own numbers once more after each store.
 #[cold]
 #[inline(never)]
 fn ring_by_access(uar: &Uar, control: u64) {

@@ -4,7 +4,8 @@ use mlx5_prm::ctx::InlineMode;
 
 /// Bytes of an Ethernet header.
 pub(crate) const ETHERNET: usize = 14;
-/// Bytes of an Ethernet header with a VLAN tag: what Linux inlines of every frame where a card wants the Ethernet header.
+/// Bytes of an Ethernet header with a VLAN tag: what Linux inlines of every frame where a card wants the Ethernet
+/// header.
 const TAGGED: usize = 18;
 /// Bytes of the longest header of IPv4, and of TCP.
 const LONGEST: usize = 60;
@@ -28,8 +29,8 @@ pub(crate) fn most_headers(mode: InlineMode) -> usize {
     }
 }
 
-/// How many bytes from its start a frame that begins with `start` and has `len` bytes must inline. More than `start` has, where
-/// that ends before the last header begins.
+/// How many bytes from its start a frame that begins with `start` and has `len` bytes must inline. More than `start`
+/// has, where that ends before the last header begins.
 pub(crate) fn headers(mode: InlineMode, start: &[u8], len: usize) -> usize {
     let headers = match mode {
         InlineMode::None => 0,
@@ -106,8 +107,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a frame is, its headers are within it and within what queues make room for, and to know more of it asks
-        /// for no less.
+        /// Whatever a frame is, its headers are within it and within what queues make room for, and to know more of it
+        /// asks for no less.
         #[test]
         fn any_frame_has_headers(bytes in prop::collection::vec(any::<u8>(), 0..200), mode in 0u32..8) {
             let mode = <InlineMode as mlx5_prm::layout::Value>::from_number(mode.into());

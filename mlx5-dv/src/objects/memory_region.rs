@@ -14,9 +14,9 @@ use crate::memory::{DmaBuffer, HostMemory};
 
 /// Memory that queue pairs of its protection domain may use, by address and key.
 ///
-/// Owns the memory, or the user's vector. Addresses are those of this process, as in verbs, and may be told to a remote.
-/// The memory can be copied in and out at any time from any thread; while the card writes, what is read is a mixture.
-/// Offsets are bytes from the region's start; accesses outside of it panic, as a slice's do.
+/// Owns the memory, or the user's vector. Addresses are those of this process, as in verbs, and may be told to a
+/// remote. The memory can be copied in and out at any time from any thread; while the card writes, what is read is a
+/// mixture. Offsets are bytes from the region's start; accesses outside of it panic, as a slice's do.
 pub struct MemoryRegion {
     /// First of all: without it the card cannot reach the memory.
     mkey: Mkey,
@@ -93,8 +93,8 @@ impl MemoryRegion {
         self.host().map_or(0, HostMemory::page_size)
     }
 
-    /// Bytes of the pages that the card's own translation has: the larger they are, the fewer it has to look up. 1 GiB at
-    /// most, and no larger than the memory's place in this process and in the card's address space allows.
+    /// Bytes of the pages that the card's own translation has: the larger they are, the fewer it has to look up. 1 GiB
+    /// at most, and no larger than the memory's place in this process and in the card's address space allows.
     pub fn card_page_size(&self) -> usize {
         1 << self.mkey.log_page_size()
     }

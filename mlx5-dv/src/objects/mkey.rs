@@ -132,8 +132,8 @@ impl Mkey {
         let list = if place.is_some() { Vec::new() } else { entries(pages) };
         let what = format!("{} bytes of memory", host.data_len());
         let create = WithTail::new(create, list);
-        // SAFETY: opens `memory`'s data and no byte beside it: `start_addr` and `len` are its own. `MemoryRegion` keeps the
-        // buffer until the key is destroyed, and leaks it where that fails; nobody has a reference to the data.
+        // SAFETY: opens `memory`'s data and no byte beside it: `start_addr` and `len` are its own. `MemoryRegion` keeps
+        // the buffer until the key is destroyed, and leaks it where that fails; nobody has a reference to the data.
         let created = unsafe {
             Object::create_over_memory(pd.device(), &create, &what, |out| {
                 let mut end = DestroyMkeyIn::default();

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //! * Calls block until firmware answered, may allocate, and may be made from any thread.
-//! * An object holds its parents by `Arc`: a queue pair keeps its protection domain, its completion queues and its UAR page
-//!   alive. Handles that destroy something are not `Clone`; share an `Arc`.
+//! * An object holds its parents by `Arc`: a queue pair keeps its protection domain, its completion queues and its UAR
+//!   page alive. Handles that destroy something are not `Clone`; share an `Arc`.
 //! * `destroy` says whether it worked, and gives the object back if it did not:
 //!
 //! ```compile_fail,E0382
@@ -13,9 +13,10 @@
 //! }
 //! ```
 //!
-//! * Dropping does the same and logs a failure. It never panics, and it never frees memory the card may still write: that
-//!   is leaked.
-//! * What a user asks for is checked against the card's capabilities first; the error names the field and the capability.
+//! * Dropping does the same and logs a failure. It never panics, and it never frees memory the card may still write:
+//!   that is leaked.
+//! * What a user asks for is checked against the card's capabilities first; the error names the field and the
+//!   capability.
 
 mod buffer;
 mod check;

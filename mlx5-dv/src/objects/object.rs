@@ -20,8 +20,8 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Executes `create`, which names no memory; `end` makes the command that destroys what was created, and its name, of the
-    /// reply.
+    /// Executes `create`, which names no memory; `end` makes the command that destroys what was created, and its name,
+    /// of the reply.
     pub(crate) fn create<C: SafeCommand, E: Command>(
         device: &Arc<Device>,
         create: &C,
@@ -35,8 +35,8 @@ impl Object {
     /// As [`create`](Self::create), for commands that name memory.
     ///
     /// # Safety
-    /// As for [`Access::create`](crate::access::Access::create): whoever holds the object keeps the memory that `create` names
-    /// until [`destroy`](Self::destroy) succeeded, or for good.
+    /// As for [`Access::create`](crate::access::Access::create): whoever holds the object keeps the memory that
+    /// `create` names until [`destroy`](Self::destroy) succeeded, or for good.
     pub(crate) unsafe fn create_over_memory<C: Command, E: Command>(
         device: &Arc<Device>,
         create: &C,
@@ -82,7 +82,8 @@ impl Object {
     /// Modifies the object.
     pub(crate) fn modify<C: Transition>(&self, command: &C) -> Result<(), CommandError> {
         let raw = RawCommand::new(command, self.name());
-        // SAFETY: moves the object, whose number its owner sets, from state to state, and names no memory: see `Transition`.
+        // SAFETY: moves the object, whose number its owner sets, from state to state, and names no memory: see
+        // `Transition`.
         let modified = unsafe { self.device.access().modify(self.handle, raw.clone()) };
         modified.map(drop).map_err(|error| error.because(&raw.input, self.device.caps()))
     }
@@ -113,8 +114,8 @@ impl Drop for Object {
     }
 }
 
-/// A command that moves an object from state to state. The contexts that it carries are made in this crate, which sets none of
-/// their fields that name memory: those are the creation's.
+/// A command that moves an object from state to state. The contexts that it carries are made in this crate, which sets
+/// none of their fields that name memory: those are the creation's.
 pub(crate) trait Transition: Command {}
 
 impl Transition for Rst2initQpIn {}

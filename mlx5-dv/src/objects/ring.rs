@@ -112,8 +112,9 @@ impl RingMemory {
 
     /// Completions consumed, modulo 2^24, as the record of a completion queue says. 0 where the memory is gone.
     pub(super) fn consumed(&self) -> u32 {
-        // SAFETY: the record lies behind the ring, aligned to 64, in memory that this value keeps. While a queue has it the
-        // queue's `CqRecord` alone stores there; `new` stored before that, and only rings of work requests are cleared.
+        // SAFETY: the record lies behind the ring, aligned to 64, in memory that this value keeps. While a queue has it
+        // the queue's `CqRecord` alone stores there; `new` stored before that, and only rings of work requests are
+        // cleared.
         self.record().map_or(0, |record| unsafe { uar::CqRecord::consumed(record) })
     }
 

@@ -17,8 +17,8 @@ const USED: u8 = 2;
 #[derive(Debug, Default)]
 pub(super) struct RingLease(AtomicU8);
 
-/// Where a ring and its doorbell record are, and that nobody else posts there: only [`RingLease::take`] makes one, once between
-/// two resets. Mapped as long as the object lives whose ring it is.
+/// Where a ring and its doorbell record are, and that nobody else posts there: only [`RingLease::take`] makes one, once
+/// between two resets. Mapped as long as the object lives whose ring it is.
 pub(crate) struct RingPermit {
     ring: NonNull<u8>,
     record: NonNull<u8>,

@@ -67,9 +67,9 @@ impl RqOptions {
 /// RST --ready--> RDY   receive_queue from RST on   to_error: RDY --> ERR   reset: any --> RST
 /// ```
 ///
-/// A frame for which nothing is posted is lost. One that does not fit, or whose memory the card may not write, takes the queue
-/// to ERR, and all that is posted completes with flush errors: drop the queue, then [`reset`](Self::reset) and
-/// [`ready`](Self::ready).
+/// A frame for which nothing is posted is lost. One that does not fit, or whose memory the card may not write, takes
+/// the queue to ERR, and all that is posted completes with flush errors: drop the queue, then [`reset`](Self::reset)
+/// and [`ready`](Self::ready).
 pub struct Rq {
     queue: RawQueue,
     log_size: u32,
@@ -88,8 +88,8 @@ impl Rq {
     /// A new receive queue in RST that completes into `cq`. Its memory is of `pd`. VLAN tags stay in frames.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability (it is
-    /// named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability (it
+    /// is named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
     pub fn create(pd: &Arc<Pd>, cq: &Arc<Cq>, options: RqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         if !Arc::ptr_eq(device, cq.device()) {
@@ -109,8 +109,8 @@ impl Rq {
             .wq(&cyclic(pd, &memory, log_size, log_stride));
         let mut create = CreateRqIn::default();
         create.w().ctx(&context);
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed after it, and
-        // leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
+        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
         let created = unsafe {
             Object::create_over_memory(device, &create, "an RQ", |out| {
                 let mut end = DestroyRqIn::default();
@@ -153,13 +153,14 @@ impl Rq {
         self.queue.ready()
     }
 
-    /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST, [`Error::Command`].
+    /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST,
+    /// [`Error::Command`].
     pub fn to_error(&self) -> Result<(), Error> {
         self.queue.to_error()
     }
 
-    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet. Drop the
-    /// queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
+    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet.
+    /// Drop the queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
         self.queue.reset()
     }

@@ -32,8 +32,8 @@ pub struct SqOptions {
     pub wqes: u32,
     /// Gather elements of a frame, at most. Default: 1.
     pub sges: u16,
-    /// Bytes of a frame that may lie in the WQE itself; more where the card insists on more headers there. Default: 18, an
-    /// Ethernet header with a VLAN tag. A frame that lies there whole needs no memory registered.
+    /// Bytes of a frame that may lie in the WQE itself; more where the card insists on more headers there. Default: 18,
+    /// an Ethernet header with a VLAN tag. A frame that lies there whole needs no memory registered.
     pub inline_bytes: u16,
 }
 
@@ -117,8 +117,8 @@ const CHECK_SEQUENCE: u16 = 4;
 /// ```
 ///
 /// Forbidden, with an error before firmware is asked: a send queue before RDY (the card would ignore its doorbells in
-/// silence); reset while the queue is out. A frame that fails takes the queue to ERR, and all behind it complete with flush
-/// errors: drop the queue, then [`reset`](Self::reset) and [`ready`](Self::ready).
+/// silence); reset while the queue is out. A frame that fails takes the queue to ERR, and all behind it complete with
+/// flush errors: drop the queue, then [`reset`](Self::reset) and [`ready`](Self::ready).
 pub struct Sq {
     queue: RawQueue,
     log_size: u32,
@@ -138,8 +138,8 @@ impl Sq {
     /// A new send queue in RST, through `tis`, that rings through `uar` and completes into `cq`. Its memory is of `pd`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability (it is
-    /// named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability (it
+    /// is named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
     pub fn create(
         pd: &Arc<Pd>,
         uar: &Arc<Uar>,
@@ -174,8 +174,8 @@ impl Sq {
         }
         let mut create = CreateSqIn::default();
         create.w().ctx(&context);
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed after it, and
-        // leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
+        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
         let created = unsafe {
             Object::create_over_memory(device, &create, "an SQ", |out| {
                 let mut end = DestroySqIn::default();
@@ -241,13 +241,14 @@ impl Sq {
         self.queue.ready()
     }
 
-    /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST, [`Error::Command`].
+    /// RDY to ERR: everything posted completes with a flush error. Errors: [`Error::Invalid`] in RST,
+    /// [`Error::Command`].
     pub fn to_error(&self) -> Result<(), Error> {
         self.queue.to_error()
     }
 
-    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet. Drop the
-    /// queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
+    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet.
+    /// Drop the queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
         self.queue.reset()
     }

@@ -10,8 +10,8 @@ use super::object::{DestroyError, Object, destroy_sole};
 use crate::device::Device;
 use crate::error::Error;
 
-/// What transport interfaces belong to: a frame that one of a domain sends does not come back to those of it that receive.
-/// PRM "Transport Domain".
+/// What transport interfaces belong to: a frame that one of a domain sends does not come back to those of it that
+/// receive. PRM "Transport Domain".
 #[derive(Debug)]
 pub struct TransportDomain {
     number: u32,

@@ -44,8 +44,8 @@ impl Uar {
         Self::mapped(device, UarMapping::Uncached)
     }
 
-    /// A page of our own, mapped write-combining where that can be had (`devx:`): for [`BlueFlame`] alone. Errors: as for
-    /// [`alloc`](Self::alloc).
+    /// A page of our own, mapped write-combining where that can be had (`devx:`): for [`BlueFlame`] alone. Errors: as
+    /// for [`alloc`](Self::alloc).
     pub fn alloc_write_combining(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         Self::mapped(device, UarMapping::WriteCombining)
     }
@@ -96,8 +96,8 @@ impl Uar {
         self.shared_plain.get_or_init(|| Shared::new(Plain::new(page, PLAIN_REGISTER))).clone()
     }
 
-    /// The BlueFlame register for one queue alone, until [`give_blue_flame_back`](Self::give_blue_flame_back); `None` where
-    /// it is taken or shared.
+    /// The BlueFlame register for one queue alone, until [`give_blue_flame_back`](Self::give_blue_flame_back); `None`
+    /// where it is taken or shared.
     pub(crate) fn take_blue_flame(&self, page: UarPage) -> Option<BlueFlame> {
         let mut holder = lock(&self.blue_flame);
         let free = matches!(*holder, Holder::Nobody);

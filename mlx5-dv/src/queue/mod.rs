@@ -4,18 +4,19 @@
 //! * A queue belongs to one thread at a time: `Send`, not `Sync`, and everything takes `&mut self`.
 //! * Posting, ringing, polling and retiring make no system call, take no lock and allocate nothing. (A
 //!   [`Shared`] doorbell takes a lock; a UAR page that cannot be mapped makes ringing a system call.)
-//! * Nothing a card writes is believed: a completion is copied once, decoded from the copy, and its queue pair and index are
-//!   checked before they index anything.
+//! * Nothing a card writes is believed: a completion is copied once, decoded from the copy, and its queue pair and
+//!   index are checked before they index anything.
 //! * A failed work request is an error value, never silence.
 //!
 //! # Three levels
-//! 1. [`SendQueue`], [`ReceiveQueue`], [`CompletionQueue`]: work requests by address and key. Posting memory is `unsafe`.
+//! 1. [`SendQueue`], [`ReceiveQueue`], [`CompletionQueue`]: work requests by address and key. Posting memory is
+//!    `unsafe`.
 //! 2. [`Connection`]: takes a buffer with each work request and hands it back with its completion. Safe. And
 //!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 //!
-//! [`DatagramSendQueue`] is the first for datagrams, each of which says where it goes. [`ethernet`] has the first two for
-//! frames: raw packets in place of a connection's messages.
+//! [`DatagramSendQueue`] is the first for datagrams, each of which says where it goes. [`ethernet`] has the first two
+//! for frames: raw packets in place of a connection's messages.
 
 mod completion;
 mod error;

@@ -33,8 +33,8 @@ impl QueuePair {
     /// [`reset`](Self::reset). A datagram is at most what the port's MTU, as it is now, has room for.
     ///
     /// # Errors
-    /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of a connection, where it is out already, there is
-    /// none, or `D` cannot be had.
+    /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of a connection, where it is out already, there
+    /// is none, or `D` cannot be had.
     pub fn datagram_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<DatagramSendQueue<D>, Error> {
         self.must_be(ServiceType::Ud, "datagram_send_queue", "send_queue")?;
         let log_most = log_most(self.device().port()?.mtu)?;

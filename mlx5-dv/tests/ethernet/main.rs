@@ -1,4 +1,5 @@
-//! Frames on the software card: from function to function, every error, every refusal, and nothing for strict mode to report.
+//! Frames on the software card: from function to function, every error, every refusal, and nothing for strict mode to
+//! report.
 
 mod ends;
 mod errors;

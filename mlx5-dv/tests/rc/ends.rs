@@ -45,8 +45,8 @@ impl Card {
         self.end_after(&[]);
     }
 
-    /// As [`end`](Self::end) of a test that did something wrong on purpose: the card complains of `rules`, all of them and
-    /// no other.
+    /// As [`end`](Self::end) of a test that did something wrong on purpose: the card complains of `rules`, all of them
+    /// and no other.
     pub fn end_after(self, rules: &[&str]) {
         let mut broken: Vec<_> = self.sim.violations().iter().map(|violation| violation.rule).collect();
         broken.sort_unstable();

@@ -146,8 +146,8 @@ fn writes<D: DoorbellMode>(card: &Card, uar: &Arc<Uar>, rounds: u64) {
     }
 }
 
-/// A WQE of 192 bytes is copied to the BlueFlame buffer by one thread while others ring for theirs: the card fetches what
-/// is not whole, so that only where each mode stores says whether they are apart.
+/// A WQE of 192 bytes is copied to the BlueFlame buffer by one thread while others ring for theirs: the card fetches
+/// what is not whole, so that only where each mode stores says whether they are apart.
 #[test]
 fn queues_of_different_modes_share_one_page() {
     let card = Card::new();

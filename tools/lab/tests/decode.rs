@@ -1,5 +1,5 @@
-//! `mlx5 decode` and `mlx5 explain` on the command log of Debian's unmodified mlx5_core. Every command that the model executed is
-//! found in the log, byte for byte, and no successful one is reported as faulty.
+//! `mlx5 decode` and `mlx5 explain` on the command log of Debian's unmodified mlx5_core. Every command that the model
+//! executed is found in the log, byte for byte, and no successful one is reported as faulty.
 
 mod common;
 

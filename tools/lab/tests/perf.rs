@@ -1,5 +1,5 @@
-//! `mlx5 perf` over DevX beside perftest over libmlx5: the same flags, the same table. The times are printed, not checked;
-//! benches/README.md has them.
+//! `mlx5 perf` over DevX beside perftest over libmlx5: the same flags, the same table. The times are printed, not
+//! checked; benches/README.md has them.
 
 mod common;
 

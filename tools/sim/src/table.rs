@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 /// The user context of the driver itself, which may name every object. PRM `uid` 0.
 pub const DRIVER: u16 = 0;
-/// The `uid` of what the driver makes for all its users: any user context may name it. Linux calls it the shared resources'.
+/// The `uid` of what the driver makes for all its users: any user context may name it. Linux calls it the shared
+/// resources'.
 pub const SHARED: u16 = 0xffff;
 
 /// Objects by number, the lowest free number given out first.
 ///
-/// While a command of a user context runs ([`act_for`](Self::act_for)), the table is as if it held that context's objects
-/// alone, and the [`SHARED`] ones, which it cannot take out.
+/// While a command of a user context runs ([`act_for`](Self::act_for)), the table is as if it held that context's
+/// objects alone, and the [`SHARED`] ones, which it cannot take out.
 #[derive(Debug)]
 pub struct Table<T> {
     first: u32,

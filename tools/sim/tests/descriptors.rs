@@ -1,5 +1,5 @@
-//! A server whose process is out of descriptors serves again when there are some. A test program of its own: the limit is
-//! the process'.
+//! A server whose process is out of descriptors serves again when there are some. A test program of its own: the limit
+//! is the process'.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

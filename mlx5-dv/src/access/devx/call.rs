@@ -49,7 +49,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// One of several kinds of input, `kind`, and its bytes that the kernel reads. Errors: as for [`input`](Self::input).
+    /// One of several kinds of input, `kind`, and its bytes that the kernel reads. Errors: as for
+    /// [`input`](Self::input).
     pub fn choice(self, attr_id: u16, kind: u16, bytes: &'a [u8]) -> io::Result<Self> {
         let mut call = self.input(attr_id, bytes)?;
         if let Some(attribute) = call.attributes.last_mut() {
@@ -95,8 +96,8 @@ impl<'a> Call<'a> {
     /// Makes the call, whose object is a channel: the kernel opens its descriptor for the attribute `attr_id`.
     pub fn open(self, device: BorrowedFd<'_>, attr_id: u16) -> io::Result<OwnedFd> {
         let fd = self.fresh(attr_id)?.run(device)?.data(attr_id)? as i32;
-        // SAFETY: the callers' objects are channels, for which the kernel puts a new descriptor of this process into the
-        // attribute. It was made for this call: nobody else knows it.
+        // SAFETY: the callers' objects are channels, for which the kernel puts a new descriptor of this process into
+        // the attribute. It was made for this call: nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -118,9 +119,9 @@ impl<'a> Call<'a> {
         let (head, tail) = words.as_mut_bytes().split_at_mut(size_of::<CallHeader>());
         head.copy_from_slice(header.as_bytes());
         tail.copy_from_slice(attributes.as_bytes());
-        // SAFETY: `words` is a header whose length is all of it, with as many attributes as it says. Each attribute that
-        // holds an address was made of a slice borrowed for 'a, shared where the kernel reads and exclusive where it
-        // writes, with the slice's length; `self` is consumed here, so the borrows last until the call returns.
+        // SAFETY: `words` is a header whose length is all of it, with as many attributes as it says. Each attribute
+        // that holds an address was made of a slice borrowed for 'a, shared where the kernel reads and exclusive where
+        // it writes, with the slice's length; `self` is consumed here, so the borrows last until the call returns.
         let done = unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL as _, words.as_mut_ptr()) };
         if done < 0 {
             return Err(io::Error::last_os_error());

@@ -96,8 +96,8 @@ pub fn open_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(channel)
 }
 
-/// Events of `event_type` about `object` (or the device) come by `channel`, or signal `eventfd` instead. They end with the
-/// channel.
+/// Events of `event_type` about `object` (or the device) come by `channel`, or signal `eventfd` instead. They end with
+/// the channel.
 pub fn subscribe(
     device: BorrowedFd<'_>,
     channel: BorrowedFd<'_>,

@@ -1,5 +1,5 @@
-//! Flow matchers and rules of the kernel's: what steers frames to this process, before the kernel's own network device sees
-//! them.
+//! Flow matchers and rules of the kernel's: what steers frames to this process, before the kernel's own network device
+//! sees them.
 
 use std::io;
 

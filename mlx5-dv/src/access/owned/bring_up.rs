@@ -1,7 +1,7 @@
 //! Bring-up: one sequence, in the PRM's order. PRM "Driver Start-up".
 //!
-//! Each step that has to be undone is written down when it is done. Whether a bring-up fails half-way or a card is closed
-//! after a day, `tear_down.rs` undoes what is written down, last first.
+//! Each step that has to be undone is written down when it is done. Whether a bring-up fails half-way or a card is
+//! closed after a day, `tear_down.rs` undoes what is written down, last first.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -223,7 +223,8 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     }
     while left > 0 {
         let (command, pages) = card.pages.give_command(function, left.min(BATCH))?;
-        // SAFETY: `card.pages` keeps the pages, for firmware alone, until firmware gave them back or its DMA has stopped.
+        // SAFETY: `card.pages` keeps the pages, for firmware alone, until firmware gave them back or its DMA has
+        // stopped.
         if let Err(error) = unsafe { card.execute(command) } {
             if error.status().is_some() {
                 card.pages.not_taken(&pages);
@@ -235,7 +236,8 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells the card that this host is little-endian. Only physical functions know the register; others are right as they are.
+/// Tells the card that this host is little-endian. Only physical functions know the register; others are right as they
+/// are.
 fn set_host_endianness(card: &Owned) {
     if let Err(error) = port::register(card, RegisterId::HostEndianness, true, &HostEndianness::default()) {
         tracing::debug!(%error, "host endianness left as it is");
@@ -284,8 +286,8 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
 
     let create = |log_size: u8, vector: u16, types: &[EventType]| -> Result<EventQueue, Error> {
         let ring = EventRing::allocate(&card.pool, log_size.min(caps.log_max_eq_sz.max(6)))?;
-        // SAFETY: names the ring's memory. The `EventQueue` keeps it until the EQ is destroyed; without an answer, `kept` does,
-        // until DMA has stopped.
+        // SAFETY: names the ring's memory. The `EventQueue` keeps it until the EQ is destroyed; without an answer,
+        // `kept` does, until DMA has stopped.
         let reply = match unsafe { card.execute(ring.create_command(out.uar(), vector, types)) } {
             Ok(reply) => reply,
             Err(error) => {

@@ -82,7 +82,8 @@ fn set_cap(card: &Owned, page: CapPage, current: &[u8], want: &[u8]) -> Result<(
     capability[..want.len()].copy_from_slice(want);
     let mut set = SetHcaCapIn::default();
     set.w().op_mod(page.op_mod(false)).capability(&capability);
-    // SAFETY: names no memory. What it changes (signatures, sizes of UAR pages) is set here and known to who relies on it.
+    // SAFETY: names no memory. What it changes (signatures, sizes of UAR pages) is set here and known to who relies on
+    // it.
     unsafe { card.run_raw(&set, &format!("{page} page")) }?;
     Ok(())
 }

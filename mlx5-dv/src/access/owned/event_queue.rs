@@ -40,8 +40,8 @@ impl EventRing {
     /// Room for `2^log_size` events, all owned by the card.
     pub fn allocate(pool: &Arc<DmaPool>, log_size: u8) -> Result<Self, Error> {
         let ring = pool.allocate(Eqe::SIZE << log_size)?;
-        // Whoever looks at an entry the card has not written must find it owned by hardware: the first round's owner bit
-        // is 0 once written, so it starts as 1.
+        // Whoever looks at an entry the card has not written must find it owned by hardware: the first round's owner
+        // bit is 0 once written, so it starts as 1.
         let mut entry = Eqe::ZERO;
         entry.w().owner(true);
         for i in 0..1 << log_size {

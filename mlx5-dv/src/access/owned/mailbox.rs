@@ -41,8 +41,8 @@ struct BlockAt {
     iova: u64,
 }
 
-/// A chain of blocks, linked and numbered. Must be given back with [`MailboxPool::give_back`]; one that is dropped stays
-/// taken, which is right for a command that firmware never answered.
+/// A chain of blocks, linked and numbered. Must be given back with [`MailboxPool::give_back`]; one that is dropped
+/// stays taken, which is right for a command that firmware never answered.
 #[derive(Debug, Default)]
 pub struct Chain(Vec<BlockAt>);
 

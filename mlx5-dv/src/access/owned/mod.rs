@@ -1,11 +1,11 @@
 //! A function that is ours alone: brought up, driven and torn down by our own firmware commands.
 //!
-//! `bring_up.rs` is the sequence, `tear_down.rs` the way back, over what `steps.rs` wrote down, `caps.rs` what is chosen among
-//! capabilities, `port.rs` the port. The parts it puts together are `command/` (the command queue) with `mailbox.rs`, `pages.rs`
-//! (firmware's memory), `event_queue.rs`, `event_loop.rs` and `events.rs` (events, what is done about them, and who calls
-//! it: `event_thread.rs` or pauses), `health.rs`
-//! (whether firmware lives), `space.rs` (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`]
-//! are two ways to reach a function; the third, in process, is made by whoever has a model.
+//! `bring_up.rs` is the sequence, `tear_down.rs` the way back, over what `steps.rs` wrote down, `caps.rs` what is
+//! chosen among capabilities, `port.rs` the port. The parts it puts together are `command/` (the command queue) with
+//! `mailbox.rs`, `pages.rs` (firmware's memory), `event_queue.rs`, `event_loop.rs` and `events.rs` (events, what is
+//! done about them, and who calls it: `event_thread.rs` or pauses), `health.rs` (whether firmware lives), `space.rs`
+//! (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`] are two ways to reach a
+//! function; the third, in process, is made by whoever has a model.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
@@ -121,8 +121,8 @@ impl Owned {
         Ok(offset)
     }
 
-    /// Maps the UAR page at `offset` of BAR 0, where that can be done. Where the host's pages are larger than the card's,
-    /// the page is a part of the mapping.
+    /// Maps the UAR page at `offset` of BAR 0, where that can be done. Where the host's pages are larger than the
+    /// card's, the page is a part of the mapping.
     fn map_uar(&self, offset: u64) -> Result<Option<BarMapping>, Error> {
         let page = rustix::param::page_size() as u64;
         let start = offset / page * page;
@@ -196,8 +196,8 @@ impl Access for Owned {
         create.w().umem(&umem);
         let list = pages.addresses().map(|page| Be64::new(page | rights)).collect();
         let about = format!("umem of {} bytes", host.len());
-        // SAFETY: lists the pages that `memory` was shown at. The handle keeps it until the umem is destroyed; without an
-        // answer, below, it is leaked. What the card writes there is up to who makes objects of the umem.
+        // SAFETY: lists the pages that `memory` was shown at. The handle keeps it until the umem is destroyed; without
+        // an answer, below, it is leaked. What the card writes there is up to who makes objects of the umem.
         match unsafe { self.run_raw(&WithTail::new(create, list), &about) } {
             Ok(out) => Ok(UmemHandle::new(out.reply.umem_id(), ObjectHandle(0), memory)),
             Err(error) => {
@@ -254,8 +254,8 @@ impl Access for Owned {
         }
         self.liveness.check()?;
         let at = self.uar_offset(uar.uar_page()) + offset as u64;
-        // SAFETY: inside of a UAR page that the card gave us, as handles are made of no other and the offset was checked: a
-        // doorbell, which makes the card go through rings that it was given for that.
+        // SAFETY: inside of a UAR page that the card gave us, as handles are made of no other and the offset was
+        // checked: a doorbell, which makes the card go through rings that it was given for that.
         unsafe { self.registers.bar().write64(at, value) }.map_err(|error| Error::Dead(self.liveness.broken(&error)))
     }
 

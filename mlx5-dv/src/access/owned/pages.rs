@@ -36,8 +36,8 @@ pub enum Phase {
     Init = 2,
 }
 
-/// The pages firmware holds. It decides nothing about them: [`give_command`](Self::give_command) and its like only build
-/// commands, so that bring-up and the background thread can each execute them in their own way.
+/// The pages firmware holds. It decides nothing about them: [`give_command`](Self::give_command) and its like only
+/// build commands, so that bring-up and the background thread can each execute them in their own way.
 #[derive(Debug)]
 pub struct FirmwarePages {
     space: Arc<Space>,
@@ -124,8 +124,8 @@ impl FirmwarePages {
         }
     }
 
-    /// Reads the output of a take command. Returns how many pages came back. An address that was never given is an error,
-    /// and is not used; those before it are taken back.
+    /// Reads the output of a take command. Returns how many pages came back. An address that was never given is an
+    /// error, and is not used; those before it are taken back.
     pub fn taken(&self, output: &[u8]) -> Result<usize, Error> {
         const HEAD: usize = 0x10;
         let word = |at: usize| output.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));

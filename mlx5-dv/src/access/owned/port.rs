@@ -1,9 +1,9 @@
 //! The function's port: RoCE, the address it takes frames for, its MTU, its link.
 //!
-//! A card does not hear the wire by itself. The switch in front of each port forwards unicast frames by what drivers told
-//! it, and its port drops what is longer than its MTU: both are told here what Linux tells them. Some cards refuse some
-//! of it to some functions (a virtual one's port follows the physical one's). Then the port stays as it is, and the log
-//! says so.
+//! A card does not hear the wire by itself. The switch in front of each port forwards unicast frames by what drivers
+//! told it, and its port drops what is longer than its MTU: both are told here what Linux tells them. Some cards refuse
+//! some of it to some functions (a virtual one's port follows the physical one's). Then the port stays as it is, and
+//! the log says so.
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
@@ -69,7 +69,8 @@ pub(super) fn set_roce(card: &Owned, enabled: bool) -> Result<(), CommandError> 
     modify_vport(card, about, |select| _ = select.w().roce_en(true), |context| _ = context.w().roce_en(enabled), vec![])
 }
 
-/// The address that the function uses: its own, or, as Linux does for a virtual function that was given none, a random one.
+/// The address that the function uses: its own, or, as Linux does for a virtual function that was given none, a random
+/// one.
 pub(super) fn address(card: &Owned) -> Result<Mac, Error> {
     let context = *card.run(&QueryNicVportContextIn::default(), "own address")?.nic_vport_context();
     match Mac::of(context.permanent_address()) {
@@ -84,8 +85,8 @@ pub(super) fn address(card: &Owned) -> Result<Mac, Error> {
 
 /// Has frames for `mac` come to the function.
 ///
-/// Who manages the e-switch writes it to the L2 table in front of the port; for the others its manager does, which reads
-/// their lists of unicast addresses. Linux fills both.
+/// Who manages the e-switch writes it to the L2 table in front of the port; for the others its manager does, which
+/// reads their lists of unicast addresses. Linux fills both.
 pub(super) fn take_frames_for(card: &Owned, caps: &Caps, mac: Mac) -> Result<(), CommandError> {
     let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
     if caps.port_type == 0 {

@@ -106,7 +106,8 @@ impl Registers {
         })
     }
 
-    /// Tells firmware where the command queue lies, a multiple of 4096. The low half is written last: it takes effect then.
+    /// Tells firmware where the command queue lies, a multiple of 4096. The low half is written last: it takes effect
+    /// then.
     ///
     /// # Safety
     /// The card sees a page there, which is the command queue's until DMA has stopped.

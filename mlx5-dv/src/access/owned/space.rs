@@ -8,8 +8,8 @@ use crate::error::{Death, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, Translation};
 
-/// Memory shown to the device, each piece where its address in this process lies between two large pages, so that both the
-/// IOMMU and the card's own translations can use large pages, whatever that address is.
+/// Memory shown to the device, each piece where its address in this process lies between two large pages, so that both
+/// the IOMMU and the card's own translations can use large pages, whatever that address is.
 #[derive(Debug)]
 pub struct Space {
     dma: Box<dyn DmaSpace>,
@@ -42,8 +42,9 @@ impl Space {
             source: None,
         })?;
         let iova = Iova(found.0 + (address - start));
-        // SAFETY: the memory stays mapped until `hide`, which `release` calls before it frees it (or leaks it), or until the
-        // card is gone: all that calls `show` puts it into a `DmaBuffer`. That gives out no reference to its data.
+        // SAFETY: the memory stays mapped until `hide`, which `release` calls before it frees it (or leaks it), or
+        // until the card is gone: all that calls `show` puts it into a `DmaBuffer`. That gives out no reference to its
+        // data.
         match unsafe { self.dma.map(memory.range(), iova) } {
             Ok(()) => Ok(iova),
             Err(source) => {
@@ -53,7 +54,8 @@ impl Space {
         }
     }
 
-    /// Takes memory back that [`show`](Self::show) showed. On an error the device may still reach it: it must not be freed.
+    /// Takes memory back that [`show`](Self::show) showed. On an error the device may still reach it: it must not be
+    /// freed.
     fn hide(&self, iova: Iova, len: usize) -> Result<(), Error> {
         match self.dma.unmap(iova, len) {
             Ok(()) => {
@@ -83,7 +85,8 @@ impl Space {
         Ok(DmaBuffer::new(memory, iova, Box::new(move |memory, iova| space.release(memory, iova))))
     }
 
-    /// Takes `memory` back from the device and frees it; leaks it where that fails, since the device may still write it.
+    /// Takes `memory` back from the device and frees it; leaks it where that fails, since the device may still write
+    /// it.
     fn release(&self, memory: HostMemory, iova: Iova) {
         if let Err(error) = self.hide(iova, memory.len()) {
             tracing::error!(%error, bytes = memory.len(), "memory leaked: the device may still write it");
@@ -96,8 +99,9 @@ impl Space {
     }
 }
 
-/// The address space kept for memory of `len` bytes at `address`, first address and bytes: whole pages of the card's, so that
-/// they never cover a neighbour. An address of the process and the one that the device gets for it have the same.
+/// The address space kept for memory of `len` bytes at `address`, first address and bytes: whole pages of the card's,
+/// so that they never cover a neighbour. An address of the process and the one that the device gets for it have the
+/// same.
 fn reserved(address: u64, len: usize) -> (u64, u64) {
     let log_page = Translation::log_size(address, len, alignment(len).trailing_zeros());
     let start = Translation::start(address, log_page);

@@ -3,8 +3,8 @@
 //! Two ways lead there. Newer kernels give each function a device file of its own and manage its addresses through
 //! `/dev/iommu` (iommufd); all have groups and containers. The first is taken where it is open to this user.
 //!
-//! Registers are read and written through the device file, not through a mapping: a card that is pulled out then answers
-//! with an error instead of killing the process with SIGBUS. Only UAR pages are mapped.
+//! Registers are read and written through the device file, not through a mapping: a card that is pulled out then
+//! answers with an error instead of killing the process with SIGBUS. Only UAR pages are mapped.
 
 use std::fmt;
 use std::io;
@@ -33,8 +33,8 @@ use crate::memory::Iova;
 /// Addresses taken where the kernel does not say which it allows: 39 bits, without the interrupt window of x86.
 const USUAL_ADDRESSES: [(u64, u64); 2] = [(0x1_0000, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)];
 
-/// `VFIO_DEVICE_RESET`, `VFIO_IOMMU_GET_INFO`, `IOMMU_IOAS_IOVA_RANGES`: `_IO(';', n)`, as the kernel's vfio.h and iommufd.h
-/// number them.
+/// `VFIO_DEVICE_RESET`, `VFIO_IOMMU_GET_INFO`, `IOMMU_IOAS_IOVA_RANGES`: `_IO(';', n)`, as the kernel's vfio.h and
+/// iommufd.h number them.
 const VFIO_DEVICE_RESET: libc::c_ulong = request(100 + 11);
 const VFIO_IOMMU_GET_INFO: libc::c_ulong = request(100 + 12);
 const IOMMU_IOAS_IOVA_RANGES: libc::c_ulong = request(0x84);
@@ -237,8 +237,8 @@ impl VfioBar {
     }
 }
 
-// SAFETY: the kernel maps the part that is asked for. A reset waits for DMA to end, and without bus mastering the bus lets
-// none through.
+// SAFETY: the kernel maps the part that is asked for. A reset waits for DMA to end, and without bus mastering the bus
+// lets none through.
 unsafe impl Bar for VfioBar {
     fn size(&self) -> u64 {
         self.size
@@ -285,8 +285,8 @@ struct VfioDma(Arc<Vfio>);
 unsafe impl DmaSpace for VfioDma {
     unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
         let address = range.address().as_ptr();
-        // SAFETY: the caller's promise: the memory stays mapped until it is unmapped here, and nobody holds a reference to
-        // what the card is told to write of it.
+        // SAFETY: the caller's promise: the memory stays mapped until it is unmapped here, and nobody holds a reference
+        // to what the card is told to write of it.
         let result = unsafe {
             match &self.0.addresses {
                 Addresses::Container(container) => container.vfio_dma_map(iova.0, range.len(), address),
@@ -420,8 +420,8 @@ fn iommufd_ranges(space: &VfioIommufd) -> io::Result<Vec<(u64, u64)>> {
         allowed_iovas: found.as_mut_ptr() as u64,
         out_iova_alignment: 0,
     };
-    // SAFETY: `ranges` is as the kernel has it, and `found`, to which it points, has room for `num_iovas` pairs and outlives
-    // the call.
+    // SAFETY: `ranges` is as the kernel has it, and `found`, to which it points, has room for `num_iovas` pairs and
+    // outlives the call.
     let result = unsafe { ioctl_with_mut_ref(&**space.iommufd(), IOMMU_IOAS_IOVA_RANGES, &mut ranges) };
     if result != 0 {
         return Err(io::Error::last_os_error());

@@ -202,8 +202,8 @@ impl ServedBar {
     }
 }
 
-// SAFETY: the server's file is mapped where it says that the part lies. That it stops DMA when it says so is the protocol's
-// promise: it is the device, and believed like one.
+// SAFETY: the server's file is mapped where it says that the part lies. That it stops DMA when it says so is the
+// protocol's promise: it is the device, and believed like one.
 unsafe impl Bar for ServedBar {
     fn size(&self) -> u64 {
         self.size
@@ -252,8 +252,8 @@ fn map_file(file: &File, offset: u64, len: usize) -> io::Result<BarMapping> {
 #[derive(Debug)]
 struct ServedDma(Arc<Server>);
 
-// SAFETY: the server is given the files of what is mapped, and knows no other memory of this process. That it lets go of
-// them when it says so is the protocol's promise.
+// SAFETY: the server is given the files of what is mapped, and knows no other memory of this process. That it lets go
+// of them when it says so is the protocol's promise.
 unsafe impl DmaSpace for ServedDma {
     unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
         let Some((file, offset)) = range.file() else { return Err(io::Error::from(io::ErrorKind::InvalidInput)) };

@@ -11,8 +11,8 @@ use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
-/// Any access, with observers told of each command that goes through it. Commands that the access makes itself (for umems
-/// and UARs) do not.
+/// Any access, with observers told of each command that goes through it. Commands that the access makes itself (for
+/// umems and UARs) do not.
 #[derive(Debug)]
 pub struct Traced {
     inner: Arc<dyn Access>,

@@ -26,11 +26,12 @@ pub struct FlowGroup {
 }
 
 impl FlowGroup {
-    /// A new group: entries `indices` of `table`, whose rules look at the bits of the outer headers that `criteria` has set.
+    /// A new group: entries `indices` of `table`, whose rules look at the bits of the outer headers that `criteria` has
+    /// set.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for indices outside of the table, [`Error::Command`], whose reason names fields that the card cannot
-    /// match.
+    /// [`Error::Invalid`] for indices outside of the table, [`Error::Command`], whose reason names fields that the card
+    /// cannot match.
     pub fn create(
         table: &Arc<FlowTable>,
         indices: Range<u32>,

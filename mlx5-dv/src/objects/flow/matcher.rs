@@ -13,13 +13,13 @@ use crate::error::Error;
 /// The least urgent priority that the kernel has for a matcher.
 const LAST_PRIORITY: u16 = 15;
 
-/// Rules that look at the same bits of a frame, where the kernel keeps the function (`devx:`): what a flow group is on a
-/// function of our own. libibverbs' `mlx5dv_flow_matcher`.
+/// Rules that look at the same bits of a frame, where the kernel keeps the function (`devx:`): what a flow group is on
+/// a function of our own. libibverbs' `mlx5dv_flow_matcher`.
 ///
-/// The kernel has the flow tables, and puts rules there before those of its network device: a frame that one takes comes to
-/// us alone, all others go on to the kernel. It chooses table and entry; there are no levels, sizes or roots, and rules lead
-/// to a [`Tir`](crate::objects::Tir) only. Frames come as far as the card lets them in for the kernel's interface: its own address,
-/// groups that it joined (`ip maddr add`), everything where it is promiscuous.
+/// The kernel has the flow tables, and puts rules there before those of its network device: a frame that one takes
+/// comes to us alone, all others go on to the kernel. It chooses table and entry; there are no levels, sizes or roots,
+/// and rules lead to a [`Tir`](crate::objects::Tir) only. Frames come as far as the card lets them in for the kernel's
+/// interface: its own address, groups that it joined (`ip maddr add`), everything where it is promiscuous.
 #[derive(Debug)]
 pub struct FlowMatcher {
     handle: ObjectHandle,
@@ -29,13 +29,13 @@ pub struct FlowMatcher {
 }
 
 impl FlowMatcher {
-    /// A new matcher of `priority`, 0 (asked first) to 15, whose rules look at the bits of the outer headers that `criteria` has
-    /// set. Rules for groups alone (a multicast destination, and its bit looked at) come after all others, whatever their
-    /// priority: so the kernel has it.
+    /// A new matcher of `priority`, 0 (asked first) to 15, whose rules look at the bits of the outer headers that
+    /// `criteria` has set. Rules for groups alone (a multicast destination, and its bit looked at) come after all
+    /// others, whatever their priority: so the kernel has it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] on a function of our own, which has [`FlowTable`](super::table::FlowTable)s, or for another priority;
-    /// [`Error::Io`] says what the kernel wants.
+    /// [`Error::Invalid`] on a function of our own, which has [`FlowTable`](super::table::FlowTable)s, or for another
+    /// priority; [`Error::Io`] says what the kernel wants.
     pub fn create(device: &Arc<Device>, priority: u16, criteria: &FteMatchSetLyr24) -> Result<Arc<Self>, Error> {
         if priority > LAST_PRIORITY {
             return Err(Error::Invalid(format!(

@@ -43,8 +43,8 @@ impl FlowRule {
     /// A rule of `group`: frames whose outer headers are `value`, where the group looks, go to `tir`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the group is full, `value` has bits that the group does not look at, or the parents are of
-    /// different cards; [`Error::Command`].
+    /// [`Error::Invalid`] where the group is full, `value` has bits that the group does not look at, or the parents are
+    /// of different cards; [`Error::Command`].
     pub fn create(group: &Arc<FlowGroup>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
         same_device(group.table().device(), tir, "a flow rule's group and TIR")?;
         looked_at(value, group.criteria(), &group.name())?;
@@ -85,12 +85,12 @@ impl FlowRule {
         Ok(FlowRule { location, tir: Arc::clone(tir) })
     }
 
-    /// A rule where the kernel keeps the function: frames whose outer headers are `value`, where `matcher` looks, go to `tir`
-    /// instead of the kernel.
+    /// A rule where the kernel keeps the function: frames whose outer headers are `value`, where `matcher` looks, go to
+    /// `tir` instead of the kernel.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where `value` has bits that the matcher does not look at, or the parents are of different devices;
-    /// [`Error::Io`] says what the kernel wants: the capability CAP_NET_RAW, frames that no other program has.
+    /// [`Error::Invalid`] where `value` has bits that the matcher does not look at, or the parents are of different
+    /// devices; [`Error::Io`] says what the kernel wants: the capability CAP_NET_RAW, frames that no other program has.
     pub fn beside_kernel(matcher: &Arc<FlowMatcher>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
         same_device(matcher.device(), tir, "a flow rule's matcher and TIR")?;
         looked_at(value, matcher.criteria(), "its flow matcher")?;

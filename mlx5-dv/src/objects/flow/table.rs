@@ -15,8 +15,8 @@ use crate::objects::object::{DestroyError, Object, destroy_sole};
 
 /// A flow table of the frames that the function receives: groups of rules. PRM "Flow Table", type `NIC_RX`.
 ///
-/// Once [`set_root`](Self::set_root) it is where every frame begins; one that no rule matches is dropped. RoCE packets reach
-/// their queue pairs without it. A function has one root at a time.
+/// Once [`set_root`](Self::set_root) it is where every frame begins; one that no rule matches is dropped. RoCE packets
+/// reach their queue pairs without it. A function has one root at a time.
 #[derive(Debug)]
 pub struct FlowTable {
     table_id: u32,
@@ -36,8 +36,9 @@ impl FlowTable {
     /// A new table of `level` with room for `entries` rules.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the kernel keeps the function, and the tables: see [`FlowMatcher`](super::matcher::FlowMatcher); [`Error::Unsupported`],
-    /// [`Error::Invalid`] beyond `max_ft_level` or `log_max_ft_size`, [`Error::Command`].
+    /// [`Error::Invalid`] where the kernel keeps the function, and the tables: see
+    /// [`FlowMatcher`](super::matcher::FlowMatcher); [`Error::Unsupported`], [`Error::Invalid`] beyond `max_ft_level`
+    /// or `log_max_ft_size`, [`Error::Command`].
     pub fn create(device: &Arc<Device>, level: u8, entries: u32) -> Result<Arc<Self>, Error> {
         if !device.is_owned() {
             return Err(Error::Invalid(format!(

@@ -32,8 +32,8 @@ pub struct RtrAttributes {
     pub path: AddressPath,
     /// Payload of a full packet. Default of [`new`](Self::new): 1024 bytes.
     pub path_mtu: PathMtu,
-    /// RDMA READs and atomics of the remote that may be under way at once, rounded up to a power of two. Default: 16, or
-    /// what the card can.
+    /// RDMA READs and atomics of the remote that may be under way at once, rounded up to a power of two. Default: 16,
+    /// or what the card can.
     pub max_dest_rd_atomic: u8,
     /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
     pub min_rnr_timer: u8,
@@ -65,8 +65,8 @@ pub struct RtsAttributes {
     pub retry_count: u8,
     /// How often to send again when the remote has no receive posted, 0 to 6; 7 for ever. Default: 7.
     pub rnr_retry: u8,
-    /// RDMA READs and atomics of ours that may be under way at once, rounded up to a power of two. Default: 16, or what the
-    /// card can.
+    /// RDMA READs and atomics of ours that may be under way at once, rounded up to a power of two. Default: 16, or what
+    /// the card can.
     pub max_rd_atomic: u8,
 }
 

@@ -30,14 +30,14 @@ impl DatagramAttributes {
     }
 }
 
-/// Where a datagram goes, as it stands in the WQE: path, queue pair and Q_Key. Made once, used as often as one likes. PRM
-/// "Datagram Segment".
+/// Where a datagram goes, as it stands in the WQE: path, queue pair and Q_Key. Made once, used as often as one likes.
+/// PRM "Datagram Segment".
 #[derive(Debug, Clone, Copy)]
 pub struct AddressHandle(UdAdrsVector);
 
 impl AddressHandle {
-    /// To queue pair `qpn`, 24 bits, along `path`, with `qkey`. One whose highest bit is set stands for the Q_Key of the
-    /// queue pair that sends. Errors: [`Error::Invalid`] for a value out of range.
+    /// To queue pair `qpn`, 24 bits, along `path`, with `qkey`. One whose highest bit is set stands for the Q_Key of
+    /// the queue pair that sends. Errors: [`Error::Invalid`] for a value out of range.
     pub fn new(device: &Device, path: &AddressPath, qpn: u32, qkey: u32) -> Result<Self, Error> {
         path.check(device.caps())?;
         let [a, b, c, d, e, f] = path.mac.0;
@@ -77,8 +77,8 @@ impl QueuePair {
     /// [`reset`](Self::reset) comes before the next try.
     ///
     /// # Errors
-    /// [`Error::State`] in any state but RST, [`Error::Invalid`] for a value out of range or a queue pair of a connection,
-    /// [`Error::Command`].
+    /// [`Error::State`] in any state but RST, [`Error::Invalid`] for a value out of range or a queue pair of a
+    /// connection, [`Error::Command`].
     pub fn activate(&self, attributes: &DatagramAttributes) -> Result<(), Error> {
         self.must_be(ServiceType::Ud, "activate", "init, ready_to_receive and ready_to_send")?;
         let mut state = self.lock();

@@ -176,8 +176,8 @@ impl QueuePair {
         };
         let mut create = CreateQpIn::default();
         create.w().qpc(&context).wq_umem_valid(true).wq_umem_id(memory.umem_id());
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed after it, and
-        // leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
+        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
         let created = unsafe {
             Object::create_over_memory(device, &create, kind, |out| {
                 let mut end = DestroyQpIn::default();
@@ -274,8 +274,8 @@ impl QueuePair {
     /// RST to INIT. Receives may be posted afterwards.
     ///
     /// # Errors
-    /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::Unsupported`] for REMOTE_ATOMIC on a card
-    /// without atomics, [`Error::Command`].
+    /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::Unsupported`] for REMOTE_ATOMIC on a
+    /// card without atomics, [`Error::Command`].
     pub fn init(&self, attributes: &InitAttributes) -> Result<(), Error> {
         self.must_be(ServiceType::Rc, "init", "activate")?;
         let mut state = self.lock();
@@ -399,8 +399,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet. Drop
-    /// the queues first, and with them each [`Work`](crate::queue::Work) of theirs that was not retired.
+    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet.
+    /// Drop the queues first, and with them each [`Work`](crate::queue::Work) of theirs that was not retired.
     ///
     /// # Errors
     /// [`Error::Invalid`] while a queue is out, [`Error::Command`].
@@ -475,8 +475,8 @@ impl QueuePair {
         self.memory.destroy()
     }
 
-    /// The completions of this life that nobody has polled are not to be taken for those of the next, or of another queue
-    /// pair that gets this one's number.
+    /// The completions of this life that nobody has polled are not to be taken for those of the next, or of another
+    /// queue pair that gets this one's number.
     fn forget_completions(&self) {
         self.send_cq.forget(self.qpn);
         if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
@@ -484,8 +484,8 @@ impl QueuePair {
         }
     }
 
-    /// Destroys it: nothing posted is carried out any more. Its queues must be gone. Errors: the queue pair, kept alive,
-    /// and why.
+    /// Destroys it: nothing posted is carried out any more. Its queues must be gone. Errors: the queue pair, kept
+    /// alive, and why.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, QueuePair::end)
     }

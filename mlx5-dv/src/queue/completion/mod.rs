@@ -62,8 +62,8 @@ impl CompletionQueue {
         let cq = Cq::create(uar, options)?;
         let events = cq.subscribe()?.map(|fd| Events { fd, taken: 0 });
         let CqRingParts { ring, record, log_size, shift } = cq.ring_parts()?;
-        // SAFETY: the place is as large as it says, aligned to a page, and mapped as long as `cq`, which the queue keeps
-        // and drops last. The object was made above and for this queue, so nobody else polls its ring.
+        // SAFETY: the place is as large as it says, aligned to a page, and mapped as long as `cq`, which the queue
+        // keeps and drops last. The object was made above and for this queue, so nobody else polls its ring.
         let ring = unsafe { CqRing::new(ring, log_size, shift, CqRecord::new(record)) };
         Ok(CompletionQueue { ring, events, cq, _one_thread: std::marker::PhantomData })
     }
@@ -85,8 +85,8 @@ impl CompletionQueue {
         Some(decode(&cqe))
     }
 
-    /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told once
-    /// that their room is free, when the iterator is dropped.
+    /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told
+    /// once that their room is free, when the iterator is dropped.
     ///
     /// ```no_run
     /// # fn f(cq: &mut mlx5_dv::queue::CompletionQueue, sq: &mut mlx5_dv::queue::SendQueue) -> Result<(), Box<dyn std::error::Error>> {
@@ -138,8 +138,8 @@ impl CompletionQueue {
         self.ring.is_ready()
     }
 
-    /// Asks for one event at the next completion (`solicited`: at the next solicited one or error). Completions that are
-    /// there already raise none: poll once more after arming.
+    /// Asks for one event at the next completion (`solicited`: at the next solicited one or error). Completions that
+    /// are there already raise none: poll once more after arming.
     ///
     /// # Errors
     /// [`Error::Dead`] when the card is gone: no event will come. One that dies later makes the eventfd readable.
@@ -173,9 +173,8 @@ impl CompletionQueue {
     /// Returns when [`poll`](Self::poll) has something: at once, or after sleeping on the queue's eventfd.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `timeout`, of which [`Duration::MAX`] is for ever; [`Error::Dead`] when the card is gone;
-    /// [`Error::Invalid`] for a queue without
-    /// [`CqOptions::events`].
+    /// [`Error::Timeout`] after `timeout`, of which [`Duration::MAX`] is for ever; [`Error::Dead`] when the card is
+    /// gone; [`Error::Invalid`] for a queue without [`CqOptions::events`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(self.cq.clock(), timeout);
         if self.events.is_none() && !self.has_completion() {

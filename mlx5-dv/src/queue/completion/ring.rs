@@ -12,8 +12,8 @@ const CQE: usize = size_of::<Copied>();
 /// Where in it the opcode and the owner bit are.
 const OP_OWN: usize = 63;
 
-/// What is copied of a CQE, where it stands there: all that is decoded of it. By the fields, as each is then one load and needs no
-/// shift; the rest is zero.
+/// What is copied of a CQE, where it stands there: all that is decoded of it. By the fields, as each is then one load
+/// and needs no shift; the rest is zero.
 #[derive(zerocopy::IntoBytes, zerocopy::Immutable)]
 #[repr(C)]
 struct Copied {
@@ -47,13 +47,13 @@ impl Entries {
     #[inline(always)]
     fn slot(self, position: u32) -> NonNull<u8> {
         let offset = (position & self.mask) as usize * self.stride as usize;
-        // SAFETY: the masked index is below the number of entries, so the entry lies inside of the ring, which is mapped while
-        // the `CqRing` lives that alone has copies of this.
+        // SAFETY: the masked index is below the number of entries, so the entry lies inside of the ring, which is
+        // mapped while the `CqRing` lives that alone has copies of this.
         unsafe { self.base.add(offset) }
     }
 
-    /// Whether entry `position`, the next or one of a ring's length from there, is ours: its owner bit is that of this lap.
-    /// What a new ring is filled with has the other one.
+    /// Whether entry `position`, the next or one of a ring's length from there, is ours: its owner bit is that of this
+    /// lap. What a new ring is filled with has the other one.
     #[inline(always)]
     fn is_written(self, position: u32) -> bool {
         // SAFETY: inside of the entry. Volatile: the card writes it whenever it likes.
@@ -107,8 +107,8 @@ impl CqRing {
     /// The ring of `1 << log_size` entries of `1 << shift` bytes at `base`.
     ///
     /// # Safety
-    /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process does not write them.
-    /// `shift` is 6 or 7.
+    /// The ring's bytes are mapped until this value is gone, `base` is aligned to 64, and this process does not write
+    /// them. `shift` is 6 or 7.
     pub(super) unsafe fn new(base: NonNull<u8>, log_size: u32, shift: u32, record: CqRecord) -> Self {
         // SAFETY: an entry of 128 bytes has its last 64 inside of the ring.
         let base = unsafe { base.add((1 << shift) - CQE) };

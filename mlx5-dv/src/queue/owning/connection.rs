@@ -39,8 +39,8 @@ pub enum WaitError {
 
 /// A reliable connection: a queue pair, its completion queue, and the buffers that are with the card.
 ///
-/// Each work request takes its [`Buffer`] and [`poll`](Self::poll) hands it back, so a buffer cannot be touched while the
-/// card may read or write it, and cannot be freed:
+/// Each work request takes its [`Buffer`] and [`poll`](Self::poll) hands it back, so a buffer cannot be touched while
+/// the card may read or write it, and cannot be freed:
 ///
 /// ```compile_fail,E0382
 /// fn reuse(connection: &mut mlx5_dv::queue::Connection, mut buffer: mlx5_dv::objects::Buffer) {
@@ -84,12 +84,12 @@ impl Connection {
         self.link.local()
     }
 
-    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they are
-    /// sent again.
+    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they
+    /// are sent again.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the MAC address of the GID is not known; [`Error::State`] where it is connected already;
-    /// [`Error::Command`].
+    /// [`Error::Invalid`] where the MAC address of the GID is not known; [`Error::State`] where it is connected
+    /// already; [`Error::Command`].
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
         self.link.connect(peer)
     }
@@ -110,8 +110,8 @@ impl Connection {
         let wr_id = self.in_flight.next(Side::Receive)?;
         let queue = self.link.queues.receive.as_mut().ok_or(PostError::from(Full))?;
         let mut batch = queue.batch();
-        // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
-        // after the queue pair was reset.
+        // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with the
+        // completion, or after the queue pair was reset.
         unsafe { batch.receive(wr_id, &[segment])? };
         batch.ring();
         Ok(())
@@ -194,8 +194,8 @@ impl Connection {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// ATOMIC fetch and add to the number at `remote`, which comes into `buffer`, of eight bytes, as [`SendBatch::fetch_add`]
-    /// has it. Errors: [`Refused`], with the buffer.
+    /// ATOMIC fetch and add to the number at `remote`, which comes into `buffer`, of eight bytes, as
+    /// [`SendBatch::fetch_add`] has it. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn fetch_add(&mut self, buffer: Buffer, remote: RemoteAddress, add: u64) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
@@ -235,8 +235,8 @@ impl Connection {
     /// [`ConnectionOptions::events`].
     ///
     /// # Errors
-    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue overran, [`Error::Dead`],
-    /// [`Error::Nonsense`] as for [`poll`](Self::poll).
+    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue
+    /// overran, [`Error::Dead`], [`Error::Nonsense`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
         match self.met.pop_front() {
             Some(done) => Ok(done),
@@ -325,7 +325,8 @@ impl Connection {
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
 
-    /// As [`receive`](Self::receive), and waits for the message: what came, and the buffer with it. Errors: [`WaitError`].
+    /// As [`receive`](Self::receive), and waits for the message: what came, and the buffer with it. Errors:
+    /// [`WaitError`].
     pub fn receive_blocking(
         &mut self,
         buffer: Buffer,

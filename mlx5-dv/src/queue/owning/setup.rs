@@ -130,8 +130,8 @@ impl Link {
     }
 }
 
-/// A packet sequence number that differs from one connection to the next, so that late packets of the last are not taken
-/// for this one's.
+/// A packet sequence number that differs from one connection to the next, so that late packets of the last are not
+/// taken for this one's.
 fn some_psn(clock: &Clock) -> u32 {
     let nonce = clock.nonce();
     (nonce ^ nonce >> 30) as u32 & 0xff_ffff

@@ -12,9 +12,9 @@ impl ReceiveQueue<Rq> {
     pub(crate) fn of_frames(permit: RingPermit, rq: Arc<Rq>) -> Self {
         let (base, record) = permit.into_parts();
         let (log_size, log_stride, sges) = rq.shape();
-        // SAFETY: the permit says that nobody else posts there, and that ring and record are mapped as long as `rq`, which the
-        // queue keeps and drops last. `Rq::create` made the ring of that shape, at most 2^15 WQEs of at least 16 bytes, at the
-        // start of its memory. Of the record this queue uses the receive half.
+        // SAFETY: the permit says that nobody else posts there, and that ring and record are mapped as long as `rq`,
+        // which the queue keeps and drops last. `Rq::create` made the ring of that shape, at most 2^15 WQEs of at least
+        // 16 bytes, at the start of its memory. Of the record this queue uses the receive half.
         let ring = unsafe {
             let (record, _) = uar::record::queue_pair(record);
             ReceiveRing::new(base, log_size, log_stride, sges, rq.rqn(), record)

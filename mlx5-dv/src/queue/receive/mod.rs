@@ -18,8 +18,8 @@ pub(super) mod ethernet;
 
 /// The ring as plain numbers: one cache line.
 ///
-/// Indices count WQEs; the card knows their low 16 bits. What lies before `producer` is posted, what lies before `end` may be:
-/// the ring never holds more than 2^15.
+/// Indices count WQEs; the card knows their low 16 bits. What lies before `producer` is posted, what lies before `end`
+/// may be: the ring never holds more than 2^15.
 pub(super) struct ReceiveRing {
     base: NonNull<u8>,
     record: ReceiveRecord,
@@ -79,8 +79,8 @@ impl ReceiveRing {
     #[inline(always)]
     fn store(&mut self, index: u32, segment: usize, data: DataSeg) {
         let offset = ((index & self.mask) as usize) << self.log_stride;
-        // SAFETY: the WQE lies inside of the ring, the segment inside of the WQE (callers bound it by `segments`, or by `sges`
-        // which is no more); nobody in this process has a reference to it.
+        // SAFETY: the WQE lies inside of the ring, the segment inside of the WQE (callers bound it by `segments`, or by
+        // `sges` which is no more); nobody in this process has a reference to it.
         unsafe { self.base.add(offset + segment * SEGMENT).cast::<[u64; 2]>().write(zerocopy::transmute!(data)) }
     }
 
@@ -192,8 +192,9 @@ impl<O: ReceiveRingOwner> fmt::Debug for ReceiveQueue<O> {
 impl ReceiveQueue {
     pub(crate) fn new(permit: ReceivePermit, qp: Arc<QueuePair>) -> Self {
         let parts = permit.into_parts();
-        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the queue
-        // keeps and drops last, and that nobody else posts there. Of the record this queue uses the receive half.
+        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which
+        // the queue keeps and drops last, and that nobody else posts there. Of the record this queue uses the receive
+        // half.
         let ring = unsafe {
             let (record, _) = uar::record::queue_pair(parts.record);
             ReceiveRing::new(parts.ring, parts.log_size, parts.log_stride, parts.sges, qp.qpn(), record)
@@ -277,8 +278,8 @@ impl ReceiveBatch<'_> {
     /// Elements of no bytes are left out. Errors: [`PostError`]; then nothing is written.
     ///
     /// # Safety
-    /// Until the receive has completed, or its queue pair was reset or destroyed, each element's memory stays registered
-    /// under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    /// Until the receive has completed, or its queue pair was reset or destroyed, each element's memory stays
+    /// registered under its key, and nothing in this process holds a reference to it or relies on what it contains.
     #[inline]
     pub unsafe fn receive(&mut self, wr_id: u64, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {

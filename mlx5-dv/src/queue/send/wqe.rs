@@ -103,8 +103,8 @@ pub(super) trait Payload {
     fn store(&self, ring: &mut SendRing, index: u32, at: usize);
 }
 
-/// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes are
-/// left out, since the card reads a count of zero as 2^31.
+/// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes
+/// are left out, since the card reads a count of zero as 2^31.
 pub(super) struct Elements<'a>(pub(super) &'a [DataSegment]);
 
 impl Elements<'_> {
@@ -142,7 +142,8 @@ impl Payload for Elements<'_> {
     }
 }
 
-/// One element of a length that was looked at, as most work requests have it: the compiler knows where its segment goes.
+/// One element of a length that was looked at, as most work requests have it: the compiler knows where its segment
+/// goes.
 pub(super) struct One<'a>(pub(super) &'a DataSegment);
 
 impl Payload for One<'_> {

@@ -1,13 +1,14 @@
 //! Strict mode: whether what was copied into a BlueFlame buffer is the WQE that its doorbell names.
 //!
-//! A card may carry out the copy instead of the WQE in the ring. This one always fetches from the ring, so two threads that
-//! copied into one buffer at once would never be noticed. A doorbell is taken as soon as its first bytes are there; the rest
-//! of the copy comes after them. So the buffer is looked at again when it had time to settle, unless it was rung again.
+//! A card may carry out the copy instead of the WQE in the ring. This one always fetches from the ring, so two threads
+//! that copied into one buffer at once would never be noticed. A doorbell is taken as soon as its first bytes are
+//! there; the rest of the copy comes after them. So the buffer is looked at again when it had time to settle, unless it
+//! was rung again.
 //!
 //! Linux, libmlx5 and DPDK also ring with the first eight bytes alone: then the buffer holds an earlier copy still, or
-//! several, block by block of 64 bytes, the unit of a copy. Only what is neither the WQE nor such a rest is reported. That a
-//! driver does not drain its write-combining buffers cannot be seen here, as mapped pages are plain memory; that a block of a
-//! copy never came can.
+//! several, block by block of 64 bytes, the unit of a copy. Only what is neither the WQE nor such a rest is reported.
+//! That a driver does not drain its write-combining buffers cannot be seen here, as mapped pages are plain memory; that
+//! a block of a copy never came can.
 
 use std::time::Duration;
 

@@ -10,9 +10,10 @@
 //! | from `memic_bar_start_addr` | memory on the card | messages |
 //!
 //! A mapped UAR page is plain memory, so a second doorbell to one register can overwrite the first before it was seen.
-//! For sends and for arming CQs that is harmless: doorbell records say the rest. EQ doorbells have no record, so the first
-//! UARs are messages; in a mapped page one EQ's doorbells are taken in their order, and where several EQs overwrite each
-//! other, all are armed. The device thread swaps every doorbell that it takes for zero, which is no doorbell's value.
+//! For sends and for arming CQs that is harmless: doorbell records say the rest. EQ doorbells have no record, so the
+//! first UARs are messages; in a mapped page one EQ's doorbells are taken in their order, and where several EQs
+//! overwrite each other, all are armed. The device thread swaps every doorbell that it takes for zero, which is no
+//! doorbell's value.
 
 mod blueflame;
 mod poll;
@@ -100,8 +101,8 @@ fn write_device_memory(f: &Function, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// A write into a UAR page: a doorbell, half of one, or the rest of a BlueFlame copy, which a card would send and this one
-/// reads from the ring.
+/// A write into a UAR page: a doorbell, half of one, or the rest of a BlueFlame copy, which a card would send and this
+/// one reads from the ring.
 fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
     let (uar, register) = ((offset >> LOG_PAGE) as u32, offset & (PAGE - 1));
     if f.nic.objects.uars.get(uar).is_none() {

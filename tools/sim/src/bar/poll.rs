@@ -51,7 +51,8 @@ fn poll_page(f: &mut Function, uar: u32) -> bool {
     found | poll_eq(f, uar)
 }
 
-/// Takes both EQ doorbells of a page, the one with the lower consumer index first: that is the order they were stored in.
+/// Takes both EQ doorbells of a page, the one with the lower consumer index first: that is the order they were stored
+/// in.
 fn poll_eq(f: &mut Function, uar: u32) -> bool {
     let page = u64::from(uar) << LOG_PAGE;
     let Some(shared) = &f.bar.shared else { return false };

@@ -1,10 +1,10 @@
 //! Which frames from the wire a function gets.
 //!
-//! The switch in front of a port forwards unicast frames by what drivers told it, not by what a function calls its address:
-//! the L2 table's entries (`SET_L2_TABLE_ENTRY`) of a function that manages the e-switch, and for any other the list of
-//! unicast addresses in its vport context, from which the e-switch's manager would make such entries. Frames to groups, and to
-//! everybody, come to each function whose vport context lists the address, and to those that have a queue pair in the group.
-//! A function that was told nothing hears nothing.
+//! The switch in front of a port forwards unicast frames by what drivers told it, not by what a function calls its
+//! address: the L2 table's entries (`SET_L2_TABLE_ENTRY`) of a function that manages the e-switch, and for any other
+//! the list of unicast addresses in its vport context, from which the e-switch's manager would make such entries.
+//! Frames to groups, and to everybody, come to each function whose vport context lists the address, and to those that
+//! have a queue pair in the group. A function that was told nothing hears nothing.
 
 use crate::function::Function;
 use crate::transport::packet::Mac;

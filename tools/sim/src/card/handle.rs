@@ -21,8 +21,8 @@ use crate::strict::Strict;
 /// One function, for its clients. Cheap to clone; all clones reach the same function. `Send` and `Sync`.
 ///
 /// Every access here is a message to the device thread, handled in the order in which one thread sends them: reads wait
-/// for their answer, writes are posted. With a [`SteppedCard`](super::SteppedCard) all are done at once, on the calling thread. A function that was removed, or whose card is gone, reads all ones and ignores the
-/// rest, as on a bus.
+/// for their answer, writes are posted. With a [`SteppedCard`](super::SteppedCard) all are done at once, on the calling
+/// thread. A function that was removed, or whose card is gone, reads all ones and ignores the rest, as on a bus.
 #[derive(Clone)]
 pub struct FunctionHandle {
     face: Arc<Face>,
@@ -139,8 +139,8 @@ impl FunctionHandle {
         self.with(|f| f.bar.uar_memory()).unwrap_or(Err(MemoryError::NoPower))
     }
 
-    /// As [`uar_file`](Self::uar_file), but new memory, for a new client: stores to the memory given out before are nothing
-    /// to the function any more.
+    /// As [`uar_file`](Self::uar_file), but new memory, for a new client: stores to the memory given out before are
+    /// nothing to the function any more.
     ///
     /// # Errors
     /// The process is out of memory or descriptors, or the card is gone.
@@ -237,8 +237,8 @@ impl FunctionHandle {
         .unwrap_or_default()
     }
 
-    /// Runs `work` on the device thread between two turns and waits for it: to look inside. `None` when the card is gone.
-    /// Not to be called from `work` itself.
+    /// Runs `work` on the device thread between two turns and waits for it: to look inside. `None` when the card is
+    /// gone. Not to be called from `work` itself.
     pub fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Function) -> T + Send + 'static) -> Option<T> {
         if let Link::Stepped(machine) = &self.link {
             return lock(machine).as_mut()?.function(self.face.index).map(work);

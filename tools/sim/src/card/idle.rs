@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Spins, then yields, then sleeps longer and longer. A message ends the sleep; a doorbell, which is a store, is seen when the
-/// sleep ends.
+/// Spins, then yields, then sleeps longer and longer. A message ends the sleep; a doorbell, which is a store, is seen
+/// when the sleep ends.
 ///
-/// On a machine with a processor to spare a yield is over at once, where a sleep lets the processor halt, and to wake it up may
-/// take longer than the sleep. But where others poll on every processor, a thread that yields waits for a tick of the
-/// scheduler, 4 ms, while one that wakes up soon runs. So a yield that took long is the last for a time. The sleeps are as short
-/// as can be at first, for which this thread wants timers that are exact ([`exact_timers`]).
+/// On a machine with a processor to spare a yield is over at once, where a sleep lets the processor halt, and to wake
+/// it up may take longer than the sleep. But where others poll on every processor, a thread that yields waits for a
+/// tick of the scheduler, 4 ms, while one that wakes up soon runs. So a yield that took long is the last for a time.
+/// The sleeps are as short as can be at first, for which this thread wants timers that are exact ([`exact_timers`]).
 #[derive(Debug)]
 pub(super) struct Idle {
     since: Option<Instant>,

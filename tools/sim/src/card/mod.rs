@@ -103,8 +103,8 @@ impl Builder {
         self
     }
 
-    /// Whether every doorbell is to be a message (nothing of BAR 0 can be mapped); no if not said. Slower, but no doorbell
-    /// overwrites another and their order is exact.
+    /// Whether every doorbell is to be a message (nothing of BAR 0 can be mapped); no if not said. Slower, but no
+    /// doorbell overwrites another and their order is exact.
     pub fn trapped_doorbells(mut self, on: bool) -> Self {
         self.trapped_uars = if on { u32::MAX } else { Self::TRAPPED_UARS };
         self
@@ -181,8 +181,8 @@ impl fmt::Debug for MakeObserver {
     }
 }
 
-/// Messages under way to the device thread. Posted writes wait when there are more, as they do on a bus: each may hold up
-/// to a megabyte.
+/// Messages under way to the device thread. Posted writes wait when there are more, as they do on a bus: each may hold
+/// up to a megabyte.
 const INBOX: usize = 64;
 
 /// What a function and its handles know without asking the device thread.

@@ -7,8 +7,8 @@ use super::handle::{FunctionHandle, Link};
 use super::machine::Machine;
 use super::{BuildError, Builder, Face};
 
-/// A card under power that does nothing by itself. Its handles work as those of a [`Card`](super::Card) do, but what they ask
-/// is done at once, on the thread that asks. Dropping it takes the power.
+/// A card under power that does nothing by itself. Its handles work as those of a [`Card`](super::Card) do, but what
+/// they ask is done at once, on the thread that asks. Dropping it takes the power.
 #[derive(Debug)]
 pub struct SteppedCard {
     faces: Vec<Arc<Face>>,
@@ -47,9 +47,9 @@ impl SteppedCard {
         FunctionHandle::new(self.faces[index].clone(), Link::Stepped(self.machine.clone()))
     }
 
-    /// One turn of bounded work at the time `now`, which never goes back. True if anything was done: then there may be more to
-    /// do at once. Otherwise nothing is to be done before [`next_due`](Self::next_due), unless a client asks, stores a doorbell,
-    /// or a frame comes.
+    /// One turn of bounded work at the time `now`, which never goes back. True if anything was done: then there may be
+    /// more to do at once. Otherwise nothing is to be done before [`next_due`](Self::next_due), unless a client asks,
+    /// stores a doorbell, or a frame comes.
     pub fn step(&self, now: Instant) -> bool {
         lock(&self.machine).as_mut().is_some_and(|machine| {
             machine.set_time(now);

@@ -49,8 +49,8 @@ impl Wire {
         moved
     }
 
-    /// Takes a frame to whose address it is; if that is nobody here, out of the card. Those that hear it too get a copy. What
-    /// nobody has comes to every port, as from a switch that does not know the address, and each drops it.
+    /// Takes a frame to whose address it is; if that is nobody here, out of the card. Those that hear it too get a
+    /// copy. What nobody has comes to every port, as from a switch that does not know the address, and each drops it.
     fn deliver(&mut self, frame: Frame, from: usize, functions: &mut [Function]) {
         let destination = frame.destination();
         let own = functions.iter().position(|function| filter::claim(function, destination) == Claim::Own);

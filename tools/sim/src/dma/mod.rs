@@ -1,12 +1,12 @@
-//! What the function sees of its client's memory: IOVA ranges, each backed by a mapping of the client's file, or reached
-//! by reads and writes where it has none. An access outside of all of them is a fault, reported by strict mode.
+//! What the function sees of its client's memory: IOVA ranges, each backed by a mapping of the client's file, or
+//! reached by reads and writes where it has none. An access outside of all of them is a fault, reported by strict mode.
 //!
 //! Addresses are IOVAs, never pointers. The client maps and unmaps from its own thread; the device thread reads and
 //! writes. Once [`Dma::unmap`] has returned, no access to that range is under way and every later one faults.
 //!
-//! A guest IOMMU maps page by page, so there may be 100 000 ranges of one file: a file is mapped once, whole, and ranges
-//! point into that. Memory of a file that its client shortens while it is mapped kills the process that looks at it
-//! (`SIGBUS`), as everywhere; well-behaved clients seal theirs.
+//! A guest IOMMU maps page by page, so there may be 100 000 ranges of one file: a file is mapped once, whole, and
+//! ranges point into that. Memory of a file that its client shortens while it is mapped kills the process that looks at
+//! it (`SIGBUS`), as everywhere; well-behaved clients seal theirs.
 
 mod backing;
 mod map;
@@ -77,8 +77,8 @@ impl Dma {
         self.space_mut().map(iova, len, access, source)
     }
 
-    /// Takes away whatever is mapped in `len` bytes from `iova`, also parts of ranges; both may be anything. Returns how
-    /// many bytes were mapped there. When it returns, no access to them is under way.
+    /// Takes away whatever is mapped in `len` bytes from `iova`, also parts of ranges; both may be anything. Returns
+    /// how many bytes were mapped there. When it returns, no access to them is under way.
     pub fn unmap(&self, iova: u64, len: u64) -> u64 {
         self.space_mut().unmap(iova, len)
     }

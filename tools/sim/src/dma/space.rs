@@ -176,8 +176,8 @@ impl Space {
         Ok(Backing::Mapped { region, at: offset })
     }
 
-    /// Forgets the files that no range points into any more: when there are twice as many as were left the last time, so
-    /// that many files do not each look at all the others.
+    /// Forgets the files that no range points into any more: when there are twice as many as were left the last time,
+    /// so that many files do not each look at all the others.
     fn forget_files(&mut self) {
         if self.files.len() >= self.files_most {
             self.files.retain(|_, region| region.strong_count() > 0);

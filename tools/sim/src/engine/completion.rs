@@ -111,7 +111,8 @@ pub(super) fn failed(
     }
 }
 
-/// Writes a CQE of the queue pair, or Ethernet queue, `number`. `solicited`: it wakes who waits for solicited completions.
+/// Writes a CQE of the queue pair, or Ethernet queue, `number`. `solicited`: it wakes who waits for solicited
+/// completions.
 ///
 /// Where it cannot be written, the completion queue is in error from then on, and so is the queue that completes there.
 pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: bool) {
@@ -147,8 +148,8 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
     }
 }
 
-/// An armed queue has one more completion: its event comes now, or with more of them, or after a while. Without a period, or
-/// without a count, it always comes now.
+/// An armed queue has one more completion: its event comes now, or with more of them, or after a while. Without a
+/// period, or without a count, it always comes now.
 fn moderate(nic: &mut Nic, cqn: u32) {
     let now = nic.now;
     let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };

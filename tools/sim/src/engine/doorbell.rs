@@ -1,7 +1,7 @@
 //! Doorbells. What a register of a mapped UAR page holds is a hint: a later store may have replaced it before it was
-//! seen. What was posted or armed is in the doorbell records, so on each doorbell there all queues of that page are looked
-//! at. Doorbells that are messages cannot be lost: they concern the queue they name, and a queue whose doorbell was
-//! forgotten stays as it is, as on a card.
+//! seen. What was posted or armed is in the doorbell records, so on each doorbell there all queues of that page are
+//! looked at. Doorbells that are messages cannot be lost: they concern the queue they name, and a queue whose doorbell
+//! was forgotten stays as it is, as on a card.
 
 use mlx5_prm::ctx::QueueState;
 use mlx5_prm::values::QpState;
@@ -98,8 +98,8 @@ pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
     }
 }
 
-/// Strict mode: software publishes what it consumed before it arms. Another thread may be about to, so the record is held
-/// against the request before this one.
+/// Strict mode: software publishes what it consumed before it arms. Another thread may be about to, so the record is
+/// held against the request before this one.
 fn check_published(cq: &Cq, cqn: u32, nic: &Nic) {
     let Some(before) = cq.seen.arm.filter(|_| nic.strict.is_on() && !cq.ignore_overrun && !cq.collapsed) else {
         return;
@@ -113,8 +113,8 @@ fn check_published(cq: &Cq, cqn: u32, nic: &Nic) {
     }
 }
 
-/// The arm request in the register, or the one in the doorbell record if software has written a newer one there already.
-/// It writes the record first, so one that is older means that it was forgotten.
+/// The arm request in the register, or the one in the doorbell record if software has written a newer one there
+/// already. It writes the record first, so one that is older means that it was forgotten.
 fn newest_request(cq: &Cq, cqn: u32, nic: &Nic, register: u32) -> u32 {
     let Ok(record) = cq.doorbell.read(&nic.dma, 1) else { return register };
     let events = (record >> 28).wrapping_sub(register >> 28) & 3;
@@ -129,8 +129,8 @@ fn newest_request(cq: &Cq, cqn: u32, nic: &Nic, register: u32) -> u32 {
     if is_older { register } else { record }
 }
 
-/// Makes up for doorbells of a mapped page that were overwritten. Only a record with the sequence number that is due asks
-/// for an event: queues that are polled hold another one, so that nobody arms them.
+/// Makes up for doorbells of a mapped page that were overwritten. Only a record with the sequence number that is due
+/// asks for an event: queues that are polled hold another one, so that nobody arms them.
 fn arm_others(nic: &mut Nic, uar: u32, cqn: u32) {
     let users = nic.scheduler.take_cqs(uar);
     for other in users.iter().copied().filter(|other| *other != cqn) {

@@ -104,9 +104,9 @@ fn arm_or_wake(eq: &mut Eq, pci: &mut Pci) {
     }
 }
 
-/// EQ doorbells were taken from a page that clients map: those of its other EQs may have been overwritten by them, and no
-/// record says what they held. So each that software arms is armed as if it had been rung. Where it was not, that costs an
-/// interrupt that finds nothing new, which every handler must bear; where it was, the handler rings again.
+/// EQ doorbells were taken from a page that clients map: those of its other EQs may have been overwritten by them, and
+/// no record says what they held. So each that software arms is armed as if it had been rung. Where it was not, that
+/// costs an interrupt that finds nothing new, which every handler must bear; where it was, the handler rings again.
 pub(crate) fn arm_others(nic: &mut Nic, uar: u32, rung: &[u8]) {
     let is_other =
         |eqn: u32, eq: &Eq| eq.uar == uar && eq.was_armed && !rung.iter().any(|rung| u32::from(*rung) == eqn);

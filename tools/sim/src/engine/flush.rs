@@ -29,7 +29,8 @@ pub(crate) fn entered(qp: &mut Qp, nic: &mut Nic) {
     // Software did not know yet.
     (qp.rc.send.posted_in_error, qp.rc.receive.posted_in_error) = (0, 0);
     if qp.srqn.is_some() {
-        // Software waits for this before it destroys the queue pair: no more of the shared receives will come back by it.
+        // Software waits for this before it destroys the queue pair: no more of the shared receives will come back by
+        // it.
         event::post_qp(nic, EventType::SrqLastWqe, qp.qpn);
     }
 }
@@ -83,7 +84,8 @@ fn flush_receive(qp: &mut Qp, nic: &mut Nic) {
     }
 }
 
-/// Counts what was posted in the error state. Strict mode: who goes around the whole ring has thrown its completions away.
+/// Counts what was posted in the error state. Strict mode: who goes around the whole ring has thrown its completions
+/// away.
 fn count_posted(nic: &Nic, qpn: u32, ring: &str, count: &mut u32, more: u16, size: u32) {
     let before = *count;
     *count = before.saturating_add(more.into());

@@ -75,8 +75,8 @@ fn is_of_vlan(entry: &RoceAddress, packet: &Packet) -> bool {
     entry.vlan.filter(|vlan| *vlan != 0) == packet.route.vlan()
 }
 
-/// Whether the queue pair takes the packet: over a connection only its peer may speak to it, datagrams come from anybody; to
-/// its own address, in its VLAN and in its partition.
+/// Whether the queue pair takes the packet: over a connection only its peer may speak to it, datagrams come from
+/// anybody; to its own address, in its VLAN and in its partition.
 fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
     let is_for = |entry: &RoceAddress| entry.gid == packet.route.dst && is_of_vlan(entry, packet);
     let is_path = if packet.transport == Transport::Ud {

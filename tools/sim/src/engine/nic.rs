@@ -70,8 +70,8 @@ impl Nic {
         }
     }
 
-    /// Puts a frame of a send queue in the transport domain `domain` on the wire. What is shorter than a header is no frame,
-    /// and lost.
+    /// Puts a frame of a send queue in the transport domain `domain` on the wire. What is shorter than a header is no
+    /// frame, and lost.
     pub(crate) fn send_frame(&mut self, frame: Vec<u8>, domain: u32) {
         if frame.len() < HEADER {
             self.port.counters.physical.unsendable += 1;

@@ -7,8 +7,8 @@ use super::wqe::{bad_operation, scatter_list};
 use crate::function::Nic;
 use crate::objects::{Qp, ReceiveWork, RecvRing};
 
-/// Fetches the next receive WQE: of the shared queue `xrc_srqn`, else of the queue pair's shared queue, else of its own.
-/// `None` if none is posted.
+/// Fetches the next receive WQE: of the shared queue `xrc_srqn`, else of the queue pair's shared queue, else of its
+/// own. `None` if none is posted.
 pub(crate) fn fetch_receive(qp: &mut Qp, nic: &mut Nic, xrc_srqn: Option<u32>) -> Option<ReceiveWork> {
     if let Some(srqn) = xrc_srqn.or(qp.srqn) {
         return srq::fetch(qp, nic, srqn);

@@ -1,7 +1,7 @@
 //! User memory region updates: WQEs that change a memory key, its context and its translations.
 //!
-//! The kernel registers user memory with them, in a queue of its own that may touch every key (service `REG_UMR`). Other
-//! queue pairs may change the keys of their protection domain: fast registration, invalidation, memory windows.
+//! The kernel registers user memory with them, in a queue of its own that may touch every key (service `REG_UMR`).
+//! Other queue pairs may change the keys of their protection domain: fast registration, invalidation, memory windows.
 
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::ctx::Mkc;

@@ -24,8 +24,9 @@ pub(crate) enum Indivisible {
     Size,
 }
 
-/// Divides `payload` into segments of at most `size` bytes, each behind a copy of `header`, and hands each frame to `sink`.
-/// Lengths, identifications, sequence numbers and flags are each segment's own; checksums are put in by all means.
+/// Divides `payload` into segments of at most `size` bytes, each behind a copy of `header`, and hands each frame to
+/// `sink`. Lengths, identifications, sequence numbers and flags are each segment's own; checksums are put in by all
+/// means.
 pub(crate) fn divide(
     header: &[u8],
     payload: &[u8],

@@ -14,7 +14,8 @@ mod random;
 pub use parse::{Injection, ParseFaultError};
 pub(crate) use random::Random;
 
-/// One thing that goes wrong. `opcode: None` means any command, `event_type: None` any event, `qpn: None` any queue pair.
+/// One thing that goes wrong. `opcode: None` means any command, `event_type: None` any event, `qpn: None` any queue
+/// pair.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// A command is answered with this status and syndrome instead of being carried out.

@@ -19,8 +19,8 @@ mod page {
     pub(super) const DEVICE_MEMORY: u16 = 15;
 }
 
-/// The number that the next object gets, where the limit in force leaves one: `SET_HCA_CAP` can lower it below the size of
-/// the table, which is that of the maximum.
+/// The number that the next object gets, where the limit in force leaves one: `SET_HCA_CAP` can lower it below the size
+/// of the table, which is that of the maximum.
 pub(super) fn next_below<T>(table: &Table<T>, log_limit: u8) -> Option<u32> {
     table.next_number().filter(|number| number.checked_shr(log_limit.into()).unwrap_or(0) == 0)
 }
@@ -60,7 +60,8 @@ impl Capabilities {
         }
     }
 
-    /// Of the atomic page only the byte order can be chosen: Linux leaves all else of it zero, and goes on with atomics.
+    /// Of the atomic page only the byte order can be chosen: Linux leaves all else of it zero, and goes on with
+    /// atomics.
     fn set_atomic(&mut self, bytes: &[u8]) -> Result<(), Syndrome> {
         let before = self.atomic.current;
         self.atomic.set(bytes)?;

@@ -10,8 +10,8 @@ use crate::function::{OutputChain, Spoil};
 const DATA: usize = 512;
 /// Bytes of an input or output that lie in the slot itself.
 pub(super) const INLINE: usize = 16;
-/// The longest input or output. Linux sends the longest: it lists each page of a region in one command, 8 GiB of small ones in
-/// 16 MiB.
+/// The longest input or output. Linux sends the longest: it lists each page of a region in one command, 8 GiB of small
+/// ones in 16 MiB.
 pub(super) const MAX_LEN: usize = 1 << 26;
 
 /// What all blocks of a command are checked against.

@@ -175,8 +175,8 @@ pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkey
     Ok(output)
 }
 
-/// Translations that a key is made with beside its context: one in a umem uses the umem's. Of a key that is made free for
-/// updates, nobody says when a card charges the room.
+/// Translations that a key is made with beside its context: one in a umem uses the umem's. Of a key that is made free
+/// for updates, nobody says when a card charges the room.
 fn own_list(translation: &Translation, in_umem: bool) -> usize {
     match translation {
         _ if in_umem => 0,

@@ -1,8 +1,9 @@
 //! Pages: the client's memory that firmware keeps its contexts in. What it asks for at boot, at init and at run time,
 //! what it holds, and what it gives back.
 //!
-//! Nothing of the model really lives in them. Their bookkeeping is real all the same: contexts fill them, an object that
-//! finds none free waits until the driver has given more, and a page taken back is checked to be as firmware left it.
+//! Nothing of the model really lives in them. Their bookkeeping is real all the same: contexts fill them, an object
+//! that finds none free waits until the driver has given more, and a page taken back is checked to be as firmware left
+//! it.
 
 use std::collections::BTreeSet;
 
@@ -114,7 +115,8 @@ fn give(f: &mut Function, entries: u32, list: &[u8]) -> Result<(), Syndrome> {
     Ok(())
 }
 
-/// Gives back at most `wanted` pages: all there are before `INIT_HCA` and after `TEARDOWN_HCA`, those not needed between.
+/// Gives back at most `wanted` pages: all there are before `INIT_HCA` and after `TEARDOWN_HCA`, those not needed
+/// between.
 fn take(f: &mut Function, wanted: u32, room: usize) -> Answer<(ManagePagesOut, Vec<u8>)> {
     let floor = if f.nic.firmware.state == HcaState::Initialized { f.nic.firmware.pages.floor() } else { 0 };
     let pages = &mut f.nic.firmware.pages;

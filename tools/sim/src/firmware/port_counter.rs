@@ -129,8 +129,8 @@ fn physical(link_downs: u32) -> [u8; SET] {
     set
 }
 
-/// What an InfiniBand port would count, as mlx5_ib asks for it: errors alone, which stop at their field's end. Its packets and
-/// bytes are the vport's.
+/// What an InfiniBand port would count, as mlx5_ib asks for it: errors alone, which stop at their field's end. Its
+/// packets and bytes are the vport's.
 fn infiniband(counters: &PhysicalCounters) -> [u8; SET] {
     let most = |count: u64, bits: u32| count.min((1 << bits) - 1);
     let mut errors = IbPortCntrsGrpDataLayout::ZERO;

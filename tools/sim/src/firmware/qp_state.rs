@@ -9,8 +9,8 @@
 //! | RTS2RTS | RTS | | rights, RNR timer, migration state, queue counter |
 //! | 2ERR, 2RST | any | | |
 //!
-//! Datagrams have no path, remote queue pair or rights, but a queue key: always taken from RST2INIT, later by its bit. An
-//! unreliable connection has only the right to be written to.
+//! Datagrams have no path, remote queue pair or rights, but a queue key: always taken from RST2INIT, later by its bit.
+//! An unreliable connection has only the right to be written to.
 //!
 //! A queue pair is never in SQER or SQD here, so SQERR2RTS and SQD2RTS find it in the wrong state.
 

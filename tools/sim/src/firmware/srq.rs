@@ -1,5 +1,5 @@
-//! Shared receive queues: `RMP` and `XRC_SRQ`. Software that has chosen ISSI 1 makes ordinary ones as `RMP`; `CREATE_SRQ`
-//! is that of ISSI 0, and not known here.
+//! Shared receive queues: `RMP` and `XRC_SRQ`. Software that has chosen ISSI 1 makes ordinary ones as `RMP`;
+//! `CREATE_SRQ` is that of ISSI 0, and not known here.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{QueueState, Rmpc, SrqState, WqEndPadding, WqType, XrcSrqc};

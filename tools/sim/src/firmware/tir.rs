@@ -12,8 +12,8 @@ use crate::function::{Context, Function};
 use crate::objects::{Dispatch, Tir};
 use crate::steering::hash::{FIELDS, Hashing};
 
-/// `self_lb_block`. Its bits let frames through, for all its name: every driver that wants to hear itself sets them, and Linux
-/// clears them lest a bridge hear its own broadcasts.
+/// `self_lb_block`. Its bits let frames through, for all its name: every driver that wants to hear itself sets them,
+/// and Linux clears them lest a bridge hear its own broadcasts.
 const TAKE_UNICAST: u8 = 1;
 const TAKE_MULTICAST: u8 = 2;
 

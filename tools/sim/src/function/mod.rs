@@ -1,7 +1,7 @@
 //! One PCI function of the card, whole: what the card owns and every chapter works on.
 //!
-//! All of it is data. `queues` holds what does work, `nic` all that such work touches: an engine borrows one queue and the
-//! whole of `nic` beside it.
+//! All of it is data. `queues` holds what does work, `nic` all that such work touches: an engine borrows one queue and
+//! the whole of `nic` beside it.
 
 mod bar;
 mod blueflame;
@@ -123,8 +123,8 @@ impl Function {
         }
     }
 
-    /// From now on, `uid` is who asks and who makes objects: see [`Table::act_for`](crate::objects::Table::act_for). Who it
-    /// was before.
+    /// From now on, `uid` is who asks and who makes objects: see [`Table::act_for`](crate::objects::Table::act_for).
+    /// Who it was before.
     pub fn act_for(&mut self, uid: u16) -> u16 {
         self.queues.act_for(uid);
         self.nic.objects.act_for(uid)

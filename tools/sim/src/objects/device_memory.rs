@@ -84,8 +84,8 @@ impl DeviceMemory {
         is_its
     }
 
-    /// The memory, and the place in it of byte `address` of BAR 0. `None` if the `len` bytes there are not of one part that was
-    /// taken.
+    /// The memory, and the place in it of byte `address` of BAR 0. `None` if the `len` bytes there are not of one part
+    /// that was taken.
     pub fn at(&self, address: u64, len: u64) -> Option<(&Bytes, u64)> {
         let (start, size) = self.taken.range(..=address).next_back()?;
         let end = address.checked_add(len)?;

@@ -47,8 +47,8 @@ pub enum Translation {
     Pages(PageList),
     /// Through pieces of other keys (`access_mode` KLM), one after the other; byte 0 is the key's `start_addr`.
     Keys(Vec<Klm>),
-    /// They count from 0 in memory on the card (`access_mode` MEMIC), of which byte `at` is the first; the key's `start_addr`
-    /// says where in BAR 0 that is.
+    /// They count from 0 in memory on the card (`access_mode` MEMIC), of which byte `at` is the first; the key's
+    /// `start_addr` says where in BAR 0 that is.
     Device {
         /// The memory.
         bytes: Bytes,

@@ -1,11 +1,11 @@
 //! The PCI function: config space, MSI-X, interrupts.
 //!
-//! Capabilities lie where a ConnectX has them: power management at 0x40, PCI Express at 0x60, MSI-X at 0x9c with its table
-//! at 0x2000 and its pending bits at 0x3000 of BAR 0. There is no INTx, no MSI and no expansion ROM.
+//! Capabilities lie where a ConnectX has them: power management at 0x40, PCI Express at 0x60, MSI-X at 0x9c with its
+//! table at 0x2000 and its pending bits at 0x3000 of BAR 0. There is no INTx, no MSI and no expansion ROM.
 //!
-//! A client of VFIO's kind never writes the MSI-X table: it hands in an eventfd a vector, and whoever stands for the host
-//! enables MSI-X and unmasks that vector. Here that is [`Pci::set_irqs`]. Both ways of masking hold beside it, for clients
-//! that write the table or the control word themselves.
+//! A client of VFIO's kind never writes the MSI-X table: it hands in an eventfd a vector, and whoever stands for the
+//! host enables MSI-X and unmasks that vector. Here that is [`Pci::set_irqs`]. Both ways of masking hold beside it, for
+//! clients that write the table or the control word themselves.
 
 mod config;
 mod msix;
@@ -144,8 +144,8 @@ impl Pci {
         self.msix.pba_read(offset, bytes);
     }
 
-    /// Function level reset. Eventfds stay with their vectors, which come out of it enabled and unmasked, as the kernel's
-    /// VFIO restores them around a reset; where no eventfds are, everything is as after power-on.
+    /// Function level reset. Eventfds stay with their vectors, which come out of it enabled and unmasked, as the
+    /// kernel's VFIO restores them around a reset; where no eventfds are, everything is as after power-on.
     pub fn reset(&mut self) {
         self.config.reset();
         self.msix.reset();

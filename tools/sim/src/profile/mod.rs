@@ -4,8 +4,8 @@
 //! model has not got, whatever the silicon of that name can do.
 //!
 //! So the cards differ here where they differ in what the model implements: identity, clock, how many queue pairs. The
-//! figures are those of published `ibv_devinfo -v` of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. In all else that
-//! sets the silicon apart (tunnels, real-time clock) the three are masked down to the same.
+//! figures are those of published `ibv_devinfo -v` of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. In all else
+//! that sets the silicon apart (tunnels, real-time clock) the three are masked down to the same.
 
 mod pages;
 

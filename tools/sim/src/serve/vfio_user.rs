@@ -1,12 +1,12 @@
 //! Over the vfio-user protocol, by the crate of that name: QEMU, cloud-hypervisor, our own driver in another process.
 //!
-//! One socket serves one function to one client at a time; the next one waits. When a client leaves, however it leaves, its
-//! mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed. Its mapping of the
-//! UAR pages cannot be taken from it, so the next client gets other memory for them.
+//! One socket serves one function to one client at a time; the next one waits. When a client leaves, however it leaves,
+//! its mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed. Its
+//! mapping of the UAR pages cannot be taken from it, so the next client gets other memory for them.
 //!
-//! Memory that a client maps without a descriptor (ROMs, BARs of other devices) is known but cannot be reached: the server
-//! crate has no messages for that. Two more limits are the crate's: a client that announces a message of gigabytes is
-//! believed until it is read, and a connected client cannot be thrown out.
+//! Memory that a client maps without a descriptor (ROMs, BARs of other devices) is known but cannot be reached: the
+//! server crate has no messages for that. Two more limits are the crate's: a client that announces a message of
+//! gigabytes is believed until it is read, and a connected client cannot be thrown out.
 
 mod backend;
 
@@ -65,8 +65,8 @@ pub enum ServeError {
     Thread(#[source] io::Error),
 }
 
-/// A function served at a socket, by a thread of its own. Dropping it stops listening and removes the socket; a client that
-/// is connected stays so until it leaves, or the card's power is off.
+/// A function served at a socket, by a thread of its own. Dropping it stops listening and removes the socket; a client
+/// that is connected stays so until it leaves, or the card's power is off.
 #[derive(Debug)]
 pub struct Service {
     path: PathBuf,

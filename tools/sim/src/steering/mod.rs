@@ -1,8 +1,8 @@
 //! Steering: flow tables, from the root on to the receive queues that a frame goes to.
 //!
-//! A [table](FlowTable) holds groups, one mask each, and in their ranges the entries, one value each. The lowest entry that
-//! matches decides: drop, or go on to tables and [TIRs](crate::objects::Tir). Where none matches, the table says what
-//! comes next. Tables lead to tables of a higher level only, so every walk ends.
+//! A [table](FlowTable) holds groups, one mask each, and in their ranges the entries, one value each. The lowest entry
+//! that matches decides: drop, or go on to tables and [TIRs](crate::objects::Tir). Where none matches, the table says
+//! what comes next. Tables lead to tables of a higher level only, so every walk ends.
 //!
 //! What an entry matches is the PRM's `fte_match_set_lyr_2_4` itself: a frame's key is the same layout, filled
 //! from the frame, and compared under the group's mask.

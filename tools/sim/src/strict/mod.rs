@@ -1,7 +1,7 @@
 //! Strict mode: what silicon would swallow in silence is recorded here, and fails our tests.
 //!
-//! Bugs that drivers in the field had, where they are written down, and the rule that each would have met here. Rules are
-//! named in [`engine::rules`](crate::strict::rules) and [`bar`](crate::bar); each has a test that provokes it.
+//! Bugs that drivers in the field had, where they are written down, and the rule that each would have met here. Rules
+//! are named in [`engine::rules`](crate::strict::rules) and [`bar`](crate::bar); each has a test that provokes it.
 //!
 //! | bug | seen in | rule |
 //! | --- | --- | --- |
@@ -16,12 +16,12 @@
 //! | posts taken in RST, INIT, RTR | rdma-core 988f90bc1 | `WRONG_STATE`, `RECEIVE_IN_RST` |
 //! | verbs' port number where the card's is expected | VPP change 46155 | refused by the state change, as on a card |
 //!
-//! What a device cannot see has no rule. A store that waits in a write-combining buffer has not reached it; mapped pages of
-//! the model are plain memory and know no such buffer at all. A driver that reads a `wqe_counter` of 16 bits too early, or
-//! takes a timestamp for what it is not, goes wrong after the card is done. The memory that an RDMA read fills belongs to the
-//! card until the read completes, but nobody can tell software's stores to it from the card's own. One receive buffer posted
-//! many times at once, as a driver of AF_XDP did that released it twice (jtollet's KNOWN_ISSUES), may be meant:
-//! `ibv_rc_pingpong` does it. So `RECEIVE_TWICE` is [asked for](Strict::watch_receives).
+//! What a device cannot see has no rule. A store that waits in a write-combining buffer has not reached it; mapped
+//! pages of the model are plain memory and know no such buffer at all. A driver that reads a `wqe_counter` of 16 bits
+//! too early, or takes a timestamp for what it is not, goes wrong after the card is done. The memory that an RDMA read
+//! fills belongs to the card until the read completes, but nobody can tell software's stores to it from the card's own.
+//! One receive buffer posted many times at once, as a driver of AF_XDP did that released it twice (jtollet's
+//! KNOWN_ISSUES), may be meant: `ibv_rc_pingpong` does it. So `RECEIVE_TWICE` is [asked for](Strict::watch_receives).
 
 pub mod rules;
 
@@ -54,7 +54,8 @@ struct Shared {
     watches_receives: AtomicBool,
 }
 
-/// Violations kept until somebody takes them. A client that does the same wrong thing for ever must not fill our memory.
+/// Violations kept until somebody takes them. A client that does the same wrong thing for ever must not fill our
+/// memory.
 pub const KEPT: usize = 1000;
 
 /// The rule of the last [`Violation`] taken, if more than [`KEPT`] came; its detail says how many.
@@ -83,8 +84,9 @@ impl Strict {
         self.0.is_some()
     }
 
-    /// Also reports receive buffers that are posted while they are posted already, from the queue pairs' next receives on. Not
-    /// done unasked: programs that do not care for what they receive, such as `ibv_rc_pingpong`, post one buffer many times.
+    /// Also reports receive buffers that are posted while they are posted already, from the queue pairs' next receives
+    /// on. Not done unasked: programs that do not care for what they receive, such as `ibv_rc_pingpong`, post one
+    /// buffer many times.
     pub fn watch_receives(&self) {
         if let Some(shared) = &self.0 {
             shared.watches_receives.store(true, Ordering::Relaxed);

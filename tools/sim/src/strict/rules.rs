@@ -5,14 +5,15 @@
 pub const RECORD_IN_WRONG_SLOT: &str = "doorbell record in the wrong slot";
 /// A doorbell record that makes sense only with its bytes swapped.
 pub const RECORD_LITTLE_ENDIAN: &str = "doorbell record little-endian";
-/// The send doorbell named a WQE that the doorbell record does not cover: the record was written after the doorbell, or not.
+/// The send doorbell named a WQE that the doorbell record does not cover: the record was written after the doorbell, or
+/// not.
 pub const RECORD_NOT_WRITTEN: &str = "doorbell record not written before the doorbell";
 /// A send doorbell for a queue pair that does not exist, or does not use that UAR page.
 pub const UNKNOWN_QP: &str = "doorbell for an unknown queue pair";
 /// A send doorbell for a queue pair in RST, INIT or RTR.
 pub const WRONG_STATE: &str = "post in a wrong state";
-/// The doorbell's eight bytes are not the first eight of the WQE in the ring, by which it is carried out. What follows them in
-/// a BlueFlame copy is [`RULE_COPY`](crate::bar::RULE_COPY)'s.
+/// The doorbell's eight bytes are not the first eight of the WQE in the ring, by which it is carried out. What follows
+/// them in a BlueFlame copy is [`RULE_COPY`](crate::bar::RULE_COPY)'s.
 pub const DOORBELL_DIFFERS: &str = "doorbell differs from the WQE in the ring";
 /// `wqe_index` is not the WQE's place in the ring.
 pub const WQE_INDEX: &str = "wqe_index is not the WQE's place";
@@ -28,13 +29,13 @@ pub const WQE_OPCODE: &str = "opcode not supported";
 pub const SEND_OVERRUN: &str = "send queue overrun";
 /// More posted to a receive queue than fits.
 pub const RECEIVE_OVERRUN: &str = "receive queue overrun";
-/// A receive buffer was posted while it was posted already. Programs may mean it, so it is looked for only if strict mode
-/// [watches receives](crate::strict::Strict::watch_receives).
+/// A receive buffer was posted while it was posted already. Programs may mean it, so it is looked for only if strict
+/// mode [watches receives](crate::strict::Strict::watch_receives).
 pub const RECEIVE_TWICE: &str = "receive buffer posted twice";
 /// A data segment of zero bytes, which means 2 GiB.
 pub const ZERO_SEGMENT: &str = "data segment of zero bytes means 2 GiB";
-/// More was posted to a queue pair after its error completion than its ring holds: software reused places whose completions
-/// said that the queue pair is in error.
+/// More was posted to a queue pair after its error completion than its ring holds: software reused places whose
+/// completions said that the queue pair is in error.
 pub const ERROR_IGNORED: &str = "error completion ignored";
 /// A key that does not allow what a WQE or a remote request wants.
 pub const KEY: &str = "key does not allow the access";
@@ -46,8 +47,8 @@ pub const BUFFER_CHANGED: &str = "send buffer changed before its completion";
 pub const STALE_OWNER: &str = "stale owner bit";
 /// A completion came while the queue was full.
 pub const CQ_OVERRUN: &str = "CQ overrun";
-/// The doorbell record's consumer index has never been written, though the queue ran full, or software replaced WQEs whose
-/// completions it must have seen: more than half a queue of them.
+/// The doorbell record's consumer index has never been written, though the queue ran full, or software replaced WQEs
+/// whose completions it must have seen: more than half a queue of them.
 pub const CI_NEVER_PUBLISHED: &str = "consumer index never published";
 /// The consumer index is more than half a queue behind the completions whose WQEs software replaced.
 pub const CI_BEHIND: &str = "consumer index not published";

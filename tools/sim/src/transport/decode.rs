@@ -1,7 +1,7 @@
 //! From bytes to packets.
 //!
-//! Decoding any bytes never panics; what is no whole, intact packet is an error, and every packet that encodes decodes to
-//! itself.
+//! Decoding any bytes never panics; what is no whole, intact packet is an error, and every packet that encodes decodes
+//! to itself.
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, Ipv4HeaderSlice, SingleVlanHeader, UdpHeader};
@@ -39,7 +39,8 @@ pub enum DecodeError {
 }
 
 impl Packet {
-    /// The packet that is the Ethernet frame `frame` (without its check sequence; padding after the IP packet is ignored).
+    /// The packet that is the Ethernet frame `frame` (without its check sequence; padding after the IP packet is
+    /// ignored).
     pub fn decode(frame: &[u8]) -> Result<Packet, DecodeError> {
         let (route, ip, udp) = decode_ip(frame)?;
         let (udp, transport) = UdpHeader::from_slice(udp).map_err(|_| DecodeError::Length)?;

@@ -1,7 +1,8 @@
 //! The invariant CRC at the end of each RoCE v2 packet.
 //!
-//! A CRC-32 over what no router changes: eight bytes of ones (in the place of an InfiniBand LRH), then IP header, UDP header
-//! and BTH with their variant fields replaced by ones, then the rest of the packet. Stored least significant byte first.
+//! A CRC-32 over what no router changes: eight bytes of ones (in the place of an InfiniBand LRH), then IP header, UDP
+//! header and BTH with their variant fields replaced by ones, then the rest of the packet. Stored least significant
+//! byte first.
 
 /// Bytes of the ICRC.
 pub const LEN: usize = 4;

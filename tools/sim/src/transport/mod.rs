@@ -1,7 +1,7 @@
 //! The transport: RoCE v2 packets.
 //!
-//! [`packet`] is the wire format and [`decode`] reads it, with [`header`], [`opcode`] and [`icrc`] under them; none knows of
-//! queue pairs. What requesters and responders do with packets is the engines'.
+//! [`packet`] is the wire format and [`decode`] reads it, with [`header`], [`opcode`] and [`icrc`] under them; none
+//! knows of queue pairs. What requesters and responders do with packets is the engines'.
 
 pub mod decode;
 pub mod header;

@@ -1,5 +1,5 @@
-//! Transports and opcodes: those of [`mlx5_prm::ib`] that the card speaks. IBTA 9.2 "Operation Code (OpCode)"; XRC: annex
-//! A14.
+//! Transports and opcodes: those of [`mlx5_prm::ib`] that the card speaks. IBTA 9.2 "Operation Code (OpCode)"; XRC:
+//! annex A14.
 
 use mlx5_prm::ib::{Aeth, AtomicAckEth, AtomicEth, BthOperation, BthService, Ieth, ImmDt, Reth};
 use mlx5_prm::layout::Layout;

@@ -1,7 +1,7 @@
 //! RoCE v2 packets: as the engines handle them, and as bytes.
 //!
-//! Between the functions of one process a [`Packet`] travels as it is. [`Packet::encode`] and [`Packet::decode`] are for
-//! wires that lead outside and for captures.
+//! Between the functions of one process a [`Packet`] travels as it is. [`Packet::encode`] and [`Packet::decode`] are
+//! for wires that lead outside and for captures.
 
 use etherparse::{EtherType, Ethernet2Header, IpDscp, IpEcn, IpNumber, Ipv4Header, SingleVlanHeader, UdpHeader};
 use mlx5_prm::ib;
@@ -21,7 +21,8 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 /// Most bytes a packet's payload has.
 pub const MAX_PAYLOAD: usize = 4096;
 
-/// Bytes of the largest frame that are not payload: Ethernet and its check sum, IPv6, UDP, BTH, RETH with immediate, ICRC.
+/// Bytes of the largest frame that are not payload: Ethernet and its check sum, IPv6, UDP, BTH, RETH with immediate,
+/// ICRC.
 pub(crate) const FRAME_OVERHEAD: usize =
     Ethernet2Header::LEN + 4 + ib::Grh::SIZE + UdpHeader::LEN + ib::Bth::SIZE + LONGEST_EXTENDED + icrc::LEN;
 const LONGEST_EXTENDED: usize = ib::Reth::SIZE + ib::ImmDt::SIZE;
@@ -65,7 +66,8 @@ pub struct Packet {
     pub atomic_ack: u64,
     /// Data, without padding.
     pub payload: Vec<u8>,
-    /// The bit of its frame that is flipped on the way, and that the checks where it arrives notice: it is dropped there.
+    /// The bit of its frame that is flipped on the way, and that the checks where it arrives notice: it is dropped
+    /// there.
     pub flipped: Option<u32>,
 }
 

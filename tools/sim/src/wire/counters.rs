@@ -9,8 +9,8 @@ pub struct PortCounters {
     pub sent: u64,
     /// Frames received.
     pub received: u64,
-    /// Frames dropped on arrival: damaged on the way, for a queue pair that does not take them, led to no receive queue by
-    /// steering, or while the link is down.
+    /// Frames dropped on arrival: damaged on the way, for a queue pair that does not take them, led to no receive queue
+    /// by steering, or while the link is down.
     pub dropped: u64,
     /// Frames that came to the port and were not for the function: see the L2 table and the vport's lists.
     pub filtered: u64,

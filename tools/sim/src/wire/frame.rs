@@ -52,9 +52,9 @@ impl Frame {
         }
     }
 
-    /// Flips bit `bit`, counted modulo the frame's length, where no check sequence of Ethernet covers it: inside a switch.
-    /// What comes of it is for the one to find out where it arrives: the sums of IPv4 and RoCE cover most of a packet, but
-    /// no address of Ethernet, and nothing that a router may change.
+    /// Flips bit `bit`, counted modulo the frame's length, where no check sequence of Ethernet covers it: inside a
+    /// switch. What comes of it is for the one to find out where it arrives: the sums of IPv4 and RoCE cover most of a
+    /// packet, but no address of Ethernet, and nothing that a router may change.
     pub(crate) fn damage(&mut self, bit: u32) {
         let mut bytes = Vec::new();
         self.encode(&mut bytes);

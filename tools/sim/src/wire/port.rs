@@ -8,7 +8,8 @@ use crate::fault::{Faults, FrameFate};
 use crate::strict::{Strict, rules};
 use crate::transport::packet::Mac;
 
-/// A function's port: link, counters, frames to and from the wire. Its addresses are `Objects::vport`'s and `Objects::gids`'.
+/// A function's port: link, counters, frames to and from the wire. Its addresses are `Objects::vport`'s and
+/// `Objects::gids`'.
 #[derive(Debug)]
 pub struct Port {
     /// Whether the link is up. Frames sent or arriving while it is down are lost.
@@ -123,7 +124,8 @@ impl Port {
         self.take_in(frame, Sender::Other);
     }
 
-    /// A frame came that is not for the function. One to a group comes to every port, and its port counts it all the same.
+    /// A frame came that is not for the function. One to a group comes to every port, and its port counts it all the
+    /// same.
     pub(crate) fn pass_by(&mut self, frame: &Frame) {
         self.counters.filtered += 1;
         let destination = frame.destination();

@@ -31,8 +31,8 @@ pub struct SocketUplink {
 }
 
 impl SocketUplink {
-    /// One end of the wire named `path`. Whoever comes first listens there; the other, which finds it, takes `path.peer`
-    /// and says hello. Until somebody elsewhere was heard, the first takes the other to be at `path.peer`.
+    /// One end of the wire named `path`. Whoever comes first listens there; the other, which finds it, takes
+    /// `path.peer` and says hello. Until somebody elsewhere was heard, the first takes the other to be at `path.peer`.
     pub fn join(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let mut other = path.as_os_str().to_owned();

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::function::{At, Observer, Seen};
 
-/// A sum over everything that was seen, and how much that was. Two runs with equal records did the same at the same times.
+/// A sum over everything that was seen, and how much that was. Two runs with equal records did the same at the same
+/// times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// Hash (64-bit FNV-1a) over each thing that was seen: when, at which card and function, what, and all its bytes.

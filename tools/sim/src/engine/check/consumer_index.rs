@@ -1,6 +1,6 @@
-//! What strict mode knows of the completions that software consumed. A place in a ring that is used again shows that the
-//! completion of its last WQE was seen. The consumer index must not stay far behind that: Linux, libmlx5 and DPDK publish
-//! it before they use a place again, or at the end of a round of polling.
+//! What strict mode knows of the completions that software consumed. A place in a ring that is used again shows that
+//! the completion of its last WQE was seen. The consumer index must not stay far behind that: Linux, libmlx5 and DPDK
+//! publish it before they use a place again, or at the end of a round of polling.
 
 use crate::function::Nic;
 use crate::objects::{Consumed, Cq};
@@ -14,7 +14,8 @@ impl Consumed {
         }
     }
 
-    /// Everything before `posted` is in a ring of `size` places: earlier WQEs were replaced, so their completions were seen.
+    /// Everything before `posted` is in a ring of `size` places: earlier WQEs were replaced, so their completions were
+    /// seen.
     pub(crate) fn posted(&mut self, nic: &Nic, cqn: u32, posted: u16, size: u32) {
         let mut seen = None;
         while let Some((place, completion)) = self.completions.front().copied()

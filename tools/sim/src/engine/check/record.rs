@@ -43,8 +43,8 @@ pub(crate) fn check_unposted(qp: &Qp, nic: &Nic) {
     }
 }
 
-/// Compares the doorbell's eight bytes with the WQE it names, as long as that one cannot have been replaced. The rest of a
-/// BlueFlame copy comes later, and is looked at where the page is.
+/// Compares the doorbell's eight bytes with the WQE it names, as long as that one cannot have been replaced. The rest
+/// of a BlueFlame copy comes later, and is looked at where the page is.
 fn check_copy(qp: &Qp, nic: &Nic, named: u16, value: u64) {
     let Some(ring) = &qp.send else { return };
     let is_fetched = (named.wrapping_sub(qp.rc.send.fetched) as i16) < 0;

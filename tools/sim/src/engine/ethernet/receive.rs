@@ -15,7 +15,8 @@ use crate::wire::Sender;
 
 /// TCP's flag of that name.
 const ACK: u16 = 0x10;
-/// The bytes that a receive's segment has room for. Linux sets the bit above them, "start padding", in each of its segments.
+/// The bytes that a receive's segment has room for. Linux sets the bit above them, "start padding", in each of its
+/// segments.
 const BYTE_COUNT: u32 = 0x7fff_ffff;
 
 /// A frame arrived.

@@ -1,9 +1,9 @@
-//! Connections: PSNs, acknowledgements, retries. An unreliable connection is the same without the answers: what was sent
-//! is done with, and what comes out of order is dropped with the rest of its message.
+//! Connections: PSNs, acknowledgements, retries. An unreliable connection is the same without the answers: what was
+//! sent is done with, and what comes out of order is dropped with the rest of its message.
 //!
-//! [`RcState`](crate::objects::RcState) is what one queue pair remembers. The requester turns its work requests into packets and the answers into
-//! completions; the responder does what the remote requester asks. Both are bounded in what they do at a time; the
-//! scheduler of [`crate::engine`] calls them in turn.
+//! [`RcState`](crate::objects::RcState) is what one queue pair remembers. The requester turns its work requests into
+//! packets and the answers into completions; the responder does what the remote requester asks. Both are bounded in
+//! what they do at a time; the scheduler of [`crate::engine`] calls them in turn.
 //!
 //! Losses are repaired by going back: after a timeout, a sequence error or a gap in a read's response, the requester
 //! starts anew at the oldest packet that was not acknowledged.

@@ -271,8 +271,8 @@ fn check_unchanged(qp: &mut Qp, nic: &Nic, number: u32, packet: &Packet) {
 /// Packets of one message whose memory is read again when it completes.
 const SAMPLES: usize = 64;
 
-/// Strict mode: until its completion is written, a message's memory must hold what was sent. Of a long message one packet in
-/// so many is looked at, and the last, so that the check costs no more for a gigabyte than for 64 packets.
+/// Strict mode: until its completion is written, a message's memory must hold what was sent. Of a long message one
+/// packet in so many is looked at, and the last, so that the check costs no more for a gigabyte than for 64 packets.
 /// The memory that a read fills is not watched: nobody can tell software's stores from the card's.
 fn check_kept(qp: &Qp, nic: &Nic, work: &SendWork) {
     let mut payload = Vec::new();

@@ -44,8 +44,8 @@ pub(crate) fn request(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
 }
 
-/// A packet that nobody waits to hear of. With a gap before it, the message under way is lost; so is this one, unless it
-/// begins a message.
+/// A packet that nobody waits to hear of. With a gap before it, the message under way is lost; so is this one, unless
+/// it begins a message.
 fn unreliable(qp: &mut Qp, nic: &mut Nic, packet: &Packet, distance: i32) {
     if distance != 0 {
         drop_message(qp);
@@ -297,8 +297,8 @@ fn take_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal
     Ok(1)
 }
 
-/// Makes a key unusable, as the remote side asks: one of its protection domain that was made so, and is not another queue
-/// pair's alone.
+/// Makes a key unusable, as the remote side asks: one of its protection domain that was made so, and is not another
+/// queue pair's alone.
 fn invalidate(qp: &Qp, nic: &mut Nic, key: u32) -> Result<(), Refusal> {
     let is_its = |mkey: &&mut Mkey| {
         let is_open_to_it = mkey.pd == qp.pd && mkey.qpn.is_none_or(|qpn| qpn == qp.qpn);

@@ -24,8 +24,8 @@ fn forged(bench: &Bench, to: u32, opcode: Opcode, psn: u32) -> Box<Packet> {
     Box::new(Packet::new(opcode, route, to, Psn::new(psn)))
 }
 
-/// Runs until nothing is left to do, with turns that last as long as a device thread's on a busy machine. The most frames
-/// that ever waited.
+/// Runs until nothing is left to do, with turns that last as long as a device thread's on a busy machine. The most
+/// frames that ever waited.
 fn run_watched(bench: &mut Bench) -> usize {
     const TURN: Duration = Duration::from_micros(500);
     let (mut most, end) = (0, bench.f.nic.now + Duration::from_secs(600));

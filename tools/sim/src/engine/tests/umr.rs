@@ -236,8 +236,8 @@ const BIND: &[MkeyMaskBit] = &[
     MkeyMaskBit::Free,
 ];
 
-/// Opens 100 bytes of the key `behind` at `memory`, at the same address, as the window `key` with that low byte, to the queue
-/// pair `qpn` or to all.
+/// Opens 100 bytes of the key `behind` at `memory`, at the same address, as the window `key` with that low byte, to the
+/// queue pair `qpn` or to all.
 fn bind(key: u32, low: u8, check: UmrCheck, qpn: Option<u32>, behind: u32, memory: u64) -> Post {
     let mut bound = context(key, memory, 100);
     bound.w().mkey_7_0(low).qpn(qpn.unwrap_or(0xff_ffff));

@@ -482,8 +482,8 @@ fn a_frame_larger_than_its_receive_breaks_the_receive_queue() {
     assert_eq!(rig.client.exec(&query).unwrap().rq_context().state(), QueueState::Err);
 }
 
-/// Sets the moderation of the queue's completions: a period in microseconds, a number of completions, and what the period
-/// counts from.
+/// Sets the moderation of the queue's completions: a period in microseconds, a number of completions, and what the
+/// period counts from.
 fn moderate(rig: &mut Rig, period: u16, count: u16, mode: CqPeriodMode) {
     let mut context = Cqc::ZERO;
     context.w().cq_period(period).cq_max_count(count).cq_period_mode(mode.number() as u8);
