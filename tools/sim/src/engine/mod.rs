@@ -186,4 +186,4 @@ pub fn next_deadline(f: &Function) -> Option<Instant> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -41,7 +41,7 @@ mod sq;
 mod srq;
 pub mod syndromes;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tir;
 mod tis;
 mod uar;

@@ -188,3 +188,6 @@ impl State {
         timers.chain(frames).filter(|due| *due > self.now).min()
     }
 }
+
+#[cfg(test)]
+mod tests;

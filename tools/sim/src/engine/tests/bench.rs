@@ -156,10 +156,15 @@ impl Bench {
         let atomic_current = Profile::connectx5().atomic_max;
         let profile = Profile { atomic_current, ..Profile::connectx5() };
         let mut f = Function::new(index, profile, Strict::on(), Faults::new());
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(MEMORY_LEN).unwrap();
         // The queues' UAR page is one that clients can map.
         f.bar.share(1).unwrap();
+        Self::on(f, index)
+    }
+
+    /// Puts a function with address 10.0.0.(host + 1) on the bench.
+    pub fn on(mut f: Function, host: usize) -> Self {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(MEMORY_LEN).unwrap();
         f.nic.dma.map(MEMORY, MEMORY_LEN, Access::READ | Access::WRITE, Source::File { file, offset: 0 }).unwrap();
         f.nic.objects.vport.context.w().roce_en(true);
         let mac = f.nic.objects.vport.mac();
@@ -167,7 +172,7 @@ impl Bench {
         f.nic.port.mtu = Port::MAX_MTU;
         f.nic.objects.gids.set(
             0,
-            Some(RoceAddress { gid: Self::gid(index), mac, vlan: None, ipv4: true, layout: RoceAddrLayout::ZERO }),
+            Some(RoceAddress { gid: Self::gid(host), mac, vlan: None, ipv4: true, layout: RoceAddrLayout::ZERO }),
         );
         let mut bench = Bench {
             f,

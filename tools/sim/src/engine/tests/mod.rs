@@ -1,4 +1,4 @@
-mod bench;
+pub(crate) mod bench;
 mod blueflame;
 mod completions;
 mod data;

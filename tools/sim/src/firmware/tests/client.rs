@@ -23,13 +23,13 @@ const SIZE: u64 = 32 << 20;
 
 /// A status and syndrome other than OK, or a delivery status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Refused(CmdStatus, u32),
     Undelivered(DeliveryStatus),
     Unanswered,
 }
 
-pub(super) struct Client {
+pub(crate) struct Client {
     pub f: Function,
     memory: File,
     next: u64,
@@ -49,11 +49,16 @@ impl Client {
     pub fn with(profile: Profile) -> Self {
         let mut f = Function::new(0, profile, Strict::on(), Faults::new());
         f.nic.observer = Some(Box::<Judge>::default());
+        f.nic.now += Duration::from_millis(10);
+        Self::on(f)
+    }
+
+    /// A client of a function that has started.
+    pub fn on(f: Function) -> Self {
         let memory = tempfile::tempfile().unwrap();
         memory.set_len(SIZE).unwrap();
         let source = Source::File { file: memory.try_clone().unwrap(), offset: 0 };
         f.nic.dma.map(BASE, SIZE, Access::READ | Access::WRITE, source).unwrap();
-        f.nic.now += Duration::from_millis(10);
         let mut client = Client { f, memory, next: BASE, queue: 0, token: 0, mailboxes: 0, sign: true };
         client.queue = client.pages(1);
         firmware::write_register(&mut client.f, 0x10, (client.queue >> 32) as u32);
@@ -263,7 +268,7 @@ pub(super) fn sign_block(block: &mut MailboxBlock) {
 
 /// The objects that a queue pair needs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parents {
+pub(crate) struct Parents {
     pub pd: u32,
     pub uar: u32,
     pub eqn: u8,

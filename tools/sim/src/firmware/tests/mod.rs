@@ -2,7 +2,7 @@
 
 mod announced;
 mod bring_up;
-mod client;
+pub(crate) mod client;
 mod delivery;
 mod ethernet;
 mod garbage;
