@@ -1,10 +1,11 @@
 //! The time that every wait of the driver goes by.
 //!
-//! A wait asks its [`Clock`] what time it is, and lets time pass by [`Clock::pause`]. The system's clock is the default.
+//! A wait asks its [`Clock`] what time it is, and lets time pass by [`Clock::pause`]. The system's clock is the
+//! default.
 //!
-//! In *virtual time* a simulation says what time it is, and time passes in pauses alone. The simulation runs there, on the
-//! thread that waits: cards, wires and drivers need no thread of their own, a timeout costs nothing, and a run is the same
-//! every time. The driver then starts no thread either: it reads its event queues after each pause.
+//! In *virtual time* a simulation says what time it is, and time passes in pauses alone. The simulation runs there, on
+//! the thread that waits: cards, wires and drivers need no thread of their own, a timeout costs nothing, and a run is
+//! the same every time. The driver then starts no thread either: it reads its event queues after each pause.
 //!
 //! ```
 //! use std::sync::Mutex;
@@ -105,8 +106,9 @@ impl Clock {
         }
     }
 
-    /// Lets time pass, `limit` at most. Virtual time passes until the simulation has done something, which may be at once:
-    /// whoever waits for more pauses again. A program that polls in virtual time calls this where it finds nothing.
+    /// Lets time pass, `limit` at most. Virtual time passes until the simulation has done something, which may be at
+    /// once: whoever waits for more pauses again. A program that polls in virtual time calls this where it finds
+    /// nothing.
     #[expect(clippy::disallowed_methods, reason = "here the clock is")]
     pub fn pause(&self, limit: Duration) {
         match &self.0 {

@@ -1,7 +1,8 @@
 //! A polled-mode userspace driver for ConnectX (mlx5) network cards.
 //!
-//! The driver brings a function up by firmware commands of its own, keeps queues in memory that the card reads and writes,
-//! and rings the card's doorbells itself. After set-up no system call, no lock and no allocation is made per message.
+//! The driver brings a function up by firmware commands of its own, keeps queues in memory that the card reads and
+//! writes, and rings the card's doorbells itself. After set-up no system call, no lock and no allocation is made per
+//! message.
 //!
 //! # Contract
 //! * Nothing here panics on what a device says: whatever is read from it is checked first.
@@ -12,15 +13,15 @@
 //!
 //! # Map
 //! [`discovery`]: which cards there are, and device strings. [`access`]: how a function is reached, and bring-up.
-//! [`Device`]: an opened card. [`memory`]: memory the card may use. [`objects`]: protection domains, keys, queues and so on.
-//! [`queue`]: the hot path. [`clock`]: the time that waits go by.
+//! [`Device`]: an opened card. [`memory`]: memory the card may use. [`objects`]: protection domains, keys, queues and
+//! so on. [`queue`]: the hot path. [`clock`]: the time that waits go by.
 //!
 //! # Logs
-//! By `tracing`, nothing of it on the hot path. Each firmware command is a span of target `mlx5_dv::command`, level DEBUG
-//! (see [`access::trace`]); [`TracingDump`](access::trace::TracingDump) prints commands as events of the same target. All else
-//! has its module as target: `mlx5_dv::access` for bring-up, events and what went wrong in the background, `mlx5_dv::objects`
-//! for objects that could not be destroyed, `mlx5_dv::memory` for huge pages that were not to be had. A death of the card is
-//! an ERROR, a feature done without a WARN.
+//! By `tracing`, nothing of it on the hot path. Each firmware command is a span of target `mlx5_dv::command`, level
+//! DEBUG (see [`access::trace`]); [`TracingDump`](access::trace::TracingDump) prints commands as events of the same
+//! target. All else has its module as target: `mlx5_dv::access` for bring-up, events and what went wrong in the
+//! background, `mlx5_dv::objects` for objects that could not be destroyed, `mlx5_dv::memory` for huge pages that were
+//! not to be had. A death of the card is an ERROR, a feature done without a WARN.
 
 // Waits go by the clock: see clippy.toml.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

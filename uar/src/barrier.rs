@@ -1,12 +1,12 @@
 //! Barriers between this processor and the card.
 //!
 //! Rust's atomics order memory between threads. They say nothing of a device, which sees memory through PCIe reads and
-//! writes (DMA) and sees registers through posted writes. Each place where the order of those matters has a name here; use
-//! the name, it is the documentation.
+//! writes (DMA) and sees registers through posted writes. Each place where the order of those matters has a name here;
+//! use the name, it is the documentation.
 //!
-//! Two observers are in play: *this processor*, whose program order is the reference, and *the card*, which reads memory
-//! when a register tells it to and writes memory whenever it likes. A barrier never waits for the card: it only forbids an
-//! order of observation.
+//! Two observers are in play: *this processor*, whose program order is the reference, and *the card*, which reads
+//! memory when a register tells it to and writes memory whenever it likes. A barrier never waits for the card: it only
+//! forbids an order of observation.
 //!
 //! | barrier | between | and | x86-64 | aarch64 |
 //! | --- | --- | --- | --- | --- |
@@ -18,11 +18,11 @@
 //! | [`from_device`] | the load that saw an owner bit | loads of what the owner bit guards | compiler only | `dmb oshld` |
 //! | [`before_reuse`] | loads of an entry | a later record or register that lets the card overwrite it | compiler only | `dmb oshld` |
 //!
-//! x86-64 keeps stores to ordinary and to uncached memory in program order, and loads of ordinary memory as well (Linux's
-//! `dma_rmb` is a compiler barrier there, too; no load here is non-temporal), so most only have to stop the compiler. Stores
-//! to write-combining memory are the exception: they wait in a buffer of the processor, and only `sfence` orders that
-//! buffer. aarch64 promises nothing by itself; `osh` is the domain that devices belong to. There is no build for other
-//! processors: what orders a device's view of memory there is not known here.
+//! x86-64 keeps stores to ordinary and to uncached memory in program order, and loads of ordinary memory as well
+//! (Linux's `dma_rmb` is a compiler barrier there, too; no load here is non-temporal), so most only have to stop the
+//! compiler. Stores to write-combining memory are the exception: they wait in a buffer of the processor, and only
+//! `sfence` orders that buffer. aarch64 promises nothing by itself; `osh` is the domain that devices belong to. There
+//! is no build for other processors: what orders a device's view of memory there is not known here.
 
 #[cfg(not(miri))]
 use core::arch::asm;
@@ -46,14 +46,14 @@ fn compiler() {
 
 /// Stores before it are visible to the card when it reacts to anything stored after it.
 ///
-/// Guarantee: a DMA read that the card issues because of a later store (a doorbell record it polls, a register it is rung
-/// by) returns what this processor stored before the barrier. Ordinary (write-back) memory only: a caller that fills
-/// buffers by non-temporal stores fences those itself.
+/// Guarantee: a DMA read that the card issues because of a later store (a doorbell record it polls, a register it is
+/// rung by) returns what this processor stored before the barrier. Ordinary (write-back) memory only: a caller that
+/// fills buffers by non-temporal stores fences those itself.
 ///
 /// Observers: this processor's stores to WQEs and buffers; the card's DMA reads of them.
 ///
-/// Callers: a send or receive queue between its WQEs and its doorbell record; the command queue between an entry and its
-/// doorbell.
+/// Callers: a send or receive queue between its WQEs and its doorbell record; the command queue between an entry and
+/// its doorbell.
 #[inline(always)]
 pub fn to_device() {
     #[cfg(target_arch = "aarch64")]
@@ -94,8 +94,8 @@ pub fn before_doorbell() {
 /// As [`before_doorbell`], on a *write-combining* page; also keeps the store that follows from combining with what an
 /// earlier ring left in the buffer.
 ///
-/// Guarantee: everything stored before (record, WQE, earlier rings) is on its way to the card before the next store to the
-/// write-combining page is.
+/// Guarantee: everything stored before (record, WQE, earlier rings) is on its way to the card before the next store to
+/// the write-combining page is.
 ///
 /// Observers: this processor's write-combining buffer; the card, which receives its content as PCIe writes.
 ///
@@ -107,13 +107,13 @@ pub fn before_wc() {
 
 /// Empties the write-combining buffers: the stores before it leave the processor now, and combine with none after it.
 ///
-/// Guarantee: two rings with this between them arrive as two, in order. Without it the processor may keep the first back
-/// for long, or replace it by the second.
+/// Guarantee: two rings with this between them arrive as two, in order. Without it the processor may keep the first
+/// back for long, or replace it by the second.
 ///
 /// Observers: this processor's write-combining buffer; the card, which receives its content as PCIe writes.
 ///
-/// Callers: [`BlueFlame`](crate::BlueFlame), after each ring and before it moves to the other buffer; [`Shared`](crate::Shared)
-/// before its lock is given up, lest another processor's later ring overtakes.
+/// Callers: [`BlueFlame`](crate::BlueFlame), after each ring and before it moves to the other buffer;
+/// [`Shared`](crate::Shared) before its lock is given up, lest another processor's later ring overtakes.
 #[inline(always)]
 pub fn flush_wc() {
     #[cfg(miri)]
@@ -132,8 +132,8 @@ pub fn flush_wc() {
 
 /// Loads after it see what the card wrote before the store that a load before it saw.
 ///
-/// Guarantee: having seen an ownership bit that says "yours", this processor reads the rest of the entry, and the buffers
-/// the entry speaks of, as the card wrote them before the bit: no load is carried out early.
+/// Guarantee: having seen an ownership bit that says "yours", this processor reads the rest of the entry, and the
+/// buffers the entry speaks of, as the card wrote them before the bit: no load is carried out early.
 ///
 /// Observers: the card's DMA writes (data first, ownership last); this processor's loads.
 ///
@@ -157,8 +157,8 @@ pub fn from_device() {
 ///
 /// Observers: this processor's loads; the card, which reads the index and then writes by DMA.
 ///
-/// Callers: a completion queue between the copy of a CQE and the consumer index that gives its place back; the event queue
-/// likewise.
+/// Callers: a completion queue between the copy of a CQE and the consumer index that gives its place back; the event
+/// queue likewise.
 #[inline(always)]
 pub fn before_reuse() {
     #[cfg(target_arch = "aarch64")]

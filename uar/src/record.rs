@@ -1,7 +1,8 @@
-//! Doorbell records: big-endian dwords in memory that the card reads to learn how far software is. PRM "Doorbell Record".
+//! Doorbell records: big-endian dwords in memory that the card reads to learn how far software is. PRM "Doorbell
+//! Record".
 //!
-//! A queue pair's record is two dwords: receive counter first, send counter second. A card that finds the send counter in
-//! the first does nothing and says nothing, so each dword is a type of its own:
+//! A queue pair's record is two dwords: receive counter first, send counter second. A card that finds the send counter
+//! in the first does nothing and says nothing, so each dword is a type of its own:
 //!
 //! ```compile_fail,E0308
 //! fn ring(receive: uar::ReceiveRecord) {
@@ -16,8 +17,8 @@
 //! CQ   [ CQEs consumed (24)       ]  [ sn | command | CQEs consumed at arming (24) ]
 //! ```
 //!
-//! Each dword is stored and loaded as a relaxed atomic: other threads may read a record while its owner counts on. What is
-//! ordered against it is the work of the [barriers](crate::barrier), for the card, and of locks, for threads.
+//! Each dword is stored and loaded as a relaxed atomic: other threads may read a record while its owner counts on. What
+//! is ordered against it is the work of the [barriers](crate::barrier), for the card, and of locks, for threads.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -30,9 +31,9 @@ pub const RECORD: usize = 8;
 
 /// `place.store(value, Relaxed)`, as the one instruction that it is.
 ///
-/// Not that call: LLVM takes a relaxed store of Rust's for one that may change any memory, and then loads a queue's numbers
-/// anew that it had in registers, three instructions a completion. To other threads, and to loads that are Rust's atomics,
-/// there is no difference: an aligned store of a dword is what both processors make of the call.
+/// Not that call: LLVM takes a relaxed store of Rust's for one that may change any memory, and then loads a queue's
+/// numbers anew that it had in registers, three instructions a completion. To other threads, and to loads that are
+/// Rust's atomics, there is no difference: an aligned store of a dword is what both processors make of the call.
 #[inline(always)]
 fn store_relaxed(place: &AtomicU32, value: u32) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
@@ -54,7 +55,8 @@ macro_rules! record {
         $(#[$meta])*
         pub struct $Name(NonNull<AtomicU32>);
 
-        // SAFETY: the record's memory stays mapped by the promise of its constructor, and is only accessed as atomic dwords.
+        // SAFETY: the record's memory stays mapped by the promise of its constructor, and is only accessed as atomic
+        // dwords.
         unsafe impl Send for $Name {}
 
         impl fmt::Debug for $Name {
@@ -90,8 +92,8 @@ record! {
 /// The two halves of the queue pair record at `address`.
 ///
 /// # Safety
-/// `address` is aligned to 8 bytes; the 8 bytes from it are memory that stays mapped until both halves are gone. Meanwhile
-/// this process stores there through them alone, and loads each dword as a relaxed atomic or not at all.
+/// `address` is aligned to 8 bytes; the 8 bytes from it are memory that stays mapped until both halves are gone.
+/// Meanwhile this process stores there through them alone, and loads each dword as a relaxed atomic or not at all.
 pub unsafe fn queue_pair(address: NonNull<u8>) -> (ReceiveRecord, SendRecord) {
     let receive = address.cast::<AtomicU32>();
     // SAFETY: the second of the record's two dwords.
@@ -195,8 +197,8 @@ mod models {
     use super::*;
     use alloc::boxed::Box;
 
-    /// Who polls counts on, and who destroys a queue pair looks how far it is: never back, and never past the end. After it
-    /// has heard by another way that an entry was polled, it sees so.
+    /// Who polls counts on, and who destroys a queue pair looks how far it is: never back, and never past the end.
+    /// After it has heard by another way that an entry was polled, it sees so.
     #[test]
     fn a_consumer_index_is_read_while_its_owner_counts() {
         loom::model(|| {

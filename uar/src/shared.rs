@@ -10,8 +10,8 @@ use crate::sync::{AtomicBool, Ordering, UnsafeCell, spin_loop};
 
 /// A doorbell that queues of several threads ring in turn, under a spin lock held for one ring.
 ///
-/// For when there are more queues than BlueFlame registers. Two processors that write one BlueFlame buffer at once corrupt
-/// each other's WQEs; the lock is what keeps that from happening. Clones ring the same register.
+/// For when there are more queues than BlueFlame registers. Two processors that write one BlueFlame buffer at once
+/// corrupt each other's WQEs; the lock is what keeps that from happening. Clones ring the same register.
 pub struct Shared<D>(Arc<Inner<D>>);
 
 struct Inner<D> {
@@ -140,8 +140,8 @@ mod models {
         }
     }
 
-    /// loom fails where two threads are in the cell at once, or one sees it without what the other did there before. Each
-    /// tries once: a model's thread that spins may do so for ever.
+    /// loom fails where two threads are in the cell at once, or one sees it without what the other did there before.
+    /// Each tries once: a model's thread that spins may do so for ever.
     #[test]
     fn one_thread_rings_at_a_time_and_sees_the_others_rings() {
         loom::model(|| {

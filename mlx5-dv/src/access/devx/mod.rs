@@ -1,9 +1,9 @@
 //! Reaching a function through the kernel's DevX ioctls, while the kernel's mlx5_ib keeps it.
 //!
-//! The kernel owns the function: it brought it up, and sets its port, addresses and GIDs; none of that is attempted here. In
-//! a user context of the card's we make objects of our own beside the kernel's, by the same commands as on a function of our
-//! own; the kernel adds the context's number to each, and destroys what is left when this process ends, however it does.
-//! Memory is named by umems alone, as only the kernel knows where it lies.
+//! The kernel owns the function: it brought it up, and sets its port, addresses and GIDs; none of that is attempted
+//! here. In a user context of the card's we make objects of our own beside the kernel's, by the same commands as on a
+//! function of our own; the kernel adds the context's number to each, and destroys what is left when this process ends,
+//! however it does. Memory is named by umems alone, as only the kernel knows where it lies.
 //!
 //! `open.rs` finds and opens the device, `call.rs` is one ioctl, `events.rs` and `queries.rs` what the
 //! kernel answers later, `flows.rs` what frames it leaves to us.
@@ -43,8 +43,8 @@ use call::Call;
 use events::Events;
 use queries::Queries;
 
-/// Pages that the kernel may make a umem of, each size a bit. Left to itself it takes the largest that fit, and refuses memory
-/// that is one page of 4 GiB or more: it keeps the size in 32 bits.
+/// Pages that the kernel may make a umem of, each size a bit. Left to itself it takes the largest that fit, and refuses
+/// memory that is one page of 4 GiB or more: it keeps the size in 32 bits.
 const UMEM_PAGES: u64 = (2 << Translation::LOG_LARGEST) - (1 << Translation::LOG_SMALLEST);
 /// The port we use: the first.
 const PORT: u8 = 1;
@@ -59,8 +59,8 @@ pub(crate) struct Opened {
     pub gids: Vec<Gid>,
 }
 
-/// Opens the kernel's RDMA device `name`, such as `mlx5_0`. Of `options`, those that set the function up are the kernel's
-/// business, and not looked at.
+/// Opens the kernel's RDMA device `name`, such as `mlx5_0`. Of `options`, those that set the function up are the
+/// kernel's business, and not looked at.
 ///
 /// # Errors
 /// [`Error::Refused`] says what stands in the way, and what removes it.

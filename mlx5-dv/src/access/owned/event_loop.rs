@@ -1,4 +1,5 @@
-//! What is done about events: reads the event queues, serves firmware's page requests, and looks after firmware's health.
+//! What is done about events: reads the event queues, serves firmware's page requests, and looks after firmware's
+//! health.
 //!
 //! It never waits for a command: those it sends are looked after at each turn.
 

@@ -1,5 +1,5 @@
-//! The background thread of an owned function: sleeps on the interrupt vectors' eventfds, and turns the event loop when one
-//! fires, or it is time.
+//! The background thread of an owned function: sleeps on the interrupt vectors' eventfds, and turns the event loop when
+//! one fires, or it is time.
 
 use std::fs::File;
 use std::io::Read;

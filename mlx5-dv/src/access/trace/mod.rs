@@ -1,8 +1,8 @@
 //! Watching commands: each is handed to the [`Observer`]s as it goes and as it comes back.
 //!
-//! [`KernelDump`] prints them as Linux's mlx5_core does with its debug messages on (`dyndbg=+p`): what reads the kernel's
-//! logs reads ours. Observers of a function of our own are told by its command queue, bring-up and all, and see the
-//! commands as they lie in memory; [`Traced`] wraps any access, and sees their data only.
+//! [`KernelDump`] prints them as Linux's mlx5_core does with its debug messages on (`dyndbg=+p`): what reads the
+//! kernel's logs reads ours. Observers of a function of our own are told by its command queue, bring-up and all, and
+//! see the commands as they lie in memory; [`Traced`] wraps any access, and sees their data only.
 //!
 //! Each command is a span of `tracing` as well: target `mlx5_dv::command`, level DEBUG, name `command`, with the fields
 //! `opcode`, `op_mod`, `object`, `status` and `micros`, the last two once the result is known.
@@ -131,7 +131,8 @@ impl<W: Write + Send> KernelDump<W> {
 impl<W: Write + Send> Observer for KernelDump<W> {
     fn command(&self, record: &CommandRecord) {
         let text = kernel_dump(&self.device, record);
-        // One write a dump, so that dumps of several threads do not mix. A sink that fails loses the dump, nothing else.
+        // One write a dump, so that dumps of several threads do not mix. A sink that fails loses the dump, nothing
+        // else.
         let _ = lock(&self.sink).write_all(text.as_bytes());
     }
 }
@@ -167,8 +168,8 @@ pub fn kernel_dump(device: &str, record: &CommandRecord) -> String {
     text
 }
 
-/// The kernel names function, line and process in front of what it says. The lines are those of Linux 6.12: nobody reads
-/// them, but what parses the log expects a number there.
+/// The kernel names function, line and process in front of what it says. The lines are those of Linux 6.12: nobody
+/// reads them, but what parses the log expects a number there.
 fn say(out: &mut dyn fmt::Write, device: &str, line: u32, what: fmt::Arguments<'_>) -> fmt::Result {
     let pid = std::process::id();
     writeln!(out, "mlx5_core {device}: dump_command:{line}:(pid {pid}): {what}")

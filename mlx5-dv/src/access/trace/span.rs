@@ -8,8 +8,8 @@ use tracing::field::{Empty, display};
 use crate::access::RawCommand;
 use crate::error::{CommandError, CommandErrorKind};
 
-/// The span of one command, from when it is sent to when its result is known: level DEBUG, target `mlx5_dv::command`, fields
-/// `opcode`, `op_mod`, `object`, `status`, `micros`. Costs a look at a flag where nobody listens.
+/// The span of one command, from when it is sent to when its result is known: level DEBUG, target `mlx5_dv::command`,
+/// fields `opcode`, `op_mod`, `object`, `status`, `micros`. Costs a look at a flag where nobody listens.
 #[derive(Debug)]
 pub(crate) struct CommandSpan(Span);
 

@@ -18,12 +18,12 @@ use crate::queue::send::{SendBatch, SendQueue};
 
 /// One end of a reliable connection, and the memory region it works on.
 ///
-/// Where a [`Connection`](super::Connection) takes a buffer with each work request, this posts any part of its region, as
-/// often as one likes: in batches rung for once, signalled or not. The region can be copied in and out at any time; what the
-/// card reads or writes meanwhile is a mixture of both, as with any shared memory.
+/// Where a [`Connection`](super::Connection) takes a buffer with each work request, this posts any part of its region,
+/// as often as one likes: in batches rung for once, signalled or not. The region can be copied in and out at any time;
+/// what the card reads or writes meanwhile is a mixture of both, as with any shared memory.
 ///
-/// Belongs to one thread at a time; posting and polling make no system call, take no lock and allocate nothing. Dropped with
-/// work in flight, the queue pair is reset first; if that fails, the region is leaked.
+/// Belongs to one thread at a time; posting and polling make no system call, take no lock and allocate nothing. Dropped
+/// with work in flight, the queue pair is reset first; if that fails, the region is leaked.
 #[derive(Debug)]
 pub struct Endpoint {
     window: Window,
@@ -70,8 +70,8 @@ impl Window {
 }
 
 impl Endpoint {
-    /// A queue pair in INIT, in the region's protection domain, with a UAR page and a completion queue of its own: receives
-    /// may be posted.
+    /// A queue pair in INIT, in the region's protection domain, with a UAR page and a completion queue of its own:
+    /// receives may be posted.
     ///
     /// # Errors
     /// As for [`Connection::new`](super::Connection::new).
@@ -95,8 +95,8 @@ impl Endpoint {
         self.link.local()
     }
 
-    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they are
-    /// sent again.
+    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they
+    /// are sent again.
     ///
     /// # Errors
     /// As for [`Connection::connect`](super::Connection::connect).
@@ -104,7 +104,8 @@ impl Endpoint {
         self.link.connect(peer)
     }
 
-    /// Begins a batch of sends, writes, reads and atomics; `None` before [`connect`](Self::connect), or where there is no send queue.
+    /// Begins a batch of sends, writes, reads and atomics; `None` before [`connect`](Self::connect), or where there is
+    /// no send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<EndpointSends<'_>> {
         let window = self.window;
@@ -128,8 +129,8 @@ impl Endpoint {
         Ok(Some((wr_id, result?)))
     }
 
-    /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told once that
-    /// their room is free, when the iterator is dropped.
+    /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told
+    /// once that their room is free, when the iterator is dropped.
     #[inline(always)]
     pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_> {
         EndpointCompletions(self.link.queues.poll_batch(most))
@@ -205,8 +206,8 @@ impl EndpointSends<'_> {
     #[track_caller]
     pub fn send(&mut self, wr_id: u64, flags: WrFlags, range: Range<usize>) -> Result<(), PostError> {
         let segment = self.window.segment(range);
-        // SAFETY: the endpoint keeps the region registered until its queue pair is destroyed, or was reset and its queues are
-        // gone. Nobody can have a reference to the region's memory: it is copied in and out.
+        // SAFETY: the endpoint keeps the region registered until its queue pair is destroyed, or was reset and its
+        // queues are gone. Nobody can have a reference to the region's memory: it is copied in and out.
         unsafe { self.batch.send(wr_id, flags, &[segment]) }
     }
 

@@ -29,7 +29,8 @@ pub struct EthernetOptions {
     pub send_depth: u32,
     /// Receives posted at once. Default: 128.
     pub recv_depth: u32,
-    /// Bytes of the longest frame that [`send_inline`](EthernetQueue::send_inline) takes. Default: 18, none to speak of.
+    /// Bytes of the longest frame that [`send_inline`](EthernetQueue::send_inline) takes. Default: 18, none to speak
+    /// of.
     pub inline_bytes: u16,
     /// Whether waiting sleeps instead of spinning. Default: no.
     pub events: bool,
@@ -47,15 +48,15 @@ impl Default for EthernetOptions {
 
 /// Frames in and out: a send queue, a receive queue, their completion queue, and the buffers that are with the card.
 ///
-/// Each frame takes its [`Buffer`], and [`poll`](Self::poll) hands it back; a frame that was received has the length that its
-/// completion says ([`Completion::byte_len`](crate::queue::Completion::byte_len)). Nothing is heard until
+/// Each frame takes its [`Buffer`], and [`poll`](Self::poll) hands it back; a frame that was received has the length
+/// that its completion says ([`Completion::byte_len`](crate::queue::Completion::byte_len)). Nothing is heard until
 /// [`listen`](Self::listen). Where the kernel keeps the function, sending and listening are for processes that may
 /// (CAP_NET_RAW).
 ///
-/// A frame that fails takes its queue to ERR: what was posted there comes back with flush errors, what is posted later is not
-/// carried out; [`reset`](Self::reset) begins anew. Belongs to one thread at a time; posting and polling make no system call,
-/// take no lock and allocate nothing. Dropped with work in flight, its queues are reset first; if that fails, the buffers are
-/// leaked.
+/// A frame that fails takes its queue to ERR: what was posted there comes back with flush errors, what is posted later
+/// is not carried out; [`reset`](Self::reset) begins anew. Belongs to one thread at a time; posting and polling make no
+/// system call, take no lock and allocate nothing. Dropped with work in flight, its queues are reset first; if that
+/// fails, the buffers are leaked.
 #[derive(Debug)]
 pub struct EthernetQueue {
     in_flight: InFlight,
@@ -145,13 +146,13 @@ impl EthernetQueue {
         &self.tir
     }
 
-    /// Hears, from now on, frames to the function's own address, to everybody, and to `groups`, in place of what it heard
-    /// before. RoCE packets still go to their queue pairs. Who wants other frames makes rules of their own to
+    /// Hears, from now on, frames to the function's own address, to everybody, and to `groups`, in place of what it
+    /// heard before. RoCE packets still go to their queue pairs. Who wants other frames makes rules of their own to
     /// [`tir`](Self::tir).
     ///
-    /// It makes the function's root flow table. Where the kernel keeps the function, it takes those frames from the kernel's
-    /// network device instead, as [`FlowMatcher`] says, which then hears nobody: where both are to live, make rules for what
-    /// is yours alone.
+    /// It makes the function's root flow table. Where the kernel keeps the function, it takes those frames from the
+    /// kernel's network device instead, as [`FlowMatcher`] says, which then hears nobody: where both are to live, make
+    /// rules for what is yours alone.
     ///
     /// # Errors
     /// [`Error::Invalid`] where the function has a root flow table already, or for an address that is no group's;
@@ -204,8 +205,8 @@ impl EthernetQueue {
         let wr_id = self.in_flight.next(Side::Receive)?;
         let queue = self.queues.receive.as_mut().ok_or(RefusedReason::NotReset)?;
         let mut batch = queue.batch();
-        // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with the completion, or
-        // after the queue was reset.
+        // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with the
+        // completion, or after the queue was reset.
         unsafe { batch.receive(wr_id, &[segment])? };
         batch.ring();
         Ok(())
@@ -265,18 +266,19 @@ impl EthernetQueue {
         self.poll_card()
     }
 
-    /// As [`poll`](Self::poll), once there is something: polls, then sleeps if it was made with [`EthernetOptions::events`].
+    /// As [`poll`](Self::poll), once there is something: polls, then sleeps if it was made with
+    /// [`EthernetOptions::events`].
     ///
     /// # Errors
-    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue overran,
-    /// [`Error::Dead`], [`Error::Nonsense`] as for [`poll`](Self::poll).
+    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue
+    /// overran, [`Error::Dead`], [`Error::Nonsense`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
         let deadline = self.deadline(timeout);
         self.wait_card(&deadline, timeout)
     }
 
-    /// Begins anew after an error: both queues through RST to RDY. What was in flight is not carried out, and what completed and
-    /// was not polled is forgotten; its buffers are returned. What it [listens](Self::listen) to stays.
+    /// Begins anew after an error: both queues through RST to RDY. What was in flight is not carried out, and what
+    /// completed and was not polled is forgotten; its buffers are returned. What it [listens](Self::listen) to stays.
     ///
     /// # Errors
     /// [`Error::Command`]; then nothing can be posted, and the buffers are still lent. It may be tried again.

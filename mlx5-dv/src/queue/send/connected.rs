@@ -11,8 +11,8 @@ use crate::queue::error::PostError;
 /// Bytes of the number that an atomic is about.
 const ATOMIC: u32 = 8;
 
-/// A message of one element of `len` bytes, in a queue where not all from 1 to `longest` are to be had: `Ok` where it has no
-/// data.
+/// A message of one element of `len` bytes, in a queue where not all from 1 to `longest` are to be had: `Ok` where it
+/// has no data.
 #[cold]
 #[inline(never)]
 fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
@@ -24,8 +24,8 @@ fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
 }
 
 impl<D: SendDoorbell> SendBatch<'_, D> {
-    /// As [`post_elements`](Self::post_elements). A single element without bytes goes its own way, so that whoever posts single
-    /// elements alone has no code for lists: it would cost a lone post an eighth more, by instructions.
+    /// As [`post_elements`](Self::post_elements). A single element without bytes goes its own way, so that whoever
+    /// posts single elements alone has no code for lists: it would cost a lone post an eighth more, by instructions.
     #[inline(always)]
     fn post_message(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {
@@ -153,11 +153,11 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     }
 
     /// ATOMIC compare and swap: the number at `remote` becomes `swap` if it is `compare`. What it was before comes into
-    /// `element`. Atomics of all queue pairs of the remote's card see each other whole; what else is done to the number, by
-    /// its host or by RDMA, may come between their reading and their writing.
+    /// `element`. Atomics of all queue pairs of the remote's card see each other whole; what else is done to the
+    /// number, by its host or by RDMA, may come between their reading and their writing.
     ///
-    /// Both numbers have eight bytes in the byte order of their host, and `remote` must be a multiple of eight: otherwise the
-    /// remote refuses the work request, whose queue pair goes to ERR. Errors: [`PostError`].
+    /// Both numbers have eight bytes in the byte order of their host, and `remote` must be a multiple of eight:
+    /// otherwise the remote refuses the work request, whose queue pair goes to ERR. Errors: [`PostError`].
     ///
     /// # Safety
     /// As for [`read`](Self::read).
@@ -175,8 +175,8 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         self.post_atomic(request, Atomic { remote, swap_add: swap, compare }, element)
     }
 
-    /// ATOMIC fetch and add: `add` is added to the number at `remote`, modulo 2^64. What it was before comes into `element`.
-    /// All else is as with [`compare_swap`](Self::compare_swap).
+    /// ATOMIC fetch and add: `add` is added to the number at `remote`, modulo 2^64. What it was before comes into
+    /// `element`. All else is as with [`compare_swap`](Self::compare_swap).
     ///
     /// # Safety
     /// As for [`read`](Self::read).

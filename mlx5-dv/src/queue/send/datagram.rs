@@ -11,8 +11,8 @@ use crate::memory::DataSegment;
 use crate::objects::{AddressHandle, AnyDoorbell, QueuePair};
 use crate::queue::error::PostError;
 
-/// Bytes that stand before the data of each datagram received: the GRH, or the last 20 of them an IPv4 header. A receive
-/// needs room for them, and [`Completion::byte_len`](crate::queue::Completion::byte_len) counts them.
+/// Bytes that stand before the data of each datagram received: the GRH, or the last 20 of them an IPv4 header. A
+/// receive needs room for them, and [`Completion::byte_len`](crate::queue::Completion::byte_len) counts them.
 pub const GRH: usize = 40;
 
 /// Segments of an address.
@@ -42,8 +42,8 @@ impl Service for Datagrams {
     type Object = QueuePair;
 }
 
-/// The send queue of a queue pair of datagrams in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it
-/// rings. Datagrams go in batches, as work requests of a [`SendQueue`](super::SendQueue) do.
+/// The send queue of a queue pair of datagrams in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is
+/// how it rings. Datagrams go in batches, as work requests of a [`SendQueue`](super::SendQueue) do.
 ///
 /// ```no_run
 /// # fn f(sq: &mut mlx5_dv::queue::DatagramSendQueue, to: &mlx5_dv::objects::AddressHandle)
@@ -57,7 +57,8 @@ impl Service for Datagrams {
 /// ```
 pub type DatagramSendQueue<D = AnyDoorbell> = SendQueue<D, Datagrams>;
 
-/// Datagrams that are written, and not yet shown to the card. One takes a WQEBB for each 64 bytes of its WQE: two for one element.
+/// Datagrams that are written, and not yet shown to the card. One takes a WQEBB for each 64 bytes of its WQE: two for
+/// one element.
 pub type DatagramSendBatch<'a, D> = SendBatch<'a, D, Datagrams>;
 
 impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {

@@ -117,7 +117,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there are any.
+    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there
+    /// are any.
     fn least_inline(&self, start: &[u8], len: usize) -> usize {
         let least = headers(self.limits.inline_mode, start, len);
         if start.is_empty() { least } else { least.max(ETHERNET) }
@@ -128,8 +129,8 @@ impl Service for Frames {
     type Object = Sq;
 }
 
-/// The queue of an [`Sq`] in RDY, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it rings. Frames go in
-/// batches, as work requests of a [`SendQueue`](crate::queue::SendQueue) do.
+/// The queue of an [`Sq`] in RDY, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it rings. Frames
+/// go in batches, as work requests of a [`SendQueue`](crate::queue::SendQueue) do.
 ///
 /// ```compile_fail,E0499
 /// fn two(sq: &mut mlx5_dv::queue::ethernet::EthernetSendQueue) {
@@ -146,9 +147,9 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
         let (base, record) = permit.into_parts();
         let limits = sq.limits();
         let ring_limits = SendLimits { sges: limits.sges, inline_bytes: limits.inline_bytes, log_max_msg: 31 };
-        // SAFETY: the permit says that nobody else posts there, and that ring and record are mapped as long as `sq`, which the
-        // queue keeps and drops last. `Sq::create` made the ring of `1 << log_size` WQEBBs, at most 2^15, at the start of its
-        // memory. Of the record this queue uses the send half.
+        // SAFETY: the permit says that nobody else posts there, and that ring and record are mapped as long as `sq`,
+        // which the queue keeps and drops last. `Sq::create` made the ring of `1 << log_size` WQEBBs, at most 2^15, at
+        // the start of its memory. Of the record this queue uses the send half.
         let ring = unsafe {
             let (_, record) = uar::record::queue_pair(record);
             SendRing::new(base, sq.log_size(), sq.sqn(), ring_limits, record)
@@ -181,8 +182,8 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         self.post_elements(request, Start { bytes: start, flags, queue: self.service }, rest)
     }
 
-    /// A frame that begins with `start`, copied into the WQE, and goes on with `elements`, in their order. `start` may be empty
-    /// where the card does not want headers there ([`Sq::inline_mode`]). Errors: [`PostError`].
+    /// A frame that begins with `start`, copied into the WQE, and goes on with `elements`, in their order. `start` may
+    /// be empty where the card does not want headers there ([`Sq::inline_mode`]). Errors: [`PostError`].
     ///
     /// # Safety
     /// Until the frame has completed, or its queue was reset or destroyed, each element's memory stays

@@ -84,8 +84,9 @@ impl<D: SendDoorbell, S: Service<Object = QueuePair>> SendQueue<D, S> {
     /// The queue of `qp`, whose send ring `permit` is of.
     pub(crate) fn new(service: S, permit: SendPermit, doorbell: Leased<D>, qp: Arc<QueuePair>) -> Self {
         let parts = permit.into_parts();
-        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which the queue
-        // keeps and drops last, and that nobody else posts there. Of the record this queue uses the send half.
+        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which
+        // the queue keeps and drops last, and that nobody else posts there. Of the record this queue uses the send
+        // half.
         let ring = unsafe {
             let (_, record) = uar::record::queue_pair(parts.record);
             SendRing::new(parts.ring, parts.log_size, qp.qpn(), parts.limits, record)
@@ -115,8 +116,8 @@ impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
         SendBatch::new(&mut self.ring, &self.service, self.doorbell.get())
     }
 
-    /// Says that `work`, from a completion, is done, and so is all posted before it: their room is free again. The `wr_id`
-    /// it was posted with.
+    /// Says that `work`, from a completion, is done, and so is all posted before it: their room is free again. The
+    /// `wr_id` it was posted with.
     ///
     /// Every completion of this queue must come here, errors included, or its room is lost.
     ///
@@ -146,8 +147,8 @@ impl<D: SendDoorbell, S: Service> Drop for SendQueue<D, S> {
 
 /// Work requests that are written, and not yet shown to the card.
 ///
-/// Errors leave the batch as it was: nothing of the refused work request is written. Ring it, or drop it: a batch that is
-/// leaked ([`mem::forget`](std::mem::forget)) leaves entries behind that a lying card could complete.
+/// Errors leave the batch as it was: nothing of the refused work request is written. Ring it, or drop it: a batch that
+/// is leaked ([`mem::forget`](std::mem::forget)) leaves entries behind that a lying card could complete.
 #[must_use = "a batch that is not rung never happened"]
 pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
     ring: &'a mut SendRing,

@@ -19,15 +19,15 @@ pub(super) const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
 pub(super) struct Slot {
     /// The user's word for it.
     pub(super) wr_id: u64,
-    /// Where the next one starts. Not beyond the oldest WQEBB in flight, if it is of an earlier lap. The WQEBB itself where
-    /// no work request starts: one without length frees nothing, so no completion can name it.
+    /// Where the next one starts. Not beyond the oldest WQEBB in flight, if it is of an earlier lap. The WQEBB itself
+    /// where no work request starts: one without length frees nothing, so no completion can name it.
     pub(super) end: u32,
 }
 
 /// The ring as plain numbers: one cache line.
 ///
-/// Indices count WQEBBs, modulo 2^32; the card knows their low 16 bits. What lies from `retired` to `producer` is with the card:
-/// never more than the ring has, which is 2^15 at most.
+/// Indices count WQEBBs, modulo 2^32; the card knows their low 16 bits. What lies from `retired` to `producer` is with
+/// the card: never more than the ring has, which is 2^15 at most.
 pub(crate) struct SendRing {
     base: NonNull<u8>,
     /// The queue's number as it stands in the first eight bytes of each WQE.
@@ -98,7 +98,8 @@ impl SendRing {
         (index & self.mask) as usize * WQEBB
     }
 
-    /// Where segment number `segment` of the WQE that starts at WQEBB `index` lies: a multiple of 16 inside of the ring.
+    /// Where segment number `segment` of the WQE that starts at WQEBB `index` lies: a multiple of 16 inside of the
+    /// ring.
     #[inline(always)]
     fn place(&self, index: u32, segment: usize) -> usize {
         let place = self.offset(index) + segment * SEGMENT;
@@ -109,8 +110,8 @@ impl SendRing {
     /// Stores segment number `segment` of the WQE that starts at WQEBB `index`.
     #[inline(always)]
     pub(crate) fn store(&mut self, index: u32, segment: usize, [first, second]: [u64; 2]) {
-        // SAFETY: the 16 bytes lie inside of the ring, aligned; nobody in this process has a reference to them (`blocks` ends
-        // before `&mut self` can be had again).
+        // SAFETY: the 16 bytes lie inside of the ring, aligned; nobody in this process has a reference to them
+        // (`blocks` ends before `&mut self` can be had again).
         unsafe {
             let place = self.base.add(self.place(index, segment)).cast::<u64>();
             place.write(first);
@@ -129,9 +130,9 @@ impl SendRing {
     #[inline(always)]
     pub(crate) fn store_bytes(&mut self, index: u32, segment: usize, at: usize, data: &[u8]) {
         let first = self.place(index, segment) + at % SEGMENT;
-        // SAFETY: a byte of a segment lies inside of the ring, and so does what is copied there: as a whole, or as much as there
-        // is room for and the rest from the ring's start on. Nobody in this process has a reference to it, and no data is
-        // longer than the ring: `segments` has been asked, and room found for them.
+        // SAFETY: a byte of a segment lies inside of the ring, and so does what is copied there: as a whole, or as much
+        // as there is room for and the rest from the ring's start on. Nobody in this process has a reference to it, and
+        // no data is longer than the ring: `segments` has been asked, and room found for them.
         unsafe {
             if first + data.len() <= self.bytes() {
                 self.base.add(first).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len());
@@ -171,12 +172,13 @@ impl SendRing {
         unsafe { self.slots.get_unchecked_mut((index & self.mask) as usize) }
     }
 
-    /// Takes back what was written from WQEBB `first` to `next` and never rung for: its entries would otherwise stand in the
-    /// middle of a longer WQE written there later, and a completion could name them.
+    /// Takes back what was written from WQEBB `first` to `next` and never rung for: its entries would otherwise stand
+    /// in the middle of a longer WQE written there later, and a completion could name them.
     #[inline(always)]
     pub(super) fn abandon(&mut self, first: u32, next: u32) {
         if first != next {
-            // SAFETY: there is a slot for each WQEBB, and the mask is their number less one: both are set in `new` alone.
+            // SAFETY: there is a slot for each WQEBB, and the mask is their number less one: both are set in `new`
+            // alone.
             unsafe { forget_entries(NonNull::from(&mut *self.slots).cast(), self.mask, first, next) }
         }
     }
@@ -188,8 +190,8 @@ impl SendRing {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Send, qpn: self.qpn });
         }
         let slot = *self.slot(work.index.into());
-        // WQEBBs that this frees: none, or more than there are, where no work request in flight starts; and those before it,
-        // unless the index is of another lap.
+        // WQEBBs that this frees: none, or more than there are, where no work request in flight starts; and those
+        // before it, unless the index is of another lap.
         let freed = slot.end.wrapping_sub(self.retired);
         let before = work.index.wrapping_sub(self.retired as u16);
         if freed > self.in_flight() || freed <= before.into() {

@@ -1,11 +1,11 @@
 //! Engines: send scheduler, requesters, responders, completion and event writers, timers.
 //!
-//! The card calls [`run`] each turn. A turn takes what came from the wire, answers it, lets each queue pair with work send
-//! a bounded number of packets, and looks at the timers that are due. An engine borrows one queue and the
-//! [`Nic`](crate::function::Nic) beside it. The files, in the order in which a message meets them: `doorbell` and `posted`
-//! (what software posted), `wqe` and `receive_wqe` (work requests), `rc` and `ud` (requester and responder), `pieces` and
-//! `memory` (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queues in error). `lifecycle` is what firmware
-//! tells the engines, `check` what strict mode looks for.
+//! The card calls [`run`] each turn. A turn takes what came from the wire, answers it, lets each queue pair with work
+//! send a bounded number of packets, and looks at the timers that are due. An engine borrows one queue and the
+//! [`Nic`](crate::function::Nic) beside it. The files, in the order in which a message meets them: `doorbell` and
+//! `posted` (what software posted), `wqe` and `receive_wqe` (work requests), `rc` and `ud` (requester and responder),
+//! `pieces` and `memory` (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queues in error). `lifecycle`
+//! is what firmware tells the engines, `check` what strict mode looks for.
 
 mod check;
 mod completion;
@@ -100,8 +100,8 @@ fn acknowledge(f: &mut Function) -> bool {
     any
 }
 
-/// Lets queue pairs with work send, each in its turn, for as long as the port takes more: there is no other limit to what
-/// answers to reads put on the wire. Those that have to wait keep their places.
+/// Lets queue pairs with work send, each in its turn, for as long as the port takes more: there is no other limit to
+/// what answers to reads put on the wire. Those that have to wait keep their places.
 fn send(f: &mut Function) -> bool {
     let turns = f.nic.scheduler.ready.len().min(TURNS);
     let (qps, nic) = (&mut f.queues.qps, &mut f.nic);

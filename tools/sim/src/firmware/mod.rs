@@ -1,7 +1,7 @@
 //! Firmware: the init segment, the command queue, pages, health, and the state between ENABLE_HCA and DISABLE_HCA.
 //!
-//! One file an object family; [`syndromes`] says why a command was refused. A command of a driver never panics here: what
-//! is wrong with it becomes a delivery status, or a status and a syndrome.
+//! One file an object family; [`syndromes`] says why a command was refused. A command of a driver never panics here:
+//! what is wrong with it becomes a delivery status, or a status and a syndrome.
 
 use std::time::{Duration, Instant};
 
@@ -111,8 +111,8 @@ fn set_nic_interface(f: &mut Function, wanted: u32) {
 
 /// Off, on the driver's word and all at once: it takes every page back without asking, and may begin again.
 ///
-/// Linux does so when it gives the function up: no object destroyed, no page given back by a command. So none of it is a
-/// violation, and nothing of it may meet what comes next: objects, pages, commands under way, frames, doorbells.
+/// Linux does so when it gives the function up: no object destroyed, no page given back by a command. So none of it is
+/// a violation, and nothing of it may meet what comes next: objects, pages, commands under way, frames, doorbells.
 fn forget_driver(f: &mut Function) {
     engine::reset(f);
     f.nic.port.clear();

@@ -1,7 +1,7 @@
 //! Cards, cables and a clock of their own: everything on one thread, in virtual time, the same in every run of a seed.
 //!
-//! Nothing happens in a world unless somebody [advances](World::advance) it. Time stands still while cards have work to do,
-//! and jumps to the next thing that is due when they have none: a timeout of a second costs nothing.
+//! Nothing happens in a world unless somebody [advances](World::advance) it. Time stands still while cards have work to
+//! do, and jumps to the next thing that is due when they have none: a timeout of a second costs nothing.
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,7 +34,8 @@ use cable::Cable;
 pub use cable::Conditions;
 pub use record::Record;
 
-/// A world. Cheap to clone; all clones are the same world. `Send` and `Sync`, though its point is to be used by one thread.
+/// A world. Cheap to clone; all clones are the same world. `Send` and `Sync`, though its point is to be used by one
+/// thread.
 ///
 /// A client waits so: it looks whether what it waits for has come; if not, it advances the world, never past its own
 /// deadline, and looks again. It may do that anywhere but inside the closure of
@@ -86,8 +87,8 @@ impl World {
         }))
     }
 
-    /// A card without a cable, or with a wire of its own. Its MAC addresses are those of the profile, counted on for each card
-    /// that the world has already. It has power until the last reference to it is dropped.
+    /// A card without a cable, or with a wire of its own. Its MAC addresses are those of the profile, counted on for
+    /// each card that the world has already. It has power until the last reference to it is dropped.
     ///
     /// # Errors
     /// As of [`Builder::build`].
@@ -133,9 +134,9 @@ impl World {
         self.state().now
     }
 
-    /// Does what is to be done next: a turn of each card if any has work to do now; otherwise lets time pass until the next
-    /// thing is due, or until `until`, and gives each card a turn then. False, and nothing was done, if `until` has come and no
-    /// card has work.
+    /// Does what is to be done next: a turn of each card if any has work to do now; otherwise lets time pass until the
+    /// next thing is due, or until `until`, and gives each card a turn then. False, and nothing was done, if `until`
+    /// has come and no card has work.
     pub fn advance(&self, until: Duration) -> bool {
         let mut state = self.state();
         if state.turn(self.0.start) {

@@ -1,12 +1,12 @@
 //! The command queue: all slots in flight at once, each with a deadline. PRM "Command Interface".
 //!
-//! A command takes a slot, fills its entry and mailboxes, and rings the doorbell. Whether it is done is always read from
-//! the entry's ownership bit. Where commands complete by event, its event is waited for too: so the event queue never
-//! holds more command events than there are slots, however fast commands follow each other. A lost event costs a little
-//! time, and an event too many costs nothing.
+//! A command takes a slot, fills its entry and mailboxes, and rings the doorbell. Whether it is done is always read
+//! from the entry's ownership bit. Where commands complete by event, its event is waited for too: so the event queue
+//! never holds more command events than there are slots, however fast commands follow each other. A lost event costs a
+//! little time, and an event too many costs nothing.
 //!
-//! A slot whose command missed its deadline is *quarantined*, with its mailboxes: firmware may still write them. It comes
-//! back into use when firmware answers after all.
+//! A slot whose command missed its deadline is *quarantined*, with its mailboxes: firmware may still write them. It
+//! comes back into use when firmware answers after all.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,8 +222,8 @@ impl CommandQueue {
         Some(unsafe { self.send((slots, slot), command, self.timeout) })
     }
 
-    /// The result of `pending` if it is done, timed out or dead; `None` if it is still on its way. To be asked no more once
-    /// it gave a result.
+    /// The result of `pending` if it is done, timed out or dead; `None` if it is still on its way. To be asked no more
+    /// once it gave a result.
     pub fn finish(&self, pending: &mut Pending) -> Option<Result<Vec<u8>, CommandError>> {
         if !self.owned_by_hardware(pending.slot) {
             let seen = *pending.seen.get_or_insert_with(|| self.clock.now());
@@ -340,8 +340,8 @@ impl CommandQueue {
         }
         // The entry before its doorbell.
         uar::barrier::to_device();
-        // A doorbell that cannot be written marked the card dead, which finish() will find.
-        // SAFETY: the slot's entry is the caller's command; its mailboxes are kept until firmware answered, or for good.
+        // A doorbell that cannot be written marked the card dead, which finish() will find. SAFETY: the slot's entry is
+        // the caller's command; its mailboxes are kept until firmware answered, or for good.
         let _ = unsafe { self.registers.ring_commands(1 << slot) };
         Ok(pending)
     }
@@ -454,7 +454,8 @@ impl CommandQueue {
         if done || self.liveness.check().is_err() {
             return;
         }
-        // Polling sleeps a fraction of what it has waited already: short commands end soon, long ones cost no processor.
+        // Polling sleeps a fraction of what it has waited already: short commands end soon, long ones cost no
+        // processor.
         let nap = if by_event || self.clock.is_virtual() { LOST_EVENT } else { (elapsed / 8).min(LOST_EVENT) };
         let left = pending.limit.saturating_sub(elapsed);
         drop(self.rest(slots, nap.min(left)));

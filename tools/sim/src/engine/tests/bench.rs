@@ -1,5 +1,5 @@
-//! A function on the bench: no device thread, no firmware. Objects are put into its tables by hand, and a client's memory
-//! is a file.
+//! A function on the bench: no device thread, no firmware. Objects are put into its tables by hand, and a client's
+//! memory is a file.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
