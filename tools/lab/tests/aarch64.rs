@@ -1,11 +1,14 @@
-//! aarch64: uar's tests pass, each barrier is the documented instruction, the driver compiles. Compiler and
-//! disassembler are Debian's, the processor is QEMU's. aarch64 orders loads and stores more weakly than x86-64.
+//! aarch64: uar's tests pass, each barrier is the documented instruction, the driver compiles, and a run in virtual
+//! time is the same as on x86-64. Compiler and disassembler are Debian's, the processor is QEMU's. aarch64 orders loads
+//! and stores more weakly than x86-64.
 
 mod common;
 
+use std::process::Command;
+
 use common::TestResult;
 use common::disassembly::{instructions, printed, write_probe};
-use mlx5_lab::Aarch64;
+use mlx5_lab::{Aarch64, Build};
 
 /// Barrier; the instruction its page promises.
 const BARRIERS: [(&str, &str); 7] = [
@@ -66,5 +69,23 @@ fn blue_flame_stores_a_block_whole() -> TestResult {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn the_driver_compiles_for_it() -> TestResult {
     printed(Aarch64::ready()?.cargo("check").args(["--package", "mlx5-dv", "--lib"]))?;
+    Ok(())
+}
+
+/// Two drivers and two cards on another processor: the same commands, packets, CQEs and EQEs at the same virtual times.
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn a_run_in_virtual_time_is_the_same_there() -> TestResult {
+    for (seed, messages) in [("1", "500"), ("2", "500")] {
+        let run = ["--seed", seed, "--messages", messages, "--runs", "2"];
+        let build = Build::release(&[], &["virtual_time"])?;
+        let here = printed(Command::new(build.program("virtual_time")?).args(run))?;
+        let example = ["--quiet", "--release", "--package", "mlx5-examples", "--example", "virtual_time", "--"];
+        let there = printed(Aarch64::ready()?.cargo("run").args(example).args(run))?;
+        println!("x86-64:\n{here}aarch64:\n{there}");
+        // The hash, and how many of what; what follows is the time that it took.
+        let same = |said: &str| said.lines().take(2).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(same(&there), same(&here));
+    }
     Ok(())
 }

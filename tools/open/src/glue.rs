@@ -4,37 +4,46 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
 use mlx5_dv::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq, pci};
 use mlx5_dv::memory::Iova;
 use mlx5_sim::bar::UarMemory;
-use mlx5_sim::card::{Card, FunctionHandle};
+use mlx5_sim::card::FunctionHandle;
 use mlx5_sim::dma::{Access, Source};
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::places::Places;
 
 /// IOVA range of the software card: above every user-space pointer, so that mixing them up fails.
 const ADDRESSES: (u64, u64) = (1 << 52, (1 << 53) - 1);
 
 /// A function of the software card for the driver; `name` is for messages. The card must stay powered meanwhile.
 pub fn function(name: impl Into<String>, handle: FunctionHandle) -> Function {
-    powered(name.into(), handle, None)
+    powered(name.into(), handle, None, None)
 }
 
-/// As [`function`]; `card` stays powered as long as the driver holds the function.
-pub(crate) fn powered(name: String, handle: FunctionHandle, card: Option<Arc<Card>>) -> Function {
-    let power = Power(card);
+/// As [`function`]; `power`, a card, stays as long as the driver holds the function, whose memory lies where `places`
+/// says.
+pub(crate) fn powered(
+    name: String,
+    handle: FunctionHandle,
+    power: Option<Arc<dyn Send + Sync>>,
+    places: Option<Arc<Places>>,
+) -> Function {
+    let power = Power(power);
     let bar = Box::new(ModelBar { handle: handle.clone(), power: power.clone() });
-    let dma = Box::new(ModelDma { handle: handle.clone(), power: power.clone() });
-    // SAFETY: all three are of one function. Who holds another handle on it is its hardware, not another driver: it is for
-    // tests that pull the card out or look into it.
+    let dma = Box::new(ModelDma { handle: handle.clone(), power: power.clone(), places });
+    // SAFETY: all three are of one function. Who holds another handle on it is its hardware, not another driver: it is
+    // for tests that pull the card out or look into it.
     unsafe { Function::new(name, bar, dma, Box::new(ModelIrq { handle, _power: power })) }
 }
 
 /// Keeps the card powered.
 #[derive(Clone)]
-struct Power(Option<Arc<Card>>);
+struct Power(Option<Arc<dyn Send + Sync>>);
 
 impl fmt::Debug for Power {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,8 +57,8 @@ struct ModelBar {
     power: Power,
 }
 
-// SAFETY: the model's file is mapped where its part lies. `reset` and a cleared bus master end the model's DMA before they
-// return.
+// SAFETY: the model's file is mapped where its part lies. `reset` and a cleared bus master end the model's DMA before
+// they return.
 unsafe impl Bar for ModelBar {
     fn size(&self) -> u64 {
         self.handle.bar_size()
@@ -102,9 +111,11 @@ unsafe impl Bar for ModelBar {
 struct ModelDma {
     handle: FunctionHandle,
     power: Power,
+    places: Option<Arc<Places>>,
 }
 
-// SAFETY: the model reaches memory by the files, or the range of this process, that it is given here, until it is taken back.
+// SAFETY: the model reaches memory by the files, or the range of this process, that it is given here, until it is taken
+// back.
 unsafe impl DmaSpace for ModelDma {
     unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
         let source = match range.file() {
@@ -132,6 +143,10 @@ unsafe impl DmaSpace for ModelDma {
 
     fn takes_anonymous_memory(&self) -> bool {
         true
+    }
+
+    fn placement(&self, len: usize) -> Option<NonNull<u8>> {
+        self.places.as_ref()?.take(len)
     }
 }
 

@@ -11,14 +11,19 @@
 //! Driver and software card do not depend on each other. [`function`] connects them in one process: it makes a driver's
 //! [`Function`] from the software card's [`FunctionHandle`].
 //!
+//! [`virtual_time`] has software cards without threads, on one thread with their drivers, whose runs are the same every
+//! time.
+//!
 //! For the two ends of a connection: [`rendezvous`] exchanges addresses over TCP, and [`watchdog`] notices that the
 //! other end is gone. [`program`] is the common frame of programs: logging, errors, exit status.
 #![deny(unsafe_code)]
 
 #[expect(unsafe_code, reason = "the seams of the driver are unsafe traits")]
 mod glue;
+mod places;
 pub mod program;
 pub mod rendezvous;
+pub mod virtual_time;
 pub mod watchdog;
 
 use std::fmt;
@@ -160,7 +165,7 @@ impl Sim {
     /// There is no such function.
     pub fn function(&self, index: usize) -> Function {
         let name = if index == 0 { "sim".into() } else { format!("sim function {index}") };
-        glue::powered(name, self.card.function(index), Some(Arc::clone(&self.card)))
+        glue::powered(name, self.card.function(index), Some(self.card.clone()), None)
     }
 
     /// Violations by the driver on any function since the last call, which hardware would ignore silently.
