@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
@@ -147,8 +146,7 @@ impl<D: SendDoorbell, S: Service> Drop for SendQueue<D, S> {
 
 /// Work requests that are written, and not yet shown to the card.
 ///
-/// Errors leave the batch as it was: nothing of the refused work request is written. Ring it, or drop it: a batch that
-/// is leaked ([`mem::forget`](std::mem::forget)) leaves entries behind that a lying card could complete.
+/// Errors leave the batch as it was: nothing of the refused work request is written.
 #[must_use = "a batch that is not rung never happened"]
 pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
     ring: &'a mut SendRing,
@@ -228,30 +226,21 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     /// Shows the batch to the card: doorbell record, then one doorbell. An empty batch rings for nothing.
     #[inline(always)]
     pub fn ring(self) {
-        let this = &mut *ManuallyDrop::new(self);
-        if this.is_empty() {
+        if self.is_empty() {
             return;
         }
-        let wqebbs = this.next.wrapping_sub(this.first);
-        this.ring.producer = this.next;
+        let wqebbs = self.next.wrapping_sub(self.first);
+        self.ring.producer = self.next;
         barrier::to_device();
-        this.ring.record.post(this.next as u16);
-        let control = u64::from_be(this.control);
+        self.ring.record.post(self.next as u16);
+        let control = u64::from_be(self.control);
         match wqebbs {
             // What most are, so that a doorbell that copies need not ask how many.
-            1 => this.doorbell.ring_with(control, this.ring.blocks(this.first, 1)),
-            _ if wqebbs == u32::from(this.last) => {
-                this.doorbell.ring_with(control, this.ring.blocks(this.first, wqebbs))
+            1 => self.doorbell.ring_with(control, self.ring.blocks(self.first, 1)),
+            _ if wqebbs == u32::from(self.last) => {
+                self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs))
             }
-            _ => this.doorbell.ring(control),
+            _ => self.doorbell.ring(control),
         }
-    }
-}
-
-impl<D: SendDoorbell, S: Service> Drop for SendBatch<'_, D, S> {
-    /// The batch never happened.
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.ring.abandon(self.first, self.next);
     }
 }

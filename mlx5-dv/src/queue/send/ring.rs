@@ -172,14 +172,14 @@ impl SendRing {
         unsafe { self.slots.get_unchecked_mut((index & self.mask) as usize) }
     }
 
-    /// Takes back what was written from WQEBB `first` to `next` and never rung for: its entries would otherwise stand
-    /// in the middle of a longer WQE written there later, and a completion could name them.
+    /// Has the WQEBBs of a WQE, from the one after `index` to `end`, name no work request: an abandoned batch may have
+    /// left entries there, and a completion could name them.
     #[inline(always)]
-    pub(super) fn abandon(&mut self, first: u32, next: u32) {
-        if first != next {
-            // SAFETY: there is a slot for each WQEBB, and the mask is their number less one: both are set in `new`
-            // alone.
-            unsafe { forget_entries(NonNull::from(&mut *self.slots).cast(), self.mask, first, next) }
+    pub(super) fn cover(&mut self, index: u32, end: u32) {
+        let mut inner = index.wrapping_add(1);
+        while inner != end {
+            self.slot(inner).end = inner;
+            inner = inner.wrapping_add(1);
         }
     }
 
@@ -200,22 +200,6 @@ impl SendRing {
         }
         self.retired = slot.end;
         Ok(slot.wr_id)
-    }
-}
-
-/// Has the entries from `first` to `next` name no work request.
-///
-/// # Safety
-/// `slots` points to `mask + 1` slots, which nobody else accesses.
-// By pointer: a queue that has shown a part of itself reads its numbers once more after each store.
-#[cold]
-#[inline(never)]
-unsafe fn forget_entries(slots: NonNull<Slot>, mask: u32, first: u32, next: u32) {
-    let mut index = first;
-    while index != next {
-        // SAFETY: by the caller's promise.
-        unsafe { slots.add((index & mask) as usize).write(Slot { wr_id: 0, end: index }) };
-        index = index.wrapping_add(1);
     }
 }
 

@@ -141,7 +141,6 @@ fn an_atomic_is_of_eight_bytes_on_a_card_that_has_them() {
         assert_eq!(posted, Err(PostError::AtomicLength { given }));
     }
     assert!(batch.is_empty());
-    drop(batch);
     queue.service.atomics = false;
     let mut batch = queue.batch();
     // SAFETY: no card reads this ring.
@@ -238,7 +237,7 @@ fn an_unrung_batch_never_happened() {
     let mut batch = queue.batch();
     (0..4).for_each(|i| batch.nop(i, WrFlags::SIGNALLED).unwrap());
     assert_eq!(batch.nop(4, WrFlags::SIGNALLED), Err(Full.into()));
-    drop(batch);
+    // Not rung.
     assert_eq!((queue.record(), queue.bell.rings, queue.ring.in_flight()), (0, 0, 0));
     assert!(matches!(queue.done(0), Err(RetireError::NotInFlight { .. })));
     let mut batch = queue.batch();
@@ -306,7 +305,6 @@ fn an_abandoned_batch_leaves_nothing_that_a_completion_could_name() {
     for wr_id in 90..94 {
         batch.nop(wr_id, WrFlags::SIGNALLED).unwrap();
     }
-    drop(batch);
     assert_eq!(queue.ring.in_flight(), 0);
     let mut batch = queue.batch();
     batch.send_inline(5, WrFlags::SIGNALLED, &[1; 150]).unwrap();
@@ -357,7 +355,6 @@ proptest! {
             // Whatever fits, and is never rung for.
             let mut abandoned = queue.batch();
             while abandoned.nop(u64::MAX, WrFlags::SIGNALLED).is_ok() {}
-            drop(abandoned);
             let mut batch = queue.batch();
             let posted = batch.send_inline(wr_id as u64, flags, &vec![0; len]);
             prop_assert_eq!(posted.is_ok(), used + blocks <= capacity);
@@ -366,8 +363,6 @@ proptest! {
                 model.push_back((wr_id as u64, next_index, blocks, signalled));
                 next_index = next_index.wrapping_add(blocks as u16);
                 prop_assert_eq!(queue.record(), u32::from(next_index));
-            } else {
-                drop(batch);
             }
             if retire && let Some(at) = model.iter().position(|entry| entry.3) {
                 let (wr_id, index, ..) = model[at];

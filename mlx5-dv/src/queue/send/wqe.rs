@@ -217,7 +217,9 @@ impl SendRing {
         self.store(index, 0, [first, second]);
         head.store(self, index);
         payload.store(self, index, 1 + head.segments());
-        *self.slot(index) = Slot { wr_id: request.wr_id, end: index.wrapping_add(size.wqebbs.into()) };
+        let end = index.wrapping_add(size.wqebbs.into());
+        *self.slot(index) = Slot { wr_id: request.wr_id, end };
+        self.cover(index, end);
         first
     }
 }
