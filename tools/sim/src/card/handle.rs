@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Thread;
 
-use super::Face;
 use super::device::Message;
-use super::machine;
-use super::stepped::{SharedMachine, lock};
+use super::face::Face;
+use super::machine::{self, SharedMachine, lock};
 use crate::bar::{self, MemoryError, UarMemory};
 use crate::dma::{Access, Dma, MapError, Source};
 use crate::fault::Faults;

@@ -1,5 +1,6 @@
 //! A card at work: its functions and the switch between them, run turn by turn by whoever owns it.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::switch::Wire;
@@ -13,6 +14,13 @@ pub(super) struct Machine {
     /// Which functions were removed by a fault when last looked at.
     removed: Vec<bool>,
     wire: Wire,
+}
+
+/// `None` once the power is off. Locked for one turn, or one request of a handle, at a time.
+pub(super) type SharedMachine = Arc<Mutex<Option<Machine>>>;
+
+pub(super) fn lock(machine: &SharedMachine) -> MutexGuard<'_, Option<Machine>> {
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Machine {

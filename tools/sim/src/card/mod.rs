@@ -15,6 +15,7 @@
 //! ```
 
 mod device;
+mod face;
 mod filter;
 mod handle;
 mod idle;
@@ -31,13 +32,13 @@ use std::time::Instant;
 use thiserror::Error;
 
 use crate::bar::MemoryError;
-use crate::dma::Dma;
 use crate::fault::Faults;
 use crate::function::{Function, Observer};
 use crate::profile::Profile;
 use crate::strict::Strict;
 use crate::wire::PcapWriter;
 use device::{Device, Message};
+use face::Face;
 use handle::Link;
 use machine::Machine;
 
@@ -168,7 +169,7 @@ impl Builder {
             function.nic.dma.enable(false);
             functions.push(function);
         }
-        Ok((functions.iter().map(face).collect(), Machine::new(functions, wire)))
+        Ok((functions.iter().map(Face::of).collect(), Machine::new(functions, wire)))
     }
 }
 
@@ -184,18 +185,6 @@ impl fmt::Debug for MakeObserver {
 /// Messages under way to the device thread. Posted writes wait when there are more, as they do on a bus: each may hold
 /// up to a megabyte.
 const INBOX: usize = 64;
-
-/// What a function and its handles know without asking the device thread.
-#[derive(Debug)]
-struct Face {
-    index: usize,
-    profile: Profile,
-    strict: Strict,
-    faults: Faults,
-    dma: Dma,
-    bar_size: u64,
-    vectors: u16,
-}
 
 /// A card under power. Dropping it takes the power: the device thread ends, and its functions read all ones.
 #[derive(Debug)]
@@ -254,18 +243,6 @@ impl Drop for Card {
             tracing::error!("the device thread panicked");
         }
     }
-}
-
-fn face(function: &Function) -> Arc<Face> {
-    Arc::new(Face {
-        index: function.nic.index,
-        profile: function.nic.profile.clone(),
-        strict: function.nic.strict.clone(),
-        faults: function.nic.faults.clone(),
-        dma: function.nic.dma.clone(),
-        bar_size: function.bar.size(),
-        vectors: function.nic.pci.vectors(),
-    })
 }
 
 #[cfg(test)]

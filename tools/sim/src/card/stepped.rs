@@ -1,11 +1,12 @@
 //! A card that is driven step by step, by whoever owns it and by whatever clock.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::face::Face;
 use super::handle::{FunctionHandle, Link};
-use super::machine::Machine;
-use super::{BuildError, Builder, Face};
+use super::machine::{SharedMachine, lock};
+use super::{BuildError, Builder};
 
 /// A card under power that does nothing by itself. Its handles work as those of a [`Card`](super::Card) do, but what
 /// they ask is done at once, on the thread that asks. Dropping it takes the power.
@@ -13,13 +14,6 @@ use super::{BuildError, Builder, Face};
 pub struct SteppedCard {
     faces: Vec<Arc<Face>>,
     machine: SharedMachine,
-}
-
-/// `None` once the power is off. Locked for one turn, or one request of a handle, at a time.
-pub(super) type SharedMachine = Arc<Mutex<Option<Machine>>>;
-
-pub(super) fn lock(machine: &SharedMachine) -> MutexGuard<'_, Option<Machine>> {
-    machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Builder {

@@ -16,8 +16,8 @@ mod tests;
 pub use table::{Destination, FlowEntry, FlowGroup, FlowTable, Miss};
 
 use crate::ethernet::Headers;
-use crate::objects::Table;
 use crate::profile::Profile;
+use crate::table::Table;
 
 /// A flow counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
