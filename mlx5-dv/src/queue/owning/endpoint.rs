@@ -18,9 +18,9 @@ use crate::queue::send::{SendBatch, SendQueue};
 
 /// One end of a reliable connection, and the memory region it works on.
 ///
-/// Where a [`Connection`](super::Connection) takes a buffer with each work request, this posts any part of its region,
-/// as often as one likes: in batches rung for once, signalled or not. The region can be copied in and out at any time;
-/// what the card reads or writes meanwhile is a mixture of both, as with any shared memory.
+/// Where a [`Connection`](crate::queue::Connection) takes a buffer with each work request, this posts any part of its
+/// region, as often as one likes: in batches rung for once, signalled or not. The region can be copied in and out at
+/// any time; what the card reads or writes meanwhile is a mixture of both, as with any shared memory.
 ///
 /// Belongs to one thread at a time; posting and polling make no system call, take no lock and allocate nothing. Dropped
 /// with work in flight, the queue pair is reset first; if that fails, the region is leaked.
@@ -74,7 +74,7 @@ impl Endpoint {
     /// receives may be posted.
     ///
     /// # Errors
-    /// As for [`Connection::new`](super::Connection::new).
+    /// As for [`Connection::new`](crate::queue::Connection::new).
     pub fn new(region: &Arc<MemoryRegion>, options: ConnectionOptions) -> Result<Self, Error> {
         let link = Link::new(region.pd(), options)?;
         Ok(Endpoint { window: Window::of(region), link, region: Arc::clone(region) })
@@ -99,7 +99,7 @@ impl Endpoint {
     /// are sent again.
     ///
     /// # Errors
-    /// As for [`Connection::connect`](super::Connection::connect).
+    /// As for [`Connection::connect`](crate::queue::Connection::connect).
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
         self.link.connect(peer)
     }
@@ -137,7 +137,7 @@ impl Endpoint {
     }
 
     /// Sleeps until [`poll`](Self::poll) has something. Errors: as for
-    /// [`CompletionQueue::wait`](super::CompletionQueue::wait).
+    /// [`CompletionQueue::wait`](crate::queue::CompletionQueue::wait).
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.link.queues.cq.wait(timeout)
     }
