@@ -130,7 +130,7 @@ fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
     end.send([addr, rkey.into()])?;
     let [told, _] = end.receive()?;
     is("the number", u64::from_ne_bytes(end.bytes(0)), told)?;
-    println!("the client made it {told:#x}");
+    println!("the client changed it to {told:#x}");
     Ok(())
 }
 
