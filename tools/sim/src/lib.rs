@@ -51,6 +51,7 @@ mod ethernet;
 pub mod fault;
 pub mod firmware;
 pub mod function;
+mod lock;
 pub mod objects;
 pub mod pci;
 pub mod profile;

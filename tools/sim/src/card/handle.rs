@@ -8,11 +8,12 @@ use std::thread::Thread;
 
 use super::device::Message;
 use super::face::Face;
-use super::machine::{self, SharedMachine, lock};
+use super::machine::{self, SharedMachine};
 use crate::bar::{self, MemoryError, UarMemory};
 use crate::dma::{Access, Dma, MapError, Source};
 use crate::fault::Faults;
 use crate::function::Function;
+use crate::lock::lock;
 use crate::pci::IrqError;
 use crate::profile::Profile;
 use crate::strict::Strict;

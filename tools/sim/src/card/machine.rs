@@ -1,6 +1,6 @@
 //! A card at work: its functions and the switch between them, run turn by turn by whoever owns it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::switch::Wire;
@@ -18,10 +18,6 @@ pub(super) struct Machine {
 
 /// `None` once the power is off. Locked for one turn, or one request of a handle, at a time.
 pub(super) type SharedMachine = Arc<Mutex<Option<Machine>>>;
-
-pub(super) fn lock(machine: &SharedMachine) -> MutexGuard<'_, Option<Machine>> {
-    machine.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Machine {
     pub(super) fn new(functions: Vec<Function>, wire: Wire) -> Self {

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use super::face::Face;
 use super::handle::{FunctionHandle, Link};
-use super::machine::{SharedMachine, lock};
+use super::machine::SharedMachine;
 use super::{BuildError, Builder};
+use crate::lock::lock;
 
 /// A card under power that does nothing by itself. Its handles work as those of a [`Card`](super::Card) do, but what
 /// they ask is done at once, on the thread that asks. Dropping it takes the power.

@@ -1,6 +1,7 @@
 //! Unreliable datagrams: each packet is a message, to and from anybody who knows the queue key.
 
 use mlx5_prm::cqe::CqeOpcode;
+use mlx5_prm::ib::GSI_QKEY;
 use mlx5_prm::values::{QpState, ServiceType};
 
 use super::flush::to_error;
@@ -11,8 +12,6 @@ use crate::strict::rules;
 use crate::transport::packet::{Deth, Packet, Route};
 use crate::transport::{Opcode, Psn, Transport};
 
-/// The key that general services ask for.
-const GSI_QKEY: u32 = 0x8001_0000;
 /// A queue key with this bit in a work request stands for the queue pair's own.
 const QKEY_OF_QP: u32 = 1 << 31;
 /// Bytes in front of each message received: the IP header, as a global route header.

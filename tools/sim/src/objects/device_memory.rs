@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::lock::lock;
 
 /// All of a function's memory of this kind, and what of it is taken.
 #[derive(Debug, Clone)]
@@ -19,7 +21,7 @@ pub struct Bytes(Arc<Mutex<Vec<u8>>>);
 
 impl Bytes {
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Reads from byte `at` on. False if it ends before that.

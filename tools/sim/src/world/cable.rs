@@ -1,10 +1,11 @@
 //! A cable between two cards, in memory and in virtual time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::fault::Random;
+use crate::lock::lock;
 use crate::wire::Uplink;
 
 /// What a cable does to frames.
@@ -108,10 +109,6 @@ impl Cable {
         let first = self.ways[end].first_entry()?;
         (first.key().0 <= self.now).then(|| first.remove())
     }
-}
-
-pub(super) fn lock(cable: &Mutex<Cable>) -> MutexGuard<'_, Cable> {
-    cable.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Uplink for CableEnd {

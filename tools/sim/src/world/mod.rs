@@ -25,10 +25,11 @@
 mod cable;
 mod record;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use crate::card::{BuildError, Builder, SteppedCard, Wire};
+use crate::lock::lock;
 use cable::Cable;
 
 pub use cable::Conditions;
@@ -69,7 +70,7 @@ pub struct CableHandle(Arc<Mutex<Cable>>);
 impl CableHandle {
     /// What the cable does to the frames that are sent from now on.
     pub fn set_conditions(&self, conditions: Conditions) {
-        cable::lock(&self.0).set_conditions(conditions);
+        lock(&self.0).set_conditions(conditions);
     }
 }
 
@@ -161,7 +162,7 @@ impl World {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 }
 
@@ -169,7 +170,7 @@ impl State {
     /// One turn of each card at the present time. True if any did something.
     fn turn(&mut self, start: Instant) -> bool {
         for cable in &self.cables {
-            cable::lock(cable).set_time(self.now);
+            lock(cable).set_time(self.now);
         }
         let now = start + self.now;
         let mut worked = false;
@@ -185,7 +186,7 @@ impl State {
     fn next_due(&self, start: Instant) -> Option<Duration> {
         let cards = self.cards.iter().filter_map(|card| card.upgrade()?.next_due());
         let timers = cards.map(|due| due.saturating_duration_since(start));
-        let frames = self.cables.iter().filter_map(|cable| cable::lock(cable).next_due());
+        let frames = self.cables.iter().filter_map(|cable| lock(cable).next_due());
         timers.chain(frames).filter(|due| *due > self.now).min()
     }
 }

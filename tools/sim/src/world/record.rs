@@ -1,8 +1,9 @@
 //! What happened in a world, as one number.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::function::{At, Observer, Seen};
+use crate::lock::lock;
 
 /// A sum over everything that was seen, and how much that was. Two runs with equal records did the same at the same
 /// times.
@@ -79,15 +80,11 @@ pub(super) struct Shared(Arc<Mutex<Record>>);
 
 impl Shared {
     pub(super) fn record(&self) -> Record {
-        *self.lock()
+        *lock(&self.0)
     }
 
     pub(super) fn watcher(&self, card: usize) -> Box<dyn Observer> {
         Box::new(Watcher { record: self.clone(), card })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Record> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,6 +96,6 @@ struct Watcher {
 
 impl Observer for Watcher {
     fn see(&mut self, at: At, what: Seen<'_>) {
-        self.record.lock().see(self.card, at, what);
+        lock(&self.record.0).see(self.card, at, what);
     }
 }
