@@ -16,6 +16,7 @@ files! {
     fpga: layouts values;
     host: layouts;
     link: layouts;
+    link_mode: values;
     module: layouts;
     pci: layouts;
     port: layouts values;
