@@ -98,8 +98,9 @@ impl Caps {
     /// From the pages firmware gave.
     pub fn from_pages(pages: Vec<RawPage>, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
         let mut caps = Caps { fw_version, pages, ..Caps::default() };
-        let general: CmdHcaCap =
-            caps.current(CapPage::General).ok_or_else(|| Error::Nonsense("no general capability page".into()))?;
+        let general: CmdHcaCap = caps
+            .current(CapPage::General)
+            .ok_or_else(|| Error::response("the number of general capability pages", 0, 1..=1, ""))?;
         caps.vhca_id = general.vhca_id();
         caps.log_max_qp = general.log_max_qp();
         caps.log_max_qp_sz = general.log_max_qp_sz();

@@ -4,16 +4,21 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use mlx5_prm::caps::CmdHcaCap;
-use mlx5_prm::cmd::{Command, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportStateIn, SetRoceAddressIn};
+use mlx5_prm::cmd::{
+    Command, QueryAdapterIn, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportCounterIn, QueryVportStateIn,
+    SetRoceAddressIn,
+};
 use mlx5_prm::ctx::RoceAddrLayout;
+use mlx5_prm::reg::{AnStatus, PortCounterGroup};
 
 use crate::access::owned::{BroughtUp, Owned, bring_up, port};
 use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, SafeCommand, devx, hca_cap};
 use crate::caps::{CapPage, Caps};
 use crate::clock::Clock;
-use crate::error::{CommandError, Error};
+use crate::counters::{PortCounters, VportCounters};
+use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
-use crate::net::{Gid, Mac, PortInfo};
+use crate::net::{Adapter, Gid, LinkInfo, Mac, PortInfo};
 
 /// An opened card. Any thread may use it; the card is closed when it and all made of it are gone.
 #[derive(Debug)]
@@ -115,11 +120,41 @@ impl Device {
         let pmtu = self.owned.as_deref().and_then(|owned| port::mtu(owned).ok());
         Ok(PortInfo {
             up: state.state() == 1,
-            admin_up: state.admin_state() == 1,
+            admin_up: state.admin_state() != 0,
             mac: Mac::of(context.permanent_address()),
             mtu: pmtu.map_or(context.mtu(), |pmtu| pmtu.oper_mtu()),
             max_mtu: pmtu.map_or(0, |pmtu| pmtu.max_mtu()),
         })
+    }
+
+    /// The card's board. PRM "QUERY_ADAPTER".
+    pub fn adapter(&self) -> Result<Adapter, Error> {
+        Ok(Adapter::of(self.execute(&QueryAdapterIn::default(), "adapter")?.query_adapter_struct()))
+    }
+
+    /// The physical link as it is now. PRM "PTYS". `None` where the kernel keeps the function: it passes no register on
+    /// to programs.
+    pub fn link(&self) -> Result<Option<LinkInfo>, Error> {
+        let Some(owned) = &self.owned else { return Ok(None) };
+        let register = port::link(owned)?;
+        let auto_negotiation = AnStatus::from_number(register.an_status().into());
+        Ok(Some(LinkInfo { mode: register.oper_mode(), auto_negotiation }))
+    }
+
+    /// A group of the physical port's counters, which all functions of the port share. `priority`, 0 to 7, chooses
+    /// among the groups that there are one of for each priority or traffic class. PRM "PPCNT". `None` where the kernel
+    /// keeps the function: it passes no register on to programs.
+    ///
+    /// # Errors
+    /// [`Error::Command`] for a group that the card does not have.
+    pub fn query_port_counters(&self, group: PortCounterGroup, priority: u8) -> Result<Option<PortCounters>, Error> {
+        let Some(owned) = &self.owned else { return Ok(None) };
+        Ok(Some(PortCounters::of(&port::counters(owned, group, priority & 7)?)))
+    }
+
+    /// What passed the function's vport since the function was set up. PRM "QUERY_VPORT_COUNTER".
+    pub fn query_vport_counters(&self) -> Result<VportCounters, Error> {
+        Ok(VportCounters::of(&self.execute(&QueryVportCounterIn::default(), "vport counters")?))
     }
 
     /// Whether the function is ours alone: brought up by this program, with its port, addresses and steering.
@@ -132,6 +167,11 @@ impl Device {
         lock(&self.root_flow_table)
     }
 
+    /// The error where the kernel keeps `what` of the function.
+    fn kernels(&self, what: &'static str, mend: &'static str) -> Error {
+        Invalid::WrongAccess { what, device: self.name().into(), kernel: true, mend }.into()
+    }
+
     /// Sets the multicast addresses whose frames come to the function, as far as its flow tables let them: all there
     /// are, in place of those before. PRM "MODIFY_NIC_VPORT_CONTEXT", `allowed_list_type` 1.
     ///
@@ -140,10 +180,7 @@ impl Device {
     /// [`Error::Command`].
     pub fn set_multicast(&self, groups: &[Mac]) -> Result<(), Error> {
         let Some(owned) = &self.owned else {
-            let name = self.name();
-            return Err(Error::Invalid(format!(
-                "the kernel keeps the addresses of {name}: join groups by its network interface (ip maddr add) instead"
-            )));
+            return Err(self.kernels("multicast addresses", "join groups by its network interface (ip maddr add)"));
         };
         check_groups(groups)?;
         Ok(port::list_groups(owned, groups)?)
@@ -155,14 +192,12 @@ impl Device {
     /// nothing.
     pub fn set_gid(&self, gid: Gid) -> Result<(), Error> {
         if self.owned.is_none() {
-            let name = self.name();
-            return Err(Error::Invalid(format!(
-                "the kernel keeps the GIDs of {name}: give its network interface an address (ip addr add) instead"
-            )));
+            return Err(self.kernels("GIDs", "give its network interface an address (ip addr add)"));
         }
-        if gid.index >= self.caps.roce_address_table_size.max(1) {
-            let size = self.caps.roce_address_table_size;
-            return Err(Error::Invalid(format!("GID index {} is not below the table's size, {size}", gid.index)));
+        let last = self.caps.roce_address_table_size.max(1) - 1;
+        if gid.index > last {
+            let refused = Invalid::out_of_range("Gid::index", gid.index.into(), 0..=last.into(), "this card");
+            return Err(refused.capability("roce_address_table_size").into());
         }
         let [a, b, c, d, e, f] = gid.mac.0;
         let mut entry = RoceAddrLayout::default();
@@ -247,9 +282,9 @@ impl Device {
 }
 
 /// Error if one of `groups` is a single station's address.
-pub(crate) fn check_groups(groups: &[Mac]) -> Result<(), Error> {
+pub(crate) fn check_groups(groups: &[Mac]) -> Result<(), Invalid> {
     match groups.iter().find(|mac| !mac.is_group()) {
-        Some(single) => Err(Error::Invalid(format!("{single} is no multicast address"))),
+        Some(single) => Err(Invalid::NotA { what: "multicast address", given: single.to_string(), mend: None }),
         None => Ok(()),
     }
 }

@@ -19,9 +19,11 @@
 //! # Logs
 //! By `tracing`, nothing of it on the hot path. Each firmware command is a span of target `mlx5_dv::command`, level
 //! DEBUG (see [`access::trace`]); [`TracingDump`](access::trace::TracingDump) prints commands as events of the same
-//! target. All else has its module as target: `mlx5_dv::access` for bring-up, events and what went wrong in the
-//! background, `mlx5_dv::objects` for objects that could not be destroyed, `mlx5_dv::memory` for huge pages that were
-//! not to be had. A death of the card is an ERROR, a feature done without a WARN.
+//! target. Each step of a queue pair from state to state is a span of target `mlx5_dv::qp`, level DEBUG, name
+//! `transition`, around its command; its fields are `qpn`, `service`, `from`, `to` and, where it failed, `error`.
+//! All else has its module as target: `mlx5_dv::access` for bring-up, events and what went wrong in the background,
+//! `mlx5_dv::objects` for objects that could not be destroyed, `mlx5_dv::memory` for huge pages that were not to be
+//! had. A death of the card is an ERROR, a feature done without a WARN.
 
 // Waits go by the clock: see clippy.toml.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -29,6 +31,7 @@
 pub mod access;
 mod caps;
 pub mod clock;
+mod counters;
 mod deadline;
 mod device;
 pub mod discovery;
@@ -42,6 +45,7 @@ pub mod queue;
 
 pub use access::Options;
 pub use caps::{CapPage, Caps, RawPage};
+pub use counters::{PortCounters, Traffic, VportCounters};
 pub use device::Device;
-pub use error::{CommandError, CommandErrorKind, CqStatus, Death, Error, StateError};
-pub use net::{Gid, Mac, MacError, PortInfo};
+pub use error::{CommandError, CommandErrorKind, CqStatus, Death, Error, Invalid, MappingKind, StateError};
+pub use net::{Adapter, Gid, LinkInfo, Mac, MacError, PortInfo};

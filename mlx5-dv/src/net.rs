@@ -5,7 +5,8 @@ use std::io;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use mlx5_prm::ctx::MacAddressLayout;
+use mlx5_prm::ctx::{MacAddressLayout, QueryAdapterParamBlock};
+use mlx5_prm::reg::{AnStatus, LinkMode};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// A port's MAC address.
@@ -111,7 +112,7 @@ impl Gid {
 pub struct PortInfo {
     /// Whether the port has link.
     pub up: bool,
-    /// Whether it is meant to be up.
+    /// Whether it is meant to be up, or to follow the port.
     pub admin_up: bool,
     /// Its own MAC address; all zero for a virtual function that was given none.
     pub mac: Mac,
@@ -121,6 +122,41 @@ pub struct PortInfo {
     pub mtu: u16,
     /// The most that can be; 0 where the card does not say.
     pub max_mtu: u16,
+}
+
+impl PortInfo {
+    /// The largest path MTU whose packets pass, in bytes; `None` if not even the smallest does.
+    pub fn path_mtu(&self) -> Option<u16> {
+        [4096, 2048, 1024, 512, 256].into_iter().find(|path| u32::from(*path) + PATH_HEADERS <= u32::from(self.mtu))
+    }
+}
+
+/// The physical link as it is now. PRM `PTYS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkInfo {
+    /// What it runs as; `None` without link, or in a mode that this driver has no name for.
+    pub mode: Option<LinkMode>,
+    /// What became of the auto-negotiation.
+    pub auto_negotiation: AnStatus,
+}
+
+/// A card's board. PRM `query_adapter_param_block`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Adapter {
+    /// The maker's IEEE number (OUI), 24 bits.
+    pub ieee_vendor_id: u32,
+    /// The board's name, `vsd_contd_psid`, such as `MT_0000000012`; empty where firmware gives none.
+    pub psid: String,
+}
+
+impl Adapter {
+    pub(crate) fn of(block: &QueryAdapterParamBlock) -> Self {
+        let psid = block.vsd_contd_psid().split(|byte| *byte == 0).next().unwrap_or_default();
+        let psid = psid.iter().filter(|byte| byte.is_ascii_graphic()).map(|byte| char::from(*byte)).collect();
+        Adapter { ieee_vendor_id: block.ieee_vendor_id(), psid }
+    }
 }
 
 /// Bytes of the largest RoCE v2 frame that are not payload, as `PMTU` counts them: Ethernet header, VLAN tag and check

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use mlx5_dv::Options;
 use mlx5_dv::access::trace::{CommandRecord, Direction, Observers, Traced, kernel_dump};
 use mlx5_dv::access::{Access, RawCommand, UarMapping};
+use mlx5_dv::{Error, Invalid, Options};
 use mlx5_open::Sim;
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut, DeallocPdIn, NopIn, Opcode, WithTail};
 use mlx5_prm::layout::Layout;
@@ -164,7 +164,10 @@ fn gids_are_the_port_s_own() {
     assert_eq!(first.query_gid(1).unwrap(), gids[1]);
     assert_eq!(second.query_gid(0).unwrap().address, second.mac().link_local());
     let wrong = mlx5_dv::Gid { index: u16::MAX, ..gids[0] };
-    assert!(first.set_gid(wrong).expect_err("too far").to_string().contains("not below the table's size"));
+    let error = first.set_gid(wrong).expect_err("too far");
+    let Error::Invalid(Invalid::OutOfRange { given, limit, capability, .. }) = error else { panic!("{error}") };
+    assert_eq!((given, *limit.end() + 1), (0xffff, first.caps().roce_address_table_size.into()));
+    assert_eq!(capability, Some("roce_address_table_size"));
 }
 
 #[test]

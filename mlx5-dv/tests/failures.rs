@@ -1,10 +1,11 @@
-//! What can go wrong between driver and card, on the software card: each ends in bounded time, with the right error.
+//! What can go wrong between driver and card, on the software card with its thread: each ends in bounded time, with the
+//! right error. `patience.rs` has what waits for long, in virtual time.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::access::trace::{CommandRecord, Direction};
-use mlx5_dv::{CommandError, CommandErrorKind, Death, Error, Options};
+use mlx5_dv::{CommandErrorKind, Death, Error, Options};
 use mlx5_open::Sim;
 use mlx5_prm::cmd::{CmdStatus, NopIn, Opcode, QueryAdapterIn};
 use mlx5_prm::init_seg::HealthSyndrome;
@@ -30,13 +31,6 @@ fn hasty() -> Options {
     options
 }
 
-fn command_error(error: Error) -> CommandError {
-    match error {
-        Error::Command(error) => error,
-        other => panic!("not a command's error: {other}"),
-    }
-}
-
 /// The function holds nothing of ours.
 fn assert_clean(sim: &Sim) {
     let counts = sim.handle(0).counts();
@@ -47,44 +41,6 @@ fn assert_clean(sim: &Sim) {
 fn worse_than_left_behind(sim: &Sim) -> Vec<Violation> {
     let left = ["objects left at TEARDOWN_HCA", "pages not taken back before DISABLE_HCA"];
     sim.violations().into_iter().filter(|violation| !left.contains(&violation.rule)).collect()
-}
-
-/// Every opcode of a bring-up, once.
-fn bring_up_opcodes() -> Vec<Opcode> {
-    let seen = Arc::new(Mutex::new(vec![]));
-    let sink = Arc::clone(&seen);
-    let observer = move |record: &CommandRecord| {
-        let mut seen = sink.lock().unwrap();
-        if record.direction == Direction::Input && !seen.contains(&record.opcode) {
-            seen.push(record.opcode);
-        }
-    };
-    let device = sim().open_with(0, Options::default().observe(Arc::new(observer))).unwrap();
-    let opcodes = seen.lock().unwrap().clone();
-    drop(device);
-    opcodes
-}
-
-#[test]
-fn a_bring_up_refused_at_any_step_is_undone_and_can_be_repeated() {
-    for opcode in bring_up_opcodes() {
-        let sim = sim();
-        let fault = Fault::CommandStatus { opcode: Some(opcode.number() as u16), status: 1, syndrome: 0x1234 };
-        sim.handle(0).faults().inject(fault, Times::Count(1));
-        match sim.open_with(0, hasty()) {
-            Err(error) => {
-                let error = command_error(error);
-                assert_eq!((error.opcode, error.status()), (opcode, Some(CmdStatus::InternalError)));
-            }
-            // Some functions are refused registers, and an entry of a table that is not theirs.
-            Ok(device) => {
-                assert!([Opcode::AccessReg, Opcode::SetL2TableEntry].contains(&opcode), "{opcode}");
-                drop(device);
-            }
-        }
-        assert_clean(&sim);
-        assert!(sim.open(0).is_ok(), "after {opcode} was refused once");
-    }
 }
 
 #[test]
@@ -124,22 +80,6 @@ fn a_swallowed_command_times_out_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_late_answer_brings_the_slot_back() {
-    let sim = sim();
-    let device = sim.open_with(0, hasty()).unwrap();
-    let late = Fault::CommandLate { opcode: Some(Opcode::Nop.number() as u16), by: Duration::from_millis(600) };
-    sim.handle(0).faults().inject(late, Times::Count(1));
-    let error = device.execute(&NopIn::default(), "").expect_err("late");
-    assert!(matches!(error.kind, CommandErrorKind::Timeout(_)), "{error}");
-    let begin = Instant::now();
-    while device.command_slots().1 != 0 {
-        assert!(begin.elapsed() < SOON, "the slot never came back");
-        std::thread::sleep(Duration::from_millis(50));
-        device.execute(&NopIn::default(), "").unwrap();
-    }
-}
-
-#[test]
 fn delivery_errors_and_damaged_replies_are_told_apart() {
     let sim = sim();
     let device = sim.open_with(0, hasty()).unwrap();
@@ -159,48 +99,10 @@ fn delivery_errors_and_damaged_replies_are_told_apart() {
 }
 
 #[test]
-fn a_lost_command_event_costs_little() {
-    let sim = sim();
-    let device = sim.open_with(0, hasty()).unwrap();
-    let lost = Fault::EventLost { event_type: Some(0x0a) };
-    sim.handle(0).faults().inject(lost, Times::Always);
-    let begin = Instant::now();
-    for _ in 0..5 {
-        device.execute(&NopIn::default(), "").unwrap();
-    }
-    // 20 ms each; the commands' limit is 300 ms each.
-    assert!(begin.elapsed() < Duration::from_millis(1200), "{:?}", begin.elapsed());
-}
-
-#[test]
 fn a_limit_of_for_ever_is_a_limit() {
     let mut options = hasty();
     (options.command_timeout, options.firmware_timeout) = (Duration::MAX, Duration::MAX);
     sim().open_with(0, options).unwrap().execute(&NopIn::default(), "").unwrap();
-}
-
-#[test]
-fn a_bring_up_that_gets_no_answer_at_any_step_ends_and_can_be_repeated() {
-    for opcode in bring_up_opcodes() {
-        let sim = sim();
-        let fault = Fault::CommandSwallowed { opcode: Some(opcode.number() as u16) };
-        sim.handle(0).faults().inject(fault, Times::Count(1));
-        match sim.open_with(0, hasty()) {
-            Err(error) => {
-                let error = command_error(error);
-                assert!(error.opcode == opcode && matches!(error.kind, CommandErrorKind::Timeout(_)), "{error}");
-            }
-            Ok(device) => {
-                assert_eq!(opcode, Opcode::AccessReg);
-                drop(device);
-            }
-        }
-        if let Err(error) = sim.open(0) {
-            panic!("after {opcode} was swallowed once: {error}");
-        }
-        let broken = worse_than_left_behind(&sim);
-        assert_eq!(broken, [], "after {opcode} was swallowed once");
-    }
 }
 
 #[test]
@@ -254,26 +156,6 @@ fn a_card_without_umems_of_the_driver_s_own_is_refused_by_name() {
     let error = sim.open(0).expect_err("no umems");
     assert!(matches!(error, Error::Unsupported { capability: "umem_uid_0", .. }), "{error}");
     assert_clean(&sim);
-}
-
-#[test]
-fn pages_that_lost_their_slot_take_another() {
-    let sim = sim();
-    let device = sim.open_with(0, hasty()).unwrap();
-    let (before, faults) = (device.firmware_pages(), sim.handle(0).faults());
-    faults.inject(Fault::CommandSwallowed { opcode: Some(Opcode::ManagePages.number() as u16) }, Times::Count(1));
-    faults.inject(Fault::PageRequest { pages: 3 }, Times::Count(1));
-    let begin = Instant::now();
-    while device.command_slots().1 == 0 {
-        assert!(begin.elapsed() < SOON, "the first request is never given up");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // Those three may still be taken; the next five come by another slot.
-    faults.inject(Fault::PageRequest { pages: 5 }, Times::Count(1));
-    while device.firmware_pages() != before + 8 {
-        assert!(begin.elapsed() < SOON, "{} pages instead of {}", device.firmware_pages(), before + 8);
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]
@@ -336,20 +218,6 @@ fn a_card_that_is_not_there_is_not_opened() {
 }
 
 #[test]
-fn a_health_counter_that_stands_still_is_a_death() {
-    let sim = sim();
-    let device = sim.open_with(0, hasty()).unwrap();
-    let events = device.async_events();
-    std::thread::sleep(Duration::from_millis(600));
-    assert!(device.death().is_none(), "the counter moves: {:?}", device.death());
-    sim.handle(0).faults().inject(Fault::HealthCounterStopped, Times::Always);
-    assert_eq!(events.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
-    assert!(matches!(device.death(), Some(Error::Dead(Death::CounterStill { .. }))), "{:?}", device.death());
-    let error = device.execute(&NopIn::default(), "").expect_err("dead");
-    assert!(error.is_dead(), "{error}");
-}
-
-#[test]
 fn a_fatal_health_syndrome_is_a_death() {
     let sim = sim();
     let device = sim.open_with(0, hasty()).unwrap();
@@ -362,16 +230,6 @@ fn a_fatal_health_syndrome_is_a_death() {
 }
 
 #[test]
-fn a_syndrome_that_asks_for_no_reset_is_news_and_no_death() {
-    let sim = sim();
-    let device = sim.open_with(0, hasty()).unwrap();
-    sim.handle(0).faults().inject(Fault::Health { syndrome: 0x10 }, Times::Always);
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(device.death().is_none(), "too hot, and working: {:?}", device.death());
-    device.execute(&NopIn::default(), "").unwrap();
-}
-
-#[test]
 fn a_function_turned_off_is_a_death() {
     const CMDQ_ADDR_L_SZ: u64 = 0x14;
     let sim = sim();
@@ -380,19 +238,6 @@ fn a_function_turned_off_is_a_death() {
     sim.handle(0).bar_write(CMDQ_ADDR_L_SZ, &(1u32 << 8).to_be_bytes());
     assert_eq!(events.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected));
     assert!(matches!(device.death(), Some(Error::Dead(Death::Disabled))), "{:?}", device.death());
-}
-
-#[test]
-fn a_silent_firmware_fails_the_bring_up_in_time() {
-    let sim = sim();
-    sim.handle(0).faults().inject(Fault::CommandSwallowed { opcode: None }, Times::Always);
-    let begin = Instant::now();
-    let error = command_error(sim.open_with(0, hasty()).expect_err("silent"));
-    assert!(matches!(error.kind, CommandErrorKind::Timeout(_)), "{error}");
-    assert_eq!(error.opcode, Opcode::EnableHca);
-    assert!(begin.elapsed() < SOON);
-    sim.handle(0).faults().clear_all();
-    assert!(sim.open(0).is_ok(), "after a reset it is as new");
 }
 
 #[test]

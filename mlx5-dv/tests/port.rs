@@ -1,8 +1,9 @@
 //! What the driver tells the card of its port: the address it takes frames for, and the MTU.
 
-use mlx5_dv::{Mac, Options};
+use mlx5_dv::{Device, Mac, Options, VportCounters};
 use mlx5_open::Sim;
-use mlx5_prm::cmd::Opcode;
+use mlx5_prm::cmd::{ModifyVportStateIn, Opcode};
+use mlx5_prm::reg::PortCounterGroup;
 use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::profile::Profile;
 
@@ -109,4 +110,32 @@ fn an_mtu_that_is_asked_for_and_refused_is_an_error() {
     refuse(&sim, Opcode::AccessReg);
     let said = sim.open_with(0, with_mtu(9022)).unwrap_err().to_string();
     assert!(said.contains("PMTU"), "{said}");
+}
+
+#[test]
+fn board_link_and_counters_are_the_card_s() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (device, other) = (sim.open(0).unwrap(), sim.open(1).unwrap());
+    assert_eq!(device.adapter().unwrap().psid, Profile::connectx5().psid);
+    let mode = device.link().unwrap().and_then(|link| link.mode).unwrap();
+    assert_eq!((mode.speed_mbps, mode.lanes), (100_000, 4));
+    assert_eq!(device.query_vport_counters().unwrap(), VportCounters::default());
+
+    let downs = |device: &Device| {
+        let physical = device.query_port_counters(PortCounterGroup::PhysicalLayer, 0).unwrap().unwrap();
+        physical.get("link_down_events").unwrap()
+    };
+    let before = (downs(&device), downs(&other));
+    let set_admin = |state| {
+        let mut set = ModifyVportStateIn::default();
+        set.w().admin_state(state);
+        device.execute(&set, "port").unwrap();
+    };
+    set_admin(0);
+    assert_eq!(device.link().unwrap().unwrap().mode, None, "no link, no mode");
+    set_admin(1);
+    assert_eq!((downs(&device), downs(&other)), (before.0 + 1, before.1));
+
+    let error = device.query_port_counters(PortCounterGroup::PhysicalLayerStatistical, 0).unwrap_err().to_string();
+    assert!(error.contains("PPCNT"), "{error}");
 }

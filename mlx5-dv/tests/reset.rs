@@ -1,12 +1,14 @@
-//! Functions that come slowly out of their reset, that know none, or that never come back.
+//! Functions that come slowly out of their reset, that know none, or that never come back. In virtual time.
 
 use std::io;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5_dv::access::{Bar, BarMapping, Function, FunctionParts};
+use mlx5_dv::clock::Clock;
 use mlx5_dv::{Device, Error, Options};
-use mlx5_open::Sim;
+use mlx5_open::virtual_time::World;
+use mlx5_sim::card::Card;
 
 /// The BAR of a software card with a reset of its own kind.
 #[derive(Debug)]
@@ -16,7 +18,8 @@ struct Odd {
     reset: Result<(), i32>,
     /// How long registers read as all ones after it.
     away: Duration,
-    since: Mutex<Option<Instant>>,
+    clock: Clock,
+    since: Mutex<Option<Duration>>,
 }
 
 // SAFETY: maps and resets what it wraps; a reset that it refuses is an error.
@@ -26,7 +29,7 @@ unsafe impl Bar for Odd {
     }
 
     fn read32(&self, offset: u64) -> io::Result<u32> {
-        let away = self.since.lock().unwrap().is_some_and(|since| since.elapsed() < self.away);
+        let away = self.since.lock().unwrap().is_some_and(|since| self.clock.now() - since < self.away);
         if away { Ok(u32::MAX) } else { self.bar.read32(offset) }
     }
 
@@ -47,7 +50,7 @@ unsafe impl Bar for Odd {
     fn reset(&self) -> io::Result<()> {
         self.reset.map_err(io::Error::from_raw_os_error)?;
         self.bar.reset()?;
-        *self.since.lock().unwrap() = Some(Instant::now());
+        *self.since.lock().unwrap() = Some(self.clock.now());
         Ok(())
     }
 
@@ -56,41 +59,50 @@ unsafe impl Bar for Odd {
     }
 }
 
-/// Opens a software card whose reset answers `reset` and is followed by a silence of `away`.
-fn open(reset: Result<(), i32>, away: Duration) -> Result<(), Error> {
-    let sim = Sim::builder().build()?;
-    let FunctionParts { name, bar, dma, irq } = sim.function(0).into_parts();
-    let bar = Box::new(Odd { bar, reset, away, since: Mutex::new(None) });
+/// How long a function may take.
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// Opens a software card whose reset answers `reset` and is followed by a silence of `away`. How long that took.
+fn open(reset: Result<(), i32>, away: Duration) -> (Duration, Result<(), Error>) {
+    let world = World::new(1);
+    let card = world.simulated().card(Card::builder()).unwrap();
+    let FunctionParts { name, bar, dma, irq } = world.function(&card, 0).into_parts();
+    let bar = Box::new(Odd { bar, reset, away, clock: world.clock().clone(), since: Mutex::new(None) });
     // SAFETY: the parts of one function, whose BAR is wrapped.
     let function = unsafe { Function::new(name, bar, dma, irq) };
     let mut options = Options::default();
-    options.firmware_timeout = Duration::from_secs(2);
-    Device::open(function, options).map(drop)
+    (options.firmware_timeout, options.clock) = (LIMIT, world.clock().clone());
+    let begin = world.clock().now();
+    let opened = Device::open(function, options).map(drop);
+    (world.clock().now() - begin, opened)
 }
 
 #[test]
 fn a_function_slow_to_come_back_is_waited_for() {
-    open(Ok(()), Duration::from_millis(300)).unwrap();
+    let away = LIMIT - Duration::from_secs(1);
+    let (took, opened) = open(Ok(()), away);
+    opened.unwrap();
+    assert!(took >= away, "{took:?}");
 }
 
 #[test]
 fn a_function_that_never_comes_back_is_gone_once_time_is_over() {
-    let begin = Instant::now();
-    let error = open(Ok(()), Duration::MAX).expect_err("gone");
+    let (took, opened) = open(Ok(()), Duration::MAX);
+    let error = opened.expect_err("gone");
     assert!(error.is_dead() && error.to_string().contains("all ones"), "{error}");
-    assert!(begin.elapsed() >= Duration::from_secs(2));
+    assert!(took >= LIMIT && took < LIMIT + Duration::from_secs(10), "{took:?}");
 }
 
 #[test]
 fn a_function_without_a_reset_is_taken_as_it_is() {
     for refusal in [libc_errno::ENOTTY, libc_errno::EINVAL] {
-        open(Err(refusal), Duration::ZERO).unwrap();
+        open(Err(refusal), Duration::ZERO).1.unwrap();
     }
 }
 
 #[test]
 fn a_reset_that_fails_says_how_to_do_without() {
-    let error = open(Err(libc_errno::EIO), Duration::ZERO).expect_err("broken");
+    let error = open(Err(libc_errno::EIO), Duration::ZERO).1.expect_err("broken");
     assert!(error.to_string().contains("Options::reset"), "{error}");
 }
 

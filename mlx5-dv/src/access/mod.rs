@@ -3,6 +3,7 @@
 //! the card lives) and `subscribers.rs` (who is told of its events) serve both.
 
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::{CmdStatus, OutputHeader, Reply};
@@ -10,7 +11,7 @@ use mlx5_prm::eqe::Eqe;
 use mlx5_prm::layout::Layout;
 
 use crate::clock::Clock;
-use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::memory::{DmaBuffer, HostMemory};
 
 pub mod devx;
@@ -367,4 +368,11 @@ pub struct Flow<'a> {
     pub tir: ObjectHandle,
     /// What completions of its frames carry, 24 bits.
     pub tag: u32,
+}
+
+/// The error that there is no completion vector `vector`, of `count`.
+fn no_vector(vector: u32, count: u32) -> Invalid {
+    let refused = |limit| Invalid::out_of_range("completion vector", vector.into(), limit, "this device");
+    // An empty range where there is none.
+    count.checked_sub(1).map_or_else(|| refused(RangeInclusive::new(1, 0)), |last| refused(0..=last.into()))
 }

@@ -220,10 +220,11 @@ pub unsafe trait DmaSpace: Send + Sync + Debug {
     fn prefers_files(&self) -> bool {
         true
     }
-    /// Where in this process the driver's own memory of `len` bytes is to lie, in ordinary pages: a page's address
-    /// where nothing lies yet. `None`, the default, for anywhere, and the largest pages. Commands carry addresses of
-    /// the process: a simulation whose runs are to be the same says which.
-    fn placement(&self, len: usize) -> Option<NonNull<u8>> {
+    /// The address that memory keys, work requests and remotes have for the next `len` bytes that are shown: where a
+    /// page of that memory's begins. `None`, the default, for the address in this process. A simulation whose runs are
+    /// to be the same has addresses of its own, which say nothing of the process; the driver's own memory then lies in
+    /// ordinary pages, however many large ones the system has.
+    fn key_address(&self, len: usize) -> Option<u64> {
         let _ = len;
         None
     }

@@ -29,6 +29,8 @@ pub struct RdmaDevice {
     pub abi: Option<u32>,
     /// Its firmware, such as `16.35.4030`.
     pub firmware: String,
+    /// Its board, which firmware calls PSID, such as `MT_0000000012`.
+    pub board: String,
     /// Its node GUID, as printed.
     pub node_guid: String,
     /// Its ports, in the order of their numbers.
@@ -109,6 +111,7 @@ impl Sysfs {
             file: self.uverbs(name).map(|uverbs| Path::new("/dev/infiniband").join(uverbs)),
             abi: self.uverbs(name).and_then(|uverbs| self.number(&format!("{UVERBS}/{uverbs}/abi_version"))),
             firmware: text("fw_ver"),
+            board: text("board_id"),
             node_guid: text("node_guid"),
             ports: ports
                 .iter()
@@ -164,6 +167,12 @@ impl Sysfs {
         ["counters", "hw_counters"].into_iter().flat_map(|dir| numbers(&path.join(dir))).collect()
     }
 
+    /// The counters of port `port` of `device` that are the device's own, by name: those of `rdma statistic`. The card
+    /// is asked for each.
+    pub fn hw_counters(&self, device: &str, port: u8) -> Vec<(String, u64)> {
+        numbers(&self.port_path(device, port).join("hw_counters"))
+    }
+
     /// The GIDs of port `port` of `device` that are set. Read anew at each call.
     pub fn gids(&self, device: &str, port: u8) -> Vec<RdmaGid> {
         self.gids_at(&self.port_path(device, port))
@@ -217,7 +226,7 @@ impl Sysfs {
 const UVERBS: &str = "sys/class/infiniband_verbs";
 
 /// What a file says, without the end of its line; `None` where it cannot be read: an unset GID has no type.
-fn read(file: &Path) -> Option<String> {
+pub(super) fn read(file: &Path) -> Option<String> {
     Some(fs::read_to_string(file).ok()?.trim_end().to_owned())
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::huge::{PrivateHugePages, SharedPages};
 use super::{HostRange, Iova, PageSize, Pages};
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 
 /// Whole pages of this process' memory, ours or the user's, that can be shown to the device.
 ///
@@ -19,6 +19,8 @@ pub struct HostMemory {
     page_size: PageSize,
     data: (usize, usize),
     iova: Option<Iova>,
+    /// Of the first page, where it is not the address in this process.
+    key_address: Option<u64>,
     backing: Backing,
 }
 
@@ -61,11 +63,6 @@ impl HostMemory {
         Ok(Self::shared(SharedPages::new(len, pages)?))
     }
 
-    /// As [`allocate`](Self::allocate), in ordinary pages, at `place`: a page's address where nothing lies yet.
-    pub(crate) fn allocate_at(place: NonNull<u8>, len: usize) -> Result<Self, Error> {
-        Ok(Self::shared(SharedPages::at(place, len)?))
-    }
-
     fn shared(pages: SharedPages) -> Self {
         let (address, len) = (pages.mapping.address(), pages.mapping.len());
         HostMemory {
@@ -74,6 +71,7 @@ impl HostMemory {
             page_size: pages.page_size,
             data: (0, len),
             iova: None,
+            key_address: None,
             backing: Backing::Shared(pages),
         }
     }
@@ -91,6 +89,7 @@ impl HostMemory {
             page_size: pages.page_size(),
             data: (0, pages.len()),
             iova: None,
+            key_address: None,
             backing: Backing::Private(pages),
         })
     }
@@ -136,10 +135,16 @@ impl HostMemory {
     fn around(address: NonNull<u8>, len: usize, page_size: PageSize, backing: Backing) -> Result<Self, Error> {
         let skipped = address.addr().get() % page_size.bytes();
         let whole = skipped.checked_add(len).and_then(|used| used.checked_next_multiple_of(page_size.bytes()));
-        let whole = whole.ok_or_else(|| Error::Invalid(format!("{len} bytes do not fit in the address space")))?;
+        let whole = whole.ok_or_else(|| {
+            let most = (usize::MAX - skipped) / page_size.bytes() * page_size.bytes();
+            Invalid::out_of_range("the length of memory", len as u64, 0..=most as u64, "the address space behind it")
+        })?;
         let first = address.as_ptr().wrapping_sub(skipped);
-        let address = NonNull::new(first).ok_or_else(|| Error::Invalid("memory at address zero".into()))?;
-        Ok(HostMemory { address, len: whole, page_size, data: (skipped, len), iova: None, backing })
+        let address = NonNull::new(first).ok_or_else(|| {
+            let (page, limit) = (page_size.bytes() as u64, page_size.bytes() as u64..=u64::MAX);
+            Invalid::out_of_range("the address of memory", address.addr().get() as u64 % page, limit, "a process")
+        })?;
+        Ok(HostMemory { address, len: whole, page_size, data: (skipped, len), iova: None, key_address: None, backing })
     }
 
     /// `len` bytes of `whole` from `offset` on, both multiples of 4 KiB; `None` outside of it.
@@ -157,7 +162,8 @@ impl HostMemory {
         // SAFETY: checked to lie inside of `whole`'s one mapping.
         let address = unsafe { memory.address.add(offset) };
         let backing = Backing::Part { whole: Arc::clone(whole) as Arc<dyn MemoryHolder>, offset };
-        Some(HostMemory { address, len, page_size: memory.page_size, data: (0, len), iova: None, backing })
+        let key_address = memory.key_address.map(|first| first + offset as u64);
+        Some(HostMemory { address, len, page_size: memory.page_size, data: (0, len), iova: None, key_address, backing })
     }
 
     /// First byte of the first page.
@@ -219,13 +225,23 @@ impl HostMemory {
         self.iova
     }
 
+    /// The address of the first page as memory keys, work requests and remotes have it: that in this process, as in
+    /// verbs, unless a simulation has addresses of its own.
+    pub fn key_address(&self) -> u64 {
+        self.key_address.unwrap_or(self.address.as_ptr() as u64)
+    }
+
+    pub(crate) fn set_key_address(&mut self, address: Option<u64>) {
+        self.key_address = address;
+    }
+
     pub(super) fn set_iova(&mut self, iova: Iova) {
         self.iova = Some(iova);
     }
 }
 
 fn nothing() -> Error {
-    Error::Invalid("no bytes of memory were given".into())
+    Invalid::Empty { what: "host memory", lacks: "bytes" }.into()
 }
 
 #[cfg(test)]

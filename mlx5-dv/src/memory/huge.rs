@@ -13,7 +13,7 @@ use std::sync::Once;
 use rustix::mm::Advice;
 
 use super::mapping::Mapping;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 
 /// Bytes of a page, a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,8 +83,10 @@ impl FromStr for PageSize {
         let number = text.get(..text.len().saturating_sub(1)).and_then(|number| number.parse::<usize>().ok());
         let bytes = number.and_then(|number| number.checked_mul(unit));
         let bytes = bytes.filter(|bytes| bytes.is_power_of_two() && *bytes >= PageSize::BASE.bytes());
-        let wrong = || Error::Invalid(format!("{text:?} is no size of pages: say 4K, 2M or 1G"));
-        bytes.map(PageSize).ok_or_else(wrong)
+        bytes.map(PageSize).ok_or_else(|| {
+            let (given, mend) = (format!("{text:?}"), Some("say 4K, 2M or 1G"));
+            Invalid::NotA { what: "size of pages", given, mend }.into()
+        })
     }
 }
 
@@ -115,12 +117,6 @@ impl SharedPages {
         }
     }
 
-    /// At least `len` bytes in ordinary pages, at `place`.
-    pub(super) fn at(place: NonNull<u8>, len: usize) -> Result<Self, Error> {
-        let host = PageSize::host();
-        Self::placed(len, host, Some(place)).map_err(|source| refused(len, host, source))
-    }
-
     fn largest(len: usize) -> Result<Self, Error> {
         let wanted = [PageSize::HUGE_1G, PageSize::HUGE_2M].into_iter().filter(|&size| size.is_worth(len));
         let mut missed = None;
@@ -139,15 +135,11 @@ impl SharedPages {
     }
 
     fn of(len: usize, page_size: PageSize) -> io::Result<Self> {
-        Self::placed(len, page_size, None)
-    }
-
-    fn placed(len: usize, page_size: PageSize, place: Option<NonNull<u8>>) -> io::Result<Self> {
         let len = whole_pages(len, page_size)?;
         let huge = if page_size.is_huge() { libc::MFD_HUGETLB | page_size.shift() << libc::MFD_HUGE_SHIFT } else { 0 };
         let file = memfd(huge)?;
         file.set_len(len as u64)?;
-        let mapping = Mapping::of(&file, len, place)?;
+        let mapping = Mapping::of(&file, len)?;
         Ok(SharedPages { mapping, file, page_size })
     }
 }

@@ -19,22 +19,13 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// At `place`, a page's address, or an error where something lies there already; anywhere if there is none.
-    pub(super) fn of(file: &File, len: usize, place: Option<NonNull<u8>>) -> io::Result<Self> {
-        let (hint, fixed) = match place {
-            Some(place) => (place.as_ptr(), MapFlags::FIXED_NOREPLACE),
-            None => (std::ptr::null_mut(), MapFlags::empty()),
-        };
+    /// Anywhere.
+    pub(super) fn of(file: &File, len: usize) -> io::Result<Self> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the place, or takes the given one if it is free: nothing of ours is replaced.
-        let address = unsafe { mmap(hint.cast(), len, rights, MapFlags::SHARED | fixed, file, 0) }?;
+        // SAFETY: the kernel chooses the place: nothing of ours is replaced.
+        let address = unsafe { mmap(std::ptr::null_mut(), len, rights, MapFlags::SHARED, file, 0) }?;
         let address = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        let mapping = Mapping { address, len };
-        // A kernel before 4.17 takes it for a hint.
-        match place.is_none_or(|place| place == address) {
-            true => Ok(mapping),
-            false => Err(io::ErrorKind::AlreadyExists.into()),
-        }
+        Ok(Mapping { address, len })
     }
 
     pub(super) fn address(&self) -> NonNull<u8> {
@@ -52,21 +43,5 @@ impl Drop for Mapping {
         if let Err(error) = unsafe { munmap(self.address.as_ptr().cast(), self.len) } {
             tracing::error!(%error, "memory not unmapped");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_taken_once() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(8192).unwrap();
-        let first = Mapping::of(&file, 8192, None).unwrap();
-        let (address, len) = (first.address(), first.len());
-        assert!(Mapping::of(&file, len, Some(address)).is_err(), "something lies there");
-        drop(first);
-        assert_eq!(Mapping::of(&file, len, Some(address)).unwrap().address(), address);
     }
 }

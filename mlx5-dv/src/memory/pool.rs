@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::runs::FreeRuns;
 use super::{DmaBuffer, HostMemory, Iova, PageSize};
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::lock::lock;
 
 /// The unit that small buffers are cut in: what firmware calls a page.
@@ -85,6 +85,11 @@ impl State {
     }
 }
 
+/// A chunk without room for what it was made for.
+fn beyond_chunk(len: usize, chunk: usize) -> Error {
+    Invalid::out_of_range("the length of DMA memory", len as u64, 1..=chunk as u64, "its chunk").into()
+}
+
 impl DmaPool {
     /// A pool that gets its large buffers from `source`.
     pub fn new(source: impl Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync + 'static) -> Arc<Self> {
@@ -105,7 +110,7 @@ impl DmaPool {
         let part = HostMemory::part(&whole, first * UNIT, units * UNIT);
         let iova = whole.iova().checked_add((first * UNIT) as u64);
         let (Some(memory), Some(iova)) = (part, iova) else {
-            return Err(Error::Invalid(format!("{len} bytes do not fit in their chunk of DMA memory")));
+            return Err(beyond_chunk(len, whole.len()));
         };
         let pool = Arc::clone(self);
         let buffer = DmaBuffer::new(memory, iova, Box::new(move |memory, iova| pool.give_back(memory, iova)));
@@ -120,10 +125,9 @@ impl DmaPool {
             return Ok(found);
         }
         let fresh = self.fresh(state.held)?;
+        let room = fresh.len();
         state.add(fresh);
-        state
-            .take(units)
-            .ok_or_else(|| Error::Invalid(format!("{units} pages do not fit in a fresh chunk of DMA memory")))
+        state.take(units).ok_or_else(|| beyond_chunk(units * UNIT, room))
     }
 
     /// As much as the pool has already, so that many buffers need few chunks; at first a huge page, or a modest number

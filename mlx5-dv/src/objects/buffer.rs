@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::memory_region::MemoryRegion;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::memory::{DataSegment, RemoteAddress};
 
 /// A part of a memory region that nobody else has: what a [`Connection`](crate::queue::Connection) takes with a work
@@ -108,14 +108,16 @@ impl MemoryRegion {
     /// [`Error::Invalid`] for no bytes, bytes outside of the region, or bytes that another buffer has.
     pub fn buffer(self: &Arc<Self>, range: Range<usize>) -> Result<Buffer, Error> {
         if range.is_empty() || range.end > self.len() {
-            return Err(Error::Invalid(format!("bytes {range:?} of a memory region of {} bytes", self.len())));
+            let (given, len) = (range.start as u64..range.end as u64, self.len() as u64);
+            return Err(Invalid::OutOfBounds { what: "bytes", given, of: "a memory region", len }.into());
         }
         let mut lent = self.lent();
         let at = lent.partition_point(|other| other.start < range.start);
-        let before = at > 0 && lent[at - 1].end > range.start;
-        let after = lent.get(at).is_some_and(|next| next.start < range.end);
-        if before || after {
-            return Err(Error::Invalid(format!("bytes {range:?} overlap a buffer that is still lent out")));
+        let before = at.checked_sub(1).and_then(|before| lent.get(before)).filter(|before| before.end > range.start);
+        let after = lent.get(at).filter(|next| next.start < range.end);
+        if let Some(taken) = before.or(after) {
+            let [given, taken] = [&range, taken].map(|range| range.start as u64..range.end as u64);
+            return Err(Invalid::Overlap { what: "bytes", given, taken, by: "a buffer that is lent out" }.into());
         }
         lent.insert(at, range.clone());
         drop(lent);

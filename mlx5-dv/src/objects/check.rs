@@ -1,22 +1,45 @@
 //! What is asked of a card, held against its capabilities and the fields that carry it.
 
-use mlx5_prm::ctx::{QueueState, TimestampFormat};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
-use crate::error::Error;
+use mlx5_prm::ctx::TimestampFormat;
+
+use crate::caps::Caps;
+use crate::device::Device;
+use crate::error::Invalid;
 
 /// `Ok` if `wanted` is at most `1 << log_most`; else an error that names the field and the capability.
-pub(crate) fn within(field: &str, wanted: u64, capability: &str, log_most: u8) -> Result<(), Error> {
-    let most = 1u64.checked_shl(log_most.into()).unwrap_or(u64::MAX);
-    if wanted <= most {
-        return Ok(());
-    }
-    Err(Error::Invalid(format!("{field} is {wanted}, and this card takes at most {most} ({capability} = {log_most})")))
+pub(crate) fn within(field: &'static str, wanted: u64, capability: &'static str, log_most: u8) -> Result<(), Invalid> {
+    in_range(field, wanted, 0..=1u64.checked_shl(log_most.into()).unwrap_or(u64::MAX), capability)
 }
 
-/// The error that `object`, a queue of frames in `state`, does not take `call`, which needs `wanted`; `first` leads
-/// there.
-pub(crate) fn wrong_state(object: &str, state: QueueState, call: &str, wanted: &str, first: &str) -> Error {
-    Error::Invalid(format!("{object} is in {state}, and {call} needs {wanted}; first call {first}"))
+/// `Ok` if `given` is in `limit`, which `capability` sets; else an error that names the field and the capability.
+pub(crate) fn in_range(
+    field: &'static str,
+    given: u64,
+    limit: RangeInclusive<u64>,
+    capability: &'static str,
+) -> Result<(), Invalid> {
+    if limit.contains(&given) {
+        return Ok(());
+    }
+    Err(Invalid::out_of_range(field, given, limit, "this card").capability(capability))
+}
+
+/// `Ok` if `port` is one of the card's.
+pub(super) fn port_exists(port: u8, caps: &Caps) -> Result<(), Invalid> {
+    in_range("port", port.into(), 1..=caps.num_ports.max(1).into(), "num_ports")
+}
+
+/// `Ok` if all of `others` are of `device`; `what` names them all.
+pub(super) fn one_device<const N: usize>(
+    what: &'static str,
+    device: &Arc<Device>,
+    others: [&Arc<Device>; N],
+) -> Result<(), Invalid> {
+    let same = others.iter().all(|other| Arc::ptr_eq(device, other));
+    if same { Ok(()) } else { Err(Invalid::ForeignDevice { what }) }
 }
 
 /// A queue, or queue pair, whose completions carry its own number.
@@ -31,11 +54,11 @@ pub(super) fn timestamps(format: u8) -> TimestampFormat {
 }
 
 /// `Ok` if `value` fits in `bits` bits; else an error that names the field.
-pub(crate) fn fits(field: &str, value: u32, bits: u32) -> Result<(), Error> {
+pub(crate) fn fits(field: &'static str, value: u32, bits: u32) -> Result<(), Invalid> {
     if value >> bits == 0 {
         return Ok(());
     }
-    Err(Error::Invalid(format!("{field} is {value:#x}, and the field has {bits} bits")))
+    Err(Invalid::TooWide { what: field, given: value.into(), bits })
 }
 
 #[cfg(test)]
@@ -45,10 +68,14 @@ mod tests {
     #[test]
     fn limits_name_the_field_and_the_capability() {
         assert!(within("entries", 1 << 22, "log_max_cq_sz", 22).is_ok());
-        let text = within("entries", (1 << 22) + 1, "log_max_cq_sz", 22).unwrap_err().to_string();
-        assert_eq!(text, "entries is 4194305, and this card takes at most 4194304 (log_max_cq_sz = 22)");
+        let Err(Invalid::OutOfRange { what, given, limit, capability, .. }) =
+            within("entries", (1 << 22) + 1, "log_max_cq_sz", 22)
+        else {
+            panic!("refused")
+        };
+        assert_eq!((what, given, limit, capability), ("entries", 4_194_305, 0..=4_194_304, Some("log_max_cq_sz")));
         assert!(within("len", u64::MAX, "log_max_mrw_sz", 64).is_ok());
         assert!(fits("psn", 0xff_ffff, 24).is_ok());
-        assert_eq!(fits("psn", 1 << 24, 24).unwrap_err().to_string(), "psn is 0x1000000, and the field has 24 bits");
+        assert_eq!(fits("psn", 1 << 24, 24), Err(Invalid::TooWide { what: "psn", given: 1 << 24, bits: 24 }));
     }
 }

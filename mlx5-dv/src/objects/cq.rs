@@ -117,6 +117,8 @@ pub struct Cq {
 struct Former {
     qpn: u32,
     end: u32,
+    /// Those of receives too: the queue pair had a receive queue of its own.
+    receives: bool,
 }
 
 /// How far `to` is behind `from`, of positions modulo 2^24. A queue holds far fewer: more than half is before it.
@@ -230,12 +232,12 @@ impl Cq {
     }
 
     /// What has completed of queue pair `qpn` and was not polled yet is nobody's: it has been reset or destroyed, so
-    /// that no more comes of that life.
-    pub(crate) fn forget(&self, qpn: u32) {
+    /// that no more comes of that life. `receives`: what has completed of its receives too.
+    pub(crate) fn forget(&self, qpn: u32, receives: bool) {
         let mut former = lock(&self.former);
         former.retain(|former| former.qpn != qpn);
         if let Some(end) = self.end_of_unread(qpn) {
-            former.push(Former { qpn, end });
+            former.push(Former { qpn, end, receives });
         }
         self.has_former.store(!former.is_empty(), Ordering::Relaxed);
     }
@@ -247,13 +249,14 @@ impl Cq {
         self.has_former.load(Ordering::Relaxed)
     }
 
-    /// Whether the completion of `qpn` at `position` is of a life before the queue pair's last reset. Positions only
-    /// grow from call to call.
-    pub(crate) fn is_former(&self, qpn: u32, position: u32) -> bool {
+    /// Whether the completion `cqe` at `position` is of a life before its queue pair's last reset. Positions only grow
+    /// from call to call.
+    pub(crate) fn is_former(&self, cqe: &Cqe, position: u32) -> bool {
         let mut former = lock(&self.former);
         former.retain(|former| is_before(position, former.end));
         self.has_former.store(!former.is_empty(), Ordering::Relaxed);
-        former.iter().any(|former| former.qpn == qpn)
+        let is_send = matches!(cqe.opcode(), CqeOpcode::Requester | CqeOpcode::RequesterError);
+        former.iter().any(|former| former.qpn == cqe.qpn() && (is_send || former.receives))
     }
 
     /// Where the completions end that have been written, if one of those not polled yet is of `qpn`. Another thread may

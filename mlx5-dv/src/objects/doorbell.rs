@@ -7,7 +7,7 @@ use uar::{Arm, BlueFlame, CqDoorbell, Plain, SendDoorbell, Shared, UarPage, Wqeb
 
 use super::uar::{PLAIN_REGISTER, Uar};
 use crate::caps::Caps;
-use crate::error::Error;
+use crate::error::{Error, Invalid, MappingKind};
 
 /// A doorbell that a send queue can be made with: `queue_pair.send_queue::<BlueFlame>()`.
 ///
@@ -74,9 +74,8 @@ impl Drop for Lease {
 /// The registers of `uar`. What is made of them goes into a [`Leased`], or is dropped while `uar` is borrowed.
 fn registers(uar: &Uar) -> Result<UarPage, Error> {
     let Some(mapping) = uar.mapping() else {
-        let page = uar.index();
-        let help = "use the Trapped doorbell, or AnyDoorbell";
-        return Err(Error::Invalid(format!("UAR page {page:#x} is not mapped here: {help}")));
+        let (page, mend) = (uar.index(), "use the Trapped doorbell, or AnyDoorbell");
+        return Err(Invalid::UarMapping { page, mapping: MappingKind::Unmapped, mend }.into());
     };
     // SAFETY: the mapping is the page's registers, whole and aligned (`Uar::mapping` checks its length; a mapping
     // starts at a page). It lives as long as the `Uar`, an `Arc` of which is in every `Leased` beside the doorbell.
@@ -86,11 +85,16 @@ fn registers(uar: &Uar) -> Result<UarPage, Error> {
 /// The registers of `uar`, where a store goes out without a barrier behind it.
 fn plain_registers(uar: &Uar) -> Result<UarPage, Error> {
     if uar.is_write_combining() {
-        let page = uar.index();
-        let help = "use BlueFlame, or a page of Uar::alloc";
-        return Err(Error::Invalid(format!("UAR page {page:#x} is mapped write-combining: {help}")));
+        let (page, mend) = (uar.index(), "use BlueFlame, or a page of Uar::alloc");
+        return Err(Invalid::UarMapping { page, mapping: MappingKind::WriteCombining, mend }.into());
     }
     registers(uar)
+}
+
+/// The error where `by` has the BlueFlame register of `uar`.
+fn blue_flame_taken(uar: &Uar, by: &str, mend: &'static str) -> Error {
+    let what = format!("the BlueFlame register of UAR page {:#x}", uar.index());
+    Invalid::Taken { what, by: by.into(), mend }.into()
 }
 
 /// Tells the card to look at the arm request that CQ `cqn` has put in its record.
@@ -128,12 +132,9 @@ fn blue_flame_is_there(caps: &Caps) -> Result<(), Error> {
 impl DoorbellMode for BlueFlame {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
         blue_flame_is_there(uar.device().caps())?;
-        let doorbell = uar.take_blue_flame(registers(uar)?).ok_or_else(|| {
-            let page = uar.index();
-            Error::Invalid(format!(
-                "the BlueFlame register of UAR page {page:#x} is taken: allocate another Uar, or use Shared<BlueFlame>"
-            ))
-        })?;
+        let doorbell = uar.take_blue_flame(registers(uar)?);
+        let doorbell = doorbell
+            .ok_or_else(|| blue_flame_taken(uar, "another queue", "allocate another Uar, or use Shared<BlueFlame>"))?;
         Ok(Leased::alone(doorbell, uar))
     }
 }
@@ -147,10 +148,9 @@ impl DoorbellMode for Shared<Plain> {
 impl DoorbellMode for Shared<BlueFlame> {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
         blue_flame_is_there(uar.device().caps())?;
-        let doorbell = uar.shared_blue_flame(registers(uar)?).ok_or_else(|| {
-            let page = uar.index();
-            Error::Invalid(format!("the BlueFlame register of UAR page {page:#x} belongs to a queue of its own"))
-        })?;
+        let doorbell = uar.shared_blue_flame(registers(uar)?);
+        let doorbell =
+            doorbell.ok_or_else(|| blue_flame_taken(uar, "a queue that does not share it", "allocate another Uar"))?;
         Ok(Leased::new(doorbell, uar))
     }
 }

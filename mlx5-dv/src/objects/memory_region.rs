@@ -7,16 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::mkey::{AccessFlags, Mkey};
 use super::object::{DestroyError, destroy_sole};
 use super::pd::Pd;
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::memory::{DmaBuffer, HostMemory};
 
 /// Memory that queue pairs of its protection domain may use, by address and key.
 ///
-/// Owns the memory, or the user's vector. Addresses are those of this process, as in verbs, and may be told to a
-/// remote. The memory can be copied in and out at any time from any thread; while the card writes, what is read is a
-/// mixture. Offsets are bytes from the region's start; accesses outside of it panic, as a slice's do.
+/// Owns the memory, or the user's vector. Addresses are those of this process, as in verbs (or a simulation's:
+/// [`HostMemory::key_address`]), and may be told to a remote. The memory can be copied in and out at any time from any
+/// thread; while the card writes, what is read is a mixture. Offsets are bytes from the region's start; accesses
+/// outside of it panic, as a slice's do.
 pub struct MemoryRegion {
     /// First of all: without it the card cannot reach the memory.
     mkey: Mkey,
@@ -41,7 +42,7 @@ impl MemoryRegion {
     /// `log_max_mrw_sz` allows.
     pub fn allocate(pd: &Arc<Pd>, len: usize, access: AccessFlags) -> Result<Arc<Self>, Error> {
         if len == 0 {
-            return Err(Error::Invalid("a memory region of no bytes".into()));
+            return Err(Invalid::Empty { what: "a memory region", lacks: "bytes" }.into());
         }
         Self::of(pd, Arc::clone(pd.device().access()).alloc_dma(len)?, access)
     }
@@ -75,7 +76,7 @@ impl MemoryRegion {
 
     /// First address, as work requests and remotes count.
     pub fn addr(&self) -> u64 {
-        self.host().map_or(0, |host| host.address().as_ptr() as u64 + host.data_offset() as u64)
+        self.host().map_or(0, |host| host.key_address() + host.data_offset() as u64)
     }
 
     /// Bytes.

@@ -13,7 +13,7 @@ use super::pd::Pd;
 use crate::access::UmemHandle;
 use crate::caps::Caps;
 use crate::device::Device;
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, Invalid};
 use crate::memory::{DmaBuffer, Translation};
 
 bitflags::bitflags! {
@@ -88,18 +88,20 @@ impl fmt::Debug for Mkey {
 }
 
 impl Mkey {
-    /// A key of `pd` for `memory`'s data: any address, any length but zero. Its addresses are those of this process.
+    /// A key of `pd` for `memory`'s data: any address, any length but zero. Its addresses are those of
+    /// [`HostMemory::key_address`].
     pub(super) fn create(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags) -> Result<Self, Error> {
-        let host = memory.memory().ok_or_else(|| Error::Invalid("a memory key of no memory".into()))?;
+        let host = memory.memory().ok_or(Invalid::Empty { what: "a memory key", lacks: "memory" })?;
         let caps = pd.device().caps();
         check_access(access, caps)?;
         let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         if access.intersects(remote_writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
-            return Err(Error::Invalid("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE as well".into()));
+            let what = "a memory key with REMOTE_WRITE or REMOTE_ATOMIC".into();
+            return Err(Invalid::Requires { what, requires: "LOCAL_WRITE as well" }.into());
         }
-        within("the region's length", host.data_len() as u64, "log_max_mrw_sz", caps.log_max_mrw_sz)?;
+        within("the length of a memory region", host.data_len() as u64, "log_max_mrw_sz", caps.log_max_mrw_sz)?;
 
-        let first = host.address().as_ptr() as u64;
+        let first = host.key_address();
         let start = first + host.data_offset() as u64;
         let device = pd.device();
         let place = (!device.access().knows_addresses()).then(|| KeyMemory::of(device, memory)).transpose()?;
@@ -163,9 +165,12 @@ impl Mkey {
 }
 
 /// Room the entries of `pages` take, in units of 16 bytes: two entries each.
-fn octwords(pages: Translation) -> Result<u32, Error> {
-    u32::try_from(pages.count.div_ceil(2))
-        .map_err(|_| Error::Invalid(format!("a region of {} pages: use huge pages for one this large", pages.count)))
+fn octwords(pages: Translation) -> Result<u32, Invalid> {
+    u32::try_from(pages.count.div_ceil(2)).map_err(|_| {
+        let limit = 1..=2 * u64::from(u32::MAX);
+        Invalid::out_of_range("the number of a memory region's pages", pages.count, limit, "a memory key")
+            .mend("use huge pages for a region this large")
+    })
 }
 
 fn entries(pages: Translation) -> Vec<Be64> {

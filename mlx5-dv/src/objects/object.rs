@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::{
-    Command, Init2rtrQpIn, ModifyRqIn, ModifySqIn, Qp2errIn, Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn,
+    Command, Init2rtrQpIn, ModifyRmpIn, ModifyRqIn, ModifySqIn, Qp2errIn, Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn,
 };
 
 use crate::access::{ObjectHandle, RawCommand, SafeCommand};
@@ -114,8 +114,8 @@ impl Drop for Object {
     }
 }
 
-/// A command that moves an object from state to state. The contexts that it carries are made in this crate, which sets
-/// none of their fields that name memory: those are the creation's.
+/// A command that moves an object from state to state, or changes a number of it. The contexts that it carries are made
+/// in this crate, which sets none of their fields that name memory: those are the creation's.
 pub(crate) trait Transition: Command {}
 
 impl Transition for Rst2initQpIn {}
@@ -125,6 +125,7 @@ impl Transition for Qp2errIn {}
 impl Transition for Qp2rstIn {}
 impl Transition for ModifySqIn {}
 impl Transition for ModifyRqIn {}
+impl Transition for ModifyRmpIn {}
 
 /// An object that was not destroyed, and why. It is alive, and can be tried again.
 pub struct DestroyError<T> {

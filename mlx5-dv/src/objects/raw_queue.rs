@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex};
 use mlx5_prm::caps::{CmdHcaCap, PerProtocolNetworkingOffloadCaps};
 use mlx5_prm::ctx::{QueueState, Wq, WqType};
 
-use super::check::wrong_state;
 use super::cq::Cq;
 use super::object::Object;
 use super::pd::Pd;
 use super::ring::RingMemory;
 use super::ring_lease::{RingLease, RingPermit};
 use crate::caps::{CapPage, Caps};
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
 
 /// How the card says a queue of frames is. PRM "QUERY_SQ", "QUERY_RQ".
@@ -78,11 +77,16 @@ impl RawQueue {
         Ok((self.commands.modify)(&self.object, self.number, from, to)?)
     }
 
+    /// The error that the queue, in `state`, does not take `call`, which needs `wanted`; `first` leads there.
+    fn wrong_state(&self, state: QueueState, call: &'static str, wanted: &'static str, first: &'static str) -> Error {
+        Invalid::WrongState { object: self.object.name(), state, call, wanted, first }.into()
+    }
+
     /// RST to RDY.
     pub(super) fn ready(&self) -> Result<(), Error> {
         let mut state = lock(&self.state);
         if *state != QueueState::Rst {
-            return Err(wrong_state(&self.object.name(), *state, "ready", "RST", "reset"));
+            return Err(self.wrong_state(*state, "ready", "RST", "reset"));
         }
         self.move_to(QueueState::Rst, QueueState::Rdy)?;
         *state = QueueState::Rdy;
@@ -95,7 +99,7 @@ impl RawQueue {
         match self.query()?.state {
             QueueState::Err => {}
             QueueState::Rdy => self.move_to(QueueState::Rdy, QueueState::Err)?,
-            now => return Err(wrong_state(&self.object.name(), now, "to_error", "RDY", "ready")),
+            now => return Err(self.wrong_state(now, "to_error", "RDY", "ready")),
         }
         *state = QueueState::Err;
         Ok(())
@@ -112,7 +116,7 @@ impl RawQueue {
         }
         *state = QueueState::Rst;
         self.memory.clear();
-        self.cq.forget(self.number);
+        self.cq.forget(self.number, true);
         self.lease.renew();
         Ok(())
     }
@@ -125,18 +129,18 @@ impl RawQueue {
     /// `make` before.
     pub(super) fn lease_ring<T>(
         &self,
-        call: &str,
+        call: &'static str,
         wanted: &[QueueState],
-        first: &str,
+        first: &'static str,
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<(RingPermit, T), Error> {
         let state = lock(&self.state);
         if !wanted.contains(&state) {
-            let names: Vec<String> = wanted.iter().map(QueueState::to_string).collect();
-            return Err(wrong_state(&self.object.name(), *state, call, &names.join(" or "), first));
+            let wanted = if wanted.contains(&QueueState::Rst) { "RST or RDY" } else { "RDY" };
+            return Err(self.wrong_state(*state, call, wanted, first));
         }
         let made = make()?;
-        let permit = self.lease.take(&self.memory, 0, &format!("queue of {}", self.object.name()))?;
+        let permit = self.lease.take(&self.memory, 0, &self.object.name(), "queue")?;
         Ok((permit, made))
     }
 
@@ -146,7 +150,7 @@ impl RawQueue {
 
     pub(super) fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()?;
-        self.cq.forget(self.number);
+        self.cq.forget(self.number, true);
         self.memory.destroy()
     }
 }
@@ -161,20 +165,9 @@ impl Drop for RawQueue {
     }
 }
 
-/// The ring of a queue in `memory`, of `1 << log_size` entries of `1 << log_stride` bytes.
+/// The ring of a queue of frames in `memory`, of `1 << log_size` entries of `1 << log_stride` bytes.
 pub(super) fn cyclic(pd: &Pd, memory: &RingMemory, log_size: u32, log_stride: u32) -> Wq {
-    let mut wq = Wq::default();
-    wq.w()
-        .wq_type(WqType::Cyclic)
-        .pd(pd.pdn())
-        .dbr_addr(memory.record_offset())
-        .dbr_umem_valid(true)
-        .dbr_umem_id(memory.umem_id())
-        .wq_umem_valid(true)
-        .wq_umem_id(memory.umem_id())
-        .log_wq_stride(log_stride as u8)
-        .log_wq_sz(log_size as u8);
-    wq
+    memory.wq(WqType::Cyclic, pd.pdn(), log_size, log_stride)
 }
 
 /// The pages that say what queues of frames can do.

@@ -3,13 +3,14 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use mlx5_prm::ctx::{Wq, WqType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::check::within;
 use super::umem::Umem;
 use crate::caps::Caps;
 use crate::device::Device;
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, Invalid};
 use crate::memory::DmaBuffer;
 
 /// One umem: `[ ring bytes | doorbell record ]`. The record has a cache line of its own.
@@ -20,14 +21,15 @@ pub(super) struct RingMemory {
 }
 
 /// A send ring as it is asked for.
-pub(super) struct WantedSendRing<'a> {
-    /// What the names of the options begin with, for messages.
-    pub(super) prefix: &'a str,
+pub(super) struct WantedSendRing {
+    /// The option that says how many WQEs, with the unit that they are counted in here.
+    pub(super) wqes_name: &'static str,
     /// WQEs of the largest kind that it holds.
     pub(super) wqes: u32,
     /// Segments of such a WQE.
     pub(super) segments: u64,
     /// The options that these come from.
+    pub(super) sges_name: &'static str,
     pub(super) sges: u16,
     pub(super) inline_bytes: u16,
 }
@@ -37,22 +39,19 @@ const MAX_SEGMENTS: u64 = 63;
 /// log2 of the WQEBBs that an index of 16 bits tells apart, a full ring from an empty one too.
 const LOG_MAX_WQEBBS: u8 = 15;
 
-impl WantedSendRing<'_> {
+impl WantedSendRing {
     /// log2 of its WQEBBs, of which a ring may have `1 << log_most`, so says `capability`.
-    pub(super) fn log_size(&self, caps: &Caps, capability: &str, log_most: u8) -> Result<u32, Error> {
-        let WantedSendRing { prefix, segments, sges, inline_bytes, .. } = *self;
+    pub(super) fn log_size(&self, caps: &Caps, capability: &'static str, log_most: u8) -> Result<u32, Invalid> {
+        let WantedSendRing { segments, sges, inline_bytes, .. } = *self;
         let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
         if segments > most {
-            let [wanted, most] = [segments, most].map(|segments| segments * SEGMENT as u64);
-            return Err(Error::Invalid(format!(
-                "{prefix}sges {sges} and inline_bytes {inline_bytes} need a send WQE of {wanted} bytes, and this card takes \
-                 at most {most} (max_wqe_sz_sq)"
-            )));
+            let [needed, most] = [segments, most].map(|segments| segments * SEGMENT as u64);
+            let (inline_bytes, capability) = (Some(inline_bytes), "max_wqe_sz_sq");
+            return Err(Invalid::WqeTooLong { what: self.sges_name, sges, inline_bytes, needed, most, capability });
         }
         let wqebbs = segments.div_ceil((WQEBB / SEGMENT) as u64) * u64::from(self.wqes);
         let wqebbs = wqebbs.next_power_of_two();
-        let name = format!("{prefix}wqes, in WQEBBs of 64 bytes,");
-        within(&name, wqebbs, capability, log_most.min(LOG_MAX_WQEBBS))?;
+        within(self.wqes_name, wqebbs, capability, log_most.min(LOG_MAX_WQEBBS))?;
         Ok(wqebbs.trailing_zeros())
     }
 }
@@ -79,11 +78,27 @@ impl RingMemory {
         self.ring_len as u64
     }
 
+    /// The one ring in this memory, of `1 << log_size` entries of `1 << log_stride` bytes.
+    pub(super) fn wq(&self, wq_type: WqType, pdn: u32, log_size: u32, log_stride: u32) -> Wq {
+        let mut wq = Wq::default();
+        wq.w()
+            .wq_type(wq_type)
+            .pd(pdn)
+            .dbr_addr(self.record_offset())
+            .dbr_umem_valid(true)
+            .dbr_umem_id(self.umem_id())
+            .wq_umem_valid(true)
+            .wq_umem_id(self.umem_id())
+            .log_wq_stride(log_stride as u8)
+            .log_wq_sz(log_size as u8);
+        wq
+    }
+
     /// Byte `offset` of the rings in this process.
     pub(super) fn at(&self, offset: usize) -> Result<NonNull<u8>, Error> {
         let memory = self.umem.memory().filter(|memory| offset < memory.len());
         let address = memory.map(|memory| memory.as_ptr().wrapping_add(offset));
-        address.and_then(NonNull::new).ok_or_else(|| Error::Invalid("the queue's memory is gone".into()))
+        address.and_then(NonNull::new).ok_or(Error::Invalid(Invalid::Empty { what: "a queue", lacks: "memory" }))
     }
 
     /// The record in this process.

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::ring::RingMemory;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 
 /// A queue that nobody has had since the last reset: its indices are the card's.
 const FRESH: u8 = 0;
@@ -46,11 +46,17 @@ impl RingPermit {
 impl RingLease {
     /// The permit to post to the ring at `offset` in `memory`; `queue` is what goes out, for the message. Errors:
     /// [`Error::Invalid`] where someone has it, or had it.
-    pub(super) fn take(&self, memory: &RingMemory, offset: usize, queue: &str) -> Result<RingPermit, Error> {
+    pub(super) fn take(
+        &self,
+        memory: &RingMemory,
+        offset: usize,
+        object: &str,
+        queue: &'static str,
+    ) -> Result<RingPermit, Error> {
         let (ring, record) = (memory.at(offset)?, memory.record()?);
         match self.0.compare_exchange(FRESH, OUT, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(RingPermit { ring, record }),
-            Err(_) => Err(Error::Invalid(format!("the {queue} has been given out already: reset it first"))),
+            Err(_) => Err(Invalid::QueueTaken { object: object.into(), queue }.into()),
         }
     }
 
@@ -60,9 +66,9 @@ impl RingLease {
     }
 
     /// `Ok` where nobody has the `queue` of `object`.
-    pub(super) fn check_released(&self, object: &str, queue: &str) -> Result<(), Error> {
+    pub(super) fn check_released(&self, object: &str, queue: &'static str) -> Result<(), Invalid> {
         match self.0.load(Ordering::Acquire) {
-            OUT => Err(Error::Invalid(format!("{object} cannot be reset while its {queue} is out: drop it first"))),
+            OUT => Err(Invalid::QueueInUse { object: object.into(), queue }),
             _ => Ok(()),
         }
     }

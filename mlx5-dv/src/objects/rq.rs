@@ -9,7 +9,7 @@ use mlx5_prm::cmd::{CreateRqIn, DestroyRqIn, ModifyRqIn, QueryRqIn};
 use mlx5_prm::ctx::{QueueState, Rqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
-use super::check::{NO_USER_INDEX, timestamps, within};
+use super::check::{NO_USER_INDEX, one_device, timestamps, within};
 use super::cq::Cq;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
@@ -17,7 +17,7 @@ use super::raw_queue::{Commands, QueueStatus, RawQueue, cyclic, ethernet_caps};
 use super::ring::RingMemory;
 use super::ring_lease::{ReceiveRingOwner, RingPermit};
 use crate::device::Device;
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, Invalid};
 
 /// What a receive queue of frames is to be.
 #[derive(Debug, Clone)]
@@ -49,9 +49,19 @@ impl RqOptions {
     }
 
     /// log2 of the ring's WQEs, and of a WQE's bytes.
-    fn layout(&self, general: &CmdHcaCap) -> Result<(u32, u32), Error> {
+    fn layout(&self, general: &CmdHcaCap) -> Result<(u32, u32), Invalid> {
         let stride = (SEGMENT as u64 * u64::from(self.sges.max(1))).next_power_of_two();
-        within("sges, in bytes of a WQE,", stride, "log_max_stride_sz_rq", general.log_max_stride_sz_rq())?;
+        let most = 1u64 << general.log_max_stride_sz_rq().min(63);
+        if stride > most {
+            return Err(Invalid::WqeTooLong {
+                what: "sges",
+                sges: self.sges,
+                inline_bytes: None,
+                needed: stride,
+                most,
+                capability: "log_max_stride_sz_rq",
+            });
+        }
         let log_stride = stride.trailing_zeros().max(general.log_min_stride_sz_rq().into());
         // Rings are whole WQEBBs.
         let least = (WQEBB as u64) >> log_stride;
@@ -92,9 +102,7 @@ impl Rq {
     /// is named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
     pub fn create(pd: &Arc<Pd>, cq: &Arc<Cq>, options: RqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
-        if !Arc::ptr_eq(device, cq.device()) {
-            return Err(Error::Invalid("a receive queue's PD and CQ must be of one device".into()));
-        }
+        one_device("a receive queue's PD and CQ", device, [cq.device()])?;
         let (general, _) = ethernet_caps(device.caps())?;
         let (log_size, log_stride) = options.layout(&general)?;
         let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
@@ -171,7 +179,7 @@ impl Rq {
     }
 
     /// Leases the ring for `call`.
-    pub(crate) fn lease_receive_ring(&self, call: &str) -> Result<RingPermit, Error> {
+    pub(crate) fn lease_receive_ring(&self, call: &'static str) -> Result<RingPermit, Error> {
         let wanted = [QueueState::Rst, QueueState::Rdy];
         let (permit, ()) = self.queue.lease_ring(call, &wanted, "reset", || Ok(()))?;
         Ok(permit)

@@ -9,7 +9,7 @@ use mlx5_prm::cmd::{CreateSqIn, DestroySqIn, ModifySqIn, QueryNicVportContextIn,
 use mlx5_prm::ctx::{InlineMode, QueueState, Sqc};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
-use super::check::{NO_USER_INDEX, timestamps, within};
+use super::check::{NO_USER_INDEX, fits, one_device, timestamps};
 use super::cq::Cq;
 use super::doorbell::{DoorbellMode, Leased};
 use super::inline_headers::most_headers;
@@ -22,7 +22,7 @@ use super::tis::Tis;
 use super::uar::Uar;
 use crate::caps::Caps;
 use crate::device::Device;
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, Invalid};
 
 /// What a send queue of frames is to be.
 #[derive(Debug, Clone)]
@@ -69,14 +69,15 @@ impl SqOptions {
     }
 
     /// log2 of the ring's WQEBBs.
-    fn log_size(&self, caps: &Caps, general: &CmdHcaCap) -> Result<u32, Error> {
-        within("inline_bytes", self.inline_bytes.into(), "10 bits of inline_hdr_sz", 10)?;
+    fn log_size(&self, caps: &Caps, general: &CmdHcaCap) -> Result<u32, Invalid> {
+        fits("inline_bytes", self.inline_bytes.into(), 10)?;
         // Control and Ethernet segment; two inline bytes lie in the latter.
         let inline = u64::from(self.inline_bytes.min(MAX_INLINE).saturating_sub(2)).div_ceil(SEGMENT as u64);
         let ring = WantedSendRing {
-            prefix: "",
+            wqes_name: "wqes (in WQEBBs of 64 bytes)",
             wqes: self.wqes.max(1),
             segments: 2 + inline + u64::from(self.sges),
+            sges_name: "sges",
             sges: self.sges,
             inline_bytes: self.inline_bytes,
         };
@@ -148,9 +149,7 @@ impl Sq {
         options: SqOptions,
     ) -> Result<Arc<Self>, Error> {
         let device = pd.device();
-        if [uar.device(), tis.device(), cq.device()].iter().any(|other| !Arc::ptr_eq(device, other)) {
-            return Err(Error::Invalid("a send queue's PD, UAR, TIS and CQ must be of one device".into()));
-        }
+        one_device("a send queue's PD, UAR, TIS and CQ", device, [uar.device(), tis.device(), cq.device()])?;
         let (general, ethernet) = ethernet_caps(device.caps())?;
         let inline_mode = inline_mode(device, &ethernet)?;
         let options = options.with_room_for(inline_mode);
@@ -259,7 +258,10 @@ impl Sq {
     }
 
     /// Leases the ring for `call`.
-    pub(crate) fn lease_send_ring<D: DoorbellMode>(&self, call: &str) -> Result<(RingPermit, Leased<D>), Error> {
+    pub(crate) fn lease_send_ring<D: DoorbellMode>(
+        &self,
+        call: &'static str,
+    ) -> Result<(RingPermit, Leased<D>), Error> {
         self.queue.lease_ring(call, &[QueueState::Rdy], "ready", || D::of(&self.uar))
     }
 
@@ -320,7 +322,7 @@ fn longest_frame(device: &Device) -> Result<usize, Error> {
 mod tests {
     use super::*;
 
-    fn log_size(options: SqOptions) -> Result<u32, Error> {
+    fn log_size(options: SqOptions) -> Result<u32, Invalid> {
         let mut general = CmdHcaCap::ZERO;
         general.w().log_max_wq_sz(15);
         options.log_size(&Caps { max_wqe_sz_sq: 512, ..Caps::default() }, &general)
@@ -339,10 +341,11 @@ mod tests {
             (SqOptions::default().wqes(32769), ["wqes", "log_max_wq_sz"]),
             (SqOptions::default().sges(30), ["sges", "max_wqe_sz_sq"]),
             (SqOptions::default().inline_bytes(600), ["inline_bytes", "max_wqe_sz_sq"]),
-            (SqOptions::default().inline_bytes(1025), ["inline_bytes", "inline_hdr_sz"]),
         ] {
             let text = log_size(options).unwrap_err().to_string();
             assert!(names.iter().all(|name| text.contains(name)), "{text}");
         }
+        let too_wide = Invalid::TooWide { what: "inline_bytes", given: 1024, bits: 10 };
+        assert_eq!(log_size(SqOptions::default().inline_bytes(1024)), Err(too_wide));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mlx5_prm::cmd::{CreateTirIn, DestroyTirIn};
 use mlx5_prm::ctx::{TirDispType, Tirc};
 
+use super::check::one_device;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::rq::Rq;
 use super::tis::TransportDomain;
@@ -27,9 +28,7 @@ impl Tir {
     /// # Errors
     /// [`Error::Invalid`] where the parents are of different cards, [`Error::Command`].
     pub fn create(domain: &Arc<TransportDomain>, rq: &Arc<Rq>) -> Result<Arc<Self>, Error> {
-        if !Arc::ptr_eq(domain.device(), rq.device()) {
-            return Err(Error::Invalid("a TIR's transport domain and RQ must be of one device".into()));
-        }
+        one_device("a TIR's transport domain and RQ", domain.device(), [rq.device()])?;
         let mut context = Tirc::default();
         context.w().disp_type(TirDispType::Direct).inline_rqn(rq.rqn()).transport_domain(domain.number());
         let mut create = CreateTirIn::default();

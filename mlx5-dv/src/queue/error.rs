@@ -1,6 +1,7 @@
 //! Errors of the hot path: small, `Copy`, no allocation.
 
 use super::completion::decode::{Side, Work};
+use crate::error::Error;
 
 /// A work request that was not posted. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +99,29 @@ pub enum RetireError {
         /// First index after those in flight.
         end: u16,
     },
+    /// Of a shared receive queue: a send, or a WQE that is not with the card.
+    #[error("{:?} WQE {} of QP {:#x} is not posted to SRQ {srqn:#x}", work.side, work.index, work.qpn)]
+    NotPosted {
+        /// What the completion says.
+        work: Work,
+        /// The shared receive queue it was given to.
+        srqn: u32,
+    },
+}
+
+impl From<RetireError> for Error {
+    /// For calls that report both: a completion that fits no work request is an invalid response.
+    fn from(error: RetireError) -> Self {
+        let (what, given, limit) = match error {
+            RetireError::OtherQueue { work, qpn, .. } => {
+                ("the QP number of a CQE", work.qpn, Some(qpn.into()..=qpn.into()))
+            }
+            RetireError::NotInFlight { work, .. } | RetireError::NotPosted { work, .. } => {
+                ("wqe_counter", work.index.into(), None)
+            }
+        };
+        Error::response(what, given.into(), limit, error.to_string())
+    }
 }
 
 impl RetireError {

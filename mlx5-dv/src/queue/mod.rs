@@ -12,9 +12,12 @@
 //! 1. [`SendQueue`], [`ReceiveQueue`], [`CompletionQueue`]: work requests by address and key. Posting memory is
 //!    `unsafe`.
 //! 2. [`Connection`]: takes a buffer with each work request and hands it back with its completion. Safe. And
-//!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe.
+//!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe. And
+//!    [`Hub`]: hundreds of connections on one thread, which share their receives. Safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 //!
+//! [`UnreliableSendQueue`] and [`UnreliableConnection`] are the first two for unreliable connections.
+//! [`SharedReceiveQueue`] is the first for receives that many queue pairs take from,
 //! [`DatagramSendQueue`] is the first for datagrams, each of which says where it goes. [`ethernet`] has the first two
 //! for frames: raw packets in place of a connection's messages.
 
@@ -32,15 +35,19 @@ mod fake;
 pub use completion::decode::{Completion, Failure, Operation, Side, Work, WorkError, decode};
 pub use completion::{CompletionQueue, Completions};
 pub use error::{Full, PostError, RetireError};
-pub use owning::connection::{Connection, WaitError};
+pub use owning::connection::{Connection, UnreliableConnection, WaitError};
 pub use owning::endpoint::{Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends};
+pub use owning::hub::Hub;
+pub use owning::hub::members::ConnectionId;
+pub use owning::hub::options::{HubDone, HubOptions, Left};
 pub use owning::in_flight::{Done, Refused, RefusedReason, Ticket};
 pub use owning::setup::{ConnectionOptions, Peer};
+pub use receive::shared::{SharedReceiveBatch, SharedReceiveQueue};
 pub use receive::{ReceiveBatch, ReceiveQueue};
 pub use send::datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams, GRH};
-pub use send::service::{Messages, Service};
+pub use send::service::{Connected, Messages, Service, UnreliableMessages};
 pub use send::wqe::WrFlags;
-pub use send::{SendBatch, SendQueue};
+pub use send::{SendBatch, SendQueue, UnreliableSendQueue};
 
 pub use uar::{BlueFlame, Plain, SendDoorbell, Shared};
 

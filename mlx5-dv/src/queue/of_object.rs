@@ -6,12 +6,13 @@ use mlx5_prm::values::ServiceType;
 
 use super::receive::ReceiveQueue;
 use super::receive::ethernet::EthernetReceiveQueue;
-use super::send::SendQueue;
+use super::receive::shared::SharedReceiveQueue;
 use super::send::datagram::{DatagramSendQueue, Datagrams};
 use super::send::ethernet::EthernetSendQueue;
-use super::send::service::Messages;
+use super::send::service::Connected;
+use super::send::{SendQueue, UnreliableSendQueue};
 use crate::error::Error;
-use crate::objects::{DoorbellMode, QueuePair, Rq, SendLimits, Sq, log_most};
+use crate::objects::{DoorbellMode, QueuePair, Rq, SendLimits, Sq, Srq, log_most};
 
 impl QueuePair {
     /// The send queue, ringing by `D`. There is one; dropped, it can be had again after a [`reset`](Self::reset).
@@ -19,14 +20,31 @@ impl QueuePair {
     /// # Errors
     /// [`Error::State`] before RTS; [`Error::Invalid`] where it is out already, there is none, or `D` cannot be had.
     pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<SendQueue<D>, Error> {
-        self.must_be(ServiceType::Rc, "send_queue", "datagram_send_queue")?;
+        self.connected_send_queue("send_queue", "unreliable_send_queue or datagram_send_queue")
+    }
+
+    /// As [`send_queue`](Self::send_queue), of an unreliable connection.
+    ///
+    /// # Errors
+    /// As for [`send_queue`](Self::send_queue).
+    pub fn unreliable_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<UnreliableSendQueue<D>, Error> {
+        self.connected_send_queue("unreliable_send_queue", "send_queue or datagram_send_queue")
+    }
+
+    /// The send queue of a connection; `call` is the call for its service, and others have `instead`.
+    pub(super) fn connected_send_queue<D: DoorbellMode, S: Connected>(
+        self: &Arc<Self>,
+        call: &'static str,
+        instead: &'static str,
+    ) -> Result<SendQueue<D, S>, Error> {
+        self.must_be(const { &[S::SERVICE] }, call, instead)?;
         let limits = SendLimits {
             sges: self.options().send_sges,
             inline_bytes: self.options().inline_bytes,
             log_max_msg: self.device().caps().log_max_msg.min(30),
         };
-        let (permit, doorbell) = self.lease_send_ring("send_queue", limits)?;
-        Ok(SendQueue::new(Messages::new(self.device().caps()), permit, doorbell, Arc::clone(self)))
+        let (permit, doorbell) = self.lease_send_ring(call, limits)?;
+        Ok(SendQueue::new(S::new(self.device().caps()), permit, doorbell, Arc::clone(self)))
     }
 
     /// The send queue of datagrams, ringing by `D`. There is one; dropped, it can be had again after a
@@ -36,7 +54,7 @@ impl QueuePair {
     /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of a connection, where it is out already, there
     /// is none, or `D` cannot be had.
     pub fn datagram_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<DatagramSendQueue<D>, Error> {
-        self.must_be(ServiceType::Ud, "datagram_send_queue", "send_queue")?;
+        self.must_be(&[ServiceType::Ud], "datagram_send_queue", "send_queue or unreliable_send_queue")?;
         let log_most = log_most(self.device().port()?.mtu)?;
         let limits = SendLimits {
             sges: self.options().send_sges,
@@ -54,6 +72,16 @@ impl QueuePair {
     pub fn receive_queue(self: &Arc<Self>) -> Result<ReceiveQueue, Error> {
         let permit = self.lease_receive_ring("receive_queue")?;
         Ok(ReceiveQueue::new(permit, Arc::clone(self)))
+    }
+}
+
+impl Srq {
+    /// The queue. There is one, as long as the object lives.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where it is out already, or was: nobody knows any more which places are free.
+    pub fn receive_queue(self: &Arc<Self>) -> Result<SharedReceiveQueue, Error> {
+        Ok(SharedReceiveQueue::new(self.lease_receive_ring()?, Arc::clone(self)))
     }
 }
 

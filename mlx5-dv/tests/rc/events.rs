@@ -87,7 +87,7 @@ fn a_queue_without_events_cannot_be_slept_on() {
     let card = Card::new();
     let (mut a, b) = pair(&card);
     assert!(a.cq.fd().is_none());
-    assert!(a.cq.wait(SOON).unwrap_err().to_string().contains("without events"));
+    assert!(a.cq.wait(SOON).unwrap_err().to_string().contains("needs CqOptions::events"));
     drop((a, b));
     card.end();
 }

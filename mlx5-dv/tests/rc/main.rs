@@ -1,4 +1,4 @@
-//! Reliable connections on the software card: data by every operation, events, every error, every refusal.
+//! Connections on the software card, most of them reliable: data by every operation, events, errors, refusals.
 
 mod atomics;
 mod data;
@@ -10,3 +10,4 @@ mod lives;
 mod modes;
 mod owning;
 mod refusals;
+mod unreliable;

@@ -73,7 +73,7 @@ fn a_blue_flame_register_belongs_to_one_queue() {
     let first = take().unwrap();
     let error = take().unwrap_err().to_string();
     assert!(error.contains("Shared<BlueFlame>"), "{error}");
-    assert!(share().unwrap_err().to_string().contains("of its own"));
+    assert!(share().unwrap_err().to_string().contains("taken by a queue that does not share it"));
     drop(first);
     drop(take().unwrap());
     // Once shared, it stays shared.

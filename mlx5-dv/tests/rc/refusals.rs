@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use mlx5_dv::Error;
 use mlx5_dv::objects::{
     AccessFlags, AddressPath, AnyDoorbell, CqOptions, DestroyReason, InitAttributes, MemoryRegion, Pd, QpOptions,
     QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
 use mlx5_dv::queue::CompletionQueue;
+use mlx5_dv::{Error, Invalid};
 use mlx5_prm::values::QpState;
 
 use crate::ends::Card;
@@ -33,6 +33,14 @@ fn path(card: &Card) -> AddressPath {
 fn state_error(result: Result<(), Error>) -> String {
     match result.unwrap_err() {
         Error::State(error) => error.to_string(),
+        other => panic!("{other}"),
+    }
+}
+
+#[track_caller]
+fn invalid<T>(result: Result<T, Error>) -> Invalid {
+    match result.map(drop).unwrap_err() {
+        Error::Invalid(invalid) => invalid,
         other => panic!("{other}"),
     }
 }
@@ -63,9 +71,12 @@ fn steps_come_in_order_and_each_error_says_what_is_missing() {
     assert_eq!((status.remote_qpn, status.next_send_psn, status.next_rcv_psn), (qp.qpn(), 0, 0));
 
     let queue = qp.send_queue::<AnyDoorbell>().unwrap();
-    assert!(qp.send_queue::<AnyDoorbell>().unwrap_err().to_string().contains("given out already"));
+    let (object, send) = (format!("QP {:#x}", qp.qpn()), "SendQueue");
+    let taken = Invalid::QueueTaken { object: object.clone(), queue: send };
+    assert_eq!(invalid(qp.send_queue::<AnyDoorbell>()), taken);
+    assert_eq!(invalid(qp.reset()), Invalid::QueueInUse { object, queue: send });
     drop(queue);
-    assert!(qp.send_queue::<AnyDoorbell>().is_err(), "its indices are the card's no longer");
+    assert_eq!(invalid(qp.send_queue::<AnyDoorbell>()), taken, "its indices are the card's no longer");
     assert!(qp.receive_queue().is_err());
     qp.reset().unwrap();
     assert_eq!(qp.query().unwrap().state, QpState::Rst);
@@ -77,21 +88,29 @@ fn steps_come_in_order_and_each_error_says_what_is_missing() {
 fn values_out_of_range_are_named() {
     let card = Card::new();
     let Parts { uar, cq, qp } = parts(&card);
-    let said = |result: Result<(), Error>| result.unwrap_err().to_string();
-    assert!(said(qp.init(&InitAttributes { port: 2, ..InitAttributes::default() })).contains("num_ports"));
+    let port = invalid(qp.init(&InitAttributes { port: 2, ..InitAttributes::default() }));
+    let Invalid::OutOfRange { what, given, limit, capability, .. } = port else { panic!("{port}") };
+    assert_eq!((what, given, limit, capability), ("port", 2, 1..=1, Some("num_ports")));
     qp.init(&InitAttributes::default()).unwrap();
     let good = RtrAttributes::new(1, 0, path(&card));
-    assert!(said(qp.ready_to_receive(&RtrAttributes { remote_qpn: 1 << 24, ..good })).contains("remote_qpn"));
-    assert!(said(qp.ready_to_receive(&RtrAttributes { rq_psn: 1 << 24, ..good })).contains("rq_psn"));
-    assert!(said(qp.ready_to_receive(&RtrAttributes { min_rnr_timer: 32, ..good })).contains("min_rnr_timer"));
-    let path = path(&card).gid_index(255);
-    assert!(said(qp.ready_to_receive(&RtrAttributes { path, ..good })).contains("gid_index"));
+    let too_wide = |what, given, bits| Invalid::TooWide { what, given, bits };
+    let refused = |attributes| invalid(qp.ready_to_receive(&attributes));
+    let over: u32 = 1 << 24;
+    assert_eq!(refused(RtrAttributes { remote_qpn: over, ..good }), too_wide("remote_qpn", over.into(), 24));
+    assert_eq!(refused(RtrAttributes { rq_psn: over, ..good }), too_wide("rq_psn", over.into(), 24));
+    assert_eq!(refused(RtrAttributes { min_rnr_timer: 32, ..good }), too_wide("min_rnr_timer", 32, 5));
+    let no_gid = refused(RtrAttributes { path: path(&card).gid_index(255), ..good });
+    let size = u64::from(card.device.caps().roce_address_table_size);
+    let Invalid::OutOfRange { what, given, limit, capability, .. } = no_gid else { panic!("{no_gid}") };
+    assert_eq!((what, given, limit), ("gid_index", 255, 0..=size - 1));
+    assert_eq!(capability, Some("roce_address_table_size"));
     assert_eq!(qp.state(), QpState::Init, "a refusal changes nothing");
     qp.ready_to_receive(&good).unwrap();
     let good = RtsAttributes::new(0);
-    assert!(said(qp.ready_to_send(&RtsAttributes { sq_psn: 1 << 24, ..good })).contains("sq_psn"));
-    assert!(said(qp.ready_to_send(&RtsAttributes { retry_count: 8, ..good })).contains("retry_count"));
-    assert!(said(qp.ready_to_send(&RtsAttributes { timeout: 32, ..good })).contains("timeout"));
+    let refused = |attributes| invalid(qp.ready_to_send(&attributes));
+    assert_eq!(refused(RtsAttributes { sq_psn: over, ..good }), too_wide("sq_psn", over.into(), 24));
+    assert_eq!(refused(RtsAttributes { retry_count: 8, ..good }), too_wide("retry_count", 8, 3));
+    assert_eq!(refused(RtsAttributes { timeout: 32, ..good }), too_wide("timeout", 32, 5));
     qp.ready_to_send(&good).unwrap();
     drop((qp, cq, uar));
     card.end();
@@ -101,15 +120,24 @@ fn values_out_of_range_are_named() {
 fn what_the_card_cannot_do_is_named_with_its_capability() {
     let card = Card::new();
     let uar = Uar::alloc(&card.device).unwrap();
-    let error = CompletionQueue::create(&uar, CqOptions::default().entries(u32::MAX)).unwrap_err().to_string();
-    assert!(error.contains("entries") && error.contains("log_max_cq_sz"), "{error}");
-    let error = CompletionQueue::create(&uar, CqOptions::default().vector(99)).unwrap_err().to_string();
-    assert!(error.contains("completion vector 99"), "{error}");
+    let caps = card.device.caps();
+    let refused = invalid(CompletionQueue::create(&uar, CqOptions::default().entries(u32::MAX)));
+    let Invalid::OutOfRange { what, given, limit, capability, .. } = refused else { panic!("{refused}") };
+    assert_eq!((what, given, limit), ("entries", 1 << 32, 0..=1 << caps.log_max_cq_sz));
+    assert_eq!(capability, Some("log_max_cq_sz"));
+    let refused = invalid(CompletionQueue::create(&uar, CqOptions::default().vector(99)));
+    let Invalid::OutOfRange { what, given, limit, .. } = refused else { panic!("{refused}") };
+    assert_eq!((what, given, *limit.start()), ("completion vector", 99, 0));
+    assert!(*limit.end() < 99);
     let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
-    let create = |options| QueuePair::create(&card.pd, &uar, cq.cq(), cq.cq(), options).unwrap_err().to_string();
-    assert!(create(QpOptions::default().wqes(1 << 20, 1)).contains("log_max_qp_sz"));
-    assert!(create(QpOptions::default().sges(63, 1)).contains("max_wqe_sz_sq"));
-    assert!(create(QpOptions::default().wqes(0, 0)).contains("neither send_wqes nor recv_wqes"));
+    let create = |options| invalid(QueuePair::create(&card.pd, &uar, cq.cq(), cq.cq(), options));
+    let refused = create(QpOptions::default().wqes(1 << 20, 1));
+    assert!(matches!(refused, Invalid::OutOfRange { capability: Some("log_max_qp_sz"), .. }), "{refused}");
+    let refused = create(QpOptions::default().sges(63, 1));
+    let Invalid::WqeTooLong { what, sges, needed, most, capability, .. } = refused else { panic!("{refused}") };
+    assert_eq!((what, sges, needed, capability), ("send_sges", 63, 65 * 16, "max_wqe_sz_sq"));
+    assert!(most < needed);
+    assert!(matches!(create(QpOptions::default().wqes(0, 0)), Invalid::Empty { what: "a queue pair", .. }));
     drop((cq, uar));
     card.end();
 }
@@ -118,8 +146,8 @@ fn what_the_card_cannot_do_is_named_with_its_capability() {
 fn rights_that_make_no_sense_and_no_memory_are_refused() {
     let card = Card::new();
     for access in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC] {
-        let error = MemoryRegion::allocate(&card.pd, 4096, access).unwrap_err().to_string();
-        assert!(error.contains("need LOCAL_WRITE"), "{error}");
+        let error = invalid(MemoryRegion::allocate(&card.pd, 4096, access));
+        assert!(matches!(error, Invalid::Requires { requires: "LOCAL_WRITE as well", .. }), "{error}");
     }
     assert!(MemoryRegion::allocate(&card.pd, 0, AccessFlags::empty()).is_err());
     card.end();
@@ -131,9 +159,15 @@ fn parts_of_a_region_are_lent_once() {
     let region = card.region(4096);
     let first = region.buffer(100..200).unwrap();
     for range in [0..101, 199..300, 150..160, 0..4096] {
-        assert!(region.buffer(range).unwrap_err().to_string().contains("overlap"));
+        let given = range.start as u64..range.end as u64;
+        let overlap = Invalid::Overlap { what: "bytes", given, taken: 100..200, by: "a buffer that is lent out" };
+        assert_eq!(invalid(region.buffer(range)), overlap);
     }
-    assert!(region.buffer(4000..4097).is_err() && region.buffer(7..7).is_err());
+    for range in [4000..4097, 7..7] {
+        let given = range.start as u64..range.end as u64;
+        let out_of_bounds = Invalid::OutOfBounds { what: "bytes", given, of: "a memory region", len: 4096 };
+        assert_eq!(invalid(region.buffer(range)), out_of_bounds);
+    }
     let (before, after) = (region.buffer(0..100).unwrap(), region.buffer(200..4096).unwrap());
     drop(first);
     drop(region.buffer(100..200).unwrap());

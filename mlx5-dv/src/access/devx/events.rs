@@ -58,6 +58,9 @@ impl Events {
     pub fn watch(&self, device: BorrowedFd<'_>, opcode: Opcode, object: ObjectHandle) {
         match opcode {
             Opcode::CreateQp => self.subscribe(device, Some(object), OF_QUEUE_PAIRS),
+            Opcode::CreateRmp => {
+                self.subscribe(device, Some(object), &[EventType::SrqLimit, EventType::SrqCatastrophic]);
+            }
             Opcode::CreateCq => self.subscribe(device, Some(object), &[EventType::CqError]),
             _ => {}
         }

@@ -23,11 +23,11 @@ use super::subscribers::Subscribers;
 use super::trace::{CommandSpan, Traced};
 use super::{
     Access, AsyncEvent, BarMapping, KernelSteering, ObjectHandle, Options, RawCommand, UarHandle, UarMapping,
-    UmemHandle, check_status,
+    UmemHandle, check_status, no_vector,
 };
 use crate::caps::Caps;
 use crate::discovery::{RdmaDevice, RdmaGid, Sysfs};
-use crate::error::{CommandError, CommandErrorKind, Death, Error};
+use crate::error::{CommandError, CommandErrorKind, Death, Error, Invalid, MappingKind};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
 use crate::net::Gid;
@@ -284,7 +284,7 @@ impl Access for Devx {
 
     fn register_umem(&self, memory: Arc<DmaBuffer>, writable: bool) -> Result<UmemHandle, Error> {
         self.liveness.check()?;
-        let host = memory.memory().ok_or_else(|| Error::Invalid("a umem of no memory".into()))?;
+        let host = memory.memory().ok_or(Invalid::Empty { what: "a umem", lacks: "memory" })?;
         let rights = if writable { IB_UVERBS_ACCESS_LOCAL_WRITE } else { 0 };
         let mut umem_id = 0u32;
         let called = Call::new(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG)
@@ -355,8 +355,8 @@ impl Access for Devx {
     }
 
     fn write_uar(&self, uar: &UarHandle, _offset: usize, _value: u64) -> Result<(), Error> {
-        let page = uar.uar_page();
-        Err(Error::Invalid(format!("UAR page {page:#x} is mapped: its doorbells are stores, not calls of the access")))
+        let (page, mend) = (uar.uar_page(), "its doorbells are stores, not calls of the access");
+        Err(Invalid::UarMapping { page, mapping: MappingKind::Mapped, mend }.into())
     }
 
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
@@ -374,8 +374,7 @@ impl Access for Devx {
     fn eqn(&self, vector: u32) -> Result<u32, Error> {
         self.liveness.check()?;
         if vector >= self.context.vectors {
-            let count = self.context.vectors;
-            return Err(Error::Invalid(format!("there is no completion vector {vector}: the kernel made {count}")));
+            return Err(no_vector(vector, self.context.vectors).into());
         }
         let mut eqn = 0u32;
         Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)

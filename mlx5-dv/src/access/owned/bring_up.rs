@@ -38,6 +38,8 @@ use crate::net::Mac;
 const ISSI: u16 = 1;
 /// How often firmware is asked whether it has started: an eighth of the time it has taken so far, in these bounds.
 const READY_POLL: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(2);
+/// How many pages firmware may want: a signed number, which must not be negative.
+const PAGES: RangeInclusive<u64> = 0..=i32::MAX as u64;
 /// Log of the entries of the asynchronous EQ, and of each completion EQ.
 const LOG_ASYNC_EQ: u8 = 9;
 const LOG_COMPLETION_EQ: u8 = 11;
@@ -200,10 +202,8 @@ fn enable_hca(card: &Owned) -> Result<(), Error> {
 fn set_issi(card: &Owned) -> Result<(), Error> {
     let out = card.run(&QueryIssiIn::default(), "")?;
     if out.supported_issi_dw0() & 1 << ISSI == 0 {
-        return Err(Error::Nonsense(format!(
-            "its firmware knows interface steps {:#b} and not {ISSI}; update the firmware",
-            out.supported_issi_dw0()
-        )));
+        let detail = format!("this driver needs interface step {ISSI}; update the firmware");
+        return Err(Error::response("supported_issi_dw0", out.supported_issi_dw0().into(), None, detail));
     }
     let mut set = SetIssiIn::default();
     set.w().current_issi(ISSI);
@@ -217,7 +217,7 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     let out = card.run(&FirmwarePages::query_command(phase), "")?;
     let (function, wanted) = (out.function_id(), out.num_pages() as i32);
     let mut left = usize::try_from(wanted)
-        .map_err(|_| Error::Nonsense(format!("firmware wants {wanted} pages for phase {phase:?}")))?;
+        .map_err(|_| Error::response("num_pages", out.num_pages().into(), PAGES, format!("for phase {phase:?}")))?;
     if phase == Phase::Boot {
         card.done(Step::Pages);
     }
@@ -271,7 +271,7 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     let Some(commands) = card.commands.get() else { return Ok(()) };
     let vectors = card.irq.vectors();
     if vectors == 0 {
-        return Err(Error::Nonsense("the function has no MSI-X vectors".into()));
+        return Err(Error::response("the number of MSI-X vectors", 0, 1..=u64::MAX, ""));
     }
     // Vector 0 is for asynchronous events; where there is but one, completions share it.
     let completion = card.options.completion_vectors.clamp(1, vectors.saturating_sub(1).max(1));

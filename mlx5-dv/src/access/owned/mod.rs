@@ -19,10 +19,10 @@ use crate::access::sealed::Sealed;
 use crate::access::subscribers::Subscribers;
 use crate::access::{
     Access, AsyncEvent, BarMapping, Irq, ObjectHandle, Options, RawCommand, SafeCommand, UarHandle, UarMapping,
-    UmemHandle,
+    UmemHandle, no_vector,
 };
 use crate::clock::Clock;
-use crate::error::{CommandError, CommandErrorKind, Error};
+use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool, HostMemory, Translation};
 
@@ -116,7 +116,7 @@ impl Owned {
     fn checked_uar_offset(&self, uar_page: u32) -> Result<u64, Error> {
         let offset = self.uar_offset(uar_page);
         if offset + UAR_PAGE > self.registers.bar().size() {
-            return Err(Error::Nonsense(format!("UAR page {uar_page:#x} lies outside BAR 0")));
+            return Err(Error::response("uar", uar_page.into(), None, "the UAR page lies outside of BAR 0"));
         }
         Ok(offset)
     }
@@ -185,7 +185,7 @@ impl Access for Owned {
     }
 
     fn register_umem(&self, memory: Arc<DmaBuffer>, writable: bool) -> Result<UmemHandle, Error> {
-        let host = memory.memory().ok_or_else(|| Error::Invalid("a umem of no memory".into()))?;
+        let host = memory.memory().ok_or(Invalid::Empty { what: "a umem", lacks: "memory" })?;
         let iova = memory.iova();
         let pages = Translation::of(iova.0, iova, host.len());
         let skipped = (iova.0 - pages.first) as usize + host.data_offset();
@@ -249,8 +249,12 @@ impl Access for Owned {
     }
 
     fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error> {
-        if offset as u64 + 8 > UAR_PAGE || !offset.is_multiple_of(8) {
-            return Err(Error::Invalid(format!("{offset:#x} is not the offset of a quadword in a UAR page")));
+        let (what, given) = ("the offset of a doorbell", offset as u64);
+        if given > UAR_PAGE - 8 {
+            return Err(Invalid::out_of_range(what, given, 0..=UAR_PAGE - 8, "a UAR page").into());
+        }
+        if !offset.is_multiple_of(8) {
+            return Err(Invalid::Misaligned { what, given, multiple_of: 8 }.into());
         }
         self.liveness.check()?;
         let at = self.uar_offset(uar.uar_page()) + offset as u64;
@@ -269,9 +273,8 @@ impl Access for Owned {
 
     fn eqn(&self, vector: u32) -> Result<u32, Error> {
         let eqs = self.completion_eqs.get().map_or(&[][..], Vec::as_slice);
-        eqs.get(vector as usize).map(|eqn| u32::from(*eqn)).ok_or_else(|| {
-            Error::Invalid(format!("there is no completion vector {vector}: the device was opened with {}", eqs.len()))
-        })
+        let eqn = eqs.get(vector as usize).map(|eqn| u32::from(*eqn));
+        eqn.ok_or_else(|| no_vector(vector, eqs.len() as u32).mend("see Options::completion_vectors").into())
     }
 
     fn completion_vectors(&self) -> u32 {

@@ -132,14 +132,14 @@ impl FirmwarePages {
         let count = word(8).unwrap_or(0) as usize;
         let list = output.get(HEAD..).unwrap_or_default();
         if list.len() / 8 < count {
-            let room = list.len() / 8;
-            return Err(Error::Nonsense(format!("firmware gave {count} pages back in a list of {room}")));
+            let room = list.len() as u64 / 8;
+            return Err(Error::response("output_num_entries", count as u64, 0..=room, "pages given back"));
         }
         let mut state = self.lock();
         for entry in list.chunks_exact(8).take(count) {
             let page = entry.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
             if !state.set_free(page) {
-                return Err(Error::Nonsense(format!("firmware gave page {page:#x} back, which it never had")));
+                return Err(Error::response("pas", page, None, "firmware gave back a page that it never had"));
             }
         }
         Ok(count)

@@ -9,13 +9,13 @@ use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{AllowedListType, MacAddressLayout, ModifyNicVportFieldSelect, NicVportContext};
 use mlx5_prm::layout::Layout;
-use mlx5_prm::reg::{PaosReg, PmtuReg, RegisterId};
+use mlx5_prm::reg::{PaosReg, PmtuReg, PortCounterGroup, PpcntReg, PtysReg, RegisterId};
 
 use super::Owned;
 use super::steps::Step;
 use crate::access::{Access, RawCommand};
 use crate::caps::{CapPage, Caps};
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, Invalid};
 use crate::net::{Mac, PATH_HEADERS};
 
 /// The function's port, as registers count them.
@@ -147,6 +147,21 @@ pub(crate) fn mtu(card: &Owned) -> Result<PmtuReg, CommandError> {
     register(card, RegisterId::Pmtu, false, &ask)
 }
 
+/// The port's link, as it is. PRM "PTYS".
+pub(crate) fn link(card: &Owned) -> Result<PtysReg, CommandError> {
+    const ETHERNET: u8 = 1 << 2;
+    let mut ask = PtysReg::default();
+    ask.w().local_port(PORT).proto_mask(ETHERNET);
+    register(card, RegisterId::Ptys, false, &ask)
+}
+
+/// A group of the port's counters; `priority` where the group has one each. PRM "PPCNT".
+pub(crate) fn counters(card: &Owned, group: PortCounterGroup, priority: u8) -> Result<PpcntReg, CommandError> {
+    let mut ask = PpcntReg::default();
+    ask.w().local_port(PORT).grp(group.number() as u8).prio_tc(priority);
+    register(card, RegisterId::Ppcnt, false, &ask)
+}
+
 /// Sets the port's MTU to what the options ask for; if they do not, raises it to where RoCE's largest path MTU fits.
 ///
 /// It stays when the card is closed, as with Linux: the port may have other functions.
@@ -164,8 +179,9 @@ pub(super) fn set_mtu(card: &Owned, caps: &Caps) -> Result<(), Error> {
     };
     let wanted = asked.unwrap_or(now.admin_mtu().max(ROOM_FOR_ROCE.min(now.max_mtu())));
     if wanted > now.max_mtu() {
-        let most = now.max_mtu();
-        return Err(Error::Invalid(format!("Options::mtu is {wanted}, and this port takes at most {most} (max_mtu)")));
+        let limit = 0..=now.max_mtu().into();
+        let refused = Invalid::out_of_range("Options::mtu", wanted.into(), limit, "this port").capability("max_mtu");
+        return Err(refused.into());
     }
     if wanted == now.admin_mtu() && asked.is_none() {
         return Ok(());

@@ -6,9 +6,9 @@ use crate::access::DmaSpace;
 use crate::access::liveness::Liveness;
 use crate::error::{Death, Error};
 use crate::lock::lock;
-use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, Translation};
+use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, PageSize, Pages, Translation};
 
-/// Memory shown to the device, each piece where its address in this process lies between two large pages, so that both
+/// Memory shown to the device, each piece where the address that its keys have lies between two large pages: so both
 /// the IOMMU and the card's own translations can use large pages, whatever that address is.
 #[derive(Debug)]
 pub struct Space {
@@ -33,7 +33,7 @@ impl Space {
                 source: None,
             });
         }
-        let address = memory.address().as_ptr() as u64;
+        let address = memory.key_address();
         let align = alignment(memory.len());
         let (start, reserved) = reserved(address, memory.len());
         let found = self.lock().allocate_like(start, reserved, align).ok_or_else(|| Error::Memory {
@@ -71,15 +71,23 @@ impl Space {
 
     /// Memory of ours, shown to the device, taken back on drop.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
-        self.lend(match self.dma.placement(len) {
-            Some(place) => HostMemory::allocate_at(place, len),
+        let key_address = self.dma.key_address(len);
+        let memory = match key_address {
+            Some(_) => HostMemory::allocate_in(len, Pages::Exactly(PageSize::host())),
             None if self.dma.prefers_files() => HostMemory::allocate(len),
             None => HostMemory::allocate_private(len),
-        }?)
+        };
+        self.lend_at(memory?, key_address)
     }
 
     /// `memory`, shown to the device, taken back and freed on drop.
     pub fn lend(self: &Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
+        let key_address = self.dma.key_address(memory.len());
+        self.lend_at(memory, key_address)
+    }
+
+    fn lend_at(self: &Arc<Self>, mut memory: HostMemory, key_address: Option<u64>) -> Result<DmaBuffer, Error> {
+        memory.set_key_address(key_address);
         let iova = self.show(&memory)?;
         let space = Arc::clone(self);
         Ok(DmaBuffer::new(memory, iova, Box::new(move |memory, iova| space.release(memory, iova))))
@@ -100,8 +108,7 @@ impl Space {
 }
 
 /// The address space kept for memory of `len` bytes at `address`, first address and bytes: whole pages of the card's,
-/// so that they never cover a neighbour. An address of the process and the one that the device gets for it have the
-/// same.
+/// so that they never cover a neighbour. An address of a key and the one that the device gets for it have the same.
 fn reserved(address: u64, len: usize) -> (u64, u64) {
     let log_page = Translation::log_size(address, len, alignment(len).trailing_zeros());
     let start = Translation::start(address, log_page);

@@ -122,6 +122,8 @@ fn take_pages_back(card: &Owned) -> Result<(), Error> {
     }
     match card.pages.held() {
         0 => Ok(()),
-        held => Err(Error::Nonsense(format!("firmware keeps {held} pages after its teardown"))),
+        held => {
+            Err(Error::response("the number of pages that firmware keeps after its teardown", held as u64, 0..=0, ""))
+        }
     }
 }

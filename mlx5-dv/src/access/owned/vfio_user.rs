@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -46,7 +47,9 @@ pub fn open(socket: &Path) -> Result<Function, Error> {
 
 fn refused(device: &str, socket: &Path, source: io::Error) -> Error {
     let serve = format!("mlx5 sim --socket {}", socket.display());
+    let is_socket = std::fs::metadata(socket).map_or(true, |found| found.file_type().is_socket());
     let (reason, fix) = match source.kind() {
+        _ if !is_socket => ("it is no socket".into(), None),
         io::ErrorKind::NotFound => ("there is no such socket".into(), Some(serve)),
         io::ErrorKind::ConnectionRefused => ("nobody serves at this socket any more".into(), Some(serve)),
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {

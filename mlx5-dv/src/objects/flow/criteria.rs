@@ -3,19 +3,19 @@
 use mlx5_prm::flow::FteMatchSetLyr24;
 use mlx5_prm::layout::Layout;
 
-use crate::error::Error;
+use crate::error::Invalid;
 use crate::net::Mac;
 
 /// `match_criteria_enable`: the outer headers.
 const OUTER_HEADERS: u8 = 1;
 
 /// Refuses bits of `value` that `criteria`, of the thing `name`, do not have.
-pub(super) fn looked_at(value: &FteMatchSetLyr24, criteria: &FteMatchSetLyr24, name: &str) -> Result<(), Error> {
+pub(super) fn looked_at(value: &FteMatchSetLyr24, criteria: &FteMatchSetLyr24, name: &str) -> Result<(), Invalid> {
     let mut bytes = value.as_bytes().iter().zip(criteria.as_bytes());
-    if bytes.any(|(value, looked_at)| value & !looked_at != 0) {
-        return Err(Error::Invalid(format!("the rule's value has bits that {name} does not look at")));
+    match bytes.position(|(value, looked_at)| value & !looked_at != 0) {
+        Some(offset) => Err(Invalid::OutsideCriteria { by: name.into(), offset }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// `match_criteria_enable`, for rules that look at `criteria` of the outer headers.

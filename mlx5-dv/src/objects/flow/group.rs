@@ -9,7 +9,7 @@ use mlx5_prm::flow::{FlowTableType, FteMatchParam, FteMatchSetLyr24};
 
 use super::criteria::enabled;
 use super::table::FlowTable;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::lock::lock;
 use crate::objects::object::{DestroyError, Object, destroy_sole};
 
@@ -38,8 +38,8 @@ impl FlowGroup {
         criteria: &FteMatchSetLyr24,
     ) -> Result<Arc<Self>, Error> {
         if indices.is_empty() || indices.end > table.capacity() {
-            let room = table.capacity();
-            return Err(Error::Invalid(format!("indices {indices:?} of a flow table with room for {room} rules")));
+            let (given, len) = (indices.start.into()..indices.end.into(), table.capacity().into());
+            return Err(Invalid::OutOfBounds { what: "indices", given, of: "a flow table", len }.into());
         }
         let (mut create, mut all) = (CreateFlowGroupIn::default(), FteMatchParam::default());
         all.w().outer_headers(criteria);
@@ -101,8 +101,8 @@ impl FlowGroup {
         let mut taken = lock(&self.taken);
         let free = self.indices.clone().find(|index| !taken.contains(index));
         let index = free.ok_or_else(|| {
-            let all = self.indices.len();
-            Error::Invalid(format!("all {all} entries of flow group {:#x} have rules: drop one first", self.group_id))
+            let (object, entries) = (format!("flow group {:#x}", self.group_id), self.indices.len() as u64);
+            Invalid::NoRoom { object, entries, mend: "drop a rule first" }
         })?;
         taken.insert(index);
         Ok(index)

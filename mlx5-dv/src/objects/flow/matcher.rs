@@ -8,7 +8,7 @@ use mlx5_prm::layout::Layout;
 use super::criteria::enabled;
 use crate::access::{KernelSteering, Matcher, ObjectHandle};
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 
 /// The least urgent priority that the kernel has for a matcher.
 const LAST_PRIORITY: u16 = 15;
@@ -38,9 +38,10 @@ impl FlowMatcher {
     /// priority; [`Error::Io`] says what the kernel wants.
     pub fn create(device: &Arc<Device>, priority: u16, criteria: &FteMatchSetLyr24) -> Result<Arc<Self>, Error> {
         if priority > LAST_PRIORITY {
-            return Err(Error::Invalid(format!(
-                "priority is {priority}, and the kernel has 0 to {LAST_PRIORITY} for flow matchers"
-            )));
+            let limit = 0..=LAST_PRIORITY.into();
+            return Err(
+                Invalid::out_of_range("priority", priority.into(), limit, "a flow matcher of the kernel").into()
+            );
         }
         let wanted = Matcher { priority, match_criteria_enable: enabled(criteria), criteria: criteria.as_bytes() };
         let handle = steering(device)?.create_matcher(&wanted)?;
@@ -69,10 +70,8 @@ impl FlowMatcher {
 /// How the kernel is asked to steer frames of `device`.
 pub(super) fn steering(device: &Device) -> Result<&dyn KernelSteering, Error> {
     device.access().kernel_steering().ok_or_else(|| {
-        let name = device.name();
-        Error::Invalid(format!(
-            "{name} is a function of our own, where no kernel has flow matchers: make a flow table and groups of it instead"
-        ))
+        let (device, mend) = (device.name().into(), "make a flow table and groups of it instead");
+        Invalid::WrongAccess { what: "flow matchers", device, kernel: false, mend }.into()
     })
 }
 

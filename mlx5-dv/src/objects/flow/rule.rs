@@ -12,9 +12,8 @@ use super::criteria::looked_at;
 use super::group::FlowGroup;
 use super::matcher::{FlowMatcher, steering};
 use crate::access::{Flow, ObjectHandle};
-use crate::device::Device;
 use crate::error::Error;
-use crate::objects::check::fits;
+use crate::objects::check::{fits, one_device};
 use crate::objects::object::Object;
 use crate::objects::tir::Tir;
 
@@ -46,7 +45,7 @@ impl FlowRule {
     /// [`Error::Invalid`] where the group is full, `value` has bits that the group does not look at, or the parents are
     /// of different cards; [`Error::Command`].
     pub fn create(group: &Arc<FlowGroup>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
-        same_device(group.table().device(), tir, "a flow rule's group and TIR")?;
+        one_device("a flow rule's group and TIR", tir.device(), [group.table().device()])?;
         looked_at(value, group.criteria(), &group.name())?;
         let tag = flow_tag(tir)?;
         let index = group.take()?;
@@ -92,7 +91,7 @@ impl FlowRule {
     /// [`Error::Invalid`] where `value` has bits that the matcher does not look at, or the parents are of different
     /// devices; [`Error::Io`] says what the kernel wants: the capability CAP_NET_RAW, frames that no other program has.
     pub fn beside_kernel(matcher: &Arc<FlowMatcher>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
-        same_device(matcher.device(), tir, "a flow rule's matcher and TIR")?;
+        one_device("a flow rule's matcher and TIR", tir.device(), [matcher.device()])?;
         looked_at(value, matcher.criteria(), "its flow matcher")?;
         let flow = Flow { matcher: matcher.handle(), value: value.as_bytes(), tir: tir.handle(), tag: flow_tag(tir)? };
         let flow = steering(matcher.device())?.create_flow(&flow)?;
@@ -145,15 +144,8 @@ impl Drop for FlowRule {
     }
 }
 
-fn same_device(device: &Arc<Device>, tir: &Tir, what: &str) -> Result<(), Error> {
-    if Arc::ptr_eq(device, tir.device()) {
-        return Ok(());
-    }
-    Err(Error::Invalid(format!("{what} must be of one device")))
-}
-
 fn flow_tag(tir: &Tir) -> Result<u32, Error> {
     let rqn = tir.rq().rqn();
-    fits("rqn, as the flow tag,", rqn, 24)?;
+    fits("rqn as flow tag", rqn, 24)?;
     Ok(rqn)
 }

@@ -9,8 +9,8 @@ use mlx5_prm::flow::{FlowTableContext, FlowTableType};
 
 use crate::caps::CapPage;
 use crate::device::Device;
-use crate::error::{CommandError, Error};
-use crate::objects::check::within;
+use crate::error::{CommandError, Error, Invalid};
+use crate::objects::check::{in_range, within};
 use crate::objects::object::{DestroyError, Object, destroy_sole};
 
 /// A flow table of the frames that the function receives: groups of rules. PRM "Flow Table", type `NIC_RX`.
@@ -41,16 +41,11 @@ impl FlowTable {
     /// or `log_max_ft_size`, [`Error::Command`].
     pub fn create(device: &Arc<Device>, level: u8, entries: u32) -> Result<Arc<Self>, Error> {
         if !device.is_owned() {
-            return Err(Error::Invalid(format!(
-                "the flow tables of {} are the kernel's: make a flow matcher, and rules of it, instead",
-                device.name()
-            )));
+            let (device, mend) = (device.name().into(), "make a flow matcher, and rules of it, instead");
+            return Err(Invalid::WrongAccess { what: "flow tables", device, kernel: true, mend }.into());
         }
         let caps = properties(device)?;
-        if level > caps.max_ft_level() {
-            let most = caps.max_ft_level();
-            return Err(Error::Invalid(format!("level is {level}, and this card has at most {most} (max_ft_level)")));
-        }
+        in_range("level", level.into(), 0..=caps.max_ft_level().into(), "max_ft_level")?;
         let size = u64::from(entries.max(1)).next_power_of_two();
         within("entries", size, "log_max_ft_size", caps.log_max_ft_size())?;
         let log_size = size.trailing_zeros();
@@ -72,9 +67,12 @@ impl FlowTable {
     pub fn set_root(&self) -> Result<(), Error> {
         let mut root = self.device().root_flow_table();
         if let Some(taken) = *root {
-            return Err(Error::Invalid(format!(
-                "frames that the function receives go to flow table {taken:#x} already: destroy that first, or add rules to it"
-            )));
+            return Err(Invalid::Taken {
+                what: "the root of the frames that the function receives".into(),
+                by: format!("flow table {taken:#x}"),
+                mend: "destroy that first, or add rules to it",
+            }
+            .into());
         }
         let mut set = SetFlowTableRootIn::default();
         set.w().table_type(FlowTableType::NicRx).table_id(self.table_id);

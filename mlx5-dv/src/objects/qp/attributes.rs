@@ -10,7 +10,8 @@ use crate::objects::mkey::AccessFlags;
 pub struct InitAttributes {
     /// Our port, from 1.
     pub port: u8,
-    /// What the remote may do: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow it too.
+    /// What the remote may do: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow it too. On an unreliable
+    /// connection only REMOTE_WRITE has a meaning.
     pub remote_access: AccessFlags,
 }
 
@@ -21,7 +22,7 @@ impl Default for InitAttributes {
     }
 }
 
-/// What INIT to RTR needs.
+/// What INIT to RTR needs. An unreliable connection has no use for `max_dest_rd_atomic` and `min_rnr_timer`.
 #[derive(Debug, Clone, Copy)]
 pub struct RtrAttributes {
     /// The remote queue pair, 24 bits.
@@ -53,7 +54,7 @@ impl RtrAttributes {
     }
 }
 
-/// What RTR to RTS needs.
+/// What RTR to RTS needs. An unreliable connection has use for `sq_psn` alone.
 #[derive(Debug, Clone, Copy)]
 pub struct RtsAttributes {
     /// First packet sequence number we send, 24 bits.

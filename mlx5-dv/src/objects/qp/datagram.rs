@@ -8,9 +8,9 @@ use mlx5_prm::wqe::UdAdrsVector;
 use super::QueuePair;
 use super::path::AddressPath;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::net::PATH_HEADERS;
-use crate::objects::check::fits;
+use crate::objects::check::{fits, port_exists};
 
 /// What a queue pair of datagrams needs to work.
 #[derive(Debug, Clone, Copy)]
@@ -80,33 +80,30 @@ impl QueuePair {
     /// [`Error::State`] in any state but RST, [`Error::Invalid`] for a value out of range or a queue pair of a
     /// connection, [`Error::Command`].
     pub fn activate(&self, attributes: &DatagramAttributes) -> Result<(), Error> {
-        self.must_be(ServiceType::Ud, "activate", "init, ready_to_receive and ready_to_send")?;
+        self.must_be(&[ServiceType::Ud], "activate", "init, ready_to_receive and ready_to_send")?;
         let mut state = self.lock();
         if *state != QpState::Rst {
             return Err(self.forbidden(*state, "activate", "RST", QpState::Rst));
         }
-        self.check_port(attributes.port)?;
+        port_exists(attributes.port, self.device().caps())?;
         fits("sq_psn", attributes.sq_psn, 24)?;
 
         let (mut init, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
         path.w().vhca_port_num(attributes.port);
         context.w().pm_state(PathMigration::Migrated).primary_address_path(&path).q_key(attributes.qkey);
         init.w().qpn(self.qpn).qpc(&context);
-        self.object.modify(&init)?;
-        *state = QpState::Init;
+        self.step(&mut state, QpState::Init, &init)?;
 
         // As Linux fills it: what the port takes is the limit.
         let (mut rtr, mut context) = (Init2rtrQpIn::default(), Qpc::default());
         context.w().pm_state(PathMigration::Migrated).mtu(PathMtu::Mtu4096).log_msg_max(LOG_MOST);
         rtr.w().qpn(self.qpn).qpc(&context);
-        self.object.modify(&rtr)?;
-        *state = QpState::Rtr;
+        self.step(&mut state, QpState::Rtr, &rtr)?;
 
         let (mut rts, mut context) = (Rtr2rtsQpIn::default(), Qpc::default());
         context.w().pm_state(PathMigration::Migrated).next_send_psn(attributes.sq_psn);
         rts.w().qpn(self.qpn).qpc(&context);
-        self.object.modify(&rts)?;
-        *state = QpState::Rts;
+        self.step(&mut state, QpState::Rts, &rts)?;
         Ok(())
     }
 }
@@ -117,13 +114,11 @@ const LOG_MOST: u8 = 12;
 const LOG_LEAST: u8 = 8;
 
 /// log2 of the bytes of the longest datagram that passes a port of MTU `mtu`, as register `PMTU` counts.
-pub(crate) fn log_most(mtu: u16) -> Result<u8, Error> {
+pub(crate) fn log_most(mtu: u16) -> Result<u8, Invalid> {
     let fits = |log: &u8| (1 << log) + PATH_HEADERS <= u32::from(mtu);
     (LOG_LEAST..=LOG_MOST).rev().find(fits).ok_or_else(|| {
-        Error::Invalid(format!(
-            "the port's MTU is {mtu}: no room for a datagram of {} bytes and {PATH_HEADERS} bytes of headers",
-            1 << LOG_LEAST
-        ))
+        let (what, payload) = ("the smallest path MTU", 1 << LOG_LEAST);
+        Invalid::PortMtu { what, payload, headers: PATH_HEADERS, mtu, max_mtu: None, syndrome: None }
     })
 }
 
@@ -134,6 +129,6 @@ mod tests {
     #[test]
     fn the_longest_datagram_is_a_power_of_two_that_passes_the_port() {
         assert_eq!([1500 + 22, 4096 + 118, 9000 + 22, 256 + 118].map(|mtu| log_most(mtu).unwrap()), [10, 12, 12, 8]);
-        assert!(log_most(256 + 117).unwrap_err().to_string().contains("MTU is 373"));
+        assert!(matches!(log_most(256 + 117), Err(Invalid::PortMtu { mtu: 373, payload: 256, headers: 118, .. })));
     }
 }

@@ -1,18 +1,21 @@
 //! What a queue pair is to be, and the rings it gets.
 
+use std::sync::Arc;
+
 use mlx5_prm::values::ServiceType;
 use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WQEBB};
 
 use crate::caps::Caps;
-use crate::error::Error;
-use crate::objects::check::within;
+use crate::error::Invalid;
+use crate::objects::check::{fits, within};
 use crate::objects::ring::WantedSendRing;
+use crate::objects::srq::Srq;
 
 /// What a queue pair is to be.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct QpOptions {
-    /// How it reaches others: [`ServiceType::Rc`], or [`ServiceType::Ud`]. Default: RC.
+    /// How it reaches others: [`ServiceType::Rc`], [`ServiceType::Uc`] or [`ServiceType::Ud`]. Default: RC.
     pub service: ServiceType,
     /// Work requests of the largest kind that the send queue holds at once. Default: 128.
     pub send_wqes: u32,
@@ -24,6 +27,12 @@ pub struct QpOptions {
     pub recv_sges: u16,
     /// Bytes of inline data of a work request, at most. Default: 28, what fits beside a remote address in 64 bytes.
     pub inline_bytes: u16,
+    /// The shared receive queue that its receives come from, in place of a receive queue of its own: `recv_wqes` and
+    /// `recv_sges` are then not looked at. Default: none.
+    pub srq: Option<Arc<Srq>>,
+    /// What its completions carry as [`Completion::user_index`](crate::queue::Completion::user_index), 24 bits, all
+    /// ones excepted. Default: none.
+    pub user_index: Option<u32>,
 }
 
 impl Default for QpOptions {
@@ -35,11 +44,19 @@ impl Default for QpOptions {
             send_sges: 1,
             recv_sges: 1,
             inline_bytes: 28,
+            srq: None,
+            user_index: None,
         }
     }
 }
 
 impl QpOptions {
+    /// Of an unreliable connection: sets [`service`](Self::service) to [`ServiceType::Uc`].
+    pub fn unreliable(mut self) -> Self {
+        self.service = ServiceType::Uc;
+        self
+    }
+
     /// Of datagrams: sets [`service`](Self::service) to [`ServiceType::Ud`].
     pub fn datagrams(mut self) -> Self {
         self.service = ServiceType::Ud;
@@ -63,6 +80,18 @@ impl QpOptions {
         self.inline_bytes = bytes;
         self
     }
+
+    /// Sets [`srq`](Self::srq).
+    pub fn srq(mut self, srq: &Arc<Srq>) -> Self {
+        self.srq = Some(Arc::clone(srq));
+        self
+    }
+
+    /// Sets [`user_index`](Self::user_index).
+    pub fn user_index(mut self, index: u32) -> Self {
+        self.user_index = Some(index);
+        self
+    }
 }
 
 /// The rings a queue pair gets: receive ring first, then send ring. PRM "Work Queue Structure".
@@ -80,7 +109,7 @@ pub(super) struct Layout {
 const MAX_INLINE: u64 = 1023;
 
 impl Layout {
-    pub(super) fn of(options: &QpOptions, caps: &Caps) -> Result<Self, Error> {
+    pub(super) fn of(options: &QpOptions, caps: &Caps) -> Result<Self, Invalid> {
         Ok(Layout {
             log_rq_size: Self::receive(options, caps)?,
             log_rq_stride: Self::stride(options).trailing_zeros(),
@@ -93,16 +122,20 @@ impl Layout {
         (SEGMENT as u64 * u64::from(options.recv_sges.max(1))).next_power_of_two()
     }
 
-    fn receive(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Error> {
-        if options.recv_wqes == 0 {
+    fn receive(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Invalid> {
+        if options.recv_wqes == 0 || options.srq.is_some() {
             return Ok(None);
         }
         let stride = Self::stride(options);
         if stride > u64::from(caps.max_wqe_sz_rq) {
-            let (sges, most) = (options.recv_sges, caps.max_wqe_sz_rq);
-            return Err(Error::Invalid(format!(
-                "recv_sges is {sges}: a receive WQE of {stride} bytes, and this card takes at most {most} (max_wqe_sz_rq)"
-            )));
+            return Err(Invalid::WqeTooLong {
+                what: "recv_sges",
+                sges: options.recv_sges,
+                inline_bytes: None,
+                needed: stride,
+                most: caps.max_wqe_sz_rq.into(),
+                capability: "max_wqe_sz_rq",
+            });
         }
         // The send ring behind it starts at a WQEBB.
         let least = (WQEBB as u64).div_ceil(stride);
@@ -119,16 +152,17 @@ impl Layout {
         }
     }
 
-    fn send(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Error> {
+    fn send(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Invalid> {
         if options.send_wqes == 0 {
             return Ok(None);
         }
-        within("inline_bytes", options.inline_bytes.into(), "10 bits of the inline header", 10)?;
+        fits("inline_bytes", options.inline_bytes.into(), 10)?;
         let inline = (u64::from(options.inline_bytes.min(MAX_INLINE as u16)) + 4).div_ceil(SEGMENT as u64);
         let ring = WantedSendRing {
-            prefix: "send_",
+            wqes_name: "send_wqes (in WQEBBs of 64 bytes)",
             wqes: options.send_wqes,
             segments: Self::head(options) + inline.max(options.send_sges.into()),
+            sges_name: "send_sges",
             sges: options.send_sges,
             inline_bytes: options.inline_bytes,
         };

@@ -3,9 +3,9 @@
 use mlx5_prm::ctx::Ads;
 
 use crate::caps::Caps;
-use crate::error::Error;
+use crate::error::Invalid;
 use crate::net::Mac;
-use crate::objects::check::fits;
+use crate::objects::check::{fits, in_range, port_exists};
 
 /// Where a queue pair's packets go. PRM "Address Path Structure".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,23 +65,13 @@ impl AddressPath {
         self
     }
 
-    pub(super) fn check(&self, caps: &Caps) -> Result<(), Error> {
-        let table = caps.roce_address_table_size;
-        if table != 0 && u16::from(self.gid_index) >= table {
-            let index = self.gid_index;
-            return Err(Error::Invalid(format!(
-                "gid_index is {index}, and the table has {table} (roce_address_table_size)"
-            )));
+    pub(super) fn check(&self, caps: &Caps) -> Result<(), Invalid> {
+        if let Some(last) = caps.roce_address_table_size.checked_sub(1) {
+            in_range("gid_index", self.gid_index.into(), 0..=last.into(), "roce_address_table_size")?;
         }
         fits("flow_label", self.flow_label, 20)?;
         fits("service_level", self.service_level.into(), 3)?;
-        if self.port == 0 || self.port > caps.num_ports.max(1) {
-            return Err(Error::Invalid(format!(
-                "port is {}, and this card has 1 to {} (num_ports)",
-                self.port, caps.num_ports
-            )));
-        }
-        Ok(())
+        port_exists(self.port, caps)
     }
 
     /// As Linux fills it for Ethernet: `grh` and `sl` are InfiniBand's.

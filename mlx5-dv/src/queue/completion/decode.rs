@@ -53,6 +53,9 @@ pub struct Completion {
     pub byte_len: u32,
     /// The queue pair that sent a datagram, 24 bits: where an answer goes. Meaningless for all else.
     pub remote_qpn: u32,
+    /// [`QpOptions::user_index`](crate::objects::QpOptions::user_index) of the queue pair, as the card said. Of a queue
+    /// pair without one it means nothing.
+    pub user_index: u32,
     /// The card's clock when it wrote the completion, in the CQ's time format.
     pub timestamp: u64,
 }
@@ -91,6 +94,8 @@ pub struct WorkError {
     pub hw_syndrome_type: u8,
     /// What the WQE asked for; meaningless for a receive.
     pub opcode: WqeOpcode,
+    /// As [`Completion::user_index`].
+    pub user_index: u32,
 }
 
 impl WorkError {
@@ -161,7 +166,14 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
 #[inline(always)]
 fn completion(cqe: &Cqe, side: Side, operation: Operation) -> Completion {
     let work = Work { qpn: cqe.qpn(), side, index: cqe.wqe_counter() };
-    Completion { work, operation, byte_len: cqe.byte_cnt(), remote_qpn: cqe.rqpn(), timestamp: cqe.timestamp() }
+    Completion {
+        work,
+        operation,
+        byte_len: cqe.byte_cnt(),
+        remote_qpn: cqe.rqpn(),
+        user_index: cqe.srqn(),
+        timestamp: cqe.timestamp(),
+    }
 }
 
 #[cold]
@@ -183,6 +195,7 @@ fn decode_error(cqe: Cqe) -> WorkError {
         hw_syndrome: error.hw_error_syndrome(),
         hw_syndrome_type: error.hw_syndrome_type(),
         opcode: <WqeOpcode as Value>::from_number(error.send_wqe_opcode().into()),
+        user_index: error.srqn(),
     }
 }
 

@@ -9,7 +9,7 @@ use mlx5_prm::cqe::Cqe;
 use uar::{Arm, CqRecord};
 
 use crate::deadline::Deadline;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::objects::{Cq, CqOptions, CqRingParts, DestroyError, Uar};
 
 pub(super) mod decode;
@@ -178,10 +178,8 @@ impl CompletionQueue {
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(self.cq.clock(), timeout);
         if self.events.is_none() && !self.has_completion() {
-            return Err(Error::Invalid(format!(
-                "CQ {:#x} was made without events: nothing can wake a sleeper",
-                self.cq.cqn()
-            )));
+            let what = format!("wait of CQ {:#x}", self.cq.cqn());
+            return Err(Invalid::Requires { what, requires: "CqOptions::events: nothing else wakes a sleeper" }.into());
         }
         while !self.has_completion() {
             let armed = self.arm(false);
@@ -198,6 +196,20 @@ impl CompletionQueue {
             if deadline.has_passed() {
                 return Err(self.cq.why_nothing_came(timeout));
             }
+        }
+        Ok(())
+    }
+
+    /// One turn of a wait that does not sleep on events: other threads run, or virtual time passes, until `deadline` at
+    /// most. Errors: [`Error::Dead`].
+    pub(in crate::queue) fn give_way(&self, deadline: &Deadline) -> Result<(), Error> {
+        if let Some(death) = self.cq.death() {
+            return Err(death);
+        }
+        if self.cq.clock().is_virtual() {
+            self.cq.clock().pause(deadline.left().unwrap_or(Duration::MAX));
+        } else {
+            std::thread::yield_now();
         }
         Ok(())
     }

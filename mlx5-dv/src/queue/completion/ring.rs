@@ -20,8 +20,8 @@ struct Copied {
     _offload: [u64; 3],
     remote_qpn: u32,
     _headers: u32,
-    _srqn: u32,
-    immediate: u32,
+    /// `user_index`, then the immediate.
+    user_index: u64,
     _app: u32,
     byte_count: u32,
     /// Of an error its syndromes.
@@ -78,8 +78,7 @@ impl Entries {
             _offload: [0; 3],
             remote_qpn: load!(remote_qpn),
             _headers: 0,
-            _srqn: 0,
-            immediate: load!(immediate),
+            user_index: load!(user_index),
             _app: 0,
             byte_count: load!(byte_count),
             timestamp: load!(timestamp),
@@ -143,7 +142,7 @@ impl CqRing {
 #[cold]
 #[inline(never)]
 pub(super) fn first_present(entries: Entries, mut position: u32, cq: &Cq) -> u32 {
-    while entries.is_written(position) && cq.is_former(entries.read(position).qpn(), position) {
+    while entries.is_written(position) && cq.is_former(&entries.read(position), position) {
         position = position.wrapping_add(1);
     }
     position

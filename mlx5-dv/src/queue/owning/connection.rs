@@ -14,6 +14,7 @@ use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
 use crate::queue::error::{Full, PostError, RetireError};
 use crate::queue::send::SendBatch;
+use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
 
 /// A blocking call that did not succeed.
@@ -37,7 +38,8 @@ pub enum WaitError {
     Waiting(#[from] Error),
 }
 
-/// A reliable connection: a queue pair, its completion queue, and the buffers that are with the card.
+/// A connection, reliable unless `S` says otherwise: a queue pair, its completion queue, and the buffers that are with
+/// the card.
 ///
 /// Each work request takes its [`Buffer`] and [`poll`](Self::poll) hands it back, so a buffer cannot be touched while
 /// the card may read or write it, and cannot be freed:
@@ -53,19 +55,33 @@ pub enum WaitError {
 /// system call, take no lock and allocate nothing. Dropped with work in flight, the queue pair is reset first; if that
 /// fails, the buffers are leaked.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Connection<S: Connected = Messages> {
     in_flight: InFlight,
     /// What a blocking call met while it waited for something else.
     met: VecDeque<Done>,
-    link: Link,
+    link: Link<S>,
 }
 
+/// A connection whose messages may be lost: SENDs and RDMA WRITEs. See [`UnreliableMessages`].
+pub type UnreliableConnection = Connection<UnreliableMessages>;
+
 impl Connection {
+    /// As [`of_service`](Self::of_service), reliable.
+    ///
+    /// # Errors
+    /// As for [`of_service`](Self::of_service).
+    pub fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
+        Self::of_service(pd, options)
+    }
+}
+
+impl<S: Connected> Connection<S> {
     /// A queue pair in INIT with a UAR page and a completion queue of its own: receives may be posted.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the options exceed a capability; [`Error::Memory`], [`Error::Command`].
-    pub fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
+    /// [`Error::Invalid`] where the options exceed a capability; [`Error::Unsupported`] where the card has not the
+    /// service; [`Error::Memory`], [`Error::Command`].
+    pub fn of_service(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
         let (send_depth, recv_depth) = (options.send_depth, options.recv_depth);
         Ok(Connection {
             in_flight: InFlight::new(send_depth, recv_depth),
@@ -85,7 +101,7 @@ impl Connection {
     }
 
     /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they
-    /// are sent again.
+    /// are sent again, or are lost on an unreliable connection.
     ///
     /// # Errors
     /// [`Error::Invalid`] where the MAC address of the GID is not known; [`Error::State`] where it is connected
@@ -121,7 +137,7 @@ impl Connection {
     #[inline(always)]
     fn post_send(
         &mut self,
-        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell>, u64) -> Result<(), PostError>,
+        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64) -> Result<(), PostError>,
     ) -> Result<(), RefusedReason> {
         let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
@@ -167,6 +183,105 @@ impl Connection {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
+    /// SEND of `data`, which is copied and free at once. Errors: [`Refused`].
+    #[inline]
+    pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
+        let posted = self.post_send(|batch, id| batch.send_inline(id, WrFlags::SIGNALLED, data));
+        self.in_flight.keep(posted, Side::Send, None)
+    }
+
+    /// RDMA WRITE of `data`, which is copied and free at once, to `remote`. Errors: [`Refused`].
+    #[inline]
+    pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
+        let posted = self.post_send(|batch, id| batch.write_inline(id, WrFlags::SIGNALLED, remote, data));
+        self.in_flight.keep(posted, Side::Send, None)
+    }
+
+    /// The next work request that is done, with its buffer; `None` while there is none.
+    ///
+    /// # Errors
+    /// [`RetireError`] where the card names a work request that is not in flight: a card, or a driver, that is broken.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
+        if let Some(done) = self.met.pop_front() {
+            return Ok(Some(done));
+        }
+        self.poll_card()
+    }
+
+    /// The next work request that is done, with its buffer: polls, then sleeps if the connection was made with
+    /// [`ConnectionOptions::events`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue
+    /// overran, [`Error::Dead`], [`Error::InvalidResponse`] as for [`poll`](Self::poll).
+    pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
+        match self.met.pop_front() {
+            Some(done) => Ok(done),
+            None => {
+                let deadline = self.deadline(timeout);
+                self.wait_card(&deadline, timeout)
+            }
+        }
+    }
+
+    /// Waits for `ticket`; what else is done meanwhile comes from later polls.
+    fn finish(
+        &mut self,
+        ticket: Result<Ticket, Refused>,
+        timeout: Duration,
+    ) -> Result<(Completion, Option<Buffer>), WaitError> {
+        let ticket = ticket?;
+        let deadline = self.deadline(timeout);
+        loop {
+            let done = match self.met.iter().position(|done| done.ticket == ticket) {
+                Some(at) => self.met.remove(at),
+                None => Some(self.wait_card(&deadline, timeout)?),
+            };
+            match done {
+                Some(Done { ticket: this, buffer, result }) if this == ticket => {
+                    return match result {
+                        Ok(completion) => Ok((completion, buffer)),
+                        Err(error) => Err(WaitError::Failed { error, buffer }),
+                    };
+                }
+                other => self.met.extend(other),
+            }
+        }
+    }
+
+    /// As [`send`](Self::send), and waits until the remote has it, or an unreliable connection has sent it. Errors:
+    /// [`WaitError`].
+    pub fn send_blocking(&mut self, buffer: Buffer, timeout: Duration) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.send(buffer);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+
+    /// As [`write`](Self::write), and waits until the remote's memory has it, or an unreliable connection has sent it.
+    /// Errors: [`WaitError`].
+    pub fn write_blocking(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        timeout: Duration,
+    ) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.write(buffer, remote);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+
+    /// As [`receive`](Self::receive), and waits for the message: what came, and the buffer with it. Errors:
+    /// [`WaitError`].
+    pub fn receive_blocking(
+        &mut self,
+        buffer: Buffer,
+        timeout: Duration,
+    ) -> Result<(Completion, Option<Buffer>), WaitError> {
+        let ticket = self.receive(buffer);
+        self.finish(ticket, timeout)
+    }
+}
+
+impl Connection {
     /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn read(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
@@ -205,90 +320,6 @@ impl Connection {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// SEND of `data`, which is copied and free at once. Errors: [`Refused`].
-    #[inline]
-    pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
-        let posted = self.post_send(|batch, id| batch.send_inline(id, WrFlags::SIGNALLED, data));
-        self.in_flight.keep(posted, Side::Send, None)
-    }
-
-    /// RDMA WRITE of `data`, which is copied and free at once, to `remote`. Errors: [`Refused`].
-    #[inline]
-    pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
-        let posted = self.post_send(|batch, id| batch.write_inline(id, WrFlags::SIGNALLED, remote, data));
-        self.in_flight.keep(posted, Side::Send, None)
-    }
-
-    /// The next work request that is done, with its buffer; `None` while there is none.
-    ///
-    /// # Errors
-    /// [`RetireError`] where the card names a work request that is not in flight: a card, or a driver, that is broken.
-    #[inline]
-    pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        if let Some(done) = self.met.pop_front() {
-            return Ok(Some(done));
-        }
-        self.poll_card()
-    }
-
-    /// The next work request that is done, with its buffer: polls, then sleeps if the connection was made with
-    /// [`ConnectionOptions::events`].
-    ///
-    /// # Errors
-    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue
-    /// overran, [`Error::Dead`], [`Error::Nonsense`] as for [`poll`](Self::poll).
-    pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
-        match self.met.pop_front() {
-            Some(done) => Ok(done),
-            None => {
-                let deadline = self.deadline(timeout);
-                self.wait_card(&deadline, timeout)
-            }
-        }
-    }
-
-    /// Waits for `ticket`; what else is done meanwhile comes from later polls.
-    fn finish(
-        &mut self,
-        ticket: Result<Ticket, Refused>,
-        timeout: Duration,
-    ) -> Result<(Completion, Option<Buffer>), WaitError> {
-        let ticket = ticket?;
-        let deadline = self.deadline(timeout);
-        loop {
-            let done = match self.met.iter().position(|done| done.ticket == ticket) {
-                Some(at) => self.met.remove(at),
-                None => Some(self.wait_card(&deadline, timeout)?),
-            };
-            match done {
-                Some(Done { ticket: this, buffer, result }) if this == ticket => {
-                    return match result {
-                        Ok(completion) => Ok((completion, buffer)),
-                        Err(error) => Err(WaitError::Failed { error, buffer }),
-                    };
-                }
-                other => self.met.extend(other),
-            }
-        }
-    }
-
-    /// As [`send`](Self::send), and waits until the remote has it. Errors: [`WaitError`].
-    pub fn send_blocking(&mut self, buffer: Buffer, timeout: Duration) -> Result<Option<Buffer>, WaitError> {
-        let ticket = self.send(buffer);
-        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
-    }
-
-    /// As [`write`](Self::write), and waits until the remote's memory has it. Errors: [`WaitError`].
-    pub fn write_blocking(
-        &mut self,
-        buffer: Buffer,
-        remote: RemoteAddress,
-        timeout: Duration,
-    ) -> Result<Option<Buffer>, WaitError> {
-        let ticket = self.write(buffer, remote);
-        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
-    }
-
     /// As [`read`](Self::read), and waits until the data is here. Errors: [`WaitError`].
     pub fn read_blocking(
         &mut self,
@@ -324,20 +355,9 @@ impl Connection {
         let ticket = self.fetch_add(buffer, remote, add);
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
-
-    /// As [`receive`](Self::receive), and waits for the message: what came, and the buffer with it. Errors:
-    /// [`WaitError`].
-    pub fn receive_blocking(
-        &mut self,
-        buffer: Buffer,
-        timeout: Duration,
-    ) -> Result<(Completion, Option<Buffer>), WaitError> {
-        let ticket = self.receive(buffer);
-        self.finish(ticket, timeout)
-    }
 }
 
-impl Wait for Connection {
+impl<S: Connected> Wait for Connection<S> {
     #[inline]
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
         let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
@@ -353,7 +373,7 @@ impl Wait for Connection {
     }
 }
 
-impl Drop for Connection {
+impl<S: Connected> Drop for Connection<S> {
     fn drop(&mut self) {
         self.link.queues.close();
         if self.in_flight.is_empty() {

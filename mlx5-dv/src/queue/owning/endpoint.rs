@@ -9,7 +9,7 @@ use super::queues::RetiredBatch;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AnyDoorbell, MemoryRegion, QueuePair};
+use crate::objects::{AnyDoorbell, MemoryRegion, QueuePair, Uar};
 use crate::queue::completion::decode::{Completion, WorkError};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
@@ -77,6 +77,16 @@ impl Endpoint {
     /// As for [`Connection::new`](crate::queue::Connection::new).
     pub fn new(region: &Arc<MemoryRegion>, options: ConnectionOptions) -> Result<Self, Error> {
         let link = Link::new(region.pd(), options)?;
+        Ok(Endpoint { window: Window::of(region), link, region: Arc::clone(region) })
+    }
+
+    /// As [`new`](Self::new), ringing through `uar` instead of a page of its own. Endpoints of one thread can share a
+    /// page: a card has few, and a software card looks at each.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn on_uar(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
+        let link = Link::on(region.pd(), uar, options)?;
         Ok(Endpoint { window: Window::of(region), link, region: Arc::clone(region) })
     }
 

@@ -271,7 +271,7 @@ impl EthernetQueue {
     ///
     /// # Errors
     /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue
-    /// overran, [`Error::Dead`], [`Error::Nonsense`] as for [`poll`](Self::poll).
+    /// overran, [`Error::Dead`], [`Error::InvalidResponse`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
         let deadline = self.deadline(timeout);
         self.wait_card(&deadline, timeout)

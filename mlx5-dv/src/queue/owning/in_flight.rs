@@ -40,6 +40,12 @@ pub enum RefusedReason {
     /// A reset failed.
     #[error("the queue is out of order since its last reset failed: reset it again, or drop it")]
     NotReset,
+    /// It is not the hub's any more.
+    #[error("the connection has left the hub")]
+    HasLeft,
+    /// A buffer of somebody else's.
+    #[error("the buffer is not one of this hub's: recycle what Hub::buffer and Hub::poll gave out")]
+    ForeignBuffer,
     /// The queue did not take it.
     #[error(transparent)]
     Post(#[from] PostError),

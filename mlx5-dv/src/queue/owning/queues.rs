@@ -126,7 +126,7 @@ pub(super) trait Wait {
         let spin_until = Deadline::after(&clock, SPIN);
         loop {
             for _ in 0..POLLS {
-                if let Some(done) = self.poll_card().map_err(|error| Error::Nonsense(error.to_string()))? {
+                if let Some(done) = self.poll_card()? {
                     return Ok(done);
                 }
                 // Virtual time does not pass while a wait spins.
@@ -143,12 +143,8 @@ pub(super) trait Wait {
             if spin_until.has_passed() || clock.is_virtual() {
                 if sleeps {
                     queue.wait(deadline.left().unwrap_or(Duration::MAX))?;
-                } else if let Some(death) = queue.cq().death() {
-                    return Err(death);
-                } else if clock.is_virtual() {
-                    clock.pause(deadline.left().unwrap_or(Duration::MAX));
                 } else {
-                    std::thread::yield_now();
+                    queue.give_way(deadline)?;
                 }
             }
         }

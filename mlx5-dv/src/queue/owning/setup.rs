@@ -1,4 +1,4 @@
-//! What every reliable connection has: a queue pair, its completion queue, and the way to its remote.
+//! What every connection has: a queue pair, its completion queue, and the way to its remote.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use mlx5_prm::values::PathMtu;
 use super::queues::Queues;
 use crate::clock::Clock;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::{
     AccessFlags, AddressPath, AnyDoorbell, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes,
@@ -16,8 +16,9 @@ use crate::objects::{
 use crate::queue::completion::CompletionQueue;
 use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
+use crate::queue::send::service::{Connected, Messages};
 
-/// What a connection is to be.
+/// What a connection is to be. An unreliable one has no use for `rts` and `min_rnr_timer`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectionOptions {
@@ -81,53 +82,81 @@ pub struct Peer {
     pub mac: Option<Mac>,
 }
 
-/// A queue pair with a UAR page and queues of its own, and how it is to be connected.
+/// A queue pair with queues of its own, and how it is to be connected.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Link<S: Connected = Messages> {
     pub(super) qp: Arc<QueuePair>,
     /// The receive queue from the start, the send queue once connected; each only if it was to be there.
-    pub(super) queues: Queues<SendQueue<AnyDoorbell>, ReceiveQueue>,
+    pub(super) queues: Queues<SendQueue<AnyDoorbell, S>, ReceiveQueue>,
     pub(super) options: ConnectionOptions,
     psn: u32,
 }
 
-impl Link {
+impl<S: Connected> Link<S> {
     /// A queue pair in INIT: receives may be posted.
     pub(super) fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
-        let uar = Uar::alloc(pd.device())?;
+        Self::on(pd, &Uar::alloc(pd.device())?, options)
+    }
+
+    /// As [`new`](Self::new), ringing through `uar`, which others may use, too.
+    pub(super) fn on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
         let entries = options.send_depth.saturating_add(options.recv_depth);
         let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
         cq_options.events = options.events;
-        let cq = CompletionQueue::create(&uar, cq_options)?;
-        let qp_options =
+        let cq = CompletionQueue::create(uar, cq_options)?;
+        let mut qp_options =
             QpOptions::default().wqes(options.send_depth, options.recv_depth).inline_bytes(options.inline_bytes);
-        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options)?;
+        qp_options.service = S::SERVICE;
+        let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), qp_options)?;
         qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;
-        let psn = options.psn.unwrap_or_else(|| some_psn(qp.device().clock()));
+        let psn = first_psn(&qp, &options);
         let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
         Ok(Link { qp, queues: Queues { send: None, receive, cq }, options, psn })
     }
 
     /// What to tell the remote.
     pub(super) fn local(&self) -> Result<Peer, Error> {
-        let (device, index) = (self.qp.device(), self.options.gid_index);
-        let gid = device.gids().iter().find(|gid| gid.index == u16::from(index)).copied();
-        let gid = gid.ok_or_else(|| Error::Invalid(format!("gid_index is {index}, and the port has no such GID")))?;
-        Ok(Peer { qpn: self.qp.qpn(), psn: self.psn, gid: gid.address.octets(), lid: 0, mac: Some(gid.mac) })
+        local(&self.qp, &self.options, self.psn)
     }
 
     /// Connects to `peer`: INIT to RTR to RTS.
     pub(super) fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
-        let (gid_index, service_level) = (self.options.gid_index, self.options.service_level);
-        let path = path_to(self.qp.device(), peer)?.gid_index(gid_index).service_level(service_level);
-        let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
-        rtr.path_mtu = self.options.path_mtu;
-        rtr.min_rnr_timer = self.options.min_rnr_timer;
-        self.qp.ready_to_receive(&rtr)?;
-        self.qp.ready_to_send(&RtsAttributes { sq_psn: self.psn, ..self.options.rts })?;
-        self.queues.send = (self.options.send_depth > 0).then(|| self.qp.send_queue()).transpose()?;
+        self.queues.send = connect(&self.qp, &self.options, self.psn, peer)?;
         Ok(())
     }
+}
+
+/// The first packet sequence number that `qp` sends.
+pub(super) fn first_psn(qp: &QueuePair, options: &ConnectionOptions) -> u32 {
+    options.psn.unwrap_or_else(|| some_psn(qp.device().clock()))
+}
+
+/// What to tell the remote of `qp`, whose first packet sequence number is `psn`.
+pub(super) fn local(qp: &QueuePair, options: &ConnectionOptions, psn: u32) -> Result<Peer, Error> {
+    let index = options.gid_index;
+    let gid = qp.device().gids().iter().find(|gid| gid.index == u16::from(index)).copied();
+    let gid = gid.ok_or_else(|| {
+        let (of, mend) =
+            (format!("gid_index {index}"), "the port has no such GID; Device::gids lists those that it has");
+        Invalid::Unknown { what: "GID", of, mend }
+    })?;
+    Ok(Peer { qpn: qp.qpn(), psn, gid: gid.address.octets(), lid: 0, mac: Some(gid.mac) })
+}
+
+/// Connects `qp` to `peer`, INIT to RTR to RTS: its send queue, if it has one.
+pub(super) fn connect<S: Connected>(
+    qp: &Arc<QueuePair>,
+    options: &ConnectionOptions,
+    psn: u32,
+    peer: &Peer,
+) -> Result<Option<SendQueue<AnyDoorbell, S>>, Error> {
+    let path = path_to(qp.device(), peer)?.gid_index(options.gid_index).service_level(options.service_level);
+    let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
+    rtr.path_mtu = options.path_mtu;
+    rtr.min_rnr_timer = options.min_rnr_timer;
+    qp.ready_to_receive(&rtr)?;
+    qp.ready_to_send(&RtsAttributes { sq_psn: psn, ..options.rts })?;
+    (options.send_depth > 0).then(|| qp.connected_send_queue("connect", "")).transpose()
 }
 
 /// A packet sequence number that differs from one connection to the next, so that late packets of the last are not
@@ -145,8 +174,7 @@ fn path_to(device: &Device, peer: &Peer) -> Result<AddressPath, Error> {
     }
     AddressPath::link_local(peer.gid).ok_or_else(|| {
         let gid = std::net::Ipv6Addr::from(peer.gid);
-        Error::Invalid(format!(
-            "the MAC address of GID {gid} is not known: the GID is not link-local; put it into Peer::mac"
-        ))
+        let mend = "the GID is not link-local; put the address into Peer::mac";
+        Invalid::Unknown { what: "MAC address", of: format!("GID {gid}"), mend }.into()
     })
 }

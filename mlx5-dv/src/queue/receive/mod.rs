@@ -6,22 +6,25 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 use uar::{ReceiveRecord, barrier};
 
-use crate::memory::{DataSegment, MAX_ELEMENT};
+use crate::memory::DataSegment;
 use crate::objects::{QueuePair, ReceivePermit, ReceiveRingOwner};
 use crate::queue::completion::decode::{Side, Work};
 use crate::queue::error::{Full, PostError, RetireError};
 
 pub(super) mod ethernet;
+pub(super) mod shared;
+mod wqe;
+
+use wqe::Wqes;
 
 /// The ring as plain numbers: one cache line.
 ///
 /// Indices count WQEs; the card knows their low 16 bits. What lies before `producer` is posted, what lies before `end`
 /// may be: the ring never holds more than 2^15.
 pub(super) struct ReceiveRing {
-    base: NonNull<u8>,
+    wqes: Wqes,
     record: ReceiveRecord,
     wr_ids: Box<[u64]>,
     /// WQEs less one.
@@ -30,14 +33,6 @@ pub(super) struct ReceiveRing {
     /// As far behind the oldest WQE that is with the card as the ring is long.
     end: u32,
     qpn: u32,
-    /// Bytes of the longest element that fills a WQE; 0 where a WQE has room for more than one, or for none.
-    longest_alone: u32,
-    /// Scatter elements of a WQE.
-    sges: u16,
-    /// Segments of a WQE.
-    segments: u16,
-    /// log2 of a WQE's bytes.
-    log_stride: u8,
 }
 
 const _: () = assert!(size_of::<ReceiveRing>() <= 64, "the hot fields have outgrown a cache line");
@@ -59,62 +54,15 @@ impl ReceiveRing {
         qpn: u32,
         record: ReceiveRecord,
     ) -> Self {
-        let (capacity, segments) = (1 << log_size, 1 << (log_stride - SEGMENT.trailing_zeros()));
-        let sges = sges.min(segments);
+        let capacity = 1 << log_size;
         ReceiveRing {
-            base,
+            wqes: Wqes::new(base, log_stride, 0, sges),
             record,
             wr_ids: vec![0; capacity as usize].into(),
             mask: capacity - 1,
             producer: 0,
             end: capacity,
             qpn: qpn & 0xff_ffff,
-            longest_alone: if (sges, segments) == (1, 1) { MAX_ELEMENT } else { 0 },
-            sges,
-            segments,
-            log_stride: log_stride as u8,
-        }
-    }
-
-    #[inline(always)]
-    fn store(&mut self, index: u32, segment: usize, data: DataSeg) {
-        let offset = ((index & self.mask) as usize) << self.log_stride;
-        // SAFETY: the WQE lies inside of the ring, the segment inside of the WQE (callers bound it by `segments`, or by
-        // `sges` which is no more); nobody in this process has a reference to it.
-        unsafe { self.base.add(offset + segment * SEGMENT).cast::<[u64; 2]>().write(zerocopy::transmute!(data)) }
-    }
-
-    #[inline(always)]
-    fn store_element(&mut self, index: u32, segment: usize, element: &DataSegment) {
-        let mut data = DataSeg::ZERO;
-        data.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
-        self.store(index, segment, data);
-    }
-
-    /// Stores the elements that have bytes, and the list's end if there is room for it.
-    #[inline(always)]
-    fn store_list(&mut self, index: u32, elements: &[DataSegment]) {
-        let some = elements.iter().filter(|element| element.len != 0);
-        let stored = some.fold(0, |i, element| {
-            self.store_element(index, i, element);
-            i + 1
-        });
-        if stored < self.segments.into() {
-            let mut end = DataSeg::ZERO;
-            end.w().lkey(LKEY_INVALID);
-            self.store(index, stored, end);
-        }
-    }
-
-    /// Whether `elements` are a list that a receive may have.
-    #[inline(always)]
-    fn check(&self, elements: &[DataSegment]) -> Result<(), PostError> {
-        if elements.len() > usize::from(self.sges) {
-            return Err(PostError::TooManySges { given: elements.len(), most: self.sges.into() });
-        }
-        match elements.iter().find(|element| element.len > MAX_ELEMENT) {
-            Some(long) => Err(PostError::MessageTooLong { given: long.len.into(), most: MAX_ELEMENT.into() }),
-            None => Ok(()),
         }
     }
 
@@ -283,25 +231,28 @@ impl ReceiveBatch<'_> {
     #[inline]
     pub unsafe fn receive(&mut self, wr_id: u64, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {
-            // What most receives are, in one comparison: one element, from 1 byte to the longest, and no more room.
-            [one] if one.len.wrapping_sub(1) < self.ring.longest_alone => {
-                self.post(wr_id, |ring, index| ring.store_element(index, 0, one))
-            }
+            [one] if self.ring.wqes.is_filled_by(one) => self.post(wr_id, |wqes, place| {
+                // SAFETY: `post` gives places of the ring, whose WQEs have room for that element.
+                unsafe { wqes.store_element(place, 0, one) }
+            }),
             _ => {
-                self.ring.check(elements)?;
-                self.post(wr_id, |ring, index| ring.store_list(index, elements))
+                self.ring.wqes.check(elements)?;
+                self.post(wr_id, |wqes, place| {
+                    // SAFETY: `post` gives places of the ring; the elements were checked.
+                    unsafe { wqes.store_list(place, 0, elements) }
+                })
             }
         }
     }
 
-    /// One more receive, whose WQE `store` stores.
+    /// One more receive, whose WQE `store` fills.
     #[inline(always)]
-    fn post(&mut self, wr_id: u64, store: impl FnOnce(&mut ReceiveRing, u32)) -> Result<(), PostError> {
+    fn post(&mut self, wr_id: u64, store: impl FnOnce(&Wqes, u32)) -> Result<(), PostError> {
         let index = self.next;
         if index == self.ring.end {
             return Err(Full.into());
         }
-        store(self.ring, index);
+        store(&self.ring.wqes, index & self.ring.mask);
         *self.ring.wr_id(index) = wr_id;
         self.next = index.wrapping_add(1);
         Ok(())
@@ -335,6 +286,7 @@ mod tests {
     use super::*;
     use crate::queue::fake::Memory;
     use mlx5_prm::layout::Layout;
+    use mlx5_prm::wqe::{DataSeg, LKEY_INVALID};
     use proptest::prelude::*;
 
     const QPN: u32 = 0x44;

@@ -4,6 +4,7 @@ use mlx5_prm::wqe::WqeOpcode;
 use uar::SendDoorbell;
 
 use super::SendBatch;
+use super::service::Connected;
 use super::wqe::{Atomic, Head, Request, WrFlags};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
@@ -23,7 +24,7 @@ fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
     }
 }
 
-impl<D: SendDoorbell> SendBatch<'_, D> {
+impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
     /// As [`post_elements`](Self::post_elements). A single element without bytes goes its own way, so that whoever
     /// posts single elements alone has no code for lists: it would cost a lone post an eighth more, by instructions.
     #[inline(always)]
@@ -135,7 +136,9 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
     ) -> Result<(), PostError> {
         self.post_message(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, elements)
     }
+}
 
+impl<D: SendDoorbell> SendBatch<'_, D> {
     /// RDMA READ from `remote` into `elements`, in their order. Errors: [`PostError`].
     ///
     /// # Safety

@@ -3,7 +3,7 @@
 use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WqeOpcode};
 use uar::SendDoorbell;
 
-use super::ring::SendRing;
+use super::ring::Room;
 use super::service::Service;
 use super::wqe::{Head, Request, WrFlags};
 use super::{SendBatch, SendQueue};
@@ -26,10 +26,10 @@ impl Head for &AddressHandle {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u32) {
+    fn store(&self, room: &mut Room<'_>) {
         let segments: [[u64; 2]; ADDRESS] = zerocopy::transmute!(*self.vector());
         for (i, segment) in segments.into_iter().enumerate() {
-            ring.store(index, 1 + i, segment);
+            room.store(1 + i, segment);
         }
     }
 }

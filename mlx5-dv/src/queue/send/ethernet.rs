@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mlx5_prm::wqe::{EthSeg, SEGMENT, WqeOpcode};
 use uar::SendDoorbell;
 
-use super::ring::SendRing;
+use super::ring::{Room, SendRing};
 use super::service::Service;
 use super::wqe::{Head, Request, WrFlags};
 use super::{SendBatch, SendQueue};
@@ -68,7 +68,7 @@ impl Head for Start<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u32) {
+    fn store(&self, room: &mut Room<'_>) {
         let mut segment = EthSeg::ZERO;
         segment
             .w()
@@ -76,9 +76,9 @@ impl Head for Start<'_> {
             .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM));
         // Checked by `check` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
         segment.w().inline_hdr_sz(self.bytes.len() as u16);
-        ring.store(index, 1, zerocopy::transmute!(segment));
+        room.store(1, zerocopy::transmute!(segment));
         // The start's first bytes end the segment, the others follow it.
-        ring.store_bytes(index, 1, SEGMENT - IN_SEGMENT, self.bytes);
+        room.store_bytes(1, SEGMENT - IN_SEGMENT, self.bytes);
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) mod wqe;
 mod tests;
 
 use ring::SendRing;
-use service::{Messages, Service};
+use service::{Messages, Service, UnreliableMessages};
 use wqe::{Elements, Head, Inline, One, Payload, Request, Size};
 
 /// A send queue of a queue pair in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it rings.
@@ -68,6 +68,9 @@ pub struct SendQueue<D: SendDoorbell = AnyDoorbell, S: Service = Messages> {
     /// Makes the queue not `Sync`.
     _one_thread: PhantomData<Cell<()>>,
 }
+
+/// The send queue of an unreliable connection: SENDs and RDMA WRITEs.
+pub type UnreliableSendQueue<D = AnyDoorbell> = SendQueue<D, UnreliableMessages>;
 
 impl<D: SendDoorbell, S: Service> fmt::Debug for SendQueue<D, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! The send ring: where WQEs lie, and which of them are with the card.
 
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
 
@@ -14,16 +15,6 @@ use crate::queue::error::RetireError;
 /// Bytes of the header of inline data.
 pub(super) const INLINE_HEADER: usize = size_of::<InlineSegHeader>();
 
-/// What is remembered of the work request that started last at a WQEBB.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Slot {
-    /// The user's word for it.
-    pub(super) wr_id: u64,
-    /// Where the next one starts. Not beyond the oldest WQEBB in flight, if it is of an earlier lap. The WQEBB itself
-    /// where no work request starts: one without length frees nothing, so no completion can name it.
-    pub(super) end: u32,
-}
-
 /// The ring as plain numbers: one cache line.
 ///
 /// Indices count WQEBBs, modulo 2^32; the card knows their low 16 bits. What lies from `retired` to `producer` is with
@@ -33,8 +24,10 @@ pub(crate) struct SendRing {
     /// The queue's number as it stands in the first eight bytes of each WQE.
     pub(super) number: u64,
     pub(super) record: SendRecord,
-    /// One a WQEBB.
-    slots: Box<[Slot]>,
+    /// For each WQEBB the `wr_id` of the work request that starts there; then, a byte each, how many WQEBBs that takes:
+    /// 0 where none starts. Both are right from `retired` to `producer`. What an abandoned batch leaves lies beyond,
+    /// and the next batch writes over all of it that it takes.
+    posted: Box<[u64]>,
     /// WQEBBs less one.
     pub(super) mask: u32,
     pub(super) producer: u32,
@@ -65,7 +58,7 @@ impl SendRing {
         limits: SendLimits,
         record: SendRecord,
     ) -> Self {
-        let capacity = 1 << log_size;
+        let capacity = 1usize << log_size;
         let qpn = qpn & 0xff_ffff;
         let mut control = CtrlSeg::ZERO;
         control.w().qp_or_sq(qpn);
@@ -75,8 +68,8 @@ impl SendRing {
             base,
             number,
             record,
-            slots: (0..capacity).map(|end| Slot { wr_id: 0, end }).collect(),
-            mask: capacity - 1,
+            posted: vec![0; capacity + capacity.div_ceil(size_of::<u64>())].into(),
+            mask: capacity as u32 - 1,
             producer: 0,
             retired: 0,
             qpn,
@@ -98,48 +91,16 @@ impl SendRing {
         (index & self.mask) as usize * WQEBB
     }
 
-    /// Where segment number `segment` of the WQE that starts at WQEBB `index` lies: a multiple of 16 inside of the
-    /// ring.
+    /// Whether the `wqebbs` WQEBBs from `index` on, at least one, lie in one piece.
     #[inline(always)]
-    fn place(&self, index: u32, segment: usize) -> usize {
-        let place = self.offset(index) + segment * SEGMENT;
-        // The first block never wraps.
-        if segment < WQEBB / SEGMENT { place } else { place & (self.bytes() - 1) }
+    pub(super) fn whole(&self, index: u32, wqebbs: u16) -> bool {
+        (index & self.mask) as usize + usize::from(wqebbs - 1) <= self.mask as usize
     }
 
-    /// Stores segment number `segment` of the WQE that starts at WQEBB `index`.
+    /// The room of a WQE that starts at WQEBB `index`; `whole` where it is known to lie in one piece.
     #[inline(always)]
-    pub(crate) fn store(&mut self, index: u32, segment: usize, [first, second]: [u64; 2]) {
-        // SAFETY: the 16 bytes lie inside of the ring, aligned; nobody in this process has a reference to them
-        // (`blocks` ends before `&mut self` can be had again).
-        unsafe {
-            let place = self.base.add(self.place(index, segment)).cast::<u64>();
-            place.write(first);
-            place.add(1).write(second);
-        }
-    }
-
-    /// Stores the header of inline data at the start of segment `segment` of the WQE that starts at WQEBB `index`.
-    #[inline(always)]
-    pub(super) fn store_header(&mut self, index: u32, segment: usize, header: [u8; INLINE_HEADER]) {
-        // SAFETY: a segment lies inside of the ring; nobody in this process has a reference to it.
-        unsafe { self.base.add(self.place(index, segment)).cast().write(header) }
-    }
-
-    /// Stores `data` from byte `at` of segment `segment` on, of the WQE that starts at WQEBB `index`.
-    #[inline(always)]
-    pub(crate) fn store_bytes(&mut self, index: u32, segment: usize, at: usize, data: &[u8]) {
-        let first = self.place(index, segment) + at % SEGMENT;
-        // SAFETY: a byte of a segment lies inside of the ring, and so does what is copied there: as a whole, or as much
-        // as there is room for and the rest from the ring's start on. Nobody in this process has a reference to it, and
-        // no data is longer than the ring: `segments` has been asked, and room found for them.
-        unsafe {
-            if first + data.len() <= self.bytes() {
-                self.base.add(first).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len());
-            } else {
-                copy_around(self.base, first, self.bytes(), data);
-            }
-        }
+    pub(super) fn room(&mut self, index: u32, whole: bool) -> Room<'_> {
+        Room { base: self.base, first: self.offset(index), end: self.bytes(), whole, _ring: PhantomData }
     }
 
     /// The blocks of the WQE that starts at `index`, where they lie in one piece; else none.
@@ -165,21 +126,44 @@ impl SendRing {
         self.mask as usize + 1
     }
 
-    /// What is remembered of WQEBB `index`.
+    /// Where the `wr_id` is remembered of the work request that starts at WQEBB `index`.
     #[inline(always)]
-    pub(super) fn slot(&mut self, index: u32) -> &mut Slot {
-        // SAFETY: there is a slot for each WQEBB, and the mask is their number less one: both are set in `new` alone.
-        unsafe { self.slots.get_unchecked_mut((index & self.mask) as usize) }
+    fn wr_id(&mut self, index: u32) -> &mut u64 {
+        // SAFETY: there is one for each WQEBB, and the mask is their number less one: both are set in `new` alone.
+        unsafe { self.posted.get_unchecked_mut((index & self.mask) as usize) }
     }
 
-    /// Has the WQEBBs of a WQE, from the one after `index` to `end`, name no work request: an abandoned batch may have
-    /// left entries there, and a completion could name them.
+    /// Where the length is remembered of the work request that starts at WQEBB `index`. The next WQEBB's follows,
+    /// except behind the ring's last one.
     #[inline(always)]
-    pub(super) fn cover(&mut self, index: u32, end: u32) {
-        let mut inner = index.wrapping_add(1);
-        while inner != end {
-            self.slot(inner).end = inner;
-            inner = inner.wrapping_add(1);
+    fn length(&mut self, index: u32) -> NonNull<u8> {
+        // SAFETY: behind a `wr_id` for each WQEBB there is a byte for each, and the mask is their number less one: both
+        // are set in `new` alone.
+        unsafe {
+            let lengths = self.posted.as_mut_ptr().add(self.capacity()).cast::<u8>();
+            NonNull::new_unchecked(lengths.add((index & self.mask) as usize))
+        }
+    }
+
+    /// Remembers the work request `wr_id`, whose WQE takes the `wqebbs` WQEBBs from `index` on: at least one. None
+    /// starts at the inner ones, whatever an abandoned batch left there.
+    #[inline(always)]
+    pub(super) fn remember(&mut self, index: u32, wr_id: u64, wqebbs: u16) {
+        *self.wr_id(index) = wr_id;
+        let length = self.length(index);
+        // SAFETY: there is a byte for each WQEBB of the ring, in order: these lie in one piece, or each is looked for.
+        unsafe {
+            length.write(wqebbs as u8);
+            if self.whole(index, wqebbs) {
+                // The first by itself: for one, a loop would be a call of memset. Where the compiler knows the count,
+                // it joins the stores.
+                if wqebbs > 1 {
+                    length.add(1).write(0);
+                }
+                (2..wqebbs).for_each(|inner| length.add(inner.into()).write(0));
+            } else {
+                (1..wqebbs).for_each(|inner| self.length(index.wrapping_add(inner.into())).write(0));
+            }
         }
     }
 
@@ -189,17 +173,75 @@ impl SendRing {
         if work.side != Side::Send || work.qpn != self.qpn {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Send, qpn: self.qpn });
         }
-        let slot = *self.slot(work.index.into());
-        // WQEBBs that this frees: none, or more than there are, where no work request in flight starts; and those
-        // before it, unless the index is of another lap.
-        let freed = slot.end.wrapping_sub(self.retired);
-        let before = work.index.wrapping_sub(self.retired as u16);
-        if freed > self.in_flight() || freed <= before.into() {
+        let before = u32::from(work.index.wrapping_sub(self.retired as u16));
+        // SAFETY: nobody else has a reference to it.
+        let wqebbs = unsafe { self.length(work.index.into()).read() };
+        // Not with the card, or where no work request starts.
+        if before >= self.in_flight() || wqebbs == 0 {
             let (first, end) = (self.retired as u16, self.producer as u16);
             return Err(RetireError::NotInFlight { work: *work, first, end });
         }
-        self.retired = slot.end;
-        Ok(slot.wr_id)
+        self.retired = self.retired.wrapping_add(before + u32::from(wqebbs));
+        Ok(*self.wr_id(work.index.into()))
+    }
+}
+
+/// The room of one WQE in a ring, as plain numbers. What is stored there is of the segments that the WQE's size counts.
+pub(crate) struct Room<'a> {
+    /// The ring.
+    base: NonNull<u8>,
+    /// Where in the ring the WQE starts: a multiple of 64.
+    first: usize,
+    /// Bytes of the ring.
+    end: usize,
+    /// Whether it is known to lie in one piece: else it may go on at the ring's start.
+    whole: bool,
+    _ring: PhantomData<&'a mut SendRing>,
+}
+
+impl Room<'_> {
+    /// Where segment number `segment` lies: a multiple of 16 inside of the ring.
+    #[inline(always)]
+    fn place(&self, segment: usize) -> usize {
+        let place = self.first + segment * SEGMENT;
+        debug_assert!(!self.whole || place < self.end, "segment {segment} is not of this WQE");
+        // The first WQEBB never wraps.
+        if self.whole || segment < WQEBB / SEGMENT { place } else { place & (self.end - 1) }
+    }
+
+    /// Stores segment number `segment`.
+    #[inline(always)]
+    pub(crate) fn store(&mut self, segment: usize, [first, second]: [u64; 2]) {
+        // SAFETY: the 16 bytes lie inside of the ring, aligned; nobody in this process has a reference to them
+        // (`SendRing::blocks` ends before `&mut SendRing` can be had again).
+        unsafe {
+            let place = self.base.add(self.place(segment)).cast::<u64>();
+            place.write(first);
+            place.add(1).write(second);
+        }
+    }
+
+    /// Stores the header of inline data at the start of segment `segment`.
+    #[inline(always)]
+    pub(super) fn store_header(&mut self, segment: usize, header: [u8; INLINE_HEADER]) {
+        // SAFETY: a segment lies inside of the ring; nobody in this process has a reference to it.
+        unsafe { self.base.add(self.place(segment)).cast().write(header) }
+    }
+
+    /// Stores `data` from byte `at` of segment `segment` on.
+    #[inline(always)]
+    pub(crate) fn store_bytes(&mut self, segment: usize, at: usize, data: &[u8]) {
+        let first = self.place(segment) + at % SEGMENT;
+        // SAFETY: a byte of a segment lies inside of the ring, and so does what is copied there: as a whole, or as much
+        // as there is room for and the rest from the ring's start on. Nobody in this process has a reference to it, and
+        // no data is longer than the room, which was made for it.
+        unsafe {
+            if self.whole || first + data.len() <= self.end {
+                self.base.add(first).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len());
+            } else {
+                copy_around(self.base, first, self.end, data);
+            }
+        }
     }
 }
 

@@ -316,6 +316,75 @@ fn an_abandoned_batch_leaves_nothing_that_a_completion_could_name() {
 }
 
 #[test]
+fn a_wqe_is_the_same_wherever_it_lies_and_only_its_start_is_a_work_request() {
+    const WQEBBS: u16 = 16;
+    let post = |batch: &mut SendBatch<'_, Bell>, count: u16| {
+        // All of the last WQEBB but its last segment.
+        let data: Vec<u8> = (0..usize::from(count) * WQEBB - 36).map(|i| i as u8).collect();
+        batch.send_inline(5, WrFlags::SIGNALLED, &data)
+    };
+    for count in 1..=WQEBBS {
+        let mut expected = Vec::new();
+        for start in 0..WQEBBS {
+            let mut queue = Queue::new(4);
+            queue.ring.inline_bytes = 1000;
+            queue.starts_at(start);
+            let mut abandoned = queue.batch();
+            while abandoned.nop(9, WrFlags::SIGNALLED).is_ok() {}
+            let mut batch = queue.batch();
+            post(&mut batch, count).unwrap();
+            batch.ring();
+            // Without the control segment, which has the index.
+            let data = queue.wqe(start, usize::from(count) * WQEBB - 16).split_off(16);
+            if start == 0 {
+                expected = data;
+            } else {
+                assert!(data == expected, "{count} from {start}");
+            }
+            for inner in (1..WQEBBS).map(|i| start.wrapping_add(i)) {
+                assert!(
+                    matches!(queue.done(inner), Err(RetireError::NotInFlight { .. })),
+                    "{inner} of {count} from {start}"
+                );
+            }
+            assert_eq!((queue.done(start), queue.ring.in_flight()), (Ok(5), 0));
+        }
+    }
+}
+
+#[test]
+fn a_list_that_wraps_with_the_ring_is_the_same() {
+    let elements = [1, 2, 3, 4, 5, 6].map(element);
+    let list = |start| {
+        let mut queue = Queue::new(2);
+        queue.starts_at(start);
+        let mut batch = queue.batch();
+        // SAFETY: no card reads this ring.
+        unsafe { batch.write(1, WrFlags::SIGNALLED, REMOTE, &elements) }.unwrap();
+        batch.ring();
+        assert!(queue.done(start + 1).is_err());
+        assert_eq!(queue.done(start), Ok(1));
+        queue.wqe(start, 128).split_off(16)
+    };
+    assert_eq!(list(3), list(0));
+    assert_eq!(list(0)[16..20], 1u32.to_be_bytes());
+}
+
+#[test]
+fn an_index_of_another_lap_is_refused() {
+    let mut queue = Queue::new(2);
+    queue.starts_at(0xfffd);
+    let mut batch = queue.batch();
+    (0..3).for_each(|wr_id| batch.nop(wr_id, WrFlags::SIGNALLED).unwrap());
+    batch.ring();
+    for lap in 1..0x4000u16 {
+        let index = 0xfffeu16.wrapping_add(4 * lap);
+        assert!(matches!(queue.done(index), Err(RetireError::NotInFlight { .. })), "{index:#x}");
+    }
+    assert_eq!((queue.done(0xfffe), queue.done(0xffff)), (Ok(1), Ok(2)));
+}
+
+#[test]
 fn the_middle_of_a_wqe_is_refused_where_indices_wrap() {
     let mut queue = Queue::new(2);
     (queue.ring.producer, queue.ring.retired) = (u32::MAX - 3, u32::MAX - 3);

@@ -4,7 +4,7 @@ use mlx5_prm::wqe::{
     AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WqeOpcode,
 };
 
-use super::ring::{INLINE_HEADER, SendRing, Slot};
+use super::ring::{INLINE_HEADER, Room, SendRing};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
 
@@ -41,8 +41,8 @@ pub(crate) trait Head {
         let _ = bytes;
         Ok(())
     }
-    /// Stores its segments, from number 1 on, of the WQE that starts at WQEBB `index`.
-    fn store(&self, ring: &mut SendRing, index: u32);
+    /// Stores its segments, from number 1 on.
+    fn store(&self, room: &mut Room<'_>);
 }
 
 /// Nothing.
@@ -53,7 +53,7 @@ impl Head for () {
     }
 
     #[inline(always)]
-    fn store(&self, _: &mut SendRing, _: u32) {}
+    fn store(&self, _: &mut Room<'_>) {}
 }
 
 /// `[ raddr | rkey ]`.
@@ -64,10 +64,10 @@ impl Head for RemoteAddress {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u32) {
+    fn store(&self, room: &mut Room<'_>) {
         let mut segment = RaddrSeg::ZERO;
         segment.w().raddr(self.addr).rkey(self.rkey);
-        ring.store(index, 1, zerocopy::transmute!(segment));
+        room.store(1, zerocopy::transmute!(segment));
     }
 }
 
@@ -85,22 +85,25 @@ impl Head for Atomic {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u32) {
-        self.remote.store(ring, index);
+    fn store(&self, room: &mut Room<'_>) {
+        self.remote.store(room);
         let mut segment = AtomicSeg::ZERO;
         segment.w().swap_add(self.swap_add).compare(self.compare);
-        ring.store(index, 1 + self.remote.segments(), zerocopy::transmute!(segment));
+        room.store(1 + self.remote.segments(), zerocopy::transmute!(segment));
     }
 }
 
 /// The data of a work request.
 pub(super) trait Payload {
+    /// Whether it is checked once for a WQE, and not at each store, that it does not go on at the ring's start: cheaper
+    /// for data in the WQE, dearer for segments.
+    const LONG: bool = false;
     /// Bytes that are not in the WQE.
     fn bytes(&self) -> u64;
     /// How many segments it takes, or why it cannot be posted.
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError>;
-    /// Stores its segments from number `at` on, of the WQE that starts at WQEBB `index`.
-    fn store(&self, ring: &mut SendRing, index: u32, at: usize);
+    /// Stores its segments from number `at` on.
+    fn store(&self, room: &mut Room<'_>, at: usize);
 }
 
 /// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes
@@ -135,9 +138,9 @@ impl Payload for Elements<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
+    fn store(&self, room: &mut Room<'_>, at: usize) {
         for (i, element) in self.0.iter().filter(|element| element.len != 0).enumerate() {
-            ring.store(index, at + i, Elements::segment(element));
+            room.store(at + i, Elements::segment(element));
         }
     }
 }
@@ -158,8 +161,8 @@ impl Payload for One<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
-        ring.store(index, at, Elements::segment(self.0));
+    fn store(&self, room: &mut Room<'_>, at: usize) {
+        room.store(at, Elements::segment(self.0));
     }
 }
 
@@ -167,6 +170,8 @@ impl Payload for One<'_> {
 pub(super) struct Inline<'a>(pub(super) &'a [u8]);
 
 impl Payload for Inline<'_> {
+    const LONG: bool = true;
+
     #[inline(always)]
     fn bytes(&self) -> u64 {
         0
@@ -181,7 +186,7 @@ impl Payload for Inline<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, ring: &mut SendRing, index: u32, at: usize) {
+    fn store(&self, room: &mut Room<'_>, at: usize) {
         if self.0.is_empty() {
             return;
         }
@@ -189,8 +194,8 @@ impl Payload for Inline<'_> {
         // Checked by `segments` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
         header.w().byte_count(self.0.len() as u16);
         let header: [u8; INLINE_HEADER] = zerocopy::transmute!(header);
-        ring.store_header(index, at, header);
-        ring.store_bytes(index, at, INLINE_HEADER, self.0);
+        room.store_header(at, header);
+        room.store_bytes(at, INLINE_HEADER, self.0);
     }
 }
 
@@ -204,24 +209,42 @@ impl SendRing {
     /// ```
     /// Four segments fill a WQEBB; the next WQE starts at the next WQEBB.
     #[inline(always)]
-    pub(super) fn write(
+    pub(super) fn write<P: Payload>(
         &mut self,
         index: u32,
         size: Size,
         request: Request,
         head: impl Head,
-        payload: impl Payload,
+        payload: P,
     ) -> u64 {
         let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, request));
         let first = first | self.number;
-        self.store(index, 0, [first, second]);
-        head.store(self, index);
-        payload.store(self, index, 1 + head.segments());
-        let end = index.wrapping_add(size.wqebbs.into());
-        *self.slot(index) = Slot { wr_id: request.wr_id, end };
-        self.cover(index, end);
+        // Remembered in each branch: there the compiler knows whether the lengths lie in one piece.
+        if !P::LONG || self.whole(index, size.wqebbs) {
+            fill(self.room(index, P::LONG), [first, second], head, payload);
+            self.remember(index, request.wr_id, size.wqebbs);
+        } else {
+            fill_around(self.room(index, false), [first, second], head, payload);
+            self.remember(index, request.wr_id, size.wqebbs);
+        }
         first
     }
+}
+
+/// Stores a WQE.
+#[inline(always)]
+fn fill(mut room: Room<'_>, control: [u64; 2], head: impl Head, payload: impl Payload) {
+    room.store(0, control);
+    head.store(&mut room);
+    payload.store(&mut room, 1 + head.segments());
+}
+
+/// As [`fill`], where the WQE goes on at the ring's start.
+// By value: a queue that has shown a part of itself reads its numbers once more after each store.
+#[cold]
+#[inline(never)]
+fn fill_around(room: Room<'_>, control: [u64; 2], head: impl Head, payload: impl Payload) {
+    fill(room, control, head, payload);
 }
 
 /// How long a WQE is.

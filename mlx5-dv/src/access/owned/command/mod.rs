@@ -131,16 +131,16 @@ impl CommandQueue {
     ) -> Result<Arc<Self>, Error> {
         let identity = registers.identity()?;
         if identity.cmd_interface_rev != INTERFACE_REV {
-            return Err(Error::Nonsense(format!(
-                "its command interface has revision {}, and this driver speaks {INTERFACE_REV}",
-                identity.cmd_interface_rev
-            )));
+            let (given, ours) = (identity.cmd_interface_rev.into(), INTERFACE_REV.into());
+            return Err(Error::response("cmd_interface_rev", given, ours..=ours, ""));
         }
         let (log_size, log_stride) = (identity.log_cmdq_size, identity.log_cmdq_stride);
-        if log_size > 5 || log_stride < 6 || log_size + log_stride > 12 {
-            return Err(Error::Nonsense(format!(
-                "a command queue of 2^{log_size} entries, 2^{log_stride} bytes apart, does not fit into a page"
-            )));
+        if log_size > 5 {
+            return Err(Error::response("log_cmdq_size", log_size.into(), 0..=5, ""));
+        }
+        if log_stride < 6 || log_size + log_stride > 12 {
+            let detail = format!("the command queue of 2^{log_size} entries must fit into a page");
+            return Err(Error::response("log_cmdq_stride", log_stride.into(), 6..=(12 - log_size).into(), detail));
         }
         let ring = pool.allocate(RING)?;
         // SAFETY: the ring's page, which the queue keeps; the function's owner stops DMA before it lets the queue go.

@@ -1,11 +1,18 @@
 //! What can go wrong on the control path, as values.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use mlx5_prm::cmd::{CmdStatus, DeliveryStatus, Opcode};
 use mlx5_prm::init_seg::HealthSyndrome;
 use mlx5_prm::values::QpState;
+
+mod invalid;
+#[cfg(test)]
+mod tests;
+
+pub use invalid::{Invalid, MappingKind};
 
 /// Any failure of a control call. Its display is one sentence, with the fix in it where there is one.
 #[derive(Debug, thiserror::Error)]
@@ -70,11 +77,20 @@ pub enum Error {
         status: CqStatus,
     },
     /// An argument that can never work.
-    #[error("{0}")]
-    Invalid(String),
-    /// The device answered something that makes no sense.
-    #[error("the card answered nonsense: {0}")]
-    Nonsense(String),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The device answered what it must not.
+    #[error("invalid response from device: {what} is {given:#x}{}{}", limit_text(limit), detail_text(detail))]
+    InvalidResponse {
+        /// The field of the response, by its PRM name, or what was counted.
+        what: &'static str,
+        /// Its value.
+        given: u64,
+        /// What this driver accepts, where that is a range.
+        limit: Option<RangeInclusive<u64>>,
+        /// What else is known, and what to do; may be empty.
+        detail: String,
+    },
     /// The card did not become ready in time.
     #[error("{what} took longer than {} ms", limit.as_millis())]
     Timeout {
@@ -100,6 +116,18 @@ fn fix_text(fix: &Option<String>) -> String {
     fix.as_ref().map_or_else(String::new, |fix| format!("; to fix it: {fix}"))
 }
 
+fn limit_text(limit: &Option<RangeInclusive<u64>>) -> String {
+    limit.as_ref().map_or_else(String::new, |limit| match limit.clone().into_inner() {
+        (least, most) if least == most => format!(", and must be {least:#x}"),
+        (least, u64::MAX) => format!(", and must be at least {least:#x}"),
+        (least, most) => format!(", and must be {least:#x} to {most:#x}"),
+    })
+}
+
+fn detail_text(detail: &str) -> String {
+    if detail.is_empty() { String::new() } else { format!(": {detail}") }
+}
+
 /// Why a card no longer answers. Once known, every wait ends with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -121,7 +149,11 @@ pub enum Death {
     #[error("the card turned the function off (its NIC interface is disabled); reset the card and open it again")]
     Disabled,
     /// The health counter stood still.
-    #[error("the card's firmware stopped: its health counter stood still for {} ms; reset the card and open it again", after.as_millis())]
+    #[error(
+        "the card's health counter stood still for {} ms: its firmware stopped, or a software card got no processor; \
+         reset the card and open it again",
+        after.as_millis()
+    )]
     CounterStill {
         /// How long it stood still.
         after: Duration,
@@ -235,6 +267,16 @@ impl CommandError {
 }
 
 impl Error {
+    /// A response whose `what` is `given`, outside of `limit`; `detail` says what else is known.
+    pub(crate) fn response(
+        what: &'static str,
+        given: u64,
+        limit: impl Into<Option<RangeInclusive<u64>>>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Error::InvalidResponse { what, given, limit: limit.into(), detail: detail.into() }
+    }
+
     /// `source`, met while `doing`: a death where it says that the device's server is gone.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
         match Death::hung_up(&source) {

@@ -1,0 +1,166 @@
+//! Creation of queue pairs. PRM "CREATE_QP".
+
+use std::sync::{Arc, Mutex};
+
+use mlx5_prm::caps::{CmdHcaCap, RoceCap};
+use mlx5_prm::cmd::{CreateQpIn, DestroyQpIn};
+use mlx5_prm::ctx::{Qpc, TimestampFormat};
+use mlx5_prm::values::{PathMigration, QpState, ServiceType};
+
+use super::QueuePair;
+use super::options::{Layout, QpOptions};
+use super::transition::LOG_ACK_REQ_FREQ;
+use crate::caps::{CapPage, Caps};
+use crate::error::{Error, Invalid};
+use crate::objects::check::{NO_USER_INDEX, fits, one_device, timestamps};
+use crate::objects::cq::Cq;
+use crate::objects::object::Object;
+use crate::objects::pd::Pd;
+use crate::objects::ring::RingMemory;
+use crate::objects::ring_lease::RingLease;
+use crate::objects::uar::Uar;
+
+/// `rq_type` of a queue pair that takes from a shared receive queue.
+const SHARED_RECEIVE_QUEUE: u8 = 1;
+/// `rq_type` of a queue pair without a receive queue.
+const NO_RECEIVE_QUEUE: u8 = 3;
+
+impl QueuePair {
+    /// A new queue pair in RST, that rings through `uar` and completes into `send_cq` and `recv_cq` (which may be one).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the options exceed a capability (it is named) or the parents are of different cards;
+    /// [`Error::Unsupported`] where the card has not the service; [`Error::Memory`], [`Error::Command`].
+    pub fn create(
+        pd: &Arc<Pd>,
+        uar: &Arc<Uar>,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+        options: QpOptions,
+    ) -> Result<Arc<Self>, Error> {
+        let device = pd.device();
+        one_device("a queue pair's PD, UAR and CQs", device, [uar.device(), send_cq.device(), recv_cq.device()])?;
+        let kind = kind(options.service, device.caps())?;
+        if let Some(srq) = &options.srq {
+            one_device("a queue pair and its SRQ", device, [srq.device()])?;
+        }
+        let layout = Layout::of(&options, device.caps())?;
+        if layout.len() == 0 && options.srq.is_none() {
+            return Err(Invalid::Empty { what: "a queue pair", lacks: "send_wqes and recv_wqes" }.into());
+        }
+        let memory = RingMemory::new(device, layout.len(), 0)?;
+        let mut context = context(&options, &layout, &memory, device.caps())?;
+        context.w().pd(pd.pdn()).uar_page(uar.index()).cqn_snd(send_cq.cqn()).cqn_rcv(recv_cq.cqn());
+        let mut create = CreateQpIn::default();
+        create.w().qpc(&context).wq_umem_valid(true).wq_umem_id(memory.umem_id());
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
+        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
+        let created = unsafe {
+            Object::create_over_memory(device, &create, kind, |out| {
+                let mut end = DestroyQpIn::default();
+                end.w().qpn(out.qpn());
+                (end, format!("QP {:#x}", out.qpn()))
+            })
+        };
+        let (object, out) = created?;
+        Ok(Arc::new(QueuePair {
+            qpn: out.qpn(),
+            options,
+            layout,
+            state: Mutex::new(QpState::Rst),
+            send_lease: RingLease::default(),
+            receive_lease: RingLease::default(),
+            object,
+            memory,
+            send_cq: Arc::clone(send_cq),
+            recv_cq: Arc::clone(recv_cq),
+            uar: Arc::clone(uar),
+            pd: Arc::clone(pd),
+        }))
+    }
+}
+
+/// The object of a queue pair of `service`, for messages.
+fn kind(service: ServiceType, caps: &Caps) -> Result<&'static str, Error> {
+    match service {
+        ServiceType::Rc => Ok("an RC QP"),
+        ServiceType::Uc if caps.current::<CmdHcaCap>(CapPage::General).is_some_and(|general| general.uc()) => {
+            Ok("a UC QP")
+        }
+        ServiceType::Uc => Err(Error::Unsupported { what: "unreliable connections".into(), capability: "uc" }),
+        ServiceType::Ud => Ok("a UD QP"),
+        other => {
+            let instead = "use ServiceType::Rc, ServiceType::Uc or ServiceType::Ud".into();
+            Err(Error::NotBuilt { what: format!("a queue pair of service {other}"), instead })
+        }
+    }
+}
+
+/// What the timestamps of a queue pair's completions are.
+fn clock(caps: &Caps) -> TimestampFormat {
+    timestamps(caps.current::<RoceCap>(CapPage::Roce).map_or(0, |roce| roce.qp_ts_format()))
+}
+
+/// The context of a queue pair of `options` whose rings are `layout` in `memory`, without its parents.
+fn context(options: &QpOptions, layout: &Layout, memory: &RingMemory, caps: &Caps) -> Result<Qpc, Error> {
+    let mut context = Qpc::default();
+    context
+        .w()
+        .st(options.service)
+        .pm_state(PathMigration::Migrated)
+        .user_index(user_index(options, caps)?)
+        .log_ack_req_freq(LOG_ACK_REQ_FREQ)
+        .ts_format(clock(caps).number() as u8)
+        .dbr_umem_valid(true)
+        .dbr_umem_id(memory.umem_id())
+        .dbr_addr(memory.record_offset());
+    match (&options.srq, layout.log_rq_size) {
+        (Some(srq), _) => context.w().rq_type(SHARED_RECEIVE_QUEUE).srqn_rmpn_xrqn(srq.srqn()),
+        (None, Some(log)) => context.w().log_rq_size(log as u8).log_rq_stride((layout.log_rq_stride - 4) as u8),
+        (None, None) => context.w().rq_type(NO_RECEIVE_QUEUE),
+    };
+    match layout.log_sq_size {
+        Some(log) => context.w().log_sq_size(log as u8),
+        None => context.w().no_sq(true),
+    };
+    Ok(context)
+}
+
+/// `user_index` for the context. Errors: [`Error::Invalid`] where it has more than 24 bits or means none,
+/// [`Error::Unsupported`] where the card's completions carry none.
+fn user_index(options: &QpOptions, caps: &Caps) -> Result<u32, Error> {
+    let Some(index) = options.user_index else { return Ok(NO_USER_INDEX) };
+    fits("user_index", index, 24)?;
+    if index == NO_USER_INDEX {
+        let limit = 0..=u64::from(NO_USER_INDEX) - 1;
+        return Err(Invalid::out_of_range("user_index", index.into(), limit, "a completion").into());
+    }
+    match caps.cqe_version {
+        0 => Err(Error::Unsupported { what: "completions with a user_index".into(), capability: "cqe_version" }),
+        _ => Ok(index),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_prm::layout::Layout as _;
+
+    use super::*;
+
+    fn caps() -> Caps {
+        Caps { log_max_qp_sz: 15, max_wqe_sz_sq: 1024, max_wqe_sz_rq: 512, ..Caps::default() }
+    }
+
+    #[test]
+    fn timestamps_are_free_running_where_the_card_can() {
+        use mlx5_prm::ctx::TimestampFormat::{Default, FreeRunning};
+        let with = |qp_ts_format| {
+            let mut roce = RoceCap::default();
+            roce.w().qp_ts_format(qp_ts_format);
+            let (current, max) = (roce.as_bytes().to_vec(), roce.as_bytes().to_vec());
+            Caps { pages: vec![crate::caps::RawPage { page: CapPage::Roce, current, max }], ..caps() }
+        };
+        assert_eq!([0, 1, 2].map(|format| clock(&with(format))), [FreeRunning, Default, FreeRunning]);
+        assert_eq!(clock(&caps()), FreeRunning, "no RoCE page");
+    }
+}

@@ -1,0 +1,265 @@
+//! Shared receive queues: the object. What posts to it is
+//! [`SharedReceiveQueue`](crate::queue::SharedReceiveQueue).
+
+use std::fmt;
+use std::sync::Arc;
+
+use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::cmd::{CreateRmpIn, DestroyRmpIn, ModifyRmpIn, QueryRmpIn};
+use mlx5_prm::ctx::{QueueState, RmpBitmask, Rmpc, Wq, WqType};
+use mlx5_prm::wqe::SEGMENT;
+
+use super::check::within;
+use super::object::{DestroyError, Object, destroy_sole};
+use super::pd::Pd;
+use super::ring::RingMemory;
+use super::ring_lease::{ReceivePermit, ReceiveRingOwner, ReceiveRingParts, RingLease};
+use crate::caps::{CapPage, Caps};
+use crate::device::Device;
+use crate::error::{CommandError, Error, Invalid};
+
+/// What a shared receive queue is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SrqOptions {
+    /// Receives that it holds at once; rounded up to a power of two less one. Default: 127.
+    pub wqes: u32,
+    /// Scatter elements of a receive, at most. Default: 1.
+    pub sges: u16,
+}
+
+impl Default for SrqOptions {
+    fn default() -> Self {
+        SrqOptions { wqes: 127, sges: 1 }
+    }
+}
+
+impl SrqOptions {
+    /// Sets [`wqes`](Self::wqes).
+    pub fn wqes(mut self, wqes: u32) -> Self {
+        self.wqes = wqes;
+        self
+    }
+
+    /// Sets [`sges`](Self::sges).
+    pub fn sges(mut self, sges: u16) -> Self {
+        self.sges = sges;
+        self
+    }
+
+    /// log2 of the ring's WQEs, and of a WQE's bytes.
+    fn layout(&self, caps: &Caps) -> Result<(u32, u32), Invalid> {
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+        // The link to the next WQE, then the elements.
+        let stride = SEGMENT as u64 * (1 + u64::from(self.sges.max(1)));
+        let stride = stride.next_power_of_two();
+        if stride > u64::from(caps.max_wqe_sz_rq) {
+            return Err(Invalid::WqeTooLong {
+                what: "sges",
+                sges: self.sges,
+                inline_bytes: None,
+                needed: stride,
+                most: caps.max_wqe_sz_rq.into(),
+                capability: "max_wqe_sz_rq",
+            });
+        }
+        // One WQE is never posted: the last one posted names it as the next. Two WQEs of 32 bytes are a WQEBB.
+        let wqes = (u64::from(self.wqes.max(1)) + 1).next_power_of_two();
+        within("wqes", wqes, "log_max_srq_sz", general.log_max_srq_sz().min(15))?;
+        Ok((wqes.trailing_zeros(), stride.trailing_zeros()))
+    }
+}
+
+/// How the card says a shared receive queue is. PRM "QUERY_RMP".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SrqStatus {
+    /// The state it is in: RDY, or ERR.
+    pub state: QueueState,
+    /// Its event comes once fewer receives than this are left; 0 for none, or where it has come.
+    pub limit: u16,
+    /// Receives that queue pairs have taken, modulo 2^16.
+    pub hw_counter: u32,
+    /// Receives that the doorbell record says were posted, modulo 2^16.
+    pub sw_counter: u32,
+}
+
+/// A receive queue that many queue pairs take from, in whatever order their messages come: name it in
+/// [`QpOptions::srq`](super::QpOptions::srq). PRM "Receive Memory Pool Context": as Linux makes ordinary shared receive
+/// queues on every card that knows interface step 1, the least that this driver works with.
+///
+/// What a queue pair has taken completes where that queue pair's receives complete. Before it is reset or destroyed
+/// take it to ERR, wait for its event SRQ_LAST_WQE ([`Device::async_events`]), and poll: what it has taken and not
+/// completed when it is reset never completes, and its WQE is lost until the shared receive queue is destroyed.
+pub struct Srq {
+    srqn: u32,
+    options: SrqOptions,
+    log_size: u32,
+    log_stride: u32,
+    lease: RingLease,
+    object: Object,
+    memory: RingMemory,
+    pd: Arc<Pd>,
+}
+
+impl fmt::Debug for Srq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Srq({:#x}, {} receives)", self.srqn, self.capacity())
+    }
+}
+
+impl ReceiveRingOwner for Srq {
+    fn release_receive_ring(&self) {
+        self.lease.release();
+    }
+}
+
+impl Srq {
+    /// A new shared receive queue, with nothing posted. Its memory is of `pd`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the options exceed a capability (it is named); [`Error::Memory`], [`Error::Command`].
+    pub fn create(pd: &Arc<Pd>, options: SrqOptions) -> Result<Arc<Self>, Error> {
+        let device = pd.device();
+        let (log_size, log_stride) = options.layout(device.caps())?;
+        let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
+        let mut context = Rmpc::default();
+        context.w().state(QueueState::Rdy).wq(&memory.wq(WqType::LinkedList, pd.pdn(), log_size, log_stride));
+        let mut create = CreateRmpIn::default();
+        create.w().ctx(&context);
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
+        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
+        let created = unsafe {
+            Object::create_over_memory(device, &create, "an SRQ", |out| {
+                let mut end = DestroyRmpIn::default();
+                end.w().rmpn(out.rmpn());
+                (end, format!("SRQ {:#x}", out.rmpn()))
+            })
+        };
+        let (object, out) = created?;
+        Ok(Arc::new(Srq {
+            srqn: out.rmpn(),
+            options,
+            log_size,
+            log_stride,
+            lease: RingLease::default(),
+            object,
+            memory,
+            pd: Arc::clone(pd),
+        }))
+    }
+
+    /// `srqn`, 24 bits.
+    pub fn srqn(&self) -> u32 {
+        self.srqn
+    }
+
+    /// Receives that it holds at once.
+    pub fn capacity(&self) -> usize {
+        (1 << self.log_size) - 1
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.pd.device()
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Asks for one event SRQ_RQ_LIMIT ([`Device::async_events`]) once fewer than `limit` receives are left; 0 asks for
+    /// none. It comes when a message takes a receive: one asked for below what is left already comes with the next.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more than it holds, [`Error::Command`].
+    pub fn arm_limit(&self, limit: u16) -> Result<(), Error> {
+        if usize::from(limit) > self.capacity() {
+            let limits = 0..=self.capacity() as u64;
+            return Err(Invalid::out_of_range("limit", limit.into(), limits, "this SRQ").into());
+        }
+        let (mut command, mut bitmask, mut context, mut wq) =
+            (ModifyRmpIn::default(), RmpBitmask::default(), Rmpc::default(), Wq::default());
+        wq.w().lwm(limit);
+        context.w().state(QueueState::Rdy).wq(&wq);
+        bitmask.w().lwm(true);
+        command.w().rmpn(self.srqn).rmp_state(QueueState::Rdy).bitmask(&bitmask).ctx(&context);
+        Ok(self.object.modify(&command)?)
+    }
+
+    /// What the card says of it. Errors: [`Error::Command`].
+    pub fn query(&self) -> Result<SrqStatus, Error> {
+        let mut query = QueryRmpIn::default();
+        query.w().rmpn(self.srqn);
+        let reply = self.object.query(&query)?;
+        let context = reply.rmp_context();
+        let wq = context.wq();
+        Ok(SrqStatus {
+            state: context.state(),
+            limit: wq.lwm(),
+            hw_counter: wq.hw_counter(),
+            sw_counter: wq.sw_counter(),
+        })
+    }
+
+    /// Leases the ring.
+    pub(crate) fn lease_receive_ring(&self) -> Result<ReceivePermit, Error> {
+        let name = self.object.name();
+        let (ring, record) = self.lease.take(&self.memory, 0, &name, "SharedReceiveQueue")?.into_parts();
+        let (log_size, log_stride, sges) = (self.log_size, self.log_stride, self.options.sges.max(1));
+        Ok(ReceivePermit(ReceiveRingParts { ring, record, log_size, log_stride, sges }))
+    }
+
+    /// Destroys it, once: after a success further calls do nothing.
+    pub(crate) fn end(&mut self) -> Result<(), CommandError> {
+        self.object.destroy()?;
+        self.memory.destroy()
+    }
+
+    /// Destroys it: nothing posted is filled any more. Its queue and its queue pairs must be gone. Errors: the object,
+    /// kept alive, and why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, Srq::end)
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "an SRQ was not destroyed; its memory is leaked");
+            self.memory.leak();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mlx5_prm::layout::Layout as _;
+
+    fn layout(options: SrqOptions) -> Result<(u32, u32), Invalid> {
+        let mut general = CmdHcaCap::ZERO;
+        general.w().log_max_srq_sz(15);
+        let (current, max) = (general.as_bytes().to_vec(), general.as_bytes().to_vec());
+        let pages = vec![crate::caps::RawPage { page: CapPage::General, current, max }];
+        options.layout(&Caps { pages, max_wqe_sz_rq: 512, ..Caps::default() })
+    }
+
+    #[test]
+    fn a_wqe_has_room_for_its_link_and_a_ring_for_one_that_is_not_posted() {
+        assert_eq!(layout(SrqOptions::default()).unwrap(), (7, 5));
+        assert_eq!(layout(SrqOptions::default().wqes(128).sges(2)).unwrap(), (8, 6));
+        assert_eq!(layout(SrqOptions::default().wqes(0).sges(0)).unwrap(), (1, 5));
+    }
+
+    #[test]
+    fn what_the_card_cannot_do_is_refused_by_name() {
+        for (options, names) in [
+            (SrqOptions::default().wqes(1 << 15), ["wqes", "log_max_srq_sz"]),
+            (SrqOptions::default().sges(32), ["sges", "max_wqe_sz_rq"]),
+        ] {
+            let text = layout(options).unwrap_err().to_string();
+            assert!(names.iter().all(|name| text.contains(name)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The buffers that are posted to a shared receive queue.
+
+use std::sync::Arc;
+
+use crate::objects::Srq;
+use crate::queue::owning::in_flight::InFlight;
+
+/// The buffers of receives, and whose they are until it is gone.
+#[derive(Debug)]
+pub(super) struct Receives {
+    pub(super) in_flight: InFlight,
+    pub(super) srq: Arc<Srq>,
+}
+
+impl Drop for Receives {
+    fn drop(&mut self) {
+        let ended = Arc::get_mut(&mut self.srq).is_some_and(|srq| srq.end().is_ok());
+        if !ended {
+            tracing::error!("a hub's shared receive queue was not destroyed; its buffers are leaked");
+            self.in_flight.leak();
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Hubs on software cards, in virtual time: connections join, leave and are killed at random while others run; no
+//! message and no buffer is lost.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use mlx5_dv::Error;
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+use mlx5_dv::queue::{ConnectionId, Done, Hub, HubOptions, Left, RefusedReason, Side};
+use mlx5_open::virtual_time::World;
+use mlx5_sim::card::Card;
+use mlx5_sim::world::Conditions;
+
+const SOON: Duration = Duration::from_secs(60);
+const BYTES: usize = 256;
+
+fn options() -> HubOptions {
+    let mut options = HubOptions::default();
+    (options.connections, options.receives, options.spares) = (24, 127, 64);
+    options.message_bytes = BYTES;
+    options.each.send_depth = 8;
+    options
+}
+
+/// A hub, and what its side of each conversation expects. Contexts are the numbers of conversations.
+struct End {
+    hub: Hub<u32>,
+    ids: HashMap<u32, ConnectionId>,
+    /// Numbers of the next message to send and to come, by conversation.
+    next: HashMap<u32, (u32, u32)>,
+    received: u64,
+    failed: u64,
+}
+
+impl End {
+    fn new(pd: &std::sync::Arc<Pd>) -> End {
+        let hub = Hub::new(pd, options()).unwrap();
+        End { hub, ids: HashMap::new(), next: HashMap::new(), received: 0, failed: 0 }
+    }
+
+    fn join(&mut self, conversation: u32) -> ConnectionId {
+        let id = self.hub.join(conversation).unwrap();
+        self.ids.insert(conversation, id);
+        self.next.insert(conversation, (0, 0));
+        id
+    }
+
+    /// Sends the next message of `conversation`, if there is room: from memory or inline.
+    fn send(&mut self, conversation: u32) -> bool {
+        let id = self.ids[&conversation];
+        let number = self.next[&conversation].0;
+        let message = message(conversation, number);
+        let sent = if message.len() <= 28 {
+            self.hub.send_inline(id, &message)
+        } else {
+            let Some(mut buffer) = self.hub.buffer() else { return false };
+            buffer.set_len(message.len());
+            buffer.write(0, &message);
+            self.hub.send(id, buffer)
+        };
+        match sent {
+            Ok(_) => self.next.get_mut(&conversation).unwrap().0 += 1,
+            Err(refused) => {
+                assert!(matches!(refused.reason, RefusedReason::Post(_)), "{refused}");
+                refused.buffer.into_iter().for_each(|buffer| self.hub.recycle(buffer).unwrap());
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Polls once. Messages are those that the conversation says, in order.
+    fn turn(&mut self) -> bool {
+        let Some(some) = self.hub.poll().unwrap() else { return false };
+        let (id, conversation, done) = (some.connection, *some.context, some.done);
+        assert_eq!(self.ids.get(&conversation), Some(&id));
+        self.handle(conversation, done);
+        true
+    }
+
+    fn handle(&mut self, conversation: u32, done: Done) {
+        match &done.result {
+            Ok(completion) if completion.work.side == Side::Receive => {
+                let next = &mut self.next.get_mut(&conversation).unwrap().1;
+                let mut bytes = vec![0; completion.byte_len as usize];
+                done.buffer.as_ref().unwrap().read(0, &mut bytes);
+                assert_eq!(bytes, message(conversation, *next), "message {next} of conversation {conversation}");
+                *next += 1;
+                self.received += 1;
+            }
+            Ok(_) => {}
+            Err(_) => self.failed += 1,
+        }
+        done.buffer.into_iter().for_each(|buffer| self.hub.recycle(buffer).unwrap());
+    }
+
+    fn leave(&mut self, conversation: u32) {
+        let id = self.ids.remove(&conversation).unwrap();
+        let Left { context, done, buffers } = self.hub.leave(id).unwrap();
+        assert_eq!(context, conversation);
+        done.into_iter().for_each(|done| self.handle(conversation, done));
+        buffers.into_iter().for_each(|buffer| self.hub.recycle(buffer).unwrap());
+        assert!(self.hub.leave(id).is_err(), "twice");
+    }
+
+    /// No connection is left, and no buffer is missing.
+    fn is_whole(&self) {
+        assert!(self.hub.is_empty() && self.ids.is_empty());
+        assert_eq!(self.hub.buffers(), (127, 64));
+    }
+}
+
+/// What message `number` of a conversation is.
+fn message(conversation: u32, number: u32) -> Vec<u8> {
+    let len = 1 + (conversation.wrapping_mul(37) ^ number.wrapping_mul(101)) as usize % BYTES;
+    (0..len).map(|at| (at as u32 ^ conversation.wrapping_mul(7) ^ number.wrapping_mul(13)) as u8).collect()
+}
+
+/// A small generator of its own: the same numbers in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % most
+    }
+
+    /// One of `some`, in an order that does not depend on the run.
+    fn one(&mut self, some: &HashMap<u32, ConnectionId>) -> Option<u32> {
+        let mut all: Vec<u32> = some.keys().copied().collect();
+        all.sort_unstable();
+        (!all.is_empty()).then(|| all[self.below(all.len())])
+    }
+}
+
+/// How long nothing must happen before all that was sent has come: longer than some retries.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Lets the world run until neither side has anything to poll.
+fn settle(world: &World, near: &mut End, far: &mut End) {
+    let mut last = world.clock().now();
+    while world.clock().now() - last < QUIET {
+        if near.turn() | far.turn() {
+            last = world.clock().now();
+        } else {
+            world.clock().pause(QUIET);
+        }
+    }
+}
+
+/// One run: 1500 random steps. Returns how many messages came, and how many work requests failed.
+fn run(seed: u64) -> (u64, u64) {
+    let world = World::new(seed);
+    let conditions = Conditions { loss: 20_000, ..Conditions::default() };
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], conditions).unwrap();
+    let pds = [0, 1].map(|at| Pd::alloc(&world.open(&cards[at]).unwrap()).unwrap());
+    let [mut near, mut far] = [0, 1].map(|at| End::new(&pds[at]));
+    let mut dice = Dice(seed * 2 + 1);
+    let mut conversations = 0;
+    for _ in 0..1500 {
+        match dice.below(40) {
+            0 | 1 if near.ids.len() < 24 && far.ids.len() < 24 => {
+                conversations += 1;
+                let (a, b) = (near.join(conversations), far.join(conversations));
+                far.hub.connect(b, &near.hub.local(a).unwrap()).unwrap();
+                near.hub.connect(a, &far.hub.local(b).unwrap()).unwrap();
+            }
+            2 => {
+                // Both ends are done with each other: all that was sent has come.
+                let Some(conversation) = dice.one(&near.ids).filter(|one| far.ids.contains_key(one)) else { continue };
+                settle(&world, &mut near, &mut far);
+                if near.ids.contains_key(&conversation) {
+                    let sent = (near.next[&conversation].0, far.next[&conversation].0);
+                    let come = (far.next[&conversation].1, near.next[&conversation].1);
+                    assert_eq!(sent, come, "conversation {conversation}");
+                    near.leave(conversation);
+                    far.leave(conversation);
+                }
+            }
+            // One end goes in the middle of everything; the other learns by a failure, or never.
+            3 => {
+                if let Some(conversation) = dice.one(&near.ids) {
+                    near.leave(conversation);
+                    far.leave(conversation);
+                }
+            }
+            4..=20 => {
+                if let Some(conversation) = dice.one(&near.ids) {
+                    near.send(conversation);
+                }
+            }
+            21..=37 => {
+                if let Some(conversation) = dice.one(&far.ids) {
+                    far.send(conversation);
+                }
+            }
+            _ => world.clock().pause(Duration::from_micros(dice.below(50) as u64)),
+        }
+        if dice.below(3) == 0 {
+            near.turn();
+            far.turn();
+        }
+    }
+    settle(&world, &mut near, &mut far);
+    for conversation in near.ids.keys().copied().collect::<Vec<_>>() {
+        assert_eq!(near.next[&conversation].0, far.next[&conversation].1, "conversation {conversation}");
+        assert_eq!(far.next[&conversation].0, near.next[&conversation].1, "conversation {conversation}");
+        near.leave(conversation);
+        far.leave(conversation);
+    }
+    near.is_whole();
+    far.is_whole();
+    (near.received + far.received, near.failed + far.failed)
+}
+
+#[test]
+fn nothing_is_lost_while_connections_come_and_go() {
+    for seed in 1..=6 {
+        let (received, failed) = run(seed);
+        assert!(received > 300 && failed > 0, "seed {seed}: {received} messages, {failed} failures");
+    }
+}
+
+#[test]
+fn an_error_of_one_leaves_the_others_alone() {
+    let world = World::new(1);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let pds = [0, 1].map(|at| Pd::alloc(&world.open(&cards[at]).unwrap()).unwrap());
+    let [mut near, mut far] = [0, 1].map(|at| End::new(&pds[at]));
+    for conversation in 0..3 {
+        let (a, b) = (near.join(conversation), far.join(conversation));
+        far.hub.connect(b, &near.hub.local(a).unwrap()).unwrap();
+        near.hub.connect(a, &far.hub.local(b).unwrap()).unwrap();
+    }
+    // The far end of 1 is gone: the near one fails after its retries.
+    far.leave(1);
+    (0..3).for_each(|conversation| assert!(near.send(conversation)));
+    while near.failed == 0 || far.received < 2 {
+        near.hub.wait(SOON).unwrap();
+        while near.turn() | far.turn() {}
+    }
+    for conversation in [0, 2] {
+        assert!(near.send(conversation) && far.send(conversation));
+    }
+    settle(&world, &mut near, &mut far);
+    assert_eq!((near.received, far.received, near.failed), (2, 4, 1));
+    // In its place another, by the same context.
+    let old = near.ids[&1];
+    let (new, left) = near.hub.reset(old).unwrap();
+    assert!(left.buffers.is_empty() && new != old && near.hub.context(old).is_none());
+    assert_eq!(near.hub.context(new), Some(&mut 1));
+    near.ids.insert(1, new);
+    near.next.insert(1, (0, 0));
+    let b = far.join(1);
+    far.hub.connect(b, &near.hub.local(new).unwrap()).unwrap();
+    near.hub.connect(new, &far.hub.local(b).unwrap()).unwrap();
+    assert!(near.send(1));
+    settle(&world, &mut near, &mut far);
+    assert_eq!(far.received, 5);
+    for conversation in 0..3 {
+        near.leave(conversation);
+        far.leave(conversation);
+    }
+    near.is_whole();
+    far.is_whole();
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let world = World::new(1);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let pd = Pd::alloc(&world.open(&cards[0]).unwrap()).unwrap();
+    let mut hub = Hub::new(&pd, options()).unwrap();
+    let id = hub.join("one").unwrap();
+    assert!(matches!(hub.send_inline(id, b"?").unwrap_err().reason, RefusedReason::NotConnected));
+    let foreign = MemoryRegion::allocate(&pd, BYTES, AccessFlags::LOCAL_WRITE).unwrap();
+    let refused = hub.recycle(foreign.buffer(0..BYTES).unwrap()).unwrap_err();
+    assert!(matches!(refused.reason, RefusedReason::ForeignBuffer) && refused.buffer.is_some());
+    for _ in 1..24 {
+        hub.join("more").unwrap();
+    }
+    let text = hub.join("one too many").unwrap_err().to_string();
+    assert!(text.contains("all 24") && text.contains("HubOptions::connections"), "{text}");
+    hub.leave(id).unwrap();
+    assert!(matches!(hub.send_inline(id, b"?").unwrap_err().reason, RefusedReason::HasLeft));
+    assert!(hub.local(id).unwrap_err().to_string().contains("has left"));
+    assert!(matches!(hub.wait(Duration::from_millis(1)), Err(Error::Timeout { .. })));
+    let mut too_many = options();
+    too_many.connections = 1 << 20;
+    assert!(Hub::<()>::new(&pd, too_many).unwrap_err().to_string().contains("16384"));
+    // Dropped with connections, receives and a message under way.
+    let (a, b) = (hub.join("a").unwrap(), hub.connections().next().unwrap());
+    hub.connect(a, &hub.local(b).unwrap()).unwrap();
+    hub.send_inline(a, b"nobody waits").unwrap();
+    drop((hub, refused));
+    MemoryRegion::destroy(foreign).unwrap();
+    Pd::destroy(pd).unwrap();
+    let counts = cards[0].function(0).counts();
+    assert_eq!((counts.qps, counts.cqs, counts.mkeys, counts.uars), (0, 0, 0, 0), "{counts:?}");
+}
