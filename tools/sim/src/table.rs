@@ -1,8 +1,8 @@
-//! A numbered table of objects, each of a user context.
+//! A numbered table of objects, each owned by a user context.
 
 use std::collections::BTreeSet;
 
-/// The user context of the driver itself, which may name every object. PRM `uid` 0.
+/// The user context of the driver, which may name every object. PRM `uid` 0.
 pub const DRIVER: u16 = 0;
 /// The `uid` of what the driver makes for all its users: any user context may name it. Linux calls it the shared
 /// resources'.

@@ -1,5 +1,5 @@
-//! A server whose process is out of descriptors serves again when there are some. A test program of its own: the limit
-//! is the process'.
+//! A server whose process has run out of file descriptors continues to serve when there are some again. A test program
+//! of its own, because the limit is for the whole process.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ fn a_client_that_comes_while_descriptors_are_short_is_served_later() {
     let folder = tempfile::tempdir().unwrap();
     let card = Card::builder().build().unwrap();
     let service = serve(card.function(0), folder.path().join("nic.sock")).unwrap();
-    // So long the server has the time to come to its wait for a client, and then to find no descriptor for its end.
+    // Gives the server time to wait for a client, and then to find no descriptor for it.
     let patience = Duration::from_millis(500);
     std::thread::sleep(patience);
     let before = getrlimit(Resource::Nofile);
     let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
 
-    // One descriptor is left, for the client's end.
+    // One descriptor is left, for the client.
     setrlimit(Resource::Nofile, Rlimit { current: Some(next + 1), ..before }).unwrap();
     let client = UnixStream::connect(service.path()).unwrap();
     std::thread::sleep(patience);

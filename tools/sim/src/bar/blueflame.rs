@@ -1,13 +1,14 @@
-//! Strict mode: whether what was copied into a BlueFlame buffer is the WQE that its doorbell names.
+//! Strict mode: checks that the copy in a BlueFlame buffer is the WQE that its doorbell names. PRM "BlueFlame".
 //!
-//! A card may carry out the copy instead of the WQE in the ring. This one always fetches from the ring, so two threads
-//! that copied into one buffer at once would never be noticed. A doorbell is taken as soon as its first bytes are
-//! there; the rest of the copy comes after them. So the buffer is looked at again when it had time to settle, unless it
+//! A real card may execute the copy instead of the WQE in the ring. This one always fetches from the ring, so two
+//! threads that copy into one buffer at the same time would go unnoticed. A doorbell is taken as soon as its first
+//! bytes are there, and the rest of the copy arrives later. So the buffer is checked after a settling time, unless it
 //! was rung again.
 //!
-//! Linux, libmlx5 and DPDK also ring with the first eight bytes alone: then the buffer holds an earlier copy still, or
-//! several, block by block of 64 bytes, the unit of a copy. Only what is neither the WQE nor such a rest is reported.
-//! That a driver does not drain its write-combining buffers cannot be seen here, as mapped pages are plain memory; that
+//! Linux, libmlx5 and DPDK also ring with the first eight bytes only. Then the buffer still holds one or several
+//! earlier copies, in blocks of 64 bytes. Only content that is neither the WQE nor such an earlier copy is reported.
+//! Write-combining buffers that a driver does not flush cannot be detected, as mapped pages are plain memory; a block
+//! of a copy that was never written can.
 //! a block of a copy never came can.
 
 use std::time::Duration;
@@ -20,14 +21,15 @@ use super::{BLUEFLAME_BUFFER, LOG_PAGE, PAGE, SEND_DOORBELL};
 use crate::function::{BUFFER, Buffer, Bytes, Copy, Function};
 use crate::objects::Qp;
 
-/// Strict rule: a BlueFlame copy is not the WQE in the ring. The copies of two threads are mixed, or a part never came.
+/// Strict rule: a BlueFlame copy is not the WQE in the ring. Copies of two threads are mixed, or a part was never
+/// written.
 pub const RULE_COPY: &str = "BlueFlame copy differs from the WQE in the ring";
-/// Strict rule: a queue pair copied two WQEs running into one buffer, though the two of a register are used in turn.
+/// Strict rule: a queue pair copied two successive WQEs to one buffer; the two buffers of a register must alternate.
 pub const RULE_SAME_BUFFER: &str = "BlueFlame buffer used twice running";
 
-/// So long after its doorbell a copy is whole, even if its writer lost the processor in between.
+/// Settling time: a copy is complete after this time, even if its writer was preempted.
 const SETTLED: Duration = Duration::from_millis(250);
-/// WQEBBs before the last one posted whose copies may be what an 8-byte doorbell left in place.
+/// Number of WQEBBs before the last one posted whose copies an 8-byte doorbell may leave in the buffer.
 const RECENT: u16 = 16;
 
 /// A send doorbell was taken from a buffer.
@@ -41,7 +43,7 @@ pub(super) fn rung(f: &mut Function, uar: u32, register: u64, value: u64) {
     let owner = f.bar.blueflame.owners.entry((uar, register & !BLUEFLAME_BUFFER)).or_insert(Some(qpn));
     *owner = owner.filter(|owner| *owner == qpn);
     let buffer = f.bar.blueflame.buffers.entry((uar, register)).or_default();
-    // The writer of a copy that was not whole yet may still be at it, over this one.
+    // The writer of an incomplete copy may still write, over this one.
     let is_contended = buffer.supersede(&content);
     match named {
         Some(copy) if !is_contended && copy.is_in(&content) => whole(f, (uar, register), copy, content),
@@ -52,7 +54,7 @@ pub(super) fn rung(f: &mut Function, uar: u32, register: u64, value: u64) {
     }
 }
 
-/// The WQE that a doorbell names, if it is in its place.
+/// The WQE that a doorbell names, if its `wqe_index` is right.
 fn named(f: &Function, uar: u32, value: u64) -> Option<Copy> {
     let (qpn, index) = ((value >> 8) as u32 & 0xff_ffff, (value >> 40) as u16);
     let qp = f.queues.qps.get(qpn).filter(|qp| qp.uar == uar && qp.state == QpState::Rts)?;
@@ -60,7 +62,7 @@ fn named(f: &Function, uar: u32, value: u64) -> Option<Copy> {
     (copy.wqe[..8] == value.to_be_bytes()).then_some(copy)
 }
 
-/// What a copy of the WQE at `index` would be: whole blocks of 64 bytes, as the ring has them.
+/// The copy that the WQE at `index` should have: whole blocks of 64 bytes from the ring.
 fn in_ring(f: &Function, qp: &Qp, index: u16) -> Option<Copy> {
     let ring = qp.send.as_ref()?;
     let mut wqe = [0; BUFFER];
@@ -73,7 +75,7 @@ fn in_ring(f: &Function, qp: &Qp, index: u16) -> Option<Copy> {
     Some(Copy { qpn: qp.qpn, index, wqe, len: len.clamp(SEGMENT, BUFFER), blocks, since: f.nic.now })
 }
 
-/// What the buffer holds now.
+/// Current content of the buffer.
 fn content(f: &Function, uar: u32, register: u64) -> Bytes {
     let Some(shared) = f.bar.shared.as_ref().filter(|_| f.bar.is_mapped(uar)) else {
         return f.bar.blueflame.messages.get(&(uar, register)).copied().unwrap_or([0; BUFFER]);
@@ -86,19 +88,19 @@ fn content(f: &Function, uar: u32, register: u64) -> Bytes {
     bytes
 }
 
-/// Whether a doorbell waits in the buffer.
+/// Whether the buffer has an unread doorbell.
 fn is_rung(f: &Function, uar: u32, register: u64) -> bool {
     let at = (u64::from(uar) << LOG_PAGE) + register;
     f.bar.is_mapped(uar) && f.bar.shared.as_ref().is_some_and(|shared| shared.peek(at) != 0)
 }
 
-/// Looks at the buffers that had time to settle.
+/// Checks the buffers whose settling time is over.
 pub(super) fn audit(f: &mut Function) {
     let settled = |buffer: &Buffer| buffer.pending.as_ref().is_some_and(|copy| f.nic.now >= copy.since + SETTLED);
     let due: Vec<_> = f.bar.blueflame.buffers.iter().filter(|(_, buffer)| settled(buffer)).map(|(at, _)| *at).collect();
     for (uar, register) in due {
         let content = content(f, uar, register);
-        // Looked at after the rest: whoever is writing the next copy began with the doorbell.
+        // Read after the content: a writer of the next copy starts with the doorbell.
         let is_rung = is_rung(f, uar, register);
         let Some(buffer) = f.bar.blueflame.buffers.get_mut(&(uar, register)).filter(|_| !is_rung) else { continue };
         let Some(copy) = buffer.pending.take() else { continue };
@@ -114,7 +116,7 @@ pub(super) fn audit(f: &mut Function) {
     }
 }
 
-/// Whether every block of the buffer is what an earlier copy left there: the doorbell was eight bytes alone.
+/// Whether every block of the buffer is left from an earlier copy: then the doorbell was eight bytes only.
 fn is_left_over(f: &Function, uar: u32, copy: &Copy, content: &Bytes, buffer: &Buffer) -> bool {
     let sharers = f.queues.qps.iter().map(|(_, qp)| qp).filter(|qp| qp.uar == uar);
     let recent =
@@ -128,17 +130,17 @@ fn is_left_over(f: &Function, uar: u32, copy: &Copy, content: &Bytes, buffer: &B
     })
 }
 
-/// A copy is whole: its register's two buffers must have been used in turn.
+/// A copy is complete: checks that the register's two buffers alternate.
 fn whole(f: &mut Function, (uar, register): (u32, u64), copy: Copy, content: Bytes) {
-    // Another queue pair may have used the other buffer in between, or be about to be seen there.
+    // Another queue pair may have used the other buffer in between, or its use may not have been seen yet.
     let is_alone = f.bar.blueflame.owners.get(&(uar, register & !BLUEFLAME_BUFFER)) == Some(&Some(copy.qpn))
         && !is_rung(f, uar, register ^ BLUEFLAME_BUFFER);
     let Some(buffer) = f.bar.blueflame.buffers.get_mut(&(uar, register)) else { return };
-    // With a WQE that follows at once, no doorbell can have been overwritten in between.
+    // If the WQEs are adjacent, no doorbell between them can have been overwritten.
     let follows = |last: &Copy| last.qpn == copy.qpn && last.index.wrapping_add(last.blocks) == copy.index;
     let again = is_alone && buffer.whole.as_ref().is_some_and(follows);
     let (qpn, index) = (copy.qpn, copy.index);
-    // What stood there all the time may be no copy of it.
+    // Unchanged content may not be a copy at all.
     let is_new = buffer.content.unwrap_or([0; BUFFER])[8..copy.len] != content[8..copy.len];
     let again = again && is_new;
     buffer.settle(content);

@@ -1,19 +1,20 @@
-//! BAR 0: init segment, MSI-X table, UAR pages, memory on the card.
+//! BAR 0: initialization segment, MSI-X table, UAR pages, device memory. PRM "Initialization Segment", "User Access
+//! Region".
 //!
-//! | bytes | what | how it is reached |
+//! | bytes | content | access |
 //! | --- | --- | --- |
-//! | 0x0000.. | init segment, answered by [`firmware`] | messages |
+//! | 0x0000.. | initialization segment, see [`firmware`] | messages |
 //! | 0x2000.. | MSI-X table | messages |
 //! | 0x3000.. | MSI-X pending bits | messages |
-//! | page [`FIRST_UAR`] | the UARs given out first: software puts its EQs there | messages |
-//! | from the page after those | all other UARs | memory that clients map, polled by the device thread |
-//! | from `memic_bar_start_addr` | memory on the card | messages |
+//! | page [`FIRST_UAR`] | the UARs allocated first: software puts its EQs there | messages |
+//! | from the next page | all other UARs | memory that clients map, polled by the device thread |
+//! | from `memic_bar_start_addr` | device memory | messages |
 //!
-//! A mapped UAR page is plain memory, so a second doorbell to one register can overwrite the first before it was seen.
-//! For sends and for arming CQs that is harmless: doorbell records say the rest. EQ doorbells have no record, so the
-//! first UARs are messages; in a mapped page one EQ's doorbells are taken in their order, and where several EQs
-//! overwrite each other, all are armed. The device thread swaps every doorbell that it takes for zero, which is no
-//! doorbell's value.
+//! A mapped UAR page is plain memory, so a doorbell can overwrite an earlier one to the same register before it is
+//! read. For sends and for arming CQs that is harmless, because of the doorbell records. EQ doorbells have no record.
+//! So the first UARs use messages; in a mapped page, one EQ's doorbells are taken in order, and if several EQs
+//! overwrite each other, all of them are armed. The device thread replaces every doorbell that it takes by zero, which
+//! no doorbell can have as its value.
 
 mod blueflame;
 mod poll;
@@ -30,19 +31,19 @@ use crate::function::Function;
 use crate::pci::{MSIX_PBA, MSIX_TABLE};
 use crate::{engine, firmware};
 
-/// Strict rule: a doorbell in a page that no `ALLOC_UAR` gave out.
+/// Strict rule: a doorbell in a page that `ALLOC_UAR` has not allocated.
 pub const RULE_NOT_ALLOCATED: &str = "doorbell in a UAR page that is not allocated";
 /// Strict rule: half a doorbell.
 pub const RULE_HALF: &str = "doorbell of 4 bytes where 8 are due";
-/// Strict rule: an access that registers do not take.
+/// Strict rule: an access of a size or alignment that registers do not support.
 pub const RULE_ACCESS: &str = "register access of a width or alignment that a card ignores";
 
-/// Strict rule: a store to memory on the card that no `ALLOC_MEMIC` gave out.
+/// Strict rule: a store to device memory that `ALLOC_MEMIC` has not allocated.
 pub const RULE_DEVICE_MEMORY: &str = "store to memory on the card that is not taken";
 
 const PBA_END: u64 = MSIX_PBA + PAGE;
 
-/// Reads BAR 0. Bytes past its end read all ones; UAR pages, and memory on the card that nobody took, zero.
+/// Reads BAR 0. Bytes past its end read as ones; UAR pages and unallocated device memory as zeros.
 pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
     let size = f.bar.size();
     for (at, byte) in (0u64..).zip(bytes.iter_mut()) {
@@ -67,7 +68,7 @@ pub fn read(f: &mut Function, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Writes BAR 0 by a message: registers take dwords, doorbells their own width, memory takes anything.
+/// Writes BAR 0 by a message. Registers accept dwords, doorbells their own size, memory any size.
 pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
     let end = offset.checked_add(bytes.len() as u64);
     if end.is_none_or(|end| end > f.bar.size()) {
@@ -83,7 +84,8 @@ pub fn write(f: &mut Function, offset: u64, bytes: &[u8]) {
 }
 
 fn write_init_segment(f: &mut Function, offset: u64, bytes: &[u8]) {
-    // Doorbells stored before this write reach a card before it: a command must not find queues whose doorbells wait.
+    // Doorbells stored before this write must take effect before it: a command must not find queues with pending
+    // doorbells.
     poll(f);
     let (dwords, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() || !offset.is_multiple_of(4) {
@@ -101,8 +103,8 @@ fn write_device_memory(f: &Function, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// A write into a UAR page: a doorbell, half of one, or the rest of a BlueFlame copy, which a card would send and this
-/// one reads from the ring.
+/// A write to a UAR page: a doorbell, half of one, or the rest of a BlueFlame copy. A card may execute the copy; this
+/// one reads the WQE from the ring.
 fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
     let (uar, register) = ((offset >> LOG_PAGE) as u32, offset & (PAGE - 1));
     if f.nic.objects.uars.get(uar).is_none() {
@@ -115,7 +117,7 @@ fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
         (EQ_ARM | EQ_UPDATE, &[a, b, c, d, ..]) => {
             ring_eq(f, uar, register, u32::from_be_bytes([a, b, c, d]));
         }
-        // Writes between doorbells are the rest of BlueFlame copies.
+        // Writes to other offsets are the rest of BlueFlame copies.
         (_, [_, _, _, _, _, _, _, _, ..]) if !is_doorbell(register) && register.is_multiple_of(8) => {}
         (_, &[a, b, c, d, e, g, h, i, ..]) if register.is_multiple_of(8) => {
             ring(f, uar, register, u64::from_be_bytes([a, b, c, d, e, g, h, i]));
@@ -125,7 +127,7 @@ fn write_uar(f: &mut Function, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// 32-bit software writes a doorbell as two dwords, the first one first.
+/// 32-bit software writes a doorbell as two dwords, the lower address first.
 fn write_half(f: &mut Function, offset: u64, value: u32) {
     let register = offset & (PAGE - 1);
     let first = f.bar.half.take();
@@ -152,7 +154,7 @@ fn report_half(f: &Function, half: Option<(u64, u32)>) {
     }
 }
 
-/// Hands a whole doorbell to the engine.
+/// Passes a complete doorbell to the engine.
 fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
     if let Some(log) = &mut f.bar.log {
         log.push(Rung { uar, register, value });
@@ -160,7 +162,7 @@ fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
     match register {
         CQ_DOORBELL => engine::cq_doorbell(f, uar, value),
         _ => {
-            // Before the WQE is carried out: afterwards its place may hold another.
+            // Before the WQE is executed: afterwards its place in the ring may be reused.
             blueflame::rung(f, uar, register, value);
             engine::send_doorbell(f, uar, value);
         }
@@ -174,7 +176,7 @@ fn ring_eq(f: &mut Function, uar: u32, register: u64, value: u32) {
     engine::eq_doorbell(f, uar, value, register == EQ_ARM);
 }
 
-/// Whether an 8-byte doorbell is there.
+/// Whether the register is an 8-byte doorbell.
 fn is_doorbell(register: u64) -> bool {
     register == CQ_DOORBELL || is_send_doorbell(register)
 }

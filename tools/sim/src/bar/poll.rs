@@ -1,4 +1,4 @@
-//! Looking for doorbells in mapped UAR pages.
+//! Polls mapped UAR pages for doorbells.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::{
 use crate::engine;
 use crate::function::Function;
 
-/// Takes every doorbell from the mapped pages of allocated UARs to the engine. True if there was any.
+/// Takes all doorbells from the mapped pages of allocated UARs. Returns true if there were any.
 ///
-/// Costs ten loads a UAR when there is none: they hit this thread's cache until somebody stores.
+/// Without doorbells it costs ten loads for each UAR, from this thread's cache until software stores there.
 pub fn poll(f: &mut Function) -> bool {
     let Some(first) = f.bar.first_shared else { return false };
     let mut found = false;
     let mut uar = first;
-    // The engine wants the whole function, so each page is looked up by the number of the one before.
+    // Pages are looked up one by one, because the engine borrows the whole function.
     while let Some(number) = f.nic.objects.uars.next_from(uar) {
         found |= poll_page(f, number);
         uar = number + 1;
@@ -41,7 +41,7 @@ fn poll_page(f: &mut Function, uar: u32) -> bool {
     for register in DOORBELLS {
         let Some(shared) = &f.bar.shared else { return false };
         let value = shared.peek(page + register);
-        // The second dword, which names the queue, is never zero in a whole doorbell.
+        // The second dword, with the queue number, is never zero in a complete doorbell.
         if value as u32 != 0 {
             let value = shared.take(page + register);
             ring(f, uar, register, value);
@@ -51,8 +51,7 @@ fn poll_page(f: &mut Function, uar: u32) -> bool {
     found | poll_eq(f, uar)
 }
 
-/// Takes both EQ doorbells of a page, the one with the lower consumer index first: that is the order they were stored
-/// in.
+/// Takes both EQ doorbells of a page, the one with the lower consumer index first: the order in which they were stored.
 fn poll_eq(f: &mut Function, uar: u32) -> bool {
     let page = u64::from(uar) << LOG_PAGE;
     let Some(shared) = &f.bar.shared else { return false };
@@ -76,7 +75,7 @@ fn poll_eq(f: &mut Function, uar: u32) -> bool {
     !eqns.is_empty()
 }
 
-/// How often strict mode looks for doorbells where none belong.
+/// How often strict mode looks for misplaced doorbells.
 const AUDIT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Now and then, looks for what [`poll`] does not take: doorbells in UARs that are not allocated, and halves that stay

@@ -114,7 +114,7 @@ fn eqs_that_overwrite_each_others_doorbells_lose_no_event() {
         poll(&mut f);
     }
     assert_eq!(armed(&f), [true, true, false, false]);
-    // Both fire, and both are armed again before the card looks.
+    // Both send events, and both are armed again before the card checks.
     f.nic.objects.eqs.iter_mut().for_each(|(_, eq)| eq.armed = false);
     arm(&f, a);
     arm(&f, b);

@@ -1,4 +1,4 @@
-//! The device thread: drives a card by the wall clock.
+//! The device thread: runs a card with the wall clock.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
@@ -7,18 +7,18 @@ use super::idle::{Idle, exact_timers};
 use super::machine::Machine;
 use crate::function::Function;
 
-/// What the device thread is asked to do.
+/// A request to the device thread.
 pub(super) enum Message {
-    /// Something with a function, in the order asked.
+    /// Runs a closure on a function. Requests are executed in order.
     Run(usize, Box<dyn FnOnce(&mut Function) + Send>),
-    /// End.
+    /// Ends the thread.
     PowerOff,
 }
 
-/// So many messages are handled before the functions get their turn.
+/// Maximum number of requests handled before the functions get a turn.
 const MESSAGES_A_TURN: usize = 64;
 
-/// All that the device thread owns.
+/// Everything that the device thread owns.
 pub(super) struct Device {
     machine: Machine,
     inbox: Receiver<Message>,
@@ -30,7 +30,7 @@ impl Device {
         Device { machine, inbox, idle: Idle::new() }
     }
 
-    /// Runs until the power is off.
+    /// Runs until the card is powered off.
     pub(super) fn run(mut self) {
         exact_timers();
         loop {
@@ -46,7 +46,7 @@ impl Device {
         }
     }
 
-    /// Handles what clients ask. Whether they asked anything; `None` when the power is off.
+    /// Handles requests. Returns whether there were any; `None` after power-off.
     fn messages(&mut self) -> Option<bool> {
         for handled in 0..MESSAGES_A_TURN {
             match self.inbox.try_recv() {

@@ -1,4 +1,4 @@
-//! What a function and its handles know without asking the card.
+//! Properties of a function that its handles can read without asking the card.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::function::Function;
 use crate::profile::Profile;
 use crate::strict::Strict;
 
-/// What stays the same of a function, or is shared with it.
+/// Constant or shared properties of a function.
 #[derive(Debug)]
 pub(super) struct Face {
     pub index: usize,

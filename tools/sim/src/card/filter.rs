@@ -1,27 +1,27 @@
-//! Which frames from the wire a function gets.
+//! Which frames from the wire a function receives.
 //!
-//! The switch in front of a port forwards unicast frames by what drivers told it, not by what a function calls its
-//! address: the L2 table's entries (`SET_L2_TABLE_ENTRY`) of a function that manages the e-switch, and for any other
-//! the list of unicast addresses in its vport context, from which the e-switch's manager would make such entries.
-//! Frames to groups, and to everybody, come to each function whose vport context lists the address, and to those that
-//! have a queue pair in the group. A function that was told nothing hears nothing.
+//! The switch in front of a port forwards unicast frames by what drivers have configured: by the L2 table
+//! (`SET_L2_TABLE_ENTRY`) for a function that manages the e-switch, by the unicast list of the vport context for
+//! others; on a card the e-switch's manager would copy that list to the L2 table. Multicast and broadcast frames reach
+//! each function whose vport context lists the address, or that has a queue pair in the group. Without configuration, a
+//! function receives nothing.
 
 use crate::function::Function;
 use crate::transport::packet::Mac;
 
-/// What a destination address is to a function.
+/// How a function treats a destination address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// Its own.
+    /// Its own unicast address.
     Own,
-    /// A group's, or anybody's where it is promiscuous.
+    /// A multicast address that it receives, or any address if it is promiscuous.
     Hears,
-    /// Nothing: the frame does not come to it.
+    /// It does not receive the frame.
     None,
 }
 
 pub(super) fn claim(function: &Function, destination: Mac) -> Claim {
-    // One that was removed takes nothing: it would never look at it.
+    // A removed function receives nothing.
     if function.nic.faults.removed() {
         return Claim::None;
     }

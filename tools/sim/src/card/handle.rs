@@ -1,4 +1,4 @@
-//! How clients, in this process or behind a socket, reach a function.
+//! Access to a function for clients, in this process or behind a socket.
 
 use std::fmt;
 use std::fs::File;
@@ -18,18 +18,19 @@ use crate::pci::IrqError;
 use crate::profile::Profile;
 use crate::strict::Strict;
 
-/// One function, for its clients. Cheap to clone; all clones reach the same function. `Send` and `Sync`.
+/// A client's handle to one function. Cheap to clone; all clones reach the same function. `Send` and `Sync`.
 ///
-/// Every access here is a message to the device thread, handled in the order in which one thread sends them: reads wait
-/// for their answer, writes are posted. With a [`SteppedCard`](super::SteppedCard) all are done at once, on the calling
-/// thread. A function that was removed, or whose card is gone, reads all ones and ignores the rest, as on a bus.
+/// Every access is a message to the device thread. Messages of one thread are handled in order; reads wait for the
+/// answer, writes are posted. With a [`SteppedCard`](super::SteppedCard), accesses are executed at once on the calling
+/// thread. If the function was removed or the card is gone, reads return all ones, and everything else is ignored, as
+/// on PCI.
 #[derive(Clone)]
 pub struct FunctionHandle {
     face: Arc<Face>,
     link: Link,
 }
 
-/// The way to the function.
+/// How a handle reaches its function.
 #[derive(Clone)]
 pub(super) enum Link {
     /// Messages to the device thread.
@@ -44,7 +45,7 @@ impl fmt::Debug for FunctionHandle {
     }
 }
 
-/// What a function holds. For leak checks.
+/// Number of objects of a function, for leak checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Protection domains.
@@ -65,7 +66,7 @@ pub struct Counts {
     pub transport_domains: usize,
     /// Queue counters.
     pub queue_counters: usize,
-    /// Pages that firmware was given and has not given back.
+    /// Firmware pages held.
     pub pages_held: u64,
     /// Mapped IOVA ranges.
     pub dma_ranges: usize,
@@ -76,32 +77,32 @@ impl FunctionHandle {
         FunctionHandle { face, link }
     }
 
-    /// Which of the card's functions, from 0.
+    /// Index of the function on the card, from 0.
     pub fn index(&self) -> usize {
         self.face.index
     }
 
-    /// What it can do.
+    /// Its profile.
     pub fn profile(&self) -> &Profile {
         &self.face.profile
     }
 
-    /// Bytes of BAR 0.
+    /// Size of BAR 0 in bytes.
     pub fn bar_size(&self) -> u64 {
         self.face.bar_size
     }
 
-    /// MSI-X vectors.
+    /// Number of MSI-X vectors.
     pub fn vectors(&self) -> u16 {
         self.face.vectors
     }
 
-    /// Reads config space, little-endian as PCI has it.
+    /// Reads config space, little-endian.
     pub fn config_read(&self, offset: u64, bytes: &mut [u8]) {
         self.read(bytes, move |f, bytes| f.nic.pci.config_read(offset, bytes));
     }
 
-    /// Writes config space, and waits until that has taken effect, a function level reset included.
+    /// Writes config space; returns once the write, and a function level reset that it caused, has taken effect.
     pub fn config_write(&self, offset: u64, bytes: &[u8]) {
         let bytes = bytes.to_vec();
         self.with(move |f| {
@@ -116,12 +117,12 @@ impl FunctionHandle {
         });
     }
 
-    /// Reads BAR 0: bytes as they lie there, big-endian registers stay so.
+    /// Reads bytes of BAR 0, without byte swapping.
     pub fn bar_read(&self, offset: u64, bytes: &mut [u8]) {
         self.read(bytes, move |f, bytes| bar::read(f, offset, bytes));
     }
 
-    /// Writes BAR 0. Posted: returns at once, unless many are on their way already.
+    /// Writes BAR 0. Posted: returns at once, unless many writes are pending.
     pub fn bar_write(&self, offset: u64, bytes: &[u8]) {
         let bytes = bytes.to_vec();
         self.post(move |f| {
@@ -161,20 +162,20 @@ impl FunctionHandle {
         self.face.dma.unmap(iova, len)
     }
 
-    /// The function's address space.
+    /// The function's DMA address space.
     pub fn dma(&self) -> &Dma {
         &self.face.dma
     }
 
-    /// Gives MSI-X vectors from `first` on their eventfds; `None` takes one away. Enables MSI-X and unmasks them.
+    /// Assigns eventfds to MSI-X vectors from `first` on; `None` removes one. Enables MSI-X and unmasks the vectors.
     ///
     /// # Errors
-    /// There are no such vectors, or a descriptor is no eventfd.
+    /// There are no such vectors, or a descriptor is not an eventfd.
     pub fn set_irqs(&self, first: u32, eventfds: Vec<Option<File>>) -> Result<(), IrqError> {
         self.with(move |f| f.nic.pci.set_irqs(first, eventfds)).unwrap_or(Ok(()))
     }
 
-    /// Takes all eventfds away and disables MSI-X.
+    /// Removes all eventfds and disables MSI-X.
     pub fn clear_irqs(&self) {
         self.with(|f| f.nic.pci.clear_irqs());
     }
@@ -187,7 +188,7 @@ impl FunctionHandle {
         self.with(move |f| f.nic.pci.mask_irqs(first, count, masked)).unwrap_or(Ok(()))
     }
 
-    /// Raises vectors as if the function had, to test the way to the client.
+    /// Triggers vectors as if the function had done so, to test the delivery of interrupts.
     ///
     /// # Errors
     /// There are no such vectors.
@@ -195,12 +196,12 @@ impl FunctionHandle {
         self.with(move |f| f.nic.pci.trigger_irqs(first, count)).unwrap_or(Ok(()))
     }
 
-    /// Function level reset, done when it returns. Mappings and eventfds stay.
+    /// Function level reset; complete when it returns. Mappings and eventfds stay.
     pub fn reset(&self) {
         self.with(machine::reset);
     }
 
-    /// What a client that is gone leaves behind goes too: function level reset, no mappings, no eventfds.
+    /// Cleans up after a client that is gone: function level reset, no mappings, no eventfds.
     pub fn abandon(&self) {
         self.with(|f| {
             f.nic.pci.clear_irqs();
@@ -214,12 +215,12 @@ impl FunctionHandle {
         self.face.strict.clone()
     }
 
-    /// The switchboard of what goes wrong on purpose.
+    /// Controls fault injection.
     pub fn faults(&self) -> Faults {
         self.face.faults.clone()
     }
 
-    /// What the function holds; all zero when the card is gone.
+    /// Number of objects of the function; all zero if the card is gone.
     pub fn counts(&self) -> Counts {
         self.with(|f| Counts {
             pds: f.nic.objects.pds.len(),
@@ -237,8 +238,8 @@ impl FunctionHandle {
         .unwrap_or_default()
     }
 
-    /// Runs `work` on the device thread between two turns and waits for it: to look inside. `None` when the card is
-    /// gone. Not to be called from `work` itself.
+    /// Runs `work` on the device thread between two turns, and waits for it. `None` if the card is gone. Must not be
+    /// called from `work`.
     pub fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Function) -> T + Send + 'static) -> Option<T> {
         if let Link::Stepped(machine) = &self.link {
             return lock(machine).as_mut()?.function(self.face.index).map(work);
@@ -250,7 +251,7 @@ impl FunctionHandle {
         answer.recv().ok()
     }
 
-    /// Runs `work` on the device thread, some time after this returns. Waits while the device is far behind.
+    /// Runs `work` on the device thread later. Blocks while the device thread is far behind.
     fn post(&self, work: impl FnOnce(&mut Function) + Send + 'static) {
         match &self.link {
             Link::Thread { messages, thread } => {

@@ -1,4 +1,4 @@
-//! A card at work: its functions and the switch between them, run turn by turn by whoever owns it.
+//! The functions of a card and the switch between them, run in turns by their owner.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -7,16 +7,16 @@ use super::switch::Wire;
 use crate::function::Function;
 use crate::{bar, engine, firmware};
 
-/// A card without a thread and without a clock: each turn is told what time it is.
+/// A card without thread and clock: each turn is given the current time.
 #[derive(Debug)]
 pub(super) struct Machine {
     functions: Vec<Function>,
-    /// Which functions were removed by a fault when last looked at.
+    /// Functions that were removed by fault injection, at the last check.
     removed: Vec<bool>,
     wire: Wire,
 }
 
-/// `None` once the power is off. Locked for one turn, or one request of a handle, at a time.
+/// `None` after power-off. Locked for one turn, or for one request of a handle.
 pub(super) type SharedMachine = Arc<Mutex<Option<Machine>>>;
 
 impl Machine {
@@ -24,17 +24,17 @@ impl Machine {
         Machine { removed: vec![false; functions.len()], functions, wire }
     }
 
-    /// It is `now`.
+    /// Sets the current time.
     pub(super) fn set_time(&mut self, now: Instant) {
         self.functions.iter_mut().for_each(|function| function.nic.now = now);
     }
 
-    /// The function of that number.
+    /// Function `index`.
     pub(super) fn function(&mut self, index: usize) -> Option<&mut Function> {
         self.functions.get_mut(index)
     }
 
-    /// One turn of every function and of the wire. True if anything was done.
+    /// One turn of every function and of the wire. Returns true if anything was done.
     pub(super) fn turn(&mut self) -> bool {
         let mut worked = false;
         for (function, removed) in self.functions.iter_mut().zip(&mut self.removed) {
@@ -50,7 +50,7 @@ impl Machine {
         worked | self.wire.exchange(&mut self.functions)
     }
 
-    /// When a turn next has work to do though nothing happens until then.
+    /// When a turn has work next, if nothing else happens before.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let present = self.functions.iter().filter(|function| !function.nic.faults.removed());
         present
@@ -60,7 +60,7 @@ impl Machine {
     }
 }
 
-/// A removed function does nothing and remembers nothing; one that is back is as after power-on.
+/// A removed function does nothing and loses its state; when it returns, it is in the state after power-on.
 fn vanish_or_return(function: &mut Function, removed: &mut bool) -> bool {
     let before = std::mem::replace(removed, function.nic.faults.removed());
     if before != *removed {
@@ -69,7 +69,7 @@ fn vanish_or_return(function: &mut Function, removed: &mut bool) -> bool {
     before != *removed
 }
 
-/// Function level reset. Memory stays mapped and interrupts connected: they are the client's side.
+/// Function level reset. DMA mappings and eventfds stay: they belong to the client.
 pub(super) fn reset(f: &mut Function) {
     tracing::debug!(
         "function {} is reset: {} objects, {} pages, {} mapped ranges, {} frames sent",

@@ -1,4 +1,4 @@
-//! A card: its functions, the thread that runs them, and the handles by which clients reach them.
+//! A card: its functions, the thread that runs them, and handles for clients.
 //!
 //! ```
 //! use mlx5_sim::card::Card;
@@ -24,10 +24,10 @@ mod stepped;
 mod switch;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 
@@ -36,7 +36,7 @@ use crate::fault::Faults;
 use crate::function::{Function, Observer};
 use crate::profile::Profile;
 use crate::strict::Strict;
-use crate::wire::PcapWriter;
+use crate::wire::{Capture, PcapWriter};
 use device::{Device, Message};
 use face::Face;
 use handle::Link;
@@ -46,13 +46,13 @@ pub use handle::{Counts, FunctionHandle};
 pub use stepped::SteppedCard;
 pub use switch::Wire;
 
-/// Why there is no card.
+/// Why a card cannot be built.
 #[derive(Debug, Error)]
 pub enum BuildError {
-    /// No function at all.
-    #[error("a card has at least one function")]
+    /// No function.
+    #[error("a card needs at least one function")]
     NoFunction,
-    /// No memory for UAR pages.
+    /// No memory for the UAR pages.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// No thread.
@@ -60,7 +60,7 @@ pub enum BuildError {
     Thread(#[source] std::io::Error),
 }
 
-/// What a card is to be. Ask [`Card::builder`].
+/// Options of a card. Made by [`Card::builder`].
 #[derive(Debug)]
 pub struct Builder {
     profile: Profile,
@@ -71,47 +71,49 @@ pub struct Builder {
     trapped_uars: u32,
     observer: Option<MakeObserver>,
     seed: Option<u64>,
+    /// How old the card's world is at power-on, if it has one: stamps of a capture count on from there.
+    age: Duration,
 }
 
 impl Builder {
-    /// Which card; ConnectX-5 if not said.
+    /// The card's profile; default ConnectX-5.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// How many functions, all alike and joined by a wire; 1 if not said.
+    /// Number of functions, all alike and joined by a wire; default 1.
     pub fn functions(mut self, count: usize) -> Self {
         self.functions = count;
         self
     }
 
-    /// The wire that joins its functions, and may lead out of the process; a plain one if not said.
+    /// The wire that joins its functions, and may lead to other processes; default one without uplink.
     pub fn wire(mut self, wire: Wire) -> Self {
         self.wire = wire;
         self
     }
 
-    /// Where to write down every frame of every port.
+    /// Records every frame of every port.
     pub fn capture(mut self, capture: PcapWriter) -> Self {
         self.capture = Some(capture);
         self
     }
 
-    /// Whether to record what silicon would swallow in silence; off if not said.
+    /// Strict mode: records errors that a real card would ignore silently; default off.
     pub fn strict(mut self, on: bool) -> Self {
         self.strict = on;
         self
     }
 
-    /// Whether every doorbell is to be a message (nothing of BAR 0 can be mapped); no if not said. Slower, but no
-    /// doorbell overwrites another and their order is exact.
+    /// Whether every doorbell is a message, and nothing of BAR 0 can be mapped; default no. Slower, but no doorbell
+    /// overwrites another, and their order is exact.
     pub fn trapped_doorbells(mut self, on: bool) -> Self {
         self.trapped_uars = if on { u32::MAX } else { Self::TRAPPED_UARS };
         self
     }
 
-    /// How many UARs, of those given out first, have doorbells that are messages; 1 if not said. EQs belong there.
+    /// Number of UARs, of those allocated first, whose doorbells are messages; default 1. EQs belong there.
     pub fn trapped_uars(mut self, count: u32) -> Self {
         self.trapped_uars = count;
         self
@@ -119,19 +121,25 @@ impl Builder {
 
     const TRAPPED_UARS: u32 = 1;
 
-    /// Who watches each function, made for the number of the function; nobody if not said.
+    /// The observer of each function, made by its index; default none.
     pub fn observer(mut self, make: impl FnMut(usize) -> Box<dyn Observer> + Send + 'static) -> Self {
         self.observer = Some(MakeObserver(Box::new(make)));
         self
     }
 
-    /// Starts the dice of injected faults: each function has its own. All start alike if not said.
+    /// Seed of the random numbers of fault injection; each function derives its own. The default is constant.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Has the functions' MAC addresses begin `more` after those of the profile.
+    /// Age of the world that the card joins.
+    pub(crate) fn age(mut self, age: Duration) -> Self {
+        self.age = age;
+        self
+    }
+
+    /// Offset of the functions' MAC addresses from those of the profile.
     pub(crate) fn count_macs_on(mut self, more: u64) -> Self {
         let base = self.profile.base_mac.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
         let [_, _, mac @ ..] = base.wrapping_add(more).to_be_bytes();
@@ -139,21 +147,24 @@ impl Builder {
         self
     }
 
-    /// Powers the card on, with a thread that runs it by the wall clock.
+    /// Powers the card on, with a thread that runs it with the wall clock.
     ///
     /// # Errors
-    /// The process is out of memory, descriptors or threads, or the card would have no function.
+    /// The process is out of memory, file descriptors or threads, or the card has no function.
     pub fn build(self) -> Result<Card, BuildError> {
-        let (faces, machine) = self.assemble(Instant::now())?;
+        let time_of_day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (faces, machine) = self.assemble(Instant::now(), time_of_day)?;
         Card::start(faces, machine)
     }
 
-    fn assemble(self, now: Instant) -> Result<(Vec<Arc<Face>>, Machine), BuildError> {
-        let Builder { profile, functions: count, wire, capture, strict, trapped_uars, mut observer, seed } = self;
+    /// A card that is powered on `now`, by its clock; `time` is then, by the stamps of a capture.
+    fn assemble(self, now: Instant, time: Duration) -> Result<(Vec<Arc<Face>>, Machine), BuildError> {
+        let Builder { profile, functions: count, wire, capture, strict, trapped_uars, mut observer, seed, age: _ } =
+            self;
         if count == 0 {
             return Err(BuildError::NoFunction);
         }
-        let capture = capture.map(|capture| Arc::new(Mutex::new(capture)));
+        let capture = capture.map(|writer| Capture::new(writer, now, time));
         let mut functions = Vec::with_capacity(count);
         for index in 0..count {
             let strict = if strict { Strict::on() } else { Strict::off() };
@@ -165,7 +176,7 @@ impl Builder {
             function.bar.share(trapped_uars)?;
             function.nic.port.attach_capture(capture.clone());
             function.nic.observer = observer.as_mut().map(|make| (make.0)(index));
-            // Until software turns bus mastering on.
+            // DMA is disabled until software enables bus mastering.
             function.nic.dma.enable(false);
             functions.push(function);
         }
@@ -182,11 +193,11 @@ impl fmt::Debug for MakeObserver {
     }
 }
 
-/// Messages under way to the device thread. Posted writes wait when there are more, as they do on a bus: each may hold
-/// up to a megabyte.
+/// Maximum number of pending requests to the device thread. Further posted writes wait, as on PCI: each may hold up to
+/// a megabyte.
 const INBOX: usize = 64;
 
-/// A card under power. Dropping it takes the power: the device thread ends, and its functions read all ones.
+/// A powered card. Dropping it powers it off: the device thread ends, and its functions read all ones.
 #[derive(Debug)]
 pub struct Card {
     faces: Vec<Arc<Face>>,
@@ -196,7 +207,7 @@ pub struct Card {
 }
 
 impl Card {
-    /// A card to be built: one function of a ConnectX-5.
+    /// A builder for one function of a ConnectX-5.
     pub fn builder() -> Builder {
         Builder {
             profile: Profile::default(),
@@ -207,6 +218,7 @@ impl Card {
             trapped_uars: Builder::TRAPPED_UARS,
             observer: None,
             seed: None,
+            age: Duration::ZERO,
         }
     }
 
@@ -220,7 +232,7 @@ impl Card {
         Ok(Card { faces, messages, thread: join.thread().clone(), join: Some(join) })
     }
 
-    /// How many functions.
+    /// Number of functions.
     pub fn functions(&self) -> usize {
         self.faces.len()
     }

@@ -1,4 +1,4 @@
-//! A card that is driven step by step, by whoever owns it and by whatever clock.
+//! A card that its owner runs step by step, with any clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -9,8 +9,8 @@ use super::machine::SharedMachine;
 use super::{BuildError, Builder};
 use crate::lock::lock;
 
-/// A card under power that does nothing by itself. Its handles work as those of a [`Card`](super::Card) do, but what
-/// they ask is done at once, on the thread that asks. Dropping it takes the power.
+/// A powered card without a thread. Its handles work like those of a [`Card`](super::Card), but execute requests at
+/// once on the calling thread. Dropping it powers it off.
 #[derive(Debug)]
 pub struct SteppedCard {
     faces: Vec<Arc<Face>>,
@@ -18,18 +18,20 @@ pub struct SteppedCard {
 }
 
 impl Builder {
-    /// Powers the card on without a thread; it is `now`.
+    /// Powers the card on at time `now`, without a thread. Timestamps of a capture start at 0, or at the age of the
+    /// card's world.
     ///
     /// # Errors
-    /// As of [`build`](Builder::build).
+    /// Those of [`build`](Builder::build).
     pub fn build_stepped(self, now: Instant) -> Result<SteppedCard, BuildError> {
-        let (faces, machine) = self.assemble(now)?;
+        let age = self.age;
+        let (faces, machine) = self.assemble(now, age)?;
         Ok(SteppedCard { faces, machine: Arc::new(Mutex::new(Some(machine))) })
     }
 }
 
 impl SteppedCard {
-    /// How many functions.
+    /// Number of functions.
     pub fn functions(&self) -> usize {
         self.faces.len()
     }
@@ -42,9 +44,9 @@ impl SteppedCard {
         FunctionHandle::new(self.faces[index].clone(), Link::Stepped(self.machine.clone()))
     }
 
-    /// One turn of bounded work at the time `now`, which never goes back. True if anything was done: then there may be
-    /// more to do at once. Otherwise nothing is to be done before [`next_due`](Self::next_due), unless a client asks,
-    /// stores a doorbell, or a frame comes.
+    /// One turn of bounded work at time `now`, which must never decrease. Returns true if anything was done; there may
+    /// then be more to do at once. Otherwise there is nothing to do before [`next_due`](Self::next_due), unless a
+    /// client sends a request, a doorbell is stored, or a frame arrives.
     pub fn step(&self, now: Instant) -> bool {
         lock(&self.machine).as_mut().is_some_and(|machine| {
             machine.set_time(now);
@@ -52,7 +54,7 @@ impl SteppedCard {
         })
     }
 
-    /// When the card next wants to run; `None` if it waits for others alone.
+    /// When the card must run next; `None` if it only waits for input.
     pub fn next_due(&self) -> Option<Instant> {
         lock(&self.machine).as_ref()?.next_due()
     }

@@ -1,39 +1,39 @@
-//! The switch between a card's functions, and the way out.
+//! The switch between a card's functions, and its uplink.
 
 use super::filter::{self, Claim};
 use crate::engine;
 use crate::function::Function;
 use crate::wire::{Frame, Uplink};
 
-/// Joins the ports of a card's functions, and leads out of it if it has an [`Uplink`].
+/// Joins the ports of a card's functions, and connects them to an [`Uplink`] if there is one.
 #[derive(Debug, Default)]
 pub struct Wire {
     uplink: Option<Box<dyn Uplink>>,
     bytes: Vec<u8>,
-    /// Which function's turn it is to send first: none may always take the last room at a receiver.
+    /// The function that sends first in this turn: rotates, so that none always takes the last room of a receiver.
     first: usize,
 }
 
-/// Most bytes of a frame that an uplink takes or gives.
+/// Maximum frame length of an uplink in bytes.
 const LARGEST_FRAME: usize = 16 * 1024;
-/// Frames taken from an uplink in one turn.
+/// Maximum number of frames read from an uplink in one turn.
 const UPLINK_BATCH: usize = 64;
 
 impl Wire {
-    /// A wire that leads nowhere but from function to function.
+    /// A wire that only joins functions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A wire that also leads out.
+    /// A wire with an uplink.
     pub fn with_uplink(uplink: impl Uplink + 'static) -> Self {
         Wire { uplink: Some(Box::new(uplink)), ..Wire::default() }
     }
 
-    /// Moves frames: out of each port, over the wire, to [`engine::receive`] of each addressee. True if any moved.
-    /// Called by the device thread each turn of its loop.
+    /// Moves frames from each port to [`engine::receive`] of each destination. Returns true if any frame was moved.
+    /// Called in each turn.
     pub fn exchange(&mut self, functions: &mut [Function]) -> bool {
-        // In before out: who joins the wire is heard before the first frame to it leaves.
+        // Reads before sending: the uplink learns a new peer before the first frame to it is sent.
         let mut moved = self.take_in(functions);
         let count = functions.len();
         self.first = self.first.wrapping_add(1);
@@ -49,8 +49,8 @@ impl Wire {
         moved
     }
 
-    /// Takes a frame to whose address it is; if that is nobody here, out of the card. Those that hear it too get a
-    /// copy. What nobody has comes to every port, as from a switch that does not know the address, and each drops it.
+    /// Delivers a frame to the function that owns its destination, or else to the uplink. Functions that receive the
+    /// address get a copy. An unknown address goes to every port, as in a switch, and each drops the frame.
     fn deliver(&mut self, frame: Frame, from: usize, functions: &mut [Function]) {
         let destination = frame.destination();
         let own = functions.iter().position(|function| filter::claim(function, destination) == Claim::Own);
@@ -76,12 +76,12 @@ impl Wire {
         }
     }
 
-    /// Takes frames from the uplink.
+    /// Reads frames from the uplink.
     fn take_in(&mut self, functions: &mut [Function]) -> bool {
         let Some(uplink) = &mut self.uplink else { return false };
         self.bytes.resize(LARGEST_FRAME, 0);
         for count in 0..UPLINK_BATCH {
-            // What is not taken now waits in the socket.
+            // Frames that are not read stay in the socket.
             if !functions.iter().all(|function| function.nic.port.can_receive()) {
                 return count > 0;
             }
@@ -93,7 +93,7 @@ impl Wire {
                     function.nic.port.pass_by(&frame);
                     continue;
                 }
-                function.nic.port.capture(&frame);
+                function.nic.port.capture(&frame, function.nic.now);
                 engine::receive(function, frame.clone());
             }
         }
@@ -101,7 +101,7 @@ impl Wire {
     }
 }
 
-/// Whether all to whom a function's next frame goes can take it; true if there is no such frame.
+/// Whether all receivers of a function's next frame have room; true if there is none.
 fn has_room(functions: &[Function], from: usize) -> bool {
     let Some(destination) = functions[from].nic.port.next_destination() else { return true };
     let mut takers = functions.iter().filter(|function| filter::claim(function, destination) != Claim::None);

@@ -1,4 +1,4 @@
-//! The memory behind a range.
+//! The memory behind a mapped range.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 
-/// Where a range's bytes are. `None` from any access: they are not there.
+/// Where a range's bytes are. An access returns `None` if they cannot be accessed.
 #[derive(Debug)]
 pub(super) enum Backing {
-    /// In a mapping of ours, from byte `at`.
+    /// In our own mapping, from byte `at` on.
     Mapped { region: Arc<MmapRegion>, at: u64 },
-    /// In a process, from address `at`.
+    /// In a process, from address `at` on.
     Process { mem: Arc<File>, at: u64 },
-    /// Nowhere.
+    /// Not accessible.
     Unreachable,
 }
 
-/// Up to that many bytes are copied quadword by quadword; of longer copies the tail is.
+/// Up to this length, copies are done quadword by quadword; of longer copies, the tail.
 const SHORT: usize = 256;
-/// Bytes of a long copy that are written at once: as many as a card's write request often has.
+/// Bytes of a long copy that are written at once: a common size of a PCIe write request.
 const BLOCK: usize = 256;
 
 impl Backing {
-    /// The same memory, `by` bytes further on.
+    /// The same memory, `by` bytes further.
     pub(super) fn skip(&self, by: u64) -> Backing {
         match self {
             Backing::Mapped { region, at } => Backing::Mapped { region: region.clone(), at: at + by },
@@ -44,7 +44,7 @@ impl Backing {
         }
     }
 
-    /// Lower addresses first, the last store releasing.
+    /// Lower addresses first; the last store is a releasing one.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Option<()> {
         match self {
             Backing::Mapped { region, at } => {
@@ -52,7 +52,7 @@ impl Backing {
                 write_slice(&memory, bytes)
             }
             Backing::Process { mem, at } => {
-                // Two system calls, so that the last quadword comes last.
+                // Two system calls, so that the last quadword is written last.
                 let at = at.wrapping_add(offset);
                 let (body, tail) = bytes.split_at(bytes.len().saturating_sub(8));
                 mem.write_all_at(body, at).ok()?;
@@ -82,7 +82,7 @@ impl Backing {
             let (Ok(old) | Err(old)) = quadword.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
             return Some(u64::from_be(old));
         }
-        // Through a file it cannot be atomic against the process; it is against the device, which has one thread.
+        // Through a file, this is atomic only towards the device, which has one thread, not towards the process.
         let mut bytes = [0; 8];
         self.read(offset, &mut bytes)?;
         let old = u64::from_be_bytes(bytes);
@@ -95,7 +95,7 @@ fn slice(region: &MmapRegion, at: u64, len: usize) -> Option<VolatileSlice<'_>> 
     region.get_slice(usize::try_from(at).ok()?, len).ok()
 }
 
-/// Bytes before the first quadword boundary of the mapping. The pointer is looked at, not followed.
+/// Bytes before the first quadword boundary of the mapping. The pointer is not dereferenced.
 fn head(memory: &VolatileSlice<'_>, len: usize) -> usize {
     ((memory.ptr_guard().as_ptr() as usize).wrapping_neg() % 8).min(len)
 }
@@ -131,7 +131,7 @@ fn write_slice(memory: &VolatileSlice<'_>, bytes: &[u8]) -> Option<()> {
         memory.copy_from(lead);
     }
     let mut at = first;
-    // A long body goes a block at a time: fast, and still lower addresses first.
+    // A long copy is written in blocks: fast, and still lower addresses first.
     let (blocks, rest) = rest.split_at(if rest.len() > SHORT { (rest.len() - 8) / BLOCK * BLOCK } else { 0 });
     for block in blocks.chunks_exact(BLOCK) {
         memory.subslice(at, BLOCK).ok()?.copy_from(block);

@@ -1,42 +1,42 @@
-//! What a client maps: where the memory is, what the device may do with it, and why a range was refused.
+//! Mappings of a client's memory: source, access rights, and errors.
 
 use std::fs::File;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Why a range was not mapped.
+/// Why a range cannot be mapped.
 #[derive(Debug, Error)]
 pub enum MapError {
-    /// The range is empty, or runs past the end of the address space.
-    #[error("{len:#x} bytes at IOVA {iova:#x} are no range")]
+    /// The range is empty or exceeds the address space.
+    #[error("invalid IOVA range {iova:#x} + {len:#x}: empty, or past the end of the address space")]
     NoRange {
         /// First address.
         iova: u64,
         /// Bytes.
         len: u64,
     },
-    /// A part of it is mapped already.
+    /// Part of it is already mapped.
     #[error("IOVA range {iova:#x} + {len:#x} overlaps the mapped range at {other:#x}")]
     Overlap {
         /// First address.
         iova: u64,
         /// Bytes.
         len: u64,
-        /// First address of the range that is there.
+        /// Start of the range already mapped.
         other: u64,
     },
-    /// The file has no memory there.
+    /// The range exceeds the file.
     #[error("the file ends at {file_len:#x}, before {offset:#x} + {len:#x}")]
     PastEndOfFile {
-        /// Where the range begins in the file.
+        /// Offset of the range in the file.
         offset: u64,
         /// Bytes.
         len: u64,
-        /// The file's bytes.
+        /// Size of the file in bytes.
         file_len: u64,
     },
-    /// The file's memory cannot be mapped here.
+    /// The file cannot be mapped.
     #[error("cannot map the client's file: {0}")]
     Mmap(#[source] std::io::Error),
 }
@@ -52,23 +52,23 @@ bitflags::bitflags! {
     }
 }
 
-/// Where the memory behind a range is.
+/// Where a range's memory is.
 #[derive(Debug)]
 pub enum Source {
-    /// In a file that can be mapped: a memfd, a huge-page file, shared memory.
+    /// In a file that can be mapped: memfd, huge page file, shared memory.
     File {
-        /// The file; not needed any more once the range is mapped.
+        /// The file; not needed after the range is mapped.
         file: File,
-        /// Where in it the range begins, bytes.
+        /// Offset of the range in the file, in bytes.
         offset: u64,
     },
-    /// In a process, reached through its `/proc/PID/mem` or `/proc/self/mem`, opened for reading and writing.
+    /// In a process, accessed by its `/proc/PID/mem` or `/proc/self/mem`, opened for reading and writing.
     Process {
         /// That file.
         mem: Arc<File>,
-        /// The range's first address in the process.
+        /// Start of the range in the process.
         address: u64,
     },
-    /// Nowhere that the device could reach. The range is there, but every access faults.
+    /// Not accessible: the range is mapped, but every access faults.
     Unreachable,
 }

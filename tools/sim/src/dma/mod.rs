@@ -1,11 +1,12 @@
-//! What the function sees of its client's memory: IOVA ranges, each backed by a mapping of the client's file, or
-//! reached by reads and writes where it has none. An access outside of all of them is a fault, reported by strict mode.
+//! The client's memory as the function sees it: IOVA ranges, each in a mapping of the client's file, or accessed by
+//! reads and writes if it cannot be mapped. An access outside of all ranges is a fault, which strict mode reports.
 //!
-//! Addresses are IOVAs, never pointers. The client maps and unmaps from its own thread; the device thread reads and
-//! writes. Once [`Dma::unmap`] has returned, no access to that range is under way and every later one faults.
+//! Addresses are IOVAs, never pointers. The client maps and unmaps on its own thread; the device thread accesses. After
+//! [`Dma::unmap`] has returned, no access to that range is in progress, and every later one faults.
 //!
-//! A guest IOMMU maps page by page, so there may be 100 000 ranges of one file: a file is mapped once, whole, and
-//! ranges point into that. Memory of a file that its client shortens while it is mapped kills the process that looks at
+//! A guest's IOMMU maps page by page, so one file may have 100 000 ranges: a file is mapped once, as a whole, and
+//! ranges refer to that. If a client shortens a mapped file, accesses raise `SIGBUS`, as always with shared files;
+//! well-behaved clients seal theirs.
 //! it (`SIGBUS`), as everywhere; well-behaved clients seal theirs.
 
 mod backing;
@@ -22,28 +23,28 @@ use backing::Backing;
 pub use map::{Access, MapError, Source};
 use space::Space;
 
-/// An access the function was not allowed to make.
+/// An access that the function may not make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("DMA {} of {len} bytes at {iova:#x}: {reason}", if *.write { "write" } else { "read" })]
 pub struct DmaFault {
-    /// First address.
+    /// Start address.
     pub iova: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// A write, not a read.
+    /// Whether it was a write.
     pub write: bool,
-    /// Why not.
+    /// The reason.
     pub reason: &'static str,
 }
 
 impl DmaFault {
-    /// An access past the end of an object's own memory.
+    /// An access beyond an object's memory.
     pub fn past_end(at: u64, len: usize, write: bool) -> Self {
         DmaFault { iova: at, len, write, reason: "past the end of the object's pages" }
     }
 }
 
-/// The function's address space. Cheap to clone; all clones are the same space. `Send` and `Sync`.
+/// The function's DMA address space. Cheap to clone; all clones are the same space. `Send` and `Sync`.
 #[derive(Debug, Clone, Default)]
 pub struct Dma(Arc<Shared>);
 
@@ -62,38 +63,43 @@ impl Default for Shared {
 }
 
 impl Dma {
-    /// An empty address space, whose faults go to `strict`. It is [enabled](Self::enable).
+    /// An empty address space that reports faults to `strict`. It is [enabled](Self::enable).
     pub fn new(strict: Strict) -> Self {
         Dma(Arc::new(Shared { strict, ..Shared::default() }))
     }
 
-    /// Lets the device reach memory, or stops it: PCI bus mastering. While stopped, all accesses fault.
+    /// Enables or disables DMA: PCI bus mastering. While disabled, all accesses fault.
     pub fn enable(&self, on: bool) {
         self.0.enabled.store(on, Ordering::Release);
     }
 
-    /// Makes `len` bytes at `iova` reach `source`. Ranges may not overlap. Takes a system call or more.
+    /// Maps `len` bytes at `iova` to `source`. Ranges may not overlap. Makes system calls.
     pub fn map(&self, iova: u64, len: u64, access: Access, source: Source) -> Result<(), MapError> {
         self.space_mut().map(iova, len, access, source)
     }
 
-    /// Takes away whatever is mapped in `len` bytes from `iova`, also parts of ranges; both may be anything. Returns
-    /// how many bytes were mapped there. When it returns, no access to them is under way.
+    /// Unmaps everything in `len` bytes from `iova` on, also parts of ranges. Returns the number of bytes that were
+    /// mapped. When it returns, no access to them is in progress.
     pub fn unmap(&self, iova: u64, len: u64) -> u64 {
         self.space_mut().unmap(iova, len)
     }
 
-    /// Takes away every range.
+    /// Unmaps all ranges.
     pub fn clear(&self) {
         self.space_mut().clear();
     }
 
-    /// How many ranges are mapped.
+    /// Number of mapped ranges.
     pub fn ranges(&self) -> usize {
         self.space().len()
     }
 
-    /// Reads from the client's memory. The bytes of an aligned quadword are read together.
+    /// Whether anything is mapped at `iova`.
+    pub fn is_mapped(&self, iova: u64) -> bool {
+        self.space().find(iova).is_some()
+    }
+
+    /// Reads from the client's memory. An aligned quadword is read at once.
     pub fn read(&self, iova: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
         let mut done = 0;
         self.pieces(iova, bytes.len(), Access::READ, |backing, at, len| {
@@ -103,7 +109,7 @@ impl Dma {
         })
     }
 
-    /// Writes to the client's memory. The bytes of an aligned quadword land together; lower addresses first.
+    /// Writes to the client's memory. An aligned quadword is written at once; lower addresses first.
     pub fn write(&self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
         let mut done = 0;
         self.pieces(iova, bytes.len(), Access::WRITE, |backing, at, len| {
@@ -113,7 +119,7 @@ impl Dma {
         })
     }
 
-    /// Loads one big-endian dword, acquiring: what its writer stored before it is seen after it.
+    /// Loads one big-endian dword with acquire ordering.
     pub fn load_be32(&self, iova: u64) -> Result<u32, DmaFault> {
         let mut value = 0;
         self.whole(iova, 4, Access::READ, |backing, at| {
@@ -123,13 +129,14 @@ impl Dma {
         Ok(value)
     }
 
-    /// Writes `bytes` (a CQE or EQE) so that the last byte, which carries the ownership bit, is stored last, releasing.
+    /// Writes `bytes`, a CQE or EQE, so that the last byte, with the ownership bit, is stored last, with release
+    /// ordering.
     pub fn publish(&self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
         // `write` stores lower addresses first and ends with a releasing store.
         self.write(iova, bytes)
     }
 
-    /// Replaces the big-endian quadword at `iova`, a multiple of 8, by `change` of it, atomically. Returns the old one.
+    /// Atomically replaces the big-endian quadword at `iova`, a multiple of 8, by `change` of it. Returns the old one.
     pub fn update_be64(&self, iova: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
         let mut old = 0;
         self.whole(iova, 8, Access::READ | Access::WRITE, |backing, at| {
@@ -139,7 +146,7 @@ impl Dma {
         Ok(old)
     }
 
-    /// Calls `each` for every range that `len` bytes from `iova` touch, with the offset and the bytes in its backing.
+    /// Calls `each` for every range in `len` bytes from `iova` on, with offset and length in its backing.
     fn pieces(
         &self,
         iova: u64,
@@ -167,7 +174,7 @@ impl Dma {
         Ok(())
     }
 
-    /// As [`pieces`](Self::pieces), for an access that must lie in one range.
+    /// Like [`pieces`](Self::pieces), for an access that must be within one range.
     fn whole(
         &self,
         iova: u64,
@@ -178,7 +185,7 @@ impl Dma {
         self.pieces(iova, len, access, |backing, at, now| (now == len).then(|| each(backing, at))?)
     }
 
-    /// Reports a fault and hands it back.
+    /// Reports a fault and returns it.
     #[cold]
     fn fault(&self, fault: DmaFault) -> DmaFault {
         self.0.strict.report(RULE, || fault.to_string());

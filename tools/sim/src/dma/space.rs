@@ -1,4 +1,4 @@
-//! The ranges by address, and the files that they point into.
+//! Mapped ranges by address, and the mapped files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -15,11 +15,11 @@ use super::map::{Access, MapError, Source};
 /// A mapped range.
 #[derive(Debug)]
 pub(super) struct Range {
-    /// First address.
+    /// Start address.
     pub start: u64,
-    /// Bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub len: u64,
-    /// What the device may do.
+    /// Access rights.
     pub access: Access,
     /// Its memory.
     pub backing: Backing,
@@ -31,22 +31,22 @@ impl Range {
     }
 }
 
-/// How many recently used ranges are remembered.
+/// Number of recently used ranges that are cached.
 const HOT: usize = 64;
-/// How many files are never too many to remember.
+/// Number of files that are always kept.
 const FEW_FILES: usize = 16;
 
-/// All ranges. They live in numbered slots, so that the last hits can be remembered by number without owning anything:
-/// a stale number finds an empty slot or a range that does not contain the address, and costs one search.
+/// All ranges, in numbered slots. The cache holds slot numbers: a stale number leads to an empty slot or to a range
+/// without the address, and costs one search.
 #[derive(Debug)]
 pub(super) struct Space {
     slots: Vec<Option<Range>>,
     free: Vec<u32>,
     by_start: BTreeMap<u64, u32>,
     hot: [AtomicU32; HOT],
-    /// Mapped files by device and inode; gone with the last range that points into them.
+    /// Mapped files by device and inode; dropped with the last range that refers to them.
     files: HashMap<(u64, u64), Weak<MmapRegion>>,
-    /// So many files are worth a look at which are gone.
+    /// Number of files at which unused ones are dropped.
     files_most: usize,
 }
 
@@ -115,7 +115,7 @@ impl Space {
         unmapped
     }
 
-    /// Puts back what of a removed range lies outside `first..=last`; returns how many bytes that is.
+    /// Reinserts the parts of a removed range outside of `first..=last`; returns their length in bytes.
     fn keep_rest(&mut self, range: Range, first: u64, last: u64) -> u64 {
         let range_last = range.start + (range.len - 1);
         let mut kept = 0;
@@ -154,7 +154,7 @@ impl Space {
 
     fn map_file(&mut self, file: File, offset: u64, len: u64, access: Access) -> Result<Backing, MapError> {
         let meta = file.metadata().map_err(MapError::Mmap)?;
-        // A device's file says nothing of its length: map just what is asked for.
+        // A device's file has no length: map only the requested part.
         if !meta.is_file() {
             return Ok(Backing::Mapped { region: mmap(file, offset, len, access)?, at: 0 });
         }
@@ -176,8 +176,8 @@ impl Space {
         Ok(Backing::Mapped { region, at: offset })
     }
 
-    /// Forgets the files that no range points into any more: when there are twice as many as were left the last time,
-    /// so that many files do not each look at all the others.
+    /// Drops unused files once their number has doubled since the last time, so that the cost for each file stays
+    /// constant.
     fn forget_files(&mut self) {
         if self.files.len() >= self.files_most {
             self.files.retain(|_, region| region.strong_count() > 0);
@@ -186,7 +186,7 @@ impl Space {
     }
 }
 
-/// Maps `len` bytes of a file, writable if need be or if it can be had.
+/// Maps `len` bytes of a file: writable if required or possible.
 fn mmap(file: File, offset: u64, len: u64, access: Access) -> Result<Arc<MmapRegion>, MapError> {
     let size = usize::try_from(len).map_err(|_| MapError::NoRange { iova: 0, len })?;
     let file = Arc::new(file);

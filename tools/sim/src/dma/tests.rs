@@ -87,7 +87,7 @@ fn ranges_may_touch_but_not_overlap() {
     assert!(matches!(dma.map(0x9000, 1, RW, source(&empty, 0)), Err(MapError::PastEndOfFile { .. })));
     dma.map(u64::MAX, 1, RW, Source::Unreachable).unwrap();
     assert_eq!(dma.write(u64::MAX, &[1]).unwrap_err().reason, NO_MEMORY);
-    // An access may span ranges that touch.
+    // An access may span adjacent ranges.
     dma.write(0x1ffc, b"12345678").unwrap();
     let mut back = [0; 8];
     file.read_exact_at(&mut back[..4], 0x2ffc).unwrap();
@@ -168,7 +168,7 @@ fn a_reader_never_sees_the_end_before_the_rest() {
         for _ in 0..20_000 {
             let last = dma.load_be32(0x7c).unwrap() as u8;
             let first = dma.load_be32(0x40).unwrap() as u8;
-            // The first bytes may be newer than the last, never older.
+            // The first bytes may be newer than the last, but never older.
             let ahead = (i32::from(first) - i32::from(last)).rem_euclid(251);
             assert!(last == 0xa5 || ahead < 240, "first {first} behind last {last}");
         }
@@ -176,7 +176,7 @@ fn a_reader_never_sees_the_end_before_the_rest() {
 }
 
 proptest::proptest! {
-    /// Against the simplest model there is: for each byte, the file offset it is mapped to.
+    /// Compares with the simplest model: for each byte, the file offset mapped to it.
     #[test]
     fn any_sequence_of_maps_and_unmaps(steps in proptest::collection::vec((0..64u64, 0..20u64, proptest::bool::ANY), 1..60)) {
         let dma = Dma::default();

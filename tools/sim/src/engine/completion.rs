@@ -1,31 +1,32 @@
-//! The completion writer: CQEs into rings, overrun, arming, completion events.
+//! The completion writer: writes CQEs to their rings, and handles overrun, arming and completion events. PRM
+//! "Completion Queue Entry Format".
 
 use std::time::Duration;
 
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
-use mlx5_prm::ctx::CqPeriodMode;
+use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 use mlx5_prm::eqe::{CompletionEvent, CqErrorEvent, EventType};
 use mlx5_prm::layout::Layout;
 
 use super::check::receives;
 use super::event;
 use crate::function::{Nic, Seen};
-use crate::objects::{ArmState, Cq, CqStatus, Failure, Qp, ReceiveWork};
+use crate::objects::{ArmState, Cq, CqStatus, Failure, PageList, Qp, ReceiveWork};
 use crate::strict::rules;
 
 const INDEX: u32 = Cq::INDEX;
 const CQE: u64 = 64;
 
-/// What `CqErrorEvent::syndrome` says.
+/// `syndrome` of a [`CqErrorEvent`] for an overrun.
 const OVERRUN: u8 = 1;
 const ACCESS_VIOLATION: u8 = 2;
 
-/// A completion without error, of a send queue, its fields still to be set.
+/// A successful completion of a send queue; the caller sets the other fields.
 pub(crate) fn of(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16) -> Cqe {
     with_index(qp, opcode, wqe_counter, qp.user_index)
 }
 
-/// A completion without error, of a receive, its fields still to be set.
+/// A successful completion of a receive; the caller sets the other fields.
 pub(crate) fn of_receive(qp: &Qp, opcode: CqeOpcode, work: &ReceiveWork) -> Cqe {
     with_index(qp, opcode, work.index, work.user_index.or(qp.user_index))
 }
@@ -41,13 +42,13 @@ fn with_index(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16, user_index: Option<u
     cqe
 }
 
-/// Completes a work request of the send queue that ended well.
+/// Completes a send work request successfully.
 pub(crate) fn sent(nic: &mut Nic, qp: &Qp, mut cqe: Cqe, wqe_opcode: u8, solicited: bool) {
     cqe.w().send_wqe_opcode(wqe_opcode);
     write(nic, qp.qpn, qp.cqn_send, &cqe, solicited);
 }
 
-/// Completes a receive that ended well.
+/// Completes a receive successfully.
 pub(crate) fn received(nic: &mut Nic, qp: &mut Qp, work: ReceiveWork, cqe: &Cqe) {
     let is_own = qp.srqn.is_none() && work.cqn.is_none();
     let cqn = work.cqn.unwrap_or(qp.cqn_recv);
@@ -59,33 +60,33 @@ pub(crate) fn received(nic: &mut Nic, qp: &mut Qp, work: ReceiveWork, cqe: &Cqe)
     qp.rc.receive.spare = Some(work);
 }
 
-/// Completes a work request of the send queue that failed, or was flushed.
+/// Completes a send work request that failed or was flushed. PRM "Completion With Error CQE".
 pub(crate) fn send_failed(nic: &mut Nic, qp: &Qp, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
     let target = CqeTarget { cqn: qp.cqn_send, user_index: qp.user_index, wqe_counter };
     failed(nic, qp.qpn, target, CqeOpcode::RequesterError, wqe_opcode, failure);
 }
 
-/// Completes a receive that failed, or was flushed.
+/// Completes a receive that failed or was flushed. PRM "Completion With Error CQE".
 pub(crate) fn receive_failed(nic: &mut Nic, qp: &Qp, work: &ReceiveWork, failure: Failure) {
     let cqn = work.cqn.unwrap_or(qp.cqn_recv);
     let target = CqeTarget { cqn, user_index: work.user_index.or(qp.user_index), wqe_counter: work.index };
     failed(nic, qp.qpn, target, CqeOpcode::ResponderError, 0, failure);
 }
 
-/// Completes a receive of the queue pair's own ring that was flushed without being fetched.
+/// Completes a flushed receive of the queue pair's own ring that was never fetched.
 pub(crate) fn receive_flushed(nic: &mut Nic, qp: &Qp, wqe_counter: u16) {
     let target = CqeTarget { cqn: qp.cqn_recv, user_index: qp.user_index, wqe_counter };
     failed(nic, qp.qpn, target, CqeOpcode::ResponderError, 0, flushed());
 }
 
-/// Which work request a completion is of, and where it goes.
+/// The work request that a completion belongs to, and its destination CQ.
 pub(super) struct CqeTarget {
     pub cqn: u32,
     pub user_index: Option<u32>,
     pub wqe_counter: u16,
 }
 
-/// Completes a work request of the queue pair, or Ethernet queue, `number` that failed, or was flushed.
+/// Completes a failed or flushed WQE of the queue pair or Ethernet queue `number`.
 pub(super) fn failed(
     nic: &mut Nic,
     number: u32,
@@ -111,10 +112,10 @@ pub(super) fn failed(
     }
 }
 
-/// Writes a CQE of the queue pair, or Ethernet queue, `number`. `solicited`: it wakes who waits for solicited
-/// completions.
+/// Writes a CQE of the queue pair or Ethernet queue `number`. `solicited`: it also triggers a CQ that is armed for
+/// solicited completions.
 ///
-/// Where it cannot be written, the completion queue is in error from then on, and so is the queue that completes there.
+/// If it cannot be written, both the CQ and the queue that completes to it move to the error state.
 pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: bool) {
     let timestamp = nic.timestamp();
     let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
@@ -129,7 +130,7 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
         return overrun(nic, number, cqn);
     }
     let mut cqe = *cqe;
-    // An error's CQE has its syndromes there.
+    // An error CQE has its syndromes in the place of the timestamp.
     if !matches!(cqe.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError) {
         cqe.w().timestamp(timestamp);
     }
@@ -148,8 +149,30 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
     }
 }
 
-/// An armed queue has one more completion: its event comes now, or with more of them, or after a while. Without a
-/// period, or without a count, it always comes now.
+/// Ends a completion queue's ring by an entry that says so, and goes on in another one. False, with nothing changed, if
+/// the old ring has no room for that entry, the new one too little for what software has not consumed, or the queue is
+/// in error.
+pub(crate) fn resize(nic: &mut Nic, cqn: u32, ring: PageList, context: &Cqc) -> bool {
+    let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return false };
+    if let Ok(consumer) = cq.doorbell.read(&nic.dma, 0) {
+        cq.seen.consumer = consumer & INDEX;
+    }
+    if cq.status != CqStatus::Ok || is_full(cq, &nic.dma) || behind(cq) >= 1 << context.log_cq_size() {
+        return false;
+    }
+    let mut cqe = Cqe::ZERO;
+    cqe.w().opcode(CqeOpcode::ResizeCq);
+    seal(&mut cqe, cq);
+    if !put(cq, &cqe, &nic.dma) {
+        return false;
+    }
+    cq.producer = cq.producer.wrapping_add(1);
+    (cq.began, cq.ring, cq.log_size, cq.context) = (cq.producer, ring, context.log_cq_size().into(), *context);
+    true
+}
+
+/// Event moderation of an armed CQ with a new completion: the event is sent at once, after `cq_max_count` completions,
+/// or after `cq_period`. If either is 0, it is sent at once. PRM `cqc`.
 fn moderate(nic: &mut Nic, cqn: u32) {
     let now = nic.now;
     let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
@@ -170,7 +193,7 @@ fn moderate(nic: &mut Nic, cqn: u32) {
     }
 }
 
-/// Fires the events that moderation held back for long enough. True if any was due.
+/// Sends the events whose moderation period has expired. Returns true if there were any.
 pub(crate) fn look_at_held(nic: &mut Nic) -> bool {
     let now = nic.now;
     let due: Vec<u32> = nic.scheduler.moderated.extract_if(.., |(due, _)| *due <= now).map(|(_, cqn)| cqn).collect();
@@ -182,23 +205,24 @@ pub(crate) fn look_at_held(nic: &mut Nic) -> bool {
     !due.is_empty()
 }
 
-/// Sets what depends on the entry's place: ownership bit and signature.
+/// Sets the fields that depend on the ring position: ownership bit and signature. PRM "CQE Format".
 fn seal(cqe: &mut Cqe, cq: &Cq) {
     cqe.w().owner(owner(cq, cq.producer));
     let sum = cqe.as_bytes().iter().fold(0, |sum, byte| sum ^ byte);
-    // All 64 bytes together are the complement of the running index.
+    // Signature: the XOR of all 64 bytes is the complement of the CQE's running index.
     cqe.w().signature(sum ^ !(cq.producer as u8));
 }
 
-/// The ownership bit with which the completion number `index` becomes software's.
+/// Ownership bit that hands entry `index` to software: it flips with each pass over the ring. PRM "CQE Format",
+/// `owner`.
 fn owner(cq: &Cq, index: u32) -> bool {
     index >> cq.log_size & 1 != 0
 }
 
-/// Where entry number `index` is in the ring: its 64 bytes that are the CQE.
+/// Byte offset in the ring of the 64-byte CQE of entry `index`.
 fn place(cq: &Cq, index: u32) -> u64 {
     let index = if cq.collapsed { 0 } else { index & ((1 << cq.log_size) - 1) };
-    // In an entry of 128 bytes the CQE is the second half.
+    // A 128-byte entry has its CQE in the second half.
     u64::from(index) * u64::from(cq.cqe_size) + u64::from(cq.cqe_size).saturating_sub(CQE)
 }
 
@@ -207,7 +231,7 @@ fn put(cq: &Cq, cqe: &Cqe, dma: &crate::dma::Dma) -> bool {
     iova.is_some_and(|(iova, _)| dma.publish(iova, cqe.as_bytes()).is_ok())
 }
 
-/// Whether the ring is full; reads the consumer index only when the last one read says so.
+/// Whether the ring is full. Reads the doorbell record only if the ring looks full by the last consumer index read.
 fn is_full(cq: &mut Cq, dma: &crate::dma::Dma) -> bool {
     if cq.ignore_overrun || cq.collapsed {
         return false;
@@ -222,7 +246,7 @@ fn is_full(cq: &mut Cq, dma: &crate::dma::Dma) -> bool {
     behind(cq) >= size
 }
 
-/// Entries that software has not consumed, as far as is known.
+/// Entries not consumed, by the last consumer index read.
 fn behind(cq: &Cq) -> u32 {
     cq.producer.wrapping_sub(cq.seen.consumer) & INDEX
 }
@@ -251,7 +275,7 @@ fn fail(nic: &mut Nic, number: u32, cqn: u32, status: CqStatus, syndrome: u8) {
     nic.scheduler.break_later(number);
 }
 
-/// Fires the completion event of an armed queue.
+/// Sends the completion event of an armed CQ; the CQ is then no longer armed.
 pub(crate) fn notify(nic: &mut Nic, cqn: u32) {
     let now = nic.now;
     let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
@@ -264,12 +288,13 @@ pub(crate) fn notify(nic: &mut Nic, cqn: u32) {
     event::write(nic, eqn, EventType::Completion, 0, data.as_bytes());
 }
 
-/// A new arm request, as dword 1 of the doorbell record says it.
+/// A new arm request, in the format of dword 1 of the doorbell record: sequence number, command, consumer index.
 pub(crate) fn arm(nic: &mut Nic, cqn: u32, request: u32) {
     let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
     cq.seen.arm = Some(request);
     let sn = (request >> 28 & 3) as u8;
-    // Software counts the sequence number up with each event: a request of before the event asks for nothing new.
+    // Software increments the sequence number after each event. A request with the number of the last event is
+    // outdated.
     if cq.seen.fired_sn == Some(sn) {
         return;
     }
@@ -278,19 +303,20 @@ pub(crate) fn arm(nic: &mut Nic, cqn: u32, request: u32) {
     cq.arm_sn = sn;
     cq.arm = if solicited_only { ArmState::Solicited } else { ArmState::Next };
     let last = if solicited_only { cq.seen.solicited } else { cq.producer };
-    // Software armed before it saw the completions that came meanwhile: it would wait for them for ever.
+    // Completions arrived between software's last poll and the arm request: send the event at once, or software would
+    // sleep for ever.
     let unseen = last.wrapping_sub(consumer) & INDEX;
     if unseen != 0 && unseen <= INDEX / 2 {
         notify(nic, cqn);
     }
 }
 
-/// A completion queue that a failed work request needs may not be written any more; used by tests and by flushing.
+/// The error of a flushed work request.
 pub(crate) const fn flushed() -> Failure {
     Failure::new(CqeSyndrome::WorkRequestFlushed)
 }
 
-/// Strict mode: the consumer index that software published must lie between the last one and the producer.
+/// Strict mode: the consumer index in the doorbell record must lie between the previous one and the producer index.
 fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
     let Ok(record) = cq.doorbell.read(dma, 0) else { return };
     let (consumer, ahead) = (cq.seen.consumer, behind(cq));
@@ -299,7 +325,7 @@ fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::
     if plausible(record) {
         cq.seen.consumer = record;
     } else if record == cq.seen.bad_record {
-        // Reported already.
+        // Already reported.
     } else {
         cq.seen.bad_record = record;
         let rule = if plausible(record.swap_bytes()) {
@@ -318,13 +344,13 @@ fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::
     }
 }
 
-/// Strict mode: the entry about to be written must still be as it was left, or as the ring was initialised.
+/// Strict mode: the entry must still have the ownership bit of its previous CQE, or of the ring's initialisation.
 fn check_owner(cq: &Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
     let mut last = [0];
     if cq.collapsed || cq.ring.read(dma, place(cq, cq.producer) + CQE - 1, &mut last).is_err() {
         return;
     }
-    let first_pass = cq.producer >> cq.log_size == 0;
+    let first_pass = cq.producer.wrapping_sub(cq.began) >> cq.log_size == 0;
     if !first_pass && (last[0] & 1 != 0) == owner(cq, cq.producer) {
         strict.report(rules::STALE_OWNER, || {
             format!("CQ {cqn:#x}: entry {:#x} holds {:#04x} before it is written", cq.producer, last[0])

@@ -1,7 +1,7 @@
-//! Doorbells. What a register of a mapped UAR page holds is a hint: a later store may have replaced it before it was
-//! seen. What was posted or armed is in the doorbell records, so on each doorbell there all queues of that page are
-//! looked at. Doorbells that are messages cannot be lost: they concern the queue they name, and a queue whose doorbell
-//! was forgotten stays as it is, as on a card.
+//! Doorbells. A register of a mapped UAR page is only a hint: a later store may have replaced its value before it was
+//! read. What was posted or armed is in the doorbell records, so a doorbell in such a page makes the card look at all
+//! queues that use the page. A doorbell that arrives as a message is never lost; it only concerns the queue that it
+//! names, as on a real card.
 
 use mlx5_prm::ctx::QueueState;
 use mlx5_prm::values::QpState;
@@ -13,7 +13,7 @@ use crate::function::{Function, Nic};
 use crate::objects::{Cq, Qp};
 use crate::strict::rules;
 
-/// A send doorbell.
+/// A send doorbell: the first 8 bytes of a control segment. PRM "Control Segment".
 pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     let may_be_lost = f.bar.is_mapped(uar);
     let (queues, nic) = (&mut f.queues, &mut f.nic);
@@ -38,11 +38,10 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     }
 }
 
-/// Queue pairs looked at in one turn because of another's doorbell.
+/// Maximum number of queue pairs looked at in one turn because of another queue's doorbell.
 const LOOKS: usize = 64;
 
-/// Looks at the queue pairs whose own doorbell may have been overwritten. A thousand of them at one UAR page must not
-/// make each doorbell cost a thousand looks at once.
+/// Looks at the queue pairs whose own doorbell may have been overwritten, at most [`LOOKS`] in one turn.
 pub(super) fn look_at_rung(f: &mut Function) -> bool {
     let Some(uar) = f.nic.scheduler.rung.last().copied() else { return false };
     let (queues, nic) = (&mut f.queues, &mut f.nic);
@@ -63,7 +62,7 @@ pub(super) fn look_at_rung(f: &mut Function) -> bool {
     true
 }
 
-/// Takes what has been posted since the last look.
+/// Fetches what was posted since the last call.
 pub(super) fn look(qp: &mut Qp, nic: &mut Nic) {
     match qp.state {
         QpState::Rts | QpState::Sqd => {
@@ -98,8 +97,8 @@ pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
     }
 }
 
-/// Strict mode: software publishes what it consumed before it arms. Another thread may be about to, so the record is
-/// held against the request before this one.
+/// Strict mode: software must publish its consumer index before it arms the CQ. Another thread may be about to do so,
+/// so the record is compared with the previous arm request.
 fn check_published(cq: &Cq, cqn: u32, nic: &Nic) {
     let Some(before) = cq.seen.arm.filter(|_| nic.strict.is_on() && !cq.ignore_overrun && !cq.collapsed) else {
         return;
@@ -113,13 +112,13 @@ fn check_published(cq: &Cq, cqn: u32, nic: &Nic) {
     }
 }
 
-/// The arm request in the register, or the one in the doorbell record if software has written a newer one there
-/// already. It writes the record first, so one that is older means that it was forgotten.
+/// The newer one of the arm requests in the register and in the doorbell record. Software must write the record first,
+/// so an older one in the record means that it was not written.
 fn newest_request(cq: &Cq, cqn: u32, nic: &Nic, register: u32) -> u32 {
     let Ok(record) = cq.doorbell.read(&nic.dma, 1) else { return register };
     let events = (record >> 28).wrapping_sub(register >> 28) & 3;
     let consumed = record.wrapping_sub(register) & 0xff_ffff;
-    // Two bits number the requests: three ahead is one behind.
+    // The sequence number has two bits: 3 ahead means 1 behind.
     let is_older = events == 3 || (events == 0 && consumed > 0x7f_ffff);
     if is_older {
         nic.strict.report(rules::ARM_NOT_IN_RECORD, || {
@@ -129,15 +128,15 @@ fn newest_request(cq: &Cq, cqn: u32, nic: &Nic, register: u32) -> u32 {
     if is_older { register } else { record }
 }
 
-/// Makes up for doorbells of a mapped page that were overwritten. Only a record with the sequence number that is due
-/// asks for an event: queues that are polled hold another one, so that nobody arms them.
+/// Replaces doorbells of a mapped page that may have been overwritten. Only a record with the expected sequence number
+/// requests an event: queues that are only polled hold another one, and must not be armed.
 fn arm_others(nic: &mut Nic, uar: u32, cqn: u32) {
     let users = nic.scheduler.take_cqs(uar);
     for other in users.iter().copied().filter(|other| *other != cqn) {
         let Some(cq) = nic.objects.cqs.get(other) else { continue };
         let due = cq.seen.fired_sn.map_or(0, |sn| (sn + 1) & 3);
         match cq.doorbell.read(&nic.dma, 1) {
-            // A queue that never was armed and whose record is zero may have been armed by that very zero.
+            // If a CQ was never armed, a zero record can be its first arm request.
             Ok(request) if cq.seen.arm != Some(request) && (request >> 28 & 3) as u8 == due => {
                 completion::arm(nic, other, request);
             }

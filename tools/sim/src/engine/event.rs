@@ -1,4 +1,5 @@
-//! The event writer: EQEs into rings, overrun, arming, interrupts.
+//! The event writer: writes EQEs to their rings, and handles overrun, arming and interrupts. PRM "Event Queue Entry
+//! Format".
 
 use mlx5_prm::eqe::{Eqe, EventType, QpEvent};
 use mlx5_prm::layout::Layout;
@@ -12,7 +13,7 @@ const EQE: u64 = 64;
 /// Bits of a consumer index.
 const INDEX: u32 = 0xff_ffff;
 
-/// Writes an event to the EQ that is subscribed to its type; to none if no EQ is.
+/// Writes an event to the EQ that is subscribed to its type. Drops it if no EQ is. PRM "Event Types".
 pub(crate) fn post(nic: &mut Nic, event_type: EventType, sub_type: u8, data: &[u8]) {
     let number = event_type.number();
     let Some(word) = (number as usize).checked_div(64).filter(|word| *word < 4) else { return };
@@ -23,16 +24,16 @@ pub(crate) fn post(nic: &mut Nic, event_type: EventType, sub_type: u8, data: &[u
     }
 }
 
-/// Writes an event about a queue pair.
+/// Writes an event of a queue pair.
 pub(crate) fn post_qp(nic: &mut Nic, event_type: EventType, qpn: u32) {
     let mut data = QpEvent::ZERO;
     data.w().qp_srq_n(qpn & INDEX);
     post(nic, event_type, 0, data.as_bytes());
 }
 
-/// Writes an event about a shared receive queue.
+/// Writes an event of a shared receive queue.
 pub(crate) fn post_srq(nic: &mut Nic, event_type: EventType, srqn: u32) {
-    // The number has the same place in both.
+    // QP number and SRQ number are in the same field position.
     post_qp(nic, event_type, srqn);
 }
 
@@ -75,7 +76,7 @@ fn build(eq: &Eq, event_type: EventType, sub_type: u8, data: &[u8]) -> Eqe {
     eqe
 }
 
-/// An EQ doorbell: consumer index, and whether the next event is to interrupt.
+/// An EQ doorbell: new consumer index, and whether the next event interrupts.
 pub(crate) fn doorbell(nic: &mut Nic, uar: u32, value: u32, arm: bool) {
     let eqn = value >> 24;
     let Some(eq) = nic.objects.eqs.get_mut(eqn).filter(|eq| eq.uar == uar) else {
@@ -96,7 +97,7 @@ pub(crate) fn doorbell(nic: &mut Nic, uar: u32, value: u32, arm: bool) {
     }
 }
 
-/// Arms an EQ. Events that came before are not lost on who sleeps now: they interrupt at once.
+/// Arms an EQ. If events are pending, it interrupts at once instead.
 fn arm_or_wake(eq: &mut Eq, pci: &mut Pci) {
     eq.armed = eq.producer.wrapping_sub(eq.consumer) & INDEX == 0;
     if !eq.armed {
@@ -104,9 +105,9 @@ fn arm_or_wake(eq: &mut Eq, pci: &mut Pci) {
     }
 }
 
-/// EQ doorbells were taken from a page that clients map: those of its other EQs may have been overwritten by them, and
-/// no record says what they held. So each that software arms is armed as if it had been rung. Where it was not, that
-/// costs an interrupt that finds nothing new, which every handler must bear; where it was, the handler rings again.
+/// EQ doorbells were read from a page that clients map. Doorbells of other EQs may have been overwritten, and no record
+/// holds them. So every other EQ that software has ever armed is armed again. At worst that causes one spurious
+/// interrupt, which every handler must tolerate.
 pub(crate) fn arm_others(nic: &mut Nic, uar: u32, rung: &[u8]) {
     let is_other =
         |eqn: u32, eq: &Eq| eq.uar == uar && eq.was_armed && !rung.iter().any(|rung| u32::from(*rung) == eqn);

@@ -1,4 +1,4 @@
-//! A queue pair in error: everything posted is flushed, now and later.
+//! Queue pairs in the error state: all posted WQEs are flushed, also those posted later. IBTA 10.3.1.
 
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
@@ -8,14 +8,14 @@ use crate::function::Nic;
 use crate::objects::Qp;
 use crate::strict::rules;
 
-/// Moves a queue pair to the error state on the card's own account.
+/// Moves a queue pair to the error state because of an error that the card detected.
 pub(crate) fn to_error(qp: &mut Qp, nic: &mut Nic) {
     qp.state = QpState::Err;
     qp.context.w().state(QpState::Err);
     entered(qp, nic);
 }
 
-/// A queue pair is in the error state: stops all that was under way, and flushes.
+/// A queue pair entered the error state: stops all work and flushes.
 pub(crate) fn entered(qp: &mut Qp, nic: &mut Nic) {
     let send = &mut qp.rc.send;
     (send.deadline, send.pause) = (None, None);
@@ -26,16 +26,15 @@ pub(crate) fn entered(qp: &mut Qp, nic: &mut Nic) {
     nic.scheduler.watch(qp.qpn);
     nic.scheduler.held.forget(qp.qpn);
     all(qp, nic);
-    // Software did not know yet.
+    // Not counted as ignored errors: software cannot have seen the error completion yet.
     (qp.rc.send.posted_in_error, qp.rc.receive.posted_in_error) = (0, 0);
     if qp.srqn.is_some() {
-        // Software waits for this before it destroys the queue pair: no more of the shared receives will come back by
-        // it.
+        // Software waits for this event before it destroys the queue pair: no more receives of the SRQ complete to it.
         event::post_qp(nic, EventType::SrqLastWqe, qp.qpn);
     }
 }
 
-/// Flushes what is posted and not complete. Each WQE gets a completion, whether it asked for one or not.
+/// Flushes all incomplete WQEs. Each gets a CQE, signaled or not.
 pub(crate) fn all(qp: &mut Qp, nic: &mut Nic) {
     flush_send(qp, nic);
     flush_receive(qp, nic);
@@ -57,7 +56,7 @@ fn flush_send(qp: &mut Qp, nic: &mut Nic) {
         let index = qp.rc.send.fetched;
         let left = qp.rc.send.posted.wrapping_sub(index);
         let Some(ctrl) = posted::control(qp, nic, index) else {
-            // Without the ring nobody can say how many WQEs these were.
+            // Without the ring, the number of WQEs cannot be determined.
             qp.rc.send.fetched = qp.rc.send.posted;
             return;
         };
@@ -84,8 +83,8 @@ fn flush_receive(qp: &mut Qp, nic: &mut Nic) {
     }
 }
 
-/// Counts what was posted in the error state. Strict mode: who goes around the whole ring has thrown its completions
-/// away.
+/// Counts WQEs posted in the error state. Strict mode: software that fills the whole ring again has ignored its error
+/// completions.
 fn count_posted(nic: &Nic, qpn: u32, ring: &str, count: &mut u32, more: u16, size: u32) {
     let before = *count;
     *count = before.saturating_add(more.into());

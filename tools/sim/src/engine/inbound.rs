@@ -1,4 +1,4 @@
-//! Frames from the wire, handed to the queues that they are for.
+//! Received frames: finds the queue for each.
 
 use super::rc::{requester, responder};
 use super::{ethernet, ud};
@@ -7,7 +7,7 @@ use crate::objects::{GROUP_QPN, GidTable, Qp, RoceAddress};
 use crate::transport::{Packet, Transport};
 use crate::wire::Frame;
 
-/// Frames taken from the wire in one turn.
+/// Maximum number of frames taken from the wire in one turn.
 const FRAMES: usize = 256;
 
 /// A frame arrived for this function.
@@ -15,13 +15,13 @@ pub fn receive(f: &mut Function, frame: Frame) {
     f.nic.port.deliver(frame);
 }
 
-/// Hands what came from the wire to the queue pairs it is for.
+/// Delivers received frames to the queue pairs or to Ethernet steering.
 pub(super) fn take_frames(f: &mut Function) -> bool {
     for count in 0..FRAMES {
         let Some((frame, sender)) = f.nic.port.take_received() else { return count > 0 };
         f.nic.observe_frame(&frame, false);
         match frame {
-            // Without RoCE, its packets are UDP like any other.
+            // With RoCE disabled, RoCE packets are ordinary UDP frames.
             Frame::Roce(_) if !f.nic.objects.vport.roce_enabled() => {
                 let mut bytes = Vec::new();
                 frame.encode(&mut bytes);
@@ -52,7 +52,7 @@ pub(super) fn take_frames(f: &mut Function) -> bool {
     true
 }
 
-/// Hands a datagram to each member of the group that it is for.
+/// Delivers a multicast datagram to each queue pair attached to its group.
 fn take_for_group(f: &mut Function, packet: Box<Packet>) {
     let members = f.nic.objects.groups.members(&packet.route.dst).to_vec();
     let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
@@ -70,13 +70,13 @@ fn take_for_group(f: &mut Function, packet: Box<Packet>) {
     nic.scheduler.packets.give_back(packet);
 }
 
-/// Whether an address is of the packet's VLAN.
+/// Whether a GID table entry has the VLAN of the packet.
 fn is_of_vlan(entry: &RoceAddress, packet: &Packet) -> bool {
     entry.vlan.filter(|vlan| *vlan != 0) == packet.route.vlan()
 }
 
-/// Whether the queue pair takes the packet: over a connection only its peer may speak to it, datagrams come from
-/// anybody; to its own address, in its VLAN and in its partition.
+/// Whether the queue pair accepts the packet. Connected: only from its peer's address. All: destination GID, VLAN and
+/// partition must match. IBTA A17.4.4.2 (addresses), 10.9.3 (partition).
 fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
     let is_for = |entry: &RoceAddress| entry.gid == packet.route.dst && is_of_vlan(entry, packet);
     let is_path = if packet.transport == Transport::Ud {
@@ -87,10 +87,11 @@ fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
     qp.transport() == packet.transport && is_path && is_partition(packet) && packet.flipped.is_none()
 }
 
-/// On Ethernet there is the default partition alone; its top bit only says what kind of member sends.
+/// A RoCE port has only the default partition; the top bit (full or limited membership) is ignored. IBTA A17.4.7,
+/// 10.9.1.2.
 fn is_partition(packet: &Packet) -> bool {
     packet.pkey & PARTITION == PARTITION
 }
 
-/// The default partition's number.
+/// The default P_Key without its membership bit. IBTA 10.9.1.2.
 const PARTITION: u16 = 0x7fff;

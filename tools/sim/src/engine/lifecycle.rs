@@ -1,16 +1,16 @@
-//! What firmware tells the engines: queues made, moved to another state, destroyed, reset.
+//! Calls from firmware to the engines: queues created, moved to another state, destroyed; function reset.
 
-use mlx5_prm::ctx::{Qpc, QueueState};
+use mlx5_prm::ctx::{Cqc, Qpc, QueueState};
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::{QpState, ServiceType};
 
 use super::rc::requester;
-use super::{check, ethernet, event, flush};
+use super::{check, completion, ethernet, event, flush};
 use crate::function::{Function, Scheduler};
-use crate::objects::{ArmState, DRIVER, Qp, RcState};
+use crate::objects::{ArmState, DRIVER, PageList, Qp, RcState};
 use crate::transport::Psn;
 
-/// Function level reset: everything under way is forgotten.
+/// Function level reset: clears the scheduler and the port.
 pub fn reset(f: &mut Function) {
     f.nic.scheduler = Scheduler::default();
     f.nic.port.clear();
@@ -21,7 +21,7 @@ pub fn post_event(f: &mut Function, event_type: EventType, sub_type: u8, data: [
     on_its_own(f, |f| event::post(&mut f.nic, event_type, sub_type, &data));
 }
 
-/// Firmware made a queue pair.
+/// Firmware created a queue pair.
 pub fn qp_created(f: &mut Function, qpn: u32) {
     if let Some(qp) = f.queues.qps.get_mut(qpn) {
         qp.rc = RcState::default();
@@ -32,14 +32,14 @@ pub fn qp_created(f: &mut Function, qpn: u32) {
     }
 }
 
-/// Has the card do of its own account what a command causes: whoever's the command is, that reaches every object.
+/// Runs work that a command causes with the rights of the function itself, not of the command's user.
 fn on_its_own(f: &mut Function, work: impl FnOnce(&mut Function)) {
     let user = f.act_for(DRIVER);
     work(f);
     f.act_for(user);
 }
 
-/// Firmware moved a queue pair to another state. The queue pair's fields are those of the new state already.
+/// Firmware changed a queue pair's state; its fields are already those of the new state. IBTA 10.3.1.
 pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) {
     on_its_own(f, |f| {
         let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
@@ -66,7 +66,7 @@ pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) 
     });
 }
 
-/// What the engines know of a queue pair beyond its context, set in `context`: for `QUERY_QP`.
+/// Adds the engine's state of a queue pair to `context`, for `QUERY_QP`.
 pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
     let RcState { send, receive, .. } = &qp.rc;
     context.w().state(qp.state);
@@ -92,20 +92,20 @@ pub fn describe_qp(qp: &Qp, context: &mut Qpc) {
         .sw_sq_wqebb_counter(send.posted);
 }
 
-/// Firmware destroyed a queue pair that rang in UAR page `uar`.
+/// Firmware destroyed a queue pair that used UAR page `uar`.
 pub fn qp_destroyed(f: &mut Function, uar: u32, qpn: u32) {
     f.nic.scheduler.forget_qp(qpn);
     f.nic.scheduler.remove_qp(uar, qpn);
 }
 
-/// Firmware made a send queue.
+/// Firmware created a send queue.
 pub fn sq_created(f: &mut Function, sqn: u32) {
     if let Some(sq) = f.queues.sqs.get(sqn) {
         f.nic.scheduler.add_qp(sq.uar, sqn);
     }
 }
 
-/// Firmware moved a send queue to another state, which it is in already.
+/// Firmware changed a send queue's state; the queue is already in the new state.
 pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueState) {
     on_its_own(f, |f| {
         let (queues, nic) = (&mut f.queues, &mut f.nic);
@@ -119,13 +119,13 @@ pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueS
     });
 }
 
-/// Firmware destroyed a send queue that rang in UAR page `uar`.
+/// Firmware destroyed a send queue that used UAR page `uar`.
 pub fn sq_destroyed(f: &mut Function, uar: u32, sqn: u32) {
     f.nic.scheduler.forget_qp(sqn);
     f.nic.scheduler.remove_qp(uar, sqn);
 }
 
-/// Firmware moved a receive queue to another state, which it is in already.
+/// Firmware changed a receive queue's state; the queue is already in the new state.
 pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueState) {
     on_its_own(f, |f| {
         let (queues, nic) = (&mut f.queues, &mut f.nic);
@@ -143,7 +143,7 @@ pub fn rq_destroyed(f: &mut Function, rqn: u32) {
     f.nic.scheduler.forget_qp(rqn);
 }
 
-/// Firmware made a completion queue.
+/// Firmware created a completion queue.
 pub fn cq_created(f: &mut Function, cqn: u32) {
     if let Some(cq) = f.nic.objects.cqs.get_mut(cqn) {
         cq.arm = ArmState::Fired;
@@ -151,7 +151,12 @@ pub fn cq_created(f: &mut Function, cqn: u32) {
     }
 }
 
-/// Firmware destroyed a completion queue that was armed in UAR page `uar`.
+/// Firmware puts a completion queue into another ring. Whether that can be: see `completion::resize`.
+pub fn cq_resized(f: &mut Function, cqn: u32, ring: PageList, context: &Cqc) -> bool {
+    completion::resize(&mut f.nic, cqn, ring, context)
+}
+
+/// Firmware destroyed a completion queue that used UAR page `uar`.
 pub fn cq_destroyed(f: &mut Function, uar: u32, cqn: u32) {
     f.nic.scheduler.remove_cq(uar, cqn);
 }

@@ -1,11 +1,12 @@
-//! Memory by key: is the access allowed, and where does it go?
+//! Access to memory by key: checks the rights, and translates the address.
 
+use mlx5_prm::ctx::Klm;
 use thiserror::Error;
 
 use crate::dma::{Dma, DmaFault};
 use crate::objects::{Mkey, MkeyRights, RESERVED_LKEY, Table, Translation, User};
 
-/// Why a key does not allow an access.
+/// Why a key refuses an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
     #[error("no such key")]
@@ -16,17 +17,17 @@ pub(crate) enum Refusal {
     Free,
     #[error("the key is of protection domain {key}, the queue pair of {user}")]
     Pd { key: u32, user: u32 },
-    #[error("the key is for queue pair {0} alone")]
+    #[error("the key is bound to queue pair {0}")]
     QueuePair(u32),
-    #[error("the key allows {0:?} only")]
+    #[error("the key only allows {0:?}")]
     Rights(MkeyRights),
     #[error("the key covers {len:#x} bytes from {start:#x} on")]
     Bounds { start: u64, len: u64 },
-    #[error("the keys behind it go deeper than {DEEPEST}")]
+    #[error("keys are nested more than {DEEPEST} deep")]
     Depth,
 }
 
-/// Keys behind keys behind a key, at most.
+/// Maximum nesting of keys made of other keys.
 const DEEPEST: u32 = 4;
 
 /// One access.
@@ -39,18 +40,18 @@ pub(crate) struct Access {
     pub rights: MkeyRights,
 }
 
-/// What an allowed access goes through.
+/// How an allowed access is translated.
 #[derive(Debug, Clone)]
 pub(crate) enum Way<'a> {
-    /// A key of pages, of bus addresses, or of memory on the card.
+    /// Through one key: pages, bus addresses, or memory on the card.
     Key(&'a Mkey),
-    /// A key made of others: the parts of those that the access reaches, in order.
+    /// Through a key made of other keys: the parts that the access reaches, in order.
     Keys(Vec<Part<'a>>),
-    /// The reserved local key: addresses are IOVAs.
+    /// Through the reserved local key: addresses are IOVAs.
     Reserved,
 }
 
-/// A part of an access that goes through keys behind a key.
+/// A part of an access through a key made of other keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part<'a> {
     mkey: &'a Mkey,
@@ -58,49 +59,85 @@ pub(crate) struct Part<'a> {
     len: u64,
 }
 
-/// The way of an access that is allowed.
+/// Checks an access; returns its translation. R_Key checks: IBTA 9.7.4.1.5.
 pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<Way<'_>, Refusal> {
-    let is_local = MkeyRights::LOCAL_READ.union(MkeyRights::LOCAL_WRITE).contains(access.rights);
-    if access.key == RESERVED_LKEY && access.user.is_trusted && is_local {
+    if is_reserved(access) {
         return Ok(Way::Reserved);
     }
     let mkey = check_key(mkeys, access)?;
-    let Translation::Keys(_) = mkey.translation else { return Ok(Way::Key(mkey)) };
+    if !mkey.translation.is_indirect() {
+        return Ok(Way::Key(mkey));
+    }
     let mut parts = Vec::new();
-    check_behind(mkeys, mkey, access, DEEPEST, &mut parts)?;
+    Behind { mkeys, parts: Some(&mut parts) }.check(mkey, access, DEEPEST)?;
     Ok(Way::Keys(parts))
 }
 
-/// Checks the keys behind `mkey`, down to those of pages, and lists what the access reaches of these.
-fn check_behind<'a>(
-    mkeys: &'a Table<Mkey>,
-    mkey: &'a Mkey,
-    access: Access,
-    levels: u32,
-    parts: &mut Vec<Part<'a>>,
-) -> Result<(), Refusal> {
-    let Translation::Keys(pieces) = &mkey.translation else {
-        parts.push(Part { mkey, address: access.address, len: access.len });
+/// Whether an access is allowed. Where keys take turns, what lies between the pieces of one must be its key's, too: so
+/// the check of a message costs the same however small its pieces are.
+pub(crate) fn allows(mkeys: &Table<Mkey>, access: Access) -> Result<(), Refusal> {
+    if is_reserved(access) {
         return Ok(());
-    };
-    let levels = levels.checked_sub(1).ok_or(Refusal::Depth)?;
-    // Who may use a key from afar uses what is behind it as if from here.
-    let writes = MkeyRights::LOCAL_WRITE | MkeyRights::REMOTE_WRITE | MkeyRights::REMOTE_ATOMIC;
-    let rights = if access.rights.intersects(writes) { MkeyRights::LOCAL_WRITE } else { MkeyRights::LOCAL_READ };
-    let (mut skip, mut left) = (access.address - mkey.start, access.len);
-    for piece in pieces {
-        let size = u64::from(piece.byte_count());
-        let skipped = skip.min(size);
-        let len = left.min(size - skipped);
-        (skip, left) = (skip - skipped, left - len);
-        if len > 0 {
-            let address = piece.address().wrapping_add(skipped);
-            let behind = Access { user: access.user, key: piece.mkey(), address, len, rights };
-            check_behind(mkeys, check_key(mkeys, behind)?, behind, levels, parts)?;
+    }
+    Behind { mkeys, parts: None }.check(check_key(mkeys, access)?, access, DEEPEST)
+}
+
+fn is_reserved(access: Access) -> bool {
+    let is_local = MkeyRights::LOCAL_READ.union(MkeyRights::LOCAL_WRITE).contains(access.rights);
+    access.key == RESERVED_LKEY && access.user.is_trusted && is_local
+}
+
+/// Checks the keys below a key, down to those with pages.
+struct Behind<'a, 'p> {
+    mkeys: &'a Table<Mkey>,
+    /// Takes what the access reaches of those of pages, if anybody asks.
+    parts: Option<&'p mut Vec<Part<'a>>>,
+}
+
+impl<'a> Behind<'a, '_> {
+    fn check(&mut self, mkey: &'a Mkey, access: Access, levels: u32) -> Result<(), Refusal> {
+        let from = access.address.wrapping_sub(mkey.start);
+        match &mkey.translation {
+            Translation::Keys(_) | Translation::Pattern(_) if levels == 0 => Err(Refusal::Depth),
+            Translation::Keys(pieces) => self.check_list(pieces, mkey, access, levels),
+            Translation::Pattern(pattern) if self.parts.is_some() => {
+                pattern.pieces(from, access.len).try_for_each(|piece| self.check_piece(piece, access, levels))
+            }
+            Translation::Pattern(pattern) => {
+                pattern.stretches(from, access.len).try_for_each(|piece| self.check_piece(piece, access, levels))
+            }
+            Translation::Physical | Translation::Pages(_) | Translation::Device { .. } => {
+                if let Some(parts) = &mut self.parts {
+                    parts.push(Part { mkey, address: access.address, len: access.len });
+                }
+                Ok(())
+            }
         }
     }
-    let covered = || pieces.iter().map(|piece| u64::from(piece.byte_count())).sum();
-    if left > 0 { Err(Refusal::Bounds { start: mkey.start, len: covered() }) } else { Ok(()) }
+
+    fn check_list(&mut self, pieces: &[Klm], mkey: &Mkey, access: Access, levels: u32) -> Result<(), Refusal> {
+        let (mut skip, mut left) = (access.address.wrapping_sub(mkey.start), access.len);
+        for piece in pieces {
+            let size = u64::from(piece.byte_count());
+            let skipped = skip.min(size);
+            let len = left.min(size - skipped);
+            (skip, left) = (skip - skipped, left - len);
+            if len > 0 {
+                self.check_piece((piece.mkey(), piece.address().wrapping_add(skipped), len), access, levels)?;
+            }
+        }
+        let covered = || pieces.iter().map(|piece| u64::from(piece.byte_count())).sum();
+        if left > 0 { Err(Refusal::Bounds { start: mkey.start, len: covered() }) } else { Ok(()) }
+    }
+
+    fn check_piece(&mut self, piece: (u32, u64, u64), access: Access, levels: u32) -> Result<(), Refusal> {
+        // The remote rights are checked at the top key; the keys below need only the local rights.
+        let writes = MkeyRights::LOCAL_WRITE | MkeyRights::REMOTE_WRITE | MkeyRights::REMOTE_ATOMIC;
+        let rights = if access.rights.intersects(writes) { MkeyRights::LOCAL_WRITE } else { MkeyRights::LOCAL_READ };
+        let (key, address, len) = piece;
+        let behind = Access { user: access.user, key, address, len, rights };
+        self.check(check_key(self.mkeys, behind)?, behind, levels - 1)
+    }
 }
 
 fn check_key(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
@@ -132,7 +169,7 @@ fn check_key(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
 }
 
 impl Way<'_> {
-    /// Reads what an allowed access reaches.
+    /// Reads the memory of an allowed access.
     pub(crate) fn read(&self, dma: &Dma, address: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
         match self {
             Way::Reserved => dma.read(address, bytes),
@@ -142,7 +179,7 @@ impl Way<'_> {
                     true => Ok(()),
                     false => Err(DmaFault::past_end(address, bytes.len(), false)),
                 },
-                Translation::Physical | Translation::Keys(_) => dma.read(address, bytes),
+                Translation::Physical | Translation::Keys(_) | Translation::Pattern(_) => dma.read(address, bytes),
             },
             Way::Keys(parts) => {
                 for part in parts {
@@ -155,7 +192,7 @@ impl Way<'_> {
         }
     }
 
-    /// Writes what an allowed access reaches.
+    /// Writes the memory of an allowed access.
     pub(crate) fn write(&self, dma: &Dma, address: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
         match self {
             Way::Reserved => dma.write(address, bytes),
@@ -165,7 +202,7 @@ impl Way<'_> {
                     true => Ok(()),
                     false => Err(DmaFault::past_end(address, bytes.len(), true)),
                 },
-                Translation::Physical | Translation::Keys(_) => dma.write(address, bytes),
+                Translation::Physical | Translation::Keys(_) | Translation::Pattern(_) => dma.write(address, bytes),
             },
             Way::Keys(parts) => {
                 for part in parts {
@@ -178,14 +215,14 @@ impl Way<'_> {
         }
     }
 
-    /// Replaces a quadword that an allowed access reaches; the old one.
+    /// Atomically replaces a quadword of an allowed access; returns the old value.
     pub(crate) fn update(&self, dma: &Dma, address: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
         let (mkey, address) = match self {
             Way::Reserved => return dma.update_be64(address, change),
             Way::Key(mkey) => (*mkey, address),
             Way::Keys(parts) => match parts.as_slice() {
                 [part] => (part.mkey, part.address),
-                // In two places at once, it cannot be replaced at once.
+                // A quadword that crosses two pages cannot be replaced atomically.
                 _ => return Err(DmaFault::past_end(address, 8, true)),
             },
         };
@@ -196,7 +233,7 @@ impl Way<'_> {
             Translation::Device { bytes, at: first } => {
                 bytes.update_be64(first.wrapping_add(at), change).ok_or(past_end)
             }
-            Translation::Physical | Translation::Keys(_) => dma.update_be64(address, change),
+            Translation::Physical | Translation::Keys(_) | Translation::Pattern(_) => dma.update_be64(address, change),
         }
     }
 }

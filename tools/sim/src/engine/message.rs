@@ -1,4 +1,4 @@
-//! Messages by the queue pair's path: how long they may be, and how many packets they take.
+//! Limits of a queue pair's path: message length, and packets for each message.
 
 use crate::objects::Qp;
 use crate::transport::Psn;
@@ -8,13 +8,13 @@ pub(crate) fn mtu(qp: &Qp) -> u32 {
     qp.mtu.bytes().unwrap_or(256)
 }
 
-/// Packets of a message of `len` bytes: one at least.
+/// Packets of a message of `len` bytes, at least one.
 pub(crate) fn packets(len: u32, mtu: u32) -> u32 {
     len.div_ceil(mtu).max(1)
 }
 
-/// Bytes of the longest message that the queue pair sends or takes, by its context. Never so many that the PSNs of one
-/// message go half around the circle, where earlier and later cannot be told apart.
+/// Maximum message length that the queue pair sends or accepts, from its context. Limited to half the PSN space, so
+/// that old and new PSNs can be told apart.
 pub(crate) fn longest(qp: &Qp) -> u64 {
     const MOST: u64 = 1 << 31;
     let by_psn = u64::from(Psn::MASK >> 1) * u64::from(mtu(qp));

@@ -1,11 +1,11 @@
 //! Engines: send scheduler, requesters, responders, completion and event writers, timers.
 //!
-//! The card calls [`run`] each turn. A turn takes what came from the wire, answers it, lets each queue pair with work
-//! send a bounded number of packets, and looks at the timers that are due. An engine borrows one queue and the
-//! [`Nic`](crate::function::Nic) beside it. The files, in the order in which a message meets them: `doorbell` and
-//! `posted` (what software posted), `wqe` and `receive_wqe` (work requests), `rc` and `ud` (requester and responder),
-//! `pieces` and `memory` (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queues in error). `lifecycle`
-//! is what firmware tells the engines, `check` what strict mode looks for.
+//! The card calls [`run`] for each turn. A turn handles received frames, sends responses, lets each queue pair with
+//! work send a bounded number of packets, and handles expired timers. An engine borrows one queue and the
+//! [`Nic`](crate::function::Nic) beside it. The files, in the order in which a message passes through them: `doorbell`
+//! and `posted` (what software posted), `wqe` and `receive_wqe` (work requests), `rc` and `ud` (requester and
+//! responder), `pieces` and `memory` (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queues in error).
+//! `lifecycle` has the calls from firmware, `check` the checks of strict mode.
 
 mod check;
 mod completion;
@@ -35,16 +35,16 @@ use mlx5_prm::values::QpState;
 
 pub use inbound::receive;
 pub use lifecycle::{
-    cq_created, cq_destroyed, describe_qp, post_event, qp_created, qp_destroyed, qp_state_changed, reset, rq_destroyed,
-    rq_state_changed, sq_created, sq_destroyed, sq_state_changed,
+    cq_created, cq_destroyed, cq_resized, describe_qp, post_event, qp_created, qp_destroyed, qp_state_changed, reset,
+    rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_state_changed,
 };
 
 use crate::function::Function;
 use rc::{requester, responder};
 
-/// Queue pairs that may send in one turn.
+/// Maximum number of queue pairs that send in one turn.
 const TURNS: usize = 64;
-/// Packets that a queue pair may send when it is its turn.
+/// Maximum number of packets that a queue pair sends in one turn.
 const PACKETS: u32 = 16;
 
 /// A send doorbell: the 8 bytes at a doorbell register of UAR page `uar`, as one big-endian number.
@@ -62,12 +62,13 @@ pub fn eq_doorbell(f: &mut Function, uar: u32, value: u32, arm: bool) {
     event::doorbell(&mut f.nic, uar, value, arm);
 }
 
-/// The doorbells of the EQs `rung` were taken from the mapped UAR page `uar`; another EQ's may have been lost to them.
+/// The doorbells of the EQs `rung` were read from the mapped UAR page `uar`; they may have overwritten those of other
+/// EQs.
 pub fn eq_doorbells_taken(f: &mut Function, uar: u32, rung: &[u8]) {
     event::arm_others(&mut f.nic, uar, rung);
 }
 
-/// One turn of bounded work. True if anything was done.
+/// One turn of bounded work. Returns true if anything was done.
 pub fn run(f: &mut Function) -> bool {
     let looked = doorbell::look_at_rung(f);
     let took = inbound::take_frames(f);
@@ -79,7 +80,7 @@ pub fn run(f: &mut Function) -> bool {
     looked | took | acknowledged | sent | timed | broke
 }
 
-/// Sends the acknowledgements that the packets of this turn asked for: one a queue pair.
+/// Sends the acknowledgements due in this turn, one for each queue pair. IBTA 9.7.5.1.2.
 fn acknowledge(f: &mut Function) -> bool {
     let mut owing = std::mem::take(&mut f.nic.scheduler.acking);
     let any = !owing.is_empty();
@@ -94,14 +95,14 @@ fn acknowledge(f: &mut Function) -> bool {
         }
         false
     });
-    // What acknowledging added comes after what still waits.
+    // New entries come after those that still wait.
     owing.append(&mut f.nic.scheduler.acking);
     f.nic.scheduler.acking = owing;
     any
 }
 
-/// Lets queue pairs with work send, each in its turn, for as long as the port takes more: there is no other limit to
-/// what answers to reads put on the wire. Those that have to wait keep their places.
+/// Lets queue pairs with work send in turn, as long as the port accepts frames. This is the only limit on read
+/// responses. Queue pairs that cannot send keep their place.
 fn send(f: &mut Function) -> bool {
     let turns = f.nic.scheduler.ready.len().min(TURNS);
     let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
@@ -121,7 +122,7 @@ fn send(f: &mut Function) -> bool {
     turns > 0
 }
 
-/// Looks at the timers that are due.
+/// Handles expired timers.
 fn timers(f: &mut Function) -> bool {
     if f.nic.scheduler.earliest.is_none_or(|earliest| earliest > f.nic.now) {
         return false;
@@ -143,7 +144,7 @@ fn timers(f: &mut Function) -> bool {
     true
 }
 
-/// Moves queue pairs to the error state whose completions could not be written.
+/// Moves queue pairs to the error state if their completions could not be written.
 fn break_queue_pairs(f: &mut Function) -> bool {
     let broken = std::mem::take(&mut f.nic.scheduler.broken);
     let any = !broken.is_empty();
@@ -163,13 +164,13 @@ fn break_queue_pairs(f: &mut Function) -> bool {
     any
 }
 
-/// Flushes what is posted to queue pairs in error: receives ring no doorbell.
+/// Flushes WQEs posted to queue pairs in error: posting receives rings no doorbell.
 fn watch_errors(f: &mut Function) {
     let mut watched = std::mem::take(&mut f.nic.scheduler.watched);
     let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
     watched.retain(|qpn| {
         let Some(qp) = qps.get_mut(*qpn).filter(|qp| qp.state == QpState::Err) else { return false };
-        // A record that cannot be read any more is not worth looking at again.
+        // Stops watching a doorbell record that cannot be read.
         if qp.doorbell.read(&nic.dma, 0).is_err() {
             return false;
         }
@@ -179,7 +180,7 @@ fn watch_errors(f: &mut Function) {
     f.nic.scheduler.watched.append(&mut watched);
 }
 
-/// When [`run`] next has work to do though nothing happens until then.
+/// When [`run`] has work next, if nothing else happens before.
 pub fn next_deadline(f: &Function) -> Option<Instant> {
     let held = f.nic.scheduler.moderated.iter().map(|(due, _)| *due).min();
     f.nic.scheduler.earliest.into_iter().chain(held).min()

@@ -1,11 +1,12 @@
-//! The memory of a message: gathered from, or scattered to, what a WQE's segments name.
+//! The memory of a message: gather from, and scatter to, a WQE's data segments. PRM "Memory Data Segment", "Inline Data
+//! Segment".
 
 use mlx5_prm::cqe::CqeSyndrome;
 
 use crate::function::Nic;
 use crate::objects::{MkeyRights, Piece, Qp, SendWork, User};
 
-/// Appends `len` bytes of the message from byte `from` on to `bytes`. False if memory cannot be read.
+/// Appends `len` bytes of the message, from byte `from` on, to `bytes`. Returns false if memory cannot be read.
 pub(crate) fn gather(qp: &Qp, nic: &Nic, work: &SendWork, mut from: u32, len: u32, bytes: &mut Vec<u8>) -> bool {
     let start = bytes.len();
     bytes.resize(start + len as usize, 0);
@@ -37,7 +38,7 @@ pub(crate) fn gather(qp: &Qp, nic: &Nic, work: &SendWork, mut from: u32, len: u3
     room.is_empty()
 }
 
-/// Writes `bytes` to memory as byte `from` and on of what `pieces` describe. Returns how that went.
+/// Writes `bytes` to the memory that `pieces` describe, from byte `from` on. Fails with the syndrome of the CQE.
 pub(crate) fn scatter(
     user: User,
     nic: &Nic,
@@ -57,7 +58,7 @@ pub(crate) fn scatter(
         let Piece::Memory { key, address, .. } = *piece else { return Err(CqeSyndrome::LocalQpOperation) };
         let address = address.wrapping_add(u64::from(from));
         if !nic.write(user, key, address, now, MkeyRights::LOCAL_WRITE) {
-            nic.allows(user, key, address, now.len() as u64, MkeyRights::LOCAL_WRITE); // says why not
+            nic.allows(user, key, address, now.len() as u64, MkeyRights::LOCAL_WRITE); // reports the reason
             return Err(CqeSyndrome::LocalProtection);
         }
         (bytes, from) = (later, 0);

@@ -1,4 +1,4 @@
-//! What software posted: doorbell records, and the control segments that they cover.
+//! What software posted: doorbell records, and the control segments they cover.
 
 use mlx5_prm::wqe::{CtrlSeg, WQEBB};
 
@@ -6,7 +6,7 @@ use crate::function::Nic;
 use crate::objects::{Qp, RecvRing};
 use crate::strict::{Strict, rules};
 
-/// Reads dword 1 of the doorbell record. True if it moved.
+/// Reads dword 1 of the doorbell record. Returns true if it changed.
 pub(super) fn refresh(qp: &mut Qp, nic: &Nic) -> bool {
     let Some(ring) = &qp.send else { return false };
     let Ok(record) = qp.doorbell.read(&nic.dma, 1) else { return false };
@@ -18,7 +18,7 @@ pub(super) fn refresh(qp: &mut Qp, nic: &Nic) -> bool {
     if record > 0xffff && record.swap_bytes() <= 0xffff {
         nic.strict.report(rules::RECORD_LITTLE_ENDIAN, || format!("QP {:#x}: send counter {record:#x}", qp.qpn));
     }
-    // Software may reuse a place once its WQE is complete.
+    // Software may reuse a WQE's place in the ring once the WQE is complete.
     let oldest = send.work.front().map_or(send.fetched, |work| work.index);
     let held = send.posted.wrapping_sub(oldest);
     if u32::from(held) > 1 << ring.log_size {
@@ -31,7 +31,7 @@ pub(super) fn refresh(qp: &mut Qp, nic: &Nic) -> bool {
     true
 }
 
-/// Looks at dword 0 of the doorbell record, if everything known to be posted is fetched.
+/// Reads dword 0 of the doorbell record, once all receives known to be posted are fetched.
 pub(crate) fn refresh_posted(qp: &mut Qp, nic: &Nic) {
     let receive = &mut qp.rc.receive;
     let Some(ring) = &qp.recv else { return };
@@ -44,8 +44,8 @@ pub(crate) fn refresh_posted(qp: &mut Qp, nic: &Nic) {
     check_posted(&nic.strict, ("QP", qp.qpn), ring, record, receive.fetched);
 }
 
-/// Strict mode: a receive counter is big-endian, and counts no more receives than the ring has places for beside those
-/// `taken`. `queue`: its kind and number.
+/// Strict mode: a receive counter must be big-endian, and must not exceed `taken` by more than the ring size. `queue`:
+/// kind and number, for the report.
 pub(super) fn check_posted(strict: &Strict, queue: (&str, u32), ring: &RecvRing, record: u32, taken: u16) {
     let (kind, number) = queue;
     if record > 0xffff && record.swap_bytes() <= 0xffff {
@@ -59,7 +59,7 @@ pub(super) fn check_posted(strict: &Strict, queue: (&str, u32), ring: &RecvRing,
     }
 }
 
-/// The control segment at the send queue's place `index`.
+/// The control segment at ring position `index` of the send queue. PRM "Control Segment".
 pub(super) fn control(qp: &Qp, nic: &Nic, index: u16) -> Option<CtrlSeg> {
     let ring = qp.send.as_ref()?;
     let mut bytes = [0; 16];
@@ -68,7 +68,7 @@ pub(super) fn control(qp: &Qp, nic: &Nic, index: u16) -> Option<CtrlSeg> {
     mlx5_prm::layout::Layout::read(&bytes)
 }
 
-/// The place that a send doorbell names: its eight bytes are the first of a [`CtrlSeg`], opmod, `wqe_index`, opcode.
+/// The `wqe_index` in a send doorbell, whose eight bytes are the first of a [`CtrlSeg`].
 pub(super) fn index_of(doorbell: u64) -> u16 {
     (doorbell >> 40) as u16
 }

@@ -1,4 +1,4 @@
-//! Receive WQEs, fetched from a queue pair's own ring or from a shared queue.
+//! Receive WQEs, fetched from a queue pair's own ring or from a shared receive queue.
 
 use super::check::receives;
 use super::posted::refresh_posted;
@@ -7,8 +7,8 @@ use super::wqe::{bad_operation, scatter_list};
 use crate::function::Nic;
 use crate::objects::{Qp, ReceiveWork, RecvRing};
 
-/// Fetches the next receive WQE: of the shared queue `xrc_srqn`, else of the queue pair's shared queue, else of its
-/// own. `None` if none is posted.
+/// Fetches the next receive WQE: of the XRC shared receive queue `xrc_srqn` if given, else of the queue pair's shared
+/// receive queue, else of its own ring. `None` if none is posted.
 pub(crate) fn fetch_receive(qp: &mut Qp, nic: &mut Nic, xrc_srqn: Option<u32>) -> Option<ReceiveWork> {
     if let Some(srqn) = xrc_srqn.or(qp.srqn) {
         return srq::fetch(qp, nic, srqn);

@@ -1,4 +1,4 @@
-//! Shared receive queues: WQEs taken in the order in which software linked them.
+//! Shared receive queues: takes WQEs in the order in which software linked them.
 
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::layout::Layout;
@@ -11,7 +11,7 @@ use crate::function::Nic;
 use crate::objects::{Qp, ReceiveWork, RecvRing, Srq, User};
 use crate::strict::Strict;
 
-/// Takes the next receive of the shared queue `srqn` for `qp`. `None` if none is posted.
+/// Takes the next receive of the shared receive queue `srqn` for `qp`. `None` if none is posted.
 pub(super) fn fetch(qp: &mut Qp, nic: &mut Nic, srqn: u32) -> Option<ReceiveWork> {
     let srq = nic.objects.srqs.get_mut(srqn)?;
     refresh_posted(srq, &nic.dma, &nic.strict);
@@ -33,7 +33,7 @@ pub(super) fn fetch(qp: &mut Qp, nic: &mut Nic, srqn: u32) -> Option<ReceiveWork
     }
     let is_low = srq.limit > 0 && srq.posted.wrapping_sub(srq.taken) < srq.limit;
     if is_low {
-        // It comes once, until software asks for it again.
+        // The limit event is sent once, until software arms the limit again. PRM "Event Types".
         srq.limit = 0;
     }
     if work.failure.is_none() {
@@ -45,7 +45,7 @@ pub(super) fn fetch(qp: &mut Qp, nic: &mut Nic, srqn: u32) -> Option<ReceiveWork
     Some(work)
 }
 
-/// Looks at the doorbell record.
+/// Reads the doorbell record.
 fn refresh_posted(srq: &mut Srq, dma: &Dma, strict: &Strict) {
     let Ok(record) = srq.doorbell.read(dma, 0) else { return };
     if record as u16 == srq.posted {

@@ -1,4 +1,4 @@
-//! Unreliable datagrams: each packet is a message, to and from anybody who knows the queue key.
+//! Unreliable datagrams: one message is one packet. Any sender with the queue key is accepted.
 
 use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::ib::GSI_QKEY;
@@ -9,15 +9,16 @@ use super::{completion, pieces, receive_wqe};
 use crate::function::Nic;
 use crate::objects::{Datagram, Failure, GSI_QPN, Qp, ReceiveWork};
 use crate::strict::rules;
+use crate::transport::header::source_port;
 use crate::transport::packet::{Deth, Packet, Route};
 use crate::transport::{Opcode, Psn, Transport};
 
-/// A queue key with this bit in a work request stands for the queue pair's own.
+/// A Q_Key with this bit in a work request means the queue pair's own. IBTA 10.2.5.
 const QKEY_OF_QP: u32 = 1 << 31;
-/// Bytes in front of each message received: the IP header, as a global route header.
+/// Bytes reserved for the IP header before each received message. IBTA A17.4.5.2.
 const GLOBAL_HEADER: usize = 40;
 
-/// An empty packet to where `datagram` goes; `None` if its GID index is empty.
+/// An empty packet to the destination `datagram`. `None` if its GID table entry is empty.
 pub(crate) fn addressed(qp: &Qp, nic: &mut Nic, datagram: &Datagram, opcode: Opcode, psn: Psn) -> Option<Box<Packet>> {
     let Some(source) = nic.objects.gids.get(u16::from(datagram.src_addr_index)) else {
         let index = datagram.src_addr_index;
@@ -29,7 +30,7 @@ pub(crate) fn addressed(qp: &Qp, nic: &mut Nic, datagram: &Datagram, opcode: Opc
         src_mac: source.mac,
         src: source.gid,
         dst: datagram.rgid,
-        sport: if datagram.sport == 0 { 0xc000 | qp.qpn as u16 & 0x3fff } else { datagram.sport },
+        sport: source_port(datagram.sport, qp.qpn),
         hop_limit: datagram.hop_limit,
         tclass: datagram.tclass,
         flow_label: datagram.flow_label,
@@ -47,7 +48,7 @@ fn own_qkey(qp: &Qp) -> u32 {
     if qp.service == ServiceType::Qp1 { GSI_QKEY } else { qp.context.q_key() }
 }
 
-/// A datagram arrived.
+/// A datagram arrived. Dropped silently if its Q_Key is wrong, IBTA 9.6.1.4.1, or its length, 9.8.3.2.2.
 pub(crate) fn deliver(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let listens = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);
     if !listens || packet.deth.qkey != own_qkey(qp) {
@@ -88,9 +89,10 @@ fn received(qp: &mut Qp, nic: &mut Nic, packet: &Packet, receive: ReceiveWork) {
         .byte_cnt((GLOBAL_HEADER + packet.payload.len()) as u32)
         .rqpn(packet.deth.src_qpn)
         .grh(1)
-        // On RoCE the place of the service level says what kind of header it is.
+        // The service level's field has the kind of the network header. PRM "CQE Format", `l3_hdr_type` of RoCE; IBTA
+        // A17.4.5.1.
         .sl(if packet.route.is_ipv4() { ROCE_V2_IPV4 } else { ROCE_V2_IPV6 })
-        // General services are told the partition in its place.
+        // On QP 1, the field of the immediate holds the P_Key.
         .immediate(if is_gsi { u32::from(packet.pkey) } else { packet.immediate })
         .se(packet.solicited);
     completion::received(nic, qp, receive, &cqe);

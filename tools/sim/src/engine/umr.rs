@@ -1,7 +1,8 @@
-//! User memory region updates: WQEs that change a memory key, its context and its translations.
+//! User memory region updates (UMR): WQEs that change an mkey's context and translations. PRM "UMR Control Segment".
 //!
-//! The kernel registers user memory with them, in a queue of its own that may touch every key (service `REG_UMR`).
-//! Other queue pairs may change the keys of their protection domain: fast registration, invalidation, memory windows.
+//! The kernel registers user memory with them, in a queue pair of its own that may change every key (service
+//! `REG_UMR`). Other queue pairs may change keys of their protection domain: fast registration, invalidation, memory
+//! windows.
 
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::ctx::Mkc;
@@ -12,15 +13,15 @@ use thiserror::Error;
 use crate::function::Nic;
 use crate::objects::{
     Failure, List, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, Qp, TRANSLATIONS, Translation,
-    Update, addresses, pieces,
+    Update, addresses, keys_of, spliced,
 };
 use crate::strict::rules;
 
-/// Octwords of which a list has a multiple.
+/// Translation lists are a multiple of this number of octwords.
 const BLOCK: u32 = 4;
-/// Takes a part of a context over into another.
+/// Copies a part of one context to another.
 type Take = fn(&Mkc, &mut Mkc);
-/// Parts of a context that an update may change. The others belong to what is not announced.
+/// Parts of a context that a UMR may change: `mkey_mask`. Others need capabilities that are not announced.
 const PARTS: &[(MkeyMaskBit, Take)] = &[
     (MkeyMaskBit::Len, |new, key| _ = key.w().len(new.len()).length64(new.length64())),
     (MkeyMaskBit::PageSize, |new, key| _ = key.w().log_page_size(new.log_page_size())),
@@ -40,7 +41,7 @@ const PARTS: &[(MkeyMaskBit, Take)] = &[
     (MkeyMaskBit::Free, |new, key| _ = key.w().free(new.free())),
 ];
 
-/// Why a key is not changed.
+/// Why a UMR is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 enum Refusal {
     #[error("no such key")]
@@ -51,25 +52,27 @@ enum Refusal {
     Pd,
     #[error("the key's low byte is {0:#04x}")]
     Variant(u8),
-    #[error("the key is not this queue pair's")]
+    #[error("the key is bound to another queue pair")]
     QueuePair,
-    #[error("the key is in use, and was to be free")]
+    #[error("the key is in use, but check_free requires it to be free")]
     InUse,
-    #[error("the key is free, and was to be in use")]
+    #[error("the key is free, but the UMR requires it to be in use")]
     Free,
-    #[error("mkey_mask {0:#x} names what cannot be changed")]
+    #[error("mkey_mask {0:#x} has fields that cannot be changed")]
     Mask(u64),
     #[error("the key has room for {0:#x} octwords of translations")]
     Room(u32),
-    #[error("the key's access mode has no list of translations")]
+    #[error("the key's access mode has no translations")]
     AccessMode,
-    #[error("there is no such protection domain")]
+    #[error("a pattern of keys in the middle of a list, or whose bcount_per_cycle is not the sum of its entries")]
+    Pattern,
+    #[error("no such protection domain")]
     NoSuchPd,
     #[error("log_page_size is not between 12 and 31")]
     PageSize,
 }
 
-/// Takes the segments behind the control segment apart. `wqe` is the whole WQE.
+/// Parses the segments after the control segment. `wqe` is the whole WQE.
 pub(super) fn parse(ctrl: &CtrlSeg, wqe: &[u8]) -> Option<Update> {
     let control = UmrCtrlSeg::read(wqe.get(SEGMENT..)?)?;
     let context = wqe.get(SEGMENT + UmrCtrlSeg::SIZE..)?;
@@ -85,7 +88,7 @@ pub(super) fn parse(ctrl: &CtrlSeg, wqe: &[u8]) -> Option<Update> {
     Some(Update { key: ctrl.imm(), control, context, list })
 }
 
-/// Makes the change. It is made whole, or not at all.
+/// Applies the update, completely or not at all.
 pub(crate) fn apply(qp: &Qp, nic: &mut Nic, update: &Update) -> Result<(), Failure> {
     let list = update.read_list(qp, nic)?;
     change(qp, nic, update, &list).map_err(|refusal| {
@@ -123,7 +126,7 @@ impl Update {
                 if nic.read(qp.user(), *key, *address, &mut bytes, MkeyRights::LOCAL_READ) {
                     return Ok(bytes);
                 }
-                nic.allows(qp.user(), *key, *address, bytes.len() as u64, MkeyRights::LOCAL_READ); // says why not
+                nic.allows(qp.user(), *key, *address, bytes.len() as u64, MkeyRights::LOCAL_READ); // reports the reason
                 Err(Failure::new(CqeSyndrome::LocalProtection))
             }
         }
@@ -133,7 +136,7 @@ impl Update {
         self.control.mkey_mask() & mkey_mask(&[part]) != 0
     }
 
-    /// Whether the queue pair may change this key, and whether it is as it is thought to be.
+    /// Whether the queue pair may change this key, and whether the key is in the state that `check_free` expects.
     fn check(&self, qp: &Qp, mkey: &Mkey) -> Result<(), Refusal> {
         let is_for_all = qp.user().every_pd;
         let changeable = PARTS.iter().fold(0, |mask, (part, _)| mask | mkey_mask(&[*part]));
@@ -160,7 +163,7 @@ impl Update {
         }
     }
 
-    /// The key's context with the parts that the mask names.
+    /// The key's context with the parts that `mkey_mask` names replaced.
     fn merged(&self, old: &Mkc) -> Mkc {
         let mut merged = *old;
         for (part, take) in PARTS {
@@ -171,7 +174,7 @@ impl Update {
         merged
     }
 
-    /// The key's translations with `list` in its place among them.
+    /// The key's translations with `list` inserted.
     fn translation(&self, mkey: &Mkey, context: &Mkc, list: &[u8]) -> Result<Translation, Refusal> {
         let offset = if self.control.translation_offset_en() {
             usize::try_from(u64::from(self.control.xlt_offset_47_16()) << 16 | u64::from(self.control.xlt_offset()))
@@ -179,21 +182,25 @@ impl Update {
         } else {
             0
         };
-        // Lists come in whole blocks of 64 bytes, zeros behind the last translation, and so is the room for them.
+        // Lists are padded with zeros to 64 bytes; so is the key's room for them.
         let room = if mkey.umem.is_some() { 0 } else { context.translations_octword_size().next_multiple_of(BLOCK) };
         let end = offset.checked_add(list.len() / OCTWORD).filter(|end| list.is_empty() || *end <= room as usize);
         end.ok_or(Refusal::Room(room))?;
         match &mkey.translation {
             Translation::Pages(old) if mkey.umem.is_some() => Ok(Translation::Pages(old.clone())),
             Translation::Pages(old) => pages(old, context, offset, list).map(Translation::Pages),
-            Translation::Keys(old) => Ok(Translation::Keys(spliced(old, offset, pieces(list)))),
+            Translation::Keys(_) | Translation::Pattern(_) if list.is_empty() => Ok(mkey.translation.clone()),
+            Translation::Keys(old) => keys_of(old, offset, list).ok_or(Refusal::Pattern),
+            // What is left of a pattern is no list that could be continued.
+            Translation::Pattern(_) if offset == 0 => keys_of(&[], 0, list).ok_or(Refusal::Pattern),
+            Translation::Pattern(_) => Err(Refusal::Pattern),
             other @ (Translation::Physical | Translation::Device { .. }) if list.is_empty() => Ok(other.clone()),
             Translation::Physical | Translation::Device { .. } => Err(Refusal::AccessMode),
         }
     }
 }
 
-/// Pages, two to an octword, with those of `list` from octword `offset` on.
+/// The key's pages, two to an octword, with `list` written from octword `offset` on.
 fn pages(old: &PageList, context: &Mkc, offset: usize, list: &[u8]) -> Result<PageList, Refusal> {
     let page_shift = u32::from(context.log_page_size());
     let is_unused = list.is_empty() && context.free();
@@ -206,14 +213,4 @@ fn pages(old: &PageList, context: &Mkc, offset: usize, list: &[u8]) -> Result<Pa
     };
     let offset = context.start_addr() & ((1u64 << page_shift) - 1);
     Ok(PageList { page_shift, offset, pages })
-}
-
-/// The `old` entries with `new` ones from `offset` on, and zeros between where there were none.
-fn spliced<T: Clone + Default>(old: &[T], offset: usize, new: impl Iterator<Item = T>) -> Vec<T> {
-    let mut all = old.to_vec();
-    for (at, entry) in (offset..).zip(new) {
-        all.resize(all.len().max(at + 1), T::default());
-        all[at] = entry;
-    }
-    all
 }

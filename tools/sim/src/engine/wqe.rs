@@ -1,4 +1,4 @@
-//! Work requests: WQEs read from the rings, checked and taken apart.
+//! Work requests: reads WQEs from the rings, checks and parses them. PRM "Work Request (WQE) Formats".
 
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::layout::Layout;
@@ -14,12 +14,12 @@ use crate::objects::{Datagram, Failure, MkeyRights, Piece, Qp, ReceiveWork, Send
 use crate::strict::rules;
 use crate::transport::Transport;
 
-/// What a data segment of zero bytes means.
+/// Length of a data segment with byte count 0.
 const LONGEST: u32 = 1 << 31;
 
 /// Fetches the next WQE of the send ring. `None` if there is no ring.
 ///
-/// What is wrong with it is in [`SendWork::failure`]; then nothing else of it means anything.
+/// If the WQE is invalid, [`SendWork::failure`] says why, and its other fields are not valid.
 pub(crate) fn fetch_send(qp: &mut Qp, nic: &mut Nic) -> Option<SendWork> {
     let mut work = qp.rc.send.spare.pop().unwrap_or_default().reuse();
     let ring = qp.send.as_ref()?;
@@ -50,18 +50,18 @@ pub(super) const fn bad_operation() -> Failure {
     Failure::new(CqeSyndrome::LocalQpOperation)
 }
 
-/// Where the next WQE of a queue is.
+/// Position of a queue's next WQE.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WqePosition {
     /// The queue's number.
     pub number: u32,
-    /// Its place, in WQEBBs posted.
+    /// Its index, in WQEBBs posted.
     pub index: u16,
-    /// WQEBBs posted from there on.
+    /// WQEBBs posted from this index on.
     pub posted: u16,
 }
 
-/// Reads a whole WQE, over the ring's end if need be: its bytes. `blocks` becomes the WQEBBs it takes.
+/// Reads a whole WQE, which may wrap around the ring's end. `blocks` is set to its WQEBBs.
 pub(super) fn read_wqe(
     at: WqePosition,
     ring: &SendRing,
@@ -85,12 +85,12 @@ pub(super) fn read_wqe(
     Ok(usize::from(ctrl.ds()) * SEGMENT)
 }
 
-/// WQEBBs that a WQE takes, by its control segment.
+/// WQEBBs of a WQE, by `ds` of its control segment.
 pub(crate) fn blocks_of(ctrl: &CtrlSeg) -> u16 {
     u16::from(ctrl.ds()).div_ceil((WQEBB / SEGMENT) as u16).max(1)
 }
 
-/// Checks what the control segment says of the WQE itself.
+/// Checks the control segment. PRM "Control Segment".
 fn check_control(at: WqePosition, nic: &Nic, ctrl: &CtrlSeg) -> Result<(), Failure> {
     let WqePosition { number: qpn, index: place, posted } = at;
     let refuse = |rule, detail: String| {
@@ -115,7 +115,7 @@ fn check_control(at: WqePosition, nic: &Nic, ctrl: &CtrlSeg) -> Result<(), Failu
     Ok(())
 }
 
-/// Takes a WQE apart. `wqe` is `ds` segments long.
+/// Parses a WQE of `ds` segments.
 fn parse(qp: &Qp, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) -> Result<(), Failure> {
     work.opcode = ctrl.opcode();
     work.is_signalled = matches!(ctrl.ce(), CompletionMode::Always | CompletionMode::AlwaysAndEvent);
@@ -160,7 +160,7 @@ fn parse(qp: &Qp, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) ->
     check_memory(qp, nic, work)
 }
 
-/// Whether a queue pair of this service takes such work.
+/// Whether a queue pair of this service supports the opcode. PRM "Send WQE opcodes".
 fn knows(service: ServiceType, opcode: WqeOpcode) -> bool {
     use WqeOpcode::*;
     match service {
@@ -185,7 +185,7 @@ fn address_vector(segments: &mut Segments) -> Result<Datagram, Failure> {
         hop_limit: av.hop_limit(),
         tclass: av.tclass(),
         flow_label: av.flow_label(),
-        // On Ethernet the upper three bits of the service level are the priority.
+        // RoCE: the upper three bits of the service level's field are the Ethernet priority. IBTA A17.4.2.
         priority: av.sl_eth_prio() >> 1,
     })
 }
@@ -196,7 +196,7 @@ fn remote(segments: &mut Segments, work: &mut SendWork) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Segments of 16 bytes still to be read.
+/// The 16-byte segments not yet parsed.
 struct Segments<'a>(&'a [u8]);
 
 impl Segments<'_> {
@@ -207,7 +207,7 @@ impl Segments<'_> {
     }
 }
 
-/// The data segments that end a WQE.
+/// Parses the data segments at the end of a WQE.
 fn gather_list(qp: &Qp, nic: &Nic, mut segments: Segments, work: &mut SendWork) -> Result<(), Failure> {
     let mut len = 0u64;
     while !segments.0.is_empty() {
@@ -233,7 +233,7 @@ fn inline_piece(header: &InlineSegHeader, segments: &mut Segments, work: &mut Se
     const HEADER: usize = 4;
     let len = usize::from(header.byte_count());
     let whole = (HEADER + len).next_multiple_of(SEGMENT);
-    // An answer cannot be put into the WQE, and no data can lie past its end.
+    // A read cannot return data into the WQE, and inline data must end with the WQE.
     if work.is_read() || whole > segments.0.len() {
         return Err(bad_operation());
     }
@@ -275,7 +275,7 @@ fn local_rights(work: &SendWork) -> MkeyRights {
     if work.is_read() { MkeyRights::LOCAL_WRITE } else { MkeyRights::LOCAL_READ }
 }
 
-/// Takes the data segments of a receive WQE.
+/// Parses the data segments of a receive WQE.
 pub(super) fn scatter_list(qp: &Qp, nic: &Nic, segments: &[u8], work: &mut ReceiveWork) {
     let mut segments = Segments(segments);
     while let Some(data) = segments.take::<DataSeg>() {

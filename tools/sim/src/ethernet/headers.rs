@@ -1,4 +1,4 @@
-//! What is in a frame: the fields that steering, checksums and segmentation need, and where they are.
+//! Header fields of a frame that steering, checksums and segmentation use, and their offsets.
 
 use etherparse::{
     Ipv6ExtensionSlice, LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket, LinkSlice, TransportSlice, ip_number,
@@ -13,7 +13,7 @@ pub(crate) struct Headers {
     pub source: [u8; 6],
     /// The outer VLAN tag.
     pub tag: Option<Tag>,
-    /// What follows the tags.
+    /// EtherType after the tags.
     pub ether_type: u16,
     pub ip: Option<Ip>,
     pub l4: Option<L4>,
@@ -24,9 +24,9 @@ pub(crate) struct Headers {
 /// A VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag {
-    /// A service tag (802.1ad).
+    /// S-VLAN tag (802.1ad).
     pub is_service: bool,
-    /// Priority, drop eligibility, VLAN.
+    /// Tag control information: priority, drop eligibility, VLAN.
     pub tci: u16,
 }
 
@@ -34,38 +34,38 @@ pub(crate) struct Tag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ip {
     pub is_v4: bool,
-    /// Where it begins.
+    /// Offset of its first byte.
     pub at: usize,
-    /// Its bytes, extension headers included.
+    /// Length in bytes, with extension headers.
     pub header_len: usize,
-    /// Bytes of the packet, this header included, as far as they are in the frame.
+    /// Length of the packet with this header in bytes, as far as it is in the frame.
     pub len: usize,
-    /// An IPv4 address fills the last four bytes.
+    /// An IPv4 address is in the last four bytes.
     pub source: [u8; 16],
     pub destination: [u8; 16],
-    /// What follows the extension headers.
+    /// Protocol after the extension headers.
     pub protocol: u8,
     pub dscp: u8,
     pub ecn: u8,
     pub is_fragment: bool,
 }
 
-/// The TCP or UDP header; a fragment has none.
+/// The TCP or UDP header. A fragment has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct L4 {
     pub is_tcp: bool,
-    /// Where it begins.
+    /// Offset of its first byte.
     pub at: usize,
-    /// Its bytes.
+    /// Length in bytes.
     pub header_len: usize,
     pub source_port: u16,
     pub destination_port: u16,
-    /// NS to FIN; 0 for UDP.
+    /// TCP flags, NS to FIN; 0 for UDP.
     pub tcp_flags: u16,
 }
 
 impl Headers {
-    /// What is in a frame. What is cut short or makes no sense is left out, with all that would follow it.
+    /// Parses a frame. Truncated or invalid headers are left out, with everything after them.
     pub fn of(frame: &[u8]) -> Headers {
         let mut headers = Headers::default();
         let Ok(sliced) = LaxSlicedPacket::from_ethernet(frame) else { return headers };
@@ -97,7 +97,7 @@ impl Headers {
         };
         let Some(ip) = &mut headers.ip else { return headers };
         if let Some(header) = authentication {
-            // To the card what is authenticated is of no known protocol: it looks no further.
+            // A card treats packets with an authentication header (AH) as an unknown protocol, and parses no further.
             ip.protocol = ip_number::AUTH.0;
             headers.spi = Some(header.spi());
             return headers;
@@ -110,7 +110,7 @@ impl Headers {
         headers
     }
 
-    /// Whether it is for many.
+    /// Whether the destination is a multicast or broadcast address.
     pub fn is_group(&self) -> bool {
         self.destination[0] & 1 != 0
     }
@@ -180,12 +180,12 @@ fn l4(transport: &TransportSlice, at: usize) -> Option<L4> {
 }
 
 impl L4 {
-    /// Its number in the IP header.
+    /// Its protocol number.
     pub fn protocol(&self) -> u8 {
         if self.is_tcp { ip_number::TCP.0 } else { ip_number::UDP.0 }
     }
 
-    /// Where its checksum is.
+    /// Offset of its checksum.
     pub fn checksum_at(&self) -> usize {
         self.at + if self.is_tcp { 16 } else { 6 }
     }

@@ -1,32 +1,31 @@
-//! Large send offload: one TCP or UDP packet, larger than any frame, becomes many.
+//! Large send offload (LSO): divides a TCP or UDP packet into frames. PRM "Ethernet Segment".
 
 use super::{Headers, checksum};
 
-/// TCP flags that only the last segment keeps: FIN, PSH; and the one only the first does: CWR.
+/// TCP flags for the last segment only: FIN, PSH; and for the first only: CWR.
 const LAST_ONLY: u8 = 0x01 | 0x08;
 const FIRST_ONLY: u8 = 0x80;
-/// Where in a TCP header its sequence number and its flags are.
+/// Offsets of sequence number and flags in a TCP header.
 const SEQUENCE: usize = 4;
 const FLAGS: usize = 13;
-/// Where in a UDP header its length is.
+/// Offset of the length in a UDP header.
 const UDP_LENGTH: usize = 4;
-/// Where in an IPv4 header the length and the identification are, in an IPv6 header the length of the payload.
+/// Offsets of length and identification in an IPv4 header, and of the payload length in an IPv6 header.
 const IPV4_LENGTH: usize = 2;
 const IPV4_ID: usize = 4;
 const IPV6_LENGTH: usize = 4;
 
-/// Why a packet cannot be divided.
+/// Why a packet cannot be segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Indivisible {
-    /// The headers end in no TCP or UDP header, or not at its end.
+    /// There is no TCP or UDP header, or the header does not end with it.
     Headers,
-    /// A segment of no bytes.
+    /// The segment size is 0.
     Size,
 }
 
-/// Divides `payload` into segments of at most `size` bytes, each behind a copy of `header`, and hands each frame to
-/// `sink`. Lengths, identifications, sequence numbers and flags are each segment's own; checksums are put in by all
-/// means.
+/// Divides `payload` into segments of at most `size` bytes, each after a copy of `header`, and passes each frame to
+/// `sink`. Sets length, identification, sequence number and flags of each segment, and always inserts checksums.
 pub(crate) fn divide(
     header: &[u8],
     payload: &[u8],

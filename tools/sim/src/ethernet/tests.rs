@@ -7,7 +7,7 @@ use super::*;
 
 const MACS: ([u8; 6], [u8; 6]) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
 
-/// A TCP packet as another implementation makes it, checksums included.
+/// A TCP packet built by another implementation, with checksums.
 fn tcp(v6: bool, payload: &[u8]) -> Vec<u8> {
     let link = PacketBuilder::ethernet2(MACS.0, MACS.1);
     let ip = if v6 { link.ipv6([1; 16], [2; 16], 9) } else { link.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9) };

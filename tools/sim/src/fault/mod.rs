@@ -1,7 +1,7 @@
-//! What can be made to go wrong, at run time and from any thread.
+//! Fault injection, at run time and from any thread.
 //!
-//! A [`Faults`] handle is a list of [`Fault`]s, each good for a number of [`Times`]. The part of the model that a fault
-//! is about asks at the point where things go wrong; where nothing was injected, asking costs one relaxed load.
+//! A [`Faults`] handle is a list of [`Fault`]s, each with a number of [`Times`]. The affected part of the model checks
+//! the list where the fault can occur. With an empty list the check costs one relaxed load.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,10 @@ mod random;
 pub use parse::{Injection, ParseFaultError};
 pub(crate) use random::Random;
 
-/// One thing that goes wrong. `opcode: None` means any command, `event_type: None` any event, `qpn: None` any queue
-/// pair.
+/// A fault. `opcode: None` means any command, `event_type: None` any event, `qpn: None` any queue pair.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
-    /// A command is answered with this status and syndrome instead of being carried out.
+    /// A command is not executed, but answered with this status and syndrome.
     CommandStatus {
         /// Command opcode.
         opcode: Option<u16>,
@@ -27,31 +26,31 @@ pub enum Fault {
         /// Firmware syndrome.
         syndrome: u32,
     },
-    /// A command is never answered.
+    /// A command is not answered.
     CommandSwallowed {
         /// Command opcode.
         opcode: Option<u16>,
     },
-    /// A command's entry is given back with this delivery status, not carried out.
+    /// A command is not executed; its entry is returned with this delivery status.
     DeliveryStatus {
         /// Command opcode.
         opcode: Option<u16>,
         /// Delivery status, seven bits, such as 0x1 for a signature error.
         status: u8,
     },
-    /// A command is carried out, and answered late.
+    /// A command is executed, and answered late.
     CommandLate {
         /// Command opcode.
         opcode: Option<u16>,
-        /// How late.
+        /// The delay.
         by: Duration,
     },
-    /// A command's output carries a wrong token in its mailboxes.
+    /// A command's output mailboxes have a wrong token.
     BadToken {
         /// Command opcode.
         opcode: Option<u16>,
     },
-    /// A command's entry and output carry wrong signatures.
+    /// A command's entry and output mailboxes have wrong signatures.
     BadSignature {
         /// Command opcode.
         opcode: Option<u16>,
@@ -61,21 +60,21 @@ pub enum Fault {
         /// Event type.
         event_type: Option<u8>,
     },
-    /// The health buffer shows this syndrome.
+    /// The health buffer has this syndrome.
     Health {
         /// PRM "Health Buffer", `synd`.
         syndrome: u8,
     },
-    /// The health counter stands still.
+    /// The health counter stops. PRM "Health Counter".
     HealthCounterStopped,
-    /// Firmware asks for this many pages (takes them back, if negative).
+    /// Firmware requests this many pages; if negative, it returns pages.
     PageRequest {
         /// Pages of 4096 bytes.
         pages: i32,
     },
-    /// The card is gone: registers and config space read all ones, doorbells go nowhere, no DMA, no interrupts.
+    /// The card is removed: registers and config space read as ones, doorbells are ignored, no DMA, no interrupts.
     SurpriseRemoval,
-    /// A work request of a queue pair ends with this error completion.
+    /// A work request of a queue pair completes with this error.
     CompletionError {
         /// Queue pair.
         qpn: Option<u32>,
@@ -84,67 +83,67 @@ pub enum Fault {
         /// CQE vendor syndrome.
         vendor_syndrome: u8,
     },
-    /// A frame that this function sends meets this fate, with the given probability.
+    /// A frame that this function sends is affected, with the given probability.
     Frame {
         /// What happens to it.
         fate: FrameFate,
-        /// Out of a million frames, how many.
+        /// Frames affected, out of a million.
         per_million: u32,
     },
 }
 
-/// What happens to a frame on the wire.
+/// Fault of a frame on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameFate {
     /// It is lost.
     Lost,
     /// It arrives twice.
     Duplicated,
-    /// The frame after it overtakes it.
+    /// The next frame overtakes it.
     Reordered,
-    /// One of its bits is flipped: bit `n` modulo its length in bits.
+    /// One bit is flipped: bit `n` modulo the frame's length in bits.
     Corrupted(u32),
 }
 
-/// How often a fault happens.
+/// How often a fault occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// That often, then no more.
+    /// This many times.
     Count(u32),
     /// Until it is [cleared](Faults::clear).
     Always,
 }
 
-/// Names an injected fault.
+/// Identifies an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FaultId(u64);
 
-/// What is to go wrong with one command; all `None` and `false` for nothing. Delivery status goes before status.
+/// Faults of one command; all `None` and `false`: none. The delivery status takes precedence over the status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommandFaults {
     /// Never answer.
     pub swallow: bool,
-    /// Give back with this delivery status.
+    /// Return the entry with this delivery status.
     pub delivery_status: Option<u8>,
-    /// Answer with this status and syndrome, and do nothing.
+    /// Do not execute; answer with this status and syndrome.
     pub status: Option<(u8, u32)>,
-    /// Answer that much later.
+    /// Delay of the answer.
     pub late: Option<Duration>,
-    /// A wrong token in the output mailboxes.
+    /// Use a wrong token in the output mailboxes.
     pub bad_token: bool,
-    /// Wrong signatures.
+    /// Use wrong signatures.
     pub bad_signature: bool,
 }
 
-/// The switchboard of one function. Cheap to clone; all clones are the same switchboard. `Send` and `Sync`.
+/// The faults of one function. Cheap to clone; all clones are the same list. `Send` and `Sync`.
 #[derive(Clone, Default)]
 pub struct Faults(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Whether the plan has any entry, so that the usual case takes no lock.
+    /// Whether the list has any entry: without any, no lock is taken.
     any: AtomicBool,
-    /// Whether the card is gone; asked on every access.
+    /// Whether the card is removed; checked on every access.
     removed: AtomicBool,
     plan: Mutex<Plan>,
 }
@@ -169,12 +168,12 @@ impl fmt::Debug for Faults {
 }
 
 impl Faults {
-    /// A switchboard with nothing on it.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes `fault` happen from now on.
+    /// Injects `fault`.
     pub fn inject(&self, fault: Fault, times: Times) -> FaultId {
         let mut plan = self.plan();
         let id = FaultId(plan.next_id);
@@ -184,7 +183,7 @@ impl Faults {
         id
     }
 
-    /// Ends a fault. False if it had ended already.
+    /// Removes a fault. Returns false if it had already ended.
     pub fn clear(&self, id: FaultId) -> bool {
         let mut plan = self.plan();
         let before = plan.entries.len();
@@ -193,24 +192,24 @@ impl Faults {
         plan.entries.len() != before
     }
 
-    /// Ends all faults.
+    /// Removes all faults.
     pub fn clear_all(&self) {
         let mut plan = self.plan();
         plan.entries.clear();
         self.publish(&plan);
     }
 
-    /// Every fault that can still happen, and how often.
+    /// All active faults, and how often each can still occur.
     pub fn list(&self) -> Vec<(FaultId, Fault, Times)> {
         self.plan().entries.iter().map(|entry| (entry.id, entry.fault, entry.times)).collect()
     }
 
-    /// Starts the dice of [`Fault::Frame`] anew: the same seed gives the same losses.
+    /// Seeds the random numbers of [`Fault::Frame`].
     pub fn seed(&self, seed: u64) {
         self.plan().random = Random::new(seed);
     }
 
-    /// What goes wrong with the command at hand. Counts down what it returns.
+    /// Faults of the current command. Counts them down.
     pub fn command(&self, opcode: u16) -> CommandFaults {
         let mut faults = CommandFaults::default();
         let hit = |wanted: Option<u16>| wanted.is_none_or(|wanted| wanted == opcode);
@@ -241,7 +240,7 @@ impl Faults {
         faults
     }
 
-    /// Whether the event at hand is lost. Counts down.
+    /// Whether the current event is lost. Counts the fault down.
     pub fn event_lost(&self, event_type: u8) -> bool {
         self.first(|fault, _| match fault {
             Fault::EventLost { event_type: wanted } => wanted.is_none_or(|wanted| wanted == event_type).then_some(()),
@@ -250,7 +249,7 @@ impl Faults {
         .is_some()
     }
 
-    /// The syndrome that the health buffer is to show. Asking does not count down: it shows until cleared.
+    /// Syndrome for the health buffer, until it is cleared: not counted down.
     pub fn health_syndrome(&self) -> Option<u8> {
         self.peek(|fault| match fault {
             Fault::Health { syndrome } => Some(syndrome),
@@ -258,12 +257,12 @@ impl Faults {
         })
     }
 
-    /// Whether the health counter stands still. Asking does not count down.
+    /// Whether the health counter is stopped, until it is cleared: not counted down.
     pub fn health_counter_stopped(&self) -> bool {
         self.peek(|fault| matches!(fault, Fault::HealthCounterStopped).then_some(())).is_some()
     }
 
-    /// Pages that firmware is to ask for (to give back, if negative) now. Counts down.
+    /// Pages that firmware must request now; if negative, return. Counts the fault down.
     pub fn page_request(&self) -> Option<i32> {
         self.first(|fault, _| match fault {
             Fault::PageRequest { pages } => Some(pages),
@@ -271,12 +270,12 @@ impl Faults {
         })
     }
 
-    /// Whether the card is gone. One load. Asking does not count down.
+    /// Whether the card is removed. Costs one load; not counted down.
     pub fn removed(&self) -> bool {
         self.0.removed.load(Ordering::Relaxed)
     }
 
-    /// Syndrome and vendor syndrome with which the work request at hand is to end. Counts down.
+    /// Syndrome and vendor syndrome for the current work request. Counts the fault down.
     pub fn completion_error(&self, qpn: u32) -> Option<(u8, u8)> {
         self.first(|fault, _| match fault {
             Fault::CompletionError { qpn: wanted, syndrome, vendor_syndrome } => {
@@ -286,7 +285,7 @@ impl Faults {
         })
     }
 
-    /// What happens to the frame that is about to leave; `None`: it arrives whole. Counts down.
+    /// Fault of the frame to be sent; `None`: no fault. Counts it down.
     pub fn frame(&self) -> Option<FrameFate> {
         self.first(|fault, random| match fault {
             Fault::Frame { fate, per_million } => (random.below(1_000_000) < per_million).then(|| match fate {
@@ -297,7 +296,7 @@ impl Faults {
         })
     }
 
-    /// Calls `hit` with each fault and counts down those it says happened.
+    /// Calls `hit` with each fault; counts down those for which it returns true.
     fn each(&self, mut hit: impl FnMut(Fault, &mut Random) -> bool) {
         if !self.0.any.load(Ordering::Acquire) {
             return;
@@ -313,7 +312,7 @@ impl Faults {
         self.publish(&plan);
     }
 
-    /// The first fault for which `pick` has an answer, counted down.
+    /// The first fault for which `pick` returns something; counts it down.
     fn first<T>(&self, mut pick: impl FnMut(Fault, &mut Random) -> Option<T>) -> Option<T> {
         let mut found = None;
         self.each(|fault, random| {
@@ -326,7 +325,7 @@ impl Faults {
         found
     }
 
-    /// The first fault for which `pick` has an answer, not counted down.
+    /// The first fault for which `pick` returns something; not counted down.
     fn peek<T>(&self, pick: impl FnMut(Fault) -> Option<T>) -> Option<T> {
         if !self.0.any.load(Ordering::Acquire) {
             return None;

@@ -1,4 +1,4 @@
-//! Faults from text, for command lines.
+//! Parses faults, for command lines.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -9,9 +9,9 @@ use thiserror::Error;
 
 use super::{Fault, FrameFate, Times};
 
-/// A fault and how often, from text: `KIND[:ARGUMENT]...[*TIMES]`, for ever if no times are given.
+/// A fault and its number of times: `KIND[:ARGUMENT]...[*TIMES]`; without a number, always.
 ///
-/// | text | what goes wrong |
+/// | text | fault |
 /// | --- | --- |
 /// | `status:OPCODE:STATUS[:SYNDROME]` | [`Fault::CommandStatus`] |
 /// | `swallow:OPCODE` | [`Fault::CommandSwallowed`] |
@@ -25,7 +25,7 @@ use super::{Fault, FrameFate, Times};
 /// | `cqe:QPN:SYNDROME[:VENDOR_SYNDROME]` | [`Fault::CompletionError`] |
 /// | `loss:P%`, `duplicate:P%`, `reorder:P%`, `corrupt:P%` | [`Fault::Frame`] |
 ///
-/// Opcodes are PRM names or numbers; numbers are decimal, or hexadecimal after `0x`; `any` stands for all.
+/// Opcodes are PRM names or numbers. Numbers are decimal, or hexadecimal with `0x`. `any` means all.
 ///
 /// ```
 /// use mlx5_sim::fault::{Fault, Injection, Times};
@@ -35,26 +35,26 @@ use super::{Fault, FrameFate, Times};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Injection {
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
-    /// How often.
+    /// How often it occurs.
     pub times: Times,
 }
 
-/// Text that names no fault.
+/// Why text is not a fault.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseFaultError {
-    /// There is no such kind.
+    /// Unknown kind of fault.
     #[error(
-        "no fault is called `{0}`; there are status, swallow, delivery, late, token, signature, event-lost, health, \
-         health-counter, pages, removal, cqe, loss, duplicate, reorder and corrupt"
+        "unknown fault `{0}`; faults are status, swallow, delivery, late, token, signature, event-lost, health, \
+         health-counter, pages, removal, cqe, loss, duplicate, reorder and corrupt; {SYNTAX}"
     )]
     Kind(String),
-    /// An argument is missing, or there is one too many.
-    #[error("`{0}` has too few or too many arguments")]
+    /// Too few or too many arguments.
+    #[error("`{0}` has too few or too many arguments; {SYNTAX}")]
     Count(String),
-    /// An argument is not what it should be.
-    #[error("`{text}` is no {what}")]
+    /// An argument is invalid.
+    #[error("`{text}` is not a valid {what}; {SYNTAX}")]
     Argument {
         /// The argument.
         text: String,
@@ -62,6 +62,10 @@ pub enum ParseFaultError {
         what: &'static str,
     },
 }
+
+/// How faults are written, for error messages.
+const SYNTAX: &str = "write KIND[:ARGUMENT]...[*TIMES], such as loss:1%, late:CREATE_CQ:50, cqe:any:0x12, removal, \
+                      health:1 or status:CREATE_CQ:3:0x62bbc6*2";
 
 impl FromStr for Injection {
     type Err = ParseFaultError;
@@ -109,7 +113,7 @@ fn fault_of(text: &str, kind: &str, arguments: &[&str]) -> Result<Fault, ParseFa
         ("loss", [share]) => frame(FrameFate::Lost, share)?,
         ("duplicate", [share]) => frame(FrameFate::Duplicated, share)?,
         ("reorder", [share]) => frame(FrameFate::Reordered, share)?,
-        // Bit 0 stands for any: `Faults::frame` throws the dice.
+        // Bit 0 is a placeholder: `Faults::frame` chooses the bit at random.
         ("corrupt", [share]) => frame(FrameFate::Corrupted(0), share)?,
         _ if KINDS.contains(&kind) => return Err(ParseFaultError::Count(text.into())),
         _ => return Err(ParseFaultError::Kind(kind.into())),

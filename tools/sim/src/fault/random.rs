@@ -1,4 +1,4 @@
-//! A small generator of reproducible dice (xorshift64*), good enough to lose packets by.
+//! A small generator of reproducible pseudo-random numbers (xorshift64*), sufficient for fault injection.
 
 #[derive(Debug)]
 pub(crate) struct Random(u64);
@@ -10,7 +10,7 @@ impl Default for Random {
 }
 
 impl Random {
-    /// Any seed will do; the same one gives the same sequence.
+    /// Any seed is valid; the same seed gives the same sequence.
     pub(crate) fn new(seed: u64) -> Self {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

@@ -94,15 +94,15 @@ fn every_kind_has_a_text() {
 #[test]
 fn other_texts_are_refused_with_the_reason() {
     for (text, reason) in [
-        ("los:1%", "no fault is called `los`"),
+        ("los:1%", "unknown fault `los`"),
         ("loss", "too few or too many"),
         ("removal:1", "too few or too many"),
-        ("loss:101%", "`101%` is no share"),
-        ("loss:1", "`1` is no share"),
-        ("status:CREATE_QC:3", "`CREATE_QC` is no opcode"),
-        ("status:any:256", "`256` is no status"),
-        ("removal*0", "`0` is no number of times"),
-        ("removal*x", "`x` is no number of times"),
+        ("loss:101%", "`101%` is not a valid share"),
+        ("loss:1", "`1` is not a valid share"),
+        ("status:CREATE_QC:3", "`CREATE_QC` is not a valid opcode"),
+        ("status:any:256", "`256` is not a valid status"),
+        ("removal*0", "`0` is not a valid number of times"),
+        ("removal*x", "`x` is not a valid number of times"),
     ] {
         let error = text.parse::<Injection>().unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");

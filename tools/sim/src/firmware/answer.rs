@@ -1,17 +1,22 @@
-//! A command's input, checked: length, reserved bits, room for the output. What a handler answers.
+//! Checks of a command's input: length, reserved bits, room for the output. The result type of handlers.
+//!
+//! Layouts grew over the years, and cards serve drivers of every age: what an input without a list lacks at its end is
+//! zero, and of an output without a list the driver gets what it has room for. Strict mode doubts that it was meant,
+//! unless an older edition of the command is known to have been as short.
 
-use mlx5_prm::cmd::Command;
+use mlx5_prm::cmd::{Command, Opcode};
 use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::Layout;
 
 use super::syndromes::Syndrome;
+use crate::strict::{Strict, rules};
 
-/// Why a command does not get its output now.
+/// Why a command has no output now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It never will.
+    /// The command is refused.
     Refused(Syndrome),
-    /// The driver was asked for pages, and the command is to be tried again. Nothing was changed.
+    /// The driver was asked for pages; the command is retried afterwards. Nothing was changed.
     PagesNeeded,
 }
 
@@ -24,16 +29,51 @@ impl From<Syndrome> for Stop {
 /// What a handler returns.
 pub(super) type Answer<T> = Result<T, Stop>;
 
+/// Bytes that every input, and every output, has at least.
+const SHORTEST: usize = 0x10;
+/// Inputs that older editions of a command have. `INIT_HCA` got its `sw_owner_id` after the first headers.
+const OLDER_INPUTS: &[(Opcode, usize)] = &[(Opcode::InitHca, SHORTEST)];
+
 /// A command's input and the room for its output.
 pub(super) struct Request<'a> {
-    /// The input; `uid` is cleared.
+    /// The input, with `uid` cleared.
     pub input: &'a [u8],
     /// Bytes of room for the output.
     pub room: usize,
 }
 
 impl Request<'_> {
-    /// The fixed part, when the input is long enough, no reserved bit is set and there is room for the output.
+    /// The input of a command without a list, whatever its edition: with zeros for what it lacks.
+    pub fn of_any_edition<C>(&self, strict: &Strict) -> Answer<C>
+    where
+        C: Command + Layout,
+        C::Out: Layout,
+    {
+        if self.input.len() < C::SIZE.min(SHORTEST) {
+            return Err(Syndrome::InputTooShort.into());
+        }
+        if self.input.len() < C::SIZE && !OLDER_INPUTS.contains(&(C::OPCODE, self.input.len())) {
+            strict.report(rules::INPUT_SHORT, || {
+                format!("{}: {:#x} bytes, its layout has {:#x}", C::OPCODE, self.input.len(), C::SIZE)
+            });
+        }
+        let mut input = self.input.to_vec();
+        input.resize(input.len().max(C::SIZE), 0);
+        Request { input: &input, room: self.room.max(if self.room < SHORTEST { 0 } else { C::Out::SIZE }) }.fixed()
+    }
+
+    /// Strict mode's word about an output that the driver has too little room for. Capability pages grow with each
+    /// generation of cards, and a driver cannot know of those after it.
+    pub fn check_cut(&self, opcode: Opcode, output: &[u8], strict: &Strict) {
+        let cut = output.get(self.room..).unwrap_or_default();
+        if opcode != Opcode::QueryHcaCap && cut.iter().any(|byte| *byte != 0) {
+            strict.report(rules::OUTPUT_CUT, || {
+                format!("{opcode}: room for {:#x} bytes, the output has {:#x}", self.room, output.len())
+            });
+        }
+    }
+
+    /// The fixed part, if the input is long enough, no reserved bit is set, and the output fits.
     pub fn fixed<C>(&self) -> Answer<C>
     where
         C: Command + Layout,
@@ -56,7 +96,7 @@ impl Request<'_> {
     }
 }
 
-/// Refuses a command for another function: this one has no rights over others.
+/// Refuses a command for another function: this function may not manage others.
 pub(super) fn own_function(function_id: u16, other: bool) -> Result<(), Syndrome> {
     if function_id != 0 || other { Err(Syndrome::OtherFunction) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Capability pages: what can be set, what is in force.
+//! Capability pages: maximum and current values. PRM "SET_HCA_CAP".
 
 use mlx5_prm::decode::uncovered;
 use mlx5_prm::layout::{Kind, Layout};
@@ -7,7 +7,7 @@ use super::syndromes::Syndrome;
 use crate::function::{Capabilities, Page};
 use crate::objects::Table;
 
-/// `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP` without its lowest bit.
+/// `op_mod` of `QUERY_HCA_CAP` and `SET_HCA_CAP`, without bit 0.
 mod page {
     pub(super) const GENERAL: u16 = 0;
     pub(super) const ATOMIC: u16 = 3;
@@ -19,25 +19,25 @@ mod page {
     pub(super) const DEVICE_MEMORY: u16 = 15;
 }
 
-/// The number that the next object gets, where the limit in force leaves one: `SET_HCA_CAP` can lower it below the size
-/// of the table, which is that of the maximum.
+/// The next object's number, if the current limit allows one more. `SET_HCA_CAP` may lower the limit below the table's
+/// size, which is the maximum.
 pub(super) fn next_below<T>(table: &Table<T>, log_limit: u8) -> Option<u32> {
     table.next_number().filter(|number| number.checked_shr(log_limit.into()).unwrap_or(0) == 0)
 }
 
-/// The same where the limit is on how many there are, as numbers begin above those of other objects.
+/// The same for a limit on the number of objects, whose numbers start above those of other objects.
 pub(super) fn room_below<T>(table: &Table<T>, log_limit: u8) -> Option<()> {
     (table.len() < 1 << log_limit).then_some(())
 }
 
 impl Capabilities {
-    /// The bytes of the page that `op_mod` names: bits 15:1 which, bit 0 whether the one in force.
+    /// The page that `op_mod` names: bits 15:1 select the page, bit 0 the current instead of the maximum values.
     pub(super) fn query(&self, op_mod: u16) -> Result<&[u8], Syndrome> {
         let current = op_mod & 1 != 0;
         match op_mod >> 1 {
             page::GENERAL => Ok(self.general.bytes(current)),
             page::ROCE if self.general.max.roce() => Ok(self.roce.bytes(current)),
-            // The e-switch has its L2 table, and nothing that could be said here.
+            // The e-switch has only its L2 table; its pages are empty.
             page::ESWITCH_FLOW_TABLE | page::ESWITCH if self.general.max.eswitch_manager() => Ok(&[]),
             page::ATOMIC if self.general.max.atomic() => Ok(self.atomic.bytes(current)),
             page::ETHERNET if self.general.max.eth_net_offloads() => Ok(Layout::as_bytes(&self.ethernet)),
@@ -47,7 +47,7 @@ impl Capabilities {
         }
     }
 
-    /// Puts a page in force, when none of it is above its maximum.
+    /// Sets the current values of a page, if none exceeds its maximum.
     pub(super) fn set(&mut self, op_mod: u16, bytes: &[u8]) -> Result<(), Syndrome> {
         if op_mod & 1 != 0 {
             return Err(Syndrome::UnknownOpMod);
@@ -60,8 +60,7 @@ impl Capabilities {
         }
     }
 
-    /// Of the atomic page only the byte order can be chosen: Linux leaves all else of it zero, and goes on with
-    /// atomics.
+    /// In the atomic page only the byte order can be set: Linux leaves all other fields zero, and still uses atomics.
     fn set_atomic(&mut self, bytes: &[u8]) -> Result<(), Syndrome> {
         let before = self.atomic.current;
         self.atomic.set(bytes)?;

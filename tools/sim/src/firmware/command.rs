@@ -1,4 +1,4 @@
-//! Finds the handler of an opcode and checks first whether the command may come now.
+//! Dispatches commands by opcode, and checks that the command is allowed in the current state.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;
@@ -12,12 +12,12 @@ use super::{
 use crate::function::{Function, HcaState};
 use crate::objects::{DRIVER, SHARED};
 
-/// Carries out the command in `input`. The output starts with its status and is zero past its end.
+/// Executes the command in `input`. The output starts with its status, and is zero after its last field.
 pub(super) fn execute(f: &mut Function, input: &[u8], room: usize) -> Answer<Vec<u8>> {
     let header = InputHeader::read(input).ok_or(Syndrome::InputTooShort)?;
     let opcode = header.opcode();
     let result = check(f, &header).and_then(|()| {
-        // Every command may carry a uid, whether its layout has the field or not.
+        // Every command may have a `uid`, even if its layout has no such field.
         let mut anonymous = input.to_vec();
         anonymous[2..4].fill(0);
         f.act_for(header.uid());
@@ -49,7 +49,7 @@ fn check(f: &Function, header: &InputHeader) -> Answer<()> {
     check_user(f, header)
 }
 
-/// Whether the user context in whose name the command comes is there and may give it.
+/// Whether the command's user context exists, and may send this command.
 fn check_user(f: &Function, header: &InputHeader) -> Answer<()> {
     if matches!(header.uid(), DRIVER | SHARED) {
         return Ok(());
@@ -59,7 +59,7 @@ fn check_user(f: &Function, header: &InputHeader) -> Answer<()> {
 }
 
 impl HcaState {
-    /// Whether the command may come now.
+    /// Whether the command is allowed in this state.
     fn check(self, opcode: Opcode) -> Answer<()> {
         use Opcode::*;
         let before_init = matches!(opcode, SetHcaCap | SetIssi | InitHca | DisableHca | QueryIssi);
@@ -80,25 +80,27 @@ impl HcaState {
     }
 }
 
-/// The commands whose `op_mod` means something; their handlers look at it.
+/// The commands for which `op_mod` has a meaning; their handlers check it.
 fn takes_op_mod(opcode: Opcode) -> bool {
     use Opcode::*;
     matches!(opcode, QueryHcaCap | SetHcaCap | QueryPages | ManagePages | AccessReg | ModifyCq | ArmXrcSrq)
         || matches!(opcode, QueryVportState | ModifyVportState | SetFlowTableRoot | SetFlowTableEntry)
 }
 
-/// A command without a list.
+/// A command of fixed length.
 fn fixed<C>(f: &mut Function, request: &Request, run: fn(&mut Function, &C) -> Answer<C::Out>) -> Answer<Vec<u8>>
 where
     C: Command + Layout,
     C::Out: Layout,
 {
-    let command = request.fixed::<C>()?;
-    // A later edition of a command may be longer; as long as it asks for nothing more, it is the same command.
+    let command = request.of_any_edition::<C>(&f.nic.strict)?;
+    // A later version of a command may be longer; it is accepted if the additional bytes are zero.
     if request.tail::<C>().iter().any(|byte| *byte != 0) {
         return Err(Syndrome::InputTooLong.into());
     }
-    Ok(run(f, &command)?.as_bytes().to_vec())
+    let output = run(f, &command)?.as_bytes().to_vec();
+    request.check_cut(C::OPCODE, &output, &f.nic.strict);
+    Ok(output)
 }
 
 /// A command with a list in its input.
@@ -115,10 +117,10 @@ where
     Ok(run(f, &command, request.tail::<C>())?.as_bytes().to_vec())
 }
 
-/// The handler of a command with a list in its output: function, fixed part, list of the input, room for the output's.
+/// Handler of a command with a list in its output: function, fixed part, input list, room for the output list.
 type Lister<C> = fn(&mut Function, &C, &[u8], usize) -> Answer<(<C as Command>::Out, Vec<u8>)>;
 
-/// A command with a list in its output; `run` is told how many bytes of room the list has, and returns it whole.
+/// A command with a list in its output. `run` gets the room for the list in bytes, and returns the whole list.
 fn lists<C>(f: &mut Function, request: &Request, run: Lister<C>) -> Answer<Vec<u8>>
 where
     C: Command + Layout,
@@ -133,7 +135,7 @@ where
 
 macro_rules! commands {
     ($( $Opcode:ident => $kind:ident $handler:path, )*) => {
-        /// Whether this firmware knows the command.
+        /// Whether this firmware implements the command.
         pub(super) fn implemented(opcode: Opcode) -> bool {
             matches!(opcode, $( Opcode::$Opcode )|*)
         }

@@ -1,4 +1,4 @@
-//! Which management registers there are, and what firmware says of its own parts: `MCAM`, `MCQS`, `MCQI`.
+//! Which management registers exist, and firmware's components: `MCAM`, `MCQS`, `MCQI`.
 
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{McamAccessReg, McamReg, McamRegisters, McqiInfo, McqiReg, McqiVersion, McqsReg};
@@ -11,7 +11,7 @@ const IMAGE: u16 = 0;
 /// `identifier` of an image that the card boots.
 const BOOT_IMAGE: u16 = 1;
 
-/// Which registers from 0x9000 on there are.
+/// Which registers from 0x9000 on exist.
 pub(super) fn mcam(_: &mut Function, given: &McamReg, write: bool) -> Result<McamReg, Syndrome> {
     if write {
         return Err(Syndrome::RegisterReadOnly);
@@ -28,7 +28,7 @@ pub(super) fn mcam(_: &mut Function, given: &McamReg, write: bool) -> Result<Mca
     Ok(register)
 }
 
-/// A component: the image, which is in use. No update of it is under way, or possible.
+/// A component's status: the image is in use, no update is in progress or possible.
 pub(super) fn mcqs(_: &mut Function, given: &McqsReg, write: bool) -> Result<McqsReg, Syndrome> {
     check(given.component_index(), write)?;
     let mut register = McqsReg::ZERO;
@@ -36,7 +36,7 @@ pub(super) fn mcqs(_: &mut Function, given: &McqsReg, write: bool) -> Result<Mcq
     Ok(register)
 }
 
-/// What is known of a component: its version. The answer is the register and as much of that as was asked for.
+/// A component's properties: its version. The answer is the register, and the requested part of the data.
 pub(super) fn mcqi(f: &Function, data: &[u8], write: bool) -> Result<Vec<u8>, Syndrome> {
     let given = McqiReg::read(data).ok_or(Syndrome::InputTooShort)?;
     check(given.component_index(), write)?;

@@ -16,7 +16,7 @@ pub(super) fn alloc(f: &mut Function, _: &AllocQCounterIn) -> Answer<AllocQCount
     pages::reserve(f, Context::Counter)?;
     let number = f.nic.objects.queue_counters.insert(QueueCounter::default()).map_err(|_| Syndrome::TooManyCounters)?;
     let mut output = AllocQCounterOut::ZERO;
-    // max_num of them is below 256, so the number fits.
+    // `max_num` is below 256, so the number fits.
     output.w().counter_set_id(number as u8);
     Ok(output)
 }

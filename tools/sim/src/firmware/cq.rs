@@ -1,4 +1,4 @@
-//! Completion queues.
+//! Completion queues. PRM "Completion Queue Context".
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
@@ -13,13 +13,15 @@ use crate::engine;
 use crate::function::{Context, Function};
 use crate::objects::{ArmState, Cq, CqStatus, PageList};
 
-/// `op_mod` of `MODIFY_CQ`: change fields.
-const MODIFY: u16 = 0;
+/// `resize_field_select`: `log_cq_size`, `page_offset` and `log_page_size`.
+const SELECT_SIZE: u32 = 1 << 0;
+const SELECT_PAGE_OFFSET: u32 = 1 << 1;
+const SELECT_PAGE_SIZE: u32 = 1 << 2;
 /// `modify_field_select`: `cq_period`, `cq_max_count` and `cq_period_mode`.
 const SELECT_PERIOD: u32 = 1 << 0;
 const SELECT_COUNT: u32 = 1 << 1;
 const SELECT_PERIOD_MODE: u32 = 1 << 4;
-/// Opcode of a CQE that holds nothing.
+/// Opcode of an invalid CQE. PRM "CQE Format", `opcode`.
 const CQE_INVALID: u8 = 0xf;
 
 /// `CREATE_CQ`.
@@ -44,6 +46,7 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
         ignore_overrun: context.oi(),
         collapsed: context.cc(),
         producer: 0,
+        began: 0,
         status: CqStatus::Ok,
         arm: ArmState::Fired,
         arm_sn: 0,
@@ -82,7 +85,7 @@ fn check_context(f: &Function, context: &Cqc) -> Result<(), Syndrome> {
     Ok(())
 }
 
-/// Whether moderation can count from there.
+/// Whether the moderation period may start from that event.
 fn has_period_mode(caps: &CmdHcaCap, mode: u8) -> bool {
     match CqPeriodMode::from_number(mode.into()) {
         CqPeriodMode::StartFromEqe => true,
@@ -91,7 +94,7 @@ fn has_period_mode(caps: &CmdHcaCap, mode: u8) -> bool {
     }
 }
 
-/// Bytes from one entry to the next. In 128 bytes the CQE is the second half, padded or not.
+/// Distance of CQEs in the ring. A 128-byte entry has its CQE in the second half.
 fn cqe_size(f: &Function, context: &Cqc) -> Result<u32, Syndrome> {
     match context.cqe_sz() {
         0 => Ok(64),
@@ -109,7 +112,7 @@ fn wanted(context: &Cqc, cqe_size: u32) -> Wanted {
     }
 }
 
-/// Entries must hold nothing before the first lap, or a driver takes them for completions.
+/// Strict mode: before the first pass, all entries must be invalid, or a driver would take them for completions.
 fn check_ring(f: &Function, ring: &PageList, log_size: u8, cqe_size: u32) {
     if !f.nic.strict.is_on() {
         return;
@@ -134,12 +137,64 @@ fn use_parents(f: &mut Function, eqn: u32, uar: u32, more: bool) {
 }
 
 /// `MODIFY_CQ`.
-pub(super) fn modify(f: &mut Function, command: &ModifyCqIn, _: &[u8]) -> Answer<ModifyCqOut> {
+pub(super) fn modify(f: &mut Function, command: &ModifyCqIn, list: &[u8]) -> Answer<ModifyCqOut> {
+    match ModifyCqOpMod::from_number(command.op_mod().into()) {
+        ModifyCqOpMod::Modify => moderate(f, command),
+        ModifyCqOpMod::Resize => resize(f, command, list),
+        ModifyCqOpMod::Unknown(_) => Err(Syndrome::UnknownOpMod.into()),
+    }
+}
+
+/// Puts a completion queue into another ring, of another size. The last entry of the old one says so; the completions
+/// that software has not consumed stay there, for it to copy.
+fn resize(f: &mut Function, command: &ModifyCqIn, list: &[u8]) -> Answer<ModifyCqOut> {
     let caps = f.nic.firmware.caps.general();
-    let cq = f.nic.objects.cqs.get_mut(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
-    if command.op_mod() != MODIFY {
+    if !caps.cq_resize() {
         return Err(Syndrome::CqResize.into());
     }
+    let cq = f.nic.objects.cqs.get(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
+    let context = resized(&cq.context, command)?;
+    if context.log_cq_size() > caps.log_max_cq_sz() {
+        return Err(Syndrome::CqSize.into());
+    }
+    let umem = command.cq_umem_valid().then(|| InUmem { id: command.cq_umem_id(), offset: command.cq_umem_offset() });
+    let (before, cqe_size) = (cq.umem, cq.cqe_size);
+    let ring = memory::queue(f, wanted(&context, cqe_size), list, umem)?;
+    check_ring(f, &ring, context.log_cq_size(), cqe_size);
+    if !engine::cq_resized(f, command.cqn(), ring, &context) {
+        return Err(Syndrome::CqResizeRoom.into());
+    }
+    let umem = umem.map(|place| place.id);
+    if let Some(cq) = f.nic.objects.cqs.get_mut(command.cqn()) {
+        cq.umem = umem;
+    }
+    memory::use_umems(f, [umem, None], true);
+    memory::use_umems(f, [before, None], false);
+    Ok(ModifyCqOut::ZERO)
+}
+
+/// The context with what is selected of the command's.
+fn resized(old: &Cqc, command: &ModifyCqIn) -> Result<Cqc, Syndrome> {
+    let select = u32::from_be_bytes(*command.modify_field_select_resize_field_select());
+    let known = SELECT_SIZE | SELECT_PAGE_OFFSET | SELECT_PAGE_SIZE;
+    if select & SELECT_SIZE == 0 || select & !known != 0 {
+        return Err(Syndrome::CqModify);
+    }
+    let (mut context, wanted) = (*old, command.cq_context());
+    context.w().log_cq_size(wanted.log_cq_size());
+    if select & SELECT_PAGE_OFFSET != 0 {
+        context.w().page_offset(wanted.page_offset());
+    }
+    if select & SELECT_PAGE_SIZE != 0 {
+        context.w().log_page_size(wanted.log_page_size());
+    }
+    Ok(context)
+}
+
+/// Changes what moderates a completion queue's events.
+fn moderate(f: &mut Function, command: &ModifyCqIn) -> Answer<ModifyCqOut> {
+    let caps = f.nic.firmware.caps.general();
+    let cq = f.nic.objects.cqs.get_mut(command.cqn()).ok_or(Syndrome::NoSuchCq)?;
     let select = u32::from_be_bytes(*command.modify_field_select_resize_field_select());
     let wanted = command.cq_context();
     let (changes_mode, mode) = (select & SELECT_PERIOD_MODE != 0, wanted.cq_period_mode());

@@ -1,4 +1,4 @@
-//! Event queues.
+//! Event queues. PRM `eqc`.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Eqc;
@@ -57,12 +57,12 @@ pub(super) fn create(f: &mut Function, command: &CreateEqIn, list: &[u8]) -> Ans
         uar.users += 1;
     }
     let mut output = CreateEqOut::ZERO;
-    // max_num_eqs of them is below 256, so the number fits.
+    // `max_num_eqs` is below 256, so the number fits.
     output.w().eq_number(number as u8);
     Ok(output)
 }
 
-/// Numbers start at 1, so the last is `max_num_eqs`.
+/// Numbers start at 1, so the last one is `max_num_eqs`.
 fn check_room(f: &Function) -> Result<(), Syndrome> {
     let caps = f.nic.firmware.caps.general();
     let number =
@@ -78,7 +78,7 @@ fn wanted(context: &Eqc) -> Wanted {
     }
 }
 
-/// Entries must be software's (owner bit 1) before the first lap, or a driver takes garbage for events.
+/// Strict mode: before the first pass, the owner bit of all entries must be 1, or a driver would take them for events.
 fn check_ring(f: &Function, ring: &PageList, log_size: u8) {
     if !f.nic.strict.is_on() {
         return;

@@ -1,4 +1,4 @@
-//! Flow tables, groups, entries, counters: what steering consults. Only receive tables of the NIC are announced.
+//! Flow tables, groups, entries and counters. PRM "Flow Tables". Only NIC receive tables are announced.
 
 use mlx5_prm::caps::FlowTablePropLayout;
 use mlx5_prm::cmd::*;
@@ -42,7 +42,7 @@ fn properties(caps: &Capabilities) -> &FlowTablePropLayout {
     caps.flow_table().flow_table_properties_nic_receive()
 }
 
-/// Checks what names a table: its type, and that it is the function's own.
+/// Checks the table's type, and that it belongs to this function.
 fn own(table_type: FlowTableType, other: bool, vport: u16) -> Result<(), Syndrome> {
     if table_type != FlowTableType::NicRx {
         return Err(Syndrome::FlowTableType);
@@ -65,7 +65,7 @@ fn miss(f: &Function, context: &FlowTableContext) -> Result<Miss, Syndrome> {
     }
 }
 
-/// A table leads on to tables of a higher level.
+/// A table may forward only to tables of a higher level.
 fn check_ahead(f: &Function, level: u8, next: u32) -> Result<(), Syndrome> {
     let next = f.nic.objects.steering.tables.get(next).ok_or(Syndrome::NoSuchFlowTable)?;
     if next.level > level { Ok(()) } else { Err(Syndrome::FlowTableLevel) }
@@ -101,7 +101,7 @@ pub(super) fn create_table(f: &mut Function, command: &CreateFlowTableIn) -> Ans
     Ok(output)
 }
 
-/// `MODIFY_FLOW_TABLE`: what happens where no entry matches.
+/// `MODIFY_FLOW_TABLE`: the miss action.
 pub(super) fn modify_table(f: &mut Function, command: &ModifyFlowTableIn) -> Answer<ModifyFlowTableOut> {
     own(command.table_type(), command.other_vport() || command.other_eswitch(), command.vport_number())?;
     if command.modify_field_select() & !SELECT_MISS != 0 {
@@ -127,7 +127,7 @@ pub(super) fn query_table(f: &mut Function, command: &QueryFlowTableIn) -> Answe
     Ok(output)
 }
 
-/// `DESTROY_FLOW_TABLE`. Linux destroys the last root table as it is; frames are then dropped.
+/// `DESTROY_FLOW_TABLE`. Linux destroys the last root table while it is the root; frames are dropped from then on.
 pub(super) fn destroy_table(f: &mut Function, command: &DestroyFlowTableIn) -> Answer<DestroyFlowTableOut> {
     own(command.table_type(), command.other_vport() || command.other_eswitch(), command.vport_number())?;
     let number = command.table_id();
@@ -189,7 +189,7 @@ pub(super) fn create_group(f: &mut Function, command: &CreateFlowGroupIn) -> Ans
     Ok(output)
 }
 
-/// Only fields that are announced can be looked at.
+/// Groups may match only on announced fields. PRM "Flow Group".
 fn check_criteria(enabled: u8, criteria: &FteMatchParam) -> Result<(), Syndrome> {
     if enabled & !OUTER_HEADERS != 0 {
         return Err(Syndrome::FlowCriteria);
@@ -256,13 +256,13 @@ pub(super) fn set_entry(f: &mut Function, command: &SetFteIn, list: &[u8]) -> An
     Ok(SetFteOut::ZERO)
 }
 
-/// The entry must be in the range of its group.
+/// The entry's index must be in the range of its group.
 fn check_group(f: &mut Function, number: u32, index: u32, group: u32) -> Result<(), Syndrome> {
     let group = table(f, number)?.groups.get(&group).ok_or(Syndrome::NoSuchFlowGroup)?;
     if (group.first..=group.last).contains(&index) { Ok(()) } else { Err(Syndrome::FlowEntryRange) }
 }
 
-/// An entry of what a flow context and the list behind it say.
+/// Makes an entry from a flow context and the list after it. PRM "Flow Table Entry".
 fn entry(f: &mut Function, number: u32, context: &FlowContext, list: &[u8]) -> Result<FlowEntry, Syndrome> {
     let level = table(f, number)?.level;
     let does = context.action();
@@ -319,7 +319,7 @@ fn destination(f: &Function, level: u8, item: &[u8]) -> Result<Destination, Synd
     }
 }
 
-/// The entry with what `modify_enable_mask` names of the new one.
+/// The entry with the parts that `modify_enable_mask` names replaced.
 fn modified(f: &mut Function, command: &SetFteIn, list: &[u8], old: FlowEntry) -> Result<FlowEntry, Syndrome> {
     let select = command.modify_enable_mask();
     if select & !(modify::ACTION | modify::TAG | modify::DESTINATIONS | modify::COUNTERS) != 0 {
@@ -347,7 +347,7 @@ fn modified(f: &mut Function, command: &SetFteIn, list: &[u8], old: FlowEntry) -
     entry(f, command.table_id(), &context, &[destinations, counters].concat())
 }
 
-/// `QUERY_FLOW_TABLE_ENTRY`: the context, and as much of its list as there is room for.
+/// `QUERY_FLOW_TABLE_ENTRY`: the context, and as much of its list as fits.
 pub(super) fn query_entry(
     f: &mut Function,
     command: &QueryFteIn,
@@ -385,7 +385,7 @@ pub(super) fn alloc_counter(f: &mut Function, command: &AllocFlowCounterIn) -> A
     Ok(output)
 }
 
-/// `QUERY_FLOW_COUNTER`: one, or a run of them; numbers in the run that are not in use have counted nothing.
+/// `QUERY_FLOW_COUNTER`: one counter or a range; unused numbers in the range read as zero.
 pub(super) fn query_counter(
     f: &mut Function,
     command: &QueryFlowCounterIn,

@@ -15,7 +15,7 @@ const SUPPORTED_ISSI: u32 = 1 << 1 | 1 << 0;
 const IEEE_VENDOR_ID: u32 = 0x0002c9;
 /// PCI vendor id of the adapter's maker.
 const VSD_VENDOR_ID: u16 = 0x15b3;
-/// `profile` of `TEARDOWN_HCA`: everything in order.
+/// `profile` of `TEARDOWN_HCA`: graceful close.
 const GRACEFUL_CLOSE: u16 = 0;
 
 /// `ENABLE_HCA`.
@@ -44,7 +44,7 @@ pub(super) fn init(f: &mut Function, _: &InitHcaIn) -> Answer<InitHcaOut> {
     Ok(InitHcaOut::ZERO)
 }
 
-/// `TEARDOWN_HCA`. What the driver left behind is gone with it; a card says nothing of it, strict mode does.
+/// `TEARDOWN_HCA`. Destroys remaining objects: a card does so silently, strict mode reports them.
 pub(super) fn teardown(f: &mut Function, command: &TeardownHcaIn) -> Answer<TeardownHcaOut> {
     if command.profile() != GRACEFUL_CLOSE {
         return Err(Syndrome::UnknownTeardownProfile.into());
@@ -54,7 +54,7 @@ pub(super) fn teardown(f: &mut Function, command: &TeardownHcaIn) -> Answer<Tear
     Ok(TeardownHcaOut::ZERO)
 }
 
-/// Destroys all objects; the port's settings stay.
+/// Destroys all objects, and keeps the port's settings.
 fn forget_objects(f: &mut Function) {
     let left = f.object_count();
     if left > 0 {
@@ -149,8 +149,7 @@ pub(super) fn set_driver_version(f: &mut Function, command: &SetDriverVersionIn)
     Ok(SetDriverVersionOut::ZERO)
 }
 
-/// `QUERY_SPECIAL_CONTEXTS`. None of the special keys is announced but the reserved one, which only queue pairs with
-/// `rlky` may use.
+/// `QUERY_SPECIAL_CONTEXTS`. Of the special keys only the reserved lkey is announced, for queue pairs with `rlky`.
 pub(super) fn query_special_contexts(_: &mut Function, _: &QuerySpecialContextsIn) -> Answer<QuerySpecialContextsOut> {
     let mut output = QuerySpecialContextsOut::ZERO;
     output.w().resd_lkey(crate::objects::RESERVED_LKEY);
@@ -162,5 +161,5 @@ pub(super) fn nop(_: &mut Function, _: &NopIn) -> Answer<NopOut> {
     Ok(NopOut::ZERO)
 }
 
-/// A page never outgrows the output's room for it.
+/// A capability page must fit the output.
 const _: () = assert!(mlx5_prm::caps::CmdHcaCap::SIZE <= 0x1000);

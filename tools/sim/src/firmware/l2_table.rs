@@ -11,7 +11,7 @@ fn table(f: &mut Function) -> Result<&mut L2Table, Syndrome> {
     f.nic.objects.l2_table.as_mut().ok_or(Syndrome::NoL2Table)
 }
 
-/// `SET_L2_TABLE_ENTRY`. Replaces what the entry held.
+/// `SET_L2_TABLE_ENTRY`. Overwrites the entry.
 pub(super) fn set(f: &mut Function, command: &SetL2TableEntryIn) -> Answer<SetL2TableEntryOut> {
     let table = table(f)?;
     if command.silent_mode_valid() || command.silent_mode() {

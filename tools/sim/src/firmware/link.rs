@@ -1,4 +1,4 @@
-//! The link: up when software wants the port and the vport up; changes become port events.
+//! Link state: up if software wants both port and vport up. Changes cause port events. PRM "Event Types".
 
 use mlx5_prm::eqe::{EventType, PortStateEvent};
 use mlx5_prm::layout::Layout;
@@ -7,13 +7,13 @@ use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::Function;
 
-/// Sub types of a port event.
+/// Sub types of a port state event.
 const DOWN: u8 = 1;
 const ACTIVE: u8 = 4;
 /// The function's only port, `local_port` of registers.
 pub(super) const PORT: u8 = 1;
 
-/// Brings the link to what software wants of it, and says so by an event when that changes it.
+/// Updates the link state; sends an event if it changed.
 pub(super) fn follow(f: &mut Function) {
     let vport = &f.nic.objects.vport;
     let up = vport.port_up && vport.admin_state != 0;

@@ -1,4 +1,5 @@
-//! Mailboxes: the part of an input or output that does not fit a slot, in a chain of blocks.
+//! Mailboxes: chains of blocks with the part of an input or output that exceeds its slot. PRM "Command Interface
+//! Mailbox".
 
 use mlx5_prm::cmd::{DeliveryStatus, MailboxBlock};
 use mlx5_prm::layout::Layout;
@@ -6,15 +7,14 @@ use mlx5_prm::layout::Layout;
 use crate::dma::Dma;
 use crate::function::{OutputChain, Spoil};
 
-/// Bytes of data in a block.
+/// Data bytes of a block.
 const DATA: usize = 512;
-/// Bytes of an input or output that lie in the slot itself.
+/// Bytes of an input or output in the command queue entry itself.
 pub(super) const INLINE: usize = 16;
-/// The longest input or output. Linux sends the longest: it lists each page of a region in one command, 8 GiB of small
-/// ones in 16 MiB.
+/// Maximum length of an input or output. Linux registers 8 GiB in 4 KiB pages with one command of 16 MiB.
 pub(super) const MAX_LEN: usize = 1 << 26;
 
-/// What all blocks of a command are checked against.
+/// What each block of a command is checked against.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checks {
     /// The command's token.
@@ -23,7 +23,7 @@ pub(super) struct Checks {
     pub signed: bool,
 }
 
-/// How many blocks carry `len` bytes.
+/// Number of blocks for `len` bytes.
 fn blocks(len: usize) -> usize {
     len.saturating_sub(INLINE).div_ceil(DATA)
 }
@@ -33,7 +33,7 @@ pub(super) fn xor(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum ^ byte)
 }
 
-/// Reads the chain at `pointer` behind an input of `len` bytes, of which the first are in `input` already.
+/// Reads the mailbox chain at `pointer` for an input of `len` bytes, whose first bytes are already in `input`.
 pub(super) fn read(
     dma: &Dma,
     mut pointer: u64,
@@ -52,8 +52,8 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Follows the chain at `pointer` that is to take an output of `len` bytes. Its signatures are not looked at: nobody
-/// signs an output before it is written, and a block may carry those of an earlier one.
+/// Follows the mailbox chain at `pointer` for an output of `len` bytes. Its signatures are not checked: the card writes
+/// them, and a block may still have those of an earlier output.
 pub(super) fn follow(dma: &Dma, mut pointer: u64, len: usize, checks: Checks) -> Result<OutputChain, DeliveryStatus> {
     let mut chain = OutputChain::new();
     for number in 0..blocks(len) {
@@ -65,7 +65,7 @@ pub(super) fn follow(dma: &Dma, mut pointer: u64, len: usize, checks: Checks) ->
     Ok(chain)
 }
 
-/// Writes an output's bytes from the 17th on into `chain`, zeros behind them, each block signed.
+/// Writes an output's bytes from byte 16 on to `chain`, padded with zeros, each block signed.
 pub(super) fn write(dma: &Dma, chain: &OutputChain, output: &[u8], spoil: Spoil) {
     let mut rest = output.get(INLINE..).unwrap_or_default();
     for (address, block) in chain {
@@ -79,13 +79,14 @@ pub(super) fn write(dma: &Dma, chain: &OutputChain, output: &[u8], spoil: Spoil)
         block.w().ctrl_signature(control);
         let whole = !xor(block.as_bytes());
         block.w().ctrl_signature(control ^ spoil.signature).signature(whole);
-        // A fault is in the strict record; the driver hears of it by an output that did not come.
+        // Strict mode has recorded the fault; the driver sees that the output is missing.
         let _ = dma.write(*address, block.as_bytes());
     }
 }
 
 fn block_at(dma: &Dma, pointer: u64, misaligned: DeliveryStatus) -> Result<MailboxBlock, DeliveryStatus> {
-    if pointer == 0 || !pointer.is_multiple_of(DATA as u64) {
+    // Behind an IOMMU memory may well lie at 0. Where none does, the driver gave no pointer.
+    if !pointer.is_multiple_of(DATA as u64) || pointer == 0 && !dma.is_mapped(pointer) {
         return Err(misaligned);
     }
     let mut bytes = [0; MailboxBlock::SIZE];
@@ -103,7 +104,7 @@ fn check(block: &MailboxBlock, number: usize, checks: Checks) -> Result<(), Deli
     Ok(())
 }
 
-/// Two signatures of zero are an unsigned block, which is well unless signatures were turned on.
+/// A block whose two signatures are zero is unsigned: accepted unless signatures are enabled.
 fn check_signature(block: &MailboxBlock, signed: bool) -> Result<(), DeliveryStatus> {
     if !signed && block.ctrl_signature() == 0 && block.signature() == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Memory on the card.
+//! Device memory (MEMIC).
 
 use mlx5_prm::cmd::*;
 
@@ -7,12 +7,13 @@ use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::Translation;
 
-/// Of what bytes are taken a multiple.
+/// Lengths are a multiple of this number of bytes.
 const UNIT: u32 = 64;
-/// A range consists of pages of the BAR.
+/// A range consists of whole pages of the BAR.
 const PAGE: u64 = 4096;
 
-/// `ALLOC_MEMIC`. The driver says in which pages; what is taken begins where they do, which suits every alignment.
+/// `ALLOC_MEMIC`. The driver chooses the pages; the allocation starts on a page boundary, which satisfies every
+/// alignment.
 pub(super) fn alloc(f: &mut Function, command: &AllocMemicIn) -> Answer<AllocMemicOut> {
     let (start, room, size) = (command.range_start_addr(), command.range_size(), command.memic_size());
     let caps = f.nic.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;

@@ -1,30 +1,30 @@
-//! Where an object's memory lies: page lists of commands, umems, doorbell records.
+//! Memory of objects: page lists of commands, umems, doorbell records.
 
 use super::syndromes::Syndrome;
 use crate::function::Function;
 use crate::objects::{Doorbell, PageList, addresses};
 pub(super) use crate::objects::{MAX_PAGE_SHIFT, MIN_PAGE_SHIFT};
 
-/// log2 of the places in a page that `page_offset` counts.
+/// log2 of the number of positions in a page that `page_offset` counts.
 pub(super) const PAGE_OFFSET_BITS: u32 = 6;
 
-/// What a context says of an object's memory.
+/// What a context requires of an object's memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     /// `log_page_size`: log2 of a page's bytes, less 12.
     pub log_page_size: u8,
-    /// `page_offset`: where on the first page the object starts, in 64ths of the page.
+    /// `page_offset`: start of the object in the first page, in 64ths of the page.
     pub page_offset: u8,
     /// Bytes that the object needs.
     pub bytes: u64,
 }
 
-/// `page_offset` of an object in this memory.
+/// `page_offset` for an object in this memory.
 pub(super) fn page_offset(memory: &PageList) -> u8 {
     (memory.offset >> (memory.page_shift - PAGE_OFFSET_BITS)) as u8
 }
 
-/// A umem that an object is to lie in, and the byte of it where the object starts.
+/// The umem of an object, and the object's offset in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InUmem {
     /// `umem_id`.
@@ -33,7 +33,7 @@ pub(super) struct InUmem {
     pub offset: u64,
 }
 
-/// A page list made of `list`, whose pages have `1 << page_shift` bytes.
+/// The pages of `list`, each of `1 << page_shift` bytes.
 pub(super) fn page_list(list: &[u8], page_shift: u32, offset: u64, bytes: u64) -> Result<PageList, Syndrome> {
     if !(MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&page_shift) {
         return Err(Syndrome::PageSize);
@@ -59,7 +59,7 @@ pub(super) fn queue(f: &Function, wanted: Wanted, list: &[u8], umem: Option<InUm
     page_list(list, page_shift, offset, wanted.bytes)
 }
 
-/// `bytes` of a umem, from an offset on.
+/// `bytes` bytes of a umem, from an offset on.
 pub(super) fn in_umem(f: &Function, place: InUmem, bytes: u64) -> Result<PageList, Syndrome> {
     let umem = f.nic.objects.umems.get(place.id).ok_or(Syndrome::NoSuchUmem)?;
     if place.offset >= umem.memory.len() {
@@ -70,7 +70,7 @@ pub(super) fn in_umem(f: &Function, place: InUmem, bytes: u64) -> Result<PageLis
     if memory.len() < bytes { Err(Syndrome::MemoryTooSmall) } else { Ok(memory) }
 }
 
-/// A doorbell record: at an IOVA, or at an offset in a umem.
+/// A doorbell record, at an IOVA or at an offset in a umem. PRM "Doorbell Record".
 pub(super) fn doorbell(f: &Function, address: u64, umem: Option<u32>) -> Result<Doorbell, Syndrome> {
     if !address.is_multiple_of(8) {
         return Err(Syndrome::DoorbellMisaligned);
@@ -78,19 +78,19 @@ pub(super) fn doorbell(f: &Function, address: u64, umem: Option<u32>) -> Result<
     let Some(id) = umem else { return Ok(Doorbell { iova: address }) };
     let umem = f.nic.objects.umems.get(id).ok_or(Syndrome::NoSuchUmem)?;
     match umem.memory.iova(address) {
-        // The whole record lies on one page, as both are aligned.
+        // The record is on one page, as both are aligned.
         Some((iova, room)) if room >= 8 && iova.is_multiple_of(8) => Ok(Doorbell { iova }),
         Some(_) => Err(Syndrome::DoorbellMisaligned),
         None => Err(Syndrome::DoorbellOutside),
     }
 }
 
-/// Counts a user in, or out.
+/// Increments or decrements a reference count.
 pub(super) fn count(users: &mut u32, more: bool) {
     *users = if more { *users + 1 } else { users.saturating_sub(1) };
 }
 
-/// Counts an object in (or out of) each umem it lies in.
+/// Counts an object in or out of each of its umems.
 pub(super) fn use_umems(f: &mut Function, umems: [Option<u32>; 2], more: bool) {
     for id in umems.into_iter().flatten() {
         if let Some(umem) = f.nic.objects.umems.get_mut(id) {

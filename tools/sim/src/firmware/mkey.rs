@@ -1,4 +1,4 @@
-//! Memory keys.
+//! Memory keys. PRM "Memory Key".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{AccessMode, Mkc};
@@ -9,7 +9,7 @@ use super::memory::{self, InUmem};
 use super::pages;
 use super::syndromes::Syndrome;
 use crate::function::{Context, Function};
-use crate::objects::{Mkey, OCTWORD, PageList, TRANSLATIONS, Translation, pieces};
+use crate::objects::{Mkey, OCTWORD, PageList, TRANSLATIONS, Translation, keys_of};
 
 /// `CREATE_MKEY`.
 pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> Answer<CreateMkeyOut> {
@@ -17,6 +17,7 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
     let umem =
         command.mkey_umem_valid().then(|| InUmem { id: command.mkey_umem_id(), offset: command.mkey_umem_offset() });
     check_counts(command, &context, list)?;
+    check_keys(f, &context)?;
     check_features(f, command, &context)?;
     f.nic.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
     let len = length(&context)?;
@@ -43,10 +44,10 @@ pub(super) fn create(f: &mut Function, command: &CreateMkeyIn, list: &[u8]) -> A
     Ok(output)
 }
 
-/// The translations stated twice: those of the input, and the room for them in the context.
+/// The number of translations is given twice: in the input, and as room in the context.
 ///
-/// A key over a umem takes them from there and its input has none, so its count says nothing of the list: DPDK states
-/// more than there are, mlx5ctl and DOCA state 0.
+/// A key in a umem uses the umem's translations and its input has none, so its count is meaningless: DPDK gives more
+/// than there are, mlx5ctl and DOCA give 0.
 fn check_counts(command: &CreateMkeyIn, context: &Mkc, list: &[u8]) -> Result<(), Syndrome> {
     let stated = command.translations_octword_actual_size();
     let in_input = if command.mkey_umem_valid() { 0 } else { stated as usize * OCTWORD };
@@ -62,7 +63,14 @@ fn check_counts(command: &CreateMkeyIn, context: &Mkc, list: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Octwords that the key's translations fill; 0 where length or page size are such that it will be refused for that.
+/// A list of keys has an octword for each.
+fn check_keys(f: &Function, context: &Mkc) -> Result<(), Syndrome> {
+    let longest = 1 << f.nic.firmware.caps.general().log_max_klm_list_size();
+    let is_too_long = context.access_mode() == AccessMode::Klms && context.translations_octword_size() > longest;
+    if is_too_long { Err(Syndrome::KlmList) } else { Ok(()) }
+}
+
+/// Octwords of the key's translations; 0 if length or page size are invalid and will be refused.
 fn octwords_needed(context: &Mkc) -> u64 {
     let page_shift = u32::from(context.log_page_size());
     if !(memory::MIN_PAGE_SHIFT..=memory::MAX_PAGE_SHIFT).contains(&page_shift) || context.length64() {
@@ -72,8 +80,8 @@ fn octwords_needed(context: &Mkc) -> u64 {
     offset.checked_add(context.len()).map_or(0, |bytes| bytes.div_ceil(1 << page_shift).div_ceil(2))
 }
 
-/// A card takes the place in the first page from the key's address, whatever the offset in the umem says below a page:
-/// when they differ, it uses other bytes than the driver means.
+/// Strict mode: a card takes the offset in the first page from the key's address, and ignores the offset in the umem
+/// below a page. If they differ, the card uses other bytes than the driver expects.
 fn check_start(f: &Function, context: &Mkc, translation: &Translation) {
     let Translation::Pages(pages) = translation else { return };
     let key_shift = u32::from(context.log_page_size()).max(memory::MIN_PAGE_SHIFT);
@@ -100,13 +108,15 @@ fn check_features(f: &Function, command: &CreateMkeyIn, context: &Mkc) -> Result
     if unannounced { Err(Syndrome::CapabilityNotAnnounced) } else { Ok(()) }
 }
 
-/// Bytes that the key covers; `None` for the whole address space. A key made free has no length yet.
+/// Length of the key in bytes; `None` for the whole address space. A key created free has no length yet. A key of
+/// device memory may have length 0: verbs allow such a region.
 fn length(context: &Mkc) -> Result<Option<u64>, Syndrome> {
     if context.length64() {
         return if context.access_mode() == AccessMode::Pa { Ok(None) } else { Err(Syndrome::MkeyLength) };
     }
     let overflows = context.start_addr().checked_add(context.len().saturating_sub(1)).is_none();
-    if overflows || context.len() == 0 && !context.free() {
+    let may_be_empty = context.free() || context.access_mode() == AccessMode::Memic;
+    if overflows || context.len() == 0 && !may_be_empty {
         return Err(Syndrome::MkeyLength);
     }
     Ok(Some(context.len()))
@@ -131,19 +141,19 @@ fn translation(
         AccessMode::Memic if list.is_empty() && umem.is_none() && !context.free() => {
             on_card(f, context.start_addr(), len)
         }
-        AccessMode::Klms if umem.is_none() => Ok(Translation::Keys(pieces(list).collect())),
+        AccessMode::Klms if umem.is_none() => keys_of(&[], 0, list).ok_or(Syndrome::KeyPattern),
         _ => Err(Syndrome::AccessMode),
     }
 }
 
-/// A part of what `ALLOC_MEMIC` took, at its address in BAR 0.
+/// Part of an `ALLOC_MEMIC` allocation, by its address in BAR 0.
 fn on_card(f: &Function, address: u64, len: u64) -> Result<Translation, Syndrome> {
     f.nic.firmware.caps.device_memory().ok_or(Syndrome::CapabilityNotAnnounced)?;
     let (bytes, at) = f.nic.objects.device_memory.at(address, len).ok_or(Syndrome::NoSuchMemic)?;
     Ok(Translation::Device { bytes: bytes.clone(), at })
 }
 
-/// The pages of a key made from a list. The key starts on the first page where its address says.
+/// The pages of a key, from a list. The offset in the first page is that of the key's address.
 fn pages_of(context: &Mkc, len: u64, list: &[u8]) -> Result<PageList, Syndrome> {
     let page_shift = u32::from(context.log_page_size());
     if !(memory::MIN_PAGE_SHIFT..=memory::MAX_PAGE_SHIFT).contains(&page_shift) {
@@ -151,7 +161,7 @@ fn pages_of(context: &Mkc, len: u64, list: &[u8]) -> Result<PageList, Syndrome> 
     }
     let offset = context.start_addr() & ((1 << page_shift) - 1);
     let needed = offset.checked_add(len).ok_or(Syndrome::MkeyLength)?.div_ceil(1 << page_shift);
-    // An octword holds two translations: when an odd number is needed, the last is padding.
+    // An octword holds two translations: an odd number is padded.
     let needed = usize::try_from(needed).ok().and_then(|needed| needed.checked_mul(8));
     let list = needed.and_then(|needed| list.get(..needed)).ok_or(Syndrome::TranslationsTooFew)?;
     memory::page_list(list, page_shift, offset, len)
@@ -175,13 +185,14 @@ pub(super) fn query(f: &mut Function, command: &QueryMkeyIn) -> Answer<QueryMkey
     Ok(output)
 }
 
-/// Translations that a key is made with beside its context: one in a umem uses the umem's. Of a key that is made free
-/// for updates, nobody says when a card charges the room.
+/// Number of translations stored with the key's context. A key in a umem uses the umem's. Keys created free for UMR
+/// count no room: it is not documented when a card allocates it.
 fn own_list(translation: &Translation, in_umem: bool) -> usize {
     match translation {
         _ if in_umem => 0,
         Translation::Pages(pages) => pages.pages.len(),
         Translation::Keys(keys) => keys.len() * OCTWORD / size_of::<u64>(),
+        Translation::Pattern(pattern) => (1 + pattern.entries.len()) * OCTWORD / size_of::<u64>(),
         Translation::Physical | Translation::Device { .. } => 0,
     }
 }

@@ -1,7 +1,8 @@
-//! Firmware: the init segment, the command queue, pages, health, and the state between ENABLE_HCA and DISABLE_HCA.
+//! Firmware: initialization segment, command queue, pages, health, and the function's state between ENABLE_HCA and
+//! DISABLE_HCA. PRM "Command Interface", "Initialization Segment".
 //!
-//! One file an object family; [`syndromes`] says why a command was refused. A command of a driver never panics here:
-//! what is wrong with it becomes a delivery status, or a status and a syndrome.
+//! There is one file for each kind of object; [`syndromes`] says why a command was refused. A driver's command never
+//! panics here: an invalid one gets a delivery status, or a status and a syndrome.
 
 use std::time::{Duration, Instant};
 
@@ -51,21 +52,21 @@ mod vport;
 mod wq;
 mod xrcd;
 
-/// How often the health counter counts.
+/// Period of the health counter. PRM "Health Counter".
 const HEALTH_PERIOD: Duration = Duration::from_millis(10);
-/// `nic_interface`: the function is off, on the driver's word.
+/// `nic_interface`: the driver has turned the function off. PRM "Initialization Segment".
 const DISABLED: u32 = 1;
-/// Written to `nic_interface`: firmware is to start anew. It then reads [`DISABLED`], for which Linux waits.
+/// Written to `nic_interface`: software reset. Firmware then reads [`DISABLED`], for which Linux waits.
 const SOFTWARE_RESET: u32 = 7;
 
-/// Offsets of the init segment's registers that can be written.
+/// Offsets of the writable registers of the initialization segment.
 mod offset {
     pub(super) const CMDQ_ADDRESS_HIGH: u64 = 0x10;
     pub(super) const CMDQ_ADDRESS_LOW: u64 = 0x14;
     pub(super) const COMMAND_DOORBELL: u64 = 0x18;
 }
 
-/// The command doorbell was rung for these slots, one bit each.
+/// The command doorbell was rung for these slots, one bit for each.
 pub fn ring(f: &mut Function, slots: u32) {
     if f.nic.firmware.is_starting(f.nic.now) {
         f.nic.strict.report("command doorbell while firmware starts", || format!("slots {slots:#x}"));
@@ -77,7 +78,7 @@ pub fn ring(f: &mut Function, slots: u32) {
     queue::ring(f, slots);
 }
 
-/// A write of one dword of the init segment, in host order of the big-endian value.
+/// A write of one dword of the initialization segment: the big-endian value, in host order.
 pub fn write_register(f: &mut Function, offset: u64, value: u32) {
     let firmware = &mut f.nic.firmware;
     match offset {
@@ -109,10 +110,10 @@ fn set_nic_interface(f: &mut Function, wanted: u32) {
     }
 }
 
-/// Off, on the driver's word and all at once: it takes every page back without asking, and may begin again.
+/// The driver turned the function off: firmware drops all state and all pages at once, and can start again.
 ///
-/// Linux does so when it gives the function up: no object destroyed, no page given back by a command. So none of it is
-/// a violation, and nothing of it may meet what comes next: objects, pages, commands under way, frames, doorbells.
+/// Linux does this when it gives up the function without destroying objects or reclaiming pages. So this is no
+/// violation, and nothing of it may affect the next driver: objects, pages, pending commands, frames, doorbells.
 fn forget_driver(f: &mut Function) {
     engine::reset(f);
     f.nic.port.clear();
@@ -120,7 +121,7 @@ fn forget_driver(f: &mut Function) {
     reset(f);
 }
 
-/// One turn: late replies, page requests, health counter, timers. True if anything was done.
+/// One turn: late answers, page requests, health counter, timers. Returns true if anything was done.
 pub fn tick(f: &mut Function) -> bool {
     let firmware = &mut f.nic.firmware;
     firmware.health_syndrome = f.nic.faults.health_syndrome().unwrap_or(0);
@@ -136,17 +137,17 @@ pub fn tick(f: &mut Function) -> bool {
     queue::tick(f)
 }
 
-/// When [`tick`] next has work to do though nothing happens until then.
+/// When [`tick`] has work next, if nothing else happens before.
 pub fn next_deadline(f: &Function) -> Option<Instant> {
     queue::next_deadline(f)
 }
 
-/// Function level reset: everything as after power-on.
+/// Function level reset: the state after power-on.
 pub fn reset(f: &mut Function) {
     f.nic.firmware = Firmware::new(&f.nic.profile, f.nic.now);
     f.forget_objects();
     f.nic.port.restore();
 }
 
-/// The first `INIT_SEGMENT_LEN` bytes of BAR 0 are the init segment.
+/// The initialization segment is the first `INIT_SEGMENT_LEN` bytes of BAR 0.
 pub const INIT_SEGMENT_LEN: u64 = InitSegment::SIZE as u64;

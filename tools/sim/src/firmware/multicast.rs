@@ -1,4 +1,4 @@
-//! Multicast groups of datagram queue pairs.
+//! Multicast groups of UD queue pairs.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::values::ServiceType;

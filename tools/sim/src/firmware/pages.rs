@@ -1,9 +1,8 @@
-//! Pages: the client's memory that firmware keeps its contexts in. What it asks for at boot, at init and at run time,
-//! what it holds, and what it gives back.
+//! Firmware pages: the driver's memory for firmware's contexts. What firmware requests at boot, at init and at run
+//! time, what it holds, and what it returns. PRM "QUERY_PAGES", "MANAGE_PAGES".
 //!
-//! Nothing of the model really lives in them. Their bookkeeping is real all the same: contexts fill them, an object
-//! that finds none free waits until the driver has given more, and a page taken back is checked to be as firmware left
-//! it.
+//! The model keeps no data in them, but the accounting is real: contexts use pages, creating an object waits for pages
+//! if there are none free, and a returned page is checked to be unchanged.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +30,7 @@ mod manage_op {
 }
 
 impl Pages {
-    /// Whether boot, and init, pages were given.
+    /// Whether the boot pages and the init pages were given.
     pub(super) fn check_init(&self) -> Result<(), Syndrome> {
         if self.missing(self.needs.boot) > 0 {
             return Err(Syndrome::BootPagesMissing);
@@ -76,7 +75,7 @@ pub(super) fn manage(
         manage_op::GIVE => match give(f, entries, list) {
             Ok(()) => Ok((ManagePagesOut::ZERO, Vec::new())),
             Err(syndrome) => {
-                // The driver believes that it has done what it was asked: Linux does not even warn.
+                // A driver may not notice: Linux does not even log a warning.
                 tracing::warn!("function {}: {entries} pages refused: {}", f.nic.index, syndrome.reason());
                 f.nic.firmware.pages.deny();
                 Err(syndrome.into())
@@ -87,7 +86,7 @@ pub(super) fn manage(
     }
 }
 
-/// Takes all pages of the list in, or none.
+/// Accepts all pages of the list, or none.
 fn give(f: &mut Function, entries: u32, list: &[u8]) -> Result<(), Syndrome> {
     let (addresses, rest) = list.as_chunks::<8>();
     if addresses.len() != entries as usize || !rest.is_empty() {
@@ -95,7 +94,7 @@ fn give(f: &mut Function, entries: u32, list: &[u8]) -> Result<(), Syndrome> {
     }
     let mut new = BTreeSet::new();
     for address in addresses.iter().map(|bytes| u64::from_be_bytes(*bytes)) {
-        if address == 0 || !address.is_multiple_of(PAGE) {
+        if !address.is_multiple_of(PAGE) {
             return Err(Syndrome::PageMisaligned);
         }
         if f.nic.firmware.pages.addresses.contains(&address) || !new.insert(address) {
@@ -115,8 +114,7 @@ fn give(f: &mut Function, entries: u32, list: &[u8]) -> Result<(), Syndrome> {
     Ok(())
 }
 
-/// Gives back at most `wanted` pages: all there are before `INIT_HCA` and after `TEARDOWN_HCA`, those not needed
-/// between.
+/// Returns up to `wanted` pages: any page before `INIT_HCA` and after `TEARDOWN_HCA`, only unused ones between.
 fn take(f: &mut Function, wanted: u32, room: usize) -> Answer<(ManagePagesOut, Vec<u8>)> {
     let floor = if f.nic.firmware.state == HcaState::Initialized { f.nic.firmware.pages.floor() } else { 0 };
     let pages = &mut f.nic.firmware.pages;
@@ -132,7 +130,7 @@ fn take(f: &mut Function, wanted: u32, room: usize) -> Answer<(ManagePagesOut, V
     Ok((output, addresses.iter().flat_map(|address| address.to_be_bytes()).collect()))
 }
 
-/// What firmware leaves in a page that it holds.
+/// Pattern that firmware writes to a page that it holds.
 fn mark(address: u64) -> [u8; 16] {
     let mut bytes = *b"firmware's page ";
     for (byte, mix) in bytes.iter_mut().zip(address.to_be_bytes()) {
@@ -143,23 +141,23 @@ fn mark(address: u64) -> [u8; 16] {
 
 fn check_mark(f: &Function, address: u64) {
     let mut bytes = [0; 16];
-    // A fault here is in the strict record already: the page was unmapped while firmware held it.
+    // Strict mode has recorded the fault: the page was unmapped while firmware held it.
     if f.nic.dma.read(address, &mut bytes).is_ok() && bytes != mark(address) {
         f.nic.strict.report("page changed while firmware held it", || format!("page {address:#x}"));
     }
 }
 
-/// Bytes of a context with a list of `entries` translations of its own.
+/// Bytes of a context with a list of `entries` translations.
 pub(super) fn with_list(context: Context, entries: usize) -> u64 {
     context as u64 + entries as u64 * size_of::<u64>() as u64
 }
 
-/// Makes sure that there is room for one more context; else asks the driver for pages and puts the command off.
+/// Makes sure that one more context fits; otherwise requests pages and postpones the command.
 pub(super) fn reserve(f: &mut Function, context: Context) -> Answer<()> {
     reserve_bytes(f, context as u64)
 }
 
-/// As [`reserve`], for a context of that many bytes.
+/// Like [`reserve`], for a context of `bytes` bytes.
 pub(super) fn reserve_bytes(f: &mut Function, bytes: u64) -> Answer<()> {
     let pages = &mut f.nic.firmware.pages;
     let missing = pages.needed(bytes).saturating_sub(pages.held());
@@ -180,29 +178,29 @@ pub(super) fn reserve_bytes(f: &mut Function, bytes: u64) -> Answer<()> {
     Err(Stop::PagesNeeded)
 }
 
-/// A context is gone. When that leaves many pages unused, firmware asks the driver to take them back.
+/// A context was freed. If that leaves many pages unused, firmware asks the driver to take them back.
 pub(super) fn release(f: &mut Function, context: Context) {
     release_bytes(f, context as u64);
 }
 
-/// As [`release`], for a context of that many bytes.
+/// Like [`release`], for a context of `bytes` bytes.
 pub(super) fn release_bytes(f: &mut Function, bytes: u64) {
     let pages = &mut f.nic.firmware.pages;
     pages.filled = pages.filled.saturating_sub(bytes);
     let batch = u64::from(pages.needs.batch.max(1));
-    // Twice the batch, so that one object made and unmade at the border does not move pages to and fro.
+    // Hysteresis of two batches: creating and destroying one object must not move pages each time.
     if pages.held() >= pages.floor() + 2 * batch && pages.asked >= 0 && subscribed(f) {
         request(f, -(batch as i32));
     }
 }
 
-/// Whether an EQ takes page requests.
+/// Whether an EQ is subscribed to page requests.
 fn subscribed(f: &Function) -> bool {
     let bit = 1 << EventType::PageRequest.number();
     f.nic.objects.eqs.iter().any(|(_, eq)| eq.event_mask[0] & bit != 0)
 }
 
-/// Asks the driver for pages by an event; to take pages back, if negative.
+/// Requests `count` pages by an event; a negative number asks the driver to take pages back. PRM "Event Types".
 pub(super) fn request(f: &mut Function, count: i32) {
     tracing::debug!("function {}: asks for {count} pages, {} held", f.nic.index, f.nic.firmware.pages.held());
     f.nic.firmware.pages.asked = i64::from(count);
@@ -213,7 +211,7 @@ pub(super) fn request(f: &mut Function, count: i32) {
     engine::post_event(f, EventType::PageRequest, 0, data);
 }
 
-/// `DISABLE_HCA`: pages that firmware still holds are lost to the driver.
+/// `DISABLE_HCA`: the driver cannot get back pages that firmware still holds.
 pub(super) fn disable(f: &mut Function) {
     let held = f.nic.firmware.pages.held();
     if held > 0 {

@@ -1,4 +1,4 @@
-//! Protection domains and transport domains.
+//! Protection domains and transport domains. PRM "Protection Domain", "Transport Domain".
 
 use mlx5_prm::cmd::*;
 

@@ -1,4 +1,4 @@
-//! `PPCNT`: what the physical port counted, one group a read.
+//! `PPCNT`: counters of the physical port, one group for each read. PRM `ppcnt_reg`.
 
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{
@@ -15,7 +15,7 @@ use crate::wire::PhysicalCounters;
 /// Bytes of a group's counters.
 const SET: usize = 0xf8;
 
-/// Reads a group. Nothing can be cleared.
+/// Reads a group. Clearing is not supported.
 pub(super) fn ppcnt(f: &mut Function, given: &PpcntReg, write: bool) -> Result<PpcntReg, Syndrome> {
     own_port(given.local_port())?;
     if write || given.clr() {
@@ -29,7 +29,7 @@ pub(super) fn ppcnt(f: &mut Function, given: &PpcntReg, write: bool) -> Result<P
         PortCounterGroup::Rfc3635 => {
             numbers::<Eth3635CntrsGrpDataLayout>(&[("dot3stats_frame_too_longs", counters.too_long)])
         }
-        // Nothing waits here, and no buffer of the port fills up.
+        // The port has no queues or buffers that could fill up.
         PortCounterGroup::EthernetExtended => numbers::<EthExtendedCntrsGrpDataLayout>(&[]),
         PortCounterGroup::PerPriority => per_priority(counters, given.prio_tc()),
         PortCounterGroup::PhysicalLayer => physical(counters.link_downs),
@@ -41,7 +41,7 @@ pub(super) fn ppcnt(f: &mut Function, given: &PpcntReg, write: bool) -> Result<P
     Ok(register)
 }
 
-/// A group whose counters of these names, each a high and a low half, are these, and all others zero.
+/// A group with these counters, each a high and a low half; all others are zero.
 fn numbers<L: Layout>(counters: &[(&str, u64)]) -> [u8; SET] {
     let mut set = [0; SET];
     for (name, number) in counters {
@@ -107,7 +107,7 @@ fn rfc_2819(counters: &PhysicalCounters) -> [u8; SET] {
     ])
 }
 
-/// No priorities are announced: everything is of priority 0.
+/// No priorities are announced: everything counts as priority 0.
 fn per_priority(counters: &PhysicalCounters, priority: u8) -> [u8; SET] {
     if priority != 0 {
         return [0; SET];
@@ -129,8 +129,8 @@ fn physical(link_downs: u32) -> [u8; SET] {
     set
 }
 
-/// What an InfiniBand port would count, as mlx5_ib asks for it: errors alone, which stop at their field's end. Its
-/// packets and bytes are the vport's.
+/// Counters of an InfiniBand port, as mlx5_ib reads them: only errors, which saturate. Packets and bytes are the
+/// vport's.
 fn infiniband(counters: &PhysicalCounters) -> [u8; SET] {
     let most = |count: u64, bits: u32| count.min((1 << bits) - 1);
     let mut errors = IbPortCntrsGrpDataLayout::ZERO;

@@ -1,4 +1,4 @@
-//! Queue pairs: made, asked, destroyed. Their state changes are in [`qp_state`](super::qp_state).
+//! Queue pairs: create, query, destroy. PRM "Queue Pair Context". State changes are in [`qp_state`](super::qp_state).
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Qpc;
@@ -19,16 +19,16 @@ const RQ_REGULAR: u8 = 0;
 const RQ_SHARED: u8 = 1;
 /// `rq_type`: none.
 const RQ_ZERO_SIZE: u8 = 3;
-/// log2 of the smallest receive WQE's bytes: `log_rq_stride` counts from here.
+/// log2 of the smallest receive WQE in bytes: `log_rq_stride` is relative to it.
 const LOG_MIN_STRIDE: u32 = 4;
 /// log2 of a WQEBB's bytes.
 const LOG_WQEBB: u32 = 6;
-/// `user_index` of a queue pair whose completions carry its own number.
+/// `user_index` of a queue pair whose completions have its own number.
 const NO_USER_INDEX: u32 = 0xff_ffff;
-/// `ts_format`: real time, which is not announced.
+/// `ts_format`: real time, which is not supported.
 const TS_REAL_TIME: u8 = 2;
 
-/// The two rings of a queue pair in one piece of memory: receives first, sends behind them.
+/// The two rings of a queue pair in one memory area: receive ring, then send ring. PRM "Work Queue Structure".
 struct Rings {
     send: Option<u32>,
     recv: Option<(u32, u32)>,
@@ -48,7 +48,7 @@ impl Rings {
         self.recv.map_or(0, |(log_size, log_stride)| 1 << (log_size + log_stride))
     }
 
-    /// Where the send ring starts: a WQEBB never straddles two cache lines.
+    /// Offset of the send ring, aligned to WQEBBs.
     fn send_offset(&self) -> u64 {
         self.recv_bytes().next_multiple_of(1 << LOG_WQEBB)
     }
@@ -105,13 +105,13 @@ fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {
     Ok(output)
 }
 
-/// The shared queue that its receives come from. Messages over XRC name theirs themselves.
+/// The shared receive queue of its receives. XRC messages name theirs themselves.
 fn shared_queue(context: &Qpc) -> Option<u32> {
     let is_shared = context.rq_type() == RQ_SHARED && context.st() != ServiceType::Xrc;
     is_shared.then(|| context.srqn_rmpn_xrqn())
 }
 
-/// A queue pair in reset, made of its context alone.
+/// A queue pair in RST, made from its context.
 fn at_rest(context: &Qpc) -> Qp {
     let mut kept = *context;
     kept.w().state(QpState::Rst);
@@ -148,7 +148,7 @@ fn at_rest(context: &Qpc) -> Qp {
     }
 }
 
-/// Whether queue pairs of this service can be made.
+/// Whether this service is supported.
 fn is_announced(f: &Function, service: ServiceType) -> bool {
     let caps = f.nic.firmware.caps.general();
     match service {
@@ -211,13 +211,13 @@ fn check_sizes(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
 }
 
 fn check_parents(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
-    // One that updates the keys of all protection domains is of none.
+    // `REG_UMR` queue pairs update keys of all protection domains, and belong to none.
     if context.st() != ServiceType::RegUmr {
         f.nic.objects.pds.get(context.pd()).ok_or(Syndrome::NoSuchPd)?;
     }
     f.nic.objects.cqs.get(context.cqn_snd()).ok_or(Syndrome::NoSuchCq)?;
     f.nic.objects.cqs.get(context.cqn_rcv()).ok_or(Syndrome::NoSuchCq)?;
-    // Without a send queue there is no doorbell to ring.
+    // Without a send queue no UAR page is needed.
     if !context.no_sq() {
         f.nic.objects.uars.get(context.uar_page()).ok_or(Syndrome::NoSuchUar)?;
     }
@@ -237,7 +237,7 @@ fn wanted(context: &Qpc, rings: &Rings) -> Wanted {
     Wanted { log_page_size: context.log_page_size(), page_offset: context.page_offset(), bytes: rings.bytes() }
 }
 
-/// Counts a queue pair in (or out of) what it names.
+/// Increments or decrements the reference counts of the objects that a queue pair names.
 fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
     if let Some(pd) = f.nic.objects.pds.get_mut(context.pd()).filter(|_| context.st() != ServiceType::RegUmr) {
         memory::count(&mut pd.users, more);
@@ -258,7 +258,7 @@ fn use_parents(f: &mut Function, context: &Qpc, more: bool) {
     }
 }
 
-/// `QUERY_QP`: the context, and the page addresses as far as there is room for them.
+/// `QUERY_QP`: the context, and as many page addresses as fit.
 pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize) -> Answer<(QueryQpOut, Vec<u8>)> {
     if command.qpc_ext() {
         return Err(Syndrome::QpFeature.into());
@@ -277,7 +277,7 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
     Ok((output, tail[..tail.len().min(room)].to_vec()))
 }
 
-/// `DESTROY_QP`, in whatever state it is.
+/// `DESTROY_QP`, in any state.
 pub(super) fn destroy(f: &mut Function, command: &DestroyQpIn) -> Answer<DestroyQpOut> {
     if f.nic.objects.groups.has_member(command.qpn()) {
         return Err(Syndrome::QpInGroup.into());

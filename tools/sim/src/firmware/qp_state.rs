@@ -1,6 +1,6 @@
-//! State changes of queue pairs.
+//! State changes of queue pairs. IBTA 10.3.1.
 //!
-//! | command | from | takes always | takes when its bit of `opt_param_mask` is set |
+//! | command | from | fields always set | fields set by their bit of `opt_param_mask` |
 //! | --- | --- | --- | --- |
 //! | RST2INIT | RST | port, pkey index, remote access rights, queue counter | |
 //! | INIT2INIT | INIT | | rights, pkey index, port |
@@ -9,10 +9,10 @@
 //! | RTS2RTS | RTS | | rights, RNR timer, migration state, queue counter |
 //! | 2ERR, 2RST | any | | |
 //!
-//! Datagrams have no path, remote queue pair or rights, but a queue key: always taken from RST2INIT, later by its bit.
-//! An unreliable connection has only the right to be written to.
+//! UD queue pairs have no path, remote QP or access rights, but a Q_Key: always set by RST2INIT, later by its bit. Of
+//! the access rights, UC has only remote write.
 //!
-//! A queue pair is never in SQER or SQD here, so SQERR2RTS and SQD2RTS find it in the wrong state.
+//! The model never enters SQER or SQD, so SQERR2RTS and SQD2RTS always fail with "wrong state".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};
@@ -42,22 +42,22 @@ mod opt {
 /// The function's only port.
 const PORT: u8 = 1;
 
-/// A state change: what the command says of it.
+/// A state change command.
 struct Change<'a> {
     qpn: u32,
     from: QpState,
     to: QpState,
     wanted: &'a Qpc,
-    /// Bits of `opt_param_mask` that are set.
+    /// Bits set in `opt_param_mask`.
     mask: u32,
-    /// Bits of `opt_param_mask` that may be, for a connection.
+    /// Bits of `opt_param_mask` allowed for RC.
     allowed: u32,
-    /// Taken whether the mask names it or not.
+    /// Sets the fields that do not depend on the mask.
     always: fn(&Function, &Qpc, &mut Qpc) -> Result<(), Syndrome>,
 }
 
 impl Change<'_> {
-    /// Bits of `opt_param_mask` that may be set for a queue pair of this service.
+    /// Bits of `opt_param_mask` allowed for this service.
     fn allowed_for(&self, service: ServiceType) -> u32 {
         let unconnected = opt::PKEY_INDEX | opt::PRIMARY_PORT | opt::COUNTER_SET_ID;
         match service {
@@ -117,7 +117,7 @@ fn force(f: &mut Function, qpn: u32, to: QpState) -> Answer<()> {
     Ok(())
 }
 
-/// Makes the change when all of it is well, else none of it.
+/// Applies the change completely, or not at all.
 fn run(f: &mut Function, change: &Change) -> Answer<()> {
     let qp = f.queues.qps.get(change.qpn).ok_or(Syndrome::NoSuchQp)?;
     if qp.state != change.from {
@@ -136,7 +136,7 @@ fn run(f: &mut Function, change: &Change) -> Answer<()> {
     Ok(())
 }
 
-/// Sets a queue pair to what its context says.
+/// Copies a context's fields to the queue pair.
 fn adopt(qp: &mut Qp, context: Qpc) {
     qp.state = context.state();
     qp.path = address_path(context.primary_address_path());
@@ -179,7 +179,7 @@ fn take_init(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndro
     take_port(wanted, context)?;
     take_pkey(wanted, context)?;
     take_rights(f, wanted, opt::RIGHTS, context)?;
-    // The reserved key may be asked for here or when the queue pair is made.
+    // The reserved lkey may be requested here or at creation.
     let rlky = context.rlky() || wanted.rlky();
     context.w().rlky(rlky);
     if is_unconnected(context) {
@@ -188,7 +188,7 @@ fn take_init(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndro
     Ok(())
 }
 
-/// Whether it has no path: each of its messages says where it goes, or nothing it does leaves the card.
+/// Whether it has no path: UD, where each message has its own destination, and `REG_UMR`, which sends nothing.
 fn is_unconnected(context: &Qpc) -> bool {
     matches!(context.st(), ServiceType::Ud | ServiceType::Qp1 | ServiceType::RegUmr)
 }
@@ -212,7 +212,7 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
     }
     let mut path = *wanted.primary_address_path();
     check_path(f, &path)?;
-    // The timeout and the pkey index come by other transitions.
+    // Timeout and pkey index are set by other transitions.
     let old = context.primary_address_path();
     path.w().pkey_index(old.pkey_index()).ack_timeout(old.ack_timeout());
     context
@@ -227,7 +227,7 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
     Ok(())
 }
 
-/// The largest packet must fit the port: what the port would drop, nobody would miss until the retries run out.
+/// The MTU of the path must fit the port's: longer frames would be dropped, and every retry fail.
 fn check_mtu(f: &Function, wanted: &Qpc) -> Result<(), Syndrome> {
     let payload = wanted.mtu().bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
     if payload as usize + FRAME_OVERHEAD > usize::from(f.nic.port.mtu) {

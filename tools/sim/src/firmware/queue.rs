@@ -1,7 +1,7 @@
-//! The command queue: slots, ownership, delivery, and the commands that are under way.
+//! The command queue: slots, ownership, delivery, pending commands. PRM "Command Queue Entry Layout".
 //!
-//! Slots do not wait for each other. A command whose answer is late, or which waits for pages that the driver must
-//! give by another command, stays [`Pending`] while the other slots go on.
+//! Slots are independent. A command whose answer is delayed, or that waits for pages that the driver must give by
+//! another command, stays [`Pending`] while other slots proceed.
 
 use std::time::Instant;
 
@@ -17,19 +17,19 @@ use crate::engine;
 use crate::function::{Function, LOG_SIZE, LOG_STRIDE, Pending, Seen, Slot, Spoil, Wait};
 use crate::objects::Objects;
 
-/// `type` of an entry that came over PCI.
+/// `type` of a command queue entry: PCI transport.
 const PCI_TRANSPORT: u8 = 7;
-/// Bytes that every output has at least: status and syndrome.
+/// Minimum length of an output: status and syndrome.
 const MIN_OUTPUT: usize = 8;
 
-/// Fetches and carries out the commands of these slots, one bit each.
+/// Fetches and executes the commands of these slots, one bit for each.
 pub(super) fn ring(f: &mut Function, slots: u32) {
     for number in (0..1 << LOG_SIZE).filter(|number| slots & 1 << number != 0) {
         fetch(f, number);
     }
 }
 
-/// When the next late answer is due.
+/// When the next delayed answer is due.
 pub(super) fn next_deadline(f: &Function) -> Option<Instant> {
     let times = f.nic.firmware.queue.pending.iter().filter_map(|pending| match &pending.wait {
         Wait::Until(time, _) => Some(*time),
@@ -38,7 +38,7 @@ pub(super) fn next_deadline(f: &Function) -> Option<Instant> {
     times.min()
 }
 
-/// Answers what is due, and tries again what waited for pages. True if anything was done.
+/// Sends delayed answers, and retries commands that waited for pages. Returns true if anything was done.
 pub(super) fn tick(f: &mut Function) -> bool {
     let retry = std::mem::take(&mut f.nic.firmware.pages.changed);
     let is_due = |pending: &mut Pending, now: Instant| match &pending.wait {
@@ -47,7 +47,7 @@ pub(super) fn tick(f: &mut Function) -> bool {
         Wait::Forever => false,
     };
     let now = f.nic.now;
-    // What is tried again in vain waits anew, for the pages that come next.
+    // A command that still lacks pages becomes pending again.
     let due: Vec<Pending> = f.nic.firmware.queue.pending.extract_if(.., |pending| is_due(pending, now)).collect();
     let done = !due.is_empty();
     for Pending { slot, wait } in due {
@@ -90,19 +90,19 @@ fn fetch(f: &mut Function, number: u32) {
 fn read_entry(f: &Function, number: u32) -> Option<CommandQueueEntry> {
     let address = f.nic.firmware.queue.address + (u64::from(number) << LOG_STRIDE);
     let mut bytes = [0; CommandQueueEntry::SIZE];
-    // The ownership bit first, acquiring: what the driver stored before it is whole.
+    // Reads the ownership bit first, with acquire ordering, so that the driver's earlier stores are visible.
     f.nic.dma.load_be32(address + 0x3c).ok()?;
     f.nic.dma.read(address, &mut bytes).ok()?;
     CommandQueueEntry::read(&bytes)
 }
 
-/// Whether an EQ takes command events.
+/// Whether an EQ is subscribed to command completion events.
 fn takes_commands(objects: &Objects) -> bool {
     let bit = 1 << EventType::Command.number();
     objects.eqs.iter().any(|(_, eq)| eq.event_mask[0] & bit != 0)
 }
 
-/// The whole input, when entry and mailboxes are sound.
+/// The whole input, if the entry and its mailboxes are valid. PRM "Command Delivery Status".
 fn deliver(f: &Function, slot: &mut Slot) -> Result<Vec<u8>, DeliveryStatus> {
     let entry = &slot.entry;
     if entry.r#type() != PCI_TRANSPORT {
@@ -127,8 +127,8 @@ fn deliver(f: &Function, slot: &mut Slot) -> Result<Vec<u8>, DeliveryStatus> {
     Ok(input)
 }
 
-/// An entry without a signature is well unless signatures were turned on; so is one that still carries what this
-/// firmware signed the slot's last answer with, as a driver's does that never touches the field.
+/// Checks an entry's signature. An unsigned entry is accepted unless signatures are enabled (`cmdif_checksum`); so is
+/// one that still has the signature of the slot's last answer, because many drivers never write the field.
 fn check_signature(entry: &CommandQueueEntry, left: Option<u8>, signed: bool) -> Result<(), DeliveryStatus> {
     if xor(entry.as_bytes()) == 0xff {
         return Ok(());
@@ -178,7 +178,7 @@ fn carry_out(f: &mut Function, slot: Slot, input: Vec<u8>, late: Option<Instant>
     }
 }
 
-/// Writes an output, mailboxes first, the ownership bit last, and tells the driver if it wants events.
+/// Writes an output: mailboxes first, the ownership bit last. Then sends the completion event, if an EQ is subscribed.
 fn answer(f: &mut Function, slot: Slot, output: &[u8], status: DeliveryStatus) {
     tracing::trace!(target: "mlx5_sim::command", "slot {} output {output:02x?}", slot.number);
     f.nic.observe(Seen::Answer { slot: slot.number, output, delivery: status });

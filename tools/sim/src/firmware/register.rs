@@ -1,4 +1,4 @@
-//! Registers, by `ACCESS_REGISTER`.
+//! Registers, read and written by `ACCESS_REGISTER`. PRM "ACCESS_REGISTER".
 
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut};
 use mlx5_prm::layout::Layout;
@@ -67,7 +67,7 @@ fn register<R: Layout>(
     Ok(Layout::as_bytes(&run(f, &given, write)?).to_vec())
 }
 
-/// The byte order of the host, which is that of atomics' operands where the atomic capabilities say so.
+/// Host byte order, used for the operands of atomics if the atomic capabilities say so. PRM `register_host_endianness`.
 fn host_endianness(f: &mut Function, given: &HostEndianness, write: bool) -> Result<HostEndianness, Syndrome> {
     if write {
         f.nic.firmware.host_endianness = *given;
@@ -75,7 +75,7 @@ fn host_endianness(f: &mut Function, given: &HostEndianness, write: bool) -> Res
     Ok(f.nic.firmware.host_endianness)
 }
 
-/// The node's name: what the driver set, else the model's.
+/// The node description: what the driver set, otherwise the model's.
 fn node_desc(f: &mut Function, given: &NodeDesc, write: bool) -> Result<NodeDesc, Syndrome> {
     if write {
         f.nic.firmware.node_desc = *given.node_description();
@@ -85,7 +85,7 @@ fn node_desc(f: &mut Function, given: &NodeDesc, write: bool) -> Result<NodeDesc
     Ok(register)
 }
 
-/// Port administrative and operational status.
+/// Administrative and operational port status. PRM `paos_reg`.
 fn paos(f: &mut Function, given: &PaosReg, write: bool) -> Result<PaosReg, Syndrome> {
     own_port(given.local_port())?;
     if write {
@@ -103,7 +103,8 @@ fn paos(f: &mut Function, given: &PaosReg, write: bool) -> Result<PaosReg, Syndr
     Ok(register)
 }
 
-/// Port MTU: of frames with their headers, not of a RoCE path. It is in force at once, so `oper_mtu` is `admin_mtu`.
+/// Port MTU: of Ethernet frames with their headers, not of a RoCE path. A new `admin_mtu` is in force at once. PRM
+/// `pmtu_reg`.
 fn pmtu(f: &mut Function, given: &PmtuReg, write: bool) -> Result<PmtuReg, Syndrome> {
     own_port(given.local_port())?;
     if write {
@@ -118,7 +119,7 @@ fn pmtu(f: &mut Function, given: &PmtuReg, write: bool) -> Result<PmtuReg, Syndr
     Ok(register)
 }
 
-/// Flow control: none, of no kind.
+/// Flow control: neither pause nor PFC is supported. PRM `pfcc_reg`.
 fn pfcc(_: &mut Function, given: &PfccReg, write: bool) -> Result<PfccReg, Syndrome> {
     own_port(given.local_port())?;
     let wants_some = given.pptx() || given.pprx() || given.pfctx() != 0 || given.pfcrx() != 0;
@@ -130,7 +131,7 @@ fn pfcc(_: &mut Function, given: &PfccReg, write: bool) -> Result<PfccReg, Syndr
     Ok(register)
 }
 
-/// Port type and speed: one speed, which cannot be changed.
+/// Port type and speed: one fixed speed. PRM `ptys_reg`.
 fn ptys(f: &mut Function, given: &PtysReg, write: bool) -> Result<PtysReg, Syndrome> {
     own_port(given.local_port())?;
     if write {

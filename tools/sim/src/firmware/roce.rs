@@ -1,4 +1,4 @@
-//! The GID table.
+//! The GID table. IBTA A17.4.3.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::RoceAddrLayout;
@@ -13,10 +13,10 @@ const ROCE_V2: u8 = 2;
 /// `roce_l3_type`.
 const L3_IPV4: u8 = 0;
 const L3_IPV6: u8 = 1;
-/// What an IPv4 address that is written as an IPv6 one starts with.
+/// Prefix of an IPv4-mapped IPv6 address. IBTA A17.4.1.1.
 const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// `SET_ROCE_ADDRESS`. An address of all zeros empties the entry.
+/// `SET_ROCE_ADDRESS`. An address of all zeros clears the entry.
 pub(super) fn set(f: &mut Function, command: &SetRoceAddressIn) -> Answer<SetRoceAddressOut> {
     if command.vhca_port_num() > 1 {
         return Err(Syndrome::PortNumber.into());

@@ -1,4 +1,4 @@
-//! Receive queues of Ethernet frames.
+//! Receive queues of Ethernet frames. PRM "Receive Queue Context".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{MemRqType, QueueState, Rqc, TimestampFormat};
@@ -22,7 +22,7 @@ pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Ans
     let queue = wq::take(f, context.wq(), wq::receive_strides(&f.nic.firmware.caps), list)?;
     let pd = context.wq().pd();
     f.nic.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
-    // Protection domain 0 has no keys: nothing can be received there, which is what such a queue is for.
+    // Protection domain 0 has no keys: such a queue cannot receive, as intended.
     if pd != 0 {
         f.nic.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
     }
@@ -81,7 +81,7 @@ fn use_parents(f: &mut Function, rq: &Rq, more: bool) {
     }
 }
 
-/// `MODIFY_RQ`: the state, and whether VLAN tags stay in frames.
+/// `MODIFY_RQ`: state, and VLAN stripping.
 pub(super) fn modify(f: &mut Function, command: &ModifyRqIn, _: &[u8]) -> Answer<ModifyRqOut> {
     let rq = f.queues.rqs.get_mut(command.rqn()).ok_or(Syndrome::NoSuchRq)?;
     if command.modify_bitmask() & !MODIFY_VSD != 0 {
@@ -110,7 +110,7 @@ pub(super) fn query(f: &mut Function, command: &QueryRqIn) -> Answer<QueryRqOut>
     Ok(output)
 }
 
-/// `DESTROY_RQ`, in whatever state it is, once nothing leads to it.
+/// `DESTROY_RQ`, in any state, if no TIR or RQT uses it.
 pub(super) fn destroy(f: &mut Function, command: &DestroyRqIn) -> Answer<DestroyRqOut> {
     let rqn = command.rqn();
     f.queues.rqs.get(rqn).ok_or(Syndrome::NoSuchRq)?;

@@ -1,4 +1,4 @@
-//! Tables of receive queues.
+//! Receive queue tables. PRM `rqtc`.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{ListQType, Rqtc};
@@ -44,7 +44,7 @@ fn queues(f: &Function, context: &Rqtc, most: u16, list: &[u8]) -> Result<Vec<u3
     Ok(rqs)
 }
 
-/// `MODIFY_RQT`: its queues.
+/// `MODIFY_RQT`: replaces the queues.
 pub(super) fn modify(f: &mut Function, command: &ModifyRqtIn, list: &[u8]) -> Answer<ModifyRqtOut> {
     let rqt = f.nic.objects.rqts.get(command.rqtn()).ok_or(Syndrome::NoSuchRqt)?;
     if !command.bitmask().rqn_list() {
@@ -58,7 +58,7 @@ pub(super) fn modify(f: &mut Function, command: &ModifyRqtIn, list: &[u8]) -> An
     Ok(ModifyRqtOut::ZERO)
 }
 
-/// `QUERY_RQT`: the context, and as many of its queues as there is room for.
+/// `QUERY_RQT`: the context, and as many queue numbers as fit.
 pub(super) fn query(f: &mut Function, command: &QueryRqtIn, _: &[u8], room: usize) -> Answer<(QueryRqtOut, Vec<u8>)> {
     let rqt = f.nic.objects.rqts.get(command.rqtn()).ok_or(Syndrome::NoSuchRqt)?;
     let mut output = QueryRqtOut::ZERO;
@@ -68,7 +68,7 @@ pub(super) fn query(f: &mut Function, command: &QueryRqtIn, _: &[u8], room: usiz
     Ok((output, list))
 }
 
-/// `DESTROY_RQT`, once no TIR leads to it.
+/// `DESTROY_RQT`, if no TIR uses it.
 pub(super) fn destroy(f: &mut Function, command: &DestroyRqtIn) -> Answer<DestroyRqtOut> {
     let rqtn = command.rqtn();
     f.nic.objects.rqts.get(rqtn).ok_or(Syndrome::NoSuchRqt)?;

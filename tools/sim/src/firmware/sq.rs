@@ -1,4 +1,4 @@
-//! Send queues of Ethernet frames.
+//! Send queues of Ethernet frames. PRM "Send Queue Context".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{InlineMode, QueueState, Sqc, TimestampFormat};
@@ -98,7 +98,7 @@ fn use_parents(f: &mut Function, sq: &Sq, more: bool) {
     }
 }
 
-/// `MODIFY_SQ`: the state. Nothing that `modify_bitmask` could name is announced.
+/// `MODIFY_SQ`: the state. No field of `modify_bitmask` is announced.
 pub(super) fn modify(f: &mut Function, command: &ModifySqIn, _: &[u8]) -> Answer<ModifySqOut> {
     let sq = f.queues.sqs.get_mut(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
     if command.modify_bitmask() != 0 {
@@ -122,7 +122,7 @@ pub(super) fn query(f: &mut Function, command: &QuerySqIn) -> Answer<QuerySqOut>
     Ok(output)
 }
 
-/// `DESTROY_SQ`, in whatever state it is.
+/// `DESTROY_SQ`, in any state.
 pub(super) fn destroy(f: &mut Function, command: &DestroySqIn) -> Answer<DestroySqOut> {
     let sq = f.queues.sqs.remove(command.sqn()).ok_or(Syndrome::NoSuchSq)?;
     use_parents(f, &sq, false);

@@ -1,5 +1,5 @@
-//! Shared receive queues: `RMP` and `XRC_SRQ`. Software that has chosen ISSI 1 makes ordinary ones as `RMP`;
-//! `CREATE_SRQ` is that of ISSI 0, and not known here.
+//! Shared receive queues: `RMP` and `XRC_SRQ`. Software with ISSI 1 creates ordinary ones as `RMP`; `CREATE_SRQ`
+//! belongs to ISSI 0 and is not supported.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{QueueState, Rmpc, SrqState, WqEndPadding, WqType, XrcSrqc};
@@ -12,12 +12,12 @@ use super::syndromes::Syndrome;
 use crate::function::{Context, Function};
 use crate::objects::{Doorbell, PageList, RecvRing, Srq, XrcSrq};
 
-/// log2 of the smallest WQE's bytes: `log_rq_stride` of an XRC SRQ counts from here.
+/// log2 of the smallest WQE in bytes: `log_rq_stride` of an XRC SRQ is relative to it.
 const LOG_MIN_STRIDE: u32 = 4;
-/// `user_index` of a queue whose completions carry the queue pair's number.
+/// `user_index` of a queue whose completions have the queue pair's number.
 const NO_USER_INDEX: u32 = 0xff_ffff;
 
-/// Where a queue's memory is to lie.
+/// Where the queue's memory is.
 struct Places {
     umem: Option<InUmem>,
     doorbell_umem: Option<u32>,
@@ -105,14 +105,14 @@ fn check_size(f: &Function, log_size: u32, log_stride: u32) -> Result<(), Syndro
     if log_size > u32::from(caps.log_max_srq_sz()) {
         return Err(Syndrome::SrqSize);
     }
-    // A WQE is a link and at least one data segment.
+    // A WQE has a link segment (PRM "SRQ WQE") and at least one data segment.
     if log_stride <= LOG_MIN_STRIDE || 1 << log_stride > u32::from(caps.max_wqe_sz_rq()) {
         return Err(Syndrome::RqStride);
     }
     Ok(())
 }
 
-/// A queue with nothing posted.
+/// A queue with no receives posted.
 fn at_rest(pd: u32, xrc: Option<XrcSrq>, ring: RecvRing, doorbell: Doorbell, places: &Places) -> Srq {
     Srq {
         srqn: 0,
@@ -155,12 +155,12 @@ fn use_parents(f: &mut Function, pd: u32, xrc: Option<XrcSrq>, umems: [Option<u3
     memory::use_umems(f, umems, more);
 }
 
-/// The queue `srqn`, if it is of the kind asked for.
+/// The shared receive queue `srqn`, if it is of the given kind.
 fn find(f: &mut Function, srqn: u32, is_xrc: bool) -> Result<&mut Srq, Syndrome> {
     f.nic.objects.srqs.get_mut(srqn).filter(|srq| srq.xrc.is_some() == is_xrc).ok_or(Syndrome::NoSuchSrq)
 }
 
-/// `MODIFY_RMP`: sets the limit.
+/// `MODIFY_RMP`: arms the limit event (`lwm`).
 pub(super) fn modify_rmp(f: &mut Function, command: &ModifyRmpIn, _: &[u8]) -> Answer<ModifyRmpOut> {
     if command.rmp_state() != QueueState::Rdy || command.ctx().state() != QueueState::Rdy {
         return Err(Syndrome::SrqState.into());
@@ -173,7 +173,7 @@ pub(super) fn modify_rmp(f: &mut Function, command: &ModifyRmpIn, _: &[u8]) -> A
     Ok(ModifyRmpOut::ZERO)
 }
 
-/// `ARM_XRC_SRQ`: sets the limit.
+/// `ARM_XRC_SRQ`: arms the limit event (`lwm`).
 pub(super) fn arm_xrc(f: &mut Function, command: &ArmXrcSrqIn) -> Answer<ArmXrcSrqOut> {
     if u32::from(command.op_mod()) != ArmXrcSrqOpMod::XrcSrq.number() {
         return Err(Syndrome::UnknownOpMod.into());
@@ -249,7 +249,7 @@ pub(super) fn query_xrc(
     Ok((output, pages(&srq.ring.memory, room)))
 }
 
-/// Receives posted, as the doorbell record says now.
+/// Receives posted, by the current doorbell record.
 fn record(f: &Function, srqn: u32) -> u32 {
     f.nic.objects.srqs.get(srqn).and_then(|srq| srq.doorbell.read(&f.nic.dma, 0).ok()).unwrap_or_default()
 }

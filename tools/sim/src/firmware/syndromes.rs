@@ -1,7 +1,8 @@
-//! Why a command was refused: every syndrome this firmware answers with, its status, and the reason in words.
+//! Why a command was refused: every syndrome of this firmware, its status, and the reason in words. PRM "Command
+//! Completion Status".
 //!
-//! The numbers are this model's own, and stay what they are: a card's syndromes differ between firmware versions and
-//! are not published. The upper half is always [`PREFIX`], so a syndrome of the model is known when seen.
+//! The numbers are this model's own and stable. Syndromes of real cards differ between firmware versions and are not
+//! published. The upper half is always [`PREFIX`], so a syndrome of the model can be recognised.
 
 use mlx5_prm::cmd::CmdStatus;
 
@@ -25,12 +26,12 @@ macro_rules! syndromes {
                 PREFIX << 16 | match self { $( Syndrome::$Name => $number ),* }
             }
 
-            /// The status that goes with it.
+            /// The status returned with it.
             pub const fn status(self) -> CmdStatus {
                 match self { $( Syndrome::$Name => CmdStatus::$status ),* }
             }
 
-            /// What is wrong, in words.
+            /// The reason in words.
             pub const fn reason(self) -> &'static str {
                 match self { $( Syndrome::$Name => $reason ),* }
             }
@@ -42,16 +43,16 @@ syndromes! {
     // The command as such.
     0x0001 UnknownOpcode BadOpcode "no such command",
     0x0002 UnknownOpMod BadOpcode "the command has no such op_mod",
-    0x0003 InputTooShort BadInputLength "the input is shorter than the command's fixed part",
+    0x0003 InputTooShort BadInputLength "the input is shorter than the fixed part of a command with a list, or than 16 bytes",
     0x0004 InputTooLong BadInputLength "the input is longer than the command, and what follows is not zero",
-    0x0005 InputListLength BadInputLength "the list after the fixed part has not the length that the command states",
+    0x0005 InputListLength BadInputLength "the list after the fixed part is not as long as the command states",
     0x0006 OutputTooShort BadOutputLength "no room for the output",
     0x0007 ReservedSet BadParameter "a reserved field is set",
     0x0008 NoUserContext BadParameter "uid names no user context",
-    0x000c RawSend BadParameter "CREATE_SQ: the user context has not RAW_TX in its cap",
-    0x000b NotForUsers BadParameter "the command is the driver's, not a user context's",
-    0x0009 OtherFunction BadParameter "the command is for another function, and this one manages none",
-    0x000a InternalFailure InternalError "firmware failed on its own account",
+    0x000c RawSend BadParameter "CREATE_SQ: the user context was created without RAW_TX in its cap",
+    0x000b NotForUsers BadParameter "the command is reserved to the driver; user contexts may not send it",
+    0x0009 OtherFunction BadParameter "the command is for another function, and this function does not manage others",
+    0x000a InternalFailure InternalError "internal firmware error",
 
     // The function's state.
     0x0101 NotEnabled NotReady "the function is not enabled: ENABLE_HCA comes first",
@@ -61,21 +62,21 @@ syndromes! {
     0x0105 StillInitialized BadSystemState "the HCA is initialised: TEARDOWN_HCA comes first",
     0x0106 BootPagesMissing BadSystemState "boot pages are missing: QUERY_PAGES op_mod 1, then MANAGE_PAGES",
     0x0107 InitPagesMissing BadSystemState "init pages are missing: QUERY_PAGES op_mod 2, then MANAGE_PAGES",
-    0x0108 UnknownIssi BadParameter "SET_ISSI: not one of supported_issi",
+    0x0108 UnknownIssi BadParameter "SET_ISSI: not in supported_issi",
     0x0109 UnknownTeardownProfile BadParameter "TEARDOWN_HCA: no such profile, or not announced",
 
     // Capabilities.
-    0x0201 UnknownCapabilityPage BadParameter "no such capability page, or the function has not got it",
+    0x0201 UnknownCapabilityPage BadParameter "no such capability page, or not available on this function",
     0x0202 CapabilityAboveMaximum BadParameter "SET_HCA_CAP: a capability is above its maximum",
-    0x0203 CapabilityNotAnnounced BadParameter "the field needs a capability that the function has not got",
+    0x0203 CapabilityNotAnnounced BadParameter "the field needs a capability that the function does not announce",
 
     // Pages.
     0x0301 PageCount BadParameter "MANAGE_PAGES: input_num_entries does not match the list",
-    0x0302 PageMisaligned BadParameter "MANAGE_PAGES: an address is zero or not that of a page",
+    0x0302 PageMisaligned BadParameter "MANAGE_PAGES: an address is not page-aligned",
     0x0303 PageGivenTwice BadParameter "MANAGE_PAGES: an address was given already",
     0x0304 PageUnreachable BadParameter "MANAGE_PAGES: an address cannot be reached by DMA",
-    0x0305 PagesRefused NoResources "the driver could not give the pages that the object needs",
-    0x0306 PagesUnasked NoResources "the object needs pages, and no EQ takes page requests",
+    0x0305 PagesRefused NoResources "the driver did not give the pages that the object needs",
+    0x0306 PagesUnasked NoResources "the object needs pages, and no EQ is subscribed to page requests",
 
     // Numbers of objects.
     0x0401 NoSuchPd BadResource "no such protection domain",
@@ -121,56 +122,59 @@ syndromes! {
     0x054e FlowCounterInUse ResourceBusy "flow entries count on the flow counter",
 
     // No more of a kind.
-    0x0601 TooManyPds ExceedsLimit "as many protection domains as log_max_pd allows",
-    0x0602 TooManyUars ExceedsLimit "no UAR page is left in BAR 0",
-    0x0603 TooManyUmems ExceedsLimit "as many umems as log_max_umem allows",
-    0x0604 TooManyMkeys ExceedsLimit "as many memory keys as log_max_mkey allows",
-    0x0605 TooManyEqs ExceedsLimit "as many event queues as max_num_eqs allows",
-    0x0606 TooManyCqs ExceedsLimit "as many completion queues as log_max_cq allows",
-    0x0607 TooManyQps ExceedsLimit "as many queue pairs as log_max_qp allows",
-    0x0608 TooManyTransportDomains ExceedsLimit "as many transport domains as log_max_transport_domain allows",
-    0x0609 TooManyCounters ExceedsLimit "as many queue counters as max_qp_cnt allows",
-    0x060a TooManyXrcds ExceedsLimit "as many XRC domains as log_max_xrcd allows",
-    0x060c TooManyUserContexts ExceedsLimit "as many user contexts as log_max_uctx allows",
-    0x060b TooManySrqs ExceedsLimit "as many shared receive queues as log_max_srq or log_max_rmp allows",
+    0x0601 TooManyPds ExceedsLimit "more protection domains than log_max_pd allows",
+    0x0602 TooManyUars ExceedsLimit "no free UAR page in BAR 0",
+    0x0603 TooManyUmems ExceedsLimit "more umems than log_max_umem allows",
+    0x0604 TooManyMkeys ExceedsLimit "more memory keys than log_max_mkey allows",
+    0x0605 TooManyEqs ExceedsLimit "more event queues than max_num_eqs allows",
+    0x0606 TooManyCqs ExceedsLimit "more completion queues than log_max_cq allows",
+    0x0607 TooManyQps ExceedsLimit "more queue pairs than log_max_qp allows",
+    0x0608 TooManyTransportDomains ExceedsLimit "more transport domains than log_max_transport_domain allows",
+    0x0609 TooManyCounters ExceedsLimit "more queue counters than max_qp_cnt allows",
+    0x060a TooManyXrcds ExceedsLimit "more XRC domains than log_max_xrcd allows",
+    0x060c TooManyUserContexts ExceedsLimit "more user contexts than log_max_uctx allows",
+    0x060b TooManySrqs ExceedsLimit "more shared receive queues than log_max_srq or log_max_rmp allows",
 
-    0x064a TooManySqs ExceedsLimit "as many send queues as log_max_sq allows",
-    0x064b TooManyRqs ExceedsLimit "as many receive queues as log_max_rq allows",
-    0x064c TooManyTiss ExceedsLimit "as many TISs as log_max_tis allows",
-    0x064d TooManyTirs ExceedsLimit "as many TIRs as log_max_tir allows",
-    0x064e TooManyRqts ExceedsLimit "as many RQTs as log_max_rqt allows",
-    0x064f TooManyFlowTables ExceedsLimit "as many flow tables as log_max_ft_num allows",
-    0x0650 TooManyFlowCounters ExceedsLimit "as many flow counters as max_flow_counter allows",
-    0x0651 TooManyFlowEntries ExceedsLimit "as many flow entries as log_max_flow allows",
+    0x064a TooManySqs ExceedsLimit "more send queues than log_max_sq allows",
+    0x064b TooManyRqs ExceedsLimit "more receive queues than log_max_rq allows",
+    0x064c TooManyTiss ExceedsLimit "more TISs than log_max_tis allows",
+    0x064d TooManyTirs ExceedsLimit "more TIRs than log_max_tir allows",
+    0x064e TooManyRqts ExceedsLimit "more RQTs than log_max_rqt allows",
+    0x064f TooManyFlowTables ExceedsLimit "more flow tables than log_max_ft_num allows",
+    0x0650 TooManyFlowCounters ExceedsLimit "more flow counters than max_flow_counter allows",
+    0x0651 TooManyFlowEntries ExceedsLimit "more flow entries than log_max_flow allows",
 
     // Memory of an object.
     0x0701 PageSize BadParameter "log_page_size is too small or too large",
     0x0702 AddressMisaligned BadParameter "a page address is not aligned to the page size",
-    0x0703 MemoryTooSmall BadParameter "the pages are fewer than the object needs",
+    0x0703 MemoryTooSmall BadParameter "fewer pages than the object needs",
     0x0704 OffsetTooLarge BadParameter "the offset is past the end of the memory, or misaligned",
     0x0705 DoorbellMisaligned BadParameter "dbr_addr is not aligned to 8 bytes",
     0x0706 DoorbellOutside BadParameter "dbr_addr is past the end of its umem",
     0x0707 UmemEmpty BadParameter "the umem has no pages",
 
     // Memory keys.
-    0x0801 AccessMode BadParameter "access_mode: only PA and MTT are supported",
-    0x0802 MkeyLength BadParameter "the key's length is zero, overflows, or length64 is set without PA",
+    0x0801 AccessMode BadParameter "access_mode: PA, MTT, KLMS and MEMIC are supported",
+    0x0802 MkeyLength BadParameter "the key's length is zero and it is not MEMIC, overflows, or length64 is set without PA",
     0x0803 TranslationsTooFew BadParameter "fewer translations than the key's length needs",
     0x0804 TranslationsOfPa BadParameter "a PA key has no translations",
     0x0805 TranslationCount BadInputLength "translations_octword_actual_size does not match the input's length",
     0x0806 TranslationRoom BadParameter "the key's translations_octword_size has no room for its translations",
+    0x0807 KlmList ExceedsLimit "translations_octword_size is above log_max_klm_list_size",
+    0x0808 KeyPattern BadParameter "a pattern of keys whose bcount_per_cycle is not the sum of its entries, or zero",
 
     // Event queues.
     0x0901 EqSize ExceedsLimit "log_eq_size is above log_max_eq_sz",
     0x0902 EqVector BadParameter "intr is not one of the function's MSI-X vectors",
-    0x0903 EventTaken BadParameter "another EQ takes an event type of event_bitmask already",
+    0x0903 EventTaken BadParameter "another EQ is already subscribed to an event type of event_bitmask",
 
     // Completion queues.
     0x0a01 CqSize ExceedsLimit "log_cq_size is above log_max_cq_sz",
     0x0a02 CqeSize BadParameter "cqe_sz: 64 bytes, 128 bytes, or 128 padded where cqe_128_always is announced",
     0x0a03 CqResize BadParameter "MODIFY_CQ: cq_resize is not announced",
-    0x0a04 CqModify BadParameter "MODIFY_CQ: only cq_period, cq_max_count and cq_period_mode can be changed",
+    0x0a04 CqModify BadParameter "MODIFY_CQ: the select has a bit of what cannot be changed, or a resize not log_cq_size's",
     0x0a05 CqOverrun BadResourceState "the completion queue is in error",
+    0x0a06 CqResizeRoom BadResourceState "MODIFY_CQ: no room in the old ring, or too little in the new, for what is not consumed",
 
     // Queue pairs.
     0x0b01 Service BadParameter "st: no such service, or not announced",
@@ -179,64 +183,64 @@ syndromes! {
     0x0b04 RqType BadParameter "rq_type: neither a regular, a shared nor a zero-length receive queue",
     0x0b05 Migration BadParameter "pm_state must be MIGRATED: there is no path migration on Ethernet",
     0x0b06 InputQpn BadParameter "input_qpn must be zero",
-    0x0b07 QpFeature BadParameter "qpc asks for what the function has not announced",
-    0x0b08 NoQueues BadParameter "a queue pair with neither a send nor a receive queue",
+    0x0b07 QpFeature BadParameter "qpc asks for a feature that the function does not announce",
+    0x0b08 NoQueues BadParameter "the queue pair has neither a send nor a receive queue",
     0x0b09 MessageLimit ExceedsLimit "log_msg_max is above the capability",
 
-    0x0b0a GsiTaken ResourceBusy "there is a queue pair of the general services already",
+    0x0b0a GsiTaken ResourceBusy "queue pair 1 (general services) exists already",
 
     // Multicast groups.
-    0x0b41 GroupService BadParameter "only a queue pair of datagrams can be in a multicast group",
-    0x0b42 GroupAddress BadParameter "multicast_gid is no group's address",
+    0x0b41 GroupService BadParameter "only a UD queue pair can be in a multicast group",
+    0x0b42 GroupAddress BadParameter "multicast_gid is not a multicast address",
     0x0b43 GroupMember BadParameter "the queue pair is in that group already",
     0x0b44 GroupRoom ExceedsLimit "more groups than log_max_mcg, or more queue pairs in one than max_qp_mcg",
     0x0b45 NotInGroup BadParameter "the queue pair is not in that group",
     0x0b46 QpInGroup ResourceBusy "the queue pair is in a multicast group",
 
     // Shared receive queues.
-    0x1001 SrqState BadResourceState "the state of a shared receive queue is RDY from its creation to its end",
+    0x1001 SrqState BadResourceState "a shared receive queue is always in state RDY",
     0x1002 SrqSize ExceedsLimit "the shared receive queue's size is above log_max_srq_sz",
-    0x1003 SrqLimit BadParameter "lwm is more than the shared receive queue holds",
+    0x1003 SrqLimit BadParameter "lwm is above the size of the shared receive queue",
 
     // State changes of queue pairs.
-    0x0c01 WrongState BadQpState "the queue pair is in another state than the transition starts from",
+    0x0c01 WrongState BadQpState "the queue pair is not in the state that the transition starts from",
     0x0c02 OptParamMask BadParameter "opt_param_mask has a bit that the transition does not allow",
-    0x0c03 Mtu BadParameter "mtu is none of 256 to 4096 bytes",
+    0x0c03 Mtu BadParameter "mtu is not one of 256, 512, 1024, 2048, 4096 bytes",
     0x0c04 ReadsResponder ExceedsLimit "log_rra_max is above log_max_ra_res_qp",
     0x0c05 ReadsRequester ExceedsLimit "log_sra_max is above log_max_ra_req_qp",
     0x0c06 PortNumber BadParameter "vhca_port_num is not the function's port",
     0x0c07 SourceAddress BadIndex "src_addr_index is past the end of the GID table, or its entry is empty",
-    0x0c08 PkeyIndex BadIndex "pkey_index: there is only index 0 on Ethernet",
-    0x0c09 Atomics BadParameter "rae is set, and atomic is not announced",
+    0x0c08 PkeyIndex BadIndex "pkey_index must be 0: the P_Key table has one entry on Ethernet",
+    0x0c09 Atomics BadParameter "rae is set, but atomic is not announced",
     0x0c0a RemoteMac BadParameter "rmac is zero or a multicast address",
-    0x0c0b AlternatePath BadParameter "an alternate path is given, and there is no path migration on Ethernet",
+    0x0c0b AlternatePath BadParameter "an alternate path is given, but there is no path migration on Ethernet",
     0x0c0c PortMtu BadParameter "mtu, with its headers, does not fit the port's (PMTU)",
-    0x0c0d RoceDisabled BadParameter "roce_en of the vport is not set, or the roce capability was taken back",
-    0x0c0e AtomicMode BadParameter "rae is set, and atomic_mode is not one of 8 bytes",
+    0x0c0d RoceDisabled BadParameter "roce_en of the vport is not set, or the roce capability was cleared",
+    0x0c0e AtomicMode BadParameter "rae is set, but atomic_mode is not one of 8 bytes",
 
     // Vport.
-    0x0d01 OtherVport BadParameter "other_vport is set, and the function manages no vports",
+    0x0d01 OtherVport BadParameter "other_vport is set, but the function manages no other vports",
     0x0d02 VportMtu BadParameter "mtu is not between 68 and 10000",
     0x0d03 VportList ExceedsLimit "more addresses than the vport's list holds",
     0x0d04 VportListType BadParameter "allowed_list_type: no such list",
     0x0d05 VportAdminState BadParameter "admin_state: 0 down, 1 up, 2 auto",
-    0x0d06 VportListAddress BadParameter "an address of the list is no address, or a group's among others, or the reverse",
-    0x0d07 PkeyTable BadIndex "pkey_index: there is only index 0 on Ethernet",
+    0x0d06 VportListAddress BadParameter "the list mixes unicast and multicast addresses, or has an invalid one",
+    0x0d07 PkeyTable BadIndex "pkey_index must be 0: the P_Key table has one entry on Ethernet",
     0x0d08 PkeyPort BadParameter "port_num is not the function's port",
 
     // The L2 table.
     0x0d41 NoL2Table BadOpcode "the function does not manage the e-switch: it has no L2 table",
     0x0d42 L2Index BadIndex "table_index is past the end of the L2 table, or its entry is empty",
-    0x0d43 L2Mac BadParameter "mac_address is zero or a group's",
-    0x0d44 L2Vlan BadParameter "vlan_valid or vlan is set: the L2 table goes by addresses alone here",
+    0x0d43 L2Mac BadParameter "mac_address is zero or a multicast address",
+    0x0d44 L2Vlan BadParameter "vlan_valid or vlan is set: the L2 table matches MAC addresses only",
 
     // Memory on the card.
-    0x0d61 MemicSize BadParameter "memic_size is 0, no multiple of 64, or above max_memic_size",
+    0x0d61 MemicSize BadParameter "memic_size is 0, not a multiple of 64, or above max_memic_size",
     0x0d62 MemicAlignment BadParameter "log_memic_addr_alignment is above log_max_memic_addr_alignment",
-    0x0d63 MemicRange BadParameter "the range is not of whole pages in the card's memory, or shorter than memic_size",
-    0x0d64 MemicTaken NoResources "memory in the range is taken already",
-    0x0d65 NoSuchMemic BadResource "ALLOC_MEMIC took no such memory on the card",
-    0x0d66 MemicInUse ResourceBusy "a memory key is of the memory",
+    0x0d63 MemicRange BadParameter "the range is not whole pages of device memory, or shorter than memic_size",
+    0x0d64 MemicTaken NoResources "memory in the range is already allocated",
+    0x0d65 NoSuchMemic BadResource "no such ALLOC_MEMIC allocation",
+    0x0d66 MemicInUse ResourceBusy "a memory key uses the device memory",
 
     // RoCE addresses.
     0x0e01 RoceIndex BadIndex "roce_address_index is past the end of the GID table",
@@ -246,26 +250,26 @@ syndromes! {
 
     // Ethernet queues.
     0x1101 WqType BadParameter "wq_type: only a cyclic work queue is supported",
-    0x1102 WqFeature BadParameter "the context asks for what the function has not announced",
+    0x1102 WqFeature BadParameter "the context asks for a feature that the function does not announce",
     0x1103 WqSize ExceedsLimit "log_wq_sz is above log_max_wq_sz",
     0x1104 WqStride ExceedsLimit "log_wq_stride is not within log_min_stride_sz and log_max_stride_sz",
-    0x1105 QueueState BadResourceState "the queue is in another state than the command says, or is to be made in another than RST",
-    0x1106 QueueTransition BadResourceState "no such state, or it cannot be reached from the present one",
+    0x1105 QueueState BadResourceState "the queue is not in the state that the command gives, or is created in a state other than RST",
+    0x1106 QueueTransition BadResourceState "no such state, or not reachable from the current state",
     0x1107 RqtSize ExceedsLimit "rqt_actual_size is 0 or above rqt_max_size, or that is above log_max_rqt_size",
-    0x1108 TirDispatch BadParameter "disp_type: direct or indirect",
+    0x1108 TirDispatch BadParameter "disp_type is neither direct nor indirect",
     0x1109 TirHash BadParameter "rx_hash_fn or selected_fields: not supported",
 
     // Flow tables.
     0x1201 FlowTableType BadParameter "table_type: only NIC_RX is supported",
-    0x1202 FlowTableLevel BadParameter "level is above max_ft_level, or the table leads to one of no higher level",
+    0x1202 FlowTableLevel BadParameter "level is above max_ft_level, or the table forwards to one that is not of a higher level",
     0x1203 FlowTableSize ExceedsLimit "log_size is above log_max_ft_size",
-    0x1204 FlowTableMiss BadParameter "table_miss_action: default or forward",
+    0x1204 FlowTableMiss BadParameter "table_miss_action is neither default nor forward",
     0x1205 FlowGroupRange BadParameter "the group's range is empty, past the table's end, or overlaps another group's",
-    0x1206 FlowCriteria BadParameter "match_criteria: a field that ft_field_support has not announced",
-    0x1207 FlowEntryTaken BadParameter "there is an entry at flow_index already",
+    0x1206 FlowCriteria BadParameter "match_criteria has a field that ft_field_support does not announce",
+    0x1207 FlowEntryTaken BadParameter "flow_index already has an entry",
     0x1208 FlowEntryRange BadIndex "flow_index is not in the group's range",
-    0x1209 FlowAction BadParameter "action: either drop or forward, and count",
-    0x120a FlowDestinations BadParameter "the destinations or counters do not fit the action, or are more than announced, or of no known type",
+    0x1209 FlowAction BadParameter "action must be drop or forward, optionally with count",
+    0x120a FlowDestinations BadParameter "the destinations or counters do not fit the action, exceed the announced number, or have an unknown type",
 
     // Registers.
     0x0f01 UnknownRegister BadParameter "ACCESS_REGISTER: no such register",
@@ -273,8 +277,8 @@ syndromes! {
     0x0f03 RegisterPort BadParameter "ACCESS_REGISTER: local_port is not the function's port",
     0x0f04 PortMtuRange BadParameter "PMTU: admin_mtu is not between 68 and max_mtu",
     0x0f06 CounterGroup BadParameter "PPCNT: no such group of counters",
-    0x0f08 NoSuchComponent BadParameter "ACCESS_REGISTER: no such component_index: there is one, 0",
-    0x0f09 ComponentInfo BadParameter "ACCESS_REGISTER: MCQI has the running VERSION alone",
+    0x0f08 NoSuchComponent BadParameter "ACCESS_REGISTER: component_index must be 0, the only component",
+    0x0f09 ComponentInfo BadParameter "ACCESS_REGISTER: MCQI has only the running VERSION",
 }
 
 /// The syndrome with that number, as it stands in an output.

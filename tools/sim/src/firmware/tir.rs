@@ -1,4 +1,4 @@
-//! Transport interfaces for receiving.
+//! Transport interface receive. PRM "Transport Interface Receive".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{L3ProtType, L4ProtType, RxHashFn, TirDispType, Tirc};
@@ -12,8 +12,8 @@ use crate::function::{Context, Function};
 use crate::objects::{Dispatch, Tir};
 use crate::steering::hash::{FIELDS, Hashing};
 
-/// `self_lb_block`. Its bits let frames through, for all its name: every driver that wants to hear itself sets them,
-/// and Linux clears them lest a bridge hear its own broadcasts.
+/// `self_lb_block`. Despite the name, a set bit lets own frames through: drivers that use loopback set it, and Linux
+/// clears it so that a bridge does not receive its own broadcasts.
 const TAKE_UNICAST: u8 = 1;
 const TAKE_MULTICAST: u8 = 2;
 
@@ -85,7 +85,7 @@ fn hashing(context: &Tirc) -> Result<Hashing, Syndrome> {
     })
 }
 
-/// `MODIFY_TIR`: its hash, and whether it takes what its transport domain sends.
+/// `MODIFY_TIR`: the hash, and whether frames of its own transport domain are accepted.
 pub(super) fn modify(f: &mut Function, command: &ModifyTirIn) -> Answer<ModifyTirOut> {
     let (select, wanted) = (command.bitmask(), command.ctx());
     let mut context = f.nic.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?.context;
@@ -119,7 +119,7 @@ pub(super) fn query(f: &mut Function, command: &QueryTirIn) -> Answer<QueryTirOu
     Ok(output)
 }
 
-/// `DESTROY_TIR`, once no flow entry leads to it.
+/// `DESTROY_TIR`, if no flow entry uses it.
 pub(super) fn destroy(f: &mut Function, command: &DestroyTirIn) -> Answer<DestroyTirOut> {
     let tir = f.nic.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
     let domain = tir.transport_domain;

@@ -1,4 +1,4 @@
-//! Transport interfaces for sending.
+//! Transport interface send. PRM "Transport Interface Send".
 
 use mlx5_prm::cmd::*;
 
@@ -33,14 +33,14 @@ pub(super) fn create(f: &mut Function, command: &CreateTisIn) -> Answer<CreateTi
     Ok(output)
 }
 
-/// Counts a TIS or TIR in its transport domain, or out of it.
+/// Counts a TIS or TIR in or out of its transport domain.
 pub(super) fn use_domain(f: &mut Function, number: u32, more: bool) {
     if let Some(domain) = f.nic.objects.transport_domains.get_mut(number) {
         memory::count(&mut domain.users, more);
     }
 }
 
-/// `MODIFY_TIS`: its priority.
+/// `MODIFY_TIS`: the priority.
 pub(super) fn modify(f: &mut Function, command: &ModifyTisIn) -> Answer<ModifyTisOut> {
     let tis = f.nic.objects.tiss.get_mut(command.tisn()).ok_or(Syndrome::NoSuchTis)?;
     let select = command.bitmask();

@@ -1,4 +1,4 @@
-//! User access region pages.
+//! User access region pages. PRM "User Access Region".
 
 use mlx5_prm::cmd::*;
 

@@ -1,6 +1,7 @@
-//! User contexts: what one process made, no other may name.
+//! User contexts: isolation between processes. Objects created with one `uid` cannot be named with another.
 //!
-//! The driver, `uid` 0, may name every object, and marks its commands with the `uid` of the process that it acts for.
+//! The driver has `uid` 0 and may name every object. It marks commands on behalf of a process with that process's
+//! `uid`.
 
 use mlx5_prm::cmd::*;
 
@@ -28,7 +29,7 @@ pub(super) fn create(f: &mut Function, command: &CreateUctxIn) -> Answer<CreateU
     Ok(output)
 }
 
-/// `DESTROY_UCTX`. Its objects go before it.
+/// `DESTROY_UCTX`, after all its objects were destroyed.
 pub(super) fn destroy(f: &mut Function, command: &DestroyUctxIn) -> Answer<DestroyUctxOut> {
     let uid = command.uid();
     f.nic.objects.user_contexts.get(uid.into()).ok_or(Syndrome::NoUserContext)?;
@@ -41,13 +42,12 @@ pub(super) fn destroy(f: &mut Function, command: &DestroyUctxIn) -> Answer<Destr
     Ok(DestroyUctxOut::ZERO)
 }
 
-/// Whether send queues of Ethernet frames may be made.
+/// Whether the user context may create Ethernet send queues (`RAW_TX`).
 pub(super) fn may_send_frames(f: &Function) -> bool {
     f.nic.objects.acting().is_none_or(|user| user.cap & UCTX_RAW_TX != 0)
 }
 
-/// Whether a user context may give this command: what concerns objects of its own, and what only asks. The rest is the
-/// driver's, whoever it acts for.
+/// Whether a user context may send this command: commands on its own objects, and queries. All others are the driver's.
 pub(super) fn may_give(opcode: Opcode) -> bool {
     use Opcode::*;
     !matches!(

@@ -1,4 +1,4 @@
-//! User memory known by number.
+//! User memory objects. PRM "User Memory".
 
 use mlx5_prm::cmd::*;
 

@@ -1,4 +1,4 @@
-//! The function's own vport: context and state.
+//! The function's own vport: context and state. PRM `nic_vport_context`.
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
@@ -25,9 +25,9 @@ mod list {
 }
 /// `pkey_index`: the whole table.
 const ALL_PKEYS: u16 = 0xffff;
-/// The partition that everyone is a full member of.
+/// The default P_Key, full membership. IBTA 10.9.1.2.
 const DEFAULT_PKEY: u16 = 0xffff;
-/// `admin_state`: follows the port.
+/// `admin_state`: follows the port's state.
 const ADMIN_AUTO: u8 = 2;
 
 fn own(other_vport: bool, vport_number: u16) -> Result<(), Syndrome> {
@@ -61,7 +61,7 @@ fn mac_entry([a, b, c, d, e, f]: &[u8; 6]) -> [u8; ENTRY] {
     [0, 0, *a, *b, *c, *d, *e, *f]
 }
 
-/// `MODIFY_NIC_VPORT_CONTEXT`: what `field_select` names.
+/// `MODIFY_NIC_VPORT_CONTEXT`: the fields that `field_select` names.
 pub(super) fn modify_context(
     f: &mut Function,
     command: &ModifyNicVportContextIn,
@@ -117,7 +117,7 @@ fn set_fields(context: &mut NicVportContext, select: &ModifyNicVportFieldSelect,
     }
 }
 
-/// Replaces one list, within what is announced of its length.
+/// Replaces one list, up to its announced maximum.
 fn set_list(vport: &mut Vport, caps: &CmdHcaCap, wanted: &NicVportContext, tail: &[u8]) -> Result<(), Syndrome> {
     let log_most = match wanted.allowed_list_type() {
         list::UNICAST => caps.log_max_current_uc_list(),
@@ -142,7 +142,7 @@ fn set_list(vport: &mut Vport, caps: &CmdHcaCap, wanted: &NicVportContext, tail:
     Ok(())
 }
 
-/// The addresses of a list: all of groups, or none.
+/// The addresses of a list, which must be all multicast or all unicast.
 fn macs(entries: &[[u8; ENTRY]], of_groups: bool) -> Result<Vec<Mac>, Syndrome> {
     let mac = |[high, low, a, b, c, d, e, f]: &[u8; ENTRY]| match (high, low, a & 1 != 0) {
         (0, 0, is_group) if is_group == of_groups => Ok([*a, *b, *c, *d, *e, *f]),
@@ -176,7 +176,7 @@ pub(super) fn modify_state(f: &mut Function, command: &ModifyVportStateIn) -> An
     Ok(ModifyVportStateOut::ZERO)
 }
 
-/// `QUERY_VPORT_COUNTER`: frames since power-on, or since a query that cleared them.
+/// `QUERY_VPORT_COUNTER`: frames since power-on, or since a query that cleared the counters.
 pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> Answer<QueryVportCounterOut> {
     own(command.other_vport(), command.vport_number())?;
     let counters = &mut f.nic.port.counters;
@@ -205,7 +205,7 @@ pub(super) fn query_counter(f: &mut Function, command: &QueryVportCounterIn) -> 
     Ok(output)
 }
 
-/// `QUERY_HCA_VPORT_PKEY`: on Ethernet every packet is of the default partition, so the table has one entry.
+/// `QUERY_HCA_VPORT_PKEY`: the table has one entry, the default P_Key. IBTA A17.4.7.
 pub(super) fn query_pkey(
     f: &mut Function,
     command: &QueryHcaVportPkeyIn,
@@ -225,5 +225,5 @@ pub(super) fn query_pkey(
     Ok((QueryHcaVportPkeyOut::ZERO, list))
 }
 
-/// A modify input's fixed part ends where its lists start.
+/// The fixed part of the modify input ends where its lists start.
 const _: () = assert!(ModifyNicVportContextIn::SIZE == 0x200);

@@ -1,4 +1,4 @@
-//! What send and receive queues have in common: the work queue.
+//! The work queue context, common to send and receive queues. PRM `wq`.
 
 use mlx5_prm::ctx::{QueueState, Wq, WqEndPadding, WqType};
 
@@ -7,7 +7,7 @@ use super::syndromes::Syndrome;
 use crate::function::{Capabilities, Function};
 use crate::objects::{Doorbell, PageList};
 
-/// The memory of an Ethernet queue, as its `wq` describes it.
+/// The memory of an Ethernet queue, from its `wq`.
 #[derive(Debug)]
 pub(super) struct WorkQueue {
     /// The ring's memory.
@@ -24,7 +24,7 @@ pub(super) struct WorkQueue {
     pub doorbell_umem: Option<u32>,
 }
 
-/// Takes in the `wq` of a new queue, whose entries have `strides` bytes, as log2.
+/// Checks and reads the `wq` of a new queue. `strides`: allowed entry sizes, as log2.
 pub(super) fn take(
     f: &Function,
     wq: &Wq,
@@ -35,7 +35,7 @@ pub(super) fn take(
         return Err(Syndrome::WqType);
     }
     let unannounced = wq.wq_signature()
-        // Padding up to a cache line changes nothing that software may look at.
+        // Padding to a cache line changes no data that software may rely on.
         || !matches!(wq.end_padding_mode(), WqEndPadding::None | WqEndPadding::Align)
         || wq.cd_slave()
         || wq.hds_skip_first_sge()
@@ -66,7 +66,7 @@ pub(super) fn take(
     Ok(WorkQueue { memory, log_size, log_stride, doorbell, umem: umem.map(|place| place.id), doorbell_umem })
 }
 
-/// log2 of the bytes that a WQE of a send queue, and of a receive queue, may have.
+/// log2 of the allowed WQE sizes in bytes, of send and of receive queues.
 pub(super) fn send_strides(caps: &Capabilities) -> std::ops::RangeInclusive<u8> {
     caps.general().log_min_stride_sz_sq()..=caps.general().log_max_stride_sz_sq()
 }
@@ -76,7 +76,7 @@ pub(super) fn receive_strides(caps: &Capabilities) -> std::ops::RangeInclusive<u
     caps.general().log_min_stride_sz_rq()..=caps.general().log_max_stride_sz_rq()
 }
 
-/// The state that a modify command leads to, from the one that the driver believes the queue to be in.
+/// The state after a modify command, if the queue is in the state that the command gives.
 pub(super) fn next_state(now: QueueState, believed: QueueState, wanted: QueueState) -> Result<QueueState, Syndrome> {
     use QueueState::*;
     match (now, wanted) {

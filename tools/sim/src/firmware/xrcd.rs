@@ -1,4 +1,4 @@
-//! XRC domains.
+//! XRC domains. IBTA A14.
 
 use mlx5_prm::cmd::*;
 

@@ -1,4 +1,4 @@
-//! BAR 0 of a function: the memory of its UAR pages, and what is known of the doorbells that were stored there.
+//! BAR 0 of a function: the memory of its UAR pages, and the state of doorbells stored there.
 
 use super::blueflame::BlueFlame;
 use super::uar_memory::{MemoryError, Shared, UarArea, UarMemory};
@@ -10,17 +10,17 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Bar {
     pub(crate) log_size: u32,
-    /// Where the UAR pages end.
+    /// End of the UAR pages.
     pub(crate) uar_end: u64,
-    /// The first UAR page that is memory; none if every doorbell is a message.
+    /// The first UAR page that is backed by memory; `None` if every doorbell is a message.
     pub(crate) first_shared: Option<u32>,
-    /// The memory; none until a card gives the function its own.
+    /// The memory; `None` until a card assigns it.
     pub(crate) shared: Option<Shared>,
-    /// The first half of a doorbell written as two dwords: its place in the BAR, and its value.
+    /// First half of a doorbell written as two dwords: offset in the BAR, and value.
     pub(crate) half: Option<(u64, u32)>,
     pub(crate) audit: Audit,
     pub(crate) blueflame: BlueFlame,
-    /// Every doorbell that was rung, if anybody wants to know.
+    /// Log of all doorbells, if enabled.
     pub(crate) log: Option<Vec<Rung>>,
 }
 
@@ -31,12 +31,12 @@ pub struct Rung {
     pub uar: u32,
     /// Byte offset in the page.
     pub register: u64,
-    /// The big-endian number that was written; 32 bits for an EQ doorbell.
+    /// The big-endian value written; 32 bits for an EQ doorbell.
     pub value: u64,
 }
 
 impl Bar {
-    /// After power-on, every doorbell a message.
+    /// The state after power-on: every doorbell is a message.
     pub fn new(profile: &Profile) -> Self {
         Bar {
             log_size: profile.log_bar_size,
@@ -50,10 +50,10 @@ impl Bar {
         }
     }
 
-    /// Makes all UARs but the first `trapped` memory that clients can map.
+    /// Backs all UAR pages but the first `trapped` with memory that clients can map.
     ///
     /// # Errors
-    /// The memory could not be had.
+    /// The memory cannot be allocated.
     pub fn share(&mut self, trapped: u32) -> Result<(), MemoryError> {
         let first = FIRST_UAR.saturating_add(trapped);
         if u64::from(first) << LOG_PAGE < self.uar_end {
@@ -63,10 +63,10 @@ impl Bar {
         Ok(())
     }
 
-    /// Puts new memory in the mappable UAR pages' place: whoever still has the old mapped rings for nobody.
+    /// Replaces the memory of the mappable UAR pages: stores to old mappings have no effect.
     ///
     /// # Errors
-    /// The new memory could not be had; the old one stays.
+    /// The memory cannot be allocated; the old one stays.
     pub fn renew(&mut self) -> Result<(), MemoryError> {
         if self.shared.is_some() {
             self.shared = Some(Shared::new(self.size())?);
@@ -74,37 +74,37 @@ impl Bar {
         Ok(())
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         1 << self.log_size
     }
 
-    /// Whether clients can map the UAR page: then a doorbell there may be overwritten before it was seen.
+    /// Whether clients can map the UAR page, so that a doorbell may be overwritten before it is read.
     pub(crate) fn is_mapped(&self, uar: u32) -> bool {
         self.first_shared.is_some_and(|first| uar >= first)
     }
 
-    /// What clients can map of the BAR; without areas if every doorbell is a message.
+    /// The parts of the BAR that clients can map; no areas if every doorbell is a message.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// The process is out of file descriptors.
     pub fn uar_memory(&self) -> Result<UarMemory, MemoryError> {
         let (Some(shared), Some(first)) = (&self.shared, self.first_shared) else { return Ok(UarMemory::default()) };
         let offset = u64::from(first) << LOG_PAGE;
         Ok(UarMemory { file: Some(shared.file()?), areas: vec![UarArea { offset, len: self.uar_end - offset }] })
     }
 
-    /// Starts to keep every doorbell that is rung, in order, for [`take_rung`](Self::take_rung).
+    /// Starts to log doorbells for [`take_rung`](Self::take_rung).
     pub fn log_doorbells(&mut self) {
         self.log.get_or_insert_default();
     }
 
-    /// The doorbells rung since the last call; none unless they are [kept](Self::log_doorbells).
+    /// The doorbells since the last call, if they are [logged](Self::log_doorbells).
     pub fn take_rung(&mut self) -> Vec<Rung> {
         self.log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Function level reset: no doorbell is left over.
+    /// Function level reset: drops pending doorbells.
     pub fn reset(&mut self) {
         self.half = None;
         self.audit = Audit::default();
@@ -114,7 +114,7 @@ impl Bar {
         }
     }
 
-    /// Forgets what is stored in the page of a UAR that is given back: it must not ring for whoever has the page next.
+    /// Clears the page of a freed UAR, so that old doorbells do not affect its next owner.
     pub(crate) fn release(&mut self, uar: u32) {
         self.blueflame.release(uar);
         if let Some(shared) = self.shared.as_ref().filter(|_| self.is_mapped(uar)) {
@@ -123,7 +123,7 @@ impl Bar {
     }
 }
 
-/// When the last audit was, and the half doorbells it saw.
+/// Time of the last audit, and the half doorbells it found.
 #[derive(Debug, Default)]
 pub struct Audit {
     pub(crate) last: Option<Instant>,

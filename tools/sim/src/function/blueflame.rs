@@ -1,49 +1,49 @@
-//! What strict mode knows of a function's BlueFlame buffers.
+//! Strict mode: state of a function's BlueFlame buffers. PRM "BlueFlame".
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::objects::{BLUEFLAME_BUFFER, SEND_DOORBELL};
 
-/// Bytes of a buffer.
+/// Size of a buffer in bytes.
 pub(crate) const BUFFER: usize = BLUEFLAME_BUFFER as usize;
-/// Earlier copies remembered for a buffer that is not settled.
+/// Number of earlier copies kept for a buffer that is still being written.
 const EARLIER: usize = 8;
 
-/// A buffer's bytes. The first eight are the doorbell: they are taken away and compared elsewhere.
+/// Content of a buffer. The first eight bytes are the doorbell, which is consumed and compared elsewhere.
 pub(crate) type Bytes = [u8; BUFFER];
 
-/// What is known of one function's BlueFlame buffers, by UAR page and register.
+/// State of one function's BlueFlame buffers, by UAR page and register.
 #[derive(Debug, Default)]
 pub(crate) struct BlueFlame {
     pub(crate) buffers: BTreeMap<(u32, u64), Buffer>,
-    /// The queue pair that rings in a register, by its first buffer; `None` if several do.
+    /// The queue pair that uses a register, by its first buffer; `None` if several do.
     pub(crate) owners: BTreeMap<(u32, u64), Option<u32>>,
-    /// What was written to pages that are not mapped.
+    /// Content written to pages that are not mapped.
     pub(crate) messages: BTreeMap<(u32, u64), Bytes>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
-    /// A doorbell whose copy did not look whole yet.
+    /// A doorbell whose copy is not complete yet.
     pub(crate) pending: Option<Copy>,
-    /// What the buffer held when that was last certain; `None` for zeros.
+    /// Last known content; `None` for zeros.
     pub(crate) content: Option<Bytes>,
-    /// What may have been copied since.
+    /// Content that may have been copied since.
     pub(crate) earlier: Vec<Bytes>,
-    /// Something was copied since of which nothing is known.
+    /// Unknown content was copied since.
     pub(crate) is_unknown: bool,
-    /// The last copy, if it was found whole.
+    /// The last copy that was found complete.
     pub(crate) whole: Option<Copy>,
 }
 
 impl Buffer {
-    /// The buffer holds this, and nobody is writing.
+    /// The buffer holds this content, and no write is in progress.
     pub(crate) fn settle(&mut self, content: Bytes) {
         *self = Buffer { content: Some(content), ..Buffer::default() };
     }
 
-    /// Another doorbell came. True if how the one before ended was not seen.
+    /// Another doorbell arrived. Returns true if the end of the previous copy was not observed.
     pub(crate) fn supersede(&mut self, content: &Bytes) -> bool {
         let Some(before) = self.pending.take() else { return false };
         if self.earlier.len() >= EARLIER {
@@ -56,15 +56,15 @@ impl Buffer {
     }
 }
 
-/// A doorbell and the WQE it names.
+/// A doorbell and the WQE that it names.
 #[derive(Debug, Clone)]
 pub(crate) struct Copy {
     pub(crate) qpn: u32,
     pub(crate) index: u16,
     pub(crate) wqe: Bytes,
-    /// Bytes of the WQE that fit the buffer.
+    /// Bytes of the WQE in the buffer.
     pub(crate) len: usize,
-    /// WQEBBs that it takes.
+    /// WQEBBs of the WQE.
     pub(crate) blocks: u16,
     pub(crate) since: Instant,
 }
@@ -80,7 +80,7 @@ impl BlueFlame {
         self.messages.entry((uar, buffer)).or_insert([0; BUFFER])[at..at + len].copy_from_slice(&bytes[..len]);
     }
 
-    /// The page is given back.
+    /// The page was freed.
     pub(crate) fn release(&mut self, uar: u32) {
         self.buffers.retain(|(page, _), _| *page != uar);
         self.owners.retain(|(page, _), _| *page != uar);
@@ -89,7 +89,7 @@ impl BlueFlame {
 }
 
 impl Copy {
-    /// Whether the buffer holds the whole WQE. One that is no longer than the doorbell is not worth a copy.
+    /// Whether the buffer holds the whole WQE. False for a WQE that is no longer than the doorbell.
     pub(crate) fn is_in(&self, content: &Bytes) -> bool {
         self.wqe[8..self.len] == content[8..self.len]
     }

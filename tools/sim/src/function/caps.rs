@@ -1,4 +1,4 @@
-//! The capability pages of a function: what can be set, what is in force.
+//! Capability pages of a function: maximum and current values. PRM "SET_HCA_CAP".
 
 use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, PerProtocolNetworkingOffloadCaps, RoceCap};
 
@@ -10,7 +10,7 @@ pub struct Capabilities {
     pub(crate) general: Page<CmdHcaCap>,
     pub(crate) roce: Page<RoceCap>,
     pub(crate) atomic: Page<AtomicCaps>,
-    /// These cannot be set: what is announced is in force.
+    /// These pages cannot be set: the announced values are in force.
     pub(crate) ethernet: PerProtocolNetworkingOffloadCaps,
     pub(crate) flow_table: FlowTableNicCap,
     pub(crate) device_memory: DeviceMemCap,
@@ -24,7 +24,7 @@ pub(crate) struct Page<L> {
 }
 
 impl Capabilities {
-    /// As after `ENABLE_HCA`.
+    /// The state after `ENABLE_HCA`.
     pub(crate) fn new(profile: &Profile) -> Self {
         Capabilities {
             general: Page { max: profile.general_max, current: profile.general_current },
@@ -36,32 +36,32 @@ impl Capabilities {
         }
     }
 
-    /// The general page in force.
+    /// Current general capabilities.
     pub fn general(&self) -> &CmdHcaCap {
         &self.general.current
     }
 
-    /// The RoCE page in force.
+    /// Current RoCE capabilities.
     pub fn roce(&self) -> &RoceCap {
         &self.roce.current
     }
 
-    /// The atomic page in force.
+    /// Current atomic capabilities.
     pub fn atomic(&self) -> &AtomicCaps {
         &self.atomic.current
     }
 
-    /// The page of Ethernet offloads.
+    /// Ethernet offload capabilities.
     pub fn ethernet(&self) -> &PerProtocolNetworkingOffloadCaps {
         &self.ethernet
     }
 
-    /// The page of flow tables.
+    /// Flow table capabilities.
     pub fn flow_table(&self) -> &FlowTableNicCap {
         &self.flow_table
     }
 
-    /// The page of memory on the card, where there is any.
+    /// Device memory capabilities, if there is any.
     pub fn device_memory(&self) -> Option<&DeviceMemCap> {
         (self.general.current.device_memory() && self.device_memory.memic()).then_some(&self.device_memory)
     }

@@ -1,4 +1,4 @@
-//! What firmware keeps for one function: its state between power-on and use, the init segment, health.
+//! Firmware state of one function: bring-up state, initialization segment, health.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use super::command_queue::{self, CommandQueue};
 use super::pages::Pages;
 use crate::profile::Profile;
 
-/// How long `initializing` reads 1 after power-on or reset.
+/// How long `initializing` is 1 after power-on or reset. PRM "Initialization Segment".
 const START_UP: Duration = Duration::from_millis(3);
 /// `cmd_interface_rev`.
 const COMMAND_INTERFACE: u16 = 5;
-/// `nic_interface`: the driver owns the whole function.
+/// `nic_interface`: full driver.
 const FULL_DRIVER: u32 = 0;
 
-/// Where the function is between power-on and use.
+/// Bring-up state of the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HcaState {
     /// Before `ENABLE_HCA`.
@@ -29,7 +29,7 @@ pub enum HcaState {
     Initialized,
 }
 
-/// What firmware keeps for one function.
+/// Firmware state of one function.
 #[derive(Debug)]
 pub struct Firmware {
     pub(crate) started: Instant,
@@ -48,7 +48,7 @@ pub struct Firmware {
 }
 
 impl Firmware {
-    /// Firmware that is powered on `now`.
+    /// Firmware powered on at `now`.
     pub fn new(profile: &Profile, now: Instant) -> Self {
         Firmware {
             started: now,
@@ -66,7 +66,7 @@ impl Firmware {
         }
     }
 
-    /// The init segment as it reads at `now`.
+    /// The initialization segment at time `now`. PRM "Initialization Segment".
     pub fn init_segment(&self, profile: &Profile, now: Instant) -> InitSegment {
         let mut segment = InitSegment::ZERO;
         let (major, minor, subminor) = profile.fw_rev;
@@ -94,7 +94,8 @@ impl Firmware {
         if self.health_syndrome != 0 {
             let words: [Be32; 6] = std::array::from_fn(|i| Be32::new(0xdead_0000 + i as u32));
             let syndrome = HealthSyndrome::from_number(u32::from(self.health_syndrome));
-            // Heat is news; the others are an end, and firmware asks for a reset.
+            // High temperature is only a warning; the other syndromes are fatal, and request a reset. PRM "Health
+            // Buffer".
             let fatal = syndrome != HealthSyndrome::HighTemperature;
             health.w().synd(syndrome).assert_var(&words).valid(true).severity(2).rfr(fatal);
         }
@@ -104,11 +105,13 @@ impl Firmware {
 
     /// The internal timer: ticks of `device_frequency_khz` since power-on.
     pub fn internal_timer(&self, profile: &Profile, now: Instant) -> u64 {
-        let nanos = now.saturating_duration_since(self.started).as_nanos();
-        (nanos * u128::from(profile.frequency_khz()) / 1_000_000) as u64
+        let khz = profile.frequency_khz();
+        let since = now.saturating_duration_since(self.started);
+        // Ticks of whole seconds are whole: no 128 bits are needed.
+        since.as_secs().wrapping_mul(khz * 1000).wrapping_add(u64::from(since.subsec_nanos()) * khz / 1_000_000)
     }
 
-    /// Whether atomics work on little-endian numbers in memory: only where the driver has chosen the host's byte order.
+    /// Whether atomics use little-endian numbers in memory: only if the driver has chosen host byte order.
     pub(crate) fn atomics_little_endian(&self) -> bool {
         const HOST_ORDER: u8 = 1;
         let host_is_little = Layout::as_bytes(&self.host_endianness).iter().all(|byte| *byte == 0);
@@ -120,7 +123,7 @@ impl Firmware {
         self.pages.held()
     }
 
-    /// Where the function is between power-on and use.
+    /// Bring-up state of the function.
     pub fn state(&self) -> HcaState {
         self.state
     }
@@ -130,17 +133,17 @@ impl Firmware {
         self.queue.answered
     }
 
-    /// Commands fetched and not answered yet.
+    /// Pending commands.
     pub fn commands_under_way(&self) -> usize {
         self.queue.under_way()
     }
 
-    /// What the driver said of itself by `SET_DRIVER_VERSION`.
+    /// The driver version given by `SET_DRIVER_VERSION`.
     pub fn driver_version(&self) -> &str {
         &self.driver_version
     }
 
-    /// The capabilities in force.
+    /// Current capabilities.
     pub fn capabilities(&self) -> &Capabilities {
         &self.caps
     }
@@ -150,10 +153,28 @@ impl Firmware {
     }
 }
 
-/// The node's name until a driver sets it: the profile's, padded with zeros.
+/// The default node description: the profile's name, padded with zeros.
 fn node_desc(profile: &Profile) -> [u8; 64] {
     let mut desc = [0; 64];
     let name = format!("{} (software)", profile.name);
     desc.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
     desc
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_internal_timer_counts_whole_ticks() {
+        let (profile, start) = (Profile::default(), Instant::now());
+        let firmware = Firmware::new(&profile, start);
+        for nanos in [0, 1, 999, 1_000_000, 999_999_999, 1_000_000_001, 86_400_123_456_789, u64::from(u32::MAX) << 20] {
+            let expected = u128::from(nanos) * u128::from(profile.frequency_khz()) / 1_000_000;
+            let ticks = firmware.internal_timer(&profile, start + Duration::from_nanos(nanos));
+            assert_eq!(u128::from(ticks), expected, "{nanos}");
+        }
+    }
 }

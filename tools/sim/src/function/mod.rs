@@ -1,7 +1,7 @@
-//! One PCI function of the card, whole: what the card owns and every chapter works on.
+//! The whole state of one PCI function, without behaviour.
 //!
-//! All of it is data. `queues` holds what does work, `nic` all that such work touches: an engine borrows one queue and
-//! the whole of `nic` beside it.
+//! `queues` holds the queues, `nic` everything that their work uses: an engine borrows one queue and, beside it, the
+//! whole `nic`.
 
 mod bar;
 mod blueflame;
@@ -37,29 +37,29 @@ use crate::profile::Profile;
 use crate::strict::Strict;
 use crate::wire::Port;
 
-/// A function. Owned by the card alone; clients reach it by messages and by stores to UAR pages.
+/// A function. Owned by the card; clients reach it by messages and by stores to UAR pages.
 #[derive(Debug)]
 pub struct Function {
     /// Queue pairs, send queues, receive queues.
     pub queues: Queues,
-    /// All that their work touches.
+    /// Everything that the queues use.
     pub nic: Nic,
-    /// Init segment and UAR pages.
+    /// Initialization segment and UAR pages.
     pub bar: Bar,
 }
 
-/// All of a function but its queues and its BAR.
+/// A function without its queues and its BAR.
 #[derive(Debug)]
 pub struct Nic {
-    /// Which of the card's functions, from 0.
+    /// Index of the function on the card, from 0.
     pub index: usize,
-    /// What it can do.
+    /// Its capabilities and sizes.
     pub profile: Profile,
-    /// Where violations go.
+    /// Record of violations.
     pub strict: Strict,
-    /// What goes wrong on purpose.
+    /// Fault injection.
     pub faults: Faults,
-    /// The client's memory.
+    /// DMA to the client's memory.
     pub dma: Dma,
     /// Config space, MSI-X, interrupts.
     pub pci: Pci,
@@ -67,30 +67,35 @@ pub struct Nic {
     pub firmware: Firmware,
     /// The object tables.
     pub objects: Objects,
-    /// Who is to be served, and when.
+    /// Work lists and timers.
     pub scheduler: Scheduler,
-    /// MAC, GIDs, link; frames to and from the wire.
+    /// MAC, GIDs, link; received and sent frames.
     pub port: Port,
-    /// The time of this turn of the card; all timers compare with it.
+    /// Time of the current turn; all timers compare with it.
     pub now: Instant,
     /// When the card was powered on.
     pub power_on: Instant,
-    /// Who watches.
+    /// The observer, if there is one.
     pub observer: Option<Box<dyn Observer>>,
 }
 
 impl Nic {
-    /// Where and when this is.
+    /// Current time and function, for observers.
     pub(crate) fn here(&self) -> At {
         At { time: self.now.saturating_duration_since(self.power_on), function: self.index }
     }
 
-    /// Tells whoever watches.
+    /// Passes an observation to the observer.
+    #[inline]
     pub(crate) fn observe(&mut self, what: Seen<'_>) {
-        // Nobody does, usually: then the time is not worked out.
-        if self.observer.is_none() {
-            return;
+        // Without an observer, the time need not be computed.
+        if self.observer.is_some() {
+            self.show(what);
         }
+    }
+
+    #[cold]
+    fn show(&mut self, what: Seen<'_>) {
         let here = self.here();
         if let Some(observer) = &mut self.observer {
             observer.see(here, what);
@@ -99,12 +104,12 @@ impl Nic {
 }
 
 impl Function {
-    /// A function just after power-on, by the wall clock.
+    /// A function after power-on, with the wall clock.
     pub fn new(index: usize, profile: Profile, strict: Strict, faults: Faults) -> Self {
         Self::at(index, profile, strict, faults, Instant::now())
     }
 
-    /// A function that is powered on `now`.
+    /// A function powered on at `now`.
     pub fn at(index: usize, profile: Profile, strict: Strict, faults: Faults, now: Instant) -> Self {
         Function {
             queues: Queues::new(&profile),
@@ -127,19 +132,19 @@ impl Function {
         }
     }
 
-    /// From now on, `uid` is who asks and who makes objects: see [`Table::act_for`](crate::objects::Table::act_for).
-    /// Who it was before.
+    /// Sets the user context on whose behalf objects are used and created: see
+    /// [`Table::act_for`](crate::objects::Table::act_for). Returns the previous one.
     pub fn act_for(&mut self, uid: u16) -> u16 {
         self.queues.act_for(uid);
         self.nic.objects.act_for(uid)
     }
 
-    /// How many objects there are, of all kinds.
+    /// Number of objects of all kinds.
     pub fn object_count(&self) -> usize {
         self.queues.count() + self.nic.objects.count()
     }
 
-    /// How many objects are of user context `uid`.
+    /// Number of objects of user context `uid`.
     pub fn owned_by(&self, uid: u16) -> usize {
         self.queues.owned_by(uid) + self.nic.objects.owned_by(uid)
     }

@@ -1,4 +1,4 @@
-//! Who watches a card at work: every command, packet, completion and event, with its time.
+//! Observers of a card: every command, packet, completion and event, with its time.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use mlx5_prm::cmd::DeliveryStatus;
 
 use super::Capabilities;
 
-/// When and where something was seen.
+/// Time and place of an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct At {
-    /// The time since the card was powered on.
+    /// Time since power-on.
     pub time: Duration,
-    /// Which of the card's functions, from 0.
+    /// Index of the function, from 0.
     pub function: usize,
 }
 
-/// What was seen.
+/// An observation.
 #[derive(Debug, Clone, Copy)]
 pub enum Seen<'a> {
     /// A command was fetched from the command queue.
@@ -25,7 +25,7 @@ pub enum Seen<'a> {
         slot: u32,
         /// Its input.
         input: &'a [u8],
-        /// The capabilities in force.
+        /// Current capabilities.
         caps: &'a Capabilities,
     },
     /// A command was answered.
@@ -34,12 +34,12 @@ pub enum Seen<'a> {
         slot: u32,
         /// Its output; empty if it was not delivered.
         output: &'a [u8],
-        /// Whether it was delivered.
+        /// Delivery status.
         delivery: DeliveryStatus,
     },
-    /// A frame left the port, without its check sequence.
+    /// A frame was sent, without its FCS.
     Sent(&'a [u8]),
-    /// A frame came to the port, without its check sequence.
+    /// A frame was received, without its FCS.
     Received(&'a [u8]),
     /// A CQE was written.
     Completion {
@@ -57,8 +57,8 @@ pub enum Seen<'a> {
     },
 }
 
-/// Watches a function. Called on the thread that runs the card, in the middle of its work: it must not call the card.
+/// Observes a function. Called on the thread that runs the card, during its work: it must not call the card.
 pub trait Observer: Send + fmt::Debug {
-    /// Something was seen.
+    /// Called for each observation.
     fn see(&mut self, at: At, what: Seen<'_>);
 }

@@ -1,12 +1,12 @@
-//! Buffers that are used again, so that traffic in full flow allocates nothing.
+//! Reusable packet buffers, so that steady traffic allocates no memory.
 
 use crate::transport::packet::{Packet, Route};
 use crate::transport::{Opcode, Psn};
 
-/// Packets kept: more than a few windows' worth is not needed at once.
+/// Maximum number of packets kept: a few windows.
 const KEPT: usize = 512;
 
-/// Packets that have been through the wire and may go again.
+/// Packets that were sent and can be reused.
 #[derive(Debug, Default)]
 pub(crate) struct PacketPool {
     #[allow(clippy::vec_box, reason = "frames carry boxes; unboxing to keep them would copy each packet")]
@@ -28,7 +28,7 @@ impl PacketPool {
         }
     }
 
-    /// Takes a packet back.
+    /// Returns a packet to the pool.
     pub(crate) fn give_back(&mut self, packet: Box<Packet>) {
         if self.packets.len() < KEPT {
             self.packets.push(packet);

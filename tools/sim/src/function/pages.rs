@@ -1,4 +1,4 @@
-//! The pages of client memory that firmware holds: how many it needs, has and waits for.
+//! Firmware pages: how many it needs, holds and has requested.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::profile::PageNeeds;
 /// Bytes of a page, and log2 of it.
 pub(crate) const PAGE: u64 = 1 << 12;
 
-/// Objects whose contexts fill pages, and how many bytes of them.
+/// Objects whose contexts use pages, and the context size in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Context {
     Pd = 64,
@@ -36,13 +36,13 @@ pub(crate) enum Context {
 pub struct Pages {
     pub(crate) needs: PageNeeds,
     pub(crate) addresses: BTreeSet<u64>,
-    /// Bytes that contexts fill.
+    /// Bytes used by contexts.
     pub(crate) filled: u64,
-    /// Pages asked for by an event and not given yet (to be taken back, if negative).
+    /// Pages requested by an event and not given yet; negative: to be taken back.
     pub(crate) asked: i64,
-    /// Pages came, or were refused: commands that wait for them can go on.
+    /// Pages were given or refused: waiting commands can be retried.
     pub(crate) changed: bool,
-    /// The driver said that it cannot give any.
+    /// The driver cannot give pages.
     pub(crate) denied: bool,
 }
 
@@ -52,43 +52,43 @@ impl Pages {
         Pages { needs, addresses: BTreeSet::new(), filled: 0, asked: 0, changed: false, denied: false }
     }
 
-    /// Where they are.
+    /// Addresses of the pages.
     #[cfg(test)]
     pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
         self.addresses.iter().copied()
     }
 
-    /// How many pages firmware holds.
+    /// Number of pages held.
     pub fn held(&self) -> u64 {
         self.addresses.len() as u64
     }
 
-    /// Pages that firmware itself needs, contexts not counted.
+    /// Pages that firmware needs without contexts.
     pub(crate) fn own(&self) -> u64 {
         u64::from(self.needs.boot) + u64::from(self.needs.init.saturating_sub(self.needs.contexts))
     }
 
-    /// Pages needed once `more` bytes of contexts are added.
+    /// Pages needed with `more` bytes of contexts.
     pub(crate) fn needed(&self, more: u64) -> u64 {
         self.own() + (self.filled + more).div_ceil(PAGE)
     }
 
-    /// Pages below which none is given back while the HCA is in use.
+    /// Minimum number of pages kept while the HCA is in use.
     pub(crate) fn floor(&self) -> u64 {
         (u64::from(self.needs.boot) + u64::from(self.needs.init)).max(self.needed(0))
     }
 
-    /// Boot or init pages that are still missing.
+    /// Boot or init pages still missing.
     pub(crate) fn missing(&self, wanted: u32) -> u32 {
         wanted.saturating_sub(u32::try_from(self.held()).unwrap_or(u32::MAX))
     }
 
-    /// What was asked for does not come.
+    /// The requested pages will not be given.
     pub(crate) fn deny(&mut self) {
         (self.asked, self.denied, self.changed) = (0, true, true);
     }
 
-    /// Contexts are gone, all of them.
+    /// All contexts were freed.
     pub(crate) fn empty(&mut self) {
         (self.filled, self.asked, self.denied) = (0, 0, false);
     }

@@ -1,4 +1,4 @@
-//! Who is to be served: queue pairs with work, with debts, with timers, in error.
+//! Work lists: queue pairs with packets to send, pending acknowledgements, timers, or errors.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -7,73 +7,73 @@ use std::time::Instant;
 use super::packet_pool::PacketPool;
 use crate::objects::{Buffer, GSI_QPN, Qp, Sq};
 
-/// What the engines keep for one function.
+/// Scheduling state of one function.
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    /// Queue pairs with something to send, in turn.
+    /// Queue pairs ready to send, in order.
     pub(crate) ready: VecDeque<u32>,
-    /// Queue pairs that owe an acknowledgement.
+    /// Queue pairs with a pending acknowledgement.
     pub(crate) acking: Vec<u32>,
     /// Queue pairs with a timer.
     pub(crate) timed: Vec<u32>,
-    /// No timer is due before then.
+    /// No timer expires before.
     pub(crate) earliest: Option<Instant>,
     /// Queue pairs whose completions could not be written.
     pub(crate) broken: Vec<u32>,
     /// Queue pairs in error.
     pub(crate) watched: BTreeSet<u32>,
-    /// UAR pages whose queue pairs are to be looked at.
+    /// UAR pages whose queues must be checked for overwritten doorbells.
     pub(crate) rung: Vec<u32>,
-    /// The queue pair of the general services.
+    /// The GSI queue pair.
     pub(crate) gsi: Option<u32>,
     /// Queues by the UAR page of their doorbell.
     users: BTreeMap<u32, Users>,
     pub(crate) packets: PacketPool,
-    /// Receive buffers that are the card's.
+    /// Receive buffers owned by the card.
     pub(crate) held: Held,
-    /// Send queues with something to send, in turn.
+    /// Send queues ready to send, in order.
     pub(crate) senders: VecDeque<u32>,
-    /// Completion queues whose event is held back, and until when.
+    /// Completion queues whose event is held back by moderation, and until when.
     pub(crate) moderated: Vec<(Instant, u32)>,
 }
 
 #[derive(Debug, Default)]
 struct Users {
     qps: BTreeSet<u32>,
-    /// The one of `qps` that was looked at last, and how many are to be after it.
+    /// The queue pair of `qps` checked last, and how many are still to check.
     seen: u32,
     unseen: usize,
     cqs: BTreeSet<u32>,
 }
 
 impl Scheduler {
-    /// The queue pair that packets to `qpn` are for: general services have a number of their own on the wire.
+    /// The queue pair for packets to `qpn`: QP 1 of the wire is the GSI queue pair.
     pub(crate) fn destination(&self, qpn: u32) -> u32 {
         if qpn == GSI_QPN { self.gsi.unwrap_or(qpn) } else { qpn }
     }
 
-    /// The queue pair has something to send.
+    /// The queue pair is ready to send.
     pub(crate) fn set_ready(&mut self, qp: &mut Qp) {
         if !std::mem::replace(&mut qp.rc.is_ready, true) {
             self.ready.push_back(qp.qpn);
         }
     }
 
-    /// The send queue has something to send.
+    /// The send queue is ready to send.
     pub(crate) fn set_sender(&mut self, sq: &mut Sq) {
         if !std::mem::replace(&mut sq.is_listed, true) {
             self.senders.push_back(sq.sqn);
         }
     }
 
-    /// The queue pair owes an acknowledgement.
+    /// The queue pair has a pending acknowledgement.
     pub(crate) fn set_acking(&mut self, qp: &mut Qp) {
         if !std::mem::replace(&mut qp.rc.is_acking, true) {
             self.acking.push(qp.qpn);
         }
     }
 
-    /// The queue pair wants to be looked at then.
+    /// Sets a timer of the queue pair.
     pub(crate) fn set_timer(&mut self, qp: &mut Qp, at: Instant) {
         if !std::mem::replace(&mut qp.rc.is_timed, true) {
             self.timed.push(qp.qpn);
@@ -88,12 +88,12 @@ impl Scheduler {
         }
     }
 
-    /// The queue pair is in error: what is posted to it is flushed.
+    /// The queue pair is in error: WQEs posted to it are flushed.
     pub(crate) fn watch(&mut self, qpn: u32) {
         self.watched.insert(qpn);
     }
 
-    /// Strikes the queue pair off all lists of work.
+    /// Removes the queue pair from all work lists.
     pub(crate) fn forget_qp(&mut self, qpn: u32) {
         let is_other = |other: &u32| *other != qpn;
         self.ready.retain(is_other);
@@ -127,7 +127,7 @@ impl Scheduler {
         }
     }
 
-    /// A send doorbell was rung in this UAR page: others there may have been overwritten by it.
+    /// A send doorbell was rung in this UAR page: it may have overwritten those of other queues.
     pub(crate) fn set_rung(&mut self, uar: u32) {
         let Some(users) = self.users.get_mut(&uar) else { return };
         if users.qps.len() < 2 {
@@ -139,7 +139,7 @@ impl Scheduler {
         users.unseen = users.qps.len();
     }
 
-    /// The next queue pair of a rung UAR page to be looked at; `None` when all have been.
+    /// The next queue pair to check of a UAR page; `None` when all were checked.
     pub(crate) fn next_rung(&mut self, uar: u32) -> Option<u32> {
         let users = self.users.get_mut(&uar)?;
         users.unseen = users.unseen.checked_sub(1)?;
@@ -148,7 +148,7 @@ impl Scheduler {
         Some(users.seen)
     }
 
-    /// The completion queues of a UAR page, to be given back after a walk over them.
+    /// Takes the completion queues of a UAR page, to be put back after iterating.
     pub(crate) fn take_cqs(&mut self, uar: u32) -> BTreeSet<u32> {
         self.users.get_mut(&uar).map(|users| std::mem::take(&mut users.cqs)).unwrap_or_default()
     }
@@ -160,12 +160,12 @@ impl Scheduler {
     }
 }
 
-/// The buffers of all receive queues of a function, each with its queue pair and its WQE's place.
+/// Receive buffers of all receive queues, each with its queue pair and WQE index.
 #[derive(Debug, Default)]
 pub(crate) struct Held(pub(crate) BTreeMap<Buffer, (u32, u16)>);
 
 impl Held {
-    /// The queue pair has none any more.
+    /// Removes all buffers of the queue pair.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.0.retain(|_, (owner, _)| *owner != qpn);
     }

@@ -1,4 +1,4 @@
-//! The memory behind mapped UAR pages: a memfd that clients map beside us.
+//! The memory of mapped UAR pages: a memfd shared with clients.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 /// A part of BAR 0 that can be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UarArea {
-    /// Bytes from the BAR's start, which are also those from the file's start.
+    /// Offset in the BAR, which equals the offset in the file.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
 }
 
-/// What can be mapped of BAR 0: byte n of the file is byte n of the BAR.
+/// The mappable parts of BAR 0: byte n of the file is byte n of the BAR.
 #[derive(Debug, Default)]
 pub struct UarMemory {
-    /// The file to map from; `None` when there are no areas.
+    /// The file to map; `None` if there are no areas.
     pub file: Option<File>,
-    /// Which parts may be mapped, in ascending order.
+    /// The mappable parts, in ascending order.
     pub areas: Vec<UarArea>,
 }
 
-/// Why there is no memory to share.
+/// Why there is no shared memory.
 #[derive(Debug, Error)]
 pub enum MemoryError {
-    /// No memfd, or no descriptor for it.
+    /// The memfd, or a descriptor for it, cannot be created.
     #[error("no memory file for the UAR pages: {0}")]
     File(#[source] std::io::Error),
-    /// It could not be mapped.
+    /// The memfd cannot be mapped.
     #[error("cannot map the UAR pages: {0}")]
     Map(#[source] vm_memory::mmap::MmapRegionError),
-    /// Nobody there to ask.
-    #[error("the card has no power")]
+    /// The card is powered off.
+    #[error("the card is powered off")]
     NoPower,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Memory for a whole BAR; pages cost nothing until they are touched.
+    /// Memory for a whole BAR; pages are allocated when first used.
     pub(crate) fn new(size: u64) -> Result<Self, MemoryError> {
         let io = |error: rustix::io::Errno| MemoryError::File(error.into());
         let fd = memfd_create("mlx5-sim-uar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(io)?;
         ftruncate(&fd, size).map_err(io)?;
-        // A client that shortened it would kill whoever looks at it next: us.
+        // Sealed: if a client shortened the file, our next access would be a SIGBUS.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(io)?;
         let file = Arc::new(File::from(fd));
         let region = MmapRegionBuilder::<()>::new(size as usize)
@@ -73,31 +73,31 @@ impl Shared {
         self.file.try_clone().map_err(MemoryError::File)
     }
 
-    /// The big-endian quadword at `offset`, 0 where there is none.
+    /// The big-endian quadword at `offset`; 0 past the end.
     #[inline]
     pub(crate) fn peek(&self, offset: u64) -> u64 {
         let quadword = self.region.get_atomic_ref::<AtomicU64>(offset as usize);
         quadword.map_or(0, |quadword| u64::from_be(quadword.load(Ordering::Acquire)))
     }
 
-    /// Takes the big-endian quadword at `offset` and leaves zero.
+    /// Takes the big-endian quadword at `offset`, and sets it to zero.
     pub(crate) fn take(&self, offset: u64) -> u64 {
         let quadword = self.region.get_atomic_ref::<AtomicU64>(offset as usize);
         quadword.map_or(0, |quadword| u64::from_be(quadword.swap(0, Ordering::AcqRel)))
     }
 
-    /// Takes the big-endian dword at `offset` and leaves zero.
+    /// Takes the big-endian dword at `offset`, and sets it to zero.
     pub(crate) fn take32(&self, offset: u64) -> u32 {
         let dword = self.region.get_atomic_ref::<AtomicU32>(offset as usize);
         dword.map_or(0, |dword| u32::from_be(dword.swap(0, Ordering::AcqRel)))
     }
 
-    /// All zero again.
+    /// Sets all of it to zero.
     pub(crate) fn clear(&mut self) {
         self.clear_range(0, self.region.size() as u64);
     }
 
-    /// Zero again from `offset` on. Both are multiples of a page, whose memory goes back to the system.
+    /// Sets it to zero from `offset` on, and frees the pages. Both numbers are multiples of the page size.
     pub(crate) fn clear_range(&self, offset: u64, len: u64) {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if let Err(error) = fallocate(&*self.file, punch, offset, len) {
@@ -105,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// The first byte from `offset` on that anybody touched, and where untouched memory follows.
+    /// The next range of allocated pages from `offset` on.
     pub(crate) fn touched(&self, offset: u64) -> Option<std::ops::Range<u64>> {
         let start = seek(&*self.file, SeekFrom::Data(offset)).ok()?;
         let end = seek(&*self.file, SeekFrom::Hole(start)).ok()?;

@@ -1,47 +1,47 @@
-//! Completion queues.
+//! Completion queues. PRM "Completion Queue Context".
 
 use super::{Doorbell, PageList};
 
-/// Whether a completion queue wants an event.
+/// What a completion queue is armed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArmState {
-    /// Not armed, or fired since.
+    /// Not armed, or an event was sent since.
     Fired,
-    /// Any completion.
+    /// The next completion.
     Next,
-    /// A solicited completion, or an error.
+    /// The next solicited or error completion.
     Solicited,
 }
 
 /// PRM `cqc.status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CqStatus {
-    /// Well.
+    /// No error.
     Ok,
-    /// Full when a completion came.
+    /// A completion arrived while the queue was full.
     Overflow,
     /// Its memory could not be written.
     WriteFailure,
 }
 
-/// What the completion writer remembers of what software wrote to the doorbell record.
+/// State of the completion writer: what it has read from the doorbell record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CqSeen {
     /// The consumer index last read from the doorbell record, 24 bits.
     pub consumer: u32,
-    /// A record that made no sense and has been reported.
+    /// An invalid record that was already reported.
     pub bad_record: u32,
-    /// Completions written when the last solicited one was.
+    /// Producer index after the last solicited completion.
     pub solicited: u32,
-    /// Sequence number of the arm request that the last event answered.
+    /// Sequence number of the arm request that caused the last event.
     pub fired_sn: Option<u8>,
-    /// The arm request last looked at.
+    /// The last arm request.
     pub arm: Option<u32>,
-    /// Completions since the last event that moderation holds back.
+    /// Completions since the last event, held back by moderation.
     pub held: u16,
-    /// When it lets them go.
+    /// When moderation sends the event.
     pub due: Option<std::time::Instant>,
-    /// When the last event was.
+    /// Time of the last event.
     pub last_event: Option<std::time::Instant>,
 }
 
@@ -52,7 +52,7 @@ pub struct Cq {
     pub ring: PageList,
     /// log2 of its entries.
     pub log_size: u32,
-    /// Bytes an entry: 64 or 128.
+    /// Entry size in bytes: 64 or 128.
     pub cqe_size: u32,
     /// EQ of its completion events.
     pub eqn: u32,
@@ -66,13 +66,15 @@ pub struct Cq {
     pub collapsed: bool,
     /// Completions written so far.
     pub producer: u32,
-    /// Well or not.
+    /// How many were written when the ring was new.
+    pub began: u32,
+    /// Error state.
     pub status: CqStatus,
-    /// Whether it wants an event.
+    /// What it is armed for.
     pub arm: ArmState,
-    /// Sequence number of the last arm request seen, 2 bits.
+    /// Sequence number of the last arm request, 2 bits.
     pub arm_sn: u8,
-    /// What the completion writer remembers; starts as default.
+    /// State of the completion writer.
     pub seen: CqSeen,
     /// Queue pairs that name it.
     pub users: u32,

@@ -1,4 +1,4 @@
-//! Event queues.
+//! Event queues. PRM `eqc`.
 
 use super::PageList;
 
@@ -13,15 +13,15 @@ pub struct Eq {
     pub vector: u16,
     /// UAR page whose EQ doorbells serve it.
     pub uar: u32,
-    /// Which event types come here, bit n for type n.
+    /// Subscribed event types: bit n for type n.
     pub event_mask: [u64; 4],
-    /// Events written so far.
+    /// Events written.
     pub producer: u32,
-    /// Events software said it consumed, 24 bits.
+    /// Consumer index, 24 bits.
     pub consumer: u32,
     /// Whether the next event interrupts.
     pub armed: bool,
-    /// Software has armed it at some time.
+    /// Software has armed it at least once.
     pub was_armed: bool,
     /// An event was lost because the ring was full.
     pub overrun: bool,

@@ -1,11 +1,11 @@
-//! Ethernet queues, and what leads to them: TIS, SQ; TIR, RQT, RQ.
+//! Ethernet queues and the objects that lead to them: TIS and SQ; TIR, RQT and RQ.
 
 use mlx5_prm::ctx::{QueueState, Rqc, Rqtc, Sqc, Tirc, Tisc};
 
 use super::{Doorbell, RecvRing, SendRing};
 use crate::steering::hash::Hashing;
 
-/// A transport interface for sending.
+/// A transport interface send. PRM "Transport Interface Send".
 #[derive(Debug)]
 pub struct Tis {
     /// Its transport domain.
@@ -16,34 +16,34 @@ pub struct Tis {
     pub context: Tisc,
 }
 
-/// What a TIR leads to.
+/// Where a TIR sends frames.
 #[derive(Debug, Clone, Copy)]
 pub enum Dispatch {
     /// One receive queue.
     Direct(u32),
-    /// One of a table, by hash.
+    /// One queue of a table, chosen by hash.
     Indirect(u32, Hashing),
 }
 
-/// A transport interface for receiving.
+/// A transport interface receive. PRM "Transport Interface Receive".
 #[derive(Debug)]
 pub struct Tir {
-    /// What it leads to.
+    /// Where it sends frames.
     pub dispatch: Dispatch,
     /// Its transport domain.
     pub transport_domain: u32,
-    /// Whether it takes unicast frames, and multicast frames, that send queues of its own transport domain sent.
+    /// Whether it accepts unicast and multicast frames sent by send queues of its own transport domain.
     pub takes_own: (bool, bool),
     /// The context as it was given.
     pub context: Tirc,
 }
 
-/// A table of receive queues.
+/// A receive queue table. PRM `rqtc`.
 #[derive(Debug)]
 pub struct Rqt {
     /// `rqn` of each.
     pub rqs: Vec<u32>,
-    /// Entries it may grow to.
+    /// Maximum number of entries.
     pub max_size: u16,
     /// The context as it was given.
     pub context: Rqtc,
@@ -58,12 +58,12 @@ pub struct SendsThrough {
     pub domain: u32,
 }
 
-/// A send queue of Ethernet frames.
+/// A send queue of Ethernet frames. PRM "Send Queue Context".
 #[derive(Debug)]
 pub struct Sq {
-    /// Its number. No queue pair has the same: a doorbell names one or the other.
+    /// Its number. No queue pair has the same number, as a doorbell names either.
     pub sqn: u32,
-    /// Where it is in its life.
+    /// Its state.
     pub state: QueueState,
     /// Its ring.
     pub ring: SendRing,
@@ -75,28 +75,28 @@ pub struct Sq {
     pub pd: u32,
     /// UAR page of its doorbell.
     pub uar: u32,
-    /// What it sends through; `None` for one that sends no frames.
+    /// Its TIS; `None` if it sends no frames.
     pub tis: Option<SendsThrough>,
     /// WQEBBs fetched.
     pub fetched: u16,
     /// WQEBBs known to be posted.
     pub posted: u16,
-    /// It is in the list of queues with work.
+    /// It is in the scheduler's list.
     pub is_listed: bool,
     /// The umem its ring lies in.
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.
     pub doorbell_umem: Option<u32>,
-    /// The context as it was given, `state` as it is.
+    /// The context as given, with the current `state`.
     pub context: Sqc,
 }
 
-/// A receive queue of Ethernet frames.
+/// A receive queue of Ethernet frames. PRM "Receive Queue Context".
 #[derive(Debug)]
 pub struct Rq {
     /// Its number.
     pub rqn: u32,
-    /// Where it is in its life.
+    /// Its state.
     pub state: QueueState,
     /// Its ring.
     pub ring: RecvRing,
@@ -104,13 +104,13 @@ pub struct Rq {
     pub doorbell: Doorbell,
     /// CQ of its completions.
     pub cqn: u32,
-    /// Protection domain of its keys; 0 for a queue that nothing is ever posted to.
+    /// Protection domain of its keys; 0 for a queue without receives.
     pub pd: u32,
-    /// Number software wants in completions.
+    /// `user_index` of its completions.
     pub user_index: u32,
     /// Queue counter, 0 for none.
     pub counter_set_id: u8,
-    /// C-VLAN tags are taken off and told in the completion.
+    /// C-VLAN tags are stripped and reported in the completion.
     pub strips_vlan: bool,
     /// WQEs fetched.
     pub fetched: u16,
@@ -120,6 +120,6 @@ pub struct Rq {
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.
     pub doorbell_umem: Option<u32>,
-    /// The context as it was given, `state` as it is.
+    /// The context as given, with the current `state`.
     pub context: Rqc,
 }

@@ -1,4 +1,4 @@
-//! The L2 table: the addresses whose unicast frames the port's switch hands to the function.
+//! The L2 table: unicast MAC addresses for which the e-switch delivers frames to the function.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use mlx5_prm::caps::CmdHcaCap;
 
 use crate::transport::packet::Mac;
 
-/// The entries that `SET_L2_TABLE_ENTRY` made.
+/// The entries set by `SET_L2_TABLE_ENTRY`.
 #[derive(Debug, Clone)]
 pub struct L2Table {
     size: u32,
@@ -30,12 +30,12 @@ impl L2Table {
         fits
     }
 
-    /// The entry at `index`, where there is one.
+    /// The entry at `index`, if it is set.
     pub fn get(&self, index: u32) -> Option<Mac> {
         self.entries.get(&index).copied()
     }
 
-    /// Empties the entry at `index`. False if there is none.
+    /// Clears the entry at `index`. Returns false if it was not set.
     pub fn remove(&mut self, index: u32) -> bool {
         self.entries.remove(&index).is_some()
     }
@@ -45,7 +45,7 @@ impl L2Table {
         self.entries.values().any(|entry| *entry == mac)
     }
 
-    /// How many entries are set.
+    /// Number of entries set.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -1,4 +1,4 @@
-//! Where an object's memory lies: page lists, umems, doorbell records.
+//! Memory of objects: page lists, umems, doorbell records.
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use crate::dma::{Dma, DmaFault};
 pub const MIN_PAGE_SHIFT: u32 = 12;
 /// log2 of the largest page.
 pub const MAX_PAGE_SHIFT: u32 = 31;
-/// Where the log says of what pages a list that the card was given is, and of how many.
+/// Log target for the page sizes and page counts of translation lists.
 pub(crate) const TRANSLATIONS: &str = "mlx5_sim::translations";
 
-/// Memory made of equal pages, with the offset at which the object begins.
+/// Memory in pages of equal size, and the object's offset in the first page.
 #[derive(Debug, Clone, Default)]
 pub struct PageList {
     /// log2 of a page's bytes.
     pub page_shift: u32,
-    /// Bytes from the first page's start to the object's.
+    /// Offset of the object in the first page, in bytes.
     pub offset: u64,
-    /// IOVA of each page. Shared: all objects in a umem have its list.
+    /// IOVA of each page. Shared by all objects in a umem.
     pub pages: Arc<[u64]>,
 }
 
 impl PageList {
-    /// Bytes from the object's start to the last page's end.
+    /// Bytes from the object's start to the end of the last page.
     pub fn len(&self) -> u64 {
         ((self.pages.len() as u64) << self.page_shift).saturating_sub(self.offset)
     }
 
-    /// Whether there is no memory at all.
+    /// Whether the memory is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The IOVA of byte `at`, and how many bytes follow it on its page; `None` past the end.
+    /// The IOVA of byte `at`, and the bytes from there to the end of its page; `None` past the end.
     pub fn iova(&self, at: u64) -> Option<(u64, u64)> {
         let at = at.checked_add(self.offset)?;
         let page = *self.pages.get(usize::try_from(at >> self.page_shift).ok()?)?;
@@ -66,13 +66,13 @@ impl PageList {
     }
 }
 
-/// Big-endian page addresses, low bits (permissions) cut off.
+/// Big-endian page addresses, without the permission bits.
 pub(crate) fn addresses(list: &[u8]) -> impl ExactSizeIterator<Item = u64> {
     let (chunks, _) = list.as_chunks::<8>();
     chunks.iter().map(|bytes| u64::from_be_bytes(*bytes) & !0xfff)
 }
 
-/// A doorbell record: two big-endian dwords in memory.
+/// A doorbell record: two big-endian dwords in memory. PRM "Doorbell Record".
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Doorbell {
     /// IOVA of the first dword.
@@ -86,11 +86,11 @@ impl Doorbell {
     }
 }
 
-/// User memory known by number.
+/// A user memory object. PRM "User Memory".
 #[derive(Debug)]
 pub struct Umem {
     /// Its pages.
     pub memory: PageList,
-    /// Objects that lie in it.
+    /// Number of objects in it.
     pub users: u32,
 }

@@ -1,7 +1,8 @@
-//! Memory keys.
+//! Memory keys. PRM "Memory Key".
 
 use mlx5_prm::ctx::{Klm, Mkc};
 use mlx5_prm::layout::Layout;
+use mlx5_prm::wqe::{RepeatBlockSeg, RepeatEntry};
 
 use super::{Bytes, PageList};
 
@@ -9,7 +10,7 @@ use super::{Bytes, PageList};
 pub const OCTWORD: usize = 16;
 
 bitflags::bitflags! {
-    /// What a key allows.
+    /// Access rights of a key.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct MkeyRights: u8 {
         /// Local read.
@@ -26,7 +27,7 @@ bitflags::bitflags! {
 }
 
 impl MkeyRights {
-    /// What a key's context allows.
+    /// The rights in a key's context.
     pub fn of(context: &Mkc) -> Self {
         let mut rights = MkeyRights::empty();
         rights.set(MkeyRights::LOCAL_READ, context.lr());
@@ -38,31 +39,110 @@ impl MkeyRights {
     }
 }
 
-/// How a key's addresses become IOVAs.
+/// How a key's addresses are translated to IOVAs.
 #[derive(Debug, Clone)]
 pub enum Translation {
-    /// They are IOVAs already (`access_mode` PA).
+    /// Not at all: addresses are IOVAs (`access_mode` PA).
     Physical,
-    /// Through pages (`access_mode` MTT); byte 0 is the key's `start_addr`.
+    /// By pages (`access_mode` MTT); byte 0 is at the key's `start_addr`.
     Pages(PageList),
-    /// Through pieces of other keys (`access_mode` KLM), one after the other; byte 0 is the key's `start_addr`.
+    /// By parts of other keys (`access_mode` KLM), concatenated; byte 0 is at the key's `start_addr`.
     Keys(Vec<Klm>),
-    /// They count from 0 in memory on the card (`access_mode` MEMIC), of which byte `at` is the first; the key's
-    /// `start_addr` says where in BAR 0 that is.
+    /// By parts of other keys that take turns; byte 0 is at the key's `start_addr`.
+    Pattern(Pattern),
+    /// To device memory (`access_mode` MEMIC), starting at its byte `at`. Addresses count from 0; `start_addr` is the
+    /// position in BAR 0.
     Device {
         /// The memory.
         bytes: Bytes,
-        /// The key's first byte of it.
+        /// Offset of the key's first byte.
         at: u64,
     },
 }
 
-/// The pieces of other keys that a list names, one to an octword.
-pub fn pieces(list: &[u8]) -> impl Iterator<Item = Klm> {
-    list.chunks(OCTWORD).filter_map(Klm::read)
+impl Translation {
+    /// Whether it leads to other keys.
+    pub fn is_indirect(&self) -> bool {
+        matches!(self, Translation::Keys(_) | Translation::Pattern(_))
+    }
 }
 
-/// The reserved local key: its addresses are IOVAs, and queue pairs with `rlky` may use it locally. In no table.
+/// Interleaved memory: a piece of each entry, then the next piece of each, and so on. PRM "Repeat Block Segment".
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    /// Bytes of one turn of all entries; never 0.
+    pub cycle: u64,
+    /// Who takes turns; none of their pieces is empty.
+    pub entries: Vec<RepeatEntry>,
+}
+
+/// `op` of a repeat block. It stands where a list's first key would, so no key has this number.
+pub const REPEAT: u32 = 0x400;
+
+/// The translation by other keys in `list`: a repeat block, or a key to each octword, which take the places of those of
+/// `old` from `offset` on. `None` if it is a repeat block in the middle of a list, or one that is not sound.
+pub fn keys_of(old: &[Klm], offset: usize, list: &[u8]) -> Option<Translation> {
+    let block = RepeatBlockSeg::read(list).filter(|block| block.op() == REPEAT);
+    match block {
+        Some(block) if offset == 0 => pattern(&block, list).map(Translation::Pattern),
+        Some(_) => None,
+        None => Some(Translation::Keys(spliced(old, offset, list.chunks(OCTWORD).filter_map(Klm::read)))),
+    }
+}
+
+fn pattern(block: &RepeatBlockSeg, list: &[u8]) -> Option<Pattern> {
+    let entries: Vec<_> = list.chunks(OCTWORD).skip(1).filter_map(RepeatEntry::read).collect();
+    let entries = entries.get(..usize::from(block.num_entries()))?;
+    let cycle = entries.iter().map(|entry| u64::from(entry.bcount())).sum();
+    let is_sound = cycle != 0 && cycle == u64::from(block.bcount_per_cycle());
+    (is_sound && entries.iter().all(|entry| entry.bcount() != 0)).then(|| Pattern { cycle, entries: entries.to_vec() })
+}
+
+impl Pattern {
+    /// Key, address and length of the pieces that `len` bytes from byte `from` on lie in, in their order.
+    pub fn pieces(&self, from: u64, len: u64) -> impl Iterator<Item = (u32, u64, u64)> {
+        let (mut turn, mut skip, mut left) = (from / self.cycle, from % self.cycle, len);
+        let mut entries = self.entries.iter().cycle().enumerate();
+        std::iter::from_fn(move || {
+            while left > 0 {
+                let (number, entry) = entries.next()?;
+                turn += u64::from(number > 0 && number % self.entries.len() == 0);
+                let size = u64::from(entry.bcount());
+                let skipped = skip.min(size);
+                skip -= skipped;
+                let now = left.min(size - skipped);
+                left -= now;
+                if now > 0 {
+                    let at = entry.va().wrapping_add(turn.wrapping_mul(entry.stride().into())).wrapping_add(skipped);
+                    return Some((entry.key(), at, now));
+                }
+            }
+            None
+        })
+    }
+
+    /// Key, address and length of what holds all pieces of each entry in these bytes: a stretch from the first on.
+    pub fn stretches(&self, from: u64, len: u64) -> impl Iterator<Item = (u32, u64, u64)> {
+        let (first, last) = (from / self.cycle, from.saturating_add(len.saturating_sub(1)) / self.cycle);
+        self.entries.iter().map(move |entry| {
+            let stride = u64::from(entry.stride());
+            let start = entry.va().wrapping_add(first.wrapping_mul(stride));
+            (entry.key(), start, (last - first).saturating_mul(stride).saturating_add(entry.bcount().into()))
+        })
+    }
+}
+
+/// The `old` entries with `new` ones from `offset` on; a gap between is filled with default values.
+pub fn spliced<T: Clone + Default>(old: &[T], offset: usize, new: impl Iterator<Item = T>) -> Vec<T> {
+    let mut all = old.to_vec();
+    for (at, entry) in (offset..).zip(new) {
+        all.resize(all.len().max(at + 1), T::default());
+        all[at] = entry;
+    }
+    all
+}
+
+/// The reserved lkey: addresses are IOVAs, local access only, by queue pairs with `rlky`. It is in no table.
 pub const RESERVED_LKEY: u32 = 1;
 
 /// A memory key.
@@ -72,29 +152,29 @@ pub struct Mkey {
     pub variant: u8,
     /// The protection domain.
     pub pd: u32,
-    /// The only queue pair that may use it; `None` for any.
+    /// The only queue pair that may use it; `None`: any.
     pub qpn: Option<u32>,
-    /// What it allows.
+    /// Access rights.
     pub rights: MkeyRights,
-    /// First address.
+    /// Start address.
     pub start: u64,
-    /// Bytes; `None` for the whole address space (`length64`).
+    /// Length in bytes; `None` for the whole address space (`length64`).
     pub len: Option<u64>,
-    /// How addresses become IOVAs.
+    /// How addresses are translated.
     pub translation: Translation,
-    /// The context, for `QUERY_MKEY`. What each access looks at stands above as well.
+    /// The context, for `QUERY_MKEY`. The fields used by each access are repeated above.
     pub context: Mkc,
-    /// The umem its pages came from.
+    /// The umem of its pages.
     pub umem: Option<u32>,
-    /// Bytes of firmware's pages that it was charged.
+    /// Bytes of firmware pages charged for it.
     pub charged: u64,
 }
 
-/// `qpn` of a key that every queue pair may use.
+/// `qpn` of a key that any queue pair may use.
 const ANY_QP: u32 = 0xff_ffff;
 
 impl Mkey {
-    /// A key of that context.
+    /// A key with that context.
     pub fn new(context: &Mkc, translation: Translation, umem: Option<u32>) -> Self {
         let mut mkey = Mkey {
             variant: 0,
@@ -112,17 +192,17 @@ impl Mkey {
         mkey
     }
 
-    /// Not usable until an update says otherwise.
+    /// Free: not usable until a UMR changes it.
     pub fn is_free(&self) -> bool {
         self.context.free()
     }
 
-    /// Makes it free, or usable.
+    /// Makes it free or usable.
     pub fn set_free(&mut self, free: bool) {
         self.context.w().free(free);
     }
 
-    /// Sets the key to what its context says; its translations stay.
+    /// Copies the context's fields to the key; its translations stay.
     pub fn adopt(&mut self, context: &Mkc) {
         self.variant = context.mkey_7_0();
         self.pd = context.pd();
@@ -137,13 +217,13 @@ impl Mkey {
     }
 }
 
-/// Who makes an access: what of a queue pair matters to a key.
+/// Who accesses memory: the properties of a queue pair that keys check.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct User {
     pub pd: u32,
     pub qpn: u32,
-    /// It updates keys for the kernel (`REG_UMR`), of whatever protection domain.
+    /// May use keys of any protection domain (`REG_UMR`).
     pub every_pd: bool,
-    /// It may use the reserved local key (`rlky`).
+    /// May use the reserved lkey (`rlky`).
     pub is_trusted: bool,
 }

@@ -1,7 +1,7 @@
-//! The tables: every object firmware made, by its number.
+//! Object tables: every object that firmware created, by number.
 //!
-//! Firmware commands create and destroy them; the engines use them. Numbers are given out as cards do: lowest free
-//! first, above a base that leaves the reserved ones out.
+//! Firmware commands create and destroy objects; the engines use them. Numbers are allocated as on a card: the lowest
+//! free one first, above the reserved ones.
 
 mod cq;
 mod device_memory;
@@ -26,7 +26,7 @@ pub use l2_table::L2Table;
 pub use memory::{Doorbell, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, PageList, Umem};
 pub(crate) use memory::{TRANSLATIONS, addresses};
 pub(crate) use mkey::User;
-pub use mkey::{Mkey, MkeyRights, OCTWORD, RESERVED_LKEY, Translation, pieces};
+pub use mkey::{Mkey, MkeyRights, OCTWORD, Pattern, REPEAT, RESERVED_LKEY, Translation, keys_of, spliced};
 pub use multicast::Groups;
 pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};
@@ -52,10 +52,10 @@ pub struct Pd {
     pub users: u32,
 }
 
-/// A user context: whose objects no other may name.
+/// A user context: isolates the objects of one process.
 #[derive(Debug)]
 pub struct UserContext {
-    /// What it was given to do. PRM `uctx.cap`.
+    /// Its permissions. PRM `uctx.cap`.
     pub cap: u32,
 }
 
@@ -86,67 +86,67 @@ pub struct QueueCounter {
     pub rnr_nak_retry_err: u32,
     /// Sequence error NAKs received.
     pub packet_seq_err: u32,
-    /// Answers that showed that one before them was lost.
+    /// Responses that imply the loss of an earlier one.
     pub implied_nak_seq_err: u32,
-    /// Writes taken.
+    /// RDMA write requests executed.
     pub rx_write_requests: u32,
-    /// Reads taken.
+    /// RDMA read requests executed.
     pub rx_read_requests: u32,
-    /// Atomics taken.
+    /// Atomic requests executed.
     pub rx_atomic_requests: u32,
-    /// Acknowledgements that never came.
+    /// ACK timeouts.
     pub local_ack_timeout_err: u32,
 }
 
-/// The tables of what does work: an engine borrows one queue of them beside all else of the function.
+/// Tables of queues: an engine borrows one queue and, beside it, the rest of the function.
 #[derive(Debug)]
 pub struct Queues {
     /// By `qpn`.
     pub qps: Table<Qp>,
-    /// By `sqn`; above all queue pairs.
+    /// By `sqn`; numbers above all queue pairs.
     pub sqs: Table<Sq>,
-    /// By `rqn`; above all send queues.
+    /// By `rqn`; numbers above all send queues.
     pub rqs: Table<Rq>,
 }
 
 impl Queues {
-    /// Empty tables, as after reset, of the sizes that the profile announces.
+    /// Empty tables, as after reset, with the sizes that the profile announces.
     pub fn new(profile: &Profile) -> Self {
         let caps = &profile.general_max;
         let first_sq = 1u32 << caps.log_max_qp();
         let first_rq = first_sq + (1 << caps.log_max_sq());
         Queues {
-            // The special queue pairs are never given out.
+            // The reserved queue pair numbers are never allocated.
             qps: Table::new(FIRST_QP, first_sq - FIRST_QP),
             sqs: Table::new(first_sq, 1 << caps.log_max_sq()),
             rqs: Table::new(first_rq, 1 << caps.log_max_rq()),
         }
     }
 
-    /// How many queues there are, of all kinds.
+    /// Number of queues of all kinds.
     pub fn count(&self) -> usize {
         self.qps.len() + self.sqs.len() + self.rqs.len()
     }
 
-    /// From now on, `uid` is who asks and who makes queues: see [`Table::act_for`].
+    /// Sets the user context on whose behalf queues are used and created: see [`Table::act_for`].
     pub fn act_for(&mut self, uid: u16) {
         self.qps.act_for(uid);
         self.sqs.act_for(uid);
         self.rqs.act_for(uid);
     }
 
-    /// How many queues are of user context `uid`.
+    /// Number of queues of user context `uid`.
     pub fn owned_by(&self, uid: u16) -> usize {
         self.qps.owned_by(uid) + self.sqs.owned_by(uid) + self.rqs.owned_by(uid)
     }
 }
 
-/// All other tables of one function.
+/// The other tables of one function.
 #[derive(Debug)]
 pub struct Objects {
     /// By `uid`.
     pub user_contexts: Table<UserContext>,
-    /// In whose name the command comes that is being carried out.
+    /// The user context of the current command.
     acting: u16,
     /// By `pd`.
     pub pds: Table<Pd>,
@@ -189,12 +189,15 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Empty tables, as after reset, of the sizes that the profile announces.
+    /// Empty tables, as after reset, with the sizes that the profile announces.
     pub fn new(index: usize, profile: &Profile) -> Self {
         let caps = &profile.general_max;
-        // Number 0 of each kind, and the special queue pairs, are never given out.
+        // Number 0 of each kind is never allocated.
         let table = |first: u32, log_max: u8| (first, (1u32 << log_max) - first);
-        let (pd, mkey, cq) = (table(1, caps.log_max_pd()), table(1, caps.log_max_mkey()), table(1, caps.log_max_cq()));
+        // A key whose upper bits are those of a repeat block's `op` would be taken for one.
+        let first_mkey = (REPEAT >> 8) + 1;
+        let (pd, cq) = (table(1, caps.log_max_pd()), table(1, caps.log_max_cq()));
+        let mkey = table(first_mkey, caps.log_max_mkey());
         let td = table(1, caps.log_max_transport_domain());
         let umem = table(1, caps.log_max_umem());
         let memic = &profile.device_memory;
@@ -224,7 +227,7 @@ impl Objects {
         }
     }
 
-    /// How many objects there are, of all kinds.
+    /// Number of objects of all kinds.
     pub fn count(&self) -> usize {
         self.user_contexts.len()
             + self.pds.len()
@@ -245,7 +248,8 @@ impl Objects {
             + self.steering.count()
     }
 
-    /// From now on, `uid` is who asks and who makes objects: see [`Table::act_for`]. Who it was before.
+    /// Sets the user context on whose behalf objects are used and created: see [`Table::act_for`]. Returns the previous
+    /// one.
     pub fn act_for(&mut self, uid: u16) -> u16 {
         let before = std::mem::replace(&mut self.acting, uid);
         self.pds.act_for(uid);
@@ -264,12 +268,12 @@ impl Objects {
         before
     }
 
-    /// The user context in whose name the command comes; `None` for the driver's own.
+    /// The user context of the current command; `None` for the driver.
     pub fn acting(&self) -> Option<&UserContext> {
         self.user_contexts.get(self.acting.into())
     }
 
-    /// How many objects are of user context `uid`.
+    /// Number of objects of user context `uid`.
     pub fn owned_by(&self, uid: u16) -> usize {
         self.pds.owned_by(uid)
             + self.uars.owned_by(uid)
@@ -286,11 +290,11 @@ impl Objects {
             + self.rqts.owned_by(uid)
     }
 
-    /// How many entries of the L2 table are set.
+    /// Number of L2 table entries in use.
     pub fn l2_entries(&self) -> usize {
         self.l2_table.as_ref().map_or(0, L2Table::len)
     }
 }
 
-/// The first queue pair number given out: those below are the special ones.
+/// The first queue pair number allocated; lower ones are reserved.
 const FIRST_QP: u32 = 64;

@@ -1,30 +1,30 @@
-//! Multicast groups: who receives what is sent to a group's address.
+//! Multicast groups: the queue pairs attached to each group address.
 
 use std::collections::BTreeMap;
 
 use crate::transport::packet::{Mac, mac_of_group};
 
-/// The queue pairs of each group, by the group's GID.
+/// Queue pairs by group GID.
 #[derive(Debug, Clone, Default)]
 pub struct Groups(BTreeMap<[u8; 16], Vec<u32>>);
 
 impl Groups {
-    /// How many groups have a member.
+    /// Number of groups with members.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The members of a group; none of one that nobody joined.
+    /// The members of a group.
     pub fn members(&self, gid: &[u8; 16]) -> &[u32] {
         self.0.get(gid).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether any group's frames carry this address.
+    /// Whether this MAC address is that of any group.
     pub fn has_address(&self, address: Mac) -> bool {
         self.0.keys().any(|gid| mac_of_group(gid) == address)
     }
 
-    /// Whether the queue pair is in any group.
+    /// Whether the queue pair is attached to any group.
     pub fn has_member(&self, qpn: u32) -> bool {
         self.0.values().any(|members| members.contains(&qpn))
     }
@@ -34,7 +34,7 @@ impl Groups {
         self.0.entry(gid).or_default().push(qpn);
     }
 
-    /// Takes a member out. False if it was none.
+    /// Removes a member. Returns false if it was not attached.
     pub fn detach(&mut self, gid: &[u8; 16], qpn: u32) -> bool {
         let Some(members) = self.0.get_mut(gid) else { return false };
         let Some(at) = members.iter().position(|member| *member == qpn) else { return false };

@@ -1,17 +1,17 @@
-//! What commands set of a port: GIDs and the NIC vport context.
+//! Port settings made by commands: GID table and NIC vport context.
 
 use mlx5_prm::ctx::{MacAddressLayout, NicVportContext, RoceAddrLayout};
 
-/// One entry of the GID table, as `SET_ROCE_ADDRESS` gave it.
+/// One entry of the GID table, set by `SET_ROCE_ADDRESS`. IBTA A17.4.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoceAddress {
-    /// The GID: an IPv6 address, or an IPv4 one mapped into IPv6.
+    /// The GID: an IPv6 address, or an IPv4-mapped one. IBTA A17.4.1.1.
     pub gid: [u8; 16],
-    /// Source MAC of packets sent from it.
+    /// Source MAC of its packets.
     pub mac: [u8; 6],
-    /// VLAN of packets sent from it.
+    /// VLAN of its packets.
     pub vlan: Option<u16>,
-    /// Packets are IPv4, not IPv6.
+    /// Its packets are IPv4, not IPv6.
     pub ipv4: bool,
     /// The entry as it was given, for `QUERY_ROCE_ADDRESS`.
     pub layout: RoceAddrLayout,
@@ -27,7 +27,7 @@ impl GidTable {
         GidTable(vec![None; usize::from(size)])
     }
 
-    /// Entries, empty ones too.
+    /// Number of entries, including empty ones.
     pub fn size(&self) -> usize {
         self.0.len()
     }
@@ -44,12 +44,12 @@ impl GidTable {
         true
     }
 
-    /// The entry that holds this GID.
+    /// The entry with this GID.
     pub fn find(&self, gid: &[u8; 16]) -> Option<(u16, &RoceAddress)> {
         self.iter().find(|(_, entry)| entry.gid == *gid)
     }
 
-    /// Index and entry of each that is not empty.
+    /// Index and entry of each entry in use.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &RoceAddress)> {
         self.0.iter().enumerate().filter_map(|(index, entry)| Some((index as u16, entry.as_ref()?)))
     }
@@ -62,7 +62,7 @@ pub struct Vport {
     pub context: NicVportContext,
     /// Unicast MACs to receive.
     pub unicast: Vec<[u8; 6]>,
-    /// Multicast MACs to receive, everybody's too.
+    /// Multicast MACs to receive, including the broadcast address.
     pub multicast: Vec<[u8; 6]>,
     /// VLANs to receive.
     pub vlans: Vec<u16>,
@@ -73,7 +73,7 @@ pub struct Vport {
 }
 
 impl Vport {
-    /// The vport of a function with that MAC and GUID.
+    /// The vport of a function with this MAC and GUID.
     pub fn new(mac: [u8; 6], guid: u64) -> Self {
         let mut context = NicVportContext::ZERO;
         context.w().mtu(1522).system_image_guid(guid).port_guid(guid).node_guid(guid);
@@ -89,39 +89,39 @@ impl Vport {
         vport
     }
 
-    /// The MAC that the function uses.
+    /// The function's current MAC.
     pub fn mac(&self) -> [u8; 6] {
         mac_in(self.context.permanent_address())
     }
 
-    /// Sets the MAC that the function uses.
+    /// Sets the function's current MAC.
     pub fn set_mac(&mut self, mac: [u8; 6]) {
         self.context.w().permanent_address(&layout_of(mac));
     }
 
-    /// Whether it gets unicast frames of all addresses.
+    /// Whether it receives unicast frames to any address.
     pub fn is_promiscuous(&self) -> bool {
         self.context.promisc_uc() || self.context.promisc_all()
     }
 
-    /// Whether it gets frames to this group.
+    /// Whether it receives frames to this multicast address.
     pub fn hears_group(&self, group: [u8; 6]) -> bool {
         self.context.promisc_mc() || self.context.promisc_all() || self.multicast.contains(&group)
     }
 
-    /// Whether `roce_en` is set: queue pairs can be connected.
+    /// Whether `roce_en` is set: queue pairs can be used.
     pub fn roce_enabled(&self) -> bool {
         self.context.roce_en()
     }
 }
 
-/// The address in its layout.
+/// The MAC in a layout.
 pub(crate) fn mac_in(layout: &MacAddressLayout) -> [u8; 6] {
     let (high, low) = (layout.mac_addr_47_32().to_be_bytes(), layout.mac_addr_31_0().to_be_bytes());
     [high[0], high[1], low[0], low[1], low[2], low[3]]
 }
 
-/// The layout of an address.
+/// A MAC as a layout.
 pub(crate) fn layout_of([a, b, c, d, e, f]: [u8; 6]) -> MacAddressLayout {
     let mut layout = MacAddressLayout::ZERO;
     layout.w().mac_addr_47_32(u16::from_be_bytes([a, b])).mac_addr_31_0(u32::from_be_bytes([c, d, e, f]));

@@ -1,4 +1,4 @@
-//! Queue pairs.
+//! Queue pairs. PRM "Queue Pair Context".
 
 use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::SEGMENT;
@@ -7,12 +7,12 @@ use super::{Doorbell, PageList, RcState, User};
 use crate::dma::{Dma, DmaFault};
 use crate::transport::Transport;
 
-/// Where a queue pair's packets go. From `qpc.primary_address_path`.
+/// Addresses of a queue pair's packets, from `qpc.primary_address_path`. PRM "Address Path Structure".
 #[derive(Debug, Clone, Default)]
 pub struct AddressPath {
-    /// Our GID index.
+    /// Source GID index.
     pub src_addr_index: u8,
-    /// Remote GID, or the remote IP as one.
+    /// Remote GID; an IPv4 address is mapped.
     pub rgid: [u8; 16],
     /// Remote MAC.
     pub rmac: [u8; 6],
@@ -26,18 +26,18 @@ pub struct AddressPath {
     pub flow_label: u32,
     /// Ethernet priority.
     pub eth_prio: u8,
-    /// Acknowledge timeout: 4.096 us times two to this; 0 for none.
+    /// Local ACK timeout code: 4.096 us << code; 0: no timeout. IBTA 9.7.6.1.3.
     pub ack_timeout: u8,
     /// Port, from 1.
     pub port: u8,
 }
 
-/// The send ring, in WQEBBs of 64 bytes.
+/// The send ring; its unit is a WQEBB of 64 bytes.
 #[derive(Debug, Clone)]
 pub struct SendRing {
     /// Its memory.
     pub memory: PageList,
-    /// log2 of its WQEBBs.
+    /// log2 of its size in WQEBBs.
     pub log_size: u32,
 }
 
@@ -46,17 +46,17 @@ pub struct SendRing {
 pub struct RecvRing {
     /// Its memory.
     pub memory: PageList,
-    /// log2 of its WQEs.
+    /// log2 of its size in WQEs.
     pub log_size: u32,
-    /// log2 of a WQE's bytes.
+    /// log2 of a WQE's size in bytes.
     pub log_stride: u32,
 }
 
 impl RecvRing {
-    /// Bytes of the longest WQE: 64 segments.
+    /// Maximum size of a WQE in bytes: 64 segments.
     pub const LONGEST: usize = 64 * SEGMENT;
 
-    /// Reads the WQE number `index` into `room`: its bytes.
+    /// Reads WQE number `index` into `room`; returns its bytes.
     pub fn read<'a>(&self, dma: &Dma, index: u16, room: &'a mut [u8; Self::LONGEST]) -> Result<&'a [u8], DmaFault> {
         let place = u64::from(index) & ((1 << self.log_size) - 1);
         let wqe = &mut room[..1 << self.log_stride.min(Self::LONGEST.ilog2())];
@@ -70,7 +70,7 @@ impl RecvRing {
 pub struct Qp {
     /// Its number.
     pub qpn: u32,
-    /// Where it is in its life.
+    /// Its state. IBTA 10.3.1.
     pub state: QpState,
     /// Transport service.
     pub service: ServiceType,
@@ -78,37 +78,37 @@ pub struct Qp {
     pub pd: u32,
     /// UAR page of its doorbell.
     pub uar: u32,
-    /// Number software wants in completions; `None`: `qpn`.
+    /// `user_index` of its completions; `None`: `qpn`.
     pub user_index: Option<u32>,
     /// The send ring; `None` for a queue pair without one.
     pub send: Option<SendRing>,
     /// The receive ring; `None` for a queue pair without one.
     pub recv: Option<RecvRing>,
-    /// The shared queue that it takes its receives from.
+    /// The shared receive queue, if it uses one.
     pub srqn: Option<u32>,
     /// XRC domain.
     pub xrcd: u32,
-    /// CQ of sends.
+    /// CQ of send completions.
     pub cqn_send: u32,
-    /// CQ of receives.
+    /// CQ of receive completions.
     pub cqn_recv: u32,
     /// Dword 0: receives posted. Dword 1: WQEBBs posted.
     pub doorbell: Doorbell,
-    /// Where packets go.
+    /// Addresses of its packets.
     pub path: AddressPath,
-    /// Payload of a full packet.
+    /// Path MTU: payload bytes of a full packet.
     pub mtu: PathMtu,
-    /// The remote queue pair.
+    /// Remote QP number.
     pub remote_qpn: u32,
-    /// Retries after a timeout or a sequence error.
+    /// Retry count for timeouts and sequence errors.
     pub retry_count: u8,
-    /// Retries after an RNR NAK; 7: without end.
+    /// Retry count for RNR NAKs; 7: unlimited. IBTA C9-132.
     pub rnr_retry: u8,
-    /// RNR NAK timer code that we send.
+    /// RNR NAK timer code that the responder sends. IBTA 9.7.5.2.8.
     pub min_rnr_nak: u8,
-    /// log2 of the reads and atomics that we may have under way.
+    /// log2 of the maximum of outstanding reads and atomics as requester.
     pub log_sra_max: u8,
-    /// log2 of the reads and atomics that the remote may have under way.
+    /// log2 of the maximum of outstanding reads and atomics as responder.
     pub log_rra_max: u8,
     /// Remote writes allowed (`rwe`).
     pub remote_write: bool,
@@ -124,12 +124,12 @@ pub struct Qp {
     pub doorbell_umem: Option<u32>,
     /// The context as merged so far, for `QUERY_QP`.
     pub context: mlx5_prm::ctx::Qpc,
-    /// PSNs, rings' positions, everything the transport keeps. Reset with the queue pair.
+    /// Transport state: PSNs, ring positions. Reset with the queue pair.
     pub rc: RcState,
 }
 
 impl Qp {
-    /// How its packets travel.
+    /// The transport of its packets.
     pub fn transport(&self) -> Transport {
         match self.service {
             ServiceType::Uc => Transport::Uc,
@@ -139,14 +139,14 @@ impl Qp {
         }
     }
 
-    /// Who this queue pair is to a key.
+    /// Its properties for key checks.
     pub(crate) fn user(&self) -> User {
         let every_pd = self.service == ServiceType::RegUmr;
         User { pd: self.pd, qpn: self.qpn, every_pd, is_trusted: self.context.rlky() }
     }
 }
 
-/// The number by which every function's general services are reached.
+/// QP number of the general services (GSI) on the wire.
 pub(crate) const GSI_QPN: u32 = 1;
-/// The number that datagrams to a group go to.
+/// Destination QP number of multicast datagrams.
 pub(crate) const GROUP_QPN: u32 = 0xff_ffff;

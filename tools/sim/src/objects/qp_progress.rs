@@ -1,113 +1,114 @@
-//! How far a queue pair has come: PSNs, ring positions, retries, answers that are due. Reset with the queue pair.
+//! Transport state of a queue pair: PSNs, ring positions, retry counters, pending responses. Reset with the queue pair.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::mkey::User;
 use super::work::{ReceiveWork, SendWork};
 use crate::transport::Psn;
 
-/// What the transport keeps for one queue pair. Reset with it.
+/// Transport state of one queue pair. Reset with it.
 #[derive(Debug, Default)]
 pub struct RcState {
     /// The sending side.
     pub(crate) send: Requester,
     /// The receiving side.
     pub(crate) receive: Responder,
-    /// In the scheduler's list.
+    /// In the scheduler's ready list.
     pub(crate) is_ready: bool,
-    /// In the list of those that owe an acknowledgement.
+    /// In the list of queue pairs with a pending acknowledgement.
     pub(crate) is_acking: bool,
-    /// In the list of those with a timer.
+    /// In the list of queue pairs with a timer.
     pub(crate) is_timed: bool,
-    /// Something was posted in a wrong state, and reported.
+    /// Posting in a wrong state was already reported.
     pub(crate) was_reported: bool,
 }
 
 /// The sending side of a queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
-    /// WQEBBs posted, as the doorbell record said when last looked at.
+    /// WQEBBs posted, by the doorbell record when last read.
     pub posted: u16,
-    /// WQEBBs fetched: the next WQE's place.
+    /// WQEBBs fetched: the position of the next WQE.
     pub fetched: u16,
     /// Work fetched and not completed, oldest first.
     pub work: VecDeque<SendWork>,
-    /// Completed work, whose buffers serve again.
+    /// Completed work, kept so that its buffers are reused.
     pub spare: Vec<SendWork>,
-    /// Which completions software has seen, in strict mode.
+    /// Strict mode: completions that software has consumed.
     pub consumed: Consumed,
     /// WQEBBs flushed that were posted in the error state.
     pub posted_in_error: u32,
-    /// Which of `work` is being sent.
+    /// Index into `work` of the request being sent.
     pub cursor: usize,
-    /// The PSN that the next fetched work begins with.
+    /// First PSN of the next WQE to fetch.
     pub assigned: Psn,
     /// The next PSN to send.
     pub next: Psn,
     /// One after the last PSN ever sent.
     pub sent: Psn,
-    /// The oldest PSN that was not acknowledged.
+    /// The oldest unacknowledged PSN.
     pub unacked: Psn,
-    /// Reads and atomics under way.
+    /// Outstanding reads and atomics.
     pub reads: u32,
-    /// Timeouts and sequence errors since the last progress.
+    /// Retries since the last acknowledged PSN: timeouts and sequence errors.
     pub retries: u8,
-    /// RNR NAKs since the last progress.
+    /// RNR NAKs since the last acknowledged PSN.
     pub rnr_retries: u8,
-    /// Going through packets again: an acknowledgement is asked for more often.
+    /// Retransmitting: acknowledgements are requested more often.
     pub is_repeating: bool,
-    /// Went back for a gap in a response at this PSN already.
+    /// PSN of the last response gap that caused a retransmission.
     pub gap: Option<Psn>,
-    /// When the oldest packet counts as lost.
+    /// When the ACK timeout expires.
     pub deadline: Option<Instant>,
-    /// Nothing may be sent before then: the responder was not ready.
+    /// RNR delay: nothing is sent before this time.
     pub pause: Option<Instant>,
 }
 
 /// The receiving side of a queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
-    /// Receives posted, as the doorbell record said when last looked at.
+    /// Receives posted, by the doorbell record when last read.
     pub posted: u16,
     /// Receives fetched.
     pub fetched: u16,
-    /// Which completions software has seen, in strict mode.
+    /// Strict mode: completions that software has consumed.
     pub consumed: Consumed,
-    /// Its buffers that are the card's.
+    /// Receive buffers owned by the card.
     pub held: HeldByQueue,
     /// Receives flushed that were posted in the error state.
     pub posted_in_error: u32,
-    /// The next PSN.
+    /// The expected PSN (ePSN).
     pub expected: Psn,
-    /// Messages completed.
+    /// Message sequence number: messages completed.
     pub msn: u32,
-    /// The message of which some packets have come.
+    /// The message in progress, if it has several packets.
     pub message: Option<Message>,
-    /// The receive that the message under way fills.
+    /// The receive WQE that the message in progress fills.
     pub work: Option<ReceiveWork>,
-    /// Its buffers, to serve again.
+    /// Completed receive, kept so that its buffers are reused.
     pub spare: Option<ReceiveWork>,
-    /// A NAK was sent for the gap in front of `expected`.
+    /// A NAK for the expected PSN was sent.
     pub is_waiting: bool,
-    /// Answers to reads and atomics, in order.
+    /// Read and atomic responses, in order.
     pub replies: VecDeque<Reply>,
-    /// What is to be acknowledged when all replies are out.
+    /// Acknowledgement to send after all `replies`.
     pub answer: Option<Answer>,
-    /// Results of atomics, by PSN, for repeated requests.
+    /// Results of atomics by PSN, for duplicate requests.
     pub atomics: VecDeque<(Psn, u64)>,
 }
 
-/// A message of several packets under way.
+/// A message of several packets in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Message {
     Send { done: u32 },
     Write { rkey: u32, address: u64, len: u32, done: u32 },
 }
 
-/// An answer with data.
+/// A response with payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reply {
-    Read { psn: Psn, rkey: u32, address: u64, left: u32, is_first: bool },
+    Read { psn: Psn, user: User, rkey: u32, address: u64, left: u32, is_first: bool },
     Atomic { psn: Psn, value: u64 },
 }
 
@@ -122,18 +123,18 @@ impl Reply {
 /// An acknowledgement to be sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
-    /// All before `expected`.
+    /// ACK for all PSNs before `expected`.
     Ack,
-    /// Not this one: AETH syndrome.
+    /// NAK for `expected`: AETH syndrome.
     Nak(u8),
-    /// Not this one, and the queue pair is in error afterwards, with this event.
+    /// The same; then the queue pair moves to the error state, with this event.
     Fatal(u8, mlx5_prm::eqe::EventType),
 }
 
-/// Buffers that software gave to one receive queue and has not got back, oldest first.
+/// Buffers posted to one receive queue and not completed yet, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct HeldByQueue {
-    /// The first place not looked at yet.
+    /// The next WQE to look at.
     pub next: u16,
     pub buffers: VecDeque<(u16, Buffer)>,
 }
@@ -141,11 +142,11 @@ pub(crate) struct HeldByQueue {
 /// Key, address and bytes of a posted receive buffer.
 pub(crate) type Buffer = (u32, u64, u32);
 
-/// The completions of one ring's WQEs that are still in their places.
+/// Completions of WQEs whose ring entries have not been reused.
 #[derive(Debug, Default)]
 pub(crate) struct Consumed {
-    /// Each WQE's place, counted from the first posted, and its completion's number.
+    /// Each WQE's position, counted from the first posted, and the number of its completion.
     pub completions: VecDeque<(u16, u32)>,
-    /// Said once.
+    /// Already reported.
     pub is_reported: bool,
 }

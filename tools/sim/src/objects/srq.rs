@@ -1,15 +1,15 @@
-//! Shared receive queues: `SRQ`, `RMP` and `XRC_SRQ` alike, which have one space of numbers.
+//! Shared receive queues: `SRQ`, `RMP` and `XRC_SRQ`, which share one number space.
 
 use super::{Doorbell, RecvRing};
 
-/// A receive queue that many queue pairs take from.
+/// A receive queue shared by many queue pairs.
 #[derive(Debug)]
 pub struct Srq {
     /// Its number.
     pub srqn: u32,
-    /// Protection domain in which its receives' keys are looked up.
+    /// Protection domain of its receives' keys.
     pub pd: u32,
-    /// What an XRC shared receive queue has beside.
+    /// Additional fields of an XRC shared receive queue.
     pub xrc: Option<XrcSrq>,
     /// The ring of linked WQEs.
     pub ring: RecvRing,
@@ -19,25 +19,25 @@ pub struct Srq {
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.
     pub doorbell_umem: Option<u32>,
-    /// Receives posted, as the doorbell record said when last looked at.
+    /// Receives posted, by the doorbell record when last read.
     pub posted: u16,
-    /// Receives taken.
+    /// Receives consumed.
     pub taken: u16,
-    /// Place of the next WQE.
+    /// Ring position of the next WQE.
     pub next: u16,
-    /// Its limit event comes when fewer receives than this are left (`lwm`); 0 for none.
+    /// Limit event threshold (`lwm`): sent when fewer receives are left; 0: not armed.
     pub limit: u16,
     /// Queue pairs that name it.
     pub users: u32,
 }
 
-/// What messages to an XRC shared receive queue need to know.
+/// Additional fields of an XRC shared receive queue.
 #[derive(Debug, Clone, Copy)]
 pub struct XrcSrq {
-    /// Domain that the queue pair must be of too.
+    /// XRC domain; must equal that of the queue pair.
     pub xrcd: u32,
     /// CQ of its receives.
     pub cqn: u32,
-    /// Number software wants in completions; `None`: the queue pair's own.
+    /// `user_index` of its completions; `None`: that of the queue pair.
     pub user_index: Option<u32>,
 }

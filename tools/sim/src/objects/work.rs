@@ -1,4 +1,4 @@
-//! Work requests as fetched from their rings: what the engines carry out, and why one fails.
+//! Work requests fetched from rings, and why they fail.
 
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::ctx::Mkc;
@@ -8,12 +8,12 @@ use super::mkey::User;
 use crate::transport::Psn;
 use crate::transport::packet::{Gid, Mac};
 
-/// A part of a message's memory.
+/// A part of a message's data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Piece {
-    /// By key.
+    /// In memory, by key.
     Memory { key: u32, address: u64, len: u32 },
-    /// In the WQE: where in [`SendWork::inline`].
+    /// Inline: `at` is an offset into [`SendWork::inline`].
     Inline { at: u32, len: u32 },
 }
 
@@ -25,16 +25,16 @@ impl Piece {
     }
 }
 
-/// A send WQE, fetched.
+/// A fetched send WQE.
 #[derive(Debug)]
 pub(crate) struct SendWork {
-    /// Its place, in WQEBBs posted.
+    /// Its index, in WQEBBs posted.
     pub index: u16,
     pub opcode: WqeOpcode,
     pub is_signalled: bool,
-    /// Its completion wakes who waits for solicited ones.
+    /// Its completion counts as solicited.
     pub wakes: bool,
-    /// Solicited event at the remote side.
+    /// Requests a solicited event at the responder.
     pub is_solicited: bool,
     pub is_fenced: bool,
     pub immediate: u32,
@@ -42,24 +42,24 @@ pub(crate) struct SendWork {
     pub rkey: u32,
     pub swap_add: u64,
     pub compare: u64,
-    /// Where it goes, unless that is where the connection leads.
+    /// Destination of a UD message; `None` for a connected transport.
     pub datagram: Option<Datagram>,
-    /// The XRC shared receive queue that it is for.
+    /// The destination's XRC shared receive queue.
     pub xrc_srqn: u32,
-    /// What becomes of a key.
+    /// Key update, of a UMR WQE.
     pub update: Option<Box<Update>>,
     pub pieces: Vec<Piece>,
     pub inline: Vec<u8>,
-    /// Bytes of the message.
+    /// Message length in bytes.
     pub len: u32,
     pub first: Psn,
-    /// PSNs it takes; 0 for one that sends nothing.
+    /// PSNs it uses; 0 if it sends nothing.
     pub packets: u32,
-    /// Sent once already.
+    /// At least one packet was sent.
     pub is_started: bool,
-    /// It cannot be done: it fails when all before it are complete.
+    /// Error found; reported once all earlier work is complete.
     pub failure: Option<Failure>,
-    /// Check sums of the packets' payloads as first sent, in strict mode.
+    /// Strict mode: checksums of the payloads when first sent.
     pub sums: Vec<u32>,
 }
 
@@ -93,7 +93,7 @@ impl Default for SendWork {
 }
 
 impl SendWork {
-    /// Empty work that keeps the buffers of work that is done.
+    /// Empty work that reuses the buffers of completed work.
     pub fn reuse(self) -> Self {
         let SendWork { mut pieces, mut inline, mut sums, .. } = self;
         pieces.clear();
@@ -102,34 +102,39 @@ impl SendWork {
         SendWork { pieces, inline, sums, ..SendWork::default() }
     }
 
-    /// Whether it waits for data from the remote side.
+    /// Whether it expects response data: read or atomic.
     pub fn is_read(&self) -> bool {
         matches!(self.opcode, WqeOpcode::RdmaRead | WqeOpcode::AtomicCs | WqeOpcode::AtomicFa)
     }
 
-    /// The PSN after its last.
+    /// Whether it changes a key, and has not done so yet.
+    pub fn is_update_due(&self) -> bool {
+        self.update.is_some() && !self.is_started
+    }
+
+    /// The PSN after its last one.
     pub fn end(&self) -> Psn {
         self.first.plus(self.packets)
     }
 }
 
-/// A receive WQE, fetched.
+/// A fetched receive WQE.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveWork {
-    /// Its place: in receives posted, or in the shared queue's ring.
+    /// Its index: in receives posted, or in the shared receive queue's ring.
     pub index: u16,
     pub pieces: Vec<Piece>,
-    /// Its memory cannot be used.
+    /// Error found: its memory cannot be used.
     pub failure: Option<Failure>,
-    /// Who uses its keys.
+    /// Whose rights apply to its keys.
     pub user: User,
-    /// CQ and number of its completion, where they are not the queue pair's.
+    /// CQ and `user_index` of its completion, if not the queue pair's.
     pub cqn: Option<u32>,
     pub user_index: Option<u32>,
 }
 
 impl ReceiveWork {
-    /// Empty work of `user` that keeps the buffer of work that is done.
+    /// Empty work of `user` that reuses the buffers of completed work.
     pub fn reuse(self, user: User) -> Self {
         let ReceiveWork { mut pieces, .. } = self;
         pieces.clear();
@@ -137,12 +142,12 @@ impl ReceiveWork {
     }
 }
 
-/// Where a datagram goes, from its work request's address vector.
+/// Destination of a datagram, from its address vector.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Datagram {
     pub qpn: u32,
     pub qkey: u32,
-    /// Our GID index.
+    /// Source GID index.
     pub src_addr_index: u8,
     pub rgid: Gid,
     pub rmac: Mac,
@@ -150,11 +155,11 @@ pub(crate) struct Datagram {
     pub hop_limit: u8,
     pub tclass: u8,
     pub flow_label: u32,
-    /// Ethernet priority, where the GID has a VLAN.
+    /// Ethernet priority, if the GID has a VLAN.
     pub priority: u8,
 }
 
-/// A change of a key.
+/// A key update: the content of a UMR WQE.
 #[derive(Debug)]
 pub(crate) struct Update {
     pub key: u32,
@@ -170,7 +175,7 @@ pub(crate) enum List {
     Memory { key: u32, address: u64 },
 }
 
-/// Why a work request fails: what its completion says.
+/// Why a work request failed, as its CQE reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
     /// `syndrome` of the CQE.
@@ -180,7 +185,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with the vendor syndrome that cards show with it in the field, where one is known.
+    /// A failure with the vendor syndrome that real cards are known to report with it, if any.
     pub(crate) const fn new(syndrome: CqeSyndrome) -> Self {
         let vendor = match syndrome {
             CqeSyndrome::LocalLength => 0x32,
@@ -197,7 +202,7 @@ impl Failure {
         Failure { syndrome, vendor }
     }
 
-    /// Whether this side found the error itself, rather than being told by the remote one, or by its silence.
+    /// Whether this side detected the error, instead of being told by a NAK or a timeout.
     pub(crate) const fn is_own(self) -> bool {
         !matches!(
             self.syndrome,

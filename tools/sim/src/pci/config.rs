@@ -1,14 +1,14 @@
-//! Config space: bytes, and for each bit whether software may write it.
+//! Config space: its bytes, and which bits software may write.
 
 use crate::profile::Profile;
 
 /// Bytes of config space.
 pub const CONFIG_SIZE: usize = 4096;
 
-/// Where in BAR 0 the MSI-X table lies.
+/// Offset of the MSI-X table in BAR 0.
 pub const MSIX_TABLE: u64 = 0x2000;
 
-/// Where in BAR 0 the MSI-X pending bits lie.
+/// Offset of the MSI-X pending bits in BAR 0.
 pub const MSIX_PBA: u64 = 0x3000;
 
 const VENDOR: u16 = 0x15b3;
@@ -28,15 +28,15 @@ const COMMAND_BUS_MASTER: u16 = 1 << 2;
 const DEVICE_CONTROL: usize = EXPRESS + 8;
 const DEVICE_CONTROL_FLR: u16 = 1 << 15;
 
-/// MSI-X message control: on.
+/// MSI-X message control: MSI-X enable.
 pub(super) const MSIX_ENABLE: u16 = 1 << 15;
-/// MSI-X message control: all vectors masked.
+/// MSI-X message control: function mask.
 pub(super) const MSIX_FUNCTION_MASK: u16 = 1 << 14;
 
-/// What follows from a write of config space.
+/// Consequences of a config space write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// A function level reset was asked for.
+    /// A function level reset was requested.
     pub reset: bool,
 }
 
@@ -44,11 +44,11 @@ pub struct Effects {
 #[derive(Debug)]
 pub(super) struct Config {
     bytes: Box<[u8; CONFIG_SIZE]>,
-    /// As after power-on.
+    /// Content after power-on.
     initial: Box<[u8; CONFIG_SIZE]>,
     /// Bits that software may write.
     writable: Box<[u8; CONFIG_SIZE]>,
-    /// Bits that a written one clears.
+    /// Bits cleared by writing 1.
     write_1_clears: Box<[u8; CONFIG_SIZE]>,
 }
 
@@ -70,21 +70,21 @@ impl Config {
         self.put16(0x02, profile.device_id, 0);
         // Memory, bus master, parity error response, SERR, INTx disable.
         self.put16(COMMAND, 0, 0x0546);
-        // Capability list; the error bits clear on a written one.
+        // Capability list; the error bits are cleared by writing 1.
         self.put16(STATUS, 1 << 4, 0);
         self.write_1_clears[STATUS..STATUS + 2].copy_from_slice(&0xf900u16.to_le_bytes());
         // Ethernet controller.
         self.bytes[CLASS..CLASS + 3].copy_from_slice(&[0x00, 0x00, 0x02]);
         // Cache line size.
         self.put16(0x0c, 0, 0x00ff);
-        // A 64-bit prefetchable memory BAR: sizing reads back the bits that can be set.
+        // A 64-bit prefetchable memory BAR: for sizing, only the address bits above the size can be set.
         let mask = !((1u64 << profile.log_bar_size) - 1);
         self.put32(BAR0, 0xc, mask as u32);
         self.put32(BAR0 + 4, 0, (mask >> 32) as u32);
         self.put16(SUBSYSTEM, VENDOR, 0);
         self.put16(SUBSYSTEM + 2, profile.subsystem_id, 0);
         self.bytes[CAPABILITIES] = EXPRESS as u8;
-        // The line is scratch space for software; pin 0: no INTx.
+        // The interrupt line is scratch space for software; pin 0 means no INTx.
         self.put16(INTERRUPT_LINE, 0, 0x00ff);
     }
 
@@ -94,7 +94,7 @@ impl Config {
         self.put16(EXPRESS + 2, 0x0002, 0);
         // Payloads up to 512 bytes, extended tags, role-based errors, function level reset.
         self.put32(EXPRESS + 4, 2 | 1 << 5 | 1 << 15 | 1 << 28, 0);
-        // 128-byte payloads, 512-byte read requests, relaxed ordering, no snoop. The reset bit reads as 0 always.
+        // 128-byte payloads, 512-byte read requests, relaxed ordering, no snoop. The reset bit always reads as 0.
         self.put16(DEVICE_CONTROL, 0x2810, 0x7fff);
         self.write_1_clears[EXPRESS + 10] = 0x0f;
         let speed = link_speed(profile.device_id);
@@ -102,7 +102,7 @@ impl Config {
         self.put32(EXPRESS + 0xc, speed | width, 0);
         self.put16(EXPRESS + 0x10, 0, 0x01c8);
         self.put16(EXPRESS + 0x12, (speed | width) as u16, 0);
-        // Completion timeouts of all ranges, and that they can be disabled.
+        // Completion timeouts of all ranges; they can be disabled.
         self.put32(EXPRESS + 0x24, 0x1f, 0);
         self.put16(EXPRESS + 0x28, 0, 0x001f);
         self.put32(EXPRESS + 0x2c, (1 << (speed + 1)) - 2, 0);
@@ -113,17 +113,17 @@ impl Config {
         self.capability(MSIX, 0x11, VENDOR_SPECIFIC);
         let last = profile.msix_vectors.clamp(1, 2048) - 1;
         self.put16(MSIX + 2, last, MSIX_ENABLE | MSIX_FUNCTION_MASK);
-        // The low three bits name the BAR: 0.
+        // The low three bits are the BAR number: 0.
         self.put32(MSIX + 4, MSIX_TABLE as u32, 0);
         self.put32(MSIX + 8, MSIX_PBA as u32, 0);
     }
 
-    /// The gateway to the card's address spaces. Software locks it by writing the counter to the semaphore; whatever
-    /// space it then asks for, the status bits stay 0: there is no such space.
+    /// Vendor specific capability (VSC): the gateway to the card's address spaces. Software locks it by writing the
+    /// counter to the semaphore. The status bits stay 0 for every space: none is supported.
     fn vendor_specific(&mut self) {
         self.capability(VENDOR_SPECIFIC, 0x09, PM);
         self.bytes[VENDOR_SPECIFIC + 2] = 0x18;
-        // Control: which space.
+        // Control: the space.
         self.put32(VENDOR_SPECIFIC + 4, 0, 0x0000_ffff);
         // Counter, then semaphore.
         self.put32(VENDOR_SPECIFIC + 8, 1, 0);

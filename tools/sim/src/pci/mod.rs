@@ -1,11 +1,11 @@
 //! The PCI function: config space, MSI-X, interrupts.
 //!
-//! Capabilities lie where a ConnectX has them: power management at 0x40, PCI Express at 0x60, MSI-X at 0x9c with its
+//! Capabilities are at the offsets of a ConnectX: power management at 0x40, PCI Express at 0x60, MSI-X at 0x9c with its
 //! table at 0x2000 and its pending bits at 0x3000 of BAR 0. There is no INTx, no MSI and no expansion ROM.
 //!
-//! A client of VFIO's kind never writes the MSI-X table: it hands in an eventfd a vector, and whoever stands for the
-//! host enables MSI-X and unmasks that vector. Here that is [`Pci::set_irqs`]. Both ways of masking hold beside it, for
-//! clients that write the table or the control word themselves.
+//! A VFIO client never writes the MSI-X table: it gives an eventfd for each vector, and the host side enables MSI-X and
+//! unmasks the vector. Here that is [`Pci::set_irqs`]. Clients that write the table or the control word themselves can
+//! also mask both ways.
 
 mod config;
 mod msix;
@@ -21,21 +21,21 @@ use msix::Msix;
 
 use crate::profile::Profile;
 
-/// Why interrupts were not set up.
+/// Why interrupts cannot be set up.
 #[derive(Debug, Error)]
 pub enum IrqError {
     /// The vectors do not exist.
-    #[error("vectors {first} to {last} of {count}")]
+    #[error("no MSI-X vectors {first} to {last}: there are {count}")]
     NoSuchVector {
-        /// First vector asked for.
+        /// First vector requested.
         first: u32,
-        /// Last vector asked for.
+        /// Last vector requested.
         last: u64,
-        /// Vectors that there are.
+        /// Number of vectors.
         count: u16,
     },
-    /// A descriptor is none of an eventfd, so that writing to it might block the device.
-    #[error("the descriptor for vector {vector} is no eventfd")]
+    /// A descriptor is not an eventfd: writing to it might block the device.
+    #[error("the descriptor for vector {vector} is not an eventfd")]
     NotEventfd {
         /// The vector.
         vector: u32,
@@ -50,46 +50,46 @@ pub struct Pci {
 }
 
 impl Pci {
-    /// After power-on.
+    /// The state after power-on.
     pub fn new(profile: &Profile) -> Self {
         Pci { config: Config::new(profile), msix: Msix::new(profile.msix_vectors) }
     }
 
-    /// Reads config space; bytes past its end read all ones.
+    /// Reads config space; bytes past its end read as ones.
     pub fn config_read(&self, offset: u64, bytes: &mut [u8]) {
         self.config.read(offset, bytes);
     }
 
-    /// Writes config space; read-only bits and bytes past its end are left alone. What the caller has to do about it is
-    /// in the answer.
+    /// Writes config space; read-only bits and bytes past its end are ignored. Returns what the caller must do.
     pub fn config_write(&mut self, offset: u64, bytes: &[u8]) -> Effects {
         let effects = self.config.write(offset, bytes);
         self.deliver_pending();
         effects
     }
 
-    /// Whether the function may reach memory.
+    /// Whether bus mastering is enabled.
     pub fn bus_master(&self) -> bool {
         self.config.bus_master()
     }
 
-    /// MSI-X vectors that there are.
+    /// Number of MSI-X vectors.
     pub fn vectors(&self) -> u16 {
         self.msix.len()
     }
 
-    /// Raises MSI-X vector `vector`: signals the client's eventfd if enabled and unmasked, else stays pending.
+    /// Triggers MSI-X vector `vector`: signals the client's eventfd if enabled and unmasked, otherwise sets its pending
+    /// bit.
     pub fn interrupt(&mut self, vector: u16) {
         self.msix.raise(vector, self.open());
     }
 
-    /// Whether `vector` was raised and not delivered yet.
+    /// Whether `vector` is pending.
     pub fn is_pending(&self, vector: u16) -> bool {
         self.msix.is_pending(vector)
     }
 
-    /// Gives vectors from `first` on their eventfds; `None` takes one away. A vector with an eventfd is unmasked, and
-    /// MSI-X is enabled, as the kernel's VFIO does.
+    /// Assigns eventfds to vectors from `first` on; `None` removes one. A vector with an eventfd is unmasked, and MSI-X
+    /// is enabled, as the kernel's VFIO does.
     pub fn set_irqs(&mut self, first: u32, eventfds: Vec<Option<File>>) -> Result<(), IrqError> {
         let vectors = self.vector_range(first, eventfds.len() as u64)?;
         for (vector, eventfd) in vectors.clone().zip(&eventfds) {
@@ -107,13 +107,13 @@ impl Pci {
         Ok(())
     }
 
-    /// Takes all eventfds away and disables MSI-X.
+    /// Removes all eventfds and disables MSI-X.
     pub fn clear_irqs(&mut self) {
         self.msix.disconnect();
         self.config.set_msix_control(0);
     }
 
-    /// Masks or unmasks vectors; what was raised while masked is delivered when unmasked.
+    /// Masks or unmasks vectors; pending ones are delivered when unmasked.
     pub fn mask_irqs(&mut self, first: u32, count: u32, masked: bool) -> Result<(), IrqError> {
         for vector in self.vector_range(first, count.into())? {
             self.msix.set_masked(vector, masked);
@@ -122,30 +122,30 @@ impl Pci {
         Ok(())
     }
 
-    /// Raises vectors as if the function had.
+    /// Triggers vectors as if the function had done so.
     pub fn trigger_irqs(&mut self, first: u32, count: u32) -> Result<(), IrqError> {
         self.vector_range(first, count.into())?.for_each(|vector| self.interrupt(vector));
         Ok(())
     }
 
-    /// Reads the MSI-X table from its byte `offset`.
+    /// Reads the MSI-X table from byte `offset` on.
     pub fn table_read(&self, offset: u64, bytes: &mut [u8]) {
         self.msix.table_read(offset, bytes);
     }
 
-    /// Writes the MSI-X table from its byte `offset`.
+    /// Writes the MSI-X table from byte `offset` on.
     pub fn table_write(&mut self, offset: u64, bytes: &[u8]) {
         self.msix.table_write(offset, bytes);
         self.deliver_pending();
     }
 
-    /// Reads the MSI-X pending bits from their byte `offset`.
+    /// Reads the MSI-X pending bits from byte `offset` on.
     pub fn pba_read(&self, offset: u64, bytes: &mut [u8]) {
         self.msix.pba_read(offset, bytes);
     }
 
-    /// Function level reset. Eventfds stay with their vectors, which come out of it enabled and unmasked, as the
-    /// kernel's VFIO restores them around a reset; where no eventfds are, everything is as after power-on.
+    /// Function level reset. Eventfds stay, and their vectors are enabled and unmasked afterwards, as the kernel's VFIO
+    /// restores them; other vectors are in the state after power-on.
     pub fn reset(&mut self) {
         self.config.reset();
         self.msix.reset();

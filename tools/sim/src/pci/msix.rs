@@ -1,4 +1,4 @@
-//! MSI-X: table, pending bits, and the eventfds that stand for messages.
+//! MSI-X: table, pending bits, and the eventfds used instead of messages.
 
 use std::fs::File;
 use std::io::Write;
@@ -29,11 +29,12 @@ impl Vector {
         self.entry[CONTROL] & 1 != 0
     }
 
-    /// Signals if the vector is unmasked and has somebody to signal, else stays pending.
+    /// Signals the eventfd if the vector is unmasked and has one, otherwise sets its pending bit.
     fn deliver(&mut self) {
         let Some(eventfd) = self.eventfd.as_mut().filter(|_| self.entry[CONTROL] & 1 == 0) else { return };
         self.pending = false;
-        // A client that never reads could fill the counter; the device must not wait for it, nor need it be told again.
+        // A client that never reads can fill the counter. The device must not block then; the client is signaled
+        // anyway.
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut room = [PollFd::new(eventfd, PollFlags::OUT)];
         if poll(&mut room, Some(&zero)) == Ok(0) {
@@ -67,7 +68,7 @@ impl Msix {
         self.vectors.iter().any(|vector| vector.eventfd.is_some())
     }
 
-    /// Raises a vector; `open` unless the whole function is disabled or masked.
+    /// Triggers a vector. `open`: MSI-X is enabled and the function not masked.
     pub(super) fn raise(&mut self, vector: u16, open: bool) {
         let Some(vector) = self.vectors.get_mut(usize::from(vector)) else {
             tracing::debug!("interrupt on vector {vector}, which does not exist");
@@ -100,7 +101,7 @@ impl Msix {
         }
     }
 
-    /// The table and what is pending start anew; vectors with an eventfd come out unmasked.
+    /// Resets the table and the pending bits; vectors with an eventfd are unmasked.
     pub(super) fn reset(&mut self) {
         for vector in &mut self.vectors {
             let eventfd = vector.eventfd.take();
@@ -121,7 +122,7 @@ impl Msix {
             let Some(vector) = self.vectors.get_mut(at / ENTRY) else { return };
             match at % ENTRY {
                 CONTROL => vector.entry[CONTROL] = byte & 1,
-                // The rest of the control word is reserved.
+                // The other bytes of vector control are reserved.
                 rest if rest > CONTROL => {}
                 data => vector.entry[data] = *byte,
             }

@@ -10,13 +10,13 @@ fn pci() -> Pci {
     Pci::new(&Profile::connectx5())
 }
 
-/// Both ends of an eventfd: for the function, and to look at.
+/// Two descriptors of an eventfd: the function's, and one to read.
 fn irq() -> (Option<File>, File) {
     let ours = File::from(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     (Some(ours.try_clone().unwrap()), ours)
 }
 
-/// How often it was signalled since the last look.
+/// How often it was signaled since the last call.
 fn count(mut eventfd: &File) -> u64 {
     let mut bytes = [0; 8];
     match eventfd.read(&mut bytes) {

@@ -1,10 +1,11 @@
-//! Which card the function is: identity, limits and capability pages. Firmware answers capability queries from it.
+//! Profile of a card: identity, limits and capability pages. Firmware answers capability queries from it.
 //!
-//! The capability pages are data: what a function announces, it has. A capability that is missing here is one that the
-//! model has not got, whatever the silicon of that name can do.
+//! The capability pages are data: every announced capability is implemented. A capability that is missing here is not
+//! implemented by the model, even if the real card has it.
 //!
-//! So the cards differ here where they differ in what the model implements: identity, clock, how many queue pairs. The
-//! figures are those of published `ibv_devinfo -v` of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. In all else
+//! So the profiles differ only in what the model implements: identity, clock, number of queue pairs. The numbers are
+//! from published `ibv_devinfo -v` output of a ConnectX-5 (firmware 16.31) and a ConnectX-6 Dx. Other differences of
+//! the real cards (tunnels, real-time clock) are masked out of all three.
 //! that sets the silicon apart (tunnels, real-time clock) the three are masked down to the same.
 
 mod pages;
@@ -14,7 +15,7 @@ use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, PerPr
 pub(crate) use pages::UCTX_RAW_TX;
 use pages::{LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, roce};
 
-/// A card.
+/// Profile of a card.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// Name, such as `connectx5`.
@@ -23,50 +24,50 @@ pub struct Profile {
     pub device_id: u16,
     /// PCI subsystem id.
     pub subsystem_id: u16,
-    /// log2 of BAR 0's bytes.
+    /// log2 of the size of BAR 0 in bytes.
     pub log_bar_size: u32,
-    /// MSI-X vectors.
+    /// Number of MSI-X vectors.
     pub msix_vectors: u16,
     /// Firmware version: major, minor, subminor.
     pub fw_rev: (u16, u16, u16),
     /// `hw_id` of the health buffer.
     pub hw_id: u32,
-    /// `vsd_contd_psid` of `QUERY_ADAPTER`: the board.
+    /// `vsd_contd_psid` of `QUERY_ADAPTER`: the board's PSID.
     pub psid: &'static str,
-    /// MAC of the card's function 0; each further function's is one higher.
+    /// MAC of function 0; each further function's is one higher.
     pub base_mac: [u8; 6],
-    /// How many pages firmware wants, and when.
+    /// Firmware pages.
     pub pages: PageNeeds,
-    /// General device capabilities: the most that can be set.
+    /// General device capabilities, maximum.
     pub general_max: CmdHcaCap,
     /// General device capabilities after `ENABLE_HCA`.
     pub general_current: CmdHcaCap,
-    /// RoCE capabilities: the most that can be set.
+    /// RoCE capabilities, maximum.
     pub roce_max: RoceCap,
     /// RoCE capabilities after `ENABLE_HCA`.
     pub roce_current: RoceCap,
-    /// Atomic capabilities: the most that can be set.
+    /// Atomic capabilities, maximum.
     pub atomic_max: AtomicCaps,
     /// Atomic capabilities after `ENABLE_HCA`.
     pub atomic_current: AtomicCaps,
-    /// Ethernet offloads.
+    /// Ethernet offload capabilities.
     pub ethernet: PerProtocolNetworkingOffloadCaps,
-    /// Flow tables.
+    /// Flow table capabilities.
     pub flow_table: FlowTableNicCap,
-    /// Memory on the card. UAR pages end where it begins.
+    /// Device memory. UAR pages end where it begins.
     pub device_memory: DeviceMemCap,
 }
 
-/// How many pages of 4096 bytes firmware wants from its driver, and when.
+/// How many pages of 4096 bytes firmware requests from its driver, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageNeeds {
-    /// Before it answers anything but the first commands.
+    /// Boot pages: needed before most commands.
     pub boot: u32,
-    /// Before `INIT_HCA`.
+    /// Init pages: needed before `INIT_HCA`.
     pub init: u32,
-    /// How many of those hold contexts; when they are full, it asks for more.
+    /// Of these, pages for contexts; when they are full, firmware requests more.
     pub contexts: u32,
-    /// How many it asks for at run time, in one request.
+    /// Pages of one request at run time.
     pub batch: u32,
 }
 
@@ -129,7 +130,7 @@ impl Profile {
         }
     }
 
-    /// The profile of that name.
+    /// The profile with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             "connectx5" => Some(Self::connectx5()),
@@ -139,14 +140,14 @@ impl Profile {
         }
     }
 
-    /// The permanent MAC of function `index`.
+    /// Permanent MAC of function `index`.
     pub fn mac(&self, index: usize) -> [u8; 6] {
         let base = self.base_mac.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
         let bytes = base.wrapping_add(index as u64).to_be_bytes();
         [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
     }
 
-    /// The EUI-64 made of function `index`'s MAC: its node and port GUID.
+    /// EUI-64 of function `index`'s MAC: its node GUID and port GUID.
     pub fn guid(&self, index: usize) -> u64 {
         let [a, b, c, d, e, f] = self.mac(index);
         u64::from_be_bytes([a, b, c, 0xff, 0xfe, d, e, f])

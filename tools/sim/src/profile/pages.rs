@@ -5,10 +5,13 @@ use mlx5_prm::caps::{
     PerProtocolNetworkingOffloadCaps, RoceCap,
 };
 
-/// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet queues may send.
+/// Bit of `uctx_cap` and `uctx.cap`: raw Ethernet send queues are allowed.
 pub(crate) const UCTX_RAW_TX: u32 = 1 << 0;
 
-/// The general page: room for `2^log_max_qp` queue pairs, a timer of `khz`.
+/// The longest list of keys behind a key: what fits `xlt_octowords` of an UMR, whose 16 bits count one octword each.
+const LOG_KLM_LIST: u8 = 15;
+
+/// General capabilities, for `2^log_max_qp` queue pairs and a timer of `khz`.
 pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
     let mut caps = CmdHcaCap::ZERO;
     caps.w()
@@ -20,6 +23,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_max_eq_sz(22)
         .max_num_eqs(127)
         .log_max_mkey(24)
+        .log_max_klm_list_size(LOG_KLM_LIST)
         .log_max_mrw_sz(64)
         .log_max_pd(23)
         .log_max_transport_domain(16)
@@ -58,6 +62,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .imaicl(true)
         .device_memory(true)
         .cq_oi(true)
+        .cq_resize(true)
         .out_of_seq_cnt(true)
         .retransmission_q_counters(true)
         .rts2rts_qp_counters_set_id(true)
@@ -94,7 +99,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
     caps
 }
 
-/// log2 of BAR 0's bytes.
+/// log2 of the size of BAR 0 in bytes.
 pub(super) const LOG_BAR_SIZE: u32 = 25;
 
 /// The last 128 KiB of BAR 0.
@@ -113,14 +118,14 @@ pub(super) fn device_memory() -> DeviceMemCap {
 /// PRM `port_type`: Ethernet.
 const PORT_TYPE_ETHERNET: u8 = 1;
 
-/// What is set after `ENABLE_HCA`, of what can be.
+/// Current values after `ENABLE_HCA`, from the maximum.
 pub(super) fn current(mut max: CmdHcaCap) -> CmdHcaCap {
     let log_max_qp = max.log_max_qp().min(17);
     max.w().cmdif_checksum(0).log_max_qp(log_max_qp);
     max
 }
 
-/// RoCE v2 over IPv4 and IPv6; the source port by software where that is allowed.
+/// RoCE v2 over IPv4 and IPv6, optionally with a source port chosen by software.
 pub(super) fn roce(sw_source_port: bool) -> RoceCap {
     let mut caps = RoceCap::ZERO;
     caps.w()
@@ -134,7 +139,7 @@ pub(super) fn roce(sw_source_port: bool) -> RoceCap {
     caps
 }
 
-/// Compare-and-swap and fetch-and-add on 8 bytes, in the host's byte order where that is chosen.
+/// Compare-and-swap and fetch-and-add of 8 bytes, with selectable byte order.
 pub(super) fn atomic(endianness_mode: u8) -> AtomicCaps {
     const COMPARE_SWAP: u16 = 1 << 0;
     const FETCH_ADD: u16 = 1 << 1;
@@ -148,7 +153,7 @@ pub(super) fn atomic(endianness_mode: u8) -> AtomicCaps {
     caps
 }
 
-/// Checksums, VLAN tags, large sends and RSS; WQEs need no inline header.
+/// Checksums, VLAN tags, LSO and RSS. WQEs need no inline header.
 pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
     const INLINE_NOT_REQUIRED: u8 = 2;
     let mut caps = PerProtocolNetworkingOffloadCaps::ZERO;
@@ -164,7 +169,7 @@ pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
     caps
 }
 
-/// Receive tables of the NIC.
+/// NIC receive tables.
 pub(super) fn flow_table() -> FlowTableNicCap {
     let mut fields = FlowTableFieldsSupported::ZERO;
     fields

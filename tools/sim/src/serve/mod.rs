@@ -1,4 +1,4 @@
-//! How clients reach a function: [in this process](in_process), or [over vfio-user](vfio_user).
+//! Serving functions to clients: [in this process](in_process), or [over vfio-user](vfio_user).
 
 pub mod in_process;
 pub mod vfio_user;

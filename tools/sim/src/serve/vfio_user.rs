@@ -1,12 +1,13 @@
-//! Over the vfio-user protocol, by the crate of that name: QEMU, cloud-hypervisor, our own driver in another process.
+//! Serving over the vfio-user protocol, with the `vfio_user` crate: to QEMU, cloud-hypervisor, or our own driver in
+//! another process.
 //!
-//! One socket serves one function to one client at a time; the next one waits. When a client leaves, however it leaves,
-//! its mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed. Its
-//! mapping of the UAR pages cannot be taken from it, so the next client gets other memory for them.
+//! One socket serves one function to one client at a time; the next client waits. When a client disconnects for any
+//! reason, its mappings and eventfds are dropped and the function is reset, as VFIO does when a device file is closed.
+//! Its mapping of the UAR pages cannot be revoked, so the next client gets new memory for them.
 //!
-//! Memory that a client maps without a descriptor (ROMs, BARs of other devices) is known but cannot be reached: the
-//! server crate has no messages for that. Two more limits are the crate's: a client that announces a message of
-//! gigabytes is believed until it is read, and a connected client cannot be thrown out.
+//! Memory that a client maps without a file descriptor (ROMs, BARs of other devices) is recorded but cannot be
+//! accessed: the crate does not implement the messages for it. Two further limits of the crate: it allocates what a
+//! client announces as message length, up to gigabytes; and a connected client cannot be disconnected.
 
 mod backend;
 
@@ -34,30 +35,30 @@ use crate::card::FunctionHandle;
 use crate::pci::CONFIG_SIZE;
 use backend::Backend;
 
-/// How long the server waits before it tries again what the system had nothing left for.
+/// Delay before retrying after a lack of system resources.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a function is not served.
+/// Why a function cannot be served.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// Somebody else serves there.
-    #[error("{}: a server listens there already", .path.display())]
+    /// Another server listens there.
+    #[error("{}: another server already listens there", .path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// There is something else of that name.
-    #[error("{}: exists and is no socket", .path.display())]
+    /// The path exists and is not a socket.
+    #[error("{}: exists and is not a socket", .path.display())]
     NotASocket {
-        /// The file.
+        /// The path.
         path: PathBuf,
     },
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("{}: {source}", .path.display())]
     Listen {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// No thread.
@@ -65,23 +66,23 @@ pub enum ServeError {
     Thread(#[source] io::Error),
 }
 
-/// A function served at a socket, by a thread of its own. Dropping it stops listening and removes the socket; a client
-/// that is connected stays so until it leaves, or the card's power is off.
+/// A function served at a socket, by its own thread. Dropping it stops listening and removes the socket; a connected
+/// client stays connected until it disconnects or the card is powered off.
 #[derive(Debug)]
 pub struct Service {
     path: PathBuf,
-    /// The listening socket once more, to end the server's wait.
+    /// A second descriptor of the listening socket, to end the server's wait.
     listener: Option<UnixListener>,
     stop: Arc<AtomicBool>,
     connected: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Serves `function` at a socket that it makes at `path`, until the answer is dropped. A socket that a dead server left
-/// there is replaced. Clients can connect when this returns.
+/// Serves `function` at a new socket at `path`, until the returned value is dropped. Replaces a socket left by a dead
+/// server. Clients can connect when this returns.
 ///
 /// # Errors
-/// Somebody listens there already, the socket cannot be made, or the process is out of descriptors or threads.
+/// Another server listens there, the socket cannot be created, or the process is out of file descriptors or threads.
 pub fn serve(function: FunctionHandle, path: impl Into<PathBuf>) -> Result<Service, ServeError> {
     let path = path.into();
     let listener = listen(&path)?;
@@ -102,17 +103,17 @@ impl Service {
         &self.path
     }
 
-    /// Whether a client has the function now.
+    /// Whether a client is connected.
     pub fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Acquire)
     }
 
-    /// Whether the server has ended, which it does when listening fails.
+    /// Whether the server has ended, because listening failed.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until the server ends, which it does when listening fails.
+    /// Waits until the server ends, because listening fails.
     pub fn wait(mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -123,9 +124,9 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Only a name that is still ours: after `stop` no successor can have been told that it is free.
+        // The name is still ours: it is removed before a successor could be told that it is free.
         let _ = std::fs::remove_file(&self.path);
-        // A listening socket that is shut down accepts nobody any more, and says so to who waits for that.
+        // Shutting down a listening socket ends the wait in `accept`.
         if let Some(listener) = self.listener.take() {
             let _ = UnixStream::from(OwnedFd::from(listener)).shutdown(std::net::Shutdown::Both);
         }
@@ -136,7 +137,7 @@ impl Drop for Service {
     }
 }
 
-/// What the server's thread owns.
+/// State of the server's thread.
 struct Worker {
     listener: UnixListener,
     function: FunctionHandle,
@@ -144,7 +145,7 @@ struct Worker {
     connected: Arc<AtomicBool>,
 }
 
-/// Why a client was not served to its end.
+/// Why serving a client failed.
 #[derive(Debug, Error)]
 enum ClientError {
     #[error(transparent)]
@@ -153,13 +154,13 @@ enum ClientError {
     Socket(#[from] io::Error),
     #[error(transparent)]
     Server(#[from] vfio_user::Error),
-    /// The crate trusts its client's message lengths in places.
-    #[error("it sent what the protocol does not allow")]
+    /// The crate panics on some invalid message lengths.
+    #[error("the client sent an invalid message")]
     Panic,
 }
 
 impl Worker {
-    /// One client after the other.
+    /// Serves clients one after the other.
     fn run(self) {
         let mut is_short = false;
         while !self.stop.load(Ordering::Acquire) {
@@ -181,12 +182,12 @@ impl Worker {
         }
     }
 
-    /// Waits for a client and serves it until it leaves.
+    /// Waits for a client, and serves it until it disconnects.
     fn serve_one(&self) -> Result<(), ClientError> {
         let memory = self.function.new_uar_file()?;
         let server = server(&self.function, self.listener.try_clone()?, &memory);
         let mut backend = Backend::new(self.function.clone(), self.connected.clone());
-        // A panic must end the client, not the card.
+        // A panic must end the client only, not the card.
         let end = catch_unwind(AssertUnwindSafe(|| server.run(&mut backend)));
         if self.connected.swap(false, Ordering::AcqRel) {
             self.function.abandon();
@@ -196,7 +197,7 @@ impl Worker {
 }
 
 impl ClientError {
-    /// Whether the client can still be had later: the system has no descriptors or memory left, or it gave up waiting.
+    /// Whether a retry may succeed: the system lacks descriptors or memory, or waiting timed out.
     fn may_pass(&self) -> bool {
         let error = match self {
             ClientError::Memory(error) => return !matches!(error, MemoryError::NoPower),
@@ -207,7 +208,7 @@ impl ClientError {
         error.raw_os_error().is_some_and(|number| passing.contains(&number))
     }
 
-    /// Whether no other client can be had either.
+    /// Whether no other client can be served either.
     fn is_final(&self) -> bool {
         use ClientError::{Memory, Server, Socket};
         matches!(self, Memory(_) | Socket(_) | Server(vfio_user::Error::SocketAccept(_)))
@@ -241,7 +242,7 @@ fn server(function: &FunctionHandle, listener: UnixListener, memory: &UarMemory)
     Server::from_owned_fd(listener.into(), true, irqs.collect(), regions.collect())
 }
 
-/// A region that can be reached by messages only; absent if it is empty.
+/// A region accessed by messages only; absent if it is empty.
 fn region(index: u32, size: u64) -> ServerRegion {
     let flags = if size > 0 { VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE } else { 0 };
     let argsz = size_of::<vfio_region_info>() as u32;

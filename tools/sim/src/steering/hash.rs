@@ -1,4 +1,4 @@
-//! Receive side scaling: the hash that chooses a receive queue of a table, and what it is made of.
+//! Receive side scaling: the hash that chooses a receive queue of an RQT. PRM `rx_hash_field_select`.
 
 use mlx5_prm::cqe::{RssIp, RssL4};
 use mlx5_prm::ctx::RxHashFn;
@@ -14,28 +14,28 @@ mod field {
     pub(super) const SPI: u32 = 1 << 4;
 }
 
-/// The fields that can be chosen.
+/// The supported fields.
 pub(crate) const FIELDS: u32 =
     field::SOURCE_IP | field::DESTINATION_IP | field::SOURCE_PORT | field::DESTINATION_PORT | field::SPI;
 
-/// How a TIR hashes.
+/// Hash settings of a TIR.
 #[derive(Debug, Clone, Copy)]
 pub struct Hashing {
-    /// The function.
+    /// Hash function.
     pub function: RxHashFn,
     /// Key of the Toeplitz hash.
     pub key: [u8; 40],
-    /// Swapping source and destination changes nothing.
+    /// Swapping source and destination does not change the hash.
     pub is_symmetric: bool,
-    /// For packets of IPv6 only, else of IPv4 only.
+    /// IPv6 packets only, otherwise IPv4 packets only.
     pub is_v6: bool,
-    /// For UDP only, else for TCP only, where ports are chosen.
+    /// If ports are selected: UDP only, otherwise TCP only.
     pub is_udp: bool,
     /// PRM `selected_fields`.
     pub fields: u32,
 }
 
-/// A hash, and what it was made of, as CQEs say it.
+/// A hash, and the fields it covers, for CQEs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hash {
     pub value: u32,
@@ -44,12 +44,12 @@ pub(crate) struct Hash {
 }
 
 impl Hash {
-    /// Of nothing.
+    /// No hash.
     pub const NONE: Hash = Hash { value: 0, ip: RssIp::None, l4: RssL4::None };
 }
 
 impl Hashing {
-    /// The hash of a frame; 0 for one that has not the chosen fields.
+    /// The hash of a frame; 0 if it does not have the selected fields.
     pub(crate) fn of(&self, headers: &Headers) -> Hash {
         let Some(input) = self.input(headers) else { return Hash::NONE };
         let value = match self.function {
@@ -77,7 +77,7 @@ impl Hashing {
         self.fields & fields != 0
     }
 
-    /// The bytes that are hashed: addresses, then ports, each source before destination; then the index of IPsec.
+    /// The hashed bytes: addresses, then ports, source before destination; then the IPsec SPI.
     fn input(&self, headers: &Headers) -> Option<Vec<u8>> {
         let ip = headers.ip.filter(|ip| ip.is_v4 != self.is_v6)?;
         let address = |wide: [u8; 16]| wide[if ip.is_v4 { 12 } else { 0 }..].to_vec();
@@ -97,7 +97,8 @@ impl Hashing {
         Some(input)
     }
 
-    /// The manual only says that a symmetric hash does not tell source from destination: the smaller comes first here.
+    /// The PRM only says that a symmetric hash does not distinguish source and destination. Here the smaller one comes
+    /// first.
     fn append(&self, input: &mut Vec<u8>, pair: [(u32, Vec<u8>); 2]) {
         let mut chosen: Vec<_> = pair.into_iter().filter(|(field, _)| self.chose(*field)).collect();
         if self.is_symmetric {

@@ -1,4 +1,4 @@
-//! A frame in the form that flow entries are matched in.
+//! Match keys of frames, for flow entries.
 
 use mlx5_prm::flow::{FteMatchSetLyr24, Ipv6LayoutIpv4LayoutAuto};
 use mlx5_prm::layout::Layout;
@@ -8,7 +8,7 @@ use crate::ethernet::Headers;
 /// Bytes of a key.
 pub(crate) const LEN: usize = FteMatchSetLyr24::SIZE;
 
-/// The outer headers of a frame, or a mask of them, or the value of an entry.
+/// The outer headers of a frame, a mask of them, or the value of an entry. PRM `fte_match_set_lyr_2_4`.
 pub(crate) type Key = [u8; LEN];
 
 /// The key of a frame.
@@ -49,7 +49,7 @@ pub(crate) fn of(headers: &Headers) -> Key {
     bytes(&key)
 }
 
-/// All bits that a mask may have: those of the fields in [`of`].
+/// All supported mask bits: the fields set by [`of`].
 pub(crate) fn supported() -> Key {
     let mut mask = FteMatchSetLyr24::ZERO;
     mask.w()
@@ -87,7 +87,7 @@ pub(crate) fn bytes(set: &FteMatchSetLyr24) -> Key {
     set.as_bytes().first_chunk().copied().unwrap_or([0; LEN])
 }
 
-/// The bits of `key` that `mask` has.
+/// `key` under `mask`.
 pub(crate) fn masked(key: &Key, mask: &Key) -> Key {
     std::array::from_fn(|at| key[at] & mask[at])
 }

@@ -1,11 +1,11 @@
-//! Steering: flow tables, from the root on to the receive queues that a frame goes to.
+//! Flow steering: flow tables, from the root table to the receive queues of a frame. PRM "Flow Tables".
 //!
-//! A [table](FlowTable) holds groups, one mask each, and in their ranges the entries, one value each. The lowest entry
-//! that matches decides: drop, or go on to tables and [TIRs](crate::objects::Tir). Where none matches, the table says
-//! what comes next. Tables lead to tables of a higher level only, so every walk ends.
+//! A [table](FlowTable) has groups, each with one mask, and in their ranges entries, each with one value. The matching
+//! entry with the lowest index decides: drop, or forward to tables and [TIRs](crate::objects::Tir). If none matches,
+//! the table's miss action applies. Tables forward only to tables of a higher level, so every walk ends.
 //!
-//! What an entry matches is the PRM's `fte_match_set_lyr_2_4` itself: a frame's key is the same layout, filled
-//! from the frame, and compared under the group's mask.
+//! Entries match on the PRM's `fte_match_set_lyr_2_4`: a frame's key has the same layout, and is compared under the
+//! group's mask.
 
 pub(crate) mod hash;
 pub(crate) mod key;
@@ -28,20 +28,20 @@ pub struct FlowCounter {
     pub bytes: u64,
 }
 
-/// The flow tables of one function, those of `NIC_RX`, and its flow counters.
+/// The `NIC_RX` flow tables of one function, and its flow counters.
 #[derive(Debug)]
 pub struct Steering {
     /// By `table_id`.
     pub tables: Table<FlowTable>,
-    /// Where every frame begins.
+    /// The root table, where every frame starts.
     pub root: Option<u32>,
     /// By `flow_counter_id`.
     pub counters: Table<FlowCounter>,
-    /// The number of the next group: no two of a function share one.
+    /// Number of the next group: unique within a function.
     next_group: u32,
 }
 
-/// Where a frame goes: the TIR, and the tag of the entry that named it.
+/// A destination of a frame: the TIR, and the tag of the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
     /// `tirn`.
@@ -66,7 +66,7 @@ impl Steering {
         number
     }
 
-    /// Where a frame of `len` bytes goes. It is counted in the flow counters on its way.
+    /// The destinations of a frame of `len` bytes. Updates the flow counters of matching entries.
     pub(crate) fn walk(&mut self, headers: &Headers, len: usize) -> Vec<Delivery> {
         let key = key::of(headers);
         let mut deliveries = Vec::new();
@@ -95,27 +95,27 @@ impl Steering {
         deliveries
     }
 
-    /// Whether any table leads to this one.
+    /// Whether any table forwards to this one.
     pub(crate) fn leads_to(&self, number: u32) -> bool {
         self.tables.iter().any(|(_, table)| table.leads_to(Destination::Table(number)))
     }
 
-    /// Whether an entry delivers to this TIR.
+    /// Whether any entry forwards to this TIR.
     pub(crate) fn delivers_to(&self, tirn: u32) -> bool {
         self.tables.iter().any(|(_, table)| table.leads_to(Destination::Tir(tirn)))
     }
 
-    /// Whether an entry counts on this counter.
+    /// Whether any entry uses this counter.
     pub(crate) fn counts_on(&self, counter: u32) -> bool {
         self.tables.iter().any(|(_, table)| table.entries().any(|entry| entry.counters.contains(&counter)))
     }
 
-    /// How many entries there are, in all tables.
+    /// Number of entries in all tables.
     pub(crate) fn entry_count(&self) -> usize {
         self.tables.iter().map(|(_, table)| table.entries().count()).sum()
     }
 
-    /// How many objects there are: tables, groups and counters.
+    /// Number of objects: tables, groups and counters.
     pub(crate) fn count(&self) -> usize {
         let groups: usize = self.tables.iter().map(|(_, table)| table.groups.len()).sum();
         self.tables.len() + groups + self.counters.len()

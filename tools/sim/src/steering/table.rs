@@ -1,4 +1,4 @@
-//! Flow tables, groups and entries.
+//! Flow tables, groups and entries. PRM "Flow Group", "Flow Table Entry".
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,57 +6,57 @@ use mlx5_prm::flow::{FlowContext, FlowTableContext, FteMatchParam};
 
 use super::key::{self, Key};
 
-/// Where a frame goes on to.
+/// Destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Destination {
     /// Another flow table.
     Table(u32),
-    /// A TIR, and through it a receive queue.
+    /// A TIR, which selects a receive queue.
     Tir(u32),
 }
 
-/// What happens to a frame that matches no entry.
+/// Miss action: for a frame that matches no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Miss {
-    /// It is dropped, as at the end of all receive tables.
+    /// Drop.
     Drop,
-    /// It goes on to this table.
+    /// Forward to this table.
     Table(u32),
 }
 
-/// An entry.
+/// A flow table entry.
 #[derive(Debug, Clone)]
 pub struct FlowEntry {
     /// Its group.
     pub group: u32,
-    /// What the frame's key must be under the group's mask.
+    /// Value that the frame's key must have under the group's mask.
     pub value: Key,
-    /// Where frames go; none: they are dropped.
+    /// Destinations; if empty, frames are dropped.
     pub destinations: Vec<Destination>,
-    /// What counts them.
+    /// Flow counters.
     pub counters: Vec<u32>,
-    /// Comes with them in completions.
+    /// Flow tag of the frame's completion.
     pub tag: u32,
     /// The context as it was given, for `QUERY_FLOW_TABLE_ENTRY`.
     pub context: FlowContext,
-    /// What followed the context: destinations, then counters.
+    /// The list after the context: destinations, then counters.
     pub list: Vec<u8>,
 }
 
-/// A group: a range of entries that look at the same fields.
+/// A flow group: a range of entries with the same mask.
 #[derive(Debug, Clone)]
 pub struct FlowGroup {
-    /// The entries from `first` to `last` are its.
+    /// First index of its entries.
     pub first: u32,
-    /// The last of them.
+    /// Last index of its entries.
     pub last: u32,
-    /// The bits they look at.
+    /// The mask.
     pub mask: Key,
     /// `match_criteria_enable`.
     pub enabled: u8,
     /// The criteria as they were given, for `QUERY_FLOW_GROUP`.
     pub criteria: FteMatchParam,
-    /// The lowest entry of each value.
+    /// The lowest entry for each value.
     by_value: HashMap<Key, u32>,
 }
 
@@ -71,15 +71,15 @@ impl FlowGroup {
 /// A flow table.
 #[derive(Debug)]
 pub struct FlowTable {
-    /// Tables lead to tables of a higher level.
+    /// Tables forward only to tables of a higher level.
     pub level: u8,
     /// log2 of its entries.
     pub log_size: u32,
-    /// What happens where no entry matches.
+    /// Miss action.
     pub miss: Miss,
     /// By `group_id`.
     pub groups: BTreeMap<u32, FlowGroup>,
-    /// Group numbers by the first of their entries.
+    /// Groups by their first index.
     order: BTreeMap<u32, u32>,
     /// By `flow_index`.
     entries: BTreeMap<u32, FlowEntry>,
@@ -101,7 +101,7 @@ impl FlowTable {
         }
     }
 
-    /// The entry that decides over a frame: of all that match, the one with the lowest index.
+    /// The entry that applies to a frame: of all matching ones, that with the lowest index.
     pub(crate) fn find(&self, key: &Key) -> Option<&FlowEntry> {
         self.order.values().find_map(|number| {
             let group = self.groups.get(number)?;
@@ -110,7 +110,7 @@ impl FlowTable {
         })
     }
 
-    /// Takes a group in; false if its range is not free.
+    /// Adds a group. Returns false if its range overlaps another group's.
     pub fn add_group(&mut self, number: u32, group: FlowGroup) -> bool {
         let overlaps = self.groups.values().any(|other| group.first <= other.last && other.first <= group.last);
         if !overlaps {
@@ -120,7 +120,7 @@ impl FlowTable {
         !overlaps
     }
 
-    /// Takes a group out; false if there is no such group.
+    /// Removes a group. Returns false if there is no such group.
     pub fn remove_group(&mut self, number: u32) -> bool {
         let Some(group) = self.groups.remove(&number) else { return false };
         self.order.remove(&group.first);
@@ -142,7 +142,7 @@ impl FlowTable {
         self.entries.values()
     }
 
-    /// Sets the entry at `index`, in the place of one that may be there.
+    /// Sets the entry at `index`; replaces an existing one.
     pub fn set_entry(&mut self, index: u32, mut entry: FlowEntry) {
         self.remove_entry(index);
         if let Some(group) = self.groups.get_mut(&entry.group) {
@@ -153,7 +153,7 @@ impl FlowTable {
         self.entries.insert(index, entry);
     }
 
-    /// Takes the entry at `index` out; false if there is none.
+    /// Removes the entry at `index`. Returns false if there is none.
     pub fn remove_entry(&mut self, index: u32) -> bool {
         let Some(entry) = self.entries.remove(&index) else { return false };
         let next = self.entries.iter().find(|(_, other)| other.group == entry.group && other.value == entry.value);
@@ -167,7 +167,7 @@ impl FlowTable {
         true
     }
 
-    /// Whether frames can go from here to `destination` at once.
+    /// Whether an entry or the miss action forwards to `destination`.
     pub(crate) fn leads_to(&self, destination: Destination) -> bool {
         let misses = matches!((self.miss, destination), (Miss::Table(next), Destination::Table(to)) if next == to);
         misses || self.entries().any(|entry| entry.destinations.contains(&destination))

@@ -7,7 +7,7 @@ use mlx5_prm::flow::{FlowContext, FlowTableContext, FteMatchParam, FteMatchSetLy
 use super::hash::{Hash, Hashing};
 use super::*;
 
-/// The key of Microsoft's description of the hash, which its examples use.
+/// The key of the examples in Microsoft's RSS specification.
 const KEY: [u8; 40] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b,
     0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac,
@@ -80,7 +80,7 @@ fn the_index_of_ipsec_is_hashed_where_it_is_chosen() {
     assert_eq!(with_spi.of(&tcp([1; 4], [2; 4], (1, 2))), Hash::NONE);
 }
 
-/// A table of level `level`, with one group a mask, each of 16 entries.
+/// A table of level `level`, with one group of 16 entries for each mask.
 fn table(level: u8, miss: Miss, masks: &[FteMatchSetLyr24]) -> FlowTable {
     let mut context = FlowTableContext::ZERO;
     context.w().level(level).log_size(8);
@@ -129,7 +129,7 @@ fn the_lowest_entry_that_matches_decides_and_counts() {
     assert_eq!(steering.walk(&web, 60), deliveries(&[7, 8], 1));
     assert_eq!(steering.walk(&mail, 60), deliveries(&[9], 2));
     assert_eq!(*steering.counters.get(1).unwrap(), FlowCounter { packets: 1, bytes: 60 });
-    // With the lowest gone, the next of the same value decides.
+    // With the lowest removed, the next of the same value decides.
     assert!(steering.tables.get_mut(1).unwrap().remove_entry(3));
     assert_eq!(steering.walk(&web, 60), deliveries(&[6], 1));
 }

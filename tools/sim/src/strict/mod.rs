@@ -1,7 +1,7 @@
-//! Strict mode: what silicon would swallow in silence is recorded here, and fails our tests.
+//! Strict mode: records driver errors that a real card would ignore silently. They fail our tests.
 //!
-//! Bugs that drivers in the field had, where they are written down, and the rule that each would have met here. Rules
-//! are named in [`engine::rules`](crate::strict::rules) and [`bar`](crate::bar); each has a test that provokes it.
+//! The table lists documented bugs of real drivers, and the rule that detects each. The rules are in [`rules`] and
+//! [`bar`](crate::bar); each has a test that provokes it.
 //!
 //! | bug | seen in | rule |
 //! | --- | --- | --- |
@@ -10,18 +10,18 @@
 //! | consumer index never published | rocm-xio#100 | `CI_NEVER_PUBLISHED`, `CI_BEHIND`, `CI_NOT_IN_RECORD`, long before `CQ_OVERRUN` |
 //! | doorbell record little-endian | VPP change 46506 | `RECORD_LITTLE_ENDIAN` |
 //! | BlueFlame register shared by threads | ucx#2464, libxlio#123 | `RULE_COPY`, `DOORBELL_DIFFERS` |
-//! | write-combining not flushed before the other half is used | daqiri#273 | `RULE_COPY` where a block never came, `RULE_SAME_BUFFER` |
-//! | staging buffer used again before its completion | mori#366 | `BUFFER_CHANGED` |
+//! | write-combining not flushed before the other half is used | daqiri#273 | `RULE_COPY` if a block was never written, `RULE_SAME_BUFFER` |
+//! | staging buffer reused before its completion | mori#366 | `BUFFER_CHANGED` |
 //! | error CQE ignored | DeepEP#558, nccl#2383 | `ERROR_IGNORED` |
 //! | posts taken in RST, INIT, RTR | rdma-core 988f90bc1 | `WRONG_STATE`, `RECEIVE_IN_RST` |
-//! | verbs' port number where the card's is expected | VPP change 46155 | refused by the state change, as on a card |
+//! | verbs' port number instead of the card's | VPP change 46155 | refused by the state change, as on a card |
 //!
-//! What a device cannot see has no rule. A store that waits in a write-combining buffer has not reached it; mapped
-//! pages of the model are plain memory and know no such buffer at all. A driver that reads a `wqe_counter` of 16 bits
-//! too early, or takes a timestamp for what it is not, goes wrong after the card is done. The memory that an RDMA read
-//! fills belongs to the card until the read completes, but nobody can tell software's stores to it from the card's own.
-//! One receive buffer posted many times at once, as a driver of AF_XDP did that released it twice (jtollet's
-//! KNOWN_ISSUES), may be meant: `ibv_rc_pingpong` does it. So `RECEIVE_TWICE` is [asked for](Strict::watch_receives).
+//! Errors that a device cannot see have no rule. A store that waits in a write-combining buffer has not reached the
+//! device, and mapped pages of the model are plain memory without such a buffer. Reading a 16-bit `wqe_counter` too
+//! early, or misinterpreting a timestamp, happens after the card is done. The destination of an RDMA read belongs to
+//! the card until the read completes, but software's stores to it cannot be told apart from the card's. Posting one
+//! receive buffer several times can be an error, as in an AF_XDP driver that released it twice (jtollet's
+//! KNOWN_ISSUES), or intended, as in `ibv_rc_pingpong`. So `RECEIVE_TWICE` must be [enabled](Strict::watch_receives).
 
 pub mod rules;
 
@@ -29,12 +29,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// One thing a driver did that a card would not complain about. Ask [`Strict::take`].
+/// An error of a driver that a card would not report. See [`Strict::take`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// What kind, such as `doorbell record in the wrong slot`. Stable: tests compare it.
+    /// The rule, such as `doorbell record in the wrong slot`. Stable: tests compare it.
     pub rule: &'static str,
-    /// To which object, and the figures.
+    /// The object, and values.
     pub detail: String,
 }
 
@@ -44,7 +44,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The record. Cheap to clone; all clones are the same record. Does nothing unless it was made by [`Strict::on`].
+/// The record of violations. Cheap to clone; all clones are the same record. Does nothing unless created by
+/// [`Strict::on`].
 #[derive(Debug, Clone, Default)]
 pub struct Strict(Option<Arc<Shared>>);
 
@@ -54,51 +55,49 @@ struct Shared {
     watches_receives: AtomicBool,
 }
 
-/// Violations kept until somebody takes them. A client that does the same wrong thing for ever must not fill our
-/// memory.
+/// Maximum number of violations kept, so that a client that repeats an error does not exhaust our memory.
 pub const KEPT: usize = 1000;
 
-/// The rule of the last [`Violation`] taken, if more than [`KEPT`] came; its detail says how many.
+/// The rule of the last [`Violation`] taken, if there were more than [`KEPT`]; its detail has their number.
 pub const NOT_KEPT: &str = "more violations than are kept";
 
 #[derive(Debug, Default)]
 struct Record {
     kept: Vec<Violation>,
-    /// How many came after those.
+    /// Number of violations after those.
     more: u64,
 }
 
 impl Strict {
-    /// A record that keeps the first [`KEPT`] violations, and logs those as warnings.
+    /// A record that keeps the first [`KEPT`] violations, and logs them as warnings.
     pub fn on() -> Self {
         Strict(Some(Arc::default()))
     }
 
-    /// A record that keeps none.
+    /// A record that keeps nothing.
     pub fn off() -> Self {
         Strict(None)
     }
 
-    /// Whether it keeps any.
+    /// Whether it keeps violations.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Also reports receive buffers that are posted while they are posted already, from the queue pairs' next receives
-    /// on. Not done unasked: programs that do not care for what they receive, such as `ibv_rc_pingpong`, post one
-    /// buffer many times.
+    /// Also reports receive buffers that are posted while already posted, from the next receive on. Off by default:
+    /// programs that ignore the received data, such as `ibv_rc_pingpong`, post one buffer many times.
     pub fn watch_receives(&self) {
         if let Some(shared) = &self.0 {
             shared.watches_receives.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether it does.
+    /// Whether receives are watched.
     pub fn watches_receives(&self) -> bool {
         self.0.as_ref().is_some_and(|shared| shared.watches_receives.load(Ordering::Relaxed))
     }
 
-    /// Records a violation; `detail` is only built when strict mode is on.
+    /// Records a violation. `detail` is only called when strict mode is on.
     pub fn report(&self, rule: &'static str, detail: impl FnOnce() -> String) {
         let Some(mut record) = self.record() else { return };
         if record.kept.len() >= KEPT {

@@ -1,7 +1,7 @@
-//! From bytes to packets.
+//! Decodes packets from bytes.
 //!
-//! Decoding any bytes never panics; what is no whole, intact packet is an error, and every packet that encodes decodes
-//! to itself.
+//! Decoding never panics. A truncated or damaged packet is an error; every packet that was encoded decodes to itself.
+//! Inbound validation: IBTA A17.3.4.
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, Ipv4HeaderSlice, SingleVlanHeader, UdpHeader};
@@ -15,13 +15,13 @@ use super::opcode::Transport;
 use super::packet::{MAX_PAYLOAD, Packet, UDP_PORT};
 use super::psn::Psn;
 
-/// Why bytes are no packet.
+/// Why bytes are not a valid packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// Another protocol: not RoCE v2 at all.
+    /// Another protocol, not RoCE v2.
     #[error("not a RoCE v2 packet")]
     NotRoce,
-    /// Lengths of the headers contradict the frame's.
+    /// The lengths in the headers contradict the frame's length.
     #[error("the packet's lengths contradict each other")]
     Length,
     /// The IPv4 header's checksum is wrong.
@@ -30,8 +30,8 @@ pub enum DecodeError {
     /// The ICRC is wrong.
     #[error("wrong ICRC")]
     Icrc,
-    /// An opcode of a transport that is not spoken here, or a reserved one.
-    #[error("opcode {0:#04x} is none of RC, UC, UD or XRC")]
+    /// A reserved opcode, or one of an unsupported transport.
+    #[error("reserved or unsupported opcode {0:#04x}")]
     Opcode(u8),
     /// BTH version other than 0, or payload in a packet that has none.
     #[error("malformed transport headers")]
@@ -39,8 +39,7 @@ pub enum DecodeError {
 }
 
 impl Packet {
-    /// The packet that is the Ethernet frame `frame` (without its check sequence; padding after the IP packet is
-    /// ignored).
+    /// Decodes an Ethernet frame without FCS. Padding after the IP packet is ignored.
     pub fn decode(frame: &[u8]) -> Result<Packet, DecodeError> {
         let (route, ip, udp) = decode_ip(frame)?;
         let (udp, transport) = UdpHeader::from_slice(udp).map_err(|_| DecodeError::Length)?;
@@ -60,13 +59,14 @@ impl Packet {
     }
 }
 
-/// Whether the frame is RoCE v2, by its addresses alone; tells transport packets from what belongs to Ethernet queues.
+/// Whether the frame is RoCE v2, by its UDP destination port: it does not belong to Ethernet queues.
 pub fn is_roce(frame: &[u8]) -> bool {
     let udp = decode_ip(frame).ok().and_then(|(_, _, udp)| UdpHeader::from_slice(udp).ok());
     udp.is_some_and(|(udp, _)| udp.destination_port == UDP_PORT)
 }
 
-/// Reads Ethernet and IP: the route but for its port, the IP packet cut to its length, and what follows its header.
+/// Decodes Ethernet and IP: the route without its UDP port, the IP packet cut to its length, and what follows its
+/// header.
 fn decode_ip(frame: &[u8]) -> Result<(Route, &[u8], &[u8]), DecodeError> {
     let (ethernet, mut ip) = Ethernet2Header::from_slice(frame).map_err(|_| DecodeError::NotRoce)?;
     let mut route = Route { dst_mac: ethernet.destination, src_mac: ethernet.source, ..Route::default() };
@@ -84,10 +84,10 @@ fn decode_ip(frame: &[u8]) -> Result<(Route, &[u8], &[u8]), DecodeError> {
     Ok((route, ip, udp))
 }
 
-/// Checks an IPv4 header; the packet cut to its length, and what follows the header.
+/// Checks an IPv4 header; returns the packet cut to its length, and what follows the header. IBTA A17.3.1.1.
 fn decode_ipv4<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
     let header = Ipv4HeaderSlice::from_slice(ip).map_err(|_| DecodeError::NotRoce)?;
-    // Options, fragments and other protocols are none of ours.
+    // Options and fragments are not allowed in RoCE v2. IBTA A17.3.1.1.
     let has_options = header.slice().len() != Ipv4Header::MIN_LEN;
     if has_options || header.protocol() != IpNumber::UDP || header.is_fragmenting_payload() {
         return Err(DecodeError::NotRoce);
@@ -102,7 +102,7 @@ fn decode_ipv4<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8
     cut(ip, Ipv4Header::MIN_LEN, usize::from(header.total_len()))
 }
 
-/// Checks an IPv6 header; the packet cut to its length, and what follows the header.
+/// Checks an IPv6 header; returns the packet cut to its length, and what follows the header. IBTA A17.3.1.2.
 fn decode_ipv6<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
     let header = ib::Grh::read(ip).ok_or(DecodeError::NotRoce)?;
     if header.ip_ver() != 6 || header.nxt_hdr() != IpNumber::UDP.0 {
@@ -112,20 +112,20 @@ fn decode_ipv6<'a>(ip: &'a [u8], route: &mut Route) -> Result<(&'a [u8], &'a [u8
     route.flow_label = header.flow_label();
     route.hop_limit = header.hop_lmt();
     (route.src, route.dst) = (*header.sgid(), *header.dgid());
-    // Mapped addresses (RFC 4291, 2.5.5.2) stand for IPv4 in GIDs: a header with them would be sent on as another one.
+    // IPv4-mapped addresses (RFC 4291, 2.5.5.2) mean IPv4 in GIDs. Such an IPv6 header would be re-encoded as IPv4.
     if route.is_ipv4() {
         return Err(DecodeError::NotRoce);
     }
     cut(ip, ib::Grh::SIZE, ib::Grh::SIZE + usize::from(header.pay_len()))
 }
 
-/// The first `len` bytes, and of these what follows `header` bytes: a UDP header at least.
+/// The first `len` bytes, and the part after `header` bytes, which has room for a UDP header.
 fn cut(ip: &[u8], header: usize, len: usize) -> Result<(&[u8], &[u8]), DecodeError> {
     let ip = ip.get(..len).filter(|ip| ip.len() >= header + UdpHeader::LEN).ok_or(DecodeError::Length)?;
     Ok((ip, &ip[header..]))
 }
 
-/// The packet whose BTH starts `bytes`, which end where the ICRC begins.
+/// Decodes a packet from its BTH. `bytes` ends before the ICRC.
 fn decode_transport(mut bytes: &[u8], route: Route) -> Result<Packet, DecodeError> {
     let bth: ib::Bth = take(&mut bytes).ok_or(DecodeError::Length)?;
     let (service, operation) = (bth.service(), bth.operation());
@@ -178,7 +178,7 @@ fn decode_extended(bytes: &mut &[u8], packet: &mut Packet) -> Option<()> {
     Some(())
 }
 
-/// Takes the header that starts `bytes`.
+/// Takes a header from the start of `bytes`.
 fn take<L: Layout>(bytes: &mut &[u8]) -> Option<L> {
     let header = L::read(bytes)?;
     *bytes = &bytes[L::SIZE..];
@@ -224,7 +224,7 @@ mod tests {
         frame
     }
 
-    /// Written out by hand from the headers' definitions; the ICRC is checked against cards' packets in `icrc`.
+    /// Written by hand from the headers' definitions; `icrc` checks the ICRC against captures of real cards.
     #[test]
     fn golden_send_only() {
         let mut packet = Packet::new(Opcode::SendOnlyImm, route(true), 0x123456, Psn::new(0xabcdef));

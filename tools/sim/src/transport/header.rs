@@ -1,12 +1,12 @@
-//! What a packet's headers say, apart from how they lie on the wire: that is declared in [`mlx5_prm::ib`].
+//! Content of a packet's headers. Their wire format is declared in [`mlx5_prm::ib`].
 
 use mlx5_prm::ib::{self, AethSyndrome, NakCode};
 
 use super::psn::Psn;
 
-/// An Ethernet address.
+/// A MAC address.
 pub type Mac = [u8; 6];
-/// A global identifier: an IPv6 address, or an IPv4 address mapped into one.
+/// A global identifier: an IPv6 address, or an IPv4-mapped one. IBTA A17.4.1.1.
 pub type Gid = [u8; 16];
 
 /// The IPv4 address inside a mapped GID (`::ffff:a.b.c.d`); `None` for any other GID.
@@ -23,37 +23,37 @@ pub fn gid_of_ipv4(address: [u8; 4]) -> Gid {
     gid
 }
 
-/// Whether this is a group's address: an IPv6 one, or an IPv4 one in IPv6's form.
+/// Whether this is a multicast address, of IPv6 or IPv4-mapped.
 pub fn is_group(gid: &Gid) -> bool {
     gid[0] == 0xff || mapped_ipv4(gid).is_some_and(|address| address[0] >> 4 == 0xe)
 }
 
-/// The address that frames to a group carry: 23 bits of an IPv4 one (RFC 1112), 32 bits of an IPv6 one (RFC 2464).
+/// The MAC address of a multicast group: 23 bits of an IPv4 address (RFC 1112), 32 bits of an IPv6 address (RFC 2464).
 pub fn mac_of_group(gid: &Gid) -> Mac {
     let [.., a, b, c, d] = *gid;
     if mapped_ipv4(gid).is_some() { [1, 0, 0x5e, b & 0x7f, c, d] } else { [0x33, 0x33, a, b, c, d] }
 }
 
-/// Where a packet goes, and with which marks: Ethernet, IP and UDP.
+/// Addresses and header fields of a packet below the transport: Ethernet, IP and UDP. IBTA A17.3.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Route {
     /// Destination MAC.
     pub dst_mac: Mac,
     /// Source MAC.
     pub src_mac: Mac,
-    /// Source GID. IPv4 is spoken where both GIDs are mapped ones.
+    /// Source GID. The packet is IPv4 if both GIDs are IPv4-mapped.
     pub src: Gid,
     /// Destination GID.
     pub dst: Gid,
     /// UDP source port.
     pub sport: u16,
-    /// IP hop limit, or time to live.
+    /// IP hop limit or time to live.
     pub hop_limit: u8,
-    /// IP traffic class, or type of service.
+    /// IP traffic class or type of service.
     pub tclass: u8,
     /// IPv6 flow label, 20 bits; IPv4 has none.
     pub flow_label: u32,
-    /// The tag of IEEE 802.1Q, if there is one: priority in the upper three bits, VLAN in the lower twelve.
+    /// IEEE 802.1Q tag, if any: priority in the upper three bits, VLAN in the lower twelve.
     pub tag: Option<u16>,
 }
 
@@ -63,10 +63,19 @@ impl Route {
         mapped_ipv4(&self.src).is_some() && mapped_ipv4(&self.dst).is_some()
     }
 
-    /// The VLAN; a tag of VLAN 0 only says the priority.
+    /// The VLAN. A tag with VLAN 0 has only a priority.
     pub fn vlan(&self) -> Option<u16> {
         self.tag.map(|tag| tag & 0xfff).filter(|vlan| *vlan != 0)
     }
+}
+
+/// First UDP source port of RoCE packets: `r_roce_min_src_udp_port`. The last one is 0xffff.
+pub(crate) const FIRST_SOURCE_PORT: u16 = 0xc000;
+
+/// UDP source port of queue pair `qpn`: `chosen` by its path or work request; if that is 0, derived from its number.
+/// IBTA A17.3.2.1.
+pub(crate) fn source_port(chosen: u16, qpn: u32) -> u16 {
+    if chosen == 0 { FIRST_SOURCE_PORT | qpn as u16 & !FIRST_SOURCE_PORT } else { chosen }
 }
 
 /// RDMA extended transport header.
@@ -76,7 +85,7 @@ pub struct Reth {
     pub va: u64,
     /// Remote key.
     pub rkey: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub len: u32,
 }
 
@@ -85,7 +94,7 @@ pub struct Reth {
 pub struct Aeth {
     /// ACK, RNR NAK or NAK, see [`Syndrome`].
     pub syndrome: u8,
-    /// Messages that the responder completed, 24 bits.
+    /// Message sequence number (MSN): messages completed by the responder, 24 bits.
     pub msn: u32,
 }
 
@@ -96,9 +105,9 @@ pub struct AtomicEth {
     pub va: u64,
     /// Remote key.
     pub rkey: u32,
-    /// To be swapped in, or added.
+    /// Swap or add operand.
     pub swap_add: u64,
-    /// To be compared with.
+    /// Compare operand.
     pub compare: u64,
 }
 
@@ -107,40 +116,40 @@ pub struct AtomicEth {
 pub struct Deth {
     /// Queue key.
     pub qkey: u32,
-    /// The queue pair that sends, 24 bits.
+    /// Source QP number, 24 bits.
     pub src_qpn: u32,
 }
 
-/// What an [`Aeth::syndrome`] says.
+/// Meaning of an [`Aeth::syndrome`]. IBTA 9.7.5 "AETH Syndrome Field".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syndrome {
-    /// Acknowledged, with a credit count.
+    /// ACK, with a credit count.
     Ack(u8),
-    /// No receive was posted; wait for this timer code's time.
+    /// RNR NAK, with its timer code. IBTA 9.7.5.2.8.
     ReceiverNotReady(u8),
-    /// Refused.
+    /// NAK.
     Nak(Nak),
     /// Reserved.
     Reserved(u8),
 }
 
-/// Why a request was refused.
+/// NAK codes. IBTA 9.7.5 "NAK Codes".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nak {
-    /// An earlier packet is missing.
+    /// PSN sequence error: an earlier packet is missing.
     PsnSequence,
-    /// The request is not one that this queue pair takes.
+    /// Invalid request.
     InvalidRequest,
-    /// The key does not allow it.
+    /// Remote access error. IBTA 9.7.5.2.4.
     RemoteAccess,
-    /// The responder failed on its own account.
+    /// Remote operational error.
     RemoteOperation,
     /// Any other code.
     Other(u8),
 }
 
 impl Syndrome {
-    /// Acknowledged; the credit count means nothing.
+    /// ACK with an invalid credit count.
     pub const ACK: Syndrome = Syndrome::Ack(ib::CREDITS_INVALID);
 
     /// From [`Aeth::syndrome`].

@@ -1,8 +1,8 @@
-//! The invariant CRC at the end of each RoCE v2 packet.
+//! The invariant CRC (ICRC) at the end of each RoCE v2 packet. IBTA A17.3.3, 7.8.1.
 //!
-//! A CRC-32 over what no router changes: eight bytes of ones (in the place of an InfiniBand LRH), then IP header, UDP
-//! header and BTH with their variant fields replaced by ones, then the rest of the packet. Stored least significant
-//! byte first.
+//! A CRC-32 over the fields that routers do not change: eight bytes of ones (in the place of an InfiniBand LRH), then
+//! IP header, UDP header and BTH with their variant fields replaced by ones, then the rest of the packet. Stored least
+//! significant byte first.
 
 /// Bytes of the ICRC.
 pub const LEN: usize = 4;
@@ -12,8 +12,8 @@ const IPV6: usize = 40;
 const UDP: usize = 8;
 const BTH: usize = 12;
 
-/// The ICRC of a packet that starts with its IP header. `packet` ends where the ICRC begins. Zero for bytes too few to
-/// hold the headers, which no packet is.
+/// The ICRC of a packet that starts with its IP header. `packet` ends before the ICRC. 0 if the packet is too short for
+/// its headers.
 pub fn compute(packet: &[u8]) -> u32 {
     let v4 = packet.first().is_some_and(|first| first >> 4 == 4);
     let headers = if v4 { IPV4 } else { IPV6 } + UDP + BTH;
@@ -28,7 +28,7 @@ pub fn compute(packet: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// Replaces the fields that routers change by ones.
+/// Replaces the variant fields with ones.
 fn mask(headers: &mut [u8], v4: bool) {
     let udp = if v4 {
         headers[1] = 0xff; // type of service
@@ -54,7 +54,7 @@ mod tests {
         digits.chunks(2).map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap()).collect()
     }
 
-    /// A congestion notification packet as a ConnectX-4 Lx put it on the wire, from its IP header on.
+    /// A congestion notification packet (CNP) sent by a ConnectX-4 Lx, from its IP header on.
     #[test]
     fn agrees_with_a_packet_of_a_card() {
         let packet = bytes(

@@ -1,7 +1,7 @@
-//! The transport: RoCE v2 packets.
+//! The transport's packets: RoCE v2.
 //!
-//! [`packet`] is the wire format and [`decode`] reads it, with [`header`], [`opcode`] and [`icrc`] under them; none
-//! knows of queue pairs. What requesters and responders do with packets is the engines'.
+//! [`packet`] is the wire format and [`decode`] its parser, based on [`header`], [`opcode`] and [`icrc`]. None of them
+//! knows queue pairs: requester and responder are in [`crate::engine`].
 
 pub mod decode;
 pub mod header;

@@ -1,10 +1,9 @@
-//! Transports and opcodes: those of [`mlx5_prm::ib`] that the card speaks. IBTA 9.2 "Operation Code (OpCode)"; XRC:
-//! annex A14.
+//! Supported transports and opcodes of [`mlx5_prm::ib`]. IBTA 9.2 "Operation Code (OpCode)"; XRC: annex A14.
 
 use mlx5_prm::ib::{Aeth, AtomicAckEth, AtomicEth, BthOperation, BthService, Ieth, ImmDt, Reth};
 use mlx5_prm::layout::Layout;
 
-/// The transport service a packet belongs to: the three high bits of the opcode.
+/// Transport service of a packet: the three high bits of the opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transport {
@@ -22,24 +21,24 @@ impl Transport {
     /// Every transport.
     pub const ALL: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
 
-    /// The transport and opcode of a packet; `None` for a pair that does not exist.
+    /// The transport and opcode of a packet; `None` for an unsupported combination.
     pub fn split(service: BthService, operation: BthOperation) -> Option<(Self, Opcode)> {
         let transport = Self::ALL.into_iter().find(|transport| transport.service() == service)?;
         let opcode = Opcode::from_operation(operation)?;
         transport.has(opcode).then_some((transport, opcode))
     }
 
-    /// What the packets' header says.
+    /// The service in the BTH.
     pub const fn service(self) -> BthService {
         BthService::from_number(self as u32)
     }
 
-    /// The number on the wire.
+    /// The opcode in the BTH.
     pub const fn number(self, opcode: Opcode) -> u8 {
         (self as u8) << 5 | opcode as u8
     }
 
-    /// Whether packets of this kind exist in this transport.
+    /// Whether this transport has packets with this opcode.
     pub const fn has(self, opcode: Opcode) -> bool {
         use Opcode::*;
         match self {
@@ -49,13 +48,13 @@ impl Transport {
         }
     }
 
-    /// Whether what arrives is acknowledged.
+    /// Whether packets are acknowledged.
     pub const fn is_reliable(self) -> bool {
         matches!(self, Transport::Rc | Transport::Xrc)
     }
 }
 
-/// What a packet is: the five low bits of the opcode, the same in every transport that has it.
+/// Operation of a packet: the five low bits of the opcode, the same in every transport that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -151,7 +150,7 @@ impl Opcode {
         ]
     };
 
-    /// From what the packet's header says; `None` for one that is reserved, or not spoken here.
+    /// From the operation in the BTH; `None` if it is reserved or unsupported.
     pub fn from_operation(operation: BthOperation) -> Option<Self> {
         const BY_NUMBER: [Option<Opcode>; 32] = {
             let (mut table, mut i) = ([None; 32], 0);
@@ -164,7 +163,7 @@ impl Opcode {
         BY_NUMBER.get(operation.number() as usize).copied().flatten()
     }
 
-    /// What the packet's header says.
+    /// The operation in the BTH.
     pub const fn operation(self) -> BthOperation {
         BthOperation::from_number(self as u32)
     }
@@ -183,7 +182,7 @@ impl Opcode {
         }
     }
 
-    /// Whether it begins a message (or a read's response).
+    /// Whether it is the first packet of a message, or of a read response.
     pub const fn begins(self) -> bool {
         use Opcode::*;
         !matches!(
@@ -200,7 +199,7 @@ impl Opcode {
         )
     }
 
-    /// Whether it ends a message (or a read's response).
+    /// Whether it is the last packet of a message, or of a read response.
     pub const fn ends(self) -> bool {
         use Opcode::*;
         !matches!(self, SendFirst | SendMiddle | WriteFirst | WriteMiddle | ReadResponseFirst | ReadResponseMiddle)
@@ -218,13 +217,13 @@ impl Opcode {
         matches!(self, ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge | AtomicAcknowledge)
     }
 
-    /// Whether immediate data follow.
+    /// Whether ImmDt follows.
     pub const fn has_immediate(self) -> bool {
         use Opcode::*;
         matches!(self, SendLastImm | SendOnlyImm | WriteLastImm | WriteOnlyImm)
     }
 
-    /// Whether an IETH, the key to invalidate, follows.
+    /// Whether an IETH, the R_Key to invalidate, follows.
     pub const fn has_ieth(self) -> bool {
         matches!(self, Opcode::SendLastInval | Opcode::SendOnlyInval)
     }
@@ -239,7 +238,7 @@ impl Opcode {
         matches!(self, Opcode::AtomicAcknowledge)
     }
 
-    /// Whether it may carry data.
+    /// Whether it may carry payload.
     pub const fn has_payload(self) -> bool {
         !matches!(
             self,
@@ -251,8 +250,21 @@ impl Opcode {
         )
     }
 
-    /// Bytes of the extended headers after the BTH.
+    /// Length in bytes of the extended headers after the BTH.
     pub const fn extended_len(self) -> usize {
+        // Every frame is asked several times.
+        const BY_NUMBER: [u8; 32] = {
+            let (mut table, mut i) = ([0; 32], 0);
+            while i < Opcode::ALL.len() {
+                table[Opcode::ALL[i] as usize] = Opcode::ALL[i].sum_of_extended() as u8;
+                i += 1;
+            }
+            table
+        };
+        BY_NUMBER[self as usize % BY_NUMBER.len()] as usize
+    }
+
+    const fn sum_of_extended(self) -> usize {
         Reth::SIZE * self.has_reth() as usize
             + Aeth::SIZE * self.has_aeth() as usize
             + ImmDt::SIZE * self.has_immediate() as usize

@@ -1,7 +1,7 @@
-//! RoCE v2 packets: as the engines handle them, and as bytes.
+//! RoCE v2 packets, as the engines use them and as bytes.
 //!
-//! Between the functions of one process a [`Packet`] travels as it is. [`Packet::encode`] and [`Packet::decode`] are
-//! for wires that lead outside and for captures.
+//! Between functions of one process a [`Packet`] is not encoded. [`Packet::encode`] and [`Packet::decode`] serve
+//! uplinks and captures.
 
 use etherparse::{EtherType, Ethernet2Header, IpDscp, IpEcn, IpNumber, Ipv4Header, SingleVlanHeader, UdpHeader};
 use mlx5_prm::ib;
@@ -14,31 +14,30 @@ use super::icrc;
 use super::opcode::{Opcode, Transport};
 use super::psn::Psn;
 
-/// UDP destination port of RoCE v2. IBTA annex A17.
+/// UDP destination port of RoCE v2. IBTA A17.3.2.2.
 pub const UDP_PORT: u16 = 4791;
-/// The default partition, full membership: the only one on Ethernet.
+/// The default P_Key, full membership: the only one on RoCE. IBTA A17.4.7, 10.9.1.2.
 pub const DEFAULT_PKEY: u16 = 0xffff;
-/// Most bytes a packet's payload has.
+/// Maximum payload of a packet in bytes.
 pub const MAX_PAYLOAD: usize = 4096;
 
-/// Bytes of the largest frame that are not payload: Ethernet and its check sum, IPv6, UDP, BTH, RETH with immediate,
-/// ICRC.
+/// Maximum of a frame's bytes that are not payload: Ethernet with FCS, IPv6, UDP, BTH, RETH, immediate, ICRC.
 pub(crate) const FRAME_OVERHEAD: usize =
     Ethernet2Header::LEN + 4 + ib::Grh::SIZE + UdpHeader::LEN + ib::Bth::SIZE + LONGEST_EXTENDED + icrc::LEN;
 const LONGEST_EXTENDED: usize = ib::Reth::SIZE + ib::ImmDt::SIZE;
 
-/// A packet. Of the extended headers, those are meaningful that transport and opcode have.
+/// A packet. Of the extended headers, only those that its transport and opcode have are meaningful.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// Ethernet, IP, UDP.
     pub route: Route,
     /// Its transport.
     pub transport: Transport,
-    /// What it is.
+    /// Its operation.
     pub opcode: Opcode,
     /// Solicited event.
     pub solicited: bool,
-    /// Acknowledgement wanted.
+    /// AckReq bit: an acknowledgement is requested.
     pub ack_request: bool,
     /// Forward congestion was seen (`fecn`).
     pub fecn: bool,
@@ -46,33 +45,32 @@ pub struct Packet {
     pub becn: bool,
     /// Partition key.
     pub pkey: u16,
-    /// The queue pair it is for, 24 bits.
+    /// Destination QP number, 24 bits.
     pub dest_qpn: u32,
-    /// Sequence number.
+    /// Packet sequence number.
     pub psn: Psn,
-    /// The shared receive queue it is for, 24 bits: XRC's header, of requests.
+    /// Destination XRC SRQ number, 24 bits: XRCETH of requests.
     pub xrc_srqn: u32,
-    /// Datagram header: UD's.
+    /// DETH, of UD.
     pub deth: Deth,
-    /// RDMA header.
+    /// RETH.
     pub reth: Reth,
-    /// ACK header.
+    /// AETH.
     pub aeth: Aeth,
-    /// Immediate data, or the key to invalidate.
+    /// Immediate data (ImmDt), or the R_Key to invalidate (IETH).
     pub immediate: u32,
-    /// Atomic header.
+    /// AtomicETH.
     pub atomic: AtomicEth,
-    /// What an atomic found in memory.
+    /// AtomicAckETH: the original value in memory.
     pub atomic_ack: u64,
-    /// Data, without padding.
+    /// Payload without padding.
     pub payload: Vec<u8>,
-    /// The bit of its frame that is flipped on the way, and that the checks where it arrives notice: it is dropped
-    /// there.
+    /// A bit of its frame flipped by fault injection. The receiver's checks detect it and drop the packet.
     pub flipped: Option<u32>,
 }
 
 impl Packet {
-    /// A packet of a reliable connection, without extended headers and payload.
+    /// An RC packet without extended headers and payload.
     pub fn new(opcode: Opcode, route: Route, dest_qpn: u32, psn: Psn) -> Self {
         Packet {
             route,
@@ -97,20 +95,19 @@ impl Packet {
         }
     }
 
-    /// Whether XRC's header follows the BTH.
+    /// Whether an XRCETH follows the BTH.
     pub(super) fn has_xrceth(&self) -> bool {
         self.transport == Transport::Xrc && self.opcode.message().is_some()
     }
 
-    /// Bytes of all extended headers.
+    /// Length of all extended headers in bytes.
     fn extended_len(&self) -> usize {
         let deth = if self.transport == Transport::Ud { ib::Deth::SIZE } else { 0 };
         let xrceth = if self.has_xrceth() { ib::Xrceth::SIZE } else { 0 };
         deth + xrceth + self.opcode.extended_len()
     }
 
-    /// The IP header as what is written in front of a received datagram: 40 bytes, of which IPv4 fills the last 20.
-    /// IBTA annex A17.
+    /// The IP header in front of a received UD message: 40 bytes, of which IPv4 uses the last 20. IBTA A17.4.5.2.
     pub fn global_header(&self) -> [u8; ib::Grh::SIZE] {
         let mut header = [0; ib::Grh::SIZE];
         let payload = UdpHeader::LEN + self.transport_len();
@@ -121,7 +118,7 @@ impl Packet {
         header
     }
 
-    /// Appends the packet to `frame` as the bytes of an Ethernet frame, without its check sequence.
+    /// Appends the packet to `frame` as an Ethernet frame without FCS.
     pub fn encode(&self, frame: &mut Vec<u8>) {
         let start = frame.len();
         let udp_len = UdpHeader::LEN + self.transport_len();
@@ -131,7 +128,7 @@ impl Packet {
             Some(header) => frame.extend_from_slice(&header.to_bytes()),
             None => frame.extend_from_slice(self.route.ipv6_header(udp_len).as_bytes()),
         }
-        // No UDP checksum: the ICRC covers everything. IBTA annex A17.
+        // The UDP checksum is 0. IBTA A17.3.2.4.
         let (source_port, length) = (self.route.sport, udp_len as u16);
         let udp = UdpHeader { source_port, destination_port: UDP_PORT, length, checksum: 0 };
         frame.extend_from_slice(&udp.to_bytes());
@@ -147,26 +144,26 @@ impl Packet {
         }
     }
 
-    /// Bytes of the whole frame, without its check sequence.
+    /// Length of the frame in bytes, without FCS.
     pub fn frame_len(&self) -> usize {
         let tag = self.route.tag.map_or(0, |_| SingleVlanHeader::LEN);
         let ip = if self.route.is_ipv4() { Ipv4Header::MIN_LEN } else { ib::Grh::SIZE };
         Ethernet2Header::LEN + tag + ip + UdpHeader::LEN + self.transport_len()
     }
 
-    /// Bytes after the UDP header.
+    /// Length after the UDP header in bytes.
     fn transport_len(&self) -> usize {
         ib::Bth::SIZE + self.extended_len() + self.payload.len() + self.pad() + icrc::LEN
     }
 
-    /// Bytes that make the payload a multiple of four.
+    /// Padding that makes the payload a multiple of four. IBTA 9.2.
     fn pad(&self) -> usize {
         self.payload.len().wrapping_neg() & 3
     }
 
     fn bth(&self) -> ib::Bth {
         let mut bth = ib::Bth::ZERO;
-        // "Migrated" is the only path state there is on RoCE.
+        // MigReq is always 1 on RoCE: there is no path migration.
         bth.w().service(self.transport.service()).operation(self.opcode.operation()).se(self.solicited).mig_req(true);
         bth.w().pad_cnt(self.pad() as u8).p_key(self.pkey).fecn(self.fecn).becn(self.becn);
         bth.w().dest_qp(self.dest_qpn & Psn::MASK).ack_req(self.ack_request).psn(self.psn.number());
@@ -221,7 +218,7 @@ impl Route {
         }
     }
 
-    /// The IPv4 header of a packet with `payload` bytes after it; `None` where IPv6 is spoken.
+    /// The IPv4 header of a packet with `payload` bytes after it; `None` for IPv6. IBTA A17.3.1.1.
     fn ipv4_header(&self, payload: usize) -> Option<Ipv4Header> {
         let mut header = Ipv4Header {
             dscp: IpDscp::try_new(self.tclass >> 2).unwrap_or_default(),
@@ -246,7 +243,7 @@ impl Route {
     }
 }
 
-/// Flips bit `bit`, counted modulo the frame's length.
+/// Flips bit `bit` of the frame, modulo its length.
 pub(crate) fn flip(frame: &mut [u8], bit: u32) {
     if !frame.is_empty() {
         let bit = bit as usize % (frame.len() * 8);

@@ -1,4 +1,4 @@
-//! Packet sequence numbers: 24 bits, compared on the circle.
+//! Packet sequence numbers: 24 bits, compared modulo 2^24.
 
 /// A packet sequence number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ impl Psn {
         self.0
     }
 
-    /// The PSN `count` packets later.
+    /// The PSN `count` after this one.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Psn::new(self.0.wrapping_add(count))
@@ -30,7 +30,8 @@ impl Psn {
         Psn::new(self.0.wrapping_sub(1))
     }
 
-    /// How far this one is after `other`: negative if it is before it. Half of the circle counts as before.
+    /// Signed distance from `other` to this PSN, modulo 2^24: negative if this one is before `other`, also at exactly
+    /// half the PSN space.
     pub const fn after(self, other: Psn) -> i32 {
         // Shifted up to the sign bit and back down, so that the subtraction wraps at 24 bits.
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8

@@ -1,26 +1,26 @@
-//! What is counted of frames: at the physical port, and at the vport behind it.
+//! Frame counters of the physical port and of the vport behind it.
 
 use crate::transport::packet::Mac;
 
-/// What a port counted.
+/// Counters of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Frames sent.
     pub sent: u64,
     /// Frames received.
     pub received: u64,
-    /// Frames dropped on arrival: damaged on the way, for a queue pair that does not take them, led to no receive queue
-    /// by steering, or while the link is down.
+    /// Frames dropped on arrival: damaged, not accepted by any queue pair, without a receive queue by steering, or
+    /// received while the link is down.
     pub dropped: u64,
-    /// Frames that came to the port and were not for the function: see the L2 table and the vport's lists.
+    /// Frames that were not for the function, by L2 table and vport lists.
     pub filtered: u64,
-    /// Frames longer than the port's MTU, dropped on their way out or in.
+    /// Frames longer than the port's MTU, dropped when sent or received.
     pub too_long: u64,
-    /// What passed the physical port.
+    /// Counters of the physical port.
     pub physical: PhysicalCounters,
     /// Ethernet frames of the vport.
     pub ethernet: BothWays,
-    /// RoCE packets that queue pairs took and sent.
+    /// RoCE packets of queue pairs.
     pub rdma: BothWays,
 }
 
@@ -33,28 +33,28 @@ pub struct Traffic {
     pub octets: u64,
 }
 
-/// Frames of one direction, by to whom they go.
+/// Frames of one direction, by kind of destination address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ByAddress {
-    /// To one.
+    /// Unicast.
     pub unicast: Traffic,
-    /// To some.
+    /// Multicast.
     pub multicast: Traffic,
-    /// To all.
+    /// Broadcast.
     pub broadcast: Traffic,
 }
 
 /// Frames of both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BothWays {
-    /// In.
+    /// Received.
     pub received: ByAddress,
-    /// Out.
+    /// Sent.
     pub sent: ByAddress,
 }
 
 impl Traffic {
-    /// One more frame.
+    /// Counts one frame.
     pub(crate) fn count(&mut self, len: usize) {
         self.packets += 1;
         self.octets += len as u64;
@@ -62,7 +62,7 @@ impl Traffic {
 }
 
 impl ByAddress {
-    /// All together.
+    /// Sum of all.
     pub fn all(&self) -> Traffic {
         let parts = [self.unicast, self.multicast, self.broadcast];
         let sum = |of: fn(&Traffic) -> u64| parts.iter().map(of).sum();
@@ -80,45 +80,45 @@ impl ByAddress {
 }
 
 impl BothWays {
-    /// A frame came in.
+    /// Counts a received frame.
     pub(crate) fn count_received(&mut self, destination: &Mac, len: usize) {
         self.received.count(destination, len);
     }
 
-    /// A frame goes out.
+    /// Counts a sent frame.
     pub(crate) fn count_sent(&mut self, destination: &Mac, len: usize) {
         self.sent.count(destination, len);
     }
 }
 
-/// Frames that passed the physical port, whatever they carry, and their bytes with the check sequence.
+/// All frames of the physical port; bytes include the FCS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PhysicalCounters {
-    /// In.
+    /// Received.
     pub received: ByAddress,
-    /// Out.
+    /// Sent.
     pub sent: ByAddress,
-    /// In, by size: up to 64 bytes, 127, 255, 511, 1023, 1518, 2047, 4095, 8191, and above.
+    /// Received frames by size: up to 64 bytes, 127, 255, 511, 1023, 1518, 2047, 4095, 8191, and above.
     pub received_sizes: [u64; 10],
-    /// Frames dropped on arrival as longer than the port's MTU.
+    /// Received frames dropped because they exceed the port's MTU.
     pub too_long: u64,
-    /// Frames of send queues that are no frames, or longer than the port's MTU.
+    /// Frames of send queues dropped because they are too short or exceed the port's MTU.
     pub unsendable: u64,
-    /// How often the link went down.
+    /// Number of times the link went down.
     pub link_downs: u32,
 }
 
-/// The largest of each size in [`PhysicalCounters::received_sizes`] but the last.
+/// Upper limits of [`PhysicalCounters::received_sizes`], except the last.
 const SIZES: [usize; 9] = [64, 127, 255, 511, 1023, 1518, 2047, 4095, 8191];
 
 impl PhysicalCounters {
-    /// A frame came in, of `len` bytes on the wire.
+    /// Counts a received frame of `len` bytes on the wire.
     pub(crate) fn count_received(&mut self, destination: &Mac, len: usize) {
         self.received.count(destination, len);
         self.received_sizes[SIZES.partition_point(|size| *size < len)] += 1;
     }
 
-    /// A frame goes out.
+    /// Counts a sent frame.
     pub(crate) fn count_sent(&mut self, destination: &Mac, len: usize) {
         self.sent.count(destination, len);
     }

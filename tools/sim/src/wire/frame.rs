@@ -1,21 +1,20 @@
-//! What travels on the wire.
+//! Frames on the wire.
 
 use crate::transport::Packet;
 use crate::transport::decode::DecodeError;
 use crate::transport::packet::{self, Mac};
 
-/// What travels on the wire.
+/// A frame on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// A packet of a reliable connection.
+    /// A RoCE packet.
     Roce(Box<Packet>),
-    /// Any other Ethernet frame, without its check sequence.
+    /// Any other Ethernet frame, without FCS.
     Ethernet(Vec<u8>),
 }
 
 impl Frame {
-    /// The frame that these bytes are. `None` for a RoCE packet that is damaged or of a kind the model does not know: a
-    /// card drops it.
+    /// Decodes a frame. `None` for a RoCE packet that is damaged or unsupported: a card drops it.
     pub fn from_bytes(bytes: &[u8]) -> Option<Frame> {
         match Packet::decode(bytes) {
             Ok(packet) => Some(Frame::Roce(Box::new(packet))),
@@ -27,7 +26,7 @@ impl Frame {
         }
     }
 
-    /// Appends the frame's bytes.
+    /// Appends the encoded frame.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         match self {
             Frame::Roce(packet) => packet.encode(bytes),
@@ -35,7 +34,7 @@ impl Frame {
         }
     }
 
-    /// Bytes on the wire, with the check sequence: what a port's MTU limits.
+    /// Length on the wire with FCS, which the port's MTU limits.
     pub(crate) fn wire_len(&self) -> usize {
         CHECK_SEQUENCE
             + match self {
@@ -44,7 +43,7 @@ impl Frame {
             }
     }
 
-    /// Destination MAC; all zero for a frame too short to have one.
+    /// Destination MAC; zero if the frame is too short.
     pub fn destination(&self) -> Mac {
         match self {
             Frame::Roce(packet) => packet.route.dst_mac,
@@ -52,9 +51,9 @@ impl Frame {
         }
     }
 
-    /// Flips bit `bit`, counted modulo the frame's length, where no check sequence of Ethernet covers it: inside a
-    /// switch. What comes of it is for the one to find out where it arrives: the sums of IPv4 and RoCE cover most of a
-    /// packet, but no address of Ethernet, and nothing that a router may change.
+    /// Flips bit `bit`, modulo the frame's length, as if inside a switch where no FCS protects the frame. The receiver
+    /// may or may not detect it: IPv4 checksum and ICRC cover most of a packet, but neither the MAC addresses nor the
+    /// fields that routers change.
     pub(crate) fn damage(&mut self, bit: u32) {
         let mut bytes = Vec::new();
         self.encode(&mut bytes);
@@ -67,5 +66,5 @@ impl Frame {
     }
 }
 
-/// Bytes of a frame's check sequence.
+/// Length of the FCS in bytes.
 const CHECK_SEQUENCE: usize = 4;

@@ -1,8 +1,8 @@
-//! The wire: ports, what travels between them, and the ways out of the process.
+//! The wire: ports, frames, and links to other processes.
 //!
-//! Each function has a [`Port`]. What a port sends to its own address comes back at once; the rest waits until the card
-//! hands it to its other functions, as an embedded switch does, or to an [`Uplink`], the way out of the process.
-//! Between functions packets travel as they are; bytes are made only for an uplink and for a [capture](PcapWriter).
+//! Each function has a [`Port`]. A frame to the port's own address is looped back. Others wait until the card delivers
+//! them to its other functions, like an embedded switch, or to an [`Uplink`], the link to other processes. Between
+//! functions packets are not encoded, only for an uplink or a [capture](PcapWriter).
 
 mod counters;
 mod frame;
@@ -12,7 +12,7 @@ mod uplink;
 
 pub use counters::{BothWays, ByAddress, PhysicalCounters, PortCounters, Traffic};
 pub use frame::Frame;
-pub use pcap::PcapWriter;
+pub use pcap::{Capture, PcapWriter};
 #[cfg(test)]
 pub(crate) use port::ROOM;
 pub use port::{Own, Port, Sender};

@@ -1,17 +1,19 @@
-//! Captures in the classic pcap format, which every dissector reads.
+//! Captures in the classic pcap format.
 
 use std::fmt;
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::Frame;
+use crate::lock::lock;
 
 /// Magic number of a capture with nanosecond timestamps.
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const LINKTYPE_ETHERNET: u32 = 1;
 const SNAPLEN: u32 = 65535;
 
-/// Writes frames to a pcap file. After the first failed write it writes no more.
+/// Writes frames to a pcap file. Stops after the first write error.
 pub struct PcapWriter {
     out: Box<dyn Write + Send>,
     frame: Vec<u8>,
@@ -36,18 +38,17 @@ impl PcapWriter {
         Ok(PcapWriter { out: Box::new(out), frame: Vec::new(), failed: None })
     }
 
-    /// Appends a frame, stamped with the time of day.
-    pub fn write(&mut self, frame: &Frame) {
+    /// Appends a frame with the timestamp `time`: since 1970, or since the start of a world.
+    pub fn write(&mut self, time: Duration, frame: &Frame) {
         if self.failed.is_some() {
             return;
         }
         self.frame.clear();
         frame.encode(&mut self.frame);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let len = self.frame.len() as u32;
         let mut header = [0; 16];
-        header[0..4].copy_from_slice(&(now.as_secs() as u32).to_le_bytes());
-        header[4..8].copy_from_slice(&now.subsec_nanos().to_le_bytes());
+        header[0..4].copy_from_slice(&(time.as_secs() as u32).to_le_bytes());
+        header[4..8].copy_from_slice(&time.subsec_nanos().to_le_bytes());
         header[8..12].copy_from_slice(&len.to_le_bytes());
         header[12..16].copy_from_slice(&len.to_le_bytes());
         if let Err(error) = self.out.write_all(&header).and_then(|()| self.out.write_all(&self.frame)) {
@@ -56,8 +57,31 @@ impl PcapWriter {
         }
     }
 
-    /// Sees to it that everything captured so far is written; the error that ended the capture, if one did.
+    /// Flushes the capture. Returns the error that ended it, if any.
     pub fn flush(&mut self) -> io::Result<()> {
         self.failed.take().map_or_else(|| self.out.flush(), Err)
+    }
+}
+
+/// A capture that the ports of a card share, by the card's clock.
+#[derive(Debug, Clone)]
+pub struct Capture {
+    writer: Arc<Mutex<PcapWriter>>,
+    /// When it began.
+    begin: Instant,
+    /// The stamp of a frame at that moment.
+    first: Duration,
+}
+
+impl Capture {
+    /// A capture that begins at `begin` of the card's clock. A frame of that moment is stamped with `first`.
+    pub fn new(writer: PcapWriter, begin: Instant, first: Duration) -> Self {
+        Capture { writer: Arc::new(Mutex::new(writer)), begin, first }
+    }
+
+    /// Appends a frame that passes at `now` of the card's clock.
+    pub(crate) fn write(&self, now: Instant, frame: &Frame) {
+        let time = self.first + now.saturating_duration_since(self.begin);
+        lock(&self.writer).write(time, frame);
     }
 }

@@ -1,41 +1,41 @@
 //! A function's port.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use super::{Frame, PcapWriter, PortCounters};
+use super::{Capture, Frame, PortCounters};
 use crate::fault::{Faults, FrameFate};
 use crate::strict::{Strict, rules};
 use crate::transport::packet::Mac;
 
-/// A function's port: link, counters, frames to and from the wire. Its addresses are `Objects::vport`'s and
-/// `Objects::gids`'.
+/// A function's port: link, counters, sent and received frames. Its addresses are in `Objects::vport` and
+/// `Objects::gids`.
 #[derive(Debug)]
 pub struct Port {
-    /// Whether the link is up. Frames sent or arriving while it is down are lost.
+    /// Whether the link is up. While it is down, sent and received frames are lost.
     pub link_up: bool,
-    /// Bytes of the longest frame that may pass, with its check sequence (`PMTU`).
+    /// Maximum frame length in bytes, with FCS (`PMTU`).
     pub mtu: u16,
-    /// What it counted.
+    /// Its counters.
     pub counters: PortCounters,
     strict: Strict,
     received: VecDeque<(Frame, Sender)>,
     sent: VecDeque<Frame>,
-    /// A frame that the next one overtakes.
+    /// A delayed frame: the next one overtakes it.
     held: Option<(Frame, Own)>,
-    capture: Option<Arc<Mutex<PcapWriter>>>,
+    capture: Option<Capture>,
 }
 
-/// The function's own side of what it sends.
+/// The function as a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Own {
-    /// Its address: frames to it come back.
+    /// Its MAC: frames to it are looped back.
     pub mac: Mac,
-    /// The transport domain of the send queue; `None` for a queue pair's.
+    /// Transport domain of the send queue; `None` for a queue pair.
     pub domain: Option<u32>,
 }
 
-/// Who sent a frame that came.
+/// Sender of a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
     /// Another port.
@@ -44,14 +44,14 @@ pub enum Sender {
     Own(Own),
 }
 
-/// Frames that wait in one direction before whoever makes more is held back. Few enough to be handled well within the
-/// shortest acknowledge timeout that software uses, or waiting alone would cause retries, and those more waiting.
+/// Maximum number of frames that wait in each direction before the sender must stop. Small enough to be processed
+/// within the shortest ACK timeout in use: otherwise waiting alone would cause retransmissions, and more waiting.
 pub(crate) const ROOM: usize = 1024;
 
 impl Port {
-    /// The most that `mtu` can be.
+    /// Maximum of `mtu`.
     pub const MAX_MTU: u16 = 10_000;
-    /// What it is until a driver says: room for 1500 bytes in a tagged frame.
+    /// Default MTU: 1500 bytes of payload in a tagged frame.
     const DEFAULT_MTU: u16 = 1522;
 
     /// A port with its link up; violations go to `strict`.
@@ -68,64 +68,66 @@ impl Port {
         }
     }
 
-    /// Writes each frame that the port sends or takes from outside to `capture` from now on.
-    pub fn attach_capture(&mut self, capture: Option<Arc<Mutex<PcapWriter>>>) {
+    /// From now on, records sent and received frames in `capture`.
+    pub fn attach_capture(&mut self, capture: Option<Capture>) {
         self.capture = capture;
     }
 
-    /// Sends a frame, which `faults` may lose, double, delay or damage. One to its own address comes back.
-    pub fn send(&mut self, mut frame: Frame, own: Own, faults: &Faults) {
+    /// Sends a frame at time `now`; `faults` may drop, duplicate, delay or damage it. A frame to the port's own address
+    /// is looped back.
+    pub fn send(&mut self, mut frame: Frame, own: Own, faults: &Faults, now: Instant) {
         match faults.frame() {
-            None => self.put(frame, own),
+            None => self.put(frame, own, now),
             Some(FrameFate::Lost) => {}
             Some(FrameFate::Duplicated) => {
-                self.put(frame.clone(), own);
-                self.put(frame, own);
+                self.put(frame.clone(), own, now);
+                self.put(frame, own, now);
             }
             Some(FrameFate::Corrupted(bit)) => {
                 frame.damage(bit);
-                self.put(frame, own);
+                self.put(frame, own, now);
             }
             Some(FrameFate::Reordered) => {
                 if let Some((earlier, own)) = self.held.replace((frame, own)) {
-                    self.put(earlier, own);
+                    self.put(earlier, own, now);
                 }
                 return;
             }
         }
         if let Some((late, own)) = self.held.take() {
-            self.put(late, own);
+            self.put(late, own, now);
         }
     }
 
-    fn put(&mut self, frame: Frame, own: Own) {
+    fn put(&mut self, frame: Frame, own: Own, now: Instant) {
         if !self.link_up {
             return;
         }
-        if self.is_too_long(&frame, "to be sent") {
+        let len = frame.wire_len();
+        if self.is_too_long(len, "to be sent") {
             self.counters.physical.unsendable += 1;
             return;
         }
         self.counters.sent += 1;
-        self.capture(&frame);
+        self.capture(&frame, now);
         let destination = frame.destination();
         if destination == own.mac {
-            return self.take_in(frame, Sender::Own(own));
+            return self.take_in(frame, len, Sender::Own(own));
         }
-        self.counters.physical.count_sent(&destination, frame.wire_len());
+        self.counters.physical.count_sent(&destination, len);
         if destination[0] & 1 != 0 {
-            self.take_in(frame.clone(), Sender::Own(own));
+            self.take_in(frame.clone(), len, Sender::Own(own));
         }
         self.sent.push_back(frame);
     }
 
-    /// Puts a frame into the port from the wire's side.
+    /// A frame arrives from the wire.
     pub(crate) fn deliver(&mut self, frame: Frame) {
-        self.take_in(frame, Sender::Other);
+        let len = frame.wire_len();
+        self.take_in(frame, len, Sender::Other);
     }
 
-    /// A frame came that is not for the function. One to a group comes to every port, and its port counts it all the
-    /// same.
+    /// A frame arrived that is not for the function. A multicast frame reaches every port and is counted by it anyway.
     pub(crate) fn pass_by(&mut self, frame: &Frame) {
         self.counters.filtered += 1;
         let destination = frame.destination();
@@ -134,25 +136,26 @@ impl Port {
         }
     }
 
-    fn take_in(&mut self, frame: Frame, sender: Sender) {
+    /// A frame came, of `len` bytes on the wire.
+    fn take_in(&mut self, frame: Frame, len: usize, sender: Sender) {
         if !self.link_up {
             self.counters.dropped += 1;
             return;
         }
-        if self.is_too_long(&frame, "received") {
+        if self.is_too_long(len, "received") {
             self.counters.physical.too_long += 1;
             return;
         }
         self.counters.received += 1;
         if sender == Sender::Other {
-            self.counters.physical.count_received(&frame.destination(), frame.wire_len());
+            self.counters.physical.count_received(&frame.destination(), len);
         }
         self.received.push_back((frame, sender));
     }
 
-    /// A frame above the port's MTU is dropped, and nobody is told: the sender's retries run out.
-    fn is_too_long(&mut self, frame: &Frame, way: &str) -> bool {
-        let (len, mtu) = (frame.wire_len(), self.mtu);
+    /// A frame longer than the port's MTU is dropped silently.
+    fn is_too_long(&mut self, len: usize, way: &str) -> bool {
+        let mtu = self.mtu;
         let is_too_long = len > usize::from(mtu);
         if is_too_long {
             self.counters.too_long += 1;
@@ -161,33 +164,33 @@ impl Port {
         is_too_long
     }
 
-    /// Link and MTU as after power-on.
+    /// Resets link and MTU to their state after power-on.
     pub(crate) fn restore(&mut self) {
         (self.link_up, self.mtu) = (true, Self::DEFAULT_MTU);
     }
 
-    /// Whether more frames can be sent now. A sender that may wait does; nothing is lost if it does not.
+    /// Whether more frames can be sent now. A sender should wait if not, but no frame is lost if it does not.
     pub(crate) fn can_send(&self) -> bool {
         self.can_receive() && self.sent.len() < ROOM
     }
 
-    /// Whether the wire may bring more frames now.
+    /// Whether the port accepts more frames from the wire now.
     pub(crate) fn can_receive(&self) -> bool {
         self.received.len() < ROOM
     }
 
-    /// How many frames wait, both ways.
+    /// Number of frames waiting, in both directions.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.received.len() + self.sent.len()
     }
 
-    /// Where the next frame goes that is to go to another port.
+    /// Destination of the next frame to another port.
     pub(crate) fn next_destination(&self) -> Option<Mac> {
         self.sent.front().map(Frame::destination)
     }
 
-    /// The next frame that came, and who sent it.
+    /// The next received frame, and its sender.
     pub(crate) fn take_received(&mut self) -> Option<(Frame, Sender)> {
         self.received.pop_front()
     }
@@ -204,9 +207,9 @@ impl Port {
         self.held = None;
     }
 
-    pub(crate) fn capture(&self, frame: &Frame) {
+    pub(crate) fn capture(&self, frame: &Frame, now: Instant) {
         if let Some(capture) = &self.capture {
-            capture.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).write(frame);
+            capture.write(now, frame);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ways out of the process.
+//! Links to other processes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,33 +6,34 @@ use std::io::{self, ErrorKind};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
-/// A way out of the process for Ethernet frames. Never blocks.
+/// A link for Ethernet frames to other processes. Never blocks.
 pub trait Uplink: Send + fmt::Debug {
-    /// Sends a frame; one that cannot be sent is lost, as on any wire.
+    /// Sends a frame. A frame that cannot be sent is lost, as on any wire.
     fn send(&mut self, frame: &[u8]);
-    /// The next frame from outside, put at the start of `buffer`: its length; `None` while there is none.
+    /// Reads the next frame into `buffer`; returns its length. `None` if there is none.
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize>;
 }
 
-/// Frames that may wait for the other end to make room. A UNIX socket holds few datagrams, and a wire that loses most
-/// of each burst would keep its users busy with retries.
+/// Maximum number of frames that wait for the other end. A UNIX socket holds only a few datagrams; without this, most
+/// of each burst would be lost and retransmitted.
 const BACKLOG: usize = 4096;
 
-/// One Ethernet frame a datagram on a UNIX socket: between two cards' processes, or to QEMU's `-netdev dgram`.
+/// UNIX datagram socket with one Ethernet frame in each datagram: to another card's process, or to QEMU's `-netdev
+/// dgram`.
 #[derive(Debug)]
 pub struct SocketUplink {
     socket: UnixDatagram,
-    /// Where frames go. While nobody is there they are lost.
+    /// Destination of frames. They are lost while nobody listens there.
     peer: PathBuf,
-    /// Whether the other end is whoever was heard last.
+    /// Whether the destination is the sender of the last datagram received.
     learns: bool,
     waiting: VecDeque<Vec<u8>>,
     local: PathBuf,
 }
 
 impl SocketUplink {
-    /// One end of the wire named `path`. Whoever comes first listens there; the other, which finds it, takes
-    /// `path.peer` and says hello. Until somebody elsewhere was heard, the first takes the other to be at `path.peer`.
+    /// One end of the wire named `path`. The first process listens there; the second uses `path.peer`, and announces
+    /// itself. Until the first has received anything, it assumes the other at `path.peer`.
     pub fn join(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let mut other = path.as_os_str().to_owned();
@@ -44,11 +45,11 @@ impl SocketUplink {
         }
     }
 
-    /// The end at `local` of a wire whose other end is at `remote`, there already or not.
+    /// The end at `local` of a wire whose other end is at `remote`, which need not exist yet.
     pub fn between(local: impl AsRef<Path>, remote: impl AsRef<Path>) -> io::Result<Self> {
         let local = local.as_ref();
         let mut uplink = Self::made(bind(local)?, local, remote.as_ref().to_owned(), false)?;
-        uplink.send(&[]); // an empty datagram is no frame: it only says where we are
+        uplink.send(&[]); // an empty datagram announces our address; it is not a frame
         Ok(uplink)
     }
 
@@ -66,7 +67,7 @@ impl SocketUplink {
         }
     }
 
-    /// Sends what waits; false while the other end has no room.
+    /// Sends waiting frames. Returns false if the other end has no room.
     fn flush(&mut self) -> bool {
         while let Some(frame) = self.waiting.front() {
             if !self.send_now(frame) {
@@ -77,7 +78,7 @@ impl SocketUplink {
         true
     }
 
-    /// False if the other end has no room now; any other failure loses the frame.
+    /// Returns false if the other end has no room now; any other failure loses the frame.
     fn send_now(&self, frame: &[u8]) -> bool {
         match self.socket.send_to(frame, &self.peer) {
             Err(error) => error.kind() != ErrorKind::WouldBlock,
@@ -110,7 +111,7 @@ impl Uplink for SocketUplink {
 
 impl Drop for SocketUplink {
     fn drop(&mut self) {
-        // Nobody is harmed by a name left behind: the next to bind it finds nobody answering and removes it.
+        // A name left behind is harmless: the next process that binds it finds no peer, and removes it.
         let _ = std::fs::remove_file(&self.local);
     }
 }

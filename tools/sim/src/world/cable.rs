@@ -8,25 +8,25 @@ use crate::fault::Random;
 use crate::lock::lock;
 use crate::wire::Uplink;
 
-/// What a cable does to frames.
+/// Properties of a cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
-    /// Out of a million frames, how many are lost.
+    /// Frames lost, out of a million.
     pub loss: u32,
-    /// Out of a million frames, how many arrive twice.
+    /// Frames duplicated, out of a million.
     pub duplication: u32,
-    /// Out of a million frames, how many are late, so that others overtake them.
+    /// Frames delayed so that others overtake them, out of a million.
     pub reordering: u32,
-    /// Out of a million frames, how many have one bit flipped.
+    /// Frames with one flipped bit, out of a million.
     pub corruption: u32,
-    /// How long a frame takes.
+    /// Latency of a frame.
     pub latency: Duration,
-    /// By how much a late frame is late, at most.
+    /// Maximum additional latency of a delayed frame.
     pub lateness: Duration,
 }
 
 impl Default for Conditions {
-    /// A cable that takes a microsecond and does no harm.
+    /// A cable with a latency of one microsecond and no errors.
     fn default() -> Self {
         Conditions {
             loss: 0,
@@ -39,19 +39,19 @@ impl Default for Conditions {
     }
 }
 
-/// Both ways of a cable.
+/// Both directions of a cable.
 #[derive(Debug)]
 pub(super) struct Cable {
     conditions: Conditions,
     random: Random,
     now: Duration,
-    /// Frames sent so far: what is due at the same time arrives in the order in which it was sent.
+    /// Number of frames sent. Frames due at the same time arrive in the order of sending.
     sent: u64,
-    /// For each end, the frames on their way to it, by when they arrive.
+    /// For each end, the frames in flight to it, by time of arrival.
     ways: [BTreeMap<(Duration, u64), Vec<u8>>; 2],
 }
 
-/// One end.
+/// One end of a cable.
 #[derive(Debug)]
 pub(super) struct CableEnd {
     cable: Arc<Mutex<Cable>>,
@@ -75,7 +75,7 @@ impl Cable {
         self.now = now;
     }
 
-    /// When the next frame arrives that has not arrived yet.
+    /// When the next frame arrives.
     pub(super) fn next_due(&self) -> Option<Duration> {
         let after = (self.now + Duration::from_nanos(1), 0);
         self.ways.iter().filter_map(|way| way.range(after..).next()).map(|((due, _), _)| *due).min()

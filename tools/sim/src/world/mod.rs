@@ -1,7 +1,7 @@
-//! Cards, cables and a clock of their own: everything on one thread, in virtual time, the same in every run of a seed.
+//! A simulated world: cards and cables on one thread, in virtual time. Every run with the same seed is the same.
 //!
 //! Nothing happens in a world unless somebody [advances](World::advance) it. Time stands still while cards have work to
-//! do, and jumps to the next thing that is due when they have none: a timeout of a second costs nothing.
+//! do, and then jumps to the next event: a timeout of a second takes no real time.
 //!
 //! ```
 //! use std::time::Duration;
@@ -35,11 +35,10 @@ use cable::Cable;
 pub use cable::Conditions;
 pub use record::Record;
 
-/// A world. Cheap to clone; all clones are the same world. `Send` and `Sync`, though its point is to be used by one
-/// thread.
+/// A world. Cheap to clone; all clones are the same world. `Send` and `Sync`, but meant for use by one thread.
 ///
-/// A client waits so: it looks whether what it waits for has come; if not, it advances the world, never past its own
-/// deadline, and looks again. It may do that anywhere but inside the closure of
+/// A client waits like this: it checks its condition; if not met, it advances the world, never past its own deadline,
+/// and checks again. It may do so anywhere except inside the closure of
 /// [`FunctionHandle::with`](crate::card::FunctionHandle::with) or an [`Observer`](crate::function::Observer).
 #[derive(Debug, Clone)]
 pub struct World(Arc<Shared>);
@@ -47,7 +46,7 @@ pub struct World(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     seed: u64,
-    /// Stands for time 0. It is a label: only differences from it are ever looked at.
+    /// Time 0. Only differences from it are used.
     start: Instant,
     record: record::Shared,
     state: Mutex<State>,
@@ -56,9 +55,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     now: Duration,
-    /// How many cards there have been.
+    /// Number of cards created.
     made: usize,
-    /// In the order in which they were made, which is the order of their turns. One that was dropped has no power.
+    /// The cards in the order of creation, in which they get their turns. A dropped card is powered off.
     cards: Vec<Weak<SteppedCard>>,
     cables: Vec<Arc<Mutex<Cable>>>,
 }
@@ -68,17 +67,17 @@ struct State {
 pub struct CableHandle(Arc<Mutex<Cable>>);
 
 impl CableHandle {
-    /// What the cable does to the frames that are sent from now on.
+    /// Changes the cable's properties for frames sent from now on.
     pub fn set_conditions(&self, conditions: Conditions) {
         lock(&self.0).set_conditions(conditions);
     }
 }
 
-/// Addresses between the functions of one card and those of the next.
+/// Distance of the MAC addresses of successive cards.
 const MACS_A_CARD: u64 = 0x100;
 
 impl World {
-    /// An empty world at time 0. All dice that are thrown in it come from `seed`.
+    /// An empty world at time 0. All random numbers derive from `seed`.
     pub fn new(seed: u64) -> Self {
         World(Arc::new(Shared {
             seed,
@@ -88,11 +87,11 @@ impl World {
         }))
     }
 
-    /// A card without a cable, or with a wire of its own. Its MAC addresses are those of the profile, counted on for
-    /// each card that the world has already. It has power until the last reference to it is dropped.
+    /// A card without a cable, or with its own wire. Its MAC addresses are those of the profile, offset for each card
+    /// already in the world. It is powered until the last reference to it is dropped.
     ///
     /// # Errors
-    /// As of [`Builder::build`].
+    /// Those of [`Builder::build`].
     pub fn card(&self, builder: Builder) -> Result<Arc<SteppedCard>, BuildError> {
         let mut state = self.state();
         let number = state.made;
@@ -100,6 +99,7 @@ impl World {
         let card = builder
             .count_macs_on(MACS_A_CARD * number as u64)
             .seed(self.0.seed.wrapping_add(0x1000 * (number as u64 + 1)))
+            .age(state.now)
             .observer(move |_| record.watcher(number))
             .build_stepped(self.0.start + state.now)?;
         let card = Arc::new(card);
@@ -108,10 +108,10 @@ impl World {
         Ok(card)
     }
 
-    /// Two cards, joined by a cable. It is the wire of both: a wire that a builder was given is not used.
+    /// Two cards joined by a cable. It replaces the wire of both builders.
     ///
     /// # Errors
-    /// As of [`Builder::build`].
+    /// Those of [`Builder::build`].
     pub fn joined(
         &self,
         builders: [Builder; 2],
@@ -130,14 +130,14 @@ impl World {
         Ok((cards, CableHandle(cable)))
     }
 
-    /// The time since the world began.
+    /// Time since the start of the world.
     pub fn now(&self) -> Duration {
         self.state().now
     }
 
-    /// Does what is to be done next: a turn of each card if any has work to do now; otherwise lets time pass until the
-    /// next thing is due, or until `until`, and gives each card a turn then. False, and nothing was done, if `until`
-    /// has come and no card has work.
+    /// Does the next step. If a card has work now, gives each card a turn. Otherwise advances time to the next event,
+    /// at most to `until`, and then gives each card a turn. Returns false, without doing anything, if the time is
+    /// `until` and no card has work.
     pub fn advance(&self, until: Duration) -> bool {
         let mut state = self.state();
         if state.turn(self.0.start) {
@@ -151,12 +151,12 @@ impl World {
         true
     }
 
-    /// Advances until `until` has come and no card has work.
+    /// Advances until the time is `until` and no card has work.
     pub fn run_until(&self, until: Duration) {
         while self.advance(until) {}
     }
 
-    /// What happened so far.
+    /// A record of everything that has happened.
     pub fn record(&self) -> Record {
         self.0.record.record()
     }
@@ -167,7 +167,7 @@ impl World {
 }
 
 impl State {
-    /// One turn of each card at the present time. True if any did something.
+    /// One turn of each card at the current time. Returns true if any did something.
     fn turn(&mut self, start: Instant) -> bool {
         for cable in &self.cables {
             lock(cable).set_time(self.now);
@@ -182,7 +182,7 @@ impl State {
         worked
     }
 
-    /// When the next thing is due, later than now.
+    /// Time of the next event after now.
     fn next_due(&self, start: Instant) -> Option<Duration> {
         let cards = self.cards.iter().filter_map(|card| card.upgrade()?.next_due());
         let timers = cards.map(|due| due.saturating_duration_since(start));

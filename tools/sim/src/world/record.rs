@@ -1,21 +1,20 @@
-//! What happened in a world, as one number.
+//! A record of what happened in a world, as a hash.
 
 use std::sync::{Arc, Mutex};
 
 use crate::function::{At, Observer, Seen};
 use crate::lock::lock;
 
-/// A sum over everything that was seen, and how much that was. Two runs with equal records did the same at the same
-/// times.
+/// A hash over all observations, and their numbers. Runs with equal records did the same things at the same times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Hash (64-bit FNV-1a) over each thing that was seen: when, at which card and function, what, and all its bytes.
+    /// 64-bit FNV-1a hash over all observations: time, card, function, kind, and all bytes.
     pub hash: u64,
     /// Commands fetched.
     pub commands: u64,
-    /// Frames that left a port.
+    /// Frames sent by ports.
     pub sent: u64,
-    /// Frames that came to a port.
+    /// Frames received by ports.
     pub received: u64,
     /// CQEs written.
     pub completions: u64,
@@ -74,7 +73,7 @@ impl Record {
     }
 }
 
-/// The record that all functions of a world share.
+/// The record, shared by all functions of a world.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shared(Arc<Mutex<Record>>);
 

@@ -1,4 +1,4 @@
-//! Two cards, a cable and a client each, on one thread and in virtual time.
+//! Two cards, a cable and two clients, on one thread in virtual time.
 
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ use crate::firmware::tests::client::Client;
 use crate::function::Function;
 use crate::profile::Profile;
 use crate::strict::Strict;
+use crate::wire::PcapWriter;
 
 const BAD: Conditions = Conditions {
     loss: 50_000,
@@ -21,12 +22,13 @@ const BAD: Conditions = Conditions {
     latency: Duration::from_micros(1),
     lateness: Duration::from_micros(20),
 };
-/// Bytes of a message: two packets and a part of one.
+/// Message size in bytes: two packets and a part of one.
 const LEN: u32 = 2500;
-/// Messages under way.
+/// Messages in flight.
 const DEPTH: usize = 8;
 
-/// A client's side. The function is the card's; the bench holds an empty one, and has the card's while it works on it.
+/// One client. The function belongs to the card; the bench holds an empty one, and swaps it with the card's while
+/// working.
 struct Side {
     handle: FunctionHandle,
     bench: Option<Bench>,
@@ -36,7 +38,7 @@ struct Side {
     posted: usize,
     sent: usize,
     received: usize,
-    /// Completion events, by which arm requests are numbered.
+    /// Completion events so far: the sequence number of arm requests.
     events: u32,
 }
 
@@ -45,7 +47,7 @@ fn empty() -> Function {
 }
 
 impl Side {
-    /// Brings the function up by commands, and makes a queue pair.
+    /// Brings the function up by commands, and creates a queue pair.
     fn new(handle: FunctionHandle, host: usize) -> Self {
         let made = handle.with(move |f| {
             let mut client = Client::on(std::mem::replace(f, empty()));
@@ -65,7 +67,7 @@ impl Side {
         Side { handle, bench: Some(bench), qpn, eqn, buffer, posted: 0, sent: 0, received: 0, events: 0 }
     }
 
-    /// Does something on the function, between two turns of its card.
+    /// Runs a closure on the function, between two turns of its card.
     fn with<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Bench) -> T + Send + 'static) -> T {
         let mut bench = self.bench.take().unwrap();
         let done = self.handle.with(move |f| {
@@ -87,7 +89,7 @@ impl Side {
         });
     }
 
-    /// Takes what completed, posts what there is room for, up to `count` messages.
+    /// Polls completions, and posts as many of `count` messages as fit.
     fn work(&mut self, count: usize) {
         let Side { qpn, eqn, buffer, .. } = *self;
         let under_way = self.posted - self.sent;
@@ -117,7 +119,7 @@ fn post_receive(bench: &mut Bench, qpn: u32, key: u32) {
     bench.post_recv(qpn, &[data(at, LEN, key)]);
 }
 
-/// `count` messages each way, then a write with a wrong key: what was recorded, and how long it took in the world.
+/// Sends `count` messages each way, then a write with a wrong key. Returns the record, and the virtual time it took.
 fn run(seed: u64, count: usize) -> (Record, Duration) {
     let world = World::new(seed);
     let builders = [Card::builder().strict(true), Card::builder().strict(true)];
@@ -161,6 +163,34 @@ fn a_seed_gives_the_same_world_each_time_and_another_seed_another() {
     assert_eq!(different.len(), others.len() + 1);
     assert!(first.commands > 5 && first.completions > 200 && first.events > 10, "{first:?}");
     assert!(first.sent > first.received, "the cable loses frames: {first:?}");
+}
+
+#[test]
+fn a_capture_is_the_same_each_time_and_its_stamps_are_the_world_s() {
+    #[derive(Clone, Default)]
+    struct File(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for File {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            lock(&self.0).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let captured = || {
+        let (world, file) = (World::new(1), File::default());
+        world.run_until(Duration::from_secs(1));
+        let writer = PcapWriter::new(file.clone()).unwrap();
+        let card = world.card(Card::builder().capture(writer)).unwrap();
+        world.run_until(Duration::from_millis(1500));
+        let sent = card.function(0).with(|f| f.nic.send_frame(vec![0xff; 60], 0));
+        sent.unwrap();
+        lock(&file.0).clone()
+    };
+    let bytes = captured();
+    assert_eq!(bytes[24..32], [1, 0, 0, 0, 0, 0x65, 0xcd, 0x1d], "1.5 s");
+    assert_eq!(captured(), bytes);
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn a_removed_card_reads_all_ones_and_comes_back_reset() {
     assert_eq!(bytes, [0xff; 8]);
     function.config_write(COMMAND, &[2, 0]);
     function.bar_write(0x18, &[0xff; 4]);
-    // Let it be seen by the device thread before it is over.
+    // Let the device thread see it before it ends.
     std::thread::sleep(Duration::from_millis(20));
     function.faults().clear(removal);
     eventually(|| {
@@ -197,7 +197,7 @@ fn posted_writes_wait_when_the_device_is_far_behind() {
         }
         std::thread::sleep(Duration::from_millis(20));
         let waiting = count();
-        // Before anything can fail, or the threads would wait for ever.
+        // Before anything can fail, or the threads would wait forever.
         release.send(()).unwrap();
         assert_eq!(waiting, INBOX);
     });

@@ -1,4 +1,5 @@
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::card::switch::Wire;
 use crate::fault::{Fault, Faults, FrameFate, Times};
@@ -9,9 +10,9 @@ use crate::strict::rules::FRAME_TOO_LONG;
 use crate::transport::packet::{Mac, Route, gid_of_ipv4};
 use crate::transport::psn::Psn;
 use crate::transport::{Opcode, Packet};
-use crate::wire::{Frame, Own, PcapWriter, ROOM, Sender, SocketUplink};
+use crate::wire::{Capture, Frame, Own, PcapWriter, ROOM, Sender, SocketUplink};
 
-/// Functions that gave their addresses to the switch.
+/// Functions that have registered their addresses with the switch.
 fn functions(count: usize) -> Vec<Function> {
     let mut functions: Vec<_> =
         (0..count).map(|index| Function::new(index, Profile::connectx5(), Strict::on(), Faults::new())).collect();
@@ -27,7 +28,7 @@ fn listen(function: &mut Function) {
 
 fn send(from: &mut Function, frame: Frame, faults: &Faults) {
     let own = from.nic.objects.vport.mac();
-    from.nic.port.send(frame, Own { mac: own, domain: None }, faults);
+    from.nic.port.send(frame, Own { mac: own, domain: None }, faults, from.nic.now);
 }
 
 fn ethernet(to: Mac) -> Frame {
@@ -112,7 +113,7 @@ fn a_function_hears_only_addresses_of_its_l2_table() {
     let to = functions[1].nic.objects.vport.mac();
     let table = functions[1].nic.objects.l2_table.as_mut().unwrap();
     assert!(table.remove(0));
-    // The list is for the e-switch's manager to read, and the manager goes by its table.
+    // The list is only read by the e-switch's manager, which uses its own table.
     functions[1].nic.objects.vport.unicast = vec![to];
     send(&mut functions[0], ethernet(to), &Faults::new());
     Wire::new().exchange(&mut functions);
@@ -264,13 +265,13 @@ fn a_flipped_bit_is_found_by_the_check_that_covers_it() {
         frame.damage(bit);
         frame
     };
-    // The last bit of the destination's address: nobody's sum covers it, and the frame goes elsewhere.
+    // The last bit of the destination MAC: no checksum covers it, and the frame goes elsewhere.
     assert_eq!(flipped(47).destination(), [2, 0, 0, 0, 0, 8]);
-    // The ethertype, and the UDP port: no packet of RoCE any more.
+    // The EtherType, and the UDP port: no longer a RoCE packet.
     for bit in [8 * 12, 8 * (14 + 20 + 2)] {
         assert!(matches!(flipped(bit), Frame::Ethernet(_)), "bit {bit}");
     }
-    // The queue pair's number; a byte that every router may mark.
+    // The QP number; a byte that every router may change.
     assert!(matches!(flipped(8 * (14 + 20 + 8 + 5)), Frame::Roce(packet) if packet.flipped.is_some()));
     let marked = flipped(8 * (14 + 20 + 8 + 4));
     assert!(matches!(marked, Frame::Roce(packet) if packet.fecn != before.fecn && packet.flipped.is_none()));
@@ -328,10 +329,13 @@ fn a_capture_holds_real_frames() {
     let mut functions = functions(1);
     let to = functions[0].nic.objects.vport.mac();
     let writer = PcapWriter::new(file.clone()).unwrap();
-    functions[0].nic.port.attach_capture(Some(Arc::new(Mutex::new(writer))));
+    let begin = functions[0].nic.now;
+    functions[0].nic.port.attach_capture(Some(Capture::new(writer, begin, Duration::from_secs(7))));
+    functions[0].nic.now = begin + Duration::from_nanos(1_000_000_005);
     send(&mut functions[0], packet(to), &Faults::new());
     let bytes = file.0.lock().unwrap().clone();
     assert_eq!(bytes[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
+    assert_eq!(bytes[24..32], [8, 0, 0, 0, 5, 0, 0, 0], "seconds and nanoseconds of the card's clock");
     let len = u32::from_le_bytes(bytes[32..36].try_into().unwrap()) as usize;
     assert_eq!(bytes.len(), 24 + 16 + len);
     assert_eq!(Frame::from_bytes(&bytes[40..]), Some(packet(to)));

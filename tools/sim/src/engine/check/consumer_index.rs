@@ -1,21 +1,20 @@
-//! What strict mode knows of the completions that software consumed. A place in a ring that is used again shows that
-//! the completion of its last WQE was seen. The consumer index must not stay far behind that: Linux, libmlx5 and DPDK
-//! publish it before they use a place again, or at the end of a round of polling.
+//! Strict mode: completions that software has consumed. Reusing a WQE's place in the ring shows that software has seen
+//! its completion. The consumer index must not stay far behind: Linux, libmlx5 and DPDK publish it before they reuse a
+//! place, or at the end of each poll.
 
 use crate::function::Nic;
 use crate::objects::{Consumed, Cq};
 use crate::strict::rules;
 
 impl Consumed {
-    /// The WQE at `place` completes with the completion that is written next to the queue `cqn`.
+    /// The WQE at `place` completes with the next CQE of the queue `cqn`.
     pub(crate) fn completes(&mut self, nic: &Nic, cqn: u32, place: u16) {
         if let Some(cq) = nic.objects.cqs.get(cqn).filter(|_| nic.strict.is_on()) {
             self.completions.push_back((place, cq.producer));
         }
     }
 
-    /// Everything before `posted` is in a ring of `size` places: earlier WQEs were replaced, so their completions were
-    /// seen.
+    /// WQEs up to `posted` are in a ring of `size` places. Older WQEs were overwritten, so their completions were seen.
     pub(crate) fn posted(&mut self, nic: &Nic, cqn: u32, posted: u16, size: u32) {
         let mut seen = None;
         while let Some((place, completion)) = self.completions.front().copied()
@@ -35,7 +34,7 @@ fn is_unpublished(nic: &Nic, cqn: u32, seen: u32) -> bool {
     let Some(cq) = nic.objects.cqs.get(cqn).filter(|cq| !cq.ignore_overrun && !cq.collapsed) else { return false };
     let Ok(consumer) = cq.doorbell.read(&nic.dma, 0) else { return false };
     let behind = seen.wrapping_sub(consumer) & Cq::INDEX;
-    // One that is ahead has its own rule.
+    // A consumer index that is ahead has a rule of its own.
     if consumer > Cq::INDEX || behind <= 1 << cq.log_size >> 1 || behind > Cq::INDEX / 2 {
         return false;
     }

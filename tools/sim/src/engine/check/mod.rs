@@ -1,4 +1,4 @@
-//! What strict mode looks for while queues work.
+//! Checks of strict mode while queues run.
 
 pub(super) mod consumer_index;
 pub(super) mod receives;

@@ -1,5 +1,5 @@
-//! Receive buffers that software gave to the card and has not got back, for strict mode when it
-//! [watches receives](crate::strict::Strict::watch_receives): each may be there once only.
+//! Strict mode that [watches receives](crate::strict::Strict::watch_receives): each receive buffer must be posted only
+//! once at a time.
 
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
@@ -8,12 +8,12 @@ use crate::function::Nic;
 use crate::objects::{Buffer, Qp, RecvRing};
 use crate::strict::rules;
 
-/// Takes note of the receives posted since the last look.
+/// Records the receives posted since the last call.
 pub(crate) fn look(qp: &mut Qp, nic: &mut Nic) {
     let (Some(ring), true) = (&qp.recv, nic.strict.watches_receives()) else { return };
     let Ok(posted) = qp.doorbell.read(&nic.dma, 0) else { return };
     let held = &mut qp.rc.receive.held;
-    // More than there are places for is an overrun, which has its own rule.
+    // More receives than ring places are an overrun, which has a rule of its own.
     let count = u32::from((posted as u16).wrapping_sub(held.next)).min(1 << ring.log_size) as u16;
     for place in (0..count).rev().map(|back| (posted as u16).wrapping_sub(back + 1)) {
         let mut room = [0; RecvRing::LONGEST];
@@ -47,7 +47,7 @@ fn take(nic: &mut Nic, qpn: u32, place: u16, buffer: Buffer) {
     }
 }
 
-/// The receive at `place` is about to complete: its buffers are software's again.
+/// The receive at `place` is about to complete: its buffers belong to software again.
 pub(crate) fn give_back(qp: &mut Qp, nic: &mut Nic, place: u16) {
     let held = &mut qp.rc.receive.held;
     while let Some((_, buffer)) = held.buffers.front().copied().filter(|(first, _)| *first == place) {

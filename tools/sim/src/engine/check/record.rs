@@ -1,4 +1,4 @@
-//! Strict mode: doorbell records and doorbells against what is in the ring.
+//! Strict mode: compares doorbell records and doorbells with the ring.
 
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WQEBB;
@@ -8,14 +8,15 @@ use crate::function::Nic;
 use crate::objects::Qp;
 use crate::strict::rules;
 
-/// Strict mode: the doorbell record must cover the WQE that the doorbell names, and the doorbell be its first bytes.
+/// Strict mode: the doorbell record must cover the WQE that the doorbell names, and the doorbell must equal its first 8
+/// bytes.
 pub(crate) fn check_record(qp: &Qp, nic: &Nic, value: u64) {
     if !nic.strict.is_on() || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
         return;
     }
     let (Ok(receive), Ok(record)) = (qp.doorbell.read(&nic.dma, 0), qp.doorbell.read(&nic.dma, 1)) else { return };
     let named = index_of(value);
-    // One to 16 WQEBBs after the named one is where a counter that covers it stands.
+    // The counter of a WQE is 1 to 16 WQEBBs after its index.
     let covers = |counter: u16| (1..=16).contains(&counter.wrapping_sub(named));
     let is_known = (qp.rc.send.posted.wrapping_sub(named) as i16) > 0 || (record as u16).wrapping_sub(named) as i16 > 0;
     if !is_known {
@@ -43,8 +44,8 @@ pub(crate) fn check_unposted(qp: &Qp, nic: &Nic) {
     }
 }
 
-/// Compares the doorbell's eight bytes with the WQE it names, as long as that one cannot have been replaced. The rest
-/// of a BlueFlame copy comes later, and is looked at where the page is.
+/// Compares the doorbell's eight bytes with the WQE that it names, unless that WQE may have been overwritten. The rest
+/// of a BlueFlame copy arrives later, and is checked in [`crate::bar`].
 fn check_copy(qp: &Qp, nic: &Nic, named: u16, value: u64) {
     let Some(ring) = &qp.send else { return };
     let is_fetched = (named.wrapping_sub(qp.rc.send.fetched) as i16) < 0;

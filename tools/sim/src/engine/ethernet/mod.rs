@@ -1,4 +1,4 @@
-//! Ethernet queues at work: frames out of send queues, and into receive queues as steering says.
+//! Ethernet queues: frames from send queues, and to receive queues by flow steering.
 
 pub(super) mod receive;
 pub(super) mod send;
@@ -9,7 +9,7 @@ use super::completion::{self, CqeTarget};
 use crate::function::Nic;
 use crate::objects::{Failure, Rq, Sq, User};
 
-/// Whose completion it is.
+/// The queue that a completion belongs to.
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     number: u32,
@@ -17,7 +17,7 @@ struct Owner {
     user_index: u32,
 }
 
-/// Completes a WQE that failed, or was flushed.
+/// Completes a WQE that failed or was flushed.
 fn failed(nic: &mut Nic, owner: Owner, opcode: CqeOpcode, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
     let target = CqeTarget { cqn: owner.cqn, user_index: Some(owner.user_index), wqe_counter };
     completion::failed(nic, owner.number, target, opcode, wqe_opcode, failure);

@@ -1,4 +1,4 @@
-//! Receive queues: frames go where steering says, into the memory that was posted there.
+//! Receive queues: steering chooses the queue, and frames are written to its posted buffers.
 
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, L3Header, L4Header};
 use mlx5_prm::ctx::QueueState;
@@ -13,10 +13,9 @@ use crate::steering::Delivery;
 use crate::steering::hash::Hash;
 use crate::wire::Sender;
 
-/// TCP's flag of that name.
+/// The ACK flag of TCP.
 const ACK: u16 = 0x10;
-/// The bytes that a receive's segment has room for. Linux sets the bit above them, "start padding", in each of its
-/// segments.
+/// Byte count of a receive WQE's segment. Linux sets the bit above, "start padding".
 const BYTE_COUNT: u32 = 0x7fff_ffff;
 
 /// A frame arrived.
@@ -53,12 +52,12 @@ fn deliver(queues: &mut Queues, nic: &mut Nic, frame: &[u8], headers: &Headers, 
     }
 }
 
-/// Whether a send queue of the function's own, in this transport domain, sent it.
+/// Whether one of the function's own send queues, in this transport domain, sent the frame.
 fn is_of_domain(sender: Sender, domain: u32) -> bool {
     matches!(sender, Sender::Own(own) if own.domain == Some(domain))
 }
 
-/// Puts a frame into the next memory posted.
+/// Writes a frame to the next posted buffer, and completes it.
 fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, hash: Hash, tag: u32) {
     refresh_posted(rq, nic);
     if rq.fetched == rq.posted {
@@ -112,7 +111,7 @@ fn l4_kind(headers: &Headers) -> L4Header {
     }
 }
 
-/// Writes the frame into what the WQE names.
+/// Writes the frame to the WQE's data segments.
 fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSyndrome> {
     let mut room = [0; RecvRing::LONGEST];
     let wqe = rq.ring.read(&nic.dma, index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
@@ -125,7 +124,7 @@ fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSy
         let (now, later) = frame.split_at(frame.len().min(room as usize));
         let rights = MkeyRights::LOCAL_WRITE;
         if !nic.write(rq.user(), data.lkey(), data.addr(), now, rights) {
-            nic.allows(rq.user(), data.lkey(), data.addr(), now.len() as u64, rights); // says why not
+            nic.allows(rq.user(), data.lkey(), data.addr(), now.len() as u64, rights); // reports the reason
             return Err(CqeSyndrome::LocalProtection);
         }
         frame = later;
@@ -133,7 +132,7 @@ fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSy
     if frame.is_empty() { Ok(()) } else { Err(CqeSyndrome::LocalLength) }
 }
 
-/// Looks at dword 0 of the doorbell record, if everything known to be posted is fetched.
+/// Reads dword 0 of the doorbell record, once all receives known to be posted are fetched.
 fn refresh_posted(rq: &mut Rq, nic: &Nic) {
     if rq.fetched != rq.posted {
         return;
@@ -143,7 +142,7 @@ fn refresh_posted(rq: &mut Rq, nic: &Nic) {
     posted::check_posted(&nic.strict, ("RQ", rq.rqn), &rq.ring, record, rq.fetched);
 }
 
-/// The queue is in error from now on: what is posted is flushed, if it was made so.
+/// Moves the queue to the error state; flushes its WQEs if it was created so.
 pub(crate) fn to_error(rq: &mut Rq, nic: &mut Nic) {
     rq.state = QueueState::Err;
     if !rq.context.flush_in_error_en() {

@@ -1,4 +1,4 @@
-//! Send queues: WQEs become frames.
+//! Send queues: turns WQEs into frames.
 
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome};
 use mlx5_prm::ctx::QueueState;
@@ -12,16 +12,16 @@ use crate::function::{Function, Nic};
 use crate::objects::{Failure, MkeyRights, Sq};
 use crate::strict::rules;
 
-/// Send queues that may send in one turn.
+/// Maximum number of send queues that send in one turn.
 const TURNS: usize = 64;
-/// WQEs that a send queue may send when it is its turn.
+/// Maximum number of WQEs that a send queue executes in one turn.
 const WQES: usize = 16;
-/// Bytes of an inline header that are in the Ethernet segment itself.
+/// Bytes of the inline header that are in the Ethernet segment itself. PRM "Ethernet Segment".
 const INLINE_START: usize = 2;
-/// `insert.type`, its lowest bit: a service tag.
+/// Lowest bit of `insert.type`: an S-VLAN tag. PRM "Ethernet Segment".
 const SERVICE_TAG: u16 = 1;
 
-/// Lets send queues with work send, each in its turn, for as long as the port takes more.
+/// Lets send queues with work send in turn, as long as the port accepts frames.
 pub(crate) fn send(f: &mut Function) -> bool {
     let turns = f.nic.scheduler.senders.len().min(TURNS);
     let (queues, nic) = (&mut f.queues, &mut f.nic);
@@ -49,7 +49,7 @@ fn transmit(sq: &mut Sq, nic: &mut Nic) {
     }
 }
 
-/// A doorbell named this queue, or may have.
+/// A doorbell named this queue, or may have been lost.
 pub(crate) fn look(sq: &mut Sq, nic: &mut Nic) {
     if !refresh(sq, nic) {
         return;
@@ -61,7 +61,7 @@ pub(crate) fn look(sq: &mut Sq, nic: &mut Nic) {
     }
 }
 
-/// Reads dword 1 of the doorbell record. True if there is more than was known.
+/// Reads dword 1 of the doorbell record. Returns true if it changed.
 fn refresh(sq: &mut Sq, nic: &Nic) -> bool {
     let Ok(record) = sq.doorbell.read(&nic.dma, 1) else { return false };
     let before = std::mem::replace(&mut sq.posted, record as u16);
@@ -95,7 +95,7 @@ pub(crate) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
     }
 }
 
-/// Carries out the next WQE.
+/// Executes the next WQE.
 fn one(sq: &mut Sq, nic: &mut Nic) {
     let index = sq.fetched;
     let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
@@ -124,13 +124,13 @@ fn one(sq: &mut Sq, nic: &mut Nic) {
     }
 }
 
-/// The queue is in error from now on.
+/// Moves the queue to the error state.
 pub(crate) fn to_error(sq: &mut Sq, nic: &mut Nic) {
     sq.state = QueueState::Err;
     flush(sq, nic);
 }
 
-/// Flushes what is posted, if the queue was made so.
+/// Flushes posted WQEs, if the queue was created so.
 pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
     if !sq.context.flush_in_error_en() {
         return;
@@ -140,7 +140,7 @@ pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
         let index = sq.fetched;
         let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
         let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
-        // What is wrong with it does not matter any more; how long it is does.
+        // Only the length of an invalid WQE matters here.
         let _ = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
         sq.fetched = index.wrapping_add(blocks);
         let opcode = CtrlSeg::read(&bytes).map_or(0, |ctrl| ctrl.opcode().number() as u8);
@@ -181,7 +181,7 @@ fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Fai
     Ok(())
 }
 
-/// The header that lies in the WQE, and the segments behind it.
+/// The inline header, and the segments after it.
 fn inline_header<'a>(eth: &EthSeg, request: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Failure> {
     const START: usize = SEGMENT - INLINE_START;
     if eth.insert_vlan() {
@@ -193,9 +193,9 @@ fn inline_header<'a>(eth: &EthSeg, request: &'a [u8]) -> Result<(&'a [u8], &'a [
     Ok((&request[START..START + len], segments))
 }
 
-/// Appends what the data segments name.
+/// Appends the data of the data segments.
 fn gather(sq: &Sq, nic: &Nic, mut segments: &[u8], frame: &mut Vec<u8>) -> Result<(), Failure> {
-    // The largest packet that can be divided, and headers.
+    // Largest packet for segmentation offload, with headers.
     let most = (1usize << nic.firmware.capabilities().ethernet().max_lso_cap()) + SEGMENT * 64;
     while !segments.is_empty() {
         let header = InlineSegHeader::read(segments).ok_or(bad_operation())?;
@@ -237,12 +237,12 @@ fn insert_checksums(frame: &mut [u8], eth: &EthSeg) {
 }
 
 fn insert_tag(frame: &mut Vec<u8>, eth: &EthSeg) {
-    // `insert.type` shares its place with the inline header's size, `vlan_tci` with its first bytes.
+    // `insert.type` shares its bits with the inline header's size, and `vlan_tci` with its first bytes.
     let is_service = eth.inline_hdr_sz() & SERVICE_TAG != 0;
     ethernet::insert_tag(frame, if is_service { S_VLAN } else { C_VLAN }, eth.inline_hdr_start());
 }
 
-/// Sends a packet larger than a frame, divided behind its header.
+/// Large send offload: divides a packet into frames after its header.
 fn large(nic: &mut Nic, eth: &EthSeg, packet: Vec<u8>, header_len: usize, domain: u32) -> Result<(), Failure> {
     let (header, payload) = packet.split_at(header_len);
     segment::divide(header, payload, usize::from(eth.mss()), |frame| nic.send_frame(frame, domain))

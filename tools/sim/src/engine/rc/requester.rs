@@ -1,4 +1,4 @@
-//! The requester: work requests to packets, answers to completions.
+//! The requester: turns send WQEs into request packets, and responses into completions.
 
 use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_prm::eqe::EventType;
@@ -14,21 +14,21 @@ use crate::strict::rules;
 use crate::transport::packet::{AtomicEth, Nak, Packet, Reth, Syndrome};
 use crate::transport::{Opcode, Psn};
 
-/// Packets under way without an acknowledgement, at most.
+/// Maximum number of unacknowledged packets.
 const WINDOW: i32 = 128;
-/// In a long message, one packet of so many asks for an acknowledgement.
+/// A long message requests an acknowledgement in one of this many packets.
 const ACK_EVERY: u32 = 16;
-/// PSNs that may be under way, so that old and new can be told apart.
+/// Maximum number of outstanding PSNs: half the PSN space, so that old and new PSNs can be told apart.
 const CIRCLE: i64 = 1 << 23;
-/// `rnr_retry` that stands for no end of retries.
+/// `rnr_retry` value for unlimited retries. IBTA C9-132.
 const WITHOUT_END: u8 = 7;
 
-/// Sends up to `budget` packets. True if it could go on at once.
+/// Sends up to `budget` packets. Returns true if more can be sent now.
 pub(crate) fn transmit(qp: &mut Qp, nic: &mut Nic, budget: u32) -> bool {
     (0..budget).all(|_| step(qp, nic))
 }
 
-/// Sends one packet, or deals with work that sends none. False if nothing can be done now.
+/// Sends one packet, or executes a WQE that sends none. Returns false if nothing can be done now.
 fn step(qp: &mut Qp, nic: &mut Nic) -> bool {
     let can_send = matches!(qp.state, QpState::Rts | QpState::Sqd);
     if !can_send || qp.rc.send.pause.is_some() || !has_work(qp, nic) {
@@ -54,12 +54,12 @@ fn step(qp: &mut Qp, nic: &mut Nic) -> bool {
     send_packet(qp, nic)
 }
 
-/// Carries out work that changes a key, if that is what is under the cursor. False if it has to wait, or fails.
+/// Executes a UMR WQE at the cursor, if there is one. Returns false if it must wait, or fails.
 fn update_key(qp: &mut Qp, nic: &mut Nic) -> bool {
     let cursor = qp.rc.send.cursor;
     let Some(work) = qp.rc.send.work.get(cursor) else { return false };
-    let Some(update) = work.update.as_ref().filter(|_| !work.is_started) else { return true };
-    // What was sent before might have to be sent again, by the key as it was.
+    let Some(update) = work.update.as_ref().filter(|_| work.is_update_due()) else { return true };
+    // Earlier packets may have to be retransmitted, and need the key as it was.
     if work.is_fenced && cursor > 0 {
         return false;
     }
@@ -74,13 +74,13 @@ fn update_key(qp: &mut Qp, nic: &mut Nic) -> bool {
     true
 }
 
-/// Sees to it that there is work under the cursor: fetches a WQE if need be.
+/// Makes sure that there is work at the cursor; fetches a WQE if needed.
 fn has_work(qp: &mut Qp, nic: &mut Nic) -> bool {
     let send = &qp.rc.send;
     if send.cursor < send.work.len() {
         return true;
     }
-    // A queue pair that is draining begins nothing new.
+    // In SQD, no new WQE is started. IBTA 10.3.1.
     if qp.state != QpState::Rts || send.fetched == send.posted {
         return false;
     }
@@ -89,7 +89,8 @@ fn has_work(qp: &mut Qp, nic: &mut Nic) -> bool {
     true
 }
 
-/// Whether the work under the cursor has to wait for answers.
+/// Whether the work at the cursor must wait for responses: too many reads or atomics outstanding, a fence, or the PSN
+/// window is full.
 fn must_wait(qp: &Qp) -> bool {
     let send = &qp.rc.send;
     let Some(work) = send.work.get(send.cursor) else { return true };
@@ -105,7 +106,7 @@ fn must_wait(qp: &Qp) -> bool {
     qp.transport().is_reliable() && !work.is_read() && under_way >= WINDOW
 }
 
-/// Sends the packet `next` of the work under the cursor.
+/// Sends the packet with PSN `next`, of the work at the cursor.
 fn send_packet(qp: &mut Qp, nic: &mut Nic) -> bool {
     let send = &qp.rc.send;
     let Some(work) = send.work.get(send.cursor) else { return false };
@@ -136,7 +137,7 @@ fn send_packet(qp: &mut Qp, nic: &mut Nic) -> bool {
     true
 }
 
-/// An empty packet to where the work request goes; `None` if that is nowhere.
+/// An empty packet with the work request's destination. `None` if the GID table entry is empty.
 fn addressed(qp: &Qp, nic: &mut Nic, work: &SendWork, opcode: Opcode) -> Option<Box<Packet>> {
     let psn = qp.rc.send.next;
     let mut packet = match &work.datagram {
@@ -151,7 +152,8 @@ fn addressed(qp: &Qp, nic: &mut Nic, work: &SendWork, opcode: Opcode) -> Option<
     Some(packet)
 }
 
-/// Nothing can leave. A reliable connection's timer will see to it that this ends; without one it is as if lost.
+/// There is no source address to send from. RC waits for its ACK timeout and fails by its retry counter; for UC and UD
+/// the packet counts as lost.
 fn nowhere_to_go(qp: &mut Qp, nic: &mut Nic) -> bool {
     if qp.transport().is_reliable() {
         start_timer(qp, nic);
@@ -162,13 +164,13 @@ fn nowhere_to_go(qp: &mut Qp, nic: &mut Nic) -> bool {
     true
 }
 
-/// What was sent without waiting for an answer is done with.
+/// Unreliable transports: sent is complete, there is no acknowledgement.
 fn gone(qp: &mut Qp, nic: &mut Nic) {
     qp.rc.send.unacked = qp.rc.send.next;
     complete(qp, nic);
 }
 
-/// After the packets of `taken` PSNs were sent.
+/// Advances by `taken` PSNs after sending.
 fn advance(qp: &mut Qp, taken: u32) {
     let send = &mut qp.rc.send;
     let work = &mut send.work[send.cursor];
@@ -185,7 +187,7 @@ fn advance(qp: &mut Qp, taken: u32) {
     }
 }
 
-/// Opcode of a work request's packet `number`.
+/// BTH opcode of packet `number` of a work request. IBTA 9.2.
 fn opcode(work: &SendWork, number: u32) -> Opcode {
     use Opcode::*;
     let is_first = number == 0;
@@ -208,7 +210,8 @@ fn opcode(work: &SendWork, number: u32) -> Opcode {
     }
 }
 
-/// Makes a request for what is still missing of a read, or for an atomic.
+/// Fills in a read or atomic request. After a gap, a read request covers only the data still missing, with a PSN and an
+/// address of its own: IBTA 9.4.4.
 fn ask(qp: &Qp, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
     if work.opcode == WqeOpcode::RdmaRead {
         let done = number * mtu(qp);
@@ -224,7 +227,7 @@ fn ask(qp: &Qp, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
     true
 }
 
-/// Fills a packet of a send or write. False if its memory cannot be read.
+/// Fills in a packet of a send or write. Returns false if its memory cannot be read.
 fn fill(qp: &Qp, nic: &Nic, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
     let from = number * mtu(qp);
     let left = work.len.saturating_sub(from);
@@ -235,7 +238,7 @@ fn fill(qp: &Qp, nic: &Nic, work: &SendWork, number: u32, packet: &mut Packet) -
     pieces::gather(qp, nic, work, from, len, &mut packet.payload)
 }
 
-/// Whether a packet asks for an acknowledgement. The last packet before a pause always does.
+/// Whether a packet sets the AckReq bit of its BTH. The last packet before the requester pauses always does.
 fn wants_ack(qp: &Qp, work: &SendWork, number: u32) -> bool {
     let send = &qp.rc.send;
     if work.is_read() {
@@ -249,7 +252,8 @@ fn wants_ack(qp: &Qp, work: &SendWork, number: u32) -> bool {
         || send.next.number().is_multiple_of(ACK_EVERY)
 }
 
-/// Strict mode: a packet sent again must hold what it held the first time, or the buffer was used too early.
+/// Strict mode: a retransmitted packet must have the same payload as the first time. If not, software reused the buffer
+/// before its completion.
 fn check_unchanged(qp: &mut Qp, nic: &Nic, number: u32, packet: &Packet) {
     if !nic.strict.is_on() || !packet.opcode.has_payload() {
         return;
@@ -260,7 +264,7 @@ fn check_unchanged(qp: &mut Qp, nic: &Nic, number: u32, packet: &Packet) {
     let work = &mut send.work[send.cursor];
     match work.sums.get_mut(number as usize) {
         Some(first) if *first != sum => {
-            *first = sum; // said once
+            *first = sum; // report once
             nic.strict.report(rules::BUFFER_CHANGED, || format!("QP {qpn:#x}, WQE {:#x}, packet {number}", work.index));
         }
         Some(_) => {}
@@ -268,12 +272,12 @@ fn check_unchanged(qp: &mut Qp, nic: &Nic, number: u32, packet: &Packet) {
     }
 }
 
-/// Packets of one message whose memory is read again when it completes.
+/// Number of packets of one message that are checked when it completes.
 const SAMPLES: usize = 64;
 
-/// Strict mode: until its completion is written, a message's memory must hold what was sent. Of a long message one
-/// packet in so many is looked at, and the last, so that the check costs no more for a gigabyte than for 64 packets.
-/// The memory that a read fills is not watched: nobody can tell software's stores from the card's.
+/// Strict mode: until its completion is written, a message's memory must hold what was sent. Of a long message only
+/// [`SAMPLES`] packets and the last one are checked, so that the cost does not grow with its length. The destination of
+/// a read is not checked: stores of software and of the card cannot be told apart.
 fn check_kept(qp: &Qp, nic: &Nic, work: &SendWork) {
     let mut payload = Vec::new();
     let count = work.sums.len();
@@ -283,7 +287,7 @@ fn check_kept(qp: &Qp, nic: &Nic, work: &SendWork) {
         payload.clear();
         let from = number as u32 * mtu(qp);
         let len = work.len.saturating_sub(from).min(mtu(qp));
-        // A key that is gone says nothing of what its memory holds.
+        // If the key was destroyed, the memory cannot be compared.
         if pieces::gather(qp, nic, work, from, len, &mut payload) && crc32fast::hash(&payload) != *sum {
             return nic.strict.report(rules::BUFFER_CHANGED, || {
                 format!("QP {:#x}, WQE {:#x}, packet {number}, before its completion", qp.qpn, work.index)
@@ -303,7 +307,7 @@ fn start_timer(qp: &mut Qp, nic: &mut Nic) {
     }
 }
 
-/// Starts again at the oldest packet that was not acknowledged.
+/// Go-back-N: continues at the oldest unacknowledged PSN.
 fn go_back(qp: &mut Qp, nic: &mut Nic) {
     let send = &mut qp.rc.send;
     send.next = send.unacked;
@@ -312,7 +316,7 @@ fn go_back(qp: &mut Qp, nic: &mut Nic) {
     nic.scheduler.set_ready(qp);
 }
 
-/// A timer of this queue pair is due.
+/// Called when a timer of this queue pair has expired: RNR delay or ACK timeout. IBTA 9.7.6.1.3.
 pub(crate) fn timeout(qp: &mut Qp, nic: &mut Nic) {
     if qp.rc.send.pause.is_some_and(|until| until <= nic.now) {
         qp.rc.send.pause = None;
@@ -332,7 +336,7 @@ pub(crate) fn timeout(qp: &mut Qp, nic: &mut Nic) {
     try_again(qp, nic);
 }
 
-/// Goes back once more, unless all retries are used up.
+/// Retransmits, unless the retry counter is exhausted.
 fn try_again(qp: &mut Qp, nic: &mut Nic) {
     if qp.rc.send.retries >= qp.retry_count {
         return fail(qp, nic, Failure::new(CqeSyndrome::TransportRetryExceeded));
@@ -343,7 +347,7 @@ fn try_again(qp: &mut Qp, nic: &mut Nic) {
     go_back(qp, nic);
 }
 
-/// The oldest work request fails.
+/// Fails the oldest work request.
 fn fail(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
     if let Some(work) = qp.rc.send.work.front_mut() {
         work.failure = Some(failure);
@@ -351,11 +355,11 @@ fn fail(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
     complete(qp, nic);
 }
 
-/// An answer arrived.
+/// A response packet arrived.
 pub(crate) fn answer(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let listens = matches!(qp.state, QpState::Rts | QpState::Sqd);
     let send = &qp.rc.send;
-    // Answers to nothing that is under way are late, or ghosts.
+    // Ignores responses outside of the outstanding PSNs: duplicate or stale ("ghost") acknowledgements.
     if !listens || packet.psn.after(send.unacked) < 0 || packet.psn.after(send.sent) >= 0 {
         return;
     }
@@ -374,7 +378,7 @@ fn acknowledge(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         }
         return;
     }
-    // A refusal acknowledges all before it.
+    // A NAK acknowledges all earlier PSNs. IBTA 9.7.5.1.2.
     if !acknowledge_through(qp, nic, packet.psn.previous()) || qp.rc.send.unacked != packet.psn {
         return missing(qp, nic);
     }
@@ -399,7 +403,7 @@ const fn syndrome_of(nak: Nak) -> CqeSyndrome {
     }
 }
 
-/// The responder had no receive posted.
+/// RNR NAK: the responder had no receive WQE. Waits for its delay, then retransmits. IBTA 9.7.5.2.8.
 fn not_ready(qp: &mut Qp, nic: &mut Nic, code: u8) {
     if let Some(counter) = nic.counter(qp) {
         counter.rnr_nak_retry_err = counter.rnr_nak_retry_err.wrapping_add(1);
@@ -417,15 +421,15 @@ fn not_ready(qp: &mut Qp, nic: &mut Nic, code: u8) {
     nic.scheduler.set_timer(qp, until);
 }
 
-/// Takes everything up to and with `psn` as received by the responder. False if it would step over a read or atomic
-/// whose answer has not come.
+/// Acknowledges all PSNs up to and including `psn`; an ACK is coalesced: IBTA 9.7.5.1.2. Returns false if that would
+/// skip a read or atomic whose response has not arrived: an implied NAK.
 fn acknowledge_through(qp: &mut Qp, nic: &mut Nic, psn: Psn) -> bool {
     let send = &qp.rc.send;
     let mut end = psn.plus(1);
     let waiting = send.work.iter().take_while(|work| work.first.after(end) < 0).find(|work| work.is_read());
     let mut whole = true;
     if let Some(read) = waiting {
-        // What has come of its answer is acknowledged; the rest is not.
+        // Read data received so far is acknowledged; the rest is not.
         let come = if read.first.after(send.unacked) > 0 { read.first } else { send.unacked };
         whole = end.after(come) <= 0;
         end = if whole { end } else { come };
@@ -436,7 +440,7 @@ fn acknowledge_through(qp: &mut Qp, nic: &mut Nic, psn: Psn) -> bool {
     whole
 }
 
-/// All before `end` is done with.
+/// All PSNs before `end` are acknowledged. Resets the retry counters.
 fn progress(qp: &mut Qp, nic: &mut Nic, end: Psn) {
     let send = &mut qp.rc.send;
     send.unacked = end;
@@ -445,7 +449,7 @@ fn progress(qp: &mut Qp, nic: &mut Nic, end: Psn) {
     send.gap = None;
     send.deadline = None;
     if send.next.after(end) < 0 {
-        // An answer to what was sent before going back: it need not be sent again.
+        // A late response to packets sent before going back: they need no retransmission.
         send.next = end;
     }
     if send.unacked == send.sent {
@@ -457,7 +461,7 @@ fn progress(qp: &mut Qp, nic: &mut Nic, end: Psn) {
     nic.scheduler.set_ready(qp);
 }
 
-/// A part of a read's response, or an atomic's, is missing: asks for it again, once.
+/// Implied NAK: part of a read response, or an atomic response, is missing. Requests it again, once for each gap.
 fn missing(qp: &mut Qp, nic: &mut Nic) {
     if qp.rc.send.gap == Some(qp.rc.send.unacked) {
         return;
@@ -469,9 +473,9 @@ fn missing(qp: &mut Qp, nic: &mut Nic) {
     try_again(qp, nic);
 }
 
-/// The read or atomic that an answer is for, if it is the one whose answer is due.
+/// Whether the oldest outstanding read or atomic expects a response with this PSN.
 fn answered(qp: &mut Qp, nic: &mut Nic, psn: Psn) -> bool {
-    // An answer with data acknowledges all before it.
+    // A response with data acknowledges all earlier PSNs. IBTA 9.7.5.1.2.
     let acknowledged = psn == qp.rc.send.unacked || acknowledge_through(qp, nic, psn.previous());
     if !acknowledged || qp.rc.send.unacked != psn {
         missing(qp, nic);
@@ -513,10 +517,12 @@ fn atomic_done(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
 }
 
-/// Completes all work at the front that is done or has failed.
+/// Completes all work at the front that is acknowledged or has failed, in order. An unsignaled request gets no CQE:
+/// IBTA 10.7.3.1.
 fn complete(qp: &mut Qp, nic: &mut Nic) {
     while let Some(work) = qp.rc.send.work.front() {
-        let is_done = qp.rc.send.unacked.after(work.end()) >= 0;
+        // An update takes no PSN: what acknowledges the work before it says nothing of whether the key was changed.
+        let is_done = qp.rc.send.unacked.after(work.end()) >= 0 && !work.is_update_due();
         let failure = work.failure.or_else(|| if is_done { nic.fault_of(qp.qpn) } else { None });
         if let Some(failure) = failure {
             return give_up(qp, nic, failure);
@@ -540,7 +546,7 @@ fn complete(qp: &mut Qp, nic: &mut Nic) {
     }
 }
 
-/// The oldest work request has failed: it completes with the reason, and the queue pair is in error.
+/// Completes the oldest work request in error and moves the queue pair to the error state. IBTA 10.3.1, 10.10.2.2.
 fn give_up(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
     let Some(work) = qp.rc.send.work.pop_front() else { return };
     completion::send_failed(nic, qp, work.index, work.opcode.number() as u8, failure);
@@ -548,7 +554,7 @@ fn give_up(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
     flush::to_error(qp, nic);
 }
 
-/// The queue pair drains its send queue: says so once nothing begun is left.
+/// Queue pair in SQD: posts the "send queue drained" event once all started work is complete. IBTA 10.3.1.
 pub(crate) fn drained(qp: &mut Qp, nic: &mut Nic) {
     if qp.state == QpState::Sqd && qp.rc.send.work.is_empty() {
         event::post_qp(nic, EventType::SendQueueDrained, qp.qpn);

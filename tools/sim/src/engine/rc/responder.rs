@@ -1,4 +1,4 @@
-//! The responder: does what the remote requester asks, and answers.
+//! The responder: executes the remote requester's requests, and responds.
 
 use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_prm::eqe::EventType;
@@ -9,25 +9,25 @@ use crate::engine::flush::{self, to_error};
 use crate::engine::message::{longest, mtu, packets};
 use crate::engine::{completion, event, pieces, receive_wqe};
 use crate::function::Nic;
-use crate::objects::{Answer, Failure, Message, Mkey, MkeyRights, Qp, Reply};
+use crate::objects::{Answer, Failure, Message, Mkey, MkeyRights, Qp, Reply, User};
 use crate::transport::opcode::Message as Kind;
 use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
 use crate::transport::{Opcode, Psn, Transport};
 
-/// Results of atomics kept for repeated requests: as many as a requester may have under way.
+/// Results of atomics kept for duplicate requests: the maximum that a requester may have outstanding.
 const ATOMICS: usize = 128;
 
-/// Why a request is not carried out.
+/// Why a request is not executed.
 enum Refusal {
-    /// No receive is posted: try again later.
+    /// No receive WQE is posted: RNR NAK.
     NotReady,
-    /// The requester is told so, and the queue pair is in error.
+    /// NAK; the queue pair moves to the error state.
     Nak(Nak),
-    /// The same, and the receive under way fails.
+    /// NAK, and the current receive completes in error.
     Receive(Nak, Failure),
 }
 
-/// A request arrived.
+/// A request packet arrived. RC compares its PSN with the expected one: new, duplicate, or out of sequence.
 pub(crate) fn request(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let listens = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);
     if !listens || matches!(qp.rc.receive.answer, Some(Answer::Fatal(..))) {
@@ -44,8 +44,8 @@ pub(crate) fn request(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
 }
 
-/// A packet that nobody waits to hear of. With a gap before it, the message under way is lost; so is this one, unless
-/// it begins a message.
+/// Unreliable transport: no response. A gap before this packet drops the message in progress, and this packet too
+/// unless it starts a message.
 fn unreliable(qp: &mut Qp, nic: &mut Nic, packet: &Packet, distance: i32) {
     if distance != 0 {
         drop_message(qp);
@@ -57,12 +57,13 @@ fn unreliable(qp: &mut Qp, nic: &mut Nic, packet: &Packet, distance: i32) {
     in_order(qp, nic, packet);
 }
 
-/// The message under way will not be finished. The receive that it began to fill serves the next one.
+/// Drops the message in progress. Its receive WQE is used for the next message.
 fn drop_message(qp: &mut Qp) {
     qp.rc.receive.message = None;
 }
 
-/// A packet before this one is missing. Said once: the requester goes back, and sends this one again.
+/// PSN after the expected one: a packet is missing. Sends one NAK for a PSN sequence error; the requester retransmits
+/// from the expected PSN on.
 fn ahead(qp: &mut Qp, nic: &mut Nic) {
     if qp.rc.receive.is_waiting {
         return;
@@ -74,7 +75,7 @@ fn ahead(qp: &mut Qp, nic: &mut Nic) {
     answer(qp, nic, Answer::Nak(Syndrome::Nak(Nak::PsnSequence).number()));
 }
 
-/// A packet that has come before.
+/// Duplicate request: PSN before the expected one.
 fn repeated(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     if let Some(counter) = nic.counter(qp) {
         counter.duplicate_request = counter.duplicate_request.wrapping_add(1);
@@ -82,7 +83,7 @@ fn repeated(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     match packet.opcode.message() {
         Some(Kind::Read) => repeat_read(qp, nic, packet),
         Some(Kind::Atomic) => repeat_atomic(qp, nic, packet),
-        // What was asked for once before is acknowledged once more.
+        // A duplicate send or write is acknowledged again, not executed again. IBTA C9-105.
         _ => answer(qp, nic, Answer::Ack),
     }
 }
@@ -90,12 +91,13 @@ fn repeated(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
 fn repeat_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let reth = packet.reth;
     let end = packet.psn.plus(packets(reth.len, mtu(qp)));
-    let readable = reth.len == 0 || nic.allows(qp.user(), reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ);
-    // A request that reaches past what was asked for before is no repetition.
+    let Ok(user) = user(qp, nic, packet) else { return };
+    let readable = reth.len == 0 || nic.allows(user, reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ);
+    // Not a duplicate if it extends beyond the PSNs already requested.
     if end.after(qp.rc.receive.expected) > 0 || !qp.remote_read || !readable {
         return;
     }
-    repeat(qp, nic, read_reply(packet));
+    repeat(qp, nic, read_reply(user, packet));
 }
 
 fn repeat_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
@@ -105,8 +107,8 @@ fn repeat_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
 }
 
-/// Answers once more, unless as many answers wait as the requester may have under way: it did not ask as it should, and
-/// will ask again.
+/// Responds to a duplicate request. Dropped if the maximum of outstanding reads and atomics is reached: the requester
+/// exceeds its limit, and will retry.
 fn repeat(qp: &mut Qp, nic: &mut Nic, again: Reply) {
     forget_replies(qp, again.psn());
     if qp.rc.receive.replies.len() < 1 << qp.log_rra_max {
@@ -114,20 +116,30 @@ fn repeat(qp: &mut Qp, nic: &mut Nic, again: Reply) {
     }
 }
 
-/// The requester went back to `psn`, and will ask again for all that comes after it.
+/// The requester went back to `psn`; it will repeat all later requests.
 fn forget_replies(qp: &mut Qp, psn: Psn) {
     qp.rc.receive.replies.retain(|reply| reply.psn().after(psn) < 0);
 }
 
-fn read_reply(packet: &Packet) -> Reply {
+fn read_reply(user: User, packet: &Packet) -> Reply {
     let reth = packet.reth;
-    Reply::Read { psn: packet.psn, rkey: reth.rkey, address: reth.va, left: reth.len, is_first: true }
+    Reply::Read { psn: packet.psn, user, rkey: reth.rkey, address: reth.va, left: reth.len, is_first: true }
+}
+
+/// Who the remote side is to our keys. An XRC queue pair has no protection domain that counts: the shared queue that
+/// the request names has. IBTA A14 "XRC target".
+fn user(qp: &Qp, nic: &Nic, packet: &Packet) -> Result<User, Refusal> {
+    if packet.transport != Transport::Xrc {
+        return Ok(qp.user());
+    }
+    let srq = nic.objects.srqs.get(packet.xrc_srqn).filter(|srq| srq.xrc.is_some_and(|xrc| xrc.xrcd == qp.xrcd));
+    srq.map(|srq| User { pd: srq.pd, ..qp.user() }).ok_or(Refusal::Nak(Nak::InvalidRequest))
 }
 
 fn in_order(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     qp.rc.receive.is_waiting = false;
     if let Some(Answer::Nak(_)) = qp.rc.receive.answer {
-        // What it complained of is here.
+        // The packet that the NAK asked for has arrived.
         qp.rc.receive.answer = Some(Answer::Ack);
     }
     if qp.state == QpState::Rtr && qp.rc.receive.msn == 0 && qp.rc.receive.message.is_none() && packet.opcode.begins() {
@@ -153,8 +165,8 @@ fn in_order(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
 }
 
-/// A packet of an unreliable connection cannot be taken: its message is lost without a word. What is wrong with our own
-/// receive is ours to hear, though.
+/// UC: the packet cannot be executed; its message is dropped without a response. An error of our own receive WQE is
+/// still reported.
 fn lose(qp: &mut Qp, nic: &mut Nic, refusal: Refusal) {
     drop_message(qp);
     qp.rc.receive.expected = qp.rc.receive.expected.plus(1);
@@ -174,7 +186,7 @@ fn lose(qp: &mut Qp, nic: &mut Nic, refusal: Refusal) {
     }
 }
 
-/// Counts the first packet of a request.
+/// Updates the queue counter at the first packet of a request.
 fn count_request(qp: &Qp, nic: &mut Nic, packet: &Packet) {
     let Some(counter) = nic.counter(qp).filter(|_| packet.opcode.begins()) else { return };
     let count = match packet.opcode.message() {
@@ -186,7 +198,7 @@ fn count_request(qp: &Qp, nic: &mut Nic, packet: &Packet) {
     *count = count.wrapping_add(1);
 }
 
-/// The request was carried out; it took so many PSNs.
+/// The request was executed, and used `taken` PSNs.
 fn accepted(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
     count_request(qp, nic, packet);
     let receive = &mut qp.rc.receive;
@@ -195,7 +207,11 @@ fn accepted(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
         receive.msn = receive.msn.wrapping_add(1) & Psn::MASK;
     }
     match packet.opcode.message() {
-        Some(Kind::Read) => reply(qp, nic, read_reply(packet)),
+        Some(Kind::Read) => {
+            if let Ok(user) = user(qp, nic, packet) {
+                reply(qp, nic, read_reply(user, packet));
+            }
+        }
         Some(Kind::Atomic) => {
             if let Some((psn, value)) = qp.rc.receive.atomics.back().copied() {
                 reply(qp, nic, Reply::Atomic { psn, value });
@@ -206,7 +222,8 @@ fn accepted(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
     }
 }
 
-/// No receive is posted. All that follows is dropped unsaid until the requester comes back with this packet.
+/// No receive WQE: sends an RNR NAK, IBTA 9.7.5.2.8. Later packets are dropped silently until the requester retransmits
+/// this one.
 fn not_ready(qp: &mut Qp, nic: &mut Nic) {
     qp.rc.receive.is_waiting = true;
     if let Some(counter) = nic.counter(qp) {
@@ -215,7 +232,8 @@ fn not_ready(qp: &mut Qp, nic: &mut Nic) {
     answer(qp, nic, Answer::Nak(Syndrome::ReceiverNotReady(qp.min_rnr_nak).number()));
 }
 
-/// Tells the requester no. The queue pair is in error once that is said.
+/// Sends a NAK; then the queue pair moves to the error state, with an asynchronous event. IBTA 9.9.3.1.3, responder
+/// class C.
 fn refuse(qp: &mut Qp, nic: &mut Nic, nak: Nak) {
     let event = match nak {
         Nak::RemoteAccess => EventType::WqAccessError,
@@ -225,7 +243,8 @@ fn refuse(qp: &mut Qp, nic: &mut Nic, nak: Nak) {
     answer(qp, nic, Answer::Fatal(Syndrome::Nak(nak).number(), event));
 }
 
-/// Whether the request is one that this queue pair takes at this point, and of the right length.
+/// Whether the queue pair accepts this request now: opcode sequence, access rights, outstanding reads, payload length.
+/// Otherwise the NAK is "invalid request". IBTA C9-92 (packet length), C9-94 (RETH length).
 fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
     let kind = packet.opcode.message().ok_or(Nak::InvalidRequest)?;
     let in_turn = match qp.rc.receive.message {
@@ -250,24 +269,17 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
     if in_turn && allowed && fits && sane { Ok(kind) } else { Err(Nak::InvalidRequest) }
 }
 
-/// Sees to it that there is a receive to fill.
+/// Makes sure that there is a receive WQE to fill.
 fn take_receive(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<(), Refusal> {
     if qp.rc.receive.work.is_none() {
+        user(qp, nic, packet)?;
         let srqn = (packet.transport == Transport::Xrc).then_some(packet.xrc_srqn);
-        if srqn.is_some_and(|srqn| !is_of_domain(qp, nic, srqn)) {
-            return Err(Refusal::Nak(Nak::InvalidRequest));
-        }
         qp.rc.receive.work = Some(receive_wqe::fetch_receive(qp, nic, srqn).ok_or(Refusal::NotReady)?);
     }
     match qp.rc.receive.work.as_ref().and_then(|work| work.failure) {
         None => Ok(()),
         Some(failure) => Err(Refusal::Receive(Nak::RemoteOperation, failure)),
     }
-}
-
-/// Whether the shared queue is of the queue pair's XRC domain.
-fn is_of_domain(qp: &Qp, nic: &Nic, srqn: u32) -> bool {
-    nic.objects.srqs.get(srqn).and_then(|srq| srq.xrc).is_some_and(|xrc| xrc.xrcd == qp.xrcd)
 }
 
 fn take_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
@@ -286,7 +298,7 @@ fn take_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal
         Refusal::Receive(nak, Failure::new(syndrome))
     })?;
     if packet.opcode.has_ieth() {
-        invalidate(qp, nic, packet.immediate)?;
+        invalidate(user(qp, nic, packet)?, nic, packet.immediate)?;
     }
     if packet.opcode.ends() {
         qp.rc.receive.message = None;
@@ -297,11 +309,11 @@ fn take_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal
     Ok(1)
 }
 
-/// Makes a key unusable, as the remote side asks: one of its protection domain that was made so, and is not another
-/// queue pair's alone.
-fn invalidate(qp: &Qp, nic: &mut Nic, key: u32) -> Result<(), Refusal> {
+/// Send with invalidate: frees the named key. It must be of the same protection domain, allow remote invalidation
+/// (`en_rinval`), and not be bound to another queue pair.
+fn invalidate(user: User, nic: &mut Nic, key: u32) -> Result<(), Refusal> {
     let is_its = |mkey: &&mut Mkey| {
-        let is_open_to_it = mkey.pd == qp.pd && mkey.qpn.is_none_or(|qpn| qpn == qp.qpn);
+        let is_open_to_it = mkey.pd == user.pd && mkey.qpn.is_none_or(|qpn| qpn == user.qpn);
         is_open_to_it && mkey.variant == key as u8 && mkey.context.en_rinval()
     };
     match nic.objects.mkeys.get_mut(key >> 8).filter(is_its) {
@@ -323,16 +335,17 @@ fn take_write(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusa
     if bytes > left || (packet.opcode.ends() && bytes != left) {
         return Err(Refusal::Nak(Nak::InvalidRequest));
     }
-    // A write of no bytes needs no key.
+    let user = user(qp, nic, packet)?;
+    // A write of length 0 needs no valid key. IBTA 9.7.4.1.5, C9-88.
     let begins = packet.opcode.begins() && len > 0;
-    if begins && !nic.allows(qp.user(), rkey, address, len.into(), MkeyRights::REMOTE_WRITE) {
+    if begins && !nic.allows(user, rkey, address, len.into(), MkeyRights::REMOTE_WRITE) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     if packet.opcode.has_immediate() {
         take_receive(qp, nic, packet)?;
     }
     let at = address.wrapping_add(u64::from(done));
-    if bytes > 0 && !nic.write(qp.user(), rkey, at, &packet.payload, MkeyRights::REMOTE_WRITE) {
+    if bytes > 0 && !nic.write(user, rkey, at, &packet.payload, MkeyRights::REMOTE_WRITE) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     if packet.opcode.ends() {
@@ -346,7 +359,7 @@ fn take_write(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusa
     Ok(1)
 }
 
-/// Completes a receive.
+/// Completes a receive. A write completes one only if it has immediate data: IBTA 10.7.2.2, C10-87.
 fn received(qp: &mut Qp, nic: &mut Nic, packet: &Packet, len: u32) -> Result<(), Refusal> {
     if let Some(failure) = nic.fault_of(qp.qpn) {
         return Err(Refusal::Receive(Nak::RemoteOperation, failure));
@@ -366,7 +379,8 @@ fn received(qp: &mut Qp, nic: &mut Nic, packet: &Packet, len: u32) -> Result<(),
 
 fn take_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
     let reth = packet.reth;
-    if reth.len > 0 && !nic.allows(qp.user(), reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ) {
+    let user = user(qp, nic, packet)?;
+    if reth.len > 0 && !nic.allows(user, reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     Ok(packets(reth.len, mtu(qp)))
@@ -377,7 +391,8 @@ fn take_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refus
     if !atomic.va.is_multiple_of(8) {
         return Err(Refusal::Nak(Nak::InvalidRequest));
     }
-    if !nic.allows(qp.user(), atomic.rkey, atomic.va, 8, MkeyRights::REMOTE_ATOMIC) {
+    let user = user(qp, nic, packet)?;
+    if !nic.allows(user, atomic.rkey, atomic.va, 8, MkeyRights::REMOTE_ATOMIC) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     let swap = packet.opcode == Opcode::CompareSwap;
@@ -390,7 +405,7 @@ fn take_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refus
         };
         nic.atomic_operand(new)
     };
-    let old = nic.update(qp.user(), atomic.rkey, atomic.va, change).ok_or(Refusal::Nak(Nak::RemoteOperation))?;
+    let old = nic.update(user, atomic.rkey, atomic.va, change).ok_or(Refusal::Nak(Nak::RemoteOperation))?;
     let found = nic.atomic_operand(old);
     let kept = &mut qp.rc.receive.atomics;
     if kept.len() >= ATOMICS {
@@ -400,18 +415,18 @@ fn take_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refus
     Ok(1)
 }
 
-/// Puts an answer with data in the queue of replies.
+/// Queues a response that carries data.
 fn reply(qp: &mut Qp, nic: &mut Nic, reply: Reply) {
     qp.rc.receive.replies.push_back(reply);
     nic.scheduler.set_ready(qp);
 }
 
-/// Remembers what is to be acknowledged. Several at a time become one.
+/// Records the acknowledgement to send. Several are coalesced into one: IBTA 9.7.5.1.2.
 fn answer(qp: &mut Qp, nic: &mut Nic, answer: Answer) {
     let receive = &mut qp.rc.receive;
     let keeps = match receive.answer {
         Some(Answer::Fatal(..)) => true,
-        // A gap that is still open must be heard of.
+        // An ACK must not replace the NAK of a gap that is still open.
         Some(Answer::Nak(_)) => receive.is_waiting && matches!(answer, Answer::Ack),
         _ => false,
     };
@@ -421,7 +436,7 @@ fn answer(qp: &mut Qp, nic: &mut Nic, answer: Answer) {
     nic.scheduler.set_acking(qp);
 }
 
-/// A response without data. `None` if there is no way to the requester.
+/// A response without payload. `None` if the GID table entry is empty.
 fn response(qp: &Qp, nic: &mut Nic, opcode: Opcode, psn: Psn, syndrome: u8) -> Option<Box<Packet>> {
     let route = route(qp, nic)?;
     let mut packet = nic.scheduler.packets.packet(opcode, route, qp.remote_qpn, psn);
@@ -430,7 +445,7 @@ fn response(qp: &Qp, nic: &mut Nic, opcode: Opcode, psn: Psn, syndrome: u8) -> O
     Some(packet)
 }
 
-/// Sends the acknowledgement that is due, if all replies before it are out.
+/// Sends the pending acknowledgement, once all earlier read and atomic responses are sent.
 pub(crate) fn acknowledge(qp: &mut Qp, nic: &mut Nic) {
     if !qp.rc.receive.replies.is_empty() {
         return;
@@ -450,7 +465,7 @@ pub(crate) fn acknowledge(qp: &mut Qp, nic: &mut Nic) {
     }
 }
 
-/// Sends up to `budget` packets of replies. True if there are more.
+/// Sends up to `budget` packets of read and atomic responses. Returns true if more are queued.
 pub(crate) fn send_replies(qp: &mut Qp, nic: &mut Nic, budget: u32) -> bool {
     for _ in 0..budget {
         let Some(reply) = qp.rc.receive.replies.front().copied() else { break };
@@ -476,9 +491,9 @@ fn send_atomic(qp: &mut Qp, nic: &mut Nic, psn: Psn, value: u64) -> Option<Reply
     None
 }
 
-/// Sends one packet of a read's response; what is left of it.
+/// Sends one packet of a read response; returns what is left. IBTA 9.7.5.1.3.
 fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
-    let Reply::Read { psn, rkey, address, left, is_first } = reply else { return None };
+    let Reply::Read { psn, user, rkey, address, left, is_first } = reply else { return None };
     let len = left.min(mtu(qp));
     let is_last = len == left;
     let opcode = match (is_first, is_last) {
@@ -489,10 +504,10 @@ fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
     };
     let mut packet = response(qp, nic, opcode, psn, Syndrome::ACK.number())?;
     packet.payload.resize(len as usize, 0);
-    if len > 0 && !nic.read(qp.user(), rkey, address, &mut packet.payload, MkeyRights::REMOTE_READ) {
+    if len > 0 && !nic.read(user, rkey, address, &mut packet.payload, MkeyRights::REMOTE_READ) {
         nic.scheduler.packets.give_back(packet);
         qp.rc.receive.replies.clear();
-        // The key went away, or the memory did, in the middle of the response: the NAK is for this very packet.
+        // The key or its memory became invalid during the response: the NAK has the PSN of this packet. IBTA 9.7.5.1.3.
         qp.rc.receive.expected = psn;
         refuse(qp, nic, Nak::RemoteOperation);
         return None;
@@ -500,6 +515,7 @@ fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
     nic.send(packet);
     let next = Reply::Read {
         psn: psn.plus(1),
+        user,
         rkey,
         address: address.wrapping_add(u64::from(len)),
         left: left - len,

@@ -1,5 +1,5 @@
-//! A function on the bench: no device thread, no firmware. Objects are put into its tables by hand, and a client's
-//! memory is a file.
+//! A test bench for a function: no device thread, no firmware. Objects are inserted into its tables directly, and the
+//! client's memory is a file.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub const MEMORY: u64 = 0x10_0000_0000;
 const MEMORY_LEN: u64 = 32 << 20;
 pub const PD: u32 = 7;
 pub const UAR: u32 = 20;
-/// Rights of a key that allows everything.
+/// All access rights.
 pub const ALL: MkeyRights = MkeyRights::all();
 
 pub struct Bench {
@@ -41,7 +41,7 @@ pub struct Bench {
     pub key: u32,
 }
 
-/// What a queue pair is made with.
+/// Options of a queue pair.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub log_sends: u32,
@@ -73,17 +73,17 @@ pub struct Done {
     pub from: u32,
 }
 
-/// A segment behind the control segment.
+/// A segment after the control segment.
 pub enum Seg {
     Remote(u64, u32),
     Data(u64, u32, u32),
     Inline(Vec<u8>),
     Atomic(u64, u64),
-    /// An address vector or the like.
+    /// An address vector or another segment.
     Raw(Vec<u8>),
 }
 
-/// What to post.
+/// A work request.
 pub struct Post {
     pub opcode: WqeOpcode,
     pub segs: Vec<Seg>,
@@ -152,16 +152,16 @@ impl Bench {
 
     /// Function `index`, with address 10.0.0.(index + 1).
     pub fn of(index: usize) -> Self {
-        // As after a driver chose the host's byte order for atomics.
+        // As if the driver had chosen host byte order for atomics.
         let atomic_current = Profile::connectx5().atomic_max;
         let profile = Profile { atomic_current, ..Profile::connectx5() };
         let mut f = Function::new(index, profile, Strict::on(), Faults::new());
-        // The queues' UAR page is one that clients can map.
+        // The queues' UAR page can be mapped by clients.
         f.bar.share(1).unwrap();
         Self::on(f, index)
     }
 
-    /// Puts a function with address 10.0.0.(host + 1) on the bench.
+    /// Adds a function with address 10.0.0.(host + 1).
     pub fn on(mut f: Function, host: usize) -> Self {
         let file = tempfile::tempfile().unwrap();
         file.set_len(MEMORY_LEN).unwrap();
@@ -211,7 +211,7 @@ impl Bench {
 
     fn pages(&mut self, bytes: u64) -> PageList {
         let first = self.alloc(bytes);
-        // Pages in reverse order: nobody may take them for one run.
+        // Pages in reverse order, so that they are not contiguous.
         let count = bytes.div_ceil(4096);
         PageList { page_shift: 12, offset: 0, pages: (0..count).rev().map(|page| first + page * 4096).collect() }
     }
@@ -285,6 +285,7 @@ impl Bench {
             ignore_overrun: false,
             collapsed: false,
             producer: 0,
+            began: 0,
             status: CqStatus::Ok,
             arm: ArmState::Fired,
             arm_sn: 0,
@@ -297,6 +298,31 @@ impl Bench {
         let cqn = self.f.nic.objects.cqs.insert(cq).unwrap();
         engine::cq_created(&mut self.f, cqn);
         cqn
+    }
+
+    /// Moves a completion queue to a ring of `1 << log_size` entries and consumes the entry that says so. Whether the
+    /// card did it.
+    pub fn resize(&mut self, cqn: u32, log_size: u32) -> bool {
+        let ring = self.pages(64 << log_size);
+        for index in 1..=1u64 << log_size {
+            ring.write(&self.f.nic.dma, index * 64 - 1, &[0xf0]).unwrap();
+        }
+        let old = self.f.nic.objects.cqs.get(cqn).unwrap();
+        let (old_ring, place) = (old.ring.clone(), u64::from(old.producer & ((1 << old.log_size) - 1)));
+        let mut context = old.context;
+        context.w().log_cq_size(log_size as u8);
+        if !engine::cq_resized(&mut self.f, cqn, ring, &context) {
+            return false;
+        }
+        let mut last = [0; 64];
+        old_ring.read(&self.f.nic.dma, place * 64, &mut last).unwrap();
+        assert_eq!(Cqe::read(&last).unwrap().opcode(), CqeOpcode::ResizeCq);
+        let consumed = self.consumed.entry(cqn).or_default();
+        *consumed += 1;
+        let record = (*consumed & 0xff_ffff).to_be_bytes();
+        let iova = self.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
+        self.write(iova, &record);
+        true
     }
 
     pub fn shape(&mut self) -> Shape {
@@ -407,7 +433,7 @@ impl Bench {
         (bench, a, b)
     }
 
-    /// Writes a WQE to the ring and counts it as posted, without record or doorbell. Its index.
+    /// Writes a WQE to the ring and counts it as posted, without record or doorbell. Returns its index.
     pub fn put(&mut self, qpn: u32, post: &Post) -> u16 {
         let index = *self.sends.entry(qpn).or_default();
         let bytes = post.bytes(qpn, index);
@@ -426,7 +452,7 @@ impl Bench {
         self.write(iova, &value.to_be_bytes());
     }
 
-    /// The doorbell that names WQE `index`.
+    /// The doorbell for WQE `index`.
     pub fn ring_for(&mut self, qpn: u32, index: u16) {
         let ring = self.qp_mut(qpn).send.clone().unwrap();
         let mut bytes = [0; 8];
@@ -505,7 +531,7 @@ impl Bench {
         self.write(iova, &(posted + 1).to_be_bytes());
     }
 
-    /// The next completion, consumed; checked for ownership and signature.
+    /// The next completion, consumed; checks ownership and signature.
     pub fn poll(&mut self, cqn: u32) -> Option<Done> {
         let consumed = *self.consumed.entry(cqn).or_default();
         let cq = self.f.nic.objects.cqs.get(cqn).unwrap();
@@ -536,7 +562,7 @@ impl Bench {
         })
     }
 
-    /// All completions there are.
+    /// All available completions.
     pub fn drain(&mut self, cqn: u32) -> Vec<Done> {
         std::iter::from_fn(|| self.poll(cqn)).collect()
     }
@@ -570,7 +596,7 @@ impl Bench {
         engine::eq_doorbell(&mut self.f, UAR, eqn << 24 | consumed & 0xff_ffff, arm);
     }
 
-    /// Arms a CQ with the consumer index that was published last.
+    /// Arms a CQ with the last published consumer index.
     pub fn arm(&mut self, cqn: u32, sn: u32, solicited: bool) {
         let consumed = self.consumed.get(&cqn).copied().unwrap_or_default();
         self.arm_at(cqn, sn, solicited, consumed);
@@ -583,7 +609,7 @@ impl Bench {
         engine::cq_doorbell(&mut self.f, UAR, u64::from(request) << 32 | u64::from(cqn));
     }
 
-    /// Runs until nothing is left to do at this time.
+    /// Runs until nothing is left to do at the current time.
     pub fn run(&mut self) {
         for _ in 0..100_000 {
             if !engine::run(&mut self.f) {
@@ -593,7 +619,7 @@ impl Bench {
         panic!("the engine never comes to rest");
     }
 
-    /// Runs, and lets time pass from deadline to deadline, for as long as `limit`.
+    /// Runs, advancing time from deadline to deadline, up to `limit`.
     pub fn run_for(&mut self, limit: Duration) {
         let end = self.f.nic.now + limit;
         loop {
@@ -630,7 +656,7 @@ pub fn read(at: u64, len: u32, key: u32, from: u64, rkey: u32) -> Post {
     Post::new(WqeOpcode::RdmaRead, vec![Seg::Remote(from, rkey), Seg::Data(at, len, key)])
 }
 
-/// Bytes that differ from place to place.
+/// Test data: each byte depends on its position.
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed)).collect()
 }

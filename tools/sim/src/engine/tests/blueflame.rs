@@ -1,4 +1,4 @@
-//! What is copied into BlueFlame buffers, and what strict mode says of it.
+//! Copies in BlueFlame buffers, and strict mode's reports about them.
 
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::objects::Uar;
 
 /// The two buffers of the first register.
 const BUFFERS: [u64; 2] = [0x800, 0x900];
-/// Where clients reach the page: memory, or messages.
+/// How clients access the page: memory, or messages.
 const PAGES: [u32; 2] = [UAR, FIRST_UAR];
 
-/// Two queue pairs that ring in UAR page `uar`.
+/// Two queue pairs that use UAR page `uar`.
 fn bench(uar: u32) -> (Bench, u32, u32) {
     let (mut bench, a, b) = Bench::standard();
     while bench.f.nic.objects.uars.insert(Uar { users: 0 }).unwrap() != UAR {}
@@ -33,7 +33,7 @@ fn store(bench: &mut Bench, uar: u32, register: u64, bytes: &[u8]) {
     }
 }
 
-/// A write with `len` bytes inline that are `fill`, posted, not rung: what is to be copied, in whole blocks.
+/// A write with `len` inline bytes of `fill`, posted without doorbell: the blocks to copy.
 fn posted(bench: &mut Bench, qpn: u32, len: usize, fill: u8) -> Vec<u8> {
     let to = MEMORY + (16 << 20) + u64::from(fill) * 64;
     let post =
@@ -50,13 +50,13 @@ fn posted(bench: &mut Bench, qpn: u32, len: usize, fill: u8) -> Vec<u8> {
     wqe
 }
 
-/// The card sees what was stored.
+/// The card reads what was stored.
 fn seen(bench: &mut Bench) {
     bar::poll(&mut bench.f);
     bench.run();
 }
 
-/// Time passes, in which nobody rings. What strict mode says.
+/// Lets the settling time pass; returns strict mode's reports.
 fn settled(bench: &mut Bench) -> Vec<&'static str> {
     seen(bench);
     bench.f.nic.now += Duration::from_secs(1);
@@ -78,7 +78,7 @@ fn copies_and_doorbells_of_eight_bytes_in_any_order_are_well() {
             let wqe = posted(&mut bench, qpn, throw(180) as usize, round as u8);
             let buffer = BUFFERS[round as usize % 2];
             let len = if throw(3) == 0 { 8 } else { wqe.len() };
-            // The card may come at any time, or after another doorbell.
+            // The card may read at any time, or after another doorbell.
             let at = (throw(wqe.len() as u32 / 8) as usize * 8).min(len);
             store(&mut bench, uar, buffer, &wqe[..at]);
             if throw(2) == 0 {
@@ -143,7 +143,7 @@ fn one_buffer_for_two_copies_running() {
             store(&mut bench, uar, buffer, &wqe);
             assert_eq!(settled(&mut bench), expected.into_iter().collect::<Vec<_>>(), "copy {fill}");
         }
-        // Eight bytes alone go to one place for ever: the kernel's queues do so.
+        // Doorbells of eight bytes may use one buffer always, as the kernel's queues do.
         for fill in 5..9 {
             let wqe = posted(&mut bench, a, 20, fill);
             store(&mut bench, uar, 0x800, &wqe[..8]);

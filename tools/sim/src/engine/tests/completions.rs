@@ -13,7 +13,7 @@ use crate::strict::rules;
 
 const VECTOR: u16 = 3;
 
-/// Two queue pairs whose sends complete to a CQ of `log_size`, which reports to an EQ of 16 entries.
+/// Two queue pairs whose sends complete to a CQ of `log_size`, with an EQ of 16 entries.
 fn bench(log_size: u32, cqe_size: u32) -> (Bench, u32, u32, u32) {
     let mut bench = Bench::new();
     let eqn = bench.eq(4, &[EventType::CqError, EventType::WqCatastrophic]);
@@ -45,6 +45,37 @@ fn rings_of_both_entry_sizes_wrap() {
         }
         assert_eq!(bench.violations(), [""; 0]);
     }
+}
+
+#[test]
+fn completions_go_on_in_a_ring_of_another_size() {
+    for (before, after) in [(3, 5), (5, 3), (3, 3)] {
+        let (mut bench, a, cqn, _) = bench(before, 64);
+        for index in 0..100u16 {
+            // At each place of the ring, and on each lap of the old and the new one.
+            if index == 21 || index == 70 {
+                assert!(bench.resize(cqn, if index == 21 { after } else { before }));
+            }
+            nop(&mut bench, a);
+            assert_eq!(bench.poll(cqn).map(|done| done.index), Some(index));
+            assert_eq!(bench.poll(cqn), None);
+        }
+        assert_eq!(bench.violations(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_ring_is_not_replaced_where_completions_would_be_lost() {
+    let (mut bench, a, cqn, _) = bench(3, 64);
+    (0..4).for_each(|_| nop(&mut bench, a));
+    assert!(!bench.resize(cqn, 2), "four are unconsumed");
+    (0..4).for_each(|_| nop(&mut bench, a));
+    assert!(!bench.resize(cqn, 6), "the old ring has no room for the word");
+    assert_eq!(bench.drain(cqn).len(), 8);
+    assert!(bench.resize(cqn, 2));
+    nop(&mut bench, a);
+    assert_eq!(bench.drain(cqn).len(), 1);
+    assert_eq!(bench.violations(), [""; 0]);
 }
 
 #[test]
@@ -116,7 +147,7 @@ fn a_request_of_before_the_event_does_not_arm_again() {
     bench.arm(cqn, 0, false);
     nop(&mut bench, a);
     assert_eq!(completion_of(bench.event(eqn)), Some(cqn));
-    // The same doorbell once more, as a register that is looked at twice shows it.
+    // The same doorbell again, as if a register is read twice.
     bench.arm_at(cqn, 0, false, 0);
     assert_eq!(bench.event(eqn), None);
 }
@@ -155,7 +186,7 @@ fn solicited_arming_waits_for_a_solicited_completion_or_an_error() {
     bench.post(a, &solicited);
     bench.run();
     assert_eq!(completion_of(bench.event(eqn)), Some(cqn));
-    // An unseen completion that was not solicited does not fire a solicited arming; an unseen solicited one does.
+    // An unseen unsolicited completion does not trigger a CQ armed for solicited ones; an unseen solicited one does.
     bench.drain(cqn);
     bench.post(a, &send(MEMORY, 8, key));
     bench.run();
@@ -171,7 +202,7 @@ fn solicited_arming_waits_for_a_solicited_completion_or_an_error() {
 fn arm_doorbells_that_were_overwritten_are_made_up_for() {
     let (mut bench, a, cqn, eqn) = bench(6, 64);
     let other = bench.cq_of(6, 64, eqn);
-    // The first arming of all, whose record is zero; its doorbell was replaced by the other queue's.
+    // The first arm request, whose record is zero; its doorbell was overwritten by the other queue's.
     bench.arm(other, 0, false);
     nop(&mut bench, a);
     assert_eq!(completion_of(bench.event(eqn)), Some(cqn));
@@ -188,7 +219,7 @@ fn a_queue_that_is_polled_is_not_armed_by_anothers_doorbell() {
     let (mut bench, a, cqn, eqn) = bench(6, 64);
     let other = bench.cq_of(6, 64, eqn);
     let iova = bench.f.nic.objects.cqs.get(cqn).unwrap().doorbell.iova;
-    // What Linux's steering writes to keep cards from arming: a sequence number that is not due.
+    // Linux's steering writes this to keep cards from arming: an unexpected sequence number.
     bench.write(iova + 4, &(2u32 << 28).to_be_bytes());
     bench.arm(other, 0, false);
     nop(&mut bench, a);
@@ -212,7 +243,7 @@ fn interrupts_follow_the_arming_of_the_event_queue() {
     bench.arm(cqn, 0, false);
     nop(&mut bench, a);
     assert!(!pending(&bench), "the event queue is not armed");
-    // Armed while an event waits unseen: the interrupt comes at once.
+    // Armed while an event is pending: the interrupt is sent at once.
     bench.eq_doorbell(eqn, true);
     assert!(pending(&bench));
     bench.f.nic.pci.reset();

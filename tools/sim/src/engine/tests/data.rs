@@ -1,4 +1,4 @@
-//! Messages that arrive.
+//! Successful messages.
 
 use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_prm::ctx::{AccessMode, Mkc};
@@ -90,7 +90,7 @@ fn inline_data_over_several_wqebbs() {
     let (mut bench, a, b) = Bench::standard();
     let (to, key) = (bench.alloc(4096), bench.key);
     let bytes = pattern(300, 9);
-    // Rings of 64: this goes over the end of the ring, many times, with a WQE that straddles it.
+    // Rings of 64 entries: this wraps many times, with a WQE that straddles the end.
     for _ in 0..100 {
         bench.post_recv(b, &[data(to, 4096, key)]);
         bench.post(
@@ -324,7 +324,7 @@ fn a_thousand_queue_pairs_at_one_uar_page() {
     let shape = Shape { log_sends: 2, log_receives: 0, ..bench.shape() };
     let pairs: Vec<u32> = (0..500).map(|_| bench.pair(shape).0).collect();
     let (to, key) = (bench.alloc(4096), bench.key);
-    // One doorbell, of the last; the others' were overwritten.
+    // One doorbell, for the last; the others were overwritten.
     for a in &pairs {
         bench.put(*a, &Post::new(WqeOpcode::RdmaWrite, vec![Seg::Remote(to, key), Seg::Inline(vec![1])]));
         bench.record(*a, 1, 1);
@@ -333,7 +333,7 @@ fn a_thousand_queue_pairs_at_one_uar_page() {
     bench.run();
     let mut done: Vec<u32> = bench.drain(shape.cqn_send).iter().map(|done| done.qpn).collect();
     done.sort_unstable();
-    // 500 completions do not fit a queue of 256: what is there is of different queue pairs.
+    // 500 completions do not fit a queue of 256: the 256 that do are of different queue pairs.
     done.dedup();
     assert_eq!(done.len(), 256);
 }
@@ -365,7 +365,7 @@ fn lost_doorbells_are_made_up_for() {
     let shape = bench.shape();
     let (c, _) = bench.pair(shape);
     let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
-    // The doorbell of a is overwritten by that of c before the device saw it.
+    // The doorbell of c overwrites that of a before the device reads it.
     bench.put(a, &write(from, 8, key, to, key));
     bench.record(a, 1, 1);
     bench.post(c, &write(from, 8, key, to, key));
@@ -422,7 +422,7 @@ fn packets_carry_the_vlan_of_their_address_and_the_priority_of_their_path() {
     bench.f.nic.port.deliver(frame);
     bench.run();
     assert_eq!(bench.sent(a).len(), 1, "the answer is in the same VLAN");
-    // What comes from another VLAN is not heard.
+    // Frames of another VLAN are not received.
     bench.post(b, &write(MEMORY, 8, key, MEMORY, key));
     engine::run(&mut bench.f);
     let dropped = bench.f.nic.port.counters.dropped;
@@ -459,7 +459,7 @@ fn memory_on_the_card_is_written_read_and_counted_in_through_its_key() {
     assert_eq!(bench.read(back, 100), pattern(100, 1));
     let mut sum = [0; 8];
     bar::read(&mut bench.f, start + 64, &mut sum);
-    // In the order that the driver chose.
+    // In the byte order that the driver chose.
     assert_eq!((u64::from_le_bytes(sum), bench.read(back + 1024, 8)), (14, 7u64.to_le_bytes().to_vec()));
     bench.post(a, &write(from, 100, local, 925, key));
     bench.run();

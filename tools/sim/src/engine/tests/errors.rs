@@ -1,4 +1,4 @@
-//! Each way in which a work request fails: what both sides see.
+//! Each way in which a work request fails, on both sides.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ fn syndromes(done: &[Done]) -> Vec<Option<CqeSyndrome>> {
     done.iter().map(|done| done.syndrome).collect()
 }
 
-/// Posts a good write, then `post`, then one more write: the first must end well, the second with `expected`, the third
-/// be flushed, and the queue pair be in error.
+/// Posts a valid write, then `post`, then another write: the first must succeed, the second fail with `expected`, the
+/// third be flushed, and the queue pair be in the error state.
 fn fails_alone(mut bench: Bench, a: u32, post: &Post, expected: CqeSyndrome) -> Bench {
     let (from, to, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
     bench.post(a, &write(from, 3000, key, to, key));
@@ -61,7 +61,7 @@ fn local_protection() {
             (MEMORY, 8, key)
         },
         |bench| {
-            let key = bench.mkey(0x9999_0000, Some(100), ALL); // no memory there
+            let key = bench.mkey(0x9999_0000, Some(100), ALL); // not mapped
             (0x9999_0000, 8, key)
         },
     ];
@@ -96,7 +96,7 @@ fn wqes_that_make_no_sense() {
         let (from, key) = (bench.alloc(4096), bench.key);
         write(from, 8, key, from + 100, key)
     };
-    // Opcodes that are not there.
+    // Opcodes that do not exist.
     for opcode in [WqeOpcode::Umr, WqeOpcode::Lso, WqeOpcode::Unknown(0x77)] {
         let (mut bench, a, _) = Bench::standard();
         let mut post = base(&mut bench);
@@ -226,7 +226,7 @@ fn nobody_answers() {
     assert!(bench.sent(a).is_empty());
     bench.run_for(Duration::from_micros(2));
     assert_eq!(syndromes(&bench.sent(a)), [Some(TransportRetryExceeded)], "after {:?}", bench.now() - started);
-    // Once and three times more.
+    // The first attempt and three retries.
     assert_eq!(bench.f.nic.port.counters.sent, 4);
 }
 
@@ -237,7 +237,7 @@ fn a_receive_comes_late() {
     bench.write(from, b"late");
     bench.post(a, &send(from, 4, key));
     bench.post(a, &send(from, 4, key));
-    // 640 us a time, and no end of retries.
+    // 640 us each time, unlimited retries.
     bench.run_for(Duration::from_millis(20));
     assert!(bench.sent(a).is_empty());
     assert!((60..110).contains(&bench.f.nic.port.counters.sent), "{}", bench.f.nic.port.counters.sent);
@@ -269,7 +269,7 @@ fn everything_posted_is_flushed_before_and_after() {
     for _ in 0..3 {
         bench.post_recv(a, &[]);
     }
-    bench.qp_mut(b).state = QpState::Init; // answers nothing
+    bench.qp_mut(b).state = QpState::Init; // does not respond
     for signalled in [true, false] {
         let mut post = Post::new(WqeOpcode::Send, vec![Seg::Inline(vec![0; 200])]);
         post.signalled = signalled;
@@ -280,7 +280,7 @@ fn everything_posted_is_flushed_before_and_after() {
     let flushed = |count| vec![Some(WorkRequestFlushed); count];
     assert_eq!(syndromes(&bench.sent(a)), flushed(2));
     assert_eq!(bench.received(a).iter().map(|done| done.index).collect::<Vec<_>>(), [0, 1, 2]);
-    // What is posted to a queue pair in error is flushed too: that is how software drains it.
+    // WQEs posted to a queue pair in error are flushed too: software drains it that way.
     bench.post(a, &send(MEMORY, 4, key));
     bench.post_recv(a, &[]);
     bench.run();
@@ -305,7 +305,7 @@ fn injected_failures() {
     assert_eq!(syndromes(&bench.received(b)), [None]);
 }
 
-/// Hands queue pair `b` a packet that its peer never sent.
+/// Delivers a packet to queue pair `b` that its peer never sent.
 fn forge(bench: &mut Bench, b: u32, opcode: Opcode, psn: u32, change: impl FnOnce(&mut Packet)) {
     let mac = bench.f.nic.objects.vport.mac();
     let route = crate::transport::packet::Route {

@@ -1,4 +1,4 @@
-//! Wires that lose, double, delay and damage: everything arrives once and in order all the same.
+//! Wires that drop, duplicate, delay and damage frames: everything still arrives once and in order.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::bench::*;
 use crate::fault::{Fault, FrameFate, Times};
 
-/// What one side does.
+/// One side's work requests.
 #[derive(Debug, Clone, Copy)]
 enum Op {
     Send(u32),
@@ -30,7 +30,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A queue pair's messages: what it sends, where that is to arrive.
+/// A queue pair's messages: what it sends, and the destination.
 struct Side {
     qpn: u32,
     peer: u32,
@@ -117,7 +117,7 @@ fn check(bench: &mut Bench, side: &Side, ops: &[Op]) {
 
 fn exchange(ops: &[Vec<Op>; 2], fates: &[(FrameFate, u32)], seed: u64, mtu: PathMtu) -> Bench {
     let mut bench = Bench::new();
-    // Losses are dice: without end of retries the dice cannot make a test fail.
+    // Losses are random: unlimited retries, so that the test cannot fail by chance.
     let shape = Shape { mtu, retry_count: 255, ack_timeout: 8, ..bench.shape() };
     let (a, b) = bench.pair(shape);
     bench.f.nic.faults.seed(seed);
@@ -215,7 +215,7 @@ fn one_loss_of_each_packet_of_an_exchange() {
         bench.post_recv(b, &[data(to, 3000, key)]);
         bench.post(a, &send(from, 3000, key));
         bench.post(a, &read(from + 4096, 3000, key, from, key));
-        // So many frames pass; the next is lost.
+        // This many frames pass; the next one is lost.
         let mut passed = 0;
         while passed < 1000 {
             if bench.f.nic.port.counters.sent == lost {

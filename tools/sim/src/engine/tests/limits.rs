@@ -1,4 +1,4 @@
-//! What is bounded, whatever clients and peers ask for.
+//! Limits on what clients and peers can cause.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn syndromes(done: &[Done]) -> Vec<Option<CqeSyndrome>> {
     done.iter().map(|done| done.syndrome).collect()
 }
 
-/// A packet to queue pair `to` that looks as if it came from its peer.
+/// A packet to queue pair `to` that appears to be from its peer.
 fn forged(bench: &Bench, to: u32, opcode: Opcode, psn: u32) -> Box<Packet> {
     let mac = bench.f.nic.objects.vport.mac();
     let (src, dst) = (Bench::gid(0), Bench::gid(0));
@@ -24,8 +24,8 @@ fn forged(bench: &Bench, to: u32, opcode: Opcode, psn: u32) -> Box<Packet> {
     Box::new(Packet::new(opcode, route, to, Psn::new(psn)))
 }
 
-/// Runs until nothing is left to do, with turns that last as long as a device thread's on a busy machine. The most
-/// frames that ever waited.
+/// Runs until nothing is left to do, with turns as long as a device thread's on a busy machine. Returns the maximum
+/// number of waiting frames.
 fn run_watched(bench: &mut Bench) -> usize {
     const TURN: Duration = Duration::from_micros(500);
     let (mut most, end) = (0, bench.f.nic.now + Duration::from_secs(600));
@@ -59,7 +59,7 @@ fn long_reads_of_many_queue_pairs_wait_for_room_on_the_wire() {
         bench.post(b, &write(from, LEN / 4, key, to, key));
     }
     let most = run_watched(&mut bench);
-    // One queue pair's turn may go over the limit.
+    // One queue pair's turn may exceed the limit.
     assert!(most <= ROOM + 64, "{most} frames waited");
     assert_eq!(syndromes(&bench.drain(cqn_send)), [None; 128]);
     assert_eq!(bench.f.nic.objects.queue_counters.get(counter).unwrap().local_ack_timeout_err, 0);
@@ -138,7 +138,7 @@ fn no_message_goes_half_around_the_circle_of_sequence_numbers() {
 fn a_peers_endless_message_ends() {
     let (mut bench, _, b) = Bench::standard();
     let key = bench.mkey(0, None, ALL);
-    // As far as three segments of nearly 2 GiB go, most of it come already.
+    // Up to the length of three segments of nearly 2 GiB, most of it received already.
     bench.post_recv(b, &[data(MEMORY, 0x7fff_ffff, key); 3]);
     bench.qp_mut(b).context.w().log_msg_max(31);
     let mut first = forged(&bench, b, Opcode::SendFirst, 0xff_fff0);
@@ -167,7 +167,7 @@ fn packets_of_another_partition_or_to_another_address_are_not_heard() {
     }
     assert!(bench.received(b).is_empty());
     assert_eq!(bench.f.nic.port.counters.dropped, 2);
-    // A limited member of the default partition is heard.
+    // A limited member of the default partition is accepted.
     let mut packet = forged(&bench, b, Opcode::SendOnly, 0xff_fff0);
     packet.pkey = 0x7fff;
     engine::receive(&mut bench.f, Frame::Roce(packet));

@@ -1,4 +1,4 @@
-//! Other services than the reliable connection, and receives that are shared.
+//! Transport services other than RC, and shared receives.
 
 use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_prm::eqe::EventType;
@@ -37,7 +37,7 @@ fn datagram(bench: &Bench, to: u32, qkey: u32, at: u64, len: u32) -> Post {
     Post::new(WqeOpcode::Send, vec![av(bench, to, qkey), Seg::Data(at, len, bench.key)])
 }
 
-/// Where datagrams to a group go.
+/// Destination QP number of multicast datagrams.
 fn group() -> [u8; 16] {
     crate::transport::packet::gid_of_ipv4([239, 1, 2, 3])
 }
@@ -182,7 +182,7 @@ fn a_datagram_with_another_queue_key_is_dropped() {
     bench.run();
     assert_eq!(bench.received(b), []);
     assert_eq!(bench.f.nic.port.counters.dropped, 1);
-    // The top bit stands for the sender's own key.
+    // The top bit selects the sender's own Q_Key.
     let post = datagram(&bench, b, 1 << 31, at, 50);
     bench.post(a, &post);
     bench.run();
@@ -273,7 +273,7 @@ fn a_queue_pair_of_a_shared_queue_says_that_it_will_take_no_more() {
     assert_eq!(bench.event(eqn).map(|(event, _)| event), Some(EventType::SrqLastWqe));
 }
 
-/// Two XRC queue pairs of domain 5, and a shared queue of `xrcd`.
+/// Two XRC queue pairs of domain 5, and a shared receive queue of `xrcd`.
 fn extended(xrcd: u32) -> (Bench, u32, u32, u32) {
     let mut bench = Bench::new();
     let cqn = bench.cq(4);
@@ -304,4 +304,47 @@ fn a_shared_queue_of_another_xrc_domain_is_refused() {
     let (mut bench, a, _, cqn) = extended(6);
     assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteInvalidRequest));
     assert_eq!(bench.poll(cqn), None);
+}
+
+/// One write, one read, one atomic, in the order of their opcodes, to the memory of `srqn`'s domain by `rkey`.
+fn remote_work(bench: &Bench, srqn: u32, at: u64, rkey: u32) -> Vec<Post> {
+    let mut to = XrcSeg::ZERO;
+    to.w().xrc_srqn(srqn);
+    let work = |opcode, more: Vec<Seg>| {
+        let head = vec![Seg::Raw(to.as_bytes().to_vec()), Seg::Remote(at + 4096, rkey)];
+        Post::new(opcode, head.into_iter().chain(more).chain([Seg::Data(at, 8, bench.key)]).collect())
+    };
+    vec![
+        work(WqeOpcode::RdmaWrite, vec![]),
+        work(WqeOpcode::RdmaRead, vec![]),
+        work(WqeOpcode::AtomicFa, vec![Seg::Atomic(5, 0)]),
+    ]
+}
+
+#[test]
+fn a_key_of_an_xrc_target_is_of_its_shared_queues_protection_domain() {
+    let mut bench = Bench::new();
+    let cqn = bench.cq(4);
+    let srqn = bench.srq(Some(XrcSrq { xrcd: 5, cqn, user_index: None }));
+    let shape = Shape { service: ServiceType::Xrc, xrcd: 5, ..bench.shape() };
+    let (a, b) = bench.pair(shape);
+    let (at, key) = (bench.alloc(8192), bench.key);
+    // As Linux makes targets: in a protection domain of its own, which no program has.
+    bench.qp_mut(b).pd = PD + 1;
+    bench.write(at + 4096, &[0; 8]);
+    for post in remote_work(&bench, srqn, at, key) {
+        bench.post(a, &post);
+    }
+    bench.run();
+    assert_eq!(bench.sent(a).iter().map(|done| done.syndrome).collect::<Vec<_>>(), [None; 3]);
+    assert_eq!(bench.read(at + 4096, 8), 5u64.to_le_bytes());
+    assert_eq!(bench.violations(), [] as [&str; 0]);
+    // The target's own domain opens nothing.
+    bench.mkey_mut(key).pd = PD + 1;
+    let local = bench.mkey(at, Some(4096), ALL);
+    bench.key = local;
+    let post = remote_work(&bench, srqn, at, key).pop().unwrap();
+    bench.post(a, &post);
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
 }

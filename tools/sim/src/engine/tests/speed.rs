@@ -1,4 +1,5 @@
-//! How long a small message keeps the device thread. `cargo test --release -p mlx5-sim speed -- --ignored --nocapture`.
+//! Time that the device thread needs for a small message. `cargo test --release -p mlx5-sim speed -- --ignored
+//! --nocapture`.
 
 use std::time::Instant;
 

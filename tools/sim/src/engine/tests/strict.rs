@@ -1,4 +1,4 @@
-//! What a card would swallow in silence, and strict mode does not. Most are bugs that real drivers had.
+//! Errors that a card would ignore silently, and strict mode reports. Most are bugs of real drivers.
 
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WqeOpcode;
@@ -9,7 +9,7 @@ use crate::fault::{Fault, FrameFate, Times};
 use crate::objects::Requester;
 use crate::strict::rules::*;
 
-/// A write, put into the ring; nothing rung yet.
+/// A write in the ring, without doorbell.
 fn prepared() -> (Bench, u32, u32, u16) {
     let (mut bench, a, b) = Bench::standard();
     let key = bench.key;
@@ -103,7 +103,7 @@ fn doorbells_for_nobody() {
 fn a_blueflame_copy_that_is_not_the_ring() {
     let (mut bench, a, _, _) = prepared();
     bench.record(a, 1, 1);
-    // Opcode SEND where the ring holds a write: two threads' copies, mixed up in one register.
+    // Opcode SEND, but the ring has a write: copies of two threads mixed in one register.
     engine::send_doorbell(&mut bench.f, UAR, 0x0a << 32 | u64::from(a) << 8 | 3);
     assert_eq!(bench.violations(), [DOORBELL_DIFFERS]);
 }
@@ -124,7 +124,7 @@ fn reserved_bits() {
 fn more_sends_than_the_ring_holds() {
     let (mut bench, a, b) = Bench::standard();
     let key = bench.key;
-    bench.go(b, QpState::Rst); // nothing completes
+    bench.go(b, QpState::Rst); // no completions
     for _ in 0..64 {
         bench.post(a, &write(MEMORY, 8, key, MEMORY, key));
     }
@@ -183,7 +183,7 @@ fn a_buffer_used_again_before_its_completion_though_nothing_is_sent_twice() {
     for (len, at) in [(5, 0), (100_000, 0), (100_000, 99_999)] {
         bench.write(from, &vec![7; len]);
         bench.post(a, &write(from, len as u32, key, to, key));
-        // All has left; the last acknowledgement has not come.
+        // Everything was sent; the last acknowledgement has not arrived.
         let all_sent = |send: &Requester| send.work.front().is_some_and(|work| work.end() == send.sent);
         while !all_sent(&bench.qp_mut(a).rc.send) {
             engine::run(&mut bench.f);
@@ -221,7 +221,7 @@ fn an_error_completion_ignored() {
     assert_eq!(flushed(&mut bench), [""; 0], "said once");
 }
 
-/// NOPs or receives one after the other, each consumed, its consumer index published if `publish`.
+/// NOPs or receives one after the other, each consumed; publishes the consumer index if `publish`.
 fn consume_many(publish: bool, receives: bool) -> (usize, Vec<&'static str>) {
     let (mut bench, a, b) = Bench::standard();
     let (key, qp) = (bench.key, bench.qp_mut(if receives { b } else { a }));
@@ -247,7 +247,7 @@ fn consume_many(publish: bool, receives: bool) -> (usize, Vec<&'static str>) {
 #[test]
 fn a_consumer_index_that_stays_behind_is_noticed_long_before_the_queue_is_full() {
     for receives in [false, true] {
-        // 64 places in the ring and 256 in the CQ: the 193rd WQE replaces one whose completion was the 129th.
+        // 64 places in the ring and 256 in the CQ: the 193rd WQE reuses the place of the 129th.
         let (count, said) = consume_many(false, receives);
         assert_eq!(said, [CI_NEVER_PUBLISHED]);
         assert!((192..196).contains(&count), "{count}");
@@ -326,7 +326,7 @@ fn an_arm_request_that_is_in_the_register_alone() {
     bench.arm(cqn, 0, false);
     assert!(nop(&mut bench));
     assert_eq!(bench.violations(), [""; 0]);
-    // The record still holds the request of before the event.
+    // The record still has the request from before the event.
     engine::cq_doorbell(&mut bench.f, UAR, 1 << 60 | 1 << 32 | u64::from(cqn));
     assert_eq!(bench.violations(), [ARM_NOT_IN_RECORD]);
     assert!(nop(&mut bench), "a card arms by the register");
@@ -383,12 +383,12 @@ fn a_receive_buffer_posted_twice() {
         assert_eq!((bench.received(to).len(), bench.sent(from).len()), (1, 1));
         bench.violations()
     };
-    // Posted again when it is back: as it should be.
+    // Posted again after its completion, as it should be.
     for _ in 0..200 {
         bench.post_recv(b, &[data(first, 8, key), data(second, 8, key)]);
         assert_eq!(receive(&mut bench, a, b), [""; 0]);
     }
-    // Parts of one page, and no memory at all.
+    // Parts of one page, and empty segments.
     bench.post_recv(b, &[data(first, 8, key), data(first + 8, 8, key)]);
     bench.post_recv(b, &[data(first + 16, 8, key)]);
     assert_eq!([receive(&mut bench, a, b), receive(&mut bench, a, b)], [[""; 0]; 2]);
@@ -396,13 +396,13 @@ fn a_receive_buffer_posted_twice() {
     bench.post_recv(b, &[data(second, 8, key), data(first, 8, key)]);
     assert_eq!(receive(&mut bench, a, b), [RECEIVE_TWICE]);
     assert_eq!(receive(&mut bench, a, b), [""; 0], "said once");
-    // The other queue pair's.
+    // The other queue pair's buffers.
     bench.post_recv(b, &[data(second, 64, key)]);
     bench.post_recv(b, &[data(first, 64, key)]);
     assert_eq!(receive(&mut bench, a, b), [""; 0]);
     bench.post_recv(a, &[data(first, 64, key)]);
     assert_eq!(receive(&mut bench, b, a), [RECEIVE_TWICE]);
-    // What a queue pair had when it went back to RST is nobody's.
+    // Buffers of a queue pair that went back to RST belong to software.
     bench.go(b, QpState::Rst);
     bench.post_recv(a, &[data(first, 64, key)]);
     assert!(bench.f.nic.strict.take().is_empty());

@@ -1,16 +1,16 @@
-//! Keys changed by WQEs.
+//! Keys changed by UMR WQEs.
 
 use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
 use mlx5_prm::ctx::{AccessMode, Klm, Mkc};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::values::{QpState, ServiceType};
-use mlx5_prm::wqe::{MkeyMaskBit, UmrCheck, UmrCtrlSeg, WqeOpcode, mkey_mask};
+use mlx5_prm::wqe::{MkeyMaskBit, RepeatBlockSeg, RepeatEntry, UmrCheck, UmrCtrlSeg, WqeOpcode, mkey_mask};
 
 use super::bench::*;
 use crate::objects::{Mkey, MkeyRights, PageList, Pd, Translation};
 use crate::strict::rules;
 
-/// What fast registration changes.
+/// Fields changed by fast registration.
 const REGISTER: &[MkeyMaskBit] = &[
     MkeyMaskBit::Len,
     MkeyMaskBit::PageSize,
@@ -23,7 +23,7 @@ const REGISTER: &[MkeyMaskBit] = &[
     MkeyMaskBit::Free,
 ];
 
-/// A free key with room for 8 pages or 4 keys, as drivers make it for updates.
+/// A free key with room for 8 pages or 4 keys, as drivers create it for UMR.
 fn free_key(bench: &mut Bench, mode: AccessMode) -> u32 {
     let mut context = Mkc::ZERO;
     context.set_access_mode(mode);
@@ -35,7 +35,7 @@ fn free_key(bench: &mut Bench, mode: AccessMode) -> u32 {
     bench.f.nic.objects.mkeys.insert(Mkey::new(&context, translation, None)).unwrap() << 8 | 0x42
 }
 
-/// A context with all rights for `len` bytes at `start`, whose low byte is that of `key`.
+/// A context with all rights for `len` bytes at `start`, and the low byte of `key`.
 fn context(key: u32, start: u64, len: u64) -> Mkc {
     let mut context = Mkc::ZERO;
     context.w().mkey_7_0(key as u8).start_addr(start).len(len).log_page_size(12);
@@ -62,7 +62,7 @@ fn umr(key: u32, control: UmrCtrlSeg, context: &Mkc, list: &[u8]) -> Post {
     post
 }
 
-/// Puts `len` bytes of the page at `memory` behind a free key, at the address `start`.
+/// Maps `len` bytes of the page at `memory` by a free key, at the address `start`.
 fn register(key: u32, start: u64, len: u64, memory: u64) -> Post {
     let list = [(memory | 3).to_be_bytes(), [0; 8]].concat();
     umr(key, control(REGISTER, UmrCheck::NotFree, 1), &context(key, start, len), &list)
@@ -99,6 +99,40 @@ fn a_registered_key_is_used_until_it_is_invalidated() {
     bench.run();
     assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
     assert_eq!(bench.violations(), [rules::KEY]);
+}
+
+#[test]
+fn an_update_at_its_fence_is_made_before_it_completes() {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, to) = (bench.alloc(4096), page(&mut bench));
+    let (key, local) = (free_key(&mut bench, AccessMode::Mtt), bench.key);
+    // What is before it takes PSNs, and it takes none: their acknowledgement is no word about the update.
+    bench.post(a, &write(from, 100, local, to, local));
+    bench.post(a, &Post { fence: true, ..register(key, 0x7000_0000_0000, 100, to) });
+    bench.post(a, &Post { fence: true, ..Post::new(WqeOpcode::Nop, vec![]) });
+    bench.run();
+    assert_eq!(bench.sent(a).iter().map(|done| done.syndrome).collect::<Vec<_>>(), [None; 3]);
+    assert!(!bench.mkey_mut(key).is_free(), "it completed");
+    bench.post(a, &write(from, 100, local, to, local));
+    bench.post(a, &Post { fence: true, ..invalidate(key) });
+    bench.run();
+    assert_eq!(bench.sent(a).iter().map(|done| done.syndrome).collect::<Vec<_>>(), [None; 2]);
+    assert!(bench.mkey_mut(key).is_free(), "it completed");
+    assert_eq!(bench.violations(), [] as [&str; 0]);
+}
+
+#[test]
+fn an_update_that_is_refused_at_its_fence_fails_behind_what_was_before_it() {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, to) = (bench.alloc(4096), page(&mut bench));
+    let (key, local) = (free_key(&mut bench, AccessMode::Mtt), bench.key);
+    bench.mkey_mut(key).context.w().umr_en(false);
+    bench.post(a, &write(from, 100, local, to, local));
+    bench.post(a, &Post { fence: true, ..register(key, 0x7000_0000_0000, 100, to) });
+    bench.run();
+    let syndromes: Vec<_> = bench.sent(a).iter().map(|done| done.syndrome).collect();
+    assert_eq!(syndromes, [None, Some(CqeSyndrome::MemoryWindowBind)]);
+    assert_eq!(bench.violations(), [rules::UMR]);
 }
 
 #[test]
@@ -204,7 +238,7 @@ fn a_window_over_another_key_allows_what_both_do() {
         klm.w().byte_count(len).mkey(behind).address(address);
         klm.as_bytes().to_vec()
     };
-    // Two pieces of the key, the later first.
+    // Two parts of the key, in reverse order.
     let list = [klm(to + 2048, 1000), klm(to, 1000)].concat();
     bench.post(b, &umr(window, control(REGISTER, UmrCheck::NotFree, 2), &context(window, 0x1000, 2000), &list));
     bench.run();
@@ -224,7 +258,94 @@ fn a_window_over_another_key_allows_what_both_do() {
     assert_eq!(bench.sent(a).last().unwrap().syndrome, Some(CqeSyndrome::RemoteAccess));
 }
 
-/// What binding a window changes, as libmlx5 asks for it.
+/// A pattern of `repeat_count` turns of these entries: key, address, bytes taken, bytes to the next turn's.
+fn pattern_of(repeat_count: u32, entries: &[(u32, u64, u16, u16)]) -> Vec<u8> {
+    let cycle = entries.iter().map(|entry| u32::from(entry.2)).sum();
+    let mut block = RepeatBlockSeg::ZERO;
+    block.w().bcount_per_cycle(cycle).op(0x400).repeat_count(repeat_count).num_entries(entries.len() as u16);
+    let mut list = block.as_bytes().to_vec();
+    for (key, va, bcount, stride) in entries {
+        let mut entry = RepeatEntry::ZERO;
+        entry.w().key(*key).va(*va).bcount(*bcount).stride(*stride);
+        list.extend_from_slice(entry.as_bytes());
+    }
+    list.resize(list.len().next_multiple_of(64), 0);
+    list
+}
+
+#[test]
+fn a_key_of_a_pattern_takes_a_piece_of_each_entry_in_turn() {
+    let (mut bench, a, b) = Bench::standard();
+    let (from, to) = (bench.alloc(8192), bench.alloc(8192));
+    let local = bench.key;
+    let key = free_key(&mut bench, AccessMode::Klms);
+    // Sectors of 60 bytes from a stretch of such, each followed by its 4 bytes of check sum from another.
+    let list = pattern_of(16, &[(local, to, 60, 60), (local, to + 4096, 4, 8)]);
+    bench.post(b, &umr(key, control(REGISTER, UmrCheck::NotFree, list.len() / 16), &context(key, 0, 1024), &list));
+    bench.run();
+    assert_eq!(bench.sent(b)[0].syndrome, None);
+    bench.write(from, &pattern(1024, 9));
+    // From the middle of a sector on, over several packets' worth of pieces.
+    bench.post(a, &write(from + 30, 900, local, 30, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    let sent = pattern(1024, 9);
+    for turn in 0..14usize {
+        let (skip, start) = (if turn == 0 { 30 } else { 0 }, turn * 64);
+        let sector = bench.read(to + turn as u64 * 60 + skip as u64, 60 - skip);
+        assert_eq!(sector, sent[start + skip..start + 60], "sector {turn}");
+        assert_eq!(bench.read(to + 4096 + turn as u64 * 8, 4), sent[start + 60..start + 64], "check sum {turn}");
+        assert_eq!(bench.read(to + 4096 + turn as u64 * 8 + 4, 4), [0; 4], "between check sums");
+    }
+    bench.post(a, &read(from + 4096, 900, local, 30, key));
+    bench.run();
+    assert_eq!(bench.read(from + 4096, 900), sent[30..930]);
+    assert_eq!(bench.violations(), [] as [&str; 0]);
+    bench.post(a, &read(from + 4096, 995, local, 30, key));
+    bench.run();
+    assert_eq!(bench.sent(a).last().unwrap().syndrome, Some(CqeSyndrome::RemoteAccess), "past its end");
+}
+
+#[test]
+fn a_pattern_reaches_no_further_than_the_keys_behind_it() {
+    let (mut bench, a, b) = Bench::standard();
+    let to = bench.alloc(4096);
+    let behind = bench.mkey(to, Some(1000), ALL);
+    let (key, local) = (free_key(&mut bench, AccessMode::Klms), bench.key);
+    let list = pattern_of(11, &[(behind, to, 50, 100)]);
+    bench.post(b, &umr(key, control(REGISTER, UmrCheck::NotFree, list.len() / 16), &context(key, 0, 550), &list));
+    bench.run();
+    bench.post(a, &read(to, 500, local, 0, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    bench.post(a, &read(to, 501, local, 0, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
+    assert_eq!(bench.violations(), [rules::KEY]);
+}
+
+#[test]
+fn a_pattern_that_is_not_sound_is_refused() {
+    let refused = |change: fn(&mut Vec<u8>), offset: u16| {
+        let (mut bench, a, _) = Bench::standard();
+        let (key, local) = (free_key(&mut bench, AccessMode::Klms), bench.key);
+        let mut list = pattern_of(4, &[(local, MEMORY, 60, 60)]);
+        change(&mut list);
+        let mut control = control(REGISTER, UmrCheck::NotFree, list.len() / 16 - usize::from(offset));
+        control.w().translation_offset_en(offset != 0).xlt_offset(offset);
+        bench.post(a, &umr(key, control, &context(key, 0, 100), &list));
+        bench.run();
+        assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::MemoryWindowBind));
+        assert!(bench.mkey_mut(key).is_free());
+        assert_eq!(bench.violations(), [rules::UMR]);
+    };
+    refused(|list| list[3] = 61, 0);
+    refused(|list| list[15] = 9, 0);
+    refused(|list| (list[3], list[19]) = (0, 0), 0);
+    refused(|_| {}, 1);
+}
+
+/// Fields changed by binding a window, as libmlx5 does.
 const BIND: &[MkeyMaskBit] = &[
     MkeyMaskBit::Len,
     MkeyMaskBit::StartAddr,
@@ -236,8 +357,8 @@ const BIND: &[MkeyMaskBit] = &[
     MkeyMaskBit::Free,
 ];
 
-/// Opens 100 bytes of the key `behind` at `memory`, at the same address, as the window `key` with that low byte, to the
-/// queue pair `qpn` or to all.
+/// Binds the window `key`, with that low byte, to 100 bytes of the key `behind` at `memory`, at the same address, for
+/// the queue pair `qpn` or for all.
 fn bind(key: u32, low: u8, check: UmrCheck, qpn: Option<u32>, behind: u32, memory: u64) -> Post {
     let mut bound = context(key, memory, 100);
     bound.w().mkey_7_0(low).qpn(qpn.unwrap_or(0xff_ffff));

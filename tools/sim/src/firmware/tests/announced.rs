@@ -1,4 +1,5 @@
-//! Nothing is announced that is not there: every capability that a profile sets, and the code that honours it.
+//! No capability is announced without being implemented: every capability set in a profile, and the code that
+//! implements it.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use mlx5_prm::layout::{Kind, Layout};
 
 use crate::profile::Profile;
 
-/// A capability, and the file below `src` and the words in it that honour it.
+/// A capability; the file below `src`, and the text in it that implements it.
 type Honoured = (&'static str, &'static str, &'static str);
 
 const GENERAL: &[Honoured] = &[
@@ -18,12 +19,13 @@ const GENERAL: &[Honoured] = &[
     ("log_max_eq_sz", "firmware/eq.rs", ".log_max_eq_sz()"),
     ("max_num_eqs", "firmware/eq.rs", "caps.max_num_eqs()"),
     ("log_max_mkey", "firmware/mkey.rs", "caps.general().log_max_mkey()"),
-    // All 64 bits of a length are taken: there is nothing to refuse.
+    ("log_max_klm_list_size", "firmware/mkey.rs", ".log_max_klm_list_size()"),
+    // All 64 bits of a length are accepted: there is nothing to refuse.
     ("log_max_mrw_sz", "firmware/mkey.rs", "fn length("),
     ("log_max_pd", "firmware/pd.rs", "caps.general().log_max_pd()"),
     ("log_max_transport_domain", "firmware/pd.rs", "caps.general().log_max_transport_domain()"),
     ("log_max_umem", "firmware/umem.rs", "caps.general().log_max_umem()"),
-    // Umems, and all else, can be made with uid 0.
+    // All objects, including umems, can be created with uid 0.
     ("umem_uid_0", "firmware/command.rs", "DRIVER | SHARED"),
     ("log_max_uctx", "firmware/uctx.rs", "caps.log_max_uctx()"),
     ("uctx_cap", "firmware/uctx.rs", "caps.uctx_cap()"),
@@ -31,7 +33,7 @@ const GENERAL: &[Honoured] = &[
     ("log_max_msg", "firmware/qp_state.rs", "caps.log_max_msg()"),
     ("log_max_ra_req_qp", "firmware/qp_state.rs", ".log_max_ra_req_qp()"),
     ("log_max_ra_res_qp", "firmware/qp_state.rs", ".log_max_ra_res_qp()"),
-    // The largest WQE that `ds` can state has 63 segments: there is nothing to refuse.
+    // The largest WQE that `ds` can express has 63 segments: there is nothing to refuse.
     ("max_wqe_sz_sq", "engine/wqe.rs", "ds()"),
     ("max_wqe_sz_rq", "firmware/qp.rs", "caps.max_wqe_sz_rq()"),
     ("port_type", "firmware/register.rs", "PROTO_ETHERNET"),
@@ -43,15 +45,15 @@ const GENERAL: &[Honoured] = &[
     ("ud", "firmware/qp.rs", "caps.ud()"),
     ("xrc", "firmware/xrcd.rs", "caps.xrc()"),
     ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
-    // Memory windows: keys through other keys, changed in their users' own queues.
-    ("imaicl", "engine/umr.rs", "Translation::Keys(spliced("),
+    // Memory windows: keys made of other keys, changed by WQEs of their users.
+    ("imaicl", "engine/umr.rs", "keys_of(old, offset, list)"),
     ("log_max_xrcd", "firmware/xrcd.rs", "caps.log_max_xrcd()"),
     ("log_max_mcg", "firmware/multicast.rs", "caps.log_max_mcg()"),
     ("max_qp_mcg", "firmware/multicast.rs", "caps.max_qp_mcg()"),
     ("log_max_srq", "firmware/srq.rs", "caps.general().log_max_srq()"),
     ("log_max_srq_sz", "firmware/srq.rs", "caps.log_max_srq_sz()"),
     ("log_max_rmp", "firmware/srq.rs", "caps.general().log_max_rmp()"),
-    // A promise about time: an answer takes a turn of the device thread, far below 4.096 us << 16.
+    // A timing guarantee: an answer takes one turn of the device thread, far below 4.096 us << 16.
     ("local_ca_ack_delay", "engine/mod.rs", "pub fn run("),
     ("bf", "engine/doorbell.rs", "fn send("),
     ("log_bf_reg_size", "objects/uar.rs", "0x800"),
@@ -60,11 +62,12 @@ const GENERAL: &[Honoured] = &[
     ("cqe_version", "engine/completion.rs", "user_index"),
     ("cqe_128_always", "firmware/cq.rs", ".cqe_128_always()"),
     ("cq_oi", "firmware/cq.rs", "caps.cq_oi()"),
+    ("cq_resize", "firmware/cq.rs", ".cq_resize()"),
     ("out_of_seq_cnt", "firmware/counter.rs", ".out_of_sequence("),
     ("retransmission_q_counters", "firmware/counter.rs", ".implied_nak_seq_err("),
     ("rts2rts_qp_counters_set_id", "firmware/qp_state.rs", ".rts2rts_qp_counters_set_id()"),
     ("device_memory", "function/caps.rs", "device_memory()"),
-    // The L2 table is all there is of an e-switch.
+    // The L2 table is the only part of an e-switch.
     ("eswitch_manager", "objects/l2_table.rs", "caps.eswitch_manager()"),
     ("log_max_l2_table", "objects/l2_table.rs", "caps.log_max_l2_table()"),
     ("log_max_current_uc_list", "firmware/vport.rs", "caps.log_max_current_uc_list()"),
@@ -101,14 +104,14 @@ const ETHERNET: &[Honoured] = &[
     ("wqe_vlan_insert", "engine/ethernet/send.rs", "fn insert_tag("),
     ("self_lb_en_modifiable", "firmware/tir.rs", "select.self_lb_en()"),
     ("max_lso_cap", "engine/ethernet/send.rs", ".max_lso_cap()"),
-    // Not required: a WQE without inline header is taken.
+    // Not required: WQEs without inline header are accepted.
     ("wqe_inline_mode", "engine/ethernet/send.rs", "fn inline_header<"),
     // As large as an RQT.
     ("rss_ind_tbl_cap", "firmware/rqt.rs", "caps.log_max_rqt_size()"),
     ("cqe_checksum_full", "ethernet/checksum.rs", "fn whole("),
 ];
 
-/// What receive tables of the NIC can do; the fields they look at have a test beside the key.
+/// Capabilities of NIC receive tables; the match fields have a test beside the key.
 const FLOW_TABLE: &[Honoured] = &[
     ("ft_support", "firmware/flow.rs", "fn create_table("),
     ("flow_counter", "firmware/flow.rs", "fn alloc_counter("),
@@ -130,8 +133,8 @@ const ROCE: &[Honoured] = &[
     ("l3_type", "firmware/roce.rs", "L3_IPV6"),
     ("roce_version", "firmware/roce.rs", "!= ROCE_V2"),
     ("r_roce_dest_udp_port", "transport/packet.rs", "4791"),
-    ("r_roce_min_src_udp_port", "engine/rc/mod.rs", "0xc000 | qp.qpn"),
-    ("r_roce_max_src_udp_port", "engine/rc/mod.rs", "& 0x3fff"),
+    ("r_roce_min_src_udp_port", "transport/header.rs", "FIRST_SOURCE_PORT | qpn"),
+    ("r_roce_max_src_udp_port", "transport/header.rs", "& !FIRST_SOURCE_PORT"),
     ("roce_address_table_size", "objects/mod.rs", "roce_address_table_size()"),
 ];
 
@@ -144,7 +147,7 @@ const ATOMIC: &[Honoured] = &[
 
 const DEVICE_MEMORY: &[Honoured] = &[
     ("memic", "function/caps.rs", "device_memory.memic()"),
-    // Whatever is taken begins with a page.
+    // Every allocation starts on a page boundary.
     ("log_max_memic_addr_alignment", "firmware/memic.rs", ".log_max_memic_addr_alignment()"),
     ("memic_bar_start_addr", "objects/mod.rs", ".memic_bar_start_addr()"),
     ("memic_bar_size", "objects/mod.rs", ".memic_bar_size()"),
@@ -157,7 +160,7 @@ fn set_in<L: Layout>(page: &L) -> Vec<&'static str> {
         let bytes = Layout::as_bytes(page);
         match field.kind {
             Kind::Bits { .. } => field.number(bytes) != Some(0),
-            // Lists have zeros only, and the fields to look at are another test's.
+            // Lists are all zeros, except for the match fields, which have their own test.
             _ => {
                 !field.name.starts_with("ft_field_")
                     && bytes[field.offset..][..field.bits() / 8].iter().any(|byte| *byte != 0)

@@ -11,6 +11,7 @@ use crate::fault::{Fault, Times};
 use crate::firmware::syndromes::Syndrome;
 use crate::firmware::{self, HcaState};
 use crate::profile::Profile;
+use crate::strict::rules;
 
 #[test]
 fn the_states_in_their_order() {
@@ -77,7 +78,7 @@ fn the_nic_interface_turns_the_function_off_and_starts_it_anew() {
     assert_eq!((read(&client).nic_interface(), read(&client).initializing()), (1, false));
 }
 
-/// Linux after a health failure: off (or reset), all pages back without a word, and from the start with the same pages.
+/// Linux after a health failure: function off (or reset), all pages dropped, and a restart with the same pages.
 #[test]
 fn a_driver_that_gives_up_gets_its_memory_back() {
     for (off, pause) in [(1, 0), (7, 20)] {
@@ -224,6 +225,39 @@ fn the_health_counter_counts_and_the_timer_ticks() {
     assert_eq!(ill.health_buffer().synd().number(), 1);
     client.f.nic.faults.clear(stopped);
     assert!(read(&mut client).health_counter() > ill.health_counter());
+}
+
+#[test]
+fn a_command_of_an_older_edition_is_the_same_command() {
+    let mut client = Client::new();
+    client.exec(&EnableHcaIn::default()).unwrap();
+    client.satisfy(1);
+    client.satisfy(2);
+    let init = InitHcaIn::default();
+    client.exec_bytes(&init.as_bytes()[..0x10], 16).unwrap();
+    assert_eq!(client.violations(), [] as [&str; 0], "as the first headers had it");
+    // What it says in the room that there is.
+    let mut query = QueryHcaCapIn::default();
+    query.w().op_mod(1);
+    let whole = client.exec(&query).unwrap();
+    assert_eq!(client.exec_bytes(query.as_bytes(), 0x110).unwrap()[..], whole.as_bytes()[..0x110]);
+    assert_eq!(client.violations(), [] as [&str; 0], "no driver knows of later capabilities");
+}
+
+#[test]
+fn a_command_that_is_too_short_for_what_it_says_is_doubted() {
+    let mut client = Client::up();
+    let mut counter = QueryQCounterIn::default();
+    let number = client.exec(&AllocQCounterIn::default()).unwrap().counter_set_id();
+    counter.w().counter_set_id(number);
+    client.f.nic.objects.queue_counters.get_mut(number.into()).unwrap().rx_write_requests = 7;
+    // The counter's number is at the end of the input: without it, it is number 0.
+    let mut short = counter.as_bytes().to_vec();
+    short.truncate(0x10);
+    assert!(client.exec_bytes(&short, QueryQCounterOut::SIZE).is_err());
+    assert_eq!(client.violations(), [rules::INPUT_SHORT]);
+    client.exec_bytes(counter.as_bytes(), 0x10).unwrap();
+    assert_eq!(client.violations(), [rules::OUTPUT_CUT]);
 }
 
 #[test]

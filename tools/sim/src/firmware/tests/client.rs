@@ -1,4 +1,4 @@
-//! A driver's side of the command interface, over memory of a file: builds commands, rings, reads answers.
+//! The driver's side of the command interface, with memory in a file: builds commands, rings, reads answers.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use crate::function::Function;
 use crate::profile::Profile;
 use crate::strict::Strict;
 
-/// IOVA of the first byte of the client's memory: not where it is in the file, nor anywhere else.
+/// IOVA of the client's memory: different from its file offset and address.
 const BASE: u64 = 0x12_3400_0000;
 const SIZE: u64 = 32 << 20;
 
@@ -80,7 +80,7 @@ impl Client {
         self.exec(&InitHcaIn::default()).unwrap();
     }
 
-    /// Gives the boot (1) or init (2) pages. Returns how many.
+    /// Gives the boot (1) or init (2) pages. Returns their number.
     pub fn satisfy(&mut self, op_mod: u16) -> u32 {
         let mut query = QueryPagesIn::default();
         query.w().op_mod(op_mod);
@@ -105,7 +105,7 @@ impl Client {
         pages[..out.reply.output_num_entries() as usize].iter().map(|page| u64::from_be_bytes(*page)).collect()
     }
 
-    /// `count` pages of fresh memory in one piece.
+    /// `count` contiguous pages of fresh memory.
     pub fn pages(&mut self, count: u64) -> u64 {
         let at = self.next;
         self.next += count << 12;
@@ -129,7 +129,7 @@ impl Client {
         Ok(C::Out::from_output(&output).expect("an output of the length asked for"))
     }
 
-    /// What the command is refused with; panics if it is not.
+    /// Why the command is refused; panics if it is not.
     pub fn refused<C: Command>(&mut self, command: &C) -> firmware::syndromes::Syndrome {
         match self.exec(command).map(|_| ()) {
             Err(Failure::Refused(status, number)) => {
@@ -148,7 +148,7 @@ impl Client {
         self.answer(slot, out_len)
     }
 
-    /// An entry with its mailboxes, all sound, ready to be posted.
+    /// A valid entry with mailboxes, ready to be posted.
     pub fn entry(&mut self, input: &[u8], out_len: usize) -> CommandQueueEntry {
         self.token = self.token.wrapping_add(1).max(1);
         let mut entry = CommandQueueEntry::default();
@@ -175,7 +175,7 @@ impl Client {
 
     fn chain<'a>(&mut self, parts: impl ExactSizeIterator<Item = &'a [u8]>) -> u64 {
         let count = parts.len();
-        // Blocks of 1024 bytes, four a page, as Linux's pool lays them out.
+        // Blocks of 1024 bytes, four in a page, as in Linux's pool.
         let first = if count == 0 { 0 } else { self.scratch(count as u64) };
         for (number, part) in parts.enumerate() {
             let at = first + number as u64 * 1024;
@@ -192,7 +192,7 @@ impl Client {
         first
     }
 
-    /// Room for mailboxes, which is used again: the last MiB, round and round.
+    /// Memory for mailboxes, reused cyclically: the last MiB.
     fn scratch(&mut self, blocks: u64) -> u64 {
         const BLOCKS: u64 = 1024;
         assert!(blocks < BLOCKS / 4, "an input of {blocks} blocks");
@@ -212,7 +212,7 @@ impl Client {
         CommandQueueEntry::read(&self.read(self.queue + 64 * u64::from(slot), 64)).unwrap()
     }
 
-    /// What the slot was answered with. Checks signatures and tokens of all that was written.
+    /// The slot's answer. Checks signatures and tokens of everything written.
     pub fn answer(&mut self, slot: u32, out_len: usize) -> Result<Vec<u8>, Failure> {
         firmware::tick(&mut self.f);
         let entry = self.slot(slot);

@@ -1,4 +1,4 @@
-//! Entries and mailboxes that are not sound, and what is done on purpose.
+//! Invalid entries and mailboxes, and injected faults.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn sound_entries_are_delivered_signed_or_not() {
     let entry = client.entry(&NOP, 16);
     client.post(0, &entry);
     client.answer(0, 16).unwrap();
-    // A driver that never touches the field posts what firmware left in the slot.
+    // A driver that never sets the field posts what firmware left in the slot.
     let mut again = client.slot(0);
     again.w().ownership(true).token(77);
     client.post(0, &again);

@@ -1,4 +1,4 @@
-//! Ethernet queues and flow tables: made by commands, driven into every refusal, and used.
+//! Ethernet queues and flow tables: creation, all refusals, and use.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
@@ -13,10 +13,10 @@ use crate::firmware::syndromes::Syndrome;
 
 /// Entries of each ring.
 const LOG_SIZE: u8 = 4;
-/// Bytes of a buffer.
+/// Size of a buffer in bytes.
 const BUFFER: u64 = 2048;
 
-/// A function with everything between a send queue and a receive queue.
+/// A function with all objects between a send queue and a receive queue.
 struct Rig {
     client: Client,
     parents: Parents,
@@ -110,7 +110,7 @@ fn destination(kind: FlowDestinationType, number: u32) -> Be64 {
     Be64::new(u64::from(kind.number()) << 56 | u64::from(number) << 32)
 }
 
-/// An entry that counts and forwards to a TIR, for any frame.
+/// An entry for any frame that counts, and forwards to a TIR.
 fn set_entry(table: u32, group: u32, index: u32, tirn: u32, counter: u32) -> WithTail<SetFteIn, Be64> {
     let mut context = FlowContext::ZERO;
     context.w().group_id(group).action(4 | 8).flow_tag(0x55).destination_list_size(1).flow_counter_list_size(1);
@@ -139,7 +139,7 @@ impl Rig {
     fn new() -> Self {
         let mut client = Client::up();
         let parents = client.parents();
-        // The CQ of `parents` is the last object it made; its ring is the page before.
+        // The CQ of `parents` is the last object created; its ring is the page before.
         let cq_ring = client.f.nic.objects.cqs.get(parents.cqn).unwrap().ring.pages[0];
         let domain = client.exec(&AllocTransportDomainIn::default()).unwrap().transport_domain();
         let mut tis = CreateTisIn::default();
@@ -189,7 +189,7 @@ impl Rig {
         }
     }
 
-    /// Where the `index`th buffer is.
+    /// Address of buffer `index`.
     fn buffer(&self, index: u64) -> u64 {
         self.buffers + index * BUFFER
     }
@@ -207,7 +207,7 @@ impl Rig {
         self.client.write(self.parents.doorbells + 192, &u32::from(count).to_be_bytes());
     }
 
-    /// Posts a WQE of one WQEBB and rings. `eth` follows the control segment, then what is at `buffer`.
+    /// Posts a WQE of one WQEBB and rings. `eth` follows the control segment, then the data at `buffer`.
     fn post(&mut self, opcode: WqeOpcode, eth: &EthSeg, buffer: u64, len: u32) {
         let mut data = DataSeg::ZERO;
         data.w().byte_count(len).lkey(self.key).addr(buffer);
@@ -223,7 +223,7 @@ impl Rig {
         while engine::run(&mut self.client.f) {}
     }
 
-    /// Sends what is in the first buffer as it is.
+    /// Sends the first buffer unchanged.
     fn send(&mut self, frame: &[u8]) {
         let buffer = self.buffer(0);
         self.client.write(buffer, frame);
@@ -246,7 +246,7 @@ impl Rig {
         std::iter::from_fn(|| self.poll()).collect()
     }
 
-    /// A UDP frame to the function itself, checksums right.
+    /// A UDP frame to the function itself, with valid checksums.
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let mac = self.client.f.nic.objects.vport.mac();
         let builder = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], mac)
@@ -341,7 +341,7 @@ fn a_large_send_arrives_as_segments() {
     let payload: Vec<u8> = (0..2500u32).map(|at| at as u8).collect();
     let buffer = rig.buffer(0);
     rig.client.write(buffer, &payload);
-    // The header lies in the WQE: two bytes in the Ethernet segment, the rest in the segments behind it.
+    // The header is inline: two bytes in the Ethernet segment, the rest in the following segments.
     let mut eth = EthSeg::ZERO;
     eth.w().mss(1000).inline_hdr_sz(header.len() as u16);
     eth.w().inline_hdr_start(u16::from_be_bytes([header[0], header[1]]));
@@ -409,7 +409,7 @@ fn what_its_own_domain_sent_comes_only_where_it_is_asked_for() {
     let unicast = rig.frame(b"to me");
     rig.send(&unicast);
     assert_eq!(rig.polls().len(), 2, "but unicast");
-    // From the wire, both.
+    // Both from the wire.
     engine::receive(&mut rig.client.f, crate::wire::Frame::Ethernet(broadcast));
     while engine::run(&mut rig.client.f) {}
     assert_eq!(rig.polls().len(), 1);
@@ -482,8 +482,8 @@ fn a_frame_larger_than_its_receive_breaks_the_receive_queue() {
     assert_eq!(rig.client.exec(&query).unwrap().rq_context().state(), QueueState::Err);
 }
 
-/// Sets the moderation of the queue's completions: a period in microseconds, a number of completions, and what the
-/// period counts from.
+/// Sets the moderation of the queue's completions: period in microseconds, number of completions, and the start of the
+/// period.
 fn moderate(rig: &mut Rig, period: u16, count: u16, mode: CqPeriodMode) {
     let mut context = Cqc::ZERO;
     context.w().cq_period(period).cq_max_count(count).cq_period_mode(mode.number() as u8);
@@ -492,7 +492,7 @@ fn moderate(rig: &mut Rig, period: u16, count: u16, mode: CqPeriodMode) {
     rig.client.exec(&WithTail::<_, Be64>::new(modify, vec![])).unwrap();
 }
 
-/// Asks for the next event, the `sn`th.
+/// Arms for the next event, number `sn`.
 fn arm(rig: &mut Rig, sn: u32) {
     let request = sn << 28 | rig.consumed;
     rig.client.write(rig.parents.doorbells + 4, &request.to_be_bytes());
@@ -500,12 +500,12 @@ fn arm(rig: &mut Rig, sn: u32) {
     engine::cq_doorbell(&mut rig.client.f, rig.parents.uar, value);
 }
 
-/// How many events there were.
+/// Number of events so far.
 fn events(rig: &Rig) -> u32 {
     rig.client.f.nic.objects.eqs.get(rig.parents.eqn.into()).unwrap().producer
 }
 
-/// Sends a frame, which is two completions: sent and received. How many events come of it at once.
+/// Sends a frame, which causes two completions: send and receive. Returns the number of events sent at once.
 fn two_completions(rig: &mut Rig) -> u32 {
     let before = events(rig);
     let frame = rig.frame(b"x");
@@ -513,7 +513,7 @@ fn two_completions(rig: &mut Rig) -> u32 {
     events(rig) - before
 }
 
-/// What time does, when it has come to the next deadline.
+/// Advances time to the next deadline; returns the result.
 fn wait(rig: &mut Rig) -> u32 {
     let before = events(rig);
     rig.client.f.nic.now = engine::next_deadline(&rig.client.f).expect("the period ends");

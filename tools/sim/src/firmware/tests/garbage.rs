@@ -1,4 +1,4 @@
-//! Whatever a driver writes, firmware answers it or drops it, and lives.
+//! Firmware answers or drops whatever a driver writes, and survives.
 
 use mlx5_prm::cmd::{CommandQueueEntry, Opcode};
 use mlx5_prm::layout::Layout;
@@ -44,7 +44,7 @@ proptest! {
     }
 }
 
-/// Mostly zeros: inputs of random bytes would all end at the reserved bits.
+/// Mostly zeros: random inputs would all fail at the reserved bits.
 fn sparse() -> impl Strategy<Value = u8> {
     prop_oneof![12 => Just(0), 2 => 0u8..8, 1 => any::<u8>()]
 }

@@ -13,7 +13,7 @@ pub(super) fn umem(pages: &[u64], page_offset: u32) -> WithTail<CreateUmemIn, Be
     context.w().page_offset(page_offset).num_of_mtt(pages.len() as u64);
     let mut command = CreateUmemIn::default();
     command.w().umem(&context);
-    // The low bits say that the device may read and write.
+    // The low bits permit the device to read and write.
     WithTail::new(command, pages.iter().map(|page| Be64::new(page | 3)).collect())
 }
 
@@ -169,7 +169,7 @@ fn a_key_over_a_umem() {
     assert_eq!(client.violations(), [] as [&str; 0]);
 }
 
-/// DPDK's `mlx5_devx_cmd_mkey_create`: the count, far too high, both in the command and in the context, and no list.
+/// DPDK's `mlx5_devx_cmd_mkey_create`: a count that is far too high in both command and context, and no list.
 #[test]
 fn a_key_over_a_umem_as_dpdk_makes_it() {
     let mut client = Client::up();
@@ -249,4 +249,23 @@ fn keys_that_cannot_be() {
     command.command.w().translations_octword_actual_size(3);
     assert_eq!(c.refused(&command), Syndrome::TranslationCount);
     c.exec(&good).unwrap();
+}
+
+#[test]
+fn a_list_of_keys_is_as_long_as_announced() {
+    let mut client = Client::up();
+    let pd = client.exec(&AllocPdIn::default()).unwrap().pd();
+    let longest = 1 << client.f.nic.firmware.caps.general().log_max_klm_list_size();
+    let list = |octwords: u32| {
+        let mut context = Mkc::ZERO;
+        context.w().access_mode_1_0(2).free(true).umr_en(true).lr(true).qpn(0xff_ffff).pd(pd);
+        context.w().translations_octword_size(octwords);
+        let mut command = CreateMkeyIn::default();
+        command.w().memory_key_mkey_entry(&context);
+        WithTail::<_, Be64>::new(command, vec![])
+    };
+    // The kernel's users of fast registration take lists of 256 and more.
+    assert!(longest > 256);
+    client.exec(&list(longest)).unwrap();
+    assert_eq!(client.refused(&list(longest + 1)), Syndrome::KlmList);
 }

@@ -1,6 +1,6 @@
-//! The table of limits in mlx5-prm, judged by what the model does with all that the tests here send: a command that was
-//! done was within the card's limits, and its lists were long enough; of one that was refused for a limit, something is
-//! said.
+//! Checks the table of limits in mlx5-prm against the model, for all commands that the tests here send: an executed
+//! command must be within the limits, and its lists long enough; for a command refused because of a limit, the table
+//! must name one.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +22,20 @@ impl Card for Capabilities {
     }
 }
 
-/// A page that the card refuses announces nothing.
+/// A rejected page announces nothing.
 fn announced(caps: &Capabilities, page: CapPage, current: bool, name: &str) -> Option<u64> {
     let mut bytes = caps.query(page.op_mod(current)).unwrap_or_default().to_vec();
     bytes.resize(0x1000, 0);
     number_at(page.layout()?, &bytes, name)
 }
 
-/// Why a command is refused that is above a capability, or asks for what is not announced.
+/// Refusals for a value above a capability, or for a feature not announced.
 const LIMITS: &[Syndrome] = &[
     Syndrome::CapabilityAboveMaximum,
     Syndrome::EqSize,
     Syndrome::CqSize,
     Syndrome::CqResize,
+    Syndrome::KlmList,
     Syndrome::QpSize,
     Syndrome::MessageLimit,
     Syndrome::SrqSize,
@@ -48,12 +49,12 @@ const LIMITS: &[Syndrome] = &[
     Syndrome::RoceVersion,
 ];
 
-/// Judges each command that a card answers.
+/// Checks each answered command.
 #[derive(Debug, Default)]
 pub(in crate::firmware) struct Judge(BTreeMap<u32, Vec<String>>);
 
 impl Observer for Judge {
-    /// Fails where the table and the card are of two minds.
+    /// Fails if table and model disagree.
     fn see(&mut self, _: At, what: Seen<'_>) {
         match what {
             Seen::Command { slot, input, caps } => {

@@ -1,4 +1,4 @@
-//! Memory on the card.
+//! Device memory.
 
 use mlx5_prm::caps::DeviceMemCap;
 use mlx5_prm::cmd::*;
@@ -11,7 +11,7 @@ use crate::firmware::syndromes::Syndrome;
 
 const SIZE: u32 = 128 << 10;
 
-/// Where the card's memory begins, as its capabilities have it.
+/// Start of the device memory, by its capabilities.
 fn start(client: &mut Client) -> u64 {
     let mut query = QueryHcaCapIn::default();
     query.w().op_mod(15 << 1 | 1);
@@ -40,6 +40,21 @@ fn key(pd: u32, at: u64, len: u64) -> WithTail<CreateMkeyIn, Be64> {
     let mut command = CreateMkeyIn::default();
     command.w().memory_key_mkey_entry(&context);
     WithTail::new(command, vec![])
+}
+
+#[test]
+fn a_key_of_memory_on_the_card_may_be_of_no_bytes() {
+    let mut c = Client::up();
+    let first = start(&mut c);
+    let pd = c.exec(&AllocPdIn::default()).unwrap().pd();
+    assert_eq!(c.refused(&key(pd, first, 0)), Syndrome::NoSuchMemic);
+    c.exec(&alloc(first, 4096, 64)).unwrap();
+    let empty = c.exec(&key(pd, first, 0)).unwrap().reply.mkey_index();
+    assert_eq!(c.refused(&dealloc(first, 64)), Syndrome::MemicInUse);
+    let mut destroy = DestroyMkeyIn::default();
+    destroy.w().mkey_index(empty);
+    c.exec(&destroy).unwrap();
+    c.exec(&dealloc(first, 64)).unwrap();
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! Pages given, taken, asked for.
+//! Pages: given, taken back, requested.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::eqe::EventType;
 
 use super::client::{Client, Failure, give};
 use super::keys::umem;
+use crate::dma::{Access, Source};
 use crate::fault::{Fault, Times};
 use crate::firmware;
 use crate::firmware::syndromes::Syndrome;
@@ -34,13 +35,14 @@ fn what_is_given_is_checked() {
     let fresh = client.pages(1);
     assert_eq!(client.refused(&give(&[fresh, fresh])), Syndrome::PageGivenTwice);
     assert_eq!(client.refused(&give(&[fresh + 8])), Syndrome::PageMisaligned);
-    assert_eq!(client.refused(&give(&[0])), Syndrome::PageMisaligned);
     let mut short = give(&[fresh]);
     short.command.w().input_num_entries(2);
     assert_eq!(client.refused(&short), Syndrome::PageCount);
     assert_eq!(client.violations(), [] as [&str; 0]);
-    assert_eq!(client.refused(&give(&[0x10_0000])), Syndrome::PageUnreachable);
-    client.violations();
+    for unmapped in [0, 0x10_0000] {
+        assert_eq!(client.refused(&give(&[unmapped])), Syndrome::PageUnreachable);
+        client.violations();
+    }
     assert_eq!(client.f.nic.firmware.pages_held(), 2, "all or none");
     let mut other = give(&[fresh]);
     other.command.w().function_id(1);
@@ -48,6 +50,19 @@ fn what_is_given_is_checked() {
     let mut back = client.take(10);
     back.sort();
     assert_eq!(back, pages);
+}
+
+/// libmlx5's VFIO driver hands out IOVAs from 0 on, where the IOMMU has them.
+#[test]
+fn a_page_may_lie_at_iova_0() {
+    let mut client = Client::new();
+    client.exec(&EnableHcaIn::default()).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(0x2000).unwrap();
+    client.f.nic.dma.map(0, 0x2000, Access::READ | Access::WRITE, Source::File { file, offset: 0 }).unwrap();
+    client.exec(&give(&[0, 0x1000])).unwrap();
+    assert_eq!(client.take(2), [0x1000, 0]);
+    assert_eq!(client.violations(), [] as [&str; 0]);
 }
 
 #[test]
@@ -97,7 +112,7 @@ pub(super) fn give_meanwhile(client: &mut Client, count: u64) {
     send_meanwhile(client, &give(&pages)).unwrap();
 }
 
-/// Has a command answered while another waits.
+/// Answers a command while another one waits.
 fn send_meanwhile<C: Command>(client: &mut Client, command: &C) -> Result<Vec<u8>, Failure> {
     let entry = client.entry(&[command.head(), command.tail()].concat(), 16);
     client.post(5, &entry);
@@ -161,7 +176,7 @@ fn a_driver_that_cannot_give_is_told_so() {
     assert_eq!(failure, refusal(Syndrome::PagesRefused));
 }
 
-/// Linux forgets pages that it was asked for and that firmware refused; nobody would give any others.
+/// Linux forgets a request for pages that firmware refused, and would never give others.
 #[test]
 fn commands_end_that_wait_for_pages_which_are_refused() {
     let mut client = tight();
@@ -170,7 +185,7 @@ fn commands_end_that_wait_for_pages_which_are_refused() {
     let refused = send_meanwhile(&mut client, &give(&[8]));
     assert_eq!(refused, Err(refusal(Syndrome::PageMisaligned)));
     assert_eq!(client.answer(3, 16), Err(refusal(Syndrome::PagesRefused)));
-    // The next is asked for anew.
+    // The next object requests its pages again.
     assert_eq!(fill(&mut client), Failure::Unanswered);
     give_meanwhile(&mut client, 3);
     client.answer(3, 16).unwrap();
@@ -180,7 +195,7 @@ fn refusal(syndrome: Syndrome) -> Failure {
     Failure::Refused(syndrome.status(), syndrome.number())
 }
 
-/// Makes room for an EQ first.
+/// Frees room in the pages for an EQ first.
 fn take_page_requests_of_full(client: &mut Client) {
     for pd in 1..=8 {
         let mut command = DeallocPdIn::default();

@@ -1,4 +1,4 @@
-//! Queue pairs: made, walked to RTS, driven into every refusal.
+//! Queue pairs: creation, transitions to RTS, and all refusals.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{Ads, Qpc, RoceAddrLayout};
@@ -27,7 +27,7 @@ fn set_gid(client: &mut Client) {
     client.exec(&command).unwrap();
 }
 
-/// A context with all that the three transitions take.
+/// A context with all fields of the three transitions.
 fn context() -> Qpc {
     let mut path = Ads::ZERO;
     path.w().vhca_port_num(1).rgid_rip(&GID).rmac_47_32(0x0200).rmac_31_0(9).udp_sport(0xc001).hop_limit(64);

@@ -141,8 +141,60 @@ fn moderation_where_it_is_announced() {
     assert_eq!(client.refused(&modify), Syndrome::CapabilityNotAnnounced);
     modify.w().modify_field_select_resize_field_select(&[0, 0, 0, 4]);
     assert_eq!(client.refused(&modify), Syndrome::CqModify);
-    modify.w().op_mod(1);
-    assert_eq!(client.refused(&modify), Syndrome::CqResize);
+    modify.w().op_mod(2);
+    assert_eq!(client.refused(&modify), Syndrome::UnknownOpMod);
+}
+
+/// `MODIFY_CQ` into a fresh ring of `1 << log_size` entries, as Linux asks for it.
+fn resize(client: &mut Client, cqn: u32, log_size: u8) -> WithTail<ModifyCqIn, Be64> {
+    let pages = (64u64 << log_size).div_ceil(4096);
+    let ring = client.pages(pages);
+    client.write(ring, &vec![0xf0; (pages << 12) as usize]);
+    let mut context = Cqc::ZERO;
+    context.w().log_cq_size(log_size);
+    let mut command = ModifyCqIn::default();
+    command.w().op_mod(1).cqn(cqn).cq_context(&context).modify_field_select_resize_field_select(&[0, 0, 0, 7]);
+    WithTail::new(command, (0..pages).map(|page| Be64::new(ring + (page << 12))).collect())
+}
+
+#[test]
+fn a_completion_queue_moves_to_a_ring_of_another_size() {
+    let mut profile = Profile::connectx5();
+    profile.general_current.w().cq_resize(false);
+    let mut client = Client::with(profile);
+    client.bring_up();
+    let cqn = client.parents().cqn;
+    let command = resize(&mut client, cqn, 7);
+    assert_eq!(client.refused(&command), Syndrome::CqResize);
+
+    let mut client = Client::up();
+    let cqn = client.parents().cqn;
+    let c = &mut client;
+    let mut command = resize(c, cqn, 8);
+    let edit = |command: &mut WithTail<ModifyCqIn, Be64>, select: u8| {
+        command.command.w().modify_field_select_resize_field_select(&[0, 0, 0, select]);
+    };
+    edit(&mut command, 6);
+    assert_eq!(c.refused(&command), Syndrome::CqModify, "without log_cq_size");
+    edit(&mut command, 15);
+    assert_eq!(c.refused(&command), Syndrome::CqModify, "of what cannot be changed");
+    edit(&mut command, 7);
+    let pages = command.tail.split_off(1);
+    assert_eq!(c.refused(&command), Syndrome::MemoryTooSmall);
+    command.tail.extend(pages);
+    let old = c.f.nic.objects.cqs.get(cqn).unwrap().ring.iova(0).unwrap().0;
+    c.exec(&command).unwrap();
+    let last = c.read(old, 64)[63];
+    assert_eq!(last, 5 << 4, "the old ring ends with RESIZE_CQ, software's");
+    let cq = c.f.nic.objects.cqs.get(cqn).unwrap();
+    assert_eq!((cq.log_size, cq.producer, cq.ring.iova(0).unwrap().0), (8, 1, command.tail[0].get()));
+    let mut query = QueryCqIn::default();
+    query.w().cqn(cqn);
+    assert_eq!(c.exec(&query).unwrap().cq_context().log_cq_size(), 8);
+    let mut far = resize(c, cqn, 6);
+    far.command.w().cqn(cqn + 9);
+    assert_eq!(c.refused(&far), Syndrome::NoSuchCq);
+    assert_eq!(c.violations(), [] as [&str; 0]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Shared receive queues, XRC domains, and queue pairs of other services than the reliable connection.
+//! Shared receive queues, XRC domains, and queue pairs of services other than RC.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{AtomicMode, QueueState, RmpBitmask, Rmpc, Wq, XrcSrqc};

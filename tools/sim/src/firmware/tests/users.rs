@@ -1,4 +1,4 @@
-//! User contexts: what one process made, no other may name.
+//! User contexts: objects of one process cannot be named by another.
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::Uctx;
@@ -101,7 +101,7 @@ fn an_object_rests_on_what_is_its_user_context_s_or_shared() {
     client.exec(&cq).unwrap();
 }
 
-/// The event of a queue pair that its user moves to the error state comes in the driver's event queue.
+/// The event of a queue pair that its user moves to the error state goes to the driver's event queue.
 #[test]
 fn what_a_user_s_command_causes_is_the_card_s_own_doing() {
     let mut client = Client::up();
@@ -129,7 +129,7 @@ fn what_a_user_s_command_causes_is_the_card_s_own_doing() {
     to_err.w().uid(uid).qpn(qpn);
     client.exec(&to_err).unwrap();
     assert_eq!(client.f.nic.objects.eqs.get(told.into()).unwrap().producer, 1);
-    // The command goes on in its user's name.
+    // The command continues on its user's behalf.
     assert_eq!(client.refused(&dealloc_pd(uid, driver_s.pd)), Syndrome::NoSuchPd);
 }
 

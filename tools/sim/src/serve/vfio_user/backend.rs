@@ -1,4 +1,4 @@
-//! One client's messages.
+//! Messages of one client.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +15,10 @@ use crate::card::FunctionHandle;
 use crate::dma::{Access, MapError, Source};
 use crate::pci::IrqError;
 
-/// Bytes of the largest region access; more than any register file has.
+/// Maximum size of a region access in bytes; larger than any register area.
 const LARGEST_ACCESS: usize = 1 << 20;
 
-/// Turns a client's messages into accesses of the function.
+/// Translates a client's messages to accesses of the function.
 pub(super) struct Backend {
     function: FunctionHandle,
     /// Set by the first message.
@@ -37,7 +37,7 @@ impl Backend {
 }
 
 impl ServerBackend for Backend {
-    /// The crate answers an error with too few bytes for its own client, so what cannot be read reads all ones.
+    /// The crate's own client cannot decode the short reply of an error, so unreadable regions read as ones.
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
         match region {
             _ if data.len() > LARGEST_ACCESS => return Err(io::ErrorKind::InvalidInput.into()),
@@ -83,7 +83,7 @@ impl ServerBackend for Backend {
         })
     }
 
-    /// Clients unmap whole address spaces and what was never mapped, when an IOMMU changes domains: that is no error.
+    /// Clients unmap whole address spaces when an IOMMU changes domains, including ranges never mapped: not an error.
     fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
         let (address, size) = match flags.contains(DmaUnmapFlags::UNMAP_ALL) {
             true => (0, u64::MAX),
@@ -119,7 +119,7 @@ const TRIGGER: u32 = VFIO_IRQ_SET_ACTION_TRIGGER;
 const MASK: u32 = VFIO_IRQ_SET_ACTION_MASK;
 const UNMASK: u32 = VFIO_IRQ_SET_ACTION_UNMASK;
 
-/// `VFIO_DEVICE_SET_IRQS` for MSI-X, each combination of data and action as VFIO means it.
+/// `VFIO_DEVICE_SET_IRQS` for MSI-X, for each combination of data and action flags.
 fn set_msix(function: &FunctionHandle, flags: u32, start: u32, count: u32, fds: Vec<File>) -> Result<(), SetIrqError> {
     let has = |bits: u32| flags == bits;
     if has(NONE | TRIGGER) && count == 0 {
@@ -129,7 +129,7 @@ fn set_msix(function: &FunctionHandle, flags: u32, start: u32, count: u32, fds: 
     } else if has(NONE | MASK) || has(NONE | UNMASK) {
         function.mask_irqs(start, count, has(NONE | MASK))?;
     } else if has(EVENTFD | TRIGGER) && fds.is_empty() {
-        // A descriptor of -1: nobody to tell.
+        // A descriptor of -1: no eventfd.
         let count = count.min(u32::from(function.vectors()) + 1);
         function.set_irqs(start, (0..count).map(|_| None).collect())?;
     } else if has(EVENTFD | TRIGGER) && fds.len() == count as usize {

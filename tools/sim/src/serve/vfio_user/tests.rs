@@ -93,7 +93,7 @@ fn a_store_to_the_mapped_area_rings() {
     eventually(|| setup.function.with(|f| f.bar.take_rung()).unwrap() == [rung]);
 }
 
-/// The descriptor that the client maps UAR pages from.
+/// The file that the client maps UAR pages from.
 fn uar_file(client: &Client) -> File {
     let bar = client.region(VFIO_PCI_BAR0_REGION_INDEX).unwrap();
     bar.file_offset.as_ref().unwrap().file().try_clone().unwrap()
@@ -114,7 +114,7 @@ fn a_client_that_left_rings_for_nobody() {
     let page = u64::from(FIRST_UAR + 1) << LOG_PAGE;
     let value = 0x0000_010a_0000_4203u64;
     left.write_all_at(&value.to_be_bytes(), page + 0x800).unwrap();
-    // Twice: then every register was looked at since the first store.
+    // Twice: then every register was checked since the first store.
     for _ in 0..2 {
         file.write_all_at(&value.to_be_bytes(), page + 0xf00).unwrap();
         let rung = Rung { uar: FIRST_UAR + 1, register: 0xf00, value };
@@ -142,7 +142,7 @@ fn memory_is_reached_while_it_is_mapped() {
     let mut back = [0; 5];
     file.read_exact_at(&mut back, 0x1010).unwrap();
     assert_eq!(&back, b"hello");
-    // What a client unmaps need not be what it mapped.
+    // A client may unmap ranges that it did not map.
     client.dma_unmap(0x8000_0000, u64::MAX).unwrap();
     setup.function.dma().write(0x8000_0010, b"hello").unwrap_err();
     assert_eq!(setup.function.counts().dma_ranges, 0);
@@ -156,7 +156,7 @@ fn an_interrupt_arrives_at_the_eventfd() {
     client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, 0x24, 5, 1, &[irq.as_raw_fd()]).unwrap();
     setup.function.with(|f| f.nic.pci.interrupt(5));
     (&irq).read_exact(&mut [0; 8]).unwrap();
-    // Fired by the client itself, as a test.
+    // Triggered by the client itself, as a test.
     client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, 0x21, 5, 1, &[]).unwrap();
     (&irq).read_exact(&mut [0; 8]).unwrap();
     client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, 0x21, 0, 0, &[]).unwrap();
