@@ -1,8 +1,9 @@
-//! ARP and IPv6 neighbour discovery for a function that this program owns.
+//! MAC addresses of remote IP addresses: RoCE packets carry them.
 //!
-//! RoCE packets carry the MAC address of the remote IP address. For a function bound to a kernel driver, the kernel
-//! resolves remote addresses and answers requests for local ones. An owned function has no kernel stack; [`Neighbours`]
-//! replaces it: smoltcp on a raw Ethernet queue, run by its own thread, apart from the data path. While it exists it
+//! For a function bound to a kernel driver, the kernel resolves remote addresses and answers requests for local ones:
+//! [`kernel::resolve`] asks it. An owned function has no kernel stack; [`Neighbours`] replaces it by ARP and IPv6
+//! neighbour discovery: smoltcp on a raw Ethernet queue, run by its own thread, apart from the data path. While it
+//! exists it
 //!
 //! * answers ARP, neighbour solicitations and `ping` for the function's link-local address and one IPv4 address;
 //! * resolves the MAC addresses of others ([`Neighbours::resolve`]).
@@ -22,56 +23,29 @@
 //! * It occupies the function's root flow table: one `Neighbours` per function.
 //! * Replies are not authenticated, as with ARP everywhere.
 //!
-//! Not supported, with errors that say so: gateways (addresses must be on the local network), and functions of the
-//! kernel.
+//! [`Neighbours`] knows no gateways: addresses must be on the local network, or the error says so. The kernel's routes
+//! and gateways are used for its functions.
 #![forbid(unsafe_code)]
 
+mod error;
+pub mod kernel;
 mod packets;
 mod phy;
 mod shared;
 mod stack;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mlx5_dv::{Device, Mac};
 
+pub use error::Error;
 pub use smoltcp::wire::Ipv4Cidr;
 
 use shared::Shared;
 use stack::Stack;
-
-/// What can go wrong.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// No answer for the address.
-    #[error("no answer for {address} ({asked} requests in {} ms): is it up, and on this network?", patience.as_millis())]
-    NoAnswer {
-        /// The address.
-        address: IpAddr,
-        /// Requests sent.
-        asked: u32,
-        /// How long it was tried.
-        patience: Duration,
-    },
-    /// The address is not on the local network.
-    #[error("{address} is not on {}: give an address of its network (gateways are not used)", network.map_or("a local network, as there is no IPv4 address".into(), |network| network.to_string()))]
-    NotOnLink {
-        /// The address.
-        address: Ipv4Addr,
-        /// The local network.
-        network: Option<Ipv4Cidr>,
-    },
-    /// The address is not unicast.
-    #[error("{0} is not a unicast address")]
-    NotUnicast(IpAddr),
-    /// The raw Ethernet queue failed.
-    #[error("the queue for ARP and neighbour discovery failed: {0}")]
-    Deaf(String),
-}
 
 /// The address of a GID: IPv4 if it is mapped (::ffff:a.b.c.d), else IPv6.
 pub fn address_of(gid: [u8; 16]) -> IpAddr {
@@ -113,7 +87,7 @@ impl Neighbours {
     /// The MAC address of `address`: from the cache, or by requests for up to `patience`.
     ///
     /// # Errors
-    /// [`Error::NoAnswer`], [`Error::NotOnLink`], [`Error::NotUnicast`]; [`Error::Deaf`] if the card died.
+    /// [`Error::NoAnswer`], [`Error::NotOnLink`], [`Error::NotUnicast`]; [`Error::Queue`] if the card died.
     pub fn resolve(&self, address: IpAddr, patience: Duration) -> Result<Mac, Error> {
         self.check(address)?;
         let begin = Instant::now();
@@ -124,7 +98,7 @@ impl Neighbours {
                 return Ok(mac);
             }
             if let Some(ended) = &state.ended {
-                return Err(Error::Deaf(ended.clone()));
+                return Err(Error::Queue(ended.clone()));
             }
             let left = patience.saturating_sub(begin.elapsed());
             if left.is_zero() {

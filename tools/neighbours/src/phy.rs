@@ -50,7 +50,7 @@ impl Phy {
             Err(error) => return Err(error),
         }
         while self.heard.len() < RECEIVES
-            && let Some(done) = self.queue.poll().map_err(|error| Error::Nonsense(error.to_string()))?
+            && let Some(done) = self.queue.poll()?
         {
             self.take(done)?;
         }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mlx5_dv::{Device, Error, Mac};
+use mlx5_dv::{Device, Error, Invalid, Mac};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr, Ipv6Cidr};
 
@@ -39,7 +39,8 @@ impl Stack {
                 || network.address().is_broadcast()
                 || network.address().is_unspecified())
         {
-            return Err(Error::Invalid(format!("{} is not a unicast address", network.address())));
+            let given = network.address().to_string();
+            return Err(Invalid::NotA { what: "unicast address", given, mend: None }.into());
         }
         let groups = [ALL_NODES, solicited_node(mac.link_local())].map(Mac::of_group);
         let mut phy = Phy::new(device, &groups)?;

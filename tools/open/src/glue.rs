@@ -4,7 +4,6 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
@@ -25,8 +24,8 @@ pub fn function(name: impl Into<String>, handle: FunctionHandle) -> Function {
     powered(name.into(), handle, None, None)
 }
 
-/// As [`function`]; `power`, a card, stays as long as the driver holds the function, whose memory lies where `places`
-/// says.
+/// Like [`function`]. The driver keeps `power`, a card, as long as it has the function; its memory has addresses of
+/// `places`.
 pub(crate) fn powered(
     name: String,
     handle: FunctionHandle,
@@ -145,7 +144,7 @@ unsafe impl DmaSpace for ModelDma {
         true
     }
 
-    fn placement(&self, len: usize) -> Option<NonNull<u8>> {
+    fn key_address(&self, len: usize) -> Option<u64> {
         self.places.as_ref()?.take(len)
     }
 }

@@ -54,6 +54,11 @@ pub fn open(name: &str) -> Result<Arc<Device>, Error> {
 /// # Errors
 /// As [`open`].
 pub fn open_with(name: &str, options: Options) -> Result<Arc<Device>, Error> {
+    if name.starts_with("connectx") {
+        let reason =
+            format!("it looks like a software card's profile, of which there are {PROFILES}: write sim:PROFILE");
+        return Err(Error::DeviceName(DeviceNameError { given: name.into(), reason }));
+    }
     let function = match name.parse::<DeviceName>()? {
         DeviceName::Vfio(address) => owned::vfio::open(address)?,
         DeviceName::VfioUser(socket) => owned::vfio_user::open(&socket)?,

@@ -1,59 +1,37 @@
-//! Where the drivers' memory lies: at the same addresses in each run, so that the commands that carry them are the
-//! same.
+//! The addresses that keys have for the drivers' memory in a world. They are the world's own, not the process': the
+//! same in each run, whatever else the process has, so that the commands and packets that carry them are the same.
 
-use std::collections::BTreeSet;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Addresses that neither programs nor their libraries are put at, on x86-64 and aarch64.
-const FIRST: usize = 0x1000_0000_0000;
-/// Address space of one world.
-const SIZE: usize = 1 << 36;
+/// Above all that a process can have, so that mixing them up fails, and below the IOVAs.
+const FIRST: u64 = 1 << 48;
+/// No address from here on is given out.
+const END: u64 = 1 << 52;
 /// What the larger of the allocations are aligned to.
-const LARGEST_ALIGNMENT: usize = 1 << 30;
+const LARGEST_ALIGNMENT: u64 = 1 << 30;
 /// Any host's page.
-const PAGE: usize = 1 << 16;
+const PAGE: u64 = 1 << 16;
 
-/// The worlds there are now, by number: the lowest free one is the next one's.
-static WORLDS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-
-/// One world's addresses, given out once each.
+/// The addresses of one world, given out once each.
 #[derive(Debug)]
 pub(crate) struct Places {
-    world: usize,
-    next: Mutex<usize>,
+    next: AtomicU64,
 }
 
 impl Places {
-    pub(crate) fn new() -> Arc<Self> {
-        let mut worlds = lock(&WORLDS);
-        let world = (0..).find(|world| !worlds.contains(world)).unwrap_or_default();
-        worlds.insert(world);
-        Arc::new(Places { world, next: Mutex::new(FIRST + world * SIZE) })
+    pub(crate) fn new() -> Self {
+        Places { next: AtomicU64::new(FIRST) }
     }
 
-    /// A place for `len` bytes; `None` once they are all given out.
-    pub(crate) fn take(&self, len: usize) -> Option<NonNull<u8>> {
-        let mut next = lock(&self.next);
-        let place = next.next_multiple_of(len.max(1).next_power_of_two().clamp(PAGE, LARGEST_ALIGNMENT));
-        let end = place.checked_add(len)?;
-        if end > FIRST + (self.world + 1) * SIZE {
-            return None;
-        }
-        *next = end;
-        NonNull::new(std::ptr::without_provenance_mut(place))
+    /// A place for `len` bytes, at a multiple of the next power of two; `None` once they are all given out.
+    pub(crate) fn take(&self, len: usize) -> Option<u64> {
+        let len = len.max(1) as u64;
+        let align = len.checked_next_power_of_two()?.clamp(PAGE, LARGEST_ALIGNMENT);
+        let place_after = |next: u64| next.next_multiple_of(align);
+        let end_after = |next| place_after(next).checked_add(len).filter(|end| *end <= END);
+        let before = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end_after);
+        before.ok().map(place_after)
     }
-}
-
-impl Drop for Places {
-    fn drop(&mut self) {
-        lock(&WORLDS).remove(&self.world);
-    }
-}
-
-/// What is behind it, whatever happened to who had it last.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -61,14 +39,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_world_has_its_own_and_the_next_gets_the_same_again() {
+    fn addresses_are_given_out_once_and_each_world_has_the_same() {
         let (first, second) = (Places::new(), Places::new());
-        let taken = [first.take(5000), first.take(1), second.take(5000)].map(|place| place.unwrap().addr().get());
-        assert_eq!((taken[0] % PAGE, taken[1] % PAGE), (0, 0));
-        assert!(taken[1] >= taken[0] + 5000 && taken[2] >= taken[0] + SIZE, "{taken:x?}");
-        drop(first);
-        let again = Places::new().take(5000).unwrap().addr().get();
-        assert_eq!(again, taken[0]);
-        assert_eq!(second.take(SIZE), None);
+        let taken = [5000, 1, 3 << 30].map(|len| first.take(len).unwrap());
+        assert_eq!(taken, [5000, 1, 3 << 30].map(|len| second.take(len).unwrap()));
+        assert!(taken[0] + 5000 <= taken[1] && taken[1] < taken[2], "{taken:x?}");
+        assert_eq!((taken[0] % PAGE, taken[1] % PAGE, taken[2] % LARGEST_ALIGNMENT), (0, 0, 0));
+        assert_eq!((first.take(usize::MAX), first.take(1 << 52)), (None, None));
+        assert!(first.take(1).is_some(), "what was too much took nothing");
     }
 }

@@ -9,29 +9,62 @@ use socket2::{SockRef, TcpKeepalive};
 /// Timeout of one read or write.
 const MESSAGE: Duration = Duration::from_secs(30);
 
+/// Listens on TCP `port`: from now on clients can connect.
+///
+/// # Errors
+/// The port is in use, or this user may not have it; the error names it.
+pub fn listen(port: u16) -> io::Result<Listener> {
+    let bound = TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on TCP port {port}: {error}"));
+    let listener = bound.map_err(named)?;
+    listener.set_nonblocking(true)?;
+    Ok(Listener { port: listener.local_addr()?.port(), listener })
+}
+
 /// Waits up to `patience` for one client on TCP `port`.
 ///
 /// # Errors
-/// No client connected in time, or the port is in use.
+/// As [`listen`] and [`Listener::accept`].
 pub fn accept(port: u16, patience: Duration) -> io::Result<TcpStream> {
-    let listener = TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?;
-    listener.set_nonblocking(true)?;
-    let deadline = Instant::now() + patience;
-    let stream = loop {
-        match listener.accept() {
-            Ok((stream, _)) => break stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(1));
+    listen(port)?.accept(patience)
+}
+
+/// A port that clients can connect to.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    port: u16,
+}
+
+impl Listener {
+    /// The port; of port 0 the one that the system chose.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Waits up to `patience` for one client.
+    ///
+    /// # Errors
+    /// No client connected in time.
+    pub fn accept(&self, patience: Duration) -> io::Result<TcpStream> {
+        let deadline = Instant::now() + patience;
+        let stream = loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let silent = format!("no client on TCP port {} within {} s", self.port, patience.as_secs());
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, silent));
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no client on port {port} in time")));
-            }
-            Err(error) => return Err(error),
-        }
-    };
-    stream.set_nonblocking(false)?;
-    limit(&stream)?;
-    Ok(stream)
+        };
+        stream.set_nonblocking(false)?;
+        limit(&stream)?;
+        Ok(stream)
+    }
 }
 
 /// Connects to the server at `host`. Retries for up to `patience` while the server does not listen yet.
@@ -116,6 +149,13 @@ mod tests {
     fn a_server_without_clients_gives_up() {
         let error = accept(free_port(), Duration::from_millis(20)).expect_err("nobody comes");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_named() {
+        let taken = listen(0).expect("a free port");
+        let error = listen(taken.port()).expect_err("it is taken");
+        assert!(error.to_string().contains(&format!("TCP port {}", taken.port())), "{error}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Software cards in virtual time: cards, cables and drivers on one thread, the same in every run of a seed.
+//! Software cards in virtual time: cards, cables and drivers on one thread. Every run with the same seed is the same.
 //!
-//! Time passes where the driver waits or the program calls [`Clock::pause`], and nowhere else: no wait costs time,
-//! however long. All dice come from the seed of the [simulated world](SimulatedWorld), whose
-//! [`Record`](mlx5_sim::world::Record) sums up all that the cards did: two runs with equal records were the same.
+//! Time passes only where the driver waits or the program calls [`Clock::pause`]: waits take no real time, however
+//! long. All random numbers derive from the seed of the [simulated world](SimulatedWorld). Its
+//! [`Record`](mlx5_sim::world::Record) is a hash of everything that the cards did: two runs with equal records were the
+//! same.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,7 +29,7 @@
 //!     far.connect(&near.local()?)?;
 //!     far.receive(region.buffer(0..4096)?)?;
 //!
-//!     // A third of all frames is lost. The cards send again, after timeouts that cost nothing.
+//!     // A third of all frames is lost. The cards retransmit, after timeouts that take no real time.
 //!     near.send_inline(b"hello")?;
 //!     assert_eq!(far.wait(Duration::from_secs(60))?.result?.byte_len, 5);
 //!     near.wait(Duration::from_secs(60))?.result?;
@@ -40,14 +41,16 @@
 //! # }
 //! ```
 //!
-//! A run depends on its seed, and on what the program brings in itself: clocks, threads and random numbers of its own,
-//! and memory of its own that it registers, whose addresses differ between processes. Memory that the driver allocates
-//! lies at the same addresses each time. Worlds that exist in one process at the same time have addresses of their own,
-//! and records that differ.
+//! A run depends on its seed, and on what the program brings in itself: clocks, threads and random numbers of its own.
+//! Memory has addresses of the world's for keys, work requests and remotes
+//! ([`MemoryRegion::addr`](mlx5_dv::objects::MemoryRegion::addr)), which are the same each time and not those of the
+//! process; of a vector of the program's only its place within a page is left. Any number of worlds may exist in a
+//! process at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use mlx5_dv::access::Function;
 use mlx5_dv::clock::{Clock, VirtualTime};
 use mlx5_dv::{Device, Error, Options};
 use mlx5_sim::card::SteppedCard;
@@ -64,11 +67,11 @@ pub struct World {
     places: Arc<Places>,
 }
 
-/// The world's time, for drivers.
+/// The world's time, as the driver's clock.
 #[derive(Debug)]
 struct Time(SimulatedWorld);
 
-/// How far time may pass in one step: no wait of a driver is longer without a look.
+/// Maximum step of time: no wait of a driver is longer without a check.
 const LONGEST_STEP: Duration = Duration::from_secs(3600);
 
 impl VirtualTime for Time {
@@ -86,7 +89,7 @@ impl World {
     pub fn new(seed: u64) -> Self {
         let simulated = SimulatedWorld::new(seed);
         let clock = Clock::of(Time(simulated.clone()));
-        World { simulated, clock, places: Places::new() }
+        World { simulated, clock, places: Arc::new(Places::new()) }
     }
 
     /// The simulation: makes cards and cables, and records what happens.
@@ -94,7 +97,7 @@ impl World {
         &self.simulated
     }
 
-    /// The time that all its drivers wait by.
+    /// The clock of all its drivers.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -118,7 +121,72 @@ impl World {
     pub fn open_with(&self, card: &Arc<SteppedCard>, index: usize, mut options: Options) -> Result<Arc<Device>, Error> {
         options.clock = self.clock.clone();
         options.sign_replies = true;
+        Device::open(self.function(card, index), options)
+    }
+
+    /// Function `index` of `card`, for those who open it by [`Device::open`] with a wrapping of their own. The options
+    /// must have the world's [`clock`](Self::clock).
+    ///
+    /// # Panics
+    /// There is no such function.
+    pub fn function(&self, card: &Arc<SteppedCard>, index: usize) -> Function {
         let (power, places) = (Some(card.clone() as _), Some(Arc::clone(&self.places)));
-        Device::open(glue::powered("sim in virtual time".into(), card.function(index), power, places), options)
+        glue::powered("sim in virtual time".into(), card.function(index), power, places)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_dv::memory::HostMemory;
+    use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+    use mlx5_dv::queue::{Connection, ConnectionOptions};
+    use mlx5_sim::card::Card;
+    use mlx5_sim::world::{Conditions, Record};
+
+    use super::*;
+
+    /// A world with two cards, two drivers and a connection, and its record once a write of remote memory is done.
+    fn world_and_record() -> (impl Sized, Record) {
+        let world = World::new(5);
+        let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+        let ends = cards.each_ref().map(|card| {
+            let pd = Pd::alloc(&world.open(card).unwrap()).unwrap();
+            let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+            let region = MemoryRegion::allocate(&pd, 8192, rights).unwrap();
+            let ours = MemoryRegion::register(&pd, HostMemory::allocate(100_000).unwrap(), rights).unwrap();
+            let mut options = ConnectionOptions::default();
+            options.remote_access = AccessFlags::REMOTE_WRITE;
+            (Connection::new(&pd, options).unwrap(), region, ours)
+        });
+        let [(mut near, from, ours), (mut far, to, remote)] = ends;
+        near.connect(&far.local().unwrap()).unwrap();
+        far.connect(&near.local().unwrap()).unwrap();
+        from.write(0, b"where it lies");
+        ours.write(99_000, b"who knows");
+        let patience = Duration::from_secs(1);
+        near.write_blocking(from.buffer(0..13).unwrap(), to.remote_at(5000), patience).unwrap();
+        near.write_blocking(ours.buffer(99_000..99_009).unwrap(), remote.remote(), patience).unwrap();
+        let mut came = ([0; 13], [0; 9]);
+        to.read(5000, &mut came.0);
+        remote.read(0, &mut came.1);
+        assert_eq!((&came.0, &came.1), (b"where it lies", b"who knows"));
+        let record = world.simulated().record();
+        ((near, from, ours, far, to, remote, cards, world), record)
+    }
+
+    #[test]
+    fn worlds_that_exist_at_once_are_as_one_that_exists_alone() {
+        let (first, record) = world_and_record();
+        let (second, at_once) = world_and_record();
+        assert_eq!(at_once, record);
+        drop((first, second));
+        assert_eq!(world_and_record().1, record);
+    }
+
+    #[test]
+    fn worlds_of_other_threads_change_nothing() {
+        let all: Vec<_> = (0..4).map(|_| std::thread::spawn(|| world_and_record().1)).collect();
+        let records: Vec<_> = all.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(records.iter().all(|record| *record == records[0]), "{records:?}");
     }
 }
