@@ -1,8 +1,8 @@
-//! Commands of a driver without scruples, one after the other, to a function that has been brought up or not: each is
-//! answered or dropped, and the model lives.
+//! A sequence of arbitrary commands, to a function that is brought up or not: each is answered or dropped, and the
+//! model survives.
 //!
-//! The bytes are a list: opcode, `op_mod`, lengths, then the input's body. Entry and mailboxes are sound, but for what
-//! the first byte asks to be spoiled.
+//! The input is a list of opcode, `op_mod`, lengths, and the command's body. Entry and mailboxes are valid, except for
+//! errors that the first byte selects.
 
 #![no_main]
 
@@ -22,12 +22,12 @@ use mlx5_sim::function::Function;
 use mlx5_sim::profile::Profile;
 use mlx5_sim::strict::Strict;
 
-/// All memory the function may reach, from IOVA 0: what is small and round is a good address.
+/// All memory of the function, from IOVA 0 on: small round numbers are valid addresses.
 const MEMORY: u64 = 64 << 20;
 const QUEUE: u64 = 0x1000;
 const INPUT: u64 = 0x2000;
 const OUTPUT: u64 = 0x10000;
-/// The first page that is given to firmware.
+/// The first page given to firmware.
 const GIVEN: u64 = 0x10_0000;
 
 const SLOT: u32 = 0;
@@ -112,7 +112,7 @@ impl Driver {
         self.answer(room)
     }
 
-    /// Mailboxes with this data, from `first` on; returns where they start, 0 for none.
+    /// Writes data to mailboxes from `first` on; returns their address, 0 if there is no data.
     fn chain(&self, first: u64, data: &[u8]) -> u64 {
         let count = data.len().div_ceil(512);
         for (number, part) in data.chunks(512).enumerate() {

@@ -1,6 +1,6 @@
-//! Bytes as a layout, as a command's input and output, as an event and as a completion.
+//! Decodes bytes as a layout, as a command's input and output, as an event and as a completion.
 //!
-//! The first two bytes choose the layout and the command, so that no run is spent on guessing an opcode.
+//! The first two bytes select layout and command, so that no run is wasted on guessing an opcode.
 
 #![no_main]
 
@@ -36,7 +36,7 @@ fn as_layout(info: &'static Info, bytes: &[u8]) {
     }
 }
 
-/// The bytes as they are, whatever command they name, and with the opcode put in.
+/// The bytes unchanged, and with the selected opcode.
 fn as_command(opcode: Opcode, bytes: &[u8]) {
     let mut input = bytes.to_vec();
     let _ = decode::command_input(&input).map(|dump| dump.to_string());

@@ -1,7 +1,7 @@
-//! A kernel's log: whatever its lines, it is decoded to its end, and tells the same however it is read.
+//! An arbitrary kernel log: it is decoded to its end, with the same result however it is read.
 //!
-//! Bytes that begin as text are a log as they are. All others say which commands to print as which driver, and how
-//! their lines are mixed, lost and broken on the way: nothing gets as far as fields by chance.
+//! Input that begins as text is used as the log. Other input selects commands to print, the drivers that print them,
+//! and how their lines are interleaved, lost and broken, as random data would never reach the decoding of fields.
 
 #![no_main]
 
@@ -38,7 +38,7 @@ fn as_text(log: &[u8], options: &Options) {
     std::str::from_utf8(&out).expect("UTF-8, whatever the log is");
 }
 
-/// The same commands for programs, a line each, and for programs that look at their bytes; in one piece and in many.
+/// The same commands as one line each, for programs, and as bytes; in one piece and in many.
 fn as_json(log: &[u8], options: &Options) {
     let (out, summary) = decoded(log, options);
     let told: Vec<&[u8]> = out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
@@ -61,7 +61,7 @@ fn as_json(log: &[u8], options: &Options) {
 
 const DEVICES: [&str; 2] = ["0000:3b:00.0", "mlx5_core.sf.4"];
 
-/// What is printed, and what becomes of it.
+/// What is printed, and how it is damaged.
 struct Script<'a> {
     bytes: &'a [u8],
 }
@@ -73,7 +73,7 @@ impl Script<'_> {
         Some(*first)
     }
 
-    /// `count` printers and one more, a line of one after a line of another.
+    /// `count` printers and one more, with interleaved lines.
     fn log(mut self, count: usize) -> Vec<u8> {
         let mut printers: Vec<_> = (0..=count).map_while(|number| self.printer(number as u32)).collect();
         let mut log = Vec::new();
@@ -109,7 +109,7 @@ impl Script<'_> {
         Some(part)
     }
 
-    /// A line on its way into the log.
+    /// Writes a line to the log, possibly damaged.
     fn befalls(&mut self, line: &str, fate: u8, log: &mut Vec<u8>) {
         let cut = |at: u8| line.floor_char_boundary(usize::from(at).min(line.len()));
         match fate {

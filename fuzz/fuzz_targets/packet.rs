@@ -1,6 +1,6 @@
-//! A frame from the wire: whatever it is, the model refuses it or reads a packet that it would send alike.
+//! An arbitrary frame from the wire: the model rejects it, or decodes a packet that encodes to the same bytes.
 //!
-//! Lengths and check sums are put right first, in every second run: nothing gets past them by chance.
+//! In every second run lengths and checksums are corrected first, as random data would never pass them.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(Packet::decode(&sent), Ok(read));
 });
 
-/// Makes it a RoCE v2 packet, IPv4 or IPv6, as far as lengths and check sums tell; `None` for too few bytes.
+/// Makes it a RoCE v2 packet, IPv4 or IPv6, with correct lengths and checksums; `None` for too few bytes.
 fn put_right(frame: &mut [u8], ipv4: bool) -> Option<()> {
     let header = if ipv4 { 20 } else { 40 };
     let all = frame.len().checked_sub(ETHERNET)? as u16;

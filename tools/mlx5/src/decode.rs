@@ -6,10 +6,11 @@ use std::path::Path;
 
 use mlx5_prm::registry::VALUES;
 use mlx5_tools::fields::json_of;
+use mlx5_tools::hex::{self, Hex};
 use mlx5_tools::kernel_log::{self, Options, Summary};
 use mlx5_tools::named;
 
-use crate::output::{Failure, print, print_json};
+use crate::output::{self, Failure, print, print_json};
 
 /// What to decode.
 #[derive(Debug, clap::Args)]
@@ -40,7 +41,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     match &arguments.r#as {
         _ if arguments.list => list(json),
-        Some(layout) => hex(arguments, layout, json),
+        Some(layout) => layout_of_hex(arguments, layout, json),
         None => log(arguments, json),
     }
 }
@@ -70,15 +71,18 @@ fn list(json: bool) -> Result<(), Failure> {
     print(&all.iter().map(line).collect::<String>())
 }
 
-fn hex(arguments: &Arguments, layout: &str, json: bool) -> Result<(), Failure> {
+fn layout_of_hex(arguments: &Arguments, layout: &str, json: bool) -> Result<(), Failure> {
     let info = named::layout(layout)?;
-    let text = match &arguments.input[..] {
+    let input = match &arguments.input[..] {
         [] => read(None)?,
         [path] if path == "-" => read(None)?,
         [path] if Path::new(path).exists() => read(Some(path))?,
-        words => words.join(" "),
+        words => words.join(" ").into_bytes(),
     };
-    let bytes = named::bytes(&text)?;
+    let Hex { bytes, note } = hex::read(&input)?;
+    if let Some(note) = note {
+        output::note(&note);
+    }
     let decoded = named::decoded(info, &bytes);
     match (json, arguments.all) {
         (true, all) => print_json(&json_of(&decoded, all)),
@@ -87,10 +91,10 @@ fn hex(arguments: &Arguments, layout: &str, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn read(path: Option<&str>) -> Result<String, Failure> {
+fn read(path: Option<&str>) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes).map_err(|error| format!("cannot read {}: {error}", path.unwrap_or("stdin")))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 fn open(path: Option<&str>) -> Result<Box<dyn BufRead>, Failure> {

@@ -2,5 +2,6 @@
 //! fuzzers.
 
 pub mod fields;
+pub mod hex;
 pub mod kernel_log;
 pub mod named;

@@ -18,3 +18,8 @@ pub fn print(text: &str) -> Result<(), Failure> {
         written => Ok(written?),
     }
 }
+
+/// Writes a remark to stderr; a closed stderr is nobody's loss.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "mlx5: note: {text}");
+}

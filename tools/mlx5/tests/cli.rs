@@ -67,7 +67,7 @@ fn caps_diff_names_what_differs_and_what_drivers_make_of_it() {
 fn caps_says_which_pages_the_card_has_not_got() {
     let caps = json(&["caps", "--json"]);
     assert!(caps["absent"].as_object().is_some_and(|absent| absent.contains_key("macsec")), "{}", caps["absent"]);
-    assert!(stdout(&mlx5(&["caps"])).contains("macsec (page 0x1f): the card has no such page"));
+    assert!(stdout(&mlx5(&["caps"])).contains("macsec (page 0x1f): the model has no such page"));
 }
 
 #[test]
@@ -124,6 +124,46 @@ fn explain_speaks_json() {
 }
 
 #[test]
+fn explain_reads_what_dumpers_print() {
+    let bytes = include_bytes!("hex/bytes.bin");
+    // An error CQE is the 64 bytes from 0x10: what follows a dump of these is od's default, by octal words.
+    let od: String = (0..4).fold(String::new(), |text, row| {
+        let words = bytes[16 + row * 16..32 + row * 16].chunks(2);
+        let words: Vec<String> = words.map(|w| format!("{:06o}", u16::from_le_bytes([w[0], w[1]]))).collect();
+        format!("{text}{:07o} {}\n", row * 16, words.join(" "))
+    }) + "0000100\n";
+    let output = mlx5_reading(&["explain", "cqe", "-"], &od);
+    let text = stdout(&output);
+    assert!(text.contains("LOCAL_PROT_ERR of a send"), "{text}{}", stderr(&output));
+    assert!(text.contains("words of 2 bytes, read as numbers of a little-endian host"), "{text}");
+    let output = mlx5_reading(&["explain"], &od);
+    assert!(stdout(&output).contains("LOCAL_PROT_ERR of a send"), "also without the kind: {}", stderr(&output));
+}
+
+#[test]
+fn limits_of_the_software_card_are_named_as_a_models() {
+    let caps = mlx5(&["caps", "-d", "sim:connectx7", "log_max_qp$"]);
+    assert!(stdout(&caps).starts_with("limits of the software card sim:connectx7 (a model"), "{}", stdout(&caps));
+    let diff = stdout(&mlx5(&["caps", "--diff", "connectx5", "connectx7"]));
+    assert_eq!(diff.matches("the software card, a model whose limits are not a card's").count(), 2, "{diff}");
+    let input = format!("0400{:028}{:024}19000000{}", 0, 0, "0".repeat(0xf0 * 2));
+    let text = stdout(&mlx5(&["explain", "--caps", "connectx7", "command", &input]));
+    assert!(text.contains("exceeds the limits of the software card") && !text.contains("a card would"), "{text}");
+}
+
+#[test]
+fn a_closed_stderr_is_no_panic() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
+        .args(["caps", "-d", "nonsense"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("mlx5 runs");
+    drop(child.stderr.take());
+    assert_eq!(child.wait().expect("an end").code(), Some(1));
+}
+
+#[test]
 fn explain_names_the_field_that_the_card_refuses() {
     let input = format!("0400{:028}{:024}19000000{}", 0, 0, "0".repeat(0xf0 * 2));
     let output = mlx5(&["explain", "--caps", "connectx5", "command", &input]);
@@ -139,6 +179,33 @@ fn explain_says_what_it_cannot_explain_and_how_to_go_on() {
         assert_eq!(stdout(&output), "", "{wrong:?}");
         assert!(stderr(&output).starts_with("mlx5: ") && !stderr(&output).contains("panicked"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn caps_says_what_its_logarithms_mean() {
+    let text = stdout(&mlx5(&["caps", "^general.log_max_qp$"]));
+    assert!(text.contains("18 (0x12)") && text.contains("131072 queue pairs"), "{text}");
+}
+
+#[test]
+fn info_shows_the_card_and_says_why_it_does_not_know_the_rest() {
+    let info = json(&["info", "--json"]);
+    assert_eq!((&info["version"], &info["device"]), (&1.into(), &"sim".into()));
+    assert_eq!(info["psid"], "SIM0000000005");
+    assert_eq!((&info["port"]["speed_mbps"], &info["port"]["lanes"]), (&100_000.into(), &4.into()));
+    assert_eq!((&info["port"]["state"], &info["gids"][0]["type"]), (&"up".into(), &"RoCE v2".into()));
+    let limits = info["limits"].as_array().expect("limits");
+    let qp = limits.iter().find(|limit| limit["capability"] == "log_max_qp").expect("queue pairs");
+    assert_eq!((&qp["limit"], &qp["unit"]), (&131_072.into(), &"queue pairs".into()));
+    for (key, reason) in info["unknown"].as_object().expect("reasons") {
+        let value = info.pointer(&format!("/{}", key.replace('.', "/")));
+        assert_eq!(value, Some(&Value::Null), "{key}: {reason}");
+        assert!(reason.as_str().is_some_and(|reason| !reason.is_empty()), "{key}");
+    }
+    assert!(info["unknown"]["numa_node"].as_str().is_some_and(|reason| reason.contains("no PCI place")), "{info}");
+    let text = stdout(&mlx5(&["info"]));
+    assert!(text.contains("SIM0000000005") && text.contains("131072 queue pairs"), "{text}");
+    assert_eq!(mlx5(&["info", "-d", "nonsense"]).status.code(), Some(1));
 }
 
 #[test]
@@ -203,7 +270,7 @@ fn sim_refuses_what_it_cannot_serve() {
     }
     std::fs::write(socket, "not a socket").expect("a file");
     let output = mlx5(&["sim", "--socket", socket]);
-    assert!(stderr(&output).contains("is no socket"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is not a socket"), "{}", stderr(&output));
 }
 
 const TEARDOWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/logs/teardown.txt");

@@ -289,6 +289,22 @@ fn two_programs_measure_together_and_both_report_the_same() {
 }
 
 #[test]
+fn a_port_that_is_taken_is_named_before_anything_waits() {
+    let card = Served::new();
+    let taken = TcpListener::bind("[::]:0").expect("a free port");
+    let port = taken.local_addr().expect("its address").port();
+    let output = card.end(0, &format!("lat send -p {port} --listen")).end();
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("TCP port {port}")) && !said.contains("waiting"), "{said}");
+}
+
+#[test]
+fn thousands_of_queue_pairs_share_a_uar_page() {
+    let printed = printed("bw write -q 2000 -n 5 -s 64 --warm-up 0 -t 1");
+    assert_eq!(row(&printed, BANDWIDTH)[..2], [64.0, 5.0]);
+}
+
+#[test]
 fn a_server_that_measures_something_else_says_so_on_both_sides() {
     let card = Served::new();
     let port = free_port();

@@ -24,6 +24,18 @@ pub struct Diff {
 struct Card {
     device: String,
     firmware: String,
+    software_card: bool,
+}
+
+impl fmt::Display for Card {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, firmware {}", self.device, self.firmware)?;
+        if self.software_card {
+            write!(f, ": the software card, a model whose limits are not a card's")
+        } else {
+            Ok(())
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -65,7 +77,7 @@ impl Diff {
         pages.extend(only(&b, &a, "b"));
         let capabilities = differences(&a, &b);
         let features = capabilities.iter().flat_map(changed).collect();
-        let card = |set: CapSet| Card { device: set.device, firmware: set.firmware };
+        let card = |set: CapSet| Card { device: set.device, firmware: set.firmware, software_card: set.software };
         Diff { a: card(a), b: card(b), pages, capabilities, features }
     }
 }
@@ -109,8 +121,8 @@ fn changed(difference: &Difference) -> Vec<Changed> {
 
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "A: {}, firmware {}", self.a.device, self.a.firmware)?;
-        writeln!(f, "B: {}, firmware {}", self.b.device, self.b.firmware)?;
+        writeln!(f, "A: {}", self.a)?;
+        writeln!(f, "B: {}", self.b)?;
         for PageDifference { page, only } in &self.pages {
             writeln!(f, "{}: only {} has this page", title(page), only.to_uppercase())?;
         }

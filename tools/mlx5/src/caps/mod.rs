@@ -2,6 +2,7 @@
 
 mod diff;
 mod features;
+pub mod limits;
 pub mod set;
 mod text;
 
@@ -41,7 +42,10 @@ impl Wanted {
     fn from(arguments: &Arguments) -> Result<Self, Failure> {
         let compile = |pattern: &String| {
             RegexBuilder::new(pattern).case_insensitive(true).build().map_err(|error| {
-                format!("{pattern:?} is not a regular expression: {error}; `.*` matches anything, `\\.` a dot")
+                // Its first lines point into the pattern.
+                let error = error.to_string();
+                let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                format!("{pattern:?} is not a regular expression: {reason}; `.*` matches anything, `\\.` a dot")
             })
         };
         let pattern = arguments.pattern.as_ref().map(compile).transpose()?;

@@ -12,6 +12,7 @@ use mlx5_prm::limits::Card;
 use mlx5_sim::profile::Profile;
 use serde::{Deserialize, Serialize};
 
+use crate::board;
 use crate::output::Failure;
 
 /// Format of saved files; changes only if older versions of this program could not read new files.
@@ -24,6 +25,8 @@ pub struct CapSet {
     pub device: String,
     /// Firmware version.
     pub firmware: String,
+    /// Whether it is the software card: its capabilities are the model's, not a card's.
+    pub software: bool,
     /// The pages of the card, in the order of their numbers.
     pub pages: Vec<Page>,
     /// Pages that the card refused, with its answer.
@@ -72,6 +75,8 @@ struct Saved {
     format: String,
     device: String,
     firmware: String,
+    #[serde(default)]
+    software_card: bool,
     pages: BTreeMap<String, BTreeMap<String, Both>>,
     #[serde(default)]
     absent: BTreeMap<String, String>,
@@ -87,6 +92,7 @@ impl Serialize for CapSet {
             format: FORMAT.into(),
             device: self.device.clone(),
             firmware: self.firmware.clone(),
+            software_card: self.software,
             pages: self.pages.iter().map(page).collect(),
             absent: self.absent.clone(),
         }
@@ -95,6 +101,14 @@ impl Serialize for CapSet {
 }
 
 impl CapSet {
+    /// Whose limits these are, for texts.
+    pub fn owner(&self) -> String {
+        match self.software {
+            true => format!("the software card {} (a model: a real card's limits differ)", self.device),
+            false => self.device.clone(),
+        }
+    }
+
     /// Loads `source`: a file written by `mlx5 caps --json`, a profile of the software card, or a device string.
     pub fn load(source: &str) -> Result<Self, Failure> {
         if Path::new(source).is_file() {
@@ -118,7 +132,8 @@ impl CapSet {
     pub fn query(device: &Device, name: &str) -> Result<Self, Failure> {
         let (major, minor, sub) = device.caps().fw_version;
         let firmware = format!("{major}.{minor}.{sub:04}");
-        let mut set = CapSet { device: name.into(), firmware, pages: Vec::new(), absent: BTreeMap::new() };
+        let software = board::id(device).is_some_and(|id| board::is_software(&id));
+        let mut set = CapSet { device: name.into(), firmware, software, pages: Vec::new(), absent: BTreeMap::new() };
         for &page in CapPage::ALL {
             match (query(device, page, false)?, query(device, page, true)?) {
                 (Ok(max), Ok(current)) => {
@@ -141,7 +156,9 @@ impl CapSet {
         }
         let mut pages: Vec<Page> = saved.pages.into_iter().map(|(name, all)| in_order(name, all)).collect();
         pages.sort_by_key(|page| page_by_name(&page.name).map_or(u32::MAX, CapPage::number));
-        Ok(CapSet { device: saved.device, firmware: saved.firmware, pages, absent: saved.absent })
+        // Files of earlier versions name the software card by its device string alone.
+        let software = saved.software_card || saved.device == "sim" || saved.device.starts_with("sim:");
+        Ok(CapSet { device: saved.device, firmware: saved.firmware, software, pages, absent: saved.absent })
     }
 
     /// The page `name`.
@@ -277,7 +294,13 @@ pub(crate) mod tests {
     pub(crate) fn card(device: &str, max: &CmdHcaCap, current: &CmdHcaCap) -> CapSet {
         let capabilities = capabilities(Some(&CmdHcaCap::INFO), max.as_bytes(), current.as_bytes());
         let pages = vec![Page { name: "general".into(), capabilities }];
-        CapSet { device: device.into(), firmware: "16.35.4030".into(), pages, absent: BTreeMap::new() }
+        CapSet {
+            device: device.into(),
+            firmware: "16.35.4030".into(),
+            software: device == "sim",
+            pages,
+            absent: BTreeMap::new(),
+        }
     }
 
     #[test]

@@ -2,14 +2,19 @@
 
 use mlx5_dv::CapPage;
 
+use super::limits::meaning;
 use super::set::{CapSet, Page, page_by_name};
 
 /// The capabilities, page by page.
 pub fn text(set: &CapSet) -> String {
     let pages = set.pages.iter().map(page_text);
+    let (note, who) = match set.software {
+        true => (format!("limits of {}\n", set.owner()), "the model"),
+        false => (String::new(), "the card"),
+    };
     let absent =
-        set.absent.iter().map(|(page, reason)| format!("{}: the card has no such page ({reason})\n", title(page)));
-    pages.chain(absent).collect()
+        set.absent.iter().map(|(page, reason)| format!("{}: {who} has no such page ({reason})\n", title(page)));
+    std::iter::once(note).chain(pages).chain(absent).collect()
 }
 
 fn page_text(page: &Page) -> String {
@@ -17,7 +22,10 @@ fn page_text(page: &Page) -> String {
     let heading = first.map(|value| columns(value.max.map(|_| "max".into()), value.current.map(|_| "current".into())));
     let mut text = line(&title(&page.name), &heading.unwrap_or_default());
     for capability in &page.capabilities {
-        let values = columns(capability.value.max.map(number), capability.value.current.map(number));
+        let value = capability.value;
+        let values = columns(value.max.map(number), value.current.map(number));
+        let meaning = value.effective().and_then(|effective| meaning(&page.name, &capability.name, effective));
+        let values = meaning.map_or(values.clone(), |meaning| format!("{values:<48}{meaning}"));
         text += &line(&format!("  {}", capability.name), &values);
     }
     text

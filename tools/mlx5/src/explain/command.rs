@@ -88,10 +88,9 @@ fn of_input(input: &[u8], whole: bool, caps: Option<&CapSet>) -> Option<Report> 
     }
     offending.extend(broken.iter().map(ToString::to_string));
     let meaning = match (offending.is_empty(), caps) {
+        (false, Some(caps)) if !broken.is_empty() => format!("it exceeds the limits of {}", caps.owner()),
         (false, _) => "a card would refuse it".to_owned(),
-        (true, Some(caps)) => {
-            format!("no field exceeds the known limits of {}", caps.device)
-        }
+        (true, Some(caps)) => format!("no field exceeds the known limits of {}", caps.owner()),
         (true, None) => "no field is invalid by itself; not checked against a card".to_owned(),
     };
     let look_at = match caps {

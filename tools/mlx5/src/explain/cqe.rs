@@ -19,6 +19,64 @@ pub struct Failed {
     pub fields: Vec<(&'static str, String)>,
 }
 
+/// The queue of a failed completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// A send queue, and the failed operation.
+    Send(Option<WqeOpcode>),
+    /// A receive queue.
+    Receive,
+    Unknown,
+}
+
+impl Failed {
+    /// The queue, by the printed opcodes of CQE and WQE.
+    fn side(&self) -> Side {
+        let of = |name| self.fields.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_str());
+        let operation = of("send_wqe_opcode");
+        let operation = WqeOpcode::ALL.iter().find(|opcode| Some(opcode.to_string().as_str()) == operation).copied();
+        match of("opcode") {
+            Some("0xd") => Side::Send(operation),
+            Some("0xe") => Side::Receive,
+            _ if operation.is_some() => Side::Send(operation),
+            _ => Side::Unknown,
+        }
+    }
+}
+
+/// A meaning with causes and what to check, where the queue or the operation tells more than the syndrome.
+struct Particular {
+    meaning: &'static str,
+    causes: &'static [&'static str],
+    look_at: &'static [&'static str],
+}
+
+impl Particular {
+    fn owned(&self) -> (String, (Vec<String>, Vec<String>)) {
+        (self.meaning.to_owned(), (lines(self.causes), lines(self.look_at)))
+    }
+}
+
+const UMR: Particular = Particular {
+    meaning: "a UMR, which changes a memory key, was refused",
+    causes: &[
+        "the memory key does not permit UMR (umr_en), or is not in the state that the UMR checks (check_free)",
+        "a field that the card does not let a UMR change: its umr_modify and umr_extended_translation capabilities",
+        "more translation entries than the key has room for (translations_octword_size)",
+    ],
+    look_at: &["the WQE's bytes: `mlx5 explain wqe HEX`", "the memory key's context: QUERY_MKEY"],
+};
+
+const SEND_LENGTH: Particular = Particular {
+    meaning: "the send's length and its WQE do not fit: more data than the message, the path or the queue permits",
+    causes: &[
+        "a datagram longer than the port's MTU, or a message longer than log_msg_max",
+        "a frame shorter than its inlined headers, or longer than the port's MTU",
+        "an atomic or inline segment with a wrong length",
+    ],
+    look_at: &["the WQE's bytes: `mlx5 explain wqe HEX`", "the MTU of port and path"],
+};
+
 /// Report on printed numbers of a failed completion.
 pub fn explain(failed: &Failed) -> Report {
     let syndrome = failed.syndrome.map(CqeSyndrome::from_number);
@@ -33,7 +91,12 @@ pub fn explain(failed: &Failed) -> Report {
             ("vendor syndrome of a completion with error".to_owned(), meaning.to_owned())
         }
     };
-    let (causes, mut look_at) = syndrome.map_or((Vec::new(), Vec::new()), advice);
+    let (meaning, (causes, mut look_at)) = match (syndrome, failed.side()) {
+        (Some(CqeSyndrome::MemoryWindowBind), Side::Send(Some(WqeOpcode::Umr))) => UMR.owned(),
+        (Some(CqeSyndrome::LocalLength), Side::Send(_)) => SEND_LENGTH.owned(),
+        (Some(syndrome), _) => (meaning, advice(syndrome)),
+        (None, _) => (meaning, (Vec::new(), Vec::new())),
+    };
     let known: Vec<_> = failed.vendor.and_then(syndromes::vendor).into_iter().collect();
     if let (true, Some(vendor)) = (known.is_empty(), failed.vendor.filter(|vendor| *vendor != 0)) {
         look_at.push(format!("vendor syndrome {vendor:#x}: nothing is publicly known about it"));
@@ -43,7 +106,11 @@ pub fn explain(failed: &Failed) -> Report {
 
 /// Report on a completion queue entry: 64 bytes, or the second half of 128.
 pub fn of_bytes(bytes: &[u8]) -> Option<Report> {
-    let bytes = if bytes.len() == 128 { &bytes[64..] } else { bytes };
+    let bytes = match bytes.len() {
+        64 => bytes,
+        128 => &bytes[64..],
+        _ => return None,
+    };
     let cqe = Cqe::read(bytes)?;
     let decoded = decode::completion(bytes).map(|dump| dump.to_string());
     let (CqeOpcode::RequesterError | CqeOpcode::ResponderError) = cqe.opcode() else {
@@ -52,6 +119,7 @@ pub fn of_bytes(bytes: &[u8]) -> Option<Report> {
     let error = ErrorCqe::read(bytes)?;
     let side = if cqe.opcode() == CqeOpcode::RequesterError { "a send" } else { "a receive" };
     let mut fields = vec![("qpn", format!("{:#x}", error.qpn())), ("wqe_counter", error.wqe_counter().to_string())];
+    fields.push(("opcode", format!("{:#x}", cqe.opcode().number())));
     if cqe.opcode() == CqeOpcode::RequesterError {
         let opcode = WqeOpcode::from_number(u32::from(error.send_wqe_opcode()));
         fields.push(("send_wqe_opcode", opcode.to_string()));
@@ -274,6 +342,28 @@ mod tests {
         assert!(report.fields.contains(&("send_wqe_opcode", "RDMA_WRITE".into())), "{:?}", report.fields);
         assert_eq!(report.known[0].number, 0x88);
         assert!(report.causes.iter().any(|cause| cause.contains("deregistered")));
+    }
+
+    #[test]
+    fn a_umrs_failure_is_no_memory_windows() {
+        let mut cqe = ErrorCqe::ZERO;
+        let _ = cqe.w().opcode(CqeOpcode::RequesterError).syndrome(CqeSyndrome::MemoryWindowBind).send_wqe_opcode(0x25);
+        let report = of_bytes(cqe.as_bytes()).expect("64 bytes");
+        assert!(report.meaning.contains("UMR") && !report.to_string().contains("window"), "{report}");
+    }
+
+    #[test]
+    fn a_sends_length_error_is_no_short_receive() {
+        let report = of_bytes(&error(CqeSyndrome::LocalLength, 0x68)).expect("64 bytes");
+        assert!(!report.to_string().contains("receive") && report.meaning.contains("the send's length"), "{report}");
+        let printed = |opcode: &str| Failed {
+            syndrome: Some(1),
+            vendor: Some(0x68),
+            fields: vec![("opcode", opcode.to_owned())],
+        };
+        assert!(explain(&printed("0xd")).meaning.contains("the send's length"));
+        assert!(explain(&printed("0xe")).causes[0].contains("receive buffer"));
+        assert!(explain(&Failed { syndrome: Some(1), ..Failed::default() }).causes[0].contains("receive buffer"));
     }
 
     #[test]

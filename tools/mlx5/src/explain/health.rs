@@ -15,8 +15,20 @@ pub struct Printed {
     pub fields: Vec<(&'static str, String)>,
 }
 
+impl Printed {
+    /// Whether all its numbers are ones, as registers of a card that is gone read.
+    fn is_gone(&self) -> bool {
+        const ONES: [&str; 8] = ["0xffffffff", "0xffff", "0xff", "4294967295", "65535", "255", "255.255.65535", "7"];
+        let ones = |(_, value): &(&str, String)| ONES.contains(&value.to_ascii_lowercase().as_str());
+        matches!(self.synd, Some(0xff)) && self.fields.iter().all(ones)
+    }
+}
+
 /// Report on a printed health buffer.
 pub fn explain(printed: &Printed) -> Report {
+    if printed.is_gone() {
+        return Report { fields: printed.fields.clone(), ..gone("health buffer of ones") };
+    }
     let synd = printed.synd.map(HealthSyndrome::from_number);
     let what = match synd {
         Some(synd) => format!("health buffer: {synd} ({:#x})", synd.number()),
@@ -213,6 +225,13 @@ mod tests {
     #[test]
     fn ones_are_a_card_that_is_gone() {
         assert!(of_bytes(&[0xff; 64]).expect("64 bytes").meaning.contains("no longer answers"));
+    }
+
+    #[test]
+    fn printed_ones_are_explained_once_and_not_as_a_syndrome() {
+        let fields = vec![("assert_var[0]", "0xffffffff".to_owned()), ("synd", "0xff".into())];
+        let report = explain(&Printed { synd: Some(0xff), fields });
+        assert!(report.meaning.contains("no longer answers") && !report.to_string().contains("syndrome"), "{report}");
     }
 
     #[test]

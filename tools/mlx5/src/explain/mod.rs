@@ -4,23 +4,26 @@ mod command;
 mod cqe;
 mod eqe;
 mod health;
+mod host;
+mod input;
+mod log;
+mod place;
 mod recognise;
 mod report;
-
 mod status;
 mod syndromes;
 mod wqe;
 
-use std::io::Read;
-use std::path::Path;
-
 use mlx5_prm::cmd::CmdStatus;
-use mlx5_tools::{kernel_log, named};
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::init_seg::HealthSyndrome;
+use mlx5_tools::hex::{self, Hex};
+use mlx5_tools::kernel_log;
 
 use crate::caps::set::CapSet;
 use crate::output::{Failure, print, print_json};
 use command::Printed;
-use recognise::{Kind, Sighting, recognise};
+use recognise::{Kind, Sighting};
 use report::Report;
 use wqe::Service;
 
@@ -36,9 +39,9 @@ pub struct Arguments {
     /// written by `mlx5 caps --json`.
     #[arg(long, value_name = "DEVICE|PROFILE|FILE")]
     caps: Option<String>,
-    /// Service of the WQE's queue, which determines the segments after the control segment.
-    #[arg(long, value_enum, default_value_t)]
-    service: Service,
+    /// Service of the WQE's queue, which determines the segments after the control segment [default: guessed].
+    #[arg(long, value_enum)]
+    service: Option<Service>,
     /// Also explain commands of a log that succeeded.
     #[arg(long)]
     all: bool,
@@ -48,7 +51,7 @@ pub struct Arguments {
 #[derive(Debug, Clone, Copy, Default)]
 struct Known<'a> {
     caps: Option<&'a CapSet>,
-    service: Service,
+    service: Option<Service>,
     /// Also explain commands that succeeded.
     all: bool,
 }
@@ -57,65 +60,126 @@ struct Known<'a> {
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let caps = arguments.caps.as_deref().map(CapSet::load).transpose()?;
     let known = Known { caps: caps.as_ref(), service: arguments.service, all: arguments.all };
+    if !json && matches!(&arguments.words[..], [] | [_]) && arguments.words.first().is_none_or(|word| word == "-") {
+        return stream(known);
+    }
     let reports = reports(&arguments.words, known)?;
     if json {
         return print_json(&serde_json::json!({ "explained": reports }));
     }
+    print_reports(&reports)
+}
+
+/// Explains standard input as it comes. What comes at once is explained at once; input that ends without a pause is
+/// explained as a file is.
+fn stream(known: Known<'_>) -> Result<(), Failure> {
+    let mut bursts = input::Bursts::of_standard_input();
+    let first = bursts.next()?;
+    if bursts.ended() {
+        return print_reports(&of_text(&first, known)?);
+    }
+    let mut session = log::Session::default();
+    let mut burst = first;
+    loop {
+        session.add(&text(&burst), known.all, |sighting| of_sighting(sighting, known))?;
+        print_reports(&session.news())?;
+        if bursts.ended() {
+            break;
+        }
+        burst = bursts.next()?;
+    }
+    let repeated = session.repeated();
+    if session.is_empty() { Err(unrecognised("").into()) } else { print(&repeated) }
+}
+
+fn print_reports(reports: &[Report]) -> Result<(), Failure> {
     print(&reports.iter().map(Report::to_string).collect::<Vec<_>>().join("\n"))
 }
 
 fn reports(words: &[String], known: Known<'_>) -> Result<Vec<Report>, Failure> {
     if let [kind, rest @ ..] = words
-        && let Some((_, explain)) = NAMED.iter().find(|(name, _)| name == kind).filter(|_| !rest.is_empty())
+        && let Some(named) = NAMED.iter().find(|named| named.name == kind)
     {
-        return explain(&given(rest)?, known);
+        if rest.is_empty() && !named.takes.is_empty() {
+            return Err(format!("`{kind}` needs {}: `mlx5 explain {kind} {}`", named.takes, named.example).into());
+        }
+        return (named.explain)(&input::given(rest)?, known);
     }
-    of_text(&given(words)?, known)
-}
-
-/// The text to explain: standard input, a file, or the words.
-fn given(words: &[String]) -> Result<String, Failure> {
-    match words {
-        [] => input(),
-        [one] if one == "-" => input(),
-        [one] if Path::new(one).is_file() => read(Path::new(one)),
-        words => Ok(words.join(" ")),
-    }
-}
-
-fn input() -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    std::io::stdin().read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    of_text(&input::given(words)?, known)
 }
 
 /// Explains input of a given kind.
-type Named = fn(&str, Known<'_>) -> Result<Vec<Report>, Failure>;
+struct Named {
+    name: &'static str,
+    /// What it takes on the command line alone; empty for what may come from standard input.
+    takes: &'static str,
+    example: &'static str,
+    explain: fn(&[u8], Known<'_>) -> Result<Vec<Report>, Failure>,
+}
 
-const NAMED: [(&str, Named); 9] = [
-    ("cqe", |text, known| of_hex(Kind::Cqe, text, known)),
-    ("eqe", |text, known| of_hex(Kind::Eqe, text, known)),
-    ("wqe", |text, known| of_hex(Kind::Wqe, text, known)),
-    ("health", |text, known| of_hex(Kind::Health, text, known)),
-    ("command", of_commands),
-    ("status", |text, _| Ok(vec![of_status(text)?])),
-    ("wc", |text, _| Ok(vec![of_wc(text)?])),
-    ("syndrome", |text, _| {
-        Ok(vec![status::explain(&status::Refused { syndrome: number(text)?, ..Default::default() })])
-    }),
-    ("vendor", |text, _| Ok(vec![cqe::explain(&cqe::Failed { vendor: Some(number(text)?), ..Default::default() })])),
+const NAMED: [Named; 9] = [
+    of_kind("cqe", |input, known| of_hex(Kind::Cqe, input, known)),
+    of_kind("eqe", |input, known| of_hex(Kind::Eqe, input, known)),
+    of_kind("wqe", |input, known| of_hex(Kind::Wqe, input, known)),
+    of_kind("health", |input, known| of_hex(Kind::Health, input, known)),
+    of_kind("command", of_commands),
+    Named {
+        name: "status",
+        takes: "a command status, by number or name",
+        example: "BAD_PARAM",
+        explain: |input, _| Ok(vec![of_status(&text(input))?]),
+    },
+    Named {
+        name: "wc",
+        takes: "an ibv_wc_status, by number or name",
+        example: "12",
+        explain: |input, _| Ok(vec![of_wc(&text(input))?]),
+    },
+    Named {
+        name: "syndrome",
+        takes: "the number of a syndrome",
+        example: "0x62bbc6",
+        explain: |input, _| Ok(of_syndrome(number(&text(input))?)),
+    },
+    Named {
+        name: "vendor",
+        takes: "the vendor syndrome of a completion",
+        example: "0x81",
+        explain: |input, _| {
+            Ok(vec![cqe::explain(&cqe::Failed { vendor: Some(number(&text(input))?), ..Default::default() })])
+        },
+    },
 ];
 
+const fn of_kind(name: &'static str, explain: fn(&[u8], Known<'_>) -> Result<Vec<Report>, Failure>) -> Named {
+    Named { name, takes: "", example: "", explain }
+}
+
+fn text(input: &[u8]) -> String {
+    String::from_utf8_lossy(input).trim().to_owned()
+}
+
+/// Reports on a syndrome without its context. A CQE's has eight bits, as the health buffer's has; a command's is
+/// larger than both.
+fn of_syndrome(number: u32) -> Vec<Report> {
+    let mut reports = Vec::new();
+    if CqeSyndrome::from_number(number).prm_name().is_some() {
+        reports.push(cqe::explain(&cqe::Failed { syndrome: Some(number), ..Default::default() }));
+    }
+    if number != 0 && HealthSyndrome::from_number(number).prm_name().is_some() {
+        reports.push(health::explain(&health::Printed { synd: Some(number), fields: Vec::new() }));
+    }
+    if reports.is_empty() {
+        reports.push(status::explain(&status::Refused { syndrome: number, ..Default::default() }));
+    }
+    reports
+}
+
 /// The commands in a kernel log: those that failed, or all. Or one command from hex.
-fn of_commands(text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
-    let logged = kernel_log::commands(text);
+fn of_commands(input: &[u8], known: Known<'_>) -> Result<Vec<Report>, Failure> {
+    let logged = kernel_log::commands(&text(input));
     if logged.is_empty() {
-        return of_hex(Kind::Command, text, known);
+        return of_hex(Kind::Command, input, known);
     }
     let of_log = logged.iter().filter(|one| known.all || !matches!(one.outcome, kernel_log::Outcome::Ok));
     let reports: Vec<Report> = of_log.filter_map(|one| command::of_printed(&Printed::of(one), known.caps)).collect();
@@ -126,28 +190,61 @@ fn all_done() -> &'static str {
     "all commands in it succeeded; `--all` explains them anyway, `mlx5 decode` shows them"
 }
 
-fn of_hex(kind: Kind, text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
-    Ok(vec![of_bytes(kind, &named::bytes(text)?, known)?])
+fn of_hex(kind: Kind, input: &[u8], known: Known<'_>) -> Result<Vec<Report>, Failure> {
+    let Hex { bytes, note } = hex::read(input).map_err(|error| match input::missing_file(&text(input)) {
+        Some(missing) => Failure::from(format!("{error}; {missing}")),
+        None => error.into(),
+    })?;
+    let mut report = of_bytes(kind, &bytes, known)?;
+    report.fields.extend(note.map(|note| ("bytes", note)));
+    Ok(vec![report])
 }
 
-fn of_text(text: &str, known: Known<'_>) -> Result<Vec<Report>, Failure> {
-    let mut reports = Vec::new();
-    for sighting in recognise(text, known.all) {
-        let report = of_sighting(sighting, known)?;
-        if !reports.contains(&report) {
-            reports.push(report);
-        }
-    }
-    if reports.is_empty() && !kernel_log::commands(text).is_empty() {
+fn of_text(input: &[u8], known: Known<'_>) -> Result<Vec<Report>, Failure> {
+    let text = text(input);
+    let mut session = log::Session::default();
+    session.add(&text, known.all, |sighting| of_sighting(sighting, known))?;
+    let mut reports = session.into_reports();
+    if reports.is_empty() && !kernel_log::commands(&text).is_empty() {
         return Err(all_done().into());
     }
     if reports.is_empty() {
-        let kinds = NAMED.map(|(name, _)| name).join(", ");
-        return Err(
-            format!("nothing recognised; name the kind: `mlx5 explain KIND ...` with KIND one of {kinds}").into()
-        );
+        reports.extend(of_name(&text).or_else(|| of_bare_hex(input)));
+    }
+    if reports.is_empty() {
+        return Err(unrecognised(&text).into());
     }
     Ok(reports)
+}
+
+/// Report on the name of a status or syndrome alone.
+fn of_name(text: &str) -> Option<Report> {
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    if let Ok(report) = of_status(text).or_else(|_| of_wc(text)) {
+        return Some(report);
+    }
+    let health = HealthSyndrome::ALL.iter().find(|synd| synd.to_string().eq_ignore_ascii_case(text))?;
+    Some(health::explain(&health::Printed { synd: Some(health.number()), fields: Vec::new() }))
+}
+
+/// Report on hex without a word about what it is, if it can only be an error CQE.
+fn of_bare_hex(input: &[u8]) -> Option<Report> {
+    let Hex { bytes, note } = hex::read(input).ok()?;
+    let mut report = cqe::of_bytes(&bytes).filter(|_| matches!(bytes.last().map(|last| last >> 4), Some(0xd | 0xe)))?;
+    report.fields.extend(note.map(|note| ("bytes", note)));
+    Some(report)
+}
+
+fn unrecognised(text: &str) -> String {
+    let kinds = NAMED.map(|named| named.name).join(", ");
+    let found = match (hex::read_text(text), input::missing_file(text)) {
+        (Ok(hex), _) => format!("{} bytes of hex, which could be anything", hex.bytes.len()),
+        (_, Some(missing)) => format!("nothing recognised; {missing}"),
+        (_, None) => "nothing recognised".to_owned(),
+    };
+    format!("{found}; name the kind: `mlx5 explain KIND ...` with KIND one of {kinds}")
 }
 
 fn of_sighting(sighting: Sighting, known: Known<'_>) -> Result<Report, Failure> {
@@ -168,12 +265,12 @@ fn of_sighting(sighting: Sighting, known: Known<'_>) -> Result<Report, Failure> 
 fn of_bytes(kind: Kind, bytes: &[u8], known: Known<'_>) -> Result<Report, Failure> {
     let (report, wanted) = match kind {
         Kind::Cqe => (cqe::of_bytes(bytes), "a CQE has 64 or 128 bytes"),
-        Kind::Eqe => (eqe::event(bytes), "an EQE has 64 bytes"),
-        Kind::Wqe => (wqe::explain(bytes, known.service), "a send WQE has at least 16 bytes, its control segment"),
-        Kind::Health => (health::of_bytes(bytes), "a health buffer has 64 bytes"),
+        Kind::Eqe => (eqe::event(bytes).filter(|_| bytes.len() == 64), "an EQE has 64 bytes"),
+        Kind::Wqe => (wqe::explain_as(bytes, known.service), "a send WQE has at least 16 bytes, its control segment"),
+        Kind::Health => (health::of_bytes(bytes).filter(|_| bytes.len() == 64), "a health buffer has 64 bytes"),
         Kind::Command => (command::of_bytes(bytes, known.caps), "a command's input has at least 16 bytes"),
     };
-    report.ok_or_else(|| format!("{} bytes are too few: {wanted}", bytes.len()).into())
+    report.ok_or_else(|| format!("{wanted}, the input has {}", bytes.len()).into())
 }
 
 fn of_status(text: &str) -> Result<Report, Failure> {
@@ -186,7 +283,8 @@ fn of_status(text: &str) -> Result<Report, Failure> {
         });
     }
     let named = CmdStatus::ALL.iter().find(|status| status.to_string().eq_ignore_ascii_case(text));
-    let named = named.or_else(|| KERNEL_STATUS.iter().find(|(words, _)| *words == text).map(|(_, status)| status));
+    let of_kernel = KERNEL_STATUS.iter().find(|(words, _)| words.eq_ignore_ascii_case(text));
+    let named = named.or(of_kernel.map(|(_, status)| status));
     named.map(|status| status::of_status(*status)).ok_or_else(|| {
         let known: Vec<String> = CmdStatus::ALL.iter().map(CmdStatus::to_string).collect();
         format!("{text:?} is not a command status; known are {}", known.join(", ")).into()

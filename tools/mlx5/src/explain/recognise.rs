@@ -53,9 +53,9 @@ struct Shape {
     sighting: fn(&Captures<'_>) -> Option<Sighting>,
 }
 
-/// Finds everything in the text that can be explained, in order. Of commands printed byte by byte it finds those that
-/// failed, or `all`.
-pub fn recognise(text: &str, all: bool) -> Vec<Sighting> {
+/// Finds everything in the text that can be explained, in order, and where it starts. Of commands printed byte by byte
+/// it finds those that failed, or `all`.
+pub fn recognise(text: &str, all: bool) -> Vec<(usize, Sighting)> {
     let mut found: Vec<(usize, usize, Sighting)> = Vec::new();
     for shape in SHAPES.iter() {
         for captures in shape.regex.captures_iter(text) {
@@ -71,7 +71,7 @@ pub fn recognise(text: &str, all: bool) -> Vec<Sighting> {
     found.extend(dumps(text, &lines, &logged));
     found.extend(health_lines(text));
     found.sort_by_key(|(start, ..)| *start);
-    found.into_iter().map(|(.., sighting)| sighting).collect()
+    found.into_iter().map(|(start, _, sighting)| (start, sighting)).collect()
 }
 
 static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {

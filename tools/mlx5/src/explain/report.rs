@@ -11,6 +11,9 @@ use super::syndromes::{Confidence, Known};
 pub struct Report {
     /// What it is, in one line.
     pub what: String,
+    /// Where and when it stands in a log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
     /// Its fields, as printed in the input.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub fields: Vec<(&'static str, String)>,
@@ -33,6 +36,34 @@ pub struct Report {
     pub decoded: Option<String>,
 }
 
+/// Where and when something stands in a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// The function that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The time of the first, as printed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
+    /// The time of the last, as printed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
+    /// How often.
+    pub times: u64,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let times = (self.times > 1).then(|| format!("{} times", self.times));
+        let when = match (&self.first, &self.last) {
+            (Some(first), Some(last)) if first != last => Some(format!("from {first} to {last}")),
+            (first, _) => first.as_ref().map(|first| format!("at {first}")),
+        };
+        let parts: Vec<String> = self.function.clone().into_iter().chain(times).chain(when).collect();
+        write!(f, "{}", parts.join(", "))
+    }
+}
+
 fn as_map<S: serde::Serializer>(fields: &[(&'static str, String)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(fields.iter().map(|(name, value)| (name, value)))
 }
@@ -45,6 +76,9 @@ pub fn lines(all: &[&str]) -> Vec<String> {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.what)?;
+        if let Some(seen) = self.seen.as_ref().map(Seen::to_string).filter(|seen| !seen.is_empty()) {
+            writeln!(f, "    {seen}")?;
+        }
         if !self.fields.is_empty() {
             let fields: Vec<String> = self.fields.iter().map(|(name, value)| format!("{name} {value}")).collect();
             writeln!(f, "    {}", fields.join(", "))?;

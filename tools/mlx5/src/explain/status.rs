@@ -25,7 +25,9 @@ pub struct Refused {
 impl Refused {
     /// The command's PRM name by its opcode, else the printed name.
     fn name(&self) -> String {
-        match self.opcode.map(Opcode::from_number) {
+        // UCX prints opcodes in hexadecimal, without 0x.
+        let printed = u32::from_str_radix(&self.command, 16).ok().filter(|_| self.command.len() <= 4);
+        match self.opcode.or(printed).map(Opcode::from_number) {
             Some(Opcode::Unknown(number)) if self.command.is_empty() => format!("command {number:#x}"),
             Some(opcode) if opcode.prm_name().is_some() => opcode.to_string(),
             _ if self.command.is_empty() => "a command".into(),
@@ -49,6 +51,12 @@ pub fn explain(refused: &Refused) -> Report {
         (_, Some(syndrome)) => {
             known.clear();
             format!("reason given by the software card: {}", syndrome.reason())
+        }
+        // What firmware does not know is the register that the command names.
+        (Some(CmdStatus::BadOpcode), None) if refused.opcode == Some(Opcode::AccessReg.number()) => {
+            "the command reads or writes a register (register_id of its input) that firmware does not know, or not for \
+             this function"
+                .to_owned()
         }
         (Some(status), None) => status.meaning().to_owned(),
         (None, None) => "firmware refused a command; no status was printed".to_owned(),

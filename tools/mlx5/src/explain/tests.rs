@@ -4,13 +4,18 @@ use super::*;
 
 /// The headlines of what is found in the text.
 fn found(text: &str) -> Vec<String> {
-    of_text(text, Known::default()).expect("something is recognised").into_iter().map(|report| report.what).collect()
+    of_text(text.as_bytes(), Known::default())
+        .expect("something is recognised")
+        .into_iter()
+        .map(|report| report.what)
+        .collect()
 }
 
 fn one(text: &str) -> Report {
-    let mut reports = of_text(text, Known::default()).expect("something is recognised");
+    let mut reports = of_text(text.as_bytes(), Known::default()).expect("something is recognised");
     assert_eq!(reports.len(), 1, "{reports:?}");
-    reports.remove(0)
+    // Where it stands is no part of what it is.
+    Report { seen: None, ..reports.remove(0) }
 }
 
 fn field<'a>(report: &'a Report, name: &str) -> &'a str {
@@ -178,6 +183,13 @@ fn numbers_and_names_are_looked_up() {
     assert_eq!(what(&["status", "bad", "parameter"]).what, "command status BAD_PARAM (0x3)");
     assert_eq!(what(&["status", "0x8", "0x62bbc6"]).known.len(), 1);
     assert_eq!(what(&["syndrome", "0x62bbc6"]).known[0].of, "CREATE_CQ");
+    assert_eq!(what(&["BAD_PARAM"]).what, "command status BAD_PARAM (0x3)");
+    assert_eq!(what(&["bad", "parameter"]).what, "command status BAD_PARAM (0x3)");
+    assert_eq!(what(&["IBV_WC_RNR_RETRY_EXC_ERR"]).what, "ibv_wc_status IBV_WC_RNR_RETRY_EXC_ERR (13)");
+    assert_eq!(what(&["syndrome", "0x15"]).what, "completion with error TRANSPORT_RETRY_EXC_ERR");
+    assert!(what(&["syndrome", "0x8"]).what.starts_with("health buffer: HW_FATAL_ERR"));
+    let ucx = "mlx5dv_devx_qp_modify(503) failed, syndrome 5a7939: Remote I/O error";
+    assert_eq!(one(ucx).what, "INIT2RTR_QP failed", "its opcode is hexadecimal");
     assert_eq!(what(&["vendor", "0x81"]).known[0].of, "TRANSPORT_RETRY_EXC_ERR");
     assert_eq!(what(&["wc", "12"]).what, "ibv_wc_status IBV_WC_RETRY_EXC_ERR (12)");
 }
@@ -194,7 +206,7 @@ fn a_health_buffer_is_put_together_from_its_lines() {
         mlx5_core 0000:3b:00.0: print_health_info:446:(pid 0): irisc_index 5\n\
         mlx5_core 0000:3b:00.0: print_health_info:447:(pid 0): synd 0x1: firmware internal error\n\
         mlx5_core 0000:3b:00.0: print_health_info:449:(pid 0): ext_synd 0x8b30\n";
-    let reports = of_text(text, Known::default()).expect("recognised");
+    let reports = of_text(text.as_bytes(), Known::default()).expect("recognised");
     assert_eq!(reports.len(), 2, "{reports:?}");
     assert!(reports[0].meaning.contains("did not change"));
     assert_eq!(reports[1].what, "health buffer: FW_INTERNAL_ERR (0x1)");
@@ -232,7 +244,7 @@ fn a_command_that_the_kernel_dumped_is_checked_beside_its_refusal() {
         [  1.0] cmd[0]: 000: 08000000 0062bbc6 00000000 00000000\n\
         mlx5_core 0000:02:00.0: mlx5_cmd_check:827:(pid 4323): CREATE_CQ(0x400) op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x62bbc6)\n";
     let caps = CapSet::load("connectx5").expect("the software card");
-    let reports = of_text(text, Known { caps: Some(&caps), ..Known::default() }).expect("recognised");
+    let reports = of_text(text.as_bytes(), Known { caps: Some(&caps), ..Known::default() }).expect("recognised");
     assert_eq!(reports.len(), 2, "{reports:?}");
     let named = "CREATE_CQ: cq_context.log_cq_size=25 > log_max_cq_sz 22";
     assert!(reports[0].offending.iter().any(|one| one == named), "{:?}", reports[0].offending);
@@ -244,7 +256,7 @@ const PROBE: &str = include_str!("../../tests/logs/probe.txt");
 
 #[test]
 fn of_commands_printed_with_entry_and_mailboxes_those_that_failed_are_explained() {
-    let error = of_text(PROBE, Known::default()).expect_err("all were done").to_string();
+    let error = of_text(PROBE.as_bytes(), Known::default()).expect_err("all were done").to_string();
     assert!(error.contains("`mlx5 decode`"), "{error}");
     let (sent, _) = PROBE.rsplit_once("dump command CREATE_EQ(0x301) OUTPUT").expect("an answer");
     let report = one(sent);
@@ -257,7 +269,7 @@ fn of_commands_printed_with_entry_and_mailboxes_those_that_failed_are_explained(
 
 #[test]
 fn of_a_whole_log_every_command_that_failed_is_explained_or_every_one_that_is_in_it() {
-    let of = |text: &str, all| of_commands(text, Known { all, ..Known::default() });
+    let of = |text: &str, all| of_commands(text.as_bytes(), Known { all, ..Known::default() });
     let what = |text: &str, all| of(text, all).expect("commands").into_iter().map(|one| one.what).collect::<Vec<_>>();
     assert!(of(PROBE, false).expect_err("all were done").to_string().contains("--all"));
     let all = ["ENABLE_HCA (0x104)", "ACCESS_REG (0x805)", "ALLOC_UAR (0x802)", "CREATE_EQ (0x301)"];
@@ -310,7 +322,7 @@ fn an_input_cut_short_is_not_blamed_for_what_was_not_printed() {
 
 #[test]
 fn what_says_nothing_is_an_error_with_the_way_out() {
-    let error = of_text("mlx5_core 0000:01:00.0: firmware version: 16.35.4030", Known::default())
+    let error = of_text(b"mlx5_core 0000:01:00.0: firmware version: 16.35.4030", Known::default())
         .expect_err("nothing")
         .to_string();
     assert!(error.contains("mlx5 explain KIND"), "{error}");
@@ -346,10 +358,73 @@ fn no_text_and_no_bytes_panic() {
     ];
     for _ in 0..2000 {
         let text: String = (0..random() % 24).map(|_| scraps[random() as usize % scraps.len()]).collect();
-        let _ = of_text(&text, Known::default());
+        let _ = of_text(text.as_bytes(), Known::default());
         let bytes: Vec<u8> = (0..random() % 160).map(|_| random() as u8).collect();
         for kind in [Kind::Cqe, Kind::Eqe, Kind::Wqe, Kind::Health, Kind::Command] {
             let _ = of_bytes(kind, &bytes, Known::default()).map(|report| report.to_string());
         }
     }
+}
+
+/// What a session says of a log.
+fn of_log(text: &str) -> Vec<Report> {
+    let mut session = log::Session::default();
+    add(&mut session, text);
+    session.into_reports()
+}
+
+fn add(session: &mut log::Session, text: &str) {
+    session.add(text, false, |sighting| of_sighting(sighting, Known::default())).expect("a log");
+}
+
+const CQE: &str = "mlx5_core 0000:3b:00.0 ens1: Error cqe on cqn 0x4a9, ci 0x1f, sqn 0x1254, opcode 0xd, syndrome 0x4, vendor syndrome 0x51\n";
+
+#[test]
+fn an_iommu_fault_before_a_failure_of_the_same_function_is_named_as_its_cause() {
+    let fault = "[  100.1] DMAR: [DMA Write NO_PASID] Request device [3b:00.0] fault addr 0x7f000 [fault reason 0x05] PTE Write access is not set\n";
+    let found = of_log(&format!("{fault}[  100.2] {CQE}"));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].meaning.contains("IOMMU"), "{}", found[0]);
+    assert!(found[1].causes[0].contains("just before: DMAR: [DMA Write"), "{}", found[1]);
+    let seen = found[1].seen.as_ref().expect("a place");
+    assert_eq!((seen.function.as_deref(), seen.first.as_deref()), (Some("0000:3b:00.0"), Some("100.2")));
+    for text in [
+        format!("{}[  100.2] {CQE}", fault.replace("3b:00.0", "5e:00.0")),
+        format!("{fault}[  200.2] {CQE}"),
+        format!("[  100.0] {CQE}[  300.0] x\n{}", fault.replace("100.1", "300.1")),
+    ] {
+        let found = of_log(&text);
+        assert!(found.iter().all(|report| !report.to_string().contains("in this log")), "{text}{found:?}");
+    }
+}
+
+#[test]
+fn a_lost_link_explains_lost_packets_and_no_refused_command() {
+    let down = "[   10.0] mlx5_core 0000:3b:00.0 ens1: Link down\n";
+    let retry = CQE.replace("syndrome 0x4, vendor syndrome 0x51", "syndrome 0x15, vendor syndrome 0x81");
+    let found = of_log(&format!("{down}[   10.5] {retry}"));
+    assert!(found[1].causes[0].contains("Link down"), "{}", found[1]);
+    let refused = "[ 10.1] mlx5_core 0000:3b:00.0: mlx5_cmd_out_err:808:(pid 9): CREATE_CQ(0x400) op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x62bbc6), err(-12)\n";
+    let found = of_log(&format!("{down}{refused}"));
+    assert!(!found[1].to_string().contains("in this log"), "{}", found[1]);
+}
+
+#[test]
+fn repeated_events_are_told_once_with_their_number_and_times() {
+    let text: String = (0..5).map(|at| format!("[  {at}.5] {}", CQE.replace("0x1f", &format!("{at:#x}")))).collect();
+    let found = of_log(&text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].to_string().contains("0000:3b:00.0, 5 times, from 0.5 to 4.5"), "{}", found[0]);
+    let other = format!("{text}[  9.0] {}", CQE.replace("3b:00.0", "5e:00.0"));
+    assert_eq!(of_log(&other).len(), 2, "another function is another event");
+}
+
+#[test]
+fn bursts_of_a_log_are_told_as_they_come() {
+    let mut session = log::Session::default();
+    add(&mut session, &format!("[  1.0] {CQE}"));
+    assert_eq!(session.news().len(), 1);
+    add(&mut session, &format!("[  2.0] {CQE}"));
+    assert_eq!(session.news().len(), 0);
+    assert!(session.repeated().contains("2 times, from 1.0 to 2.0"), "{}", session.repeated());
 }

@@ -30,6 +30,40 @@ pub enum Service {
     Raw,
 }
 
+/// Report on a send WQE of a queue of this service; without it, of the one that its first segment looks like.
+pub fn explain_as(bytes: &[u8], service: Option<Service>) -> Option<Report> {
+    let guessed = guess(bytes);
+    let mut report = explain(bytes, service.unwrap_or(guessed))?;
+    let note = match (service, guessed) {
+        (None, Service::Raw) => "raw, by its first segment, an Ethernet segment; `--service` names another",
+        (None, Service::Ud) => "ud, by its first segment, an address vector; `--service` names another",
+        _ => return Some(report),
+    };
+    report.fields.push(("service", note.to_owned()));
+    Some(report)
+}
+
+/// The service of a send by its first segment: a data segment has a byte count, and an address of the host.
+fn guess(bytes: &[u8]) -> Service {
+    let Some(ctrl) = CtrlSeg::read(bytes) else { return Service::Connected };
+    let (Some(data), true) = (bytes.get(SEGMENT..).and_then(DataSeg::read), is_send(ctrl.opcode())) else {
+        return Service::Connected;
+    };
+    // The byte of the Ethernet segment that asks for checksums is the highest of a data segment's lkey.
+    const CHECKSUMS: u32 = 0xf0 << 24;
+    // `ext` of an address vector would make a kernel's address of a data segment's.
+    const EXTENDED: u64 = 0x80 << 56;
+    match () {
+        () if data.addr() & (0xff << 56) == EXTENDED && bytes.len() >= SEGMENT + UdAdrsVector::SIZE => Service::Ud,
+        () if data.byte_count() == 0 && data.lkey() & !CHECKSUMS == 0 => Service::Raw,
+        () => Service::Connected,
+    }
+}
+
+fn is_send(opcode: WqeOpcode) -> bool {
+    matches!(opcode, WqeOpcode::Send | WqeOpcode::SendImm | WqeOpcode::SendInval)
+}
+
 /// Report on a send WQE.
 pub fn explain(bytes: &[u8], service: Service) -> Option<Report> {
     let ctrl = CtrlSeg::read(bytes)?;
@@ -427,6 +461,30 @@ mod tests {
         for (service, first, info) in cases {
             let report = said(WqeOpcode::Send, 0, service, &[&first, &data()]);
             assert_eq!((read(&report), report.offending), (names(&[info, &DataSeg::INFO]), Vec::new()), "{service:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_service_the_first_segment_tells_ethernet_and_datagrams() {
+        let mut eth = EthSeg::default();
+        let _ = eth.w().inline_hdr_sz(18).l3_csum(true).l4_csum(true);
+        let mut address = UdAdrsVector::default();
+        let _ = address.w().ext(true).destination_qp_dct(0x77);
+        let ethernet = [eth.as_bytes(), &[0xab; 16], &data()].concat();
+        let datagram = [address.as_bytes(), &data()].concat();
+        let cases: [(Vec<u8>, &[&Info]); 3] = [
+            (ethernet, &[&EthSeg::INFO]),
+            (datagram, &[&UdAdrsVector::INFO, &DataSeg::INFO]),
+            (data(), &[&DataSeg::INFO]),
+        ];
+        for (segments, infos) in cases {
+            let mut ctrl = CtrlSeg::default();
+            let ds = (1 + segments.len() / SEGMENT) as u8;
+            let _ = ctrl.w().opcode(WqeOpcode::Send).ds(ds).qp_or_sq(0x43);
+            let report = explain_as(&[ctrl.as_bytes(), &segments].concat(), None).expect("a WQE");
+            assert_eq!(report.offending, Vec::<String>::new(), "{report}");
+            assert!(read(&report).starts_with(&names(infos)), "{report}");
+            assert_eq!(report.fields.is_empty(), infos.len() == 1 && infos[0].name == "DataSeg", "{report}");
         }
     }
 

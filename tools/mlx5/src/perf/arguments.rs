@@ -7,6 +7,9 @@ use mlx5_prm::values::PathMtu;
 
 use crate::output::Failure;
 
+/// Most messages on a queue pair, as perftest's: a number of 31 bits.
+const MOST_MESSAGES: u64 = i32::MAX as u64;
+
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -37,7 +40,7 @@ pub struct Arguments {
     #[arg(short, long)]
     all: bool,
     /// Number of messages [default: 1000; 5000 for bw and rate of writes].
-    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(5..))]
+    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(5..=MOST_MESSAGES))]
     iters: Option<u64>,
     /// Run for this many seconds instead of a number of messages.
     #[arg(short = 'D', long)]
@@ -46,7 +49,7 @@ pub struct Arguments {
     #[arg(short = 'f', long, default_value_t = 2, requires = "duration")]
     margin: u32,
     /// Warm-up messages, not counted.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=MOST_MESSAGES))]
     warm_up: u64,
     /// Number of queue pairs.
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
@@ -274,7 +277,7 @@ impl From<Amount> for Goal {
     fn from(amount: Amount) -> Self {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         match amount {
-            Amount::Messages { warm_up, counted } => Goal::Messages { warm_up, all: warm_up + counted },
+            Amount::Messages { warm_up, counted } => Goal::Messages { warm_up, all: warm_up.saturating_add(counted) },
             Amount::Time { total, margin } => {
                 Goal::Time { from: nanos(margin), to: nanos(total - margin), end: nanos(total) }
             }
@@ -476,7 +479,7 @@ fn amount(arguments: &Arguments) -> Result<Amount, Failure> {
         let counted = arguments.iters.unwrap_or(if many { 5000 } else { 1000 });
         return Ok(Amount::Messages { warm_up: arguments.warm_up, counted });
     };
-    if seconds <= 2 * arguments.margin {
+    if u64::from(seconds) <= 2 * u64::from(arguments.margin) {
         let margin = arguments.margin;
         return Err(format!("-D {seconds}: two margins of {margin} s leave nothing to measure; lower -f").into());
     }
@@ -554,6 +557,9 @@ mod tests {
             ("bw write -l 200", "raise -t"),
             ("bw write -Q 200", "raise -t"),
             ("bw write -D 4", "lower -f"),
+            ("bw write -D 4 -f 4294967295", "lower -f"),
+            ("bw write -n 18446744073709551615", "2147483647"),
+            ("bw write --warm-up 18446744073709551615", "2147483647"),
             ("bw write --svg x", "add -a"),
             ("lat write --svg x --listen", "to the client"),
         ] {

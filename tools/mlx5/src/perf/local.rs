@@ -10,11 +10,12 @@ use super::arguments::Plan;
 use super::progress::Progress;
 use super::report::Measured;
 use super::run::{NAP, Run};
-use super::test_qp::{Role, TestQp, test_qps};
+use super::test_qp::{Role, TestQp, check_count, test_qps};
 use crate::output::Failure;
 
 /// Measures every size.
 pub fn run(device: &Arc<Device>, plan: &Plan) -> Result<Vec<Measured>, Failure> {
+    check_count(device, 2 * plan.agreed.qps)?;
     let (mut client, mut server) = (test_qps(device, plan)?, test_qps(device, plan)?);
     for (ours, theirs) in client.iter_mut().zip(&mut server) {
         theirs.connect(&ours.address()?)?;

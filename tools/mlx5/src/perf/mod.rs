@@ -27,9 +27,17 @@ use report::Report;
 
 use crate::output::{Failure, print, print_json};
 
+/// The software card in a process is that process's own.
+const PRIVATE_CARD: &str = "-d sim is a private card of each process, without a wire to the other's: leave --listen \
+    or the host out to measure both ends on one; or run `mlx5 sim --socket /tmp/a --socket /tmp/b`, and give the server \
+    -d vfio-user:/tmp/a and the client -d vfio-user:/tmp/b";
+
 /// Measures and reports.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let plan = Plan::of(arguments)?;
+    if arguments.device.split(':').next() == Some("sim") && (arguments.listen || arguments.host.is_some()) {
+        return Err(PRIVATE_CARD.into());
+    }
     let device = mlx5_open::open(&arguments.device)?;
     let ours = Platform::of(&device);
     let (plan, platforms, rows) = match &arguments.host {

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use mlx5_dv::Device;
-use mlx5_prm::cmd::QueryAdapterIn;
-use mlx5_sim::profile::Profile;
+
+use crate::board;
 
 /// Stated wherever a figure of the software card is shown.
 const NOT_A_CARD: &str = "software card: not a card's figure";
@@ -25,24 +25,15 @@ pub struct Platform {
 impl Platform {
     /// Identifies `device`. The PSID marks the software card, however it is reached.
     pub fn of(device: &Device) -> Self {
-        let adapter = device.execute(&QueryAdapterIn::default(), "board").ok();
-        let board_id = adapter.map(|adapter| {
-            let psid = adapter.query_adapter_struct().vsd_contd_psid().to_vec();
-            String::from_utf8_lossy(&psid).trim_end_matches('\0').to_owned()
-        });
-        let board_id = board_id.filter(|id| !id.is_empty());
+        let board_id = board::id(device);
         let (major, minor, subminor) = device.caps().fw_version;
         Platform {
             device: device.name().to_owned(),
-            software_card: board_id.as_deref().map(is_software),
+            software_card: board_id.as_deref().map(board::is_software),
             board_id,
             firmware: format!("{major}.{minor}.{subminor:04}"),
         }
     }
-}
-
-fn is_software(board_id: &str) -> bool {
-    Profile::NAMES.iter().filter_map(|name| Profile::by_name(name)).any(|profile| profile.psid == board_id)
 }
 
 impl fmt::Display for Platform {
@@ -78,7 +69,7 @@ mod tests {
         let card = Platform::of(&device);
         assert_eq!((card.board_id.as_deref(), card.software_card), (Some("SIM0000000007"), Some(true)));
         assert_eq!(card.to_string(), "sim, board SIM0000000007, firmware 28.41.1000, the software card");
-        assert!(!is_software("MT_0000000008"));
+        assert!(!board::is_software("MT_0000000008"));
     }
 
     #[test]

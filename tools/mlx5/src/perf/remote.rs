@@ -17,8 +17,8 @@ use super::platform::Platform;
 use super::progress::Progress;
 use super::report::Measured;
 use super::run::{NAP, Run};
-use super::test_qp::{Address, Role, TestQp, test_qps};
-use crate::output::Failure;
+use super::test_qp::{Address, Role, TestQp, check_count, test_qps};
+use crate::output::{self, Failure};
 
 /// How long a client waits for its server, and a server for its client.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -135,6 +135,7 @@ pub struct Outcome {
 
 /// Measures every size with the server on `host`.
 pub fn client(device: &Arc<Device>, plan: &Plan, ours: &Platform, host: &str, port: u16) -> Result<Outcome, Failure> {
+    check_count(device, plan.agreed.qps)?;
     let mut qps = test_qps(device, plan)?;
     let stream = rendezvous::connect(host, port, PATIENCE).map_err(|error| format!("{host}, port {port}: {error}"))?;
     let mut peer = Peer::new(stream)?;
@@ -200,8 +201,9 @@ fn one_size(
 
 /// Waits for one client, and runs the server side of what that client measures.
 pub fn server(device: &Arc<Device>, plan: &Plan, ours: &Platform, port: u16) -> Result<Outcome, Failure> {
-    eprintln!("waiting for a client on port {port}");
-    let mut peer = Peer::new(rendezvous::accept(port, PATIENCE)?)?;
+    let listener = rendezvous::listen(port)?;
+    output::note(&format!("waiting for a client on port {}", listener.port()));
+    let mut peer = Peer::new(listener.accept(PATIENCE)?)?;
     let done = answer(device, plan, ours, &mut peer);
     peer.report(done)
 }
@@ -215,6 +217,7 @@ fn answer(device: &Arc<Device>, plan: &Plan, ours: &Platform, peer: &mut Peer) -
         message => return unexpected(&message),
     };
     let plan = agree(plan, agreed)?;
+    check_count(device, plan.agreed.qps)?;
     let mut qps = test_qps(device, &plan)?;
     connect(&mut qps, &ends)?;
     peer.send(&Message::Welcome { platform: ours.clone(), ends: addresses(&qps)? })?;

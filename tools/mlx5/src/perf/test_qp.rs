@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mlx5_dv::Device;
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd, Uar};
 use mlx5_dv::queue::{ConnectionOptions, Endpoint, EndpointError, Peer, RemoteAddress, WrFlags};
 
 use super::arguments::{ATOMIC, AtomicType, Operation, Plan, Test};
@@ -83,7 +83,25 @@ pub fn test_qps(device: &Arc<Device>, plan: &Plan) -> Result<Vec<TestQp>, Failur
     let slot = slot(plan);
     let rights = AccessFlags::LOCAL_WRITE | remote_access(plan);
     let region = MemoryRegion::allocate(&pd, 2 * slot * plan.agreed.qps, rights)?;
-    (0..plan.agreed.qps).map(|index| TestQp::new(&region, 2 * slot * index, slot, plan)).collect()
+    // One thread polls all of them.
+    let uar = Uar::alloc(device)?;
+    (0..plan.agreed.qps).map(|index| TestQp::new(&region, &uar, 2 * slot * index, slot, plan)).collect()
+}
+
+/// Checks that the card has room for `count` queue pairs, each with a completion queue, beside what it has already.
+pub fn check_count(device: &Device, count: usize) -> Result<(), Failure> {
+    let caps = device.caps();
+    for (name, log) in [("log_max_qp", caps.log_max_qp), ("log_max_cq", caps.log_max_cq)] {
+        let most = 1_usize << log.min(31);
+        if count > most {
+            return Err(format!(
+                "-q: {count} queue pairs with a completion queue each are more than the card's {most} ({name} {log}); \
+                 without a host both ends are on this card"
+            )
+            .into());
+        }
+    }
+    Ok(())
 }
 
 /// Access that the other end needs.
@@ -111,8 +129,8 @@ fn options(plan: &Plan) -> Result<ConnectionOptions, Failure> {
 }
 
 impl TestQp {
-    fn new(region: &Arc<MemoryRegion>, out: usize, slot: usize, plan: &Plan) -> Result<Self, Failure> {
-        let endpoint = Endpoint::new(region, options(plan)?)?;
+    fn new(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, out: usize, slot: usize, plan: &Plan) -> Result<Self, Failure> {
+        let endpoint = Endpoint::on_uar(region, uar, options(plan)?)?;
         let nowhere = RemoteAddress { addr: 0, rkey: 0 };
         let payload = vec![0; plan.inline.min(plan.agreed.largest())];
         let (operation, atomic_type) = (plan.agreed.operation, plan.agreed.atomic_type);

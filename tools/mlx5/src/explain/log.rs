@@ -1,0 +1,130 @@
+//! A log as a whole: each event once, with its function, its times and how often; and what near it names its cause.
+
+use super::host::{self, Explains};
+use super::place::Place;
+use super::recognise::{Sighting, recognise};
+use super::report::{Report, Seen};
+use crate::output::Failure;
+
+/// What has been seen of a log.
+#[derive(Debug, Default)]
+pub struct Session {
+    events: Vec<Event>,
+    /// Lines that explain failures near them.
+    causes: Vec<(Place, Explains, String)>,
+    /// Events that were reported already.
+    reported: usize,
+    /// Lines of earlier bursts.
+    lines: usize,
+}
+
+#[derive(Debug)]
+struct Event {
+    key: String,
+    report: Report,
+}
+
+/// Lines with causes that are remembered.
+const MOST_CAUSES: usize = 64;
+
+impl Session {
+    /// Adds text, of which `explain` makes reports; of printed commands those that failed, or `all`. Counts
+    /// repeated events.
+    pub fn add(
+        &mut self,
+        text: &str,
+        all: bool,
+        explain: impl Fn(Sighting) -> Result<Report, Failure>,
+    ) -> Result<(), Failure> {
+        let mut found: Vec<(Place, Explains, Report)> = Vec::new();
+        let hosts = host::find(text);
+        for (at, sighting) in recognise(text, all) {
+            if hosts.iter().any(|host| host.range.contains(&at) && host.explains != Explains::Bus) {
+                continue;
+            }
+            let needs = needs(&sighting);
+            found.push((self.place(text, at), needs, explain(sighting)?));
+        }
+        for host in hosts {
+            let place = self.place(text, host.range.start);
+            if host.explains != Explains::Nothing {
+                self.causes.push((place.clone(), host.explains, host.report.what.clone()));
+            }
+            found.push((place, Explains::Nothing, host.report));
+        }
+        let forgotten = self.causes.len().saturating_sub(MOST_CAUSES);
+        self.causes.drain(..forgotten);
+        found.sort_by_key(|(place, ..)| place.line);
+        for (place, needs, report) in found {
+            self.event(place, needs, report);
+        }
+        self.lines += text.matches('\n').count() + 1;
+        Ok(())
+    }
+
+    fn place(&self, text: &str, at: usize) -> Place {
+        let place = Place::of(text, at);
+        Place { line: place.line + self.lines, ..place }
+    }
+
+    fn event(&mut self, place: Place, needs: Explains, mut report: Report) {
+        let key = key(&report, &place);
+        if let Some(event) = self.events.iter_mut().find(|event| event.key == key) {
+            let seen = event.report.seen.get_or_insert_default();
+            seen.times += 1;
+            seen.last = place.time.or(seen.last.take());
+            return;
+        }
+        let explains = |kind: Explains| kind == Explains::Bus || needs == Explains::Link;
+        let near = self.causes.iter().rev().find(|(cause, kind, _)| {
+            needs != Explains::Nothing && explains(*kind) && place.may_be(cause) && place.is_near(cause)
+        });
+        if let Some((_, _, line)) = near {
+            report.causes.insert(0, format!("in this log, just before: {line}"));
+        }
+        let (first, last) = (place.time.clone(), place.time);
+        report.seen = Some(Seen { function: place.function, first, last, times: 1 });
+        self.events.push(Event { key, report });
+    }
+
+    /// Reports on events that were not reported yet.
+    pub fn news(&mut self) -> Vec<Report> {
+        let news = self.events[self.reported..].iter().map(|event| event.report.clone()).collect();
+        self.reported = self.events.len();
+        news
+    }
+
+    /// Reports on all events.
+    pub fn into_reports(self) -> Vec<Report> {
+        self.events.into_iter().map(|event| event.report).collect()
+    }
+
+    /// Whether nothing was recognised.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// A line for each event that came again.
+    pub fn repeated(&self) -> String {
+        let seen = self.events.iter().filter_map(|event| Some((&event.report.what, event.report.seen.as_ref()?)));
+        let again = seen.filter(|(_, seen)| seen.times > 1);
+        again.map(|(what, seen)| format!("again: {what}: {seen}\n")).collect()
+    }
+}
+
+/// What may have caused it: a failed completion can be for lost packets, other failures for the bus.
+fn needs(sighting: &Sighting) -> Explains {
+    match sighting {
+        Sighting::Refused(_) | Sighting::Command(_) => Explains::Nothing,
+        Sighting::Failed(_) | Sighting::Wc { .. } | Sighting::Bytes(..) => Explains::Link,
+        Sighting::Timeout { .. } | Sighting::Health(_) | Sighting::Words(_) => Explains::Bus,
+    }
+}
+
+/// What makes two events the same: all but numbers that count.
+fn key(report: &Report, place: &Place) -> String {
+    const COUNTING: [&str; 3] = ["wqe_counter", "ci", "value"];
+    let fields = report.fields.iter().filter(|(name, _)| !COUNTING.contains(name));
+    let fields: Vec<String> = fields.map(|(name, value)| format!("{name}={value}")).collect();
+    format!("{:?} {} {} {}", place.function, report.what, report.meaning, fields.join(" "))
+}

@@ -1,0 +1,105 @@
+//! Which function a line of a log is about, and when it was printed.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// Function and time of a line.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Place {
+    /// A PCI address, or the name of a subfunction or RDMA device.
+    pub function: Option<String>,
+    /// The time as printed.
+    pub time: Option<String>,
+    /// Number of the line, from 0.
+    pub line: usize,
+}
+
+static FUNCTION: LazyLock<Regex> = LazyLock::new(|| {
+    let pci = r"\b(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]\b";
+    Regex::new(&format!(r"(?i)mlx5_core (?<core>{pci})|mlx5_core\.sf\.\d+|\b(?<pci>{pci})|\bmlx5_(?:bond_)?\d+\b"))
+        .expect("a regex")
+});
+
+static TIME: LazyLock<Regex> = LazyLock::new(|| {
+    let iso = r"\d{4}-\d\d-\d\d[T ][\d:.,+-]+";
+    Regex::new(&format!(
+        r"^(?:<\d+>)?\s*(?:\[\s*(?<seconds>\d+\.\d+)\]|\[(?<long>[A-Z][a-z]{{2}} [^\]]+)\]|(?<iso>{iso})|(?<syslog>[A-Z][a-z]{{2}} +\d+ [\d:]{{8}}))"
+    ))
+    .expect("a regex")
+});
+
+impl Place {
+    /// The place of the line at byte `at`; of a dump without a function of its own, that of the lines before it.
+    pub fn of(text: &str, at: usize) -> Place {
+        /// Lines of a heading before a dump.
+        const HEADING: usize = 3;
+        let line = text[..at].matches('\n').count();
+        let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
+        let own = &text[start..end];
+        let before = text[..start].lines().rev().take(HEADING);
+        let function = std::iter::once(own).chain(before).find_map(function);
+        Place { function, time: time(own), line }
+    }
+
+    /// Whether both can be about one function. Names of RDMA devices do not tell their PCI address.
+    pub fn may_be(&self, other: &Place) -> bool {
+        let pci = |place: &Place| place.function.clone().filter(|function| function.contains(':'));
+        match (pci(self), pci(other)) {
+            (Some(one), Some(other)) => one.ends_with(&other) || other.ends_with(&one),
+            _ => true,
+        }
+    }
+
+    /// Whether `other` was printed shortly before this, or with it.
+    pub fn is_near(&self, other: &Place) -> bool {
+        const SECONDS: f64 = 5.0;
+        const LINES: usize = 50;
+        let seconds = |place: &Place| place.time.as_ref().and_then(|time| time.parse::<f64>().ok());
+        match (seconds(self), seconds(other)) {
+            (Some(now), Some(then)) => (-0.5..=SECONDS).contains(&(now - then)),
+            _ => (other.line..=other.line + LINES).contains(&self.line),
+        }
+    }
+}
+
+fn function(line: &str) -> Option<String> {
+    let found = FUNCTION.captures(line)?;
+    // A root port reports for the device that stands last in its line.
+    let last = FUNCTION.find_iter(line).last().map(|found| found.as_str().to_owned());
+    found.name("core").map(|core| core.as_str().to_owned()).or(last)
+}
+
+fn time(line: &str) -> Option<String> {
+    let captures = TIME.captures(line)?;
+    captures.iter().skip(1).flatten().next().map(|time| time.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn function_and_time_are_read_from_every_kind_of_prefix() {
+        for (line, function, time) in [
+            ("[   12.345678] mlx5_core 0000:3b:00.0: x", Some("0000:3b:00.0"), Some("12.345678")),
+            ("[Sun Nov 22 10:11:12 2026] infiniband mlx5_0: x", Some("mlx5_0"), Some("Sun Nov 22 10:11:12 2026")),
+            (
+                "Nov 22 10:11:12 host kernel: mlx5_core.sf mlx5_core.sf.4: x",
+                Some("mlx5_core.sf.4"),
+                Some("Nov 22 10:11:12"),
+            ),
+            (
+                "2026-11-22T10:11:12,5+00:00 h kernel: DMAR: device [3b:00.0] x",
+                Some("3b:00.0"),
+                Some("2026-11-22T10:11:12,5+00:00"),
+            ),
+            ("pcieport 0000:3a:00.0: AER: error received: 0000:3b:00.1", Some("0000:3b:00.1"), None),
+            ("nothing", None, None),
+        ] {
+            let place = Place::of(line, 0);
+            assert_eq!((place.function.as_deref(), place.time.as_deref()), (function, time), "{line}");
+        }
+    }
+}

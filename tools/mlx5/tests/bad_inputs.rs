@@ -1,0 +1,202 @@
+//! What users do wrong, and what each must be told: one error, on stderr, that names the mend.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Arguments, standard input, words of the error.
+type Case = (&'static str, &'static str, &'static str);
+
+/// Arguments are separated by blanks; `+` in one stands for a blank, `~` for nothing at all.
+fn run(arguments: &str, input: &str) -> Output {
+    let plain = |argument: &str| if argument == "~" { String::new() } else { argument.replace('+', " ") };
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
+        .args(arguments.split(' ').map(plain))
+        .env("RUST_LOG", "error")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("mlx5 runs");
+    // It may end without reading.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    child.wait_with_output().expect("it ends")
+}
+
+const ERROR_CQE_LESS_A_LINE: &str = "00000000: 0000 0000 0000 0000 0000 0000 0000 0000\n\
+    00000020: 0000 0001 0000 0000 0000 0000 0000 0000\n";
+
+const CASES: &[Case] = &[
+    // No command, an unknown one, unknown flags.
+    ("~", "", "unrecognized subcommand"),
+    ("explan", "", "explain"),
+    ("--verison", "", "--version"),
+    ("list --jsn", "", "--json"),
+    ("list extra", "", "unexpected argument"),
+    ("doctor extra", "", "unexpected argument"),
+    // Device strings.
+    ("caps -d ~", "", "it is empty"),
+    ("caps -d nonsense", "", "vfio:0000:3b:00.0"),
+    ("caps -d 0000:3b:00.0", "", "write vfio:0000:3b:00.0"),
+    ("caps -d 3b:00.0", "", "write vfio:3b:00.0"),
+    ("caps -d mlx5.0", "", "its kind is none of"),
+    ("caps -d vfio:", "", "no PCI address after vfio:"),
+    ("caps -d vfio:3b", "", "3b"),
+    ("caps -d vfio:0000:3b:20.0", "", "0000:3b:20.0"),
+    ("caps -d vfio:ffff:ff:1f.7", "", "no such PCI function"),
+    ("caps -d devx:", "", "no device name after devx:"),
+    ("caps -d devx:/dev/infiniband/uverbs0", "", "no RDMA device's name"),
+    ("caps -d devx:nothing", "", "cannot open devx:nothing"),
+    ("caps -d vfio-user:", "", "no socket's path"),
+    ("caps -d vfio-user:/nowhere/nic.sock", "", "mlx5 sim --socket /nowhere/nic.sock"),
+    ("caps -d vfio-user:/etc/passwd", "", "it is no socket"),
+    ("caps -d vfio-user:/tmp", "", "it is no socket"),
+    ("caps -d sim:", "", "no profile"),
+    ("caps -d sim:connectx9", "", "connectx5, connectx6dx, connectx7"),
+    ("caps -d connectx9", "", "connectx5, connectx6dx, connectx7"),
+    ("perf lat write -d connectx7", "", "write sim:PROFILE"),
+    ("explain --caps connectx9 status 3", "", "connectx5, connectx6dx, connectx7"),
+    // Capabilities.
+    ("caps no_such_capability", "", "no capability matches `no_such_capability`"),
+    ("caps (", "", "is not a regular expression: unclosed group"),
+    ("caps --max --cur", "", "cannot be used with"),
+    ("caps --diff sim", "", "2 values required"),
+    ("caps --diff sim /nowhere/card.json", "", "mlx5 caps --json > /nowhere/card.json"),
+    ("caps -d card.json", "", "no file card.json"),
+    ("caps -d Cargo.toml", "", "not a capability file"),
+    // Hex: what it is.
+    ("explain cqe xyz", "", "`xyz` is not hex"),
+    ("explain cqe cqe.bin", "", "there is no file \"cqe.bin\""),
+    ("explain cqe ./cqe.bin", "", "there is no file \"./cqe.bin\""),
+    ("explain cqe /tmp", "", "/tmp is a directory"),
+    ("explain cqe 123", "", "`123` is not hex"),
+    ("explain cqe 0g", "", "`0g` is not hex"),
+    ("explain cqe", "", "no hex digits"),
+    ("explain cqe -", "\n \n", "no hex digits"),
+    ("explain cqe -", "{ 0x00, 12 }", "`12` is not hex"),
+    ("explain cqe -", ERROR_CQE_LESS_A_LINE, "line 2: offset 0x20 follows 0x10 bytes"),
+    ("explain cqe -", "0000000 00 01\n*\n", "no offset after it"),
+    ("explain cqe -", "*\n", "no hex digits"),
+    ("explain cqe -", "00000000: 00 01\n02 03\n", "it has no offset"),
+    ("explain cqe -", "0000000 00\n*\nfffffff\n", "exceeds 1024 KiB"),
+    ("explain cqe -", "0000000 0000001 0000002\n", "is not hex"),
+    // Hex: how much.
+    ("explain cqe 00", "", "a CQE has 64 or 128 bytes, the input has 1"),
+    ("explain cqe -", "0000000 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f\n*\n0000117\n", "the input has 79"),
+    ("explain cqe -", "0000000 00\n*\n0000077\n", "the input has 63"),
+    ("explain cqe -", "0000000 00\n*\n0000101\n", "the input has 65"),
+    ("explain cqe -", "0000000 00\n*\n0000300\n", "the input has 192"),
+    ("explain eqe 00", "", "an EQE has 64 bytes, the input has 1"),
+    ("explain eqe -", "0000000 00\n*\n0000200\n", "an EQE has 64 bytes, the input has 128"),
+    ("explain wqe 00", "", "at least 16 bytes, its control segment, the input has 1"),
+    ("explain health 00", "", "a health buffer has 64 bytes, the input has 1"),
+    ("explain command 00", "", "at least 16 bytes, the input has 1"),
+    // Numbers and names.
+    ("explain syndrome", "", "`syndrome` needs the number of a syndrome: `mlx5 explain syndrome 0x62bbc6`"),
+    ("explain vendor", "", "`mlx5 explain vendor 0x81`"),
+    ("explain status", "", "`mlx5 explain status BAD_PARAM`"),
+    ("explain wc", "", "`mlx5 explain wc 12`"),
+    ("explain syndrome xyz", "", "\"xyz\" is not a number; write 12 or 0xc"),
+    ("explain syndrome 0x123456789", "", "is not a number"),
+    ("explain vendor 0x", "", "is not a number"),
+    ("explain vendor -1", "", "is not a number"),
+    ("explain status nonsense", "", "BAD_PARAM"),
+    ("explain status 3 x", "", "\"x\" is not a number"),
+    ("explain wc nonsense", "", "IBV_WC_RETRY_EXC_ERR"),
+    ("explain hello", "", "there is no file \"hello\""),
+    ("explain dmesg.txt", "", "there is no file \"dmesg.txt\""),
+    ("explain /nowhere/dmesg", "", "there is no file \"/nowhere/dmesg\""),
+    ("explain 00+01+02", "", "3 bytes of hex, which could be anything"),
+    ("explain -", "", "nothing recognised"),
+    ("explain -", "mlx5_core 0000:01:00.0: firmware version: 16.35.4030\n", "mlx5 explain KIND"),
+    ("explain --service rdma wqe 00", "", "connected"),
+    ("explain --caps /nowhere/card.json command 00", "", "no file /nowhere/card.json"),
+    ("explain --caps", "", "a value is required"),
+    // Decode.
+    ("decode /nowhere/log", "", "cannot open /nowhere/log"),
+    ("decode --as creat_cq_in 00", "", "create_cq_in"),
+    ("decode --as create_cq_in 0g", "", "`0g` is not hex"),
+    ("decode --as create_cq_in", "", "no hex digits"),
+    ("decode --as", "", "a value is required"),
+    ("decode --opcode CREATE_QQ", "", "CREATE_CQ"),
+    ("decode --opcode 0x10000", "", "unknown command"),
+    ("decode --failed --as cqe 00", "", "cannot be used with"),
+    ("decode a b", "", "one log at a time"),
+    ("decode", "", "dynamic_debug/control"),
+    ("decode -", "nothing\n", "no command in the 1 lines"),
+    // Measurements.
+    ("perf", "", "required arguments"),
+    ("perf lat", "", "required arguments"),
+    ("perf latency write", "", "possible values: lat, bw, rate"),
+    ("perf bw wrte", "", "a similar value exists: 'write'"),
+    ("perf bw write -n 18446744073709551615", "", "2147483647"),
+    ("perf bw write -n 4", "", "5..=2147483647"),
+    ("perf bw write -n 5 --warm-up 18446744073709551615", "", "2147483647"),
+    ("perf bw write -n x", "", "invalid digit"),
+    ("perf bw write -D 4", "", "lower -f"),
+    ("perf bw write -D 4 -f 4294967295", "", "lower -f"),
+    ("perf bw write -s 0", "", "1..=1073741824"),
+    ("perf bw write -m 1500", "", "256, 512, 1024, 2048 or 4096"),
+    ("perf bw write -q 0", "", "1..=16384"),
+    ("perf bw write -l 200", "", "raise -t"),
+    ("perf bw write -x 3", "", "no such GID"),
+    ("perf bw write -i 2", "", "1..=1"),
+    ("perf bw write -c UD", "", "only RC queue pairs"),
+    ("perf bw write -e -q 2", "", "use -q 1"),
+    ("perf lat atomic -s 16", "", "an atomic has 8 bytes"),
+    ("perf lat write --svg /nowhere/x.svg -n 5", "", "/nowhere/x.svg"),
+    ("perf bw write --listen", "", "mlx5 sim --socket /tmp/a --socket /tmp/b"),
+    ("perf bw write 127.0.0.1", "", "-d sim is a private card"),
+    ("perf bw write 127.0.0.1 -d sim:connectx7", "", "-d sim is a private card"),
+    ("perf bw write --listen -p 65536", "", "65536 is not in 0..=65535"),
+    // The software card.
+    ("sim", "", "--socket <SOCKET>"),
+    ("sim --socket /nowhere/x.sock", "", "/nowhere/x.sock"),
+    ("sim --socket /tmp", "", "/tmp"),
+    ("sim --socket /tmp/x.sock --profile connectx9", "", "connectx5, connectx6dx, connectx7"),
+    ("sim --socket /tmp/x.sock --mac 01:00:00:00:00:00", "", "not a unicast address"),
+    ("sim --socket /tmp/x.sock --mac 02:00", "", "02:00:c5:00:00:01"),
+    ("sim --socket /tmp/x.sock --fault nonsense", "", "write KIND[:ARGUMENT]...[*TIMES]"),
+    ("sim --socket /tmp/x.sock --fault loss", "", "loss:1%"),
+    ("sim --socket /tmp/x.sock --fault loss:101%", "", "loss:1%"),
+    ("sim --socket /tmp/x.sock --fault removal*0", "", "not a valid number of times"),
+    ("sim --socket /tmp/x.sock --fault status:CREATE_QC:3", "", "status:CREATE_CQ:3"),
+    ("sim --socket /tmp/x.sock --pcap /nowhere/x.pcap", "", "/nowhere/x.pcap"),
+    ("sim --socket /tmp/x.sock --wire /nowhere/wire", "", "/nowhere/wire"),
+    // Control characters of the input.
+    ("explain \u{1b}[31mred", "", "\\u{1b}[31mred"),
+    ("explain cqe \u{7}", "", "the input has 1"),
+    ("caps -d \u{1b}c", "", "\\u{1b}c"),
+    ("caps -d vfio-user:/nowhere/\u{1b}[2J", "", "\\u{1b}[2J"),
+    ("perf \u{1b}[2J write", "", "possible values: lat, bw, rate"),
+    ("decode /nowhere/\u{1b}[2J", "", "\\u{1b}[2J"),
+];
+
+#[test]
+fn bad_input_gets_one_error_that_names_the_mend() {
+    assert!(CASES.len() >= 100);
+    let mut wrong = Vec::new();
+    for (arguments, input, expected) in CASES {
+        let output = run(arguments, input);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let holds = [
+            ("status 1 or 2", matches!(output.status.code(), Some(1 | 2))),
+            ("nothing on stdout", output.stdout.is_empty()),
+            ("its name or clap's", said.starts_with("mlx5: ") || said.starts_with("error: ")),
+            ("the mend", said.contains(expected)),
+            ("no control characters", !said.chars().any(|c| c.is_control() && c != '\n')),
+            ("no panic", !said.contains("panicked")),
+            ("each cause once", !tells_twice(&said)),
+        ];
+        let broken: Vec<&str> = holds.iter().filter(|(_, holds)| !holds).map(|(what, _)| *what).collect();
+        if !broken.is_empty() {
+            wrong.push(format!("mlx5 {arguments}: {}\n  wanted: {expected}\n  said: {said:?}", broken.join(", ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether a part of the error stands in it twice.
+fn tells_twice(said: &str) -> bool {
+    let parts: Vec<&str> = said.split(": ").map(str::trim).filter(|part| part.len() > 12).collect();
+    parts.iter().enumerate().any(|(at, part)| parts[at + 1..].contains(part))
+}
