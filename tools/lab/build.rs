@@ -1,4 +1,4 @@
-//! Turns two environment variables into `cfg`s, so that a test that cannot run is reported as ignored, never as passed.
+//! Turns two environment variables into `cfg`s, so that a test that cannot run is reported as ignored, not as passed.
 
 use std::env;
 

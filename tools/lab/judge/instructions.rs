@@ -1,6 +1,5 @@
-//! Functions of which to look at the instructions: one for each of uar's barriers, and one that copies a WQE into a
-//! BlueFlame register. Each barrier's returns something of its own: the compiler makes one function of two that are the
-//! same.
+//! Functions for disassembly: one for each of uar's barriers, and one that copies a WQE to a BlueFlame register. Those
+//! of the barriers return different values: otherwise the compiler would merge them.
 
 macro_rules! probes {
     ($($barrier:ident)*) => { $(
@@ -13,7 +12,7 @@ macro_rules! probes {
 }
 probes!(to_device order_writes before_doorbell before_wc flush_wc from_device before_reuse);
 
-/// Rings with one WQEBB, carried to the card.
+/// Rings with one WQEBB.
 #[inline(never)]
 pub fn blue_flame(doorbell: &mut uar::BlueFlame, control: u64, wqebb: &uar::Wqebb) {
     uar::SendDoorbell::ring_with(doorbell, control, core::slice::from_ref(wqebb));

@@ -1,4 +1,4 @@
-//! Our own programs, built for guests to run.
+//! Our own programs, built for guests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,13 +18,13 @@ pub enum BinariesError {
     /// cargo does not start.
     #[error("cannot run cargo")]
     Cargo(#[source] io::Error),
-    /// cargo failed; it said why on stderr.
+    /// cargo failed; its messages are on stderr.
     #[error("`cargo build {arguments}` failed, see above")]
     Build {
-        /// What cargo was given.
+        /// Arguments of cargo.
         arguments: String,
     },
-    /// cargo built something else.
+    /// cargo built another program.
     #[error("cargo built no program `{name}`")]
     Missing {
         /// The program's name.
@@ -32,7 +32,7 @@ pub enum BinariesError {
     },
 }
 
-/// Release builds of our own programs.
+/// Release builds of our programs.
 #[derive(Clone, Debug)]
 pub struct Build {
     programs: BTreeMap<String, PathBuf>,
@@ -40,8 +40,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// Has cargo build the named programs of this workspace, in release. May be
-    /// called from a test: cargo holds no lock while tests run.
+    /// Builds programs of this workspace in release. May be called from a test: cargo holds no lock while tests run.
     pub fn release(binaries: &[&str], examples: &[&str]) -> Result<Self, BinariesError> {
         let mut arguments = vec!["build", "--release", "--workspace"];
         let binary = binaries.iter().flat_map(|name| ["--bin", name]);
@@ -74,19 +73,19 @@ impl Build {
         Ok(Self { folders, programs })
     }
 
-    /// The path of a program on this host.
+    /// The host path of a program.
     pub fn program(&self, name: &str) -> Result<&Path, BinariesError> {
         let path = self.programs.get(name);
         path.map(PathBuf::as_path).ok_or_else(|| BinariesError::Missing { name: name.to_owned() })
     }
 
-    /// The folders the programs lie in: binaries and examples have one each.
+    /// The folders of the programs: one for binaries, one for examples.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
 }
 
-/// The programs among what cargo says it has made.
+/// The programs in cargo's messages.
 fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
     messages
         .lines()

@@ -1,4 +1,4 @@
-//! A Rust compiler for aarch64, and QEMU to run what it makes.
+//! A Rust compiler for aarch64, and QEMU to run the results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::error::LabError;
 use crate::folder::{LabFolder, workspace};
 use crate::setup::{Tree, ensure};
 
-/// Debian's Rust compiler with the standard library for aarch64, its binutils, and QEMU's emulation of a process.
+/// Debian's Rust compiler with the standard library for aarch64, its binutils, and QEMU's user mode emulation.
 #[derive(Clone, Debug)]
 pub struct Aarch64 {
     tree: PathBuf,
@@ -18,13 +18,13 @@ impl Aarch64 {
     /// The compiler's name for the target.
     pub const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-    /// Fetches all that, some 250 MB, if it is not there yet.
+    /// Fetches everything, some 250 MB, if it is missing.
     pub fn ready() -> Result<Self, LabError> {
         let folder = LabFolder::find();
         Ok(Self { tree: ensure(&folder, Tree::Aarch64)?, target_dir: folder.join("aarch64-target") })
     }
 
-    /// This machine's cargo with that compiler, in the workspace. What it builds for [`Aarch64::TARGET`] runs in QEMU.
+    /// This machine's cargo with that compiler, in the workspace. Programs built for [`Aarch64::TARGET`] run in QEMU.
     pub fn cargo(&self, subcommand: &str) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
@@ -34,21 +34,21 @@ impl Aarch64 {
             .env("CARGO_TARGET_DIR", &self.target_dir)
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", self.program("aarch64-linux-gnu-ld"))
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", self.program("qemu"));
-        // What this machine's compiler is told is not for that one.
+        // Flags for this machine's compiler do not apply.
         for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"] {
             command.env_remove(name);
         }
         command
     }
 
-    /// Prints the instructions of an object file or library, with the names as they are in Rust.
+    /// Prints the disassembly of an object file or library, with Rust names.
     pub fn disassemble(&self, file: &Path) -> Command {
         let mut command = Command::new(self.program("objdump"));
         command.args(["--disassemble", "--demangle=rust", "--no-show-raw-insn"]).arg(file);
         command
     }
 
-    /// Where cargo leaves what it builds in release.
+    /// Cargo's output folder for release builds.
     pub fn release_dir(&self) -> PathBuf {
         self.target_dir.join(Self::TARGET).join("release")
     }

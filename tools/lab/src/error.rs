@@ -1,4 +1,4 @@
-//! What can go wrong while the lab is set up.
+//! Errors of setting the lab up.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// The packages are built for another processor.
+    /// The packages are for another architecture.
     #[error("the lab's guests need an x86_64 host, this one is {arch}")]
     Host {
         /// This host's architecture.
         arch: &'static str,
     },
-    /// A program of Debian's is missing.
+    /// A program of Debian is missing.
     #[error(
         "`{program}` cannot be run, and the lab is set up with apt and dpkg: \
          use a Debian-like machine, or set MLX5_LAB=skip to leave the lab's tests out"
@@ -28,16 +28,16 @@ pub enum LabError {
         #[source]
         source: io::Error,
     },
-    /// No source of this machine's apt is a Debian archive.
+    /// This machine's apt has no Debian archive.
     #[error(
         "none of this machine's apt sources is a Debian archive: \
          set MLX5_LAB_MIRROR to the URI of one that has {suite}"
     )]
     NoMirror {
-        /// The release the lab is made of.
+        /// The Debian release of the lab.
         suite: &'static str,
     },
-    /// apt failed, also when asked again.
+    /// apt failed repeatedly.
     #[error(
         "{step} failed: check that {mirror} can be reached from here (apt's own proxy \
          settings are used), then run again; what is there already is kept. \
@@ -47,48 +47,48 @@ pub enum LabError {
     Apt {
         /// What was being done.
         step: &'static str,
-        /// The mirror asked.
+        /// The mirror.
         mirror: String,
-        /// The whole log.
+        /// The log file.
         log: PathBuf,
         /// Its last lines.
         tail: String,
     },
     /// A helper program failed.
-    #[error("{step} failed; its last words, from {log}:\n{tail}", log = .log.display())]
+    #[error("{step} failed; the end of {log}:\n{tail}", log = .log.display())]
     Step {
         /// What was being done.
         step: &'static str,
-        /// The whole log.
+        /// The log file.
         log: PathBuf,
         /// Its last lines.
         tail: String,
     },
-    /// Nothing happened for too long.
+    /// No progress for too long.
     #[error("{step} made no progress for {} s and was stopped; see {}", .quiet.as_secs(), .log.display())]
     Stalled {
         /// What was being done.
         step: &'static str,
-        /// For how long nothing happened.
+        /// For how long.
         quiet: Duration,
-        /// The whole log.
+        /// The log file.
         log: PathBuf,
     },
-    /// Somebody else keeps the lab busy.
+    /// Another process keeps the lab locked.
     #[error("{} stayed locked by another process for {} s", .path.display(), .waited.as_secs())]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// For how long it was waited for.
+        /// How long this process waited.
         waited: Duration,
     },
-    /// The packages are not what was expected.
+    /// The packages do not have the expected content.
     #[error("the packages fetched hold no {what}")]
     Missing {
-        /// What is not there.
+        /// What is missing.
         what: String,
     },
-    /// The C compiler refused a program; it said why on stderr.
+    /// The C compiler failed; its messages are on stderr.
     #[error("`cc` does not compile {}, see above", .source_file.display())]
     Compiler {
         /// The program.
@@ -97,17 +97,17 @@ pub enum LabError {
     /// A file operation failed.
     #[error("cannot {doing} {}", .path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Puts words around an [`io::Error`].
+/// Adds a description to an [`io::Error`].
 pub(crate) trait IoContext<T> {
     fn doing(self, doing: &'static str, path: &Path) -> Result<T, LabError>;
 }

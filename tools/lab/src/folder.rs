@@ -1,4 +1,4 @@
-//! Where on this machine the lab keeps its things.
+//! The lab's folders on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,13 @@ impl LabFolder {
         self.0.join(name)
     }
 
-    /// Logs, one folder a program.
+    /// Logs, one folder for each program.
     pub(crate) fn logs(&self) -> PathBuf {
         self.join("logs")
     }
 }
 
-/// The root of the workspace this crate was built in.
+/// The root of this crate's workspace.
 pub(crate) fn workspace() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).unwrap_or(package).to_path_buf()
@@ -30,8 +30,8 @@ pub(crate) fn workspace() -> PathBuf {
 
 /// Cargo's target folder.
 ///
-/// The running program usually lies in it, which is right also where the folder
-/// was chosen by a configuration file, a flag or a relative path.
+/// Found by the path of the running program, which also works if the folder was chosen by a configuration file, a flag
+/// or a relative path.
 fn target_dir() -> PathBuf {
     let executable = std::env::current_exe().unwrap_or_default();
     if let Some(dir) = executable.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file()) {

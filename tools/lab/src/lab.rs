@@ -1,4 +1,4 @@
-//! The lab itself: unpacked, ready to boot.
+//! The lab: unpacked and ready to boot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Sets the lab up if it is not, and returns it.
+    /// Sets the lab up if needed.
     ///
-    /// The first time this fetches some 180 MB and unpacks them to 0.5 GB, with
-    /// progress on stderr; later it only looks at a stamp. Callers in several
-    /// processes take turns.
+    /// The first call fetches some 180 MB and unpacks them to 0.5 GB, with progress on stderr. Later calls only check a
+    /// stamp. Callers in several processes wait for each other.
     pub fn ready() -> Result<Self, LabError> {
         let folder = LabFolder::find();
         let root = ensure(&folder, Tree::Root)?;
@@ -30,12 +29,12 @@ impl Lab {
         Ok(Self { folder, root, kernel })
     }
 
-    /// The guests' root file system, which holds QEMU too.
+    /// The guests' root file system, which also has QEMU.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The guests' kernel, as `uname -r` says it.
+    /// The release of the guests' kernel, as in `uname -r`.
     pub fn kernel_release(&self) -> &str {
         &self.kernel
     }
@@ -54,7 +53,7 @@ impl Lab {
         &self.folder
     }
 
-    /// QEMU, run with the libraries it was built with.
+    /// QEMU, with the libraries it was built with.
     pub(crate) fn qemu(&self) -> Command {
         let mut command = loader(&self.root, "qemu-system-x86_64", "usr/bin/qemu-system-x86_64");
         command
@@ -67,39 +66,39 @@ impl Lab {
     }
 }
 
-/// C headers that the layouts are judged by.
+/// C headers against which the layouts are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// The kernel the guests boot, Debian stable's.
+    /// The kernel of the guests: Debian stable's.
     pub guests_kernel: KernelHeaders,
     /// The newest kernel in Debian stable's backports.
     pub newest_kernel: KernelHeaders,
-    /// The folder that holds `infiniband/mlx5dv.h` of rdma-core.
+    /// The folder with `infiniband/mlx5dv.h` of rdma-core.
     pub verbs_include: PathBuf,
-    /// The folder `drivers` of the newest kernel's source, as far as it is mlx5's.
+    /// The folder `drivers` of the newest kernel's source; only the parts of mlx5.
     pub newest_drivers: PathBuf,
-    /// The folder with libmlx5's own headers, of rdma-core's source.
+    /// The folder with libmlx5's internal headers, from rdma-core's source.
     pub provider: PathBuf,
 }
 
 /// The headers of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelHeaders {
-    /// The kernel's release without Debian's part of it: `6.12.94`.
+    /// The kernel's release without Debian's suffix: `6.12.94`.
     pub release: String,
-    /// The folder that holds `linux/mlx5/mlx5_ifc.h`.
+    /// The folder with `linux/mlx5/mlx5_ifc.h`.
     pub include: PathBuf,
 }
 
-/// Fetches the kernels' and rdma-core's headers, those of their sources included,
-/// if they are not there yet: some 190 MB, and 175 on disk.
+/// Fetches the headers of the kernels and of rdma-core, and the headers in their sources, if they are missing: some 190
+/// MB, and 175 on disk.
 pub fn headers() -> Result<Headers, LabError> {
     let tree = ensure(&LabFolder::find(), Tree::Headers)?;
     let mut kernels = kernel_headers(&tree.join("usr/src"))?;
     let verbs_include = tree.join("usr/include");
     match (kernels.pop(), verbs_include.join("infiniband/mlx5dv.h").is_file()) {
         (Some(newest_kernel), true) => {
-            // Where backports have no kernel, one is both.
+            // If backports have no kernel, one kernel is both.
             let guests_kernel = kernels.into_iter().next().unwrap_or_else(|| newest_kernel.clone());
             let sources = tree.join("usr/src");
             let (newest_drivers, provider) = (sources.join("linux/drivers"), sources.join("rdma-core/providers/mlx5"));
@@ -109,7 +108,7 @@ pub fn headers() -> Result<Headers, LabError> {
     }
 }
 
-/// The kernels whose headers lie in a folder, the oldest first.
+/// The kernels whose headers are in a folder, oldest first.
 fn kernel_headers(sources: &Path) -> Result<Vec<KernelHeaders>, LabError> {
     let folders = fs::read_dir(sources).doing("read", sources)?.flatten();
     let mut found: Vec<_> = folders

@@ -1,11 +1,10 @@
-//! The lab: boots Debian's own, unmodified Linux in QEMU and lets it judge the
-//! software ConnectX and the driver.
+//! The lab boots unmodified Debian Linux in QEMU, as an independent check of the software ConnectX and the driver.
 //!
-//! [`Lab::ready`] fetches QEMU, a kernel and the RDMA clients the first time it is called, into `<target dir>/lab`,
-//! from the package mirror this machine's apt already uses. Nothing outside that folder is written and no privilege is
-//! needed. [`Guest::builder`] boots a guest, [`Guest::run`] runs a command in it. [`headers`] fetches no more than the
-//! C headers that judge the layouts, [`Aarch64::ready`] a compiler and an emulator for the other processor,
-//! [`Tshark::ready`] a dissector, [`Scapy::ready`] another one, which knows the ICRC.
+//! [`Lab::ready`] fetches QEMU, a kernel and RDMA clients the first time, into `<target dir>/lab`, from the package
+//! mirror that this machine's apt uses. It writes nothing outside that folder and needs no privileges.
+//! [`Guest::builder`] boots a guest, [`Guest::run`] runs a command in it. [`headers`] fetches only the C headers
+//! against which layouts are checked, [`Aarch64::ready`] a compiler and an emulator for aarch64, [`Tshark::ready`] a
+//! packet dissector, [`Scapy::ready`] another one, which checks ICRCs.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -17,14 +16,13 @@
 //! # Ok::<(), mlx5_lab::GuestError>(())
 //! ```
 //!
-//! Contract: no call panics, and every call ends: each wait has a deadline. A
-//! guest is killed when its [`Guest`] is dropped, and powers itself off when the
-//! process that started it disappears. At most two guests run at a time on a
-//! machine; a third waits for its turn.
+//! Contract: no call panics, and every wait has a deadline. A guest is killed when its [`Guest`] is dropped, and powers
+//! itself off when the process that started it disappears. At most two guests run at a time on a machine; a third one
+//! waits.
 //!
-//! Environment: `MLX5_LAB=skip`, at build time, sets the `cfg` `lab_skipped`, under which this package's tests are
-//! ignored; `MLX5_LAB_LONG=1` asks tests for their long form ([`rounds`]); `MLX5_LAB_MIRROR=URI` names a Debian mirror
-//! where the machine's apt names none.
+//! Environment: `MLX5_LAB=skip`, at build time, sets the `cfg` `lab_skipped`, with which this package's tests are
+//! ignored. `MLX5_LAB_LONG=1` selects the long form of tests ([`rounds`]). `MLX5_LAB_MIRROR=URI` names a Debian mirror
+//! if the machine's apt has none.
 
 #![forbid(unsafe_code)]
 
@@ -56,7 +54,7 @@ pub use scapy::Scapy;
 pub use tshark::Tshark;
 pub use verbs::verbs_program;
 
-/// How often a test does what it repeats: `short`, or `long` if `MLX5_LAB_LONG=1` asks for the long form.
+/// Number of repetitions of a test: `short`, or `long` with `MLX5_LAB_LONG=1`.
 pub fn rounds(short: usize, long: usize) -> usize {
     let is_long = std::env::var_os("MLX5_LAB_LONG").is_some_and(|value| value == "1");
     if is_long { long } else { short }

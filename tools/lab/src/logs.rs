@@ -1,4 +1,4 @@
-//! Folders for logs: `<target dir>/lab/logs/PROGRAM/TEST`, and in each a folder for every guest and model.
+//! Log folders: `<target dir>/lab/logs/PROGRAM/TEST`, and in it a folder for every guest and model.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,19 @@ use crate::error::{IoContext, LabError};
 use crate::folder::LabFolder;
 use crate::lock::FileLock;
 
-/// The path of a file called `name` among the logs of the calling test, whose folder exists then. Captures belong
-/// there.
+/// Path of a file `name` in the log folder of the calling test, which is created. Captures are put there.
 pub fn log_file(name: &str) -> Result<PathBuf, LabError> {
     let dir = of_caller();
     fs::create_dir_all(&dir).doing("create", &dir)?;
     Ok(dir.join(name))
 }
 
-/// `<target dir>/lab/logs/PROGRAM/TEST`. Programs other than tests leave the last part out.
+/// `<target dir>/lab/logs/PROGRAM/TEST`. Programs other than tests omit the last part.
 fn of_caller() -> PathBuf {
     let executable = std::env::current_exe().unwrap_or_default();
     let stem = executable.file_stem().unwrap_or_default().to_string_lossy();
     let program = LabFolder::find().logs().join(without_hash(&stem));
-    // The test runner names a test's thread after the test, unless it runs one at a time.
+    // The test runner names a test's thread after the test, unless it runs one test at a time.
     match std::thread::current().name() {
         Some(test) if test != "main" => program.join(test.replace("::", ".")),
         _ => program,
@@ -36,7 +35,7 @@ fn without_hash(stem: &str) -> &str {
     }
 }
 
-/// A folder for logs. Locked until the last clone is dropped.
+/// A log folder. Locked until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFolder {
     path: PathBuf,
@@ -44,7 +43,7 @@ pub(crate) struct LogFolder {
 }
 
 impl LogFolder {
-    /// Takes the calling test's folder `name`, or `name-2` and so on while another process or thread uses that, and
+    /// Takes the folder `name` of the calling test, or `name-2` and so on if another process or thread uses it, and
     /// empties it.
     pub(crate) fn take(name: &str) -> Result<Self, LabError> {
         Self::take_in(&of_caller(), name)

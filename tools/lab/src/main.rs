@@ -21,7 +21,7 @@ struct Arguments {
 enum Command {
     /// Fetches and unpacks what the lab needs.
     Setup,
-    /// Prints the folders of the C headers that judge the layouts: two kernels' and rdma-core's.
+    /// Prints the folders of the C headers against which layouts are checked: two kernels' and rdma-core's.
     Headers,
     /// Boots a guest with a shell on this terminal; Ctrl-a x ends it.
     Shell(Shell),

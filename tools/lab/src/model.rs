@@ -14,28 +14,28 @@ use crate::error::LabError;
 use crate::logs::LogFolder;
 use crate::process::{kill, tail};
 
-/// How long the server may take to listen.
+/// How long the server may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why there is no model.
+/// Why the model cannot be started.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The program is not there.
-    #[error("there is no server to start")]
+    /// No program to start.
+    #[error("the server program is missing")]
     Program(#[from] BinariesError),
-    /// The program does not start, or its output has nowhere to go.
+    /// The program does not start, or its output files cannot be created.
     #[error("cannot start the model")]
     Start(#[source] io::Error),
-    /// There is no folder for its output.
-    #[error("the model's output has nowhere to go")]
+    /// No folder for its output.
+    #[error("cannot create the model's log files")]
     Logs(#[source] LabError),
-    /// It does not say that it listens.
-    #[error("the model does not listen on {socket}; it said:\n{tail}", socket = .socket.display())]
+    /// It does not listen in time.
+    #[error("the model does not listen on {socket}; its output:\n{tail}", socket = .socket.display())]
     Silent {
-        /// The socket that was waited for.
+        /// The socket.
         socket: PathBuf,
-        /// The end of what it said.
+        /// The end of its output.
         tail: String,
     },
 }
@@ -50,19 +50,19 @@ pub struct Model {
 }
 
 impl Model {
-    /// Serves `functions` functions on one wire, with further `arguments` for
-    /// `mlx5 sim`. Returns once every socket accepts.
+    /// Serves `functions` functions on one wire, with further `arguments` for `mlx5 sim`. Returns once every socket
+    /// accepts connections.
     pub fn start(build: &Build, functions: usize, arguments: &[&str]) -> Result<Self, ModelError> {
         Self::start_saying(build, functions, arguments, &log_filter())
     }
 
-    /// As [`start`](Self::start), with what it says on its standard error chosen by a filter of `RUST_LOG`'s kind.
+    /// Like [`start`](Self::start), with a `RUST_LOG` filter for its standard error.
     pub fn start_saying(build: &Build, functions: usize, arguments: &[&str], filter: &str) -> Result<Self, ModelError> {
         Self::spawn(Command::new(build.program("mlx5")?), functions, arguments, filter)
     }
 
-    /// As [`start`](Self::start), of one function, run by `tracer`: a program that the server takes the place of, and
-    /// that ends with it.
+    /// Like [`start`](Self::start), for one function, run by `tracer`: a program that executes the server, and ends
+    /// with it.
     pub fn start_traced(build: &Build, mut tracer: Command) -> Result<Self, ModelError> {
         tracer.arg(build.program("mlx5")?);
         Self::spawn(tracer, 1, &[], &log_filter())
@@ -70,7 +70,7 @@ impl Model {
 
     fn spawn(mut command: Command, functions: usize, arguments: &[&str], filter: &str) -> Result<Self, ModelError> {
         let logs = LogFolder::take("model").map_err(ModelError::Logs)?;
-        // The path of a socket may have 107 bytes; the target folder's may be longer.
+        // A socket's path is limited to 107 bytes; the target folder's may be longer.
         let temp = tempfile::Builder::new().prefix("mlx5-sim-").tempdir().map_err(ModelError::Start)?;
         let sockets: Vec<PathBuf> = (0..functions).map(|index| temp.path().join(format!("nic{index}.sock"))).collect();
         let create = |name| File::create(logs.path().join(name)).map_err(ModelError::Start);
@@ -91,42 +91,42 @@ impl Model {
         Ok(model)
     }
 
-    /// The folder with its `stdout` and `stderr`.
+    /// The folder of its `stdout` and `stderr`.
     pub fn logs(&self) -> &Path {
         self.logs.path()
     }
 
-    /// The sockets, one a function.
+    /// The sockets, one for each function.
     pub fn sockets(&self) -> &[PathBuf] {
         &self.sockets
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Ends it without a warning, by SIGKILL.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         kill(&mut self.child);
     }
 
-    /// The number of its process.
+    /// Its process id.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has written to its standard output so far.
+    /// Its standard output so far.
     pub fn stdout(&self) -> String {
         self.said("stdout")
     }
 
-    /// What it has written to its standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         self.said("stderr")
     }
 
-    /// What strict mode has reported so far: things a driver did that a card would have swallowed in silence.
+    /// Violations that strict mode has reported so far: driver errors that a real card would ignore silently.
     pub fn violations(&self) -> Vec<String> {
         let is_violation = |line: &&str| line.contains("mlx5_sim::strict:");
         self.stderr().lines().filter(is_violation).map(str::to_owned).collect()
@@ -163,12 +163,12 @@ impl Drop for Model {
     }
 }
 
-/// What the server says on its standard error if nobody chooses.
+/// Default log filter of the server.
 fn log_filter() -> String {
     std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned())
 }
 
-/// Whether the server has said that a socket accepts.
+/// Whether the server has logged that it listens on a socket.
 fn listens(said: &str, socket: &Path) -> bool {
     let line = format!("listening on {}", socket.display());
     said.lines().any(|said| said.trim() == line)

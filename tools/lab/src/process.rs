@@ -1,4 +1,4 @@
-//! Runs helper programs: output to a log, never longer than allowed.
+//! Runs helper programs, with output to a log and a time limit.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,7 +11,7 @@ use crate::error::{IoContext, LabError};
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Opens a log to append to.
+/// Opens a log for appending.
 pub(crate) fn open_log(path: &Path) -> Result<File, LabError> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).doing("create", dir)?;
@@ -19,10 +19,10 @@ pub(crate) fn open_log(path: &Path) -> Result<File, LabError> {
     File::options().create(true).append(true).open(path).doing("open", path)
 }
 
-/// Runs a program to its end with its output appended to `log`.
+/// Runs a program to its end, appending its output to `log`.
 ///
-/// `progress` is called while it runs; the program is killed once what that
-/// returns has not changed, nor the log grown, for the time `quiet`.
+/// `progress` is called while it runs. The program is killed if for the time `quiet` neither the value of `progress`
+/// nor the size of the log has changed.
 pub(crate) fn run_logged(
     command: &mut Command,
     step: &'static str,
@@ -56,7 +56,7 @@ pub(crate) fn run_logged(
     }
 }
 
-/// Waits for a program's end, but not longer than `patience`.
+/// Waits for a program's end, up to `patience`.
 pub(crate) fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {
@@ -70,21 +70,21 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<E
     }
 }
 
-/// Kills a program and buries it.
+/// Kills a program and waits for its end.
 pub(crate) fn kill(child: &mut Child) {
-    // Both fail only for a program that is gone already, which is the aim; a
-    // process the kernel cannot end at once is left to it rather than waited for.
+    // Both calls fail only if the program has already ended. A process that the kernel cannot end at once is not waited
+    // for.
     let _ = child.kill();
     let _ = wait(child, Duration::from_secs(5));
 }
 
-/// The last lines of a text file; what cannot be read is empty.
+/// The last lines of a text file; empty if it cannot be read.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     const MOST: u64 = 64 * 1024;
     let mut bytes = Vec::new();
     if let Ok(mut file) = File::open(path) {
         let length = file.metadata().map_or(0, |file| file.len());
-        // A tail is advice to a reader of an error: half of it beats none.
+        // Best effort: a part of the tail is better than none.
         let _ = file.seek(SeekFrom::Start(length.saturating_sub(MOST)));
         let _ = file.take(MOST).read_to_end(&mut bytes);
     }

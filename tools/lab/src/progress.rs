@@ -1,20 +1,20 @@
-//! Tells the user what takes so long.
+//! Progress output.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Progress on stderr: a bar on a terminal, one line a step elsewhere.
+/// Progress on stderr: a bar on a terminal, otherwise one line for each step.
 ///
-/// Written to stderr itself, not by `eprintln!`, which the test runner would
-/// capture: the first test on a machine would seem to hang.
+/// Written to stderr directly, not by `eprintln!`, which the test runner captures: the first test on a machine would
+/// seem to hang.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// Begins a step of `length` units, shown as bytes if `bytes`.
+    /// Starts a step of `length` units, shown as bytes if `bytes`.
     pub(crate) fn step(message: &str, length: u64, bytes: bool) -> Self {
         if !std::io::stderr().is_terminal() {
             say(message);
@@ -32,7 +32,7 @@ impl Progress {
         Self { bar: Some(bar) }
     }
 
-    /// How far the step has come.
+    /// Sets the progress of the step.
     pub(crate) fn set(&self, position: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(position);
@@ -50,6 +50,6 @@ impl Drop for Progress {
 
 /// Prints one line.
 pub(crate) fn say(message: &str) {
-    // A closed stderr is no reason to fail the work it tells of.
+    // A closed stderr must not fail the work.
     let _ = writeln!(std::io::stderr(), "lab: {message}");
 }

@@ -1,4 +1,4 @@
-//! What lies where in an unpacked tree.
+//! Paths in an unpacked tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::error::{IoContext, LabError};
 
-/// The release of the one kernel in a tree.
+/// The release of the only kernel in a tree.
 pub(crate) fn kernel_release(root: &Path) -> Result<String, LabError> {
     let modules = root.join("usr/lib/modules");
     fs::read_dir(&modules)
@@ -16,15 +16,14 @@ pub(crate) fn kernel_release(root: &Path) -> Result<String, LabError> {
         .ok_or_else(|| LabError::Missing { what: "kernel modules".into() })
 }
 
-/// A program of a tree, run through that tree's own dynamic loader: the machine
-/// may be older than the program.
+/// A program of a tree, run by the tree's own dynamic loader, because the machine's libraries may be older.
 pub(crate) fn loader(root: &Path, argv0: &str, program: &str) -> Command {
     let mut command = Command::new(root.join("usr/lib64/ld-linux-x86-64.so.2"));
     command
         .args(["--argv0", argv0, "--library-path"])
         .arg(libraries(root))
         .arg(root.join(program))
-        // cargo points this at its own libraries while tests run.
+        // cargo sets this to its own libraries while tests run.
         .env_remove("LD_LIBRARY_PATH");
     command
 }

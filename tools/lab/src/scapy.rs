@@ -1,4 +1,4 @@
-//! Scapy, which judges what tshark does not: the ICRC of RoCE packets.
+//! Scapy, to check ICRCs, which tshark does not.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,16 +8,16 @@ use crate::folder::LabFolder;
 use crate::root::loader;
 use crate::setup::{Tree, ensure};
 
-/// Debian's Scapy, and the Python that it runs on.
+/// Debian's Scapy, and its Python.
 #[derive(Clone, Debug)]
 pub struct Scapy {
     tree: PathBuf,
-    /// Empty: a user's own settings are not for tests.
+    /// Empty, so that the user's own settings are not used.
     home: PathBuf,
 }
 
 impl Scapy {
-    /// Fetches it, some 19 MB, if it is not there yet.
+    /// Fetches it, some 19 MB, if it is missing.
     pub fn ready() -> Result<Self, LabError> {
         let folder = LabFolder::find();
         let tree = ensure(&folder, Tree::Scapy)?;
@@ -26,7 +26,7 @@ impl Scapy {
         Ok(Self { tree, home })
     }
 
-    /// Python on a script that may import scapy, with nothing of this machine's own Python.
+    /// Python for a script that may import scapy, isolated from this machine's Python.
     pub fn run(&self, script: &Path) -> Command {
         let mut command = loader(&self.tree, "python3", "usr/bin/python3");
         for own in ["PYTHONPATH", "PYTHONSTARTUP", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {

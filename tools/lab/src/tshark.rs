@@ -1,4 +1,4 @@
-//! tshark, which judges captures.
+//! tshark, to check captures.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,12 +12,12 @@ use crate::setup::{Tree, ensure};
 #[derive(Clone, Debug)]
 pub struct Tshark {
     tree: PathBuf,
-    /// Empty: a user's own settings are not for tests.
+    /// Empty, so that the user's own settings are not used.
     settings: PathBuf,
 }
 
 impl Tshark {
-    /// Fetches it, some 45 MB, if it is not there yet.
+    /// Fetches it, some 45 MB, if it is missing.
     pub fn ready() -> Result<Self, LabError> {
         let folder = LabFolder::find();
         let tree = ensure(&folder, Tree::Tshark)?;
@@ -26,7 +26,7 @@ impl Tshark {
         Ok(Self { tree, settings })
     }
 
-    /// tshark on a capture, in one pass, with names left as numbers and every checksum that it knows verified.
+    /// tshark for a capture: one pass, no name resolution, all checksums verified.
     pub fn read(&self, capture: &Path) -> Command {
         let mut command = loader(&self.tree, "tshark", "usr/bin/tshark");
         command.env("WIRESHARK_CONFIG_DIR", &self.settings).arg("-n").arg("-r").arg(capture);

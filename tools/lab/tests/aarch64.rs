@@ -10,7 +10,7 @@ use common::TestResult;
 use common::disassembly::{instructions, printed, write_probe};
 use mlx5_lab::{Aarch64, Build};
 
-/// Barrier; the instruction its page promises.
+/// Barriers, and their documented instructions.
 const BARRIERS: [(&str, &str); 7] = [
     ("to_device", "dmb oshst"),
     ("order_writes", "dmb oshst"),
@@ -52,7 +52,7 @@ fn each_barrier_is_the_instruction_it_promises() -> TestResult {
     Ok(())
 }
 
-/// The register takes a WQEBB by one instruction of 64 bytes.
+/// The register is written by one instruction of 64 bytes.
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn blue_flame_stores_a_block_whole() -> TestResult {
@@ -83,7 +83,7 @@ fn a_run_in_virtual_time_is_the_same_there() -> TestResult {
         let example = ["--quiet", "--release", "--package", "mlx5-examples", "--example", "virtual_time", "--"];
         let there = printed(Aarch64::ready()?.cargo("run").args(example).args(run))?;
         println!("x86-64:\n{here}aarch64:\n{there}");
-        // The hash, and how many of what; what follows is the time that it took.
+        // The hash and the counts; the time that it took follows.
         let same = |said: &str| said.lines().take(2).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(same(&there), same(&here));
     }

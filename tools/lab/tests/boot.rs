@@ -1,4 +1,4 @@
-//! The lab itself: guests boot, run commands, and fail with an explanation.
+//! The lab itself: guests boot, run commands, and report failures with their cause.
 
 mod common;
 

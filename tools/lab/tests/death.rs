@@ -14,9 +14,9 @@ use tempfile::TempDir;
 
 /// For short waits on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What `rc_pingpong` says before its first message.
+/// Output of `rc_pingpong` before its first message.
 const CONNECTING: &str = "remote address";
-/// Exchanges without end, for practical purposes.
+/// A practically unlimited number of exchanges.
 const FOR_EVER: &str = "1000000000";
 
 /// Waits until `done` returns true.
@@ -95,7 +95,7 @@ impl Drop for Program {
     }
 }
 
-/// A pause that differs from round to round, so that each dies at a different point.
+/// A pause of random length, so that processes are killed at different points.
 fn some_pause(round: usize) {
     std::thread::sleep(Duration::from_millis(round as u64 * 7 % 30));
 }
@@ -131,7 +131,7 @@ fn a_killed_card_is_named_by_whoever_was_using_it() -> TestResult {
     Ok(())
 }
 
-/// What the model's process holds: descriptors, threads, mappings of shared memory.
+/// Resources of the model's process: descriptors, threads, mappings of shared memory.
 fn held(model: &Model) -> Result<[usize; 3], Report> {
     let process = Path::new("/proc").join(model.process().to_string());
     let entries = |name: &str| fs::read_dir(process.join(name)).map(Iterator::count);

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use common::kernels::{FAR, boot_with, part};
@@ -37,8 +38,10 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     verbs_program(&source, &programs.path().join("atomics"))?;
     let lab = boot_with("devx", |guest| guest.share(programs.path(), C_PROGRAMS))?;
     it_is_listed_and_asked(&lab)?;
+    info_is_what_linux_shows(&lab)?;
     messages_bounce(&lab)?;
     libmlx5_is_at_the_other_end(&lab)?;
+    the_kernel_resolves_ipv4_addresses(&lab)?;
     atomics_are_those_of_libmlx5(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
@@ -81,6 +84,51 @@ fn it_is_listed_and_asked(lab: &Lab) -> TestResult {
     Ok(())
 }
 
+/// `mlx5 info` shows what ethtool and libibverbs show of the same function.
+fn info_is_what_linux_shows(lab: &Lab) -> TestResult {
+    let text = lab.check("mlx5 info --json -d devx:mlx5_0", TRAFFIC)?;
+    let info: Value = serde_json::from_str(&text)?;
+    let theirs = "device=$(ls /sys/class/infiniband/mlx5_0/device/net)
+        echo device: $device; echo address: $(< /sys/class/net/$device/address)
+        ethtool -i $device && ethtool $device && ibv_devinfo -v -d mlx5_0";
+    let theirs = lab.check(theirs, TRAFFIC)?;
+    let word = |name: &str| {
+        let found = theirs.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+        found.map(|word| word.trim().to_owned()).ok_or_else(|| format!("no {name}:\n{theirs}"))
+    };
+    let ours = |path: &str| info.pointer(path).map_or(String::new(), |value| value.to_string().replace('"', ""));
+    assert_eq!(word("firmware-version")?, format!("{} ({})", ours("/firmware"), ours("/psid")), "{text}");
+    assert_eq!((word("bus-info")?, word("driver")?), (ours("/pci_address"), ours("/driver")), "{text}");
+    assert_eq!((word("device")?, word("address")?), (ours("/port/netdev"), ours("/port/mac")), "{text}");
+    assert_eq!(word("Speed")?, format!("{}Mb/s", ours("/port/speed_mbps")), "{text}");
+    assert!(word("active_width")?.starts_with(&format!("{}X ", ours("/port/lanes"))), "{text}{theirs}");
+    assert!(word("active_mtu")?.starts_with(&format!("{} ", ours("/port/path_mtu"))), "{text}{theirs}");
+    let limits = [
+        ("log_max_qp", "max_qp", 0),
+        ("log_max_cq", "max_cq", 0),
+        ("log_max_cq_sz", "max_cqe", 1),
+        ("log_max_mkey", "max_mr", 0),
+        ("log_max_pd", "max_pd", 0),
+    ];
+    let limit = |capability: &str| {
+        let mut limits = info["limits"].as_array().into_iter().flatten();
+        limits.find(|limit| limit["capability"] == capability).and_then(|limit| limit["limit"].as_u64())
+    };
+    for (capability, name, less) in limits {
+        assert_eq!(limit(capability).map(|limit| limit - less), Some(word(name)?.parse()?), "{name}: {text}");
+    }
+    let gids = theirs.lines().filter(|line| line.trim().starts_with("GID["));
+    let gids: Vec<_> = gids.filter_map(|line| line.split_once("]:")?.1.trim().split_once(", ")).collect();
+    let rows = info["gids"].as_array().map(Vec::as_slice).unwrap_or_default();
+    assert_eq!(rows.len(), gids.len(), "{text}{theirs}");
+    for (row, (address, kind)) in rows.iter().zip(gids) {
+        let own: Ipv6Addr = row["address"].as_str().unwrap_or_default().parse()?;
+        assert_eq!(own, address.parse::<Ipv6Addr>()?, "{text}");
+        assert!(row["type"].as_str().is_some_and(|own| own.ends_with(kind)), "{kind}: {text}");
+    }
+    Ok(())
+}
+
 /// Device, state, physical state and network interface of every port, as `rdma link` of iproute2 shows them.
 fn ports(text: &str) -> Result<Vec<[String; 4]>, Report> {
     let links: Value = serde_json::from_str(text)?;
@@ -115,7 +163,7 @@ fn messages_bounce(lab: &Lab) -> TestResult {
     Ok(())
 }
 
-/// `ibv_rc_pingpong` on the second function, ours on the first, as client and as server.
+/// `ibv_rc_pingpong` on the second function, ours on the first, as client and as server. Then `ibv_uc_pingpong`.
 fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     part(lab)?;
     let theirs = "ibv_rc_pingpong -d mlx5_1 -g 0 -c -n 200";
@@ -123,8 +171,35 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} 10.0.0.2"))?;
     lab.call(lab.serve_tcp(FAR, &format!("{theirs} -e"))?, &format!("{ours} -e 10.0.0.2"))?;
     lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    let (theirs, ours) = (theirs.replace("_rc_", "_uc_"), format!("{ours} --uc"));
+    lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
+    lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
     Ok(())
 }
+
+/// Over IPv4 GIDs: the kernel's neighbour table has the address that TCP uses; it resolves the second one for us.
+fn the_kernel_resolves_ipv4_addresses(lab: &Lab) -> TestResult {
+    lab.check(SECOND_ADDRESSES, PROBE)?;
+    for gid in [1, 2] {
+        let theirs = format!("ibv_rc_pingpong -d mlx5_1 -g {gid} -c -n 200");
+        let ours = format!("rc_pingpong -d devx:mlx5_0 -g {gid} -c -n 200");
+        lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
+        lab.check("ip neigh flush to 10.9.0.0/24; ! ip neigh | grep 10.9.0.2", SOON)?;
+        lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    }
+    Ok(())
+}
+
+/// A second IPv4 address for both functions. It becomes GID 2.
+const SECOND_ADDRESSES: &str = "
+ip addr add 10.9.0.1/24 dev $(ls /sys/class/infiniband/mlx5_0/device/net)
+ip netns exec far ip addr add 10.9.0.2/24 dev eth0
+for device in mlx5_0 mlx5_1; do
+    for wait in $(seq 100); do grep -qi ffff:0a09 /sys/class/infiniband/$device/ports/1/gids/2 && continue 2; sleep 0.1; done
+    echo no GID 2 on $device
+    exit 1
+done
+";
 
 /// A program in C on libibverbs and ours change a number of each other's by atomics. So do two of ours, on two
 /// functions and on one.

@@ -1,6 +1,6 @@
-//! The judge of the DevX access' kernel interface, and of the netlink interface that lists devices: every number and
-//! every field of `mlx5_dv::kernel::abi`, and every number of `mlx5_dv::kernel::netlink`, is what the C compiler makes
-//! of two kernels' uapi headers, the one that Debian stable's guests boot and the newest in its backports.
+//! Check of the DevX access' kernel interface, and of the netlink interface that lists devices: all numbers and fields
+//! of `mlx5_dv::kernel::abi`, and all numbers of `mlx5_dv::kernel::netlink`, are compared, by the C compiler, with the
+//! uapi headers of two kernels: that of Debian stable's guests and the newest in its backports.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn program() -> String {
     text
 }
 
-/// What it must print.
+/// The expected output.
 fn ours() -> Vec<String> {
     let numbers = numbers().map(|number| format!("{} {}", number.name, number.value));
     let fields = FIELDS.iter().map(|field| match field.name {
@@ -65,10 +65,10 @@ fn ours() -> Vec<String> {
     numbers.chain(fields).collect()
 }
 
-/// What the compiler makes of a kernel's headers.
+/// The output for a kernel's headers.
 fn theirs(kernel: &KernelHeaders) -> Result<Vec<String>, Report> {
     let dir = tempfile::tempdir()?;
-    // Of this kernel's only the headers in question: the rest is the system's, as for any program.
+    // Only these headers are the kernel's; all others are the system's.
     symlink(kernel.include.join("uapi/rdma"), dir.path().join("rdma"))?;
     fs::write(dir.path().join("judge.c"), program())?;
     let made = Command::new("cc")

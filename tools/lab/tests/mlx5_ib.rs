@@ -46,11 +46,21 @@ const A: &str = "ip netns exec a";
 /// Runs a command in the client's namespace.
 const B: &str = "ip netns exec b";
 
-/// Where the guest sees what is compiled of `verbs/`.
+/// Path in the guest of the programs compiled from `verbs/`.
 const C_PROGRAMS: &str = "/opt/verbs";
 /// The programs of `verbs/`.
-const PROGRAMS: &[&str] =
-    &["clock", "packet_clock", "traffic", "flow_counters", "on_demand", "memory", "windows", "events"];
+const PROGRAMS: &[&str] = &[
+    "clock",
+    "packet_clock",
+    "traffic",
+    "flow_counters",
+    "on_demand",
+    "keys",
+    "resize",
+    "memory",
+    "windows",
+    "events",
+];
 
 struct Verbs {
     lab: Lab,
@@ -72,7 +82,8 @@ impl Verbs {
         Ok(verbs)
     }
 
-    /// Runs a program that exchanges addresses over TCP as server in `a` and as client in `b`; what both said.
+    /// Runs a program that exchanges addresses over TCP, as server in `a` and as client in `b`; returns the output of
+    /// both.
     fn pair(&self, program: &str, server: &str, client: &str) -> Result<String, Report> {
         let server = self.lab.serve_tcp(A, &format!("{program} {server}"))?;
         self.lab.call(server, &format!("{B} {program} {client}"))
@@ -101,7 +112,7 @@ impl Verbs {
         Ok(said)
     }
 
-    /// One of the programs of `verbs/`, with its arguments; it says `end` when all was as it should be.
+    /// One of the programs of `verbs/`, with its arguments; it prints `end` on success.
     fn own(&self, command: &str, end: &str) -> TestResult {
         let said = self.lab.check(&format!("{A} {C_PROGRAMS}/{command} 2>&1 </dev/null"), TRAFFIC)?;
         assert!(said.contains(end), "{command}: {said}");
@@ -127,6 +138,8 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     verbs.own("packet_clock a b 10.0.0.2", "both obey and stamp")?;
     verbs.own("flow_counters mlx5_0 1 b 10.0.0.1", "counted each")?;
     verbs.own("on_demand mlx5_0 1", "pages stay where they are")?;
+    verbs.own("keys mlx5_0 1", "keys of every shape")?;
+    verbs.own("resize mlx5_0 1", "grew and shrank")?;
     counters(&verbs)?;
     port_events(&verbs)?;
     verbs.lab.assert_quiet()?;
@@ -164,7 +177,7 @@ fn attributes(verbs: &Verbs) -> TestResult {
 }
 
 fn pingpongs(verbs: &Verbs) -> TestResult {
-    // -c compares what arrives.
+    // -c compares the received data.
     verbs.pingpong("ibv_rc_pingpong", "-n 200 -c")?;
     verbs.pingpong("ibv_rc_pingpong", "-n 200 -e")?;
     verbs.pingpong("ibv_uc_pingpong", "-n 200 -c")?;
@@ -182,6 +195,10 @@ fn pingpongs(verbs: &Verbs) -> TestResult {
 const PERFTEST: &[(&str, &[&str], &[&str])] = &[
     ("ib_send_bw -n 200", &["RC", "UC", "UD"], &["", "-e -b -q 4", "-s 32 -I 64"]),
     ("ib_send_lat -n 100", &["RC", "UC", "UD"], &["", "-s 32 -I 64"]),
+    ("ib_send_bw -n 200", &["XRC"], &[""]),
+    ("ib_write_bw -n 200", &["XRC"], &[""]),
+    ("ib_read_bw -n 200", &["XRC"], &[""]),
+    ("ib_atomic_bw -n 200", &["XRC"], &["", "-A CMP_AND_SWAP"]),
     ("ib_write_bw -n 200", &["RC", "UC"], &["", "-b -q 4", "-s 32 -I 64"]),
     ("ib_write_lat -n 100", &["RC", "UC"], &["", "-s 32 -I 64"]),
     ("ib_read_bw -n 200", &["RC"], &["", "-e -b -q 4"]),

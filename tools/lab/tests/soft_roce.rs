@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use common::{Lab, PROBE, Report, TRAFFIC, TestResult, assert_lawful, build, free_port, host_card};
 use mlx5_lab::{Build, Guest, Model, Tshark, log_file};
 
-/// Puts soft-RoCE on the virtio card of the wire, 10.0.0.3, and gives the function's network device, 10.0.0.1, a
-/// namespace: the kernel takes what it hears from an address of its own for forged. (rdma_rxe itself works in the first
-/// namespace alone.) The other virtio card leads to the host's ports.
+/// Puts soft-RoCE on the virtio card of the wire, 10.0.0.3, and moves the function's network device, 10.0.0.1, to a
+/// namespace: otherwise the kernel drops packets from its own address as forged. (rdma_rxe only works in the first
+/// namespace.) The other virtio card is connected to the host's ports.
 const SET_UP: &str = r#"
 set -e
 modprobe mlx5_ib
@@ -70,7 +70,7 @@ struct Wire {
     _dir: tempfile::TempDir,
 }
 
-/// Who is the server.
+/// Which end is the server.
 #[derive(Clone, Copy)]
 enum Server {
     Soft,
@@ -130,7 +130,7 @@ fn thrice(run: impl Fn() -> TestResult) -> TestResult {
     Err(refusals.join("\n\nagain:\n").into())
 }
 
-/// Our driver, in a process of the host's that has the first function to itself, 10.0.0.4.
+/// Our driver, in a process on the host that owns the first function, 10.0.0.4.
 impl Wire {
     /// `rc_pingpong` from the GID at `gid_index`, with further `arguments`.
     fn ours(&self, gid_index: u8, arguments: &[&str]) -> Result<Command, Report> {
@@ -155,7 +155,7 @@ impl Wire {
         Err(self.lab.explain(format!("our process: {said}\nthe other end said:\n{other}")))
     }
 
-    /// Our driver calls soft-RoCE.
+    /// Our driver is the client of soft-RoCE.
     fn call(&self, gid_index: u8, gid: &str) -> TestResult {
         let server = self.lab.serve_tcp("", &Self::theirs(gid))?;
         let output = self.ours(gid_index, &["-p", &self.port.to_string(), "127.0.0.1"])?.output()?;
@@ -163,7 +163,7 @@ impl Wire {
         self.lab.ended(server).map(drop)
     }
 
-    /// Soft-RoCE calls our driver, which answers ping as well while it waits.
+    /// Soft-RoCE is the client of our driver, which also answers ping while it waits.
     fn be_called(&self, gid_index: u8, gid: &str, address: &str) -> TestResult {
         let port = free_port()?;
         let mut server = Running(self.ours(gid_index, &["--listen", "-p", &port.to_string()])?.spawn()?);
@@ -215,7 +215,7 @@ fn await_listener(port: u16, server: &mut Child) -> TestResult {
     }
 }
 
-/// The lines that tshark prints of the packets that `filter` lets through.
+/// The lines that tshark prints for the packets that match `filter`.
 fn packets(tshark: &Tshark, capture: &Path, filter: &str) -> Result<Vec<String>, Report> {
     let output = tshark.read(capture).args(["-Y", filter]).stdin(Stdio::null()).output()?;
     if !output.status.success() {

@@ -1,12 +1,12 @@
-//! No system call for a message: strace counts the same calls for 100 000 exchanges as for a million, of the driver and
+//! No system call per message: strace counts the same calls for 100 000 exchanges as for a million, of the driver and
 //! of the software card.
 //!
-//! The software card runs in a process of its own, so either the driver is traced or the card. The polling thread may
-//! differ by [`RACES`] calls. The driver's other threads wake up by the clock, and a longer run lasts longer. So the
-//! totals may grow by [`SHARE`] of the messages added, and by [`BY_THE_CLOCK`] for each additional second: less than
-//! one call in ten messages on any machine.
+//! The software card runs in its own process, so either the driver or the card is traced. The polling thread's calls
+//! may differ by [`RACES`]. The driver's other threads wake up by time, and a longer run takes longer. So the totals
+//! may grow by [`SHARE`] of the additional messages, and by [`BY_THE_CLOCK`] for each additional second: less than one
+//! call in ten messages on any machine.
 //!
-//! The card's thread also yields or sleeps while it is idle; these calls are counted apart.
+//! The card's thread also yields or sleeps while idle; these calls are counted separately.
 
 mod common;
 
@@ -26,7 +26,7 @@ const MANY: u64 = 1_000_000;
 /// How many calls two runs of the polling thread may differ by. During bring-up each of some hundred commands sleeps
 /// until its answer arrives, or does not need to.
 const RACES: u64 = 256;
-/// The part of the messages added that may be additional calls.
+/// Additional calls allowed for each additional message.
 const SHARE: f64 = 0.001;
 /// Calls that the driver's other threads may make in a second.
 const BY_THE_CLOCK: f64 = 1000.0;
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// processor, a message takes a time slice instead of microseconds.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// How often each thread made each call.
+/// Number of calls, by thread and call.
 type Calls = BTreeMap<(String, String), u64>;
 
 #[test]
@@ -53,8 +53,8 @@ fn measuring_a_million_exchanges_makes_no_more_system_calls_than_a_tenth_of_them
     assert_no_calls_a_message("mlx5", |exchanges| format!("perf lat write -n {exchanges}"))
 }
 
-/// Runs `program` with the `arguments` for few exchanges, and for many. Its main thread polls, and has the program's
-/// name.
+/// Runs `program` with the `arguments` for few exchanges, and for many. Its main thread polls, and is named after the
+/// program.
 fn assert_no_calls_a_message(program: &str, arguments: impl Fn(u64) -> String) -> TestResult {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
@@ -123,13 +123,13 @@ fn a_system_call_for_each_message_of_the_software_card_would_be_seen() -> TestRe
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let build = Build::release(&["mlx5"], &["rc_pingpong"])?;
     let folder = tempfile::tempdir()?;
-    // For a driver that sleeps, the card raises an interrupt for each message.
+    // If the driver sleeps, the card raises an interrupt for each message.
     let seen = trace_card(&build, " --events", EXCHANGES, &folder.path().join("log"))?;
     assert!(seen.engine() >= 2 * EXCHANGES, "{}", table(&seen, &seen));
     Ok(())
 }
 
-/// Runs the ping-pong, and the software card under strace, of which it counts.
+/// Runs the ping-pong, and the software card under strace.
 fn trace_card(build: &Build, more: &str, exchanges: u64, log: &Path) -> Result<Trace, Report> {
     // strace becomes the card's process, and ends with it.
     let mut strace = strace(log);
@@ -149,18 +149,18 @@ fn trace_card(build: &Build, more: &str, exchanges: u64, log: &Path) -> Result<T
     }
 }
 
-/// What strace saw of one run.
+/// What strace recorded of one run.
 struct Trace {
     calls: Calls,
     /// The total of strace's own summary.
     total: u64,
-    /// Those of the card's thread that had nothing to do.
+    /// Calls of the card's thread while idle.
     pauses: u64,
     lasted: Duration,
 }
 
 impl Trace {
-    /// What strace wrote.
+    /// strace's output.
     fn of(said: &str, total: u64, lasted: Duration) -> Self {
         Trace { calls: count(said), total, pauses: pauses(said), lasted }
     }
@@ -170,7 +170,7 @@ impl Trace {
         self.calls.iter().filter(|((other, _), _)| other == thread).map(|(_, count)| count).sum()
     }
 
-    /// Calls that the card's thread made while it had something to do.
+    /// Calls of the card's thread while not idle.
     fn engine(&self) -> u64 {
         self.calls_of(ENGINE) - self.pauses
     }
@@ -191,7 +191,7 @@ fn trace(program: &Path, arguments: &str, log: &Path) -> Result<Trace, Report> {
     Ok(Trace::of(&said, total, lasted))
 }
 
-/// Runs `command` to its end; how long that took.
+/// Runs `command` to its end; returns the time it took.
 fn run(command: &mut Command) -> Result<Duration, Report> {
     let started = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|error| match error.kind() {
@@ -237,7 +237,7 @@ fn count(log: &str) -> Calls {
     calls
 }
 
-/// How often the card's thread paused since it had nothing to do: it yields, then sleeps for a time.
+/// Number of pauses of the card's idle thread: it yields, then sleeps.
 fn pauses(log: &str) -> u64 {
     let is_pause = |line: &&str| {
         let call = line.split_once(&format!("<{ENGINE}> ")).map_or("", |(_, call)| call);
@@ -247,7 +247,7 @@ fn pauses(log: &str) -> u64 {
     log.lines().filter(is_pause).count() as u64
 }
 
-/// Both runs side by side, what grew most first, and strace's own totals.
+/// Both runs side by side, largest growth first, and strace's own totals.
 fn table(few: &Trace, many: &Trace) -> String {
     let mut rows: Vec<_> = few.calls.keys().chain(many.calls.keys()).collect();
     rows.sort();

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{Report, TestResult, build, free_port};
 use mlx5_lab::{Model, Scapy, Tshark, log_file};
@@ -14,7 +15,7 @@ use mlx5_sim::transport::packet::{Aeth, AtomicEth, Deth, Reth, Route, gid_of_ipv
 use mlx5_sim::transport::{Opcode, Packet, Psn, Transport, icrc};
 use mlx5_sim::wire::{Frame, PcapWriter};
 
-/// The fields of a capture's packets, one row a packet. A missing field is empty.
+/// The fields of a capture's packets, one row for each packet. A missing field is empty.
 fn fields(tshark: &Tshark, capture: &Path, names: &[&str]) -> Result<Vec<Vec<String>>, Report> {
     let mut command = tshark.read(capture);
     command.args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]);
@@ -101,7 +102,7 @@ fn every_packet() -> Vec<Packet> {
 fn write(capture: &Path, packets: &[Packet]) -> TestResult {
     let mut writer = PcapWriter::new(BufWriter::new(File::create(capture)?))?;
     for packet in packets {
-        writer.write(&Frame::Roce(Box::new(packet.clone())));
+        writer.write(Duration::ZERO, &Frame::Roce(Box::new(packet.clone())));
     }
     writer.flush()?;
     Ok(())
@@ -238,7 +239,7 @@ fn everything_arrives_once_and_in_order_over_a_bad_wire() -> TestResult {
     play(&model)?;
     assert!(model.violations().is_empty(), "{}", model.stderr());
     drop(model);
-    // The wire did lose packets: gaps were reported.
+    // The wire lost packets: gaps were reported.
     const SEQUENCE_ERROR: &str = "96";
     let syndromes = fields(&tshark, &capture, &["infiniband.aeth.syndrome"])?;
     assert!(syndromes.iter().any(|row| row[0] == SEQUENCE_ERROR), "no negative acknowledgement of a sequence error");

@@ -2,13 +2,16 @@
 
 mod common;
 
+use std::path::Path;
 use std::time::Duration;
 
 use common::{KILL_IN_TRAFFIC, Report, Reset, SOON, TestResult, build, functions};
-use mlx5_lab::{Guest, Model, rounds};
+use mlx5_lab::{Guest, Model, rounds, verbs_program};
 use serde_json::Value;
 
 const RUN: Duration = Duration::from_secs(240);
+/// Where the guest sees the C program on libmlx5's own VFIO driver.
+const C_PROGRAMS: &str = "/opt/verbs";
 
 /// Hands a function to vfio-pci, as an administrator does.
 fn bind(guest: &Guest, function: &str) -> TestResult {
@@ -46,7 +49,7 @@ fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
     }
 }
 
-/// Runs one of our programs, and on failure shows what the model saw of it.
+/// Runs one of our programs; on failure prints the model's log.
 fn program(guest: &Guest, model: &mut Model, command: &str) -> Result<String, Report> {
     let result = guest.check(command, RUN);
     let state = if model.runs() { "" } else { " died, and" };
@@ -61,7 +64,11 @@ fn program(guest: &Guest, model: &mut Model, command: &str) -> Result<String, Re
 fn our_driver_runs_over_real_vfio() -> TestResult {
     let build = build()?;
     let mut model = Model::start_saying(&build, 1, &[], "warn,mlx5_sim::serve=trace,mlx5_sim::card=debug")?;
+    let programs = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/vfio.c");
+    verbs_program(&source, &programs.path().join("vfio"))?;
     let guest = Guest::builder("vfio")
+        .share(programs.path(), C_PROGRAMS)
         .iommu()
         .memory_mib(6144)
         .huge_pages_2m(128)
@@ -86,6 +93,8 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
     serde_json::from_str::<Value>(&caps)?;
     program(&guest, &mut model, &format!("rc_pingpong -d {found} -c"))?;
     a_page_of_1_gib_is_one_mapping_and_one_entry(&guest, &mut model, &found)?;
+    let said = program(&guest, &mut model, &format!("{C_PROGRAMS}/vfio {function} 2>&1"))?;
+    assert!(said.contains("up, written, read, and down"), "libmlx5's VFIO driver: {said}");
     common::assert_lawful(&model);
     a_killed_program_leaves_nothing(&guest, &mut model, &found)?;
 

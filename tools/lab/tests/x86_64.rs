@@ -1,4 +1,4 @@
-//! x86-64: the stores of a BlueFlame ring, as this machine's compiler makes them in release and its objdump shows them.
+//! x86-64: the order of a BlueFlame ring's stores in release builds, by objdump.
 #![cfg(target_arch = "x86_64")]
 
 mod common;
@@ -16,7 +16,7 @@ fn instructions_are_read_from_a_disassembly() {
     assert_eq!(instructions(text, "none"), [""; 0]);
 }
 
-/// Where a store of 16 bytes by `instruction` goes, behind its base register: `movups %xmm0,0x10(%rax)` is 0x10.
+/// Offset of a 16-byte store by `instruction`: for `movups %xmm0,0x10(%rax)` it is 0x10.
 fn displacement(instruction: &str) -> Option<i64> {
     let (mnemonic, operands) = instruction.split_once(' ')?;
     let place = operands.strip_prefix("%xmm")?.split_once(',')?.1;

@@ -15,7 +15,7 @@ ulimit -l unlimited
 hostname lab
 ip link set lo up
 
-# Reading starts anew when records were lost; the host knows them by number.
+# If records were lost, reading starts again; the host recognises repeated ones by their number.
 (while :; do cat /dev/kmsg 2> /dev/null; done >> /lab/kernel.log) &
 
 agent() {

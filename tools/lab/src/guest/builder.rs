@@ -1,4 +1,4 @@
-//! How a guest is to be, and its boot.
+//! Configuration of a guest, and its boot.
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixListener;
@@ -25,14 +25,14 @@ use crate::process::open_log;
 use crate::progress::say;
 
 const AGENT: &str = include_str!("agent.sh");
-/// Guests that may run at a time on this machine: an emulated processor takes a
-/// real one, and slow guests look like broken ones.
+/// Number of guests that may run at a time on this machine: each emulated processor needs a real one, or the guest
+/// becomes too slow.
 const SLOTS: usize = 2;
 
-/// How long QEMU waits for the model to answer.
+/// How long QEMU waits for responses of the model.
 const MODEL_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder of the host's that the guest sees.
+/// A host folder shared with the guest.
 #[derive(Clone, Debug)]
 struct Share {
     host: PathBuf,
@@ -40,7 +40,7 @@ struct Share {
     writable: bool,
 }
 
-/// How a guest is to be. Made by [`Guest::builder`].
+/// Configuration of a guest. Made by [`Guest::builder`].
 #[derive(Clone, Debug)]
 pub struct GuestBuilder {
     name: String,
@@ -62,7 +62,7 @@ pub struct GuestBuilder {
 }
 
 impl Guest {
-    /// Describes a guest. Its logs go to a folder called `name`.
+    /// Starts the configuration of a guest. Its logs go to a folder called `name`.
     pub fn builder(name: &str) -> GuestBuilder {
         GuestBuilder::new(name)
     }
@@ -90,50 +90,48 @@ impl GuestBuilder {
         }
     }
 
-    /// The size of the guest's memory (2048).
+    /// Memory in MiB (default 2048).
     pub fn memory_mib(mut self, mib: u32) -> Self {
         self.memory_mib = mib;
         self
     }
 
-    /// The number of processors (2).
+    /// Number of processors (default 2).
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// Plugs in a function served over vfio-user on the socket at `path`. May be
-    /// called several times; each function has a root port of its own.
+    /// Adds a function served over vfio-user on the socket at `path`. May be called several times; each function gets
+    /// its own root port.
     pub fn nic(mut self, path: impl Into<PathBuf>) -> Self {
         self.nics.push(path.into());
         self
     }
 
-    /// Plugs in a virtio network card, [`WIRE_MAC`](Self::WIRE_MAC), and joins it to the wire of `mlx5 sim --wire
-    /// path`, which runs already.
+    /// Adds a virtio network card with the address [`WIRE_MAC`](Self::WIRE_MAC), connected to the wire of a running
+    /// `mlx5 sim --wire path`.
     pub fn wire(mut self, path: impl Into<PathBuf>) -> Self {
         self.wire = Some(path.into());
         self
     }
 
-    /// The address of the card on a [`wire`](Self::wire).
+    /// MAC address of the card on a [`wire`](Self::wire).
     pub const WIRE_MAC: &str = "52:54:00:00:00:01";
 
-    /// Gives the guest an IOMMU, with interrupt remapping, and turns it on.
-    /// Without it there is no real VFIO in the guest.
+    /// Adds an IOMMU with interrupt remapping and enables it. VFIO in the guest needs it.
     pub fn iommu(mut self) -> Self {
         self.iommu = true;
         self
     }
 
-    /// Boots this kernel image instead of Debian's: one with all that the lab needs built in, as no modules of its are
-    /// there.
+    /// Boots this kernel image instead of Debian's. It must have everything built in, as its modules are not available.
     pub fn kernel(mut self, image: impl Into<PathBuf>) -> Self {
         self.kernel = Some(image.into());
         self
     }
 
-    /// Adds a word to the kernel's command line.
+    /// Adds a parameter to the kernel command line.
     pub fn kernel_arg(mut self, arg: impl Into<String>) -> Self {
         self.kernel_args.push(arg.into());
         self
@@ -151,56 +149,54 @@ impl GuestBuilder {
         self
     }
 
-    /// Loads a kernel module before the guest counts as booted; it is an error
-    /// if that fails.
+    /// Loads a kernel module during boot; failure is an error.
     pub fn module(mut self, name: impl Into<String>) -> Self {
         self.modules.push(name.into());
         self
     }
 
-    /// Shows the guest the folder `host`, read-only, at the absolute path `guest`.
+    /// Shares the host folder `host`, read-only, at the absolute path `guest`.
     pub fn share(self, host: impl Into<PathBuf>, guest: impl Into<String>) -> Self {
         self.share_as(host.into(), guest.into(), false)
     }
 
-    /// Like [`share`](Self::share), and the guest may write there.
+    /// Like [`share`](Self::share), but writable.
     pub fn share_writable(self, host: impl Into<PathBuf>, guest: impl Into<String>) -> Self {
         self.share_as(host.into(), guest.into(), true)
     }
 
-    /// Puts our own programs on the guest's `PATH`.
+    /// Adds our own programs to the guest's `PATH`.
     pub fn programs(self, build: &Build) -> Self {
         let folders = build.folders().iter().enumerate();
         folders.fold(self, |guest, (index, host)| guest.share(host, format!("/opt/mlx5/bin{index}")))
     }
 
-    /// Makes time go by instructions: every instruction takes the guest one
-    /// nanosecond, so its time stamp counter counts instructions. One processor.
+    /// Couples time to instructions: every instruction takes one nanosecond of guest time, so the time stamp counter
+    /// counts instructions. Implies one processor.
     pub fn count_instructions(mut self) -> Self {
         self.icount = true;
         self
     }
 
-    /// Adds arguments to QEMU's, for what has no method here.
+    /// Adds arguments to QEMU's command line.
     pub fn qemu_args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.qemu_args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// How long the boot may take (three minutes; an idle machine takes five seconds).
+    /// How long the boot may take (default three minutes; an idle machine needs five seconds).
     pub fn boot_patience(mut self, patience: Duration) -> Self {
         self.boot_patience = patience;
         self
     }
 
-    /// How long to wait for other guests on this machine to end (half an hour).
+    /// How long to wait for other guests on this machine (default half an hour).
     pub fn slot_patience(mut self, patience: Duration) -> Self {
         self.slot_patience = patience;
         self
     }
 
-    /// Sets the lab up if need be, boots the guest, and returns when it takes
-    /// commands.
+    /// Sets up the lab if needed, boots the guest, and returns when it accepts commands.
     pub fn boot(self) -> Result<Guest, GuestError> {
         let prepared = self.prepare(false)?;
         let mut command = self.command(&prepared)?;
@@ -233,7 +229,7 @@ impl GuestBuilder {
     pub fn shell(self) -> Result<ExitStatus, ShellError> {
         let prepared = self.prepare(true).map_err(ShellError::Guest)?;
         let mut command = self.command(&prepared).map_err(ShellError::Guest)?;
-        // Ctrl-a x ends QEMU; a Ctrl-c is the guest's.
+        // Ctrl-a x ends QEMU; Ctrl-c goes to the guest.
         let mut child = command.args(["-serial", "mon:stdio"]).spawn().map_err(ShellError::Wait)?;
         let deadline = Instant::now() + self.boot_patience;
         let channel = Channel::accept(&prepared.listener, deadline, || true);
@@ -247,7 +243,7 @@ impl GuestBuilder {
         self
     }
 
-    /// Everything that must be there before QEMU starts.
+    /// Prepares everything before QEMU starts.
     fn prepare(&self, interactive: bool) -> Result<Prepared, GuestError> {
         self.check()?;
         let lab = Lab::ready()?;
@@ -262,7 +258,7 @@ impl GuestBuilder {
             logs.write("interactive", "")?;
         }
 
-        // Socket paths are short by law; the target folder's may be long.
+        // Socket paths are limited to 107 bytes; the target folder's may be longer.
         let base = std::env::temp_dir();
         let temp = tempfile::Builder::new().prefix("mlx5-lab-").tempdir().doing("create a folder in", &base)?;
         let socket = temp.path().join("agent.sock");
@@ -275,7 +271,7 @@ impl GuestBuilder {
     fn check(&self) -> Result<(), GuestError> {
         let wrong = |what: String| Err(GuestError::Configuration { what });
         if let Some(share) = self.shares.iter().find(|share| !share.host.is_dir()) {
-            return wrong(format!("{} is no folder to share", share.host.display()));
+            return wrong(format!("{} is not a folder", share.host.display()));
         }
         if let Some(share) =
             self.shares.iter().find(|share| !share.guest.starts_with('/') || share.guest.contains(char::is_whitespace))
@@ -283,15 +279,15 @@ impl GuestBuilder {
             return wrong(format!("a folder cannot be mounted at {:?}", share.guest));
         }
         if self.cpus == 0 || self.memory_mib < 512 {
-            return wrong("a guest needs a processor and 512 MiB".into());
+            return wrong("a guest needs at least one processor and 512 MiB".into());
         }
         if self.name.is_empty() || self.name.contains('/') {
-            return wrong(format!("{:?} is no name for a guest", self.name));
+            return wrong(format!("{:?} is not a valid guest name", self.name));
         }
         Ok(())
     }
 
-    /// The lines the first script mounts by.
+    /// The mount list for the init script.
     fn mounts(&self) -> String {
         let mut text = "lab rw /lab\n".to_owned();
         for (index, share) in self.shares.iter().enumerate() {
@@ -302,15 +298,14 @@ impl GuestBuilder {
     }
 
     fn kernel_command_line(&self) -> String {
-        // Everything is logged through /dev/kmsg; on the console, whose every
-        // character is slow, go warnings only.
+        // Everything is logged to /dev/kmsg. The console gets warnings only, as it is slow.
         let mut words = vec![
             "console=ttyS0".to_owned(),
             "panic=-1".to_owned(),
             "loglevel=5".to_owned(),
             "log_buf_len=8M".to_owned(),
             "printk.devkmsg=on".to_owned(),
-            // The kernel's check counts ticks against a busy host's emulated time, and panics when it counts too few.
+            // The kernel's timer check counts ticks of emulated time, and panics on a busy host.
             "no_timer_check".to_owned(),
         ];
         if self.iommu {
@@ -326,11 +321,12 @@ impl GuestBuilder {
         words.join(" ")
     }
 
-    /// QEMU's command line, without the serial port.
+    /// QEMU's command line without the serial port.
     fn command(&self, prepared: &Prepared) -> Result<Command, GuestError> {
         let mut qemu = prepared.lab.qemu();
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
-        // Without fast string operations, which are emulated byte by byte: Linux then clears and copies pages by words.
+        // Without fast string operations, which QEMU emulates byte by byte: Linux then clears and copies pages by
+        // words.
         qemu.args(["-no-reboot", "-nic", "none", "-cpu", "max,-erms,-fsrm"]);
         self.machine(&mut qemu);
         qemu.arg("-kernel").arg(self.kernel.clone().unwrap_or_else(|| prepared.lab.kernel_image()));
@@ -370,11 +366,10 @@ impl GuestBuilder {
         let cpus = if self.icount { 1 } else { self.cpus };
         qemu.arg("-smp").arg(cpus.to_string());
         qemu.arg("-m").arg(format!("{size}M"));
-        // Shared, or a vfio-user server could not map it for DMA.
+        // Shared, so that a vfio-user server can map it for DMA.
         qemu.arg("-object").arg(format!("memory-backend-memfd,id=mem0,size={size}M,share=on"));
         if self.iommu {
-            // Before every device, which would bypass it otherwise. VFIO wants
-            // interrupts remapped.
+            // Must precede all devices, or they bypass it. VFIO needs interrupt remapping.
             qemu.args(["-device", "intel-iommu,caching-mode=on,intremap=on"]);
         }
     }
@@ -390,10 +385,10 @@ fn folder(qemu: &mut Command, tag: &str, host: &Path, writable: bool) {
     qemu.arg("-virtfs").arg(value);
 }
 
-/// A function behind a root port of its own, as cards are.
+/// A function behind its own root port, as cards are.
 fn nic(qemu: &mut Command, index: usize, socket: &Path) -> Result<(), GuestError> {
     let Some(path) = socket.to_str() else {
-        return Err(GuestError::Configuration { what: format!("{} is no path QEMU can be told", socket.display()) });
+        return Err(GuestError::Configuration { what: format!("QEMU cannot be given the path {}", socket.display()) });
     };
     let slot = index + 1;
     qemu.arg("-device").arg(format!("pcie-root-port,id=port{slot},chassis={slot},slot={slot}"));
@@ -402,26 +397,26 @@ fn nic(qemu: &mut Command, index: usize, socket: &Path) -> Result<(), GuestError
         "id": format!("nic{index}"),
         "bus": format!("port{slot}"),
         "socket": { "type": "unix", "path": path },
-        // Five seconds if not said; on a busy machine the model may not run for as long, and a function whose server is
-        // late is lost.
+        // The default is five seconds. On a busy machine the model may not run for that long, and QEMU drops a function
+        // whose server is late.
         "x-msg-timeout": MODEL_PATIENCE.as_millis() as u64,
     });
     qemu.arg("-device").arg(device.to_string());
     Ok(())
 }
 
-/// A virtio network card at the far end of the software card's wire.
+/// A virtio network card on the software card's wire.
 fn wire(qemu: &mut Command, path: &Path) {
     let mut far = path.as_os_str().to_owned();
     far.push(".peer");
     let mut netdev = keyed("dgram,id=wire,local.type=unix,local.path=", Path::new(&far));
     netdev.push(keyed(",remote.type=unix,remote.path=", path));
     qemu.arg("-netdev").arg(netdev);
-    // Without the ROM, which is for booting from the network.
+    // Without its boot ROM.
     qemu.arg("-device").arg(format!("virtio-net-pci,netdev=wire,mac={},romfile=", GuestBuilder::WIRE_MAC));
 }
 
-/// `prefix` and a path, whose commas QEMU wants doubled.
+/// `prefix` and a path, with commas doubled as QEMU requires.
 fn keyed(prefix: &str, path: &Path) -> OsString {
     let mut value = OsString::from(prefix);
     match path.to_str() {
@@ -435,7 +430,7 @@ fn lines(words: &[String]) -> String {
     words.iter().map(|word| format!("{word}\n")).collect()
 }
 
-/// What a guest is booted from.
+/// Files and sockets for the boot of a guest.
 struct Prepared {
     lab: Lab,
     slot: FileLock,
@@ -450,7 +445,7 @@ impl Prepared {
     }
 }
 
-/// Why there was no interactive guest.
+/// Why an interactive guest failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShellError {

@@ -1,5 +1,4 @@
-//! The line to the agent in the guest: a virtio port, whose other end is a
-//! socket here.
+//! The connection to the agent in the guest: a virtio port, connected to a socket on the host.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,15 +9,15 @@ use std::time::{Duration, Instant};
 
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the agent has said.
+/// What the agent has reported.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) ready: bool,
-    /// What failed before it was ready.
+    /// Failures before it was ready.
     pub(super) failures: Vec<String>,
     /// Exit statuses by command.
     pub(super) done: HashMap<u64, i32>,
-    /// Whether the guest's end is closed.
+    /// Whether the guest has closed the connection.
     pub(super) closed: bool,
 }
 
@@ -32,7 +31,7 @@ impl State {
                 let id = words.next().and_then(|word| word.parse().ok());
                 let status = words.next().and_then(|word| word.parse().ok());
                 if let (Some(id), Some(status)) = (id, status) {
-                    // The first word stands: a killed command may report twice.
+                    // The first status counts: a killed command may be reported twice.
                     self.done.entry(id).or_insert(status);
                 }
             }
@@ -49,12 +48,12 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is whole after each line: a panic elsewhere spoils nothing.
+        // The state is consistent after each line, even after a panic elsewhere.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The line to the agent.
+/// The connection to the agent.
 #[derive(Debug)]
 pub(super) struct Channel {
     stream: Mutex<UnixStream>,
@@ -62,8 +61,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Waits for QEMU to connect. `alive` is asked now and then whether that
-    /// can still be hoped for.
+    /// Waits for QEMU to connect. `alive` is polled: whether QEMU still runs.
     pub(super) fn accept(
         listener: &UnixListener,
         deadline: Instant,
@@ -86,7 +84,7 @@ impl Channel {
         let shared = Arc::new(Shared::default());
         let reader = BufReader::new(stream.try_clone()?);
         let listen = Arc::clone(&shared);
-        // Ends by itself: the stream ends with QEMU, which ends with its guest.
+        // Ends by itself when QEMU ends.
         thread::Builder::new().name("lab-channel".into()).spawn(move || listen_to(reader, &listen))?;
         Ok(Self { stream: Mutex::new(stream), shared })
     }
@@ -97,8 +95,7 @@ impl Channel {
         stream.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Waits until `answer` finds what it looks for; `None` when the deadline
-    /// passed. `answer` must look at `closed` itself.
+    /// Waits until `answer` returns something; `None` at the deadline. `answer` must check `closed` itself.
     pub(super) fn wait<T>(&self, deadline: Instant, mut answer: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         let mut state = self.shared.state();
         loop {

@@ -1,4 +1,4 @@
-//! What can go wrong with a guest.
+//! Errors of guests.
 
 use std::fmt;
 use std::io;
@@ -9,12 +9,12 @@ use thiserror::Error;
 
 use crate::error::LabError;
 
-/// What to look at when a guest misbehaves.
+/// Logs of a guest, for error messages.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// The folder with the guest's logs.
     pub logs: PathBuf,
-    /// The end of the console and of what QEMU said.
+    /// The end of the console's and of QEMU's output.
     pub tail: String,
 }
 
@@ -28,10 +28,10 @@ impl fmt::Display for Evidence {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum GuestError {
-    /// The lab is not there.
+    /// The lab is not set up.
     #[error("the lab is not ready")]
     Lab(#[from] LabError),
-    /// A value of the builder makes no sense.
+    /// An invalid value in the configuration.
     #[error("{what}")]
     Configuration {
         /// What is wrong with it.
@@ -40,23 +40,23 @@ pub enum GuestError {
     /// QEMU does not start.
     #[error("cannot start QEMU")]
     Start(#[source] io::Error),
-    /// The guest did not come up.
+    /// The guest did not boot.
     #[error("the guest did not come up: {reason}; {evidence}")]
     Boot {
-        /// What happened instead.
+        /// The cause.
         reason: String,
-        /// What to look at.
+        /// Its logs.
         evidence: Box<Evidence>,
     },
-    /// The guest is gone: it panicked, powered off, or QEMU crashed.
+    /// The guest has ended: it panicked, powered off, or QEMU crashed.
     #[error("the guest ended while {doing}; {evidence}")]
     Ended {
         /// What was being done.
         doing: String,
-        /// What to look at.
+        /// Its logs.
         evidence: Box<Evidence>,
     },
-    /// A command took too long, and was killed.
+    /// A command took too long and was killed.
     #[error(
         "`{command}` did not end within {} s and was killed; its output ends:\n{output}\n{evidence}",
         .after.as_secs_f32()
@@ -64,14 +64,14 @@ pub enum GuestError {
     Timeout {
         /// The command.
         command: String,
-        /// The time it had.
+        /// Its time limit.
         after: Duration,
         /// The end of its output.
         output: String,
-        /// What to look at.
+        /// The guest's logs.
         evidence: Box<Evidence>,
     },
-    /// A command failed that was not expected to.
+    /// A command that must succeed failed.
     #[error("`{command}` ended with status {}; its output ends:\n{output}\n{evidence}", .status)]
     Failed {
         /// The command.
@@ -80,13 +80,13 @@ pub enum GuestError {
         status: i32,
         /// The end of its output.
         output: String,
-        /// What to look at.
+        /// The guest's logs.
         evidence: Box<Evidence>,
     },
-    /// The guest did not power off in time, and was killed.
+    /// The guest did not power off in time and was killed.
     #[error("the guest did not power off; {evidence}")]
     PowerOff {
-        /// What to look at.
+        /// Its logs.
         evidence: Box<Evidence>,
     },
     /// The connection to the guest broke.

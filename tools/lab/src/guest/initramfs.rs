@@ -1,5 +1,4 @@
-//! The initramfs: busybox, the modules that reach the root file system, and
-//! the script that mounts it.
+//! The initramfs: busybox, the modules needed to mount the root file system, and the script that mounts it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -13,11 +12,10 @@ use crate::error::{IoContext, LabError};
 use crate::lab::Lab;
 
 const INIT: &str = include_str!("init.sh");
-/// What the root file system needs of Debian's kernel; the rest is loaded from there.
+/// Modules of Debian's kernel needed for the root file system; others are loaded from there.
 pub(super) const MODULES: &[&str] = &["9pnet_virtio", "9p", "overlay"];
 
-/// Writes an initramfs to `path`, which loads `modules`. `mounts` has a line `tag mode path` for each
-/// shared folder.
+/// Writes an initramfs to `path` that loads `modules`. `mounts` has a line `tag mode path` for each shared folder.
 pub(super) fn write(lab: &Lab, modules: &[&str], mounts: &str, path: &Path) -> Result<(), GuestError> {
     let order = load_order(&lab.modules(), modules)?;
     let mut files = Vec::new();
@@ -51,7 +49,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LabError> {
     fs::read(path).doing("read", path)
 }
 
-/// An archive being written. Inode numbers tell its files apart.
+/// An archive being written. Each file gets its own inode number.
 struct Archive<W: Write> {
     to: W,
     inode: u32,
@@ -87,7 +85,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// The files to load for `wanted`, each after those it depends on.
+/// The module files for `wanted`, each after its dependencies.
 fn load_order(modules: &Path, wanted: &[&str]) -> Result<Vec<String>, LabError> {
     let path: PathBuf = modules.join("modules.dep");
     let text = fs::read_to_string(&path).doing("read", &path)?;
@@ -103,7 +101,7 @@ fn order_of(modules_dep: &str, wanted: &[&str]) -> Result<Vec<String>, String> {
     let mut order: Vec<String> = Vec::new();
     for &name in wanted {
         let (file, needs) = lines.get(name).ok_or_else(|| name.to_owned())?;
-        // depmod lists what is needed, the furthest last, and nothing twice.
+        // depmod lists all dependencies, the most distant last.
         for file in needs.split_whitespace().rev().chain([*file]) {
             if !order.iter().any(|known| known == file) {
                 order.push(file.to_owned());

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct KernelRecord {
     /// 0 emergency, 3 error, 4 warning, 6 information, 7 debug.
     pub level: u8,
-    /// Its number; the kernel leaves none out.
+    /// Sequence number; consecutive.
     pub sequence: u64,
     /// Microseconds since boot.
     pub micros: u64,
@@ -23,7 +23,7 @@ impl KernelRecord {
         let mut numbers = head.split(',');
         let priority: u64 = numbers.next()?.parse().ok()?;
         Some(Self {
-            // The bits above are the facility: kernel or user.
+            // Higher bits are the facility: kernel or user.
             level: (priority & 7) as u8,
             sequence: numbers.next()?.parse().ok()?,
             micros: numbers.next()?.parse().ok()?,
@@ -48,7 +48,7 @@ pub struct KernelLog {
 
 impl KernelLog {
     pub(super) fn parse(text: &str) -> Self {
-        // Records repeat where reading had to start anew.
+        // Records repeat if reading was restarted.
         let records: BTreeMap<u64, KernelRecord> =
             text.lines().filter_map(KernelRecord::parse).map(|record| (record.sequence, record)).collect();
         Self { records: records.into_values().collect() }

@@ -9,10 +9,10 @@ use crate::error::{IoContext, LabError};
 use crate::logs::LogFolder;
 use crate::process::tail;
 
-/// Lines of a text that an error shows: a kernel's panic takes forty.
+/// Number of lines that an error shows: a kernel panic takes forty.
 pub(super) const TAIL_LINES: usize = 50;
 
-/// A guest's folder of logs, which it sees as `/lab`.
+/// A guest's log folder, mounted in it as `/lab`.
 #[derive(Clone, Debug)]
 pub(super) struct Logs(LogFolder);
 

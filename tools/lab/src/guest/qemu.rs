@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::process::{kill, wait};
 
-/// A running QEMU, killed with its owner.
+/// A running QEMU; dropping it kills the process.
 #[derive(Debug)]
 pub(super) struct Qemu(pub(super) Child);
 
@@ -14,7 +14,7 @@ impl Qemu {
         matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// Whether it ends by itself in time.
+    /// Whether it ends by itself within `patience`.
     pub(super) fn ends_within(&mut self, patience: Duration) -> bool {
         matches!(wait(&mut self.0, patience), Ok(Some(_)))
     }

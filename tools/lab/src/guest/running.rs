@@ -1,4 +1,4 @@
-//! A running guest, and the commands in it.
+//! A running guest, and commands in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,23 @@ use crate::error::IoContext;
 use crate::lock::FileLock;
 use crate::process::last_lines;
 
-/// How long the agent may take to obey.
+/// How long the agent may take to respond.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the guest may take to power off: its drivers let go of the cards first.
+/// How long the guest may take to power off: its drivers release the cards first.
 const OFF_PATIENCE: Duration = Duration::from_secs(120);
-/// What a command left behind.
+/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its exit status; 128 and the signal's number if a signal ended it.
+    /// Exit status; 128 plus the signal's number if a signal ended it.
     pub status: i32,
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub stderr: Vec<u8>,
 }
 
 impl Output {
-    /// Whether it ended with status 0.
+    /// Whether the exit status is 0.
     pub fn success(&self) -> bool {
         self.status == 0
     }
@@ -52,28 +52,26 @@ impl Output {
     }
 }
 
-/// A running guest. Dropping it kills it; [`power_off`](Self::power_off) is the
-/// clean way.
+/// A running guest. Dropping it kills it; [`power_off`](Self::power_off) shuts it down cleanly.
 #[derive(Debug)]
 pub struct Guest {
     pub(super) channel: Channel,
     pub(super) qemu: Qemu,
     pub(super) logs: Logs,
     pub(super) next: AtomicU64,
-    // In this order: QEMU is gone before another guest may have its place.
+    // Dropped last: QEMU must have ended before another guest takes the slot.
     pub(super) _slot: FileLock,
     pub(super) _temp: TempDir,
 }
 
 impl Guest {
-    /// Runs a command line of bash and waits for its end, whatever its status.
-    /// If it takes longer than `patience` it is killed, which is an error; the
-    /// guest stays usable.
+    /// Runs a bash command line and waits for its end, with any status. If it takes longer than `patience` it is
+    /// killed, which is an error; the guest stays usable.
     pub fn run(&self, command: &str, patience: Duration) -> Result<Output, GuestError> {
         self.start(command)?.wait(patience)
     }
 
-    /// Runs a command that has to succeed; returns its standard output.
+    /// Runs a command that must succeed; returns its standard output.
     pub fn check(&self, command: &str, patience: Duration) -> Result<String, GuestError> {
         let output = self.run(command, patience)?;
         if output.success() {
@@ -98,12 +96,12 @@ impl Guest {
         Ok(job)
     }
 
-    /// The kernel's log up to now, also of a guest that has ended.
+    /// The kernel's log so far, also of a guest that has ended.
     pub fn dmesg(&self) -> Result<KernelLog, GuestError> {
         static MARKS: AtomicU64 = AtomicU64::new(0);
         let mark = format!("mlx5-lab mark {}", MARKS.fetch_add(1, Ordering::Relaxed));
-        // Records reach the file in order: once our own is there, so are all
-        // before it. A guest that has ended writes no more.
+        // Records are written to the file in order: once our mark is there, all earlier records are. A guest that has
+        // ended writes no more.
         let command = format!("echo '{mark}' > /dev/kmsg");
         let marked = self.run(&command, AGENT_PATIENCE);
         let deadline = Instant::now() + AGENT_PATIENCE;
@@ -123,8 +121,8 @@ impl Guest {
         }
     }
 
-    /// The folder with this guest's logs: `console.log`, `kernel.log`,
-    /// `qemu.log`, and `run/` with every command and its output.
+    /// The folder with this guest's logs: `console.log`, `kernel.log`, `qemu.log`, and `run/` with every command and
+    /// its output.
     pub fn logs(&self) -> &Path {
         self.logs.dir()
     }
@@ -188,7 +186,7 @@ impl Job<'_> {
         self.status(Instant::now()).is_none()
     }
 
-    /// What the command has written to its standard output so far.
+    /// The command's standard output so far.
     pub fn so_far(&self) -> String {
         let bytes = fs::read(self.file("out")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -209,7 +207,7 @@ impl Job<'_> {
         }
     }
 
-    /// The exit status once there is one; `None` if the deadline passes first.
+    /// The exit status; `None` if the deadline passes first.
     fn status(&mut self, deadline: Instant) -> Option<Result<i32, GuestError>> {
         let id = self.id;
         let answer = self.guest.channel.wait(deadline, |state| {
@@ -228,7 +226,7 @@ impl Job<'_> {
         Ok(Output { status, stdout: read("out")?, stderr: read("err")? })
     }
 
-    /// Kills the command and tells what it had written.
+    /// Kills the command and reports its output.
     fn give_up(&mut self, after: Duration) -> GuestError {
         self.kill();
         GuestError::Timeout {
@@ -243,7 +241,7 @@ impl Job<'_> {
         if self.finished {
             return;
         }
-        // An agent that cannot be reached has no command running any more.
+        // If the agent cannot be reached, the guest has ended and the command with it.
         if self.guest.send(&format!("kill {}", self.id), "").is_ok() {
             let _ = self.status(Instant::now() + AGENT_PATIENCE);
         }

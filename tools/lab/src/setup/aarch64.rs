@@ -1,4 +1,4 @@
-//! The tree with a Rust compiler for aarch64: what it leaves out, and how its programs are started.
+//! The tree with a Rust compiler for aarch64: which packages it omits, and how its programs are started.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,14 +7,14 @@ use std::path::Path;
 use super::apt::Archive;
 use crate::error::{IoContext, LabError};
 
-/// Whether a package serves: of those for aarch64 only Rust's standard library does, and no C compiler.
+/// Whether a package is needed: of those for aarch64 only Rust's standard library, and no C compiler.
 pub(super) fn is_needed(archive: &Archive) -> bool {
     let package = archive.package();
     let compiler = ["gcc-14-x86", "cpp-14-x86"].iter().any(|name| package.starts_with(name));
     !compiler && (!package.ends_with(":arm64") || package == "libstd-rust-web-dev:arm64")
 }
 
-/// Starts a program of the tree through the tree's own loader: the machine may be older than the program.
+/// Starts a program of the tree by the tree's own loader, because the machine's libraries may be older.
 const START: &str = "#!/bin/sh
 root=$(dirname \"$0\")/..
 run() {
@@ -25,7 +25,7 @@ run() {
 }
 ";
 
-/// Name; what follows [`START`]. rustc takes a linker called `ld` for one that wants to be told of the C library.
+/// Name, and what follows [`START`]. rustc assumes that a linker called `ld` must be given the C library explicitly.
 const PROGRAMS: [(&str, &str); 4] = [
     ("rustc", "run rustc \"$@\"\n"),
     ("objdump", "run aarch64-linux-gnu-objdump \"$@\"\n"),
@@ -40,12 +40,12 @@ run aarch64-linux-gnu-ld --sysroot=\"$root\" -dynamic-linker /lib/ld-linux-aarch
     ),
 ];
 
-/// Removes what is not used of the packages, and writes the programs that start the others.
+/// Removes unused files of the packages, and writes the start scripts.
 pub(super) fn finish(tree: &Path) -> Result<(), LabError> {
     let usr_bin = tree.join("usr/bin");
     for entry in fs::read_dir(&usr_bin).doing("read", &usr_bin)?.flatten() {
         let name = entry.file_name();
-        // One QEMU a processor there is, half a gigabyte in all.
+        // Debian has one QEMU for each architecture, half a gigabyte in total.
         if name.to_string_lossy().starts_with("qemu-") && name != "qemu-aarch64" {
             fs::remove_file(entry.path()).doing("remove", &entry.path())?;
         }

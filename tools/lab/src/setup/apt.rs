@@ -1,5 +1,4 @@
-//! apt with a configuration of its own: it reads nothing of this machine's
-//! package state and writes nothing outside its folder.
+//! apt with its own configuration: it does not use this machine's package state and writes only to its folder.
 
 use std::fs;
 use std::io;
@@ -13,11 +12,11 @@ use crate::error::{IoContext, LabError};
 use crate::process::{run_logged, tail};
 use crate::progress::{Progress, say};
 
-/// How often apt is asked; it retries each file itself, too.
+/// Number of attempts; apt also retries each file itself.
 const ATTEMPTS: u32 = 3;
-/// How long apt may stand still before it is stopped.
+/// How long apt may make no progress before it is killed.
 const QUIET: Duration = Duration::from_secs(180);
-/// Packages that only backports have new enough: `vfio-user-pci` came with 10.1.
+/// Packages that are recent enough only in backports: `vfio-user-pci` needs QEMU 10.1.
 const BACKPORTS: &str = "src:qemu:any src:seabios:any src:ipxe:any";
 
 /// A file to download.
@@ -28,7 +27,7 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// The package's name, with the architecture where it is not this machine's: `libc6`, `libc6:arm64`.
+    /// The package's name, with its architecture if it is not this machine's: `libc6`, `libc6:arm64`.
     pub(super) fn package(&self) -> String {
         let mut parts = self.file_name.trim_end_matches(".deb").split('_');
         let name = parts.next().unwrap_or_default();
@@ -39,11 +38,11 @@ impl Archive {
     }
 }
 
-/// A private apt.
+/// An apt with its own configuration.
 pub(super) struct Apt {
     dir: PathBuf,
     mirror: Mirror,
-    /// Whether it knows of packages for aarch64, too.
+    /// Whether it also uses packages for aarch64.
     arm64: bool,
 }
 
@@ -64,7 +63,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Fetches the lists of packages.
+    /// Fetches the package lists.
     pub(super) fn update(&self) -> Result<(), LabError> {
         let bar = Progress::step("package lists", 0, true);
         let lists = self.dir.join("lists");
@@ -75,28 +74,28 @@ impl Apt {
         })
     }
 
-    /// What would have to be downloaded for `packages` and all they depend on.
+    /// The downloads for `packages` and all their dependencies.
     pub(super) fn closure(&self, packages: &[String]) -> Result<Vec<Archive>, LabError> {
         let mut arguments = vec!["install", "-qq", "-y", "--print-uris"];
         arguments.extend(packages.iter().map(String::as_str));
         self.plan(&arguments)
     }
 
-    /// What would have to be downloaded for `packages` alone.
+    /// The downloads for `packages` only.
     pub(super) fn alone(&self, packages: &[String]) -> Result<Vec<Archive>, LabError> {
         let mut arguments = vec!["download", "-qq", "--print-uris"];
         arguments.extend(packages.iter().map(String::as_str));
         self.plan(&arguments)
     }
 
-    /// The archive with the source, as its authors released it, that a package was made from.
+    /// The upstream source archive of a package.
     pub(super) fn source(&self, package: &str) -> Result<Archive, LabError> {
         let plan = self.plan(&["source", "-qq", "--tar-only", "--download-only", "--print-uris", package])?;
         let released = |archive: &Archive| archive.file_name.contains(".orig.tar.");
         plan.into_iter().find(released).ok_or_else(|| LabError::Missing { what: format!("source of {package}") })
     }
 
-    /// Downloads what [`Apt::source`] names.
+    /// Downloads the archive of [`Apt::source`].
     pub(super) fn fetch_source(&self, package: &str) -> Result<(), LabError> {
         let bar = Progress::step(&format!("fetching the source of {package}"), 0, true);
         let arguments = ["source", "-q", "--tar-only", "--download-only", package];
@@ -121,8 +120,7 @@ impl Apt {
         Err(self.failure("listing the packages"))
     }
 
-    /// Downloads what [`Apt::closure`] or, if `alone`, [`Apt::alone`] listed.
-    /// What an earlier run has begun is continued.
+    /// Downloads the files of [`Apt::closure`] or, if `alone`, of [`Apt::alone`]. Continues earlier partial downloads.
     pub(super) fn fetch(&self, packages: &[String], plan: &[Archive], alone: bool) -> Result<(), LabError> {
         let total = plan.iter().map(|archive| archive.size).sum();
         let message = format!("fetching {} packages, {} MB", plan.len(), total / 1_000_000);
@@ -140,12 +138,12 @@ impl Apt {
         })
     }
 
-    /// Where downloads lie.
+    /// The download folder.
     pub(super) fn archives(&self) -> PathBuf {
         self.dir.join("cache/archives")
     }
 
-    /// The log of everything apt said.
+    /// The log of apt's output.
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join("log/setup.log")
     }
@@ -185,7 +183,7 @@ impl Apt {
         let mut command = Command::new(program);
         command
             .args(arguments)
-            // `apt-get download` writes to where it stands.
+            // `apt-get download` writes to the current folder.
             .current_dir(self.archives())
             .env("APT_CONFIG", self.dir.join("apt.conf"))
             .env("LC_ALL", "C")
@@ -194,7 +192,7 @@ impl Apt {
     }
 
     fn plan(&self, arguments: &[&str]) -> Result<Vec<Archive>, LabError> {
-        // apt leaves out what is downloaded already; the plan is of everything.
+        // apt leaves out files already downloaded; the plan must have all.
         let empty = self.dir.join("empty");
         let output = self
             .command("apt-get", arguments)
@@ -213,7 +211,7 @@ impl Apt {
         Err(self.failure("choosing the packages"))
     }
 
-    /// Runs apt, again if it fails: networks do.
+    /// Runs apt, and retries it on failure, as networks can fail.
     fn insist(
         &self,
         step: &'static str,
@@ -239,13 +237,12 @@ impl Apt {
     }
 }
 
-/// The error for a program that does not start.
+/// The error if a program cannot be started.
 pub(super) fn no_apt(program: &'static str) -> impl Fn(io::Error) -> LabError {
     move |source| LabError::NoApt { program, source }
 }
 
-/// How this machine's apt reaches its mirror (proxies, certificates, whether
-/// dates are checked), as lines of configuration.
+/// This machine's network settings of apt (proxies, certificates, date checks), as configuration lines.
 fn network_settings() -> Result<String, LabError> {
     const KEPT: [&str; 5] =
         ["Acquire::http::", "Acquire::https::", "Acquire::socks::", "Acquire::Check-", "Acquire::Force"];

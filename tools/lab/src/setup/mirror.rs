@@ -1,28 +1,28 @@
-//! Finds the Debian mirror this machine's apt already uses.
+//! Finds the Debian mirror that this machine's apt uses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::LabError;
 
-/// The release the guests are made of.
+/// The Debian release of the guests.
 pub(super) const SUITE: &str = "trixie";
 
 /// The keyring with the keys of every Debian release.
 const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// One archive that apt is told of.
+/// An archive in apt's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mirror {
     pub(super) uri: String,
     suites: Vec<String>,
     components: Vec<String>,
-    /// Lines of a deb822 entry that say whom to trust, as the machine has them.
+    /// Lines of a deb822 entry that configure trust, copied from the machine's configuration.
     trust: Vec<String>,
 }
 
 impl Mirror {
-    /// The mirror to use: the user's word, or else the machine's.
+    /// The mirror to use: the one that the user names, otherwise the machine's.
     pub(super) fn find() -> Result<Self, LabError> {
         let machines = of_machine(Path::new("/etc/apt"));
         match std::env::var("MLX5_LAB_MIRROR") {
@@ -31,11 +31,11 @@ impl Mirror {
         }
     }
 
-    /// The entry for our own sources list: of packages, or of `sources` that packages are made from.
+    /// The entry for our own sources list: for packages, or for `sources`.
     pub(super) fn entry(&self, sources: bool) -> String {
         let (kind, uri) = (if sources { "deb-src" } else { "deb" }, &self.uri);
         let mut text = format!("Types: {kind}\nURIs: {uri}\nSuites: {SUITE} {SUITE}-backports\nComponents: main\n");
-        // A machine may trust no more than the key of its own release.
+        // A machine may trust only the key of its own release.
         let custom = self.trust.iter().any(|line| !line.contains("debian-archive"));
         if custom || !Path::new(DEBIAN_KEYRING).exists() {
             for line in &self.trust {
@@ -48,8 +48,7 @@ impl Mirror {
         text
     }
 
-    /// Whether this is a Debian archive proper: neither security updates,
-    /// which lie elsewhere, nor somebody's own packages.
+    /// Whether this is a Debian archive: not security updates, which are elsewhere, and no third-party packages.
     fn is_debian_archive(&self) -> bool {
         const RELEASES: [&str; 10] =
             ["stable", "oldstable", "testing", "unstable", "sid", "bullseye", "bookworm", SUITE, "forky", "duke"];
@@ -58,7 +57,7 @@ impl Mirror {
     }
 }
 
-/// The first Debian archive named in an apt folder.
+/// The first Debian archive in an apt folder.
 fn of_machine(etc_apt: &Path) -> Option<Mirror> {
     let mut files: Vec<PathBuf> = fs::read_dir(etc_apt.join("sources.list.d"))
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
@@ -102,7 +101,7 @@ fn parse_line(line: &str) -> Option<Mirror> {
     Some(Mirror { uri: words.next()?, suites: vec![words.next()?], components: words.collect(), trust })
 }
 
-/// Reads the format of stanzas.
+/// Reads the deb822 format.
 fn parse_deb822(text: &str) -> Vec<Mirror> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     lines.split(|line| line.trim().is_empty()).filter_map(parse_stanza).collect()
@@ -129,7 +128,7 @@ fn parse_stanza(lines: &[&str]) -> Option<Mirror> {
             "suites" => mirror.suites.extend(words()),
             "components" => mirror.components.extend(words()),
             "enabled" => enabled = value.trim() != "no",
-            // A key may stand here in full, over many lines.
+            // A key may be given inline, in several lines.
             "signed-by" | "trusted" => mirror.trust.push((*line).to_owned()),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Fetches and unpacks what the lab is made of.
+//! Fetches and unpacks the packages of the lab.
 
 mod aarch64;
 mod apt;

@@ -1,4 +1,4 @@
-//! Sources of programs, of which the lab keeps what declares layouts for the program alone.
+//! Source packages, of which the lab keeps only the files that declare layouts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use crate::error::{IoContext, LabError};
 use crate::process::{run_logged, tail};
 use crate::progress::Progress;
 
-/// The package whose source has libmlx5.
+/// The source package of libmlx5.
 pub(super) const RDMA_CORE: &str = "rdma-core";
 
-/// What is kept of a source.
+/// What is kept of the kernel's source.
 const OF_KERNEL: [&str; 3] = [
     "*/drivers/fwctl/mlx5/*.[ch]",
     "*/drivers/infiniband/hw/mlx5/*.[ch]",
@@ -20,29 +20,29 @@ const OF_KERNEL: [&str; 3] = [
 ];
 const OF_RDMA_CORE: [&str; 1] = ["*/providers/mlx5/*.[ch]"];
 
-/// How long unpacking may take: a kernel is some 1.5 GB.
+/// How long unpacking may take: a kernel has some 1.5 GB.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// The package with the source of the kernel that a package of headers is of: `linux-headers-7.3.4+deb13-common`.
+/// The source package for a package of kernel headers: `linux-headers-7.3.4+deb13-common`.
 pub(super) fn of_headers(package: &str) -> Option<String> {
     let release = release_number(package.strip_prefix("linux-headers-")?)?;
     Some(format!("linux-source-{}.{}", release.first()?, release.get(1)?))
 }
 
-/// `6.12.94+deb13` as numbers that compare; `None` for what does not start like a release.
+/// `6.12.94+deb13` as numbers, for comparison; `None` if it does not start like a release.
 pub(crate) fn release_number(release: &str) -> Option<Vec<u32>> {
     let dotted = release.split(|c: char| c != '.' && !c.is_ascii_digit()).next()?;
     dotted.split('.').map(|number| number.parse().ok()).collect()
 }
 
-/// Replaces the kernel's source in a tree, which its package holds packed, by what is kept of it.
+/// Replaces the packed kernel source in a tree by the files that are kept.
 pub(super) fn finish_kernel(tree: &Path, package: &str, log: &Path) -> Result<(), LabError> {
     let archive = tree.join("usr/src").join(format!("{package}.tar.xz"));
     unpack(&archive, &tree.join("usr/src/linux"), &OF_KERNEL, log)?;
     fs::remove_file(&archive).doing("remove", &archive)
 }
 
-/// Unpacks what is kept of rdma-core's source.
+/// Unpacks the files of rdma-core's source that are kept.
 pub(super) fn finish_rdma_core(tree: &Path, archive: &Path, log: &Path) -> Result<(), LabError> {
     unpack(archive, &tree.join("usr/src").join(RDMA_CORE), &OF_RDMA_CORE, log)
 }

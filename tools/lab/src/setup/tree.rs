@@ -1,4 +1,4 @@
-//! Trees of unpacked packages, and how they come to be.
+//! Trees of unpacked packages, and how they are made.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,29 +16,29 @@ use crate::process::{run_logged, tail};
 use crate::progress::{Progress, say};
 use crate::root::{kernel_release, loader};
 
-/// Raise it when what is done to a tree after unpacking changes.
+/// Increase it when the processing of a tree after unpacking changes.
 const REVISION: u32 = 1;
-/// How long to wait for another process that sets the lab up.
+/// How long to wait for another process that sets up the lab.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// How long unpacking one package may take.
 const QUIET: Duration = Duration::from_secs(300);
 
-/// The kernel, whose exact version names the package of its headers.
+/// The kernel; its exact version determines the package of its headers.
 const KERNEL: &str = "linux-image-amd64";
 
 /// A tree of unpacked packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tree {
-    /// Everything: QEMU, the guest's kernel and its root file system.
+    /// QEMU, the guests' kernel and their root file system.
     Root,
-    /// The headers only, for those who need no guest: rdma-core's, those of two kernels, the guests' and the newest,
-    /// and what the newest kernel's drivers and libmlx5 declare for themselves.
+    /// Headers only, for checks without a guest: rdma-core's, those of two kernels (the guests' and the newest), and
+    /// the internal ones of the newest kernel's drivers and of libmlx5.
     Headers,
-    /// A Rust compiler for aarch64, and QEMU to run what it makes.
+    /// A Rust compiler for aarch64, and QEMU to run the results.
     Aarch64,
-    /// The dissector.
+    /// tshark.
     Tshark,
-    /// The judge of ICRCs.
+    /// Scapy, which checks ICRCs.
     Scapy,
 }
 
@@ -95,7 +95,7 @@ impl Tree {
         }
     }
 
-    /// What a tree must say of itself to be taken as it is.
+    /// The stamp of a current tree.
     fn stamp(self) -> String {
         let kernels = if self == Self::Headers { "headers of two kernels, sources of three drivers\n" } else { "" };
         format!("revision {REVISION}\n{}\n{kernels}", self.packages().join("\n"))
@@ -106,7 +106,7 @@ impl Tree {
     }
 }
 
-/// Makes sure that a tree is there and current; returns its folder.
+/// Makes sure that a tree exists and is current; returns its folder.
 pub(crate) fn ensure(folder: &LabFolder, tree: Tree) -> Result<PathBuf, LabError> {
     let dir = folder.join(tree.name());
     if tree.is_current(&dir) {
@@ -118,7 +118,7 @@ pub(crate) fn ensure(folder: &LabFolder, tree: Tree) -> Result<PathBuf, LabError
     let _lock = FileLock::any(&[folder.join("setup.lock")], PATIENCE, || {
         say("another process is setting the lab up, waiting for it");
     })?;
-    // It may have been made while we waited.
+    // Another process may have made it while we waited.
     if !tree.is_current(&dir) {
         make(folder, tree, &dir)?;
     }
@@ -132,7 +132,7 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
     apt.update()?;
     let plan = download(&apt, tree)?;
 
-    // Unpacked aside and renamed when whole: a tree is there or it is not.
+    // Unpacked to a temporary folder and renamed when complete, so that a tree is never partial.
     let partial = folder.join(&format!("{}.partial", tree.name()));
     remove_tree(&partial)?;
     unpack(&apt, &plan, &partial)?;
@@ -154,7 +154,7 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Downloads what a tree is made of, and says what that is.
+/// Downloads the packages of a tree; returns their list.
 fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
     let mut packages: Vec<String> = tree.packages().iter().map(|&name| name.to_owned()).collect();
     let plan = match tree {
@@ -181,7 +181,7 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
     Ok(plan)
 }
 
-/// The package with the headers of the very kernel the guests boot.
+/// The headers package of the guests' kernel.
 fn guests_headers(apt: &Apt) -> Result<String, LabError> {
     let image = apt.closure(&[KERNEL.to_owned()])?;
     image
@@ -194,7 +194,7 @@ fn guests_headers(apt: &Apt) -> Result<String, LabError> {
         .ok_or_else(|| LabError::Missing { what: "kernel image".into() })
 }
 
-/// The package with the headers of the newest kernel there is, backports included.
+/// The headers package of the newest kernel, including backports.
 fn newest_headers(apt: &Apt) -> Result<String, LabError> {
     const PREFIX: &str = "linux-headers-";
     let names = apt.names(PREFIX)?.into_iter();
@@ -221,7 +221,7 @@ fn unpack(apt: &Apt, plan: &[Archive], dir: &Path) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Of the sources no more is kept than what declares layouts.
+/// Keeps only the parts of the sources that declare layouts.
 fn finish_headers(apt: &Apt, tree: &Path) -> Result<(), LabError> {
     let kernel =
         sources::of_headers(&newest_headers(apt)?).ok_or_else(|| LabError::Missing { what: "kernel".into() })?;
@@ -232,7 +232,7 @@ fn finish_headers(apt: &Apt, tree: &Path) -> Result<(), LabError> {
     fs::remove_file(&archive).doing("remove", &archive)
 }
 
-/// Does by hand what the packages' own scripts would have done.
+/// Does what the packages' installation scripts would do.
 fn finish_root(root: &Path, log: &Path) -> Result<(), LabError> {
     for (name, target) in [("usr/bin/sh", "bash"), ("usr/bin/awk", "mawk")] {
         let link = root.join(name);

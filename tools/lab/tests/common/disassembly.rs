@@ -1,10 +1,10 @@
-//! What instructions the compiler makes of some of uar's functions.
+//! Disassembles some of uar's functions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a program prints; its error output is part of the failure.
+/// The output of a program; its error output is part of the failure.
 pub fn printed(command: &mut Command) -> Result<String, Box<dyn std::error::Error>> {
     let output = command.output().map_err(|error| format!("{command:?} (objdump is in binutils): {error}"))?;
     if !output.status.success() {
@@ -13,7 +13,7 @@ pub fn printed(command: &mut Command) -> Result<String, Box<dyn std::error::Erro
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Writes a crate of the functions in `judge/instructions.rs` to `dir`; its manifest.
+/// Writes a crate with the functions of `judge/instructions.rs` to `dir`; returns its manifest's path.
 pub fn write_probe(dir: &Path) -> std::io::Result<PathBuf> {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = lab.ancestors().nth(2).unwrap_or(lab);

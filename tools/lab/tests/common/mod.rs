@@ -1,6 +1,6 @@
-//! What the lab's tests share.
+//! Code shared by the lab's tests.
 
-// Each test is a program of its own and uses a part of this.
+// Each test program uses only a part of this.
 #![allow(dead_code)]
 
 pub mod disassembly;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use mlx5_lab::{Build, Guest, Job, KernelLog, Model};
 
-/// For short commands on a busy host.
+/// Timeout of short commands on a busy host.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// What a test returns: its error is shown with all its causes.
@@ -85,10 +85,10 @@ kill_in_traffic() {
 }
 "#;
 
-/// A probe takes seconds; a lost command makes the driver wait for a minute.
+/// Timeout of a probe, which takes seconds; after a lost command the driver waits for a minute.
 pub const PROBE: Duration = Duration::from_secs(240);
 
-/// For one run of a program with few messages, on emulated processors of a busy host.
+/// Timeout of one run of a program with few messages, on emulated processors of a busy host.
 pub const TRAFFIC: Duration = Duration::from_secs(180);
 
 /// The addresses that ping-pongs and perftest listen on, in a network namespace: 18515 in hexadecimal.

@@ -1,13 +1,13 @@
-//! What the newest kernel's headers have and mlx5-prm leaves out, and why. A row that has become needless fails.
+//! What the newest kernel's headers have and mlx5-prm omits, and why. A row that is no longer needed is an error.
 //!
-//! A name that ends in `*` stands for all that begin alike.
+//! A name ending in `*` stands for all names with that prefix.
 
 use crate::unjudged::Row;
 
-/// The kernel these lists are made for. With a newer one what is new in it is printed, and does not fail.
+/// The kernel for which these lists were made. Additions of newer kernels are printed, and are no error.
 pub const COMPLETE_FOR: &str = "7.3";
 
-/// Structures, and `structure.member`s, of `mlx5_ifc.h` and of the drivers' own.
+/// Structures, and `structure.member`s, of `mlx5_ifc.h` and of the drivers.
 pub const ABSENT: &[Row] = &[
     // the same under other names
     ("cmd_if_box.next_pointer_*", ADDRESS),
@@ -43,7 +43,7 @@ const WORDS: &str = "the same bytes as access_key, without its words";
 const NUMBER: &str = "a dword, whose bits differ by command";
 const SPARE: &str = "bits of registers that have no name";
 
-/// Enumerators that begin as the names of an enumeration of ours do.
+/// Enumerators with the prefix of one of our enumerations.
 pub const UNNAMED: &[Row] = &[
     ("CQE_RSS_HTYPE_IP", MASK),
     ("CQE_RSS_HTYPE_L4", MASK),

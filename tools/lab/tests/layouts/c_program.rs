@@ -1,4 +1,4 @@
-//! Asks the C compiler: one program a set of headers prints where everything lies.
+//! Asks the C compiler: for each set of headers, a program prints the positions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ pub struct Source {
     /// `Linux 6.12.94`, `rdma-core`.
     pub name: String,
     include: Vec<PathBuf>,
-    /// What is compiled after these headers, of a program's own.
+    /// Declarations of a program's own, compiled after these headers.
     own: String,
-    /// The words of a program's own: it is asked for these alone.
+    /// Names of a program's own declarations: only claims about these are asked.
     words: Option<BTreeSet<String>>,
 }
 
 impl Source {
-    /// The sets there are, the older kernel before the newer.
+    /// All sets, the older kernel before the newer.
     pub fn all(headers: &Headers) -> [Source; 5] {
         let kernel = |kernel: &KernelHeaders| Source {
             header: Header::Kernel,
@@ -48,7 +48,7 @@ impl Source {
         ]
     }
 
-    /// What the newest kernel's drivers declare beside its headers.
+    /// Declarations of the newest kernel's drivers.
     fn drivers(headers: &Headers) -> Source {
         let own = own::cut(&headers.newest_drivers, OF_DRIVERS);
         Source {
@@ -60,7 +60,7 @@ impl Source {
         }
     }
 
-    /// What libmlx5 declares beside the header it installs.
+    /// Declarations of libmlx5 besides its installed header.
     fn provider(headers: &Headers) -> Source {
         let cut = own::cut(&headers.provider, OF_PROVIDER);
         let read = |name: &str| fs::read_to_string(headers.provider.join(name)).expect(name);
@@ -79,14 +79,15 @@ impl Source {
         }
     }
 
-    /// Whether the claim is theirs to confirm: for a program's own, if that has what the question names first.
+    /// Whether these headers can confirm the claim: for a program's own declarations, if they have the first name in
+    /// the question.
     fn is_asked(&self, claim: &Claim) -> bool {
         let subject = words(&claim.question).skip(1).find(|word| !matches!(*word, "" | "struct" | "union"));
         let is_there = |words: &BTreeSet<String>| claim.named || subject.is_some_and(|subject| words.contains(subject));
         claim.header == self.header && self.words.as_ref().is_none_or(is_there)
     }
 
-    /// What these headers say to the claims that are theirs to confirm.
+    /// Answers of these headers to the claims that they can confirm.
     pub fn asked(self, claims: &[Claim]) -> Answers {
         let theirs = claims.iter().filter(|claim| self.is_asked(claim));
         let questions: Vec<_> = theirs.map(|claim| claim.question.as_str()).collect();
@@ -95,7 +96,7 @@ impl Source {
         Answers { header: self.header, name: self.name, facts }
     }
 
-    /// The facts asked for; `None` where these headers do not know what is asked.
+    /// The requested facts; `None` if these headers do not know the name.
     fn facts(&self, questions: &[&str]) -> Vec<Option<Fact>> {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let unknown = match self.compile(dir.path(), questions, &BTreeSet::new()) {
@@ -113,14 +114,14 @@ impl Source {
         facts
     }
 
-    /// Compiles a program that answers each question with a line. Fails with the questions that the compiler refuses.
+    /// Compiles a program that answers each question with a line. Returns the questions that the compiler rejects.
     fn compile(&self, dir: &Path, questions: &[&str], unknown: &BTreeSet<usize>) -> Result<(), BTreeSet<usize>> {
         let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("judge");
         let source = dir.join("judge.c");
         fs::write(&source, program(self.header, questions, unknown)).expect("write the C program");
         fs::write(dir.join("own.h"), &self.own).expect("write a header");
         let mut cc = Command::new("cc");
-        // An error counts where the question stands, not where a macro of a header was written down.
+        // An error counts at the line of the question, not at that of a macro in a header.
         cc.args(["-std=gnu11", "-O0", "-Werror=implicit-function-declaration", "-ftrack-macro-expansion=0"]);
         cc.arg("-o").arg(dir.join("judge")).arg("-I").arg(&judge).arg("-I").arg(dir);
         if matches!(self.header, Header::Kernel | Header::Drivers) {
@@ -143,9 +144,8 @@ impl Source {
         Err(refused.unwrap_or_else(|| panic!("{}: the headers do not compile:\n{}", self.name, errors.join("\n"))))
     }
 
-    /// What the kernel's headers include is replaced by nothing, for `judge/kernel.h` has what is needed of it, but for
-    /// the enumerations that are all we use of `driver.h` and `fs.h`, and for what
-    /// InfiniBand's headers need of `ib_verbs.h`.
+    /// Replaces the includes of the kernel's headers: `judge/kernel.h` has what they need, except for the enumerations
+    /// that we use of `driver.h` and `fs.h`, and for what InfiniBand's headers need of `ib_verbs.h`.
     fn replace_includes(&self, dir: &Path) {
         let read = |name: &str| fs::read_to_string(self.include[0].join("linux/mlx5").join(name)).expect(name);
         let (driver, steering) = (read("driver.h"), read("fs.h"));
@@ -166,16 +166,16 @@ impl Source {
     }
 }
 
-/// What one set of headers said.
+/// The answers of one set of headers.
 pub struct Answers {
     pub header: Header,
-    /// The set's name.
+    /// Name of the set.
     pub name: String,
     pub facts: HashMap<String, Option<Fact>>,
 }
 
 impl Answers {
-    /// The answer to a question; `None` where it was not asked, or the headers do not know what was asked.
+    /// The answer to a question; `None` if it was not asked, or the headers do not know the name.
     pub fn to(&self, question: &str) -> Option<Fact> {
         self.facts.get(question).copied().flatten()
     }
@@ -185,10 +185,10 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c != '_' && !c.is_alphanumeric())
 }
 
-/// The line of the first question.
+/// Line of the first question.
 const FIRST_LINE: usize = 10;
 
-/// A function for each question, as the compiler reports an unknown name once a function; and `main` calls them.
+/// One function for each question, as the compiler reports an unknown name once for each function; `main` calls them.
 fn program(header: Header, questions: &[&str], unknown: &BTreeSet<usize>) -> String {
     let includes: &[&str] = match header {
         Header::Kernel | Header::Drivers => &[
@@ -220,7 +220,7 @@ fn program(header: Header, questions: &[&str], unknown: &BTreeSet<usize>) -> Str
     text
 }
 
-/// Reads a line of what the program prints.
+/// Parses a line of the program's output.
 fn fact(line: &str) -> Option<Fact> {
     match line.split_once(' ') {
         _ if line == "unknown" => None,

@@ -1,4 +1,4 @@
-//! What mlx5-prm says, as claims that a header can confirm.
+//! The content of mlx5-prm, as claims that a header can confirm.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use mlx5_prm::registry::{LAYOUTS, VALUES};
 use crate::counterparts::{self, BIT_FIELD, Counterpart};
 use crate::values::CONSTANTS;
 
-/// Whose header.
+/// Origin of the headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
     /// The kernel's `mlx5_ifc.h`, `device.h`, `qp.h` and `cq.h`.
     Kernel,
     /// rdma-core's `mlx5dv.h`.
     Verbs,
-    /// None: what the kernel's drivers declare in their source.
+    /// Not a header: declarations in the source of the kernel's drivers.
     Drivers,
-    /// None: what libmlx5 declares in its source.
+    /// Not a header: declarations in the source of libmlx5.
     Provider,
 }
 use Header::{Drivers, Kernel, Provider};
 
-/// Where a field, or a whole layout, lies: first bit and number of bits; or a number alone.
+/// Position of a field or layout: first bit and number of bits; or a single number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fact {
     Place(u64, u64),
@@ -42,7 +42,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// What mlx5-prm says, and the line of C that asks the header.
+/// A claim of mlx5-prm, and the C expression that asks the header.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// `Layout.field`, `Layout` for its size, `Values.NAME`.
@@ -50,9 +50,9 @@ pub struct Claim {
     pub header: Header,
     pub question: String,
     pub says: Fact,
-    /// Somebody named the C side of it, so some header must have it.
+    /// The C name is given explicitly, so a header must have it.
     pub named: bool,
-    /// It may be wider in a newer header: it is a structure, or holds one.
+    /// It may be larger in a newer header: it is a structure, or contains one.
     pub may_grow: bool,
 }
 
@@ -71,8 +71,8 @@ impl Claim {
         Claim { what, header, question, says, named: true, may_grow }
     }
 
-    /// The list after the fixed part: where it starts, and how large one element is, unless that is chosen, or the list
-    /// is just bytes to us.
+    /// The list after the fixed part: its position, and the size of an element, unless that depends on other fields, or
+    /// the list is plain bytes.
     fn of_list(info: &Info, list: &Field, header: Header, c: &str) -> Claim {
         let Kind::Part { element, .. } = list.kind else { panic!("{}.{} is no list", info.name, list.name) };
         let (ask, bits) = match (list.choice, element) {
@@ -97,7 +97,7 @@ impl Claim {
     }
 }
 
-/// Whether a C structure is one of `mlx5_ifc.h`, in which a byte stands for a bit.
+/// Whether a C structure is one of `mlx5_ifc.h`, in which each bit is declared as a byte.
 pub fn is_ifc(c: &str) -> bool {
     c.starts_with("mlx5_ifc_")
 }
@@ -110,12 +110,12 @@ fn c_type(info: &Info, c: &str) -> String {
     }
 }
 
-/// A union without a name, whose arms C takes for members of the structure it lies in: `mlx5_ifc_parent_bits.`.
+/// An anonymous union, whose members C treats as members of the enclosing structure: `mlx5_ifc_parent_bits.`.
 pub fn is_unnamed(info: &Info) -> bool {
     info.c_name.ends_with('.')
 }
 
-/// The first bit of an unnamed union in the structure it lies in; 0 for everything else.
+/// The first bit of an anonymous union in its structure; 0 for everything else.
 fn unnamed_start(info: &Info) -> u64 {
     if !is_unnamed(info) {
         return 0;
@@ -129,7 +129,7 @@ fn unnamed_start(info: &Info) -> u64 {
     field.unwrap_or_else(|| panic!("{} lies in no layout of {}", info.name, info.c_name)).start_bit() as u64
 }
 
-/// Everything mlx5-prm says of its layouts that some header can confirm.
+/// Every claim about layouts that a header can confirm.
 pub fn of_layouts() -> Vec<Claim> {
     let mut claims = Vec::new();
     for info in LAYOUTS.iter().filter(|info| is_ifc(info.c_name)) {
@@ -150,7 +150,7 @@ pub fn of_layouts() -> Vec<Claim> {
     claims
 }
 
-/// What is said of a layout that ends where a list starts, at a member of another structure or at the end of it.
+/// Claims about a layout that ends where a list starts, which is a member of another structure or at its end.
 fn of_counterpart_list(info: &Info, list: &Field, counterpart: &Counterpart, member: &str) -> [Claim; 2] {
     let (header, c) = (counterpart.header, counterpart.c);
     let question = match (is_ifc(c), member) {
@@ -168,18 +168,18 @@ fn of_counterpart_list(info: &Info, list: &Field, counterpart: &Counterpart, mem
     })
 }
 
-/// What is said of a layout that is a structure of `mlx5_ifc.h`, or of a program's own as that has it.
+/// Claims about a layout that is a structure of `mlx5_ifc.h`, or of a program's own copy of it.
 fn of_ifc(info: &'static Info, header: Header) -> Vec<Claim> {
-    // libmlx5 declares of a structure no more than it uses.
+    // libmlx5 declares only the part of a structure that it uses.
     let whole = !is_unnamed(info) && header != Provider;
     let size = whole.then(|| Claim::of_size(info, header, info.c_name));
     let fields = info.fields.iter().map(|field| Claim::of_field(info, field.name, header, info.c_name, field.name, ""));
     let list = info.tail.iter().map(|list| Claim::of_list(info, list, header, info.c_name));
-    // One header's silence is no fault: what none has is told in the end.
+    // One header may lack it; what no header has is reported at the end.
     size.into_iter().chain(fields).map(|claim| Claim { named: false, ..claim }).chain(list).collect()
 }
 
-/// Everything it says of its enumerations.
+/// Every claim about enumerations.
 pub fn of_values() -> Vec<Claim> {
     let mut claims = Vec::new();
     for constants in CONSTANTS {
@@ -192,7 +192,7 @@ pub fn of_values() -> Vec<Claim> {
                 header: constants.header,
                 question: format!("NUMBER({c})"),
                 says: Fact::Number((*number).into()),
-                // A header may have no more than some of them.
+                // A header may have only some of them.
                 named: otherwise.is_some(),
                 may_grow: false,
             });

@@ -1,4 +1,4 @@
-//! The other way round: whether mlx5-prm has all that the newest kernel's `mlx5_ifc.h` has, and its drivers beside it.
+//! The other direction: whether mlx5-prm has everything in the newest kernel's `mlx5_ifc.h` and in its drivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::report;
 use crate::unjudged::Row;
 use crate::values::CONSTANTS;
 
-/// `structure`, or `structure.member`, of every name in the header that no layout has.
+/// `structure`, or `structure.member`, of every name in the header without a layout.
 fn missing(structures: &BTreeMap<String, Structure>) -> BTreeSet<String> {
     let known = known();
     let mut missing = BTreeSet::new();
@@ -35,8 +35,8 @@ fn missing(structures: &BTreeMap<String, Structure>) -> BTreeSet<String> {
     missing
 }
 
-/// Whether it only puts others together, each of which we have: the head of a general object's command and the object,
-/// or a union of capability pages. Nothing in it is its own.
+/// Whether a structure only combines others that we have: the head of a general object's command and the object, or a
+/// union of capability pages.
 fn is_made_of_known(structure: &Structure, structures: &BTreeMap<String, Structure>, known: &Known) -> bool {
     let is_known = |part: &String| {
         known.contains_key(part.as_str())
@@ -46,18 +46,18 @@ fn is_made_of_known(structure: &Structure, structures: &BTreeMap<String, Structu
     all > 0 && all == structure.parts.len() && structure.parts.iter().all(is_known)
 }
 
-/// C structures, and the members of them that we have.
+/// C structures, and their members that we have.
 type Known = BTreeMap<&'static str, BTreeSet<&'static str>>;
 
-/// The members of C structures that fields of ours are compared with.
+/// The members of C structures with which our fields are compared.
 fn known() -> Known {
     let mut known = Known::new();
     for info in LAYOUTS {
         let names = info.fields.iter().chain(&info.tail).map(|field| field.name);
-        // The arms of a union without a name are members of the structure around it.
+        // Members of an anonymous union belong to the structure around it.
         known.entry(info.c_name.trim_end_matches('.')).or_default().extend(names);
     }
-    // Where a list begins says nothing of the structure that says so.
+    // The start of a list is not a member of its own.
     for counterpart in counterparts::all().filter(|counterpart| counterpart.sized || counterpart.fields.len() > 1) {
         known.entry(counterpart.c).or_default().extend(counterpart.fields.iter().map(|(_, member, _)| *member));
     }
@@ -68,7 +68,7 @@ fn prm_name(c: &str) -> &str {
     c.strip_prefix("mlx5_ifc_").and_then(|name| name.strip_suffix("_bits")).unwrap_or(c)
 }
 
-/// Every enumerator of the headers that our constants are compared with, by name alone.
+/// Every enumerator of the headers with which our constants are compared, by name.
 fn enumerators(include: &Path) -> BTreeSet<String> {
     let read = |name: &str| fs::read_to_string(include.join("linux/mlx5").join(name)).expect(name);
     let headers = ["device.h", "qp.h", "cq.h", "port.h", "mlx5_ifc.h", "mlx5_ifc_fpga.h", "mlx5_ifc_vdpa.h"];
@@ -78,7 +78,7 @@ fn enumerators(include: &Path) -> BTreeSet<String> {
     texts.flat_map(|text| ifc::enumerators(&text)).collect()
 }
 
-/// The enumerators that begin as the names of an enumeration of ours, and are none of them.
+/// Enumerators with the prefix of one of our enumerations that it does not have.
 fn unnamed(enumerators: BTreeSet<String>) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     let mut prefixes = BTreeSet::new();
@@ -88,14 +88,14 @@ fn unnamed(enumerators: BTreeSet<String>) -> BTreeSet<String> {
         let words =
             |text: &str| text.split(|c: char| c != '_' && !c.is_alphanumeric()).map(str::to_owned).collect::<Vec<_>>();
         named.extend(constants.otherwise.iter().flat_map(|(_, c)| words(c)));
-        // `MLX5_` alone begins everything.
+        // `MLX5_` alone is a prefix of everything.
         prefixes.extend((constants.prefix.matches('_').count() > 1).then_some(constants.prefix));
     }
     let ours = |name: &String| prefixes.iter().any(|prefix| name.starts_with(prefix));
     enumerators.into_iter().filter(|name| ours(name) && !named.contains(name)).collect()
 }
 
-/// What of `missing` no row excuses, and rows that excuse nothing.
+/// Entries of `missing` without a row, and rows without an entry.
 fn unexcused(missing: &BTreeSet<String>, excused: &[Row]) -> Vec<String> {
     let covers = |row: &str, name: &str| match row.strip_suffix('*') {
         Some(start) => name.starts_with(start),
@@ -106,7 +106,7 @@ fn unexcused(missing: &BTreeSet<String>, excused: &[Row]) -> Vec<String> {
     left.chain(idle.map(|(row, _)| format!("{row}: excused, but there or unknown"))).collect()
 }
 
-/// Fails on what is left, unless the kernel is newer than the lists.
+/// Fails if any are left, unless the kernel is newer than the lists.
 fn conclude(release: &str, left: &[String]) {
     if release.starts_with(COMPLETE_FOR) {
         assert!(left.is_empty(), "{} of Linux {release} missing:\n{}", left.len(), left.join("\n"));

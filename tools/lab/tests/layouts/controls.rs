@@ -1,4 +1,4 @@
-//! The judge sees what is wrong: each way to be wrong is put in on purpose, is reported, and nothing else is.
+//! Checks of the check: each kind of error is injected, and must be reported, and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::claims::{self, Claim, Fact, Header};
 use crate::verdict::{judge, unaccounted};
 use crate::{ANSWERS, ask, changed};
 
-/// A claim of the mlx5-prm there would be if it were wrong.
+/// A claim of mlx5-prm with an injected error.
 fn claim(what: &str, question: &str, says: Fact) -> Claim {
     let (what, question) = (what.to_owned(), question.to_owned());
     Claim { what, header: Header::Kernel, question, says, named: true, may_grow: true }
@@ -44,7 +44,7 @@ fn a_wrong_claim_is_reported() {
     assert_eq!(named, put_in, "{faults:#?}");
 }
 
-/// The compiler's refusals find the questions they belong to, whichever way a name is unknown.
+/// Compiler errors are assigned to the right questions, for each way in which a name can be unknown.
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn what_no_header_knows_is_told_from_what_one_knows() {
@@ -66,7 +66,7 @@ fn what_no_header_knows_is_told_from_what_one_knows() {
     assert!(verdict.faults.iter().all(|fault| fault.contains("no header knows")), "{:#?}", verdict.faults);
 }
 
-/// The two kernels are told apart: `esw_cap` went after 6.12, `psp_cap` came.
+/// The two kernels are distinguished: `esw_cap` was removed after 6.12, `psp_cap` was added.
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn what_one_kernel_alone_has_is_listed() {
@@ -81,7 +81,8 @@ fn what_one_kernel_alone_has_is_listed() {
     assert_eq!((verdict.gone, verdict.since), (set(&["EswCap"]), set(&["PspCap"])));
 }
 
-/// Ours is the newest kernel's. What was smaller before may be, what lay elsewhere needs a reason, and a reason a need.
+/// Ours follows the newest kernel. A structure may have grown; a moved field needs a reason, and a reason must be
+/// needed.
 #[test]
 fn the_newest_kernel_is_followed() {
     let answers = |name: &str, facts: [Fact; 2]| {

@@ -1,4 +1,4 @@
-//! The names in a kernel's `mlx5_ifc*.h`: every structure, and every member of it that is not reserved.
+//! The names in a kernel's `mlx5_ifc*.h`: every structure, and its members that are not reserved.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ const HEADERS: [&str; 3] = ["mlx5_ifc.h", "mlx5_ifc_fpga.h", "mlx5_ifc_vdpa.h"];
 /// A structure, or a union.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Structure {
-    /// Members with a name and a fixed size, those of anonymous structures and unions in it included.
+    /// Named members of fixed size, including those of anonymous structures and unions.
     pub members: Vec<String>,
-    /// Members without a size at the end of it: page lists and the like.
+    /// Members without a size at the end, such as page lists.
     pub tails: Vec<String>,
-    /// Structures and unions that are its members.
+    /// Members that are structures or unions.
     pub parts: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ pub fn enumerators(text: &str) -> Vec<String> {
     let mut lists = words.as_slice();
     while let Some(start) = lists.iter().position(|word| *word == "enum") {
         lists = &lists[start + 1..];
-        // `enum {` and `enum name {` declare one; anything else only mentions it.
+        // `enum {` and `enum name {` are declarations; anything else only refers to one.
         let Some(open) = lists.iter().take(2).position(|word| *word == "{") else { continue };
         let end = lists.iter().position(|word| *word == "}").unwrap_or(lists.len());
         let entries = lists[open + 1..end].split(|word| *word == ",");
@@ -65,13 +65,13 @@ pub fn enumerators(text: &str) -> Vec<String> {
 
 type Words<'a> = std::iter::Peekable<std::vec::IntoIter<&'a str>>;
 
-/// Reads members up to the brace that closes what they are in, and that brace.
+/// Reads members up to the closing brace, inclusive.
 fn read_members<'a>(words: &mut Words<'a>, into: &mut Structure) {
     let mut statement: Vec<&'a str> = Vec::new();
     while let Some(word) = words.next() {
         match word {
             "}" => return,
-            // A structure or union inside. With a name of its own it is one member, else its members are.
+            // A nested structure or union. With a name it is one member, without a name its members count.
             "{" => {
                 let mut inner = Structure::default();
                 read_members(words, &mut inner);
@@ -92,8 +92,8 @@ fn read_members<'a>(words: &mut Words<'a>, into: &mut Structure) {
     }
 }
 
-/// Adds what `u8 name[0x10]`, `struct mlx5_ifc_x_bits name`, `u8 name[][0x40]` or `DECLARE_FLEX_ARRAY(type, name)`
-/// declares.
+/// Adds the member that `u8 name[0x10]`, `struct mlx5_ifc_x_bits name`, `u8 name[][0x40]` or `DECLARE_FLEX_ARRAY(type,
+/// name)` declares.
 fn add_member(statement: &[&str], into: &mut Structure) {
     if let ["DECLARE_FLEX_ARRAY", .., name, ")"] = statement {
         into.tails.push((*name).to_owned());
@@ -125,7 +125,7 @@ fn without_comments(text: &str) -> String {
     lines.filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
-/// Names, numbers and single signs.
+/// Identifiers, numbers and single characters.
 fn words(text: &str) -> Vec<&str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = Vec::new();

@@ -1,14 +1,14 @@
-//! The judge of mlx5-prm: every layout and every enumeration is compared with what the C compiler makes of the Linux
-//! kernel's headers, of rdma-core's `mlx5dv.h`, and of what the kernel's drivers and libmlx5 declare in their sources.
+//! Check of mlx5-prm: every layout and enumeration is compared, by the C compiler, with the Linux kernel's headers,
+//! with rdma-core's `mlx5dv.h`, and with declarations in the sources of the kernel's drivers and of libmlx5.
 //!
-//! Two kernels are asked: the one that Debian stable's guests boot, and the newest in its backports. What only one of
-//! them has is confirmed by that one, and printed; where both have it, both must say what we say. A structure may have
-//! grown: ours is the newest's. Of sources the newest kernel's and Debian stable's libmlx5 are asked.
+//! Two kernels are used: that of Debian stable's guests, and the newest in its backports. What only one of them has is
+//! confirmed by that one, and printed; if both have it, both must agree with us. A structure may have grown: ours
+//! follows the newest. Sources are those of the newest kernel and of Debian stable's libmlx5.
 //!
-//! A layout whose `c_name` is a `mlx5_ifc_*_bits` structure is compared field by field, by name. [`counterparts`] says
-//! which member of which other structure, and which bits of it, a field is, and [`values`] how a constant is called.
-//! [`own`] says what is cut out of which source. What nobody has is on [`UNJUDGED`], with the reason; a row there that
-//! has become needless fails too.
+//! A layout whose `c_name` is a `mlx5_ifc_*_bits` structure is compared field by field, by name. [`counterparts`] maps
+//! fields to members, or to bits of members, of other structures; [`values`] maps constants to C names. [`own`] lists
+//! what is cut out of which source. What no header has is listed in [`UNJUDGED`], with the reason; a row there that is
+//! no longer needed is an error.
 
 mod absent;
 mod c_program;
@@ -34,7 +34,7 @@ use claims::Claim;
 use unjudged::{CHANGED, Row, UNJUDGED, UNJUDGED_VALUES, rows};
 use verdict::{Verdict, grouped, judge, unaccounted};
 
-/// What the headers say to every claim of mlx5-prm.
+/// The answers of all headers to all claims of mlx5-prm.
 static ANSWERS: LazyLock<Vec<Answers>> = LazyLock::new(|| {
     let mut claims = claims::of_layouts();
     claims.extend(claims::of_values());
@@ -46,13 +46,13 @@ fn ask(claims: &[Claim]) -> Vec<Answers> {
     Source::all(&headers).map(|source| source.asked(claims)).into()
 }
 
-/// The rows of `CHANGED` that are about layouts, or about enumerations.
+/// The rows of `CHANGED` about layouts, or about enumerations.
 fn changed(of_layouts: bool) -> Vec<Row> {
     let is_layout = |what: &str| LAYOUTS.iter().any(|info| what.split('.').next() == Some(info.name));
     CHANGED.iter().copied().filter(|(what, _)| is_layout(what) == of_layouts).collect()
 }
 
-/// Says it even where the test runner keeps what passing tests print to itself.
+/// Prints it even if the test runner captures the output of passing tests.
 fn report(line: &str) {
     let _ = writeln!(std::io::stderr(), "\nlayouts: {line}");
 }

@@ -1,12 +1,12 @@
-//! What a program declares for itself alone: cut out of its source, for a file that is included wants all the others.
+//! Declarations of programs outside of headers: cut out of the source, as including the file would need all others.
 
 use std::fs;
 use std::path::Path;
 
-/// A file, and the words by which what is needed of it is known: a declaration that has one of them.
+/// A file, and words that select the needed declarations: those that contain one of them.
 type Cut = (&'static str, &'static [&'static str]);
 
-/// Of the kernel's `drivers`.
+/// In the kernel's `drivers`.
 pub const OF_DRIVERS: &[Cut] = &[
     ("fwctl/mlx5/main.c", &["MLX5_CMD_OP_QUERY_DRIVER_VERSION ="]),
     ("net/ethernet/mellanox/mlx5/core/cmd.c", &["struct mlx5_ifc_", "MLX5_CMD_DELIVERY_STAT_OK\t"]),
@@ -38,18 +38,18 @@ pub const OF_DRIVERS: &[Cut] = &[
     ("infiniband/hw/mlx5/wr.c", &["static u8 bs_selector("]),
 ];
 
-/// Of rdma-core's `providers/mlx5`.
+/// In rdma-core's `providers/mlx5`.
 pub const OF_PROVIDER: &[Cut] =
     &[("cq.c", &["uint8_t get_cqe_l3_hdr_type("]), ("qp.c", &["uint8_t bs_to_bs_selector("])];
 
-/// Of a kernel's headers: what InfiniBand's packets need of verbs.
+/// In the kernel's headers: what InfiniBand headers need of verbs.
 pub const OF_VERBS: &[Cut] = &[("rdma/ib_verbs.h", &["union ib_gid {", "struct ib_grh {", "define IB_QPN_MASK"])];
 
-/// Of a kernel's headers: management datagrams.
+/// In the kernel's headers: management datagrams.
 pub const OF_MANAGEMENT: &[Cut] =
     &[("rdma/ib_mad.h", &["struct ib_mad_hdr {", "define IB_MGMT_CLASS_", "define IB_MGMT_METHOD_"])];
 
-/// The declarations that `cuts` name of the files in `folder`.
+/// The declarations that `cuts` selects in the files of `folder`.
 pub fn cut(folder: &Path, cuts: &[Cut]) -> String {
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     let cut = |(name, words): &Cut| {
@@ -61,7 +61,7 @@ pub fn cut(folder: &Path, cuts: &[Cut]) -> String {
     cuts.iter().map(cut).collect::<Vec<_>>().join("\n")
 }
 
-/// What begins at the margin, up to the brace at the margin; and named numbers.
+/// Declarations from the left margin to the closing brace there; and `#define`d numbers.
 fn declarations(text: &str) -> impl Iterator<Item = String> {
     const STARTS: [&str; 5] = ["struct ", "union ", "enum ", "static ", "#define "];
     let mut lines = text.lines();

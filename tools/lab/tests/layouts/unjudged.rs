@@ -1,17 +1,17 @@
-//! What no header can confirm, and why. A row that a header has come to know fails, and so does one of something gone.
+//! What no header can confirm, and why. A row that is no longer needed, or whose name does not exist, is an error.
 
-/// What, and the reason.
+/// Name and reason.
 pub type Row = (&'static str, &'static str);
 
-/// A reason, and what it holds for, with spaces between.
+/// A reason, and the names it applies to, separated by spaces.
 pub type Group = (&'static str, &'static str);
 
-/// The groups' rows.
+/// The rows of all groups.
 pub fn rows(groups: &[Group]) -> Vec<Row> {
     groups.iter().flat_map(|(reason, whats)| whats.split_whitespace().map(|what| (what, *reason))).collect()
 }
 
-/// Layout, or `Layout.field`, that no header has, and why.
+/// Layouts, or `Layout.field`s, that no header has, and why.
 pub const UNJUDGED: &[Group] = &[
     (
         "in DPDK's copy of mlx5_ifc.h, for whose users there are umems; the kernel's and libmlx5's reserve it",
@@ -46,7 +46,7 @@ pub const UNJUDGED: &[Group] = &[
     ("one arm of a union of the header, alone", "ExtendedFlowCounterList QpPasList"),
 ];
 
-/// Enumerations, or values of one, that no header has, and why.
+/// Enumerations, or single values, that no header has, and why.
 pub const UNJUDGED_VALUES: &[Group] = &[
     (
         "zero, which the headers do not name",
@@ -67,8 +67,8 @@ pub const UNJUDGED_VALUES: &[Group] = &[
     ("in drivers of other systems: Linux's fwctl has the number of its query", "Opcode.MODIFY_OTHER_HCA_CAP"),
 ];
 
-/// Layout, `Layout.field` or `Values.NAME` that the newest kernel's header has elsewhere than the older one's, or than
-/// libmlx5's, and why ours is the newest's. What only grew needs no row.
+/// Layouts, `Layout.field`s or `Values.NAME`s that differ between the newest kernel's header and the older one's or
+/// libmlx5's, and why ours follows the newest. Structures that only grew need no row.
 pub const CHANGED: &[Row] = &[
     ("NicVportContext.allowed_list_size", "12 bits became 16 where four were reserved"),
     ("EtsTcnConfigReg.max_bw_value", "8 bits became 16 where eight were reserved"),

@@ -1,8 +1,8 @@
-//! How the headers name the values of our enumerations.
+//! Names of the values of our enumerations in the headers.
 
 use crate::claims::Header::{self, Drivers, Kernel, Provider, Verbs};
 
-/// How an enumeration is named in C: the constant is `prefix` and the PRM name, but for the exceptions.
+/// C names of an enumeration: `prefix` and the PRM name, except for the listed exceptions.
 pub struct Constants {
     pub values: &'static str,
     pub header: Header,
@@ -302,6 +302,8 @@ pub const CONSTANTS: &[Constants] = &[
     Constants { values: "ElementType", header: Kernel, prefix: "SCHEDULING_CONTEXT_ELEMENT_TYPE_", otherwise: &[] },
     Constants { values: "TsarType", header: Kernel, prefix: "TSAR_ELEMENT_TSAR_TYPE_", otherwise: &[] },
     Constants { values: "PortStatus", header: Kernel, prefix: "MLX5_PORT_", otherwise: &[] },
+    Constants { values: "EthLinkMode", header: Kernel, prefix: "MLX5E_", otherwise: &[] },
+    Constants { values: "ExtEthLinkMode", header: Kernel, prefix: "MLX5E_", otherwise: &[] },
     Constants { values: "AnStatus", header: Kernel, prefix: "MLX5_AN_", otherwise: &[] },
     Constants { values: "ConnectorType", header: Kernel, prefix: "MLX5E_PORT_", otherwise: &[] },
     Constants { values: "BufferOwnership", header: Kernel, prefix: "MLX5_BUF_OWNERSHIP_", otherwise: &[] },

@@ -1,4 +1,4 @@
-//! What the headers' answers make of the claims.
+//! Compares the claims with the headers' answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,25 @@ use crate::c_program::Answers;
 use crate::claims::{Claim, Fact, Header};
 use crate::unjudged::Row;
 
-/// The outcome.
+/// The result.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// What some header confirms.
+    /// Claims that a header confirms.
     pub confirmed: BTreeSet<String>,
-    /// What is wrong, in words.
+    /// Errors, as text.
     pub faults: Vec<String>,
-    /// How many answers each set of headers gave.
+    /// Number of answers of each set of headers.
     pub comparisons: BTreeMap<String, usize>,
-    /// What the older kernel's headers alone have.
+    /// What only the older kernel's headers have.
     pub gone: BTreeSet<String>,
-    /// What the newest kernel's headers alone have.
+    /// What only the newest kernel's headers have.
     pub since: BTreeSet<String>,
     /// What was smaller in the older kernel's headers.
     pub grew: BTreeSet<String>,
 }
 
-/// Compares every claim with every answer to it. `changed` says what the two kernels, or they and
-/// libmlx5, may disagree on.
+/// Compares every claim with all answers to it. `changed` lists permitted differences between the two kernels, and
+/// between them and libmlx5.
 pub fn judge(claims: &[Claim], answers: &[Answers], changed: &[Row]) -> Verdict {
     let mut verdict = Verdict::default();
     let mut needed = BTreeSet::new();
@@ -60,7 +60,7 @@ pub fn judge(claims: &[Claim], answers: &[Answers], changed: &[Row]) -> Verdict 
     verdict
 }
 
-/// The answers to one claim: name of the headers, and what they say.
+/// The answers to one claim: name and answer of each set of headers.
 type Facts<'a> = [(&'a str, Option<Fact>)];
 
 impl Verdict {
@@ -86,17 +86,17 @@ fn contradiction(claim: &Claim, facts: &Facts<'_>) -> String {
     format!("{}: mlx5-prm {}; {said} to {}", claim.what, claim.says, claim.question)
 }
 
-/// What the answers, the newest last, say to one claim.
+/// Result of one claim, by its answers, the newest last.
 enum Agreement {
-    /// Nobody knows what is asked.
+    /// No header knows the name.
     Unknown,
-    /// All who know it agree.
+    /// All headers that know the name agree.
     Full,
-    /// The newest agrees; what lies there was smaller before.
+    /// The newest agrees; it was smaller in an older one.
     Grew,
-    /// The newest agrees; it lay elsewhere before.
+    /// The newest agrees; it was elsewhere in an older one.
     Changed,
-    /// The newest to know it disagrees.
+    /// The newest that knows it disagrees.
     None,
 }
 
@@ -118,7 +118,7 @@ fn agreement(claim: &Claim, facts: &Facts<'_>) -> Agreement {
     }
 }
 
-/// What is neither confirmed nor excused, and excuses for what is confirmed or does not exist.
+/// Claims that are neither confirmed nor excused; and excuses for claims that are confirmed or do not exist.
 pub fn unaccounted(all: &BTreeSet<String>, confirmed: &BTreeSet<String>, excused: &[Row]) -> Vec<String> {
     let covers = |excuse: &str, what: &str| {
         what == excuse || what.strip_prefix(excuse).is_some_and(|rest| rest.starts_with('.'))
@@ -132,7 +132,7 @@ pub fn unaccounted(all: &BTreeSet<String>, confirmed: &BTreeSet<String>, excused
     missing.chain(idle.map(|(excuse, _)| format!("{excuse}: excused, but confirmed or not there"))).collect()
 }
 
-/// `Layout.field`s for people: a layout that is there whole by its name, and of the others their fields.
+/// `Layout.field`s for messages: a complete layout by its name, otherwise its fields.
 pub fn grouped(whats: &BTreeSet<String>) -> String {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for what in whats {

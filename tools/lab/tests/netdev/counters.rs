@@ -1,4 +1,4 @@
-//! What `ethtool -S` counts, against what was sent.
+//! Compares the counters of `ethtool -S` with the traffic.
 
 use std::collections::HashMap;
 

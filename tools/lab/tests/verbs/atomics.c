@@ -123,7 +123,7 @@ static void tell(int peer)
 	CHECK(write(peer, text, ADDRESS) == ADDRESS);
 }
 
-/* Hears the other's address, and connects to it. */
+/* Receives the other end's address, and connects to it. */
 static void hear(int peer)
 {
 	char text[ADDRESS];
@@ -162,7 +162,7 @@ static void is(const char *what, uint64_t found, uint64_t expected)
 	exit(1);
 }
 
-/* An atomic by the interface of one call for each property: what the number was. */
+/* An atomic by the extended interface; returns the previous value. */
 static uint64_t atomic(int swaps, uint64_t compare, uint64_t swap_add)
 {
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);

@@ -4,7 +4,7 @@
  */
 #include "pair.h"
 
-/* More sends than the small completion queue has room for, and no more than a queue pair's. */
+/* More sends than the small completion queue holds, but no more than a queue pair does. */
 #define SENDS 48
 
 /* The next event, which must be `expected`, about `what`. */
@@ -17,7 +17,7 @@ static void comes(enum ibv_event_type expected, const void *what)
 	fflush(stdout);
 	CHECK(poll(&fd, 1, PATIENCE_MS) == 1);
 	CHECK(!ibv_get_async_event(device, &event));
-	/* Whatever it is about, its address lies in the same place. */
+	/* The element's pointer is in the same place for each type of event. */
 	const void *about = event.element.qp;
 
 	ibv_ack_async_event(&event);
@@ -28,7 +28,7 @@ static void comes(enum ibv_event_type expected, const void *what)
 	exit(1);
 }
 
-/* Nobody has asked for an event more than there were reasons. */
+/* There are no further events. */
 static void nothing_comes(void)
 {
 	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
@@ -101,7 +101,7 @@ static void shared_receives(void)
 	CHECK(!ibv_destroy_srq(srq));
 }
 
-/* More completions than there is room for. Both queue pairs die of it, in whichever order. */
+/* More completions than there is room for. Both queue pairs move to the error state, in any order. */
 static void full_completion_queue(void)
 {
 	struct pair pair = new_pair(3, NULL);

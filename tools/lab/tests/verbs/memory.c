@@ -1,6 +1,6 @@
 /*
- * Memory on the card, in the place of a host's: what the processor stores there is read from afar, what is written and
- * counted there from afar the processor loads. `memory DEVICE GID-INDEX`; ends with 0 when all was as it should be.
+ * Device memory instead of host memory: what the processor stores there is read remotely, and what is written and
+ * added there remotely the processor loads. `memory DEVICE GID-INDEX`; exits with 0 on success.
  */
 #include "pair.h"
 
@@ -37,7 +37,7 @@ int main(int argc, char **argv)
 	CHECK(!ibv_memcpy_from_dm(found, dm, START, sizeof(found)) && !memcmp(found, memory, sizeof(found)));
 	CHECK(!ibv_memcpy_from_dm(found, other, START, sizeof(found)) && !memcmp(found, stored, sizeof(found)));
 
-	/* What was stored is read. */
+	/* Remote read of what was stored. */
 	for (unsigned i = 0; i < sizeof(stored); i++)
 		stored[i] = i;
 	CHECK(!ibv_memcpy_to_dm(dm, START + 128, stored, sizeof(stored)));
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 	ends_in(&pair, IBV_WC_SUCCESS);
 	CHECK(!memcmp(memory, stored, sizeof(stored)));
 
-	/* As what is sent, and where a message goes. */
+	/* As source of a send, and as destination of a receive. */
 	struct ibv_sge sge = { .addr = 128, .length = 64, .lkey = on_card->lkey };
 	struct ibv_sge to = { .addr = 1024, .length = 64, .lkey = on_card->lkey };
 	struct ibv_recv_wr *bad_recv, recv = { .sg_list = &to, .num_sge = 1 };
@@ -55,6 +55,11 @@ int main(int argc, char **argv)
 	ends_in(&pair, IBV_WC_SUCCESS);
 	ends_in(&pair, IBV_WC_SUCCESS);
 	CHECK(!ibv_memcpy_from_dm(found, dm, START + 1024, sizeof(found)) && !memcmp(found, stored, sizeof(found)));
+
+	/* A region of no bytes. */
+	struct ibv_mr *empty = ibv_reg_dm_mr(pd, dm, START, 0, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
+
+	CHECK(empty && !ibv_dereg_mr(empty));
 
 	/* Past its end. */
 	post_to(pair.qp[0], IBV_WR_RDMA_WRITE, LENGTH - START - 32, on_card->rkey);

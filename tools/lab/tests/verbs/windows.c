@@ -1,6 +1,6 @@
 /*
- * Memory windows of both types between two queue pairs of one device: what they open, what they do not, and that they
- * close. `windows DEVICE GID-INDEX`; ends with 0 when all was as the standard has it.
+ * Memory windows of both types between two queue pairs of one device: what they permit, what they do not, and their
+ * invalidation. `windows DEVICE GID-INDEX`; exits with 0 if all is as the IBTA specification requires.
  */
 #include "pair.h"
 
@@ -17,7 +17,7 @@ static struct pair talking(void)
 	return pair;
 }
 
-/* Writes 64 bytes to `remote`, which is byte `at` of `memory`, by way of `rkey`. */
+/* Writes 64 bytes to `remote`, which is byte `at` of `memory`, with `rkey`. */
 static void writes_at(struct pair *pair, uint64_t remote, int at, uint32_t rkey, enum ibv_wc_status expected)
 {
 	memset(memory, 0x5a, 64);
@@ -32,7 +32,7 @@ static void writes(struct pair *pair, int at, uint32_t rkey)
 	writes_at(pair, AT(at), at, rkey, IBV_WC_SUCCESS);
 }
 
-/* It ends the connection. */
+/* It moves the connection to the error state. */
 static void is_refused(struct pair *pair, int at, uint32_t rkey)
 {
 	writes_at(pair, AT(at), at, rkey, IBV_WC_REM_ACCESS_ERR);
@@ -44,7 +44,7 @@ static struct ibv_mw_bind_info part_of(struct ibv_mr *of, int length, int access
 	return (struct ibv_mw_bind_info){ .mr = of, .addr = AT(START), .length = length, .mw_access_flags = access };
 }
 
-/* Binds a window of type 2 at the second queue pair, and says how that ended. */
+/* Binds a window of type 2 at the second queue pair, which must complete with `expected`. */
 static void binds(struct pair *pair, struct ibv_mw *mw, struct ibv_mw_bind_info to, enum ibv_wc_status expected)
 {
 	struct ibv_send_wr *bad, wr = {
@@ -66,7 +66,7 @@ static void opens(struct pair *pair, struct ibv_mw *mw)
 	binds(pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE), IBV_WC_SUCCESS);
 }
 
-/* A window of type 2 is what was bound, and its queue pair's alone. */
+/* A window of type 2 permits only what was bound, and only on its queue pair. */
 static void what_is_open(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
@@ -109,7 +109,7 @@ static void closing(void)
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
-/* Has the second queue pair receive a message that closes `rkey`. */
+/* Sends the second queue pair a message that invalidates `rkey`. */
 static void asks_to_close(struct pair *pair, uint32_t rkey)
 {
 	struct ibv_sge sge = somewhere();
@@ -121,7 +121,7 @@ static void asks_to_close(struct pair *pair, uint32_t rkey)
 	CHECK(!ibv_post_send(pair->qp[0], &message, &bad));
 }
 
-/* Closed by the other side, but not through another queue pair. */
+/* Invalidated by the remote side, but not through another queue pair. */
 static void closing_from_afar(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
@@ -149,7 +149,7 @@ static void closing_from_afar(void)
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
-/* A window's addresses may begin at 0. It gives no right that its region has not. */
+/* A window may be zero based. It gives no right that its region does not have. */
 static void addresses_and_rights(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);

@@ -1,9 +1,9 @@
-//! Commands of which the headers have no structure of their own, or one in which a part has no name.
+//! Commands without a structure in the headers, or with one that leaves a part unnamed.
 
 use super::Counterpart;
 use crate::claims::Header::{Drivers, Kernel};
 
-/// What uverbs reads of any command on an XRQ.
+/// The part of any XRQ command that uverbs reads.
 const XRQ_HEAD: &[(&str, &str, &str)] = &[
     ("opcode", "opcode", ""),
     ("uid", "reserved_at_10", ""),
@@ -60,7 +60,7 @@ pub const ROWS: &[Counterpart] = &[
         sized: false,
         fields: &[("status", "status", ""), ("syndrome", "syndrome", ""), ("unpublished", "reserved_at_40", "")],
     },
-    // uverbs reads the queue's number of these as it does of their siblings.
+    // uverbs reads the queue's number in these as in the related commands.
     Counterpart {
         layout: "QueryXrqDcParamsEntryIn",
         header: Kernel,
@@ -89,7 +89,7 @@ pub const ROWS: &[Counterpart] = &[
         sized: false,
         fields: XRQ_HEAD,
     },
-    // One type of object stands for all: their structures are this head and the object.
+    // One type of object represents all: their structures consist of this head and the object.
     Counterpart {
         layout: "CreateGeneralObjectIn",
         header: Kernel,

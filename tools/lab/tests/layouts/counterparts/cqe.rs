@@ -1,4 +1,4 @@
-//! CQEs. The headers name the dwords that hold a byte and a 24-bit number together after both.
+//! CQEs. The headers name a dword that holds a byte and a 24-bit number after both.
 
 use super::{BIT_FIELD, Counterpart};
 use crate::claims::Header::{Kernel, Verbs};

@@ -1,5 +1,5 @@
-//! The command queue, whose pointers `mlx5_ifc.h` splits and `device.h` does not, and the init segment, of which
-//! `mlx5_ifc.h` has the small fields, `device.h` the late ones.
+//! The command queue, whose pointers are split in `mlx5_ifc.h` but not in `device.h`; and the initialization segment,
+//! whose small fields are in `mlx5_ifc.h` and newer ones in `device.h`.
 
 use super::Counterpart;
 use crate::claims::Header::Kernel;

@@ -1,4 +1,4 @@
-//! EQEs: the kernel's structures, and the PRM's names in `mlx5_ifc.h` where ours are the kernel's.
+//! EQEs: the kernel's structures, and the names of `mlx5_ifc.h` where ours differ.
 
 use super::Counterpart;
 use crate::claims::Header::Kernel;

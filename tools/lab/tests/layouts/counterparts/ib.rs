@@ -1,9 +1,9 @@
-//! InfiniBand's headers, as the kernel's `rdma/ib_hdrs.h`, `ib_pack.h`, `ib_verbs.h` and `ib_mad.h` have them.
+//! InfiniBand headers, as in the kernel's `rdma/ib_hdrs.h`, `ib_pack.h`, `ib_verbs.h` and `ib_mad.h`.
 
 use super::Counterpart;
 use crate::claims::Header::Kernel;
 
-/// The three high bits of the opcode: all of them are set where the manufacturer may use it.
+/// The three high bits of the opcode: all set for manufacturer-specific opcodes.
 const SERVICE: &str = "(unsigned)IB_OPCODE_MSP << IB_BTH_OPCODE_SHIFT";
 const OPERATION: &str = "(IB_BTH_OPCODE_MASK & ~IB_OPCODE_MSP) << IB_BTH_OPCODE_SHIFT";
 const SYNDROME: &str = "~(IB_AETH_CREDIT_MASK << IB_AETH_CREDIT_SHIFT | IB_MSN_MASK)";

@@ -1,4 +1,4 @@
-//! Layouts that are, whole or in part, a structure which names its members in another way than the PRM its fields.
+//! C structures for layouts whose members have other names than the PRM's fields.
 
 mod command;
 mod cqe;
@@ -10,22 +10,22 @@ mod wqe;
 
 use crate::claims::Header;
 
-/// For a member that is a bit field of C.
+/// For a member that is a C bit field.
 pub const BIT_FIELD: &str = "bit field";
 
-/// A C structure that says where fields of a layout lie.
+/// A C structure that defines the positions of a layout's fields.
 pub struct Counterpart {
     pub layout: &'static str,
     pub header: Header,
     pub c: &'static str,
-    /// Whether the whole size is the layout's too.
+    /// Whether the layout has the same size.
     pub sized: bool,
     /// Field, or the list after the fixed part; member, empty for a list that the structure does not declare; the bits
-    /// of the member it is, as a C expression, or empty for all of them, or [`BIT_FIELD`].
+    /// of the member as a C expression, empty for all of them, or [`BIT_FIELD`].
     pub fields: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// Every counterpart.
+/// All counterparts.
 pub fn all() -> impl Iterator<Item = &'static Counterpart> {
     [wqe::ROWS, cqe::ROWS, event::ROWS, device::ROWS, command::ROWS, ib::ROWS, own::ROWS].into_iter().flatten()
 }

@@ -1,4 +1,4 @@
-//! What a program declares in its source alone.
+//! Declarations in the sources of the kernel and of libmlx5, outside of headers.
 
 use super::Counterpart;
 use crate::claims::Header::{Drivers, Provider};
@@ -108,7 +108,7 @@ pub const ROWS: &[Counterpart] = &[
             ("qos_queue_group_id_responder", "qos_queue_group_id_responder", ""),
         ],
     },
-    // Of these libmlx5 alone says how long they are.
+    // Only libmlx5 declares the length of these.
     Counterpart { layout: "AvQpMapping", header: Provider, c: "mlx5_ifc_av_qp_mapping_bits", sized: true, fields: &[] },
     Counterpart { layout: "UdAv", header: Provider, c: "mlx5_ifc_ud_av_bits", sized: true, fields: &[] },
     Counterpart { layout: "SchedElem", header: Provider, c: "mlx5_ifc_sched_elem_bits", sized: true, fields: &[] },

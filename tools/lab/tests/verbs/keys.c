@@ -1,0 +1,152 @@
+/*
+ * Keys of lists and of interleaved memory, made by libmlx5's builder (mlx5dv_wr_mr_list, mlx5dv_wr_mr_interleaved), and
+ * used from afar and from here. `keys DEVICE GID-INDEX`; ends with 0 when all was as the manual page has it.
+ */
+#include "pair.h"
+
+#include <infiniband/mlx5dv.h>
+
+/* What a key covers: as much as post_to() sends. */
+#define LENGTH 64
+#define AT(byte) ((uintptr_t)memory + (byte))
+#define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+/* Two stretches of `memory` that keys are made of, and a third that they are not. */
+#define FIRST 1024
+#define SECOND 2048
+#define OTHER 3072
+
+/* A queue pair that may change keys, and is its own peer. */
+static struct pair own_peer(void)
+{
+	struct pair pair = { .cq = ibv_create_cq(device, 32, NULL, NULL, 0) };
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = pair.cq, .recv_cq = pair.cq, .qp_type = IBV_QPT_RC, .pd = pd, .sq_sig_all = 1,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ,
+		.cap = { .max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 512 },
+	};
+	struct mlx5dv_qp_init_attr builder = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED,
+	};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL };
+
+	CHECK(pair.cq);
+	pair.qp[0] = mlx5dv_create_qp(device, &init, &builder);
+	CHECK(pair.qp[0]);
+	CHECK(!ibv_modify_qp(pair.qp[0], &attr,
+			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	to_rtr(pair.qp[0], pair.qp[0]);
+	to_rts(pair.qp[0]);
+	return pair;
+}
+
+static struct mlx5dv_qp_ex *begin(struct pair *pair, struct ibv_qp_ex **qp)
+{
+	*qp = ibv_qp_to_qp_ex(pair->qp[0]);
+	ibv_wr_start(*qp);
+	(*qp)->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+	return mlx5dv_qp_ex_from_ibv_qp_ex(*qp);
+}
+
+/* 40 bytes of the first stretch, 24 of the second. */
+static void make_list(struct pair *pair, struct mlx5dv_mkey *key)
+{
+	struct ibv_sge parts[] = { { AT(FIRST), 40, mr->lkey }, { AT(SECOND), 24, mr->lkey } };
+	struct ibv_qp_ex *qp;
+
+	mlx5dv_wr_mr_list(begin(pair, &qp), key, ALL, 2, parts);
+	CHECK(!ibv_wr_complete(qp));
+	ends_in(pair, IBV_WC_SUCCESS);
+}
+
+static int in_list(int byte)
+{
+	return byte < 40 ? FIRST + byte : SECOND + byte - 40;
+}
+
+/* Four times 12 bytes of the first stretch, with 4 between, and 4 of the second, with 12 between. */
+static void make_interleaved(struct pair *pair, struct mlx5dv_mkey *key)
+{
+	struct mlx5dv_mr_interleaved parts[] = {
+		{ AT(FIRST), 12, 4, mr->lkey }, { AT(SECOND), 4, 12, mr->lkey },
+	};
+	struct ibv_qp_ex *qp;
+
+	mlx5dv_wr_mr_interleaved(begin(pair, &qp), key, ALL, 4, 2, parts);
+	CHECK(!ibv_wr_complete(qp));
+	ends_in(pair, IBV_WC_SUCCESS);
+}
+
+static int in_interleaved(int byte)
+{
+	int turn = byte / 16, rest = byte % 16;
+
+	return rest < 12 ? FIRST + turn * 16 + rest : SECOND + turn * 16 + rest - 12;
+}
+
+/* Sends what the key covers to the third stretch. */
+static void write_from(struct pair *pair, struct mlx5dv_mkey *key)
+{
+	struct ibv_sge sge = { .addr = 0, .length = LENGTH, .lkey = key->lkey };
+	struct ibv_send_wr *bad, wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.wr.rdma = { .remote_addr = AT(OTHER), .rkey = mr->rkey },
+	};
+
+	CHECK(!ibv_post_send(pair->qp[0], &wr, &bad));
+	ends_in(pair, IBV_WC_SUCCESS);
+}
+
+/* Writes by way of the key, reads by way of it, and sends from it; `place` says where each of its bytes is. */
+static void use(struct pair *pair, struct mlx5dv_mkey *key, int (*place)(int), char seed)
+{
+	char sent[LENGTH];
+
+	memset(memory + LENGTH, 0, sizeof(memory) - LENGTH);
+	for (int i = 0; i < LENGTH; i++)
+		sent[i] = memory[i] = seed + i;
+	post_to(pair->qp[0], IBV_WR_RDMA_WRITE, 0, key->rkey);
+	ends_in(pair, IBV_WC_SUCCESS);
+	for (int i = 0; i < LENGTH; i++) {
+		CHECK(memory[place(i)] == sent[i]);
+		memory[place(i)] = 0;
+	}
+	/* Nowhere else. */
+	for (unsigned i = LENGTH; i < sizeof(memory); i++)
+		CHECK(!memory[i]);
+
+	for (int i = 0; i < LENGTH; i++)
+		memory[place(i)] = sent[i] = ~sent[i];
+	post_to(pair->qp[0], IBV_WR_RDMA_READ, 0, key->rkey);
+	ends_in(pair, IBV_WC_SUCCESS);
+	CHECK(!memcmp(memory, sent, LENGTH));
+	write_from(pair, key);
+	CHECK(!memcmp(memory + OTHER, sent, LENGTH));
+}
+
+int main(int argc, char **argv)
+{
+	open_device(argc, argv, ALL);
+	struct pair pair = own_peer();
+	struct mlx5dv_mkey_init_attr init = {
+		.pd = pd, .create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, .max_entries = 4,
+	};
+	struct mlx5dv_mkey *key = mlx5dv_create_mkey(&init), *other = mlx5dv_create_mkey(&init);
+
+	CHECK(key && other);
+	make_list(&pair, key);
+	make_interleaved(&pair, other);
+	use(&pair, key, in_list, 1);
+	use(&pair, other, in_interleaved, 2);
+	/* Each of them made anew, as the other. */
+	make_interleaved(&pair, key);
+	make_list(&pair, other);
+	use(&pair, key, in_interleaved, 3);
+	use(&pair, other, in_list, 4);
+	CHECK(!ibv_destroy_qp(pair.qp[0]) && !ibv_destroy_cq(pair.cq));
+	CHECK(!mlx5dv_destroy_mkey(key) && !mlx5dv_destroy_mkey(other));
+	CHECK(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(device));
+	printf("keys of every shape\n");
+	return 0;
+}

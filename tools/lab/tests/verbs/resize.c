@@ -1,0 +1,40 @@
+/*
+ * A completion queue that grows and shrinks while its queue pair writes: no completion is lost, none comes twice.
+ * `resize DEVICE GID-INDEX`; ends with 0 when all was as the manual page has it.
+ */
+#include "pair.h"
+
+/* Completions that nobody has polled when the queue is resized. */
+#define LEFT 5
+
+int main(int argc, char **argv)
+{
+	static const int sizes[] = { 63, 15, 1023, 7, 31 };
+	struct ibv_wc wc;
+
+	open_device(argc, argv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct pair pair = new_pair(15, NULL);
+
+	for (unsigned round = 0; round < 2 * sizeof(sizes) / sizeof(*sizes); round++) {
+		int size = sizes[round % (sizeof(sizes) / sizeof(*sizes))];
+
+		for (int i = 0; i < LEFT; i++)
+			post(pair.qp[0], IBV_WR_RDMA_WRITE, mr->rkey);
+		/* In every second round they are all there; else the queue is resized while they come. */
+		if (round % 2)
+			poll(NULL, 0, 50);
+		CHECK(!ibv_resize_cq(pair.cq, size) && pair.cq->cqe >= size);
+		for (int i = 0; i < LEFT; i++)
+			ends_in(&pair, IBV_WC_SUCCESS);
+		CHECK(!ibv_poll_cq(pair.cq, 1, &wc));
+		/* Around the new ring. */
+		for (int i = 0; i < 100; i++) {
+			post(pair.qp[0], IBV_WR_RDMA_WRITE, mr->rkey);
+			ends_in(&pair, IBV_WC_SUCCESS);
+		}
+		CHECK(!ibv_poll_cq(pair.cq, 1, &wc));
+	}
+	end(&pair);
+	printf("grew and shrank\n");
+	return 0;
+}
