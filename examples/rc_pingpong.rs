@@ -1,8 +1,9 @@
 //! Ping-pong over a reliable connection: libibverbs' `ibv_rc_pingpong`, on this driver.
 //!
 //! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
-//! The other end may be this program or `ibv_rc_pingpong`. Between two hosts, on an owned function, it also answers ARP
-//! and neighbour solicitations, as a kernel would.
+//! The other end may be this program or `ibv_rc_pingpong`; with `--uc`, over an unreliable connection, it may be
+//! `ibv_uc_pingpong`. Between two hosts, on an owned function, it also answers ARP and neighbour solicitations, as a
+//! kernel would.
 
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use mlx5_dv::Device;
 use mlx5_dv::memory::PageSize;
+use mlx5_dv::queue::{Connected, Messages, UnreliableMessages};
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::host::Host;
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
@@ -64,6 +66,9 @@ struct Options {
     /// IPv4 address and prefix for an owned function, such as 10.0.0.4/24. It becomes GID 1.
     #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = network)]
     ip: Option<Ipv4Cidr>,
+    /// Use an unreliable connection (UC): a lost message ends the ping-pong.
+    #[arg(long)]
+    uc: bool,
     /// Check received data byte for byte.
     #[arg(short, long)]
     chk: bool,
@@ -82,6 +87,13 @@ fn network(text: &str) -> Result<Ipv4Cidr, String> {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
+    match options.uc {
+        true => run_over::<UnreliableMessages>(options),
+        false => run_over::<Messages>(options),
+    }
+}
+
+fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
     let mut here = Host::open(&options.device, options.ip)?;
     let setup = Setup {
         size: options.size as usize,
@@ -95,12 +107,12 @@ fn run(options: &Options) -> Result<(), Failure> {
         page_size: options.page_size,
     };
     let elapsed = match &options.host {
-        None if !options.listen => both_ends(here.device(), &setup)?,
+        None if !options.listen => both_ends::<S>(here.device(), &setup)?,
         host => {
             here.answer(options.ip);
             match host {
-                Some(host) => ask(&here, &setup, host, options.port)?,
-                None => listen(&here, &setup, options.port)?,
+                Some(host) => ask::<S>(&here, &setup, host, options.port)?,
+                None => listen::<S>(&here, &setup, options.port)?,
             }
         }
     };
@@ -108,35 +120,35 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ask(here: &Host, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
-    let mut player = Player::new(here.device(), setup, Role::Client)?;
+fn ask<S: Connected>(here: &Host, setup: &Setup, host: &str, port: u16) -> Result<Duration, Failure> {
+    let mut player = Player::<S>::of_service(here.device(), setup, Role::Client)?;
     let mine = player.address()?;
     print_memory(&player);
     print_address("local", &mine);
     let asked = exchange::ask(host, port, &mine, PATIENCE)?;
     print_address("remote", &asked.remote);
-    player.connect(&asked.remote, here.mac_of(asked.remote.gid)?)?;
+    player.connect(&asked.remote, here.mac_of(setup.gid_index, asked.remote.gid)?)?;
     asked.finish()?;
     timed(|| player.play())
 }
 
-fn listen(here: &Host, setup: &Setup, port: u16) -> Result<Duration, Failure> {
-    let mut player = Player::new(here.device(), setup, Role::Server)?;
+fn listen<S: Connected>(here: &Host, setup: &Setup, port: u16) -> Result<Duration, Failure> {
+    let mut player = Player::<S>::of_service(here.device(), setup, Role::Server)?;
     let mine = player.address()?;
     print_memory(&player);
     print_address("local", &mine);
     let accepted = exchange::accept(port, PATIENCE)?;
     print_address("remote", &accepted.remote);
-    player.connect(&accepted.remote, here.mac_of(accepted.remote.gid)?)?;
+    player.connect(&accepted.remote, here.mac_of(setup.gid_index, accepted.remote.gid)?)?;
     accepted.answer(&mine)?;
     timed(|| player.play())
 }
 
 /// Client and server on one card. When polling, both run in turn on this thread, which leaves a core to the software
 /// card; with events, each has a thread.
-fn both_ends(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
-    let mut client = Player::new(device, setup, Role::Client)?;
-    let mut server = Player::new(device, setup, Role::Server)?;
+fn both_ends<S: Connected>(device: &Arc<Device>, setup: &Setup) -> Result<Duration, Failure> {
+    let mut client = Player::<S>::of_service(device, setup, Role::Client)?;
+    let mut server = Player::<S>::of_service(device, setup, Role::Server)?;
     print_memory(&client);
     print_memory(&server);
     let (ours, theirs) = (client.address()?, server.address()?);
@@ -171,7 +183,7 @@ fn timed(play: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure
 }
 
 /// Prints an end's memory, and the page sizes that the processor and the card use for it.
-fn print_memory(player: &Player) {
+fn print_memory(player: &Player<impl Connected>) {
     let region = player.region();
     let kib = |bytes: usize| bytes >> 10;
     println!(

@@ -1,7 +1,7 @@
-//! Instructions: this program runs itself under valgrind's callgrind and reads what that has counted.
+//! Instruction counts: runs this program in a child process under valgrind's callgrind, and reads its counts.
 //!
-//! Counting is switched on around each piece of work by callgrind's client requests, so that nothing else is in the
-//! number, and what the switching itself adds is measured by a run of nothing and taken off.
+//! Callgrind's client requests switch counting on for each measurement only. The cost of switching is measured by an
+//! empty run and subtracted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use crate::Failure;
 
-/// Instructions by the name that [`count`] was given.
+/// Instructions by the name given to [`count`].
 pub type Counts = BTreeMap<String, f64>;
 
 /// callgrind's client requests: `VG_USERREQ_TOOL_BASE('C', 'T')` and the next.
@@ -17,10 +17,10 @@ const ZERO_STATS: u64 = 0x4354_0001;
 const TOGGLE_COLLECT: u64 = 0x4354_0002;
 const DUMP_STATS_AT: u64 = 0x4354_0003;
 
-/// What a run of nothing is counted as.
+/// Name of the empty run.
 const NOTHING: &str = "nothing";
 
-/// Asks valgrind; does nothing where there is none.
+/// A client request; does nothing without valgrind.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn request(number: u64, argument: u64) {
@@ -37,7 +37,7 @@ fn request(number: u64, argument: u64) {
 #[cfg(not(target_arch = "x86_64"))]
 fn request(_: u64, _: u64) {}
 
-/// The child's part: counts what `work` does, under `name`.
+/// In the child: counts the instructions of `work`, under `name`.
 pub fn count<T>(name: &str, work: impl FnOnce() -> T) -> T {
     let name = format!("{name}\0");
     request(ZERO_STATS, 0);
@@ -48,12 +48,12 @@ pub fn count<T>(name: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The child's part, once: what counting itself costs.
+/// In the child, once: counts an empty run.
 pub fn count_nothing() {
     count(NOTHING, || ());
 }
 
-/// Runs this program as its own child, with `arguments`, and gathers what it counted.
+/// Runs this program in a child process with `arguments`, and collects its counts.
 ///
 /// # Errors
 /// There is no valgrind, or the child failed.
@@ -63,7 +63,7 @@ pub fn run(arguments: &[&str]) -> Result<Counts, Failure> {
     }
     let folder = tempfile::tempdir()?;
     let output = Command::new("valgrind")
-        // One thread runs at a time. Without turns in order a thread that polls keeps the card's from running for long.
+        // valgrind runs one thread at a time. Without fair scheduling, a polling thread would starve the card's.
         .args(["--tool=callgrind", "--collect-atstart=no", "--fair-sched=yes"])
         .arg(format!("--callgrind-out-file={}", folder.path().join("out").display()))
         .arg(std::env::current_exe()?)
@@ -83,14 +83,14 @@ pub fn run(arguments: &[&str]) -> Result<Counts, Failure> {
     Ok(counts)
 }
 
-/// What the program said, without what valgrind did, unless it said nothing.
+/// The program's own output without valgrind's messages, unless there is none.
 fn own_words(stderr: &[u8]) -> String {
     let said = String::from_utf8_lossy(stderr);
     let own: Vec<&str> = said.lines().filter(|line| !line.starts_with("==")).collect();
     if own.is_empty() { said.into_owned() } else { own.join("\n") }
 }
 
-/// Name and count of a dump that [`count`] has asked for.
+/// Name and count of a dump requested by [`count`].
 fn parse(dump: &str) -> Option<(String, f64)> {
     let name = dump.lines().find_map(|line| line.strip_prefix("desc: Trigger: Client Request: "))?;
     let total = dump.lines().find_map(|line| line.strip_prefix("totals: "))?;

@@ -10,10 +10,10 @@ use mlx5_sim::card::FunctionHandle;
 
 use crate::Failure;
 
-/// For anything that the card does.
+/// Timeout of everything that the card does.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Leads `qp` to RTS, connected with queue pair `remote_qpn` of the same function.
+/// Moves `qp` to RTS, connected to queue pair `remote_qpn` of the same function.
 ///
 /// # Errors
 /// The function has no GID, or firmware refuses.
@@ -27,10 +27,10 @@ pub fn connect(qp: &QueuePair, remote_qpn: u32, path_mtu: PathMtu) -> Result<(),
     Ok(())
 }
 
-/// Polls for the next completion, of a card that works on it.
+/// Polls for the next completion while the card is running.
 ///
 /// # Errors
-/// It is of an error; or none comes for long.
+/// It is an error completion, or there is none in time.
 pub fn completion(queue: &mut CompletionQueue) -> Result<Completion, Failure> {
     let mut deadline = None;
     for turn in 1u64.. {
@@ -51,17 +51,17 @@ pub fn completion(queue: &mut CompletionQueue) -> Result<Completion, Failure> {
     Err(format!("no completion came to completion queue {:#x} for {} s; {why}", cq.cqn(), PATIENCE.as_secs()).into())
 }
 
-/// The card does nothing while this lives.
+/// The card is stopped until this is dropped.
 #[derive(Debug)]
 pub struct Held {
     _release: Sender<()>,
 }
 
-/// Holds the thread of the function's card still until the returned value is dropped. Then nothing reads the rings, and
-/// no other processor has the lines that are stored to.
+/// Stops the thread of the function's card until the returned value is dropped: no other processor then reads the rings
+/// or holds their cache lines.
 ///
 /// # Errors
-/// The thread does not come to it.
+/// The thread does not stop in time.
 pub fn hold_still(function: &FunctionHandle) -> Result<Held, Failure> {
     let (release, released) = channel::<()>();
     let (entered_tx, entered): (Sender<()>, Receiver<()>) = channel();

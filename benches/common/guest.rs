@@ -1,4 +1,4 @@
-//! What benches that boot a guest share.
+//! Code shared by benchmarks that boot a guest.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tempfile::TempDir;
 
 use crate::Failure;
 
-/// For the kernel's driver to come up in a guest that counts instructions, which is slow.
+/// Timeout of loading the kernel's driver in a guest that counts instructions, which is slow.
 pub const PROBE: Duration = Duration::from_secs(600);
-/// For one run of one program there.
+/// Timeout of one run of a program there.
 pub const RUN: Duration = Duration::from_secs(900);
 
-/// Bash: loads the kernel's driver, until its first device is there.
+/// Bash: loads the kernel's driver, and waits for its first device.
 pub const LOAD: &str = "
 set -e
 modprobe mlx5_ib
@@ -22,10 +22,10 @@ for wait in $(seq 200); do [ -e /dev/infiniband/uverbs0 ] && break; sleep 0.1; d
 [ -e /dev/infiniband/uverbs0 ]
 ";
 
-/// Where the guest sees what [`c_program`] makes.
+/// Path in the guest of the output of [`c_program`].
 pub const C_PROGRAMS: &str = "/opt/bench";
 
-/// Whether the bench `name` is not to run now; it says how it would.
+/// Whether the bench `name` must not run now; prints how to run it.
 pub fn is_left_out(name: &str) -> bool {
     let full = std::env::args().any(|argument| argument == "--bench");
     let left_out = !full || std::env::var_os("MLX5_LAB").is_some_and(|value| value == "skip");
@@ -35,7 +35,7 @@ pub fn is_left_out(name: &str) -> bool {
     left_out
 }
 
-/// A folder with the program `verbs`, of the verbs.c of the bench `name`.
+/// A folder with the program `verbs`, compiled from verbs.c of the bench `name`.
 pub fn c_program(name: &str) -> Result<TempDir, Failure> {
     let made = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(name).join("verbs.c");
@@ -43,7 +43,7 @@ pub fn c_program(name: &str) -> Result<TempDir, Failure> {
     Ok(made)
 }
 
-/// Ends the guest. The software card must have nothing to complain of.
+/// Shuts the guest down. The software card must have no violations.
 pub fn end(guest: Guest, model: &Model) -> Result<(), Failure> {
     guest.power_off()?;
     match &model.violations()[..] {

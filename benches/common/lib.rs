@@ -1,4 +1,4 @@
-//! What the measurements share.
+//! Code shared by the benchmarks.
 
 use std::io::Write;
 
@@ -8,11 +8,11 @@ pub mod guest;
 
 pub use card::{Held, completion, connect, hold_still};
 
-/// What may go wrong.
+/// Errors of a benchmark.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Ends the bench `name` as it went. At once: where the card's thread was held still, before doorbells that it must
-/// never see, this process ends with it.
+/// Ends the benchmark `name` with its result, without running destructors: a card whose thread was stopped must never
+/// see the doorbells, and ends with this process.
 pub fn end(name: &str, result: Result<(), Failure>) -> ! {
     let code = match result {
         Ok(()) => 0,
@@ -25,7 +25,7 @@ pub fn end(name: &str, result: Result<(), Failure>) -> ! {
     std::process::exit(code)
 }
 
-/// The middle one of the samples; 0 of none.
+/// The median of the samples; 0 if there are none.
 pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_unstable_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied().unwrap_or(0.0)

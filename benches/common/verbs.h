@@ -1,4 +1,4 @@
-/* What the C programs share. */
+/* Code shared by the C programs. */
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-//! From nothing to the first message, step by step.
+//! Time from start to the first message, by step.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,10 @@ use super::stage::Stage;
 const RUNS: usize = 25;
 const SHORT: usize = 2;
 
-/// Commands and how long their answers took, by what sent them.
+/// Commands and the time of their answers, by sender.
 type Commands = Arc<Mutex<BTreeMap<String, (usize, Duration)>>>;
 
-/// Samples of a step: microseconds, commands, and microseconds of those.
+/// Samples of a step: microseconds, commands, microseconds of the commands.
 #[derive(Default)]
 struct Step {
     time: Vec<f64>,
@@ -26,7 +26,7 @@ struct Step {
     waited: Vec<f64>,
 }
 
-/// All runs, by step, in their order.
+/// All runs, by step, in order.
 #[derive(Default)]
 struct Steps(Vec<(&'static str, Step)>);
 

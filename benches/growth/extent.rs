@@ -1,16 +1,16 @@
 //! How much of a benchmark runs.
 
-/// How much is measured.
+/// Extent of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Everything.
+    /// Full.
     Full,
-    /// Enough to see that it works.
+    /// Short: only checks that it works.
     Short,
 }
 
 impl Extent {
-    /// How many queue pairs there are, one after the other.
+    /// Numbers of queue pairs, in order.
     pub fn queue_pairs(self) -> &'static [usize] {
         match self {
             Extent::Full => &[1, 16, 256, 4096, 16384],

@@ -1,8 +1,7 @@
-//! What grows with the number of queue pairs, the number of threads and the bytes registered.
+//! Cost as a function of the number of queue pairs, threads, and bytes registered.
 //!
-//! `cargo bench -p mlx5-benches --bench growth` measures; without `--bench` (as `cargo test --all-targets` runs it) a
-//! short run checks that it works. Names of sections as further arguments choose among them. README.md says what the
-//! figures mean.
+//! `cargo bench -p mlx5-benches --bench growth` measures. Without `--bench` (as in `cargo test --all-targets`) a short
+//! run checks that it works. Further arguments select sections by name. README.md explains the figures.
 
 mod bring_up;
 mod extent;
@@ -14,7 +13,7 @@ mod stage;
 use extent::Extent;
 use mlx5_benches::Failure;
 
-/// A table of its own.
+/// A section with its own table.
 type Section = fn(Extent) -> Result<(), Failure>;
 
 const SECTIONS: [(&str, Section); 4] = [

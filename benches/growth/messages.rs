@@ -1,6 +1,6 @@
-//! What a post and a poll cost with many queue pairs, whose threads take them in turn.
+//! Cost of a post and a poll with many queue pairs, used in turn by their threads.
 //!
-//! The card's thread is held still, and the bench plays the card by writing completions. That is not counted.
+//! The card's thread is stopped, and the bench writes the completions in its place, which is not measured.
 
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -16,18 +16,18 @@ use mlx5_sim::objects::PageList;
 use super::extent::Extent;
 use super::stage::{BYTES, CQES, Desk, Stage, WQES};
 
-/// Tells this program, as its own child, to count instructions.
+/// Argument for the child process that counts instructions.
 pub const COUNT: &str = "--count-messages";
 
-/// Work requests of a round: what one queue pair alone has room for.
+/// Work requests in a round: the capacity of one queue pair.
 const POSTS: usize = WQES as usize;
-/// From one queue pair to the next that is posted to: a prime, so that all have their turn and none its neighbour's.
+/// Step from one queue pair to the next: a prime, so that all are used, and never adjacent ones in sequence.
 const STRIDE: usize = 7919;
-/// Each with another queue pair, where there are as many.
+/// Work requests of a round, each on another queue pair if there are enough.
 const WARM_UP: usize = 300;
 const ROUNDS: usize = 10_000;
 const SHORT: usize = 20;
-/// Most queue pairs that instructions are counted with: making more takes valgrind minutes.
+/// Maximum number of queue pairs for which instructions are counted: creating more takes minutes under valgrind.
 const COUNTED: usize = 4096;
 
 /// Prints the table.
@@ -52,7 +52,7 @@ pub fn measure(extent: Extent) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The child's part.
+/// Runs in the child process.
 pub fn child() -> Result<(), Failure> {
     callgrind::count_nothing();
     for &count in Extent::Full.queue_pairs().iter().filter(|count| **count <= COUNTED) {
@@ -63,13 +63,13 @@ pub fn child() -> Result<(), Failure> {
             lane.round(|_, work| work())?;
         }
         lane.round(|what, work| callgrind::count(&format!("{what} {count}"), work))?;
-        // Firmware does not answer any more, and the next card is another one.
+        // Firmware no longer answers, so the next card is a new one.
         std::mem::forget((lane, stage, held));
     }
     Ok(())
 }
 
-/// Nanoseconds of a post and of a poll: medians over the rounds of all threads, which run at the same time.
+/// Nanoseconds of a post and of a poll: medians over the rounds of all threads, which run concurrently.
 fn time(threads: usize, count: usize, rounds: usize) -> Result<(f64, f64), Failure> {
     let stage = Stage::new()?;
     let lanes = (0..threads).map(|_| Lane::new(&stage, count / threads)).collect::<Result<Vec<_>, _>>()?;
@@ -84,14 +84,14 @@ fn time(threads: usize, count: usize, rounds: usize) -> Result<(f64, f64), Failu
         posts.extend(post);
         polls.extend(poll);
     }
-    // Firmware does not answer any more.
+    // Firmware no longer answers.
     std::mem::forget((stage, held));
     let clock = clock();
     let each = |samples: &mut [f64]| (median(samples) - clock) / POSTS as f64;
     Ok((each(&mut posts), each(&mut polls)))
 }
 
-/// Nanoseconds between two looks at the clock.
+/// Nanoseconds between two reads of the clock.
 fn clock() -> f64 {
     let mut samples: Vec<f64> = (0..10_000).map(|_| nanoseconds(|| ()).0).collect();
     median(&mut samples)
@@ -103,7 +103,7 @@ fn nanoseconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
     (started.elapsed().as_nanos() as f64, result)
 }
 
-/// A queue of a lane, and the index of its next WQE.
+/// A queue of a thread, and the index of its next WQE.
 struct Queue {
     sends: SendQueue<Plain>,
     qpn: u32,
@@ -113,14 +113,14 @@ struct Queue {
 /// A thread's queue pairs.
 struct Lane {
     queues: Vec<Queue>,
-    /// Which of them a number is.
+    /// Queue pair by number.
     by_number: Vec<u32>,
     first_number: u32,
     desk: Desk,
-    /// The completion queue as the card sees it, and how many completions were written there.
+    /// The completion queue as the card sees it, and the number of completions written.
     ring: PageList,
     produced: usize,
-    /// Whose turn it is.
+    /// Next queue pair.
     next: usize,
     turn: [u32; POSTS],
     from: DataSegment,
@@ -130,7 +130,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// `count` queue pairs, each of which a message went through.
+    /// `count` queue pairs, each of which has sent a message.
     fn new(stage: &Stage, count: usize) -> Result<Self, Failure> {
         let mut desk = stage.desk()?;
         let create = |_| stage.create(&desk.uar, desk.completions.cq());
@@ -162,8 +162,8 @@ impl Lane {
         })
     }
 
-    /// A round: a work request to each queue pair whose turn it is, their completions, a poll for each. `measured` is
-    /// given what is to be measured.
+    /// A round: a work request to each queue pair in turn, their completions, a poll for each. Calls `measured` with
+    /// the work to measure.
     fn round(&mut self, mut measured: impl FnMut(&str, &mut dyn FnMut() -> bool) -> bool) -> Result<(), Failure> {
         for place in &mut self.turn {
             *place = self.next as u32;
@@ -194,7 +194,7 @@ impl Lane {
                 done
             })?;
         }
-        // Firmware does not answer any more.
+        // Firmware no longer answers.
         std::mem::forget(self);
         Ok((posts, polls))
     }
@@ -216,7 +216,7 @@ impl Lane {
     }
 }
 
-/// An RDMA WRITE of 64 bytes to each of those whose turn it is, and a doorbell each.
+/// An RDMA WRITE of 64 bytes and a doorbell for each queue pair in turn.
 #[inline(never)]
 fn post(queues: &mut [Queue], turn: &[u32; POSTS], from: DataSegment, to: RemoteAddress) -> Result<(), PostError> {
     for &place in turn {
@@ -228,7 +228,7 @@ fn post(queues: &mut [Queue], turn: &[u32; POSTS], from: DataSegment, to: Remote
     Ok(())
 }
 
-/// Their completions, each given to its queue.
+/// Polls their completions, each given to its queue.
 #[inline(never)]
 fn poll(completions: &mut CompletionQueue, queues: &mut [Queue], by_number: &[u32], first: u32) -> Option<u64> {
     let mut sum = 0u64;

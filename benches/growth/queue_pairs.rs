@@ -1,4 +1,4 @@
-//! How many queue pairs a second can be made and destroyed, and what each of them takes.
+//! Rate of creating and destroying queue pairs, and what each of them needs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use mlx5_dv::objects::QueuePair;
 use super::extent::Extent;
 use super::stage::Stage;
 
-/// One number of queue pairs. Microseconds of each call, in the order of the calls.
+/// Results for one number of queue pairs. Microseconds of each call, in order.
 struct Figures {
     create: Vec<f64>,
     connect: Vec<f64>,
@@ -18,9 +18,9 @@ struct Figures {
     heap: i64,
     /// Bytes of the umems.
     umem: u64,
-    /// Ranges mapped for the card.
+    /// Mapped DMA ranges.
     ranges: usize,
-    /// File descriptors of this process, which is the card's too.
+    /// File descriptors of this process, which also runs the card.
     descriptors: usize,
 }
 

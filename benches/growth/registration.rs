@@ -1,4 +1,4 @@
-//! What registering memory takes, by its size and its pages.
+//! Cost of registering memory, by size and page size.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::extent::Extent;
 const SIZES: [usize; 6] = [1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30, 8 << 30];
 const WARM_UP: usize = 20;
 const RUNS: usize = 101;
-/// What a place that no large page starts at is off by.
+/// Offset of memory that does not start on a large page.
 const ODD: usize = 5 * 4096;
 
-/// Of which pages, and where.
+/// Kind of pages and position.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Ours(PageSize),
-    /// The user's, at an address that is a multiple of 4 KiB and of nothing larger.
+    /// The user's memory, aligned to 4 KiB only.
     Odd,
 }
 
@@ -56,7 +56,7 @@ pub fn measure(extent: Extent) -> Result<(), Failure> {
     for kind in kinds {
         for &len in sizes.iter().filter(|len| fits(kind, **len)) {
             if let Err(error) = row(&pd, kind, len, runs, &sent) {
-                // A bar of its own would begin a column.
+                // A progress bar would start at the left column.
                 let error = error.to_string().replace('|', "\\|");
                 println!("| {} | {} | {error} | | | |", kind.name(), size(len));
                 break;
@@ -66,7 +66,7 @@ pub fn measure(extent: Extent) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether at least half a page is used.
+/// Whether the pages are used to at least half.
 fn fits(kind: Kind, len: usize) -> bool {
     !matches!(kind, Kind::Ours(page) if len < page.bytes() / 2)
 }
@@ -96,7 +96,7 @@ fn row(pd: &Arc<Pd>, kind: Kind, len: usize, runs: usize, sent: &AtomicU64) -> R
     Ok(())
 }
 
-/// Memory to be registered, and what it lies in where that is other memory.
+/// Memory to register, and its owner if it is part of other memory.
 fn memory(kind: Kind, len: usize) -> Result<(Option<HostMemory>, HostMemory), Failure> {
     let page = match kind {
         Kind::Ours(page) => return Ok((None, HostMemory::allocate_in(len, Pages::Exactly(page))?)),

@@ -1,4 +1,4 @@
-//! Where it is measured: queue pairs of the software card in this process, each connected with itself.
+//! The environment of the measurement: queue pairs of the software card in this process, each connected to itself.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use mlx5_open::Sim;
 use mlx5_prm::values::PathMtu;
 use mlx5_sim::card::FunctionHandle;
 
-/// Work requests of a send queue; a queue pair's rings are of 4 KiB and a little.
+/// Work requests of a send queue; a queue pair's rings then need a little over 4 KiB.
 pub const WQES: u32 = 64;
 /// Receives of a receive queue.
 const RECEIVES: u32 = 4;
@@ -19,7 +19,7 @@ pub const CQES: u32 = 128;
 /// Bytes of a message.
 pub const BYTES: usize = 64;
 
-/// A card and what all queue pairs share.
+/// A card, and objects shared by all queue pairs.
 pub struct Stage {
     pub device: Arc<Device>,
     pub handle: FunctionHandle,
@@ -29,45 +29,44 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Powers a software card on, and brings it up.
+    /// Powers on a software card, and brings it up.
     pub fn new() -> Result<Self, Failure> {
         let sim = Sim::builder().strict(false).build()?;
         let device = sim.open(0)?;
         Self::of(sim, device)
     }
 
-    /// `sim`, which was brought up as `device`.
+    /// The card `sim`, opened as `device`.
     pub fn of(sim: Sim, device: Arc<Device>) -> Result<Self, Failure> {
         let pd = Pd::alloc(&device)?;
         let memory = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE)?;
         Ok(Stage { handle: sim.handle(0), device, pd, memory, _sim: sim })
     }
 
-    /// Where a thread's queue pairs ring, and where their completions come.
+    /// A thread's UAR and completion queue.
     pub fn desk(&self) -> Result<Desk, Failure> {
         let uar = Uar::alloc(&self.device)?;
         let completions = CompletionQueue::create(&uar, CqOptions::default().entries(CQES - 1))?;
         Ok(Desk { uar, completions })
     }
 
-    /// A queue pair of `desk`'s.
+    /// A queue pair of `desk`.
     pub fn create(&self, uar: &Arc<Uar>, cq: &Arc<Cq>) -> Result<Arc<QueuePair>, Failure> {
         Ok(QueuePair::create(&self.pd, uar, cq, cq, QpOptions::default().wqes(WQES, RECEIVES))?)
     }
 
-    /// Connects each with itself.
+    /// Connects each to itself.
     pub fn connect(&self, qps: &[Arc<QueuePair>]) -> Result<(), Failure> {
         qps.iter().try_for_each(|qp| mlx5_benches::connect(qp, qp.qpn(), PathMtu::Mtu1024))
     }
 
-    /// The first half of the memory, as the other end addresses it: messages come from the second.
+    /// The first half of the memory, as remote address: messages come from the second half.
     pub fn target(&self) -> RemoteAddress {
         self.memory.remote()
     }
 
-    /// The send queues of `qps`, when a message of each has gone through the card, and its bytes are there. Many are
-    /// under way at a time: where this thread and the card's share a processor, each wait is as long as the scheduler's
-    /// tick.
+    /// The send queues of `qps`, after a message of each has arrived. Many messages are in flight at once: where this
+    /// thread and the card's share a processor, each wait takes a scheduler tick.
     pub fn send_queues(&self, desk: &mut Desk, qps: &[Arc<QueuePair>]) -> Result<Vec<SendQueue<Plain>>, Failure> {
         let message: [u8; BYTES] = std::array::from_fn(|i| i as u8 ^ 0x5a);
         self.memory.fill(0, BYTES, 0);

@@ -1,7 +1,7 @@
-//! The same work by hand: only the stores and loads that cannot be avoided.
+//! The same work with only the stores and loads that are unavoidable.
 //!
-//! No check, no bookkeeping but the ring's own index, no generality: each loop knows its operation, its sizes and that
-//! nothing goes wrong. What it stores is, byte for byte, what the driver stores (each measurement checks that first).
+//! No checks, no bookkeeping except the ring's index, no generality: each loop knows its operation and its sizes, and
+//! that nothing fails. It stores byte for byte the same as the driver, which each measurement checks first.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use super::request::{INLINE, REQUESTS, Requests};
 
 const WQEBB: usize = 64;
 const PAGE: usize = 4096;
-/// `ce` of a control segment: a completion always.
+/// `ce` of a control segment: always a completion.
 const CE_ALWAYS: u64 = 2 << 2;
 /// Opcodes of send WQEs.
 const RDMA_WRITE: u32 = 0x08;
@@ -45,24 +45,23 @@ impl Drop for Memory {
     }
 }
 
-/// A ring, its doorbell record on a line of its own, and a page where a UAR would be.
+/// A ring, its doorbell record on its own cache line, and a page in place of a UAR.
 pub struct Ring {
     base: *mut u8,
     mask: u32,
     producer: u32,
     retired: u32,
-    /// `[ qpn | 0 ]`, as dword 1 of a control segment wants it.
+    /// `[ qpn | 0 ]`, as in dword 1 of a control segment.
     qpn: u32,
     record: *mut u32,
     register: *mut u8,
-    /// Which BlueFlame buffer is next: 0 or 256.
+    /// Offset of the next BlueFlame buffer: 0 or 256.
     buffer: usize,
     memory: Memory,
 }
 
 impl Ring {
-    /// A ring of `entries` (a power of two) of `stride` bytes, filled with `fill`, whose next entry is number
-    /// `producer`.
+    /// A ring of `entries` (a power of two) of `stride` bytes, filled with `fill`, starting at number `producer`.
     pub fn new(entries: usize, stride: usize, qpn: u32, fill: u8, producer: u32) -> Self {
         let len = (entries * stride).next_multiple_of(PAGE);
         let memory = Memory::new(len + 2 * PAGE);
@@ -85,7 +84,7 @@ impl Ring {
         }
     }
 
-    /// The bytes of the ring from `offset`.
+    /// The bytes of the ring from `offset` on.
     pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         assert!(offset + len <= self.memory.layout.size());
         // SAFETY: inside of the memory, by the check above.
@@ -97,14 +96,14 @@ impl Ring {
         self.producer
     }
 
-    /// The bytes of the ring from `offset` become `bytes`: what a card does to a completion queue.
+    /// Writes `bytes` to the ring at `offset`, as a card does to a completion queue.
     pub fn fill(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.memory.layout.size());
         // SAFETY: inside of the memory, by the check above.
         unsafe { self.base.add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Where the next WQE starts, and the first eight bytes of its control segment, in wire order.
+    /// Address of the next WQE, and the first eight bytes of its control segment, in wire order.
     #[inline(always)]
     fn next(&self, opcode: u32, segments: u32) -> (*mut u64, u64) {
         let control = u64::from((self.producer & 0xffff) << 8 | opcode) << 32 | u64::from(self.qpn | segments);
@@ -113,7 +112,7 @@ impl Ring {
         (slot.cast(), control.to_be())
     }
 
-    /// Doorbell record, fence, doorbell.
+    /// Writes doorbell record, fence, doorbell.
     #[inline(always)]
     fn ring(&mut self, control: u64) {
         barrier::to_device();
@@ -125,7 +124,7 @@ impl Ring {
         }
     }
 
-    /// Doorbell record, fence, the WQE's block into the BlueFlame buffer, fence.
+    /// Writes doorbell record, fence, the WQE's block to the BlueFlame buffer, fence.
     #[inline(always)]
     fn ring_blue_flame(&mut self, slot: *const u64) {
         barrier::to_device();
@@ -142,7 +141,7 @@ impl Ring {
         self.buffer ^= 0x100;
     }
 
-    /// Stores an RDMA WRITE or READ of one element, which completes as `ce` says, without ringing.
+    /// Stores an RDMA WRITE or READ of one element, with `ce`, without ringing.
     #[inline(always)]
     fn put_rdma(&mut self, opcode: u32, ce: u64, requests: &Requests, i: usize) -> (*mut u64, u64) {
         let (remote, local) = (requests.remote[i % REQUESTS], requests.local[i % REQUESTS]);
@@ -209,7 +208,7 @@ impl Ring {
         }
     }
 
-    /// The header of inline data, and the data.
+    /// Writes the header of inline data, and the data.
     ///
     /// # Safety
     /// `at` has room for 4 bytes and the data.
@@ -278,9 +277,8 @@ impl Ring {
         }
     }
 
-    /// One completion: its queue pair, index and length, added up. `None` where there is none, or it is not of a send
-    /// that went well: the card says both in one byte, and who looks only at the owner bit takes a failure for a
-    /// success.
+    /// One completion: the sum of its queue pair, index and length. `None` if there is none, or it is not a successful
+    /// send: opcode and owner bit are in one byte, and checking only the owner bit would take an error for a success.
     #[inline(always)]
     fn take(&mut self) -> Option<u64> {
         // SAFETY: the masked index is inside of the ring, whose entries are of 64 bytes, aligned.
@@ -309,7 +307,7 @@ impl Ring {
         unsafe { self.record.write_volatile((self.producer & 0xff_ffff).to_be()) }
     }
 
-    /// Polls `count` completions, the consumer index stored every `BATCH`; the sum of what they say.
+    /// Polls `count` completions, storing the consumer index every `BATCH`; returns the sum of their fields.
     #[inline(never)]
     pub fn poll<const BATCH: usize>(&mut self, count: usize) -> Option<u64> {
         let mut sum = 0u64;
@@ -322,7 +320,7 @@ impl Ring {
         Some(sum)
     }
 
-    /// As [`poll`](Self::poll); each frees the room of its work request.
+    /// Like [`poll`](Self::poll); each frees the room of its work request.
     #[inline(never)]
     pub fn poll_and_retire<const BATCH: usize>(&mut self, count: usize) -> Option<u64> {
         for _ in 0..count / BATCH {
@@ -334,7 +332,7 @@ impl Ring {
         Some(u64::from(self.retired))
     }
 
-    /// Looks at an empty queue `count` times.
+    /// Polls an empty queue `count` times.
     #[inline(never)]
     pub fn poll_empty(&mut self, count: usize) -> bool {
         (0..count).all(|_| self.take().is_none())

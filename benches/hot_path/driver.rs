@@ -1,5 +1,5 @@
-//! The driver's hot path, as a program calls it. One function a measurement, never inlined, so that a disassembler
-//! finds it.
+//! The driver's hot path, as called by a program. One function for each measurement, never inlined, so that it can be
+//! found in a disassembly.
 
 use mlx5_dv::queue::{Completion, CompletionQueue, PostError, ReceiveQueue, SendQueue, WrFlags};
 use uar::SendDoorbell;
@@ -92,8 +92,8 @@ pub fn receive<const BATCH: usize>(rq: &mut ReceiveQueue, requests: &Requests, c
     Ok(())
 }
 
-/// Polls `count` completions, `BATCH` at a time; the sum of what they say. `None` where there are fewer, or one is an
-/// error.
+/// Polls `count` completions, `BATCH` at a time; returns the sum of their fields. `None` if there are fewer, or one is
+/// an error.
 #[inline(never)]
 pub fn poll<const BATCH: usize>(cq: &mut CompletionQueue, count: usize) -> Option<u64> {
     take::<BATCH>(cq, count, |completion| {
@@ -102,7 +102,7 @@ pub fn poll<const BATCH: usize>(cq: &mut CompletionQueue, count: usize) -> Optio
     })
 }
 
-/// As [`poll`]; each is given to its send queue.
+/// Like [`poll`]; each completion is given to its send queue.
 #[inline(never)]
 pub fn poll_and_retire<D: SendDoorbell, const BATCH: usize>(
     cq: &mut CompletionQueue,
@@ -112,7 +112,7 @@ pub fn poll_and_retire<D: SendDoorbell, const BATCH: usize>(
     take::<BATCH>(cq, count, |completion| sq.retire(&completion.work).ok())
 }
 
-/// The sum of what `each` says of `count` completions.
+/// The sum of `each` over `count` completions.
 #[inline(always)]
 fn take<const BATCH: usize>(
     cq: &mut CompletionQueue,
@@ -133,7 +133,7 @@ fn take<const BATCH: usize>(
     Some(sum)
 }
 
-/// Looks at an empty queue `count` times.
+/// Polls an empty queue `count` times.
 #[inline(never)]
 pub fn poll_empty(cq: &mut CompletionQueue, count: usize) -> bool {
     (0..count).all(|_| cq.poll().is_none())

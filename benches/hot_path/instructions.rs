@@ -1,13 +1,13 @@
-//! Instructions, counted by callgrind.
+//! Instruction counts by callgrind.
 
 use mlx5_benches::{Failure, callgrind};
 
 use super::rows::{Lane, Row};
 
-/// Tells this program, as its own child, to count.
+/// Argument for the child process that counts.
 pub const ARGUMENT: &str = "--count";
 
-/// Instructions an operation, of the driver and by hand.
+/// Instructions per operation, of the driver and by hand.
 pub type Counts = Vec<(f64, f64)>;
 
 fn count(lane: &mut Lane, name: &str) {
@@ -18,13 +18,13 @@ fn count(lane: &mut Lane, name: &str) {
     callgrind::count(name, || (lane.run)());
 }
 
-/// The child's part: runs every lane once for each count.
+/// Runs in the child process: every lane, once for each count.
 pub fn child(rows: &mut [Row]) {
     callgrind::count_nothing();
     for (i, row) in rows.iter_mut().enumerate() {
         count(&mut row.driver, &format!("driver {i}"));
         count(&mut row.bare[0], &format!("bare {i}"));
-        // In step with the others.
+        // Keeps it in step with the others.
         for _ in 0..2 {
             (row.bare[1].ready)();
             (row.bare[1].run)();
@@ -35,7 +35,7 @@ pub fn child(rows: &mut [Row]) {
 /// Counts the instructions of `operations`, the operations of one run of each row.
 ///
 /// # Errors
-/// There is no valgrind, or it did not count.
+/// There is no valgrind, or it failed.
 pub fn measure(operations: &[usize]) -> Result<Counts, Failure> {
     let counts = callgrind::run(&[ARGUMENT])?;
     let each = |name: &str, i: usize| {

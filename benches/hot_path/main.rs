@@ -1,7 +1,7 @@
-//! What posting and polling cost the host, against the stores and loads that cannot be avoided.
+//! Host cost of posting and polling, compared with the unavoidable stores and loads.
 //!
-//! `cargo bench -p mlx5-benches` measures; without `--bench` (as `cargo test --all-targets` runs it) a short run checks
-//! that it works. README.md says what the figures mean.
+//! `cargo bench -p mlx5-benches` measures. Without `--bench` (as in `cargo test --all-targets`) a short run checks that
+//! it works. README.md explains the figures.
 
 mod bare;
 mod driver;
@@ -15,7 +15,7 @@ use mlx5_benches::{Failure, hold_still};
 use rows::Row;
 use stage::Stage;
 
-/// What DESIGN.md allows a post, driver to bare.
+/// Budget of a post: driver relative to bare.
 const BUDGET: f64 = 1.3;
 const ROUNDS: usize = 20_000;
 const SHORT: usize = 20;
@@ -29,7 +29,7 @@ fn run() -> Result<(), Failure> {
     let mut rows = rows::all(&stage)?;
     let _held = std::mem::ManuallyDrop::new(hold_still(&stage.handle)?);
     let result = measure_all(&mut rows);
-    // Neither queues nor card are torn down: firmware does not answer any more.
+    // Queues and card are not torn down, as firmware no longer answers.
     std::mem::forget((rows, stage));
     result
 }

@@ -1,4 +1,4 @@
-//! Time.
+//! Time measurement.
 
 use std::time::Instant;
 
@@ -6,13 +6,13 @@ use mlx5_benches::Failure;
 
 use super::rows::{Lane, Row};
 
-/// Nanoseconds an operation: medians over all rounds.
+/// Nanoseconds per operation: medians over all rounds.
 pub struct Time {
     pub driver: f64,
     pub bare: f64,
-    /// Driver to bare.
+    /// Driver relative to bare.
     pub ratio: f64,
-    /// Bare to bare: what the machine calls the same.
+    /// Bare relative to bare: the machine's noise.
     pub noise: f64,
 }
 
@@ -28,17 +28,17 @@ fn median(samples: &mut [u64]) -> f64 {
     samples.get(samples.len() / 2).map_or(0.0, |&sample| sample as f64)
 }
 
-/// What reading the clock twice costs, of which each measurement is freed.
+/// Cost of reading the clock twice, subtracted from each measurement.
 fn clock(rounds: usize) -> f64 {
     let mut nothing = Lane { ready: Box::new(|| {}), run: Box::new(|| 0) };
     let mut samples: Vec<u64> = (0..rounds).map(|_| run_once(&mut nothing).0).collect();
     median(&mut samples)
 }
 
-/// Runs the three lanes in turn, each round beginning with another one.
+/// Runs the three lanes in turn; each round starts with another one.
 ///
 /// # Errors
-/// The lanes do not do the same.
+/// The lanes do different things.
 pub fn time(row: &mut Row, rounds: usize) -> Result<Time, Failure> {
     const WARM_UP: usize = 32;
     let clock = clock(rounds);

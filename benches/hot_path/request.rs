@@ -1,12 +1,12 @@
-//! What is posted: the same for the driver and for the bare loops.
+//! The work requests: the same for the driver and for the bare loops.
 
 use std::hint::black_box;
 
 use mlx5_dv::queue::{DataSegment, RemoteAddress};
 
-/// Different requests, used in turn, so that no loop can keep one in registers.
+/// Different requests used in turn, so that no loop can keep one in registers.
 pub const REQUESTS: usize = 16;
-/// Bytes of a message.
+/// Message size in bytes.
 pub const INLINE: usize = 64;
 
 /// Sixteen messages of 64 bytes.
@@ -17,7 +17,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Messages from `local` to `remote`, which have room for all of them; the compiler knows nothing of their values.
+    /// Messages from `local` to `remote`, which have room for all of them; their values are opaque to the compiler.
     pub fn new(remote: RemoteAddress, local: DataSegment) -> Self {
         let at = |i: usize| (i * INLINE) as u64;
         black_box(Requests {

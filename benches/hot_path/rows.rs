@@ -1,4 +1,4 @@
-//! What is measured: each operation by the driver and, twice, by hand.
+//! The measurements: each operation by the driver and, twice, by hand.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -16,9 +16,9 @@ use super::stage::{PROOF_CQES, PROOF_WQEBBS, Pair, RING, Shared, Stage, completi
 
 /// One side of a measurement.
 pub struct Lane {
-    /// Makes room, writes completions: what is not measured.
+    /// Unmeasured preparation: makes room, writes completions.
     pub ready: Box<dyn FnMut()>,
-    /// What is measured: [`Row::operations`] operations. What it returns is the same for all lanes of a row.
+    /// The measured work: [`Row::operations`] operations. Its result must be the same for all lanes of a row.
     pub run: Box<dyn FnMut() -> u64>,
 }
 
@@ -28,7 +28,7 @@ pub struct Row {
     /// Operations of one run.
     pub operations: usize,
     pub driver: Lane,
-    /// Alike: what they differ by is the machine's noise.
+    /// Two equal lanes: their difference is the machine's noise.
     pub bare: [Lane; 2],
     /// Whether the lanes have stored the same bytes.
     pub same: Box<dyn Fn() -> bool>,
@@ -40,15 +40,15 @@ type PostBare = fn(&mut Ring, &Requests, usize);
 /// Work requests of one kind.
 struct Post<D: DoorbellMode> {
     name: String,
-    /// WQEBBs of one.
+    /// WQEBBs of each.
     wqebbs: u16,
-    /// Bytes of one that mean something.
+    /// Meaningful bytes of each.
     bytes: usize,
     driver: PostDriver<D>,
     bare: PostBare,
 }
 
-/// A pair, and two bare rings that go along with its send ring.
+/// A pair, and two bare rings that advance with its send ring.
 struct Sending<D: DoorbellMode> {
     pair: Rc<Pair<D>>,
     bare: [Shared<Ring>; 2],
@@ -100,7 +100,7 @@ impl<D: DoorbellMode + 'static> Sending<D> {
     }
 }
 
-/// Everything that is measured, in the order of the table.
+/// All measurements, in the order of the table.
 pub fn all(stage: &Stage) -> Result<Vec<Row>, Failure> {
     let requests = Rc::new(stage.requests());
     let mut rows = Vec::new();
@@ -220,10 +220,10 @@ type PollDriver = fn(&mut CompletionQueue, usize) -> Option<u64>;
 type PollBare = fn(&mut Ring, usize) -> Option<u64>;
 type RetireDriver = fn(&mut CompletionQueue, &mut SendQueue<Plain>, usize) -> Option<u64>;
 
-/// A number that no sum of completions is.
+/// A value that no sum of completions has.
 const FEWER: u64 = u64::MAX;
 
-/// The lanes that poll by hand what they were given.
+/// The lanes that poll by hand the given completions.
 fn by_hand(
     rings: &[Shared<Ring>; 2],
     qpn: u32,
@@ -257,7 +257,7 @@ fn poll(pair: &Rc<Pair<Plain>>, rings: &[Shared<Ring>; 2], name: &str, driver: P
     Row { name: name.into(), operations: RING, driver, bare: by_hand(rings, qpn, bare), same: Box::new(|| true) }
 }
 
-/// The sends that complete were posted before, unmeasured: a ring full of them.
+/// The sends that complete were posted before, without measuring: a full ring.
 fn poll_and_retire(
     sending: &Sending<Plain>,
     rings: &[Shared<Ring>; 2],
@@ -286,7 +286,7 @@ fn poll_and_retire(
             u64::from(black_box(retired).is_none())
         }),
     };
-    // What was retired differs from lane to lane; that all was retired does not.
+    // Lanes may retire different WQEs, but all must be retired.
     let bare = by_hand(rings, qpn, move |ring, count| black_box(bare(ring, count)).map(|_| 0));
     Row { name: name.into(), operations: RING, driver, bare, same: Box::new(|| true) }
 }

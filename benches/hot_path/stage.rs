@@ -1,4 +1,5 @@
-//! Where it is measured: queue pairs of the software card in this process, whose own thread is held still meanwhile.
+//! The environment of the measurement: queue pairs of the software card in this process, whose thread is stopped
+//! meanwhile.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,13 +19,13 @@ use mlx5_sim::objects::PageList;
 use super::request::{INLINE, REQUESTS, Requests};
 
 /// WQEBBs, receives and CQEs of the rings: 16 KiB of WQEs or CQEs, so that the driver's ring and the bare one both fit
-/// in a first-level cache and neither is measured against a slower one.
+/// in a first-level cache.
 pub const RING: usize = 256;
 
 /// Bytes of all messages.
 const HALF: usize = REQUESTS * INLINE;
 
-/// The card, the memory that messages go from and to, and the way to hold the card still.
+/// The card, the memory of the messages, and the means to stop the card.
 pub struct Stage {
     device: Arc<Device>,
     pub handle: FunctionHandle,
@@ -34,7 +35,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Powers a software card on.
+    /// Powers on a software card.
     pub fn new() -> Result<Self, Failure> {
         let sim = Sim::builder().build()?;
         let device = sim.open(0)?;
@@ -49,13 +50,13 @@ impl Stage {
         Requests::new(self.target(), self.memory.segment(0..HALF))
     }
 
-    /// The second half of the memory, as the other end addresses it.
+    /// The second half of the memory, as remote address.
     fn target(&self) -> RemoteAddress {
         let whole = self.memory.remote();
         RemoteAddress { addr: whole.addr + HALF as u64, ..whole }
     }
 
-    /// Two connected queue pairs, the first sending to the second by doorbell `D`.
+    /// Two connected queue pairs; the first sends to the second with doorbell `D`.
     pub fn pair<D: DoorbellMode>(&self) -> Result<Pair<D>, Failure> {
         let uar = Uar::alloc(&self.device)?;
         let cq = CompletionQueue::create(&uar, CqOptions::default().entries(RING as u32 - 1))?;
@@ -83,7 +84,7 @@ impl Stage {
         Ok(pair)
     }
 
-    /// Where the model finds the rings.
+    /// The rings' addresses in the model.
     fn rings(&self, cqn: u32, sender: u32, receiver: u32) -> Result<Rings, Failure> {
         let rings = self.handle.with(move |f| {
             let send = f.queues.qps.get(sender)?.send.as_ref()?.memory.clone();
@@ -93,7 +94,7 @@ impl Stage {
         Ok(rings.flatten().ok_or("the model does not know the queues")?)
     }
 
-    /// The queues are real: a message goes through the card and arrives, and one completion comes for it.
+    /// Checks that the queues work: a message arrives through the card, with one completion.
     fn prove<D: DoorbellMode>(&self, pair: &Pair<D>) -> Result<(), Failure> {
         self.memory.fill(HALF, HALF, 0);
         let (mut sender, mut cq) = (pair.sender.borrow_mut(), pair.cq.borrow_mut());
@@ -110,12 +111,12 @@ impl Stage {
     }
 }
 
-/// WQEBBs that the send queue of a [`Pair`] has posted when it is handed out.
+/// WQEBBs that the send queue of a [`Pair`] has posted initially.
 pub const PROOF_WQEBBS: u16 = 2;
-/// Completions that its completion queue has given.
+/// Completions that its completion queue has had initially.
 pub const PROOF_CQES: u32 = 1;
 
-/// What several measurements use, one at a time.
+/// Shared by several measurements, one at a time.
 pub type Shared<T> = Rc<RefCell<T>>;
 
 /// Makes one.
@@ -123,7 +124,7 @@ pub fn shared<T>(value: T) -> Shared<T> {
     Rc::new(RefCell::new(value))
 }
 
-/// A work queue, and what the bench must know to play the card's side of it.
+/// A work queue, and what the bench needs to act as the card.
 pub struct QueueState<Q> {
     pub queue: Q,
     /// Index of the next entry, in the queue's own unit.
@@ -133,7 +134,7 @@ pub struct QueueState<Q> {
 }
 
 impl<D: DoorbellMode> QueueState<SendQueue<D>> {
-    /// All that is in flight completes, as if its last completion had been polled.
+    /// Everything in flight completes, as if its last completion had been polled.
     pub fn complete(&mut self, qpn: u32) {
         if let Some(index) = self.last.take() {
             let retired = self.queue.retire(&Work { qpn, side: Side::Send, index });
@@ -143,7 +144,7 @@ impl<D: DoorbellMode> QueueState<SendQueue<D>> {
 }
 
 impl QueueState<ReceiveQueue> {
-    /// All that is in flight completes, in order.
+    /// Everything in flight completes, in order.
     pub fn complete(&mut self, qpn: u32) {
         let Some(last) = self.last.take() else { return };
         let count = self.queue.capacity() - self.queue.free();
@@ -154,20 +155,20 @@ impl QueueState<ReceiveQueue> {
     }
 }
 
-/// A completion queue, and how many completions were written to it.
+/// A completion queue, and the number of completions written to it.
 pub struct CqState {
     pub queue: CompletionQueue,
     pub produced: u32,
 }
 
-/// Where the rings lie, as the card sees them.
+/// The rings' addresses, as the card sees them.
 struct Rings {
     send: PageList,
     receive: PageList,
     completions: PageList,
 }
 
-/// The card's side of the rings, played by the bench: reads and writes them by IOVA as a card does.
+/// The card's side of the rings, played by the bench: accesses them by IOVA, as a card does.
 #[derive(Clone)]
 pub struct Card {
     handle: FunctionHandle,
@@ -199,8 +200,8 @@ impl Card {
     }
 }
 
-/// The completions of `count` sends of `qpn`, whose WQEs of `wqebbs` blocks follow each other from `index`, and where
-/// in a ring that has got `produced` they go.
+/// The completions of `count` sends of `qpn`, with consecutive WQEs of `wqebbs` blocks from `index` on, and their
+/// offsets in a ring after `produced` completions.
 pub fn completions(
     produced: u32,
     count: usize,

@@ -1,9 +1,9 @@
-//! What registering memory costs by mlx5-dv and by libmlx5's `ibv_reg_mr`: the same memory on the same card in the same
-//! guest.
+//! Cost of registering memory with mlx5-dv and with libmlx5's `ibv_reg_mr`: the same memory on the same card in the
+//! same guest.
 //!
 //! `cargo bench -p mlx5-benches --bench registration` boots Debian's Linux with the software card, under QEMU's
 //! `-icount`, where processor time counts instructions, and runs ours.rs over DevX and verbs.c on libmlx5 in turn, on
-//! files of 1 GiB, 2 MiB and 4 KiB pages. README.md says what the figures mean.
+//! files of 1 GiB, 2 MiB and 4 KiB pages. README.md explains the figures.
 
 mod table;
 
@@ -13,24 +13,24 @@ use mlx5_lab::{Build, Guest, Model};
 use table::{Listed, Row, Runs};
 
 const SIZES: [u64; 6] = [1 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30, 8 << 30];
-/// Registrations of each, by each program.
+/// Registrations by each program.
 const RUNS: usize = 5;
-/// What the guest has besides the memory that is registered.
+/// Memory of the guest besides that to register.
 const GUEST_S_OWN: u64 = 3 << 30;
-/// What is left to the host.
+/// Memory left to the host.
 const HOST_S_OWN: u64 = 4 << 30;
 
-/// A file of so many bytes, on `pages` of a size.
+/// A kind of file: `pages` of one size.
 struct Pages {
     name: &'static str,
     bytes: u64,
-    /// Bash: mounts a file system of such pages, for `$bytes`, at /tmp/memory.
+    /// Bash: mounts a file system with such pages, for `$bytes`, at /tmp/memory.
     mount: &'static str,
-    /// Bash: gives the pages back.
+    /// Bash: frees the pages.
     release: &'static str,
 }
 
-/// The largest first: nothing else may have taken memory from between them.
+/// Largest pages first: they need contiguous memory.
 const PAGES: [Pages; 3] = [
     Pages {
         name: "1 GiB",
@@ -83,7 +83,7 @@ fn main() -> Result<(), Failure> {
     guest::end(bench.guest, &bench.model)
 }
 
-/// The largest size for whose guest this machine has the memory.
+/// The largest size for which this machine has enough memory.
 fn largest() -> Result<u64, Failure> {
     let information = std::fs::read_to_string("/proc/meminfo")?;
     let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,8 +1,8 @@
-//! What registering memory costs by mlx5-dv: `registration_ours DEVICE FILE BYTES RUNS`.
+//! Cost of registering memory with mlx5-dv: `registration_ours DEVICE FILE BYTES RUNS`.
 //!
-//! Does what verbs.c does, and prints the same lines, one a run: "instructions to register, nanoseconds of it,
-//! instructions to deregister, nanoseconds of it". The thread's processor time is taken for instructions, which it is
-//! where QEMU runs with `-icount`; the nanoseconds have the waiting for the card as well.
+//! Does the same as verbs.c, and prints the same lines, one for each run: "instructions to register, nanoseconds of it,
+//! instructions to deregister, nanoseconds of it". The thread's processor time serves as instruction count, as it does
+//! under QEMU's `-icount`; the nanoseconds include waiting for the card.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// On both clocks.
+/// Both clocks.
 struct Instant {
     instructions: i64,
     nanoseconds: i64,
@@ -37,10 +37,10 @@ fn clock(which: libc::clockid_t) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The file's memory, all of it there, and its pages.
+/// The file's mapped and populated memory, and its page size.
 fn map(path: &str, bytes: usize) -> Result<(MmapRaw, PageSize), Failure> {
     let file = File::options().read(true).write(true).open(path)?;
-    // A file system of huge pages gives their size for that of its blocks.
+    // A file system of huge pages reports the page size as block size.
     let bytes_a_page = file.metadata()?.blksize();
     let known = [PageSize::BASE, PageSize::HUGE_2M, PageSize::HUGE_1G];
     let page = known.into_iter().find(|page| page.bytes() as u64 == bytes_a_page);

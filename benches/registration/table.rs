@@ -1,22 +1,22 @@
-//! What the programs print, and what the card was given, as a table.
+//! Collects the output of the programs, and the page lists given to the card, in a table.
 
 use std::fmt;
 
 use super::Failure;
 
-/// The list of pages that the card was given for a registration.
+/// The page list of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     entries: u64,
-    /// Bytes of each page.
+    /// Page size in bytes.
     page: u64,
 }
 
 impl Listed {
-    /// What has the model say it.
+    /// Log filter that makes the model report page lists.
     pub const SAID: &str = "warn,mlx5_sim::translations=debug";
 
-    /// From the model's `log` of so many `registrations`, alike.
+    /// From the model's `log` of this many equal `registrations`.
     pub fn read(log: &str, registrations: usize) -> Result<Self, Failure> {
         let lists = log.lines().filter_map(|line| {
             let (before, page) = line.strip_suffix(" bytes")?.split_once(" pages of ")?;
@@ -35,15 +35,15 @@ impl fmt::Display for Listed {
     }
 }
 
-/// What a program's runs took.
+/// Results of a program's runs.
 pub struct Runs {
-    /// One a run: instructions to register, nanoseconds, instructions to deregister, nanoseconds.
+    /// For each run: instructions to register, nanoseconds, instructions to deregister, nanoseconds.
     samples: [Vec<f64>; 4],
     listed: Listed,
 }
 
 impl Runs {
-    /// Of what a program printed.
+    /// From a program's output.
     pub fn read(said: &str, listed: Listed) -> Result<Self, Failure> {
         let mut samples = <[Vec<f64>; 4]>::default();
         for line in said.lines() {
@@ -58,21 +58,21 @@ impl Runs {
         Ok(Runs { samples, listed })
     }
 
-    /// Instructions to register, to deregister; microseconds to register, to deregister.
+    /// Medians: instructions to register and to deregister, microseconds to register and to deregister.
     fn medians(&self) -> [f64; 4] {
         let [registered, registering, gone, going] =
             [0, 1, 2, 3].map(|at| self.samples[at][self.samples[at].len() / 2]);
         [registered, gone, registering / 1e3, going / 1e3]
     }
 
-    /// The most less the least instructions to register, to the median.
+    /// Spread of the instructions to register (maximum minus minimum), relative to the median.
     fn spread(&self) -> f64 {
         let samples = &self.samples[0];
         (samples[samples.len() - 1] - samples[0]) / samples[samples.len() / 2]
     }
 }
 
-/// One size.
+/// One memory size.
 pub struct Row {
     pub pages: &'static str,
     pub bytes: u64,

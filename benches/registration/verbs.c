@@ -1,9 +1,9 @@
 /*
- * What ibv_reg_mr and ibv_dereg_mr cost: `verbs DEVICE FILE BYTES RUNS`.
+ * Cost of ibv_reg_mr and ibv_dereg_mr: `verbs DEVICE FILE BYTES RUNS`.
  *
- * Does what ours.rs does, and prints the same lines, one a run: "instructions to register, nanoseconds of it,
- * instructions to deregister, nanoseconds of it". The thread's processor time is taken for instructions, which it is
- * where QEMU runs with -icount; the nanoseconds have the waiting for the card as well.
+ * Does the same as ours.rs, and prints the same lines, one for each run: "instructions to register, nanoseconds of it,
+ * instructions to deregister, nanoseconds of it". The thread's processor time serves as instruction count, as it does
+ * under QEMU's -icount; the nanoseconds include waiting for the card.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static struct instant instant(void)
 	return (struct instant){ now(CLOCK_THREAD_CPUTIME_ID), now(CLOCK_MONOTONIC) };
 }
 
-/* The file's memory, all of it there. */
+/* The file's mapped and populated memory. */
 static char *map(const char *path, size_t bytes)
 {
 	int file = open(path, O_RDWR);

@@ -1,8 +1,8 @@
-//! What posting and polling cost by mlx5-dv and by libmlx5: the same work on the same card in the same guest.
+//! Cost of posting and polling with mlx5-dv and with libmlx5: the same work on the same card in the same guest.
 //!
 //! `cargo bench -p mlx5-benches --bench side_by_side` boots Debian's Linux with the software card, under QEMU's
 //! `-icount`, where the time stamp counter counts instructions, and runs ours.rs over DevX and verbs.c on libmlx5 in
-//! turn. README.md says what the figures mean.
+//! turn. README.md explains the figures.
 
 mod table;
 
@@ -11,7 +11,7 @@ use mlx5_benches::guest::{self, C_PROGRAMS, LOAD, PROBE, RUN};
 use mlx5_lab::{Build, Guest, Model};
 use table::Figures;
 
-/// How often everything is measured.
+/// Number of repetitions.
 const RUNS: usize = 5;
 
 /// Brings the network device up.
@@ -26,7 +26,7 @@ grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state
 for wait in $(seq 200); do grep -qi ffff:0a00 /sys/class/infiniband/mlx5_0/ports/1/gids/* && break; sleep 0.1; done
 ";
 
-/// Without locks.
+/// libmlx5 without locks.
 const THEIRS: &str = "MLX5_SINGLE_THREADED=1 /opt/bench/verbs mlx5_0";
 const OURS: [&str; 2] = ["side_by_side_ours devx:mlx5_0 plain", "side_by_side_ours devx:mlx5_0 blueflame"];
 

@@ -1,9 +1,10 @@
-//! What posting and polling cost by mlx5-dv: `side_by_side_ours DEVICE plain|blueflame`.
+//! Cost of posting and polling with mlx5-dv: `side_by_side_ours DEVICE plain|blueflame`.
 //!
-//! Does what verbs.c does, in the same order, and prints the same lines: "row api instructions-an-operation". The time
-//! stamp counter is taken for a counter of instructions, which it is where QEMU runs with `-icount`.
+//! Does the same as verbs.c, in the same order, and prints the same lines: "row api instructions-per-operation". The
+//! time stamp counter serves as an instruction counter, as it does under QEMU's `-icount`.
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::thread::sleep;
@@ -12,30 +13,32 @@ use std::time::{Duration, Instant};
 use mlx5_benches::{Failure, completion, connect};
 use mlx5_dv::objects::{
     AccessFlags, AddressHandle, AddressPath, CqOptions, DatagramAttributes, DoorbellMode, FlowMatcher, FlowRule,
-    MemoryRegion, Pd, QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
+    MemoryRegion, Pd, QpOptions, QueuePair, Rq, RqOptions, Sq, SqOptions, Srq, SrqOptions, Tir, Tis, TransportDomain,
+    Uar,
 };
 use mlx5_dv::queue::ethernet::{EthernetReceiveQueue, FrameFlags, Frames};
 use mlx5_dv::queue::{
-    BlueFlame, Completion, CompletionQueue, DataSegment, Datagrams, GRH, Messages, Plain, PostError, ReceiveBatch,
-    ReceiveQueue, RemoteAddress, RetireError, SendBatch, SendDoorbell, SendQueue, Service, Work, WorkError, WrFlags,
+    BlueFlame, Completion, CompletionQueue, DataSegment, Datagrams, GRH, Messages, Plain, PostError, ReceiveQueue,
+    RemoteAddress, RetireError, SendBatch, SendDoorbell, SendQueue, Service, SharedReceiveQueue, Work, WorkError,
+    WrFlags,
 };
 use mlx5_dv::{Device, Mac};
 use mlx5_prm::flow::FteMatchSetLyr24;
 use mlx5_prm::values::PathMtu;
 
-/// Work requests of a round.
+/// Work requests in a round.
 const POSTS: usize = 64;
-/// Different ones, used in turn.
+/// Number of different work requests, used in turn.
 const REQUESTS: usize = 16;
-/// Bytes of a message.
+/// Message size in bytes.
 const BYTES: usize = 64;
 const WARM_UP: usize = 3;
 const ROUNDS: usize = 15;
 const DEPTH: u32 = 128;
-/// Of a frame, what lies in its WQE, as libmlx5 has it.
+/// Bytes of a frame that are inline in its WQE, as in libmlx5.
 const HEADER: usize = 18;
 const QKEY: u32 = 0x1111_1111;
-/// Of frames: one for experiments.
+/// Ethernet type of the frames: one for experiments.
 const ETHERTYPE: u16 = 0x88b5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -48,11 +51,11 @@ fn ticks() -> u64 {
     now
 }
 
-/// One message: from where to where.
+/// Source and destination of one message.
 struct Request {
     remote: RemoteAddress,
     local: DataSegment,
-    /// The same, behind what a frame has in its WQE.
+    /// The same, without the bytes of a frame that are inline.
     behind_header: DataSegment,
     target: DataSegment,
     to: AddressHandle,
@@ -61,7 +64,11 @@ struct Request {
 
 /// A receive queue of any kind.
 trait Receiver {
-    fn batch(&mut self) -> ReceiveBatch<'_>;
+    /// Posts receives of `requests` numbered `range`, and rings.
+    ///
+    /// # Safety
+    /// As for [`ReceiveBatch::receive`](mlx5_dv::queue::ReceiveBatch::receive).
+    unsafe fn post(&mut self, requests: &[Request; REQUESTS], range: Range<usize>) -> Result<(), PostError>;
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError>;
     fn is_idle(&self) -> bool;
 }
@@ -70,8 +77,14 @@ macro_rules! receivers {
     ($($Queue:ident)*) => {$(
         impl Receiver for $Queue {
             #[inline(always)]
-            fn batch(&mut self) -> ReceiveBatch<'_> {
-                self.batch()
+            unsafe fn post(&mut self, requests: &[Request; REQUESTS], range: Range<usize>) -> Result<(), PostError> {
+                let mut some = self.batch();
+                for i in range {
+                    // SAFETY: the caller's promise.
+                    unsafe { some.receive(i as u64, &[requests[i % REQUESTS].target])? };
+                }
+                some.ring();
+                Ok(())
             }
 
             #[inline(always)]
@@ -86,12 +99,12 @@ macro_rules! receivers {
     )*};
 }
 
-receivers! { ReceiveQueue EthernetReceiveQueue }
+receivers! { ReceiveQueue EthernetReceiveQueue SharedReceiveQueue }
 
-/// What a work request does, posted to a queue of service `S`.
+/// An operation, posted to a queue of service `S`.
 trait Operation<S: Service> {
     const NAME: &'static str;
-    /// Whether the remote must have posted a receive.
+    /// Whether it uses a receive of the remote end.
     const RECEIVED: bool;
 
     fn post<D: SendDoorbell>(
@@ -157,7 +170,7 @@ fn frame_flags(flags: WrFlags) -> FrameFlags {
     if flags.contains(WrFlags::SIGNALLED) { FrameFlags::SIGNALLED } else { FrameFlags::empty() }
 }
 
-/// Ticks of [`POSTS`] work requests, `batch` a doorbell, of which those are signalled whose number has all bits of
+/// Ticks for [`POSTS`] work requests, with a doorbell for each `batch`. Signaled are those whose number has all bits of
 /// `unsignalled`.
 #[inline(never)]
 fn post<O: Operation<S>, S: Service, D: SendDoorbell>(
@@ -185,19 +198,15 @@ fn post_receives<R: Receiver>(queue: &mut R, requests: &[Request; REQUESTS], bat
     let start = ticks();
     let mut first = 0;
     while first < POSTS {
-        let mut some = queue.batch();
-        for i in first..first + batch {
-            // SAFETY: registered memory that lives as long as the queues, which nobody relies on.
-            unsafe { some.receive(i as u64, &[requests[i % REQUESTS].target])? };
-        }
-        some.ring();
+        // SAFETY: registered memory that lives as long as the queues, which nobody relies on.
+        unsafe { queue.post(requests, first..first + batch)? };
         first += batch;
     }
     Ok(ticks() - start)
 }
 
-/// Ticks of [`POSTS`] completions, `width` at a time, each given back to its queue by `retire`; `None` where one was
-/// not there yet.
+/// Ticks for [`POSTS`] completions, polled `width` at a time, each given back to its queue by `retire`; `None` if one
+/// was not there yet.
 #[inline(always)]
 fn poll(queue: &mut CompletionQueue, width: usize, mut retire: impl FnMut(&Work) -> Option<u64>) -> Option<u64> {
     let mut sum = 0u64;
@@ -243,14 +252,14 @@ fn poll_receives<R: Receiver>(queue: &mut CompletionQueue, width: usize, receive
     poll(queue, width, |work| receiver.retire(work).ok())
 }
 
-/// What all queues share.
+/// Shared by all queues.
 struct Common {
     device: Arc<Device>,
     uar: Arc<Uar>,
     pd: Arc<Pd>,
     memory: Arc<MemoryRegion>,
     path: AddressPath,
-    /// The column of the table that these figures are for.
+    /// Column of the table for these figures.
     doorbell: String,
 }
 
@@ -268,7 +277,7 @@ impl Common {
         Ok(CompletionQueue::create(&self.uar, CqOptions::default().entries(2 * POSTS as u32))?)
     }
 
-    /// Messages that begin with `start`, to queue pair `qpn`, whose receives are of `room` bytes.
+    /// Messages that begin with `start`, to queue pair `qpn`, whose receives have `room` bytes.
     fn requests(&self, start: &[u8], qpn: u32, room: usize) -> Result<Box<[Request; REQUESTS]>, Failure> {
         let to = AddressHandle::new(&self.device, &self.path, qpn, QKEY)?;
         let memory = &self.memory;
@@ -296,13 +305,15 @@ struct Bench<'a, S: Service, D: SendDoorbell, R> {
     sent: CompletionQueue,
     received: CompletionQueue,
     requests: Box<[Request; REQUESTS]>,
-    /// Ticks between two looks at the counter.
+    /// Ticks between two reads of the counter.
     nothing: u64,
-    /// What a round waits before it polls.
+    /// Wait of a round before it polls.
     pause: Duration,
     common: &'a Common,
-    /// What brings frames to the receiver.
+    /// Flow rule that sends frames to the receiver.
     _rule: Option<FlowRule>,
+    /// Whose messages the receiver takes, where that is not it.
+    _receiver: Option<Arc<QueuePair>>,
 }
 
 impl<'a, D: DoorbellMode> Bench<'a, Messages, D, ReceiveQueue> {
@@ -319,8 +330,25 @@ impl<'a, D: DoorbellMode> Bench<'a, Messages, D, ReceiveQueue> {
     }
 }
 
+impl<'a, D: DoorbellMode> Bench<'a, Messages, D, SharedReceiveQueue> {
+    /// As [`Bench::connected`]; the receives are of a shared receive queue.
+    fn sharing(common: &'a Common) -> Result<Self, Failure> {
+        let (sent, received) = (common.cq()?, common.cq()?);
+        let srq = Srq::create(&common.pd, SrqOptions::default().wqes(DEPTH - 1))?;
+        let options = QpOptions::default().wqes(DEPTH, 0).inline_bytes(BYTES as u16).srq(&srq);
+        let create_qp = || QueuePair::create(&common.pd, &common.uar, sent.cq(), received.cq(), options.clone());
+        let (sender, receiver) = (create_qp()?, create_qp()?);
+        connect(&sender, receiver.qpn(), PathMtu::Mtu1024)?;
+        connect(&receiver, sender.qpn(), PathMtu::Mtu1024)?;
+        let requests = common.requests(&[], receiver.qpn(), BYTES)?;
+        let mut bench = Bench::new(common, sender.send_queue()?, srq.receive_queue()?, sent, received, requests);
+        bench._receiver = Some(receiver);
+        Ok(bench)
+    }
+}
+
 impl<'a, D: DoorbellMode> Bench<'a, Datagrams, D, ReceiveQueue> {
-    /// Two queue pairs of datagrams.
+    /// Two UD queue pairs.
     fn datagrams(common: &'a Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
         let options = QpOptions::default().datagrams().wqes(DEPTH, DEPTH).inline_bytes(BYTES as u16);
@@ -336,7 +364,8 @@ impl<'a, D: DoorbellMode> Bench<'a, Datagrams, D, ReceiveQueue> {
 }
 
 impl<'a, D: DoorbellMode> Bench<'a, Frames, D, EthernetReceiveQueue> {
-    /// A send queue of frames, of a transport domain of its own, as a domain does not hear itself, and a receive queue.
+    /// A send queue of frames, in its own transport domain, as a domain does not receive its own frames, and a receive
+    /// queue.
     fn frames(common: &'a Common) -> Result<Self, Failure> {
         let (sent, received) = (common.cq()?, common.cq()?);
         let domain = || TransportDomain::alloc(&common.device);
@@ -354,7 +383,7 @@ impl<'a, D: DoorbellMode> Bench<'a, Frames, D, EthernetReceiveQueue> {
     }
 }
 
-/// Frames of our type to the device's own address go to `tir`.
+/// Steers frames of our type to the device's own address to `tir`.
 fn steer(tir: &Arc<Tir>) -> Result<FlowRule, Failure> {
     let headers = |mac: Mac, ethertype: u16| {
         let [a, b, c, d, e, f] = mac.0;
@@ -379,10 +408,10 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
         let nothing = ticks();
         let nothing = ticks() - nothing;
         let pause = Duration::from_millis(1);
-        Bench { sender, receiver, sent, received, requests, nothing, pause, common, _rule: None }
+        Bench { sender, receiver, sent, received, requests, nothing, pause, common, _rule: None, _receiver: None }
     }
 
-    /// Takes completions until all that was posted has completed, on both sides.
+    /// Polls until everything posted has completed, on both sides.
     fn drain(&mut self) -> Result<(), Failure> {
         while self.sender.free() < self.sender.capacity() {
             self.sender.retire(&completion(&mut self.sent)?.work)?;
@@ -393,7 +422,7 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
         Ok(())
     }
 
-    /// The median of all rounds, for one operation.
+    /// The median of all rounds, for each operation.
     fn report(&self, row: &str, mut samples: Vec<u64>) {
         samples.drain(..WARM_UP);
         samples.sort_unstable();
@@ -401,7 +430,7 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
         println!("{row} {} {:.2}", self.common.doorbell, ticks as f64 / POSTS as f64);
     }
 
-    /// [`POSTS`] receives, `batch` a doorbell record: the ticks.
+    /// [`POSTS`] receives, with a doorbell record for each `batch`: the ticks.
     fn receive(&mut self, batch: usize) -> Result<u64, Failure> {
         Ok(post_receives(&mut self.receiver, &self.requests, batch)?)
     }
@@ -423,7 +452,7 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
         Ok(())
     }
 
-    /// Receives, each of which is used up by an `O`.
+    /// Receives, each used by an `O`.
     fn measure_receive<O: Operation<S>>(&mut self, row: &str) -> Result<(), Failure> {
         for batch in [1, 4, 16, 64] {
             let mut samples = Vec::with_capacity(WARM_UP + ROUNDS);
@@ -437,7 +466,7 @@ impl<'a, S: Service, D: SendDoorbell, R: Receiver> Bench<'a, S, D, R> {
         Ok(())
     }
 
-    /// `poll` takes that many at a time. Rounds in which a completion came late do not count.
+    /// `poll` polls that many at a time. Rounds in which a completion is late do not count.
     fn measure_poll<O: Operation<S>>(
         &mut self,
         row: &str,
@@ -477,6 +506,12 @@ fn measure_all<D: DoorbellMode>(common: &Common) -> Result<(), Failure> {
         poll_receives(&mut bench.received, width, &mut bench.receiver)
     })?;
     drop(connected);
+    let mut sharing = Bench::<Messages, D, _>::sharing(common)?;
+    sharing.measure_receive::<Send>("receive_shared")?;
+    sharing.measure_poll::<Send>("poll_receive_shared", |bench, width| {
+        poll_receives(&mut bench.received, width, &mut bench.receiver)
+    })?;
+    drop(sharing);
     let mut datagrams = Bench::<Datagrams, D, _>::datagrams(common)?;
     datagrams.measure_post::<DatagramInline>()?;
     datagrams.measure_post::<Datagram>()?;
@@ -499,6 +534,6 @@ fn main() -> Result<(), Failure> {
     match doorbell.as_str() {
         "plain" => measure_all::<Plain>(&Common::new(&device, Uar::alloc(&device)?, doorbell)?),
         "blueflame" => measure_all::<BlueFlame>(&Common::new(&device, Uar::alloc_write_combining(&device)?, doorbell)?),
-        other => Err(format!("{other:?} is no doorbell: plain or blueflame").into()),
+        other => Err(format!("unknown doorbell {other:?}: plain or blueflame").into()),
     }
 }

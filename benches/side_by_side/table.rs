@@ -1,37 +1,37 @@
-//! What the programs print, gathered over the runs, as a table.
+//! Collects the output of the programs over all runs in a table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::Failure;
 
-/// The columns, as the programs call them.
+/// The columns, by the programs' names for them.
 const CLASSIC: &str = "classic";
 const WR: &str = "wr";
 const PLAIN: &str = "plain";
 const BLUE_FLAME: &str = "blueflame";
 
-/// What DESIGN.md allows: ours to theirs.
+/// Budget: our instructions relative to libmlx5's.
 const BUDGET: f64 = 0.5;
 
-/// Instructions an operation.
+/// Instructions per operation.
 #[derive(Default)]
 pub struct Figures {
-    /// As first seen.
+    /// Rows, in order of first appearance.
     rows: Vec<String>,
-    /// By row and column, one a run.
+    /// Samples by row and column, one for each run.
     samples: BTreeMap<(String, String), Vec<f64>>,
 }
 
-/// Of all runs.
+/// Summary of all runs.
 struct Figure {
     median: f64,
-    /// The most less the least.
+    /// Maximum minus minimum.
     spread: f64,
 }
 
 impl Figures {
-    /// Takes what a program printed: "row column figure", a line each.
+    /// Adds a program's output: lines "row column figure".
     pub fn read(&mut self, said: &str) -> Result<(), Failure> {
         for line in said.lines() {
             let [row, column, figure] = line.split(' ').collect::<Vec<_>>()[..] else {
@@ -52,7 +52,7 @@ impl Figures {
         Some(Figure { median: samples[samples.len() / 2], spread: most - least })
     }
 
-    /// Everything, in Markdown, and how many rows keep the budget. Ratios are to libmlx5's better interface.
+    /// The table in Markdown, and the number of rows within the budget. Ratios are to libmlx5's faster interface.
     pub fn table(&self) -> String {
         let mut text = String::from(
             "| operation | `ibv_post_*`, `ibv_poll_cq` | `ibv_wr_*`, `ibv_start_poll` | mlx5-dv, Plain | ratio | \
@@ -88,7 +88,7 @@ impl Figures {
     }
 }
 
-/// A row's name in words.
+/// Description of a row.
 fn title(row: &str) -> String {
     let parts: Vec<&str> = row.split('/').collect();
     let operation = match parts[0] {
@@ -98,6 +98,8 @@ fn title(row: &str) -> String {
         "send" => "SEND 64 B from memory",
         "read" => "RDMA READ 64 B",
         "receive" => "RECV",
+        "receive_shared" => "RECV of a shared receive queue",
+        "poll_receive_shared" => "poll a receive of a shared receive queue",
         "ud_inline" => "UD SEND 64 B inline",
         "ud" => "UD SEND 64 B from memory",
         "frame_inline" => "Ethernet frame of 64 B inline",

@@ -1,11 +1,11 @@
 /*
- * What posting and polling cost by libibverbs and libmlx5: `verbs DEVICE`.
+ * Cost of posting and polling with libibverbs and libmlx5: `verbs DEVICE`.
  *
- * Does what ours.rs does, in the same order, and prints the same lines: "row api instructions-an-operation". The time
- * stamp counter is taken for a counter of instructions, which it is where QEMU runs with -icount.
+ * Does the same as ours.rs, in the same order, and prints the same lines: "row api instructions-per-operation". The
+ * time stamp counter serves as an instruction counter, as it does under QEMU's -icount.
  *
- * The best that libmlx5 offers: a thread domain where it can be had, completion queues of a single thread, inline data;
- * run it with MLX5_SINGLE_THREADED=1. Whatever of a work request stays the same is filled in before anything is
+ * The fastest that libmlx5 offers: a thread domain if possible, completion queues of a single thread, inline data;
+ * run it with MLX5_SINGLE_THREADED=1. The constant parts of work requests are filled in before anything is
  * counted.
  */
 #include <arpa/inet.h>
@@ -36,7 +36,7 @@ enum op { WRITE_INLINE, WRITE, SEND_INLINE, SEND, READ, UD_INLINE, UD, FRAME_INL
 static const char *const names[OPS] = { "write_inline", "write", "send_inline", "send",  "read",
 					"ud_inline",	"ud",	 "frame_inline", "frame" };
 
-/* One message: from where to where. */
+/* One message: source and destination. */
 struct request {
 	uint64_t remote, local;
 	uint32_t rkey, lkey;
@@ -46,11 +46,12 @@ struct request {
 };
 
 static struct request requests[REQUESTS];
-/* Those at work: of a connection, of datagrams, or of frames, which a work queue receives. */
+/* The queues in use: RC, whose receives may be shared, UD, or frames, which a work queue receives. */
 static struct ibv_qp *sender, *receiver;
 static struct ibv_wq *work_queue;
+static struct ibv_srq *shared;
 static struct ibv_cq_ex *sent, *received;
-static uint64_t nothing; /* ticks between two looks at the counter */
+static uint64_t nothing; /* ticks between two reads of the counter */
 static useconds_t pause_us = 1000;
 static volatile uint64_t sink;
 
@@ -64,7 +65,7 @@ ALWAYS uint64_t ticks(void)
 	return now;
 }
 
-/* The classic interface: a list of structures, whose changing fields are set for each work request. */
+/* The classic interface: a list of structures, with the variable fields set for each work request. */
 
 static struct ibv_send_wr send_list[POSTS];
 static struct ibv_recv_wr recv_list[POSTS];
@@ -145,7 +146,7 @@ ALWAYS uint64_t post_classic(enum op op, unsigned batch, unsigned unsignalled)
 	return ticks() - start;
 }
 
-/* The interface of one call for each property of a work request. */
+/* The extended interface: one call for each property of a work request. */
 ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(sender);
@@ -176,7 +177,9 @@ ALWAYS uint64_t post_wr(enum op op, unsigned batch, unsigned unsignalled)
 	return ticks() - start;
 }
 
-ALWAYS uint64_t receives(int to_work_queue, unsigned batch)
+enum receiver { OF_QP, OF_WQ, OF_SRQ };
+
+ALWAYS uint64_t receives(enum receiver of, unsigned batch)
 {
 	uint64_t start = ticks();
 
@@ -187,23 +190,29 @@ ALWAYS uint64_t receives(int to_work_queue, unsigned batch)
 			recv_list[i - first].wr_id = i;
 			recv_sges[i - first].addr = requests[i % REQUESTS].remote;
 		}
-		CHECK(!(to_work_queue ? ibv_post_wq_recv(work_queue, recv_list, &bad)
-				      : ibv_post_recv(receiver, recv_list, &bad)));
+		CHECK(!(of == OF_WQ ? ibv_post_wq_recv(work_queue, recv_list, &bad) :
+			of == OF_SRQ ? ibv_post_srq_recv(shared, recv_list, &bad) :
+				       ibv_post_recv(receiver, recv_list, &bad)));
 	}
 	return ticks() - start;
 }
 
 static __attribute__((noinline)) uint64_t receives_of_qp(unsigned batch)
 {
-	return receives(0, batch);
+	return receives(OF_QP, batch);
 }
 
 static __attribute__((noinline)) uint64_t receives_of_wq(unsigned batch)
 {
-	return receives(1, batch);
+	return receives(OF_WQ, batch);
 }
 
-/* That of the receiver at work. */
+static __attribute__((noinline)) uint64_t receives_of_srq(unsigned batch)
+{
+	return receives(OF_SRQ, batch);
+}
+
+/* The receiver in use. */
 static uint64_t (*post_receives)(unsigned batch) = receives_of_qp;
 
 typedef uint64_t (*post_function)(unsigned batch, unsigned unsignalled);
@@ -223,7 +232,7 @@ typedef uint64_t (*post_function)(unsigned batch, unsigned unsignalled);
 POSTS_OF(classic)
 POSTS_OF(wr)
 
-/* Polls: ticks of POSTS completions; 0 where one was not there yet, or when one was. */
+/* Polls: ticks of POSTS completions, 0 if one was not there yet, or failed. */
 
 static __attribute__((noinline)) uint64_t poll_classic(struct ibv_cq_ex *cq, int width)
 {
@@ -272,9 +281,9 @@ incomplete:
 
 typedef uint64_t (*poll_function)(struct ibv_cq_ex *cq, int width);
 
-/* What is between the counted parts. */
+/* Work between the measured parts. */
 
-/* Takes completions until that of work request `last` has come. */
+/* Polls until work request `last` has completed. */
 static void drain(struct ibv_cq_ex *cq, uint64_t last)
 {
 	time_t deadline = time(NULL) + PATIENCE;
@@ -301,7 +310,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median of all rounds, for one operation. */
+/* The median of all rounds, for each operation. */
 static void report(const char *row, const char *api, uint64_t *samples)
 {
 	qsort(samples, ROUNDS, sizeof(*samples), by_size);
@@ -328,7 +337,7 @@ static void measure_post(enum op op, unsigned batch, unsigned signal, const char
 	report(row, api, samples + WARM_UP);
 }
 
-/* Receives, each of which is used up by an `op`. */
+/* Receives, each used by an `op`. */
 static void measure_receive(enum op op, const char *name, unsigned batch)
 {
 	uint64_t samples[WARM_UP + ROUNDS];
@@ -345,7 +354,7 @@ static void measure_receive(enum op op, const char *name, unsigned batch)
 	report(row, "classic", samples + WARM_UP);
 }
 
-/* Completions of each `op`, on one side of it. Rounds in which one came late do not count. */
+/* Completions of each `op`, on one side. Rounds in which one is late do not count. */
 static void measure_poll(enum op op, const char *name, struct ibv_cq_ex *cq, int width, const char *api,
 			 poll_function poll)
 {
@@ -395,6 +404,7 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, 
 		.recv_cq = ibv_cq_ex_to_cq(received),
 		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1,
 			 .max_inline_data = BYTES },
+		.srq = shared,
 		.qp_type = type,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = pd,
@@ -409,7 +419,7 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, 
 	return qp;
 }
 
-/* The first GID that is an IPv4 address: the kernel knows its way back to ourselves. */
+/* The first GID that is an IPv4 address: the kernel has a route to itself. */
 static int ipv4_gid(struct ibv_context *context, union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -470,7 +480,7 @@ static void activate_frames(struct ibv_qp *qp)
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
 
-/* Where datagrams to ourselves go. */
+/* The address handle of our own port. */
 static struct ibv_ah *create_ah(struct ibv_context *context, struct ibv_pd *pd)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh.hop_limit = 64 };
@@ -482,7 +492,7 @@ static struct ibv_ah *create_ah(struct ibv_context *context, struct ibv_pd *pd)
 	return ah;
 }
 
-/* A protection domain for one thread, where the card's doorbells can be had that way. */
+/* A protection domain for one thread, if the card has doorbells for it. */
 static struct ibv_pd *thread_s_own(struct ibv_context *context, struct ibv_pd *pd)
 {
 	struct ibv_td_init_attr td_attr = { 0 };
@@ -537,8 +547,22 @@ static void use_connection(void)
 	connect_qp(context, receiver, sender->qp_num);
 }
 
+/* Receives shared by the queue pairs that are made from now on. */
+static void use_shared_receives(void)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = DEPTH - 1, .max_sge = 1 } };
+
+	shared = ibv_create_srq(own, &attr);
+	CHECK(shared);
+	use_connection();
+	post_receives = receives_of_srq;
+}
+
 static void use_datagrams(void)
 {
+	shared = NULL;
+	post_receives = receives_of_qp;
+
 	sender = create_qp(context, own, IBV_QPT_UD);
 	receiver = create_qp(context, own, IBV_QPT_UD);
 	activate_datagrams(sender);
@@ -547,7 +571,7 @@ static void use_datagrams(void)
 		requests[i].qpn = receiver->qp_num;
 }
 
-/* This port's own address, of which its first GID is made. */
+/* This port's MAC address, from which its first GID is made. */
 static void own_mac(uint8_t mac[6])
 {
 	union ibv_gid gid;
@@ -607,7 +631,7 @@ static void steer(struct ibv_qp *qp, const uint8_t mac[6])
 	CHECK(ibv_create_flow(qp, &rule.attr));
 }
 
-/* What is in memory becomes frames to this port. */
+/* Builds frames to this port in memory. */
 static void use_frames(void)
 {
 	uint16_t type = htons(ETHERTYPE);
@@ -665,6 +689,9 @@ int main(int argc, char **argv)
 	measure_receives(SEND, "receive");
 	measure_polls(SEND, "poll_send", sent);
 	measure_polls(SEND, "poll_receive", received);
+	use_shared_receives();
+	measure_receives(SEND, "receive_shared");
+	measure_polls(SEND, "poll_receive_shared", received);
 	use_datagrams();
 	measure_posts(UD_INLINE, UD);
 	use_frames();

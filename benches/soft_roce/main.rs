@@ -1,8 +1,7 @@
-//! Soft-RoCE, the kernel's own RoCE v2 in software (rdma_rxe), beside the software card under mlx5_ib, in one guest.
+//! Soft-RoCE (rdma_rxe), the kernel's RoCE v2 in software, compared with the software card under mlx5_ib, in one guest.
 //!
 //! `cargo bench -p mlx5-benches --bench soft_roce` boots Debian's Linux with two functions of the software card and
-//! soft-RoCE on a pair of veth devices, and runs rdma-core's ping-pong and perftest on each. README.md says what the
-//! figures mean.
+//! soft-RoCE on a veth pair, and runs rdma-core's ping-pong and perftest on each. README.md explains the figures.
 
 mod table;
 
@@ -12,16 +11,15 @@ use mlx5_benches::{Failure, guest};
 use mlx5_lab::{Build, Guest, Model};
 use table::{Figure, Table};
 
-/// How often everything is measured.
+/// Number of repetitions.
 const RUNS: usize = 5;
-/// For the kernel's drivers to come up.
+/// Timeout of loading the kernel's drivers.
 const PROBE: Duration = Duration::from_secs(300);
-/// For one run of one program.
+/// Timeout of one run of a program.
 const RUN: Duration = Duration::from_secs(300);
 
-/// Brings up soft-RoCE and the functions, each with one address. What goes from one of a pair to the other leaves by
-/// the one and comes in by the other, though both addresses are the kernel's own: rules say so before the table of its
-/// own addresses does.
+/// Brings up soft-RoCE and the functions, each with one address. Traffic between the two of a pair must leave by one
+/// and arrive by the other, although both addresses are local: routing rules before the local table ensure that.
 const SET_UP: &str = r#"
 set -e
 modprobe mlx5_ib
@@ -68,8 +66,7 @@ wait $! || { cat /tmp/server; exit 1; }
 SCRIPT
 "#;
 
-/// Rows of the table: what is measured, and by which words. perftest counts for [`COUNTED`], in the middle of four
-/// seconds.
+/// Rows of the table: description and command. perftest measures for [`COUNTED`], in the middle of four seconds.
 const ROWS: [(&str, &str, Figure); 5] = [
     ("SEND 128 B to and fro, asleep between", "ibv_rc_pingpong -s 128 -n 1000 -e", Figure::Iteration),
     ("SEND 128 B to and fro, polled", "ibv_rc_pingpong -s 128 -n 1000", Figure::Iteration),
@@ -78,7 +75,7 @@ const ROWS: [(&str, &str, Figure); 5] = [
     ("RDMA WRITE 64 KiB", "ib_write_bw -s 65536 -D 4 -f 1", Figure::Bandwidth),
 ];
 
-/// How long perftest counts.
+/// How long perftest measures.
 const COUNTED: Duration = Duration::from_secs(2);
 
 /// Both ends, for each column.

@@ -1,4 +1,4 @@
-//! What the programs print, gathered over the runs, as a table.
+//! Collects the output of the programs over all runs in a table.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use super::Failure;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Which of the figures that a program prints.
+/// Which figure of a program's output is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
-    /// Microseconds of a message there and one back, of a ping-pong of rdma-core's.
+    /// Microseconds of a round trip, of rdma-core's ping-pong.
     Iteration,
-    /// Thousands of messages a second: perftest.
+    /// Thousands of messages per second: perftest.
     Rate,
-    /// MiB a second: perftest.
+    /// MiB per second: perftest.
     Bandwidth,
 }
 
@@ -27,11 +27,11 @@ impl Figure {
         }
     }
 
-    /// The figure in what a program said, which counted for `counted`.
+    /// The figure in a program's output, measured over `counted`.
     ///
-    /// perftest's own averages are of the processor's cycles, whose rate it measures at the end. Where others take its
-    /// processor meanwhile it finds none, and prints 0.0, or a wrong one: so what counts is how many messages there
-    /// were.
+    /// perftest computes its averages from processor cycles, whose rate it measures at the end. If others use its
+    /// processor then, it measures none or a wrong one, and prints 0.0 or a wrong figure. So the number of messages is
+    /// used.
     pub fn read(self, said: &str, counted: Duration) -> Result<f64, Failure> {
         let rate = || Some(column(said, "#iterations")? / counted.as_secs_f64());
         let figure = match self {
@@ -45,17 +45,17 @@ impl Figure {
     }
 }
 
-/// Of perftest's table: words of a heading are two spaces apart.
+/// perftest's table: headings are two spaces apart.
 fn column(said: &str, heading: &str) -> Option<f64> {
     let mut lines = said.lines().skip_while(|line| !line.starts_with(" #bytes"));
     let headings = lines.next()?.split("  ").map(str::trim).filter(|word| !word.is_empty());
     let at = headings.into_iter().position(|word| word == heading)?;
-    // Between both perftest may complain of the processor's clock.
+    // perftest may print warnings about the processor clock between both.
     let row = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
     lines.find_map(row)?.get(at).copied()
 }
 
-/// By row and column, one sample a run.
+/// By row and column, one sample for each run.
 pub struct Table {
     columns: usize,
     rows: Vec<(&'static str, Figure, Vec<Vec<f64>>)>,
@@ -76,7 +76,7 @@ impl Table {
     }
 }
 
-/// Medians, and the least and the most.
+/// Medians, with minimum and maximum.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, figure, columns) in &self.rows {

@@ -1,4 +1,4 @@
-//! Instructions of the card a message, counted by callgrind: its thread finds the doorbell, and works until nothing is
+//! The card's instructions per message, counted by callgrind: its thread reads the doorbell, and works until nothing is
 //! left.
 
 use mlx5_benches::{Failure, callgrind};
@@ -7,10 +7,10 @@ use mlx5_sim::{bar, engine};
 
 use super::pair::{DEPTH, End, Kind, Pair};
 
-/// Tells this program, as its own child, to count.
+/// Argument for the child process that counts.
 pub const ARGUMENT: &str = "--count";
 
-/// Name, what, bytes, messages a doorbell.
+/// Name, operation, message size in bytes, messages per doorbell.
 const CASES: [(&str, Kind, usize, usize); 6] = [
     ("SEND 64 B, one a doorbell", Kind::Send, 64, 1),
     ("SEND 64 B, 64 a doorbell", Kind::Send, 64, 64),
@@ -44,7 +44,7 @@ pub fn measure(full: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The child's part.
+/// Runs in the child process.
 pub fn child() -> Result<(), Failure> {
     callgrind::count_nothing();
     for strict in [false, true] {
@@ -58,8 +58,7 @@ pub fn child() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Messages from the first end to the second, which are posted on the card's own thread so that it works only when
-/// asked to.
+/// Messages from the first end to the second, posted on the card's own thread so that it only works when called.
 fn round(mut pair: Pair, name: &str, kind: Kind, len: usize, batch: usize, warm: bool) -> Result<Pair, Failure> {
     let name = name.to_owned();
     let [mut from, mut to] = pair.ends;
@@ -85,8 +84,7 @@ fn round(mut pair: Pair, name: &str, kind: Kind, len: usize, batch: usize, warm:
     Ok(pair)
 }
 
-/// What the card's thread does in its turns, until it has nothing to do. A message to the function itself never leaves
-/// it.
+/// The work of the card's thread until it has nothing to do. A message to the function itself never leaves it.
 #[inline(never)]
 fn turns(f: &mut Function) {
     for _ in 0..DEPTH {

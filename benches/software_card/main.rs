@@ -1,7 +1,7 @@
-//! How fast the software card is: instructions of its own per message, messages a second, bytes a second, ping-pong.
+//! Speed of the software card: its instructions per message, messages per second, bytes per second, ping-pong.
 //!
-//! `cargo bench -p mlx5-benches --bench software_card` measures; without `--bench` (as `cargo test --all-targets` runs
-//! it) a short run checks that it works. README.md says what the figures mean.
+//! `cargo bench -p mlx5-benches --bench software_card` measures. Without `--bench` (as in `cargo test --all-targets`) a
+//! short run checks that it works. README.md explains the figures.
 
 mod instructions;
 mod pair;

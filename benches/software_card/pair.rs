@@ -10,9 +10,9 @@ use mlx5_open::Sim;
 use mlx5_prm::values::PathMtu;
 use mlx5_sim::card::FunctionHandle;
 
-/// Work requests that a queue holds.
+/// Work requests of a queue.
 pub const DEPTH: usize = 128;
-/// Bytes of the largest message.
+/// Maximum message size in bytes.
 pub const LARGEST: usize = 1 << 20;
 
 /// One message.
@@ -33,16 +33,16 @@ pub struct End {
     peer: RemoteAddress,
 }
 
-/// Both, and the card.
+/// Both ends, and the card.
 pub struct Pair {
     pub handle: FunctionHandle,
     pub ends: [End; 2],
-    /// Parents, which outlive the queues.
+    /// Parents, which must outlive the queues.
     _parents: (Sim, Arc<Device>),
 }
 
 impl Pair {
-    /// A card that `strict`ly records what silicon would swallow, or does not.
+    /// A card, in strict mode or not.
     pub fn new(strict: bool) -> Result<Self, Failure> {
         let sim = Sim::builder().strict(strict).build()?;
         let device = sim.open(0)?;
@@ -87,7 +87,7 @@ impl End {
         Ok(())
     }
 
-    /// Posts `count` messages of `len` bytes by one doorbell, the last of them signalled.
+    /// Posts `count` messages of `len` bytes with one doorbell; the last one is signaled.
     pub fn post(&mut self, kind: Kind, len: usize, count: usize) -> Result<(), Failure> {
         let (segment, peer) = (self.segment(len), self.peer);
         let mut batch = self.sends.batch();

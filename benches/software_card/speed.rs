@@ -1,4 +1,4 @@
-//! Time: the program on one core, the card on another.
+//! Speed: the program on one core, the card on another.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use mlx5_benches::{Failure, median};
 use super::pair::{End, Kind, Pair};
 
 const RUNS: usize = 5;
-/// Messages that a doorbell posts, and doorbells that may be under way.
+/// Messages for each doorbell, and doorbells in flight.
 const BATCH: usize = 32;
 const UNDER_WAY: usize = 2;
 
@@ -42,13 +42,13 @@ pub fn measure(full: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Median and least of what `run` measures.
+/// Median and minimum of `run`.
 fn spread(runs: usize, mut run: impl FnMut() -> Result<f64, Failure>) -> Result<(f64, f64), Failure> {
     let mut samples = (0..runs).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
     Ok((median(&mut samples), samples.into_iter().fold(f64::INFINITY, f64::min)))
 }
 
-/// Seconds of one message there and one back.
+/// Seconds of one round trip.
 fn ping_pong(pair: &mut Pair, len: usize, exchanges: usize) -> Result<f64, Failure> {
     let [a, b] = &mut pair.ends;
     let started = Instant::now();
@@ -66,7 +66,7 @@ fn pass(from: &mut End, to: &mut End, len: usize) -> Result<(), Failure> {
     from.finish_send()
 }
 
-/// Seconds of one message of `batches` batches, of which some are under way at a time.
+/// Seconds per message of `batches` batches, some of which are in flight at a time.
 fn stream(pair: &mut Pair, kind: Kind, len: usize, batches: usize) -> Result<f64, Failure> {
     let [from, to] = &mut pair.ends;
     let started = Instant::now();

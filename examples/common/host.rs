@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mlx5_dv::discovery::{DeviceName, RdmaGid, Sysfs};
 use mlx5_dv::objects::AddressPath;
 use mlx5_dv::{Device, Mac, Options};
-use mlx5_neighbours::{Ipv4Cidr, Neighbours, address_of};
+use mlx5_neighbours::{Ipv4Cidr, Neighbours, address_of, kernel};
 use mlx5_open::program;
 
 use crate::pingpong::Failure;
 
+/// The port of the examples' devices.
+const PORT: u8 = 1;
 /// Timeout of address resolution.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -55,14 +58,26 @@ impl Host {
         }
     }
 
-    /// The MAC address of `gid`; `None` if the driver derives it from the GID, or the GID is local.
-    pub fn mac_of(&self, gid: [u8; 16]) -> Result<Option<Mac>, Failure> {
-        let is_ours = self.device.gids().iter().any(|own| own.address.octets() == gid);
-        match &self.neighbours {
-            Some(neighbours) if !is_ours && AddressPath::link_local(gid).is_none() => {
-                Ok(Some(neighbours.resolve(address_of(gid), PATIENCE)?))
-            }
-            _ => Ok(None),
+    /// The MAC address in packets from the GID at `gid_index` to `remote`. `None` if the driver derives it, or if
+    /// `remote` is local.
+    pub fn mac_of(&self, gid_index: u16, remote: [u8; 16]) -> Result<Option<Mac>, Failure> {
+        let is_ours = self.device.gids().iter().any(|own| own.address.octets() == remote);
+        if is_ours || AddressPath::link_local(remote).is_some() {
+            return Ok(None);
         }
+        let address = address_of(remote);
+        if let Some(neighbours) = &self.neighbours {
+            return Ok(Some(neighbours.resolve(address, PATIENCE)?));
+        }
+        match self.kernel_gid(gid_index)? {
+            Some(gid) => Ok(Some(kernel::resolve(&gid, address, PATIENCE)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The kernel's entry of the GID at `index`; `None` for an owned function.
+    fn kernel_gid(&self, index: u16) -> Result<Option<RdmaGid>, Failure> {
+        let DeviceName::Devx(name) = self.device.name().parse()? else { return Ok(None) };
+        Ok(Sysfs::default().gids(&name, PORT).into_iter().find(|gid| gid.index == index))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
-use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Peer, Ticket};
+use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, Messages, Peer, Ticket};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::watchdog::{SILENCE, Watchdog};
 use mlx5_prm::values::PathMtu;
@@ -69,12 +69,12 @@ fn memory(pd: &Arc<Pd>, len: usize, page_size: Option<PageSize>) -> Result<Arc<M
 
 /// One end: its queue pair and its buffers.
 #[derive(Debug)]
-pub struct Player {
+pub struct Player<S: Connected = Messages> {
     device: Arc<Device>,
     setup: Setup,
     role: Role,
     region: Arc<MemoryRegion>,
-    connection: Connection,
+    connection: Connection<S>,
     /// The client's message, while it is not in flight.
     message: Option<Buffer>,
     /// Sends in flight, oldest first. The next message may arrive before the acknowledgement of the last send.
@@ -86,8 +86,15 @@ pub struct Player {
 }
 
 impl Player {
-    /// Creates a queue pair, ready to connect, with its receives posted.
+    /// As [`of_service`](Self::of_service), over a reliable connection.
     pub fn new(device: &Arc<Device>, setup: &Setup, role: Role) -> Result<Self, Failure> {
+        Self::of_service(device, setup, role)
+    }
+}
+
+impl<S: Connected> Player<S> {
+    /// Creates a queue pair, ready to connect, with its receives posted.
+    pub fn of_service(device: &Arc<Device>, setup: &Setup, role: Role) -> Result<Self, Failure> {
         let depth = setup.rx_depth.min(RECEIVE_MEMORY / setup.size).max(2);
         let pd = Pd::alloc(device)?;
         let mut options = ConnectionOptions::default();
@@ -101,7 +108,7 @@ impl Player {
         // Memory first: when a process dies, the kernel destroys its newest objects first, and the queue pair must go
         // before the memory key.
         let region = memory(&pd, (depth + 1) * setup.size, setup.page_size)?;
-        let mut connection = Connection::new(&pd, options)?;
+        let mut connection = Connection::of_service(&pd, options)?;
         let part = |i: usize| region.buffer(i * setup.size..(i + 1) * setup.size);
         let mut buffers = (0..=depth).map(part).collect::<Result<Vec<Buffer>, _>>()?;
         let message = buffers.pop().filter(|_| role == Role::Client);
