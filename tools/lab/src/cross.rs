@@ -34,6 +34,8 @@ impl Aarch64 {
             .env("CARGO_TARGET_DIR", &self.target_dir)
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", self.program("aarch64-linux-gnu-ld"))
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", self.program("qemu"));
+        // Nobody debugs there.
+        command.env("CARGO_PROFILE_RELEASE_DEBUG", "none");
         // Flags for this machine's compiler do not apply.
         for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"] {
             command.env_remove(name);
