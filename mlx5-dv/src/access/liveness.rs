@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::error::Death;
-use crate::lock::lock;
+use crate::lock::{Mutex, OnceLock, lock};
 
 /// Something that has waiters to wake when the card dies.
 pub trait Wake: Send + Sync {
@@ -114,6 +114,69 @@ fn stays_aloof(death: &Death, error: &io::Error) {
         // It is not on the bus any more, or its process is gone: nothing is left that could reach memory.
         Death::Vanished | Death::ServerGone { .. } => tracing::debug!(%error, "no bus mastering to stop"),
         _ => tracing::error!(%error, "bus mastering of a dead card could not be stopped; only the IOMMU holds it"),
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+
+    /// Counts how often it was stopped or woken. Relaxed: what is to be seen of it comes with the death.
+    struct Counter(AtomicU32);
+
+    impl StopDma for Counter {
+        fn stop_dma(&self) -> io::Result<()> {
+            self.0.fetch_add(1, Relaxed);
+            Ok(())
+        }
+    }
+
+    impl Wake for Counter {
+        fn wake(&self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn counter() -> Arc<Counter> {
+        Arc::new(Counter(AtomicU32::new(0)))
+    }
+
+    #[test]
+    fn dma_stops_once_whoever_finds_the_death_and_before_anybody_knows_of_it() {
+        loom::model(|| {
+            let (liveness, dma) = (Liveness::new(), counter());
+            let stop: Arc<dyn StopDma> = Arc::clone(&dma) as _;
+            liveness.stop_with(Arc::downgrade(&stop));
+            let finders = [Death::Vanished, Death::Closed].map(|death| {
+                let liveness = Arc::clone(&liveness);
+                loom::thread::spawn(move || liveness.end(death))
+            });
+            if liveness.death().is_some() {
+                assert_eq!(dma.0.load(Relaxed), 1);
+            }
+            for finder in finders {
+                finder.join().unwrap();
+            }
+            assert_eq!(dma.0.load(Relaxed), 1);
+            assert!(liveness.death().is_some());
+        });
+    }
+
+    #[test]
+    fn a_waiter_that_comes_while_the_card_dies_is_woken_or_sees_the_death() {
+        loom::model(|| {
+            let liveness = Liveness::new();
+            let dying = Arc::clone(&liveness);
+            let death = loom::thread::spawn(move || dying.end(Death::Vanished));
+            let waiter = counter();
+            let woken: Arc<dyn Wake> = Arc::clone(&waiter) as _;
+            liveness.watch(Arc::downgrade(&woken));
+            let seen = liveness.check().is_err();
+            death.join().unwrap();
+            assert!(seen || waiter.0.load(Relaxed) == 1);
+        });
     }
 }
 

@@ -1,10 +1,10 @@
 //! Who may post to a ring: one queue, between two resets.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::ring::RingMemory;
 use crate::error::{Error, Invalid};
+use crate::lock::{AtomicU8, Ordering};
 
 /// A queue that nobody has had since the last reset: its indices are the card's.
 const FRESH: u8 = 0;
@@ -14,6 +14,10 @@ const OUT: u8 = 1;
 const USED: u8 = 2;
 
 /// Hands out the only right to post to a ring; reset before taking another.
+///
+/// [`take`](Self::take), and [`check_released`](Self::check_released) with [`renew`](Self::renew), are called under the
+/// lock of the object's state: between the two of a reset nobody takes the ring. [`release`](Self::release) is not: a
+/// queue is dropped by any thread.
 #[derive(Debug, Default)]
 pub(super) struct RingLease(AtomicU8);
 
@@ -54,10 +58,15 @@ impl RingLease {
         queue: &'static str,
     ) -> Result<RingPermit, Error> {
         let (ring, record) = (memory.at(offset)?, memory.record()?);
-        match self.0.compare_exchange(FRESH, OUT, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(RingPermit { ring, record }),
-            Err(_) => Err(Invalid::QueueTaken { object: object.into(), queue }.into()),
+        if !self.claim() {
+            return Err(Invalid::QueueTaken { object: object.into(), queue }.into());
         }
+        Ok(RingPermit { ring, record })
+    }
+
+    /// Takes the ring, if nobody has had it since the last reset.
+    fn claim(&self) -> bool {
+        self.0.compare_exchange(FRESH, OUT, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The queue is gone.
@@ -123,5 +132,70 @@ pub(crate) struct ReceiveRingParts {
 impl ReceivePermit {
     pub(crate) fn into_parts(self) -> ReceiveRingParts {
         self.0
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::sync::Arc;
+
+    use loom::sync::atomic::AtomicU32;
+    use loom::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::lock::{Mutex, lock};
+
+    /// A ring with its lease, as an object has it. Posts to the ring are counted by a relaxed load and a store: one is
+    /// lost where two threads are in the ring at once, or one does not see what the last one stored.
+    #[derive(Default)]
+    struct Leased {
+        state: Mutex<()>,
+        lease: RingLease,
+        ring: AtomicU32,
+    }
+
+    impl Leased {
+        /// A queue that is made, posts once and is dropped, if the ring is to be had.
+        fn post(&self) -> bool {
+            let state = lock(&self.state);
+            let claimed = self.lease.claim();
+            drop(state);
+            if claimed {
+                self.ring.store(self.ring.load(Relaxed) + 1, Relaxed);
+                self.lease.release();
+            }
+            claimed
+        }
+
+        /// Refused while the ring is out.
+        fn reset(&self) -> Result<(), Invalid> {
+            let _state = lock(&self.state);
+            self.lease.check_released("QP 1", "SendQueue")?;
+            self.lease.renew();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn one_of_two_threads_has_the_ring_between_two_resets() {
+        loom::model(|| {
+            let ours = Arc::new(Leased::default());
+            let theirs = Arc::clone(&ours);
+            let other = loom::thread::spawn(move || theirs.post());
+            let posted = u32::from(ours.post()) + u32::from(other.join().unwrap());
+            assert_eq!(posted, 1);
+        });
+    }
+
+    #[test]
+    fn whoever_has_the_ring_after_a_reset_sees_what_was_posted_before() {
+        loom::model(|| {
+            let ours = Arc::new(Leased::default());
+            let theirs = Arc::clone(&ours);
+            let other = loom::thread::spawn(move || theirs.post());
+            let again = ours.reset().is_ok() && ours.post();
+            let posted = u32::from(again) + u32::from(other.join().unwrap());
+            assert_eq!(ours.ring.load(Relaxed), posted);
+        });
     }
 }

@@ -1,6 +1,6 @@
-//! aarch64: uar's tests pass, each barrier is the documented instruction, and driver and card compile and run in virtual
-//! time as they do on x86-64. All is built in one profile, so that each dependency is compiled once. Compiler and
-//! disassembler are Debian's, the processor is QEMU's. aarch64 orders loads and stores more weakly than x86-64.
+//! aarch64: uar's tests pass, each barrier is the documented instruction, and driver and card compile and run in
+//! virtual time as they do on x86-64. All is built in one profile, so that each dependency is compiled once. Compiler
+//! and disassembler are Debian's, the processor is QEMU's. aarch64 orders loads and stores more weakly than x86-64.
 
 mod common;
 

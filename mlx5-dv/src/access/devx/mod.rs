@@ -394,11 +394,10 @@ impl Access for Devx {
         let failed = |error| Error::io(format!("subscribing to the completion events of CQ {cqn:#x}"), error);
         let channel = events::open_channel(self.file()).map_err(failed)?;
         let completion = EventType::Completion.number() as u16;
-        let fd = self.subscribers.subscribe(cqn)?;
-        let done = events::subscribe(self.file(), channel.as_fd(), Some(cq), completion, Some(fd.as_fd()));
-        // Whoever subscribes to a dead card must not sleep for ever.
-        let done = done.map_err(failed).and_then(|()| Ok(self.liveness.check()?));
-        done.inspect_err(|_| self.subscribers.forget(cqn))?;
+        let fd = self.subscribers.subscribe(cqn, &self.liveness)?;
+        events::subscribe(self.file(), channel.as_fd(), Some(cq), completion, Some(fd.as_fd()))
+            .map_err(failed)
+            .inspect_err(|_| self.subscribers.forget(cqn))?;
         lock(&self.completions).insert(cqn, channel);
         Ok(fd)
     }
@@ -409,12 +408,7 @@ impl Access for Devx {
     }
 
     fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        let events = self.subscribers.listen();
-        // Whoever listens to a dead card must not wait for ever.
-        if self.liveness.check().is_err() {
-            self.subscribers.wake();
-        }
-        events
+        self.subscribers.listen(&self.liveness)
     }
 
     fn death(&self) -> Option<Error> {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use mlx5_prm::cmd::{AllocUarIn, AllocUarOut, Command, CreateUmemIn, DeallocUarIn, DestroyUmemIn, WithTail};
 use mlx5_prm::layout::Be64;
 
-use crate::access::liveness::{Liveness, Wake};
+use crate::access::liveness::Liveness;
 use crate::access::sealed::Sealed;
 use crate::access::subscribers::Subscribers;
 use crate::access::{
@@ -287,10 +287,7 @@ impl Access for Owned {
 
     fn completion_eventfd(&self, _cq: ObjectHandle, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
         self.eqn(vector)?;
-        let fd = self.subscribers.subscribe(cqn)?;
-        // Whoever subscribes to a dead card must not sleep for ever.
-        self.liveness.check().inspect_err(|_| self.subscribers.forget(cqn))?;
-        Ok(fd)
+        self.subscribers.subscribe(cqn, &self.liveness)
     }
 
     fn forget_completion_eventfd(&self, cqn: u32) {
@@ -298,12 +295,7 @@ impl Access for Owned {
     }
 
     fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        let events = self.subscribers.listen();
-        // Whoever listens to a dead card must not wait for ever.
-        if self.liveness.check().is_err() {
-            self.subscribers.wake();
-        }
-        events
+        self.subscribers.listen(&self.liveness)
     }
 
     fn death(&self) -> Option<Error> {
