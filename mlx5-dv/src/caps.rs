@@ -1,4 +1,4 @@
-//! What a card can do: the capability pages as firmware gave them, and the few fields the driver reads.
+//! A card's capabilities: the raw pages, and the fields that the driver uses.
 
 pub use mlx5_prm::caps::CapPage;
 use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, RoceCap};
@@ -7,14 +7,14 @@ use mlx5_prm::limits::{self, Card, number_at};
 
 use crate::error::{CommandError, CommandErrorKind, Error};
 
-/// `atomic_operations`: compare and swap, and fetch and add.
+/// `atomic_operations`: compare and swap, fetch and add.
 const ATOMICS_OF_VERBS: u16 = 0b11;
-/// `atomic_size_qp`: bit n is for 2^n bytes.
+/// `atomic_size_qp`: bit n means 2^n bytes.
 const EIGHT_BYTES: u16 = 1 << 3;
-/// `atomic_req_8B_endianness_mode`: the numbers of atomics are in the host's byte order, otherwise big-endian.
+/// `atomic_req_8B_endianness_mode`: operands are in the host's byte order; otherwise big-endian.
 pub(crate) const HOST_ENDIANNESS: u8 = 1;
 
-/// One capability page, as firmware gave it: what the card could do, and what it does now.
+/// One capability page: maximum and current values.
 #[derive(Debug, Clone)]
 pub struct RawPage {
     /// Which page.
@@ -25,28 +25,28 @@ pub struct RawPage {
     pub current: Vec<u8>,
 }
 
-/// What the driver reads of a card's current capabilities. Names are the PRM's.
+/// The current capabilities that the driver uses. Names are the PRM's.
 #[derive(Debug, Clone, Default)]
 pub struct Caps {
     /// Firmware version: major, minor, subminor.
     pub fw_version: (u16, u16, u16),
-    /// Number of this function among all of the card.
+    /// Number of this function on the card.
     pub vhca_id: u16,
-    /// Log of the most queue pairs.
+    /// Log of the maximum number of queue pairs.
     pub log_max_qp: u8,
-    /// Log of the most WQEs of one queue.
+    /// Log of the maximum number of WQEs per queue.
     pub log_max_qp_sz: u8,
-    /// Log of the most completion queues.
+    /// Log of the maximum number of completion queues.
     pub log_max_cq: u8,
-    /// Log of the most CQEs of one queue.
+    /// Log of the maximum number of CQEs per queue.
     pub log_max_cq_sz: u8,
-    /// Log of the most EQEs of one queue.
+    /// Log of the maximum number of EQEs per queue.
     pub log_max_eq_sz: u8,
-    /// Log of the most memory keys.
+    /// Log of the maximum number of memory keys.
     pub log_max_mkey: u8,
     /// Log of the largest memory region, in bytes.
     pub log_max_mrw_sz: u8,
-    /// Log of the most protection domains.
+    /// Log of the maximum number of protection domains.
     pub log_max_pd: u8,
     /// Log of the largest message, in bytes.
     pub log_max_msg: u8,
@@ -54,48 +54,48 @@ pub struct Caps {
     pub max_wqe_sz_sq: u16,
     /// Bytes of the largest receive WQE.
     pub max_wqe_sz_rq: u16,
-    /// Log of the most RDMA READs a queue pair keeps in flight as requester.
+    /// Log of the maximum number of outstanding RDMA READs and atomics as requester.
     pub log_max_ra_req_qp: u8,
-    /// Log of the most RDMA READs a queue pair answers at once.
+    /// Log of the maximum number of outstanding RDMA READs and atomics as responder.
     pub log_max_ra_res_qp: u8,
     /// Whether UAR pages have BlueFlame registers.
     pub bf: bool,
-    /// Log of the bytes of a BlueFlame register (two buffers).
+    /// Log of the size of a BlueFlame register (two buffers), in bytes.
     pub log_bf_reg_size: u8,
-    /// CQE format: 1 gives a queue pair's CQEs the user's index.
+    /// CQE version: with 1, a queue pair's CQEs carry the user index.
     pub cqe_version: u8,
-    /// Log of the system page size firmware counts in, from the driver.
+    /// Log of the system page size, as the driver tells firmware.
     pub log_uar_page_sz: u16,
-    /// UAR pages of 4 KiB whatever the host's page size.
+    /// Whether UAR pages may have 4 KiB with any host page size.
     pub uar_4k: bool,
-    /// Ports of the function.
+    /// Number of ports.
     pub num_ports: u8,
     /// 0: InfiniBand, 1: Ethernet.
     pub port_type: u8,
-    /// Whether RoCE may be used.
+    /// Whether RoCE is supported.
     pub roce: bool,
-    /// Entries of the RoCE address table (GIDs).
+    /// Number of entries of the RoCE address table (GIDs).
     pub roce_address_table_size: u16,
-    /// RoCE versions: bit 0 for 1, bit 2 for 2.
+    /// Supported RoCE versions: bit 0 is version 1, bit 2 is version 2.
     pub roce_version: u8,
-    /// Whether umems may be made without a user context.
+    /// Whether umems can be created without a user context.
     pub umem_uid_0: bool,
-    /// Log of the most umems.
+    /// Log of the maximum number of umems.
     pub log_max_umem: u8,
-    /// Local ACK delay: the exponent of 4.096 us.
+    /// Local CA ACK delay: exponent of 4.096 us.
     pub local_ca_ack_delay: u8,
-    /// Whether atomics are there, of some kind: [`check_atomics`](Self::check_atomics) says whether those of verbs are.
+    /// Whether any atomics are supported. [`check_atomics`](Self::check_atomics) checks for those of verbs.
     pub atomic: bool,
-    /// Whether SET_DRIVER_VERSION is known.
+    /// Whether SET_DRIVER_VERSION is supported.
     pub driver_version: bool,
-    /// Whether QPs stay usable while RoCE is off.
+    /// Whether QPs stay usable while RoCE is disabled.
     pub fl_rc_qp_when_roce_disabled: bool,
-    /// Every page, raw, for tools.
+    /// All pages, for tools.
     pub pages: Vec<RawPage>,
 }
 
 impl Caps {
-    /// From the pages firmware gave.
+    /// Parses the pages that firmware reported.
     pub fn from_pages(pages: Vec<RawPage>, fw_version: (u16, u16, u16)) -> Result<Self, Error> {
         let mut caps = Caps { fw_version, pages, ..Caps::default() };
         let general: CmdHcaCap = caps
@@ -136,28 +136,28 @@ impl Caps {
         Ok(caps)
     }
 
-    /// A page of current capabilities as layout `L`; `None` where firmware did not give it.
+    /// A page of current capabilities as layout `L`; `None` if firmware did not report the page.
     pub fn current<L: Layout>(&self, page: CapPage) -> Option<L> {
         L::read(&self.pages.iter().find(|raw| raw.page == page)?.current)
     }
 
-    /// A page of maximum capabilities as layout `L`; `None` where firmware did not give it.
+    /// A page of maximum capabilities as layout `L`; `None` if firmware did not report the page.
     pub fn max<L: Layout>(&self, page: CapPage) -> Option<L> {
         L::read(&self.pages.iter().find(|raw| raw.page == page)?.max)
     }
 
-    /// A current capability by its PRM name, nested layouts as `outer.inner`; `None` where firmware did not give the
+    /// A current capability by its PRM name (`outer.inner` for nested layouts); `None` if firmware did not report the
     /// page.
     pub fn number(&self, page: CapPage, name: &str) -> Option<u64> {
         let raw = self.pages.iter().find(|raw| raw.page == page)?;
         number_at(page.layout()?, &raw.current, name)
     }
 
-    /// `Ok` where the card has the atomics of verbs: compare and swap, and fetch and add, of eight bytes in the byte
-    /// order of this host. Elsewhere Linux has none either.
+    /// `Ok` if the card supports the atomics of verbs: 8-byte compare and swap and fetch and add, with operands in this
+    /// host's byte order. Linux offers none otherwise.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], which names the capability.
+    /// [`Error::Unsupported`] names the missing capability.
     pub fn check_atomics(&self) -> Result<(), Error> {
         let page: AtomicCaps = self.current(CapPage::Atomic).unwrap_or(AtomicCaps::ZERO);
         let lacking = [
@@ -172,7 +172,7 @@ impl Caps {
         }
     }
 
-    /// The second general page, where there is one.
+    /// The second general page, if the card has one.
     pub fn general_2(&self) -> Option<CmdHcaCap2> {
         self.current(CapPage::General2)
     }
@@ -190,7 +190,7 @@ impl Card for Caps {
 }
 
 impl CommandError {
-    /// The same, with what of `input` the card's capabilities do not allow, if firmware refused it.
+    /// Adds the reasons: the fields of `input` that exceed the card's capabilities, if firmware refused the command.
     pub(crate) fn because(mut self, input: &[u8], caps: &Caps) -> Self {
         if let CommandErrorKind::Status { reason, .. } = &mut self.kind {
             let broken = limits::check(input, caps);

@@ -1,11 +1,10 @@
-//! The time that every wait of the driver goes by.
+//! The clock of all waits in the driver.
 //!
-//! A wait asks its [`Clock`] what time it is, and lets time pass by [`Clock::pause`]. The system's clock is the
-//! default.
+//! A wait reads the time from its [`Clock`] and sleeps by [`Clock::pause`]. The default is the system's clock.
 //!
-//! In *virtual time* a simulation says what time it is, and time passes in pauses alone. The simulation runs there, on
-//! the thread that waits: cards, wires and drivers need no thread of their own, a timeout costs nothing, and a run is
-//! the same every time. The driver then starts no thread either: it reads its event queues after each pause.
+//! In *virtual time* a simulation provides the time, and time passes only in pauses. The simulation runs in them, on
+//! the waiting thread: cards, wires and drivers need no threads, a timeout costs no real time, and every run is the
+//! same. The driver then starts no thread either; it reads its event queues after each pause.
 //!
 //! ```
 //! use std::sync::Mutex;
@@ -13,7 +12,7 @@
 //!
 //! use mlx5_dv::clock::{Clock, VirtualTime};
 //!
-//! /// A world in which nothing ever happens.
+//! // A simulation in which nothing ever happens.
 //! #[derive(Debug, Default)]
 //! struct Empty(Mutex<Duration>);
 //!
@@ -37,32 +36,32 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::lock::lock;
 
-/// When this process first asked.
+/// The origin of time: the first call in this process.
 #[expect(clippy::disallowed_methods, reason = "here the clock is")]
 static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// A simulation that makes time pass.
+/// A simulation that controls time.
 pub trait VirtualTime: Send + Sync + Debug {
-    /// The time since the simulation began. It changes in [`pass`](Self::pass) alone.
+    /// Time since the simulation began. Changes only in [`pass`](Self::pass).
     fn now(&self) -> Duration;
 
-    /// Does what is due now; if nothing is, lets time pass until something is and does that, or until `limit` from now.
+    /// Runs what is due now. If nothing is, advances time to the next event and runs that, but at most by `limit`.
     fn pass(&self, limit: Duration);
 }
 
-/// What a driver does without being asked, where it has no thread: after each pause.
+/// Background work of a driver without a thread: called after each pause.
 pub(crate) trait Background: Send + Sync {
-    /// Does what is due, and says how long it may rest; `None` for as long as nobody wakes it.
+    /// Does what is due. Returns the time until the next call is needed; `None` if only an event can need one.
     fn turn(&self, now: Duration) -> Option<Duration>;
 }
 
-/// The system's clock, or virtual time. Clones are the same clock.
+/// The system's clock or a virtual one. Clones share the same clock.
 #[derive(Clone, Default)]
 pub struct Clock(Option<Arc<Simulated>>);
 
 struct Simulated {
     time: Box<dyn VirtualTime>,
-    /// In the order they came, so that each run is the same.
+    /// In registration order, so that every run is the same.
     background: Mutex<Vec<Weak<dyn Background>>>,
 }
 
@@ -81,23 +80,23 @@ impl Clock {
         Clock(None)
     }
 
-    /// The system's clock, for ever.
+    /// The system's clock as a constant.
     pub(crate) const SYSTEM: &'static Clock = {
         static SYSTEM: Clock = Clock(None);
         &SYSTEM
     };
 
-    /// Virtual time. Whoever opens several cards of one simulation gives them clones of one clock.
+    /// A virtual clock. All cards of one simulation must get clones of the same clock.
     pub fn of(time: impl VirtualTime + 'static) -> Self {
         Clock(Some(Arc::new(Simulated { time: Box::new(time), background: Mutex::default() })))
     }
 
-    /// Whether time passes in pauses alone.
+    /// Whether time passes only in pauses.
     pub fn is_virtual(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The time since the clock began. It never goes back.
+    /// Time since the clock's origin. It never goes back.
     #[expect(clippy::disallowed_methods, reason = "here the clock is")]
     pub fn now(&self) -> Duration {
         match &self.0 {
@@ -106,8 +105,8 @@ impl Clock {
         }
     }
 
-    /// Lets time pass, `limit` at most. Virtual time passes until the simulation has done something, which may be at
-    /// once: whoever waits for more pauses again. A program that polls in virtual time calls this where it finds
+    /// Lets time pass, at most `limit`. Virtual time advances until the simulation has done something, possibly at
+    /// once: to wait for more, pause again. A program that polls must call this in virtual time whenever it finds
     /// nothing.
     #[expect(clippy::disallowed_methods, reason = "here the clock is")]
     pub fn pause(&self, limit: Duration) {
@@ -117,14 +116,14 @@ impl Clock {
         }
     }
 
-    /// Serves `background` after each pause from now on. Virtual time only: nothing else has pauses that all share.
+    /// Calls `background` after each pause from now on. For virtual time only: there, all waits share the same pauses.
     pub(crate) fn serve(&self, background: Weak<dyn Background>) {
         if let Some(simulated) = &self.0 {
             lock(&simulated.background).push(background);
         }
     }
 
-    /// A number that differs from one moment to the next, and from one run to the next unless time is virtual.
+    /// A number that differs between calls; it differs between runs too, except in virtual time.
     #[expect(clippy::disallowed_methods, reason = "here the clock is")]
     pub(crate) fn nonce(&self) -> u64 {
         let time = match &self.0 {
@@ -141,9 +140,9 @@ impl Simulated {
         self.turn();
     }
 
-    /// Gives each driver its turn. The shortest rest that one of them wants.
+    /// Calls every driver. Returns the shortest time until the next call.
     fn turn(&self) -> Option<Duration> {
-        // Not called under the lock: a turn may end in a card's death, and that in anything.
+        // Without the lock: a turn may end in the death of a card, and its handlers may do anything.
         let all: Vec<_> = {
             let mut background = lock(&self.background);
             background.retain(|one| one.strong_count() > 0);
@@ -158,7 +157,7 @@ impl Simulated {
 mod tests {
     use super::*;
 
-    /// A world that does something at each full second.
+    /// A simulation with an event at each full second.
     #[derive(Debug, Default)]
     struct Seconds(Mutex<Duration>);
 
@@ -174,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Wants a turn every 300 ms.
+    /// Needs a turn every 300 ms.
     #[derive(Default)]
     struct Driver(Mutex<Vec<Duration>>);
 

@@ -1,11 +1,11 @@
-//! What a port and a function count.
+//! Counters of ports and functions.
 
 use mlx5_prm::cmd::QueryVportCounterOut;
 use mlx5_prm::ctx::TrafficCounter;
 use mlx5_prm::layout::{Info, Layout};
 use mlx5_prm::reg::{PortCounterGroup, PpcntReg};
 
-/// One group of a physical port's counters, of all its functions together. PRM `PPCNT`.
+/// A group of counters of a physical port, over all its functions. PRM `PPCNT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortCounters {
     group: PortCounterGroup,
@@ -19,23 +19,23 @@ impl PortCounters {
         PortCounters { group, counters: counters.unwrap_or_default() }
     }
 
-    /// Which group.
+    /// The group.
     pub fn group(&self) -> PortCounterGroup {
         self.group
     }
 
-    /// Every counter by its PRM name, without the `_high` and `_low` of its halves.
+    /// All counters by PRM name. A counter of two halves has one name, without `_high` and `_low`.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.counters.iter().copied()
     }
 
-    /// The counter `name`; `None` if the group has none of that name.
+    /// The counter `name`; `None` if the group does not have it.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.iter().find(|(own, _)| *own == name).map(|(_, count)| count)
     }
 }
 
-/// The numbers of a layout by name, halves joined.
+/// The numbers of a layout by name, with `_high` and `_low` halves joined.
 fn joined(info: &'static Info, bytes: &[u8]) -> Vec<(&'static str, u64)> {
     let number = |name: &str| info.field(name)?.number(bytes);
     let counter = |name: &'static str| match (name.strip_suffix("_high"), name.strip_suffix("_low")) {
@@ -46,7 +46,7 @@ fn joined(info: &'static Info, bytes: &[u8]) -> Vec<(&'static str, u64)> {
     info.fields.iter().filter_map(|field| counter(field.name)).collect()
 }
 
-/// Packets, and the bytes in them.
+/// A number of packets and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Packets.
@@ -61,33 +61,33 @@ impl Traffic {
     }
 }
 
-/// What passed a function's vport. PRM "QUERY_VPORT_COUNTER"; names are its. RDMA packets are the `ib` ones.
+/// Counters of a function's vport. PRM "QUERY_VPORT_COUNTER", with its names; `ib` counters are for RDMA packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct VportCounters {
-    /// Received, and dropped for an error.
+    /// Received with an error, and dropped.
     pub received_errors: Traffic,
-    /// Dropped for an error instead of sent.
+    /// Dropped because of an error when sending.
     pub transmit_errors: Traffic,
-    /// RDMA packets received.
+    /// Unicast RDMA packets received.
     pub received_ib_unicast: Traffic,
-    /// RDMA packets sent.
+    /// Unicast RDMA packets sent.
     pub transmitted_ib_unicast: Traffic,
-    /// RDMA packets received, to groups.
+    /// Multicast RDMA packets received.
     pub received_ib_multicast: Traffic,
-    /// RDMA packets sent to groups.
+    /// Multicast RDMA packets sent.
     pub transmitted_ib_multicast: Traffic,
-    /// Frames received, to everybody.
+    /// Broadcast frames received.
     pub received_eth_broadcast: Traffic,
-    /// Frames sent to everybody.
+    /// Broadcast frames sent.
     pub transmitted_eth_broadcast: Traffic,
-    /// Frames received.
+    /// Unicast frames received.
     pub received_eth_unicast: Traffic,
-    /// Frames sent.
+    /// Unicast frames sent.
     pub transmitted_eth_unicast: Traffic,
-    /// Frames received, to groups.
+    /// Multicast frames received.
     pub received_eth_multicast: Traffic,
-    /// Frames sent to groups.
+    /// Multicast frames sent.
     pub transmitted_eth_multicast: Traffic,
 }
 

@@ -1,10 +1,10 @@
-//! When waits end.
+//! Deadlines of waits.
 
 use std::time::Duration;
 
 use crate::clock::Clock;
 
-/// When a wait ends.
+/// The end of a wait.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline {
     clock: Clock,
@@ -12,17 +12,17 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// `timeout` from now, or never where the clock does not go that far.
+    /// `timeout` from now; no deadline if that overflows the clock.
     pub(crate) fn after(clock: &Clock, timeout: Duration) -> Self {
         Deadline { clock: clock.clone(), end: clock.now().checked_add(timeout) }
     }
 
-    /// How long it is until then; `None` for ever.
+    /// Time left; `None` if there is no deadline.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.end.map(|end| end.saturating_sub(self.clock.now()))
     }
 
-    /// Whether it is past.
+    /// Whether the deadline has passed.
     pub(crate) fn has_passed(&self) -> bool {
         self.left() == Some(Duration::ZERO)
     }

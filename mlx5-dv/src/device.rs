@@ -1,4 +1,4 @@
-//! An opened card.
+//! An open card.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -20,27 +20,27 @@ use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
 use crate::net::{Adapter, Gid, LinkInfo, Mac, PortInfo};
 
-/// An opened card. Any thread may use it; the card is closed when it and all made of it are gone.
+/// An open card. Any thread may use it. It is closed when this handle and all objects made from it are dropped.
 #[derive(Debug)]
 pub struct Device {
     gids: Vec<Gid>,
     mac: Mac,
     caps: Caps,
-    /// The table where received frames begin, if we made one so.
+    /// The root flow table for received frames, if this driver created one.
     root_flow_table: Mutex<Option<u32>>,
-    /// The same access as below, where the function is our own.
+    /// The same access as `access`, if this process owns the function.
     owned: Option<Arc<Owned>>,
     access: Arc<dyn Access>,
 }
 
-/// `roce_version` of an address whose packets are UDP ones.
+/// `roce_version` of an address for RoCE v2 (UDP).
 const ROCE_V2: u8 = 2;
 
 impl Device {
     /// Brings `function` up. PRM "Driver Start-up".
     ///
     /// # Errors
-    /// The first step that failed; all steps before it have been undone.
+    /// The first step that failed; all completed steps were undone.
     pub fn open(function: Function, options: Options) -> Result<Arc<Device>, Error> {
         let BroughtUp { card, caps, mac } = bring_up(function, &options)?;
         let access: Arc<dyn Access> = Arc::clone(&card) as _;
@@ -52,12 +52,11 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// Opens the kernel's RDMA device `name`, such as `mlx5_0`, which the kernel keeps: see [`access::devx`](devx). Of
-    /// `options`, those that set the function up are the kernel's business, and not looked at. Its GIDs are the
-    /// kernel's.
+    /// Opens the kernel's RDMA device `name`, such as `mlx5_0`, which the kernel owns: see [`access::devx`](devx).
+    /// `options` that configure the function are ignored, and its GIDs are the kernel's.
     ///
     /// # Errors
-    /// [`Error::Refused`] says what stands in the way, and what removes it.
+    /// [`Error::Refused`] names the obstacle and, where known, the command that removes it.
     pub fn open_devx(name: &str, options: Options) -> Result<Arc<Device>, Error> {
         let devx::Opened { access, caps, gids } = devx::open(name, options)?;
         let mut device =
@@ -66,7 +65,7 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// The way to the card.
+    /// How the card is reached.
     pub fn access(&self) -> &Arc<dyn Access> {
         &self.access
     }
@@ -81,39 +80,38 @@ impl Device {
         &self.caps
     }
 
-    /// The port's GIDs, in the order of their indices. GID 0 is the IPv6 link-local address of the port's MAC; GID 1 is
-    /// the IPv4 address that [`Options::ipv4`] named, if it did. Where the kernel keeps the function, they are the
-    /// kernel's as they were when it was opened. All are RoCE v2.
+    /// The port's GIDs by index, all RoCE v2. GID 0 is the IPv6 link-local address of the port's MAC; GID 1 is
+    /// [`Options::ipv4`], if set. On DevX they are the kernel's, as of when the device was opened.
     pub fn gids(&self) -> &[Gid] {
         &self.gids
     }
 
-    /// The MAC address that the function uses, and takes frames from the wire for.
+    /// The function's MAC address; frames to it are received.
     pub fn mac(&self) -> Mac {
         self.mac
     }
 
-    /// Asynchronous events from now on: see [`Access::async_events`].
+    /// Subscribes to asynchronous events: see [`Access::async_events`].
     pub fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
         self.access.async_events()
     }
 
-    /// Pages of 4 KiB that firmware holds of ours; 0 where the kernel gives them.
+    /// 4 KiB pages that firmware holds; 0 if the kernel provides them.
     pub fn firmware_pages(&self) -> usize {
         self.owned.as_ref().map_or(0, |owned| owned.pages_held())
     }
 
-    /// How many command slots there are, and how many of them still wait for an answer that did not come in time.
+    /// Number of command slots, and how many of them are quarantined because their command timed out.
     pub fn command_slots(&self) -> (usize, usize) {
         self.owned.as_ref().map_or((0, 0), |owned| owned.command_slots())
     }
 
-    /// Capabilities, asked anew.
+    /// Queries the capabilities again.
     pub fn query_caps(&self) -> Result<Caps, Error> {
         hca_cap::query_all(&*self.access, self.caps.fw_version)
     }
 
-    /// The port as it is now. PRM "QUERY_VPORT_STATE", "QUERY_NIC_VPORT_CONTEXT", "PMTU".
+    /// Current state of the port. PRM "QUERY_VPORT_STATE", "QUERY_NIC_VPORT_CONTEXT", "PMTU".
     pub fn port(&self) -> Result<PortInfo, Error> {
         let state = self.execute(&QueryVportStateIn::default(), "port")?;
         let context = *self.execute(&QueryNicVportContextIn::default(), "port")?.nic_vport_context();
@@ -127,13 +125,13 @@ impl Device {
         })
     }
 
-    /// The card's board. PRM "QUERY_ADAPTER".
+    /// Describes the card's board. PRM "QUERY_ADAPTER".
     pub fn adapter(&self) -> Result<Adapter, Error> {
         Ok(Adapter::of(self.execute(&QueryAdapterIn::default(), "adapter")?.query_adapter_struct()))
     }
 
-    /// The physical link as it is now. PRM "PTYS". `None` where the kernel keeps the function: it passes no register on
-    /// to programs.
+    /// Current state of the physical link. PRM "PTYS". `None` on DevX: the kernel does not give programs access to
+    /// registers.
     pub fn link(&self) -> Result<Option<LinkInfo>, Error> {
         let Some(owned) = &self.owned else { return Ok(None) };
         let register = port::link(owned)?;
@@ -141,43 +139,42 @@ impl Device {
         Ok(Some(LinkInfo { mode: register.oper_mode(), auto_negotiation }))
     }
 
-    /// A group of the physical port's counters, which all functions of the port share. `priority`, 0 to 7, chooses
-    /// among the groups that there are one of for each priority or traffic class. PRM "PPCNT". `None` where the kernel
-    /// keeps the function: it passes no register on to programs.
+    /// Reads a group of the physical port's counters, which all functions of the port share. `priority`, 0 to 7,
+    /// selects one for groups that exist per priority or traffic class. PRM "PPCNT". `None` on DevX: the kernel does
+    /// not give programs access to registers.
     ///
     /// # Errors
-    /// [`Error::Command`] for a group that the card does not have.
+    /// [`Error::Command`] for a group that the card does not support.
     pub fn query_port_counters(&self, group: PortCounterGroup, priority: u8) -> Result<Option<PortCounters>, Error> {
         let Some(owned) = &self.owned else { return Ok(None) };
         Ok(Some(PortCounters::of(&port::counters(owned, group, priority & 7)?)))
     }
 
-    /// What passed the function's vport since the function was set up. PRM "QUERY_VPORT_COUNTER".
+    /// Counters of the function's vport since the function was set up. PRM "QUERY_VPORT_COUNTER".
     pub fn query_vport_counters(&self) -> Result<VportCounters, Error> {
         Ok(VportCounters::of(&self.execute(&QueryVportCounterIn::default(), "vport counters")?))
     }
 
-    /// Whether the function is ours alone: brought up by this program, with its port, addresses and steering.
+    /// Whether this program owns the function: it brought it up and controls its port, addresses and steering.
     pub fn is_owned(&self) -> bool {
         self.owned.is_some()
     }
 
-    /// The table where received frames begin.
+    /// The root flow table for received frames.
     pub(crate) fn root_flow_table(&self) -> MutexGuard<'_, Option<u32>> {
         lock(&self.root_flow_table)
     }
 
-    /// The error where the kernel keeps `what` of the function.
+    /// The error for `what` that the kernel controls on DevX.
     fn kernels(&self, what: &'static str, mend: &'static str) -> Error {
         Invalid::WrongAccess { what, device: self.name().into(), kernel: true, mend }.into()
     }
 
-    /// Sets the multicast addresses whose frames come to the function, as far as its flow tables let them: all there
-    /// are, in place of those before. PRM "MODIFY_NIC_VPORT_CONTEXT", `allowed_list_type` 1.
+    /// Replaces the list of multicast addresses that the function receives, as far as its flow tables accept them. PRM
+    /// "MODIFY_NIC_VPORT_CONTEXT", `allowed_list_type` 1.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the kernel keeps the function, or for an address that is no group's;
-    /// [`Error::Command`].
+    /// [`Error::Invalid`] on DevX, or for an address that is not a multicast one; [`Error::Command`].
     pub fn set_multicast(&self, groups: &[Mac]) -> Result<(), Error> {
         let Some(owned) = &self.owned else {
             return Err(self.kernels("multicast addresses", "join groups by its network interface (ip maddr add)"));
@@ -188,8 +185,8 @@ impl Device {
 
     /// Writes an entry of the card's RoCE address table. PRM "SET_ROCE_ADDRESS".
     ///
-    /// Frames from the wire come for [`mac`](Self::mac) alone: an entry with another address can send, and hears
-    /// nothing.
+    /// Only frames to [`mac`](Self::mac) are received from the wire: an entry with another address can send but not
+    /// receive.
     pub fn set_gid(&self, gid: Gid) -> Result<(), Error> {
         if self.owned.is_none() {
             return Err(self.kernels("GIDs", "give its network interface an address (ip addr add)"));
@@ -229,18 +226,18 @@ impl Device {
         Ok(Gid::of(index, address, mac))
     }
 
-    /// Executes a command that cannot direct the card at memory: [`SafeCommand`] says which those are. `object` is what
-    /// it is about, for messages.
+    /// Executes a command that cannot make the card access memory: see [`SafeCommand`]. `object` is what it concerns,
+    /// for messages.
     pub fn execute<C: SafeCommand>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let input = || [command.head(), command.tail()].concat();
         self.access.run(command, object).map_err(|error| error.because(&input(), &self.caps))
     }
 
-    /// Executes any typed command that creates nothing; `object` is what it is about, for messages. The command is sent
-    /// unchecked.
+    /// Executes any typed command that creates no object; `object` is what it concerns, for messages. The command is
+    /// sent unchecked.
     ///
     /// # Safety
-    /// As for [`Access::execute`]: the card can be directed at any memory that it sees.
+    /// As for [`Access::execute`]: the command can make the card access any memory that it sees.
     ///
     /// ```compile_fail,E0133
     /// fn open_the_heap(device: &mlx5_dv::Device, key: &mlx5_prm::cmd::CreateMkeyIn) {
@@ -249,17 +246,17 @@ impl Device {
     /// ```
     pub unsafe fn execute_raw<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         let output = unsafe { self.access.execute(raw.clone()) };
         raw.reply(&output.map_err(|error| error.because(&raw.input, &self.caps))?)
     }
 
-    /// The clock that its waits go by: [`Options::clock`].
+    /// The clock of all waits: [`Options::clock`].
     pub fn clock(&self) -> &Clock {
         self.access.clock()
     }
 
-    /// Whether the card is known to be dead or gone, and why.
+    /// Why the card is dead; `None` while it is alive.
     pub fn death(&self) -> Option<Error> {
         self.access.death()
     }
@@ -274,14 +271,14 @@ impl Device {
         Ok(())
     }
 
-    /// `vhca_port_num`: the first port, where one function may have several.
+    /// `vhca_port_num`: the first port, if a function can have several.
     fn port_selector(&self) -> u8 {
         let general = self.caps.current::<CmdHcaCap>(CapPage::General);
         u8::from(general.is_some_and(|general| general.num_vhca_ports() > 0))
     }
 }
 
-/// Error if one of `groups` is a single station's address.
+/// Error if one of `groups` is a unicast address.
 pub(crate) fn check_groups(groups: &[Mac]) -> Result<(), Invalid> {
     match groups.iter().find(|mac| !mac.is_group()) {
         Some(single) => Err(Invalid::NotA { what: "multicast address", given: single.to_string(), mend: None }),

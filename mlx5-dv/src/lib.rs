@@ -1,31 +1,30 @@
 //! A polled-mode userspace driver for ConnectX (mlx5) network cards.
 //!
-//! The driver brings a function up by firmware commands of its own, keeps queues in memory that the card reads and
-//! writes, and rings the card's doorbells itself. After set-up no system call, no lock and no allocation is made per
-//! message.
+//! The driver brings a function up by its own firmware commands, keeps queues in memory that the card reads and writes,
+//! and rings the doorbells itself. After set-up, messages need no system call, lock or allocation.
 //!
 //! # Contract
-//! * Nothing here panics on what a device says: whatever is read from it is checked first.
-//! * Every wait has a deadline. A card that died or vanished ends every wait with an error.
-//! * [`access`], [`Device`] and the objects may be used from any thread; queues belong to one thread at a time.
+//! * The crate never panics because of data from a device: everything read from it is checked first.
+//! * Every wait has a deadline. A dead or removed card ends every wait with an error.
+//! * [`access`], [`Device`] and the objects may be used from any thread; a queue belongs to one thread at a time.
 //! * Control calls (open, create, modify, query, destroy) block and may allocate; [`queue`] does neither.
-//! * Memory that the card may still write is never released: if it cannot be taken back, it is leaked.
+//! * Memory that the card may still write is never freed: if it cannot be unmapped, it is leaked.
 //!
 //! # Map
-//! [`discovery`]: which cards there are, and device strings. [`access`]: how a function is reached, and bring-up.
-//! [`Device`]: an opened card. [`memory`]: memory the card may use. [`objects`]: protection domains, keys, queues and
-//! so on. [`queue`]: the hot path. [`clock`]: the time that waits go by.
+//! [`discovery`]: lists cards and parses device strings. [`access`]: how a function is reached, and bring-up.
+//! [`Device`]: an open card. [`memory`]: DMA memory. [`objects`]: protection domains, keys, queues and so on.
+//! [`queue`]: the hot path. [`clock`]: the clock of all waits.
 //!
 //! # Logs
-//! By `tracing`, nothing of it on the hot path. Each firmware command is a span of target `mlx5_dv::command`, level
+//! Logging uses `tracing`, and never on the hot path. Each firmware command is a span: target `mlx5_dv::command`, level
 //! DEBUG (see [`access::trace`]); [`TracingDump`](access::trace::TracingDump) prints commands as events of the same
-//! target. Each step of a queue pair from state to state is a span of target `mlx5_dv::qp`, level DEBUG, name
-//! `transition`, around its command; its fields are `qpn`, `service`, `from`, `to` and, where it failed, `error`.
-//! All else has its module as target: `mlx5_dv::access` for bring-up, events and what went wrong in the background,
-//! `mlx5_dv::objects` for objects that could not be destroyed, `mlx5_dv::memory` for huge pages that were not to be
-//! had. A death of the card is an ERROR, a feature done without a WARN.
+//! target. Each state transition of a queue pair is a span around its command: target `mlx5_dv::qp`, level DEBUG, name
+//! `transition`, fields `qpn`, `service`, `from`, `to` and, after a failure, `error`. All other events have their
+//! module as target: `mlx5_dv::access` for bring-up, events and background failures, `mlx5_dv::objects` for objects
+//! that could not be destroyed, `mlx5_dv::memory` for missing huge pages. The death of a card is an ERROR; a feature
+//! that is not available is a WARN.
 
-// Waits go by the clock: see clippy.toml.
+// Waits use the clock: see clippy.toml.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod access;

@@ -1,5 +1,5 @@
-//! What threads share, by the names that models need: the standard library's, or loom's in a model (`--cfg loom`).
-//! Mutexes here guard no state that a panic leaves half changed, so one that was poisoned is taken all the same.
+//! Synchronisation primitives: the standard library's, or loom's in a model (`--cfg loom`). Mutexes here guard no state
+//! that a panic leaves half changed, so poisoning is ignored.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
@@ -15,13 +15,13 @@ pub(crate) use loom::sync::{
 #[cfg(loom)]
 pub(crate) use model::OnceLock;
 
-/// Locks `mutex`, whoever panicked with it.
+/// Locks `mutex`, even if it is poisoned.
 #[cfg(not(loom))]
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// As above; in a model there are mutexes of both kinds.
+/// As above; a model has mutexes of both kinds.
 #[cfg(loom)]
 pub(crate) fn lock<M: model::Lock + ?Sized>(mutex: &M) -> M::Guard<'_> {
     mutex.locked()
@@ -75,7 +75,7 @@ mod model {
         }
     }
 
-    /// As the standard library's, which loom has not: that the value is there is said by an atomic of loom's.
+    /// The standard library's OnceLock, which loom lacks, with a loom atomic for the presence of the value.
     pub(crate) struct OnceLock<T> {
         set: AtomicBool,
         value: std::sync::OnceLock<T>,

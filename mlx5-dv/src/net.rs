@@ -1,4 +1,4 @@
-//! Addresses of a port, and what it says of itself.
+//! A port's addresses and state.
 
 use std::fmt;
 use std::io;
@@ -9,32 +9,32 @@ use mlx5_prm::ctx::{MacAddressLayout, QueryAdapterParamBlock};
 use mlx5_prm::reg::{AnStatus, LinkMode};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// A port's MAC address.
+/// A MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Everybody's.
+    /// The broadcast address.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// The address that frames to the IPv6 multicast group `group` carry. RFC 2464.
+    /// The MAC address for the IPv6 multicast group `group`. RFC 2464.
     pub fn of_group(group: Ipv6Addr) -> Self {
         let [.., a, b, c, d] = group.octets();
         Mac([0x33, 0x33, a, b, c, d])
     }
 
-    /// Whether it is a group's: multicast or broadcast.
+    /// Whether it is a multicast or broadcast address.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// The address in a layout.
+    /// Reads the address from its layout.
     pub(crate) fn of(layout: &MacAddressLayout) -> Self {
         let (high, low) = (layout.mac_addr_47_32().to_be_bytes(), layout.mac_addr_31_0().to_be_bytes());
         Mac([high[0], high[1], low[0], low[1], low[2], low[3]])
     }
 
-    /// The layout of the address.
+    /// The address as a layout.
     pub(crate) fn layout(self) -> MacAddressLayout {
         let [a, b, c, d, e, f] = self.0;
         let mut layout = MacAddressLayout::default();
@@ -42,7 +42,7 @@ impl Mac {
         layout
     }
 
-    /// A random address of one station, administered locally.
+    /// A random unicast address, locally administered.
     pub(crate) fn random() -> io::Result<Self> {
         let mut bytes = [0; 6];
         getrandom(&mut bytes, GetRandomFlags::empty())?;
@@ -50,7 +50,7 @@ impl Mac {
         Ok(Mac(bytes))
     }
 
-    /// The link-local IPv6 address made of it: fe80::/64, the universal bit flipped, ff:fe in the middle. RFC 4291.
+    /// The link-local IPv6 address of this MAC: fe80::/64, the universal bit flipped, ff:fe in the middle. RFC 4291.
     pub fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;
         Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
@@ -67,7 +67,7 @@ impl FromStr for Mac {
     }
 }
 
-/// Text that is no MAC address.
+/// A string that is not a MAC address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is not a MAC address, such as 02:00:c5:00:00:01")]
 pub struct MacError {
@@ -88,16 +88,16 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// An entry of the port's GID table: an address RoCE packets can come from.
+/// An entry of the port's GID table: a source address of RoCE packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gid {
-    /// Where in the table.
+    /// Index in the table.
     pub index: u16,
     /// The 16 bytes of the GID. An IPv4 address is mapped: ::ffff:a.b.c.d.
     pub address: Ipv6Addr,
-    /// The MAC address its packets carry.
+    /// Source MAC address of its packets.
     pub mac: Mac,
-    /// Whether its packets are IPv4 ones.
+    /// Whether its packets are IPv4.
     pub ipv4: bool,
 }
 
@@ -107,37 +107,36 @@ impl Gid {
     }
 }
 
-/// The port as it is now.
+/// Current state of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortInfo {
     /// Whether the port has link.
     pub up: bool,
-    /// Whether it is meant to be up, or to follow the port.
+    /// Whether the administrative state is up, or follows the port's.
     pub admin_up: bool,
-    /// Its own MAC address; all zero for a virtual function that was given none.
+    /// Its MAC address; all zero for a virtual function without one.
     pub mac: Mac,
-    /// Bytes of the longest frame that passes, as register `PMTU` counts them: see
-    /// [`Options::mtu`](crate::Options::mtu). Where the card does not
-    /// say, as the vport context has it.
+    /// Longest frame in bytes as register `PMTU` counts it: see [`Options::mtu`](crate::Options::mtu). If the card does
+    /// not report it, the value of the vport context.
     pub mtu: u16,
-    /// The most that can be; 0 where the card does not say.
+    /// The largest MTU that can be set; 0 if the card does not report it.
     pub max_mtu: u16,
 }
 
 impl PortInfo {
-    /// The largest path MTU whose packets pass, in bytes; `None` if not even the smallest does.
+    /// The largest path MTU in bytes whose packets fit the port's MTU; `None` if not even the smallest does.
     pub fn path_mtu(&self) -> Option<u16> {
         [4096, 2048, 1024, 512, 256].into_iter().find(|path| u32::from(*path) + PATH_HEADERS <= u32::from(self.mtu))
     }
 }
 
-/// The physical link as it is now. PRM `PTYS`.
+/// Current state of the physical link. PRM `PTYS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkInfo {
-    /// What it runs as; `None` without link, or in a mode that this driver has no name for.
+    /// Link mode; `None` without link, or for a mode not known here.
     pub mode: Option<LinkMode>,
-    /// What became of the auto-negotiation.
+    /// Result of the auto-negotiation.
     pub auto_negotiation: AnStatus,
 }
 
@@ -145,9 +144,9 @@ pub struct LinkInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adapter {
-    /// The maker's IEEE number (OUI), 24 bits.
+    /// IEEE vendor number (OUI), 24 bits.
     pub ieee_vendor_id: u32,
-    /// The board's name, `vsd_contd_psid`, such as `MT_0000000012`; empty where firmware gives none.
+    /// Board ID, `vsd_contd_psid`, such as `MT_0000000012`; empty if firmware does not report it.
     pub psid: String,
 }
 
@@ -159,8 +158,8 @@ impl Adapter {
     }
 }
 
-/// Bytes of the largest RoCE v2 frame that are not payload, as `PMTU` counts them: Ethernet header, VLAN tag and check
-/// sequence (22), IPv6, UDP, BTH, the largest extension, ICRC.
+/// Bytes of a RoCE v2 frame beside its payload, at most, as `PMTU` counts them: Ethernet header, VLAN tag and FCS (22);
+/// IPv6, UDP, BTH, the largest extension header and ICRC (96).
 pub(crate) const PATH_HEADERS: u32 = 22 + 96;
 
 #[cfg(test)]

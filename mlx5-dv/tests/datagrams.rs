@@ -257,7 +257,7 @@ fn each_service_refuses_the_other_s_calls() {
 
     let mut other = QpOptions::default();
     other.service = ServiceType::Xrc;
-    assert!(said(create(other)).starts_with("a queue pair of service XRC is not built yet"));
+    assert!(said(create(other)).starts_with("a queue pair of service XRC is not implemented"));
     assert!(said(AddressHandle::new(&device, &path.service_level(8), 1, 0)).contains("service_level"));
     assert!(said(AddressHandle::new(&device, &path, 1 << 24, 0)).contains("qpn"));
 }

@@ -8,7 +8,7 @@ use super::Access;
 use crate::caps::{CapPage, Caps, RawPage};
 use crate::error::Error;
 
-/// Asks one capability page, as it is and as it could be.
+/// Queries one capability page: current and maximum values.
 pub(crate) fn query_page(access: &dyn Access, page: CapPage) -> Result<RawPage, Error> {
     let query = |current: bool| -> Result<Vec<u8>, Error> {
         let mut query = QueryHcaCapIn::default();
@@ -19,7 +19,7 @@ pub(crate) fn query_page(access: &dyn Access, page: CapPage) -> Result<RawPage, 
     Ok(RawPage { page, max: query(false)?, current: query(true)? })
 }
 
-/// Reads every capability page that firmware says it has.
+/// Reads every capability page that firmware reports as present.
 pub(crate) fn query_all(access: &dyn Access, fw_version: (u16, u16, u16)) -> Result<Caps, Error> {
     let general = query_page(access, CapPage::General)?;
     let has = CmdHcaCap::read(&general.current).unwrap_or(CmdHcaCap::ZERO);

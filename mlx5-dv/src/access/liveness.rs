@@ -1,4 +1,4 @@
-//! Whether the card lives. Everything that waits for it asks here, and is woken from here when it dies.
+//! Whether the card is alive. Everything that waits for the card checks this, and is woken from here when it dies.
 
 use std::fmt;
 use std::io;
@@ -7,24 +7,24 @@ use std::sync::{Arc, Weak};
 use crate::error::Death;
 use crate::lock::{Mutex, OnceLock, lock};
 
-/// Something that has waiters to wake when the card dies.
+/// A component whose waiters must be woken when the card dies.
 pub trait Wake: Send + Sync {
-    /// Wakes every waiter; each will ask [`Liveness::death`].
+    /// Wakes every waiter; each then checks [`Liveness::death`].
     fn wake(&self);
 }
 
-/// The way to keep a dead card from reaching memory.
+/// Cuts a dead card off from memory.
 pub trait StopDma: Send + Sync {
-    /// From the return of this on, the card reads and writes no memory; an error where that cannot be made sure of.
+    /// After `Ok`, the card reads and writes no memory any more. An error where that cannot be guaranteed.
     fn stop_dma(&self) -> io::Result<()>;
 }
 
-/// Whether the card lives, shared by all that talk to it. A death is final: the first one known stays. Before a death
-/// is known to anybody the card's DMA has been stopped: whoever finds one may free what the card was using.
+/// Whether the card is alive, shared by all of its users. Death is final; the first cause is kept. The card's DMA is
+/// stopped before anybody can see the death, so whoever sees it may free memory that the card was using.
 #[derive(Default)]
 pub struct Liveness {
     death: OnceLock<Death>,
-    /// Held while a death is made known, so that nobody learns of it too soon.
+    /// Held while DMA is being stopped, so that nobody sees the death before.
     ending: Mutex<Option<Weak<dyn StopDma>>>,
     waiters: Mutex<Vec<Weak<dyn Wake>>>,
 }
@@ -36,7 +36,7 @@ impl fmt::Debug for Liveness {
 }
 
 impl Liveness {
-    /// A card that lives.
+    /// A live card.
     pub fn new() -> Arc<Self> {
         Arc::new(Liveness::default())
     }
@@ -58,12 +58,12 @@ impl Liveness {
         waiters.push(waiter);
     }
 
-    /// How the card's DMA is stopped when it dies.
+    /// Sets how the card's DMA is stopped when it dies.
     pub fn stop_with(&self, stop: Weak<dyn StopDma>) {
         *lock(&self.ending) = Some(stop);
     }
 
-    /// The card died of `death`. Stops its DMA, then wakes every waiter; once.
+    /// Marks the card dead: stops its DMA, then wakes every waiter. Only the first call has an effect.
     pub fn end(&self, death: Death) {
         let ending = lock(&self.ending);
         if self.death.get().is_some() {
@@ -72,7 +72,7 @@ impl Liveness {
         if let Some(card) = ending.as_ref().and_then(Weak::upgrade)
             && let Err(error) = card.stop_dma()
         {
-            stays_aloof(&death, &error);
+            log_stop_failure(&death, &error);
         }
         let first = self.death.set(death.clone()).is_ok();
         drop(ending);
@@ -83,24 +83,24 @@ impl Liveness {
     }
 
     fn wake_all(&self) {
-        // Not called under the lock: a waiter may well ask for a new watch.
+        // Without the lock: a waiter may register again.
         let waiters = std::mem::take(&mut *lock(&self.waiters));
         for waiter in waiters.iter().filter_map(Weak::upgrade) {
             waiter.wake();
         }
     }
 
-    /// The device was closed on purpose. Wakes every waiter.
+    /// Closes the device on purpose: wakes every waiter.
     pub fn close(&self) {
         if self.death.set(Death::Closed).is_ok() {
             self.wake_all();
         }
     }
 
-    /// A register or memory access failed with `error`: the way to the card is broken.
+    /// A register or memory access failed with `error`: marks the card dead.
     pub fn broken(&self, error: &io::Error) -> Death {
         self.end(match error.raw_os_error() {
-            // How the kernel answers for a function that is no longer on its bus.
+            // The kernel's errors for a function that is no longer on its bus.
             Some(libc::EIO | libc::ENODEV | libc::ENXIO) => Death::Vanished,
             _ => Death::ServerGone { reason: error.to_string() },
         });
@@ -108,10 +108,10 @@ impl Liveness {
     }
 }
 
-/// Says what it means that the DMA of a card that died of `death` could not be stopped.
-fn stays_aloof(death: &Death, error: &io::Error) {
+/// Logs that the DMA of a card that died of `death` could not be stopped.
+fn log_stop_failure(death: &Death, error: &io::Error) {
     match death {
-        // It is not on the bus any more, or its process is gone: nothing is left that could reach memory.
+        // The function is off its bus, or the server process is gone: nothing can reach memory any more.
         Death::Vanished | Death::ServerGone { .. } => tracing::debug!(%error, "no bus mastering to stop"),
         _ => tracing::error!(%error, "bus mastering of a dead card could not be stopped; only the IOMMU holds it"),
     }

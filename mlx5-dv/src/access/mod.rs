@@ -1,6 +1,6 @@
-//! How a function is reached. The upper seam, [`Access`], is what every object above needs; [`owned`] (a function that
-//! is ours alone) and [`devx`] (the kernel keeps it, and creates objects for us) implement it. `liveness.rs` (whether
-//! the card lives) and `subscribers.rs` (who is told of its events) serve both.
+//! How a function is reached. [`Access`] is the interface that all objects use. Two implementations: [`owned`], for a
+//! function that this process owns, and [`devx`], for one that the kernel owns. Both use `liveness.rs` (whether the
+//! card is alive) and `subscribers.rs` (delivery of events).
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -31,27 +31,27 @@ pub use transport::{Bar, BarMapping, DmaSpace, Function, FunctionParts, Irq};
 
 pub use crate::memory::HostRange;
 
-/// One firmware command as bytes. Built by [`RawCommand::new`] from a typed one.
+/// A firmware command as bytes. [`RawCommand::new`] builds it from a typed one.
 #[derive(Debug, Clone)]
 pub struct RawCommand {
-    /// Fixed part and tail, as they go over the wire.
+    /// Fixed part and tail, as sent to firmware.
     pub input: Vec<u8>,
-    /// Bytes of output to make room for.
+    /// Size of the output buffer in bytes.
     pub out_len: usize,
-    /// What the command is about, for messages, such as `CQ 0x43`; empty where there is nothing to name.
+    /// The object that the command concerns, for messages, such as `CQ 0x43`; may be empty.
     pub object: String,
 }
 
 impl RawCommand {
-    /// The bytes of `command`.
+    /// Serializes `command`.
     pub fn new<C: mlx5_prm::cmd::Command>(command: &C, object: impl Into<String>) -> Self {
         let mut input = command.head().to_vec();
         input.extend_from_slice(command.tail());
         RawCommand { input, out_len: command.out_len(), object: object.into() }
     }
 
-    /// The bytes of a command that is [safe](SafeCommand). Its opcode is its type's, whatever its bytes say: they can
-    /// be made of anything.
+    /// Serializes a [safe](SafeCommand) command. The opcode is taken from its type, not from its bytes, which the
+    /// caller may have filled with anything.
     pub(crate) fn safe<C: SafeCommand>(command: &C, object: impl Into<String>) -> Self {
         let mut raw = RawCommand::new(command, object);
         if let Some(opcode) = raw.input.get_mut(..2) {
@@ -70,13 +70,13 @@ impl RawCommand {
         self.be16(6)
     }
 
-    /// The fixed part and the tail of `output`, which firmware gave to this command.
+    /// Parses `output`, fixed part and tail, as the reply to this command.
     pub(crate) fn reply<R: Reply>(&self, output: &[u8]) -> Result<R, CommandError> {
         let too_short = || CommandErrorKind::Length(format!("its reply has only {} bytes", output.len()));
         R::from_output(output).ok_or_else(|| self.failed(too_short()))
     }
 
-    /// The error that it failed in this way.
+    /// The error for this command with the given cause.
     pub(crate) fn failed(&self, kind: CommandErrorKind) -> CommandError {
         CommandError { opcode: self.opcode(), op_mod: self.op_mod(), object: self.object.clone(), kind }
     }
@@ -86,9 +86,9 @@ impl RawCommand {
     }
 }
 
-/// Error if `output`, which firmware gave, says that it refused.
+/// Error if `output` reports a failure status.
 pub(crate) fn check_status(output: &[u8]) -> Result<(), CommandErrorKind> {
-    // The shortest output, of 12 bytes, has a status too: read it padded.
+    // The shortest output has 12 bytes; pad it to read the status.
     let mut header = [0; OutputHeader::SIZE];
     let len = output.len().min(header.len());
     header[..len].copy_from_slice(&output[..len]);
@@ -99,31 +99,31 @@ pub(crate) fn check_status(output: &[u8]) -> Result<(), CommandErrorKind> {
     }
 }
 
-/// What an [`Access`] knows an object by: nothing for a function of our own (its commands name the object), the
-/// kernel's handle on DevX.
+/// Handle of an object in an [`Access`]. Unused (0) on an owned function, whose commands name the object; the kernel's
+/// handle on DevX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectHandle(pub u32);
 
-/// Something the card reported on its own account. PRM "Event Queue Entry Format".
+/// An asynchronous event. PRM "Event Queue Entry Format".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// The event type.
     pub event_type: mlx5_prm::eqe::EventType,
-    /// More precisely; its meaning depends on the type.
+    /// Subtype; its meaning depends on the type.
     pub sub_type: u8,
-    /// What about; its layout depends on the type.
+    /// The object concerned; its layout depends on the type.
     pub data: [u8; 28],
 }
 
 impl AsyncEvent {
-    /// What `entry` of an event queue reports.
+    /// Converts an entry of an event queue.
     pub(crate) fn of(entry: &Eqe) -> Self {
         AsyncEvent { event_type: entry.event_type(), sub_type: entry.event_sub_type(), data: *entry.event_data() }
     }
 }
 
-/// Memory the card knows by number. It holds the memory, which is free once [`Access::destroy_umem`] gave it back;
-/// dropped without that, the memory is leaked, as the card may still use it.
+/// Registered memory, which the card names by number. The handle keeps the memory alive; [`Access::destroy_umem`]
+/// returns it. Dropping the handle instead leaks the memory, since the card may still use it.
 ///
 /// ```compile_fail,E0451
 /// fn forge(memory: std::sync::Arc<mlx5_dv::memory::DmaBuffer>) -> mlx5_dv::access::UmemHandle {
@@ -135,7 +135,7 @@ impl AsyncEvent {
 pub struct UmemHandle {
     umem_id: u32,
     handle: ObjectHandle,
-    /// `None` once it was given back.
+    /// `None` after `into_memory` or `leak`.
     memory: Option<Arc<DmaBuffer>>,
 }
 
@@ -154,14 +154,14 @@ impl UmemHandle {
         self.handle
     }
 
-    /// Its memory, which the card has forgotten.
+    /// Returns the memory. The card must have released the umem.
     pub(crate) fn into_memory(mut self) -> Option<Arc<DmaBuffer>> {
         self.memory.take()
     }
 }
 
 impl UmemHandle {
-    /// Never frees the memory: the card may use it for good.
+    /// Leaks the memory on purpose: the card may use it forever.
     pub(crate) fn leak(mut self) {
         std::mem::forget(self.memory.take());
     }
@@ -177,17 +177,17 @@ impl Drop for UmemHandle {
     }
 }
 
-/// How the processor treats stores to a UAR page.
+/// CPU mapping of a UAR page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UarMapping {
-    /// Each store goes out at once: for doorbells of eight bytes.
+    /// Uncached: each store goes out at once. For 8-byte doorbells.
     Uncached,
-    /// Stores are gathered until a barrier: for BlueFlame.
+    /// Write combining: stores are merged until a barrier. For BlueFlame.
     WriteCombining,
 }
 
-/// One user access region page. Its fields are private: a page of anybody's choice would be a register of anybody's
-/// choice.
+/// A user access region page. Its fields are private: a forged page number would give access to another owner's
+/// registers.
 #[derive(Debug)]
 pub struct UarHandle {
     uar_page: u32,
@@ -210,12 +210,12 @@ impl UarHandle {
         self.uar_page
     }
 
-    /// The page for direct stores; `None` where stores are trapped and go through [`Access::write_uar`].
+    /// The mapping for direct stores; `None` where stores are trapped and must use [`Access::write_uar`].
     pub fn mapping(&self) -> Option<&BarMapping> {
         self.mapping.as_ref()
     }
 
-    /// How it is mapped.
+    /// The mapping's memory type.
     pub fn cached(&self) -> UarMapping {
         self.cached
     }
@@ -227,25 +227,25 @@ impl UarHandle {
 }
 
 pub(crate) mod sealed {
-    /// Keeps [`Access`](super::Access) to this crate: the objects above believe what an access says.
+    /// Limits [`Access`](super::Access) to this crate: objects trust what an access returns.
     pub trait Sealed {}
 }
 
-/// The upper seam: execute a command, keep firmware objects, umems, UARs and EQ numbers. Sealed: implemented here
-/// alone.
+/// The interface to a function: executes commands; manages firmware objects, umems, UARs and EQ numbers. Sealed.
 ///
-/// A command can direct the card at any memory that it sees, and it sees more than what keys name: whole pages of the
-/// heap around a user's vector, rings, firmware's own pages. So the methods that take a [`RawCommand`] are `unsafe`.
-/// Safe are `run`, for [commands that name no memory](SafeCommand), and the types of [`objects`](crate::objects), which
-/// keep the memory that theirs name.
+/// A command can point the card at any memory that is mapped for DMA. That is more than keys name: whole pages around a
+/// user's buffer, rings, firmware's own pages. Methods that take a [`RawCommand`] are therefore `unsafe`. Safe are
+/// `run`, for [commands that name no memory](SafeCommand), and the types of [`objects`](crate::objects), which keep the
+/// memory that their commands name.
 ///
 /// # Safety of raw commands
 /// The caller of [`execute`](Self::execute), [`create`](Self::create), [`modify`](Self::modify), [`query`](Self::query)
-/// and [`destroy`](Self::destroy) promises of the card, for as long as what the command makes or changes exists:
-/// * It writes only memory that was shown to it ([`DmaBuffer`]) and that this process accesses by the buffer's methods,
-///   or not at all; of a buffer of the user's memory the data alone, not what else lies in its pages.
-/// * The buffer outlives it: until the object is destroyed, with an answer that says so, or the card's DMA has stopped.
-/// * No object of somebody else's is changed or destroyed, nor what the driver's own commands rest on.
+/// and [`destroy`](Self::destroy) guarantees, for as long as what the command makes or changes exists:
+/// * The card writes only memory that was registered for it ([`DmaBuffer`]) and that this process accesses by the
+///   buffer's methods or not at all. Of a user's buffer it writes the data alone, not the rest of its pages.
+/// * The buffer outlives the object: it is kept until a reply confirms the destruction, or until the card's DMA has
+///   stopped.
+/// * The command changes or destroys no object of another owner, nor anything the driver's own commands depend on.
 ///
 /// ```compile_fail,E0133
 /// fn send(access: &dyn mlx5_dv::access::Access, command: mlx5_dv::access::RawCommand) {
@@ -253,124 +253,126 @@ pub(crate) mod sealed {
 /// }
 /// ```
 ///
-/// All methods block until firmware answered or the command's deadline passed; any thread may call, and commands of
-/// several threads are in flight together.
+/// All methods block until firmware replies or the command's deadline passes. Any thread may call; commands of several
+/// threads run concurrently.
 pub trait Access: sealed::Sealed + Send + Sync + Debug {
     /// The device string, for messages.
     fn name(&self) -> &str;
-    /// Executes a command that creates nothing. The reply's status is checked: `Ok` holds the output of a success.
+    /// Executes a command that creates no object. The reply's status is checked: `Ok` holds a successful output.
     ///
     /// # Safety
-    /// [As said above](Self#safety-of-raw-commands).
+    /// [See above](Self#safety-of-raw-commands).
     unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError>;
     /// Creates a firmware object.
     ///
     /// # Safety
-    /// [As said above](Self#safety-of-raw-commands).
+    /// [See above](Self#safety-of-raw-commands).
     unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError>;
     /// Modifies an object.
     ///
     /// # Safety
-    /// [As said above](Self#safety-of-raw-commands).
+    /// [See above](Self#safety-of-raw-commands).
     unsafe fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
     /// Queries an object.
     ///
     /// # Safety
-    /// [As said above](Self#safety-of-raw-commands).
+    /// [See above](Self#safety-of-raw-commands).
     unsafe fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError>;
-    /// Destroys an object. On a dead card this is a success that does nothing: the object went with it.
+    /// Destroys an object. On a dead card this succeeds without a command: the object is gone with the card.
     ///
     /// # Safety
-    /// [As said above](Self#safety-of-raw-commands).
+    /// [See above](Self#safety-of-raw-commands).
     unsafe fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError>;
-    /// Makes memory known to the card, by whole pages. The handle keeps the memory.
+    /// Registers whole pages of memory with the card. The handle keeps the memory.
     fn register_umem(&self, memory: Arc<DmaBuffer>, writable: bool) -> Result<UmemHandle, Error>;
-    /// Forgets a umem, and gives its memory back. Errors: the umem, which the card still has, and why.
+    /// Destroys a umem and releases its memory. On an error the card still has the umem, which is returned with the
+    /// cause.
     fn destroy_umem(&self, umem: UmemHandle) -> Result<(), (UmemHandle, CommandError)>;
-    /// Allocates a UAR page of its own, mapped as wanted, or uncached where that cannot be had.
+    /// Allocates a UAR page, mapped as `wanted`, or uncached where that is not available.
     fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error>;
-    /// Gives a UAR page back.
+    /// Frees a UAR page.
     fn free_uar(&self, uar: &UarHandle) -> Result<(), CommandError>;
     /// Stores a big-endian quadword at `offset` of a UAR page that could not be mapped.
     fn write_uar(&self, uar: &UarHandle, offset: usize, value: u64) -> Result<(), Error>;
-    /// Allocates memory that the card may use: huge pages where there are any, shown to the device.
+    /// Allocates DMA memory, with huge pages where available, and maps it for the device.
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error>;
-    /// Shows memory, ours or the user's, to the card until the buffer is dropped.
+    /// Maps memory, the driver's or the user's, for the device until the buffer is dropped.
     fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error>;
-    /// Whether a [`DmaBuffer`]'s address is the one that the card uses, so that commands can list pages. If not, only
-    /// the kernel knows where memory is, and it is named by umems alone.
+    /// Whether a [`DmaBuffer`]'s address is the one the card uses, so that commands can list pages. If not, only the
+    /// kernel knows the DMA address, and commands must name memory by umem.
     fn knows_addresses(&self) -> bool;
     /// Number of the EQ that serves completion vector `vector`.
     fn eqn(&self, vector: u32) -> Result<u32, Error>;
-    /// How many completion vectors there are.
+    /// Number of completion vectors.
     fn completion_vectors(&self) -> u32;
-    /// Subscribes to the completion events of a CQ: the returned eventfd is signalled at each.
+    /// Subscribes to the completion events of a CQ: each event signals the returned eventfd.
     fn completion_eventfd(&self, cq: ObjectHandle, cqn: u32, vector: u32) -> Result<std::os::fd::OwnedFd, Error>;
-    /// Ends what [`completion_eventfd`](Self::completion_eventfd) began.
+    /// Ends the subscription of [`completion_eventfd`](Self::completion_eventfd).
     fn forget_completion_eventfd(&self, cqn: u32);
-    /// Events from now on that are neither completions nor the driver's own (commands, page requests): port changes, CQ
-    /// and queue pair errors. The channel closes when the card dies.
+    /// Subscribes to asynchronous events: port changes, CQ and queue pair errors. Completions and the driver's own
+    /// events (commands, page requests) are not delivered. The channel closes when the card dies.
     fn async_events(&self) -> std::sync::mpsc::Receiver<AsyncEvent>;
-    /// Whether the card is known to be dead or gone, and why.
+    /// Why the card is dead; `None` while it is alive.
     fn death(&self) -> Option<Error>;
-    /// The clock that waits for the card go by.
+    /// The clock that all waits use.
     fn clock(&self) -> &Clock {
         Clock::SYSTEM
     }
-    /// How frames are steered where the kernel keeps the function; `None` where it is ours, and steering is commands.
+    /// The kernel's steering interface; `None` on an owned function, where steering is done by commands.
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {
         None
     }
 }
 
 impl dyn Access + '_ {
-    /// Executes a [safe](SafeCommand) command; `object` is what it is about, for messages. What it creates has no
-    /// handle.
+    /// Executes a [safe](SafeCommand) command; `object` is what it concerns, for messages. An object that it creates
+    /// has no handle.
     pub fn run<C: SafeCommand>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::safe(command, object);
-        // SAFETY: `C` names no memory and touches nobody's object, as `SafeCommand` says, and the opcode is `C`'s.
+        // SAFETY: by the contract of `SafeCommand`, `C` names no memory and affects no other owner's object; the opcode
+        // is `C`'s.
         raw.reply(&unsafe { self.execute(raw.clone()) }?)
     }
 }
 
-/// Steering by the kernel, which has flow tables of its own: it places rules before those of its network device. A
-/// frame that no rule takes goes on to that.
+/// Steering in the kernel's flow tables. Rules are placed before those of the kernel's network device, which receives
+/// the frames that no rule matches.
 pub trait KernelSteering {
-    /// Says which bits rules look at.
+    /// Creates a matcher: which bits its rules compare.
     fn create_matcher(&self, matcher: &Matcher<'_>) -> Result<ObjectHandle, Error>;
-    /// Forgets a matcher. Its rules must be gone.
+    /// Destroys a matcher. Its rules must be destroyed first.
     fn destroy_matcher(&self, matcher: ObjectHandle) -> Result<(), Error>;
-    /// Makes a rule, in force at once.
+    /// Creates a rule, effective at once.
     fn create_flow(&self, flow: &Flow<'_>) -> Result<ObjectHandle, Error>;
-    /// Ends a rule.
+    /// Destroys a rule.
     fn destroy_flow(&self, flow: ObjectHandle) -> Result<(), Error>;
 }
 
-/// Which bits of a frame rules look at.
+/// Which bits of a frame rules compare.
 #[derive(Debug, Clone, Copy)]
 pub struct Matcher<'a> {
-    /// The lower, the more urgent.
+    /// Lower values are matched first.
     pub priority: u16,
-    /// Which parts of `criteria` count, as in a flow group.
+    /// Which parts of `criteria` are used, as in a flow group.
     pub match_criteria_enable: u8,
     /// `fte_match_param`, or its first part.
     pub criteria: &'a [u8],
 }
 
-/// A rule to be.
+/// A rule to create.
 #[derive(Debug, Clone, Copy)]
 pub struct Flow<'a> {
-    /// Which bits it looks at.
+    /// The matcher.
     pub matcher: ObjectHandle,
-    /// What they must be: as long as the matcher's.
+    /// The values to match, as long as the matcher's criteria.
     pub value: &'a [u8],
-    /// The TIR that its frames go to.
+    /// Destination TIR.
     pub tir: ObjectHandle,
-    /// What completions of its frames carry, 24 bits.
+    /// Flow tag in the completions of matching frames, 24 bits.
     pub tag: u32,
 }
 
-/// The error that there is no completion vector `vector`, of `count`.
+/// The error for completion vector `vector`, of `count`.
 fn no_vector(vector: u32, count: u32) -> Invalid {
     let refused = |limit| Invalid::out_of_range("completion vector", vector.into(), limit, "this device");
     // An empty range where there is none.

@@ -7,35 +7,35 @@ use std::time::Duration;
 use super::trace::{Observer, Observers};
 use crate::clock::Clock;
 
-/// How to open a card. Begin with [`Options::default`] and change what matters.
+/// Options for opening a card. Start from [`Options::default`] and change what matters.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Reset the function (FLR) first, so that nothing of its last driver is left. Default: yes.
+    /// Reset the function (FLR) first, to discard the state of its last driver. Default: yes.
     pub reset: bool,
-    /// How long firmware may take to start. Default: 120 s.
+    /// Longest time for firmware to start. Default: 120 s.
     pub firmware_timeout: Duration,
-    /// How long firmware may take to answer a command. Default: 60 s.
+    /// Longest time for firmware to complete a command. Default: 60 s.
     pub command_timeout: Duration,
-    /// How often firmware's health is looked at. Default: 100 ms.
+    /// Interval between health checks. Default: 100 ms.
     pub health_interval: Duration,
     /// How long the health counter may stand still before the card counts as dead. Default: 3 s.
     pub health_patience: Duration,
-    /// How many completion vectors (EQs with an interrupt each) to make, as far as the function has them. Default: 1.
+    /// Number of completion vectors (EQs with an interrupt each), limited by what the function has. Default: 1.
     pub completion_vectors: u32,
-    /// Ask firmware to sign its replies, and check tokens and signatures of each. Default: no, as Linux does.
+    /// Have firmware sign its replies, and check token and signatures of each. Default: no, as on Linux.
     pub sign_replies: bool,
     /// Bring the port up if it is down. Default: yes.
     pub port_up: bool,
-    /// The port's MTU, as its register `PMTU` counts frames: 22 bytes (header, VLAN tag, check sequence) above what `ip
-    /// link` shows. Default: raised to 4214, where RoCE's largest path MTU fits, if it is lower and the port can. It
-    /// stays so when the card is closed, as with Linux.
+    /// The port's MTU as register `PMTU` counts it: 22 bytes (header, VLAN tag, FCS) above the MTU that `ip link`
+    /// shows. Default: raised to 4214, which fits RoCE's largest path MTU, if it is lower and the port allows it. It is
+    /// not restored when the card is closed, as on Linux.
     pub mtu: Option<u16>,
-    /// An IPv4 address for the port: it becomes a GID of its own. Default: none.
+    /// An IPv4 address for the port, added as a GID. Default: none.
     pub ipv4: Option<Ipv4Addr>,
-    /// The clock that every wait goes by. Default: the system's.
+    /// The clock that all waits use. Default: the system's.
     pub clock: Clock,
-    /// Who is told of every command.
+    /// Observers, called for every command.
     pub observers: Observers,
 }
 
@@ -59,7 +59,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Tells `observer` of every command, from the first.
+    /// Adds an observer. It is called for every command, from the first one on.
     pub fn observe(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observers.push(observer);
         self

@@ -1,18 +1,18 @@
-//! The command register of PCI config space, which every way to a function reaches in its own manner.
+//! The command register of PCI config space, for all ways to reach a function.
 
 use std::io;
 
-/// Where it is in config space: 2 bytes, little-endian.
+/// Offset in config space; 2 bytes, little-endian.
 pub const COMMAND: u64 = 4;
-/// The function answers at its BARs.
+/// Memory space enable: the function decodes its BARs.
 const MEMORY: u16 = 1 << 1;
-/// The function may issue DMA.
+/// Bus master enable: the function may issue DMA.
 const BUS_MASTER: u16 = 1 << 2;
 
-/// Lets a function issue DMA, or stops it, by its command register, which `read` and `write` reach.
+/// Enables or disables DMA in the command register, which `read` and `write` access.
 ///
 /// # Errors
-/// An access failed, the register reads as all ones, or the bit does not stay as written.
+/// An access fails, the register reads as all ones, or the bit does not stay as written.
 pub fn set_bus_master(
     enabled: bool,
     read: impl Fn() -> io::Result<[u8; 2]>,
@@ -25,7 +25,7 @@ pub fn set_bus_master(
     let command = read()?;
     let command = if enabled { command | MEMORY | BUS_MASTER } else { command & !BUS_MASTER };
     write(command.to_le_bytes())?;
-    // Memory is freed on the strength of this bit. Reading it back also brings in what the card wrote before.
+    // Memory is freed based on this bit. The read also flushes writes that the card posted before.
     if (read()? & BUS_MASTER != 0) == enabled {
         return Ok(());
     }

@@ -1,42 +1,44 @@
-//! Which commands any program may send: those that cannot direct the card at memory.
+//! Commands that safe code may send: those that cannot make the card access memory.
 
 use mlx5_prm::cmd::*;
 
 mod sealed {
-    /// Keeps [`SafeCommand`](super::SafeCommand) to the commands that are judged here.
+    /// Limits [`SafeCommand`](super::SafeCommand) to the commands reviewed here.
     pub trait Sealed {}
 }
 
 /// A command that no program can misuse to make the card read or write memory: what [`Device::execute`] takes.
 ///
-/// Sealed: the list is a judgement on each command, and part of what makes the safe interface sound. A command is on it
-/// if all of this holds, whatever its fields say and whosever objects they name:
-/// * It names no memory: no address, no umem, no memory key, no doorbell record, no UAR page.
-/// * It neither takes memory from the card nor ends or moves an object that something else keeps memory for.
-/// * It does not change what the driver's other commands mean (page sizes, the interface's step, the function's life).
+/// Sealed: each entry is a judgement, and the soundness of the safe interface depends on it. A command qualifies if all
+/// of this holds for any field values and any objects it names:
+/// * It names no memory: no address, umem, memory key, doorbell record or UAR page.
+/// * It neither takes memory from the card, nor destroys or changes an object that something else keeps memory for.
+/// * It does not change the meaning of the driver's other commands (page sizes, interface step, life cycle of the
+///   function).
 ///
-/// What is on it: all queries of published layout; NOP; allocations that yield a number alone (protection and transport
-/// domains, counters); steering, which picks among queues that exist and whose buffers their owners posted (flow
+/// Included: all queries of published layout; NOP; allocations that yield only a number (protection and transport
+/// domains, counters); steering, which selects among existing queues with buffers that their owners posted (flow
 /// tables, groups and entries, TIRs, TISs, RQTs, header rewrites and reformats); the port's addresses, state and rates.
 ///
-/// What is not, and goes by [`Device::execute_raw`] or the types of [`objects`](crate::objects):
+/// Excluded, and available through [`Device::execute_raw`] or the types of [`objects`](crate::objects):
 /// * What names memory: CREATE_MKEY, CREATE_UMEM, CREATE_EQ, CREATE_CQ, CREATE_QP and its transitions, CREATE_SQ,
-///   CREATE_RQ, CREATE_RMP, CREATE_SRQ and its kin, CREATE_DCT, MODIFY_CQ, MANAGE_PAGES, SAVE_VHCA_STATE and
-///   LOAD_VHCA_STATE, GENERATE_WQE, general objects (some have keys), ALLOC_MEMIC and its kin, CREATE_PSV.
-/// * What reaches memory indirectly: ACCESS_REG (registers of the tracer take a memory key), MAD_IFC,
-///   PAGE_FAULT_RESUME, GEN_EQE.
-/// * What ends or moves objects: every DESTROY and DEALLOC, MODIFY_SQ and MODIFY_RQ, UARs, user contexts.
-/// * What changes the rules: ENABLE_HCA, INIT_HCA, TEARDOWN_HCA, DISABLE_HCA, SET_HCA_CAP, SET_ISSI, and VHCA states.
+///   CREATE_RQ, CREATE_RMP, CREATE_SRQ and variants, CREATE_DCT, MODIFY_CQ, MANAGE_PAGES, SAVE_VHCA_STATE and
+///   LOAD_VHCA_STATE, GENERATE_WQE, general objects (some have keys), ALLOC_MEMIC and variants, CREATE_PSV.
+/// * What reaches memory indirectly: ACCESS_REG (the tracer's registers take a memory key), MAD_IFC, PAGE_FAULT_RESUME,
+///   GEN_EQE.
+/// * What destroys or changes objects: every DESTROY and DEALLOC, MODIFY_SQ and MODIFY_RQ, UARs, user contexts.
+/// * What changes global state: ENABLE_HCA, INIT_HCA, TEARDOWN_HCA, DISABLE_HCA, SET_HCA_CAP, SET_ISSI, and VHCA
+///   states.
 ///
 /// ```compile_fail,E0277
-/// // A key that opens a heap page to the card is no safe command:
+/// // A key that exposes a heap page to the card is not a safe command:
 /// fn open_the_heap(device: &mlx5_dv::Device, key: &mlx5_prm::cmd::CreateMkeyIn) {
 ///     let _ = device.execute(key, "");
 /// }
 /// ```
 ///
 /// ```compile_fail,E0603
-/// // and nobody can declare it one:
+/// // and no other crate can declare it safe:
 /// impl mlx5_dv::access::safe::sealed::Sealed for mlx5_prm::cmd::CreateMkeyIn {}
 /// ```
 ///
@@ -52,10 +54,10 @@ macro_rules! safe {
 }
 
 impl<C: SafeCommand, T> sealed::Sealed for WithTail<C, T> where WithTail<C, T>: Command {}
-// The list is of the command's own kind, and `RawCommand::safe` holds the opcode.
+// The list has the command's own type, and `RawCommand::safe` takes the opcode from that.
 impl<C: SafeCommand, T> SafeCommand for WithTail<C, T> where WithTail<C, T>: Command {}
 
-// Queries: they answer into the command's own mailboxes.
+// Queries: they return their output in the command's own mailboxes.
 safe! {
     NopIn
     QueryAdapterIn QueryIssiIn QueryPagesIn QueryHcaCapIn QueryOtherHcaCapIn QuerySpecialContextsIn QueryVuidIn
@@ -69,7 +71,7 @@ safe! {
     QueryVportStateIn QueryNicVportContextIn QueryRoceAddressIn QueryVportCounterIn QueryWolRolIn
 }
 
-// Numbers.
+// Objects that are only a number.
 safe! { AllocPdIn AllocTransportDomainIn AllocXrcdIn AllocQCounterIn AllocFlowCounterIn AllocUarIn }
 
 // Steering.

@@ -1,4 +1,4 @@
-//! Who is told of the card's events.
+//! Delivery of the card's events to subscribers.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use super::liveness::{Liveness, Wake};
 use crate::error::Error;
 use crate::lock::{Mutex, lock};
 
-/// Events that a listener may fall behind before it loses some.
+/// Events that a listener's channel can buffer; more are dropped.
 const BACKLOG: usize = 1024;
 
-/// Who is to be told of what: an eventfd a CQ, and listeners for asynchronous events.
+/// Subscribers: one eventfd per CQ, and channels for asynchronous events.
 #[derive(Debug, Default)]
 pub struct Subscribers {
     queues: Mutex<HashMap<u32, OwnedFd>>,
@@ -22,47 +22,47 @@ pub struct Subscribers {
 }
 
 impl Subscribers {
-    /// The eventfd of CQ `cqn`, from now on signalled at each of its events, and at the card's death. Error for a card
-    /// that is dead: nobody would signal it any more.
+    /// Creates the eventfd of CQ `cqn`. Each of the CQ's events signals it, and so does the card's death. Errors: the
+    /// card is dead already, so nothing would signal it.
     pub fn subscribe(&self, cqn: u32, liveness: &Liveness) -> Result<OwnedFd, Error> {
         let failed = |error: rustix::io::Errno| Error::io("creating an eventfd", error.into());
         let ours = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let theirs = rustix::io::dup(&ours).map_err(failed)?;
         lock(&self.queues).insert(cqn, ours);
-        // Only now: a death that came before the insertion has signalled the others alone.
+        // Checked after the insertion: an earlier death has signalled only the eventfds present then.
         liveness.check().inspect_err(|_| self.forget(cqn))?;
         Ok(theirs)
     }
 
-    /// Ends what [`subscribe`](Self::subscribe) began.
+    /// Ends the subscription of [`subscribe`](Self::subscribe).
     pub fn forget(&self, cqn: u32) {
         lock(&self.queues).remove(&cqn);
     }
 
-    /// Asynchronous events from now on; the channel closes when the card dies, or at once if it is dead.
+    /// Opens a channel for asynchronous events. It closes when the card dies, or at once if the card is dead.
     pub fn listen(&self, liveness: &Liveness) -> mpsc::Receiver<AsyncEvent> {
         let (sender, receiver) = mpsc::sync_channel(BACKLOG);
         lock(&self.listeners).push(sender);
-        // Only now: a death that came before has closed the others' channels alone.
+        // Checked after the insertion: an earlier death has closed only the channels present then.
         if liveness.check().is_err() {
             self.wake();
         }
         receiver
     }
 
-    /// CQ `cqn` has completions.
+    /// Signals the eventfd of CQ `cqn`.
     pub fn completed(&self, cqn: u32) {
         if let Some(fd) = lock(&self.queues).get(&cqn) {
             signal(fd);
         }
     }
 
-    /// Tells every listener of `event`.
+    /// Sends `event` to every listener.
     pub fn tell(&self, event: AsyncEvent) {
         lock(&self.listeners).retain(|listener| match listener.try_send(event.clone()) {
             Ok(()) => true,
             Err(mpsc::TrySendError::Full(_)) => {
-                tracing::warn!(?event, "a listener fell behind: event lost");
+                tracing::warn!(?event, "an event listener is too slow: event dropped");
                 true
             }
             Err(mpsc::TrySendError::Disconnected(_)) => false,
@@ -73,12 +73,12 @@ impl Subscribers {
 impl Wake for Subscribers {
     fn wake(&self) {
         lock(&self.queues).values().for_each(signal);
-        // Listeners end: their channel closes.
+        // Closes the listeners' channels.
         lock(&self.listeners).clear();
     }
 }
 
-/// Adds one to an eventfd. It fails only when the counter is full, and then its reader is awake anyway.
+/// Adds one to an eventfd. Fails only if the counter is full, and then its reader is awake anyway.
 pub fn signal(fd: &OwnedFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }

@@ -1,5 +1,5 @@
-//! The lower seam: what the driver needs of a PCI function that it owns. The kernel's VFIO, a vfio-user socket and the
-//! in-process model implement it; everything above is the same for all three.
+//! The driver's view of a PCI function that it owns. The kernel's VFIO, a vfio-user socket and a model in this process
+//! implement these traits; everything above is the same for all three.
 
 use std::fmt::Debug;
 use std::io;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use crate::memory::{HostRange, Iova};
 
-/// A function reached through the three seams: what [`Device::open`](crate::Device::open) takes.
+/// A function reached through these three traits: what [`Device::open`](crate::Device::open) takes.
 ///
 /// ```compile_fail,E0616
 /// fn swap_the_memory(mut function: mlx5_dv::access::Function, other: Box<dyn mlx5_dv::access::DmaSpace>) {
@@ -24,12 +24,12 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function behind `bar` (its BAR 0), `dma` (the memory it may reach) and `irq` (its interrupt vectors); `name`
-    /// is the device string it was opened by, for messages.
+    /// A function of `bar` (its BAR 0), `dma` (the memory that it can reach) and `irq` (its interrupt vectors). `name`
+    /// is its device string, for messages.
     ///
     /// # Safety
-    /// All three reach the same function, and nobody else drives it as long as they live: a register written by another
-    /// could direct the card at memory that this one's driver has shown it.
+    /// All three must belong to the same function, and nothing else may drive it while they live: another driver's
+    /// register write could make the card access memory that this driver has mapped.
     pub unsafe fn new(name: String, bar: Box<dyn Bar>, dma: Box<dyn DmaSpace>, irq: Box<dyn Irq>) -> Self {
         Function { name, bar, dma, irq }
     }
@@ -39,21 +39,21 @@ impl Function {
         &self.name
     }
 
-    /// What it was made of.
+    /// Takes it apart.
     pub fn into_parts(self) -> FunctionParts {
         let Function { name, bar, dma, irq } = self;
         FunctionParts { name, bar, dma, irq }
     }
 }
 
-/// What a [`Function`] was made of: for whoever wraps one of its seams.
+/// The parts of a [`Function`]: for wrappers of one of its traits.
 #[derive(Debug)]
 pub struct FunctionParts {
-    /// The device string it was opened by.
+    /// The device string that it was opened by.
     pub name: String,
     /// BAR 0.
     pub bar: Box<dyn Bar>,
-    /// The memory the function may reach.
+    /// The memory that the function can reach.
     pub dma: Box<dyn DmaSpace>,
     /// Its interrupt vectors.
     pub irq: Box<dyn Irq>,
@@ -61,13 +61,13 @@ pub struct FunctionParts {
 
 /// BAR 0 of the function, and the function's reset.
 ///
-/// Offsets are bytes from the start of the BAR, naturally aligned; values are in the host's order and travel
-/// big-endian, as all of the card's registers do. Any thread may call. A vanished card reads as all ones.
+/// Offsets are bytes from the start of the BAR, naturally aligned. Values are in host byte order; all registers of the
+/// card are big-endian. Any thread may call. A removed card reads as all ones.
 ///
 /// # Safety
-/// Of an implementation the driver believes, and frees memory on the strength of it:
+/// The driver trusts the implementation, and frees memory based on it:
 /// * [`map`](Self::map) returns the part of the BAR that was asked for.
-/// * After an `Ok` of [`reset`](Self::reset), or of `set_bus_master(false)`, no DMA of before is under way.
+/// * After an `Ok` of [`reset`](Self::reset) or `set_bus_master(false)`, no earlier DMA is in flight.
 ///
 /// ```compile_fail,E0200
 /// #[derive(Debug)]
@@ -91,81 +91,81 @@ pub unsafe trait Bar: Send + Sync + Debug {
     /// Writes one big-endian dword.
     ///
     /// # Safety
-    /// A register can direct the card at memory: the address of the command queue, a doorbell. Whatever the card reads
-    /// and writes because of this write is memory shown to it for that, and stays so.
+    /// A register can make the card access memory: the address of the command queue, a doorbell. All memory that the
+    /// card accesses because of this write must be mapped for that purpose, and stay so.
     unsafe fn write32(&self, offset: u64, value: u32) -> io::Result<()>;
-    /// Writes one big-endian quadword, in one access where the way to the card has such; else its halves in order.
+    /// Writes one big-endian quadword: in one access if the transport supports it, else as two halves in order.
     ///
     /// # Safety
     /// As for [`write32`](Self::write32).
     unsafe fn write64(&self, offset: u64, value: u64) -> io::Result<()>;
-    /// Maps `len` bytes for direct stores, both multiples of the host's page size; `None` where this part of the BAR
-    /// can only be reached through `read32` and its like.
+    /// Maps `len` bytes for direct stores; both arguments are multiples of the host's page size. `None` if this part of
+    /// the BAR can only be accessed through `read32` and the other calls.
     fn map(&self, offset: u64, len: usize) -> io::Result<Option<BarMapping>>;
-    /// Resets the function (FLR): afterwards firmware starts anew, and no DMA of before is under way.
+    /// Resets the function (FLR): firmware restarts, and no earlier DMA is in flight.
     fn reset(&self) -> io::Result<()>;
-    /// Lets the function issue DMA, or stops it.
+    /// Enables or disables the function's DMA.
     fn set_bus_master(&self, enabled: bool) -> io::Result<()>;
 }
 
-/// A part of the BAR in this process' address space, unmapped on drop. Doorbells are stored through it, so it can only
-/// be made of a real mapping, or by `unsafe`.
+/// A part of the BAR mapped into this process, unmapped on drop. Doorbells are stored through it, so creating one needs
+/// a real mapping or `unsafe`.
 pub struct BarMapping {
     address: NonNull<u8>,
     len: usize,
     owner: Box<dyn Send + Sync>,
 }
 
-// SAFETY: the mapping is plain device memory that `owner` keeps until drop; whoever stores through `address` keeps to
-// one thread at a time (the uar crate's `&mut self`).
+// SAFETY: the mapping is plain device memory that `owner` keeps until drop; stores through `address` come from one
+// thread at a time (the uar crate's `&mut self`).
 unsafe impl Send for BarMapping {}
-// SAFETY: as above; a shared reference gives no access but the raw address.
+// SAFETY: as above; a shared reference gives access to the raw address only.
 unsafe impl Sync for BarMapping {}
 
 impl BarMapping {
-    /// Where a part may begin: at the bytes of a UAR page that firmware counts.
+    /// Alignment of a part: firmware's UAR page size.
     pub const ALIGNMENT: usize = uar::mmio::UAR_PAGE;
 
-    /// `mapping`, of a file or a device; `keep` lives as long as it does.
+    /// Wraps `mapping`, of a file or a device. `keep` lives as long as the mapping.
     pub fn of_map(mapping: memmap2::MmapRaw, keep: impl Send + Sync + 'static) -> io::Result<Self> {
         let len = mapping.len();
         let address = NonNull::new(mapping.as_mut_ptr()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        // SAFETY: a mapping of its own, which lies where it is until the owner, which holds it, is dropped.
+        // SAFETY: the mapping stays at its address until the owner, which holds it, is dropped.
         Ok(unsafe { Self::new(address, len, Box::new((mapping, keep))) })
     }
 
-    /// `len` bytes from `address` on, which `owner` keeps mapped.
+    /// Wraps `len` bytes at `address`, which `owner` keeps mapped.
     ///
     /// # Safety
-    /// The range is one mapping, readable and writable, aligned to the host's page size, stays mapped until `owner` is
-    /// dropped, and is used for nothing else: no reference of this process points into it.
+    /// The range is one readable and writable mapping, aligned to the host's page size. It stays mapped until `owner`
+    /// is dropped, and has no other use: no reference in this process points into it.
     pub unsafe fn new(address: NonNull<u8>, len: usize, owner: Box<dyn Send + Sync>) -> Self {
         BarMapping { address, len, owner }
     }
 
-    /// First byte.
+    /// Address of the first byte.
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The `len` bytes from `offset`; `None` if they are not inside, are none, or do not begin at a multiple of
+    /// The `len` bytes at `offset`; `None` if they are not inside, `len` is zero, or `offset` is not a multiple of
     /// [`ALIGNMENT`](Self::ALIGNMENT).
     pub fn part(self, offset: usize, len: usize) -> Option<BarMapping> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         if !inside || len == 0 || !offset.is_multiple_of(Self::ALIGNMENT) {
             return None;
         }
-        // SAFETY: checked above; whoever made the mapping vouched that it is one piece.
+        // SAFETY: checked above; the mapping is one piece by the contract of its creation.
         let address = unsafe { self.address.add(offset) };
         Some(BarMapping { address, len, owner: self.owner })
     }
@@ -177,13 +177,12 @@ impl Debug for BarMapping {
     }
 }
 
-/// The function's view of memory: which addresses the card may use, and what lies there.
+/// The function's address space: which memory of this process the card can reach, and at which addresses.
 ///
 /// # Safety
-/// Of an implementation the driver believes, and frees memory on the strength of it:
-/// * The device reaches no memory of this process but what [`map`](Self::map) was given, by the caller's range and no
-///   other.
-/// * After an `Ok` of [`unmap`](Self::unmap) it reaches that range no more.
+/// The driver trusts the implementation, and frees memory based on it:
+/// * The device reaches no memory of this process but what [`map`](Self::map) was given.
+/// * After an `Ok` of [`unmap`](Self::unmap) it no longer reaches that range.
 ///
 /// ```compile_fail,E0200
 /// #[derive(Debug)]
@@ -197,12 +196,11 @@ impl Debug for BarMapping {
 /// }
 /// ```
 pub unsafe trait DmaSpace: Send + Sync + Debug {
-    /// Shows `range` to the device at `iova`, readable and writable.
+    /// Maps `range` for the device at `iova`, readable and writable.
     ///
     /// # Safety
-    /// The memory stays mapped in this process until [`unmap`](Self::unmap) succeeded, or until the device's DMA has
-    /// stopped and the space is dropped. What the device is told to write of it meanwhile is memory that no reference
-    /// covers.
+    /// The memory stays mapped in this process until [`unmap`](Self::unmap) succeeds, or until the device's DMA has
+    /// stopped and the space is dropped. No reference covers memory that the device is told to write meanwhile.
     ///
     /// ```compile_fail,E0133
     /// fn show(space: &dyn mlx5_dv::access::DmaSpace, memory: &mlx5_dv::memory::HostMemory) {
@@ -210,31 +208,31 @@ pub unsafe trait DmaSpace: Send + Sync + Debug {
     /// }
     /// ```
     unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()>;
-    /// Takes back exactly what one `map` showed.
+    /// Unmaps exactly what one `map` mapped.
     fn unmap(&self, iova: Iova, len: usize) -> io::Result<()>;
-    /// Address ranges (first, last) a map may use.
+    /// Address ranges (first, last) that `map` accepts.
     fn iova_ranges(&self) -> Vec<(u64, u64)>;
-    /// Whether memory that no file backs can be shown.
+    /// Whether anonymous memory can be mapped.
     fn takes_anonymous_memory(&self) -> bool;
-    /// Whether the driver's own memory had better have a file behind it: yes, unless only the kernel ever looks at it.
+    /// Whether the driver's own memory should be backed by a file: yes, unless only the kernel ever accesses it.
     fn prefers_files(&self) -> bool {
         true
     }
-    /// The address that memory keys, work requests and remotes have for the next `len` bytes that are shown: where a
-    /// page of that memory's begins. `None`, the default, for the address in this process. A simulation whose runs are
-    /// to be the same has addresses of its own, which say nothing of the process; the driver's own memory then lies in
-    /// ordinary pages, however many large ones the system has.
+    /// The address that memory keys, work requests and remotes use for the next `len` bytes that are mapped; it starts
+    /// at a page boundary. `None`, the default, means the address in this process. A simulation with reproducible runs
+    /// assigns addresses that do not depend on the process; the driver's own memory then uses ordinary pages, whatever
+    /// huge pages the system has.
     fn key_address(&self, len: usize) -> Option<u64> {
         let _ = len;
         None
     }
 }
 
-/// The function's MSI-X vectors. A safe trait: a false one makes waits end late or in vain, and moves no memory.
+/// The function's MSI-X vectors. A safe trait: a wrong implementation delays or breaks waits, but moves no memory.
 pub trait Irq: Send + Sync + Debug {
     /// How many vectors the function has.
     fn vectors(&self) -> u32;
-    /// Enables the first `count` vectors, each signalling its own eventfd. Replaces what was enabled before.
+    /// Enables the first `count` vectors; each signals its own eventfd. Replaces the previous set.
     fn enable(&self, count: u32) -> io::Result<Vec<OwnedFd>>;
     /// Disables all vectors.
     fn disable(&self) -> io::Result<()>;

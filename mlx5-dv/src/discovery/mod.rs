@@ -1,4 +1,4 @@
-//! Which cards there are, how each can be reached and what stands in the way; and how a device is named.
+//! Lists cards and how each can be opened, with obstacles and fixes; parses device strings.
 
 mod interface;
 mod name;

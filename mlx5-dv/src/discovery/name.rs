@@ -1,4 +1,4 @@
-//! Device strings: one string names a device, however it is reached.
+//! Device strings: how users name a device.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,22 +6,22 @@ use std::str::FromStr;
 
 use super::PciAddress;
 
-/// A device, by the string a user names it with.
+/// A parsed device string.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DeviceName {
-    /// `vfio:0000:3b:00.0`: the function is ours alone.
+    /// `vfio:0000:3b:00.0`: a function that this process owns.
     Vfio(PciAddress),
-    /// `devx:mlx5_0`: the kernel keeps the function.
+    /// `devx:mlx5_0`: a function that the kernel owns.
     Devx(String),
     /// `vfio-user:/run/nic.sock`: a device served at a socket.
     VfioUser(PathBuf),
-    /// `sim` or `sim:connectx7`: our model, in this process.
+    /// `sim` or `sim:connectx7`: a software card in this process.
     Sim(Option<String>),
 }
 
-/// Why a string names no device. Its display says what would.
+/// Why a string is not a device string. The message shows valid ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} names no device: {reason}; {EXPECTED}")]
+#[error("{given:?} is not a device string: {reason}; {EXPECTED}")]
 pub struct DeviceNameError {
     /// The string.
     pub given: String,
@@ -44,9 +44,9 @@ impl FromStr for DeviceName {
             ("vfio", "") => Err(wrong("there is no PCI address after vfio:".into())),
             ("vfio", address) => address.parse().map(DeviceName::Vfio).map_err(wrong),
             ("devx", "") => Err(wrong("there is no device name after devx:".into())),
-            ("devx", name) if name.contains('/') => Err(wrong(format!("{name:?} is no RDMA device's name"))),
+            ("devx", name) if name.contains('/') => Err(wrong(format!("{name:?} is not an RDMA device name"))),
             ("devx", name) => Ok(DeviceName::Devx(name.into())),
-            ("vfio-user", "") => Err(wrong("there is no socket's path after vfio-user:".into())),
+            ("vfio-user", "") => Err(wrong("there is no socket path after vfio-user:".into())),
             ("vfio-user", path) => Ok(DeviceName::VfioUser(path.into())),
             _ => Err(wrong(guess(given))),
         }
@@ -104,8 +104,8 @@ mod tests {
             ("vfio:3b", "3b"),
             ("vfio:0000:3b:20.0", "0000:3b:20.0"),
             ("devx:", "no device name"),
-            ("devx:/dev/x", "no RDMA device's name"),
-            ("vfio-user:", "no socket's path"),
+            ("devx:/dev/x", "not an RDMA device name"),
+            ("vfio-user:", "no socket path"),
             ("sim:", "no profile"),
         ];
         for (given, expected) in cases {

@@ -1,4 +1,4 @@
-//! Cards as sysfs shows them.
+//! Cards in sysfs.
 
 use std::fmt;
 use std::fs;
@@ -6,10 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// PCI vendor number of the maker of ConnectX cards.
+/// PCI vendor ID of Mellanox.
 const VENDOR: u32 = 0x15b3;
 
-/// A PCI function's address: domain, bus, device and function.
+/// A PCI address: domain, bus, device and function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     /// Domain.
@@ -48,47 +48,47 @@ impl FromStr for PciAddress {
             let function = hex(Some(function), 7)? as u8;
             parts.next().is_none().then_some(PciAddress { domain, bus, device, function })
         };
-        parse().ok_or_else(|| format!("{text:?} is no PCI address, such as 0000:3b:00.0"))
+        parse().ok_or_else(|| format!("{text:?} is not a PCI address, such as 0000:3b:00.0"))
     }
 }
 
-/// A card's function, as the system shows it.
+/// A card's PCI function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
     /// Its address.
     pub address: PciAddress,
-    /// PCI device number, such as 0x1017.
+    /// PCI device ID, such as 0x1017.
     pub device_id: u16,
-    /// What the device number stands for.
+    /// Model name of the device ID.
     pub model: String,
-    /// The kernel driver it is bound to, such as `mlx5_core` or `vfio-pci`.
+    /// The kernel driver bound to it, such as `mlx5_core` or `vfio-pci`.
     pub driver: Option<String>,
     /// Its IOMMU group.
     pub iommu_group: Option<u32>,
-    /// Other functions of that group that are bound to a driver that keeps the group from being used.
+    /// Other functions of that group, bound to drivers that prevent its use by VFIO.
     pub group_blockers: Vec<(PciAddress, String)>,
-    /// The group's device file, if it is there: `/dev/vfio/7`.
+    /// The group's device file, if it exists: `/dev/vfio/7`.
     pub vfio_group: Option<PathBuf>,
-    /// The function's own device file, if it is there: `/dev/vfio/devices/vfio0`.
+    /// The function's own device file, if it exists: `/dev/vfio/devices/vfio0`.
     pub vfio_device: Option<PathBuf>,
-    /// The NUMA node it is next to.
+    /// The nearest NUMA node.
     pub numa_node: Option<u32>,
-    /// RDMA devices the kernel made of it, such as `mlx5_0`.
+    /// Its RDMA devices in the kernel, such as `mlx5_0`.
     pub rdma_devices: Vec<String>,
-    /// Network interfaces the kernel made of it.
+    /// Its network interfaces in the kernel.
     pub interfaces: Vec<String>,
 }
 
-/// Something that keeps a card from being opened with `vfio:`, and the shell line that removes it.
+/// What prevents opening a card, and the shell command that fixes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// What stands in the way.
+    /// The obstacle.
     pub reason: String,
-    /// The line that fixes it.
+    /// The command that removes it.
     pub fix: String,
 }
 
-/// Where the system's files are: `/`, or a copy for tests.
+/// Root of the system's files: `/`, or a copy for tests.
 #[derive(Debug, Clone)]
 pub struct Sysfs {
     root: PathBuf,
@@ -101,12 +101,12 @@ impl Default for Sysfs {
 }
 
 impl Sysfs {
-    /// The files of a system whose root directory is `root`.
+    /// Uses `root` as the root directory.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Sysfs { root: root.into() }
     }
 
-    /// All cards, in the order of their addresses. None, where there is no PCI bus.
+    /// All cards by address. Empty without a PCI bus.
     pub fn cards(&self) -> Vec<Card> {
         let names = list(&self.root.join("sys/bus/pci/devices"));
         let mut cards: Vec<Card> = names.iter().filter_map(|name| self.card(name.parse().ok()?).ok()?).collect();
@@ -114,12 +114,12 @@ impl Sysfs {
         cards
     }
 
-    /// Whether there is a PCI function at `address`, of whatever maker.
+    /// Whether a PCI function exists at `address`, of any vendor.
     pub fn exists(&self, address: PciAddress) -> bool {
         self.device(address).exists()
     }
 
-    /// The card at `address`; `None` if the function there is another maker's.
+    /// The card at `address`; `None` if the function there is not a ConnectX.
     pub fn card(&self, address: PciAddress) -> io::Result<Option<Card>> {
         let path = self.device(address);
         if hex(&fs::read_to_string(path.join("vendor"))?) != Some(VENDOR) {
@@ -146,7 +146,7 @@ impl Sysfs {
         }))
     }
 
-    /// What keeps `card` from being opened with `vfio:` by this user.
+    /// What prevents this user from opening `card` with `vfio:`.
     pub fn obstacles(&self, card: &Card) -> Vec<Obstacle> {
         let address = card.address;
         let mut found = vec![];
@@ -173,7 +173,7 @@ impl Sysfs {
         found
     }
 
-    /// What is wrong with the device file of a card that is otherwise ready.
+    /// A problem with the device file of a card that is otherwise ready.
     fn file_obstacle(&self, card: &Card) -> Option<Obstacle> {
         let Some(file) = card.vfio_device.as_ref().or(card.vfio_group.as_ref()) else {
             return Some(Obstacle {
@@ -199,7 +199,7 @@ impl Sysfs {
         let others = list(&self.device(address).join("iommu_group/devices"));
         let others = others.iter().filter_map(|name| name.parse().ok()).filter(|other| *other != address);
         let bound = others.filter_map(|other| Some((other, link_name(&self.device(other).join("driver"))?)));
-        // These leave their device alone as far as DMA goes: the kernel takes the group for viable.
+        // These drivers do no DMA with their device: the kernel considers the group viable.
         bound.filter(|(_, driver)| !matches!(driver.as_str(), "vfio-pci" | "pcieport" | "pci-stub")).collect()
     }
 
@@ -212,13 +212,13 @@ impl Sysfs {
         self.root.join("sys/bus/pci/devices").join(address.to_string())
     }
 
-    /// `path`, which begins at the root, in this system.
+    /// The absolute path `path` in this system.
     pub(super) fn in_root(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 }
 
-/// The shell line that binds a function to vfio-pci.
+/// The shell command that binds a function to vfio-pci.
 fn bind_line(address: PciAddress, bound: bool) -> String {
     let device = format!("/sys/bus/pci/devices/{address}");
     let unbind = if bound { format!("echo {address} > {device}/driver/unbind; ") } else { String::new() };
@@ -272,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    /// A system's files: a card on `driver` in group 7, with a neighbour on `neighbour`.
+    /// A system with a card on `driver` in group 7, and a neighbour on `neighbour`.
     fn system(driver: Option<&str>, neighbour: Option<&str>) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a directory");
         let devices = root.path().join("sys/bus/pci/devices");

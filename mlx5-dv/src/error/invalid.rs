@@ -1,4 +1,4 @@
-//! Arguments that can never work: one variant for each cause, with the values that were compared.
+//! Invalid arguments: one variant per cause, with the values that were compared.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -7,13 +7,13 @@ use mlx5_prm::values::ServiceType;
 
 /// An argument, or a combination of arguments, that can never work. Nothing was changed.
 ///
-/// `what` is the name of an option or attribute as it stands in the program, such as `send_wqes`. Objects are named by
-/// kind and number, such as `QP 0x43`. `capability` is the PRM name of the capability that sets a limit.
+/// `what` is the name of an option or attribute as it is in the program, such as `send_wqes`. Objects are named by kind
+/// and number, such as `QP 0x43`. `capability` is the PRM name of the capability that sets a limit.
 ///
 /// ```
 /// use mlx5_dv::{Error, Invalid};
 ///
-/// /// The largest value that is accepted instead, where `error` is about a value that is too large.
+/// // The largest accepted value, if `error` reports a value that is too large.
 /// fn most(error: &Error) -> Option<u64> {
 ///     match error {
 ///         Error::Invalid(Invalid::OutOfRange { given, limit, .. }) if given > limit.end() => Some(*limit.end()),
@@ -24,25 +24,25 @@ use mlx5_prm::values::ServiceType;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
-    /// A number outside of its range.
+    /// A number outside its range.
     #[error(
         "{what} is {given}, and {of} takes {}{}{}", range_text(limit), capability_text(*capability, limit), mend_text(*mend)
     )]
     OutOfRange {
         /// The option or attribute.
         what: &'static str,
-        /// The value, as the limit counts: rounded up to a power of two where the card wants one.
+        /// The value as it is compared: rounded up to a power of two where the card needs one.
         given: u64,
-        /// What is accepted; empty where nothing is.
+        /// The accepted range; empty if no value is accepted.
         limit: RangeInclusive<u64>,
-        /// Whose limit it is, such as `this card`.
+        /// What sets the limit, such as `this card`.
         of: &'static str,
         /// The capability that sets the limit.
         capability: Option<&'static str>,
-        /// What to do about it, where it is not plain.
+        /// What to do about it, if known.
         mend: Option<&'static str>,
     },
-    /// A number with more bits than its field.
+    /// A number too large for its field.
     #[error("{what} is {given:#x}, and the field has {bits} bits")]
     TooWide {
         /// The option or attribute.
@@ -62,78 +62,78 @@ pub enum Invalid {
         /// What it must be a multiple of.
         multiple_of: u64,
     },
-    /// A range that is empty, or reaches beyond what it is a part of.
+    /// A range that is empty, or exceeds the object that it is a part of.
     #[error("{what} {given:?} of {of}{}", bounds_text(given, *len))]
     OutOfBounds {
-        /// What is counted: bytes, indices.
+        /// The unit: bytes, indices.
         what: &'static str,
         /// The range.
         given: Range<u64>,
-        /// What it is a part of.
+        /// The object that contains the range.
         of: &'static str,
-        /// How long that is.
+        /// Its length.
         len: u64,
     },
-    /// A range, part of which is in use.
+    /// A range that overlaps one in use.
     #[error("{what} {given:?} overlap {taken:?}, which {by} has")]
     Overlap {
-        /// What is counted.
+        /// The unit.
         what: &'static str,
         /// The range.
         given: Range<u64>,
-        /// The one in use.
+        /// The range in use.
         taken: Range<u64>,
-        /// Who uses that.
+        /// Its user.
         by: &'static str,
     },
-    /// Nothing where something is needed.
+    /// An empty argument that must not be empty.
     #[error("{what} without {lacks}")]
     Empty {
-        /// What was to be made.
+        /// The object to create.
         what: &'static str,
-        /// What it was given nothing of.
+        /// What is missing.
         lacks: &'static str,
     },
-    /// A call, or an option, that works only together with another option.
+    /// A call or option that requires another option.
     #[error("{what} needs {requires}")]
     Requires {
-        /// The call or the option.
+        /// The call or option.
         what: String,
-        /// What it needs.
+        /// The requirement.
         requires: &'static str,
     },
-    /// WQEs longer than the card's.
+    /// A WQE that is longer than the card supports.
     #[error(
         "{what} {sges}{} need a WQE of {needed} bytes, and this card takes at most {most} ({capability})", inline_text(*inline_bytes)
     )]
     WqeTooLong {
-        /// The option that says how many scatter/gather elements.
+        /// The option that sets the number of scatter/gather elements.
         what: &'static str,
         /// Its value.
         sges: u16,
-        /// Bytes of inline data, the option; `None` for receives.
+        /// The option for bytes of inline data; `None` for receives.
         inline_bytes: Option<u16>,
         /// Bytes of a WQE that holds them.
         needed: u64,
-        /// Bytes of the longest WQE.
+        /// The largest WQE of this card in bytes.
         most: u64,
         /// The capability that sets the limit.
         capability: &'static str,
     },
-    /// Packets that do not pass the port.
+    /// Packets larger than the port's MTU.
     #[error("{}", mtu_text(what, *payload, *headers, *mtu, *max_mtu, *syndrome))]
     PortMtu {
-        /// The attribute, or what packets are of.
+        /// The attribute, or the kind of packets.
         what: &'static str,
-        /// Bytes of payload of a packet.
+        /// Payload bytes per packet.
         payload: u32,
         /// Bytes of headers that a packet may have.
         headers: u32,
         /// The port's MTU, in bytes.
         mtu: u16,
-        /// The largest that the port can have, where it is known: see [`Options::mtu`](crate::Options::mtu).
+        /// The port's maximum MTU, if known: see [`Options::mtu`](crate::Options::mtu).
         max_mtu: Option<u16>,
-        /// The syndrome of firmware's BAD_PARAM, where firmware was asked.
+        /// The syndrome of firmware's BAD_PARAM, if firmware was asked.
         syndrome: Option<u32>,
     },
     /// Objects of different devices.
@@ -142,47 +142,47 @@ pub enum Invalid {
         /// The objects.
         what: &'static str,
     },
-    /// What the way to this device does not have: the kernel keeps it, or no kernel is there to keep it.
+    /// A feature that this kind of access does not have: only the kernel has it, or only an owned function does.
     #[error("{}: {mend}", access_text(what, device, *kernel))]
     WrongAccess {
-        /// What was asked for.
+        /// The feature.
         what: &'static str,
         /// The device string.
         device: String,
-        /// Whether the kernel keeps the function (`devx:`), and with it what was asked for.
+        /// Whether the kernel owns the function (`devx:`).
         kernel: bool,
         /// What to do instead.
         mend: &'static str,
     },
-    /// A queue in a state that forbids the call. Queue pairs have [`StateError`](crate::StateError).
+    /// A queue in a state that does not allow the call. For queue pairs: [`StateError`](crate::StateError).
     #[error("{object} is in {state}, and {call} needs {wanted}; first call {first}")]
     WrongState {
         /// The queue.
         object: String,
         /// The state it is in.
         state: QueueState,
-        /// What was called.
+        /// The call.
         call: &'static str,
-        /// The state, or states, that the call needs.
+        /// The state, or states, that the call requires.
         wanted: &'static str,
-        /// The call that leads there.
+        /// The call that leads to that state.
         first: &'static str,
     },
-    /// A call for queue pairs of another service.
+    /// A call for queue pairs of another service type.
     #[error("{object} is of service {service}, and {call} is for {}: use {instead}", services_text(wanted))]
     WrongService {
         /// The queue pair.
         object: String,
-        /// Its service.
+        /// Its service type.
         service: ServiceType,
-        /// What was called.
+        /// The call.
         call: &'static str,
-        /// The services that the call is for.
+        /// The service types that the call supports.
         wanted: &'static [ServiceType],
-        /// The calls for its service.
+        /// The calls for its service type.
         instead: &'static str,
     },
-    /// A queue is handed out once between two resets.
+    /// A queue can be handed out only once between two resets.
     #[error("the {queue} of {object} was handed out already: reset {object} first")]
     QueueTaken {
         /// The object.
@@ -190,7 +190,7 @@ pub enum Invalid {
         /// Which of its queues.
         queue: &'static str,
     },
-    /// A reset while a queue of the object is still used.
+    /// A reset of an object whose queue is in use.
     #[error("{object} cannot be reset while its {queue} is in use: drop the queue first")]
     QueueInUse {
         /// The object.
@@ -198,27 +198,27 @@ pub enum Invalid {
         /// Which of its queues.
         queue: &'static str,
     },
-    /// Something there is one of, and it is taken.
+    /// A unique resource that is in use.
     #[error("{what} is taken by {by}: {mend}")]
     Taken {
-        /// What was asked for.
+        /// The resource.
         what: String,
-        /// Who has it.
+        /// Its user.
         by: String,
         /// What to do instead.
         mend: &'static str,
     },
-    /// A table without a free entry.
+    /// A full table.
     #[error("all {entries} entries of {object} are taken: {mend}")]
     NoRoom {
         /// The table.
         object: String,
-        /// How many entries it has.
+        /// Its number of entries.
         entries: u64,
         /// How to get a free one.
         mend: &'static str,
     },
-    /// A rule's value has bits that its group, or matcher, does not look at.
+    /// A flow rule whose value has bits outside the criteria of its group or matcher.
     #[error("the rule's value has bits that {by} does not look at, in byte {offset:#x} of the headers' fields")]
     OutsideCriteria {
         /// The group or matcher.
@@ -226,7 +226,7 @@ pub enum Invalid {
         /// The first byte of `fte_match_set_lyr_2_4` with such bits.
         offset: usize,
     },
-    /// A UAR page that is mapped otherwise than the call needs.
+    /// A UAR page with the wrong mapping for the call.
     #[error("UAR page {page:#x} is {}: {mend}", mapping.text())]
     UarMapping {
         /// Its number.
@@ -236,35 +236,35 @@ pub enum Invalid {
         /// What to do instead.
         mend: &'static str,
     },
-    /// An address that nothing here knows.
+    /// An address that cannot be resolved.
     #[error("the {what} of {of} is not known: {mend}")]
     Unknown {
         /// What is missing, such as `MAC address`.
         what: &'static str,
-        /// Of what.
+        /// The object whose address it is.
         of: String,
         /// What to do.
         mend: &'static str,
     },
-    /// A value of another kind than the call takes.
+    /// A value of the wrong kind.
     #[error("{given} is no {what}{}", mend_text(*mend))]
     NotA {
-        /// What the call takes.
+        /// The expected kind.
         what: &'static str,
         /// The value, as text.
         given: String,
-        /// What would be one.
+        /// What to use instead, if known.
         mend: Option<&'static str>,
     },
 }
 
 impl Invalid {
-    /// `what` is `given`, and `of` takes `limit`.
+    /// `what` is `given`; `of` accepts `limit`.
     pub(crate) fn out_of_range(what: &'static str, given: u64, limit: RangeInclusive<u64>, of: &'static str) -> Self {
         Invalid::OutOfRange { what, given, limit, of, capability: None, mend: None }
     }
 
-    /// The same, out of a range that `name` sets.
+    /// Names the capability that sets the range.
     pub(crate) fn capability(mut self, name: &'static str) -> Self {
         if let Invalid::OutOfRange { capability, .. } = &mut self {
             *capability = Some(name);
@@ -272,7 +272,7 @@ impl Invalid {
         self
     }
 
-    /// The same, out of a range; `text` says what to do.
+    /// Adds what to do about it.
     pub(crate) fn mend(mut self, text: &'static str) -> Self {
         if let Invalid::OutOfRange { mend, .. } = &mut self {
             *mend = Some(text);
@@ -285,11 +285,11 @@ impl Invalid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MappingKind {
-    /// Not at all: its doorbells are calls of the access.
+    /// Not mapped: doorbells are written through the access.
     Unmapped,
-    /// Mapped, of either kind.
+    /// Mapped, uncached or write combining.
     Mapped,
-    /// Mapped write-combining.
+    /// Mapped write combining.
     WriteCombining,
 }
 
@@ -313,7 +313,7 @@ fn range_text(limit: &RangeInclusive<u64>) -> String {
     }
 }
 
-/// The PRM's names of logarithms begin with `log_`: their value is shown beside the limit that it stands for.
+/// For a capability whose PRM name begins with `log_`, the message shows the logarithm beside the limit.
 fn capability_text(capability: Option<&str>, limit: &RangeInclusive<u64>) -> String {
     match capability {
         None => String::new(),

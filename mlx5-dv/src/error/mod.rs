@@ -1,4 +1,4 @@
-//! What can go wrong on the control path, as values.
+//! Errors of the control path.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -14,100 +14,100 @@ mod tests;
 
 pub use invalid::{Invalid, MappingKind};
 
-/// Any failure of a control call. Its display is one sentence, with the fix in it where there is one.
+/// Any failure of a control call. The message is one sentence and contains the fix, if there is one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device string that names nothing.
+    /// A string that is not a device string.
     #[error(transparent)]
     DeviceName(#[from] crate::discovery::DeviceNameError),
     /// A firmware command failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The device cannot be reached.
+    /// The device cannot be opened.
     #[error("cannot open {device}: {reason}{}", fix_text(fix))]
     Refused {
         /// The device string.
         device: String,
-        /// What stands in the way.
+        /// The obstacle.
         reason: String,
-        /// The line that removes it, where there is one.
+        /// The command that removes it, if there is one.
         fix: Option<String>,
-        /// The system's own error.
+        /// The system error.
         #[source]
         source: Option<io::Error>,
     },
-    /// A system call or a message to the device's server failed.
+    /// A system call, or a request to the device's server, failed.
     #[error("{doing} failed")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// The system's own error.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// Memory could not be had or shown to the device.
+    /// Memory could not be allocated or mapped for the device.
     #[error("{reason}{}", fix_text(fix))]
     Memory {
-        /// What was asked for, and why it is not to be had.
+        /// What was requested, and why it failed.
         reason: String,
-        /// The line that makes room.
+        /// The command that fixes it, if there is one.
         fix: Option<String>,
-        /// The system's own error.
+        /// The system error.
         #[source]
         source: Option<io::Error>,
     },
     /// The card lacks a capability.
     #[error("the card cannot do this: {what} (capability {capability})")]
     Unsupported {
-        /// What was asked for.
+        /// The requested feature.
         what: String,
-        /// The PRM name of the capability that would allow it.
+        /// PRM name of the missing capability.
         capability: &'static str,
     },
-    /// The state of a queue pair forbids the call.
+    /// The queue pair's state does not allow the call.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A completion queue is broken: no completion will come any more. Destroy it and its queue pairs.
+    /// A completion queue failed: it reports no more completions. Destroy it and its queue pairs.
     #[error("CQ {cqn:#x} is broken: {status:?}")]
     CompletionQueue {
         /// Its number.
         cqn: u32,
-        /// What the card says of it.
+        /// Its status.
         status: CqStatus,
     },
-    /// An argument that can never work.
+    /// An invalid argument.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// The device answered what it must not.
+    /// The device returned an invalid response.
     #[error("invalid response from device: {what} is {given:#x}{}{}", limit_text(limit), detail_text(detail))]
     InvalidResponse {
-        /// The field of the response, by its PRM name, or what was counted.
+        /// The PRM name of the response field, or what was counted.
         what: &'static str,
         /// Its value.
         given: u64,
-        /// What this driver accepts, where that is a range.
+        /// The accepted range, if there is one.
         limit: Option<RangeInclusive<u64>>,
-        /// What else is known, and what to do; may be empty.
+        /// Further details, and what to do; may be empty.
         detail: String,
     },
-    /// The card did not become ready in time.
+    /// The card missed a deadline.
     #[error("{what} took longer than {} ms", limit.as_millis())]
     Timeout {
         /// What was waited for.
         what: String,
-        /// How long.
+        /// The time limit.
         limit: Duration,
     },
     /// The card is dead or gone.
     #[error(transparent)]
     Dead(#[from] Death),
-    /// Not part of this version.
-    #[error("{what} is not built yet; {instead}")]
+    /// Not implemented in this version.
+    #[error("{what} is not implemented; {instead}")]
     NotBuilt {
-        /// What was asked for.
+        /// The requested feature.
         what: String,
-        /// What to do today.
+        /// What to use instead.
         instead: String,
     },
 }
@@ -128,16 +128,16 @@ fn detail_text(detail: &str) -> String {
     if detail.is_empty() { String::new() } else { format!(": {detail}") }
 }
 
-/// Why a card no longer answers. Once known, every wait ends with it.
+/// Why a card stopped responding. Once known, it ends every wait.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Death {
-    /// Registers read as all ones: the card was unplugged, lost its link, or is in reset.
+    /// Registers read as all ones: the card was removed, lost its link, or is in reset.
     #[error("the card vanished: its registers read as all ones; check the slot and `dmesg`, then open it again")]
     Vanished,
-    /// The health buffer names a fatal syndrome.
+    /// The health buffer reports a fatal syndrome.
     #[error(
-        "the card's firmware died: health syndrome {syndrome} (ext_synd {ext_synd:#x}); reset the card and open it again"
+        "the card's firmware failed: health syndrome {syndrome} (ext_synd {ext_synd:#x}); reset the card and open it again"
     )]
     Health {
         /// `synd` of the health buffer.
@@ -145,46 +145,45 @@ pub enum Death {
         /// `ext_synd` of the health buffer.
         ext_synd: u16,
     },
-    /// The function was turned off from the card's side.
-    #[error("the card turned the function off (its NIC interface is disabled); reset the card and open it again")]
+    /// The card disabled the function.
+    #[error("the card disabled the function (nic_interface); reset the card and open it again")]
     Disabled,
-    /// The health counter stood still.
+    /// The health counter stopped.
     #[error(
-        "the card's health counter stood still for {} ms: its firmware stopped, or a software card got no processor; \
+        "the card's health counter stood still for {} ms: its firmware stopped, or a software card got no CPU time; \
          reset the card and open it again",
         after.as_millis()
     )]
     CounterStill {
-        /// How long it stood still.
+        /// How long it has not changed.
         after: Duration,
     },
-    /// The kernel's driver took the function away from this process.
+    /// The kernel's driver released the device.
     #[error(
-        "the kernel's driver let the card go (unbound, removed or being recovered); check `dmesg`, then open it again"
+        "the kernel's driver released the card (unbound, removed or in recovery); check `dmesg`, then open it again"
     )]
     Released,
-    /// What serves the device went away.
+    /// The server of the device ended.
     #[error("the device's server is gone ({reason}); start it again, then open the device again")]
     ServerGone {
-        /// What the connection said.
+        /// The error of the connection.
         reason: String,
     },
-    /// The device was closed while something still waited for it.
+    /// The device was closed during a wait.
     #[error("the device was closed")]
     Closed,
 }
 
 impl Death {
-    /// The death of a device whose server answers with `error`, where that is about the connection and not about what
-    /// was asked.
-    pub(crate) fn hung_up(error: &io::Error) -> Option<Self> {
+    /// `ServerGone` if `error` means that the server's connection is lost, rather than that a request failed.
+    pub(crate) fn connection_lost(error: &io::Error) -> Option<Self> {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
         let lost = matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | TimedOut | UnexpectedEof);
         lost.then(|| Death::ServerGone { reason: error.to_string() })
     }
 }
 
-/// A firmware command that did not succeed.
+/// A failed firmware command.
 #[derive(Debug, thiserror::Error)]
 #[error("{opcode}{} failed: {kind}", about(*op_mod, object))]
 pub struct CommandError {
@@ -192,51 +191,51 @@ pub struct CommandError {
     pub opcode: Opcode,
     /// Its `op_mod`.
     pub op_mod: u16,
-    /// What it was about, such as `CQ 0x43`; empty where there is nothing to name.
+    /// The object that it concerned, such as `CQ 0x43`; may be empty.
     pub object: String,
-    /// How it failed.
+    /// The cause.
     pub kind: CommandErrorKind,
 }
 
-/// How a command failed.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandErrorKind {
-    /// Firmware refused it.
+    /// Firmware returned an error status.
     #[error("status {status} ({:#x}), syndrome {syndrome:#x}: {}{}", status.number(), status.meaning(), because(reason))]
     Status {
         /// `status` of the output.
         status: CmdStatus,
-        /// `syndrome` of the output: firmware's own number for the reason.
+        /// `syndrome` of the output: firmware's number for the cause.
         syndrome: u32,
-        /// What of the command is beyond the card's capabilities; empty where they explain nothing.
+        /// Fields of the command that exceed the card's capabilities; empty if that explains nothing.
         reason: String,
     },
-    /// It never reached firmware.
+    /// The command was not delivered to firmware.
     #[error("not delivered: {} ({:#x})", .0, .0.number())]
     Delivery(DeliveryStatus),
     /// The reply carries another command's token or a wrong signature.
     #[error("the reply is damaged: {0}")]
     Damaged(String),
     /// No reply before the deadline.
-    #[error("no reply within {} ms; its slot stays closed until firmware answers", .0.as_millis())]
+    #[error("no reply within {} ms; its slot stays quarantined until firmware replies", .0.as_millis())]
     Timeout(Duration),
     /// No slot became free before the deadline.
-    #[error("no command slot became free within {} ms: earlier commands were never answered", .0.as_millis())]
+    #[error("no command slot became free within {} ms: earlier commands got no reply", .0.as_millis())]
     NoSlot(Duration),
     /// The card is dead or gone.
     #[error("{0}")]
     Dead(#[source] Death),
-    /// The way to the card failed: a system call, or memory for mailboxes.
+    /// Reaching the card failed: a system call, or memory for mailboxes.
     #[error("{doing} failed")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// The system's own error.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// The command or its reply has an impossible length.
+    /// The command or its reply has an invalid length.
     #[error("{0}")]
     Length(String),
 }
@@ -252,7 +251,7 @@ fn because(reason: &str) -> String {
 }
 
 impl CommandError {
-    /// The status firmware answered, where it answered one.
+    /// Firmware's status, if it returned one.
     pub fn status(&self) -> Option<CmdStatus> {
         match self.kind {
             CommandErrorKind::Status { status, .. } => Some(status),
@@ -267,7 +266,7 @@ impl CommandError {
 }
 
 impl Error {
-    /// A response whose `what` is `given`, outside of `limit`; `detail` says what else is known.
+    /// An invalid response: `what` is `given`, not in `limit`; `detail` adds what is known.
     pub(crate) fn response(
         what: &'static str,
         given: u64,
@@ -277,9 +276,9 @@ impl Error {
         Error::InvalidResponse { what, given, limit: limit.into(), detail: detail.into() }
     }
 
-    /// `source`, met while `doing`: a death where it says that the device's server is gone.
+    /// `source` occurred while `doing`; a `Death` if the device's server is gone.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
-        match Death::hung_up(&source) {
+        match Death::connection_lost(&source) {
             Some(death) => Error::Dead(death),
             None => Error::Io { doing: doing.into(), source },
         }
@@ -295,19 +294,19 @@ impl Error {
     }
 }
 
-/// A call that the state of a queue pair forbids.
+/// A call that the queue pair's state does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("QP {qpn:#x} is in {state}, and {call} needs {wanted}{}", missing(missing_calls))]
 pub struct StateError {
     /// Its number.
     pub qpn: u32,
-    /// The state it is in.
+    /// Its state.
     pub state: QpState,
-    /// What was called.
+    /// The call.
     pub call: &'static str,
-    /// The state, or states, that the call needs.
+    /// The state, or states, that the call requires.
     pub wanted: &'static str,
-    /// The calls, with what they ask for, that lead there; none where there is no way but reset.
+    /// The calls, with their arguments, that lead to that state; empty if only a reset helps.
     pub missing_calls: &'static [&'static str],
 }
 
@@ -315,15 +314,15 @@ fn missing(calls: &[&str]) -> String {
     if calls.is_empty() { String::new() } else { format!("; first call {}", calls.join(", then ")) }
 }
 
-/// How the card says a completion queue is. PRM `cqc.status`.
+/// Status of a completion queue. PRM `cqc.status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CqStatus {
-    /// Well.
+    /// Working.
     Ok,
-    /// A completion came when it was full: it is lost, and so is the queue.
+    /// Overflow: a completion arrived while it was full. The completion is lost and the queue is unusable.
     Overflow,
-    /// The card could not write it.
+    /// The card could not write a CQE.
     WriteFailure,
-    /// A number without a name here.
+    /// A status not known here.
     Unknown(u8),
 }

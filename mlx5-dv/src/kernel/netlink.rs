@@ -1,7 +1,6 @@
-//! The ports of the kernel's RDMA devices, as its netlink interface tells (`RDMA_NL_NLDEV`): what `rdma link` shows.
+//! Ports of the kernel's RDMA devices, from netlink (`RDMA_NL_NLDEV`): what `rdma link` shows.
 //!
-//! Sysfs has most of it too, but names the network interface of a port through its GIDs alone, of which a port may have
-//! none.
+//! Sysfs has most of it too, but names a port's network interface only through its GIDs, and a port may have none.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +14,7 @@ use netlink_sys::protocols::NETLINK_RDMA;
 
 use super::abi::Number;
 
-/// The numbers of the interface, for whoever compares them with the headers' (`rdma/rdma_netlink.h`).
+/// Constants of the interface, for comparison with the headers (`rdma/rdma_netlink.h`).
 pub const NUMBERS: &[Number] = &[
     number("RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET)", GET),
     number("RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_PORT_GET)", PORT_GET),
@@ -31,9 +30,9 @@ const fn number(name: &'static str, value: u16) -> Number {
     Number { name, value: value as u64 }
 }
 
-/// The message that asks for devices, and that tells of one.
+/// Message type of a device query and its replies.
 const GET: u16 = 5 << 10 | 1;
-/// The same of the ports of one device.
+/// Message type of a port query and its replies.
 const PORT_GET: u16 = 5 << 10 | 5;
 const DEV_INDEX: u16 = 1;
 const DEV_NAME: u16 = 2;
@@ -42,7 +41,7 @@ const PORT_STATE: u16 = 12;
 const PORT_PHYS_STATE: u16 = 13;
 const NDEV_NAME: u16 = 51;
 
-/// Bytes of a message's header.
+/// Size of a message header.
 const HEADER: usize = 16;
 
 /// A port of an RDMA device.
@@ -50,13 +49,13 @@ const HEADER: usize = 16;
 pub struct RdmaLink {
     /// The device's name, such as `mlx5_0`.
     pub device: String,
-    /// From 1.
+    /// Port number, from 1.
     pub port: u8,
     /// Such as `ACTIVE` or `DOWN`.
     pub state: String,
     /// Such as `LinkUp` or `Disabled`.
     pub physical_state: String,
-    /// Its network interface, where it is in this process' network namespace.
+    /// Its network interface, if that is in this process's network namespace.
     pub interface: Option<String>,
 }
 
@@ -64,12 +63,12 @@ impl RdmaLink {
     /// All ports of all devices.
     ///
     /// # Errors
-    /// The system has no such interface (the module ib_core is not loaded), this process may not use it, or it answers
-    /// what cannot be read.
+    /// The system does not have the interface (module ib_core is not loaded), this process may not use it, or its reply
+    /// is invalid.
     pub fn all() -> io::Result<Vec<Self>> {
         let mut socket = Socket::new(NETLINK_RDMA)?;
         socket.bind_auto()?;
-        // A dump is there once it was asked for: nothing is waited for.
+        // The reply is available at once, so reads never wait.
         socket.set_non_blocking(true)?;
         let mut links = Vec::new();
         for device in dump(&socket, GET, &[])? {
@@ -81,7 +80,7 @@ impl RdmaLink {
     }
 }
 
-/// What one message says, by attribute.
+/// The attributes of one message.
 #[derive(Debug)]
 struct Answer(BTreeMap<u16, Vec<u8>>);
 
@@ -127,7 +126,7 @@ impl Answer {
     }
 }
 
-/// As sysfs calls it.
+/// The name that sysfs uses.
 fn name_of(state: u8, names: &[&str]) -> String {
     names.get(usize::from(state)).map_or_else(|| state.to_string(), |name| (*name).to_owned())
 }
@@ -136,7 +135,7 @@ fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> io::Erro
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// The question `kind`, with `attributes`, about all there are.
+/// A dump request of type `kind`, with `attributes`.
 fn question(kind: u16, attributes: &[DefaultNla]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER + attributes.buffer_len()];
     attributes.emit(&mut bytes[HEADER..]);
@@ -162,7 +161,7 @@ fn dump(socket: &Socket, kind: u16, attributes: &[DefaultNla]) -> io::Result<Vec
     }
 }
 
-/// Reads the messages of a datagram. Whether the last was there.
+/// Reads the messages of a datagram. Returns whether the last one was among them.
 fn read(bytes: &[u8], kind: u16, answers: &mut Vec<Answer>) -> io::Result<bool> {
     let mut rest = bytes;
     while !rest.is_empty() {

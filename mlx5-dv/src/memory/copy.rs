@@ -1,8 +1,8 @@
-//! Copies between ordinary memory and memory that the card, or another thread, may access at the same time.
+//! Copies between ordinary memory and memory that the card or another thread may access at the same time.
 //!
 //! A plain `memcpy` of such memory is undefined behaviour in Rust, and the compiler may split or repeat it. Relaxed
-//! atomics are the accesses that may race, under one condition: two that race, one of them a store, must have the same
-//! address and the same size. So the size does not depend on the copy but on the address alone:
+//! atomics may race, under one condition: two racing accesses, one of them a store, must have the same address and
+//! size. So the access size depends on the address alone, not on the copy:
 //!
 //! ```text
 //!            data of 29 bytes from address 0x1005
@@ -10,24 +10,23 @@
 //! [ b | b | b ]   [ quadword ][ quadword ][ quadword ]   [ b | b ]
 //! ```
 //!
-//! * Bytes of an aligned quadword that lies wholly inside of the data are only accessed as that quadword. A copy that
-//!   begins or ends in the middle of one loads all of it and selects, or changes its part by compare-exchange. That is
-//!   atomic for other threads, and for the card too: a locked operation owns the cache line, and the card's DMA is
-//!   coherent.
-//! * Bytes in front of the first such quadword and behind the last are only accessed as bytes. What else lies in their
-//!   quadwords belongs to somebody else.
+//! * An aligned quadword that lies entirely in the data is always accessed as a quadword. A copy that starts or ends
+//!   inside one loads all of it and selects bytes, or changes its part by compare-exchange. That is atomic for other
+//!   threads and for the card: a locked operation owns the cache line, and the card's DMA is coherent.
+//! * Bytes before the first such quadword and after the last are always accessed as bytes. The rest of their quadwords
+//!   is somebody else's memory.
 //!
-//! Memory of our own is whole pages: all quadwords. What else in this process accesses memory that [`SharedBytes`]
-//! covers either only loads it while nobody here stores to it (completion queue entries, by who polls), or has it alone
-//! between two synchronisations (send and receive rings, by who leases them), or is a doorbell record, which is
-//! accessed as dwords by the `uar` crate alone while a queue has it.
+//! Memory of the driver is whole pages, hence all quadwords. Other code in this process that accesses memory covered by
+//! [`SharedBytes`] falls into three cases: it only loads while nobody here stores (CQEs, by the poller); it has
+//! exclusive use between two synchronisations (send and receive rings, by the lease holder); or it is the `uar` crate,
+//! which accesses a doorbell record as dwords while a queue owns it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Bytes of the unit of access.
+/// Size of the access unit.
 const QUADWORD: usize = size_of::<u64>();
 
-/// How memory is accessed: by atomics, but for tests that watch.
+/// The access primitives: atomics, or in tests a checker.
 trait Cells {
     /// # Safety
     /// The byte at `at` may be read.
@@ -54,31 +53,31 @@ struct Atomics;
 impl Cells for Atomics {
     #[inline(always)]
     unsafe fn load_byte(&self, at: *mut u8) -> u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe { AtomicU8::from_ptr(at) }.load(Relaxed)
     }
 
     #[inline(always)]
     unsafe fn store_byte(&self, at: *mut u8, value: u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe { AtomicU8::from_ptr(at) }.store(value, Relaxed);
     }
 
     #[inline(always)]
     unsafe fn load(&self, at: *mut u64) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe { AtomicU64::from_ptr(at) }.load(Relaxed)
     }
 
     #[inline(always)]
     unsafe fn store(&self, at: *mut u64, value: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe { AtomicU64::from_ptr(at) }.store(value, Relaxed);
     }
 
     #[inline(always)]
     unsafe fn change(&self, at: *mut u64, mask: u64, value: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         let quadword = unsafe { AtomicU64::from_ptr(at) };
         let mut old = quadword.load(Relaxed);
         while let Err(now) = quadword.compare_exchange_weak(old, old & !mask | value & mask, Relaxed, Relaxed) {
@@ -87,21 +86,21 @@ impl Cells for Atomics {
     }
 }
 
-/// The data of one piece of memory, that the card and any thread may access at any time.
+/// Data that the card and any thread may access at any time.
 #[derive(Clone, Copy)]
 pub(super) struct SharedBytes {
     start: *mut u8,
     len: usize,
-    /// The quadwords wholly inside: offset of the first one's first byte, and of the byte behind the last one.
+    /// The quadwords entirely inside: offsets of their start and end.
     quadwords: (usize, usize),
 }
 
 impl SharedBytes {
-    /// The `len` bytes from `start` on.
+    /// The `len` bytes at `start`.
     ///
     /// # Safety
-    /// The bytes are mapped, readable and writable as long as copies of this are used. Meanwhile this process accesses
-    /// them through values of this type for the same bytes; other accesses of its own are ordered against those by
+    /// The bytes stay mapped, readable and writable while copies of this value are used. During that time this process
+    /// accesses them through values of this type for the same bytes; its other accesses are ordered against those by
     /// synchronisation, or both are loads.
     pub(super) unsafe fn new(start: *mut u8, len: usize) -> Self {
         let first = start.addr().wrapping_neg() % QUADWORD;
@@ -116,27 +115,27 @@ impl SharedBytes {
         assert!(inside, "{len} bytes at offset {offset} of a DMA buffer of {} bytes", self.len);
     }
 
-    /// Copies `from` to `offset`. Panics when it does not fit.
+    /// Copies `from` to `offset`. Panics if it does not fit.
     #[track_caller]
     pub(super) fn copy_in(self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         self.write(&Atomics, offset, from);
     }
 
-    /// Copies from `offset` on. Panics when the data ends before.
+    /// Copies from `offset` to `to`. Panics if the data ends before.
     #[track_caller]
     pub(super) fn copy_out(self, offset: usize, to: &mut [u8]) {
         self.check(offset, to.len());
         self.read(&Atomics, offset, to);
     }
 
-    /// Fills `len` bytes from `offset` on with `byte`. Panics when the data ends before.
+    /// Fills `len` bytes at `offset` with `byte`. Panics if the data ends before.
     #[track_caller]
     pub(super) fn fill(self, mut offset: usize, mut len: usize, byte: u8) {
         self.check(offset, len);
         let block = [byte; 256];
         while len > 0 {
-            // All blocks but the last end where a quadword does.
+            // Every block but the last ends at a quadword boundary.
             let unaligned = self.start.addr().wrapping_add(offset) % QUADWORD;
             let now = len.min(block.len() - unaligned);
             self.write(&Atomics, offset, &block[..now]);
@@ -145,7 +144,7 @@ impl SharedBytes {
         }
     }
 
-    /// Of `len` bytes from `offset` on: how many are bytes in front of the quadwords, how many in them, how many
+    /// Splits `len` bytes at `offset`: the number of bytes before the quadwords, and the number in them. The rest is
     /// behind.
     fn split(self, offset: usize, len: usize) -> (usize, usize) {
         let (first, behind) = self.quadwords;
@@ -154,18 +153,18 @@ impl SharedBytes {
         (head, middle)
     }
 
-    /// Byte `offset`, which is inside.
+    /// Address of byte `offset`, which must be inside.
     fn at(self, offset: usize) -> *mut u8 {
         self.start.wrapping_add(offset)
     }
 
-    /// The quadword that byte `offset`, one of the quadwords', lies in, and where in it.
+    /// The quadword of byte `offset`, and the byte's place in it.
     fn quadword(self, offset: usize) -> (*mut u64, usize) {
         let within = self.start.addr().wrapping_add(offset) % QUADWORD;
         (self.at(offset - within).cast(), within)
     }
 
-    /// `from` to `offset`, which is inside with all that follows.
+    /// Writes `from` to `offset`. All of it must be inside.
     #[inline(always)]
     fn write(self, cells: &impl Cells, mut offset: usize, from: &[u8]) {
         let (head, middle) = self.split(offset, from.len());
@@ -185,7 +184,7 @@ impl SharedBytes {
             let last = words.remainder();
             for word in words {
                 let word = u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
-                // SAFETY: aligned, and one of the quadwords inside of the data, which `new`'s caller vouched for.
+                // SAFETY: aligned, and a quadword inside the data, by `new`'s contract.
                 unsafe { cells.store(self.at(offset).cast(), word) }
                 offset += QUADWORD;
             }
@@ -199,12 +198,12 @@ impl SharedBytes {
 
     fn write_bytes(self, cells: &impl Cells, offset: usize, from: &[u8]) {
         for (i, &byte) in from.iter().enumerate() {
-            // SAFETY: inside of the data, which `new`'s caller vouched for.
+            // SAFETY: inside the data, by `new`'s contract.
             unsafe { cells.store_byte(self.at(offset + i), byte) }
         }
     }
 
-    /// The bytes from `offset` on, all inside.
+    /// Reads the bytes at `offset`. All of them must be inside.
     #[inline(always)]
     fn read(self, cells: &impl Cells, mut offset: usize, to: &mut [u8]) {
         let (head, middle) = self.split(offset, to.len());
@@ -222,7 +221,7 @@ impl SharedBytes {
             }
             let mut words = middle.chunks_exact_mut(QUADWORD);
             for word in &mut words {
-                // SAFETY: aligned, and one of the quadwords inside of the data, which `new`'s caller vouched for.
+                // SAFETY: aligned, and a quadword inside the data, by `new`'s contract.
                 word.copy_from_slice(&unsafe { cells.load(self.at(offset).cast()) }.to_ne_bytes());
                 offset += QUADWORD;
             }
@@ -237,22 +236,22 @@ impl SharedBytes {
 
     fn read_bytes(self, cells: &impl Cells, offset: usize, to: &mut [u8]) {
         for (i, byte) in to.iter_mut().enumerate() {
-            // SAFETY: inside of the data, which `new`'s caller vouched for.
+            // SAFETY: inside the data, by `new`'s contract.
             *byte = unsafe { cells.load_byte(self.at(offset + i)) };
         }
     }
 }
 
-/// Sets the bytes of a quadword from `within` on to `part`. For [`SharedBytes`] alone: `place` is one of its quadwords.
+/// Replaces the bytes of a quadword from `within` on with `part`. `place` must be a quadword of a [`SharedBytes`].
 fn change(cells: &impl Cells, place: *mut u64, within: usize, part: &[u8]) {
     let (mut mask, mut value) = ([0; QUADWORD], [0; QUADWORD]);
     mask[within..within + part.len()].fill(0xff);
     value[within..within + part.len()].copy_from_slice(part);
-    // SAFETY: aligned, and inside of the data that `SharedBytes::new`'s caller vouched for.
+    // SAFETY: aligned, and inside the data, by `SharedBytes::new`'s contract.
     unsafe { cells.change(place, u64::from_ne_bytes(mask), u64::from_ne_bytes(value)) }
 }
 
-/// The bytes of a quadword from `within` on. For [`SharedBytes`] alone: `place` is one of its quadwords.
+/// Reads the bytes of a quadword from `within` on. `place` must be a quadword of a [`SharedBytes`].
 fn select(cells: &impl Cells, place: *mut u64, within: usize, part: &mut [u8]) {
     // SAFETY: as for `change`.
     let all = unsafe { cells.load(place) }.to_ne_bytes();
@@ -266,13 +265,13 @@ mod tests {
     use std::cell::{RefCell, UnsafeCell};
     use std::collections::HashMap;
 
-    /// Bytes of the memory of these tests.
+    /// Size of these tests' memory.
     const LEN: usize = 64;
 
     #[repr(align(8))]
     struct Memory(UnsafeCell<[u8; LEN]>);
 
-    // SAFETY: the tests' threads access it as atomics, by way of `SharedBytes`.
+    // SAFETY: the tests' threads access it as atomics, through `SharedBytes`.
     unsafe impl Sync for Memory {}
 
     impl Memory {
@@ -280,10 +279,10 @@ mod tests {
             Memory(UnsafeCell::new([byte; LEN]))
         }
 
-        /// `len` bytes from `from` on.
+        /// The `len` bytes at `from`.
         fn bytes(&self, from: usize, len: usize) -> SharedBytes {
             assert!(from + len <= LEN);
-            // SAFETY: inside, and accessed by this type alone until the test reads it by `into_inner`.
+            // SAFETY: inside, and accessed only through this type until the test reads it by `into_inner`.
             unsafe { SharedBytes::new(self.0.get().cast::<u8>().add(from), len) }
         }
 
@@ -292,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Accesses by atomics, and remembers of each byte the first address and the size of what it was accessed by.
+    /// Atomics that check their use: each byte is always accessed at the same address and size.
     #[derive(Default)]
     struct Watched(RefCell<HashMap<usize, (usize, usize)>>);
 
@@ -308,7 +307,7 @@ mod tests {
     impl Cells for Watched {
         unsafe fn load_byte(&self, at: *mut u8) -> u8 {
             self.saw(at.addr(), 1);
-            // SAFETY: the caller's promise, here and below.
+            // SAFETY: by this function's contract, here and below.
             unsafe { Atomics.load_byte(at) }
         }
         unsafe fn store_byte(&self, at: *mut u8, value: u8) {
@@ -336,8 +335,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 20 } else { 1000 }, ..ProptestConfig::default() })]
 
-        /// Whatever is copied, each byte is always accessed by the same atomic, inside of the data; and copies do what
-        /// slices' copies do.
+        /// For any copy, each byte is accessed by the same atomic, inside the data; and the result is that of a slice
+        /// copy.
         #[test]
         fn the_size_of_an_access_depends_on_the_address_alone(
             from in 0usize..9,
@@ -380,7 +379,7 @@ mod tests {
         }
     }
 
-    /// Two threads that share a quadword change their own bytes of it, and lose none: the race that Miri judges, too.
+    /// Two threads change different bytes of one quadword, and no change is lost. Miri checks this race, too.
     #[test]
     fn threads_that_write_neighbours_lose_nothing() {
         const ROUNDS: u8 = if cfg!(miri) { 20 } else { 200 };

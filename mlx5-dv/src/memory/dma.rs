@@ -1,4 +1,4 @@
-//! Memory that the device sees.
+//! Memory that is mapped for the device.
 
 use std::fmt;
 use std::sync::atomic::{Ordering, fence};
@@ -7,16 +7,16 @@ use super::copy::SharedBytes;
 use super::host::MemoryHolder;
 use super::{HostMemory, Iova};
 
-/// What happens to a buffer's memory when it is dropped: unmapped and freed, kept for reuse, or leaked because the
-/// device may still write it. Decided by who made the buffer.
+/// What happens to the memory when its buffer is dropped: unmapped and freed, returned to a pool, or leaked because the
+/// device may still write it. Set by whoever creates the buffer.
 pub type Release = Box<dyn FnOnce(HostMemory, Iova) + Send + Sync>;
 
-/// Memory that the device sees, at an address of its own.
+/// Memory mapped for the device, at a device address.
 ///
-/// Its bytes are those of the memory's data ([`HostMemory::data_len`] of them): of a user's vector just the vector,
-/// though the device sees the whole pages around it. Offsets are from the first of them. Any thread may copy in and out
-/// at any time, also while the device writes: what is read is then a mixture, never undefined behaviour. Accesses
-/// outside of the buffer panic, as a slice's do.
+/// Its bytes are the memory's data ([`HostMemory::data_len`] of them): for a user's vector only the vector, though the
+/// device sees the whole pages around it. Offsets count from the first data byte. Any thread may copy in and out at any
+/// time, also while the device writes: a read may then mix old and new bytes, but is never undefined behaviour.
+/// Accesses outside the buffer panic, as on a slice.
 pub struct DmaBuffer {
     memory: Option<HostMemory>,
     iova: Iova,
@@ -36,78 +36,78 @@ impl MemoryHolder for DmaBuffer {
 }
 
 impl DmaBuffer {
-    /// `memory`, which the device sees at `iova`; `release` gets it back on drop.
+    /// Wraps `memory`, mapped at `iova`; `release` receives it on drop.
     pub(crate) fn new(mut memory: HostMemory, iova: Iova, release: Release) -> Self {
         memory.set_iova(iova);
         DmaBuffer { memory: Some(memory), iova, release: Some(release) }
     }
 
-    /// Where the device sees the first page; the buffer's own bytes begin [`HostMemory::data_offset`] behind.
+    /// Device address of the first page; the data begins [`HostMemory::data_offset`] bytes later.
     pub fn iova(&self) -> Iova {
         self.iova
     }
 
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub fn len(&self) -> usize {
         self.memory.as_ref().map_or(0, HostMemory::data_len)
     }
 
-    /// Whether there is none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The memory under it; `None` never happens before drop.
+    /// The underlying memory; always present until drop.
     pub fn memory(&self) -> Option<&HostMemory> {
         self.memory.as_ref()
     }
 
-    /// First byte. The pointer is good until the buffer is dropped; what is behind it may change at any time.
+    /// Pointer to the first byte, valid until the buffer is dropped. The content may change at any time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.as_ref().map_or(std::ptr::null_mut(), HostMemory::data)
     }
 
-    /// Never gives the memory back, because the device may still write it.
+    /// Leaks the memory on purpose, because the device may still write it.
     pub fn leak(mut self) {
         self.release = None;
         std::mem::forget(self.memory.take());
     }
 
-    /// The data, which other threads and the card may access at any time.
+    /// The data, as bytes with concurrent access.
     fn bytes(&self) -> SharedBytes {
-        // SAFETY: one allocation that is this buffer's as long as it lives, which nobody else in this process accesses
-        // but in the ways that `copy.rs` names: `HostMemory`'s constructors and the rings' own contracts see to it.
+        // SAFETY: one allocation, which this buffer owns. The rest of this process accesses it only in the ways that
+        // `copy.rs` lists: `HostMemory`'s constructors and the rings' contracts ensure that.
         unsafe { SharedBytes::new(self.as_ptr(), self.len()) }
     }
 
-    /// Copies `bytes` to `offset`. Panics when they do not fit.
+    /// Copies `bytes` to `offset`. Panics if they do not fit.
     #[track_caller]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         self.bytes().copy_in(offset, bytes);
     }
 
-    /// Copies from `offset`. Panics when the buffer ends before.
+    /// Copies from `offset` to `bytes`. Panics if the buffer ends before.
     ///
-    /// A quadword that the card writes at once (an atomic's result) is read at once, where it lies at a multiple of 8.
+    /// A quadword at a multiple of 8 is read in one access: the result of an atomic is never torn.
     #[track_caller]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         self.bytes().copy_out(offset, bytes);
     }
 
-    /// Zeroes `len` bytes from `offset`. Panics when the buffer ends before.
+    /// Zeroes `len` bytes at `offset`. Panics if the buffer ends before.
     #[track_caller]
     pub fn zero(&self, offset: usize, len: usize) {
         self.fill(offset, len, 0);
     }
 
-    /// Fills `len` bytes from `offset`. Panics when the buffer ends before.
+    /// Fills `len` bytes at `offset`. Panics if the buffer ends before.
     #[track_caller]
     pub fn fill(&self, offset: usize, len: usize, byte: u8) {
         self.bytes().fill(offset, len, byte);
     }
 
-    /// Loads a big-endian dword that does not cross a multiple of 8; what the device wrote before it is visible
-    /// afterwards.
+    /// Loads a big-endian dword that does not cross a multiple of 8. What the device wrote before it is visible
+    /// afterwards (acquire).
     #[track_caller]
     pub fn load_be32(&self, offset: usize) -> u32 {
         let mut dword = [0; 4];
@@ -117,8 +117,8 @@ impl DmaBuffer {
         u32::from_be_bytes(dword)
     }
 
-    /// Stores a big-endian dword that does not cross a multiple of 8; what was written before is visible to the device
-    /// first.
+    /// Stores a big-endian dword that does not cross a multiple of 8. What was written before is visible to the device
+    /// first (release).
     #[track_caller]
     pub fn store_be32(&self, offset: usize, value: u32) {
         uar::barrier::to_device();
@@ -177,7 +177,7 @@ mod tests {
         buffer(4096).copy_in(4094, &[0; 4]);
     }
 
-    /// A buffer of a user's `len` bytes.
+    /// A buffer of `len` bytes of a user's vector.
     fn of_a_vector(len: usize) -> DmaBuffer {
         DmaBuffer::new(HostMemory::from_vec(vec![0xa5; len]).unwrap(), Iova(0), Box::new(|_, _| {}))
     }

@@ -1,4 +1,4 @@
-//! Memory of this process that can be shown to the device.
+//! Memory of this process that can be mapped for the device.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,22 +9,21 @@ use super::huge::{PrivateHugePages, SharedPages};
 use super::{HostRange, Iova, PageSize, Pages};
 use crate::error::{Error, Invalid};
 
-/// Whole pages of this process' memory, ours or the user's, that can be shown to the device.
+/// Whole pages of this process, the driver's or the user's, that can be mapped for the device.
 ///
-/// Memory of the user's that does not start or end at a page boundary lies somewhere inside of its pages:
-/// [`data_offset`](Self::data_offset) says where.
+/// User memory that is not page-aligned is somewhere inside these pages: see [`data_offset`](Self::data_offset).
 pub struct HostMemory {
     address: NonNull<u8>,
     len: usize,
     page_size: PageSize,
     data: (usize, usize),
     iova: Option<Iova>,
-    /// Of the first page, where it is not the address in this process.
+    /// Key address of the first page, if it differs from the address in this process.
     key_address: Option<u64>,
     backing: Backing,
 }
 
-/// What keeps the memory, and gives it back on drop.
+/// Owner of the memory: frees it on drop.
 enum Backing {
     Shared(SharedPages),
     Private(#[expect(dead_code, reason = "held for its drop")] PrivateHugePages),
@@ -33,14 +32,14 @@ enum Backing {
     Borrowed,
 }
 
-/// Holds memory as long as it lives, for the parts taken of it.
+/// An owner of memory, shared by parts of it.
 pub(super) trait MemoryHolder: Send + Sync {
-    /// The memory; the same at each call until drop.
+    /// The memory; the same on each call until drop.
     fn held(&self) -> Option<&HostMemory>;
 }
 
-// SAFETY: the memory stays where it is until drop, whichever thread that happens on; it is reached by raw pointers
-// whose users keep order themselves.
+// SAFETY: the memory keeps its address until drop, on any thread. It is accessed by raw pointers, and their users
+// synchronise.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above; no method of `&self` reads or writes the memory.
 unsafe impl Sync for HostMemory {}
@@ -52,13 +51,13 @@ impl fmt::Debug for HostMemory {
 }
 
 impl HostMemory {
-    /// Zeroed memory of at least `len` bytes in the largest pages there are, with a file behind it that another process
-    /// can map. Errors: [`Error::Memory`].
+    /// Allocates at least `len` zeroed bytes in the largest available pages, backed by a file that another process can
+    /// map. Errors: [`Error::Memory`].
     pub fn allocate(len: usize) -> Result<Self, Error> {
         Self::allocate_in(len, Pages::Largest)
     }
 
-    /// As [`allocate`](Self::allocate), in pages of the caller's choice.
+    /// As [`allocate`](Self::allocate), with the given page sizes.
     pub fn allocate_in(len: usize, pages: Pages) -> Result<Self, Error> {
         Ok(Self::shared(SharedPages::new(len, pages)?))
     }
@@ -76,9 +75,9 @@ impl HostMemory {
         }
     }
 
-    /// As [`allocate`](Self::allocate), for accesses that need no file: private huge pages where there are any.
+    /// As [`allocate`](Self::allocate), for accesses that need no file: private huge pages if available.
     pub fn allocate_private(len: usize) -> Result<Self, Error> {
-        // The system's default huge page is rarely its largest, and the others come with a file only.
+        // The default huge page is rarely the largest; other sizes are available only with a file.
         if let Some(memory) = Self::in_gigabytes(len) {
             return Ok(memory);
         }
@@ -94,7 +93,7 @@ impl HostMemory {
         })
     }
 
-    /// Memory in pages of 1 GiB, where it would fill half of them and there are any.
+    /// Memory in 1 GiB pages, if it fills at least half of them and they are available.
     fn in_gigabytes(len: usize) -> Option<Self> {
         let page = PageSize::HUGE_1G;
         if !page.is_worth(len) {
@@ -103,35 +102,35 @@ impl HostMemory {
         Self::allocate_in(len, Pages::Exactly(page)).ok()
     }
 
-    /// The user's memory, taken over: any address, any length but zero. It is given back to the allocator on drop.
+    /// Takes over the user's memory: any address, any length but zero. It is freed on drop.
     ///
-    /// The pages around the vector are shown to the device whole, and with them whatever else the allocator keeps
-    /// there. The IOMMU does not tell them apart; the card's memory keys do. Those that
-    /// [`MemoryRegion`](crate::objects::MemoryRegion) makes begin at the vector's first byte and end at its last, so
-    /// that the card refuses to touch a neighbour; queues lie in memory of their own. Whoever makes objects by raw
-    /// commands ([`Device::execute_raw`](crate::Device::execute_raw), `unsafe`) answers for their bounds. To be
-    /// independent of the card's checks, use memory of [`allocate`](Self::allocate), which is whole pages of its own.
+    /// The pages around the vector are mapped for the device as a whole, including anything else the allocator keeps
+    /// there. The IOMMU cannot separate them; the card's memory keys do. Keys that
+    /// [`MemoryRegion`](crate::objects::MemoryRegion) creates start at the vector's first byte and end at its last, so
+    /// the card refuses to access a neighbour; queues use memory of their own. Code that creates objects by raw
+    /// commands ([`Device::execute_raw`](crate::Device::execute_raw), `unsafe`) is responsible for their bounds. To be
+    /// independent of the card's checks, use memory of [`allocate`](Self::allocate), which has whole pages of its own.
     pub fn from_vec(mut bytes: Vec<u8>) -> Result<Self, Error> {
         let len = bytes.len();
-        let address = NonNull::new(bytes.as_mut_ptr()).filter(|_| len > 0).ok_or_else(nothing)?;
+        let address = NonNull::new(bytes.as_mut_ptr()).filter(|_| len > 0).ok_or_else(empty_memory)?;
         Self::around(address, len, PageSize::host(), Backing::Owned(bytes))
     }
 
-    /// `len` bytes of the user's memory from `address` on, in pages of `page_size`: any address, any length but zero.
+    /// The `len` bytes of user memory at `address`, in pages of `page_size`: any address, any length but zero.
     ///
     /// # Safety
-    /// Every page of `page_size` that the range touches is mapped, is really of that size, and stays mapped until this
-    /// value is gone. While it is shown to a device, nothing in this process holds a reference to the range. This
-    /// process accesses it through one `HostMemory` alone, or ordered by synchronisation against the accesses through
-    /// that: two of different bounds would access the same bytes in different sizes.
+    /// Every page of `page_size` that the range touches is mapped, has that size, and stays mapped until this value is
+    /// dropped. While it is mapped for a device, nothing in this process holds a reference to the range. This process
+    /// accesses it through a single `HostMemory`, or with synchronisation against the accesses through that one: two
+    /// with different bounds would access the same bytes in different sizes.
     pub unsafe fn from_raw_parts(address: NonNull<u8>, len: usize, page_size: PageSize) -> Result<Self, Error> {
         if len == 0 {
-            return Err(nothing());
+            return Err(empty_memory());
         }
         Self::around(address, len, page_size, Backing::Borrowed)
     }
 
-    /// The whole pages around `len` bytes from `address` on.
+    /// The whole pages around the `len` bytes at `address`.
     fn around(address: NonNull<u8>, len: usize, page_size: PageSize, backing: Backing) -> Result<Self, Error> {
         let skipped = address.addr().get() % page_size.bytes();
         let whole = skipped.checked_add(len).and_then(|used| used.checked_next_multiple_of(page_size.bytes()));
@@ -147,11 +146,11 @@ impl HostMemory {
         Ok(HostMemory { address, len: whole, page_size, data: (skipped, len), iova: None, key_address: None, backing })
     }
 
-    /// `len` bytes of `whole` from `offset` on, both multiples of 4 KiB; `None` outside of it.
+    /// The `len` bytes of `whole` at `offset`, both multiples of 4 KiB; `None` if outside.
     pub(super) fn part(whole: &Arc<impl MemoryHolder + 'static>, offset: usize, len: usize) -> Option<Self> {
         let memory = whole.held()?;
         let end = offset.checked_add(len)?;
-        // Only of memory that is ours to its last byte.
+        // Only for memory that has no user data in it.
         if memory.data != (0, memory.len)
             || end > memory.len
             || !offset.is_multiple_of(4096)
@@ -159,51 +158,51 @@ impl HostMemory {
         {
             return None;
         }
-        // SAFETY: checked to lie inside of `whole`'s one mapping.
+        // SAFETY: checked to be inside the single mapping of `whole`.
         let address = unsafe { memory.address.add(offset) };
         let backing = Backing::Part { whole: Arc::clone(whole) as Arc<dyn MemoryHolder>, offset };
         let key_address = memory.key_address.map(|first| first + offset as u64);
         Some(HostMemory { address, len, page_size: memory.page_size, data: (0, len), iova: None, key_address, backing })
     }
 
-    /// First byte of the first page.
+    /// Address of the first page.
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// Bytes of all pages. A multiple of 4 KiB, and of [`page_size`](Self::page_size) unless this is a part of a larger
-    /// allocation.
+    /// Length of all pages in bytes. A multiple of 4 KiB, and of [`page_size`](Self::page_size) unless this is a part
+    /// of a larger allocation.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none: never.
+    /// Whether the length is zero: never.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of the pages it is made of.
+    /// Page size in bytes.
     pub fn page_size(&self) -> usize {
         self.page_size.bytes()
     }
 
-    /// Where the user's bytes start in the first page; 0 for memory of our own.
+    /// Offset of the user's data in the first page; 0 for the driver's own memory.
     pub fn data_offset(&self) -> usize {
         self.data.0
     }
 
-    /// How many bytes the user gave; all of them for memory of our own.
+    /// Length of the user's data; all of it for the driver's own memory.
     pub fn data_len(&self) -> usize {
         self.data.1
     }
 
-    /// First of these bytes.
+    /// Address of the data.
     pub(crate) fn data(&self) -> *mut u8 {
-        // Wrapping, as in `around`: the page's start may lie outside of the user's allocation, the data never does.
+        // Wrapping, as in `around`: the page may start outside the user's allocation; the data does not.
         self.address.as_ptr().wrapping_add(self.data.0)
     }
 
-    /// The file behind it and its offset there, where there is one.
+    /// The file that backs the memory, and the offset in it, if any.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.backing {
             Backing::Shared(pages) => Some((pages.file.as_fd(), 0)),
@@ -212,21 +211,20 @@ impl HostMemory {
         }
     }
 
-    /// As a [`DmaSpace`](crate::access::DmaSpace) wants it.
+    /// The memory as an argument for a [`DmaSpace`](crate::access::DmaSpace).
     pub fn range(&self) -> HostRange<'_> {
-        // SAFETY: whole pages of the host's, mapped as long as `self` lives, of that file where there is one. What a
-        // card may be told to write of them is up to who makes keys and queues: the data alone, which nobody has a
-        // reference to.
+        // SAFETY: whole host pages, mapped as long as `self` lives, backed by that file if any. The makers of keys and
+        // queues let the card write only the data, to which nobody holds a reference.
         unsafe { HostRange::new(self.address, self.len, self.file()) }
     }
 
-    /// Where the device already sees it, if it does.
+    /// Its device address, if it is mapped already.
     pub fn iova(&self) -> Option<Iova> {
         self.iova
     }
 
-    /// The address of the first page as memory keys, work requests and remotes have it: that in this process, as in
-    /// verbs, unless a simulation has addresses of its own.
+    /// The address of the first page for memory keys, work requests and remotes: the address in this process, as in
+    /// verbs, unless a simulation assigns its own.
     pub fn key_address(&self) -> u64 {
         self.key_address.unwrap_or(self.address.as_ptr() as u64)
     }
@@ -240,7 +238,7 @@ impl HostMemory {
     }
 }
 
-fn nothing() -> Error {
+fn empty_memory() -> Error {
     Invalid::Empty { what: "host memory", lacks: "bytes" }.into()
 }
 

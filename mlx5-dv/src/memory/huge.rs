@@ -1,4 +1,4 @@
-//! Pages: which sizes there are, and mappings made of them.
+//! Page sizes, and mappings made of such pages.
 
 use std::alloc::Layout;
 use std::ffi::c_uint;
@@ -15,36 +15,36 @@ use rustix::mm::Advice;
 use super::mapping::Mapping;
 use crate::error::{Error, Invalid};
 
-/// Bytes of a page, a power of two.
+/// A page size in bytes, a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageSize(usize);
 
 impl PageSize {
-    /// 4 KiB: the ordinary page of x86-64 and of most aarch64 systems, and the page that firmware counts in.
+    /// 4 KiB: the base page of x86-64 and most aarch64 systems, and the unit in which firmware counts.
     pub const BASE: PageSize = PageSize(4096);
     /// 2 MiB.
     pub const HUGE_2M: PageSize = PageSize(2 << 20);
     /// 1 GiB.
     pub const HUGE_1G: PageSize = PageSize(1 << 30);
 
-    /// Bytes.
+    /// Size in bytes.
     pub const fn bytes(self) -> usize {
         self.0
     }
 
-    /// log2 of its bytes.
+    /// Log of the size.
     pub const fn shift(self) -> u32 {
         self.0.trailing_zeros()
     }
 
-    /// The host's ordinary page.
+    /// The host's base page size.
     pub fn host() -> PageSize {
-        // SAFETY: asks for a constant of the system.
+        // SAFETY: queries a constant of the system.
         let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         usize::try_from(bytes).ok().filter(|b| b.is_power_of_two()).map_or(PageSize::BASE, PageSize)
     }
 
-    /// Whether a buffer of `len` bytes fills enough of a page for it to be used: half.
+    /// Whether a buffer of `len` bytes justifies such a page: it fills at least half of it.
     pub(super) const fn is_worth(self, len: usize) -> bool {
         len >= self.0 / 2
     }
@@ -53,7 +53,7 @@ impl PageSize {
         self > PageSize::host()
     }
 
-    /// What to type so that there are enough of them.
+    /// The command that provides enough such pages.
     fn fix(self, pages: usize) -> String {
         format!("echo {pages} | sudo tee /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", self.0 >> 10)
     }
@@ -72,7 +72,7 @@ impl fmt::Display for PageSize {
 impl FromStr for PageSize {
     type Err = Error;
 
-    /// Reads what the kernel's command line takes: `4K`, `2M`, `1G`.
+    /// Parses sizes as on the kernel's command line: `4K`, `2M`, `1G`.
     fn from_str(text: &str) -> Result<Self, Error> {
         let unit = match text.bytes().last() {
             Some(b'K' | b'k') => 1 << 10,
@@ -90,18 +90,18 @@ impl FromStr for PageSize {
     }
 }
 
-/// Which pages memory is made of.
+/// Which page sizes to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pages {
-    /// The largest that the length can fill and the system has; ordinary pages are right too, and the first time they
-    /// have to stand in for huge ones a warning is logged.
+    /// The largest that the length can fill and the system has. Base pages are a valid fallback; a warning is logged
+    /// the first time they replace huge pages.
     #[default]
     Largest,
-    /// These or none: an error where the system has none of them.
+    /// This size only: an error if the system has none.
     Exactly(PageSize),
 }
 
-/// A mapping of a memfd of its own, zeroed. Unmapped on drop.
+/// A zeroed mapping of a memfd of its own. Unmapped on drop.
 pub(super) struct SharedPages {
     pub(super) mapping: Mapping,
     pub(super) file: File,
@@ -109,7 +109,7 @@ pub(super) struct SharedPages {
 }
 
 impl SharedPages {
-    /// At least `len` bytes in `pages`.
+    /// Maps at least `len` bytes in `pages`.
     pub(super) fn new(len: usize, pages: Pages) -> Result<Self, Error> {
         match pages {
             Pages::Exactly(size) => Self::of(len, size).map_err(|source| refused(len, size, source)),
@@ -150,7 +150,7 @@ fn memfd(flags: c_uint) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that the call above just opened, and that nobody else owns.
+    // SAFETY: the descriptor was just opened, and nobody else owns it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -159,21 +159,21 @@ fn whole_pages(len: usize, page_size: PageSize) -> io::Result<usize> {
     len.filter(|&len| isize::try_from(len).is_ok()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// A private mapping of the system's default huge pages, zeroed: for accesses that need no file behind memory.
+/// A zeroed private mapping of the system's default huge pages, for accesses that need no file.
 ///
-/// hugepage-rs maps and unmaps by the length of the layout it is given, so both calls get the same whole pages.
+/// hugepage-rs maps and unmaps by the length of the given layout, so both calls get the same whole pages.
 pub(super) struct PrivateHugePages {
     address: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: an allocation of its own, freed by drop alone.
+// SAFETY: an allocation of its own, freed only by drop.
 unsafe impl Send for PrivateHugePages {}
-// SAFETY: as above; the type gives out the address only.
+// SAFETY: as above; the type gives out only the address.
 unsafe impl Sync for PrivateHugePages {}
 
 impl PrivateHugePages {
-    /// At least `len` bytes; `None` where the system has no such pages left, or the buffer would fill less than half of
+    /// At least `len` bytes; `None` if the system has no such pages left, or the buffer would fill less than half of
     /// one.
     pub(super) fn new(len: usize) -> Option<Self> {
         let page = default_huge_page()?;
@@ -182,8 +182,8 @@ impl PrivateHugePages {
         // SAFETY: the layout's size is not zero.
         let address = NonNull::new(unsafe { hugepage_rs::alloc(layout) })?;
         let pages = PrivateHugePages { address, layout };
-        // A child of fork() must not share them: whoever wrote first would get a copy, and the device keep the
-        // original. SAFETY: the mapping just made; the advice changes nothing in this process.
+        // A child of fork() must not share the pages: the first writer would get a copy, and the device would keep the
+        // original. SAFETY: the mapping was just made; the advice changes nothing in this process.
         unsafe { rustix::mm::madvise(address.as_ptr().cast(), layout.size(), Advice::LinuxDontFork) }.ok()?;
         Some(pages)
     }
@@ -203,12 +203,12 @@ impl PrivateHugePages {
 
 impl Drop for PrivateHugePages {
     fn drop(&mut self) {
-        // SAFETY: allocated with this very layout, and not freed before.
+        // SAFETY: allocated with this layout, and not freed before.
         unsafe { hugepage_rs::dealloc(self.address.as_ptr(), self.layout) }
     }
 }
 
-/// The huge page size hugepage-rs uses; `None` where the kernel has none (there hugepage-rs would panic).
+/// The huge page size that hugepage-rs uses; `None` if the kernel has none (hugepage-rs would panic).
 fn default_huge_page() -> Option<PageSize> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("Hugepagesize:"))?;
@@ -232,7 +232,7 @@ fn refused(len: usize, size: PageSize, source: io::Error) -> Error {
     let (reason, fix) = if size.is_huge() {
         (format!("no {size} huge pages for {len} bytes"), Some(size.fix(len.div_ceil(size.bytes()).max(1))))
     } else {
-        (format!("no memory for {len} bytes of DMA memory"), None)
+        (format!("out of memory for {len} bytes of DMA memory"), None)
     };
     Error::Memory { reason, fix, source: Some(source) }
 }
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn an_explicit_request_that_cannot_be_met_says_what_to_type() {
-        // Far more than any machine that runs this test has reserved.
+        // Far more than any test machine has reserved.
         let error = SharedPages::new(1 << 45, Pages::Exactly(PageSize::HUGE_1G)).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("no 1 GiB huge pages"), "{text}");

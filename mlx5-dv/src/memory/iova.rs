@@ -1,13 +1,13 @@
-//! Addresses as the device sees them.
+//! Device addresses.
 
 use std::fmt;
 
-/// An address as the device sees it. Never a pointer: the IOMMU, or the model, translates it.
+/// A device address, never a pointer: the IOMMU, or the model, translates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Iova(pub u64);
 
 impl Iova {
-    /// The address `bytes` further on; `None` past the end of the address space.
+    /// The address plus `bytes`; `None` past the end of the address space.
     pub fn checked_add(self, bytes: u64) -> Option<Iova> {
         self.0.checked_add(bytes).map(Iova)
     }
@@ -19,19 +19,19 @@ impl fmt::Display for Iova {
     }
 }
 
-/// The lowest address given out. Kept above zero so that 0 can mean nothing, and above what firmware may use below 1
-/// MiB.
+/// The lowest address that is allocated. Above zero, so that 0 can mean none, and above addresses below 1 MiB that
+/// firmware may use.
 const LOWEST: u64 = 1 << 21;
 
-/// Hands out device addresses from the ranges an access allows, lowest first.
+/// Allocates device addresses from the ranges that an access allows, lowest first.
 #[derive(Debug)]
 pub struct IovaAllocator {
-    /// Free ranges (first, last), ascending, none touching the next.
+    /// Free ranges (first, last), ascending and not adjacent.
     free: Vec<(u64, u64)>,
 }
 
 impl IovaAllocator {
-    /// All of `ranges` (first, last) is free, but for the lowest 2 MiB of the address space.
+    /// All of `ranges` (first, last) is free, except the lowest 2 MiB of the address space.
     pub fn new(ranges: Vec<(u64, u64)>) -> Self {
         let mut ranges: Vec<_> = ranges
             .into_iter()
@@ -49,13 +49,13 @@ impl IovaAllocator {
         IovaAllocator { free }
     }
 
-    /// `len` bytes at a multiple of `align`, a power of two; `None` when nothing fits, or `len` is 0.
+    /// Allocates `len` bytes at a multiple of `align`, a power of two; `None` if nothing fits or `len` is 0.
     pub fn allocate(&mut self, len: u64, align: u64) -> Option<Iova> {
         self.allocate_like(0, len, align)
     }
 
-    /// `len` bytes where `like` lies between two multiples of `align`, a power of two; `None` when nothing fits, or
-    /// `len` is 0.
+    /// Allocates `len` bytes at an address with the same offset from a multiple of `align`, a power of two, as `like`;
+    /// `None` if nothing fits or `len` is 0.
     pub fn allocate_like(&mut self, like: u64, len: u64, align: u64) -> Option<Iova> {
         let fit = |&(first, last): &(u64, u64)| {
             let start = first.checked_add(like.wrapping_sub(first) & (align - 1))?;
@@ -70,7 +70,7 @@ impl IovaAllocator {
         Some(Iova(start))
     }
 
-    /// Takes back what [`allocate`](Self::allocate) gave: the same address and the same length.
+    /// Frees an allocation of [`allocate`](Self::allocate); address and length must be those of the allocation.
     pub fn free(&mut self, iova: Iova, len: u64) {
         let Some(mut last) = len.checked_sub(1).and_then(|rest| iova.0.checked_add(rest)) else { return };
         let mut first = iova.0;

@@ -1,4 +1,4 @@
-//! A file's pages in this process.
+//! Mappings of files.
 
 use std::fs::File;
 use std::io;
@@ -6,23 +6,23 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// The first `len` bytes of a file, shared, readable and writable. Unmapped on drop.
+/// The first `len` bytes of a file, mapped shared, readable and writable. Unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Mapping {
     address: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a mapping of its own, which stays where it is until drop; the type gives out the address only.
+// SAFETY: a mapping of its own with a fixed address until drop; the type gives out only the address.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Anywhere.
+    /// Maps the file at an address that the kernel chooses.
     pub(super) fn of(file: &File, len: usize) -> io::Result<Self> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the place: nothing of ours is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let address = unsafe { mmap(std::ptr::null_mut(), len, rights, MapFlags::SHARED, file, 0) }?;
         let address = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
         Ok(Mapping { address, len })
@@ -39,7 +39,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by this very call's counterpart, and not unmapped before; nobody has the address any more.
+        // SAFETY: mapped by `of`, not unmapped before, and nobody uses the address any more.
         if let Err(error) = unsafe { munmap(self.address.as_ptr().cast(), self.len) } {
             tracing::error!(%error, "memory not unmapped");
         }

@@ -1,8 +1,8 @@
-//! Memory the card may use.
+//! Memory that the card can access.
 //!
-//! [`HostMemory`] is where it lies in this process, in the largest pages there are; [`DmaBuffer`] is the same memory
-//! once the card sees it, at an [`Iova`]. While a card may write memory, nothing here gives out a reference to it: it
-//! is copied in and out, or loaded and stored as atomics. A buffer derefs to nothing:
+//! [`HostMemory`] is memory of this process, in the largest available pages; [`DmaBuffer`] is the same memory mapped
+//! for the card, at an [`Iova`]. While the card may write memory, nothing here gives out a reference to it: data is
+//! copied in and out, or loaded and stored as atomics. A buffer does not deref:
 //!
 //! ```compile_fail,E0308
 //! fn peek(buffer: &mlx5_dv::memory::DmaBuffer) -> &[u8] {
@@ -10,7 +10,7 @@
 //! }
 //! ```
 //!
-//! nor can an address of the card's be taken for a pointer:
+//! nor can a device address be used as a pointer:
 //!
 //! ```compile_fail,E0605
 //! fn confuse(iova: mlx5_dv::memory::Iova) -> *const u8 {

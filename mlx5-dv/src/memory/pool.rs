@@ -1,4 +1,4 @@
-//! Small buffers cut out of large ones, so that queues lie in huge pages too.
+//! Small buffers cut from large ones, so that queues use huge pages too.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,19 +9,19 @@ use super::{DmaBuffer, HostMemory, Iova, PageSize};
 use crate::error::{Error, Invalid};
 use crate::lock::lock;
 
-/// The unit that small buffers are cut in: what firmware calls a page.
+/// Allocation unit of small buffers: a firmware page.
 const UNIT: usize = PageSize::BASE.bytes();
-/// What is asked of the system at once for small buffers, at first: one huge page.
+/// Size of the first chunk for small buffers: one huge page.
 const CHUNK: usize = PageSize::HUGE_2M.bytes();
-/// Instead of [`CHUNK`] where there are no huge pages: less is pinned for a program that needs little.
+/// Used instead of [`CHUNK`] without huge pages: pins less memory for a small program.
 const SMALL_CHUNK: usize = 256 << 10;
-/// What is asked for at most.
+/// Size limit of a chunk.
 const LARGE_CHUNK: usize = 32 << 20;
 
-/// Makes buffers that the device sees. The argument is the least number of bytes.
+/// Allocates chunks. The argument is the minimum length.
 type Source = Box<dyn Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync>;
 
-/// Cuts small buffers out of shared huge pages. Any thread may call.
+/// Cuts small buffers from shared huge pages. Any thread may call.
 pub struct DmaPool {
     source: Source,
     state: Mutex<State>,
@@ -33,20 +33,20 @@ impl fmt::Debug for DmaPool {
     }
 }
 
-/// The buffers that smaller ones are cut from, and what is left of them.
+/// The chunks, and their free parts.
 #[derive(Default)]
 struct State {
-    /// By the device's address, which is their number in `free`.
+    /// Keyed by device address, which also identifies the chunk in `free`.
     chunks: BTreeMap<u64, Arc<DmaBuffer>>,
-    /// Bytes of all chunks.
+    /// Total size of all chunks.
     held: usize,
     free: FreeRuns,
-    /// The chunk that nobody uses and that is kept, so that a buffer going to and fro does not map and unmap each time.
+    /// One unused chunk, kept so that repeated allocation and release of a buffer does not map and unmap it each time.
     unused: Option<u64>,
 }
 
 impl State {
-    /// A chunk that nothing was cut from yet.
+    /// Adds an unused chunk.
     fn add(&mut self, whole: DmaBuffer) {
         let number = whole.iova().0;
         self.held += whole.len();
@@ -54,7 +54,7 @@ impl State {
         self.chunks.insert(number, Arc::new(whole));
     }
 
-    /// A chunk that is free as a whole, and no more of this pool.
+    /// Removes a chunk that is entirely free.
     fn remove(&mut self, number: u64) -> Option<Arc<DmaBuffer>> {
         self.free.remove(number, 0);
         let whole = self.chunks.remove(&number)?;
@@ -62,15 +62,15 @@ impl State {
         Some(whole)
     }
 
-    /// `units` units that follow each other: their chunk and their first.
+    /// Takes `units` consecutive units. Returns their chunk and the index of the first.
     fn take(&mut self, units: usize) -> Option<(Arc<DmaBuffer>, usize)> {
         let (number, first) = self.free.take(units)?;
         self.unused = self.unused.filter(|unused| *unused != number);
         Some((Arc::clone(self.chunks.get(&number)?), first))
     }
 
-    /// What was taken is free again. The chunks to be given back to their source: none while they are the pool's only
-    /// unused one; all when nobody uses any.
+    /// Frees units. Returns chunks to release: none if the chunk is the pool's only unused one; all if nothing is in
+    /// use.
     fn give(&mut self, iova: Iova, units: usize) -> Vec<Arc<DmaBuffer>> {
         let Some((&number, whole)) = self.chunks.range(..=iova.0).next_back() else { return Vec::new() };
         let chunk_units = whole.len() / UNIT;
@@ -85,13 +85,13 @@ impl State {
     }
 }
 
-/// A chunk without room for what it was made for.
+/// The error for a chunk that is smaller than requested.
 fn beyond_chunk(len: usize, chunk: usize) -> Error {
     Invalid::out_of_range("the length of DMA memory", len as u64, 1..=chunk as u64, "its chunk").into()
 }
 
 impl DmaPool {
-    /// A pool that gets its large buffers from `source`.
+    /// A pool that allocates its chunks by `source`.
     pub fn new(source: impl Fn(usize) -> Result<DmaBuffer, Error> + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(DmaPool { source: Box::new(source), state: Mutex::default() })
     }
@@ -100,7 +100,7 @@ impl DmaPool {
         lock(&self.state)
     }
 
-    /// A zeroed buffer of at least `len` bytes. Errors: those of the source.
+    /// Allocates a zeroed buffer of at least `len` bytes. Errors: those of the source.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
         let units = len.max(1).div_ceil(UNIT);
         if units > SMALL_CHUNK / UNIT {
@@ -118,7 +118,7 @@ impl DmaPool {
         Ok(buffer)
     }
 
-    /// `units` units that follow each other, of a fresh chunk if need be.
+    /// Takes `units` consecutive units, from a new chunk if necessary.
     fn take(&self, units: usize) -> Result<(Arc<DmaBuffer>, usize), Error> {
         let mut state = self.lock();
         if let Some(found) = state.take(units) {
@@ -130,20 +130,20 @@ impl DmaPool {
         state.take(units).ok_or_else(|| beyond_chunk(units * UNIT, room))
     }
 
-    /// As much as the pool has already, so that many buffers need few chunks; at first a huge page, or a modest number
-    /// of ordinary ones.
+    /// Allocates a chunk as large as all present ones, so that many buffers need few chunks; the first is a huge page,
+    /// or a small number of base pages.
     fn fresh(&self, held: usize) -> Result<DmaBuffer, Error> {
         let whole = (self.source)(held.next_power_of_two().clamp(CHUNK, LARGE_CHUNK))?;
         let huge = whole.memory().is_some_and(|memory| memory.page_size() >= CHUNK);
         if huge || held >= CHUNK { Ok(whole) } else { (self.source)(held.next_power_of_two().max(SMALL_CHUNK)) }
     }
 
-    /// Takes back what [`allocate`](Self::allocate) gave. A chunk whose part was leaked stays for ever.
+    /// Frees a buffer of [`allocate`](Self::allocate). A chunk with a leaked part stays forever.
     fn give_back(&self, memory: HostMemory, iova: Iova) {
         let units = memory.len() / UNIT;
         drop(memory);
         let unused = self.lock().give(iova, units);
-        // Without the lock: taking memory from the device may take a while.
+        // Without the lock: unmapping may take a while.
         drop(unused);
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-    /// A pool, and how many large buffers it holds.
+    /// A pool, and its number of chunks.
     fn pool() -> (Arc<AtomicUsize>, Arc<DmaPool>) {
         let held = Arc::new(AtomicUsize::new(0));
         let (count, next) = (Arc::clone(&held), AtomicU64::new(1 << 32));
@@ -198,7 +198,7 @@ mod tests {
         assert!(most <= 8, "32 MiB in {most} chunks");
         let places: HashSet<_> = buffers.iter().map(DmaBuffer::iova).collect();
         assert_eq!(places.len(), 4096);
-        // Every other one first, so that the rest join what is free already.
+        // Every other one first, so that the rest merges with free neighbours.
         let others: Vec<_> =
             buffers.drain(..).enumerate().filter_map(|(i, buffer)| (i % 2 == 1).then_some(buffer)).collect();
         assert_eq!(held.load(Relaxed), most);

@@ -1,19 +1,19 @@
-//! Which parts of larger pieces of memory are free.
+//! Free ranges of larger pieces of memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Free runs of units by their place and by their length. A unit's place is its piece's number and its own in there:
-/// runs of different pieces never touch.
+/// Free runs of units, indexed by position and by length. A position is the piece's number and the unit's index in it:
+/// runs of different pieces never merge.
 #[derive(Debug, Default)]
 pub(super) struct FreeRuns {
-    /// Length by place.
+    /// Length by position.
     by_place: BTreeMap<(u64, usize), usize>,
-    /// Length and place.
+    /// Length and position.
     by_length: BTreeSet<(usize, u64, usize)>,
 }
 
 impl FreeRuns {
-    /// `units` units that follow each other, of the shortest run that has as many; their piece and their first.
+    /// Takes `units` consecutive units from the shortest run that has enough. Returns their piece and the first index.
     pub(super) fn take(&mut self, units: usize) -> Option<(u64, usize)> {
         let &(length, piece, first) = self.by_length.range((units, 0, 0)..).next()?;
         self.remove(piece, first);
@@ -21,7 +21,7 @@ impl FreeRuns {
         Some((piece, first))
     }
 
-    /// `units` units from `first` on are free, and become one run with their free neighbours. How long that is.
+    /// Frees `units` units at `first` and merges them with free neighbours. Returns the length of the resulting run.
     pub(super) fn give(&mut self, piece: u64, mut first: usize, mut units: usize) -> usize {
         units += self.remove(piece, first + units).unwrap_or(0);
         let before = self.by_place.range((piece, 0)..(piece, first)).next_back();
@@ -35,7 +35,7 @@ impl FreeRuns {
         units
     }
 
-    /// The run that begins at `first` is no more; how long it was.
+    /// Removes the run that starts at `first`; returns its length.
     pub(super) fn remove(&mut self, piece: u64, first: usize) -> Option<usize> {
         let length = self.by_place.remove(&(piece, first))?;
         self.by_length.remove(&(length, piece, first));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     proptest! {
-        /// No unit is given out twice, and when all came back each piece is one run again.
+        /// No unit is taken twice, and when all are freed each piece is one run again.
         #[test]
         fn what_is_taken_is_nobody_else_s(steps in prop::collection::vec((1usize..6, any::<bool>()), 1..100)) {
             const PIECES: u64 = 3;

@@ -1,23 +1,23 @@
-//! Memory as work requests name it: by address and key.
+//! Memory in work requests: address and key.
 
-/// A scatter/gather element: registered memory of this side.
+/// A scatter/gather element: registered local memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataSegment {
-    /// First address, as the key's memory region counts.
+    /// First address, within the key's address range.
     pub addr: u64,
-    /// Bytes, below 2^31.
+    /// Length in bytes, below 2^31.
     pub len: u32,
     /// The region's local key.
     pub lkey: u32,
 }
 
-/// Bytes of the longest element a data segment can name: its top bit means "inline".
+/// The longest element of a data segment in bytes: the top bit of the length means "inline".
 pub(crate) const MAX_ELEMENT: u32 = (1 << 31) - 1;
 
-/// Where in the remote's memory an RDMA operation goes.
+/// Remote memory of an RDMA operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteAddress {
-    /// First address, as the remote's memory region counts.
+    /// First address, within the remote key's address range.
     pub addr: u64,
     /// The region's remote key.
     pub rkey: u32,

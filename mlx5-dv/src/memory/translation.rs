@@ -1,30 +1,30 @@
-//! How the card looks memory up: as a list of pages of one size.
+//! Address translation by the card: a list of pages of one size.
 
 use super::Iova;
 
-/// Memory as pages of one size.
+/// Memory as a list of pages of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Translation {
-    /// Address of the first, as the card sees it.
+    /// Device address of the first page.
     pub(crate) first: u64,
-    /// log2 of the bytes of each.
+    /// Log of the page size in bytes.
     pub(crate) log_size: u32,
-    /// How many.
+    /// Number of pages.
     pub(crate) count: u64,
 }
 
 impl Translation {
-    /// The largest page: 1 GiB.
+    /// Log of the largest page: 1 GiB.
     pub(crate) const LOG_LARGEST: u32 = 30;
-    /// The smallest.
+    /// Log of the smallest page: 4 KiB.
     pub(crate) const LOG_SMALLEST: u32 = 12;
-    /// More pages than this are counted in larger ones, where the addresses allow it.
+    /// With more pages than this, larger ones are used, if the addresses allow it.
     const MANY: u64 = 512;
 
-    /// `len` bytes that work requests name by `address`, and that the card finds at `iova`.
+    /// The `len` bytes that work requests name by `address`, mapped at `iova`.
     ///
-    /// Pages cut both sides at the same places, so they are no larger than what the two addresses differ by is a
-    /// multiple of. The first may begin before the memory, and the last end behind it: in addresses that are kept free.
+    /// Both addresses must have the same offset in a page, so the page size must divide their difference. The first
+    /// page may start before the memory, and the last end behind it: in addresses that are reserved.
     pub(crate) fn of(address: u64, iova: Iova, len: usize) -> Self {
         let common = (address ^ iova.0).trailing_zeros();
         let log_size = Self::log_size(iova.0, len, common);
@@ -33,8 +33,8 @@ impl Translation {
         Translation { first, log_size, count: bytes.div_ceil(1 << log_size) }
     }
 
-    /// log2 of the pages that `len` bytes at `address` are counted in: the largest that begin and end with the memory;
-    /// or, where these are many, larger ones, up to `log_most`.
+    /// Log of the page size for `len` bytes at `address`: the largest pages that start and end with the memory; if
+    /// these are many, larger ones, up to `log_most`.
     pub(crate) fn log_size(address: u64, len: usize, log_most: u32) -> u32 {
         let len = len.max(1) as u64;
         let log_most = log_most.clamp(Self::LOG_SMALLEST, Self::LOG_LARGEST);
@@ -46,12 +46,12 @@ impl Translation {
         log_size
     }
 
-    /// Where the page that `address` lies in begins.
+    /// Start of the page that contains `address`.
     pub(crate) fn start(address: u64, log_size: u32) -> u64 {
         address >> log_size << log_size
     }
 
-    /// `len` bytes from `first` on, in the smallest pages.
+    /// The `len` bytes at `first`, in the smallest pages.
     pub(crate) fn smallest(first: u64, len: usize) -> Self {
         Translation {
             first,
@@ -60,7 +60,7 @@ impl Translation {
         }
     }
 
-    /// The card's addresses of the pages.
+    /// Device addresses of the pages.
     pub(crate) fn addresses(self) -> impl Iterator<Item = u64> {
         (0..self.count).map(move |i| self.first + (i << self.log_size))
     }

@@ -1,4 +1,4 @@
-//! One call of the kernel: an object's method and its attributes, in one ioctl.
+//! One uverbs ioctl: a method of an object, with its attributes.
 
 use std::io;
 use std::marker::PhantomData;
@@ -9,10 +9,10 @@ use zerocopy::IntoBytes;
 use crate::access::ObjectHandle;
 use crate::kernel::abi::{Attribute, CallHeader, RDMA_DRIVER_MLX5, RDMA_VERBS_IOCTL, UVERBS_ATTR_F_MANDATORY};
 
-/// Bytes of an input that travel in the attribute itself.
+/// Inputs up to this length travel in the attribute itself.
 const INLINE: usize = size_of::<u64>();
 
-/// A call being put together. It borrows what the kernel reads and writes.
+/// A call under construction. It borrows the buffers that the kernel reads and writes.
 #[derive(Debug)]
 pub struct Call<'a> {
     object: u16,
@@ -21,12 +21,12 @@ pub struct Call<'a> {
     borrowed: PhantomData<&'a mut [u8]>,
 }
 
-/// What the kernel made of a call that succeeded.
+/// The attributes of a call that succeeded.
 #[derive(Debug)]
 pub struct Done(Vec<Attribute>);
 
 impl<'a> Call<'a> {
-    /// `method` of `object`, without attributes.
+    /// A call of `method` on `object`, without attributes yet.
     pub fn new(object: u16, method: u16) -> Self {
         Call { object, method, attributes: Vec::new(), borrowed: PhantomData }
     }
@@ -37,7 +37,7 @@ impl<'a> Call<'a> {
         Ok(self)
     }
 
-    /// Bytes that the kernel reads. Errors: there are more than an attribute can state, 65535.
+    /// Adds an input buffer. Errors: more than 65535 bytes, the most an attribute can state.
     pub fn input(self, attr_id: u16, bytes: &'a [u8]) -> io::Result<Self> {
         let mut inline = [0; INLINE];
         match inline.get_mut(..bytes.len()) {
@@ -49,28 +49,27 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// One of several kinds of input, `kind`, and its bytes that the kernel reads. Errors: as for
-    /// [`input`](Self::input).
+    /// Adds an input buffer of a kind, `kind`. Errors: as for [`input`](Self::input).
     pub fn choice(self, attr_id: u16, kind: u16, bytes: &'a [u8]) -> io::Result<Self> {
         let mut call = self.input(attr_id, bytes)?;
         if let Some(attribute) = call.attributes.last_mut() {
-            // `elem_id` is the lower byte, in memory the first.
+            // `elem_id` is the lower byte: the first in memory.
             attribute.attr_data = kind.to_le();
         }
         Ok(call)
     }
 
-    /// Bytes that the kernel writes. Errors: as for [`input`](Self::input).
+    /// Adds an output buffer. Errors: as for [`input`](Self::input).
     pub fn output(self, attr_id: u16, bytes: &'a mut [u8]) -> io::Result<Self> {
         self.with(attr_id, bytes.len(), bytes.as_mut_ptr() as u64)
     }
 
-    /// A number of eight bytes.
+    /// Adds an eight-byte number.
     pub fn number(self, attr_id: u16, number: u64) -> io::Result<Self> {
         self.with(attr_id, INLINE, number)
     }
 
-    /// The last attribute says nothing that matters to a kernel too old to know it.
+    /// Makes the last attribute optional: a kernel too old to know it ignores it.
     pub fn optional(mut self) -> Self {
         if let Some(attribute) = self.attributes.last_mut() {
             attribute.flags &= !UVERBS_ATTR_F_MANDATORY;
@@ -78,26 +77,26 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// An object that the kernel made.
+    /// Adds the handle of an existing kernel object.
     pub fn handle(self, attr_id: u16, handle: ObjectHandle) -> io::Result<Self> {
         self.with(attr_id, 0, handle.0.into())
     }
 
-    /// A descriptor that the kernel made.
+    /// Adds a file descriptor that the kernel made.
     pub fn descriptor(self, attr_id: u16, fd: BorrowedFd<'a>) -> io::Result<Self> {
         self.with(attr_id, 0, fd.as_raw_fd() as u64)
     }
 
-    /// An object that the kernel is to make: [`Done::handle`] says which.
+    /// Adds a handle for the kernel to fill in; [`Done::handle`] returns it.
     pub fn fresh(self, attr_id: u16) -> io::Result<Self> {
         self.with(attr_id, 0, 0)
     }
 
-    /// Makes the call, whose object is a channel: the kernel opens its descriptor for the attribute `attr_id`.
+    /// Makes the call. Its object must be a channel: the kernel returns a new descriptor in attribute `attr_id`.
     pub fn open(self, device: BorrowedFd<'_>, attr_id: u16) -> io::Result<OwnedFd> {
         let fd = self.fresh(attr_id)?.run(device)?.data(attr_id)? as i32;
-        // SAFETY: the callers' objects are channels, for which the kernel puts a new descriptor of this process into
-        // the attribute. It was made for this call: nobody else knows it.
+        // SAFETY: callers use this for channels alone, for which the kernel puts a new descriptor of this process into
+        // the attribute. It was made for this call, so nobody else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -114,14 +113,14 @@ impl<'a> Call<'a> {
             driver_id: RDMA_DRIVER_MLX5,
             ..CallHeader::default()
         };
-        // Quadwords, for the alignment.
+        // u64 words, for the alignment of the header.
         let mut words = vec![0u64; len / size_of::<u64>()];
         let (head, tail) = words.as_mut_bytes().split_at_mut(size_of::<CallHeader>());
         head.copy_from_slice(header.as_bytes());
         tail.copy_from_slice(attributes.as_bytes());
-        // SAFETY: `words` is a header whose length is all of it, with as many attributes as it says. Each attribute
-        // that holds an address was made of a slice borrowed for 'a, shared where the kernel reads and exclusive where
-        // it writes, with the slice's length; `self` is consumed here, so the borrows last until the call returns.
+        // SAFETY: `words` holds a header that states its full length and the number of attributes that follow. Each
+        // address comes from a slice borrowed for 'a (shared for inputs, exclusive for outputs), with the slice's
+        // length. `self` is consumed here, so the borrows last until the call returns.
         let done = unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL as _, words.as_mut_ptr()) };
         if done < 0 {
             return Err(io::Error::last_os_error());
@@ -137,7 +136,7 @@ impl Done {
         attribute.map(|attribute| attribute.data).ok_or_else(|| io::Error::other("no such attribute in the call"))
     }
 
-    /// The object that the kernel made for the [`fresh`](Call::fresh) attribute.
+    /// Handle of the object that the kernel made for a [`fresh`](Call::fresh) attribute.
     pub fn handle(&self, attr_id: u16) -> io::Result<ObjectHandle> {
         Ok(ObjectHandle(self.data(attr_id)? as u32))
     }

@@ -1,4 +1,4 @@
-//! Events of the card that the kernel passes on, and the thread that reads them.
+//! Asynchronous events that the kernel forwards, and the thread that reads them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::access::{AsyncEvent, ObjectHandle};
 use crate::error::{Death, Error};
 use crate::kernel::abi::*;
 
-/// Types of events about a queue pair that are passed on.
+/// Queue pair events to subscribe to.
 const OF_QUEUE_PAIRS: &[EventType] = &[
     EventType::WqCatastrophic,
     EventType::WqInvalidRequest,
@@ -28,7 +28,7 @@ const OF_QUEUE_PAIRS: &[EventType] = &[
     EventType::CommunicationEstablished,
 ];
 
-/// The channel of asynchronous events. Dropping it ends the thread.
+/// The channel of asynchronous events. Dropping it stops the thread.
 #[derive(Debug)]
 pub struct Events {
     channel: Arc<OwnedFd>,
@@ -37,13 +37,13 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens the channel, for changes of the port at first, and starts the thread.
+    /// Opens the channel, subscribes to port changes, and starts the thread.
     pub fn start(
         device: BorrowedFd<'_>,
         liveness: Arc<Liveness>,
         subscribers: Arc<Subscribers>,
     ) -> Result<Self, Error> {
-        let failed = |error| Error::io("opening the kernel's channel of events", error);
+        let failed = |error| Error::io("opening the kernel's event channel", error);
         let channel = Arc::new(open_channel(device).map_err(failed)?);
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let wake = Arc::new(wake);
@@ -54,7 +54,7 @@ impl Events {
         Ok(events)
     }
 
-    /// What the card says of an object that a command of `opcode` has just made comes too.
+    /// Subscribes to the events of an object that a command of `opcode` has just created.
     pub fn watch(&self, device: BorrowedFd<'_>, opcode: Opcode, object: ObjectHandle) {
         match opcode {
             Opcode::CreateQp => self.subscribe(device, Some(object), OF_QUEUE_PAIRS),
@@ -66,12 +66,12 @@ impl Events {
         }
     }
 
-    /// One type at a time: a card need not have all.
+    /// One type at a time: a card need not support all of them.
     fn subscribe(&self, device: BorrowedFd<'_>, object: Option<ObjectHandle>, types: &[EventType]) {
         for event_type in types {
             let number = event_type.number() as u16;
             if let Err(error) = subscribe(device, self.channel.as_fd(), object, number, None) {
-                tracing::warn!(%error, ?event_type, "the kernel does not pass these events on");
+                tracing::warn!(%error, ?event_type, "the kernel does not deliver these events");
             }
         }
     }
@@ -84,12 +84,12 @@ impl Drop for Events {
             && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that reads events panicked");
+            tracing::error!("event thread panicked");
         }
     }
 }
 
-/// A channel that events come by.
+/// Opens an event channel.
 pub fn open_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let whole_events = 0;
     let channel = Call::new(MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC)
@@ -99,8 +99,8 @@ pub fn open_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(channel)
 }
 
-/// Events of `event_type` about `object` (or the device) come by `channel`, or signal `eventfd` instead. They end with
-/// the channel.
+/// Delivers events of `event_type` about `object` (or the device) to `channel`, or signals `eventfd` instead. Closing
+/// the channel ends the subscription.
 pub fn subscribe(
     device: BorrowedFd<'_>,
     channel: BorrowedFd<'_>,
@@ -122,7 +122,7 @@ pub fn subscribe(
     call.run(device).map(drop)
 }
 
-/// The thread's part.
+/// State of the reader thread.
 struct Reader {
     channel: Arc<OwnedFd>,
     wake: Arc<OwnedFd>,
@@ -131,20 +131,20 @@ struct Reader {
 }
 
 impl Reader {
-    /// Until it is woken, or the kernel lets the device go.
+    /// Runs until it is woken to stop, or the kernel removes the device.
     fn run(self) {
         loop {
             let mut ready =
                 [PollFd::new(&self.channel, PollFlags::IN | PollFlags::RDHUP), PollFd::new(&self.wake, PollFlags::IN)];
             match poll(&mut ready, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return tracing::error!(%error, "events are not read any more"),
+                Err(error) => return tracing::error!(%error, "event thread stopped: no more events are read"),
             }
             let [channel, wake] = ready.map(|ready| ready.revents());
             if !wake.is_empty() {
                 return;
             }
-            // As the kernel ends its users' channels when it lets the device go.
+            // The kernel closes its users' channels when it removes the device.
             if channel.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
                 return self.liveness.end(Death::Released);
             }
@@ -154,7 +154,7 @@ impl Reader {
         }
     }
 
-    /// Reads one event. False if there will be no more.
+    /// Reads one event. False when there will be no more.
     fn read(&self) -> bool {
         let mut bytes = [0; size_of::<AsyncEventHeader>() + Eqe::SIZE];
         match rustix::io::read(&self.channel, &mut bytes) {
@@ -163,9 +163,9 @@ impl Reader {
                     self.subscribers.tell(AsyncEvent::of(&entry));
                 }
             }
-            Ok(len) => tracing::warn!(len, "an event of another length than the card's"),
+            Ok(len) => tracing::warn!(len, "event of unexpected length dropped"),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::OVERFLOW) => tracing::warn!("the kernel lost events: it had no memory for them"),
+            Err(rustix::io::Errno::OVERFLOW) => tracing::warn!("the kernel dropped events: out of memory"),
             Err(_) => return false,
         }
         true

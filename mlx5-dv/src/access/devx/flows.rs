@@ -1,5 +1,5 @@
-//! Flow matchers and rules of the kernel's: what steers frames to this process, before the kernel's own network device
-//! sees them.
+//! Flow matchers and rules in the kernel's flow tables. They steer frames to this process before the kernel's own
+//! network device sees them.
 
 use std::io;
 
@@ -11,15 +11,15 @@ use crate::access::{Flow, KernelSteering, Matcher, ObjectHandle};
 use crate::error::Error;
 use crate::kernel::abi::*;
 
-/// What it means that the kernel refused to make `what`.
+/// The error for a kernel that refused to create `what`.
 fn refused(what: &str, error: io::Error) -> Error {
     let why = match error.raw_os_error() {
-        Some(libc::EPERM) => ", for which it wants the capability CAP_NET_RAW,",
-        Some(libc::EEXIST) => ", while another program has those frames,",
-        Some(libc::EPROTONOSUPPORT | libc::EOPNOTSUPP) => ", which this kernel or this card cannot steer by,",
+        Some(libc::EPERM) => " (this needs the capability CAP_NET_RAW)",
+        Some(libc::EEXIST) => " (another program has those frames)",
+        Some(libc::EPROTONOSUPPORT | libc::EOPNOTSUPP) => " (this kernel or card cannot steer by these fields)",
         _ => "",
     };
-    Error::io(format!("asking the kernel for {what}{why}"), error)
+    Error::io(format!("creating {what} in the kernel{why}"), error)
 }
 
 impl KernelSteering for Devx {
@@ -75,9 +75,9 @@ impl Devx {
         let ended = Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file()));
         match ended {
             Ok(_) => Ok(()),
-            // It went with the device.
+            // The device is gone, and the object with it.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODEV)) => Ok(()),
-            Err(error) => Err(Error::io(format!("having the kernel end {what}"), error)),
+            Err(error) => Err(Error::io(format!("destroying {what} in the kernel"), error)),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Reaching a function through the kernel's DevX ioctls, while the kernel's mlx5_ib keeps it.
+//! Access to a function through the kernel's DevX ioctls, while the kernel's mlx5_ib driver owns it.
 //!
-//! The kernel owns the function: it brought it up, and sets its port, addresses and GIDs; none of that is attempted
-//! here. In a user context of the card's we make objects of our own beside the kernel's, by the same commands as on a
-//! function of our own; the kernel adds the context's number to each, and destroys what is left when this process ends,
-//! however it does. Memory is named by umems alone, as only the kernel knows where it lies.
+//! The kernel brought the function up and configures its port, addresses and GIDs; nothing of that is done here.
+//! Objects are created in a user context, beside the kernel's own, by the same commands as on an owned function. The
+//! kernel inserts the context's uid into each command, and destroys whatever is left when this process ends. Memory is
+//! named by umems alone, since only the kernel knows its DMA addresses.
 //!
-//! `open.rs` finds and opens the device, `call.rs` is one ioctl, `events.rs` and `queries.rs` what the
-//! kernel answers later, `flows.rs` what frames it leaves to us.
+//! `open.rs` finds and opens the device, `call.rs` is one ioctl, `events.rs` and `queries.rs` read what the kernel
+//! delivers later, `flows.rs` steers frames.
 
 use std::collections::HashMap;
 use std::io;
@@ -43,27 +43,27 @@ use call::Call;
 use events::Events;
 use queries::Queries;
 
-/// Pages that the kernel may make a umem of, each size a bit. Left to itself it takes the largest that fit, and refuses
-/// memory that is one page of 4 GiB or more: it keeps the size in 32 bits.
+/// Page sizes that the kernel may use for a umem, one bit per size. Without a limit it takes the largest that fits, and
+/// then rejects memory that is one page of 4 GiB or more: it keeps the page size in 32 bits.
 const UMEM_PAGES: u64 = (2 << Translation::LOG_LARGEST) - (1 << Translation::LOG_SMALLEST);
-/// The port we use: the first.
+/// Port number. Only the first port is used.
 const PORT: u8 = 1;
 
-/// A function that the kernel keeps, opened.
+/// An opened function that the kernel owns.
 pub(crate) struct Opened {
-    /// The way to it.
+    /// Access to the function.
     pub access: Arc<dyn Access>,
-    /// What it can do.
+    /// Its capabilities.
     pub caps: Caps,
-    /// The GIDs that the kernel gave it.
+    /// The GIDs that the kernel configured.
     pub gids: Vec<Gid>,
 }
 
-/// Opens the kernel's RDMA device `name`, such as `mlx5_0`. Of `options`, those that set the function up are the
-/// kernel's business, and not looked at.
+/// Opens the kernel's RDMA device `name`, such as `mlx5_0`. Those `options` that configure the function are ignored:
+/// the kernel has configured it.
 ///
 /// # Errors
-/// [`Error::Refused`] says what stands in the way, and what removes it.
+/// [`Error::Refused`] names the obstacle and, where known, the command that removes it.
 pub(crate) fn open(name: &str, options: Options) -> Result<Opened, Error> {
     let sysfs = Sysfs::default();
     let device = open::find(&sysfs, name)?;
@@ -79,20 +79,20 @@ pub(crate) fn open(name: &str, options: Options) -> Result<Opened, Error> {
     Ok(Opened { access, caps, gids: gids.collect() })
 }
 
-/// `16.35.4030`, as sysfs prints it.
+/// Parses a version as sysfs prints it: `16.35.4030`.
 fn firmware_version(text: &str) -> (u16, u16, u16) {
     let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
     let mut part = || parts.next().unwrap_or(0);
     (part(), part(), part())
 }
 
-/// A function that the kernel keeps. Dropping it closes the device's file, and ends all that was made by it.
+/// A function that the kernel owns. Dropping it closes the device file, which destroys everything created through it.
 #[derive(Debug)]
 pub struct Devx {
     name: String,
     liveness: Arc<Liveness>,
     subscribers: Arc<Subscribers>,
-    /// The channels that completion events are subscribed by, by CQ: they end with them.
+    /// Event channel of each CQ with a completion subscription. Closing a channel ends its subscription.
     completions: Mutex<HashMap<u32, OwnedFd>>,
     queries: Queries,
     events: Events,
@@ -115,7 +115,7 @@ impl Devx {
             completions: Mutex::default(),
             queries: Queries::new(options.command_timeout),
             events,
-            pool: DmaPool::new(|len| Ok(shown(HostMemory::allocate_private(len)?))),
+            pool: DmaPool::new(|len| Ok(wrap(HostMemory::allocate_private(len)?))),
             context,
         })
     }
@@ -124,8 +124,8 @@ impl Devx {
         self.context.file.as_fd()
     }
 
-    /// Runs one command, in a span of its own.
-    fn spanned<T>(
+    /// Runs one command in a tracing span.
+    fn in_span<T>(
         &self,
         command: &RawCommand,
         run: impl FnOnce() -> Result<T, CommandError>,
@@ -136,21 +136,21 @@ impl Devx {
         result
     }
 
-    /// What became of a call that carried `command` and filled `output`.
-    fn judge(&self, command: &RawCommand, called: io::Result<()>, output: &[u8]) -> Result<(), CommandError> {
+    /// Turns the result of an ioctl that carried `command`, and its `output`, into a command result.
+    fn check_call(&self, command: &RawCommand, called: io::Result<()>, output: &[u8]) -> Result<(), CommandError> {
         let kind = match called {
             Ok(()) => return Ok(()),
-            // The kernel passes on what firmware said.
+            // The kernel passes the firmware's status on.
             Err(error) if error.raw_os_error() == Some(libc::EREMOTEIO) => match check_status(output) {
                 Err(status) => status,
-                Ok(()) => CommandErrorKind::Io { doing: "passing it to firmware".into(), source: error },
+                Ok(()) => CommandErrorKind::Io { doing: "sending it to firmware".into(), source: error },
             },
             Err(error) => self.failed(error),
         };
         Err(command.failed(kind))
     }
 
-    /// What it means that the kernel refused a call with `error`.
+    /// The error kind for an ioctl that failed with `error`.
     fn failed(&self, error: io::Error) -> CommandErrorKind {
         match error.raw_os_error() {
             Some(libc::EIO | libc::ENODEV) => {
@@ -158,11 +158,12 @@ impl Devx {
                 CommandErrorKind::Dead(self.liveness.death().unwrap_or(Death::Released))
             }
             Some(libc::EINVAL | libc::EOPNOTSUPP) => CommandErrorKind::Io {
-                doing: "passing it to the kernel, which takes only queries and what concerns objects of this process,"
-                    .into(),
+                doing:
+                    "sending it through the kernel, which accepts only queries and commands on this process's objects,"
+                        .into(),
                 source: error,
             },
-            _ => CommandErrorKind::Io { doing: "passing it to the kernel".into(), source: error },
+            _ => CommandErrorKind::Io { doing: "sending it through the kernel".into(), source: error },
         }
     }
 
@@ -170,18 +171,18 @@ impl Devx {
         self.liveness.check().map_err(|death| command.failed(CommandErrorKind::Dead(death)))
     }
 
-    /// Ends an object of the kernel's: a UAR page, a umem, an object of the card's.
+    /// Destroys a kernel object: a UAR page, a umem, or a firmware object.
     fn end(&self, object: u16, method: u16, attribute: u16, handle: ObjectHandle) -> Result<(), CommandErrorKind> {
         let ended = Call::new(object, method).handle(attribute, handle).and_then(|call| call.run(self.file()));
         match ended.map_err(|error| self.failed(error)) {
-            // It went with the device.
+            // The device is gone, and the object with it.
             Ok(_) | Err(CommandErrorKind::Dead(_)) => Ok(()),
             Err(kind) => Err(kind),
         }
     }
 
-    /// What the kernel answers to a UAR page asked for: where to map it, how much, and the page itself.
-    fn ask_uar(&self, kind: u64) -> io::Result<(u64, u32, UarHandle)> {
+    /// Allocates a UAR page in the kernel: returns the mmap offset, the length, and the page.
+    fn request_uar(&self, kind: u64) -> io::Result<(u64, u32, UarHandle)> {
         let (mut offset, mut len, mut uar_page) = (0u64, 0u32, 0u32);
         let done = Call::new(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
             .fresh(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)?
@@ -198,15 +199,15 @@ impl Devx {
         Ok((offset, len, UarHandle::new(uar_page, cached, handle)))
     }
 
-    /// Maps `len` bytes of the device's file, which stays open as long as they are mapped.
+    /// Maps `len` bytes of the device file. The mapping keeps the file open.
     fn map(&self, offset: u64, len: u32) -> io::Result<BarMapping> {
         let mapping = memmap2::MmapOptions::new().offset(offset).len(len as usize).map_raw(&self.context.file)?;
         BarMapping::of_map(mapping, ())
     }
 }
 
-/// `memory` at its address in this process, which is all that is known of it here.
-fn shown(memory: HostMemory) -> DmaBuffer {
+/// Wraps `memory`. Its address in this process stands in for its IOVA, which only the kernel knows.
+fn wrap(memory: HostMemory) -> DmaBuffer {
     let address = Iova(memory.address().as_ptr() as u64);
     DmaBuffer::new(memory, address, Box::new(|memory, _| drop(memory)))
 }
@@ -219,20 +220,20 @@ impl Access for Devx {
     }
 
     unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.spanned(&command, || {
+        self.in_span(&command, || {
             self.check(&command)?;
             let mut output = vec![0; command.out_len];
             let called = Call::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER)
                 .input(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &command.input)
                 .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &mut output))
                 .and_then(|call| call.run(self.file()));
-            self.judge(&command, called.map(drop), &output)?;
+            self.check_call(&command, called.map(drop), &output)?;
             Ok(output)
         })
     }
 
     unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
-        self.spanned(&command, || {
+        self.in_span(&command, || {
             self.check(&command)?;
             let mut output = vec![0; command.out_len];
             let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE)
@@ -243,14 +244,14 @@ impl Access for Devx {
                 .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE));
             let mut handle = ObjectHandle(0);
             let called = called.map(|made| handle = made);
-            self.judge(&command, called, &output)?;
+            self.check_call(&command, called, &output)?;
             self.events.watch(self.file(), command.opcode(), handle);
             Ok((handle, output))
         })
     }
 
     unsafe fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.spanned(&command, || {
+        self.in_span(&command, || {
             self.check(&command)?;
             let mut output = vec![0; command.out_len];
             let called = Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY)
@@ -258,13 +259,13 @@ impl Access for Devx {
                 .and_then(|call| call.input(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &command.input))
                 .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &mut output))
                 .and_then(|call| call.run(self.file()));
-            self.judge(&command, called.map(drop), &output)?;
+            self.check_call(&command, called.map(drop), &output)?;
             Ok(output)
         })
     }
 
     unsafe fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        self.spanned(&command, || {
+        self.in_span(&command, || {
             self.check(&command)?;
             let output = self.queries.run(self.file(), object, &command).map_err(|kind| match kind {
                 CommandErrorKind::Io { source, .. } => self.failed(source),
@@ -276,7 +277,7 @@ impl Access for Devx {
     }
 
     unsafe fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
-        self.spanned(&command, || {
+        self.in_span(&command, || {
             let (kind, method) = (MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY);
             self.end(kind, method, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, object).map_err(|kind| command.failed(kind))
         })
@@ -298,7 +299,7 @@ impl Access for Devx {
             .and_then(|call| call.run(self.file()))
             .and_then(|done| done.handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE));
         let handle = called.map_err(|source| Error::Memory {
-            reason: format!("the kernel does not register {} bytes of memory", host.len()),
+            reason: format!("the kernel refused to register {} bytes of memory", host.len()),
             fix: (source.raw_os_error() == Some(libc::ENOMEM)).then(|| {
                 "raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into()
             }),
@@ -325,16 +326,16 @@ impl Access for Devx {
     fn alloc_uar(&self, wanted: UarMapping) -> Result<UarHandle, Error> {
         self.liveness.check()?;
         let asked = match wanted {
-            UarMapping::WriteCombining => match self.ask_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF) {
-                // The processor, or the machine, cannot combine writes.
+            UarMapping::WriteCombining => match self.request_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF) {
+                // This CPU or platform has no write combining.
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    self.ask_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+                    self.request_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
                 }
                 asked => asked,
             },
-            UarMapping::Uncached => self.ask_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC),
+            UarMapping::Uncached => self.request_uar(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC),
         };
-        let (offset, len, uar) = asked.map_err(|error| Error::io("asking the kernel for a UAR page", error))?;
+        let (offset, len, uar) = asked.map_err(|error| Error::io("allocating a UAR page in the kernel", error))?;
         match self.map(offset, len) {
             Ok(mapping) => Ok(uar.mapped(Some(mapping))),
             Err(error) => {
@@ -355,7 +356,7 @@ impl Access for Devx {
     }
 
     fn write_uar(&self, uar: &UarHandle, _offset: usize, _value: u64) -> Result<(), Error> {
-        let (page, mend) = (uar.uar_page(), "its doorbells are stores, not calls of the access");
+        let (page, mend) = (uar.uar_page(), "write its doorbells through the mapping");
         Err(Invalid::UarMapping { page, mapping: MappingKind::Mapped, mend }.into())
     }
 
@@ -364,7 +365,7 @@ impl Access for Devx {
     }
 
     fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
-        Ok(shown(memory))
+        Ok(wrap(memory))
     }
 
     fn knows_addresses(&self) -> bool {
@@ -381,7 +382,9 @@ impl Access for Devx {
             .input(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector.as_bytes())
             .and_then(|call| call.output(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn.as_mut_bytes()))
             .and_then(|call| call.run(self.file()))
-            .map_err(|error| Error::io(format!("asking the kernel for the EQ of completion vector {vector}"), error))?;
+            .map_err(|error| {
+                Error::io(format!("querying the kernel for the EQ of completion vector {vector}"), error)
+            })?;
         Ok(eqn)
     }
 

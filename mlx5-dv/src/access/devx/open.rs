@@ -1,4 +1,4 @@
-//! From a name to an opened context: which file, whether kernel and card can do it, and what to do where they cannot.
+//! Opens a context by device name: finds the file, checks kernel and card, and suggests a fix where that fails.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -11,21 +11,21 @@ use crate::discovery::{RdmaDevice, Sysfs};
 use crate::error::Error;
 use crate::kernel::abi::*;
 
-/// A context of this process' on a device. The kernel destroys all that was made in it when the file is closed.
+/// A user context on a device. Closing the file destroys everything created in it.
 #[derive(Debug)]
 pub struct Context {
     /// The uverbs file.
     pub file: OwnedFd,
-    /// How many completion vectors there are.
+    /// Number of completion vectors.
     pub vectors: u32,
 }
 
-/// What stands in the way of opening `device`, and the line that removes it.
+/// The error that `device` cannot be opened: the reason, and the command that fixes it.
 pub fn refused(device: &str, reason: impl Into<String>, fix: Option<&str>, source: Option<io::Error>) -> Error {
     Error::Refused { device: format!("devx:{device}"), reason: reason.into(), fix: fix.map(str::to_owned), source }
 }
 
-/// The device `name` as the kernel shows it, if it can be opened by its file.
+/// Finds the RDMA device `name` in sysfs. Fails if it is missing or is not an mlx5 device.
 pub fn find(sysfs: &Sysfs, name: &str) -> Result<RdmaDevice, Error> {
     let Some(device) = sysfs.rdma_device(name) else {
         let others = sysfs.rdma_names();
@@ -40,7 +40,7 @@ pub fn find(sysfs: &Sysfs, name: &str) -> Result<RdmaDevice, Error> {
     }
 }
 
-/// Opens the file of `device`, and makes a context with a user context of the card's.
+/// Opens the file of `device` and creates a DevX context in it.
 pub fn open(device: &RdmaDevice) -> Result<Context, Error> {
     let name = &device.name;
     let Some(path) = &device.file else {
@@ -54,7 +54,7 @@ pub fn open(device: &RdmaDevice) -> Result<Context, Error> {
     Ok(Context { file, vectors })
 }
 
-/// How many completion vectors the new context has.
+/// Creates the context; returns its number of completion vectors.
 fn get_context(file: &OwnedFd) -> io::Result<u32> {
     let wanted = AllocContextIn {
         flags: MLX5_IB_ALLOC_UCTX_DEVX,
@@ -73,25 +73,23 @@ fn get_context(file: &OwnedFd) -> io::Result<u32> {
     Ok(vectors)
 }
 
-/// What it means that the kernel gave no context.
+/// The error for a kernel that refused to create a context.
 fn no_context(name: &str, error: io::Error) -> Error {
     let (reason, fix) = match error.raw_os_error() {
         Some(libc::EINVAL | libc::EOPNOTSUPP) => (
-            "the kernel gives no DevX context: the card's firmware has no user contexts (capability log_max_uctx), or the \
+            "the kernel refused a DevX context: the card's firmware has no user contexts (capability log_max_uctx), or the \
              kernel is older than 5.0",
             Some("mlxconfig -d DEVICE set UCTX_EN=1, then reset the card"),
         ),
-        Some(libc::EPROTONOSUPPORT | libc::ENOTTY | libc::ENOENT) => (
-            "the kernel's RDMA interface is too old: it has no call that makes a context",
-            Some("boot Linux 5.7 or newer"),
-        ),
-        Some(libc::EPERM | libc::EACCES) => (
-            "the kernel wants more rights for a DevX context",
-            Some("run it as root, or give it the capability CAP_NET_RAW"),
-        ),
+        Some(libc::EPROTONOSUPPORT | libc::ENOTTY | libc::ENOENT) => {
+            ("the kernel's RDMA interface is too old: it cannot create a context", Some("boot Linux 5.7 or newer"))
+        }
+        Some(libc::EPERM | libc::EACCES) => {
+            ("a DevX context needs more privileges", Some("run it as root, or grant it the capability CAP_NET_RAW"))
+        }
         Some(libc::EAGAIN) => ("the device is being recovered", Some("wait, and look at `dmesg`")),
-        Some(libc::EIO | libc::ENODEV) => ("the kernel let the device go meanwhile", Some("look at `dmesg`")),
-        _ => ("the kernel gives no context", None),
+        Some(libc::EIO | libc::ENODEV) => ("the kernel removed the device meanwhile", Some("look at `dmesg`")),
+        _ => ("the kernel refused a context", None),
     };
     refused(name, reason, fix, Some(error))
 }

@@ -1,4 +1,4 @@
-//! Queries of objects that the kernel answers later, so that a wait for one has a deadline of ours.
+//! Queries of objects by the kernel's asynchronous interface, so that each wait has our own deadline.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,22 +15,22 @@ use crate::error::CommandErrorKind;
 use crate::kernel::abi::*;
 use crate::lock::lock;
 
-/// Channels for answers, each used by one query at a time.
+/// Event channels for replies; each is used by one query at a time.
 #[derive(Debug)]
 pub struct Queries {
     idle: Mutex<Vec<OwnedFd>>,
-    /// Those whose answer did not come in time: the kernel would wait for it when they are closed.
-    late: Mutex<Vec<OwnedFd>>,
+    /// Channels whose reply missed its deadline. Closing one would block until the reply arrives.
+    overdue: Mutex<Vec<OwnedFd>>,
     patience: Duration,
 }
 
 impl Queries {
-    /// No channel yet; each answer may take as long as `patience`.
+    /// Starts without channels. `patience` is the longest wait for a reply.
     pub fn new(patience: Duration) -> Self {
-        Queries { idle: Mutex::default(), late: Mutex::default(), patience }
+        Queries { idle: Mutex::default(), overdue: Mutex::default(), patience }
     }
 
-    /// Executes `command`, which queries `object`.
+    /// Executes `command`, a query of `object`.
     pub fn run(
         &self,
         device: BorrowedFd<'_>,
@@ -39,18 +39,18 @@ impl Queries {
     ) -> Result<Vec<u8>, CommandErrorKind> {
         let idle = lock(&self.idle).pop();
         let channel = idle.map_or_else(|| open_channel(device), Ok).map_err(failed)?;
-        ask(device, channel.as_fd(), object, command).map_err(failed)?;
-        match answer(&channel, command.out_len, &Deadline::after(Clock::SYSTEM, self.patience)) {
+        send_query(device, channel.as_fd(), object, command).map_err(failed)?;
+        match receive_reply(&channel, command.out_len, &Deadline::after(Clock::SYSTEM, self.patience)) {
             Ok(Some(output)) => {
                 lock(&self.idle).push(channel);
-                // No card answers so: it is what the kernel leaves of a command that it gave up.
+                // A real reply is never all zero: the kernel returns this for a command that it gave up on.
                 if output.iter().all(|byte| *byte == 0) {
-                    return Err(CommandErrorKind::Length("its reply is empty: the kernel gave it up".into()));
+                    return Err(CommandErrorKind::Length("its reply is empty: the kernel gave up on it".into()));
                 }
                 Ok(output)
             }
             Ok(None) => {
-                lock(&self.late).push(channel);
+                lock(&self.overdue).push(channel);
                 Err(CommandErrorKind::Timeout(self.patience))
             }
             Err(error) => Err(failed(error)),
@@ -59,7 +59,7 @@ impl Queries {
 }
 
 fn failed(source: io::Error) -> CommandErrorKind {
-    CommandErrorKind::Io { doing: "asking through the kernel".into(), source }
+    CommandErrorKind::Io { doing: "querying through the kernel".into(), source }
 }
 
 fn open_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -69,7 +69,12 @@ fn open_channel(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(channel)
 }
 
-fn ask(device: BorrowedFd<'_>, channel: BorrowedFd<'_>, object: ObjectHandle, command: &RawCommand) -> io::Result<()> {
+fn send_query(
+    device: BorrowedFd<'_>,
+    channel: BorrowedFd<'_>,
+    object: ObjectHandle,
+    command: &RawCommand,
+) -> io::Result<()> {
     Call::new(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY)
         .handle(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE, object)?
         .input(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN, &command.input)?
@@ -80,8 +85,8 @@ fn ask(device: BorrowedFd<'_>, channel: BorrowedFd<'_>, object: ObjectHandle, co
         .map(drop)
 }
 
-/// The output of the query under way on `channel`; `None` if it does not come before `deadline`.
-fn answer(channel: &OwnedFd, out_len: usize, deadline: &Deadline) -> io::Result<Option<Vec<u8>>> {
+/// Output of the query in flight on `channel`; `None` if it misses `deadline`.
+fn receive_reply(channel: &OwnedFd, out_len: usize, deadline: &Deadline) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; size_of::<AsyncQueryHeader>() + out_len];
     loop {
         let left = deadline.left().and_then(|left| Timespec::try_from(left).ok());
@@ -93,7 +98,7 @@ fn answer(channel: &OwnedFd, out_len: usize, deadline: &Deadline) -> io::Result<
         }
         match rustix::io::read(channel, &mut bytes) {
             Ok(len) if len == bytes.len() => return Ok(Some(bytes.split_off(size_of::<AsyncQueryHeader>()))),
-            Ok(len) => return Err(io::Error::other(format!("an answer of {len} bytes, not {}", bytes.len()))),
+            Ok(len) => return Err(io::Error::other(format!("a reply of {len} bytes instead of {}", bytes.len()))),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,7 +1,7 @@
 //! Bring-up: one sequence, in the PRM's order. PRM "Driver Start-up".
 //!
-//! Each step that has to be undone is written down when it is done. Whether a bring-up fails half-way or a card is
-//! closed after a day, `tear_down.rs` undoes what is written down, last first.
+//! Each step that must be undone is recorded once it is done. When a bring-up fails, or a card is closed,
+//! `tear_down.rs` undoes the recorded steps in reverse order.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -34,17 +34,17 @@ use crate::lock::lock;
 use crate::memory::DmaPool;
 use crate::net::Mac;
 
-/// The interface step sequence this driver speaks: 1 is ConnectX-4 and later.
+/// The interface step sequence ID that this driver uses: 1 means ConnectX-4 and later.
 const ISSI: u16 = 1;
-/// How often firmware is asked whether it has started: an eighth of the time it has taken so far, in these bounds.
+/// Interval for polling firmware's start: an eighth of the time spent so far, within these bounds.
 const READY_POLL: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(2);
-/// How many pages firmware may want: a signed number, which must not be negative.
+/// Pages that firmware may ask for: a signed number that must not be negative.
 const PAGES: RangeInclusive<u64> = 0..=i32::MAX as u64;
 /// Log of the entries of the asynchronous EQ, and of each completion EQ.
 const LOG_ASYNC_EQ: u8 = 9;
 const LOG_COMPLETION_EQ: u8 = 11;
 
-/// Events that come to the asynchronous EQ. Every card reports these.
+/// Events of the asynchronous EQ. Every card supports these.
 const ASYNC_EVENTS: [EventType; 14] = [
     EventType::Command,
     EventType::PageRequest,
@@ -62,21 +62,21 @@ const ASYNC_EVENTS: [EventType; 14] = [
     EventType::SrqLimit,
 ];
 
-/// A function that is up.
+/// A function after bring-up.
 pub struct BroughtUp {
-    /// The way to it.
+    /// Access to the function.
     pub card: Arc<Owned>,
-    /// What it can do.
+    /// Its capabilities.
     pub caps: Caps,
-    /// The address it uses.
+    /// Its MAC address.
     pub mac: Mac,
 }
 
-/// Brings `function` up. On an error everything done so far has been undone.
+/// Brings `function` up. On an error every completed step is undone.
 pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Error> {
-    let card = reach(function, options);
+    let card = new_card(function, options);
 
-    start_afresh(&card)?;
+    reset_function(&card)?;
     wait_for_firmware(&card)?;
     start_command_queue(&card)?;
     wait_for_firmware(&card)?;
@@ -95,14 +95,14 @@ pub fn bring_up(function: Function, options: &Options) -> Result<BroughtUp, Erro
     port::enable_roce(&card, &caps)?;
     create_event_queues(&card, &caps)?;
     let mac = port::address(&card)?;
-    port::take_frames_for(&card, &caps, mac)?;
+    port::set_unicast_address(&card, &caps, mac)?;
     port::set_mtu(&card, &caps)?;
     port::bring_up(&card, &caps)?;
     Ok(BroughtUp { card: Arc::new(card), caps, mac })
 }
 
-/// Puts the parts together. Touches nothing.
-fn reach(function: Function, options: &Options) -> Owned {
+/// Builds the driver's state. Does not touch the device.
+fn new_card(function: Function, options: &Options) -> Owned {
     let FunctionParts { name, bar, dma, irq } = function.into_parts();
     let liveness = Liveness::new();
     let space = Arc::new(Space::new(dma, Arc::clone(&liveness)));
@@ -133,14 +133,14 @@ fn reach(function: Function, options: &Options) -> Owned {
     }
 }
 
-/// Resets the function, whatever its last driver left behind, and lets it reach memory.
-fn start_afresh(card: &Owned) -> Result<(), Error> {
+/// Resets the function to discard its previous state, then enables bus mastering.
+fn reset_function(card: &Owned) -> Result<(), Error> {
     let bar = card.registers.bar();
     if card.options.reset {
         bar.reset().or_else(reset_refused)?;
     }
     match bar.set_bus_master(true) {
-        // Whoever resets a function waits until its config space answers; one that does not is gone.
+        // After a reset the config space must answer. If it does not, the function is gone.
         Err(error) if error.kind() == io::ErrorKind::NotConnected => card.liveness.end(Death::Vanished),
         other => other.map_err(|error| Error::io("starting bus mastering", error))?,
     }
@@ -149,11 +149,11 @@ fn start_afresh(card: &Owned) -> Result<(), Error> {
     Ok(())
 }
 
-/// A function that knows no reset is taken as it is: ENABLE_HCA says whether it can be.
+/// A function without reset support is used as it is: ENABLE_HCA fails if that is not possible.
 fn reset_refused(error: io::Error) -> Result<(), Error> {
     match error.raw_os_error() {
         Some(libc::ENOTTY | libc::EINVAL | libc::EOPNOTSUPP) => {
-            tracing::warn!(%error, "the function knows no reset: what its last driver left behind is still there");
+            tracing::warn!(%error, "the function cannot be reset: state of its last driver remains");
             Ok(())
         }
         _ => Err(Error::io("resetting the function (Options::reset)", error)),
@@ -162,7 +162,8 @@ fn reset_refused(error: io::Error) -> Result<(), Error> {
 
 /// Waits until firmware has started. PRM "Initialization Segment", `initializing`.
 ///
-/// After a reset the registers may read as all ones for a while: that is not ready, and a death only once time is over.
+/// After a reset the registers may read as all ones for a while. That counts as not ready; only the timeout makes it a
+/// death.
 fn wait_for_firmware(card: &Owned) -> Result<(), Error> {
     let limit = card.options.firmware_timeout;
     let clock = &card.options.clock;
@@ -192,13 +193,13 @@ fn start_command_queue(card: &Owned) -> Result<(), Error> {
 }
 
 fn enable_hca(card: &Owned) -> Result<(), Error> {
-    // SAFETY: names no memory, and the function's life is this module's to direct.
+    // SAFETY: names no memory; this module alone controls the function's life cycle.
     unsafe { card.run_raw(&EnableHcaIn::default(), "") }?;
     card.done(Step::EnableHca);
     Ok(())
 }
 
-/// Agrees on the interface step sequence: which commands and fields both sides know.
+/// Negotiates the interface step sequence ID: which commands and fields both sides support.
 fn set_issi(card: &Owned) -> Result<(), Error> {
     let out = card.run(&QueryIssiIn::default(), "")?;
     if out.supported_issi_dw0() & 1 << ISSI == 0 {
@@ -207,12 +208,12 @@ fn set_issi(card: &Owned) -> Result<(), Error> {
     }
     let mut set = SetIssiIn::default();
     set.w().current_issi(ISSI);
-    // SAFETY: names no memory, and the function's life is this module's to direct.
+    // SAFETY: names no memory; this module alone controls the function's life cycle.
     unsafe { card.run_raw(&set, "") }?;
     Ok(())
 }
 
-/// Gives firmware the pages it wants before it goes on. PRM "QUERY_PAGES", "MANAGE_PAGES".
+/// Gives firmware the pages it needs for `phase`. PRM "QUERY_PAGES", "MANAGE_PAGES".
 fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     let out = card.run(&FirmwarePages::query_command(phase), "")?;
     let (function, wanted) = (out.function_id(), out.num_pages() as i32);
@@ -223,8 +224,7 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     }
     while left > 0 {
         let (command, pages) = card.pages.give_command(function, left.min(BATCH))?;
-        // SAFETY: `card.pages` keeps the pages, for firmware alone, until firmware gave them back or its DMA has
-        // stopped.
+        // SAFETY: `card.pages` reserves the pages for firmware until firmware returns them or its DMA has stopped.
         if let Err(error) = unsafe { card.execute(command) } {
             if error.status().is_some() {
                 card.pages.not_taken(&pages);
@@ -236,16 +236,16 @@ fn give_pages(card: &Owned, phase: Phase) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells the card that this host is little-endian. Only physical functions know the register; others are right as they
-/// are.
+/// Tells the card that this host is little-endian. Only physical functions have the register; other functions need no
+/// setting.
 fn set_host_endianness(card: &Owned) {
     if let Err(error) = port::register(card, RegisterId::HostEndianness, true, &HostEndianness::default()) {
-        tracing::debug!(%error, "host endianness left as it is");
+        tracing::debug!(%error, "host endianness stays unchanged");
     }
 }
 
 fn init_hca(card: &Owned) -> Result<(), Error> {
-    // SAFETY: names no memory, and the function's life is this module's to direct.
+    // SAFETY: names no memory; this module alone controls the function's life cycle.
     unsafe { card.run_raw(&InitHcaIn::default(), "") }?;
     card.done(Step::InitHca);
     Ok(())
@@ -257,7 +257,7 @@ fn set_driver_version(card: &Owned, caps: &Caps) -> Result<(), Error> {
     }
     let version = format!("{},mlx5-dv,{}", std::env::consts::OS, env!("CARGO_PKG_VERSION"));
     let mut bytes = [0; 64];
-    // Ends in a zero byte, whatever its length.
+    // The string must end in a zero byte.
     let len = version.len().min(bytes.len() - 1);
     bytes[..len].copy_from_slice(&version.as_bytes()[..len]);
     let mut set = SetDriverVersionIn::default();
@@ -266,14 +266,14 @@ fn set_driver_version(card: &Owned, caps: &Caps) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates the asynchronous EQ, lets commands complete by event, then creates the completion EQs.
+/// Creates the asynchronous EQ, switches commands to completion by event, then creates the completion EQs.
 fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
     let Some(commands) = card.commands.get() else { return Ok(()) };
     let vectors = card.irq.vectors();
     if vectors == 0 {
         return Err(Error::response("the number of MSI-X vectors", 0, 1..=u64::MAX, ""));
     }
-    // Vector 0 is for asynchronous events; where there is but one, completions share it.
+    // Vector 0 is for asynchronous events. If it is the only one, completions share it.
     let completion = card.options.completion_vectors.clamp(1, vectors.saturating_sub(1).max(1));
     let enable = (1 + completion).min(vectors);
     let fds = card.irq.enable(enable).map_err(|error| Error::io("enabling interrupts", error))?;
@@ -286,12 +286,12 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
 
     let create = |log_size: u8, vector: u16, types: &[EventType]| -> Result<EventQueue, Error> {
         let ring = EventRing::allocate(&card.pool, log_size.min(caps.log_max_eq_sz.max(6)))?;
-        // SAFETY: names the ring's memory. The `EventQueue` keeps it until the EQ is destroyed; without an answer,
-        // `kept` does, until DMA has stopped.
+        // SAFETY: names the ring's memory. The `EventQueue` keeps it until the EQ is destroyed; without a reply, `kept`
+        // does, until DMA has stopped.
         let reply = match unsafe { card.execute(ring.create_command(out.uar(), vector, types)) } {
             Ok(reply) => reply,
             Err(error) => {
-                // Only an answer proves that firmware does not make an EQ of it later.
+                // Without a reply, firmware may still create an EQ in this memory.
                 if error.status().is_none() && !error.is_dead() {
                     lock(&card.kept).push(ring.into_memory());
                 }

@@ -1,4 +1,4 @@
-//! What the driver asks of the card's capabilities at bring-up, and chooses among them. PRM "SET_HCA_CAP".
+//! Capabilities that the driver requires or changes at bring-up. PRM "SET_HCA_CAP".
 
 use std::sync::atomic::Ordering;
 
@@ -11,11 +11,11 @@ use crate::access::hca_cap::query_page;
 use crate::caps::{CapPage, Caps, HOST_ENDIANNESS};
 use crate::error::Error;
 
-/// `cmdif_checksum`: neither side signs, or both do.
+/// `cmdif_checksum`: command signatures off, or on in both directions.
 const CHECKSUM_OFF: u8 = 0;
 const CHECKSUM_ON: u8 = 3;
 
-/// What every object of ours rests on.
+/// Checks the capabilities that all queues depend on.
 pub(super) fn check_caps(caps: &Caps) -> Result<(), Error> {
     if caps.umem_uid_0 {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn check_caps(caps: &Caps) -> Result<(), Error> {
     Err(Error::Unsupported { what, capability: "umem_uid_0" })
 }
 
-/// Chooses among what the card could do. PRM "SET_HCA_CAP".
+/// Sets the current capabilities from the maximum ones. PRM "SET_HCA_CAP".
 pub(super) fn set_hca_cap(card: &Owned) -> Result<(), Error> {
     let raw = query_page(card, CapPage::General)?;
     let max = CmdHcaCap::read(&raw.max).unwrap_or(CmdHcaCap::ZERO);
@@ -50,7 +50,7 @@ pub(super) fn set_hca_cap(card: &Owned) -> Result<(), Error> {
     if want.atomic() { choose_atomics(card) } else { Ok(()) }
 }
 
-/// Lets queue pairs choose their UDP source port, where the card can.
+/// Enables configurable UDP source ports for queue pairs, where supported.
 fn choose_roce(card: &Owned) -> Result<(), Error> {
     let raw = query_page(card, CapPage::Roce)?;
     let max = RoceCap::read(&raw.max).unwrap_or(RoceCap::ZERO);
@@ -62,7 +62,7 @@ fn choose_roce(card: &Owned) -> Result<(), Error> {
     set_cap(card, CapPage::Roce, &raw.current, want.as_bytes())
 }
 
-/// Has the card carry out atomics in the byte order of this host, where it can.
+/// Selects atomics in this host's byte order, where supported.
 fn choose_atomics(card: &Owned) -> Result<(), Error> {
     let raw = query_page(card, CapPage::Atomic)?;
     let max = AtomicCaps::read(&raw.max).unwrap_or(AtomicCaps::ZERO);
@@ -71,7 +71,7 @@ fn choose_atomics(card: &Owned) -> Result<(), Error> {
     }
     let mut want = AtomicCaps::ZERO;
     want.w().atomic_req_8B_endianness_mode(HOST_ENDIANNESS);
-    // All else of the page is zero, as Linux sends it.
+    // The rest of the page is zero, as Linux sends it.
     set_cap(card, CapPage::Atomic, &[], want.as_bytes())
 }
 
@@ -82,8 +82,8 @@ fn set_cap(card: &Owned, page: CapPage, current: &[u8], want: &[u8]) -> Result<(
     capability[..want.len()].copy_from_slice(want);
     let mut set = SetHcaCapIn::default();
     set.w().op_mod(page.op_mod(false)).capability(&capability);
-    // SAFETY: names no memory. What it changes (signatures, sizes of UAR pages) is set here and known to who relies on
-    // it.
+    // SAFETY: names no memory. The settings it changes (signatures, UAR page size) are made only here, and their users
+    // are told.
     unsafe { card.run_raw(&set, &format!("{page} page")) }?;
     Ok(())
 }

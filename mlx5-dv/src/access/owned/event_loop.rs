@@ -1,7 +1,6 @@
-//! What is done about events: reads the event queues, serves firmware's page requests, and looks after firmware's
-//! health.
+//! The event loop: reads the event queues, serves firmware's page requests, and checks firmware's health.
 //!
-//! It never waits for a command: those it sends are looked after at each turn.
+//! It never waits for a command: each turn checks those in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,12 +19,12 @@ use crate::access::liveness::Liveness;
 use crate::access::subscribers::Subscribers;
 use crate::error::{CommandError, Death};
 
-/// Most pages firmware may hold: 4 GiB. More is a firmware gone wrong, not a need.
+/// Most pages that firmware may hold: 4 GiB. A larger demand is a firmware error.
 const MOST_PAGES: usize = 1 << 20;
-/// How long a command of the loop may stay unseen when its event is lost.
+/// How long a completed command of the loop may go unnoticed when its event is lost.
 const LOST_EVENT: Duration = Duration::from_millis(20);
 
-/// What the loop needs of its function.
+/// The parts of the function that the loop uses.
 #[derive(Debug, Clone)]
 pub struct Shared {
     pub liveness: Arc<Liveness>,
@@ -33,13 +32,13 @@ pub struct Shared {
     pub commands: Arc<CommandQueue>,
     pub pages: Arc<FirmwarePages>,
     pub subscribers: Arc<Subscribers>,
-    /// How often firmware's health is looked at.
+    /// Interval between health checks.
     pub health_interval: Duration,
     /// How long the health counter may stand still.
     pub health_patience: Duration,
 }
 
-/// Something to do about pages.
+/// A page job.
 #[derive(Debug)]
 enum Job {
     Give { function: u16, count: usize },
@@ -47,7 +46,7 @@ enum Job {
     Refuse { function: u16 },
 }
 
-/// The page command under way, and what was given with it.
+/// The page command in flight, and the pages it gives.
 #[derive(Debug)]
 struct Current {
     job: Job,
@@ -55,11 +54,11 @@ struct Current {
     pages: Vec<u64>,
 }
 
-/// One turn after the other; who takes them is another matter.
+/// The event loop's state. Driven by a thread or by a virtual clock.
 #[derive(Debug)]
 pub struct EventLoop {
     pub shared: Shared,
-    /// In the order they were created.
+    /// In order of creation.
     pub queues: Vec<EventQueue>,
     health: Health,
     next_health: Duration,
@@ -68,21 +67,21 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// No queue yet.
+    /// An event loop without queues.
     pub fn new(shared: Shared) -> Self {
         let health = Health::new(shared.health_patience);
         let (queues, jobs) = (vec![], VecDeque::new());
         EventLoop { shared, queues, health, next_health: Duration::ZERO, jobs, current: None }
     }
 
-    /// Does what is due, and says how long nothing will be unless an event comes; `None` for ever: the card is dead.
+    /// Does what is due. Returns the time until the next turn if no event arrives; `None` if the card is dead.
     pub fn turn(&mut self, now: Duration) -> Option<Duration> {
         if self.shared.liveness.death().is_some() {
             return None;
         }
-        // Queues are read at each turn, interrupt or not: a lost interrupt costs one health interval.
+        // Read the queues at each turn, with or without interrupt: a lost interrupt costs one health interval.
         let more = self.read_queues().unwrap_or_else(|death| {
-            tracing::debug!(%death, "event queues no longer read");
+            tracing::debug!(%death, "event queues are no longer read");
             false
         });
         self.serve_pages();
@@ -98,8 +97,8 @@ impl EventLoop {
         })
     }
 
-    /// Reads every queue, a ring's worth of each at most: then the others, pages, health and the end have their turn.
-    /// Whether one may hold more.
+    /// Reads every queue, at most one ring's worth each, so that pages, health and a stop request get their turn.
+    /// Returns whether a queue may hold more.
     fn read_queues(&mut self) -> Result<bool, Death> {
         let mut queues = std::mem::take(&mut self.queues);
         let result = queues.iter_mut().try_fold(false, |more, queue| Ok(more | self.read_queue(queue)?));
@@ -111,7 +110,7 @@ impl EventLoop {
         let mut any = false;
         for _ in 0..queue.capacity() {
             let Some(event) = queue.next()? else {
-                // An event written between this look and the arming raises the interrupt at once, so none is missed.
+                // An event written between this read and the arming raises the interrupt at once, so none is missed.
                 if any || !queue.armed() {
                     queue.arm()?;
                 }
@@ -151,14 +150,14 @@ impl EventLoop {
         self.jobs.push_back(match pages {
             ..0 => Job::Take { function, count: count.min(held) },
             _ if count + held > MOST_PAGES => {
-                tracing::error!(count, held, "firmware asks for more pages than it can need: refused");
+                tracing::error!(count, held, "firmware asks for an implausible number of pages: refused");
                 Job::Refuse { function }
             }
             _ => Job::Give { function, count },
         });
     }
 
-    /// Looks after the page command under way, and begins the next.
+    /// Checks the page command in flight, and starts the next one.
     fn serve_pages(&mut self) {
         loop {
             if let Some(mut current) = self.current.take() {
@@ -177,14 +176,14 @@ impl EventLoop {
         }
     }
 
-    /// False if no slot is free now.
+    /// Starts a job. False if no slot is free.
     fn begin(&mut self, job: Job) -> bool {
         let (command, pages) = match job {
             Job::Give { count: 0, .. } | Job::Take { count: 0, .. } => return true,
             Job::Give { function, count } => match self.shared.pages.give_command(function, count) {
                 Ok(given) => given,
                 Err(error) => {
-                    tracing::error!(%error, "no memory for firmware's pages");
+                    tracing::error!(%error, "out of memory for firmware's pages");
                     self.jobs.push_front(Job::Refuse { function });
                     return true;
                 }
@@ -192,7 +191,7 @@ impl EventLoop {
             Job::Take { function, count } => (FirmwarePages::take_command(function, count), vec![]),
             Job::Refuse { function } => (FirmwarePages::cannot_give_command(function), vec![]),
         };
-        // SAFETY: gives pages that `pages` keeps for firmware alone, takes some back, or says that there are none.
+        // SAFETY: gives pages that `pages` reserves for firmware, takes some back, or reports that there are none.
         match unsafe { self.shared.commands.submit(command, Class::Pages) } {
             Some(Ok(pending)) => self.current = Some(Current { job, pending, pages }),
             Some(Err(error)) => {
@@ -213,7 +212,7 @@ impl EventLoop {
             Ok(output) => output,
             Err(error) => {
                 tracing::error!(%error, "page request not served");
-                // Firmware that answered has not taken them. One that did not may have: then they stay given.
+                // Firmware that replied has not taken the pages. Without a reply it may have, so they stay given.
                 if error.status().is_some() {
                     self.shared.pages.not_taken(pages);
                 }
@@ -225,12 +224,12 @@ impl EventLoop {
                 self.jobs.push_front(Job::Give { function, count: count - count.min(BATCH) });
             }
             Job::Take { function, count } => match self.shared.pages.taken(&output) {
-                // Firmware may give back fewer than it offered: then that was all.
+                // Firmware may return fewer pages than it offered; then there are no more.
                 Ok(came) if came == BATCH => {
                     self.jobs.push_front(Job::Take { function, count: count.saturating_sub(came) });
                 }
                 Ok(_) => {}
-                Err(error) => tracing::error!(%error, "pages taken back"),
+                Err(error) => tracing::error!(%error, "taking pages back"),
             },
             Job::Refuse { .. } => {}
         }

@@ -1,4 +1,4 @@
-//! An event queue: the ring the card reports events in. PRM "Event Queue", "Event Queue Entry Format".
+//! An event queue: the ring in which the card reports events. PRM "Event Queue", "Event Queue Entry Format".
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::access::RawCommand;
 use crate::error::{Death, Error};
 use crate::memory::{DmaBuffer, DmaPool, Translation};
 
-/// Entries handled before the card is told that their places are free.
+/// Entries to consume before the consumer index is updated.
 const GIVE_BACK: u32 = 64;
 
-/// A ring of events, read by one thread.
+/// An event queue, read by one thread.
 #[derive(Debug)]
 pub struct EventQueue {
-    /// The card's number for it.
+    /// The EQ number.
     pub eqn: u8,
     ring: DmaBuffer,
     log_size: u8,
     consumed: u32,
     armed: bool,
     registers: Arc<Registers>,
-    /// Offset in BAR 0 of the UAR page its doorbells are in.
+    /// Offset in BAR 0 of the UAR page of its doorbells.
     uar_offset: u64,
 }
 
-/// A ring that no EQ uses yet.
+/// The memory of an EQ that is not created yet.
 #[derive(Debug)]
 pub struct EventRing {
     ring: DmaBuffer,
@@ -37,11 +37,11 @@ pub struct EventRing {
 }
 
 impl EventRing {
-    /// Room for `2^log_size` events, all owned by the card.
+    /// Allocates a ring of `2^log_size` entries, all owned by hardware.
     pub fn allocate(pool: &Arc<DmaPool>, log_size: u8) -> Result<Self, Error> {
         let ring = pool.allocate(Eqe::SIZE << log_size)?;
-        // Whoever looks at an entry the card has not written must find it owned by hardware: the first round's owner
-        // bit is 0 once written, so it starts as 1.
+        // Unwritten entries must read as owned by hardware. The card writes owner bit 0 in the first round, so it
+        // starts as 1.
         let mut entry = Eqe::ZERO;
         entry.w().owner(true);
         for i in 0..1 << log_size {
@@ -50,7 +50,7 @@ impl EventRing {
         Ok(EventRing { ring, log_size })
     }
 
-    /// The command that makes an EQ of it: events of `types` come to it, and raise interrupt vector `vector`.
+    /// The command that creates an EQ in this ring: it receives events of `types` and raises interrupt vector `vector`.
     pub fn create_command(&self, uar_page: u32, vector: u16, types: &[EventType]) -> RawCommand {
         let pages = Translation::of(self.ring.iova().0, self.ring.iova(), Eqe::SIZE << self.log_size);
         let mut create = CreateEqIn::default();
@@ -62,19 +62,19 @@ impl EventRing {
         RawCommand::new(&WithTail::new(create, list), format!("EQ of vector {vector}"))
     }
 
-    /// Its memory.
+    /// Returns the memory.
     pub fn into_memory(self) -> DmaBuffer {
         self.ring
     }
 
-    /// The EQ that the command made of it.
+    /// The EQ after its creation.
     pub fn created(self, eqn: u8, registers: Arc<Registers>, uar_offset: u64) -> EventQueue {
         EventQueue { eqn, ring: self.ring, log_size: self.log_size, consumed: 0, armed: false, registers, uar_offset }
     }
 }
 
 impl EventQueue {
-    /// The next event, if there is one.
+    /// Reads the next event, if there is one.
     pub fn next(&mut self) -> Result<Option<Eqe>, Death> {
         let index = self.consumed & ((1 << self.log_size) - 1);
         let at = index as usize * Eqe::SIZE;
@@ -93,28 +93,28 @@ impl EventQueue {
         Ok(Eqe::read(&bytes))
     }
 
-    /// Gives the places of all events read back, and asks for an interrupt at the next.
+    /// Updates the consumer index and requests an interrupt for the next event.
     pub fn arm(&mut self) -> Result<(), Death> {
         self.armed = true;
         self.ring_doorbell(EqDoorbell::ARM_OFFSET)
     }
 
-    /// Its memory, which the card may write until the EQ is destroyed.
+    /// Returns the memory, which the card may write until the EQ is destroyed.
     pub fn into_memory(self) -> DmaBuffer {
         self.ring
     }
 
-    /// How many events it holds.
+    /// Number of entries.
     pub fn capacity(&self) -> usize {
         1 << self.log_size
     }
 
-    /// Whether the card has been asked for an interrupt since the queue was last found with an event.
+    /// Whether an interrupt is requested: armed since the last event was read.
     pub fn armed(&self) -> bool {
         self.armed
     }
 
-    /// The command that ends it.
+    /// The command that destroys it.
     pub fn destroy_command(&self) -> RawCommand {
         let mut destroy = DestroyEqIn::default();
         destroy.w().eq_number(self.eqn);
@@ -127,7 +127,7 @@ impl EventQueue {
     }
 }
 
-/// One bit an event type, in four quadwords, the first of them the lowest types.
+/// One bit per event type, in four quadwords; the first holds the lowest types.
 fn event_bitmask(types: &[EventType]) -> [Be64; 4] {
     let mut mask = [0u64; 4];
     for number in types.iter().map(|event_type| event_type.number() as usize) {

@@ -1,5 +1,5 @@
-//! The background thread of an owned function: sleeps on the interrupt vectors' eventfds, and turns the event loop when
-//! one fires, or it is time.
+//! The background thread of an owned function. It sleeps on the eventfds of the interrupt vectors, and runs the event
+//! loop when one fires or a timeout expires.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,17 +17,17 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::lock::lock;
 
-/// How long the thread may take to end.
+/// How long `stop` waits for the thread.
 const JOIN: Duration = Duration::from_secs(5);
 
-/// An event queue and the eventfd of the vector that says when to read it.
+/// An event queue, and the eventfd of its interrupt vector.
 type Watched = (EventQueue, Option<File>);
 
-/// The running thread, from outside.
+/// Handle of the running thread.
 #[derive(Debug)]
 pub struct EventThread {
     control: Arc<Control>,
-    /// The queues, once the thread has ended.
+    /// Receives the queues when the thread ends.
     ended: mpsc::Receiver<Vec<EventQueue>>,
 }
 
@@ -49,26 +49,26 @@ impl EventThread {
         std::thread::Builder::new()
             .name(format!("mlx5 {}", name.rsplit('/').next().unwrap_or(name)))
             .spawn(move || {
-                // Nobody waits any more if this fails; the queues' memory then goes back here.
+                // If this fails, nobody waits any more; the queues' memory is freed here.
                 let _ = sender.send(thread.run());
             })
             .map_err(|error| Error::io("starting the background thread", error))?;
         Ok(EventThread { control, ended })
     }
 
-    /// Hands an event queue over. `vector` is the eventfd that says when to read it, if no other queue has that vector.
+    /// Hands an event queue to the thread. `vector` is its interrupt's eventfd, unless another queue shares it.
     pub fn adopt(&self, queue: EventQueue, vector: Option<OwnedFd>) {
         lock(&self.control.inbox).push((queue, vector.map(File::from)));
         signal(&self.control.wake);
     }
 
-    /// Ends the thread and returns its queues. `None` if it does not end in time: it keeps them.
+    /// Stops the thread and returns its queues. `None` if it misses the deadline: then it keeps them.
     pub fn stop(self) -> Option<Vec<EventQueue>> {
         self.control.stop.store(true, Ordering::Release);
         signal(&self.control.wake);
         let queues = self.ended.recv_timeout(JOIN).ok();
         if queues.is_none() {
-            tracing::error!("the background thread does not end: left behind");
+            tracing::error!("the background thread did not stop in time: abandoned");
         }
         queues
     }
@@ -106,7 +106,7 @@ impl Thread {
     }
 
     #[expect(clippy::disallowed_methods, reason = "a thread of its own, which there is in real time alone")]
-    /// Until a vector fires, someone wants something, or `limit` passed (`None`: no limit).
+    /// Waits for an interrupt, a request, or `limit` (`None`: no limit).
     fn sleep(&mut self, limit: Option<Duration>) {
         let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut fds = vec![PollFd::from_borrowed_fd(self.control.wake.as_fd(), PollFlags::IN)];
@@ -114,7 +114,7 @@ impl Thread {
             fds.extend(self.vectors.iter().map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)));
         }
         if poll(&mut fds, timeout.as_ref()).is_err() {
-            // A signal. Whatever else it may be, it must not keep a processor busy.
+            // Interrupted by a signal, or failed: in either case do not spin.
             std::thread::sleep(Duration::from_millis(1));
             return;
         }
@@ -125,7 +125,7 @@ impl Thread {
             let _ = rustix::io::read(&self.control.wake, &mut counter);
         }
         for (vector, _) in self.vectors.iter_mut().zip(&ready[1..]).filter(|(_, ready)| **ready) {
-            // Whatever it counted: the queue is read until it is empty.
+            // The count does not matter: the queue is read until it is empty.
             let _ = vector.read(&mut counter);
         }
     }

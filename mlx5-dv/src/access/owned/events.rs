@@ -1,4 +1,4 @@
-//! Who turns the event loop of an owned function: a thread of its own; in virtual time, every pause.
+//! What drives an owned function's event loop: a thread of its own, or in virtual time every wait.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
@@ -11,28 +11,28 @@ use crate::clock::{Background, Clock};
 use crate::error::Error;
 use crate::lock::lock;
 
-/// The event loop under way.
+/// The running event loop.
 #[derive(Debug)]
 pub enum Events {
-    /// Turned by a thread.
+    /// Driven by a thread.
     Thread(EventThread),
-    /// Turned after each pause.
+    /// Driven after each wait.
     Pauses(Arc<Served>),
 }
 
-/// The event loop where there is no thread.
+/// The event loop in virtual time, without a thread.
 #[derive(Debug)]
 pub struct Served(Mutex<EventLoop>);
 
 impl Background for Served {
     fn turn(&self, now: Duration) -> Option<Duration> {
-        // Taken only where a turn of this very loop pauses, which none does.
+        // The lock is held only if a turn of this very loop waits, and none does.
         self.0.try_lock().ok()?.turn(now)
     }
 }
 
 impl Events {
-    /// Starts it.
+    /// Starts the event loop.
     pub fn start(shared: Shared, name: &str, clock: &Clock) -> Result<Self, Error> {
         if !clock.is_virtual() {
             return EventThread::start(shared, name).map(Events::Thread);
@@ -43,16 +43,16 @@ impl Events {
         Ok(Events::Pauses(served))
     }
 
-    /// Hands an event queue over. `vector` is the eventfd that says when to read it, if no other queue has that vector.
+    /// Hands an event queue over. `vector` is its interrupt's eventfd, unless another queue shares it.
     pub fn adopt(&self, queue: EventQueue, vector: Option<OwnedFd>) {
         match self {
             Events::Thread(thread) => thread.adopt(queue, vector),
-            // Read after each pause: nothing sleeps on the vector.
+            // Read after each wait: nothing sleeps on the vector.
             Events::Pauses(served) => lock(&served.0).queues.push(queue),
         }
     }
 
-    /// Ends it and returns its queues. `None` if it does not end in time: it keeps them.
+    /// Stops the loop and returns its queues. `None` if it misses the deadline: then it keeps them.
     pub fn stop(self) -> Option<Vec<EventQueue>> {
         match self {
             Events::Thread(thread) => thread.stop(),

@@ -1,4 +1,4 @@
-//! Whether firmware is well. PRM "Health Buffer", "Health Counter".
+//! Checks firmware's health. PRM "Health Buffer", "Health Counter".
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use crate::error::Death;
 /// Watches the health counter and the health buffer.
 #[derive(Debug)]
 pub struct Health {
-    /// The counter when it last moved, and when that was.
+    /// The counter's last value, and when it last changed.
     last: Option<(u32, Duration)>,
     /// How long the counter may stand still.
     patience: Duration,
-    /// The syndrome last reported, so that each is reported once.
+    /// The last reported syndrome: each is logged once.
     reported: HealthSyndrome,
 }
 
 impl Health {
-    /// Nothing seen yet.
+    /// Starts without a measurement.
     pub fn new(patience: Duration) -> Self {
         Health { last: None, patience, reported: HealthSyndrome::None }
     }
 
-    /// Looks once, and marks the card dead if it is.
+    /// Checks once; marks the card dead if it is.
     pub fn check(&mut self, registers: &Registers, liveness: &Liveness, now: Duration) {
-        // A failing access has marked the card dead already.
+        // A failed register access has marked the card dead already.
         let _ = self.look(registers, liveness, now);
     }
 
@@ -35,8 +35,8 @@ impl Health {
         registers.check_presence()?;
         let health = registers.health()?;
         let syndrome = health.synd();
-        // Firmware that cannot go on asks for a reset (rfr). Whatever their severity, other syndromes are news: a card
-        // that is too hot still works.
+        // Only a syndrome with rfr (reset required) is fatal. Others are logged, whatever their severity: a card that
+        // reports high temperature still works.
         if syndrome != HealthSyndrome::None && health.rfr() {
             liveness.end(Death::Health { syndrome, ext_synd: health.ext_synd() });
             return Ok(());

@@ -1,5 +1,5 @@
-//! Mailboxes: the chains of 512-byte blocks that carry what does not fit into a command's slot. PRM "Command Interface
-//! Mailbox".
+//! Mailboxes: chains of 512-byte blocks for the part of a command that does not fit into its entry. PRM "Command
+//! Interface Mailbox".
 
 use std::sync::{Arc, Mutex};
 
@@ -12,16 +12,16 @@ use crate::memory::{DmaBuffer, DmaPool};
 
 /// Data bytes of a block.
 pub const BLOCK_DATA: usize = 512;
-/// Bytes from one block to the next: a block may not cross a multiple of 1024.
+/// Distance of two blocks: a block must not cross a 1024-byte boundary.
 const STRIDE: usize = 1024;
-/// Bytes of memory taken at a time.
+/// Allocation size in bytes.
 const CHUNK: usize = 64 * 1024;
-/// Where the trailer of a block begins, and where its two signatures lie.
+/// Offsets of a block's trailer and of its two signatures.
 const TRAILER: usize = 0x200;
 const CTRL_SIGNATURE: usize = 0x23e;
 const SIGNATURE: usize = 0x23f;
 
-/// Blocks in use go back here and are used again.
+/// A pool of blocks.
 #[derive(Debug)]
 pub struct MailboxPool {
     pool: Arc<DmaPool>,
@@ -41,25 +41,25 @@ struct BlockAt {
     iova: u64,
 }
 
-/// A chain of blocks, linked and numbered. Must be given back with [`MailboxPool::give_back`]; one that is dropped
-/// stays taken, which is right for a command that firmware never answered.
+/// A chain of linked, numbered blocks. [`MailboxPool::give_back`] returns it to the pool. A dropped chain is never
+/// reused, which is right for a command that firmware never completed.
 #[derive(Debug, Default)]
 pub struct Chain(Vec<BlockAt>);
 
 impl Chain {
-    /// Where the device finds the first block; 0 for none.
+    /// Device address of the first block; 0 if there is none.
     pub fn pointer(&self) -> u64 {
         self.0.first().map_or(0, |block| block.iova)
     }
 }
 
 impl MailboxPool {
-    /// No memory yet.
+    /// An empty pool.
     pub fn new(pool: Arc<DmaPool>) -> Self {
         MailboxPool { pool, state: Mutex::default() }
     }
 
-    /// A signed chain with room for `len` bytes, beginning with `data`, the rest zero.
+    /// Takes a signed chain with room for `len` bytes that starts with `data`, zero-padded.
     pub fn chain(&self, len: usize, data: &[u8], token: u8) -> Result<Chain, Error> {
         let mut state = self.lock();
         let count = len.div_ceil(BLOCK_DATA);
@@ -82,7 +82,7 @@ impl MailboxPool {
         Ok(Chain(blocks))
     }
 
-    /// Copies of the chain's blocks as they lie in memory now.
+    /// Copies the chain's blocks from memory.
     pub fn blocks(&self, chain: &Chain) -> Vec<MailboxBlock> {
         let state = self.lock();
         let copy = |place: &BlockAt| {
@@ -93,7 +93,7 @@ impl MailboxPool {
         chain.0.iter().map(copy).collect()
     }
 
-    /// Takes a chain back that the device no longer uses.
+    /// Returns a chain that the device no longer uses.
     pub fn give_back(&self, chain: Chain) {
         self.lock().free.extend(chain.0);
     }
@@ -116,7 +116,7 @@ impl MailboxPool {
     }
 }
 
-/// The XOR of bytes: 0xff over a whole that is rightly signed.
+/// XOR of all bytes: 0xff for a correctly signed block.
 pub fn xor(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum ^ byte)
 }
@@ -128,7 +128,7 @@ fn sign_block(block: &mut MailboxBlock) {
     block.w().signature(all);
 }
 
-/// What is wrong with block `number` of a reply to the command of `token`; `None` if it is sound.
+/// The defect of block `number` in a reply with `token`; `None` if it is valid.
 pub fn block_damage(block: &MailboxBlock, number: usize, token: u8) -> Option<String> {
     if block.token() != token {
         return Some(format!("mailbox block {number} carries token {:#x} instead of {token:#x}", block.token()));

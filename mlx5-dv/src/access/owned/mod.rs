@@ -1,11 +1,11 @@
-//! A function that is ours alone: brought up, driven and torn down by our own firmware commands.
+//! A function that this process owns: brought up, driven and torn down by our own firmware commands.
 //!
-//! `bring_up.rs` is the sequence, `tear_down.rs` the way back, over what `steps.rs` wrote down, `caps.rs` what is
-//! chosen among capabilities, `port.rs` the port. The parts it puts together are `command/` (the command queue) with
-//! `mailbox.rs`, `pages.rs` (firmware's memory), `event_queue.rs`, `event_loop.rs` and `events.rs` (events, what is
-//! done about them, and who calls it: `event_thread.rs` or pauses), `health.rs` (whether firmware lives), `space.rs`
-//! (what memory it sees), `registers.rs` (the init segment). [`vfio`] and [`vfio_user`] are two ways to reach a
-//! function; the third, in process, is made by whoever has a model.
+//! `bring_up.rs` runs the sequence; `tear_down.rs` undoes the steps that `steps.rs` records; `caps.rs` selects
+//! capabilities; `port.rs` configures the port. Parts: `command/` (the command queue) with `mailbox.rs`; `pages.rs`
+//! (firmware's memory); `event_queue.rs`, `event_loop.rs` and `events.rs` (the EQs, their handling, and what drives it:
+//! `event_thread.rs` or virtual time); `health.rs` (firmware's health); `space.rs` (the device's address space);
+//! `registers.rs` (the init segment). [`vfio`] and [`vfio_user`] are two ways to reach a function; a device model in
+//! this process is a third.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
@@ -53,13 +53,13 @@ use registers::Registers;
 use space::Space;
 use steps::Step;
 
-/// Bytes of a UAR page as firmware counts them, where the host's page is no larger.
+/// Bytes of a UAR page as firmware counts them, if the host's page is no larger.
 const UAR_PAGE: u64 = 4096;
-/// Rights of a translation of a umem: the two lowest bits of its entry.
+/// Access rights of a umem translation entry: its two lowest bits.
 const MTT_READ: u64 = 1;
 const MTT_WRITE: u64 = 2;
 
-/// A function that is ours alone. Dropping it tears it down.
+/// A function that this process owns. Dropping it tears it down.
 #[derive(Debug)]
 pub struct Owned {
     name: String,
@@ -67,52 +67,52 @@ pub struct Owned {
     registers: Arc<Registers>,
     irq: Box<dyn Irq>,
     space: Arc<Space>,
-    /// Small buffers, cut from large ones.
+    /// Small DMA buffers, cut from large ones.
     pool: Arc<DmaPool>,
     pages: Arc<FirmwarePages>,
     subscribers: Arc<Subscribers>,
-    /// The command queue, once firmware has it.
+    /// The command queue, once firmware has its address.
     commands: OnceLock<Arc<CommandQueue>>,
-    /// Steps of the bring-up that are done, and must be undone.
+    /// Completed bring-up steps that must be undone.
     done: Mutex<Vec<Step>>,
     events: Mutex<Option<Events>>,
-    /// Numbers of the completion EQs, by vector.
+    /// Completion EQ numbers, by vector.
     completion_eqs: OnceLock<Vec<u8>>,
-    /// Log of a UAR page's bytes in the BAR.
+    /// Log of a UAR page's size in the BAR.
     log_uar_page: AtomicU32,
-    /// Rings that firmware may still write, since it did not give them up: freed once bus mastering is off.
+    /// Rings that firmware may still write because it did not release them. Freed once bus mastering is off.
     kept: Mutex<Vec<DmaBuffer>>,
     options: Options,
 }
 
 impl Owned {
-    /// Writes down that `step` is done.
+    /// Records that `step` is done.
     fn done(&self, step: Step) {
         lock(&self.done).push(step);
     }
 
-    /// Executes a safe command; `object` is what it is about.
+    /// Executes a safe command; `object` is what it concerns, for messages.
     fn run<C: SafeCommand>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let access: &dyn Access = self;
         access.run(command, object)
     }
 
-    /// Executes any typed command; `object` is what it is about.
+    /// Executes any typed command; `object` is what it concerns, for messages.
     ///
     /// # Safety
     /// As for [`Access::execute`].
     unsafe fn run_raw<C: Command>(&self, command: &C, object: &str) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, object);
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         raw.reply(&unsafe { self.execute(raw.clone()) }?)
     }
 
-    /// Where in BAR 0 a UAR page lies.
+    /// Offset of a UAR page in BAR 0.
     fn uar_offset(&self, uar_page: u32) -> u64 {
         u64::from(uar_page) << self.log_uar_page.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Where in BAR 0 a UAR page lies that the card just named: inside, or an error.
+    /// Offset of a UAR page in BAR 0. The card chose the page: outside of the BAR is an error.
     fn checked_uar_offset(&self, uar_page: u32) -> Result<u64, Error> {
         let offset = self.uar_offset(uar_page);
         if offset + UAR_PAGE > self.registers.bar().size() {
@@ -121,8 +121,8 @@ impl Owned {
         Ok(offset)
     }
 
-    /// Maps the UAR page at `offset` of BAR 0, where that can be done. Where the host's pages are larger than the
-    /// card's, the page is a part of the mapping.
+    /// Maps the UAR page at `offset` of BAR 0, if possible. If the host's pages are larger than the card's, the page is
+    /// a part of the mapping.
     fn map_uar(&self, offset: u64) -> Result<Option<BarMapping>, Error> {
         let page = rustix::param::page_size() as u64;
         let start = offset / page * page;
@@ -131,12 +131,12 @@ impl Owned {
         Ok(mapping.and_then(|whole| whole.part((offset - start) as usize, UAR_PAGE as usize)))
     }
 
-    /// Pages firmware holds now.
+    /// Number of pages that firmware holds.
     pub fn pages_held(&self) -> usize {
         self.pages.held()
     }
 
-    /// How many command slots there are, and how many of them wait for an answer that never came.
+    /// Number of command slots, and how many of them are quarantined.
     pub fn command_slots(&self) -> (usize, usize) {
         self.commands.get().map_or((0, 0), |commands| commands.slots())
     }
@@ -154,14 +154,14 @@ impl Access for Owned {
             return Err(command.failed(CommandErrorKind::Dead(death)));
         }
         match self.commands.get() {
-            // SAFETY: the caller's promise.
+            // SAFETY: by this function's contract.
             Some(commands) => unsafe { commands.execute(command) },
             None => Err(command.failed(CommandErrorKind::Length("there is no command queue yet".into()))),
         }
     }
 
     unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: by this function's contract, here and below.
         Ok((ObjectHandle(0), unsafe { self.execute(command) }?))
     }
 
@@ -196,12 +196,12 @@ impl Access for Owned {
         create.w().umem(&umem);
         let list = pages.addresses().map(|page| Be64::new(page | rights)).collect();
         let about = format!("umem of {} bytes", host.len());
-        // SAFETY: lists the pages that `memory` was shown at. The handle keeps it until the umem is destroyed; without
-        // an answer, below, it is leaked. What the card writes there is up to who makes objects of the umem.
+        // SAFETY: lists the pages at which `memory` is mapped. The handle keeps it until the umem is destroyed; without
+        // a reply it is leaked below. What the card writes there depends on the objects made of the umem.
         match unsafe { self.run_raw(&WithTail::new(create, list), &about) } {
             Ok(out) => Ok(UmemHandle::new(out.reply.umem_id(), ObjectHandle(0), memory)),
             Err(error) => {
-                // Only an answer proves that the card did not take it.
+                // Without a reply, the card may still create the umem.
                 if error.status().is_none() && !error.is_dead() {
                     std::mem::forget(memory);
                 }
@@ -214,7 +214,7 @@ impl Access for Owned {
         let mut destroy = DestroyUmemIn::default();
         destroy.w().umem_id(umem.umem_id());
         let command = RawCommand::new(&destroy, format!("umem {:#x}", umem.umem_id()));
-        // SAFETY: names the umem alone, which is the handle's; firmware refuses while an object uses it.
+        // SAFETY: names only the umem, which the handle owns; firmware refuses while an object uses it.
         match unsafe { self.destroy(umem.handle(), command) } {
             Ok(()) => {
                 drop(umem.into_memory());
@@ -226,7 +226,7 @@ impl Access for Owned {
 
     fn alloc_uar(&self, _wanted: UarMapping) -> Result<UarHandle, Error> {
         let out: AllocUarOut = self.run(&AllocUarIn::default(), "")?;
-        // Uncached whatever is wanted: VFIO maps in no other way.
+        // Always uncached: VFIO offers no other mapping.
         let handle = UarHandle::new(out.uar(), UarMapping::Uncached, ObjectHandle(0));
         let mapping = self.checked_uar_offset(out.uar()).and_then(|offset| self.map_uar(offset));
         match mapping {
@@ -244,7 +244,7 @@ impl Access for Owned {
         let mut dealloc = DeallocUarIn::default();
         dealloc.w().uar(uar.uar_page());
         let command = RawCommand::new(&dealloc, format!("UAR {:#x}", uar.uar_page()));
-        // SAFETY: names no memory but the page of registers, which is the handle's.
+        // SAFETY: names no memory but the register page that the handle owns.
         unsafe { self.destroy(uar.handle(), command) }
     }
 
@@ -258,8 +258,8 @@ impl Access for Owned {
         }
         self.liveness.check()?;
         let at = self.uar_offset(uar.uar_page()) + offset as u64;
-        // SAFETY: inside of a UAR page that the card gave us, as handles are made of no other and the offset was
-        // checked: a doorbell, which makes the card go through rings that it was given for that.
+        // SAFETY: the page comes from the card, since handles are made of nothing else, and the offset was checked:
+        // this is a doorbell. It makes the card read rings that it was given for that.
         unsafe { self.registers.bar().write64(at, value) }.map_err(|error| Error::Dead(self.liveness.broken(&error)))
     }
 
@@ -268,7 +268,7 @@ impl Access for Owned {
     }
 
     fn show(self: Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
-        self.space.lend(memory)
+        self.space.map_buffer(memory)
     }
 
     fn eqn(&self, vector: u32) -> Result<u32, Error> {

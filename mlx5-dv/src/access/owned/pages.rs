@@ -1,5 +1,5 @@
-//! Memory that firmware works in: pages it asks for at boot, at initialisation and at any time later, and gives back.
-//! PRM "MANAGE_PAGES", "QUERY_PAGES".
+//! Memory for firmware: pages that it requests at boot, at initialisation or later, and returns. PRM "MANAGE_PAGES",
+//! "QUERY_PAGES".
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,11 +13,11 @@ use crate::error::Error;
 use crate::lock::lock;
 use crate::memory::DmaBuffer;
 
-/// Bytes of a page, on every host.
+/// Page size of MANAGE_PAGES, on every host.
 pub const PAGE: usize = 4096;
-/// Bytes of memory taken at a time: one huge page.
+/// Allocation size in bytes: one huge page.
 const CHUNK: usize = 2 << 20;
-/// Most pages of one command.
+/// Most pages in one command.
 pub const BATCH: usize = 512;
 
 /// `op_mod` of MANAGE_PAGES.
@@ -27,17 +27,17 @@ mod manage {
     pub const TAKE: u16 = 2;
 }
 
-/// What QUERY_PAGES asks about, its `op_mod`.
+/// What QUERY_PAGES asks for: its `op_mod`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Before anything else.
+    /// Boot pages: before any other command that needs memory.
     Boot = 1,
-    /// Before INIT_HCA.
+    /// Initialisation pages: before INIT_HCA.
     Init = 2,
 }
 
-/// The pages firmware holds. It decides nothing about them: [`give_command`](Self::give_command) and its like only
-/// build commands, so that bring-up and the background thread can each execute them in their own way.
+/// The pages that firmware holds. This type only builds commands ([`give_command`](Self::give_command) and others) and
+/// keeps account; bring-up and the background thread execute the commands, each in its own way.
 #[derive(Debug)]
 pub struct FirmwarePages {
     space: Arc<Space>,
@@ -46,34 +46,34 @@ pub struct FirmwarePages {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By device address.
+    /// Keyed by device address.
     chunks: BTreeMap<u64, Chunk>,
-    /// Device address of every page of the chunks that firmware does not hold: the lowest goes first.
+    /// Device address of each page that is not given; the lowest is given first.
     free: BTreeSet<u64>,
-    /// Device address of every page firmware holds, and the function it was given for.
+    /// Device address of each page that firmware holds, and its function.
     given: HashMap<u64, u16>,
 }
 
 #[derive(Debug)]
 struct Chunk {
-    /// Kept for its release: firmware is the only one who reads it.
+    /// Owned for its Drop: only firmware accesses it.
     memory: DmaBuffer,
-    /// Pages of it that firmware holds.
+    /// Number of its pages that firmware holds.
     given: usize,
 }
 
 impl FirmwarePages {
-    /// No pages given yet.
+    /// Starts with no pages given.
     pub fn new(space: Arc<Space>) -> Self {
         FirmwarePages { space, state: Mutex::default() }
     }
 
-    /// How many pages firmware holds.
+    /// Number of pages that firmware holds.
     pub fn held(&self) -> usize {
         self.lock().given.len()
     }
 
-    /// Which functions hold pages.
+    /// Functions that hold pages.
     pub fn holders(&self) -> Vec<u16> {
         let mut holders: Vec<u16> = self.lock().given.values().copied().collect();
         holders.sort_unstable();
@@ -81,15 +81,15 @@ impl FirmwarePages {
         holders
     }
 
-    /// Asks how many pages firmware wants.
+    /// Asks for the number of pages that firmware needs in `phase`.
     pub fn query_command(phase: Phase) -> QueryPagesIn {
         let mut query = QueryPagesIn::default();
         query.w().op_mod(phase as u16);
         query
     }
 
-    /// A command that gives `count` fresh pages ([`BATCH`] at most), and their addresses: to be
-    /// [returned](Self::not_taken) if it fails.
+    /// A command that gives `count` pages ([`BATCH`] at most), and their addresses. If it fails, pass these to
+    /// [`not_taken`](Self::not_taken).
     pub fn give_command(&self, function: u16, count: usize) -> Result<(RawCommand, Vec<u64>), Error> {
         let count = count.min(BATCH);
         let pages = self.take_pages(function, count)?;
@@ -99,14 +99,14 @@ impl FirmwarePages {
         Ok((RawCommand::new(&WithTail::new(give, list), format!("{count} pages")), pages))
     }
 
-    /// A command that says that no pages can be given.
+    /// Tells firmware that no pages are available.
     pub fn cannot_give_command(function: u16) -> RawCommand {
         let mut refuse = ManagePagesIn::default();
         refuse.w().op_mod(manage::CANNOT_GIVE).function_id(function);
         RawCommand::new(&refuse, "no pages")
     }
 
-    /// A command that asks for `count` pages back, [`BATCH`] at most.
+    /// A command that reclaims `count` pages, [`BATCH`] at most.
     pub fn take_command(function: u16, count: usize) -> RawCommand {
         let count = count.min(BATCH);
         let mut take = ManagePagesIn::default();
@@ -116,7 +116,7 @@ impl FirmwarePages {
         RawCommand::new(&take, format!("{count} pages"))
     }
 
-    /// Pages of a give command that failed are free again.
+    /// Frees the pages of a failed give command.
     pub fn not_taken(&self, pages: &[u64]) {
         let mut state = self.lock();
         for page in pages {
@@ -124,8 +124,8 @@ impl FirmwarePages {
         }
     }
 
-    /// Reads the output of a take command. Returns how many pages came back. An address that was never given is an
-    /// error, and is not used; those before it are taken back.
+    /// Parses the output of a take command; returns how many pages came back. An address that was never given is an
+    /// error; pages before it in the list are freed.
     pub fn taken(&self, output: &[u8]) -> Result<usize, Error> {
         const HEAD: usize = 0x10;
         let word = |at: usize| output.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
@@ -139,7 +139,7 @@ impl FirmwarePages {
         for entry in list.chunks_exact(8).take(count) {
             let page = entry.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
             if !state.set_free(page) {
-                return Err(Error::response("pas", page, None, "firmware gave back a page that it never had"));
+                return Err(Error::response("pas", page, None, "firmware returned a page that it never had"));
             }
         }
         Ok(count)
@@ -180,7 +180,7 @@ impl FirmwarePages {
 }
 
 impl State {
-    /// A free page, which firmware now has for `function`.
+    /// Takes a free page for `function`.
     fn take(&mut self, function: u16) -> Option<u64> {
         let page = self.free.pop_first()?;
         if let Some((_, chunk)) = self.chunks.range_mut(..=page).next_back() {
@@ -190,7 +190,7 @@ impl State {
         Some(page)
     }
 
-    /// Firmware no longer has `page`. False if it never had.
+    /// Marks `page` as free. False if firmware never had it.
     fn set_free(&mut self, page: u64) -> bool {
         if self.given.remove(&page).is_none() {
             return false;
@@ -198,7 +198,7 @@ impl State {
         let Some((&first, chunk)) = self.chunks.range_mut(..=page).next_back() else { return false };
         self.free.insert(page);
         chunk.given -= 1;
-        // One unused chunk is kept, so that a page going to and fro does not map and unmap each time.
+        // Keep one unused chunk, so that a page given and returned repeatedly does not map and unmap it each time.
         if chunk.given == 0 && self.chunks.len() > 1 {
             self.remove(first);
         }

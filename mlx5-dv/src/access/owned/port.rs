@@ -1,9 +1,8 @@
-//! The function's port: RoCE, the address it takes frames for, its MTU, its link.
+//! The function's port: RoCE, MAC address, MTU, link.
 //!
-//! A card does not hear the wire by itself. The switch in front of each port forwards unicast frames by what drivers
-//! told it, and its port drops what is longer than its MTU: both are told here what Linux tells them. Some cards refuse
-//! some of it to some functions (a virtual one's port follows the physical one's). Then the port stays as it is, and
-//! the log says so.
+//! A switch in front of each port forwards unicast frames by the addresses that drivers configure, and the port drops
+//! frames above its MTU. Both are configured here as Linux does. Some functions may not change some of it (a virtual
+//! function's port follows the physical one's). Then the port stays unchanged, and the log says so.
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
@@ -18,11 +17,11 @@ use crate::caps::{CapPage, Caps};
 use crate::error::{CommandError, Error, Invalid};
 use crate::net::{Mac, PATH_HEADERS};
 
-/// The function's port, as registers count them.
+/// Port number, as registers count.
 const PORT: u8 = 1;
-/// Our entry of the L2 table: the function is ours alone, and so is its table.
+/// Index of our entry in the L2 table. An owned function uses its table alone.
 const L2_ENTRY: u32 = 0;
-/// The least that `PMTU` is raised to where nobody asks for another: RoCE's largest path MTU.
+/// The default minimum of `PMTU`: fits RoCE's largest path MTU.
 const ROOM_FOR_ROCE: u16 = 4096 + PATH_HEADERS as u16;
 
 /// Reads or writes a register. PRM "ACCESS_REGISTER".
@@ -33,12 +32,12 @@ pub(super) fn register<R: Layout>(card: &Owned, id: RegisterId, write: bool, wit
     let mut access = WithTail::new(access, Layout::as_bytes(with).to_vec());
     access.out_tail = R::SIZE;
     let raw = RawCommand::new(&access, id.to_string());
-    // SAFETY: the registers of this module are of the port and of byte order: none names memory.
+    // SAFETY: this module's registers configure the port and byte order; none names memory.
     let output = unsafe { card.execute(raw.clone()) }?;
     raw.reply(output.get(AccessRegisterOut::SIZE..).unwrap_or_default())
 }
 
-/// Changes what `select` names of the function's vport context, then `list`. PRM "MODIFY_NIC_VPORT_CONTEXT".
+/// Modifies the fields of the vport context that `select` names, then `list`. PRM "MODIFY_NIC_VPORT_CONTEXT".
 fn modify_vport(
     card: &Owned,
     about: &str,
@@ -54,7 +53,7 @@ fn modify_vport(
     card.run(&WithTail::new(modify, list), about).map(drop)
 }
 
-/// Lets queue pairs be connected, where the card knows RoCE.
+/// Enables RoCE on the vport, if the card supports it.
 pub(super) fn enable_roce(card: &Owned, caps: &Caps) -> Result<(), Error> {
     if !caps.roce {
         return Ok(());
@@ -69,32 +68,31 @@ pub(super) fn set_roce(card: &Owned, enabled: bool) -> Result<(), CommandError> 
     modify_vport(card, about, |select| _ = select.w().roce_en(true), |context| _ = context.w().roce_en(enabled), vec![])
 }
 
-/// The address that the function uses: its own, or, as Linux does for a virtual function that was given none, a random
-/// one.
+/// The function's MAC address. A virtual function without one gets a random address, as on Linux.
 pub(super) fn address(card: &Owned) -> Result<Mac, Error> {
     let context = *card.run(&QueryNicVportContextIn::default(), "own address")?.nic_vport_context();
     match Mac::of(context.permanent_address()) {
         Mac([0, 0, 0, 0, 0, 0]) => {
             let mac = Mac::random().map_err(|error| Error::io("making an address", error))?;
-            tracing::info!(device = card.name, %mac, "the function has no address of its own: a random one is used");
+            tracing::info!(device = card.name, %mac, "the function has no MAC address: using a random one");
             Ok(mac)
         }
         own => Ok(own),
     }
 }
 
-/// Has frames for `mac` come to the function.
+/// Directs frames for `mac` to the function.
 ///
-/// Who manages the e-switch writes it to the L2 table in front of the port; for the others its manager does, which
-/// reads their lists of unicast addresses. Linux fills both.
-pub(super) fn take_frames_for(card: &Owned, caps: &Caps, mac: Mac) -> Result<(), CommandError> {
+/// The e-switch manager writes addresses to the L2 table in front of the port. For other functions the manager reads
+/// their lists of unicast addresses. Like Linux, this sets both.
+pub(super) fn set_unicast_address(card: &Owned, caps: &Caps, mac: Mac) -> Result<(), CommandError> {
     let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
     if caps.port_type == 0 {
         return Ok(());
     }
     match list_address(card, Some(mac)) {
         Ok(()) => card.done(Step::UnicastList),
-        Err(error) => do_without(card, error, "the e-switch was not told the function's address")?,
+        Err(error) => tolerate_refusal(card, error, "the e-switch was not told the function's address")?,
     }
     if !general.eswitch_manager() || general.log_max_l2_table() == 0 {
         return Ok(());
@@ -103,13 +101,13 @@ pub(super) fn take_frames_for(card: &Owned, caps: &Caps, mac: Mac) -> Result<(),
     set.w().table_index(L2_ENTRY).mac_address(&mac.layout());
     match card.run(&set, &mac.to_string()) {
         Ok(_) => card.done(Step::L2Entry),
-        Err(error) => do_without(card, error, "frames from the wire may not reach the function")?,
+        Err(error) => tolerate_refusal(card, error, "frames from the wire may not reach the function")?,
     }
     Ok(())
 }
 
-/// Goes on where firmware refused; that it did not answer is a failure like any other.
-fn do_without(card: &Owned, error: CommandError, loss: &str) -> Result<(), CommandError> {
+/// Logs a refusal by firmware and continues. No reply is an error as elsewhere.
+fn tolerate_refusal(card: &Owned, error: CommandError, loss: &str) -> Result<(), CommandError> {
     if error.status().is_none() {
         return Err(error);
     }
@@ -140,14 +138,14 @@ pub(super) fn delete_l2_entry(card: &Owned) -> Result<(), CommandError> {
     card.run(&delete, "").map(drop)
 }
 
-/// The port's MTU, as it is. PRM "PMTU".
+/// Reads the port's MTU register. PRM "PMTU".
 pub(crate) fn mtu(card: &Owned) -> Result<PmtuReg, CommandError> {
     let mut ask = PmtuReg::default();
     ask.w().local_port(PORT);
     register(card, RegisterId::Pmtu, false, &ask)
 }
 
-/// The port's link, as it is. PRM "PTYS".
+/// Reads the port's link register. PRM "PTYS".
 pub(crate) fn link(card: &Owned) -> Result<PtysReg, CommandError> {
     const ETHERNET: u8 = 1 << 2;
     let mut ask = PtysReg::default();
@@ -155,16 +153,16 @@ pub(crate) fn link(card: &Owned) -> Result<PtysReg, CommandError> {
     register(card, RegisterId::Ptys, false, &ask)
 }
 
-/// A group of the port's counters; `priority` where the group has one each. PRM "PPCNT".
+/// Reads a group of port counters; `priority` selects one where the group has a set for each. PRM "PPCNT".
 pub(crate) fn counters(card: &Owned, group: PortCounterGroup, priority: u8) -> Result<PpcntReg, CommandError> {
     let mut ask = PpcntReg::default();
     ask.w().local_port(PORT).grp(group.number() as u8).prio_tc(priority);
     register(card, RegisterId::Ppcnt, false, &ask)
 }
 
-/// Sets the port's MTU to what the options ask for; if they do not, raises it to where RoCE's largest path MTU fits.
+/// Sets the port's MTU to `Options::mtu`. Without it, raises the MTU to fit RoCE's largest path MTU.
 ///
-/// It stays when the card is closed, as with Linux: the port may have other functions.
+/// It is not restored when the card is closed, as on Linux: other functions may use the port.
 pub(super) fn set_mtu(card: &Owned, caps: &Caps) -> Result<(), Error> {
     if caps.port_type == 0 {
         return Ok(());
@@ -173,7 +171,7 @@ pub(super) fn set_mtu(card: &Owned, caps: &Caps) -> Result<(), Error> {
         (asked, Ok(now)) => (asked, now),
         (Some(_), Err(error)) => return Err(error.into()),
         (None, Err(error)) => {
-            tracing::debug!(%error, "the port's MTU is not ours to know");
+            tracing::debug!(%error, "the port's MTU cannot be read");
             return Ok(());
         }
     };
@@ -187,25 +185,25 @@ pub(super) fn set_mtu(card: &Owned, caps: &Caps) -> Result<(), Error> {
         return Ok(());
     }
     match write_mtu(card, wanted) {
-        Err(error) if asked.is_none() => tracing::debug!(%error, "the port's MTU left as it is"),
+        Err(error) if asked.is_none() => tracing::debug!(%error, "the port's MTU stays unchanged"),
         other => other?,
     }
     Ok(())
 }
 
-/// The port's, then the vport's, which only some firmware keeps apart.
+/// Writes the port's MTU, then the vport's, which only some firmware keeps separately.
 fn write_mtu(card: &Owned, mtu: u16) -> Result<(), CommandError> {
     let mut set = PmtuReg::default();
     set.w().local_port(PORT).admin_mtu(mtu);
     register(card, RegisterId::Pmtu, true, &set)?;
     let set = modify_vport(card, "MTU", |select| _ = select.w().mtu(true), |context| _ = context.w().mtu(mtu), vec![]);
     if let Err(error) = set {
-        tracing::debug!(%error, "the vport's MTU left as it is");
+        tracing::debug!(%error, "the vport's MTU stays unchanged");
     }
     Ok(())
 }
 
-/// Brings the port up where it is ours to do so. PRM "PAOS", "QUERY_VPORT_STATE".
+/// Brings the port up, if this function may. PRM "PAOS", "QUERY_VPORT_STATE".
 pub(super) fn bring_up(card: &Owned, caps: &Caps) -> Result<(), Error> {
     const UP: u8 = 1;
     let state = card.run(&QueryVportStateIn::default(), "")?;
@@ -213,10 +211,10 @@ pub(super) fn bring_up(card: &Owned, caps: &Caps) -> Result<(), Error> {
         return Ok(());
     }
     let mut paos = PaosReg::default();
-    // ase: the admin status is meant.
+    // ase: the admin status is to be set.
     paos.w().local_port(PORT).admin_status(UP).ase(true);
     if let Err(error) = register(card, RegisterId::Paos, true, &paos) {
-        tracing::debug!(%error, "port left as it is");
+        tracing::debug!(%error, "port stays unchanged");
     }
     Ok(())
 }

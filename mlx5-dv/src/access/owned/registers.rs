@@ -1,4 +1,4 @@
-//! The init segment as named registers. PRM "Initialization Segment".
+//! The init segment's registers. PRM "Initialization Segment".
 
 use std::io;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ const INITIALIZING: u64 = 0x1fc;
 const HEALTH_BUFFER: u64 = 0x200;
 const HEALTH_COUNTER: u64 = 0x1010;
 
-/// What a register of a card that is no longer there reads as.
+/// Value of any register of a card that is not present.
 const ALL_ONES: u32 = u32::MAX;
 
-/// BAR 0, with the card's death noticed on the way.
+/// BAR 0. A failing access marks the card dead.
 #[derive(Debug)]
 pub struct Registers {
     bar: Box<dyn Bar>,
@@ -30,13 +30,13 @@ pub struct Registers {
 }
 
 impl StopDma for Registers {
-    /// Clears bus mastering; a function that keeps it is reset.
+    /// Clears bus mastering; if the bit does not clear, resets the function.
     fn stop_dma(&self) -> io::Result<()> {
         self.bar.set_bus_master(false).or_else(|error| self.bar.reset().map_err(|_| error))
     }
 }
 
-/// What the card says of its firmware and its command queue before any command.
+/// What the init segment reports of firmware and its command queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity {
     /// Firmware version: major, minor, subminor.
@@ -45,17 +45,17 @@ pub struct Identity {
     pub cmd_interface_rev: u16,
     /// Log of the number of command slots.
     pub log_cmdq_size: u8,
-    /// Log of the bytes from one slot to the next.
+    /// Log of the distance between slots in bytes.
     pub log_cmdq_stride: u8,
 }
 
 impl Registers {
-    /// The registers behind `bar`.
+    /// Wraps `bar`.
     pub fn new(bar: Box<dyn Bar>, liveness: Arc<Liveness>) -> Self {
         Registers { bar, liveness }
     }
 
-    /// BAR 0 itself.
+    /// The BAR itself.
     pub fn bar(&self) -> &dyn Bar {
         &*self.bar
     }
@@ -66,23 +66,23 @@ impl Registers {
         self.bar.read32(offset).map_err(|error| self.liveness.broken(&error))
     }
 
-    /// Writes a dword. A failing access ends the card's life.
+    /// Writes a dword. A failing access marks the card dead.
     ///
     /// # Safety
     /// As for [`Bar::write32`].
     unsafe fn write(&self, offset: u64, value: u32) -> Result<(), Death> {
         self.liveness.check()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe { self.bar.write32(offset, value) }.map_err(|error| self.liveness.broken(&error))
     }
 
-    /// Tells the card by the register at `offset`, one of a UAR page's for event queues, how far an EQ is read.
+    /// Writes an EQ's consumer index to the register at `offset`, in a UAR page of the event queues.
     pub fn ring_event_queue(&self, offset: u64, value: u32) -> Result<(), Death> {
-        // SAFETY: a consumer index of our own EQs, in a UAR page of theirs: the card writes what it may write anyway.
+        // SAFETY: a consumer index of our own EQ: it allows the card to reuse entries of the ring that it was given.
         unsafe { self.write(offset, value) }
     }
 
-    /// Marks the card dead if its registers read as all ones: no firmware has such a version.
+    /// Marks the card dead if its registers read as all ones. No firmware has that version.
     pub fn check_presence(&self) -> Result<(), Death> {
         if self.read(FW_REV)? == ALL_ONES {
             self.liveness.end(Death::Vanished);
@@ -90,7 +90,7 @@ impl Registers {
         self.liveness.check()
     }
 
-    /// Whether firmware is still starting up. All ones, as of a function on its way out of a reset, are a yes.
+    /// Whether firmware is still starting. All ones, as during a reset, count as starting.
     pub fn initializing(&self) -> Result<bool, Death> {
         Ok(self.read(INITIALIZING)? >> 31 != 0)
     }
@@ -106,30 +106,29 @@ impl Registers {
         })
     }
 
-    /// Tells firmware where the command queue lies, a multiple of 4096. The low half is written last: it takes effect
-    /// then.
+    /// Writes the command queue's address, a multiple of 4096. The low half is written last: it takes effect then.
     ///
     /// # Safety
-    /// The card sees a page there, which is the command queue's until DMA has stopped.
+    /// A page is mapped for the card at `iova` and stays the command queue's until DMA has stopped.
     pub unsafe fn set_command_queue(&self, iova: u64) -> Result<(), Death> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe {
             self.write(CMDQ_ADDRESS_HIGH, (iova >> 32) as u32)?;
             self.write(CMDQ_ADDRESS_LOW, iova as u32)
         }
     }
 
-    /// Rings the slots of `mask`.
+    /// Rings the doorbell for the slots of `mask`.
     ///
     /// # Safety
-    /// The entries of these slots, if they are the card's, are commands that may be sent: see
+    /// Entries of these slots that the card owns are commands that may be sent: see
     /// [`Access::execute`](crate::access::Access::execute).
     pub unsafe fn ring_commands(&self, mask: u32) -> Result<(), Death> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe { self.write(COMMAND_DOORBELL, mask) }
     }
 
-    /// The health counter, 24 bits; it counts up as long as firmware lives.
+    /// The health counter, 24 bits; it advances as long as firmware is alive.
     pub fn health_counter(&self) -> Result<u32, Death> {
         let value = self.read(HEALTH_COUNTER)?;
         if value == ALL_ONES {
@@ -138,8 +137,8 @@ impl Registers {
         Ok(value & 0xff_ffff)
     }
 
-    /// Whether firmware or another user of the card has turned the function off, or asks for its reset. PRM
-    /// "Initialization Segment", `nic_interface`.
+    /// Whether firmware or another driver has disabled the function, or asks for its reset. PRM "Initialization
+    /// Segment", `nic_interface`.
     pub fn interface_disabled(&self) -> Result<bool, Death> {
         let value = self.read(CMDQ_ADDRESS_LOW)?;
         if value == ALL_ONES {
@@ -148,7 +147,7 @@ impl Registers {
         Ok(matches!(NicInterface::from_number(value >> 8 & 7), NicInterface::Disabled | NicInterface::SwReset))
     }
 
-    /// The last two dwords of the health buffer: severity, whether a reset is asked for, and the syndrome.
+    /// The last two dwords of the health buffer: severity, rfr (reset required), and the syndrome.
     pub fn health(&self) -> Result<HealthBuffer, Death> {
         let mut bytes = [0; HealthBuffer::SIZE];
         for at in [0x38, 0x3c] {

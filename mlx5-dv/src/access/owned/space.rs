@@ -1,4 +1,4 @@
-//! The device's address space: which memory it sees, and where.
+//! The device's address space: which memory is mapped, and where.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,8 +8,8 @@ use crate::error::{Death, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, HostMemory, Iova, IovaAllocator, PageSize, Pages, Translation};
 
-/// Memory shown to the device, each piece where the address that its keys have lies between two large pages: so both
-/// the IOMMU and the card's own translations can use large pages, whatever that address is.
+/// Memory mapped for the device. Each piece has the offset within large pages that its key address has, so both the
+/// IOMMU and the card's translations can use large pages at any address.
 #[derive(Debug)]
 pub struct Space {
     dma: Box<dyn DmaSpace>,
@@ -18,18 +18,18 @@ pub struct Space {
 }
 
 impl Space {
-    /// The space of the function behind `dma`.
+    /// The address space of the function behind `dma`.
     pub fn new(dma: Box<dyn DmaSpace>, liveness: Arc<Liveness>) -> Self {
         let addresses = Mutex::new(IovaAllocator::new(dma.iova_ranges()));
         Space { dma, addresses, liveness }
     }
 
-    /// Shows `memory` to the device.
-    fn show(&self, memory: &HostMemory) -> Result<Iova, Error> {
+    /// Maps `memory` for the device.
+    fn map(&self, memory: &HostMemory) -> Result<Iova, Error> {
         if memory.file().is_none() && !self.dma.takes_anonymous_memory() {
             return Err(Error::Memory {
-                reason: "a device model can only use memory with a file behind it, and this has none".into(),
-                fix: Some("use memory of HostMemory::allocate, which has one".into()),
+                reason: "a device model can only use memory that is backed by a file, and this is not".into(),
+                fix: Some("use HostMemory::allocate".into()),
                 source: None,
             });
         }
@@ -37,13 +37,13 @@ impl Space {
         let align = alignment(memory.len());
         let (start, reserved) = reserved(address, memory.len());
         let found = self.lock().allocate_like(start, reserved, align).ok_or_else(|| Error::Memory {
-            reason: format!("no device addresses left for {} bytes", memory.len()),
+            reason: format!("out of device addresses for {} bytes", memory.len()),
             fix: Some("destroy memory regions that are no longer used".into()),
             source: None,
         })?;
         let iova = Iova(found.0 + (address - start));
-        // SAFETY: the memory stays mapped until `hide`, which `release` calls before it frees it (or leaks it), or
-        // until the card is gone: all that calls `show` puts it into a `DmaBuffer`. That gives out no reference to its
+        // SAFETY: the memory stays mapped until `unmap`, which `release` calls before it frees (or leaks) it, or until
+        // the card is gone: every caller of `map` puts it into a `DmaBuffer`, which gives out no reference to its
         // data.
         match unsafe { self.dma.map(memory.range(), iova) } {
             Ok(()) => Ok(iova),
@@ -54,22 +54,22 @@ impl Space {
         }
     }
 
-    /// Takes memory back that [`show`](Self::show) showed. On an error the device may still reach it: it must not be
+    /// Unmaps memory that [`map`](Self::map) mapped. After an error the device may still reach it, so it must not be
     /// freed.
-    fn hide(&self, iova: Iova, len: usize) -> Result<(), Error> {
+    fn unmap(&self, iova: Iova, len: usize) -> Result<(), Error> {
         match self.dma.unmap(iova, len) {
             Ok(()) => {
                 let (start, reserved) = reserved(iova.0, len);
                 self.lock().free(Iova(start), reserved);
                 Ok(())
             }
-            // The server's process ended, and with it all that could write this memory.
+            // The server process ended, so nothing can write this memory any more.
             Err(_) if matches!(self.liveness.death(), Some(Death::ServerGone { .. })) => Ok(()),
             Err(source) => Err(Error::io(format!("unmapping {len} bytes at device address {:#x}", iova.0), source)),
         }
     }
 
-    /// Memory of ours, shown to the device, taken back on drop.
+    /// Allocates memory that stays mapped for the device until it is dropped.
     pub fn allocate(self: &Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {
         let key_address = self.dma.key_address(len);
         let memory = match key_address {
@@ -77,26 +77,25 @@ impl Space {
             None if self.dma.prefers_files() => HostMemory::allocate(len),
             None => HostMemory::allocate_private(len),
         };
-        self.lend_at(memory?, key_address)
+        self.map_buffer_at(memory?, key_address)
     }
 
-    /// `memory`, shown to the device, taken back and freed on drop.
-    pub fn lend(self: &Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
+    /// Maps `memory` for the device until it is dropped; then unmaps and frees it.
+    pub fn map_buffer(self: &Arc<Self>, memory: HostMemory) -> Result<DmaBuffer, Error> {
         let key_address = self.dma.key_address(memory.len());
-        self.lend_at(memory, key_address)
+        self.map_buffer_at(memory, key_address)
     }
 
-    fn lend_at(self: &Arc<Self>, mut memory: HostMemory, key_address: Option<u64>) -> Result<DmaBuffer, Error> {
+    fn map_buffer_at(self: &Arc<Self>, mut memory: HostMemory, key_address: Option<u64>) -> Result<DmaBuffer, Error> {
         memory.set_key_address(key_address);
-        let iova = self.show(&memory)?;
+        let iova = self.map(&memory)?;
         let space = Arc::clone(self);
         Ok(DmaBuffer::new(memory, iova, Box::new(move |memory, iova| space.release(memory, iova))))
     }
 
-    /// Takes `memory` back from the device and frees it; leaks it where that fails, since the device may still write
-    /// it.
+    /// Unmaps and frees `memory`. Leaks it if that fails, since the device may still write it.
     fn release(&self, memory: HostMemory, iova: Iova) {
-        if let Err(error) = self.hide(iova, memory.len()) {
+        if let Err(error) = self.unmap(iova, memory.len()) {
             tracing::error!(%error, bytes = memory.len(), "memory leaked: the device may still write it");
             std::mem::forget(memory);
         }
@@ -107,26 +106,26 @@ impl Space {
     }
 }
 
-/// The address space kept for memory of `len` bytes at `address`, first address and bytes: whole pages of the card's,
-/// so that they never cover a neighbour. An address of a key and the one that the device gets for it have the same.
+/// The address range reserved for `len` bytes at `address`: start and length, in whole device pages, so that it never
+/// overlaps a neighbour. A key address and its device address have the same offset and length.
 fn reserved(address: u64, len: usize) -> (u64, u64) {
     let log_page = Translation::log_size(address, len, alignment(len).trailing_zeros());
     let start = Translation::start(address, log_page);
     (start, (address - start + len as u64).next_multiple_of(1 << log_page))
 }
 
-/// By how much the two addresses of `len` bytes may differ: multiples of this.
+/// The two addresses of `len` bytes differ by a multiple of this.
 fn alignment(len: usize) -> u64 {
     (len as u64).next_power_of_two().clamp(4096, 1 << Translation::LOG_LARGEST)
 }
 
 fn map_error(len: usize, source: std::io::Error) -> Error {
-    if let Some(death) = Death::hung_up(&source) {
+    if let Some(death) = Death::connection_lost(&source) {
         return Error::Dead(death);
     }
     let fix = (source.raw_os_error() == Some(libc::ENOMEM))
         .then(|| "raise the limit of locked memory: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a unit".into());
-    Error::Memory { reason: format!("cannot show {len} bytes of memory to the device"), fix, source: Some(source) }
+    Error::Memory { reason: format!("cannot map {len} bytes of memory for the device"), fix, source: Some(source) }
 }
 
 #[cfg(test)]
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
     use crate::access::HostRange;
 
-    /// A device that takes no memory.
+    /// A device that refuses to map memory.
     #[derive(Debug)]
     struct Refusing(i32);
 
@@ -158,7 +157,7 @@ mod tests {
 
     fn refusal(error: i32, memory: HostMemory) -> String {
         let space = Arc::new(Space::new(Box::new(Refusing(error)), Liveness::new()));
-        match space.lend(memory) {
+        match space.map_buffer(memory) {
             Ok(_) => panic!("it must be refused"),
             Err(error) => error.to_string(),
         }
@@ -169,7 +168,7 @@ mod tests {
         let text = refusal(libc::ENOMEM, HostMemory::allocate(4096).unwrap());
         assert!(text.contains("ulimit -l unlimited"), "{text}");
         let text = refusal(libc::EFAULT, HostMemory::allocate(4096).unwrap());
-        assert!(text.contains("cannot show") && !text.contains("ulimit"), "{text}");
+        assert!(text.contains("cannot map") && !text.contains("ulimit"), "{text}");
     }
 
     #[test]
@@ -178,7 +177,7 @@ mod tests {
         assert!(text.contains("the device's server is gone"), "{text}");
     }
 
-    /// A device behind the kernel's IOMMU, which needs no files. It remembers what was mapped where.
+    /// A device behind the kernel's IOMMU, which needs no files. Records what was mapped where.
     #[derive(Debug, Default)]
     struct Kernel(Arc<Mutex<Vec<(u64, u64)>>>);
 
@@ -220,9 +219,9 @@ mod tests {
     #[test]
     fn no_addresses_and_no_file_are_told_apart() {
         let text = refusal(libc::ENOMEM, HostMemory::allocate(32 << 20).unwrap());
-        assert!(text.contains("no device addresses left"), "{text}");
+        assert!(text.contains("out of device addresses"), "{text}");
         let text = refusal(libc::ENOMEM, HostMemory::from_vec(vec![0; 100]).unwrap());
-        assert!(text.contains("a file behind it"), "{text}");
+        assert!(text.contains("backed by a file"), "{text}");
     }
 
     #[test]
@@ -248,7 +247,7 @@ mod tests {
         let _keeps_the_first_place = space.allocate(4096).unwrap();
         let vector = vec![0u8; (64 << 20) + 4096];
         let odd = vector.as_ptr() as u64 & 0x3fff_ffff;
-        let memory = space.lend(HostMemory::from_vec(vector).unwrap()).unwrap();
+        let memory = space.map_buffer(HostMemory::from_vec(vector).unwrap()).unwrap();
         let (address, iova) = lock(&mapped)[1];
         assert_eq!(iova & 0x7ff_ffff, address & 0x7ff_ffff, "{odd:#x}");
         let pages = Translation::of(address, memory.iova(), memory.memory().unwrap().len());

@@ -1,4 +1,4 @@
-//! The steps of a bring-up that a teardown must undo, written down as they are done.
+//! Bring-up steps that a teardown must undo. Each is recorded once it is done.
 
 use crate::access::UarHandle;
 

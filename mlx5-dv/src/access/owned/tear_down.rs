@@ -1,4 +1,4 @@
-//! Teardown: undoes the steps of the bring-up, last first. PRM "Driver Teardown".
+//! Teardown: undoes the steps of the bring-up in reverse order. PRM "Driver Teardown".
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::lock::lock;
 use crate::memory::DmaBuffer;
 
-/// How long giving pages back may take at teardown.
+/// Longest time for reclaiming pages at teardown.
 const RECLAIM: Duration = Duration::from_secs(10);
 
 impl Drop for Owned {
@@ -24,13 +24,13 @@ impl Drop for Owned {
     }
 }
 
-/// Undoes every step that is done, last first. A step that cannot be undone is reported, and does not keep the others.
+/// Undoes every completed step in reverse order. A failing step is logged; the others still run.
 fn tear_down(card: &Owned) {
     while let Some(step) = { lock(&card.done).pop() } {
         let about = format!("{step:?}");
         match undo(card, step) {
             Ok(()) => {}
-            // Its death has been told.
+            // The death was logged already.
             Err(error) if error.is_dead() => tracing::debug!(%error, step = about, device = card.name, "teardown"),
             Err(error) => tracing::warn!(%error, step = about, device = card.name, "teardown"),
         }
@@ -39,13 +39,13 @@ fn tear_down(card: &Owned) {
 }
 
 fn undo(card: &Owned, step: Step) -> Result<(), Error> {
-    // A dead card takes no commands, but its interrupts and its bus mastering still have to go.
+    // A dead card takes no commands, but its interrupts and bus mastering must still be disabled.
     let dead = card.liveness.death().is_some();
     match step {
         Step::EventQueues => destroy_event_queues(card, dead)?,
         Step::Interrupts => card.irq.disable().map_err(|error| Error::io("disabling interrupts", error))?,
         Step::EventUar(uar) => card.free_uar(&uar)?,
-        // Before any memory is released: from here on no DMA is under way.
+        // Before any memory is freed: after this no DMA is in flight.
         Step::BusMaster => {
             let stopped = card.registers.stop_dma();
             stopped.inspect_err(|_| leak(card)).map_err(|error| Error::io("stopping bus mastering", error))?;
@@ -55,31 +55,31 @@ fn undo(card: &Owned, step: Step) -> Result<(), Error> {
         Step::UnicastList => port::list_address(card, None)?,
         Step::Roce => port::set_roce(card, false)?,
         Step::InitHca => teardown_hca(card)?,
-        Step::Pages => take_pages_back(card)?,
-        // SAFETY: names no memory, and the function's life is this module's to direct.
+        Step::Pages => reclaim_pages(card)?,
+        // SAFETY: names no memory; this module alone controls the function's life cycle.
         Step::EnableHca => drop(unsafe { card.run_raw(&DisableHcaIn::default(), "") }?),
     }
     Ok(())
 }
 
-/// Never gives back what the card may still write.
+/// Leaks the memory that the card may still write.
 fn leak(card: &Owned) {
     lock(&card.kept).drain(..).for_each(DmaBuffer::leak);
 }
 
-/// Ends events: commands poll again, the thread ends, then its queues do.
+/// Ends event handling: commands poll again, the thread stops, then the queues are destroyed.
 fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
     if let Some(commands) = card.commands.get() {
         commands.set_by_event(false);
     }
     let queues = { lock(&card.events).take() }.and_then(Events::stop).unwrap_or_default();
     let mut first = Ok(());
-    // The last created first: the asynchronous EQ, which the others' commands may still report to, goes last.
+    // In reverse order of creation: the asynchronous EQ, which reports the completion of these commands, goes last.
     for queue in queues.into_iter().rev() {
-        // SAFETY: ends an EQ of `create_event_queues`', whose memory is `queue`'s.
+        // SAFETY: destroys an EQ of `create_event_queues`, whose memory `queue` owns.
         let result = if dead { Ok(()) } else { unsafe { card.destroy(ObjectHandle(0), queue.destroy_command()) } };
         if let Err(error) = result {
-            // The card may still write this ring. The others are tried all the same.
+            // The card may still write this ring. Continue with the others.
             lock(&card.kept).push(queue.into_memory());
             first = first.and(Err(error.into()));
         }
@@ -87,22 +87,22 @@ fn destroy_event_queues(card: &Owned, dead: bool) -> Result<(), Error> {
     first
 }
 
-/// PRM "TEARDOWN_HCA". When firmware does not do it, a reset of the function makes sure that no DMA goes on.
+/// PRM "TEARDOWN_HCA". If firmware fails, a reset of the function stops DMA.
 fn teardown_hca(card: &Owned) -> Result<(), Error> {
-    // SAFETY: names no memory, and the function's life is this module's to direct.
+    // SAFETY: names no memory; this module alone controls the function's life cycle.
     let result = unsafe { card.run_raw(&TeardownHcaIn::default(), "") };
     if result.is_err() {
         match card.registers.bar().reset() {
-            // Firmware has forgotten the rest, its command queue included.
+            // Firmware has released everything else, including its command queue.
             Ok(()) => lock(&card.done).retain(|step| matches!(step, Step::BusMaster)),
-            Err(error) => tracing::error!(%error, "reset after a failed teardown"),
+            Err(error) => tracing::error!(%error, "resetting the function after a failed teardown"),
         }
     }
     result.map(drop).map_err(Error::from)
 }
 
-/// Takes every page back, until firmware holds none or time is over.
-fn take_pages_back(card: &Owned) -> Result<(), Error> {
+/// Reclaims pages until firmware holds none or the time is over.
+fn reclaim_pages(card: &Owned) -> Result<(), Error> {
     let deadline = Deadline::after(&card.options.clock, RECLAIM);
     for function in card.pages.holders() {
         loop {
@@ -110,13 +110,13 @@ fn take_pages_back(card: &Owned) -> Result<(), Error> {
             if held == 0 {
                 return Ok(());
             }
-            // SAFETY: takes memory from firmware; `taken` frees no page that firmware does not name.
+            // SAFETY: takes memory from firmware; `taken` frees only pages that firmware names.
             let output = unsafe { card.execute(FirmwarePages::take_command(function, held)) }?;
             if card.pages.taken(&output)? == 0 {
                 break;
             }
             if deadline.has_passed() {
-                return Err(Error::Timeout { what: "giving pages back".into(), limit: RECLAIM });
+                return Err(Error::Timeout { what: "reclaiming firmware's pages".into(), limit: RECLAIM });
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The kernel's VFIO: a function bound to vfio-pci, behind an IOMMU.
 //!
-//! Two ways lead there. Newer kernels give each function a device file of its own and manage its addresses through
-//! `/dev/iommu` (iommufd); all have groups and containers. The first is taken where it is open to this user.
+//! The kernel offers two interfaces. Newer kernels have a device file per function, with address spaces managed through
+//! `/dev/iommu` (iommufd); all kernels have groups and containers. The first is used if this user may open it.
 //!
-//! Registers are read and written through the device file, not through a mapping: a card that is pulled out then
-//! answers with an error instead of killing the process with SIGBUS. Only UAR pages are mapped.
+//! Registers are accessed through the device file, not a mapping: after a surprise removal an access then fails with an
+//! error, and the process does not get SIGBUS. Only UAR pages are mapped.
 
 use std::fmt;
 use std::io;
@@ -30,11 +30,11 @@ use crate::discovery::{Card, PciAddress, Sysfs};
 use crate::error::Error;
 use crate::memory::Iova;
 
-/// Addresses taken where the kernel does not say which it allows: 39 bits, without the interrupt window of x86.
+/// Address ranges to use if the kernel does not report any: 39 bits, without the interrupt window of x86.
 const USUAL_ADDRESSES: [(u64, u64); 2] = [(0x1_0000, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)];
 
-/// `VFIO_DEVICE_RESET`, `VFIO_IOMMU_GET_INFO`, `IOMMU_IOAS_IOVA_RANGES`: `_IO(';', n)`, as the kernel's vfio.h and
-/// iommufd.h number them.
+/// `VFIO_DEVICE_RESET`, `VFIO_IOMMU_GET_INFO`, `IOMMU_IOAS_IOVA_RANGES`: `_IO(';', n)`, numbered as in the kernel's
+/// vfio.h and iommufd.h.
 const VFIO_DEVICE_RESET: libc::c_ulong = request(100 + 11);
 const VFIO_IOMMU_GET_INFO: libc::c_ulong = request(100 + 12);
 const IOMMU_IOAS_IOVA_RANGES: libc::c_ulong = request(0x84);
@@ -46,7 +46,7 @@ const fn request(number: u8) -> libc::c_ulong {
 /// Opens the function at `address`.
 ///
 /// # Errors
-/// [`Error::Refused`] with what stands in the way, and the shell line that removes it.
+/// [`Error::Refused`] with the obstacle, and the shell command that removes it.
 pub fn open(address: PciAddress) -> Result<Function, Error> {
     let name = format!("vfio:{address}");
     let card = inspect(&name, address)?;
@@ -54,11 +54,11 @@ pub fn open(address: PciAddress) -> Result<Function, Error> {
     let bar_size = group.device().get_region_size(VFIO_PCI_BAR0_REGION_INDEX);
     let vectors = group.device().get_irq_info(VFIO_PCI_MSIX_IRQ_INDEX).map_or(0, |info| info.count);
     if bar_size == 0 {
-        return Err(refuse(&name, "its BAR 0 has no memory", None, None));
+        return Err(refuse(&name, "its BAR 0 is empty", None, None));
     }
     let bar = Box::new(VfioBar { vfio: Arc::clone(&group), size: bar_size });
     let dma = Box::new(VfioDma(Arc::clone(&group)));
-    // SAFETY: all three are of the device that was opened, which the kernel opens once at a time.
+    // SAFETY: all three belong to the device just opened, which the kernel opens only once at a time.
     Ok(unsafe { Function::new(name, bar, dma, Box::new(VfioIrq { vfio: group, vectors })) })
 }
 
@@ -66,7 +66,7 @@ fn refuse(device: &str, reason: &str, fix: Option<String>, source: Option<io::Er
     Error::Refused { device: device.into(), reason: reason.into(), fix, source }
 }
 
-/// Finds everything that can be seen to stand in the way before anything is opened.
+/// Checks for visible obstacles before anything is opened.
 fn inspect(name: &str, address: PciAddress) -> Result<Card, Error> {
     let sysfs = Sysfs::default();
     if !sysfs.exists(address) {
@@ -74,7 +74,7 @@ fn inspect(name: &str, address: PciAddress) -> Result<Card, Error> {
         return Err(refuse(name, "there is no such PCI function", Some(fix), None));
     }
     let card = sysfs.card(address).map_err(|error| refuse(name, "sysfs cannot be read", None, Some(error)))?;
-    let card = card.ok_or_else(|| refuse(name, "it is not a ConnectX: its vendor is not 15b3", None, None))?;
+    let card = card.ok_or_else(|| refuse(name, "it is not a ConnectX: its PCI vendor ID is not 15b3", None, None))?;
     match sysfs.obstacles(&card).into_iter().next() {
         Some(obstacle) => Err(refuse(name, &obstacle.reason, Some(obstacle.fix), None)),
         None => Ok(card),
@@ -86,15 +86,15 @@ fn open_device(name: &str, card: &Card) -> Result<Vfio, Error> {
     if card.vfio_device.is_some() && Path::new("/dev/iommu").exists() {
         match Vfio::by_device_file(&path) {
             Ok(vfio) => return Ok(vfio),
-            // The group may be open to this user where the device file is not.
+            // This user may be allowed to open the group, though not the device file.
             Err(error) if card.vfio_group.is_none() => return Err(explain(name, card, error)),
-            Err(error) => tracing::debug!(%error, "no access by iommufd, trying the group"),
+            Err(error) => tracing::debug!(%error, "iommufd refused, trying the group"),
         }
     }
     Vfio::by_group(&path).map_err(|error| explain(name, card, error))
 }
 
-/// Turns a refusal of the kernel into one with a fix.
+/// Turns an error of the kernel into a refusal with a fix.
 fn explain(name: &str, card: &Card, error: VfioError) -> Error {
     let group = card.iommu_group.map_or_else(String::new, |group| group.to_string());
     let file = format!("/dev/vfio/{group}");
@@ -131,18 +131,18 @@ fn explain(name: &str, card: &Card, error: VfioError) -> Error {
             let fix = "modprobe vfio_iommu_type1, and turn the IOMMU on (intel_iommu=on)";
             refuse(name, "the kernel has no IOMMU for VFIO", Some(fix.into()), None)
         }
-        other => refuse(name, "the kernel's VFIO refused it", None, Some(io::Error::other(other))),
+        other => refuse(name, "the kernel's VFIO refused the device", None, Some(io::Error::other(other))),
     }
 }
 
-/// How the kernel manages the function's addresses.
+/// The address space that the function is attached to.
 #[derive(Clone)]
 enum Addresses {
     Container(Arc<VfioContainer>),
     Iommufd(Arc<VfioIommufd>),
 }
 
-/// An opened function.
+/// An open function.
 struct Vfio {
     /// `None` only while it is being closed.
     device: Option<VfioDevice>,
@@ -160,11 +160,11 @@ impl fmt::Debug for Vfio {
 
 impl Drop for Vfio {
     fn drop(&mut self) {
-        // The crate looks the group up in sysfs once more when it closes a device, and panics if a card that was pulled
-        // out is no longer there. The kernel closes everything with the descriptors anyway.
+        // On close the crate looks the group up in sysfs again, and panics if the card was removed. The kernel releases
+        // everything with the descriptors anyway.
         let device = self.device.take();
         if catch_unwind(AssertUnwindSafe(|| drop(device))).is_err() {
-            tracing::warn!("the function went away before it was closed");
+            tracing::warn!("the function was removed before it was closed");
         }
     }
 }
@@ -190,21 +190,21 @@ impl Vfio {
         }
     }
 
-    /// Reads a region. What cannot be read reads as all ones, as on a bus.
+    /// Reads a region. A failed read gives all ones, as on a PCI bus.
     fn read<const N: usize>(&self, region: u32, offset: u64) -> [u8; N] {
         let mut bytes = [0xff; N];
         self.device().region_read(region, &mut bytes, offset);
         bytes
     }
 
-    /// Writes a region. The crate's own write only logs that it failed.
+    /// Writes a region. The crate's own write does not return errors.
     fn write(&self, region: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let device = self.device();
         let inside = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= device.get_region_size(region));
         if !inside {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        // SAFETY: the device keeps its descriptor open, and it is borrowed for this call only.
+        // SAFETY: the device keeps its descriptor open; it is borrowed for this call only.
         let file = unsafe { BorrowedFd::borrow_raw(device.as_raw_fd()) };
         let written = rustix::io::pwrite(file, bytes, device.get_region_offset(region) + offset)?;
         if written == bytes.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
@@ -218,7 +218,7 @@ struct VfioBar {
 }
 
 impl VfioBar {
-    /// Whether the kernel lets all of `[offset, offset + len)` of BAR 0 be mapped.
+    /// Whether the kernel allows mapping `[offset, offset + len)` of BAR 0.
     fn mappable(&self, offset: u64, len: u64) -> bool {
         let device = self.vfio.device();
         let Some(end) = offset.checked_add(len).filter(|end| *end <= self.size) else { return false };
@@ -238,7 +238,7 @@ impl VfioBar {
 }
 
 // SAFETY: the kernel maps the part that is asked for. A reset waits for DMA to end, and without bus mastering the bus
-// lets none through.
+// lets no DMA through.
 unsafe impl Bar for VfioBar {
     fn size(&self) -> u64 {
         self.size
@@ -281,12 +281,12 @@ unsafe impl Bar for VfioBar {
 #[derive(Debug)]
 struct VfioDma(Arc<Vfio>);
 
-// SAFETY: the IOMMU lets the function reach what was mapped, until it is unmapped, and nothing else.
+// SAFETY: the IOMMU lets the function reach mapped memory until it is unmapped, and nothing else.
 unsafe impl DmaSpace for VfioDma {
     unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
         let address = range.address().as_ptr();
-        // SAFETY: the caller's promise: the memory stays mapped until it is unmapped here, and nobody holds a reference
-        // to what the card is told to write of it.
+        // SAFETY: by this function's contract the memory stays mapped in this process until it is unmapped here, and
+        // nobody holds a reference to what the card writes.
         let result = unsafe {
             match &self.0.addresses {
                 Addresses::Container(container) => container.vfio_dma_map(iova.0, range.len(), address),
@@ -313,7 +313,7 @@ unsafe impl DmaSpace for VfioDma {
             Ok(ranges) if !ranges.is_empty() => ranges,
             Ok(_) => USUAL_ADDRESSES.to_vec(),
             Err(error) => {
-                tracing::debug!(%error, "the kernel does not say which addresses it allows");
+                tracing::debug!(%error, "the kernel does not report its allowed addresses");
                 USUAL_ADDRESSES.to_vec()
             }
         }
@@ -328,7 +328,7 @@ unsafe impl DmaSpace for VfioDma {
     }
 }
 
-/// The system's error inside of the crate's.
+/// The system error inside the crate's error.
 fn os_error(error: VfioError) -> io::Error {
     match error {
         VfioError::IommuDmaMap(source) | VfioError::IommuDmaUnmap(source) => {
@@ -341,7 +341,8 @@ fn os_error(error: VfioError) -> io::Error {
     }
 }
 
-/// What a container's IOMMU allows. The reply is a header and a chain of capabilities, all in the host's order:
+/// Address ranges that a container's IOMMU allows. The reply is a header and a chain of capabilities, in host byte
+/// order:
 ///
 /// ```text
 /// vfio_iommu_type1_info   argsz u32, flags u32, iova_pgsizes u64, cap_offset u32
@@ -351,11 +352,11 @@ fn os_error(error: VfioError) -> io::Error {
 fn container_ranges(container: &VfioContainer) -> io::Result<Vec<(u64, u64)>> {
     const HEADER: usize = 24;
     let mut len = HEADER;
-    // The kernel says how much it has; it can only grow if devices come and go meanwhile.
+    // The kernel reports the size it needs. It can only grow if devices come or go in between.
     for _ in 0..3 {
         let mut reply = vec![0u64; len.div_ceil(8)];
         reply[0] = len as u64;
-        // SAFETY: the kernel writes at most `argsz` bytes, the first dword, which is no more than `reply` has.
+        // SAFETY: the kernel writes at most `argsz` bytes, the first dword, and `reply` has that many.
         let result = unsafe { ioctl_with_mut_ptr(container, VFIO_IOMMU_GET_INFO, reply.as_mut_ptr()) };
         if result != 0 {
             return Err(io::Error::last_os_error());
@@ -400,7 +401,7 @@ fn parse_ranges(bytes: &[u8]) -> Vec<(u64, u64)> {
     vec![]
 }
 
-/// What an iommufd address space allows. Laid out in the kernel's iommufd.h, `iommu_ioas_iova_ranges`.
+/// Address ranges that an iommufd address space allows. Layout: `iommu_ioas_iova_ranges` in the kernel's iommufd.h.
 fn iommufd_ranges(space: &VfioIommufd) -> io::Result<Vec<(u64, u64)>> {
     #[repr(C)]
     struct Ranges {
@@ -420,7 +421,7 @@ fn iommufd_ranges(space: &VfioIommufd) -> io::Result<Vec<(u64, u64)>> {
         allowed_iovas: found.as_mut_ptr() as u64,
         out_iova_alignment: 0,
     };
-    // SAFETY: `ranges` is as the kernel has it, and `found`, to which it points, has room for `num_iovas` pairs and
+    // SAFETY: `ranges` has the kernel's layout; `found`, to which it points, has room for `num_iovas` pairs and
     // outlives the call.
     let result = unsafe { ioctl_with_mut_ref(&**space.iommufd(), IOMMU_IOAS_IOVA_RANGES, &mut ranges) };
     if result != 0 {
@@ -454,10 +455,10 @@ impl Irq for VfioIrq {
     }
 }
 
-/// The same eventfd as the crate's type has it.
+/// Duplicates an eventfd as the crate's type.
 fn to_event_fd(fd: &OwnedFd) -> io::Result<EventFd> {
     let raw: RawFd = fd.try_clone()?.into_raw_fd();
-    // SAFETY: `raw` is an eventfd that nobody else owns: it was duplicated for this.
+    // SAFETY: `raw` is a duplicate made for this, an eventfd that nobody else owns.
     Ok(unsafe { EventFd::from_raw_fd(raw) })
 }
 
@@ -511,7 +512,7 @@ mod tests {
             |bytes: &mut Vec<u8>, at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         put32(&mut bytes, 4, VFIO_IOMMU_INFO_CAPS);
         put32(&mut bytes, 16, 24);
-        // Some other capability first, then the one that is looked for.
+        // The requested capability comes second in the chain.
         put32(&mut bytes, 24, 99);
         put32(&mut bytes, 28, 32);
         put32(&mut bytes, 32, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE);

@@ -1,7 +1,7 @@
-//! A device served at a socket, over the vfio-user protocol: our model in another process, or anyone's.
+//! A device served at a socket by the vfio-user protocol: a model in another process, ours or another's.
 //!
-//! The protocol's client waits for each answer without a limit. It therefore lives on a thread of its own, and whoever
-//! asks it something waits for a while only: a server that hangs is as gone as one that died.
+//! The protocol's client waits for each reply without a limit. It therefore runs on a thread of its own, and callers
+//! wait for that thread with a deadline. A server that hangs counts as dead.
 
 use std::fmt;
 use std::fs::File;
@@ -25,23 +25,23 @@ use crate::access::{Bar, BarMapping, DmaSpace, Function, HostRange, Irq, pci};
 use crate::error::Error;
 use crate::memory::Iova;
 
-/// How long the server may take to answer. Every message of the protocol is answered at once by a server that lives.
+/// Longest wait for a reply. A live server replies to every message of the protocol at once.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Addresses a model takes: all but the last page of 48 bits, and nothing below 1 MiB.
+/// Addresses that a model accepts: all of 48 bits but the last page, and nothing below 1 MiB.
 const ADDRESSES: (u64, u64) = (1 << 20, (1 << 48) - (1 << 12) - 1);
 
-/// Reaches the function served at `socket`.
+/// Opens the function served at `socket`.
 ///
 /// # Errors
-/// [`Error::Refused`] when nobody serves there, or what serves there is no PCI device.
+/// [`Error::Refused`] if there is no server, or what it serves is not a PCI device.
 pub fn open(socket: &Path) -> Result<Function, Error> {
     let name = format!("vfio-user:{}", socket.display());
-    let (server, face) = Server::connect(socket).map_err(|failure| refused(&name, socket, failure))?;
+    let (server, info) = Server::connect(socket).map_err(|failure| refused(&name, socket, failure))?;
     let server = Arc::new(server);
-    let bar = ServedBar { server: Arc::clone(&server), size: face.bar_size, areas: face.areas, file: face.file };
+    let bar = ServedBar { server: Arc::clone(&server), size: info.bar_size, areas: info.areas, file: info.file };
     let dma = Box::new(ServedDma(Arc::clone(&server)));
-    let irq = Box::new(ServedIrq { server, vectors: face.vectors });
-    // SAFETY: all three are of the connection just made, and a server takes one client at a time.
+    let irq = Box::new(ServedIrq { server, vectors: info.vectors });
+    // SAFETY: all three belong to the connection just made, and a server has one client at a time.
     Ok(unsafe { Function::new(name, Box::new(bar), dma, irq) })
 }
 
@@ -49,36 +49,36 @@ fn refused(device: &str, socket: &Path, source: io::Error) -> Error {
     let serve = format!("mlx5 sim --socket {}", socket.display());
     let is_socket = std::fs::metadata(socket).map_or(true, |found| found.file_type().is_socket());
     let (reason, fix) = match source.kind() {
-        _ if !is_socket => ("it is no socket".into(), None),
-        io::ErrorKind::NotFound => ("there is no such socket".into(), Some(serve)),
-        io::ErrorKind::ConnectionRefused => ("nobody serves at this socket any more".into(), Some(serve)),
+        _ if !is_socket => ("it is not a socket".into(), None),
+        io::ErrorKind::NotFound => ("it does not exist".into(), Some(serve)),
+        io::ErrorKind::ConnectionRefused => ("its server has ended".into(), Some(serve)),
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {
-            ("its server hung up; perhaps it just ended".into(), Some(serve))
+            ("its server closed the connection; it may have just ended".into(), Some(serve))
         }
         io::ErrorKind::PermissionDenied => {
             ("this user may not connect to it".into(), Some(format!("sudo chown $USER {}", socket.display())))
         }
         io::ErrorKind::TimedOut => {
-            ("its server does not answer; perhaps it serves another client now, or hangs".into(), None)
+            ("its server does not answer: it may be serving another client, or hang".into(), None)
         }
-        _ => ("it does not speak vfio-user as this driver does".into(), None),
+        _ => ("it does not speak this driver's version of vfio-user".into(), None),
     };
     Error::Refused { device: device.into(), reason, fix, source: Some(source) }
 }
 
-/// What the server said of its device.
-struct Face {
+/// What the server reports of its device.
+struct DeviceInfo {
     bar_size: u64,
-    /// Parts of BAR 0 that can be mapped: offset and length.
+    /// Mappable parts of BAR 0: offset and length.
     areas: Vec<(u64, u64)>,
-    /// The file behind them, and where in it the BAR begins.
+    /// The file that backs them, and the offset of the BAR in it.
     file: Option<(Arc<File>, u64)>,
     vectors: u32,
 }
 
 type Work = Box<dyn FnOnce(&mut Client) + Send>;
 
-/// The client's thread, from outside.
+/// Handle of the client's thread.
 struct Server {
     socket: PathBuf,
     work: mpsc::Sender<Work>,
@@ -92,14 +92,14 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    fn connect(socket: &Path) -> io::Result<(Self, Face)> {
+    fn connect(socket: &Path) -> io::Result<(Self, DeviceInfo)> {
         let (work, queue) = mpsc::channel::<Work>();
         let (ready, connected) = mpsc::sync_channel(1);
         let path = socket.to_path_buf();
         std::thread::Builder::new().name("mlx5 vfio-user".into()).spawn(move || {
-            let mut client = match Client::new(&path).map_err(client_error).and_then(face) {
-                Ok((client, face)) => {
-                    let _ = ready.send(Ok(face));
+            let mut client = match Client::new(&path).map_err(client_error).and_then(query_info) {
+                Ok((client, info)) => {
+                    let _ = ready.send(Ok(info));
                     client
                 }
                 Err(error) => {
@@ -107,17 +107,17 @@ impl Server {
                     return;
                 }
             };
-            // Ends when all that could send work is dropped.
+            // Ends when all senders are dropped.
             for work in queue {
                 work(&mut client);
             }
             let _ = client.shutdown();
         })?;
-        let face = connected.recv_timeout(PATIENCE).map_err(|_| silent())??;
-        Ok((Server { socket: socket.into(), work, gone: AtomicBool::new(false) }, face))
+        let info = connected.recv_timeout(PATIENCE).map_err(|_| timed_out())??;
+        Ok((Server { socket: socket.into(), work, gone: AtomicBool::new(false) }, info))
     }
 
-    /// Has the client's thread do `work`. A server that failed once is not asked again: its stream may be out of step.
+    /// Runs `work` on the client's thread. After a failure no more requests are sent: the stream may be out of step.
     fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Client) -> Result<T, vfio_user::Error> + Send + 'static,
@@ -132,7 +132,7 @@ impl Server {
         let result = match self.work.send(work) {
             Ok(()) => match answer.recv_timeout(PATIENCE) {
                 Ok(result) => result.map_err(client_error),
-                Err(_) => Err(silent()),
+                Err(_) => Err(timed_out()),
             },
             Err(_) => Err(io::Error::other("the client's thread ended")),
         };
@@ -143,12 +143,12 @@ impl Server {
     }
 }
 
-fn silent() -> io::Error {
+fn timed_out() -> io::Error {
     let seconds = PATIENCE.as_secs();
     io::Error::new(io::ErrorKind::TimedOut, format!("the device's server did not answer for {seconds} s"))
 }
 
-/// The system's error inside of the client's.
+/// The system error inside the client's error.
 fn client_error(error: vfio_user::Error) -> io::Error {
     use vfio_user::Error as E;
     match error {
@@ -164,8 +164,8 @@ fn client_error(error: vfio_user::Error) -> io::Error {
     }
 }
 
-/// Asks the device what it has.
-fn face(mut client: Client) -> io::Result<(Client, Face)> {
+/// Reads the device's regions and interrupts.
+fn query_info(mut client: Client) -> io::Result<(Client, DeviceInfo)> {
     let no_bar = || io::Error::new(io::ErrorKind::InvalidData, "the device has no BAR 0");
     let bar = client.region(VFIO_PCI_BAR0_REGION_INDEX).filter(|region| region.size > 0).ok_or_else(no_bar)?;
     let bar_size = bar.size;
@@ -175,7 +175,7 @@ fn face(mut client: Client) -> io::Result<(Client, Face)> {
         None => None,
     };
     let vectors = client.get_irq_info(VFIO_PCI_MSIX_IRQ_INDEX).map_err(client_error)?.count;
-    Ok((client, Face { bar_size, areas, file, vectors }))
+    Ok((client, DeviceInfo { bar_size, areas, file, vectors }))
 }
 
 #[derive(Debug)]
@@ -205,8 +205,8 @@ impl ServedBar {
     }
 }
 
-// SAFETY: the server's file is mapped where it says that the part lies. That it stops DMA when it says so is the
-// protocol's promise: it is the device, and believed like one.
+// SAFETY: the server's file is mapped at the offset that it states for the part. That DMA stops when the server says so
+// is its promise under the protocol: it is the device, and trusted like one.
 unsafe impl Bar for ServedBar {
     fn size(&self) -> u64 {
         self.size
@@ -246,7 +246,7 @@ unsafe impl Bar for ServedBar {
     }
 }
 
-/// Maps a piece of a file that stands for a piece of the BAR.
+/// Maps a part of a file that backs a part of the BAR.
 fn map_file(file: &File, offset: u64, len: usize) -> io::Result<BarMapping> {
     let mapping = MmapOptions::new().offset(offset).len(len).map_raw(file)?;
     BarMapping::of_map(mapping, ())
@@ -255,12 +255,12 @@ fn map_file(file: &File, offset: u64, len: usize) -> io::Result<BarMapping> {
 #[derive(Debug)]
 struct ServedDma(Arc<Server>);
 
-// SAFETY: the server is given the files of what is mapped, and knows no other memory of this process. That it lets go
-// of them when it says so is the protocol's promise.
+// SAFETY: the server receives the files of what is mapped, and can reach no other memory of this process. That it
+// unmaps them when it says so is its promise under the protocol.
 unsafe impl DmaSpace for ServedDma {
     unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
         let Some((file, offset)) = range.file() else { return Err(io::Error::from(io::ErrorKind::InvalidInput)) };
-        // Sent from another thread: the descriptor has to live until it is.
+        // Sent by the other thread: the descriptor must stay open until then.
         let file = file.try_clone_to_owned()?;
         let len = range.len() as u64;
         self.0.ask(move |client| client.dma_map(offset, iova.0, len, file.as_raw_fd()))
@@ -293,11 +293,11 @@ impl Irq for ServedIrq {
     fn enable(&self, count: u32) -> io::Result<Vec<OwnedFd>> {
         let new = |_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
         let fds: Vec<OwnedFd> = (0..count).map(new).collect::<io::Result<_>>()?;
-        // Sent from another thread: the descriptors have to live until they are.
+        // Sent by the other thread: the descriptors must stay open until then.
         let theirs: Vec<OwnedFd> = fds.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
         self.server.ask(move |client| {
             let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
-            // One vector a message: that is how many descriptors a server is bound to take at once.
+            // One vector per message: servers must accept at least that many descriptors.
             for (vector, fd) in theirs.iter().enumerate() {
                 client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, flags, vector as u32, 1, &[fd.as_raw_fd()])?;
             }
@@ -320,7 +320,7 @@ mod tests {
     fn no_socket_says_how_to_serve_one() {
         let error = open(Path::new("/nonexistent/nic.sock")).expect_err("nobody serves there");
         let text = error.to_string();
-        assert!(text.contains("vfio-user:/nonexistent/nic.sock: there is no such socket"), "{text}");
+        assert!(text.contains("vfio-user:/nonexistent/nic.sock: it does not exist"), "{text}");
         assert!(text.contains("mlx5 sim --socket /nonexistent/nic.sock"), "{text}");
     }
 
@@ -330,7 +330,7 @@ mod tests {
         let path = directory.path().join("nic.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
         let error = open(&path).expect_err("its listener is gone").to_string();
-        assert!(error.contains("nobody serves at this socket any more"), "{error}");
+        assert!(error.contains("its server has ended"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Watching commands: each is handed to the [`Observer`]s as it goes and as it comes back.
+//! Command tracing: [`Observer`]s are called with each command and each reply.
 //!
-//! [`KernelDump`] prints them as Linux's mlx5_core does with its debug messages on (`dyndbg=+p`): what reads the
-//! kernel's logs reads ours. Observers of a function of our own are told by its command queue, bring-up and all, and
-//! see the commands as they lie in memory; [`Traced`] wraps any access, and sees their data only.
+//! [`KernelDump`] prints them in the format of Linux's mlx5_core with debug messages on (`dyndbg=+p`), so tools for
+//! kernel logs can read them. On an owned function the command queue calls the observers: they see bring-up too, and
+//! the entries and mailboxes as they are in memory. [`Traced`] wraps any access; its observers see only the data.
 //!
 //! Each command is a span of `tracing` as well: target `mlx5_dv::command`, level DEBUG, name `command`, with the fields
 //! `opcode`, `op_mod`, `object`, `status` and `micros`, the last two once the result is known.
@@ -24,7 +24,7 @@ mod wrap;
 pub(crate) use span::CommandSpan;
 pub use wrap::Traced;
 
-/// Which way.
+/// Direction of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// To firmware.
@@ -33,34 +33,34 @@ pub enum Direction {
     Output,
 }
 
-/// A command seen on its way.
+/// One direction of a command: input or output.
 #[derive(Debug, Clone)]
 pub struct CommandRecord {
     /// Command slot; 0 where the access has none.
     pub slot: usize,
-    /// The command.
+    /// The opcode.
     pub opcode: Opcode,
     /// Its `op_mod`.
     pub op_mod: u16,
-    /// What it is about, such as `CQ 0x43`; may be empty.
+    /// The object that it concerns, such as `CQ 0x43`; may be empty.
     pub object: String,
-    /// Which way.
+    /// Input or output.
     pub direction: Direction,
     /// The slot's entry; `None` where only the data is known.
     pub entry: Option<CommandQueueEntry>,
     /// The mailbox blocks of this direction.
     pub blocks: Vec<MailboxBlock>,
-    /// The input or output itself, put together from entry and blocks.
+    /// The input or output, assembled from entry and blocks.
     pub data: Vec<u8>,
-    /// Of an output the input that it answers, which tells how it is read ([`decoded`](CommandRecord::decoded)); empty
-    /// of an input.
+    /// For an output: the input that it answers, needed to decode it ([`decoded`](CommandRecord::decoded)). Empty for
+    /// an input.
     pub answers: Vec<u8>,
-    /// Time since it was sent: zero for an input.
+    /// Time since the command was sent; zero for an input.
     pub elapsed: Duration,
 }
 
 impl CommandRecord {
-    /// Its data, field by field; `None` of a command without a layout.
+    /// Decodes the data; `None` for a command without a layout.
     pub fn decoded(&self) -> Option<decode::Dump<'_>> {
         match self.direction {
             Direction::Input => decode::command_input(&self.data),
@@ -69,9 +69,9 @@ impl CommandRecord {
     }
 }
 
-/// Is told of every command. Called on the thread that executes it, with no lock held; must not block for long.
+/// Is called for every command, on the thread that executes it and without a lock. Must not block for long.
 pub trait Observer: Send + Sync {
-    /// A command goes, or comes back.
+    /// Called when a command is sent, and when its reply arrives.
     fn command(&self, record: &CommandRecord);
 }
 
@@ -81,7 +81,7 @@ impl<F: Fn(&CommandRecord) + Send + Sync> Observer for F {
     }
 }
 
-/// The observers of one access.
+/// Observers of one access.
 #[derive(Clone, Default)]
 pub struct Observers(Vec<Arc<dyn Observer>>);
 
@@ -92,17 +92,17 @@ impl fmt::Debug for Observers {
 }
 
 impl Observers {
-    /// One more.
+    /// Adds an observer.
     pub fn push(&mut self, observer: Arc<dyn Observer>) {
         self.0.push(observer);
     }
 
-    /// Whether there is any.
+    /// Whether there are observers.
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Tells them all.
+    /// Calls all observers.
     pub fn tell(&self, record: &CommandRecord) {
         for observer in &self.0 {
             observer.command(record);
@@ -110,19 +110,19 @@ impl Observers {
     }
 }
 
-/// Prints commands as Linux's mlx5_core does: the slot's entry, then each block with its trailer.
+/// Prints commands in the format of Linux's mlx5_core: the slot's entry, then each block with its trailer.
 pub struct KernelDump<W: Write + Send> {
     device: String,
     sink: Mutex<W>,
 }
 
 impl<W: Write + Send> KernelDump<W> {
-    /// Prints to `sink`; `device` is what the lines name the device, such as `0000:3b:00.0`.
+    /// Prints to `sink`. Lines name the device as `device`, such as `0000:3b:00.0`.
     pub fn new(device: impl Into<String>, sink: W) -> Self {
         KernelDump { device: device.into(), sink: Mutex::new(sink) }
     }
 
-    /// Ends it and returns the sink.
+    /// Returns the sink.
     pub fn into_inner(self) -> W {
         self.sink.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,20 +131,20 @@ impl<W: Write + Send> KernelDump<W> {
 impl<W: Write + Send> Observer for KernelDump<W> {
     fn command(&self, record: &CommandRecord) {
         let text = kernel_dump(&self.device, record);
-        // One write a dump, so that dumps of several threads do not mix. A sink that fails loses the dump, nothing
-        // else.
+        // One write per dump, so that dumps of several threads do not interleave. A failing sink loses the dump and
+        // nothing else.
         let _ = lock(&self.sink).write_all(text.as_bytes());
     }
 }
 
-/// Prints the kernel's lines as `tracing` events of level DEBUG and target `mlx5_dv::command`.
+/// Emits the kernel's lines as `tracing` events: level DEBUG, target `mlx5_dv::command`.
 #[derive(Debug, Clone)]
 pub struct TracingDump {
     device: String,
 }
 
 impl TracingDump {
-    /// `device` is what the lines name the device.
+    /// Lines name the device as `device`.
     pub fn new(device: impl Into<String>) -> Self {
         TracingDump { device: device.into() }
     }
@@ -160,7 +160,7 @@ impl Observer for TracingDump {
     }
 }
 
-/// A command in the kernel's format.
+/// Formats a command as the kernel does.
 pub fn kernel_dump(device: &str, record: &CommandRecord) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -168,8 +168,8 @@ pub fn kernel_dump(device: &str, record: &CommandRecord) -> String {
     text
 }
 
-/// The kernel names function, line and process in front of what it says. The lines are those of Linux 6.12: nobody
-/// reads them, but what parses the log expects a number there.
+/// Kernel messages start with function, line and process. The line numbers are those of Linux 6.12: log parsers expect
+/// a number there, and do not interpret it.
 fn say(out: &mut dyn fmt::Write, device: &str, line: u32, what: fmt::Arguments<'_>) -> fmt::Result {
     let pid = std::process::id();
     writeln!(out, "mlx5_core {device}: dump_command:{line}:(pid {pid}): {what}")
@@ -205,7 +205,7 @@ fn dump(out: &mut dyn fmt::Write, device: &str, record: &CommandRecord) -> fmt::
     say(out, device, 924, format_args!("cmd[{slot}]: end dump"))
 }
 
-/// Four dwords a line, the last one filled up with zeros. The offset runs on over the blocks.
+/// Four dwords a line, the last one zero-padded. The offset continues over the blocks.
 fn dump_words(out: &mut dyn fmt::Write, slot: usize, offset: &mut usize, bytes: &[u8]) -> fmt::Result {
     for part in bytes.chunks(16) {
         let mut line = [0; 16];

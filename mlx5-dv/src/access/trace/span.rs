@@ -8,13 +8,13 @@ use tracing::field::{Empty, display};
 use crate::access::RawCommand;
 use crate::error::{CommandError, CommandErrorKind};
 
-/// The span of one command, from when it is sent to when its result is known: level DEBUG, target `mlx5_dv::command`,
-/// fields `opcode`, `op_mod`, `object`, `status`, `micros`. Costs a look at a flag where nobody listens.
+/// Span of one command, from sending to its result: level DEBUG, target `mlx5_dv::command`, fields `opcode`, `op_mod`,
+/// `object`, `status`, `micros`. Without a subscriber it costs one check of a flag.
 #[derive(Debug)]
 pub(crate) struct CommandSpan(Span);
 
 impl CommandSpan {
-    /// `command` is about to be sent.
+    /// Opens the span of `command`, which is about to be sent.
     pub(crate) fn begin(command: &RawCommand) -> Self {
         let (opcode, op_mod) = (command.opcode(), command.op_mod());
         CommandSpan(tracing::debug_span!(
@@ -28,7 +28,7 @@ impl CommandSpan {
         ))
     }
 
-    /// It had this result, `elapsed` later.
+    /// Records the result, and the time that it took.
     pub(crate) fn end<T>(&self, result: &Result<T, CommandError>, elapsed: Duration) {
         if self.0.is_disabled() {
             return;

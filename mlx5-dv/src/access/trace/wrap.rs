@@ -1,4 +1,4 @@
-//! A tracer around any access.
+//! An access that traces its commands.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
@@ -11,15 +11,15 @@ use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
 
-/// Any access, with observers told of each command that goes through it. Commands that the access makes itself (for
-/// umems and UARs) do not.
+/// Wraps an access and calls observers for each command. Commands that the inner access sends on its own (for umems and
+/// UARs) are not traced.
 #[derive(Debug)]
 pub struct Traced {
     inner: Arc<dyn Access>,
     observers: Observers,
 }
 
-/// One command on its way through.
+/// A command in flight.
 struct Passing<'a> {
     clock: &'a Clock,
     observers: &'a Observers,
@@ -50,12 +50,12 @@ impl<'a> Passing<'a> {
         self.record.elapsed = self.clock.now().saturating_sub(self.begin);
         let output = match (output, error.map(|error| &error.kind)) {
             (Some(output), _) => output.to_vec(),
-            // All that is left of a refusal.
+            // Rebuild the output of a failed command from its error.
             (None, Some(CommandErrorKind::Status { status, syndrome, .. })) => {
                 let words = [status.number() << 24, *syndrome, 0, 0];
                 words.iter().flat_map(|word| word.to_be_bytes()).collect()
             }
-            // There was no answer.
+            // There was no reply.
             _ => return,
         };
         self.record.answers = std::mem::replace(&mut self.record.data, output);
@@ -64,7 +64,7 @@ impl<'a> Passing<'a> {
 }
 
 impl Traced {
-    /// `inner`, with `observers` told of each command.
+    /// Wraps `inner`; calls `observers` for each command.
     pub fn new(inner: Arc<dyn Access>, observers: Observers) -> Arc<Self> {
         Arc::new(Traced { inner, observers })
     }
@@ -89,33 +89,33 @@ impl Access for Traced {
     }
 
     unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: by this function's contract.
         self.pass(command, |command| unsafe { self.inner.execute(command) })
     }
 
     unsafe fn create(&self, command: RawCommand) -> Result<(ObjectHandle, Vec<u8>), CommandError> {
         let passing = Passing::begin(self.inner.clock(), &self.observers, &command);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: by this function's contract.
         let result = unsafe { self.inner.create(command) };
         passing.end(result.as_ref().ok().map(|(_, output)| output.as_slice()), result.as_ref().err());
         result
     }
 
     unsafe fn modify(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: by this function's contract.
         self.pass(command, |command| unsafe { self.inner.modify(object, command) })
     }
 
     unsafe fn query(&self, object: ObjectHandle, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: by this function's contract.
         self.pass(command, |command| unsafe { self.inner.query(object, command) })
     }
 
     unsafe fn destroy(&self, object: ObjectHandle, command: RawCommand) -> Result<(), CommandError> {
         let passing = Passing::begin(self.inner.clock(), &self.observers, &command);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: by this function's contract.
         let result = unsafe { self.inner.destroy(object, command) };
-        // A success is all zero.
+        // A successful output is all zero.
         passing.end(result.as_ref().ok().map(|()| &[0; 16][..]), result.as_ref().err());
         result
     }

@@ -1,12 +1,11 @@
 //! The command queue: all slots in flight at once, each with a deadline. PRM "Command Interface".
 //!
-//! A command takes a slot, fills its entry and mailboxes, and rings the doorbell. Whether it is done is always read
-//! from the entry's ownership bit. Where commands complete by event, its event is waited for too: so the event queue
-//! never holds more command events than there are slots, however fast commands follow each other. A lost event costs a
-//! little time, and an event too many costs nothing.
+//! A command takes a slot, fills its entry and mailboxes, and rings the doorbell. Completion is always read from the
+//! entry's ownership bit. In event mode the slot also waits for its event, so the EQ never holds more command events
+//! than there are slots. A lost event costs a short delay; a spurious one costs nothing.
 //!
-//! A slot whose command missed its deadline is *quarantined*, with its mailboxes: firmware may still write them. It
-//! comes back into use when firmware answers after all.
+//! A slot whose command missed its deadline is *quarantined* with its mailboxes, since firmware may still write them.
+//! It is released when firmware replies after all.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,17 +27,17 @@ use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::lock::lock;
 use crate::memory::{DmaBuffer, DmaPool};
 
-/// Bytes that travel inside the entry itself, each way.
+/// Bytes that fit into the entry itself, each way.
 const INLINE: usize = 16;
-/// The command interface this driver speaks.
+/// Revision of the command interface that this driver supports.
 const INTERFACE_REV: u16 = 5;
 /// Bytes of the ring: one page.
 const RING: usize = 4096;
-/// How long a waiter that polls keeps the processor before it begins to sleep.
+/// How long a polling waiter spins before it starts to sleep.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long a waiter sleeps for an event before it looks for itself.
+/// How long a waiter sleeps for an event before it polls.
 const LOST_EVENT: Duration = Duration::from_millis(20);
-/// How often a waiter makes sure that the card is still there.
+/// Interval at which a waiter checks that the card is still present.
 const PRESENCE: Duration = Duration::from_millis(100);
 
 /// The command queue of one function. Any thread may execute.
@@ -50,7 +49,7 @@ pub struct CommandQueue {
     ring: DmaBuffer,
     log_stride: u8,
     slots: Mutex<Slots>,
-    /// Signalled when a slot may have become free, when a command may be done, and at death.
+    /// Notified when a slot may be free, when a command may be done, and on death.
     changed: Condvar,
     by_event: AtomicBool,
     verify: AtomicBool,
@@ -62,7 +61,7 @@ pub struct CommandQueue {
 #[derive(Debug)]
 struct Slots {
     states: Vec<Slot>,
-    /// Slots whose event has come, by bit.
+    /// Bit mask of slots whose event has arrived.
     signalled: u32,
     last_token: u8,
 }
@@ -71,21 +70,21 @@ struct Slots {
 enum Slot {
     Free,
     Taken,
-    /// Firmware has not answered in time and may still write these.
+    /// Firmware missed the deadline and may still write these chains.
     Quarantined(Chain, Chain),
 }
 
-/// Which slots a command may take. One is kept for the pages firmware asks for: a command that waits for pages must not
-/// keep them from being given.
+/// Which slots a command may use. One slot is reserved for page requests: a command that waits for pages must not block
+/// their delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Any command.
     Ordinary,
-    /// Pages given or taken at firmware's request.
+    /// Page commands that serve firmware's requests.
     Pages,
 }
 
-/// A command on its way.
+/// A command in flight.
 #[derive(Debug)]
 pub struct Pending {
     slot: usize,
@@ -96,12 +95,12 @@ pub struct Pending {
     opcode: Opcode,
     op_mod: u16,
     object: String,
-    /// Its input, where somebody watches.
+    /// Its input; empty without observers.
     watched: Vec<u8>,
     sent: Duration,
     span: CommandSpan,
     limit: Duration,
-    /// When it was first seen to be done.
+    /// When it was first seen complete.
     seen: Option<Duration>,
 }
 
@@ -113,14 +112,14 @@ impl Pending {
 
 impl Wake for CommandQueue {
     fn wake(&self) {
-        // Taking the lock keeps the wake from falling between a waiter's last look and its sleep.
+        // Take the lock first: otherwise the wake could fall between a waiter's last check and its sleep.
         drop(self.lock());
         self.changed.notify_all();
     }
 }
 
 impl CommandQueue {
-    /// Gives firmware a command queue. PRM "Initialization Segment", `cmdq_phy_addr`.
+    /// Gives firmware the command queue. PRM "Initialization Segment", `cmdq_phy_addr`.
     pub fn start(
         registers: Arc<Registers>,
         pool: Arc<DmaPool>,
@@ -143,7 +142,7 @@ impl CommandQueue {
             return Err(Error::response("log_cmdq_stride", log_stride.into(), 6..=(12 - log_size).into(), detail));
         }
         let ring = pool.allocate(RING)?;
-        // SAFETY: the ring's page, which the queue keeps; the function's owner stops DMA before it lets the queue go.
+        // SAFETY: the queue keeps the ring's page; the function's owner stops DMA before it drops the queue.
         unsafe { registers.set_command_queue(ring.iova().0) }?;
         let states = (0..1 << log_size).map(|_| Slot::Free).collect();
         let queue = Arc::new(CommandQueue {
@@ -165,40 +164,40 @@ impl CommandQueue {
         Ok(queue)
     }
 
-    /// Whether waiters sleep until [`completed`](Self::completed) is called (true), or poll (false).
+    /// Sets event mode (true: waiters sleep until [`completed`](Self::completed) is called) or polling mode (false).
     pub fn set_by_event(&self, by_event: bool) {
         self.by_event.store(by_event, Ordering::Release);
         self.wake();
     }
 
-    /// Whether replies must carry the right token and signatures. To be set once firmware was told to sign.
+    /// Sets whether tokens and signatures of replies are checked. Enable it after firmware was told to sign.
     pub fn set_verify(&self, verify: bool) {
         self.verify.store(verify, Ordering::Release);
     }
 
-    /// Firmware says by an event that the commands of `slots`, a bit each, are done.
+    /// Called for a command completion event: the commands of `slots`, a bit mask, are done.
     pub fn completed(&self, slots: u32) {
         self.lock().signalled |= slots;
         self.changed.notify_all();
     }
 
-    /// Executes a command and waits for its end.
+    /// Executes a command and waits for its completion.
     ///
     /// # Safety
     /// As for [`Access::execute`](crate::access::Access::execute).
     pub unsafe fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe { self.execute_within(command, self.timeout) }
     }
 
-    /// Executes a command and waits for its end, `limit` at most.
+    /// Executes a command and waits for its completion, at most `limit`.
     ///
     /// # Safety
     /// As for [`execute`](Self::execute).
     pub unsafe fn execute_within(&self, command: RawCommand, limit: Duration) -> Result<Vec<u8>, CommandError> {
         let deadline = Deadline::after(&self.clock, limit);
         let slots = self.wait_for_slot(&deadline, limit).map_err(|kind| about(&command, kind))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         let mut pending = unsafe { self.send(slots, command, limit) }?;
         loop {
             if let Some(result) = self.finish(&mut pending) {
@@ -208,7 +207,7 @@ impl CommandQueue {
         }
     }
 
-    /// Sends a command without waiting; `None` when no slot of its class is free now.
+    /// Sends a command without waiting; `None` when no slot of its class is free.
     ///
     /// # Safety
     /// As for [`execute`](Self::execute).
@@ -218,12 +217,12 @@ impl CommandQueue {
         }
         let mut slots = self.lock();
         let slot = self.take(&mut slots, class)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         Some(unsafe { self.send((slots, slot), command, self.timeout) })
     }
 
-    /// The result of `pending` if it is done, timed out or dead; `None` if it is still on its way. To be asked no more
-    /// once it gave a result.
+    /// The result of `pending` if it is done, timed out or the card is dead; `None` while it is in flight. Must not be
+    /// called again after it returned a result.
     pub fn finish(&self, pending: &mut Pending) -> Option<Result<Vec<u8>, CommandError>> {
         if !self.owned_by_hardware(pending.slot) {
             let seen = *pending.seen.get_or_insert_with(|| self.clock.now());
@@ -249,7 +248,7 @@ impl CommandQueue {
         Some(result)
     }
 
-    /// Waits until a slot of the ordinary class is free, and takes it.
+    /// Waits for a free ordinary slot and takes it.
     fn wait_for_slot(
         &self,
         deadline: &Deadline,
@@ -265,17 +264,17 @@ impl CommandQueue {
             if left.is_zero() {
                 return Err(CommandErrorKind::NoSlot(limit));
             }
-            slots = self.rest(slots, left.min(LOST_EVENT));
+            slots = self.wait_changed(slots, left.min(LOST_EVENT));
         }
     }
 
-    /// Takes a free slot, or one whose late answer has come meanwhile.
+    /// Takes a free slot, or a quarantined one whose late reply has arrived.
     fn take(&self, slots: &mut Slots, class: Class) -> Option<usize> {
         let last = slots.states.len() - 1;
         let ordinary = 0..last.max(1);
         match class {
             Class::Ordinary => self.take_of(slots, ordinary),
-            // Where pages have lost their own slot they take any: firmware must not starve.
+            // If the reserved slot is quarantined, page commands take any slot: firmware must get its pages.
             Class::Pages => self.take_of(slots, last..last + 1).or_else(|| {
                 matches!(slots.states[last], Slot::Quarantined(..)).then(|| self.take_of(slots, ordinary)).flatten()
             }),
@@ -299,7 +298,7 @@ impl CommandQueue {
         None
     }
 
-    /// Writes a command to the slot that was taken for it, and rings.
+    /// Writes a command to its slot and rings the doorbell.
     ///
     /// # Safety
     /// As for [`execute`](Self::execute).
@@ -309,7 +308,7 @@ impl CommandQueue {
         command: RawCommand,
         limit: Duration,
     ) -> Result<Pending, CommandError> {
-        // 0 is what an untouched block carries, so it is no token.
+        // An untouched block holds token 0, so 0 is not used.
         slots.last_token = slots.last_token.checked_add(1).unwrap_or(1);
         let token = slots.last_token;
         slots.signalled &= !(1 << slot);
@@ -338,10 +337,10 @@ impl CommandQueue {
             let blocks = self.mailboxes.blocks(&pending.input);
             self.observe(&pending, Direction::Input, entry, blocks, command.input.clone(), vec![]);
         }
-        // The entry before its doorbell.
+        // Orders the entry before its doorbell.
         uar::barrier::to_device();
-        // A doorbell that cannot be written marked the card dead, which finish() will find. SAFETY: the slot's entry is
-        // the caller's command; its mailboxes are kept until firmware answered, or for good.
+        // If the doorbell write fails, the card is marked dead, and finish() reports it. SAFETY: the slot's entry holds
+        // the caller's command; its mailboxes are kept until firmware replies, or forever.
         let _ = unsafe { self.registers.ring_commands(1 << slot) };
         Ok(pending)
     }
@@ -368,7 +367,7 @@ impl CommandQueue {
         }
     }
 
-    /// Writes the entry of a command: everything but the ownership first, then the dword that holds it.
+    /// Writes a command's entry: the dword with the ownership bit last.
     fn fill(&self, pending: &Pending, command: &RawCommand) -> CommandQueueEntry {
         let mut inline = [0; INLINE];
         let len = command.input.len().min(INLINE);
@@ -393,7 +392,7 @@ impl CommandQueue {
         entry
     }
 
-    /// Reads the reply of a command that is done, and frees its slot.
+    /// Reads the reply of a completed command and frees its slot.
     fn complete(&self, pending: &mut Pending) -> Result<Vec<u8>, CommandError> {
         let mut bytes = [0; CommandQueueEntry::SIZE];
         self.ring.copy_out(self.offset(pending.slot), &mut bytes);
@@ -404,7 +403,7 @@ impl CommandQueue {
             output.extend_from_slice(block.mailbox_data());
         }
         output.truncate(pending.out_len);
-        let outcome = self.judge(pending, &entry, &blocks, &output);
+        let outcome = self.check_reply(pending, &entry, &blocks, &output);
         if self.observers.any() {
             let answers = std::mem::take(&mut pending.watched);
             self.observe(pending, Direction::Output, entry, blocks, output.clone(), answers);
@@ -415,7 +414,7 @@ impl CommandQueue {
         outcome.map(|()| output).map_err(|kind| pending.error(kind))
     }
 
-    fn judge(
+    fn check_reply(
         &self,
         pending: &Pending,
         entry: &CommandQueueEntry,
@@ -441,7 +440,7 @@ impl CommandQueue {
         check_status(output)
     }
 
-    /// Sleeps until the reply may be there: briefly when polling, until an event otherwise.
+    /// Sleeps until the reply may be there: a short time in polling mode, until an event in event mode.
     fn wait_for_reply(&self, pending: &Pending) {
         let elapsed = self.since(pending.sent);
         let by_event = self.by_event.load(Ordering::Acquire);
@@ -454,21 +453,21 @@ impl CommandQueue {
         if done || self.liveness.check().is_err() {
             return;
         }
-        // Polling sleeps a fraction of what it has waited already: short commands end soon, long ones cost no
-        // processor.
+        // In polling mode, sleep for a fraction of the time waited so far: short commands finish quickly, long ones use
+        // little CPU.
         let nap = if by_event || self.clock.is_virtual() { LOST_EVENT } else { (elapsed / 8).min(LOST_EVENT) };
         let left = pending.limit.saturating_sub(elapsed);
-        drop(self.rest(slots, nap.min(left)));
+        drop(self.wait_changed(slots, nap.min(left)));
         let checks = |at: Duration| at.as_nanos() / PRESENCE.as_nanos();
         if checks(self.since(pending.sent)) != checks(elapsed) {
-            // A card that vanished is found here even when no other thread watches it.
+            // Finds a vanished card even if no other thread watches it.
             let _ = self.registers.check_presence();
         }
     }
 
     #[expect(clippy::disallowed_methods, reason = "for real time")]
-    /// Waits, `limit` at most, for what `changed` tells; in virtual time, for whatever happens next.
-    fn rest<'a>(&'a self, slots: MutexGuard<'a, Slots>, limit: Duration) -> MutexGuard<'a, Slots> {
+    /// Waits for `changed`, at most `limit`; in virtual time, for whatever happens next.
+    fn wait_changed<'a>(&'a self, slots: MutexGuard<'a, Slots>, limit: Duration) -> MutexGuard<'a, Slots> {
         if self.clock.is_virtual() {
             drop(slots);
             self.clock.pause(limit);
@@ -477,7 +476,7 @@ impl CommandQueue {
         self.changed.wait_timeout(slots, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// How long ago `then` was.
+    /// Time since `then`.
     fn since(&self, then: Duration) -> Duration {
         self.clock.now().saturating_sub(then)
     }
@@ -505,7 +504,7 @@ impl CommandQueue {
         });
     }
 
-    /// Whether the event of `slot` has come, or none is waited for.
+    /// Whether the event of `slot` has arrived; true in polling mode.
     fn event_seen(&self, slots: &Slots, slot: usize) -> bool {
         slots.signalled & 1 << slot != 0 || !self.by_event.load(Ordering::Acquire)
     }
@@ -527,7 +526,7 @@ impl CommandQueue {
         lock(&self.slots)
     }
 
-    /// How many slots there are, and how many of them are quarantined.
+    /// Number of slots, and how many of them are quarantined.
     pub fn slots(&self) -> (usize, usize) {
         let slots = self.lock();
         let lost = slots.states.iter().filter(|slot| matches!(slot, Slot::Quarantined(..))).count();

@@ -17,17 +17,17 @@ use crate::clock::Clock;
 use crate::error::Death;
 use crate::memory::Iova;
 
-/// Log of the slots and of their distance, as the fake's init segment has them.
+/// Logs of the number of slots and of their distance, as in the fake init segment.
 const LOG_SLOTS: u32 = 3;
 const LOG_STRIDE: u32 = 6;
 const SOON: Duration = Duration::from_secs(5);
 
-/// Memory as the device sees it.
+/// Memory mapped for the device.
 #[derive(Debug, Clone, Default)]
 struct Memory(Arc<Mutex<BTreeMap<u64, Arc<MmapRegion>>>>);
 
 impl Memory {
-    /// What is mapped there, and where in it.
+    /// The mapping at `iova`, and the offset in it.
     fn at(&self, iova: u64) -> (Arc<MmapRegion>, usize) {
         let map = self.0.lock().unwrap();
         let (start, mapping) = map.range(..=iova).next_back().expect("mapped memory");
@@ -47,7 +47,7 @@ impl Memory {
     }
 }
 
-// SAFETY: no device but the tests' own, which goes through a mapping of the file.
+// SAFETY: the only device is the test's, which accesses the memory through a mapping of the file.
 unsafe impl DmaSpace for Memory {
     unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()> {
         let (file, offset) = range.file().expect("our memory has a file");
@@ -72,10 +72,10 @@ unsafe impl DmaSpace for Memory {
     }
 }
 
-/// What firmware does with a command it was rung for.
+/// Firmware's reaction to a doorbell.
 type Script = Box<dyn FnMut(&Firmware, u32) + Send>;
 
-/// Registers, memory, and what happens at a doorbell.
+/// Fake registers and memory, and the script to run at a doorbell.
 struct Firmware {
     memory: Memory,
     queue: AtomicU32,
@@ -150,7 +150,7 @@ impl Firmware {
         self.memory.read(self.entry_at(slot))
     }
 
-    /// The chain from `pointer`, checked as a card checks it: where each block lies, and what it holds.
+    /// Reads the chain at `pointer`, and checks each block as a card does.
     fn chain(&self, mut pointer: u64, token: u8) -> Vec<(u64, MailboxBlock)> {
         let mut blocks = vec![];
         while pointer != 0 {
@@ -177,7 +177,7 @@ impl Firmware {
         input
     }
 
-    /// Answers with `output`, signed; `spoil` gets entry and blocks just before they are written.
+    /// Writes the signed reply `output`; `spoil` may change entry and blocks before.
     fn answer(&self, slot: u32, output: &[u8], spoil: impl Fn(&mut CommandQueueEntry, &mut Vec<(u64, MailboxBlock)>)) {
         let mut entry = self.entry(slot);
         let mut blocks = self.chain(entry.output_mailbox_pointer(), entry.token());
@@ -241,7 +241,7 @@ fn bench_in(clock: &Clock, timeout: Duration, script: impl FnMut(&Firmware, u32)
 
 impl Bench {
     fn execute(&self, command: RawCommand) -> Result<Vec<u8>, CommandError> {
-        // SAFETY: the firmware is the test's script, which touches memory of the driver's alone.
+        // SAFETY: the firmware is the test's script, which accesses only the driver's memory.
         unsafe { self.queue.execute(command) }
     }
 
@@ -494,7 +494,7 @@ fn messages_name_command_and_object() {
     assert!(text.starts_with("QUERY_HCA_CAP (op_mod 0x9) of CQ 0x43 failed: status BAD_RES_STATE (0x9)"), "{text}");
 }
 
-/// Time that passes in pauses alone, and what happens when.
+/// Time that passes only in pauses, and the scheduled events.
 #[derive(Default)]
 struct Story {
     now: Duration,
@@ -545,7 +545,7 @@ fn in_virtual_time_firmware_that_takes_hours_is_waited_for_in_no_time() {
     let (hour, firmwares) = (Duration::from_secs(3600), Arc::new(OnceLock::<Arc<Firmware>>::new()));
     let (teller, firmware) = (told.clone(), Arc::clone(&firmwares));
     let bench = bench_in(&clock, 3 * hour, move |_, slot| {
-        // Slot 0 is answered late, the others never.
+        // Slot 0 gets a late reply, the others none.
         if slot == 0 {
             let firmware = Arc::clone(&firmware);
             teller.after(2 * hour, move || honest(firmware.get().expect("set below"), slot));
@@ -555,7 +555,7 @@ fn in_virtual_time_firmware_that_takes_hours_is_waited_for_in_no_time() {
     bench.execute(nop()).expect("answered after two hours");
     assert_eq!(clock.now(), 2 * hour);
 
-    // Now slot 0 is taken by a command that nobody waits for, and the next gets no answer.
+    // Slot 0 is now taken by a command that nobody waits for, and the next command gets no reply.
     let _pending = bench.submit(nop(), Class::Ordinary).expect("a free slot").expect("sent");
     let text = text_of(bench.execute(nop()));
     assert!(text.contains("no reply within 10800"), "{text}");
