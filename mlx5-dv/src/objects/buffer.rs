@@ -1,4 +1,4 @@
-//! Parts of registered memory that go to the card and come back.
+//! Parts of registered memory that work requests use.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,15 +8,15 @@ use super::memory_region::MemoryRegion;
 use crate::error::{Error, Invalid};
 use crate::memory::{DataSegment, RemoteAddress};
 
-/// A part of a memory region that nobody else has: what a [`Connection`](crate::queue::Connection) takes with a work
-/// request and hands back with its completion.
+/// An exclusively owned part of a memory region. A [`Connection`](crate::queue::Connection) takes it with a work
+/// request and returns it with the completion.
 ///
-/// Keeps its region registered. Not `Clone`: while the card has it, nobody else does. Offsets are bytes from the
-/// buffer's start; accesses outside of it panic, as a slice's do.
+/// It keeps its region registered. Not `Clone`: while the card uses it, nothing else can. Offsets count from the
+/// buffer's start; accesses outside it panic, as on a slice.
 pub struct Buffer {
     region: Arc<MemoryRegion>,
     range: Range<usize>,
-    /// Bytes from the start that work requests use.
+    /// Bytes that work requests use, from the start.
     len: usize,
 }
 
@@ -32,39 +32,39 @@ impl Buffer {
         Buffer { region, range, len }
     }
 
-    /// Bytes that a work request uses: all, unless [`set_len`](Self::set_len) said otherwise.
+    /// Bytes that a work request uses: all, unless [`set_len`](Self::set_len) changed it.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether that is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes there are.
+    /// Size of the buffer in bytes.
     pub fn capacity(&self) -> usize {
         self.range.len()
     }
 
-    /// Only the first `len` bytes are used from now on. Panics beyond the capacity.
+    /// Makes work requests use the first `len` bytes. Panics if `len` exceeds the capacity.
     #[track_caller]
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes of a buffer of {} bytes", self.capacity());
         self.len = len;
     }
 
-    /// The region it is a part of.
+    /// The region that it is a part of.
     pub fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
     }
 
-    /// As a scatter/gather element.
+    /// The buffer as a scatter/gather element.
     pub fn segment(&self) -> DataSegment {
         self.region.segment(self.range.start..self.range.start + self.len)
     }
 
-    /// Its first byte as a remote addresses it.
+    /// Address of the first byte for the remote.
     pub fn remote(&self) -> RemoteAddress {
         self.region.remote_at(self.range.start)
     }
@@ -76,19 +76,19 @@ impl Buffer {
         self.range.start + offset
     }
 
-    /// Copies `bytes` in, to `offset`. Panics when they do not fit.
+    /// Copies `bytes` to `offset`. Panics if they do not fit.
     #[track_caller]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.region.write(self.at(offset, bytes.len()), bytes);
     }
 
-    /// Copies bytes out, from `offset`. Panics when the buffer ends before.
+    /// Copies from `offset` to `bytes`. Panics if the buffer ends before.
     #[track_caller]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         self.region.read(self.at(offset, bytes.len()), bytes);
     }
 
-    /// Fills `len` bytes from `offset`. Panics when the buffer ends before.
+    /// Fills `len` bytes at `offset`. Panics if the buffer ends before.
     #[track_caller]
     pub fn fill(&mut self, offset: usize, len: usize, byte: u8) {
         self.region.fill(self.at(offset, len), len, byte);
@@ -102,10 +102,10 @@ impl Drop for Buffer {
 }
 
 impl MemoryRegion {
-    /// Lends the bytes `range` out, as a buffer for a [`Connection`](crate::queue::Connection).
+    /// Takes the bytes `range` as an exclusive buffer for a [`Connection`](crate::queue::Connection).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no bytes, bytes outside of the region, or bytes that another buffer has.
+    /// [`Error::Invalid`] for an empty range, bytes outside the region, or bytes of another buffer.
     pub fn buffer(self: &Arc<Self>, range: Range<usize>) -> Result<Buffer, Error> {
         if range.is_empty() || range.end > self.len() {
             let (given, len) = (range.start as u64..range.end as u64, self.len() as u64);
@@ -124,7 +124,7 @@ impl MemoryRegion {
         Ok(Buffer::new(Arc::clone(self), range))
     }
 
-    /// Lends all of the region out as buffers of `len` bytes each; what is left over stays.
+    /// Divides all of the region into buffers of `len` bytes each; a remainder stays unused.
     ///
     /// # Errors
     /// As for [`buffer`](Self::buffer).

@@ -1,4 +1,4 @@
-//! What is asked of a card, held against its capabilities and the fields that carry it.
+//! Checks of options against the card's capabilities and field widths.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::caps::Caps;
 use crate::device::Device;
 use crate::error::Invalid;
 
-/// `Ok` if `wanted` is at most `1 << log_most`; else an error that names the field and the capability.
+/// `Ok` if `wanted` is at most `1 << log_most`; otherwise an error that names the field and the capability.
 pub(crate) fn within(field: &'static str, wanted: u64, capability: &'static str, log_most: u8) -> Result<(), Invalid> {
     in_range(field, wanted, 0..=1u64.checked_shl(log_most.into()).unwrap_or(u64::MAX), capability)
 }
 
-/// `Ok` if `given` is in `limit`, which `capability` sets; else an error that names the field and the capability.
+/// `Ok` if `given` is in `limit`, which `capability` sets; otherwise an error that names the field and the capability.
 pub(crate) fn in_range(
     field: &'static str,
     given: u64,
@@ -27,12 +27,12 @@ pub(crate) fn in_range(
     Err(Invalid::out_of_range(field, given, limit, "this card").capability(capability))
 }
 
-/// `Ok` if `port` is one of the card's.
+/// `Ok` if the card has the port `port`.
 pub(super) fn port_exists(port: u8, caps: &Caps) -> Result<(), Invalid> {
     in_range("port", port.into(), 1..=caps.num_ports.max(1).into(), "num_ports")
 }
 
-/// `Ok` if all of `others` are of `device`; `what` names them all.
+/// `Ok` if all of `others` belong to `device`; `what` names them in the error.
 pub(super) fn one_device<const N: usize>(
     what: &'static str,
     device: &Arc<Device>,
@@ -42,18 +42,18 @@ pub(super) fn one_device<const N: usize>(
     if same { Ok(()) } else { Err(Invalid::ForeignDevice { what }) }
 }
 
-/// A queue, or queue pair, whose completions carry its own number.
+/// `user_index` of a queue or queue pair that has none: its completions carry its own number.
 pub(super) const NO_USER_INDEX: u32 = 0xff_ffff;
 
-/// What the timestamps of completions are, by the capability of their kind of queue: free running wherever the card
-/// can, as Linux asks.
+/// The timestamp format for completions, by the capability of the queue type: free running if supported, as Linux
+/// chooses.
 pub(super) fn timestamps(format: u8) -> TimestampFormat {
-    // The card's clock shows real time, and cannot be read otherwise.
+    // The card supports only real-time timestamps.
     const REAL_TIME_ONLY: u8 = 1;
     if format == REAL_TIME_ONLY { TimestampFormat::Default } else { TimestampFormat::FreeRunning }
 }
 
-/// `Ok` if `value` fits in `bits` bits; else an error that names the field.
+/// `Ok` if `value` fits in `bits` bits; otherwise an error that names the field.
 pub(crate) fn fits(field: &'static str, value: u32, bits: u32) -> Result<(), Invalid> {
     if value >> bits == 0 {
         return Ok(());

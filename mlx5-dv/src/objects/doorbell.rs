@@ -1,4 +1,4 @@
-//! How a send queue rings: the modes of crate `uar`, and what ties them to a UAR page's life.
+//! Doorbell modes of crate `uar`, tied to the lifetime of a UAR page.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use super::uar::{PLAIN_REGISTER, Uar};
 use crate::caps::Caps;
 use crate::error::{Error, Invalid, MappingKind};
 
-/// A doorbell that a send queue can be made with: `queue_pair.send_queue::<BlueFlame>()`.
+/// A doorbell mode of a send queue: `queue_pair.send_queue::<BlueFlame>()`.
 ///
 /// | mode | page | register | for |
 /// | --- | --- | --- | --- |
-/// | [`AnyDoorbell`] | uncached or not mapped | 0 | programs that must run everywhere: one predicted branch a ring |
+/// | [`AnyDoorbell`] | uncached or not mapped | 0 | programs that must run everywhere: one predicted branch per ring |
 /// | [`Plain`] | mapped uncached (VFIO, DevX, the model) | 0 | any number of queues |
-/// | [`BlueFlame`] | mapped write-combining ([`Uar::alloc_write_combining`], on DevX), or uncached | 1, its own | lowest latency, one queue a page |
+/// | [`BlueFlame`] | mapped write combining ([`Uar::alloc_write_combining`], on DevX), or uncached | 1, exclusively | lowest latency, one queue per page |
 /// | [`Shared`]`<Plain>` | as [`Plain`] | 0, under a lock | queues of several threads on one page |
 /// | [`Shared`]`<BlueFlame>` | as [`BlueFlame`] | 1, under a lock | queues of several threads on one page |
-/// | [`Trapped`] | not mapped | 0 | nothing faster: each ring is a call of the access |
+/// | [`Trapped`] | not mapped | 0 | pages that cannot be mapped: each ring is a call of the access |
 ///
-/// Queues of different modes may be on one page. Register 0 takes eight bytes at a time, which cannot be torn; WQEs are
-/// copied to register 1 alone, by one queue at a time.
+/// Queues of different modes may share a page. Register 0 only ever receives 8-byte stores, which cannot be torn. WQEs
+/// are copied only to register 1, by one queue at a time.
 pub trait DoorbellMode: SendDoorbell + Sized {
-    /// A doorbell of `uar`, which it keeps alive.
+    /// Creates a doorbell on `uar`, and keeps that alive.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the page is not mapped, or its BlueFlame register is taken; [`Error::Unsupported`]
-    /// where the card has no BlueFlame, or one of another size.
+    /// [`Error::Invalid`] if the page is not mapped, or its BlueFlame register is in use; [`Error::Unsupported`] if the
+    /// card has no BlueFlame, or one of another size.
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error>;
 }
 
-/// A doorbell together with its UAR page, which stays mapped for as long as it can be rung.
+/// A doorbell and its UAR page, which stays mapped as long as the doorbell exists.
 #[derive(Debug)]
 pub struct Leased<D> {
-    /// Before the lease: it must not outlive the page.
+    /// Before the lease, so that it is dropped first: it must not outlive the page.
     doorbell: D,
     _lease: Lease,
 }
@@ -44,8 +44,8 @@ impl<D: SendDoorbell> Leased<D> {
         Leased { doorbell, _lease: Lease { blue_flame: false, uar: Arc::clone(uar) } }
     }
 
-    /// As [`new`](Self::new), of a doorbell that has the BlueFlame register for itself.
-    fn alone(doorbell: D, uar: &Arc<Uar>) -> Self {
+    /// As [`new`](Self::new), for a doorbell with exclusive use of the BlueFlame register.
+    fn exclusive(doorbell: D, uar: &Arc<Uar>) -> Self {
         Leased { doorbell, _lease: Lease { blue_flame: true, uar: Arc::clone(uar) } }
     }
 
@@ -55,10 +55,10 @@ impl<D: SendDoorbell> Leased<D> {
     }
 }
 
-/// Keeps a UAR page alive, and its BlueFlame register taken.
+/// Keeps a UAR page alive and its BlueFlame register reserved.
 #[derive(Debug)]
 struct Lease {
-    /// Whether the BlueFlame register goes back to the page on drop.
+    /// Whether drop releases the BlueFlame register.
     blue_flame: bool,
     uar: Arc<Uar>,
 }
@@ -71,18 +71,18 @@ impl Drop for Lease {
     }
 }
 
-/// The registers of `uar`. What is made of them goes into a [`Leased`], or is dropped while `uar` is borrowed.
+/// The registers of `uar`. Objects made from them must go into a [`Leased`], or be dropped while `uar` is borrowed.
 fn registers(uar: &Uar) -> Result<UarPage, Error> {
     let Some(mapping) = uar.mapping() else {
         let (page, mend) = (uar.index(), "use the Trapped doorbell, or AnyDoorbell");
         return Err(Invalid::UarMapping { page, mapping: MappingKind::Unmapped, mend }.into());
     };
-    // SAFETY: the mapping is the page's registers, whole and aligned (`Uar::mapping` checks its length; a mapping
-    // starts at a page). It lives as long as the `Uar`, an `Arc` of which is in every `Leased` beside the doorbell.
+    // SAFETY: the mapping covers the page's registers and is aligned (`Uar::mapping` checks its length; a mapping
+    // starts at a page). It lives as long as the `Uar`; each `Leased` holds an `Arc` of it beside the doorbell.
     Ok(unsafe { UarPage::new(mapping.address()) })
 }
 
-/// The registers of `uar`, where a store goes out without a barrier behind it.
+/// The registers of `uar`, if stores to them need no barrier afterwards.
 fn plain_registers(uar: &Uar) -> Result<UarPage, Error> {
     if uar.is_write_combining() {
         let (page, mend) = (uar.index(), "use BlueFlame, or a page of Uar::alloc");
@@ -91,13 +91,13 @@ fn plain_registers(uar: &Uar) -> Result<UarPage, Error> {
     registers(uar)
 }
 
-/// The error where `by` has the BlueFlame register of `uar`.
+/// The error that `by` uses the BlueFlame register of `uar`.
 fn blue_flame_taken(uar: &Uar, by: &str, mend: &'static str) -> Error {
     let what = format!("the BlueFlame register of UAR page {:#x}", uar.index());
     Invalid::Taken { what, by: by.into(), mend }.into()
 }
 
-/// Tells the card to look at the arm request that CQ `cqn` has put in its record.
+/// Notifies the card of the arm request in the doorbell record of CQ `cqn`.
 pub(crate) fn arm_cq(uar: &Uar, cqn: u32, arm: Arm) -> Result<(), Error> {
     if uar.is_mapped() {
         CqDoorbell::new(registers(uar)?).arm(cqn, arm);
@@ -108,15 +108,15 @@ pub(crate) fn arm_cq(uar: &Uar, cqn: u32, arm: Arm) -> Result<(), Error> {
 
 impl DoorbellMode for Plain {
     fn of(uar: &Arc<Uar>) -> Result<Leased<Self>, Error> {
-        // Eight bytes in one PCIe write: queues may share the register, which never holds more than that.
+        // Eight bytes in one PCIe write. Queues may share the register, since it never receives anything longer.
         Ok(Leased::new(Plain::new(plain_registers(uar)?, PLAIN_REGISTER), uar))
     }
 }
 
-/// log2 of the bytes of a BlueFlame register, as crate `uar` lays it out.
+/// Log of the size of a BlueFlame register in crate `uar`.
 const LOG_BLUE_FLAME_REGISTER: u8 = BLUE_FLAME_REGISTER.trailing_zeros() as u8;
 
-/// `Ok` where the card's BlueFlame registers are those that crate `uar` knows.
+/// `Ok` if the card has BlueFlame registers of the size that crate `uar` supports.
 fn blue_flame_is_there(caps: &Caps) -> Result<(), Error> {
     let refused = |what: String, capability| Err(Error::Unsupported { what, capability });
     match (caps.bf, caps.log_bf_reg_size) {
@@ -135,7 +135,7 @@ impl DoorbellMode for BlueFlame {
         let doorbell = uar.take_blue_flame(registers(uar)?);
         let doorbell = doorbell
             .ok_or_else(|| blue_flame_taken(uar, "another queue", "allocate another Uar, or use Shared<BlueFlame>"))?;
-        Ok(Leased::alone(doorbell, uar))
+        Ok(Leased::exclusive(doorbell, uar))
     }
 }
 
@@ -155,7 +155,7 @@ impl DoorbellMode for Shared<BlueFlame> {
     }
 }
 
-/// The doorbell of a page that cannot be mapped: each ring is a call of the access, such as a message to another
+/// The doorbell of a page that cannot be mapped: each ring is a call of the access, for example a message to another
 /// process.
 #[derive(Debug)]
 pub struct Trapped(Arc<Uar>);
@@ -167,13 +167,13 @@ impl SendDoorbell for Trapped {
     }
 }
 
-/// Rings by a call of the access. A call more is nothing to it, and queues that never make it should not carry its
-/// code; nor does it see a part of the queue, which would have to read its own numbers once more after each store.
+/// Rings by a call of the access. Not inlined: the call is slow anyway, and other modes should not carry its code. It
+/// takes no reference to the queue, which would force the queue to reload its fields after each store.
 #[cold]
 #[inline(never)]
 fn ring_by_access(uar: &Uar, control: u64) {
     if let Err(error) = uar.write(Plain::offset(PLAIN_REGISTER), control) {
-        // The card is gone; its completions will not come, and every wait for them says so.
+        // The card is dead: completions will not arrive, and every wait for them returns the error.
         tracing::warn!(%error, "a doorbell was not delivered");
     }
 }
@@ -184,12 +184,12 @@ impl DoorbellMode for Trapped {
     }
 }
 
-/// [`Plain`] where the page is mapped, [`Trapped`] where it is not.
+/// [`Plain`] if the page is mapped, [`Trapped`] if not.
 #[derive(Debug)]
 pub enum AnyDoorbell {
-    /// Stores.
+    /// Mapped: rings by a store.
     Plain(Plain),
-    /// Calls.
+    /// Not mapped: rings by a call.
     Trapped(Trapped),
 }
 

@@ -1,15 +1,14 @@
-//! How much of a frame must lie in the WQE itself. PRM "Ethernet Segment", `inline_hdr_sz`.
+//! How much of a frame must be inlined in the WQE. PRM "Ethernet Segment", `inline_hdr_sz`.
 
 use mlx5_prm::ctx::InlineMode;
 
 /// Bytes of an Ethernet header.
 pub(crate) const ETHERNET: usize = 14;
-/// Bytes of an Ethernet header with a VLAN tag: what Linux inlines of every frame where a card wants the Ethernet
-/// header.
+/// Bytes of an Ethernet header with a VLAN tag: what Linux always inlines where a card requires the Ethernet header.
 const TAGGED: usize = 18;
-/// Bytes of the longest header of IPv4, and of TCP.
+/// Largest IPv4 header in bytes; the largest TCP header is the same.
 const LONGEST: usize = 60;
-/// The most that any mode asks for.
+/// The most that any mode can require.
 pub(crate) const MOST_HEADERS: usize = TAGGED + 2 * LONGEST;
 
 const VLAN: u16 = 0x8100;
@@ -19,7 +18,7 @@ const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// The most that [`headers`] may come to.
+/// The most that [`headers`] returns for `mode`.
 pub(crate) fn most_headers(mode: InlineMode) -> usize {
     match mode {
         InlineMode::None => 0,
@@ -29,8 +28,8 @@ pub(crate) fn most_headers(mode: InlineMode) -> usize {
     }
 }
 
-/// How many bytes from its start a frame that begins with `start` and has `len` bytes must inline. More than `start`
-/// has, where that ends before the last header begins.
+/// Number of bytes to inline of a frame of `len` bytes that starts with `start`. If `start` ends before the last
+/// header, the result exceeds its length.
 pub(crate) fn headers(mode: InlineMode, start: &[u8], len: usize) -> usize {
     let headers = match mode {
         InlineMode::None => 0,
@@ -45,7 +44,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
-/// Where the network header ends, and the protocol above it; what it need not know, it does not look for.
+/// End of the network header, and the transport protocol; `None` if that is not needed or not known.
 fn network(start: &[u8]) -> (usize, Option<u8>) {
     let (at, kind) = match be16(start, ETHERNET - 2) {
         Some(VLAN | SERVICE_VLAN) => (TAGGED, be16(start, TAGGED - 2)),
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A frame whose Ethernet header says `kind`, followed by `rest`.
+    /// A frame with Ethernet type `kind`, followed by `rest`.
     fn frame(kind: u16, rest: &[u8]) -> Vec<u8> {
         [&[2; 12][..], &kind.to_be_bytes(), rest, &[0; 200]].concat()
     }
@@ -107,8 +106,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a frame is, its headers are within it and within what queues make room for, and to know more of it
-        /// asks for no less.
+        /// For any frame, its headers are within the frame and within what queues reserve, and a longer `start` never
+        /// requires less.
         #[test]
         fn any_frame_has_headers(bytes in prop::collection::vec(any::<u8>(), 0..200), mode in 0u32..8) {
             let mode = <InlineMode as mlx5_prm::layout::Value>::from_number(mode.into());

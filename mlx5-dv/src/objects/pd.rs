@@ -8,7 +8,7 @@ use super::object::{DestroyError, Object, destroy_sole};
 use crate::device::Device;
 use crate::error::Error;
 
-/// A protection domain: keys and queue pairs of one may be used together. PRM "Protection Domain".
+/// A protection domain: its queue pairs can use its keys. PRM "Protection Domain".
 #[derive(Debug)]
 pub struct Pd {
     pdn: u32,
@@ -16,7 +16,7 @@ pub struct Pd {
 }
 
 impl Pd {
-    /// A new protection domain. Errors: [`Error::Command`].
+    /// Allocates a protection domain. Errors: [`Error::Command`].
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         let (object, out) = Object::create(device, &AllocPdIn::default(), "", |out| {
             let mut end = DeallocPdIn::default();
@@ -36,7 +36,7 @@ impl Pd {
         self.object.device()
     }
 
-    /// Gives it back. Errors: the domain, kept alive, and why.
+    /// Frees the domain. On an error it stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |pd| pd.object.destroy())
     }

@@ -1,4 +1,4 @@
-//! What send and receive queues of frames are alike in: states, ring, completion queue.
+//! The common part of send and receive queues for Ethernet frames: state, ring, completion queue.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -15,33 +15,33 @@ use crate::caps::{CapPage, Caps};
 use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
 
-/// How the card says a queue of frames is. PRM "QUERY_SQ", "QUERY_RQ".
+/// Status of a raw Ethernet queue, from the card. PRM "QUERY_SQ", "QUERY_RQ".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueStatus {
-    /// The state it is in.
+    /// The state.
     pub state: QueueState,
-    /// What the card has begun, modulo 2^16: WQEBBs of a send queue, WQEs of a receive queue.
+    /// Number of work requests that the card has started, modulo 2^16: WQEBBs of a send queue, WQEs of a receive queue.
     pub hw_counter: u32,
-    /// What the doorbell record says was posted.
+    /// Number of posted work requests according to the doorbell record.
     pub sw_counter: u32,
 }
 
 impl QueueStatus {
-    /// Of the two contexts that a query answers with.
+    /// From the state and the WQ context of a query.
     pub(super) fn of(state: QueueState, wq: &Wq) -> Self {
         QueueStatus { state, hw_counter: wq.hw_counter(), sw_counter: wq.sw_counter() }
     }
 }
 
-/// The commands by which SQ and RQ differ.
+/// The commands that differ between SQ and RQ.
 pub(super) struct Commands {
-    /// Moves the queue of that number from one state to another.
+    /// Moves the queue of the given number from one state to another.
     pub(super) modify: fn(&Object, u32, QueueState, QueueState) -> Result<(), CommandError>,
     /// Queries it.
     pub(super) query: fn(&Object, u32) -> Result<QueueStatus, CommandError>,
 }
 
-/// A queue of frames: its ring, who posts there, and the state it is in.
+/// A raw Ethernet queue: ring, lease and state.
 pub(super) struct RawQueue {
     number: u32,
     commands: Commands,
@@ -59,7 +59,7 @@ impl fmt::Debug for RawQueue {
 }
 
 impl RawQueue {
-    /// The queue that `object` is, just made, in RST.
+    /// Wraps `object`, a new queue in RST.
     pub(super) fn new(number: u32, commands: Commands, object: Object, memory: RingMemory, cq: &Arc<Cq>) -> Self {
         let (state, lease) = (Mutex::new(QueueState::Rst), RingLease::default());
         RawQueue { number, commands, state, lease, object, memory, cq: Arc::clone(cq) }
@@ -77,7 +77,8 @@ impl RawQueue {
         Ok((self.commands.modify)(&self.object, self.number, from, to)?)
     }
 
-    /// The error that the queue, in `state`, does not take `call`, which needs `wanted`; `first` leads there.
+    /// The error for `call`, which requires state `wanted`; the queue is in `state`, and `first` is the call to get
+    /// there.
     fn wrong_state(&self, state: QueueState, call: &'static str, wanted: &'static str, first: &'static str) -> Error {
         Invalid::WrongState { object: self.object.name(), state, call, wanted, first }.into()
     }
@@ -105,11 +106,11 @@ impl RawQueue {
         Ok(())
     }
 
-    /// To RST, as long as nobody posts.
+    /// To RST, if no queue is leased.
     pub(super) fn reset(&self) -> Result<(), Error> {
         let mut state = lock(&self.state);
         self.lease.check_released(&self.object.name(), "queue")?;
-        // The card may have gone to ERR on its own account, and takes only a change from where it is.
+        // The card may have moved to ERR by itself, and accepts only a transition from its actual state.
         let now = self.query()?.state;
         if now != QueueState::Rst {
             self.move_to(now, QueueState::Rst)?;
@@ -125,8 +126,8 @@ impl RawQueue {
         Ok((self.commands.query)(&self.object, self.number)?)
     }
 
-    /// Leases the ring for `call`, which needs a state of `wanted`; `first` leads there. What else it needs is made by
-    /// `make` before.
+    /// Leases the ring for `call`, which requires a state in `wanted`; `first` is the call to get there. `make`
+    /// allocates everything else before.
     pub(super) fn lease_ring<T>(
         &self,
         call: &'static str,
@@ -165,12 +166,12 @@ impl Drop for RawQueue {
     }
 }
 
-/// The ring of a queue of frames in `memory`, of `1 << log_size` entries of `1 << log_stride` bytes.
+/// The ring of a raw Ethernet queue in `memory`: `1 << log_size` entries of `1 << log_stride` bytes.
 pub(super) fn cyclic(pd: &Pd, memory: &RingMemory, log_size: u32, log_stride: u32) -> Wq {
     memory.wq(WqType::Cyclic, pd.pdn(), log_size, log_stride)
 }
 
-/// The pages that say what queues of frames can do.
+/// The capability pages for raw Ethernet queues.
 pub(super) fn ethernet_caps(caps: &Caps) -> Result<(CmdHcaCap, PerProtocolNetworkingOffloadCaps), Error> {
     let general = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
     match caps.current(CapPage::Ethernet) {

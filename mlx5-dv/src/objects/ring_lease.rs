@@ -1,4 +1,4 @@
-//! Who may post to a ring: one queue, between two resets.
+//! Leases of rings: one queue may post to a ring between two resets.
 
 use std::ptr::NonNull;
 
@@ -6,11 +6,11 @@ use super::ring::RingMemory;
 use crate::error::{Error, Invalid};
 use crate::lock::{AtomicU8, Ordering};
 
-/// A queue that nobody has had since the last reset: its indices are the card's.
+/// Not leased since the last reset: indices of driver and card agree.
 const FRESH: u8 = 0;
-/// A queue that someone has.
+/// Leased.
 const OUT: u8 = 1;
-/// A queue that someone had: the card's indices are known to nobody.
+/// Was leased: the driver no longer knows the card's indices.
 const USED: u8 = 2;
 
 /// Hands out the only right to post to a ring; reset before taking another.
@@ -21,35 +21,35 @@ const USED: u8 = 2;
 #[derive(Debug, Default)]
 pub(super) struct RingLease(AtomicU8);
 
-/// Where a ring and its doorbell record are, and that nobody else posts there: only [`RingLease::take`] makes one, once
-/// between two resets. Mapped as long as the object lives whose ring it is.
+/// The exclusive right to post to a ring, with the addresses of ring and doorbell record. Only [`RingLease::take`]
+/// creates it, once between two resets. The memory is mapped as long as the ring's object lives.
 pub(crate) struct RingPermit {
     ring: NonNull<u8>,
     record: NonNull<u8>,
 }
 
-/// An object that lets its send ring out to a queue.
+/// An object that leases its send ring to a queue.
 pub trait SendRingOwner {
-    /// The queue is gone.
+    /// The queue was dropped.
     fn release_send_ring(&self);
 }
 
-/// An object that lets its receive ring out to a queue.
+/// An object that leases its receive ring to a queue.
 pub trait ReceiveRingOwner {
-    /// The queue is gone.
+    /// The queue was dropped.
     fn release_receive_ring(&self);
 }
 
 impl RingPermit {
-    /// The ring and the record.
+    /// Addresses of ring and record.
     pub(crate) fn into_parts(self) -> (NonNull<u8>, NonNull<u8>) {
         (self.ring, self.record)
     }
 }
 
 impl RingLease {
-    /// The permit to post to the ring at `offset` in `memory`; `queue` is what goes out, for the message. Errors:
-    /// [`Error::Invalid`] where someone has it, or had it.
+    /// Leases the ring at `offset` in `memory`; `queue` names the lessee in errors. Errors: [`Error::Invalid`] if it is
+    /// leased, or was.
     pub(super) fn take(
         &self,
         memory: &RingMemory,
@@ -69,12 +69,12 @@ impl RingLease {
         self.0.compare_exchange(FRESH, OUT, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The queue is gone.
+    /// The queue was dropped.
     pub(super) fn release(&self) {
         self.0.store(USED, Ordering::Release);
     }
 
-    /// `Ok` where nobody has the `queue` of `object`.
+    /// `Ok` if the `queue` of `object` is not leased.
     pub(super) fn check_released(&self, object: &str, queue: &'static str) -> Result<(), Invalid> {
         match self.0.load(Ordering::Acquire) {
             OUT => Err(Invalid::QueueInUse { object: object.into(), queue }),
@@ -82,25 +82,25 @@ impl RingLease {
         }
     }
 
-    /// The indices are the card's again: after a reset.
+    /// After a reset: the indices agree again.
     pub(super) fn renew(&self) {
         self.0.store(FRESH, Ordering::Release);
     }
 }
 
-/// What a send queue was made for.
+/// Limits of a send queue, from its options.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendLimits {
-    /// Scatter/gather elements of a work request.
+    /// Scatter/gather elements per work request.
     pub sges: u16,
-    /// Bytes of inline data of a work request.
+    /// Bytes of inline data per work request.
     pub inline_bytes: u16,
-    /// log2 of the bytes of a message.
+    /// Log of the longest message in bytes.
     pub log_max_msg: u8,
 }
 
-/// Where a send ring and the queue pair's record are, and that nobody else posts there: a queue pair makes
-/// one, once between two resets. Mapped as long as the queue pair lives; `log_size` is at most 15.
+/// The exclusive right to post to a send ring, with its addresses. A queue pair creates it, once between two resets.
+/// The memory is mapped as long as the queue pair lives; `log_size` is at most 15.
 pub(crate) struct SendPermit(pub(super) SendRingParts);
 
 /// See [`SendPermit`].

@@ -1,4 +1,4 @@
-//! Receive queues of Ethernet frames: the object. What posts to it is
+//! Receive queues for Ethernet frames: the object. Its queue is
 //! [`EthernetReceiveQueue`](crate::queue::ethernet::EthernetReceiveQueue).
 
 use std::fmt;
@@ -19,13 +19,13 @@ use super::ring_lease::{ReceiveRingOwner, RingPermit};
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 
-/// What a receive queue of frames is to be.
+/// Options of a receive queue for frames.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RqOptions {
-    /// Receives that it holds at once. Default: 128.
+    /// Receives that it can hold. Default: 128.
     pub wqes: u32,
-    /// Scatter elements of a receive, at most. Default: 1.
+    /// Maximum number of scatter elements per receive. Default: 1.
     pub sges: u16,
 }
 
@@ -48,7 +48,7 @@ impl RqOptions {
         self
     }
 
-    /// log2 of the ring's WQEs, and of a WQE's bytes.
+    /// Logs of the ring's number of WQEs and of a WQE's size.
     fn layout(&self, general: &CmdHcaCap) -> Result<(u32, u32), Invalid> {
         let stride = (SEGMENT as u64 * u64::from(self.sges.max(1))).next_power_of_two();
         let most = 1u64 << general.log_max_stride_sz_rq().min(63);
@@ -63,7 +63,7 @@ impl RqOptions {
             });
         }
         let log_stride = stride.trailing_zeros().max(general.log_min_stride_sz_rq().into());
-        // Rings are whole WQEBBs.
+        // A ring consists of whole WQEBBs.
         let least = (WQEBB as u64) >> log_stride;
         let wqes = u64::from(self.wqes.max(1)).max(least).next_power_of_two();
         within("wqes", wqes, "log_max_wq_sz", general.log_max_wq_sz().min(15))?;
@@ -77,9 +77,9 @@ impl RqOptions {
 /// RST --ready--> RDY   receive_queue from RST on   to_error: RDY --> ERR   reset: any --> RST
 /// ```
 ///
-/// A frame for which nothing is posted is lost. One that does not fit, or whose memory the card may not write, takes
-/// the queue to ERR, and all that is posted completes with flush errors: drop the queue, then [`reset`](Self::reset)
-/// and [`ready`](Self::ready).
+/// A frame that arrives without a posted receive is lost. A frame that does not fit, or whose buffer the card may not
+/// write, moves the queue to ERR, and everything posted completes with flush errors: drop the queue, then call
+/// [`reset`](Self::reset) and [`ready`](Self::ready).
 pub struct Rq {
     queue: RawQueue,
     log_size: u32,
@@ -95,11 +95,11 @@ impl fmt::Debug for Rq {
 }
 
 impl Rq {
-    /// A new receive queue in RST that completes into `cq`. Its memory is of `pd`. VLAN tags stay in frames.
+    /// Creates a receive queue in RST that completes into `cq`, for memory of `pd`. VLAN tags are not stripped.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability (it
-    /// is named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] if the options exceed a capability, which
+    /// it names, or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
     pub fn create(pd: &Arc<Pd>, cq: &Arc<Cq>, options: RqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("a receive queue's PD and CQ", device, [cq.device()])?;
@@ -117,8 +117,8 @@ impl Rq {
             .wq(&cyclic(pd, &memory, log_size, log_stride));
         let mut create = CreateRqIn::default();
         create.w().ctx(&context);
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
-        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: names only the umem of `memory`, which belongs to this queue. It is kept beside the object, destroyed
+        // after it, and leaked if that fails; firmware does not destroy a umem in use.
         let created = unsafe {
             Object::create_over_memory(device, &create, "an RQ", |out| {
                 let mut end = DestroyRqIn::default();
@@ -151,12 +151,12 @@ impl Rq {
         &self.pd
     }
 
-    /// Where it completes.
+    /// Its completion queue.
     pub fn cq(&self) -> &Arc<Cq> {
         self.queue.cq()
     }
 
-    /// RST to RDY: frames are received. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
+    /// RST to RDY: starts to receive frames. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
     pub fn ready(&self) -> Result<(), Error> {
         self.queue.ready()
     }
@@ -167,13 +167,13 @@ impl Rq {
         self.queue.to_error()
     }
 
-    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet.
-    /// Drop the queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
+    /// To RST: everything posted is discarded without completions, as are completions not polled yet. Drop the queue
+    /// first. Errors: [`Error::Invalid`] while the queue is leased, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
         self.queue.reset()
     }
 
-    /// What the card says of it. Errors: [`Error::Command`].
+    /// Queries the card. Errors: [`Error::Command`].
     pub fn query(&self) -> Result<QueueStatus, Error> {
         self.queue.query()
     }
@@ -185,12 +185,12 @@ impl Rq {
         Ok(permit)
     }
 
-    /// log2 of the ring's WQEs, of a WQE's bytes, and how many elements one has at most.
+    /// Logs of the ring's number of WQEs and of a WQE's size, and the maximum number of elements of a WQE.
     pub(crate) fn shape(&self) -> (u32, u32, u16) {
         (self.log_size, self.log_stride, self.sges)
     }
 
-    /// Destroys it. Its queue and its TIRs must be gone. Errors: the object, kept alive, and why.
+    /// Destroys it. Its queue and TIRs must be dropped first. On an error the object stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |rq| rq.queue.end())
     }

@@ -1,4 +1,4 @@
-//! Send queues of Ethernet frames: the object. What posts to it is
+//! Send queues for Ethernet frames: the object. Its queue is
 //! [`EthernetSendQueue`](crate::queue::ethernet::EthernetSendQueue).
 
 use std::fmt;
@@ -24,16 +24,16 @@ use crate::caps::Caps;
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 
-/// What a send queue of frames is to be.
+/// Options of a send queue for frames.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SqOptions {
-    /// Frames of the largest kind that it holds at once. Default: 128.
+    /// Frames of the largest kind that it can hold. Default: 128.
     pub wqes: u32,
-    /// Gather elements of a frame, at most. Default: 1.
+    /// Maximum number of gather elements per frame. Default: 1.
     pub sges: u16,
-    /// Bytes of a frame that may lie in the WQE itself; more where the card insists on more headers there. Default: 18,
-    /// an Ethernet header with a VLAN tag. A frame that lies there whole needs no memory registered.
+    /// Bytes of a frame that can be inlined in the WQE; raised if the card requires more for headers. Default: 18, an
+    /// Ethernet header with a VLAN tag. A frame that is inlined as a whole needs no registered memory.
     pub inline_bytes: u16,
 }
 
@@ -62,16 +62,16 @@ impl SqOptions {
         self
     }
 
-    /// With room for whatever headers the card wants in the WQE.
+    /// Adds room for the headers that the card requires in the WQE.
     fn with_room_for(mut self, mode: InlineMode) -> Self {
         self.inline_bytes = self.inline_bytes.max(most_headers(mode) as u16);
         self
     }
 
-    /// log2 of the ring's WQEBBs.
+    /// Log of the ring's number of WQEBBs.
     fn log_size(&self, caps: &Caps, general: &CmdHcaCap) -> Result<u32, Invalid> {
         fits("inline_bytes", self.inline_bytes.into(), 10)?;
-        // Control and Ethernet segment; two inline bytes lie in the latter.
+        // Control and Ethernet segment. The latter holds two inline bytes.
         let inline = u64::from(self.inline_bytes.min(MAX_INLINE).saturating_sub(2)).div_ceil(SEGMENT as u64);
         let ring = WantedSendRing {
             wqes_name: "wqes (in WQEBBs of 64 bytes)",
@@ -85,30 +85,30 @@ impl SqOptions {
     }
 }
 
-/// What a send queue of frames was made for, and what its port passes.
+/// Limits of a send queue for frames, from its options and its port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameLimits {
-    /// Gather elements of a frame.
+    /// Gather elements per frame.
     pub sges: u16,
-    /// Bytes of a frame in the WQE.
+    /// Inline bytes per frame.
     pub inline_bytes: u16,
-    /// How much of it must be there.
+    /// Headers that must be inlined.
     pub inline_mode: InlineMode,
-    /// Whether the card fills in checksums.
+    /// Whether the card can compute checksums.
     pub checksums: bool,
-    /// Bytes of the longest frame.
+    /// Longest frame in bytes.
     pub longest: usize,
 }
 
-/// The most that `inline_hdr_sz` can count.
+/// The largest value of `inline_hdr_sz`.
 const MAX_INLINE: u16 = 1023;
-/// log2 of the bytes of a WQEBB, the stride of a send ring.
+/// Log of the WQEBB size, the stride of a send ring.
 const LOG_STRIDE: u32 = WQEBB.trailing_zeros();
-/// `wqe_inline_mode`: the vport context says how much a WQE must inline.
+/// `wqe_inline_mode`: the vport context sets the mode.
 const INLINE_BY_VPORT: u8 = 1;
-/// `wqe_inline_mode`: a WQE need not inline anything.
+/// `wqe_inline_mode`: inlining is not required.
 const INLINE_NOT_REQUIRED: u8 = 2;
-/// Bytes of a frame's check sequence, which the port's MTU counts and software does not see.
+/// Bytes of an Ethernet FCS: included in the port's MTU, not in frames of software.
 const CHECK_SEQUENCE: u16 = 4;
 
 /// A send queue of Ethernet frames. PRM "Send Queue Context".
@@ -117,9 +117,9 @@ const CHECK_SEQUENCE: u16 = 4;
 /// RST --ready--> RDY   send_queue from here   to_error: RDY --> ERR   reset: any --> RST
 /// ```
 ///
-/// Forbidden, with an error before firmware is asked: a send queue before RDY (the card would ignore its doorbells in
-/// silence); reset while the queue is out. A frame that fails takes the queue to ERR, and all behind it complete with
-/// flush errors: drop the queue, then [`reset`](Self::reset) and [`ready`](Self::ready).
+/// Refused before firmware is asked: a send queue before RDY (the card would ignore its doorbells silently); a reset
+/// while the queue is leased. A frame that fails moves the queue to ERR, and all later ones complete with flush errors:
+/// drop the queue, then call [`reset`](Self::reset) and [`ready`](Self::ready).
 pub struct Sq {
     queue: RawQueue,
     log_size: u32,
@@ -136,11 +136,12 @@ impl fmt::Debug for Sq {
 }
 
 impl Sq {
-    /// A new send queue in RST, through `tis`, that rings through `uar` and completes into `cq`. Its memory is of `pd`.
+    /// Creates a send queue in RST that sends through `tis`, rings on `uar` and completes into `cq`, for memory of
+    /// `pd`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability (it
-    /// is named) or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] if the options exceed a capability, which
+    /// it names, or the parents are of different cards; [`Error::Memory`], [`Error::Command`].
     pub fn create(
         pd: &Arc<Pd>,
         uar: &Arc<Uar>,
@@ -167,14 +168,14 @@ impl Sq {
             .tis_lst_sz(1)
             .tis_num_0(tis.tisn())
             .wq(&wq);
-        // Only where it may be chosen at all.
+        // Only if the card lets the driver choose.
         if ethernet.wqe_inline_mode() == INLINE_BY_VPORT {
             context.w().min_wqe_inline_mode(inline_mode);
         }
         let mut create = CreateSqIn::default();
         create.w().ctx(&context);
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
-        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: names only the umem of `memory`, which belongs to this queue. It is kept beside the object, destroyed
+        // after it, and leaked if that fails; firmware does not destroy a umem in use.
         let created = unsafe {
             Object::create_over_memory(device, &create, "an SQ", |out| {
                 let mut end = DestroySqIn::default();
@@ -200,17 +201,17 @@ impl Sq {
         }))
     }
 
-    /// `sqn`, 24 bits: what its completions carry for a queue pair's number.
+    /// `sqn`, 24 bits: completions carry it in place of a QP number.
     pub fn sqn(&self) -> u32 {
         self.queue.number()
     }
 
-    /// Bytes of the longest frame that passes the port, without its check sequence, as it was when the queue was made.
+    /// Longest frame of the port in bytes, without FCS, as of the queue's creation.
     pub fn longest_frame(&self) -> usize {
         self.limits.longest
     }
 
-    /// How much of a frame must lie in the WQE itself.
+    /// Headers that must be inlined in the WQE.
     pub fn inline_mode(&self) -> InlineMode {
         self.limits.inline_mode
     }
@@ -225,17 +226,17 @@ impl Sq {
         &self.pd
     }
 
-    /// What it sends through.
+    /// Its transport interface.
     pub fn tis(&self) -> &Arc<Tis> {
         &self.tis
     }
 
-    /// Where it completes.
+    /// Its completion queue.
     pub fn cq(&self) -> &Arc<Cq> {
         self.queue.cq()
     }
 
-    /// RST to RDY: what is posted is sent. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
+    /// RST to RDY: starts to send. Errors: [`Error::Invalid`] in another state, [`Error::Command`].
     pub fn ready(&self) -> Result<(), Error> {
         self.queue.ready()
     }
@@ -246,13 +247,13 @@ impl Sq {
         self.queue.to_error()
     }
 
-    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet.
-    /// Drop the queue first. Errors: [`Error::Invalid`] while the queue is out, [`Error::Command`].
+    /// To RST: everything posted is discarded without completions, as are completions not polled yet. Drop the queue
+    /// first. Errors: [`Error::Invalid`] while the queue is leased, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
         self.queue.reset()
     }
 
-    /// What the card says of it. Errors: [`Error::Command`].
+    /// Queries the card. Errors: [`Error::Command`].
     pub fn query(&self) -> Result<QueueStatus, Error> {
         self.queue.query()
     }
@@ -265,7 +266,7 @@ impl Sq {
         self.queue.lease_ring(call, &[QueueState::Rdy], "ready", || D::of(&self.uar))
     }
 
-    /// log2 of the ring's WQEBBs.
+    /// Log of the ring's number of WQEBBs.
     pub(crate) fn log_size(&self) -> u32 {
         self.log_size
     }
@@ -274,7 +275,7 @@ impl Sq {
         self.limits
     }
 
-    /// Destroys it. Its queue must be gone. Errors: the object, kept alive, and why.
+    /// Destroys it. Its queue must be dropped first. On an error the object stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |sq| sq.queue.end())
     }
@@ -301,7 +302,7 @@ fn query(object: &Object, sqn: u32) -> Result<QueueStatus, CommandError> {
     Ok(QueueStatus::of(context.state(), context.wq()))
 }
 
-/// How much of a frame a WQE must inline. As Linux finds out.
+/// The inline mode, determined as Linux does.
 fn inline_mode(device: &Device, ethernet: &PerProtocolNetworkingOffloadCaps) -> Result<InlineMode, Error> {
     match ethernet.wqe_inline_mode() {
         INLINE_NOT_REQUIRED => Ok(InlineMode::None),
@@ -313,7 +314,7 @@ fn inline_mode(device: &Device, ethernet: &PerProtocolNetworkingOffloadCaps) -> 
     }
 }
 
-/// Bytes of the longest frame that passes, without its check sequence. The port drops longer ones in silence.
+/// Longest frame of the port in bytes, without FCS. The port silently drops longer ones.
 fn longest_frame(device: &Device) -> Result<usize, Error> {
     Ok(device.port()?.mtu.saturating_sub(CHECK_SEQUENCE).into())
 }

@@ -1,4 +1,4 @@
-//! Transport interfaces that frames are received through.
+//! Receive transport interfaces (TIRs).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::access::ObjectHandle;
 use crate::device::Device;
 use crate::error::Error;
 
-/// What [flow rules](super::FlowRule) send frames to: one receive queue. PRM "Transport Interface Receive".
+/// Destination of [flow rules](super::FlowRule): forwards to a receive queue. PRM "Transport Interface Receive".
 #[derive(Debug)]
 pub struct Tir {
     tirn: u32,
@@ -23,10 +23,10 @@ pub struct Tir {
 }
 
 impl Tir {
-    /// A new transport interface of `domain` to `rq`. Frames that send queues of `domain` sent do not come through it.
+    /// Creates a TIR of `domain` for `rq`. It does not receive frames that send queues of `domain` sent.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the parents are of different cards, [`Error::Command`].
+    /// [`Error::Invalid`] if the parents are of different cards, [`Error::Command`].
     pub fn create(domain: &Arc<TransportDomain>, rq: &Arc<Rq>) -> Result<Arc<Self>, Error> {
         one_device("a TIR's transport domain and RQ", domain.device(), [rq.device()])?;
         let mut context = Tirc::default();
@@ -46,7 +46,7 @@ impl Tir {
         self.tirn
     }
 
-    /// Where its frames go.
+    /// Its receive queue.
     pub fn rq(&self) -> &Arc<Rq> {
         &self.rq
     }
@@ -56,7 +56,7 @@ impl Tir {
         &self.domain
     }
 
-    /// What the access knows it by.
+    /// The access's handle.
     pub(super) fn handle(&self) -> ObjectHandle {
         self.object.handle()
     }
@@ -66,7 +66,7 @@ impl Tir {
         self.object.device()
     }
 
-    /// Destroys it. The rules that lead to it must be gone. Errors: the interface, kept alive, and why.
+    /// Destroys it. Rules that forward to it must be deleted first. On an error the TIR stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |tir| tir.object.destroy())
     }

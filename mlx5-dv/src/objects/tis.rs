@@ -1,4 +1,4 @@
-//! Transport domains, and the transport interfaces that frames are sent through.
+//! Transport domains, and send transport interfaces (TISs).
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::object::{DestroyError, Object, destroy_sole};
 use crate::device::Device;
 use crate::error::Error;
 
-/// What transport interfaces belong to: a frame that one of a domain sends does not come back to those of it that
-/// receive. PRM "Transport Domain".
+/// Groups transport interfaces: frames sent through a TIS are not looped back to TIRs of the same domain. PRM
+/// "Transport Domain".
 #[derive(Debug)]
 pub struct TransportDomain {
     number: u32,
@@ -19,7 +19,7 @@ pub struct TransportDomain {
 }
 
 impl TransportDomain {
-    /// A new transport domain. Errors: [`Error::Command`].
+    /// Allocates a transport domain. Errors: [`Error::Command`].
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         let (object, out) = Object::create(device, &AllocTransportDomainIn::default(), "", |out| {
             let mut end = DeallocTransportDomainIn::default();
@@ -39,13 +39,13 @@ impl TransportDomain {
         self.object.device()
     }
 
-    /// Gives it back. Errors: the domain, kept alive, and why.
+    /// Frees the domain. On an error it stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |domain| domain.object.destroy())
     }
 }
 
-/// What send queues send through: the priority of their frames. PRM "Transport Interface Send".
+/// The transport interface of send queues: sets the priority of their frames. PRM "Transport Interface Send".
 #[derive(Debug)]
 pub struct Tis {
     tisn: u32,
@@ -54,14 +54,14 @@ pub struct Tis {
 }
 
 impl Tis {
-    /// A new transport interface of `domain`, whose frames are of Ethernet priority `priority`, 0 to 7.
+    /// Creates a TIS of `domain` for frames of Ethernet priority `priority`, 0 to 7.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a priority out of range, [`Error::Command`].
     pub fn create(domain: &Arc<TransportDomain>, priority: u8) -> Result<Arc<Self>, Error> {
         fits("priority", priority.into(), 3)?;
         let mut context = Tisc::default();
-        // The field's lowest bit is not the priority's.
+        // The field's lowest bit is not part of the priority.
         context.w().prio(priority << 1).transport_domain(domain.number());
         let mut create = CreateTisIn::default();
         create.w().ctx(&context);
@@ -88,7 +88,7 @@ impl Tis {
         self.object.device()
     }
 
-    /// Destroys it. Its send queues must be gone. Errors: the interface, kept alive, and why.
+    /// Destroys it. Its send queues must be destroyed first. On an error the TIS stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |tis| tis.object.destroy())
     }

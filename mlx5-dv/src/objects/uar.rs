@@ -10,27 +10,27 @@ use crate::device::Device;
 use crate::error::{CommandError, Error};
 use crate::lock::lock;
 
-/// The register of plain doorbells: eight bytes at a time, which any number of queues may store. No WQE is ever copied
-/// there, or such a store would land in the middle of it.
+/// The register for plain doorbells: 8-byte stores, from any number of queues. WQEs are never copied there: such a
+/// store could land in the middle of one.
 pub(crate) const PLAIN_REGISTER: usize = 0;
-/// The register that WQEs are copied to, by one queue at a time.
+/// The register for BlueFlame: WQEs are copied here, by one queue at a time.
 const BLUE_FLAME_REGISTER: usize = 1;
 
-/// Who has the BlueFlame register of a page.
+/// User of a page's BlueFlame register.
 #[derive(Debug)]
 enum Holder {
     Nobody,
     /// One queue.
     Queue,
-    /// Any number of queues, in turn, for as long as the page lives.
+    /// Any number of queues under a lock, as long as the page lives.
     Shared(Shared<BlueFlame>),
 }
 
-/// A page of doorbell registers. One a thread: queues that ring through the same page should be of the same thread.
-/// PRM "User Access Region".
+/// A page of doorbell registers. Use one per thread: queues that share a page should run on the same thread. PRM "User
+/// Access Region".
 #[derive(Debug)]
 pub struct Uar {
-    /// The plain register under a lock, once someone asked for that.
+    /// The plain register under a lock, created on first use.
     shared_plain: OnceLock<Shared<Plain>>,
     blue_flame: Mutex<Holder>,
     freed: bool,
@@ -39,13 +39,13 @@ pub struct Uar {
 }
 
 impl Uar {
-    /// A page of our own, for any doorbell. Errors: [`Error::Command`], [`Error::Io`] where it cannot be mapped.
+    /// Allocates a page for any doorbell. Errors: [`Error::Command`], [`Error::Io`] if it cannot be mapped.
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         Self::mapped(device, UarMapping::Uncached)
     }
 
-    /// A page of our own, mapped write-combining where that can be had (`devx:`): for [`BlueFlame`] alone. Errors: as
-    /// for [`alloc`](Self::alloc).
+    /// Allocates a page for [`BlueFlame`] alone, mapped write combining if available (`devx:`). Errors: as for
+    /// [`alloc`](Self::alloc).
     pub fn alloc_write_combining(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         Self::mapped(device, UarMapping::WriteCombining)
     }
@@ -71,22 +71,22 @@ impl Uar {
         &self.device
     }
 
-    /// Whether doorbells are stores of this process. If not, each is a call of the access.
+    /// Whether doorbells are direct stores. If not, each is a call of the access.
     pub fn is_mapped(&self) -> bool {
         self.mapping().is_some()
     }
 
-    /// Whether stores to it are gathered until a barrier, so that the plain register does not serve.
+    /// Whether stores are write combining: then the plain register cannot be used.
     pub fn is_write_combining(&self) -> bool {
         self.is_mapped() && self.handle.cached() == UarMapping::WriteCombining
     }
 
-    /// The page in this process, where it can be mapped.
+    /// The mapping of the page, if it could be mapped.
     pub(crate) fn mapping(&self) -> Option<&BarMapping> {
         self.handle.mapping().filter(|mapping| mapping.len() >= uar::mmio::UAR_PAGE)
     }
 
-    /// Stores to a page that is not mapped.
+    /// Writes to a page that is not mapped.
     pub(crate) fn write(&self, offset: usize, value: u64) -> Result<(), Error> {
         self.device.access().write_uar(&self.handle, offset, value)
     }
@@ -96,8 +96,8 @@ impl Uar {
         self.shared_plain.get_or_init(|| Shared::new(Plain::new(page, PLAIN_REGISTER))).clone()
     }
 
-    /// The BlueFlame register for one queue alone, until [`give_blue_flame_back`](Self::give_blue_flame_back); `None`
-    /// where it is taken or shared.
+    /// Reserves the BlueFlame register for a single queue, until [`give_blue_flame_back`](Self::give_blue_flame_back);
+    /// `None` if it is reserved or shared.
     pub(crate) fn take_blue_flame(&self, page: UarPage) -> Option<BlueFlame> {
         let mut holder = lock(&self.blue_flame);
         let free = matches!(*holder, Holder::Nobody);
@@ -107,12 +107,12 @@ impl Uar {
         })
     }
 
-    /// After [`take_blue_flame`](Self::take_blue_flame), by the queue that took it.
+    /// Releases the register that [`take_blue_flame`](Self::take_blue_flame) reserved.
     pub(crate) fn give_blue_flame_back(&self) {
         *lock(&self.blue_flame) = Holder::Nobody;
     }
 
-    /// The BlueFlame register under a lock, which the first to ask makes; `None` where a queue has it alone.
+    /// The BlueFlame register under a lock, created on first use; `None` if a queue has reserved it.
     pub(crate) fn shared_blue_flame(&self, page: UarPage) -> Option<Shared<BlueFlame>> {
         let mut holder = lock(&self.blue_flame);
         match &*holder {
@@ -126,7 +126,7 @@ impl Uar {
         }
     }
 
-    /// Gives it back. Errors: the page, kept alive, and why.
+    /// Frees the page. On an error it stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, Uar::free)
     }

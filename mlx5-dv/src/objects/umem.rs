@@ -1,4 +1,4 @@
-//! User memory known to the card by number.
+//! User memory that contexts name by number.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use crate::device::Device;
 use crate::error::{CommandError, Error};
 use crate::memory::DmaBuffer;
 
-/// Memory the card knows by number, so that contexts can name it and an offset. PRM "User Memory".
+/// Registered memory: contexts name it by `umem_id` and offset. PRM "User Memory".
 ///
-/// Owns its memory: freed once the card has forgotten it, leaked if it does not.
+/// Owns its memory: frees it after the umem is destroyed, leaks it if that fails.
 #[derive(Debug)]
 pub struct Umem {
     handle: Option<UmemHandle>,
@@ -18,24 +18,24 @@ pub struct Umem {
 }
 
 impl Umem {
-    /// Makes `memory` known to the card, for reading and writing. Errors: [`Error::Command`], [`Error::Memory`].
+    /// Registers `memory` for reading and writing. Errors: [`Error::Command`], [`Error::Memory`].
     pub fn register(device: &Arc<Device>, memory: DmaBuffer) -> Result<Self, Error> {
         let memory = Arc::new(memory);
         let handle = device.access().register_umem(Arc::clone(&memory), true)?;
         Ok(Umem { handle: Some(handle), memory: Some(memory), device: Arc::clone(device) })
     }
 
-    /// `umem_id` for contexts; 0 once it is gone.
+    /// `umem_id` for contexts; 0 once destroyed.
     pub fn id(&self) -> u32 {
         self.handle.as_ref().map_or(0, UmemHandle::umem_id)
     }
 
-    /// Its memory; `None` once it is gone.
+    /// Its memory; `None` once destroyed.
     pub fn memory(&self) -> Option<&DmaBuffer> {
         self.memory.as_deref()
     }
 
-    /// The card forgets it, and the memory is free.
+    /// Destroys the umem and frees its memory.
     pub(crate) fn destroy(&mut self) -> Result<(), CommandError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
         if let Err((handle, error)) = self.device.access().destroy_umem(handle) {
@@ -46,7 +46,7 @@ impl Umem {
         Ok(())
     }
 
-    /// Never frees the memory: something that uses it could not be destroyed.
+    /// Leaks the memory on purpose: an object that uses it could not be destroyed.
     pub(crate) fn leak(&mut self) {
         if let Some(handle) = self.handle.take() {
             handle.leak();

@@ -1,11 +1,12 @@
-//! Raw packets: frames of Ethernet out of send queues and into receive queues, through no connection.
+//! Raw packet queues: Ethernet frames, without a connection.
 //!
-//! The contract is that of [`queue`](super): one thread a queue, no system call, lock or allocation, nothing believed.
-//! [`EthernetSendQueue`] and [`EthernetReceiveQueue`] take frames by address and key, which is `unsafe`;
-//! [`EthernetQueue`] has one of each, owns the buffers that are with the card, and hears what it is told to.
+//! The contract is that of [`queue`](super): one thread per queue; no system call, lock or allocation; nothing from the
+//! card is trusted. [`EthernetSendQueue`] and [`EthernetReceiveQueue`] take frames by address and key, which is
+//! `unsafe`. [`EthernetQueue`] has one of each, owns the buffers in flight, and configures steering.
 //!
-//! A frame begins with its Ethernet header and ends before its check sequence, which the port adds and takes off, as it
-//! does with what a short frame is filled up with. Completions are those of queue pairs, with
+//! A frame starts with its Ethernet header and ends before the FCS, which the port adds and strips, as it does with
+//! padding of short frames. Completions are as for queue pairs; [`Work::qpn`](super::Work::qpn) is the number of the
+//! send or receive queue.
 //! [`Work::qpn`](super::Work::qpn) the number of the send or receive queue.
 
 pub use super::owning::ethernet::{EthernetOptions, EthernetQueue};

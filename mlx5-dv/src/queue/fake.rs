@@ -1,4 +1,4 @@
-//! Plain memory where tests play the card's side of a ring.
+//! Plain memory for tests that simulate the card's side of a ring.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(len: usize) -> Self {
         let layout = Layout::from_size_align(len, 4096).unwrap();
-        // SAFETY: the length is not zero in any test.
+        // SAFETY: no test uses length zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
         Memory { base, layout }
     }

@@ -1,4 +1,4 @@
-//! What turns an object into its queue.
+//! Queues of objects: send queues and receive queues.
 
 use std::sync::Arc;
 
@@ -15,15 +15,17 @@ use crate::error::Error;
 use crate::objects::{DoorbellMode, QueuePair, Rq, SendLimits, Sq, Srq, log_most};
 
 impl QueuePair {
-    /// The send queue, ringing by `D`. There is one; dropped, it can be had again after a [`reset`](Self::reset).
+    /// The send queue, with doorbell mode `D`. There is only one; after dropping it, [`reset`](Self::reset) the queue
+    /// pair to get another.
     ///
     /// # Errors
-    /// [`Error::State`] before RTS; [`Error::Invalid`] where it is out already, there is none, or `D` cannot be had.
+    /// [`Error::State`] before RTS; [`Error::Invalid`] if the queue is in use or does not exist, or `D` is not
+    /// available.
     pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<SendQueue<D>, Error> {
         self.connected_send_queue("send_queue", "unreliable_send_queue or datagram_send_queue")
     }
 
-    /// As [`send_queue`](Self::send_queue), of an unreliable connection.
+    /// As [`send_queue`](Self::send_queue), for an unreliable connection.
     ///
     /// # Errors
     /// As for [`send_queue`](Self::send_queue).
@@ -31,7 +33,8 @@ impl QueuePair {
         self.connected_send_queue("unreliable_send_queue", "send_queue or datagram_send_queue")
     }
 
-    /// The send queue of a connection; `call` is the call for its service, and others have `instead`.
+    /// The send queue of a connection. `call` is the public call for its service; `instead` names those for other
+    /// services.
     pub(super) fn connected_send_queue<D: DoorbellMode, S: Connected>(
         self: &Arc<Self>,
         call: &'static str,
@@ -47,12 +50,12 @@ impl QueuePair {
         Ok(SendQueue::new(S::new(self.device().caps()), permit, doorbell, Arc::clone(self)))
     }
 
-    /// The send queue of datagrams, ringing by `D`. There is one; dropped, it can be had again after a
-    /// [`reset`](Self::reset). A datagram is at most what the port's MTU, as it is now, has room for.
+    /// The send queue for datagrams, with doorbell mode `D`. There is only one; after dropping it,
+    /// [`reset`](Self::reset) the queue pair to get another. The longest datagram depends on the port's current MTU.
     ///
     /// # Errors
-    /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of a connection, where it is out already, there
-    /// is none, or `D` cannot be had.
+    /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of a connection, if the queue is in use or does
+    /// not exist, or if `D` is not available.
     pub fn datagram_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<DatagramSendQueue<D>, Error> {
         self.must_be(&[ServiceType::Ud], "datagram_send_queue", "send_queue or unreliable_send_queue")?;
         let log_most = log_most(self.device().port()?.mtu)?;
@@ -65,10 +68,10 @@ impl QueuePair {
         Ok(DatagramSendQueue::new(Datagrams, permit, doorbell, Arc::clone(self)))
     }
 
-    /// The receive queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
+    /// The receive queue. There is only one; after dropping it, [`reset`](Self::reset) the queue pair to get another.
     ///
     /// # Errors
-    /// [`Error::State`] before INIT; [`Error::Invalid`] where it is out already, or there is none.
+    /// [`Error::State`] before INIT; [`Error::Invalid`] if the queue is in use or does not exist.
     pub fn receive_queue(self: &Arc<Self>) -> Result<ReceiveQueue, Error> {
         let permit = self.lease_receive_ring("receive_queue")?;
         Ok(ReceiveQueue::new(permit, Arc::clone(self)))
@@ -76,20 +79,20 @@ impl QueuePair {
 }
 
 impl Srq {
-    /// The queue. There is one, as long as the object lives.
+    /// The queue. It can be taken only once.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it is out already, or was: nobody knows any more which places are free.
+    /// [`Error::Invalid`] if the queue was taken before: which WQEs are free is then no longer known.
     pub fn receive_queue(self: &Arc<Self>) -> Result<SharedReceiveQueue, Error> {
         Ok(SharedReceiveQueue::new(self.lease_receive_ring()?, Arc::clone(self)))
     }
 }
 
 impl Sq {
-    /// The queue, ringing by `D`. There is one; dropped, it can be had again after a [`reset`](Self::reset).
+    /// The queue, with doorbell mode `D`. There is only one; after dropping it, [`reset`](Self::reset) to get another.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before RDY, where it is out already, or `D` cannot be had.
+    /// [`Error::Invalid`] before RDY, if the queue is in use, or if `D` is not available.
     pub fn send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<EthernetSendQueue<D>, Error> {
         let (permit, doorbell) = self.lease_send_ring("send_queue")?;
         Ok(EthernetSendQueue::of_frames(permit, doorbell, Arc::clone(self)))
@@ -97,10 +100,10 @@ impl Sq {
 }
 
 impl Rq {
-    /// The queue. There is one; dropped, it can be had again after a [`reset`](Self::reset).
+    /// The queue. There is only one; after dropping it, [`reset`](Self::reset) to get another.
     ///
     /// # Errors
-    /// [`Error::Invalid`] in ERR, or where it is out already.
+    /// [`Error::Invalid`] in ERR, or if the queue is in use.
     pub fn receive_queue(self: &Arc<Self>) -> Result<EthernetReceiveQueue, Error> {
         let permit = self.lease_receive_ring("receive_queue")?;
         Ok(EthernetReceiveQueue::of_frames(permit, Arc::clone(self)))

@@ -1,4 +1,4 @@
-//! Groups of a flow table's rules.
+//! Flow groups.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use crate::error::{Error, Invalid};
 use crate::lock::lock;
 use crate::objects::object::{DestroyError, Object, destroy_sole};
 
-/// Rules of a table that look at the same bits of a frame. PRM "Flow Group".
+/// Rules of a flow table with the same match criteria. PRM "Flow Group".
 #[derive(Debug)]
 pub struct FlowGroup {
     group_id: u32,
     indices: Range<u32>,
-    /// Which of them rules have.
+    /// Indices in use.
     taken: Mutex<BTreeSet<u32>>,
     criteria: FteMatchSetLyr24,
     object: Object,
@@ -26,12 +26,11 @@ pub struct FlowGroup {
 }
 
 impl FlowGroup {
-    /// A new group: entries `indices` of `table`, whose rules look at the bits of the outer headers that `criteria` has
-    /// set.
+    /// Creates a group: the entries `indices` of `table`, whose rules match on the bits of the outer headers that are
+    /// set in `criteria`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for indices outside of the table, [`Error::Command`], whose reason names fields that the card
-    /// cannot match.
+    /// [`Error::Invalid`] for indices outside the table; [`Error::Command`] names fields that the card cannot match on.
     pub fn create(
         table: &Arc<FlowTable>,
         indices: Range<u32>,
@@ -71,32 +70,32 @@ impl FlowGroup {
         self.group_id
     }
 
-    /// Its table.
+    /// Its flow table.
     pub fn table(&self) -> &Arc<FlowTable> {
         &self.table
     }
 
-    /// Destroys it. Its rules must be gone. Errors: the group, kept alive, and why.
+    /// Destroys the group. Its rules must be destroyed first. On an error the group stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |group| group.object.destroy())
     }
 
-    /// The bits that its rules look at.
+    /// The match criteria.
     pub(super) fn criteria(&self) -> &FteMatchSetLyr24 {
         &self.criteria
     }
 
-    /// How messages call it.
+    /// Its name in messages.
     pub(super) fn name(&self) -> String {
         self.object.name()
     }
 
-    /// The entry at `index` has no rule any more.
+    /// Frees the entry at `index`.
     pub(super) fn release(&self, index: u32) {
         lock(&self.taken).remove(&index);
     }
 
-    /// An index that no rule has, taken.
+    /// Reserves a free index.
     pub(super) fn take(&self) -> Result<u32, Error> {
         let mut taken = lock(&self.taken);
         let free = self.indices.clone().find(|index| !taken.contains(index));

@@ -1,4 +1,4 @@
-//! Steering of received frames where the kernel keeps the function.
+//! Flow matchers: steering of received frames on DevX.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::access::{KernelSteering, Matcher, ObjectHandle};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 
-/// The least urgent priority that the kernel has for a matcher.
+/// The kernel's lowest matcher priority.
 const LAST_PRIORITY: u16 = 15;
 
-/// Rules that look at the same bits of a frame, where the kernel keeps the function (`devx:`): what a flow group is on
-/// a function of our own. libibverbs' `mlx5dv_flow_matcher`.
+/// Rules with the same match criteria on DevX, where the kernel owns the function: the counterpart of a flow group.
+/// `mlx5dv_flow_matcher` of libibverbs.
 ///
-/// The kernel has the flow tables, and puts rules there before those of its network device: a frame that one takes
-/// comes to us alone, all others go on to the kernel. It chooses table and entry; there are no levels, sizes or roots,
-/// and rules lead to a [`Tir`](crate::objects::Tir) only. Frames come as far as the card lets them in for the kernel's
-/// interface: its own address, groups that it joined (`ip maddr add`), everything where it is promiscuous.
+/// The rules are in the kernel's flow tables, before those of its network device: a matching frame is received only
+/// here, all others go on to the kernel. The kernel chooses table and entry; there are no levels, sizes or roots, and
+/// the only destination is a [`Tir`](crate::objects::Tir). The card delivers only frames that the kernel's interface
+/// accepts: to its own address, to groups it joined (`ip maddr add`), or all frames if it is promiscuous.
 #[derive(Debug)]
 pub struct FlowMatcher {
     handle: ObjectHandle,
@@ -29,13 +29,13 @@ pub struct FlowMatcher {
 }
 
 impl FlowMatcher {
-    /// A new matcher of `priority`, 0 (asked first) to 15, whose rules look at the bits of the outer headers that
-    /// `criteria` has set. Rules for groups alone (a multicast destination, and its bit looked at) come after all
-    /// others, whatever their priority: so the kernel has it.
+    /// Creates a matcher of `priority`, 0 (matched first) to 15, whose rules match on the bits of the outer headers
+    /// that are set in `criteria`. The kernel matches multicast rules (the multicast bit of the destination in both
+    /// criteria and value) after all others, whatever their priority.
     ///
     /// # Errors
-    /// [`Error::Invalid`] on a function of our own, which has [`FlowTable`](super::table::FlowTable)s, or for another
-    /// priority; [`Error::Io`] says what the kernel wants.
+    /// [`Error::Invalid`] on an owned function, which has [`FlowTable`](super::table::FlowTable)s instead, or for an
+    /// invalid priority; [`Error::Io`] if the kernel refuses.
     pub fn create(device: &Arc<Device>, priority: u16, criteria: &FteMatchSetLyr24) -> Result<Arc<Self>, Error> {
         if priority > LAST_PRIORITY {
             let limit = 0..=LAST_PRIORITY.into();
@@ -48,7 +48,7 @@ impl FlowMatcher {
         Ok(Arc::new(FlowMatcher { handle, priority, criteria: *criteria, device: Arc::clone(device) }))
     }
 
-    /// Its priority.
+    /// The priority.
     pub fn priority(&self) -> u16 {
         self.priority
     }
@@ -67,7 +67,7 @@ impl FlowMatcher {
     }
 }
 
-/// How the kernel is asked to steer frames of `device`.
+/// The kernel's steering interface for `device`.
 pub(super) fn steering(device: &Device) -> Result<&dyn KernelSteering, Error> {
     device.access().kernel_steering().ok_or_else(|| {
         let (device, mend) = (device.name().into(), "make a flow table and groups of it instead");

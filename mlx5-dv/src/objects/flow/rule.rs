@@ -1,4 +1,4 @@
-//! Rules: which frames go where.
+//! Flow rules.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use mlx5_prm::flow::{
 };
 use mlx5_prm::layout::{Be64, Layout};
 
-use super::criteria::looked_at;
+use super::criteria::within_criteria;
 use super::group::FlowGroup;
 use super::matcher::{FlowMatcher, steering};
 use crate::access::{Flow, ObjectHandle};
@@ -17,36 +17,36 @@ use crate::objects::check::{fits, one_device};
 use crate::objects::object::Object;
 use crate::objects::tir::Tir;
 
-/// `flow_context.action`: to the destinations.
+/// `flow_context.action`: forward to the destination list.
 const FWD_DEST: u16 = 4;
 
-/// Frames that match go to a TIR, from now until it is dropped. PRM "Flow Table Entry".
+/// Directs matching frames to a TIR until it is dropped. PRM "Flow Table Entry".
 ///
-/// Its flow tag is the number of the TIR's receive queue, so that completions name that.
+/// The flow tag is the number of the TIR's receive queue.
 #[derive(Debug)]
 pub struct FlowRule {
     location: Location,
     tir: Arc<Tir>,
 }
 
-/// Where a rule is.
+/// Location of a rule.
 #[derive(Debug)]
 enum Location {
-    /// In a flow table of ours.
+    /// In a flow table of this driver.
     Entry { index: u32, object: Object, group: Arc<FlowGroup> },
-    /// Among the kernel's; `None` once it is ended.
+    /// In the kernel's flow tables; `None` once deleted.
     Kernel { flow: Option<ObjectHandle>, matcher: Arc<FlowMatcher> },
 }
 
 impl FlowRule {
-    /// A rule of `group`: frames whose outer headers are `value`, where the group looks, go to `tir`.
+    /// Creates a rule in `group`: frames whose outer headers match `value`, within the group's criteria, go to `tir`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the group is full, `value` has bits that the group does not look at, or the parents are
-    /// of different cards; [`Error::Command`].
+    /// [`Error::Invalid`] if the group is full, `value` has bits outside the criteria, or the parents are of different
+    /// cards; [`Error::Command`].
     pub fn create(group: &Arc<FlowGroup>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
         one_device("a flow rule's group and TIR", tir.device(), [group.table().device()])?;
-        looked_at(value, group.criteria(), &group.name())?;
+        within_criteria(value, group.criteria(), &group.name())?;
         let tag = flow_tag(tir)?;
         let index = group.take()?;
         let made = Self::set(group, index, value, tag, tir);
@@ -84,27 +84,27 @@ impl FlowRule {
         Ok(FlowRule { location, tir: Arc::clone(tir) })
     }
 
-    /// A rule where the kernel keeps the function: frames whose outer headers are `value`, where `matcher` looks, go to
-    /// `tir` instead of the kernel.
+    /// Creates a rule on DevX: frames whose outer headers match `value`, within the criteria of `matcher`, go to `tir`
+    /// instead of the kernel.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where `value` has bits that the matcher does not look at, or the parents are of different
-    /// devices; [`Error::Io`] says what the kernel wants: the capability CAP_NET_RAW, frames that no other program has.
+    /// [`Error::Invalid`] if `value` has bits outside the criteria, or the parents are of different devices;
+    /// [`Error::Io`] if the kernel refuses: the process needs CAP_NET_RAW, and no other program may have the frames.
     pub fn beside_kernel(matcher: &Arc<FlowMatcher>, value: &FteMatchSetLyr24, tir: &Arc<Tir>) -> Result<Self, Error> {
         one_device("a flow rule's matcher and TIR", tir.device(), [matcher.device()])?;
-        looked_at(value, matcher.criteria(), "its flow matcher")?;
+        within_criteria(value, matcher.criteria(), "its flow matcher")?;
         let flow = Flow { matcher: matcher.handle(), value: value.as_bytes(), tir: tir.handle(), tag: flow_tag(tir)? };
         let flow = steering(matcher.device())?.create_flow(&flow)?;
         let location = Location::Kernel { flow: Some(flow), matcher: Arc::clone(matcher) };
         Ok(FlowRule { location, tir: Arc::clone(tir) })
     }
 
-    /// Where its frames go.
+    /// Destination of matching frames.
     pub fn tir(&self) -> &Arc<Tir> {
         &self.tir
     }
 
-    /// Its entry's index in the table; `None` where the kernel chose it.
+    /// Index in the table; `None` if the kernel chose the entry.
     pub fn index(&self) -> Option<u32> {
         match self.location {
             Location::Entry { index, .. } => Some(index),
@@ -112,12 +112,12 @@ impl FlowRule {
         }
     }
 
-    /// Deletes it. Errors: [`Error::Command`], [`Error::Io`]; then its entry stays taken.
+    /// Deletes the rule. After [`Error::Command`] or [`Error::Io`] its entry stays in use.
     pub fn delete(mut self) -> Result<(), Error> {
         self.end()
     }
 
-    /// Once: afterwards there is nothing to do.
+    /// Deletes the rule; further calls do nothing.
     fn end(&mut self) -> Result<(), Error> {
         match &mut self.location {
             Location::Entry { object, .. } => object.destroy()?,

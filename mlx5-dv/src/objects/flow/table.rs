@@ -1,4 +1,4 @@
-//! Flow tables of received frames.
+//! Flow tables for received frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use crate::error::{CommandError, Error, Invalid};
 use crate::objects::check::{in_range, within};
 use crate::objects::object::{DestroyError, Object, destroy_sole};
 
-/// A flow table of the frames that the function receives: groups of rules. PRM "Flow Table", type `NIC_RX`.
+/// A flow table for received frames, made of flow groups. PRM "Flow Table", type `NIC_RX`.
 ///
-/// Once [`set_root`](Self::set_root) it is where every frame begins; one that no rule matches is dropped. RoCE packets
-/// reach their queue pairs without it. A function has one root at a time.
+/// After [`set_root`](Self::set_root) every frame enters at this table; frames without a matching rule are dropped.
+/// RoCE packets reach their queue pairs without it. A function has one root table at a time.
 #[derive(Debug)]
 pub struct FlowTable {
     table_id: u32,
@@ -33,12 +33,11 @@ fn properties(device: &Device) -> Result<FlowTablePropLayout, Error> {
 }
 
 impl FlowTable {
-    /// A new table of `level` with room for `entries` rules.
+    /// Creates a table at `level` with room for `entries` rules.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the kernel keeps the function, and the tables: see
-    /// [`FlowMatcher`](super::matcher::FlowMatcher); [`Error::Unsupported`], [`Error::Invalid`] beyond `max_ft_level`
-    /// or `log_max_ft_size`, [`Error::Command`].
+    /// [`Error::Invalid`] on DevX, where the kernel owns the tables: see [`FlowMatcher`](super::matcher::FlowMatcher);
+    /// [`Error::Unsupported`]; [`Error::Invalid`] beyond `max_ft_level` or `log_max_ft_size`; [`Error::Command`].
     pub fn create(device: &Arc<Device>, level: u8, entries: u32) -> Result<Arc<Self>, Error> {
         if !device.is_owned() {
             let (device, mend) = (device.name().into(), "make a flow matcher, and rules of it, instead");
@@ -60,10 +59,10 @@ impl FlowTable {
         Ok(Arc::new(FlowTable { table_id: out.table_id(), log_size, is_root: AtomicBool::new(false), object }))
     }
 
-    /// Makes it the table where every received frame begins, until it is destroyed.
+    /// Makes it the root table until it is destroyed: every received frame enters here.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the function has a root already, [`Error::Command`].
+    /// [`Error::Invalid`] if the function has a root table already, [`Error::Command`].
     pub fn set_root(&self) -> Result<(), Error> {
         let mut root = self.device().root_flow_table();
         if let Some(taken) = *root {
@@ -87,7 +86,7 @@ impl FlowTable {
         self.table_id
     }
 
-    /// Rules that it has room for.
+    /// Number of rules that fit.
     pub fn capacity(&self) -> u32 {
         1 << self.log_size
     }
@@ -99,14 +98,14 @@ impl FlowTable {
 
     fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()?;
-        // Once: afterwards the root may be another's.
+        // Once: afterwards another table may be the root.
         if std::mem::take(self.is_root.get_mut()) {
             *self.object.device().root_flow_table() = None;
         }
         Ok(())
     }
 
-    /// Destroys it. Its groups must be gone. Errors: the table, kept alive, and why.
+    /// Destroys the table. Its groups must be destroyed first. On an error the table stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, FlowTable::end)
     }

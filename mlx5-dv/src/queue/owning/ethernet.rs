@@ -1,4 +1,4 @@
-//! A send and a receive queue of frames that own the buffers they lend the card.
+//! A send and a receive queue for frames that own the buffers in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,17 @@ use crate::queue::error::RetireError;
 use crate::queue::receive::ethernet::EthernetReceiveQueue;
 use crate::queue::send::ethernet::{EthernetSendQueue, FrameFlags};
 
-/// What an [`EthernetQueue`] is to be.
+/// Options of an [`EthernetQueue`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EthernetOptions {
-    /// Frames under way at once. Default: 128.
+    /// Maximum number of frames in flight. Default: 128.
     pub send_depth: u32,
-    /// Receives posted at once. Default: 128.
+    /// Maximum number of receives posted. Default: 128.
     pub recv_depth: u32,
-    /// Bytes of the longest frame that [`send_inline`](EthernetQueue::send_inline) takes. Default: 18, none to speak
-    /// of.
+    /// Longest frame of [`send_inline`](EthernetQueue::send_inline) in bytes. Default: 18, which holds headers only.
     pub inline_bytes: u16,
-    /// Whether waiting sleeps instead of spinning. Default: no.
+    /// Whether waits sleep instead of polling. Default: no.
     pub events: bool,
     /// The completion vector of its completion queue. Default: 0.
     pub vector: u32,
@@ -46,16 +45,15 @@ impl Default for EthernetOptions {
     }
 }
 
-/// Frames in and out: a send queue, a receive queue, their completion queue, and the buffers that are with the card.
+/// Raw Ethernet: a send queue, a receive queue, their completion queue, and the buffers in flight.
 ///
-/// Each frame takes its [`Buffer`], and [`poll`](Self::poll) hands it back; a frame that was received has the length
-/// that its completion says ([`Completion::byte_len`](crate::queue::Completion::byte_len)). Nothing is heard until
-/// [`listen`](Self::listen). Where the kernel keeps the function, sending and listening are for processes that may
-/// (CAP_NET_RAW).
+/// Each frame takes its [`Buffer`], and [`poll`](Self::poll) returns it; the length of a received frame is in its
+/// completion ([`Completion::byte_len`](crate::queue::Completion::byte_len)). No frames are received before
+/// [`listen`](Self::listen). On DevX, sending and listening require CAP_NET_RAW.
 ///
-/// A frame that fails takes its queue to ERR: what was posted there comes back with flush errors, what is posted later
-/// is not carried out; [`reset`](Self::reset) begins anew. Belongs to one thread at a time; posting and polling make no
-/// system call, take no lock and allocate nothing. Dropped with work in flight, its queues are reset first; if that
+/// A frame that fails moves its queue to ERR: work posted there completes with flush errors, later work is not
+/// executed. [`reset`](Self::reset) restarts it. The queue belongs to one thread at a time; posting and polling make no
+/// system call, take no lock and allocate nothing. Dropping it with work in flight resets its queues first; if that
 /// fails, the buffers are leaked.
 #[derive(Debug)]
 pub struct EthernetQueue {
@@ -68,7 +66,7 @@ pub struct EthernetQueue {
     queues: Queues<EthernetSendQueue<AnyDoorbell>, EthernetReceiveQueue>,
 }
 
-/// The steering of what is heard. Its rules go first, by their order here.
+/// Steering objects of `listen`. In this order rules are dropped first.
 #[derive(Debug)]
 struct Listening {
     _rules: Vec<FlowRule>,
@@ -87,10 +85,10 @@ impl Drop for Listening {
 }
 
 impl EthernetQueue {
-    /// Queues in RDY, with a UAR page and a completion queue of their own: frames may be sent, receives posted.
+    /// Creates queues in RDY with their own UAR page and completion queue: frames may be sent, receives posted.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] where the options exceed a capability;
+    /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] if the options exceed a capability;
     /// [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: EthernetOptions) -> Result<Self, Error> {
         let uar = Uar::alloc(pd.device())?;
@@ -141,22 +139,20 @@ impl EthernetQueue {
         &self.rq
     }
 
-    /// Where flow rules send frames to reach it.
+    /// The TIR, as a destination of flow rules.
     pub fn tir(&self) -> &Arc<Tir> {
         &self.tir
     }
 
-    /// Hears, from now on, frames to the function's own address, to everybody, and to `groups`, in place of what it
-    /// heard before. RoCE packets still go to their queue pairs. Who wants other frames makes rules of their own to
-    /// [`tir`](Self::tir).
+    /// Starts to receive frames to the function's own address, to broadcast, and to `groups`; replaces the previous
+    /// set. RoCE packets still go to their queue pairs. For other frames, create flow rules to [`tir`](Self::tir).
     ///
-    /// It makes the function's root flow table. Where the kernel keeps the function, it takes those frames from the
-    /// kernel's network device instead, as [`FlowMatcher`] says, which then hears nobody: where both are to live, make
-    /// rules for what is yours alone.
+    /// This creates the function's root flow table. On DevX it takes these frames from the kernel's network device (see
+    /// [`FlowMatcher`]), which then does not receive them: to use both, create rules for your own frames instead.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the function has a root flow table already, or for an address that is no group's;
-    /// [`Error::Unsupported`], [`Error::Command`]; where the kernel keeps the function, [`Error::Io`].
+    /// [`Error::Invalid`] if the function has a root flow table already, or for an address that is not multicast;
+    /// [`Error::Unsupported`], [`Error::Command`]; on DevX, [`Error::Io`].
     pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
         check_groups(groups)?;
         self.listening = None;
@@ -176,7 +172,7 @@ impl EthernetQueue {
         let rule = |mac: Mac| FlowRule::create(&group, &to_mac(mac), &self.tir);
         let rules = addresses.iter().copied().map(rule).collect::<Result<_, _>>()?;
         let listening = Listening { _rules: rules, device };
-        // Everybody's address is a group's: Linux lists it too.
+        // Broadcast counts as multicast here: Linux lists it, too.
         listening.device.set_multicast(&addresses[1..])?;
         table.set_root()?;
         Ok(listening)
@@ -189,7 +185,7 @@ impl EthernetQueue {
         Ok(Listening { _rules: rules, device })
     }
 
-    /// Frames in flight, and receives posted.
+    /// Number of frames in flight, and of receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
         self.in_flight.in_flight()
     }
@@ -205,8 +201,8 @@ impl EthernetQueue {
         let wr_id = self.in_flight.next(Side::Receive)?;
         let queue = self.queues.receive.as_mut().ok_or(RefusedReason::NotReset)?;
         let mut batch = queue.batch();
-        // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with the
-        // completion, or after the queue was reset.
+        // SAFETY: `InFlight::keep` stores the buffer, which holds its region, in the table next. It leaves the table
+        // with its completion, or after a reset of the queue.
         unsafe { batch.receive(wr_id, &[segment])? };
         batch.ring();
         Ok(())
@@ -241,7 +237,7 @@ impl EthernetQueue {
         Ok(())
     }
 
-    /// Sends `frame`, which is copied and free at once. Errors: [`Refused`].
+    /// Sends `frame`, which is copied at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, frame: &[u8], flags: FrameFlags) -> Result<Ticket, Refused> {
         let posted = self.post_inline(frame, flags);
@@ -257,31 +253,30 @@ impl EthernetQueue {
         Ok(())
     }
 
-    /// The next frame that is sent or received, with its buffer; `None` while there is none.
+    /// The next frame that was sent or received, with its buffer; `None` if there is none.
     ///
     /// # Errors
-    /// [`RetireError`] where the card names a work request that is not in flight: a card, or a driver, that is broken.
+    /// [`RetireError`] if a completion does not match any work request in flight: the card or the driver is faulty.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
         self.poll_card()
     }
 
-    /// As [`poll`](Self::poll), once there is something: polls, then sleeps if it was made with
-    /// [`EthernetOptions::events`].
+    /// Waits for the next frame: polls, then sleeps if [`EthernetOptions::events`] is set.
     ///
     /// # Errors
-    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue
+    /// [`Error::Timeout`] ([`Duration::MAX`] means no limit), [`Error::CompletionQueue`] if the completion queue
     /// overran, [`Error::Dead`], [`Error::InvalidResponse`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
         let deadline = self.deadline(timeout);
         self.wait_card(&deadline, timeout)
     }
 
-    /// Begins anew after an error: both queues through RST to RDY. What was in flight is not carried out, and what
-    /// completed and was not polled is forgotten; its buffers are returned. What it [listens](Self::listen) to stays.
+    /// Restarts after an error: both queues go through RST to RDY. Work in flight and completions not polled are
+    /// discarded; their buffers are returned. The addresses of [`listen`](Self::listen) stay.
     ///
     /// # Errors
-    /// [`Error::Command`]; then nothing can be posted, and the buffers are still lent. It may be tried again.
+    /// [`Error::Command`]: nothing can be posted then, and the buffers stay in flight. The reset can be tried again.
     pub fn reset(&mut self) -> Result<Vec<Buffer>, Error> {
         self.queues.close();
         self.sq.reset()?;
@@ -314,8 +309,8 @@ impl Drop for EthernetQueue {
         if self.in_flight.is_empty() {
             return;
         }
-        // Until the queues are reset the card may still write the buffers.
-        // A dead card has been kept from memory before its death was known.
+        // The card may write the buffers until the queues are reset. A dead card cannot: its DMA was stopped before its
+        // death became known.
         if let Err(error) = self.sq.reset().and_then(|()| self.rq.reset())
             && !error.is_dead()
         {

@@ -1,4 +1,4 @@
-//! A send queue, a receive queue and the completion queue of both.
+//! A send queue, a receive queue, and their common completion queue.
 
 use std::hint;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
 use crate::queue::send::service::Service;
 
-/// A work queue, as completions know it.
+/// A work queue that retires completions.
 pub(super) trait Retire {
     /// See [`SendQueue::retire`].
     fn retire(&mut self, work: &Work) -> Result<u64, RetireError>;
@@ -36,10 +36,10 @@ impl<O: ReceiveRingOwner> Retire for ReceiveQueue<O> {
     }
 }
 
-/// A completion, and the `wr_id` of its work request, whose room is free again.
+/// A completion, and the `wr_id` of its retired work request.
 pub(super) type Retired = (u64, Result<Completion, WorkError>);
 
-/// The queues of one connection, as far as they are there.
+/// The queues of one connection, as far as present.
 #[derive(Debug)]
 pub(super) struct Queues<S, R> {
     pub(super) send: Option<S>,
@@ -82,7 +82,7 @@ fn retire<S: Retire, R: Retire>(
     Ok((wr_id.unwrap_or_else(|| Err(RetireError::nothing_in_flight(work)))?, result))
 }
 
-/// Completions that are given back to the card together.
+/// A batch of retired completions.
 #[derive(Debug)]
 pub(super) struct RetiredBatch<'a, S, R> {
     completions: Completions<'a>,
@@ -99,20 +99,20 @@ impl<S: Retire, R: Retire> Iterator for RetiredBatch<'_, S, R> {
     }
 }
 
-/// How long a wait spins before it sleeps, or lets others run.
+/// How long a wait polls before it sleeps, or yields.
 const SPIN: Duration = Duration::from_micros(50);
-/// Polls between two looks at the clock.
+/// Polls between two reads of the clock.
 const POLLS: u32 = 64;
 
-/// What lends buffers, and is waited for until one comes back.
+/// A queue whose completions can be waited for.
 pub(super) trait Wait {
-    /// The next work request that is done.
+    /// Polls for the next completed work request.
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError>;
 
-    /// Where it completes.
+    /// Its completion queue.
     fn cq(&mut self) -> &mut CompletionQueue;
 
-    /// Whether a wait sleeps.
+    /// Whether waits sleep.
     fn sleeps(&self) -> bool;
 
     /// `timeout` from now.
@@ -120,7 +120,7 @@ pub(super) trait Wait {
         Deadline::after(self.cq().cq().clock(), timeout)
     }
 
-    /// The next work request that is done, before `deadline`, which is `timeout` from when the wait began.
+    /// Waits for the next completed work request until `deadline`, which is `timeout` after the start of the wait.
     fn wait_card(&mut self, deadline: &Deadline, timeout: Duration) -> Result<Done, Error> {
         let clock = self.cq().cq().clock().clone();
         let spin_until = Deadline::after(&clock, SPIN);
@@ -129,7 +129,7 @@ pub(super) trait Wait {
                 if let Some(done) = self.poll_card()? {
                     return Ok(done);
                 }
-                // Virtual time does not pass while a wait spins.
+                // Virtual time does not advance while a wait polls.
                 if clock.is_virtual() {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! Posting to a receive queue.
+//! Receive queues.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,33 +19,33 @@ mod wqe;
 
 use wqe::Wqes;
 
-/// The ring as plain numbers: one cache line.
+/// The ring's fields: one cache line.
 ///
-/// Indices count WQEs; the card knows their low 16 bits. What lies before `producer` is posted, what lies before `end`
-/// may be: the ring never holds more than 2^15.
+/// Indices count WQEs; the card knows their low 16 bits. WQEs before `producer` are posted, WQEs before `end` may be:
+/// the ring never holds more than 2^15.
 pub(super) struct ReceiveRing {
     wqes: Wqes,
     record: ReceiveRecord,
     wr_ids: Box<[u64]>,
-    /// WQEs less one.
+    /// Number of WQEs minus one.
     mask: u32,
     producer: u32,
-    /// As far behind the oldest WQE that is with the card as the ring is long.
+    /// The index one ring length behind the oldest WQE in flight.
     end: u32,
     qpn: u32,
 }
 
 const _: () = assert!(size_of::<ReceiveRing>() <= 64, "the hot fields have outgrown a cache line");
 
-// SAFETY: the ring belongs to this value alone; its memory is kept mapped by the promise of `new`.
+// SAFETY: only this value uses the ring; `new`'s contract keeps its memory mapped.
 unsafe impl Send for ReceiveRing {}
 
 impl ReceiveRing {
-    /// The ring of `1 << log_size` WQEs of `1 << log_stride` bytes at `base`, for queue pair `qpn`.
+    /// A ring of `1 << log_size` WQEs of `1 << log_stride` bytes at `base`, for queue pair `qpn`.
     ///
     /// # Safety
-    /// The ring's bytes are mapped until this value is gone, `base` is aligned to 16, and this process accesses them
-    /// through this value alone. `log_size` is at most 15, `log_stride` at least 4.
+    /// The ring's bytes stay mapped while this value lives, `base` is aligned to 16, and this process accesses them
+    /// only through this value. `log_size` is at most 15, `log_stride` at least 4.
     pub(super) unsafe fn new(
         base: NonNull<u8>,
         log_size: u32,
@@ -66,24 +66,24 @@ impl ReceiveRing {
         }
     }
 
-    /// The oldest receive that is with the card, if one is.
+    /// Index of the oldest receive in flight, if any.
     #[inline(always)]
     fn retired(&self) -> u16 {
         self.end.wrapping_sub(self.mask + 1) as u16
     }
 
-    /// Receives that are with the card.
+    /// Number of receives in flight.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> u16 {
         (self.producer as u16).wrapping_sub(self.retired())
     }
 
-    /// Receives the ring holds.
+    /// Number of receives that the ring holds.
     pub(super) fn capacity(&self) -> usize {
         self.mask as usize + 1
     }
 
-    /// Begins a batch.
+    /// Starts a batch.
     #[inline(always)]
     pub(super) fn batch(&mut self) -> ReceiveBatch<'_> {
         let first = self.producer;
@@ -93,7 +93,7 @@ impl ReceiveRing {
     /// The `wr_id` of WQE `index`.
     #[inline(always)]
     fn wr_id(&mut self, index: u32) -> &mut u64 {
-        // SAFETY: there is one for each WQE, and the mask is their number less one: both are set in `new` alone.
+        // SAFETY: there is one per WQE, and the mask is their number minus one: both are set only in `new`.
         unsafe { self.wr_ids.get_unchecked_mut((index & self.mask) as usize) }
     }
 
@@ -103,7 +103,7 @@ impl ReceiveRing {
         if work.side != Side::Receive || work.qpn != self.qpn {
             return Err(RetireError::OtherQueue { work: *work, side: Side::Receive, qpn: self.qpn });
         }
-        // Receives are consumed in order: anything but the oldest is nonsense.
+        // Receives complete in order: any other index than the oldest is invalid.
         let (first, end) = (self.retired(), self.producer as u16);
         if work.index != first || first == end {
             return Err(RetireError::NotInFlight { work: *work, first, end });
@@ -113,7 +113,7 @@ impl ReceiveRing {
     }
 }
 
-/// A receive queue of a queue pair in INIT or beyond, used by one thread: not `Sync`, `&mut self` throughout.
+/// A receive queue of a queue pair in INIT or later. Used by one thread: not `Sync`, and all methods take `&mut self`.
 ///
 /// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
@@ -121,9 +121,9 @@ impl ReceiveRing {
 /// ```
 pub struct ReceiveQueue<O: ReceiveRingOwner = QueuePair> {
     ring: ReceiveRing,
-    /// Keeps the ring. Last, so that it goes last.
+    /// Keeps the ring mapped. Last, so that it is dropped last.
     object: Arc<O>,
-    /// Makes the queue not `Sync`.
+    /// Makes the queue `!Sync`.
     _one_thread: PhantomData<Cell<()>>,
 }
 
@@ -140,9 +140,8 @@ impl<O: ReceiveRingOwner> fmt::Debug for ReceiveQueue<O> {
 impl ReceiveQueue {
     pub(crate) fn new(permit: ReceivePermit, qp: Arc<QueuePair>) -> Self {
         let parts = permit.into_parts();
-        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which
-        // the queue keeps and drops last, and that nobody else posts there. Of the record this queue uses the receive
-        // half.
+        // SAFETY: the permit states the size of ring and record and grants exclusive posting; they are mapped as long
+        // as `qp`, which the queue keeps and drops last. This queue uses the receive half of the record.
         let ring = unsafe {
             let (record, _) = uar::record::queue_pair(parts.record);
             ReceiveRing::new(parts.ring, parts.log_size, parts.log_stride, parts.sges, qp.qpn(), record)
@@ -157,7 +156,7 @@ impl ReceiveQueue {
 }
 
 impl<O: ReceiveRingOwner> ReceiveQueue<O> {
-    /// The queue of `object`, whose ring `ring` is.
+    /// The queue of `object` with the ring `ring`.
     pub(super) fn of(ring: ReceiveRing, object: Arc<O>) -> Self {
         ReceiveQueue { ring, object, _one_thread: PhantomData }
     }
@@ -166,27 +165,27 @@ impl<O: ReceiveRingOwner> ReceiveQueue<O> {
         &self.object
     }
 
-    /// Begins a batch. Dropped without [`ring`](ReceiveBatch::ring), it never happened.
+    /// Starts a batch. A batch dropped without [`ring`](ReceiveBatch::ring) has no effect.
     #[inline(always)]
     pub fn batch(&mut self) -> ReceiveBatch<'_> {
         self.ring.batch()
     }
 
-    /// Says that `work`, from a completion, is done: its room is free again. The `wr_id` it was posted with.
+    /// Retires the receive of a completion: frees its WQE and returns its `wr_id`.
     ///
     /// # Errors
-    /// [`RetireError`] for a completion of another queue, or of anything but the oldest receive. Nothing changes.
+    /// [`RetireError`] for a completion of another queue, or of another receive than the oldest. Nothing changes.
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.ring.retire(work)
     }
 
-    /// Receives that can be posted.
+    /// Number of receives that can be posted now.
     pub fn free(&self) -> usize {
         self.capacity() - usize::from(self.ring.in_flight())
     }
 
-    /// Receives the ring holds.
+    /// Number of receives that the ring holds.
     pub fn capacity(&self) -> usize {
         self.ring.capacity()
     }
@@ -198,14 +197,14 @@ impl<O: ReceiveRingOwner> Drop for ReceiveQueue<O> {
     }
 }
 
-/// Receives that are written, and not yet shown to the card.
+/// A batch of receives, before its doorbell.
 #[derive(Debug)]
 #[must_use = "a batch that is not rung never happened"]
 pub struct ReceiveBatch<'a> {
     ring: &'a mut ReceiveRing,
-    /// The index of the first.
+    /// Index of the first receive.
     first: u32,
-    /// The index of the next.
+    /// Index of the next receive.
     next: u32,
 }
 
@@ -216,36 +215,36 @@ impl fmt::Debug for ReceiveRing {
 }
 
 impl ReceiveBatch<'_> {
-    /// A receive of one message into `elements`, in their order.
+    /// Posts a receive of one message into `elements`, in this order.
     ///
     /// ```text
     /// segment 0..  byte_count | lkey | address, an element each
     /// the last     0 | 0x100 | 0, where there is room for more: ends the list
     /// ```
     ///
-    /// Elements of no bytes are left out. Errors: [`PostError`]; then nothing is written.
+    /// Elements of length zero are skipped. Errors: [`PostError`]; nothing is written then.
     ///
     /// # Safety
-    /// Until the receive has completed, or its queue pair was reset or destroyed, each element's memory stays
-    /// registered under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    /// Until the receive completes, or its queue pair is reset or destroyed, each element's memory stays registered
+    /// under its key, and nothing in this process holds a reference to it or depends on its content.
     #[inline]
     pub unsafe fn receive(&mut self, wr_id: u64, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {
             [one] if self.ring.wqes.is_filled_by(one) => self.post(wr_id, |wqes, place| {
-                // SAFETY: `post` gives places of the ring, whose WQEs have room for that element.
+                // SAFETY: `post` returns WQEs of the ring, which have room for that element.
                 unsafe { wqes.store_element(place, 0, one) }
             }),
             _ => {
                 self.ring.wqes.check(elements)?;
                 self.post(wr_id, |wqes, place| {
-                    // SAFETY: `post` gives places of the ring; the elements were checked.
+                    // SAFETY: `post` returns WQEs of the ring; the elements were checked.
                     unsafe { wqes.store_list(place, 0, elements) }
                 })
             }
         }
     }
 
-    /// One more receive, whose WQE `store` fills.
+    /// Posts a receive whose WQE `store` fills.
     #[inline(always)]
     fn post(&mut self, wr_id: u64, store: impl FnOnce(&Wqes, u32)) -> Result<(), PostError> {
         let index = self.next;
@@ -258,18 +257,18 @@ impl ReceiveBatch<'_> {
         Ok(())
     }
 
-    /// How many receives the batch holds.
+    /// Number of receives in the batch.
     pub fn len(&self) -> usize {
         self.next.wrapping_sub(self.first) as usize
     }
 
-    /// Whether it holds none.
+    /// Whether the batch is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.next == self.first
     }
 
-    /// Shows the batch to the card, by the doorbell record alone: the card reads it when a message comes.
+    /// Hands the batch to the card by the doorbell record alone: the card reads it when a message arrives.
     #[inline(always)]
     pub fn ring(self) {
         if self.is_empty() {

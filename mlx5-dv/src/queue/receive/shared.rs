@@ -1,4 +1,4 @@
-//! Posting to a shared receive queue.
+//! Shared receive queues.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,24 +14,24 @@ use crate::objects::{ReceivePermit, ReceiveRingOwner, Srq};
 use crate::queue::completion::decode::{Side, Work};
 use crate::queue::error::{Full, PostError, RetireError};
 
-/// Segments of a WQE before its elements: the link to the next.
+/// Segments of a WQE before its elements: the link to the next WQE.
 const LINK: u16 = 1;
 
-/// What is remembered by number: of the WQE at a place, and of a position.
+/// Two values with the same index: one of a WQE, one of a position.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     wr_id: u64,
-    /// Whether the WQE is with the card.
+    /// Whether the WQE is posted.
     is_posted: bool,
-    /// The place of the WQE that was, or will be, posted at this position.
+    /// The WQE that was, or will be, posted at this position.
     place: u16,
 }
 
-/// The ring as plain numbers: one cache line.
+/// The ring's fields: one cache line.
 ///
-/// Messages complete in any order, so places come free in any order, and each posted WQE links to the place of the
-/// next. Positions count the WQEs ever posted. Those from `producer` to `last` name free places in the order in which
-/// they will be posted. The last of them is not posted: the place that follows it, its link, is not known yet.
+/// Messages complete in any order, so WQEs become free in any order; each posted WQE links to the next. Positions count
+/// all WQEs ever posted. Positions from `producer` to `last` name the free WQEs in the order in which they will be
+/// posted. The last one is not posted, because its successor, and so its link, is not known yet.
 struct SharedRing {
     wqes: Wqes,
     record: ReceiveRecord,
@@ -43,36 +43,36 @@ struct SharedRing {
 
 const _: () = assert!(size_of::<SharedRing>() <= 64, "the hot fields have outgrown a cache line");
 
-// SAFETY: the ring belongs to this value alone; its memory is kept mapped by the promise of `new`.
+// SAFETY: only this value uses the ring; `new`'s contract keeps its memory mapped.
 unsafe impl Send for SharedRing {}
 
 impl SharedRing {
-    /// The ring of `1 << log_size` WQEs, 2 to 2^15, for shared receive queue `srqn`.
+    /// A ring of `1 << log_size` WQEs, 2 to 2^15, for shared receive queue `srqn`.
     ///
     /// # Safety
-    /// The bytes of so many WQEs are mapped until this value is gone, aligned to 16, and this process accesses them
-    /// through this value alone.
+    /// The WQEs' bytes stay mapped while this value lives, are aligned to 16, and this process accesses them only
+    /// through this value.
     unsafe fn new(wqes: Wqes, log_size: u32, srqn: u32, record: ReceiveRecord) -> Self {
         let entry = |place| Entry { wr_id: 0, is_posted: false, place };
         let entries = (0..=u16::MAX).take(1 << log_size).map(entry).collect();
         SharedRing { wqes, record, entries, producer: 0, last: (1 << log_size) - 1, srqn: srqn & 0xff_ffff }
     }
 
-    /// The entry of a position, or a place.
+    /// The entry of a position or WQE.
     #[inline(always)]
     fn entry(&mut self, number: u32) -> &mut Entry {
         let index = number as usize & (self.entries.len() - 1);
-        // SAFETY: there are a power of two of them, more than none, so the masked index is below their number.
+        // SAFETY: their number is a power of two above zero, so the masked index is below it.
         unsafe { self.entries.get_unchecked_mut(index) }
     }
 
-    /// Receives that can be posted.
+    /// Number of receives that can be posted now.
     #[inline(always)]
     fn free(&self) -> usize {
         self.last.wrapping_sub(self.producer) as usize
     }
 
-    /// Receives that it holds.
+    /// Number of receives that the ring holds.
     fn capacity(&self) -> usize {
         self.entries.len() - 1
     }
@@ -93,7 +93,7 @@ impl SharedRing {
     }
 }
 
-/// The queue of an [`Srq`], used by one thread: not `Sync`, `&mut self` throughout.
+/// The queue of an [`Srq`]. Used by one thread: not `Sync`, and all methods take `&mut self`.
 ///
 /// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
@@ -101,9 +101,9 @@ impl SharedRing {
 /// ```
 pub struct SharedReceiveQueue {
     ring: SharedRing,
-    /// Keeps the ring. Last, so that it goes last.
+    /// Keeps the ring mapped. Last, so that it is dropped last.
     srq: Arc<Srq>,
-    /// Makes the queue not `Sync`.
+    /// Makes the queue `!Sync`.
     _one_thread: PhantomData<Cell<()>>,
 }
 
@@ -129,9 +129,9 @@ impl SharedReceiveQueue {
     pub(crate) fn new(permit: ReceivePermit, srq: Arc<Srq>) -> Self {
         let parts = permit.into_parts();
         let wqes = Wqes::new(parts.ring, parts.log_stride, LINK, parts.sges);
-        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `srq`, which
-        // the queue keeps and drops last, and that nobody else posts there. `Srq::create` made the ring of at least two
-        // WQEs, each with room for its link. A shared receive queue's record is the receive half of a queue pair's.
+        // SAFETY: the permit states the size of ring and record and grants exclusive posting; they are mapped as long
+        // as `srq`, which the queue keeps and drops last. `Srq::create` made the ring of at least two WQEs, each with
+        // room for its link. The record of a shared receive queue is the receive half of a queue pair's.
         let ring = unsafe {
             let (record, _) = uar::record::queue_pair(parts.record);
             SharedRing::new(wqes, parts.log_size, srq.srqn(), record)
@@ -144,29 +144,29 @@ impl SharedReceiveQueue {
         &self.srq
     }
 
-    /// Begins a batch. One that is dropped and not rung never happened.
+    /// Starts a batch. A batch dropped without [`ring`](SharedReceiveBatch::ring) has no effect.
     #[inline]
     pub fn batch(&mut self) -> SharedReceiveBatch<'_> {
         let first = self.ring.producer;
         SharedReceiveBatch { ring: &mut self.ring, first, next: first }
     }
 
-    /// Says that `work`, from a completion of one of its queue pairs, is done: its room is free again. The `wr_id` it
-    /// was posted with. Messages complete in any order.
+    /// Retires the receive of a completion of one of its queue pairs: frees its WQE and returns its `wr_id`. Messages
+    /// complete in any order.
     ///
     /// # Errors
-    /// [`RetireError`] for a completion of a send, or of a WQE that is not with the card. Nothing changes.
+    /// [`RetireError`] for a completion of a send, or of a WQE that is not posted. Nothing changes.
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.ring.retire(work)
     }
 
-    /// Receives that can be posted.
+    /// Number of receives that can be posted now.
     pub fn free(&self) -> usize {
         self.ring.free()
     }
 
-    /// Receives the ring holds.
+    /// Number of receives that the ring holds.
     pub fn capacity(&self) -> usize {
         self.ring.capacity()
     }
@@ -178,19 +178,19 @@ impl Drop for SharedReceiveQueue {
     }
 }
 
-/// Receives that are written, and not yet shown to the card.
+/// A batch of receives, before its doorbell.
 #[derive(Debug)]
 #[must_use = "a batch that is not rung never happened"]
 pub struct SharedReceiveBatch<'a> {
     ring: &'a mut SharedRing,
-    /// The position of the first.
+    /// Position of the first receive.
     first: u32,
-    /// The position of the next.
+    /// Position of the next receive.
     next: u32,
 }
 
 impl SharedReceiveBatch<'_> {
-    /// A receive of one message into `elements`, in their order.
+    /// Posts a receive of one message into `elements`, in this order.
     ///
     /// ```text
     /// segment 0    place of the next WQE
@@ -198,31 +198,31 @@ impl SharedReceiveBatch<'_> {
     /// the last     0 | 0x100 | 0, where there is room for more: ends the list
     /// ```
     ///
-    /// Elements of no bytes are left out. Errors: [`PostError`]; then nothing is written.
+    /// Elements of length zero are skipped. Errors: [`PostError`]; nothing is written then.
     ///
     /// # Safety
-    /// Until the receive has completed, or the shared receive queue was destroyed, each element's memory stays
-    /// registered under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    /// Until the receive completes, or the shared receive queue is destroyed, each element's memory stays registered
+    /// under its key, and nothing in this process holds a reference to it or depends on its content.
     #[inline]
     pub unsafe fn receive(&mut self, wr_id: u64, elements: &[DataSegment]) -> Result<(), PostError> {
         let head = usize::from(LINK);
         match elements {
             [one] if self.ring.wqes.is_filled_by(one) => {
                 let place = self.post(wr_id)?;
-                // SAFETY: `post` gives places of the ring; a WQE that is filled by one element has room for it.
+                // SAFETY: `post` returns WQEs of the ring; a WQE that one element fills has room for it.
                 unsafe { self.ring.wqes.store_element(place, head, one) }
             }
             _ => {
                 self.ring.wqes.check(elements)?;
                 let place = self.post(wr_id)?;
-                // SAFETY: `post` gives places of the ring; the elements were checked.
+                // SAFETY: `post` returns WQEs of the ring; the elements were checked.
                 unsafe { self.ring.wqes.store_list(place, head, elements) }
             }
         }
         Ok(())
     }
 
-    /// One more receive, linked to the next: the place of its WQE, whose elements are still to be stored.
+    /// Posts a receive, linked to the next one. Returns its WQE, whose elements are not stored yet.
     #[inline(always)]
     fn post(&mut self, wr_id: u64) -> Result<u32, PostError> {
         let position = self.next;
@@ -233,30 +233,30 @@ impl SharedReceiveBatch<'_> {
         let place = u32::from(self.ring.entry(position).place);
         let mut link = SrqNextSeg::ZERO;
         link.w().next_wqe_index(self.ring.entry(self.next).place);
-        // SAFETY: entries name places of the ring alone, and each WQE begins with its link.
+        // SAFETY: entries name only WQEs of the ring, and each WQE starts with its link.
         unsafe { self.ring.wqes.store(place, 0, zerocopy::transmute!(link)) }
         let entry = self.ring.entry(place);
         (entry.wr_id, entry.is_posted) = (wr_id, true);
         Ok(place)
     }
 
-    /// How many receives the batch holds.
+    /// Number of receives in the batch.
     pub fn len(&self) -> usize {
         self.next.wrapping_sub(self.first) as usize
     }
 
-    /// Whether it holds none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.next == self.first
     }
 
-    /// Shows the batch to the card, by the doorbell record alone: the card reads it when a message comes.
+    /// Hands the batch to the card by the doorbell record alone: the card reads it when a message arrives.
     #[inline(always)]
     pub fn ring(mut self) {
         if self.is_empty() {
             return;
         }
-        // Nothing is left that `drop` would take back.
+        // Leaves nothing for `drop` to undo.
         self.first = self.next;
         self.ring.producer = self.next;
         barrier::to_device();
@@ -265,7 +265,7 @@ impl SharedReceiveBatch<'_> {
 }
 
 impl Drop for SharedReceiveBatch<'_> {
-    /// A batch that was not rung leaves nothing that a completion could name.
+    /// A batch that was not rung leaves no WQE that a completion could match.
     #[inline(always)]
     fn drop(&mut self) {
         while self.first != self.next {
@@ -286,7 +286,7 @@ mod tests {
 
     const LOG_STRIDE: u32 = 5;
 
-    /// A ring whose card is played by hand: it follows the links.
+    /// A ring whose card the test simulates by following the links.
     struct Card {
         memory: Memory,
         log_stride: u32,
@@ -305,7 +305,7 @@ mod tests {
             (Card { memory, log_stride, record, taken: 0, next: 0 }, ring)
         }
 
-        /// Takes the next receive, if one is posted: its place, and its segments behind the link.
+        /// Takes the next posted receive: its WQE number, and its segments behind the link.
         fn take(&mut self) -> Option<(u16, Vec<u8>)> {
             if self.memory.be32(self.record) as u16 == self.taken {
                 return None;
@@ -405,7 +405,7 @@ mod tests {
             turns in prop::collection::vec((0u8..3, any::<prop::sample::Index>()), 1..300),
         ) {
             let (mut card, mut ring) = Card::new(log_size, LOG_STRIDE, 1);
-            // As after so many receives.
+            // The state after `start` receives.
             let turned = start & ((1 << log_size) - 1);
             ring.entries.rotate_right(turned as usize);
             (ring.producer, ring.last) = (start, start.wrapping_add((1 << log_size) - 1));

@@ -1,11 +1,11 @@
-//! The buffers that are posted to a shared receive queue.
+//! Buffers posted to a shared receive queue.
 
 use std::sync::Arc;
 
 use crate::objects::Srq;
 use crate::queue::owning::in_flight::InFlight;
 
-/// The buffers of receives, and whose they are until it is gone.
+/// The buffers of posted receives; owned until the shared receive queue is destroyed.
 #[derive(Debug)]
 pub(super) struct Receives {
     pub(super) in_flight: InFlight,
