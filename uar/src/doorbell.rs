@@ -1,21 +1,22 @@
-//! How a send queue rings. PRM "Send Doorbell", "BlueFlame".
+//! Send doorbells. PRM "Send Doorbell", "BlueFlame".
 
 use core::fmt;
 
 use crate::barrier;
 use crate::mmio::{BLUE_FLAME_BUFFER, BLUE_FLAME_REGISTERS, BlueFlameBuffer, Register, UarPage, Wqebb};
 
-/// What tells the card that a send queue has WQEs. One implementation a mode, chosen when the queue is made.
+/// Notifies the card of new WQEs in a send queue. One implementation per doorbell mode, chosen when the queue is
+/// created.
 ///
-/// The queue has stored its WQEs and its doorbell record; an implementation orders those before the register
-/// ([`before_doorbell`](barrier::before_doorbell)) and the register before whatever comes next.
+/// The queue has already stored its WQEs and its doorbell record. The implementation orders those before the register
+/// store ([`before_doorbell`](barrier::before_doorbell)), and the register store before whatever follows.
 pub trait SendDoorbell: Send + fmt::Debug {
-    /// Rings with the first eight bytes of the last WQE posted, as a number: dword 0 in the upper half.
+    /// Rings with the first eight bytes of the last posted WQE, as a number: dword 0 in the upper half.
     fn ring(&mut self, control: u64);
 
-    /// Rings for exactly one WQE, whose blocks these are, whole, and may carry it to the card so that it need not be
-    /// fetched. Only right when nothing else was posted since the last ring. `control` is its first eight bytes, as for
-    /// [`ring`](Self::ring). No blocks: the WQE does not lie in one piece, and is only rung for.
+    /// Rings for exactly one WQE, given as whole blocks, which may be copied to the card so that it need not fetch
+    /// them. Valid only if nothing else was posted since the last ring. `control` is the first eight bytes of the WQE,
+    /// as for [`ring`](Self::ring). Without blocks the WQE wraps around the ring, and is not copied.
     #[inline(always)]
     fn ring_with(&mut self, control: u64, wqe: &[Wqebb]) {
         let _ = wqe;
@@ -32,10 +33,10 @@ impl<D: SendDoorbell + ?Sized> SendDoorbell for alloc::boxed::Box<D> {
     }
 }
 
-/// The plain doorbell: eight bytes to an uncached page; the card fetches the WQE by DMA.
+/// The plain doorbell: an 8-byte store to an uncached page. The card fetches the WQE by DMA.
 ///
-/// Right wherever the page is mapped uncached, as VFIO maps a BAR. Not for write-combining pages: those need fences
-/// that this one does not take ([`BlueFlame`] does).
+/// For pages that are mapped uncached, as VFIO maps a BAR. Not for write-combining pages: they need fences that only
+/// [`BlueFlame`] executes.
 #[derive(Debug)]
 pub struct Plain {
     register: Register,
@@ -62,15 +63,15 @@ impl SendDoorbell for Plain {
     }
 }
 
-/// BlueFlame: the whole WQE goes into the register, so the card need not fetch it. For write-combining pages.
+/// BlueFlame: copies the whole WQE to the register, so that the card need not fetch it. For write-combining pages.
 ///
-/// The two buffers of the register are used in turn, because the card may still be reading the one written last.
-/// Belongs to one queue; two queues that share a register take a [`Shared`](crate::Shared) one. On an uncached page it
-/// works too, but every eight bytes become a PCIe write of their own, and the card falls back to fetching the WQE.
+/// Alternates between the two buffers of the register, because the card may still read the one written last. For one
+/// queue only; queues that share a register use a [`Shared`](crate::Shared) one. It also works on an uncached page, but
+/// there every 8 bytes are a PCIe write of their own, and the card falls back to fetching the WQE.
 #[derive(Debug)]
 pub struct BlueFlame {
     register: Register,
-    /// Whose turn it is: the second buffer's.
+    /// Whether the second buffer is next.
     second: bool,
 }
 
@@ -80,7 +81,7 @@ impl BlueFlame {
         BlueFlame { register: page.blue_flame(register), second: false }
     }
 
-    /// Calls `store` on the buffer whose turn it is, between the fences that a ring needs.
+    /// Calls `store` on the next buffer, between the fences that a ring needs.
     #[inline(always)]
     fn turn(&mut self, store: impl FnOnce(&BlueFlameBuffer)) {
         barrier::before_wc();
@@ -116,7 +117,7 @@ pub(crate) mod tests {
     #[repr(C, align(4096))]
     struct Memory(UnsafeCell<[u64; 512]>);
 
-    /// Plain memory where a card would have a UAR page.
+    /// Plain memory in place of a UAR page.
     pub(crate) struct Page(Box<Memory>);
 
     impl Page {
@@ -131,7 +132,7 @@ pub(crate) mod tests {
 
         /// The big-endian quadword at `offset`.
         pub(crate) fn quadword(&self, offset: usize) -> u64 {
-            // SAFETY: inside the page; nothing stores to it meanwhile.
+            // SAFETY: inside the page; nothing stores to it during the read.
             u64::from_be(unsafe { self.0.0.get().cast::<u64>().add(offset / 8).read_volatile() })
         }
 

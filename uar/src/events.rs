@@ -3,23 +3,23 @@
 use crate::barrier;
 use crate::mmio::{Registers, UarPage};
 
-/// Which completion event is wanted: the dword that goes into the CQ's record and into its doorbell.
+/// An arm request: the dword of the CQ's doorbell record and doorbell.
 ///
 /// ```text
-/// [29:28] cmd_sn  counts the events taken, modulo 4: a card ignores a request it has already answered
+/// [29:28] cmd_sn  number of events consumed, modulo 4: the card ignores a request that it has already served
 /// [24]    cmd     0 the next completion, 1 the next solicited one or the next error
-/// [23:0]  ci      CQEs consumed: a completion after this index fires
+/// [23:0]  ci      consumer index: a completion after this index raises the event
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm(u32);
 
 impl Arm {
-    /// Any completion after the first `consumed`; `events` have been taken so far.
+    /// Any completion after the first `consumed`; `events` were consumed so far.
     pub fn next(consumed: u32, events: u32) -> Self {
         Arm((events & 3) << 28 | consumed & 0xff_ffff)
     }
 
-    /// A solicited completion or an error after the first `consumed`; `events` have been taken so far.
+    /// A solicited completion or an error after the first `consumed`; `events` were consumed so far.
     pub fn solicited(consumed: u32, events: u32) -> Self {
         Arm(Arm::next(consumed, events).0 | 1 << 24)
     }
@@ -28,7 +28,7 @@ impl Arm {
         self.0
     }
 
-    /// The quadword that arms CQ `cqn`, for a UAR page that cannot be mapped: it goes to offset 0x20.
+    /// The doorbell that arms CQ `cqn`, for a UAR page that cannot be mapped: write it to offset 0x20.
     pub fn doorbell(self, cqn: u32) -> u64 {
         u64::from(self.0) << 32 | u64::from(cqn & 0xff_ffff)
     }
@@ -47,9 +47,9 @@ impl CqDoorbell {
         CqDoorbell(page)
     }
 
-    /// Tells the card to look at the arm request that CQ `cqn` has put in its record.
+    /// Notifies the card of the arm request in the doorbell record of CQ `cqn`.
     ///
-    /// The page may be uncached or write-combining: arming happens once a sleep, so both fences are taken.
+    /// The page may be uncached or write-combining: arming is rare (once per sleep), so both fences are executed.
     #[inline]
     pub fn arm(&mut self, cqn: u32, arm: Arm) {
         barrier::before_wc();
@@ -58,18 +58,18 @@ impl CqDoorbell {
     }
 }
 
-/// The doorbells of event queues: where they are in their page, and what they take. Driven by whoever owns the
-/// function, by the same way as its other registers, because a page of event queues need not be mapped.
+/// Doorbells of event queues: offsets and values. The function's owner writes them like its other registers, because
+/// the page of event queues need not be mapped.
 #[derive(Debug)]
 pub enum EqDoorbell {}
 
 impl EqDoorbell {
-    /// Offset of the register that takes a consumer index and arms.
+    /// Offset of the register that updates a consumer index and arms.
     pub const ARM_OFFSET: usize = 0x40;
-    /// Offset of the register that takes a consumer index.
+    /// Offset of the register that updates a consumer index.
     pub const OFFSET: usize = 0x48;
 
-    /// The dword that says EQ `eqn` has consumed `counter` entries in all.
+    /// The dword for EQ `eqn` after `counter` entries consumed in total.
     pub fn value(eqn: u8, counter: u32) -> u32 {
         u32::from(eqn) << 24 | counter & 0xff_ffff
     }

@@ -1,17 +1,17 @@
-//! The user access region (UAR): the page of registers by which software tells a ConnectX that there is work, and the
-//! doorbell records in memory that say how much.
+//! The user access region (UAR): the doorbell registers by which software notifies a ConnectX of new work, and the
+//! doorbell records in memory that hold the producer and consumer indices.
 //!
 //! # Contract
-//! * Every store to a register and every barrier of the driver is here; all `unsafe` of the register side is here.
-//! * Nothing panics, blocks, allocates or calls the system. Only [`Shared`] takes a lock, a spin lock, for one ring.
-//! * A doorbell belongs to one thread at a time (`&mut self`); a [`Shared`] one may be cloned among threads.
-//! * Numbers are in the host's order; they travel big-endian, as all of the card's registers and records do.
+//! * All stores of the driver to doorbell registers, all its barriers, and their `unsafe` code are in this crate.
+//! * Nothing panics, blocks, allocates or makes a system call. Only [`Shared`] takes a lock: a spin lock, for one ring.
+//! * A doorbell belongs to one thread at a time (`&mut self`); a [`Shared`] one can be cloned for several threads.
+//! * Numbers are in host byte order; all registers and records of the card are big-endian.
 //!
 //! # Map
-//! [`barrier`]: which stores must be seen before which, and the instruction that makes it so. [`mmio`]: register cells
-//! and the page's map. [`record`]: doorbell records, one type each, so that a send counter cannot land in the receive
-//! record. [`SendDoorbell`] with [`Plain`], [`BlueFlame`] and [`Shared`]: how a send queue rings. [`CqDoorbell`] and
-//! [`EqDoorbell`]: how completion and event queues are armed.
+//! [`barrier`]: the memory barriers between CPU and card. [`mmio`]: register cells and the layout of a UAR page.
+//! [`record`]: doorbell records, each with its own type, so that a send counter cannot be stored in a receive record.
+//! [`SendDoorbell`] with [`Plain`], [`BlueFlame`] and [`Shared`]: doorbells of send queues. [`CqDoorbell`] and
+//! [`EqDoorbell`]: doorbells that arm completion and event queues.
 #![no_std]
 
 extern crate alloc;

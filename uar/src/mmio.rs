@@ -1,4 +1,4 @@
-//! Register cells, and the map of a UAR page. PRM "User Access Region".
+//! Register cells, and the layout of a UAR page. PRM "User Access Region".
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -8,26 +8,26 @@ use volatile_register::WO;
 /// One WQE building block, 64 bytes in wire order.
 pub type Wqebb = [u64; 8];
 
-/// A big-endian dword that is only ever stored to.
+/// A write-only big-endian dword.
 #[repr(transparent)]
 pub struct Be32Cell(WO<u32>);
 
 impl Be32Cell {
-    /// Stores `value` by one volatile dword store.
+    /// Stores `value` as one volatile dword store.
     #[inline(always)]
     pub fn store(&self, value: u32) {
-        // SAFETY: a store to a device register has effects outside of Rust's memory, none inside: whoever made the page
-        // this cell lies in vouched that it holds a UAR's registers or plain memory (`UarPage::new`).
+        // SAFETY: a store to a device register affects nothing in Rust's memory; by the contract of `UarPage::new` the
+        // cell is in a UAR page or plain memory.
         unsafe { self.0.write(value.to_be()) }
     }
 }
 
-/// A big-endian quadword that is only ever stored to, in one access.
+/// A write-only big-endian quadword, stored in one access.
 #[repr(transparent)]
 pub struct Be64Cell(WO<u64>);
 
 impl Be64Cell {
-    /// Stores `value` by one volatile quadword store.
+    /// Stores `value` as one volatile quadword store.
     #[inline(always)]
     pub fn store(&self, value: u64) {
         // SAFETY: as for `Be32Cell::store`.
@@ -35,7 +35,7 @@ impl Be64Cell {
     }
 }
 
-/// 64 bytes of a BlueFlame buffer: takes a block of a WQE, or in its first eight bytes a doorbell.
+/// 64 bytes of a BlueFlame buffer: receives a block of a WQE, or a doorbell in its first eight bytes.
 #[repr(transparent)]
 pub struct BlockCell([Be64Cell; 8]);
 
@@ -46,43 +46,43 @@ impl BlockCell {
         &self.0[0]
     }
 
-    /// Stores a block: its 64 bytes in ascending order, in the widest stores there are.
+    /// Stores a block: 64 bytes in ascending order, with the widest stores available.
     ///
-    /// The order is part of the contract: a write-combining buffer that is evicted half full must hold the WQE's
-    /// beginning, and an uncached page turns each store into a PCIe write of its own.
+    /// The order is part of the contract: a write-combining buffer that is evicted half full must contain the start of
+    /// the WQE, and on an uncached page each store is a PCIe write of its own.
     #[inline(always)]
     pub fn store(&self, block: &Wqebb) {
         let place: *const BlockCell = self;
-        // SAFETY: as for `Be32Cell::store`; the cells are as large as a block, aligned to 64 by the promise of
+        // SAFETY: as for `Be32Cell::store`; the cells have the size of a block, are aligned to 64 by the contract of
         // `UarPage::new`, and may be stored to through a shared reference.
         unsafe { store_ascending(place.cast::<Wqebb>().cast_mut(), block) }
     }
 }
 
-/// Four volatile stores of 16 bytes, which the compiler neither reorders nor splits. Not one of 64 bytes: that it would
-/// split in an order of its own.
+/// Four volatile 16-byte stores, which the compiler neither reorders nor splits. It would split a 64-byte store in an
+/// order of its own.
 ///
 /// # Safety
-/// `to` is aligned to 16 bytes, and 64 bytes from there may be stored to.
+/// `to` is aligned to 16 bytes, and the 64 bytes there may be stored to.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn store_ascending(to: *mut Wqebb, block: &Wqebb) {
     use core::arch::x86_64::__m128i;
     let (to, from) = (to.cast::<__m128i>(), block.as_ptr().cast::<__m128i>());
     for i in 0..size_of::<Wqebb>() / size_of::<__m128i>() {
-        // SAFETY: inside of the 64 bytes of each; a block need not be aligned to more than 8.
+        // SAFETY: inside the 64 bytes of each; a block need not be aligned to more than 8.
         unsafe { to.add(i).write_volatile(from.add(i).read_unaligned()) }
     }
 }
 
-/// One store instruction of 64 bytes, which a processor keeps together on a write-combining page.
+/// One 64-byte store instruction, which the CPU keeps together on a write-combining page.
 ///
 /// # Safety
-/// 64 bytes from `to` may be stored to.
+/// The 64 bytes at `to` may be stored to.
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[inline(always)]
 unsafe fn store_ascending(to: *mut Wqebb, block: &Wqebb) {
-    // SAFETY: loads the block and stores it at `to`, through registers that are declared; no stack, no flags.
+    // SAFETY: loads the block and stores it at `to`, through declared registers; no stack, no flags.
     unsafe {
         core::arch::asm!(
             "ld1 {{v0.2d, v1.2d, v2.2d, v3.2d}}, [{from}]",
@@ -95,31 +95,31 @@ unsafe fn store_ascending(to: *mut Wqebb, block: &Wqebb) {
     }
 }
 
-/// Eight volatile quadwords in order: for an interpreter, which knows no vector instructions.
+/// Eight volatile quadword stores in order, for Miri, which does not support vector instructions.
 ///
 /// # Safety
-/// As for the others.
+/// As for the other versions.
 #[cfg(miri)]
 unsafe fn store_ascending(to: *mut Wqebb, block: &Wqebb) {
     for (i, quadword) in block.iter().enumerate() {
-        // SAFETY: inside of the 64 bytes.
+        // SAFETY: inside the 64 bytes.
         unsafe { to.cast::<u64>().add(i).write_volatile(*quadword) }
     }
 }
 
-/// Bytes of a BlueFlame register: two buffers.
+/// Size of a BlueFlame register in bytes: two buffers.
 pub const BLUE_FLAME_REGISTER: usize = 512;
-/// Bytes of one buffer of a BlueFlame register, the most that one ring can carry.
+/// Size of a BlueFlame buffer in bytes: the most that one ring can copy.
 pub const BLUE_FLAME_BUFFER: usize = BLUE_FLAME_REGISTER / 2;
-/// BlueFlame registers of a page that drivers use.
+/// BlueFlame registers per page that drivers use.
 pub const BLUE_FLAME_REGISTERS: usize = 2;
-/// Bytes of a UAR page.
+/// Size of a UAR page in bytes.
 pub const UAR_PAGE: usize = 4096;
 
 /// One of the two buffers of a BlueFlame register.
 pub(crate) type BlueFlameBuffer = [BlockCell; BLUE_FLAME_BUFFER / size_of::<BlockCell>()];
 
-/// The registers of a UAR page that software uses.
+/// The registers of a UAR page that drivers use.
 ///
 /// ```text
 /// 0x020  CQ doorbell            8 bytes
@@ -134,13 +134,13 @@ pub struct Registers {
     /// Arms a completion queue.
     pub(crate) cq: Be64Cell,
     _28: [u32; 6],
-    /// Takes an event queue's consumer index, and arms it.
+    /// Updates an event queue's consumer index, and arms it.
     pub(crate) eq_arm: Be32Cell,
     _44: u32,
-    /// Takes an event queue's consumer index.
+    /// Updates an event queue's consumer index.
     pub(crate) eq: Be32Cell,
     _4c: [u32; 0x1ed],
-    /// Rings send queues.
+    /// Send doorbells.
     pub(crate) blue_flame: [[BlueFlameBuffer; 2]; BLUE_FLAME_REGISTERS],
     _c00: [u32; 0x100],
 }
@@ -150,17 +150,17 @@ const _: () = {
     assert!(core::mem::offset_of!(Registers, blue_flame) == 0x800);
 };
 
-/// A UAR page in this process' address space.
+/// A UAR page mapped into this process.
 ///
-/// Copies are the same page. The doorbells made from it borrow nothing: whoever unmaps the page first drops all of
-/// them, which [`new`](Self::new) makes its caller promise.
+/// Copies refer to the same page. Doorbells made from it do not borrow it: by the contract of [`new`](Self::new) the
+/// caller drops all of them before unmapping the page.
 #[derive(Clone, Copy)]
 pub struct UarPage(NonNull<Registers>);
 
-// SAFETY: the page is device registers (or plain memory in tests), stored to by volatile accesses that any thread may
-// make; the promise of `new` keeps it mapped.
+// SAFETY: the page is device registers (or plain memory in tests), stored to by volatile accesses, which any thread may
+// execute; by the contract of `new` it stays mapped.
 unsafe impl Send for UarPage {}
-// SAFETY: as above; no method loads, and a store of one thread cannot tear another's.
+// SAFETY: as above; no method loads, and stores of different threads cannot tear each other.
 unsafe impl Sync for UarPage {}
 
 impl fmt::Debug for UarPage {
@@ -171,14 +171,14 @@ impl fmt::Debug for UarPage {
 
 /// One BlueFlame register of a [`UarPage`]: its two buffers.
 ///
-/// Borrows nothing, as the page does not: `UarPage::new`'s promise covers it.
+/// Like the page, it does not borrow: the contract of `UarPage::new` covers it.
 #[derive(Clone, Copy)]
 pub(crate) struct Register {
     buffers: NonNull<[BlueFlameBuffer; 2]>,
     number: usize,
 }
 
-// SAFETY: as for `UarPage`, whose part it is.
+// SAFETY: as for `UarPage`, of which it is a part.
 unsafe impl Send for Register {}
 // SAFETY: as above.
 unsafe impl Sync for Register {}
@@ -198,18 +198,17 @@ impl Register {
 }
 
 impl UarPage {
-    /// The page that starts at `address`.
+    /// The page at `address`.
     ///
     /// # Safety
-    /// `address` is aligned to 64 bytes (a page of the BAR always is), and the [`UAR_PAGE`] bytes from it are mapped,
-    /// writable, and stay so until the last copy of this page and of every doorbell made from it is gone. They are a
-    /// UAR's registers, or memory that nothing in this process reads or writes other than by volatile or atomic
-    /// accesses.
+    /// `address` is aligned to 64 bytes (a BAR page always is). The [`UAR_PAGE`] bytes there are mapped and writable,
+    /// and stay so until the last copy of this page and of every doorbell made from it is dropped. They are a UAR's
+    /// registers, or memory that this process accesses only by volatile or atomic accesses.
     pub unsafe fn new(address: NonNull<u8>) -> Self {
         UarPage(address.cast())
     }
 
-    /// BlueFlame register `register`, modulo their number.
+    /// BlueFlame register `register`, modulo the number of registers.
     pub(crate) fn blue_flame(&self, register: usize) -> Register {
         let number = register % BLUE_FLAME_REGISTERS;
         Register { buffers: NonNull::from(&self.registers().blue_flame[number]), number }
@@ -217,7 +216,7 @@ impl UarPage {
 
     #[inline(always)]
     pub(crate) fn registers(&self) -> &Registers {
-        // SAFETY: mapped and aligned by the promise of `new`. A shared reference to interior-mutable cells (volatile
+        // SAFETY: mapped and aligned by the contract of `new`. A shared reference to interior-mutable cells (volatile
         // cells are `UnsafeCell`s) asserts nothing about their content; the plain dwords between them are never read.
         unsafe { self.0.as_ref() }
     }

@@ -1,8 +1,8 @@
-//! Doorbell records: big-endian dwords in memory that the card reads to learn how far software is. PRM "Doorbell
-//! Record".
+//! Doorbell records: big-endian dwords in memory from which the card reads the producer or consumer index. PRM
+//! "Doorbell Record".
 //!
-//! A queue pair's record is two dwords: receive counter first, send counter second. A card that finds the send counter
-//! in the first does nothing and says nothing, so each dword is a type of its own:
+//! A queue pair's record has two dwords: first the receive counter, then the send counter. A card that finds the send
+//! counter in the first one silently does nothing, so each dword has its own type:
 //!
 //! ```compile_fail,E0308
 //! fn ring(receive: uar::ReceiveRecord) {
@@ -17,8 +17,8 @@
 //! CQ   [ CQEs consumed (24)       ]  [ sn | command | CQEs consumed at arming (24) ]
 //! ```
 //!
-//! Each dword is stored and loaded as a relaxed atomic: other threads may read a record while its owner counts on. What
-//! is ordered against it is the work of the [barriers](crate::barrier), for the card, and of locks, for threads.
+//! Each dword is stored and loaded as a relaxed atomic: other threads may read a record while its owner updates it.
+//! Ordering with other accesses comes from the [barriers](crate::barrier) for the card, and from locks for threads.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -26,18 +26,18 @@ use core::ptr::NonNull;
 use crate::events::Arm;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
-/// Bytes of any doorbell record.
+/// Size of any doorbell record.
 pub const RECORD: usize = 8;
 
-/// `place.store(value, Relaxed)`, as the one instruction that it is.
+/// `place.store(value, Relaxed)`, as a single instruction.
 ///
-/// Not that call: LLVM takes a relaxed store of Rust's for one that may change any memory, and then loads a queue's
-/// numbers anew that it had in registers, three instructions a completion. To other threads, and to loads that are
-/// Rust's atomics, there is no difference: an aligned store of a dword is what both processors make of the call.
+/// Not by that call: LLVM treats a relaxed store as one that may change any memory, and then reloads a queue's fields
+/// from memory, which costs three instructions per completion. Other threads, and loads that are Rust atomics, see no
+/// difference: on both architectures that call is an aligned dword store.
 #[inline(always)]
 fn store_relaxed(place: &AtomicU32, value: u32) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
-    // SAFETY: stores a dword that is aligned and may be stored to through a shared reference; no stack, no flags.
+    // SAFETY: stores an aligned dword that may be stored to through a shared reference; no stack, no flags.
     unsafe {
         core::arch::asm!("mov dword ptr [{}], {:e}", in(reg) place.as_ptr(), in(reg) value, options(nostack, preserves_flags));
     }
@@ -55,8 +55,7 @@ macro_rules! record {
         $(#[$meta])*
         pub struct $Name(NonNull<AtomicU32>);
 
-        // SAFETY: the record's memory stays mapped by the promise of its constructor, and is only accessed as atomic
-        // dwords.
+        // SAFETY: by the constructor's contract the record's memory stays mapped and is accessed only as atomic dwords.
         unsafe impl Send for $Name {}
 
         impl fmt::Debug for $Name {
@@ -66,10 +65,10 @@ macro_rules! record {
         }
 
         impl $Name {
-            /// Stores to the dword that is this half's, or a record's first.
+            /// Stores to this half's dword, or to the first dword of a record.
             #[inline(always)]
             fn store(&self, value: u32) {
-                // SAFETY: mapped, aligned and accessed as atomic dwords only, by the constructor's promise.
+                // SAFETY: by the constructor's contract: mapped, aligned and accessed only as atomic dwords.
                 store_relaxed(unsafe { self.0.as_ref() }, value.to_be());
             }
         }
@@ -92,8 +91,8 @@ record! {
 /// The two halves of the queue pair record at `address`.
 ///
 /// # Safety
-/// `address` is aligned to 8 bytes; the 8 bytes from it are memory that stays mapped until both halves are gone.
-/// Meanwhile this process stores there through them alone, and loads each dword as a relaxed atomic or not at all.
+/// `address` is aligned to 8 bytes; the 8 bytes there are memory that stays mapped until both halves are dropped. Until
+/// then this process stores there only through them, and loads each dword as a relaxed atomic or not at all.
 pub unsafe fn queue_pair(address: NonNull<u8>) -> (ReceiveRecord, SendRecord) {
     let receive = address.cast::<AtomicU32>();
     // SAFETY: the second of the record's two dwords.
@@ -101,7 +100,7 @@ pub unsafe fn queue_pair(address: NonNull<u8>) -> (ReceiveRecord, SendRecord) {
 }
 
 impl SendRecord {
-    /// Says that `counter` WQEBBs have been posted in all, modulo 2^16. [`to_device`](crate::barrier::to_device) first.
+    /// Sets the number of posted WQEBBs, modulo 2^16. Call [`to_device`](crate::barrier::to_device) before.
     #[inline(always)]
     pub fn post(&mut self, counter: u16) {
         self.store(counter.into());
@@ -109,8 +108,7 @@ impl SendRecord {
 }
 
 impl ReceiveRecord {
-    /// Says that `counter` receive WQEs have been posted in all, modulo 2^16. [`to_device`](crate::barrier::to_device)
-    /// first.
+    /// Sets the number of posted receive WQEs, modulo 2^16. Call [`to_device`](crate::barrier::to_device) before.
     #[inline(always)]
     pub fn post(&mut self, counter: u16) {
         self.store(counter.into());
@@ -126,27 +124,26 @@ impl CqRecord {
         CqRecord(address.cast())
     }
 
-    /// Says that `counter` CQEs have been consumed in all; the card may overwrite them. Only the low 24 bits travel.
+    /// Sets the number of consumed CQEs, of which the low 24 bits are stored. The card may overwrite these CQEs.
     #[inline(always)]
     pub fn consume(&mut self, counter: u32) {
         self.store(counter & 0xff_ffff);
     }
 
-    /// How many CQEs the record at `address` says were consumed, modulo 2^24. Any thread may ask.
+    /// The consumer index in the record at `address`, modulo 2^24. Any thread may call this.
     ///
     /// # Safety
-    /// `address` is aligned to 8 bytes, the 8 bytes from it are mapped, and whoever stores there meanwhile is a
-    /// [`CqRecord`].
+    /// `address` is aligned to 8 bytes, the 8 bytes there are mapped, and only a [`CqRecord`] stores there meanwhile.
     pub unsafe fn consumed(address: NonNull<u8>) -> u32 {
-        // SAFETY: mapped, aligned, and stored to by atomic dwords only, by the caller's promise.
+        // SAFETY: by this function's contract: mapped, aligned, and stored to only by atomic dwords.
         let consumed = unsafe { address.cast::<AtomicU32>().as_ref() };
         u32::from_be(consumed.load(Relaxed)) & 0xff_ffff
     }
 
-    /// Says which event is wanted; [`CqDoorbell::arm`](crate::CqDoorbell::arm) tells the card to look.
+    /// Sets the arm request; [`CqDoorbell::arm`](crate::CqDoorbell::arm) makes the card read it.
     #[inline(always)]
     pub fn request(&mut self, arm: Arm) {
-        // SAFETY: the second of the record's two dwords, as the first by the constructor's promise.
+        // SAFETY: the second dword of the record, by the constructor's contract as for the first.
         store_relaxed(unsafe { self.0.add(1).as_ref() }, arm.dword().to_be());
     }
 }
@@ -191,14 +188,14 @@ mod tests {
     }
 }
 
-/// Every order of two threads' steps, by loom: `.ci/races`.
+/// Checked by loom for all interleavings of two threads: `.ci/races`.
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
     use alloc::boxed::Box;
 
-    /// Who polls counts on, and who destroys a queue pair looks how far it is: never back, and never past the end.
-    /// After it has heard by another way that an entry was polled, it sees so.
+    /// The poller updates the index while a thread that destroys a queue pair reads it: it never decreases or exceeds
+    /// the end. After a thread has learned otherwise that an entry was polled, it sees that index.
     #[test]
     fn a_consumer_index_is_read_while_its_owner_counts() {
         loom::model(|| {

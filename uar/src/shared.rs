@@ -1,4 +1,4 @@
-//! A doorbell for several queues.
+//! Doorbells shared by several queues.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -8,10 +8,10 @@ use crate::doorbell::SendDoorbell;
 use crate::mmio::Wqebb;
 use crate::sync::{AtomicBool, Ordering, UnsafeCell, spin_loop};
 
-/// A doorbell that queues of several threads ring in turn, under a spin lock held for one ring.
+/// A doorbell for queues of several threads, under a spin lock that is held for one ring.
 ///
-/// For when there are more queues than BlueFlame registers. Two processors that write one BlueFlame buffer at once
-/// corrupt each other's WQEs; the lock is what keeps that from happening. Clones ring the same register.
+/// For more queues than BlueFlame registers. Two CPUs that write the same BlueFlame buffer at once corrupt each other's
+/// WQEs; the lock prevents that. Clones use the same register.
 pub struct Shared<D>(Arc<Inner<D>>);
 
 struct Inner<D> {
@@ -19,7 +19,7 @@ struct Inner<D> {
     doorbell: UnsafeCell<D>,
 }
 
-// SAFETY: `doorbell` is only touched between `lock` and the release of `locked`, by one thread at a time.
+// SAFETY: `doorbell` is accessed only between `lock` and the release of `locked`, by one thread at a time.
 unsafe impl<D: Send> Sync for Inner<D> {}
 
 impl<D> Shared<D> {
@@ -41,12 +41,12 @@ impl<D> fmt::Debug for Shared<D> {
     }
 }
 
-/// Gives the lock up on drop, also when a ring panics.
+/// Releases the lock on drop, also when a ring panics.
 struct Held<'a>(&'a AtomicBool);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // The ring must have left this processor before another's can be made, or the later could arrive first.
+        // The ring must have left this CPU before another CPU can ring, or the later one could arrive first.
         barrier::flush_wc();
         self.0.store(false, Ordering::Release);
     }
@@ -62,14 +62,14 @@ impl<D: SendDoorbell> Inner<D> {
         }
     }
 
-    /// Calls `ring` if nobody has the lock; whether it did.
+    /// Calls `ring` if the lock is free; returns whether it did.
     #[inline(always)]
     fn try_locked(&self, ring: &mut impl FnMut(&mut D)) -> bool {
         if self.locked.swap(true, Ordering::Acquire) {
             return false;
         }
         let _held = Held(&self.locked);
-        // SAFETY: `locked` went from false to true by our own swap: until `_held` is dropped no other thread gets here.
+        // SAFETY: our swap changed `locked` from false to true: until `_held` is dropped no other thread gets here.
         self.doorbell.with_mut(|doorbell| ring(unsafe { &mut *doorbell }));
         true
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use core::hint;
 
-    /// Notices when two rings overlap.
+    /// Panics when two rings overlap.
     #[derive(Debug, Default)]
     struct Witness {
         rings: u32,
@@ -126,7 +126,7 @@ mod tests {
     }
 }
 
-/// Every order of two threads' steps, by loom: `.ci/races`.
+/// Checked by loom for all interleavings of two threads: `.ci/races`.
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
@@ -140,8 +140,8 @@ mod models {
         }
     }
 
-    /// loom fails where two threads are in the cell at once, or one sees it without what the other did there before.
-    /// Each tries once: a model's thread that spins may do so for ever.
+    /// loom fails if two threads are in the cell at once, or one does not see what the other did there before. Each
+    /// tries once: a spinning thread of a model may spin forever.
     #[test]
     fn one_thread_rings_at_a_time_and_sees_the_others_rings() {
         loom::model(|| {
@@ -157,7 +157,7 @@ mod models {
         });
     }
 
-    /// The lock is given up when a ring panics: the next thread gets in.
+    /// A ring that panics releases the lock, so that the next thread gets it.
     #[test]
     fn a_ring_that_panics_keeps_nobody_out() {
         extern crate std;

@@ -1,4 +1,4 @@
-//! What threads share, by the names that the rest of the crate uses: core's, or loom's in a model (`--cfg loom`).
+//! Shared-memory primitives by the names that the crate uses: core's, or loom's in a model (`--cfg loom`).
 
 #[cfg(not(loom))]
 pub(crate) use core::{
@@ -9,11 +9,11 @@ pub(crate) use core::{
 pub(crate) use loom::{
     cell::UnsafeCell,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
-    // A model's threads do not run at once: one that spins lets the others go on.
+    // Threads of a model do not run concurrently: a spinning one must yield.
     thread::yield_now as spin_loop,
 };
 
-/// As core's, by the one method that loom's has and that is needed.
+/// core's UnsafeCell with the one method of loom's that is needed.
 #[cfg(not(loom))]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
