@@ -27,7 +27,7 @@ const DISCARD: u16 = 9;
 /// Between two such datagrams: the kernel gives an address up after about three seconds.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long the kernel may take to answer a request about its tables.
-const ANSWER: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The MAC address in packets from the GID `from` to `address`: that of `address`, or of the gateway to it.
 ///
@@ -77,15 +77,15 @@ impl Interface<'_> {
         request.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
         request.attributes =
             vec![RouteAttribute::Destination(RouteAddress::from(address)), RouteAttribute::Oif(self.index)];
-        let answers = match ask(RouteNetlinkMessage::GetRoute(request), NLM_F_REQUEST) {
-            Ok(answers) => answers,
+        let replies = match query_kernel(RouteNetlinkMessage::GetRoute(request), NLM_F_REQUEST) {
+            Ok(replies) => replies,
             // The kernel refuses to name a route that is unreachable or prohibited: it names the error instead.
             Err(Error::Io { source, .. }) if source.raw_os_error().is_some() => {
                 return Err(no_route(source.to_string()));
             }
             Err(error) => return Err(error),
         };
-        let route = answers.into_iter().find_map(|answer| match answer {
+        let route = replies.into_iter().find_map(|reply| match reply {
             RouteNetlinkMessage::NewRoute(route) => Some(route),
             _ => None,
         });
@@ -106,7 +106,7 @@ impl Interface<'_> {
             if left.is_zero() {
                 return Err(Error::Unresolved { next_hop, interface: self.name.into(), patience });
             }
-            self.provoke(next_hop)?;
+            self.trigger_resolution(next_hop)?;
             self.wait_for(next_hop, &changes, left.min(RETRY))?;
         }
     }
@@ -134,15 +134,15 @@ impl Interface<'_> {
         let mut request = NeighbourMessage::default();
         request.header.family = family(next_hop);
         request.header.ifindex = self.index;
-        let answers = ask(RouteNetlinkMessage::GetNeighbour(request), NLM_F_REQUEST | NLM_F_DUMP)?;
-        Ok(answers.into_iter().find_map(|answer| match answer {
+        let replies = query_kernel(RouteNetlinkMessage::GetNeighbour(request), NLM_F_REQUEST | NLM_F_DUMP)?;
+        Ok(replies.into_iter().find_map(|reply| match reply {
             RouteNetlinkMessage::NewNeighbour(entry) => mac_in(&entry, self.index, next_hop),
             _ => None,
         }))
     }
 
     /// Sends a datagram to `next_hop`.
-    fn provoke(&self, next_hop: IpAddr) -> Result<(), Error> {
+    fn trigger_resolution(&self, next_hop: IpAddr) -> Result<(), Error> {
         let sending =
             |source| Error::Io { doing: "sending a datagram that makes the kernel resolve an address", source };
         let (domain, to) = match next_hop {
@@ -168,8 +168,8 @@ const EHOSTUNREACH: i32 = rustix::io::Errno::HOSTUNREACH.raw_os_error();
 
 /// The index of the local interface that has `address`.
 fn interface_of(address: IpAddr) -> Result<Option<u32>, Error> {
-    let answers = ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_REQUEST | NLM_F_DUMP)?;
-    Ok(answers.iter().find_map(|answer| match answer {
+    let replies = query_kernel(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_REQUEST | NLM_F_DUMP)?;
+    Ok(replies.iter().find_map(|reply| match reply {
         RouteNetlinkMessage::NewAddress(entry) if own_address(entry) == Some(address) => Some(entry.header.index),
         _ => None,
     }))
@@ -191,8 +191,8 @@ fn own_address(entry: &AddressMessage) -> Option<IpAddr> {
 
 /// The MAC address of interface `index`.
 fn mac_of_interface(index: u32) -> Result<Option<Mac>, Error> {
-    let answers = ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_REQUEST | NLM_F_DUMP)?;
-    Ok(answers.iter().find_map(|answer| match answer {
+    let replies = query_kernel(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_REQUEST | NLM_F_DUMP)?;
+    Ok(replies.iter().find_map(|reply| match reply {
         RouteNetlinkMessage::NewLink(link) if link.header.index == index => mac_of_link(link),
         _ => None,
     }))
@@ -272,8 +272,8 @@ fn changes() -> Result<Socket, Error> {
 /// Whether there is something to read within `limit`.
 fn is_readable(socket: &Socket, limit: Duration) -> Result<bool, Error> {
     let limit = Timespec::try_from(limit).map_err(unreadable)?;
-    let mut wanted = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
-    match poll(&mut wanted, Some(&limit)) {
+    let mut poll_fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+    match poll(&mut poll_fds, Some(&limit)) {
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(reading(error.into())),
@@ -281,7 +281,7 @@ fn is_readable(socket: &Socket, limit: Duration) -> Result<bool, Error> {
 }
 
 /// Asks the kernel, and collects its answers.
-fn ask(request: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>, Error> {
+fn query_kernel(request: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>, Error> {
     let mut socket = Socket::new(NETLINK_ROUTE).map_err(reading)?;
     socket.bind_auto().map_err(reading)?;
     let mut header = NetlinkHeader::default();
@@ -291,20 +291,20 @@ fn ask(request: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessa
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
     socket.send_to(&bytes, &netlink_sys::SocketAddr::new(0, 0), 0).map_err(reading)?;
-    let mut answers = Vec::new();
+    let mut replies = Vec::new();
     loop {
-        if !is_readable(&socket, ANSWER)? {
+        if !is_readable(&socket, REPLY_TIMEOUT)? {
             return Err(reading(io::ErrorKind::TimedOut.into()));
         }
         let (bytes, _) = socket.recv_from_full().map_err(reading)?;
-        if collect(&bytes, flags & NLM_F_DUMP != 0, &mut answers)? {
-            return Ok(answers);
+        if collect(&bytes, flags & NLM_F_DUMP != 0, &mut replies)? {
+            return Ok(replies);
         }
     }
 }
 
 /// Reads the messages of a datagram. Whether the last was there; without a dump there is only one.
-fn collect(bytes: &[u8], is_dump: bool, answers: &mut Vec<RouteNetlinkMessage>) -> Result<bool, Error> {
+fn collect(bytes: &[u8], is_dump: bool, replies: &mut Vec<RouteNetlinkMessage>) -> Result<bool, Error> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(unreadable)?;
@@ -312,7 +312,7 @@ fn collect(bytes: &[u8], is_dump: bool, answers: &mut Vec<RouteNetlinkMessage>) 
         match message.payload {
             NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::Error(error) => return Err(reading(error.to_io())),
-            NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+            NetlinkPayload::InnerMessage(reply) => replies.push(reply),
             _ => {}
         }
         if !is_dump {

@@ -70,14 +70,14 @@ impl Neighbours {
     pub fn start(device: &Arc<Device>, ipv4: Option<Ipv4Cidr>) -> Result<Self, mlx5_dv::Error> {
         let mut stack = Stack::new(device, ipv4)?;
         let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let run = move || {
-            let ended = stack.run(&theirs).err().map_or_else(String::new, |error| error.to_string());
+            let ended = stack.run(&thread_shared).err().map_or_else(String::new, |error| error.to_string());
             if !ended.is_empty() {
                 tracing::warn!(ended, "ARP and neighbour discovery have stopped");
             }
-            theirs.lock().ended = Some(ended);
-            theirs.changed.notify_all();
+            thread_shared.lock().ended = Some(ended);
+            thread_shared.changed.notify_all();
         };
         let thread = std::thread::Builder::new().name("neighbours".into()).spawn(run);
         let thread = thread.map_err(|error| mlx5_dv::Error::io("starting a thread for ARP", error))?;

@@ -47,11 +47,11 @@ pub fn solicitation(mac: Mac, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     ndisc((mac, own), (Mac::of_group(group), group), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
 }
 
-/// A neighbour advertisement to `asker`: `mac` has the address `own`.
-fn advertisement(mac: Mac, own: Ipv6Addr, asker: (Mac, Ipv6Addr)) -> Vec<u8> {
+/// A neighbour advertisement to `requester`: `mac` has the address `own`.
+fn advertisement(mac: Mac, own: Ipv6Addr, requester: (Mac, Ipv6Addr)) -> Vec<u8> {
     let flags = NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE;
     let lladdr = Some(RawHardwareAddress::from(EthernetAddress(mac.0)));
-    ndisc((mac, own), asker, NdiscRepr::NeighborAdvert { flags, target_addr: own, lladdr })
+    ndisc((mac, own), requester, NdiscRepr::NeighborAdvert { flags, target_addr: own, lladdr })
 }
 
 fn ndisc(from: (Mac, Ipv6Addr), to: (Mac, Ipv6Addr), repr: NdiscRepr<'_>) -> Vec<u8> {
@@ -73,20 +73,20 @@ fn ndisc(from: (Mac, Ipv6Addr), to: (Mac, Ipv6Addr), repr: NdiscRepr<'_>) -> Vec
 
 /// What a received frame says.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct Parsed {
     /// A neighbour: its IP and MAC address.
     pub learned: Option<(IpAddr, Mac)>,
     /// An answer to send. smoltcp does not answer unicast solicitations, with which Linux probes known neighbours.
-    pub answer: Option<Vec<u8>>,
+    pub reply: Option<Vec<u8>>,
 }
 
 /// Reads `frame`, received by `mac` with the address `own`.
-pub fn read(frame: &[u8], mac: Mac, own: Ipv6Addr) -> Heard {
-    let Ok(frame) = EthernetFrame::new_checked(frame) else { return Heard::default() };
+pub fn parse(frame: &[u8], mac: Mac, own: Ipv6Addr) -> Parsed {
+    let Ok(frame) = EthernetFrame::new_checked(frame) else { return Parsed::default() };
     match frame.ethertype() {
-        EthernetProtocol::Arp => Heard { learned: arp(frame.payload()), answer: None },
+        EthernetProtocol::Arp => Parsed { learned: arp(frame.payload()), reply: None },
         EthernetProtocol::Ipv6 => neighbour(&frame, mac, own).unwrap_or_default(),
-        _ => Heard::default(),
+        _ => Parsed::default(),
     }
 }
 
@@ -100,7 +100,7 @@ fn arp(payload: &[u8]) -> Option<(IpAddr, Mac)> {
     is_unicast.then_some((source_protocol_addr.into(), Mac(source_hardware_addr.0)))
 }
 
-fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Heard> {
+fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<Parsed> {
     let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
     let ip = Ipv6Repr::parse(&packet).ok()?;
     if ip.next_header != IpProtocol::Icmpv6 || ip.hop_limit != HOP_LIMIT {
@@ -111,15 +111,15 @@ fn neighbour(frame: &EthernetFrame<&[u8]>, mac: Mac, own: Ipv6Addr) -> Option<He
     let Icmpv6Repr::Ndisc(repr) = repr else { return None };
     match repr {
         NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
-            Some(Heard { learned: Some((target_addr.into(), unicast(lladdr?)?)), answer: None })
+            Some(Parsed { learned: Some((target_addr.into(), unicast(lladdr?)?)), reply: None })
         }
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
-            let asker = lladdr.and_then(unicast).unwrap_or(Mac(frame.src_addr().0));
+            let requester = lladdr.and_then(unicast).unwrap_or(Mac(frame.src_addr().0));
             let has_address = !ip.src_addr.is_unspecified();
             let to_us_alone = target_addr == own && ip.dst_addr == own && has_address;
-            Some(Heard {
-                learned: has_address.then_some((ip.src_addr.into(), asker)),
-                answer: to_us_alone.then(|| advertisement(mac, own, (asker, ip.src_addr))),
+            Some(Parsed {
+                learned: has_address.then_some((ip.src_addr.into(), requester)),
+                reply: to_us_alone.then(|| advertisement(mac, own, (requester, ip.src_addr))),
             })
         }
         _ => None,
@@ -151,7 +151,7 @@ mod tests {
         ];
         assert_eq!(frame, expected.concat());
         let learned = Some((Ipv4Addr::new(10, 0, 0, 4).into(), US));
-        assert_eq!(read(&frame, THEM, THEM.link_local()), Heard { learned, answer: None });
+        assert_eq!(parse(&frame, THEM, THEM.link_local()), Parsed { learned, reply: None });
     }
 
     #[test]
@@ -161,14 +161,14 @@ mod tests {
         assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0, 0, 2]);
         assert_eq!((frame[21], frame[54]), (255, 135), "hop limit, type");
         // smoltcp answers this one; we learn who asks.
-        assert_eq!(read(&frame, THEM, them), Heard { learned: Some((us.into(), US)), answer: None });
+        assert_eq!(parse(&frame, THEM, them), Parsed { learned: Some((us.into(), US)), reply: None });
 
         let alone = ndisc((US, us), (THEM, them), NdiscRepr::NeighborSolicit { target_addr: them, lladdr: None });
-        let heard = read(&alone, THEM, them);
-        assert_eq!(heard.learned, Some((us.into(), US)));
-        let answer = heard.answer.unwrap();
-        assert_eq!((&answer[..6], answer[54]), (&US.0[..], 136));
-        assert_eq!(read(&answer, US, us), Heard { learned: Some((them.into(), THEM)), answer: None });
+        let parsed = parse(&alone, THEM, them);
+        assert_eq!(parsed.learned, Some((us.into(), US)));
+        let reply = parsed.reply.unwrap();
+        assert_eq!((&reply[..6], reply[54]), (&US.0[..], 136));
+        assert_eq!(parse(&reply, US, us), Parsed { learned: Some((them.into(), THEM)), reply: None });
     }
 
     #[test]
@@ -176,13 +176,13 @@ mod tests {
         let (us, them) = (US.link_local(), THEM.link_local());
         let mut frame = solicitation(US, us, them);
         for len in 0..frame.len() {
-            assert_eq!(read(&frame[..len], THEM, them), Heard::default(), "{len} bytes");
+            assert_eq!(parse(&frame[..len], THEM, them), Parsed::default(), "{len} bytes");
         }
         frame[21] = 254;
-        assert_eq!(read(&frame, THEM, them), Heard::default());
+        assert_eq!(parse(&frame, THEM, them), Parsed::default());
         let mut probe = arp_request(US, Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(10, 0, 0, 3));
-        assert_eq!(read(&probe, THEM, them), Heard::default(), "who has no address yet");
+        assert_eq!(parse(&probe, THEM, them), Parsed::default(), "who has no address yet");
         probe[22] |= 1;
-        assert_eq!(read(&probe, THEM, them), Heard::default(), "nobody's MAC address");
+        assert_eq!(parse(&probe, THEM, them), Parsed::default(), "nobody's MAC address");
     }
 }

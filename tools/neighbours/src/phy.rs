@@ -20,8 +20,8 @@ const SENDS: usize = 8;
 pub struct Phy {
     queue: EthernetQueue,
     free: Vec<Buffer>,
-    heard: VecDeque<Vec<u8>>,
-    longest: usize,
+    received: VecDeque<Vec<u8>>,
+    max_frame: usize,
 }
 
 impl Phy {
@@ -31,33 +31,33 @@ impl Phy {
         let mut options = EthernetOptions::default();
         (options.send_depth, options.recv_depth, options.events) = (SENDS as u32, RECEIVES as u32, true);
         let mut queue = EthernetQueue::new(&pd, options)?;
-        let longest = queue.sq().longest_frame();
+        let max_frame = queue.sq().longest_frame();
         // A buffer takes the longest frame of the port: a longer one would be an error that stops the queue.
-        let len = longest.next_multiple_of(64);
+        let len = max_frame.next_multiple_of(64);
         let region = MemoryRegion::allocate(&pd, (RECEIVES + SENDS) * len, AccessFlags::LOCAL_WRITE)?;
         let mut free = region.buffers(len)?;
         free.truncate(RECEIVES + SENDS);
         post(&mut queue, &mut free);
         queue.listen(groups)?;
-        Ok(Phy { queue, free, heard: VecDeque::new(), longest })
+        Ok(Phy { queue, free, received: VecDeque::new(), max_frame })
     }
 
     /// Waits up to `patience` for frames. smoltcp reads them next.
-    pub fn hear(&mut self, patience: Duration) -> Result<impl Iterator<Item = &[u8]>, Error> {
+    pub fn receive_frames(&mut self, patience: Duration) -> Result<impl Iterator<Item = &[u8]>, Error> {
         match self.queue.wait(patience) {
-            Ok(done) => self.take(done)?,
+            Ok(done) => self.process(done)?,
             Err(Error::Timeout { .. }) => {}
             Err(error) => return Err(error),
         }
-        while self.heard.len() < RECEIVES
+        while self.received.len() < RECEIVES
             && let Some(done) = self.queue.poll()?
         {
-            self.take(done)?;
+            self.process(done)?;
         }
-        Ok(self.heard.iter().map(Vec::as_slice))
+        Ok(self.received.iter().map(Vec::as_slice))
     }
 
-    fn take(&mut self, done: Done) -> Result<(), Error> {
+    fn process(&mut self, done: Done) -> Result<(), Error> {
         match (done.result, done.buffer) {
             (Err(error), buffer) => {
                 tracing::warn!(%error, "the raw Ethernet queue failed and is reset");
@@ -68,7 +68,7 @@ impl Phy {
             (Ok(completion), Some(buffer)) if completion.work.side == Side::Receive => {
                 let mut frame = vec![0; buffer.capacity().min(completion.byte_len as usize)];
                 buffer.read(0, &mut frame);
-                self.heard.push_back(frame);
+                self.received.push_back(frame);
                 self.free.extend(self.queue.receive(buffer).err().and_then(|refused| refused.buffer));
             }
             (Ok(_), buffer) => self.free.extend(buffer),
@@ -106,39 +106,39 @@ fn post(queue: &mut EthernetQueue, free: &mut Vec<Buffer>) {
 }
 
 /// A received frame.
-pub struct Heard(Vec<u8>);
+pub struct RxFrame(Vec<u8>);
 
 /// smoltcp's permission to send one frame.
-pub struct Sending<'a>(&'a mut Phy);
+pub struct TxSlot<'a>(&'a mut Phy);
 
 impl phy::Device for Phy {
-    type RxToken<'a> = Heard;
-    type TxToken<'a> = Sending<'a>;
+    type RxToken<'a> = RxFrame;
+    type TxToken<'a> = TxSlot<'a>;
 
-    fn receive(&mut self, _: Instant) -> Option<(Heard, Sending<'_>)> {
-        let frame = self.heard.pop_front()?;
-        Some((Heard(frame), Sending(self)))
+    fn receive(&mut self, _: Instant) -> Option<(RxFrame, TxSlot<'_>)> {
+        let frame = self.received.pop_front()?;
+        Some((RxFrame(frame), TxSlot(self)))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
-        (!self.free.is_empty()).then_some(Sending(self))
+    fn transmit(&mut self, _: Instant) -> Option<TxSlot<'_>> {
+        (!self.free.is_empty()).then_some(TxSlot(self))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = self.longest;
+        capabilities.max_transmission_unit = self.max_frame;
         capabilities
     }
 }
 
-impl phy::RxToken for Heard {
+impl phy::RxToken for RxFrame {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
         f(&self.0)
     }
 }
 
-impl phy::TxToken for Sending<'_> {
+impl phy::TxToken for TxSlot<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let mut frame = vec![0; len];
         let result = f(&mut frame);

@@ -13,9 +13,9 @@ use super::phy::Phy;
 use super::shared::Shared;
 
 /// Longest wait for a frame. Between waits the thread looks for new requests, and checks the state of the queue.
-const SLICE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two requests for an address.
-const ASK_EVERY: Duration = Duration::from_millis(250);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
 /// Prefix length of link-local addresses.
 const LINK_LOCAL_PREFIX: u8 = 64;
 /// The all-nodes multicast group, which every IPv6 node joins.
@@ -25,8 +25,8 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 pub struct Stack {
     interface: Interface,
     phy: Phy,
-    began: Instant,
-    asked: Option<Instant>,
+    start: Instant,
+    requested: Option<Instant>,
     mac: Mac,
     ipv4: Option<Ipv4Cidr>,
 }
@@ -52,50 +52,50 @@ impl Stack {
             let _ = addresses.push(IpCidr::Ipv6(link_local));
             let _ = ipv4.map(|network| addresses.push(IpCidr::Ipv4(network)));
         });
-        Ok(Stack { interface, phy, began: Instant::now(), asked: None, mac, ipv4 })
+        Ok(Stack { interface, phy, start: Instant::now(), requested: None, mac, ipv4 })
     }
 
     /// Runs until it is told to stop, or the queue fails.
     pub fn run(&mut self, shared: &Shared) -> Result<(), Error> {
         let mut sockets = SocketSet::new(vec![]);
         while !shared.lock().stop {
-            self.hear(shared)?;
-            self.ask(shared);
-            let now = smoltcp::time::Instant::from_micros(self.began.elapsed().as_micros() as i64);
+            self.process_received(shared)?;
+            self.send_requests(shared);
+            let now = smoltcp::time::Instant::from_micros(self.start.elapsed().as_micros() as i64);
             self.interface.poll(now, &mut self.phy, &mut sockets);
         }
         Ok(())
     }
 
     /// Learns from received frames, and answers those that smoltcp does not.
-    fn hear(&mut self, shared: &Shared) -> Result<(), Error> {
+    fn process_received(&mut self, shared: &Shared) -> Result<(), Error> {
         let (mac, own) = (self.mac, self.mac.link_local());
-        let mut answers = Vec::new();
-        for frame in self.phy.hear(SLICE)? {
-            let heard = packets::read(frame, mac, own);
-            answers.extend(heard.answer);
-            if let Some((address, mac)) = heard.learned {
+        let mut replies = Vec::new();
+        for frame in self.phy.receive_frames(POLL_INTERVAL)? {
+            let parsed = packets::parse(frame, mac, own);
+            replies.extend(parsed.reply);
+            if let Some((address, mac)) = parsed.learned {
                 shared.lock().learn(address, mac);
                 shared.changed.notify_all();
             }
         }
-        answers.iter().for_each(|answer| self.phy.send(answer));
+        replies.iter().for_each(|reply| self.phy.send(reply));
         Ok(())
     }
 
     /// Sends requests for wanted addresses, once per interval.
-    fn ask(&mut self, shared: &Shared) {
+    fn send_requests(&mut self, shared: &Shared) {
         let mut state = shared.lock();
         if state.wanted.is_empty() {
-            self.asked = None;
+            self.requested = None;
             return;
         }
-        if self.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
+        if self.requested.is_some_and(|requested| requested.elapsed() < REQUEST_INTERVAL) {
             return;
         }
-        self.asked = Some(Instant::now());
-        for (address, asked) in &mut state.wanted {
-            *asked += 1;
+        self.requested = Some(Instant::now());
+        for (address, requested) in &mut state.wanted {
+            *requested += 1;
             match (*address, self.ipv4) {
                 (IpAddr::V4(target), Some(own)) => {
                     self.phy.send(&packets::arp_request(self.mac, own.address(), target));

@@ -134,8 +134,8 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
     if !matches!(cqe.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError) {
         cqe.w().timestamp(timestamp);
     }
-    seal(&mut cqe, cq);
-    if !put(cq, &cqe, &nic.dma) {
+    finish_cqe(&mut cqe, cq);
+    if !write_cqe(cq, &cqe, &nic.dma) {
         return fail(nic, number, cqn, CqStatus::WriteFailure, ACCESS_VIOLATION);
     }
     cq.producer = cq.producer.wrapping_add(1);
@@ -157,13 +157,13 @@ pub(crate) fn resize(nic: &mut Nic, cqn: u32, ring: PageList, context: &Cqc) -> 
     if let Ok(consumer) = cq.doorbell.read(&nic.dma, 0) {
         cq.seen.consumer = consumer & INDEX;
     }
-    if cq.status != CqStatus::Ok || is_full(cq, &nic.dma) || behind(cq) >= 1 << context.log_cq_size() {
+    if cq.status != CqStatus::Ok || is_full(cq, &nic.dma) || unread(cq) >= 1 << context.log_cq_size() {
         return false;
     }
     let mut cqe = Cqe::ZERO;
     cqe.w().opcode(CqeOpcode::ResizeCq);
-    seal(&mut cqe, cq);
-    if !put(cq, &cqe, &nic.dma) {
+    finish_cqe(&mut cqe, cq);
+    if !write_cqe(cq, &cqe, &nic.dma) {
         return false;
     }
     cq.producer = cq.producer.wrapping_add(1);
@@ -194,7 +194,7 @@ fn moderate(nic: &mut Nic, cqn: u32) {
 }
 
 /// Sends the events whose moderation period has expired. Returns true if there were any.
-pub(crate) fn look_at_held(nic: &mut Nic) -> bool {
+pub(crate) fn post_moderated(nic: &mut Nic) -> bool {
     let now = nic.now;
     let due: Vec<u32> = nic.scheduler.moderated.extract_if(.., |(due, _)| *due <= now).map(|(_, cqn)| cqn).collect();
     for cqn in &due {
@@ -206,7 +206,7 @@ pub(crate) fn look_at_held(nic: &mut Nic) -> bool {
 }
 
 /// Sets the fields that depend on the ring position: ownership bit and signature. PRM "CQE Format".
-fn seal(cqe: &mut Cqe, cq: &Cq) {
+fn finish_cqe(cqe: &mut Cqe, cq: &Cq) {
     cqe.w().owner(owner(cq, cq.producer));
     let sum = cqe.as_bytes().iter().fold(0, |sum, byte| sum ^ byte);
     // Signature: the XOR of all 64 bytes is the complement of the CQE's running index.
@@ -226,7 +226,7 @@ fn place(cq: &Cq, index: u32) -> u64 {
     u64::from(index) * u64::from(cq.cqe_size) + u64::from(cq.cqe_size).saturating_sub(CQE)
 }
 
-fn put(cq: &Cq, cqe: &Cqe, dma: &crate::dma::Dma) -> bool {
+fn write_cqe(cq: &Cq, cqe: &Cqe, dma: &crate::dma::Dma) -> bool {
     let iova = cq.ring.iova(place(cq, cq.producer)).filter(|(_, room)| *room >= CQE);
     iova.is_some_and(|(iova, _)| dma.publish(iova, cqe.as_bytes()).is_ok())
 }
@@ -237,17 +237,17 @@ fn is_full(cq: &mut Cq, dma: &crate::dma::Dma) -> bool {
         return false;
     }
     let size = 1 << cq.log_size;
-    if behind(cq) < size {
+    if unread(cq) < size {
         return false;
     }
     if let Ok(consumer) = cq.doorbell.read(dma, 0) {
         cq.seen.consumer = consumer & INDEX;
     }
-    behind(cq) >= size
+    unread(cq) >= size
 }
 
 /// Entries not consumed, by the last consumer index read.
-fn behind(cq: &Cq) -> u32 {
+fn unread(cq: &Cq) -> u32 {
     cq.producer.wrapping_sub(cq.seen.consumer) & INDEX
 }
 
@@ -319,7 +319,7 @@ pub(crate) const fn flushed() -> Failure {
 /// Strict mode: the consumer index in the doorbell record must lie between the previous one and the producer index.
 fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
     let Ok(record) = cq.doorbell.read(dma, 0) else { return };
-    let (consumer, ahead) = (cq.seen.consumer, behind(cq));
+    let (consumer, ahead) = (cq.seen.consumer, unread(cq));
     let step = |value: u32| value.wrapping_sub(consumer) & INDEX;
     let plausible = |value: u32| value <= INDEX && step(value) <= ahead;
     if plausible(record) {

@@ -42,7 +42,7 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
 const LOOKS: usize = 64;
 
 /// Looks at the queue pairs whose own doorbell may have been overwritten, at most [`LOOKS`] in one turn.
-pub(super) fn look_at_rung(f: &mut Function) -> bool {
+pub(super) fn read_rung_doorbells(f: &mut Function) -> bool {
     let Some(uar) = f.nic.scheduler.rung.last().copied() else { return false };
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     for _ in 0..LOOKS {
@@ -87,7 +87,7 @@ pub(super) fn completion_queue(f: &mut Function, uar: u32, value: u64) {
     match nic.objects.cqs.get(cqn).filter(|cq| cq.uar == uar) {
         Some(cq) => {
             check_published(cq, cqn, nic);
-            let request = newest_request(cq, cqn, nic, (value >> 32) as u32);
+            let request = latest_arm_request(cq, cqn, nic, (value >> 32) as u32);
             completion::arm(nic, cqn, request);
         }
         None => nic.strict.report(rules::UNKNOWN_CQ, || format!("CQ {cqn:#x} at UAR page {uar}")),
@@ -114,7 +114,7 @@ fn check_published(cq: &Cq, cqn: u32, nic: &Nic) {
 
 /// The newer one of the arm requests in the register and in the doorbell record. Software must write the record first,
 /// so an older one in the record means that it was not written.
-fn newest_request(cq: &Cq, cqn: u32, nic: &Nic, register: u32) -> u32 {
+fn latest_arm_request(cq: &Cq, cqn: u32, nic: &Nic, register: u32) -> u32 {
     let Ok(record) = cq.doorbell.read(&nic.dma, 1) else { return register };
     let events = (record >> 28).wrapping_sub(register >> 28) & 3;
     let consumed = record.wrapping_sub(register) & 0xff_ffff;

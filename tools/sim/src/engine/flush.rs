@@ -12,16 +12,16 @@ use crate::strict::rules;
 pub(crate) fn to_error(qp: &mut Qp, nic: &mut Nic) {
     qp.state = QpState::Err;
     qp.context.w().state(QpState::Err);
-    entered(qp, nic);
+    enter_error(qp, nic);
 }
 
 /// A queue pair entered the error state: stops all work and flushes.
-pub(crate) fn entered(qp: &mut Qp, nic: &mut Nic) {
+pub(crate) fn enter_error(qp: &mut Qp, nic: &mut Nic) {
     let send = &mut qp.rc.send;
     (send.deadline, send.pause) = (None, None);
     let receive = &mut qp.rc.receive;
     receive.replies.clear();
-    receive.answer = None;
+    receive.pending_ack = None;
     receive.message = None;
     nic.scheduler.watch(qp.qpn);
     nic.scheduler.held.forget(qp.qpn);

@@ -16,7 +16,7 @@ pub fn receive(f: &mut Function, frame: Frame) {
 }
 
 /// Delivers received frames to the queue pairs or to Ethernet steering.
-pub(super) fn take_frames(f: &mut Function) -> bool {
+pub(super) fn receive_frames(f: &mut Function) -> bool {
     for count in 0..FRAMES {
         let Some((frame, sender)) = f.nic.port.take_received() else { return count > 0 };
         f.nic.observe_frame(&frame, false);
@@ -27,21 +27,21 @@ pub(super) fn take_frames(f: &mut Function) -> bool {
                 frame.encode(&mut bytes);
                 ethernet::receive::take(f, &bytes, sender);
             }
-            Frame::Roce(packet) if packet.dest_qpn == GROUP_QPN => take_for_group(f, packet),
+            Frame::Roce(packet) if packet.dest_qpn == GROUP_QPN => receive_multicast(f, packet),
             Frame::Roce(packet) => {
                 let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
                 let (to, len) = (packet.route.dst_mac, packet.frame_len());
                 let qpn = nic.scheduler.destination(packet.dest_qpn);
                 let qp = qps
                     .get_mut(qpn)
-                    .filter(|qp| nic.objects.vport.roce_enabled() && takes(qp, &nic.objects.gids, &packet));
+                    .filter(|qp| nic.objects.vport.roce_enabled() && accepts(qp, &nic.objects.gids, &packet));
                 if qp.is_some() {
                     nic.port.counters.rdma.count_received(&to, len);
                 }
                 match qp {
                     Some(qp) if packet.transport == Transport::Ud => ud::deliver(qp, nic, &packet),
                     Some(qp) if packet.opcode.message().is_some() => responder::request(qp, nic, &packet),
-                    Some(qp) => requester::answer(qp, nic, &packet),
+                    Some(qp) => requester::response(qp, nic, &packet),
                     None => nic.port.counters.dropped += 1,
                 }
                 nic.scheduler.packets.give_back(packet);
@@ -53,7 +53,7 @@ pub(super) fn take_frames(f: &mut Function) -> bool {
 }
 
 /// Delivers a multicast datagram to each queue pair attached to its group.
-fn take_for_group(f: &mut Function, packet: Box<Packet>) {
+fn receive_multicast(f: &mut Function, packet: Box<Packet>) {
     let members = f.nic.objects.groups.members(&packet.route.dst).to_vec();
     let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
     let is_sound = packet.transport == Transport::Ud && is_partition(&packet) && packet.flipped.is_none();
@@ -77,7 +77,7 @@ fn is_of_vlan(entry: &RoceAddress, packet: &Packet) -> bool {
 
 /// Whether the queue pair accepts the packet. Connected: only from its peer's address. All: destination GID, VLAN and
 /// partition must match. IBTA A17.4.4.2 (addresses), 10.9.3 (partition).
-fn takes(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
+fn accepts(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
     let is_for = |entry: &RoceAddress| entry.gid == packet.route.dst && is_of_vlan(entry, packet);
     let is_path = if packet.transport == Transport::Ud {
         gids.iter().any(|(_, entry)| is_for(entry))

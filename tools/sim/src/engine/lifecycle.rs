@@ -18,7 +18,7 @@ pub fn reset(f: &mut Function) {
 
 /// Writes an EQE to the EQ that is subscribed for this type.
 pub fn post_event(f: &mut Function, event_type: EventType, sub_type: u8, data: [u8; 28]) {
-    on_its_own(f, |f| event::post(&mut f.nic, event_type, sub_type, &data));
+    with_function_rights(f, |f| event::post(&mut f.nic, event_type, sub_type, &data));
 }
 
 /// Firmware created a queue pair.
@@ -33,7 +33,7 @@ pub fn qp_created(f: &mut Function, qpn: u32) {
 }
 
 /// Runs work that a command causes with the rights of the function itself, not of the command's user.
-fn on_its_own(f: &mut Function, work: impl FnOnce(&mut Function)) {
+fn with_function_rights(f: &mut Function, work: impl FnOnce(&mut Function)) {
     let user = f.act_for(DRIVER);
     work(f);
     f.act_for(user);
@@ -41,7 +41,7 @@ fn on_its_own(f: &mut Function, work: impl FnOnce(&mut Function)) {
 
 /// Firmware changed a queue pair's state; its fields are already those of the new state. IBTA 10.3.1.
 pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) {
-    on_its_own(f, |f| {
+    with_function_rights(f, |f| {
         let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
         let Some(qp) = qps.get_mut(qpn) else { return };
         match to {
@@ -59,8 +59,8 @@ pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) 
                 }
                 nic.scheduler.set_ready(qp);
             }
-            QpState::Sqd => requester::drained(qp, nic),
-            QpState::Err if from != QpState::Err => flush::entered(qp, nic),
+            QpState::Sqd => requester::check_drained(qp, nic),
+            QpState::Err if from != QpState::Err => flush::enter_error(qp, nic),
             _ => {}
         }
     });
@@ -107,7 +107,7 @@ pub fn sq_created(f: &mut Function, sqn: u32) {
 
 /// Firmware changed a send queue's state; the queue is already in the new state.
 pub fn sq_state_changed(f: &mut Function, sqn: u32, from: QueueState, to: QueueState) {
-    on_its_own(f, |f| {
+    with_function_rights(f, |f| {
         let (queues, nic) = (&mut f.queues, &mut f.nic);
         let Some(sq) = queues.sqs.get_mut(sqn) else { return };
         match to {
@@ -127,7 +127,7 @@ pub fn sq_destroyed(f: &mut Function, uar: u32, sqn: u32) {
 
 /// Firmware changed a receive queue's state; the queue is already in the new state.
 pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueState) {
-    on_its_own(f, |f| {
+    with_function_rights(f, |f| {
         let (queues, nic) = (&mut f.queues, &mut f.nic);
         let Some(rq) = queues.rqs.get_mut(rqn) else { return };
         match to {

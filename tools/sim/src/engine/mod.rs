@@ -70,22 +70,22 @@ pub fn eq_doorbells_taken(f: &mut Function, uar: u32, rung: &[u8]) {
 
 /// One turn of bounded work. Returns true if anything was done.
 pub fn run(f: &mut Function) -> bool {
-    let looked = doorbell::look_at_rung(f);
-    let took = inbound::take_frames(f);
+    let doorbells = doorbell::read_rung_doorbells(f);
+    let frames = inbound::receive_frames(f);
     let acknowledged = acknowledge(f);
     let sent = send(f) | ethernet::send::send(f);
-    let timed = timers(f) | completion::look_at_held(&mut f.nic);
-    let broke = break_queue_pairs(f);
-    watch_errors(f);
-    looked | took | acknowledged | sent | timed | broke
+    let timed = timers(f) | completion::post_moderated(&mut f.nic);
+    let broken = fail_queues(f);
+    flush_in_error(f);
+    doorbells | frames | acknowledged | sent | timed | broken
 }
 
 /// Sends the acknowledgements due in this turn, one for each queue pair. IBTA 9.7.5.1.2.
 fn acknowledge(f: &mut Function) -> bool {
-    let mut owing = std::mem::take(&mut f.nic.scheduler.acking);
-    let any = !owing.is_empty();
+    let mut acking = std::mem::take(&mut f.nic.scheduler.acking);
+    let any = !acking.is_empty();
     let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
-    owing.retain(|qpn| {
+    acking.retain(|qpn| {
         if !nic.port.can_send() {
             return true;
         }
@@ -96,8 +96,8 @@ fn acknowledge(f: &mut Function) -> bool {
         false
     });
     // New entries come after those that still wait.
-    owing.append(&mut f.nic.scheduler.acking);
-    f.nic.scheduler.acking = owing;
+    acking.append(&mut f.nic.scheduler.acking);
+    f.nic.scheduler.acking = acking;
     any
 }
 
@@ -145,7 +145,7 @@ fn timers(f: &mut Function) -> bool {
 }
 
 /// Moves queue pairs to the error state if their completions could not be written.
-fn break_queue_pairs(f: &mut Function) -> bool {
+fn fail_queues(f: &mut Function) -> bool {
     let broken = std::mem::take(&mut f.nic.scheduler.broken);
     let any = !broken.is_empty();
     let (queues, nic) = (&mut f.queues, &mut f.nic);
@@ -165,7 +165,7 @@ fn break_queue_pairs(f: &mut Function) -> bool {
 }
 
 /// Flushes WQEs posted to queue pairs in error: posting receives rings no doorbell.
-fn watch_errors(f: &mut Function) {
+fn flush_in_error(f: &mut Function) {
     let mut watched = std::mem::take(&mut f.nic.scheduler.watched);
     let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
     watched.retain(|qpn| {

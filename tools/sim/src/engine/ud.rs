@@ -19,7 +19,7 @@ const QKEY_OF_QP: u32 = 1 << 31;
 const GLOBAL_HEADER: usize = 40;
 
 /// An empty packet to the destination `datagram`. `None` if its GID table entry is empty.
-pub(crate) fn addressed(qp: &Qp, nic: &mut Nic, datagram: &Datagram, opcode: Opcode, psn: Psn) -> Option<Box<Packet>> {
+pub(crate) fn new_packet(qp: &Qp, nic: &mut Nic, datagram: &Datagram, opcode: Opcode, psn: Psn) -> Option<Box<Packet>> {
     let Some(source) = nic.objects.gids.get(u16::from(datagram.src_addr_index)) else {
         let index = datagram.src_addr_index;
         nic.strict.report(rules::EMPTY_GID, || format!("QP {:#x}: GID index {index}", qp.qpn));

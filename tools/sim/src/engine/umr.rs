@@ -100,7 +100,7 @@ pub(crate) fn apply(qp: &Qp, nic: &mut Nic, update: &Update) -> Result<(), Failu
 fn change(qp: &Qp, nic: &mut Nic, update: &Update, list: &[u8]) -> Result<(), Refusal> {
     let mkey = nic.objects.mkeys.get_mut(update.key >> 8).ok_or(Refusal::Unknown)?;
     update.check(qp, mkey)?;
-    let context = update.merged(&mkey.context);
+    let context = update.merge(&mkey.context);
     let translation = update.translation(mkey, &context, list)?;
     if context.pd() != mkey.pd {
         nic.objects.pds.get_mut(context.pd()).ok_or(Refusal::NoSuchPd)?.users += 1;
@@ -164,14 +164,14 @@ impl Update {
     }
 
     /// The key's context with the parts that `mkey_mask` names replaced.
-    fn merged(&self, old: &Mkc) -> Mkc {
-        let mut merged = *old;
+    fn merge(&self, old: &Mkc) -> Mkc {
+        let mut merge = *old;
         for (part, take) in PARTS {
             if self.changes(*part) {
-                take(&self.context, &mut merged);
+                take(&self.context, &mut merge);
             }
         }
-        merged
+        merge
     }
 
     /// The key's translations with `list` inserted.

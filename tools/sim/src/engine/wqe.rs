@@ -125,7 +125,7 @@ fn parse(qp: &Qp, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) ->
     work.immediate = ctrl.imm();
     let mut segments = Segments(wqe.get(SEGMENT..).unwrap_or(&[]));
     let transport = qp.transport();
-    if !knows(qp.service, work.opcode) {
+    if !supports(qp.service, work.opcode) {
         nic.strict.report(rules::WQE_OPCODE, || {
             format!("QP {:#x}, WQE {:#x}: {} on {}", qp.qpn, work.index, work.opcode, qp.service)
         });
@@ -161,7 +161,7 @@ fn parse(qp: &Qp, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) ->
 }
 
 /// Whether a queue pair of this service supports the opcode. PRM "Send WQE opcodes".
-fn knows(service: ServiceType, opcode: WqeOpcode) -> bool {
+fn supports(service: ServiceType, opcode: WqeOpcode) -> bool {
     use WqeOpcode::*;
     match service {
         ServiceType::Uc => matches!(opcode, Nop | Send | SendImm | RdmaWrite | RdmaWriteImm | Umr),

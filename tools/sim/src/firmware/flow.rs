@@ -135,7 +135,7 @@ pub(super) fn destroy_table(f: &mut Function, command: &DestroyFlowTableIn) -> A
         return Err(Syndrome::FlowTableInUse.into());
     }
     let steering = &mut f.nic.objects.steering;
-    if steering.leads_to(number) {
+    if steering.forwards_to(number) {
         return Err(Syndrome::FlowTableInUse.into());
     }
     steering.tables.remove(number);
@@ -418,7 +418,7 @@ pub(super) fn query_counter(
 pub(super) fn dealloc_counter(f: &mut Function, command: &DeallocFlowCounterIn) -> Answer<DeallocFlowCounterOut> {
     let number = command.flow_counter_id();
     f.nic.objects.steering.counters.get(number).ok_or(Syndrome::NoSuchFlowCounter)?;
-    if f.nic.objects.steering.counts_on(number) {
+    if f.nic.objects.steering.uses_counter(number) {
         return Err(Syndrome::FlowCounterInUse.into());
     }
     f.nic.objects.steering.counters.remove(number);

@@ -123,7 +123,7 @@ pub(super) fn query(f: &mut Function, command: &QueryTirIn) -> Answer<QueryTirOu
 pub(super) fn destroy(f: &mut Function, command: &DestroyTirIn) -> Answer<DestroyTirOut> {
     let tir = f.nic.objects.tirs.get(command.tirn()).ok_or(Syndrome::NoSuchTir)?;
     let domain = tir.transport_domain;
-    if f.nic.objects.steering.delivers_to(command.tirn()) {
+    if f.nic.objects.steering.forwards_to_tir(command.tirn()) {
         return Err(Syndrome::TirInUse.into());
     }
     f.nic.objects.tirs.remove(command.tirn());

@@ -56,7 +56,7 @@ pub(crate) struct Requester {
     /// RNR NAKs since the last acknowledged PSN.
     pub rnr_retries: u8,
     /// Retransmitting: acknowledgements are requested more often.
-    pub is_repeating: bool,
+    pub is_retransmitting: bool,
     /// PSN of the last response gap that caused a retransmission.
     pub gap: Option<Psn>,
     /// When the ACK timeout expires.
@@ -93,7 +93,7 @@ pub(crate) struct Responder {
     /// Read and atomic responses, in order.
     pub replies: VecDeque<Reply>,
     /// Acknowledgement to send after all `replies`.
-    pub answer: Option<Answer>,
+    pub pending_ack: Option<PendingAck>,
     /// Results of atomics by PSN, for duplicate requests.
     pub atomics: VecDeque<(Psn, u64)>,
 }
@@ -122,7 +122,7 @@ impl Reply {
 
 /// An acknowledgement to be sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Answer {
+pub(crate) enum PendingAck {
     /// ACK for all PSNs before `expected`.
     Ack,
     /// NAK for `expected`: AETH syndrome.

@@ -57,15 +57,15 @@ impl Hashing {
             RxHashFn::Toeplitz => toeplitz(&self.key, &input),
             RxHashFn::None | RxHashFn::Unknown(_) => return Hash::NONE,
         };
-        let has_ip = self.chose(field::SOURCE_IP | field::DESTINATION_IP);
-        let has_ports = self.chose(field::SOURCE_PORT | field::DESTINATION_PORT);
+        let has_ip = self.selects(field::SOURCE_IP | field::DESTINATION_IP);
+        let has_ports = self.selects(field::SOURCE_PORT | field::DESTINATION_PORT);
         let ip = match has_ip {
             false => RssIp::None,
             true if self.is_v6 => RssIp::Ipv6,
             true => RssIp::Ipv4,
         };
         let l4 = match has_ports {
-            false if self.chose(field::SPI) => RssL4::Ipsec,
+            false if self.selects(field::SPI) => RssL4::Ipsec,
             false => RssL4::None,
             true if self.is_udp => RssL4::Udp,
             true => RssL4::Tcp,
@@ -73,7 +73,7 @@ impl Hashing {
         Hash { value, ip, l4 }
     }
 
-    fn chose(&self, fields: u32) -> bool {
+    fn selects(&self, fields: u32) -> bool {
         self.fields & fields != 0
     }
 
@@ -84,14 +84,14 @@ impl Hashing {
         let mut input = Vec::with_capacity(36);
         let pair = [(field::SOURCE_IP, address(ip.source)), (field::DESTINATION_IP, address(ip.destination))];
         self.append(&mut input, pair);
-        if self.chose(field::SOURCE_PORT | field::DESTINATION_PORT) {
+        if self.selects(field::SOURCE_PORT | field::DESTINATION_PORT) {
             let l4 = headers.l4.filter(|l4| l4.is_tcp != self.is_udp)?;
             let port = |port: u16| port.to_be_bytes().to_vec();
             let pair =
                 [(field::SOURCE_PORT, port(l4.source_port)), (field::DESTINATION_PORT, port(l4.destination_port))];
             self.append(&mut input, pair);
         }
-        if self.chose(field::SPI) {
+        if self.selects(field::SPI) {
             input.extend_from_slice(&headers.spi?.to_be_bytes());
         }
         Some(input)
@@ -100,7 +100,7 @@ impl Hashing {
     /// The PRM only says that a symmetric hash does not distinguish source and destination. Here the smaller one comes
     /// first.
     fn append(&self, input: &mut Vec<u8>, pair: [(u32, Vec<u8>); 2]) {
-        let mut chosen: Vec<_> = pair.into_iter().filter(|(field, _)| self.chose(*field)).collect();
+        let mut chosen: Vec<_> = pair.into_iter().filter(|(field, _)| self.selects(*field)).collect();
         if self.is_symmetric {
             chosen.sort_by(|(_, left), (_, right)| left.cmp(right));
         }

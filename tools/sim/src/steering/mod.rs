@@ -2,7 +2,7 @@
 //!
 //! A [table](FlowTable) has groups, each with one mask, and in their ranges entries, each with one value. The matching
 //! entry with the lowest index decides: drop, or forward to tables and [TIRs](crate::objects::Tir). If none matches,
-//! the table's miss action applies. Tables forward only to tables of a higher level, so every walk ends.
+//! the table's miss action applies. Tables forward only to tables of a higher level, so every lookup ends.
 //!
 //! Entries match on the PRM's `fte_match_set_lyr_2_4`: a frame's key has the same layout, and is compared under the
 //! group's mask.
@@ -67,15 +67,15 @@ impl Steering {
     }
 
     /// The destinations of a frame of `len` bytes. Updates the flow counters of matching entries.
-    pub(crate) fn walk(&mut self, headers: &Headers, len: usize) -> Vec<Delivery> {
+    pub(crate) fn lookup(&mut self, headers: &Headers, len: usize) -> Vec<Delivery> {
         let key = key::of(headers);
         let mut deliveries = Vec::new();
-        let mut ahead: Vec<u32> = self.root.into_iter().collect();
-        while let Some(number) = ahead.pop() {
+        let mut pending: Vec<u32> = self.root.into_iter().collect();
+        while let Some(number) = pending.pop() {
             let Some(table) = self.tables.get(number) else { continue };
             let Some(entry) = table.find(&key) else {
                 if let Miss::Table(next) = table.miss {
-                    ahead.push(next);
+                    pending.push(next);
                 }
                 continue;
             };
@@ -87,7 +87,7 @@ impl Steering {
             }
             for destination in &entry.destinations {
                 match *destination {
-                    Destination::Table(next) => ahead.push(next),
+                    Destination::Table(next) => pending.push(next),
                     Destination::Tir(tirn) => deliveries.push(Delivery { tirn, tag: entry.tag }),
                 }
             }
@@ -95,18 +95,18 @@ impl Steering {
         deliveries
     }
 
-    /// Whether any table forwards to this one.
-    pub(crate) fn leads_to(&self, number: u32) -> bool {
-        self.tables.iter().any(|(_, table)| table.leads_to(Destination::Table(number)))
+    /// Whether any table forwards to table `number`.
+    pub(crate) fn forwards_to(&self, number: u32) -> bool {
+        self.tables.iter().any(|(_, table)| table.forwards_to(Destination::Table(number)))
     }
 
     /// Whether any entry forwards to this TIR.
-    pub(crate) fn delivers_to(&self, tirn: u32) -> bool {
-        self.tables.iter().any(|(_, table)| table.leads_to(Destination::Tir(tirn)))
+    pub(crate) fn forwards_to_tir(&self, tirn: u32) -> bool {
+        self.tables.iter().any(|(_, table)| table.forwards_to(Destination::Tir(tirn)))
     }
 
     /// Whether any entry uses this counter.
-    pub(crate) fn counts_on(&self, counter: u32) -> bool {
+    pub(crate) fn uses_counter(&self, counter: u32) -> bool {
         self.tables.iter().any(|(_, table)| table.entries().any(|entry| entry.counters.contains(&counter)))
     }
 

@@ -168,7 +168,7 @@ impl FlowTable {
     }
 
     /// Whether an entry or the miss action forwards to `destination`.
-    pub(crate) fn leads_to(&self, destination: Destination) -> bool {
+    pub(crate) fn forwards_to(&self, destination: Destination) -> bool {
         let misses = matches!((self.miss, destination), (Miss::Table(next), Destination::Table(to)) if next == to);
         misses || self.entries().any(|entry| entry.destinations.contains(&destination))
     }

@@ -126,12 +126,12 @@ fn the_lowest_entry_that_matches_decides_and_counts() {
     let web = tcp([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
     let mail = tcp([1, 1, 1, 1], [2, 2, 2, 2], (1, 25));
     let deliveries = |tirs: &[u32], tag| tirs.iter().map(|tirn| Delivery { tirn: *tirn, tag }).collect::<Vec<_>>();
-    assert_eq!(steering.walk(&web, 60), deliveries(&[7, 8], 1));
-    assert_eq!(steering.walk(&mail, 60), deliveries(&[9], 2));
+    assert_eq!(steering.lookup(&web, 60), deliveries(&[7, 8], 1));
+    assert_eq!(steering.lookup(&mail, 60), deliveries(&[9], 2));
     assert_eq!(*steering.counters.get(1).unwrap(), FlowCounter { packets: 1, bytes: 60 });
     // With the lowest removed, the next of the same value decides.
     assert!(steering.tables.get_mut(1).unwrap().remove_entry(3));
-    assert_eq!(steering.walk(&web, 60), deliveries(&[6], 1));
+    assert_eq!(steering.lookup(&web, 60), deliveries(&[6], 1));
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn a_frame_that_nothing_matches_goes_where_the_table_says() {
     first.set_entry(0, entry(1, &vlan, &[], &[]));
     steering.root = Some(steering.tables.insert(first).unwrap());
     let mut headers = tcp([1, 1, 1, 1], [2, 2, 2, 2], (1, 80));
-    assert_eq!(steering.walk(&headers, 60), [Delivery { tirn: 3, tag: 1 }]);
+    assert_eq!(steering.lookup(&headers, 60), [Delivery { tirn: 3, tag: 1 }]);
     headers.tag = Some(crate::ethernet::headers::Tag { is_service: false, tci: 5 });
-    assert_eq!(steering.walk(&headers, 60), [], "no destination: dropped");
-    assert!(steering.leads_to(last) && steering.delivers_to(3) && !steering.delivers_to(4));
+    assert_eq!(steering.lookup(&headers, 60), [], "no destination: dropped");
+    assert!(steering.forwards_to(last) && steering.forwards_to_tir(3) && !steering.forwards_to_tir(4));
 }
 
 #[test]

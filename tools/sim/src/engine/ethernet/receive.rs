@@ -23,7 +23,7 @@ pub(crate) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     let headers = Headers::of(frame);
     nic.port.counters.ethernet.count_received(&headers.destination, frame.len());
-    let deliveries = nic.objects.steering.walk(&headers, frame.len());
+    let deliveries = nic.objects.steering.lookup(&headers, frame.len());
     if deliveries.is_empty() {
         nic.port.counters.dropped += 1;
     }

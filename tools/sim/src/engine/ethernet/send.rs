@@ -45,7 +45,7 @@ fn transmit(sq: &mut Sq, nic: &mut Nic) {
         if sq.state != QueueState::Rdy || sq.fetched == sq.posted || !nic.port.can_send() {
             return;
         }
-        one(sq, nic);
+        execute_next(sq, nic);
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
 }
 
 /// Executes the next WQE.
-fn one(sq: &mut Sq, nic: &mut Nic) {
+fn execute_next(sq: &mut Sq, nic: &mut Nic) {
     let index = sq.fetched;
     let place = WqePosition { number: sq.sqn, index, posted: sq.posted.wrapping_sub(index) };
     let (mut bytes, mut blocks) = ([0; 64 * SEGMENT], 1);
@@ -169,7 +169,7 @@ fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Fai
     let mut frame = header.to_vec();
     gather(sq, nic, segments, &mut frame)?;
     if is_large {
-        return large(nic, &eth, frame, header.len(), tis.domain);
+        return send_large(nic, &eth, frame, header.len(), tis.domain);
     }
     if eth.l3_csum() || eth.l4_csum() {
         insert_checksums(&mut frame, &eth);
@@ -243,7 +243,7 @@ fn insert_tag(frame: &mut Vec<u8>, eth: &EthSeg) {
 }
 
 /// Large send offload: divides a packet into frames after its header.
-fn large(nic: &mut Nic, eth: &EthSeg, packet: Vec<u8>, header_len: usize, domain: u32) -> Result<(), Failure> {
+fn send_large(nic: &mut Nic, eth: &EthSeg, packet: Vec<u8>, header_len: usize, domain: u32) -> Result<(), Failure> {
     let (header, payload) = packet.split_at(header_len);
     segment::divide(header, payload, usize::from(eth.mss()), |frame| nic.send_frame(frame, domain))
         .map_err(|_| bad_operation())

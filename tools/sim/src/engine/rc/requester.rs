@@ -19,9 +19,9 @@ const WINDOW: i32 = 128;
 /// A long message requests an acknowledgement in one of this many packets.
 const ACK_EVERY: u32 = 16;
 /// Maximum number of outstanding PSNs: half the PSN space, so that old and new PSNs can be told apart.
-const CIRCLE: i64 = 1 << 23;
+const MAX_OUTSTANDING: i64 = 1 << 23;
 /// `rnr_retry` value for unlimited retries. IBTA C9-132.
-const WITHOUT_END: u8 = 7;
+const INFINITE_RETRIES: u8 = 7;
 
 /// Sends up to `budget` packets. Returns true if more can be sent now.
 pub(crate) fn transmit(qp: &mut Qp, nic: &mut Nic, budget: u32) -> bool {
@@ -41,21 +41,21 @@ fn step(qp: &mut Qp, nic: &mut Nic) -> bool {
         return false;
     }
     if work.packets == 0 {
-        if !update_key(qp, nic) {
+        if !execute_umr(qp, nic) {
             return false;
         }
         qp.rc.send.cursor += 1;
         complete(qp, nic);
         return true;
     }
-    if must_wait(qp) {
+    if is_blocked(qp) {
         return false;
     }
     send_packet(qp, nic)
 }
 
 /// Executes a UMR WQE at the cursor, if there is one. Returns false if it must wait, or fails.
-fn update_key(qp: &mut Qp, nic: &mut Nic) -> bool {
+fn execute_umr(qp: &mut Qp, nic: &mut Nic) -> bool {
     let cursor = qp.rc.send.cursor;
     let Some(work) = qp.rc.send.work.get(cursor) else { return false };
     let Some(update) = work.update.as_ref().filter(|_| work.is_update_due()) else { return true };
@@ -91,19 +91,19 @@ fn has_work(qp: &mut Qp, nic: &mut Nic) -> bool {
 
 /// Whether the work at the cursor must wait for responses: too many reads or atomics outstanding, a fence, or the PSN
 /// window is full.
-fn must_wait(qp: &Qp) -> bool {
+fn is_blocked(qp: &Qp) -> bool {
     let send = &qp.rc.send;
     let Some(work) = send.work.get(send.cursor) else { return true };
-    let under_way = send.next.after(send.unacked);
+    let outstanding = send.next.after(send.unacked);
     if !work.is_started {
         let too_many_reads = work.is_read() && send.reads >= 1 << qp.log_sra_max;
         let fenced = work.is_fenced && send.reads > 0;
-        let too_far = under_way > 0 && i64::from(under_way) + i64::from(work.packets) >= CIRCLE;
-        if too_many_reads || fenced || too_far {
+        let exceeds_psns = outstanding > 0 && i64::from(outstanding) + i64::from(work.packets) >= MAX_OUTSTANDING;
+        if too_many_reads || fenced || exceeds_psns {
             return true;
         }
     }
-    qp.transport().is_reliable() && !work.is_read() && under_way >= WINDOW
+    qp.transport().is_reliable() && !work.is_read() && outstanding >= WINDOW
 }
 
 /// Sends the packet with PSN `next`, of the work at the cursor.
@@ -111,12 +111,12 @@ fn send_packet(qp: &mut Qp, nic: &mut Nic) -> bool {
     let send = &qp.rc.send;
     let Some(work) = send.work.get(send.cursor) else { return false };
     let number = send.next.after(work.first) as u32;
-    let Some(mut packet) = addressed(qp, nic, work, opcode(work, number)) else { return nowhere_to_go(qp, nic) };
+    let Some(mut packet) = new_packet(qp, nic, work, opcode(work, number)) else { return no_route(qp, nic) };
     let filled = match work.is_read() {
-        true => ask(qp, work, number, &mut packet),
-        false => fill(qp, nic, work, number, &mut packet),
+        true => fill_request(qp, work, number, &mut packet),
+        false => fill_data(qp, nic, work, number, &mut packet),
     };
-    let taken = if work.is_read() { work.packets - number } else { 1 };
+    let psns = if work.is_read() { work.packets - number } else { 1 };
     if !filled {
         let failure = Failure::new(CqeSyndrome::LocalProtection);
         let cursor = send.cursor;
@@ -128,20 +128,20 @@ fn send_packet(qp: &mut Qp, nic: &mut Nic) -> bool {
     packet.ack_request = is_reliable && wants_ack(qp, work, number);
     check_unchanged(qp, nic, number, &packet);
     nic.send(packet);
-    advance(qp, taken);
+    advance(qp, psns);
     if is_reliable {
         start_timer(qp, nic);
     } else {
-        gone(qp, nic);
+        complete_sent(qp, nic);
     }
     true
 }
 
 /// An empty packet with the work request's destination. `None` if the GID table entry is empty.
-fn addressed(qp: &Qp, nic: &mut Nic, work: &SendWork, opcode: Opcode) -> Option<Box<Packet>> {
+fn new_packet(qp: &Qp, nic: &mut Nic, work: &SendWork, opcode: Opcode) -> Option<Box<Packet>> {
     let psn = qp.rc.send.next;
     let mut packet = match &work.datagram {
-        Some(datagram) => ud::addressed(qp, nic, datagram, opcode, psn)?,
+        Some(datagram) => ud::new_packet(qp, nic, datagram, opcode, psn)?,
         None => {
             let route = route(qp, nic)?;
             nic.scheduler.packets.packet(opcode, route, qp.remote_qpn, psn)
@@ -154,31 +154,31 @@ fn addressed(qp: &Qp, nic: &mut Nic, work: &SendWork, opcode: Opcode) -> Option<
 
 /// There is no source address to send from. RC waits for its ACK timeout and fails by its retry counter; for UC and UD
 /// the packet counts as lost.
-fn nowhere_to_go(qp: &mut Qp, nic: &mut Nic) -> bool {
+fn no_route(qp: &mut Qp, nic: &mut Nic) -> bool {
     if qp.transport().is_reliable() {
         start_timer(qp, nic);
         return false;
     }
     advance(qp, 1);
-    gone(qp, nic);
+    complete_sent(qp, nic);
     true
 }
 
 /// Unreliable transports: sent is complete, there is no acknowledgement.
-fn gone(qp: &mut Qp, nic: &mut Nic) {
+fn complete_sent(qp: &mut Qp, nic: &mut Nic) {
     qp.rc.send.unacked = qp.rc.send.next;
     complete(qp, nic);
 }
 
-/// Advances by `taken` PSNs after sending.
-fn advance(qp: &mut Qp, taken: u32) {
+/// Advances by `psns` PSNs after sending.
+fn advance(qp: &mut Qp, psns: u32) {
     let send = &mut qp.rc.send;
     let work = &mut send.work[send.cursor];
     if !work.is_started {
         work.is_started = true;
         send.reads += u32::from(work.is_read());
     }
-    send.next = send.next.plus(taken);
+    send.next = send.next.plus(psns);
     if send.next.after(send.sent) > 0 {
         send.sent = send.next;
     }
@@ -212,7 +212,7 @@ fn opcode(work: &SendWork, number: u32) -> Opcode {
 
 /// Fills in a read or atomic request. After a gap, a read request covers only the data still missing, with a PSN and an
 /// address of its own: IBTA 9.4.4.
-fn ask(qp: &Qp, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
+fn fill_request(qp: &Qp, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
     if work.opcode == WqeOpcode::RdmaRead {
         let done = number * mtu(qp);
         packet.reth = Reth {
@@ -228,7 +228,7 @@ fn ask(qp: &Qp, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
 }
 
 /// Fills in a packet of a send or write. Returns false if its memory cannot be read.
-fn fill(qp: &Qp, nic: &Nic, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
+fn fill_data(qp: &Qp, nic: &Nic, work: &SendWork, number: u32, packet: &mut Packet) -> bool {
     let from = number * mtu(qp);
     let left = work.len.saturating_sub(from);
     let len = if work.datagram.is_some() { left } else { left.min(mtu(qp)) };
@@ -245,9 +245,9 @@ fn wants_ack(qp: &Qp, work: &SendWork, number: u32) -> bool {
         return true;
     }
     let ends = number + 1 == work.packets;
-    let is_last_known = send.cursor + 1 == send.work.len() && send.fetched == send.posted;
+    let is_last_posted = send.cursor + 1 == send.work.len() && send.fetched == send.posted;
     let fills_window = send.next.after(send.unacked) + 1 >= WINDOW;
-    (ends && (work.is_signalled || is_last_known || send.is_repeating))
+    (ends && (work.is_signalled || is_last_posted || send.is_retransmitting))
         || fills_window
         || send.next.number().is_multiple_of(ACK_EVERY)
 }
@@ -278,7 +278,7 @@ const SAMPLES: usize = 64;
 /// Strict mode: until its completion is written, a message's memory must hold what was sent. Of a long message only
 /// [`SAMPLES`] packets and the last one are checked, so that the cost does not grow with its length. The destination of
 /// a read is not checked: stores of software and of the card cannot be told apart.
-fn check_kept(qp: &Qp, nic: &Nic, work: &SendWork) {
+fn check_unchanged_until_done(qp: &Qp, nic: &Nic, work: &SendWork) {
     let mut payload = Vec::new();
     let count = work.sums.len();
     let step = count.div_ceil(SAMPLES).max(1);
@@ -312,7 +312,7 @@ fn go_back(qp: &mut Qp, nic: &mut Nic) {
     let send = &mut qp.rc.send;
     send.next = send.unacked;
     send.cursor = 0;
-    send.is_repeating = true;
+    send.is_retransmitting = true;
     nic.scheduler.set_ready(qp);
 }
 
@@ -333,11 +333,11 @@ pub(crate) fn timeout(qp: &mut Qp, nic: &mut Nic) {
         counter.local_ack_timeout_err = counter.local_ack_timeout_err.wrapping_add(1);
     }
     qp.rc.send.gap = None;
-    try_again(qp, nic);
+    retry(qp, nic);
 }
 
 /// Retransmits, unless the retry counter is exhausted.
-fn try_again(qp: &mut Qp, nic: &mut Nic) {
+fn retry(qp: &mut Qp, nic: &mut Nic) {
     if qp.rc.send.retries >= qp.retry_count {
         return fail(qp, nic, Failure::new(CqeSyndrome::TransportRetryExceeded));
     }
@@ -356,7 +356,7 @@ fn fail(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
 }
 
 /// A response packet arrived.
-pub(crate) fn answer(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+pub(crate) fn response(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let listens = matches!(qp.state, QpState::Rts | QpState::Sqd);
     let send = &qp.rc.send;
     // Ignores responses outside of the outstanding PSNs: duplicate or stale ("ghost") acknowledgements.
@@ -365,8 +365,8 @@ pub(crate) fn answer(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
     match packet.opcode {
         Opcode::Acknowledge => acknowledge(qp, nic, packet),
-        Opcode::AtomicAcknowledge => atomic_done(qp, nic, packet),
-        _ => read_data(qp, nic, packet),
+        Opcode::AtomicAcknowledge => atomic_response(qp, nic, packet),
+        _ => read_response(qp, nic, packet),
     }
 }
 
@@ -374,13 +374,13 @@ fn acknowledge(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let syndrome = Syndrome::from_number(packet.aeth.syndrome);
     if let Syndrome::Ack(_) = syndrome {
         if !acknowledge_through(qp, nic, packet.psn) {
-            missing(qp, nic);
+            implied_nak(qp, nic);
         }
         return;
     }
     // A NAK acknowledges all earlier PSNs. IBTA 9.7.5.1.2.
     if !acknowledge_through(qp, nic, packet.psn.previous()) || qp.rc.send.unacked != packet.psn {
-        return missing(qp, nic);
+        return implied_nak(qp, nic);
     }
     match syndrome {
         Syndrome::ReceiverNotReady(code) => not_ready(qp, nic, code),
@@ -388,7 +388,7 @@ fn acknowledge(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
             if let Some(counter) = nic.counter(qp) {
                 counter.packet_seq_err = counter.packet_seq_err.wrapping_add(1);
             }
-            try_again(qp, nic);
+            retry(qp, nic);
         }
         Syndrome::Nak(nak) => fail(qp, nic, Failure::new(syndrome_of(nak))),
         Syndrome::Ack(_) | Syndrome::Reserved(_) => fail(qp, nic, Failure::new(CqeSyndrome::BadResponse)),
@@ -408,7 +408,7 @@ fn not_ready(qp: &mut Qp, nic: &mut Nic, code: u8) {
     if let Some(counter) = nic.counter(qp) {
         counter.rnr_nak_retry_err = counter.rnr_nak_retry_err.wrapping_add(1);
     }
-    if qp.rnr_retry != WITHOUT_END {
+    if qp.rnr_retry != INFINITE_RETRIES {
         if qp.rc.send.rnr_retries >= qp.rnr_retry {
             return fail(qp, nic, Failure::new(CqeSyndrome::RnrRetryExceeded));
         }
@@ -427,17 +427,17 @@ fn acknowledge_through(qp: &mut Qp, nic: &mut Nic, psn: Psn) -> bool {
     let send = &qp.rc.send;
     let mut end = psn.plus(1);
     let waiting = send.work.iter().take_while(|work| work.first.after(end) < 0).find(|work| work.is_read());
-    let mut whole = true;
+    let mut is_complete = true;
     if let Some(read) = waiting {
         // Read data received so far is acknowledged; the rest is not.
-        let come = if read.first.after(send.unacked) > 0 { read.first } else { send.unacked };
-        whole = end.after(come) <= 0;
-        end = if whole { end } else { come };
+        let received = if read.first.after(send.unacked) > 0 { read.first } else { send.unacked };
+        is_complete = end.after(received) <= 0;
+        end = if is_complete { end } else { received };
     }
     if end.after(send.unacked) > 0 {
         progress(qp, nic, end);
     }
-    whole
+    is_complete
 }
 
 /// All PSNs before `end` are acknowledged. Resets the retry counters.
@@ -453,7 +453,7 @@ fn progress(qp: &mut Qp, nic: &mut Nic, end: Psn) {
         send.next = end;
     }
     if send.unacked == send.sent {
-        send.is_repeating = false;
+        send.is_retransmitting = false;
     } else {
         start_timer(qp, nic);
     }
@@ -462,7 +462,7 @@ fn progress(qp: &mut Qp, nic: &mut Nic, end: Psn) {
 }
 
 /// Implied NAK: part of a read response, or an atomic response, is missing. Requests it again, once for each gap.
-fn missing(qp: &mut Qp, nic: &mut Nic) {
+fn implied_nak(qp: &mut Qp, nic: &mut Nic) {
     if qp.rc.send.gap == Some(qp.rc.send.unacked) {
         return;
     }
@@ -470,22 +470,22 @@ fn missing(qp: &mut Qp, nic: &mut Nic) {
     if let Some(counter) = nic.counter(qp) {
         counter.implied_nak_seq_err = counter.implied_nak_seq_err.wrapping_add(1);
     }
-    try_again(qp, nic);
+    retry(qp, nic);
 }
 
 /// Whether the oldest outstanding read or atomic expects a response with this PSN.
-fn answered(qp: &mut Qp, nic: &mut Nic, psn: Psn) -> bool {
+fn expects_response(qp: &mut Qp, nic: &mut Nic, psn: Psn) -> bool {
     // A response with data acknowledges all earlier PSNs. IBTA 9.7.5.1.2.
     let acknowledged = psn == qp.rc.send.unacked || acknowledge_through(qp, nic, psn.previous());
     if !acknowledged || qp.rc.send.unacked != psn {
-        missing(qp, nic);
+        implied_nak(qp, nic);
         return false;
     }
     qp.rc.send.work.front().is_some_and(|work| work.is_read() && work.is_started && work.first.after(psn) <= 0)
 }
 
-fn read_data(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
-    if !answered(qp, nic, packet.psn) {
+fn read_response(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+    if !expects_response(qp, nic, packet.psn) {
         return;
     }
     let Some(work) = qp.rc.send.work.front() else { return };
@@ -502,8 +502,8 @@ fn read_data(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
 }
 
-fn atomic_done(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
-    if !answered(qp, nic, packet.psn) {
+fn atomic_response(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+    if !expects_response(qp, nic, packet.psn) {
         return;
     }
     let Some(work) = qp.rc.send.work.front() else { return };
@@ -525,12 +525,12 @@ fn complete(qp: &mut Qp, nic: &mut Nic) {
         let is_done = qp.rc.send.unacked.after(work.end()) >= 0 && !work.is_update_due();
         let failure = work.failure.or_else(|| if is_done { nic.fault_of(qp.qpn) } else { None });
         if let Some(failure) = failure {
-            return give_up(qp, nic, failure);
+            return complete_in_error(qp, nic, failure);
         }
         if !is_done {
             return;
         }
-        check_kept(qp, nic, work);
+        check_unchanged_until_done(qp, nic, work);
         let send = &mut qp.rc.send;
         let Some(work) = send.work.pop_front() else { return };
         send.cursor = send.cursor.saturating_sub(1);
@@ -542,12 +542,12 @@ fn complete(qp: &mut Qp, nic: &mut Nic) {
             completion::sent(nic, qp, cqe, work.opcode.number() as u8, work.wakes);
         }
         qp.rc.send.spare.push(work);
-        drained(qp, nic);
+        check_drained(qp, nic);
     }
 }
 
 /// Completes the oldest work request in error and moves the queue pair to the error state. IBTA 10.3.1, 10.10.2.2.
-fn give_up(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
+fn complete_in_error(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
     let Some(work) = qp.rc.send.work.pop_front() else { return };
     completion::send_failed(nic, qp, work.index, work.opcode.number() as u8, failure);
     qp.rc.send.spare.push(work);
@@ -555,7 +555,7 @@ fn give_up(qp: &mut Qp, nic: &mut Nic, failure: Failure) {
 }
 
 /// Queue pair in SQD: posts the "send queue drained" event once all started work is complete. IBTA 10.3.1.
-pub(crate) fn drained(qp: &mut Qp, nic: &mut Nic) {
+pub(crate) fn check_drained(qp: &mut Qp, nic: &mut Nic) {
     if qp.state == QpState::Sqd && qp.rc.send.work.is_empty() {
         event::post_qp(nic, EventType::SendQueueDrained, qp.qpn);
     }

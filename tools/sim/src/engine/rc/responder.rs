@@ -9,7 +9,7 @@ use crate::engine::flush::{self, to_error};
 use crate::engine::message::{longest, mtu, packets};
 use crate::engine::{completion, event, pieces, receive_wqe};
 use crate::function::Nic;
-use crate::objects::{Answer, Failure, Message, Mkey, MkeyRights, Qp, Reply, User};
+use crate::objects::{Failure, Message, Mkey, MkeyRights, PendingAck, Qp, Reply, User};
 use crate::transport::opcode::Message as Kind;
 use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
 use crate::transport::{Opcode, Psn, Transport};
@@ -29,8 +29,8 @@ enum Refusal {
 
 /// A request packet arrived. RC compares its PSN with the expected one: new, duplicate, or out of sequence.
 pub(crate) fn request(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
-    let listens = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);
-    if !listens || matches!(qp.rc.receive.answer, Some(Answer::Fatal(..))) {
+    let can_receive = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqer);
+    if !can_receive || matches!(qp.rc.receive.pending_ack, Some(PendingAck::Fatal(..))) {
         return;
     }
     let distance = packet.psn.after(qp.rc.receive.expected);
@@ -39,8 +39,8 @@ pub(crate) fn request(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
     match distance {
         0 => in_order(qp, nic, packet),
-        1.. => ahead(qp, nic),
-        _ => repeated(qp, nic, packet),
+        1.. => out_of_sequence(qp, nic),
+        _ => duplicate(qp, nic, packet),
     }
 }
 
@@ -64,7 +64,7 @@ fn drop_message(qp: &mut Qp) {
 
 /// PSN after the expected one: a packet is missing. Sends one NAK for a PSN sequence error; the requester retransmits
 /// from the expected PSN on.
-fn ahead(qp: &mut Qp, nic: &mut Nic) {
+fn out_of_sequence(qp: &mut Qp, nic: &mut Nic) {
     if qp.rc.receive.is_waiting {
         return;
     }
@@ -72,23 +72,23 @@ fn ahead(qp: &mut Qp, nic: &mut Nic) {
     if let Some(counter) = nic.counter(qp) {
         counter.out_of_sequence = counter.out_of_sequence.wrapping_add(1);
     }
-    answer(qp, nic, Answer::Nak(Syndrome::Nak(Nak::PsnSequence).number()));
+    queue_ack(qp, nic, PendingAck::Nak(Syndrome::Nak(Nak::PsnSequence).number()));
 }
 
 /// Duplicate request: PSN before the expected one.
-fn repeated(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+fn duplicate(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     if let Some(counter) = nic.counter(qp) {
         counter.duplicate_request = counter.duplicate_request.wrapping_add(1);
     }
     match packet.opcode.message() {
-        Some(Kind::Read) => repeat_read(qp, nic, packet),
-        Some(Kind::Atomic) => repeat_atomic(qp, nic, packet),
+        Some(Kind::Read) => duplicate_read(qp, nic, packet),
+        Some(Kind::Atomic) => duplicate_atomic(qp, nic, packet),
         // A duplicate send or write is acknowledged again, not executed again. IBTA C9-105.
-        _ => answer(qp, nic, Answer::Ack),
+        _ => queue_ack(qp, nic, PendingAck::Ack),
     }
 }
 
-fn repeat_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+fn duplicate_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let reth = packet.reth;
     let end = packet.psn.plus(packets(reth.len, mtu(qp)));
     let Ok(user) = user(qp, nic, packet) else { return };
@@ -97,27 +97,27 @@ fn repeat_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     if end.after(qp.rc.receive.expected) > 0 || !qp.remote_read || !readable {
         return;
     }
-    repeat(qp, nic, read_reply(user, packet));
+    respond_again(qp, nic, read_reply(user, packet));
 }
 
-fn repeat_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+fn duplicate_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let known = qp.rc.receive.atomics.iter().find(|(psn, _)| *psn == packet.psn);
     if let Some((psn, value)) = known.copied() {
-        repeat(qp, nic, Reply::Atomic { psn, value });
+        respond_again(qp, nic, Reply::Atomic { psn, value });
     }
 }
 
 /// Responds to a duplicate request. Dropped if the maximum of outstanding reads and atomics is reached: the requester
 /// exceeds its limit, and will retry.
-fn repeat(qp: &mut Qp, nic: &mut Nic, again: Reply) {
-    forget_replies(qp, again.psn());
+fn respond_again(qp: &mut Qp, nic: &mut Nic, response: Reply) {
+    drop_replies_from(qp, response.psn());
     if qp.rc.receive.replies.len() < 1 << qp.log_rra_max {
-        reply(qp, nic, again);
+        reply(qp, nic, response);
     }
 }
 
 /// The requester went back to `psn`; it will repeat all later requests.
-fn forget_replies(qp: &mut Qp, psn: Psn) {
+fn drop_replies_from(qp: &mut Qp, psn: Psn) {
     qp.rc.receive.replies.retain(|reply| reply.psn().after(psn) < 0);
 }
 
@@ -138,36 +138,36 @@ fn user(qp: &Qp, nic: &Nic, packet: &Packet) -> Result<User, Refusal> {
 
 fn in_order(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     qp.rc.receive.is_waiting = false;
-    if let Some(Answer::Nak(_)) = qp.rc.receive.answer {
+    if let Some(PendingAck::Nak(_)) = qp.rc.receive.pending_ack {
         // The packet that the NAK asked for has arrived.
-        qp.rc.receive.answer = Some(Answer::Ack);
+        qp.rc.receive.pending_ack = Some(PendingAck::Ack);
     }
     if qp.state == QpState::Rtr && qp.rc.receive.msn == 0 && qp.rc.receive.message.is_none() && packet.opcode.begins() {
         event::post_qp(nic, EventType::CommunicationEstablished, qp.qpn);
     }
     let done = check(qp, packet).map_err(Refusal::Nak).and_then(|kind| match kind {
-        Kind::Send => take_send(qp, nic, packet),
-        Kind::Write => take_write(qp, nic, packet),
-        Kind::Read => take_read(qp, nic, packet),
-        Kind::Atomic => take_atomic(qp, nic, packet),
+        Kind::Send => execute_send(qp, nic, packet),
+        Kind::Write => execute_write(qp, nic, packet),
+        Kind::Read => execute_read(qp, nic, packet),
+        Kind::Atomic => execute_atomic(qp, nic, packet),
     });
     match done {
-        Ok(taken) => accepted(qp, nic, packet, taken),
-        Err(refusal) if !packet.transport.is_reliable() => lose(qp, nic, refusal),
+        Ok(taken) => complete_request(qp, nic, packet, taken),
+        Err(refusal) if !packet.transport.is_reliable() => drop_packet(qp, nic, refusal),
         Err(Refusal::NotReady) => not_ready(qp, nic),
-        Err(Refusal::Nak(nak)) => refuse(qp, nic, nak),
+        Err(Refusal::Nak(nak)) => send_fatal_nak(qp, nic, nak),
         Err(Refusal::Receive(nak, failure)) => {
             if let Some(work) = qp.rc.receive.work.take() {
                 completion::receive_failed(nic, qp, &work, failure);
             }
-            refuse(qp, nic, nak);
+            send_fatal_nak(qp, nic, nak);
         }
     }
 }
 
 /// UC: the packet cannot be executed; its message is dropped without a response. An error of our own receive WQE is
 /// still reported.
-fn lose(qp: &mut Qp, nic: &mut Nic, refusal: Refusal) {
+fn drop_packet(qp: &mut Qp, nic: &mut Nic, refusal: Refusal) {
     drop_message(qp);
     qp.rc.receive.expected = qp.rc.receive.expected.plus(1);
     match refusal {
@@ -199,7 +199,7 @@ fn count_request(qp: &Qp, nic: &mut Nic, packet: &Packet) {
 }
 
 /// The request was executed, and used `taken` PSNs.
-fn accepted(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
+fn complete_request(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
     count_request(qp, nic, packet);
     let receive = &mut qp.rc.receive;
     receive.expected = receive.expected.plus(taken);
@@ -217,7 +217,7 @@ fn accepted(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
                 reply(qp, nic, Reply::Atomic { psn, value });
             }
         }
-        _ if packet.ack_request && packet.transport.is_reliable() => answer(qp, nic, Answer::Ack),
+        _ if packet.ack_request && packet.transport.is_reliable() => queue_ack(qp, nic, PendingAck::Ack),
         _ => {}
     }
 }
@@ -229,25 +229,25 @@ fn not_ready(qp: &mut Qp, nic: &mut Nic) {
     if let Some(counter) = nic.counter(qp) {
         counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
     }
-    answer(qp, nic, Answer::Nak(Syndrome::ReceiverNotReady(qp.min_rnr_nak).number()));
+    queue_ack(qp, nic, PendingAck::Nak(Syndrome::ReceiverNotReady(qp.min_rnr_nak).number()));
 }
 
 /// Sends a NAK; then the queue pair moves to the error state, with an asynchronous event. IBTA 9.9.3.1.3, responder
 /// class C.
-fn refuse(qp: &mut Qp, nic: &mut Nic, nak: Nak) {
+fn send_fatal_nak(qp: &mut Qp, nic: &mut Nic, nak: Nak) {
     let event = match nak {
         Nak::RemoteAccess => EventType::WqAccessError,
         Nak::RemoteOperation => EventType::WqCatastrophic,
         _ => EventType::WqInvalidRequest,
     };
-    answer(qp, nic, Answer::Fatal(Syndrome::Nak(nak).number(), event));
+    queue_ack(qp, nic, PendingAck::Fatal(Syndrome::Nak(nak).number(), event));
 }
 
 /// Whether the queue pair accepts this request now: opcode sequence, access rights, outstanding reads, payload length.
 /// Otherwise the NAK is "invalid request". IBTA C9-92 (packet length), C9-94 (RETH length).
 fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
     let kind = packet.opcode.message().ok_or(Nak::InvalidRequest)?;
-    let in_turn = match qp.rc.receive.message {
+    let in_sequence = match qp.rc.receive.message {
         None => packet.opcode.begins(),
         Some(Message::Send { .. }) => !packet.opcode.begins() && kind == Kind::Send,
         Some(Message::Write { .. }) => !packet.opcode.begins() && kind == Kind::Write,
@@ -265,12 +265,12 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
         (_, true, true) => len <= mtu,
         (_, false, true) => (1..=mtu).contains(&len),
     };
-    let sane = !packet.opcode.has_reth() || u64::from(packet.reth.len) <= longest(qp);
-    if in_turn && allowed && fits && sane { Ok(kind) } else { Err(Nak::InvalidRequest) }
+    let length_valid = !packet.opcode.has_reth() || u64::from(packet.reth.len) <= longest(qp);
+    if in_sequence && allowed && fits && length_valid { Ok(kind) } else { Err(Nak::InvalidRequest) }
 }
 
 /// Makes sure that there is a receive WQE to fill.
-fn take_receive(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<(), Refusal> {
+fn ensure_receive(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<(), Refusal> {
     if qp.rc.receive.work.is_none() {
         user(qp, nic, packet)?;
         let srqn = (packet.transport == Transport::Xrc).then_some(packet.xrc_srqn);
@@ -282,15 +282,15 @@ fn take_receive(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<(), Refus
     }
 }
 
-fn take_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
-    take_receive(qp, nic, packet)?;
+fn execute_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
+    ensure_receive(qp, nic, packet)?;
     let done = match qp.rc.receive.message {
         Some(Message::Send { done }) => done,
         _ => 0,
     };
     let Some(work) = &qp.rc.receive.work else { return Err(Refusal::NotReady) };
-    let come = done.saturating_add(packet.payload.len() as u32);
-    if u64::from(come) > longest(qp) {
+    let total = done.saturating_add(packet.payload.len() as u32);
+    if u64::from(total) > longest(qp) {
         return Err(Refusal::Receive(Nak::InvalidRequest, Failure::new(CqeSyndrome::LocalLength)));
     }
     pieces::scatter(work.user, nic, &work.pieces, done, &packet.payload).map_err(|syndrome| {
@@ -302,9 +302,9 @@ fn take_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal
     }
     if packet.opcode.ends() {
         qp.rc.receive.message = None;
-        received(qp, nic, packet, come)?;
+        received(qp, nic, packet, total)?;
     } else {
-        qp.rc.receive.message = Some(Message::Send { done: come });
+        qp.rc.receive.message = Some(Message::Send { done: total });
     }
     Ok(1)
 }
@@ -312,11 +312,11 @@ fn take_send(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal
 /// Send with invalidate: frees the named key. It must be of the same protection domain, allow remote invalidation
 /// (`en_rinval`), and not be bound to another queue pair.
 fn invalidate(user: User, nic: &mut Nic, key: u32) -> Result<(), Refusal> {
-    let is_its = |mkey: &&mut Mkey| {
-        let is_open_to_it = mkey.pd == user.pd && mkey.qpn.is_none_or(|qpn| qpn == user.qpn);
-        is_open_to_it && mkey.variant == key as u8 && mkey.context.en_rinval()
+    let matches_user = |mkey: &&mut Mkey| {
+        let is_usable = mkey.pd == user.pd && mkey.qpn.is_none_or(|qpn| qpn == user.qpn);
+        is_usable && mkey.variant == key as u8 && mkey.context.en_rinval()
     };
-    match nic.objects.mkeys.get_mut(key >> 8).filter(is_its) {
+    match nic.objects.mkeys.get_mut(key >> 8).filter(matches_user) {
         Some(mkey) => {
             mkey.set_free(true);
             Ok(())
@@ -325,7 +325,7 @@ fn invalidate(user: User, nic: &mut Nic, key: u32) -> Result<(), Refusal> {
     }
 }
 
-fn take_write(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
+fn execute_write(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
     let (rkey, address, len, done) = match qp.rc.receive.message {
         Some(Message::Write { rkey, address, len, done }) => (rkey, address, len, done),
         _ => (packet.reth.rkey, packet.reth.va, packet.reth.len, 0),
@@ -342,7 +342,7 @@ fn take_write(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusa
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
     if packet.opcode.has_immediate() {
-        take_receive(qp, nic, packet)?;
+        ensure_receive(qp, nic, packet)?;
     }
     let at = address.wrapping_add(u64::from(done));
     if bytes > 0 && !nic.write(user, rkey, at, &packet.payload, MkeyRights::REMOTE_WRITE) {
@@ -377,7 +377,7 @@ fn received(qp: &mut Qp, nic: &mut Nic, packet: &Packet, len: u32) -> Result<(),
     Ok(())
 }
 
-fn take_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
+fn execute_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
     let reth = packet.reth;
     let user = user(qp, nic, packet)?;
     if reth.len > 0 && !nic.allows(user, reth.rkey, reth.va, reth.len.into(), MkeyRights::REMOTE_READ) {
@@ -386,7 +386,7 @@ fn take_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal
     Ok(packets(reth.len, mtu(qp)))
 }
 
-fn take_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
+fn execute_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
     let atomic = packet.atomic;
     if !atomic.va.is_multiple_of(8) {
         return Err(Refusal::Nak(Nak::InvalidRequest));
@@ -422,16 +422,16 @@ fn reply(qp: &mut Qp, nic: &mut Nic, reply: Reply) {
 }
 
 /// Records the acknowledgement to send. Several are coalesced into one: IBTA 9.7.5.1.2.
-fn answer(qp: &mut Qp, nic: &mut Nic, answer: Answer) {
+fn queue_ack(qp: &mut Qp, nic: &mut Nic, ack: PendingAck) {
     let receive = &mut qp.rc.receive;
-    let keeps = match receive.answer {
-        Some(Answer::Fatal(..)) => true,
+    let keeps = match receive.pending_ack {
+        Some(PendingAck::Fatal(..)) => true,
         // An ACK must not replace the NAK of a gap that is still open.
-        Some(Answer::Nak(_)) => receive.is_waiting && matches!(answer, Answer::Ack),
+        Some(PendingAck::Nak(_)) => receive.is_waiting && matches!(ack, PendingAck::Ack),
         _ => false,
     };
     if !keeps {
-        receive.answer = Some(answer);
+        receive.pending_ack = Some(ack);
     }
     nic.scheduler.set_acking(qp);
 }
@@ -450,16 +450,16 @@ pub(crate) fn acknowledge(qp: &mut Qp, nic: &mut Nic) {
     if !qp.rc.receive.replies.is_empty() {
         return;
     }
-    let Some(answer) = qp.rc.receive.answer.take() else { return };
+    let Some(ack) = qp.rc.receive.pending_ack.take() else { return };
     let expected = qp.rc.receive.expected;
-    let (psn, syndrome) = match answer {
-        Answer::Ack => (expected.previous(), Syndrome::ACK.number()),
-        Answer::Nak(syndrome) | Answer::Fatal(syndrome, _) => (expected, syndrome),
+    let (psn, syndrome) = match ack {
+        PendingAck::Ack => (expected.previous(), Syndrome::ACK.number()),
+        PendingAck::Nak(syndrome) | PendingAck::Fatal(syndrome, _) => (expected, syndrome),
     };
     if let Some(packet) = response(qp, nic, Opcode::Acknowledge, psn, syndrome) {
         nic.send(packet);
     }
-    if let Answer::Fatal(_, event) = answer {
+    if let PendingAck::Fatal(_, event) = ack {
         event::post_qp(nic, event, qp.qpn);
         flush::to_error(qp, nic);
     }
@@ -509,7 +509,7 @@ fn send_read(qp: &mut Qp, nic: &mut Nic, reply: Reply) -> Option<Reply> {
         qp.rc.receive.replies.clear();
         // The key or its memory became invalid during the response: the NAK has the PSN of this packet. IBTA 9.7.5.1.3.
         qp.rc.receive.expected = psn;
-        refuse(qp, nic, Nak::RemoteOperation);
+        send_fatal_nak(qp, nic, Nak::RemoteOperation);
         return None;
     }
     nic.send(packet);
