@@ -1,7 +1,6 @@
 #!/bin/busybox sh
-# First program of a guest, from the initramfs: mounts the extracted packages
-# as a root file system that can be written to (the writes stay in memory), then
-# hands over to the agent.
+# Init of a guest, in its initramfs: mounts the extracted packages as the root
+# file system, with a tmpfs overlay for writes, then starts the agent.
 /bin/busybox mkdir -p /sbin /usr/bin /usr/sbin
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -19,14 +18,14 @@ while read -r module; do
     insmod "/modules/$module" || die "cannot load $module"
 done < /modules.order
 
-nine() {
+mount_9p() {
     mkdir -p "$3"
     mount -t 9p -o "trans=virtio,version=9p2000.L,msize=512000,$2" "$1" "$3" ||
         die "cannot mount $1 on $3"
 }
 
 mkdir -p /lower /upper /new
-nine root ro,cache=loose /lower
+mount_9p root ro,cache=loose /lower
 mount -t tmpfs tmpfs /upper
 mkdir /upper/data /upper/work
 mount -t overlay -o lowerdir=/lower,upperdir=/upper/data,workdir=/upper/work overlay /new ||
@@ -35,7 +34,7 @@ for dir in proc sys dev; do
     mount --move /$dir /new/$dir
 done
 while read -r tag mode path; do
-    nine "$tag" "$mode" "/new$path"
+    mount_9p "$tag" "$mode" "/new$path"
 done < /mounts
 exec switch_root /new /usr/bin/busybox sh /lab/agent.sh
 die "cannot start the agent"

@@ -1,13 +1,13 @@
 /*
- * Completions are stamped with the device's clock, which is what the device says it is: two queue pairs of one device.
- * `clock DEVICE GID-INDEX`; ends with 0 when every stamp lies where it must.
+ * Completion timestamps, and the frequency of the device's clock, with two queue pairs of one device.
+ * `clock DEVICE GID-INDEX`; exits with 0 if every timestamp is in its range.
  */
 #include "pair.h"
 #include <time.h>
 
 #define ROUNDS 20
 
-/* The device's clock as it is now, in its own ticks. */
+/* Current value of the device's clock, in ticks. */
 static uint64_t ticks(void)
 {
 	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
@@ -25,10 +25,10 @@ static uint64_t nanoseconds(void)
 	return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
-/* Between two looks at both clocks, the device's went as much further as its frequency says: no less than between
- * the two inner looks at the other, and no more than between the outer ones. A hundredth is the other clock's own:
- * Linux measures it when it boots, on a busy host. */
-static void goes_at(uint64_t khz)
+/* Reads both clocks twice. The device's clock must advance at its frequency: at least for the time between the two
+ * inner reads of the host's clock, at most for that between the outer ones. One percent is tolerance for the host's
+ * clock, which Linux calibrates at boot on a busy host. */
+static void check_frequency(uint64_t khz)
 {
 	uint64_t before = nanoseconds(), first = ticks(), after = nanoseconds();
 
@@ -39,8 +39,8 @@ static void goes_at(uint64_t khz)
 	CHECK(gone * 1000000 <= (end - before) * khz / 100 * 101);
 }
 
-/* The stamp of the next completion. */
-static uint64_t stamp(struct ibv_cq_ex *cq)
+/* Timestamp of the next completion. */
+static uint64_t read_timestamp(struct ibv_cq_ex *cq)
 {
 	struct ibv_poll_cq_attr attr = {};
 	int status;
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
 
 	open_device(argc, argv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	CHECK(!ibv_query_device_ex(device, NULL, &attr) && attr.hca_core_clock && attr.completion_timestamp_mask);
-	goes_at(attr.hca_core_clock);
+	check_frequency(attr.hca_core_clock);
 
 	struct ibv_cq_ex *cq = ibv_create_cq_ex(device, &init);
 
@@ -73,10 +73,10 @@ int main(int argc, char **argv)
 	for (int i = 0; i < ROUNDS; i++) {
 		uint64_t before = ticks();
 
-		/* Sent and received. */
+		/* One completion for the send, one for the receive. */
 		receive(pair.qp[1]);
 		post(pair.qp[0], IBV_WR_SEND, 0);
-		uint64_t first = stamp(cq), second = stamp(cq), after = ticks();
+		uint64_t first = read_timestamp(cq), second = read_timestamp(cq), after = ticks();
 
 		CHECK(before <= first && first <= second && second <= after);
 	}

@@ -1,14 +1,14 @@
 /*
- * Provokes every asynchronous event that a program on libibverbs can provoke by itself, and waits for it to come:
- * between two queue pairs of one device. `events DEVICE GID-INDEX`; ends with 0 when all came, and none besides.
+ * Causes every asynchronous event that a libibverbs program can cause by itself, between two queue pairs of one device,
+ * and waits for it. `events DEVICE GID-INDEX`; exits with 0 if all arrived, and no others.
  */
 #include "pair.h"
 
 /* More sends than the small completion queue holds, but no more than a queue pair does. */
 #define SENDS 48
 
-/* The next event, which must be `expected`, about `what`. */
-static void comes(enum ibv_event_type expected, const void *what)
+/* Waits for the next event, which must be `expected` for the object `what`. */
+static void expect_event(enum ibv_event_type expected, const void *what)
 {
 	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
 	struct ibv_async_event event;
@@ -28,8 +28,8 @@ static void comes(enum ibv_event_type expected, const void *what)
 	exit(1);
 }
 
-/* There are no further events. */
-static void nothing_comes(void)
+/* Checks that no further event has arrived. */
+static void expect_no_event(void)
 {
 	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
 	struct ibv_async_event event;
@@ -41,24 +41,24 @@ static void nothing_comes(void)
 	exit(1);
 }
 
-static void first_message(void)
+static void test_comm_established(void)
 {
 	struct pair pair = new_pair(32, NULL);
 
 	receive(pair.qp[1]);
 	post(pair.qp[0], IBV_WR_SEND, 0);
-	comes(IBV_EVENT_COMM_EST, pair.qp[1]);
+	expect_event(IBV_EVENT_COMM_EST, pair.qp[1]);
 	end(&pair);
 }
 
-/* A remote key that does not exist, then a write without the right to write. */
-static void refused_writes(void)
+/* A remote key that does not exist; then a write to a queue pair without remote write access. */
+static void test_refused_writes(void)
 {
 	struct pair pair = new_pair(32, NULL);
 
 	to_rts(pair.qp[1]);
 	post(pair.qp[0], IBV_WR_RDMA_WRITE, mr->rkey ^ 0x7fff00);
-	comes(IBV_EVENT_QP_ACCESS_ERR, pair.qp[1]);
+	expect_event(IBV_EVENT_QP_ACCESS_ERR, pair.qp[1]);
 	end(&pair);
 
 	pair = new_pair(32, NULL);
@@ -67,11 +67,11 @@ static void refused_writes(void)
 	CHECK(!ibv_modify_qp(pair.qp[1], &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_ACCESS_FLAGS));
 	post(pair.qp[0], IBV_WR_RDMA_WRITE, mr->rkey);
-	comes(IBV_EVENT_QP_REQ_ERR, pair.qp[1]);
+	expect_event(IBV_EVENT_QP_REQ_ERR, pair.qp[1]);
 	end(&pair);
 }
 
-static void shared_receives(void)
+static void test_shared_receives(void)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = RECEIVES, .max_sge = 1 } };
 	struct ibv_srq *srq = ibv_create_srq(pd, &init);
@@ -91,37 +91,37 @@ static void shared_receives(void)
 	CHECK(!ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
 	post(pair.qp[0], IBV_WR_SEND, 0);
 	post(pair.qp[0], IBV_WR_SEND, 0);
-	comes(IBV_EVENT_SRQ_LIMIT_REACHED, srq);
+	expect_event(IBV_EVENT_SRQ_LIMIT_REACHED, srq);
 
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
 	CHECK(!ibv_modify_qp(pair.qp[1], &attr, IBV_QP_STATE));
-	comes(IBV_EVENT_QP_LAST_WQE_REACHED, pair.qp[1]);
+	expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, pair.qp[1]);
 	end(&pair);
 	CHECK(!ibv_destroy_srq(srq));
 }
 
-/* More completions than there is room for. Both queue pairs move to the error state, in any order. */
-static void full_completion_queue(void)
+/* More completions than entries: CQ overrun. The queue pair moves to the error state. */
+static void test_cq_overrun(void)
 {
 	struct pair pair = new_pair(3, NULL);
 
 	to_rts(pair.qp[1]);
 	for (int i = 0; i < SENDS; i++)
 		post(pair.qp[0], IBV_WR_RDMA_WRITE, mr->rkey);
-	comes(IBV_EVENT_CQ_ERR, pair.cq);
-	comes(IBV_EVENT_QP_FATAL, pair.qp[0]);
+	expect_event(IBV_EVENT_CQ_ERR, pair.cq);
+	expect_event(IBV_EVENT_QP_FATAL, pair.qp[0]);
 	end(&pair);
 }
 
 int main(int argc, char **argv)
 {
 	open_device(argc, argv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	first_message();
-	refused_writes();
-	shared_receives();
-	nothing_comes();
-	full_completion_queue();
+	test_comm_established();
+	test_refused_writes();
+	test_shared_receives();
+	expect_no_event();
+	test_cq_overrun();
 	printf("all came\n");
 	return 0;
 }

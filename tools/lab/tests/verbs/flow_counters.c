@@ -1,7 +1,7 @@
 /*
- * Datagrams from another namespace that a flow rule brings to a raw packet queue pair are counted by the rule's
- * counters. `flow_counters DEVICE GID-INDEX NAMESPACE ADDRESS`, the address being the device's own; ends with 0 when
- * each came, and the counters say so.
+ * Counters of a flow rule: datagrams from another namespace that the rule directs to a raw packet queue pair.
+ * `flow_counters DEVICE GID-INDEX NAMESPACE ADDRESS` with the device's own address; exits with 0 if each datagram
+ * arrived and was counted.
  */
 #define _GNU_SOURCE
 #include "pair.h"
@@ -12,10 +12,10 @@
 
 #define PORT 3191
 #define LENGTH 100
-/* Ethernet, IPv4 and UDP go before. */
+/* With Ethernet, IPv4 and UDP headers. */
 #define FRAME (14 + 20 + 8 + LENGTH)
 
-/* Sends as many datagrams as there are receives, from `namespace`. */
+/* Sends one datagram per posted receive, from `namespace`. */
 static void send_datagrams(const char *namespace, struct in_addr to)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr = to };
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 	CHECK(counters);
 	CHECK(!ibv_attach_counters_point_flow(counters, &bytes, NULL));
 	CHECK(!ibv_attach_counters_point_flow(counters, &packets, NULL));
-	/* One follows the other without a gap. */
+	/* The specs must follow each other without gaps. */
 	struct __attribute__((packed, aligned(8))) {
 		struct ibv_flow_attr attr;
 		struct ibv_flow_spec_eth eth;

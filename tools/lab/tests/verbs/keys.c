@@ -1,22 +1,22 @@
 /*
- * Keys of lists and of interleaved memory, made by libmlx5's builder (mlx5dv_wr_mr_list, mlx5dv_wr_mr_interleaved), and
- * used from afar and from here. `keys DEVICE GID-INDEX`; ends with 0 when all was as the manual page has it.
+ * Memory keys for lists and for interleaved memory, configured by UMR (mlx5dv_wr_mr_list, mlx5dv_wr_mr_interleaved),
+ * and used remotely and locally. `keys DEVICE GID-INDEX`; exits with 0 if all is as the manual page requires.
  */
 #include "pair.h"
 
 #include <infiniband/mlx5dv.h>
 
-/* What a key covers: as much as post_to() sends. */
+/* Bytes of a key: the length that post_to() sends. */
 #define LENGTH 64
 #define AT(byte) ((uintptr_t)memory + (byte))
 #define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
-/* Two stretches of `memory` that keys are made of, and a third that they are not. */
+/* Offsets in `memory`: two ranges that keys cover, and one that they do not. */
 #define FIRST 1024
 #define SECOND 2048
-#define OTHER 3072
+#define TARGET 3072
 
-/* A queue pair that may change keys, and is its own peer. */
-static struct pair own_peer(void)
+/* A queue pair that can post UMR WQEs, connected to itself. */
+static struct pair loopback_qp(void)
 {
 	struct pair pair = { .cq = ibv_create_cq(device, 32, NULL, NULL, 0) };
 	struct ibv_qp_init_attr_ex init = {
@@ -41,7 +41,7 @@ static struct pair own_peer(void)
 	return pair;
 }
 
-static struct mlx5dv_qp_ex *begin(struct pair *pair, struct ibv_qp_ex **qp)
+static struct mlx5dv_qp_ex *start_umr(struct pair *pair, struct ibv_qp_ex **qp)
 {
 	*qp = ibv_qp_to_qp_ex(pair->qp[0]);
 	ibv_wr_start(*qp);
@@ -49,57 +49,57 @@ static struct mlx5dv_qp_ex *begin(struct pair *pair, struct ibv_qp_ex **qp)
 	return mlx5dv_qp_ex_from_ibv_qp_ex(*qp);
 }
 
-/* 40 bytes of the first stretch, 24 of the second. */
-static void make_list(struct pair *pair, struct mlx5dv_mkey *key)
+/* 40 bytes of the first range, 24 of the second. */
+static void make_list_key(struct pair *pair, struct mlx5dv_mkey *key)
 {
 	struct ibv_sge parts[] = { { AT(FIRST), 40, mr->lkey }, { AT(SECOND), 24, mr->lkey } };
 	struct ibv_qp_ex *qp;
 
-	mlx5dv_wr_mr_list(begin(pair, &qp), key, ALL, 2, parts);
+	mlx5dv_wr_mr_list(start_umr(pair, &qp), key, ALL, 2, parts);
 	CHECK(!ibv_wr_complete(qp));
 	ends_in(pair, IBV_WC_SUCCESS);
 }
 
-static int in_list(int byte)
+static int list_offset(int byte)
 {
 	return byte < 40 ? FIRST + byte : SECOND + byte - 40;
 }
 
-/* Four times 12 bytes of the first stretch, with 4 between, and 4 of the second, with 12 between. */
-static void make_interleaved(struct pair *pair, struct mlx5dv_mkey *key)
+/* Four times: 12 bytes of the first range and a gap of 4; 4 bytes of the second and a gap of 12. */
+static void make_interleaved_key(struct pair *pair, struct mlx5dv_mkey *key)
 {
 	struct mlx5dv_mr_interleaved parts[] = {
 		{ AT(FIRST), 12, 4, mr->lkey }, { AT(SECOND), 4, 12, mr->lkey },
 	};
 	struct ibv_qp_ex *qp;
 
-	mlx5dv_wr_mr_interleaved(begin(pair, &qp), key, ALL, 4, 2, parts);
+	mlx5dv_wr_mr_interleaved(start_umr(pair, &qp), key, ALL, 4, 2, parts);
 	CHECK(!ibv_wr_complete(qp));
 	ends_in(pair, IBV_WC_SUCCESS);
 }
 
-static int in_interleaved(int byte)
+static int interleaved_offset(int byte)
 {
-	int turn = byte / 16, rest = byte % 16;
+	int round = byte / 16, rest = byte % 16;
 
-	return rest < 12 ? FIRST + turn * 16 + rest : SECOND + turn * 16 + rest - 12;
+	return rest < 12 ? FIRST + round * 16 + rest : SECOND + round * 16 + rest - 12;
 }
 
-/* Sends what the key covers to the third stretch. */
-static void write_from(struct pair *pair, struct mlx5dv_mkey *key)
+/* Writes from the key's memory to the third range. */
+static void write_from_key(struct pair *pair, struct mlx5dv_mkey *key)
 {
 	struct ibv_sge sge = { .addr = 0, .length = LENGTH, .lkey = key->lkey };
 	struct ibv_send_wr *bad, wr = {
 		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-		.wr.rdma = { .remote_addr = AT(OTHER), .rkey = mr->rkey },
+		.wr.rdma = { .remote_addr = AT(TARGET), .rkey = mr->rkey },
 	};
 
 	CHECK(!ibv_post_send(pair->qp[0], &wr, &bad));
 	ends_in(pair, IBV_WC_SUCCESS);
 }
 
-/* Writes by way of the key, reads by way of it, and sends from it; `place` says where each of its bytes is. */
-static void use(struct pair *pair, struct mlx5dv_mkey *key, int (*place)(int), char seed)
+/* Writes to the key, reads from it, and uses it as the local key; `offset_of` maps its bytes to `memory`. */
+static void check_key(struct pair *pair, struct mlx5dv_mkey *key, int (*offset_of)(int), char seed)
 {
 	char sent[LENGTH];
 
@@ -109,41 +109,41 @@ static void use(struct pair *pair, struct mlx5dv_mkey *key, int (*place)(int), c
 	post_to(pair->qp[0], IBV_WR_RDMA_WRITE, 0, key->rkey);
 	ends_in(pair, IBV_WC_SUCCESS);
 	for (int i = 0; i < LENGTH; i++) {
-		CHECK(memory[place(i)] == sent[i]);
-		memory[place(i)] = 0;
+		CHECK(memory[offset_of(i)] == sent[i]);
+		memory[offset_of(i)] = 0;
 	}
-	/* Nowhere else. */
+	/* No other byte has changed. */
 	for (unsigned i = LENGTH; i < sizeof(memory); i++)
 		CHECK(!memory[i]);
 
 	for (int i = 0; i < LENGTH; i++)
-		memory[place(i)] = sent[i] = ~sent[i];
+		memory[offset_of(i)] = sent[i] = ~sent[i];
 	post_to(pair->qp[0], IBV_WR_RDMA_READ, 0, key->rkey);
 	ends_in(pair, IBV_WC_SUCCESS);
 	CHECK(!memcmp(memory, sent, LENGTH));
-	write_from(pair, key);
-	CHECK(!memcmp(memory + OTHER, sent, LENGTH));
+	write_from_key(pair, key);
+	CHECK(!memcmp(memory + TARGET, sent, LENGTH));
 }
 
 int main(int argc, char **argv)
 {
 	open_device(argc, argv, ALL);
-	struct pair pair = own_peer();
+	struct pair pair = loopback_qp();
 	struct mlx5dv_mkey_init_attr init = {
 		.pd = pd, .create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, .max_entries = 4,
 	};
 	struct mlx5dv_mkey *key = mlx5dv_create_mkey(&init), *other = mlx5dv_create_mkey(&init);
 
 	CHECK(key && other);
-	make_list(&pair, key);
-	make_interleaved(&pair, other);
-	use(&pair, key, in_list, 1);
-	use(&pair, other, in_interleaved, 2);
-	/* Each of them made anew, as the other. */
-	make_interleaved(&pair, key);
-	make_list(&pair, other);
-	use(&pair, key, in_interleaved, 3);
-	use(&pair, other, in_list, 4);
+	make_list_key(&pair, key);
+	make_interleaved_key(&pair, other);
+	check_key(&pair, key, list_offset, 1);
+	check_key(&pair, other, interleaved_offset, 2);
+	/* Reconfigures each as the other kind. */
+	make_interleaved_key(&pair, key);
+	make_list_key(&pair, other);
+	check_key(&pair, key, interleaved_offset, 3);
+	check_key(&pair, other, list_offset, 4);
 	CHECK(!ibv_destroy_qp(pair.qp[0]) && !ibv_destroy_cq(pair.cq));
 	CHECK(!mlx5dv_destroy_mkey(key) && !mlx5dv_destroy_mkey(other));
 	CHECK(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(device));

@@ -1,11 +1,11 @@
 /*
- * Device memory instead of host memory: what the processor stores there is read remotely, and what is written and
- * added there remotely the processor loads. `memory DEVICE GID-INDEX`; exits with 0 on success.
+ * Device memory: data that the CPU stores there is read remotely, and data written remotely is loaded by the CPU.
+ * `memory DEVICE GID-INDEX`; exits with 0 on success.
  */
 #include "pair.h"
 
 #define LENGTH 4096
-/* The key is for the second half, whose first byte is its address 0. */
+/* The key covers the second half and is zero-based. */
 #define START 2048
 
 int main(int argc, char **argv)
@@ -56,12 +56,12 @@ int main(int argc, char **argv)
 	ends_in(&pair, IBV_WC_SUCCESS);
 	CHECK(!ibv_memcpy_from_dm(found, dm, START + 1024, sizeof(found)) && !memcmp(found, stored, sizeof(found)));
 
-	/* A region of no bytes. */
+	/* A region of length zero. */
 	struct ibv_mr *empty = ibv_reg_dm_mr(pd, dm, START, 0, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
 
 	CHECK(empty && !ibv_dereg_mr(empty));
 
-	/* Past its end. */
+	/* Beyond its end. */
 	post_to(pair.qp[0], IBV_WR_RDMA_WRITE, LENGTH - START - 32, on_card->rkey);
 	ends_in(&pair, IBV_WC_REM_ACCESS_ERR);
 	end(&pair);

@@ -1,8 +1,8 @@
 /*
- * A network device's clock can be set, put forward and back, and made to go faster and slower; packets are stamped with
- * it, when they are sent and when they come: between two network namespaces in each of which a device is called eth0.
- * `packet_clock NAMESPACE NAMESPACE ADDRESS`, the address being the second one's; ends with 0 when every stamp lies
- * between two looks at its device's clock, and that shows and goes as it was told.
+ * PTP hardware clocks: sets, shifts and slews the clock of a network device, and checks hardware timestamps of packets
+ * sent and received, between two network namespaces with a device eth0 each. `packet_clock NAMESPACE NAMESPACE ADDRESS`
+ * with the second one's address; exits with 0 if the clocks follow the adjustments, and every timestamp is between two
+ * reads of its device's clock.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,11 +27,11 @@
 #define PATIENCE_MS 60000
 #define PORT 3190
 #define ROUNDS 10
-/* Two ways to turn ticks into nanoseconds may round differently. */
+/* Difference of two conversions of ticks to nanoseconds. */
 #define ROUNDING 2
-/* The device looks at its clock when it gets round to it, and the processor's clock is measured when Linux boots:
- * neither is exact on a busy host. */
-#define DOUBT_NS 20000000
+/* The device reads its clock with a delay, and Linux calibrates the CPU clock at boot: neither is exact on a busy
+ * host. */
+#define TOLERANCE_NS 20000000
 
 static void fail(const char *what)
 {
@@ -41,23 +41,23 @@ static void fail(const char *what)
 
 #define CHECK(what) do { if (!(what)) fail(#what); } while (0)
 
-/* Millionths by which Linux lets the clock go faster or slower. */
-#define FASTEST 50000
+/* Largest frequency adjustment that Linux allows, in parts per million. */
+#define MAX_PPM 50000
 
-/* A socket in a namespace, and the clock of the device there. */
+/* A socket in a namespace, and the PTP clock of its device. */
 struct end {
 	int socket;
 	clockid_t clock;
 };
 
-static void ask(int socket, unsigned long request, void *data)
+static void device_ioctl(int socket, unsigned long request, void *data)
 {
 	struct ifreq ifr = { .ifr_name = "eth0", .ifr_data = data };
 
 	CHECK(!ioctl(socket, request, &ifr));
 }
 
-static struct end enter(const char *namespace, int flags)
+static struct end open_end(const char *namespace, int flags)
 {
 	struct ethtool_ts_info info = { .cmd = ETHTOOL_GET_TS_INFO };
 	struct hwtstamp_config all = { .tx_type = HWTSTAMP_TX_ON, .rx_filter = HWTSTAMP_FILTER_ALL };
@@ -67,9 +67,9 @@ static struct end enter(const char *namespace, int flags)
 	snprintf(path, sizeof(path), "/run/netns/%s", namespace);
 	CHECK(!setns(open(path, O_RDONLY), CLONE_NEWNET));
 	CHECK((end.socket = socket(AF_INET, SOCK_DGRAM, 0)) >= 0);
-	ask(end.socket, SIOCSHWTSTAMP, &all);
+	device_ioctl(end.socket, SIOCSHWTSTAMP, &all);
 	CHECK(all.tx_type == HWTSTAMP_TX_ON && all.rx_filter == HWTSTAMP_FILTER_ALL);
-	ask(end.socket, SIOCETHTOOL, &info);
+	device_ioctl(end.socket, SIOCETHTOOL, &info);
 	CHECK((info.so_timestamping & flags) == (unsigned)flags && info.phc_index >= 0);
 	CHECK(!setsockopt(end.socket, SOL_SOCKET, SO_TIMESTAMPING, &flags, sizeof(flags)));
 
@@ -77,7 +77,7 @@ static struct end enter(const char *namespace, int flags)
 	int clock = open(path, O_RDWR);
 
 	CHECK(clock >= 0);
-	/* The clock of a descriptor, as clock_gettime(2) names it. */
+	/* The clock ID of a descriptor: see clock_gettime(2). */
 	end.clock = ~(clockid_t)clock << 3 | 3;
 	return end;
 }
@@ -95,7 +95,7 @@ static int64_t now(struct end *end)
 	return nanoseconds(at);
 }
 
-static void lies_between(const char *what, int64_t before, int64_t at, int64_t after)
+static void check_between(const char *what, int64_t before, int64_t at, int64_t after)
 {
 	if (before - ROUNDING <= at && at <= after + ROUNDING)
 		return;
@@ -111,18 +111,18 @@ static int64_t monotonic(void)
 	return nanoseconds(at);
 }
 
-/* The clock was told to show `wanted`, no earlier than at `before` of the monotonic clock. */
-static void shows(struct end *end, int64_t wanted, int64_t before)
+/* Checks a clock that was set to `wanted`, not before `before` of the monotonic clock. */
+static void check_time(struct end *end, int64_t wanted, int64_t before)
 {
 	int64_t at = now(end);
 
-	lies_between("told", wanted, at, wanted + monotonic() - before + DOUBT_NS);
+	check_between("set time", wanted, at, wanted + monotonic() - before + TOLERANCE_NS);
 }
 
-/* Makes the clock go so many millionths faster than it does by itself, and looks whether it does. */
-static void goes_faster_by(struct end *end, int64_t millionths)
+/* Adjusts the clock's frequency by `ppm`, and measures it. */
+static void check_frequency(struct end *end, int64_t ppm)
 {
-	struct timex faster = { .modes = ADJ_FREQUENCY, .freq = millionths * 65536 };
+	struct timex faster = { .modes = ADJ_FREQUENCY, .freq = ppm * 65536 };
 
 	CHECK(clock_adjtime(end->clock, &faster) >= 0);
 	int64_t outer = monotonic(), first = now(end), inner = monotonic();
@@ -130,27 +130,27 @@ static void goes_faster_by(struct end *end, int64_t millionths)
 	poll(NULL, 0, 700);
 	int64_t shorter = monotonic() - inner, gone = now(end) - first, longer = monotonic() - outer;
 
-	lies_between("gone", shorter * (1000000 + millionths) / 1000000 - DOUBT_NS, gone,
-		     longer * (1000000 + millionths) / 1000000 + DOUBT_NS);
+	check_between("elapsed time", shorter * (1000000 + ppm) / 1000000 - TOLERANCE_NS, gone,
+		     longer * (1000000 + ppm) / 1000000 + TOLERANCE_NS);
 }
 
-/* Sets the clock, shifts it and changes its pace, which it keeps. */
-static void obeys(struct end *end, int64_t seconds, int64_t millionths)
+/* Sets, shifts and slews the clock. The last frequency stays. */
+static void check_adjustments(struct end *end, int64_t seconds, int64_t ppm)
 {
 	struct timespec begin = { .tv_sec = seconds };
 	struct timex back = { .modes = ADJ_SETOFFSET | ADJ_NANO, .time = { .tv_sec = -100, .tv_usec = 500000000 } };
 	int64_t before = monotonic();
 
 	CHECK(!clock_settime(end->clock, &begin));
-	shows(end, nanoseconds(begin), before);
+	check_time(end, nanoseconds(begin), before);
 	CHECK(clock_adjtime(end->clock, &back) >= 0);
-	shows(end, nanoseconds(begin) - 99500000000, before);
-	goes_faster_by(end, -millionths);
-	goes_faster_by(end, millionths);
+	check_time(end, nanoseconds(begin) - 99500000000, before);
+	check_frequency(end, -ppm);
+	check_frequency(end, ppm);
 }
 
-/* The hardware's stamp of what comes next to the socket, or to its queue of errors. */
-static int64_t stamp(struct end *end, int flags)
+/* Hardware timestamp of the next packet of the socket, or of its error queue. */
+static int64_t read_timestamp(struct end *end, int flags)
 {
 	struct pollfd fd = { .fd = end->socket, .events = flags ? 0 : POLLIN };
 	char data[256], control[512];
@@ -164,7 +164,7 @@ static int64_t stamp(struct end *end, int flags)
 	for (struct cmsghdr *part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part))
 		if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_TIMESTAMPING)
 			return nanoseconds(((struct scm_timestamping *)CMSG_DATA(part))->ts[2]);
-	fprintf(stderr, "packet_clock: no stamp\n");
+	fprintf(stderr, "packet_clock: no timestamp\n");
 	exit(1);
 }
 
@@ -174,21 +174,21 @@ int main(int argc, char **argv)
 
 	if (argc != 4)
 		return 2;
-	struct end from = enter(argv[1], SOF_TIMESTAMPING_TX_HARDWARE | SOF_TIMESTAMPING_RAW_HARDWARE);
-	struct end to = enter(argv[2], SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RAW_HARDWARE);
+	struct end from = open_end(argv[1], SOF_TIMESTAMPING_TX_HARDWARE | SOF_TIMESTAMPING_RAW_HARDWARE);
+	struct end to = open_end(argv[2], SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RAW_HARDWARE);
 
-	obeys(&from, 1000000000, FASTEST);
-	obeys(&to, 2000000000, -FASTEST);
+	check_adjustments(&from, 1000000000, MAX_PPM);
+	check_adjustments(&to, 2000000000, -MAX_PPM);
 	CHECK(!bind(to.socket, (struct sockaddr *)&address, sizeof(address)));
 	CHECK(inet_pton(AF_INET, argv[3], &address.sin_addr) == 1);
 	for (int i = 0; i < ROUNDS; i++) {
 		int64_t here = now(&from), there = now(&to);
 
 		CHECK(sendto(from.socket, "tick", 4, 0, (struct sockaddr *)&address, sizeof(address)) == 4);
-		int64_t received = stamp(&to, 0), sent = stamp(&from, MSG_ERRQUEUE);
+		int64_t received = read_timestamp(&to, 0), sent = read_timestamp(&from, MSG_ERRQUEUE);
 
-		lies_between("sent", here, sent, now(&from));
-		lies_between("received", there, received, now(&to));
+		check_between("sent", here, sent, now(&from));
+		check_between("received", there, received, now(&to));
 	}
 	printf("both obey and stamp\n");
 	return 0;

@@ -1,5 +1,5 @@
 /*
- * Two queue pairs of one device, each the other's peer, and what is posted to them.
+ * Two connected queue pairs of one device, and calls to post to them.
  */
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -71,7 +71,7 @@ static void to_rts(struct ibv_qp *qp)
 			     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-/* Completes in `cq`. The second one is left ready to receive: it hears, and does not speak. */
+/* Both complete in `cq`. The second one stays in RTR: it receives only. */
 static struct pair new_pair_on(struct ibv_cq *cq, struct ibv_srq *srq)
 {
 	struct pair pair = { .cq = cq };
@@ -85,7 +85,7 @@ static struct pair new_pair_on(struct ibv_cq *cq, struct ibv_srq *srq)
 	return pair;
 }
 
-/* The second one receives from `srq`, if there is one. */
+/* The second one receives from `srq`, if not NULL. */
 static inline struct pair new_pair(int entries, struct ibv_srq *srq)
 {
 	return new_pair_on(ibv_create_cq(device, entries, NULL, NULL, 0), srq);
@@ -109,7 +109,7 @@ static inline void receive(struct ibv_qp *qp)
 	CHECK(!ibv_post_recv(qp, &wr, &bad));
 }
 
-/* Sends 64 bytes of `memory`, or writes them to, or reads them from, the `remote` address. */
+/* Sends 64 bytes of `memory`, writes them to `remote`, or reads them from there. */
 static inline void post_to(struct ibv_qp *qp, enum ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey)
 {
 	struct ibv_sge sge = somewhere();
@@ -139,7 +139,7 @@ static inline struct ibv_wc next_completion(struct pair *pair)
 	return wc;
 }
 
-/* The next completion of `pair`, which must be `expected`. */
+/* The next completion of `pair`; its status must be `expected`. */
 static inline struct ibv_wc ends_in(struct pair *pair, enum ibv_wc_status expected)
 {
 	struct ibv_wc wc = next_completion(pair);
@@ -151,7 +151,7 @@ static inline struct ibv_wc ends_in(struct pair *pair, enum ibv_wc_status expect
 	return wc;
 }
 
-/* Opens device argv[1], its GID of index argv[2], and registers `memory`. */
+/* Opens device argv[1], reads its GID at index argv[2], and registers `memory`. */
 static void open_device(int argc, char **argv, int access)
 {
 	struct ibv_device **devices = ibv_get_device_list(NULL);

@@ -1,10 +1,10 @@
 /*
- * A completion queue that grows and shrinks while its queue pair writes: no completion is lost, none comes twice.
- * `resize DEVICE GID-INDEX`; ends with 0 when all was as the manual page has it.
+ * Resizes a completion queue while its queue pair writes: no completion is lost or duplicated.
+ * `resize DEVICE GID-INDEX`; exits with 0 if all is as the manual page requires.
  */
 #include "pair.h"
 
-/* Completions that nobody has polled when the queue is resized. */
+/* Completions not polled yet when the queue is resized. */
 #define LEFT 5
 
 int main(int argc, char **argv)
@@ -20,14 +20,14 @@ int main(int argc, char **argv)
 
 		for (int i = 0; i < LEFT; i++)
 			post(pair.qp[0], IBV_WR_RDMA_WRITE, mr->rkey);
-		/* In every second round they are all there; else the queue is resized while they come. */
+		/* In every second round all have arrived; otherwise they arrive during the resize. */
 		if (round % 2)
 			poll(NULL, 0, 50);
 		CHECK(!ibv_resize_cq(pair.cq, size) && pair.cq->cqe >= size);
 		for (int i = 0; i < LEFT; i++)
 			ends_in(&pair, IBV_WC_SUCCESS);
 		CHECK(!ibv_poll_cq(pair.cq, 1, &wc));
-		/* Around the new ring. */
+		/* More than one lap of the new ring. */
 		for (int i = 0; i < 100; i++) {
 			post(pair.qp[0], IBV_WR_RDMA_WRITE, mr->rkey);
 			ends_in(&pair, IBV_WC_SUCCESS);

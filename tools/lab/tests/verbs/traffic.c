@@ -1,7 +1,7 @@
 /*
- * Known traffic between two queue pairs of one device, for what counts it: `traffic DEVICE GID-INDEX` makes so many
- * writes, reads and sends of 64 bytes, and, last, a send that has to wait for its receive. Its queue pairs stay until
- * its input ends.
+ * Known traffic between two queue pairs of one device, to check counters: `traffic DEVICE GID-INDEX` executes a fixed
+ * number of writes, reads and sends of 64 bytes, and finally a send that must wait for its receive. The queue pairs
+ * stay until standard input ends.
  */
 #include "pair.h"
 

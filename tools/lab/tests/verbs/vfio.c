@@ -1,10 +1,10 @@
 /*
- * libmlx5's own VFIO driver, without a kernel driver: brings the function up, makes queues by DevX calls, and has a
- * reliable connection to itself write and read. `vfio PCI-ADDRESS`; ends with 0 when all was as it should be.
+ * libmlx5's VFIO driver, without a kernel driver: brings the function up, creates queues by DevX, and writes and reads
+ * over a reliable connection to itself. `vfio PCI-ADDRESS`; exits with 0 on success.
  */
 #include <stdint.h>
 
-/* What the kernel's header of layouts takes from others of the kernel's. */
+/* Definitions that mlx5_ifc.h takes from other kernel headers. */
 typedef uint8_t u8;
 #define BIT(number) (1 << (number))
 #define BIT_ULL(number) (1ull << (number))
@@ -24,7 +24,7 @@ typedef uint8_t u8;
 #define ENTRIES (1 << LOG_ENTRIES)
 #define LENGTH 3000
 
-/* What the PRM has of umems, and the kernel's header does not: dwords of the inputs. */
+/* Umem fields of the PRM that mlx5_ifc.h does not declare: byte offsets of dwords in the inputs. */
 #define CQ_DBR_UMEM_ID (0x10 + 0x04)
 #define CQ_UMEM_ID 0x58
 #define QPC 0x18
@@ -58,13 +58,13 @@ static void fail(const char *what)
 
 #define CHECK(what) do { if (!(what)) fail(#what); } while (0)
 
-static void dword(void *input, int at, uint32_t value)
+static void set_dword(void *input, int at, uint32_t value)
 {
 	*(__be32 *)((uint8_t *)input + at) = htobe32(value);
 }
 
-/* A command of which nothing is kept. */
-static void command(const char *what, void *input, size_t length)
+/* Executes a command without an object. */
+static void execute(const char *what, void *input, size_t length)
 {
 	uint8_t output[16] = { 0 };
 
@@ -74,7 +74,7 @@ static void command(const char *what, void *input, size_t length)
 	}
 }
 
-static struct mlx5dv_devx_obj *object(const char *what, void *input, size_t length, uint32_t *number)
+static struct mlx5dv_devx_obj *create_object(const char *what, void *input, size_t length, uint32_t *number)
 {
 	uint8_t output[16] = { 0 };
 	struct mlx5dv_devx_obj *made = mlx5dv_devx_obj_create(device, input, length, output, sizeof(output));
@@ -98,8 +98,8 @@ static void open_device(const char *name)
 	ibv_free_device_list(devices);
 }
 
-/* The function's own address, to the switch in front of the port and to the table of GIDs. */
-static void give_address(void)
+/* Writes the function's MAC address to the L2 table of the port's switch, and to the GID table. */
+static void configure_address(void)
 {
 	uint32_t query[DEVX_ST_SZ_DW(query_nic_vport_context_in)] = { 0 };
 	uint32_t context[DEVX_ST_SZ_DW(query_nic_vport_context_out)] = { 0 };
@@ -111,7 +111,7 @@ static void give_address(void)
 	memcpy(mac, (uint8_t *)DEVX_ADDR_OF(query_nic_vport_context_out, context, nic_vport_context.permanent_address) + 2, 6);
 	DEVX_SET(set_l2_table_entry_in, entry, opcode, MLX5_CMD_OP_SET_L2_TABLE_ENTRY);
 	memcpy((uint8_t *)DEVX_ADDR_OF(set_l2_table_entry_in, entry, mac_address) + 2, mac, 6);
-	command("SET_L2_TABLE_ENTRY", entry, sizeof(entry));
+	execute("SET_L2_TABLE_ENTRY", entry, sizeof(entry));
 	memcpy(gid, "\xfe\x80\0\0\0\0\0\0\x02\0\0\xff\xfe\0\0\x01", 16);
 	DEVX_SET(set_roce_address_in, address, opcode, MLX5_CMD_OP_SET_ROCE_ADDRESS);
 	memcpy(DEVX_ADDR_OF(set_roce_address_in, address, roce_address.source_l3_address), gid, 16);
@@ -120,19 +120,19 @@ static void give_address(void)
 		 (uint32_t)mac[2] << 24 | mac[3] << 16 | mac[4] << 8 | mac[5]);
 	DEVX_SET(set_roce_address_in, address, roce_address.roce_l3_type, IPV6);
 	DEVX_SET(set_roce_address_in, address, roce_address.roce_version, ROCE_V2);
-	command("SET_ROCE_ADDRESS", address, sizeof(address));
+	execute("SET_ROCE_ADDRESS", address, sizeof(address));
 }
 
-/* TEARDOWN_HCA finds no entry left in the switch's table. */
-static void take_address_back(void)
+/* Before TEARDOWN_HCA the L2 table must be empty. */
+static void remove_address(void)
 {
 	uint32_t entry[DEVX_ST_SZ_DW(delete_l2_table_entry_in)] = { 0 };
 
 	DEVX_SET(delete_l2_table_entry_in, entry, opcode, MLX5_CMD_OP_DELETE_L2_TABLE_ENTRY);
-	command("DELETE_L2_TABLE_ENTRY", entry, sizeof(entry));
+	execute("DELETE_L2_TABLE_ENTRY", entry, sizeof(entry));
 }
 
-static struct mlx5dv_devx_obj *make_cq(void)
+static struct mlx5dv_devx_obj *create_cq(void)
 {
 	uint32_t input[DEVX_ST_SZ_DW(create_cq_in)] = { 0 }, eqn;
 
@@ -146,12 +146,12 @@ static struct mlx5dv_devx_obj *make_cq(void)
 	DEVX_SET(create_cq_in, input, cq_context.c_eqn_or_apu_element, eqn);
 	DEVX_SET64(create_cq_in, input, cq_context.dbr_addr, (uint8_t *)queues.cq_record - (uint8_t *)&queues);
 	DEVX_SET(create_cq_in, input, cq_umem_valid, 1);
-	dword(input, CQ_DBR_UMEM_ID, umem_id);
-	dword(input, CQ_UMEM_ID, umem_id);
-	return object("CREATE_CQ", input, sizeof(input), &cqn);
+	set_dword(input, CQ_DBR_UMEM_ID, umem_id);
+	set_dword(input, CQ_UMEM_ID, umem_id);
+	return create_object("CREATE_CQ", input, sizeof(input), &cqn);
 }
 
-static struct mlx5dv_devx_obj *make_qp(void)
+static struct mlx5dv_devx_obj *create_qp(void)
 {
 	uint32_t input[DEVX_ST_SZ_DW(create_qp_in)] = { 0 };
 
@@ -170,11 +170,11 @@ static struct mlx5dv_devx_obj *make_qp(void)
 	DEVX_SET64(create_qp_in, input, wq_umem_offset, (uint8_t *)queues.wqes - (uint8_t *)&queues);
 	DEVX_SET(create_qp_in, input, wq_umem_id, umem_id);
 	DEVX_SET(create_qp_in, input, wq_umem_valid, 1);
-	dword(input, QP_DBR_UMEM_ID, umem_id);
-	return object("CREATE_QP", input, sizeof(input), &qpn);
+	set_dword(input, QP_DBR_UMEM_ID, umem_id);
+	return create_object("CREATE_QP", input, sizeof(input), &qpn);
 }
 
-static void modify(const char *what, struct mlx5dv_devx_obj *qp, void *input, size_t length)
+static void modify_qp(const char *what, struct mlx5dv_devx_obj *qp, void *input, size_t length)
 {
 	uint8_t output[16] = { 0 };
 
@@ -184,8 +184,8 @@ static void modify(const char *what, struct mlx5dv_devx_obj *qp, void *input, si
 	}
 }
 
-/* To RTS, with itself as the peer. */
-static void connect_to_itself(struct mlx5dv_devx_obj *qp)
+/* Moves the queue pair to RTS, connected to itself. */
+static void connect_loopback(struct mlx5dv_devx_obj *qp)
 {
 	uint32_t init[DEVX_ST_SZ_DW(rst2init_qp_in)] = { 0 };
 	uint32_t rtr[DEVX_ST_SZ_DW(init2rtr_qp_in)] = { 0 };
@@ -197,7 +197,7 @@ static void connect_to_itself(struct mlx5dv_devx_obj *qp)
 	DEVX_SET(rst2init_qp_in, init, qpc.primary_address_path.vhca_port_num, 1);
 	DEVX_SET(rst2init_qp_in, init, qpc.rre, 1);
 	DEVX_SET(rst2init_qp_in, init, qpc.rwe, 1);
-	modify("RST2INIT_QP", qp, init, sizeof(init));
+	modify_qp("RST2INIT_QP", qp, init, sizeof(init));
 
 	DEVX_SET(init2rtr_qp_in, rtr, opcode, MLX5_CMD_OP_INIT2RTR_QP);
 	DEVX_SET(init2rtr_qp_in, rtr, qpn, qpn);
@@ -212,17 +212,17 @@ static void connect_to_itself(struct mlx5dv_devx_obj *qp)
 	DEVX_SET(init2rtr_qp_in, rtr, qpc.primary_address_path.rmac_31_0,
 		 (uint32_t)mac[2] << 24 | mac[3] << 16 | mac[4] << 8 | mac[5]);
 	memcpy(DEVX_ADDR_OF(init2rtr_qp_in, rtr, qpc.primary_address_path.rgid_rip), gid, 16);
-	modify("INIT2RTR_QP", qp, rtr, sizeof(rtr));
+	modify_qp("INIT2RTR_QP", qp, rtr, sizeof(rtr));
 
 	DEVX_SET(rtr2rts_qp_in, rts, opcode, MLX5_CMD_OP_RTR2RTS_QP);
 	DEVX_SET(rtr2rts_qp_in, rts, qpn, qpn);
 	DEVX_SET(rtr2rts_qp_in, rts, qpc.retry_count, 7);
 	DEVX_SET(rtr2rts_qp_in, rts, qpc.rnr_retry, 7);
 	DEVX_SET(rtr2rts_qp_in, rts, qpc.primary_address_path.ack_timeout, 18);
-	modify("RTR2RTS_QP", qp, rts, sizeof(rts));
+	modify_qp("RTR2RTS_QP", qp, rts, sizeof(rts));
 }
 
-/* Writes to, or reads from, `remote`. */
+/* Posts a write to, or a read from, `remote`. */
 static void post(uint8_t opcode, struct ibv_mr *local, struct ibv_mr *remote)
 {
 	uint8_t *wqe = queues.wqes[posted % ENTRIES];
@@ -242,7 +242,7 @@ static void post(uint8_t opcode, struct ibv_mr *local, struct ibv_mr *remote)
 	*(volatile uint64_t *)uar->reg_addr = *(uint64_t *)wqe;
 }
 
-static void completes(void)
+static void wait_completion(void)
 {
 	struct mlx5_cqe64 *cqe = (void *)queues.cqes[consumed % ENTRIES];
 	volatile uint8_t *own = &cqe->op_own;
@@ -282,24 +282,24 @@ int main(int argc, char **argv)
 
 	CHECK(umem);
 	umem_id = umem->umem_id;
-	give_address();
-	struct mlx5dv_devx_obj *cq = make_cq(), *qp = make_qp();
+	configure_address();
+	struct mlx5dv_devx_obj *cq = create_cq(), *qp = create_qp();
 
-	connect_to_itself(qp);
-	/* More than once around the rings. */
+	connect_loopback(qp);
+	/* More than one lap of the rings. */
 	for (int round = 0; round < 2 * ENTRIES; round++) {
 		for (int i = 0; i < LENGTH; i++)
 			from[i] = i * 7 + round;
 		memset(to, 0, sizeof(to));
 		post(MLX5_OPCODE_RDMA_WRITE, mr_from, mr_to);
-		completes();
+		wait_completion();
 		CHECK(!memcmp(from, to, LENGTH) && !to[LENGTH]);
 		memset(from, 0, sizeof(from));
 		post(MLX5_OPCODE_RDMA_READ, mr_from, mr_to);
-		completes();
+		wait_completion();
 		CHECK(!memcmp(from, to, LENGTH) && !from[LENGTH]);
 	}
-	take_address_back();
+	remove_address();
 	CHECK(!mlx5dv_devx_obj_destroy(qp) && !mlx5dv_devx_obj_destroy(cq) && !mlx5dv_devx_umem_dereg(umem));
 	mlx5dv_devx_free_uar(uar);
 	CHECK(!ibv_dereg_mr(mr_from) && !ibv_dereg_mr(mr_to) && !ibv_dealloc_pd(pd) && !ibv_close_device(device));

@@ -9,7 +9,7 @@
 #define LENGTH 512
 #define AT(byte) ((uintptr_t)memory + (byte))
 
-static struct pair talking(void)
+static struct pair connected_pair(void)
 {
 	struct pair pair = new_pair(32, NULL);
 
@@ -17,8 +17,8 @@ static struct pair talking(void)
 	return pair;
 }
 
-/* Writes 64 bytes to `remote`, which is byte `at` of `memory`, with `rkey`. */
-static void writes_at(struct pair *pair, uint64_t remote, int at, uint32_t rkey, enum ibv_wc_status expected)
+/* Writes 64 bytes to `remote`, which is byte `at` of `memory`, with `rkey`. Checks status and memory. */
+static void check_write_at(struct pair *pair, uint64_t remote, int at, uint32_t rkey, enum ibv_wc_status expected)
 {
 	memset(memory, 0x5a, 64);
 	memset(memory + at, 0, 64);
@@ -27,25 +27,25 @@ static void writes_at(struct pair *pair, uint64_t remote, int at, uint32_t rkey,
 	CHECK((memcmp(memory, memory + at, 64) == 0) == (expected == IBV_WC_SUCCESS));
 }
 
-static void writes(struct pair *pair, int at, uint32_t rkey)
+static void check_write(struct pair *pair, int at, uint32_t rkey)
 {
-	writes_at(pair, AT(at), at, rkey, IBV_WC_SUCCESS);
+	check_write_at(pair, AT(at), at, rkey, IBV_WC_SUCCESS);
 }
 
-/* It moves the connection to the error state. */
-static void is_refused(struct pair *pair, int at, uint32_t rkey)
+/* The error moves the connection to the error state, so it is destroyed. */
+static void check_refused(struct pair *pair, int at, uint32_t rkey)
 {
-	writes_at(pair, AT(at), at, rkey, IBV_WC_REM_ACCESS_ERR);
+	check_write_at(pair, AT(at), at, rkey, IBV_WC_REM_ACCESS_ERR);
 	end(pair);
 }
 
-static struct ibv_mw_bind_info part_of(struct ibv_mr *of, int length, int access)
+static struct ibv_mw_bind_info bind_info_of(struct ibv_mr *of, int length, int access)
 {
 	return (struct ibv_mw_bind_info){ .mr = of, .addr = AT(START), .length = length, .mw_access_flags = access };
 }
 
 /* Binds a window of type 2 at the second queue pair, which must complete with `expected`. */
-static void binds(struct pair *pair, struct ibv_mw *mw, struct ibv_mw_bind_info to, enum ibv_wc_status expected)
+static void bind_window(struct pair *pair, struct ibv_mw *mw, struct ibv_mw_bind_info to, enum ibv_wc_status expected)
 {
 	struct ibv_send_wr *bad, wr = {
 		.opcode = IBV_WR_BIND_MW,
@@ -61,56 +61,56 @@ static void binds(struct pair *pair, struct ibv_mw *mw, struct ibv_mw_bind_info 
 	}
 }
 
-static void opens(struct pair *pair, struct ibv_mw *mw)
+static void open_window(struct pair *pair, struct ibv_mw *mw)
 {
-	binds(pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE), IBV_WC_SUCCESS);
+	bind_window(pair, mw, bind_info_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE), IBV_WC_SUCCESS);
 }
 
 /* A window of type 2 permits only what was bound, and only on its queue pair. */
-static void what_is_open(void)
+static void test_bound_range(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	struct pair pair = talking(), other = talking();
+	struct pair pair = connected_pair(), other = connected_pair();
 
 	CHECK(mw);
-	opens(&pair, mw);
-	writes(&pair, START, mw->rkey);
-	writes(&pair, START + LENGTH - 64, mw->rkey);
-	is_refused(&other, START, mw->rkey);
-	is_refused(&pair, START + LENGTH - 32, mw->rkey);
+	open_window(&pair, mw);
+	check_write(&pair, START, mw->rkey);
+	check_write(&pair, START + LENGTH - 64, mw->rkey);
+	check_refused(&other, START, mw->rkey);
+	check_refused(&pair, START + LENGTH - 32, mw->rkey);
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
-/* Closed by its owner, it can be opened again, as another key. Open, it cannot: not even when its queue pair is
- * gone. */
-static void closing(void)
+/* After a local invalidate a window can be bound again, with another key. While bound it cannot, not even after its
+ * queue pair was destroyed. */
+static void test_local_invalidate(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	struct pair pair = talking();
+	struct pair pair = connected_pair();
 
 	CHECK(mw);
-	opens(&pair, mw);
+	open_window(&pair, mw);
 	struct ibv_send_wr *bad, close = { .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = mw->rkey };
 
 	CHECK(!ibv_post_send(pair.qp[1], &close, &bad));
 	CHECK(ends_in(&pair, IBV_WC_SUCCESS).opcode == IBV_WC_LOCAL_INV);
-	is_refused(&pair, START, mw->rkey);
+	check_refused(&pair, START, mw->rkey);
 
-	pair = talking();
+	pair = connected_pair();
 	uint32_t old = mw->rkey;
 
-	opens(&pair, mw);
-	writes(&pair, START, mw->rkey);
-	is_refused(&pair, START, old);
+	open_window(&pair, mw);
+	check_write(&pair, START, mw->rkey);
+	check_refused(&pair, START, old);
 
-	pair = talking();
-	binds(&pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE), IBV_WC_MW_BIND_ERR);
+	pair = connected_pair();
+	bind_window(&pair, mw, bind_info_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE), IBV_WC_MW_BIND_ERR);
 	end(&pair);
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
 /* Sends the second queue pair a message that invalidates `rkey`. */
-static void asks_to_close(struct pair *pair, uint32_t rkey)
+static void send_with_invalidate(struct pair *pair, uint32_t rkey)
 {
 	struct ibv_sge sge = somewhere();
 	struct ibv_send_wr *bad, message = {
@@ -121,98 +121,100 @@ static void asks_to_close(struct pair *pair, uint32_t rkey)
 	CHECK(!ibv_post_send(pair->qp[0], &message, &bad));
 }
 
-/* Invalidated by the remote side, but not through another queue pair. */
-static void closing_from_afar(void)
+/* The remote side can invalidate a window, but not through another queue pair. */
+static void test_remote_invalidate(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	struct pair pair = talking(), other = talking();
+	struct pair pair = connected_pair(), other = connected_pair();
 
 	CHECK(mw);
-	opens(&pair, mw);
-	asks_to_close(&other, mw->rkey);
+	open_window(&pair, mw);
+	send_with_invalidate(&other, mw->rkey);
 	for (int i = 0; i < 2; i++) {
 		struct ibv_wc wc = next_completion(&other);
 
 		CHECK(wc.status == IBV_WC_REM_ACCESS_ERR || wc.status == IBV_WC_LOC_ACCESS_ERR);
 	}
 	end(&other);
-	writes(&pair, START, mw->rkey);
+	check_write(&pair, START, mw->rkey);
 
-	asks_to_close(&pair, mw->rkey);
+	send_with_invalidate(&pair, mw->rkey);
 	for (int i = 0; i < 2; i++) {
 		struct ibv_wc wc = ends_in(&pair, IBV_WC_SUCCESS);
 
 		if (wc.opcode == IBV_WC_RECV)
 			CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == mw->rkey);
 	}
-	is_refused(&pair, START, mw->rkey);
+	check_refused(&pair, START, mw->rkey);
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
-/* A window may be zero based. It gives no right that its region does not have. */
-static void addresses_and_rights(void)
+/* A window can be zero-based. It allows no write that its region does not allow. */
+static void test_addresses_and_rights(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	struct pair pair = talking();
+	struct pair pair = connected_pair();
 
 	CHECK(mw);
-	binds(&pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED), IBV_WC_SUCCESS);
-	writes_at(&pair, 0, START, mw->rkey, IBV_WC_SUCCESS);
-	writes_at(&pair, LENGTH - 64, START + LENGTH - 64, mw->rkey, IBV_WC_SUCCESS);
-	is_refused(&pair, START, mw->rkey);
+	bind_window(&pair, mw, bind_info_of(mr, LENGTH, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED),
+		    IBV_WC_SUCCESS);
+	check_write_at(&pair, 0, START, mw->rkey, IBV_WC_SUCCESS);
+	check_write_at(&pair, LENGTH - 64, START + LENGTH - 64, mw->rkey, IBV_WC_SUCCESS);
+	check_refused(&pair, START, mw->rkey);
 	CHECK(!ibv_dealloc_mw(mw));
 
 	struct ibv_mr *unwritable = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_MW_BIND);
 
 	CHECK(unwritable && (mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2)));
-	pair = talking();
-	binds(&pair, mw, part_of(unwritable, LENGTH, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE), IBV_WC_SUCCESS);
+	pair = connected_pair();
+	bind_window(&pair, mw, bind_info_of(unwritable, LENGTH, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE),
+		    IBV_WC_SUCCESS);
 	memset(memory + START, 0x77, 64);
 	memset(memory, 0, 64);
 	post_to(pair.qp[0], IBV_WR_RDMA_READ, AT(START), mw->rkey);
 	ends_in(&pair, IBV_WC_SUCCESS);
 	CHECK(!memcmp(memory, memory + START, 64));
-	is_refused(&pair, START, mw->rkey);
+	check_refused(&pair, START, mw->rkey);
 	CHECK(!ibv_dealloc_mw(mw));
 
-	/* Nor one that was not bound with it. */
+	/* A right that it was not bound with is refused. */
 	CHECK((mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2)));
-	pair = talking();
-	binds(&pair, mw, part_of(mr, LENGTH, IBV_ACCESS_REMOTE_READ), IBV_WC_SUCCESS);
-	is_refused(&pair, START, mw->rkey);
+	pair = connected_pair();
+	bind_window(&pair, mw, bind_info_of(mr, LENGTH, IBV_ACCESS_REMOTE_READ), IBV_WC_SUCCESS);
+	check_refused(&pair, START, mw->rkey);
 	CHECK(!ibv_dealloc_mw(mw) && !ibv_dereg_mr(unwritable));
 }
 
-static void binds_type_1(struct pair *pair, struct ibv_mw *mw, int length)
+static void bind_type_1(struct pair *pair, struct ibv_mw *mw, int length)
 {
 	struct ibv_mw_bind bind = {
-		.send_flags = IBV_SEND_SIGNALED, .bind_info = part_of(mr, length, IBV_ACCESS_REMOTE_WRITE),
+		.send_flags = IBV_SEND_SIGNALED, .bind_info = bind_info_of(mr, length, IBV_ACCESS_REMOTE_WRITE),
 	};
 
 	CHECK(!ibv_bind_mw(pair->qp[1], mw, &bind));
 	CHECK(ends_in(pair, IBV_WC_SUCCESS).opcode == IBV_WC_BIND_MW);
 }
 
-/* A window of type 1 is for all queue pairs of its protection domain; bound again, its old key is none; bound to
- * nothing, it is closed. */
-static void type_1(void)
+/* A type 1 window is valid for all queue pairs of its protection domain. Binding it again invalidates the old key;
+ * binding it to length 0 invalidates it. */
+static void test_type_1(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
-	struct pair pair = talking(), other = talking();
+	struct pair pair = connected_pair(), other = connected_pair();
 
 	CHECK(mw);
-	binds_type_1(&pair, mw, LENGTH);
+	bind_type_1(&pair, mw, LENGTH);
 	uint32_t old = mw->rkey;
 
-	writes(&pair, START, old);
-	writes(&other, START, old);
-	binds_type_1(&pair, mw, LENGTH / 2);
-	writes(&pair, START, mw->rkey);
-	is_refused(&other, START, old);
-	other = talking();
-	is_refused(&other, START + LENGTH / 2, mw->rkey);
-	binds_type_1(&pair, mw, 0);
-	is_refused(&pair, START, mw->rkey);
+	check_write(&pair, START, old);
+	check_write(&other, START, old);
+	bind_type_1(&pair, mw, LENGTH / 2);
+	check_write(&pair, START, mw->rkey);
+	check_refused(&other, START, old);
+	other = connected_pair();
+	check_refused(&other, START + LENGTH / 2, mw->rkey);
+	bind_type_1(&pair, mw, 0);
+	check_refused(&pair, START, mw->rkey);
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
@@ -223,11 +225,11 @@ int main(int argc, char **argv)
 	open_device(argc, argv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND);
 	CHECK(!ibv_query_device(device, &attr) && attr.max_mw > 0);
 	CHECK(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW && attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B);
-	what_is_open();
-	closing();
-	closing_from_afar();
-	addresses_and_rights();
-	type_1();
+	test_bound_range();
+	test_local_invalidate();
+	test_remote_invalidate();
+	test_addresses_and_rights();
+	test_type_1();
 	printf("windows open and close\n");
 	return 0;
 }
