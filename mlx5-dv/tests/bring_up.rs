@@ -62,7 +62,7 @@ fn comes_up_in_the_prm_s_order_and_leaves_nothing_behind() {
     assert_eq!(sim.violations(), []);
 }
 
-/// `wanted` occur in `seen` in this order, perhaps with others between.
+/// Checks that `wanted` occur in `seen` in this order, possibly with others in between.
 fn assert_in_order(seen: &[Opcode], wanted: &[Opcode]) {
     let mut rest = seen.iter();
     for opcode in wanted {
@@ -79,9 +79,9 @@ fn any_access_can_be_wrapped_in_a_tracer_of_the_kernel_s_format() {
     let mut observers = Observers::default();
     observers.push(Arc::new(move |record: &CommandRecord| sink.lock().unwrap().push_str(&kernel_dump("sim", record))));
     let traced = Traced::new(Arc::clone(device.access()), observers);
-    // SAFETY: a command that names no memory, and so below.
+    // SAFETY: a command that names no memory; also below.
     unsafe { traced.execute(RawCommand::new(&NopIn::default(), "")) }.unwrap();
-    // No such PD: refused, and the refusal is in the dump too.
+    // No such PD: refused, and the dump shows the refusal.
     let mut dealloc = DeallocPdIn::default();
     dealloc.w().pd(0x123456);
     // SAFETY: as above.
@@ -97,7 +97,7 @@ fn any_access_can_be_wrapped_in_a_tracer_of_the_kernel_s_format() {
     }
 }
 
-/// What a register's bytes are, only the input says.
+/// A register's layout depends on the input.
 #[test]
 fn an_output_is_decoded_by_the_input_that_it_answers() {
     let sim = Sim::builder().build().unwrap();
@@ -130,7 +130,7 @@ fn an_output_is_decoded_by_the_input_that_it_answers() {
     }
 }
 
-/// What the driver asks for, a card with these capabilities does.
+/// The driver uses only what the capabilities of the card allow.
 #[test]
 fn no_command_of_the_bring_up_is_beyond_what_the_card_announces() {
     let sim = Sim::builder().build().unwrap();

@@ -1,4 +1,4 @@
-//! A card that dies with work under way: all that was the program's comes back, and the function can be opened again.
+//! A card that dies with work in flight: the program gets its buffers back, and can open the function again.
 
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn until_dead(device: &Device) {
     }
 }
 
-/// Two connections of `device` with receives posted at both.
+/// Two connections of `device` with receives posted on both.
 fn busy(device: &Arc<Device>) -> (Connection, Connection) {
     let pd = Pd::alloc(device).unwrap();
     let region = MemoryRegion::allocate(&pd, 16 * 1024, AccessFlags::LOCAL_WRITE).unwrap();
@@ -51,7 +51,7 @@ fn dies_of(fault: Fault) {
     assert!(last.upgrade().is_none(), "{fault:?}: something still holds the device");
     assert_eq!(sim.handle(0).counts().dma_ranges, 0, "{fault:?}: memory is still shown to the card");
     sim.handle(0).faults().clear_all();
-    // A card that was pulled out and put back takes a moment until it is as after power-on.
+    // A card that was removed and reinserted needs a moment to power up.
     std::thread::sleep(Duration::from_millis(200));
     let device = sim.open_with(0, hasty()).unwrap();
     drop(busy(&device));
@@ -87,7 +87,7 @@ fn a_card_known_to_be_dead_writes_no_memory() {
     assert_eq!(command[0] & 1 << 2, 0, "bus mastering is off before the death is known");
 }
 
-/// The event that tells of a death may be taken by who looks for another: the next sleep must not wait for it.
+/// The death's event may be consumed while another is waited for: the next sleep must not wait for it.
 #[test]
 fn nobody_sleeps_on_a_card_that_is_dead_already() {
     let sim = Sim::builder().build().unwrap();

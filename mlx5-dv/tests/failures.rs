@@ -1,5 +1,5 @@
-//! What can go wrong between driver and card, on the software card with its thread: each ends in bounded time, with the
-//! right error. `patience.rs` has what waits for long, in virtual time.
+//! Failures between driver and card, on a software card with its own thread: each ends in bounded time with the right
+//! error. Long waits are in `patience.rs`, in virtual time.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use mlx5_sim::profile::Profile;
 use mlx5_sim::strict::Violation;
 use std::sync::{Arc, Mutex};
 
-/// Bounded time, for a machine that does other things too.
+/// A bounded time, for a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 fn sim() -> Sim {
     Sim::builder().build().unwrap()
 }
 
-/// Options with limits that a test can wait for.
+/// Options with limits short enough for tests.
 fn hasty() -> Options {
     let mut options = Options::default();
     options.command_timeout = Duration::from_millis(300);
@@ -31,13 +31,13 @@ fn hasty() -> Options {
     options
 }
 
-/// The function holds nothing of ours.
+/// Checks that the function holds no objects.
 fn assert_clean(sim: &Sim) {
     let counts = sim.handle(0).counts();
     assert_eq!((counts.eqs, counts.uars, counts.pages_held, counts.dma_ranges), (0, 0, 0, 0), "{counts:?}");
 }
 
-/// What the card complains of, apart from what could not be undone.
+/// The card's reports, without those about teardown steps that could not be executed.
 fn worse_than_left_behind(sim: &Sim) -> Vec<Violation> {
     let left = ["objects left at TEARDOWN_HCA", "pages not taken back before DISABLE_HCA"];
     sim.violations().into_iter().filter(|violation| !left.contains(&violation.rule)).collect()
@@ -121,7 +121,7 @@ fn a_teardown_refused_at_any_step_goes_on_and_the_card_reaches_nothing_that_is_f
         let fault = Fault::CommandStatus { opcode: Some(opcode.number() as u16), status: 6, syndrome: 0 };
         sim.handle(0).faults().inject(fault, Times::Count(1));
         drop(device);
-        // What was not undone is left behind; nothing else is wrong.
+        // Steps that were not undone remain; nothing else is wrong.
         let broken = worse_than_left_behind(&sim);
         assert_eq!(broken, [], "{opcode} was refused");
         assert!(sim.open(0).is_ok(), "after {opcode} was refused");
@@ -168,7 +168,7 @@ fn pages_are_given_and_taken_at_any_time() {
         let begin = Instant::now();
         while device.firmware_pages() != pages || sim.handle(0).counts().pages_held != pages as u64 {
             assert!(begin.elapsed() < SOON, "{} pages instead of {pages}", device.firmware_pages());
-            // Commands go on meanwhile.
+            // Commands continue meanwhile.
             device.execute(&NopIn::default(), "").unwrap();
         }
     };

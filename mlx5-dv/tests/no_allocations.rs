@@ -1,4 +1,4 @@
-//! After set-up no message allocates: a ping-pong under an allocator that counts, a count a thread.
+//! Messages need no allocation after set-up: a ping-pong with an allocator that counts per thread.
 
 #[allow(dead_code, reason = "shared with the tests of frames")]
 #[path = "ethernet/ends.rs"]
@@ -25,7 +25,7 @@ fn messages_allocate_nothing() {
     assert_eq!(counted.count_current, 0, "and nothing is freed either: {counted:?}");
 }
 
-/// Sends what is in `buffer` and waits until it is there. The buffer, back again.
+/// Sends `buffer`, waits for its arrival, and returns it.
 fn pass(here: &mut EthernetEnd, there: &mut EthernetEnd, buffer: Buffer) -> Buffer {
     here.queue.send(buffer, FrameFlags::L4_CHECKSUM).unwrap();
     let buffer = here.queue.wait(SOON).unwrap().buffer;

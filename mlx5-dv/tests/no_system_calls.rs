@@ -1,9 +1,8 @@
-//! After set-up no message costs a system call: a thread that plays under a seccomp filter which kills the process on
-//! any system call lives.
+//! Messages need no system call after set-up: a thread runs under a seccomp filter that kills the process on any system
+//! call.
 //!
-//! The filter cannot be taken off again, and the kill must not take the test runner along: the game is played in a
-//! process of its own, which is this program again. The filter holds for the one thread that installs it, not for the
-//! card's.
+//! The filter cannot be removed, and the kill must not end the test runner: the ping-pong runs in a child process,
+//! which is this program again. The filter applies only to the thread that installs it, not to the card's.
 
 #![cfg(target_os = "linux")]
 
@@ -18,33 +17,33 @@ use std::time::{Duration, Instant};
 use game::Game;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-/// Tells this program that it is the child, and which.
+/// Environment variable that selects the child's test.
 const ROLE: &str = "MLX5_UNDER_THE_FILTER";
-/// The child played to the end. Not 0, which a test runner without a matching test returns too.
+/// Exit code of a complete run. Not 0, which a test runner without a matching test returns, too.
 const PLAYED: i32 = 42;
 const FOUL: i32 = 43;
-/// Messages there and back again: 100 000 in all.
+/// Number of round trips: 100 000 in all.
 const EXCHANGES: u64 = 50_000;
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What the kernel sends whoever breaks the filter.
+/// The signal for a violation of the filter.
 const SIGSYS: i32 = 31;
 
 /// Kills the process on any system call of this thread.
 fn install_filter() -> Result<(), Box<dyn std::error::Error>> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    // No rule: nothing matches, and what does not match kills. The other action is never taken.
+    // Without rules every call gets the default action: kill. The other action is never used.
     let filter = SeccompFilter::new(Default::default(), SeccompAction::KillProcess, SeccompAction::Allow, arch)?;
     Ok(seccompiler::apply_filter(&BpfProgram::try_from(filter)?)?)
 }
 
-/// What the playing thread has to say to the one that may make system calls.
+/// Results that the filtered thread passes to the one that may make system calls.
 static STAGE: AtomicU32 = AtomicU32::new(PREPARING);
 const PREPARING: u32 = 0;
 const PLAYING: u32 = 1;
 const DONE: u32 = 2;
 const FAILED: u32 = 3;
 
-/// Never returns, since returning from a thread takes system calls.
+/// Never returns, since returning from a thread makes system calls.
 fn say_for_good(stage: u32) -> ! {
     STAGE.store(stage, Ordering::Release);
     loop {
@@ -52,7 +51,7 @@ fn say_for_good(stage: u32) -> ! {
     }
 }
 
-/// What the child process of the other tests runs.
+/// Runs in the child process of the other tests.
 #[test]
 #[ignore = "not a test: a child process of the others"]
 fn child() {
@@ -81,7 +80,7 @@ fn child() {
     assert!(player.join().is_ok(), "no game was played");
 }
 
-/// Runs this program as the child, and waits for its end.
+/// Runs this program as the child, and waits for its exit.
 fn run(role: &str) -> ExitStatus {
     let program = std::env::current_exe().expect("our own path");
     let mut child = Command::new(program)

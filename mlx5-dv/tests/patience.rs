@@ -1,5 +1,5 @@
-//! Waits that end because their time is over, with the limits that programs have. In virtual time they cost nothing,
-//! and how long each took is exact.
+//! Waits that reach their deadline, with the limits of real programs. In virtual time they cost nothing, and their
+//! lengths are exact.
 
 use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use mlx5_sim::card::{Card, FunctionHandle, SteppedCard};
 use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::strict::Violation;
 
-/// A world with a card of one function.
+/// A simulation with one card and one function.
 struct Stage {
     world: World,
     card: Arc<SteppedCard>,
@@ -49,7 +49,7 @@ impl Stage {
         }
     }
 
-    /// Lets time pass until `condition` is true, and says how much did: ten minutes at most.
+    /// Lets time pass until `condition` is true, at most ten minutes. Returns how much passed.
     fn until(&self, condition: impl Fn() -> bool) -> Duration {
         let begin = self.now();
         while !condition() {
@@ -59,7 +59,7 @@ impl Stage {
         self.now() - begin
     }
 
-    /// What the card complains of, apart from what could not be undone.
+    /// The card's reports, without those about teardown steps that could not be executed.
     fn worse_than_left_behind(&self) -> Vec<Violation> {
         let left = ["objects left at TEARDOWN_HCA", "pages not taken back before DISABLE_HCA"];
         let all = self.handle().strict().take();
@@ -101,7 +101,7 @@ fn a_bring_up_refused_at_any_step_is_undone_and_can_be_repeated() {
                 let error = command_error(error);
                 assert_eq!((error.opcode, error.status()), (opcode, Some(CmdStatus::InternalError)));
             }
-            // Some functions are refused registers, and an entry of a table that is not theirs.
+            // Registers may be refused to a function, as may a foreign L2 table entry.
             Ok(device) => {
                 assert!([Opcode::AccessReg, Opcode::SetL2TableEntry].contains(&opcode), "{opcode}");
                 drop(device);
@@ -164,7 +164,7 @@ fn a_late_answer_brings_the_slot_back() {
     assert!(stage.now() - begin >= limit);
     assert_eq!(device.command_slots().1, 1, "its slot is kept from use");
     stage.until(|| {
-        // Others go on.
+        // Other commands continue.
         device.execute(&NopIn::default(), "").unwrap();
         device.command_slots().1 == 0
     });
@@ -192,9 +192,9 @@ fn pages_that_lost_their_slot_take_another() {
     let swallowed = Fault::CommandSwallowed { opcode: Some(Opcode::ManagePages.number() as u16) };
     stage.inject(swallowed, Times::Count(1));
     stage.inject(Fault::PageRequest { pages: 3 }, Times::Count(1));
-    // The first request is given up.
+    // The first request is abandoned.
     stage.until(|| device.command_slots().1 > 0);
-    // Those three may still be taken; the next five come by another slot.
+    // Those three may still be taken; the next five use another slot.
     stage.inject(Fault::PageRequest { pages: 5 }, Times::Count(1));
     stage.until(|| device.firmware_pages() == before + 8);
 }

@@ -1,4 +1,4 @@
-//! What the driver tells the card of its port: the address it takes frames for, and the MTU.
+//! The driver's configuration of the port: MAC address and MTU.
 
 use mlx5_dv::{Device, Mac, Options, VportCounters};
 use mlx5_open::Sim;
@@ -7,7 +7,7 @@ use mlx5_prm::reg::PortCounterGroup;
 use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::profile::Profile;
 
-/// The addresses that function 0 gave to the switch, and those of its vport's list.
+/// The L2 table entries of function 0, and its vport's unicast list.
 fn addresses(sim: &Sim) -> (Vec<Mac>, Vec<Mac>) {
     let of = |f: &mut mlx5_sim::function::Function| {
         let table = f.nic.objects.l2_table.as_ref();

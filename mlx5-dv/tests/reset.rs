@@ -1,4 +1,4 @@
-//! Functions that come slowly out of their reset, that know none, or that never come back. In virtual time.
+//! Functions that leave their reset slowly, that do not support it, or that never return. In virtual time.
 
 use std::io;
 use std::sync::Mutex;
@@ -10,19 +10,19 @@ use mlx5_dv::{Device, Error, Options};
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::Card;
 
-/// The BAR of a software card with a reset of its own kind.
+/// The BAR of a software card with a configurable reset.
 #[derive(Debug)]
 struct Odd {
     bar: Box<dyn Bar>,
-    /// What the reset answers.
+    /// Result of the reset.
     reset: Result<(), i32>,
-    /// How long registers read as all ones after it.
+    /// How long registers read as all ones afterwards.
     away: Duration,
     clock: Clock,
     since: Mutex<Option<Duration>>,
 }
 
-// SAFETY: maps and resets what it wraps; a reset that it refuses is an error.
+// SAFETY: passes mapping and reset to the wrapped BAR; a reset that it refuses is an error.
 unsafe impl Bar for Odd {
     fn size(&self) -> u64 {
         self.bar.size()
@@ -34,7 +34,7 @@ unsafe impl Bar for Odd {
     }
 
     unsafe fn write32(&self, offset: u64, value: u32) -> io::Result<()> {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: by this function's contract, here and below.
         unsafe { self.bar.write32(offset, value) }
     }
 
@@ -59,10 +59,10 @@ unsafe impl Bar for Odd {
     }
 }
 
-/// How long a function may take.
+/// Longest time for a function to return.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// Opens a software card whose reset answers `reset` and is followed by a silence of `away`. How long that took.
+/// Opens a software card whose reset returns `reset` and takes `away`. Returns how long that took.
 fn open(reset: Result<(), i32>, away: Duration) -> (Duration, Result<(), Error>) {
     let world = World::new(1);
     let card = world.simulated().card(Card::builder()).unwrap();
@@ -106,7 +106,7 @@ fn a_reset_that_fails_says_how_to_do_without() {
     assert!(error.to_string().contains("Options::reset"), "{error}");
 }
 
-/// Numbers of errors.
+/// Error numbers.
 mod libc_errno {
     pub const EIO: i32 = 5;
     pub const EINVAL: i32 = 22;

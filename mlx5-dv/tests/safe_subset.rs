@@ -1,5 +1,4 @@
-//! What a program without `unsafe` can do: all that a data plane needs, and nothing that makes the card write into
-//! memory that Rust owns.
+//! What safe code can do: everything a data plane needs, and nothing that makes the card write memory that Rust owns.
 #![forbid(unsafe_code)]
 
 mod game;
@@ -37,7 +36,7 @@ fn a_card_can_be_asked_and_numbers_be_had() {
     assert_ne!(first, device.execute(&AllocPdIn::default(), "").unwrap().pd());
 }
 
-/// The bytes of a safe command's input can be anybody's; its opcode stays the type's.
+/// A safe command's input may contain any bytes; its opcode is always that of its type.
 #[test]
 fn a_safe_command_s_bytes_do_not_make_it_another() {
     let sim = Sim::builder().build().unwrap();
@@ -56,13 +55,13 @@ fn a_safe_command_s_bytes_do_not_make_it_another() {
     assert_eq!(*seen.lock().unwrap(), [Opcode::QueryAdapter]);
 }
 
-/// The device sees the whole pages around a vector of the heap. Its key does not.
+/// The device can reach the whole pages around a heap vector; its key covers only the vector.
 #[test]
 fn a_key_of_a_heap_vector_opens_not_a_byte_beside_it() {
     let sim = Sim::builder().build().unwrap();
     let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
     let all = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
-    // Small vectors of one size lie side by side.
+    // Small vectors of one size are adjacent.
     let neighbours: Vec<Box<[u8; 40]>> = (0..64).map(|_| Box::new([0x5a; 40])).collect();
     let region = MemoryRegion::register(&pd, HostMemory::from_vec(vec![0x11; 40]).unwrap(), all).unwrap();
     let more: Vec<Box<[u8; 40]>> = (0..64).map(|_| Box::new([0x5a; 40])).collect();

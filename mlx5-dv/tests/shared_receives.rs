@@ -15,13 +15,13 @@ use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 use mlx5_sim::profile::Profile;
 
-/// How long anything may take that is to succeed.
+/// Limit for everything that must succeed.
 const SOON: Duration = Duration::from_secs(20);
-/// Bytes of a receive.
+/// Size of a receive in bytes.
 const ROOM: usize = 64;
 const RECEIVES: usize = 15;
 
-/// A card, and on it a shared receive queue with its completion queue and memory.
+/// A card with a shared receive queue, its completion queue and memory.
 struct Stage {
     srq: SharedReceiveQueue,
     cq: CompletionQueue,
@@ -48,7 +48,7 @@ impl Stage {
     fn post(&mut self, wr_id: u64) -> Result<(), PostError> {
         let at = wr_id as usize * (GRH + ROOM);
         let mut batch = self.srq.batch();
-        // SAFETY: the region goes after the queues, and is read after completions only.
+        // SAFETY: the region is dropped after the queues, and is read only after completions.
         unsafe { batch.receive(wr_id, &[self.region.segment(at..at + GRH + ROOM)])? };
         batch.ring();
         Ok(())
@@ -60,7 +60,7 @@ impl Stage {
         bytes
     }
 
-    /// A sender with queues of its own, and a queue pair of the shared receives that it is connected to.
+    /// A sender with its own queues, connected to a queue pair on the shared receives.
     fn pair(&self, user_index: u32) -> Pair {
         let options = QpOptions::default().wqes(16, 1);
         let sent = CompletionQueue::create(&self.uar, CqOptions::default()).unwrap();
@@ -86,14 +86,14 @@ impl Stage {
         next(&mut self.cq)
     }
 
-    /// The next message: `wr_id`, bytes, and who it was for.
+    /// The next message: `wr_id`, bytes, and the receiving queue pair.
     fn message(&mut self) -> (u64, Vec<u8>, u32) {
         let completion = self.next().unwrap();
         let wr_id = self.srq.retire(&completion.work).unwrap();
         (wr_id, self.received(wr_id, completion.byte_len as usize), completion.user_index)
     }
 
-    /// Everything is gone, and the card has nothing to complain about.
+    /// Checks that all objects are destroyed and that the card reports no violation.
     fn end(self) {
         let Stage { srq, cq, region, uar, pd, device, sim } = self;
         let object = Arc::clone(srq.srq());
@@ -111,7 +111,7 @@ impl Stage {
     }
 }
 
-/// One who sends to the shared receives.
+/// A sender to the shared receives.
 struct Pair {
     queue: SendQueue<AnyDoorbell>,
     sent: CompletionQueue,
@@ -140,7 +140,7 @@ fn next(cq: &mut CompletionQueue) -> Result<Completion, WorkError> {
     }
 }
 
-/// Waits for the event of `event_type`: the number it names.
+/// Waits for the event of `event_type`; returns the number in it.
 fn event(events: &std::sync::mpsc::Receiver<AsyncEvent>, event_type: EventType) -> u32 {
     loop {
         let event = events.recv_timeout(SOON).unwrap();
@@ -184,7 +184,7 @@ fn receives_come_back_in_any_order() {
     let ids: Vec<u64> = works.iter().map(|work| stage.srq.retire(work).unwrap()).collect();
     assert_eq!(ids, [3, 1, 2, 0]);
     assert!(works.iter().all(|work| stage.srq.retire(work).is_err()), "twice");
-    // Posted in the order in which they came free.
+    // Posted in the order in which they became free.
     ids.iter().for_each(|id| stage.post(*id).unwrap());
     a.send(b"next");
     assert_eq!(stage.message(), (3, b"next".to_vec(), 1));
@@ -246,7 +246,7 @@ fn messages_outlive_the_queue_pair_that_took_them() {
         to.reset().unwrap();
         drop((pair, to));
         if is_destroyed {
-            // Its number is used again.
+            // Its number is reused.
             drop(stage.pair(2));
         }
         assert_eq!(stage.message(), (0, b"of old".to_vec(), 1));

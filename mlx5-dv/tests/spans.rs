@@ -1,4 +1,4 @@
-//! Each firmware command is a span, and so is each step of a queue pair, with what came of it.
+//! Tracing: each firmware command and each queue pair transition is a span with its result.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ type Fields = BTreeMap<String, String>;
 #[derive(Clone)]
 struct Span {
     kind: (&'static str, &'static str, Level),
-    /// Index of the span that was entered when it began.
+    /// Index of the parent span.
     parent: Option<usize>,
     fields: Fields,
 }
@@ -33,7 +33,7 @@ struct State {
     entered: Vec<usize>,
 }
 
-/// Keeps all spans of the driver, in order.
+/// Records all spans of the driver, in order.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<State>>);
 
@@ -84,14 +84,14 @@ impl Subscriber for Spans {
 const COMMAND: (&str, &str, Level) = ("mlx5_dv::command", "command", Level::DEBUG);
 const TRANSITION: (&str, &str, Level) = ("mlx5_dv::qp", "transition", Level::DEBUG);
 
-/// One test at a time: whether a span is wanted is cached for the whole process, and the cache of a span that another
-/// test begins for the first time may miss a subscriber that is being set.
+/// Runs one test at a time: the decision to record a span is cached per process, and a cache entry made by another test
+/// may miss a subscriber that is being set.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The spans of what `run` does.
+/// The spans during `run`.
 fn spans_of(run: impl FnOnce()) -> Vec<Span> {
     let spans = Spans::default();
     tracing::subscriber::with_default(spans.clone(), run);

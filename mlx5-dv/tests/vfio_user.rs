@@ -12,19 +12,19 @@ use mlx5_dv::{Death, Device, Error, Options};
 use mlx5_prm::cmd::{NopIn, QueryAdapterIn};
 use mlx5_sim::card::Card;
 
-/// Bounded time: the limit of an answer from the server, and some more.
+/// A bounded time: the server's reply timeout, and some more.
 const SOON: Duration = Duration::from_secs(15);
-/// Where the child is told to serve.
+/// Environment variable with the socket's path for the child.
 const SOCKET: &str = "MLX5_DV_TEST_SOCKET";
 
-/// What the child process of the other tests runs.
+/// Runs in the child process of the other tests.
 #[test]
 #[ignore = "not a test: a child process of the others"]
 fn serve_when_told_to() {
     let socket = std::env::var_os(SOCKET).expect("a parent that names a socket");
     let card = Card::builder().strict(true).build().unwrap();
     let _service = mlx5_sim::serve::vfio_user::serve(card.function(0), PathBuf::from(socket)).unwrap();
-    // Until killed; but not for ever, should the parent die.
+    // Until it is killed; but not forever, in case the parent dies.
     std::thread::sleep(Duration::from_secs(120));
 }
 
@@ -128,7 +128,7 @@ fn a_killed_model_ends_every_wait() {
     assert!(error.to_string().contains("mlx5 sim --socket"), "{error}");
 }
 
-/// Two connections of `device`, each the other's peer, and buffers.
+/// Two connections of `device`, connected to each other, and buffers.
 fn connected(device: &Arc<Device>) -> (Connection, Connection, Vec<Buffer>) {
     let pd = Pd::alloc(device).unwrap();
     let region = MemoryRegion::allocate(&pd, 64 * 1024, AccessFlags::LOCAL_WRITE).unwrap();

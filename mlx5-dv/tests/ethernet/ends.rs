@@ -1,4 +1,4 @@
-//! Functions of one card, joined by its wire, each with queues of frames.
+//! Functions of one card, connected by its wire, each with raw Ethernet queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue};
 use mlx5_dv::{Device, Error, Mac};
 use mlx5_open::{Builder, Sim};
 
-/// How long anything may take that is to succeed.
+/// Limit for everything that must succeed.
 pub const SOON: Duration = Duration::from_secs(20);
-/// Bytes of a buffer: a frame of an MTU of 1500, and to spare.
+/// Size of a buffer in bytes: more than a frame with an MTU of 1500.
 pub const BUFFER: usize = 2048;
 
 /// A function with memory for frames.
@@ -44,7 +44,7 @@ impl EthernetEnd {
         }
     }
 
-    /// Sends `frame` out of the last buffer, and waits until it is sent.
+    /// Sends `frame` from the last buffer, and waits for the completion.
     pub fn send(&mut self, frame: &[u8]) {
         let mut buffer = self.buffer(31);
         buffer.write(0, frame);
@@ -54,12 +54,12 @@ impl EthernetEnd {
         assert_eq!((done.ticket, done.result.map(|_| ())), (ticket, Ok(())));
     }
 
-    /// The next frame that comes.
+    /// The next received frame.
     pub fn heard(&mut self) -> Vec<u8> {
         content(self.queue.wait(SOON).unwrap())
     }
 
-    /// A frame from here to `mac`.
+    /// A frame from this end to `mac`.
     pub fn frame(&self, mac: Mac, payload: &[u8]) -> Vec<u8> {
         [&mac.0[..], &self.device.mac().0, &[0x88, 0xb5], payload].concat()
     }
@@ -73,7 +73,7 @@ pub fn content(done: Done) -> Vec<u8> {
     frame
 }
 
-/// Two functions of a card. The second hears its own address, everybody's, and no group's.
+/// Two functions of a card. The second receives frames to its own address and to broadcast, but no multicast.
 pub fn two() -> (Sim, EthernetEnd, EthernetEnd) {
     two_of(Sim::builder(), EthernetOptions::default())
 }
@@ -85,7 +85,7 @@ pub fn two_of(builder: Builder, options: EthernetOptions) -> (Sim, EthernetEnd, 
     (sim, here, there)
 }
 
-/// Everything is gone, in whatever order, and the card has nothing to complain about but `rules`.
+/// Checks that all objects are destroyed, in any order, and that the card reports only `rules`.
 pub fn end(sim: Sim, ends: [EthernetEnd; 2], rules: &[&str]) {
     drop(ends);
     let mut broken: Vec<_> = sim.violations().iter().map(|violation| violation.rule).collect();
@@ -99,7 +99,7 @@ pub fn end(sim: Sim, ends: [EthernetEnd; 2], rules: &[&str]) {
     }
 }
 
-/// The text of an error that must be one.
+/// The text of the error that `result` must be.
 pub fn refusal<T>(result: Result<T, Error>) -> String {
     result.err().expect("a refusal").to_string()
 }

@@ -1,4 +1,4 @@
-//! Queues that go to the error state, and come back.
+//! Queues that enter the error state, and recover.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn a_reset_gives_back_what_was_in_flight() {
     let (sim, mut here, mut there) = two();
     there.post(5);
     here.send(&here.frame(there.device.mac(), &[1; 100]));
-    // One has been received, and was not polled.
+    // One was received and not polled.
     while !there.queue.rq().query().is_ok_and(|status| status.hw_counter == 1) {
         std::thread::yield_now();
     }
@@ -56,7 +56,7 @@ fn a_reset_gives_back_what_was_in_flight() {
     end(sim, [here, there], &[]);
 }
 
-/// A send queue alone, with its completion queue.
+/// A single send queue, with its completion queue.
 fn send_queue(here: &crate::ends::EthernetEnd) -> (CompletionQueue, std::sync::Arc<Sq>) {
     let uar = Uar::alloc(&here.device).unwrap();
     let cq = CompletionQueue::create(&uar, Default::default()).unwrap();
@@ -84,7 +84,7 @@ fn a_frame_without_a_key_fails_and_those_behind_it_are_flushed() {
     let mut queue = sq.send_queue::<AnyDoorbell>().unwrap();
     let frame = here.frame(there.device.mac(), &[1; 4]);
     let mut batch = queue.batch();
-    // SAFETY: the card is not let near the memory: the key is nobody's.
+    // SAFETY: the card cannot access the memory: the key does not exist.
     unsafe { batch.send(1, FrameFlags::SIGNALLED, &[], &[DataSegment { addr: 0, len: 60, lkey: 0x77_00 }]).unwrap() };
     batch.send_inline(2, FrameFlags::SIGNALLED, &frame).unwrap();
     assert_eq!(batch.len(), 2);
@@ -155,7 +155,7 @@ fn a_full_queue_says_so() {
     rq.ready().unwrap();
     let mut queue = rq.receive_queue().unwrap();
     let mut batch = queue.batch();
-    // SAFETY: no frame is sent there.
+    // SAFETY: no frame is sent to it.
     let posted = (0..5).map(|i| unsafe { batch.receive(i, &[DataSegment { addr: 0, len: 64, lkey: 0 }]) });
     assert_eq!(posted.last(), Some(Err(PostError::Full(mlx5_dv::queue::Full))));
     drop((queue, rq));

@@ -1,4 +1,4 @@
-//! Frames that arrive, and frames that do not.
+//! Frames that are received, and frames that are not.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn frames_of_every_length_arrive_whole() {
 
 #[test]
 fn a_frame_in_the_work_request_needs_no_memory() {
-    // A ring of 16 WQEBBs, whose end comes in the middle of some.
+    // A ring of 16 WQEBBs, so that some WQEs wrap.
     let mut options = EthernetOptions::default();
     (options.inline_bytes, options.send_depth) = (200, 3);
     let (sim, mut here, mut there) = two_of(Sim::builder(), options);
@@ -105,7 +105,7 @@ fn checksums_are_filled_in_where_that_is_asked_for() {
     end(sim, [here, there], &[]);
 }
 
-/// A card that wants the Ethernet header in the work request.
+/// A card that requires the Ethernet header in the WQE.
 fn with_inlined_header() -> Profile {
     let mut profile = Profile::default();
     profile.ethernet.w().wqe_inline_mode(0);

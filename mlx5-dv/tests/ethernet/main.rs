@@ -1,5 +1,4 @@
-//! Frames on the software card: from function to function, every error, every refusal, and nothing for strict mode to
-//! report.
+//! Frames on the software card: between functions, with every error and refusal, without strict-mode reports.
 
 mod ends;
 mod errors;

@@ -1,4 +1,4 @@
-//! What makes no sense is refused before the card sees it, by name.
+//! Invalid requests are refused before the card sees them, with the argument's name.
 
 use mlx5_dv::Mac;
 use mlx5_dv::objects::{

@@ -1,4 +1,4 @@
-//! A ping-pong of two connections on the software card, played by one thread that polls.
+//! A ping-pong of two connections on a software card, on one polling thread.
 
 use std::fmt;
 use std::hint;
@@ -7,20 +7,20 @@ use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Done, Operation};
 use mlx5_open::Sim;
 
-/// Bytes of a message: an answer fits into its WQE.
+/// Size of a message in bytes: a reply fits into its WQE.
 const MESSAGE: usize = 24;
 const RECEIVES: usize = 8;
 
-/// Why a game ended early. Needs no memory to be told.
+/// Why a run ended early. Needs no memory to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foul {
     /// A work request failed.
     Failed,
     /// A work request was not posted.
     Refused,
-    /// A completion of nothing in flight.
+    /// A completion without a work request in flight.
     Nonsense,
-    /// A completion without its buffer, or with another message's length.
+    /// A completion without its buffer, or with the wrong length.
     Wrong,
 }
 
@@ -32,18 +32,18 @@ impl fmt::Display for Foul {
 
 impl std::error::Error for Foul {}
 
-/// Two connected ends. The client's messages come from memory, the server's answers are inline, so both ways of posting
-/// are in it.
+/// Two connected ends. The client's messages come from memory, the server's replies are inline, so both ways of posting
+/// are covered.
 pub struct Game {
     client: Connection,
     server: Connection,
-    /// The client's message, while it is not on its way.
+    /// The client's message, while it is not in flight.
     message: Option<Buffer>,
     _sim: Sim,
 }
 
 impl Game {
-    /// Two ends on a fresh card, connected, receives posted.
+    /// Two connected ends on a new card, with receives posted.
     pub fn new() -> Result<Game, Box<dyn std::error::Error>> {
         let sim = Sim::builder().build()?;
         let pd = Pd::alloc(&sim.open(0)?)?;
@@ -63,11 +63,11 @@ impl Game {
         Ok(Game { client, server, message: buffers.pop(), _sim: sim })
     }
 
-    /// Sends `count` messages there and back again: each is posted, received, answered, and all completions are polled,
-    /// on both sides. Waits by spinning, without end: whoever calls has a deadline for the whole process.
+    /// Exchanges `count` messages and replies, and polls all completions on both sides. Polls without a deadline: the
+    /// caller has one for the whole process.
     pub fn play(&mut self, count: u64) -> Result<(), Foul> {
         let mut answered = 0;
-        // The send, the answer, and the answer's arrival are each a completion; the arrival here is the third.
+        // Completions left of a round trip: send and arrival of the message, send and arrival of the reply.
         let mut due = 0;
         while answered < count || due > 0 {
             if due == 0 {
@@ -93,7 +93,7 @@ impl Game {
         Ok(())
     }
 
-    /// Whether it was an answer.
+    /// Whether it was a reply.
     fn client_done(&mut self, done: Done) -> Result<bool, Foul> {
         let buffer = done.buffer.ok_or(Foul::Wrong)?;
         match done.result.map_err(|_| Foul::Failed)? {
@@ -111,7 +111,7 @@ impl Game {
 
     fn server_done(&mut self, done: Done) -> Result<(), Foul> {
         let completion = done.result.map_err(|_| Foul::Failed)?;
-        // An answer that has been sent has no buffer.
+        // A sent reply has no buffer.
         let Some(buffer) = done.buffer else { return Ok(()) };
         if completion.byte_len != MESSAGE as u32 {
             return Err(Foul::Wrong);

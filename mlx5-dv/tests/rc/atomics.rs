@@ -24,7 +24,7 @@ fn region(card: &Card) -> Arc<MemoryRegion> {
     MemoryRegion::allocate(&card.pd, 4096, all_rights() | AccessFlags::REMOTE_ATOMIC).unwrap()
 }
 
-/// The number at `offset`, as this host has it.
+/// The number at `offset`, in host byte order.
 fn number(region: &MemoryRegion, offset: usize) -> u64 {
     let mut bytes = [0; 8];
     region.read(offset, &mut bytes);
@@ -32,7 +32,7 @@ fn number(region: &MemoryRegion, offset: usize) -> u64 {
 }
 
 impl End {
-    /// Compares and swaps; what was there comes to the start of `into`.
+    /// Compares and swaps; the old value is written to the start of `into`.
     fn compare_swap(&mut self, remote: RemoteAddress, compare: u64, swap: u64, into: &MemoryRegion) -> u64 {
         let mut batch = self.sq.batch();
         // SAFETY: the tests keep their regions until their queue pairs are gone, and read them after completions only.
@@ -43,7 +43,7 @@ impl End {
         number(into, 0)
     }
 
-    /// Adds; what was there comes to the start of `into`.
+    /// Adds; the old value is written to the start of `into`.
     fn fetch_add(&mut self, remote: RemoteAddress, add: u64, into: &MemoryRegion) -> u64 {
         self.post_fetch_add(remote, add, into, 0);
         let (wr_id, completion) = self.good();
@@ -51,7 +51,7 @@ impl End {
         number(into, 0)
     }
 
-    /// Adds; what was there comes to `offset` of `into`, which the completion's `wr_id` says.
+    /// Adds; the old value is written to `offset` of `into`, which is also the `wr_id`.
     fn post_fetch_add(&mut self, remote: RemoteAddress, add: u64, into: &MemoryRegion, offset: usize) {
         let mut batch = self.sq.batch();
         let segment = into.segment(offset..offset + 8);
@@ -60,7 +60,7 @@ impl End {
         batch.ring();
     }
 
-    /// Adds 1, which fails.
+    /// Adds 1, which must fail.
     fn failing_add(&mut self, remote: RemoteAddress, into: &MemoryRegion) -> WorkError {
         self.post_fetch_add(remote, 1, into, 0);
         self.bad().1
@@ -73,7 +73,7 @@ fn numbers_are_the_host_s_and_what_they_were_comes_back() {
     let (mut a, b) = pair_of(&card, &with_atomics());
     let (ours, theirs) = (region(&card), region(&card));
     let remote = theirs.remote_at(64);
-    // No two bytes alike: another order, on the way to the remote or back, would show.
+    // All bytes differ: a wrong byte order in either direction would show.
     theirs.write(64, &0x0102_0304_0506_07f8_u64.to_ne_bytes());
     assert_eq!(a.fetch_add(remote, 0x10, &ours), 0x0102_0304_0506_07f8);
     assert_eq!(number(&theirs, 64), 0x0102_0304_0506_0808, "a carry goes to the next byte up");
@@ -140,7 +140,7 @@ fn keys_and_queue_pairs_must_allow_it() {
     card.end_after(&["key does not allow the access"]);
 }
 
-/// A card whose atomics lack something, and the capability that says so.
+/// A card that lacks some atomics, and the capability in the error.
 fn lacking(change: impl Fn(&mut Profile)) -> Card {
     let mut profile = Profile::connectx5();
     change(&mut profile);

@@ -227,7 +227,7 @@ fn entries_of_128_bytes_work_alike_over_many_laps() {
     card.end();
 }
 
-/// USERS.md 2.1 #16: a length that is no multiple of any page.
+/// The length is not a multiple of any page size.
 #[test]
 fn the_user_s_memory_of_any_address_and_length_is_registered() {
     let card = Card::new();
@@ -256,7 +256,7 @@ fn a_message_of_no_bytes_is_a_message() {
     let theirs = card.region(4096);
     b.receive(1, &theirs);
     let mut batch = a.sq.batch();
-    // SAFETY: no memory at all.
+    // SAFETY: no memory is posted.
     unsafe { batch.send(1, WrFlags::SIGNALLED, &[DataSegment { addr: 0, len: 0, lkey: 0 }]).unwrap() };
     batch.ring();
     assert_eq!(b.good().1.byte_len, 0);

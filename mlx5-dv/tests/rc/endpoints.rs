@@ -1,4 +1,4 @@
-//! Two endpoints, each over a region of its own.
+//! Two endpoints, each with its own region.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,7 +64,7 @@ fn completions_polled_in_batches_are_those_polled_one_by_one_and_their_room_is_f
     let card = Card::new();
     let (mut one, other) = pair(&card);
     let depth = 8;
-    // Many laps of the completion queue: one that was not given back would overrun it.
+    // Many laps of the completion queue: an entry that is not released would overrun it.
     for lap in 0..40 {
         let mut batch = one.sends().unwrap();
         for i in 0..depth {

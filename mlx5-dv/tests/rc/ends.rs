@@ -1,4 +1,4 @@
-//! Two connected queue pairs, and the card they are on.
+//! Two connected queue pairs, and their software card.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use mlx5_dv::queue::{Completion, CompletionQueue, ReceiveQueue, SendQueue, Work,
 use mlx5_open::Sim;
 use mlx5_sim::profile::Profile;
 
-/// How long anything may take that is to succeed.
+/// Limit for everything that must succeed.
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// All rights a region can have.
+/// All access rights of a region.
 pub fn all_rights() -> AccessFlags {
     AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE
 }
 
-/// A card whose record of violations is looked at by [`end`](Self::end).
+/// A card whose strict-mode reports [`end`](Self::end) checks.
 pub struct Card {
     pub sim: Sim,
     pub device: Arc<Device>,
@@ -32,7 +32,7 @@ impl Card {
         Card::of(Profile::connectx5())
     }
 
-    /// Of a card that can do what `profile` says.
+    /// A card with the capabilities of `profile`.
     pub fn of(profile: Profile) -> Card {
         let sim = Sim::builder().profile(profile).build().unwrap();
         let device = sim.open(0).unwrap();
@@ -40,13 +40,12 @@ impl Card {
         Card { sim, device, pd }
     }
 
-    /// Everything is gone, and the card has nothing to complain about.
+    /// Checks that all objects are destroyed and that the card reports no violation.
     pub fn end(self) {
         self.end_after(&[]);
     }
 
-    /// As [`end`](Self::end) of a test that did something wrong on purpose: the card complains of `rules`, all of them
-    /// and no other.
+    /// As [`end`](Self::end), for a test with deliberate violations: the card must report exactly `rules`.
     pub fn end_after(self, rules: &[&str]) {
         let mut broken: Vec<_> = self.sim.violations().iter().map(|violation| violation.rule).collect();
         broken.sort_unstable();
@@ -66,7 +65,7 @@ impl Card {
     }
 }
 
-/// What differs from the usual.
+/// Differences from the default setup.
 pub struct Setup {
     pub qp: QpOptions,
     pub cq: CqOptions,
@@ -95,17 +94,17 @@ pub struct End<D: DoorbellMode = AnyDoorbell> {
     pub qp: Arc<QueuePair>,
 }
 
-/// Two ends, connected with each other, on one card.
+/// Two connected ends on one card.
 pub fn pair(card: &Card) -> (End, End) {
     pair_of(card, &Setup::default())
 }
 
-/// As [`pair`], with a setup of the caller's.
+/// As [`pair`], with the given setup.
 pub fn pair_of(card: &Card, setup: &Setup) -> (End, End) {
     pair_with(card, setup)
 }
 
-/// As [`pair_of`], ringing by `D`.
+/// As [`pair_of`], with doorbell mode `D`.
 pub fn pair_with<D: DoorbellMode>(card: &Card, setup: &Setup) -> (End<D>, End<D>) {
     let half = || {
         let uar = Uar::alloc(&card.device).unwrap();
@@ -117,7 +116,7 @@ pub fn pair_with<D: DoorbellMode>(card: &Card, setup: &Setup) -> (End<D>, End<D>
     connect(card, setup, half(), half())
 }
 
-/// As [`pair`], of queue pairs that were reset.
+/// As [`pair`], with queue pairs that were reset before.
 pub fn connect_again(
     card: &Card,
     left: (CompletionQueue, Arc<QueuePair>),
@@ -155,7 +154,7 @@ fn end<D: DoorbellMode>(
 }
 
 impl<D: DoorbellMode> End<D> {
-    /// The next completion, retired: its `wr_id` and what it says.
+    /// The next completion, retired: its `wr_id` and result.
     pub fn next(&mut self) -> (u64, Result<Completion, WorkError>) {
         let deadline = Instant::now() + SOON;
         let result = loop {
@@ -175,24 +174,25 @@ impl<D: DoorbellMode> End<D> {
         }
     }
 
-    /// The next completion, which is a good one.
+    /// The next completion, which must be successful.
     #[track_caller]
     pub fn good(&mut self) -> (u64, Completion) {
         let (wr_id, result) = self.next();
         (wr_id, result.unwrap())
     }
 
-    /// The next completion, which is a failure.
+    /// The next completion, which must be an error.
     #[track_caller]
     pub fn bad(&mut self) -> (u64, WorkError) {
         let (wr_id, result) = self.next();
         (wr_id, result.unwrap_err())
     }
 
-    /// Posts one receive of all of `region`.
+    /// Posts one receive for all of `region`.
     pub fn receive(&mut self, wr_id: u64, region: &MemoryRegion) {
         let mut batch = self.rq.batch();
-        // SAFETY: the tests keep their regions until their queue pairs are gone, and read them after completions only.
+        // SAFETY: the tests keep their regions until their queue pairs are destroyed, and read them only after
+        // completions.
         unsafe { batch.receive(wr_id, &[region.segment(0..region.len())]).unwrap() };
         batch.ring();
     }
@@ -205,12 +205,12 @@ pub fn work(result: &Result<Completion, WorkError>) -> Work {
     }
 }
 
-/// Bytes that are not all alike, different for each `seed`.
+/// A byte pattern that differs for each `seed`.
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
 }
 
-/// What is in `region` from `offset` on.
+/// The content of `region` from `offset` on.
 pub fn bytes(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     region.read(offset, &mut bytes);

@@ -1,4 +1,4 @@
-//! Each error syndrome, on the side that must see it.
+//! Every error syndrome, on the side that must report it.
 
 use mlx5_dv::CqStatus;
 use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, RtsAttributes};
@@ -10,7 +10,7 @@ use mlx5_prm::wqe::WqeOpcode;
 use crate::ends::{Card, End, SOON, Setup, all_rights, bytes, pair, pair_of};
 
 const SIGNALLED: WrFlags = WrFlags::SIGNALLED;
-/// What the card says of a key that is wrong.
+/// The syndrome of an invalid key.
 const BAD_KEY: &[&str] = &["key does not allow the access"];
 
 /// Writes 8 bytes to `remote`, and returns how that failed.
@@ -58,7 +58,7 @@ fn what_the_queue_pair_does_not_allow_the_remote_is_a_remote_invalid_request() {
     let (mut a, b) = pair_of(&card, &setup);
     let (ours, theirs) = (card.region(4096), card.region(4096));
     let error = failing_write(&mut a, &ours, theirs.remote());
-    // Of the queue pair's rights, not of the key's: Linux's rxe answers such a request as one it does not know.
+    // The queue pair lacks the right, not the key: Linux's rxe also answers with an invalid request.
     assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteInvalidRequest), "{error}");
     drop((a, b, ours, theirs));
     card.end();
@@ -78,7 +78,7 @@ fn a_local_key_that_does_not_allow_it_is_a_local_protection_error() {
     for segment in [foreign.segment(0..8), stale, past_the_end, DataSegment { lkey: 0xdead_be00, ..good }] {
         let (mut a, b) = pair(&card);
         let mut batch = a.sq.batch();
-        // SAFETY: reads of the card's; whatever it finds, it must refuse.
+        // SAFETY: the card must refuse these reads.
         unsafe { batch.write(1, SIGNALLED, theirs.remote(), &[segment]).unwrap() };
         batch.ring();
         let (_, error) = a.bad();
@@ -276,7 +276,7 @@ fn a_queue_pair_in_error_is_reset_and_connected_anew() {
     card.end_after(BAD_KEY);
 }
 
-/// Here the card has something to complain about, and does.
+/// A violation that the software card must report.
 #[test]
 fn a_completion_queue_that_overruns_says_so() {
     let card = Card::new();
@@ -290,7 +290,7 @@ fn a_completion_queue_that_overruns_says_so() {
         assert!(std::time::Instant::now() < deadline);
     }
     assert_eq!(a.cq.cq().status().unwrap(), CqStatus::Overflow);
-    // What fits is there; then the queue is broken, which a wait finds out.
+    // What fits is there; then the queue fails, which a wait reports.
     while a.cq.poll().is_some() {}
     let error = a.cq.wait(std::time::Duration::from_millis(50)).unwrap_err();
     assert!(error.to_string().contains("is broken: Overflow"), "{error}");

@@ -1,4 +1,4 @@
-//! Arming a completion queue and sleeping until the card wakes us.
+//! Arming a completion queue, and sleeping until an event.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ fn a_wait_for_nothing_ends_in_time() {
     let error = a.cq.wait(Duration::from_millis(30)).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!((Duration::from_millis(30)..Duration::from_secs(5)).contains(&begin.elapsed()));
-    // It can still be woken.
+    // Events still work.
     let mut batch = a.sq.batch();
     batch.nop(1, WrFlags::SIGNALLED).unwrap();
     batch.ring();

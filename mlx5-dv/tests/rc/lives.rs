@@ -1,4 +1,4 @@
-//! What a queue pair leaves behind when it is reset or destroyed is not taken for what comes after.
+//! Stale completions of a queue pair that was reset or destroyed are not attributed to a later one.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use mlx5_dv::queue::{CompletionQueue, WrFlags};
 
 use crate::ends::{Card, End, SOON, Setup, bytes, connect_again, pair, pair_of};
 
-/// Until a completion is there, which stays there.
+/// Waits until a completion is present, without polling it.
 fn unpolled(cq: &CompletionQueue) {
     let deadline = Instant::now() + SOON;
     while !cq.is_ready() {
@@ -16,7 +16,7 @@ fn unpolled(cq: &CompletionQueue) {
     }
 }
 
-/// One message from `a` to `b`, of which neither has polled the completion.
+/// Sends one message from `a` to `b`; neither side polls its completion.
 fn leave_one_behind(a: &mut End, b: &mut End, region: &mlx5_dv::objects::MemoryRegion) {
     b.receive(7, region);
     let mut batch = a.sq.batch();
@@ -26,7 +26,7 @@ fn leave_one_behind(a: &mut End, b: &mut End, region: &mlx5_dv::objects::MemoryR
     unpolled(&b.cq);
 }
 
-/// Both ends reset, and connected anew.
+/// Resets both ends and connects them again.
 fn again(card: &Card, a: End, b: End) -> (End, End) {
     drop((a.sq, a.rq, b.sq, b.rq));
     a.qp.reset().unwrap();
@@ -42,7 +42,7 @@ fn completions_of_before_a_reset_retire_nothing_of_after_it() {
     for life in 0..3 {
         leave_one_behind(&mut a, &mut b, &theirs);
         (a, b) = again(&card, a, b);
-        // Same queue pair, same index as the one that is still in the ring.
+        // Same queue pair, same index as the completion that is still in the ring.
         b.receive(8 + life, &theirs);
         assert!(b.cq.poll().is_none(), "the message has not been sent");
         let mut batch = a.sq.batch();
@@ -95,7 +95,7 @@ fn a_sleeper_is_not_woken_for_what_is_passed_over() {
     card.end();
 }
 
-/// The other queue pairs of the completion queue keep theirs.
+/// Completions of other queue pairs on the same completion queue are kept.
 #[test]
 fn only_the_completions_of_a_destroyed_queue_pair_go_with_it() {
     let card = Card::new();
@@ -116,7 +116,7 @@ fn only_the_completions_of_a_destroyed_queue_pair_go_with_it() {
         batch.ring();
         qp.to_error().unwrap();
     }
-    // All three are flushed by now, or those of the two that stay will be.
+    // All three are flushed by now, or those of the two remaining ones will be.
     std::thread::sleep(Duration::from_millis(20));
     drop(ends.remove(1));
     let mut expected: Vec<_> = ends.iter().map(|(qp, _)| qp.qpn()).collect();

@@ -1,4 +1,4 @@
-//! Every doorbell mode rings.
+//! Every doorbell mode works.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use mlx5_open::Sim;
 
 use crate::ends::{Card, SOON, Setup, bytes, pair_with, pattern};
 
-/// Writes of every size, by doorbell `D`.
+/// Writes of every size, with doorbell mode `D`.
 fn exchange<D: DoorbellMode>(card: Card) {
     let (mut a, b) = pair_with::<D>(&card, &Setup::default());
     let theirs = card.region(4096);
@@ -76,7 +76,7 @@ fn a_blue_flame_register_belongs_to_one_queue() {
     assert!(share().unwrap_err().to_string().contains("taken by a queue that does not share it"));
     drop(first);
     drop(take().unwrap());
-    // Once shared, it stays shared.
+    // Once shared, the register stays shared.
     drop((share().unwrap(), share().unwrap()));
     assert!(take().is_err());
     Uar::destroy(uar).unwrap();
@@ -115,7 +115,7 @@ fn queues_of_several_threads_share_one_page() {
     card.end();
 }
 
-/// The next completion, which must come soon.
+/// The next completion, which must arrive soon.
 fn next(cq: &mut CompletionQueue) -> Completion {
     let deadline = Instant::now() + SOON;
     loop {
@@ -127,7 +127,7 @@ fn next(cq: &mut CompletionQueue) -> Completion {
     }
 }
 
-/// Writes by a queue that rings by `D`, from a thread of its own.
+/// Writes by a queue with doorbell mode `D`, on a thread of its own.
 fn writes<D: DoorbellMode>(card: &Card, uar: &Arc<Uar>, rounds: u64) {
     let mut cq = CompletionQueue::create(uar, CqOptions::default()).unwrap();
     let target = card.region(4096);
@@ -146,8 +146,8 @@ fn writes<D: DoorbellMode>(card: &Card, uar: &Arc<Uar>, rounds: u64) {
     }
 }
 
-/// A WQE of 192 bytes is copied to the BlueFlame buffer by one thread while others ring for theirs: the card fetches
-/// what is not whole, so that only where each mode stores says whether they are apart.
+/// One thread copies WQEs of 192 bytes to the BlueFlame buffer while others ring plain doorbells. The card fetches WQEs
+/// that arrive incomplete, so only the offsets of the stores show whether the modes are kept apart.
 #[test]
 fn queues_of_different_modes_share_one_page() {
     let card = Card::new();
@@ -162,7 +162,7 @@ fn queues_of_different_modes_share_one_page() {
     card.end();
 }
 
-/// Of all registers of a page, WQEs go to those that no plain doorbell stores to.
+/// WQEs are copied only to registers that no plain doorbell uses.
 #[test]
 fn no_wqe_is_copied_where_plain_doorbells_ring() {
     let card = Card::new();
@@ -194,7 +194,7 @@ fn the_first_to_share_a_register_may_be_several() {
     }
 }
 
-/// A queue pair that is its own remote.
+/// A queue pair connected to itself.
 fn connect_to_itself(qp: &Arc<QueuePair>, gid: [u8; 16]) {
     use mlx5_dv::objects::{AddressPath, InitAttributes, RtrAttributes, RtsAttributes};
     qp.init(&InitAttributes::default()).unwrap();

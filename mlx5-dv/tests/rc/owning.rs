@@ -77,7 +77,7 @@ fn a_blocking_call_keeps_what_else_it_meets() {
     let mine = a.receive(buffers.pop().unwrap()).unwrap();
     b.send_inline(b"hello").unwrap();
     assert!(b.wait(SOON).unwrap().buffer.is_none());
-    // By now a's receive has completed; its blocking write must not swallow that.
+    // By now a's receive has completed; its blocking write must not lose that completion.
     a.write_blocking(buffers.pop().unwrap(), region.remote_at(0), SOON).unwrap();
     let done = a.poll().unwrap().expect("the receive was kept");
     assert_eq!((done.ticket, done.result.unwrap().byte_len), (mine, 5));
@@ -140,7 +140,7 @@ fn a_timeout_leaves_the_buffer_in_flight_and_later_it_comes_back() {
     card.end();
 }
 
-/// The region's memory must not go away under the card: the connection is reset first.
+/// The region's memory must not be freed while the card uses it: the connection is reset first.
 #[test]
 fn dropped_with_buffers_in_flight_the_card_lets_go_first() {
     let card = Card::new();
@@ -155,7 +155,7 @@ fn dropped_with_buffers_in_flight_the_card_lets_go_first() {
     drop(a);
     assert!(weak.upgrade().is_none(), "after the reset they are free");
     b.send_inline(b"into the void").unwrap();
-    // The card has seen the doorbell, and tries again and again.
+    // The card has seen the doorbell, and keeps retrying.
     std::thread::sleep(Duration::from_millis(20));
     drop(b);
     card.end();
@@ -170,7 +170,7 @@ fn two_cards_on_one_wire() {
     let (a_peer, b_peer) = (a.local().unwrap(), b.local().unwrap());
     assert_ne!(a_peer.gid, b_peer.gid);
     a.connect(&b_peer).unwrap();
-    // As if told by ibv_rc_pingpong, which tells no MAC address: it is in the GID.
+    // As ibv_rc_pingpong sends it, without MAC address: that is in the GID.
     b.connect(&mlx5_dv::queue::Peer { mac: None, ..a_peer }).unwrap();
     let region = MemoryRegion::allocate(&pds[1], 4096, all_rights()).unwrap();
     b.receive(region.buffer(0..64).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What is refused before the card is asked, and in which words.
+//! Errors of the driver before the card is asked, with their texts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Unreliable connections: SENDs and RDMA WRITEs that nobody acknowledges.
+//! Unreliable connections: SENDs and RDMA WRITEs without acknowledgement.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn messages_and_writes_arrive_with_and_without_immediates() {
     card.end();
 }
 
-/// The sender is not told; the next message is whole, and takes the receive.
+/// The sender gets no error; the next message is complete and uses the receive.
 #[test]
 fn a_message_that_is_lost_is_lost_alone() {
     let card = Card::new();
