@@ -29,6 +29,7 @@
 use crate::layout::files::files;
 
 files! {
+    cm: layouts values;
     mad: layouts values;
     network: layouts;
     transport: layouts values;

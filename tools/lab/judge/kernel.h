@@ -23,6 +23,7 @@ typedef _Bool bool;
 #define struct_group(name, members...) union { struct { members }; struct { members } name; }
 #define DECLARE_FLEX_ARRAY(type, name) struct { struct { } none_##name; type name[]; }
 #define BUILD_BUG_ON(condition)
+#define BUILD_BUG_ON_ZERO(condition) ((int)sizeof(struct { int : (-!!(condition)); }))
 #define container_of(pointer, type, member) ((type *)(void *)(pointer))
 #define cpu_to_be16 __builtin_bswap16
 #define be16_to_cpu __builtin_bswap16
@@ -32,6 +33,8 @@ typedef _Bool bool;
 #define be64_to_cpu __builtin_bswap64
 #define get_unaligned_be64(from) be64_to_cpu(*(from))
 #define put_unaligned_be64(value, to) ((void)(*(to) = cpu_to_be64(value)))
+#define get_unaligned(from) (*(from))
+#define put_unaligned(value, to) ((void)(*(to) = (value)))
 #define wmb()
 #define print_hex_dump(...)
 
@@ -41,6 +44,7 @@ struct ib_ah { int none; };
 /* <linux/mlx5/driver.h> and what it includes */
 typedef struct { int none; } refcount_t;
 struct completion { int none; };
+struct in6_addr { u8 bytes[16]; };
 struct list_head { struct list_head *next, *prev; };
 struct mlx5_core_dev { struct { struct { u32 cur[1], max[1]; } *hca[1]; } caps; };
 struct mlx5_core_rsc_common { int none; };

@@ -14,6 +14,13 @@
 /* A bit field of C, in one byte. */
 #define BIT_FIELD(type, member) ({ type value = { 0 }; value.member = ~0; the_byte(&value, sizeof(value)); })
 
+/* A field of the communication manager's messages: macros of <rdma/ibta_vol1_c12.h> stand for structure, byte offset,
+ * mask (or type) and number of bits. */
+#define CM_PLACE(field) CM_PLACE_OF(field)
+#define CM_PLACE_OF(type, offset, mask, bits) wide(offset, bits, mask)
+#define CM_BYTES(field) CM_BYTES_OF(field)
+#define CM_BYTES_OF(type, offset, of, bits) out((offset) * 8, bits)
+
 /* A list that the structure does not declare: it begins where that ends. */
 #define END(type) out(sizeof(type) * 8, 0)
 
@@ -42,6 +49,14 @@ static void masked(unsigned long offset, unsigned long bytes, unsigned mask)
 	unsigned long whole = high - low + 1 == (unsigned)__builtin_popcount(mask);
 
 	out(whole ? offset * 8 + bytes * 8 - 1 - high : ~0ul, high - low + 1);
+}
+
+/* As masked(), of a number of any size. */
+static inline void wide(unsigned long offset, unsigned long bits, unsigned long long mask)
+{
+	unsigned long high = 63 - __builtin_clzll(mask), low = __builtin_ctzll(mask);
+
+	out(offset * 8 + bits - 1 - high, high - low + 1);
 }
 
 static inline void the_byte(const void *value, unsigned long size)

@@ -13,8 +13,9 @@ use crate::progress::Progress;
 pub(super) const RDMA_CORE: &str = "rdma-core";
 
 /// What is kept of the kernel's source.
-const OF_KERNEL: [&str; 3] = [
+const OF_KERNEL: [&str; 4] = [
     "*/drivers/fwctl/mlx5/*.[ch]",
+    "*/drivers/infiniband/core/cm*.[ch]",
     "*/drivers/infiniband/hw/mlx5/*.[ch]",
     "*/drivers/net/ethernet/mellanox/mlx5/core/*.[ch]",
 ];

@@ -32,7 +32,7 @@ pub(crate) enum Tree {
     /// QEMU, the guests' kernel and their root file system.
     Root,
     /// Headers only, for checks without a guest: rdma-core's, those of two kernels (the guests' and the newest), and
-    /// the internal ones of the newest kernel's drivers and of libmlx5.
+    /// the internal ones of the newest kernel's drivers and connection manager, and of libmlx5.
     Headers,
     /// A Rust compiler for aarch64, and QEMU to run the results.
     Aarch64,
@@ -97,7 +97,8 @@ impl Tree {
 
     /// The stamp of a current tree.
     fn stamp(self) -> String {
-        let kernels = if self == Self::Headers { "headers of two kernels, sources of three drivers\n" } else { "" };
+        let kernels =
+            if self == Self::Headers { "headers of two kernels, sources of three drivers and the CM\n" } else { "" };
         format!("revision {REVISION}\n{}\n{kernels}", self.packages().join("\n"))
     }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use mlx5_lab::{Headers, KernelHeaders};
 
 use crate::claims::{Claim, Fact, Header};
-use crate::own::{self, OF_DRIVERS, OF_MANAGEMENT, OF_PROVIDER, OF_VERBS};
+use crate::own::{self, OF_CM, OF_DRIVERS, OF_MANAGEMENT, OF_PROVIDER, OF_VERBS};
 
 /// A set of headers.
 pub struct Source {
@@ -31,8 +31,10 @@ impl Source {
             name: format!("Linux {}", kernel.release),
             include: vec![kernel.include.clone()],
             own: format!(
-                "struct shampo_of_cqe64 {{ typeof(((struct mlx5_cqe64 *)0)->shampo) shampo; }};\n{}",
+                "struct shampo_of_cqe64 {{ typeof(((struct mlx5_cqe64 *)0)->shampo) shampo; }};\n{}\n\
+                 #include <rdma/ibta_vol1_c12.h>\n{}",
                 own::cut(&kernel.include, OF_MANAGEMENT),
+                own::cut(&kernel.include, OF_CM),
             ),
             words: None,
         };
@@ -154,8 +156,14 @@ impl Source {
         let table_types = enumeration_with(&steering, "FS_FT_NIC_RX").unwrap_or_default();
         let used = format!("{used}\n{table_types}");
         let verbs = own::cut(&self.include[0], OF_VERBS);
-        let empty =
-            ["linux/types.h", "linux/bitfield.h", "linux/refcount.h", "linux/unaligned.h", "uapi/linux/if_ether.h"];
+        let empty = [
+            "linux/types.h",
+            "linux/kernel.h",
+            "linux/bitfield.h",
+            "linux/refcount.h",
+            "linux/unaligned.h",
+            "uapi/linux/if_ether.h",
+        ];
         let cut = [("linux/mlx5/driver.h", used.as_str()), ("rdma/ib_verbs.h", verbs.as_str())];
         let replaced = empty.map(|name| (name, "")).into_iter().chain(cut);
         for (name, text) in replaced {

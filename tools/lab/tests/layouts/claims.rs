@@ -5,7 +5,7 @@ use std::fmt;
 use mlx5_prm::layout::{Element, Field, Info, Kind};
 use mlx5_prm::registry::{LAYOUTS, VALUES};
 
-use crate::counterparts::{self, BIT_FIELD, Counterpart};
+use crate::counterparts::{self, BIT_FIELD, CM_FIELD, CM_MEMORY, Counterpart};
 use crate::values::CONSTANTS;
 
 /// Origin of the headers.
@@ -64,6 +64,8 @@ impl Claim {
             (true, _) => format!("IFC({}, {member})", c_type(info, c)),
             (false, "") => format!("WHOLE({}, {member})", c_type(info, c)),
             (false, BIT_FIELD) => format!("BIT_FIELD({}, {member})", c_type(info, c)),
+            (false, CM_FIELD) => format!("CM_PLACE({member})"),
+            (false, CM_MEMORY) => format!("CM_BYTES({member})"),
             (false, mask) => format!("MASKED({}, {member}, {mask})", c_type(info, c)),
         };
         let says = Fact::Place(unnamed_start(info) + field.start_bit() as u64, field.bits() as u64);

@@ -34,6 +34,8 @@ pub const OF_DRIVERS: &[Cut] = &[
             "enum mlx5hws_wqe_gta_opcode {",
         ],
     ),
+    ("infiniband/core/cm_msgs.h", &["enum cm_msg_response {", "define IB_CM_CLASS_VERSION"]),
+    ("infiniband/core/cma.c", &["union cma_ip_addr {", "struct cma_hdr {"]),
     ("infiniband/hw/mlx5/cong.c", &["enum mlx5_ib_cong_node_type"]),
     ("infiniband/hw/mlx5/wr.c", &["static u8 bs_selector("]),
 ];
@@ -48,6 +50,12 @@ pub const OF_VERBS: &[Cut] = &[("rdma/ib_verbs.h", &["union ib_gid {", "struct i
 /// In the kernel's headers: management datagrams.
 pub const OF_MANAGEMENT: &[Cut] =
     &[("rdma/ib_mad.h", &["struct ib_mad_hdr {", "define IB_MGMT_CLASS_", "define IB_MGMT_METHOD_"])];
+
+/// In the kernel's headers: the communication manager.
+pub const OF_CM: &[Cut] = &[
+    ("rdma/ib_cm.h", &["enum ib_cm_rej_reason {", "enum ib_cm_sidr_status {", "define CM_"]),
+    ("uapi/rdma/rdma_user_cm.h", &["enum rdma_ucm_port_space {"]),
+];
 
 /// The declarations that `cuts` selects in the files of `folder`.
 pub fn cut(folder: &Path, cuts: &[Cut]) -> String {

@@ -1,0 +1,190 @@
+//! The connections, by their own number and by what the remote knows of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use mlx5_prm::ib::MAD;
+
+use super::types::{Agreed, ConnectionId, Path, Route, State};
+use crate::message::{Gid, Service};
+
+/// What the remote knows a connection by: its GID, GUID and number. A remote cannot name those of another GID.
+pub(super) type RemoteKey = (Gid, u64, u32);
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) state: State,
+    pub(super) path: Path,
+    pub(super) service: Service,
+    /// Whether a listener's program has still to answer.
+    pub(super) in_backlog: bool,
+    /// Transaction of the last message.
+    pub(super) tid: u64,
+    /// Of the remote: GUID, communication ID, queue pair. 0 until known.
+    pub(super) remote_guid: u64,
+    pub(super) remote_id: u32,
+    pub(super) remote_qpn: u32,
+    pub(super) local_qpn: u32,
+    /// What this side offered, then what both agree on.
+    pub(super) agreed: Agreed,
+    /// The last message: sent again after a timeout, and where the remote shows that it missed it.
+    pub(super) last: Option<Box<[u8; MAD]>>,
+    /// How long the remote has to answer, and how often the last message is still sent again.
+    pub(super) interval: Duration,
+    pub(super) tries: u8,
+    /// The program has dropped it: its events go nowhere.
+    pub(super) orphan: bool,
+    /// When something is to be done.
+    deadline: Option<Duration>,
+    remote_key: Option<RemoteKey>,
+    queue_pair_key: Option<RemoteKey>,
+}
+
+impl Connection {
+    pub(super) fn new(state: State, path: Path, service: Service, tid: u64) -> Self {
+        let route = Route::default();
+        Connection {
+            state,
+            path,
+            service,
+            in_backlog: false,
+            tid,
+            remote_guid: 0,
+            remote_id: 0,
+            remote_qpn: 0,
+            local_qpn: 0,
+            agreed: Agreed {
+                path,
+                remote_qpn: 0,
+                rq_psn: 0,
+                sq_psn: 0,
+                responder_resources: 0,
+                initiator_depth: 0,
+                rnr_retry_count: 0,
+                srq: false,
+                route,
+            },
+            last: None,
+            interval: Duration::ZERO,
+            tries: 0,
+            orphan: false,
+            deadline: None,
+            remote_key: None,
+            queue_pair_key: None,
+        }
+    }
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    connections: BTreeMap<u32, Connection>,
+    by_remote: HashMap<RemoteKey, u32>,
+    by_queue_pair: HashMap<RemoteKey, u32>,
+    timers: BTreeSet<(Duration, u32)>,
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    pub(super) fn contains(&self, id: u32) -> bool {
+        self.connections.contains_key(&id)
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&Connection> {
+        self.connections.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Connection> {
+        self.connections.get_mut(&id)
+    }
+
+    pub(super) fn insert(&mut self, id: u32, connection: Connection) {
+        self.connections.insert(id, connection);
+    }
+
+    /// The connection, or request, that a remote knows by `key`.
+    pub(super) fn of_remote(&self, key: &RemoteKey) -> Option<u32> {
+        self.by_remote.get(key).copied()
+    }
+
+    /// The connection to the queue pair `key`.
+    pub(super) fn of_queue_pair(&self, key: &RemoteKey) -> Option<u32> {
+        self.by_queue_pair.get(key).copied()
+    }
+
+    /// From now on connection `id` is found by the remote's number `remote_id`.
+    pub(super) fn know_remote(&mut self, id: u32, guid: u64, remote_id: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let key = (connection.path.remote, guid, remote_id);
+        (connection.remote_guid, connection.remote_id) = (guid, remote_id);
+        connection.remote_key = Some(key);
+        self.by_remote.insert(key, id);
+    }
+
+    /// From now on connection `id` is found by the remote's queue pair.
+    pub(super) fn know_queue_pair(&mut self, id: u32, qpn: u32) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let key = (connection.path.remote, connection.remote_guid, qpn);
+        connection.remote_qpn = qpn;
+        connection.queue_pair_key = Some(key);
+        self.by_queue_pair.insert(key, id);
+    }
+
+    /// Something is to be done for connection `id` at `deadline`, and not before.
+    pub(super) fn set_deadline(&mut self, id: u32, deadline: Option<Duration>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Some(old) = std::mem::replace(&mut connection.deadline, deadline) {
+            self.timers.remove(&(old, id));
+        }
+        self.timers.extend(deadline.map(|deadline| (deadline, id)));
+    }
+
+    /// When the next timer is due.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.timers.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// A connection whose timer is due, which it then has no more.
+    pub(super) fn due(&mut self, now: Duration) -> Option<u32> {
+        let (deadline, id) = *self.timers.first()?;
+        if deadline > now {
+            return None;
+        }
+        self.set_deadline(id, None);
+        Some(id)
+    }
+
+    pub(super) fn remove(&mut self, id: u32) -> Option<Connection> {
+        self.set_deadline(id, None);
+        let connection = self.connections.remove(&id)?;
+        if let Some(key) = connection.remote_key
+            && self.by_remote.get(&key) == Some(&id)
+        {
+            self.by_remote.remove(&key);
+        }
+        if let Some(key) = connection.queue_pair_key
+            && self.by_queue_pair.get(&key) == Some(&id)
+        {
+            self.by_queue_pair.remove(&key);
+        }
+        Some(connection)
+    }
+
+    /// Whether nothing is left, in any of the tables.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+            && self.by_remote.is_empty()
+            && self.by_queue_pair.is_empty()
+            && self.timers.is_empty()
+    }
+
+    /// All IDs.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ConnectionId> {
+        self.connections.keys().copied().map(ConnectionId)
+    }
+}
