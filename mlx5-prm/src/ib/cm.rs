@@ -1,5 +1,5 @@
-//! Messages of the communication manager, which queue pair 1 carries, and the addresses that the RDMA connection manager
-//! puts before private data.
+//! Messages of the communication manager, which queue pair 1 carries, and the addresses that the RDMA connection
+//! manager puts before private data.
 //!
 //! Each message is a whole management datagram: class [`MgmtClass::Cm`](super::MgmtClass), class version
 //! [`CM_CLASS_VERSION`], method [`MadMethod::Send`](super::MadMethod), and the attribute says which message it is.

@@ -1,8 +1,9 @@
 //! RDMA connection manager over RoCE v2: connects queue pairs by IP address and port, as `rdma_cm` does, without a
 //! kernel.
 //!
-//! [`Machine`] is the protocol (IBTA chapter 12, annex A11), without input and output: a function of messages, calls and
-//! time. Its other end may be Linux's connection manager, and with it rping, nvme-rdma and whatever else uses librdmacm.
+//! [`Machine`] is the protocol (IBTA chapter 12, annex A11), without input and output: a function of messages, calls
+//! and time. Its other end may be Linux's connection manager, and with it rping, nvme-rdma and whatever else uses
+//! librdmacm.
 //!
 //! # Contract
 //! * No message causes a panic, and none changes a connection to another remote than its sender.

@@ -20,6 +20,7 @@ typedef _Bool bool;
 #define BIT(n) (1ul << (n))
 #define BIT_ULL(n) (1ull << (n))
 #define GENMASK(high, low) ((~0ul >> (63 - (high))) & (~0ul << (low)))
+#define GENMASK_ULL(high, low) ((~0ull >> (63 - (high))) & (~0ull << (low)))
 #define struct_group(name, members...) union { struct { members }; struct { members } name; }
 #define DECLARE_FLEX_ARRAY(type, name) struct { struct { } none_##name; type name[]; }
 #define BUILD_BUG_ON(condition)

@@ -473,7 +473,7 @@ fn thousand(seed: u64) -> (u64, Duration) {
         let now = net.now;
         while let Some((id, event)) = net.ends[1].poll_event() {
             match event {
-                Event::ConnectRequest { offer, .. } if offer.remote_qpn % 3 == 0 => {
+                Event::ConnectRequest { offer, .. } if offer.remote_qpn.is_multiple_of(3) => {
                     rejected += 1;
                     net.ends[1].reject(now, id, CmRejectReason::ConsumerDefined, &[]).unwrap();
                 }
@@ -481,7 +481,7 @@ fn thousand(seed: u64) -> (u64, Duration) {
                     net.ends[1].accept(now, id, &Parameters::new(offer.remote_qpn + 0x1000, 0)).unwrap();
                 }
                 Event::Established { .. } => {
-                    if net.ends[1].agreed(id).unwrap().remote_qpn % 2 == 0 {
+                    if net.ends[1].agreed(id).unwrap().remote_qpn.is_multiple_of(2) {
                         net.ends[1].disconnect(now, id, &[]).unwrap();
                     }
                 }

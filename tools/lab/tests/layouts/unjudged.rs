@@ -64,6 +64,7 @@ pub const UNJUDGED_VALUES: &[Group] = &[
     ("a MiB in DPDK, which uses it; the kernel's wr.c has the number for a GiB", "BlockSize.1MB"),
     ("in the PRM alone: nobody uses it", "CompletionMode.CQE_ON_FIRST_CQE_ERROR CongProtocol.802_1QAU_RP"),
     ("plain numbers in the kernel's fs_cmd.c", "SetFteOpMod"),
+    ("plain numbers in the kernel's cm.c", "CmTransport"),
     ("in drivers of other systems: Linux's fwctl has the number of its query", "Opcode.MODIFY_OTHER_HCA_CAP"),
 ];
 
