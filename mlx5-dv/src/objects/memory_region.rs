@@ -9,8 +9,7 @@ use super::object::{DestroyError, destroy_sole};
 use super::pd::Pd;
 use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
-use crate::memory::{DataSegment, RemoteAddress};
-use crate::memory::{DmaBuffer, HostMemory};
+use crate::memory::{DataSegment, DmaBuffer, HostMemory, Iova, RemoteAddress};
 
 /// Memory that queue pairs of its protection domain may use, by address and key.
 ///
@@ -128,6 +127,16 @@ impl MemoryRegion {
     /// Byte `offset` as a remote addresses it.
     pub fn remote_at(&self, offset: usize) -> RemoteAddress {
         RemoteAddress { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
+    }
+
+    /// Where the card finds byte `offset`, for keys of [pages](crate::objects::KeyLayout::Pages); `None` where the
+    /// kernel keeps the function, and with it the addresses. The region's bytes lie behind each other there, too.
+    /// Panics outside of the region.
+    #[track_caller]
+    pub fn iova(&self, offset: usize) -> Option<Iova> {
+        self.check(offset, 0);
+        let memory = self.memory.as_deref().filter(|_| self.pd.device().access().knows_addresses())?;
+        Some(Iova(memory.iova().0 + (memory.memory()?.data_offset() + offset) as u64))
     }
 
     #[track_caller]

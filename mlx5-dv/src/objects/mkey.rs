@@ -34,7 +34,7 @@ bitflags::bitflags! {
 /// `access_mode` of a key whose addresses go through pages.
 const ACCESS_MODE_MTT: u8 = 1;
 /// A key that any queue pair of its PD may use.
-const ANY_QP: u32 = 0xff_ffff;
+pub(super) const ANY_QP: u32 = 0xff_ffff;
 /// Rights of a page: read, and written if the key allows that.
 const PAGE_PRESENT: u64 = 0b11;
 

@@ -39,6 +39,7 @@ mod tir;
 mod tis;
 mod uar;
 mod umem;
+mod umr_key;
 
 pub use buffer::Buffer;
 pub use cq::{Cq, CqOptions, CqeSize};
@@ -64,6 +65,7 @@ pub use tir::Tir;
 pub use tis::{Tis, TransportDomain};
 pub use uar::Uar;
 pub use umem::Umem;
+pub use umr_key::{KeyLayout, UmrKey, UmrKeyOptions};
 
 pub use ::uar::{BlueFlame, Plain, Shared};
 

@@ -65,6 +65,59 @@ pub enum PostError {
     /// An atomic, and the card has none.
     #[error("this card has no atomics of eight bytes: Caps::check_atomics says what it lacks")]
     NoAtomics,
+    /// A key with REMOTE_ATOMIC by a work request, and the card makes none.
+    #[error(
+        "this card gives no key REMOTE_ATOMIC by a work request: it has no atomics of eight bytes \
+         (Caps::check_atomics), or does not change that right (umr_modify_atomic_disabled)"
+    )]
+    NoAtomicKeys,
+    /// REMOTE_WRITE or REMOTE_ATOMIC alone.
+    #[error("a registration with REMOTE_WRITE or REMOTE_ATOMIC needs LOCAL_WRITE as well")]
+    RemoteWithoutLocalWrite,
+    /// A registration of no bytes, or with a part of none.
+    #[error("a registration without bytes, or with a part that has none: the card reads a length of zero as 2^31")]
+    EmptyPart,
+    /// Parts for a key of pages, or pages for a key of parts.
+    #[error("key {key:#x} was not made for this kind of memory: see UmrKeyOptions::layout")]
+    KeyLayout {
+        /// The key, in variant 0.
+        key: u32,
+    },
+    /// More parts or pages than the key has room for.
+    #[error("a list of {given} octwords, and the key has room for {most}: raise entries in UmrKeyOptions")]
+    KeyRoom {
+        /// Octwords of the list: one for each part, one for two pages; one more where parts take turns.
+        given: usize,
+        /// Those of the key.
+        most: u32,
+    },
+    /// A list that a WQE cannot hold.
+    #[error(
+        "a list of {given} octwords in the WQE, which has room for {most} (max_wqe_sz_sq): pass it by \
+         KeyMemory::ListedParts"
+    )]
+    ListTooLong {
+        /// Octwords of the list, padded to a multiple of four.
+        given: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A list in memory that is not where it must be.
+    #[error("a list of {len} bytes at {addr:#x}: its address must be a multiple of 64, its length one of 16")]
+    ListMisaligned {
+        /// Its address.
+        addr: u64,
+        /// Its bytes.
+        len: u32,
+    },
+    /// A work request that is longer than the send queue.
+    #[error("a work request of {given} WQEBBs, and this queue has {most}: raise send_wqes in QpOptions")]
+    WqeTooLong {
+        /// WQEBBs that it takes.
+        given: usize,
+        /// Those of the ring.
+        most: usize,
+    },
     /// Checksums are to be filled in, and the card cannot.
     #[error("this card does not fill in checksums (csum_cap): send frames that have theirs")]
     NoChecksums,

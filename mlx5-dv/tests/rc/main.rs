@@ -6,6 +6,7 @@ mod endpoints;
 mod ends;
 mod errors;
 mod events;
+mod fast_keys;
 mod lives;
 mod modes;
 mod owning;

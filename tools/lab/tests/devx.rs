@@ -6,10 +6,12 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use common::kernels::{FAR, boot_with, part};
-use common::{KILL_IN_TRAFFIC, Lab, PROBE, Report, SOON, TRAFFIC, TestResult, assert_lawful};
-use mlx5_lab::{rounds, verbs_program};
+use common::{KILL_IN_TRAFFIC, Lab, PROBE, Report, SOON, TRAFFIC, TestResult};
+use mlx5_lab::{Model, rounds, verbs_program};
 use serde_json::Value;
 
+/// How often a program tries a key that is closed.
+const CLOSED_KEYS: usize = 3;
 /// Where the guest sees our C programs.
 const C_PROGRAMS: &str = "/opt/verbs";
 
@@ -34,8 +36,10 @@ fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let programs = tempfile::tempdir()?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/atomics.c");
-    verbs_program(&source, &programs.path().join("atomics"))?;
+    for name in ["atomics", "fast_keys"] {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs").join(name).with_extension("c");
+        verbs_program(&source, &programs.path().join(name))?;
+    }
     let lab = boot_with("devx", |guest| guest.share(programs.path(), C_PROGRAMS))?;
     it_is_listed_and_asked(&lab)?;
     info_is_what_linux_shows(&lab)?;
@@ -43,6 +47,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     libmlx5_is_at_the_other_end(&lab)?;
     the_kernel_resolves_ipv4_addresses(&lab)?;
     atomics_are_those_of_libmlx5(&lab)?;
+    keys_open_and_close_for_libmlx5(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
@@ -51,8 +56,15 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
     lab.assert_quiet()?;
     lab.guest.power_off()?;
-    assert_lawful(&lab.model);
+    assert_refused(&lab.model, CLOSED_KEYS);
     Ok(())
+}
+
+/// Strict mode reports `attempts` at keys that are closed, and nothing else.
+fn assert_refused(model: &Model, attempts: usize) {
+    let violations = model.violations();
+    let others: Vec<_> = violations.iter().filter(|said| !said.contains("key does not allow the access")).collect();
+    assert!(others.is_empty() && violations.len() == attempts, "{violations:#?}");
 }
 
 /// `mlx5 list` and `mlx5 caps` agree with the kernel.
@@ -215,6 +227,21 @@ fn atomics_are_those_of_libmlx5(lab: &Lab) -> TestResult {
     assert!(said.contains(swapped), "{said}");
     let said = lab.check(&format!("{ours} 2>&1"), TRAFFIC)?;
     assert!(said.contains(swapped), "{said}");
+    Ok(())
+}
+
+/// Keys that are registered and invalidated by work requests, with a program in C on libibverbs at the other end: it
+/// uses and invalidates ours, and opens memory windows that ours uses and invalidates. The card refuses a closed key,
+/// and reports that in strict mode.
+fn keys_open_and_close_for_libmlx5(lab: &Lab) -> TestResult {
+    let (theirs, ours) = (format!("{C_PROGRAMS}/fast_keys mlx5_1"), "fast_keys -d devx:mlx5_0");
+    let refused = "a closed key is refused";
+    let said = lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
+    assert!(said.contains("8 rounds, and a closed key is refused"), "{said}");
+    let said = lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    assert!(said.contains("8 rounds, and a closed key is refused"), "{said}");
+    let said = lab.check(&format!("{ours} 2>&1"), TRAFFIC)?;
+    assert!(said.contains(refused), "{said}");
     Ok(())
 }
 

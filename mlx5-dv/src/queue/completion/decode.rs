@@ -61,6 +61,14 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// The key of this side that the message invalidated.
+    pub fn invalidated(&self) -> Option<u32> {
+        match self.operation {
+            Operation::ReceivedInvalidate(key) => Some(key),
+            _ => None,
+        }
+    }
+
     /// The immediate that came with it.
     pub fn imm(&self) -> Option<u32> {
         match self.operation {
@@ -217,6 +225,10 @@ mod tests {
         let completion = decode(&cqe).unwrap();
         assert_eq!(completion.work, Work { qpn: 0x43, side: Side::Receive, index: 7 });
         assert_eq!((completion.byte_len, completion.imm(), completion.timestamp), (64, Some(0xabcd), 9));
+        assert_eq!(completion.invalidated(), None);
+        cqe.w().opcode(CqeOpcode::ResponderSendInval);
+        let completion = decode(&cqe).unwrap();
+        assert_eq!((completion.invalidated(), completion.imm()), (Some(0xabcd), None));
         cqe.w().opcode(CqeOpcode::Requester).send_wqe_opcode(0x08);
         assert_eq!(decode(&cqe).unwrap().operation, Operation::Sent(WqeOpcode::RdmaWrite));
     }

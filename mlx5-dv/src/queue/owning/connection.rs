@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fast_key::FastKey;
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AnyDoorbell, Buffer, Pd, QueuePair};
+use crate::objects::{AccessFlags, AnyDoorbell, Buffer, Pd, QueuePair};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
 use crate::queue::error::{Full, PostError, RetireError};
@@ -197,6 +198,84 @@ impl<S: Connected> Connection<S> {
         self.in_flight.keep(posted, Side::Send, None)
     }
 
+    /// Opens the buffers of `key` to the remote, one behind the other: fast registration. Returns where the first byte
+    /// is for the remote; a message posted next may tell it. [`FastKey::settle`] takes the completion.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; the key is as it was.
+    pub fn register(
+        &mut self,
+        key: &mut FastKey,
+        access: AccessFlags,
+    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
+        let remote = self.post_key(key, |key, batch, wr_id| {
+            // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory.
+            // `FastKey` keeps the buffers, and the list, until the key is free or destroyed.
+            key.register(access, |key, new| unsafe { batch.register(wr_id, WrFlags::SIGNALLED, key, new) })
+        })?;
+        let ticket = self.keep_key()?;
+        key.registering(self.link.qp.qpn(), ticket);
+        Ok((ticket, remote))
+    }
+
+    /// As [`register`](Self::register), of buffers that take turns: of each buffer `bytes` of it, then of the next one,
+    /// `turns` times. `pieces` says for each buffer how many bytes it gives in a turn, and how far its turns lie apart.
+    ///
+    /// # Errors
+    /// As for [`register`](Self::register); [`RefusedReason::PiecesOutside`].
+    pub fn register_interleaved(
+        &mut self,
+        key: &mut FastKey,
+        access: AccessFlags,
+        turns: u32,
+        pieces: &[(u16, u16)],
+    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
+        let remote = self.post_key(key, |key, batch, wr_id| {
+            key.register_interleaved(access, turns, pieces, |key, new| {
+                // SAFETY: as in `register`; `FastKey` checks that the pieces lie inside of the buffers.
+                unsafe { batch.register(wr_id, WrFlags::SIGNALLED, key, new) }
+            })
+        })?;
+        let ticket = self.keep_key()?;
+        key.registering(self.link.qp.qpn(), ticket);
+        Ok((ticket, remote))
+    }
+
+    /// Closes the buffers of `key` to the remote: LOCAL_INV. Once [`FastKey::settle`] was shown the completion, the key
+    /// is free, and gives its buffers back.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; the key is as it was.
+    pub fn invalidate(&mut self, key: &mut FastKey) -> Result<Ticket, RefusedReason> {
+        let rkey = key.to_invalidate()?;
+        self.post_key(key, |_, batch, wr_id| Ok(batch.local_invalidate(wr_id, WrFlags::SIGNALLED, rkey)?))?;
+        let ticket = self.keep_key()?;
+        key.invalidating(self.link.qp.qpn(), ticket);
+        Ok(ticket)
+    }
+
+    /// Posts one work request on `key` by `post`, and rings.
+    fn post_key<T>(
+        &mut self,
+        key: &mut FastKey,
+        post: impl FnOnce(&mut FastKey, &mut SendBatch<'_, AnyDoorbell, S>, u64) -> Result<T, RefusedReason>,
+    ) -> Result<T, RefusedReason> {
+        if !Arc::ptr_eq(key.pd(), self.link.qp.pd()) {
+            return Err(RefusedReason::ForeignKey);
+        }
+        let wr_id = self.in_flight.next(Side::Send)?;
+        let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
+        let mut batch = queue.batch();
+        let posted = post(key, &mut batch, wr_id)?;
+        batch.ring();
+        Ok(posted)
+    }
+
+    /// Remembers what [`post_key`](Self::post_key) posted.
+    fn keep_key(&mut self) -> Result<Ticket, RefusedReason> {
+        self.in_flight.keep(Ok(()), Side::Send, None).map_err(|refused| refused.reason)
+    }
+
     /// The next work request that is done, with its buffer; `None` while there is none.
     ///
     /// # Errors
@@ -282,6 +361,23 @@ impl<S: Connected> Connection<S> {
 }
 
 impl Connection {
+    /// SEND of `buffer` that invalidates the remote's key `rkey`. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn send_invalidate(&mut self, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
+        let (segment, flags) = (buffer.segment(), WrFlags::SIGNALLED | WrFlags::SOLICITED);
+        // SAFETY: as in `post_receive`.
+        let posted = self.post_send(|batch, id| unsafe { batch.send_invalidate(id, flags, rkey, &[segment]) });
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
+    }
+
+    /// SEND of `data`, which is copied and free at once, that invalidates the remote's key `rkey`. Errors: [`Refused`].
+    #[inline]
+    pub fn send_invalidate_inline(&mut self, data: &[u8], rkey: u32) -> Result<Ticket, Refused> {
+        let flags = WrFlags::SIGNALLED | WrFlags::SOLICITED;
+        let posted = self.post_send(|batch, id| batch.send_invalidate_inline(id, flags, rkey, data));
+        self.in_flight.keep(posted, Side::Send, None)
+    }
+
     /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn read(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {

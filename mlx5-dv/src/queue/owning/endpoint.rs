@@ -221,6 +221,21 @@ impl EndpointSends<'_> {
         unsafe { self.batch.send(wr_id, flags, &[segment]) }
     }
 
+    /// SEND of the bytes `range` that invalidates the remote's key `rkey`. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn send_invalidate(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        range: Range<usize>,
+        rkey: u32,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: as for `send`.
+        unsafe { self.batch.send_invalidate(wr_id, flags, rkey, &[segment]) }
+    }
+
     /// RDMA WRITE of the bytes `range` to `remote`. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]

@@ -46,6 +46,18 @@ pub enum RefusedReason {
     /// A buffer of somebody else's.
     #[error("the buffer is not one of this hub's: recycle what Hub::buffer and Hub::poll gave out")]
     ForeignBuffer,
+    /// A key that is registered already, or about to be.
+    #[error("the key is not free: wait until it was invalidated, and show it that completion (FastKey::settle)")]
+    KeyInUse,
+    /// A key that is free, or about to be.
+    #[error("the key is not registered")]
+    KeyNotRegistered,
+    /// A key of another protection domain.
+    #[error("the key is of another protection domain than the connection")]
+    ForeignKey,
+    /// Pieces that take turns beyond the buffers that they are of.
+    #[error("the pieces are not one for each buffer of the key, or reach beyond it: (turns - 1) * stride + bytes")]
+    PiecesOutside,
     /// The queue did not take it.
     #[error(transparent)]
     Post(#[from] PostError),

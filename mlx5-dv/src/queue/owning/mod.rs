@@ -3,6 +3,7 @@
 pub(super) mod connection;
 pub(super) mod endpoint;
 pub(super) mod ethernet;
+pub(super) mod fast_key;
 pub(super) mod hub;
 pub(super) mod in_flight;
 mod queues;

@@ -139,6 +139,35 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
 }
 
 impl<D: SendDoorbell> SendBatch<'_, D> {
+    /// SEND of `data`, copied into the WQE, that invalidates the remote's key `rkey`: its receive completes with
+    /// [`Operation::ReceivedInvalidate`](crate::queue::Operation::ReceivedInvalidate), and the key is free. A key that
+    /// the remote does not let others invalidate fails the work request. Errors: [`PostError`].
+    #[inline]
+    pub fn send_invalidate_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        rkey: u32,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, (), data)
+    }
+
+    /// As [`send_invalidate_inline`](Self::send_invalidate_inline), of `elements`, in their order.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn send_invalidate(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        rkey: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_message(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, (), elements)
+    }
+
     /// RDMA READ from `remote` into `elements`, in their order. Errors: [`PostError`].
     ///
     /// # Safety

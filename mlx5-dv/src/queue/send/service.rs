@@ -1,8 +1,11 @@
 //! What send queues send.
 
+use mlx5_prm::caps::{CmdHcaCap, UmrFence};
 use mlx5_prm::values::ServiceType;
+use mlx5_prm::wqe::SEGMENT;
 
-use crate::caps::Caps;
+use super::wqe::WrFlags;
+use crate::caps::{CapPage, Caps};
 use crate::objects::{QueuePair, SendRingOwner};
 
 /// What a send queue sends, and so what its batches offer: [`Messages`], [`UnreliableMessages`],
@@ -24,6 +27,35 @@ pub trait Connected: Service<Object = QueuePair> + sealed::Sealed + Sized {
     const SERVICE: ServiceType;
     #[doc(hidden)]
     fn new(caps: &Caps) -> Self;
+    #[doc(hidden)]
+    fn key_updates(&self) -> KeyUpdates;
+}
+
+/// How the card changes keys by work requests.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct KeyUpdates {
+    /// What the work request behind an update must wait by.
+    pub(super) fence: WrFlags,
+    /// Segments of the longest WQE.
+    pub(super) segments: u8,
+}
+
+impl KeyUpdates {
+    fn new(caps: &Caps) -> Self {
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
+        let fence = match UmrFence::from_number(general.umr_fence().into()) {
+            UmrFence::None => WrFlags::empty(),
+            UmrFence::Small => WrFlags::SMALL_FENCE,
+            _ => WrFlags::STRONG_ORDERING,
+        };
+        KeyUpdates { fence, segments: longest_wqe(caps) }
+    }
+}
+
+/// Segments of the longest send WQE: at most what `ds` counts.
+pub(super) fn longest_wqe(caps: &Caps) -> u8 {
+    (caps.max_wqe_sz_sq / SEGMENT as u16).min(63) as u8
 }
 
 /// SENDs, RDMA, atomics and what else a reliable connection does.
@@ -31,6 +63,7 @@ pub trait Connected: Service<Object = QueuePair> + sealed::Sealed + Sized {
 pub struct Messages {
     /// Whether the card has atomics.
     pub(super) atomics: bool,
+    pub(super) updates: KeyUpdates,
 }
 
 impl Service for Messages {
@@ -40,7 +73,10 @@ impl Service for Messages {
 impl Connected for Messages {
     const SERVICE: ServiceType = ServiceType::Rc;
     fn new(caps: &Caps) -> Self {
-        Messages { atomics: caps.check_atomics().is_ok() }
+        Messages { atomics: caps.check_atomics().is_ok(), updates: KeyUpdates::new(caps) }
+    }
+    fn key_updates(&self) -> KeyUpdates {
+        self.updates
     }
 }
 
@@ -54,7 +90,7 @@ impl Connected for Messages {
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct UnreliableMessages;
+pub struct UnreliableMessages(KeyUpdates);
 
 impl Service for UnreliableMessages {
     type Object = QueuePair;
@@ -62,7 +98,10 @@ impl Service for UnreliableMessages {
 
 impl Connected for UnreliableMessages {
     const SERVICE: ServiceType = ServiceType::Uc;
-    fn new(_: &Caps) -> Self {
-        UnreliableMessages
+    fn new(caps: &Caps) -> Self {
+        UnreliableMessages(KeyUpdates::new(caps))
+    }
+    fn key_updates(&self) -> KeyUpdates {
+        self.0
     }
 }

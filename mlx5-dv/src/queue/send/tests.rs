@@ -52,7 +52,7 @@ impl Queue {
             let (_, record) = uar::record::queue_pair(memory.at(bytes));
             SendRing::new(memory.at(0), log_size, QPN, limits, record)
         };
-        Queue { ring, service: Messages { atomics: true }, bell: Bell::default(), memory, bytes }
+        Queue { ring, service: messages(), bell: Bell::default(), memory, bytes }
     }
 
     fn batch(&mut self) -> SendBatch<'_, Bell> {
@@ -77,6 +77,14 @@ impl Queue {
     fn done(&mut self, index: u16) -> Result<u64, RetireError> {
         self.ring.retire(&Work { qpn: QPN, side: Side::Send, index })
     }
+}
+
+/// Of a card with atomics.
+fn messages() -> Messages {
+    let caps = crate::caps::Caps { max_wqe_sz_sq: 1024, ..Default::default() };
+    let mut messages = <Messages as super::service::Connected>::new(&caps);
+    messages.atomics = true;
+    messages
 }
 
 fn element(len: u32) -> DataSegment {
@@ -158,6 +166,76 @@ fn an_unsignalled_send_completes_on_error_only_and_a_fence_is_a_fence() {
     batch.ring();
     let control = CtrlSeg::read(&queue.wqe(0, 16)).unwrap();
     assert_eq!((control.ce(), control.fm(), control.se()), (CompletionMode::OnError, Fence::Fence, false));
+}
+
+#[test]
+fn each_fence_is_its_mode() {
+    let modes = [
+        (WrFlags::FENCE, Fence::Fence),
+        (WrFlags::SMALL_FENCE, Fence::InitiatorSmall),
+        (WrFlags::STRONG_ORDERING, Fence::StrongOrdering),
+        (WrFlags::FENCE | WrFlags::SMALL_FENCE, Fence::StrongOrdering),
+    ];
+    for (flags, mode) in modes {
+        let mut queue = Queue::new(0);
+        let mut batch = queue.batch();
+        batch.send_inline(1, flags | WrFlags::SOLICITED, &[1]).unwrap();
+        batch.ring();
+        let control = CtrlSeg::read(&queue.wqe(0, 16)).unwrap();
+        assert_eq!((control.fm(), control.ce(), control.se()), (mode, CompletionMode::OnError, true));
+    }
+}
+
+#[test]
+fn a_send_with_invalidate_names_the_remote_key() {
+    let mut queue = Queue::new(1);
+    let mut batch = queue.batch();
+    // SAFETY: no card reads this ring.
+    unsafe { batch.send_invalidate(1, WrFlags::SIGNALLED, 0xaabb_cc07, &[element(64)]) }.unwrap();
+    batch.send_invalidate_inline(2, WrFlags::SIGNALLED, 0xaabb_cc08, &[]).unwrap();
+    batch.ring();
+    for (index, segments, key) in [(0, 2, 0xaabb_cc07), (1, 1, 0xaabb_cc08)] {
+        let control = CtrlSeg::read(&queue.wqe(index, 16)).unwrap();
+        assert_eq!((control.opcode(), control.ds(), control.imm()), (WqeOpcode::SendInval, segments, key));
+    }
+}
+
+#[test]
+fn an_invalidation_is_an_update_that_frees_the_key_and_the_next_work_request_waits_for_it() {
+    // The PRM's default of `umr_fence` is a strong fence.
+    let mode_of = |queue: &Queue, index| CtrlSeg::read(&queue.wqe(index, 16)).unwrap().fm();
+    let mut queue = Queue::new(3);
+    let mut batch = queue.batch();
+    batch.local_invalidate(1, WrFlags::SIGNALLED, 0xaabb_cc07).unwrap();
+    batch.nop(2, WrFlags::SIGNALLED).unwrap();
+    batch.nop(3, WrFlags::SIGNALLED).unwrap();
+    batch.ring();
+    let wqe = queue.wqe(0, 128);
+    let control = CtrlSeg::read(&wqe).unwrap();
+    assert_eq!((control.opcode(), control.ds(), control.imm()), (WqeOpcode::Umr, 8, 0xaabb_cc07));
+    let umr = UmrCtrlSeg::read(&wqe[16..]).unwrap();
+    assert_eq!((umr.inline(), umr.xlt_octowords(), umr.mkey_mask()), (true, 0, mkey_mask(&[MkeyMaskBit::Free])));
+    assert!(mlx5_prm::ctx::Mkc::read(&wqe[64..]).unwrap().free());
+    assert_eq!([2, 3].map(|index| mode_of(&queue, index)), [Fence::StrongOrdering, Fence::None]);
+    // The last of its batch: the next one's first waits, whatever an abandoned one did.
+    let mut batch = queue.batch();
+    batch.local_invalidate(4, WrFlags::SIGNALLED, 0xaabb_cc07).unwrap();
+    batch.ring();
+    queue.batch().nop(9, WrFlags::SIGNALLED).unwrap();
+    let mut batch = queue.batch();
+    batch.nop(5, WrFlags::SIGNALLED).unwrap();
+    batch.ring();
+    assert_eq!(mode_of(&queue, 6), Fence::StrongOrdering);
+    assert_eq!((queue.done(0), queue.done(6)), (Ok(1), Ok(5)));
+}
+
+#[test]
+fn an_update_longer_than_its_queue_is_refused() {
+    let mut queue = Queue::new(0);
+    let mut batch = queue.batch();
+    let refused = Err(PostError::WqeTooLong { given: 2, most: 1 });
+    assert_eq!(batch.local_invalidate(1, WrFlags::SIGNALLED, 7), refused);
+    assert!(batch.is_empty());
 }
 
 #[test]

@@ -19,6 +19,12 @@ bitflags::bitflags! {
         const SOLICITED = 1 << 1;
         /// Begin only when all earlier RDMA READs and atomics of the queue are complete.
         const FENCE = (Fence::Fence.number() << 5) as u8;
+        /// Begin only when all earlier changes of keys by this queue are made (PRM "initiator small fence"), such as
+        /// [`SendBatch::register`](crate::queue::SendBatch::register). What comes directly behind one of these waits
+        /// by itself, as the card's `umr_fence` asks for.
+        const SMALL_FENCE = (Fence::InitiatorSmall.number() << 5) as u8;
+        /// Begin only when all earlier work requests of the queue are complete: both fences, and more.
+        const STRONG_ORDERING = (Fence::StrongOrdering.number() << 5) as u8;
     }
 }
 
@@ -112,7 +118,7 @@ pub(super) struct Elements<'a>(pub(super) &'a [DataSegment]);
 
 impl Elements<'_> {
     #[inline(always)]
-    fn segment(element: &DataSegment) -> [u64; 2] {
+    pub(super) fn segment(element: &DataSegment) -> [u64; 2] {
         let mut segment = DataSeg::ZERO;
         segment.w().byte_count(element.len).lkey(element.lkey).addr(element.addr);
         zerocopy::transmute!(segment)
@@ -219,6 +225,7 @@ impl SendRing {
     ) -> u64 {
         let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, request));
         let first = first | self.number;
+        let second = second | flags(request.flags);
         // Remembered in each branch: there the compiler knows whether the lengths lie in one piece.
         if !P::LONG || self.whole(index, size.wqebbs) {
             fill(self.room(index, P::LONG), [first, second], head, payload);
@@ -254,20 +261,17 @@ pub(super) struct Size {
     pub(super) wqebbs: u16,
 }
 
-/// The control segment of a WQE, but for the queue's number. PRM "Control Segment".
+/// The control segment of a WQE, but for the queue's number and the flags. PRM "Control Segment".
 #[inline(always)]
 fn control(index: u16, segments: usize, request: Request) -> CtrlSeg {
-    let flag = |flag| request.flags.contains(flag);
     let mut control = CtrlSeg::ZERO;
+    // Six bits by the limits that the queue's creation, or who posts longer WQEs, checks.
+    control.w().wqe_index(index).opcode(request.opcode).ds(segments as u8 & 0x3f).imm(request.imm);
     control
-        .w()
-        .wqe_index(index)
-        .opcode(request.opcode)
-        // Six bits by the limits that the queue's creation checks.
-        .ds(segments as u8 & 0x3f)
-        .fm(if flag(WrFlags::FENCE) { Fence::Fence } else { Fence::None })
-        .ce(if flag(WrFlags::SIGNALLED) { CompletionMode::Always } else { CompletionMode::OnError })
-        .se(flag(WrFlags::SOLICITED))
-        .imm(request.imm);
-    control
+}
+
+/// `fm`, `ce` and `se`, as they stand in the second eight bytes of a control segment.
+#[inline(always)]
+fn flags(flags: WrFlags) -> u64 {
+    u64::from_ne_bytes([0, 0, 0, flags.bits() & WrFlags::all().bits(), 0, 0, 0, 0])
 }

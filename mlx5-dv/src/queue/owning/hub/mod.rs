@@ -293,6 +293,15 @@ impl<C> Hub<C> {
         })
     }
 
+    /// SEND of `buffer` that invalidates the remote's key `rkey`. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn send_invalidate(&mut self, connection: ConnectionId, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
+        self.post_send(connection, Some(buffer), |batch, id, elements| {
+            // SAFETY: as in `send`.
+            unsafe { batch.send_invalidate(id, WrFlags::SIGNALLED | WrFlags::SOLICITED, rkey, elements) }
+        })
+    }
+
     /// RDMA WRITE of `buffer` to `remote`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn write(

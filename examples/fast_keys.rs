@@ -1,0 +1,263 @@
+//! Fast registration, as storage protocols use it: the server opens scattered buffers to the client as one piece, for
+//! one transfer, and closes them again.
+//!
+//! In each round the server registers a key by a work request, and sends address and key. The client writes what the
+//! key covers, reads it back, and sends a message. In even rounds that message invalidates the key, in odd rounds the
+//! server does. At last the client tries a key that is closed, and must be refused.
+//!
+//! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
+//! They exchange link-local GIDs as `ibv_rc_pingpong` does.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use mlx5_dv::Device;
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, UmrKeyOptions};
+use mlx5_dv::queue::{Completion, Connection, ConnectionOptions, Done, FastKey, Peer, RemoteAddress, WaitError};
+use mlx5_examples::exchange::{self, Address};
+use mlx5_examples::pingpong::Failure;
+use mlx5_open::program;
+use mlx5_prm::cqe::CqeSyndrome;
+
+/// How long an end waits for the other.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of a transfer.
+const LENGTH: usize = 1024;
+/// Rounds: each shape of a key is closed from either side.
+const ROUNDS: usize = 8;
+/// Parts of the longest list: more than a work request holds.
+const PARTS: usize = 64;
+/// What a key opens.
+const ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
+/// Where in the region the messages lie.
+const OUT: usize = 16384;
+const IN: usize = 16448;
+
+/// Opens buffers to a remote for one transfer at a time.
+#[derive(Debug, Parser)]
+#[command(name = "fast_keys")]
+struct Options {
+    /// Connect to the server on this host. Without a host both ends run in this process.
+    host: Option<String>,
+    /// Run as server: wait for one client.
+    #[arg(long, conflicts_with = "host")]
+    listen: bool,
+    /// TCP port of the server.
+    #[arg(short, long, default_value_t = 18515)]
+    port: u16,
+    /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
+    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
+    device: String,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    program::run("fast_keys", || run(&options))
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    let device = mlx5_open::open(&options.device)?;
+    let (client, server) = (|host: &str| ask(&device, host, options.port), || listen(&device, options.port));
+    match &options.host {
+        Some(host) => client(host),
+        None if options.listen => server(),
+        None => std::thread::scope(|scope| {
+            let server = scope.spawn(server);
+            client("127.0.0.1")?;
+            server.join().map_err(|_| "the server's thread panicked")?
+        }),
+    }
+}
+
+/// What the client writes in `round`.
+fn pattern(round: usize) -> Vec<u8> {
+    (0..LENGTH).map(|i| (i * 7 + (i >> 8) + round * 31 + 1) as u8).collect()
+}
+
+/// One end: a connection, and memory that no remote reaches by its own key.
+struct End {
+    connection: Connection,
+    region: Arc<MemoryRegion>,
+}
+
+impl End {
+    /// Creates a queue pair, ready to connect, and posts a receive.
+    fn new(device: &Arc<Device>) -> Result<Self, Failure> {
+        let pd = Pd::alloc(device)?;
+        let mut options = ConnectionOptions::default();
+        options.events = true;
+        let region = MemoryRegion::allocate(&pd, 32768, AccessFlags::LOCAL_WRITE)?;
+        let mut end = End { connection: Connection::new(&pd, options)?, region };
+        end.post_receive()?;
+        Ok(end)
+    }
+
+    fn address(&self) -> Result<Address, Failure> {
+        let Peer { qpn, psn, gid, lid, .. } = self.connection.local()?;
+        Ok(Address { lid, qpn, psn, gid })
+    }
+
+    fn connect(&mut self, Address { lid, qpn, psn, gid }: Address) -> Result<(), Failure> {
+        Ok(self.connection.connect(&Peer { qpn, psn, gid, lid, mac: None })?)
+    }
+
+    fn post_receive(&mut self) -> Result<(), Failure> {
+        self.connection.receive(self.region.buffer(IN..IN + 16)?)?;
+        Ok(())
+    }
+
+    fn post_words(&mut self, words: [u64; 2]) -> Result<(), Failure> {
+        let bytes = words.map(u64::to_be_bytes).concat();
+        self.connection.send_inline(&bytes)?;
+        Ok(())
+    }
+
+    /// Waits for the next message; `key` is shown what else completes.
+    fn message(&mut self, mut key: Option<&mut FastKey>) -> Result<([u64; 2], Completion), Failure> {
+        loop {
+            let done = self.connection.wait(PATIENCE)?;
+            if let Some(key) = key.as_deref_mut() {
+                key.settle(&done);
+            }
+            let Done { buffer: Some(buffer), result, .. } = done else {
+                done.result?;
+                continue;
+            };
+            let completion = result?;
+            let words = [0, 8].map(|at| {
+                let mut bytes = [0; 8];
+                buffer.read(at, &mut bytes);
+                u64::from_be_bytes(bytes)
+            });
+            drop(buffer);
+            self.post_receive()?;
+            return Ok((words, completion));
+        }
+    }
+}
+
+/// The server: its end, and the key.
+struct Server {
+    end: End,
+    key: FastKey,
+}
+
+impl Server {
+    /// Opens `LENGTH` bytes, which lie in another way in each round.
+    fn open(&mut self, round: usize) -> Result<RemoteAddress, Failure> {
+        let Server { end, key } = self;
+        end.region.fill(0, OUT, 0);
+        let ranges: Vec<_> = match round / 2 % 3 {
+            0 => vec![5000..5100, 7..731, 9000..9200],
+            1 => (0..PARTS).rev().map(|part| 100 * part..100 * part + LENGTH / PARTS).collect(),
+            _ => vec![0..1024, 4096..4224],
+        };
+        for range in ranges {
+            key.push(end.region.buffer(range)?).map_err(|buffer| format!("no room for {buffer:?}"))?;
+        }
+        let (_, remote) = match round / 2 % 3 {
+            // Two turns: 448 bytes of the first, 64 of the second.
+            2 => end.connection.register_interleaved(key, ACCESS, 2, &[(448, 576), (64, 64)])?,
+            _ => end.connection.register(key, ACCESS)?,
+        };
+        Ok(remote)
+    }
+
+    /// What the buffers have, as the client counts.
+    fn contents(&mut self, round: usize) -> Vec<u8> {
+        let parts: Vec<Buffer> = self.key.parts().collect();
+        let piece = |buffer: &Buffer, at: usize, len: usize| {
+            let mut bytes = vec![0; len];
+            buffer.read(at, &mut bytes);
+            bytes
+        };
+        match (round / 2 % 3, &parts[..]) {
+            (2, [first, second]) => {
+                (0..2).flat_map(|turn| [piece(first, 576 * turn, 448), piece(second, 64 * turn, 64)].concat()).collect()
+            }
+            _ => parts.iter().flat_map(|buffer| piece(buffer, 0, buffer.len())).collect(),
+        }
+    }
+
+    fn round(&mut self, round: usize) -> Result<(), Failure> {
+        let remote = self.open(round)?;
+        self.end.post_words([remote.addr, remote.rkey.into()])?;
+        let (_, message) = self.end.message(Some(&mut self.key))?;
+        if round % 2 == 1 {
+            is("the invalidated key of a plain message", &message.invalidated(), &None)?;
+            self.end.connection.invalidate(&mut self.key)?;
+            while !self.key.is_free() {
+                let done = self.end.connection.wait(PATIENCE)?;
+                self.key.settle(&done);
+                done.result?;
+            }
+        } else {
+            is("the invalidated key", &message.invalidated(), &Some(remote.rkey))?;
+        }
+        is("the key is free", &self.key.is_free(), &true)?;
+        is("what the client wrote", &self.contents(round), &pattern(round))
+    }
+}
+
+fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
+    let mut end = End::new(device)?;
+    let accepted = exchange::accept(port, PATIENCE)?;
+    end.connect(accepted.remote)?;
+    let mine = end.address()?;
+    accepted.answer(&mine)?;
+    let key = FastKey::create(end.region.pd(), UmrKeyOptions::default().entries(PARTS as u32))?;
+    let mut server = Server { end, key };
+    for round in 0..ROUNDS {
+        server.round(round)?;
+    }
+    server.end.post_words([0, 0])?;
+    // The client's attempt moves the connection to the error state.
+    match server.end.message(None) {
+        Err(error) => println!("{ROUNDS} rounds, and a closed key is refused ({error})"),
+        Ok((words, _)) => return Err(format!("a message {words:x?} in place of an attempt").into()),
+    }
+    Ok(())
+}
+
+fn ask(device: &Arc<Device>, host: &str, port: u16) -> Result<(), Failure> {
+    let mut end = End::new(device)?;
+    let asked = exchange::ask(host, port, &end.address()?, PATIENCE)?;
+    end.connect(asked.remote)?;
+    asked.finish()?;
+    let mut remote = RemoteAddress { addr: 0, rkey: 0 };
+    for round in 0.. {
+        let ([addr, rkey], _) = end.message(None)?;
+        if rkey == 0 {
+            break;
+        }
+        let last = std::mem::replace(&mut remote, RemoteAddress { addr, rkey: u32::try_from(rkey)? });
+        is("whether the key is another one", &(remote.rkey != last.rkey), &true)?;
+        let mut buffer = end.region.buffer(0..LENGTH)?;
+        buffer.write(0, &pattern(round));
+        let mut buffer = end.connection.write_blocking(buffer, remote, PATIENCE)?.ok_or("no buffer")?;
+        buffer.fill(0, LENGTH, 0);
+        let buffer = end.connection.read_blocking(buffer, remote, PATIENCE)?.ok_or("no buffer")?;
+        let mut bytes = vec![0; LENGTH];
+        buffer.read(0, &mut bytes);
+        is("what is read back", &bytes, &pattern(round))?;
+        match round % 2 {
+            0 => end.connection.send_invalidate_inline(&[0; 16], remote.rkey)?,
+            _ => end.connection.send_inline(&[0; 16])?,
+        };
+    }
+    match end.connection.write_blocking(end.region.buffer(0..LENGTH)?, remote, PATIENCE) {
+        Err(WaitError::Failed { error, .. }) if error.syndrome() == Some(CqeSyndrome::RemoteAccess) => {
+            println!("a closed key is refused");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+        Ok(_) => Err("a closed key took a write".into()),
+    }
+}
+
+/// Checks that `found` is what it must be.
+fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), Failure> {
+    if found == expected { Ok(()) } else { Err(format!("{what}: {found:x?} instead of {expected:x?}").into()) }
+}

@@ -1,0 +1,220 @@
+//! Memory keys whose translations work requests change.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn};
+use mlx5_prm::ctx::{AccessMode, Mkc};
+
+use super::check::within;
+use super::mkey::ANY_QP;
+use super::object::{DestroyError, Object, destroy_sole};
+use super::pd::Pd;
+use crate::caps::CapPage;
+use crate::error::{CommandError, Error, Invalid};
+use crate::memory::Translation;
+
+/// Octwords of a translation list are a multiple of this number.
+const BLOCK: u32 = 4;
+
+/// What a key finds memory by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyLayout {
+    /// Parts of other keys, each of any length, one after the other or taking turns (PRM "KLM"). Needs `imaicl`.
+    Parts,
+    /// Pages of one size, by the addresses that the card knows them by (PRM "MTT"). Only where the function is ours
+    /// alone: the kernel does not tell addresses.
+    Pages {
+        /// log2 of the bytes of a page: 12 to 31.
+        log_page_size: u8,
+    },
+}
+
+/// What an [`UmrKey`] is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UmrKeyOptions {
+    /// What it finds memory by. Default: [`KeyLayout::Parts`].
+    pub layout: KeyLayout,
+    /// Parts or pages that it has room for. Default: 16.
+    pub entries: u32,
+    /// Whether the remote may invalidate it, by a SEND with invalidate. Default: yes.
+    pub remote_invalidate: bool,
+}
+
+impl Default for UmrKeyOptions {
+    fn default() -> Self {
+        UmrKeyOptions { layout: KeyLayout::Parts, entries: 16, remote_invalidate: true }
+    }
+}
+
+impl UmrKeyOptions {
+    /// Sets [`entries`](Self::entries).
+    pub fn entries(mut self, entries: u32) -> Self {
+        self.entries = entries;
+        self
+    }
+
+    /// Sets [`layout`](Self::layout) to pages of `1 << log_page_size` bytes.
+    pub fn pages(mut self, log_page_size: u8) -> Self {
+        self.layout = KeyLayout::Pages { log_page_size };
+        self
+    }
+
+    /// Sets [`remote_invalidate`](Self::remote_invalidate).
+    pub fn remote_invalidate(mut self, allowed: bool) -> Self {
+        self.remote_invalidate = allowed;
+        self
+    }
+}
+
+/// A memory key that is free until a work request (UMR) gives it memory and rights, and again once it was invalidated.
+/// PRM "Memory Key", "UMR Control Segment".
+///
+/// The card changes it in the order of the send queue's work requests, without a command. It names no memory itself:
+/// see [`SendBatch::register`](crate::queue::SendBatch::register), and [`FastKey`](crate::queue::FastKey), which holds
+/// the memory, too.
+pub struct UmrKey {
+    base: u32,
+    options: UmrKeyOptions,
+    room: u32,
+    atomics: bool,
+    object: Object,
+    pd: Arc<Pd>,
+}
+
+impl fmt::Debug for UmrKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UmrKey({:#x}, room for {} {:?})", self.base, self.options.entries, self.options.layout)
+    }
+}
+
+impl UmrKey {
+    /// A free key of `pd`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the card has not keys of this layout; [`Error::Invalid`] for no entries, more than
+    /// `log_max_klm_list_size` allows, a page size that is none, or pages where the kernel keeps the function;
+    /// [`Error::Command`].
+    pub fn create(pd: &Arc<Pd>, options: UmrKeyOptions) -> Result<Self, Error> {
+        let caps = pd.device().caps();
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
+        check(pd, &options, &general)?;
+        let room = octwords(&options);
+        let mut context = Mkc::default();
+        context
+            .w()
+            .free(true)
+            .umr_en(true)
+            .lr(true)
+            .en_rinval(options.remote_invalidate)
+            .qpn(ANY_QP)
+            .pd(pd.pdn())
+            .translations_octword_size(room);
+        match options.layout {
+            KeyLayout::Parts => context.set_access_mode(AccessMode::Klms),
+            KeyLayout::Pages { log_page_size } => {
+                context.set_access_mode(AccessMode::Mtt);
+                context.w().log_page_size(log_page_size);
+            }
+        }
+        let mut create = CreateMkeyIn::default();
+        create.w().memory_key_mkey_entry(&context);
+        let what = format!("a free memory key with room for {} entries", options.entries);
+        // SAFETY: the key is free and has no list, so it names no memory. What a work request gives it is up to who
+        // posts that.
+        let created = unsafe {
+            Object::create_over_memory(pd.device(), &create, &what, |out| {
+                let mut end = DestroyMkeyIn::default();
+                end.w().mkey_index(out.mkey_index());
+                (end, format!("mkey {:#x}", out.mkey_index()))
+            })
+        };
+        let (object, out) = created?;
+        let atomics = caps.check_atomics().is_ok() && !general.umr_modify_atomic_disabled();
+        Ok(UmrKey { base: out.mkey_index() << 8, options, room, atomics, object, pd: Arc::clone(pd) })
+    }
+
+    /// The key in its variant `variant`, its low eight bits: what local and remote work requests name it by.
+    pub fn key(&self, variant: u8) -> u32 {
+        self.base | u32::from(variant)
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &UmrKeyOptions {
+        &self.options
+    }
+
+    /// Octwords of translations that it has room for.
+    pub(crate) fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// Whether work requests can give it REMOTE_ATOMIC.
+    pub(crate) fn atomics(&self) -> bool {
+        self.atomics
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Destroys the key, registered or not: no access by it is possible afterwards. Errors: the key, kept alive, and
+    /// why.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, UmrKey::end)
+    }
+
+    /// As [`destroy`](Self::destroy), for who has the key alone.
+    pub(crate) fn end(&mut self) -> Result<(), CommandError> {
+        self.object.destroy()
+    }
+}
+
+/// Octwords of room: a part takes one, two pages share one.
+fn octwords(options: &UmrKeyOptions) -> u32 {
+    let octwords = match options.layout {
+        KeyLayout::Parts => options.entries,
+        KeyLayout::Pages { .. } => options.entries.div_ceil(2),
+    };
+    octwords.next_multiple_of(BLOCK)
+}
+
+fn check(pd: &Pd, options: &UmrKeyOptions, general: &CmdHcaCap) -> Result<(), Error> {
+    if options.entries == 0 {
+        return Err(Invalid::Empty { what: "a memory key for fast registration", lacks: "entries" }.into());
+    }
+    match options.layout {
+        KeyLayout::Parts => {
+            check_parts(general)?;
+            within("entries", options.entries.into(), "log_max_klm_list_size", general.log_max_klm_list_size())?;
+        }
+        KeyLayout::Pages { log_page_size } => {
+            let limit = u64::from(Translation::LOG_SMALLEST)..=31;
+            if !limit.contains(&log_page_size.into()) {
+                return Err(Invalid::out_of_range("log_page_size", log_page_size.into(), limit, "a memory key").into());
+            }
+            within("entries", options.entries.into(), "log_max_klm_list_size", general.log_max_klm_list_size())?;
+            let access = pd.device().access();
+            if !access.knows_addresses() {
+                let (what, device) = ("addresses of pages", access.name().to_owned());
+                let mend = "use KeyLayout::Parts, which names memory by keys";
+                return Err(Invalid::WrongAccess { what, device, kernel: true, mend }.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses keys of parts where the card has none.
+fn check_parts(general: &CmdHcaCap) -> Result<(), Error> {
+    let capability = match general {
+        general if !general.imaicl() => "imaicl",
+        general if general.umr_indirect_mkey_disabled() => "umr_indirect_mkey_disabled",
+        _ => return Ok(()),
+    };
+    Err(Error::Unsupported { what: "changing memory keys of parts by work requests".into(), capability })
+}

@@ -1,0 +1,308 @@
+//! Fast registration: keys that work requests give memory, and take it from.
+
+use mlx5_dv::Error;
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, UmrKey, UmrKeyOptions};
+use mlx5_dv::queue::{
+    Connection, ConnectionOptions, DataSegment, Done, FastKey, KeyMemory, Operation, PostError, RefusedReason,
+    Registration, RemoteAddress, Ticket, WaitError, WrFlags,
+};
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::wqe::WqeOpcode;
+use mlx5_sim::profile::Profile;
+
+use crate::ends::{Card, SOON, all_rights, bytes, pair, pattern};
+
+const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
+/// What the card reports of a key that is not what a work request, or a remote, takes it for.
+const KEY: &str = "key does not allow the access";
+
+/// A region that no remote may touch by its own key.
+fn private(card: &Card, len: usize) -> std::sync::Arc<MemoryRegion> {
+    MemoryRegion::allocate(&card.pd, len, AccessFlags::LOCAL_WRITE).unwrap()
+}
+
+fn connected(card: &Card) -> (Connection, Connection) {
+    let mut a = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
+    let mut b = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
+    a.connect(&b.local().unwrap()).unwrap();
+    b.connect(&a.local().unwrap()).unwrap();
+    (a, b)
+}
+
+/// Waits until `key` is what `is` says.
+fn settles(connection: &mut Connection, key: &mut FastKey, is: impl Fn(&FastKey) -> bool) {
+    while !is(key) {
+        let done = connection.wait(SOON).unwrap();
+        assert!(key.settle(&done), "{done:?}");
+    }
+}
+
+fn ticket_of(done: &Done) -> Ticket {
+    done.result.as_ref().unwrap();
+    done.ticket
+}
+
+/// Writes `data` by way of `remote`.
+fn write(from: &mut Connection, region: &std::sync::Arc<MemoryRegion>, data: &[u8], remote: RemoteAddress) {
+    let mut buffer = region.buffer(0..data.len()).unwrap();
+    buffer.write(0, data);
+    from.write_blocking(buffer, remote, SOON).unwrap();
+}
+
+fn is_refused(from: &mut Connection, region: &std::sync::Arc<MemoryRegion>, remote: RemoteAddress) {
+    match from.write_blocking(region.buffer(0..1).unwrap(), remote, SOON) {
+        Err(WaitError::Failed { error, .. }) => assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What lies in `buffers`, one behind the other.
+fn gathered(buffers: impl Iterator<Item = Buffer>) -> Vec<u8> {
+    let mut all = Vec::new();
+    for buffer in buffers {
+        let at = all.len();
+        all.resize(at + buffer.len(), 0);
+        buffer.read(0, &mut all[at..]);
+    }
+    all
+}
+
+#[test]
+fn scattered_buffers_are_one_piece_to_the_remote_until_it_invalidates_the_key() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card);
+    let (near, far) = (card.region(8192), private(&card, 65536));
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default()).unwrap();
+    for range in [40_000..40_100, 7..1000, 8192..12288] {
+        key.push(far.buffer(range).unwrap()).unwrap();
+    }
+    assert_eq!(key.len(), 100 + 993 + 4096);
+    let (ticket, remote) = b.register(&mut key, WRITABLE).unwrap();
+    assert_eq!((remote.addr, remote.rkey), (0, key.rkey()));
+    assert_eq!(b.register(&mut key, WRITABLE).unwrap_err(), RefusedReason::KeyInUse);
+    let done = b.wait(SOON).unwrap();
+    assert_eq!(ticket_of(&done), ticket);
+    assert!(key.settle(&done) && !key.is_free() && !key.settle(&done));
+    assert_eq!(key.parts().count(), 0, "they are the remote's");
+
+    let data = pattern(key.len(), 3);
+    write(&mut a, &near, &data, remote);
+    b.receive(far.buffer(0..4).unwrap()).unwrap();
+    let message = near.buffer(0..4).unwrap();
+    a.send_invalidate(message, remote.rkey).unwrap();
+    let mut done = b.wait(SOON).unwrap();
+    assert_eq!(done.result.unwrap().operation, Operation::ReceivedInvalidate(remote.rkey));
+    drop(done.buffer.take());
+    assert!(key.settle(&done) && key.is_free());
+    assert_eq!(gathered(key.parts()), data);
+    ticket_of(&a.wait(SOON).unwrap());
+    is_refused(&mut a, &near, remote);
+    drop((a, b, key, near, far));
+    card.end_after(&[KEY]);
+}
+
+#[test]
+fn each_registration_has_another_key_and_an_invalidated_one_is_refused() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card);
+    let (near, far) = (card.region(4096), private(&card, 4096));
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(1)).unwrap();
+    let mut before = None;
+    for round in 0..300 {
+        let range = round..round + 64;
+        key.push(far.buffer(range.clone()).unwrap()).unwrap();
+        assert!(key.push(far.buffer(2000..2001).unwrap()).is_err(), "full");
+        let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
+        assert!(before.is_none_or(|before| before != remote.rkey));
+        before = Some(remote.rkey);
+        let data = pattern(64, round as u8);
+        settles(&mut b, &mut key, |key| key.is_free() || b_registered(key));
+        write(&mut a, &near, &data, remote);
+        b.invalidate(&mut key).unwrap();
+        assert_eq!(b.invalidate(&mut key).unwrap_err(), RefusedReason::KeyNotRegistered);
+        settles(&mut b, &mut key, FastKey::is_free);
+        assert_eq!(gathered(key.parts()), data);
+        assert_eq!(bytes(&far, range.start, 64), data);
+    }
+    is_refused(&mut a, &near, RemoteAddress { addr: 0, rkey: before.unwrap() });
+    drop((a, b, key, near, far));
+    card.end_after(&[KEY]);
+}
+
+/// Whether its registration was carried out.
+fn b_registered(key: &FastKey) -> bool {
+    format!("{key:?}").contains("state: Registered,")
+}
+
+#[test]
+fn a_list_too_long_for_a_wqe_is_read_from_memory() {
+    const PARTS: usize = 200;
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card);
+    let (near, far) = (card.region(8192), private(&card, 64 * PARTS));
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(PARTS as u32)).unwrap();
+    // Backwards, with gaps.
+    for part in (0..PARTS).rev() {
+        key.push(far.buffer(64 * part..64 * part + 32).unwrap()).unwrap();
+    }
+    let (_, remote) = b.register(&mut key, WRITABLE).unwrap();
+    settles(&mut b, &mut key, b_registered);
+    let data = pattern(32 * PARTS, 9);
+    write(&mut a, &near, &data, remote);
+    b.invalidate(&mut key).unwrap();
+    settles(&mut b, &mut key, FastKey::is_free);
+    assert_eq!(gathered(key.parts()), data);
+    assert_eq!(bytes(&far, 32, 32), [0; 32], "the gaps are nobody's");
+    drop((a, b, key, near, far));
+    card.end();
+}
+
+#[test]
+fn buffers_that_take_turns_are_one_piece_to_the_remote() {
+    let card = Card::new();
+    let (mut a, mut b) = connected(&card);
+    let (near, far) = (card.region(4096), private(&card, 8192));
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default().entries(3)).unwrap();
+    // 512 bytes of data, then 8 of protection information, four times.
+    key.push(far.buffer(0..2048).unwrap()).unwrap();
+    key.push(far.buffer(4096..4128).unwrap()).unwrap();
+    let outside = b.register_interleaved(&mut key, WRITABLE, 5, &[(512, 512), (8, 8)]).unwrap_err();
+    assert_eq!(outside, RefusedReason::PiecesOutside);
+    let (_, remote) = b.register_interleaved(&mut key, WRITABLE, 4, &[(512, 512), (8, 8)]).unwrap();
+    settles(&mut b, &mut key, b_registered);
+    let data = pattern(4 * 520, 5);
+    write(&mut a, &near, &data, remote);
+    for turn in 0..4 {
+        assert_eq!(bytes(&far, 512 * turn, 512), data[520 * turn..520 * turn + 512]);
+        assert_eq!(bytes(&far, 4096 + 8 * turn, 8), data[520 * turn + 512..520 * (turn + 1)]);
+    }
+    drop((a, b, key, near, far));
+    card.end();
+}
+
+#[test]
+fn pages_of_one_size_are_one_piece_to_the_remote() {
+    let card = Card::new();
+    let (mut a, mut b) = pair(&card);
+    let (near, far) = (card.region(16384), private(&card, 8 * 4096));
+    let key = UmrKey::create(&card.pd, UmrKeyOptions::default().entries(4).pages(12)).unwrap();
+    let pages = [5, 2, 7].map(|page| far.iova(4096 * page).unwrap());
+    let registration = Registration {
+        variant: 1,
+        access: WRITABLE,
+        start: 0x1234_5000_0100,
+        memory: KeyMemory::Pages { pages: &pages, len: 10_000 },
+    };
+    let mut batch = b.sq.batch();
+    // SAFETY: the tests keep their regions until their queue pairs are gone, and read them after completions only.
+    let remote = unsafe { batch.register(1, WrFlags::SIGNALLED, &key, &registration) }.unwrap();
+    batch.ring();
+    assert_eq!((remote.addr, remote.rkey), (0x1234_5000_0100, key.key(1)));
+    assert_eq!(b.good().1.operation, Operation::Sent(WqeOpcode::Umr));
+    let data = pattern(10_000, 1);
+    near.write(0, &data);
+    let mut batch = a.sq.batch();
+    // SAFETY: as above.
+    unsafe { batch.write(2, WrFlags::SIGNALLED, remote, &[near.segment(0..10_000)]) }.unwrap();
+    batch.ring();
+    a.good();
+    assert_eq!(bytes(&far, 5 * 4096 + 0x100, 4096 - 0x100), data[..4096 - 0x100]);
+    assert_eq!(bytes(&far, 2 * 4096, 4096), data[4096 - 0x100..8192 - 0x100]);
+    assert_eq!(bytes(&far, 7 * 4096, 10_000 - 8192 + 0x100), data[8192 - 0x100..]);
+    let mut batch = b.sq.batch();
+    batch.local_invalidate(3, WrFlags::SIGNALLED, key.key(1)).unwrap();
+    batch.ring();
+    b.good();
+    let parts = KeyMemory::Parts(&[DataSegment { addr: 0, len: 1, lkey: 0 }]);
+    let mut batch = b.sq.batch();
+    // SAFETY: nothing is posted.
+    let posted =
+        unsafe { batch.register(4, WrFlags::SIGNALLED, &key, &Registration { memory: parts, ..registration }) };
+    assert_eq!(posted, Err(PostError::KeyLayout { key: key.key(0) }));
+    drop(batch);
+    drop((a, b, key, near, far));
+    card.end();
+}
+
+#[test]
+fn a_key_for_one_queue_pair_is_refused_on_any_other() {
+    let card = Card::new();
+    let ((mut a, mut b), (mut c, d)) = (pair(&card), pair(&card));
+    let (near, far) = (card.region(4096), private(&card, 4096));
+    let key = UmrKey::create(&card.pd, UmrKeyOptions::default()).unwrap();
+    let parts = [far.segment(100..200)];
+    let registration = Registration { variant: 7, access: WRITABLE, start: 0, memory: KeyMemory::Parts(&parts) };
+    let mut batch = b.sq.batch();
+    // SAFETY: the tests keep their regions until their queue pairs are gone, and read them after completions only.
+    let remote = unsafe { batch.register_here(1, WrFlags::SIGNALLED, &key, &registration) }.unwrap();
+    batch.ring();
+    b.good();
+    for (end, is_open) in [(&mut a, true), (&mut c, false)] {
+        let mut batch = end.sq.batch();
+        // SAFETY: as above.
+        unsafe { batch.write(2, WrFlags::SIGNALLED, remote, &[near.segment(0..100)]) }.unwrap();
+        batch.ring();
+        assert_eq!(end.next().1.is_ok(), is_open);
+    }
+    drop((a, b, c, d, key, near, far));
+    card.end_after(&[KEY]);
+}
+
+#[test]
+fn a_failed_registration_loses_the_key_until_it_is_renewed() {
+    let card = Card::new();
+    let (a, mut b) = connected(&card);
+    let far = private(&card, 4096);
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default()).unwrap();
+    key.push(far.buffer(0..64).unwrap()).unwrap();
+    b.register(&mut key, WRITABLE).unwrap();
+    settles(&mut b, &mut key, b_registered);
+    // The queue pair goes to ERR before the invalidation.
+    a.queue_pair().to_error().unwrap();
+    b.queue_pair().to_error().unwrap();
+    b.invalidate(&mut key).unwrap();
+    settles(&mut b, &mut key, FastKey::is_lost);
+    assert_eq!(key.parts().count(), 0);
+    key.renew().unwrap();
+    assert!(key.is_free());
+    assert_eq!(key.parts().count(), 1);
+    drop((a, b, key, far));
+    card.end();
+}
+
+#[test]
+fn what_cannot_be_registered_is_refused_before_the_card_sees_it() {
+    let card = Card::new();
+    let (_a, mut b) = connected(&card);
+    let far = private(&card, 4096);
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default()).unwrap();
+    let post = |reason| match reason {
+        RefusedReason::Post(error) => error,
+        other => panic!("{other}"),
+    };
+    assert_eq!(post(b.register(&mut key, WRITABLE).unwrap_err()), PostError::EmptyPart);
+    key.push(far.buffer(0..64).unwrap()).unwrap();
+    let lonely = b.register(&mut key, AccessFlags::REMOTE_WRITE).unwrap_err();
+    assert_eq!(post(lonely), PostError::RemoteWithoutLocalWrite);
+    assert_eq!(b.invalidate(&mut key).unwrap_err(), RefusedReason::KeyNotRegistered);
+    assert_eq!(key.parts().count(), 1);
+    assert!(matches!(FastKey::create(&card.pd, UmrKeyOptions::default().pages(12)), Err(Error::Invalid(_))));
+    for entries in [0, (1 << 15) + 1] {
+        let refused = UmrKey::create(&card.pd, UmrKeyOptions::default().entries(entries)).unwrap_err();
+        assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    }
+    drop((_a, b, key, far));
+    card.end();
+}
+
+#[test]
+fn a_card_without_keys_of_parts_says_what_it_lacks() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().imaicl(false);
+    profile.general_current.w().imaicl(false);
+    let card = Card::of(profile);
+    let refused = UmrKey::create(&card.pd, UmrKeyOptions::default()).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { capability: "imaicl", .. }), "{refused}");
+    assert_eq!(all_rights(), WRITABLE);
+    card.end();
+}
