@@ -1,9 +1,10 @@
 //! Network interfaces and PCIe links, as sysfs shows them.
 
-use std::fs;
+use std::{fs, io};
 
 use super::rdma::{RdmaPort, read};
 use super::{PciAddress, Sysfs};
+use crate::kernel::ethtool;
 
 /// A network interface of the kernel's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +15,17 @@ pub struct Interface {
     pub mtu: Option<u32>,
     /// Megabits per second; `None` without link.
     pub speed_mbps: Option<u32>,
+}
+
+impl Interface {
+    /// The counters of the network interface `name` by the names that its driver gives them, as `ethtool -S` shows
+    /// them. The driver may ask the card.
+    ///
+    /// # Errors
+    /// There is no such interface in this network namespace, or its driver has no counters (`EOPNOTSUPP`).
+    pub fn counters(name: &str) -> io::Result<Vec<(String, u64)>> {
+        ethtool::counters(name)
+    }
 }
 
 /// A function's PCIe link as it is now.

@@ -167,6 +167,12 @@ impl Sysfs {
         ["counters", "hw_counters"].into_iter().flat_map(|dir| numbers(&path.join(dir))).collect()
     }
 
+    /// The counters of port `port` of `device` that the InfiniBand standard defines, by name. The card is asked for
+    /// each.
+    pub fn standard_counters(&self, device: &str, port: u8) -> Vec<(String, u64)> {
+        numbers(&self.port_path(device, port).join("counters"))
+    }
+
     /// The counters of port `port` of `device` that are the device's own, by name: those of `rdma statistic`. The card
     /// is asked for each.
     pub fn hw_counters(&self, device: &str, port: u8) -> Vec<(String, u64)> {

@@ -2,4 +2,5 @@
 //! card.
 
 pub mod abi;
+pub mod ethtool;
 pub mod netlink;

@@ -10,11 +10,15 @@ use mlx5_tools::hex::{self, Hex};
 use mlx5_tools::kernel_log::{self, Options, Summary};
 use mlx5_tools::named;
 
-use crate::output::{self, Failure, print, print_json};
+use crate::output::{self, Failure, print, print_json, usage};
 
 /// What to decode.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "To make the kernel log its commands:\n  \
+#[command(after_help = "Examples:\n  \
+    dmesg | mlx5 decode --failed             the commands that firmware refused\n  \
+    mlx5 decode --opcode CREATE_QP dmesg.txt one command of a saved log\n  \
+    mlx5 decode --as cqe 00000000 ...        hex as a layout; `--list` names them all\n\n\
+    To make the kernel log its commands:\n  \
     echo 'module mlx5_core +p' > /sys/kernel/debug/dynamic_debug/control; dmesg -w | mlx5 decode\n\
     With --json, one object per line and command.")]
 pub struct Arguments {
@@ -24,7 +28,7 @@ pub struct Arguments {
     /// Only commands that failed, or have no answer in the log.
     #[arg(long, conflicts_with = "as")]
     failed: bool,
-    /// Only this command, by PRM name or number; repeat for more.
+    /// Only this command, by PRM name or number, 0 to 65535; repeat for more.
     #[arg(long, value_parser = opcode, conflicts_with = "as")]
     opcode: Vec<u16>,
     /// Read hex as this layout, such as `create_cq_in`, instead of a log.
@@ -65,14 +69,14 @@ fn list(json: bool) -> Result<(), Failure> {
     if json {
         let all: Vec<_> =
             all.iter().map(|i| serde_json::json!({ "name": i.prm_name(), "rust": i.name, "bytes": i.size })).collect();
-        return print_json(&all);
+        return print_json(&serde_json::json!({ "layouts": all }));
     }
     let line = |info: &&mlx5_prm::layout::Info| format!("{:<48} {:<40} {:#x}\n", info.prm_name(), info.name, info.size);
     print(&all.iter().map(line).collect::<String>())
 }
 
 fn layout_of_hex(arguments: &Arguments, layout: &str, json: bool) -> Result<(), Failure> {
-    let info = named::layout(layout)?;
+    let info = named::layout(layout).map_err(usage)?;
     let input = match &arguments.input[..] {
         [] => read(None)?,
         [path] if path == "-" => read(None)?,
@@ -111,7 +115,7 @@ fn log(arguments: &Arguments, json: bool) -> Result<(), Failure> {
         [] => None,
         [path] if path == "-" => None,
         [path] => Some(path.as_str()),
-        _ => return Err("give one log at a time; hex needs `--as LAYOUT`".into()),
+        _ => return Err(usage("give one log at a time; hex needs `--as LAYOUT`")),
     };
     let options = Options { all: arguments.all, json, failed: arguments.failed, opcodes: arguments.opcode.clone() };
     let mut out = BufWriter::new(io::stdout().lock());

@@ -7,6 +7,16 @@ use std::path::PathBuf;
 use mlx5_dv::discovery::{Card, Obstacle, Sysfs};
 use serde::Serialize;
 
+use crate::output::{Failure, print, print_json};
+
+/// No arguments of its own.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    mlx5 doctor                              the report; its exit status is 1 if there is a problem\n  \
+    mlx5 doctor --json                       the same as JSON, such as for a health check\n\n\
+    Warnings cost speed and leave the exit status at 0.")]
+pub struct Arguments {}
+
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -113,8 +123,22 @@ fn may_lock(status: &str) -> bool {
     effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
 }
 
+/// Checks this machine, and prints the report.
+///
+/// # Errors
+/// There is a problem.
+pub fn run(json: bool) -> Result<(), Failure> {
+    let report = examine(&Machine::here());
+    if json {
+        print_json(&report)?;
+    } else {
+        print(&report.to_string())?;
+    }
+    report.outcome()
+}
+
 /// Runs all checks.
-pub fn examine(machine: &Machine) -> Report {
+fn examine(machine: &Machine) -> Report {
     let mut findings = vec![huge_pages(machine), locked_memory(machine), iommu(machine), vfio_driver(machine)];
     findings.push(uverbs(machine));
     findings.extend(cards(machine));
@@ -270,6 +294,18 @@ fn uverbs(machine: &Machine) -> Finding {
     }
 }
 
+impl Report {
+    /// Success, unless something is a problem.
+    fn outcome(&self) -> Result<(), Failure> {
+        let problems = self.findings.iter().filter(|finding| finding.severity == Severity::Problem);
+        match problems.map(|finding| finding.check.as_str()).collect::<Vec<_>>()[..] {
+            [] => Ok(()),
+            [one] => Err(format!("one problem: {one}").into()),
+            ref all => Err(format!("{} problems: {}", all.len(), all.join(", ")).into()),
+        }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
@@ -322,6 +358,8 @@ mod tests {
         let (_folder, machine) = machine(&[]);
         let report = examine(&machine);
         assert!(verdict(&report, SIM).open);
+        let told = report.outcome().expect_err("there are problems").to_string();
+        assert_eq!(told, "4 problems: IOMMU, vfio-pci driver, mlx5_ib, cards");
         assert_eq!(verdict(&report, VFIO).because, ["IOMMU", "vfio-pci driver", "cards"]);
         assert_eq!(verdict(&report, DEVX).because, ["mlx5_ib", "cards"]);
     }
@@ -350,6 +388,19 @@ mod tests {
         assert_eq!(finding(&examine(&machine), "locked memory").severity, Severity::Problem);
         machine.memlock_exempt = true;
         assert_eq!(finding(&examine(&machine), "locked memory").severity, Severity::Ok);
+    }
+
+    #[test]
+    fn warnings_are_no_failure() {
+        let (_folder, machine) = machine(&[
+            ("sys/kernel/iommu_groups/7/type", "DMA"),
+            ("sys/bus/pci/drivers/vfio-pci/bind", ""),
+            ("sys/bus/pci/devices/0000:3b:00.0/vendor", "0x15b3\n"),
+        ]);
+        let mut report = examine(&machine);
+        report.findings.retain(|finding| finding.severity != Severity::Problem);
+        assert!(report.findings.iter().any(|finding| finding.severity == Severity::Warning), "{report}");
+        assert!(report.outcome().is_ok());
     }
 
     #[test]

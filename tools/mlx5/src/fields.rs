@@ -3,6 +3,9 @@
 use std::convert::Infallible;
 use std::fmt::Write;
 
+/// Version of the JSON documents that `mlx5` writes. It changes if a key goes or changes its meaning, not if one comes.
+pub const VERSION: u32 = 1;
+
 use mlx5_prm::decode::{Dump, Found};
 use mlx5_prm::layout::{Element, Kind};
 use serde_json::{Value, json};

@@ -8,6 +8,14 @@ use serde::Serialize;
 
 use crate::output::{Failure, print, print_json};
 
+/// No arguments of its own.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    mlx5 list                                cards, ways to open each, RDMA devices, ports, GIDs\n  \
+    mlx5 list --json | jq -r '.cards[].ways[] | select(.usable).device'\n\n\
+    A machine without cards has the software card alone; that is no error.")]
+pub struct Arguments {}
+
 /// One way to open a card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Way {

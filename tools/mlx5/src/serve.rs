@@ -11,10 +11,15 @@ use mlx5_sim::profile::Profile;
 use mlx5_sim::serve::vfio_user::{self, Service};
 use mlx5_sim::wire::{PcapWriter, SocketUplink};
 
-use crate::output::{Failure, print};
+use crate::output::{Failure, print, print_json_line, usage};
 
 /// What to serve.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    mlx5 sim --socket /tmp/nic.sock          one function; then `-d vfio-user:/tmp/nic.sock`\n  \
+    mlx5 sim --socket /tmp/a --socket /tmp/b two functions on one wire\n  \
+    mlx5 sim --socket /tmp/a --fault loss:1% --pcap wire.pcap\n\n\
+    It says `listening on` once each socket can be opened, and serves until it is killed.")]
 pub struct Arguments {
     /// UNIX socket of a function; repeat for more functions.
     #[arg(long, required = true)]
@@ -46,8 +51,9 @@ const HOUSEKEEPING: Duration = Duration::from_millis(200);
 
 /// Serves until it is killed.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
-    let mut profile = Profile::by_name(&arguments.profile)
-        .ok_or_else(|| format!("unknown profile `{}`: use one of {}", arguments.profile, Profile::NAMES.join(", ")))?;
+    let mut profile = Profile::by_name(&arguments.profile).ok_or_else(|| {
+        usage(format!("unknown profile `{}`: use one of {}", arguments.profile, Profile::NAMES.join(", ")))
+    })?;
     if let Some(mac) = arguments.mac {
         profile.base_mac = mac;
     }
@@ -103,7 +109,7 @@ fn capture(path: &Path) -> Result<PcapWriter, Failure> {
 
 fn announce(path: &Path, json: bool) -> Result<(), Failure> {
     if json {
-        return print(&format!("{}\n", serde_json::json!({ "listening": path })));
+        return print_json_line(&serde_json::json!({ "listening": path }));
     }
     print(&format!("listening on {}\n", path.display()))
 }

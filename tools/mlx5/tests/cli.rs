@@ -119,7 +119,9 @@ fn explain_takes_a_line_as_arguments_from_a_file_and_from_standard_input() {
 #[test]
 fn explain_speaks_json() {
     let explained = json(&["explain", "--json", "wc", "12"])["explained"].clone();
-    assert_eq!(explained[0]["fields"]["syndrome"], "TRANSPORT_RETRY_EXC_ERR (0x15)");
+    let syndrome = &explained[0]["fields"]["syndrome"];
+    assert_eq!((&syndrome["value"], &syndrome["name"]), (&0x15.into(), &"TRANSPORT_RETRY_EXC_ERR".into()));
+    assert_eq!(syndrome["text"], "TRANSPORT_RETRY_EXC_ERR (0x15)");
     assert!(explained[0]["causes"].as_array().is_some_and(|causes| !causes.is_empty()));
 }
 
@@ -160,7 +162,7 @@ fn a_closed_stderr_is_no_panic() {
         .spawn()
         .expect("mlx5 runs");
     drop(child.stderr.take());
-    assert_eq!(child.wait().expect("an end").code(), Some(1));
+    assert_eq!(child.wait().expect("an end").code(), Some(2));
 }
 
 #[test]
@@ -205,7 +207,7 @@ fn info_shows_the_card_and_says_why_it_does_not_know_the_rest() {
     assert!(info["unknown"]["numa_node"].as_str().is_some_and(|reason| reason.contains("no PCI place")), "{info}");
     let text = stdout(&mlx5(&["info"]));
     assert!(text.contains("SIM0000000005") && text.contains("131072 queue pairs"), "{text}");
-    assert_eq!(mlx5(&["info", "-d", "nonsense"]).status.code(), Some(1));
+    assert_eq!(mlx5(&["info", "-d", "nonsense"]).status.code(), Some(2));
 }
 
 #[test]
@@ -217,7 +219,9 @@ fn list_offers_the_software_card() {
 
 #[test]
 fn doctor_gives_a_verdict_for_each_way() {
-    let report = json(&["doctor", "--json"]);
+    // Where something is a problem, its status is not 0.
+    let report = mlx5(&["doctor", "--json"]).stdout;
+    let report: Value = serde_json::from_slice(&report).expect("JSON alone on stdout");
     let ways: Vec<&str> =
         report["verdicts"].as_array().expect("verdicts").iter().filter_map(|v| v["way"].as_str()).collect();
     assert_eq!(ways, ["sim", "vfio", "devx"]);
@@ -227,7 +231,7 @@ fn doctor_gives_a_verdict_for_each_way() {
 fn a_wrong_device_string_is_an_error_on_stderr_alone() {
     for device in ["", "nonsense", "vfio:", "vfio:3b", "vfio-user:", "sim:connectx99", "0000:3b:00.0"] {
         let output = mlx5(&["caps", "-d", device]);
-        assert_eq!(output.status.code(), Some(1), "{device:?}");
+        assert_eq!(output.status.code(), Some(2), "{device:?}");
         assert_eq!(stdout(&output), "", "{device:?}");
         assert!(stderr(&output).starts_with("mlx5: "), "{device:?}: {}", stderr(&output));
         assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
@@ -324,10 +328,10 @@ fn decode_reads_hex_as_a_named_layout() {
 fn decode_says_what_it_cannot_read() {
     let wrong: [(&[&str], i32, &str); 6] = [
         (&["decode", "/nowhere/log"], 1, "/nowhere/log"),
-        (&["decode", "--as", "creat_cq_in", "00"], 1, "create_cq_in"),
+        (&["decode", "--as", "creat_cq_in", "00"], 2, "create_cq_in"),
         (&["decode", "--as", "create_cq_in", "0g"], 1, "`0g`"),
         (&["decode", "--opcode", "CREATE_QQ", TEARDOWN], 2, "CREATE_CQ"),
-        (&["decode", TEARDOWN, MAX_QP], 1, "one log at a time"),
+        (&["decode", TEARDOWN, MAX_QP], 2, "one log at a time"),
         (&["decode", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], 1, "dynamic_debug/control"),
     ];
     for (arguments, status, expected) in wrong {
@@ -370,4 +374,72 @@ fn fed(arguments: &[&str], input: &[u8]) -> Output {
     let output = child.wait_with_output().expect("an end");
     writer.join().expect("no panic").expect("it reads to the end");
     output
+}
+
+#[test]
+fn doctor_fails_if_and_only_if_something_is_a_problem() {
+    let output = mlx5(&["doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON alone on stdout");
+    let findings = report["findings"].as_array().expect("findings");
+    let problems = findings.iter().filter(|finding| finding["severity"] == "problem").count();
+    assert_eq!(output.status.code(), Some(i32::from(problems > 0)), "{report}");
+    assert_eq!(stderr(&output).is_empty(), problems == 0, "{}", stderr(&output));
+}
+
+#[test]
+fn counters_have_the_names_of_linux_and_count_what_was_sent() {
+    let counters = json(&["counters", "--json"]);
+    let port = counters["groups"]["port"]["counters"].as_object().expect("the port's counters");
+    for name in ["tx_packets_phy", "rx_discards_phy", "rx_64_bytes_phy", "link_down_events_phy", "rx_prio7_pause"] {
+        assert!(port[name]["value"].is_u64(), "{name}");
+    }
+    assert_eq!(port["tx_packets_phy"]["prm"], "a_frames_transmitted_ok");
+    assert!(counters["groups"]["vport"]["counters"]["rx_vport_rdma_unicast_packets"]["value"].is_u64());
+    for group in ["queue", "infiniband", "netdev", "port.PHYSICAL_LAYER_STATISTICAL"] {
+        assert!(counters["unknown"][group].as_str().is_some_and(|reason| !reason.is_empty()), "{group}: {counters}");
+    }
+    let text = stdout(&mlx5(&["counters", "^port\\.tx_packets", "-w", "1"]));
+    assert!(text.contains("rates over 1.") && text.contains("0.0/s") && !text.contains("rx_"), "{text}");
+}
+
+#[test]
+fn manual_pages_and_completions_know_every_command() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = mlx5(&["man", dir.path().to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let help = stdout(&mlx5(&["--help"]));
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.len() > 10, "{help}");
+    for name in commands.iter().filter(|name| **name != "help") {
+        let page = std::fs::read_to_string(dir.path().join(format!("mlx5-{name}.1"))).expect("a page");
+        assert!(page.contains(".TH") && page.contains("Exit status:"), "{page}");
+        for shell in ["bash", "zsh", "fish"] {
+            let script = stdout(&mlx5(&["completions", shell]));
+            assert!(script.contains(name), "{shell} does not know {name}");
+        }
+    }
+    let nowhere = mlx5(&["man", "/nowhere/man1"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(stderr(&nowhere).contains("/nowhere/man1"), "{}", stderr(&nowhere));
+}
+
+#[test]
+fn explain_tells_what_it_reads_before_its_input_ends() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx5"))
+        .arg("explain")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("mlx5 runs");
+    let mut input = child.stdin.take().expect("a pipe");
+    writeln!(input, "{REFUSED}").expect("it reads");
+    let mut output = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut told = String::new();
+    // The pipe stays open: what is told now is told before the end.
+    while !told.contains("CREATE_CQ failed") {
+        assert_ne!(std::io::BufRead::read_line(&mut output, &mut told).expect("a line"), 0, "it ended: {told}");
+    }
+    drop(input);
+    assert!(child.wait().expect("an end").success());
 }

@@ -1,7 +1,7 @@
 //! `mlx5 perf` on the software card: both ends in one program, and in two.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -337,4 +337,57 @@ fn an_end_that_vanishes_is_an_error_of_the_other_within_seconds() {
         let expected = ["is gone", "TRANSPORT_RETRY", "the other end", "Connection refused"];
         assert!(expected.iter().any(|word| said.contains(word)), "{arguments}: {said}");
     }
+}
+
+/// The next line of a program's stderr, and a thread that keeps what follows.
+fn first_line(program: &mut Running) -> (String, std::thread::JoinHandle<String>) {
+    let mut stderr = BufReader::new(program.0.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    stderr.read_line(&mut line).expect("a line");
+    let rest = std::thread::spawn(move || {
+        let mut rest = String::new();
+        stderr.read_to_string(&mut rest).expect("text");
+        rest
+    });
+    (line, rest)
+}
+
+#[test]
+fn a_server_says_which_port_it_took_and_survives_strangers() {
+    let card = Served::new();
+    let mut server = card.end(0, "bw write -n 50 -s 64 -p 0 --listen");
+    let (line, rest) = first_line(&mut server);
+    let told = line.split("waiting for a client on port ").nth(1).expect("a port");
+    let port: u16 = told.split(',').next().expect("a number").parse().expect("a number");
+    assert!(port > 0 && told.contains("up to 120 s"), "{line}");
+    let mut scanner = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    scanner.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("written");
+    drop(TcpStream::connect(("127.0.0.1", port)).expect("it listens"));
+    let mut liar = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    liar.write_all(b"\"Ready\"\n").expect("written");
+    let client = card.end(1, &format!("bw write -n 50 -s 64 -p {port} 127.0.0.1")).end();
+    assert!(client.status.success(), "{}", text(&client.stderr));
+    assert!(server.0.wait().expect("an end").success());
+    let said = rest.join().expect("no panic");
+    assert_eq!(said.matches("a stranger connected, and was sent away").count(), 3, "{said}");
+}
+
+#[test]
+fn a_client_says_that_it_waits_and_for_how_long() {
+    let card = Served::new();
+    let port = free_port();
+    let mut client = card.end(1, &format!("bw write -n 50 -s 64 -p {port} 127.0.0.1"));
+    let (line, rest) = first_line(&mut client);
+    assert!(line.contains(&format!("waiting for the server on 127.0.0.1, port {port}, up to 120 s")), "{line}");
+    let server = card.end(0, &format!("bw write -n 50 -s 64 -p {port} --listen")).end();
+    assert!(server.status.success(), "{}", text(&server.stderr));
+    assert!(client.0.wait().expect("an end").success(), "{}", rest.join().expect("no panic"));
+}
+
+#[test]
+fn the_heading_is_printed_before_the_run() {
+    let mut run = Running::of(&mut perf("bw write -D 1000 -f 0"));
+    let mut lines = BufReader::new(run.0.stdout.take().expect("a pipe")).lines();
+    // The run takes longer than any test may.
+    assert!(lines.any(|line| line.expect("text") == BANDWIDTH), "it ended without a heading");
 }

@@ -8,14 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Runs `work` as the program `name`. Warnings and the final error go to stderr; `RUST_LOG` sets the log level.
 pub fn run<E: Into<Box<dyn Error + Send + Sync>>>(name: &str, work: impl FnOnce() -> Result<(), E>) -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .without_time()
-        // A closed stderr is no reason to end.
-        .log_internal_errors(false)
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn")))
-        .init();
+    start_log("warn");
     match work() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -23,6 +16,18 @@ pub fn run<E: Into<Box<dyn Error + Send + Sync>>>(name: &str, work: impl FnOnce(
             ExitCode::FAILURE
         }
     }
+}
+
+/// Starts the log on stderr. `RUST_LOG` sets its level, else `level` does, such as `warn`. Call it once.
+pub fn start_log(level: &str) {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        // A closed stderr is no reason to end.
+        .log_internal_errors(false)
+        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level)))
+        .init();
 }
 
 /// An error and all its causes, each once, on one line without control characters. A process that is out of file

@@ -6,14 +6,19 @@ pub mod limits;
 pub mod set;
 mod text;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use crate::output::{Failure, print, print_json};
+use crate::pattern;
 use set::{Both, CapSet};
 use text::text;
 
 /// What to show.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    mlx5 caps -d vfio:0000:3b:00.0 log_max   what matches log_max, and what it means\n  \
+    mlx5 caps --json > mine.json             a file that can be used in place of a device\n  \
+    mlx5 caps --diff connectx5 mine.json     what differs, and what drivers make of it")]
 pub struct Arguments {
     /// Device: sim, vfio:0000:3b:00.0, vfio-user:/run/nic.sock; or a file that `mlx5 caps --json` wrote.
     #[arg(short, long = "device", visible_alias = "ib-dev", default_value = "sim")]
@@ -40,15 +45,7 @@ struct Wanted {
 
 impl Wanted {
     fn from(arguments: &Arguments) -> Result<Self, Failure> {
-        let compile = |pattern: &String| {
-            RegexBuilder::new(pattern).case_insensitive(true).build().map_err(|error| {
-                // Its first lines point into the pattern.
-                let error = error.to_string();
-                let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                format!("{pattern:?} is not a regular expression: {reason}; `.*` matches anything, `\\.` a dot")
-            })
-        };
-        let pattern = arguments.pattern.as_ref().map(compile).transpose()?;
+        let pattern = arguments.pattern.as_deref().map(pattern::compiled).transpose()?;
         Ok(Wanted { pattern, max: !arguments.cur, current: !arguments.max })
     }
 

@@ -21,7 +21,7 @@ use mlx5_tools::hex::{self, Hex};
 use mlx5_tools::kernel_log;
 
 use crate::caps::set::CapSet;
-use crate::output::{Failure, print, print_json};
+use crate::output::{Failure, print, print_json, usage};
 use command::Printed;
 use recognise::{Kind, Sighting};
 use report::Report;
@@ -29,6 +29,12 @@ use wqe::Service;
 
 /// What to explain.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    dmesg -w | mlx5 explain                  as it happens\n  \
+    mlx5 explain wc 12                       an ibv_wc_status\n  \
+    mlx5 explain status 0x8 0x62bbc6         a command's status and syndrome\n  \
+    mlx5 explain cqe - < cqe.bin             hex in any dumper's format, or raw bytes\n  \
+    mlx5 explain --caps mine.json command dmesg.txt   failed commands against a card's limits")]
 pub struct Arguments {
     /// `cqe`, `eqe`, `wqe`, `health` or `command` and hex; `status`, `wc`, `syndrome` or `vendor` and a number or name;
     /// or output of a kernel, DPDK, UCX, NCCL, libmlx5 or this driver; or a file with any of these, also after a kind.
@@ -101,7 +107,7 @@ fn reports(words: &[String], known: Known<'_>) -> Result<Vec<Report>, Failure> {
         && let Some(named) = NAMED.iter().find(|named| named.name == kind)
     {
         if rest.is_empty() && !named.takes.is_empty() {
-            return Err(format!("`{kind}` needs {}: `mlx5 explain {kind} {}`", named.takes, named.example).into());
+            return Err(usage(format!("`{kind}` needs {}: `mlx5 explain {kind} {}`", named.takes, named.example)));
         }
         return (named.explain)(&input::given(rest)?, known);
     }
@@ -287,7 +293,7 @@ fn of_status(text: &str) -> Result<Report, Failure> {
     let named = named.or(of_kernel.map(|(_, status)| status));
     named.map(|status| status::of_status(*status)).ok_or_else(|| {
         let known: Vec<String> = CmdStatus::ALL.iter().map(CmdStatus::to_string).collect();
-        format!("{text:?} is not a command status; known are {}", known.join(", ")).into()
+        usage(format!("{text:?} is not a command status; known are {}", known.join(", ")))
     })
 }
 
@@ -315,7 +321,7 @@ const KERNEL_STATUS: [(&str, CmdStatus); 17] = [
 fn of_wc(text: &str) -> Result<Report, Failure> {
     let status = number(text).ok().or_else(|| cqe::wc_by_words(text));
     let status =
-        status.ok_or_else(|| format!("{text:?} is not an ibv_wc_status, such as 12 or IBV_WC_RETRY_EXC_ERR"))?;
+        status.ok_or_else(|| usage(format!("{text:?} is not an ibv_wc_status, such as 12 or IBV_WC_RETRY_EXC_ERR")))?;
     Ok(cqe::of_wc(status, None))
 }
 
@@ -326,7 +332,7 @@ fn number(text: &str) -> Result<u32, Failure> {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("{text:?} is not a number; write 12 or 0xc").into())
+    parsed.map_err(|_| usage(format!("{text:?} is not a number; write 12 or 0xc")))
 }
 
 #[cfg(test)]

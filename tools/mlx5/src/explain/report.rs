@@ -64,8 +64,39 @@ impl fmt::Display for Seen {
     }
 }
 
+/// Fields by name: the text, and the number in it with its name: `TRANSPORT_RETRY_EXC_ERR (0x15)`, `0x15`, `21`.
 fn as_map<S: serde::Serializer>(fields: &[(&'static str, String)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(fields.iter().map(|(name, value)| (name, value)))
+    to.collect_map(fields.iter().map(|(name, text)| (name, FieldValue::of(text))))
+}
+
+/// A field as JSON.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct FieldValue<'a> {
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+}
+
+impl<'a> FieldValue<'a> {
+    fn of(text: &'a str) -> Self {
+        let named = text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")).and_then(|(name, digits)| {
+            let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            Some((name, number(digits)?)).filter(|_| is_name)
+        });
+        match named {
+            Some((name, value)) => FieldValue { text, value: Some(value), name: Some(name) },
+            None => FieldValue { text, value: number(text), name: None },
+        }
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 /// Owned lines of text.
@@ -114,4 +145,20 @@ fn known_line(f: &mut fmt::Formatter<'_>, known: &Known) -> fmt::Result {
     let of = [known.of, known.status].join(" ");
     writeln!(f, "  {:#x} is known in public ({sure}; {}): {}", known.number, of.trim(), known.text)?;
     writeln!(f, "    {}", known.source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_in_a_field_is_told_with_its_name() {
+        let of = |text| {
+            let FieldValue { value, name, .. } = FieldValue::of(text);
+            (value, name)
+        };
+        assert_eq!(of("TRANSPORT_RETRY_EXC_ERR (0x15)"), (Some(0x15), Some("TRANSPORT_RETRY_EXC_ERR")));
+        assert_eq!((of("0x68"), of("12")), ((Some(0x68), None), (Some(12), None)));
+        assert_eq!((of("two words (0x1)"), of("words"), of("64 bytes")), ((None, None), (None, None), (None, None)));
+    }
 }

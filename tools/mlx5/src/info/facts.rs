@@ -91,7 +91,7 @@ impl Info {
             object
         };
         let (card, port) = (object(&self.card, ""), object(&self.port, "port."));
-        let mut info = json!({ "version": 1, "device": self.device });
+        let mut info = json!({ "device": self.device });
         info.as_object_mut().into_iter().for_each(|info| info.extend(card.clone()));
         info["port"] = Value::Object(port);
         info["gids"] = json!(self.gids);

@@ -11,7 +11,7 @@ use super::line::Direction;
 use super::options::{Options, Summary};
 use super::pair::Event;
 use super::whole::{Outcome, Whole, notes};
-use crate::fields::{hex, json_of};
+use crate::fields::{VERSION, hex, json_of};
 
 /// Prints events, and counts.
 pub(super) struct Printer<'a, W> {
@@ -113,6 +113,7 @@ impl<'a, W: Write> Printer<'a, W> {
     fn json(&self, whole: &Whole<'_>, outcome: &Outcome) -> Value {
         let dump = whole.dump();
         let mut object = json!({
+            "version": VERSION,
             "number": whole.command.number,
             "device": dump.and_then(|dump| dump.device.clone()),
             "slot": dump.and_then(|dump| dump.slot),

@@ -5,13 +5,21 @@ use std::time::Duration;
 
 use mlx5_prm::values::PathMtu;
 
-use crate::output::Failure;
+use crate::output::{Failure, usage};
 
 /// Most messages on a queue pair, as perftest's: a number of 31 bits.
 const MOST_MESSAGES: u64 = i32::MAX as u64;
 
+/// Warm-up messages by default, as in perftest.
+const WARM_UP: u64 = 100;
+
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    mlx5 perf lat write                      both ends here, on one card\n  \
+    mlx5 perf bw send -d vfio:0000:3b:00.0 --listen   the server; then, on another host:\n  \
+    mlx5 perf bw send -d vfio:0000:af:00.0 SERVER     the client\n  \
+    mlx5 perf rate write -q 4 -l 16 -D 10    message rate over 10 seconds, 4 queue pairs, lists of 16")]
 pub struct Arguments {
     /// lat: half the round-trip time (read, atomic: the whole); bw: bandwidth; rate: bw with 2-byte messages.
     #[arg(value_enum)]
@@ -27,64 +35,64 @@ pub struct Arguments {
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short, long = "device", visible_alias = "ib-dev", default_value = "sim")]
     pub device: String,
-    /// Port of the device.
+    /// Port of the device: only 1.
     #[arg(short = 'i', long = "ib-port", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
     ib_port: u8,
-    /// TCP port of the server.
+    /// TCP port of the server, 0 to 65535; with 0 the server takes a free one, and says which.
     #[arg(short, long, default_value_t = 18515)]
     pub port: u16,
-    /// Message size in bytes [default: 2 for lat and rate, 65536 for bw; always 8 for atomics].
+    /// Message size in bytes, 1 to 1073741824 [default: 2 for lat and rate, 65536 for bw; always 8 for atomics].
     #[arg(short, long, conflicts_with = "all", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     size: Option<u32>,
     /// Measure every power of two from 2 bytes to 8 MiB.
     #[arg(short, long)]
     all: bool,
-    /// Number of messages [default: 1000; 5000 for bw and rate of writes].
+    /// Number of messages, 5 to 2147483647 [default: 1000; 5000 for bw and rate of writes].
     #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(5..=MOST_MESSAGES))]
     iters: Option<u64>,
-    /// Run for this many seconds instead of a number of messages.
-    #[arg(short = 'D', long)]
+    /// Run for this many seconds, 1 to 1000000, instead of a number of messages.
+    #[arg(short = 'D', long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     duration: Option<u32>,
-    /// Seconds at the start and at the end of -D that are not counted.
+    /// Seconds at the start and at the end of -D that are not counted, 0 to 4294967295.
     #[arg(short = 'f', long, default_value_t = 2, requires = "duration")]
     margin: u32,
-    /// Warm-up messages, not counted.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=MOST_MESSAGES))]
-    warm_up: u64,
-    /// Number of queue pairs.
+    /// Warm-up messages, not counted, 0 to 2147483647 [default: 100, and no more than -n].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=MOST_MESSAGES))]
+    warm_up: Option<u64>,
+    /// Number of queue pairs, 1 to 16384.
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16384))]
     qp: u32,
-    /// Messages in flight on each queue pair [default: 128; 1 for lat].
+    /// Messages in flight on each queue pair, 1 to 15000 [default: 128; 1 for lat].
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=15000))]
     tx_depth: Option<u32>,
-    /// Receives posted on each queue pair.
+    /// Receives posted on each queue pair, 1 to 16384.
     #[arg(short, long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=16384))]
     rx_depth: u32,
-    /// Messages posted with one doorbell.
-    #[arg(short = 'l', long = "post_list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Messages posted with one doorbell, 1 to 15000, and no more than -t.
+    #[arg(short = 'l', long = "post_list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=15000))]
     post_list: u32,
-    /// Messages per completion [default: 100; 1 above 8192 bytes; with -l, one completion per list].
+    /// Messages per completion, 1 to 1024 [default: 100; 1 above 8192 bytes; with -l, one completion per list].
     #[arg(short = 'Q', long = "cq-mod", value_parser = clap::value_parser!(u32).range(1..=1024))]
     cq_mod: Option<u32>,
-    /// Largest message in bytes that is sent inline [default: 220 for lat write, 236 for lat send, else 0].
+    /// Largest message in bytes that is sent inline, 0 to 1023 [default: 220 for lat write, 236 for lat send, else 0].
     #[arg(short = 'I', long = "inline_size", value_parser = clap::value_parser!(u16).range(0..=1023))]
     inline_size: Option<u16>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096.
     #[arg(short, long, default_value_t = 1024)]
     mtu: u32,
-    /// Index of the local GID.
+    /// Index of the local GID, 0 to 255; `mlx5 info` lists them.
     #[arg(short = 'x', long = "gid-index", default_value_t = 0)]
     gid_index: u8,
-    /// Service level.
+    /// Service level, 0 to 7.
     #[arg(short = 'S', long = "sl", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
     sl: u8,
-    /// Acknowledgement timeout: 4.096 us * 2^TIMEOUT.
+    /// Acknowledgement timeout: 4.096 us * 2^TIMEOUT, 0 to 31; 0 for none.
     #[arg(short = 'u', long = "qp-timeout", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     qp_timeout: u8,
     /// Atomic operation: CMP_AND_SWAP or FETCH_AND_ADD [default: FETCH_AND_ADD].
     #[arg(short = 'A', long = "atomic_type")]
     atomic_type: Option<AtomicType>,
-    /// Maximum number of outstanding reads or atomics.
+    /// Maximum number of outstanding reads or atomics, 1 to 128.
     #[arg(short, long = "outs", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=128))]
     outs: u8,
     /// Send in both directions.
@@ -145,7 +153,7 @@ struct Unsupported {
 
 impl Unsupported {
     fn check(&self) -> Result<(), Failure> {
-        let refused = |flag: &str, instead: &str| Err(format!("perftest's {flag} is not supported: {instead}").into());
+        let refused = |flag: &str, instead: &str| Err(usage(format!("perftest's {flag} is not supported: {instead}")));
         let cm = "the ends connect over TCP only; leave it out";
         match self {
             _ if self.connection != "RC" => {
@@ -363,7 +371,7 @@ impl Plan {
         let post_list = u64::from(arguments.post_list);
         if latency {
             let refuse =
-                |flag: &str| Err(format!("{flag} makes no sense for lat, which has one message in flight").into());
+                |flag: &str| Err(usage(format!("{flag} makes no sense for lat, which has one message in flight")));
             match () {
                 () if tx_depth != 1 => return refuse("-t"),
                 () if post_list != 1 => return refuse("-l"),
@@ -375,23 +383,26 @@ impl Plan {
         }
         for (flag, value) in [("-l", post_list), ("-Q", arguments.cq_mod.unwrap_or(1).into())] {
             if value > tx_depth {
-                return Err(format!("{flag} {value} is more than the {tx_depth} messages in flight: raise -t").into());
+                return Err(usage(format!("{flag} {value} is more than the {tx_depth} messages in flight: raise -t")));
             }
         }
         if arguments.svg.is_some() && !latency && !arguments.all {
-            return Err("--svg draws a latency distribution, or the result of each size: add -a".into());
+            return Err(usage("--svg draws a latency distribution, or the result of each size: add -a"));
         }
         if arguments.svg.is_some() && arguments.listen {
-            return Err("--svg: only the client has the data to draw; pass it to the client".into());
+            return Err(usage("--svg: only the client has the data to draw; pass it to the client"));
         }
         if arguments.events && latency && arguments.operation == Operation::Write {
-            return Err("-e: a write causes no event at its target, which polls memory".into());
+            return Err(usage("-e: a write causes no event at its target, which polls memory"));
+        }
+        if arguments.host.is_some() && arguments.port == 0 {
+            return Err(usage("-p 0 lets a server choose its port: give the client the one that the server says"));
         }
         if arguments.events && arguments.qp != 1 {
-            return Err("-e sleeps on one completion queue: use -q 1".into());
+            return Err(usage("-e sleeps on one completion queue: use -q 1"));
         }
         let path_mtu = PathMtu::from_bytes(arguments.mtu)
-            .ok_or_else(|| format!("-m: {} is not a path MTU: 256, 512, 1024, 2048 or 4096", arguments.mtu))?;
+            .ok_or_else(|| usage(format!("-m: {} is not a path MTU: 256, 512, 1024, 2048 or 4096", arguments.mtu)))?;
         Ok(Plan {
             agreed: Agreed {
                 test: arguments.test,
@@ -459,10 +470,10 @@ impl Plan {
 fn sizes(arguments: &Arguments) -> Result<Vec<usize>, Failure> {
     let atomic = arguments.operation == Operation::Atomic;
     if atomic && (arguments.all || arguments.size.is_some_and(|size| size as usize != ATOMIC)) {
-        return Err(format!("-s, -a: an atomic has {ATOMIC} bytes; leave them out").into());
+        return Err(usage(format!("-s, -a: an atomic has {ATOMIC} bytes; leave them out")));
     }
     if !atomic && arguments.atomic_type.is_some() {
-        return Err("-A chooses the atomic operation: test atomic, or leave -A out".into());
+        return Err(usage("-A chooses the atomic operation: test atomic, or leave -A out"));
     }
     let usual = match arguments.test {
         _ if atomic => ATOMIC,
@@ -477,11 +488,11 @@ fn amount(arguments: &Arguments) -> Result<Amount, Failure> {
     let Some(seconds) = arguments.duration else {
         let many = arguments.operation == Operation::Write && arguments.test != Test::Lat;
         let counted = arguments.iters.unwrap_or(if many { 5000 } else { 1000 });
-        return Ok(Amount::Messages { warm_up: arguments.warm_up, counted });
+        return Ok(Amount::Messages { warm_up: arguments.warm_up.unwrap_or(WARM_UP.min(counted)), counted });
     };
     if u64::from(seconds) <= 2 * u64::from(arguments.margin) {
         let margin = arguments.margin;
-        return Err(format!("-D {seconds}: two margins of {margin} s leave nothing to measure; lower -f").into());
+        return Err(usage(format!("-D {seconds}: two margins of {margin} s leave nothing to measure; lower -f")));
     }
     let of = |seconds: u32| Duration::from_secs(seconds.into());
     Ok(Amount::Time { total: of(seconds), margin: of(arguments.margin) })
@@ -529,6 +540,9 @@ mod tests {
         assert_eq!((bw.cq_mod(64), bw.rx_depth, bw.agreed.mtu), (100, 512, 1024));
         assert_eq!(plan("bw send -s 64 -l 8").unwrap().cq_mod(64), 8);
         assert_eq!(plan("rate write").unwrap().agreed.sizes, [2]);
+        let warm_up = |line| plan(line).unwrap().agreed.amount;
+        assert_eq!(warm_up("lat write -n 30"), Amount::Messages { warm_up: 30, counted: 30 });
+        assert_eq!(warm_up("lat write -n 30 --warm-up 50"), Amount::Messages { warm_up: 50, counted: 30 });
         let atomic = plan("bw atomic").unwrap();
         assert_eq!(
             (&atomic.agreed.sizes[..], atomic.agreed.atomic_type, atomic.inline),
@@ -560,6 +574,7 @@ mod tests {
             ("bw write -D 4 -f 4294967295", "lower -f"),
             ("bw write -n 18446744073709551615", "2147483647"),
             ("bw write --warm-up 18446744073709551615", "2147483647"),
+            ("bw write -p 0 host", "that the server says"),
             ("bw write --svg x", "add -a"),
             ("lat write --svg x --listen", "to the client"),
         ] {

@@ -7,26 +7,29 @@ use mlx5_dv::Device;
 use mlx5_open::watchdog::Watchdog;
 
 use super::arguments::Plan;
+use super::platform::Platform;
 use super::progress::Progress;
-use super::report::Measured;
+use super::report::{Measured, Table};
 use super::run::{NAP, Run};
 use super::test_qp::{Role, TestQp, check_count, test_qps};
 use crate::output::Failure;
 
 /// Measures every size.
-pub fn run(device: &Arc<Device>, plan: &Plan) -> Result<Vec<Measured>, Failure> {
+pub fn run(device: &Arc<Device>, plan: &Plan, ours: &Platform, table: Table) -> Result<Vec<Measured>, Failure> {
     check_count(device, 2 * plan.agreed.qps)?;
     let (mut client, mut server) = (test_qps(device, plan)?, test_qps(device, plan)?);
     for (ours, theirs) in client.iter_mut().zip(&mut server) {
         theirs.connect(&ours.address()?)?;
         ours.connect(&theirs.address()?)?;
     }
+    table.begin(plan, std::slice::from_ref(ours))?;
     let mut progress = Progress::new(plan);
-    plan.agreed
-        .sizes
-        .iter()
-        .map(|size| one_size(device, plan, *size, &mut client, &mut server, &mut progress))
-        .collect()
+    let measured = |size: &usize| {
+        let row = one_size(device, plan, *size, &mut client, &mut server, &mut progress)?;
+        progress.aside(|| table.row(&row))?;
+        Ok(row)
+    };
+    plan.agreed.sizes.iter().map(measured).collect()
 }
 
 fn one_size(

@@ -18,14 +18,17 @@ mod test_qp;
 
 pub use arguments::Arguments;
 
+use std::fs::File;
 use std::path::Path;
+
+use mlx5_dv::{Device, Gid};
 
 use arguments::Plan;
 use platform::Platform;
 use remote::Outcome;
-use report::Report;
+use report::{Report, Table};
 
-use crate::output::{Failure, print, print_json};
+use crate::output::{Failure, print, print_json, usage};
 
 /// The software card in a process is that process's own.
 const PRIVATE_CARD: &str = "-d sim is a private card of each process, without a wire to the other's: leave --listen \
@@ -36,19 +39,23 @@ const PRIVATE_CARD: &str = "-d sim is a private card of each process, without a 
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let plan = Plan::of(arguments)?;
     if arguments.device.split(':').next() == Some("sim") && (arguments.listen || arguments.host.is_some()) {
-        return Err(PRIVATE_CARD.into());
+        return Err(usage(PRIVATE_CARD));
     }
+    // What cannot be written is told before the run, not after it.
+    [&arguments.out_json, &arguments.svg].into_iter().flatten().try_for_each(|path| writable(path))?;
     let device = mlx5_open::open(&arguments.device)?;
+    check_gid(&device, plan.gid_index)?;
     let ours = Platform::of(&device);
+    let table = Table { shown: !json, gbits: arguments.gbits };
     let (plan, platforms, rows) = match &arguments.host {
         None if !arguments.listen => {
-            let rows = local::run(&device, &plan)?;
+            let rows = local::run(&device, &plan, &ours, table)?;
             (plan, vec![ours], rows)
         }
         host => {
             let Outcome { plan, platform, rows } = match host {
-                Some(host) => remote::client(&device, &plan, &ours, host, arguments.port)?,
-                None => remote::server(&device, &plan, &ours, arguments.port)?,
+                Some(host) => remote::client(&device, &plan, &ours, (host, arguments.port), table)?,
+                None => remote::server(&device, &plan, &ours, arguments.port, table)?,
             };
             (plan, vec![ours, platform], rows)
         }
@@ -60,7 +67,27 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     if let Some(path) = &arguments.svg {
         write(path, &plot::svg(&report)?)?;
     }
-    if json { print_json(&report.json()) } else { print(&report.text()) }
+    if json { print_json(&report.json()) } else { print(&report.foot()) }
+}
+
+/// Checks that the card has the GID, and lists those that it has.
+fn check_gid(device: &Device, index: u8) -> Result<(), Failure> {
+    let gids = device.gids();
+    if gids.is_empty() || gids.iter().any(|gid| u32::from(gid.index) == u32::from(index)) {
+        return Ok(());
+    }
+    let named = |gid: &Gid| match gid.address.to_ipv4_mapped() {
+        Some(ipv4) => format!("-x {} is {} ({ipv4})", gid.index, gid.address),
+        None => format!("-x {} is {}", gid.index, gid.address),
+    };
+    let all: Vec<String> = gids.iter().map(named).collect();
+    Err(format!("-x {index}: {} has no such GID; {}", device.name(), all.join(", ")).into())
+}
+
+/// Checks that the file can be written, and makes it if it is not there.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let opened = File::options().append(true).create(true).open(path);
+    opened.map(drop).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

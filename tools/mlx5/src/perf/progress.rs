@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -17,10 +17,13 @@ const FRAME: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Progress {
     shared: Arc<Shared>,
-    /// Messages per size; 0 for timed runs.
-    messages: u64,
+    /// Messages per size; of timed runs, milliseconds.
+    each: u64,
     sizes: u64,
     begun: u64,
+    start: Instant,
+    /// Only on a terminal.
+    bar: Option<ProgressBar>,
     drawer: Option<JoinHandle<()>>,
 }
 
@@ -28,6 +31,8 @@ pub struct Progress {
 struct Shared {
     /// Messages of the current size so far.
     count: AtomicU64,
+    /// When the current size began, in milliseconds since the first.
+    since: AtomicU64,
     base: AtomicU64,
     size: AtomicU64,
     over: AtomicBool,
@@ -37,23 +42,28 @@ impl Progress {
     /// A bar for `plan`.
     pub fn new(plan: &Plan) -> Self {
         let (sizes, qps) = (plan.agreed.sizes.len() as u64, plan.agreed.qps as u64);
-        let messages = match plan.agreed.amount {
-            Amount::Messages { warm_up, counted } => (warm_up + counted) * qps,
-            Amount::Time { .. } => 0,
+        let (each, timed) = match plan.agreed.amount {
+            Amount::Messages { warm_up, counted } => ((warm_up + counted) * qps, false),
+            Amount::Time { total, .. } => (millis(total), true),
         };
-        let shared = Arc::new(Shared::default());
-        let drawer = std::io::stderr().is_terminal().then(|| {
+        let (shared, start) = (Arc::new(Shared::default()), Instant::now());
+        let bar = std::io::stderr().is_terminal().then(|| ProgressBar::new(each * sizes));
+        let drawer = bar.clone().map(|bar| {
             let shared = Arc::clone(&shared);
-            std::thread::spawn(move || draw(&shared, messages * sizes))
+            std::thread::spawn(move || match timed {
+                true => draw(&bar, &shared, |shared| shared.timed(each, millis(start.elapsed()))),
+                false => draw(&bar, &shared, Shared::counted),
+            })
         });
-        Progress { shared, messages, sizes, begun: 0, drawer }
+        Progress { shared, each, sizes, begun: 0, start, bar, drawer }
     }
 
     /// Starts the next size.
     pub fn begin(&mut self, size: usize) {
-        let base = self.messages * self.begun.min(self.sizes);
+        let base = self.each * self.begun.min(self.sizes);
         self.shared.base.store(base, Ordering::Relaxed);
         self.shared.count.store(0, Ordering::Relaxed);
+        self.shared.since.store(millis(self.start.elapsed()), Ordering::Relaxed);
         self.shared.size.store(size as u64, Ordering::Relaxed);
         self.begun += 1;
     }
@@ -63,6 +73,30 @@ impl Progress {
     pub fn set(&self, count: u64) {
         self.shared.count.store(count, Ordering::Relaxed);
     }
+
+    /// Runs `print` while no bar is on the terminal.
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+impl Shared {
+    /// Messages of all sizes so far.
+    fn counted(&self) -> u64 {
+        self.base.load(Ordering::Relaxed) + self.count.load(Ordering::Relaxed)
+    }
+
+    /// Milliseconds of all sizes so far, `now` ms after the start, of `each` a size.
+    fn timed(&self, each: u64, now: u64) -> u64 {
+        self.base.load(Ordering::Relaxed) + now.saturating_sub(self.since.load(Ordering::Relaxed)).min(each)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Progress {
@@ -74,16 +108,27 @@ impl Drop for Progress {
     }
 }
 
-fn draw(shared: &Shared, all: u64) {
-    let bar = if all > 0 { ProgressBar::new(all) } else { ProgressBar::new_spinner() };
-    let template = if all > 0 { "{msg:>16} {wide_bar} {eta}" } else { "{spinner} {msg} {elapsed}" };
-    if let Ok(style) = ProgressStyle::with_template(template) {
+fn draw(bar: &ProgressBar, shared: &Shared, position: impl Fn(&Shared) -> u64) {
+    if let Ok(style) = ProgressStyle::with_template("{msg:>16} {wide_bar} {eta} left") {
         bar.set_style(style);
     }
     while !shared.over.load(Ordering::Relaxed) {
         bar.set_message(format!("{} bytes", shared.size.load(Ordering::Relaxed)));
-        bar.set_position(shared.base.load(Ordering::Relaxed) + shared.count.load(Ordering::Relaxed));
+        bar.set_position(position(shared));
         std::thread::sleep(FRAME);
     }
     bar.finish_and_clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timed_run_progresses_by_time_and_waits_at_its_end() {
+        let shared = Shared::default();
+        shared.base.store(3000, Ordering::Relaxed);
+        shared.since.store(5000, Ordering::Relaxed);
+        assert_eq!([4000, 5000, 6500, 60_000].map(|now| shared.timed(3000, now)), [3000, 3000, 4500, 6000]);
+    }
 }

@@ -1,27 +1,29 @@
 //! Each end in a program of its own. They exchange messages over TCP, one line of JSON each: queue pairs and memory
 //! first; then, for each size, its start, its end, and what the server measured.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5_dv::Device;
 use mlx5_open::program;
-use mlx5_open::rendezvous::{self, Pending};
+use mlx5_open::rendezvous::{self, Listener, Pending};
 use mlx5_open::watchdog::{Lost, Watchdog};
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{Agreed, Plan};
 use super::platform::Platform;
 use super::progress::Progress;
-use super::report::Measured;
+use super::report::{Measured, Table};
 use super::run::{NAP, Run};
 use super::test_qp::{Address, Role, TestQp, check_count, test_qps};
 use crate::output::{self, Failure};
 
 /// How long a client waits for its server, and a server for its client.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a server waits for the hello of one who has connected.
+const HELLO: Duration = Duration::from_secs(10);
 /// Version of the messages. Both ends must have the same.
 const VERSION: u32 = 2;
 /// Longest accepted line in bytes: enough for the largest number of queue pairs.
@@ -81,12 +83,37 @@ impl Peer {
         if read.map_err(|error| format!("cannot read from the other end: {error}"))? == 0 {
             return Err(Lost::Gone.into());
         }
-        match serde_json::from_str(&line) {
-            Ok(Message::Failed(reason)) => Err(format!("the other end failed: {reason}").into()),
-            Ok(message) => Ok(message),
-            Err(error) => {
-                Err(format!("invalid message: the other end is no `mlx5 perf` of this version: {error}").into())
+        message_of(line.as_bytes())
+    }
+
+    /// The first message of a client.
+    ///
+    /// # Errors
+    /// What came is none, or came too late.
+    fn hello(&mut self) -> Result<Message, Failure> {
+        let (usual, deadline) = (self.stream.read_timeout()?, Instant::now() + HELLO);
+        let mut line = Vec::new();
+        while !line.ends_with(b"\n") && (line.len() as u64) < LONGEST_LINE {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("it said no hello within {} s", HELLO.as_secs()).into());
             }
+            self.stream.set_read_timeout(Some(left))?;
+            let come = match self.lines.fill_buf() {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => continue,
+                come => come?,
+            };
+            if come.is_empty() {
+                return Err("it hung up".into());
+            }
+            let used = come.iter().position(|byte| *byte == b'\n').map_or(come.len(), |end| end + 1);
+            line.extend_from_slice(&come[..used]);
+            self.lines.consume(used);
+        }
+        self.stream.set_read_timeout(usual)?;
+        match message_of(&line)? {
+            hello @ Message::Hello { .. } => Ok(hello),
+            message => unexpected(&message),
         }
     }
 
@@ -106,6 +133,15 @@ impl Peer {
             let _ = self.send(&Message::Failed(program::chain(error.as_ref())));
         }
         done
+    }
+}
+
+/// The message in a line; one that tells of the other end's failure is an error.
+fn message_of(line: &[u8]) -> Result<Message, Failure> {
+    match serde_json::from_slice(line) {
+        Ok(Message::Failed(reason)) => Err(format!("the other end failed: {reason}").into()),
+        Ok(message) => Ok(message),
+        Err(error) => Err(format!("invalid message: the other end is no `mlx5 perf` of this version: {error}").into()),
     }
 }
 
@@ -134,13 +170,31 @@ pub struct Outcome {
 }
 
 /// Measures every size with the server on `host`.
-pub fn client(device: &Arc<Device>, plan: &Plan, ours: &Platform, host: &str, port: u16) -> Result<Outcome, Failure> {
+pub fn client(
+    device: &Arc<Device>,
+    plan: &Plan,
+    ours: &Platform,
+    server: (&str, u16),
+    table: Table,
+) -> Result<Outcome, Failure> {
     check_count(device, plan.agreed.qps)?;
     let mut qps = test_qps(device, plan)?;
-    let stream = rendezvous::connect(host, port, PATIENCE).map_err(|error| format!("{host}, port {port}: {error}"))?;
-    let mut peer = Peer::new(stream)?;
-    let done = ask(device, plan, ours, &mut qps, &mut peer);
+    let mut peer = Peer::new(reach(server)?)?;
+    let done = ask(device, plan, ours, &mut qps, &mut peer, table);
     peer.report(done)
+}
+
+/// Connects to the server, and says so if it must be waited for.
+fn reach((host, port): (&str, u16)) -> Result<TcpStream, Failure> {
+    let connected = match rendezvous::connect(host, port, Duration::ZERO) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            let limit = PATIENCE.as_secs();
+            output::note(&format!("waiting for the server on {host}, port {port}, up to {limit} s"));
+            rendezvous::connect(host, port, PATIENCE)
+        }
+        connected => connected,
+    };
+    connected.map_err(|error| format!("{host}, port {port}: {error}").into())
 }
 
 fn ask(
@@ -149,6 +203,7 @@ fn ask(
     ours: &Platform,
     qps: &mut [TestQp],
     peer: &mut Peer,
+    table: Table,
 ) -> Result<Outcome, Failure> {
     let (agreed, platform, ends) = (plan.agreed.clone(), ours.clone(), addresses(qps)?);
     peer.send(&Message::Hello { version: VERSION, agreed, platform, ends })?;
@@ -157,11 +212,14 @@ fn ask(
         message => return unexpected(&message),
     };
     connect(qps, &ends)?;
+    table.begin(plan, &[ours.clone(), platform.clone()])?;
     let mut progress = Progress::new(plan);
     let mut rows = Vec::new();
     for size in &plan.agreed.sizes {
         progress.begin(*size);
-        rows.push(one_size(device, plan, *size, qps, peer, &progress)?);
+        let row = one_size(device, plan, *size, qps, peer, &progress)?;
+        progress.aside(|| table.row(&row))?;
+        rows.push(row);
     }
     peer.send(&Message::Results(rows.clone()))?;
     Ok(Outcome { plan: plan.clone(), platform, rows })
@@ -199,17 +257,35 @@ fn one_size(
     Ok(run.end()?.ok_or("the client measured nothing")?.and(theirs))
 }
 
-/// Waits for one client, and runs the server side of what that client measures.
-pub fn server(device: &Arc<Device>, plan: &Plan, ours: &Platform, port: u16) -> Result<Outcome, Failure> {
+/// Waits for one client, and runs the server side of what that client measures. Strangers do not end the wait.
+pub fn server(device: &Arc<Device>, plan: &Plan, ours: &Platform, port: u16, table: Table) -> Result<Outcome, Failure> {
     let listener = rendezvous::listen(port)?;
-    output::note(&format!("waiting for a client on port {}", listener.port()));
-    let mut peer = Peer::new(listener.accept(PATIENCE)?)?;
-    let done = answer(device, plan, ours, &mut peer);
+    output::note(&format!("waiting for a client on port {}, up to {} s", listener.port(), PATIENCE.as_secs()));
+    let (mut peer, hello) = first_client(&listener, PATIENCE)?;
+    let done = answer(device, plan, ours, (&mut peer, hello), table);
     peer.report(done)
 }
 
-fn answer(device: &Arc<Device>, plan: &Plan, ours: &Platform, peer: &mut Peer) -> Result<Outcome, Failure> {
-    let (agreed, platform, ends) = match peer.receive()? {
+/// The first client that says hello as `mlx5 perf` does. Whoever else connects, such as a port scanner, is sent away.
+fn first_client(listener: &Listener, patience: Duration) -> Result<(Peer, Message), Failure> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let mut peer = Peer::new(listener.accept(deadline.saturating_duration_since(Instant::now()))?)?;
+        match peer.hello() {
+            Ok(hello) => return Ok((peer, hello)),
+            Err(reason) => output::note(&format!("a stranger connected, and was sent away: {reason}")),
+        }
+    }
+}
+
+fn answer(
+    device: &Arc<Device>,
+    plan: &Plan,
+    ours: &Platform,
+    (peer, hello): (&mut Peer, Message),
+    table: Table,
+) -> Result<Outcome, Failure> {
+    let (agreed, platform, ends) = match hello {
         Message::Hello { version: VERSION, agreed, platform, ends } => (agreed, platform, ends),
         Message::Hello { version, .. } => {
             return Err(format!("client and server differ: protocol version {version} and {VERSION}").into());
@@ -221,10 +297,14 @@ fn answer(device: &Arc<Device>, plan: &Plan, ours: &Platform, peer: &mut Peer) -
     let mut qps = test_qps(device, &plan)?;
     connect(&mut qps, &ends)?;
     peer.send(&Message::Welcome { platform: ours.clone(), ends: addresses(&qps)? })?;
+    table.begin(&plan, &[ours.clone(), platform.clone()])?;
     loop {
         match peer.receive()? {
             Message::Begin(size) if plan.agreed.sizes.contains(&size) => serve(device, &plan, size, &mut qps, peer)?,
-            Message::Results(rows) => return Ok(Outcome { plan, platform, rows }),
+            Message::Results(rows) => {
+                rows.iter().try_for_each(|row| table.row(row))?;
+                return Ok(Outcome { plan, platform, rows });
+            }
             message => return unexpected(&message),
         }
     }

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use hdrhistogram::Histogram;
+use mlx5_tools::fields::VERSION;
 use serde_json::{Map, Value, json};
 
 use super::arguments::{Operation, Plan, Test};
 use super::platform::{Platform, note};
-use crate::output::Failure;
+use crate::output::{Failure, print};
 
 /// perftest's headings, as of version 25. Older versions said MB for MiB.
 const LATENCY: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] ";
@@ -172,6 +173,15 @@ impl Bandwidths {
 }
 
 impl Measured {
+    /// Its row of the table.
+    pub fn line(&self, gbits: bool) -> String {
+        let row = match self {
+            Measured::Latency(row) => row.row(),
+            Measured::Bandwidth(row) => row.row(gbits),
+        };
+        row + "\n"
+    }
+
     /// The results of both ends together.
     pub fn and(self, other: Option<Measured>) -> Self {
         match (self, other) {
@@ -195,22 +205,19 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// perftest's text, followed by the percentiles if there is one size.
-    pub fn text(&self) -> String {
+    /// What perftest prints before the run: the parameters, and the table's heading.
+    pub fn head(&self) -> String {
         let mut text = format!("{LINE}\n                    {} Test\n", self.title(" "));
         for (name, value) in self.info() {
             let _ = writeln!(text, " {name:<16}: {value}");
         }
         self.platforms.iter().for_each(|platform| text += &format!(" Card            : {platform}\n"));
-        text += &format!("{LINE}\n{}\n", self.heading());
-        for row in self.rows {
-            text += &match row {
-                Measured::Latency(row) => row.row(),
-                Measured::Bandwidth(row) => row.row(self.gbits),
-            };
-            text += "\n";
-        }
-        text += &format!("{LINE}\n");
+        text + &format!("{LINE}\n{}\n", self.heading())
+    }
+
+    /// What ends the table: the percentiles if there is one size, and the note.
+    pub fn foot(&self) -> String {
+        let mut text = format!("{LINE}\n");
         if let [Measured::Latency(row)] = self.rows {
             text += " percentile    t[usec]\n";
             LADDER.iter().zip(&row.ladder).for_each(|(rung, time)| text += &format!(" {rung:<10}    {time:.2}\n"));
@@ -310,7 +317,7 @@ impl Report<'_> {
         }
         let mut results: Vec<Value> = self.rows.iter().map(|row| self.row_json(row)).collect();
         let results = if results.len() == 1 { results.remove(0) } else { Value::Array(results) };
-        json!({ "test_info": info, "results": results, "cards": self.platforms, "note": self.note() })
+        json!({ "version": VERSION, "test_info": info, "results": results, "cards": self.platforms, "note": self.note() })
     }
 
     fn row_json(&self, row: &Measured) -> Value {
@@ -318,5 +325,27 @@ impl Report<'_> {
             Measured::Latency(row) => row.json(),
             Measured::Bandwidth(row) => row.json(self.gbits),
         }
+    }
+}
+
+/// The table while it grows: its head before the run, then each row as it is measured. Nothing with `--json`.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// Whether there is one.
+    pub shown: bool,
+    /// Bandwidth in Gb/s instead of MiB/s.
+    pub gbits: bool,
+}
+
+impl Table {
+    /// Prints the head.
+    pub fn begin(self, plan: &Plan, platforms: &[Platform]) -> Result<(), Failure> {
+        let report = Report { plan, platforms, gbits: self.gbits, rows: &[] };
+        if self.shown { print(&report.head()) } else { Ok(()) }
+    }
+
+    /// Prints a row.
+    pub fn row(self, row: &Measured) -> Result<(), Failure> {
+        if self.shown { print(&row.line(self.gbits)) } else { Ok(()) }
     }
 }
