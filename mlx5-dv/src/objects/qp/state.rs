@@ -1,4 +1,4 @@
-//! Which calls lead a queue pair from one state to another.
+//! Calls that move a queue pair between states, for errors.
 
 use mlx5_prm::values::QpState;
 
@@ -7,7 +7,7 @@ const RTR: &str = "ready_to_receive (remote_qpn, rq_psn, path)";
 const RTS: &str = "ready_to_send (sq_psn)";
 const RESET: &str = "reset";
 
-/// The calls that lead a connected queue pair from `state` to the state that `last` ends in.
+/// The calls that move a connected queue pair from `state` to the state that `last` leads to.
 pub(super) fn way(state: QpState, last: QpState) -> &'static [&'static str] {
     match (state, last) {
         (QpState::Rst, QpState::Init) => &[INIT],
@@ -25,7 +25,7 @@ pub(super) fn way(state: QpState, last: QpState) -> &'static [&'static str] {
 
 const ACTIVATE: &str = "activate (qkey)";
 
-/// The calls that lead a queue pair of datagrams to where it works.
+/// The calls that activate a queue pair for datagrams.
 pub(super) fn datagram_way(state: QpState) -> &'static [&'static str] {
     match state {
         QpState::Rst => &[ACTIVATE],

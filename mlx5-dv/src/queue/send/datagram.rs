@@ -1,4 +1,4 @@
-//! Posting datagrams to a send queue.
+//! Send queues for datagrams.
 
 use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WqeOpcode};
 use uar::SendDoorbell;
@@ -11,14 +11,14 @@ use crate::memory::DataSegment;
 use crate::objects::{AddressHandle, AnyDoorbell, QueuePair};
 use crate::queue::error::PostError;
 
-/// Bytes that stand before the data of each datagram received: the GRH, or the last 20 of them an IPv4 header. A
-/// receive needs room for them, and [`Completion::byte_len`](crate::queue::Completion::byte_len) counts them.
+/// Bytes before the data of each received datagram: the GRH, or an IPv4 header in its last 20 bytes. A receive needs
+/// room for them, and [`Completion::byte_len`](crate::queue::Completion::byte_len) includes them.
 pub const GRH: usize = 40;
 
-/// Segments of an address.
+/// Segments of a destination.
 const ADDRESS: usize = size_of::<UdAdrsVector>() / SEGMENT;
 
-/// Where a datagram goes: `[ Q_Key, queue pair, UDP source port, MAC address, GID ]`.
+/// The destination of a datagram: `[ Q_Key, queue pair, UDP source port, MAC address, GID ]`.
 impl Head for &AddressHandle {
     #[inline(always)]
     fn segments(&self) -> usize {
@@ -34,7 +34,7 @@ impl Head for &AddressHandle {
     }
 }
 
-/// Datagrams, each of which says where it goes.
+/// Datagrams, each with its own destination.
 #[derive(Debug, Clone, Copy)]
 pub struct Datagrams;
 
@@ -42,8 +42,8 @@ impl Service for Datagrams {
     type Object = QueuePair;
 }
 
-/// The send queue of a queue pair of datagrams in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is
-/// how it rings. Datagrams go in batches, as work requests of a [`SendQueue`](super::SendQueue) do.
+/// The send queue of a queue pair for datagrams in RTS. Used by one thread: not `Sync`, and all methods take `&mut
+/// self`. `D` is the doorbell mode. Datagrams are posted in batches, as on a [`SendQueue`](super::SendQueue).
 ///
 /// ```no_run
 /// # fn f(sq: &mut mlx5_dv::queue::DatagramSendQueue, to: &mlx5_dv::objects::AddressHandle)
@@ -57,12 +57,11 @@ impl Service for Datagrams {
 /// ```
 pub type DatagramSendQueue<D = AnyDoorbell> = SendQueue<D, Datagrams>;
 
-/// Datagrams that are written, and not yet shown to the card. One takes a WQEBB for each 64 bytes of its WQE: two for
-/// one element.
+/// A batch of datagrams, before its doorbell. A datagram takes one WQEBB per 64 bytes of its WQE: two for one element.
 pub type DatagramSendBatch<'a, D> = SendBatch<'a, D, Datagrams>;
 
 impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
-    /// `data` to `to`, copied into the WQE: it can be reused at once. Errors: [`PostError`].
+    /// Sends `data` to `to`; it is copied into the WQE at once. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(
         &mut self,
@@ -74,7 +73,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, data)
     }
 
-    /// As [`send_inline`](Self::send_inline), with an immediate.
+    /// As [`send_inline`](Self::send_inline), with immediate data.
     #[inline]
     pub fn send_imm_inline(
         &mut self,
@@ -87,11 +86,11 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, data)
     }
 
-    /// `elements`, in their order, to `to`. Errors: [`PostError`].
+    /// Sends `elements`, in this order, to `to`. Errors: [`PostError`].
     ///
     /// # Safety
-    /// Until the datagram has completed, or its queue pair was reset or destroyed, each element's memory stays
-    /// registered under its key. It may be written meanwhile: then what is sent is a mixture of old and new bytes.
+    /// Until the datagram completes, or its queue pair is reset or destroyed, each element's memory stays registered
+    /// under its key. It may be written meanwhile: then the datagram mixes old and new bytes.
     #[inline]
     pub unsafe fn send(
         &mut self,
@@ -103,7 +102,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, elements)
     }
 
-    /// As [`send`](Self::send), with an immediate.
+    /// As [`send`](Self::send), with immediate data.
     ///
     /// # Safety
     /// As for [`send`](Self::send).

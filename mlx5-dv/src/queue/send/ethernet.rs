@@ -1,4 +1,4 @@
-//! Posting frames to a send queue.
+//! Send queues for Ethernet frames.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::memory::DataSegment;
 use crate::objects::{AnyDoorbell, ETHERNET, FrameLimits, Leased, RingPermit, SendLimits, Sq, headers, most_headers};
 use crate::queue::error::PostError;
 
-/// Bytes of a frame's start that lie in the Ethernet segment itself: its last ones.
+/// Inline bytes in the Ethernet segment itself.
 const IN_SEGMENT: usize = 2;
 
 bitflags::bitflags! {
-    /// How a frame is sent.
+    /// Flags of a frame.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct FrameFlags: u8 {
-        /// Write a completion also on success: as [`WrFlags::SIGNALLED`].
+        /// Write a completion on success, too: as [`WrFlags::SIGNALLED`].
         const SIGNALLED = 1;
-        /// The card fills in the IPv4 header's checksum.
+        /// The card computes the IPv4 header checksum.
         const L3_CHECKSUM = 2;
-        /// The card fills in the checksum of TCP or UDP.
+        /// The card computes the TCP or UDP checksum.
         const L4_CHECKSUM = 4;
     }
 }
 
-/// What of a frame's start lies in the WQE; the rest follows.
+/// The inlined start of a frame.
 ///
 /// ```text
 /// segment 1    Ethernet segment: checksums | inline_hdr_sz | first two bytes
-/// segment 2..  the inlined bytes from the third on, filled up to whole segments
+/// segment 2..  further inlined bytes, padded to whole segments
 /// then         byte_count | lkey | address, for each element
 /// ```
 struct Start<'a> {
@@ -43,7 +43,7 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Segments of the inlined bytes behind the Ethernet segment.
+    /// Segments of inlined bytes behind the Ethernet segment.
     fn inline_segments(&self) -> usize {
         self.bytes.len().saturating_sub(IN_SEGMENT).div_ceil(SEGMENT)
     }
@@ -60,7 +60,7 @@ impl Head for Start<'_> {
         let Frames { limits, flags, enough } = self.queue;
         let inline = self.bytes.len();
         let fits = inline >= *enough && inline <= limits.inline_bytes.into();
-        // What most frames are; of the others all is looked at.
+        // The most common frames need one comparison; the others are checked completely.
         if fits && inline as u64 + rest <= limits.longest as u64 && flags.contains(self.flags) {
             return Ok(());
         }
@@ -74,27 +74,27 @@ impl Head for Start<'_> {
             .w()
             .l3_csum(self.flags.contains(FrameFlags::L3_CHECKSUM))
             .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM));
-        // Checked by `check` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
+        // `check` limits this to `inline_bytes`, which the queue's creation limits to ten bits.
         segment.w().inline_hdr_sz(self.bytes.len() as u16);
         room.store(1, zerocopy::transmute!(segment));
-        // The start's first bytes end the segment, the others follow it.
+        // The first bytes end the segment, the others follow it.
         room.store_bytes(1, SEGMENT - IN_SEGMENT, self.bytes);
     }
 }
 
-/// Frames, of a queue made for these.
+/// Ethernet frames.
 #[derive(Debug, Clone, Copy)]
 pub struct Frames {
     limits: FrameLimits,
-    /// The flags that a frame may have.
+    /// Supported flags.
     flags: FrameFlags,
-    /// Bytes among which all headers are that must lie in the WQE, whatever the frame.
+    /// With this many inlined bytes, all required headers are inlined, for any frame.
     enough: usize,
 }
 
 impl Frames {
-    /// Why a frame that begins with `start`, which is to lie in its WQE, and goes on for `rest` bytes cannot be posted.
-    // By value: a queue that has shown a part of itself reads its numbers once more after each store.
+    /// Why a frame cannot be posted that starts with the inlined `start` and continues with `rest` bytes.
+    // By value: with a reference to the queue, the compiler would reload its fields after each store.
     #[cold]
     #[inline(never)]
     fn check(self, start: &[u8], flags: FrameFlags, rest: u64) -> Result<(), PostError> {
@@ -117,8 +117,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Bytes that a frame of `len` must have in its WQE: what the card asks for, and the Ethernet header where there
-    /// are any.
+    /// Bytes of a frame of `len` bytes that must be inlined: the headers that the card requires; if any are inlined, at
+    /// least the Ethernet header.
     fn least_inline(&self, start: &[u8], len: usize) -> usize {
         let least = headers(self.limits.inline_mode, start, len);
         if start.is_empty() { least } else { least.max(ETHERNET) }
@@ -129,8 +129,8 @@ impl Service for Frames {
     type Object = Sq;
 }
 
-/// The queue of an [`Sq`] in RDY, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it rings. Frames
-/// go in batches, as work requests of a [`SendQueue`](crate::queue::SendQueue) do.
+/// The send queue of an [`Sq`] in RDY. Used by one thread: not `Sync`, and all methods take `&mut self`. `D` is the
+/// doorbell mode. Frames are posted in batches, as on a [`SendQueue`](crate::queue::SendQueue).
 ///
 /// ```compile_fail,E0499
 /// fn two(sq: &mut mlx5_dv::queue::ethernet::EthernetSendQueue) {
@@ -147,9 +147,9 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
         let (base, record) = permit.into_parts();
         let limits = sq.limits();
         let ring_limits = SendLimits { sges: limits.sges, inline_bytes: limits.inline_bytes, log_max_msg: 31 };
-        // SAFETY: the permit says that nobody else posts there, and that ring and record are mapped as long as `sq`,
-        // which the queue keeps and drops last. `Sq::create` made the ring of `1 << log_size` WQEBBs, at most 2^15, at
-        // the start of its memory. Of the record this queue uses the send half.
+        // SAFETY: the permit grants exclusive posting; ring and record are mapped as long as `sq`, which the queue
+        // keeps and drops last. `Sq::create` made the ring of `1 << log_size` WQEBBs, at most 2^15, at the start of its
+        // memory. This queue uses the send half of the record.
         let ring = unsafe {
             let (_, record) = uar::record::queue_pair(record);
             SendRing::new(base, sq.log_size(), sq.sqn(), ring_limits, record)
@@ -165,7 +165,7 @@ impl<D: SendDoorbell> SendQueue<D, Frames> {
     }
 }
 
-/// Frames that are written, and not yet shown to the card.
+/// A batch of frames, before its doorbell.
 pub type EthernetSendBatch<'a, D> = SendBatch<'a, D, Frames>;
 
 impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
@@ -182,12 +182,12 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         self.post_elements(request, Start { bytes: start, flags, queue: self.service }, rest)
     }
 
-    /// A frame that begins with `start`, copied into the WQE, and goes on with `elements`, in their order. `start` may
-    /// be empty where the card does not want headers there ([`Sq::inline_mode`]). Errors: [`PostError`].
+    /// Sends a frame: `start`, copied into the WQE, followed by `elements`, in this order. `start` may be empty if the
+    /// card requires no inlined headers ([`Sq::inline_mode`]). Errors: [`PostError`].
     ///
     /// # Safety
-    /// Until the frame has completed, or its queue was reset or destroyed, each element's memory stays
-    /// registered under its key. It may be written meanwhile: then what is sent is a mixture of old and new bytes.
+    /// Until the frame completes, or its queue is reset or destroyed, each element's memory stays registered under its
+    /// key. It may be written meanwhile: then the frame mixes old and new bytes.
     #[inline]
     pub unsafe fn send(
         &mut self,
@@ -199,7 +199,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Frames> {
         self.post_frame(wr_id, flags, start, elements)
     }
 
-    /// A frame, copied into the WQE: it can be reused at once. Errors: [`PostError`].
+    /// Sends a frame, which is copied into the WQE at once. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: FrameFlags, frame: &[u8]) -> Result<(), PostError> {
         self.post_frame(wr_id, flags, frame, &[])
