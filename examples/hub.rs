@@ -1,7 +1,7 @@
 //! Hundreds of connections on one thread: an echo server and its clients, each a hub, on one card.
 //!
 //! A session is a connection that sends some messages and checks their echoes; then both ends leave, and the next
-//! session joins while the others go on. The server sends back the very buffers in which messages came.
+//! session joins while the others continue. The server sends back the received buffers themselves.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -13,30 +13,30 @@ use mlx5_examples::pingpong::Failure;
 use mlx5_open::program;
 use mlx5_open::watchdog::Watchdog;
 
-/// Runs sessions of an echo server, many at once, on one thread.
+/// Runs sessions of an echo server, many at a time, on one thread.
 #[derive(Debug, Parser)]
 #[command(name = "hub")]
 struct Options {
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
-    /// Connections at once.
+    /// Connections at a time.
     #[arg(short = 'q', long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=8192))]
     connections: u32,
-    /// Sessions in all.
+    /// Total number of sessions.
     #[arg(short, long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     sessions: u32,
-    /// Messages of a session.
+    /// Messages per session.
     #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
 }
 
-/// What a client's connection joins with.
+/// Context of a client's connection.
 struct Session {
     number: u32,
-    /// The message on its way.
+    /// The message in flight.
     message: u32,
-    /// The server's end.
+    /// The connection on the server.
     server: ConnectionId,
 }
 
@@ -93,7 +93,7 @@ impl Echo {
         Ok(())
     }
 
-    /// Sends back what has come. Whether anything had.
+    /// Sends received messages back. Returns whether there were any.
     fn serve(&mut self) -> Result<bool, Failure> {
         let mut moved = false;
         while let Some(HubDone { connection, done, .. }) = self.server.poll()? {
@@ -112,7 +112,7 @@ impl Echo {
         Ok(moved)
     }
 
-    /// Checks echoes, and sends the next of `messages` of each session. Whether any had come.
+    /// Checks echoes, and sends the next of `messages` of each session. Returns whether there were any.
     fn check(&mut self, messages: u32) -> Result<bool, Failure> {
         let mut moved = false;
         while let Some(HubDone { connection, context, done }) = self.clients.poll()? {
@@ -139,7 +139,7 @@ impl Echo {
     }
 }
 
-/// Ends a connection. Its buffers go back to the hub.
+/// Removes a connection, and returns its buffers to the hub.
 fn leave<C>(hub: &mut Hub<C>, connection: ConnectionId) -> Result<(), Failure> {
     let Left { done, buffers, .. } = hub.leave(connection)?;
     for buffer in done.into_iter().filter_map(|done| done.buffer).chain(buffers) {
@@ -148,7 +148,7 @@ fn leave<C>(hub: &mut Hub<C>, connection: ConnectionId) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is sent as message `message` of session `session`.
+/// Content of message `message` of session `session`.
 fn text(session: u32, message: u32) -> Vec<u8> {
     format!("session {session}, {message}").into_bytes()
 }
