@@ -104,7 +104,7 @@ pub enum Error {
     Dead(#[from] Death),
     /// Not implemented in this version.
     #[error("{what} is not implemented; {instead}")]
-    NotBuilt {
+    NotImplemented {
         /// The requested feature.
         what: String,
         /// What to use instead.

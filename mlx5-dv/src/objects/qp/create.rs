@@ -91,7 +91,7 @@ fn kind(service: ServiceType, caps: &Caps) -> Result<&'static str, Error> {
         ServiceType::Ud => Ok("a UD QP"),
         other => {
             let instead = "use ServiceType::Rc, ServiceType::Uc or ServiceType::Ud".into();
-            Err(Error::NotBuilt { what: format!("a queue pair of service {other}"), instead })
+            Err(Error::NotImplemented { what: format!("a queue pair of service {other}"), instead })
         }
     }
 }
