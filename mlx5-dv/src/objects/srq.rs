@@ -1,4 +1,5 @@
-//! Shared receive queues: the object. Its queue is [`SharedReceiveQueue`](crate::queue::SharedReceiveQueue).
+//! Shared receive queues: the object. What posts to it is
+//! [`SharedReceiveQueue`](crate::queue::SharedReceiveQueue).
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 
-/// Options of a shared receive queue.
+/// What a shared receive queue is to be.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SrqOptions {
-    /// Receives that it can hold; rounded up to a power of two minus one. Default: 127.
+    /// Receives that it holds at once; rounded up to a power of two less one. Default: 127.
     pub wqes: u32,
-    /// Maximum number of scatter elements per receive. Default: 1.
+    /// Scatter elements of a receive, at most. Default: 1.
     pub sges: u16,
 }
 
@@ -46,10 +47,10 @@ impl SrqOptions {
         self
     }
 
-    /// Logs of the ring's number of WQEs and of a WQE's size.
+    /// log2 of the ring's WQEs, and of a WQE's bytes.
     fn layout(&self, caps: &Caps) -> Result<(u32, u32), Invalid> {
         let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
-        // The link to the next WQE, followed by the elements.
+        // The link to the next WQE, then the elements.
         let stride = SEGMENT as u64 * (1 + u64::from(self.sges.max(1)));
         let stride = stride.next_power_of_two();
         if stride > u64::from(caps.max_wqe_sz_rq) {
@@ -62,34 +63,33 @@ impl SrqOptions {
                 capability: "max_wqe_sz_rq",
             });
         }
-        // One WQE is never posted, since the last posted one links to it. Two WQEs of 32 bytes make a WQEBB.
+        // One WQE is never posted: the last one posted names it as the next. Two WQEs of 32 bytes are a WQEBB.
         let wqes = (u64::from(self.wqes.max(1)) + 1).next_power_of_two();
         within("wqes", wqes, "log_max_srq_sz", general.log_max_srq_sz().min(15))?;
         Ok((wqes.trailing_zeros(), stride.trailing_zeros()))
     }
 }
 
-/// Status of a shared receive queue, from the card. PRM "QUERY_RMP".
+/// How the card says a shared receive queue is. PRM "QUERY_RMP".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SrqStatus {
-    /// The state: RDY or ERR.
+    /// The state it is in: RDY, or ERR.
     pub state: QueueState,
-    /// The limit event is sent when fewer receives are left; 0 if it is not armed, or was sent.
+    /// Its event comes once fewer receives than this are left; 0 for none, or where it has come.
     pub limit: u16,
-    /// Receives taken by queue pairs, modulo 2^16.
+    /// Receives that queue pairs have taken, modulo 2^16.
     pub hw_counter: u32,
-    /// Receives posted according to the doorbell record, modulo 2^16.
+    /// Receives that the doorbell record says were posted, modulo 2^16.
     pub sw_counter: u32,
 }
 
-/// A receive queue that many queue pairs share, in the order in which messages arrive: set
-/// [`QpOptions::srq`](super::QpOptions::srq). PRM "Receive Memory Pool Context": what Linux uses for ordinary shared
-/// receive queues on every card with interface step 1, which this driver requires.
+/// A receive queue that many queue pairs take from, in whatever order their messages come: name it in
+/// [`QpOptions::srq`](super::QpOptions::srq). PRM "Receive Memory Pool Context": as Linux makes ordinary shared receive
+/// queues on every card that knows interface step 1, the least that this driver works with.
 ///
-/// A receive completes in the receive CQ of the queue pair that took it. Before such a queue pair is reset or
-/// destroyed, move it to ERR, wait for its event SRQ_LAST_WQE ([`Device::async_events`]), and poll: receives that it
-/// has taken and not completed at its reset never complete, and their WQEs are lost until the shared receive queue is
-/// destroyed.
+/// What a queue pair has taken completes where that queue pair's receives complete. Before it is reset or destroyed
+/// take it to ERR, wait for its event SRQ_LAST_WQE ([`Device::async_events`]), and poll: what it has taken and not
+/// completed when it is reset never completes, and its WQE is lost until the shared receive queue is destroyed.
 pub struct Srq {
     srqn: u32,
     options: SrqOptions,
@@ -114,10 +114,10 @@ impl ReceiveRingOwner for Srq {
 }
 
 impl Srq {
-    /// Creates a shared receive queue without posted receives, for memory of `pd`.
+    /// A new shared receive queue, with nothing posted. Its memory is of `pd`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the options exceed a capability, which it names; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Invalid`] where the options exceed a capability (it is named); [`Error::Memory`], [`Error::Command`].
     pub fn create(pd: &Arc<Pd>, options: SrqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         let (log_size, log_stride) = options.layout(device.caps())?;
@@ -126,8 +126,8 @@ impl Srq {
         context.w().state(QueueState::Rdy).wq(&memory.wq(WqType::LinkedList, pd.pdn(), log_size, log_stride));
         let mut create = CreateRmpIn::default();
         create.w().ctx(&context);
-        // SAFETY: names only the umem of `memory`, which belongs to this queue. It is kept beside the object, destroyed
-        // after it, and leaked if that fails; firmware does not destroy a umem in use.
+        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
+        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
         let created = unsafe {
             Object::create_over_memory(device, &create, "an SRQ", |out| {
                 let mut end = DestroyRmpIn::default();
@@ -153,7 +153,7 @@ impl Srq {
         self.srqn
     }
 
-    /// Receives that it can hold.
+    /// Receives that it holds at once.
     pub fn capacity(&self) -> usize {
         (1 << self.log_size) - 1
     }
@@ -168,11 +168,11 @@ impl Srq {
         &self.pd
     }
 
-    /// Requests one event SRQ_RQ_LIMIT ([`Device::async_events`]) for when fewer than `limit` receives are left; 0
-    /// cancels it. The event is sent when a message takes a receive: if already fewer are left, with the next message.
+    /// Asks for one event SRQ_RQ_LIMIT ([`Device::async_events`]) once fewer than `limit` receives are left; 0 asks for
+    /// none. It comes when a message takes a receive: one asked for below what is left already comes with the next.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a limit above the capacity, [`Error::Command`].
+    /// [`Error::Invalid`] for more than it holds, [`Error::Command`].
     pub fn arm_limit(&self, limit: u16) -> Result<(), Error> {
         if usize::from(limit) > self.capacity() {
             let limits = 0..=self.capacity() as u64;
@@ -187,7 +187,7 @@ impl Srq {
         Ok(self.object.modify(&command)?)
     }
 
-    /// Queries the card. Errors: [`Error::Command`].
+    /// What the card says of it. Errors: [`Error::Command`].
     pub fn query(&self) -> Result<SrqStatus, Error> {
         let mut query = QueryRmpIn::default();
         query.w().rmpn(self.srqn);
@@ -210,14 +210,14 @@ impl Srq {
         Ok(ReceivePermit(ReceiveRingParts { ring, record, log_size, log_stride, sges }))
     }
 
-    /// Destroys it; after a success further calls do nothing.
+    /// Destroys it, once: after a success further calls do nothing.
     pub(crate) fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()?;
         self.memory.destroy()
     }
 
-    /// Destroys it: posted receives are discarded. Its queue and queue pairs must be dropped first. On an error the
-    /// object stays alive and is returned.
+    /// Destroys it: nothing posted is filled any more. Its queue and its queue pairs must be gone. Errors: the object,
+    /// kept alive, and why.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, Srq::end)
     }
