@@ -1,4 +1,4 @@
-//! Network interfaces and PCIe links, as sysfs shows them.
+//! Network interfaces and PCIe links in sysfs.
 
 use std::{fs, io};
 
@@ -6,12 +6,12 @@ use super::rdma::{RdmaPort, read};
 use super::{PciAddress, Sysfs};
 use crate::kernel::ethtool;
 
-/// A network interface of the kernel's.
+/// A network interface of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Its name, such as `eth0`.
     pub name: String,
-    /// Bytes of the largest packet, without the Ethernet header.
+    /// Largest packet in bytes, without the Ethernet header.
     pub mtu: Option<u32>,
     /// Megabits per second; `None` without link.
     pub speed_mbps: Option<u32>,
@@ -38,15 +38,15 @@ pub struct PcieLink {
 }
 
 impl Sysfs {
-    /// The network interface `name`; `None` if there is none of that name in this network namespace.
+    /// The network interface `name`; `None` if this network namespace does not have it.
     pub fn interface(&self, name: &str) -> Option<Interface> {
         let path = self.path("sys/class/net").join(name);
         let number = |file: &str| read(&path.join(file))?.parse().ok();
-        // Without link the kernel refuses to read the speed, or says -1.
+        // Without link the kernel fails to read the speed, or reports -1.
         path.exists().then(|| Interface { name: name.into(), mtu: number("mtu"), speed_mbps: number("speed") })
     }
 
-    /// The PCIe link of the function at `address`; `None` where the system shows none.
+    /// The PCIe link of the function at `address`; `None` if the system does not report one.
     pub fn pcie_link(&self, address: PciAddress) -> Option<PcieLink> {
         let path = self.path("sys/bus/pci/devices").join(address.to_string());
         let text = |file: &str| Some(fs::read_to_string(path.join(file)).ok()?.trim().to_owned());
@@ -57,8 +57,8 @@ impl Sysfs {
 }
 
 impl RdmaPort {
-    /// Megabits per second and lanes, of [`rate`](Self::rate): `100 Gb/sec (4X EDR)`. The kernel prints a rate without
-    /// link, too: it means nothing then.
+    /// [`rate`](Self::rate) as megabits per second and lanes: `100 Gb/sec (4X EDR)`. Without link the kernel prints a
+    /// rate, too, but it is meaningless.
     pub fn speed(&self) -> Option<(u32, u8)> {
         let (speed, rest) = self.rate.split_once(" Gb/sec (")?;
         let lanes = rest.split_once('X')?.0.parse().ok()?;

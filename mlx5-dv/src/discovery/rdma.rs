@@ -1,4 +1,4 @@
-//! The kernel's RDMA devices and their ports, as sysfs shows them.
+//! The kernel's RDMA devices and their ports in sysfs.
 
 use std::fs;
 use std::net::Ipv6Addr;
@@ -11,36 +11,36 @@ use super::{Card, Obstacle, PciAddress, RdmaLink};
 use crate::kernel::abi;
 use crate::net::Mac;
 
-/// The driver that makes `mlx5_*` devices of functions and subfunctions.
+/// The driver of `mlx5_*` devices, on functions and subfunctions.
 const DRIVER: &str = "mlx5_core";
 
-/// An RDMA device of the kernel's.
+/// An RDMA device of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaDevice {
     /// Its name, such as `mlx5_0`.
     pub name: String,
-    /// The PCI function it was made of, where it is one.
+    /// Its PCI function, if it has one.
     pub address: Option<PciAddress>,
     /// The driver of that function, such as `mlx5_core`.
     pub driver: Option<String>,
-    /// The file it is opened by, such as `/dev/infiniband/uverbs0`; `None` without the module ib_uverbs.
+    /// Its device file, such as `/dev/infiniband/uverbs0`; `None` without the module ib_uverbs.
     pub file: Option<PathBuf>,
-    /// Version of the driver's part of that file's interface.
+    /// ABI version of the driver-specific part of the uverbs interface.
     pub abi: Option<u32>,
-    /// Its firmware, such as `16.35.4030`.
+    /// Its firmware version, such as `16.35.4030`.
     pub firmware: String,
-    /// Its board, which firmware calls PSID, such as `MT_0000000012`.
+    /// Its board ID (PSID), such as `MT_0000000012`.
     pub board: String,
-    /// Its node GUID, as printed.
+    /// Its node GUID, as the kernel prints it.
     pub node_guid: String,
-    /// Its ports, in the order of their numbers.
+    /// Its ports by number.
     pub ports: Vec<RdmaPort>,
 }
 
 /// A port of an RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaPort {
-    /// From 1.
+    /// Port number, from 1.
     pub number: u8,
     /// Such as `ACTIVE` or `DOWN`.
     pub state: String,
@@ -52,34 +52,34 @@ pub struct RdmaPort {
     pub rate: String,
     /// The port's network interface.
     pub interface: Option<String>,
-    /// Its GIDs that are set, in the order of their indices.
+    /// Its valid GIDs by index.
     pub gids: Vec<RdmaGid>,
 }
 
 /// An entry of the kernel's GID table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaGid {
-    /// Where in the table.
+    /// Index in the table.
     pub index: u16,
     /// The GID.
     pub address: Ipv6Addr,
     /// `RoCE v2`, or `IB/RoCE v1`.
     pub kind: String,
-    /// The network interface it was made of.
+    /// The network interface of the address.
     pub interface: Option<String>,
     /// That interface's MAC address.
     pub mac: Option<Mac>,
 }
 
 impl RdmaGid {
-    /// Whether its packets are UDP ones.
+    /// Whether it is for RoCE v2 (UDP).
     pub fn is_roce_v2(&self) -> bool {
         self.kind == "RoCE v2"
     }
 }
 
 impl RdmaDevice {
-    /// Takes what `links` say of its ports in place of what sysfs does.
+    /// Replaces what sysfs says of its ports by what `links` say.
     pub fn refine(&mut self, links: &[RdmaLink]) {
         for link in links.iter().filter(|link| link.device == self.name) {
             let Some(port) = self.ports.iter_mut().find(|port| port.number == link.port) else { continue };
@@ -93,12 +93,12 @@ impl RdmaDevice {
 }
 
 impl Sysfs {
-    /// Names of all RDMA devices, whosever they are.
+    /// Names of all RDMA devices, of any driver.
     pub fn rdma_names(&self) -> Vec<String> {
         list(&self.path("sys/class/infiniband"))
     }
 
-    /// The RDMA device `name`; `None` if there is none of that name.
+    /// The RDMA device `name`; `None` if it does not exist.
     pub fn rdma_device(&self, name: &str) -> Option<RdmaDevice> {
         let path = self.path("sys/class/infiniband").join(name);
         let text = |file: &str| read(&path.join(file)).unwrap_or_default();
@@ -120,17 +120,20 @@ impl Sysfs {
         })
     }
 
-    /// RDMA devices that the kernel made of `card`.
+    /// The RDMA devices of `card`.
     pub fn rdma_devices(&self, card: &Card) -> Vec<RdmaDevice> {
         card.rdma_devices.iter().filter_map(|name| self.rdma_device(name)).collect()
     }
 
-    /// What keeps `device` from being opened with `devx:` by this user.
+    /// What prevents this user from opening `device` with `devx:`.
     pub fn devx_obstacle(&self, device: &RdmaDevice) -> Option<Obstacle> {
         let obstacle = |reason: String, fix: &str| Some(Obstacle { reason, fix: fix.into() });
         if !device.driver.as_deref().is_some_and(|driver| driver.starts_with(DRIVER)) {
             let driver = device.driver.as_deref().unwrap_or("no PCI driver");
-            return obstacle(format!("it is no mlx5 device: it belongs to {driver}"), "name a device of mlx5_core's");
+            return obstacle(
+                format!("it is not an mlx5 device: it belongs to {driver}"),
+                "name a device of mlx5_core's",
+            );
         }
         let Some(file) = &device.file else {
             return obstacle("it has no file in /dev/infiniband".into(), "modprobe ib_uverbs");
@@ -139,7 +142,7 @@ impl Sysfs {
         if (core, own) != (Some(abi::IB_USER_VERBS_ABI_VERSION), Some(abi::MLX5_IB_UVERBS_ABI_VERSION)) {
             let shown = |version: Option<u32>| version.map_or("none".into(), |version| version.to_string());
             let reason = format!(
-                "the kernel's interface has versions {} and {}, and this driver speaks {} and {} alone",
+                "the kernel's interface has versions {} and {}, and this driver supports only {} and {}",
                 shown(core),
                 shown(own),
                 abi::IB_USER_VERBS_ABI_VERSION,
@@ -155,13 +158,13 @@ impl Sysfs {
         }
     }
 
-    /// Version of the interface of all uverbs files; `None` without the module ib_uverbs.
+    /// Version of the common uverbs interface; `None` without the module ib_uverbs.
     pub fn uverbs_abi(&self) -> Option<u32> {
         self.number(&format!("{UVERBS}/abi_version"))
     }
 
-    /// The counters of port `port` of `device`, the standard's and the device's own, by name. The card is asked for
-    /// each.
+    /// All counters of port `port` of `device` by name, the standard ones and the device's own. Each is read from the
+    /// card.
     pub fn counters(&self, device: &str, port: u8) -> Vec<(String, u64)> {
         let path = self.port_path(device, port);
         ["counters", "hw_counters"].into_iter().flat_map(|dir| numbers(&path.join(dir))).collect()
@@ -179,7 +182,7 @@ impl Sysfs {
         numbers(&self.port_path(device, port).join("hw_counters"))
     }
 
-    /// The GIDs of port `port` of `device` that are set. Read anew at each call.
+    /// The valid GIDs of port `port` of `device`. Reads them again at each call.
     pub fn gids(&self, device: &str, port: u8) -> Vec<RdmaGid> {
         self.gids_at(&self.port_path(device, port))
     }
@@ -231,12 +234,12 @@ impl Sysfs {
 
 const UVERBS: &str = "sys/class/infiniband_verbs";
 
-/// What a file says, without the end of its line; `None` where it cannot be read: an unset GID has no type.
+/// Content of a file without the newline; `None` if it cannot be read: an unset GID has no type.
 pub(super) fn read(file: &Path) -> Option<String> {
     Some(fs::read_to_string(file).ok()?.trim_end().to_owned())
 }
 
-/// Files of a folder that hold a number each.
+/// Files in a directory that contain a number.
 fn numbers(dir: &Path) -> Vec<(String, u64)> {
     let number = |name: String| Some((name.clone(), read(&dir.join(&name))?.parse().ok()?));
     list(dir).into_iter().filter_map(number).collect()
@@ -252,7 +255,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// A system with one device, as the lab's guest shows it.
+    /// A system with one device, as in the lab's guest.
     fn system() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();

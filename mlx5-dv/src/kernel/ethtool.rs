@@ -1,25 +1,25 @@
-//! The kernel's ethtool ioctl, of which only the counters of a network interface are asked for: linux/ethtool.h.
+//! Counters of a network interface by the kernel's ethtool ioctl: linux/ethtool.h.
 
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 
-/// `ETHTOOL_GSSET_INFO`: how many strings a set has.
+/// `ETHTOOL_GSSET_INFO`: number of strings in a set.
 const GET_SET_INFO: u32 = 0x37;
-/// `ETHTOOL_GSTRINGS`: the strings of a set.
+/// `ETHTOOL_GSTRINGS`: strings of a set.
 const GET_STRINGS: u32 = 0x1b;
-/// `ETHTOOL_GSTATS`: the counters, in the order of the strings of their set.
+/// `ETHTOOL_GSTATS`: counters, in the order of the strings.
 const GET_COUNTERS: u32 = 0x1d;
-/// `ETH_SS_STATS`: the set that names the counters.
+/// `ETH_SS_STATS`: the set of counter names.
 const COUNTERS: u32 = 1;
 /// `ETH_GSTRING_LEN`.
 const NAME: usize = 32;
-/// Counters that there is room for. The kernel writes as many as the interface has, whatever it is told of the room.
+/// Room for counters. The kernel writes all counters of the interface, whatever count it is given.
 const ROOM: usize = 1 << 16;
-/// Most counters that are asked for: the interface may get more between two calls, such as with more channels.
+/// Most counters to accept: their number may grow between two calls, for example with more channels.
 const MOST: usize = ROOM / 4;
 
-/// The counters of the network interface `interface`, by name, as `ethtool -S` shows them.
+/// The counters of the network interface `interface` by name, as `ethtool -S` shows them.
 pub fn counters(interface: &str) -> io::Result<Vec<(String, u64)>> {
     let count = count(interface)?;
     if count > MOST {
@@ -39,21 +39,21 @@ pub fn counters(interface: &str) -> io::Result<Vec<(String, u64)>> {
     Ok(names.zip(values).take(told).collect())
 }
 
-/// How many counters the interface has.
+/// The interface's number of counters.
 fn count(interface: &str) -> io::Result<usize> {
-    // struct ethtool_sset_info: command, reserved, mask of 64 bits, then the count of each set of the mask.
+    // struct ethtool_sset_info: command, reserved, 64-bit mask, then the count of each set in the mask.
     let mut info = [0; 5];
     info[0] = GET_SET_INFO;
     let mask = (1u64 << COUNTERS).to_ne_bytes();
     info[2] = u32::from_ne_bytes([mask[0], mask[1], mask[2], mask[3]]);
     info[3] = u32::from_ne_bytes([mask[4], mask[5], mask[6], mask[7]]);
     ask(interface, &mut info)?;
-    // A set that there is none of is not in the mask of the answer.
+    // A set that does not exist is not in the mask of the reply.
     let known = info[2] != 0 || info[3] != 0;
     Ok(if known { info[4] as usize } else { 0 })
 }
 
-/// A name: up to its end, a zero.
+/// A name, up to its terminating zero.
 fn name(words: &[u32]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -65,10 +65,10 @@ fn value(words: &[u32]) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// One call about `interface`. `words` is the structure of one of the three commands above, with the room that the
-/// interface's counters need.
+/// Executes one call for `interface`. `words` is the structure of one of the three commands above, with room for the
+/// interface's counters.
 fn ask(interface: &str, words: &mut [u32]) -> io::Result<()> {
-    // Any socket will do: the kernel hands the call on to the interface. The name must leave room for its end.
+    // Any socket will do: the kernel passes the call to the interface. The name needs room for its terminating zero.
     let socket = UnixDatagram::unbound()?;
     let mut name = [0; libc::IFNAMSIZ];
     let fits = interface.len() < name.len() && interface.bytes().all(|byte| byte != 0);
@@ -78,9 +78,9 @@ fn ask(interface: &str, words: &mut [u32]) -> io::Result<()> {
     name.iter_mut().zip(interface.bytes()).for_each(|(to, byte)| *to = byte as libc::c_char);
     let mut request =
         libc::ifreq { ifr_name: name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_data: words.as_mut_ptr().cast() } };
-    // SAFETY: the request names the interface, its name ended by a zero, and the structure in `words`, borrowed
-    // exclusively for the call. The kernel writes the structure and behind it one entry a counter: `counters` has room
-    // for four times as many as there are, and `count` for the one set that it asks for.
+    // SAFETY: the request holds the interface's zero-terminated name, and the structure in `words`, borrowed
+    // exclusively for the call. The kernel writes the structure, followed by one entry per counter: `counters` reserves
+    // four times their number, and `count` room for the one set that it queries.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -96,7 +96,7 @@ mod tests {
         for wrong in ["", "a-name-of-more-than-15-bytes", "a\0b"] {
             assert!(counters(wrong).is_err(), "{wrong:?}");
         }
-        // The loopback interface has no driver to ask.
+        // The loopback interface has no driver.
         if let Ok(counters) = counters("lo") {
             assert!(counters.iter().all(|(name, _)| !name.is_empty()), "{counters:?}");
         }

@@ -1,5 +1,4 @@
-//! The kernel's interfaces that the driver speaks itself: numbers, structures and messages, with no knowledge of a
-//! card.
+//! Kernel interfaces that the driver uses directly: constants, structures and messages, independent of any card.
 
 pub mod abi;
 pub mod ethtool;

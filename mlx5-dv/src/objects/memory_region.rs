@@ -1,4 +1,4 @@
-//! Registered memory.
+//! Memory regions.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,18 +11,18 @@ use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
 use crate::memory::{DataSegment, DmaBuffer, HostMemory, Iova, RemoteAddress};
 
-/// Memory that queue pairs of its protection domain may use, by address and key.
+/// Registered memory that queue pairs of its protection domain access by address and key.
 ///
-/// Owns the memory, or the user's vector. Addresses are those of this process, as in verbs (or a simulation's:
-/// [`HostMemory::key_address`]), and may be told to a remote. The memory can be copied in and out at any time from any
-/// thread; while the card writes, what is read is a mixture. Offsets are bytes from the region's start; accesses
-/// outside of it panic, as a slice's do.
+/// It owns the memory, or the user's vector. Addresses are those of this process, as in verbs (or of a simulation:
+/// [`HostMemory::key_address`]), and can be given to a remote. Any thread may copy data in and out at any time; while
+/// the card writes, a read may mix old and new bytes. Offsets count from the region's start; accesses outside it panic,
+/// as on a slice.
 pub struct MemoryRegion {
-    /// First of all: without it the card cannot reach the memory.
+    /// First field: dropped before the memory, so the card cannot access that any more.
     mkey: Mkey,
     memory: Option<Arc<DmaBuffer>>,
     access: AccessFlags,
-    /// Parts lent out as [`Buffer`]s, ascending.
+    /// Ranges of existing [`Buffer`]s, ascending.
     lent: Mutex<Vec<Range<usize>>>,
     pd: Arc<Pd>,
 }
@@ -34,11 +34,11 @@ impl fmt::Debug for MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// Registers fresh, zeroed memory of at least `len` bytes, in the largest pages there are.
+    /// Allocates and registers at least `len` zeroed bytes, in the largest available pages.
     ///
     /// # Errors
-    /// [`Error::Memory`], [`Error::Command`], [`Error::Invalid`] for rights that make no sense or a region larger than
-    /// `log_max_mrw_sz` allows.
+    /// [`Error::Memory`], [`Error::Command`], [`Error::Invalid`] for an invalid combination of access flags, or a
+    /// region larger than `log_max_mrw_sz`.
     pub fn allocate(pd: &Arc<Pd>, len: usize, access: AccessFlags) -> Result<Arc<Self>, Error> {
         if len == 0 {
             return Err(Invalid::Empty { what: "a memory region", lacks: "bytes" }.into());
@@ -46,7 +46,7 @@ impl MemoryRegion {
         Self::of(pd, Arc::clone(pd.device().access()).alloc_dma(len)?, access)
     }
 
-    /// Registers `memory`, ours or the user's: any address, any length.
+    /// Registers `memory`, the driver's or the user's: any address, any length.
     ///
     /// # Errors
     /// As for [`allocate`](Self::allocate).
@@ -59,7 +59,7 @@ impl MemoryRegion {
         let mkey = match Mkey::create(pd, &memory, access) {
             Ok(mkey) => mkey,
             Err(error) => {
-                // Without an answer of firmware's the key may exist, and the card may use it.
+                // Without firmware's reply the key may exist, and the card may use it.
                 if matches!(&error, Error::Command(failed) if failed.status().is_none() && !failed.is_dead()) {
                     std::mem::forget(memory);
                 }
@@ -73,43 +73,43 @@ impl MemoryRegion {
         self.memory.as_deref().and_then(DmaBuffer::memory)
     }
 
-    /// First address, as work requests and remotes count.
+    /// First address, for work requests and remotes.
     pub fn addr(&self) -> u64 {
         self.host().map_or(0, |host| host.key_address() + host.data_offset() as u64)
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.host().map_or(0, HostMemory::data_len)
     }
 
-    /// Whether there are none: never.
+    /// Whether the length is zero: never.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of the pages it lies in.
+    /// Page size of the memory in bytes.
     pub fn page_size(&self) -> usize {
         self.host().map_or(0, HostMemory::page_size)
     }
 
-    /// Bytes of the pages that the card's own translation has: the larger they are, the fewer it has to look up. 1 GiB
-    /// at most, and no larger than the memory's place in this process and in the card's address space allows.
+    /// Page size of the card's translation in bytes: with larger pages the card does fewer lookups. At most 1 GiB, and
+    /// limited by the alignment of the memory's address in this process and on the card.
     pub fn card_page_size(&self) -> usize {
         1 << self.mkey.log_page_size()
     }
 
-    /// The key for work requests of this side.
+    /// The key for local work requests.
     pub fn lkey(&self) -> u32 {
         self.mkey.key()
     }
 
-    /// The key to tell the remote.
+    /// The key for the remote.
     pub fn rkey(&self) -> u32 {
         self.mkey.key()
     }
 
-    /// What may be done with it.
+    /// The access rights.
     pub fn access(&self) -> AccessFlags {
         self.access
     }
@@ -119,12 +119,12 @@ impl MemoryRegion {
         &self.pd
     }
 
-    /// Its first byte as a remote addresses it: what to tell the remote.
+    /// Address and key of the first byte, for the remote.
     pub fn remote(&self) -> RemoteAddress {
         self.remote_at(0)
     }
 
-    /// Byte `offset` as a remote addresses it.
+    /// Address and key of byte `offset`, for the remote.
     pub fn remote_at(&self, offset: usize) -> RemoteAddress {
         RemoteAddress { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
     }
@@ -145,7 +145,7 @@ impl MemoryRegion {
         assert!(inside, "{len} bytes at offset {offset} of a memory region of {} bytes", self.len());
     }
 
-    /// The bytes `range` as a scatter/gather element. Panics outside of the region.
+    /// The bytes `range` as a scatter/gather element. Panics if they are outside the region.
     #[track_caller]
     pub fn segment(&self, range: Range<usize>) -> DataSegment {
         self.check(range.start, range.len());
@@ -153,7 +153,7 @@ impl MemoryRegion {
         DataSegment { addr: self.addr() + range.start as u64, len, lkey: self.lkey() }
     }
 
-    /// The memory and where byte `offset` of the region lies in it.
+    /// The memory, and the position of the region's byte `offset` in it.
     #[track_caller]
     fn at(&self, offset: usize, len: usize) -> Option<(&DmaBuffer, usize)> {
         self.check(offset, len);
@@ -161,7 +161,7 @@ impl MemoryRegion {
         Some((memory, offset))
     }
 
-    /// Copies `bytes` in, to `offset`. Panics when they do not fit.
+    /// Copies `bytes` to `offset`. Panics if they do not fit.
     #[track_caller]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         if let Some((memory, at)) = self.at(offset, bytes.len()) {
@@ -169,7 +169,7 @@ impl MemoryRegion {
         }
     }
 
-    /// Copies bytes out, from `offset`. Panics when the region ends before.
+    /// Copies from `offset` to `bytes`. Panics if the region ends before.
     #[track_caller]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         if let Some((memory, at)) = self.at(offset, bytes.len()) {
@@ -177,7 +177,7 @@ impl MemoryRegion {
         }
     }
 
-    /// Fills `len` bytes from `offset`. Panics when the region ends before.
+    /// Fills `len` bytes at `offset`. Panics if the region ends before.
     #[track_caller]
     pub fn fill(&self, offset: usize, len: usize, byte: u8) {
         if let Some((memory, at)) = self.at(offset, len) {
@@ -196,7 +196,7 @@ impl MemoryRegion {
         }
     }
 
-    /// Deregisters the memory and frees it. Errors: the region, kept alive, and why.
+    /// Deregisters the memory and frees it. On an error the region stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, MemoryRegion::deregister)
     }

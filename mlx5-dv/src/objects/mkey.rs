@@ -17,37 +17,37 @@ use crate::error::{CommandError, Error, Invalid};
 use crate::memory::{DmaBuffer, Translation};
 
 bitflags::bitflags! {
-    /// What may be done with registered memory. Local reading is always allowed.
+    /// Access rights to registered memory. Local reads are always allowed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct AccessFlags: u32 {
-        /// This side's receives and RDMA READs may write it.
+        /// Local receives and RDMA READs may write it.
         const LOCAL_WRITE = 1;
-        /// The remote may write it.
+        /// The remote may write it by RDMA WRITE.
         const REMOTE_WRITE = 2;
-        /// The remote may read it.
+        /// The remote may read it by RDMA READ.
         const REMOTE_READ = 4;
-        /// The remote may change it atomically.
+        /// The remote may execute atomics on it.
         const REMOTE_ATOMIC = 8;
     }
 }
 
-/// `access_mode` of a key whose addresses go through pages.
+/// `access_mode` of a key that is translated by pages.
 const ACCESS_MODE_MTT: u8 = 1;
-/// A key that any queue pair of its PD may use.
+/// `qpn` of a key for all queue pairs of its PD.
 pub(super) const ANY_QP: u32 = 0xff_ffff;
-/// Rights of a page: read, and written if the key allows that.
+/// Rights of a page: read and write; the key restricts them.
 const PAGE_PRESENT: u64 = 0b11;
 
-/// A memory key: what addresses of a region mean, and who may use them. PRM "Memory Key".
+/// A memory key: the address range and access rights of a region. PRM "Memory Key".
 pub struct Mkey {
     key: u32,
     log_page_size: u32,
     object: Object,
-    /// Where the kernel alone knows what the card sees, the key's memory. After the key, which lies over it.
+    /// The key's umem, on an access where only the kernel knows DMA addresses. After the key, which refers to it.
     memory: Option<KeyMemory>,
 }
 
-/// Memory that a key finds by number.
+/// Memory that a key names by umem.
 #[derive(Debug)]
 struct KeyMemory {
     umem: Option<UmemHandle>,
@@ -88,7 +88,7 @@ impl fmt::Debug for Mkey {
 }
 
 impl Mkey {
-    /// A key of `pd` for `memory`'s data: any address, any length but zero. Its addresses are those of
+    /// Creates a key of `pd` for `memory`'s data: any address, any length but zero. Its address range starts at
     /// [`HostMemory::key_address`].
     pub(super) fn create(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags) -> Result<Self, Error> {
         let host = memory.memory().ok_or(Invalid::Empty { what: "a memory key", lacks: "memory" })?;
@@ -107,7 +107,7 @@ impl Mkey {
         let place = (!device.access().knows_addresses()).then(|| KeyMemory::of(device, memory)).transpose()?;
         let pages = match &place {
             None => Translation::of(first, memory.iova(), host.len()),
-            // The kernel does not say which pages it found.
+            // The kernel does not report the page size that it uses.
             Some(_) => Translation::smallest(first, host.len()),
         };
         let octwords = octwords(pages)?;
@@ -134,8 +134,9 @@ impl Mkey {
         let list = if place.is_some() { Vec::new() } else { entries(pages) };
         let what = format!("{} bytes of memory", host.data_len());
         let create = WithTail::new(create, list);
-        // SAFETY: opens `memory`'s data and no byte beside it: `start_addr` and `len` are its own. `MemoryRegion` keeps
-        // the buffer until the key is destroyed, and leaks it where that fails; nobody has a reference to the data.
+        // SAFETY: grants access to `memory`'s data and no other byte: `start_addr` and `len` are the data's.
+        // `MemoryRegion` keeps the buffer until the key is destroyed, and leaks it if that fails; nobody has a
+        // reference to the data.
         let created = unsafe {
             Object::create_over_memory(pd.device(), &create, &what, |out| {
                 let mut end = DestroyMkeyIn::default();
@@ -147,24 +148,24 @@ impl Mkey {
         Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object, memory: place })
     }
 
-    /// The key, local and remote alike: `mkey_index` and its variant.
+    /// The key, both local and remote: `mkey_index` and the variant.
     pub fn key(&self) -> u32 {
         self.key
     }
 
-    /// log2 of the bytes of the pages that the card finds the memory by.
+    /// Log of the page size in the card's translation.
     pub(super) fn log_page_size(&self) -> u32 {
         self.log_page_size
     }
 
-    /// Destroys the key: no access by it is possible afterwards.
+    /// Destroys the key. Afterwards it grants no access.
     pub(super) fn destroy(&mut self) -> Result<(), CommandError> {
         self.object.destroy()?;
         self.memory.as_mut().map_or(Ok(()), KeyMemory::forget)
     }
 }
 
-/// Room the entries of `pages` take, in units of 16 bytes: two entries each.
+/// Size of the entries of `pages` in units of 16 bytes, two entries each.
 fn octwords(pages: Translation) -> Result<u32, Invalid> {
     u32::try_from(pages.count.div_ceil(2)).map_err(|_| {
         let limit = 1..=2 * u64::from(u32::MAX);
@@ -178,7 +179,7 @@ fn entries(pages: Translation) -> Vec<Be64> {
     pages.addresses().map(|page| Be64::new(page | PAGE_PRESENT)).chain(padding).collect()
 }
 
-/// Refuses REMOTE_ATOMIC on a card that has no atomics.
+/// Error for REMOTE_ATOMIC on a card without atomics.
 pub(crate) fn check_access(access: AccessFlags, caps: &Caps) -> Result<(), Error> {
     if access.contains(AccessFlags::REMOTE_ATOMIC) { caps.check_atomics() } else { Ok(()) }
 }

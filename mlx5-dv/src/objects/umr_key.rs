@@ -1,4 +1,4 @@
-//! Memory keys whose translations work requests change.
+//! Memory keys that work requests configure (UMR).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use crate::caps::CapPage;
 use crate::error::{CommandError, Error, Invalid};
 use crate::memory::Translation;
 
-/// Octwords of a translation list are a multiple of this number.
+/// The octwords of a translation list are a multiple of this.
 const BLOCK: u32 = 4;
 
-/// What a key finds memory by.
+/// Translation of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyLayout {
-    /// Parts of other keys, each of any length, one after the other or taking turns (PRM "KLM"). Needs `imaicl`.
+    /// Parts of other keys, of any length, one after the other or interleaved (PRM "KLM"). Requires `imaicl`.
     Parts,
-    /// Pages of one size, by the addresses that the card knows them by (PRM "MTT"). Only where the function is ours
-    /// alone: the kernel does not tell addresses.
+    /// Pages of one size, by device address (PRM "MTT"). Only on an owned function: the kernel does not report device
+    /// addresses.
     Pages {
-        /// log2 of the bytes of a page: 12 to 31.
+        /// Log of the page size in bytes: 12 to 31.
         log_page_size: u8,
     },
 }
 
-/// What an [`UmrKey`] is to be.
+/// Options of an [`UmrKey`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UmrKeyOptions {
-    /// What it finds memory by. Default: [`KeyLayout::Parts`].
+    /// Its translation. Default: [`KeyLayout::Parts`].
     pub layout: KeyLayout,
-    /// Parts or pages that it has room for. Default: 16.
+    /// Maximum number of parts or pages. Default: 16.
     pub entries: u32,
-    /// Whether the remote may invalidate it, by a SEND with invalidate. Default: yes.
+    /// Whether the remote may invalidate it by a SEND with invalidate. Default: yes.
     pub remote_invalidate: bool,
 }
 
@@ -70,12 +70,11 @@ impl UmrKeyOptions {
     }
 }
 
-/// A memory key that is free until a work request (UMR) gives it memory and rights, and again once it was invalidated.
-/// PRM "Memory Key", "UMR Control Segment".
+/// A memory key that is free until a work request (UMR) registers memory and rights with it, and again after it was
+/// invalidated. PRM "Memory Key", "UMR Control Segment".
 ///
-/// The card changes it in the order of the send queue's work requests, without a command. It names no memory itself:
-/// see [`SendBatch::register`](crate::queue::SendBatch::register), and [`FastKey`](crate::queue::FastKey), which holds
-/// the memory, too.
+/// The card changes it in the order of the send queue's work requests, without a command. It does not hold memory: see
+/// [`SendBatch::register`](crate::queue::SendBatch::register), and [`FastKey`](crate::queue::FastKey), which does.
 pub struct UmrKey {
     base: u32,
     options: UmrKeyOptions,
@@ -92,12 +91,11 @@ impl fmt::Debug for UmrKey {
 }
 
 impl UmrKey {
-    /// A free key of `pd`.
+    /// Creates a free key of `pd`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the card has not keys of this layout; [`Error::Invalid`] for no entries, more than
-    /// `log_max_klm_list_size` allows, a page size that is none, or pages where the kernel keeps the function;
-    /// [`Error::Command`].
+    /// [`Error::Unsupported`] if the card does not support this translation; [`Error::Invalid`] for zero entries, more
+    /// than `log_max_klm_list_size` allows, an invalid page size, or pages on DevX; [`Error::Command`].
     pub fn create(pd: &Arc<Pd>, options: UmrKeyOptions) -> Result<Self, Error> {
         let caps = pd.device().caps();
         let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
@@ -123,8 +121,8 @@ impl UmrKey {
         let mut create = CreateMkeyIn::default();
         create.w().memory_key_mkey_entry(&context);
         let what = format!("a free memory key with room for {} entries", options.entries);
-        // SAFETY: the key is free and has no list, so it names no memory. What a work request gives it is up to who
-        // posts that.
+        // SAFETY: the key is free and has no list, so it names no memory. Whoever posts a registration is responsible
+        // for its memory.
         let created = unsafe {
             Object::create_over_memory(pd.device(), &create, &what, |out| {
                 let mut end = DestroyMkeyIn::default();
@@ -137,22 +135,22 @@ impl UmrKey {
         Ok(UmrKey { base: out.mkey_index() << 8, options, room, atomics, object, pd: Arc::clone(pd) })
     }
 
-    /// The key in its variant `variant`, its low eight bits: what local and remote work requests name it by.
+    /// The key with the low eight bits `variant`, for local and remote work requests.
     pub fn key(&self, variant: u8) -> u32 {
         self.base | u32::from(variant)
     }
 
-    /// What it was made with.
+    /// Its options.
     pub fn options(&self) -> &UmrKeyOptions {
         &self.options
     }
 
-    /// Octwords of translations that it has room for.
+    /// Octwords of its translation list.
     pub(crate) fn room(&self) -> u32 {
         self.room
     }
 
-    /// Whether work requests can give it REMOTE_ATOMIC.
+    /// Whether a registration can grant REMOTE_ATOMIC.
     pub(crate) fn atomics(&self) -> bool {
         self.atomics
     }
@@ -162,19 +160,19 @@ impl UmrKey {
         &self.pd
     }
 
-    /// Destroys the key, registered or not: no access by it is possible afterwards. Errors: the key, kept alive, and
-    /// why.
+    /// Destroys the key, registered or not. Afterwards it grants no access. On an error the key stays alive and is
+    /// returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, UmrKey::end)
     }
 
-    /// As [`destroy`](Self::destroy), for who has the key alone.
+    /// As [`destroy`](Self::destroy), for the only owner.
     pub(crate) fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()
     }
 }
 
-/// Octwords of room: a part takes one, two pages share one.
+/// Octwords of the translation list: one per part, or one per two pages.
 fn octwords(options: &UmrKeyOptions) -> u32 {
     let octwords = match options.layout {
         KeyLayout::Parts => options.entries,
@@ -209,7 +207,7 @@ fn check(pd: &Pd, options: &UmrKeyOptions, general: &CmdHcaCap) -> Result<(), Er
     Ok(())
 }
 
-/// Refuses keys of parts where the card has none.
+/// Error if the card does not support keys of parts.
 fn check_parts(general: &CmdHcaCap) -> Result<(), Error> {
     let capability = match general {
         general if !general.imaicl() => "imaicl",

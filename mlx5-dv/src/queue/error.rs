@@ -3,67 +3,67 @@
 use super::completion::decode::{Side, Work};
 use crate::error::Error;
 
-/// A work request that was not posted. Nothing was written.
+/// A work request that was rejected. Nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// No room.
+    /// The queue is full.
     #[error(transparent)]
     Full(#[from] Full),
-    /// More scatter/gather elements than the queue was made for.
+    /// More scatter/gather elements than the queue supports.
     #[error(
-        "{given} scatter/gather elements, and this queue was made for {most}: raise send_sges or recv_sges in QpOptions"
+        "{given} scatter/gather elements, but this queue supports {most}: raise send_sges or recv_sges in QpOptions"
     )]
     TooManySges {
-        /// How many were given.
+        /// Number of elements.
         given: usize,
         /// `send_sges` or `recv_sges` of the queue.
         most: usize,
     },
-    /// More inline data than the queue was made for.
-    #[error("{given} bytes of inline data, and this queue was made for {most}: raise inline_bytes in QpOptions")]
+    /// More inline data than the queue supports.
+    #[error("{given} bytes of inline data, but this queue supports {most}: raise inline_bytes in QpOptions")]
     InlineTooLong {
-        /// How many were given.
+        /// Bytes of inline data.
         given: usize,
         /// `inline_bytes` of the queue.
         most: usize,
     },
-    /// A message longer than the card carries.
-    #[error("a message of {given} bytes, and the card carries at most {most} (log_max_msg)")]
+    /// A message longer than the card supports.
+    #[error("a message of {given} bytes, but the card supports at most {most} (log_max_msg)")]
     MessageTooLong {
-        /// Bytes of all elements together.
+        /// Total bytes of all elements.
         given: u64,
-        /// The most.
+        /// The limit.
         most: u64,
     },
-    /// A frame that is none, or does not pass the port.
-    #[error("a frame of {given} bytes, and the port passes {least} to {most}: see Options::mtu")]
+    /// A frame that is too short, or too long for the port.
+    #[error("a frame of {given} bytes, but the port accepts {least} to {most}: see Options::mtu")]
     FrameLength {
-        /// Bytes of the frame, without its check sequence.
+        /// Bytes of the frame, without FCS.
         given: u64,
-        /// An Ethernet header.
+        /// Bytes of an Ethernet header.
         least: u64,
-        /// The port's MTU, without the check sequence.
+        /// The port's MTU, without FCS.
         most: u64,
     },
-    /// Less of a frame's headers in the WQE than the card insists on.
+    /// Fewer inlined header bytes than the card requires.
     #[error(
-        "{given} bytes of the frame in the WQE, and this card wants its headers there: {least} bytes (min_wqe_inline_mode)"
+        "{given} bytes of the frame inlined, but this card requires its headers in the WQE: {least} bytes (min_wqe_inline_mode)"
     )]
     HeaderTooShort {
-        /// How many were given.
+        /// Inlined bytes.
         given: usize,
-        /// How many there must be.
+        /// Required bytes.
         least: usize,
     },
-    /// An atomic whose element has another length than a number.
-    #[error("an atomic into {given} bytes: the number that it finds has 8")]
+    /// An atomic on an element that does not have 8 bytes.
+    #[error("an atomic needs an 8-byte element, got {given} bytes")]
     AtomicLength {
         /// Bytes of the element.
         given: u32,
     },
-    /// An atomic, and the card has none.
-    #[error("this card has no atomics of eight bytes: Caps::check_atomics says what it lacks")]
+    /// The card does not support atomics.
+    #[error("this card does not support 8-byte atomics: see Caps::check_atomics")]
     NoAtomics,
     /// A key with REMOTE_ATOMIC by a work request, and the card makes none.
     #[error(
@@ -123,47 +123,47 @@ pub enum PostError {
     NoChecksums,
 }
 
-/// A queue without room for one more work request: take completions of signalled work and retire them.
+/// A full queue: poll completions of signalled work requests and retire them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the queue is full: retire completions of signalled work requests, then post again")]
 pub struct Full;
 
-/// A completion that fits no work request of this queue. The queue is unchanged.
+/// A completion that does not match any work request of this queue. The queue is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetireError {
-    /// Of another queue.
+    /// It belongs to another queue.
     #[error("{:?} WQE {} of QP {:#x} is not of this queue, which is the {side:?} queue of QP {qpn:#x}", work.side, work.index, work.qpn)]
     OtherQueue {
-        /// What the completion says.
+        /// The work request in the completion.
         work: Work,
-        /// The queue it was given to.
+        /// The queue that it was passed to.
         side: Side,
-        /// The queue pair it was given to.
+        /// The queue pair that it was passed to.
         qpn: u32,
     },
-    /// Of nothing that is in flight: the card repeated itself, or names a WQE that was never posted.
-    #[error("WQE {} of QP {:#x} is not in flight: indices {first} to {end} (not included) are", work.index, work.qpn)]
+    /// The work request is not in flight: the card repeated a completion, or names a WQE that was never posted.
+    #[error("WQE {} of QP {:#x} is not in flight: indices {first} to {end} (exclusive) are", work.index, work.qpn)]
     NotInFlight {
-        /// What the completion says.
+        /// The work request in the completion.
         work: Work,
         /// First index in flight.
         first: u16,
-        /// First index after those in flight.
+        /// First index behind those in flight.
         end: u16,
     },
-    /// Of a shared receive queue: a send, or a WQE that is not with the card.
+    /// For a shared receive queue: a send, or a WQE that is not posted.
     #[error("{:?} WQE {} of QP {:#x} is not posted to SRQ {srqn:#x}", work.side, work.index, work.qpn)]
     NotPosted {
-        /// What the completion says.
+        /// The work request in the completion.
         work: Work,
-        /// The shared receive queue it was given to.
+        /// The shared receive queue that it was passed to.
         srqn: u32,
     },
 }
 
 impl From<RetireError> for Error {
-    /// For calls that report both: a completion that fits no work request is an invalid response.
+    /// For calls that report both: a completion without a matching work request is an invalid response.
     fn from(error: RetireError) -> Self {
         let (what, given, limit) = match error {
             RetireError::OtherQueue { work, qpn, .. } => {
@@ -178,7 +178,7 @@ impl From<RetireError> for Error {
 }
 
 impl RetireError {
-    /// Of a queue where nothing is in flight, or that is not there.
+    /// The error for a queue with nothing in flight, or that does not exist.
     #[cold]
     pub(super) fn nothing_in_flight(work: Work) -> Self {
         RetireError::NotInFlight { work, first: 0, end: 0 }

@@ -116,6 +116,6 @@ mod tests {
         assert!(reason(&empty, "mlx5_0").contains("modprobe mlx5_ib"));
         std::fs::create_dir_all(empty.path().join("sys/class/infiniband/mlx5_0")).unwrap();
         assert!(reason(&empty, "mlx5_7").contains("only mlx5_0"));
-        assert!(reason(&empty, "mlx5_0").contains("it is no mlx5 device"));
+        assert!(reason(&empty, "mlx5_0").contains("it is not an mlx5 device"));
     }
 }

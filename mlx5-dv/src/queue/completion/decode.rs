@@ -1,4 +1,4 @@
-//! What a completion says.
+//! Decoding of CQEs.
 
 use std::fmt;
 
@@ -15,48 +15,48 @@ pub enum Side {
     Receive,
 }
 
-/// Which work request a completion is about. Give it to [`SendQueue::retire`](crate::queue::SendQueue::retire) or
-/// [`ReceiveQueue::retire`](crate::queue::ReceiveQueue::retire), which check it and know its `wr_id`.
+/// The work request that a completion reports. Pass it to [`SendQueue::retire`](crate::queue::SendQueue::retire) or
+/// [`ReceiveQueue::retire`](crate::queue::ReceiveQueue::retire), which check it and return its `wr_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Work {
-    /// The queue pair, 24 bits, as the card said.
+    /// The queue pair number in the CQE, 24 bits.
     pub qpn: u32,
-    /// Which queue of it.
+    /// Its send or receive queue.
     pub side: Side,
-    /// `wqe_counter`: the WQE's index, modulo 2^16. In WQEBBs for a send queue, in WQEs for a receive queue.
+    /// `wqe_counter`: index of the WQE, modulo 2^16; in WQEBBs for a send queue, in WQEs for a receive queue.
     pub index: u16,
 }
 
 /// What a completed work request did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// The send queue carried this out.
+    /// A work request of the send queue was executed.
     Sent(WqeOpcode),
     /// A message was received.
     Received,
-    /// A message was received, with this immediate.
+    /// A message with immediate data was received.
     ReceivedImm(u32),
-    /// The remote wrote into our memory, and consumed a receive to give this immediate.
+    /// An RDMA WRITE with immediate data completed a receive.
     WrittenImm(u32),
     /// A message was received that invalidated this key.
     ReceivedInvalidate(u32),
 }
 
-/// A work request that was carried out. PRM "CQE Format".
+/// A successful work request. PRM "CQE Format".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Which work request.
+    /// The work request.
     pub work: Work,
     /// What it did.
     pub operation: Operation,
-    /// Bytes received or read. Meaningless for sends and writes.
+    /// Bytes received or read; undefined for sends and writes.
     pub byte_len: u32,
-    /// The queue pair that sent a datagram, 24 bits: where an answer goes. Meaningless for all else.
+    /// Source queue pair of a datagram, 24 bits: the destination of a reply. Otherwise undefined.
     pub remote_qpn: u32,
-    /// [`QpOptions::user_index`](crate::objects::QpOptions::user_index) of the queue pair, as the card said. Of a queue
-    /// pair without one it means nothing.
+    /// The queue pair's [`QpOptions::user_index`](crate::objects::QpOptions::user_index), from the CQE. Undefined for a
+    /// queue pair without one.
     pub user_index: u32,
-    /// The card's clock when it wrote the completion, in the CQ's time format.
+    /// The card's timestamp of the completion, in the CQ's time format.
     pub timestamp: u64,
 }
 
@@ -78,36 +78,36 @@ impl Completion {
     }
 }
 
-/// How a work request failed.
+/// Why a work request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The card says why.
+    /// The card reported a syndrome.
     Syndrome(CqeSyndrome),
-    /// A completion whose kind makes no sense on this queue.
+    /// The CQE has an opcode that is invalid for this queue.
     Unexpected(CqeOpcode),
 }
 
-/// A work request that failed. PRM "Completion With Error CQE". Its display is one sentence.
+/// A failed work request. PRM "Completion With Error CQE". The message is one sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkError {
-    /// Which work request.
+    /// The work request.
     pub work: Work,
-    /// How it failed.
+    /// The cause.
     pub failure: Failure,
-    /// `vendor_error_syndrome`: the card maker's own number for the reason.
+    /// `vendor_error_syndrome`: the vendor's own number for the cause.
     pub vendor_syndrome: u8,
-    /// `hw_error_syndrome`: not zero when this side found the error.
+    /// `hw_error_syndrome`: not zero if this side detected the error.
     pub hw_syndrome: u8,
     /// `hw_syndrome_type`.
     pub hw_syndrome_type: u8,
-    /// What the WQE asked for; meaningless for a receive.
+    /// Opcode of the WQE; undefined for a receive.
     pub opcode: WqeOpcode,
-    /// As [`Completion::user_index`].
+    /// See [`Completion::user_index`].
     pub user_index: u32,
 }
 
 impl WorkError {
-    /// The syndrome; `None` for a completion that makes no sense.
+    /// The syndrome; `None` for a CQE with an invalid opcode.
     pub fn syndrome(&self) -> Option<CqeSyndrome> {
         match self.failure {
             Failure::Syndrome(syndrome) => Some(syndrome),
@@ -115,7 +115,7 @@ impl WorkError {
         }
     }
 
-    /// Whether the work request itself was never begun: the queue pair was in error already.
+    /// Whether the work request was flushed: not started, because the queue pair was in error.
     pub fn is_flush(&self) -> bool {
         self.failure == Failure::Syndrome(CqeSyndrome::WorkRequestFlushed)
     }
@@ -131,7 +131,7 @@ impl fmt::Display for WorkError {
         }
         write!(f, " at WQE index {} of QP {:#x} ", self.work.index, self.work.qpn)?;
         match self.failure {
-            Failure::Unexpected(opcode) => write!(f, "got a completion of an impossible kind, {opcode}"),
+            Failure::Unexpected(opcode) => write!(f, "got a completion with the invalid opcode {opcode}"),
             Failure::Syndrome(syndrome) => write!(
                 f,
                 "failed: {syndrome} ({:#x}), vendor syndrome {:#x}: {}",
@@ -143,7 +143,7 @@ impl fmt::Display for WorkError {
     }
 }
 
-/// Which work request `result` is about.
+/// The work request that `result` reports.
 #[inline(always)]
 pub(crate) fn work_of(result: &Result<Completion, WorkError>) -> Work {
     match result {
@@ -152,10 +152,10 @@ pub(crate) fn work_of(result: &Result<Completion, WorkError>) -> Work {
     }
 }
 
-/// What 64 bytes of a completion queue say. Never panics, whatever they are.
+/// Decodes a CQE. Never panics, for any bytes.
 #[inline(always)]
 pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
-    // First, so that who polls for sends alone compares once.
+    // Checked first: a poll for sends needs only one comparison.
     if cqe.opcode() == CqeOpcode::Requester {
         let opcode = <WqeOpcode as Value>::from_number(cqe.send_wqe_opcode().into());
         return Ok(completion(cqe, Side::Send, Operation::Sent(opcode)));
@@ -165,7 +165,7 @@ pub fn decode(cqe: &Cqe) -> Result<Completion, WorkError> {
         CqeOpcode::ResponderSendImm => Operation::ReceivedImm(cqe.immediate()),
         CqeOpcode::ResponderWriteImm => Operation::WrittenImm(cqe.immediate()),
         CqeOpcode::ResponderSendInval => Operation::ReceivedInvalidate(cqe.immediate()),
-        // By value: a reference would keep the copy in memory also where there is no error.
+        // By value: a reference would force the copy into memory on the success path, too.
         _ => return Err(decode_error(*cqe)),
     };
     Ok(completion(cqe, Side::Receive, operation))
@@ -250,7 +250,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever 64 bytes a device writes, they decode, and only good opcodes decode to a completion.
+        /// Any 64 bytes decode, and only good opcodes decode to a completion.
         #[test]
         fn any_bytes_decode(bytes in prop::array::uniform32(any::<u8>()), more in prop::array::uniform32(any::<u8>())) {
             let cqe = Cqe::read(&[bytes, more].concat()).unwrap();

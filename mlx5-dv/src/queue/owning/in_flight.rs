@@ -1,4 +1,4 @@
-//! Buffers that are with the card.
+//! Buffers in flight.
 
 use std::fmt;
 
@@ -6,44 +6,44 @@ use crate::objects::Buffer;
 use crate::queue::completion::decode::{Completion, Side, WorkError, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
 
-/// Which work request.
+/// Identifies a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// A work request that is done, and the buffer it had.
+/// A completed work request, with its buffer.
 #[derive(Debug)]
 pub struct Done {
-    /// Which one.
+    /// The work request.
     pub ticket: Ticket,
-    /// Its buffer, back again; `None` for inline data.
+    /// Its buffer, returned; `None` for inline data.
     pub buffer: Option<Buffer>,
-    /// What it did, or how it failed.
+    /// Its completion or error.
     pub result: Result<Completion, WorkError>,
 }
 
-/// A work request that was not posted: nothing happened.
+/// A work request that was rejected. Nothing was posted.
 #[derive(Debug)]
 pub struct Refused {
-    /// The buffer, back again; `None` for inline data.
+    /// The buffer, returned; `None` for inline data.
     pub buffer: Option<Buffer>,
-    /// Why.
+    /// The cause.
     pub reason: RefusedReason,
 }
 
-/// Why a work request was not posted.
+/// Why a work request was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusedReason {
-    /// [`Connection::connect`](crate::queue::Connection::connect) comes first.
+    /// Not connected: call [`Connection::connect`](crate::queue::Connection::connect) first.
     #[error("the connection has no remote yet: call connect first")]
     NotConnected,
-    /// A reset failed.
-    #[error("the queue is out of order since its last reset failed: reset it again, or drop it")]
+    /// The last reset failed.
+    #[error("queue unusable: last reset failed; reset again or drop it")]
     NotReset,
-    /// It is not the hub's any more.
+    /// The connection has left the hub.
     #[error("the connection has left the hub")]
     HasLeft,
-    /// A buffer of somebody else's.
+    /// The buffer does not belong to the hub.
     #[error("the buffer is not one of this hub's: recycle what Hub::buffer and Hub::poll gave out")]
     ForeignBuffer,
     /// A key that is registered already, or about to be.
@@ -71,14 +71,14 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What a slot of the in-flight table holds.
+/// An entry of the in-flight table.
 #[derive(Debug)]
 struct Entry {
     ticket: Ticket,
     buffer: Option<Buffer>,
 }
 
-/// The buffers of one queue, by slot. Never grows.
+/// Buffers of one queue by slot. Fixed size.
 #[derive(Debug)]
 struct Table {
     slots: Vec<Option<Entry>>,
@@ -90,12 +90,12 @@ impl Table {
         Table { slots: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
     }
 
-    /// How many slots are taken.
+    /// Number of used slots.
     fn used(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// The slot that the next work request takes, which is its `wr_id`.
+    /// The slot, and `wr_id`, of the next work request.
     fn next(&self) -> Result<u64, PostError> {
         Ok(u64::from(*self.free.last().ok_or(Full)?))
     }
@@ -106,7 +106,7 @@ impl Table {
         }
     }
 
-    /// Every buffer there is; the slots are free.
+    /// Returns all buffers and frees their slots.
     fn drain(&mut self) -> impl Iterator<Item = Buffer> {
         let slots = 0..self.slots.len() as u64;
         slots.filter_map(|slot| self.take(slot)).filter_map(|entry| entry.buffer)
@@ -120,7 +120,7 @@ impl Table {
     }
 }
 
-/// The buffers that a send and a receive queue have lent the card.
+/// Buffers in flight of a send and a receive queue.
 #[derive(Debug)]
 pub(super) struct InFlight {
     sends: Table,
@@ -129,7 +129,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// None, of queues that hold so many work requests.
+    /// Tables for queues of these depths.
     pub(super) fn new(send_depth: u32, recv_depth: u32) -> Self {
         InFlight { sends: Table::new(send_depth), receives: Table::new(recv_depth), tickets: 0 }
     }
@@ -151,7 +151,7 @@ impl InFlight {
         }
     }
 
-    /// Remembers what was posted under [`next`](Self::next), or gives it back.
+    /// Stores what was posted with the `wr_id` of [`next`](Self::next), or returns it after an error.
     #[inline(always)]
     pub(super) fn keep(
         &mut self,
@@ -168,7 +168,7 @@ impl InFlight {
         Ok(ticket)
     }
 
-    /// The work request that was posted under `wr_id` is done: hands out what is remembered of it.
+    /// Removes the completed work request with `wr_id`, and returns it with `result`.
     #[inline(always)]
     pub(super) fn done(&mut self, wr_id: u64, result: Result<Completion, WorkError>) -> Result<Done, RetireError> {
         let work = work_of(&result);
@@ -177,22 +177,22 @@ impl InFlight {
         Ok(Done { ticket, buffer, result })
     }
 
-    /// Sends and receives in flight.
+    /// Number of sends and receives in flight.
     pub(super) fn in_flight(&self) -> (usize, usize) {
         (self.sends.used(), self.receives.used())
     }
 
-    /// Whether nothing is.
+    /// Whether nothing is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.in_flight() == (0, 0)
     }
 
-    /// Every buffer there is; nothing is in flight any more.
+    /// Returns all buffers; nothing is in flight afterwards.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Buffer> {
         self.sends.drain().chain(self.receives.drain())
     }
 
-    /// Never frees what is in flight: the card may still write it.
+    /// Leaks all buffers on purpose: the card may still write them.
     pub(super) fn leak(&mut self) {
         self.drain().for_each(std::mem::forget);
     }

@@ -1,4 +1,4 @@
-//! Posting to the send queue of a connection.
+//! Work requests of connections.
 
 use mlx5_prm::wqe::WqeOpcode;
 use uar::SendDoorbell;
@@ -9,11 +9,10 @@ use super::wqe::{Atomic, Head, Request, WrFlags};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
 
-/// Bytes of the number that an atomic is about.
+/// Bytes of an atomic's operand.
 const ATOMIC: u32 = 8;
 
-/// A message of one element of `len` bytes, in a queue where not all from 1 to `longest` are to be had: `Ok` where it
-/// has no data.
+/// Cold path: an element of length 0, or above `longest`. `Ok` for length 0.
 #[cold]
 #[inline(never)]
 fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
@@ -25,8 +24,8 @@ fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
 }
 
 impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
-    /// As [`post_elements`](Self::post_elements). A single element without bytes goes its own way, so that whoever
-    /// posts single elements alone has no code for lists: it would cost a lone post an eighth more, by instructions.
+    /// As [`post_elements`](Self::post_elements). Handles a single empty element separately, so that code that posts
+    /// single elements does not contain the code for lists: that would cost an eighth more instructions per post.
     #[inline(always)]
     fn post_message(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {
@@ -38,25 +37,25 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         }
     }
 
-    /// Nothing, but a completion if it is signalled. For flushing and testing.
+    /// NOP: does nothing, but completes if signalled. For flushing and testing.
     #[inline]
     pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {
         self.post_inline(Request { opcode: WqeOpcode::Nop, wr_id, flags, imm: 0 }, (), &[])
     }
 
-    /// SEND of `data`, copied into the WQE: it can be reused at once. Errors: [`PostError`].
+    /// SEND of `data`, which is copied into the WQE at once. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
         self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), data)
     }
 
-    /// As [`send_inline`](Self::send_inline), with an immediate.
+    /// As [`send_inline`](Self::send_inline), with immediate data.
     #[inline]
     pub fn send_imm_inline(&mut self, wr_id: u64, flags: WrFlags, imm: u32, data: &[u8]) -> Result<(), PostError> {
         self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), data)
     }
 
-    /// RDMA WRITE of `data`, copied into the WQE, to `remote`. Errors: [`PostError`].
+    /// RDMA WRITE of `data`, which is copied into the WQE at once, to `remote`. Errors: [`PostError`].
     #[inline]
     pub fn write_inline(
         &mut self,
@@ -68,7 +67,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, data)
     }
 
-    /// As [`write_inline`](Self::write_inline), with an immediate that completes a receive there.
+    /// As [`write_inline`](Self::write_inline), with immediate data that completes a receive there.
     #[inline]
     pub fn write_imm_inline(
         &mut self,
@@ -81,17 +80,17 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.post_inline(Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm }, remote, data)
     }
 
-    /// SEND of `elements`, in their order. Errors: [`PostError`].
+    /// SEND of `elements`, in this order. Errors: [`PostError`].
     ///
     /// # Safety
-    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
-    /// registered under its key. It may be written meanwhile: then what is sent is a mixture of old and new bytes.
+    /// Until the work request completes, or its queue pair is reset or destroyed, each element's memory stays
+    /// registered under its key. It may be written meanwhile: then the message mixes old and new bytes.
     #[inline]
     pub unsafe fn send(&mut self, wr_id: u64, flags: WrFlags, elements: &[DataSegment]) -> Result<(), PostError> {
         self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, (), elements)
     }
 
-    /// As [`send`](Self::send), with an immediate.
+    /// As [`send`](Self::send), with immediate data.
     ///
     /// # Safety
     /// As for [`send`](Self::send).
@@ -106,7 +105,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, (), elements)
     }
 
-    /// RDMA WRITE of `elements`, in their order, to `remote`. Errors: [`PostError`].
+    /// RDMA WRITE of `elements`, in this order, to `remote`. Errors: [`PostError`].
     ///
     /// # Safety
     /// As for [`send`](Self::send).
@@ -121,7 +120,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.post_message(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, remote, elements)
     }
 
-    /// As [`write`](Self::write), with an immediate that completes a receive there.
+    /// As [`write`](Self::write), with immediate data that completes a receive there.
     ///
     /// # Safety
     /// As for [`send`](Self::send).
@@ -168,11 +167,11 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         self.post_message(Request { opcode: WqeOpcode::SendInval, wr_id, flags, imm: rkey }, (), elements)
     }
 
-    /// RDMA READ from `remote` into `elements`, in their order. Errors: [`PostError`].
+    /// RDMA READ from `remote` into `elements`, in this order. Errors: [`PostError`].
     ///
     /// # Safety
-    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
-    /// registered under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    /// Until the work request completes, or its queue pair is reset or destroyed, each element's memory stays
+    /// registered under its key, and nothing in this process holds a reference to it or depends on its content.
     #[inline]
     pub unsafe fn read(
         &mut self,
@@ -184,12 +183,12 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         self.post_message(Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 }, remote, elements)
     }
 
-    /// ATOMIC compare and swap: the number at `remote` becomes `swap` if it is `compare`. What it was before comes into
-    /// `element`. Atomics of all queue pairs of the remote's card see each other whole; what else is done to the
-    /// number, by its host or by RDMA, may come between their reading and their writing.
+    /// ATOMIC compare and swap: replaces the number at `remote` by `swap` if it equals `compare`. The old value is
+    /// written to `element`. It is atomic with respect to other atomics of the remote's card; accesses of its CPU, or
+    /// by RDMA, may occur between the read and the write.
     ///
-    /// Both numbers have eight bytes in the byte order of their host, and `remote` must be a multiple of eight:
-    /// otherwise the remote refuses the work request, whose queue pair goes to ERR. Errors: [`PostError`].
+    /// Both numbers are 8 bytes in their host's byte order, and `remote` must be a multiple of eight: otherwise the
+    /// remote refuses the work request, and the queue pair moves to ERR. Errors: [`PostError`].
     ///
     /// # Safety
     /// As for [`read`](Self::read).
@@ -207,8 +206,8 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         self.post_atomic(request, Atomic { remote, swap_add: swap, compare }, element)
     }
 
-    /// ATOMIC fetch and add: `add` is added to the number at `remote`, modulo 2^64. What it was before comes into
-    /// `element`. All else is as with [`compare_swap`](Self::compare_swap).
+    /// ATOMIC fetch and add: adds `add` to the number at `remote`, modulo 2^64. The old value is written to `element`.
+    /// Otherwise as [`compare_swap`](Self::compare_swap).
     ///
     /// # Safety
     /// As for [`read`](Self::read).

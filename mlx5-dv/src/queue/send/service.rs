@@ -1,4 +1,4 @@
-//! What send queues send.
+//! Services of send queues.
 
 use mlx5_prm::caps::{CmdHcaCap, UmrFence};
 use mlx5_prm::values::ServiceType;
@@ -8,10 +8,10 @@ use super::wqe::WrFlags;
 use crate::caps::{CapPage, Caps};
 use crate::objects::{QueuePair, SendRingOwner};
 
-/// What a send queue sends, and so what its batches offer: [`Messages`], [`UnreliableMessages`],
+/// The service of a send queue, which determines its work requests: [`Messages`], [`UnreliableMessages`],
 /// [`Datagrams`](crate::queue::Datagrams) or [`Frames`](crate::queue::ethernet::Frames).
 pub trait Service: Send {
-    /// What has the ring.
+    /// The object that owns the ring.
     type Object: SendRingOwner;
 }
 
@@ -21,9 +21,9 @@ mod sealed {
     impl Sealed for super::UnreliableMessages {}
 }
 
-/// What a queue pair with a remote of its own sends: [`Messages`] or [`UnreliableMessages`].
+/// The service of a connected queue pair: [`Messages`] or [`UnreliableMessages`].
 pub trait Connected: Service<Object = QueuePair> + sealed::Sealed + Sized {
-    /// The service of the queue pair.
+    /// Service type of the queue pair.
     const SERVICE: ServiceType;
     #[doc(hidden)]
     fn new(caps: &Caps) -> Self;
@@ -58,10 +58,10 @@ pub(super) fn longest_wqe(caps: &Caps) -> u8 {
     (caps.max_wqe_sz_sq / SEGMENT as u16).min(63) as u8
 }
 
-/// SENDs, RDMA, atomics and what else a reliable connection does.
+/// A reliable connection: SENDs, RDMA, atomics.
 #[derive(Debug, Clone, Copy)]
 pub struct Messages {
-    /// Whether the card has atomics.
+    /// Whether the card supports atomics.
     pub(super) atomics: bool,
     pub(super) updates: KeyUpdates,
 }
@@ -80,8 +80,8 @@ impl Connected for Messages {
     }
 }
 
-/// SENDs and RDMA WRITEs of an unreliable connection. A message of which a packet is lost never arrives, and neither
-/// end is told: a send completes once it is sent. There is no READ and no atomic:
+/// An unreliable connection: SENDs and RDMA WRITEs. A message that loses a packet never arrives, and neither end is
+/// notified: a send completes once it is sent. READs and atomics do not exist:
 ///
 /// ```compile_fail,E0599
 /// # fn f(sq: &mut mlx5_dv::queue::UnreliableSendQueue, at: mlx5_dv::queue::RemoteAddress) {

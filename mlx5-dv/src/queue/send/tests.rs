@@ -1,4 +1,4 @@
-//! Posting, ringing and retiring, against plain memory in the card's place.
+//! Posting, ringing and retiring, with plain memory in place of the card.
 
 use super::ring::*;
 use super::wqe::*;
@@ -15,7 +15,7 @@ use uar::Wqebb;
 
 const QPN: u32 = 0x43;
 
-/// Counts rings, remembers the last.
+/// Counts doorbells and stores the last one.
 #[derive(Debug, Default)]
 struct Bell {
     rings: u32,
@@ -47,7 +47,7 @@ impl Queue {
         let memory = Memory::new(bytes + 64);
         memory.fill(0, bytes, 0xa5);
         let limits = SendLimits { sges: 6, inline_bytes: 200, log_max_msg: 30 };
-        // SAFETY: both lie in `memory`, which lives as long as the ring (fields drop in their order).
+        // SAFETY: both are in `memory`, which lives as long as the ring (fields drop in their order).
         let ring = unsafe {
             let (_, record) = uar::record::queue_pair(memory.at(bytes));
             SendRing::new(memory.at(0), log_size, QPN, limits, record)
@@ -59,7 +59,7 @@ impl Queue {
         SendBatch::new(&mut self.ring, &self.service, &mut self.bell)
     }
 
-    /// As if the WQEBBs before `index` had come and gone.
+    /// As if the WQEBBs before `index` had been posted and retired.
     fn starts_at(&mut self, index: u16) {
         (self.ring.producer, self.ring.retired) = (index.into(), index.into());
     }
@@ -68,7 +68,7 @@ impl Queue {
         self.memory.be32(self.bytes + 4)
     }
 
-    /// `len` bytes of the WQE at WQEBB `index`, around the ring's end.
+    /// `len` bytes of the WQE at WQEBB `index`, across the ring's end.
     fn wqe(&self, index: u16, len: usize) -> Vec<u8> {
         let start = self.ring.offset(index.into());
         (0..len).map(|i| self.memory.read((start + i) % self.bytes, 1)[0]).collect()
@@ -482,7 +482,7 @@ fn the_hot_fields_fit_in_two_cache_lines() {
 }
 
 proptest! {
-    /// Against a model of a queue that is a list: room, wr_ids and the doorbell record always agree, over many laps.
+    /// Compares with a list as the model of a queue: room, wr_ids and the doorbell record always agree, over many laps.
     #[test]
     fn the_ring_is_a_queue(
         log_size in 0u32..6,

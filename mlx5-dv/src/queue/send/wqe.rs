@@ -1,4 +1,4 @@
-//! Send WQEs: what a work request puts into the ring.
+//! Send WQEs.
 
 use mlx5_prm::wqe::{
     AtomicSeg, CompletionMode, CtrlSeg, DataSeg, Fence, InlineSegHeader, RaddrSeg, SEGMENT, WqeOpcode,
@@ -9,15 +9,15 @@ use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
 
 bitflags::bitflags! {
-    /// How a work request is carried out: bits of the control segment, as they stand in the WQE.
+    /// Flags of a work request: bits of the control segment, at their position in the WQE.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct WrFlags: u8 {
-        /// Write a completion also on success. Without it only a failure completes, and the room of the work request is
-        /// free once a later signalled one has completed: a queue full of unsignalled work stays full.
+        /// Write a completion on success, too. Without it only failures complete, and the WQE is freed by the
+        /// completion of a later signalled one: a queue full of unsignalled work stays full.
         const SIGNALLED = (CompletionMode::Always.number() << 2) as u8;
-        /// Wake a receiver that waits for solicited completions only.
+        /// Set the solicited event bit: wakes a receiver that waits for solicited completions only.
         const SOLICITED = 1 << 1;
-        /// Begin only when all earlier RDMA READs and atomics of the queue are complete.
+        /// Start only when all earlier RDMA READs and atomics of the queue are complete.
         const FENCE = (Fence::Fence.number() << 5) as u8;
         /// Begin only when all earlier changes of keys by this queue are made (PRM "initiator small fence"), such as
         /// [`SendBatch::register`](crate::queue::SendBatch::register). What comes directly behind one of these waits
@@ -28,7 +28,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What all work requests have.
+/// The common fields of all work requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(super) opcode: WqeOpcode,
@@ -37,9 +37,9 @@ pub(crate) struct Request {
     pub(super) imm: u32,
 }
 
-/// What lies between the control segment of a work request and its data.
+/// The segments between the control segment and the data.
 pub(crate) trait Head {
-    /// How many segments it takes.
+    /// Number of segments.
     fn segments(&self) -> usize;
     /// Why `bytes` of data must not follow it.
     #[inline(always)]
@@ -51,7 +51,7 @@ pub(crate) trait Head {
     fn store(&self, room: &mut Room<'_>);
 }
 
-/// Nothing.
+/// No segments.
 impl Head for () {
     #[inline(always)]
     fn segments(&self) -> usize {
@@ -77,7 +77,7 @@ impl Head for RemoteAddress {
     }
 }
 
-/// What an atomic is carried out on, and with: `[ raddr | rkey ] [ swap_add | compare ]`.
+/// Operands of an atomic: `[ raddr | rkey ] [ swap_add | compare ]`.
 pub(super) struct Atomic {
     pub(super) remote: RemoteAddress,
     pub(super) swap_add: u64,
@@ -101,19 +101,19 @@ impl Head for Atomic {
 
 /// The data of a work request.
 pub(super) trait Payload {
-    /// Whether it is checked once for a WQE, and not at each store, that it does not go on at the ring's start: cheaper
-    /// for data in the WQE, dearer for segments.
+    /// Whether to check once per WQE, not per store, that it does not wrap: cheaper for inline data, more expensive for
+    /// segments.
     const LONG: bool = false;
-    /// Bytes that are not in the WQE.
+    /// Bytes outside the WQE.
     fn bytes(&self) -> u64;
-    /// How many segments it takes, or why it cannot be posted.
+    /// Number of segments, or why it cannot be posted.
     fn segments(&self, ring: &SendRing) -> Result<usize, PostError>;
     /// Stores its segments from number `at` on.
     fn store(&self, room: &mut Room<'_>, at: usize);
 }
 
-/// Memory the card gathers from or scatters to: `[ byte_count (31) | lkey | address ]` an element. Elements of no bytes
-/// are left out, since the card reads a count of zero as 2^31.
+/// Memory to gather from or scatter to: `[ byte_count (31) | lkey | address ]` per element. Empty elements are skipped,
+/// since the card reads a count of zero as 2^31.
 pub(super) struct Elements<'a>(pub(super) &'a [DataSegment]);
 
 impl Elements<'_> {
@@ -151,8 +151,7 @@ impl Payload for Elements<'_> {
     }
 }
 
-/// One element of a length that was looked at, as most work requests have it: the compiler knows where its segment
-/// goes.
+/// A single element of checked length, the most common data: the offset of its segment is known at compile time.
 pub(super) struct One<'a>(pub(super) &'a DataSegment);
 
 impl Payload for One<'_> {
@@ -172,7 +171,7 @@ impl Payload for One<'_> {
     }
 }
 
-/// Data in the WQE itself: `[ 1 | byte_count (10) ]` and the bytes. What is left of their last segment stays as it was.
+/// Inline data: `[ 1 | byte_count (10) ]` and the bytes. The rest of the last segment is not written.
 pub(super) struct Inline<'a>(pub(super) &'a [u8]);
 
 impl Payload for Inline<'_> {
@@ -197,7 +196,7 @@ impl Payload for Inline<'_> {
             return;
         }
         let mut header = InlineSegHeader::default();
-        // Checked by `segments` to be at most `inline_bytes`, which the queue's creation bounds to ten bits.
+        // `segments` limits this to `inline_bytes`, which the queue's creation limits to ten bits.
         header.w().byte_count(self.0.len() as u16);
         let header: [u8; INLINE_HEADER] = zerocopy::transmute!(header);
         room.store_header(at, header);
@@ -206,7 +205,7 @@ impl Payload for Inline<'_> {
 }
 
 impl SendRing {
-    /// Writes one WQE at WQEBB `index`, where there is room for it. Its first eight bytes, as they stand there.
+    /// Writes a WQE at WQEBB `index`, which must have room for it. Returns its first eight bytes, as in memory.
     ///
     /// ```text
     /// segment 0   control: opmod | wqe_index | opcode, qpn | ds, flags, immediate
@@ -226,7 +225,7 @@ impl SendRing {
         let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, request));
         let first = first | self.number;
         let second = second | flags(request.flags);
-        // Remembered in each branch: there the compiler knows whether the lengths lie in one piece.
+        // `remember` is called in each branch, where the compiler knows whether the WQE wraps.
         if !P::LONG || self.whole(index, size.wqebbs) {
             fill(self.room(index, P::LONG), [first, second], head, payload);
             self.remember(index, request.wr_id, size.wqebbs);
@@ -246,15 +245,15 @@ fn fill(mut room: Room<'_>, control: [u64; 2], head: impl Head, payload: impl Pa
     payload.store(&mut room, 1 + head.segments());
 }
 
-/// As [`fill`], where the WQE goes on at the ring's start.
-// By value: a queue that has shown a part of itself reads its numbers once more after each store.
+/// As [`fill`], for a WQE that wraps.
+// By value: with a reference to the queue, the compiler would reload its fields after each store.
 #[cold]
 #[inline(never)]
 fn fill_around(room: Room<'_>, control: [u64; 2], head: impl Head, payload: impl Payload) {
     fill(room, control, head, payload);
 }
 
-/// How long a WQE is.
+/// Length of a WQE.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
     pub(super) segments: usize,

@@ -1,9 +1,10 @@
 /*
- * A number of the server's, which the client adds to and swaps, by libibverbs: what examples/atomics.rs does, so that
- * either end may be that program. `atomics DEVICE N [HOST]`: the server, or the client that adds N times.
+ * The client executes fetch-and-add and compare-and-swap on a number of the server, by libibverbs: as
+ * examples/atomics.rs does, so that either end may be that program. `atomics DEVICE N [HOST]`: the server, or with HOST
+ * the client, which adds N times.
  *
- * The two find each other as in ibv_rc_pingpong, by GID 0. Then the server sends where its number is, and at the end
- * the client what it must have become. Ends with 0 when each number was what it had to be.
+ * They exchange addresses as ibv_rc_pingpong does, for GID 0. Then the server sends the address of its number; at the
+ * end the client sends the expected value. Exits with 0 if each value was as expected.
  */
 #define SEND_OPS (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 #include "peer.h"
@@ -13,7 +14,7 @@
 
 #define NUMBER ((volatile uint64_t *)memory.own)
 
-static void is(const char *what, uint64_t found, uint64_t expected)
+static void expect(const char *what, uint64_t found, uint64_t expected)
 {
 	if (found == expected)
 		return;
@@ -21,25 +22,25 @@ static void is(const char *what, uint64_t found, uint64_t expected)
 	exit(1);
 }
 
-/* An atomic by the extended interface; returns the previous value. */
-static uint64_t atomic(int swaps, uint64_t compare, uint64_t swap_add)
+/* Posts an atomic by the extended verbs; returns the previous value. */
+static uint64_t atomic(int is_swap, uint64_t compare, uint64_t swap_add)
 {
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
 	uint64_t remote = be64toh(memory.in[0]);
 	uint32_t rkey = be64toh(memory.in[1]);
 
 	ibv_wr_start(ex);
-	if (swaps)
+	if (is_swap)
 		ibv_wr_atomic_cmp_swp(ex, rkey, remote, compare, swap_add);
 	else
 		ibv_wr_atomic_fetch_add(ex, rkey, remote, swap_add);
 	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)memory.own, sizeof(*NUMBER));
 	CHECK(!ibv_wr_complete(ex));
-	completes(swaps ? IBV_WC_COMP_SWAP : IBV_WC_FETCH_ADD);
+	completes(is_swap ? IBV_WC_COMP_SWAP : IBV_WC_FETCH_ADD);
 	return *NUMBER;
 }
 
-static void serve(void)
+static void run_server(void)
 {
 	*NUMBER = FIRST;
 	accept_peer();
@@ -49,15 +50,15 @@ static void serve(void)
 	printf("the client changed it to %#" PRIx64 "\n", *NUMBER);
 }
 
-static void call(const char *host, uint64_t count)
+static void run_client(const char *host, uint64_t count)
 {
 	call_peer(host);
 	completes(IBV_WC_RECV);
 	for (uint64_t i = 0; i < count; i++)
-		is("an addition", atomic(0, 0, 1), FIRST + i);
-	is("a swap of what it is not", atomic(1, ~(FIRST + count), 0), FIRST + count);
-	is("a swap of what it is", atomic(1, FIRST + count, LAST), FIRST + count);
-	is("an addition of nothing", atomic(0, 0, 0), LAST);
+		expect("an addition", atomic(0, 0, 1), FIRST + i);
+	expect("a swap with the wrong compare value", atomic(1, ~(FIRST + count), 0), FIRST + count);
+	expect("a swap with the right compare value", atomic(1, FIRST + count, LAST), FIRST + count);
+	expect("an addition of 0", atomic(0, 0, 0), LAST);
 	send_words(LAST, 0);
 	printf("%" PRIu64 " additions, and a swap\n", count);
 }
@@ -68,8 +69,8 @@ int main(int argc, char **argv)
 		return 2;
 	open_device(argv[1], IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC);
 	if (argc > 3)
-		call(argv[3], strtoull(argv[2], NULL, 0));
+		run_client(argv[3], strtoull(argv[2], NULL, 0));
 	else
-		serve();
+		run_server();
 	return 0;
 }
