@@ -260,11 +260,11 @@ pub(super) struct Size {
     pub(super) wqebbs: u16,
 }
 
-/// The control segment of a WQE, but for the queue's number and the flags. PRM "Control Segment".
+/// The control segment of a WQE, without the queue's number and the flags. PRM "Control Segment".
 #[inline(always)]
 fn control(index: u16, segments: usize, request: Request) -> CtrlSeg {
     let mut control = CtrlSeg::ZERO;
-    // Six bits by the limits that the queue's creation, or who posts longer WQEs, checks.
+    // Six bits: the queue's creation, or the caller that posts longer WQEs, limits the number of segments.
     control.w().wqe_index(index).opcode(request.opcode).ds(segments as u8 & 0x3f).imm(request.imm);
     control
 }
