@@ -58,6 +58,12 @@ fn pattern(number: u64, at: usize) -> u8 {
     (number as usize).wrapping_mul(31).wrapping_add(at).wrapping_add(at >> 8) as u8
 }
 
+/// The path MTU of `bytes`.
+pub fn path_mtu(bytes: u32) -> Result<PathMtu, Failure> {
+    let path_mtu = PathMtu::from_bytes(bytes);
+    path_mtu.ok_or_else(|| format!("{bytes} is not a path MTU: 256, 512, 1024, 2048 or 4096").into())
+}
+
 /// At least `len` bytes for messages.
 fn memory(pd: &Arc<Pd>, len: usize, page_size: Option<PageSize>) -> Result<Arc<MemoryRegion>, mlx5_dv::Error> {
     let access = AccessFlags::LOCAL_WRITE;
@@ -103,8 +109,7 @@ impl<S: Connected> Player<S> {
         options.events = setup.events;
         options.gid_index = u8::try_from(setup.gid_index)?;
         options.service_level = setup.service_level;
-        options.path_mtu = PathMtu::from_bytes(setup.mtu)
-            .ok_or_else(|| format!("{} is not a path MTU: 256, 512, 1024, 2048 or 4096", setup.mtu))?;
+        options.path_mtu = Some(path_mtu(setup.mtu)?);
         // Memory first: when a process dies, the kernel destroys its newest objects first, and the queue pair must go
         // before the memory key.
         let region = memory(&pd, (depth + 1) * setup.size, setup.page_size)?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mlx5_dv::objects::{
     AccessFlags, AddressHandle, AddressPath, AnyDoorbell, BlueFlame, CqOptions, DatagramAttributes, DoorbellMode,
-    InitAttributes, MemoryRegion, Pd, Plain, QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
+    InitAttributes, MemoryRegion, Pd, Plain, QpChanges, QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
 use mlx5_dv::queue::{
     Completion, CompletionQueue, DatagramSendQueue, GRH, PostError, ReceiveQueue, Side, WorkError, WrFlags,
@@ -63,7 +63,7 @@ impl<D: DoorbellMode> UdEnd<D> {
 
     /// How `from` reaches this end.
     fn handle(&self, from: &Device) -> AddressHandle {
-        let path = AddressPath { udp_sport: 0xc123, ..AddressPath::link_local(self.gid()).unwrap() };
+        let path = AddressPath { udp_sport: Some(0xc123), ..AddressPath::link_local(self.gid()).unwrap() };
         AddressHandle::new(from, &path, self.qp.qpn(), QKEY).unwrap()
     }
 
@@ -256,6 +256,11 @@ fn each_service_refuses_the_other_s_calls() {
     assert!(text.ends_with("is in RTS, and activate needs RST; first call reset, then activate (qkey)"), "{text}");
 
     let mut other = QpOptions::default();
+    let error = said(datagrams.modify(&QpChanges::default().min_rnr_timer(1)));
+    assert!(error.contains("QpChanges::min_rnr_timer is for RC"), "{error}");
+    assert!(said(connection.modify(&QpChanges::default().qkey(1))).contains("QpChanges::qkey is for UD"));
+    datagrams.modify(&QpChanges::default().qkey(0x1234)).unwrap();
+    assert_eq!(datagrams.query().unwrap().qkey, 0x1234);
     other.service = ServiceType::Xrc;
     assert!(said(create(other)).starts_with("a queue pair of service XRC is not implemented"));
     assert!(said(AddressHandle::new(&device, &path.service_level(8), 1, 0)).contains("service_level"));

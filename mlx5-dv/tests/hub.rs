@@ -34,11 +34,15 @@ struct End {
 
 impl End {
     fn new(pd: &std::sync::Arc<Pd>) -> End {
-        let hub = Hub::new(pd, options()).unwrap();
+        let mut few = options();
+        few.connections = 1;
+        let hub = Hub::new(pd, few).unwrap();
         End { hub, ids: HashMap::new(), next: HashMap::new(), received: 0, failed: 0 }
     }
 
+    /// Joins; the hub grows for it, which now and then takes a larger completion queue.
     fn join(&mut self, conversation: u32) -> ConnectionId {
+        self.hub.grow(self.ids.len() as u32 + 1).unwrap();
         let id = self.hub.join(conversation).unwrap();
         self.ids.insert(conversation, id);
         self.next.insert(conversation, (0, 0));
@@ -282,7 +286,12 @@ fn what_makes_no_sense_is_refused() {
         hub.join("more").unwrap();
     }
     let text = hub.join("one too many").unwrap_err().to_string();
-    assert!(text.contains("all 24") && text.contains("HubOptions::connections"), "{text}");
+    assert!(text.contains("all 24") && text.contains("Hub::grow"), "{text}");
+    hub.grow(24).unwrap();
+    assert!(hub.join("still one too many").is_err());
+    hub.grow(25).unwrap();
+    hub.join("one more").unwrap();
+    assert!(hub.grow(1 << 20).unwrap_err().to_string().contains("16384"));
     hub.leave(id).unwrap();
     assert!(matches!(hub.send_inline(id, b"?").unwrap_err().reason, RefusedReason::HasLeft));
     assert!(hub.local(id).unwrap_err().to_string().contains("has left"));

@@ -3,12 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mlx5_prm::cmd::{CreateCqIn, DestroyCqIn, QueryCqIn};
+use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::cmd::{CmdStatus, CreateCqIn, DestroyCqIn, ModifyCqIn, ModifyCqOpMod, QueryCqIn, QueryCqOut};
 use mlx5_prm::cqe::{Cqe, CqeOpcode};
-use mlx5_prm::ctx::Cqc;
+use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 use mlx5_prm::layout::Layout;
 use uar::Arm;
 
@@ -17,9 +18,10 @@ use super::doorbell;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::ring::RingMemory;
 use super::uar::Uar;
+use crate::caps::{CapPage, Caps};
 use crate::clock::Clock;
 use crate::device::Device;
-use crate::error::{CommandError, CqStatus, Error};
+use crate::error::{CommandError, CommandErrorKind, CqStatus, Error, Invalid};
 use crate::lock::lock;
 
 /// Bytes of a completion queue entry. PRM `cqc.cqe_sz`.
@@ -41,6 +43,61 @@ impl CqeSize {
     }
 }
 
+/// How events of a completion queue are held back, so that one serves many completions: an armed queue raises its event
+/// once [`count`](Self::count) completions have come, or [`period`](Self::period) has passed. With either 0, it comes
+/// at once. PRM `cqc.cq_max_count`, `cqc.cq_period`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CqModeration {
+    /// Completions. Default: 0.
+    pub count: u16,
+    /// In microseconds, rounded up: at most 4095. Default: 0.
+    pub period: Duration,
+    /// What the period counts from. Default: the last event.
+    pub period_mode: CqPeriodMode,
+}
+
+impl Default for CqModeration {
+    fn default() -> Self {
+        CqModeration { count: 0, period: Duration::ZERO, period_mode: CqPeriodMode::StartFromEqe }
+    }
+}
+
+/// The longest period that `cq_period` can say.
+const MOST_MICROSECONDS: u64 = 0xfff;
+
+impl CqModeration {
+    /// After `count` completions or `period`, counted from the last event.
+    pub fn new(count: u16, period: Duration) -> Self {
+        CqModeration { count, period, ..CqModeration::default() }
+    }
+
+    /// The period in microseconds, where the card can moderate so.
+    fn microseconds(&self, caps: &Caps) -> Result<u16, Error> {
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+        let lacks = |what: &str, capability| Err(Error::Unsupported { what: what.into(), capability });
+        if *self != CqModeration::default() && !general.cq_moderation() {
+            return lacks("moderation of completion events", "cq_moderation");
+        }
+        match self.period_mode {
+            CqPeriodMode::StartFromEqe => {}
+            CqPeriodMode::StartFromCqe if general.cq_period_start_from_cqe() => {}
+            CqPeriodMode::StartFromCqe => {
+                return lacks("moderation that counts from a completion", "cq_period_start_from_cqe");
+            }
+            CqPeriodMode::Unknown(_) => {
+                let (given, mend) = (self.period_mode.to_string(), Some("use StartFromEqe or StartFromCqe"));
+                return Err(Invalid::NotA { what: "period_mode", given, mend }.into());
+            }
+        }
+        let given = self.period.as_nanos().div_ceil(1000).min(u64::MAX.into()) as u64;
+        let limit = 0..=MOST_MICROSECONDS;
+        match limit.contains(&given) {
+            true => Ok(given as u16),
+            false => Err(Invalid::out_of_range("period in microseconds", given, limit, "cq_period").into()),
+        }
+    }
+}
+
 /// What a completion queue is to be.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -54,11 +111,14 @@ pub struct CqOptions {
     pub events: bool,
     /// The completion vector whose EQ serves its events. Default: 0.
     pub vector: u32,
+    /// How its events are held back. Default: not at all.
+    pub moderation: CqModeration,
 }
 
 impl Default for CqOptions {
     fn default() -> Self {
-        CqOptions { entries: 1023, cqe_size: CqeSize::B64, events: false, vector: 0 }
+        let moderation = CqModeration::default();
+        CqOptions { entries: 1023, cqe_size: CqeSize::B64, events: false, vector: 0, moderation }
     }
 }
 
@@ -86,6 +146,20 @@ impl CqOptions {
         self.vector = vector;
         self
     }
+
+    /// Sets [`moderation`](Self::moderation).
+    pub fn moderation(mut self, moderation: CqModeration) -> Self {
+        self.moderation = moderation;
+        self
+    }
+}
+
+/// log2 of the entries of a ring that holds `completions`, as many as `log_max_cq_sz` allows.
+fn log_entries(completions: u32, caps: &Caps) -> Result<u32, Invalid> {
+    // One entry stays free, so that a full ring is not one that overran.
+    let size = (u64::from(completions.max(1)) + 1).next_power_of_two();
+    within("entries", size, "log_max_cq_sz", caps.log_max_cq_sz)?;
+    Ok(size.trailing_zeros())
 }
 
 /// Where a completion queue's ring is: mapped as long as its [`Cq`] lives, and as large as `log_size` and `shift` say.
@@ -100,15 +174,24 @@ pub(crate) struct CqRingParts {
 #[derive(Debug)]
 pub struct Cq {
     cqn: u32,
-    log_size: u32,
     options: CqOptions,
     subscribed: AtomicBool,
-    /// Whether `former` is not empty: all that polling looks at.
+    /// Whether there are former completions: all that polling looks at.
     has_former: AtomicBool,
-    former: Mutex<Vec<Former>>,
+    unread: Mutex<Unread>,
     object: Object,
+    /// The doorbell record, and the ring as long as it has its first size.
     memory: RingMemory,
     uar: Arc<Uar>,
+}
+
+/// What is known of completions that nobody has polled yet.
+#[derive(Debug)]
+struct Unread {
+    former: Vec<Former>,
+    log_size: u32,
+    /// The ring, once it has been resized.
+    resized: Option<RingMemory>,
 }
 
 /// Completions that a queue pair left behind when it was reset or destroyed: those of `qpn` before position `end`,
@@ -135,15 +218,21 @@ fn is_before(position: u32, end: u32) -> bool {
 /// completion.
 const UNWRITTEN: u8 = 0xff;
 
+/// Gives the entries of a new ring, filled with [`UNWRITTEN`], whose first completion is `first`, the owner bit that
+/// the lap before has: polling looks at nothing else.
+fn set_unwritten(memory: &RingMemory, log_size: u32, shift: u32, first: u32) {
+    for position in (0..1u32 << log_size).map(|at| first.wrapping_add(at)).filter(|at| at >> log_size & 1 == 1) {
+        let index = (position & ((1 << log_size) - 1)) as usize;
+        memory.copy_in(((index + 1) << shift) - 1, &[UNWRITTEN & !1]);
+    }
+}
+
 impl Cq {
     /// For [`CompletionQueue::create`](crate::queue::CompletionQueue::create) alone, which polls it.
     pub(crate) fn create(uar: &Arc<Uar>, options: CqOptions) -> Result<Arc<Self>, Error> {
         let device = uar.device();
-        let caps = device.caps();
-        // One entry stays free, so that a full ring is not one that overran.
-        let size = u64::from(options.entries.max(1)) + 1;
-        within("entries", size.next_power_of_two(), "log_max_cq_sz", caps.log_max_cq_sz)?;
-        let log_size = size.next_power_of_two().trailing_zeros();
+        let log_size = log_entries(options.entries, device.caps())?;
+        let microseconds = options.moderation.microseconds(device.caps())?;
         let eqn = device.access().eqn(options.vector)?;
         let memory = RingMemory::new(device, 1 << (log_size + options.cqe_size.shift()), UNWRITTEN)?;
 
@@ -154,6 +243,9 @@ impl Cq {
             .log_cq_size(log_size as u8)
             .uar_page(uar.index())
             .c_eqn_or_apu_element(eqn)
+            .cq_max_count(options.moderation.count)
+            .cq_period(microseconds)
+            .cq_period_mode(options.moderation.period_mode.number() as u8)
             .dbr_umem_valid(true)
             .dbr_umem_id(memory.umem_id())
             .dbr_addr(memory.record_offset());
@@ -172,11 +264,10 @@ impl Cq {
         let (object, out) = created?;
         Ok(Arc::new(Cq {
             cqn: out.cqn(),
-            log_size,
             options,
             subscribed: AtomicBool::new(false),
             has_former: AtomicBool::new(false),
-            former: Mutex::new(Vec::new()),
+            unread: Mutex::new(Unread { former: vec![], log_size, resized: None }),
             object,
             memory,
             uar: Arc::clone(uar),
@@ -190,7 +281,7 @@ impl Cq {
 
     /// Completions it holds at once.
     pub fn capacity(&self) -> u32 {
-        (1 << self.log_size) - 1
+        (1 << lock(&self.unread).log_size) - 1
     }
 
     /// The card.
@@ -200,8 +291,149 @@ impl Cq {
 
     /// Where its ring is, for the one queue that polls it.
     pub(crate) fn ring_parts(&self) -> Result<CqRingParts, Error> {
-        let (ring, record) = (self.memory.at(0)?, self.memory.record()?);
-        Ok(CqRingParts { ring, record, log_size: self.log_size, shift: self.options.cqe_size.shift() })
+        let unread = lock(&self.unread);
+        let (ring, record) = (self.ring(&unread).at(0)?, self.memory.record()?);
+        Ok(CqRingParts { ring, record, log_size: unread.log_size, shift: self.options.cqe_size.shift() })
+    }
+
+    /// The memory of the ring.
+    fn ring<'a>(&'a self, unread: &'a Unread) -> &'a RingMemory {
+        unread.resized.as_ref().unwrap_or(&self.memory)
+    }
+
+    /// Has events held back as `moderation` says, from now on. Any thread may do so while another polls.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the card has no moderation, or cannot change what its period counts from
+    /// (`cq_period_mode_modify`); [`Error::Invalid`] for a period that is too long; [`Error::Command`].
+    pub fn moderate(&self, moderation: &CqModeration) -> Result<(), Error> {
+        const PERIOD_AND_COUNT: u8 = 1 << 0 | 1 << 1;
+        const PERIOD_MODE: u8 = 1 << 4;
+        let caps = self.device().caps();
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+        if !general.cq_moderation() {
+            let (what, capability) = ("moderation of completion events".into(), "cq_moderation");
+            return Err(Error::Unsupported { what, capability });
+        }
+        let (microseconds, mut select) = (moderation.microseconds(caps)?, PERIOD_AND_COUNT);
+        if moderation.period_mode != self.moderation()?.period_mode {
+            if !general.cq_period_mode_modify() {
+                let (what, capability) = ("another period_mode than at creation".into(), "cq_period_mode_modify");
+                return Err(Error::Unsupported { what, capability });
+            }
+            select |= PERIOD_MODE;
+        }
+        let (mut command, mut context) = (ModifyCqIn::default(), Cqc::default());
+        let mode = moderation.period_mode.number() as u8;
+        context.w().cq_max_count(moderation.count).cq_period(microseconds).cq_period_mode(mode);
+        let select = [0, 0, 0, select];
+        command.w().cqn(self.cqn).modify_field_select_resize_field_select(&select).cq_context(&context);
+        Ok(self.object.modify(&command)?)
+    }
+
+    /// How the card holds its events back. Errors: [`Error::Command`].
+    pub fn moderation(&self) -> Result<CqModeration, Error> {
+        let context = *self.query()?.cq_context();
+        Ok(CqModeration {
+            count: context.cq_max_count(),
+            period: Duration::from_micros(context.cq_period().into()),
+            period_mode: CqPeriodMode::from_number(context.cq_period_mode().into()),
+        })
+    }
+
+    /// Puts the queue into a new ring that holds `entries` completions. The completions in the old one that were not
+    /// polled are moved; all of them are one position further then, as the old ring ends with an entry of the card's.
+    /// Where the new ring is; `None` where it has that size already.
+    ///
+    /// For [`CompletionQueue::resize`](crate::queue::CompletionQueue::resize) alone, which has polled `consumed`
+    /// completions, and accesses the old ring no more where there is a new one.
+    pub(crate) fn resize(&self, entries: u32, consumed: u32) -> Result<Option<CqRingParts>, Error> {
+        let caps = self.device().caps();
+        if !caps.current::<CmdHcaCap>(CapPage::General).is_some_and(|general| general.cq_resize()) {
+            let (what, capability) = ("a completion queue of another size".into(), "cq_resize");
+            return Err(Error::Unsupported { what, capability });
+        }
+        let log_size = log_entries(entries, caps)?;
+        // Until the end: who forgets completions looks for them in the ring.
+        let mut unread = lock(&self.unread);
+        if log_size == unread.log_size {
+            return Ok(None);
+        }
+        let shift = self.options.cqe_size.shift();
+        let mut memory = RingMemory::new(self.device(), 1 << (log_size + shift), UNWRITTEN)?;
+        set_unwritten(&memory, log_size, shift, consumed.wrapping_add(1));
+        let parts = CqRingParts { ring: memory.at(0)?, record: self.memory.record()?, log_size, shift };
+        if let Err(error) = self.move_to(&memory, log_size) {
+            // Where the card did not answer it may be in either ring.
+            if !matches!(error.kind, CommandErrorKind::Status { .. }) {
+                memory.leak();
+            }
+            return Err(self.explain_resize(&unread, error, entries));
+        }
+        if let Err(error) = self.move_unread(&unread, &memory, log_size) {
+            memory.leak();
+            return Err(error);
+        }
+        unread.former.iter_mut().for_each(|former| former.end = former.end.wrapping_add(1));
+        (unread.log_size, unread.resized) = (log_size, Some(memory));
+        Ok(Some(parts))
+    }
+
+    /// Tells the card to go on in `memory`, a ring of `1 << log_size` entries. PRM "MODIFY_CQ", RESIZE_CQ.
+    fn move_to(&self, memory: &RingMemory, log_size: u32) -> Result<(), CommandError> {
+        /// `log_cq_size`, `page_offset` and `log_page_size`, as Linux selects them.
+        const SIZE_AND_PAGES: [u8; 4] = [0, 0, 0, 1 << 0 | 1 << 1 | 1 << 2];
+        let (mut command, mut context) = (ModifyCqIn::default(), Cqc::default());
+        context.w().log_cq_size(log_size as u8).cqe_sz((self.options.cqe_size.shift() - 6) as u8);
+        command
+            .w()
+            .op_mod(ModifyCqOpMod::Resize.number() as u16)
+            .cqn(self.cqn)
+            .modify_field_select_resize_field_select(&SIZE_AND_PAGES)
+            .cq_context(&context)
+            .cq_umem_valid(true)
+            .cq_umem_id(memory.umem_id());
+        // SAFETY: names the umem of `memory` alone, which is this queue's. `resize` keeps it beside the object where
+        // the card took it, drops it where the card refused it, and else leaks it; what it was in before is dropped
+        // once the card has left it, and firmware gives up no umem that an object uses.
+        unsafe { self.object.modify_over_memory(&command) }
+    }
+
+    /// Moves what was not polled into `memory`, up to the entry that ends the old ring, each one position further.
+    fn move_unread(&self, unread: &Unread, memory: &RingMemory, log_size: u32) -> Result<(), Error> {
+        let (ring, stride) = (self.ring(unread), 1usize << self.options.cqe_size.shift());
+        let mut entry = vec![0; stride];
+        let (mut position, mut moved) = (self.consumed(), 0u64);
+        while let Some(cqe) = self.written(unread, position) {
+            if cqe.opcode() == CqeOpcode::ResizeCq {
+                return Ok(());
+            }
+            ring.copy_out((position & ((1 << unread.log_size) - 1)) as usize * stride, &mut entry);
+            position = position.wrapping_add(1);
+            let owner = (position >> log_size & 1) as u8;
+            if let Some(op_own) = entry.last_mut() {
+                *op_own = *op_own & !1 | owner;
+            }
+            memory.copy_in((position & ((1 << log_size) - 1)) as usize * stride, &entry);
+            moved += 1;
+        }
+        let detail = format!("the old ring of CQ {:#x} does not end with RESIZE_CQ; destroy the queue", self.cqn);
+        Err(Error::InvalidResponse { what: "completions before the end", given: moved, limit: None, detail })
+    }
+
+    /// Why `error` came of a resize to `entries`: most often because more was not polled than the new ring holds.
+    fn explain_resize(&self, unread: &Unread, error: CommandError, entries: u32) -> Error {
+        let refused = matches!(error.kind, CommandErrorKind::Status { status: CmdStatus::BadResourceState, .. });
+        let first = self.consumed();
+        let waiting =
+            (0..1 << unread.log_size).take_while(|at| self.written(unread, first.wrapping_add(*at)).is_some());
+        let waiting = waiting.count() as u64;
+        if !refused || waiting <= entries.into() {
+            return error.into();
+        }
+        let limit = waiting..=(1 << self.device().caps().log_max_cq_sz) - 1;
+        let invalid = Invalid::out_of_range("entries", entries.into(), limit, "a queue with completions in it");
+        invalid.mend("poll first").into()
     }
 
     /// The eventfd of its events, if it was made with them.
@@ -221,9 +453,7 @@ impl Cq {
 
     /// How the card says it is. Errors: [`Error::Command`].
     pub fn status(&self) -> Result<CqStatus, Error> {
-        let mut query = QueryCqIn::default();
-        query.w().cqn(self.cqn);
-        Ok(match self.object.query(&query)?.cq_context().status() {
+        Ok(match self.query()?.cq_context().status() {
             0x0 => CqStatus::Ok,
             0x9 => CqStatus::Overflow,
             0xa => CqStatus::WriteFailure,
@@ -231,15 +461,21 @@ impl Cq {
         })
     }
 
+    fn query(&self) -> Result<QueryCqOut, CommandError> {
+        let mut query = QueryCqIn::default();
+        query.w().cqn(self.cqn);
+        self.object.query(&query)
+    }
+
     /// What has completed of queue pair `qpn` and was not polled yet is nobody's: it has been reset or destroyed, so
     /// that no more comes of that life. `receives`: what has completed of its receives too.
     pub(crate) fn forget(&self, qpn: u32, receives: bool) {
-        let mut former = lock(&self.former);
-        former.retain(|former| former.qpn != qpn);
-        if let Some(end) = self.end_of_unread(qpn) {
-            former.push(Former { qpn, end, receives });
+        let mut unread = lock(&self.unread);
+        unread.former.retain(|former| former.qpn != qpn);
+        if let Some(end) = self.end_of_unread(&unread, qpn) {
+            unread.former.push(Former { qpn, end, receives });
         }
-        self.has_former.store(!former.is_empty(), Ordering::Relaxed);
+        self.has_former.store(!unread.former.is_empty(), Ordering::Relaxed);
     }
 
     /// Whether [`is_former`](Self::is_former) may say yes.
@@ -252,7 +488,7 @@ impl Cq {
     /// Whether the completion `cqe` at `position` is of a life before its queue pair's last reset. Positions only grow
     /// from call to call.
     pub(crate) fn is_former(&self, cqe: &Cqe, position: u32) -> bool {
-        let mut former = lock(&self.former);
+        let former = &mut lock(&self.unread).former;
         former.retain(|former| is_before(position, former.end));
         self.has_former.store(!former.is_empty(), Ordering::Relaxed);
         let is_send = matches!(cqe.opcode(), CqeOpcode::Requester | CqeOpcode::RequesterError);
@@ -261,13 +497,13 @@ impl Cq {
 
     /// Where the completions end that have been written, if one of those not polled yet is of `qpn`. Another thread may
     /// be polling.
-    fn end_of_unread(&self, qpn: u32) -> Option<u32> {
+    fn end_of_unread(&self, unread: &Unread, qpn: u32) -> Option<u32> {
         let first = self.consumed();
         let (mut end, mut found) = (first, false);
-        while distance(first, end) < 1 << self.log_size {
-            let consumed = match self.written(end) {
-                Some(of) => {
-                    found |= of == qpn;
+        while distance(first, end) < 1 << unread.log_size {
+            let consumed = match self.written(unread, end) {
+                Some(cqe) => {
+                    found |= cqe.qpn() == qpn;
                     end = end.wrapping_add(1);
                     continue;
                 }
@@ -287,18 +523,18 @@ impl Cq {
         self.memory.consumed()
     }
 
-    /// The queue pair of the completion at `position`; `None` where there is none yet.
-    fn written(&self, position: u32) -> Option<u32> {
-        let shift = self.options.cqe_size.shift();
-        let index = (position & ((1 << self.log_size) - 1)) as usize;
+    /// The completion at `position`; `None` where there is none yet.
+    fn written(&self, unread: &Unread, position: u32) -> Option<Cqe> {
+        let (ring, shift) = (self.ring(unread), self.options.cqe_size.shift());
+        let index = (position & ((1 << unread.log_size) - 1)) as usize;
         let offset = ((index + 1) << shift) - Cqe::SIZE;
         let mut entry = [0; Cqe::SIZE];
         // The owner bit first, in the last dword.
-        let owner = self.memory.load(offset + Cqe::SIZE - 4) & 1;
-        self.memory.copy_out(offset, &mut entry);
+        let owner = ring.load(offset + Cqe::SIZE - 4) & 1;
+        ring.copy_out(offset, &mut entry);
         let entry = Cqe::read(&entry)?;
-        let ours = owner == position >> self.log_size & 1 && entry.opcode() != CqeOpcode::Invalid;
-        ours.then(|| entry.qpn())
+        let ours = owner == position >> unread.log_size & 1 && entry.opcode() != CqeOpcode::Invalid;
+        ours.then_some(entry)
     }
 
     pub(crate) fn death(&self) -> Option<Error> {
@@ -323,6 +559,9 @@ impl Cq {
             self.device().access().forget_completion_eventfd(self.cqn);
         }
         self.object.destroy()?;
+        if let Some(mut ring) = self.unread.get_mut().unwrap_or_else(PoisonError::into_inner).resized.take() {
+            ring.destroy()?;
+        }
         self.memory.destroy()
     }
 
@@ -336,6 +575,8 @@ impl Drop for Cq {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::error!(%error, "a CQ was not destroyed; its memory is leaked");
+            let unread = self.unread.get_mut().unwrap_or_else(PoisonError::into_inner);
+            unread.resized.iter_mut().for_each(RingMemory::leak);
             self.memory.leak();
         }
     }

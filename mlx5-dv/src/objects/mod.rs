@@ -42,7 +42,7 @@ mod umem;
 mod umr_key;
 
 pub use buffer::Buffer;
-pub use cq::{Cq, CqOptions, CqeSize};
+pub use cq::{Cq, CqModeration, CqOptions, CqeSize};
 pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
 pub use flow::group::FlowGroup;
 pub use flow::matcher::FlowMatcher;
@@ -52,7 +52,7 @@ pub use memory_region::MemoryRegion;
 pub use mkey::{AccessFlags, Mkey};
 pub use object::{DestroyError, DestroyReason};
 pub use pd::Pd;
-pub use qp::attributes::{InitAttributes, RtrAttributes, RtsAttributes};
+pub use qp::attributes::{InitAttributes, QpChanges, RtrAttributes, RtsAttributes};
 pub use qp::datagram::{AddressHandle, DatagramAttributes};
 pub use qp::options::QpOptions;
 pub use qp::path::AddressPath;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::{
-    Command, Init2rtrQpIn, ModifyRmpIn, ModifyRqIn, ModifySqIn, Qp2errIn, Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn,
+    Command, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn, ModifySqIn, Qp2errIn, Qp2rstIn, Reply,
+    Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
 };
 
 use crate::access::{ObjectHandle, RawCommand, SafeCommand};
@@ -81,9 +82,19 @@ impl Object {
 
     /// Modifies the object.
     pub(crate) fn modify<C: Transition>(&self, command: &C) -> Result<(), CommandError> {
-        let raw = RawCommand::new(command, self.name());
         // SAFETY: moves the object, whose number its owner sets, from state to state, and names no memory: see
         // `Transition`.
+        unsafe { self.modify_over_memory(command) }
+    }
+
+    /// As [`modify`](Self::modify), for commands that name memory.
+    ///
+    /// # Safety
+    /// As for [`create_over_memory`](Self::create_over_memory), also of the memory that `command` replaces, until it
+    /// succeeded.
+    pub(crate) unsafe fn modify_over_memory<C: Command>(&self, command: &C) -> Result<(), CommandError> {
+        let raw = RawCommand::new(command, self.name());
+        // SAFETY: the caller's promise.
         let modified = unsafe { self.device.access().modify(self.handle, raw.clone()) };
         modified.map(drop).map_err(|error| error.because(&raw.input, self.device.caps()))
     }
@@ -121,11 +132,14 @@ pub(crate) trait Transition: Command {}
 impl Transition for Rst2initQpIn {}
 impl Transition for Init2rtrQpIn {}
 impl Transition for Rtr2rtsQpIn {}
+impl Transition for Init2initQpIn {}
+impl Transition for Rts2rtsQpIn {}
 impl Transition for Qp2errIn {}
 impl Transition for Qp2rstIn {}
 impl Transition for ModifySqIn {}
 impl Transition for ModifyRqIn {}
 impl Transition for ModifyRmpIn {}
+impl Transition for ModifyCqIn {}
 
 /// An object that was not destroyed, and why. It is alive, and can be tried again.
 pub struct DestroyError<T> {

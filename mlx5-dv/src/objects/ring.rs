@@ -120,6 +120,13 @@ impl RingMemory {
         }
     }
 
+    /// Copies `bytes` to byte `offset` of the rings; nothing where the memory is gone.
+    pub(super) fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        if let Some(memory) = self.umem.memory() {
+            memory.copy_in(offset, bytes);
+        }
+    }
+
     /// The big-endian dword at byte `offset` of the rings; what the card wrote before it is visible afterwards.
     pub(super) fn load(&self, offset: usize) -> u32 {
         self.umem.memory().map_or(0, |memory| memory.load_be32(offset))

@@ -1,4 +1,5 @@
-//! Connections on the software card, most of them reliable: data by every operation, events, errors, refusals.
+//! Connections on the software card, most of them reliable: data by every operation, events, changes while they work,
+//! errors, refusals.
 
 mod atomics;
 mod data;
@@ -9,6 +10,8 @@ mod events;
 mod fast_keys;
 mod lives;
 mod modes;
+mod modify;
 mod owning;
 mod refusals;
+mod resize;
 mod unreliable;

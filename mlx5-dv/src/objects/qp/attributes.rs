@@ -31,8 +31,9 @@ pub struct RtrAttributes {
     pub rq_psn: u32,
     /// Where it is.
     pub path: AddressPath,
-    /// Payload of a full packet. Default of [`new`](Self::new): 1024 bytes.
-    pub path_mtu: PathMtu,
+    /// Payload of a full packet: the same on both sides. Default of [`new`](Self::new): the largest that the port has
+    /// room for as it is now.
+    pub path_mtu: Option<PathMtu>,
     /// RDMA READs and atomics of the remote that may be under way at once, rounded up to a power of two. Default: 16,
     /// or what the card can.
     pub max_dest_rd_atomic: u8,
@@ -43,14 +44,7 @@ pub struct RtrAttributes {
 impl RtrAttributes {
     /// To queue pair `remote_qpn`, which starts at `rq_psn`; all else default.
     pub fn new(remote_qpn: u32, rq_psn: u32, path: AddressPath) -> Self {
-        RtrAttributes {
-            remote_qpn,
-            rq_psn,
-            path,
-            path_mtu: PathMtu::Mtu1024,
-            max_dest_rd_atomic: 16,
-            min_rnr_timer: 12,
-        }
+        RtrAttributes { remote_qpn, rq_psn, path, path_mtu: None, max_dest_rd_atomic: 16, min_rnr_timer: 12 }
     }
 }
 
@@ -75,6 +69,38 @@ impl RtsAttributes {
     /// We start at `sq_psn`; all else default.
     pub fn new(sq_psn: u32) -> Self {
         RtsAttributes { sq_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 16 }
+    }
+}
+
+/// What [`QueuePair::modify`](super::QueuePair::modify) changes. What is `None` stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpChanges {
+    /// What the remote may do, of a connection.
+    pub remote_access: Option<AccessFlags>,
+    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Of a reliable connection in RTS.
+    pub min_rnr_timer: Option<u8>,
+    /// What a datagram must carry to be received here, of a queue pair of datagrams in RTS.
+    pub qkey: Option<u32>,
+}
+
+impl QpChanges {
+    /// Sets [`remote_access`](Self::remote_access).
+    pub fn remote_access(mut self, access: AccessFlags) -> Self {
+        self.remote_access = Some(access);
+        self
+    }
+
+    /// Sets [`min_rnr_timer`](Self::min_rnr_timer).
+    pub fn min_rnr_timer(mut self, timer: u8) -> Self {
+        self.min_rnr_timer = Some(timer);
+        self
+    }
+
+    /// Sets [`qkey`](Self::qkey).
+    pub fn qkey(mut self, qkey: u32) -> Self {
+        self.qkey = Some(qkey);
+        self
     }
 }
 

@@ -36,18 +36,21 @@ impl DatagramAttributes {
 pub struct AddressHandle(UdAdrsVector);
 
 impl AddressHandle {
-    /// To queue pair `qpn`, 24 bits, along `path`, with `qkey`. One whose highest bit is set stands for the Q_Key of
-    /// the queue pair that sends. Errors: [`Error::Invalid`] for a value out of range.
+    /// To queue pair `qpn`, 24 bits, along `path`, with `qkey`. A path that names no source port gets one of `qpn` and
+    /// of its GID, which goes with it to other queue pairs of that host. A Q_Key whose highest bit is set stands for
+    /// the Q_Key of the queue pair that sends. Errors: [`Error::Invalid`] for a value out of range.
     pub fn new(device: &Device, path: &AddressPath, qpn: u32, qkey: u32) -> Result<Self, Error> {
         path.check(device.caps())?;
         let [a, b, c, d, e, f] = path.mac.0;
+        let [.., g, h, i, j] = path.gid;
+        let sport = path.sport(u32::from_be_bytes([g, h, i, j]) | 1, qpn);
         let mut vector = UdAdrsVector::default();
         vector
             .w()
             .ext(true)
             // On Ethernet the upper three bits are the priority.
             .sl_eth_prio(path.service_level << 1)
-            .rlid_udp_sport(path.udp_sport)
+            .rlid_udp_sport(sport)
             .rmac_47_16(u32::from_be_bytes([a, b, c, d]))
             .rmac_15_0(u16::from_be_bytes([e, f]))
             .tclass(path.traffic_class)

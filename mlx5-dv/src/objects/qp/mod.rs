@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mlx5_prm::cmd::QueryQpIn;
+use mlx5_prm::ctx::Qpc;
 use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 
 use super::cq::Cq;
 use super::doorbell::{DoorbellMode, Leased};
+use super::mkey::AccessFlags;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use super::ring::RingMemory;
@@ -28,6 +30,7 @@ mod state;
 mod transition;
 
 use options::{Layout, QpOptions};
+use path::AddressPath;
 use state::{datagram_way, way};
 
 /// What the card says of a queue pair. PRM "QUERY_QP".
@@ -53,6 +56,24 @@ pub struct QpStatus {
     pub hw_rq_counter: u32,
     /// Receives that the doorbell record says were posted.
     pub sw_rq_counter: u32,
+    /// Where its packets go, of a connection.
+    pub path: AddressPath,
+    /// What the remote may do, of a connection.
+    pub remote_access: AccessFlags,
+    /// What a datagram must carry to be received, of a queue pair of datagrams.
+    pub qkey: u32,
+    /// What the remote is told to wait when no receive is posted: a code of 5 bits.
+    pub min_rnr_timer: u8,
+    /// How long an acknowledgement is waited for: 4.096 us times two to this; 0 for ever.
+    pub timeout: u8,
+    /// How often to send again then.
+    pub retry_count: u8,
+    /// How often to send again when the remote has no receive posted; 7 for ever.
+    pub rnr_retry: u8,
+    /// RDMA READs and atomics of ours that may be under way at once.
+    pub max_rd_atomic: u8,
+    /// RDMA READs and atomics of the remote that may be.
+    pub max_dest_rd_atomic: u8,
 }
 
 /// A queue pair, of a connection, reliable or not, or of datagrams ([`QpOptions::service`]). PRM "Queue Pair Context".
@@ -74,6 +95,8 @@ pub struct QpStatus {
 /// Forbidden, with a [`StateError`] before firmware is asked: a step that skips one; a send queue before RTS (the card
 /// would ignore its doorbells in silence); a receive queue before INIT; to_error from RST (there is nothing to flush);
 /// reset while a queue is out (its indices would no longer be the card's).
+///
+/// While it works, [`modify`](Self::modify) changes rights, RNR timer and Q_Key.
 pub struct QueuePair {
     qpn: u32,
     options: QpOptions,
@@ -187,6 +210,15 @@ impl QueuePair {
             sw_sq_wqebb_counter: context.sw_sq_wqebb_counter(),
             hw_rq_counter: context.hw_rq_counter(),
             sw_rq_counter: context.sw_rq_counter(),
+            path: AddressPath::of(context.primary_address_path()),
+            remote_access: remote_access(context),
+            qkey: context.q_key(),
+            min_rnr_timer: context.min_rnr_nak(),
+            timeout: context.primary_address_path().ack_timeout(),
+            retry_count: context.retry_count(),
+            rnr_retry: context.rnr_retry(),
+            max_rd_atomic: 1 << context.log_sra_max(),
+            max_dest_rd_atomic: 1 << context.log_rra_max(),
         })
     }
 
@@ -252,6 +284,16 @@ impl QueuePair {
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, QueuePair::end)
     }
+}
+
+/// What `context` allows the remote.
+fn remote_access(context: &Qpc) -> AccessFlags {
+    let rights = [
+        (context.rwe(), AccessFlags::REMOTE_WRITE),
+        (context.rre(), AccessFlags::REMOTE_READ),
+        (context.rae(), AccessFlags::REMOTE_ATOMIC),
+    ];
+    rights.into_iter().filter(|(allowed, _)| *allowed).map(|(_, right)| right).collect()
 }
 
 impl Drop for QueuePair {

@@ -22,8 +22,9 @@ pub struct AddressPath {
     pub traffic_class: u8,
     /// IPv6 flow label, 20 bits. Default: 0.
     pub flow_label: u32,
-    /// UDP source port, from 0xc000 as RoCE v2 wants. Default: 0xc000.
-    pub udp_sport: u16,
+    /// UDP source port, from 0xc000 as RoCE v2 wants: what networks tell flows apart by, to spread them over equal
+    /// paths. Default: one made of the flow label, or of both queue pair numbers where that is 0, as Linux makes it.
+    pub udp_sport: Option<u16>,
     /// Service level: the Ethernet priority, 0 to 7. Default: 0.
     pub service_level: u8,
     /// Our port, from 1. Default: 1.
@@ -40,7 +41,7 @@ impl AddressPath {
             hop_limit: 64,
             traffic_class: 0,
             flow_label: 0,
-            udp_sport: 0xc000,
+            udp_sport: None,
             service_level: 0,
             port: 1,
         }
@@ -65,6 +66,20 @@ impl AddressPath {
         self
     }
 
+    /// Packets have this traffic class: DSCP in the upper six bits, ECN in the lower two.
+    pub fn traffic_class(mut self, class: u8) -> Self {
+        self.traffic_class = class;
+        self
+    }
+
+    /// The UDP source port of packets from queue pair `local` to `remote`.
+    pub(super) fn sport(&self, local: u32, remote: u32) -> u16 {
+        self.udp_sport.unwrap_or_else(|| match self.flow_label {
+            0 => sport_of_label(label_of_pair(local, remote)),
+            label => sport_of_label(label),
+        })
+    }
+
     pub(super) fn check(&self, caps: &Caps) -> Result<(), Invalid> {
         if let Some(last) = caps.roce_address_table_size.checked_sub(1) {
             in_range("gid_index", self.gid_index.into(), 0..=last.into(), "roce_address_table_size")?;
@@ -74,8 +89,8 @@ impl AddressPath {
         port_exists(self.port, caps)
     }
 
-    /// As Linux fills it for Ethernet: `grh` and `sl` are InfiniBand's.
-    pub(super) fn ads(&self) -> Ads {
+    /// As Linux fills it for Ethernet, between queue pairs `local` and `remote`: `grh` and `sl` are InfiniBand's.
+    pub(super) fn ads(&self, local: u32, remote: u32) -> Ads {
         let [a, b, c, d, e, f] = self.mac.0;
         let mut ads = Ads::default();
         ads.w()
@@ -84,7 +99,7 @@ impl AddressPath {
             .tclass(self.traffic_class)
             .flow_label(self.flow_label)
             .rgid_rip(&self.gid)
-            .udp_sport(self.udp_sport)
+            .udp_sport(self.sport(local, remote))
             .dscp(self.traffic_class >> 2)
             .eth_prio(self.service_level)
             .vhca_port_num(self.port)
@@ -92,11 +107,52 @@ impl AddressPath {
             .rmac_31_0(u32::from_be_bytes([c, d, e, f]));
         ads
     }
+
+    /// As the card has it.
+    pub(super) fn of(ads: &Ads) -> Self {
+        let ([a, b], [c, d, e, f]) = (ads.rmac_47_32().to_be_bytes(), ads.rmac_31_0().to_be_bytes());
+        AddressPath {
+            gid: *ads.rgid_rip(),
+            mac: Mac([a, b, c, d, e, f]),
+            gid_index: ads.src_addr_index(),
+            hop_limit: ads.hop_limit(),
+            traffic_class: ads.tclass(),
+            flow_label: ads.flow_label(),
+            udp_sport: Some(ads.udp_sport()),
+            service_level: ads.eth_prio(),
+            port: ads.vhca_port_num(),
+        }
+    }
+}
+
+/// The flow label of two queue pairs, the same from either end. Linux `rdma_calc_flow_label`.
+fn label_of_pair(local: u32, remote: u32) -> u32 {
+    let product = u64::from(local) * u64::from(remote);
+    let folded = product ^ product >> 20;
+    (folded ^ folded >> 40) as u32 & 0xf_ffff
+}
+
+/// The UDP source port of a flow label: its 20 bits folded into the 14 that RoCE v2 leaves. IBTA A17; Linux
+/// `rdma_flow_label_to_udp_sport`.
+fn sport_of_label(label: u32) -> u16 {
+    0xc000 | ((label & 0x3fff) ^ (label >> 14 & 0x3f)) as u16
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_port_is_of_the_flow_label_or_of_both_queue_pairs() {
+        // By hand: 0x43 times 0x44 is 0x11cc; the square of 2^24 - 1 folds to 0xfff1e; 0x12345 is 0x2345 and 4 above
+        // it.
+        let path = AddressPath::new([0; 16], Mac([0; 6]));
+        assert_eq!((path.sport(0x43, 0x44), path.sport(0x44, 0x43)), (0xd1cc, 0xd1cc));
+        assert_eq!(path.sport(0xff_ffff, 0xff_ffff), 0xff21);
+        let labelled = AddressPath { flow_label: 0x1_2345, ..path };
+        assert_eq!((labelled.sport(1, 2), labelled.sport(3, 4)), (0xe341, 0xe341));
+        assert_eq!(AddressPath { udp_sport: Some(0xc123), ..labelled }.sport(1, 2), 0xc123);
+    }
 
     #[test]
     fn a_link_local_gid_has_its_mac_in_it() {
@@ -109,8 +165,9 @@ mod tests {
     #[test]
     fn a_path_is_filled_as_linux_does_for_ethernet() {
         let path = AddressPath { traffic_class: 0xb8, ..AddressPath::new([0; 16], Mac([0; 6])) }.service_level(5);
-        let ads = path.ads();
+        let ads = path.ads(0x43, 0x44);
         assert_eq!((ads.eth_prio(), ads.dscp(), ads.tclass()), (5, 0x2e, 0xb8));
+        assert_eq!(AddressPath::of(&ads), AddressPath { udp_sport: Some(ads.udp_sport()), ..path });
         assert_eq!((ads.grh(), ads.sl()), (false, 0), "InfiniBand's");
         let caps = Caps { num_ports: 1, ..Caps::default() };
         assert!(path.check(&caps).is_ok());

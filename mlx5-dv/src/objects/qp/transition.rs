@@ -1,12 +1,14 @@
 //! The steps of queue pairs from state to state.
 
-use mlx5_prm::cmd::{CmdStatus, Init2rtrQpIn, Qp2errIn, Qp2rstIn, Rst2initQpIn, Rtr2rtsQpIn};
+use mlx5_prm::cmd::{
+    CmdStatus, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
+};
 use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use tracing::field::{Empty, display};
 
 use super::QueuePair;
-use super::attributes::{InitAttributes, RtrAttributes, RtsAttributes, log_outstanding};
+use super::attributes::{InitAttributes, QpChanges, RtrAttributes, RtsAttributes, log_outstanding};
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::net::PATH_HEADERS;
 use crate::objects::check::{fits, port_exists};
@@ -15,6 +17,15 @@ use crate::objects::object::Transition;
 
 /// An acknowledgement is asked for at least every `1 << 8` packets, as Linux does.
 pub(super) const LOG_ACK_REQ_FREQ: u8 = 8;
+
+/// What a transition changes beside what it must: `opt_param_mask`. Linux `MLX5_QP_OPTPAR_*`.
+mod select {
+    pub(super) const RRE: u32 = 1 << 1;
+    pub(super) const RAE: u32 = 1 << 2;
+    pub(super) const RWE: u32 = 1 << 3;
+    pub(super) const Q_KEY: u32 = 1 << 5;
+    pub(super) const RNR_TIMEOUT: u32 = 1 << 6;
+}
 
 /// The services with a remote of their own.
 const CONNECTED: &[ServiceType] = &[ServiceType::Rc, ServiceType::Uc];
@@ -66,21 +77,10 @@ impl QueuePair {
         }
         port_exists(attributes.port, self.device().caps())?;
         check_access(attributes.remote_access, self.device().caps())?;
-        let allowed = |access| attributes.remote_access.contains(access);
         let (mut command, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
         path.w().vhca_port_num(attributes.port);
-        context
-            .w()
-            .pm_state(PathMigration::Migrated)
-            .primary_address_path(&path)
-            .rwe(allowed(AccessFlags::REMOTE_WRITE));
-        if self.is_reliable() {
-            let atomics = allowed(AccessFlags::REMOTE_ATOMIC);
-            context.w().rre(allowed(AccessFlags::REMOTE_READ)).rae(atomics);
-            if atomics {
-                context.w().atomic_mode(AtomicMode::IbSpec);
-            }
-        }
+        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path);
+        self.allow(attributes.remote_access, &mut context);
         command.w().qpn(self.qpn).qpc(&context);
         Ok(self.step(&mut state, QpState::Init, &command)?)
     }
@@ -99,16 +99,17 @@ impl QueuePair {
         fits("remote_qpn", attributes.remote_qpn, 24)?;
         fits("rq_psn", attributes.rq_psn, 24)?;
         fits("min_rnr_timer", attributes.min_rnr_timer.into(), 5)?;
-        fits("path_mtu", attributes.path_mtu.number(), 3)?;
         attributes.path.check(caps)?;
+        let path_mtu = self.path_mtu(attributes.path_mtu)?;
+        let path = attributes.path.ads(self.qpn, attributes.remote_qpn);
         let (mut command, mut context) = (Init2rtrQpIn::default(), Qpc::default());
         context
             .w()
             .pm_state(PathMigration::Migrated)
-            .mtu(attributes.path_mtu)
+            .mtu(path_mtu)
             .log_msg_max(caps.log_max_msg.min(30))
             .remote_qpn(attributes.remote_qpn)
-            .primary_address_path(&attributes.path.ads())
+            .primary_address_path(&path)
             .next_rcv_psn(attributes.rq_psn);
         if self.is_reliable() {
             let log_rra_max = log_outstanding(attributes.max_dest_rd_atomic, caps.log_max_ra_res_qp);
@@ -116,7 +117,21 @@ impl QueuePair {
         }
         command.w().qpn(self.qpn).qpc(&context);
         let moved = self.step(&mut state, QpState::Rtr, &command);
-        moved.map_err(|error| self.explain_mtu(error, attributes.path_mtu))
+        moved.map_err(|error| self.explain_mtu(error, path_mtu))
+    }
+
+    /// `wanted`, or the largest path MTU that the port has room for.
+    fn path_mtu(&self, wanted: Option<PathMtu>) -> Result<PathMtu, Error> {
+        if let Some(path_mtu) = wanted {
+            fits("path_mtu", path_mtu.number(), 3)?;
+            return Ok(path_mtu);
+        }
+        let port = self.device().port()?;
+        port.path_mtu().and_then(|bytes| PathMtu::from_bytes(bytes.into())).ok_or_else(|| {
+            let (mtu, max_mtu) = (port.mtu, Some(port.max_mtu));
+            Invalid::PortMtu { what: "path_mtu", payload: 256, headers: PATH_HEADERS, mtu, max_mtu, syndrome: None }
+                .into()
+        })
     }
 
     /// Firmware's BAD_PARAM does not say which parameter: a path MTU that the port has no room for is the usual one.
@@ -167,6 +182,70 @@ impl QueuePair {
         }
         command.w().qpn(self.qpn).qpc(&context);
         Ok(self.step(&mut state, QpState::Rts, &command)?)
+    }
+
+    /// Changes what `changes` says, while the queue pair works: of a connection in INIT (there its rights alone) or
+    /// RTS, of a queue pair of datagrams in RTS. What is under way is not disturbed. PRM "INIT2INIT_QP", "RTS2RTS_QP".
+    ///
+    /// # Errors
+    /// [`Error::State`]; [`Error::Invalid`] for a value out of range, or one that the service has no use for;
+    /// [`Error::Unsupported`] for REMOTE_ATOMIC on a card without atomics; [`Error::Command`].
+    pub fn modify(&self, changes: &QpChanges) -> Result<(), Error> {
+        let mut state = self.lock();
+        let (select, context) = self.changed(changes)?;
+        let needs_rts = changes.min_rnr_timer.is_some() || changes.qkey.is_some();
+        match *state {
+            _ if *changes == QpChanges::default() => Ok(()),
+            QpState::Init if !needs_rts => {
+                let mut command = Init2initQpIn::default();
+                command.w().qpn(self.qpn).opt_param_mask(select).qpc(&context);
+                Ok(self.step(&mut state, QpState::Init, &command)?)
+            }
+            QpState::Rts => {
+                let mut command = Rts2rtsQpIn::default();
+                command.w().qpn(self.qpn).opt_param_mask(select).qpc(&context);
+                Ok(self.step(&mut state, QpState::Rts, &command)?)
+            }
+            now if needs_rts => Err(self.forbidden(now, "modify", "RTS", QpState::Rts)),
+            now => Err(self.forbidden(now, "modify", "INIT or RTS", QpState::Init)),
+        }
+    }
+
+    /// `opt_param_mask` and context of `changes`.
+    fn changed(&self, changes: &QpChanges) -> Result<(u32, Qpc), Error> {
+        let (mut select, mut context) = (0, Qpc::default());
+        context.w().pm_state(PathMigration::Migrated);
+        if let Some(access) = changes.remote_access {
+            self.must_be(CONNECTED, "QpChanges::remote_access", "QpChanges::qkey")?;
+            check_access(access, self.device().caps())?;
+            self.allow(access, &mut context);
+            select |= if self.is_reliable() { select::RRE | select::RAE | select::RWE } else { select::RWE };
+        }
+        if let Some(timer) = changes.min_rnr_timer {
+            self.must_be(&[ServiceType::Rc], "QpChanges::min_rnr_timer", "nothing: it answers no sender")?;
+            fits("min_rnr_timer", timer.into(), 5)?;
+            context.w().min_rnr_nak(timer);
+            select |= select::RNR_TIMEOUT;
+        }
+        if let Some(qkey) = changes.qkey {
+            self.must_be(&[ServiceType::Ud], "QpChanges::qkey", "QpChanges::remote_access")?;
+            context.w().q_key(qkey);
+            select |= select::Q_KEY;
+        }
+        Ok((select, context))
+    }
+
+    /// Puts what the remote may do into `context`.
+    fn allow(&self, access: AccessFlags, context: &mut Qpc) {
+        context.w().rwe(access.contains(AccessFlags::REMOTE_WRITE));
+        if !self.is_reliable() {
+            return;
+        }
+        let atomics = access.contains(AccessFlags::REMOTE_ATOMIC);
+        context.w().rre(access.contains(AccessFlags::REMOTE_READ)).rae(atomics);
+        if atomics {
+            context.w().atomic_mode(AtomicMode::IbSpec);
+        }
     }
 
     /// To ERR: everything posted completes with a flush error, and so does all that is posted from now on.

@@ -63,7 +63,8 @@ impl CompletionQueue {
         let events = cq.subscribe()?.map(|fd| Events { fd, taken: 0 });
         let CqRingParts { ring, record, log_size, shift } = cq.ring_parts()?;
         // SAFETY: the place is as large as it says, aligned to a page, and mapped as long as `cq`, which the queue
-        // keeps and drops last. The object was made above and for this queue, so nobody else polls its ring.
+        // keeps and drops last, or until `resize` leaves it. The object was made above and for this queue, so nobody
+        // else polls its ring.
         let ring = unsafe { CqRing::new(ring, log_size, shift, CqRecord::new(record)) };
         Ok(CompletionQueue { ring, events, cq, _one_thread: std::marker::PhantomData })
     }
@@ -71,6 +72,24 @@ impl CompletionQueue {
     /// The object, for queue pairs that are to complete here.
     pub fn cq(&self) -> &Arc<Cq> {
         &self.cq
+    }
+
+    /// Makes it hold `entries` completions at once, rounded as at creation: more, or fewer. Work goes on meanwhile, and
+    /// completions that are there stay. A size it has already is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the card cannot (`cq_resize`); [`Error::Invalid`] for more than `log_max_cq_sz`
+    /// allows or fewer than wait to be polled; [`Error::Memory`], [`Error::Command`]: then nothing has changed.
+    /// [`Error::InvalidResponse`] where the card left the old ring out of order: destroy the queue.
+    pub fn resize(&mut self, entries: u32) -> Result<(), Error> {
+        let parts = self.cq.resize(entries, self.ring.consumed)?;
+        let Some(CqRingParts { ring, record, log_size, shift }) = parts else { return Ok(()) };
+        let consumed = self.ring.consumed.wrapping_add(1);
+        // SAFETY: as in `create`. The record is the old one's, which is gone with this.
+        self.ring = unsafe { CqRing::new(ring, log_size, shift, CqRecord::new(record)) };
+        self.ring.consumed = consumed;
+        self.ring.give_back();
+        Ok(())
     }
 
     /// The next completion; `None` while there is none. A failed work request is `Some(Err(_))`, never `None`.

@@ -10,8 +10,8 @@ use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::net::Mac;
 use crate::objects::{
-    AccessFlags, AddressPath, AnyDoorbell, CqOptions, InitAttributes, Pd, QpOptions, QueuePair, RtrAttributes,
-    RtsAttributes, Uar,
+    AccessFlags, AddressPath, AnyDoorbell, CqModeration, CqOptions, InitAttributes, Pd, QpOptions, QueuePair,
+    RtrAttributes, RtsAttributes, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::receive::ReceiveQueue;
@@ -32,6 +32,8 @@ pub struct ConnectionOptions {
     pub events: bool,
     /// The completion vector of its completion queue. Default: 0.
     pub vector: u32,
+    /// How its events are held back. Default: not at all.
+    pub moderation: CqModeration,
     /// Which of our GIDs it comes from. Default: 0.
     pub gid_index: u8,
     /// Service level: the Ethernet priority of its packets, 0 to 7. Default: 0.
@@ -40,8 +42,12 @@ pub struct ConnectionOptions {
     pub psn: Option<u32>,
     /// What the remote may do. Default: write and read; atomics where it has REMOTE_ATOMIC.
     pub remote_access: AccessFlags,
-    /// Payload of a full packet, 1024 bytes by default: the same on both sides.
-    pub path_mtu: PathMtu,
+    /// Traffic class of its packets: DSCP and ECN. Default: 0.
+    pub traffic_class: u8,
+    /// UDP source port of its packets, from 0xc000. Default: one of its own, as [`AddressPath::udp_sport`] has it.
+    pub udp_sport: Option<u16>,
+    /// Payload of a full packet: the same on both sides. Default: the largest that our port has room for.
+    pub path_mtu: Option<PathMtu>,
     /// Timeout, retries and depth of reads and atomics; its `sq_psn` is not used.
     pub rts: RtsAttributes,
     /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
@@ -56,11 +62,14 @@ impl Default for ConnectionOptions {
             inline_bytes: 28,
             events: false,
             vector: 0,
+            moderation: CqModeration::default(),
             gid_index: 0,
             service_level: 0,
             psn: None,
             remote_access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
-            path_mtu: PathMtu::Mtu1024,
+            traffic_class: 0,
+            udp_sport: None,
+            path_mtu: None,
             rts: RtsAttributes::new(0),
             min_rnr_timer: 12,
         }
@@ -101,7 +110,8 @@ impl<S: Connected> Link<S> {
     /// As [`new`](Self::new), ringing through `uar`, which others may use, too.
     pub(super) fn on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
         let entries = options.send_depth.saturating_add(options.recv_depth);
-        let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
+        let mut cq_options =
+            CqOptions::default().entries(entries).vector(options.vector).moderation(options.moderation);
         cq_options.events = options.events;
         let cq = CompletionQueue::create(uar, cq_options)?;
         let mut qp_options =
@@ -151,6 +161,7 @@ pub(super) fn connect<S: Connected>(
     peer: &Peer,
 ) -> Result<Option<SendQueue<AnyDoorbell, S>>, Error> {
     let path = path_to(qp.device(), peer)?.gid_index(options.gid_index).service_level(options.service_level);
+    let path = AddressPath { udp_sport: options.udp_sport, ..path.traffic_class(options.traffic_class) };
     let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
     rtr.path_mtu = options.path_mtu;
     rtr.min_rnr_timer = options.min_rnr_timer;

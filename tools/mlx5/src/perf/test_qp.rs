@@ -122,7 +122,7 @@ fn options(plan: &Plan) -> Result<ConnectionOptions, Failure> {
     options.remote_access = remote_access(plan);
     options.gid_index = plan.gid_index;
     options.service_level = plan.service_level;
-    options.path_mtu = plan.path_mtu;
+    options.path_mtu = Some(plan.path_mtu);
     options.rts.timeout = plan.qp_timeout;
     options.rts.max_rd_atomic = plan.outs;
     Ok(options)

@@ -42,6 +42,14 @@ impl<T> Members<T> {
         Members { places, free: (0..most).rev().collect() }
     }
 
+    /// Makes places for `most` in all.
+    pub(super) fn grow(&mut self, most: u32) {
+        let first = self.places.len() as u32;
+        self.places.extend((first..most).map(|_| Place { life: 0, member: None }));
+        // Those that have been used come first again.
+        self.free.splice(0..0, (first..most).rev());
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.places.len() - self.free.len()
@@ -117,6 +125,22 @@ mod tests {
         assert_eq!(members.get(second), Some(&"second"));
         members.insert("third");
         assert_eq!((members.next(), members.len(), members.ids().count()), (None, 2, 2));
+    }
+
+    #[test]
+    fn who_is_there_stays_when_places_are_added() {
+        let mut members = Members::new(1);
+        let first = members.next().unwrap();
+        members.insert(1);
+        assert_eq!(members.next(), None);
+        members.grow(3);
+        for number in [2, 3] {
+            assert!(members.next().is_some());
+            members.insert(number);
+        }
+        assert_eq!((members.next(), members.len(), members.get(first)), (None, 3, Some(&1)));
+        members.grow(2);
+        assert_eq!(members.len(), 3, "never fewer");
     }
 
     #[test]

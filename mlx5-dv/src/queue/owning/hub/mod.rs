@@ -91,19 +91,16 @@ impl<C> Hub<C> {
     /// # Errors
     /// [`Error::Invalid`] where the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: HubOptions) -> Result<Self, Error> {
-        if options.connections > MOST {
-            let limit = 0..=MOST.into();
-            return Err(Invalid::out_of_range("connections", options.connections.into(), limit, "a hub").into());
-        }
+        at_most(options.connections)?;
         let device = pd.device();
         let events = device.async_events();
         let uar = Uar::alloc(device)?;
         let srq = Srq::create(pd, SrqOptions::default().wqes(options.receives))?;
         let shared = srq.receive_queue()?;
-        // Of the receives all complete here, each once until it is posted again; of each connection all its sends.
-        let sends = options.connections.saturating_mul(options.each.send_depth);
-        let entries = sends.saturating_add(shared.capacity() as u32);
-        let mut cq_options = CqOptions::default().entries(entries).vector(options.each.vector);
+        let mut cq_options = CqOptions::default()
+            .entries(entries(&options, &shared))
+            .moderation(options.each.moderation)
+            .vector(options.each.vector);
         cq_options.events = options.each.events;
         let cq = CompletionQueue::create(&uar, cq_options)?;
         let buffers = shared.capacity() + options.spares as usize;
@@ -127,6 +124,27 @@ impl<C> Hub<C> {
         };
         hub.refill();
         Ok(hub)
+    }
+
+    /// Makes room for `connections` in all, while those that are there go on: its completion queue is resized. For no
+    /// more than it has room for nothing changes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more than 16384, or more than a completion queue serves (`log_max_cq_sz`);
+    /// [`Error::Unsupported`] where the card cannot resize one (`cq_resize`); [`Error::Memory`], [`Error::Command`].
+    pub fn grow(&mut self, connections: u32) -> Result<(), Error> {
+        at_most(connections)?;
+        if connections <= self.options.connections {
+            return Ok(());
+        }
+        let options = HubOptions { connections, ..self.options.clone() };
+        let entries = entries(&options, &self.shared);
+        if entries > self.cq.cq().capacity() {
+            self.cq.resize(entries)?;
+        }
+        self.members.grow(connections);
+        self.options = options;
+        Ok(())
     }
 
     /// Posts receives from the spare buffers until all are posted.
@@ -211,7 +229,7 @@ impl<C> Hub<C> {
     /// [`Error::Memory`], [`Error::Command`].
     pub fn join(&mut self, context: C) -> Result<ConnectionId, Error> {
         let id = self.members.next().ok_or_else(|| {
-            let (entries, mend) = (self.options.connections.into(), "let one leave, or raise HubOptions::connections");
+            let (entries, mend) = (self.options.connections.into(), "let one leave, or Hub::grow");
             Invalid::NoRoom { object: "the hub".into(), entries, mend }
         })?;
         let each = &self.options.each;
@@ -478,6 +496,21 @@ impl<C> Hub<C> {
             }
         }
     }
+}
+
+/// Completions that a hub of `options` must hold: of the receives all complete in its queue, each once until it is
+/// posted again; of each connection all its sends.
+fn entries(options: &HubOptions, shared: &SharedReceiveQueue) -> u32 {
+    let sends = options.connections.saturating_mul(options.each.send_depth);
+    sends.saturating_add(shared.capacity() as u32)
+}
+
+/// `Ok` for as many connections as a hub can have.
+fn at_most(connections: u32) -> Result<(), Invalid> {
+    if connections <= MOST {
+        return Ok(());
+    }
+    Err(Invalid::out_of_range("connections", connections.into(), 0..=MOST.into(), "a hub"))
 }
 
 /// The error of calls that name a connection.

@@ -9,7 +9,7 @@ use crate::queue::owning::setup::ConnectionOptions;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HubOptions {
-    /// Connections at once, 16384 at most. Default: 256.
+    /// Connections at once, 16384 at most; [`Hub::grow`](super::Hub::grow) allows more later. Default: 256.
     pub connections: u32,
     /// Receives that are posted, for all connections together. Default: 1023.
     pub receives: u32,
@@ -17,8 +17,8 @@ pub struct HubOptions {
     pub spares: u32,
     /// Bytes of a buffer, and so of the longest message received. Default: 4096.
     pub message_bytes: usize,
-    /// What each connection is to be. Of its completion queue `events` and `vector` are the hub's; `recv_depth` is not
-    /// looked at.
+    /// What each connection is to be. Of its completion queue `events`, `vector` and `moderation` are the hub's;
+    /// `recv_depth` is not looked at.
     pub each: ConnectionOptions,
 }
 
