@@ -122,9 +122,10 @@ impl End {
 fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
     let mut end = End::new(device)?;
     let accepted = exchange::accept(port, PATIENCE)?;
-    end.connect(accepted.remote)?;
+    let [remote] = accepted.remote;
+    end.connect(remote)?;
     let mine = end.address()?;
-    accepted.answer(&mine)?;
+    accepted.answer(&[mine])?;
     end.region.write(0, &FIRST.to_ne_bytes());
     let RemoteAddress { addr, rkey } = end.region.remote();
     end.send([addr, rkey.into()])?;
@@ -136,8 +137,9 @@ fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
 
 fn ask(device: &Arc<Device>, host: &str, options: &Options) -> Result<(), Failure> {
     let mut end = End::new(device)?;
-    let asked = exchange::ask(host, options.port, &end.address()?, PATIENCE)?;
-    end.connect(asked.remote)?;
+    let asked = exchange::ask(host, options.port, &[end.address()?], PATIENCE)?;
+    let [remote] = asked.remote;
+    end.connect(remote)?;
     asked.finish()?;
     let [addr, rkey] = end.receive()?;
     let remote = RemoteAddress { addr, rkey: u32::try_from(rkey)? };

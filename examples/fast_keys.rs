@@ -204,9 +204,10 @@ impl Server {
 fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
     let mut end = End::new(device)?;
     let accepted = exchange::accept(port, PATIENCE)?;
-    end.connect(accepted.remote)?;
+    let [remote] = accepted.remote;
+    end.connect(remote)?;
     let mine = end.address()?;
-    accepted.answer(&mine)?;
+    accepted.answer(&[mine])?;
     let key = FastKey::create(end.region.pd(), UmrKeyOptions::default().entries(PARTS as u32))?;
     let mut server = Server { end, key };
     for round in 0..ROUNDS {
@@ -223,8 +224,9 @@ fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
 
 fn ask(device: &Arc<Device>, host: &str, port: u16) -> Result<(), Failure> {
     let mut end = End::new(device)?;
-    let asked = exchange::ask(host, port, &end.address()?, PATIENCE)?;
-    end.connect(asked.remote)?;
+    let asked = exchange::ask(host, port, &[end.address()?], PATIENCE)?;
+    let [remote] = asked.remote;
+    end.connect(remote)?;
     asked.finish()?;
     let mut remote = RemoteAddress { addr: 0, rkey: 0 };
     for round in 0.. {

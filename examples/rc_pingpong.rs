@@ -5,7 +5,6 @@
 //! `ibv_uc_pingpong`. Between two hosts, on an owned function, it also answers ARP and neighbour solicitations, as a
 //! kernel would.
 
-use std::net::Ipv6Addr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use clap::Parser;
 use mlx5_dv::Device;
 use mlx5_dv::memory::PageSize;
 use mlx5_dv::queue::{Connected, Messages, UnreliableMessages};
-use mlx5_examples::exchange::{self, Address};
+use mlx5_examples::exchange;
 use mlx5_examples::host::Host;
 use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
 use mlx5_neighbours::Ipv4Cidr;
@@ -124,10 +123,11 @@ fn ask<S: Connected>(here: &Host, setup: &Setup, host: &str, port: u16) -> Resul
     let mut player = Player::<S>::of_service(here.device(), setup, Role::Client)?;
     let mine = player.address()?;
     print_memory(&player);
-    print_address("local", &mine);
-    let asked = exchange::ask(host, port, &mine, PATIENCE)?;
-    print_address("remote", &asked.remote);
-    player.connect(&asked.remote, here.mac_of(setup.gid_index, asked.remote.gid)?)?;
+    mine.print("local");
+    let asked = exchange::ask(host, port, &[mine], PATIENCE)?;
+    let [remote] = asked.remote;
+    remote.print("remote");
+    player.connect(&remote, here.mac_of(setup.gid_index, remote.gid)?)?;
     asked.finish()?;
     timed(|| player.play())
 }
@@ -136,11 +136,12 @@ fn listen<S: Connected>(here: &Host, setup: &Setup, port: u16) -> Result<Duratio
     let mut player = Player::<S>::of_service(here.device(), setup, Role::Server)?;
     let mine = player.address()?;
     print_memory(&player);
-    print_address("local", &mine);
+    mine.print("local");
     let accepted = exchange::accept(port, PATIENCE)?;
-    print_address("remote", &accepted.remote);
-    player.connect(&accepted.remote, here.mac_of(setup.gid_index, accepted.remote.gid)?)?;
-    accepted.answer(&mine)?;
+    let [remote] = accepted.remote;
+    remote.print("remote");
+    player.connect(&remote, here.mac_of(setup.gid_index, remote.gid)?)?;
+    accepted.answer(&[mine])?;
     timed(|| player.play())
 }
 
@@ -152,8 +153,8 @@ fn both_ends<S: Connected>(device: &Arc<Device>, setup: &Setup) -> Result<Durati
     print_memory(&client);
     print_memory(&server);
     let (ours, theirs) = (client.address()?, server.address()?);
-    print_address("local", &ours);
-    print_address("remote", &theirs);
+    ours.print("local");
+    theirs.print("remote");
     server.connect(&ours, None)?;
     client.connect(&theirs, None)?;
     if setup.events {
@@ -191,17 +192,6 @@ fn print_memory(player: &Player<impl Connected>) {
         kib(region.len()),
         kib(region.page_size()),
         kib(region.card_page_size())
-    );
-}
-
-fn print_address(whose: &str, address: &Address) {
-    println!(
-        "  {:<15} LID 0x{:04x}, QPN 0x{:06x}, PSN 0x{:06x}, GID {}",
-        format!("{whose} address:"),
-        address.lid,
-        address.qpn,
-        address.psn,
-        Ipv6Addr::from(address.gid)
     );
 }
 

@@ -1,19 +1,19 @@
-//! Exchange of queue pair addresses over TCP, in the format of libibverbs' `ibv_rc_pingpong`, so that either end may be
-//! that program.
+//! Exchange of queue pair addresses over TCP, in the format of libibverbs' `ibv_rc_pingpong` (one address each way) and
+//! `ibv_srq_pingpong` (256), so that either end may be that program.
 //!
-//! The client sends its address as text, the server connects its queue pair and answers with its own, the client
+//! The client sends its addresses as text, the server connects its queue pairs and answers with its own, the client
 //! connects and says `done`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv6Addr, TcpStream};
 use std::str::FromStr;
 use std::time::Duration;
 
 use mlx5_open::rendezvous;
 
 /// The address of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Address {
     /// Local identifier: 0 on Ethernet.
     pub lid: u16,
@@ -23,6 +23,15 @@ pub struct Address {
     pub psn: u32,
     /// GID that this end sends from.
     pub gid: [u8; 16],
+}
+
+impl Address {
+    /// Prints a line, as libibverbs' programs do; `whose` is `local` or `remote`.
+    pub fn print(&self, whose: &str) {
+        let Address { lid, qpn, psn, gid } = *self;
+        let whose = format!("{whose} address:");
+        println!("  {whose:<15} LID 0x{lid:04x}, QPN 0x{qpn:06x}, PSN 0x{psn:06x}, GID {}", Ipv6Addr::from(gid));
+    }
 }
 
 /// Bytes of an address on the wire, with its terminating zero.
@@ -62,58 +71,65 @@ fn parse(text: &str) -> Option<Address> {
     parts.next().is_none().then_some(Address { lid: lid as u16, qpn, psn, gid })
 }
 
-/// The server's side of one exchange: the client's address is known, ours not yet sent.
+/// The server's side of one exchange: the client's addresses are known, ours not yet sent.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct Accepted<const N: usize> {
     stream: TcpStream,
-    /// The client's address.
-    pub remote: Address,
+    /// The client's addresses, one for each queue pair.
+    pub remote: [Address; N],
 }
 
-/// Waits up to `patience` for one client's address on TCP `port`.
-pub fn accept(port: u16, patience: Duration) -> io::Result<Accepted> {
+/// Waits up to `patience` for the `N` addresses of one client on TCP `port`.
+pub fn accept<const N: usize>(port: u16, patience: Duration) -> io::Result<Accepted<N>> {
     let mut stream = rendezvous::accept(port, patience)?;
-    let remote = read_address(&mut stream)?;
+    let remote = read_addresses(&mut stream)?;
     Ok(Accepted { stream, remote })
 }
 
-impl Accepted {
-    /// Sends our address. Call once our queue pair is connected; waits until the client's is, too.
-    pub fn answer(mut self, mine: &Address) -> io::Result<()> {
-        write_address(&mut self.stream, mine)?;
+impl<const N: usize> Accepted<N> {
+    /// Sends our addresses. Call once our queue pairs are connected; waits until the client's are, too.
+    pub fn answer(mut self, mine: &[Address; N]) -> io::Result<()> {
+        write_addresses(&mut self.stream, mine)?;
         let mut done = [0; DONE.len()];
         self.stream.read_exact(&mut done)
     }
 }
 
-/// Sends our address to the server at `host`, and returns the server's. Call [`finish`](Asked::finish) once our queue
-/// pair is connected. Retries for up to `patience` while the server does not listen yet.
-pub fn ask(host: &str, port: u16, mine: &Address, patience: Duration) -> io::Result<Asked> {
+/// Sends our addresses to the server at `host`, and returns the server's. Call [`finish`](Asked::finish) once our queue
+/// pairs are connected. Retries for up to `patience` while the server does not listen yet.
+pub fn ask<const N: usize>(host: &str, port: u16, mine: &[Address; N], patience: Duration) -> io::Result<Asked<N>> {
     let mut stream = rendezvous::connect(host, port, patience)?;
-    write_address(&mut stream, mine)?;
-    let remote = read_address(&mut stream)?;
+    write_addresses(&mut stream, mine)?;
+    let remote = read_addresses(&mut stream)?;
     Ok(Asked { stream, remote })
 }
 
 /// The client's side of one exchange.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Asked<const N: usize> {
     stream: TcpStream,
-    /// The server's address.
-    pub remote: Address,
+    /// The server's addresses, one for each queue pair.
+    pub remote: [Address; N],
 }
 
-impl Asked {
-    /// Tells the server that our queue pair is connected.
+impl<const N: usize> Asked<N> {
+    /// Tells the server that our queue pairs are connected.
     pub fn finish(mut self) -> io::Result<()> {
         self.stream.write_all(DONE)
     }
 }
 
-fn write_address(stream: &mut TcpStream, address: &Address) -> io::Result<()> {
-    let mut message = address.to_string().into_bytes();
-    message.push(0);
-    stream.write_all(&message)
+fn write_addresses(stream: &mut TcpStream, addresses: &[Address]) -> io::Result<()> {
+    let messages: String = addresses.iter().map(|address| format!("{address}\0")).collect();
+    stream.write_all(messages.as_bytes())
+}
+
+fn read_addresses<const N: usize>(stream: &mut TcpStream) -> io::Result<[Address; N]> {
+    let mut addresses = [Address::default(); N];
+    for address in &mut addresses {
+        *address = read_address(stream)?;
+    }
+    Ok(addresses)
 }
 
 fn read_address(stream: &mut TcpStream) -> io::Result<Address> {
@@ -157,18 +173,19 @@ mod tests {
     }
 
     #[test]
-    fn a_server_and_a_client_learn_each_others_address() {
+    fn a_server_and_a_client_learn_each_others_addresses() {
         let server_address = Address { qpn: 0x77, psn: 1, ..CLIENT };
         let port =
             TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map(|a| a.port()).expect("a free port");
         let server = std::thread::spawn(move || {
             let accepted = accept(port, Duration::from_secs(10))?;
             let remote = accepted.remote;
-            accepted.answer(&server_address).map(|()| remote)
+            accepted.answer(&[server_address; 2]).map(|()| remote)
         });
-        let asked = ask("127.0.0.1", port, &CLIENT, Duration::from_secs(10)).expect("an answer");
-        assert_eq!(asked.remote, server_address);
+        let mine = [CLIENT, Address { psn: 2, ..CLIENT }];
+        let asked = ask("127.0.0.1", port, &mine, Duration::from_secs(10)).expect("an answer");
+        assert_eq!(asked.remote, [server_address; 2]);
         asked.finish().expect("done sent");
-        assert_eq!(server.join().expect("no panic").expect("served"), CLIENT);
+        assert_eq!(server.join().expect("no panic").expect("served"), mine);
     }
 }

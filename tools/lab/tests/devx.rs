@@ -45,6 +45,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     info_is_what_linux_shows(&lab)?;
     messages_bounce(&lab)?;
     libmlx5_is_at_the_other_end(&lab)?;
+    shared_receives_are_those_of_libmlx5(&lab)?;
     the_kernel_resolves_ipv4_addresses(&lab)?;
     atomics_are_those_of_libmlx5(&lab)?;
     keys_open_and_close_for_libmlx5(&lab)?;
@@ -186,6 +187,20 @@ fn libmlx5_is_at_the_other_end(lab: &Lab) -> TestResult {
     let (theirs, ours) = (theirs.replace("_rc_", "_uc_"), format!("{ours} --uc"));
     lab.call(lab.serve_tcp(FAR, &theirs)?, &format!("{ours} 10.0.0.2"))?;
     lab.call(lab.serve_tcp("", &format!("{ours} --listen"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    Ok(())
+}
+
+/// `ibv_srq_pingpong` at the other end of a hub's connections, which share their receives: as client and as server,
+/// polled and by events, with fewer receives than messages, with a completion queue that the hub resizes meanwhile.
+fn shared_receives_are_those_of_libmlx5(lab: &Lab) -> TestResult {
+    let theirs = "ibv_srq_pingpong -d mlx5_1 -g 0 -c -n 400";
+    let ours = "srq_pingpong -d devx:mlx5_0 -c -n 400";
+    lab.call(lab.serve_tcp(FAR, theirs)?, &format!("{ours} 10.0.0.2"))?;
+    lab.call(lab.serve_tcp(FAR, &format!("{theirs} -q 200 -r 256 -e"))?, &format!("{ours} -q 200 -e --grow 10.0.0.2"))?;
+    let said = lab.call(lab.serve_tcp("", &format!("{ours} --listen -r 15"))?, &format!("{FAR} {theirs} 10.0.0.1"))?;
+    assert!(!said.contains("invalid data"), "{said}");
+    let (far, near) = ("srq_pingpong -d devx:mlx5_1 --listen -c", "srq_pingpong -d devx:mlx5_0 -c 127.0.0.1");
+    lab.call(lab.serve_tcp("", far)?, near)?;
     Ok(())
 }
 

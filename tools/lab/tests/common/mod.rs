@@ -42,7 +42,7 @@ impl std::fmt::Debug for Report {
 
 /// Our programs that guests and hosts run.
 pub fn build() -> Result<Build, Report> {
-    Ok(Build::release(&["mlx5"], &["rc_pingpong", "frames", "atomics", "fast_keys", "asyncwatch"])?)
+    Ok(Build::release(&["mlx5"], &["rc_pingpong", "srq_pingpong", "frames", "atomics", "fast_keys", "asyncwatch"])?)
 }
 
 /// A free TCP port of the host's.
