@@ -24,13 +24,13 @@ use crate::device::Device;
 use crate::error::{CommandError, CommandErrorKind, CqStatus, Error, Invalid};
 use crate::lock::lock;
 
-/// Bytes of a completion queue entry. PRM `cqc.cqe_sz`.
+/// Size of a CQE. PRM `cqc.cqe_sz`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CqeSize {
-    /// 64.
+    /// 64 bytes.
     #[default]
     B64,
-    /// 128: room for data scattered to the completion.
+    /// 128 bytes, with room for data scattered to the CQE.
     B128,
 }
 
@@ -43,16 +43,16 @@ impl CqeSize {
     }
 }
 
-/// How events of a completion queue are held back, so that one serves many completions: an armed queue raises its event
-/// once [`count`](Self::count) completions have come, or [`period`](Self::period) has passed. With either 0, it comes
-/// at once. PRM `cqc.cq_max_count`, `cqc.cq_period`.
+/// Moderation of a completion queue's events, so that one event serves many completions: an armed queue raises its
+/// event after [`count`](Self::count) completions or after [`period`](Self::period). If either is 0, at once. PRM
+/// `cqc.cq_max_count`, `cqc.cq_period`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CqModeration {
-    /// Completions. Default: 0.
+    /// Number of completions. Default: 0.
     pub count: u16,
-    /// In microseconds, rounded up: at most 4095. Default: 0.
+    /// Period in microseconds, rounded up: at most 4095. Default: 0.
     pub period: Duration,
-    /// What the period counts from. Default: the last event.
+    /// Start of the period. Default: the last event.
     pub period_mode: CqPeriodMode,
 }
 
@@ -62,16 +62,16 @@ impl Default for CqModeration {
     }
 }
 
-/// The longest period that `cq_period` can say.
+/// The largest value of `cq_period`.
 const MOST_MICROSECONDS: u64 = 0xfff;
 
 impl CqModeration {
-    /// After `count` completions or `period`, counted from the last event.
+    /// Moderation by `count` completions or by `period`, counted from the last event.
     pub fn new(count: u16, period: Duration) -> Self {
         CqModeration { count, period, ..CqModeration::default() }
     }
 
-    /// The period in microseconds, where the card can moderate so.
+    /// The period in microseconds, if the card supports this moderation.
     fn microseconds(&self, caps: &Caps) -> Result<u16, Error> {
         let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
         let lacks = |what: &str, capability| Err(Error::Unsupported { what: what.into(), capability });
@@ -98,20 +98,20 @@ impl CqModeration {
     }
 }
 
-/// What a completion queue is to be.
+/// Options of a completion queue.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CqOptions {
-    /// Completions it must hold at once; rounded up to a power of two less one. It must be as many as all work requests
-    /// that can complete into it, or it overruns and its queue pairs fail. Default: 1023.
+    /// Completions that it can hold; rounded up to a power of two minus one. It must hold the completions of all
+    /// outstanding work requests: if it overruns, its queue pairs fail. Default: 1023.
     pub entries: u32,
-    /// Bytes of an entry. Default: 64.
+    /// CQE size. Default: 64 bytes.
     pub cqe_size: CqeSize,
-    /// Whether it can be slept on. Default: no.
+    /// Whether waits can sleep on its events. Default: no.
     pub events: bool,
     /// The completion vector whose EQ serves its events. Default: 0.
     pub vector: u32,
-    /// How its events are held back. Default: not at all.
+    /// Moderation of its events. Default: none.
     pub moderation: CqModeration,
 }
 
@@ -135,7 +135,7 @@ impl CqOptions {
         self
     }
 
-    /// Makes it one that can be slept on.
+    /// Enables [`events`](Self::events).
     pub fn events(mut self) -> Self {
         self.events = true;
         self
@@ -154,15 +154,15 @@ impl CqOptions {
     }
 }
 
-/// log2 of the entries of a ring that holds `completions`, as many as `log_max_cq_sz` allows.
+/// Log of the number of entries for `completions`, limited by `log_max_cq_sz`.
 fn log_entries(completions: u32, caps: &Caps) -> Result<u32, Invalid> {
-    // One entry stays free, so that a full ring is not one that overran.
+    // One entry stays unused, so that a full ring differs from an overrun one.
     let size = (u64::from(completions.max(1)) + 1).next_power_of_two();
     within("entries", size, "log_max_cq_sz", caps.log_max_cq_sz)?;
     Ok(size.trailing_zeros())
 }
 
-/// Where a completion queue's ring is: mapped as long as its [`Cq`] lives, and as large as `log_size` and `shift` say.
+/// Location of a completion queue's ring, mapped as long as its [`Cq`] lives. `log_size` and `shift` state its size.
 pub(crate) struct CqRingParts {
     pub(crate) ring: NonNull<u8>,
     pub(crate) record: NonNull<u8>,
@@ -170,56 +170,56 @@ pub(crate) struct CqRingParts {
     pub(crate) shift: u32,
 }
 
-/// A completion queue as an object: parent of queue pairs. PRM "Completion Queue Context".
+/// A completion queue as an object: a parent of queue pairs. PRM "Completion Queue Context".
 #[derive(Debug)]
 pub struct Cq {
     cqn: u32,
     options: CqOptions,
     subscribed: AtomicBool,
-    /// Whether there are former completions: all that polling looks at.
+    /// Whether there are stale completions. Polling checks only this.
     has_former: AtomicBool,
     unread: Mutex<Unread>,
     object: Object,
-    /// The doorbell record, and the ring as long as it has its first size.
+    /// The doorbell record, and the ring until the first resize.
     memory: RingMemory,
     uar: Arc<Uar>,
 }
 
-/// What is known of completions that nobody has polled yet.
+/// State of completions that are not polled yet.
 #[derive(Debug)]
 struct Unread {
     former: Vec<Former>,
     log_size: u32,
-    /// The ring, once it has been resized.
+    /// The ring after a resize.
     resized: Option<RingMemory>,
 }
 
-/// Completions that a queue pair left behind when it was reset or destroyed: those of `qpn` before position `end`,
-/// modulo 2^24. Its number, and its indices from 0 on, are used again.
+/// Stale completions of a queue pair that was reset or destroyed: those of `qpn` before position `end`, modulo 2^24.
+/// Its number, and its indices from 0 on, are reused.
 #[derive(Debug)]
 struct Former {
     qpn: u32,
     end: u32,
-    /// Those of receives too: the queue pair had a receive queue of its own.
+    /// Completions of receives are stale, too: the queue pair had its own receive queue.
     receives: bool,
 }
 
-/// How far `to` is behind `from`, of positions modulo 2^24. A queue holds far fewer: more than half is before it.
+/// Distance of two positions modulo 2^24. Since a queue holds far fewer entries, more than half means that `to` is
+/// before `from`.
 fn distance(from: u32, to: u32) -> u32 {
     to.wrapping_sub(from) & 0xff_ffff
 }
 
-/// Whether `position` comes before `end`.
+/// Whether `position` is before `end`.
 fn is_before(position: u32, end: u32) -> bool {
     (1..1 << 23).contains(&distance(position, end))
 }
 
-/// What a new ring is filled with: opcode "never written" and the wrong owner bit, so that nothing in it counts as a
-/// completion.
+/// Initial content of a ring: opcode "invalid" and the wrong owner bit, so that no entry counts as a completion.
 const UNWRITTEN: u8 = 0xff;
 
-/// Gives the entries of a new ring, filled with [`UNWRITTEN`], whose first completion is `first`, the owner bit that
-/// the lap before has: polling looks at nothing else.
+/// Sets the owner bits of a new ring, filled with [`UNWRITTEN`], to those of the lap before `first`, the first
+/// completion. Polling checks nothing else.
 fn set_unwritten(memory: &RingMemory, log_size: u32, shift: u32, first: u32) {
     for position in (0..1u32 << log_size).map(|at| first.wrapping_add(at)).filter(|at| at >> log_size & 1 == 1) {
         let index = (position & ((1 << log_size) - 1)) as usize;
@@ -228,7 +228,7 @@ fn set_unwritten(memory: &RingMemory, log_size: u32, shift: u32, first: u32) {
 }
 
 impl Cq {
-    /// For [`CompletionQueue::create`](crate::queue::CompletionQueue::create) alone, which polls it.
+    /// Only for [`CompletionQueue::create`](crate::queue::CompletionQueue::create), which polls it.
     pub(crate) fn create(uar: &Arc<Uar>, options: CqOptions) -> Result<Arc<Self>, Error> {
         let device = uar.device();
         let log_size = log_entries(options.entries, device.caps())?;
@@ -252,8 +252,8 @@ impl Cq {
         let mut create = CreateCqIn::default();
         create.w().cq_context(&context).cq_umem_valid(true).cq_umem_id(memory.umem_id());
         let what = format!("a CQ of {} entries", 1u64 << log_size);
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
-        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: names only the umem of `memory`, which belongs to this queue. It is kept beside the object, destroyed
+        // after it, and leaked if that fails; firmware does not destroy a umem in use.
         let created = unsafe {
             Object::create_over_memory(device, &create, &what, |out| {
                 let mut end = DestroyCqIn::default();
@@ -279,7 +279,7 @@ impl Cq {
         self.cqn
     }
 
-    /// Completions it holds at once.
+    /// Completions that it can hold.
     pub fn capacity(&self) -> u32 {
         (1 << lock(&self.unread).log_size) - 1
     }
@@ -289,7 +289,7 @@ impl Cq {
         self.object.device()
     }
 
-    /// Where its ring is, for the one queue that polls it.
+    /// Location of its ring, for the one queue that polls it.
     pub(crate) fn ring_parts(&self) -> Result<CqRingParts, Error> {
         let unread = lock(&self.unread);
         let (ring, record) = (self.ring(&unread).at(0)?, self.memory.record()?);
@@ -301,10 +301,10 @@ impl Cq {
         unread.resized.as_ref().unwrap_or(&self.memory)
     }
 
-    /// Has events held back as `moderation` says, from now on. Any thread may do so while another polls.
+    /// Changes the moderation of events. Any thread may call this while another polls.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the card has no moderation, or cannot change what its period counts from
+    /// [`Error::Unsupported`] if the card does not support moderation, or cannot change the start of the period
     /// (`cq_period_mode_modify`); [`Error::Invalid`] for a period that is too long; [`Error::Command`].
     pub fn moderate(&self, moderation: &CqModeration) -> Result<(), Error> {
         const PERIOD_AND_COUNT: u8 = 1 << 0 | 1 << 1;
@@ -318,7 +318,7 @@ impl Cq {
         let (microseconds, mut select) = (moderation.microseconds(caps)?, PERIOD_AND_COUNT);
         if moderation.period_mode != self.moderation()?.period_mode {
             if !general.cq_period_mode_modify() {
-                let (what, capability) = ("another period_mode than at creation".into(), "cq_period_mode_modify");
+                let (what, capability) = ("changing period_mode".into(), "cq_period_mode_modify");
                 return Err(Error::Unsupported { what, capability });
             }
             select |= PERIOD_MODE;
@@ -331,7 +331,7 @@ impl Cq {
         Ok(self.object.modify(&command)?)
     }
 
-    /// How the card holds its events back. Errors: [`Error::Command`].
+    /// Queries the moderation of events. Errors: [`Error::Command`].
     pub fn moderation(&self) -> Result<CqModeration, Error> {
         let context = *self.query()?.cq_context();
         Ok(CqModeration {
@@ -341,20 +341,20 @@ impl Cq {
         })
     }
 
-    /// Puts the queue into a new ring that holds `entries` completions. The completions in the old one that were not
-    /// polled are moved; all of them are one position further then, as the old ring ends with an entry of the card's.
-    /// Where the new ring is; `None` where it has that size already.
+    /// Moves the queue to a new ring for `entries` completions. Completions not polled yet are copied, one position
+    /// further, because the old ring ends with an entry of the card. Returns the new ring; `None` if the size does not
+    /// change.
     ///
-    /// For [`CompletionQueue::resize`](crate::queue::CompletionQueue::resize) alone, which has polled `consumed`
-    /// completions, and accesses the old ring no more where there is a new one.
+    /// Only for [`CompletionQueue::resize`](crate::queue::CompletionQueue::resize), which has polled `consumed`
+    /// completions and stops using the old ring if there is a new one.
     pub(crate) fn resize(&self, entries: u32, consumed: u32) -> Result<Option<CqRingParts>, Error> {
         let caps = self.device().caps();
         if !caps.current::<CmdHcaCap>(CapPage::General).is_some_and(|general| general.cq_resize()) {
-            let (what, capability) = ("a completion queue of another size".into(), "cq_resize");
+            let (what, capability) = ("resizing completion queues".into(), "cq_resize");
             return Err(Error::Unsupported { what, capability });
         }
         let log_size = log_entries(entries, caps)?;
-        // Until the end: who forgets completions looks for them in the ring.
+        // Held until the end: marking completions as stale reads the ring.
         let mut unread = lock(&self.unread);
         if log_size == unread.log_size {
             return Ok(None);
@@ -364,7 +364,7 @@ impl Cq {
         set_unwritten(&memory, log_size, shift, consumed.wrapping_add(1));
         let parts = CqRingParts { ring: memory.at(0)?, record: self.memory.record()?, log_size, shift };
         if let Err(error) = self.move_to(&memory, log_size) {
-            // Where the card did not answer it may be in either ring.
+            // Without a reply the card may use either ring.
             if !matches!(error.kind, CommandErrorKind::Status { .. }) {
                 memory.leak();
             }
@@ -379,7 +379,7 @@ impl Cq {
         Ok(Some(parts))
     }
 
-    /// Tells the card to go on in `memory`, a ring of `1 << log_size` entries. PRM "MODIFY_CQ", RESIZE_CQ.
+    /// Makes the card continue in `memory`, a ring of `1 << log_size` entries. PRM "MODIFY_CQ", RESIZE_CQ.
     fn move_to(&self, memory: &RingMemory, log_size: u32) -> Result<(), CommandError> {
         /// `log_cq_size`, `page_offset` and `log_page_size`, as Linux selects them.
         const SIZE_AND_PAGES: [u8; 4] = [0, 0, 0, 1 << 0 | 1 << 1 | 1 << 2];
@@ -393,13 +393,14 @@ impl Cq {
             .cq_context(&context)
             .cq_umem_valid(true)
             .cq_umem_id(memory.umem_id());
-        // SAFETY: names the umem of `memory` alone, which is this queue's. `resize` keeps it beside the object where
-        // the card took it, drops it where the card refused it, and else leaks it; what it was in before is dropped
-        // once the card has left it, and firmware gives up no umem that an object uses.
+        // SAFETY: names only the umem of `memory`, which belongs to this queue. `resize` keeps it beside the object if
+        // the card accepted it, drops it if the card refused it, and otherwise leaks it. The previous memory is dropped
+        // once the card no longer uses it; firmware does not destroy a umem in use.
         unsafe { self.object.modify_over_memory(&command) }
     }
 
-    /// Moves what was not polled into `memory`, up to the entry that ends the old ring, each one position further.
+    /// Copies completions not polled yet to `memory`, up to the entry that ends the old ring, each one position
+    /// further.
     fn move_unread(&self, unread: &Unread, memory: &RingMemory, log_size: u32) -> Result<(), Error> {
         let (ring, stride) = (self.ring(unread), 1usize << self.options.cqe_size.shift());
         let mut entry = vec![0; stride];
@@ -421,7 +422,8 @@ impl Cq {
         Err(Error::InvalidResponse { what: "completions before the end", given: moved, limit: None, detail })
     }
 
-    /// Why `error` came of a resize to `entries`: most often because more was not polled than the new ring holds.
+    /// Explains the failure of a resize to `entries`: most often more completions are not polled than the new ring
+    /// holds.
     fn explain_resize(&self, unread: &Unread, error: CommandError, entries: u32) -> Error {
         let refused = matches!(error.kind, CommandErrorKind::Status { status: CmdStatus::BadResourceState, .. });
         let first = self.consumed();
@@ -436,7 +438,7 @@ impl Cq {
         invalid.mend("poll first").into()
     }
 
-    /// The eventfd of its events, if it was made with them.
+    /// The eventfd of its events; `None` without [`CqOptions::events`].
     pub(crate) fn subscribe(&self) -> Result<Option<OwnedFd>, Error> {
         if !self.options.events {
             return Ok(None);
@@ -446,12 +448,12 @@ impl Cq {
         Ok(Some(fd))
     }
 
-    /// Tells the card to look at the arm request in the record.
+    /// Notifies the card of the arm request in the doorbell record.
     pub(crate) fn arm(&self, arm: Arm) -> Result<(), Error> {
         doorbell::arm_cq(&self.uar, self.cqn, arm)
     }
 
-    /// How the card says it is. Errors: [`Error::Command`].
+    /// Queries its status. Errors: [`Error::Command`].
     pub fn status(&self) -> Result<CqStatus, Error> {
         Ok(match self.query()?.cq_context().status() {
             0x0 => CqStatus::Ok,
@@ -467,8 +469,8 @@ impl Cq {
         self.object.query(&query)
     }
 
-    /// What has completed of queue pair `qpn` and was not polled yet is nobody's: it has been reset or destroyed, so
-    /// that no more comes of that life. `receives`: what has completed of its receives too.
+    /// Marks the completions of queue pair `qpn` that are not polled yet as stale: it was reset or destroyed, so no
+    /// more follow. `receives`: completions of its receives, too.
     pub(crate) fn forget(&self, qpn: u32, receives: bool) {
         let mut unread = lock(&self.unread);
         unread.former.retain(|former| former.qpn != qpn);
@@ -478,15 +480,15 @@ impl Cq {
         self.has_former.store(!unread.former.is_empty(), Ordering::Relaxed);
     }
 
-    /// Whether [`is_former`](Self::is_former) may say yes.
+    /// Whether [`is_former`](Self::is_former) can be true.
     #[inline(always)]
     pub(crate) fn has_former(&self) -> bool {
-        // It says only that the lock is to be taken, which orders all else.
+        // Only says whether to take the lock, which provides the ordering.
         self.has_former.load(Ordering::Relaxed)
     }
 
-    /// Whether the completion `cqe` at `position` is of a life before its queue pair's last reset. Positions only grow
-    /// from call to call.
+    /// Whether the completion `cqe` at `position` is stale: from before its queue pair's last reset. Positions must not
+    /// decrease between calls.
     pub(crate) fn is_former(&self, cqe: &Cqe, position: u32) -> bool {
         let former = &mut lock(&self.unread).former;
         former.retain(|former| is_before(position, former.end));
@@ -495,8 +497,8 @@ impl Cq {
         former.iter().any(|former| former.qpn == cqe.qpn() && (is_send || former.receives))
     }
 
-    /// Where the completions end that have been written, if one of those not polled yet is of `qpn`. Another thread may
-    /// be polling.
+    /// End of the written completions, if one of `qpn` among them is not polled yet. Another thread may poll at the
+    /// same time.
     fn end_of_unread(&self, unread: &Unread, qpn: u32) -> Option<u32> {
         let first = self.consumed();
         let (mut end, mut found) = (first, false);
@@ -512,24 +514,24 @@ impl Cq {
             if !is_before(end, consumed) {
                 break;
             }
-            // Polled meanwhile, and its place used again.
+            // Polled in the meantime, and the entry reused.
             end = consumed;
         }
         found.then_some(end)
     }
 
-    /// Completions polled, modulo 2^24.
+    /// Consumer index, modulo 2^24.
     fn consumed(&self) -> u32 {
         self.memory.consumed()
     }
 
-    /// The completion at `position`; `None` where there is none yet.
+    /// The completion at `position`; `None` if it is not written yet.
     fn written(&self, unread: &Unread, position: u32) -> Option<Cqe> {
         let (ring, shift) = (self.ring(unread), self.options.cqe_size.shift());
         let index = (position & ((1 << unread.log_size) - 1)) as usize;
         let offset = ((index + 1) << shift) - Cqe::SIZE;
         let mut entry = [0; Cqe::SIZE];
-        // The owner bit first, in the last dword.
+        // The owner bit first: in the last dword.
         let owner = ring.load(offset + Cqe::SIZE - 4) & 1;
         ring.copy_out(offset, &mut entry);
         let entry = Cqe::read(&entry)?;
@@ -545,7 +547,7 @@ impl Cq {
         self.device().clock()
     }
 
-    /// The error of a wait that ended after `timeout`: because the queue is broken, or because there was nothing.
+    /// The error of a wait that timed out: because the queue failed, or because nothing completed.
     pub(crate) fn why_nothing_came(&self, timeout: Duration) -> Error {
         match self.status() {
             Ok(CqStatus::Ok) => Error::Timeout { what: format!("a completion on CQ {:#x}", self.cqn), limit: timeout },
@@ -565,7 +567,8 @@ impl Cq {
         self.memory.destroy()
     }
 
-    /// Destroys it. Its queue pairs and the queue that polls it must be gone. Errors: the object, kept alive, and why.
+    /// Destroys it. Its queue pairs and the queue that polls it must be dropped first. On an error the object stays
+    /// alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, Cq::end)
     }

@@ -1,17 +1,17 @@
-//! What the steps of a connected queue pair need.
+//! Attributes of a connected queue pair's transitions.
 
 use mlx5_prm::values::PathMtu;
 
 use super::path::AddressPath;
 use crate::objects::mkey::AccessFlags;
 
-/// What RST to INIT needs.
+/// Attributes of RST to INIT.
 #[derive(Debug, Clone, Copy)]
 pub struct InitAttributes {
-    /// Our port, from 1.
+    /// Local port number, from 1.
     pub port: u8,
-    /// What the remote may do: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow it too. On an unreliable
-    /// connection only REMOTE_WRITE has a meaning.
+    /// Access rights of the remote: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC. Each key must allow the access, too. An
+    /// unreliable connection uses only REMOTE_WRITE.
     pub remote_access: AccessFlags,
 }
 
@@ -22,65 +22,64 @@ impl Default for InitAttributes {
     }
 }
 
-/// What INIT to RTR needs. An unreliable connection has no use for `max_dest_rd_atomic` and `min_rnr_timer`.
+/// Attributes of INIT to RTR. An unreliable connection ignores `max_dest_rd_atomic` and `min_rnr_timer`.
 #[derive(Debug, Clone, Copy)]
 pub struct RtrAttributes {
     /// The remote queue pair, 24 bits.
     pub remote_qpn: u32,
-    /// First packet sequence number the remote sends, 24 bits.
+    /// First PSN of the remote, 24 bits.
     pub rq_psn: u32,
-    /// Where it is.
+    /// Path to the remote.
     pub path: AddressPath,
-    /// Payload of a full packet: the same on both sides. Default of [`new`](Self::new): the largest that the port has
-    /// room for as it is now.
+    /// Path MTU, the same on both sides. Default of [`new`](Self::new): the largest that fits the port's current MTU.
     pub path_mtu: Option<PathMtu>,
-    /// RDMA READs and atomics of the remote that may be under way at once, rounded up to a power of two. Default: 16,
-    /// or what the card can.
+    /// Maximum number of outstanding RDMA READs and atomics of the remote, rounded up to a power of two. Default: 16,
+    /// or the card's limit.
     pub max_dest_rd_atomic: u8,
-    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
+    /// RNR NAK timer code sent to the remote if no receive is posted, 5 bits. IBTA 9.7.5.2.8. Default: 12 (0.64 ms).
     pub min_rnr_timer: u8,
 }
 
 impl RtrAttributes {
-    /// To queue pair `remote_qpn`, which starts at `rq_psn`; all else default.
+    /// Connects to queue pair `remote_qpn`, whose first PSN is `rq_psn`; everything else is default.
     pub fn new(remote_qpn: u32, rq_psn: u32, path: AddressPath) -> Self {
         RtrAttributes { remote_qpn, rq_psn, path, path_mtu: None, max_dest_rd_atomic: 16, min_rnr_timer: 12 }
     }
 }
 
-/// What RTR to RTS needs. An unreliable connection has use for `sq_psn` alone.
+/// Attributes of RTR to RTS. An unreliable connection uses only `sq_psn`.
 #[derive(Debug, Clone, Copy)]
 pub struct RtsAttributes {
-    /// First packet sequence number we send, 24 bits.
+    /// First PSN to send, 24 bits.
     pub sq_psn: u32,
-    /// How long to wait for an acknowledgement: 4.096 us times two to this, 5 bits; 0 for ever. Default of
-    /// [`new`](Self::new): 14 (67 ms).
+    /// Local ACK timeout: 4.096 us * 2^timeout, 5 bits; 0 means none. IBTA 9.7.6.1.3. Default of [`new`](Self::new): 14
+    /// (67 ms).
     pub timeout: u8,
-    /// How often to send again then, 0 to 7. Default: 7.
+    /// Number of retries after a timeout, 0 to 7. Default: 7.
     pub retry_count: u8,
-    /// How often to send again when the remote has no receive posted, 0 to 6; 7 for ever. Default: 7.
+    /// Number of retries after an RNR NAK, 0 to 6; 7 means no limit. Default: 7.
     pub rnr_retry: u8,
-    /// RDMA READs and atomics of ours that may be under way at once, rounded up to a power of two. Default: 16, or what
-    /// the card can.
+    /// Maximum number of our outstanding RDMA READs and atomics, rounded up to a power of two. Default: 16, or the
+    /// card's limit.
     pub max_rd_atomic: u8,
 }
 
 impl RtsAttributes {
-    /// We start at `sq_psn`; all else default.
+    /// Starts at PSN `sq_psn`; everything else is default.
     pub fn new(sq_psn: u32) -> Self {
         RtsAttributes { sq_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 16 }
     }
 }
 
-/// What [`QueuePair::modify`](super::QueuePair::modify) changes. What is `None` stays as it is.
+/// Changes for [`QueuePair::modify`](super::QueuePair::modify). `None` leaves an attribute unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpChanges {
-    /// What the remote may do, of a connection.
+    /// Access rights of the remote; for a connection.
     pub remote_access: Option<AccessFlags>,
-    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Of a reliable connection in RTS.
+    /// RNR NAK timer code sent to the remote if no receive is posted, 5 bits; for a reliable connection in RTS.
     pub min_rnr_timer: Option<u8>,
-    /// What a datagram must carry to be received here, of a queue pair of datagrams in RTS.
+    /// Q_Key that received datagrams must carry; for a queue pair for datagrams in RTS.
     pub qkey: Option<u32>,
 }
 
@@ -104,7 +103,7 @@ impl QpChanges {
     }
 }
 
-/// log2 of `wanted` operations under way at once, no more than `log_most`.
+/// Log of `wanted` outstanding operations, limited to `log_most`.
 pub(super) fn log_outstanding(wanted: u8, log_most: u8) -> u8 {
     (u32::from(wanted.max(1)).next_power_of_two().trailing_zeros() as u8).min(log_most).min(7)
 }

@@ -1,4 +1,4 @@
-//! Where a queue pair's packets go.
+//! Address paths of queue pairs.
 
 use mlx5_prm::ctx::Ads;
 
@@ -7,32 +7,33 @@ use crate::error::Invalid;
 use crate::net::Mac;
 use crate::objects::check::{fits, in_range, port_exists};
 
-/// Where a queue pair's packets go. PRM "Address Path Structure".
+/// Path of a queue pair's packets. PRM "Address Path Structure".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressPath {
     /// The remote's GID; an IPv4 address is mapped (::ffff:a.b.c.d).
     pub gid: [u8; 16],
-    /// The MAC address that packets to it carry: the remote's, or a router's.
+    /// Destination MAC address: the remote's, or a router's.
     pub mac: Mac,
-    /// Our GID's index. Default of [`new`](Self::new): 0.
+    /// Index of the local GID. Default of [`new`](Self::new): 0.
     pub gid_index: u8,
-    /// Hop limit, or time to live. Default: 64.
+    /// Hop limit (IPv6) or time to live (IPv4). Default: 64.
     pub hop_limit: u8,
     /// Traffic class: DSCP and ECN. Default: 0.
     pub traffic_class: u8,
     /// IPv6 flow label, 20 bits. Default: 0.
     pub flow_label: u32,
-    /// UDP source port, from 0xc000 as RoCE v2 wants: what networks tell flows apart by, to spread them over equal
-    /// paths. Default: one made of the flow label, or of both queue pair numbers where that is 0, as Linux makes it.
+    /// UDP source port, from 0xc000 as RoCE v2 requires. Networks distinguish flows by it, to spread them over
+    /// equal-cost paths. Default: derived from the flow label, or if that is 0, from both queue pair numbers, as Linux
+    /// does.
     pub udp_sport: Option<u16>,
     /// Service level: the Ethernet priority, 0 to 7. Default: 0.
     pub service_level: u8,
-    /// Our port, from 1. Default: 1.
+    /// Local port number, from 1. Default: 1.
     pub port: u8,
 }
 
 impl AddressPath {
-    /// To `gid` at `mac`, all else default.
+    /// Path to `gid` at `mac`; everything else is default.
     pub fn new(gid: [u8; 16], mac: Mac) -> Self {
         AddressPath {
             gid,
@@ -47,32 +48,32 @@ impl AddressPath {
         }
     }
 
-    /// To a link-local `gid`, whose MAC address is in it; `None` for another one.
+    /// Path to a link-local `gid`, which contains its MAC address; `None` for another GID.
     pub fn link_local(gid: [u8; 16]) -> Option<Self> {
         let [a, b, c, ff, fe, d, e, f] = *gid.last_chunk::<8>()?;
         let local = gid[..8] == [0xfe, 0x80, 0, 0, 0, 0, 0, 0] && (ff, fe) == (0xff, 0xfe);
         local.then(|| AddressPath::new(gid, Mac([a ^ 2, b, c, d, e, f])))
     }
 
-    /// Our GID is the one at `index`.
+    /// Sets [`gid_index`](Self::gid_index).
     pub fn gid_index(mut self, index: u8) -> Self {
         self.gid_index = index;
         self
     }
 
-    /// Packets are of service level `level`.
+    /// Sets [`service_level`](Self::service_level).
     pub fn service_level(mut self, level: u8) -> Self {
         self.service_level = level;
         self
     }
 
-    /// Packets have this traffic class: DSCP in the upper six bits, ECN in the lower two.
+    /// Sets [`traffic_class`](Self::traffic_class): DSCP in the upper six bits, ECN in the lower two.
     pub fn traffic_class(mut self, class: u8) -> Self {
         self.traffic_class = class;
         self
     }
 
-    /// The UDP source port of packets from queue pair `local` to `remote`.
+    /// UDP source port of packets from queue pair `local` to `remote`.
     pub(super) fn sport(&self, local: u32, remote: u32) -> u16 {
         self.udp_sport.unwrap_or_else(|| match self.flow_label {
             0 => sport_of_label(label_of_pair(local, remote)),
@@ -89,7 +90,7 @@ impl AddressPath {
         port_exists(self.port, caps)
     }
 
-    /// As Linux fills it for Ethernet, between queue pairs `local` and `remote`: `grh` and `sl` are InfiniBand's.
+    /// As Linux sets it for Ethernet, between queue pairs `local` and `remote`: `grh` and `sl` are for InfiniBand.
     pub(super) fn ads(&self, local: u32, remote: u32) -> Ads {
         let [a, b, c, d, e, f] = self.mac.0;
         let mut ads = Ads::default();
@@ -108,7 +109,7 @@ impl AddressPath {
         ads
     }
 
-    /// As the card has it.
+    /// From the card's context.
     pub(super) fn of(ads: &Ads) -> Self {
         let ([a, b], [c, d, e, f]) = (ads.rmac_47_32().to_be_bytes(), ads.rmac_31_0().to_be_bytes());
         AddressPath {
@@ -125,14 +126,14 @@ impl AddressPath {
     }
 }
 
-/// The flow label of two queue pairs, the same from either end. Linux `rdma_calc_flow_label`.
+/// Flow label for two queue pairs, the same on both ends. Linux `rdma_calc_flow_label`.
 fn label_of_pair(local: u32, remote: u32) -> u32 {
     let product = u64::from(local) * u64::from(remote);
     let folded = product ^ product >> 20;
     (folded ^ folded >> 40) as u32 & 0xf_ffff
 }
 
-/// The UDP source port of a flow label: its 20 bits folded into the 14 that RoCE v2 leaves. IBTA A17; Linux
+/// UDP source port for a flow label: its 20 bits folded into the 14 that RoCE v2 leaves. IBTA A17; Linux
 /// `rdma_flow_label_to_udp_sport`.
 fn sport_of_label(label: u32) -> u16 {
     0xc000 | ((label & 0x3fff) ^ (label >> 14 & 0x3f)) as u16

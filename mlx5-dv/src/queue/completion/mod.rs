@@ -1,4 +1,4 @@
-//! Polling, arming and sleeping on a completion queue.
+//! Completion queues: polling, arming, sleeping.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ mod ring;
 use decode::{Completion, WorkError, decode};
 use ring::{CqRing, first_present};
 
-/// A completion queue, polled by one thread: not `Sync`, `&mut self` throughout.
+/// A completion queue. Used by one thread: not `Sync`, and all methods take `&mut self`.
 ///
 /// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
@@ -32,17 +32,17 @@ use ring::{CqRing, first_present};
 pub struct CompletionQueue {
     ring: CqRing,
     events: Option<Events>,
-    /// Keeps the ring. Last, so that it goes last.
+    /// Keeps the ring mapped. Last, so that it is dropped last.
     cq: Arc<Cq>,
-    /// Makes the queue not `Sync`.
+    /// Makes the queue `!Sync`.
     _one_thread: std::marker::PhantomData<std::cell::Cell<()>>,
 }
 
-/// The way a sleeper is woken.
+/// The event channel of sleeping waiters.
 #[derive(Debug)]
 struct Events {
     fd: OwnedFd,
-    /// Events taken so far: the card ignores an arm request with an old number.
+    /// Events consumed so far. The card ignores an arm request with an old number.
     taken: u32,
 }
 
@@ -53,50 +53,50 @@ impl fmt::Debug for CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// A new completion queue whose events are asked for through `uar`.
+    /// Creates a completion queue, and arms it through `uar`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more entries than `log_max_cq_sz` allows, a completion vector that does not exist;
+    /// [`Error::Invalid`] for more entries than `log_max_cq_sz` allows, or an invalid completion vector;
     /// [`Error::Command`], [`Error::Memory`].
     pub fn create(uar: &Arc<Uar>, options: CqOptions) -> Result<Self, Error> {
         let cq = Cq::create(uar, options)?;
         let events = cq.subscribe()?.map(|fd| Events { fd, taken: 0 });
         let CqRingParts { ring, record, log_size, shift } = cq.ring_parts()?;
-        // SAFETY: the place is as large as it says, aligned to a page, and mapped as long as `cq`, which the queue
-        // keeps and drops last, or until `resize` leaves it. The object was made above and for this queue, so nobody
+        // SAFETY: the parts state the ring's size; it is page-aligned, and mapped as long as `cq`, which the queue
+        // keeps and drops last, or until `resize` replaces it. The object was just created for this queue, so nobody
         // else polls its ring.
         let ring = unsafe { CqRing::new(ring, log_size, shift, CqRecord::new(record)) };
         Ok(CompletionQueue { ring, events, cq, _one_thread: std::marker::PhantomData })
     }
 
-    /// The object, for queue pairs that are to complete here.
+    /// The object, to be passed to queue pairs.
     pub fn cq(&self) -> &Arc<Cq> {
         &self.cq
     }
 
-    /// Makes it hold `entries` completions at once, rounded as at creation: more, or fewer. Work goes on meanwhile, and
-    /// completions that are there stay. A size it has already is left as it is.
+    /// Resizes the queue to hold `entries` completions, rounded as at creation. Work may continue, and completions that
+    /// are not polled are kept. Does nothing if the size does not change.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the card cannot (`cq_resize`); [`Error::Invalid`] for more than `log_max_cq_sz`
-    /// allows or fewer than wait to be polled; [`Error::Memory`], [`Error::Command`]: then nothing has changed.
-    /// [`Error::InvalidResponse`] where the card left the old ring out of order: destroy the queue.
+    /// [`Error::Unsupported`] if the card does not support it (`cq_resize`); [`Error::Invalid`] for more than
+    /// `log_max_cq_sz` allows, or fewer than are not polled yet; [`Error::Memory`], [`Error::Command`]: nothing has
+    /// changed then. [`Error::InvalidResponse`] if the old ring is inconsistent: destroy the queue.
     pub fn resize(&mut self, entries: u32) -> Result<(), Error> {
         let parts = self.cq.resize(entries, self.ring.consumed)?;
         let Some(CqRingParts { ring, record, log_size, shift }) = parts else { return Ok(()) };
         let consumed = self.ring.consumed.wrapping_add(1);
-        // SAFETY: as in `create`. The record is the old one's, which is gone with this.
+        // SAFETY: as in `create`. The new record replaces the old one, which is dropped here.
         self.ring = unsafe { CqRing::new(ring, log_size, shift, CqRecord::new(record)) };
         self.ring.consumed = consumed;
         self.ring.give_back();
         Ok(())
     }
 
-    /// The next completion; `None` while there is none. A failed work request is `Some(Err(_))`, never `None`.
+    /// The next completion; `None` if there is none. A failed work request is `Some(Err(_))`, never `None`.
     ///
-    /// What a queue pair left behind when it was reset or destroyed is passed over: its indices are used again.
+    /// Stale completions of a queue pair that was reset or destroyed are skipped: its indices are reused.
     ///
-    /// No system call, no allocation; no lock but for what is passed over.
+    /// No system call and no allocation; a lock only to skip stale completions.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
         let cqe = self.take()?;
@@ -104,8 +104,8 @@ impl CompletionQueue {
         Some(decode(&cqe))
     }
 
-    /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told
-    /// once that their room is free, when the iterator is dropped.
+    /// Iterates over available completions, at most `most`. Cheaper than [`poll`](Self::poll): the consumer index is
+    /// written once, when the iterator is dropped.
     ///
     /// ```no_run
     /// # fn f(cq: &mut mlx5_dv::queue::CompletionQueue, sq: &mut mlx5_dv::queue::SendQueue) -> Result<(), Box<dyn std::error::Error>> {
@@ -116,14 +116,14 @@ impl CompletionQueue {
     /// # }
     /// ```
     ///
-    /// Until then they count as entries in use: who posts while it lives makes the queue larger by `most`
-    /// ([`CqOptions::entries`]), lest it overruns.
+    /// Until then their entries count as used: if work is posted meanwhile, the queue needs `most` more entries
+    /// ([`CqOptions::entries`]) so that it cannot overrun.
     #[inline(always)]
     pub fn poll_batch(&mut self, most: usize) -> Completions<'_> {
         Completions { first: self.ring.consumed, left: most, queue: self }
     }
 
-    /// The next entry of a present life.
+    /// Takes the next entry that is not stale.
     #[inline(always)]
     fn take(&mut self) -> Option<Cqe> {
         if !self.ring.is_ready() {
@@ -136,7 +136,7 @@ impl CompletionQueue {
         Some(self.ring.take())
     }
 
-    /// As [`is_ready`](Self::is_ready), exactly: passes over what queue pairs left behind.
+    /// As [`is_ready`](Self::is_ready), but exact: skips stale completions first.
     fn has_completion(&mut self) -> bool {
         if self.cq.has_former() {
             self.pass_former();
@@ -144,40 +144,40 @@ impl CompletionQueue {
         self.ring.is_ready()
     }
 
-    /// Passes over what queue pairs left behind, up to the first completion of a present life.
+    /// Skips stale completions.
     #[inline(always)]
     fn pass_former(&mut self) {
         self.ring.consumed = first_present(self.ring.entries, self.ring.consumed, &self.cq);
         self.ring.give_back();
     }
 
-    /// Whether [`poll`](Self::poll) would return something, or pass over what a queue pair left behind.
+    /// Whether [`poll`](Self::poll) would return or skip something.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.ring.is_ready()
     }
 
-    /// Asks for one event at the next completion (`solicited`: at the next solicited one or error). Completions that
-    /// are there already raise none: poll once more after arming.
+    /// Requests one event for the next completion; if `solicited`, for the next solicited completion or error.
+    /// Completions that are already present raise no event: poll once more after arming.
     ///
     /// # Errors
-    /// [`Error::Dead`] when the card is gone: no event will come. One that dies later makes the eventfd readable.
+    /// [`Error::Dead`] if the card is dead, so no event will arrive. If it dies later, the eventfd becomes readable.
     pub fn arm(&mut self, solicited: bool) -> Result<(), Error> {
         let taken = self.events.as_ref().map_or(0, |events| events.taken);
         let arm = if solicited { Arm::solicited } else { Arm::next }(self.ring.consumed, taken);
         self.ring.record.request(arm);
         self.cq.arm(arm)?;
-        // The event of a death that came earlier may have been taken together with a completion's.
+        // The event of an earlier death may have been consumed together with a completion's.
         self.cq.death().map_or(Ok(()), Err)
     }
 
-    /// The eventfd that becomes readable when an event comes; `None` for a queue without [`CqOptions::events`]. Whoever
-    /// waits for it by other means calls [`take_events`](Self::take_events) once it is readable.
+    /// The eventfd that becomes readable on an event; `None` for a queue without [`CqOptions::events`]. Callers that
+    /// wait for it themselves call [`take_events`](Self::take_events) when it is readable.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().map(|events| events.fd.as_fd())
     }
 
-    /// Takes the events that have come, so that the queue can be armed again. Their number.
+    /// Consumes pending events, so that the queue can be armed again. Returns their number.
     pub fn take_events(&mut self) -> u32 {
         let Some(events) = &mut self.events else { return 0 };
         let mut count = [0u8; 8];
@@ -189,20 +189,20 @@ impl CompletionQueue {
         count
     }
 
-    /// Returns when [`poll`](Self::poll) has something: at once, or after sleeping on the queue's eventfd.
+    /// Waits until [`poll`](Self::poll) has something: returns at once, or sleeps on the eventfd.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `timeout`, of which [`Duration::MAX`] is for ever; [`Error::Dead`] when the card is
-    /// gone; [`Error::Invalid`] for a queue without [`CqOptions::events`].
+    /// [`Error::Timeout`] after `timeout` ([`Duration::MAX`] means no limit); [`Error::Dead`] if the card is dead;
+    /// [`Error::Invalid`] for a queue without [`CqOptions::events`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(self.cq.clock(), timeout);
         if self.events.is_none() && !self.has_completion() {
             let what = format!("wait of CQ {:#x}", self.cq.cqn());
-            return Err(Invalid::Requires { what, requires: "CqOptions::events: nothing else wakes a sleeper" }.into());
+            return Err(Invalid::Requires { what, requires: "CqOptions::events" }.into());
         }
         while !self.has_completion() {
             let armed = self.arm(false);
-            // A completion that came before the arm request raises no event.
+            // A completion that arrived before the arm request raises no event.
             if self.has_completion() {
                 break;
             }
@@ -219,8 +219,8 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// One turn of a wait that does not sleep on events: other threads run, or virtual time passes, until `deadline` at
-    /// most. Errors: [`Error::Dead`].
+    /// One step of a wait that does not sleep on events: yields to other threads, or lets virtual time pass, at most
+    /// until `deadline`. Errors: [`Error::Dead`].
     pub(in crate::queue) fn give_way(&self, deadline: &Deadline) -> Result<(), Error> {
         if let Some(death) = self.cq.death() {
             return Err(death);
@@ -233,7 +233,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Until the eventfd is readable or `deadline` has passed.
+    /// Sleeps until the eventfd is readable or `deadline` passes.
     fn sleep(&self, deadline: &Deadline) -> Result<(), Error> {
         let Some(events) = &self.events else { return Ok(()) };
         let clock = self.cq.clock();
@@ -252,10 +252,10 @@ impl CompletionQueue {
         }
     }
 
-    /// Destroys the queue. Its queue pairs must be gone.
+    /// Destroys the queue. Its queue pairs must be destroyed first.
     ///
     /// # Errors
-    /// The object, kept alive, and why.
+    /// The object, which stays alive, and the cause.
     pub fn destroy(self) -> Result<(), DestroyError<Cq>> {
         let CompletionQueue { ring, events, cq, .. } = self;
         drop((ring, events));
@@ -263,13 +263,13 @@ impl CompletionQueue {
     }
 }
 
-/// Completions that are taken one by one and given back to the card together: see [`CompletionQueue::poll_batch`].
+/// Iterator over completions whose entries are released together: see [`CompletionQueue::poll_batch`].
 #[derive(Debug)]
 pub struct Completions<'a> {
     queue: &'a mut CompletionQueue,
-    /// Where the first one was.
+    /// Consumer index at the start.
     first: u32,
-    /// How many more it may take.
+    /// How many more it may return.
     left: usize,
 }
 
@@ -301,7 +301,7 @@ mod tests {
     use mlx5_prm::layout::Layout;
     use proptest::prelude::*;
 
-    /// A ring, with the card's side of it played by hand.
+    /// A ring, with the card's side simulated by the test.
     struct Card {
         memory: Memory,
         log_size: u32,
@@ -320,12 +320,12 @@ mod tests {
             (Card { memory, log_size, shift, produced: 0 }, ring)
         }
 
-        /// Where the 64 bytes of entry `index` lie.
+        /// Offset of the 64 bytes of entry `index`.
         fn place(&self, index: u32) -> usize {
             ((index & ((1 << self.log_size) - 1)) as usize) * (1 << self.shift) + (1 << self.shift) - 64
         }
 
-        /// Writes a completion as a card does: its counter says how many came before.
+        /// Writes a completion as a card does: its counter is the number of earlier ones.
         fn complete(&mut self, mut cqe: Cqe) {
             cqe.w().owner(self.produced >> self.log_size & 1 != 0).wqe_counter(self.produced as u16);
             self.memory.write(self.place(self.produced), cqe.as_bytes());
@@ -354,7 +354,7 @@ mod tests {
     fn a_new_ring_is_empty_and_so_is_one_of_zeros_only_by_luck() {
         let (card, mut ring) = Card::new(2, 6);
         assert!(next(&mut ring).is_none());
-        // What the 0xff is for: zeros look like a completion of the first lap.
+        // The reason for the 0xff fill: zeros look like a completion of the first lap.
         card.memory.fill(0, 256, 0);
         assert!(next(&mut ring).is_some());
     }
@@ -382,7 +382,7 @@ mod tests {
         let (mut card, mut ring) = Card::new(1, 6);
         ring.consumed = u32::MAX - 2;
         card.produced = ring.consumed;
-        // The entries of the lap before, as a card would have left them.
+        // The entries of the lap before, as a card leaves them.
         for lap in [ring.consumed.wrapping_sub(2), ring.consumed.wrapping_sub(1)] {
             let mut old = received();
             old.w().owner(lap >> 1 & 1 != 0);
@@ -430,7 +430,7 @@ mod tests {
         card.complete(received());
         let mut error = mlx5_prm::cqe::ErrorCqe::ZERO;
         error.w().opcode(CqeOpcode::ResponderError).syndrome(CqeSyndrome::LocalLength).wqe_counter(0xffff);
-        // The card rewrites the entry between our two looks at it: the second look counts, as a whole.
+        // The card rewrites the entry between our two reads: the second read counts, as a whole.
         assert!(ring.is_ready());
         card.memory.write(card.place(0), error.as_bytes());
         let taken = ring.take();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a card and a driver take turns, each completion is seen once, in order, and none is invented.
+        /// In any interleaving of card and driver, each completion is seen exactly once and in order.
         #[test]
         fn each_completion_is_seen_once(log_size in 0u32..5, turns in prop::collection::vec((any::<bool>(), 0u32..40), 1..60)) {
             let (mut card, mut ring) = Card::new(log_size, 6);

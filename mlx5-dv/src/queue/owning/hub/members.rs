@@ -1,108 +1,107 @@
-//! The connections of a hub, found in constant time by what their completions carry.
+//! Connections of a hub, looked up in constant time by the user index of their completions.
 
-/// Which connection of a [`Hub`](super::Hub). One that has left is never taken for one that joined later.
+/// ID of a connection of a [`Hub`](super::Hub). The ID of a connection that left never matches a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
-    place: u32,
-    life: u32,
+    slot: u32,
+    generation: u32,
 }
 
-/// Bits of a `user_index` that name a place.
-const PLACE_BITS: u32 = 14;
-/// The most connections of a hub.
-pub(super) const MOST: u32 = 1 << PLACE_BITS;
-/// How many lives of a place a `user_index` of 24 bits tells apart. One fewer than its bits could, as all ones mean
-/// that there is no index.
-const LIVES: u32 = (1 << (24 - PLACE_BITS)) - 1;
+/// Bits of a `user_index` for the slot number.
+const SLOT_BITS: u32 = 14;
+/// Maximum number of connections of a hub.
+pub(super) const MOST: u32 = 1 << SLOT_BITS;
+/// Number of generations per slot in a 24-bit `user_index`. One less than the bits allow, since all ones mean no index.
+const GENERATIONS: u32 = (1 << (24 - SLOT_BITS)) - 1;
 
 impl ConnectionId {
-    /// What the completions of its queue pair carry.
+    /// The `user_index` of its queue pair.
     pub(super) fn user_index(self) -> u32 {
-        ((self.life % LIVES) << PLACE_BITS) | self.place
+        ((self.generation % GENERATIONS) << SLOT_BITS) | self.slot
     }
 }
 
 #[derive(Debug)]
-struct Place<T> {
-    life: u32,
+struct Slot<T> {
+    generation: u32,
     member: Option<T>,
 }
 
-/// Members by place.
+/// Members by slot.
 #[derive(Debug)]
 pub(super) struct Members<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Members<T> {
-    /// None yet, of `most`.
+    /// No members, at most `most`.
     pub(super) fn new(most: u32) -> Self {
-        let places = (0..most).map(|_| Place { life: 0, member: None }).collect();
-        Members { places, free: (0..most).rev().collect() }
+        let slots = (0..most).map(|_| Slot { generation: 0, member: None }).collect();
+        Members { slots, free: (0..most).rev().collect() }
     }
 
-    /// Makes places for `most` in all.
+    /// Extends the table to `most` slots.
     pub(super) fn grow(&mut self, most: u32) {
-        let first = self.places.len() as u32;
-        self.places.extend((first..most).map(|_| Place { life: 0, member: None }));
+        let first = self.slots.len() as u32;
+        self.slots.extend((first..most).map(|_| Slot { generation: 0, member: None }));
         // Those that have been used come first again.
         self.free.splice(0..0, (first..most).rev());
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
-    /// Who comes next; `None` where all places are taken.
+    /// The ID of the next member; `None` if all slots are in use.
     pub(super) fn next(&self) -> Option<ConnectionId> {
-        let place = *self.free.last()?;
-        Some(ConnectionId { place, life: self.places.get(place as usize)?.life })
+        let slot = *self.free.last()?;
+        Some(ConnectionId { slot, generation: self.slots.get(slot as usize)?.generation })
     }
 
-    /// Puts `member` where [`next`](Self::next) said.
+    /// Adds `member` with the ID that [`next`](Self::next) returned.
     pub(super) fn insert(&mut self, member: T) {
-        if let Some(place) = self.free.pop() {
-            self.places[place as usize].member = Some(member);
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize].member = Some(member);
         }
     }
 
     pub(super) fn get(&self, id: ConnectionId) -> Option<&T> {
-        let place = self.places.get(id.place as usize)?;
-        place.member.as_ref().filter(|_| place.life == id.life)
+        let slot = self.slots.get(id.slot as usize)?;
+        slot.member.as_ref().filter(|_| slot.generation == id.generation)
     }
 
     #[inline(always)]
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut T> {
-        let place = self.places.get_mut(id.place as usize)?;
-        if place.life == id.life { place.member.as_mut() } else { None }
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        if slot.generation == id.generation { slot.member.as_mut() } else { None }
     }
 
-    /// Whose completion carries `user_index`.
+    /// The member of `user_index`.
     #[inline(always)]
     pub(super) fn find(&mut self, user_index: u32) -> Option<(ConnectionId, &mut T)> {
         let at = user_index & (MOST - 1);
-        let place = self.places.get_mut(at as usize)?;
-        let id = ConnectionId { place: at, life: place.life };
+        let slot = self.slots.get_mut(at as usize)?;
+        let id = ConnectionId { slot: at, generation: slot.generation };
         if id.user_index() != user_index {
             return None;
         }
-        Some((id, place.member.as_mut()?))
+        Some((id, slot.member.as_mut()?))
     }
 
     pub(super) fn remove(&mut self, id: ConnectionId) -> Option<T> {
-        let place = self.places.get_mut(id.place as usize).filter(|place| place.life == id.life)?;
-        let member = place.member.take()?;
-        place.life = place.life.wrapping_add(1);
-        self.free.push(id.place);
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
+        let member = slot.member.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(id.slot);
         Some(member)
     }
 
-    /// All there are.
+    /// IDs of all members.
     pub(super) fn ids(&self) -> impl Iterator<Item = ConnectionId> {
-        let places = self.places.iter().enumerate().filter(|(_, place)| place.member.is_some());
-        places.map(|(at, place)| ConnectionId { place: at as u32, life: place.life })
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.member.is_some());
+        slots.map(|(at, slot)| ConnectionId { slot: at as u32, generation: slot.generation })
     }
 }
 
@@ -120,7 +119,7 @@ mod tests {
         assert!(members.find(first.user_index()).is_none() && members.remove(first).is_none());
         let second = members.next().unwrap();
         members.insert("second");
-        assert_eq!(second.place, first.place);
+        assert_eq!(second.slot, first.slot);
         assert!(members.find(first.user_index()).is_none() && members.get(first).is_none());
         assert_eq!(members.get(second), Some(&"second"));
         members.insert("third");
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_there_stays_when_places_are_added() {
+    fn who_is_there_stays_when_slots_are_added() {
         let mut members = Members::new(1);
         let first = members.next().unwrap();
         members.insert(1);
@@ -147,11 +146,11 @@ mod tests {
     fn a_user_index_has_24_bits_that_are_not_all_ones() {
         let mut members = Members::new(MOST);
         (0..MOST).for_each(|_| members.insert(()));
-        for life in (0..3000).chain(u32::MAX - 3000..=u32::MAX) {
-            let index = ConnectionId { place: MOST - 1, life }.user_index();
-            assert!(index < 0xff_ffff, "life {life}: {index:#x}");
+        for generation in (0..3000).chain(u32::MAX - 3000..=u32::MAX) {
+            let index = ConnectionId { slot: MOST - 1, generation }.user_index();
+            assert!(index < 0xff_ffff, "generation {generation}: {index:#x}");
         }
-        // Whatever a card makes up.
+        // Values that only a faulty card reports.
         assert!(members.find(0xff_ffff).is_none() && members.find(u32::MAX).is_none());
     }
 }

@@ -1,24 +1,24 @@
-//! What a hub is to be, and what it hands out.
+//! Options and results of a hub.
 
 use super::members::ConnectionId;
 use crate::objects::Buffer;
 use crate::queue::owning::in_flight::Done;
 use crate::queue::owning::setup::ConnectionOptions;
 
-/// What a hub is to be.
+/// Options of a hub.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HubOptions {
-    /// Connections at once, 16384 at most; [`Hub::grow`](super::Hub::grow) allows more later. Default: 256.
+    /// Maximum number of connections, at most 16384; [`Hub::grow`](super::Hub::grow) raises it later. Default: 256.
     pub connections: u32,
-    /// Receives that are posted, for all connections together. Default: 1023.
+    /// Number of posted receives, shared by all connections. Default: 1023.
     pub receives: u32,
-    /// Buffers to send from, beside those of receives. Default: 256.
+    /// Number of additional buffers for sends. Default: 256.
     pub spares: u32,
-    /// Bytes of a buffer, and so of the longest message received. Default: 4096.
+    /// Size of a buffer in bytes, and so of the longest received message. Default: 4096.
     pub message_bytes: usize,
-    /// What each connection is to be. Of its completion queue `events`, `vector` and `moderation` are the hub's;
-    /// `recv_depth` is not looked at.
+    /// Options of each connection. `events`, `vector` and `moderation` apply to the hub's completion queue;
+    /// `recv_depth` is ignored.
     pub each: ConnectionOptions,
 }
 
@@ -29,25 +29,26 @@ impl Default for HubOptions {
     }
 }
 
-/// A work request of a connection that is done.
+/// A completed work request of a connection.
 #[derive(Debug)]
 pub struct HubDone<'a, C> {
-    /// Which connection's.
+    /// The connection.
     pub connection: ConnectionId,
-    /// What it joined with.
+    /// Its context.
     pub context: &'a mut C,
-    /// What is done. Of a received message the completion is of [`Side::Receive`](crate::queue::Side::Receive), and the
-    /// buffer is the user's until [`Hub::recycle`](super::Hub::recycle).
+    /// The completed work request. For a received message the completion is of
+    /// [`Side::Receive`](crate::queue::Side::Receive), and the user owns the buffer until
+    /// [`Hub::recycle`](super::Hub::recycle).
     pub done: Done,
 }
 
 /// A connection that has left.
 #[derive(Debug)]
 pub struct Left<C> {
-    /// What it joined with.
+    /// Its context.
     pub context: C,
-    /// What was done and not polled, in order: messages received before, and what was flushed.
+    /// Completions not polled, in order: messages received before, and flushed work.
     pub done: Vec<Done>,
-    /// Buffers of sends that never completed.
+    /// Buffers of sends without a completion.
     pub buffers: Vec<Buffer>,
 }
