@@ -134,6 +134,42 @@ const SHAPES: &[Shape] = &[
             "`devlink health recover DEVICE reporter NAME`",
         ],
     },
+    // What `devlink health diagnose` prints of each queue: states of SQC and RQC, and the status of CQC.
+    Shape {
+        regex: r"\b[sr]qn: \d+ HW state: 3\b[^\n]*",
+        explains: Explains::Nothing,
+        meaning: "a queue of the network interface is in error: it carries nothing until it is recovered",
+        causes: &["a completion with error of this queue, which the kernel's log shows"],
+        look_at: &[
+            "`dmesg` for the error CQE of this queue",
+            "`devlink health show`: whether its reporter recovers by itself (auto_recover), and how often it did",
+            "`devlink health recover DEVICE reporter tx` (or rx)",
+        ],
+    },
+    Shape {
+        regex: r"\bsqn: \d+ HW state: 1 stopped: true[^\n]*",
+        explains: Explains::Nothing,
+        meaning: "a send queue is ready but stopped: it is full of entries (pc) that are not completed yet (cc)",
+        causes: &["the port may not send: pause frames, no link", "a completion interrupt was lost"],
+        look_at: &[
+            "whether cc moves",
+            "rx_pause_ctrl_phy and rx_prioN_pause of `ethtool -S`",
+            "the EQ in the same report",
+        ],
+    },
+    Shape {
+        regex: r"\bcqn: \d+ HW status: (?:9|10)\b[^\n]*",
+        explains: Explains::Nothing,
+        meaning: "a completion queue failed, by an overflow (9) or a write that failed (10): no completion comes from it any more",
+        causes: &[
+            "more completions than entries: the consumer index was not updated",
+            "its memory could not be written",
+        ],
+        look_at: &[
+            "`dmesg` for CQ errors, IOMMU faults and AER",
+            "`devlink health recover DEVICE reporter tx` (or rx)",
+        ],
+    },
     Shape {
         regex: r"[^\n]*no Verbs device matches PCI device \S+, are kernel drivers loaded[^\n]*",
         explains: Explains::Nothing,
@@ -336,6 +372,9 @@ mod tests {
             "mlx5_core: probe of 0000:3b:00.0 failed with error -110",
             "mlx5_core 0000:3b:00.0: wait_fw_init:199:(pid 7): Firmware over 120000 MS in pre-initializing state, aborting",
             "  reporter tx\n    state error error 3 recover 2 auto_recover true",
+            "  channel ix: 0 tc: 0 txq ix: 0 sqn: 4307 HW state: 3 stopped: true cc: 0 pc: 0",
+            "  channel ix: 1 tc: 0 txq ix: 1 sqn: 4312 HW state: 1 stopped: true cc: 91 pc: 1115",
+            "    cqn: 1030 HW status: 9 ci: 91 size: 1024",
             "mlx5_common: no Verbs device matches PCI device 0000:3b:00.0, are kernel drivers loaded?",
             "ib_md.c:282  UCX  ERROR ibv_reg_mr(address=0x7f, length=4096, access=0xf) failed: Cannot allocate memory",
         ];
@@ -369,6 +408,8 @@ mod tests {
         for line in [
             "mlx5_core 0000:3b:00.0: PCIe slot advertised sufficient power (27W).",
             "mlx5_core 0000:3b:00.0 ens1: Link up",
+            "  channel ix: 0 tc: 0 txq ix: 0 sqn: 4307 HW state: 1 stopped: false cc: 0 pc: 0",
+            "    cqn: 1030 HW status: 0 ci: 0 size: 1024",
         ] {
             assert_eq!(find(line), Vec::new(), "{line}");
         }
