@@ -52,6 +52,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     frames_pass_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
+    tasks_of_an_executor_exchange_messages(&lab)?;
     a_killed_program_leaves_nothing(&lab)?;
     // Strict mode reports objects left at TEARDOWN_HCA.
     lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;
@@ -291,6 +292,13 @@ fn events_come(lab: &Lab) -> TestResult {
     let events: Vec<&str> = said.lines().skip(1).collect();
     assert_eq!(events, ["PORT_CHANGE: DOWN", "PORT_CHANGE: ACTIVE"]);
     lab.wait_until("the port is up", "grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state")
+}
+
+/// Completion events of the kernel wake tasks of tokio.
+fn tasks_of_an_executor_exchange_messages(lab: &Lab) -> TestResult {
+    let said = lab.check("tokio devx:mlx5_0 2>&1", TRAFFIC)?;
+    assert!(said.contains("1000 messages were echoed and compared"), "{said}");
+    Ok(())
 }
 
 fn what_the_kernel_refuses_is_explained(lab: &Lab) -> TestResult {

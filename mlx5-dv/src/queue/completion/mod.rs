@@ -1,6 +1,7 @@
 //! Completion queues: polling, arming, sleeping.
 
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,27 +197,47 @@ impl CompletionQueue {
     /// [`Error::Invalid`] for a queue without [`CqOptions::events`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(self.cq.clock(), timeout);
-        if self.events.is_none() && !self.has_completion() {
-            let what = format!("wait of CQ {:#x}", self.cq.cqn());
-            return Err(Invalid::Requires { what, requires: "CqOptions::events" }.into());
-        }
-        while !self.has_completion() {
-            let armed = self.arm(false);
-            // A completion that arrived before the arm request raises no event.
-            if self.has_completion() {
-                break;
-            }
-            armed?;
+        while !self.has_completion_or_is_armed("wait")? {
             self.sleep(&deadline)?;
             self.take_events();
-            if self.has_completion() {
-                break;
-            }
-            if deadline.has_passed() {
+            if deadline.has_passed() && !self.has_completion() {
                 return Err(self.cq.why_nothing_came(timeout));
             }
         }
         Ok(())
+    }
+
+    /// Returns when [`poll`](Self::poll) has something; for tasks of any executor. `readable` returns once
+    /// [`fd`](Self::fd), or a duplicate of it, is readable: as the reactor that the executor comes with says. There is
+    /// no deadline: the executor's timers have them. A future that is dropped loses nothing. Example
+    /// `tokio` shows it.
+    ///
+    /// # Errors
+    /// [`Error::Dead`] when the card is gone; [`Error::Invalid`] for a queue without [`CqOptions::events`];
+    /// [`Error::Io`] with an error of `readable`.
+    pub async fn ready(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        while !self.has_completion_or_is_armed("ready")? {
+            readable().await.map_err(|error| Error::io("waiting for a completion event", error))?;
+            self.take_events();
+        }
+        Ok(())
+    }
+
+    /// Whether there is a completion; where there is none, an event is asked for. `call` is who needs it.
+    fn has_completion_or_is_armed(&mut self, call: &str) -> Result<bool, Error> {
+        if self.has_completion() {
+            return Ok(true);
+        }
+        if self.events.is_none() {
+            let what = format!("{call} of CQ {:#x}", self.cq.cqn());
+            return Err(Invalid::Requires { what, requires: "CqOptions::events" }.into());
+        }
+        let armed = self.arm(false);
+        // A completion that came before the arm request raises no event.
+        if self.has_completion() {
+            return Ok(true);
+        }
+        armed.map(|()| false)
     }
 
     /// One step of a wait that does not sleep on events: yields to other threads, or lets virtual time pass, at most

@@ -1,6 +1,8 @@
 //! A connected queue pair that owns the buffers it lends the card.
 
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -302,6 +304,24 @@ impl<S: Connected> Connection<S> {
                 self.wait_card(&deadline, timeout)
             }
         }
+    }
+
+    /// As [`poll`](Self::poll), once there is something; for tasks of any executor. `readable` is as for
+    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready), and so are the errors; the connection was made
+    /// with [`ConnectionOptions::events`].
+    pub async fn next(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
+        loop {
+            if let Some(done) = self.poll()? {
+                return Ok(done);
+            }
+            self.cq().ready(&mut readable).await?;
+        }
+    }
+
+    /// The eventfd that becomes readable when an event comes that [`next`](Self::next) or [`wait`](Self::wait) has
+    /// asked for; `None` without [`ConnectionOptions::events`].
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.link.queues.cq.fd()
     }
 
     /// Waits for `ticket`; what else is done meanwhile comes from later polls.

@@ -1,7 +1,9 @@
 //! A connected queue pair that works on one memory region.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -150,6 +152,18 @@ impl Endpoint {
     /// [`CompletionQueue::wait`](crate::queue::CompletionQueue::wait).
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.link.queues.cq.wait(timeout)
+    }
+
+    /// As [`wait`](Self::wait), for tasks of any executor: see
+    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
+    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        self.link.queues.cq.ready(readable).await
+    }
+
+    /// The eventfd that becomes readable when an event comes that [`ready`](Self::ready) or [`wait`](Self::wait) has
+    /// asked for; `None` without [`ConnectionOptions::events`].
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.link.queues.cq.fd()
     }
 
     /// Whether the card may still use the region on our behalf.

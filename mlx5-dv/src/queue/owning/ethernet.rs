@@ -1,5 +1,7 @@
 //! A send and a receive queue for frames that own the buffers in flight.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -270,6 +272,24 @@ impl EthernetQueue {
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
         let deadline = self.deadline(timeout);
         self.wait_card(&deadline, timeout)
+    }
+
+    /// As [`poll`](Self::poll), once there is something; for tasks of any executor. `readable` is as for
+    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready), and so are the errors; the queues were made
+    /// with [`EthernetOptions::events`].
+    pub async fn next(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
+        loop {
+            if let Some(done) = self.poll()? {
+                return Ok(done);
+            }
+            self.cq().ready(&mut readable).await?;
+        }
+    }
+
+    /// The eventfd that becomes readable when an event comes that [`next`](Self::next) or [`wait`](Self::wait) has
+    /// asked for; `None` without [`EthernetOptions::events`].
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queues.cq.fd()
     }
 
     /// Restarts after an error: both queues go through RST to RDY. Work in flight and completions not polled are

@@ -42,7 +42,8 @@ impl std::fmt::Debug for Report {
 
 /// Our programs that guests and hosts run.
 pub fn build() -> Result<Build, Report> {
-    Ok(Build::release(&["mlx5"], &["rc_pingpong", "srq_pingpong", "frames", "atomics", "fast_keys", "asyncwatch"])?)
+    let examples = ["rc_pingpong", "srq_pingpong", "frames", "atomics", "fast_keys", "asyncwatch", "tokio"];
+    Ok(Build::release(&["mlx5"], &examples)?)
 }
 
 /// A free TCP port of the host's.

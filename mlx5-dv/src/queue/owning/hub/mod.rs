@@ -6,6 +6,8 @@ mod receives;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -417,6 +419,18 @@ impl<C> Hub<C> {
             self.cq.give_way(&deadline)?;
         }
         Ok(())
+    }
+
+    /// As [`wait`](Self::wait), for tasks of any executor; the hub was made with `events`. `readable` is as for
+    /// [`CompletionQueue::ready`], and so are the errors.
+    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        if self.met.is_empty() { self.cq.ready(readable).await } else { Ok(()) }
+    }
+
+    /// The eventfd that becomes readable when an event comes that [`ready`](Self::ready) or [`wait`](Self::wait) has
+    /// asked for; `None` for a hub without `events`.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.cq.fd()
     }
 
     /// Ends a connection: takes its queue pair to ERR, waits until the card has given back what was under way, and
