@@ -42,8 +42,9 @@ enum State {
 /// # -> Result<(), Box<dyn std::error::Error>> {
 /// let mut pool = FastKey::pool(pd, 32, UmrKeyOptions::default().entries(8))?;
 /// let mut key = pool.pop().ok_or("all keys are in use")?;
-/// key.push(region.buffer(0..4096)?)?;
-/// key.push(region.buffer(65536..69632)?)?;
+/// for range in [0..4096, 65536..69632] {
+///     key.push(region.buffer(range)?).map_err(|_| "the key has no room")?;
+/// }
 /// let (_, remote) = connection.register(&mut key, AccessFlags::REMOTE_READ)?;
 /// connection.send_inline(&[remote.addr.to_be_bytes(), u64::from(remote.rkey).to_be_bytes()].concat())?;
 /// // The remote reads. Then:
