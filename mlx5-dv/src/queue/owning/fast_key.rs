@@ -1,4 +1,4 @@
-//! Fast registration of buffers: keys that are given to a remote for one transfer, and taken back.
+//! Fast registration of buffers: keys that a remote gets for one transfer.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::queue::completion::decode::{Completion, work_of};
 use crate::queue::error::PostError;
 use crate::queue::send::umr::{Interleaved, KeyMemory, Registration, inline_octwords};
 
-/// Whose word is waited for: a work request of a queue pair.
+/// Identifies a work request to wait for: its queue pair and ticket.
 type Awaited = (u32, Ticket);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,15 +24,15 @@ enum State {
     Unknown,
 }
 
-/// A key for fast registration, and the buffers that it opens to a remote: what a storage engine makes once for each
-/// request that it may have under way, and registers anew for each I/O, without a command.
+/// A key for fast registration, with the buffers that it exposes to a remote. A storage engine creates one per
+/// concurrent request, and registers it for each I/O without a command.
 ///
-/// Put buffers in ([`push`](Self::push)), let a [`Connection`](crate::queue::Connection) register them
-/// ([`Connection::register`](crate::queue::Connection::register)), and tell the remote the address. Once the transfer
-/// is over, invalidate the key ([`Connection::invalidate`](crate::queue::Connection::invalidate)), or let the remote do
-/// so by a SEND with invalidate. Show the key each [`Done`] that may be its own ([`settle`](Self::settle)): when it is
-/// free again, it gives the buffers back, and the next registration uses another variant of the key, so that a remote
-/// which comes late is refused.
+/// Add buffers ([`push`](Self::push)), register them on a [`Connection`](crate::queue::Connection)
+/// ([`Connection::register`](crate::queue::Connection::register)), and send the address to the remote. After the
+/// transfer, invalidate the key ([`Connection::invalidate`](crate::queue::Connection::invalidate)), or let the remote
+/// do so by a SEND with invalidate. Pass every [`Done`] that may concern the key to [`settle`](Self::settle). When the
+/// key is free again, it returns the buffers. The next registration uses another variant of the key, so late accesses
+/// of a remote are refused.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -60,30 +60,30 @@ enum State {
 /// # }
 /// ```
 ///
-/// Dropped while it is registered, the key is destroyed by a command before the buffers are free. Buffers keep their
-/// regions registered, and the card checks each access by the regions' own keys, too.
+/// If it is dropped while registered, a command destroys the key before the buffers are free. Buffers keep their
+/// regions registered, and the card checks each access against the regions' own keys, too.
 #[derive(Debug)]
 pub struct FastKey {
-    /// First of all: without it the card cannot reach the memory.
+    /// First field: dropped before the memory, so the card cannot access that any more.
     key: UmrKey,
     state: State,
     variant: u8,
     parts: Vec<Buffer>,
-    /// The parts as they were posted last. Never grows.
+    /// The parts as last posted. Never grows.
     segments: Vec<DataSegment>,
     turns: Vec<Interleaved>,
-    /// Parts that a WQE holds.
+    /// Maximum number of parts in a WQE.
     most_inline: usize,
-    /// Where lists lie that are too long for a WQE.
+    /// Memory for lists that are too long for a WQE.
     list: Option<Arc<MemoryRegion>>,
 }
 
 impl FastKey {
-    /// A key of `pd`, of parts.
+    /// Creates a key of `pd` for parts.
     ///
     /// # Errors
-    /// As for [`UmrKey::create`]; [`Error::Invalid`] for [pages](UmrKeyOptions::pages), which buffers are not
-    /// registered by; [`Error::Memory`].
+    /// As for [`UmrKey::create`]; [`Error::Invalid`] for [pages](UmrKeyOptions::pages), which do not apply to buffers;
+    /// [`Error::Memory`].
     pub fn create(pd: &Arc<Pd>, options: UmrKeyOptions) -> Result<Self, Error> {
         if options.layout != UmrKeyOptions::default().layout {
             let (what, given) = ("layout of a FastKey", format!("{:?}", options.layout));
@@ -104,30 +104,29 @@ impl FastKey {
         Ok(FastKey { key, state: State::Free, variant: 0, parts, segments, turns, most_inline, list })
     }
 
-    /// `count` keys of `pd`. Errors: as for [`create`](Self::create).
+    /// Creates `count` keys of `pd`. Errors: as for [`create`](Self::create).
     pub fn pool(pd: &Arc<Pd>, count: usize, options: UmrKeyOptions) -> Result<Vec<Self>, Error> {
         (0..count).map(|_| FastKey::create(pd, options)).collect()
     }
 
-    /// The key, as a remote was told it, or will be.
+    /// The remote key of the present or the next registration.
     pub fn rkey(&self) -> u32 {
         self.key.key(self.variant)
     }
 
-    /// Whether nobody can use it: buffers can be put in and taken out.
+    /// Whether it is not registered: buffers can be added and removed.
     pub fn is_free(&self) -> bool {
         self.state == State::Free
     }
 
-    /// Whether a work request on it failed, and the card alone knows what became of it: [`renew`](Self::renew) it, or
+    /// Whether a work request on it failed, so that only the card knows the key's state: [`renew`](Self::renew) it, or
     /// drop it.
     pub fn is_lost(&self) -> bool {
         self.state == State::Unknown
     }
 
-    /// Puts `buffer` behind those that are in: its bytes follow theirs. [`Buffer::len`] says how
-    /// many. Errors: the buffer, where the key is full, not free, or of another protection domain than the buffer's
-    /// region.
+    /// Adds `buffer`, with [`Buffer::len`] bytes, behind the present ones. Errors: the buffer, if the key is full, not
+    /// free, or of another protection domain than the buffer's region.
     pub fn push(&mut self, buffer: Buffer) -> Result<(), Buffer> {
         let is_full = self.parts.len() == self.key.options().entries as usize;
         if !self.is_free() || is_full || !Arc::ptr_eq(buffer.region().pd(), self.pd()) {
@@ -137,25 +136,25 @@ impl FastKey {
         Ok(())
     }
 
-    /// Bytes of all buffers together.
+    /// Total length of all buffers in bytes.
     pub fn len(&self) -> usize {
         self.parts.iter().map(Buffer::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether that is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes the buffers out, in their order: none while the key is not free.
+    /// Removes the buffers, in order; none while the key is not free.
     pub fn parts(&mut self) -> impl Iterator<Item = Buffer> + '_ {
         let count = if self.is_free() { self.parts.len() } else { 0 };
         self.parts.drain(..count)
     }
 
-    /// Looks whether `done` is about this key: whether it was registered or invalidated, by this side or the remote.
-    /// Says whether it was; the key is free once it was invalidated. It goes with what [`Connection`] hands out; other
-    /// values can make it give buffers back that the remote can still reach.
+    /// Checks whether `done` completes a registration or an invalidation of this key, by this side or the remote, and
+    /// returns that. After an invalidation the key is free. Pass only values from [`Connection`]; others may release
+    /// buffers that the remote can still access.
     ///
     /// [`Connection`]: crate::queue::Connection
     pub fn settle(&mut self, done: &Done) -> bool {
@@ -175,11 +174,11 @@ impl FastKey {
         done.result.as_ref().ok().and_then(Completion::invalidated) == Some(self.rkey())
     }
 
-    /// Destroys the card's key and creates another in its place: free again, whatever became of it. Blocks, as commands
-    /// do. No work request on the key may be under way any more: its queue pair was reset or is in ERR.
+    /// Destroys the key and creates another one in its place, which is free. Blocks, as commands do. No work request on
+    /// the key may be in flight: its queue pair was reset or is in ERR.
     ///
     /// # Errors
-    /// [`Error::Command`]; the key is as it was.
+    /// [`Error::Command`]; the key is unchanged then.
     pub fn renew(&mut self) -> Result<(), Error> {
         let fresh = UmrKey::create(self.key.pd(), *self.key.options())?;
         self.key.end()?;
@@ -193,7 +192,7 @@ impl FastKey {
         self.key.pd()
     }
 
-    /// Registers what is in by `post`, which is told key and registration.
+    /// Registers the buffers by `post`, which gets the key and the registration.
     pub(super) fn register(
         &mut self,
         access: AccessFlags,
@@ -210,7 +209,7 @@ impl FastKey {
         Ok(post(&self.key, &registration)?)
     }
 
-    /// As [`register`](Self::register), of parts that take turns: `turns` times `(bytes, stride)` of each.
+    /// As [`register`](Self::register), for interleaved parts: `turns` times `(bytes, stride)` of each.
     pub(super) fn register_interleaved(
         &mut self,
         access: AccessFlags,
@@ -239,7 +238,7 @@ impl FastKey {
         if self.is_free() { Ok(()) } else { Err(RefusedReason::KeyInUse) }
     }
 
-    /// A work request registers it, which `ticket` on queue pair `qpn` tells of.
+    /// A work request registers it; `ticket` on queue pair `qpn` completes it.
     pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket) {
         self.variant = self.variant.wrapping_add(1);
         self.state = State::Registering((qpn, ticket));
@@ -278,7 +277,7 @@ impl Drop for FastKey {
         if self.is_free() {
             return;
         }
-        // Registered, or under way: the remote may reach the buffers until the key is gone.
+        // Registered, or a registration is in flight: the remote may access the buffers until the key is destroyed.
         if let Err(error) = self.key.end()
             && !error.is_dead()
         {

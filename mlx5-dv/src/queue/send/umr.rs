@@ -1,12 +1,12 @@
-//! Changing memory keys by work requests: user memory region updates (UMR). PRM "UMR Control Segment".
+//! User memory region updates (UMR): work requests that configure memory keys. PRM "UMR Control Segment".
 //!
 //! ```text
 //! segment 0       control: UMR, the key
 //! segments 1..4   UMR control: what is changed, octwords of the list
 //! segments 4..8   the key's new context
-//! then            the list, padded to 64 bytes; or a data segment that says where it lies
+//! then            the list, padded to 64 bytes; or a data segment that points to it
 //! ```
-//! These are the work requests by which libmlx5 and Linux register memory fast, invalidate keys and bind windows.
+//! libmlx5 and Linux use these work requests for fast registration, invalidation and binding of windows.
 
 use mlx5_prm::ctx::Mkc;
 use mlx5_prm::wqe::{
@@ -25,16 +25,16 @@ use crate::queue::error::PostError;
 
 /// Segments of a WQE before its list.
 const HEAD: usize = 1 + (size_of::<UmrCtrlSeg>() + size_of::<Mkc>()) / SEGMENT;
-/// Octwords of a list are a multiple of this number.
+/// The octwords of a list are a multiple of this.
 const BLOCK: usize = WQEBB / SEGMENT;
 /// `op` of a repeat block.
 const REPEAT: u32 = 0x400;
-/// A key that any queue pair of its PD may use.
+/// `qpn` of a key for all queue pairs of its PD.
 const ANY_QP: u32 = 0xff_ffff;
-/// Rights of a page: read, and written if the key allows that.
+/// Rights of a page: read and write; the key restricts them.
 const PAGE_PRESENT: u64 = 0b11;
 
-/// Octwords of the longest list that a WQE holds.
+/// Octwords of the longest list in a WQE.
 pub(crate) fn inline_octwords(caps: &Caps) -> usize {
     list_room(usize::from(longest_wqe(caps)))
 }
@@ -44,7 +44,7 @@ fn list_room(segments: usize) -> usize {
     segments.saturating_sub(HEAD) / BLOCK * BLOCK
 }
 
-/// What a registration changes of a key.
+/// The fields of a key that a registration changes.
 const REGISTERED: &[MkeyMaskBit] = &[
     MkeyMaskBit::Len,
     MkeyMaskBit::StartAddr,
@@ -55,14 +55,14 @@ const REGISTERED: &[MkeyMaskBit] = &[
     MkeyMaskBit::Free,
 ];
 
-/// What a key is to be from now on: see [`SendBatch::register`].
+/// New state of a key: see [`SendBatch::register`].
 #[derive(Debug, Clone, Copy)]
 pub struct Registration<'a> {
-    /// The key's new low eight bits. Another one at each registration makes sure that a remote's old key is refused.
+    /// The key's new low eight bits. Change it with each registration, so that old keys of a remote are refused.
     pub variant: u8,
-    /// What may be done by it. Local reading is always allowed.
+    /// Access rights. Local reads are always allowed.
     pub access: AccessFlags,
-    /// The address of its first byte as work requests and remotes count: any, 0 among them.
+    /// First address of the key's range, for work requests and remotes; any value, including 0.
     pub start: u64,
     /// The memory.
     pub memory: KeyMemory<'a>,
@@ -71,47 +71,46 @@ pub struct Registration<'a> {
 /// The memory of a [`Registration`].
 #[derive(Debug, Clone, Copy)]
 pub enum KeyMemory<'a> {
-    /// Parts of other keys, one after the other: of any lengths, at any addresses.
+    /// Parts of other keys, one after the other, of any length and at any address.
     Parts(&'a [DataSegment]),
-    /// The same, by a list that lies in registered memory, for more parts than a WQE holds.
+    /// The same, by a list in registered memory: for more parts than fit in a WQE.
     ListedParts {
-        /// The list: 16 bytes for each part, big-endian: length (32 bits), key (32 bits), address (64 bits). Its
-        /// address is a multiple of 64, and what follows up to the next multiple of 64 bytes is its own, zeroed.
+        /// The list: 16 bytes per part, big-endian: length (32 bits), key (32 bits), address (64 bits). Its address is
+        /// a multiple of 64, and it is padded with zeros to a multiple of 64 bytes.
         list: DataSegment,
-        /// Bytes of all parts together.
+        /// Total length of all parts in bytes.
         len: u64,
     },
-    /// Parts of other keys that take turns.
+    /// Interleaved parts of other keys.
     Interleaved {
-        /// How many turns.
+        /// Number of repetitions.
         turns: u32,
-        /// Who takes turns.
+        /// The interleaved parts.
         parts: &'a [Interleaved],
     },
-    /// Pages, by the addresses that the card knows them by. The first byte lies as far behind the first page's start as
-    /// [`Registration::start`] behind a multiple of the page size.
+    /// Pages, by device address. The first byte has the offset in its page that [`Registration::start`] has.
     Pages {
-        /// The pages, each at a multiple of its size.
+        /// The pages, each aligned to its size.
         pages: &'a [Iova],
-        /// Bytes from the first one on.
+        /// Length in bytes.
         len: u64,
     },
 }
 
-/// Memory that takes turns with others: so many bytes of it, then those of the next one.
+/// One part of an interleaved pattern: some bytes of it, then some of the next part, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interleaved {
-    /// Address of its first turn, as its key counts.
+    /// Its first address, within its key's range.
     pub addr: u64,
     /// Its key.
     pub lkey: u32,
-    /// Bytes of a turn.
+    /// Bytes per repetition.
     pub bytes: u16,
-    /// Bytes from one turn to the next.
+    /// Distance between repetitions in bytes.
     pub stride: u16,
 }
 
-/// The segments between control and list.
+/// The segments between control segment and list.
 struct Change {
     control: UmrCtrlSeg,
     context: Mkc,
@@ -170,7 +169,7 @@ impl List for Parts<'_> {
 
     #[inline(always)]
     fn octword(&self, i: usize) -> [u64; 2] {
-        // A KLM entry has the data segment's form.
+        // A KLM entry has the form of a data segment.
         Elements::segment(&self.0[i])
     }
 }
@@ -214,7 +213,7 @@ impl List for Pages<'_> {
     }
 }
 
-/// Where a list lies that is not in the WQE.
+/// Pointer to a list outside the WQE.
 struct Pointer(DataSegment);
 
 impl Payload for Pointer {
@@ -236,7 +235,7 @@ impl Payload for Pointer {
     }
 }
 
-/// How many octwords a list has, and how many bytes the key covers.
+/// Octwords of a list, and bytes that the key covers.
 struct Extent {
     octwords: usize,
     len: u64,
@@ -278,7 +277,7 @@ impl KeyMemory<'_> {
     }
 }
 
-/// Each part has bytes, and not more than an entry can count.
+/// Checks that each part is not empty, and not longer than an entry allows.
 fn check_each(mut lens: impl Iterator<Item = u32>) -> Result<(), PostError> {
     match lens.find(|len| *len == 0 || *len > MAX_ELEMENT) {
         None => Ok(()),
@@ -328,25 +327,25 @@ impl Registration<'_> {
 }
 
 impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
-    /// Gives the free `key` memory and rights: fast registration. Returns its first byte as a remote addresses it.
+    /// Fast registration: gives the free `key` memory and rights. Returns the address of its first byte for the remote.
     ///
-    /// The card makes the change in the queue's order, after earlier work requests were begun; the next one waits for
-    /// it, so a SEND behind it may tell the remote. What is carried out of earlier ones while it is made is not said:
-    /// [`WrFlags::FENCE`] orders it behind earlier RDMA READs, for instance from what the key covers. A key that is not
-    /// free, or of another protection domain, fails the work request, and the queue pair goes to ERR.
+    /// The card executes it in the queue's order, after earlier work requests have started. The next work request waits
+    /// for it, so a following SEND may pass the key to the remote. Earlier work requests may still be executing:
+    /// [`WrFlags::FENCE`] orders it after earlier RDMA READs, for example from the key's memory. A key that is not
+    /// free, or is of another protection domain, fails the work request, and the queue pair moves to ERR.
     ///
     /// Errors: [`PostError`].
     ///
     /// # Safety
-    /// From now on until the key is free again (a completion says that [`local_invalidate`](Self::local_invalidate) was
-    /// carried out, or that the remote invalidated it) or destroyed:
-    /// * each part's memory stays registered under its own key, and each page is memory that was shown to the card and
+    /// Until the key is free again (a [`local_invalidate`](Self::local_invalidate) has completed, or a completion
+    /// reports an invalidation by the remote) or destroyed:
+    /// * each part's memory stays registered under its own key, and each page is memory that is mapped for the card and
     ///   stays so;
-    /// * where `access` has any right to write, nothing in this process holds a reference to it or relies on what it
-    ///   contains.
+    /// * if `access` allows any writing, nothing in this process holds a reference to the memory or depends on its
+    ///   content.
     ///
-    /// Until the work request has completed, or its queue pair was reset or destroyed, the memory of a list stays
-    /// registered and as it is.
+    /// Until the work request completes, or its queue pair is reset or destroyed, the memory of a list stays registered
+    /// and unchanged.
     pub unsafe fn register(
         &mut self,
         wr_id: u64,
@@ -357,7 +356,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.change_key(wr_id, flags, key, registration, None)
     }
 
-    /// As [`register`](Self::register), for this queue pair alone: no other can use the key, and no other remote.
+    /// As [`register`](Self::register), for this queue pair alone: the key is not valid on any other.
     ///
     /// # Safety
     /// As for [`register`](Self::register).
@@ -392,12 +391,12 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         Ok(RemoteAddress { addr: registration.start, rkey })
     }
 
-    /// Makes `key` free: whoever uses it from now on is refused (LOCAL_INV). It is a [`UmrKey`]'s, with the variant
-    /// that it has.
+    /// LOCAL_INV: invalidates `key`, which becomes free; later accesses by it are refused. It must be the key of a
+    /// [`UmrKey`] with its present variant.
     ///
-    /// Accesses of the remote may be under way: once a completion says that it was carried out, there is none any more.
-    /// The next work request waits for it. A key that cannot be changed, such as a memory region's, or has another
-    /// variant fails the work request, and the queue pair goes to ERR. Errors: [`PostError`].
+    /// Accesses of the remote may still be executing; when the completion is polled, all have ended. The next work
+    /// request waits for it. A key that cannot be changed, such as a memory region's, or one with another variant fails
+    /// the work request, and the queue pair moves to ERR. Errors: [`PostError`].
     pub fn local_invalidate(&mut self, wr_id: u64, flags: WrFlags, key: u32) -> Result<(), PostError> {
         let mut change = Change { control: UmrCtrlSeg::ZERO, context: Mkc::ZERO };
         change.control.w().inline(true).mkey_mask(mkey_mask(&[MkeyMaskBit::Free]));
@@ -405,7 +404,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.post_change(Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: key }, &change, Inline(&[]))
     }
 
-    /// Posts a UMR, behind which the next work request waits.
+    /// Posts a UMR; the next work request waits for it.
     fn post_change(&mut self, request: Request, change: &Change, list: impl Payload) -> Result<(), PostError> {
         let updates = self.service.key_updates();
         let segments = HEAD + list.segments(self.ring)?;
