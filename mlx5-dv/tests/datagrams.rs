@@ -240,7 +240,7 @@ fn each_service_refuses_the_other_s_calls() {
         ("ready_to_receive", said(datagrams.ready_to_receive(&RtrAttributes::new(1, 0, path)))),
         ("ready_to_send", said(datagrams.ready_to_send(&RtsAttributes::new(0)))),
     ] {
-        assert_eq!(text, format!("{name} is of service UD, and {call} is for RC or UC: use activate"));
+        assert_eq!(text, format!("{name} is of service UD, and {call} is for RC or UC or XRC: use activate"));
     }
     assert!(said(datagrams.send_queue::<AnyDoorbell>()).ends_with("or datagram_send_queue"));
     assert!(said(connection.datagram_send_queue::<AnyDoorbell>()).ends_with("use send_queue or unreliable_send_queue"));
@@ -257,12 +257,12 @@ fn each_service_refuses_the_other_s_calls() {
 
     let mut other = QpOptions::default();
     let error = said(datagrams.modify(&QpChanges::default().min_rnr_timer(1)));
-    assert!(error.contains("QpChanges::min_rnr_timer is for RC"), "{error}");
+    assert!(error.contains("QpChanges::min_rnr_timer is for RC or XRC"), "{error}");
     assert!(said(connection.modify(&QpChanges::default().qkey(1))).contains("QpChanges::qkey is for UD"));
     datagrams.modify(&QpChanges::default().qkey(0x1234)).unwrap();
     assert_eq!(datagrams.query().unwrap().qkey, 0x1234);
-    other.service = ServiceType::Xrc;
-    assert!(said(create(other)).starts_with("a queue pair of service XRC is not implemented"));
+    other.service = ServiceType::Dci;
+    assert!(said(create(other)).starts_with("a queue pair of service DCI is not implemented"));
     assert!(said(AddressHandle::new(&device, &path.service_level(8), 1, 0)).contains("service_level"));
     assert!(said(AddressHandle::new(&device, &path, 1 << 24, 0)).contains("qpn"));
 }

@@ -7,7 +7,7 @@ use mlx5_prm::ctx::TimestampFormat;
 
 use crate::caps::Caps;
 use crate::device::Device;
-use crate::error::Invalid;
+use crate::error::{Error, Invalid};
 
 /// `Ok` if `wanted` is at most `1 << log_most`; otherwise an error that names the field and the capability.
 pub(crate) fn within(field: &'static str, wanted: u64, capability: &'static str, log_most: u8) -> Result<(), Invalid> {
@@ -44,6 +44,21 @@ pub(super) fn one_device<const N: usize>(
 
 /// `user_index` of a queue or queue pair that has none: its completions carry its own number.
 pub(super) const NO_USER_INDEX: u32 = 0xff_ffff;
+
+/// `user_index` for contexts. Errors: [`Error::Invalid`] where it has more than 24 bits or means none,
+/// [`Error::Unsupported`] where the card's completions carry none.
+pub(super) fn user_index(wanted: Option<u32>, caps: &Caps) -> Result<u32, Error> {
+    let Some(index) = wanted else { return Ok(NO_USER_INDEX) };
+    fits("user_index", index, 24)?;
+    if index == NO_USER_INDEX {
+        let limit = 0..=u64::from(NO_USER_INDEX) - 1;
+        return Err(Invalid::out_of_range("user_index", index.into(), limit, "a completion").into());
+    }
+    match caps.cqe_version {
+        0 => Err(Error::Unsupported { what: "completions with a user_index".into(), capability: "cqe_version" }),
+        _ => Ok(index),
+    }
+}
 
 /// The timestamp format for completions, by the capability of the queue type: free running if supported, as Linux
 /// chooses.

@@ -40,6 +40,7 @@ mod tis;
 mod uar;
 mod umem;
 mod umr_key;
+mod xrcd;
 
 pub use buffer::Buffer;
 pub use cq::{Cq, CqModeration, CqOptions, CqeSize};
@@ -66,6 +67,7 @@ pub use tis::{Tis, TransportDomain};
 pub use uar::Uar;
 pub use umem::Umem;
 pub use umr_key::{KeyLayout, UmrKey, UmrKeyOptions};
+pub use xrcd::Xrcd;
 
 pub use ::uar::{BlueFlame, Plain, Shared};
 

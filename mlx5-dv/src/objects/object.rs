@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::{
-    Command, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn, ModifySqIn, Qp2errIn, Qp2rstIn, Reply,
-    Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
+    ArmXrcSrqIn, Command, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn, ModifySqIn, Qp2errIn,
+    Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
 };
 
 use crate::access::{ObjectHandle, RawCommand, SafeCommand};
@@ -140,6 +140,7 @@ impl Transition for ModifySqIn {}
 impl Transition for ModifyRqIn {}
 impl Transition for ModifyRmpIn {}
 impl Transition for ModifyCqIn {}
+impl Transition for ArmXrcSrqIn {}
 
 /// An object that was not destroyed, and why. It is alive, and can be tried again.
 pub struct DestroyError<T> {

@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mlx5_prm::ctx::{Wq, WqType};
+use mlx5_prm::layout::Be64;
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::check::within;
@@ -56,6 +57,8 @@ impl WantedSendRing {
     }
 }
 
+/// The smallest page of the card's.
+const PAGE: usize = 4096;
 /// Bytes kept for a doorbell record.
 const RECORD: usize = 64;
 
@@ -92,6 +95,14 @@ impl RingMemory {
             .log_wq_stride(log_stride as u8)
             .log_wq_sz(log_size as u8);
         wq
+    }
+
+    /// The pages of 4 KiB from the first on, and the record, by the addresses that the card has for them; nothing where
+    /// the memory is gone. For contexts that name no umem.
+    pub(super) fn pages(&self) -> (Vec<Be64>, u64) {
+        let Some(memory) = self.umem.memory() else { return (vec![], 0) };
+        let (first, last) = (memory.iova().0, memory.iova().0 + self.ring_len as u64);
+        ((first..last).step_by(PAGE).map(Be64::new).collect(), last)
     }
 
     /// Byte `offset` of the rings in this process.
@@ -138,6 +149,11 @@ impl RingMemory {
         // the queue's `CqRecord` alone stores there; `new` stored before that, and only rings of work requests are
         // cleared.
         self.record().map_or(0, |record| unsafe { uar::CqRecord::consumed(record) })
+    }
+
+    /// Receives posted, modulo 2^16, as the record says. 0 where the memory is gone.
+    pub(super) fn posted(&self) -> u32 {
+        self.load(self.ring_len) & 0xffff
     }
 
     pub(super) fn destroy(&mut self) -> Result<(), CommandError> {

@@ -5,15 +5,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::caps::CmdHcaCap;
-use mlx5_prm::cmd::{CreateRmpIn, DestroyRmpIn, ModifyRmpIn, QueryRmpIn};
-use mlx5_prm::ctx::{QueueState, RmpBitmask, Rmpc, Wq, WqType};
+use mlx5_prm::cmd::{
+    ArmXrcSrqIn, ArmXrcSrqOpMod, CreateRmpIn, CreateXrcSrqIn, DestroyRmpIn, DestroyXrcSrqIn, ModifyRmpIn, QueryRmpIn,
+    QueryXrcSrqIn, WithTail,
+};
+use mlx5_prm::ctx::{QueueState, RmpBitmask, Rmpc, SrqState, Wq, WqType, XrcSrqc};
 use mlx5_prm::wqe::SEGMENT;
 
-use super::check::within;
+use super::check::{one_device, user_index, within};
+use super::cq::Cq;
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use super::ring::RingMemory;
 use super::ring_lease::{ReceivePermit, ReceiveRingOwner, ReceiveRingParts, RingLease};
+use super::xrcd::Xrcd;
 use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
@@ -26,11 +31,15 @@ pub struct SrqOptions {
     pub wqes: u32,
     /// Scatter elements of a receive, at most. Default: 1.
     pub sges: u16,
+    /// Of a shared receive queue of an XRC domain: what its completions carry as
+    /// [`Completion::user_index`](crate::queue::Completion::user_index), 24 bits, all ones excepted. Those of others
+    /// carry their queue pair's. Default: none.
+    pub user_index: Option<u32>,
 }
 
 impl Default for SrqOptions {
     fn default() -> Self {
-        SrqOptions { wqes: 127, sges: 1 }
+        SrqOptions { wqes: 127, sges: 1, user_index: None }
     }
 }
 
@@ -44,6 +53,12 @@ impl SrqOptions {
     /// Sets [`sges`](Self::sges).
     pub fn sges(mut self, sges: u16) -> Self {
         self.sges = sges;
+        self
+    }
+
+    /// Sets [`user_index`](Self::user_index).
+    pub fn user_index(mut self, index: u32) -> Self {
+        self.user_index = Some(index);
         self
     }
 
@@ -90,8 +105,13 @@ pub struct SrqStatus {
 /// What a queue pair has taken completes where that queue pair's receives complete. Before it is reset or destroyed
 /// take it to ERR, wait for its event SRQ_LAST_WQE ([`Device::async_events`]), and poll: what it has taken and not
 /// completed when it is reset never completes, and its WQE is lost until the shared receive queue is destroyed.
+///
+/// One of an [XRC domain](Self::create_xrc) has a completion queue of its own, and takes messages that name it from all
+/// target queue pairs of its domain. PRM "XRC SRQ Context".
 pub struct Srq {
     srqn: u32,
+    /// Of one of an XRC domain: the domain, and where its receives complete.
+    xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
     options: SrqOptions,
     log_size: u32,
     log_stride: u32,
@@ -136,16 +156,58 @@ impl Srq {
             })
         };
         let (object, out) = created?;
-        Ok(Arc::new(Srq {
-            srqn: out.rmpn(),
-            options,
-            log_size,
-            log_stride,
-            lease: RingLease::default(),
-            object,
-            memory,
-            pd: Arc::clone(pd),
-        }))
+        let (srqn, lease, pd) = (out.rmpn(), RingLease::default(), Arc::clone(pd));
+        Ok(Arc::new(Srq { srqn, xrc: None, options, log_size, log_stride, lease, object, memory, pd }))
+    }
+
+    /// A new shared receive queue of `domain`, with nothing posted, whose receives complete into `cq`. Its memory is of
+    /// `pd`, and so must be what messages that name it write, read or change.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create); [`Error::NotImplemented`] over `devx:`, as no public source says where its
+    /// context names memory of a user's.
+    pub fn create_xrc(pd: &Arc<Pd>, domain: &Arc<Xrcd>, cq: &Arc<Cq>, options: SrqOptions) -> Result<Arc<Self>, Error> {
+        let device = pd.device();
+        one_device("an SRQ's PD, XRC domain and CQ", device, [domain.device(), cq.device()])?;
+        if !device.is_owned() {
+            let (what, instead) = ("an XRC SRQ through the kernel".into(), "use a function of your own".into());
+            return Err(Error::NotImplemented { what, instead });
+        }
+        let user_index = user_index(options.user_index, device.caps())?;
+        let (log_size, log_stride) = options.layout(device.caps())?;
+        let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
+        let (pages, record) = memory.pages();
+        let mut context = XrcSrqc::default();
+        context
+            .w()
+            .log_xrc_srq_size(log_size as u8)
+            .log_rq_stride((log_stride - 4) as u8)
+            .xrcd(domain.xrcd())
+            .cqn(cq.cqn())
+            .user_index(user_index)
+            .pd(pd.pdn())
+            .db_record_addr_h((record >> 32) as u32)
+            .db_record_addr_l(record as u32 >> 2);
+        let mut create = CreateXrcSrqIn::default();
+        create.w().xrc_srq_context_entry(&context);
+        // SAFETY: names pages and record of `memory` alone, which is this queue's, registered as a umem meanwhile. It
+        // is kept beside the object, destroyed after it, and leaked where that fails.
+        let created = unsafe {
+            Object::create_over_memory(device, &WithTail::new(create, pages), "an XRC SRQ", |out| {
+                let mut end = DestroyXrcSrqIn::default();
+                end.w().xrc_srqn(out.reply.xrc_srqn());
+                (end, format!("SRQ {:#x}", out.reply.xrc_srqn()))
+            })
+        };
+        let (object, out) = created?;
+        let (srqn, xrc) = (out.reply.xrc_srqn(), Some((Arc::clone(domain), Arc::clone(cq))));
+        let (lease, pd) = (RingLease::default(), Arc::clone(pd));
+        Ok(Arc::new(Srq { srqn, xrc, options, log_size, log_stride, lease, object, memory, pd }))
+    }
+
+    /// Its XRC domain, if it has one.
+    pub fn xrcd(&self) -> Option<&Arc<Xrcd>> {
+        self.xrc.as_ref().map(|(domain, _)| domain)
     }
 
     /// `srqn`, 24 bits.
@@ -178,6 +240,11 @@ impl Srq {
             let limits = 0..=self.capacity() as u64;
             return Err(Invalid::out_of_range("limit", limit.into(), limits, "this SRQ").into());
         }
+        if self.xrc.is_some() {
+            let mut command = ArmXrcSrqIn::default();
+            command.w().op_mod(ArmXrcSrqOpMod::XrcSrq.number() as u16).xrc_srqn(self.srqn).lwm(limit);
+            return Ok(self.object.modify(&command)?);
+        }
         let (mut command, mut bitmask, mut context, mut wq) =
             (ModifyRmpIn::default(), RmpBitmask::default(), Rmpc::default(), Wq::default());
         wq.w().lwm(limit);
@@ -189,6 +256,9 @@ impl Srq {
 
     /// What the card says of it. Errors: [`Error::Command`].
     pub fn query(&self) -> Result<SrqStatus, Error> {
+        if self.xrc.is_some() {
+            return self.query_xrc();
+        }
         let mut query = QueryRmpIn::default();
         query.w().rmpn(self.srqn);
         let reply = self.object.query(&query)?;
@@ -200,6 +270,20 @@ impl Srq {
             hw_counter: wq.hw_counter(),
             sw_counter: wq.sw_counter(),
         })
+    }
+
+    fn query_xrc(&self) -> Result<SrqStatus, Error> {
+        let mut query = QueryXrcSrqIn::default();
+        query.w().xrc_srqn(self.srqn);
+        let reply = self.object.query(&query)?;
+        let context = reply.xrc_srq_context_entry();
+        let state = match context.state() {
+            SrqState::Good => QueueState::Rdy,
+            _ => QueueState::Err,
+        };
+        // The context has no counter of what was posted: the record has.
+        let sw_counter = self.memory.posted();
+        Ok(SrqStatus { state, limit: context.lwm(), hw_counter: context.wqe_cnt().into(), sw_counter })
     }
 
     /// Leases the ring.

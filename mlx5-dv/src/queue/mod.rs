@@ -18,6 +18,7 @@
 //!
 //! [`UnreliableSendQueue`] and [`UnreliableConnection`] are the first two for unreliable connections.
 //! [`SendBatch::register`] registers memory by a work request, and [`FastKey`] does with a connection's buffers.
+//! [`XrcSendQueue`] is the first for extended reliable connections.
 //! [`SharedReceiveQueue`] is the first for receives that many queue pairs take from,
 //! [`DatagramSendQueue`] is the first for datagrams, each of which says where it goes. [`ethernet`] has the first two
 //! for frames: raw packets in place of a connection's messages.
@@ -38,6 +39,7 @@ pub use completion::{CompletionQueue, Completions};
 pub use error::{Full, PostError, RetireError};
 pub use owning::connection::{Connection, UnreliableConnection, WaitError};
 pub use owning::endpoint::{Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends};
+pub use owning::extended::{XrcConnection, XrcPeer, XrcReceiver};
 pub use owning::fast_key::FastKey;
 pub use owning::hub::Hub;
 pub use owning::hub::members::ConnectionId;
@@ -47,6 +49,7 @@ pub use owning::setup::{ConnectionOptions, Peer};
 pub use receive::shared::{SharedReceiveBatch, SharedReceiveQueue};
 pub use receive::{ReceiveBatch, ReceiveQueue};
 pub use send::datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams, GRH};
+pub use send::extended::{ExtendedMessages, RemoteSrq, XrcSendQueue};
 pub use send::service::{Connected, Messages, Service, UnreliableMessages};
 pub use send::umr::{Interleaved, KeyMemory, Registration};
 pub use send::wqe::WrFlags;

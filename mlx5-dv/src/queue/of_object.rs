@@ -9,6 +9,7 @@ use super::receive::ethernet::EthernetReceiveQueue;
 use super::receive::shared::SharedReceiveQueue;
 use super::send::datagram::{DatagramSendQueue, Datagrams};
 use super::send::ethernet::EthernetSendQueue;
+use super::send::extended::{ExtendedMessages, XrcSendQueue};
 use super::send::service::Connected;
 use super::send::{SendQueue, UnreliableSendQueue};
 use crate::error::Error;
@@ -48,6 +49,25 @@ impl QueuePair {
         };
         let (permit, doorbell) = self.lease_send_ring(call, limits)?;
         Ok(SendQueue::new(S::new(self.device().caps()), permit, doorbell, Arc::clone(self)))
+    }
+
+    /// The send queue of an XRC initiator, ringing by `D`. There is one; dropped, it can be had again after a
+    /// [`reset`](Self::reset).
+    ///
+    /// # Errors
+    /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of another service, for a target, where it is
+    /// out already, or `D` cannot be had.
+    pub fn xrc_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<XrcSendQueue<D>, Error> {
+        let instead = "send_queue, unreliable_send_queue or datagram_send_queue";
+        self.must_be(&[ServiceType::Xrc], "xrc_send_queue", instead)?;
+        let limits = SendLimits {
+            sges: self.options().send_sges,
+            inline_bytes: self.options().inline_bytes,
+            log_max_msg: self.device().caps().log_max_msg.min(30),
+        };
+        let (permit, doorbell) = self.lease_send_ring("xrc_send_queue", limits)?;
+        let service = ExtendedMessages { atomics: self.device().caps().check_atomics().is_ok() };
+        Ok(SendQueue::new(service, permit, doorbell, Arc::clone(self)))
     }
 
     /// The send queue for datagrams, with doorbell mode `D`. There is only one; after dropping it,

@@ -76,6 +76,18 @@ impl ThreeWays {
     }
 }
 
+/// Extended reliable connections between `ibv_xsrq_pingpong` on the kernel's function and ours on function `second`.
+fn messages_name_shared_queues_of_libmlx5_and_of_ours(ways: &ThreeWays, second: &str) -> TestResult {
+    let theirs = "ibv_xsrq_pingpong -d mlx5_0 -g 0 -n 50";
+    let ours = format!("xsrq_pingpong -d vfio:{second} -n 50");
+    for (server, client) in [(theirs, ours.as_str()), (&format!("{ours} --listen"), theirs)] {
+        let server = ways.lab.serve_tcp("", server)?;
+        let said = ways.lab.call(server, &format!("{client} 127.0.0.1"))?;
+        assert_eq!(said.matches("success").count(), 2, "{said}");
+    }
+    Ok(())
+}
+
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
@@ -89,6 +101,8 @@ fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
     ways.call_within_the_guest(&format!("{kernel} --listen"), &process)?;
     ways.call_from_the_host(&format!("{kernel} --listen"))?;
     ways.call_from_the_host(&format!("{process} --listen"))?;
+
+    messages_name_shared_queues_of_libmlx5_and_of_ours(&ways, &second)?;
 
     // Strict mode reports objects left at TEARDOWN_HCA.
     ways.lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;

@@ -12,7 +12,7 @@ use super::options::{Layout, QpOptions};
 use super::transition::LOG_ACK_REQ_FREQ;
 use crate::caps::{CapPage, Caps};
 use crate::error::{Error, Invalid};
-use crate::objects::check::{NO_USER_INDEX, fits, one_device, timestamps};
+use crate::objects::check::{one_device, timestamps, user_index};
 use crate::objects::cq::Cq;
 use crate::objects::object::Object;
 use crate::objects::pd::Pd;
@@ -43,9 +43,20 @@ impl QueuePair {
         let kind = kind(options.service, device.caps())?;
         if let Some(srq) = &options.srq {
             one_device("a queue pair and its SRQ", device, [srq.device()])?;
+            if srq.xrcd().is_some() {
+                let what = "a queue pair's SRQ of an XRC domain".into();
+                return Err(Invalid::Requires { what, requires: "QpOptions::xrc_target, and no QpOptions::srq" }.into());
+            }
+        }
+        if let Some(domain) = &options.xrcd {
+            one_device("a queue pair and its XRC domain", device, [domain.device()])?;
         }
         let layout = Layout::of(&options, device.caps())?;
-        if layout.len() == 0 && options.srq.is_none() {
+        if options.service == ServiceType::Xrc && options.xrcd.is_none() {
+            let what = "a queue pair of service XRC".into();
+            return Err(Invalid::Requires { what, requires: "QpOptions::xrc_initiator or xrc_target" }.into());
+        }
+        if layout.len() == 0 && options.srq.is_none() && options.service != ServiceType::Xrc {
             return Err(Invalid::Empty { what: "a queue pair", lacks: "send_wqes and recv_wqes" }.into());
         }
         let memory = RingMemory::new(device, layout.len(), 0)?;
@@ -89,8 +100,9 @@ fn kind(service: ServiceType, caps: &Caps) -> Result<&'static str, Error> {
         }
         ServiceType::Uc => Err(Error::Unsupported { what: "unreliable connections".into(), capability: "uc" }),
         ServiceType::Ud => Ok("a UD QP"),
+        ServiceType::Xrc => Ok("an XRC QP"),
         other => {
-            let instead = "use ServiceType::Rc, ServiceType::Uc or ServiceType::Ud".into();
+            let instead = "use ServiceType::Rc, Uc, Ud or Xrc".into();
             Err(Error::NotImplemented { what: format!("a queue pair of service {other}"), instead })
         }
     }
@@ -108,37 +120,27 @@ fn context(options: &QpOptions, layout: &Layout, memory: &RingMemory, caps: &Cap
         .w()
         .st(options.service)
         .pm_state(PathMigration::Migrated)
-        .user_index(user_index(options, caps)?)
+        .user_index(user_index(options.user_index, caps)?)
         .log_ack_req_freq(LOG_ACK_REQ_FREQ)
         .ts_format(clock(caps).number() as u8)
         .dbr_umem_valid(true)
         .dbr_umem_id(memory.umem_id())
         .dbr_addr(memory.record_offset());
     match (&options.srq, layout.log_rq_size) {
+        // As Linux has both ends: each message names its queue.
+        _ if options.xrcd.is_some() => context.w().rq_type(SHARED_RECEIVE_QUEUE),
         (Some(srq), _) => context.w().rq_type(SHARED_RECEIVE_QUEUE).srqn_rmpn_xrqn(srq.srqn()),
         (None, Some(log)) => context.w().log_rq_size(log as u8).log_rq_stride((layout.log_rq_stride - 4) as u8),
         (None, None) => context.w().rq_type(NO_RECEIVE_QUEUE),
     };
+    if let Some(domain) = &options.xrcd {
+        context.w().xrcd(domain.xrcd());
+    }
     match layout.log_sq_size {
         Some(log) => context.w().log_sq_size(log as u8),
         None => context.w().no_sq(true),
     };
     Ok(context)
-}
-
-/// `user_index` for the context. Errors: [`Error::Invalid`] where it has more than 24 bits or means none,
-/// [`Error::Unsupported`] where the card's completions carry none.
-fn user_index(options: &QpOptions, caps: &Caps) -> Result<u32, Error> {
-    let Some(index) = options.user_index else { return Ok(NO_USER_INDEX) };
-    fits("user_index", index, 24)?;
-    if index == NO_USER_INDEX {
-        let limit = 0..=u64::from(NO_USER_INDEX) - 1;
-        return Err(Invalid::out_of_range("user_index", index.into(), limit, "a completion").into());
-    }
-    match caps.cqe_version {
-        0 => Err(Error::Unsupported { what: "completions with a user_index".into(), capability: "cqe_version" }),
-        _ => Ok(index),
-    }
 }
 
 #[cfg(test)]

@@ -89,6 +89,10 @@ pub struct QpStatus {
 /// One of an unreliable connection takes the same steps; some of their attributes mean nothing to it. Its send queue is
 /// had by [`unreliable_send_queue`](Self::unreliable_send_queue).
 ///
+/// Of an extended reliable connection each direction has two: one that sends ([`QpOptions::xrc_initiator`]), whose send
+/// queue is had by [`xrc_send_queue`](Self::xrc_send_queue), and one that receives ([`QpOptions::xrc_target`]), which
+/// has no queue and works from RTR on.
+///
 /// One of datagrams goes from RST to RTS by [`activate`](Self::activate), and its send queue is had by
 /// [`datagram_send_queue`](Self::datagram_send_queue).
 ///
@@ -272,7 +276,7 @@ impl QueuePair {
     ///
     /// Receives of a shared queue are: their WQEs are not used again before they are retired.
     fn forget_completions(&self) {
-        let has_own_receives = self.options.srq.is_none();
+        let has_own_receives = self.options.srq.is_none() && self.options.xrcd.is_none();
         self.send_cq.forget(self.qpn, has_own_receives);
         if has_own_receives && !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
             self.recv_cq.forget(self.qpn, true);

@@ -10,12 +10,14 @@ use crate::error::Invalid;
 use crate::objects::check::{fits, within};
 use crate::objects::ring::WantedSendRing;
 use crate::objects::srq::Srq;
+use crate::objects::xrcd::Xrcd;
 
 /// What a queue pair is to be.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct QpOptions {
-    /// How it reaches others: [`ServiceType::Rc`], [`ServiceType::Uc`] or [`ServiceType::Ud`]. Default: RC.
+    /// How it reaches others: [`ServiceType::Rc`], [`ServiceType::Uc`], [`ServiceType::Ud`] or [`ServiceType::Xrc`].
+    /// Default: RC.
     pub service: ServiceType,
     /// Work requests of the largest kind that the send queue holds at once. Default: 128.
     pub send_wqes: u32,
@@ -30,6 +32,8 @@ pub struct QpOptions {
     /// The shared receive queue that its receives come from, in place of a receive queue of its own: `recv_wqes` and
     /// `recv_sges` are then not looked at. Default: none.
     pub srq: Option<Arc<Srq>>,
+    /// The XRC domain of a queue pair of service XRC: see [`xrc_initiator`](Self::xrc_initiator). Default: none.
+    pub xrcd: Option<Arc<Xrcd>>,
     /// What its completions carry as [`Completion::user_index`](crate::queue::Completion::user_index), 24 bits, all
     /// ones excepted. Default: none.
     pub user_index: Option<u32>,
@@ -45,6 +49,7 @@ impl Default for QpOptions {
             recv_sges: 1,
             inline_bytes: 28,
             srq: None,
+            xrcd: None,
             user_index: None,
         }
     }
@@ -61,6 +66,20 @@ impl QpOptions {
     pub fn datagrams(mut self) -> Self {
         self.service = ServiceType::Ud;
         self
+    }
+
+    /// Of an extended reliable connection, the end that sends (INI): its messages name shared receive queues of the
+    /// remote's XRC domain. It has no receive queue. `domain` is one of ours.
+    pub fn xrc_initiator(mut self, domain: &Arc<Xrcd>) -> Self {
+        (self.service, self.xrcd, self.recv_wqes) = (ServiceType::Xrc, Some(Arc::clone(domain)), 0);
+        self
+    }
+
+    /// Of an extended reliable connection, the end that receives (TGT): it has no queue at all; its messages go to the
+    /// shared receive queues of `domain`.
+    pub fn xrc_target(mut self, domain: &Arc<Xrcd>) -> Self {
+        self.send_wqes = 0;
+        self.xrc_initiator(domain)
     }
 
     /// Sets [`send_wqes`](Self::send_wqes) and [`recv_wqes`](Self::recv_wqes).
@@ -123,7 +142,7 @@ impl Layout {
     }
 
     fn receive(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Invalid> {
-        if options.recv_wqes == 0 || options.srq.is_some() {
+        if options.recv_wqes == 0 || options.srq.is_some() || options.service == ServiceType::Xrc {
             return Ok(None);
         }
         let stride = Self::stride(options);
@@ -148,6 +167,8 @@ impl Layout {
     fn head(options: &QpOptions) -> u64 {
         match options.service {
             ServiceType::Ud => 1 + (size_of::<UdAdrsVector>() / SEGMENT) as u64,
+            // The shared receive queue too.
+            ServiceType::Xrc => 3,
             _ => 2,
         }
     }

@@ -28,7 +28,7 @@ mod select {
 }
 
 /// The services with a remote of their own.
-const CONNECTED: &[ServiceType] = &[ServiceType::Rc, ServiceType::Uc];
+const CONNECTED: &[ServiceType] = &[ServiceType::Rc, ServiceType::Uc, ServiceType::Xrc];
 
 impl QueuePair {
     /// Whether what is sent is acknowledged, and READs and atomics can be.
@@ -222,7 +222,11 @@ impl QueuePair {
             select |= if self.is_reliable() { select::RRE | select::RAE | select::RWE } else { select::RWE };
         }
         if let Some(timer) = changes.min_rnr_timer {
-            self.must_be(&[ServiceType::Rc], "QpChanges::min_rnr_timer", "nothing: it answers no sender")?;
+            self.must_be(
+                &[ServiceType::Rc, ServiceType::Xrc],
+                "QpChanges::min_rnr_timer",
+                "nothing: it answers no sender",
+            )?;
             fits("min_rnr_timer", timer.into(), 5)?;
             context.w().min_rnr_nak(timer);
             select |= select::RNR_TIMEOUT;

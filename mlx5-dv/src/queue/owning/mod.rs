@@ -3,8 +3,10 @@
 pub(super) mod connection;
 pub(super) mod endpoint;
 pub(super) mod ethernet;
+pub(super) mod extended;
 pub(super) mod fast_key;
 pub(super) mod hub;
 pub(super) mod in_flight;
 mod queues;
+mod receives;
 pub(super) mod setup;

@@ -160,14 +160,19 @@ pub(super) fn connect<S: Connected>(
     psn: u32,
     peer: &Peer,
 ) -> Result<Option<SendQueue<AnyDoorbell, S>>, Error> {
+    to_rts(qp, options, psn, peer)?;
+    (options.send_depth > 0).then(|| qp.connected_send_queue("connect", "")).transpose()
+}
+
+/// Takes `qp` from INIT to RTR to RTS.
+pub(super) fn to_rts(qp: &QueuePair, options: &ConnectionOptions, psn: u32, peer: &Peer) -> Result<(), Error> {
     let path = path_to(qp.device(), peer)?.gid_index(options.gid_index).service_level(options.service_level);
     let path = AddressPath { udp_sport: options.udp_sport, ..path.traffic_class(options.traffic_class) };
     let mut rtr = RtrAttributes::new(peer.qpn, peer.psn, path);
     rtr.path_mtu = options.path_mtu;
     rtr.min_rnr_timer = options.min_rnr_timer;
     qp.ready_to_receive(&rtr)?;
-    qp.ready_to_send(&RtsAttributes { sq_psn: psn, ..options.rts })?;
-    (options.send_depth > 0).then(|| qp.connected_send_queue("connect", "")).transpose()
+    qp.ready_to_send(&RtsAttributes { sq_psn: psn, ..options.rts })
 }
 
 /// A packet sequence number that differs from one connection to the next, so that late packets of the last are not

@@ -16,6 +16,7 @@ use crate::queue::error::{Full, PostError, RetireError};
 pub(super) mod connected;
 pub(super) mod datagram;
 pub(super) mod ethernet;
+pub(super) mod extended;
 mod ring;
 pub(super) mod service;
 pub(super) mod umr;

@@ -2,7 +2,6 @@
 
 pub(in crate::queue) mod members;
 pub(in crate::queue) mod options;
-mod receives;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,6 +14,7 @@ use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::receives::Receives;
 use super::setup::{self, Peer};
 use crate::access::AsyncEvent;
 use crate::deadline::Deadline;
@@ -33,7 +33,6 @@ use crate::queue::send::{SendBatch, SendQueue};
 
 use members::{ConnectionId, MOST, Members};
 use options::{HubDone, HubOptions, Left};
-use receives::Receives;
 
 #[derive(Debug)]
 struct Member<C> {

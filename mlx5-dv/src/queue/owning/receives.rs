@@ -16,7 +16,7 @@ impl Drop for Receives {
     fn drop(&mut self) {
         let ended = Arc::get_mut(&mut self.srq).is_some_and(|srq| srq.end().is_ok());
         if !ended {
-            tracing::error!("a hub's shared receive queue was not destroyed; its buffers are leaked");
+            tracing::error!("a shared receive queue was not destroyed; its buffers are leaked");
             self.in_flight.leak();
         }
     }

@@ -1,0 +1,244 @@
+//! Posting to the send queue of an extended reliable connection.
+
+use mlx5_prm::wqe::{AtomicSeg, RaddrSeg, WqeOpcode, XrcSeg};
+use uar::SendDoorbell;
+
+use super::ring::Room;
+use super::service::Service;
+use super::wqe::{Head, Request, WrFlags};
+use super::{SendBatch, SendQueue};
+use crate::memory::{DataSegment, RemoteAddress};
+use crate::objects::{AnyDoorbell, QueuePair};
+use crate::queue::error::PostError;
+
+/// Bytes of the number that an atomic is about.
+const ATOMIC: u32 = 8;
+
+/// A shared receive queue of the remote's XRC domain, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteSrq(u32);
+
+impl RemoteSrq {
+    /// The one that the remote calls `srqn`; `None` for more than 24 bits.
+    pub fn new(srqn: u32) -> Option<Self> {
+        (srqn >> 24 == 0).then_some(RemoteSrq(srqn))
+    }
+}
+
+/// `[ xrc_srqn ]`.
+impl Head for RemoteSrq {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>) {
+        let mut segment = XrcSeg::ZERO;
+        segment.w().xrc_srqn(self.0);
+        room.store(1, zerocopy::transmute!(segment));
+    }
+}
+
+/// `[ xrc_srqn ] [ raddr | rkey ]`.
+struct Access {
+    srq: RemoteSrq,
+    remote: RemoteAddress,
+}
+
+impl Head for Access {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        2
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>) {
+        self.srq.store(room);
+        let mut segment = RaddrSeg::ZERO;
+        segment.w().raddr(self.remote.addr).rkey(self.remote.rkey);
+        room.store(2, zerocopy::transmute!(segment));
+    }
+}
+
+/// `[ xrc_srqn ] [ raddr | rkey ] [ swap_add | compare ]`.
+struct Atomic {
+    access: Access,
+    swap_add: u64,
+    compare: u64,
+}
+
+impl Head for Atomic {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        3
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>) {
+        self.access.store(room);
+        let mut segment = AtomicSeg::ZERO;
+        segment.w().swap_add(self.swap_add).compare(self.compare);
+        room.store(3, zerocopy::transmute!(segment));
+    }
+}
+
+/// What an extended reliable connection does: as [`Messages`](super::service::Messages), each for a shared receive
+/// queue of the remote's.
+#[derive(Debug, Clone, Copy)]
+pub struct ExtendedMessages {
+    /// Whether the card has atomics.
+    pub(in crate::queue) atomics: bool,
+}
+
+impl Service for ExtendedMessages {
+    type Object = QueuePair;
+}
+
+/// The send queue of an XRC initiator in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it
+/// rings. Work requests go in batches, as those of a [`SendQueue`](super::SendQueue) do.
+pub type XrcSendQueue<D = AnyDoorbell> = SendQueue<D, ExtendedMessages>;
+
+impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
+    /// SEND of `data` to `srq`, copied into the WQE: it can be reused at once. Errors: [`PostError`].
+    #[inline]
+    pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, srq: RemoteSrq, data: &[u8]) -> Result<(), PostError> {
+        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, srq, data)
+    }
+
+    /// SEND of `elements`, in their order, to `srq`. Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
+    /// registered under its key. It may be written meanwhile: then what is sent is a mixture of old and new bytes.
+    #[inline]
+    pub unsafe fn send(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, srq, elements)
+    }
+
+    /// As [`send`](Self::send), with an immediate.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn send_imm(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        imm: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, srq, elements)
+    }
+
+    /// RDMA WRITE of `elements`, in their order, to `remote`, whose key is of the protection domain of `srq`. Errors:
+    /// [`PostError`].
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn write(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        remote: RemoteAddress,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 };
+        self.post_elements(request, Access { srq, remote }, elements)
+    }
+
+    /// As [`write`](Self::write), with an immediate that completes a receive of `srq`.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    #[inline]
+    pub unsafe fn write_imm(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        remote: RemoteAddress,
+        imm: u32,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm };
+        self.post_elements(request, Access { srq, remote }, elements)
+    }
+
+    /// RDMA READ from `remote`, whose key is of the protection domain of `srq`, into `elements`, in their order.
+    /// Errors: [`PostError`].
+    ///
+    /// # Safety
+    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
+    /// registered under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    #[inline]
+    pub unsafe fn read(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        remote: RemoteAddress,
+        elements: &[DataSegment],
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 };
+        self.post_elements(request, Access { srq, remote }, elements)
+    }
+
+    /// ATOMIC fetch and add on a number whose key is of the protection domain of `srq`; else as on a
+    /// [reliable connection](SendBatch::fetch_add).
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[inline]
+    pub unsafe fn fetch_add(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        remote: RemoteAddress,
+        add: u64,
+        element: DataSegment,
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
+        self.post_atomic(request, Atomic { access: Access { srq, remote }, swap_add: add, compare: 0 }, element)
+    }
+
+    /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add): the number becomes `swap` if it is `compare`, a pair
+    /// `[compare, swap]`.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[inline]
+    pub unsafe fn compare_swap(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        srq: RemoteSrq,
+        remote: RemoteAddress,
+        [compare, swap]: [u64; 2],
+        element: DataSegment,
+    ) -> Result<(), PostError> {
+        let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
+        self.post_atomic(request, Atomic { access: Access { srq, remote }, swap_add: swap, compare }, element)
+    }
+
+    #[inline(always)]
+    fn post_atomic(&mut self, request: Request, head: Atomic, element: DataSegment) -> Result<(), PostError> {
+        if !self.service.atomics {
+            return Err(PostError::NoAtomics);
+        }
+        if element.len != ATOMIC {
+            return Err(PostError::AtomicLength { given: element.len });
+        }
+        self.post_elements(request, head, &[element])
+    }
+}
