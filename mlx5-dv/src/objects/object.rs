@@ -1,4 +1,4 @@
-//! What every object is made of: a firmware object, and how it ends.
+//! The common part of all objects: a firmware object and its destruction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::access::{ObjectHandle, RawCommand, SafeCommand};
 use crate::device::Device;
 use crate::error::{CommandError, Error};
 
-/// A firmware object, and the command that ends it.
+/// A firmware object, and the command that destroys it.
 #[derive(Debug)]
 pub(crate) struct Object {
     device: Arc<Device>,
@@ -21,34 +21,34 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Executes `create`, which names no memory; `end` makes the command that destroys what was created, and its name,
-    /// of the reply.
+    /// Executes `create`, which names no memory. `end` builds, from the reply, the command that destroys the object and
+    /// its name.
     pub(crate) fn create<C: SafeCommand, E: Command>(
         device: &Arc<Device>,
         create: &C,
         what: &str,
         end: impl FnOnce(&C::Out) -> (E, String),
     ) -> Result<(Self, C::Out), Error> {
-        // SAFETY: `C` names no memory, as `SafeCommand` says.
+        // SAFETY: by the contract of `SafeCommand`, `C` names no memory.
         unsafe { Self::send(device, RawCommand::safe(create, what), end) }
     }
 
     /// As [`create`](Self::create), for commands that name memory.
     ///
     /// # Safety
-    /// As for [`Access::create`](crate::access::Access::create): whoever holds the object keeps the memory that
-    /// `create` names until [`destroy`](Self::destroy) succeeded, or for good.
+    /// As for [`Access::create`](crate::access::Access::create): the object's owner keeps the memory that `create`
+    /// names until [`destroy`](Self::destroy) succeeds, or forever.
     pub(crate) unsafe fn create_over_memory<C: Command, E: Command>(
         device: &Arc<Device>,
         create: &C,
         what: &str,
         end: impl FnOnce(&C::Out) -> (E, String),
     ) -> Result<(Self, C::Out), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         unsafe { Self::send(device, RawCommand::new(create, what), end) }
     }
 
-    /// Creates what `raw` says.
+    /// Creates the object of command `raw`.
     ///
     /// # Safety
     /// As for [`create_over_memory`](Self::create_over_memory).
@@ -57,7 +57,7 @@ impl Object {
         raw: RawCommand,
         end: impl FnOnce(&R) -> (E, String),
     ) -> Result<(Self, R), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         let created = unsafe { device.access().create(raw.clone()) };
         let (handle, output) = created.map_err(|error| error.because(&raw.input, device.caps()))?;
         let reply = raw.reply(&output)?;
@@ -70,12 +70,12 @@ impl Object {
         &self.device
     }
 
-    /// What the access knows it by.
+    /// The access's handle.
     pub(crate) fn handle(&self) -> ObjectHandle {
         self.handle
     }
 
-    /// How messages call it, such as `CQ 0x43`.
+    /// Its name in messages, such as `CQ 0x43`.
     pub(crate) fn name(&self) -> String {
         self.end.as_ref().map_or_else(String::new, |end| end.object.clone())
     }
@@ -94,7 +94,7 @@ impl Object {
     /// succeeded.
     pub(crate) unsafe fn modify_over_memory<C: Command>(&self, command: &C) -> Result<(), CommandError> {
         let raw = RawCommand::new(command, self.name());
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         let modified = unsafe { self.device.access().modify(self.handle, raw.clone()) };
         modified.map(drop).map_err(|error| error.because(&raw.input, self.device.caps()))
     }
@@ -102,15 +102,15 @@ impl Object {
     /// Queries the object.
     pub(crate) fn query<C: SafeCommand>(&self, command: &C) -> Result<C::Out, CommandError> {
         let raw = RawCommand::safe(command, self.name());
-        // SAFETY: `C` names no memory and changes nothing, as `SafeCommand` says.
+        // SAFETY: by the contract of `SafeCommand`, `C` names no memory and changes nothing.
         let output = unsafe { self.device.access().query(self.handle, raw.clone()) }?;
         raw.reply(&output)
     }
 
-    /// Destroys the object, once: after a success further calls do nothing.
+    /// Destroys the object; after a success further calls do nothing.
     pub(crate) fn destroy(&mut self) -> Result<(), CommandError> {
         let Some(end) = &self.end else { return Ok(()) };
-        // SAFETY: ends the object that `create` made, which is this value's.
+        // SAFETY: destroys the object that `create` made, which this value owns.
         unsafe { self.device.access().destroy(self.handle, end.clone()) }?;
         self.end = None;
         Ok(())
@@ -125,8 +125,8 @@ impl Drop for Object {
     }
 }
 
-/// A command that moves an object from state to state, or changes a number of it. The contexts that it carries are made
-/// in this crate, which sets none of their fields that name memory: those are the creation's.
+/// A command that changes an object's state, or a number in it. Their contexts are built in this crate and set no field
+/// that names memory: those are set only at creation.
 pub(crate) trait Transition: Command {}
 
 impl Transition for Rst2initQpIn {}
@@ -142,11 +142,11 @@ impl Transition for ModifyRmpIn {}
 impl Transition for ModifyCqIn {}
 impl Transition for ArmXrcSrqIn {}
 
-/// An object that was not destroyed, and why. It is alive, and can be tried again.
+/// An object that could not be destroyed. It is still alive, and can be destroyed again later.
 pub struct DestroyError<T> {
     /// The object.
     pub object: Arc<T>,
-    /// Why it still lives.
+    /// The cause.
     pub reason: DestroyReason,
 }
 
@@ -176,7 +176,7 @@ impl<T> fmt::Display for DestroyError<T> {
 
 impl<T> std::error::Error for DestroyError<T> {}
 
-/// Destroys what `shared` holds by `end`, if nobody else holds it.
+/// Destroys the object in `shared` by `end`, if nobody else holds it.
 pub(crate) fn destroy_sole<T>(
     shared: Arc<T>,
     end: impl FnOnce(&mut T) -> Result<(), CommandError>,

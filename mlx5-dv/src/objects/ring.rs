@@ -1,4 +1,4 @@
-//! The memory of a queue: its ring or rings, then its doorbell record.
+//! Memory of a queue: its ring or rings, followed by the doorbell record.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 use crate::memory::DmaBuffer;
 
-/// One umem: `[ ring bytes | doorbell record ]`. The record has a cache line of its own.
+/// A umem: `[ ring bytes | doorbell record ]`. The record has its own cache line.
 #[derive(Debug)]
 pub(super) struct RingMemory {
     umem: Umem,
     ring_len: usize,
 }
 
-/// A send ring as it is asked for.
+/// Requirements of a send ring.
 pub(super) struct WantedSendRing {
-    /// The option that says how many WQEs, with the unit that they are counted in here.
+    /// The option that sets the number of WQEs, with its unit, for errors.
     pub(super) wqes_name: &'static str,
-    /// WQEs of the largest kind that it holds.
+    /// Number of WQEs of the largest kind that must fit.
     pub(super) wqes: u32,
     /// Segments of such a WQE.
     pub(super) segments: u64,
-    /// The options that these come from.
+    /// The option that sets `segments`, for errors.
     pub(super) sges_name: &'static str,
     pub(super) sges: u16,
     pub(super) inline_bytes: u16,
 }
 
-/// Segments that `ds` can count.
+/// The largest number of segments in `ds`.
 const MAX_SEGMENTS: u64 = 63;
-/// log2 of the WQEBBs that an index of 16 bits tells apart, a full ring from an empty one too.
+/// Log of the largest ring in WQEBBs: a 16-bit index must distinguish a full ring from an empty one.
 const LOG_MAX_WQEBBS: u8 = 15;
 
 impl WantedSendRing {
-    /// log2 of its WQEBBs, of which a ring may have `1 << log_most`, so says `capability`.
+    /// Log of the number of WQEBBs; the limit is `1 << log_most`, from `capability`.
     pub(super) fn log_size(&self, caps: &Caps, capability: &'static str, log_most: u8) -> Result<u32, Invalid> {
         let WantedSendRing { segments, sges, inline_bytes, .. } = *self;
         let most = (u64::from(caps.max_wqe_sz_sq) / SEGMENT as u64).min(MAX_SEGMENTS);
@@ -63,7 +63,7 @@ const PAGE: usize = 4096;
 const RECORD: usize = 64;
 
 impl RingMemory {
-    /// Memory for `ring_len` bytes of rings, a multiple of 64, filled with `fill`; the record is zero.
+    /// Allocates `ring_len` bytes of rings, a multiple of 64, filled with `fill`, and a zeroed record.
     pub(super) fn new(device: &Arc<Device>, ring_len: usize, fill: u8) -> Result<Self, Error> {
         let memory = Arc::clone(device.access()).alloc_dma(ring_len + RECORD)?;
         memory.fill(0, ring_len, fill);
@@ -71,17 +71,17 @@ impl RingMemory {
         Ok(RingMemory { umem: Umem::register(device, memory)?, ring_len })
     }
 
-    /// `umem_id` for contexts: of the rings and of the record.
+    /// `umem_id` for contexts, of rings and record.
     pub(super) fn umem_id(&self) -> u32 {
         self.umem.id()
     }
 
-    /// Where in the umem the record lies.
+    /// Offset of the record in the umem.
     pub(super) fn record_offset(&self) -> u64 {
         self.ring_len as u64
     }
 
-    /// The one ring in this memory, of `1 << log_size` entries of `1 << log_stride` bytes.
+    /// The `wq` context of the single ring in this memory: `1 << log_size` entries of `1 << log_stride` bytes.
     pub(super) fn wq(&self, wq_type: WqType, pdn: u32, log_size: u32, log_stride: u32) -> Wq {
         let mut wq = Wq::default();
         wq.w()
@@ -112,19 +112,19 @@ impl RingMemory {
         address.and_then(NonNull::new).ok_or(Error::Invalid(Invalid::Empty { what: "a queue", lacks: "memory" }))
     }
 
-    /// The record in this process.
+    /// Address of the record in this process.
     pub(super) fn record(&self) -> Result<NonNull<u8>, Error> {
         self.at(self.ring_len)
     }
 
-    /// As it was when it was new.
+    /// Fills rings and record as when they were new.
     pub(super) fn clear(&self) {
         if let Some(memory) = self.umem.memory() {
             DmaBuffer::zero(memory, 0, self.ring_len + RECORD);
         }
     }
 
-    /// Copies from byte `offset` of the rings; nothing where the memory is gone.
+    /// Copies from byte `offset` of the rings; does nothing if the memory is gone.
     pub(super) fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         if let Some(memory) = self.umem.memory() {
             memory.copy_out(offset, bytes);
@@ -143,11 +143,11 @@ impl RingMemory {
         self.umem.memory().map_or(0, |memory| memory.load_be32(offset))
     }
 
-    /// Completions consumed, modulo 2^24, as the record of a completion queue says. 0 where the memory is gone.
+    /// Consumer index of a completion queue, modulo 2^24, from its record. 0 if the memory is gone.
     pub(super) fn consumed(&self) -> u32 {
-        // SAFETY: the record lies behind the ring, aligned to 64, in memory that this value keeps. While a queue has it
-        // the queue's `CqRecord` alone stores there; `new` stored before that, and only rings of work requests are
-        // cleared.
+        // SAFETY: the record is behind the ring, aligned to 64, in memory that this value keeps. While a queue is
+        // leased only its `CqRecord` stores there; `new` stored before that, and `clear` is used only for rings of work
+        // requests.
         self.record().map_or(0, |record| unsafe { uar::CqRecord::consumed(record) })
     }
 
@@ -160,7 +160,7 @@ impl RingMemory {
         self.umem.destroy()
     }
 
-    /// Never frees the memory: the queue could not be destroyed, and the card may still write it.
+    /// Leaks the memory on purpose: the queue could not be destroyed, and the card may still write it.
     pub(super) fn leak(&mut self) {
         self.umem.leak();
     }

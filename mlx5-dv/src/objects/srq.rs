@@ -1,5 +1,4 @@
-//! Shared receive queues: the object. What posts to it is
-//! [`SharedReceiveQueue`](crate::queue::SharedReceiveQueue).
+//! Shared receive queues: the object. Its queue is [`SharedReceiveQueue`](crate::queue::SharedReceiveQueue).
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,13 +22,13 @@ use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
 
-/// What a shared receive queue is to be.
+/// Options of a shared receive queue.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SrqOptions {
-    /// Receives that it holds at once; rounded up to a power of two less one. Default: 127.
+    /// Receives that it can hold; rounded up to a power of two minus one. Default: 127.
     pub wqes: u32,
-    /// Scatter elements of a receive, at most. Default: 1.
+    /// Maximum number of scatter elements per receive. Default: 1.
     pub sges: u16,
     /// Of a shared receive queue of an XRC domain: what its completions carry as
     /// [`Completion::user_index`](crate::queue::Completion::user_index), 24 bits, all ones excepted. Those of others
@@ -62,10 +61,10 @@ impl SrqOptions {
         self
     }
 
-    /// log2 of the ring's WQEs, and of a WQE's bytes.
+    /// Logs of the ring's number of WQEs and of a WQE's size.
     fn layout(&self, caps: &Caps) -> Result<(u32, u32), Invalid> {
         let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
-        // The link to the next WQE, then the elements.
+        // The link to the next WQE, followed by the elements.
         let stride = SEGMENT as u64 * (1 + u64::from(self.sges.max(1)));
         let stride = stride.next_power_of_two();
         if stride > u64::from(caps.max_wqe_sz_rq) {
@@ -78,33 +77,34 @@ impl SrqOptions {
                 capability: "max_wqe_sz_rq",
             });
         }
-        // One WQE is never posted: the last one posted names it as the next. Two WQEs of 32 bytes are a WQEBB.
+        // One WQE is never posted, since the last posted one links to it. Two WQEs of 32 bytes make a WQEBB.
         let wqes = (u64::from(self.wqes.max(1)) + 1).next_power_of_two();
         within("wqes", wqes, "log_max_srq_sz", general.log_max_srq_sz().min(15))?;
         Ok((wqes.trailing_zeros(), stride.trailing_zeros()))
     }
 }
 
-/// How the card says a shared receive queue is. PRM "QUERY_RMP".
+/// Status of a shared receive queue, from the card. PRM "QUERY_RMP".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SrqStatus {
-    /// The state it is in: RDY, or ERR.
+    /// The state: RDY or ERR.
     pub state: QueueState,
-    /// Its event comes once fewer receives than this are left; 0 for none, or where it has come.
+    /// The limit event is sent when fewer receives are left; 0 if it is not armed, or was sent.
     pub limit: u16,
-    /// Receives that queue pairs have taken, modulo 2^16.
+    /// Receives taken by queue pairs, modulo 2^16.
     pub hw_counter: u32,
-    /// Receives that the doorbell record says were posted, modulo 2^16.
+    /// Receives posted according to the doorbell record, modulo 2^16.
     pub sw_counter: u32,
 }
 
-/// A receive queue that many queue pairs take from, in whatever order their messages come: name it in
-/// [`QpOptions::srq`](super::QpOptions::srq). PRM "Receive Memory Pool Context": as Linux makes ordinary shared receive
-/// queues on every card that knows interface step 1, the least that this driver works with.
+/// A receive queue that many queue pairs share, in the order in which messages arrive: set
+/// [`QpOptions::srq`](super::QpOptions::srq). PRM "Receive Memory Pool Context": what Linux uses for ordinary shared
+/// receive queues on every card with interface step 1, which this driver requires.
 ///
-/// What a queue pair has taken completes where that queue pair's receives complete. Before it is reset or destroyed
-/// take it to ERR, wait for its event SRQ_LAST_WQE ([`Device::async_events`]), and poll: what it has taken and not
-/// completed when it is reset never completes, and its WQE is lost until the shared receive queue is destroyed.
+/// A receive completes in the receive CQ of the queue pair that took it. Before such a queue pair is reset or
+/// destroyed, move it to ERR, wait for its event SRQ_LAST_WQE ([`Device::async_events`]), and poll: receives that it
+/// has taken and not completed at its reset never complete, and their WQEs are lost until the shared receive queue is
+/// destroyed.
 ///
 /// One of an [XRC domain](Self::create_xrc) has a completion queue of its own, and takes messages that name it from all
 /// target queue pairs of its domain. PRM "XRC SRQ Context".
@@ -134,10 +134,10 @@ impl ReceiveRingOwner for Srq {
 }
 
 impl Srq {
-    /// A new shared receive queue, with nothing posted. Its memory is of `pd`.
+    /// Creates a shared receive queue without posted receives, for memory of `pd`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the options exceed a capability (it is named); [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Invalid`] if the options exceed a capability, which it names; [`Error::Memory`], [`Error::Command`].
     pub fn create(pd: &Arc<Pd>, options: SrqOptions) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         let (log_size, log_stride) = options.layout(device.caps())?;
@@ -146,8 +146,8 @@ impl Srq {
         context.w().state(QueueState::Rdy).wq(&memory.wq(WqType::LinkedList, pd.pdn(), log_size, log_stride));
         let mut create = CreateRmpIn::default();
         create.w().ctx(&context);
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
-        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: names only the umem of `memory`, which belongs to this queue. It is kept beside the object, destroyed
+        // after it, and leaked if that fails; firmware does not destroy a umem in use.
         let created = unsafe {
             Object::create_over_memory(device, &create, "an SRQ", |out| {
                 let mut end = DestroyRmpIn::default();
@@ -215,7 +215,7 @@ impl Srq {
         self.srqn
     }
 
-    /// Receives that it holds at once.
+    /// Receives that it can hold.
     pub fn capacity(&self) -> usize {
         (1 << self.log_size) - 1
     }
@@ -230,11 +230,11 @@ impl Srq {
         &self.pd
     }
 
-    /// Asks for one event SRQ_RQ_LIMIT ([`Device::async_events`]) once fewer than `limit` receives are left; 0 asks for
-    /// none. It comes when a message takes a receive: one asked for below what is left already comes with the next.
+    /// Requests one event SRQ_RQ_LIMIT ([`Device::async_events`]) for when fewer than `limit` receives are left; 0
+    /// cancels it. The event is sent when a message takes a receive: if already fewer are left, with the next message.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more than it holds, [`Error::Command`].
+    /// [`Error::Invalid`] for a limit above the capacity, [`Error::Command`].
     pub fn arm_limit(&self, limit: u16) -> Result<(), Error> {
         if usize::from(limit) > self.capacity() {
             let limits = 0..=self.capacity() as u64;
@@ -254,7 +254,7 @@ impl Srq {
         Ok(self.object.modify(&command)?)
     }
 
-    /// What the card says of it. Errors: [`Error::Command`].
+    /// Queries the card. Errors: [`Error::Command`].
     pub fn query(&self) -> Result<SrqStatus, Error> {
         if self.xrc.is_some() {
             return self.query_xrc();
@@ -294,14 +294,14 @@ impl Srq {
         Ok(ReceivePermit(ReceiveRingParts { ring, record, log_size, log_stride, sges }))
     }
 
-    /// Destroys it, once: after a success further calls do nothing.
+    /// Destroys it; after a success further calls do nothing.
     pub(crate) fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()?;
         self.memory.destroy()
     }
 
-    /// Destroys it: nothing posted is filled any more. Its queue and its queue pairs must be gone. Errors: the object,
-    /// kept alive, and why.
+    /// Destroys it: posted receives are discarded. Its queue and queue pairs must be dropped first. On an error the
+    /// object stays alive and is returned.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, Srq::end)
     }

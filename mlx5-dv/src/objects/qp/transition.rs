@@ -1,4 +1,4 @@
-//! The steps of queue pairs from state to state.
+//! State transitions of queue pairs.
 
 use mlx5_prm::cmd::{
     CmdStatus, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
@@ -15,7 +15,7 @@ use crate::objects::check::{fits, port_exists};
 use crate::objects::mkey::{AccessFlags, check_access};
 use crate::objects::object::Transition;
 
-/// An acknowledgement is asked for at least every `1 << 8` packets, as Linux does.
+/// An ACK is requested at least every `1 << 8` packets, as on Linux.
 pub(super) const LOG_ACK_REQ_FREQ: u8 = 8;
 
 /// What a transition changes beside what it must: `opt_param_mask`. Linux `MLX5_QP_OPTPAR_*`.
@@ -27,17 +27,17 @@ mod select {
     pub(super) const RNR_TIMEOUT: u32 = 1 << 6;
 }
 
-/// The services with a remote of their own.
+/// Services with a single remote.
 const CONNECTED: &[ServiceType] = &[ServiceType::Rc, ServiceType::Uc, ServiceType::Xrc];
 
 impl QueuePair {
-    /// Whether what is sent is acknowledged, and READs and atomics can be.
+    /// Whether the service is reliable: with ACKs, READs and atomics.
     fn is_reliable(&self) -> bool {
         self.options.service != ServiceType::Uc
     }
 
-    /// Sends `command`, which leads from `state` to `to`, in a span: level DEBUG, target `mlx5_dv::qp`, name
-    /// `transition`, fields `qpn`, `service`, `from`, `to` and, where it failed, `error`.
+    /// Executes `command`, which moves the queue pair from `state` to `to`, in a span: level DEBUG, target
+    /// `mlx5_dv::qp`, name `transition`, fields `qpn`, `service`, `from`, `to` and, after a failure, `error`.
     pub(super) fn step<C: Transition>(
         &self,
         state: &mut QpState,
@@ -63,8 +63,8 @@ impl QueuePair {
         result
     }
 
-    /// RST to INIT. Receives may be posted afterwards. No READ or atomic comes to an unreliable connection, whatever
-    /// it allows.
+    /// RST to INIT. Receives may be posted afterwards. An unreliable connection never gets READs or atomics, whatever
+    /// its rights.
     ///
     /// # Errors
     /// [`Error::State`], [`Error::Invalid`] for a value out of range, [`Error::Unsupported`] for REMOTE_ATOMIC on a
@@ -85,7 +85,7 @@ impl QueuePair {
         Ok(self.step(&mut state, QpState::Init, &command)?)
     }
 
-    /// INIT to RTR: the remote is known, and its requests are answered.
+    /// INIT to RTR: sets the remote, and starts to process its requests.
     ///
     /// # Errors
     /// As for [`init`](Self::init).
@@ -134,7 +134,7 @@ impl QueuePair {
         })
     }
 
-    /// Firmware's BAD_PARAM does not say which parameter: a path MTU that the port has no room for is the usual one.
+    /// Firmware's BAD_PARAM does not name the parameter; most often it is a path MTU that exceeds the port's.
     fn explain_mtu(&self, error: CommandError, path_mtu: PathMtu) -> Error {
         let CommandErrorKind::Status { status: CmdStatus::BadParameter, syndrome, .. } = error.kind else {
             return error.into();
@@ -153,7 +153,7 @@ impl QueuePair {
         }
     }
 
-    /// RTR to RTS: work requests are carried out.
+    /// RTR to RTS: starts to execute work requests.
     ///
     /// # Errors
     /// As for [`init`](Self::init).
@@ -252,7 +252,7 @@ impl QueuePair {
         }
     }
 
-    /// To ERR: everything posted completes with a flush error, and so does all that is posted from now on.
+    /// To ERR: everything posted, now or later, completes with a flush error.
     ///
     /// # Errors
     /// [`Error::State`] in RST, [`Error::Command`].
@@ -266,11 +266,11 @@ impl QueuePair {
         Ok(self.step(&mut state, QpState::Err, &command)?)
     }
 
-    /// To RST: everything posted is forgotten, without completions; so is what has completed and was not polled yet.
-    /// Drop the queues first, and with them each [`Work`](crate::queue::Work) of theirs that was not retired.
+    /// To RST: everything posted is discarded without completions, as are completions not polled yet. Drop the queues
+    /// first, and every [`Work`](crate::queue::Work) of them that was not retired.
     ///
     /// # Errors
-    /// [`Error::Invalid`] while a queue is out, [`Error::Command`].
+    /// [`Error::Invalid`] while a queue is leased, [`Error::Command`].
     pub fn reset(&self) -> Result<(), Error> {
         let mut state = self.lock();
         self.send_lease.check_released(&self.object.name(), "SendQueue")?;

@@ -29,9 +29,10 @@ use ring::SendRing;
 use service::{Messages, Service, UnreliableMessages};
 use wqe::{Elements, Head, Inline, One, Payload, Request, Size, WrFlags};
 
-/// A send queue of a queue pair in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it rings.
+/// A send queue of a queue pair in RTS. Used by one thread: not `Sync`, and all methods take `&mut self`. `D` is the
+/// doorbell mode.
 ///
-/// Work requests go in batches, each rung for once:
+/// Work requests are posted in batches, with one doorbell each:
 ///
 /// ```no_run
 /// # fn f(sq: &mut mlx5_dv::queue::SendQueue) -> Result<(), mlx5_dv::queue::PostError> {
@@ -44,7 +45,7 @@ use wqe::{Elements, Head, Inline, One, Payload, Request, Size, WrFlags};
 /// # }
 /// ```
 ///
-/// There is one batch at a time:
+/// Only one batch exists at a time:
 ///
 /// ```compile_fail,E0499
 /// fn two(sq: &mut mlx5_dv::queue::SendQueue) {
@@ -55,7 +56,7 @@ use wqe::{Elements, Head, Inline, One, Payload, Request, Size, WrFlags};
 /// }
 /// ```
 ///
-/// and no two threads share a queue:
+/// and threads cannot share a queue:
 ///
 /// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
@@ -65,13 +66,13 @@ pub struct SendQueue<D: SendDoorbell = AnyDoorbell, S: Service = Messages> {
     ring: SendRing,
     service: S,
     doorbell: Leased<D>,
-    /// Keeps the ring. Last, so that it goes last.
+    /// Keeps the ring mapped. Last, so that it is dropped last.
     object: Arc<S::Object>,
-    /// Makes the queue not `Sync`.
+    /// Makes the queue `!Sync`.
     _one_thread: PhantomData<Cell<()>>,
 }
 
-/// The send queue of an unreliable connection: SENDs and RDMA WRITEs.
+/// The send queue of an unreliable connection, for SENDs and RDMA WRITEs.
 pub type UnreliableSendQueue<D = AnyDoorbell> = SendQueue<D, UnreliableMessages>;
 
 impl<D: SendDoorbell, S: Service> fmt::Debug for SendQueue<D, S> {
@@ -85,12 +86,11 @@ impl<D: SendDoorbell, S: Service> fmt::Debug for SendQueue<D, S> {
 }
 
 impl<D: SendDoorbell, S: Service<Object = QueuePair>> SendQueue<D, S> {
-    /// The queue of `qp`, whose send ring `permit` is of.
+    /// The send queue of `qp`, whose ring is leased by `permit`.
     pub(crate) fn new(service: S, permit: SendPermit, doorbell: Leased<D>, qp: Arc<QueuePair>) -> Self {
         let parts = permit.into_parts();
-        // SAFETY: the permit says that the ring and the record are as large as it says, mapped as long as `qp`, which
-        // the queue keeps and drops last, and that nobody else posts there. Of the record this queue uses the send
-        // half.
+        // SAFETY: the permit states the size of ring and record and grants exclusive posting; they are mapped as long
+        // as `qp`, which the queue keeps and drops last. This queue uses the send half of the record.
         let ring = unsafe {
             let (_, record) = uar::record::queue_pair(parts.record);
             SendRing::new(parts.ring, parts.log_size, qp.qpn(), parts.limits, record)
@@ -105,7 +105,7 @@ impl<D: SendDoorbell, S: Service<Object = QueuePair>> SendQueue<D, S> {
 }
 
 impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
-    /// The queue of `object`, whose ring `ring` is.
+    /// The queue of `object` with the ring `ring`.
     pub(super) fn of(ring: SendRing, service: S, doorbell: Leased<D>, object: Arc<S::Object>) -> Self {
         SendQueue { ring, service, doorbell, object, _one_thread: PhantomData }
     }
@@ -114,30 +114,29 @@ impl<D: SendDoorbell, S: Service> SendQueue<D, S> {
         &self.object
     }
 
-    /// Begins a batch. Dropped without [`ring`](SendBatch::ring), it never happened.
+    /// Starts a batch. A batch dropped without [`ring`](SendBatch::ring) has no effect.
     #[inline(always)]
     pub fn batch(&mut self) -> SendBatch<'_, D, S> {
         SendBatch::new(&mut self.ring, &self.service, self.doorbell.get())
     }
 
-    /// Says that `work`, from a completion, is done, and so is all posted before it: their room is free again. The
-    /// `wr_id` it was posted with.
+    /// Retires the work request of a completion, and all posted before it: frees their WQEs. Returns its `wr_id`.
     ///
-    /// Every completion of this queue must come here, errors included, or its room is lost.
+    /// Every completion of this queue must be passed here, errors included; otherwise its WQEs are never freed.
     ///
     /// # Errors
-    /// [`RetireError`] for a completion of another queue or of nothing in flight. Nothing changes.
+    /// [`RetireError`] for a completion of another queue, or of nothing in flight. Nothing changes.
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
         self.ring.retire(work)
     }
 
-    /// WQEBBs that are free. A work request takes one for each 64 bytes of its WQE.
+    /// Number of free WQEBBs. A work request takes one per 64 bytes of its WQE.
     pub fn free(&self) -> usize {
         self.capacity() - self.ring.in_flight() as usize
     }
 
-    /// WQEBBs of the ring.
+    /// Number of WQEBBs of the ring.
     pub fn capacity(&self) -> usize {
         self.ring.capacity()
     }
@@ -149,25 +148,25 @@ impl<D: SendDoorbell, S: Service> Drop for SendQueue<D, S> {
     }
 }
 
-/// Work requests that are written, and not yet shown to the card.
+/// A batch of work requests, before its doorbell.
 ///
-/// Errors leave the batch as it was: nothing of the refused work request is written.
+/// After an error the batch is unchanged: nothing of the rejected work request is written.
 #[must_use = "a batch that is not rung never happened"]
 pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
     ring: &'a mut SendRing,
     pub(super) service: &'a S,
     doorbell: &'a mut D,
-    /// Where the first WQE starts.
+    /// Index of the first WQE.
     first: u32,
-    /// Where the next one starts.
+    /// Index of the next WQE.
     next: u32,
-    /// Where there is no more room.
+    /// The first index without room.
     end: u32,
-    /// WQEBBs of the last one; 0 if there is none.
+    /// WQEBBs of the last WQE; 0 if the batch is empty.
     last: u16,
-    /// Its first eight bytes, as they stand there.
+    /// First eight bytes of the last WQE, as in memory.
     control: u64,
-    /// How many were posted.
+    /// Number of work requests posted.
     posted: u32,
     /// Flags of what the next one must wait by: the one before it changes a key.
     fence: u8,
@@ -189,17 +188,17 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0, fence }
     }
 
-    /// Writes one WQE of `head` and `elements` behind the batch's others.
+    /// Posts a WQE with `head` and `elements`.
     #[inline(always)]
     fn post_elements(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
         match elements {
-            // From 1 to the longest, in one comparison.
+            // Not empty and not too long, in one comparison.
             [one] if one.len.wrapping_sub(1) < self.ring.longest => self.post(request, head, One(one)),
             _ => self.post(request, head, Elements(elements)),
         }
     }
 
-    /// Writes one WQE of `head` and `data` behind the batch's others.
+    /// Posts a WQE with `head` and inline `data`.
     #[inline(always)]
     fn post_inline(&mut self, request: Request, head: impl Head, data: &[u8]) -> Result<(), PostError> {
         self.post(request, head, Inline(data))
@@ -221,18 +220,18 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         Ok(())
     }
 
-    /// How many work requests the batch holds.
+    /// Number of work requests in the batch.
     pub fn len(&self) -> usize {
         self.posted as usize
     }
 
-    /// Whether it holds none.
+    /// Whether the batch is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.last == 0
     }
 
-    /// Shows the batch to the card: doorbell record, then one doorbell. An empty batch rings for nothing.
+    /// Hands the batch to the card: doorbell record, then one doorbell. An empty batch does nothing.
     #[inline(always)]
     pub fn ring(self) {
         if self.is_empty() {
@@ -245,7 +244,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         self.ring.record.post(self.next as u16);
         let control = u64::from_be(self.control);
         match wqebbs {
-            // What most are, so that a doorbell that copies need not ask how many.
+            // The common case: a BlueFlame doorbell then needs no check of the count.
             1 => self.doorbell.ring_with(control, self.ring.blocks(self.first, 1)),
             _ if wqebbs == u32::from(self.last) => {
                 self.doorbell.ring_with(control, self.ring.blocks(self.first, wqebbs))

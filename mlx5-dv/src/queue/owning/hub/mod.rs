@@ -1,4 +1,4 @@
-//! Many connections of one thread: one UAR page, one completion queue, one shared receive queue.
+//! Many connections on one thread, with one UAR page, one completion queue and one shared receive queue.
 
 pub(in crate::queue) mod members;
 pub(in crate::queue) mod options;
@@ -40,32 +40,32 @@ struct Member<C> {
     qpn: u32,
     psn: u32,
     in_flight: InFlight,
-    /// Whether the card has said that it takes no more receives.
+    /// Whether the card has reported its last receive (SRQ_LAST_WQE).
     has_ended: bool,
-    /// Once it is connected.
+    /// Set once it is connected.
     send: Option<SendQueue<AnyDoorbell>>,
     qp: Arc<QueuePair>,
 }
 
-/// Hundreds of reliable connections on one thread, which share a UAR page, a completion queue and receives.
+/// Hundreds of reliable connections on one thread, with a common UAR page, completion queue and shared receive queue.
 ///
-/// Connections [join](Self::join) and [leave](Self::leave) while others run; an error of one leaves the others alone.
-/// What [`poll`](Self::poll) hands out names its connection, and brings what that [joined](Self::join) with, found in
-/// constant time however many there are. Posting and polling make no system call, take no lock and allocate nothing.
+/// Connections [join](Self::join) and [leave](Self::leave) while others run; an error of one does not affect the
+/// others. [`poll`](Self::poll) returns completions with their connection's ID and context, found in constant time.
+/// Posting and polling make no system call, take no lock and allocate nothing.
 ///
-/// A received message comes in a [`Buffer`] of the hub, without a copy. Reading it copies, which is sound whatever the
-/// card does meanwhile; it can be sent on as it is. Then it goes [back](Self::recycle).
+/// A received message is in a [`Buffer`] of the hub, without a copy. Reading from it copies, which is sound whatever
+/// the card does; it can also be sent as it is. Afterwards return it by [`recycle`](Self::recycle).
 ///
-/// Belongs to one thread at a time. Dropped, it takes its connections down.
+/// A hub belongs to one thread at a time. Dropping it destroys its connections.
 pub struct Hub<C> {
     members: Members<Member<C>>,
-    /// By queue pair number, for events.
+    /// Keyed by queue pair number, for events.
     by_qpn: HashMap<u32, ConnectionId>,
-    /// What was met while a connection left.
-    met: VecDeque<(ConnectionId, Done)>,
+    /// Completions polled while a connection left.
+    deferred: VecDeque<(ConnectionId, Done)>,
     spare: Vec<Buffer>,
     shared: SharedReceiveQueue,
-    /// After the queue, which holds the object too.
+    /// After the queue, which holds the object, too.
     receives: Receives,
     cq: CompletionQueue,
     events: mpsc::Receiver<AsyncEvent>,
@@ -81,16 +81,16 @@ impl<C> fmt::Debug for Hub<C> {
     }
 }
 
-/// How long a connection that leaves is waited for to give back what it has under way.
+/// Longest wait for a leaving connection's work in flight.
 const FLUSH: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// Polling interval of that wait.
 const LOOK: Duration = Duration::from_micros(50);
 
 impl<C> Hub<C> {
-    /// A hub without connections, its receives posted.
+    /// Creates a hub without connections, and posts its receives.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the options exceed a capability; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: HubOptions) -> Result<Self, Error> {
         at_most(options.connections)?;
         let device = pd.device();
@@ -111,9 +111,9 @@ impl<C> Hub<C> {
         let mut hub = Hub {
             members: Members::new(options.connections),
             by_qpn: HashMap::new(),
-            met: VecDeque::new(),
+            deferred: VecDeque::new(),
             receives: Receives { in_flight: InFlight::new(0, shared.capacity() as u32), srq },
-            // The last ones first, as they are popped.
+            // In reverse order, since buffers are popped from the end.
             spare: (0..buffers).rev().map(buffer).collect::<Result<_, _>>()?,
             shared,
             cq,
@@ -157,13 +157,13 @@ impl<C> Hub<C> {
         }
     }
 
-    /// Posts `buffer`, or keeps it as a spare one.
+    /// Posts `buffer`, or keeps it as a spare.
     #[inline]
     fn post_receive(&mut self, buffer: Buffer) {
         let posted = self.receives.in_flight.next(Side::Receive).and_then(|wr_id| {
             let mut batch = self.shared.batch();
-            // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with
-            // the completion, or after the shared receive queue was destroyed.
+            // SAFETY: `InFlight::keep` stores the buffer, which holds its region, in the table next. It leaves the
+            // table with its completion, or after the shared receive queue was destroyed.
             unsafe { batch.receive(wr_id, &[buffer.segment()])? };
             batch.ring();
             Ok(())
@@ -175,15 +175,15 @@ impl<C> Hub<C> {
         }
     }
 
-    /// A buffer to send from; `None` where all are in flight, or with the user.
+    /// A buffer to send from; `None` if none is spare.
     pub fn buffer(&mut self) -> Option<Buffer> {
         self.spare.pop()
     }
 
-    /// Takes a buffer back, for the next receive or send.
+    /// Returns a buffer to the hub, for the next receive or send.
     ///
     /// # Errors
-    /// [`Refused`] for one that is not this hub's.
+    /// [`Refused`] for a buffer of another owner.
     pub fn recycle(&mut self, mut buffer: Buffer) -> Result<(), Refused> {
         let is_ours = Arc::ptr_eq(buffer.region(), &self.region) && buffer.capacity() == self.options.message_bytes;
         if !is_ours {
@@ -194,27 +194,27 @@ impl<C> Hub<C> {
         Ok(())
     }
 
-    /// Buffers that are posted for receives, and spare ones.
+    /// Number of buffers posted for receives, and of spare ones.
     pub fn buffers(&self) -> (usize, usize) {
         (self.receives.in_flight.in_flight().1, self.spare.len())
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The connections there are.
+    /// IDs of all connections.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionId> {
         self.members.ids()
     }
 
-    /// What `connection` joined with; `None` once it has left.
+    /// The context of `connection`; `None` once it has left.
     pub fn context(&mut self, connection: ConnectionId) -> Option<&mut C> {
         self.members.get_mut(connection).map(|member| &mut member.context)
     }
@@ -223,11 +223,11 @@ impl<C> Hub<C> {
         self.members.get(connection).ok_or_else(has_left)
     }
 
-    /// A new connection, whose queue pair is in INIT. `context` comes with all that is done on it.
+    /// Creates a connection with its queue pair in INIT. `context` is returned with each of its completions.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the hub has as many as it was made for, or the options exceed a capability;
-    /// [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Invalid`] if the hub is full, or the options exceed a capability; [`Error::Memory`],
+    /// [`Error::Command`].
     pub fn join(&mut self, context: C) -> Result<ConnectionId, Error> {
         let id = self.members.next().ok_or_else(|| {
             let (entries, mend) = (self.options.connections.into(), "let one leave, or Hub::grow");
@@ -248,7 +248,8 @@ impl<C> Hub<C> {
         Ok(id)
     }
 
-    /// What to tell the remote. Errors: [`Error::Invalid`] where our GID index names none, or it has left.
+    /// The data that the remote needs to connect. Errors: [`Error::Invalid`] if `gid_index` is not in the GID table, or
+    /// the connection has left.
     pub fn local(&self, connection: ConnectionId) -> Result<Peer, Error> {
         let member = self.member(connection)?;
         setup::local(&member.qp, &self.options.each, member.psn)
@@ -257,7 +258,8 @@ impl<C> Hub<C> {
     /// Connects to `peer`: INIT to RTR to RTS.
     ///
     /// # Errors
-    /// As for [`Connection::connect`](crate::queue::Connection::connect); [`Error::Invalid`] where it has left.
+    /// As for [`Connection::connect`](crate::queue::Connection::connect); [`Error::Invalid`] if the connection has
+    /// left.
     pub fn connect(&mut self, connection: ConnectionId, peer: &Peer) -> Result<(), Error> {
         let member = self.member(connection)?;
         let send = setup::connect(&member.qp, &self.options.each, member.psn, peer)?;
@@ -267,12 +269,12 @@ impl<C> Hub<C> {
         Ok(())
     }
 
-    /// What the card says of its queue pair. Errors: [`Error::Command`], [`Error::Invalid`] where it has left.
+    /// Queries its queue pair. Errors: [`Error::Command`], [`Error::Invalid`] if the connection has left.
     pub fn query(&self, connection: ConnectionId) -> Result<QpStatus, Error> {
         self.member(connection)?.qp.query()
     }
 
-    /// Posts one send work request by `post`, and rings.
+    /// Posts a send work request by `post`, and rings.
     #[inline(always)]
     fn post_send(
         &mut self,
@@ -298,12 +300,12 @@ impl<C> Hub<C> {
     #[inline]
     pub fn send(&mut self, connection: ConnectionId, buffer: Buffer) -> Result<Ticket, Refused> {
         self.post_send(connection, Some(buffer), |batch, id, elements| {
-            // SAFETY: `post_send` keeps the buffer until its completion, or until the queue pair is gone.
+            // SAFETY: `post_send` keeps the buffer until its completion, or until the queue pair is destroyed.
             unsafe { batch.send(id, WrFlags::SIGNALLED, elements) }
         })
     }
 
-    /// SEND of `buffer` with an immediate, waking a receiver that waits for solicited completions. Errors: [`Refused`].
+    /// SEND of `buffer` with immediate data and the solicited bit. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send_imm(&mut self, connection: ConnectionId, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
         self.post_send(connection, Some(buffer), |batch, id, elements| {
@@ -344,28 +346,28 @@ impl<C> Hub<C> {
         })
     }
 
-    /// SEND of `data`, which is copied and free at once. Errors: [`Refused`].
+    /// SEND of `data`, which is copied at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, connection: ConnectionId, data: &[u8]) -> Result<Ticket, Refused> {
         self.post_send(connection, None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, data))
     }
 
-    /// The next work request that is done, of whatever connection; `None` while there is none.
+    /// The next completed work request of any connection; `None` if there is none.
     ///
     /// # Errors
-    /// [`RetireError`] where the card names a work request that is not in flight: a card, or a driver, that is broken.
+    /// [`RetireError`] if a completion does not match any work request in flight: the card or the driver is faulty.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<HubDone<'_, C>>, RetireError> {
-        let next = match self.met.pop_front() {
+        let next = match self.deferred.pop_front() {
             None => self.poll_card()?,
-            met => met,
+            deferred => deferred,
         };
         let Some((connection, done)) = next else { return Ok(None) };
         let context = self.members.get_mut(connection).map(|member| &mut member.context);
         Ok(context.map(|context| HubDone { connection, context, done }))
     }
 
-    /// What is done next on a connection that is there. What one that has left received comes back as room.
+    /// The next completion of a present connection. Receives of a connection that has left are posted again.
     #[inline]
     fn poll_card(&mut self) -> Result<Option<(ConnectionId, Done)>, RetireError> {
         loop {
@@ -374,7 +376,7 @@ impl<C> Hub<C> {
                 Ok(completion) => (completion.work, completion.user_index),
                 Err(error) => (error.work, error.user_index),
             };
-            // The number too: what the card says is not believed.
+            // Check the number, too: the user index comes from the card and is not trusted.
             let found = self.members.find(user_index).filter(|(_, member)| member.qpn == work.qpn);
             match work.side {
                 Side::Send => {
@@ -397,14 +399,12 @@ impl<C> Hub<C> {
         }
     }
 
-    /// Returns when [`poll`](Self::poll) may have something: at once, or after sleeping where the hub was made with
-    /// `events`.
+    /// Waits until [`poll`](Self::poll) may have something: returns at once, or sleeps if `events` is set.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `timeout`, of which [`Duration::MAX`] is for ever; [`Error::CompletionQueue`] where the
-    /// completion queue overran, [`Error::Dead`].
+    /// [`Error::Timeout`] after `timeout`; [`Error::CompletionQueue`] if the completion queue overran; [`Error::Dead`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        if !self.met.is_empty() {
+        if !self.deferred.is_empty() {
             return Ok(());
         }
         if self.options.each.events {
@@ -423,7 +423,7 @@ impl<C> Hub<C> {
     /// As [`wait`](Self::wait), for tasks of any executor; the hub was made with `events`. `readable` is as for
     /// [`CompletionQueue::ready`], and so are the errors.
     pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
-        if self.met.is_empty() { self.cq.ready(readable).await } else { Ok(()) }
+        if self.deferred.is_empty() { self.cq.ready(readable).await } else { Ok(()) }
     }
 
     /// The eventfd that becomes readable when an event comes that [`ready`](Self::ready) or [`wait`](Self::wait) has
@@ -436,19 +436,19 @@ impl<C> Hub<C> {
     /// destroys it. What others have done meanwhile comes from later polls.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it has left already, [`Error::Command`] where the card refuses: then it is still there.
+    /// [`Error::Invalid`] if it has left already; [`Error::Command`] if firmware refuses: then it stays;
     /// [`Error::InvalidResponse`] as for [`poll`](Self::poll).
     pub fn leave(&mut self, connection: ConnectionId) -> Result<Left<C>, Error> {
         match self.member(connection)?.qp.to_error() {
-            // A dead card has been kept from memory before its death was known.
+            // The DMA of a dead card was stopped before its death became known.
             Err(error) if !error.is_dead() => return Err(error),
             _ => self.drain(connection)?,
         }
         let mut done = vec![];
-        for (id, met) in std::mem::take(&mut self.met) {
+        for (id, deferred) in std::mem::take(&mut self.deferred) {
             match id == connection {
-                true => done.push(met),
-                false => self.met.push_back((id, met)),
+                true => done.push(deferred),
+                false => self.deferred.push_back((id, deferred)),
             }
         }
         let member = self.members.remove(connection);
@@ -471,8 +471,8 @@ impl<C> Hub<C> {
         Ok(Left { context, done, buffers })
     }
 
-    /// Ends a connection as [`leave`](Self::leave), and has another join in its place with the same context, to be
-    /// connected anew: it, and what the old one had done or under way.
+    /// Removes a connection as [`leave`](Self::leave) does, and adds a new, unconnected one with the same context.
+    /// Returns its ID, and the completions and buffers of the old one.
     ///
     /// # Errors
     /// As for [`leave`](Self::leave) and [`join`](Self::join).
@@ -481,16 +481,16 @@ impl<C> Hub<C> {
         Ok((self.join(context)?, Left { context: (), done, buffers }))
     }
 
-    /// Polls until the queue pair of `connection`, which is in error, has given back its sends and takes no more
-    /// receives, [`FLUSH`] long at most: a card that lost an event is not waited for any longer.
+    /// Polls until the queue pair of `connection`, which is in error, has completed its sends and reported its last
+    /// receive. Waits at most [`FLUSH`], in case the card lost the event.
     fn drain(&mut self, connection: ConnectionId) -> Result<(), Error> {
         let clock = self.cq.cq().clock().clone();
         let deadline = Deadline::after(&clock, FLUSH);
         loop {
             self.take_events();
-            // After the event: what it says is the last has completed before.
-            while let Some(met) = self.poll_card()? {
-                self.met.push_back(met);
+            // Poll after the event: what it refers to has completed before.
+            while let Some(deferred) = self.poll_card()? {
+                self.deferred.push_back(deferred);
             }
             let member = self.member(connection)?;
             let is_done = member.has_ended && member.in_flight.is_empty();
@@ -536,7 +536,7 @@ impl<C> Drop for Hub<C> {
         for id in self.members.ids().collect::<Vec<_>>() {
             let Some(Member { mut in_flight, send, qp, .. }) = self.members.remove(id) else { continue };
             drop(send);
-            // Until the queue pair is gone the card may still use the buffers.
+            // The card may use the buffers until the queue pair is destroyed.
             if let Err(error) = QueuePair::destroy(qp) {
                 tracing::error!(%error, "a hub's queue pair was not destroyed; its buffers in flight are leaked");
                 in_flight.leak();
