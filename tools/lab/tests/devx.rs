@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 use std::path::Path;
 
@@ -43,6 +44,7 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let lab = boot_with("devx", |guest| guest.share(programs.path(), C_PROGRAMS))?;
     it_is_listed_and_asked(&lab)?;
     info_is_what_linux_shows(&lab)?;
+    counters_are_what_linux_shows(&lab)?;
     messages_bounce(&lab)?;
     libmlx5_is_at_the_other_end(&lab)?;
     shared_receives_are_those_of_libmlx5(&lab)?;
@@ -67,6 +69,76 @@ fn assert_refused(model: &Model, attempts: usize) {
     let violations = model.violations();
     let others: Vec<_> = violations.iter().filter(|said| !said.contains("key does not allow the access")).collect();
     assert!(others.is_empty() && violations.len() == attempts, "{violations:#?}");
+}
+
+/// Numbers by name, of `ethtool -S`.
+fn ethtool(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.lines().filter_map(|line| line.trim().rsplit_once(": "));
+    lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+}
+
+/// The numbers of some groups of `mlx5 counters --json`, by name.
+fn counted(counters: &Value, groups: &[&str]) -> BTreeMap<String, u64> {
+    let of = |group: &&str| counters["groups"][group]["counters"].as_object().into_iter().flatten();
+    let all = groups.iter().flat_map(of);
+    all.filter_map(|(name, counter)| Some((name.clone(), counter["value"].as_u64()?))).collect()
+}
+
+/// `mlx5 counters` over DevX has the names and numbers of ethtool, sysfs and `rdma statistic`.
+fn counters_are_what_linux_shows(lab: &Lab) -> TestResult {
+    // Twice, around ours: meanwhile the kernel may send.
+    let script = "device=$(ls /sys/class/infiniband/mlx5_0/device/net)
+        theirs() {
+            ethtool -S $device | tail -n +2
+            cd /sys/class/infiniband/mlx5_0/ports/1
+            grep -H . counters/* hw_counters/* 2>/dev/null | sed 's/:/: /'
+            cd /
+        }
+        theirs; echo ==; mlx5 counters --json -d devx:mlx5_0; echo ==; theirs; echo ==
+        rdma --json statistic show link mlx5_0/1";
+    let text = lab.check(script, TRAFFIC)?;
+    let [before, ours, after, rdma] = text.split("==\n").collect::<Vec<_>>()[..] else { return Err(text.into()) };
+    let (before, after) = (ethtool(before), ethtool(after));
+    let counters: Value = serde_json::from_str(ours)?;
+    let plain = |name: &String| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let of_sysfs = |dir: &str| {
+        let own = before.keys().filter(|name| name.starts_with(dir)).map(plain);
+        own.filter(|name| name != "lifespan").collect::<BTreeSet<String>>()
+    };
+    let names = |groups: &[&str]| counted(&counters, groups).into_keys().collect::<BTreeSet<String>>();
+    assert_eq!(names(&["infiniband"]), of_sysfs("counters/"), "{text}");
+    assert_eq!(names(&["queue", "hardware"]), of_sysfs("hw_counters/"), "{text}");
+    let of_interface: BTreeSet<String> = before.keys().filter(|name| !name.contains('/')).cloned().collect();
+    let more: Vec<String> = names(&["port", "vport", "netdev"]).difference(&of_interface).cloned().collect();
+    // Today's Linux shows the vport's errors no more.
+    let errors = ["rx_vport_error_bytes", "rx_vport_error_packets", "tx_vport_error_bytes", "tx_vport_error_packets"];
+    assert_eq!(more, errors, "{text}");
+    assert!(of_interface.is_subset(&names(&["port", "vport", "netdev"])), "{text}");
+
+    let mut compared = 0;
+    for (groups, prefix) in [
+        (&["port", "vport", "netdev"][..], ""),
+        (&["infiniband"][..], "counters/"),
+        (&["queue", "hardware"][..], "hw_counters/"),
+    ] {
+        for (name, value) in counted(&counters, groups) {
+            let key = format!("{prefix}{name}");
+            let (Some(low), Some(high)) = (before.get(&key), after.get(&key)) else { continue };
+            assert!((low..=high).contains(&&value), "{key}: {value}, but Linux shows {low} and then {high}");
+            compared += usize::from(value > 0);
+        }
+    }
+    assert!(compared >= 10, "only {compared} counters counted anything: {text}");
+    let rdma: Value = serde_json::from_str(rdma)?;
+    let hardware = counted(&counters, &["queue", "hardware"]);
+    let theirs = rdma[0].as_object().into_iter().flatten();
+    let theirs: Vec<_> = theirs.filter(|(name, _)| !["ifname", "ifindex", "port"].contains(&name.as_str())).collect();
+    assert!(!theirs.is_empty(), "{rdma}");
+    for (name, value) in theirs {
+        let ours = hardware.get(name).ok_or_else(|| format!("no {name}:\n{text}"))?;
+        assert!(value.as_u64().is_some_and(|value| *ours <= value), "{name}: {ours} and {value}");
+    }
+    Ok(())
 }
 
 /// `mlx5 list` and `mlx5 caps` agree with the kernel.
