@@ -2,8 +2,9 @@
 //! kernel.
 //!
 //! [`Machine`] is the protocol (IBTA chapter 12, annex A11), without input and output: a function of messages, calls
-//! and time. Its other end may be Linux's connection manager, and with it rping, nvme-rdma and whatever else uses
-//! librdmacm.
+//! and time.
+//! Messages are those of Linux's `rdma_cm`: the C compiler checks their layouts on the kernel's headers. A run against
+//! Linux's connection manager is still to be made.
 //!
 //! # Contract
 //! * No message causes a panic, and none changes a connection to another remote than its sender.
