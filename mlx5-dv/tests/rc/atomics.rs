@@ -213,7 +213,7 @@ fn a_connection_lends_the_buffer_for_what_was_there() {
     let buffer = a.compare_swap_blocking(buffer, theirs.remote(), 9, 1 << 40, SOON).unwrap().unwrap();
     assert_eq!((number(&ours, 8), number(&theirs, 0)), (9, 1 << 40));
     let refused = a.fetch_add(ours.buffer(16..20).unwrap(), theirs.remote(), 1).unwrap_err();
-    assert!(refused.to_string().contains("an atomic into 4 bytes"), "{refused}");
+    assert!(refused.to_string().contains("an atomic needs an 8-byte element, got 4 bytes"), "{refused}");
     drop((a, b, buffer, refused, ours, theirs));
     card.end();
 }

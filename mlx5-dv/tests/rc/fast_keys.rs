@@ -210,7 +210,7 @@ fn pages_of_one_size_are_one_piece_to_the_remote() {
     assert_eq!(bytes(&far, 2 * 4096, 4096), data[4096 - 0x100..8192 - 0x100]);
     assert_eq!(bytes(&far, 7 * 4096, 10_000 - 8192 + 0x100), data[8192 - 0x100..]);
     let mut batch = b.sq.batch();
-    batch.local_invalidate(3, WrFlags::SIGNALLED, key.key(1)).unwrap();
+    batch.local_invalidate(3, WrFlags::SIGNALLED | batch.fence_after_update(), key.key(1)).unwrap();
     batch.ring();
     b.good();
     let parts = KeyMemory::Parts(&[DataSegment { addr: 0, len: 1, lkey: 0 }]);

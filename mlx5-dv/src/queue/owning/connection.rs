@@ -63,6 +63,8 @@ pub struct Connection<S: Connected = Messages> {
     /// What a blocking call met while it waited for something else.
     met: VecDeque<Done>,
     link: Link<S>,
+    /// What the next work request waits by: the last one changes a key.
+    fence: WrFlags,
 }
 
 /// A connection whose messages may be lost: SENDs and RDMA WRITEs. See [`UnreliableMessages`].
@@ -90,6 +92,7 @@ impl<S: Connected> Connection<S> {
             in_flight: InFlight::new(send_depth, recv_depth),
             met: VecDeque::with_capacity(send_depth.saturating_add(recv_depth) as usize),
             link: Link::new(pd, options)?,
+            fence: WrFlags::empty(),
         })
     }
 
@@ -140,13 +143,14 @@ impl<S: Connected> Connection<S> {
     #[inline(always)]
     fn post_send(
         &mut self,
-        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64) -> Result<(), PostError>,
+        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<(), PostError>,
     ) -> Result<(), RefusedReason> {
         let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
         let mut batch = queue.batch();
-        post(&mut batch, wr_id)?;
+        post(&mut batch, wr_id, WrFlags::SIGNALLED | self.fence)?;
         batch.ring();
+        self.fence = WrFlags::empty();
         Ok(())
     }
 
@@ -155,16 +159,18 @@ impl<S: Connected> Connection<S> {
     pub fn send(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
         // SAFETY: as in `post_receive`: the buffer is kept until its completion.
-        let posted = self.post_send(|batch, id| unsafe { batch.send(id, WrFlags::SIGNALLED, &[segment]) });
+        let posted = self.post_send(|batch, id, signalled| unsafe { batch.send(id, signalled, &[segment]) });
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// SEND of `buffer` with an immediate, waking a receiver that waits for solicited completions. Errors: [`Refused`].
     #[inline]
     pub fn send_imm(&mut self, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
-        let (segment, flags) = (buffer.segment(), WrFlags::SIGNALLED | WrFlags::SOLICITED);
+        let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id| unsafe { batch.send_imm(id, flags, imm, &[segment]) });
+        let posted = self.post_send(|batch, id, signalled| unsafe {
+            batch.send_imm(id, signalled | WrFlags::SOLICITED, imm, &[segment])
+        });
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
@@ -173,30 +179,32 @@ impl<S: Connected> Connection<S> {
     pub fn write(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id| unsafe { batch.write(id, WrFlags::SIGNALLED, remote, &[segment]) });
+        let posted = self.post_send(|batch, id, signalled| unsafe { batch.write(id, signalled, remote, &[segment]) });
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// RDMA WRITE of `buffer` to `remote`, with an immediate that completes a receive there. Errors: [`Refused`].
     #[inline]
     pub fn write_imm(&mut self, buffer: Buffer, remote: RemoteAddress, imm: u32) -> Result<Ticket, Refused> {
-        let (segment, flags) = (buffer.segment(), WrFlags::SIGNALLED | WrFlags::SOLICITED);
+        let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id| unsafe { batch.write_imm(id, flags, remote, imm, &[segment]) });
+        let posted = self.post_send(|batch, id, signalled| unsafe {
+            batch.write_imm(id, signalled | WrFlags::SOLICITED, remote, imm, &[segment])
+        });
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// SEND of `data`, which is copied and free at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
-        let posted = self.post_send(|batch, id| batch.send_inline(id, WrFlags::SIGNALLED, data));
+        let posted = self.post_send(|batch, id, signalled| batch.send_inline(id, signalled, data));
         self.in_flight.keep(posted, Side::Send, None)
     }
 
     /// RDMA WRITE of `data`, which is copied and free at once, to `remote`. Errors: [`Refused`].
     #[inline]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
-        let posted = self.post_send(|batch, id| batch.write_inline(id, WrFlags::SIGNALLED, remote, data));
+        let posted = self.post_send(|batch, id, signalled| batch.write_inline(id, signalled, remote, data));
         self.in_flight.keep(posted, Side::Send, None)
     }
 
@@ -210,10 +218,10 @@ impl<S: Connected> Connection<S> {
         key: &mut FastKey,
         access: AccessFlags,
     ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
-        let remote = self.post_key(key, |key, batch, wr_id| {
+        let remote = self.post_key(key, |key, batch, wr_id, signalled| {
             // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory.
             // `FastKey` keeps the buffers, and the list, until the key is free or destroyed.
-            key.register(access, |key, new| unsafe { batch.register(wr_id, WrFlags::SIGNALLED, key, new) })
+            key.register(access, |key, new| unsafe { batch.register(wr_id, signalled, key, new) })
         })?;
         let ticket = self.keep_key()?;
         key.registering(self.link.qp.qpn(), ticket);
@@ -232,10 +240,10 @@ impl<S: Connected> Connection<S> {
         turns: u32,
         pieces: &[(u16, u16)],
     ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
-        let remote = self.post_key(key, |key, batch, wr_id| {
+        let remote = self.post_key(key, |key, batch, wr_id, signalled| {
             key.register_interleaved(access, turns, pieces, |key, new| {
                 // SAFETY: as in `register`; `FastKey` checks that the pieces lie inside of the buffers.
-                unsafe { batch.register(wr_id, WrFlags::SIGNALLED, key, new) }
+                unsafe { batch.register(wr_id, signalled, key, new) }
             })
         })?;
         let ticket = self.keep_key()?;
@@ -250,7 +258,7 @@ impl<S: Connected> Connection<S> {
     /// [`RefusedReason`]; the key is as it was.
     pub fn invalidate(&mut self, key: &mut FastKey) -> Result<Ticket, RefusedReason> {
         let rkey = key.to_invalidate()?;
-        self.post_key(key, |_, batch, wr_id| Ok(batch.local_invalidate(wr_id, WrFlags::SIGNALLED, rkey)?))?;
+        self.post_key(key, |_, batch, wr_id, signalled| Ok(batch.local_invalidate(wr_id, signalled, rkey)?))?;
         let ticket = self.keep_key()?;
         key.invalidating(self.link.qp.qpn(), ticket);
         Ok(ticket)
@@ -260,7 +268,7 @@ impl<S: Connected> Connection<S> {
     fn post_key<T>(
         &mut self,
         key: &mut FastKey,
-        post: impl FnOnce(&mut FastKey, &mut SendBatch<'_, AnyDoorbell, S>, u64) -> Result<T, RefusedReason>,
+        post: impl FnOnce(&mut FastKey, &mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
     ) -> Result<T, RefusedReason> {
         if !Arc::ptr_eq(key.pd(), self.link.qp.pd()) {
             return Err(RefusedReason::ForeignKey);
@@ -268,7 +276,8 @@ impl<S: Connected> Connection<S> {
         let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
         let mut batch = queue.batch();
-        let posted = post(key, &mut batch, wr_id)?;
+        let posted = post(key, &mut batch, wr_id, WrFlags::SIGNALLED | self.fence)?;
+        self.fence = batch.fence_after_update();
         batch.ring();
         Ok(posted)
     }
@@ -384,17 +393,20 @@ impl Connection {
     /// SEND of `buffer` that invalidates the remote's key `rkey`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send_invalidate(&mut self, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
-        let (segment, flags) = (buffer.segment(), WrFlags::SIGNALLED | WrFlags::SOLICITED);
+        let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id| unsafe { batch.send_invalidate(id, flags, rkey, &[segment]) });
+        let posted = self.post_send(|batch, id, signalled| unsafe {
+            batch.send_invalidate(id, signalled | WrFlags::SOLICITED, rkey, &[segment])
+        });
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
     /// SEND of `data`, which is copied and free at once, that invalidates the remote's key `rkey`. Errors: [`Refused`].
     #[inline]
     pub fn send_invalidate_inline(&mut self, data: &[u8], rkey: u32) -> Result<Ticket, Refused> {
-        let flags = WrFlags::SIGNALLED | WrFlags::SOLICITED;
-        let posted = self.post_send(|batch, id| batch.send_invalidate_inline(id, flags, rkey, data));
+        let posted = self.post_send(|batch, id, signalled| {
+            batch.send_invalidate_inline(id, signalled | WrFlags::SOLICITED, rkey, data)
+        });
         self.in_flight.keep(posted, Side::Send, None)
     }
 
@@ -403,7 +415,7 @@ impl Connection {
     pub fn read(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id| unsafe { batch.read(id, WrFlags::SIGNALLED, remote, &[segment]) });
+        let posted = self.post_send(|batch, id, signalled| unsafe { batch.read(id, signalled, remote, &[segment]) });
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
@@ -418,9 +430,9 @@ impl Connection {
         swap: u64,
     ) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
-        let posted = self.post_send(|batch, id| {
+        let posted = self.post_send(|batch, id, signalled| {
             // SAFETY: as in `post_receive`.
-            unsafe { batch.compare_swap(id, WrFlags::SIGNALLED, remote, compare, swap, segment) }
+            unsafe { batch.compare_swap(id, signalled, remote, compare, swap, segment) }
         });
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
@@ -432,7 +444,7 @@ impl Connection {
         let segment = buffer.segment();
         // SAFETY: as in `post_receive`.
         let posted =
-            self.post_send(|batch, id| unsafe { batch.fetch_add(id, WrFlags::SIGNALLED, remote, add, segment) });
+            self.post_send(|batch, id, signalled| unsafe { batch.fetch_add(id, signalled, remote, add, segment) });
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 

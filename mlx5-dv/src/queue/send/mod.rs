@@ -27,7 +27,7 @@ mod tests;
 
 use ring::SendRing;
 use service::{Messages, Service, UnreliableMessages};
-use wqe::{Elements, Head, Inline, One, Payload, Request, Size, WrFlags};
+use wqe::{Elements, Head, Inline, One, Payload, Request, Size};
 
 /// A send queue of a queue pair in RTS. Used by one thread: not `Sync`, and all methods take `&mut self`. `D` is the
 /// doorbell mode.
@@ -168,8 +168,6 @@ pub struct SendBatch<'a, D: SendDoorbell, S: Service = Messages> {
     control: u64,
     /// Number of work requests posted.
     posted: u32,
-    /// Flags of what the next one must wait by: the one before it changes a key.
-    fence: u8,
 }
 
 impl<D: SendDoorbell, S: Service> fmt::Debug for SendBatch<'_, D, S> {
@@ -184,8 +182,7 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     fn new(ring: &'a mut SendRing, service: &'a S, doorbell: &'a mut D) -> Self {
         let next = ring.producer;
         let end = ring.retired.wrapping_add(ring.mask + 1);
-        let fence = ring.fence;
-        SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0, fence }
+        SendBatch { ring, service, doorbell, first: next, next, end, last: 0, control: 0, posted: 0 }
     }
 
     /// Posts a WQE with `head` and `elements`.
@@ -205,14 +202,13 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
     }
 
     #[inline(always)]
-    fn post(&mut self, mut request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
+    fn post(&mut self, request: Request, head: impl Head, payload: impl Payload) -> Result<(), PostError> {
         head.check(payload.bytes())?;
         let segments = 1 + head.segments() + payload.segments(self.ring)?;
         let size = Size { segments, wqebbs: segments.div_ceil(WQEBB / SEGMENT) as u16 };
         if self.end.wrapping_sub(self.next) < size.wqebbs.into() {
             return Err(Full.into());
         }
-        request.flags |= WrFlags::from_bits_retain(std::mem::take(&mut self.fence));
         self.control = self.ring.write(self.next, size, request, head, payload);
         self.last = size.wqebbs;
         self.next = self.next.wrapping_add(size.wqebbs.into());
@@ -239,7 +235,6 @@ impl<'a, D: SendDoorbell, S: Service> SendBatch<'a, D, S> {
         }
         let wqebbs = self.next.wrapping_sub(self.first);
         self.ring.producer = self.next;
-        self.ring.fence = self.fence;
         barrier::to_device();
         self.ring.record.post(self.next as u16);
         let control = u64::from_be(self.control);

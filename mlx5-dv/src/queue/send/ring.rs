@@ -36,11 +36,8 @@ pub(crate) struct SendRing {
     pub(super) qpn: u32,
     /// Longest element or message in bytes; 0 if elements are not supported.
     pub(crate) longest: u32,
+    pub(super) sges: u16,
     pub(super) inline_bytes: u16,
-    /// At most what `ds` counts.
-    pub(super) sges: u8,
-    /// Flags of what the next work request must wait by: the last one changes a key.
-    pub(super) fence: u8,
 }
 
 const _: () = assert!(size_of::<SendRing>() <= 64, "the hot fields have outgrown a cache line");
@@ -77,9 +74,8 @@ impl SendRing {
             retired: 0,
             qpn,
             longest: if limits.sges == 0 { 0 } else { longest },
+            sges: limits.sges,
             inline_bytes: limits.inline_bytes,
-            sges: limits.sges.min(u8::MAX.into()) as u8,
-            fence: 0,
         }
     }
 

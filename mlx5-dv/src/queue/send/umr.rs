@@ -327,10 +327,18 @@ impl Registration<'_> {
 }
 
 impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
+    /// What the work request directly behind a [`register`](Self::register) or
+    /// [`local_invalidate`](Self::local_invalidate) must carry among its flags, in this batch or a later one, by the
+    /// card's `umr_fence`. A [`Connection`](crate::queue::Connection) adds it by itself.
+    pub fn fence_after_update(&self) -> WrFlags {
+        self.service.key_updates().fence
+    }
+
     /// Fast registration: gives the free `key` memory and rights. Returns the address of its first byte for the remote.
     ///
-    /// The card executes it in the queue's order, after earlier work requests have started. The next work request waits
-    /// for it, so a following SEND may pass the key to the remote. Earlier work requests may still be executing:
+    /// The card executes it in the queue's order, after earlier work requests have started. The next work request
+    /// carries [`fence_after_update`](Self::fence_after_update); then a following SEND may pass the key to the remote.
+    /// Without it, the card may use the key before it is changed. Earlier work requests may still be executing:
     /// [`WrFlags::FENCE`] orders it after earlier RDMA READs, for example from the key's memory. A key that is not
     /// free, or is of another protection domain, fails the work request, and the queue pair moves to ERR.
     ///
@@ -395,7 +403,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
     /// [`UmrKey`] with its present variant.
     ///
     /// Accesses of the remote may still be executing; when the completion is polled, all have ended. The next work
-    /// request waits for it. A key that cannot be changed, such as a memory region's, or one with another variant fails
+    /// request carries [`fence_after_update`](Self::fence_after_update). A key that cannot be changed, such as a memory region's, or one with another variant fails
     /// the work request, and the queue pair moves to ERR. Errors: [`PostError`].
     pub fn local_invalidate(&mut self, wr_id: u64, flags: WrFlags, key: u32) -> Result<(), PostError> {
         let mut change = Change { control: UmrCtrlSeg::ZERO, context: Mkc::ZERO };
@@ -404,7 +412,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         self.post_change(Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: key }, &change, Inline(&[]))
     }
 
-    /// Posts a UMR; the next work request waits for it.
+    /// Posts a UMR.
     fn post_change(&mut self, request: Request, change: &Change, list: impl Payload) -> Result<(), PostError> {
         let updates = self.service.key_updates();
         let segments = HEAD + list.segments(self.ring)?;
@@ -416,8 +424,6 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         if wqebbs > self.ring.capacity() {
             return Err(PostError::WqeTooLong { given: wqebbs, most: self.ring.capacity() });
         }
-        self.post(request, change, list)?;
-        self.fence = updates.fence.bits();
-        Ok(())
+        self.post(request, change, list)
     }
 }

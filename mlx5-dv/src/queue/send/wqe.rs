@@ -20,8 +20,7 @@ bitflags::bitflags! {
         /// Start only when all earlier RDMA READs and atomics of the queue are complete.
         const FENCE = (Fence::Fence.number() << 5) as u8;
         /// Begin only when all earlier changes of keys by this queue are made (PRM "initiator small fence"), such as
-        /// [`SendBatch::register`](crate::queue::SendBatch::register). What comes directly behind one of these waits
-        /// by itself, as the card's `umr_fence` asks for.
+        /// [`SendBatch::register`](crate::queue::SendBatch::register).
         const SMALL_FENCE = (Fence::InitiatorSmall.number() << 5) as u8;
         /// Begin only when all earlier work requests of the queue are complete: both fences, and more.
         const STRONG_ORDERING = (Fence::StrongOrdering.number() << 5) as u8;
