@@ -74,6 +74,6 @@ pub use ::uar::{BlueFlame, Plain, Shared};
 pub(crate) use cq::CqRingParts;
 pub(crate) use flow::criteria::to_mac;
 pub(crate) use inline_headers::{ETHERNET, MOST_HEADERS, headers, most_headers};
-pub(crate) use qp::datagram::log_most;
+pub(crate) use qp::datagram::{DATAGRAMS, log_most};
 pub(crate) use ring_lease::{ReceivePermit, ReceiveRingOwner, RingPermit, SendLimits, SendPermit, SendRingOwner};
 pub(crate) use sq::FrameLimits;

@@ -12,7 +12,8 @@
 //! 1. [`SendQueue`], [`ReceiveQueue`], [`CompletionQueue`]: work requests by address and key. Posting memory is
 //!    `unsafe`.
 //! 2. [`Connection`]: takes a buffer with each work request and hands it back with its completion. Safe. And
-//!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe. And
+//!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe.
+//!    [`DatagramEndpoint`] does the same for datagrams. And
 //!    [`Hub`]: hundreds of connections on one thread, which share their receives. Safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 //!
@@ -38,6 +39,7 @@ pub use completion::decode::{Completion, Failure, Operation, Side, Work, WorkErr
 pub use completion::{CompletionQueue, Completions};
 pub use error::{Full, PostError, RetireError};
 pub use owning::connection::{Connection, UnreliableConnection, WaitError};
+pub use owning::datagrams::{DatagramEndpoint, DatagramOptions, DatagramSends};
 pub use owning::endpoint::{Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends};
 pub use owning::extended::{XrcConnection, XrcPeer, XrcReceiver};
 pub use owning::fast_key::FastKey;

@@ -13,7 +13,7 @@ use super::send::extended::{ExtendedMessages, XrcSendQueue};
 use super::send::service::Connected;
 use super::send::{SendQueue, UnreliableSendQueue};
 use crate::error::Error;
-use crate::objects::{DoorbellMode, QueuePair, Rq, SendLimits, Sq, Srq, log_most};
+use crate::objects::{DATAGRAMS, DoorbellMode, QueuePair, Rq, SendLimits, Sq, Srq, log_most};
 
 impl QueuePair {
     /// The send queue, with doorbell mode `D`. There is only one; after dropping it, [`reset`](Self::reset) the queue
@@ -77,7 +77,7 @@ impl QueuePair {
     /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of a connection, if the queue is in use or does
     /// not exist, or if `D` is not available.
     pub fn datagram_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<DatagramSendQueue<D>, Error> {
-        self.must_be(&[ServiceType::Ud], "datagram_send_queue", "send_queue or unreliable_send_queue")?;
+        self.must_be(DATAGRAMS, "datagram_send_queue", "send_queue or unreliable_send_queue")?;
         let log_most = log_most(self.device().port()?.mtu)?;
         let limits = SendLimits {
             sges: self.options().send_sges,

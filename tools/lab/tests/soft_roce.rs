@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -175,6 +176,50 @@ impl Wire {
     }
 }
 
+/// The connection manager: our `cm_pingpong` at one end, `rping` on the kernel's at the other.
+impl Wire {
+    /// Bytes of each message, and messages.
+    const RPING: &str = "-C 50 -S 20000";
+
+    fn managed(&self, arguments: &[&str]) -> Result<Command, Report> {
+        let mut command = Command::new(self.build.program("cm_pingpong")?);
+        let socket = self.lab.model.sockets()[0].display();
+        command.args(["-d", &format!("vfio-user:{socket}"), "--ip", "10.0.0.4/24"]);
+        command.args(Self::RPING.split(' ')).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    }
+
+    /// Our client calls an `rping` in the guest, which `within` runs, at `address`.
+    fn call_rping(&self, within: &str, address: &str) -> TestResult {
+        let server = format!("{within} rping -s -a {address} -V -v {}", Self::RPING);
+        let server = self.lab.serve(&server, "rdma resource show cm_id | grep -q LISTEN")?;
+        let output = self.managed(&[address])?.output()?;
+        self.succeeded(&output, &server.so_far())?;
+        let said = self.lab.ended(server)?;
+        assert!(said.contains("server ping data: rdma-ping-49"), "{said}");
+        Ok(())
+    }
+
+    /// An `rping` in the guest, which `within` runs, calls our server at `address`. It compares what comes back.
+    fn be_called_by_rping(&self, within: &str, address: &str) -> TestResult {
+        let mut server = Running(self.managed(&["--listen"])?.spawn()?);
+        let mut line = String::new();
+        let stdout = server.0.stdout.take().ok_or("standard output of our server")?;
+        let mut stdout = BufReader::new(stdout);
+        stdout.read_line(&mut line)?;
+        assert!(line.starts_with("listening"), "{line:?}");
+        let client = format!("{within} rping -c -a {address} -V -v {} 2>&1", Self::RPING);
+        let said = self.lab.check(&client, TRAFFIC)?;
+        assert!(said.contains("ping data: rdma-ping-49"), "{said}");
+        stdout.read_to_string(&mut line)?;
+        let output = server.output()?;
+        self.succeeded(&output, &said)?;
+        assert!(line.contains("served 50 messages") && line.ends_with("disconnected\n"), "{line}");
+        Ok(())
+    }
+}
+
 /// A process of ours, killed if it is not waited for.
 struct Running(Child);
 
@@ -182,7 +227,7 @@ impl Running {
     fn output(mut self) -> Result<Output, Report> {
         let mut output = Output { status: self.0.wait()?, stdout: Vec::new(), stderr: Vec::new() };
         if let Some(stderr) = &mut self.0.stderr {
-            std::io::Read::read_to_end(stderr, &mut output.stderr)?;
+            stderr.read_to_end(&mut output.stderr)?;
         }
         Ok(output)
     }
@@ -237,6 +282,41 @@ fn assert_neighbourly(tshark: &Tshark, capture: &Path) -> TestResult {
         assert!(!packets(tshark, capture, filter)?.is_empty(), "our function sent no {what}: no {filter:?}");
     }
     Ok(())
+}
+
+/// Messages of the connection manager, by attribute, that our function sends, or gets.
+const MANAGED: &[(&str, u16)] = &[("REQ", 0x10), ("REP", 0x13), ("RTU", 0x14), ("DREQ", 0x15), ("DREP", 0x16)];
+
+/// tshark reads each message of the connection manager in the capture, from our function and to it.
+fn assert_managed(tshark: &Tshark, capture: &Path) -> TestResult {
+    for (message, attribute) in MANAGED {
+        for side in ["src", "dst"] {
+            let of_cm = "infiniband.mad.mgmtclass == 7 && infiniband.mad.classversion == 2";
+            let filter = format!("ip.{side} == 10.0.0.4 && {of_cm} && infiniband.mad.attributeid == {attribute:#x}");
+            assert!(!packets(tshark, capture, &filter)?.is_empty(), "no {message} with ip.{side} our function's");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn soft_roce_and_ours_are_connected_by_the_connection_managers_of_both() -> TestResult {
+    let wire = Wire::boot()?;
+    // soft-RoCE, and mlx5_ib on the model, each with the kernel's connection manager.
+    for (within, address) in [("", "10.0.0.3"), ("ip netns exec a", "10.0.0.1")] {
+        wire.call_rping(within, address)?;
+        wire.be_called_by_rping(within, "10.0.0.4")?;
+    }
+    wire.be_called_by_rping("", "fe80::c5ff:fe00:1%$(cat /tmp/lan)")?;
+    wire.lab.assert_quiet()?;
+    wire.lab.check("rdma link delete rxe0 && rmmod rdma_ucm && rmmod mlx5_ib", PROBE)?;
+    wire.lab.guest.power_off()?;
+    assert_lawful(&wire.lab.model);
+    drop(wire.lab.model);
+    let tshark = Tshark::ready()?;
+    assert_eq!(packets(&tshark, &wire.capture, "_ws.malformed")?, [""; 0], "tshark finds these wrong");
+    assert_managed(&tshark, &wire.capture)
 }
 
 #[test]

@@ -113,6 +113,30 @@ impl Neighbours {
         }
     }
 
+    /// The MAC address of `address` if it is known. If not, requests go out until it is, or until
+    /// [`forget`](Self::forget): ask again. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::NotOnLink`], [`Error::NotUnicast`]; [`Error::Queue`] if the card died.
+    pub fn look_up(&self, address: IpAddr) -> Result<Option<Mac>, Error> {
+        self.check(address)?;
+        let mut state = self.shared.lock();
+        if let Some(mac) = state.known.get(&address).copied() {
+            state.wanted.remove(&address);
+            return Ok(Some(mac));
+        }
+        if let Some(ended) = &state.ended {
+            return Err(Error::Queue(ended.clone()));
+        }
+        state.wanted.entry(address).or_default();
+        Ok(None)
+    }
+
+    /// Sends no more requests for `address`.
+    pub fn forget(&self, address: IpAddr) {
+        self.shared.lock().wanted.remove(&address);
+    }
+
     fn check(&self, address: IpAddr) -> Result<(), Error> {
         match address {
             IpAddr::V4(address) => match self.network {

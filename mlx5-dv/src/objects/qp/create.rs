@@ -11,6 +11,7 @@ use super::QueuePair;
 use super::options::{Layout, QpOptions};
 use super::transition::LOG_ACK_REQ_FREQ;
 use crate::caps::{CapPage, Caps};
+use crate::device::Device;
 use crate::error::{Error, Invalid};
 use crate::objects::check::{one_device, timestamps, user_index};
 use crate::objects::cq::Cq;
@@ -40,7 +41,7 @@ impl QueuePair {
     ) -> Result<Arc<Self>, Error> {
         let device = pd.device();
         one_device("a queue pair's PD, UAR and CQs", device, [uar.device(), send_cq.device(), recv_cq.device()])?;
-        let kind = kind(options.service, device.caps())?;
+        let kind = kind(options.service, device)?;
         if let Some(srq) = &options.srq {
             one_device("a queue pair and its SRQ", device, [srq.device()])?;
             if srq.xrcd().is_some() {
@@ -92,7 +93,8 @@ impl QueuePair {
 }
 
 /// The object of a queue pair of `service`, for messages.
-fn kind(service: ServiceType, caps: &Caps) -> Result<&'static str, Error> {
+fn kind(service: ServiceType, device: &Device) -> Result<&'static str, Error> {
+    let caps = device.caps();
     match service {
         ServiceType::Rc => Ok("an RC QP"),
         ServiceType::Uc if caps.current::<CmdHcaCap>(CapPage::General).is_some_and(|general| general.uc()) => {
@@ -101,8 +103,14 @@ fn kind(service: ServiceType, caps: &Caps) -> Result<&'static str, Error> {
         ServiceType::Uc => Err(Error::Unsupported { what: "unreliable connections".into(), capability: "uc" }),
         ServiceType::Ud => Ok("a UD QP"),
         ServiceType::Xrc => Ok("an XRC QP"),
+        ServiceType::Qp1 if device.is_owned() => Ok("QP 1"),
+        ServiceType::Qp1 => {
+            let (what, device) = ("queue pair 1", device.name().into());
+            let mend = "connect by its connection manager (/dev/infiniband/rdma_cm), or open the function as vfio:";
+            Err(Invalid::WrongAccess { what, device, kernel: true, mend }.into())
+        }
         other => {
-            let instead = "use ServiceType::Rc, Uc, Ud or Xrc".into();
+            let instead = "use ServiceType::Rc, Uc, Ud, Xrc or Qp1".into();
             Err(Error::NotImplemented { what: format!("a queue pair of service {other}"), instead })
         }
     }

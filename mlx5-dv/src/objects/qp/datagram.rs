@@ -2,6 +2,7 @@
 
 use mlx5_prm::cmd::{Init2rtrQpIn, Rst2initQpIn, Rtr2rtsQpIn};
 use mlx5_prm::ctx::{Ads, Qpc};
+use mlx5_prm::ib::GSI_QKEY;
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::UdAdrsVector;
 
@@ -17,7 +18,7 @@ use crate::objects::check::{fits, port_exists};
 pub struct DatagramAttributes {
     /// Our port, from 1. Default of [`new`](Self::new): 1.
     pub port: u8,
-    /// What a datagram must carry to be received here.
+    /// What a datagram must carry to be received here. Queue pair 1 has [`GSI_QKEY`].
     pub qkey: u32,
     /// First packet sequence number we send, 24 bits. Default of [`new`](Self::new): 0.
     pub sq_psn: u32,
@@ -27,6 +28,11 @@ impl DatagramAttributes {
     /// Datagrams that carry `qkey` are received; all else default.
     pub fn new(qkey: u32) -> Self {
         DatagramAttributes { port: 1, qkey, sq_psn: 0 }
+    }
+
+    /// Of queue pair 1: management datagrams.
+    pub fn general_services() -> Self {
+        DatagramAttributes::new(GSI_QKEY)
     }
 }
 
@@ -75,6 +81,9 @@ impl AddressHandle {
     }
 }
 
+/// The services of datagrams.
+pub(crate) const DATAGRAMS: &[ServiceType] = &[ServiceType::Ud, ServiceType::Qp1];
+
 impl QueuePair {
     /// A queue pair of datagrams, from RST to RTS: it needs to know of nobody. Where firmware refuses a step,
     /// [`reset`](Self::reset) comes before the next try.
@@ -83,7 +92,7 @@ impl QueuePair {
     /// [`Error::State`] in any state but RST, [`Error::Invalid`] for a value out of range or a queue pair of a
     /// connection, [`Error::Command`].
     pub fn activate(&self, attributes: &DatagramAttributes) -> Result<(), Error> {
-        self.must_be(&[ServiceType::Ud], "activate", "init, ready_to_receive and ready_to_send")?;
+        self.must_be(DATAGRAMS, "activate", "init, ready_to_receive and ready_to_send")?;
         let mut state = self.lock();
         if *state != QpState::Rst {
             return Err(self.forbidden(*state, "activate", "RST", QpState::Rst));

@@ -135,7 +135,7 @@ impl fmt::Debug for QueuePair {
 }
 
 impl QueuePair {
-    /// `qpn`, 24 bits: to tell the remote.
+    /// `qpn`, 24 bits: to tell the remote. One of general services is queue pair 1 to others, whatever this number.
     pub fn qpn(&self) -> u32 {
         self.qpn
     }
@@ -178,7 +178,7 @@ impl QueuePair {
     /// The error of `call`, which needs `wanted`, the state that `reach` is.
     fn forbidden(&self, state: QpState, call: &'static str, wanted: &'static str, reach: QpState) -> Error {
         let missing_calls = match self.options.service {
-            ServiceType::Ud => datagram_way(state),
+            ServiceType::Ud | ServiceType::Qp1 => datagram_way(state),
             _ => way(state, reach),
         };
         StateError { qpn: self.qpn, state, call, wanted, missing_calls }.into()

@@ -16,8 +16,8 @@ use crate::objects::xrcd::Xrcd;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct QpOptions {
-    /// How it reaches others: [`ServiceType::Rc`], [`ServiceType::Uc`], [`ServiceType::Ud`] or [`ServiceType::Xrc`].
-    /// Default: RC.
+    /// How it reaches others: [`ServiceType::Rc`], [`ServiceType::Uc`], [`ServiceType::Ud`], [`ServiceType::Xrc`], or
+    /// [`ServiceType::Qp1`] for management datagrams. Default: RC.
     pub service: ServiceType,
     /// Work requests of the largest kind that the send queue holds at once. Default: 128.
     pub send_wqes: u32,
@@ -80,6 +80,13 @@ impl QpOptions {
     pub fn xrc_target(mut self, domain: &Arc<Xrcd>) -> Self {
         self.send_wqes = 0;
         self.xrc_initiator(domain)
+    }
+
+    /// Queue pair 1, of general services: management datagrams. Sets [`service`](Self::service) to
+    /// [`ServiceType::Qp1`]. A function has one.
+    pub fn general_services(mut self) -> Self {
+        self.service = ServiceType::Qp1;
+        self
     }
 
     /// Sets [`send_wqes`](Self::send_wqes) and [`recv_wqes`](Self::recv_wqes).
@@ -166,7 +173,7 @@ impl Layout {
     /// Segments of a send WQE before its data: control, and where it goes.
     fn head(options: &QpOptions) -> u64 {
         match options.service {
-            ServiceType::Ud => 1 + (size_of::<UdAdrsVector>() / SEGMENT) as u64,
+            ServiceType::Ud | ServiceType::Qp1 => 1 + (size_of::<UdAdrsVector>() / SEGMENT) as u64,
             // The shared receive queue too.
             ServiceType::Xrc => 3,
             _ => 2,

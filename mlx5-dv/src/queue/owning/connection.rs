@@ -12,7 +12,7 @@ use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AccessFlags, AnyDoorbell, Buffer, Pd, QueuePair};
+use crate::objects::{AccessFlags, AnyDoorbell, Buffer, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
 use crate::queue::error::{Full, PostError, RetireError};
@@ -114,6 +114,15 @@ impl<S: Connected> Connection<S> {
     /// already; [`Error::Command`].
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
         self.link.connect(peer)
+    }
+
+    /// As [`connect`](Self::connect), by the steps' own attributes: as a connection manager agreed on them. The options
+    /// that the connection was made with do not count then.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::ready_to_receive`] and [`QueuePair::ready_to_send`].
+    pub fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Error> {
+        self.link.connect_by(rtr, rts)
     }
 
     /// Sends, writes, reads and atomics in flight, and receives posted.

@@ -11,7 +11,7 @@ use super::queues::RetiredBatch;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
 use crate::memory::{DataSegment, RemoteAddress};
-use crate::objects::{AnyDoorbell, MemoryRegion, QueuePair, Uar};
+use crate::objects::{AnyDoorbell, MemoryRegion, QueuePair, RtrAttributes, RtsAttributes, Uar};
 use crate::queue::completion::decode::{Completion, WorkError};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
@@ -48,21 +48,21 @@ pub enum EndpointError {
 
 /// The region as plain numbers.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+pub(super) struct Window {
     addr: u64,
     len: usize,
     lkey: u32,
 }
 
 impl Window {
-    fn of(region: &MemoryRegion) -> Self {
+    pub(super) fn of(region: &MemoryRegion) -> Self {
         Window { addr: region.addr(), len: region.len(), lkey: region.lkey() }
     }
 
     /// The bytes `range` as a scatter/gather element. Panics outside of the region.
     #[inline(always)]
     #[track_caller]
-    fn segment(&self, range: Range<usize>) -> DataSegment {
+    pub(super) fn segment(&self, range: Range<usize>) -> DataSegment {
         let inside = range.start <= range.end && range.end <= self.len;
         assert!(inside, "bytes {range:?} of a memory region of {} bytes", self.len);
         // What an element cannot count is longer than any message, which posting refuses.
@@ -114,6 +114,15 @@ impl Endpoint {
     /// As for [`Connection::connect`](crate::queue::Connection::connect).
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
         self.link.connect(peer)
+    }
+
+    /// As [`connect`](Self::connect), by the steps' own attributes: as a connection manager agreed on them. The options
+    /// that the endpoint was made with do not count then.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::ready_to_receive`] and [`QueuePair::ready_to_send`].
+    pub fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Error> {
+        self.link.connect_by(rtr, rts)
     }
 
     /// Begins a batch of sends, writes, reads and atomics; `None` before [`connect`](Self::connect), or where there is
@@ -344,8 +353,8 @@ impl EndpointSends<'_> {
 #[derive(Debug)]
 #[must_use = "a batch that is not rung never happened"]
 pub struct EndpointReceives<'a> {
-    batch: ReceiveBatch<'a>,
-    window: Window,
+    pub(super) batch: ReceiveBatch<'a>,
+    pub(super) window: Window,
 }
 
 impl EndpointReceives<'_> {

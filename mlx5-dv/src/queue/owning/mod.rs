@@ -1,6 +1,7 @@
 //! Queues that own the buffers they lend the card.
 
 pub(super) mod connection;
+pub(super) mod datagrams;
 pub(super) mod endpoint;
 pub(super) mod ethernet;
 pub(super) mod extended;

@@ -134,6 +134,12 @@ impl<S: Connected> Link<S> {
         self.queues.send = connect(&self.qp, &self.options, self.psn, peer)?;
         Ok(())
     }
+
+    /// Connects by the steps' own attributes.
+    pub(super) fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Error> {
+        self.queues.send = connect_by(&self.qp, &self.options, rtr, rts)?;
+        Ok(())
+    }
 }
 
 /// The first packet sequence number that `qp` sends.
@@ -162,6 +168,18 @@ pub(super) fn connect<S: Connected>(
 ) -> Result<Option<SendQueue<AnyDoorbell, S>>, Error> {
     to_rts(qp, options, psn, peer)?;
     (options.send_depth > 0).then(|| qp.connected_send_queue("connect", "")).transpose()
+}
+
+/// Connects `qp` by the steps' own attributes: its send queue, if it has one.
+fn connect_by<S: Connected>(
+    qp: &Arc<QueuePair>,
+    options: &ConnectionOptions,
+    rtr: &RtrAttributes,
+    rts: &RtsAttributes,
+) -> Result<Option<SendQueue<AnyDoorbell, S>>, Error> {
+    qp.ready_to_receive(rtr)?;
+    qp.ready_to_send(rts)?;
+    (options.send_depth > 0).then(|| qp.connected_send_queue("connect_by", "")).transpose()
 }
 
 /// Takes `qp` from INIT to RTR to RTS.

@@ -403,8 +403,9 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
     /// [`UmrKey`] with its present variant.
     ///
     /// Accesses of the remote may still be executing; when the completion is polled, all have ended. The next work
-    /// request carries [`fence_after_update`](Self::fence_after_update). A key that cannot be changed, such as a memory region's, or one with another variant fails
-    /// the work request, and the queue pair moves to ERR. Errors: [`PostError`].
+    /// request carries [`fence_after_update`](Self::fence_after_update). A key that cannot be changed, such as a memory
+    /// region's, or one with another variant fails the work request, and the queue pair moves to ERR. Errors:
+    /// [`PostError`].
     pub fn local_invalidate(&mut self, wr_id: u64, flags: WrFlags, key: u32) -> Result<(), PostError> {
         let mut change = Change { control: UmrCtrlSeg::ZERO, context: Mkc::ZERO };
         change.control.w().inline(true).mkey_mask(mkey_mask(&[MkeyMaskBit::Free]));

@@ -79,9 +79,9 @@ impl Machine {
         check(parameters, "REQ", REQ_DATA)?;
         let (id, tid) = (self.next_id()?, self.next_tid());
         let mut connection = Connection::new(State::ReqSent, path, service, tid);
-        connection.local_qpn = parameters.qpn;
+        connection.agreed.local_qpn = parameters.qpn;
         connection.agreed.route = route;
-        connection.agreed.sq_psn = parameters.psn;
+        connection.agreed.rq_psn = parameters.psn;
         connection.agreed.responder_resources = parameters.responder_resources;
         connection.agreed.initiator_depth = parameters.initiator_depth;
         self.table.insert(id, connection);
@@ -141,9 +141,9 @@ impl Machine {
         self.must_be(id, &[State::ReqReceived], "accept", "a ConnectRequest without an answer")?;
         let guid = self.config.ca_guid;
         let Some(connection) = self.table.get_mut(id.0) else { return Err(CallError::Unknown(id.0)) };
-        connection.local_qpn = parameters.qpn;
         let agreed = &mut connection.agreed;
-        agreed.sq_psn = parameters.psn;
+        agreed.local_qpn = parameters.qpn;
+        agreed.rq_psn = parameters.psn;
         agreed.responder_resources = agreed.responder_resources.min(parameters.responder_resources);
         agreed.initiator_depth = agreed.initiator_depth.min(parameters.initiator_depth);
         let mut rep = CmRep::default();
@@ -247,7 +247,7 @@ impl Machine {
         self.events.retain(|(of, _)| *of != id);
         match state {
             State::ReqSent => {
-                self.refuse(now, id.0, CmRejectReason::Timeout, &[]);
+                self.refuse(id.0, CmRejectReason::Timeout, &[]);
                 self.table.remove(id.0);
             }
             State::ReqReceived | State::RepReceived | State::RepSent => {
@@ -265,7 +265,7 @@ impl Machine {
     }
 
     fn rejected(&mut self, now: Duration, id: u32, reason: CmRejectReason, private_data: &[u8]) {
-        self.refuse(now, id, reason, private_data);
+        self.refuse(id, reason, private_data);
         self.wait_out(now, id, State::Rejected);
         if let Some(connection) = self.table.get_mut(id) {
             connection.orphan = true;

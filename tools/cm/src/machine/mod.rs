@@ -135,7 +135,7 @@ impl Machine {
             }
             // The program did not answer.
             State::ReqReceived | State::RepReceived => {
-                self.refuse(now, id, CmRejectReason::Timeout, &[]);
+                self.refuse(id, CmRejectReason::Timeout, &[]);
                 self.end(id, Event::Unreachable);
             }
             State::SidrReqReceived => self.end(id, Event::Unreachable),
@@ -149,7 +149,7 @@ impl Machine {
     fn give_up(&mut self, now: Duration, id: u32) {
         match self.state(ConnectionId(id)) {
             Some(State::ReqSent | State::RepSent) => {
-                self.refuse(now, id, CmRejectReason::Timeout, &[]);
+                self.refuse(id, CmRejectReason::Timeout, &[]);
                 self.end(id, Event::Unreachable);
             }
             Some(State::DreqSent) => self.ended(now, id, false, Vec::new()),
@@ -226,7 +226,7 @@ impl Machine {
     }
 
     /// Rejects the last message of the remote, or ends a try of ours. Only sends.
-    fn refuse(&mut self, _now: Duration, id: u32, reason: CmRejectReason, private_data: &[u8]) {
+    fn refuse(&mut self, id: u32, reason: CmRejectReason, private_data: &[u8]) {
         let Some(connection) = self.table.get_mut(id) else { return };
         let refusal = Refusal {
             path: connection.path,

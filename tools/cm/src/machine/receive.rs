@@ -162,7 +162,7 @@ impl Machine {
         (connection.state, connection.last) = (State::RepReceived, None);
         let agreed = &mut connection.agreed;
         agreed.remote_qpn = rep.local_qpn();
-        agreed.rq_psn = rep.starting_psn();
+        agreed.sq_psn = rep.starting_psn();
         agreed.initiator_depth = agreed.initiator_depth.min(rep.responder_resources());
         agreed.responder_resources = agreed.responder_resources.min(rep.initiator_depth());
         agreed.rnr_retry_count = rep.rnr_retry_count();
@@ -239,7 +239,7 @@ impl Machine {
         let connection = self.table.get(id).filter(|_| self.state_of(path, id, remote_id).is_some());
         let is_live = match connection {
             // Of another queue pair than this connection's.
-            Some(connection) if connection.local_qpn != dreq.remote_qpn_eecn() => return,
+            Some(connection) if connection.agreed.local_qpn != dreq.remote_qpn_eecn() => return,
             Some(Connection { state: State::ReqReceived, .. }) => return,
             Some(connection) => !matches!(connection.state, State::Timewait | State::Rejected),
             // Ended and forgotten: the remote has not heard of it yet.
@@ -268,9 +268,10 @@ impl Machine {
 fn offer(path: Path, req: &CmReq) -> Agreed {
     Agreed {
         path,
+        local_qpn: 0,
         remote_qpn: req.local_qpn(),
-        rq_psn: req.starting_psn(),
-        sq_psn: 0,
+        rq_psn: 0,
+        sq_psn: req.starting_psn(),
         responder_resources: req.initiator_depth(),
         initiator_depth: req.responder_resources(),
         rnr_retry_count: req.rnr_retry_count(),

@@ -25,7 +25,6 @@ pub(super) struct Connection {
     pub(super) remote_guid: u64,
     pub(super) remote_id: u32,
     pub(super) remote_qpn: u32,
-    pub(super) local_qpn: u32,
     /// What this side offered, then what both agree on.
     pub(super) agreed: Agreed,
     /// The last message: sent again after a timeout, and where the remote shows that it missed it.
@@ -53,9 +52,9 @@ impl Connection {
             remote_guid: 0,
             remote_id: 0,
             remote_qpn: 0,
-            local_qpn: 0,
             agreed: Agreed {
                 path,
+                local_qpn: 0,
                 remote_qpn: 0,
                 rq_psn: 0,
                 sq_psn: 0,

@@ -178,7 +178,7 @@ fn two_ends_agree_on_what_both_can() {
     let Event::ConnectRequest { service, remote, offer, private_data } = event else { panic!("{event:?}") };
     assert_eq!((service, remote.to_string().as_str()), (SERVICE, "10.0.0.1:999"));
     assert_eq!((private_data.len(), &private_data[..6]), (56, &b"hello\0"[..]));
-    assert_eq!((offer.remote_qpn, offer.rq_psn, offer.rnr_retry_count), (0x42, 0xabcdef, 3));
+    assert_eq!((offer.remote_qpn, offer.sq_psn, offer.rnr_retry_count), (0x42, 0xabcdef, 3));
     assert_eq!((offer.responder_resources, offer.initiator_depth), (4, 8), "the other way round");
     assert_eq!((offer.route.retry_count, offer.route.local_ack_timeout), (5, 17));
 
@@ -188,10 +188,10 @@ fn two_ends_agree_on_what_both_can() {
     let (_, event) = net.event(0);
     let Event::ConnectResponse { agreed, private_data } = event else { panic!("{event:?}") };
     assert_eq!(private_data, [7; 196]);
-    assert_eq!((agreed.remote_qpn, agreed.rq_psn, agreed.sq_psn), (0x77, 0x123456, 0xabcdef));
+    assert_eq!((agreed.remote_qpn, agreed.sq_psn, agreed.rq_psn), (0x77, 0x123456, 0xabcdef));
     assert_eq!((agreed.responder_resources, agreed.initiator_depth), (8, 2));
     let accepted = net.ends[1].agreed(theirs).unwrap();
-    assert_eq!((accepted.responder_resources, accepted.initiator_depth, accepted.sq_psn), (2, 8, 0x123456));
+    assert_eq!((accepted.responder_resources, accepted.initiator_depth, accepted.rq_psn), (2, 8, 0x123456));
     net.ends[0].ready(ours, b"go").unwrap();
     let (_, Event::Established { private_data }) = net.event(1) else { panic!() };
     assert_eq!(&private_data[..3], b"go\0");

@@ -96,7 +96,8 @@ pub(crate) fn time_of(code: u8) -> Duration {
 pub struct Parameters {
     /// Our queue pair, 24 bits.
     pub qpn: u32,
-    /// First packet sequence number that we send, 24 bits.
+    /// First packet sequence number that the remote sends, 24 bits: what our queue pair's `rq_psn` is. IBTA "Starting
+    /// PSN"; Linux's connection manager has it so.
     pub psn: u32,
     /// READs and atomics of the remote that we answer at once, at most. Default: 16.
     pub responder_resources: u8,
@@ -111,7 +112,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Of queue pair `qpn` that starts at `psn`; all else default.
+    /// Of queue pair `qpn`, whose remote starts at `psn`; all else default.
     pub fn new(qpn: u32, psn: u32) -> Self {
         Parameters {
             qpn,
@@ -172,6 +173,8 @@ impl Default for Route {
 pub struct Agreed {
     /// Where it is.
     pub path: Path,
+    /// Our queue pair; 0 until the program names it.
+    pub local_qpn: u32,
     /// The remote queue pair.
     pub remote_qpn: u32,
     /// First packet sequence number that the remote sends.

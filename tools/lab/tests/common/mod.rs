@@ -42,8 +42,17 @@ impl std::fmt::Debug for Report {
 
 /// Our programs that guests and hosts run.
 pub fn build() -> Result<Build, Report> {
-    let examples =
-        ["rc_pingpong", "srq_pingpong", "xsrq_pingpong", "frames", "atomics", "fast_keys", "asyncwatch", "tokio"];
+    let examples = [
+        "rc_pingpong",
+        "cm_pingpong",
+        "srq_pingpong",
+        "xsrq_pingpong",
+        "frames",
+        "atomics",
+        "fast_keys",
+        "asyncwatch",
+        "tokio",
+    ];
     Ok(Build::release(&["mlx5"], &examples)?)
 }
 

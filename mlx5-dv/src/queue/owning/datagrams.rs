@@ -1,0 +1,206 @@
+//! A queue pair of datagrams that works on one memory region.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::endpoint::{EndpointError, EndpointReceives, Window};
+use super::queues::Queues;
+use crate::error::Error;
+use crate::objects::{
+    AddressHandle, AnyDoorbell, CqOptions, DatagramAttributes, MemoryRegion, QpOptions, QueuePair, Uar,
+};
+use crate::queue::completion::CompletionQueue;
+use crate::queue::completion::decode::Completion;
+use crate::queue::error::PostError;
+use crate::queue::receive::ReceiveQueue;
+use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue};
+use crate::queue::send::wqe::WrFlags;
+
+/// What a [`DatagramEndpoint`] is to be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DatagramOptions {
+    /// Datagrams under way at once. Default: 128.
+    pub send_depth: u32,
+    /// Receives posted at once. Default: 128.
+    pub recv_depth: u32,
+    /// Bytes that [`DatagramSends::send_inline`] can carry. Default: 28.
+    pub inline_bytes: u16,
+    /// Whether [`DatagramEndpoint::wait`] sleeps by events. Default: no.
+    pub events: bool,
+    /// What a datagram must carry to be received. `None` is queue pair 1, of general services, whose Q_Key is fixed.
+    pub qkey: Option<u32>,
+}
+
+impl DatagramOptions {
+    /// Datagrams that carry `qkey` are received; all else default.
+    pub fn new(qkey: u32) -> Self {
+        DatagramOptions { send_depth: 128, recv_depth: 128, inline_bytes: 28, events: false, qkey: Some(qkey) }
+    }
+
+    /// Queue pair 1, of general services: management datagrams. A function has one; on `devx:` it is the kernel's.
+    pub fn general_services() -> Self {
+        DatagramOptions { qkey: None, ..DatagramOptions::new(0) }
+    }
+
+    fn attributes(&self) -> DatagramAttributes {
+        self.qkey.map_or_else(DatagramAttributes::general_services, DatagramAttributes::new)
+    }
+
+    fn queue_pair(&self) -> QpOptions {
+        let options = QpOptions::default().wqes(self.send_depth, self.recv_depth).inline_bytes(self.inline_bytes);
+        if self.qkey.is_some() { options.datagrams() } else { options.general_services() }
+    }
+}
+
+/// A queue pair of datagrams, and the memory region it works on.
+///
+/// As an [`Endpoint`](crate::queue::Endpoint) does, it posts any part of its region. Each datagram received lies behind
+/// [`GRH`](crate::queue::GRH) bytes of header. Belongs to one thread at a time; posting and polling make no system
+/// call, take no lock and allocate nothing. Dropped with work in flight, the queue pair is reset first; if that fails,
+/// the region is leaked.
+#[derive(Debug)]
+pub struct DatagramEndpoint {
+    window: Window,
+    queues: Queues<DatagramSendQueue, ReceiveQueue>,
+    qp: Arc<QueuePair>,
+    /// After the queue pair: the card may use it for as long as that lives.
+    region: Arc<MemoryRegion>,
+}
+
+impl DatagramEndpoint {
+    /// A queue pair in RTS, in the region's protection domain, with a UAR page and a completion queue of its own.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the options exceed a capability, or queue pair 1 is the kernel's; [`Error::Memory`],
+    /// [`Error::Command`].
+    pub fn new(region: &Arc<MemoryRegion>, options: &DatagramOptions) -> Result<Self, Error> {
+        let pd = region.pd();
+        let uar = Uar::alloc(pd.device())?;
+        let mut cq_options = CqOptions::default().entries(options.send_depth.saturating_add(options.recv_depth));
+        cq_options.events = options.events;
+        let cq = CompletionQueue::create(&uar, cq_options)?;
+        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), options.queue_pair())?;
+        qp.activate(&options.attributes())?;
+        let send = (options.send_depth > 0).then(|| qp.datagram_send_queue()).transpose()?;
+        let receive = (options.recv_depth > 0).then(|| qp.receive_queue()).transpose()?;
+        let queues = Queues { send, receive, cq };
+        Ok(DatagramEndpoint { window: Window::of(region), queues, qp, region: Arc::clone(region) })
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.qp
+    }
+
+    /// The region it works on.
+    pub fn region(&self) -> &Arc<MemoryRegion> {
+        &self.region
+    }
+
+    /// Begins a batch of datagrams; `None` where there is no send queue.
+    #[inline(always)]
+    pub fn sends(&mut self) -> Option<DatagramSends<'_>> {
+        let window = self.window;
+        self.queues.send.as_mut().map(|queue| DatagramSends { batch: queue.batch(), window })
+    }
+
+    /// Begins a batch of receives; `None` where there is no receive queue.
+    #[inline(always)]
+    pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
+        let window = self.window;
+        self.queues.receive.as_mut().map(|queue| EndpointReceives { batch: queue.batch(), window })
+    }
+
+    /// The next completion, with the `wr_id` its work request was posted with; `None` while there is none.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<(u64, Completion)>, EndpointError> {
+        let Some((wr_id, result)) = self.queues.poll()? else { return Ok(None) };
+        Ok(Some((wr_id, result?)))
+    }
+
+    /// Sleeps until [`poll`](Self::poll) has something. Errors: as for
+    /// [`CompletionQueue::wait`](crate::queue::CompletionQueue::wait).
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.queues.cq.wait(timeout)
+    }
+
+    /// Whether the card may still use the region on our behalf.
+    fn is_busy(&self) -> bool {
+        let sends = self.queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
+        sends || self.queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
+    }
+}
+
+impl Drop for DatagramEndpoint {
+    fn drop(&mut self) {
+        let busy = self.is_busy();
+        self.queues.close();
+        if !busy {
+            return;
+        }
+        // As for an `Endpoint`.
+        if let Err(error) = self.qp.reset()
+            && !error.is_dead()
+        {
+            tracing::error!(%error, "a queue pair of datagrams could not be reset; its memory region is leaked");
+            std::mem::forget(Arc::clone(&self.region));
+        }
+    }
+}
+
+/// Datagrams of a [`DatagramEndpoint`] that are written, and not yet shown to the card.
+///
+/// Ranges are bytes of the region, and panic outside of it as a slice's do. Errors leave the batch as it was.
+#[must_use = "a batch that is not rung never happened"]
+pub struct DatagramSends<'a> {
+    batch: DatagramSendBatch<'a, AnyDoorbell>,
+    window: Window,
+}
+
+impl fmt::Debug for DatagramSends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.batch, f)
+    }
+}
+
+impl DatagramSends<'_> {
+    /// SEND of the bytes `range` to `to`. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn send(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        range: Range<usize>,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: the endpoint keeps the region registered until its queue pair is destroyed, or was reset and its
+        // queues are gone. Nobody can have a reference to the region's memory: it is copied in and out.
+        unsafe { self.batch.send(wr_id, flags, to, &[segment]) }
+    }
+
+    /// SEND of `data`, which is copied and free at once, to `to`. Errors: [`PostError`].
+    #[inline(always)]
+    pub fn send_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        to: &AddressHandle,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        self.batch.send_inline(wr_id, flags, to, data)
+    }
+
+    /// Shows the batch to the card.
+    #[inline(always)]
+    pub fn ring(self) {
+        self.batch.ring();
+    }
+}

@@ -1,0 +1,201 @@
+//! Connection managers on two software cards: in virtual time over a cable that loses frames, and by the wall clock
+//! with neighbours.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_cm::{CmRejectReason, ConnectionId, ConnectionManager, Event, ManagerError, Parameters, Route, Service};
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions};
+use mlx5_dv::{Device, Options};
+use mlx5_neighbours::Neighbours;
+use mlx5_open::Sim;
+use mlx5_open::virtual_time::World;
+use mlx5_sim::card::Card;
+use mlx5_sim::world::Conditions;
+
+const PORT: u16 = 7174;
+/// Longer than all repetitions of a message take.
+const LONG: Duration = Duration::from_secs(600);
+
+/// Two managers in one world, polled in turn.
+struct Pair {
+    world: World,
+    managers: [ConnectionManager; 2],
+    devices: [Arc<Device>; 2],
+}
+
+impl Pair {
+    fn new(seed: u64, loss: u32) -> Self {
+        let world = World::new(seed);
+        let conditions = Conditions { loss, duplication: 20_000, reordering: 20_000, ..Conditions::default() };
+        let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], conditions).unwrap();
+        let devices = cards.each_ref().map(|card| world.open(card).unwrap());
+        let mut managers = devices.each_ref().map(|device| ConnectionManager::new(device, None).unwrap());
+        managers[1].listen(Service::tcp(PORT)).unwrap();
+        managers[1].listen(Service::udp(PORT)).unwrap();
+        Pair { world, managers, devices }
+    }
+
+    /// The listener's address.
+    fn remote(&self) -> SocketAddr {
+        SocketAddr::new(self.devices[1].gids()[0].address.into(), PORT)
+    }
+
+    /// The next event, and whose it is.
+    fn event(&mut self) -> Option<(usize, ConnectionId, Event)> {
+        let clock = self.world.clock().clone();
+        let end = clock.now() + LONG;
+        while clock.now() < end {
+            for (end, manager) in self.managers.iter_mut().enumerate() {
+                if let Some((id, event)) = manager.poll().unwrap() {
+                    return Some((end, id, event));
+                }
+            }
+            clock.pause(Duration::from_millis(5));
+            if self.managers.iter().all(|manager| manager.machine().connections() == 0) {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+fn connection(device: &Arc<Device>) -> (Connection, Arc<MemoryRegion>) {
+    let pd = Pd::alloc(device).unwrap();
+    let region = MemoryRegion::allocate(&pd, 4096, AccessFlags::LOCAL_WRITE).unwrap();
+    (Connection::new(&pd, ConnectionOptions::default()).unwrap(), region)
+}
+
+#[test]
+fn queue_pairs_are_connected_by_what_both_agree_on_and_carry_messages() {
+    for (seed, loss) in [(1, 0), (2, 50_000), (3, 200_000)] {
+        let mut pair = Pair::new(seed, loss);
+        let (mut near, near_region) = connection(&pair.devices[0]);
+        let (mut far, far_region) = connection(&pair.devices[1]);
+        far.receive(far_region.buffer(0..4096).unwrap()).unwrap();
+        near.receive(near_region.buffer(0..4096).unwrap()).unwrap();
+        let offer = Parameters { initiator_depth: 3, ..Parameters::new(near.queue_pair().qpn(), 0x123) };
+        let remote = pair.remote();
+        pair.managers[0].connect(remote, Route::default(), &offer.private_data(b"hello")).unwrap();
+
+        let (1, theirs, Event::ConnectRequest { private_data, .. }) = pair.event().unwrap() else { panic!() };
+        assert_eq!(&private_data[..6], b"hello\0");
+        let (mut rtr, rts) = pair.managers[1].attributes(theirs).unwrap();
+        assert_eq!((rtr.remote_qpn, rts.sq_psn, rtr.max_dest_rd_atomic), (near.queue_pair().qpn(), 0x123, 3));
+        rtr.rq_psn = 0x456;
+        far.connect_by(&rtr, &rts).unwrap();
+        pair.managers[1].accept(theirs, &Parameters::new(far.queue_pair().qpn(), 0x456)).unwrap();
+
+        let (0, ours, Event::ConnectResponse { .. }) = pair.event().unwrap() else { panic!() };
+        let (rtr, rts) = pair.managers[0].attributes(ours).unwrap();
+        assert_eq!((rts.sq_psn, rtr.rq_psn, rts.max_rd_atomic), (0x456, 0x123, 3));
+        near.connect_by(&rtr, &rts).unwrap();
+        pair.managers[0].ready(ours, &[]).unwrap();
+        assert!(matches!(pair.event(), Some((1, id, Event::Established { .. })) if id == theirs));
+
+        near.send_inline(b"ping").unwrap();
+        assert_eq!(far.wait(LONG).unwrap().result.unwrap().byte_len, 4);
+        far.send_inline(b"pong!").unwrap();
+        while near.wait(LONG).unwrap().result.unwrap().byte_len != 5 {}
+        pair.managers[1].disconnect(theirs, b"bye").unwrap();
+        let mut ended = Vec::new();
+        while let Some((end, _, event)) = pair.event() {
+            ended.push((end, matches!(event, Event::Disconnected { .. })));
+        }
+        ended.sort();
+        assert_eq!(ended, [(0, false), (0, true), (1, false), (1, true)], "each is told, and when timewait is over");
+    }
+}
+
+/// 1000 connections at once: a third is rejected, the others are made and ended.
+fn thousand(seed: u64) -> impl PartialEq + std::fmt::Debug {
+    const ALL: u32 = 1000;
+    let mut pair = Pair::new(seed, 50_000);
+    let remote = pair.remote();
+    for qpn in 0..ALL {
+        pair.managers[0].connect(remote, Route::default(), &Parameters::new(0x1000 + qpn, 0)).unwrap();
+    }
+    let (mut rejected, mut made, mut ended) = (0, 0, [0; 2]);
+    while let Some((end, id, event)) = pair.event() {
+        let manager = &mut pair.managers[end];
+        match (end, event) {
+            (1, Event::ConnectRequest { offer, .. }) if offer.remote_qpn.is_multiple_of(3) => {
+                manager.reject(id, &[]).unwrap()
+            }
+            (1, Event::ConnectRequest { offer, .. }) => {
+                manager.accept(id, &Parameters::new(offer.remote_qpn + ALL, 0)).unwrap();
+            }
+            (0, Event::ConnectResponse { .. }) => {
+                made += 1;
+                manager.ready(id, &[]).unwrap();
+            }
+            (1, Event::Established { .. }) => manager.disconnect(id, &[]).unwrap(),
+            (0, Event::Rejected { reason: CmRejectReason::ConsumerDefined, .. }) => rejected += 1,
+            (end, Event::Disconnected { confirmed: true, .. }) => ended[end] += 1,
+            (_, Event::TimewaitExit) => {}
+            (end, other) => panic!("end {end}: {other:?}"),
+        }
+    }
+    assert_eq!((rejected, made, ended), (333, 667, [667; 2]));
+    assert_eq!(pair.managers.each_ref().map(|manager| manager.machine().connections()), [0, 0]);
+    pair.world.simulated().record()
+}
+
+#[test]
+fn a_thousand_connections_under_five_per_cent_loss_leave_nothing_and_each_run_is_the_same() {
+    assert_eq!(thousand(7), thousand(7));
+}
+
+#[test]
+fn the_queue_pair_of_a_datagram_service_is_found() {
+    let mut pair = Pair::new(4, 50_000);
+    let remote = pair.remote();
+    pair.managers[0].resolve(remote, b"who").unwrap();
+    let (1, id, Event::ResolveRequest { .. }) = pair.event().unwrap() else { panic!() };
+    pair.managers[1].answer(id, 0x55, 0x0123_4567, &[]).unwrap();
+    assert!(matches!(pair.event(), Some((0, _, Event::Resolved { qpn: 0x55, qkey: 0x0123_4567, .. }))));
+    assert!(pair.event().is_none());
+}
+
+#[test]
+fn a_function_has_one_connection_manager_and_reaches_what_it_has_an_address_for() {
+    let mut pair = Pair::new(5, 0);
+    let error = ConnectionManager::new(&pair.devices[0], None).unwrap_err();
+    assert!(matches!(&error, ManagerError::Device(_)), "{error}");
+    let error = pair.managers[0].connect("10.0.0.1:1".parse().unwrap(), Route::default(), &Parameters::new(1, 0));
+    let text = error.unwrap_err().to_string();
+    assert!(text.starts_with("no GID of the function reaches 10.0.0.1: its GIDs are fe80::"), "{text}");
+    let [manager, _] = pair.managers;
+    drop(manager);
+    ConnectionManager::new(&pair.devices[0], None).unwrap();
+}
+
+#[test]
+fn over_ipv4_neighbours_find_the_way() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut managers = [0, 1].map(|index| {
+        let mut options = Options::default();
+        options.ipv4 = Some([10, 0, 0, 1 + index as u8].into());
+        let device = sim.open_with(index, options).unwrap();
+        let network = format!("10.0.0.{}/24", 1 + index).parse().unwrap();
+        let neighbours = Neighbours::start(&device, Some(network)).unwrap();
+        ConnectionManager::new(&device, Some(neighbours)).unwrap()
+    });
+    managers[1].listen(Service::tcp(PORT)).unwrap();
+    let [mut near, mut far] = managers;
+    let server = std::thread::spawn(move || {
+        let (id, event) = far.wait(LONG).unwrap();
+        let Event::ConnectRequest { remote, .. } = event else { panic!("{event:?}") };
+        assert_eq!(remote.ip().to_string(), "10.0.0.1");
+        far.reject(id, b"not today").unwrap();
+        assert!(matches!(far.wait(Duration::from_secs(2)), Err(ManagerError::Timeout(_))));
+    });
+    near.connect(format!("10.0.0.2:{PORT}").parse().unwrap(), Route::default(), &Parameters::new(1, 0)).unwrap();
+    let (_, event) = near.wait(LONG).unwrap();
+    let Event::Rejected { reason, private_data, .. } = event else { panic!("{event:?}") };
+    assert_eq!((reason, &private_data[..9]), (CmRejectReason::ConsumerDefined, &b"not today"[..]));
+    server.join().unwrap();
+    assert_eq!(sim.violations(), []);
+}
