@@ -5,12 +5,9 @@ use uar::SendDoorbell;
 
 use super::SendBatch;
 use super::service::Connected;
-use super::wqe::{Atomic, Head, Request, WrFlags};
+use super::wqe::{Head, Operands, Request, WrFlags};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
-
-/// Bytes of an atomic's operand.
-const ATOMIC: u32 = 8;
 
 /// Cold path: an element of length 0, or above `longest`. `Ok` for length 0.
 #[cold]
@@ -203,7 +200,7 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
-        self.post_atomic(request, Atomic { remote, swap_add: swap, compare }, element)
+        self.post_atomic(request, remote, Operands { swap_add: swap, compare }, element)
     }
 
     /// ATOMIC fetch and add: adds `add` to the number at `remote`, modulo 2^64. The old value is written to `element`.
@@ -221,17 +218,18 @@ impl<D: SendDoorbell> SendBatch<'_, D> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
-        self.post_atomic(request, Atomic { remote, swap_add: add, compare: 0 }, element)
+        self.post_atomic(request, remote, Operands { swap_add: add, compare: 0 }, element)
     }
 
     #[inline(always)]
-    fn post_atomic(&mut self, request: Request, head: Atomic, element: DataSegment) -> Result<(), PostError> {
-        if !self.service.atomics {
-            return Err(PostError::NoAtomics);
-        }
-        if element.len != ATOMIC {
-            return Err(PostError::AtomicLength { given: element.len });
-        }
-        self.post_message(request, head, &[element])
+    fn post_atomic(
+        &mut self,
+        request: Request,
+        remote: RemoteAddress,
+        operands: Operands,
+        element: DataSegment,
+    ) -> Result<(), PostError> {
+        Operands::check_element(self.service.atomics, &element)?;
+        self.post_message(request, (remote, operands), &[element])
     }
 }

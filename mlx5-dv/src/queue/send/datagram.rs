@@ -26,10 +26,10 @@ impl Head for &AddressHandle {
     }
 
     #[inline(always)]
-    fn store(&self, room: &mut Room<'_>) {
+    fn store(&self, room: &mut Room<'_>, at: usize) {
         let segments: [[u64; 2]; ADDRESS] = zerocopy::transmute!(*self.vector());
         for (i, segment) in segments.into_iter().enumerate() {
-            room.store(1 + i, segment);
+            room.store(at + i, segment);
         }
     }
 }

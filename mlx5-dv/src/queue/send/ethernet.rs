@@ -68,7 +68,7 @@ impl Head for Start<'_> {
     }
 
     #[inline(always)]
-    fn store(&self, room: &mut Room<'_>) {
+    fn store(&self, room: &mut Room<'_>, at: usize) {
         let mut segment = EthSeg::ZERO;
         segment
             .w()
@@ -76,9 +76,9 @@ impl Head for Start<'_> {
             .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM));
         // `check` limits this to `inline_bytes`, which the queue's creation limits to ten bits.
         segment.w().inline_hdr_sz(self.bytes.len() as u16);
-        room.store(1, zerocopy::transmute!(segment));
+        room.store(at, zerocopy::transmute!(segment));
         // The first bytes end the segment, the others follow it.
-        room.store_bytes(1, SEGMENT - IN_SEGMENT, self.bytes);
+        room.store_bytes(at, SEGMENT - IN_SEGMENT, self.bytes);
     }
 }
 

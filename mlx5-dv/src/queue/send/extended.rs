@@ -1,18 +1,15 @@
 //! Posting to the send queue of an extended reliable connection.
 
-use mlx5_prm::wqe::{AtomicSeg, RaddrSeg, WqeOpcode, XrcSeg};
+use mlx5_prm::wqe::{WqeOpcode, XrcSeg};
 use uar::SendDoorbell;
 
 use super::ring::Room;
 use super::service::Service;
-use super::wqe::{Head, Request, WrFlags};
+use super::wqe::{Head, Operands, Request, WrFlags};
 use super::{SendBatch, SendQueue};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AnyDoorbell, QueuePair};
 use crate::queue::error::PostError;
-
-/// Bytes of the number that an atomic is about.
-const ATOMIC: u32 = 8;
 
 /// A shared receive queue of the remote's XRC domain, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,53 +30,10 @@ impl Head for RemoteSrq {
     }
 
     #[inline(always)]
-    fn store(&self, room: &mut Room<'_>) {
+    fn store(&self, room: &mut Room<'_>, at: usize) {
         let mut segment = XrcSeg::ZERO;
         segment.w().xrc_srqn(self.0);
-        room.store(1, zerocopy::transmute!(segment));
-    }
-}
-
-/// `[ xrc_srqn ] [ raddr | rkey ]`.
-struct Access {
-    srq: RemoteSrq,
-    remote: RemoteAddress,
-}
-
-impl Head for Access {
-    #[inline(always)]
-    fn segments(&self) -> usize {
-        2
-    }
-
-    #[inline(always)]
-    fn store(&self, room: &mut Room<'_>) {
-        self.srq.store(room);
-        let mut segment = RaddrSeg::ZERO;
-        segment.w().raddr(self.remote.addr).rkey(self.remote.rkey);
-        room.store(2, zerocopy::transmute!(segment));
-    }
-}
-
-/// `[ xrc_srqn ] [ raddr | rkey ] [ swap_add | compare ]`.
-struct Atomic {
-    access: Access,
-    swap_add: u64,
-    compare: u64,
-}
-
-impl Head for Atomic {
-    #[inline(always)]
-    fn segments(&self) -> usize {
-        3
-    }
-
-    #[inline(always)]
-    fn store(&self, room: &mut Room<'_>) {
-        self.access.store(room);
-        let mut segment = AtomicSeg::ZERO;
-        segment.w().swap_add(self.swap_add).compare(self.compare);
-        room.store(3, zerocopy::transmute!(segment));
+        room.store(at, zerocopy::transmute!(segment));
     }
 }
 
@@ -153,7 +107,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 };
-        self.post_elements(request, Access { srq, remote }, elements)
+        self.post_elements(request, (srq, remote), elements)
     }
 
     /// As [`write`](Self::write), with an immediate that completes a receive of `srq`.
@@ -171,7 +125,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm };
-        self.post_elements(request, Access { srq, remote }, elements)
+        self.post_elements(request, (srq, remote), elements)
     }
 
     /// RDMA READ from `remote`, whose key is of the protection domain of `srq`, into `elements`, in their order.
@@ -190,7 +144,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 };
-        self.post_elements(request, Access { srq, remote }, elements)
+        self.post_elements(request, (srq, remote), elements)
     }
 
     /// ATOMIC fetch and add on a number whose key is of the protection domain of `srq`; else as on a
@@ -209,7 +163,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
-        self.post_atomic(request, Atomic { access: Access { srq, remote }, swap_add: add, compare: 0 }, element)
+        self.post_atomic(request, (srq, remote), Operands { swap_add: add, compare: 0 }, element)
     }
 
     /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add): the number becomes `swap` if it is `compare`, a pair
@@ -228,17 +182,18 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
-        self.post_atomic(request, Atomic { access: Access { srq, remote }, swap_add: swap, compare }, element)
+        self.post_atomic(request, (srq, remote), Operands { swap_add: swap, compare }, element)
     }
 
     #[inline(always)]
-    fn post_atomic(&mut self, request: Request, head: Atomic, element: DataSegment) -> Result<(), PostError> {
-        if !self.service.atomics {
-            return Err(PostError::NoAtomics);
-        }
-        if element.len != ATOMIC {
-            return Err(PostError::AtomicLength { given: element.len });
-        }
-        self.post_elements(request, head, &[element])
+    fn post_atomic(
+        &mut self,
+        request: Request,
+        target: (RemoteSrq, RemoteAddress),
+        operands: Operands,
+        element: DataSegment,
+    ) -> Result<(), PostError> {
+        Operands::check_element(self.service.atomics, &element)?;
+        self.post_elements(request, (target, operands), &[element])
     }
 }

@@ -123,11 +123,11 @@ impl Head for &Change {
     }
 
     #[inline(always)]
-    fn store(&self, room: &mut Room<'_>) {
+    fn store(&self, room: &mut Room<'_>, at: usize) {
         let control: [[u64; 2]; 3] = zerocopy::transmute!(self.control);
         let context: [[u64; 2]; 4] = zerocopy::transmute!(self.context);
         for (i, segment) in control.into_iter().chain(context).enumerate() {
-            room.store(1 + i, segment);
+            room.store(at + i, segment);
         }
     }
 }

@@ -46,8 +46,8 @@ pub(crate) trait Head {
         let _ = bytes;
         Ok(())
     }
-    /// Stores its segments, from number 1 on.
-    fn store(&self, room: &mut Room<'_>);
+    /// Stores its segments, from number `at` on.
+    fn store(&self, room: &mut Room<'_>, at: usize);
 }
 
 /// No segments.
@@ -58,7 +58,7 @@ impl Head for () {
     }
 
     #[inline(always)]
-    fn store(&self, _: &mut Room<'_>) {}
+    fn store(&self, _: &mut Room<'_>, _: usize) {}
 }
 
 /// `[ raddr | rkey ]`.
@@ -69,32 +69,64 @@ impl Head for RemoteAddress {
     }
 
     #[inline(always)]
-    fn store(&self, room: &mut Room<'_>) {
+    fn store(&self, room: &mut Room<'_>, at: usize) {
         let mut segment = RaddrSeg::ZERO;
         segment.w().raddr(self.addr).rkey(self.rkey);
-        room.store(1, zerocopy::transmute!(segment));
+        room.store(at, zerocopy::transmute!(segment));
     }
 }
 
-/// Operands of an atomic: `[ raddr | rkey ] [ swap_add | compare ]`.
-pub(super) struct Atomic {
-    pub(super) remote: RemoteAddress,
+/// One head after the other.
+impl<A: Head, B: Head> Head for (A, B) {
+    #[inline(always)]
+    fn segments(&self) -> usize {
+        self.0.segments() + self.1.segments()
+    }
+
+    #[inline(always)]
+    fn check(&self, bytes: u64) -> Result<(), PostError> {
+        self.0.check(bytes)?;
+        self.1.check(bytes)
+    }
+
+    #[inline(always)]
+    fn store(&self, room: &mut Room<'_>, at: usize) {
+        self.0.store(room, at);
+        self.1.store(room, at + self.0.segments());
+    }
+}
+
+/// Operands of an atomic: `[ swap_add | compare ]`.
+pub(super) struct Operands {
     pub(super) swap_add: u64,
     pub(super) compare: u64,
 }
 
-impl Head for Atomic {
+impl Operands {
+    /// Why an atomic with `element` must not be posted on a card that has atomics, or has none.
+    #[inline(always)]
+    pub(super) fn check_element(has_atomics: bool, element: &DataSegment) -> Result<(), PostError> {
+        if !has_atomics {
+            return Err(PostError::NoAtomics);
+        }
+        if element.len as usize != size_of::<u64>() {
+            return Err(PostError::AtomicLength { given: element.len });
+        }
+        Ok(())
+    }
+}
+
+impl Head for Operands {
     #[inline(always)]
     fn segments(&self) -> usize {
-        self.remote.segments() + 1
+        1
     }
 
     #[inline(always)]
-    fn store(&self, room: &mut Room<'_>) {
-        self.remote.store(room);
+    fn store(&self, room: &mut Room<'_>, at: usize) {
         let mut segment = AtomicSeg::ZERO;
         segment.w().swap_add(self.swap_add).compare(self.compare);
-        room.store(1 + self.remote.segments(), zerocopy::transmute!(segment));
+        room.store(at, zerocopy::transmute!(segment));
     }
 }
 
@@ -240,7 +272,7 @@ impl SendRing {
 #[inline(always)]
 fn fill(mut room: Room<'_>, control: [u64; 2], head: impl Head, payload: impl Payload) {
     room.store(0, control);
-    head.store(&mut room);
+    head.store(&mut room, 1);
     payload.store(&mut room, 1 + head.segments());
 }
 
