@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Parser;
 use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, UmrKeyOptions};
-use mlx5_dv::queue::{Completion, Connection, ConnectionOptions, Done, FastKey, Peer, RemoteAddress, WaitError};
+use mlx5_dv::queue::{Completion, Connection, ConnectionOptions, Done, FastKey, RemoteAddress, WaitError};
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::pingpong::Failure;
 use mlx5_open::program;
@@ -95,12 +95,11 @@ impl End {
     }
 
     fn address(&self) -> Result<Address, Failure> {
-        let Peer { qpn, psn, gid, lid, .. } = self.connection.local()?;
-        Ok(Address { lid, qpn, psn, gid })
+        Ok(self.connection.local()?.into())
     }
 
-    fn connect(&mut self, Address { lid, qpn, psn, gid }: Address) -> Result<(), Failure> {
-        Ok(self.connection.connect(&Peer { qpn, psn, gid, lid, mac: None })?)
+    fn connect(&mut self, remote: Address) -> Result<(), Failure> {
+        Ok(self.connection.connect(&remote.peer(None))?)
     }
 
     fn post_receive(&mut self) -> Result<(), Failure> {

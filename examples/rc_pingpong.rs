@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
 use mlx5_dv::Device;
@@ -15,7 +15,7 @@ use mlx5_dv::memory::PageSize;
 use mlx5_dv::queue::{Connected, Messages, UnreliableMessages};
 use mlx5_examples::exchange;
 use mlx5_examples::host::Host;
-use mlx5_examples::pingpong::{Failure, Player, Role, Setup};
+use mlx5_examples::pingpong::{Failure, Player, Role, Setup, print_result, timed};
 use mlx5_neighbours::Ipv4Cidr;
 use mlx5_open::program;
 use mlx5_open::watchdog::Watchdog;
@@ -115,7 +115,7 @@ fn run_over<S: Connected>(options: &Options) -> Result<(), Failure> {
             }
         }
     };
-    print_result(options, elapsed);
+    print_result(&options.device, options.size, options.iters, elapsed);
     Ok(())
 }
 
@@ -177,12 +177,6 @@ fn both_ends<S: Connected>(device: &Arc<Device>, setup: &Setup) -> Result<Durati
     })
 }
 
-fn timed(play: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure> {
-    let start = Instant::now();
-    play()?;
-    Ok(start.elapsed())
-}
-
 /// Prints an end's memory, and the page sizes that the processor and the card use for it.
 fn print_memory(player: &Player<impl Connected>) {
     let region = player.region();
@@ -193,14 +187,4 @@ fn print_memory(player: &Player<impl Connected>) {
         kib(region.page_size()),
         kib(region.card_page_size())
     );
-}
-
-fn print_result(options: &Options, elapsed: Duration) {
-    let bytes = 2 * u64::from(options.size) * options.iters;
-    let seconds = elapsed.as_secs_f64();
-    println!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6);
-    println!("{} iters in {seconds:.2} seconds = {:.2} usec/iter", options.iters, seconds * 1e6 / options.iters as f64);
-    if options.device.starts_with("sim") {
-        println!("(on the software card: not a card's figures)");
-    }
 }

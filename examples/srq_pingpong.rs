@@ -5,15 +5,15 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
 use mlx5_dv::objects::{Buffer, Pd};
-use mlx5_dv::queue::{ConnectionId, Hub, HubDone, HubOptions, Peer, Side};
+use mlx5_dv::queue::{ConnectionId, Hub, HubDone, HubOptions, Side};
 use mlx5_dv::{Device, Mac};
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::host::Host;
-use mlx5_examples::pingpong::{Failure, path_mtu};
+use mlx5_examples::pingpong::{Failure, path_mtu, print_result, timed};
 use mlx5_open::program;
 use mlx5_open::watchdog::{SILENCE, Watchdog};
 
@@ -83,7 +83,7 @@ fn run(options: &Options) -> Result<(), Failure> {
             }
         }
     };
-    print_result(options, elapsed);
+    print_result(&options.device, options.size, options.iters, elapsed);
     Ok(())
 }
 
@@ -144,8 +144,7 @@ impl<'a> End<'a> {
     fn addresses(&self) -> Result<[Address; ADDRESSES], Failure> {
         let mut addresses = [Address::default(); ADDRESSES];
         for (address, id) in addresses.iter_mut().zip(&self.connections) {
-            let Peer { qpn, psn, gid, lid, .. } = self.hub.local(*id)?;
-            *address = Address { lid, qpn, psn, gid };
+            *address = self.hub.local(*id)?.into();
             address.print("local");
         }
         Ok(addresses)
@@ -159,8 +158,7 @@ impl<'a> End<'a> {
                 return Err(format!("the other end has fewer than {} queue pairs", self.connections.len()).into());
             }
             address.print("remote");
-            let Address { lid, qpn, psn, gid } = *address;
-            self.hub.connect(*id, &Peer { qpn, psn, gid, lid, mac })?;
+            self.hub.connect(*id, &address.peer(mac))?;
         }
         Ok(())
     }
@@ -291,20 +289,4 @@ fn both_ends(device: &Arc<Device>, options: &Options) -> Result<Duration, Failur
         }
         Ok(())
     })
-}
-
-fn timed(play: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure> {
-    let start = Instant::now();
-    play()?;
-    Ok(start.elapsed())
-}
-
-fn print_result(options: &Options, elapsed: Duration) {
-    let bytes = 2 * u64::from(options.size) * options.iters;
-    let seconds = elapsed.as_secs_f64();
-    println!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6);
-    println!("{} iters in {seconds:.2} seconds = {:.2} usec/iter", options.iters, seconds * 1e6 / options.iters as f64);
-    if options.device.starts_with("sim") {
-        println!("(on the software card: not a card's figures)");
-    }
 }

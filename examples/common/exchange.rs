@@ -10,6 +10,8 @@ use std::net::{Ipv6Addr, TcpStream};
 use std::str::FromStr;
 use std::time::Duration;
 
+use mlx5_dv::Mac;
+use mlx5_dv::queue::Peer;
 use mlx5_open::rendezvous;
 
 /// The address of a queue pair.
@@ -25,7 +27,19 @@ pub struct Address {
     pub gid: [u8; 16],
 }
 
+impl From<Peer> for Address {
+    fn from(Peer { lid, qpn, psn, gid, .. }: Peer) -> Self {
+        Address { lid, qpn, psn, gid }
+    }
+}
+
 impl Address {
+    /// As a connection takes it; `mac` is the GID's MAC address, unless the driver derives it.
+    pub fn peer(self, mac: Option<Mac>) -> Peer {
+        let Address { lid, qpn, psn, gid } = self;
+        Peer { qpn, psn, gid, lid, mac }
+    }
+
     /// Prints a line, as libibverbs' programs do; `whose` is `local` or `remote`.
     pub fn print(&self, whose: &str) {
         let Address { lid, qpn, psn, gid } = *self;

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mlx5_dv::memory::{HostMemory, PageSize, Pages};
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
-use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, Messages, Peer, Ticket};
+use mlx5_dv::queue::{Connected, Connection, ConnectionOptions, Done, Messages, Ticket};
 use mlx5_dv::{Device, Mac};
 use mlx5_open::watchdog::{SILENCE, Watchdog};
 use mlx5_prm::values::PathMtu;
@@ -136,8 +137,7 @@ impl<S: Connected> Player<S> {
 
     /// The address to send to the other end.
     pub fn address(&self) -> Result<Address, Failure> {
-        let local = self.connection.local()?;
-        Ok(Address { lid: local.lid, qpn: local.qpn, psn: local.psn, gid: local.gid })
+        Ok(self.connection.local()?.into())
     }
 
     /// The memory of its messages.
@@ -147,8 +147,7 @@ impl<S: Connected> Player<S> {
 
     /// Connects to the other end. `mac` is its MAC address, unless the driver derives it from the GID.
     pub fn connect(&mut self, remote: &Address, mac: Option<Mac>) -> Result<(), Failure> {
-        let peer = Peer { qpn: remote.qpn, psn: remote.psn, gid: remote.gid, lid: remote.lid, mac };
-        Ok(self.connection.connect(&peer)?)
+        Ok(self.connection.connect(&remote.peer(mac))?)
     }
 
     /// Runs all exchanges on this thread.
@@ -262,5 +261,23 @@ impl<S: Connected> Player<S> {
                 Err(format!("message {}: byte {at} is {found:#04x} instead of {expected:#04x}", self.received).into())
             }
         }
+    }
+}
+
+/// How long `play` takes.
+pub fn timed(play: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure> {
+    let start = Instant::now();
+    play()?;
+    Ok(start.elapsed())
+}
+
+/// Prints the rates of `iters` exchanges of `size` bytes each way in `elapsed`, as rdma-core's ping-pongs do.
+pub fn print_result(device: &str, size: u32, iters: u64, elapsed: Duration) {
+    let bytes = 2 * u64::from(size) * iters;
+    let seconds = elapsed.as_secs_f64();
+    println!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6);
+    println!("{iters} iters in {seconds:.2} seconds = {:.2} usec/iter", seconds * 1e6 / iters as f64);
+    if device.starts_with("sim") {
+        println!("(on the software card: not a card's figures)");
     }
 }
