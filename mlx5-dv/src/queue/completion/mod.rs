@@ -240,6 +240,21 @@ impl CompletionQueue {
         armed.map(|()| false)
     }
 
+    /// As [`wait`](Self::wait); a queue without events yields until it [is ready](Self::is_ready).
+    pub(in crate::queue) fn wait_or_yield(&mut self, timeout: Duration) -> Result<(), Error> {
+        if self.events.is_some() {
+            return self.wait(timeout);
+        }
+        let deadline = Deadline::after(self.cq.clock(), timeout);
+        while !self.is_ready() {
+            if deadline.has_passed() {
+                return Err(self.cq.death().unwrap_or_else(|| self.cq.why_nothing_came(timeout)));
+            }
+            self.give_way(&deadline)?;
+        }
+        Ok(())
+    }
+
     /// One step of a wait that does not sleep on events: yields to other threads, or lets virtual time pass, at most
     /// until `deadline`. Errors: [`Error::Dead`].
     pub(in crate::queue) fn give_way(&self, deadline: &Deadline) -> Result<(), Error> {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::receives::Receives;
 use super::setup::{self, ConnectionOptions, Peer};
-use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::memory::DataSegment;
 use crate::objects::{
@@ -81,17 +80,7 @@ impl XrcReceiver {
     /// # Errors
     /// [`Error::Timeout`] after `timeout`, [`Error::CompletionQueue`] where it overran, [`Error::Dead`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        if self.cq.fd().is_some() {
-            return self.cq.wait(timeout);
-        }
-        let deadline = Deadline::after(self.cq.cq().clock(), timeout);
-        while !self.cq.is_ready() {
-            if deadline.has_passed() {
-                return Err(self.cq.cq().death().unwrap_or_else(|| self.cq.cq().why_nothing_came(timeout)));
-            }
-            self.cq.give_way(&deadline)?;
-        }
-        Ok(())
+        self.cq.wait_or_yield(timeout)
     }
 }
 

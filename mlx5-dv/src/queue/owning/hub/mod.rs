@@ -407,17 +407,7 @@ impl<C> Hub<C> {
         if !self.deferred.is_empty() {
             return Ok(());
         }
-        if self.options.each.events {
-            return self.cq.wait(timeout);
-        }
-        let deadline = Deadline::after(self.cq.cq().clock(), timeout);
-        while !self.cq.is_ready() {
-            if deadline.has_passed() {
-                return Err(self.cq.cq().death().unwrap_or_else(|| self.cq.cq().why_nothing_came(timeout)));
-            }
-            self.cq.give_way(&deadline)?;
-        }
-        Ok(())
+        self.cq.wait_or_yield(timeout)
     }
 
     /// As [`wait`](Self::wait), for tasks of any executor; the hub was made with `events`. `readable` is as for
