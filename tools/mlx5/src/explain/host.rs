@@ -181,6 +181,43 @@ const SHAPES: &[Shape] = &[
         ],
         look_at: &["`modprobe mlx5_ib`; `rdma link`", "`dpdk-devbind.py --status`"],
     },
+    // DPDK, drivers/net/mlx5/linux/mlx5_os.c: https://github.com/bytedance/libtpa/issues/14
+    Shape {
+        regex: r"[^\n]*\bprobe of PCI device \S+ aborted after encountering an error: [^\n]*",
+        explains: Explains::Nothing,
+        meaning: "DPDK's mlx5 driver gave the function up",
+        causes: &[
+            "what its lines before this one say: \"Failed to create ...\", \"allocation failure\", \"verbs maximum priority\"",
+            "Operation not supported: libibverbs or the kernel lacks something that this DPDK needs",
+            "Cannot allocate memory: no huge pages left, or the limit of locked memory",
+        ],
+        look_at: &[
+            "the line of mlx5_net, net_mlx5 or mlx5_common before it; `--log-level=pmd.*mlx5:debug` for more",
+            "`mlx5 doctor`; `ibv_devinfo -v` in the same container and network namespace",
+        ],
+    },
+    // drivers/common/mlx5/mlx5_common_devx.c and mlx5_devx_cmds.c of DPDK, versions before 21.11 without a syndrome.
+    Shape {
+        regex: r"[^\n]*\b(?:mlx5_\w+|net_mlx5|common_mlx5): (?:Failed to (?:create|allocate|modify) [^\n]*DevX[^\n]*)",
+        explains: Explains::Nothing,
+        meaning: "the kernel or firmware refused DPDK an object of the card; this line does not say why",
+        causes: &["firmware refused the command: mlx5_core logs its status and syndrome", "no UAR or memory is left"],
+        look_at: &["`dmesg` for mlx5_core lines of the same time, and `mlx5 explain` on them"],
+    },
+    // src/uct/ib/base/ib_iface.c of UCX: https://github.com/openucx/ucx/issues/8336
+    Shape {
+        regex: r"[^\n]*\bfailed to create (?:\w+ )?(?:QP|CQ|SRQ)\b[^\n]*: Cannot allocate memory[^\n]*",
+        explains: Explains::Nothing,
+        meaning: "the kernel, or firmware through it, had no room for the queue",
+        causes: &[
+            "the limit of locked memory (RLIMIT_MEMLOCK) of the process",
+            "queue pairs or UAR pages of the card are used up by many processes: mlx5_core logs EXCEED_LIM",
+        ],
+        look_at: &[
+            "`ulimit -l unlimited`; `mlx5 doctor`",
+            "`dmesg` for mlx5_core lines of the same time; `rdma resource show`",
+        ],
+    },
     Shape {
         regex: r"[^\n]*(?:ibv_reg_mr|ibv_create_(?:cq|qp)|mlx5dv_create_qp)\([^\n]*failed: Cannot allocate memory[^\n]*",
         explains: Explains::Nothing,
@@ -190,8 +227,10 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-/// Counters that tell of drops and errors: name, meaning, what to check. Names and meanings as in Linux's
-/// networking/device_drivers/ethernet/mellanox/mlx5/counters.rst.
+/// Counters that tell of drops and errors: name, meaning, what to check; `%` stands for a priority or lane, and a name
+/// also for that of each ring (`rx3_wqe_err`). Names and meanings as in Linux's
+/// networking/device_drivers/ethernet/mellanox/mlx5/counters.rst; those of queue pairs as in NVIDIA's "Understanding mlx5
+/// Linux Counters and Status Parameters" (enterprise-support.nvidia.com).
 const COUNTERS: &[(&str, &str, &str)] = &[
     (
         "rx_out_of_buffer",
@@ -243,7 +282,133 @@ const COUNTERS: &[(&str, &str, &str)] = &[
     ),
     ("tx_cqe_err", "completions with error of send queues", "`dmesg` for the error CQE"),
     ("rx_buff_alloc_err", "receive buffers that could not be allocated", "free memory of the host"),
-    ("rx_prio0_discards", "packets of priority 0 dropped in the card's buffers", "PFC of this priority on both sides"),
+    ("rx_prio%_discards", "packets of a priority dropped in the card's buffers", "PFC of this priority on both sides"),
+    (
+        "rx_prio%_buf_discard",
+        "packets of a priority dropped for lack of receive buffers of this host",
+        "PFC of this priority, buffer sizes (`mlnx_qos`)",
+    ),
+    (
+        "rx_prio%_cong_discard",
+        "packets of a priority dropped because this host was congested",
+        "PCIe width and speed, ECN of this priority",
+    ),
+    (
+        "rx_prio%_pause",
+        "PFC frames of a priority received: the network cannot take what the card sends",
+        "the switch's port and what lies behind it",
+    ),
+    (
+        "tx_prio%_pause",
+        "PFC frames of a priority sent: the card or the host cannot take what arrives",
+        "receives that are not posted, PCIe width and speed",
+    ),
+    (
+        "rx_pause_ctrl_phy",
+        "pause frames received: the network cannot take what the card sends",
+        "the switch's port and what lies behind it",
+    ),
+    (
+        "tx_pause_ctrl_phy",
+        "pause frames sent: the card or the host cannot take what arrives",
+        "receives that are not posted, PCIe width and speed",
+    ),
+    ("rx_undersize_pkts_phy", "frames below 64 bytes, dropped", "the sender of malformed frames"),
+    ("rx_fragments_phy", "frames below 64 bytes with a wrong FCS", "cable, module, FEC; the sender's MTU"),
+    ("rx_jabbers_phy", "frames above 64 bytes with a wrong FCS", "cable, module, FEC: `mlxlink -c`"),
+    ("rx_in_range_len_errors_phy", "packets dropped because length and type field differ", "the sender"),
+    ("rx_unsupported_op_phy", "MAC control frames with an opcode that is not supported", "the link's other end"),
+    (
+        "rx_corrected_bits_phy",
+        "bits that FEC corrected: normal on fast links, unless the rate grows",
+        "its rate against rx_bits_phy; `mlxlink -c`",
+    ),
+    ("rx_err_lane_%_phy", "raw errors of a lane, before FEC", "cable, module: `mlxlink -c`"),
+    ("rx_if_down_packets", "packets dropped because the interface was down", "`ip link`"),
+    (
+        "tx_queue_dropped",
+        "packets dropped because they could not be mapped for DMA",
+        "the IOMMU's space, memory of the host",
+    ),
+    ("tx_recover", "times that a send queue was recovered after an error", "`dmesg` for the error CQE"),
+    ("rx_recover", "times that a receive queue was recovered after an error", "`dmesg` for the error CQE"),
+    (
+        "ch_eq_rearm",
+        "times that an event queue was found with entries and no interrupt, and recovered",
+        "lost interrupts: the hypervisor, interrupt remapping; firmware",
+    ),
+    ("rx_arfs_err", "rules of accelerated RFS that could not be added", "`dmesg`; flow table sizes: `mlx5 caps`"),
+    (
+        "rx_xsk_buff_alloc_err",
+        "AF_XDP buffers that were not there",
+        "the fill ring: the program returns frames too late",
+    ),
+    ("rx_xdp_tx_full", "frames of XDP_TX dropped because the send queue was full", "ring sizes, more queues"),
+    ("tx_xdp_full", "frames of XDP_REDIRECT dropped because the send queue was full", "send ring size"),
+    ("module_bus_stuck", "times that the module's management bus hung", "another module or cable"),
+    ("dev_out_of_buffer", "times that a queue of the device itself had no buffers", "firmware's release notes"),
+    (
+        "rx_pci_signal_integrity",
+        "PCIe errors: transitions to recovery for framing and CRC errors",
+        "another slot; firmware and BIOS",
+    ),
+    ("tx_pci_signal_integrity", "PCIe errors: recovery that the other side began", "another slot; firmware and BIOS"),
+    (
+        "tx_pause_storm_warning_events",
+        "times that the card sent pauses for long",
+        "the host: it does not post receives, or PCIe stalls",
+    ),
+    ("duplicate_request", "requests that came twice: their acknowledgements were lost or late", "packet loss, timeout"),
+    (
+        "resp_cqe_error",
+        "completions with error of responders, flushed ones too",
+        "the first error completion of each queue pair",
+    ),
+    (
+        "req_cqe_error",
+        "completions with error of requesters, flushed ones too",
+        "the first error completion of each queue pair",
+    ),
+    ("req_remote_access_errors", "requests that the remote refused for their rkey or rights", "rkeys and access flags"),
+    ("resp_remote_access_errors", "requests refused here for their rkey or rights", "rkeys and access flags"),
+    ("req_remote_invalid_request", "requests that the remote found invalid", "message sizes, receives' lengths"),
+    ("resp_local_length_error", "messages longer than the receive they met", "receives' lengths"),
+    // `devlink health diagnose` of the reporter vnic: Linux's networking/devlink/mlx5.rst.
+    ("total_error_queues", "queues in error after an event or a failed command", "`dmesg` for error CQEs and events"),
+    (
+        "cq_overrun",
+        "completion queues that failed by an overflow",
+        "the depth of completion queues against that of their work queues",
+    ),
+    ("async_eq_overrun", "overflows of event queues of asynchronous events", "`dmesg`; interrupts that are not served"),
+    ("comp_eq_overrun", "overflows of event queues of completions", "interrupts that are not served"),
+    ("quota_exceeded_command", "commands refused because a quota was exceeded", "`rdma resource show`, `dmesg`"),
+    ("invalid_command", "commands refused for another reason than a quota", "`dmesg`, and `mlx5 explain` on it"),
+    (
+        "nic_receive_steering_discard",
+        "packets discarded after receive steering, as no flow table matched them",
+        "flow rules, promiscuous mode, VLAN filters",
+    ),
+    (
+        "generated_pkt_steering_fail",
+        "packets of this function that met an unexpected failure of steering",
+        "flow rules of the e-switch; `dmesg`",
+    ),
+    (
+        "handled_pkt_steering_fail",
+        "packets handled by this function that met an unexpected failure of steering",
+        "flow rules of the e-switch; `dmesg`",
+    ),
+    (
+        "roce_slow_restart_cnps",
+        "congestion notifications sent as a flow restarted slowly",
+        "ECN settings on the path: rp_cnp_handled, np_ecn_marked_roce_packets",
+    ),
+    (
+        "rx_dct_connect_dropped",
+        "connections of DC targets that were refused for lack of room",
+        "`mlx5 caps log_max_dc`; fewer initiators at once",
+    ),
     (
         "outbound_pci_stalled_wr",
         "percent of time that writes waited for PCIe credits",
@@ -330,22 +495,51 @@ pub fn find(text: &str) -> Vec<Found> {
             },
         }));
     }
-    for captures in COUNTER.captures_iter(text) {
-        let (Some(whole), name, value) = (captures.get(0), &captures["name"], &captures["value"]) else { continue };
-        let Some((name, meaning, look_at)) = COUNTERS.iter().find(|(known, ..)| *known == name) else { continue };
-        if value.bytes().all(|digit| digit == b'0') {
-            continue;
+    all.extend(counters(text));
+    all
+}
+
+/// Counters of the table that are not zero; those of rings only where their sum is not in the text too.
+fn counters(text: &str) -> Vec<Found> {
+    let matched = COUNTER.captures_iter(text).filter_map(|captures| {
+        let (whole, name, value) = (captures.get(0)?, captures.name("name")?, captures.name("value")?);
+        let counted = value.as_str().bytes().any(|digit| digit != b'0');
+        Some((whole.range(), name.as_str(), value.as_str())).filter(|_| counted)
+    });
+    let matched: Vec<_> = matched.collect();
+    let told = matched.iter().filter_map(|(range, name, value)| {
+        let (sum, (_, meaning, look_at)) = known_counter(name)?;
+        if sum != *name && matched.iter().any(|(_, other, _)| *other == sum) {
+            return None;
         }
         let report = Report {
             what: format!("counter {name}"),
-            fields: vec![("value", value.to_owned())],
+            fields: vec![("value", (*value).to_owned())],
             meaning: (*meaning).to_owned(),
             look_at: lines(&[look_at]),
             ..Report::default()
         };
-        all.push(Found { range: whole.range(), explains: Explains::Nothing, report });
-    }
-    all
+        Some(Found { range: range.clone(), explains: Explains::Nothing, report })
+    });
+    told.collect()
+}
+
+/// The row of a counter, and its name without the number of a ring: `rx3_wqe_err` is `rx_wqe_err`.
+fn known_counter(name: &str) -> Option<(String, &'static (&'static str, &'static str, &'static str))> {
+    let ring = name.trim_start_matches(|c: char| c.is_ascii_lowercase());
+    let direction = &name[..name.len() - ring.len()];
+    let sum = match ring.trim_start_matches(|c: char| c.is_ascii_digit()) {
+        rest if rest.starts_with('_') => format!("{direction}{rest}"),
+        _ => name.to_owned(),
+    };
+    let is = |known: &str| match known.split_once('%') {
+        Some((before, after)) => {
+            let number = sum.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+        }
+        None => known == sum,
+    };
+    COUNTERS.iter().find(|(known, ..)| is(known)).map(|row| (sum.clone(), row))
 }
 
 /// The message of a line, without time and host.
@@ -376,6 +570,9 @@ mod tests {
             "  channel ix: 1 tc: 0 txq ix: 1 sqn: 4312 HW state: 1 stopped: true cc: 91 pc: 1115",
             "    cqn: 1030 HW status: 9 ci: 91 size: 1024",
             "mlx5_common: no Verbs device matches PCI device 0000:3b:00.0, are kernel drivers loaded?",
+            "mlx5_net: probe of PCI device 0000:98:00.0 aborted after encountering an error: Cannot allocate memory",
+            "net_mlx5: Failed to create TIS using DevX",
+            "ib_iface.c:988  UCX  ERROR iface=0x224c8a10: failed to create UD QP TX wr:256 sge:6 inl:64 resp:0 RX wr:4096 sge:1 resp:0: Cannot allocate memory",
             "ib_md.c:282  UCX  ERROR ibv_reg_mr(address=0x7f, length=4096, access=0xf) failed: Cannot allocate memory",
         ];
         assert_eq!(printed.len(), SHAPES.len());
@@ -401,6 +598,22 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].report.fields, [("value", "34".to_owned())]);
         assert_eq!(find("link mlx5_0/1 rx_write_requests 0 out_of_sequence 7 packet_seq_err 0").len(), 1);
+    }
+
+    #[test]
+    fn counters_of_priorities_lanes_and_rings_are_known() {
+        let names = |text: &str| find(text).into_iter().map(|found| found.report.what).collect::<Vec<_>>();
+        let text = "  rx_prio0_discards: 1\n  rx_prio5_discards: 2\n  rx_err_lane_3_phy: 3\n  rx_prio5_packets: 4\n";
+        let known = ["counter rx_prio0_discards", "counter rx_prio5_discards", "counter rx_err_lane_3_phy"];
+        assert_eq!(names(text), known);
+        assert_eq!(
+            names("     tx7_cqe_err: 2\n     ch12_eq_rearm: 1\n"),
+            ["counter tx7_cqe_err", "counter ch12_eq_rearm"]
+        );
+        assert_eq!(names("rx_wqe_err: 2\nrx0_wqe_err: 0\nrx1_wqe_err: 2\n"), ["counter rx_wqe_err"], "the sum alone");
+        let vnic = " vNIC env counters:\n    total_error_queues: 0 send_queue_priority_update_flow: 0\n    comp_eq_overrun: 1 quota_exceeded_command: 0\n";
+        assert_eq!(names(vnic), ["counter comp_eq_overrun"]);
+        assert_eq!(names("rx_64_bytes_phy: 7\nrx0_packets: 1\nrx_prio_discards: 1\n"), [""; 0]);
     }
 
     #[test]

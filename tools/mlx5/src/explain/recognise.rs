@@ -9,7 +9,7 @@ use regex::{Captures, Regex};
 use super::command::Printed;
 use super::cqe::{Failed, syndrome_of_wc, wc_by_words};
 use super::health;
-use super::status::Refused;
+use super::status::{Refused, known_name};
 
 /// A recognised item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +101,10 @@ static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
         shape(r"Bad DevX status (?<status>[0-9a-f]+), syndrome = (?<synd>[0-9a-f]+)", refused),
         shape(r"Failed to (?<name>[\w ]+?) ?\(syndrome: (?:0x)?(?<synd>[0-9a-f]+)\)", refused),
         // UCX.
-        shape(r"mlx5dv_devx_\w+\((?<name>\w*)[^)]*\) failed(?: on \S+)?, syndrome (?:0x)?(?<synd>[0-9a-f]+)", refused),
+        shape(
+            r"mlx5dv_devx_(?<call>\w+)\((?:opcode=0x)?(?<name>\w*)[^)]*\) failed(?: on \S+)?, syndrome (?:0x)?(?<synd>[0-9a-f]+)(?:: (?<words>[^\n]+))?",
+            refused,
+        ),
         // mlx5_core: no answer.
         shape(
             r"(?<name>\w+)\(0x(?<op>[0-9a-f]+)\) (?<words>(?:Async, )?(?:timeout\.? Will cause a leak of a command resource|timed out while waiting for a slot|canceled on out of queue timeout|timeout while waiting for command semaphore|No done completion|recovered after timeout|timeout\. Will cause))",
@@ -170,8 +173,13 @@ fn text(captures: &Captures<'_>, name: &str) -> String {
 }
 
 fn refused(captures: &Captures<'_>) -> Option<Sighting> {
+    let (name, call) = (text(captures, "name"), text(captures, "call"));
+    // UCX names what it creates.
+    let of_object = if call == "obj_create" { format!("CREATE_{name}") } else { String::new() };
+    let known = known_name(&of_object);
     Some(Sighting::Refused(Refused {
-        command: text(captures, "name"),
+        command: known.map_or(name, str::to_owned),
+        words: text(captures, "words").trim_end().to_owned(),
         opcode: hex(captures, "op"),
         op_mod: hex(captures, "mod"),
         status: hex(captures, "status"),

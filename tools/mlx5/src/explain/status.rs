@@ -20,6 +20,8 @@ pub struct Refused {
     pub syndrome: u32,
     /// The errno, if printed.
     pub errno: Option<i32>,
+    /// The errno's text, if printed.
+    pub words: String,
 }
 
 impl Refused {
@@ -31,8 +33,39 @@ impl Refused {
             Some(Opcode::Unknown(number)) if self.command.is_empty() => format!("command {number:#x}"),
             Some(opcode) if opcode.prm_name().is_some() => opcode.to_string(),
             _ if self.command.is_empty() => "a command".into(),
-            _ => self.command.clone(),
+            // DPDK prints "create RQ".
+            _ => known_name(&self.command.to_uppercase().replace(' ', "_")).unwrap_or(&self.command).into(),
         }
+    }
+}
+
+/// The command's PRM name, if `name` is one.
+pub fn known_name(name: &str) -> Option<&'static str> {
+    Opcode::ALL.iter().filter_map(|opcode| opcode.prm_name()).find(|known| *known == name)
+}
+
+/// Whether the call failed without a word of firmware: status and syndrome are its only ones.
+fn is_of_system(refused: &Refused) -> bool {
+    let failed = refused.errno.is_some() || !refused.words.is_empty();
+    refused.syndrome == 0 && refused.status.unwrap_or(0) == 0 && failed
+}
+
+/// Report on a call that the system failed.
+fn of_system(refused: &Refused, fields: Vec<(&'static str, String)>) -> Report {
+    let why = match (refused.words.as_str(), refused.errno) {
+        ("", Some(errno)) => std::io::Error::from_raw_os_error(errno.abs()).to_string(),
+        (words, _) => words.to_owned(),
+    };
+    Report {
+        what: format!("{} failed", refused.name()),
+        fields,
+        meaning: format!("firmware did not refuse it: status and syndrome are 0. The system failed the call: {why}"),
+        causes: lines(&[
+            "the kernel did not get an answer of firmware in time, or has given the card up since",
+            "the kernel refused the call itself: rights, memory, a command that it passes to nobody",
+        ]),
+        look_at: lines(&["`dmesg`: what mlx5_core says of this command, and of health before it"]),
+        ..Report::default()
     }
 }
 
@@ -45,6 +78,9 @@ pub fn explain(refused: &Refused) -> Report {
     fields.extend(status.map(|status| ("status", format!("{status} ({:#x})", status.number()))));
     fields.push(("syndrome", format!("{:#x}", refused.syndrome)));
     fields.extend(refused.errno.map(|errno| ("err", errno.to_string())));
+    if is_of_system(refused) {
+        return of_system(refused, fields);
+    }
     let mut known: Vec<_> = syndromes::firmware(refused.syndrome).into_iter().collect();
     let of_model = mlx5_sim::firmware::syndromes::lookup(refused.syndrome);
     let meaning = match (status, of_model) {
@@ -224,6 +260,20 @@ mod tests {
         let number = mlx5_sim::firmware::syndromes::Syndrome::CqSize.number();
         let report = explain(&Refused { opcode: Some(0x400), status: Some(8), syndrome: number, ..Refused::default() });
         assert!(report.meaning.contains("log_cq_size is above log_max_cq_sz"), "{}", report.meaning);
+    }
+
+    #[test]
+    fn what_the_system_failed_is_not_told_as_refused() {
+        let report = explain(&Refused { status: Some(0), errno: Some(5), ..Refused::default() });
+        assert!(
+            report.meaning.contains("firmware did not refuse it") && report.meaning.contains("error 5"),
+            "{report}"
+        );
+        let report = explain(&Refused { words: "Connection timed out".into(), ..Refused::default() });
+        assert!(report.meaning.ends_with("Connection timed out"), "{report}");
+        // A status alone says that firmware did refuse it.
+        let report = explain(&Refused { status: Some(3), errno: Some(121), ..Refused::default() });
+        assert!(report.meaning.starts_with("a parameter is out of range"), "{report}");
     }
 
     #[test]

@@ -56,6 +56,28 @@ fn refusals_as_libraries_print_them() {
     let object = "mlx5_common: DevX modify RQ id=0X2A failed errno=121 status=0x3 syndrome=0x1";
     assert_eq!(field(&one(object), "status"), "BAD_PARAM (0x3)");
     assert_eq!(field(&one("Failed to create FT (syndrome: 0x3ad328)"), "syndrome"), "0x3ad328");
+    assert_eq!(one(object).what, "MODIFY_RQ failed");
+    assert_eq!(one("mlx5_common: DevX create RQ failed errno=121 status=0x3 syndrome=0x1").what, "CREATE_RQ failed");
+    let object = "UCX  ERROR   mlx5dv_devx_obj_create(QP) failed on mlx5_0, syndrome 0x2c4154: Remote I/O error";
+    assert_eq!((one(object).what.as_str(), one(object).known[0].of), ("CREATE_QP failed", "CREATE_QP"));
+    let by_number = "UCX  ERROR mlx5dv_devx_obj_modify(opcode=0x503) failed, syndrome 0x823f8d: Remote I/O error";
+    assert_eq!(one(by_number).what, "INIT2RTR_QP failed");
+}
+
+#[test]
+fn failures_that_firmware_knows_nothing_of_are_not_told_as_its_refusals() {
+    let ucx = "dc_mlx5_devx.c:78   UCX  ERROR mlx5dv_devx_obj_create(DCT) failed, syndrome 0: Connection timed out";
+    let report = one(ucx);
+    assert_eq!(report.what, "CREATE_DCT failed");
+    assert!(report.meaning.contains("did not refuse it") && report.meaning.contains("timed out"), "{report}");
+    let dpdk = "mlx5_common: DevX read access NIC register 0x9055 failed errno=5 status=0 syndrome=0";
+    assert!(one(dpdk).meaning.contains("did not refuse it"), "{}", one(dpdk));
+}
+
+#[test]
+fn the_rule_that_forwards_both_ways_has_its_public_cause() {
+    let line = "mlx5_core 0000:08:00.0: mlx5_cmd_out_err:803:(pid 23569): SET_FLOW_TABLE_ENTRY(0x936) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x8c8f08), err(-22)";
+    assert!(one(line).known[0].text.contains("rewrites headers and forwards to the uplink"), "{}", one(line));
 }
 
 #[test]
