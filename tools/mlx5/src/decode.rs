@@ -104,6 +104,7 @@ fn read(path: Option<&str>) -> Result<Vec<u8>, Failure> {
 fn open(path: Option<&str>) -> Result<Box<dyn BufRead>, Failure> {
     Ok(match path {
         None => Box::new(io::stdin().lock()),
+        Some(path) if Path::new(path).is_dir() => return Err(format!("{path} is a directory; give a file").into()),
         Some(path) => {
             Box::new(BufReader::new(File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?))
         }

@@ -54,6 +54,10 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let mut profile = Profile::by_name(&arguments.profile).ok_or_else(|| {
         usage(format!("unknown profile `{}`: use one of {}", arguments.profile, Profile::NAMES.join(", ")))
     })?;
+    let twice = |(at, path)| arguments.socket[..at].contains(path).then_some(path);
+    if let Some(path) = arguments.socket.iter().enumerate().find_map(twice) {
+        return Err(usage(format!("--socket {} is given twice: each function has its own", path.display())));
+    }
     if let Some(mac) = arguments.mac {
         profile.base_mac = mac;
     }

@@ -25,6 +25,16 @@ fn run(arguments: &str, input: &str) -> Output {
 const ERROR_CQE_LESS_A_LINE: &str = "00000000: 0000 0000 0000 0000 0000 0000 0000 0000\n\
     00000020: 0000 0001 0000 0000 0000 0000 0000 0000\n";
 
+/// A name of 105 characters, which makes a path of more than 107.
+macro_rules! long_name {
+    () => {
+        concat!(
+            "a_function_of_the_software_card_with_a_very_long_name_",
+            "which_is_not_a_path_that_a_socket_may_have_anywhere"
+        )
+    };
+}
+
 const CASES: &[Case] = &[
     // No command, an unknown one, unknown flags.
     (2, "~", "", "unrecognized subcommand"),
@@ -54,6 +64,9 @@ const CASES: &[Case] = &[
     (2, "caps -d sim:connectx9", "", "connectx5, connectx6dx, connectx7"),
     (2, "caps -d connectx9", "", "connectx5, connectx6dx, connectx7"),
     (2, "perf lat write -d connectx7", "", "write sim:PROFILE"),
+    (2, "info -d connectx5", "", "write sim:PROFILE"),
+    (2, "counters -d connectx5", "", "write sim:PROFILE"),
+    (1, concat!("caps -d vfio-user:/tmp/", long_name!()), "", "a socket has at most 107 bytes"),
     (2, "explain --caps connectx9 status 3", "", "connectx5, connectx6dx, connectx7"),
     // Capabilities.
     (1, "caps no_such_capability", "", "no capability matches `no_such_capability`"),
@@ -62,6 +75,9 @@ const CASES: &[Case] = &[
     (2, "caps --diff sim", "", "2 values required"),
     (1, "caps --diff sim /nowhere/card.json", "", "mlx5 caps --json > /nowhere/card.json"),
     (1, "caps -d card.json", "", "no file card.json"),
+    (1, "caps --diff sim /nowhere/card", "", "mlx5 caps --json > /nowhere/card"),
+    (1, "caps --diff sim /tmp", "", "/tmp is a directory; give a file that `mlx5 caps --json` wrote"),
+    (1, "explain --caps /tmp status 3", "", "/tmp is a directory"),
     (1, "caps -d Cargo.toml", "", "not a capability file"),
     // Hex: what it is.
     (1, "explain cqe xyz", "", "`xyz` is not hex"),
@@ -99,6 +115,8 @@ const CASES: &[Case] = &[
     (2, "explain syndrome 0x123456789", "", "is not a number"),
     (2, "explain vendor 0x", "", "is not a number"),
     (2, "explain vendor -1", "", "is not a number"),
+    (2, "explain vendor 0x100", "", "0x100 is too large: a vendor syndrome has 8 bits"),
+    (2, "explain status 256", "", "a command status has 8 bits"),
     (2, "explain status nonsense", "", "BAD_PARAM"),
     (2, "explain status 3 x", "", "\"x\" is not a number"),
     (2, "explain wc nonsense", "", "IBV_WC_RETRY_EXC_ERR"),
@@ -107,12 +125,17 @@ const CASES: &[Case] = &[
     (1, "explain /nowhere/dmesg", "", "there is no file \"/nowhere/dmesg\""),
     (1, "explain 00+01+02", "", "3 bytes of hex, which could be anything"),
     (1, "explain -", "", "nothing recognised"),
+    (1, "explain -", "hello", "nothing recognised; name the kind"),
+    (1, "explain", "\0\0\0\0", "nothing recognised; name the kind"),
+    (1, "explain cqe -", "hello", "`hello` is not hex"),
     (1, "explain -", "mlx5_core 0000:01:00.0: firmware version: 16.35.4030\n", "mlx5 explain KIND"),
     (2, "explain --service rdma wqe 00", "", "connected"),
     (1, "explain --caps /nowhere/card.json command 00", "", "no file /nowhere/card.json"),
     (2, "explain --caps", "", "a value is required"),
     // Decode.
     (1, "decode /nowhere/log", "", "cannot open /nowhere/log"),
+    (1, "decode /tmp", "", "/tmp is a directory"),
+    (1, "decode --as cqe /tmp", "", "/tmp is a directory"),
     (2, "decode --as creat_cq_in 00", "", "create_cq_in"),
     (1, "decode --as create_cq_in 0g", "", "`0g` is not hex"),
     (1, "decode --as create_cq_in", "", "no hex digits"),
@@ -135,6 +158,8 @@ const CASES: &[Case] = &[
     (2, "perf bw write -D 4", "", "lower -f"),
     (2, "perf bw write -D 4 -f 4294967295", "", "lower -f"),
     (2, "perf bw write -s 0", "", "1..=1073741824"),
+    (2, "perf bw write -s -1", "", "invalid value '-1'"),
+    (2, "counters -w -1", "", "invalid value '-1'"),
     (2, "perf bw write -m 1500", "", "256, 512, 1024, 2048 or 4096"),
     (2, "perf bw write -q 0", "", "1..=16384"),
     (2, "perf bw write -l 200", "", "raise -t"),
@@ -161,12 +186,15 @@ const CASES: &[Case] = &[
     (2, "sim", "", "--socket <SOCKET>"),
     (1, "sim --socket /nowhere/x.sock", "", "/nowhere/x.sock"),
     (1, "sim --socket /tmp", "", "/tmp"),
+    (2, "sim --socket /tmp/x.sock --socket /tmp/x.sock", "", "--socket /tmp/x.sock is given twice"),
+    (1, concat!("sim --socket /tmp/", long_name!()), "", "a socket has at most 107 bytes"),
     (2, "sim --socket /tmp/x.sock --profile connectx9", "", "connectx5, connectx6dx, connectx7"),
     (2, "sim --socket /tmp/x.sock --mac 01:00:00:00:00:00", "", "not a unicast address"),
     (2, "sim --socket /tmp/x.sock --mac 02:00", "", "02:00:c5:00:00:01"),
     (2, "sim --socket /tmp/x.sock --fault nonsense", "", "write KIND[:ARGUMENT]...[*TIMES]"),
     (2, "sim --socket /tmp/x.sock --fault loss", "", "loss:1%"),
     (2, "sim --socket /tmp/x.sock --fault loss:101%", "", "loss:1%"),
+    (2, "sim --socket /tmp/x.sock --fault status:CREATE_CQ:0", "", "`0` is not a valid status"),
     (2, "sim --socket /tmp/x.sock --fault removal*0", "", "not a valid number of times"),
     (2, "sim --socket /tmp/x.sock --fault status:CREATE_QC:3", "", "status:CREATE_CQ:3"),
     (1, "sim --socket /tmp/x.sock --pcap /nowhere/x.pcap", "", "/nowhere/x.pcap"),
@@ -194,6 +222,7 @@ fn bad_input_gets_one_error_that_names_the_mend() {
             ("the mend", said.contains(expected)),
             ("no control characters", !said.chars().any(|c| c.is_control() && c != '\n')),
             ("no panic", !said.contains("panicked")),
+            ("standard input is no file name", input.is_empty() || !said.contains("there is no file")),
             ("each cause once", !tells_twice(&said)),
         ];
         let broken: Vec<&str> = holds.iter().filter(|(_, holds)| !holds).map(|(what, _)| *what).collect();

@@ -54,18 +54,26 @@ pub fn open(name: &str) -> Result<Arc<Device>, Error> {
 /// # Errors
 /// As [`open`].
 pub fn open_with(name: &str, options: Options) -> Result<Arc<Device>, Error> {
-    if name.starts_with("connectx") {
-        let reason =
-            format!("it looks like a software card's profile, of which there are {PROFILES}: write sim:PROFILE");
-        return Err(Error::DeviceName(DeviceNameError { given: name.into(), reason }));
-    }
-    let function = match name.parse::<DeviceName>()? {
+    let function = match device_name(name)? {
         DeviceName::Vfio(address) => owned::vfio::open(address)?,
         DeviceName::VfioUser(socket) => owned::vfio_user::open(&socket)?,
         DeviceName::Devx(device) => return Device::open_devx(&device, options),
         DeviceName::Sim(profile) => return Sim::builder().profile(profile_of(name, profile.as_deref())?).open(options),
     };
     Device::open(function, options)
+}
+
+/// Parses a device string.
+///
+/// # Errors
+/// It is none; the error says what it may have been meant to be.
+pub fn device_name(name: &str) -> Result<DeviceName, DeviceNameError> {
+    if name.starts_with("connectx") {
+        let reason =
+            format!("it looks like a software card's profile, of which there are {PROFILES}: write sim:PROFILE");
+        return Err(DeviceNameError { given: name.into(), reason });
+    }
+    name.parse()
 }
 
 fn profile_of(given: &str, profile: Option<&str>) -> Result<Profile, Error> {

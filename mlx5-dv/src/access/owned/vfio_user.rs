@@ -50,6 +50,8 @@ fn refused(device: &str, socket: &Path, source: io::Error) -> Error {
     let is_socket = std::fs::metadata(socket).map_or(true, |found| found.file_type().is_socket());
     let (reason, fix) = match source.kind() {
         _ if !is_socket => ("it is not a socket".into(), None),
+        // The length of `sun_path`, with its final zero.
+        io::ErrorKind::InvalidInput => ("the path of a socket has at most 107 bytes".into(), None),
         io::ErrorKind::NotFound => ("it does not exist".into(), Some(serve)),
         io::ErrorKind::ConnectionRefused => ("its server has ended".into(), Some(serve)),
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {

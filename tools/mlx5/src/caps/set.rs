@@ -115,7 +115,12 @@ impl CapSet {
             let text = std::fs::read_to_string(source).map_err(|error| format!("cannot read {source}: {error}"))?;
             return Self::from_json(&text).map_err(|error| format!("{source}: {error}").into());
         }
-        if source.ends_with(".json") {
+        if Path::new(source).is_dir() {
+            return Err(format!("{source} is a directory; give a file that `mlx5 caps --json` wrote").into());
+        }
+        // No device string has a slash before its kind.
+        let is_path = source.split(':').next().is_some_and(|start| start.contains('/')) && !Path::new(source).exists();
+        if source.ends_with(".json") || is_path {
             return Err(format!("no file {source}; `mlx5 caps --json > {source}` writes one").into());
         }
         match Profile::NAMES.contains(&source) {

@@ -6,7 +6,7 @@ mod report;
 
 use std::time::Duration;
 
-use mlx5_dv::discovery::{DeviceName, Sysfs};
+use mlx5_dv::discovery::Sysfs;
 use regex::Regex;
 
 use crate::output::{Failure, print, print_json, print_json_line};
@@ -16,14 +16,17 @@ use report::{Report, Sample};
 
 /// Which counters.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:\n  \
     mlx5 counters -d devx:mlx5_0             what is not zero\n  \
     mlx5 counters -d devx:mlx5_0 -w 1 -n 10 'port\\..*(packets|bytes)_phy'   rates, ten times\n  \
     mlx5 counters -d vfio:0000:3b:00.0 --json --all\n\n\
     Groups: port (the physical port, of all its functions; names of `ethtool -S`), vport (the function's), queue (queue \
     pairs; names of `rdma statistic`), hardware (what else is in hw_counters), infiniband (the standard's, of sysfs), \
     netdev (the kernel's network interface). What a way to the card cannot tell is printed as `not known`, with the \
-    reason; in JSON the reason is in `unknown`.")]
+    reason; in JSON the reason is in `unknown`."
+)]
 pub struct Arguments {
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short, long = "device", visible_alias = "ib-dev", default_value = "sim")]
@@ -43,7 +46,7 @@ pub struct Arguments {
 
 /// Prints the counters, or their rates.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
-    let name: DeviceName = arguments.device.parse()?;
+    let name = mlx5_open::device_name(&arguments.device)?;
     let pattern = arguments.pattern.as_deref().map(pattern::compiled).transpose()?;
     let device = mlx5_open::open(&arguments.device)?;
     let card = Card { name: &name, device: &device, sysfs: &Sysfs::default() };

@@ -229,8 +229,8 @@ const SHAPES: &[Shape] = &[
 
 /// Counters that tell of drops and errors: name, meaning, what to check; `%` stands for a priority or lane, and a name
 /// also for that of each ring (`rx3_wqe_err`). Names and meanings as in Linux's
-/// networking/device_drivers/ethernet/mellanox/mlx5/counters.rst; those of queue pairs as in NVIDIA's "Understanding mlx5
-/// Linux Counters and Status Parameters" (enterprise-support.nvidia.com).
+/// networking/device_drivers/ethernet/mellanox/mlx5/counters.rst; those of queue pairs as in NVIDIA's "Understanding
+/// mlx5 Linux Counters and Status Parameters" (enterprise-support.nvidia.com).
 const COUNTERS: &[(&str, &str, &str)] = &[
     (
         "rx_out_of_buffer",

@@ -29,10 +29,11 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// A remark on one word that may have been meant as a file.
-pub fn missing_file(text: &str) -> Option<String> {
-    let may_be = !text.is_empty() && text.len() < 256 && !text.contains(char::is_whitespace);
-    may_be.then(|| format!("there is no file {text:?} either"))
+/// A remark on an argument of one word, which may have been meant as a file. `words` are the input's.
+pub fn missing_file(words: &[String]) -> Option<String> {
+    let [one] = words else { return None };
+    let may_be = !one.is_empty() && one != "-" && one.len() < 256 && !one.contains(char::is_whitespace);
+    (may_be && !Path::new(one).exists()).then(|| format!("there is no file {one:?} either"))
 }
 
 /// Says on a terminal what is awaited.

@@ -60,12 +60,14 @@ struct Known<'a> {
     service: Option<Service>,
     /// Also explain commands that succeeded.
     all: bool,
+    /// The words that name or are the input.
+    words: &'a [String],
 }
 
 /// Explains the arguments.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
     let caps = arguments.caps.as_deref().map(CapSet::load).transpose()?;
-    let known = Known { caps: caps.as_ref(), service: arguments.service, all: arguments.all };
+    let known = Known { caps: caps.as_ref(), service: arguments.service, all: arguments.all, words: &arguments.words };
     if !json && matches!(&arguments.words[..], [] | [_]) && arguments.words.first().is_none_or(|word| word == "-") {
         return stream(known);
     }
@@ -95,7 +97,7 @@ fn stream(known: Known<'_>) -> Result<(), Failure> {
         burst = bursts.next()?;
     }
     let repeated = session.repeated();
-    if session.is_empty() { Err(unrecognised("").into()) } else { print(&repeated) }
+    if session.is_empty() { Err(unrecognised("", known).into()) } else { print(&repeated) }
 }
 
 fn print_reports(reports: &[Report]) -> Result<(), Failure> {
@@ -109,7 +111,7 @@ fn reports(words: &[String], known: Known<'_>) -> Result<Vec<Report>, Failure> {
         if rest.is_empty() && !named.takes.is_empty() {
             return Err(usage(format!("`{kind}` needs {}: `mlx5 explain {kind} {}`", named.takes, named.example)));
         }
-        return (named.explain)(&input::given(rest)?, known);
+        return (named.explain)(&input::given(rest)?, Known { words: rest, ..known });
     }
     of_text(&input::given(words)?, known)
 }
@@ -152,7 +154,8 @@ const NAMED: [Named; 9] = [
         takes: "the vendor syndrome of a completion",
         example: "0x81",
         explain: |input, _| {
-            Ok(vec![cqe::explain(&cqe::Failed { vendor: Some(number(&text(input))?), ..Default::default() })])
+            let vendor = of_eight_bits(number(&text(input))?, "a vendor syndrome")?;
+            Ok(vec![cqe::explain(&cqe::Failed { vendor: Some(vendor), ..Default::default() })])
         },
     },
 ];
@@ -169,10 +172,14 @@ fn text(input: &[u8]) -> String {
 /// larger than both.
 fn of_syndrome(number: u32) -> Vec<Report> {
     let mut reports = Vec::new();
+    if number == 0 {
+        let meaning = "no error: commands that succeeded, completions and healthy cards have it".into();
+        return vec![Report { what: "syndrome 0x0".into(), meaning, ..Report::default() }];
+    }
     if CqeSyndrome::from_number(number).prm_name().is_some() {
         reports.push(cqe::explain(&cqe::Failed { syndrome: Some(number), ..Default::default() }));
     }
-    if number != 0 && HealthSyndrome::from_number(number).prm_name().is_some() {
+    if HealthSyndrome::from_number(number).prm_name().is_some() {
         reports.push(health::explain(&health::Printed { synd: Some(number), fields: Vec::new() }));
     }
     if reports.is_empty() {
@@ -197,7 +204,7 @@ fn all_done() -> &'static str {
 }
 
 fn of_hex(kind: Kind, input: &[u8], known: Known<'_>) -> Result<Vec<Report>, Failure> {
-    let Hex { bytes, note } = hex::read(input).map_err(|error| match input::missing_file(&text(input)) {
+    let Hex { bytes, note } = hex::read(input).map_err(|error| match input::missing_file(known.words) {
         Some(missing) => Failure::from(format!("{error}; {missing}")),
         None => error.into(),
     })?;
@@ -218,7 +225,7 @@ fn of_text(input: &[u8], known: Known<'_>) -> Result<Vec<Report>, Failure> {
         reports.extend(of_name(&text).or_else(|| of_bare_hex(input)));
     }
     if reports.is_empty() {
-        return Err(unrecognised(&text).into());
+        return Err(unrecognised(&text, known).into());
     }
     Ok(reports)
 }
@@ -243,9 +250,9 @@ fn of_bare_hex(input: &[u8]) -> Option<Report> {
     Some(report)
 }
 
-fn unrecognised(text: &str) -> String {
+fn unrecognised(text: &str, known: Known<'_>) -> String {
     let kinds = NAMED.map(|named| named.name).join(", ");
-    let found = match (hex::read_text(text), input::missing_file(text)) {
+    let found = match (hex::read_text(text), input::missing_file(known.words)) {
         (Ok(hex), _) => format!("{} bytes of hex, which could be anything", hex.bytes.len()),
         (_, Some(missing)) => format!("nothing recognised; {missing}"),
         (_, None) => "nothing recognised".to_owned(),
@@ -282,6 +289,7 @@ fn of_bytes(kind: Kind, bytes: &[u8], known: Known<'_>) -> Result<Report, Failur
 fn of_status(text: &str) -> Result<Report, Failure> {
     let mut words = text.split_whitespace();
     if let Ok(status) = number(words.next().unwrap_or_default()) {
+        let status = of_eight_bits(status, "a command status")?;
         let status = status::Refused { status: Some(status), ..Default::default() };
         return Ok(match words.next() {
             Some(syndrome) => status::explain(&status::Refused { syndrome: number(syndrome)?, ..status }),
@@ -323,6 +331,14 @@ fn of_wc(text: &str) -> Result<Report, Failure> {
     let status =
         status.ok_or_else(|| usage(format!("{text:?} is not an ibv_wc_status, such as 12 or IBV_WC_RETRY_EXC_ERR")))?;
     Ok(cqe::of_wc(status, None))
+}
+
+/// The number, if it fits its field.
+fn of_eight_bits(number: u32, what: &str) -> Result<u32, Failure> {
+    match u8::try_from(number) {
+        Ok(number) => Ok(number.into()),
+        Err(_) => Err(usage(format!("{number:#x} is too large: {what} has 8 bits"))),
+    }
 }
 
 /// Parses a number, decimal or with 0x.

@@ -3,7 +3,7 @@
 mod facts;
 mod gather;
 
-use mlx5_dv::discovery::{DeviceName, Sysfs};
+use mlx5_dv::discovery::Sysfs;
 
 use crate::output::{Failure, print, print_json};
 use gather::Card;
@@ -23,7 +23,7 @@ pub struct Arguments {
 
 /// Prints what the card is.
 pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
-    let name: DeviceName = arguments.device.parse()?;
+    let name = mlx5_open::device_name(&arguments.device)?;
     let device = mlx5_open::open(&arguments.device)?;
     let card = Card { name: &name, device: &device, sysfs: &Sysfs::default() };
     let info = card.info()?;

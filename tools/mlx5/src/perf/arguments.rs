@@ -15,11 +15,14 @@ const WARM_UP: u64 = 100;
 
 /// What to measure, and how.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:\n  \
     mlx5 perf lat write                      both ends here, on one card\n  \
     mlx5 perf bw send -d vfio:0000:3b:00.0 --listen   the server; then, on another host:\n  \
     mlx5 perf bw send -d vfio:0000:af:00.0 SERVER     the client\n  \
-    mlx5 perf rate write -q 4 -l 16 -D 10    message rate over 10 seconds, 4 queue pairs, lists of 16")]
+    mlx5 perf rate write -q 4 -l 16 -D 10    message rate over 10 seconds, 4 queue pairs, lists of 16"
+)]
 pub struct Arguments {
     /// lat: half the round-trip time (read, atomic: the whole); bw: bandwidth; rate: bw with 2-byte messages.
     #[arg(value_enum)]

@@ -87,7 +87,7 @@ fn fault_of(text: &str, kind: &str, arguments: &[&str]) -> Result<Fault, ParseFa
     Ok(match (kind, arguments) {
         ("status", [opcode, status, rest @ ..]) if rest.len() <= 1 => Fault::CommandStatus {
             opcode: opcode_of(opcode)?,
-            status: number(status, "status")?,
+            status: status_of(status)?,
             syndrome: rest.first().map_or(Ok(0), |syndrome| number(syndrome, "syndrome"))?,
         },
         ("swallow", [opcode]) => Fault::CommandSwallowed { opcode: opcode_of(opcode)? },
@@ -118,6 +118,14 @@ fn fault_of(text: &str, kind: &str, arguments: &[&str]) -> Result<Fault, ParseFa
         _ if KINDS.contains(&kind) => return Err(ParseFaultError::Count(text.into())),
         _ => return Err(ParseFaultError::Kind(kind.into())),
     })
+}
+
+/// A command status other than 0, which is success and no fault.
+fn status_of(text: &str) -> Result<u8, ParseFaultError> {
+    match number(text, "status")? {
+        0 => Err(ParseFaultError::Argument { text: text.into(), what: "status" }),
+        status => Ok(status),
+    }
 }
 
 const KINDS: [&str; 16] = [

@@ -47,6 +47,12 @@ pub enum ServeError {
         /// The socket.
         path: PathBuf,
     },
+    /// The path is too long for a socket.
+    #[error("{}: the path of a socket has at most 107 bytes", .path.display())]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+    },
     /// The path exists and is not a socket.
     #[error("{}: exists and is not a socket", .path.display())]
     NotASocket {
@@ -215,8 +221,14 @@ impl ClientError {
     }
 }
 
+/// Bytes of a socket's path: those of `sun_path`, less its final zero.
+const MOST_PATH: usize = 107;
+
 fn listen(path: &Path) -> Result<UnixListener, ServeError> {
     let io = |source| ServeError::Listen { path: path.to_owned(), source };
+    if path.as_os_str().len() > MOST_PATH {
+        return Err(ServeError::PathTooLong { path: path.to_owned() });
+    }
     if let Ok(meta) = std::fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
             return Err(ServeError::NotASocket { path: path.to_owned() });
