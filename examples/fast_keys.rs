@@ -3,7 +3,8 @@
 //!
 //! In each round the server registers a key by a work request, and sends address and key. The client writes what the
 //! key covers, reads it back, and sends a message. In even rounds that message invalidates the key, in odd rounds the
-//! server does. At last the client tries a key that is closed, and must be refused.
+//! server does. At last the client tries a key that is closed, and must be refused. With `--window` the server opens
+//! bytes of its region by a memory window of type 2.
 //!
 //! Without a host both ends run in this process, on one card. `--listen` waits for a client; HOST connects to a server.
 //! They exchange link-local GIDs as `ibv_rc_pingpong` does.
@@ -14,8 +15,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use mlx5_dv::Device;
-use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, UmrKeyOptions};
-use mlx5_dv::queue::{Completion, Connection, ConnectionOptions, Done, FastKey, RemoteAddress, WaitError};
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, UmrKeyOptions, WindowType};
+use mlx5_dv::queue::{
+    Binding, Completion, Connection, ConnectionOptions, Done, FastKey, FastWindow, RemoteAddress, Ticket, WaitError,
+};
 use mlx5_examples::exchange::{self, Address};
 use mlx5_examples::pingpong::Failure;
 use mlx5_open::program;
@@ -44,6 +47,9 @@ struct Options {
     /// Run as server: wait for one client.
     #[arg(long, conflicts_with = "host")]
     listen: bool,
+    /// As server, open a memory window in place of a key of buffers.
+    #[arg(long, conflicts_with = "host")]
+    window: bool,
     /// TCP port of the server.
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
@@ -59,7 +65,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Failure> {
     let device = mlx5_open::open(&options.device)?;
-    let (client, server) = (|host: &str| ask(&device, host, options.port), || listen(&device, options.port));
+    let (client, server) = (|host: &str| ask(&device, host, options.port), || listen(&device, options));
     match &options.host {
         Some(host) => client(host),
         None if options.listen => server(),
@@ -113,8 +119,8 @@ impl End {
         Ok(())
     }
 
-    /// Waits for the next message; `key` is shown what else completes.
-    fn message(&mut self, mut key: Option<&mut FastKey>) -> Result<([u64; 2], Completion), Failure> {
+    /// Waits for the next message; `key` is shown what completes.
+    fn message(&mut self, mut key: Option<&mut Key>) -> Result<([u64; 2], Completion), Failure> {
         loop {
             let done = self.connection.wait(PATIENCE)?;
             if let Some(key) = key.as_deref_mut() {
@@ -137,77 +143,138 @@ impl End {
     }
 }
 
-/// The server: its end, and the key.
-struct Server {
-    end: End,
-    key: FastKey,
+/// What opens the server's memory to the client.
+enum Key {
+    Buffers(FastKey),
+    Window(FastWindow),
 }
 
-impl Server {
-    /// Opens `LENGTH` bytes, which lie in another way in each round.
-    fn open(&mut self, round: usize) -> Result<RemoteAddress, Failure> {
-        let Server { end, key } = self;
-        end.region.fill(0, OUT, 0);
-        let ranges: Vec<_> = match round / 2 % 3 {
-            0 => vec![5000..5100, 7..731, 9000..9200],
-            1 => (0..PARTS).rev().map(|part| 100 * part..100 * part + LENGTH / PARTS).collect(),
-            _ => vec![0..1024, 4096..4224],
+impl Key {
+    fn new(pd: &Arc<Pd>, is_window: bool) -> Result<Self, Failure> {
+        Ok(match is_window {
+            true => Key::Window(FastWindow::alloc(pd, WindowType::Two)?),
+            false => Key::Buffers(FastKey::create(pd, UmrKeyOptions::default().entries(PARTS as u32))?),
+        })
+    }
+
+    fn settle(&mut self, done: &Done) {
+        match self {
+            Key::Buffers(key) => key.settle(done),
+            Key::Window(window) => window.settle(done),
         };
-        for range in ranges {
-            key.push(end.region.buffer(range)?).map_err(|buffer| format!("no room for {buffer:?}"))?;
+    }
+
+    fn is_free(&self) -> bool {
+        match self {
+            Key::Buffers(key) => key.is_free(),
+            Key::Window(window) => window.is_free(),
         }
-        let (_, remote) = match round / 2 % 3 {
-            // Two turns: 448 bytes of the first, 64 of the second.
-            2 => end.connection.register_interleaved(key, ACCESS, 2, &[(448, 576), (64, 64)])?,
-            _ => end.connection.register(key, ACCESS)?,
+    }
+
+    /// Opens `LENGTH` bytes, which lie in another way in each round.
+    fn open(&mut self, end: &mut End, round: usize) -> Result<RemoteAddress, Failure> {
+        let (_, remote) = match self {
+            Key::Buffers(key) => open_buffers(end, key, round)?,
+            Key::Window(window) => {
+                let binding = Binding::new(100 * round..100 * round + LENGTH, ACCESS);
+                // In half of the rounds the client's addresses count from 0.
+                let binding = if round / 2 % 2 == 1 { binding.zero_based() } else { binding };
+                end.connection.bind(window, &end.region, binding)?
+            }
         };
         Ok(remote)
     }
 
-    /// What the buffers have, as the client counts.
-    fn contents(&mut self, round: usize) -> Vec<u8> {
-        let parts: Vec<Buffer> = self.key.parts().collect();
-        let piece = |buffer: &Buffer, at: usize, len: usize| {
-            let mut bytes = vec![0; len];
-            buffer.read(at, &mut bytes);
-            bytes
+    /// Closes them again.
+    fn close(&mut self, end: &mut End) -> Result<(), Failure> {
+        match self {
+            Key::Buffers(key) => end.connection.invalidate(key)?,
+            Key::Window(window) => end.connection.unbind(window)?,
         };
-        match (round / 2 % 3, &parts[..]) {
-            (2, [first, second]) => {
-                (0..2).flat_map(|turn| [piece(first, 576 * turn, 448), piece(second, 64 * turn, 64)].concat()).collect()
-            }
-            _ => parts.iter().flat_map(|buffer| piece(buffer, 0, buffer.len())).collect(),
+        while !self.is_free() {
+            let done = end.connection.wait(PATIENCE)?;
+            self.settle(&done);
+            done.result?;
         }
+        Ok(())
     }
 
-    fn round(&mut self, round: usize) -> Result<(), Failure> {
-        let remote = self.open(round)?;
-        self.end.post_words([remote.addr, remote.rkey.into()])?;
-        let (_, message) = self.end.message(Some(&mut self.key))?;
-        if round % 2 == 1 {
-            is("the invalidated key of a plain message", &message.invalidated(), &None)?;
-            self.end.connection.invalidate(&mut self.key)?;
-            while !self.key.is_free() {
-                let done = self.end.connection.wait(PATIENCE)?;
-                self.key.settle(&done);
-                done.result?;
+    /// What they have, as the client counts.
+    fn contents(&mut self, end: &End, round: usize) -> Vec<u8> {
+        match self {
+            Key::Buffers(key) => contents_of_buffers(key, round),
+            Key::Window(_) => {
+                let mut bytes = vec![0; LENGTH];
+                end.region.read(100 * round, &mut bytes);
+                bytes
             }
-        } else {
-            is("the invalidated key", &message.invalidated(), &Some(remote.rkey))?;
         }
-        is("the key is free", &self.key.is_free(), &true)?;
-        is("what the client wrote", &self.contents(round), &pattern(round))
     }
 }
 
-fn listen(device: &Arc<Device>, port: u16) -> Result<(), Failure> {
+fn open_buffers(end: &mut End, key: &mut FastKey, round: usize) -> Result<(Ticket, RemoteAddress), Failure> {
+    let ranges: Vec<_> = match round / 2 % 3 {
+        0 => vec![5000..5100, 7..731, 9000..9200],
+        1 => (0..PARTS).rev().map(|part| 100 * part..100 * part + LENGTH / PARTS).collect(),
+        _ => vec![0..1024, 4096..4224],
+    };
+    for range in ranges {
+        key.push(end.region.buffer(range)?).map_err(|buffer| format!("no room for {buffer:?}"))?;
+    }
+    Ok(match round / 2 % 3 {
+        // Two turns: 448 bytes of the first, 64 of the second.
+        2 => end.connection.register_interleaved(key, ACCESS, 2, &[(448, 576), (64, 64)])?,
+        _ => end.connection.register(key, ACCESS)?,
+    })
+}
+
+fn contents_of_buffers(key: &mut FastKey, round: usize) -> Vec<u8> {
+    let parts: Vec<Buffer> = key.parts().collect();
+    let piece = |buffer: &Buffer, at: usize, len: usize| {
+        let mut bytes = vec![0; len];
+        buffer.read(at, &mut bytes);
+        bytes
+    };
+    match (round / 2 % 3, &parts[..]) {
+        (2, [first, second]) => {
+            (0..2).flat_map(|turn| [piece(first, 576 * turn, 448), piece(second, 64 * turn, 64)].concat()).collect()
+        }
+        _ => parts.iter().flat_map(|buffer| piece(buffer, 0, buffer.len())).collect(),
+    }
+}
+
+/// The server: its end, and the key.
+struct Server {
+    end: End,
+    key: Key,
+}
+
+impl Server {
+    fn round(&mut self, round: usize) -> Result<(), Failure> {
+        let Server { end, key } = self;
+        end.region.fill(0, OUT, 0);
+        let remote = key.open(end, round)?;
+        end.post_words([remote.addr, remote.rkey.into()])?;
+        let (_, message) = end.message(Some(key))?;
+        if round % 2 == 1 {
+            is("the invalidated key of a plain message", &message.invalidated(), &None)?;
+            key.close(end)?;
+        } else {
+            is("the invalidated key", &message.invalidated(), &Some(remote.rkey))?;
+        }
+        is("the key is free", &key.is_free(), &true)?;
+        is("what the client wrote", &key.contents(end, round), &pattern(round))
+    }
+}
+
+fn listen(device: &Arc<Device>, options: &Options) -> Result<(), Failure> {
     let mut end = End::new(device)?;
-    let accepted = exchange::accept(port, PATIENCE)?;
+    let accepted = exchange::accept(options.port, PATIENCE)?;
     let [remote] = accepted.remote;
     end.connect(remote)?;
     let mine = end.address()?;
     accepted.answer(&[mine])?;
-    let key = FastKey::create(end.region.pd(), UmrKeyOptions::default().entries(PARTS as u32))?;
+    let key = Key::new(end.region.pd(), options.window)?;
     let mut server = Server { end, key };
     for round in 0..ROUNDS {
         server.round(round)?;

@@ -19,6 +19,7 @@
 //!
 //! [`UnreliableSendQueue`] and [`UnreliableConnection`] are the first two for unreliable connections.
 //! [`SendBatch::register`] registers memory by a work request, and [`FastKey`] does with a connection's buffers.
+//! [`SendBatch::bind_window`] binds a memory window, and [`FastWindow`] does, which holds the region.
 //! [`XrcSendQueue`] is the first for extended reliable connections.
 //! [`SharedReceiveQueue`] is the first for receives that many queue pairs take from,
 //! [`DatagramSendQueue`] is the first for datagrams, each of which says where it goes. [`ethernet`] has the first two
@@ -43,6 +44,7 @@ pub use owning::datagrams::{DatagramEndpoint, DatagramOptions, DatagramSends};
 pub use owning::endpoint::{Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends};
 pub use owning::extended::{XrcConnection, XrcPeer, XrcReceiver};
 pub use owning::fast_key::FastKey;
+pub use owning::fast_window::{Binding, FastWindow};
 pub use owning::hub::Hub;
 pub use owning::hub::members::ConnectionId;
 pub use owning::hub::options::{HubDone, HubOptions, Left};

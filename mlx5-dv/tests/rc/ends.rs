@@ -8,8 +8,12 @@ use mlx5_dv::objects::{
     AccessFlags, AddressPath, AnyDoorbell, CqOptions, DoorbellMode, InitAttributes, MemoryRegion, Pd, QpOptions,
     QueuePair, RtrAttributes, RtsAttributes, Uar,
 };
-use mlx5_dv::queue::{Completion, CompletionQueue, ReceiveQueue, SendQueue, Work, WorkError};
+use mlx5_dv::queue::{
+    Completion, CompletionQueue, Connection, ConnectionOptions, ReceiveQueue, RemoteAddress, SendQueue, WaitError,
+    Work, WorkError,
+};
 use mlx5_open::Sim;
+use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_sim::profile::Profile;
 
 /// Limit for everything that must succeed.
@@ -215,4 +219,28 @@ pub fn bytes(region: &MemoryRegion, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     region.read(offset, &mut bytes);
     bytes
+}
+
+/// Two connections with each other.
+pub fn connected(card: &Card) -> (Connection, Connection) {
+    let mut a = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
+    let mut b = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
+    a.connect(&b.local().unwrap()).unwrap();
+    b.connect(&a.local().unwrap()).unwrap();
+    (a, b)
+}
+
+/// Writes `data` by way of `remote`.
+pub fn write(from: &mut Connection, region: &Arc<MemoryRegion>, data: &[u8], remote: RemoteAddress) {
+    let mut buffer = region.buffer(0..data.len()).unwrap();
+    buffer.write(0, data);
+    from.write_blocking(buffer, remote, SOON).unwrap();
+}
+
+/// The remote refuses to be written at `remote`; the connection is unusable then.
+pub fn is_refused(from: &mut Connection, region: &Arc<MemoryRegion>, remote: RemoteAddress) {
+    match from.write_blocking(region.buffer(0..1).unwrap(), remote, SOON) {
+        Err(WaitError::Failed { error, .. }) => assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess)),
+        other => panic!("{other:?}"),
+    }
 }

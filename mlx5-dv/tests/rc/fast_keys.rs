@@ -3,14 +3,13 @@
 use mlx5_dv::Error;
 use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, UmrKey, UmrKeyOptions};
 use mlx5_dv::queue::{
-    Connection, ConnectionOptions, DataSegment, Done, FastKey, KeyMemory, Operation, PostError, RefusedReason,
-    Registration, RemoteAddress, Ticket, WaitError, WrFlags,
+    Connection, DataSegment, Done, FastKey, KeyMemory, Operation, PostError, RefusedReason, Registration,
+    RemoteAddress, Ticket, WrFlags,
 };
-use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::wqe::WqeOpcode;
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{Card, SOON, all_rights, bytes, pair, pattern};
+use crate::ends::{Card, SOON, all_rights, bytes, connected, is_refused, pair, pattern, write};
 
 const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
 /// What the card reports of a key that is not what a work request, or a remote, takes it for.
@@ -19,14 +18,6 @@ const KEY: &str = "key does not allow the access";
 /// A region that no remote may touch by its own key.
 fn private(card: &Card, len: usize) -> std::sync::Arc<MemoryRegion> {
     MemoryRegion::allocate(&card.pd, len, AccessFlags::LOCAL_WRITE).unwrap()
-}
-
-fn connected(card: &Card) -> (Connection, Connection) {
-    let mut a = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
-    let mut b = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
-    a.connect(&b.local().unwrap()).unwrap();
-    b.connect(&a.local().unwrap()).unwrap();
-    (a, b)
 }
 
 /// Waits until `key` is what `is` says.
@@ -40,20 +31,6 @@ fn settles(connection: &mut Connection, key: &mut FastKey, is: impl Fn(&FastKey)
 fn ticket_of(done: &Done) -> Ticket {
     done.result.as_ref().unwrap();
     done.ticket
-}
-
-/// Writes `data` by way of `remote`.
-fn write(from: &mut Connection, region: &std::sync::Arc<MemoryRegion>, data: &[u8], remote: RemoteAddress) {
-    let mut buffer = region.buffer(0..data.len()).unwrap();
-    buffer.write(0, data);
-    from.write_blocking(buffer, remote, SOON).unwrap();
-}
-
-fn is_refused(from: &mut Connection, region: &std::sync::Arc<MemoryRegion>, remote: RemoteAddress) {
-    match from.write_blocking(region.buffer(0..1).unwrap(), remote, SOON) {
-        Err(WaitError::Failed { error, .. }) => assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess)),
-        other => panic!("{other:?}"),
-    }
 }
 
 /// What lies in `buffers`, one behind the other.

@@ -15,3 +15,4 @@ mod owning;
 mod refusals;
 mod resize;
 mod unreliable;
+mod windows;

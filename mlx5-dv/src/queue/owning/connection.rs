@@ -227,7 +227,8 @@ impl<S: Connected> Connection<S> {
         key: &mut FastKey,
         access: AccessFlags,
     ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
-        let remote = self.post_key(key, |key, batch, wr_id, signalled| {
+        self.check_pd(key.pd())?;
+        let remote = self.post_key(|batch, wr_id, signalled| {
             // SAFETY: the buffers keep their regions registered, and nobody has a reference to a region's memory.
             // `FastKey` keeps the buffers, and the list, until the key is free or destroyed.
             key.register(access, |key, new| unsafe { batch.register(wr_id, signalled, key, new) })
@@ -249,7 +250,8 @@ impl<S: Connected> Connection<S> {
         turns: u32,
         pieces: &[(u16, u16)],
     ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
-        let remote = self.post_key(key, |key, batch, wr_id, signalled| {
+        self.check_pd(key.pd())?;
+        let remote = self.post_key(|batch, wr_id, signalled| {
             key.register_interleaved(access, turns, pieces, |key, new| {
                 // SAFETY: as in `register`; `FastKey` checks that the pieces lie inside of the buffers.
                 unsafe { batch.register(wr_id, signalled, key, new) }
@@ -266,33 +268,35 @@ impl<S: Connected> Connection<S> {
     /// # Errors
     /// [`RefusedReason`]; the key is as it was.
     pub fn invalidate(&mut self, key: &mut FastKey) -> Result<Ticket, RefusedReason> {
+        self.check_pd(key.pd())?;
         let rkey = key.to_invalidate()?;
-        self.post_key(key, |_, batch, wr_id, signalled| Ok(batch.local_invalidate(wr_id, signalled, rkey)?))?;
+        self.post_key(|batch, wr_id, signalled| Ok(batch.local_invalidate(wr_id, signalled, rkey)?))?;
         let ticket = self.keep_key()?;
         key.invalidating(self.link.qp.qpn(), ticket);
         Ok(ticket)
     }
 
-    /// Posts one work request on `key` by `post`, and rings.
-    fn post_key<T>(
+    /// Checks that a key of `pd` may be used.
+    pub(super) fn check_pd(&self, pd: &Arc<Pd>) -> Result<(), RefusedReason> {
+        if Arc::ptr_eq(pd, self.link.qp.pd()) { Ok(()) } else { Err(RefusedReason::ForeignKey) }
+    }
+
+    /// Posts one work request on a key by `post`, and rings. [`keep_key`](Self::keep_key) is next.
+    pub(super) fn post_key<T>(
         &mut self,
-        key: &mut FastKey,
-        post: impl FnOnce(&mut FastKey, &mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
+        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
     ) -> Result<T, RefusedReason> {
-        if !Arc::ptr_eq(key.pd(), self.link.qp.pd()) {
-            return Err(RefusedReason::ForeignKey);
-        }
         let wr_id = self.in_flight.next(Side::Send)?;
         let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
         let mut batch = queue.batch();
-        let posted = post(key, &mut batch, wr_id, WrFlags::SIGNALLED | self.fence)?;
+        let posted = post(&mut batch, wr_id, WrFlags::SIGNALLED | self.fence)?;
         self.fence = batch.fence_after_update();
         batch.ring();
         Ok(posted)
     }
 
     /// Remembers what [`post_key`](Self::post_key) posted.
-    fn keep_key(&mut self) -> Result<Ticket, RefusedReason> {
+    pub(super) fn keep_key(&mut self) -> Result<Ticket, RefusedReason> {
         self.in_flight.keep(Ok(()), Side::Send, None).map_err(|refused| refused.reason)
     }
 

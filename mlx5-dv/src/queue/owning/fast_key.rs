@@ -5,24 +5,12 @@ use std::sync::Arc;
 use mlx5_prm::wqe::SEGMENT;
 
 use super::in_flight::{Done, RefusedReason, Ticket};
+use super::key_life::KeyLife;
 use crate::error::{Error, Invalid};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AccessFlags, Buffer, MemoryRegion, Pd, UmrKey, UmrKeyOptions};
-use crate::queue::completion::decode::{Completion, work_of};
 use crate::queue::error::PostError;
 use crate::queue::send::umr::{Interleaved, KeyMemory, Registration, inline_octwords};
-
-/// Identifies a work request to wait for: its queue pair and ticket.
-type Awaited = (u32, Ticket);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Free,
-    Registering(Awaited),
-    Registered,
-    Invalidating(Awaited),
-    Unknown,
-}
 
 /// A key for fast registration, with the buffers that it exposes to a remote. A storage engine creates one per
 /// concurrent request, and registers it for each I/O without a command.
@@ -66,8 +54,7 @@ enum State {
 pub struct FastKey {
     /// First field: dropped before the memory, so the card cannot access that any more.
     key: UmrKey,
-    state: State,
-    variant: u8,
+    life: KeyLife,
     parts: Vec<Buffer>,
     /// The parts as last posted. Never grows.
     segments: Vec<DataSegment>,
@@ -101,7 +88,7 @@ impl FastKey {
         };
         let (parts, segments, turns) =
             (Vec::with_capacity(entries), Vec::with_capacity(entries), Vec::with_capacity(entries));
-        Ok(FastKey { key, state: State::Free, variant: 0, parts, segments, turns, most_inline, list })
+        Ok(FastKey { key, life: KeyLife::default(), parts, segments, turns, most_inline, list })
     }
 
     /// Creates `count` keys of `pd`. Errors: as for [`create`](Self::create).
@@ -111,18 +98,18 @@ impl FastKey {
 
     /// The remote key of the present or the next registration.
     pub fn rkey(&self) -> u32 {
-        self.key.key(self.variant)
+        self.key.key(self.life.variant())
     }
 
     /// Whether it is not registered: buffers can be added and removed.
     pub fn is_free(&self) -> bool {
-        self.state == State::Free
+        self.life.is_free()
     }
 
     /// Whether a work request on it failed, so that only the card knows the key's state: [`renew`](Self::renew) it, or
     /// drop it.
     pub fn is_lost(&self) -> bool {
-        self.state == State::Unknown
+        self.life.is_lost()
     }
 
     /// Adds `buffer`, with [`Buffer::len`] bytes, behind the present ones. Errors: the buffer, if the key is full, not
@@ -158,20 +145,7 @@ impl FastKey {
     ///
     /// [`Connection`]: crate::queue::Connection
     pub fn settle(&mut self, done: &Done) -> bool {
-        let awaited = (work_of(&done.result).qpn, done.ticket);
-        let went_well = done.result.is_ok();
-        self.state = match self.state {
-            State::Registering(this) if this == awaited && went_well => State::Registered,
-            State::Invalidating(this) if this == awaited && went_well => State::Free,
-            State::Registering(this) | State::Invalidating(this) if this == awaited => State::Unknown,
-            State::Registering(_) | State::Registered if self.was_invalidated(done) => State::Free,
-            _ => return false,
-        };
-        true
-    }
-
-    fn was_invalidated(&self, done: &Done) -> bool {
-        done.result.as_ref().ok().and_then(Completion::invalidated) == Some(self.rkey())
+        self.life.settle(done, self.rkey())
     }
 
     /// Destroys the key and creates another one in its place, which is free. Blocks, as commands do. No work request on
@@ -183,7 +157,7 @@ impl FastKey {
         let fresh = UmrKey::create(self.key.pd(), *self.key.options())?;
         self.key.end()?;
         self.key = fresh;
-        self.state = State::Free;
+        self.life.renewed();
         Ok(())
     }
 
@@ -198,14 +172,14 @@ impl FastKey {
         access: AccessFlags,
         post: impl FnOnce(&UmrKey, &Registration<'_>) -> Result<RemoteAddress, PostError>,
     ) -> Result<RemoteAddress, RefusedReason> {
-        self.check_free()?;
+        self.life.check_free()?;
         self.segments.clear();
         self.segments.extend(self.parts.iter().map(Buffer::segment));
         let memory = match &self.list {
             Some(list) if self.segments.len() > self.most_inline => listed(list, &self.segments),
             _ => KeyMemory::Parts(&self.segments),
         };
-        let registration = Registration { variant: self.variant.wrapping_add(1), access, start: 0, memory };
+        let registration = Registration { variant: self.life.next_variant(), access, start: 0, memory };
         Ok(post(&self.key, &registration)?)
     }
 
@@ -217,7 +191,7 @@ impl FastKey {
         pieces: &[(u16, u16)],
         post: impl FnOnce(&UmrKey, &Registration<'_>) -> Result<RemoteAddress, PostError>,
     ) -> Result<RemoteAddress, RefusedReason> {
-        self.check_free()?;
+        self.life.check_free()?;
         let reach =
             |(bytes, stride): (u16, u16)| u64::from(turns.saturating_sub(1)) * u64::from(stride) + u64::from(bytes);
         let fits = |(part, piece): (&Buffer, &(u16, u16))| reach(*piece) <= part.len() as u64;
@@ -230,31 +204,24 @@ impl FastKey {
             Interleaved { addr, lkey, bytes, stride }
         }));
         let memory = KeyMemory::Interleaved { turns, parts: &self.turns };
-        let registration = Registration { variant: self.variant.wrapping_add(1), access, start: 0, memory };
+        let registration = Registration { variant: self.life.next_variant(), access, start: 0, memory };
         Ok(post(&self.key, &registration)?)
-    }
-
-    fn check_free(&self) -> Result<(), RefusedReason> {
-        if self.is_free() { Ok(()) } else { Err(RefusedReason::KeyInUse) }
     }
 
     /// A work request registers it; `ticket` on queue pair `qpn` completes it.
     pub(super) fn registering(&mut self, qpn: u32, ticket: Ticket) {
-        self.variant = self.variant.wrapping_add(1);
-        self.state = State::Registering((qpn, ticket));
+        self.life.registering(qpn, ticket);
     }
 
     /// The key to invalidate.
     pub(super) fn to_invalidate(&self) -> Result<u32, RefusedReason> {
-        match self.state {
-            State::Registering(_) | State::Registered => Ok(self.rkey()),
-            _ => Err(RefusedReason::KeyNotRegistered),
-        }
+        self.life.check_registered()?;
+        Ok(self.rkey())
     }
 
     /// A work request invalidates it.
     pub(super) fn invalidating(&mut self, qpn: u32, ticket: Ticket) {
-        self.state = State::Invalidating((qpn, ticket));
+        self.life.invalidating(qpn, ticket);
     }
 }
 

@@ -58,6 +58,24 @@ pub enum RefusedReason {
     /// Pieces that take turns beyond the buffers that they are of.
     #[error("the pieces are not one for each buffer of the key, or reach beyond it: (turns - 1) * stride + bytes")]
     PiecesOutside,
+    /// A window that a work request in flight concerns, or one of type 2 that is bound.
+    #[error(
+        "the window cannot be bound now: wait for the completion of its last work request, and show it that \
+         (FastWindow::settle); unbind one of type 2 first"
+    )]
+    WindowInUse,
+    /// A window of type 2 that is bound on another queue pair.
+    #[error("the window is bound on another connection: unbind it there")]
+    WindowElsewhere,
+    /// Bytes outside of the region.
+    #[error("the window's bytes reach beyond the region")]
+    WindowOutside,
+    /// A region of another protection domain.
+    #[error("the region is of another protection domain than the window")]
+    ForeignRegion,
+    /// Writing by a remote, in a region that the card may not write.
+    #[error("a window with REMOTE_WRITE or REMOTE_ATOMIC needs a region with LOCAL_WRITE")]
+    RegionReadOnly,
     /// The queue did not take it.
     #[error(transparent)]
     Post(#[from] PostError),

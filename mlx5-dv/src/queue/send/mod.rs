@@ -20,6 +20,7 @@ pub(super) mod extended;
 mod ring;
 pub(super) mod service;
 pub(super) mod umr;
+mod window;
 pub(super) mod wqe;
 
 #[cfg(test)]

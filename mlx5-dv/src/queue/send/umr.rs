@@ -110,10 +110,43 @@ pub struct Interleaved {
     pub stride: u16,
 }
 
+/// Who may use a key after a registration, and when that is carried out.
+#[derive(Clone, Copy)]
+pub(super) struct Scope {
+    /// The only queue pair; `None`: all of the protection domain.
+    pub(super) only: Option<u32>,
+    /// The state that the key must not be in.
+    pub(super) check: UmrCheck,
+}
+
+impl Scope {
+    /// For keys that are free.
+    pub(super) fn new(only: Option<u32>) -> Self {
+        Scope { only, check: UmrCheck::NotFree }
+    }
+}
+
 /// The segments between control segment and list.
-struct Change {
+pub(super) struct Change {
     control: UmrCtrlSeg,
     context: Mkc,
+}
+
+impl Change {
+    /// What makes a key with low eight bits `variant` free.
+    pub(super) fn free(variant: u8) -> Self {
+        let mut change = Change { control: UmrCtrlSeg::ZERO, context: Mkc::ZERO };
+        change.control.w().inline(true).mkey_mask(mkey_mask(&[MkeyMaskBit::Free]));
+        change.context.w().free(true).qpn(ANY_QP).mkey_7_0(variant);
+        change
+    }
+
+    /// As [`free`](Self::free), refused where the key is not the queue pair's own; the key is nobody's then.
+    pub(super) fn free_own(variant: u8) -> Self {
+        let mut change = Change::free(variant);
+        change.control.w().check_qpn(true).mkey_mask(mkey_mask(&[MkeyMaskBit::Free, MkeyMaskBit::Qpn]));
+        change
+    }
 }
 
 impl Head for &Change {
@@ -287,7 +320,7 @@ fn check_each(mut lens: impl Iterator<Item = u32>) -> Result<(), PostError> {
 }
 
 impl Registration<'_> {
-    fn change(&self, key: &UmrKey, extent: &Extent, only: Option<u32>) -> Result<Change, PostError> {
+    fn change(&self, key: &UmrKey, extent: &Extent, scope: Scope) -> Result<Change, PostError> {
         let has = |flag| self.access.contains(flag);
         let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         if self.access.intersects(remote_writes) && !has(AccessFlags::LOCAL_WRITE) {
@@ -300,21 +333,21 @@ impl Registration<'_> {
         if key.atomics() {
             mask |= mkey_mask(&[MkeyMaskBit::Atomic]);
         }
-        if only.is_some() {
+        if scope.only.is_some() {
             mask |= mkey_mask(&[MkeyMaskBit::Qpn]);
         }
         let mut control = UmrCtrlSeg::ZERO;
         control
             .w()
             .inline(extent.is_inline)
-            .check_free(UmrCheck::NotFree.number() as u8)
+            .check_free(scope.check.number() as u8)
             .xlt_octowords(extent.octwords.next_multiple_of(BLOCK) as u16)
             .mkey_mask(mask);
         let mut context = Mkc::ZERO;
         context
             .w()
             .mkey_7_0(self.variant)
-            .qpn(only.unwrap_or(ANY_QP))
+            .qpn(scope.only.unwrap_or(ANY_QP))
             .lr(true)
             .lw(has(AccessFlags::LOCAL_WRITE))
             .rr(has(AccessFlags::REMOTE_READ))
@@ -361,7 +394,7 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         key: &UmrKey,
         registration: &Registration<'_>,
     ) -> Result<RemoteAddress, PostError> {
-        self.change_key(wr_id, flags, key, registration, None)
+        self.change_key(wr_id, flags, key, registration, Scope::new(None))
     }
 
     /// As [`register`](Self::register), for this queue pair alone: the key is not valid on any other.
@@ -375,19 +408,19 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
         key: &UmrKey,
         registration: &Registration<'_>,
     ) -> Result<RemoteAddress, PostError> {
-        self.change_key(wr_id, flags, key, registration, Some(self.ring.qpn))
+        self.change_key(wr_id, flags, key, registration, Scope::new(Some(self.ring.qpn)))
     }
 
-    fn change_key(
+    pub(super) fn change_key(
         &mut self,
         wr_id: u64,
         flags: WrFlags,
         key: &UmrKey,
         registration: &Registration<'_>,
-        only: Option<u32>,
+        scope: Scope,
     ) -> Result<RemoteAddress, PostError> {
         let extent = registration.memory.extent(key)?;
-        let change = registration.change(key, &extent, only)?;
+        let change = registration.change(key, &extent, scope)?;
         let rkey = key.key(registration.variant);
         let request = Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: rkey };
         match registration.memory {
@@ -407,10 +440,12 @@ impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
     /// region's, or one with another variant fails the work request, and the queue pair moves to ERR. Errors:
     /// [`PostError`].
     pub fn local_invalidate(&mut self, wr_id: u64, flags: WrFlags, key: u32) -> Result<(), PostError> {
-        let mut change = Change { control: UmrCtrlSeg::ZERO, context: Mkc::ZERO };
-        change.control.w().inline(true).mkey_mask(mkey_mask(&[MkeyMaskBit::Free]));
-        change.context.w().free(true).qpn(ANY_QP).mkey_7_0(key as u8);
-        self.post_change(Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: key }, &change, Inline(&[]))
+        self.post_free(Request { opcode: WqeOpcode::Umr, wr_id, flags, imm: key }, &Change::free(key as u8))
+    }
+
+    /// Posts a UMR without a list.
+    pub(super) fn post_free(&mut self, request: Request, change: &Change) -> Result<(), PostError> {
+        self.post_change(request, change, Inline(&[]))
     }
 
     /// Posts a UMR.

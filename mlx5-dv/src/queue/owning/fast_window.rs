@@ -1,0 +1,247 @@
+//! Memory windows that hold the region that they open.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::connection::Connection;
+use super::in_flight::{Done, RefusedReason, Ticket};
+use super::key_life::KeyLife;
+use crate::error::Error;
+use crate::memory::RemoteAddress;
+use crate::objects::{AccessFlags, MemoryRegion, MemoryWindow, Pd, WindowType};
+use crate::queue::send::service::Connected;
+use crate::queue::send::umr::{KeyMemory, Registration};
+
+/// What a window opens: bytes of a region, and what a remote may do with them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// Bytes of the region: at least one, at most 2 GiB.
+    pub range: Range<usize>,
+    /// Rights of the remote; LOCAL_WRITE belongs to the region and is not looked at.
+    pub access: AccessFlags,
+    /// Whether the remote's addresses count from 0, not from the region's own.
+    pub zero_based: bool,
+}
+
+impl Binding {
+    /// A window to the bytes `range`, at the addresses that they have in the region.
+    pub fn new(range: Range<usize>, access: AccessFlags) -> Self {
+        Binding { range, access, zero_based: false }
+    }
+
+    /// Sets [`zero_based`](Self::zero_based).
+    pub fn zero_based(mut self) -> Self {
+        self.zero_based = true;
+        self
+    }
+
+    /// LOCAL_WRITE where the remote may write, else nothing.
+    fn local_write(&self) -> AccessFlags {
+        let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        if self.access.intersects(remote_writes) { AccessFlags::LOCAL_WRITE } else { AccessFlags::empty() }
+    }
+}
+
+/// A memory window, with the region that it opens to a remote.
+///
+/// Bind it on a [`Connection`](crate::queue::Connection) ([`Connection::bind`](crate::queue::Connection::bind)), and
+/// send the address to the remote. Unbind it ([`Connection::unbind`](crate::queue::Connection::unbind)), or let the
+/// remote invalidate one of type 2 by a SEND with invalidate. Pass every [`Done`] that may concern the window to
+/// [`settle`](Self::settle). Each binding has another key, so late accesses of a remote are refused.
+///
+/// In contrast to a [`FastKey`](crate::queue::FastKey) it takes no buffers: the region's bytes can be read, written and
+/// opened by other windows meanwhile. The region stays registered as long as the window may open it:
+/// [`MemoryRegion::destroy`] refuses until then.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd, WindowType};
+/// # use mlx5_dv::queue::{Binding, Connection, FastWindow};
+/// # fn f(pd: &std::sync::Arc<Pd>, connection: &mut Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// let region = MemoryRegion::allocate(pd, 1 << 20, AccessFlags::LOCAL_WRITE)?;
+/// let mut window = FastWindow::alloc(pd, WindowType::Two)?;
+/// let (_, remote) = connection.bind(&mut window, &region, Binding::new(4096..8192, AccessFlags::REMOTE_WRITE))?;
+/// connection.send_inline(&[remote.addr.to_be_bytes(), u64::from(remote.rkey).to_be_bytes()].concat())?;
+/// // The remote writes, and says so. Then:
+/// connection.unbind(&mut window)?;
+/// while !window.is_free() {
+///     window.settle(&connection.wait(Duration::from_secs(1))?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// If it is dropped while bound, a command destroys the window before the region is let go.
+#[derive(Debug)]
+pub struct FastWindow {
+    /// First field: dropped before the memory, so the card cannot access that any more.
+    window: MemoryWindow,
+    life: KeyLife,
+    /// The queue pair that bound it last.
+    qpn: u32,
+    region: Option<Arc<MemoryRegion>>,
+    /// What it was bound to, until it is bound to `region`.
+    before: Option<Arc<MemoryRegion>>,
+}
+
+impl FastWindow {
+    /// Creates a window of `pd`, bound to nothing. Errors: as for [`MemoryWindow::alloc`].
+    pub fn alloc(pd: &Arc<Pd>, kind: WindowType) -> Result<Self, Error> {
+        let window = MemoryWindow::alloc(pd, kind)?;
+        Ok(FastWindow { window, life: KeyLife::default(), qpn: 0, region: None, before: None })
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> WindowType {
+        self.window.kind()
+    }
+
+    /// The remote key of the present or the last binding.
+    pub fn rkey(&self) -> u32 {
+        self.window.key(self.life.variant())
+    }
+
+    /// Whether it is bound to nothing, and no work request on it is in flight.
+    pub fn is_free(&self) -> bool {
+        self.life.is_free()
+    }
+
+    /// Whether it is bound, and no work request on it is in flight.
+    pub fn is_bound(&self) -> bool {
+        self.life.is_registered()
+    }
+
+    /// Whether a work request on it failed, so that only the card knows its state: [`renew`](Self::renew) it, or drop
+    /// it.
+    pub fn is_lost(&self) -> bool {
+        self.life.is_lost()
+    }
+
+    /// The region that it opens, or is about to; `None` while it is free.
+    pub fn region(&self) -> Option<&Arc<MemoryRegion>> {
+        self.region.as_ref()
+    }
+
+    /// Checks whether `done` completes a work request on this window, or an invalidation by the remote, and returns
+    /// that. When the window is free, it lets the region go; the last holder deregisters it then, by a command. Pass
+    /// only values from [`Connection`]; others may let go a region that the remote can still access.
+    pub fn settle(&mut self, done: &Done) -> bool {
+        let concerns = self.life.settle(done, self.rkey());
+        if self.life.is_registered() {
+            self.before = None;
+        }
+        if self.life.is_free() {
+            (self.before, self.region) = (None, None);
+        }
+        concerns
+    }
+
+    /// Destroys the window and creates another one in its place, which is free. Blocks, as commands do. No work request
+    /// on the window may be in flight: its queue pair was reset or is in ERR.
+    ///
+    /// # Errors
+    /// [`Error::Command`]; the window is unchanged then.
+    pub fn renew(&mut self) -> Result<(), Error> {
+        let fresh = MemoryWindow::alloc(self.window.pd(), self.kind())?;
+        self.window.end()?;
+        self.window = fresh;
+        self.life.renewed();
+        (self.before, self.region) = (None, None);
+        Ok(())
+    }
+
+    fn check_bindable(&self) -> Result<(), RefusedReason> {
+        let is_bindable = self.is_free() || self.is_bound() && self.kind() == WindowType::One;
+        if is_bindable { Ok(()) } else { Err(RefusedReason::WindowInUse) }
+    }
+
+    fn check_region(&self, region: &MemoryRegion, binding: &Binding) -> Result<(), RefusedReason> {
+        if !Arc::ptr_eq(region.pd(), self.window.pd()) {
+            return Err(RefusedReason::ForeignRegion);
+        }
+        if binding.range.start > binding.range.end || binding.range.end > region.len() {
+            return Err(RefusedReason::WindowOutside);
+        }
+        if !region.access().contains(binding.local_write()) {
+            return Err(RefusedReason::RegionReadOnly);
+        }
+        Ok(())
+    }
+
+    /// A work request binds it to `region`; `ticket` on queue pair `qpn` completes it.
+    fn binding(&mut self, qpn: u32, ticket: Ticket, region: &Arc<MemoryRegion>) {
+        self.life.registering(qpn, ticket);
+        self.qpn = qpn;
+        self.before = self.region.replace(Arc::clone(region));
+    }
+}
+
+impl Drop for FastWindow {
+    fn drop(&mut self) {
+        if self.is_free() {
+            return;
+        }
+        // Bound, or about to be: the remote may access the region until the window is destroyed.
+        if let Err(error) = self.window.end()
+            && !error.is_dead()
+        {
+            tracing::error!(%error, "a memory window was not destroyed; its region is leaked");
+            std::mem::forget((self.region.take(), self.before.take()));
+        }
+    }
+}
+
+impl<S: Connected> Connection<S> {
+    /// Binds `window` to bytes of `region`: BIND_MW. Returns where the first byte is for the remote; a message posted
+    /// next may tell it. [`FastWindow::settle`] takes the completion.
+    ///
+    /// A window of type 1 may be bound already: then its old key is refused from the completion on. One of type 2 is
+    /// this connection's alone.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; the window is as it was.
+    pub fn bind(
+        &mut self,
+        window: &mut FastWindow,
+        region: &Arc<MemoryRegion>,
+        binding: Binding,
+    ) -> Result<(Ticket, RemoteAddress), RefusedReason> {
+        self.check_pd(window.window.pd())?;
+        window.check_bindable()?;
+        window.check_region(region, &binding)?;
+        let access = binding.access.difference(AccessFlags::LOCAL_WRITE).union(binding.local_write());
+        let segment = region.segment(binding.range);
+        let registration = Registration {
+            variant: window.life.next_variant(),
+            access,
+            start: if binding.zero_based { 0 } else { segment.addr },
+            memory: KeyMemory::Parts(&[segment]),
+        };
+        let remote = self.post_key(|batch, wr_id, signalled| {
+            // SAFETY: `FastWindow` keeps the region registered until the window is free, bound to another one, or
+            // destroyed; nobody has a reference to a region's memory.
+            Ok(unsafe { batch.bind_window(wr_id, signalled, &window.window, &registration) }?)
+        })?;
+        let ticket = self.keep_key()?;
+        window.binding(self.queue_pair().qpn(), ticket, region);
+        Ok((ticket, remote))
+    }
+
+    /// Unbinds `window`. Once [`FastWindow::settle`] was shown the completion, it is free.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; the window is as it was.
+    pub fn unbind(&mut self, window: &mut FastWindow) -> Result<Ticket, RefusedReason> {
+        self.check_pd(window.window.pd())?;
+        window.life.check_registered()?;
+        let qpn = self.queue_pair().qpn();
+        if window.kind() == WindowType::Two && window.qpn != qpn {
+            return Err(RefusedReason::WindowElsewhere);
+        }
+        let variant = window.life.variant();
+        self.post_key(|batch, wr_id, signalled| Ok(batch.unbind_window(wr_id, signalled, &window.window, variant)?))?;
+        let ticket = self.keep_key()?;
+        window.life.invalidating(qpn, ticket);
+        Ok(ticket)
+    }
+}
