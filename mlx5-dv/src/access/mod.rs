@@ -318,6 +318,10 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     fn clock(&self) -> &Clock {
         Clock::SYSTEM
     }
+    /// Key of the null memory region, where the kernel has the function and tells it.
+    fn null_key(&self) -> Option<u32> {
+        None
+    }
     /// The kernel's steering interface; `None` on an owned function, where steering is done by commands.
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {
         None

@@ -64,6 +64,8 @@ numbers! {
 
     /// Create a DevX user context.
     MLX5_IB_ALLOC_UCTX_DEVX: u32 = 1,
+    /// The context's answer has `dump_fill_mkey`.
+    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY: u32 = 1 << 1,
     /// The library supports 4 KiB UAR pages with any host page size.
     MLX5_LIB_CAP_4K_UAR: u64 = 1,
     /// The library allocates UAR pages one by one; none come with the context.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::mkey::{AccessFlags, Mkey};
+use super::mkey::{AccessFlags, Mkey, SMALLEST};
 use super::object::{DestroyError, destroy_sole};
 use super::pd::Pd;
 use crate::error::{CommandError, Error, Invalid};
@@ -14,13 +14,15 @@ use crate::memory::{DataSegment, DmaBuffer, HostMemory, Iova, RemoteAddress};
 /// Registered memory that queue pairs of its protection domain access by address and key.
 ///
 /// It owns the memory, or the user's vector. Addresses are those of this process, as in verbs (or of a simulation:
-/// [`HostMemory::key_address`]), and can be given to a remote. Any thread may copy data in and out at any time; while
+/// [`HostMemory::key_address`]; or the user's choice: [`register_at`](Self::register_at)), and can be given to a remote. Any thread may copy data in and out at any time; while
 /// the card writes, a read may mix old and new bytes. Offsets count from the region's start; accesses outside it panic,
 /// as on a slice.
 pub struct MemoryRegion {
     /// First field: dropped before the memory, so the card cannot access that any more.
     mkey: Mkey,
     memory: Option<Arc<DmaBuffer>>,
+    /// Address of the first byte.
+    start: u64,
     access: AccessFlags,
     /// Ranges of existing [`Buffer`]s, ascending.
     lent: Mutex<Vec<Range<usize>>>,
@@ -43,7 +45,7 @@ impl MemoryRegion {
         if len == 0 {
             return Err(Invalid::Empty { what: "a memory region", lacks: "bytes" }.into());
         }
-        Self::of(pd, Arc::clone(pd.device().access()).alloc_dma(len)?, access)
+        Self::of(pd, Arc::clone(pd.device().access()).alloc_dma(len)?, access, None)
     }
 
     /// Registers `memory`, the driver's or the user's: any address, any length.
@@ -51,12 +53,34 @@ impl MemoryRegion {
     /// # Errors
     /// As for [`allocate`](Self::allocate).
     pub fn register(pd: &Arc<Pd>, memory: HostMemory, access: AccessFlags) -> Result<Arc<Self>, Error> {
-        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access)
+        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, None)
     }
 
-    fn of(pd: &Arc<Pd>, memory: DmaBuffer, access: AccessFlags) -> Result<Arc<Self>, Error> {
+    /// As [`register`](Self::register), with `start` as the address of the first byte, for work requests and remotes:
+    /// 0 makes a zero-based region. (`ibv_reg_mr_iova`; `IBV_ACCESS_ZERO_BASED`.)
+    ///
+    /// # Errors
+    /// As for [`allocate`](Self::allocate); [`Error::Invalid`] where `start` has another offset in a page of 4 KiB than
+    /// the memory's first byte: for a zero-based region that is the first of a page. The card has no such translation.
+    pub fn register_at(pd: &Arc<Pd>, memory: HostMemory, access: AccessFlags, start: u64) -> Result<Arc<Self>, Error> {
+        let inside = |address: u64| address % SMALLEST as u64;
+        let (given, needed) = (inside(start), inside(memory.data_offset() as u64));
+        if given != needed {
+            let of = "a memory region's first byte";
+            return Err(Invalid::out_of_range("offset in a page", given, needed..=needed, of).into());
+        }
+        if start.checked_add(memory.data_len() as u64 - 1).is_none() {
+            let last = u64::MAX - (memory.data_len() as u64 - 1);
+            return Err(Invalid::out_of_range("address", start, 0..=last, "a memory region's first byte").into());
+        }
+        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, Some(start))
+    }
+
+    fn of(pd: &Arc<Pd>, memory: DmaBuffer, access: AccessFlags, start: Option<u64>) -> Result<Arc<Self>, Error> {
         let memory = Arc::new(memory);
-        let mkey = match Mkey::create(pd, &memory, access) {
+        let own = memory.memory().map_or(0, |host| host.key_address() + host.data_offset() as u64);
+        let start = start.unwrap_or(own);
+        let mkey = match Mkey::create(pd, &memory, access, start) {
             Ok(mkey) => mkey,
             Err(error) => {
                 // Without firmware's reply the key may exist, and the card may use it.
@@ -66,7 +90,14 @@ impl MemoryRegion {
                 return Err(error);
             }
         };
-        Ok(Arc::new(MemoryRegion { mkey, memory: Some(memory), access, lent: Mutex::default(), pd: Arc::clone(pd) }))
+        Ok(Arc::new(MemoryRegion {
+            mkey,
+            memory: Some(memory),
+            start,
+            access,
+            lent: Mutex::default(),
+            pd: Arc::clone(pd),
+        }))
     }
 
     fn host(&self) -> Option<&HostMemory> {
@@ -75,7 +106,7 @@ impl MemoryRegion {
 
     /// First address, for work requests and remotes.
     pub fn addr(&self) -> u64 {
-        self.host().map_or(0, |host| host.key_address() + host.data_offset() as u64)
+        self.start
     }
 
     /// Length in bytes.

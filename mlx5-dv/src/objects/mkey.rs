@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn, WithTail};
 use mlx5_prm::ctx::Mkc;
 use mlx5_prm::layout::Be64;
@@ -11,10 +12,10 @@ use super::check::within;
 use super::object::Object;
 use super::pd::Pd;
 use crate::access::UmemHandle;
-use crate::caps::Caps;
+use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{CommandError, Error, Invalid};
-use crate::memory::{DmaBuffer, Translation};
+use crate::memory::{DmaBuffer, Iova, Translation};
 
 bitflags::bitflags! {
     /// Access rights to registered memory. Local reads are always allowed.
@@ -28,6 +29,10 @@ bitflags::bitflags! {
         const REMOTE_READ = 4;
         /// The remote may execute atomics on it.
         const REMOTE_ATOMIC = 8;
+        /// The card's writes to it may pass each other on PCIe, which is faster on some hosts. Completions still come
+        /// after their data; data that is polled for does not come in its order. A hint, as in verbs: a card without
+        /// `relaxed_ordering_write` and `relaxed_ordering_read` ignores it.
+        const RELAXED_ORDERING = 16;
     }
 }
 
@@ -35,6 +40,8 @@ bitflags::bitflags! {
 const ACCESS_MODE_MTT: u8 = 1;
 /// `qpn` of a key for all queue pairs of its PD.
 pub(super) const ANY_QP: u32 = 0xff_ffff;
+/// Bytes of the smallest page of a key.
+pub(super) const SMALLEST: usize = 1 << Translation::LOG_SMALLEST;
 /// Rights of a page: read and write; the key restricts them.
 const PAGE_PRESENT: u64 = 0b11;
 
@@ -88,11 +95,12 @@ impl fmt::Debug for Mkey {
 }
 
 impl Mkey {
-    /// Creates a key of `pd` for `memory`'s data: any address, any length but zero. Its address range starts at
-    /// [`HostMemory::key_address`].
-    pub(super) fn create(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags) -> Result<Self, Error> {
+    /// Creates a key of `pd` for `memory`'s data: any address, any length but zero. `start` is the first address of its
+    /// range; it has the data's offset in a page of 4 KiB.
+    pub(super) fn create(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags, start: u64) -> Result<Self, Error> {
         let host = memory.memory().ok_or(Invalid::Empty { what: "a memory key", lacks: "memory" })?;
         let caps = pd.device().caps();
+        let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
         check_access(access, caps)?;
         let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         if access.intersects(remote_writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
@@ -101,14 +109,16 @@ impl Mkey {
         }
         within("the length of a memory region", host.data_len() as u64, "log_max_mrw_sz", caps.log_max_mrw_sz)?;
 
-        let first = host.key_address();
-        let start = first + host.data_offset() as u64;
+        // The whole pages before the data are left out where their addresses would be negative.
+        let skipped = if start < host.data_offset() as u64 { host.data_offset() & !(SMALLEST - 1) } else { 0 };
+        let (first, iova) = (start - (host.data_offset() - skipped) as u64, Iova(memory.iova().0 + skipped as u64));
+        let len = host.len() - skipped;
         let device = pd.device();
         let place = (!device.access().knows_addresses()).then(|| KeyMemory::of(device, memory)).transpose()?;
         let pages = match &place {
-            None => Translation::of(first, memory.iova(), host.len()),
+            None => Translation::of(first, iova, len),
             // The kernel does not report the page size that it uses.
-            Some(_) => Translation::smallest(first, host.len()),
+            Some(_) => Translation::smallest(first, len),
         };
         let octwords = octwords(pages)?;
         let mut context = Mkc::default();
@@ -120,6 +130,8 @@ impl Mkey {
             .rr(access.contains(AccessFlags::REMOTE_READ))
             .rw(access.contains(AccessFlags::REMOTE_WRITE))
             .a(access.contains(AccessFlags::REMOTE_ATOMIC))
+            .relaxed_ordering_write(access.contains(AccessFlags::RELAXED_ORDERING) && general.relaxed_ordering_write())
+            .relaxed_ordering_read(access.contains(AccessFlags::RELAXED_ORDERING) && general.relaxed_ordering_read())
             .qpn(ANY_QP)
             .pd(pd.pdn())
             .start_addr(start)
@@ -187,7 +199,6 @@ pub(crate) fn check_access(access: AccessFlags, caps: &Caps) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Iova;
 
     #[test]
     fn entries_are_the_card_s_addresses_with_rights() {

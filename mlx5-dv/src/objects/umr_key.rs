@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn};
 use mlx5_prm::ctx::{AccessMode, Mkc};
+use mlx5_prm::wqe::{MkeyMaskBit, mkey_mask};
 
 use super::check::within;
 use super::mkey::ANY_QP;
@@ -80,6 +81,7 @@ pub struct UmrKey {
     options: UmrKeyOptions,
     room: u32,
     atomics: bool,
+    relaxed: u64,
     object: Object,
     pd: Arc<Pd>,
 }
@@ -132,7 +134,8 @@ impl UmrKey {
         };
         let (object, out) = created?;
         let atomics = caps.check_atomics().is_ok() && !general.umr_modify_atomic_disabled();
-        Ok(UmrKey { base: out.mkey_index() << 8, options, room, atomics, object, pd: Arc::clone(pd) })
+        let relaxed = relaxed_fields(&general);
+        Ok(UmrKey { base: out.mkey_index() << 8, options, room, atomics, relaxed, object, pd: Arc::clone(pd) })
     }
 
     /// The key with the low eight bits `variant`, for local and remote work requests.
@@ -155,6 +158,11 @@ impl UmrKey {
         self.atomics
     }
 
+    /// Which fields of relaxed ordering a registration sets: bits of `mkey_mask`.
+    pub(crate) fn relaxed(&self) -> u64 {
+        self.relaxed
+    }
+
     /// The protection domain.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
@@ -170,6 +178,13 @@ impl UmrKey {
     pub(crate) fn end(&mut self) -> Result<(), CommandError> {
         self.object.destroy()
     }
+}
+
+fn relaxed_fields(general: &CmdHcaCap) -> u64 {
+    let write = general.relaxed_ordering_write_umr() && general.relaxed_ordering_write();
+    let read = general.relaxed_ordering_read_umr() && general.relaxed_ordering_read();
+    let fields = [(write, MkeyMaskBit::RelaxedOrderingWrite), (read, MkeyMaskBit::RelaxedOrderingRead)];
+    fields.iter().filter(|(offered, _)| *offered).fold(0, |mask, (_, field)| mask | mkey_mask(&[*field]))
 }
 
 /// Octwords of the translation list: one per part, or one per two pages.

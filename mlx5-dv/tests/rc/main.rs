@@ -13,6 +13,7 @@ mod modes;
 mod modify;
 mod owning;
 mod refusals;
+mod regions;
 mod resize;
 mod unreliable;
 mod windows;

@@ -392,6 +392,10 @@ impl Access for Devx {
         self.context.vectors
     }
 
+    fn null_key(&self) -> Option<u32> {
+        self.context.null_key
+    }
+
     fn completion_eventfd(&self, cq: ObjectHandle, cqn: u32, vector: u32) -> Result<OwnedFd, Error> {
         self.eqn(vector)?;
         let failed = |error| Error::io(format!("subscribing to the completion events of CQ {cqn:#x}"), error);

@@ -18,6 +18,8 @@ pub struct Context {
     pub file: OwnedFd,
     /// Number of completion vectors.
     pub vectors: u32,
+    /// Key of the null memory region.
+    pub null_key: Option<u32>,
 }
 
 /// The error that `device` cannot be opened: the reason, and the command that fixes it.
@@ -50,12 +52,12 @@ pub fn open(device: &RdmaDevice) -> Result<Context, Error> {
     let file =
         file.map_err(|error| refused(name, format!("{} cannot be opened", path.display()), None, Some(error)))?;
     let file = OwnedFd::from(file);
-    let vectors = get_context(&file).map_err(|error| no_context(name, error))?;
-    Ok(Context { file, vectors })
+    let (vectors, null_key) = get_context(&file).map_err(|error| no_context(name, error))?;
+    Ok(Context { file, vectors, null_key })
 }
 
-/// Creates the context; returns its number of completion vectors.
-fn get_context(file: &OwnedFd) -> io::Result<u32> {
+/// Creates the context; returns its number of completion vectors, and the key of the null memory region.
+fn get_context(file: &OwnedFd) -> io::Result<(u32, Option<u32>)> {
     let wanted = AllocContextIn {
         flags: MLX5_IB_ALLOC_UCTX_DEVX,
         max_cqe_version: 1,
@@ -70,7 +72,8 @@ fn get_context(file: &OwnedFd) -> io::Result<u32> {
         .input(UVERBS_ATTR_UHW_IN, wanted.as_bytes())?
         .output(UVERBS_ATTR_UHW_OUT, answer.as_mut_bytes())?
         .run(file.as_fd())?;
-    Ok(vectors)
+    let has_null_key = answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY != 0;
+    Ok((vectors, has_null_key.then_some(answer.dump_fill_mkey)))
 }
 
 /// The error for a kernel that refused to create a context.

@@ -180,6 +180,10 @@ impl Access for Traced {
         self.inner.clock()
     }
 
+    fn null_key(&self) -> Option<u32> {
+        self.inner.null_key()
+    }
+
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {
         self.inner.kernel_steering()
     }

@@ -329,7 +329,7 @@ impl Registration<'_> {
         if has(AccessFlags::REMOTE_ATOMIC) && !key.atomics() {
             return Err(PostError::NoAtomicKeys);
         }
-        let mut mask = mkey_mask(REGISTERED);
+        let mut mask = mkey_mask(REGISTERED) | key.relaxed();
         if key.atomics() {
             mask |= mkey_mask(&[MkeyMaskBit::Atomic]);
         }
@@ -353,6 +353,8 @@ impl Registration<'_> {
             .rr(has(AccessFlags::REMOTE_READ))
             .rw(has(AccessFlags::REMOTE_WRITE))
             .a(has(AccessFlags::REMOTE_ATOMIC))
+            .relaxed_ordering_write(has(AccessFlags::RELAXED_ORDERING))
+            .relaxed_ordering_read(has(AccessFlags::RELAXED_ORDERING))
             .start_addr(self.start)
             .len(extent.len);
         Ok(Change { control, context })

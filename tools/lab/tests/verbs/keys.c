@@ -1,6 +1,6 @@
 /*
  * Memory keys for lists and for interleaved memory, configured by UMR (mlx5dv_wr_mr_list, mlx5dv_wr_mr_interleaved),
- * and used remotely and locally. `keys DEVICE GID-INDEX`; exits with 0 if all is as the manual page requires.
+ * and used remotely and locally. The null region; regions at address 0, and with relaxed ordering. `keys DEVICE GID-INDEX`; exits with 0 if all is as the manual page requires.
  */
 #include "pair.h"
 
@@ -125,6 +125,48 @@ static void check_key(struct pair *pair, struct mlx5dv_mkey *key, int (*offset_o
 	CHECK(!memcmp(memory + TARGET, sent, LENGTH));
 }
 
+/* The null region discards what is read into it, and gives zeros. */
+static void check_null_region(struct pair *pair)
+{
+	struct ibv_mr *null = ibv_alloc_null_mr(pd);
+
+	CHECK(null);
+	struct ibv_sge sge = { .addr = 0, .length = LENGTH, .lkey = null->lkey };
+	struct ibv_send_wr *bad, wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+		.wr.rdma = { .remote_addr = AT(TARGET), .rkey = mr->rkey },
+	};
+
+	memset(memory, 0x5a, sizeof(memory));
+	CHECK(!ibv_post_send(pair->qp[0], &wr, &bad));
+	ends_in(pair, IBV_WC_SUCCESS);
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	CHECK(!ibv_post_send(pair->qp[0], &wr, &bad));
+	ends_in(pair, IBV_WC_SUCCESS);
+	for (unsigned i = 0; i < sizeof(memory); i++)
+		CHECK(memory[i] == (i >= TARGET && i < TARGET + LENGTH ? 0 : 0x5a));
+	CHECK(!ibv_dereg_mr(null));
+}
+
+/* A region at address 0, and one whose writes may pass each other. */
+static void check_registrations(struct pair *pair)
+{
+	static char page[4096] __attribute__((aligned(4096)));
+	struct ibv_mr *zero_based = ibv_reg_mr_iova(pd, page, sizeof(page), 0, ALL);
+	struct ibv_mr *relaxed = ibv_reg_mr(pd, page, sizeof(page), ALL | IBV_ACCESS_RELAXED_ORDERING);
+
+	CHECK(zero_based && relaxed);
+	for (int i = 0; i < LENGTH; i++)
+		memory[i] = i + 1;
+	post_to(pair->qp[0], IBV_WR_RDMA_WRITE, 256, zero_based->rkey);
+	ends_in(pair, IBV_WC_SUCCESS);
+	CHECK(!memcmp(page + 256, memory, LENGTH));
+	post_to(pair->qp[0], IBV_WR_RDMA_WRITE, (uintptr_t)page + 100, relaxed->rkey);
+	ends_in(pair, IBV_WC_SUCCESS);
+	CHECK(!memcmp(page + 100, memory, LENGTH));
+	CHECK(!ibv_dereg_mr(zero_based) && !ibv_dereg_mr(relaxed));
+}
+
 int main(int argc, char **argv)
 {
 	open_device(argc, argv, ALL);
@@ -144,6 +186,8 @@ int main(int argc, char **argv)
 	make_list_key(&pair, other);
 	check_key(&pair, key, interleaved_offset, 3);
 	check_key(&pair, other, list_offset, 4);
+	check_null_region(&pair);
+	check_registrations(&pair);
 	CHECK(!ibv_destroy_qp(pair.qp[0]) && !ibv_destroy_cq(pair.cq));
 	CHECK(!mlx5dv_destroy_mkey(key) && !mlx5dv_destroy_mkey(other));
 	CHECK(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(device));

@@ -4,7 +4,7 @@ use mlx5_prm::ctx::Klm;
 use thiserror::Error;
 
 use crate::dma::{Dma, DmaFault};
-use crate::objects::{Mkey, MkeyRights, RESERVED_LKEY, Table, Translation, User};
+use crate::objects::{Mkey, MkeyRights, NULL_LKEY, RESERVED_LKEY, Table, Translation, User};
 
 /// Why a key refuses an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -49,6 +49,8 @@ pub(crate) enum Way<'a> {
     Keys(Vec<Part<'a>>),
     /// Through the reserved local key: addresses are IOVAs.
     Reserved,
+    /// Through the key of the null region: to nothing.
+    Nothing,
 }
 
 /// A part of an access through a key made of other keys.
@@ -64,6 +66,9 @@ pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<Way<'_>, Refu
     if is_reserved(access) {
         return Ok(Way::Reserved);
     }
+    if is_null(access) {
+        return Ok(Way::Nothing);
+    }
     let mkey = check_key(mkeys, access)?;
     if !mkey.translation.is_indirect() {
         return Ok(Way::Key(mkey));
@@ -76,15 +81,22 @@ pub(crate) fn check(mkeys: &Table<Mkey>, access: Access) -> Result<Way<'_>, Refu
 /// Whether an access is allowed. Where keys take turns, what lies between the pieces of one must be its key's, too: so
 /// the check of a message costs the same however small its pieces are.
 pub(crate) fn allows(mkeys: &Table<Mkey>, access: Access) -> Result<(), Refusal> {
-    if is_reserved(access) {
+    if is_reserved(access) || is_null(access) {
         return Ok(());
     }
     Behind { mkeys, parts: None }.check(check_key(mkeys, access)?, access, DEEPEST)
 }
 
 fn is_reserved(access: Access) -> bool {
-    let is_local = MkeyRights::LOCAL_READ.union(MkeyRights::LOCAL_WRITE).contains(access.rights);
-    access.key == RESERVED_LKEY && access.user.is_trusted && is_local
+    access.key == RESERVED_LKEY && access.user.is_trusted && is_local(access)
+}
+
+fn is_null(access: Access) -> bool {
+    access.key == NULL_LKEY && is_local(access)
+}
+
+fn is_local(access: Access) -> bool {
+    MkeyRights::LOCAL_READ.union(MkeyRights::LOCAL_WRITE).contains(access.rights)
 }
 
 /// Checks the keys below a key, down to those with pages.
@@ -173,6 +185,10 @@ impl Way<'_> {
     pub(crate) fn read(&self, dma: &Dma, address: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
         match self {
             Way::Reserved => dma.read(address, bytes),
+            Way::Nothing => {
+                bytes.fill(0);
+                Ok(())
+            }
             Way::Key(mkey) => match &mkey.translation {
                 Translation::Pages(pages) => pages.read(dma, address.wrapping_sub(mkey.start), bytes),
                 Translation::Device { bytes: memory, at } => match memory.read(at.wrapping_add(address), bytes) {
@@ -196,7 +212,11 @@ impl Way<'_> {
     pub(crate) fn write(&self, dma: &Dma, address: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
         match self {
             Way::Reserved => dma.write(address, bytes),
+            Way::Nothing => Ok(()),
             Way::Key(mkey) => match &mkey.translation {
+                Translation::Pages(pages) if mkey.context.relaxed_ordering_write() => {
+                    pages.write_relaxed(dma, address.wrapping_sub(mkey.start), bytes)
+                }
                 Translation::Pages(pages) => pages.write(dma, address.wrapping_sub(mkey.start), bytes),
                 Translation::Device { bytes: memory, at } => match memory.write(at.wrapping_add(address), bytes) {
                     true => Ok(()),
@@ -219,6 +239,7 @@ impl Way<'_> {
     pub(crate) fn update(&self, dma: &Dma, address: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
         let (mkey, address) = match self {
             Way::Reserved => return dma.update_be64(address, change),
+            Way::Nothing => return Err(DmaFault::past_end(address, 8, true)),
             Way::Key(mkey) => (*mkey, address),
             Way::Keys(parts) => match parts.as_slice() {
                 [part] => (part.mkey, part.address),

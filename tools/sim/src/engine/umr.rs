@@ -38,6 +38,10 @@ const PARTS: &[(MkeyMaskBit, Take)] = &[
     (MkeyMaskBit::SmallFence, |new, key| {
         _ = key.w().small_fence_on_rdma_read_response(new.small_fence_on_rdma_read_response());
     }),
+    (MkeyMaskBit::RelaxedOrderingWrite, |new, key| {
+        _ = key.w().relaxed_ordering_write(new.relaxed_ordering_write());
+    }),
+    (MkeyMaskBit::RelaxedOrderingRead, |new, key| _ = key.w().relaxed_ordering_read(new.relaxed_ordering_read())),
     (MkeyMaskBit::Free, |new, key| _ = key.w().free(new.free())),
 ];
 

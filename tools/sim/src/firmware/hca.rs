@@ -8,6 +8,7 @@ use super::pages;
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::{Capabilities, Function, HcaState};
+use crate::objects::{NULL_LKEY, RESERVED_LKEY};
 
 /// `supported_issi_dw0`: ISSI 0 and 1.
 const SUPPORTED_ISSI: u32 = 1 << 1 | 1 << 0;
@@ -149,10 +150,14 @@ pub(super) fn set_driver_version(f: &mut Function, command: &SetDriverVersionIn)
     Ok(SetDriverVersionOut::ZERO)
 }
 
-/// `QUERY_SPECIAL_CONTEXTS`. Of the special keys only the reserved lkey is announced, for queue pairs with `rlky`.
-pub(super) fn query_special_contexts(_: &mut Function, _: &QuerySpecialContextsIn) -> Answer<QuerySpecialContextsOut> {
+/// `QUERY_SPECIAL_CONTEXTS`. Of the special keys there are the reserved lkey, for queue pairs with `rlky`, and the key of
+/// the null region, for all.
+pub(super) fn query_special_contexts(f: &mut Function, _: &QuerySpecialContextsIn) -> Answer<QuerySpecialContextsOut> {
     let mut output = QuerySpecialContextsOut::ZERO;
-    output.w().resd_lkey(crate::objects::RESERVED_LKEY);
+    output.w().resd_lkey(RESERVED_LKEY);
+    if f.nic.firmware.caps.general().dump_fill_mkey() {
+        output.w().dump_fill_mkey(NULL_LKEY);
+    }
     Ok(output)
 }
 

@@ -26,7 +26,7 @@ pub use l2_table::L2Table;
 pub use memory::{Doorbell, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, PageList, Umem};
 pub(crate) use memory::{TRANSLATIONS, addresses};
 pub(crate) use mkey::User;
-pub use mkey::{Mkey, MkeyRights, OCTWORD, Pattern, REPEAT, RESERVED_LKEY, Translation, keys_of, spliced};
+pub use mkey::{Mkey, MkeyRights, NULL_LKEY, OCTWORD, Pattern, REPEAT, RESERVED_LKEY, Translation, keys_of, spliced};
 pub use multicast::Groups;
 pub use port::{GidTable, RoceAddress, Vport};
 pub(crate) use port::{layout_of, mac_in};

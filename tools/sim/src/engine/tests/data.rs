@@ -10,8 +10,9 @@ use crate::bar;
 use crate::card::Wire;
 use crate::engine;
 use crate::function::Firmware;
-use crate::objects::{Mkey, PageList, Translation};
+use crate::objects::{Mkey, NULL_LKEY, PageList, Translation};
 use crate::profile::Profile;
+use crate::strict::rules;
 use crate::wire::SocketUplink;
 
 #[test]
@@ -464,4 +465,51 @@ fn memory_on_the_card_is_written_read_and_counted_in_through_its_key() {
     bench.post(a, &write(from, 100, local, 925, key));
     bench.run();
     assert_eq!(bench.sent(a)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
+}
+
+#[test]
+fn the_null_region_takes_everything_and_gives_zeros() {
+    let (mut bench, a, b) = Bench::standard();
+    let (here, there) = (bench.alloc(4096), bench.alloc(4096));
+    let key = bench.key;
+    bench.write(there, &pattern(3000, 4));
+    // What is read goes nowhere.
+    bench.post(a, &read(u64::MAX - 10, 3000, NULL_LKEY, there, key));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    // What is written comes from nowhere; between are bytes of a region.
+    bench.write(here, &[0xaa; 10]);
+    let gaps = vec![Seg::Remote(there, key), Seg::Data(0, 100, NULL_LKEY), Seg::Data(here, 10, key)];
+    bench.post(a, &Post::new(WqeOpcode::RdmaWrite, gaps));
+    bench.run();
+    assert_eq!(bench.sent(a)[0].syndrome, None);
+    assert_eq!(bench.read(there, 110), [vec![0; 100], vec![0xaa; 10]].concat());
+    assert_eq!(bench.read(there + 110, 50), pattern(3000, 4)[110..160]);
+    assert_eq!(bench.violations(), [] as [&str; 0]);
+    // No remote has it.
+    bench.post(b, &write(here, 10, key, 0, NULL_LKEY));
+    bench.run();
+    assert_eq!(bench.sent(b)[0].syndrome, Some(CqeSyndrome::RemoteAccess));
+    assert_eq!(bench.violations(), [rules::KEY]);
+}
+
+#[test]
+fn relaxed_writes_pass_each_other() {
+    let (mut bench, a, _) = Bench::standard();
+    let (from, local) = (bench.alloc(4096), bench.key);
+    let data = pattern(128, 4);
+    bench.write(from, &data);
+    let page = bench.alloc(8192).next_multiple_of(4096);
+    for (is_relaxed, seen) in [(false, &data[64..]), (true, &data[..64])] {
+        let mut context = Mkc::ZERO;
+        context.w().len(8192).pd(PD).qpn(0xff_ffff).rw(true).lw(true).mkey_7_0(9);
+        context.w().relaxed_ordering_write(is_relaxed);
+        // The second page begins with the last line of the first: of two writes there the later one is seen.
+        let pages = PageList { page_shift: 12, offset: 0, pages: vec![page, page + 4096 - 64].into() };
+        let key = bench.f.nic.objects.mkeys.insert(Mkey::new(&context, Translation::Pages(pages), None)).unwrap();
+        bench.post(a, &write(from, 128, local, 4096 - 64, key << 8 | 9));
+        bench.run();
+        assert_eq!(bench.sent(a)[0].syndrome, None);
+        assert_eq!(bench.read(page + 4096 - 64, 64), seen, "relaxed: {is_relaxed}");
+    }
 }

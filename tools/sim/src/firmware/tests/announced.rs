@@ -47,6 +47,12 @@ const GENERAL: &[Honoured] = &[
     ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
     // Memory windows: keys made of other keys, changed by WQEs of their users.
     ("imaicl", "engine/umr.rs", "keys_of(old, offset, list)"),
+    ("dump_fill_mkey", "firmware/hca.rs", "dump_fill_mkey(NULL_LKEY)"),
+    ("relaxed_ordering_write", "objects/memory.rs", "fn write_relaxed("),
+    // Reads in any order find the same: there is nothing to do but to accept it.
+    ("relaxed_ordering_read", "firmware/mkey.rs", "caps.relaxed_ordering_read()"),
+    ("relaxed_ordering_write_umr", "engine/umr.rs", "MkeyMaskBit::RelaxedOrderingWrite"),
+    ("relaxed_ordering_read_umr", "engine/umr.rs", "MkeyMaskBit::RelaxedOrderingRead"),
     ("log_max_xrcd", "firmware/xrcd.rs", "caps.log_max_xrcd()"),
     ("log_max_mcg", "firmware/multicast.rs", "caps.log_max_mcg()"),
     ("max_qp_mcg", "firmware/multicast.rs", "caps.max_qp_mcg()"),
