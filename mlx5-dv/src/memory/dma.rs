@@ -7,9 +7,9 @@ use super::copy::SharedBytes;
 use super::host::MemoryHolder;
 use super::{HostMemory, Iova};
 
-/// What happens to the memory when its buffer is dropped: unmapped and freed, returned to a pool, or leaked because the
-/// device may still write it. Set by whoever creates the buffer.
-pub type Release = Box<dyn FnOnce(HostMemory, Iova) + Send + Sync>;
+/// What happens to the memory when its buffer ends: it is unmapped and given back, returned to a pool, or leaked since
+/// the device may still write it. Set by whoever creates the buffer.
+pub type Release = Box<dyn FnOnce(HostMemory, Iova) -> Option<HostMemory> + Send + Sync>;
 
 /// Memory mapped for the device, at a device address.
 ///
@@ -67,6 +67,17 @@ impl DmaBuffer {
         self.memory.as_ref().map_or(std::ptr::null_mut(), HostMemory::data)
     }
 
+    /// Unmaps the memory and gives it back. `None` for memory of a pool, and where the device may still write it: that
+    /// is leaked, and logged.
+    pub fn into_memory(mut self) -> Option<HostMemory> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<HostMemory> {
+        let (memory, release) = (self.memory.take()?, self.release.take()?);
+        release(memory, self.iova).map(HostMemory::unmapped)
+    }
+
     /// Leaks the memory on purpose, because the device may still write it.
     pub fn leak(mut self) {
         self.release = None;
@@ -80,10 +91,21 @@ impl DmaBuffer {
         unsafe { SharedBytes::new(self.as_ptr(), self.len()) }
     }
 
-    /// Copies `bytes` to `offset`. Panics if they do not fit.
+    /// As [`bytes`](Self::bytes), for writing. Panics where others may read the memory.
+    #[track_caller]
+    fn writable(&self) -> SharedBytes {
+        assert!(
+            self.memory.as_ref().is_none_or(HostMemory::is_writable),
+            "this memory has other readers: see MemoryOwner"
+        );
+        self.bytes()
+    }
+
+    /// Copies `bytes` to `offset`. Panics if they do not fit, or the memory is not
+    /// [writable](HostMemory::is_writable).
     #[track_caller]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
-        self.bytes().copy_in(offset, bytes);
+        self.writable().copy_in(offset, bytes);
     }
 
     /// Copies from `offset` to `bytes`. Panics if the buffer ends before.
@@ -103,7 +125,7 @@ impl DmaBuffer {
     /// Fills `len` bytes at `offset`. Panics if the buffer ends before.
     #[track_caller]
     pub fn fill(&self, offset: usize, len: usize, byte: u8) {
-        self.bytes().fill(offset, len, byte);
+        self.writable().fill(offset, len, byte);
     }
 
     /// Loads a big-endian dword that does not cross a multiple of 8. What the device wrote before it is visible
@@ -129,9 +151,7 @@ impl DmaBuffer {
 
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
-        if let (Some(memory), Some(release)) = (self.memory.take(), self.release.take()) {
-            release(memory, self.iova);
-        }
+        drop(self.end());
     }
 }
 
@@ -143,7 +163,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn buffer(len: usize) -> DmaBuffer {
-        DmaBuffer::new(HostMemory::allocate(len).unwrap(), Iova(0x4000_0000), Box::new(|_, _| {}))
+        DmaBuffer::new(HostMemory::allocate(len).unwrap(), Iova(0x4000_0000), Box::new(|_, _| None))
     }
 
     proptest! {
@@ -179,7 +199,7 @@ mod tests {
 
     /// A buffer of `len` bytes of a user's vector.
     fn of_a_vector(len: usize) -> DmaBuffer {
-        DmaBuffer::new(HostMemory::from_vec(vec![0xa5; len]).unwrap(), Iova(0), Box::new(|_, _| {}))
+        DmaBuffer::new(HostMemory::from_vec(vec![0xa5; len]).unwrap(), Iova(0), Box::new(|_, _| None))
     }
 
     #[test]
@@ -199,6 +219,26 @@ mod tests {
     }
 
     #[test]
+    #[should_panic = "this memory has other readers"]
+    fn what_others_read_is_not_written() {
+        let shared: Arc<[u8]> = Arc::from(vec![1; 100]);
+        let memory = HostMemory::of(Arc::clone(&shared)).unwrap();
+        DmaBuffer::new(memory, Iova(0), Box::new(|_, _| None)).fill(0, 1, 0);
+    }
+
+    #[test]
+    fn memory_comes_back_as_it_was_given() {
+        let bytes = vec![7; 100];
+        let at = bytes.as_ptr();
+        let buffer = DmaBuffer::new(HostMemory::of(bytes).unwrap(), Iova(1 << 20), Box::new(|memory, _| Some(memory)));
+        let memory = buffer.into_memory().unwrap();
+        assert!(memory.iova().is_none() && memory.is_writable());
+        let memory = memory.into_owner::<Box<[u8]>>().unwrap_err();
+        let bytes: Vec<u8> = memory.into_owner().unwrap();
+        assert_eq!((bytes.as_ptr(), bytes.len()), (at, 100));
+    }
+
+    #[test]
     fn drop_releases_once_and_leak_never() {
         let released = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&released);
@@ -208,6 +248,7 @@ mod tests {
             Box::new(move |memory, iova| {
                 assert_eq!((memory.iova(), iova), (Some(Iova(0x1000)), Iova(0x1000)));
                 assert!(!flag.swap(true, Ordering::Relaxed));
+                Some(memory)
             }),
         );
         drop(buffer);

@@ -1,12 +1,13 @@
 //! Memory of this process that can be mapped for the device.
 
+use std::any::Any;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::huge::{PrivateHugePages, SharedPages};
-use super::{HostRange, Iova, PageSize, Pages};
+use super::{HostRange, Iova, MemoryOwner, PageSize, Pages};
 use crate::error::{Error, Invalid};
 
 /// Whole pages of this process, the driver's or the user's, that can be mapped for the device.
@@ -27,8 +28,15 @@ pub struct HostMemory {
 enum Backing {
     Shared(SharedPages),
     Private(#[expect(dead_code, reason = "held for its drop")] PrivateHugePages),
-    Part { whole: Arc<dyn MemoryHolder>, offset: usize },
-    Owned(#[expect(dead_code, reason = "held for its drop")] Vec<u8>),
+    Part {
+        whole: Arc<dyn MemoryHolder>,
+        offset: usize,
+    },
+    /// The user's owner.
+    Owned {
+        owner: Box<dyn Any + Send + Sync>,
+        is_writable: bool,
+    },
     Borrowed,
 }
 
@@ -102,18 +110,53 @@ impl HostMemory {
         Self::allocate_in(len, Pages::Exactly(page)).ok()
     }
 
-    /// Takes over the user's memory: any address, any length but zero. It is freed on drop.
+    /// As [`of`](Self::of), for a vector.
+    pub fn from_vec(bytes: Vec<u8>) -> Result<Self, Error> {
+        Self::of(bytes)
+    }
+
+    /// Takes over the memory of `owner`: any address, any length but zero. The owner is dropped with it, or comes back
+    /// by [`into_owner`](Self::into_owner).
     ///
-    /// The pages around the vector are mapped for the device as a whole, including anything else the allocator keeps
+    /// What other holders may read at the same time, such as an `Arc<[u8]>`, the card only reads: a
+    /// [`MemoryRegion`](crate::objects::MemoryRegion) over it has no LOCAL_WRITE, and is not written by its methods.
+    ///
+    /// The pages around the bytes are mapped for the device as a whole, including anything else the allocator keeps
     /// there. The IOMMU cannot separate them; the card's memory keys do. Keys that
-    /// [`MemoryRegion`](crate::objects::MemoryRegion) creates start at the vector's first byte and end at its last, so
+    /// [`MemoryRegion`](crate::objects::MemoryRegion) creates start at the first byte and end at the last, so
     /// the card refuses to access a neighbour; queues use memory of their own. Code that creates objects by raw
     /// commands ([`Device::execute_raw`](crate::Device::execute_raw), `unsafe`) is responsible for their bounds. To be
     /// independent of the card's checks, use memory of [`allocate`](Self::allocate), which has whole pages of its own.
-    pub fn from_vec(mut bytes: Vec<u8>) -> Result<Self, Error> {
-        let len = bytes.len();
-        let address = NonNull::new(bytes.as_mut_ptr()).filter(|_| len > 0).ok_or_else(empty_memory)?;
-        Self::around(address, len, PageSize::host(), Backing::Owned(bytes))
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an owner of no bytes, or of bytes at the end of the address space.
+    pub fn of<T: MemoryOwner>(owner: T) -> Result<Self, Error> {
+        // In its place before it is asked: it is moved no more.
+        let mut owner = Box::new(owner);
+        let (bytes, page_size) = (owner.bytes(), owner.page_size());
+        if bytes.is_empty() {
+            return Err(empty_memory());
+        }
+        Self::around(bytes.cast(), bytes.len(), page_size, Backing::Owned { owner, is_writable: T::WRITABLE })
+    }
+
+    /// The owner that [`of`](Self::of) took. Errors: the memory, if that is not its owner.
+    pub fn into_owner<T: MemoryOwner>(mut self) -> Result<T, Self> {
+        match self.backing {
+            Backing::Owned { owner, is_writable } => match owner.downcast() {
+                Ok(owner) => Ok(*owner),
+                Err(owner) => {
+                    self.backing = Backing::Owned { owner, is_writable };
+                    Err(self)
+                }
+            },
+            _ => Err(self),
+        }
+    }
+
+    /// Whether it may be written: not where others may read it, see [`MemoryOwner`].
+    pub fn is_writable(&self) -> bool {
+        !matches!(self.backing, Backing::Owned { is_writable: false, .. })
     }
 
     /// The `len` bytes of user memory at `address`, in pages of `page_size`: any address, any length but zero.
@@ -207,7 +250,7 @@ impl HostMemory {
         match &self.backing {
             Backing::Shared(pages) => Some((pages.file.as_fd(), 0)),
             Backing::Part { whole, offset } => whole.held()?.file().map(|(file, at)| (file, at + *offset as u64)),
-            Backing::Private(_) | Backing::Owned(_) | Backing::Borrowed => None,
+            Backing::Private(_) | Backing::Owned { .. } | Backing::Borrowed => None,
         }
     }
 
@@ -235,6 +278,12 @@ impl HostMemory {
 
     pub(super) fn set_iova(&mut self, iova: Iova) {
         self.iova = Some(iova);
+    }
+
+    /// As it was before it was mapped.
+    pub(super) fn unmapped(mut self) -> Self {
+        (self.iova, self.key_address) = (None, None);
+        self
     }
 }
 
@@ -273,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_part_knows_its_place_in_the_file() {
-        let whole = DmaBuffer::new(HostMemory::allocate(16384).unwrap(), Iova(1 << 30), Box::new(|_, _| {}));
+        let whole = DmaBuffer::new(HostMemory::allocate(16384).unwrap(), Iova(1 << 30), Box::new(|_, _| None));
         let whole = Arc::new(whole);
         let part = HostMemory::part(&whole, 8192, 4096).unwrap();
         assert_eq!(part.file().unwrap().1, 8192);

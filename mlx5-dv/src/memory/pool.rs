@@ -113,7 +113,14 @@ impl DmaPool {
             return Err(beyond_chunk(len, whole.len()));
         };
         let pool = Arc::clone(self);
-        let buffer = DmaBuffer::new(memory, iova, Box::new(move |memory, iova| pool.give_back(memory, iova)));
+        let buffer = DmaBuffer::new(
+            memory,
+            iova,
+            Box::new(move |memory, iova| {
+                pool.give_back(memory, iova);
+                None
+            }),
+        );
         buffer.zero(0, buffer.len());
         Ok(buffer)
     }
@@ -163,6 +170,7 @@ mod tests {
             let (count, iova) = (Arc::clone(&count), next.fetch_add(1 << 30, Relaxed));
             let release = Box::new(move |_, _| {
                 count.fetch_sub(1, Relaxed);
+                None
             });
             Ok(DmaBuffer::new(HostMemory::allocate(len)?, Iova(iova), release))
         });

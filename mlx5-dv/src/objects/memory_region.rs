@@ -13,10 +13,10 @@ use crate::memory::{DataSegment, DmaBuffer, HostMemory, Iova, RemoteAddress};
 
 /// Registered memory that queue pairs of its protection domain access by address and key.
 ///
-/// It owns the memory, or the user's vector. Addresses are those of this process, as in verbs (or of a simulation:
-/// [`HostMemory::key_address`]; or the user's choice: [`register_at`](Self::register_at)), and can be given to a remote. Any thread may copy data in and out at any time; while
-/// the card writes, a read may mix old and new bytes. Offsets count from the region's start; accesses outside it panic,
-/// as on a slice.
+/// It owns the memory, the driver's or what the user registered ([`HostMemory::of`]). Addresses can be given to a
+/// remote. They are those of this process, as in verbs, the user's choice ([`register_at`](Self::register_at)), or a
+/// simulation's ([`HostMemory::key_address`]). Any thread may copy data in and out at any time; while the card writes,
+/// a read may mix old and new bytes. Offsets count from the region's start; accesses outside it panic, as on a slice.
 pub struct MemoryRegion {
     /// First field: dropped before the memory, so the card cannot access that any more.
     mkey: Mkey,
@@ -27,6 +27,38 @@ pub struct MemoryRegion {
     /// Ranges of existing [`Buffer`]s, ascending.
     lent: Mutex<Vec<Range<usize>>>,
     pd: Arc<Pd>,
+}
+
+/// What [`MemoryRegion::rereg`] changes. Default: nothing.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct RegionChanges {
+    /// The new protection domain, of the same card.
+    pub pd: Option<Arc<Pd>>,
+    /// The new rights.
+    pub access: Option<AccessFlags>,
+    /// The new memory, at its own address.
+    pub memory: Option<HostMemory>,
+}
+
+impl RegionChanges {
+    /// Sets [`pd`](Self::pd).
+    pub fn pd(mut self, pd: &Arc<Pd>) -> Self {
+        self.pd = Some(Arc::clone(pd));
+        self
+    }
+
+    /// Sets [`access`](Self::access).
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// Sets [`memory`](Self::memory).
+    pub fn memory(mut self, memory: HostMemory) -> Self {
+        self.memory = Some(memory);
+        self
+    }
 }
 
 impl fmt::Debug for MemoryRegion {
@@ -78,18 +110,8 @@ impl MemoryRegion {
 
     fn of(pd: &Arc<Pd>, memory: DmaBuffer, access: AccessFlags, start: Option<u64>) -> Result<Arc<Self>, Error> {
         let memory = Arc::new(memory);
-        let own = memory.memory().map_or(0, |host| host.key_address() + host.data_offset() as u64);
-        let start = start.unwrap_or(own);
-        let mkey = match Mkey::create(pd, &memory, access, start) {
-            Ok(mkey) => mkey,
-            Err(error) => {
-                // Without firmware's reply the key may exist, and the card may use it.
-                if matches!(&error, Error::Command(failed) if failed.status().is_none() && !failed.is_dead()) {
-                    std::mem::forget(memory);
-                }
-                return Err(error);
-            }
-        };
+        let start = start.unwrap_or_else(|| own_address(&memory));
+        let mkey = create_key(pd, &memory, access, start)?;
         Ok(Arc::new(MemoryRegion {
             mkey,
             memory: Some(memory),
@@ -98,6 +120,59 @@ impl MemoryRegion {
             lent: Mutex::default(),
             pd: Arc::clone(pd),
         }))
+    }
+
+    /// Changes what `region` is: its rights, its protection domain, its memory. Its key is another one afterwards, so
+    /// remotes need to be told. Returns the memory that was replaced, as [`into_memory`](Self::into_memory) does.
+    ///
+    /// Nobody else holds the region: no buffer of it is lent out, no window opens it. A new key is created before the
+    /// old one is destroyed, so the call does all or nothing. (`ibv_rereg_mr`.)
+    ///
+    /// # Errors
+    /// The region is as it was, key included: [`Error::Invalid`] where others hold it, or as for
+    /// [`register`](Self::register); [`Error::Memory`], [`Error::Command`]. New memory is dropped then.
+    pub fn rereg(region: &mut Arc<Self>, changes: RegionChanges) -> Result<Option<HostMemory>, Error> {
+        let others = Arc::strong_count(region).saturating_sub(1);
+        let Some(this) = Arc::get_mut(region) else {
+            let (what, by) = ("the memory region".into(), format!("{others} more holders"));
+            let mend = "drop its buffers, unbind its windows, drop its other handles";
+            return Err(Invalid::Taken { what, by, mend }.into());
+        };
+        let (pd, access) = (changes.pd.unwrap_or_else(|| Arc::clone(&this.pd)), changes.access.unwrap_or(this.access));
+        if !Arc::ptr_eq(pd.device(), this.pd.device()) {
+            return Err(Invalid::ForeignDevice { what: "a memory region's protection domains" }.into());
+        }
+        let (memory, start) = match (changes.memory, &this.memory) {
+            (Some(memory), _) => {
+                let memory = Arc::clone(pd.device().access()).show(memory)?;
+                (Arc::new(memory), None)
+            }
+            (None, Some(memory)) => (Arc::clone(memory), Some(this.start)),
+            (None, None) => return Err(Invalid::Empty { what: "a memory region", lacks: "memory" }.into()),
+        };
+        let start = start.unwrap_or_else(|| own_address(&memory));
+        let mkey = create_key(&pd, &memory, access, start)?;
+        if let Err(error) = this.mkey.destroy() {
+            abandon(mkey, memory);
+            return Err(error.into());
+        }
+        this.mkey = mkey;
+        (this.pd, this.access, this.start) = (pd, access, start);
+        let before = this.memory.replace(memory);
+        Ok(before.and_then(Arc::into_inner).and_then(DmaBuffer::into_memory))
+    }
+
+    /// Deregisters the memory and gives it back; [`HostMemory::into_owner`] gives back its owner. `None` for memory
+    /// that the driver [allocated](Self::allocate) from a pool, and where it cannot be unmapped: then it is leaked,
+    /// which is logged. On an error the region stays alive and is returned.
+    pub fn into_memory(self: Arc<Self>) -> Result<Option<HostMemory>, DestroyError<Self>> {
+        let mut memory = None;
+        destroy_sole(self, |region| {
+            region.deregister()?;
+            memory = region.memory.take();
+            Ok(())
+        })?;
+        Ok(memory.and_then(Arc::into_inner).and_then(DmaBuffer::into_memory))
     }
 
     fn host(&self) -> Option<&HostMemory> {
@@ -192,7 +267,8 @@ impl MemoryRegion {
         Some((memory, offset))
     }
 
-    /// Copies `bytes` to `offset`. Panics if they do not fit.
+    /// Copies `bytes` to `offset`. Panics if they do not fit, or others may read the memory
+    /// ([`HostMemory::is_writable`]).
     #[track_caller]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         if let Some((memory, at)) = self.at(offset, bytes.len()) {
@@ -208,7 +284,7 @@ impl MemoryRegion {
         }
     }
 
-    /// Fills `len` bytes at `offset`. Panics if the region ends before.
+    /// Fills `len` bytes at `offset`. Panics if the region ends before, or others may read the memory.
     #[track_caller]
     pub fn fill(&self, offset: usize, len: usize, byte: u8) {
         if let Some((memory, at)) = self.at(offset, len) {
@@ -234,6 +310,35 @@ impl MemoryRegion {
 
     fn deregister(&mut self) -> Result<(), CommandError> {
         self.mkey.destroy()
+    }
+}
+
+/// Address of the first byte in this process, or a simulation's.
+fn own_address(memory: &DmaBuffer) -> u64 {
+    memory.memory().map_or(0, |host| host.key_address() + host.data_offset() as u64)
+}
+
+/// Creates a key; leaks the memory where the key may exist in spite of an error.
+fn create_key(pd: &Pd, memory: &Arc<DmaBuffer>, access: AccessFlags, start: u64) -> Result<Mkey, Error> {
+    if access.contains(AccessFlags::LOCAL_WRITE) && !memory.memory().is_none_or(HostMemory::is_writable) {
+        let what = "a memory region with LOCAL_WRITE".into();
+        return Err(
+            Invalid::Requires { what, requires: "memory that nobody else reads (MemoryOwner::WRITABLE)" }.into()
+        );
+    }
+    Mkey::create(pd, memory, access, start).inspect_err(|error| {
+        // Without firmware's reply the key may exist, and the card may use it.
+        if matches!(error, Error::Command(failed) if failed.status().is_none() && !failed.is_dead()) {
+            std::mem::forget(Arc::clone(memory));
+        }
+    })
+}
+
+/// Destroys a key that is not needed; leaks its memory if that fails.
+fn abandon(mut mkey: Mkey, memory: Arc<DmaBuffer>) {
+    if let Err(error) = mkey.destroy() {
+        tracing::error!(%error, "a memory key was not destroyed; its memory is leaked");
+        std::mem::forget(memory);
     }
 }
 

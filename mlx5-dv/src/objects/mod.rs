@@ -51,7 +51,7 @@ pub use flow::group::FlowGroup;
 pub use flow::matcher::FlowMatcher;
 pub use flow::rule::FlowRule;
 pub use flow::table::FlowTable;
-pub use memory_region::MemoryRegion;
+pub use memory_region::{MemoryRegion, RegionChanges};
 pub use memory_window::{MemoryWindow, WindowType};
 pub use mkey::{AccessFlags, Mkey};
 pub use null_region::NullRegion;

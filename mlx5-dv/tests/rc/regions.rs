@@ -1,13 +1,16 @@
 //! Memory regions: their addresses, rights and owners.
 
+use std::sync::Arc;
+
 use mlx5_dv::Error;
 use mlx5_dv::memory::HostMemory;
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, NullRegion, UmrKeyOptions};
-use mlx5_dv::queue::{FastKey, RemoteAddress, WrFlags};
-use mlx5_prm::cmd::QueryMkeyIn;
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, NullRegion, Pd, RegionChanges, UmrKeyOptions, WindowType};
+use mlx5_dv::queue::{Binding, FastKey, FastWindow, RefusedReason, RemoteAddress, WrFlags};
+use mlx5_prm::cmd::{Opcode, QueryMkeyIn};
+use mlx5_sim::fault::{Fault, Times};
 use mlx5_sim::profile::Profile;
 
-use crate::ends::{Card, all_rights, bytes, connected, is_refused, pair, pattern, write};
+use crate::ends::{Card, SOON, all_rights, bytes, connected, is_refused, pair, pattern, write};
 
 /// Whether the card has a key with relaxed ordering, for writes and for reads.
 fn relaxed(card: &Card, key: u32) -> (bool, bool) {
@@ -53,7 +56,7 @@ fn a_region_s_address_has_the_offset_of_its_memory_in_a_page() {
     let refused = MemoryRegion::register_at(&card.pd, given, all_rights(), start).unwrap_err();
     assert!(refused.to_string().contains("offset in a page"), "{refused}");
     let beyond = HostMemory::allocate(8192).unwrap();
-    let refused = MemoryRegion::register_at(&card.pd, beyond, all_rights(), u64::MAX & !0xfff).unwrap_err();
+    let refused = MemoryRegion::register_at(&card.pd, beyond, all_rights(), !0xfff).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     drop((a, b, far));
     card.end();
@@ -77,11 +80,11 @@ fn relaxed_ordering_is_asked_for_where_the_card_has_it() {
         for access in [all_rights() | AccessFlags::RELAXED_ORDERING, all_rights()] {
             key.push(near.buffer(0..64).unwrap()).unwrap();
             b.register(&mut key, access).unwrap();
-            key.settle(&b.wait(crate::ends::SOON).unwrap());
+            key.settle(&b.wait(SOON).unwrap());
             let wanted = has && access.contains(AccessFlags::RELAXED_ORDERING);
             assert_eq!(relaxed(&card, key.rkey()), (wanted, wanted));
             b.invalidate(&mut key).unwrap();
-            key.settle(&b.wait(crate::ends::SOON).unwrap());
+            key.settle(&b.wait(SOON).unwrap());
             key.parts().for_each(drop);
         }
         drop((a, b, far, near, key));
@@ -115,4 +118,142 @@ fn the_null_region_takes_everything_and_gives_zeros() {
     let refused = NullRegion::of(&card.device).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { capability: "dump_fill_mkey", .. }), "{refused}");
     card.end();
+}
+
+/// Registers `owner`, has a remote read it and, with LOCAL_WRITE, write it; returns the owner.
+fn shown<T: mlx5_dv::memory::MemoryOwner>(card: &Card, owner: T, access: AccessFlags) -> T {
+    let (mut a, b) = connected(card);
+    let near = card.region(4096);
+    let far = MemoryRegion::register(&card.pd, HostMemory::of(owner).unwrap(), access).unwrap();
+    let mut buffer = near.buffer(0..100).unwrap();
+    buffer.fill(0, 100, 0);
+    let buffer = a.read_blocking(buffer, far.remote_at(50), SOON).unwrap().unwrap();
+    let mut read = [0; 100];
+    buffer.read(0, &mut read);
+    assert_eq!(read.to_vec(), bytes(&far, 50, 100));
+    drop(buffer);
+    if access.contains(AccessFlags::LOCAL_WRITE) {
+        write(&mut a, &near, b"by the card", far.remote());
+    }
+    drop((a, b));
+    far.into_memory().unwrap().expect("the user's memory").into_owner().expect("the user's owner")
+}
+
+#[test]
+fn owners_come_back_with_what_the_card_wrote() {
+    let card = Card::new();
+    let of = |bytes: &[u8]| (bytes[..11].to_vec(), bytes[11..].to_vec());
+    let expected = (b"by the card".to_vec(), pattern(5000, 2)[11..].to_vec());
+    let vector = pattern(5000, 2);
+    let at = vector.as_ptr();
+    let vector = shown(&card, vector, all_rights());
+    assert_eq!((vector.as_ptr(), of(&vector)), (at, expected.clone()));
+    let boxed = shown(&card, pattern(5000, 2).into_boxed_slice(), all_rights());
+    assert_eq!(of(&boxed), expected);
+    let mut map = memmap2::MmapMut::map_anon(5000).unwrap();
+    map.copy_from_slice(&pattern(5000, 2));
+    assert_eq!(of(&shown(&card, map, all_rights())), expected);
+    // What others read meanwhile is only read.
+    let shared: Arc<[u8]> = Arc::from(pattern(5000, 2));
+    let back = shown(&card, Arc::clone(&shared), AccessFlags::REMOTE_READ);
+    assert!(Arc::ptr_eq(&back, &shared) && Arc::strong_count(&shared) == 2);
+    let shared = Arc::new(pattern(5000, 2));
+    assert!(Arc::ptr_eq(&shown(&card, Arc::clone(&shared), AccessFlags::REMOTE_READ), &shared));
+    assert_eq!(*shared, pattern(5000, 2));
+    card.end();
+}
+
+#[test]
+fn what_others_read_is_never_written() {
+    let card = Card::new();
+    let shared: Arc<[u8]> = Arc::from(pattern(4096, 2));
+    let memory = || HostMemory::of(Arc::clone(&shared)).unwrap();
+    let refused = MemoryRegion::register(&card.pd, memory(), all_rights()).unwrap_err();
+    assert!(refused.to_string().contains("memory that nobody else reads"), "{refused}");
+    let mut region = MemoryRegion::register(&card.pd, memory(), AccessFlags::REMOTE_READ).unwrap();
+    let refused = MemoryRegion::rereg(&mut region, RegionChanges::default().access(all_rights())).unwrap_err();
+    assert!(refused.to_string().contains("memory that nobody else reads"), "{refused}");
+    let (mut a, mut b) = connected(&card);
+    // Not by a key or a window over it, by a remote, or by a receive.
+    let mut key = FastKey::create(&card.pd, UmrKeyOptions::default()).unwrap();
+    key.push(region.buffer(0..64).unwrap()).unwrap();
+    assert_eq!(b.register(&mut key, all_rights()).unwrap_err(), RefusedReason::RegionReadOnly);
+    let mut window = FastWindow::alloc(&card.pd, WindowType::Two).unwrap();
+    let binding = Binding::new(0..64, AccessFlags::REMOTE_WRITE);
+    assert_eq!(b.bind(&mut window, &region, binding).unwrap_err(), RefusedReason::RegionReadOnly);
+    b.receive(region.buffer(64..128).unwrap()).unwrap();
+    a.send_inline(b"into what others read").unwrap();
+    assert!(b.wait(SOON).unwrap().result.is_err());
+    assert_eq!(shared[..], pattern(4096, 2));
+    drop((a, b, key, window, region));
+    card.end_after(&["key does not allow the access"]);
+}
+
+#[test]
+#[should_panic = "this memory has other readers"]
+fn a_region_of_shared_memory_is_not_filled_by_its_methods() {
+    let card = Card::new();
+    let shared: Arc<[u8]> = Arc::from(pattern(4096, 2));
+    let region = MemoryRegion::register(&card.pd, HostMemory::of(shared).unwrap(), AccessFlags::empty()).unwrap();
+    region.write(0, b"no");
+}
+
+#[test]
+fn a_region_gets_other_rights_another_domain_other_memory() {
+    let card = Card::new();
+    let (mut a, b) = connected(&card);
+    let near = card.region(4096);
+    let mut far =
+        MemoryRegion::register(&card.pd, HostMemory::of(vec![1; 4096]).unwrap(), AccessFlags::LOCAL_WRITE).unwrap();
+    let (old, addr) = (far.remote(), far.addr());
+    assert!(MemoryRegion::rereg(&mut far, RegionChanges::default().access(all_rights())).unwrap().is_none());
+    assert_eq!((far.access(), far.addr()), (all_rights(), addr));
+    write(&mut a, &near, b"with new rights", far.remote());
+    assert_eq!(bytes(&far, 0, 15), b"with new rights");
+    let replaced = MemoryRegion::rereg(&mut far, RegionChanges::default().memory(HostMemory::of(vec![2; 64]).unwrap()));
+    let replaced: Vec<u8> = replaced.unwrap().unwrap().into_owner().unwrap();
+    assert_eq!(&replaced[..15], b"with new rights");
+    assert_eq!((far.len(), bytes(&far, 0, 2)), (64, vec![2, 2]));
+    write(&mut a, &near, b"new memory", far.remote());
+    assert_eq!(bytes(&far, 0, 10), b"new memory");
+    let other = Pd::alloc(&card.device).unwrap();
+    MemoryRegion::rereg(&mut far, RegionChanges::default().pd(&other)).unwrap();
+    assert!(Arc::ptr_eq(far.pd(), &other));
+    // The old key is gone.
+    is_refused(&mut a, &near, old);
+    let (mut c, d) = connected(&card);
+    is_refused(&mut c, &near, far.remote());
+    drop((a, b, c, d, near, far, other));
+    card.end_after(&["key does not allow the access"]);
+}
+
+#[test]
+fn a_region_that_cannot_be_changed_is_as_it_was() {
+    let card = Card::new();
+    let other = Card::new();
+    let (mut a, b) = connected(&card);
+    let mut far = card.region(4096);
+    let remote = far.remote();
+    let buffer = far.buffer(0..64).unwrap();
+    let refused = MemoryRegion::rereg(&mut far, RegionChanges::default().access(AccessFlags::empty())).unwrap_err();
+    assert!(refused.to_string().contains("taken by 1 more holders"), "{refused}");
+    drop(buffer);
+    let invalid = RegionChanges::default().access(AccessFlags::REMOTE_WRITE);
+    assert!(matches!(MemoryRegion::rereg(&mut far, invalid).unwrap_err(), Error::Invalid(_)));
+    let foreign = RegionChanges::default().pd(&other.pd);
+    assert!(matches!(MemoryRegion::rereg(&mut far, foreign).unwrap_err(), Error::Invalid(_)));
+    for opcode in [Opcode::CreateMkey, Opcode::DestroyMkey] {
+        // New memory, too, in vain.
+        let memory = HostMemory::of(vec![9; 64]).unwrap();
+        let fault = Fault::CommandStatus { opcode: Some(opcode.number() as u16), status: 0x3, syndrome: 0 };
+        card.sim.handle(0).faults().inject(fault, Times::Count(1));
+        let refused = MemoryRegion::rereg(&mut far, RegionChanges::default().memory(memory)).unwrap_err();
+        assert!(matches!(refused, Error::Command(_)), "{refused}");
+    }
+    assert_eq!((far.remote(), far.len()), (remote, 4096));
+    write(&mut a, &far, b"as before", far.remote_at(100));
+    assert_eq!(bytes(&far, 100, 9), b"as before");
+    drop((a, b, far));
+    card.end();
+    other.end();
 }

@@ -209,7 +209,7 @@ impl Devx {
 /// Wraps `memory`. Its address in this process stands in for its IOVA, which only the kernel knows.
 fn wrap(memory: HostMemory) -> DmaBuffer {
     let address = Iova(memory.address().as_ptr() as u64);
-    DmaBuffer::new(memory, address, Box::new(|memory, _| drop(memory)))
+    DmaBuffer::new(memory, address, Box::new(|memory, _| Some(memory)))
 }
 
 impl Sealed for Devx {}

@@ -93,12 +93,14 @@ impl Space {
         Ok(DmaBuffer::new(memory, iova, Box::new(move |memory, iova| space.release(memory, iova))))
     }
 
-    /// Unmaps and frees `memory`. Leaks it if that fails, since the device may still write it.
-    fn release(&self, memory: HostMemory, iova: Iova) {
+    /// Unmaps `memory` and gives it back. Leaks it if that fails, since the device may still write it.
+    fn release(&self, memory: HostMemory, iova: Iova) -> Option<HostMemory> {
         if let Err(error) = self.unmap(iova, memory.len()) {
             tracing::error!(%error, bytes = memory.len(), "memory leaked: the device may still write it");
             std::mem::forget(memory);
+            return None;
         }
+        Some(memory)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, IovaAllocator> {

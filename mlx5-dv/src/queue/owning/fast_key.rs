@@ -166,6 +166,13 @@ impl FastKey {
         self.key.pd()
     }
 
+    /// Checks that `access` allows no writing in regions that do not.
+    fn check_rights(&self, access: AccessFlags) -> Result<(), RefusedReason> {
+        let writable = |part: &Buffer| part.region().access().contains(AccessFlags::LOCAL_WRITE);
+        let is_allowed = !access.contains(AccessFlags::LOCAL_WRITE) || self.parts.iter().all(writable);
+        if is_allowed { Ok(()) } else { Err(RefusedReason::RegionReadOnly) }
+    }
+
     /// Registers the buffers by `post`, which gets the key and the registration.
     pub(super) fn register(
         &mut self,
@@ -173,6 +180,7 @@ impl FastKey {
         post: impl FnOnce(&UmrKey, &Registration<'_>) -> Result<RemoteAddress, PostError>,
     ) -> Result<RemoteAddress, RefusedReason> {
         self.life.check_free()?;
+        self.check_rights(access)?;
         self.segments.clear();
         self.segments.extend(self.parts.iter().map(Buffer::segment));
         let memory = match &self.list {
@@ -192,6 +200,7 @@ impl FastKey {
         post: impl FnOnce(&UmrKey, &Registration<'_>) -> Result<RemoteAddress, PostError>,
     ) -> Result<RemoteAddress, RefusedReason> {
         self.life.check_free()?;
+        self.check_rights(access)?;
         let reach =
             |(bytes, stride): (u16, u16)| u64::from(turns.saturating_sub(1)) * u64::from(stride) + u64::from(bytes);
         let fits = |(part, piece): (&Buffer, &(u16, u16))| reach(*piece) <= part.len() as u64;

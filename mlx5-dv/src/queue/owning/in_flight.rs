@@ -73,8 +73,8 @@ pub enum RefusedReason {
     /// A region of another protection domain.
     #[error("the region is of another protection domain than the window")]
     ForeignRegion,
-    /// Writing by a remote, in a region that the card may not write.
-    #[error("a window with REMOTE_WRITE or REMOTE_ATOMIC needs a region with LOCAL_WRITE")]
+    /// Writing, in a region that the card may not write.
+    #[error("a key or window that allows writing needs regions with LOCAL_WRITE")]
     RegionReadOnly,
     /// The queue did not take it.
     #[error(transparent)]

@@ -1,6 +1,7 @@
 /*
  * Memory keys for lists and for interleaved memory, configured by UMR (mlx5dv_wr_mr_list, mlx5dv_wr_mr_interleaved),
- * and used remotely and locally. The null region; regions at address 0, and with relaxed ordering. `keys DEVICE GID-INDEX`; exits with 0 if all is as the manual page requires.
+ * and used remotely and locally. The null region; regions at address 0, and with relaxed ordering.
+ * `keys DEVICE GID-INDEX`; exits with 0 if all is as the manual page requires.
  */
 #include "pair.h"
 

@@ -150,8 +150,8 @@ pub(super) fn set_driver_version(f: &mut Function, command: &SetDriverVersionIn)
     Ok(SetDriverVersionOut::ZERO)
 }
 
-/// `QUERY_SPECIAL_CONTEXTS`. Of the special keys there are the reserved lkey, for queue pairs with `rlky`, and the key of
-/// the null region, for all.
+/// `QUERY_SPECIAL_CONTEXTS`. Of the special keys there are the reserved lkey, for queue pairs with `rlky`, and the key
+/// of the null region, for all.
 pub(super) fn query_special_contexts(f: &mut Function, _: &QuerySpecialContextsIn) -> Answer<QuerySpecialContextsOut> {
     let mut output = QuerySpecialContextsOut::ZERO;
     output.w().resd_lkey(RESERVED_LKEY);

@@ -145,8 +145,8 @@ pub fn spliced<T: Clone + Default>(old: &[T], offset: usize, new: impl Iterator<
 /// The reserved lkey: addresses are IOVAs, local access only, by queue pairs with `rlky`. It is in no table.
 pub const RESERVED_LKEY: u32 = 1;
 
-/// The key of the null region (PRM `dump_fill_mkey`): reads find zeros, writes are discarded, local access only. It is in
-/// no table.
+/// The key of the null region (PRM `dump_fill_mkey`): reads find zeros, writes are discarded, local access only. It is
+/// in no table.
 pub const NULL_LKEY: u32 = 2;
 
 /// A memory key.
