@@ -5,35 +5,11 @@ use uar::SendDoorbell;
 
 use super::SendBatch;
 use super::service::Connected;
-use super::wqe::{Head, Operands, Request, WrFlags};
+use super::wqe::{Operands, Request, WrFlags};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::queue::error::PostError;
 
-/// Cold path: an element of length 0, or above `longest`. `Ok` for length 0.
-#[cold]
-#[inline(never)]
-fn has_no_data(len: u32, longest: u32) -> Result<(), PostError> {
-    match (len, longest) {
-        (_, 0) => Err(PostError::TooManySges { given: 1, most: 0 }),
-        (0, _) => Ok(()),
-        _ => Err(PostError::MessageTooLong { given: len.into(), most: longest.into() }),
-    }
-}
-
 impl<D: SendDoorbell, S: Connected> SendBatch<'_, D, S> {
-    /// As [`post_elements`](Self::post_elements). Handles a single empty element separately, so that code that posts
-    /// single elements does not contain the code for lists: that would cost an eighth more instructions per post.
-    #[inline(always)]
-    fn post_message(&mut self, request: Request, head: impl Head, elements: &[DataSegment]) -> Result<(), PostError> {
-        match elements {
-            [one] if one.len.wrapping_sub(1) >= self.ring.longest => {
-                has_no_data(one.len, self.ring.longest)?;
-                self.post_inline(request, head, &[])
-            }
-            _ => self.post_elements(request, head, elements),
-        }
-    }
-
     /// NOP: does nothing, but completes if signalled. For flushing and testing.
     #[inline]
     pub fn nop(&mut self, wr_id: u64, flags: WrFlags) -> Result<(), PostError> {

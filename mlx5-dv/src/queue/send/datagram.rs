@@ -20,6 +20,9 @@ const ADDRESS: usize = size_of::<UdAdrsVector>() / SEGMENT;
 
 /// The destination of a datagram: `[ Q_Key, queue pair, UDP source port, MAC address, GID ]`.
 impl Head for &AddressHandle {
+    // With an element it is longer than a WQEBB.
+    const LONG: bool = true;
+
     #[inline(always)]
     fn segments(&self) -> usize {
         ADDRESS
@@ -99,7 +102,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         to: &AddressHandle,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, elements)
+        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, elements)
     }
 
     /// As [`send`](Self::send), with immediate data.
@@ -115,6 +118,6 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, elements)
+        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, elements)
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Request {
 
 /// The segments between the control segment and the data.
 pub(crate) trait Head {
+    /// Whether the WQE is checked as for a [`Payload::LONG`].
+    const LONG: bool = false;
     /// Number of segments.
     fn segments(&self) -> usize;
     /// Why `bytes` of data must not follow it.
@@ -245,20 +247,21 @@ impl SendRing {
     /// ```
     /// Four segments fill a WQEBB; the next WQE starts at the next WQEBB.
     #[inline(always)]
-    pub(super) fn write<P: Payload>(
+    pub(super) fn write<H: Head, P: Payload>(
         &mut self,
         index: u32,
         size: Size,
         request: Request,
-        head: impl Head,
+        head: H,
         payload: P,
     ) -> u64 {
         let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, request));
         let first = first | self.number;
         let second = second | flags(request.flags);
         // `remember` is called in each branch, where the compiler knows whether the WQE wraps.
-        if !P::LONG || self.whole(index, size.wqebbs) {
-            fill(self.room(index, P::LONG), [first, second], head, payload);
+        let long = H::LONG || P::LONG;
+        if !long || self.whole(index, size.wqebbs) {
+            fill(self.room(index, long), [first, second], head, payload);
             self.remember(index, request.wr_id, size.wqebbs);
         } else {
             fill_around(self.room(index, false), [first, second], head, payload);
