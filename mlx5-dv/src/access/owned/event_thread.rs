@@ -4,18 +4,16 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::event_loop::{EventLoop, Shared};
 use super::event_queue::EventQueue;
-use crate::access::subscribers::signal;
+use super::inbox::Inbox;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::lock::lock;
 
 /// How long `stop` waits for the thread.
 const JOIN: Duration = Duration::from_secs(5);
@@ -26,16 +24,9 @@ type Watched = (EventQueue, Option<File>);
 /// Handle of the running thread.
 #[derive(Debug)]
 pub struct EventThread {
-    control: Arc<Control>,
+    inbox: Arc<Inbox<Watched>>,
     /// Receives the queues when the thread ends.
     ended: mpsc::Receiver<Vec<EventQueue>>,
-}
-
-#[derive(Debug)]
-struct Control {
-    wake: OwnedFd,
-    stop: AtomicBool,
-    inbox: Mutex<Vec<Watched>>,
 }
 
 impl EventThread {
@@ -43,29 +34,28 @@ impl EventThread {
     pub fn start(shared: Shared, name: &str) -> Result<Self, Error> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::io("creating an eventfd", error.into()))?;
-        let control = Arc::new(Control { wake, stop: AtomicBool::new(false), inbox: Mutex::default() });
+        let inbox = Arc::new(Inbox::new(wake));
         let (sender, ended) = mpsc::sync_channel(1);
-        let thread = Thread { events: EventLoop::new(shared), control: Arc::clone(&control), vectors: vec![] };
+        let thread = Thread { events: EventLoop::new(shared), vectors: vec![] };
+        let ours = Arc::clone(&inbox);
         std::thread::Builder::new()
             .name(format!("mlx5 {}", name.rsplit('/').next().unwrap_or(name)))
             .spawn(move || {
                 // If this fails, nobody waits any more; the queues' memory is freed here.
-                let _ = sender.send(thread.run());
+                let _ = sender.send(thread.run(&ours));
             })
             .map_err(|error| Error::io("starting the background thread", error))?;
-        Ok(EventThread { control, ended })
+        Ok(EventThread { inbox, ended })
     }
 
     /// Hands an event queue to the thread. `vector` is its interrupt's eventfd, unless another queue shares it.
     pub fn adopt(&self, queue: EventQueue, vector: Option<OwnedFd>) {
-        lock(&self.control.inbox).push((queue, vector.map(File::from)));
-        signal(&self.control.wake);
+        self.inbox.put((queue, vector.map(File::from)));
     }
 
     /// Stops the thread and returns its queues. `None` if it misses the deadline: then it keeps them.
     pub fn stop(self) -> Option<Vec<EventQueue>> {
-        self.control.stop.store(true, Ordering::Release);
-        signal(&self.control.wake);
+        self.inbox.stop();
         let queues = self.ended.recv_timeout(JOIN).ok();
         if queues.is_none() {
             tracing::error!("the background thread did not stop in time: abandoned");
@@ -76,57 +66,53 @@ impl EventThread {
 
 impl Drop for EventThread {
     fn drop(&mut self) {
-        self.control.stop.store(true, Ordering::Release);
-        signal(&self.control.wake);
+        self.inbox.stop();
     }
 }
 
 struct Thread {
     events: EventLoop,
-    control: Arc<Control>,
     vectors: Vec<File>,
 }
 
 impl Thread {
-    fn run(mut self) -> Vec<EventQueue> {
-        while !self.control.stop.load(Ordering::Acquire) {
-            self.adopt_new();
+    fn run(mut self, inbox: &Inbox<Watched>) -> Vec<EventQueue> {
+        let rest = inbox.serve(|new| {
+            self.adopt(new);
             let rest = self.events.turn(Clock::SYSTEM.now());
-            self.sleep(rest);
-        }
-        self.adopt_new();
+            self.sleep(inbox.alarm(), rest)
+        });
+        self.adopt(rest);
         self.events.queues
     }
 
-    fn adopt_new(&mut self) {
-        for (queue, vector) in lock(&self.control.inbox).drain(..) {
+    fn adopt(&mut self, new: Vec<Watched>) {
+        for (queue, vector) in new {
             self.events.queues.push(queue);
             self.vectors.extend(vector);
         }
     }
 
     #[expect(clippy::disallowed_methods, reason = "a thread of its own, which there is in real time alone")]
-    /// Waits for an interrupt, a request, or `limit` (`None`: no limit).
-    fn sleep(&mut self, limit: Option<Duration>) {
+    /// Waits for an interrupt, for `wake`, or for `limit` (`None`: no limit, and no interrupts). Returns whether `wake`
+    /// is signalled.
+    fn sleep(&mut self, wake: &OwnedFd, limit: Option<Duration>) -> bool {
         let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut fds = vec![PollFd::from_borrowed_fd(self.control.wake.as_fd(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)];
         if limit.is_some() {
             fds.extend(self.vectors.iter().map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)));
         }
         if poll(&mut fds, timeout.as_ref()).is_err() {
             // Interrupted by a signal, or failed: in either case do not spin.
             std::thread::sleep(Duration::from_millis(1));
-            return;
+            return false;
         }
         let ready: Vec<bool> = fds.iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();
         drop(fds);
-        let mut counter = [0; 8];
-        if ready[0] {
-            let _ = rustix::io::read(&self.control.wake, &mut counter);
-        }
         for (vector, _) in self.vectors.iter_mut().zip(&ready[1..]).filter(|(_, ready)| **ready) {
             // The count does not matter: the queue is read until it is empty.
-            let _ = vector.read(&mut counter);
+            let _ = vector.read(&mut [0; 8]);
         }
+        ready[0]
     }
 }

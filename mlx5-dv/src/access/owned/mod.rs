@@ -3,9 +3,9 @@
 //! `bring_up.rs` runs the sequence; `tear_down.rs` undoes the steps that `steps.rs` records; `caps.rs` selects
 //! capabilities; `port.rs` configures the port. Parts: `command/` (the command queue) with `mailbox.rs`; `pages.rs`
 //! (firmware's memory); `event_queue.rs`, `event_loop.rs` and `events.rs` (the EQs, their handling, and what drives it:
-//! `event_thread.rs` or virtual time); `health.rs` (firmware's health); `space.rs` (the device's address space);
-//! `registers.rs` (the init segment). [`vfio`] and [`vfio_user`] are two ways to reach a function; a device model in
-//! this process is a third.
+//! `event_thread.rs` with `inbox.rs`, or virtual time); `health.rs` (firmware's health); `space.rs` (the device's
+//! address space); `registers.rs` (the init segment). [`vfio`] and [`vfio_user`] are two ways to reach a function; a
+//! device model in this process is a third.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
@@ -34,6 +34,7 @@ mod event_queue;
 mod event_thread;
 mod events;
 mod health;
+mod inbox;
 mod mailbox;
 mod pages;
 pub(crate) mod port;
