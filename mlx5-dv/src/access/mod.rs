@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::memory::{DmaBuffer, HostMemory};
 
+mod device_memory;
 pub mod devx;
 pub(crate) mod hca_cap;
 mod liveness;
@@ -25,6 +26,7 @@ mod subscribers;
 pub mod trace;
 mod transport;
 
+pub use device_memory::{CardMemory, MemicHandle};
 pub use options::Options;
 pub use safe::SafeCommand;
 pub use transport::{Bar, BarMapping, DmaSpace, Function, FunctionParts, Irq};
@@ -320,6 +322,10 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     }
     /// Key of the null memory region, where the kernel has the function and tells it.
     fn null_key(&self) -> Option<u32> {
+        None
+    }
+    /// Memory on the card; `None` where the kernel has the function, and that memory.
+    fn card_memory(&self) -> Option<&dyn CardMemory> {
         None
     }
     /// The kernel's steering interface; `None` on an owned function, where steering is done by commands.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn, WithTail};
-use mlx5_prm::ctx::Mkc;
+use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_prm::layout::Be64;
 
 use super::check::within;
@@ -102,11 +102,7 @@ impl Mkey {
         let caps = pd.device().caps();
         let general: CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
         check_access(access, caps)?;
-        let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-        if access.intersects(remote_writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
-            let what = "a memory key with REMOTE_WRITE or REMOTE_ATOMIC".into();
-            return Err(Invalid::Requires { what, requires: "LOCAL_WRITE as well" }.into());
-        }
+        check_remote_writes(access)?;
         within("the length of a memory region", host.data_len() as u64, "log_max_mrw_sz", caps.log_max_mrw_sz)?;
 
         // The whole pages before the data are left out where their addresses would be negative.
@@ -125,11 +121,6 @@ impl Mkey {
         context
             .w()
             .access_mode_1_0(ACCESS_MODE_MTT)
-            .lr(true)
-            .lw(access.contains(AccessFlags::LOCAL_WRITE))
-            .rr(access.contains(AccessFlags::REMOTE_READ))
-            .rw(access.contains(AccessFlags::REMOTE_WRITE))
-            .a(access.contains(AccessFlags::REMOTE_ATOMIC))
             .relaxed_ordering_write(access.contains(AccessFlags::RELAXED_ORDERING) && general.relaxed_ordering_write())
             .relaxed_ordering_read(access.contains(AccessFlags::RELAXED_ORDERING) && general.relaxed_ordering_read())
             .qpn(ANY_QP)
@@ -138,6 +129,7 @@ impl Mkey {
             .len(host.data_len() as u64)
             .log_page_size(pages.log_size as u8)
             .translations_octword_size(octwords);
+        set_rights(&mut context, access);
         let mut create = CreateMkeyIn::default();
         create.w().memory_key_mkey_entry(&context).translations_octword_actual_size(octwords);
         if let Some(place) = &place {
@@ -149,15 +141,29 @@ impl Mkey {
         // SAFETY: grants access to `memory`'s data and no other byte: `start_addr` and `len` are the data's.
         // `MemoryRegion` keeps the buffer until the key is destroyed, and leaks it if that fails; nobody has a
         // reference to the data.
-        let created = unsafe {
-            Object::create_over_memory(pd.device(), &create, &what, |out| {
-                let mut end = DestroyMkeyIn::default();
-                end.w().mkey_index(out.reply.mkey_index());
-                (end, format!("mkey {:#x}", out.reply.mkey_index()))
-            })
-        };
+        let created =
+            unsafe { Object::create_over_memory(pd.device(), &create, &what, |out| end_of(out.reply.mkey_index())) };
         let (object, out) = created?;
         Ok(Mkey { key: out.reply.mkey_index() << 8, log_page_size: pages.log_size, object, memory: place })
+    }
+
+    /// Creates a key of `pd` for `len` bytes of device memory from `start` of BAR 0 on. Its addresses count from 0. PRM
+    /// "Memory Key", access mode MEMIC.
+    pub(super) fn of_device_memory(pd: &Pd, start: u64, len: u64, access: AccessFlags) -> Result<Self, Error> {
+        check_access(access, pd.device().caps())?;
+        check_remote_writes(access)?;
+        let mut context = Mkc::default();
+        context.set_access_mode(AccessMode::Memic);
+        set_rights(&mut context, access);
+        context.w().qpn(ANY_QP).pd(pd.pdn()).start_addr(start).len(len);
+        let mut create = CreateMkeyIn::default();
+        create.w().memory_key_mkey_entry(&context);
+        let what = format!("{len} bytes of device memory");
+        // SAFETY: names no memory of this process.
+        let created =
+            unsafe { Object::create_over_memory(pd.device(), &create, &what, |out| end_of(out.mkey_index())) };
+        let (object, out) = created?;
+        Ok(Mkey { key: out.mkey_index() << 8, log_page_size: 0, object, memory: None })
     }
 
     /// The key, both local and remote: `mkey_index` and the variant.
@@ -189,6 +195,33 @@ fn octwords(pages: Translation) -> Result<u32, Invalid> {
 fn entries(pages: Translation) -> Vec<Be64> {
     let padding = (pages.count % 2 == 1).then_some(Be64::ZERO);
     pages.addresses().map(|page| Be64::new(page | PAGE_PRESENT)).chain(padding).collect()
+}
+
+/// The command that destroys a key, and the key's name.
+pub(super) fn end_of(mkey_index: u32) -> (DestroyMkeyIn, String) {
+    let mut end = DestroyMkeyIn::default();
+    end.w().mkey_index(mkey_index);
+    (end, format!("mkey {mkey_index:#x}"))
+}
+
+fn set_rights(context: &mut Mkc, access: AccessFlags) {
+    context
+        .w()
+        .lr(true)
+        .lw(access.contains(AccessFlags::LOCAL_WRITE))
+        .rr(access.contains(AccessFlags::REMOTE_READ))
+        .rw(access.contains(AccessFlags::REMOTE_WRITE))
+        .a(access.contains(AccessFlags::REMOTE_ATOMIC));
+}
+
+/// Error for a remote's right to write without LOCAL_WRITE.
+fn check_remote_writes(access: AccessFlags) -> Result<(), Invalid> {
+    let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    if access.intersects(remote_writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
+        let what = "a memory key with REMOTE_WRITE or REMOTE_ATOMIC".into();
+        return Err(Invalid::Requires { what, requires: "LOCAL_WRITE as well" });
+    }
+    Ok(())
 }
 
 /// Error for REMOTE_ATOMIC on a card without atomics.

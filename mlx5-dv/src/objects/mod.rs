@@ -21,6 +21,7 @@
 mod buffer;
 mod check;
 mod cq;
+mod device_memory;
 mod doorbell;
 mod flow;
 mod inline_headers;
@@ -46,6 +47,7 @@ mod xrcd;
 
 pub use buffer::Buffer;
 pub use cq::{Cq, CqModeration, CqOptions, CqeSize};
+pub use device_memory::{DeviceMemory, DeviceMemoryRegion};
 pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
 pub use flow::group::FlowGroup;
 pub use flow::matcher::FlowMatcher;

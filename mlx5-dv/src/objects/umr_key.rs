@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::caps::CmdHcaCap;
-use mlx5_prm::cmd::{CreateMkeyIn, DestroyMkeyIn};
+use mlx5_prm::cmd::CreateMkeyIn;
 use mlx5_prm::ctx::{AccessMode, Mkc};
 use mlx5_prm::wqe::{MkeyMaskBit, mkey_mask};
 
 use super::check::within;
-use super::mkey::ANY_QP;
+use super::mkey::{ANY_QP, end_of};
 use super::object::{DestroyError, Object, destroy_sole};
 use super::pd::Pd;
 use crate::caps::CapPage;
@@ -125,13 +125,8 @@ impl UmrKey {
         let what = format!("a free memory key with room for {} entries", options.entries);
         // SAFETY: the key is free and has no list, so it names no memory. Whoever posts a registration is responsible
         // for its memory.
-        let created = unsafe {
-            Object::create_over_memory(pd.device(), &create, &what, |out| {
-                let mut end = DestroyMkeyIn::default();
-                end.w().mkey_index(out.mkey_index());
-                (end, format!("mkey {:#x}", out.mkey_index()))
-            })
-        };
+        let created =
+            unsafe { Object::create_over_memory(pd.device(), &create, &what, |out| end_of(out.mkey_index())) };
         let (object, out) = created?;
         let atomics = caps.check_atomics().is_ok() && !general.umr_modify_atomic_disabled();
         let relaxed = relaxed_fields(&general);

@@ -3,6 +3,7 @@
 
 mod atomics;
 mod data;
+mod device_memory;
 mod endpoints;
 mod ends;
 mod errors;

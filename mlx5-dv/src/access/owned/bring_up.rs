@@ -129,6 +129,7 @@ fn new_card(function: Function, options: &Options) -> Owned {
         completion_eqs: OnceLock::new(),
         log_uar_page: AtomicU32::new(12),
         kept: Mutex::default(),
+        card_memory: OnceLock::new(),
         options: options.clone(),
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! `bring_up.rs` runs the sequence; `tear_down.rs` undoes the steps that `steps.rs` records; `caps.rs` selects
 //! capabilities; `port.rs` configures the port. Parts: `command/` (the command queue) with `mailbox.rs`; `pages.rs`
-//! (firmware's memory); `event_queue.rs`, `event_loop.rs` and `events.rs` (the EQs, their handling, and what drives it:
-//! `event_thread.rs` with `inbox.rs`, or virtual time); `health.rs` (firmware's health); `space.rs` (the device's
-//! address space); `registers.rs` (the init segment). [`vfio`] and [`vfio_user`] are two ways to reach a function; a
-//! device model in this process is a third.
+//! (firmware's memory); `device_memory.rs` (the card's); `event_queue.rs`, `event_loop.rs` and `events.rs` (the EQs,
+//! their handling, and what drives it: `event_thread.rs` with `inbox.rs`, or virtual time); `health.rs` (firmware's
+//! health); `space.rs` (the device's address space); `registers.rs` (the init segment). [`vfio`] and [`vfio_user`] are
+//! two ways to reach a function; a device model in this process is a third.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU32;
@@ -18,17 +18,18 @@ use crate::access::liveness::Liveness;
 use crate::access::sealed::Sealed;
 use crate::access::subscribers::Subscribers;
 use crate::access::{
-    Access, AsyncEvent, BarMapping, Irq, ObjectHandle, Options, RawCommand, SafeCommand, UarHandle, UarMapping,
-    UmemHandle, no_vector,
+    Access, AsyncEvent, BarMapping, CardMemory, Irq, ObjectHandle, Options, RawCommand, SafeCommand, UarHandle,
+    UarMapping, UmemHandle, no_vector,
 };
 use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::lock::lock;
-use crate::memory::{DmaBuffer, DmaPool, HostMemory, Translation};
+use crate::memory::{DmaBuffer, DmaPool, HostMemory, IovaAllocator, Translation};
 
 mod bring_up;
 mod caps;
 mod command;
+mod device_memory;
 mod event_loop;
 mod event_queue;
 mod event_thread;
@@ -83,6 +84,8 @@ pub struct Owned {
     log_uar_page: AtomicU32,
     /// Rings that firmware may still write because it did not release them. Freed once bus mastering is off.
     kept: Mutex<Vec<DmaBuffer>>,
+    /// Free pages of the card's memory in BAR 0, once somebody has asked for any.
+    card_memory: OnceLock<Mutex<IovaAllocator>>,
     options: Options,
 }
 
@@ -262,6 +265,10 @@ impl Access for Owned {
         // SAFETY: the page comes from the card, since handles are made of nothing else, and the offset was checked:
         // this is a doorbell. It makes the card read rings that it was given for that.
         unsafe { self.registers.bar().write64(at, value) }.map_err(|error| Error::Dead(self.liveness.broken(&error)))
+    }
+
+    fn card_memory(&self) -> Option<&dyn CardMemory> {
+        Some(self)
     }
 
     fn alloc_dma(self: Arc<Self>, len: usize) -> Result<DmaBuffer, Error> {

@@ -70,7 +70,7 @@ impl Registers {
     ///
     /// # Safety
     /// As for [`Bar::write32`].
-    unsafe fn write(&self, offset: u64, value: u32) -> Result<(), Death> {
+    pub unsafe fn write(&self, offset: u64, value: u32) -> Result<(), Death> {
         self.liveness.check()?;
         // SAFETY: by this function's contract.
         unsafe { self.bar.write32(offset, value) }.map_err(|error| self.liveness.broken(&error))

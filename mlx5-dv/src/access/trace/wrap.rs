@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::{CommandRecord, Direction, Observers};
 use crate::access::sealed::Sealed;
-use crate::access::{Access, AsyncEvent, KernelSteering, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle};
+use crate::access::{
+    Access, AsyncEvent, CardMemory, KernelSteering, ObjectHandle, RawCommand, UarHandle, UarMapping, UmemHandle,
+};
 use crate::clock::Clock;
 use crate::error::{CommandError, CommandErrorKind, Error};
 use crate::memory::{DmaBuffer, HostMemory};
@@ -182,6 +184,10 @@ impl Access for Traced {
 
     fn null_key(&self) -> Option<u32> {
         self.inner.null_key()
+    }
+
+    fn card_memory(&self) -> Option<&dyn CardMemory> {
+        self.inner.card_memory()
     }
 
     fn kernel_steering(&self) -> Option<&dyn KernelSteering> {

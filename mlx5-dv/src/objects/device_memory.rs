@@ -1,0 +1,217 @@
+//! Memory on the card.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use mlx5_prm::caps::DeviceMemCap;
+
+use super::mkey::{AccessFlags, Mkey};
+use super::object::{DestroyError, destroy_sole};
+use super::pd::Pd;
+use crate::access::{CardMemory, MemicHandle};
+use crate::caps::CapPage;
+use crate::device::Device;
+use crate::error::{CommandError, Error, Invalid};
+use crate::memory::{DataSegment, RemoteAddress};
+
+/// Lengths are a multiple of this number of bytes.
+const UNIT: u64 = 64;
+
+/// Memory on the card (MEMIC): remotes and work requests reach it without PCIe, this process by loads and stores across
+/// PCIe. For counters, locks, and small data that many remotes read. PRM "Device Memory".
+///
+/// Only on a function that this process owns: elsewhere the kernel manages it, and makes keys only for its own
+/// protection domains. Offsets and lengths of accesses are multiples of 4. Any thread may access it at any time; while
+/// the card writes, a read may mix old and new bytes. It has zeros at first.
+pub struct DeviceMemory {
+    handle: Option<MemicHandle>,
+    len: u32,
+    device: Arc<Device>,
+}
+
+impl fmt::Debug for DeviceMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceMemory({} bytes)", self.len)
+    }
+}
+
+impl DeviceMemory {
+    /// Allocates at least `len` bytes: the next multiple of 64.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the card has no such memory (`memic`); [`Error::Invalid`] for 0, more than
+    /// `max_memic_size`, more than is free, or a function that the kernel has; [`Error::Command`].
+    pub fn alloc(device: &Arc<Device>, len: usize) -> Result<Arc<Self>, Error> {
+        let memory = card_memory(device)?;
+        let caps: DeviceMemCap = device.caps().current(CapPage::DeviceMemory).unwrap_or_default();
+        if !caps.memic() {
+            return Err(Error::Unsupported { what: "memory on the card".into(), capability: "memic" });
+        }
+        let limit = 1..=u64::from(caps.max_memic_size());
+        let rounded = (len as u64).checked_next_multiple_of(UNIT).filter(|len| limit.contains(len));
+        let len = rounded.and_then(|len| u32::try_from(len).ok()).ok_or_else(|| {
+            let refused = Invalid::out_of_range("the length of device memory", len as u64, limit, "this card");
+            refused.capability("max_memic_size")
+        })?;
+        let handle = Some(memory.alloc(len, &caps)?);
+        Ok(Arc::new(DeviceMemory { handle, len, device: Arc::clone(device) }))
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the length is zero: never.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Stores `bytes` at `offset`. A work request that is posted next finds them there.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for bytes outside the memory, or not of whole dwords; [`Error::Dead`].
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        let (memory, handle) = self.parts()?;
+        memory.write(handle, offset, bytes)
+    }
+
+    /// Loads `bytes` from `offset`. What a completed work request has put there is seen.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let (memory, handle) = self.parts()?;
+        memory.read(handle, offset, bytes)
+    }
+
+    fn parts(&self) -> Result<(&dyn CardMemory, &MemicHandle), Error> {
+        let handle = self.handle.as_ref().ok_or(Invalid::Empty { what: "device memory", lacks: "bytes" })?;
+        Ok((card_memory(&self.device)?, handle))
+    }
+
+    /// Frees the memory. On an error it stays alive and is returned.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, DeviceMemory::free)
+    }
+
+    fn free(&mut self) -> Result<(), CommandError> {
+        if let (Some(handle), Some(memory)) = (&self.handle, self.device.access().card_memory()) {
+            memory.free(handle)?;
+        }
+        self.handle = None;
+        Ok(())
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if let Err(error) = self.free() {
+            tracing::error!(%error, "device memory was not freed; it is lost until the card is reset");
+        }
+    }
+}
+
+/// The access's interface to it.
+fn card_memory(device: &Device) -> Result<&dyn CardMemory, Error> {
+    let access = device.access();
+    access.card_memory().ok_or_else(|| {
+        let (what, device) = ("memory on the card", access.name().to_owned());
+        let mend = "use a MemoryRegion, or a function that is bound to vfio-pci";
+        Invalid::WrongAccess { what, device, kernel: true, mend }.into()
+    })
+}
+
+/// Registered [`DeviceMemory`]: work requests and remotes access it by key, at addresses that count from 0.
+#[derive(Debug)]
+pub struct DeviceMemoryRegion {
+    /// First field: destroyed before the memory is freed.
+    mkey: Mkey,
+    memory: Arc<DeviceMemory>,
+    range: Range<usize>,
+    access: AccessFlags,
+    pd: Arc<Pd>,
+}
+
+impl DeviceMemoryRegion {
+    /// Registers the bytes `range` of `memory`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an empty range, bytes outside the memory, an invalid combination of access flags, or
+    /// another card; [`Error::Command`].
+    pub fn register(
+        pd: &Arc<Pd>,
+        memory: &Arc<DeviceMemory>,
+        range: Range<usize>,
+        access: AccessFlags,
+    ) -> Result<Arc<Self>, Error> {
+        if !Arc::ptr_eq(pd.device(), &memory.device) {
+            return Err(Invalid::ForeignDevice { what: "device memory and protection domain" }.into());
+        }
+        if range.is_empty() || range.end > memory.len() {
+            let (given, len) = (range.start as u64..range.end as u64, memory.len() as u64);
+            return Err(Invalid::OutOfBounds { what: "bytes", given, of: "device memory", len }.into());
+        }
+        let (_, handle) = memory.parts()?;
+        let mkey = Mkey::of_device_memory(pd, handle.start() + range.start as u64, range.len() as u64, access)?;
+        Ok(Arc::new(DeviceMemoryRegion { mkey, memory: Arc::clone(memory), range, access, pd: Arc::clone(pd) }))
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether the length is zero: never.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The memory that it is a part of.
+    pub fn memory(&self) -> &Arc<DeviceMemory> {
+        &self.memory
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// The access rights.
+    pub fn access(&self) -> AccessFlags {
+        self.access
+    }
+
+    /// The key for local work requests.
+    pub fn lkey(&self) -> u32 {
+        self.mkey.key()
+    }
+
+    /// The key for the remote.
+    pub fn rkey(&self) -> u32 {
+        self.mkey.key()
+    }
+
+    /// Address and key of byte `offset`, for the remote.
+    pub fn remote_at(&self, offset: usize) -> RemoteAddress {
+        RemoteAddress { addr: offset as u64, rkey: self.rkey() }
+    }
+
+    /// The bytes `range` as a scatter/gather element. Panics if they are outside the region.
+    #[track_caller]
+    pub fn segment(&self, range: Range<usize>) -> DataSegment {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {} bytes", self.len());
+        DataSegment { addr: range.start as u64, len: range.len() as u32, lkey: self.lkey() }
+    }
+
+    /// Deregisters it. On an error the region stays alive and is returned.
+    pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
+        destroy_sole(self, |region| region.mkey.destroy())
+    }
+}
