@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use mlx5_dv::access::UarMapping;
@@ -73,6 +74,15 @@ fn open(socket: &Path, options: Options) -> Result<Arc<Device>, Error> {
     mlx5_open::open_with(&format!("vfio-user:{}", socket.display()), options)
 }
 
+/// Waits until `counter` is `count` above what it is now.
+fn wait_for(counter: &AtomicU32, count: u32) {
+    let (begin, end) = (Instant::now(), counter.load(Relaxed) + count);
+    while counter.load(Relaxed) < end {
+        assert!(begin.elapsed() < SOON, "nothing happens");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn hasty() -> Options {
     let mut options = Options::default();
     options.health_interval = Duration::from_millis(20);
@@ -100,8 +110,9 @@ fn a_killed_model_ends_every_wait() {
     let device = open(&model.socket(), hasty()).unwrap();
     let events = device.async_events();
     let begin = Instant::now();
+    let answered = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        let device = &device;
+        let (device, answered) = (&device, &answered);
         let busy: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(move || {
@@ -109,11 +120,12 @@ fn a_killed_model_ends_every_wait() {
                         if let Err(error) = device.execute(&QueryAdapterIn::default(), "") {
                             return error;
                         }
+                        answered.fetch_add(1, Relaxed);
                     }
                 })
             })
             .collect();
-        std::thread::sleep(Duration::from_millis(50));
+        wait_for(answered, 30);
         model.child.kill().unwrap();
         for busy in busy {
             let error = busy.join().unwrap();
@@ -160,15 +172,17 @@ fn messages_arrive_over_the_socket_until_the_model_is_killed_and_nothing_is_lost
         exchange(&mut a, &mut b, &i.to_be_bytes()).unwrap();
     }
     let begin = Instant::now();
+    let exchanged = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(50));
+            wait_for(&exchanged, 20);
             model.child.kill().unwrap();
         });
         let error = loop {
             if let Err(error) = exchange(&mut a, &mut b, b"in mid-traffic") {
                 break error;
             }
+            exchanged.fetch_add(1, Relaxed);
         };
         assert!(error.contains("Dead") || error.contains("ServerGone"), "{error}");
     });

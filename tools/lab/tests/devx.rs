@@ -7,9 +7,29 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use common::kernels::{FAR, boot_with, part};
-use common::{KILL_IN_TRAFFIC, Lab, PROBE, Report, SOON, TRAFFIC, TestResult};
+use common::{Lab, PROBE, Report, SOON, TRAFFIC, TestResult};
 use mlx5_lab::{Model, rounds, verbs_program};
 use serde_json::Value;
+
+/// A bash function that runs `rc_pingpong` with its arguments, and kills it once it is connected and the function
+/// `in_traffic` has returned. It uses bash's builtins alone: starting a program takes an emulated processor as long as
+/// a hundred messages.
+const KILL_IN_TRAFFIC: &str = r#"
+kill_in_traffic() {
+    local line= said= pid out
+    coproc program { exec rc_pingpong -n 1000000000 "$@" 2>&1; }
+    pid=$program_PID
+    exec {out}<&${program[0]}
+    until [[ $line = *'remote address'* ]]; do
+        IFS= read -r -t 60 line <&$out || { echo "no traffic: $said"; return 1; }
+        said+=$line$'\n'
+    done
+    in_traffic || { echo "no traffic"; return 1; }
+    kill -9 $pid
+    wait $pid || [ $? = 137 ]
+    exec {out}<&-
+}
+"#;
 
 /// How often a program tries a key that is closed.
 const CLOSED_KEYS: usize = 5;

@@ -3,10 +3,10 @@
 mod common;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{KILL_IN_TRAFFIC, Report, Reset, SOON, TestResult, build, functions};
-use mlx5_lab::{Guest, Model, rounds, verbs_program};
+use common::{Report, Reset, SOON, TestResult, build, functions};
+use mlx5_lab::{Guest, Model, log_file, rounds, verbs_program};
 use serde_json::Value;
 
 const RUN: Duration = Duration::from_secs(240);
@@ -63,7 +63,9 @@ fn program(guest: &Guest, model: &mut Model, command: &str) -> Result<String, Re
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_over_real_vfio() -> TestResult {
     let build = build()?;
-    let mut model = Model::start_saying(&build, 1, &[], "warn,mlx5_sim::serve=trace,mlx5_sim::card=debug")?;
+    let capture = log_file("every.pcap")?;
+    let arguments = ["--pcap", capture.to_str().ok_or("a path in UTF-8")?];
+    let mut model = Model::start_saying(&build, 1, &arguments, "warn,mlx5_sim::serve=trace,mlx5_sim::card=debug")?;
     let programs = tempfile::tempdir()?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/vfio.c");
     verbs_program(&source, &programs.path().join("vfio"))?;
@@ -96,7 +98,7 @@ fn our_driver_runs_over_real_vfio() -> TestResult {
     let said = program(&guest, &mut model, &format!("{C_PROGRAMS}/vfio {function} 2>&1"))?;
     assert!(said.contains("up, written, read, and down"), "libmlx5's VFIO driver: {said}");
     common::assert_lawful(&model);
-    a_killed_program_leaves_nothing(&guest, &mut model, &found)?;
+    a_killed_program_leaves_nothing(&guest, &mut model, &found, &capture)?;
 
     let log = guest.dmesg()?;
     common::assert_quiet(&log, "DMAR", &model);
@@ -125,25 +127,39 @@ fn a_page_of_1_gib_is_one_mapping_and_one_entry(guest: &Guest, model: &mut Model
 }
 
 /// A program is killed in mid-traffic, repeatedly: vfio-pci and the IOMMU release everything, and the card goes on.
-fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &str) -> TestResult {
+fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &str, capture: &Path) -> TestResult {
     let kills = rounds(20, 100);
     let before = Reset::all(model, 0).len();
-    let script = format!(
-        "set -e
-         {KILL_IN_TRAFFIC}
-         in_traffic() {{ read -rt 0.$round <&$out || true; }}
-         for round in {{1..5}}; do kill_in_traffic -d {device} -r 16; done"
-    );
-    for _ in 0..kills / 5 {
-        program(guest, model, &script)?;
+    for _ in 0..kills {
+        kill_in_traffic(guest, device, capture)?;
     }
     program(guest, model, &format!("rc_pingpong -d {device} -c -n 100 2>&1"))?;
     let resets = Reset::all(model, 0).split_off(before);
-    let deaths = || resets.windows(2).filter(|pair| pair[1].objects > 0);
-    assert_eq!(deaths().count(), kills, "{resets:?}");
-    let in_traffic = deaths().filter(|pair| pair[1].frames > pair[0].frames).count();
-    // On a busy machine some are killed before the card had its turn.
-    assert!(in_traffic > kills / 4, "only {in_traffic} had traffic: {resets:?}");
+    let deaths: Vec<_> = resets.windows(2).filter(|pair| pair[1].objects > 0).collect();
+    assert_eq!(deaths.len(), kills, "{resets:?}");
+    assert!(deaths.iter().all(|pair| pair[1].frames > pair[0].frames), "killed without traffic: {resets:?}");
+    Ok(())
+}
+
+/// Starts a ping-pong and kills it once its frames are in `capture`.
+fn kill_in_traffic(guest: &Guest, device: &str, capture: &Path) -> TestResult {
+    /// Growth of the capture: dozens of messages.
+    const TRAFFIC: u64 = 64 * 1024;
+    const KILLED: i32 = 128 + 9;
+    let length = || std::fs::metadata(capture).map(|file| file.len());
+    let before = length()?;
+    let mut job = guest.start(&format!("rc_pingpong -n 1000000000 -d {device} -r 16 2>&1"))?;
+    job.wait_for("remote address", RUN)?;
+    let deadline = Instant::now() + RUN;
+    while length()? < before + TRAFFIC {
+        if !job.runs() || Instant::now() > deadline {
+            return Err(format!("no traffic: {}", job.so_far()).into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    guest.check("pkill -9 -x rc_pingpong", SOON)?;
+    let output = job.wait(SOON)?;
+    assert_eq!(output.status, KILLED, "{}", output.text());
     Ok(())
 }
 

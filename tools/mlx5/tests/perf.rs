@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -226,10 +227,21 @@ struct Served {
 
 impl Served {
     fn new() -> Served {
+        Served::with(tempfile::tempdir().expect("a folder"), &[])
+    }
+
+    /// As [`new`](Self::new), with a capture of all frames: its path.
+    fn capturing() -> (Served, PathBuf) {
         let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("frames.pcap");
+        let card = Served::with(dir, &["--pcap", path.to_str().expect("UTF-8")]);
+        (card, path)
+    }
+
+    fn with(dir: tempfile::TempDir, arguments: &[&str]) -> Served {
         let sockets = [0, 1].map(|index| dir.path().join(format!("{index}.sock")));
         let mut command = Command::new(env!("CARGO_BIN_EXE_mlx5"));
-        command.arg("sim").arg("--socket").arg(&sockets[0]).arg("--socket").arg(&sockets[1]);
+        command.arg("sim").arg("--socket").arg(&sockets[0]).arg("--socket").arg(&sockets[1]).args(arguments);
         let mut card = Running::of(command.env("RUST_LOG", "error"));
         let mut lines = BufReader::new(card.0.stdout.take().expect("a pipe")).lines();
         for _ in 0..2 {
@@ -242,6 +254,17 @@ impl Served {
     fn end(&self, index: usize, arguments: &str) -> Running {
         let socket = self.dir.path().join(format!("{index}.sock"));
         Running::of(&mut perf(&format!("{arguments} -d vfio-user:{}", socket.display())))
+    }
+}
+
+/// Waits until some hundred frames more are in `capture`.
+fn wait_for_traffic(capture: &Path) {
+    const FRAMES: u64 = 64 * 1024;
+    let length = || std::fs::metadata(capture).expect("a capture").len();
+    let (before, deadline) = (length(), Instant::now() + SOON);
+    while length() < before + FRAMES {
+        assert!(Instant::now() < deadline, "no traffic");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -319,13 +342,12 @@ fn a_server_that_measures_something_else_says_so_on_both_sides() {
 
 #[test]
 fn an_end_that_vanishes_is_an_error_of_the_other_within_seconds() {
-    let card = Served::new();
+    let (card, capture) = Served::capturing();
     for (arguments, victim) in [("lat write", 0), ("bw write", 0), ("lat send", 1), ("bw read", 1)] {
         let port = free_port();
         let server = card.end(0, &format!("{arguments} -p {port} --listen"));
         let client = card.end(1, &format!("{arguments} -p {port} -D 600 127.0.0.1"));
-        // Long enough to be in the middle of it; if it is not yet, the error is the same.
-        std::thread::sleep(Duration::from_secs(2));
+        wait_for_traffic(&capture);
         let mut ends = [server, client];
         ends[victim].0.kill().expect("killed");
         let [server, client] = ends;

@@ -76,26 +76,6 @@ pub fn functions(guest: &Guest) -> Result<Vec<String>, Report> {
     Ok(addresses.map(str::to_owned).collect())
 }
 
-/// A bash function that runs `rc_pingpong` with its arguments, and kills it once it is connected and the function
-/// `in_traffic` has returned. It uses bash's builtins alone: starting a program takes an emulated processor as long as
-/// a hundred messages.
-pub const KILL_IN_TRAFFIC: &str = r#"
-kill_in_traffic() {
-    local line= said= pid out
-    coproc program { exec rc_pingpong -n 1000000000 "$@" 2>&1; }
-    pid=$program_PID
-    exec {out}<&${program[0]}
-    until [[ $line = *'remote address'* ]]; do
-        IFS= read -r -t 60 line <&$out || { echo "no traffic: $said"; return 1; }
-        said+=$line$'\n'
-    done
-    in_traffic || { echo "no traffic"; return 1; }
-    kill -9 $pid
-    wait $pid || [ $? = 137 ]
-    exec {out}<&-
-}
-"#;
-
 /// Timeout of a probe, which takes seconds; after a lost command the driver waits for a minute.
 pub const PROBE: Duration = Duration::from_secs(240);
 
