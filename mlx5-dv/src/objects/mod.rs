@@ -1,10 +1,10 @@
-//! Firmware objects, one noun a file: the control path.
+//! Firmware objects, one per file: the control path.
 //!
 //! # Contract
-//! * Calls block until firmware answered, may allocate, and may be made from any thread.
+//! * Calls block until firmware has answered. They may allocate, and may be made from any thread.
 //! * An object holds its parents by `Arc`: a queue pair keeps its protection domain, its completion queues and its UAR
-//!   page alive. Handles that destroy something are not `Clone`; share an `Arc`.
-//! * `destroy` says whether it worked, and gives the object back if it did not:
+//!   page alive. Handles that destroy an object are not `Clone`; share an `Arc`.
+//! * `destroy` returns whether it worked; if it failed, the error contains the object:
 //!
 //! ```compile_fail,E0382
 //! fn twice(pd: std::sync::Arc<mlx5_dv::objects::Pd>) {
@@ -13,10 +13,9 @@
 //! }
 //! ```
 //!
-//! * Dropping does the same and logs a failure. It never panics, and it never frees memory the card may still write:
-//!   that is leaked.
-//! * What a user asks for is checked against the card's capabilities first; the error names the field and the
-//!   capability.
+//! * Dropping does the same and logs a failure. It never panics, and never frees memory that the card may still write:
+//!   such memory is leaked.
+//! * Options are checked against the card's capabilities first; the error names the field and the capability.
 
 mod buffer;
 mod check;

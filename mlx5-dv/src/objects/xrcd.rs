@@ -10,7 +10,7 @@ use crate::caps::CapPage;
 use crate::device::Device;
 use crate::error::Error;
 
-/// An XRC domain: a target queue pair of one hands messages to the shared receive queues of it, whichever a message
+/// An XRC domain. A target queue pair delivers each message to the shared receive queue of its domain that the message
 /// names. IBTA A14.
 #[derive(Debug)]
 pub struct Xrcd {
@@ -19,7 +19,7 @@ pub struct Xrcd {
 }
 
 impl Xrcd {
-    /// A new domain. Errors: [`Error::Unsupported`] on a card without XRC, [`Error::Command`].
+    /// Allocates a domain. Errors: [`Error::Unsupported`] on a card without XRC, [`Error::Command`].
     pub fn alloc(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         if !device.caps().current::<CmdHcaCap>(CapPage::General).is_some_and(|general| general.xrc()) {
             return Err(Error::Unsupported { what: "extended reliable connections".into(), capability: "xrc" });
@@ -42,7 +42,8 @@ impl Xrcd {
         self.object.device()
     }
 
-    /// Gives it back. Its queues must be gone. Errors: the domain, kept alive, and why.
+    /// Deallocates the domain. Its queues must have been destroyed. Errors: the domain, which stays alive, and the
+    /// reason.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, |xrcd| xrcd.object.destroy())
     }

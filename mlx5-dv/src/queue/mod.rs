@@ -1,29 +1,27 @@
 //! The hot path: send, receive, completion.
 //!
 //! # Contract
-//! * A queue belongs to one thread at a time: `Send`, not `Sync`, and everything takes `&mut self`.
+//! * A queue is used by one thread at a time: it is `Send`, not `Sync`, and all methods take `&mut self`.
 //! * Posting, ringing, polling and retiring make no system call, take no lock and allocate nothing. (A
 //!   [`Shared`] doorbell takes a lock; a UAR page that cannot be mapped makes ringing a system call.)
-//! * Nothing a card writes is believed: a completion is copied once, decoded from the copy, and its queue pair and
-//!   index are checked before they index anything.
+//! * The card is not trusted: a completion is copied once and decoded from the copy; its queue pair and index are
+//!   checked before use.
 //! * A failed work request is an error value, never silence.
 //!
 //! # Three levels
 //! 1. [`SendQueue`], [`ReceiveQueue`], [`CompletionQueue`]: work requests by address and key. Posting memory is
 //!    `unsafe`.
-//! 2. [`Connection`]: takes a buffer with each work request and hands it back with its completion. Safe. And
-//!    [`Endpoint`]: keeps a memory region and posts any part of it, in batches, signalled or not. Safe.
-//!    [`DatagramEndpoint`] does the same for datagrams. And
-//!    [`Hub`]: hundreds of connections on one thread, which share their receives. Safe.
+//! 2. [`Connection`]: takes a buffer with each work request and returns it with its completion. [`Endpoint`]: holds a
+//!    memory region and posts any part of it, in batches, signalled or not. [`DatagramEndpoint`]: the same for
+//!    datagrams. [`Hub`]: hundreds of connections on one thread, which share their receives. All are safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 //!
-//! [`UnreliableSendQueue`] and [`UnreliableConnection`] are the first two for unreliable connections.
-//! [`SendBatch::register`] registers memory by a work request, and [`FastKey`] does with a connection's buffers.
-//! [`SendBatch::bind_window`] binds a memory window, and [`FastWindow`] does, which holds the region.
-//! [`XrcSendQueue`] is the first for extended reliable connections.
-//! [`SharedReceiveQueue`] is the first for receives that many queue pairs take from,
-//! [`DatagramSendQueue`] is the first for datagrams, each of which says where it goes. [`ethernet`] has the first two
-//! for frames: raw packets in place of a connection's messages.
+//! [`UnreliableSendQueue`] and [`UnreliableConnection`] are levels 1 and 2 for unreliable connections.
+//! [`SendBatch::register`] registers memory by a work request; [`FastKey`] does so for buffers of a connection.
+//! [`SendBatch::bind_window`] binds a memory window; [`FastWindow`] does so and holds the region. [`XrcSendQueue`] is
+//! level 1 for extended reliable connections, [`SharedReceiveQueue`] for receives that several queue pairs share,
+//! [`DatagramSendQueue`] for datagrams, each with its own destination. [`ethernet`] has levels 1 and 2 for Ethernet
+//! frames.
 
 mod completion;
 mod error;

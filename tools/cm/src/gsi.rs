@@ -1,4 +1,4 @@
-//! Management datagrams by queue pair 1.
+//! Management datagrams on queue pair 1.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use mlx5_prm::layout::Layout;
 
 use crate::message::{Gid, gid_of};
 
-/// Receives that are posted.
+/// Number of posted receives.
 const RECEIVES: usize = 256;
-/// Sends under way at once.
+/// Maximum number of outstanding sends.
 const SENDS: usize = 64;
-/// Bytes of the region for a datagram.
+/// Size of a datagram's slot in the region, in bytes.
 const SLOT: usize = (GRH + MAD).next_multiple_of(64);
 
-/// A datagram that arrived.
+/// A received datagram.
 pub(crate) struct Received {
-    /// Our GID, and the sender's.
+    /// The local GID and the sender's GID.
     pub(crate) local: Gid,
     pub(crate) remote: Gid,
     pub(crate) mad: Vec<u8>,
 }
 
-/// Queue pair 1 with its memory: receives first, then sends.
+/// Queue pair 1 and its memory: slots of receives, then of sends.
 #[derive(Debug)]
 pub(crate) struct Gsi {
     endpoint: DatagramEndpoint,
@@ -55,12 +55,12 @@ impl Gsi {
         let Some(mut batch) = self.endpoint.receives() else { return };
         match batch.receive(slot as u64, Self::bytes(slot, GRH + MAD)) {
             Ok(()) => batch.ring(),
-            // There are as many slots as receives.
+            // There is a slot for each receive.
             Err(error) => tracing::warn!(%error, "a receive of queue pair 1 was not posted"),
         }
     }
 
-    /// The next datagram. What is too short for one, or has no header that says whence, is dropped.
+    /// Returns the next datagram. A datagram that is too short, or whose IP header is invalid, is dropped.
     pub(crate) fn poll(&mut self) -> Result<Option<Received>, EndpointError> {
         while let Some((wr_id, completion)) = self.endpoint.poll()? {
             let slot = wr_id as usize;
@@ -79,7 +79,7 @@ impl Gsi {
         Ok(None)
     }
 
-    /// Sends a datagram; `false` while all sends are under way.
+    /// Sends a datagram; `false` if all sends are outstanding.
     pub(crate) fn send(&mut self, to: &AddressHandle, mad: &[u8; MAD]) -> bool {
         let Some(slot) = self.free_sends.pop() else { return false };
         self.endpoint.region().write(slot * SLOT, mad);
@@ -94,7 +94,7 @@ impl Gsi {
         posted
     }
 
-    /// Sleeps until [`poll`](Self::poll) has something, `limit` at most.
+    /// Sleeps until [`poll`](Self::poll) has a datagram, at most `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<(), Error> {
         match self.endpoint.wait(limit) {
             Err(Error::Timeout { .. }) => Ok(()),
@@ -103,7 +103,7 @@ impl Gsi {
     }
 }
 
-/// Source and destination of a datagram, from the header before it: an IPv6 header, or an IPv4 header in its last 20
+/// Source and destination of a datagram, from the IPv6 header before it, or the IPv4 header in the last 20 of those
 /// bytes. IBTA A17.4.5.2.
 fn whence(header: &[u8]) -> Option<(Gid, Gid)> {
     let ipv4: &[u8; 20] = header.last_chunk()?;
@@ -115,7 +115,7 @@ fn whence(header: &[u8]) -> Option<(Gid, Gid)> {
     (grh.ip_ver() == 6).then(|| (*grh.sgid(), *grh.dgid()))
 }
 
-/// The one's complement sum of an IPv4 header: all ones for a good one.
+/// The one's complement sum of an IPv4 header: all ones if it is valid.
 fn checksum(header: &[u8; 20]) -> u32 {
     let sum: u32 = header.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     (sum & 0xffff) + (sum >> 16)

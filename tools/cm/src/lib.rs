@@ -1,7 +1,7 @@
 //! RDMA connection manager over RoCE v2: connects queue pairs by IP address and port, as `rdma_cm` does, without a
 //! kernel.
 //!
-//! [`ConnectionManager`] is one on a function that the program owns, by its queue pair 1:
+//! [`ConnectionManager`] runs on queue pair 1 of a function that the program owns:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -26,21 +26,22 @@
 //! # }
 //! ```
 //!
-//! [`Machine`] is the protocol (IBTA chapter 12, annex A11), without input and output: a function of messages, calls
-//! and time. Messages are those of Linux's `rdma_cm`: the C compiler checks their layouts on the kernel's headers, and
-//! `rping` on Linux's connection manager is the other end in the lab, in both roles. Datagram services (SIDR) are
-//! checked only against this crate itself.
+//! [`Machine`] is the protocol (IBTA chapter 12, annex A11), without input and output: its state depends only on
+//! messages, calls and time. Messages are those of Linux's `rdma_cm`: the C compiler checks their layouts against the
+//! kernel's headers, and in the lab `rping` on Linux's connection manager is the other end, in both roles. Datagram
+//! services (SIDR) are checked only against this crate itself.
 //!
 //! # Contract
-//! * No message causes a panic, and none changes a connection to another remote than its sender.
-//! * Everything ends: each message that waits for an answer is sent again some times, then reported; a program that
-//!   does not answer in time rejects. What is there is bounded by [`Config`].
-//! * Private data comes padded with zeros to what a message has room for, as everywhere with this protocol.
-//! * A [`ConnectionManager`] belongs to one thread at a time and has none of its own: it works while it is polled or
-//!   waited for. Every wait has a deadline.
+//! * No message causes a panic. A message only changes connections to its sender.
+//! * Nothing waits forever: a message without an answer is retransmitted a limited number of times, then reported; a
+//!   request that the program does not answer in time is rejected. [`Config`] limits the number of connections and
+//!   requests.
+//! * Received private data is padded with zeros to the size of its field, as the protocol does not carry its length.
+//! * A [`ConnectionManager`] is used by one thread at a time and has no thread of its own: it only works during `poll`
+//!   and `wait`. Every wait has a deadline.
 //!
-//! Not supported: functions that the kernel's driver keeps (`devx:`), whose queue pair 1 is the kernel's; alternate
-//! paths (LAP, APR are ignored), redirection, and service IDs other than those of IP ports.
+//! Not supported: functions of the kernel's driver (`devx:`), which uses queue pair 1 itself; alternate paths (LAP and
+//! APR are ignored); redirection; service IDs other than those of IP ports.
 #![forbid(unsafe_code)]
 
 mod gsi;

@@ -18,50 +18,50 @@ use crate::machine::{
 };
 use crate::message::{Gid, Service, address_of, gid_of};
 
-/// Queue pair number of general services.
+/// Queue pair number for general services.
 const GSI_QPN: u32 = 1;
-/// How long a message waits for the remote's MAC address. It is sent again then, as any that is lost.
+/// How long a message waits for the remote's MAC address. Afterwards it is dropped, and retransmitted as a lost one.
 const RESOLUTION: Duration = Duration::from_secs(3);
-/// How often a MAC address is looked for meanwhile.
+/// Interval between lookups of the MAC address.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Messages that wait for a MAC address, or for room, at most.
+/// Maximum number of messages that wait for a MAC address or a free send.
 const WAITING: usize = 4096;
-/// The first of the ports that are ours where the program names none.
+/// First local port, if the program names none.
 const EPHEMERAL: u16 = 0x8000;
 
-/// What calls of a [`ConnectionManager`] may fail with.
+/// Error of a [`ConnectionManager`]'s call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
     /// The call was refused.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The card, or the driver, failed.
+    /// The card or the driver failed.
     #[error(transparent)]
     Device(#[from] Error),
-    /// Queue pair 1 failed: make another connection manager.
+    /// Queue pair 1 failed: create another connection manager.
     #[error("queue pair 1 failed")]
     Gsi(#[from] EndpointError),
-    /// The function has no address to reach the remote from.
+    /// No GID of the function can reach the remote.
     #[error("no GID of the function reaches {remote}: its GIDs are {gids}; an IPv4 address is set by Options::ipv4")]
     NoGid {
         /// The remote.
         remote: IpAddr,
-        /// The function's addresses.
+        /// The function's GIDs.
         gids: String,
     },
     /// The remote's MAC address is not known.
     #[error("the MAC address of {0} is not known: give the connection manager Neighbours on that network")]
     NoMac(IpAddr),
-    /// No event came.
+    /// No event within the timeout.
     #[error("no event within {} ms", .0.as_millis())]
     Timeout(Duration),
 }
 
 /// Connects queue pairs by IP address and port. See the [crate].
 ///
-/// Calls are those of [`Machine`]; what happens is told by [`poll`](Self::poll) and [`wait`](Self::wait). Messages are
-/// sent, answered and sent again there, and nowhere else.
+/// Calls are those of [`Machine`]. [`poll`](Self::poll) and [`wait`](Self::wait) return events; only they send, answer
+/// and retransmit messages.
 #[derive(Debug)]
 pub struct ConnectionManager {
     machine: Machine,
@@ -69,26 +69,26 @@ pub struct ConnectionManager {
     device: Arc<Device>,
     neighbours: Option<Neighbours>,
     clock: Clock,
-    /// Messages not sent yet, and when they are dropped.
+    /// Messages not sent yet, with the time at which each is dropped.
     waiting: VecDeque<(Duration, Transmit)>,
     last_port: u16,
 }
 
 impl ConnectionManager {
-    /// On `device`, whose queue pair 1 it takes; `neighbours` finds the MAC addresses of others. Without them, only
-    /// link-local addresses and those of the function itself are reached.
+    /// Creates a connection manager on queue pair 1 of `device`. `neighbours` resolves MAC addresses; without it, only
+    /// link-local addresses and those of the function itself can be reached.
     ///
     /// # Errors
-    /// [`ManagerError::Device`]: the function is the kernel's, queue pair 1 is in use, or no memory is left.
+    /// [`ManagerError::Device`] if the function belongs to the kernel, queue pair 1 is in use, or there is no memory.
     pub fn new(device: &Arc<Device>, neighbours: Option<Neighbours>) -> Result<Self, ManagerError> {
         let [a, b, c, d, e, f] = device.mac().0;
-        // EUI-64, as Linux makes a node's GUID.
+        // EUI-64, as Linux derives a node's GUID.
         let ca_guid = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
         let config = Config { ca_guid, seed: seed(device.clock()), ..Config::default() };
         Self::with_config(device, neighbours, config)
     }
 
-    /// As [`new`](Self::new), with limits and times of the program's own.
+    /// As [`new`](Self::new), with `config`.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -129,7 +129,7 @@ impl ConnectionManager {
         Ok(self.machine.close(service)?)
     }
 
-    /// Asks for a connection to port `remote`. See [`Machine::connect`].
+    /// Requests a connection to port `remote`. See [`Machine::connect`].
     ///
     /// # Errors
     /// [`ManagerError::NoGid`], and [`CallError`].
@@ -146,7 +146,7 @@ impl ConnectionManager {
         Ok(self.machine.connect(self.clock.now(), path, Service::tcp(remote.port()), route, parameters)?)
     }
 
-    /// Asks for the queue pair and Q_Key behind port `remote` for datagrams. See [`Machine::resolve`].
+    /// Requests the queue pair and Q_Key of port `remote`, for datagrams. See [`Machine::resolve`].
     ///
     /// # Errors
     /// [`ManagerError::NoGid`], and [`CallError`].
@@ -155,7 +155,7 @@ impl ConnectionManager {
         Ok(self.machine.resolve(self.clock.now(), path, Service::udp(remote.port()), port, private_data)?)
     }
 
-    /// See [`Machine::accept`]. The queue pair is to be in RTS: the remote may send as soon as it hears of it.
+    /// See [`Machine::accept`]. The queue pair must be in RTS: the remote may send as soon as it receives the reply.
     ///
     /// # Errors
     /// [`CallError`].
@@ -179,7 +179,7 @@ impl ConnectionManager {
         Ok(self.machine.communication_established(id)?)
     }
 
-    /// See [`Machine::reject`]: the program's own refusal.
+    /// See [`Machine::reject`]; the reason is `ConsumerDefined`.
     ///
     /// # Errors
     /// [`CallError`].
@@ -227,12 +227,12 @@ impl ConnectionManager {
         Ok(self.machine.refuse_request(self.clock.now(), id, private_data)?)
     }
 
-    /// What the queue pair of a connection needs, INIT to RTR and RTR to RTS, by what both sides agreed on. Of a
-    /// request that is not accepted yet: by what it offers, and `rq_psn` is still the program's to set.
+    /// Attributes of the queue pair's transitions from INIT to RTR and from RTR to RTS, as both sides agreed on. For a
+    /// request that is not accepted yet they follow its offer, and the program must set `rq_psn`.
     ///
     /// # Errors
-    /// [`CallError::Unknown`]; [`ManagerError::NoMac`], after three seconds: that of a request's sender may not yet be
-    /// known.
+    /// [`CallError::Unknown`]; [`ManagerError::NoMac`] after three seconds, if the MAC address of a request's sender
+    /// cannot be resolved.
     pub fn attributes(&self, id: ConnectionId) -> Result<(RtrAttributes, RtsAttributes), ManagerError> {
         let agreed = self.machine.agreed(id).ok_or(CallError::Unknown(id.number()))?;
         let path = match self.address_path(&agreed.path)? {
@@ -242,10 +242,10 @@ impl ConnectionManager {
         Ok(attributes(&agreed, path))
     }
 
-    /// The next event. Sends, receives and answers messages.
+    /// Sends, receives and answers messages. Returns the next event.
     ///
     /// # Errors
-    /// [`ManagerError::Gsi`], [`ManagerError::Device`] where the card is broken or gone.
+    /// [`ManagerError::Gsi`]; [`ManagerError::Device`] if the card failed or was removed.
     pub fn poll(&mut self) -> Result<Option<(ConnectionId, Event)>, ManagerError> {
         while let Some(received) = self.gsi.poll()? {
             let path = Path { local: received.local, remote: received.remote };
@@ -261,7 +261,7 @@ impl ConnectionManager {
         Ok(self.machine.poll_event())
     }
 
-    /// The next event, within `timeout`.
+    /// Waits for the next event, at most `timeout`.
     ///
     /// # Errors
     /// [`ManagerError::Timeout`], and those of [`poll`](Self::poll).
@@ -282,7 +282,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends what can be sent.
+    /// Sends the messages that can be sent.
     fn flush(&mut self) -> Result<(), ManagerError> {
         let now = self.clock.now();
         let fresh = std::iter::from_fn(|| self.machine.poll_transmit()).map(|transmit| (now + RESOLUTION, transmit));
@@ -309,13 +309,13 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// The index of one of our GIDs.
+    /// Index of a local GID.
     fn gid_index(&self, gid: Gid) -> Option<u8> {
         let own = self.device.gids().iter().find(|own| own.address.octets() == gid)?;
         u8::try_from(own.index).ok()
     }
 
-    /// The way to `remote` from the GID of ours that is of its kind: link-local or not, IPv4 or IPv6.
+    /// Path to `remote` from the local GID of the same kind: link-local or not, IPv4 or IPv6.
     fn path_to(&self, remote: IpAddr) -> Result<Path, ManagerError> {
         let kind = |address: IpAddr| match address {
             IpAddr::V4(_) => 4,
@@ -331,7 +331,7 @@ impl ConnectionManager {
         Ok(Path { local: local.address.octets(), remote: gid_of(remote) })
     }
 
-    /// The way of packets along `path`; `None` while the MAC address is looked for.
+    /// Address path for `path`; `None` while the MAC address is being resolved.
     fn address_path(&self, path: &Path) -> Result<Option<AddressPath>, ManagerError> {
         let remote = path.remote_address();
         let index = self.gid_index(path.local).unwrap_or(0);
@@ -343,7 +343,7 @@ impl ConnectionManager {
         Ok(mac.map(|mac| AddressPath::new(path.remote, mac).gid_index(index)))
     }
 
-    /// As [`address_path`](Self::address_path), once the MAC address is found.
+    /// As [`address_path`](Self::address_path), but waits for the MAC address.
     fn resolved_path(&self, path: &Path) -> Result<AddressPath, ManagerError> {
         let no_mac = || ManagerError::NoMac(address_of(path.remote));
         let neighbours = self.neighbours.as_ref().ok_or_else(no_mac)?;
@@ -351,19 +351,19 @@ impl ConnectionManager {
         self.address_path(path)?.ok_or_else(no_mac)
     }
 
-    /// The MAC address of a GID of ours, or of a link-local one.
+    /// MAC address of a local GID, or of a link-local one.
     fn mac_without_asking(&self, gid: Gid) -> Option<Mac> {
         let own = self.device.gids().iter().find(|own| own.address.octets() == gid).map(|own| own.mac);
         own.or_else(|| AddressPath::link_local(gid).map(|path| path.mac))
     }
 
-    /// A port of ours, another each time.
+    /// A local port, a different one each time.
     fn port(&mut self) -> u16 {
         self.last_port = self.last_port.wrapping_add(1) % EPHEMERAL;
         EPHEMERAL + self.last_port
     }
 
-    /// The state of a connection; `None` once it is gone.
+    /// State of a connection; `None` after its end.
     pub fn state(&self, id: ConnectionId) -> Option<State> {
         self.machine.state(id)
     }

@@ -9,7 +9,7 @@ use mlx5_prm::ib::{
 };
 use mlx5_prm::layout::{Layout, Value};
 
-/// A global identifier: an IPv6 address, or an IPv4 address mapped.
+/// A global identifier: an IPv6 address, or a mapped IPv4 address.
 pub type Gid = [u8; 16];
 
 /// The address of a GID: IPv4 if it is mapped (::ffff:a.b.c.d), else IPv6.
@@ -50,7 +50,7 @@ impl Service {
         u64::from(self.space.number()) << 16 | u64::from(self.port)
     }
 
-    /// The service of port space `space` with this number in a message; `None` if it is not of that space.
+    /// The service of port space `space` with this number in a message; `None` if the number belongs to another space.
     pub fn from_id(space: RdmaPortSpace, id: u64) -> Option<Self> {
         let service = Service { space, port: id as u16 };
         (service.id() == id).then_some(service)
@@ -78,25 +78,25 @@ pub enum Message {
     Rtu(CmRtu),
     /// Request to end a connection.
     Dreq(CmDreq),
-    /// Reply to that.
+    /// Reply to that request.
     Drep(CmDrep),
     /// Request for the queue pair of a service.
     SidrReq(CmSidrReq),
-    /// Answer to that.
+    /// Reply to that request.
     SidrRep(CmSidrRep),
 }
 
-/// What is no message that is understood here.
+/// Why a datagram is not a supported message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
     /// Management datagrams have 256 bytes.
     #[error("a management datagram of {0} bytes: they have {MAD}")]
     Length(usize),
-    /// Not the connection manager's.
+    /// Another management class.
     #[error("management class {0}, not CM")]
     Class(MgmtClass),
-    /// A version that is not understood.
+    /// An unsupported version.
     #[error("base version {base}, class version {class}: 1 and {CM_CLASS_VERSION} are understood")]
     Version {
         /// Of management datagrams.
@@ -107,7 +107,7 @@ pub enum Malformed {
     /// Not SEND.
     #[error("method {0}, not SEND")]
     Method(MadMethod),
-    /// A message that is not supported.
+    /// An unsupported message.
     #[error("message {0} is not supported")]
     Attribute(CmAttribute),
 }
@@ -171,7 +171,7 @@ pub(crate) fn mad(message: &impl Layout) -> [u8; MAD] {
     mad
 }
 
-/// `data` at the start of `N` bytes of private data. What is longer is cut: callers have checked.
+/// `data` at the start of `N` bytes of private data. Callers check its length; longer data is cut.
 pub(crate) fn padded<const N: usize>(data: &[u8]) -> [u8; N] {
     let mut padded = [0; N];
     let len = data.len().min(N);
@@ -179,7 +179,7 @@ pub(crate) fn padded<const N: usize>(data: &[u8]) -> [u8; N] {
     padded
 }
 
-/// `data` behind the addresses of both ends, as private data of a request.
+/// `data` after the addresses of both ends, as private data of a request.
 pub(crate) fn with_addresses<const N: usize>(port: u16, source: Gid, destination: Gid, data: &[u8]) -> [u8; N] {
     let plain = |gid| match address_of(gid) {
         IpAddr::V4(address) => (4, padded_front(address.octets())),
@@ -197,8 +197,8 @@ fn padded_front(address: [u8; 4]) -> Gid {
     gid
 }
 
-/// The requester's port and the program's own private data; `None` where the RDMA connection manager's header is not
-/// there, or of another version.
+/// The requester's port and the program's private data; `None` if the header of the RDMA connection manager is missing
+/// or has another version.
 pub(crate) fn addresses(private_data: &[u8]) -> Option<(u16, &[u8])> {
     let (header, data) = private_data.split_at_checked(RdmaCmHdr::SIZE)?;
     let header = RdmaCmHdr::read(header)?;

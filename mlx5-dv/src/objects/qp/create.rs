@@ -21,17 +21,19 @@ use crate::objects::ring::RingMemory;
 use crate::objects::ring_lease::RingLease;
 use crate::objects::uar::Uar;
 
-/// `rq_type` of a queue pair that takes from a shared receive queue.
+/// `rq_type` of a queue pair that uses a shared receive queue.
 const SHARED_RECEIVE_QUEUE: u8 = 1;
 /// `rq_type` of a queue pair without a receive queue.
 const NO_RECEIVE_QUEUE: u8 = 3;
 
 impl QueuePair {
-    /// A new queue pair in RST, that rings through `uar` and completes into `send_cq` and `recv_cq` (which may be one).
+    /// Creates a queue pair in RST. It rings through `uar` and completes into `send_cq` and `recv_cq`, which may be the
+    /// same.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the options exceed a capability (it is named) or the parents are of different cards;
-    /// [`Error::Unsupported`] where the card has not the service; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Invalid`] if the options exceed a capability, which the error names, or if the parents belong to
+    /// different cards; [`Error::Unsupported`] if the card does not support the service; [`Error::Memory`],
+    /// [`Error::Command`].
     pub fn create(
         pd: &Arc<Pd>,
         uar: &Arc<Uar>,
@@ -65,8 +67,8 @@ impl QueuePair {
         context.w().pd(pd.pdn()).uar_page(uar.index()).cqn_snd(send_cq.cqn()).cqn_rcv(recv_cq.cqn());
         let mut create = CreateQpIn::default();
         create.w().qpc(&context).wq_umem_valid(true).wq_umem_id(memory.umem_id());
-        // SAFETY: names the umem of `memory` alone, which is this queue's. It is kept beside the object, destroyed
-        // after it, and leaked where that fails; firmware gives up no umem that an object uses.
+        // SAFETY: the command names only the umem of `memory`, which belongs to this queue pair. It is kept with the
+        // object, destroyed after it, and leaked if that fails; firmware keeps a umem that an object uses.
         let created = unsafe {
             Object::create_over_memory(device, &create, kind, |out| {
                 let mut end = DestroyQpIn::default();
@@ -92,7 +94,7 @@ impl QueuePair {
     }
 }
 
-/// The object of a queue pair of `service`, for messages.
+/// Name of a queue pair of `service`, for error texts. Errors: the card or this driver does not support the service.
 fn kind(service: ServiceType, device: &Device) -> Result<&'static str, Error> {
     let caps = device.caps();
     match service {
@@ -116,12 +118,12 @@ fn kind(service: ServiceType, device: &Device) -> Result<&'static str, Error> {
     }
 }
 
-/// What the timestamps of a queue pair's completions are.
+/// Timestamp format of a queue pair's completions.
 fn clock(caps: &Caps) -> TimestampFormat {
     timestamps(caps.current::<RoceCap>(CapPage::Roce).map_or(0, |roce| roce.qp_ts_format()))
 }
 
-/// The context of a queue pair of `options` whose rings are `layout` in `memory`, without its parents.
+/// Context of a queue pair with `options`, whose rings have `layout` in `memory`. The parents are missing.
 fn context(options: &QpOptions, layout: &Layout, memory: &RingMemory, caps: &Caps) -> Result<Qpc, Error> {
     let mut context = Qpc::default();
     context
@@ -135,7 +137,7 @@ fn context(options: &QpOptions, layout: &Layout, memory: &RingMemory, caps: &Cap
         .dbr_umem_id(memory.umem_id())
         .dbr_addr(memory.record_offset());
     match (&options.srq, layout.log_rq_size) {
-        // As Linux has both ends: each message names its queue.
+        // As on Linux, for both ends: each message names its queue.
         _ if options.xrcd.is_some() => context.w().rq_type(SHARED_RECEIVE_QUEUE),
         (Some(srq), _) => context.w().rq_type(SHARED_RECEIVE_QUEUE).srqn_rmpn_xrqn(srq.srqn()),
         (None, Some(log)) => context.w().log_rq_size(log as u8).log_rq_stride((layout.log_rq_stride - 4) as u8),

@@ -1,4 +1,4 @@
-//! Queue pairs of unreliable datagrams: one reaches every other that lets it.
+//! Queue pairs for unreliable datagrams, each of which can send to every other.
 
 use mlx5_prm::cmd::{Init2rtrQpIn, Rst2initQpIn, Rtr2rtsQpIn};
 use mlx5_prm::ctx::{Ads, Qpc};
@@ -13,38 +13,38 @@ use crate::error::{Error, Invalid};
 use crate::net::PATH_HEADERS;
 use crate::objects::check::{fits, port_exists};
 
-/// What a queue pair of datagrams needs to work.
+/// Attributes of a queue pair for datagrams.
 #[derive(Debug, Clone, Copy)]
 pub struct DatagramAttributes {
-    /// Our port, from 1. Default of [`new`](Self::new): 1.
+    /// Local port number, from 1. Default of [`new`](Self::new): 1.
     pub port: u8,
-    /// What a datagram must carry to be received here. Queue pair 1 has [`GSI_QKEY`].
+    /// Q_Key that received datagrams must carry. Queue pair 1 uses [`GSI_QKEY`].
     pub qkey: u32,
-    /// First packet sequence number we send, 24 bits. Default of [`new`](Self::new): 0.
+    /// First PSN to send, 24 bits. Default of [`new`](Self::new): 0.
     pub sq_psn: u32,
 }
 
 impl DatagramAttributes {
-    /// Datagrams that carry `qkey` are received; all else default.
+    /// Receives datagrams that carry `qkey`; everything else is default.
     pub fn new(qkey: u32) -> Self {
         DatagramAttributes { port: 1, qkey, sq_psn: 0 }
     }
 
-    /// Of queue pair 1: management datagrams.
+    /// For queue pair 1: management datagrams.
     pub fn general_services() -> Self {
         DatagramAttributes::new(GSI_QKEY)
     }
 }
 
-/// Where a datagram goes, as it stands in the WQE: path, queue pair and Q_Key. Made once, used as often as one likes.
-/// PRM "Datagram Segment".
+/// Destination of datagrams, in the format of the WQE: path, queue pair and Q_Key. Create it once and use it for any
+/// number of datagrams. PRM "Datagram Segment".
 #[derive(Debug, Clone, Copy)]
 pub struct AddressHandle(UdAdrsVector);
 
 impl AddressHandle {
-    /// To queue pair `qpn`, 24 bits, along `path`, with `qkey`. A path that names no source port gets one of `qpn` and
-    /// of its GID, which goes with it to other queue pairs of that host. A Q_Key whose highest bit is set stands for
-    /// the Q_Key of the queue pair that sends. Errors: [`Error::Invalid`] for a value out of range.
+    /// Destination queue pair `qpn`, 24 bits, along `path`, with `qkey`. If the path has no UDP source port, one is
+    /// derived from `qpn` and the GID; [`to`](Self::to) keeps it. A Q_Key whose highest bit is set stands for the Q_Key
+    /// of the sending queue pair. Errors: [`Error::Invalid`] for a value out of range.
     pub fn new(device: &Device, path: &AddressPath, qpn: u32, qkey: u32) -> Result<Self, Error> {
         path.check(device.caps())?;
         let [a, b, c, d, e, f] = path.mac.0;
@@ -67,7 +67,8 @@ impl AddressHandle {
         AddressHandle(vector).to(qpn, qkey)
     }
 
-    /// To another queue pair along the same path. Errors: [`Error::Invalid`] for a `qpn` of more than 24 bits.
+    /// Destination is another queue pair along the same path. Errors: [`Error::Invalid`] for a `qpn` of more than 24
+    /// bits.
     pub fn to(mut self, qpn: u32, qkey: u32) -> Result<Self, Error> {
         fits("qpn", qpn, 24)?;
         self.0.w().destination_qp_dct(qpn).dc_key(u64::from(qkey) << 32);
@@ -81,16 +82,16 @@ impl AddressHandle {
     }
 }
 
-/// The services of datagrams.
+/// Services with datagrams.
 pub(crate) const DATAGRAMS: &[ServiceType] = &[ServiceType::Ud, ServiceType::Qp1];
 
 impl QueuePair {
-    /// A queue pair of datagrams, from RST to RTS: it needs to know of nobody. Where firmware refuses a step,
-    /// [`reset`](Self::reset) comes before the next try.
+    /// Takes a queue pair for datagrams from RST to RTS. If firmware refuses a step, call [`reset`](Self::reset) before
+    /// the next try.
     ///
     /// # Errors
-    /// [`Error::State`] in any state but RST, [`Error::Invalid`] for a value out of range or a queue pair of a
-    /// connection, [`Error::Command`].
+    /// [`Error::State`] in any state but RST, [`Error::Invalid`] for a value out of range or a queue pair for
+    /// connections, [`Error::Command`].
     pub fn activate(&self, attributes: &DatagramAttributes) -> Result<(), Error> {
         self.must_be(DATAGRAMS, "activate", "init, ready_to_receive and ready_to_send")?;
         let mut state = self.lock();
@@ -106,7 +107,7 @@ impl QueuePair {
         init.w().qpn(self.qpn).qpc(&context);
         self.step(&mut state, QpState::Init, &init)?;
 
-        // As Linux fills it: what the port takes is the limit.
+        // As on Linux: the port's MTU is the limit.
         let (mut rtr, mut context) = (Init2rtrQpIn::default(), Qpc::default());
         context.w().pm_state(PathMigration::Migrated).mtu(PathMtu::Mtu4096).log_msg_max(LOG_MOST);
         rtr.w().qpn(self.qpn).qpc(&context);
@@ -120,12 +121,12 @@ impl QueuePair {
     }
 }
 
-/// log2 of the bytes of the longest datagram there is.
+/// Log of the length of the longest datagram in bytes.
 const LOG_MOST: u8 = 12;
-/// log2 of the least that a port must carry.
+/// Log of the length in bytes that every port must carry.
 const LOG_LEAST: u8 = 8;
 
-/// log2 of the bytes of the longest datagram that passes a port of MTU `mtu`, as register `PMTU` counts.
+/// Log of the length in bytes of the longest datagram that fits a port of MTU `mtu`, as register `PMTU` counts.
 pub(crate) fn log_most(mtu: u16) -> Result<u8, Invalid> {
     let fits = |log: &u8| (1 << log) + PATH_HEADERS <= u32::from(mtu);
     (LOG_LEAST..=LOG_MOST).rev().find(fits).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Queue pairs: connections, reliable or not, and datagrams.
+//! Queue pairs for reliable and unreliable connections, and for datagrams.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,52 +33,53 @@ use options::{Layout, QpOptions};
 use path::AddressPath;
 use state::{datagram_way, way};
 
-/// What the card says of a queue pair. PRM "QUERY_QP".
+/// A queue pair's status, as the card reports it. PRM "QUERY_QP".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpStatus {
-    /// The state it is in.
+    /// State.
     pub state: QpState,
     /// The remote queue pair.
     pub remote_qpn: u32,
     /// Payload of a full packet.
     pub path_mtu: PathMtu,
-    /// The packet sequence number sent next.
+    /// Next PSN to send.
     pub next_send_psn: u32,
-    /// The packet sequence number expected next.
+    /// Next PSN expected.
     pub next_rcv_psn: u32,
-    /// The last of ours that was acknowledged.
+    /// Last PSN of ours that the remote acknowledged.
     pub last_acked_psn: u32,
-    /// WQEBBs that the card has begun, modulo 2^16.
+    /// Number of WQEBBs that the card has started to execute, modulo 2^16.
     pub hw_sq_wqebb_counter: u16,
-    /// WQEBBs that the doorbell record says were posted, modulo 2^16.
+    /// Number of WQEBBs posted according to the doorbell record, modulo 2^16.
     pub sw_sq_wqebb_counter: u16,
-    /// Receives that the card has consumed.
+    /// Number of receives that the card has consumed.
     pub hw_rq_counter: u32,
-    /// Receives that the doorbell record says were posted.
+    /// Number of receives posted according to the doorbell record.
     pub sw_rq_counter: u32,
-    /// Where its packets go, of a connection.
+    /// Path of its packets; for connections.
     pub path: AddressPath,
-    /// What the remote may do, of a connection.
+    /// Access rights of the remote; for connections.
     pub remote_access: AccessFlags,
-    /// What a datagram must carry to be received, of a queue pair of datagrams.
+    /// Q_Key that received datagrams must carry; for datagrams.
     pub qkey: u32,
-    /// What the remote is told to wait when no receive is posted: a code of 5 bits.
+    /// RNR NAK timer code sent to the remote if no receive is posted, 5 bits.
     pub min_rnr_timer: u8,
-    /// How long an acknowledgement is waited for: 4.096 us times two to this; 0 for ever.
+    /// Local ACK timeout: 4.096 us * 2^timeout; 0 means none.
     pub timeout: u8,
-    /// How often to send again then.
+    /// Number of retries after a timeout.
     pub retry_count: u8,
-    /// How often to send again when the remote has no receive posted; 7 for ever.
+    /// Number of retries after an RNR NAK; 7 means no limit.
     pub rnr_retry: u8,
-    /// RDMA READs and atomics of ours that may be under way at once.
+    /// Maximum number of our outstanding RDMA READs and atomics.
     pub max_rd_atomic: u8,
-    /// RDMA READs and atomics of the remote that may be.
+    /// Maximum number of outstanding RDMA READs and atomics of the remote.
     pub max_dest_rd_atomic: u8,
 }
 
-/// A queue pair, of a connection, reliable or not, or of datagrams ([`QpOptions::service`]). PRM "Queue Pair Context".
+/// A queue pair for a reliable or unreliable connection, or for datagrams ([`QpOptions::service`]). PRM "Queue Pair
+/// Context".
 ///
-/// States, and what leads from one to the next:
+/// States and transitions:
 ///
 /// ```text
 /// RST --init--> INIT --ready_to_receive--> RTR --ready_to_send--> RTS
@@ -86,21 +87,21 @@ pub struct QpStatus {
 ///  +---reset-----+------------<--------------+-----------<------------+   to_error: any but RST --> ERR
 /// ```
 ///
-/// One of an unreliable connection takes the same steps; some of their attributes mean nothing to it. Its send queue is
-/// had by [`unreliable_send_queue`](Self::unreliable_send_queue).
+/// An unreliable connection takes the same steps and ignores some of their attributes.
+/// [`unreliable_send_queue`](Self::unreliable_send_queue) returns its send queue.
 ///
-/// Of an extended reliable connection each direction has two: one that sends ([`QpOptions::xrc_initiator`]), whose send
-/// queue is had by [`xrc_send_queue`](Self::xrc_send_queue), and one that receives ([`QpOptions::xrc_target`]), which
-/// has no queue and works from RTR on.
+/// Each direction of an extended reliable connection has two queue pairs. The initiator sends
+/// ([`QpOptions::xrc_initiator`]); [`xrc_send_queue`](Self::xrc_send_queue) returns its send queue. The target receives
+/// ([`QpOptions::xrc_target`]); it has no queue and works from RTR on.
 ///
-/// One of datagrams goes from RST to RTS by [`activate`](Self::activate), and its send queue is had by
-/// [`datagram_send_queue`](Self::datagram_send_queue).
+/// A queue pair for datagrams goes from RST to RTS by [`activate`](Self::activate).
+/// [`datagram_send_queue`](Self::datagram_send_queue) returns its send queue.
 ///
-/// Forbidden, with a [`StateError`] before firmware is asked: a step that skips one; a send queue before RTS (the card
-/// would ignore its doorbells in silence); a receive queue before INIT; to_error from RST (there is nothing to flush);
-/// reset while a queue is out (its indices would no longer be the card's).
+/// The following calls fail with a [`StateError`] before firmware is asked: a transition that skips a state; a send
+/// queue before RTS (the card would silently ignore its doorbells); a receive queue before INIT; `to_error` in RST
+/// (there is nothing to flush). `reset` fails while a queue is leased, whose indices would no longer match the card's.
 ///
-/// While it works, [`modify`](Self::modify) changes rights, RNR timer and Q_Key.
+/// [`modify`](Self::modify) changes access rights, RNR timer and Q_Key in INIT or RTS.
 pub struct QueuePair {
     qpn: u32,
     options: QpOptions,
@@ -135,18 +136,19 @@ impl fmt::Debug for QueuePair {
 }
 
 impl QueuePair {
-    /// `qpn`, 24 bits: to tell the remote. One of general services is queue pair 1 to others, whatever this number.
+    /// `qpn`, 24 bits, for the remote. A queue pair for general services is always queue pair 1 to others, whatever
+    /// this number is.
     pub fn qpn(&self) -> u32 {
         self.qpn
     }
 
-    /// The state that our own calls led to. What the card did on its own account (an error) only
-    /// [`query`](Self::query) knows.
+    /// The state after our own calls. Only [`query`](Self::query) shows a transition that the card made itself, after
+    /// an error.
     pub fn state(&self) -> QpState {
         *self.lock()
     }
 
-    /// What it was made with.
+    /// The options that it was created with.
     pub fn options(&self) -> &QpOptions {
         &self.options
     }
@@ -161,12 +163,12 @@ impl QueuePair {
         &self.pd
     }
 
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub fn send_cq(&self) -> &Arc<Cq> {
         &self.send_cq
     }
 
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub fn recv_cq(&self) -> &Arc<Cq> {
         &self.recv_cq
     }
@@ -175,7 +177,7 @@ impl QueuePair {
         lock(&self.state)
     }
 
-    /// The error of `call`, which needs `wanted`, the state that `reach` is.
+    /// The error that `call` needs state `wanted`. `reach` is the state that the missing calls lead to.
     fn forbidden(&self, state: QpState, call: &'static str, wanted: &'static str, reach: QpState) -> Error {
         let missing_calls = match self.options.service {
             ServiceType::Ud | ServiceType::Qp1 => datagram_way(state),
@@ -184,7 +186,7 @@ impl QueuePair {
         StateError { qpn: self.qpn, state, call, wanted, missing_calls }.into()
     }
 
-    /// `Ok` for a queue pair of a service of `wanted`, which `call` is for; others have `instead`.
+    /// `Ok` if the service is one of `wanted`, which `call` is for. `instead` names the call for other services.
     pub(crate) fn must_be(
         &self,
         wanted: &'static [ServiceType],
@@ -197,7 +199,7 @@ impl QueuePair {
         }
     }
 
-    /// What the card says of it. Errors: [`Error::Command`].
+    /// Queries the status. Errors: [`Error::Command`].
     pub fn query(&self) -> Result<QpStatus, Error> {
         let mut query = QueryQpIn::default();
         query.w().qpn(self.qpn);
@@ -226,7 +228,7 @@ impl QueuePair {
         })
     }
 
-    /// The error of `call` of a queue pair that was made without `requires`.
+    /// The error that `call` needs the option `requires`.
     fn lacks(&self, call: &str, requires: &'static str) -> Error {
         Invalid::Requires { what: format!("{call} of {}", self.object.name()), requires }.into()
     }
@@ -271,10 +273,10 @@ impl QueuePair {
         self.memory.destroy()
     }
 
-    /// The completions of this life that nobody has polled are not to be taken for those of the next, or of another
-    /// queue pair that gets this one's number.
+    /// Discards completions not polled yet. They must not be mistaken for those after a reset, or for those of another
+    /// queue pair that gets the same number.
     ///
-    /// Receives of a shared queue are: their WQEs are not used again before they are retired.
+    /// Keeps those of a shared receive queue: its WQEs are not reused before they are retired.
     fn forget_completions(&self) {
         let has_own_receives = self.options.srq.is_none() && self.options.xrcd.is_none();
         self.send_cq.forget(self.qpn, has_own_receives);
@@ -283,14 +285,14 @@ impl QueuePair {
         }
     }
 
-    /// Destroys it: nothing posted is carried out any more. Its queues must be gone. Errors: the queue pair, kept
-    /// alive, and why.
+    /// Destroys the queue pair: nothing posted is executed any more. Its queues must have been dropped. Errors: the
+    /// queue pair, which stays alive, and the reason.
     pub fn destroy(self: Arc<Self>) -> Result<(), DestroyError<Self>> {
         destroy_sole(self, QueuePair::end)
     }
 }
 
-/// What `context` allows the remote.
+/// Access rights of the remote in `context`.
 fn remote_access(context: &Qpc) -> AccessFlags {
     let rights = [
         (context.rwe(), AccessFlags::REMOTE_WRITE),

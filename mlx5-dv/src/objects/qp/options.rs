@@ -1,4 +1,4 @@
-//! What a queue pair is to be, and the rings it gets.
+//! Options of queue pairs, and the layout of their rings.
 
 use std::sync::Arc;
 
@@ -12,30 +12,31 @@ use crate::objects::ring::WantedSendRing;
 use crate::objects::srq::Srq;
 use crate::objects::xrcd::Xrcd;
 
-/// What a queue pair is to be.
+/// Options of a queue pair.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct QpOptions {
-    /// How it reaches others: [`ServiceType::Rc`], [`ServiceType::Uc`], [`ServiceType::Ud`], [`ServiceType::Xrc`], or
+    /// Service: [`ServiceType::Rc`], [`ServiceType::Uc`], [`ServiceType::Ud`], [`ServiceType::Xrc`], or
     /// [`ServiceType::Qp1`] for management datagrams. Default: RC.
     pub service: ServiceType,
-    /// Work requests of the largest kind that the send queue holds at once. Default: 128.
+    /// Capacity of the send queue, in work requests of the largest kind. Default: 128.
     pub send_wqes: u32,
-    /// Receives that the receive queue holds at once. Default: 128.
+    /// Capacity of the receive queue. Default: 128.
     pub recv_wqes: u32,
-    /// Scatter/gather elements of a send work request, at most. Default: 1.
+    /// Maximum number of scatter/gather elements of a send work request. Default: 1.
     pub send_sges: u16,
-    /// Scatter elements of a receive, at most. Default: 1.
+    /// Maximum number of scatter elements of a receive. Default: 1.
     pub recv_sges: u16,
-    /// Bytes of inline data of a work request, at most. Default: 28, what fits beside a remote address in 64 bytes.
+    /// Maximum number of bytes of inline data of a work request. Default: 28, which fits into 64 bytes with a remote
+    /// address.
     pub inline_bytes: u16,
-    /// The shared receive queue that its receives come from, in place of a receive queue of its own: `recv_wqes` and
-    /// `recv_sges` are then not looked at. Default: none.
+    /// Shared receive queue, in place of a receive queue of its own: `recv_wqes` and `recv_sges` are then ignored.
+    /// Default: none.
     pub srq: Option<Arc<Srq>>,
-    /// The XRC domain of a queue pair of service XRC: see [`xrc_initiator`](Self::xrc_initiator). Default: none.
+    /// XRC domain, for service XRC: see [`xrc_initiator`](Self::xrc_initiator). Default: none.
     pub xrcd: Option<Arc<Xrcd>>,
-    /// What its completions carry as [`Completion::user_index`](crate::queue::Completion::user_index), 24 bits, all
-    /// ones excepted. Default: none.
+    /// [`Completion::user_index`](crate::queue::Completion::user_index) of its completions: 24 bits, not all ones.
+    /// Default: none.
     pub user_index: Option<u32>,
 }
 
@@ -56,34 +57,34 @@ impl Default for QpOptions {
 }
 
 impl QpOptions {
-    /// Of an unreliable connection: sets [`service`](Self::service) to [`ServiceType::Uc`].
+    /// For an unreliable connection: sets [`service`](Self::service) to [`ServiceType::Uc`].
     pub fn unreliable(mut self) -> Self {
         self.service = ServiceType::Uc;
         self
     }
 
-    /// Of datagrams: sets [`service`](Self::service) to [`ServiceType::Ud`].
+    /// For datagrams: sets [`service`](Self::service) to [`ServiceType::Ud`].
     pub fn datagrams(mut self) -> Self {
         self.service = ServiceType::Ud;
         self
     }
 
-    /// Of an extended reliable connection, the end that sends (INI): its messages name shared receive queues of the
-    /// remote's XRC domain. It has no receive queue. `domain` is one of ours.
+    /// The sending end (INI) of an extended reliable connection. Its messages name shared receive queues of the
+    /// remote's XRC domain. It has no receive queue. `domain` is a local domain.
     pub fn xrc_initiator(mut self, domain: &Arc<Xrcd>) -> Self {
         (self.service, self.xrcd, self.recv_wqes) = (ServiceType::Xrc, Some(Arc::clone(domain)), 0);
         self
     }
 
-    /// Of an extended reliable connection, the end that receives (TGT): it has no queue at all; its messages go to the
-    /// shared receive queues of `domain`.
+    /// The receiving end (TGT) of an extended reliable connection. It has no queues; messages go to the shared receive
+    /// queues of `domain`.
     pub fn xrc_target(mut self, domain: &Arc<Xrcd>) -> Self {
         self.send_wqes = 0;
         self.xrc_initiator(domain)
     }
 
-    /// Queue pair 1, of general services: management datagrams. Sets [`service`](Self::service) to
-    /// [`ServiceType::Qp1`]. A function has one.
+    /// Queue pair 1, for general services: management datagrams. Sets [`service`](Self::service) to
+    /// [`ServiceType::Qp1`]. A function has only one.
     pub fn general_services(mut self) -> Self {
         self.service = ServiceType::Qp1;
         self
@@ -120,18 +121,18 @@ impl QpOptions {
     }
 }
 
-/// The rings a queue pair gets: receive ring first, then send ring. PRM "Work Queue Structure".
+/// The rings of a queue pair: receive ring, then send ring. PRM "Work Queue Structure".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// log2 of receives; `None` for no receive queue.
+    /// Log of the number of receives; `None` without a receive queue.
     pub(super) log_rq_size: Option<u32>,
-    /// log2 of a receive WQE's bytes.
+    /// Log of the size of a receive WQE in bytes.
     pub(super) log_rq_stride: u32,
-    /// log2 of WQEBBs; `None` for no send queue.
+    /// Log of the number of WQEBBs; `None` without a send queue.
     pub(super) log_sq_size: Option<u32>,
 }
 
-/// Bytes of inline data that a header's ten bits can count.
+/// Maximum number of bytes of inline data: the header's field has ten bits.
 const MAX_INLINE: u64 = 1023;
 
 impl Layout {
@@ -143,7 +144,7 @@ impl Layout {
         })
     }
 
-    /// Bytes of a receive WQE: a power of two of segments.
+    /// Size of a receive WQE in bytes: its number of segments is a power of two.
     fn stride(options: &QpOptions) -> u64 {
         (SEGMENT as u64 * u64::from(options.recv_sges.max(1))).next_power_of_two()
     }
@@ -163,18 +164,18 @@ impl Layout {
                 capability: "max_wqe_sz_rq",
             });
         }
-        // The send ring behind it starts at a WQEBB.
+        // The send ring follows, and must start at a multiple of a WQEBB.
         let least = (WQEBB as u64).div_ceil(stride);
         let wqes = u64::from(options.recv_wqes).max(least).next_power_of_two();
         within("recv_wqes", wqes, "log_max_qp_sz", caps.log_max_qp_sz.min(15))?;
         Ok(Some(wqes.trailing_zeros()))
     }
 
-    /// Segments of a send WQE before its data: control, and where it goes.
+    /// Number of segments of a send WQE before its data: control and destination.
     fn head(options: &QpOptions) -> u64 {
         match options.service {
             ServiceType::Ud | ServiceType::Qp1 => 1 + (size_of::<UdAdrsVector>() / SEGMENT) as u64,
-            // The shared receive queue too.
+            // It also names the shared receive queue.
             ServiceType::Xrc => 3,
             _ => 2,
         }

@@ -18,7 +18,7 @@ use crate::objects::object::Transition;
 /// An ACK is requested at least every `1 << 8` packets, as on Linux.
 pub(super) const LOG_ACK_REQ_FREQ: u8 = 8;
 
-/// What a transition changes beside what it must: `opt_param_mask`. Linux `MLX5_QP_OPTPAR_*`.
+/// Optional fields that a transition changes: `opt_param_mask`. Linux `MLX5_QP_OPTPAR_*`.
 mod select {
     pub(super) const RRE: u32 = 1 << 1;
     pub(super) const RAE: u32 = 1 << 2;
@@ -184,11 +184,11 @@ impl QueuePair {
         Ok(self.step(&mut state, QpState::Rts, &command)?)
     }
 
-    /// Changes what `changes` says, while the queue pair works: of a connection in INIT (there its rights alone) or
-    /// RTS, of a queue pair of datagrams in RTS. What is under way is not disturbed. PRM "INIT2INIT_QP", "RTS2RTS_QP".
+    /// Applies `changes` while the queue pair works: a connection in INIT (only its access rights) or RTS, a queue pair
+    /// for datagrams in RTS. Outstanding work is not disturbed. PRM "INIT2INIT_QP", "RTS2RTS_QP".
     ///
     /// # Errors
-    /// [`Error::State`]; [`Error::Invalid`] for a value out of range, or one that the service has no use for;
+    /// [`Error::State`]; [`Error::Invalid`] for a value that is out of range or that the service does not use;
     /// [`Error::Unsupported`] for REMOTE_ATOMIC on a card without atomics; [`Error::Command`].
     pub fn modify(&self, changes: &QpChanges) -> Result<(), Error> {
         let mut state = self.lock();
@@ -239,7 +239,7 @@ impl QueuePair {
         Ok((select, context))
     }
 
-    /// Puts what the remote may do into `context`.
+    /// Sets the access rights of the remote in `context`.
     fn allow(&self, access: AccessFlags, context: &mut Qpc) {
         context.w().rwe(access.contains(AccessFlags::REMOTE_WRITE));
         if !self.is_reliable() {

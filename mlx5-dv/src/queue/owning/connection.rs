@@ -1,4 +1,4 @@
-//! A connected queue pair that owns the buffers it lends the card.
+//! A connected queue pair that owns the buffers of posted work.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,32 +20,31 @@ use crate::queue::send::SendBatch;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
 
-/// A blocking call that did not succeed.
+/// Error of a blocking call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// It was not posted.
+    /// The work request was not posted.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// It failed.
+    /// The work request failed.
     #[error("{error}")]
     Failed {
-        /// How.
+        /// The reason.
         error: WorkError,
-        /// Its buffer, back again.
+        /// Its buffer.
         buffer: Option<Buffer>,
     },
-    /// It did not complete in time, or the card is gone. The buffer is still in flight, and comes back from a later
-    /// [`Connection::poll`].
+    /// The work request did not complete in time, or the card is dead. The buffer is still in flight; a later
+    /// [`Connection::poll`] returns it.
     #[error(transparent)]
     Waiting(#[from] Error),
 }
 
-/// A connection, reliable unless `S` says otherwise: a queue pair, its completion queue, and the buffers that are with
-/// the card.
+/// A connection, reliable by default: a queue pair, its completion queue, and the buffers in flight.
 ///
-/// Each work request takes its [`Buffer`] and [`poll`](Self::poll) hands it back, so a buffer cannot be touched while
-/// the card may read or write it, and cannot be freed:
+/// Each work request takes its [`Buffer`], and [`poll`](Self::poll) returns it. So a buffer can be neither accessed nor
+/// freed while the card may read or write it:
 ///
 /// ```compile_fail,E0382
 /// fn reuse(connection: &mut mlx5_dv::queue::Connection, mut buffer: mlx5_dv::objects::Buffer) {
@@ -54,16 +53,16 @@ pub enum WaitError {
 /// }
 /// ```
 ///
-/// Every work request is signalled and rung for at once. Belongs to one thread at a time; posting and polling make no
-/// system call, take no lock and allocate nothing. Dropped with work in flight, the queue pair is reset first; if that
-/// fails, the buffers are leaked.
+/// Every work request is signalled and has its own doorbell. Used by one thread at a time. Posting and polling make no
+/// system call, take no lock and allocate nothing. If it is dropped with work in flight, the queue pair is reset first;
+/// if that fails, the buffers are leaked.
 #[derive(Debug)]
 pub struct Connection<S: Connected = Messages> {
     in_flight: InFlight,
-    /// What a blocking call met while it waited for something else.
+    /// Completions that blocking calls polled while they waited for another one.
     met: VecDeque<Done>,
     link: Link<S>,
-    /// What the next work request waits by: the last one changes a key.
+    /// Fence of the next work request; set if the last one changes a key.
     fence: WrFlags,
 }
 
@@ -81,10 +80,10 @@ impl Connection {
 }
 
 impl<S: Connected> Connection<S> {
-    /// A queue pair in INIT with a UAR page and a completion queue of its own: receives may be posted.
+    /// Creates a queue pair in INIT with its own UAR page and completion queue: receives may be posted.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the options exceed a capability; [`Error::Unsupported`] where the card has not the
+    /// [`Error::Invalid`] if the options exceed a capability; [`Error::Unsupported`] if the card does not support the
     /// service; [`Error::Memory`], [`Error::Command`].
     pub fn of_service(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
         let (send_depth, recv_depth) = (options.send_depth, options.recv_depth);
@@ -101,23 +100,23 @@ impl<S: Connected> Connection<S> {
         &self.link.qp
     }
 
-    /// What to tell the remote. Errors: [`Error::Invalid`] where our GID index names none.
+    /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.
     pub fn local(&self) -> Result<Peer, Error> {
         self.link.local()
     }
 
-    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they
-    /// are sent again, or are lost on an unreliable connection.
+    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages arrive; until then they are
+    /// retried, or are lost on an unreliable connection.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the MAC address of the GID is not known; [`Error::State`] where it is connected
-    /// already; [`Error::Command`].
+    /// [`Error::Invalid`] if the MAC address of the GID is not known; [`Error::State`] if it is connected already;
+    /// [`Error::Command`].
     pub fn connect(&mut self, peer: &Peer) -> Result<(), Error> {
         self.link.connect(peer)
     }
 
-    /// As [`connect`](Self::connect), by the steps' own attributes: as a connection manager agreed on them. The options
-    /// that the connection was made with do not count then.
+    /// As [`connect`](Self::connect), with the attributes that a connection manager agreed on. The options of the
+    /// connection are then ignored.
     ///
     /// # Errors
     /// As for [`QueuePair::ready_to_receive`] and [`QueuePair::ready_to_send`].
@@ -125,7 +124,7 @@ impl<S: Connected> Connection<S> {
         self.link.connect_by(rtr, rts)
     }
 
-    /// Sends, writes, reads and atomics in flight, and receives posted.
+    /// Number of sends, writes, reads and atomics in flight, and of receives posted.
     pub fn in_flight(&self) -> (usize, usize) {
         self.in_flight.in_flight()
     }
@@ -141,14 +140,14 @@ impl<S: Connected> Connection<S> {
         let wr_id = self.in_flight.next(Side::Receive)?;
         let queue = self.link.queues.receive.as_mut().ok_or(PostError::from(Full))?;
         let mut batch = queue.batch();
-        // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with the
-        // completion, or after the queue pair was reset.
+        // SAFETY: `InFlight::keep` then stores the buffer, and with it its region, until the completion or until the
+        // queue pair was reset.
         unsafe { batch.receive(wr_id, &[segment])? };
         batch.ring();
         Ok(())
     }
 
-    /// Posts one send work request by `post`, and rings.
+    /// Posts one send work request by `post`, and rings the doorbell.
     #[inline(always)]
     fn post_send(
         &mut self,
@@ -172,7 +171,8 @@ impl<S: Connected> Connection<S> {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// SEND of `buffer` with an immediate, waking a receiver that waits for solicited completions. Errors: [`Refused`].
+    /// SEND of `buffer` with immediate data. It wakes a receiver that waits for solicited completions. Errors:
+    /// [`Refused`].
     #[inline]
     pub fn send_imm(&mut self, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
@@ -192,7 +192,7 @@ impl<S: Connected> Connection<S> {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// RDMA WRITE of `buffer` to `remote`, with an immediate that completes a receive there. Errors: [`Refused`].
+    /// RDMA WRITE of `buffer` to `remote`, with immediate data that completes a receive there. Errors: [`Refused`].
     #[inline]
     pub fn write_imm(&mut self, buffer: Buffer, remote: RemoteAddress, imm: u32) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
@@ -203,25 +203,25 @@ impl<S: Connected> Connection<S> {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// SEND of `data`, which is copied and free at once. Errors: [`Refused`].
+    /// SEND of `data`, which is copied at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
         let posted = self.post_send(|batch, id, signalled| batch.send_inline(id, signalled, data));
         self.in_flight.keep(posted, Side::Send, None)
     }
 
-    /// RDMA WRITE of `data`, which is copied and free at once, to `remote`. Errors: [`Refused`].
+    /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
     #[inline]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
         let posted = self.post_send(|batch, id, signalled| batch.write_inline(id, signalled, remote, data));
         self.in_flight.keep(posted, Side::Send, None)
     }
 
-    /// Opens the buffers of `key` to the remote, one behind the other: fast registration. Returns where the first byte
-    /// is for the remote; a message posted next may tell it. [`FastKey::settle`] takes the completion.
+    /// Fast registration: opens the buffers of `key` to the remote, as one range of addresses. Returns the remote
+    /// address of the first byte, which the next message may carry. Pass the completion to [`FastKey::settle`].
     ///
     /// # Errors
-    /// [`RefusedReason`]; the key is as it was.
+    /// [`RefusedReason`]; the key is unchanged.
     pub fn register(
         &mut self,
         key: &mut FastKey,
@@ -238,8 +238,8 @@ impl<S: Connected> Connection<S> {
         Ok((ticket, remote))
     }
 
-    /// As [`register`](Self::register), of buffers that take turns: of each buffer `bytes` of it, then of the next one,
-    /// `turns` times. `pieces` says for each buffer how many bytes it gives in a turn, and how far its turns lie apart.
+    /// As [`register`](Self::register), with interleaved buffers: a piece of each buffer in turn, `turns` times.
+    /// `pieces` contains for each buffer the bytes of a piece, and the distance between the starts of its pieces.
     ///
     /// # Errors
     /// As for [`register`](Self::register); [`RefusedReason::PiecesOutside`].
@@ -253,7 +253,7 @@ impl<S: Connected> Connection<S> {
         self.check_pd(key.pd())?;
         let remote = self.post_key(|batch, wr_id, signalled| {
             key.register_interleaved(access, turns, pieces, |key, new| {
-                // SAFETY: as in `register`; `FastKey` checks that the pieces lie inside of the buffers.
+                // SAFETY: as in `register`; `FastKey` checks that the pieces are inside the buffers.
                 unsafe { batch.register(wr_id, signalled, key, new) }
             })
         })?;
@@ -262,11 +262,11 @@ impl<S: Connected> Connection<S> {
         Ok((ticket, remote))
     }
 
-    /// Closes the buffers of `key` to the remote: LOCAL_INV. Once [`FastKey::settle`] was shown the completion, the key
-    /// is free, and gives its buffers back.
+    /// LOCAL_INV: closes the buffers of `key` to the remote. After the completion was passed to [`FastKey::settle`],
+    /// the key is free and returns its buffers.
     ///
     /// # Errors
-    /// [`RefusedReason`]; the key is as it was.
+    /// [`RefusedReason`]; the key is unchanged.
     pub fn invalidate(&mut self, key: &mut FastKey) -> Result<Ticket, RefusedReason> {
         self.check_pd(key.pd())?;
         let rkey = key.to_invalidate()?;
@@ -276,12 +276,12 @@ impl<S: Connected> Connection<S> {
         Ok(ticket)
     }
 
-    /// Checks that a key of `pd` may be used.
+    /// Error if `pd` is not the protection domain of the connection.
     pub(super) fn check_pd(&self, pd: &Arc<Pd>) -> Result<(), RefusedReason> {
         if Arc::ptr_eq(pd, self.link.qp.pd()) { Ok(()) } else { Err(RefusedReason::ForeignKey) }
     }
 
-    /// Posts one work request on a key by `post`, and rings. [`keep_key`](Self::keep_key) is next.
+    /// Posts one work request on a key by `post`, and rings the doorbell. Call [`keep_key`](Self::keep_key) next.
     pub(super) fn post_key<T>(
         &mut self,
         post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<T, RefusedReason>,
@@ -295,15 +295,15 @@ impl<S: Connected> Connection<S> {
         Ok(posted)
     }
 
-    /// Remembers what [`post_key`](Self::post_key) posted.
+    /// Records what [`post_key`](Self::post_key) posted.
     pub(super) fn keep_key(&mut self) -> Result<Ticket, RefusedReason> {
         self.in_flight.keep(Ok(()), Side::Send, None).map_err(|refused| refused.reason)
     }
 
-    /// The next work request that is done, with its buffer; `None` while there is none.
+    /// Returns the next completed work request, with its buffer; `None` if there is none.
     ///
     /// # Errors
-    /// [`RetireError`] where the card names a work request that is not in flight: a card, or a driver, that is broken.
+    /// [`RetireError`] if the card names a work request that is not in flight: the card or the driver is broken.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
         if let Some(done) = self.met.pop_front() {
@@ -312,11 +312,11 @@ impl<S: Connected> Connection<S> {
         self.poll_card()
     }
 
-    /// The next work request that is done, with its buffer: polls, then sleeps if the connection was made with
+    /// Waits for the next completed work request, with its buffer: polls, then sleeps if the connection has
     /// [`ConnectionOptions::events`].
     ///
     /// # Errors
-    /// [`Error::Timeout`] ([`Duration::MAX`] is for ever), [`Error::CompletionQueue`] where the completion queue
+    /// [`Error::Timeout`] ([`Duration::MAX`] means forever), [`Error::CompletionQueue`] if the completion queue
     /// overran, [`Error::Dead`], [`Error::InvalidResponse`] as for [`poll`](Self::poll).
     pub fn wait(&mut self, timeout: Duration) -> Result<Done, Error> {
         match self.met.pop_front() {
@@ -328,9 +328,9 @@ impl<S: Connected> Connection<S> {
         }
     }
 
-    /// As [`poll`](Self::poll), once there is something; for tasks of any executor. `readable` is as for
-    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready), and so are the errors; the connection was made
-    /// with [`ConnectionOptions::events`].
+    /// As [`poll`](Self::poll), but waits for a completion; for tasks of any executor. `readable` and the errors are
+    /// those of [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready). The connection needs
+    /// [`ConnectionOptions::events`].
     pub async fn next(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
         loop {
             if let Some(done) = self.poll()? {
@@ -340,13 +340,13 @@ impl<S: Connected> Connection<S> {
         }
     }
 
-    /// The eventfd that becomes readable when an event comes that [`next`](Self::next) or [`wait`](Self::wait) has
-    /// asked for; `None` without [`ConnectionOptions::events`].
+    /// The eventfd that becomes readable at an event that [`next`](Self::next) or [`wait`](Self::wait) requested;
+    /// `None` without [`ConnectionOptions::events`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.link.queues.cq.fd()
     }
 
-    /// Waits for `ticket`; what else is done meanwhile comes from later polls.
+    /// Waits for `ticket`; later polls return what else completes meanwhile.
     fn finish(
         &mut self,
         ticket: Result<Ticket, Refused>,
@@ -371,15 +371,15 @@ impl<S: Connected> Connection<S> {
         }
     }
 
-    /// As [`send`](Self::send), and waits until the remote has it, or an unreliable connection has sent it. Errors:
-    /// [`WaitError`].
+    /// As [`send`](Self::send), and waits until the remote has received it; on an unreliable connection, until it is
+    /// sent. Errors: [`WaitError`].
     pub fn send_blocking(&mut self, buffer: Buffer, timeout: Duration) -> Result<Option<Buffer>, WaitError> {
         let ticket = self.send(buffer);
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
 
-    /// As [`write`](Self::write), and waits until the remote's memory has it, or an unreliable connection has sent it.
-    /// Errors: [`WaitError`].
+    /// As [`write`](Self::write), and waits until it is in the remote's memory; on an unreliable connection, until it
+    /// is sent. Errors: [`WaitError`].
     pub fn write_blocking(
         &mut self,
         buffer: Buffer,
@@ -390,7 +390,7 @@ impl<S: Connected> Connection<S> {
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
 
-    /// As [`receive`](Self::receive), and waits for the message: what came, and the buffer with it. Errors:
+    /// As [`receive`](Self::receive), and waits for the message. Returns its completion and the buffer. Errors:
     /// [`WaitError`].
     pub fn receive_blocking(
         &mut self,
@@ -403,7 +403,7 @@ impl<S: Connected> Connection<S> {
 }
 
 impl Connection {
-    /// SEND of `buffer` that invalidates the remote's key `rkey`. Errors: [`Refused`], with the buffer.
+    /// SEND of `buffer`. It invalidates the remote's key `rkey`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send_invalidate(&mut self, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
@@ -414,7 +414,7 @@ impl Connection {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// SEND of `data`, which is copied and free at once, that invalidates the remote's key `rkey`. Errors: [`Refused`].
+    /// SEND of `data`, which is copied at once. It invalidates the remote's key `rkey`. Errors: [`Refused`].
     #[inline]
     pub fn send_invalidate_inline(&mut self, data: &[u8], rkey: u32) -> Result<Ticket, Refused> {
         let posted = self.post_send(|batch, id, signalled| {
@@ -432,8 +432,8 @@ impl Connection {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// ATOMIC compare and swap of the number at `remote`, which comes into `buffer`, of eight bytes, as
-    /// [`SendBatch::compare_swap`] has it. Errors: [`Refused`], with the buffer.
+    /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
+    /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn compare_swap(
         &mut self,
@@ -450,8 +450,8 @@ impl Connection {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// ATOMIC fetch and add to the number at `remote`, which comes into `buffer`, of eight bytes, as
-    /// [`SendBatch::fetch_add`] has it. Errors: [`Refused`], with the buffer.
+    /// ATOMIC fetch and add to the number at `remote`, as [`SendBatch::fetch_add`]. The old value is written to
+    /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn fetch_add(&mut self, buffer: Buffer, remote: RemoteAddress, add: u64) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
@@ -461,7 +461,7 @@ impl Connection {
         self.in_flight.keep(posted, Side::Send, Some(buffer))
     }
 
-    /// As [`read`](Self::read), and waits until the data is here. Errors: [`WaitError`].
+    /// As [`read`](Self::read), and waits for the data. Errors: [`WaitError`].
     pub fn read_blocking(
         &mut self,
         buffer: Buffer,
@@ -472,7 +472,7 @@ impl Connection {
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
 
-    /// As [`compare_swap`](Self::compare_swap), and waits until what the number was is here. Errors: [`WaitError`].
+    /// As [`compare_swap`](Self::compare_swap), and waits for the old value. Errors: [`WaitError`].
     pub fn compare_swap_blocking(
         &mut self,
         buffer: Buffer,
@@ -485,7 +485,7 @@ impl Connection {
         self.finish(ticket, timeout).map(|(_, buffer)| buffer)
     }
 
-    /// As [`fetch_add`](Self::fetch_add), and waits until what the number was is here. Errors: [`WaitError`].
+    /// As [`fetch_add`](Self::fetch_add), and waits for the old value. Errors: [`WaitError`].
     pub fn fetch_add_blocking(
         &mut self,
         buffer: Buffer,
@@ -520,8 +520,8 @@ impl<S: Connected> Drop for Connection<S> {
         if self.in_flight.is_empty() {
             return;
         }
-        // Until the queue pair is reset the card may still write the buffers.
-        // A dead card has been kept from memory before its death was known.
+        // Until the queue pair is reset, the card may still write the buffers. A dead card cannot: its DMA was stopped
+        // before its death was reported.
         if let Err(error) = self.link.qp.reset()
             && !error.is_dead()
         {

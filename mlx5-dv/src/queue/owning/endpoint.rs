@@ -1,4 +1,4 @@
-//! A connected queue pair that works on one memory region.
+//! A connected queue pair that uses one memory region.
 
 use std::fmt;
 use std::io;
@@ -18,35 +18,35 @@ use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
 use crate::queue::send::wqe::WrFlags;
 use crate::queue::send::{SendBatch, SendQueue};
 
-/// One end of a reliable connection, and the memory region it works on.
+/// One end of a reliable connection, and the memory region that it uses.
 ///
-/// Where a [`Connection`](crate::queue::Connection) takes a buffer with each work request, this posts any part of its
-/// region, as often as one likes: in batches rung for once, signalled or not. The region can be copied in and out at
-/// any time; what the card reads or writes meanwhile is a mixture of both, as with any shared memory.
+/// A [`Connection`](crate::queue::Connection) takes a buffer with each work request. An endpoint posts any part of its
+/// region, any number of times: in batches with one doorbell, signalled or not. The region can be read and written at
+/// any time; concurrent accesses of the card mix old and new bytes, as in any shared memory.
 ///
-/// Belongs to one thread at a time; posting and polling make no system call, take no lock and allocate nothing. Dropped
-/// with work in flight, the queue pair is reset first; if that fails, the region is leaked.
+/// Used by one thread at a time. Posting and polling make no system call, take no lock and allocate nothing. If it is
+/// dropped with work in flight, the queue pair is reset first; if that fails, the region is leaked.
 #[derive(Debug)]
 pub struct Endpoint {
     window: Window,
     link: Link,
-    /// After the queue pair: the card may use it for as long as that lives.
+    /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
 }
 
-/// A completion that cannot be made use of.
+/// Error of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// A work request failed; the queue pair carries out nothing more.
+    /// A work request failed; the queue pair executes nothing more.
     #[error(transparent)]
     Work(#[from] WorkError),
-    /// The card named a work request that is not in flight: a card, or a driver, that is broken.
+    /// The card named a work request that is not in flight: the card or the driver is broken.
     #[error(transparent)]
     Retire(#[from] RetireError),
 }
 
-/// The region as plain numbers.
+/// Address, length and key of the region.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     addr: u64,
@@ -65,14 +65,14 @@ impl Window {
     pub(super) fn segment(&self, range: Range<usize>) -> DataSegment {
         let inside = range.start <= range.end && range.end <= self.len;
         assert!(inside, "bytes {range:?} of a memory region of {} bytes", self.len);
-        // What an element cannot count is longer than any message, which posting refuses.
+        // A longer range exceeds every message, so posting refuses it.
         let len = u32::try_from(range.len()).unwrap_or(u32::MAX);
         DataSegment { addr: self.addr + range.start as u64, len, lkey: self.lkey }
     }
 }
 
 impl Endpoint {
-    /// A queue pair in INIT, in the region's protection domain, with a UAR page and a completion queue of its own:
+    /// Creates a queue pair in INIT, in the region's protection domain, with its own UAR page and completion queue:
     /// receives may be posted.
     ///
     /// # Errors
@@ -82,8 +82,8 @@ impl Endpoint {
         Ok(Endpoint { window: Window::of(region), link, region: Arc::clone(region) })
     }
 
-    /// As [`new`](Self::new), ringing through `uar` instead of a page of its own. Endpoints of one thread can share a
-    /// page: a card has few, and a software card looks at each.
+    /// As [`new`](Self::new), but rings through `uar` instead of its own page. Endpoints of one thread can share a
+    /// page: a card has few of them, and a software card polls each.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -97,18 +97,18 @@ impl Endpoint {
         &self.link.qp
     }
 
-    /// The region it works on.
+    /// The region.
     pub fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
     }
 
-    /// What to tell the remote. Errors: [`Error::Invalid`] where our GID index names none.
+    /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.
     pub fn local(&self) -> Result<Peer, Error> {
         self.link.local()
     }
 
-    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages go through; until then they
-    /// are sent again.
+    /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages arrive; until then they are
+    /// retried.
     ///
     /// # Errors
     /// As for [`Connection::connect`](crate::queue::Connection::connect).
@@ -116,8 +116,8 @@ impl Endpoint {
         self.link.connect(peer)
     }
 
-    /// As [`connect`](Self::connect), by the steps' own attributes: as a connection manager agreed on them. The options
-    /// that the endpoint was made with do not count then.
+    /// As [`connect`](Self::connect), with the attributes that a connection manager agreed on. The options of the
+    /// endpoint are then ignored.
     ///
     /// # Errors
     /// As for [`QueuePair::ready_to_receive`] and [`QueuePair::ready_to_send`].
@@ -125,22 +125,22 @@ impl Endpoint {
         self.link.connect_by(rtr, rts)
     }
 
-    /// Begins a batch of sends, writes, reads and atomics; `None` before [`connect`](Self::connect), or where there is
-    /// no send queue.
+    /// Starts a batch of sends, writes, reads and atomics; `None` before [`connect`](Self::connect), or without a send
+    /// queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<EndpointSends<'_>> {
         let window = self.window;
         self.link.queues.send.as_mut().map(|queue| EndpointSends { batch: queue.batch(), window })
     }
 
-    /// Begins a batch of receives; `None` where there is no receive queue.
+    /// Starts a batch of receives; `None` without a receive queue.
     #[inline(always)]
     pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
         let window = self.window;
         self.link.queues.receive.as_mut().map(|queue| EndpointReceives { batch: queue.batch(), window })
     }
 
-    /// The next completion, with the `wr_id` its work request was posted with; `None` while there is none.
+    /// Returns the next completion, with the `wr_id` of its work request; `None` if there is none.
     ///
     /// # Errors
     /// [`EndpointError`].
@@ -150,14 +150,14 @@ impl Endpoint {
         Ok(Some((wr_id, result?)))
     }
 
-    /// The completions that are there, `most` at most, as [`poll`](Self::poll) gives them, for less: the card is told
-    /// once that their room is free, when the iterator is dropped.
+    /// Returns the available completions, at most `most`, as [`poll`](Self::poll) does. This is cheaper: the consumer
+    /// index is updated once, when the iterator is dropped.
     #[inline(always)]
     pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_> {
         EndpointCompletions(self.link.queues.poll_batch(most))
     }
 
-    /// Sleeps until [`poll`](Self::poll) has something. Errors: as for
+    /// Waits until [`poll`](Self::poll) has a completion. Errors: as for
     /// [`CompletionQueue::wait`](crate::queue::CompletionQueue::wait).
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.link.queues.cq.wait(timeout)
@@ -169,13 +169,13 @@ impl Endpoint {
         self.link.queues.cq.ready(readable).await
     }
 
-    /// The eventfd that becomes readable when an event comes that [`ready`](Self::ready) or [`wait`](Self::wait) has
-    /// asked for; `None` without [`ConnectionOptions::events`].
+    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
+    /// `None` without [`ConnectionOptions::events`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.link.queues.cq.fd()
     }
 
-    /// Whether the card may still use the region on our behalf.
+    /// Whether the card may still use the region for posted work.
     fn is_busy(&self) -> bool {
         let queues = &self.link.queues;
         let sends = queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
@@ -190,8 +190,8 @@ impl Drop for Endpoint {
         if !busy {
             return;
         }
-        // Until the queue pair is reset the card may still use the region.
-        // A dead card has been kept from memory before its death was known.
+        // Until the queue pair is reset, the card may still use the region. A dead card cannot: its DMA was stopped
+        // before its death was reported.
         if let Err(error) = self.link.qp.reset()
             && !error.is_dead()
         {
@@ -218,9 +218,10 @@ impl Iterator for EndpointCompletions<'_> {
     }
 }
 
-/// Sends, writes, reads and atomics of an [`Endpoint`] that are written, and not yet shown to the card.
+/// A batch of sends, writes, reads and atomics of an [`Endpoint`], before its doorbell.
 ///
-/// Ranges are bytes of the region, and panic outside of it as a slice's do. Errors leave the batch as it was.
+/// Ranges are bytes of the region; a range outside the region panics, as with slices. After an error the batch is
+/// unchanged.
 #[must_use = "a batch that is not rung never happened"]
 pub struct EndpointSends<'a> {
     batch: SendBatch<'a, AnyDoorbell>,
@@ -240,11 +241,11 @@ impl EndpointSends<'_> {
     pub fn send(&mut self, wr_id: u64, flags: WrFlags, range: Range<usize>) -> Result<(), PostError> {
         let segment = self.window.segment(range);
         // SAFETY: the endpoint keeps the region registered until its queue pair is destroyed, or was reset and its
-        // queues are gone. Nobody can have a reference to the region's memory: it is copied in and out.
+        // queues were dropped. There are no references to the region's memory: it is copied in and out.
         unsafe { self.batch.send(wr_id, flags, &[segment]) }
     }
 
-    /// SEND of the bytes `range` that invalidates the remote's key `rkey`. Errors: [`PostError`].
+    /// SEND of the bytes `range`. It invalidates the remote's key `rkey`. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]
     pub fn send_invalidate(
@@ -289,8 +290,8 @@ impl EndpointSends<'_> {
         unsafe { self.batch.read(wr_id, flags, remote, &[segment]) }
     }
 
-    /// ATOMIC compare and swap of the number at `remote`, which comes into the eight bytes from `at` on, as
-    /// [`SendBatch::compare_swap`] has it. Errors: [`PostError`].
+    /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
+    /// the eight bytes at `at`. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]
     pub fn compare_swap(
@@ -307,8 +308,8 @@ impl EndpointSends<'_> {
         unsafe { self.batch.compare_swap(wr_id, flags, remote, compare, swap, segment) }
     }
 
-    /// ATOMIC fetch and add to the number at `remote`, which comes into the eight bytes from `at` on, as
-    /// [`SendBatch::fetch_add`] has it. Errors: [`PostError`].
+    /// ATOMIC fetch and add to the number at `remote`, as [`SendBatch::fetch_add`]. The old value is written to the
+    /// eight bytes at `at`. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]
     pub fn fetch_add(
@@ -324,13 +325,13 @@ impl EndpointSends<'_> {
         unsafe { self.batch.fetch_add(wr_id, flags, remote, add, segment) }
     }
 
-    /// SEND of `data`, which is copied and free at once. Errors: [`PostError`].
+    /// SEND of `data`, which is copied at once. Errors: [`PostError`].
     #[inline(always)]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
         self.batch.send_inline(wr_id, flags, data)
     }
 
-    /// RDMA WRITE of `data`, which is copied and free at once, to `remote`. Errors: [`PostError`].
+    /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`PostError`].
     #[inline(always)]
     pub fn write_inline(
         &mut self,
@@ -342,14 +343,14 @@ impl EndpointSends<'_> {
         self.batch.write_inline(wr_id, flags, remote, data)
     }
 
-    /// Shows the batch to the card.
+    /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
     pub fn ring(self) {
         self.batch.ring();
     }
 }
 
-/// Receives of an [`Endpoint`] that are written, and not yet shown to the card.
+/// A batch of receives of an [`Endpoint`], before its doorbell.
 #[derive(Debug)]
 #[must_use = "a batch that is not rung never happened"]
 pub struct EndpointReceives<'a> {
@@ -358,7 +359,7 @@ pub struct EndpointReceives<'a> {
 }
 
 impl EndpointReceives<'_> {
-    /// A receive of one message into the bytes `range`. Panics outside of the region. Errors: [`PostError`].
+    /// Posts a receive of one message into the bytes `range`. Panics outside the region. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]
     pub fn receive(&mut self, wr_id: u64, range: Range<usize>) -> Result<(), PostError> {
@@ -367,7 +368,7 @@ impl EndpointReceives<'_> {
         unsafe { self.batch.receive(wr_id, &[segment]) }
     }
 
-    /// Shows the batch to the card.
+    /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
     pub fn ring(self) {
         self.batch.ring();

@@ -1,4 +1,4 @@
-//! Extended reliable connections that hold the buffers that the card has.
+//! Extended reliable connections that own the buffers of posted work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use crate::queue::send::SendBatch;
 use crate::queue::send::extended::{ExtendedMessages, RemoteSrq, XrcSendQueue};
 use crate::queue::send::wqe::WrFlags;
 
-/// A shared receive queue of an XRC domain, with its completion queue and the buffers that are posted to it: receives
-/// from all [`XrcConnection`]s of the domain. Belongs to one thread at a time.
+/// A shared receive queue of an XRC domain, with its completion queue and the posted buffers. It receives from all
+/// [`XrcConnection`]s of the domain. Used by one thread at a time.
 #[derive(Debug)]
 pub struct XrcReceiver {
     shared: SharedReceiveQueue,
-    /// After the queue, which holds the object too.
+    /// After the queue, which also holds the object.
     receives: Receives,
     cq: CompletionQueue,
 }
 
 impl XrcReceiver {
-    /// A receiver of `domain` with nothing posted, for memory of `pd`. Its completion queue has an entry for each
-    /// receive of `options`; `cq_options` says all else of it.
+    /// Creates a receiver in `domain`, for memory of `pd`. Its completion queue has an entry for each receive of
+    /// `options`; `cq_options` sets the rest.
     ///
     /// # Errors
     /// As for [`Srq::create_xrc`].
     pub fn new(pd: &Arc<Pd>, domain: &Arc<Xrcd>, options: SrqOptions, cq_options: CqOptions) -> Result<Self, Error> {
         let uar = Uar::alloc(pd.device())?;
-        // Rounded up as the receives are.
+        // Rounded up, as the number of receives.
         let entries = options.wqes.saturating_add(1).next_power_of_two();
         let cq = CompletionQueue::create(&uar, cq_options.entries(entries))?;
         let srq = Srq::create_xrc(pd, domain, cq.cq(), options)?;
@@ -46,17 +46,17 @@ impl XrcReceiver {
         Ok(XrcReceiver { shared, receives, cq })
     }
 
-    /// What remotes name in their messages, 24 bits.
+    /// The number that messages of remotes name, 24 bits.
     pub fn srqn(&self) -> u32 {
         self.receives.srq.srqn()
     }
 
-    /// A receive of one message into `buffer`. Errors: [`Refused`], with the buffer.
+    /// Posts a receive of one message into `buffer`. Errors: [`Refused`], with the buffer.
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
         let posted = self.receives.in_flight.next(Side::Receive).and_then(|wr_id| {
             let mut batch = self.shared.batch();
-            // SAFETY: `InFlight::keep` puts the buffer, and with it its region, into the table next; it leaves it with
-            // the completion, or after the shared receive queue was destroyed.
+            // SAFETY: `InFlight::keep` then stores the buffer, and with it its region, until the completion or until
+            // the shared receive queue was destroyed.
             unsafe { batch.receive(wr_id, &[buffer.segment()])? };
             batch.ring();
             Ok(())
@@ -64,10 +64,10 @@ impl XrcReceiver {
         self.receives.in_flight.keep(posted.map_err(RefusedReason::from), Side::Receive, Some(buffer))
     }
 
-    /// The next message; `None` while there is none.
+    /// Returns the next message; `None` if there is none.
     ///
     /// # Errors
-    /// [`RetireError`] where the card names a receive that is not in flight: a card, or a driver, that is broken.
+    /// [`RetireError`] if the card names a receive that is not in flight: the card or the driver is broken.
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
         let Some(result) = self.cq.poll() else { return Ok(None) };
         let work = work_of(&result);
@@ -75,29 +75,29 @@ impl XrcReceiver {
         self.receives.in_flight.done(wr_id, result).map(Some)
     }
 
-    /// Returns when [`poll`](Self::poll) may have something, at once or after sleeping where `cq_options` had events.
+    /// Waits until [`poll`](Self::poll) may have a message. It sleeps if `cq_options` has events.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `timeout`, [`Error::CompletionQueue`] where it overran, [`Error::Dead`].
+    /// [`Error::Timeout`] after `timeout`, [`Error::CompletionQueue`] if the completion queue overran, [`Error::Dead`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.cq.wait_or_yield(timeout)
     }
 }
 
-/// What one end of an [`XrcConnection`] tells the other.
+/// What one end of an [`XrcConnection`] tells the other to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XrcPeer {
-    /// The queue pair that sends, and where it is. Both queue pairs begin with its `psn`.
+    /// The sending queue pair and its address. Both queue pairs start at its `psn`.
     pub initiator: Peer,
-    /// The queue pair that receives, 24 bits.
+    /// The receiving queue pair, 24 bits.
     pub target_qpn: u32,
 }
 
-/// A connection in both directions between two XRC domains: an initiator to send, a target whose messages
-/// [`XrcReceiver`]s of the domain get. Belongs to one thread at a time.
+/// A connection in both directions between two XRC domains: an initiator that sends, and a target, whose messages go to
+/// the [`XrcReceiver`]s of the domain. Used by one thread at a time.
 #[derive(Debug)]
 pub struct XrcConnection {
-    /// Once it is connected.
+    /// `Some` once it is connected.
     send: Option<XrcSendQueue<AnyDoorbell>>,
     in_flight: InFlight,
     cq: CompletionQueue,
@@ -108,10 +108,10 @@ pub struct XrcConnection {
 }
 
 impl XrcConnection {
-    /// Queue pairs of `domain` in INIT. Of `options` `recv_depth` is not looked at.
+    /// Creates the queue pairs in `domain`, in INIT. `recv_depth` of `options` is ignored.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the options exceed a capability; [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Invalid`] if the options exceed a capability; [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, domain: &Arc<Xrcd>, options: ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc(pd.device())?;
         let mut cq_options = CqOptions::default().entries(options.send_depth).vector(options.vector);
@@ -128,7 +128,7 @@ impl XrcConnection {
         Ok(XrcConnection { send: None, in_flight, cq, initiator, target, options, psn })
     }
 
-    /// What to tell the remote. Errors: [`Error::Invalid`] where our GID index names none.
+    /// What to tell the remote. Errors: [`Error::Invalid`] if no GID has the index `gid_index`.
     pub fn local(&self) -> Result<XrcPeer, Error> {
         let initiator = setup::local(&self.initiator, &self.options, self.psn)?;
         Ok(XrcPeer { initiator, target_qpn: self.target.qpn() })
@@ -146,7 +146,7 @@ impl XrcConnection {
         Ok(())
     }
 
-    /// Posts one send work request by `post`, and rings.
+    /// Posts one send work request by `post`, and rings the doorbell.
     fn post_send(
         &mut self,
         buffer: Option<Buffer>,
@@ -166,17 +166,17 @@ impl XrcConnection {
     /// SEND of `buffer` to the remote's `srq`. Errors: [`Refused`], with the buffer.
     pub fn send(&mut self, srq: RemoteSrq, buffer: Buffer) -> Result<Ticket, Refused> {
         self.post_send(Some(buffer), |batch, id, elements| {
-            // SAFETY: `post_send` keeps the buffer until its completion, or until the queue pair is gone.
+            // SAFETY: `post_send` keeps the buffer until its completion, or until the queue pair is destroyed.
             unsafe { batch.send(id, WrFlags::SIGNALLED, srq, elements) }
         })
     }
 
-    /// SEND of `data`, which is copied and free at once. Errors: [`Refused`].
+    /// SEND of `data`, which is copied at once. Errors: [`Refused`].
     pub fn send_inline(&mut self, srq: RemoteSrq, data: &[u8]) -> Result<Ticket, Refused> {
         self.post_send(None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, srq, data))
     }
 
-    /// The next send that is done; `None` while there is none.
+    /// Returns the next completed send; `None` if there is none.
     ///
     /// # Errors
     /// As for [`XrcReceiver::poll`].

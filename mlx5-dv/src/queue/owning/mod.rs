@@ -1,4 +1,4 @@
-//! Queues that own the buffers they lend the card.
+//! Queues that own the buffers of posted work.
 
 pub(super) mod connection;
 pub(super) mod datagrams;

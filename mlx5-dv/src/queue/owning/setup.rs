@@ -1,4 +1,4 @@
-//! What every connection has: a queue pair, its completion queue, and the way to its remote.
+//! Common parts of all connections: a queue pair, its completion queue, and the path to the remote.
 
 use std::sync::Arc;
 
@@ -18,39 +18,39 @@ use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::SendQueue;
 use crate::queue::send::service::{Connected, Messages};
 
-/// What a connection is to be. An unreliable one has no use for `rts` and `min_rnr_timer`.
+/// Options of a connection. An unreliable connection ignores `rts` and `min_rnr_timer`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectionOptions {
-    /// Sends, writes, reads and atomics under way at once. Default: 128.
+    /// Maximum number of outstanding sends, writes, reads and atomics. Default: 128.
     pub send_depth: u32,
-    /// Receives posted at once. Default: 128.
+    /// Maximum number of posted receives. Default: 128.
     pub recv_depth: u32,
-    /// Bytes that the `_inline` calls can carry. Default: 28.
+    /// Maximum number of bytes of the `_inline` calls. Default: 28.
     pub inline_bytes: u16,
     /// Whether waiting sleeps instead of spinning. Default: no.
     pub events: bool,
     /// The completion vector of its completion queue. Default: 0.
     pub vector: u32,
-    /// How its events are held back. Default: not at all.
+    /// Moderation of its events. Default: none.
     pub moderation: CqModeration,
-    /// Which of our GIDs it comes from. Default: 0.
+    /// Index of the local GID. Default: 0.
     pub gid_index: u8,
     /// Service level: the Ethernet priority of its packets, 0 to 7. Default: 0.
     pub service_level: u8,
-    /// First packet sequence number we send, 24 bits. Default: one made of the clock.
+    /// First PSN to send, 24 bits. Default: derived from the clock.
     pub psn: Option<u32>,
-    /// What the remote may do. Default: write and read; atomics where it has REMOTE_ATOMIC.
+    /// Access rights of the remote. Default: REMOTE_WRITE and REMOTE_READ.
     pub remote_access: AccessFlags,
     /// Traffic class of its packets: DSCP and ECN. Default: 0.
     pub traffic_class: u8,
-    /// UDP source port of its packets, from 0xc000. Default: one of its own, as [`AddressPath::udp_sport`] has it.
+    /// UDP source port of its packets, from 0xc000. Default: as for [`AddressPath::udp_sport`].
     pub udp_sport: Option<u16>,
-    /// Payload of a full packet: the same on both sides. Default: the largest that our port has room for.
+    /// Path MTU, the same on both sides. Default: the largest that fits the port's MTU.
     pub path_mtu: Option<PathMtu>,
     /// Timeout, retries and depth of reads and atomics; its `sq_psn` is not used.
     pub rts: RtsAttributes,
-    /// What the remote is told to wait when no receive is posted: a code of 5 bits. Default: 12 (0.64 ms).
+    /// RNR NAK timer code sent to the remote if no receive is posted, 5 bits. Default: 12 (0.64 ms).
     pub min_rnr_timer: u8,
 }
 
@@ -76,38 +76,38 @@ impl Default for ConnectionOptions {
     }
 }
 
-/// What one end tells the other, as in libibverbs' pingpong examples.
+/// What one end tells the other to connect, as in libibverbs' pingpong examples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// Queue pair number, 24 bits.
     pub qpn: u32,
-    /// First packet sequence number it sends, 24 bits.
+    /// First PSN that it sends, 24 bits.
     pub psn: u32,
-    /// GID it comes from.
+    /// Its GID.
     pub gid: [u8; 16],
     /// Local identifier: 0 on Ethernet.
     pub lid: u16,
-    /// MAC address its packets carry; `None` where it was not told: then the GID must be link-local or one of ours.
+    /// Source MAC address of its packets. If `None`, the GID must be link-local or a local one.
     pub mac: Option<Mac>,
 }
 
-/// A queue pair with queues of its own, and how it is to be connected.
+/// A queue pair, its queues, and the options to connect it with.
 #[derive(Debug)]
 pub(super) struct Link<S: Connected = Messages> {
     pub(super) qp: Arc<QueuePair>,
-    /// The receive queue from the start, the send queue once connected; each only if it was to be there.
+    /// The receive queue exists from the start, the send queue once connected; each only if its depth is not 0.
     pub(super) queues: Queues<SendQueue<AnyDoorbell, S>, ReceiveQueue>,
     pub(super) options: ConnectionOptions,
     psn: u32,
 }
 
 impl<S: Connected> Link<S> {
-    /// A queue pair in INIT: receives may be posted.
+    /// Creates a queue pair in INIT: receives may be posted.
     pub(super) fn new(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
         Self::on(pd, &Uar::alloc(pd.device())?, options)
     }
 
-    /// As [`new`](Self::new), ringing through `uar`, which others may use, too.
+    /// As [`new`](Self::new), but rings through `uar`, which others may use, too.
     pub(super) fn on(pd: &Arc<Pd>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
         let entries = options.send_depth.saturating_add(options.recv_depth);
         let mut cq_options =
@@ -135,19 +135,19 @@ impl<S: Connected> Link<S> {
         Ok(())
     }
 
-    /// Connects by the steps' own attributes.
+    /// Connects with the given attributes of both transitions.
     pub(super) fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), Error> {
         self.queues.send = connect_by(&self.qp, &self.options, rtr, rts)?;
         Ok(())
     }
 }
 
-/// The first packet sequence number that `qp` sends.
+/// First PSN that `qp` sends.
 pub(super) fn first_psn(qp: &QueuePair, options: &ConnectionOptions) -> u32 {
     options.psn.unwrap_or_else(|| some_psn(qp.device().clock()))
 }
 
-/// What to tell the remote of `qp`, whose first packet sequence number is `psn`.
+/// What to tell the remote about `qp`, whose first PSN is `psn`.
 pub(super) fn local(qp: &QueuePair, options: &ConnectionOptions, psn: u32) -> Result<Peer, Error> {
     let index = options.gid_index;
     let gid = qp.device().gids().iter().find(|gid| gid.index == u16::from(index)).copied();
@@ -159,7 +159,7 @@ pub(super) fn local(qp: &QueuePair, options: &ConnectionOptions, psn: u32) -> Re
     Ok(Peer { qpn: qp.qpn(), psn, gid: gid.address.octets(), lid: 0, mac: Some(gid.mac) })
 }
 
-/// Connects `qp` to `peer`, INIT to RTR to RTS: its send queue, if it has one.
+/// Connects `qp` to `peer`, INIT to RTR to RTS. Returns its send queue, if it has one.
 pub(super) fn connect<S: Connected>(
     qp: &Arc<QueuePair>,
     options: &ConnectionOptions,
@@ -170,7 +170,7 @@ pub(super) fn connect<S: Connected>(
     (options.send_depth > 0).then(|| qp.connected_send_queue("connect", "")).transpose()
 }
 
-/// Connects `qp` by the steps' own attributes: its send queue, if it has one.
+/// Connects `qp` with the given attributes of both transitions. Returns its send queue, if it has one.
 fn connect_by<S: Connected>(
     qp: &Arc<QueuePair>,
     options: &ConnectionOptions,
@@ -193,14 +193,13 @@ pub(super) fn to_rts(qp: &QueuePair, options: &ConnectionOptions, psn: u32, peer
     qp.ready_to_send(&RtsAttributes { sq_psn: psn, ..options.rts })
 }
 
-/// A packet sequence number that differs from one connection to the next, so that late packets of the last are not
-/// taken for this one's.
+/// A PSN that differs from one connection to the next, so that late packets of an earlier connection are not accepted.
 fn some_psn(clock: &Clock) -> u32 {
     let nonce = clock.nonce();
     (nonce ^ nonce >> 30) as u32 & 0xff_ffff
 }
 
-/// The way to `peer`: by the MAC address it told, or one of ours, or the one in its GID.
+/// The path to `peer`: its MAC address is the one it told, that of a local GID, or the one in a link-local GID.
 fn path_to(device: &Device, peer: &Peer) -> Result<AddressPath, Error> {
     let ours = device.gids().iter().find(|gid| gid.address.octets() == peer.gid).map(|gid| gid.mac);
     if let Some(mac) = peer.mac.or(ours) {

@@ -1,4 +1,4 @@
-//! Posting to the send queue of an extended reliable connection.
+//! Send queues of extended reliable connections.
 
 use mlx5_prm::wqe::{WqeOpcode, XrcSeg};
 use uar::SendDoorbell;
@@ -16,7 +16,7 @@ use crate::queue::error::PostError;
 pub struct RemoteSrq(u32);
 
 impl RemoteSrq {
-    /// The one that the remote calls `srqn`; `None` for more than 24 bits.
+    /// The shared receive queue with the number `srqn` at the remote; `None` for more than 24 bits.
     pub fn new(srqn: u32) -> Option<Self> {
         (srqn >> 24 == 0).then_some(RemoteSrq(srqn))
     }
@@ -37,11 +37,11 @@ impl Head for RemoteSrq {
     }
 }
 
-/// What an extended reliable connection does: as [`Messages`](super::service::Messages), each for a shared receive
-/// queue of the remote's.
+/// An extended reliable connection: as [`Messages`](super::service::Messages), but each work request names a shared
+/// receive queue of the remote.
 #[derive(Debug, Clone, Copy)]
 pub struct ExtendedMessages {
-    /// Whether the card has atomics.
+    /// Whether the card supports atomics.
     pub(in crate::queue) atomics: bool,
 }
 
@@ -49,22 +49,22 @@ impl Service for ExtendedMessages {
     type Object = QueuePair;
 }
 
-/// The send queue of an XRC initiator in RTS, used by one thread: not `Sync`, `&mut self` throughout. `D` is how it
-/// rings. Work requests go in batches, as those of a [`SendQueue`](super::SendQueue) do.
+/// The send queue of an XRC initiator in RTS. Used by one thread: not `Sync`, and all methods take `&mut self`. `D` is
+/// the doorbell mode. Work requests are posted in batches, as on a [`SendQueue`](super::SendQueue).
 pub type XrcSendQueue<D = AnyDoorbell> = SendQueue<D, ExtendedMessages>;
 
 impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
-    /// SEND of `data` to `srq`, copied into the WQE: it can be reused at once. Errors: [`PostError`].
+    /// SEND of `data`, which is copied into the WQE at once, to `srq`. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, srq: RemoteSrq, data: &[u8]) -> Result<(), PostError> {
         self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, srq, data)
     }
 
-    /// SEND of `elements`, in their order, to `srq`. Errors: [`PostError`].
+    /// SEND of `elements`, in this order, to `srq`. Errors: [`PostError`].
     ///
     /// # Safety
-    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
-    /// registered under its key. It may be written meanwhile: then what is sent is a mixture of old and new bytes.
+    /// Until the work request completes, or its queue pair is reset or destroyed, each element's memory stays
+    /// registered under its key. It may be written meanwhile: then the message mixes old and new bytes.
     #[inline]
     pub unsafe fn send(
         &mut self,
@@ -76,7 +76,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         self.post_elements(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, srq, elements)
     }
 
-    /// As [`send`](Self::send), with an immediate.
+    /// As [`send`](Self::send), with immediate data.
     ///
     /// # Safety
     /// As for [`send`](Self::send).
@@ -92,8 +92,8 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         self.post_elements(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, srq, elements)
     }
 
-    /// RDMA WRITE of `elements`, in their order, to `remote`, whose key is of the protection domain of `srq`. Errors:
-    /// [`PostError`].
+    /// RDMA WRITE of `elements`, in this order, to `remote`, whose key belongs to the protection domain of `srq`.
+    /// Errors: [`PostError`].
     ///
     /// # Safety
     /// As for [`send`](Self::send).
@@ -110,7 +110,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         self.post_elements(request, (srq, remote), elements)
     }
 
-    /// As [`write`](Self::write), with an immediate that completes a receive of `srq`.
+    /// As [`write`](Self::write), with immediate data that completes a receive of `srq`.
     ///
     /// # Safety
     /// As for [`send`](Self::send).
@@ -128,12 +128,12 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         self.post_elements(request, (srq, remote), elements)
     }
 
-    /// RDMA READ from `remote`, whose key is of the protection domain of `srq`, into `elements`, in their order.
+    /// RDMA READ from `remote`, whose key belongs to the protection domain of `srq`, into `elements`, in this order.
     /// Errors: [`PostError`].
     ///
     /// # Safety
-    /// Until the work request has completed, or its queue pair was reset or destroyed, each element's memory stays
-    /// registered under its key, and nothing in this process holds a reference to it or relies on what it contains.
+    /// Until the work request completes, or its queue pair is reset or destroyed, each element's memory stays
+    /// registered under its key, and nothing in this process holds a reference to it or relies on its content.
     #[inline]
     pub unsafe fn read(
         &mut self,
@@ -147,7 +147,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         self.post_elements(request, (srq, remote), elements)
     }
 
-    /// ATOMIC fetch and add on a number whose key is of the protection domain of `srq`; else as on a
+    /// ATOMIC fetch and add to a number whose key belongs to the protection domain of `srq`; otherwise as on a
     /// [reliable connection](SendBatch::fetch_add).
     ///
     /// # Safety
@@ -166,8 +166,8 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
         self.post_atomic(request, (srq, remote), Operands { swap_add: add, compare: 0 }, element)
     }
 
-    /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add): the number becomes `swap` if it is `compare`, a pair
-    /// `[compare, swap]`.
+    /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add). The operands are a pair `[compare, swap]`: the
+    /// number becomes `swap` if it is `compare`.
     ///
     /// # Safety
     /// As for [`read`](Self::read).

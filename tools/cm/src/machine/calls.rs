@@ -1,4 +1,4 @@
-//! What the program asks for.
+//! Calls of the program.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::table::Connection;
 use super::types::{ConnectionId, Parameters, Path, Route, State, time_of};
 use crate::message::{Service, header, mad, padded, with_addresses};
 
-/// Room for a program's private data in a REQ.
+/// Maximum length of a program's private data in a REQ.
 pub(super) const REQ_DATA: usize = 92 - RdmaCmHdr::SIZE;
 const REP_DATA: usize = 196;
 const REJ_DATA: usize = 148;
@@ -47,7 +47,7 @@ impl Route {
 }
 
 impl Machine {
-    /// Requests for `service` become events. Errors: [`CallError::InUse`].
+    /// Listens on `service`: its requests become events. Errors: [`CallError::InUse`].
     pub fn listen(&mut self, service: Service) -> Result<(), CallError> {
         if self.listeners.contains_key(&service) {
             return Err(CallError::InUse(service));
@@ -56,17 +56,17 @@ impl Machine {
         Ok(())
     }
 
-    /// Requests for `service` are rejected from now on; those that are events already stay. Errors:
+    /// Stops listening on `service`: later requests are rejected; those already reported stay. Errors:
     /// [`CallError::NotListening`].
     pub fn close(&mut self, service: Service) -> Result<(), CallError> {
         self.listeners.remove(&service).map(drop).ok_or(CallError::NotListening(service))
     }
 
-    /// Asks for a connection to `service` along `path`. [`Event::ConnectResponse`](super::Event::ConnectResponse),
+    /// Requests a connection to `service` along `path`. [`Event::ConnectResponse`](super::Event::ConnectResponse),
     /// `Rejected` or `Unreachable` follows.
     ///
     /// # Errors
-    /// [`CallError::Full`]; [`CallError::PrivateData`], [`CallError::OutOfRange`] for parameters without room.
+    /// [`CallError::Full`]; [`CallError::PrivateData`], [`CallError::OutOfRange`] for parameters that do not fit.
     pub fn connect(
         &mut self,
         now: Duration,
@@ -118,7 +118,7 @@ impl Machine {
             .rnr_retry_count(parameters.rnr_retry_count)
             .max_cm_retries(self.config.retries)
             .srq(parameters.srq)
-            // LIDs of Ethernet: none, as Linux writes it.
+            // On Ethernet there are no LIDs; the value is Linux's.
             .primary_local_port_lid(0xffff)
             .primary_remote_port_lid(0xffff)
             .primary_local_port_gid(&path.local)
@@ -131,7 +131,7 @@ impl Machine {
         mad(&req)
     }
 
-    /// Accepts a request. What was offered is the limit of `responder_resources` and `initiator_depth`.
+    /// Accepts a request. The offer limits `responder_resources` and `initiator_depth`.
     /// [`Event::Established`](super::Event::Established), `Rejected` or `Unreachable` follows.
     ///
     /// # Errors
@@ -159,13 +159,13 @@ impl Machine {
             .srq(parameters.srq)
             .local_ca_guid(guid)
             .private_data(&padded(&parameters.private_data));
-        // What the request asked for.
+        // The request's values.
         let patience = (connection.interval, connection.tries);
         self.ask(now, id.0, State::RepSent, mad(&rep), patience);
         Ok(())
     }
 
-    /// The queue pair of a connection that the remote accepted is in RTS. Both sides may send then.
+    /// Call this when the queue pair of a connection that the remote accepted is in RTS. Both sides may then send.
     ///
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::PrivateData`].
@@ -183,11 +183,11 @@ impl Machine {
         Ok(())
     }
 
-    /// A message arrived on the queue pair of a connection that was accepted: the RTU was lost, or is late.
-    /// [`Event::Established`](super::Event::Established) follows at once.
+    /// Call this when a message arrived on the queue pair of an accepted connection before the RTU, which was lost or
+    /// is late. [`Event::Established`](super::Event::Established) follows at once.
     ///
     /// # Errors
-    /// [`CallError::Unknown`]. Nothing happens in other states.
+    /// [`CallError::Unknown`]. In other states it has no effect.
     pub fn communication_established(&mut self, id: ConnectionId) -> Result<(), CallError> {
         if self.connection(id)?.state == State::RepSent {
             self.established(id.0, Vec::new());
@@ -195,8 +195,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Rejects a request ([`ConsumerDefined`](CmRejectReason::ConsumerDefined) is the program's reason), or an
-    /// acceptance. The connection is gone then.
+    /// Rejects a request ([`ConsumerDefined`](CmRejectReason::ConsumerDefined) is the program's reason), or a reply.
+    /// This ends the connection.
     ///
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::PrivateData`].
@@ -214,8 +214,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Tells the remote that an answer takes up to 4.096 us times two to `service_timeout`, 5 bits, longer. Requests
-    /// that come twice are answered so without being asked.
+    /// Tells the remote that the answer takes up to 4.096 us * 2^`service_timeout` longer; 5 bits. Repeated requests
+    /// are answered so automatically.
     ///
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::OutOfRange`].
@@ -238,7 +238,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Forgets a connection, in whatever state: the remote is told, and no event follows.
+    /// Destroys a connection in any state: the remote is told, and no event follows.
     ///
     /// # Errors
     /// [`CallError::Unknown`].
@@ -286,7 +286,7 @@ impl Machine {
         self.transmit(connection.path, mad(&mra));
     }
 
-    /// The code of the time that the program may take to answer, for an MRA.
+    /// Code of the time that the program may take to answer, for an MRA.
     pub(super) fn patience_code(&self) -> u8 {
         (0..self.config.longest_delay).find(|code| time_of(*code) >= self.config.patience).unwrap_or(21)
     }

@@ -1,9 +1,9 @@
-//! What calls may fail with.
+//! Errors of calls.
 
 use super::types::State;
 use crate::message::Service;
 
-/// A call that the connection manager refuses: nothing happened.
+/// Why the connection manager refuses a call. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -22,33 +22,33 @@ pub enum CallError {
         /// The state that the call needs.
         wanted: &'static str,
     },
-    /// More private data than the message has room for.
+    /// The private data is longer than its field in the message.
     #[error("{given} bytes of private data, and a {message} has room for {most}")]
     PrivateData {
         /// The message.
         message: &'static str,
         /// Bytes given.
         given: usize,
-        /// Room for the program's own.
+        /// Room for the program's data.
         most: usize,
     },
-    /// A number that its field has no room for.
+    /// A value above its limit.
     #[error("{what} is {given:#x}, and the limit is {most:#x}")]
     OutOfRange {
         /// The parameter.
         what: &'static str,
         /// Its value.
         given: u32,
-        /// The greatest that is valid.
+        /// The greatest valid value.
         most: u32,
     },
-    /// Somebody listens there already.
+    /// The service has a listener already.
     #[error("{0} has a listener already: close it, or take another port")]
     InUse(Service),
-    /// Nobody listens there.
+    /// The service has no listener.
     #[error("{0} has no listener")]
     NotListening(Service),
-    /// The connection manager is full.
+    /// The limit of connections is reached.
     #[error("{most} connections exist, the limit that Config::connections sets: destroy some, or raise it")]
     Full {
         /// The limit.

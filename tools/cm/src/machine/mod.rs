@@ -1,6 +1,6 @@
 //! The state machine: messages, calls and time go in; messages, events and the next time come out. IBTA 12.9.
 //!
-//! It does no input or output, and asks no clock: every call is told what time it is.
+//! It does no input or output and reads no clock: every call gets the time.
 
 mod calls;
 mod error;
@@ -26,7 +26,7 @@ pub use types::{Agreed, Config, ConnectionId, Event, Parameters, Path, Route, St
 pub struct Machine {
     config: Config,
     table: Table,
-    /// Listeners, and how many requests of each wait for the program's answer.
+    /// Listeners, with the number of requests of each that wait for the program's answer.
     listeners: HashMap<Service, usize>,
     /// The last communication ID, before it is mixed with `operand`.
     last_id: u32,
@@ -36,7 +36,7 @@ pub struct Machine {
     events: VecDeque<(ConnectionId, Event)>,
 }
 
-/// A rejection without anything that only some have.
+/// A rejection with its common fields only.
 struct Refusal {
     path: Path,
     tid: u64,
@@ -63,9 +63,9 @@ impl Refusal {
 }
 
 impl Machine {
-    /// A connection manager of nothing yet.
+    /// Creates a connection manager without connections.
     pub fn new(config: Config) -> Self {
-        // Any mixture does: numbers of an earlier process are to be unlikely ones of this.
+        // Any mixing function will do: it makes numbers of an earlier process unlikely.
         let mixed = config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Machine {
             config,
@@ -89,32 +89,32 @@ impl Machine {
         self.events.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called, at the latest; `None` if nothing waits.
+    /// When [`handle_timeout`](Self::handle_timeout) must be called, at the latest; `None` if no timer runs.
     pub fn poll_timeout(&self) -> Option<Duration> {
         self.table.next_deadline()
     }
 
-    /// Connections there are, those in timewait among them.
+    /// Number of connections, including those in timewait.
     pub fn connections(&self) -> usize {
         self.table.len()
     }
 
-    /// The connections there are.
+    /// All connections.
     pub fn ids(&self) -> impl Iterator<Item = ConnectionId> {
         self.table.ids()
     }
 
-    /// The state of a connection; `None` once it is gone.
+    /// State of a connection; `None` after its end.
     pub fn state(&self, id: ConnectionId) -> Option<State> {
         self.table.get(id.0).map(|connection| connection.state)
     }
 
-    /// What both sides agree on: final from [`Event::ConnectResponse`], or [`accept`](Self::accept), on.
+    /// What both sides agreed on. It is final after [`Event::ConnectResponse`] or [`accept`](Self::accept).
     pub fn agreed(&self, id: ConnectionId) -> Option<Agreed> {
         self.table.get(id.0).map(|connection| connection.agreed)
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due.
     pub fn handle_timeout(&mut self, now: Duration) {
         while let Some(id) = self.table.due(now) {
             self.expired(now, id);
@@ -145,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// The remote did not answer, however often it was asked.
+    /// The remote did not answer any retransmission.
     fn give_up(&mut self, now: Duration, id: u32) {
         match self.state(ConnectionId(id)) {
             Some(State::ReqSent | State::RepSent) => {
@@ -157,27 +157,27 @@ impl Machine {
         }
     }
 
-    /// Reports an event, unless the program has dropped the connection.
+    /// Reports an event, unless the program has destroyed the connection.
     fn report(&mut self, id: u32, event: Event) {
         if self.table.get(id).is_some_and(|connection| !connection.orphan) {
             self.events.push_back((ConnectionId(id), event));
         }
     }
 
-    /// Reports the last event of a connection, which is gone then.
+    /// Reports the last event of a connection, and removes it.
     fn end(&mut self, id: u32, event: Event) {
         self.report(id, event);
         self.leave_backlog(id);
         self.table.remove(id);
     }
 
-    /// The connection has ended; late messages of it are still answered.
+    /// Ends the connection. Its late messages are still answered.
     fn ended(&mut self, now: Duration, id: u32, confirmed: bool, private_data: Vec<u8>) {
         self.report(id, Event::Disconnected { confirmed, private_data });
         self.wait_out(now, id, State::Timewait);
     }
 
-    /// Nothing but answers to late messages from now on.
+    /// From now on only answers late messages.
     fn wait_out(&mut self, now: Duration, id: u32, state: State) {
         self.leave_backlog(id);
         if let Some(connection) = self.table.get_mut(id) {
@@ -206,8 +206,8 @@ impl Machine {
         }
     }
 
-    /// Sends `message` of connection `id`, whose state is `state` until the remote answers, by `interval` from now:
-    /// else it is sent again `tries` times.
+    /// Sends `message` of connection `id`, and sets its state to `state`. Without an answer within `interval` the
+    /// message is retransmitted, `tries` times.
     fn ask(&mut self, now: Duration, id: u32, state: State, message: [u8; MAD], (interval, tries): (Duration, u8)) {
         self.remember(id, state, message);
         if let Some(connection) = self.table.get_mut(id) {
@@ -216,7 +216,7 @@ impl Machine {
         self.table.set_deadline(id, Some(now + interval));
     }
 
-    /// Sends `message` of connection `id`, and keeps it for the case that it is lost.
+    /// Sends `message` of connection `id`, and keeps it for retransmission.
     fn remember(&mut self, id: u32, state: State, message: [u8; MAD]) {
         self.leave_backlog(id);
         let Some(connection) = self.table.get_mut(id) else { return };
@@ -225,7 +225,7 @@ impl Machine {
         self.send_again(id);
     }
 
-    /// Rejects the last message of the remote, or ends a try of ours. Only sends.
+    /// Sends a rejection of the remote's last message, or of our own request. The state does not change.
     fn refuse(&mut self, id: u32, reason: CmRejectReason, private_data: &[u8]) {
         let Some(connection) = self.table.get_mut(id) else { return };
         let refusal = Refusal {
@@ -240,7 +240,7 @@ impl Machine {
             },
             reason,
         };
-        // A remote that never heard of us by number finds the connection by this.
+        // A remote that does not know our number finds the connection by this.
         let guid = self.config.ca_guid.to_be_bytes();
         let additional: &[u8] = if reason == CmRejectReason::Timeout { &guid } else { &[] };
         let message = refusal.message(additional, private_data);
@@ -248,7 +248,7 @@ impl Machine {
         self.send_again(id);
     }
 
-    /// Rejects a message that belongs to no connection of ours.
+    /// Rejects a message that belongs to no connection.
     fn turn_away(&mut self, refusal: &Refusal) {
         self.transmit(refusal.path, refusal.message(&[], &[]));
     }
@@ -273,7 +273,7 @@ impl Machine {
         self.last_tid
     }
 
-    /// A number for a new connection. Errors: [`CallError::Full`].
+    /// Number for a new connection. Errors: [`CallError::Full`].
     fn next_id(&mut self) -> Result<u32, CallError> {
         if self.table.len() >= self.config.connections {
             return Err(CallError::Full { most: self.config.connections });

@@ -1,4 +1,5 @@
-//! Messages of remotes. Nothing in them is believed: a message is of a connection only if it comes from its remote.
+//! Messages from remotes. They are not trusted: a message belongs to a connection only if the connection's remote sent
+//! it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,17 +16,17 @@ use super::types::{Agreed, Event, Path, Route, State};
 use super::{Machine, Refusal};
 use crate::message::{Malformed, Message, Service, addresses, header, mad};
 
-/// Path MTUs that there are: codes 1 (256 bytes) to 5 (4096).
+/// Valid path MTUs: codes 1 (256 bytes) to 5 (4096).
 const MTUS: std::ops::RangeInclusive<u8> = 1..=5;
 
-/// Why a request is turned away, or the service and its requester's port and private data.
+/// The service of a request, with the requester's port and private data; or why it is rejected.
 type Judged<'a> = Result<(Service, u16, &'a [u8]), CmRejectReason>;
 
 impl Machine {
-    /// A management datagram arrived on queue pair 1, along `path`.
+    /// Handles a management datagram that arrived on queue pair 1 along `path`.
     ///
     /// # Errors
-    /// [`Malformed`] where it is no message that is understood; it has no effect then.
+    /// [`Malformed`] if it is not a supported message. It then has no effect.
     pub fn receive(&mut self, now: Duration, path: Path, bytes: &[u8]) -> Result<(), Malformed> {
         match Message::parse(bytes)? {
             Message::Req(req) => self.on_req(now, path, &req),
@@ -41,7 +42,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The state of connection `local_id` to the remote at the end of `path`, if that knows it by `remote_id`.
+    /// State of connection `local_id`, if its remote is at the end of `path` and calls it `remote_id`.
     fn state_of(&self, path: Path, local_id: u32, remote_id: u32) -> Option<State> {
         let connection = self.table.get(local_id)?;
         let is_theirs = connection.path.remote == path.remote && connection.remote_id == remote_id;
@@ -102,13 +103,13 @@ impl Machine {
         }
     }
 
-    /// A request that came before: the answer was lost, or takes long.
+    /// Handles a repeated request: the answer was lost, or takes long.
     fn on_req_again(&mut self, id: u32, req: &CmReq) {
         let Some(connection) = self.table.get(id) else { return };
         match connection.state {
             State::ReqReceived => self.acknowledge(id, self.patience_code()),
             State::RepSent | State::Rejected => self.send_again(id),
-            // A new connection by an old number.
+            // A new connection with an old number.
             State::Timewait => self.turn_away(&Refusal {
                 path: connection.path,
                 tid: req.hdr().transaction_id(),
@@ -121,7 +122,7 @@ impl Machine {
         }
     }
 
-    /// The remote uses the queue pair of connection `id` for another one: it does not know this one any more. IBTA
+    /// The remote uses the queue pair of connection `id` for another connection: it no longer knows this one. IBTA
     /// 12.9.8.3.1.
     fn stale(&mut self, now: Duration, id: u32) {
         match self.table.get(id).map(|connection| connection.state) {
@@ -147,13 +148,13 @@ impl Machine {
                 self.replied(now, id, rep);
             }
             Some((State::RepReceived, true)) => self.acknowledge(id, self.patience_code()),
-            // The RTU, or the REJ, was lost.
+            // The RTU or the REJ was lost.
             Some((State::Established | State::Rejected, true)) => self.send_again(id),
             Some(_) => {}
         }
     }
 
-    /// The first REP of connection `id`.
+    /// Handles the first REP of connection `id`.
     fn replied(&mut self, now: Duration, id: u32, rep: &CmRep) {
         self.table.know_remote(id, rep.local_ca_guid(), rep.local_comm_id());
         self.table.know_queue_pair(id, rep.local_qpn());
@@ -183,13 +184,13 @@ impl Machine {
         let Some(connection) = self.table.get_mut(id) else { return };
         (connection.state, connection.last) = (State::Established, None);
         self.report(id, Event::Established { private_data });
-        // Dropped while it waited.
+        // Destroyed while it waited.
         if self.table.get(id).is_some_and(|connection| connection.orphan) {
             self.table.remove(id);
         }
     }
 
-    /// The connection that a REJ is about.
+    /// The connection that a REJ belongs to.
     fn rejected_connection(&self, path: Path, rej: &CmRej) -> Option<u32> {
         let (id, remote_id) = (rej.remote_comm_id(), rej.local_comm_id());
         if rej.reason() == CmRejectReason::Timeout
@@ -238,11 +239,11 @@ impl Machine {
         let (id, remote_id) = (dreq.remote_comm_id(), dreq.local_comm_id());
         let connection = self.table.get(id).filter(|_| self.state_of(path, id, remote_id).is_some());
         let is_live = match connection {
-            // Of another queue pair than this connection's.
+            // For another queue pair than this connection's.
             Some(connection) if connection.agreed.local_qpn != dreq.remote_qpn_eecn() => return,
             Some(Connection { state: State::ReqReceived, .. }) => return,
             Some(connection) => !matches!(connection.state, State::Timewait | State::Rejected),
-            // Ended and forgotten: the remote has not heard of it yet.
+            // Ended and removed: the remote does not know yet.
             None => false,
         };
         let mut drep = CmDrep::default();
@@ -264,7 +265,7 @@ impl Machine {
     }
 }
 
-/// What a request offers. What the remote has under way at once, we answer, and the other way round.
+/// What a request offers: the remote's initiator depth is our responder resources, and vice versa.
 fn offer(path: Path, req: &CmReq) -> Agreed {
     Agreed {
         path,

@@ -1,4 +1,4 @@
-//! Service ID resolution: the queue pair and Q_Key behind a port, for datagrams. IBTA 12.11.
+//! Service ID resolution: queue pair and Q_Key of a port, for datagrams. IBTA 12.11.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::message::{Service, addresses, header, mad, padded, with_addresses};
 const REQ_DATA: usize = 216 - RdmaCmHdr::SIZE;
 const REP_DATA: usize = 136;
 
-/// Requests carry no GUID: a remote's own number is enough.
+/// Requests carry no GUID: the remote's number is sufficient.
 const NO_GUID: u64 = u64::MAX;
 
 impl Machine {
-    /// Asks for the queue pair of `service` at the end of `path`. `source_port` is ours, which the remote is told.
-    /// [`Event::Resolved`], [`Event::Unresolved`] or [`Event::Unreachable`] follows.
+    /// Requests the queue pair of `service` at the end of `path`. `source_port` is the local port that the remote is
+    /// told. [`Event::Resolved`], [`Event::Unresolved`] or [`Event::Unreachable`] follows.
     ///
     /// # Errors
     /// [`CallError::Full`], [`CallError::PrivateData`].
@@ -48,7 +48,7 @@ impl Machine {
         Ok(ConnectionId(id))
     }
 
-    /// Answers a [`Event::ResolveRequest`] with queue pair `qpn` and its Q_Key. The request is gone then.
+    /// Answers an [`Event::ResolveRequest`] with queue pair `qpn` and its Q_Key. This ends the request.
     ///
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::PrivateData`], [`CallError::OutOfRange`].
@@ -67,7 +67,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Refuses a [`Event::ResolveRequest`]. The request is gone then.
+    /// Refuses an [`Event::ResolveRequest`]. This ends the request.
     ///
     /// # Errors
     /// [`CallError::Unknown`], [`CallError::State`], [`CallError::PrivateData`].

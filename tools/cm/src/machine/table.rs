@@ -1,4 +1,4 @@
-//! The connections, by their own number and by what the remote knows of them.
+//! Connections, by local number and by the remote's identifiers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use mlx5_prm::ib::MAD;
 use super::types::{Agreed, ConnectionId, Path, Route, State};
 use crate::message::{Gid, Service};
 
-/// What the remote knows a connection by: its GID, GUID and number. A remote cannot name those of another GID.
+/// The remote's identifiers of a connection: GID, GUID and number. So a remote cannot name connections of another GID.
 pub(super) type RemoteKey = (Gid, u64, u32);
 
 /// A connection.
@@ -17,24 +17,24 @@ pub(super) struct Connection {
     pub(super) state: State,
     pub(super) path: Path,
     pub(super) service: Service,
-    /// Whether a listener's program has still to answer.
+    /// Whether the listener's program must still answer.
     pub(super) in_backlog: bool,
     /// Transaction of the last message.
     pub(super) tid: u64,
-    /// Of the remote: GUID, communication ID, queue pair. 0 until known.
+    /// The remote's GUID, communication ID and queue pair; 0 until known.
     pub(super) remote_guid: u64,
     pub(super) remote_id: u32,
     pub(super) remote_qpn: u32,
     /// What this side offered, then what both agree on.
     pub(super) agreed: Agreed,
-    /// The last message: sent again after a timeout, and where the remote shows that it missed it.
+    /// The last message. It is retransmitted after a timeout, and when the remote shows that it missed it.
     pub(super) last: Option<Box<[u8; MAD]>>,
-    /// How long the remote has to answer, and how often the last message is still sent again.
+    /// Time that the remote has to answer, and how often the last message will still be retransmitted.
     pub(super) interval: Duration,
     pub(super) tries: u8,
-    /// The program has dropped it: its events go nowhere.
+    /// The program has destroyed it: its events are discarded.
     pub(super) orphan: bool,
-    /// When something is to be done.
+    /// When its timer is due.
     deadline: Option<Duration>,
     remote_key: Option<RemoteKey>,
     queue_pair_key: Option<RemoteKey>,
@@ -105,17 +105,17 @@ impl Table {
         self.connections.insert(id, connection);
     }
 
-    /// The connection, or request, that a remote knows by `key`.
+    /// The connection or request with the remote's identifiers `key`.
     pub(super) fn of_remote(&self, key: &RemoteKey) -> Option<u32> {
         self.by_remote.get(key).copied()
     }
 
-    /// The connection to the queue pair `key`.
+    /// The connection to the remote queue pair `key`.
     pub(super) fn of_queue_pair(&self, key: &RemoteKey) -> Option<u32> {
         self.by_queue_pair.get(key).copied()
     }
 
-    /// From now on connection `id` is found by the remote's number `remote_id`.
+    /// Records the remote's number `remote_id` of connection `id`.
     pub(super) fn know_remote(&mut self, id: u32, guid: u64, remote_id: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let key = (connection.path.remote, guid, remote_id);
@@ -124,7 +124,7 @@ impl Table {
         self.by_remote.insert(key, id);
     }
 
-    /// From now on connection `id` is found by the remote's queue pair.
+    /// Records the remote queue pair of connection `id`.
     pub(super) fn know_queue_pair(&mut self, id: u32, qpn: u32) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let key = (connection.path.remote, connection.remote_guid, qpn);
@@ -133,7 +133,7 @@ impl Table {
         self.by_queue_pair.insert(key, id);
     }
 
-    /// Something is to be done for connection `id` at `deadline`, and not before.
+    /// Sets the timer of connection `id` to `deadline`.
     pub(super) fn set_deadline(&mut self, id: u32, deadline: Option<Duration>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Some(old) = std::mem::replace(&mut connection.deadline, deadline) {
@@ -147,7 +147,7 @@ impl Table {
         self.timers.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A connection whose timer is due, which it then has no more.
+    /// Returns a connection whose timer is due, and clears the timer.
     pub(super) fn due(&mut self, now: Duration) -> Option<u32> {
         let (deadline, id) = *self.timers.first()?;
         if deadline > now {
@@ -173,7 +173,7 @@ impl Table {
         Some(connection)
     }
 
-    /// Whether nothing is left, in any of the tables.
+    /// Whether all tables are empty.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.connections.is_empty()

@@ -1,4 +1,4 @@
-//! What goes into the state machine and comes out of it.
+//! Inputs and outputs of the state machine.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,10 +9,10 @@ use mlx5_prm::values::PathMtu;
 
 use crate::message::{Gid, Service, address_of};
 
-/// Both ends of the way that messages take.
+/// Both ends of a path of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// Our GID.
+    /// The local GID.
     pub local: Gid,
     /// The remote's GID.
     pub remote: Gid,
@@ -25,12 +25,12 @@ impl Path {
     }
 }
 
-/// A connection, or a request for the queue pair of a service: our communication ID. Never 0.
+/// A connection, or a request for the queue pair of a service: the local communication ID, never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) u32);
 
 impl ConnectionId {
-    /// The number, as it is in messages.
+    /// The number in messages.
     pub fn number(self) -> u32 {
         self.0
     }
@@ -42,23 +42,23 @@ impl ConnectionId {
 pub struct Config {
     /// GUID of the card.
     pub ca_guid: u64,
-    /// Distinguishes this process's communication IDs from those of one before it.
+    /// Distinguishes this process's communication IDs from those of an earlier process.
     pub seed: u64,
-    /// How long either side may take to answer: 4.096 us times two to this, 5 bits. Default: 18 (1.07 s).
+    /// Time that either side may take to answer: 4.096 us * 2^n, 5 bits. Default: 18 (1.07 s).
     pub response_timeout: u8,
-    /// How long a packet may be under way: 4.096 us times two to this, 5 bits. Default: 14 (67 ms).
+    /// Maximum lifetime of a packet: 4.096 us * 2^n, 5 bits. Default: 14 (67 ms).
     pub packet_lifetime: u8,
-    /// How often a message without answer is sent again, 0 to 15. Default: 15.
+    /// Number of retransmissions of a message without an answer, 0 to 15. Default: 15.
     pub retries: u8,
-    /// The longest delay that an MRA or a request of the remote can ask for, as a code. Default: 21 (8.6 s).
+    /// Longest delay that an MRA or a request of the remote can set, as a code. Default: 21 (8.6 s).
     pub longest_delay: u8,
-    /// How long an ended connection is remembered, so that late messages of it are known. Default: 1 s.
+    /// How long an ended connection is kept, so that its late messages are recognised. Default: 1 s.
     pub timewait: Duration,
-    /// How long a program may take to answer an event, before the connection is rejected. Default: 60 s.
+    /// Time that the program may take to answer an event, before the connection is rejected. Default: 60 s.
     pub patience: Duration,
-    /// Connections at most, those in timewait among them. Default: 16384.
+    /// Maximum number of connections, including those in timewait. Default: 16384.
     pub connections: usize,
-    /// Requests of a listener that wait for an answer of the program, at most. Default: 1024.
+    /// Maximum number of requests of a listener that wait for the program's answer. Default: 1024.
     pub backlog: usize,
 }
 
@@ -80,39 +80,39 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Time from a message to its answer, at most: to the remote and back, and its processing by `code`.
+    /// Maximum time from a message to its answer: the way to the remote and back, and the processing time `code`.
     pub(crate) fn round_trip(&self, code: u8) -> Duration {
         time_of(code.min(self.longest_delay)) + 2 * time_of(self.packet_lifetime)
     }
 }
 
-/// The time that a code of 5 bits means: 4.096 us times two to it.
+/// Time of a 5-bit code: 4.096 us * 2^code.
 pub(crate) fn time_of(code: u8) -> Duration {
     Duration::from_nanos(4096 << code.min(31))
 }
 
-/// What a side offers or takes, in a REQ and a REP.
+/// What one side offers in a REQ or accepts in a REP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
-    /// Our queue pair, 24 bits.
+    /// The local queue pair, 24 bits.
     pub qpn: u32,
-    /// First packet sequence number that the remote sends, 24 bits: what our queue pair's `rq_psn` is. IBTA "Starting
-    /// PSN"; Linux's connection manager has it so.
+    /// First PSN that the remote sends, 24 bits: `rq_psn` of the local queue pair. IBTA "Starting PSN", as Linux's
+    /// connection manager uses it.
     pub psn: u32,
-    /// READs and atomics of the remote that we answer at once, at most. Default: 16.
+    /// Maximum number of the remote's outstanding READs and atomics. Default: 16.
     pub responder_resources: u8,
-    /// READs and atomics that we want under way at once. Default: 16.
+    /// Number of our own outstanding READs and atomics that we want. Default: 16.
     pub initiator_depth: u8,
-    /// How often the remote is to send again when we have no receive posted, 0 to 6; 7 for ever. Default: 7.
+    /// Number of the remote's retries if we have no receive posted, 0 to 6; 7 means no limit. Default: 7.
     pub rnr_retry_count: u8,
     /// Whether our receives come from a shared receive queue. Default: no.
     pub srq: bool,
-    /// The program's own: up to 56 bytes in a request, 196 in a reply.
+    /// The program's private data: up to 56 bytes in a request, 196 in a reply.
     pub private_data: Vec<u8>,
 }
 
 impl Parameters {
-    /// Of queue pair `qpn`, whose remote starts at `psn`; all else default.
+    /// For queue pair `qpn`, whose remote starts at `psn`; everything else is default.
     pub fn new(qpn: u32, psn: u32) -> Self {
         Parameters {
             qpn,
@@ -132,18 +132,18 @@ impl Parameters {
     }
 }
 
-/// What the requester decides for both sides.
+/// Parameters that the requester sets for both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Our port, which the remote is told.
+    /// The local port that the remote is told.
     pub source_port: u16,
     /// The transport. Default: RC.
     pub transport: CmTransport,
-    /// Payload of a full packet. Default: 1024 bytes.
+    /// Path MTU. Default: 1024 bytes.
     pub path_mtu: PathMtu,
-    /// How long to wait for an acknowledgement: 4.096 us times two to this, 5 bits. Default: 14 (67 ms).
+    /// Local ACK timeout: 4.096 us * 2^n, 5 bits. Default: 14 (67 ms).
     pub local_ack_timeout: u8,
-    /// How often to send again then, 0 to 7. Default: 7.
+    /// Number of retries after a timeout, 0 to 7. Default: 7.
     pub retry_count: u8,
     /// Traffic class: DSCP and ECN. Default: 0.
     pub traffic_class: u8,
@@ -168,88 +168,88 @@ impl Default for Route {
     }
 }
 
-/// What a queue pair needs once both sides have agreed.
+/// Parameters of a queue pair that both sides agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {
-    /// Where it is.
+    /// Path to the remote.
     pub path: Path,
-    /// Our queue pair; 0 until the program names it.
+    /// The local queue pair; 0 until the program sets it.
     pub local_qpn: u32,
     /// The remote queue pair.
     pub remote_qpn: u32,
-    /// First packet sequence number that the remote sends.
+    /// First PSN that the remote sends.
     pub rq_psn: u32,
-    /// First packet sequence number that we send.
+    /// First PSN that we send.
     pub sq_psn: u32,
-    /// READs and atomics of the remote that we answer at once.
+    /// Maximum number of the remote's outstanding READs and atomics.
     pub responder_resources: u8,
-    /// READs and atomics of ours under way at once.
+    /// Maximum number of our outstanding READs and atomics.
     pub initiator_depth: u8,
-    /// How often to send again when the remote has no receive posted.
+    /// Number of our retries if the remote has no receive posted.
     pub rnr_retry_count: u8,
     /// Whether the remote's receives come from a shared receive queue.
     pub srq: bool,
-    /// Payload, timeouts and the rest.
+    /// Path MTU, timeouts and other parameters.
     pub route: Route,
 }
 
-/// What happens.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A remote asks for a connection: accept or reject it.
+    /// A remote requests a connection: accept or reject it.
     ConnectRequest {
         /// The listener.
         service: Service,
-        /// Who asks.
+        /// The address of the requester.
         remote: SocketAddr,
-        /// What it offers: its READs and atomics that we are to answer, and those that it answers.
+        /// What it offers: the maximum numbers of its outstanding READs and atomics, and of ours.
         offer: Agreed,
-        /// The remote program's own data, padded with zeros.
+        /// Private data of the remote program, padded with zeros.
         private_data: Vec<u8>,
     },
-    /// The remote accepts: connect the queue pair, then say so by [`Machine::ready`](crate::Machine::ready).
+    /// The remote accepts: connect the queue pair, then call [`Machine::ready`](crate::Machine::ready).
     ConnectResponse {
-        /// What was agreed on.
+        /// What both sides agreed on.
         agreed: Agreed,
-        /// The remote program's own data, padded with zeros.
+        /// Private data of the remote program, padded with zeros.
         private_data: Vec<u8>,
     },
-    /// The remote is ready, too: to the side that accepted.
+    /// The remote is ready, too. For the side that accepted.
     Established {
-        /// The remote program's own data, padded with zeros.
+        /// Private data of the remote program, padded with zeros.
         private_data: Vec<u8>,
     },
     /// The remote refuses. The last event of the connection.
     Rejected {
-        /// Why.
+        /// The reason.
         reason: CmRejectReason,
-        /// What belongs to the reason.
+        /// Additional information about the reason.
         additional: Vec<u8>,
-        /// The remote program's own data, padded with zeros.
+        /// Private data of the remote program, padded with zeros.
         private_data: Vec<u8>,
     },
-    /// The remote does not answer, or the program did not. The last event of the connection.
+    /// The remote or the program did not answer. The last event of the connection.
     Unreachable,
-    /// The connection has ended: no more is sent.
+    /// The connection has ended: nothing more may be sent.
     Disconnected {
-        /// Whether the remote confirms it, or asked for it. If not, it did not answer.
+        /// Whether the remote confirmed or requested it. If not, it did not answer.
         confirmed: bool,
-        /// The remote program's own data, padded with zeros.
+        /// Private data of the remote program, padded with zeros.
         private_data: Vec<u8>,
     },
-    /// Late packets of an ended connection are gone: its queue pair can be used again. The last event of the
+    /// An ended connection has no late packets any more: its queue pair can be reused. The last event of the
     /// connection.
     TimewaitExit,
-    /// A remote asks for the queue pair of a service: answer or refuse.
+    /// A remote requests the queue pair of a service: answer or refuse.
     ResolveRequest {
         /// The listener.
         service: Service,
-        /// Who asks.
+        /// The address of the requester.
         remote: SocketAddr,
-        /// The way to it.
+        /// The path to the remote.
         path: Path,
-        /// The remote program's own data, padded with zeros.
+        /// Private data of the remote program, padded with zeros.
         private_data: Vec<u8>,
     },
     /// The queue pair of a service. The last event of the request.
@@ -258,20 +258,20 @@ pub enum Event {
         qpn: u32,
         /// Its Q_Key.
         qkey: u32,
-        /// The remote program's own data, padded with zeros.
+        /// Private data of the remote program, padded with zeros.
         private_data: Vec<u8>,
     },
-    /// The remote does not tell its queue pair. The last event of the request.
+    /// The remote refuses to tell its queue pair. The last event of the request.
     Unresolved {
-        /// Why.
+        /// The reason.
         status: CmSidrStatus,
-        /// The remote program's own data, padded with zeros.
+        /// Private data of the remote program, padded with zeros.
         private_data: Vec<u8>,
     },
 }
 
 impl Event {
-    /// Whether the connection is gone: no event of it follows, and calls no longer know it.
+    /// Whether this is the connection's last event: calls no longer know the connection.
     pub fn is_last(&self) -> bool {
         matches!(
             self,
@@ -287,7 +287,7 @@ impl Event {
 /// A management datagram to send, from and to queue pair 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where to.
+    /// Destination.
     pub path: Path,
     /// The datagram.
     pub mad: Box<[u8; MAD]>,
@@ -310,13 +310,13 @@ pub enum State {
     DreqSent,
     /// Ended: late messages are answered.
     Timewait,
-    /// Rejected: requests that come again are rejected again.
+    /// Rejected: repeated requests are rejected again.
     Rejected,
     /// Waits for a SIDR_REP.
     SidrReqSent,
     /// Waits for the program to answer.
     SidrReqReceived,
-    /// Answered: requests that come again are answered again.
+    /// Answered: repeated requests are answered again.
     SidrAnswered,
 }
 
