@@ -97,7 +97,7 @@ enum Role {
 /// What a connection has under way.
 #[derive(Debug, Default)]
 struct Exchange {
-    /// What is to be sent next: of a server the message that came.
+    /// What to send next: a server sends the received message back.
     next: Option<Buffer>,
     is_sending: bool,
 }

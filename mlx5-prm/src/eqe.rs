@@ -304,7 +304,7 @@ values! {
         PciPowerChange = 0x5 "PCI_POWER_CHANGE_EVENT",
         /// Firmware was patched as it ran.
         FwLivePatch = 0x7 "FW_LIVE_PATCH_EVENT",
-        /// Firmware is to be reset, [`SyncFwUpdateEvent`].
+        /// Firmware will be reset, [`SyncFwUpdateEvent`].
         PciSyncForFwUpdate = 0x8 "PCI_SYNC_FOR_FW_UPDATE_EVENT",
     }
 

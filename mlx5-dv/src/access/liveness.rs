@@ -123,7 +123,7 @@ mod models {
 
     use super::*;
 
-    /// Counts how often it was stopped or woken. Relaxed: what is to be seen of it comes with the death.
+    /// Counts how often it was stopped or woken. Relaxed: the death orders it.
     struct Counter(AtomicU32);
 
     impl StopDma for Counter {

@@ -155,7 +155,7 @@ mod models {
     }
 
     impl Leased {
-        /// A queue that is made, posts once and is dropped, if the ring is to be had.
+        /// Creates a queue, posts once and drops it, if the ring is available.
         fn post(&self) -> bool {
             let state = lock(&self.state);
             let claimed = self.lease.claim();

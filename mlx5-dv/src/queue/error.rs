@@ -118,7 +118,7 @@ pub enum PostError {
         /// Those of the ring.
         most: usize,
     },
-    /// Checksums are to be filled in, and the card cannot.
+    /// The card cannot fill in the requested checksums.
     #[error("this card does not fill in checksums (csum_cap): send frames that have theirs")]
     NoChecksums,
 }

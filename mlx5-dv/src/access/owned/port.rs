@@ -211,7 +211,7 @@ pub(super) fn bring_up(card: &Owned, caps: &Caps) -> Result<(), Error> {
         return Ok(());
     }
     let mut paos = PaosReg::default();
-    // ase: the admin status is to be set.
+    // ase: sets the admin status.
     paos.w().local_port(PORT).admin_status(UP).ase(true);
     if let Err(error) = register(card, RegisterId::Paos, true, &paos) {
         tracing::debug!(%error, "port stays unchanged");

@@ -1,4 +1,4 @@
-//! A queue pair of datagrams that works on one memory region.
+//! A queue pair for datagrams that uses one memory region.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,29 +18,30 @@ use crate::queue::receive::ReceiveQueue;
 use crate::queue::send::datagram::{DatagramSendBatch, DatagramSendQueue};
 use crate::queue::send::wqe::WrFlags;
 
-/// What a [`DatagramEndpoint`] is to be.
+/// Options of a [`DatagramEndpoint`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DatagramOptions {
-    /// Datagrams under way at once. Default: 128.
+    /// Maximum number of outstanding datagrams. Default: 128.
     pub send_depth: u32,
-    /// Receives posted at once. Default: 128.
+    /// Maximum number of posted receives. Default: 128.
     pub recv_depth: u32,
-    /// Bytes that [`DatagramSends::send_inline`] can carry. Default: 28.
+    /// Maximum number of bytes of [`DatagramSends::send_inline`]. Default: 28.
     pub inline_bytes: u16,
-    /// Whether [`DatagramEndpoint::wait`] sleeps by events. Default: no.
+    /// Whether [`DatagramEndpoint::wait`] sleeps instead of polling. Default: no.
     pub events: bool,
-    /// What a datagram must carry to be received. `None` is queue pair 1, of general services, whose Q_Key is fixed.
+    /// Q_Key that received datagrams must carry. `None` is for queue pair 1, of general services, whose Q_Key is fixed.
     pub qkey: Option<u32>,
 }
 
 impl DatagramOptions {
-    /// Datagrams that carry `qkey` are received; all else default.
+    /// Receives datagrams that carry `qkey`; everything else is default.
     pub fn new(qkey: u32) -> Self {
         DatagramOptions { send_depth: 128, recv_depth: 128, inline_bytes: 28, events: false, qkey: Some(qkey) }
     }
 
-    /// Queue pair 1, of general services: management datagrams. A function has one; on `devx:` it is the kernel's.
+    /// Queue pair 1, for general services: management datagrams. A function has only one; on `devx:` the kernel uses
+    /// it.
     pub fn general_services() -> Self {
         DatagramOptions { qkey: None, ..DatagramOptions::new(0) }
     }
@@ -55,26 +56,26 @@ impl DatagramOptions {
     }
 }
 
-/// A queue pair of datagrams, and the memory region it works on.
+/// A queue pair for datagrams, and the memory region that it uses.
 ///
-/// As an [`Endpoint`](crate::queue::Endpoint) does, it posts any part of its region. Each datagram received lies behind
-/// [`GRH`](crate::queue::GRH) bytes of header. Belongs to one thread at a time; posting and polling make no system
-/// call, take no lock and allocate nothing. Dropped with work in flight, the queue pair is reset first; if that fails,
-/// the region is leaked.
+/// Like an [`Endpoint`](crate::queue::Endpoint), it posts any part of its region. A received datagram follows
+/// [`GRH`](crate::queue::GRH) bytes of header. Used by one thread at a time. Posting and polling make no system call,
+/// take no lock and allocate nothing. If it is dropped with work in flight, the queue pair is reset first; if that
+/// fails, the region is leaked.
 #[derive(Debug)]
 pub struct DatagramEndpoint {
     window: Window,
     queues: Queues<DatagramSendQueue, ReceiveQueue>,
     qp: Arc<QueuePair>,
-    /// After the queue pair: the card may use it for as long as that lives.
+    /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
 }
 
 impl DatagramEndpoint {
-    /// A queue pair in RTS, in the region's protection domain, with a UAR page and a completion queue of its own.
+    /// Creates a queue pair in RTS, in the region's protection domain, with its own UAR page and completion queue.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the options exceed a capability, or queue pair 1 is the kernel's; [`Error::Memory`],
+    /// [`Error::Invalid`] if the options exceed a capability, or the kernel uses queue pair 1; [`Error::Memory`],
     /// [`Error::Command`].
     pub fn new(region: &Arc<MemoryRegion>, options: &DatagramOptions) -> Result<Self, Error> {
         let pd = region.pd();
@@ -95,26 +96,26 @@ impl DatagramEndpoint {
         &self.qp
     }
 
-    /// The region it works on.
+    /// The region.
     pub fn region(&self) -> &Arc<MemoryRegion> {
         &self.region
     }
 
-    /// Begins a batch of datagrams; `None` where there is no send queue.
+    /// Starts a batch of datagrams; `None` without a send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<DatagramSends<'_>> {
         let window = self.window;
         self.queues.send.as_mut().map(|queue| DatagramSends { batch: queue.batch(), window })
     }
 
-    /// Begins a batch of receives; `None` where there is no receive queue.
+    /// Starts a batch of receives; `None` without a receive queue.
     #[inline(always)]
     pub fn receives(&mut self) -> Option<EndpointReceives<'_>> {
         let window = self.window;
         self.queues.receive.as_mut().map(|queue| EndpointReceives { batch: queue.batch(), window })
     }
 
-    /// The next completion, with the `wr_id` its work request was posted with; `None` while there is none.
+    /// Returns the next completion, with the `wr_id` of its work request; `None` if there is none.
     ///
     /// # Errors
     /// [`EndpointError`].
@@ -124,13 +125,13 @@ impl DatagramEndpoint {
         Ok(Some((wr_id, result?)))
     }
 
-    /// Sleeps until [`poll`](Self::poll) has something. Errors: as for
+    /// Waits until [`poll`](Self::poll) has a completion. Errors: as for
     /// [`CompletionQueue::wait`](crate::queue::CompletionQueue::wait).
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.queues.cq.wait(timeout)
     }
 
-    /// Whether the card may still use the region on our behalf.
+    /// Whether the card may still use the region for posted work.
     fn is_busy(&self) -> bool {
         let sends = self.queues.send.as_ref().is_some_and(|queue| queue.free() < queue.capacity());
         sends || self.queues.receive.as_ref().is_some_and(|queue| queue.free() < queue.capacity())
@@ -154,9 +155,10 @@ impl Drop for DatagramEndpoint {
     }
 }
 
-/// Datagrams of a [`DatagramEndpoint`] that are written, and not yet shown to the card.
+/// A batch of datagrams of a [`DatagramEndpoint`], before its doorbell.
 ///
-/// Ranges are bytes of the region, and panic outside of it as a slice's do. Errors leave the batch as it was.
+/// Ranges are bytes of the region; a range outside the region panics, as with slices. After an error the batch is
+/// unchanged.
 #[must_use = "a batch that is not rung never happened"]
 pub struct DatagramSends<'a> {
     batch: DatagramSendBatch<'a, AnyDoorbell>,
@@ -182,11 +184,11 @@ impl DatagramSends<'_> {
     ) -> Result<(), PostError> {
         let segment = self.window.segment(range);
         // SAFETY: the endpoint keeps the region registered until its queue pair is destroyed, or was reset and its
-        // queues are gone. Nobody can have a reference to the region's memory: it is copied in and out.
+        // queues were dropped. There are no references to the region's memory: it is copied in and out.
         unsafe { self.batch.send(wr_id, flags, to, &[segment]) }
     }
 
-    /// SEND of `data`, which is copied and free at once, to `to`. Errors: [`PostError`].
+    /// SEND of `data`, which is copied at once, to `to`. Errors: [`PostError`].
     #[inline(always)]
     pub fn send_inline(
         &mut self,
@@ -198,7 +200,7 @@ impl DatagramSends<'_> {
         self.batch.send_inline(wr_id, flags, to, data)
     }
 
-    /// Shows the batch to the card.
+    /// Rings the doorbell: hands the batch to the card.
     #[inline(always)]
     pub fn ring(self) {
         self.batch.ring();

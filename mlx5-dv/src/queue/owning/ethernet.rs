@@ -274,9 +274,9 @@ impl EthernetQueue {
         self.wait_card(&deadline, timeout)
     }
 
-    /// As [`poll`](Self::poll), once there is something; for tasks of any executor. `readable` is as for
-    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready), and so are the errors; the queues were made
-    /// with [`EthernetOptions::events`].
+    /// As [`poll`](Self::poll), but waits for a frame; for tasks of any executor. `readable` and the errors are those
+    /// of [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready). The queues need
+    /// [`EthernetOptions::events`].
     pub async fn next(&mut self, mut readable: impl AsyncFnMut() -> io::Result<()>) -> Result<Done, Error> {
         loop {
             if let Some(done) = self.poll()? {
@@ -286,8 +286,8 @@ impl EthernetQueue {
         }
     }
 
-    /// The eventfd that becomes readable when an event comes that [`next`](Self::next) or [`wait`](Self::wait) has
-    /// asked for; `None` without [`EthernetOptions::events`].
+    /// The eventfd that becomes readable at an event that [`next`](Self::next) or [`wait`](Self::wait) requested;
+    /// `None` without [`EthernetOptions::events`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.queues.cq.fd()
     }

@@ -29,7 +29,7 @@ pub struct Known {
     pub confidence: Confidence,
     /// What is known.
     pub text: &'static str,
-    /// Where that is to be read.
+    /// Where to read more.
     pub source: &'static str,
 }
 

@@ -304,7 +304,7 @@ pub(crate) fn arm(nic: &mut Nic, cqn: u32, request: u32) {
     cq.arm = if solicited_only { ArmState::Solicited } else { ArmState::Next };
     let last = if solicited_only { cq.seen.solicited } else { cq.producer };
     // Completions arrived between software's last poll and the arm request: send the event at once, or software would
-    // sleep for ever.
+    // sleep forever.
     let unseen = last.wrapping_sub(consumer) & INDEX;
     if unseen != 0 && unseen <= INDEX / 2 {
         notify(nic, cqn);

@@ -127,12 +127,12 @@ impl<C> Hub<C> {
         Ok(hub)
     }
 
-    /// Makes room for `connections` in all, while those that are there go on: its completion queue is resized. For no
-    /// more than it has room for nothing changes.
+    /// Raises the maximum number of connections to `connections`, while others run: the completion queue is resized. A
+    /// smaller number changes nothing.
     ///
     /// # Errors
     /// [`Error::Invalid`] for more than 16384, or more than a completion queue serves (`log_max_cq_sz`);
-    /// [`Error::Unsupported`] where the card cannot resize one (`cq_resize`); [`Error::Memory`], [`Error::Command`].
+    /// [`Error::Unsupported`] if the card cannot resize it (`cq_resize`); [`Error::Memory`], [`Error::Command`].
     pub fn grow(&mut self, connections: u32) -> Result<(), Error> {
         at_most(connections)?;
         if connections <= self.options.connections {
@@ -410,20 +410,20 @@ impl<C> Hub<C> {
         self.cq.wait_or_yield(timeout)
     }
 
-    /// As [`wait`](Self::wait), for tasks of any executor; the hub was made with `events`. `readable` is as for
-    /// [`CompletionQueue::ready`], and so are the errors.
+    /// As [`wait`](Self::wait), for tasks of any executor. `readable` and the errors are those of
+    /// [`CompletionQueue::ready`]. The hub needs `events`.
     pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
         if self.deferred.is_empty() { self.cq.ready(readable).await } else { Ok(()) }
     }
 
-    /// The eventfd that becomes readable when an event comes that [`ready`](Self::ready) or [`wait`](Self::wait) has
-    /// asked for; `None` for a hub without `events`.
+    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
+    /// `None` for a hub without `events`.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.cq.fd()
     }
 
-    /// Ends a connection: takes its queue pair to ERR, waits until the card has given back what was under way, and
-    /// destroys it. What others have done meanwhile comes from later polls.
+    /// Ends a connection: takes its queue pair to ERR, waits until the card has completed its work in flight, and
+    /// destroys it. Later polls return completions of other connections.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it has left already; [`Error::Command`] if firmware refuses: then it stays;
@@ -501,14 +501,14 @@ impl<C> Hub<C> {
     }
 }
 
-/// Completions that a hub of `options` must hold: of the receives all complete in its queue, each once until it is
-/// posted again; of each connection all its sends.
+/// Maximum number of completions at once in a hub with `options`: one for each receive, which completes once until it
+/// is posted again, and one for each send of each connection.
 fn entries(options: &HubOptions, shared: &SharedReceiveQueue) -> u32 {
     let sends = options.connections.saturating_mul(options.each.send_depth);
     sends.saturating_add(shared.capacity() as u32)
 }
 
-/// `Ok` for as many connections as a hub can have.
+/// `Ok` if a hub can have that many connections.
 fn at_most(connections: u32) -> Result<(), Invalid> {
     if connections <= MOST {
         return Ok(());
