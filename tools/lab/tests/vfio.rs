@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Report, Reset, SOON, TestResult, build, functions};
-use mlx5_lab::{Guest, Model, log_file, rounds, verbs_program};
+use mlx5_lab::{Guest, Model, rounds, verbs_program};
 use serde_json::Value;
 
 const RUN: Duration = Duration::from_secs(240);
@@ -63,7 +63,9 @@ fn program(guest: &Guest, model: &mut Model, command: &str) -> Result<String, Re
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_over_real_vfio() -> TestResult {
     let build = build()?;
-    let capture = log_file("every.pcap")?;
+    // Not among the logs: it is for `kill_in_traffic` alone, and grows to tens of megabytes.
+    let folder = tempfile::tempdir()?;
+    let capture = folder.path().join("every.pcap");
     let arguments = ["--pcap", capture.to_str().ok_or("a path in UTF-8")?];
     let mut model = Model::start_saying(&build, 1, &arguments, "warn,mlx5_sim::serve=trace,mlx5_sim::card=debug")?;
     let programs = tempfile::tempdir()?;
@@ -143,12 +145,12 @@ fn a_killed_program_leaves_nothing(guest: &Guest, model: &mut Model, device: &st
 
 /// Starts a ping-pong and kills it once its frames are in `capture`.
 fn kill_in_traffic(guest: &Guest, device: &str, capture: &Path) -> TestResult {
-    /// Growth of the capture: dozens of messages.
+    /// Growth of the capture: hundreds of messages.
     const TRAFFIC: u64 = 64 * 1024;
     const KILLED: i32 = 128 + 9;
     let length = || std::fs::metadata(capture).map(|file| file.len());
     let before = length()?;
-    let mut job = guest.start(&format!("rc_pingpong -n 1000000000 -d {device} -r 16 2>&1"))?;
+    let mut job = guest.start(&format!("rc_pingpong -n 1000000000 -s 64 -d {device} -r 16 2>&1"))?;
     job.wait_for("remote address", RUN)?;
     let deadline = Instant::now() + RUN;
     while length()? < before + TRAFFIC {
