@@ -1,4 +1,4 @@
-//! Queue counters.
+//! Counters of queue pairs. PRM "ALLOC_Q_COUNTER", "QUERY_Q_COUNTER".
 
 use mlx5_prm::cmd::*;
 

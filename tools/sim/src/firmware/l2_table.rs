@@ -1,4 +1,4 @@
-//! The L2 table: `SET_`, `QUERY_`, `DELETE_L2_TABLE_ENTRY`.
+//! The table of MAC addresses. PRM "SET_L2_TABLE_ENTRY", "QUERY_L2_TABLE_ENTRY", "DELETE_L2_TABLE_ENTRY".
 
 use mlx5_prm::cmd::*;
 

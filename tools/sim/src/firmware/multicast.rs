@@ -1,4 +1,4 @@
-//! Multicast groups of UD queue pairs.
+//! Multicast groups of queue pairs for datagrams. PRM "ATTACH_TO_MCG", "DETACH_FROM_MCG".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::values::ServiceType;
