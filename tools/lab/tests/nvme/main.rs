@@ -1,7 +1,11 @@
-//! nvme-rdma on nvmet-rdma, both of Debian's unmodified kernel, over one function of the model: fast registration by
-//! the kernel's own users, fenced, with remote invalidation, in lists of as many pages as the card announces.
+//! nvme-rdma and nvmet-rdma of Debian's unmodified kernel: on each other over one function of the model (fast
+//! registration by the kernel's own users, fenced, with remote invalidation, in lists of as many pages as the card
+//! announces), and each with the end of ours in a process on the host.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod layouts;
+mod ours;
 
 use std::time::Duration;
 
@@ -11,14 +15,10 @@ use mlx5_lab::{Build, Guest, Model, rounds};
 /// How long all sizes may take on a busy machine.
 const TRANSFERS: Duration = Duration::from_secs(600);
 
-/// A target on a RAM disk of `SIZE` KiB at 10.0.0.1, and a host connected to it, which has `/dev/nvme0n1`. The host is
-/// told by writing to /dev/nvme-fabrics what `nvme connect` writes there.
-const SET_UP: &str = r#"
+/// A network device at 10.0.0.1.
+const NETWORK: &str = r#"
 set -e
 modprobe mlx5_ib
-modprobe brd rd_nr=1 rd_size=$SIZE
-modprobe nvmet-rdma
-modprobe nvme-rdma
 device=$(ls /sys/class/infiniband/mlx5_0/device/net)
 ip link set lo up
 ip addr add 10.0.0.1/24 dev $device
@@ -28,7 +28,12 @@ for wait in $(seq 300); do
     sleep 0.1
 done
 grep -q ACTIVE /sys/class/infiniband/mlx5_0/ports/1/state
+"#;
 
+/// A target on a RAM disk of `SIZE` KiB at 10.0.0.1.
+const TARGET: &str = r#"
+modprobe brd rd_nr=1 rd_size=$SIZE
+modprobe nvmet-rdma
 mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
 cd /sys/kernel/config/nvmet
 mkdir subsystems/lab
@@ -42,14 +47,22 @@ echo ipv4 > ports/1/addr_adrfam
 echo 10.0.0.1 > ports/1/addr_traddr
 echo 4420 > ports/1/addr_trsvcid
 ln -s /sys/kernel/config/nvmet/subsystems/lab ports/1/subsystems/lab
-echo "transport=rdma,traddr=10.0.0.1,trsvcid=4420,nqn=lab,nr_io_queues=2" > /dev/nvme-fabrics
+"#;
+
+/// A host connected to the subsystem `NQN` at `ADDRESS`, which has `/dev/nvme0n1`. It is told by writing to
+/// /dev/nvme-fabrics what `nvme connect` writes there.
+const HOST: &str = r#"
+set -e
+modprobe nvme-rdma
+echo "transport=rdma,traddr=$ADDRESS,trsvcid=4420,nqn=$NQN,nr_io_queues=2" > /dev/nvme-fabrics
 for wait in $(seq 300); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done
 echo "no /dev/nvme0n1"
 exit 1
 "#;
 
 /// Writes fresh random bytes in blocks of each size, from 512 B to 1 MiB, and compares them as the host reads them back
-/// and as the target's disk holds them. At most `COUNT` blocks and `MOST` bytes of a size. No cache is between.
+/// and, of `DISKS`, as the target's disk holds them. At most `COUNT` blocks and `MOST` bytes of a size. No cache is
+/// between.
 const EACH_SIZE: &str = r#"
 set -e
 set -o pipefail
@@ -58,7 +71,7 @@ for ((size = 512; size <= 1048576; size *= 2)); do
     bytes=$((size * COUNT < MOST ? size * COUNT : MOST))
     head -c $bytes /dev/urandom > /tmp/sent
     dd if=/tmp/sent of=/dev/nvme0n1 bs=$size oflag=direct status=none
-    for disk in nvme0n1 ram0; do
+    for disk in $DISKS; do
         dd if=/dev/$disk bs=$size count=$((bytes / size)) iflag=direct status=none | busybox cmp - /tmp/sent ||
             { echo "$disk: blocks of $size bytes differ"; exit 1; }
     done
@@ -85,16 +98,32 @@ wait
 busybox cmp /tmp/sent /tmp/found
 "#;
 
-/// Disconnects, and takes the target away.
-const TAKE_DOWN: &str = r#"
+/// Disconnects the host.
+const DISCONNECT: &str = r#"
 set -e
 echo 1 > /sys/class/nvme/nvme0/delete_controller
+modprobe -r nvme-rdma
+"#;
+
+/// Takes the target away.
+const TAKE_DOWN: &str = r#"
+set -e
 cd /sys/kernel/config/nvmet
 rm ports/1/subsystems/lab
 rmdir ports/1 subsystems/lab/namespaces/1 subsystems/lab
 cd /
-modprobe -r nvme-rdma nvmet-rdma
+modprobe -r nvmet-rdma
 "#;
+
+/// Fails if the kernel logged a warning about the card or its disks.
+fn assert_quiet(lab: &Lab) -> TestResult {
+    lab.assert_quiet()?;
+    let log = lab.guest.dmesg()?;
+    for what in ["nvme", "I/O error", "blk_"] {
+        common::assert_quiet(&log, what, &lab.model);
+    }
+    Ok(())
+}
 
 #[test]
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
@@ -104,16 +133,15 @@ fn nvme_over_rdma_reads_what_it_wrote_in_blocks_of_every_size() -> TestResult {
     let lab = Lab { guest, model };
     // Tens of MiB, or 1 GiB and more.
     let (blocks, mib) = (rounds(1024, 16 << 10), rounds(8, 128));
-    lab.check(&format!("SIZE={}\n{SET_UP}", mib << 10), PROBE)?;
-    let said = lab.check(&format!("COUNT={blocks}\nMOST={}\n{EACH_SIZE}", mib << 20), TRANSFERS)?;
+    lab.check(&format!("{NETWORK}\nSIZE={}\n{TARGET}", mib << 10), PROBE)?;
+    lab.check(&format!("ADDRESS=10.0.0.1 NQN=lab\n{HOST}"), PROBE)?;
+    let each = format!("DISKS='nvme0n1 ram0' COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20);
+    let said = lab.check(&each, TRANSFERS)?;
     assert!(said.contains("in blocks of all sizes"), "{said}");
     lab.check(AT_A_TIME, TRANSFERS)?;
+    lab.check(DISCONNECT, PROBE)?;
     lab.check(TAKE_DOWN, PROBE)?;
-    lab.assert_quiet()?;
-    let log = lab.guest.dmesg()?;
-    for what in ["nvme", "I/O error", "blk_"] {
-        common::assert_quiet(&log, what, &lab.model);
-    }
+    assert_quiet(&lab)?;
     lab.guest.power_off()?;
     assert_lawful(&lab.model);
     Ok(())

@@ -1,0 +1,464 @@
+//! A queue of commands over one connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_dv::clock::Clock;
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, QueuePair, RtrAttributes, RtsAttributes, UmrKeyOptions};
+use mlx5_dv::queue::{Connection, Done, FastKey, Operation, RefusedReason, RemoteAddress, Side, Ticket, WorkError};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::buffer::{HEADROOM, IoBuffer};
+use crate::error::{HostError, Refused, SubmitError};
+use crate::link::Link;
+use crate::status::Status;
+use crate::wire::{COMPLETION, Command, Completion, KeyedSgl, OffsetSgl, sgl_type};
+
+/// Bytes of each receive: a completion, aligned.
+const RECEIVE: usize = 64;
+/// Bits of a command ID that name the slot; the others tell one use of it from the last.
+const SLOT_BITS: u32 = 12;
+/// How long a broken connection may take to return its buffers.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// How the remote gets at the data of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DataPlacement {
+    /// By the key of the buffer's region, which the remote knows from then on: no work request but the capsule.
+    #[default]
+    StandingKey,
+    /// By a key registered for each command and invalidated with its answer: the remote can reach a buffer only while
+    /// its command is under way.
+    FastKey,
+}
+
+/// Which way the data goes.
+#[derive(Debug)]
+pub(super) enum Data {
+    None,
+    /// To the host.
+    In(IoBuffer),
+    /// To the target.
+    Out(IoBuffer),
+}
+
+impl Data {
+    fn into_buffer(self) -> Option<IoBuffer> {
+        match self {
+            Data::None => None,
+            Data::In(buffer) | Data::Out(buffer) => Some(buffer),
+        }
+    }
+}
+
+/// A command that the target has answered.
+#[derive(Debug)]
+pub struct Completed {
+    /// The number that the program gave the command.
+    pub user: u64,
+    /// Its buffer.
+    pub buffer: Option<IoBuffer>,
+    /// What became of it.
+    pub status: Status,
+    /// What it returns.
+    pub result: u64,
+}
+
+/// A command whose connection ended before the target answered: whether it was done is not known.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// The number that the program gave the command.
+    pub user: u64,
+    /// Its buffer; `None` where it had none.
+    pub buffer: Option<IoBuffer>,
+}
+
+/// A command under way.
+#[derive(Debug)]
+struct Pending {
+    user: u64,
+    /// The buffer, unless a work request or a key has it.
+    buffer: Option<IoBuffer>,
+    /// Whether a work request still has the buffer.
+    sending: bool,
+    answer: Option<(Status, u64)>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u16,
+    pending: Option<Pending>,
+    key: Option<FastKey>,
+}
+
+/// What a work request of the send queue is for. They complete in order.
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    Capsule,
+    /// A capsule with the buffer of a slot.
+    Data(usize),
+    /// A key of a slot changes.
+    Key(usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    connection: Connection,
+    link: Arc<Link>,
+    qid: u16,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    sends: VecDeque<(Ticket, Purpose)>,
+    /// Longest data in a capsule, in bytes.
+    in_capsule: usize,
+    broken: Option<WorkError>,
+    clock: Clock,
+}
+
+impl Queue {
+    /// Of a connection in INIT; its receives are posted here.
+    pub(super) fn new(
+        mut connection: Connection,
+        link: Arc<Link>,
+        qid: u16,
+        depth: u16,
+        placement: DataPlacement,
+    ) -> Result<Self, HostError> {
+        let pd = Arc::clone(connection.queue_pair().pd());
+        let receives = usize::from(depth) + 1;
+        for buffer in MemoryRegion::allocate(&pd, receives * RECEIVE, AccessFlags::LOCAL_WRITE)?
+            .buffers(RECEIVE)?
+            .into_iter()
+            .take(receives)
+        {
+            connection.receive(buffer).map_err(|refused| HostError::Post { queue: qid, reason: refused.reason })?;
+        }
+        let mut keys = match placement {
+            DataPlacement::StandingKey => Vec::new(),
+            DataPlacement::FastKey => FastKey::pool(&pd, depth.into(), UmrKeyOptions::default().entries(1))?,
+        };
+        let slots = (0..depth).map(|_| Slot { generation: 0, pending: None, key: keys.pop() });
+        Ok(Queue {
+            clock: pd.device().clock().clone(),
+            slots: slots.collect(),
+            free: (0..depth.into()).rev().collect(),
+            sends: VecDeque::with_capacity(usize::from(depth) * 3),
+            connection,
+            link,
+            qid,
+            in_capsule: 0,
+            broken: None,
+        })
+    }
+
+    pub(super) fn queue_pair(&self) -> &Arc<QueuePair> {
+        self.connection.queue_pair()
+    }
+
+    pub(super) fn qpn(&self) -> u32 {
+        self.queue_pair().qpn()
+    }
+
+    pub(super) fn qid(&self) -> u16 {
+        self.qid
+    }
+
+    pub(super) fn pd(&self) -> &Arc<Pd> {
+        self.connection.queue_pair().pd()
+    }
+
+    pub(super) fn connect_by(&mut self, rtr: &RtrAttributes, rts: &RtsAttributes) -> Result<(), HostError> {
+        Ok(self.connection.connect_by(rtr, rts)?)
+    }
+
+    /// Data of up to `bytes` goes in the capsule from now on.
+    pub(super) fn set_in_capsule(&mut self, bytes: usize) {
+        self.in_capsule = bytes;
+    }
+
+    /// Commands under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether the connection is broken or ended.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.is_some() || self.link.has_ended()
+    }
+
+    /// Why the queue carries no more commands, if it does not.
+    fn check(&self) -> Result<(), HostError> {
+        match self.broken {
+            Some(error) => Err(HostError::Broken { queue: self.qid, error }),
+            None if self.link.has_ended() => Err(HostError::Disconnected { queue: self.qid }),
+            None => Ok(()),
+        }
+    }
+
+    /// Submits `command`, whose ID and data pointer are set here.
+    pub(super) fn submit(&mut self, command: Command, data: Data, user: u64) -> Result<(), Refused> {
+        let queue = self.qid;
+        let refused = |reason, data: Data| Refused { buffer: data.into_buffer(), reason };
+        if self.is_broken() {
+            return Err(refused(SubmitError::Broken { queue }, data));
+        }
+        let Some(&slot) = self.free.last() else {
+            return Err(refused(SubmitError::Full { queue, depth: self.slots.len() }, data));
+        };
+        let command = Command { command_id: self.command_id(slot).into(), ..command };
+        let pending = match data {
+            Data::None => self.send(command.without_data(), None),
+            Data::Out(buffer) if buffer.len() <= self.in_capsule => self.send_in_capsule(slot, command, buffer),
+            Data::In(buffer) => self.send_keyed(slot, command, buffer, AccessFlags::REMOTE_WRITE),
+            Data::Out(buffer) => self.send_keyed(slot, command, buffer, AccessFlags::REMOTE_READ),
+        }?;
+        self.free.pop();
+        self.slots[slot].pending = Some(Pending { user, ..pending });
+        Ok(())
+    }
+
+    fn command_id(&self, slot: usize) -> u16 {
+        self.slots[slot].generation << SLOT_BITS | slot as u16
+    }
+
+    /// Sends a capsule without data; `buffer` stays with the command.
+    fn send(&mut self, command: Command, buffer: Option<IoBuffer>) -> Result<Pending, Refused> {
+        match self.connection.send_inline(command.as_bytes()) {
+            Ok(ticket) => {
+                self.sends.push_back((ticket, Purpose::Capsule));
+                Ok(Pending { user: 0, buffer, sending: false, answer: None })
+            }
+            Err(refused) => Err(Refused { buffer, reason: refused.reason.into() }),
+        }
+    }
+
+    fn send_in_capsule(&mut self, slot: usize, command: Command, mut buffer: IoBuffer) -> Result<Pending, Refused> {
+        let length = (buffer.len() as u32).into();
+        let sgl = OffsetSgl { length, kind: sgl_type::IN_CAPSULE, ..OffsetSgl::default() };
+        buffer.put_command(command.data(&sgl).as_bytes());
+        match self.connection.send(buffer.into_inner()) {
+            Ok(ticket) => {
+                self.sends.push_back((ticket, Purpose::Data(slot)));
+                Ok(Pending { user: 0, buffer: None, sending: true, answer: None })
+            }
+            Err(refused) => Err(Refused { buffer: refused.buffer.map(IoBuffer::of), reason: refused.reason.into() }),
+        }
+    }
+
+    /// Sends a capsule that says where the remote finds the data.
+    fn send_keyed(
+        &mut self,
+        slot: usize,
+        command: Command,
+        buffer: IoBuffer,
+        access: AccessFlags,
+    ) -> Result<Pending, Refused> {
+        let length = buffer.len() as u32;
+        if self.slots[slot].key.is_some() {
+            let remote = self.register(slot, buffer, access)?;
+            let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED_INVALIDATE);
+            return self.send(command.data(&sgl), None);
+        }
+        if let Some(lacks) = lacks(&buffer, access) {
+            return Err(Refused { buffer: Some(buffer), reason: SubmitError::Access(lacks) });
+        }
+        let remote = buffer.inner().remote();
+        let sgl = KeyedSgl::new(remote.addr + HEADROOM as u64, length, remote.rkey, sgl_type::KEYED);
+        self.send(command.data(&sgl), Some(buffer))
+    }
+
+    /// Registers `buffer` by the key of a slot.
+    fn register(&mut self, slot: usize, buffer: IoBuffer, access: AccessFlags) -> Result<RemoteAddress, Refused> {
+        let refused = |buffer: Option<Buffer>, reason: RefusedReason| Refused {
+            buffer: buffer.map(IoBuffer::of),
+            reason: reason.into(),
+        };
+        let Some(key) = &mut self.slots[slot].key else { return Err(refused(None, RefusedReason::KeyNotRegistered)) };
+        key.push(buffer.into_inner()).map_err(|buffer| refused(Some(buffer), RefusedReason::KeyInUse))?;
+        // A key that lets the remote write must let this side write, too.
+        match self.connection.register(key, access | AccessFlags::LOCAL_WRITE) {
+            Ok((ticket, remote)) => {
+                self.sends.push_back((ticket, Purpose::Key(slot)));
+                Ok(remote)
+            }
+            Err(reason) => Err(refused(key.parts().next(), reason)),
+        }
+    }
+
+    /// The next command that the target has answered; `None` while there is none.
+    pub(super) fn poll(&mut self) -> Result<Option<Completed>, HostError> {
+        while let Some(done) = self.connection.poll().map_err(mlx5_dv::Error::from)? {
+            if let Some(completed) = self.take(done)? {
+                return Ok(Some(completed));
+            }
+        }
+        self.check().map(|()| None)
+    }
+
+    /// What a completed work request means: perhaps a command that is done.
+    fn take(&mut self, done: Done) -> Result<Option<Completed>, HostError> {
+        let slot = match &done.result {
+            Err(error) => {
+                self.broken.get_or_insert(*error);
+                self.flushed(done);
+                return self.check().map(|()| None);
+            }
+            Ok(completion) if completion.work.side == Side::Receive => self.answered(done)?,
+            Ok(_) => self.sent(done)?,
+        };
+        slot.map_or(Ok(None), |slot| self.finish(slot))
+    }
+
+    /// A work request of the send queue is done: the slot that has waited for it.
+    fn sent(&mut self, done: Done) -> Result<Option<usize>, HostError> {
+        let Some((_, purpose)) = self.sends.pop_front().filter(|(ticket, _)| *ticket == done.ticket) else {
+            return Err(self.protocol("a send that completed out of order".into()));
+        };
+        match purpose {
+            Purpose::Capsule => Ok(None),
+            Purpose::Data(slot) => {
+                if let Some(pending) = &mut self.slots[slot].pending {
+                    pending.buffer = done.buffer.map(IoBuffer::of);
+                    pending.sending = false;
+                }
+                Ok(Some(slot))
+            }
+            Purpose::Key(slot) => {
+                self.settle(slot, &done);
+                Ok(Some(slot))
+            }
+        }
+    }
+
+    /// A work request changed the key of a slot, or failed to.
+    fn settle(&mut self, slot: usize, done: &Done) {
+        if let Some(key) = &mut self.slots[slot].key {
+            key.settle(done);
+        }
+    }
+
+    /// An answer came: its slot.
+    fn answered(&mut self, mut done: Done) -> Result<Option<usize>, HostError> {
+        let (Ok(completion), Some(buffer)) = (done.result, done.buffer.take()) else {
+            return Err(self.protocol("a receive without a buffer".into()));
+        };
+        let mut bytes = [0; COMPLETION];
+        buffer.read(0, &mut bytes);
+        let reposted = self.connection.receive(buffer);
+        reposted.map_err(|refused| HostError::Post { queue: self.qid, reason: refused.reason })?;
+        if completion.byte_len as usize != COMPLETION || matches!(completion.operation, Operation::WrittenImm(_)) {
+            return Err(self.protocol(format!("an answer of {} bytes", completion.byte_len)));
+        }
+        let answer = Completion::read_from_bytes(&bytes).unwrap_or_default();
+        let id = answer.command_id.get();
+        let slot = usize::from(id & ((1 << SLOT_BITS) - 1));
+        let waits = self.slots.get(slot).is_some_and(|slot| slot.generation == id >> SLOT_BITS);
+        let pending = self.slots.get_mut(slot).filter(|_| waits).and_then(|slot| slot.pending.as_mut());
+        let Some(pending) = pending.filter(|pending| pending.answer.is_none()) else {
+            return Err(self.protocol(format!("an answer to command {id:#x}, which is not under way")));
+        };
+        pending.answer = Some((Status::from_word(answer.status.get()), answer.result.get()));
+        self.close_key(slot, &done)?;
+        Ok(Some(slot))
+    }
+
+    /// Closes the key of a slot that was answered, unless the target has.
+    fn close_key(&mut self, slot: usize, answer: &Done) -> Result<(), HostError> {
+        let Some(key) = self.slots[slot].key.as_mut().filter(|key| !key.is_free()) else { return Ok(()) };
+        if key.settle(answer) {
+            return Ok(());
+        }
+        let posted = self.connection.invalidate(key);
+        let ticket = posted.map_err(|reason| HostError::Post { queue: self.qid, reason })?;
+        self.sends.push_back((ticket, Purpose::Key(slot)));
+        Ok(())
+    }
+
+    /// The command of a slot, if nothing of it is under way any more.
+    fn finish(&mut self, index: usize) -> Result<Option<Completed>, HostError> {
+        let slot = &mut self.slots[index];
+        let free_key = slot.key.as_ref().is_none_or(FastKey::is_free);
+        let is_done = |pending: &mut Pending| pending.answer.is_some() && !pending.sending && free_key;
+        let Some(pending) = slot.pending.take_if(is_done) else { return Ok(None) };
+        slot.generation = (slot.generation + 1) & (u16::MAX >> SLOT_BITS);
+        let of_key = || slot.key.as_mut().and_then(|key| key.parts().next()).map(IoBuffer::of);
+        let buffer = pending.buffer.or_else(of_key);
+        self.free.push(index);
+        Ok(pending.answer.map(|(status, result)| Completed { user: pending.user, buffer, status, result }))
+    }
+
+    /// A work request of a broken connection is back: its slot gets its buffer.
+    fn flushed(&mut self, done: Done) {
+        let is_send = matches!(&done.result, Err(error) if error.work.side == Side::Send);
+        let purpose = if is_send { self.sends.pop_front().map(|(_, purpose)| purpose) } else { None };
+        match purpose {
+            Some(Purpose::Data(slot)) => {
+                if let Some(pending) = &mut self.slots[slot].pending {
+                    pending.buffer = done.buffer.map(IoBuffer::of);
+                    pending.sending = false;
+                }
+            }
+            Some(Purpose::Key(slot)) => self.settle(slot, &done),
+            Some(Purpose::Capsule) | None => {}
+        }
+    }
+
+    /// Ends the connection: commands that were not answered, with their buffers.
+    pub(super) fn close(mut self) -> Vec<Unfinished> {
+        let deadline = self.clock.now() + FLUSH;
+        let mut error = self.connection.queue_pair().to_error().err();
+        while error.is_none() && self.connection.in_flight() != (0, 0) && self.clock.now() < deadline {
+            match self.connection.poll() {
+                Ok(Some(done)) if done.result.is_ok() => _ = self.take(done),
+                Ok(Some(done)) => self.flushed(done),
+                Ok(None) => self.clock.pause(Duration::from_micros(100)),
+                Err(broken) => error = Some(broken.into()),
+            }
+        }
+        if let Some(error) = error {
+            tracing::debug!(%error, queue = self.qid, "buffers of a broken queue are freed with its queue pair");
+        }
+        // The queue pair is in ERR: the remote reaches nothing by it any more.
+        std::mem::take(&mut self.slots).into_iter().filter_map(unfinished).collect()
+    }
+
+    fn protocol(&self, what: String) -> HostError {
+        HostError::Protocol { queue: self.qid, what }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // Others may keep the queue pair: the remote must reach nothing by it.
+        if let Err(error) = self.queue_pair().to_error() {
+            tracing::debug!(%error, queue = self.qid, "a queue pair was not taken to ERR");
+        }
+        self.link.close();
+    }
+}
+
+/// The command of a slot whose connection is gone.
+fn unfinished(mut slot: Slot) -> Option<Unfinished> {
+    let pending = slot.pending.take()?;
+    let of_key = slot.key.as_mut().and_then(|key| {
+        // The remote may have the key still: only a command closes it now.
+        let is_free = key.is_free() || key.renew().is_ok();
+        is_free.then(|| key.parts().next()).flatten().map(IoBuffer::of)
+    });
+    Some(Unfinished { user: pending.user, buffer: pending.buffer.or(of_key) })
+}
+
+/// What the region of `buffer` does not grant the remote.
+fn lacks(buffer: &IoBuffer, access: AccessFlags) -> Option<&'static str> {
+    let granted = buffer.inner().region().access();
+    match () {
+        () if granted.contains(access) => None,
+        () if access == AccessFlags::REMOTE_WRITE => Some("writes"),
+        () => Some("reads"),
+    }
+}

@@ -1,0 +1,219 @@
+//! NVMe over RDMA from the command line: looks for subsystems, verifies a disk, serves disks.
+
+mod verify;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser, Subcommand};
+use mlx5_dv::{Device, Options as DeviceOptions};
+use mlx5_neighbours::{Ipv4Cidr, Neighbours};
+use mlx5_nvme::{Disk, FileDisk, Host, HostOptions, PORT, RamDisk, Target, TargetOptions};
+use mlx5_open::{Sim, program};
+
+use verify::{Failure, Verify};
+
+/// The name of the subsystem that is served, if none is given.
+const NQN: &str = "nqn.2014-08.example:mlx5-nvme";
+/// How often what the target does is told.
+const REPORT: Duration = Duration::from_secs(10);
+/// How long hosts may take to learn that the target goes.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a target without work pauses.
+const PAUSE: Duration = Duration::from_micros(50);
+/// Turns without work until it pauses.
+const EMPTY_TURNS: u32 = 1000;
+
+/// NVMe over RDMA in user space, host and target. Without a command both run in this process, on two functions of a
+/// software card, and the host verifies what it writes.
+#[derive(Debug, Parser)]
+#[command(name = "nvme_rdma", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the subsystems of a target.
+    Discover {
+        #[command(flatten)]
+        device: DeviceArguments,
+        /// The target: ADDRESS or ADDRESS:PORT.
+        #[arg(value_parser = remote)]
+        target: SocketAddr,
+    },
+    /// Write random blocks to a namespace, read them back, and compare. What was there is lost.
+    Verify {
+        #[command(flatten)]
+        device: DeviceArguments,
+        #[command(flatten)]
+        verify: Verify,
+        /// The target: ADDRESS or ADDRESS:PORT.
+        #[arg(value_parser = remote)]
+        target: SocketAddr,
+    },
+    /// Serve disks to any host, such as Linux's nvme-rdma, until SIGKILL.
+    Serve {
+        #[command(flatten)]
+        device: DeviceArguments,
+        #[command(flatten)]
+        serve: Serve,
+    },
+}
+
+#[derive(Debug, Args)]
+struct DeviceArguments {
+    /// Device: vfio:0000:3b:00.0, vfio-user:/run/nic.sock.
+    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
+    device: String,
+    /// IPv4 address and prefix of the function, such as 10.0.0.4/24.
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = network)]
+    ip: Option<Ipv4Cidr>,
+}
+
+impl DeviceArguments {
+    fn open(&self) -> Result<(Arc<Device>, Neighbours), Failure> {
+        let mut with = DeviceOptions::default();
+        with.ipv4 = self.ip.map(|network| network.address());
+        let device = mlx5_open::open_with(&self.device, with)?;
+        let neighbours = Neighbours::start(&device, self.ip)?;
+        Ok((device, neighbours))
+    }
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Name of the subsystem.
+    #[arg(long, default_value = NQN)]
+    nqn: String,
+    /// Port to listen on.
+    #[arg(short, long, default_value_t = PORT)]
+    port: u16,
+    /// A namespace in memory, of this many MiB. May be repeated.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    ram: Vec<u32>,
+    /// A namespace in a file or block device. May be repeated; these come after those in memory.
+    #[arg(long, value_name = "PATH")]
+    file: Vec<PathBuf>,
+    /// Bytes of a logical block.
+    #[arg(long, default_value_t = 512)]
+    block_size: u32,
+}
+
+impl Serve {
+    fn disks(&self) -> Result<Vec<Box<dyn Disk>>, Failure> {
+        let mut disks: Vec<Box<dyn Disk>> = Vec::new();
+        for &mib in &self.ram {
+            disks.push(Box::new(RamDisk::new(
+                ((mib as usize) << 20) / self.block_size.max(1) as usize,
+                self.block_size,
+            )?));
+        }
+        for path in &self.file {
+            let disk = FileDisk::open(path, self.block_size)?;
+            if !disk.is_direct() {
+                eprintln!("nvme_rdma: {}: no direct I/O here; the page cache is used", path.display());
+            }
+            disks.push(Box::new(disk));
+        }
+        if disks.is_empty() {
+            return Err("nothing to serve: give --ram MIB or --file PATH".into());
+        }
+        Ok(disks)
+    }
+}
+
+fn network(text: &str) -> Result<Ipv4Cidr, String> {
+    text.parse().map_err(|()| format!("{text:?} is not an address with a prefix, such as 10.0.0.4/24"))
+}
+
+fn remote(text: &str) -> Result<SocketAddr, String> {
+    let with_port = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, PORT));
+    let parsed = text.parse().or_else(|_| with_port());
+    parsed.map_err(|_| format!("{text:?} is not an address, such as 10.0.0.1, or 10.0.0.1:{PORT}"))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    program::run("nvme_rdma", || match &arguments.command {
+        None => both_ends(),
+        Some(Command::Discover { device, target }) => discover(device, *target),
+        Some(Command::Verify { device, verify, target }) => {
+            let (device, neighbours) = device.open()?;
+            let mut host = Host::new(&device, Some(neighbours), HostOptions::default())?;
+            verify.run(&mut host, *target)
+        }
+        Some(Command::Serve { device, serve }) => self::serve(device, serve),
+    })
+}
+
+fn discover(device: &DeviceArguments, target: SocketAddr) -> Result<(), Failure> {
+    let (device, neighbours) = device.open()?;
+    let mut host = Host::new(&device, Some(neighbours), HostOptions::default())?;
+    let found = host.discover(target)?;
+    for subsystem in &found {
+        let kind = if subsystem.is_discovery { "  (discovery)" } else { "" };
+        println!("{}  {}:{}{kind}", subsystem.nqn, subsystem.address, subsystem.service);
+    }
+    if found.is_empty() {
+        println!("the target has no subsystem for this host, {}", host.nqn());
+    }
+    Ok(())
+}
+
+fn serve(device: &DeviceArguments, serve: &Serve) -> Result<(), Failure> {
+    let disks = serve.disks()?;
+    let (device, neighbours) = device.open()?;
+    let mut options = TargetOptions::new(&serve.nqn);
+    options.port = serve.port;
+    let count = disks.len();
+    let target = Target::new(&device, Some(neighbours), options, disks)?;
+    println!("serving {count} namespaces of {} on port {}", serve.nqn, serve.port);
+    poll(target, &AtomicBool::new(false))
+}
+
+/// Serves until `stop`.
+fn poll(mut target: Target, stop: &AtomicBool) -> Result<(), Failure> {
+    let (mut empty, mut next_report, mut told) = (0, Instant::now() + REPORT, target.statistics());
+    while !stop.load(Ordering::Relaxed) {
+        empty = if target.poll()? { 0 } else { empty + 1 };
+        if empty < EMPTY_TURNS {
+            std::hint::spin_loop();
+            continue;
+        }
+        std::thread::sleep(PAUSE);
+        let now = target.statistics();
+        if Instant::now() >= next_report && now != told {
+            println!(
+                "{} hosts, {} queues, {} commands, {} failed, {} queues broken",
+                now.controllers, now.queues, now.commands, now.failed, now.broken
+            );
+            (told, next_report) = (now, Instant::now() + REPORT);
+        }
+    }
+    Ok(target.shut_down(FAREWELL)?)
+}
+
+/// Host and target on two functions of a software card.
+fn both_ends() -> Result<(), Failure> {
+    let sim = Sim::builder().functions(2).build()?;
+    let devices = [sim.open(0)?, sim.open(1)?];
+    let address = devices[1].gids().first().ok_or("the function has no GID")?.address;
+    let disk: Box<dyn Disk> = Box::new(RamDisk::new(64 << 11, 512)?);
+    let target = Target::new(&devices[1], None, TargetOptions::new(NQN), vec![disk])?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| poll(target, &stop));
+        let verified = Host::new(&devices[0], None, HostOptions::default())
+            .map_err(Failure::from)
+            .and_then(|mut host| Verify::parse_from(["verify"]).run(&mut host, SocketAddr::new(address.into(), PORT)));
+        stop.store(true, Ordering::Relaxed);
+        served.join().map_err(|_| "the target's thread panicked")??;
+        verified
+    })
+}

@@ -1,0 +1,242 @@
+//! What a namespace stores its blocks in.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use mlx5_dv::objects::Buffer;
+
+use crate::error::TargetError;
+
+/// Alignment that direct I/O asks for.
+const DIRECT: usize = 4096;
+/// Bytes of zeros written at once.
+const ZEROS: usize = 1 << 20;
+/// The kernel's O_DIRECT, of `asm-generic/fcntl.h` and of aarch64's.
+const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") { 0o200000 } else { 0o40000 };
+
+/// Stores the blocks of a namespace. Offsets and lengths are whole blocks inside of it: the target checks before.
+pub trait Disk: Send {
+    /// Bytes of a logical block: a power of two from 512.
+    fn block_size(&self) -> u32;
+
+    /// Logical blocks.
+    fn blocks(&self) -> u64;
+
+    /// Whether writes are lost with power until [`flush`](Self::flush).
+    fn has_write_cache(&self) -> bool {
+        false
+    }
+
+    /// Reads from byte `offset` on into the bytes `range` of `buffer`.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn read(&mut self, offset: u64, buffer: &mut Buffer, range: Range<usize>) -> io::Result<()>;
+
+    /// Writes the bytes `range` of `buffer` from byte `offset` on.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn write(&mut self, offset: u64, buffer: &Buffer, range: Range<usize>) -> io::Result<()>;
+
+    /// Writes `len` zeros from byte `offset` on.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn flush(&mut self) -> io::Result<()>;
+}
+
+/// A disk in memory.
+#[derive(Debug)]
+pub struct RamDisk {
+    block_size: u32,
+    bytes: Vec<u8>,
+}
+
+impl RamDisk {
+    /// Zeros: `blocks` blocks of `block_size` bytes.
+    ///
+    /// # Errors
+    /// [`TargetError::Option`]: no blocks, or a size that none has.
+    pub fn new(blocks: usize, block_size: u32) -> Result<Self, TargetError> {
+        check_block_size(block_size)?;
+        check_blocks(blocks as u64)?;
+        Ok(RamDisk { block_size, bytes: vec![0; blocks * block_size as usize] })
+    }
+
+    fn part(&mut self, offset: u64, len: usize) -> io::Result<&mut [u8]> {
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let range = start..start.saturating_add(len);
+        self.bytes.get_mut(range).ok_or_else(|| io::Error::other("outside of the disk"))
+    }
+}
+
+fn check_block_size(block_size: u32) -> Result<(), TargetError> {
+    if block_size.is_power_of_two() && (512..=65536).contains(&block_size) {
+        return Ok(());
+    }
+    let mend = "it must be a power of two from 512 to 65536";
+    Err(TargetError::Option { what: "block size", given: block_size.to_string(), mend })
+}
+
+fn check_blocks(blocks: u64) -> Result<(), TargetError> {
+    if blocks > 0 {
+        return Ok(());
+    }
+    Err(TargetError::Option { what: "number of blocks", given: blocks.to_string(), mend: "it must be 1 or more" })
+}
+
+impl Disk for RamDisk {
+    fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    fn blocks(&self) -> u64 {
+        self.bytes.len() as u64 / u64::from(self.block_size)
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut Buffer, range: Range<usize>) -> io::Result<()> {
+        buffer.write(range.start, self.part(offset, range.len())?);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, buffer: &Buffer, range: Range<usize>) -> io::Result<()> {
+        buffer.read(range.start, self.part(offset, range.len())?);
+        Ok(())
+    }
+
+    fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        self.part(offset, len)?.fill(0);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A disk in a file or block device, past the page cache where that is possible. Its calls block the target's thread.
+#[derive(Debug)]
+pub struct FileDisk {
+    file: File,
+    block_size: u32,
+    blocks: u64,
+    staging: Staging,
+    is_direct: bool,
+}
+
+/// Memory that direct I/O takes: a part of a vector that starts at a page.
+#[derive(Debug)]
+struct Staging {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Staging {
+    fn new() -> Self {
+        let bytes = vec![0; ZEROS + DIRECT];
+        let start = bytes.as_ptr().align_offset(DIRECT);
+        Staging { bytes, start }
+    }
+
+    fn get(&mut self, len: usize) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + len]
+    }
+}
+
+impl FileDisk {
+    /// The whole blocks of `block_size` bytes in the file at `path`. O_DIRECT is used where the file system has it.
+    ///
+    /// # Errors
+    /// [`TargetError::Disk`]: it cannot be opened for reading and writing; [`TargetError::Option`]: it has no whole
+    /// block.
+    pub fn open(path: &Path, block_size: u32) -> Result<Self, TargetError> {
+        check_block_size(block_size)?;
+        let named = |error| TargetError::Disk { path: path.display().to_string(), error };
+        let open = |flags| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+        let direct = open(O_DIRECT);
+        let is_direct = direct.is_ok();
+        let mut file = direct.or_else(|_| open(0)).map_err(named)?;
+        // By seeking: the metadata of a block device has no length.
+        let len = io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(named)?;
+        let blocks = len / u64::from(block_size);
+        check_blocks(blocks)?;
+        Ok(FileDisk { file, block_size, blocks, staging: Staging::new(), is_direct })
+    }
+
+    /// Whether the page cache is passed by.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+}
+
+impl Disk for FileDisk {
+    fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn has_write_cache(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut Buffer, range: Range<usize>) -> io::Result<()> {
+        for at in range.clone().step_by(ZEROS) {
+            let bytes = self.staging.get(ZEROS.min(range.end - at));
+            self.file.read_exact_at(bytes, offset + (at - range.start) as u64)?;
+            buffer.write(at, bytes);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, buffer: &Buffer, range: Range<usize>) -> io::Result<()> {
+        for at in range.clone().step_by(ZEROS) {
+            let bytes = self.staging.get(ZEROS.min(range.end - at));
+            buffer.read(at, bytes);
+            self.file.write_all_at(bytes, offset + (at - range.start) as u64)?;
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        self.staging.get(ZEROS).fill(0);
+        let mut at = 0;
+        while at < len {
+            let part = (len - at).min(ZEROS as u64);
+            self.file.write_all_at(self.staging.get(part as usize), offset + at)?;
+            at += part;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_without_blocks_or_with_odd_ones_are_refused() {
+        for (blocks, size) in [(0, 512), (1, 0), (1, 500), (1, 1 << 17)] {
+            assert!(RamDisk::new(blocks, size).is_err(), "{blocks} blocks of {size}");
+        }
+        let missing = FileDisk::open(Path::new("/nonexistent/disk"), 512).unwrap_err().to_string();
+        assert!(missing.starts_with("/nonexistent/disk: "), "{missing}");
+    }
+}

@@ -1,0 +1,440 @@
+//! The target: serves namespaces to hosts.
+
+mod controller;
+mod disk;
+mod options;
+mod pool;
+mod queue;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Service, State, address_of};
+use mlx5_dv::Device;
+use mlx5_dv::clock::Clock;
+use mlx5_dv::objects::{Pd, QueuePair};
+use mlx5_neighbours::Neighbours;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::TargetError;
+use crate::status::Status;
+use crate::wire::{CmReject, CmReply, CmRequest, CmStatus, Command, Connect, ConnectData, Opcode, ReadWrite, fabric};
+use controller::{Answer, Controller, Subsystem};
+pub use disk::{Disk, FileDisk, RamDisk};
+pub use options::TargetOptions;
+use pool::Pool;
+use queue::{Queue, QueueError, Ready};
+
+/// Entries of an admin queue at most.
+const ADMIN_SIZE: u16 = 32;
+/// How long a queue that ends may take to return its chunks.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// What a target has and did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TargetStatistics {
+    /// Hosts' controllers, discovery's among them.
+    pub controllers: usize,
+    /// Queues.
+    pub queues: usize,
+    /// Chunks with data under way.
+    pub chunks_in_use: usize,
+    /// I/O commands answered.
+    pub commands: u64,
+    /// Commands answered with an error.
+    pub failed: u64,
+    /// Queues that ended with an error.
+    pub broken: u64,
+}
+
+/// A subsystem with its disks, on a function whose queue pair 1 it owns. Namespace 1 is the first disk.
+///
+/// Belongs to one thread: it works while it is [polled](Self::poll), and only then. No host can make it wait for long,
+/// or use more memory than its [`TargetOptions`] say.
+pub struct Target {
+    manager: ConnectionManager,
+    pd: Arc<Pd>,
+    clock: Clock,
+    options: TargetOptions,
+    disks: Vec<Box<dyn Disk>>,
+    pool: Pool,
+    queues: Vec<(ConnectionId, Queue)>,
+    /// Queue pairs of ended connections, until the connection manager has forgotten them: no other gets the number.
+    ended: HashMap<ConnectionId, Arc<QueuePair>>,
+    controllers: HashMap<u16, Controller>,
+    last_cntlid: u16,
+    statistics: TargetStatistics,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Target({}, {} disks, {:?})", self.options.nqn, self.disks.len(), self.statistics())
+    }
+}
+
+impl Target {
+    /// Listens on `device`; `neighbours` finds the MAC addresses of hosts.
+    ///
+    /// # Errors
+    /// [`TargetError::Option`]; as for [`ConnectionManager::new`]; [`TargetError::Device`].
+    pub fn new(
+        device: &Arc<Device>,
+        neighbours: Option<Neighbours>,
+        options: TargetOptions,
+        disks: Vec<Box<dyn Disk>>,
+    ) -> Result<Self, TargetError> {
+        options.check()?;
+        let pd = Pd::alloc(device)?;
+        let mut manager = ConnectionManager::new(device, neighbours)?;
+        manager.listen(Service::tcp(options.port))?;
+        Ok(Target {
+            manager,
+            pool: Pool::new(&pd, options.chunk, options.chunks)?,
+            pd,
+            clock: device.clock().clone(),
+            options,
+            disks,
+            queues: Vec::new(),
+            ended: HashMap::new(),
+            controllers: HashMap::new(),
+            last_cntlid: 0,
+            statistics: TargetStatistics::default(),
+        })
+    }
+
+    /// What it has and did.
+    pub fn statistics(&self) -> TargetStatistics {
+        TargetStatistics {
+            controllers: self.controllers.len(),
+            queues: self.queues.len(),
+            chunks_in_use: self.pool.in_use(),
+            ..self.statistics
+        }
+    }
+
+    /// Does what there is to do, and says whether there was anything.
+    ///
+    /// # Errors
+    /// [`TargetError::Manager`], [`TargetError::Device`]: the card is broken or gone. What a host does wrong ends its
+    /// queues alone.
+    pub fn poll(&mut self) -> Result<bool, TargetError> {
+        let mut moved = false;
+        while let Some((id, event)) = self.manager.poll()? {
+            moved = true;
+            self.take_event(id, event);
+        }
+        let mut index = 0;
+        while index < self.queues.len() {
+            match self.serve(index) {
+                Ok(worked) => {
+                    moved |= worked;
+                    index += 1;
+                }
+                Err(error) => {
+                    let (id, queue) = &self.queues[index];
+                    tracing::info!(%error, qid = queue.qid, "a queue has ended");
+                    self.statistics.broken += 1;
+                    self.end(*id);
+                }
+            }
+        }
+        self.expire();
+        Ok(moved)
+    }
+
+    fn take_event(&mut self, id: ConnectionId, event: Event) {
+        match event {
+            Event::ConnectRequest { remote, offer, private_data, .. } => {
+                let address = SocketAddr::new(address_of(offer.path.local), self.options.port);
+                if let Err(status) = self.accept(id, address, &private_data) {
+                    tracing::info!(%remote, %status, "a queue was refused");
+                    let reject = CmReject { status: status.number().into(), ..CmReject::default() };
+                    if let Err(error) = self.manager.reject(id, reject.as_bytes()) {
+                        tracing::debug!(%error, "a refusal was not sent");
+                    }
+                }
+            }
+            Event::Established { .. } => {}
+            event => {
+                self.end(id);
+                if event.is_last() {
+                    self.ended.remove(&id);
+                }
+            }
+        }
+    }
+
+    /// Makes a queue of a connection that a host asks for.
+    fn accept(&mut self, id: ConnectionId, address: SocketAddr, private_data: &[u8]) -> Result<(), CmStatus> {
+        let (request, _) = CmRequest::read_from_prefix(private_data).map_err(|_| CmStatus::InvalidLength)?;
+        if request.recfmt.get() != 0 {
+            return Err(CmStatus::InvalidFormat);
+        }
+        let (qid, entries) = (request.qid.get(), u32::from(request.hsqsize.get()) + 1);
+        if qid > self.options.io_queues {
+            return Err(CmStatus::InvalidQueue);
+        }
+        let most = if qid == 0 { ADMIN_SIZE } else { self.options.depth };
+        let size = u16::try_from(entries).ok().filter(|&size| (2..=most).contains(&size));
+        let size = size.ok_or(CmStatus::InvalidSendSize)?;
+        if request.hrqsize.get() < size {
+            return Err(CmStatus::InvalidReceiveSize);
+        }
+        if self.queues.len() >= self.options.queues {
+            return Err(CmStatus::NoResources);
+        }
+        let queue = self.connect(id, (qid, size), address);
+        let queue = queue.map_err(|error| {
+            tracing::warn!(%error, "no queue for a host");
+            CmStatus::NoResources
+        })?;
+        self.queues.push((id, queue));
+        Ok(())
+    }
+
+    fn connect(
+        &mut self,
+        id: ConnectionId,
+        (qid, size): (u16, u16),
+        address: SocketAddr,
+    ) -> Result<Queue, TargetError> {
+        // CONNECT's data may come in the capsule of either kind of queue.
+        let in_capsule = self.options.in_capsule.max(size_of::<ConnectData>());
+        let mut queue = Queue::new(&self.pd, (qid, size), in_capsule, address, self.clock.now())?;
+        let (rtr, rts) = self.manager.attributes(id)?;
+        queue.connect_by(&rtr, &rts)?;
+        let reply = CmReply { crqsize: size.into(), ..CmReply::default() };
+        self.manager
+            .accept(id, &Parameters::new(queue.queue_pair().qpn(), rtr.rq_psn).private_data(reply.as_bytes()))?;
+        Ok(queue)
+    }
+
+    /// Serves the commands that are there.
+    fn serve(&mut self, index: usize) -> Result<bool, QueueError> {
+        let mut worked = false;
+        // The host's commands may come before the last message of the connection manager.
+        while let Some(ready) = self.queues[index].1.poll(&mut self.pool)? {
+            worked = true;
+            let answer = self.execute(index, &ready);
+            let queue = &mut self.queues[index].1;
+            if answer.held {
+                queue.hold(ready);
+                continue;
+            }
+            self.statistics.failed += u64::from(answer.status.is_some());
+            queue.answer(ready, answer, &mut self.pool);
+            queue.post(&mut self.pool)?;
+        }
+        Ok(worked)
+    }
+
+    fn execute(&mut self, index: usize, ready: &Ready) -> Answer {
+        let Some(request) = self.queues[index].1.request(ready) else { return Answer::fail(Status::INTERNAL) };
+        let command = request.command;
+        let connect: Connect = command.form();
+        if command.opcode == fabric::COMMAND && connect.fctype == fabric::CONNECT {
+            let data = request.bytes();
+            let answer = self.connect_queue(index, &connect, &data);
+            return answer.unwrap_or_else(|refused| refused);
+        }
+        let queue = &mut self.queues[index].1;
+        let controller = queue.cntlid.and_then(|cntlid| self.controllers.get_mut(&cntlid));
+        let Some(controller) = controller else { return Answer::fail(Status::SEQUENCE_ERROR) };
+        controller.touch(self.clock.now());
+        if queue.qid > 0 {
+            self.statistics.commands += 1;
+            return io(queue, ready, controller, &mut self.disks);
+        }
+        let subsystem = Subsystem { options: &self.options, disks: &self.disks, address: queue.address };
+        let mut answer = match command.opcode {
+            fabric::COMMAND => controller.of_fabrics(&command, &self.options),
+            _ => controller.admin(&command, &subsystem),
+        };
+        put_data(queue, ready, &mut answer);
+        answer
+    }
+
+    /// CONNECT: NVMe over fabrics, "Connect Command".
+    fn connect_queue(&mut self, index: usize, connect: &Connect, data: &[u8]) -> Result<Answer, Answer> {
+        let (id, queue) = &mut self.queues[index];
+        let data = controller::connect_data(data).ok_or_else(|| Answer::fail(Status::INVALID_SGL_LENGTH))?;
+        if connect.recfmt.get() != 0 {
+            return Err(Answer::fail(Status::CONNECT_FORMAT));
+        }
+        if queue.cntlid.is_some() {
+            return Err(Answer::fail(Status::SEQUENCE_ERROR));
+        }
+        if connect.qid.get() != queue.qid {
+            return Err(controller::invalid_parameter(std::mem::offset_of!(Connect, qid), false));
+        }
+        if u32::from(connect.sqsize.get()) + 1 != u32::from(queue.size()) {
+            return Err(controller::invalid_parameter(std::mem::offset_of!(Connect, sqsize), false));
+        }
+        let cntlid = if queue.qid == 0 {
+            let cntlid = free_cntlid(&self.controllers, self.last_cntlid)?;
+            let keep_alive = Duration::from_millis(connect.kato.get().into());
+            let made = Controller::connect(cntlid, *id, &data, keep_alive, &self.options, self.clock.now())?;
+            self.last_cntlid = cntlid;
+            self.controllers.insert(cntlid, made);
+            cntlid
+        } else {
+            let cntlid = data.cntlid.get();
+            let missing = || controller::invalid_parameter(std::mem::offset_of!(ConnectData, cntlid), true);
+            self.controllers.get(&cntlid).ok_or_else(missing)?.takes_queue(&data, &self.options)?;
+            cntlid
+        };
+        queue.cntlid = Some(cntlid);
+        Ok(Answer::result(cntlid.into()))
+    }
+
+    /// Ends a queue, and with an admin queue all of its controller's.
+    fn end(&mut self, id: ConnectionId) {
+        let Some(at) = self.queues.iter().position(|(of, _)| *of == id) else { return };
+        let (_, queue) = self.queues.swap_remove(at);
+        let admin_of = queue.cntlid.filter(|_| queue.qid == 0);
+        if self.manager.state(id).is_some() {
+            self.ended.insert(id, Arc::clone(queue.queue_pair()));
+        }
+        queue.close(&mut self.pool, FLUSH);
+        // One that the host has ended is not there any more.
+        let _ = self.manager.disconnect(id, &[]);
+        if let Some(cntlid) = admin_of {
+            self.controllers.remove(&cntlid);
+            let others: Vec<_> =
+                self.queues.iter().filter(|(_, queue)| queue.cntlid == Some(cntlid)).map(|(id, _)| *id).collect();
+            others.into_iter().for_each(|id| self.end(id));
+        }
+    }
+
+    /// Tells all hosts that it goes, and waits for up to `patience` until they know.
+    ///
+    /// # Errors
+    /// [`TargetError::Manager`], [`TargetError::Device`]: the card is broken or gone.
+    pub fn shut_down(mut self, patience: Duration) -> Result<(), TargetError> {
+        let deadline = self.clock.now() + patience;
+        for id in self.queues.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.end(id);
+        }
+        let is_told = |manager: &ConnectionManager, id| manager.state(id) != Some(State::DreqSent);
+        while self.clock.now() < deadline && !self.manager.machine().ids().all(|id| is_told(&self.manager, id)) {
+            self.manager.poll()?;
+            self.clock.pause(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    /// Ends what was silent for too long.
+    fn expire(&mut self) {
+        let now = self.clock.now();
+        let patience = self.options.connect_timeout;
+        let lost = self.controllers.values().filter(|controller| controller.is_lost(now));
+        let idle = self.queues.iter().filter(|(_, queue)| queue.cntlid.is_none() && now > queue.since + patience);
+        let ended: Vec<_> = lost.map(|controller| controller.admin).chain(idle.map(|(id, _)| *id)).collect();
+        for id in ended {
+            tracing::info!("a host was silent for too long");
+            self.statistics.broken += 1;
+            self.end(id);
+        }
+    }
+}
+
+/// A controller number that is not in use.
+fn free_cntlid(controllers: &HashMap<u16, Controller>, last: u16) -> Result<u16, Answer> {
+    // 0xfff0 and above are reserved.
+    let after = (last + 1..0xfff0).chain(1..=last);
+    let mut free = after.filter(|cntlid| !controllers.contains_key(cntlid));
+    free.next().ok_or_else(|| Answer::fail(Status::CONNECT_BUSY))
+}
+
+/// Puts the data of an answer into the command's chunks. A command with room for more or less gets an error.
+fn put_data(queue: &mut Queue, ready: &Ready, answer: &mut Answer) {
+    let Some(request) = queue.request(ready) else { return };
+    let data = std::mem::take(&mut answer.data);
+    if answer.status.is_some() || request.is_from_host() {
+        return;
+    }
+    if data.len() != request.len {
+        *answer = Answer::fail(Status::INVALID_SGL_LENGTH);
+        return;
+    }
+    let mut rest = data.as_slice();
+    for chunk in request.chunks() {
+        let (part, more) = rest.split_at(rest.len().min(chunk.len()));
+        chunk.write(0, part);
+        rest = more;
+    }
+}
+
+/// An I/O command.
+fn io(queue: &mut Queue, ready: &Ready, controller: &mut Controller, disks: &mut [Box<dyn Disk>]) -> Answer {
+    let Some(request) = queue.request(ready) else { return Answer::fail(Status::INTERNAL) };
+    let command = request.command;
+    let index = usize::try_from(command.nsid.get()).ok().and_then(|nsid| nsid.checked_sub(1));
+    if command.opcode == Opcode::Flush.number() && command.nsid.get() == u32::MAX {
+        return done(disks.iter_mut().try_for_each(|disk| disk.flush()), Status::WRITE_FAULT);
+    }
+    let Some(disk) = index.and_then(|index| disks.get_mut(index)) else {
+        return Answer::fail(Status::INVALID_NAMESPACE);
+    };
+    let Some(opcode) = Opcode::from_number(command.opcode) else { return Answer::fail(Status::INVALID_OPCODE) };
+    if opcode == Opcode::Flush {
+        return done(disk.flush(), Status::WRITE_FAULT);
+    }
+    let (offset, len) = match extent(&command, &**disk) {
+        Ok(extent) => extent,
+        Err(status) => return Answer::fail(status),
+    };
+    let counters = &mut controller.counters;
+    match opcode {
+        Opcode::WriteZeroes => done(disk.write_zeroes(offset, len), Status::WRITE_FAULT),
+        _ if request.len as u64 != len => Answer::fail(Status::INVALID_SGL_LENGTH),
+        Opcode::Read => {
+            (counters.reads, counters.bytes_read) = (counters.reads + 1, counters.bytes_read + len);
+            done(read(&mut **disk, offset, request), Status::READ_ERROR)
+        }
+        _ => {
+            (counters.writes, counters.bytes_written) = (counters.writes + 1, counters.bytes_written + len);
+            done(write(&mut **disk, offset, request), Status::WRITE_FAULT)
+        }
+    }
+}
+
+fn done(result: std::io::Result<()>, failure: Status) -> Answer {
+    match result {
+        Ok(()) => Answer::default(),
+        Err(error) => {
+            tracing::warn!(%error, "a disk failed");
+            Answer { status: Some(failure), ..Answer::default() }
+        }
+    }
+}
+
+/// Bytes of a disk that a command names: offset and length.
+fn extent(command: &Command, disk: &dyn Disk) -> Result<(u64, u64), Status> {
+    let names: ReadWrite = command.form();
+    let (first, blocks) = (names.slba.get(), u64::from(names.length.get()) + 1);
+    let inside = first.checked_add(blocks).is_some_and(|end| end <= disk.blocks());
+    let block = u64::from(disk.block_size());
+    if inside { Ok((first * block, blocks * block)) } else { Err(Status::LBA_OUT_OF_RANGE) }
+}
+
+fn read(disk: &mut dyn Disk, mut offset: u64, request: &mut queue::Request) -> std::io::Result<()> {
+    for chunk in request.chunks() {
+        let len = chunk.len();
+        disk.read(offset, chunk, 0..len)?;
+        offset += len as u64;
+    }
+    Ok(())
+}
+
+fn write(disk: &mut dyn Disk, mut offset: u64, request: &queue::Request) -> std::io::Result<()> {
+    for (buffer, range) in request.pieces() {
+        let len = range.len() as u64;
+        disk.write(offset, buffer, range)?;
+        offset += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! Hosts that break the protocol at a target, beside one that keeps it; and targets that break it at a host. Private
+//! data, capsules, keys and answers are random. Nothing panics or hangs, nothing is lost, nobody else is disturbed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mlx5_cm::{ConnectionId, ConnectionManager, Event, Parameters, Route, Service};
+use mlx5_dv::Device;
+use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions};
+use mlx5_nvme::wire::{self, CmReply, CmRequest, Command, Completion, Connect, ConnectData, KeyedSgl, OffsetSgl};
+use mlx5_nvme::{ControllerOptions, DataPlacement, Host, HostError, HostOptions, RamDisk, Target, TargetOptions};
+use mlx5_open::virtual_time::World;
+use mlx5_sim::card::Card;
+use mlx5_sim::world::Conditions;
+use zerocopy::{FromBytes, IntoBytes};
+
+const NQN: &str = "nqn.2014-08.example:disk";
+/// Bytes of a buffer of ours.
+const BUFFER: usize = 8192;
+const LONG: Duration = Duration::from_secs(600);
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 8) % limit
+    }
+
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        std::array::from_fn(|_| self.next() as u8)
+    }
+
+    fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len() as u64) as usize]
+    }
+}
+
+/// An end that speaks the connection manager's protocol well, and sends what a test likes.
+struct Raw {
+    manager: ConnectionManager,
+    pd: Arc<Pd>,
+    region: Arc<MemoryRegion>,
+    connection: Option<Connection>,
+}
+
+impl Raw {
+    fn new(device: &Arc<Device>) -> Self {
+        let pd = Pd::alloc(device).unwrap();
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+        let region = MemoryRegion::allocate(&pd, 64 * BUFFER, access).unwrap();
+        Raw { manager: ConnectionManager::new(device, None).unwrap(), pd, region, connection: None }
+    }
+
+    /// A connection with receives, in INIT.
+    fn fresh(&mut self) -> &mut Connection {
+        self.connection = None;
+        let mut options = ConnectionOptions::default();
+        options.inline_bytes = 64;
+        let mut connection = Connection::new(&self.pd, options).unwrap();
+        for number in 0..32 {
+            let buffer = self.region.buffer(number * BUFFER..(number + 1) * BUFFER).unwrap();
+            connection.receive(buffer).unwrap();
+        }
+        self.connection.insert(connection)
+    }
+
+    fn call(&mut self, remote: SocketAddr, private_data: &[u8]) -> ConnectionId {
+        let qpn = self.fresh().queue_pair().qpn();
+        let parameters = Parameters::new(qpn, 0).private_data(private_data);
+        self.manager.connect(remote, Route::default(), &parameters).unwrap()
+    }
+
+    /// Connects the queue pair that the connection manager has agreed on.
+    fn connect(&mut self, id: ConnectionId) {
+        let (rtr, rts) = self.manager.attributes(id).unwrap();
+        self.connection.as_mut().unwrap().connect_by(&rtr, &rts).unwrap();
+    }
+
+    /// A buffer to send from.
+    fn spare(&self) -> Buffer {
+        self.region.buffer(32 * BUFFER..33 * BUFFER).unwrap()
+    }
+}
+
+/// A good CONNECT for queue 0, with its data in the capsule.
+fn connect_capsule() -> Vec<u8> {
+    let mut data = ConnectData { cntlid: 0xffff.into(), ..ConnectData::default() };
+    wire::put_text(&mut data.subsystem, NQN);
+    wire::put_text(&mut data.host, "nqn.2014-08.example:hostile");
+    let length = (data.as_bytes().len() as u32).into();
+    let sgl = OffsetSgl { length, kind: wire::sgl_type::IN_CAPSULE, ..OffsetSgl::default() };
+    let connect = Connect {
+        fctype: wire::fabric::CONNECT,
+        sqsize: 31.into(),
+        ..Command::new(wire::fabric::COMMAND).data(&sgl).form()
+    };
+    [connect.as_bytes(), data.as_bytes()].concat()
+}
+
+/// Random capsules: some bytes as a host has them, others not.
+fn capsule(random: &mut Random, raw: &Raw) -> Vec<u8> {
+    if random.below(6) == 0 {
+        let len = random.below(100) as usize;
+        return (0..len).map(|_| random.next() as u8).collect();
+    }
+    if random.below(5) == 0 {
+        return connect_capsule();
+    }
+    let mut command = Command::read_from_bytes(&random.bytes::<64>()).unwrap();
+    command.opcode = random.one_of(&[0x00, 0x01, 0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f, command.opcode]);
+    command.flags = random.one_of(&[0x40, 0x40, 0x40, command.flags]);
+    command.nsid = random.one_of(&[0, 1, 1, 4, 0xffff_ffff, command.nsid.get()]).into();
+    if random.below(2) == 0 {
+        command.cdw10 = random.one_of(&[0, 1, 2, 3, 7, 0x0f]).into();
+        (command.cdw11, command.cdw12) = (0.into(), 0.into());
+    }
+    let remote = raw.region.remote_at(40 * BUFFER);
+    let length = random.one_of(&[0, 512, 4096, 65536, 1 << 20, 0xff_ffff]);
+    let keyed = |key, kind| KeyedSgl::new(remote.addr, length, key, kind);
+    let command = match random.below(6) {
+        0 => command,
+        1 => command.data(&OffsetSgl { length: length.into(), kind: 1, ..OffsetSgl::default() }),
+        2 => command.data(&keyed(0xdead, wire::sgl_type::KEYED)),
+        3 => command.data(&keyed(0xdead, wire::sgl_type::KEYED_INVALIDATE)),
+        _ => command.data(&keyed(remote.rkey, wire::sgl_type::KEYED)),
+    };
+    let mut bytes = command.as_bytes().to_vec();
+    bytes.resize(64 + random.below(4) as usize * 512, 0x5a);
+    bytes
+}
+
+/// Private data of a REQ: good, wrong in a field, short, or random.
+fn request(random: &mut Random) -> Vec<u8> {
+    let mut request = CmRequest { qid: 0.into(), hrqsize: 32.into(), hsqsize: 31.into(), ..CmRequest::default() };
+    match random.below(8) {
+        0 => request.recfmt = 1.into(),
+        1 => request.qid = (random.next() as u16).into(),
+        2 => request.hsqsize = random.one_of(&[0, 32, 0xffff]).into(),
+        3 => request.hrqsize = 1.into(),
+        4 => return random.bytes::<32>().to_vec(),
+        _ => {}
+    }
+    request.as_bytes().to_vec()
+}
+
+#[test]
+fn hosts_that_break_the_protocol_disturb_nobody() {
+    let world = World::new(7);
+    let cards = [Card::builder(), Card::builder().functions(2)];
+    let (cards, _) = world.simulated().joined(cards, Conditions::default()).unwrap();
+    let far = world.open(&cards[0]).unwrap();
+    let near = [0, 1].map(|index| world.open_with(&cards[1], index, mlx5_dv::Options::default()).unwrap());
+    let mut options = TargetOptions::new(NQN);
+    (options.chunk, options.chunks) = (64 << 10, 32);
+    let remote = SocketAddr::new(far.gids()[0].address.into(), options.port);
+    let disk = RamDisk::new(4096, 512).unwrap();
+    let target = std::sync::Mutex::new(Target::new(&far, None, options, vec![Box::new(disk)]).unwrap());
+    let target = Arc::new(target);
+
+    let mut with = HostOptions::default();
+    let (clock, served) = (world.clock().clone(), Arc::clone(&target));
+    with.idle = Some(Box::new(move || {
+        served.lock().unwrap().poll().unwrap();
+        clock.pause(Duration::from_micros(50));
+    }));
+    let mut host = Host::new(&near[0], None, with).unwrap();
+    let mut controller = host.connect(remote, NQN, ControllerOptions::default()).unwrap();
+    let namespace = controller.namespaces(&mut host).unwrap()[0];
+    let mut queue = controller.io_queue(&mut host).unwrap();
+    let mut buffer = queue.buffers(1, 4096).unwrap().pop().unwrap();
+    buffer.write(0, &[0x77; 4096]);
+    // Blocks that no hostile WRITE names: they all start at what a random number, or 0 to 15, gives.
+    queue.write(&namespace, 4000, buffer, 0).unwrap();
+
+    let mut raw = Raw::new(&near[1]);
+    let mut random = Random(0x1234_5678_9abc_def1);
+    let (mut ended, mut refused, mut goods) = (0, 0, 0);
+    for round in 0..60 {
+        let id = raw.call(remote, &request(&mut random));
+        let mut connected = false;
+        let mut sent = 0;
+        for _ in 0..400 {
+            target.lock().unwrap().poll().unwrap();
+            controller.turn(&mut host).unwrap();
+            if let Some(done) = queue.poll().unwrap() {
+                assert!(done.status.is_success(), "{}", done.status);
+                let buffer = done.buffer.unwrap();
+                if done.user == 1 {
+                    let mut found = [0; 4096];
+                    buffer.read(0, &mut found);
+                    assert!(found == [0x77; 4096], "round {round}");
+                    goods += 1;
+                }
+                queue.read(&namespace, 4000, buffer, 1).unwrap();
+            }
+            match raw.manager.poll().unwrap() {
+                Some((of, Event::ConnectResponse { .. })) if of == id => {
+                    raw.connect(id);
+                    raw.manager.ready(id, &[]).unwrap();
+                    connected = true;
+                }
+                Some((of, event)) if of == id && event.is_last() => break,
+                _ => {}
+            }
+            if connected && sent < 24 {
+                let bytes = if sent == 0 && round % 3 == 0 { connect_capsule() } else { capsule(&mut random, &raw) };
+                let mut buffer = raw.spare();
+                buffer.set_len(bytes.len().max(1));
+                buffer.write(0, &bytes);
+                let connection = raw.connection.as_mut().unwrap();
+                if connection.send(buffer).is_ok() {
+                    sent += 1;
+                }
+                while connection.poll().is_ok_and(|done| done.is_some()) {
+                    world.clock().pause(Duration::from_micros(5));
+                }
+            }
+            world.clock().pause(Duration::from_micros(200));
+            // The one buffer to send from comes back.
+            while raw.region.buffer(32 * BUFFER..33 * BUFFER).is_err() {
+                let _ = raw.connection.as_mut().unwrap().poll();
+                target.lock().unwrap().poll().unwrap();
+                world.clock().pause(Duration::from_micros(50));
+            }
+        }
+        if connected {
+            ended += 1
+        } else {
+            refused += 1
+        }
+        let _ = raw.manager.destroy(id);
+        raw.connection = None;
+        for _ in 0..2000 {
+            let _ = raw.manager.poll();
+            target.lock().unwrap().poll().unwrap();
+            world.clock().pause(Duration::from_millis(1));
+            controller.turn(&mut host).unwrap();
+        }
+    }
+    assert!(ended > 10 && refused > 10 && goods > 100, "{ended} queues, {refused} refused, {goods} reads beside");
+    let end = world.clock().now() + LONG;
+    while target.lock().unwrap().statistics().queues > 2 && world.clock().now() < end {
+        target.lock().unwrap().poll().unwrap();
+        controller.turn(&mut host).unwrap();
+        let _ = queue.poll().unwrap();
+        world.clock().pause(Duration::from_millis(10));
+    }
+    let left = target.lock().unwrap().statistics();
+    assert_eq!((left.queues, left.controllers), (2, 1), "{left:?}");
+}
+
+/// What a hostile target answers.
+fn answer(random: &mut Random, command: &Command) -> Vec<u8> {
+    let mut completion = Completion { command_id: command.command_id, ..Completion::default() };
+    match random.below(5) {
+        0 => completion.command_id = (random.next() as u16).into(),
+        1 => completion.status = (random.next() as u16).into(),
+        2 => completion.result = random.next().into(),
+        3 => {
+            let len = random.below(64) as usize + 1;
+            return (0..len).map(|_| random.next() as u8).collect();
+        }
+        _ => {}
+    }
+    completion.as_bytes().to_vec()
+}
+
+#[test]
+fn a_target_that_breaks_the_protocol_is_an_error_of_the_host() {
+    for seed in 1..=40u64 {
+        let world = World::new(seed);
+        let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+        let devices = cards.each_ref().map(|card| world.open(card).unwrap());
+        let remote = SocketAddr::new(devices[1].gids()[0].address.into(), 4420);
+        let mut raw = Raw::new(&devices[1]);
+        raw.manager.listen(Service::tcp(4420)).unwrap();
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let clock = world.clock().clone();
+        let mut with = HostOptions::default();
+        with.timeout = Duration::from_secs(2);
+        with.idle = Some(Box::new(move || {
+            clock.pause(Duration::from_micros(50));
+            if let Some((id, Event::ConnectRequest { .. })) = raw.manager.poll().unwrap() {
+                raw.fresh();
+                raw.connect(id);
+                let reply = CmReply { crqsize: random.one_of(&[32, 32, 32, 1]).into(), ..CmReply::default() };
+                let qpn = raw.connection.as_ref().unwrap().queue_pair().qpn();
+                raw.manager.accept(id, &Parameters::new(qpn, 0).private_data(reply.as_bytes())).unwrap();
+            }
+            let Some(connection) = &mut raw.connection else { return };
+            while let Ok(Some(done)) = connection.poll() {
+                let Some(buffer) = done.buffer.filter(|_| done.result.is_ok()) else { continue };
+                let mut bytes = [0; 64];
+                buffer.read(0, &mut bytes);
+                let command = Command::read_from_bytes(&bytes).unwrap();
+                let _ = connection.send_inline(&answer(&mut random, &command));
+            }
+        }));
+        let mut host = Host::new(&devices[0], None, with).unwrap();
+        let mut options = ControllerOptions::default();
+        options.placement = if seed % 2 == 0 { DataPlacement::FastKey } else { DataPlacement::StandingKey };
+        match host.connect(remote, NQN, options) {
+            // All answers happened to be good: then the controller's own page is not.
+            Ok(_) => panic!("seed {seed}: nothing was noticed"),
+            Err(
+                HostError::Protocol { .. }
+                | HostError::Failed { .. }
+                | HostError::Timeout { .. }
+                | HostError::Unsupported { .. }
+                | HostError::Broken { .. }
+                | HostError::Disconnected { .. },
+            ) => {}
+            Err(other) => panic!("seed {seed}: {other}"),
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Host and target on two software cards in virtual time, over a cable that loses frames.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use mlx5_dv::Device;
+use mlx5_nvme::{
+    Completed, Controller, ControllerOptions, DataPlacement, Host, HostError, HostOptions, IoBuffer, IoQueue,
+    Namespace, RamDisk, Status, SubmitError, Target, TargetOptions, TargetStatistics,
+};
+use mlx5_open::virtual_time::World;
+use mlx5_sim::card::{Card, SteppedCard};
+use mlx5_sim::world::Conditions;
+
+const NQN: &str = "nqn.2014-08.example:disk";
+const BLOCK: usize = 512;
+const BLOCKS: usize = 16384;
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(600);
+
+struct Pair {
+    world: World,
+    cards: [Arc<SteppedCard>; 2],
+    /// `None` once it is killed.
+    target: Arc<Mutex<Option<Target>>>,
+    host: Host,
+    remote: SocketAddr,
+}
+
+impl Pair {
+    fn new(seed: u64, loss: u32, options: TargetOptions) -> Self {
+        let world = World::new(seed);
+        let conditions = Conditions { loss, duplication: loss / 2, reordering: loss / 2, ..Conditions::default() };
+        let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], conditions).unwrap();
+        let [near, far]: [Arc<Device>; 2] = cards.each_ref().map(|card| world.open(card).unwrap());
+        let remote = SocketAddr::new(far.gids()[0].address.into(), options.port);
+        let disk = RamDisk::new(BLOCKS, BLOCK as u32).unwrap();
+        let target = Target::new(&far, None, options, vec![Box::new(disk)]).unwrap();
+        let target = Arc::new(Mutex::new(Some(target)));
+        let mut with = HostOptions::default();
+        let (clock, served) = (world.clock().clone(), Arc::clone(&target));
+        with.idle = Some(Box::new(move || {
+            if let Some(target) = &mut *served.lock().unwrap() {
+                target.poll().unwrap();
+            }
+            clock.pause(Duration::from_micros(50));
+        }));
+        with.timeout = LONG;
+        let host = Host::new(&near, None, with).unwrap();
+        Pair { world, cards, target, host, remote }
+    }
+
+    fn plain() -> Self {
+        Self::new(1, 0, TargetOptions::new(NQN))
+    }
+
+    fn target(&self) -> MutexGuard<'_, Option<Target>> {
+        self.target.lock().unwrap()
+    }
+
+    fn statistics(&self) -> TargetStatistics {
+        self.target().as_ref().unwrap().statistics()
+    }
+
+    fn connect(&mut self, options: ControllerOptions) -> (Controller, Namespace) {
+        let mut controller = self.host.connect(self.remote, NQN, options).unwrap();
+        let namespaces = controller.namespaces(&mut self.host).unwrap();
+        assert_eq!(namespaces.len(), 1);
+        assert_eq!((namespaces[0].blocks, namespaces[0].block_size), (BLOCKS as u64, BLOCK as u32));
+        (controller, namespaces[0])
+    }
+
+    /// The target's turn, and the wire's.
+    fn turn(&mut self) {
+        if let Some(target) = &mut *self.target() {
+            target.poll().unwrap();
+        }
+        self.host.turn().unwrap();
+        self.world.clock().pause(Duration::from_micros(50));
+    }
+
+    fn wait(&mut self, queue: &mut IoQueue) -> Result<Completed, HostError> {
+        let end = self.world.clock().now() + LONG;
+        while self.world.clock().now() < end {
+            if let Some(completed) = queue.poll()? {
+                return Ok(completed);
+            }
+            self.turn();
+        }
+        panic!("no answer; {:?}", self.target());
+    }
+
+    /// Until nothing of the host is left at the target.
+    fn await_quiet(&mut self) {
+        let end = self.world.clock().now() + LONG;
+        while self.statistics().queues > 0 && self.world.clock().now() < end {
+            self.turn();
+        }
+        let left = self.statistics();
+        assert_eq!((left.queues, left.controllers, left.chunks_in_use), (0, 0, 0), "{left:?}");
+        for card in &self.cards {
+            assert_eq!(card.function(0).strict().take(), []);
+        }
+    }
+}
+
+fn options(placement: DataPlacement, in_capsule: bool) -> ControllerOptions {
+    let mut options = ControllerOptions::default();
+    (options.placement, options.in_capsule, options.depth) = (placement, in_capsule, 32);
+    options
+}
+
+/// Bytes that differ by place and by use.
+fn fill(buffer: &mut IoBuffer, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let bytes: Vec<u8> = (0..buffer.len())
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect();
+    buffer.write(0, &bytes);
+    bytes
+}
+
+/// Random writes, reads and zeros with many commands under way, each part of the disk compared with what was written.
+fn exercise(seed: u64, loss: u32, placement: DataPlacement, in_capsule: bool, operations: u64) {
+    const PARTS: usize = 24;
+    let mut pair = Pair::new(seed, loss, TargetOptions::new(NQN));
+    let (mut controller, namespace) = pair.connect(options(placement, in_capsule));
+    let mut queue = controller.io_queue(&mut pair.host).unwrap();
+    let part = BLOCKS / PARTS;
+    let mut buffers: VecDeque<IoBuffer> = queue.buffers(PARTS, part * BLOCK).unwrap().into();
+    let mut expected = vec![vec![0u8; part * BLOCK]; PARTS];
+    // Parts with a command under way: what it is, and what it reads or writes.
+    let mut state = seed | 1;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) as usize % below
+    };
+    let mut idle: Vec<usize> = (0..PARTS).collect();
+    let (mut submitted, mut done) = (0, 0);
+    let mut reading = vec![None; PARTS];
+    while done < operations {
+        while submitted < operations && !idle.is_empty() {
+            let at = idle.swap_remove(random(idle.len()));
+            let blocks = 1 + random(part);
+            let first = random(part - blocks + 1);
+            let lba = (at * part + first) as u64;
+            let range = first * BLOCK..(first + blocks) * BLOCK;
+            match random(8) {
+                0 => {
+                    queue.write_zeroes(&namespace, lba, blocks as u32, at as u64).unwrap();
+                    expected[at][range].fill(0);
+                }
+                1 => queue.flush(&namespace, at as u64).unwrap(),
+                2..=4 => {
+                    let mut buffer = buffers.pop_front().unwrap();
+                    buffer.set_len(range.len());
+                    expected[at][range].copy_from_slice(&fill(&mut buffer, submitted));
+                    queue.write(&namespace, lba, buffer, at as u64).unwrap();
+                }
+                _ => {
+                    let mut buffer = buffers.pop_front().unwrap();
+                    buffer.set_len(range.len());
+                    buffer.write(0, &vec![0xa5; range.len()]);
+                    reading[at] = Some(range);
+                    queue.read(&namespace, lba, buffer, at as u64).unwrap();
+                }
+            }
+            submitted += 1;
+        }
+        let completed = pair.wait(&mut queue).unwrap();
+        assert!(completed.status.is_success(), "{}", completed.status);
+        let at = completed.user as usize;
+        if let Some(buffer) = completed.buffer {
+            if let Some(range) = reading[at].take() {
+                let mut found = vec![0; range.len()];
+                buffer.read(0, &mut found);
+                assert!(found == expected[at][range.clone()], "part {at}, bytes {range:?}");
+            }
+            buffers.push_back(buffer);
+        }
+        idle.push(at);
+        done += 1;
+    }
+    assert_eq!((queue.under_way(), buffers.len()), (0, PARTS));
+    assert_eq!(queue.close().len(), 0);
+    controller.disconnect(&mut pair.host).unwrap();
+    pair.await_quiet();
+    assert_eq!(pair.statistics().commands, operations);
+}
+
+#[test]
+fn what_was_written_is_read_by_standing_keys_and_in_capsules() {
+    exercise(1, 0, DataPlacement::StandingKey, true, 600);
+    exercise(2, 0, DataPlacement::StandingKey, false, 300);
+}
+
+#[test]
+fn what_was_written_is_read_by_keys_registered_for_each_command() {
+    exercise(3, 0, DataPlacement::FastKey, true, 400);
+}
+
+#[test]
+fn what_was_written_is_read_over_a_cable_that_loses_frames() {
+    exercise(4, 50_000, DataPlacement::StandingKey, true, 300);
+    exercise(5, 50_000, DataPlacement::FastKey, true, 300);
+}
+
+#[test]
+fn discovery_tells_of_the_subsystem() {
+    let mut pair = Pair::plain();
+    let found = pair.host.discover(pair.remote).unwrap();
+    assert_eq!(found.len(), 1);
+    let service = pair.remote.port().to_string();
+    assert_eq!((found[0].nqn.as_str(), &found[0].service, found[0].is_discovery), (NQN, &service, false));
+    assert_eq!(found[0].address, pair.remote.ip().to_string());
+    pair.await_quiet();
+}
+
+#[test]
+fn wrong_names_queues_and_options_are_refused_with_their_reason() {
+    let mut with = TargetOptions::new(NQN);
+    with.hosts = vec!["nqn.2014-08.example:other".into()];
+    let mut pair = Pair::new(1, 0, with);
+    let error = pair.host.connect(pair.remote, NQN, ControllerOptions::default()).unwrap_err().to_string();
+    assert!(error.starts_with("CONNECT failed: host not allowed"), "{error}");
+    let error =
+        pair.host.connect(pair.remote, "nqn.2014-08.example:no", ControllerOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("invalid connect parameter") && error.contains("the subsystem's NQN"), "{error}");
+    let mut options = ControllerOptions::default();
+    options.depth = 1;
+    let error = pair.host.connect(pair.remote, NQN, options).unwrap_err().to_string();
+    assert_eq!(error, "depth is 1: it must be 2 to 1024");
+    pair.remote.set_port(1);
+    let error = pair.host.connect(pair.remote, NQN, ControllerOptions::default()).unwrap_err();
+    assert!(matches!(error, HostError::Rejected { queue: 0, status: None, .. }), "{error}");
+    pair.await_quiet();
+}
+
+#[test]
+fn a_target_says_which_option_does_not_do() {
+    let world = World::new(1);
+    let device = world.open(&world.simulated().card(Card::builder()).unwrap()).unwrap();
+    let refused = |change: &dyn Fn(&mut TargetOptions)| {
+        let mut options = TargetOptions::new(NQN);
+        change(&mut options);
+        Target::new(&device, None, options, Vec::new()).unwrap_err().to_string()
+    };
+    assert!(refused(&|options| options.nqn = "disk".into()).starts_with("nqn is disk: it must start with"));
+    assert_eq!(refused(&|options| options.depth = 4), "depth is 4: it must be 32 to 1024");
+    assert_eq!(refused(&|options| options.io_queues = 0), "io_queues is 0: it must be 1 or more");
+    assert!(refused(&|options| options.in_capsule = 100).starts_with("in_capsule is 100: it must be a multiple of 16"));
+    assert!(refused(&|options| options.chunk = 100).starts_with("chunk is 100: "));
+    assert!(refused(&|options| options.chunks = 1).starts_with("chunks is 1: "));
+}
+
+#[test]
+fn commands_that_cannot_be_are_refused_here_or_there_and_disturb_nothing() {
+    let mut pair = Pair::plain();
+    let (mut controller, namespace) = pair.connect(options(DataPlacement::StandingKey, true));
+    let mut queue = controller.io_queue(&mut pair.host).unwrap();
+    let error = controller.io_queue(&mut pair.host).unwrap_err().to_string();
+    assert_eq!(error, "the target gives 1 I/O queues, and all are in use");
+    let mut buffers = queue.buffers(2, 4096).unwrap();
+    let mut odd = buffers.pop().unwrap();
+    odd.set_len(100);
+    let refused = queue.write(&namespace, 0, odd, 0).unwrap_err();
+    assert!(matches!(refused.reason, SubmitError::Length { len: 100, block: 512, .. }), "{refused}");
+    assert!(queue.write_zeroes(&namespace, 0, 0, 0).is_err());
+
+    let mut buffer = buffers.pop().unwrap();
+    for (namespace, lba, status) in [
+        (namespace, BLOCKS as u64 - 7, Status::LBA_OUT_OF_RANGE),
+        (namespace, u64::MAX, Status::LBA_OUT_OF_RANGE),
+        (Namespace { nsid: 2, ..namespace }, 0, Status::INVALID_NAMESPACE),
+        // What the host takes for 8 blocks are 4 of the disk's.
+        (Namespace { block_size: 1024, ..namespace }, 0, Status::INVALID_SGL_LENGTH),
+    ] {
+        queue.read(&namespace, lba, buffer, 9).unwrap();
+        let completed = pair.wait(&mut queue).unwrap();
+        assert_eq!((completed.status.code(), completed.status.may_retry()), (status.code(), false));
+        buffer = completed.buffer.unwrap();
+    }
+    let kept: Vec<_> = (0..queue.depth()).map(|user| queue.flush(&namespace, user as u64)).collect();
+    assert!(kept.iter().all(Result::is_ok));
+    assert!(matches!(queue.flush(&namespace, 0).unwrap_err().reason, SubmitError::Full { depth: 32, .. }));
+    for _ in kept {
+        assert!(pair.wait(&mut queue).unwrap().status.is_success());
+    }
+    queue.read(&namespace, 0, buffer, 1).unwrap();
+    assert!(pair.wait(&mut queue).unwrap().status.is_success());
+    queue.close();
+    controller.disconnect(&mut pair.host).unwrap();
+    pair.await_quiet();
+}
+
+#[test]
+fn commands_wait_for_chunks_and_all_are_answered() {
+    let mut with = TargetOptions::new(NQN);
+    // Room for one transfer of the longest.
+    (with.chunk, with.chunks) = (64 << 10, 16);
+    let mut pair = Pair::new(1, 0, with);
+    let (mut controller, namespace) = pair.connect(options(DataPlacement::StandingKey, true));
+    let mut queue = controller.io_queue(&mut pair.host).unwrap();
+    assert_eq!(queue.most_bytes(), 1 << 20);
+    for (user, mut buffer) in queue.buffers(8, 1 << 20).unwrap().into_iter().enumerate() {
+        fill(&mut buffer, user as u64);
+        let lba = (user * (1 << 20) / BLOCK) as u64;
+        if user % 2 == 0 {
+            queue.write(&namespace, lba, buffer, user as u64).unwrap();
+        } else {
+            queue.read(&namespace, lba, buffer, user as u64).unwrap();
+        }
+    }
+    for _ in 0..8 {
+        assert!(pair.wait(&mut queue).unwrap().status.is_success());
+    }
+    queue.close();
+    controller.disconnect(&mut pair.host).unwrap();
+    pair.await_quiet();
+}
+
+#[test]
+fn a_target_that_goes_breaks_the_queues_and_every_buffer_comes_back() {
+    for placement in [DataPlacement::StandingKey, DataPlacement::FastKey] {
+        let mut pair = Pair::plain();
+        let (mut controller, namespace) = pair.connect(options(placement, true));
+        let mut queue = controller.io_queue(&mut pair.host).unwrap();
+        let buffers = queue.buffers(6, 16384).unwrap();
+        for (user, mut buffer) in buffers.into_iter().enumerate() {
+            buffer.set_len(if user % 2 == 0 { 4096 } else { 16384 });
+            match user % 3 {
+                0 => queue.read(&namespace, 0, buffer, user as u64).unwrap(),
+                _ => queue.write(&namespace, 64, buffer, user as u64).unwrap(),
+            }
+        }
+        // Killed: no message says so. What the host notices is that its keep-alive is not answered.
+        *pair.target() = None;
+        let end = pair.world.clock().now() + LONG;
+        let error = loop {
+            match controller.turn(&mut pair.host) {
+                Err(error) => break error,
+                Ok(()) => pair.world.clock().pause(Duration::from_millis(10)),
+            }
+            assert!(pair.world.clock().now() < end, "the host notices nothing");
+        };
+        assert!(matches!(error, HostError::Broken { queue: 0, .. } | HostError::Timeout { queue: 0, .. }), "{error}");
+        let mut users: Vec<_> = queue.close().into_iter().map(|left| (left.user, left.buffer.is_some())).collect();
+        users.sort();
+        assert_eq!(users, (0..6).map(|user| (user, true)).collect::<Vec<_>>());
+        assert!(controller.disconnect(&mut pair.host).is_err());
+    }
+}
+
+#[test]
+fn a_target_that_shuts_down_tells_its_hosts() {
+    let mut pair = Pair::plain();
+    let (controller, _) = pair.connect(options(DataPlacement::StandingKey, true));
+    let target = pair.target().take().unwrap();
+    target.shut_down(LONG).unwrap();
+    let end = pair.world.clock().now() + LONG;
+    let mut controller = controller;
+    let error = loop {
+        match controller.turn(&mut pair.host) {
+            Err(error) => break error,
+            Ok(()) => pair.world.clock().pause(Duration::from_millis(1)),
+        }
+        assert!(pair.world.clock().now() < end, "the host notices nothing");
+    };
+    assert_eq!(error.to_string(), "queue 0: the target has disconnected");
+}
+
+#[test]
+fn a_host_that_falls_silent_is_forgotten_with_its_queues() {
+    let mut pair = Pair::plain();
+    let (mut controller, _) = pair.connect(options(DataPlacement::StandingKey, true));
+    let _queue = controller.io_queue(&mut pair.host).unwrap();
+    assert_eq!((pair.statistics().controllers, pair.statistics().queues), (1, 2));
+    // Nobody polls the host, and it sends no keep-alive.
+    let silence = pair.world.clock().now() + Duration::from_secs(60);
+    while pair.world.clock().now() < silence {
+        pair.target().as_mut().unwrap().poll().unwrap();
+        pair.world.clock().pause(Duration::from_millis(10));
+    }
+    assert_eq!((pair.statistics().controllers, pair.statistics().queues), (0, 0));
+}

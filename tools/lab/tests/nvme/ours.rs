@@ -1,0 +1,151 @@
+//! Our host on Linux's nvmet-rdma, and Linux's nvme-rdma on our target: `nvme_rdma` in a process on the host, which
+//! owns the first function, 10.0.0.4, while the guest has the second one.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use mlx5_lab::{Build, Guest, Model, rounds};
+
+use crate::common::{Lab, PROBE, Report, TestResult, assert_lawful};
+use crate::{AT_A_TIME, DISCONNECT, EACH_SIZE, HOST, NETWORK, TAKE_DOWN, TARGET, TRANSFERS, assert_quiet};
+
+/// MiB of each disk.
+const DISK: u32 = 64;
+/// The name of our subsystem.
+const NQN: &str = "nqn.2014-08.example:ours";
+
+struct Pair {
+    build: Build,
+    lab: Lab,
+}
+
+/// A process of ours, killed if it is not waited for.
+struct Process {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// What it said so far.
+    said: String,
+}
+
+impl Process {
+    /// Reads until a line that contains `what`.
+    fn await_line(&mut self, what: &str) -> TestResult {
+        loop {
+            let mut line = String::new();
+            if self.stdout.read_line(&mut line)? == 0 {
+                let stderr = self.stderr();
+                return Err(format!("our process ended without {what:?}:\n{}{stderr}", self.said).into());
+            }
+            self.said.push_str(&line);
+            if line.contains(what) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn stderr(&mut self) -> String {
+        let mut text = String::new();
+        let _ = self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
+        text
+    }
+
+    /// Waits for its end, which has to be a success. Returns what it said.
+    fn ended(mut self, lab: &Lab) -> Result<String, Report> {
+        let mut said = std::mem::take(&mut self.said);
+        self.stdout.read_to_string(&mut said)?;
+        let stderr = self.stderr();
+        match self.child.wait()? {
+            status if status.success() => Ok(said),
+            status => Err(lab.explain(format!("our process ended with {status}:\n{said}{stderr}"))),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Pair {
+    fn boot() -> Result<Self, Report> {
+        let build = Build::release(&["mlx5", "nvme_rdma"], &[])?;
+        let model = Model::start(&build, 2, &[])?;
+        let guest = Guest::builder("nvme_ours").nic(&model.sockets()[1]).boot()?;
+        let pair = Pair { build, lab: Lab { guest, model } };
+        pair.lab.check(NETWORK, PROBE)?;
+        Ok(pair)
+    }
+
+    /// Starts our program with `arguments`, split at blanks.
+    fn start(&self, arguments: &str) -> Result<Process, Report> {
+        let mut command = Command::new(self.build.program("nvme_rdma")?);
+        let (subcommand, rest) = arguments.split_once(' ').unwrap_or((arguments, ""));
+        let socket = self.lab.model.sockets()[0].display();
+        command.args([subcommand, "-d", &format!("vfio-user:{socket}"), "--ip", "10.0.0.4/24"]);
+        command.args(rest.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let stdout = BufReader::new(child.stdout.take().ok_or("standard output of our process")?);
+        Ok(Process { child, stdout, said: String::new() })
+    }
+
+    /// Runs our program to its end.
+    fn run(&self, arguments: &str) -> Result<String, Report> {
+        self.start(arguments)?.ended(&self.lab)
+    }
+
+    fn end(self) -> TestResult {
+        assert_quiet(&self.lab)?;
+        self.lab.guest.power_off()?;
+        assert_lawful(&self.lab.model);
+        Ok(())
+    }
+}
+
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn ours_and_linux_s_ends_read_what_was_written() -> TestResult {
+    let pair = Pair::boot()?;
+    our_host(&pair)?;
+    their_host(&pair)?;
+    pair.end()
+}
+
+/// Our host on Linux's target, which goes and comes back.
+fn our_host(pair: &Pair) -> TestResult {
+    pair.lab.check(&format!("SIZE={}\n{TARGET}", DISK << 10), PROBE)?;
+    let found = pair.run("discover 10.0.0.1")?;
+    assert!(found.contains("lab  10.0.0.1:4420"), "{found}");
+    let commands = rounds(2_000, 250_000);
+    for how in ["", "--no-in-capsule", "--fast-keys", "--fast-keys --no-in-capsule --depth 128 --longest 1048576"] {
+        let said = pair.run(&format!("verify 10.0.0.1 --nqn lab -n {commands} {how}"))?;
+        assert!(said.contains("every block read held what was written last"), "{said}");
+    }
+    let mut host = pair.start("verify 10.0.0.1 --nqn lab -n 100000000 --reconnect 120 --fast-keys")?;
+    host.await_line("namespace 1")?;
+    for _ in 0..2 {
+        pair.lab.check("rm /sys/kernel/config/nvmet/ports/1/subsystems/lab", PROBE)?;
+        host.await_line("commands: ")?;
+        pair.lab.check("cd /sys/kernel/config/nvmet && ln -s $PWD/subsystems/lab ports/1/subsystems/lab", PROBE)?;
+        host.await_line("connected again")?;
+    }
+    drop(host);
+    pair.lab.check(TAKE_DOWN, PROBE).map(drop)
+}
+
+/// Linux's host on our target, twice.
+fn their_host(pair: &Pair) -> TestResult {
+    let mut target = pair.start(&format!("serve --ram {DISK} --nqn {NQN}"))?;
+    target.await_line("serving")?;
+    let (blocks, mib) = (rounds(256, 16 << 10), rounds(4, DISK as usize));
+    for _ in 0..2 {
+        pair.lab.check(&format!("ADDRESS=10.0.0.4 NQN={NQN}\n{HOST}"), PROBE)?;
+        let each = format!("DISKS=nvme0n1 COUNT={blocks} MOST={}\n{EACH_SIZE}", mib << 20);
+        let said = pair.lab.check(&each, TRANSFERS)?;
+        assert!(said.contains("in blocks of all sizes"), "{said}");
+        pair.lab.check(AT_A_TIME, TRANSFERS)?;
+        pair.lab.check(DISCONNECT, PROBE)?;
+    }
+    Ok(())
+}
