@@ -1,4 +1,5 @@
-//! Limits of a queue pair's path: message length, and packets for each message.
+//! Limits of a queue pair's path: message length, and packets for each message. PRM "Queue Pair Context", `log_msg_max`
+//! and `mtu`.
 
 use crate::objects::Qp;
 use crate::transport::Psn;

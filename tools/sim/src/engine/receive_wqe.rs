@@ -1,4 +1,5 @@
-//! Receive WQEs, fetched from a queue pair's own ring or from a shared receive queue.
+//! Receive WQEs, fetched from a queue pair's own ring or from a shared receive queue. PRM "Work Queue Structure", "SRQ
+//! WQE".
 
 use super::check::receives;
 use super::posted::refresh_posted;

@@ -1,8 +1,9 @@
-//! Checks of a command's input: length, reserved bits, room for the output. The result type of handlers.
+//! Checks of a command's input: length, reserved bits, room for the output. The result type of handlers. PRM "Command
+//! Interface".
 //!
-//! Layouts grew over the years, and cards serve drivers of every age: what an input without a list lacks at its end is
-//! zero, and of an output without a list the driver gets what it has room for. Strict mode doubts that it was meant,
-//! unless an older edition of the command is known to have been as short.
+//! Layouts grow from one edition of the PRM to the next, and cards serve old drivers: missing bytes at the end of an
+//! input without a list are zero, and an output without a list is cut to the driver's length. Strict mode reports both,
+//! unless an older edition of the command is known to have that length.
 
 use mlx5_prm::cmd::{Command, Opcode};
 use mlx5_prm::decode::uncovered;

@@ -1,4 +1,4 @@
-//! Dispatches commands by opcode, and checks that the command is allowed in the current state.
+//! Dispatches commands by opcode, and checks that the command is allowed in the current state. PRM "Command Interface".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;

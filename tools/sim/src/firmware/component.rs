@@ -1,4 +1,4 @@
-//! Which management registers exist, and firmware's components: `MCAM`, `MCQS`, `MCQI`.
+//! Supported management registers, and components of firmware. PRM registers `MCAM`, `MCQS`, `MCQI`.
 
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{McamAccessReg, McamReg, McamRegisters, McqiInfo, McqiReg, McqiVersion, McqsReg};

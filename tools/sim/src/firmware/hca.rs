@@ -1,4 +1,5 @@
-//! Bring-up and teardown, capabilities, ISSI, adapter.
+//! Bring-up and teardown, capabilities, ISSI, adapter. PRM "ENABLE_HCA", "INIT_HCA", "TEARDOWN_HCA", "QUERY_HCA_CAP",
+//! "QUERY_ISSI", "QUERY_ADAPTER".
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::layout::Layout;

@@ -1,4 +1,4 @@
-//! Device memory (MEMIC).
+//! Device memory (MEMIC). PRM "ALLOC_MEMIC", "DEALLOC_MEMIC".
 
 use mlx5_prm::cmd::*;
 

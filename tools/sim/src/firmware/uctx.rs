@@ -1,4 +1,5 @@
-//! User contexts: isolation between processes. Objects created with one `uid` cannot be named with another.
+//! User contexts: isolation between processes. Objects created with one `uid` cannot be used with another. PRM
+//! "CREATE_UCTX".
 //!
 //! The driver has `uid` 0 and may name every object. It marks commands on behalf of a process with that process's
 //! `uid`.

@@ -1,4 +1,4 @@
-//! The transport's packets: RoCE v2.
+//! The transport's packets: RoCE v2. IBTA A17.
 //!
 //! [`packet`] is the wire format and [`decode`] its parser, based on [`header`], [`opcode`] and [`icrc`]. None of them
 //! knows queue pairs: requester and responder are in [`crate::engine`].

@@ -1,4 +1,4 @@
-//! Packet sequence numbers: 24 bits, compared modulo 2^24.
+//! Packet sequence numbers: 24 bits, compared modulo 2^24. IBTA 9.2.
 
 /// A packet sequence number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Strict mode: compares doorbell records and doorbells with the ring.
+//! Strict mode: compares doorbell records and doorbells with the ring. PRM "Doorbell Record".
 
 use mlx5_prm::values::QpState;
 use mlx5_prm::wqe::WQEBB;

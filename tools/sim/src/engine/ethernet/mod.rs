@@ -1,4 +1,5 @@
-//! Ethernet queues: frames from send queues, and to receive queues by flow steering.
+//! Ethernet queues: frames from send queues, and to receive queues by flow steering. PRM "Send Queue Context", "Receive
+//! Queue Context".
 
 pub(super) mod receive;
 pub(super) mod send;

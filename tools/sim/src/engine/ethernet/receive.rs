@@ -1,4 +1,5 @@
-//! Receive queues: steering chooses the queue, and frames are written to its posted buffers.
+//! Receive queues: steering chooses the queue, and frames are written to its posted buffers. PRM "Transport Interface
+//! Receive", "Receive Queue Context".
 
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, L3Header, L4Header};
 use mlx5_prm::ctx::QueueState;
