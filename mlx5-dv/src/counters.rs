@@ -3,7 +3,7 @@
 use mlx5_prm::cmd::QueryVportCounterOut;
 use mlx5_prm::ctx::TrafficCounter;
 use mlx5_prm::layout::{Info, Layout};
-use mlx5_prm::reg::{PortCounterGroup, PpcntReg};
+use mlx5_prm::reg::{McamEnhancedFeatures, MpcntReg, PcieCounterGroup, PortCounterGroup, PpcntReg};
 
 /// A group of counters of a physical port, over all its functions. PRM `PPCNT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,35 @@ impl PortCounters {
     }
 
     /// The counter `name`; `None` if the group does not have it.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.iter().find(|(own, _)| *own == name).map(|(_, count)| count)
+    }
+}
+
+/// Counters of the card's PCIe link, those that it announces. PRM `MPCNT`, "PCIe performance counters".
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PcieCounters {
+    counters: Vec<(&'static str, u64)>,
+}
+
+impl PcieCounters {
+    pub(crate) fn of(features: &McamEnhancedFeatures, register: &MpcntReg) -> Self {
+        let info = PcieCounterGroup::from_number(register.grp().into()).layout();
+        let all = info.map(|info| joined(info, register.counter_set().as_bytes())).unwrap_or_default();
+        let announced = |name: &str| match name {
+            "tx_overflow_buffer_pkt" => features.tx_overflow_buffer_pkt(),
+            name if name.starts_with("outbound_stalled_") => features.pcie_outbound_stalled(),
+            _ => features.pcie_performance_group(),
+        };
+        PcieCounters { counters: all.into_iter().filter(|(name, _)| announced(name)).collect() }
+    }
+
+    /// All counters by PRM name. A counter of two halves has one name, without `_high` and `_low`.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.counters.iter().copied()
+    }
+
+    /// The counter `name`; `None` if the card does not have it.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.iter().find(|(own, _)| *own == name).map(|(_, count)| count)
     }
@@ -113,6 +142,22 @@ impl VportCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_card_has_the_counters_of_pcie_that_it_announces() {
+        let mut features = McamEnhancedFeatures::ZERO;
+        features.w().pcie_performance_group(true).pcie_outbound_stalled(true);
+        let mut register = [0; MpcntReg::SIZE];
+        // rx_errors, tx_overflow_buffer_pkt, outbound_stalled_reads: from byte 8 on is the set.
+        for (offset, value) in [(0x08, 7), (0x2c, 5), (0x30, 99)] {
+            register[8 + offset + 3] = value;
+        }
+        let counters = PcieCounters::of(&features, &MpcntReg::read(&register).unwrap());
+        let of = |name| counters.get(name);
+        assert_eq!((of("rx_errors"), of("tx_errors"), of("outbound_stalled_reads")), (Some(7), Some(0), Some(99)));
+        assert_eq!((of("tx_overflow_buffer_pkt"), of("life_time_counter")), (None, Some(0)));
+        assert_eq!(PcieCounters::of(&McamEnhancedFeatures::ZERO, &MpcntReg::ZERO), PcieCounters::default());
+    }
     use mlx5_prm::reg::{EthCntrsGrpDataLayoutAuto, PhysLayerCntrs};
 
     fn register(group: PortCounterGroup, set: &[u8; 0xf8]) -> PpcntReg {

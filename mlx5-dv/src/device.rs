@@ -15,7 +15,7 @@ use crate::access::owned::{BroughtUp, Owned, bring_up, port};
 use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, SafeCommand, devx, hca_cap};
 use crate::caps::{CapPage, Caps};
 use crate::clock::Clock;
-use crate::counters::{PortCounters, VportCounters};
+use crate::counters::{PcieCounters, PortCounters, VportCounters};
 use crate::error::{CommandError, Error, Invalid};
 use crate::lock::lock;
 use crate::net::{Adapter, Gid, LinkInfo, Mac, PortInfo};
@@ -148,6 +148,21 @@ impl Device {
     pub fn query_port_counters(&self, group: PortCounterGroup, priority: u8) -> Result<Option<PortCounters>, Error> {
         let Some(owned) = &self.owned else { return Ok(None) };
         Ok(Some(PortCounters::of(&port::counters(owned, group, priority & 7)?)))
+    }
+
+    /// Reads the counters of the card's PCIe link: errors, stalls, packets that PCIe took too slowly. A card may have
+    /// some of them, or none. PRM "MPCNT". `None` on DevX: the kernel does not give programs access to registers.
+    ///
+    /// # Errors
+    /// [`Error::Command`] if the card announces counters and does not tell them.
+    pub fn query_pcie_counters(&self) -> Result<Option<PcieCounters>, Error> {
+        let Some(owned) = &self.owned else { return Ok(None) };
+        let general: CmdHcaCap = self.caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+        if !general.mcam_reg() {
+            return Ok(Some(PcieCounters::default()));
+        }
+        let (features, register) = port::pcie_counters(owned)?;
+        Ok(Some(PcieCounters::of(&features, &register)))
     }
 
     /// Counters of the function's vport since the function was set up. PRM "QUERY_VPORT_COUNTER".

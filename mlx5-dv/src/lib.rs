@@ -44,7 +44,7 @@ pub mod queue;
 
 pub use access::Options;
 pub use caps::{CapPage, Caps, RawPage};
-pub use counters::{PortCounters, Traffic, VportCounters};
+pub use counters::{PcieCounters, PortCounters, Traffic, VportCounters};
 pub use device::Device;
 pub use error::{CommandError, CommandErrorKind, CqStatus, Death, Error, Invalid, MappingKind, StateError};
 pub use net::{Adapter, Gid, LinkInfo, Mac, MacError, PortInfo};

@@ -104,6 +104,9 @@ fn counted(counters: &Value, groups: &[&str]) -> BTreeMap<String, u64> {
     all.filter_map(|(name, counter)| Some((name.clone(), counter["value"].as_u64()?))).collect()
 }
 
+/// The groups that `ethtool -S` shows.
+const OF_INTERFACE: &[&str] = &["port", "vport", "netdev", "pcie"];
+
 /// `mlx5 counters` over DevX has the names and numbers of ethtool, sysfs and `rdma statistic`.
 fn counters_are_what_linux_shows(lab: &Lab) -> TestResult {
     // Twice, around ours: meanwhile the kernel may send.
@@ -129,18 +132,16 @@ fn counters_are_what_linux_shows(lab: &Lab) -> TestResult {
     assert_eq!(names(&["infiniband"]), of_sysfs("counters/"), "{text}");
     assert_eq!(names(&["queue", "hardware"]), of_sysfs("hw_counters/"), "{text}");
     let of_interface: BTreeSet<String> = before.keys().filter(|name| !name.contains('/')).cloned().collect();
-    let more: Vec<String> = names(&["port", "vport", "netdev"]).difference(&of_interface).cloned().collect();
+    let more: Vec<String> = names(OF_INTERFACE).difference(&of_interface).cloned().collect();
     // Today's Linux shows the vport's errors no more.
     let errors = ["rx_vport_error_bytes", "rx_vport_error_packets", "tx_vport_error_bytes", "tx_vport_error_packets"];
     assert_eq!(more, errors, "{text}");
-    assert!(of_interface.is_subset(&names(&["port", "vport", "netdev"])), "{text}");
+    assert!(of_interface.is_subset(&names(OF_INTERFACE)), "{text}");
 
     let mut compared = 0;
-    for (groups, prefix) in [
-        (&["port", "vport", "netdev"][..], ""),
-        (&["infiniband"][..], "counters/"),
-        (&["queue", "hardware"][..], "hw_counters/"),
-    ] {
+    for (groups, prefix) in
+        [(OF_INTERFACE, ""), (&["infiniband"][..], "counters/"), (&["queue", "hardware"][..], "hw_counters/")]
+    {
         for (name, value) in counted(&counters, groups) {
             let key = format!("{prefix}{name}");
             let (Some(low), Some(high)) = (before.get(&key), after.get(&key)) else { continue };
@@ -148,6 +149,8 @@ fn counters_are_what_linux_shows(lab: &Lab) -> TestResult {
             compared += usize::from(value > 0);
         }
     }
+    let of_pcie = ["outbound_pci_buffer_overflow", "rx_pci_signal_integrity", "tx_pci_signal_integrity"];
+    assert!(names(&["pcie"]).len() == 7 && of_pcie.iter().all(|name| names(&["pcie"]).contains(*name)), "{text}");
     assert!(compared >= 10, "only {compared} counters counted anything: {text}");
     let rdma: Value = serde_json::from_str(rdma)?;
     let hardware = counted(&counters, &["queue", "hardware"]);

@@ -3,10 +3,14 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use common::{Lab, PROBE, Report, TestResult, assert_lawful, build, free_port, functions, host_card};
+use common::{Lab, PROBE, Report, TRAFFIC, TestResult, assert_lawful, build, free_port, functions, host_card};
 use mlx5_lab::{Build, Guest, Model};
+use serde_json::Value;
 
 /// Gives the second function to vfio-pci, the first to the kernel, and the guest its address on the host's network.
 const SET_UP: &str = "
@@ -76,6 +80,171 @@ impl ThreeWays {
     }
 }
 
+/// Frames that the kernel's function sends to an owned one, and their length in bytes.
+const FRAMES: u64 = 64;
+const FRAME: u64 = 14 + 20 + 8 + 1000;
+
+/// Numbers by name.
+type Counters = BTreeMap<String, u64>;
+
+/// How much a counter grew from `before` to `after`.
+fn grown((before, after): &(Counters, Counters), name: &str) -> u64 {
+    let value = |counters: &Counters| *counters.get(name).unwrap_or_else(|| panic!("no {name} in {counters:?}"));
+    value(after) - value(before)
+}
+
+/// The numbers of `ethtool -S`.
+fn ethtool(text: &str) -> Counters {
+    let lines = text.lines().filter_map(|line| line.trim().rsplit_once(": "));
+    lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+}
+
+/// The numbers of a report of `mlx5 counters --json`, of port and vport.
+fn counted(report: &str) -> Result<Counters, Report> {
+    let report: Value = serde_json::from_str(report)?;
+    let of = |group: &'static str| report["groups"][group]["counters"].as_object().cloned().unwrap_or_default();
+    let all = ["port", "vport"].into_iter().flat_map(of);
+    Ok(all.filter_map(|(name, counter)| Some((name, counter["value"].as_u64()?))).collect())
+}
+
+/// Prints the counters that are compared once a second, until the file `stop` is there. The program is then not killed
+/// amid a command: its reader is gone when it prints.
+fn watch(program: &str, device: &str, stop: &str) -> String {
+    let counted = r"port\.rx_(packets|bytes|1024_to_1518_bytes)_phy|vport\.rx_vport_unicast";
+    format!(
+        "{program} counters --json -w 1 -n 1000000 -d {device} '{counted}' |
+            while read -r line && [ ! -e {stop} ]; do echo \"$line\"; done"
+    )
+}
+
+impl ThreeWays {
+    /// What `mlx5 counters` of the host's says of function 0.
+    fn counters_on_the_host(&self) -> Result<Counters, Report> {
+        let socket = self.lab.model.sockets()[0].display();
+        let output = Command::new(self.build.program("mlx5")?)
+            .args(["counters", "--json", "-d", &format!("vfio-user:{socket}")])
+            .output()?;
+        match output.status.success() {
+            true => counted(&String::from_utf8_lossy(&output.stdout)),
+            false => Err(String::from_utf8_lossy(&output.stderr).into()),
+        }
+    }
+
+    /// What the kernel says of its function.
+    fn counters_of_the_kernel(&self) -> Result<Counters, Report> {
+        let script = "ethtool -S $(ls /sys/class/infiniband/mlx5_0/device/net)";
+        Ok(ethtool(&self.lab.check(script, TRAFFIC)?))
+    }
+
+    /// The kernel sends frames to the function of the address `mac`. Returns its counters before and after.
+    fn send_to(&self, mac: &str) -> Result<(Counters, Counters), Report> {
+        let script = format!(
+            "set -e
+            device=$(ls /sys/class/infiniband/mlx5_0/device/net)
+            ip route replace 10.9.0.9/32 dev $device
+            ip neigh replace 10.9.0.9 lladdr {mac} nud permanent dev $device
+            payload=$(printf '%01000d' 0)
+            ethtool -S $device; echo ==
+            for frame in $(seq {FRAMES}); do echo -n $payload > /dev/udp/10.9.0.9/9; done
+            sleep 1
+            ethtool -S $device
+            ip neigh del 10.9.0.9 dev $device
+            ip route del 10.9.0.9/32 dev $device"
+        );
+        let text = self.lab.check(&script, TRAFFIC)?;
+        let (before, after) = text.split_once("==\n").ok_or_else(|| text.clone())?;
+        Ok((ethtool(before), ethtool(after)))
+    }
+}
+
+/// Waits until `reports` has more than `lines` whole lines, and returns them.
+fn await_reports(reports: &dyn Fn() -> String, lines: usize) -> Result<Vec<String>, Report> {
+    let begin = Instant::now();
+    loop {
+        let text = reports();
+        let whole: Vec<String> =
+            text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(Into::into).collect();
+        if whole.len() > lines {
+            return Ok(whole);
+        }
+        if begin.elapsed() > TRAFFIC {
+            return Err(format!("no report of `mlx5 counters` after {lines}:\n{text}").into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// An owned function of the address `mac` counts what Linux counts as sent to it, by Linux's names. `reports` is what
+/// `mlx5 counters -w 1` has said of it so far.
+fn counts_what_linux_sends(ways: &ThreeWays, mac: &str, reports: &dyn Fn() -> String) -> TestResult {
+    let before = await_reports(reports, 0)?.pop().ok_or("no report")?;
+    let theirs = ways.send_to(mac)?;
+    // The next report but one was begun after the frames.
+    let seen = await_reports(reports, 0)?.len();
+    let after = await_reports(reports, seen + 1)?.pop().ok_or("no report")?;
+    let ours = (counted(&before)?, counted(&after)?);
+    assert_eq!(grown(&theirs, "tx_vport_unicast_packets"), FRAMES, "the kernel sent something else meanwhile");
+    for what in ["unicast_packets", "unicast_bytes"] {
+        let [received, sent] = ["rx", "tx"].map(|way| format!("{way}_vport_{what}"));
+        assert_eq!(grown(&ours, &received), grown(&theirs, &sent), "{received}");
+    }
+    assert_eq!(grown(&ours, "rx_vport_unicast_bytes"), FRAMES * FRAME);
+    assert_eq!(grown(&ours, "rx_1024_to_1518_bytes_phy"), FRAMES);
+    // Other frames of the kernel's, to groups, count for the port, too.
+    assert!(grown(&ours, "rx_packets_phy") >= FRAMES && grown(&theirs, "tx_packets_phy") >= FRAMES);
+    assert!(grown(&ours, "rx_bytes_phy") >= FRAMES * (FRAME + 4));
+    Ok(())
+}
+
+/// What `traffic` sends and receives by RDMA is the same by our counters and by the kernel's at the other end.
+fn rdma_counts_as_linux_counts(
+    ways: &ThreeWays,
+    ours: &dyn Fn() -> Result<Counters, Report>,
+    traffic: &dyn Fn() -> TestResult,
+) -> TestResult {
+    let (our_start, their_start) = (ours()?, ways.counters_of_the_kernel()?);
+    traffic()?;
+    let (ours, theirs) = ((our_start, ours()?), (their_start, ways.counters_of_the_kernel()?));
+    for what in ["packets", "bytes"] {
+        let [received, sent] = ["rx", "tx"].map(|way| format!("{way}_vport_rdma_unicast_{what}"));
+        assert!(grown(&theirs, &received) > 0, "{received}");
+        assert_eq!(grown(&ours, &sent), grown(&theirs, &received), "{sent} of ours");
+        assert_eq!(grown(&ours, &received), grown(&theirs, &sent), "{received} of ours");
+    }
+    Ok(())
+}
+
+/// `mlx5 counters` of functions that no kernel drives, over vfio-user and over vfio-pci, beside `ethtool -S` of the
+/// function at the other end of the wire.
+fn owned_functions_count_as_linux_counts(ways: &ThreeWays, second: &str) -> TestResult {
+    let kernel = "rc_pingpong -d devx:mlx5_0 -c -n 200";
+    rdma_counts_as_linux_counts(ways, &|| ways.counters_on_the_host(), &|| {
+        ways.call_from_the_host(&format!("{kernel} --listen"))
+    })?;
+    let in_guest = || counted(&ways.lab.check(&format!("mlx5 counters --json -d vfio:{second}"), TRAFFIC)?);
+    rdma_counts_as_linux_counts(ways, &in_guest, &|| {
+        ways.call_within_the_guest(&format!("rc_pingpong -d vfio:{second} -c -n 200 --listen"), kernel)
+    })?;
+
+    let folder = tempfile::tempdir()?;
+    let [said, stop] = ["said", "stop"].map(|name| folder.path().join(name));
+    let socket = format!("vfio-user:{}", ways.lab.model.sockets()[0].display());
+    let program = ways.build.program("mlx5")?.display().to_string();
+    let script = watch(&program, &socket, &stop.display().to_string());
+    let mut on_host = Command::new("sh").args(["-c", &script]).stdout(File::create(&said)?).spawn()?;
+    let done =
+        counts_what_linux_sends(ways, "02:00:c5:00:00:01", &|| std::fs::read_to_string(&said).unwrap_or_default());
+    File::create(&stop)?;
+    on_host.wait()?;
+    done?;
+
+    let in_guest = ways.lab.guest.start(&watch("mlx5", &format!("vfio:{second}"), "/tmp/stop"))?;
+    let done = counts_what_linux_sends(ways, "02:00:c5:00:00:03", &|| in_guest.so_far());
+    ways.lab.check("touch /tmp/stop", TRAFFIC)?;
+    ways.lab.ended(in_guest)?;
+    done
+}
+
 /// Extended reliable connections between `ibv_xsrq_pingpong` on the kernel's function and ours on function `second`.
 fn messages_name_shared_queues_of_libmlx5_and_of_ours(ways: &ThreeWays, second: &str) -> TestResult {
     let theirs = "ibv_xsrq_pingpong -d mlx5_0 -g 0 -n 50";
@@ -103,6 +272,7 @@ fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
     ways.call_from_the_host(&format!("{process} --listen"))?;
 
     messages_name_shared_queues_of_libmlx5_and_of_ours(&ways, &second)?;
+    owned_functions_count_as_linux_counts(&ways, &second)?;
 
     // Strict mode reports objects left at TEARDOWN_HCA.
     ways.lab.check("modprobe -r mlx5_ib && modprobe -r mlx5_core", PROBE)?;

@@ -8,7 +8,9 @@ use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{AllowedListType, MacAddressLayout, ModifyNicVportFieldSelect, NicVportContext};
 use mlx5_prm::layout::Layout;
-use mlx5_prm::reg::{PaosReg, PmtuReg, PortCounterGroup, PpcntReg, PtysReg, RegisterId};
+use mlx5_prm::reg::{
+    McamEnhancedFeatures, McamReg, MpcntReg, PaosReg, PmtuReg, PortCounterGroup, PpcntReg, PtysReg, RegisterId,
+};
 
 use super::Owned;
 use super::steps::Step;
@@ -155,9 +157,21 @@ pub(crate) fn link(card: &Owned) -> Result<PtysReg, CommandError> {
 
 /// Reads a group of port counters; `priority` selects one where the group has a set for each. PRM "PPCNT".
 pub(crate) fn counters(card: &Owned, group: PortCounterGroup, priority: u8) -> Result<PpcntReg, CommandError> {
+    /// `pnat`: the port's receive buffers for the host, which groups by traffic class are about.
+    const HOST: u8 = 2;
+    let by_class = [PortCounterGroup::PerTrafficClass, PortCounterGroup::PerTrafficClassCongestion].contains(&group);
     let mut ask = PpcntReg::default();
-    ask.w().local_port(PORT).grp(group.number() as u8).prio_tc(priority);
+    ask.w().local_port(PORT).grp(group.number() as u8).prio_tc(priority).pnat(if by_class { HOST } else { 0 });
     register(card, RegisterId::Ppcnt, false, &ask)
+}
+
+/// Reads the performance counters of PCIe, and which of them the card has. PRM "MCAM", "MPCNT".
+pub(crate) fn pcie_counters(card: &Owned) -> Result<(McamEnhancedFeatures, MpcntReg), CommandError> {
+    let features = *register(card, RegisterId::Mcam, false, &McamReg::default())?.mng_feature_cap_mask();
+    match features.pcie_performance_group() {
+        true => Ok((features, register(card, RegisterId::Mpcnt, false, &MpcntReg::default())?)),
+        false => Ok((McamEnhancedFeatures::ZERO, MpcntReg::ZERO)),
+    }
 }
 
 /// Sets the port's MTU to `Options::mtu`. Without it, raises the MTU to fit RoCE's largest path MTU.

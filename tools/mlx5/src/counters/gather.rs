@@ -4,12 +4,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mlx5_dv::discovery::{DeviceName, Interface, RdmaDevice, Sysfs};
-use mlx5_dv::{Device, Error, PortCounters, VportCounters};
+use mlx5_dv::{CapPage, Device, Error, PortCounters, VportCounters};
 use mlx5_prm::cmd::QueryQCounterOut;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::PortCounterGroup;
 
-use super::names::{self, PORT};
+use super::names::{self, PCIE, PORT};
 use super::report::{Counter, Group, Sample};
 use crate::output::Failure;
 
@@ -55,6 +55,7 @@ impl Card<'_> {
             Ok((source, counters)) => of_interface(&source, counters, sample),
             Err(reason) => {
                 sample.unknown(Group::Port, "", reason.clone());
+                sample.unknown(Group::Pcie, "", reason.clone());
                 sample.unknown(Group::Netdev, "", reason);
             }
         }
@@ -81,6 +82,7 @@ impl Card<'_> {
             }
         }
         sample.source(Group::Port, "register PPCNT");
+        self.pcie(sample)?;
         self.vport(sample)?;
         sample.unknown(
             Group::Queue,
@@ -101,6 +103,24 @@ impl Card<'_> {
         }
         sample.unknown(Group::Infiniband, "", format!("{OURS}; those of the vport count the same packets"));
         sample.unknown(Group::Netdev, "", OURS.into());
+        Ok(())
+    }
+
+    fn pcie(&self, sample: &mut Sample) -> Result<(), Failure> {
+        match answer(self.device.query_pcie_counters())? {
+            Ok(read) => {
+                let read = read.ok_or("the card's registers are the kernel's")?;
+                let known = PCIE.iter().filter_map(|(name, prm)| {
+                    Some(Counter { name: (*name).to_owned(), value: read.get(prm)?, prm: Some(prm) })
+                });
+                let known: Vec<Counter> = known.collect();
+                match known.is_empty() {
+                    true => sample.unknown(Group::Pcie, "", "the card announces none (MCAM)".into()),
+                    false => sample.add(Group::Pcie, "register MPCNT", known),
+                }
+            }
+            Err(reason) => sample.unknown(Group::Pcie, "", reason),
+        }
         Ok(())
     }
 
@@ -128,8 +148,14 @@ impl Groups {
         group: PortCounterGroup,
         priority: u8,
     ) -> Result<&Result<PortCounters, String>, Failure> {
+        let by_class =
+            [PortCounterGroup::PerTrafficClass, PortCounterGroup::PerTrafficClassCongestion].contains(&group);
         match self.0.entry((group.number(), priority)) {
             Entry::Occupied(known) => Ok(known.into_mut()),
+            // Linux, too, asks only cards that announce buffers by traffic class.
+            Entry::Vacant(new) if by_class && device.caps().number(CapPage::General, "sbcam_reg") != Some(1) => {
+                Ok(new.insert(Err("the card has none: sbcam_reg is 0".into())))
+            }
             Entry::Vacant(new) => {
                 let read = answer(device.query_port_counters(group, priority))?;
                 let read = read.and_then(|read| read.ok_or_else(|| "the kernel passes no register on".to_owned()));
@@ -150,15 +176,19 @@ fn interface(rdma: Option<&RdmaDevice>) -> Result<String, String> {
 fn of_interface(source: &str, counters: Vec<(String, u64)>, sample: &mut Sample) {
     let of_vport: BTreeSet<String> =
         names::of_vport(&VportCounters::default()).into_iter().map(|(name, _)| name).collect();
-    let (mut port, mut netdev) = (Vec::new(), Vec::new());
+    let (mut port, mut pcie, mut netdev) = (Vec::new(), Vec::new(), Vec::new());
     for (name, value) in counters {
-        match PORT.iter().find(|port| port.name == name || global(&port.name) == name) {
-            Some(known) => port.push(Counter { name, value, prm: Some(known.prm) }),
-            None if of_vport.contains(&name) => {}
-            None => netdev.push(Counter { name, value, prm: None }),
+        let of_port = PORT.iter().find(|port| port.name == name || global(&port.name) == name);
+        let of_pcie = PCIE.iter().find(|(known, _)| *known == name);
+        match (of_port, of_pcie) {
+            (Some(known), _) => port.push(Counter { name, value, prm: Some(known.prm) }),
+            (None, Some((_, prm))) => pcie.push(Counter { name, value, prm: Some(prm) }),
+            (None, None) if of_vport.contains(&name) => {}
+            (None, None) => netdev.push(Counter { name, value, prm: None }),
         }
     }
     sample.add(Group::Port, source, port);
+    sample.add(Group::Pcie, source, pcie);
     sample.add(Group::Netdev, source, netdev);
 }
 
@@ -187,12 +217,20 @@ mod tests {
 
     #[test]
     fn the_counters_of_an_interface_are_sorted_by_what_counts() {
-        let named = ["tx_packets_phy", "rx_global_pause", "rx_vport_unicast_packets", "rx0_packets", "tx_vport_new"];
+        let named = [
+            "tx_packets_phy",
+            "rx_global_pause",
+            "rx_vport_unicast_packets",
+            "rx0_packets",
+            "tx_vport_new",
+            "rx_pci_signal_integrity",
+        ];
         let counters = named.map(|name| (name.to_owned(), 7)).to_vec();
         let mut sample = Sample::now();
         of_interface("ethtool -S eth0", counters, &mut sample);
         assert_eq!(sample.names(Group::Port), ["tx_packets_phy", "rx_global_pause"]);
         assert_eq!(sample.names(Group::Netdev), ["rx0_packets", "tx_vport_new"], "what nothing else shows is not lost");
+        assert_eq!(sample.names(Group::Pcie), ["rx_pci_signal_integrity"]);
         assert!(of_queues("out_of_buffer") && !of_queues("roce_adp_retransmits") && !of_queues("status"));
     }
 }

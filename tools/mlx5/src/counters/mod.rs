@@ -24,7 +24,7 @@ use report::{Report, Sample};
     mlx5 counters -d vfio:0000:3b:00.0 --json --all\n\n\
     Groups: port (the physical port, of all its functions; names of `ethtool -S`), vport (the function's), queue (queue \
     pairs; names of `rdma statistic`), hardware (what else is in hw_counters), infiniband (the standard's, of sysfs), \
-    netdev (the kernel's network interface). What a way to the card cannot tell is printed as `not known`, with the \
+    netdev (the kernel's network interface), pcie (the card's PCIe link). What a way to the card cannot tell is printed as `not known`, with the \
     reason; in JSON the reason is in `unknown`."
 )]
 pub struct Arguments {

@@ -20,15 +20,28 @@ pub struct PortName {
 
 /// All counters of the physical port, in Linux's order; those of one group and priority side by side.
 pub static PORT: LazyLock<Vec<PortName>> = LazyLock::new(|| {
-    let rows = include_str!("names.txt").lines().filter(|line| !line.starts_with('#'));
-    let mut names: Vec<PortName> = rows.filter_map(parse).flatten().collect();
+    let mut names: Vec<PortName> = rows().filter_map(parse).flatten().collect();
     names.sort_by_key(|name| name.priority);
     names
 });
 
-/// A row of the table: a counter, or one for each priority.
+/// The counters of PCIe: the names that `ethtool -S` prints, and those of the PRM.
+pub static PCIE: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
+    let of_pcie = |row| split(row).and_then(|[name, group, prm]| (group == "PCIE").then_some((name, prm)));
+    rows().filter_map(of_pcie).collect()
+});
+
+fn rows() -> impl Iterator<Item = &'static str> {
+    include_str!("names.txt").lines().filter(|line| !line.starts_with('#'))
+}
+
+fn split(row: &'static str) -> Option<[&'static str; 3]> {
+    row.split(" | ").collect::<Vec<_>>().try_into().ok()
+}
+
+/// A row of the table that is of the port: a counter, or one for each priority.
 fn parse(row: &'static str) -> Option<Vec<PortName>> {
-    let [name, group, prm] = row.split(" | ").collect::<Vec<_>>()[..] else { return None };
+    let [name, group, prm] = split(row)?;
     let group = *PortCounterGroup::ALL.iter().find(|known| known.prm_name() == Some(group))?;
     let of = |priority: u8| PortName { name: name.replace('%', &priority.to_string()), group, priority, prm };
     Some(if name.contains('%') { (0..8).map(of).collect() } else { vec![of(0)] })
@@ -58,14 +71,22 @@ pub fn of_vport(counters: &VportCounters) -> Vec<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use mlx5_prm::reg::PcieCounterGroup;
+
     use super::*;
 
     #[test]
     fn every_row_names_a_field_of_its_group_and_no_name_comes_twice() {
-        let rows = include_str!("names.txt").lines().filter(|line| !line.starts_with('#'));
-        for row in rows {
-            assert!(parse(row).is_some(), "{row}");
+        let of_pcie = PcieCounterGroup::Performance.layout().expect("a layout");
+        for row in rows() {
+            match split(row) {
+                Some([_, "PCIE", prm]) => {
+                    assert!(of_pcie.field(prm).or(of_pcie.field(&format!("{prm}_high"))).is_some(), "{row}");
+                }
+                _ => assert!(parse(row).is_some(), "{row}"),
+            }
         }
+        assert_eq!(PCIE.len(), 7);
         for name in PORT.iter() {
             let layout = name.group.layout().expect("a layout");
             let fields = [name.prm.to_owned(), format!("{}_high", name.prm)];
@@ -75,6 +96,6 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), PORT.len());
-        assert_eq!(PORT.len(), 45 + 10 * 8);
+        assert_eq!(PORT.len(), 45 + 13 * 8);
     }
 }

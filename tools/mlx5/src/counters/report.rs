@@ -22,11 +22,13 @@ pub enum Group {
     Infiniband,
     /// The kernel's network interface.
     Netdev,
+    /// The card's PCIe link.
+    Pcie,
 }
 
 impl Group {
-    const ALL: [Group; 6] =
-        [Group::Port, Group::Vport, Group::Queue, Group::Hardware, Group::Infiniband, Group::Netdev];
+    const ALL: [Group; 7] =
+        [Group::Port, Group::Vport, Group::Queue, Group::Hardware, Group::Infiniband, Group::Netdev, Group::Pcie];
 
     /// Its name, in text and in JSON.
     fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Group {
             Group::Hardware => "hardware",
             Group::Infiniband => "infiniband",
             Group::Netdev => "netdev",
+            Group::Pcie => "pcie",
         }
     }
 }

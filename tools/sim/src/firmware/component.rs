@@ -1,7 +1,9 @@
 //! Supported management registers, and components of firmware. PRM registers `MCAM`, `MCQS`, `MCQI`.
 
 use mlx5_prm::layout::Layout;
-use mlx5_prm::reg::{McamAccessReg, McamReg, McamRegisters, McqiInfo, McqiReg, McqiVersion, McqsReg};
+use mlx5_prm::reg::{
+    McamAccessReg, McamEnhancedFeatures, McamReg, McamRegisters, McqiInfo, McqiReg, McqiVersion, McqsReg,
+};
 
 use super::syndromes::Syndrome;
 use crate::function::Function;
@@ -11,7 +13,10 @@ const IMAGE: u16 = 0;
 /// `identifier` of an image that the card boots.
 const BOOT_IMAGE: u16 = 1;
 
-/// Which registers from 0x9000 on exist.
+/// The first group of features.
+const FEATURES: u8 = 0;
+
+/// Which registers from 0x9000 on exist, and what they can: `MPCNT` has all counters.
 pub(super) fn mcam(_: &mut Function, given: &McamReg, write: bool) -> Result<McamReg, Syndrome> {
     if write {
         return Err(Syndrome::RegisterReadOnly);
@@ -24,6 +29,11 @@ pub(super) fn mcam(_: &mut Function, given: &McamReg, write: bool) -> Result<Mca
         let mut bytes = [0; 16];
         bytes.copy_from_slice(registers.as_bytes());
         register.w().mng_access_reg_cap_mask(&bytes);
+    }
+    if given.feature_group() == FEATURES {
+        let mut features = McamEnhancedFeatures::ZERO;
+        features.w().pcie_performance_group(true).tx_overflow_buffer_pkt(true).pcie_outbound_stalled(true);
+        register.w().mng_feature_cap_mask(&features);
     }
     Ok(register)
 }

@@ -2,7 +2,9 @@
 
 use mlx5_prm::cmd::{AccessRegisterIn, AccessRegisterOut};
 use mlx5_prm::layout::Layout;
-use mlx5_prm::reg::{HostEndianness, NodeDesc, PaosReg, PfccReg, PmtuReg, PtysReg, RegisterId};
+use mlx5_prm::reg::{
+    HostEndianness, MpcntReg, NodeDesc, PaosReg, PcieCounterGroup, PfccReg, PmtuReg, PtysReg, RegisterId,
+};
 
 use super::answer::Answer;
 use super::link::{PORT, own_port};
@@ -46,6 +48,7 @@ pub(super) fn access(
         RegisterId::Ptys => register(f, data, write, ptys)?,
         RegisterId::Pfcc => register(f, data, write, pfcc)?,
         RegisterId::Ppcnt => register(f, data, write, port_counter::ppcnt)?,
+        RegisterId::Mpcnt => register(f, data, write, mpcnt)?,
         RegisterId::Mcam => register(f, data, write, component::mcam)?,
         RegisterId::Mcqs => register(f, data, write, component::mcqs)?,
         RegisterId::Mcqi => component::mcqi(f, data, write)?,
@@ -129,6 +132,18 @@ fn pfcc(_: &mut Function, given: &PfccReg, write: bool) -> Result<PfccReg, Syndr
     let mut register = PfccReg::ZERO;
     register.w().local_port(PORT);
     Ok(register)
+}
+
+/// Counters of PCIe, all zero: the host's memory is at hand, so that no transfer fails, waits or overflows. PRM
+/// `mpcnt_reg`.
+fn mpcnt(_: &mut Function, given: &MpcntReg, write: bool) -> Result<MpcntReg, Syndrome> {
+    if write || given.clr() {
+        return Err(Syndrome::RegisterReadOnly);
+    }
+    match PcieCounterGroup::from_number(given.grp().into()) {
+        PcieCounterGroup::Performance => Ok(MpcntReg::ZERO),
+        PcieCounterGroup::Unknown(_) => Err(Syndrome::CounterGroup),
+    }
 }
 
 /// Port type and speed: one fixed speed. PRM `ptys_reg`.

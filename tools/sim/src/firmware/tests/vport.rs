@@ -5,7 +5,7 @@ use mlx5_prm::ctx::{ModifyNicVportFieldSelect, NicVportContext, RoceAddrLayout};
 use mlx5_prm::eqe::{Eqe, EventType};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{
-    McamAccessReg, McamReg, McqiInfo, McqiReg, McqiVersion, McqsReg, NodeDesc, PaosReg, PmtuReg, PtysReg,
+    McamAccessReg, McamReg, McqiInfo, McqiReg, McqiVersion, McqsReg, MpcntReg, NodeDesc, PaosReg, PmtuReg, PtysReg,
 };
 
 use super::client::Client;
@@ -252,6 +252,19 @@ fn the_image_is_the_only_component_and_says_its_version() {
     let there = McamAccessReg::read(mcam.mng_access_reg_cap_mask()).unwrap();
     assert!(there.mcqs() && there.mcqi() && !there.mcc() && !there.mcda());
     assert_eq!(register(c, 0x907f, 0, &McamReg::ZERO), Err(Syndrome::RegisterReadOnly));
+    let features = mcam.mng_feature_cap_mask();
+    assert!(features.pcie_performance_group() && features.tx_overflow_buffer_pkt() && features.pcie_outbound_stalled());
+    assert!(!features.mtpps_fs(), "there are no pulses");
+    let mut others = McamReg::ZERO;
+    others.w().feature_group(1);
+    assert!(!register(c, 0x907f, 1, &others).unwrap().mng_feature_cap_mask().pcie_performance_group());
+
+    assert_eq!(register(c, 0x9051, 1, &MpcntReg::ZERO), Ok(MpcntReg::ZERO));
+    let mut mpcnt = MpcntReg::ZERO;
+    mpcnt.w().clr(true);
+    assert_eq!(register(c, 0x9051, 1, &mpcnt), Err(Syndrome::RegisterReadOnly));
+    mpcnt.w().clr(false).grp(1);
+    assert_eq!(register(c, 0x9051, 1, &mpcnt), Err(Syndrome::CounterGroup));
     let mcqs = register(c, 0x9060, 1, &McqsReg::ZERO).unwrap();
     assert_eq!((mcqs.last_index_flag(), mcqs.identifier(), mcqs.component_update_state()), (true, 1, 0));
     let mut second = McqsReg::ZERO;
