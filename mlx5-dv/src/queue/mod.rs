@@ -16,7 +16,8 @@
 //!    datagrams. [`Hub`]: hundreds of connections on one thread, which share their receives. All are safe.
 //! 3. [`Connection`]'s `*_blocking` calls: one work request and its completion, with a deadline. Safe.
 //!
-//! [`UnreliableSendQueue`] and [`UnreliableConnection`] are levels 1 and 2 for unreliable connections.
+//! [`UnreliableSendQueue`], [`UnreliableConnection`] and [`UnreliableEndpoint`] are levels 1 and 2 for unreliable
+//! connections.
 //! [`SendBatch::register`] registers memory by a work request; [`FastKey`] does so for buffers of a connection.
 //! [`SendBatch::bind_window`] binds a memory window; [`FastWindow`] does so and holds the region. [`XrcSendQueue`] is
 //! level 1 for extended reliable connections, [`SharedReceiveQueue`] for receives that several queue pairs share,
@@ -39,7 +40,9 @@ pub use completion::{CompletionQueue, Completions};
 pub use error::{Full, PostError, RetireError};
 pub use owning::connection::{Connection, UnreliableConnection, WaitError};
 pub use owning::datagrams::{DatagramEndpoint, DatagramOptions, DatagramSends};
-pub use owning::endpoint::{Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends};
+pub use owning::endpoint::{
+    Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends, UnreliableEndpoint,
+};
 pub use owning::extended::{XrcConnection, XrcPeer, XrcReceiver};
 pub use owning::fast_key::FastKey;
 pub use owning::fast_window::{Binding, FastWindow};

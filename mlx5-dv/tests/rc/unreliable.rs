@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use mlx5_dv::objects::{AnyDoorbell, CqOptions, InitAttributes, QpOptions, QueuePair, Uar};
-use mlx5_dv::queue::{CompletionQueue, ConnectionOptions, Operation, UnreliableConnection};
+use mlx5_dv::queue::{
+    CompletionQueue, ConnectionOptions, Operation, UnreliableConnection, UnreliableEndpoint, WrFlags,
+};
 use mlx5_dv::{Error, Invalid};
 use mlx5_prm::values::{QpState, ServiceType};
 use mlx5_sim::fault::{Fault, FrameFate, Times};
@@ -48,6 +50,43 @@ fn messages_and_writes_arrive_with_and_without_immediates() {
     assert_eq!(done.result.unwrap().operation, Operation::WrittenImm(0x77));
     assert_eq!((bytes(&theirs, 0, 2500), bytes(&theirs, 4096, 2500)), (pattern.clone(), pattern));
     drop((a, b, done.buffer, ours, theirs));
+    card.end();
+}
+
+#[test]
+fn endpoints_send_and_write_from_their_regions() {
+    const RECEIVE: u64 = 9;
+    let card = Card::new();
+    let uar = Uar::alloc(&card.device).unwrap();
+    let new = || UnreliableEndpoint::of_service(&card.region(8192), &uar, ConnectionOptions::default()).unwrap();
+    let (mut a, mut b) = (new(), new());
+    a.connect(&b.local().unwrap()).unwrap();
+    b.connect(&a.local().unwrap()).unwrap();
+    assert_eq!(a.queue_pair().query().unwrap().path.is_some(), b.queue_pair().query().unwrap().path.is_some());
+    let pattern: Vec<u8> = (0..2500u32).map(|at| (at * 5 + 1) as u8).collect();
+    a.region().write(0, &pattern);
+    let mut receives = b.receives().unwrap();
+    receives.receive(RECEIVE, 4096..8192).unwrap();
+    receives.ring();
+    let mut sends = a.sends().unwrap();
+    sends.write(0, WrFlags::empty(), 0..2500, b.region().remote()).unwrap();
+    sends.send(1, WrFlags::SIGNALLED, 0..2500).unwrap();
+    sends.ring();
+    let next = |end: &mut UnreliableEndpoint| {
+        let start = std::time::Instant::now();
+        loop {
+            if let Some(done) = end.poll().unwrap() {
+                return done;
+            }
+            assert!(start.elapsed() < SOON, "no completion");
+            std::thread::yield_now();
+        }
+    };
+    assert_eq!(next(&mut a).0, 1);
+    let (wr_id, done) = next(&mut b);
+    assert_eq!((wr_id, done.operation, done.byte_len), (RECEIVE, Operation::Received, 2500));
+    assert_eq!([0, 4096].map(|at| bytes(b.region(), at, 2500)), [pattern.clone(), pattern]);
+    drop((a, b, uar));
     card.end();
 }
 

@@ -7,11 +7,13 @@ use common::kernels::{FAR, boot, part};
 use common::{Lab, Report, TestResult, assert_lawful};
 
 /// Our arguments, and perftest's program and flags for the same.
-const SAME: [(&str, &str); 6] = [
+const SAME: [(&str, &str); 8] = [
     ("lat write -n 200", "ib_write_lat -n 200"),
     ("lat send -n 200 -s 64", "ib_send_lat -n 200 -s 64"),
     ("bw send -n 500 -s 4096", "ib_send_bw -n 500 -s 4096"),
     ("bw write -n 500 -s 4096", "ib_write_bw -n 500 -s 4096"),
+    ("bw write -c UC -n 500 -s 4096", "ib_write_bw -c UC -n 500 -s 4096"),
+    ("lat send -c UC -n 200 -s 64", "ib_send_lat -c UC -n 200 -s 64"),
     ("lat atomic -n 200 -A CMP_AND_SWAP", "ib_atomic_lat -n 200 -A CMP_AND_SWAP"),
     ("bw atomic -n 500", "ib_atomic_bw -n 500"),
 ];

@@ -179,7 +179,7 @@ fn a_latency_is_drawn_as_a_distribution() {
 fn what_cannot_be_measured_says_why() {
     for (arguments, word) in [
         ("lat atomic -s 16", "an atomic has 8 bytes"),
-        ("bw write -c UD", "RC queue pairs"),
+        ("bw write -c UD", "only RC and UC queue pairs"),
         ("bw write -x 3", "no such GID"),
         ("bw write -d vfio-user:/nowhere", "/nowhere"),
         ("bw write --svg /nowhere/x.svg -a -n 5 -s 2", "cannot be used with"),

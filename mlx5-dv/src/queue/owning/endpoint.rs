@@ -15,10 +15,11 @@ use crate::objects::{AnyDoorbell, MemoryRegion, QueuePair, RtrAttributes, RtsAtt
 use crate::queue::completion::decode::{Completion, WorkError};
 use crate::queue::error::{PostError, RetireError};
 use crate::queue::receive::{ReceiveBatch, ReceiveQueue};
+use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
 use crate::queue::send::{SendBatch, SendQueue};
 
-/// One end of a reliable connection, and the memory region that it uses.
+/// One end of a connection, a reliable one by default, and the memory region that it uses.
 ///
 /// A [`Connection`](crate::queue::Connection) takes a buffer with each work request. An endpoint posts any part of its
 /// region, any number of times: in batches with one doorbell, signalled or not. The region can be read and written at
@@ -27,12 +28,23 @@ use crate::queue::send::{SendBatch, SendQueue};
 /// Used by one thread at a time. Posting and polling make no system call, take no lock and allocate nothing. If it is
 /// dropped with work in flight, the queue pair is reset first; if that fails, the region is leaked.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct Endpoint<S: Connected = Messages> {
     window: Window,
-    link: Link,
+    link: Link<S>,
     /// After the queue pair, so that it is dropped later: the card may use it as long as the queue pair exists.
     region: Arc<MemoryRegion>,
 }
+
+/// One end of a connection whose messages may be lost: SENDs and RDMA WRITEs. See [`UnreliableMessages`]. It has no
+/// reads and no atomics:
+///
+/// ```compile_fail,E0599
+/// # fn f(endpoint: &mut mlx5_dv::queue::UnreliableEndpoint, at: mlx5_dv::queue::RemoteAddress) {
+/// use mlx5_dv::queue::WrFlags;
+/// endpoint.sends().unwrap().read(1, WrFlags::SIGNALLED, 0..8, at);
+/// # }
+/// ```
+pub type UnreliableEndpoint = Endpoint<UnreliableMessages>;
 
 /// Error of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -78,8 +90,7 @@ impl Endpoint {
     /// # Errors
     /// As for [`Connection::new`](crate::queue::Connection::new).
     pub fn new(region: &Arc<MemoryRegion>, options: ConnectionOptions) -> Result<Self, Error> {
-        let link = Link::new(region.pd(), options)?;
-        Ok(Endpoint { window: Window::of(region), link, region: Arc::clone(region) })
+        Self::of_service(region, &Uar::alloc(region.pd().device())?, options)
     }
 
     /// As [`new`](Self::new), but rings through `uar` instead of its own page. Endpoints of one thread can share a
@@ -88,6 +99,16 @@ impl Endpoint {
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn on_uar(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
+        Self::of_service(region, uar, options)
+    }
+}
+
+impl<S: Connected> Endpoint<S> {
+    /// As [`on_uar`](Endpoint::on_uar), of any service.
+    ///
+    /// # Errors
+    /// As for [`Connection::of_service`](crate::queue::Connection::of_service).
+    pub fn of_service(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, options: ConnectionOptions) -> Result<Self, Error> {
         let link = Link::on(region.pd(), uar, options)?;
         Ok(Endpoint { window: Window::of(region), link, region: Arc::clone(region) })
     }
@@ -108,7 +129,7 @@ impl Endpoint {
     }
 
     /// Connects to `peer`: INIT to RTR to RTS. The remote must do the same before messages arrive; until then they are
-    /// retried.
+    /// retried, or lost on an unreliable connection.
     ///
     /// # Errors
     /// As for [`Connection::connect`](crate::queue::Connection::connect).
@@ -125,10 +146,10 @@ impl Endpoint {
         self.link.connect_by(rtr, rts)
     }
 
-    /// Starts a batch of sends, writes, reads and atomics; `None` before [`connect`](Self::connect), or without a send
-    /// queue.
+    /// Starts a batch of sends, writes and, if reliable, reads and atomics; `None` before [`connect`](Self::connect), or
+    /// without a send queue.
     #[inline(always)]
-    pub fn sends(&mut self) -> Option<EndpointSends<'_>> {
+    pub fn sends(&mut self) -> Option<EndpointSends<'_, S>> {
         let window = self.window;
         self.link.queues.send.as_mut().map(|queue| EndpointSends { batch: queue.batch(), window })
     }
@@ -153,7 +174,7 @@ impl Endpoint {
     /// Returns the available completions, at most `most`, as [`poll`](Self::poll) does. This is cheaper: the consumer
     /// index is updated once, when the iterator is dropped.
     #[inline(always)]
-    pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_> {
+    pub fn poll_batch(&mut self, most: usize) -> EndpointCompletions<'_, S> {
         EndpointCompletions(self.link.queues.poll_batch(most))
     }
 
@@ -183,7 +204,7 @@ impl Endpoint {
     }
 }
 
-impl Drop for Endpoint {
+impl<S: Connected> Drop for Endpoint<S> {
     fn drop(&mut self) {
         let busy = self.is_busy();
         self.link.queues.close();
@@ -203,9 +224,9 @@ impl Drop for Endpoint {
 
 /// Completions of an [`Endpoint`]: see [`Endpoint::poll_batch`].
 #[derive(Debug)]
-pub struct EndpointCompletions<'a>(RetiredBatch<'a, SendQueue<AnyDoorbell>, ReceiveQueue>);
+pub struct EndpointCompletions<'a, S: Connected = Messages>(RetiredBatch<'a, SendQueue<AnyDoorbell, S>, ReceiveQueue>);
 
-impl Iterator for EndpointCompletions<'_> {
+impl<S: Connected> Iterator for EndpointCompletions<'_, S> {
     type Item = Result<(u64, Completion), EndpointError>;
 
     #[inline(always)]
@@ -223,18 +244,18 @@ impl Iterator for EndpointCompletions<'_> {
 /// Ranges are bytes of the region; a range outside the region panics, as with slices. After an error the batch is
 /// unchanged.
 #[must_use = "a batch that is not rung never happened"]
-pub struct EndpointSends<'a> {
-    batch: SendBatch<'a, AnyDoorbell>,
+pub struct EndpointSends<'a, S: Connected = Messages> {
+    batch: SendBatch<'a, AnyDoorbell, S>,
     window: Window,
 }
 
-impl fmt::Debug for EndpointSends<'_> {
+impl<S: Connected> fmt::Debug for EndpointSends<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.batch, f)
     }
 }
 
-impl EndpointSends<'_> {
+impl<S: Connected> EndpointSends<'_, S> {
     /// SEND of the bytes `range`. Errors: [`PostError`].
     #[inline(always)]
     #[track_caller]
@@ -243,21 +264,6 @@ impl EndpointSends<'_> {
         // SAFETY: the endpoint keeps the region registered until its queue pair is destroyed, or was reset and its
         // queues were dropped. There are no references to the region's memory: it is copied in and out.
         unsafe { self.batch.send(wr_id, flags, &[segment]) }
-    }
-
-    /// SEND of the bytes `range`. It invalidates the remote's key `rkey`. Errors: [`PostError`].
-    #[inline(always)]
-    #[track_caller]
-    pub fn send_invalidate(
-        &mut self,
-        wr_id: u64,
-        flags: WrFlags,
-        range: Range<usize>,
-        rkey: u32,
-    ) -> Result<(), PostError> {
-        let segment = self.window.segment(range);
-        // SAFETY: as for `send`.
-        unsafe { self.batch.send_invalidate(wr_id, flags, rkey, &[segment]) }
     }
 
     /// RDMA WRITE of the bytes `range` to `remote`. Errors: [`PostError`].
@@ -273,6 +279,47 @@ impl EndpointSends<'_> {
         let segment = self.window.segment(range);
         // SAFETY: as for `send`.
         unsafe { self.batch.write(wr_id, flags, remote, &[segment]) }
+    }
+
+    /// SEND of `data`, which is copied at once. Errors: [`PostError`].
+    #[inline(always)]
+    pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
+        self.batch.send_inline(wr_id, flags, data)
+    }
+
+    /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`PostError`].
+    #[inline(always)]
+    pub fn write_inline(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        data: &[u8],
+        remote: RemoteAddress,
+    ) -> Result<(), PostError> {
+        self.batch.write_inline(wr_id, flags, remote, data)
+    }
+
+    /// Rings the doorbell: hands the batch to the card.
+    #[inline(always)]
+    pub fn ring(self) {
+        self.batch.ring();
+    }
+}
+
+impl EndpointSends<'_> {
+    /// SEND of the bytes `range`. It invalidates the remote's key `rkey`. Errors: [`PostError`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn send_invalidate(
+        &mut self,
+        wr_id: u64,
+        flags: WrFlags,
+        range: Range<usize>,
+        rkey: u32,
+    ) -> Result<(), PostError> {
+        let segment = self.window.segment(range);
+        // SAFETY: as for `send`.
+        unsafe { self.batch.send_invalidate(wr_id, flags, rkey, &[segment]) }
     }
 
     /// RDMA READ from `remote` into the bytes `range`. Errors: [`PostError`].
@@ -323,30 +370,6 @@ impl EndpointSends<'_> {
         let segment = self.window.segment(at..at + size_of::<u64>());
         // SAFETY: as for `send`.
         unsafe { self.batch.fetch_add(wr_id, flags, remote, add, segment) }
-    }
-
-    /// SEND of `data`, which is copied at once. Errors: [`PostError`].
-    #[inline(always)]
-    pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, data: &[u8]) -> Result<(), PostError> {
-        self.batch.send_inline(wr_id, flags, data)
-    }
-
-    /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`PostError`].
-    #[inline(always)]
-    pub fn write_inline(
-        &mut self,
-        wr_id: u64,
-        flags: WrFlags,
-        data: &[u8],
-        remote: RemoteAddress,
-    ) -> Result<(), PostError> {
-        self.batch.write_inline(wr_id, flags, remote, data)
-    }
-
-    /// Rings the doorbell: hands the batch to the card.
-    #[inline(always)]
-    pub fn ring(self) {
-        self.batch.ring();
     }
 }
 

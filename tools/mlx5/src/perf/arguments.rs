@@ -38,6 +38,9 @@ pub struct Arguments {
     /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
     #[arg(short, long = "device", visible_alias = "ib-dev", default_value = "sim")]
     pub device: String,
+    /// Service of the queue pairs: RC, or UC for writes and sends, of which a lost one never arrives.
+    #[arg(short = 'c', long, default_value = "RC", value_name = "SERVICE")]
+    connection: String,
     /// Port of the device: only 1.
     #[arg(short = 'i', long = "ib-port", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
     ib_port: u8,
@@ -126,8 +129,6 @@ pub struct Arguments {
 /// perftest flags that are not supported; each gets an error that says what to use instead.
 #[derive(Debug, clap::Args)]
 struct Unsupported {
-    #[arg(short = 'c', long, hide = true, default_value = "RC")]
-    connection: String,
     #[arg(short = 'R', long = "rdma_cm", hide = true)]
     rdma_cm: bool,
     #[arg(short = 'z', long = "comm_rdma_cm", hide = true)]
@@ -159,12 +160,9 @@ impl Unsupported {
         let refused = |flag: &str, instead: &str| Err(usage(format!("perftest's {flag} is not supported: {instead}")));
         let cm = "the ends connect over TCP only; leave it out";
         match self {
-            _ if self.connection != "RC" => {
-                refused(&format!("-c {}", self.connection), "only RC queue pairs are supported")
-            }
             _ if self.rdma_cm => refused("-R", cm),
             _ if self.comm_rdma_cm => refused("-z", cm),
-            _ if self.mcg => refused("-g", "only RC queue pairs are supported, and they have no multicast"),
+            _ if self.mcg => refused("-g", "only RC and UC queue pairs are supported, and they have no multicast"),
             _ if self.dualport => refused("-O", "run two instances, each with its own -d and -p"),
             _ if self.report_histogram => refused("-H", "use --svg, or the percentiles of --json"),
             _ if self.report_unsorted => refused("-U", "use --svg, or the percentiles of --json"),
@@ -219,6 +217,36 @@ impl Operation {
     /// Whether data moves to the requester: the remote card answers without its software.
     pub fn fetches(self) -> bool {
         matches!(self, Operation::Read | Operation::Atomic)
+    }
+}
+
+/// The service of the queue pairs, by perftest's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Connection {
+    /// Reliable.
+    Rc,
+    /// Unreliable: writes and sends alone.
+    Uc,
+}
+
+impl Connection {
+    /// perftest's name.
+    pub fn title(self) -> &'static str {
+        match self {
+            Connection::Rc => "RC",
+            Connection::Uc => "UC",
+        }
+    }
+
+    /// The service that `-c` names, for `operation`.
+    fn of(name: &str, operation: Operation) -> Result<Self, Failure> {
+        match name {
+            "RC" => Ok(Connection::Rc),
+            "UC" if operation.fetches() => Err(usage("-c UC: reads and atomics need reliable connections, -c RC")),
+            "UC" => Ok(Connection::Uc),
+            other => Err(usage(format!("perftest's -c {other} is not supported: only RC and UC queue pairs are"))),
+        }
     }
 }
 
@@ -303,6 +331,8 @@ pub struct Agreed {
     pub test: Test,
     /// The operation under test.
     pub operation: Operation,
+    /// The service of the queue pairs.
+    pub connection: Connection,
     /// The atomic operation, if it is one.
     pub atomic_type: AtomicType,
     /// Message sizes in bytes, one run each.
@@ -410,6 +440,7 @@ impl Plan {
             agreed: Agreed {
                 test: arguments.test,
                 operation: arguments.operation,
+                connection: Connection::of(&arguments.connection, arguments.operation)?,
                 atomic_type: arguments.atomic_type.unwrap_or_default(),
                 sizes: sizes(arguments)?,
                 amount: amount(arguments)?,
@@ -553,6 +584,8 @@ mod tests {
         );
         assert_eq!(atomic.agreed.amount, Amount::Messages { warm_up: 100, counted: 1000 });
         assert_eq!(plan("lat atomic -A CMP_AND_SWAP").unwrap().agreed.atomic_type, AtomicType::CompareSwap);
+        let connection = |line| plan(line).unwrap().agreed.connection;
+        assert_eq!((connection("bw send"), connection("bw send -c UC")), (Connection::Rc, Connection::Uc));
         let all = plan("bw read -a").unwrap().agreed.sizes;
         assert_eq!((all.first(), all.last(), all.len()), (Some(&2), Some(&(8 << 20)), 23));
     }
@@ -564,6 +597,8 @@ mod tests {
             ("bw atomic -a", "has 8 bytes"),
             ("lat read -A CMP_AND_SWAP", "test atomic"),
             ("bw write -c UD", "-c UD is not supported"),
+            ("bw read -c UC", "need reliable connections"),
+            ("lat atomic -c UC", "need reliable connections"),
             ("bw write -R", "-R is not supported"),
             ("bw write --use-srq", "shared receive queues"),
             ("lat send -H", "--svg"),

@@ -97,22 +97,28 @@ fn sleep_through(device: &Arc<Device>, run: &mut Run, is_over: impl Fn(&Run) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::arguments::{Agreed, Amount, AtomicType, Operation, Test};
+    use super::super::arguments::{Agreed, Amount, AtomicType, Connection, Operation, Test};
     use super::*;
 
     fn plan(test: Test, operation: Operation) -> Plan {
+        of_service(Connection::Rc, test, operation)
+    }
+
+    fn of_service(connection: Connection, test: Test, operation: Operation) -> Plan {
         let (amount, atomic_type) = (Amount::Messages { warm_up: 5, counted: 100 }, AtomicType::CompareSwap);
-        let agreed =
-            Agreed { test, operation, atomic_type, sizes: vec![8], amount, qps: 1, both_ways: false, mtu: 1024 };
-        Plan::example(agreed)
+        let (sizes, qps, both_ways, mtu) = (vec![8], 1, false, 1024);
+        Plan::example(Agreed { test, operation, connection, atomic_type, sizes, amount, qps, both_ways, mtu })
     }
 
     #[test]
     fn a_message_costs_no_allocation() {
         let device = mlx5_open::open("sim").unwrap();
-        for test in [Test::Lat, Test::Bw] {
-            for operation in [Operation::Write, Operation::Send, Operation::Read, Operation::Atomic] {
-                let plan = plan(test, operation);
+        let reliable = [Operation::Write, Operation::Send, Operation::Read, Operation::Atomic];
+        let services = [(Connection::Rc, &reliable[..]), (Connection::Uc, &reliable[..2])];
+        let tests = [Test::Lat, Test::Bw].into_iter().flat_map(|test| services.map(|of| (test, of)));
+        for (test, (connection, operations)) in tests {
+            for operation in operations.iter().copied() {
+                let plan = of_service(connection, test, operation);
                 let (mut ours, mut theirs) = (test_qps(&device, &plan).unwrap(), test_qps(&device, &plan).unwrap());
                 theirs[0].connect(&ours[0].address().unwrap()).unwrap();
                 ours[0].connect(&theirs[0].address().unwrap()).unwrap();

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a server waits for the hello of one who has connected.
 const HELLO: Duration = Duration::from_secs(10);
 /// Version of the messages. Both ends must have the same.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Longest accepted line in bytes: enough for the largest number of queue pairs.
 const LONGEST_LINE: u64 = 16 << 20;
 /// Idle turns between two checks for a message from the other end.
@@ -377,7 +377,12 @@ fn agree(plan: &Plan, theirs: Agreed) -> Result<Plan, Failure> {
     if !reasonable {
         return Err("the client requests more queue pairs, sizes or bytes than this version allows".into());
     }
-    for (flag, same) in [("-m", ours.mtu == theirs.mtu), ("-b", ours.both_ways == theirs.both_ways)] {
+    let flags = [
+        ("-c", ours.connection == theirs.connection),
+        ("-m", ours.mtu == theirs.mtu),
+        ("-b", ours.both_ways == theirs.both_ways),
+    ];
+    for (flag, same) in flags {
         if !same {
             return Err(format!("{flag} differs between client and server: give both the same").into());
         }
@@ -400,7 +405,7 @@ fn connect(qps: &mut [TestQp], ends: &[Address]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arguments::{Amount, AtomicType, Operation, Test};
+    use super::super::arguments::{Amount, AtomicType, Connection, Operation, Test};
     use super::*;
 
     fn agreed() -> Agreed {
@@ -409,6 +414,7 @@ mod tests {
         Agreed {
             test,
             operation,
+            connection: Connection::Rc,
             atomic_type: AtomicType::FetchAdd,
             sizes,
             amount,
@@ -426,6 +432,7 @@ mod tests {
             (Agreed { operation: Operation::Read, ..agreed() }, "bw read"),
             (Agreed { test: Test::Lat, ..agreed() }, "lat send"),
             (Agreed { mtu: 256, ..agreed() }, "-m differs"),
+            (Agreed { connection: Connection::Uc, ..agreed() }, "-c differs"),
             (Agreed { both_ways: true, ..agreed() }, "-b differs"),
             (Agreed { qps: 0, ..agreed() }, "than this version allows"),
             (Agreed { qps: usize::MAX, ..agreed() }, "than this version allows"),

@@ -260,7 +260,7 @@ impl Report<'_> {
         let mut info = vec![
             ("Device", self.platforms.first().map_or_else(String::new, |platform| platform.device.clone())),
             ("Number of qps", agreed.qps.to_string()),
-            ("Connection type", "RC".into()),
+            ("Connection type", agreed.connection.title().into()),
             ("TX depth", plan.tx_depth.to_string()),
         ];
         if plan.post_list > 1 {
@@ -291,7 +291,7 @@ impl Report<'_> {
             "Device": self.platforms.first().map(|platform| &platform.device),
             "Number_of_qps": agreed.qps,
             "Transport_type": "IB",
-            "Connection_type": "RC",
+            "Connection_type": agreed.connection.title(),
             "Using_SRQ": "OFF",
             "PCIe_relax_order": "OFF",
             "ibv_wr_API": "OFF",

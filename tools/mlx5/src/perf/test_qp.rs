@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use mlx5_dv::Device;
 use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd, Uar};
-use mlx5_dv::queue::{ConnectionOptions, Endpoint, EndpointError, Peer, RemoteAddress, WrFlags};
+use mlx5_dv::queue::{
+    Connected, ConnectionOptions, Endpoint, EndpointError, EndpointSends, Peer, PostError, RemoteAddress,
+    UnreliableEndpoint, WrFlags,
+};
 
-use super::arguments::{ATOMIC, AtomicType, Operation, Plan, Test};
+use super::arguments::{ATOMIC, AtomicType, Connection, Operation, Plan, Test};
 use crate::output::Failure;
 
 /// Which of the two ends.
@@ -53,10 +56,47 @@ pub enum Event {
 /// `wr_id` of every receive. The `wr_id` of a send is the number of its message.
 const RECEIVE: u64 = u64::MAX;
 
+/// One end of a connection, of either service.
+#[derive(Debug)]
+enum End {
+    Reliable(Endpoint),
+    Unreliable(UnreliableEndpoint),
+}
+
+/// `$what` of the `$endpoint` in `$end`, of either service.
+macro_rules! either {
+    ($end:expr, $endpoint:ident => $what:expr) => {
+        match $end {
+            End::Reliable($endpoint) => $what,
+            End::Unreliable($endpoint) => $what,
+        }
+    };
+}
+
+impl End {
+    fn new(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, plan: &Plan) -> Result<Self, Failure> {
+        let options = options(plan)?;
+        Ok(match plan.agreed.connection {
+            Connection::Rc => End::Reliable(Endpoint::on_uar(region, uar, options)?),
+            Connection::Uc => End::Unreliable(UnreliableEndpoint::of_service(region, uar, options)?),
+        })
+    }
+
+    fn region(&self) -> &Arc<MemoryRegion> {
+        either!(self, endpoint => endpoint.region())
+    }
+
+    fn qpn(&self) -> u32 {
+        either!(self, endpoint => endpoint.queue_pair().qpn())
+    }
+}
+
+const NOT_CONNECTED: &str = "the queue pair is not connected";
+
 /// A queue pair, its send and receive memory, and the address of the remote memory.
 #[derive(Debug)]
 pub struct TestQp {
-    endpoint: Endpoint,
+    endpoint: End,
     operation: Operation,
     atomic_type: AtomicType,
     /// The value that the first atomic finds.
@@ -130,7 +170,7 @@ fn options(plan: &Plan) -> Result<ConnectionOptions, Failure> {
 
 impl TestQp {
     fn new(region: &Arc<MemoryRegion>, uar: &Arc<Uar>, out: usize, slot: usize, plan: &Plan) -> Result<Self, Failure> {
-        let endpoint = Endpoint::on_uar(region, uar, options(plan)?)?;
+        let endpoint = End::new(region, uar, plan)?;
         let nowhere = RemoteAddress { addr: 0, rkey: 0 };
         let payload = vec![0; plan.inline.min(plan.agreed.largest())];
         let (operation, atomic_type) = (plan.agreed.operation, plan.agreed.atomic_type);
@@ -145,7 +185,7 @@ impl TestQp {
 
     /// The address to send to the other end.
     pub fn address(&self) -> Result<Address, Failure> {
-        let Peer { qpn, psn, gid, mac, .. } = self.endpoint.local()?;
+        let Peer { qpn, psn, gid, mac, .. } = either!(&self.endpoint, endpoint => endpoint.local())?;
         let memory = self.endpoint.region().remote_at(self.out);
         Ok(Address { qpn, psn, gid, mac: mac.map(|mac| mac.0), addr: memory.addr, rkey: memory.rkey })
     }
@@ -153,7 +193,8 @@ impl TestQp {
     /// Connects to the other end's queue pair.
     pub fn connect(&mut self, to: &Address) -> Result<(), Failure> {
         let mac = to.mac.map(mlx5_dv::Mac);
-        self.endpoint.connect(&Peer { qpn: to.qpn, psn: to.psn, gid: to.gid, lid: 0, mac })?;
+        let peer = Peer { qpn: to.qpn, psn: to.psn, gid: to.gid, lid: 0, mac };
+        either!(&mut self.endpoint, endpoint => endpoint.connect(&peer))?;
         // Reads and atomics target the other end's outgoing message; writes, its incoming slot.
         let offset = if self.operation.fetches() { 0 } else { self.slot as u64 };
         self.remote = RemoteAddress { addr: to.addr.wrapping_add(offset), rkey: to.rkey };
@@ -163,28 +204,43 @@ impl TestQp {
     /// Posts the messages `numbers` of `size` bytes each, and rings once. `signal` chooses those that complete.
     #[inline(always)]
     pub fn post(&mut self, size: usize, numbers: Range<u64>, signal: impl Fn(u64) -> bool) -> Result<(), Failure> {
-        let (operation, remote, out, arrivals) = (self.operation, self.remote, self.out, self.arrivals);
-        let (inline, atomic_type, first) = (self.payload.get(..size), self.atomic_type, self.number);
-        let mut batch = self.endpoint.sends().ok_or("the queue pair is not connected")?;
-        for number in numbers {
-            let flags = if signal(number) { WrFlags::SIGNALLED } else { WrFlags::empty() };
-            match (operation, inline) {
-                (Operation::Write, Some(data)) => batch.write_inline(number, flags, data, remote)?,
-                (Operation::Write, None) => batch.write(number, flags, out..out + size, remote)?,
-                (Operation::Send, Some(data)) => batch.send_inline(number, flags, data)?,
-                (Operation::Send, None) => batch.send(number, flags, out..out + size)?,
-                (Operation::Read, _) => batch.read(number, flags, arrivals..arrivals + size, remote)?,
-                (Operation::Atomic, _) => match atomic_type {
-                    AtomicType::FetchAdd => batch.fetch_add(number, flags, arrivals, remote, 1)?,
-                    // Each expects the value that the one before it stored.
-                    AtomicType::CompareSwap => {
-                        let found = first.wrapping_add(number);
-                        batch.compare_swap(number, flags, arrivals, remote, found, found.wrapping_add(1))?;
+        let (remote, arrivals, first) = (self.remote, self.arrivals, self.number);
+        let (out, inline) = (self.out..self.out + size, self.payload.get(..size));
+        let flags = |number| if signal(number) { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        match (&mut self.endpoint, self.operation) {
+            (End::Reliable(endpoint), Operation::Read) => {
+                let mut batch = endpoint.sends().ok_or(NOT_CONNECTED)?;
+                for number in numbers {
+                    batch.read(number, flags(number), arrivals..arrivals + size, remote)?;
+                }
+                batch.ring();
+            }
+            (End::Reliable(endpoint), Operation::Atomic) => {
+                let mut batch = endpoint.sends().ok_or(NOT_CONNECTED)?;
+                for number in numbers {
+                    let flags = flags(number);
+                    match self.atomic_type {
+                        AtomicType::FetchAdd => batch.fetch_add(number, flags, arrivals, remote, 1)?,
+                        // Each expects the value that the one before it stored.
+                        AtomicType::CompareSwap => {
+                            let found = first.wrapping_add(number);
+                            batch.compare_swap(number, flags, arrivals, remote, found, found.wrapping_add(1))?;
+                        }
                     }
-                },
+                }
+                batch.ring();
+            }
+            (end, operation) => {
+                let to = (operation != Operation::Send).then_some(remote);
+                either!(end, endpoint => {
+                    let mut batch = endpoint.sends().ok_or(NOT_CONNECTED)?;
+                    for number in numbers {
+                        message(&mut batch, (number, flags(number)), (out.clone(), inline), to)?;
+                    }
+                    batch.ring();
+                });
             }
         }
-        batch.ring();
         Ok(())
     }
 
@@ -192,7 +248,8 @@ impl TestQp {
     #[inline(always)]
     pub fn receive(&mut self) -> Result<(), Failure> {
         let range = self.arrivals..self.arrivals + self.slot;
-        let mut batch = self.endpoint.receives().ok_or("the queue pair has no receive queue")?;
+        let receives = either!(&mut self.endpoint, endpoint => endpoint.receives());
+        let mut batch = receives.ok_or("the queue pair has no receive queue")?;
         batch.receive(RECEIVE, range)?;
         batch.ring();
         Ok(())
@@ -201,7 +258,7 @@ impl TestQp {
     /// Polls one completion. A completed receive is posted again.
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Event>, Failure> {
-        match self.endpoint.poll() {
+        match either!(&mut self.endpoint, endpoint => endpoint.poll()) {
             Ok(None) => Ok(None),
             Ok(Some((RECEIVE, _))) => {
                 self.receive()?;
@@ -214,7 +271,7 @@ impl TestQp {
 
     /// Sleeps until a completion arrives, at most `limit`.
     pub fn sleep(&mut self, limit: std::time::Duration) -> Result<(), Failure> {
-        match self.endpoint.wait(limit) {
+        match either!(&mut self.endpoint, endpoint => endpoint.wait(limit)) {
             Ok(()) | Err(mlx5_dv::Error::Timeout { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -260,7 +317,7 @@ impl TestQp {
         match (u64::from_ne_bytes(bytes), self.number.wrapping_add(count).wrapping_sub(1)) {
             (found, expected) if found == expected => Ok(()),
             (found, expected) => {
-                let qpn = self.endpoint.queue_pair().qpn();
+                let qpn = self.endpoint.qpn();
                 Err(format!("QP {qpn:#x}: the last of {count} atomics found {found:#x} instead of {expected:#x}")
                     .into())
             }
@@ -277,13 +334,29 @@ impl TestQp {
             None => Ok(()),
             Some(at) => {
                 let (found, expected) = (bytes[at], pattern(from, size, at));
-                let qpn = self.endpoint.queue_pair().qpn();
+                let qpn = self.endpoint.qpn();
                 Err(format!(
                     "QP {qpn:#x}: byte {at} of a message of {size} bytes is {found:#04x} instead of {expected:#04x}"
                 )
                 .into())
             }
         }
+    }
+}
+
+/// Writes a message to the batch: a send, or a write to `to`; of the bytes `out` of the region, or of `inline`.
+#[inline(always)]
+fn message<S: Connected>(
+    batch: &mut EndpointSends<'_, S>,
+    (number, flags): (u64, WrFlags),
+    (out, inline): (Range<usize>, Option<&[u8]>),
+    to: Option<RemoteAddress>,
+) -> Result<(), PostError> {
+    match (to, inline) {
+        (Some(to), Some(data)) => batch.write_inline(number, flags, data, to),
+        (Some(to), None) => batch.write(number, flags, out, to),
+        (None, Some(data)) => batch.send_inline(number, flags, data),
+        (None, None) => batch.send(number, flags, out),
     }
 }
 
