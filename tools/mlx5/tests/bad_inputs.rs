@@ -162,6 +162,7 @@ const CASES: &[Case] = &[
     (2, "counters -w -1", "", "invalid value '-1'"),
     (2, "perf bw write -m 1500", "", "256, 512, 1024, 2048 or 4096"),
     (2, "perf bw write -q 0", "", "1..=16384"),
+    (1, "perf bw write -q 16384", "", "need 65537 umems, more than the card's 65536 (log_max_umem 16)"),
     (2, "perf bw write -l 200", "", "raise -t"),
     (1, "perf bw write -x 3", "", "sim has no such GID; -x 0 is fe80::"),
     (2, "perf bw write 127.0.0.1 -p 0 -d vfio-user:/tmp/a", "", "the one that the server says"),

@@ -116,10 +116,11 @@ fn the_keys_of_the_json_are_perftests_and_ours() {
 
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("out.json");
-    printed(&format!("bw send -n 200 -b -l 4 --out_json_file {}", file.display()));
+    printed(&format!("bw send -n 200 -b -l 4 -c UC --out_json_file {}", file.display()));
     let report: Value = serde_json::from_slice(&std::fs::read(file).expect("a file")).expect("JSON");
     assert_eq!(keys(&report["results"]), ["BW_average", "BW_peak", "MsgRate", "MsgSize", "n_iterations"]);
     assert_eq!(report["test_info"]["test"], "Send_Bidirectional_Post_List_BW_Test");
+    assert_eq!(report["test_info"]["Connection_type"], "UC");
     let of = |key: &str| report["test_info"][key].clone();
     let named = ["TX_depth", "RX_depth", "CQ_Moderation", "Post_List", "Mtu", "Number_of_qps"].map(of);
     assert_eq!(named, [128, 512, 4, 4, 1024, 1].map(Value::from));
@@ -129,6 +130,10 @@ fn the_keys_of_the_json_are_perftests_and_ours() {
 fn lists_moderation_queue_pairs_directions_events_and_inline_data_work() {
     for arguments in [
         "bw write -n 500 -s 64 -l 16 -t 64",
+        "bw write -n 500 -s 3000 -c UC",
+        "bw send -n 300 -s 1000 -c UC -q 3",
+        "lat send -n 50 -c UC",
+        "lat write -n 50 -s 2000 -c UC",
         "bw write -n 501 -s 64 -Q 10 -I 64",
         "bw send -n 300 -s 1000 -q 3 -Q 7",
         "bw send -n 300 -s 64 -b -r 8",

@@ -131,12 +131,18 @@ pub fn test_qps(device: &Arc<Device>, plan: &Plan) -> Result<Vec<TestQp>, Failur
 /// Checks that the card has room for `count` queue pairs, each with a completion queue, beside what it has already.
 pub fn check_count(device: &Device, count: usize) -> Result<(), Failure> {
     let caps = device.caps();
-    for (name, log) in [("log_max_qp", caps.log_max_qp), ("log_max_cq", caps.log_max_cq)] {
+    // Each of the two queues has a umem; others are the driver's own.
+    let limits = [
+        ("queue pairs", count, "log_max_qp", caps.log_max_qp),
+        ("completion queues", count, "log_max_cq", caps.log_max_cq),
+        ("umems", 2 * count + 1, "log_max_umem", caps.log_max_umem),
+    ];
+    for (what, wanted, name, log) in limits {
         let most = 1_usize << log.min(31);
-        if count > most {
+        if wanted > most {
             return Err(format!(
-                "-q: {count} queue pairs with a completion queue each are more than the card's {most} ({name} {log}); \
-                 without a host both ends are on this card"
+                "-q: {count} queue pairs with a completion queue each need {wanted} {what}, more than the card's {most} \
+                 ({name} {log}); without a host both ends are on this card"
             )
             .into());
         }
