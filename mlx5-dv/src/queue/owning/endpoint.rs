@@ -146,8 +146,8 @@ impl<S: Connected> Endpoint<S> {
         self.link.connect_by(rtr, rts)
     }
 
-    /// Starts a batch of sends, writes and, if reliable, reads and atomics; `None` before [`connect`](Self::connect), or
-    /// without a send queue.
+    /// Starts a batch of sends, writes and, if reliable, reads and atomics; `None` before [`connect`](Self::connect),
+    /// or without a send queue.
     #[inline(always)]
     pub fn sends(&mut self) -> Option<EndpointSends<'_, S>> {
         let window = self.window;
