@@ -13,7 +13,8 @@ use mlx5_sim::profile::Profile;
 
 use crate::ends::{Card, SOON, bytes};
 
-fn connected(card: &Card) -> (UnreliableConnection, UnreliableConnection) {
+/// Two unreliable connections with each other.
+pub fn connected(card: &Card) -> (UnreliableConnection, UnreliableConnection) {
     let new = || UnreliableConnection::of_service(&card.pd, ConnectionOptions::default()).unwrap();
     let (mut a, mut b) = (new(), new());
     a.connect(&b.local().unwrap()).unwrap();

@@ -12,6 +12,7 @@ use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_sim::profile::Profile;
 
 use crate::ends::{Card, SOON, bytes, connected, is_refused, pair, pattern, write};
+use crate::unreliable;
 
 const READ_WRITE: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ);
 /// What the card reports of a key that is not what a work request, or a remote, takes it for.
@@ -239,6 +240,31 @@ fn a_window_of_type_1_is_of_all_queue_pairs_and_moves_from_region_to_region() {
     is_refused(&mut c, &near, remote);
     drop((a, b, c, d, window, near, second));
     card.end_after(&[KEY]);
+}
+
+#[test]
+fn an_unreliable_connection_has_windows_too() {
+    let card = Card::new();
+    let (mut a, mut b) = unreliable::connected(&card);
+    let (near, far) = (card.region(4096), private(&card, 4096));
+    let mut window = window(&card, WindowType::Two);
+    let (_, remote) = b.bind(&mut window, &far, Binding::new(64..128, READ_WRITE)).unwrap();
+    while !window.is_bound() {
+        assert!(window.settle(&b.wait(SOON).unwrap()));
+    }
+    // The immediate completes a receive once the data is there.
+    b.receive(far.buffer(0..4).unwrap()).unwrap();
+    let mut buffer = near.buffer(0..64).unwrap();
+    buffer.write(0, &pattern(64, 5));
+    a.write_imm(buffer, remote, 1).unwrap();
+    b.wait(SOON).unwrap().result.unwrap();
+    assert_eq!(bytes(&far, 64, 64), pattern(64, 5));
+    b.unbind(&mut window).unwrap();
+    while !window.is_free() {
+        assert!(window.settle(&b.wait(SOON).unwrap()));
+    }
+    drop((a, b, window, near, far));
+    card.end();
 }
 
 #[test]

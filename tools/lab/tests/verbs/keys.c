@@ -1,6 +1,6 @@
 /*
  * Memory keys for lists and for interleaved memory, configured by UMR (mlx5dv_wr_mr_list, mlx5dv_wr_mr_interleaved),
- * and used remotely and locally. The null region; regions at address 0, and with relaxed ordering.
+ * and used remotely and locally. The null region; regions at address 0, with relaxed ordering, and changed afterwards.
  * `keys DEVICE GID-INDEX`; exits with 0 if all is as the manual page requires.
  */
 #include "pair.h"
@@ -168,6 +168,31 @@ static void check_registrations(struct pair *pair)
 	CHECK(!ibv_dereg_mr(zero_based) && !ibv_dereg_mr(relaxed));
 }
 
+/* A registered region gets other rights, other memory, another protection domain. */
+static void check_rereg(struct pair *pair)
+{
+	static char pages[2][4096] __attribute__((aligned(4096)));
+	struct ibv_mr *region = ibv_reg_mr(pd, pages[0], sizeof(pages[0]), IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_pd *other = ibv_alloc_pd(device);
+
+	CHECK(region && other);
+	for (int i = 0; i < LENGTH; i++)
+		memory[i] = i + 3;
+	CHECK(!ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ALL));
+	post_to(pair->qp[0], IBV_WR_RDMA_WRITE, (uintptr_t)pages[0] + 64, region->rkey);
+	ends_in(pair, IBV_WC_SUCCESS);
+	CHECK(!memcmp(pages[0] + 64, memory, LENGTH));
+
+	CHECK(!ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, pages[1], sizeof(pages[1]), 0));
+	post_to(pair->qp[0], IBV_WR_RDMA_WRITE, (uintptr_t)pages[1] + 128, region->rkey);
+	ends_in(pair, IBV_WC_SUCCESS);
+	CHECK(!memcmp(pages[1] + 128, memory, LENGTH) && !pages[0][128 + LENGTH]);
+
+	/* Its domain is used by it, and by nothing else. */
+	CHECK(!ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0));
+	CHECK(ibv_dealloc_pd(other) && !ibv_dereg_mr(region) && !ibv_dealloc_pd(other));
+}
+
 int main(int argc, char **argv)
 {
 	open_device(argc, argv, ALL);
@@ -189,6 +214,7 @@ int main(int argc, char **argv)
 	check_key(&pair, other, list_offset, 4);
 	check_null_region(&pair);
 	check_registrations(&pair);
+	check_rereg(&pair);
 	CHECK(!ibv_destroy_qp(pair.qp[0]) && !ibv_destroy_cq(pair.cq));
 	CHECK(!mlx5dv_destroy_mkey(key) && !mlx5dv_destroy_mkey(other));
 	CHECK(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(device));
