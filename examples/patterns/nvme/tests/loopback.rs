@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use mlx5_dv::Device;
 use mlx5_nvme::{
-    Completed, Controller, ControllerOptions, DataPlacement, Host, HostError, HostOptions, IoBuffer, IoQueue,
-    Namespace, RamDisk, Status, SubmitError, Target, TargetOptions, TargetStatistics,
+    Completed, Controller, ControllerOptions, DataPlacement, Disk, FileDisk, Host, HostError, HostOptions, IoBuffer,
+    IoQueue, Namespace, RamDisk, Status, SubmitError, Target, TargetOptions, TargetStatistics,
 };
 use mlx5_open::virtual_time::World;
 use mlx5_sim::card::{Card, SteppedCard};
@@ -31,13 +31,16 @@ struct Pair {
 
 impl Pair {
     fn new(seed: u64, loss: u32, options: TargetOptions) -> Self {
+        Self::with_disk(seed, loss, options, Box::new(RamDisk::new(BLOCKS, BLOCK as u32).unwrap()))
+    }
+
+    fn with_disk(seed: u64, loss: u32, options: TargetOptions, disk: Box<dyn Disk>) -> Self {
         let world = World::new(seed);
         let conditions = Conditions { loss, duplication: loss / 2, reordering: loss / 2, ..Conditions::default() };
         let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], conditions).unwrap();
         let [near, far]: [Arc<Device>; 2] = cards.each_ref().map(|card| world.open(card).unwrap());
         let remote = SocketAddr::new(far.gids()[0].address.into(), options.port);
-        let disk = RamDisk::new(BLOCKS, BLOCK as u32).unwrap();
-        let target = Target::new(&far, None, options, vec![Box::new(disk)]).unwrap();
+        let target = Target::new(&far, None, options, vec![disk]).unwrap();
         let target = Arc::new(Mutex::new(Some(target)));
         let mut with = HostOptions::default();
         let (clock, served) = (world.clock().clone(), Arc::clone(&target));
@@ -129,9 +132,14 @@ fn fill(buffer: &mut IoBuffer, seed: u64) -> Vec<u8> {
 
 /// Random writes, reads and zeros with many commands under way, each part of the disk compared with what was written.
 fn exercise(seed: u64, loss: u32, placement: DataPlacement, in_capsule: bool, operations: u64) {
+    let pair = Pair::new(seed, loss, TargetOptions::new(NQN));
+    exercise_pair(pair, seed, options(placement, in_capsule), operations);
+}
+
+/// As [`exercise`], on a target that is there. Returns what each of the disk's parts, of equal size, holds.
+fn exercise_pair(mut pair: Pair, seed: u64, options: ControllerOptions, operations: u64) -> Vec<Vec<u8>> {
     const PARTS: usize = 24;
-    let mut pair = Pair::new(seed, loss, TargetOptions::new(NQN));
-    let (mut controller, namespace) = pair.connect(options(placement, in_capsule));
+    let (mut controller, namespace) = pair.connect(options);
     let mut queue = controller.io_queue(&mut pair.host).unwrap();
     let part = BLOCKS / PARTS;
     let mut buffers: VecDeque<IoBuffer> = queue.buffers(PARTS, part * BLOCK).unwrap().into();
@@ -193,6 +201,21 @@ fn exercise(seed: u64, loss: u32, placement: DataPlacement, in_capsule: bool, op
     controller.disconnect(&mut pair.host).unwrap();
     pair.await_quiet();
     assert_eq!(pair.statistics().commands, operations);
+    expected
+}
+
+#[test]
+fn a_file_holds_what_was_written() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // A rest that is no whole block.
+    file.as_file().set_len((BLOCKS * BLOCK + 100) as u64).unwrap();
+    let disk = FileDisk::open(file.path(), BLOCK as u32).unwrap();
+    let pair = Pair::with_disk(6, 0, TargetOptions::new(NQN), Box::new(disk));
+    let parts = exercise_pair(pair, 6, options(DataPlacement::StandingKey, true), 200);
+    let bytes = std::fs::read(file.path()).unwrap();
+    for (number, part) in parts.iter().enumerate() {
+        assert!(bytes[number * part.len()..][..part.len()] == part[..], "part {number}");
+    }
 }
 
 #[test]

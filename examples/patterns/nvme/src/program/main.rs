@@ -57,7 +57,7 @@ enum Command {
         #[arg(value_parser = remote)]
         target: SocketAddr,
     },
-    /// Serve disks to any host, such as Linux's nvme-rdma, until SIGKILL.
+    /// Serve disks to any host, such as Linux's nvme-rdma, until it is killed.
     Serve {
         #[command(flatten)]
         device: DeviceArguments,
