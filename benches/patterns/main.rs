@@ -1,0 +1,171 @@
+//! What the patterns cost: instructions of a processor for an I/O of NVMe over RDMA, counted by callgrind, on the host
+//! and on the target, without the card and without the disk's own work beyond a copy.
+//!
+//! `cargo bench -p mlx5-benches --bench patterns` measures. Without `--bench` (as in `cargo test --all-targets`) a
+//! short run checks that it works. README.md explains the figures.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mlx5_benches::{Failure, callgrind};
+use mlx5_nvme::{
+    Controller, ControllerOptions, DataPlacement, Host, HostOptions, IoBuffer, IoQueue, Namespace, RamDisk, Target,
+    TargetOptions,
+};
+use mlx5_open::virtual_time::World;
+use mlx5_sim::card::Card;
+use mlx5_sim::world::Conditions;
+
+/// Argument for the child process that counts.
+const ARGUMENT: &str = "--count";
+const NQN: &str = "nqn.2014-08.example:bench";
+/// Bytes of an I/O.
+const BYTES: usize = 4096;
+/// I/Os under way at once.
+const BATCH: usize = 32;
+const STEP: Duration = Duration::from_micros(20);
+/// Batches before the one that counts.
+const WARM: usize = 3;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Io {
+    Read,
+    Write,
+}
+
+/// Name, operation, where the data is, and whether it may be in the capsule.
+const CASES: [(&str, Io, DataPlacement, bool); 5] = [
+    ("read, standing key", Io::Read, DataPlacement::StandingKey, true),
+    ("read, key for each command", Io::Read, DataPlacement::FastKey, true),
+    ("write in the capsule", Io::Write, DataPlacement::StandingKey, true),
+    ("write, standing key", Io::Write, DataPlacement::StandingKey, false),
+    ("write, key for each command", Io::Write, DataPlacement::FastKey, false),
+];
+
+/// Turns of the target, which are counted one by one.
+const TURNS: [&str; 3] = ["target, first turn", "target, second turn", "target, third turn"];
+
+fn main() -> Result<(), Failure> {
+    let is_given = |word: &str| std::env::args().any(|argument| argument == word);
+    if is_given(ARGUMENT) {
+        return child();
+    }
+    if !is_given("--bench") {
+        println!("a short run: no figures");
+        return child();
+    }
+    let counts = callgrind::run(&[ARGUMENT])?;
+    println!("| 4 KiB, {BATCH} under way | host, submit | host, complete | target |");
+    println!("| --- | ---: | ---: | ---: |");
+    for (name, ..) in CASES {
+        let of = |part: &str| counts.get(&format!("{name}: {part}")).copied().unwrap_or(f64::NAN) / BATCH as f64;
+        let target: f64 = TURNS.map(of).iter().sum();
+        println!("| {name} | {:.0} | {:.0} | {target:.0} |", of("submit"), of("complete"));
+    }
+    Ok(())
+}
+
+/// Runs in the child process.
+fn child() -> Result<(), Failure> {
+    callgrind::count_nothing();
+    for (name, io, placement, in_capsule) in CASES {
+        let mut stage = Stage::new(placement, in_capsule)?;
+        for _ in 0..WARM {
+            stage.batch(io, None)?;
+        }
+        stage.batch(io, Some(name))?;
+    }
+    Ok(())
+}
+
+/// A host and a target on two cards, in virtual time: each works only when it is called.
+struct Stage {
+    world: World,
+    target: Arc<Mutex<Target>>,
+    queue: IoQueue,
+    namespace: Namespace,
+    buffers: Vec<IoBuffer>,
+    // The queue belongs to it.
+    _controller: Controller,
+    _host: Host,
+}
+
+/// Counts `work`, if it has a name.
+fn counted<T>(name: Option<&str>, part: &str, work: impl FnOnce() -> T) -> T {
+    match name {
+        Some(name) => callgrind::count(&format!("{name}: {part}"), work),
+        None => work(),
+    }
+}
+
+impl Stage {
+    fn new(placement: DataPlacement, in_capsule: bool) -> Result<Self, Failure> {
+        let world = World::new(1);
+        let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default())?;
+        let (near, far) = (world.open(&cards[0])?, world.open(&cards[1])?);
+        let address = far.gids().first().ok_or("the function has no GID")?.address;
+        let options = TargetOptions::new(NQN);
+        let remote = SocketAddr::new(address.into(), options.port);
+        let target = Target::new(&far, None, options, vec![Box::new(RamDisk::new(4096, 512)?)])?;
+        let target = Arc::new(Mutex::new(target));
+
+        let (clock, served) = (world.clock().clone(), Arc::clone(&target));
+        let mut with = HostOptions::default();
+        with.idle = Some(Box::new(move || {
+            poll(&served);
+            clock.pause(STEP);
+        }));
+        let mut host = Host::new(&near, None, with)?;
+        let mut options = ControllerOptions::default();
+        (options.placement, options.in_capsule, options.keep_alive) = (placement, in_capsule, Duration::ZERO);
+        let mut controller = host.connect(remote, NQN, options)?;
+        let namespace = *controller.namespaces(&mut host)?.first().ok_or("no namespace")?;
+        let queue = controller.io_queue(&mut host)?;
+        let buffers = queue.buffers(BATCH, BYTES)?;
+        Ok(Stage { world, target, queue, namespace, buffers, _controller: controller, _host: host })
+    }
+
+    /// Lets the cards work until they have nothing to do.
+    fn settle(&self) {
+        for _ in 0..100 {
+            self.world.clock().pause(STEP);
+        }
+    }
+
+    /// Submits a batch, serves it, and takes the answers.
+    fn batch(&mut self, io: Io, name: Option<&str>) -> Result<(), Failure> {
+        let (queue, namespace, buffers) = (&mut self.queue, &self.namespace, &mut self.buffers);
+        counted(name, "submit", || -> Result<(), Failure> {
+            for (number, buffer) in buffers.drain(..).enumerate() {
+                let lba = (number * BYTES / 512) as u64;
+                match io {
+                    Io::Read => queue.read(namespace, lba, buffer, lba)?,
+                    Io::Write => queue.write(namespace, lba, buffer, lba)?,
+                }
+            }
+            Ok(())
+        })?;
+        self.settle();
+        // Commands; the data that was read, where it was; what was sent.
+        for turn in TURNS {
+            counted(name, turn, || poll(&self.target));
+            self.settle();
+        }
+        let (queue, buffers) = (&mut self.queue, &mut self.buffers);
+        counted(name, "complete", || -> Result<(), Failure> {
+            while buffers.len() < BATCH {
+                let Some(completed) = queue.poll()? else { return Err("an answer is missing".into()) };
+                buffers.extend(completed.buffer);
+            }
+            Ok(())
+        })
+    }
+}
+
+fn poll(target: &Mutex<Target>) {
+    if let Ok(mut target) = target.lock() {
+        // A target that fails answers nothing, which is noticed.
+        let _ = target.poll();
+    }
+}
