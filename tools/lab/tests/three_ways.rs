@@ -118,14 +118,14 @@ fn watch(program: &str, device: &str, stop: &str) -> String {
 }
 
 impl ThreeWays {
-    /// What `mlx5 counters` of the host's says of function 0.
-    fn counters_on_the_host(&self) -> Result<Counters, Report> {
+    /// What `mlx5 COMMAND --json` of the host's says of function 0.
+    fn said_on_the_host(&self, command: &str) -> Result<String, Report> {
         let socket = self.lab.model.sockets()[0].display();
         let output = Command::new(self.build.program("mlx5")?)
-            .args(["counters", "--json", "-d", &format!("vfio-user:{socket}")])
+            .args([command, "--json", "-d", &format!("vfio-user:{socket}")])
             .output()?;
         match output.status.success() {
-            true => counted(&String::from_utf8_lossy(&output.stdout)),
+            true => Ok(String::from_utf8_lossy(&output.stdout).into()),
             false => Err(String::from_utf8_lossy(&output.stderr).into()),
         }
     }
@@ -214,11 +214,43 @@ fn rdma_counts_as_linux_counts(
     Ok(())
 }
 
+/// `mlx5 info` of functions that no kernel drives tells of the card what Linux shows of its own function of that card.
+fn info_of_owned_functions_is_that_of_their_card(ways: &ThreeWays, second: &str) -> TestResult {
+    let theirs = ways.lab.check(
+        "device=$(ls /sys/class/infiniband/mlx5_0/device/net)
+        ethtool -i $device && ethtool $device && ibv_devinfo -v -d mlx5_0",
+        TRAFFIC,
+    )?;
+    let word = |name: &str| {
+        let found = theirs.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+        found.map(|word| word.trim().to_owned()).ok_or_else(|| format!("no {name}:\n{theirs}"))
+    };
+    let in_guest = ways.lab.check(&format!("mlx5 info --json -d vfio:{second}"), TRAFFIC)?;
+    let on_host = ways.said_on_the_host("info")?;
+    for (text, mac) in [(&in_guest, "02:00:c5:00:00:03"), (&on_host, "02:00:c5:00:00:01")] {
+        let info: Value = serde_json::from_str(text)?;
+        let ours = |path: &str| info.pointer(path).map_or(String::new(), |value| value.to_string().replace('"', ""));
+        assert_eq!(word("firmware-version")?, format!("{} ({})", ours("/firmware"), ours("/psid")), "{text}");
+        assert_eq!(word("Speed")?, format!("{}Mb/s", ours("/port/speed_mbps")), "{text}");
+        assert!(word("active_width")?.starts_with(&format!("{}X ", ours("/port/lanes"))), "{text}{theirs}");
+        assert_eq!(ours("/port/mac"), mac, "{text}");
+        // Not queue pairs: the kernel's driver asks for fewer or more than a function starts with.
+        for (capability, name) in [("log_max_cq", "max_cq"), ("log_max_mkey", "max_mr"), ("log_max_pd", "max_pd")] {
+            let mut limits = info["limits"].as_array().into_iter().flatten();
+            let own = limits.find(|limit| limit["capability"] == capability).map(|limit| limit["limit"].to_string());
+            assert_eq!(own, Some(word(name)?), "{name}: {text}");
+        }
+    }
+    let info: Value = serde_json::from_str(&in_guest)?;
+    assert_eq!((&info["pci_address"], &info["driver"]), (&second.into(), &"vfio-pci".into()), "{in_guest}");
+    Ok(())
+}
+
 /// `mlx5 counters` of functions that no kernel drives, over vfio-user and over vfio-pci, beside `ethtool -S` of the
 /// function at the other end of the wire.
 fn owned_functions_count_as_linux_counts(ways: &ThreeWays, second: &str) -> TestResult {
     let kernel = "rc_pingpong -d devx:mlx5_0 -c -n 200";
-    rdma_counts_as_linux_counts(ways, &|| ways.counters_on_the_host(), &|| {
+    rdma_counts_as_linux_counts(ways, &|| counted(&ways.said_on_the_host("counters")?), &|| {
         ways.call_from_the_host(&format!("{kernel} --listen"))
     })?;
     let in_guest = || counted(&ways.lab.check(&format!("mlx5 counters --json -d vfio:{second}"), TRAFFIC)?);
@@ -272,6 +304,7 @@ fn host_guest_kernel_and_guest_process_talk_to_each_other() -> TestResult {
     ways.call_from_the_host(&format!("{process} --listen"))?;
 
     messages_name_shared_queues_of_libmlx5_and_of_ours(&ways, &second)?;
+    info_of_owned_functions_is_that_of_their_card(&ways, &second)?;
     owned_functions_count_as_linux_counts(&ways, &second)?;
 
     // Strict mode reports objects left at TEARDOWN_HCA.
