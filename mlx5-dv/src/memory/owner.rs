@@ -17,7 +17,7 @@ use super::PageSize;
 ///   may be written through the pointer, by this process and by the card.
 /// * If not `WRITABLE`: nobody writes them. Others may read them, also by references.
 ///
-/// ```compile_fail,E0133
+/// ```compile_fail,E0200
 /// # use std::ptr::NonNull;
 /// struct Mine(Vec<u8>);
 /// impl mlx5_dv::memory::MemoryOwner for Mine { // what it promises cannot be checked: `unsafe impl`
