@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::{
-    ArmXrcSrqIn, Command, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn, ModifySqIn, Qp2errIn,
-    Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
+    ArmXrcSrqIn, Command, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn, ModifyRqtIn, ModifySqIn,
+    Qp2errIn, Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn, WithTail,
 };
+use mlx5_prm::layout::Be32;
 
 use crate::access::{ObjectHandle, RawCommand, SafeCommand};
 use crate::device::Device;
@@ -139,6 +140,7 @@ impl Transition for Qp2rstIn {}
 impl Transition for ModifySqIn {}
 impl Transition for ModifyRqIn {}
 impl Transition for ModifyRmpIn {}
+impl Transition for WithTail<ModifyRqtIn, Be32> {}
 impl Transition for ModifyCqIn {}
 impl Transition for ArmXrcSrqIn {}
 

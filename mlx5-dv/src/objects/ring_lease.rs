@@ -38,6 +38,11 @@ pub trait SendRingOwner {
 pub trait ReceiveRingOwner {
     /// The queue was dropped.
     fn release_receive_ring(&self);
+
+    /// Whether completions may carry a flow tag in place of the queue's number.
+    fn is_tagged(&self) -> bool {
+        false
+    }
 }
 
 impl RingPermit {

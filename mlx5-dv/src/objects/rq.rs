@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{CreateRqIn, DestroyRqIn, ModifyRqIn, QueryRqIn};
@@ -85,6 +86,8 @@ pub struct Rq {
     log_size: u32,
     log_stride: u32,
     sges: u16,
+    /// Whether it has been in an RQ table.
+    is_spread: AtomicBool,
     pd: Arc<Pd>,
 }
 
@@ -132,6 +135,7 @@ impl Rq {
             log_size,
             log_stride,
             sges: options.sges.max(1),
+            is_spread: AtomicBool::new(false),
             pd: Arc::clone(pd),
         }))
     }
@@ -178,6 +182,11 @@ impl Rq {
         self.queue.query()
     }
 
+    /// It gets into an RQ table: from now on, its completions may carry the flow tag of a TIR that spreads frames.
+    pub(super) fn mark_spread(&self) {
+        self.is_spread.store(true, Ordering::Relaxed);
+    }
+
     /// Leases the ring for `call`.
     pub(crate) fn lease_receive_ring(&self, call: &'static str) -> Result<RingPermit, Error> {
         let wanted = [QueueState::Rst, QueueState::Rdy];
@@ -199,6 +208,10 @@ impl Rq {
 impl ReceiveRingOwner for Rq {
     fn release_receive_ring(&self) {
         self.queue.release();
+    }
+
+    fn is_tagged(&self) -> bool {
+        self.is_spread.load(Ordering::Relaxed)
     }
 }
 

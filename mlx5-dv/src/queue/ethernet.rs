@@ -2,13 +2,14 @@
 //!
 //! The contract is that of [`queue`](super): one thread per queue; no system call, lock or allocation; nothing from the
 //! card is trusted. [`EthernetSendQueue`] and [`EthernetReceiveQueue`] take frames by address and key, which is
-//! `unsafe`. [`EthernetQueue`] has one of each, owns the buffers in flight, and configures steering.
+//! `unsafe`. [`EthernetQueue`] has one of each, owns the buffers in flight, and configures steering; [`Spread`] spreads
+//! frames over several of them.
 //!
 //! A frame starts with its Ethernet header and ends before the FCS, which the port adds and strips, as it does with
 //! padding of short frames. Completions are as for queue pairs; [`Work::qpn`](super::Work::qpn) is the number of the
 //! send or receive queue.
-//! [`Work::qpn`](super::Work::qpn) the number of the send or receive queue.
 
 pub use super::owning::ethernet::{EthernetOptions, EthernetQueue};
+pub use super::owning::spread::{Spread, SpreadOptions};
 pub use super::receive::ethernet::EthernetReceiveQueue;
 pub use super::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags, Frames};

@@ -4,3 +4,4 @@ mod ends;
 mod errors;
 mod frames;
 mod refusals;
+mod spread;

@@ -366,6 +366,9 @@ fn frames_pass_beside_the_kernels_own(lab: &Lab) -> TestResult {
     let said = lab.check(&format!("{frames} -i 300 2>&1"), TRAFFIC)?;
     assert!(said.contains("300 frames of type 0x88b5 from devx:mlx5_0 to devx:mlx5_1 and back"), "{said}");
     lab.check(&format!("{frames} -i 100 --events 2>&1"), TRAFFIC)?;
+    let said = lab.check("spread -d devx:mlx5_0 --peer devx:mlx5_1 -f 32 -i 5 2>&1", TRAFFIC)?;
+    assert!(said.contains("160 frames of 32 flows, each on one queue"), "{said}");
+    assert!(said.contains("with a table of the last queue alone: 160 frames there"), "{said}");
     let said = lab.check(&format!("{frames} -i 300 --blue-flame 2>&1"), TRAFFIC)?;
     // Linux finds that write combining does not work here, and maps the page uncached.
     assert!(said.contains("by BlueFlame, page mapped uncached"), "{said}");

@@ -22,7 +22,7 @@ const FWD_DEST: u16 = 4;
 
 /// Directs matching frames to a TIR until it is dropped. PRM "Flow Table Entry".
 ///
-/// The flow tag is the number of the TIR's receive queue.
+/// The flow tag is the number of the TIR's receive queue, or of the TIR where it spreads frames over several.
 #[derive(Debug)]
 pub struct FlowRule {
     location: Location,
@@ -145,7 +145,8 @@ impl Drop for FlowRule {
 }
 
 fn flow_tag(tir: &Tir) -> Result<u32, Error> {
-    let rqn = tir.rq().rqn();
-    fits("rqn as flow tag", rqn, 24)?;
-    Ok(rqn)
+    // Of a TIR that spreads frames: its own number, as there is no one queue.
+    let tag = tir.rq().map_or(tir.tirn(), |rq| rq.rqn());
+    fits("flow tag", tag, 24)?;
+    Ok(tag)
 }

@@ -8,14 +8,15 @@ use std::time::Duration;
 use mlx5_prm::ctx::InlineMode;
 
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::listening::{Class, Listening, addresses};
 use super::queues::{Queues, Wait};
-use crate::device::{Device, check_groups};
+use crate::device::Device;
 use crate::error::Error;
 use crate::memory::DataSegment;
 use crate::net::Mac;
 use crate::objects::{
-    AnyDoorbell, Buffer, CqOptions, FlowGroup, FlowMatcher, FlowRule, FlowTable, MOST_HEADERS, Pd, Rq, RqOptions, Sq,
-    SqOptions, Tir, Tis, TransportDomain, Uar, headers, to_mac,
+    AnyDoorbell, Buffer, CqOptions, MOST_HEADERS, Pd, Rq, RqOptions, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
+    headers,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Side;
@@ -68,24 +69,6 @@ pub struct EthernetQueue {
     queues: Queues<EthernetSendQueue<AnyDoorbell>, EthernetReceiveQueue>,
 }
 
-/// Steering objects of `listen`. In this order rules are dropped first.
-#[derive(Debug)]
-struct Listening {
-    _rules: Vec<FlowRule>,
-    device: Arc<Device>,
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        if self.device.is_owned()
-            && let Err(error) = self.device.set_multicast(&[])
-            && !error.is_dead()
-        {
-            tracing::warn!(%error, "the function's list of multicast addresses is left as it was");
-        }
-    }
-}
-
 impl EthernetQueue {
     /// Creates queues in RDY with their own UAR page and completion queue: frames may be sent, receives posted.
     ///
@@ -93,17 +76,29 @@ impl EthernetQueue {
     /// [`Error::Unsupported`] on a card without Ethernet; [`Error::Invalid`] if the options exceed a capability;
     /// [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: EthernetOptions) -> Result<Self, Error> {
+        Self::in_domain(pd, &TransportDomain::alloc(pd.device())?, options)
+    }
+
+    /// As [`new`](Self::new), `count` times, for a [`Spread`](super::spread::Spread): none receives what another sends.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn several(pd: &Arc<Pd>, count: usize, options: &EthernetOptions) -> Result<Vec<Self>, Error> {
+        let domain = TransportDomain::alloc(pd.device())?;
+        (0..count).map(|_| Self::in_domain(pd, &domain, options.clone())).collect()
+    }
+
+    fn in_domain(pd: &Arc<Pd>, domain: &Arc<TransportDomain>, options: EthernetOptions) -> Result<Self, Error> {
         let uar = Uar::alloc(pd.device())?;
         let entries = options.send_depth.saturating_add(options.recv_depth);
         let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
         cq_options.events = options.events;
         let cq = CompletionQueue::create(&uar, cq_options)?;
-        let domain = TransportDomain::alloc(pd.device())?;
-        let tis = Tis::create(&domain, options.priority)?;
+        let tis = Tis::create(domain, options.priority)?;
         let sq_options = SqOptions::default().wqes(options.send_depth).inline_bytes(options.inline_bytes);
         let sq = Sq::create(pd, &uar, &tis, cq.cq(), sq_options)?;
         let rq = Rq::create(pd, cq.cq(), RqOptions::default().wqes(options.recv_depth))?;
-        let tir = Tir::create(&domain, &rq)?;
+        let tir = Tir::create(domain, &rq)?;
         let mut queue = EthernetQueue {
             in_flight: InFlight::new(options.send_depth, options.recv_depth),
             events: options.events,
@@ -150,41 +145,18 @@ impl EthernetQueue {
     /// set. RoCE packets still go to their queue pairs. For other frames, create flow rules to [`tir`](Self::tir).
     ///
     /// This creates the function's root flow table. On DevX it takes these frames from the kernel's network device (see
-    /// [`FlowMatcher`]), which then does not receive them: to use both, create rules for your own frames instead.
+    /// [`FlowMatcher`](crate::objects::FlowMatcher)), which then does not receive them: to use both, create rules for
+    /// your own frames instead.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the function has a root flow table already, or for an address that is not multicast;
     /// [`Error::Unsupported`], [`Error::Command`]; on DevX, [`Error::Io`].
     pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
-        check_groups(groups)?;
+        let addresses = addresses(self.device(), groups)?;
         self.listening = None;
-        let device = Arc::clone(self.device());
-        let addresses: Vec<Mac> = [device.mac(), Mac::BROADCAST].iter().chain(groups).copied().collect();
-        self.listening = Some(match device.is_owned() {
-            true => self.listen_alone(device, addresses)?,
-            false => self.listen_beside_kernel(device, addresses)?,
-        });
+        let classes = [Class::by_address(&addresses, &self.tir)];
+        self.listening = Some(Listening::start(self.device(), &addresses, &classes)?);
         Ok(())
-    }
-
-    fn listen_alone(&self, device: Arc<Device>, addresses: Vec<Mac>) -> Result<Listening, Error> {
-        let entries = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        let table = FlowTable::create(&device, 0, entries)?;
-        let group = FlowGroup::create(&table, 0..entries, &to_mac(Mac::BROADCAST))?;
-        let rule = |mac: Mac| FlowRule::create(&group, &to_mac(mac), &self.tir);
-        let rules = addresses.iter().copied().map(rule).collect::<Result<_, _>>()?;
-        let listening = Listening { _rules: rules, device };
-        // Broadcast counts as multicast here: Linux lists it, too.
-        listening.device.set_multicast(&addresses[1..])?;
-        table.set_root()?;
-        Ok(listening)
-    }
-
-    fn listen_beside_kernel(&self, device: Arc<Device>, addresses: Vec<Mac>) -> Result<Listening, Error> {
-        let matcher = FlowMatcher::create(&device, 0, &to_mac(Mac::BROADCAST))?;
-        let rule = |mac: Mac| FlowRule::beside_kernel(&matcher, &to_mac(mac), &self.tir);
-        let rules = addresses.into_iter().map(rule).collect::<Result<_, _>>()?;
-        Ok(Listening { _rules: rules, device })
     }
 
     /// Number of frames in flight, and of receives posted.

@@ -10,6 +10,8 @@ pub(super) mod fast_window;
 pub(super) mod hub;
 pub(super) mod in_flight;
 mod key_life;
+mod listening;
 mod queues;
 mod receives;
 pub(super) mod setup;
+pub(super) mod spread;

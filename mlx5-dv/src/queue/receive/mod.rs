@@ -177,7 +177,12 @@ impl<O: ReceiveRingOwner> ReceiveQueue<O> {
     /// [`RetireError`] for a completion of another queue, or of another receive than the oldest. Nothing changes.
     #[inline]
     pub fn retire(&mut self, work: &Work) -> Result<u64, RetireError> {
-        self.ring.retire(work)
+        match self.ring.retire(work) {
+            Err(RetireError::OtherQueue { .. }) if self.object.is_tagged() => {
+                self.ring.retire(&Work { qpn: self.ring.qpn, ..*work })
+            }
+            retired => retired,
+        }
     }
 
     /// Number of receives that can be posted now.

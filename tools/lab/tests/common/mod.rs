@@ -48,6 +48,7 @@ pub fn build() -> Result<Build, Report> {
         "srq_pingpong",
         "xsrq_pingpong",
         "frames",
+        "spread",
         "atomics",
         "fast_keys",
         "asyncwatch",

@@ -1,0 +1,90 @@
+//! Steering of the frames that a function receives to queues for Ethernet frames.
+
+use std::sync::Arc;
+
+use mlx5_prm::flow::FteMatchSetLyr24;
+
+use crate::device::{Device, check_groups};
+use crate::error::Error;
+use crate::net::Mac;
+use crate::objects::{FlowGroup, FlowMatcher, FlowRule, FlowTable, Tir, to_mac};
+
+/// Rules with the same criteria, and where matching frames go.
+#[derive(Debug)]
+pub(super) struct Class {
+    pub(super) criteria: FteMatchSetLyr24,
+    pub(super) rules: Vec<(FteMatchSetLyr24, Arc<Tir>)>,
+}
+
+impl Class {
+    /// Frames to `addresses`, all to `tir`.
+    pub(super) fn by_address(addresses: &[Mac], tir: &Arc<Tir>) -> Self {
+        let rules = addresses.iter().map(|&mac| (to_mac(mac), Arc::clone(tir))).collect();
+        Class { criteria: to_mac(Mac::BROADCAST), rules }
+    }
+}
+
+/// The function's own address, broadcast, and `groups`, which must be multicast.
+pub(super) fn addresses(device: &Device, groups: &[Mac]) -> Result<Vec<Mac>, Error> {
+    check_groups(groups)?;
+    Ok([device.mac(), Mac::BROADCAST].iter().chain(groups).copied().collect())
+}
+
+/// Rules that bring frames to queues, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Listening {
+    _rules: Vec<FlowRule>,
+    device: Arc<Device>,
+}
+
+impl Listening {
+    /// Brings frames to `addresses`, which [`addresses`] gave, to where `classes` say, the first class first.
+    pub(super) fn start(device: &Arc<Device>, addresses: &[Mac], classes: &[Class]) -> Result<Self, Error> {
+        match device.is_owned() {
+            true => Self::alone(device, addresses, classes),
+            false => Self::beside_kernel(device, classes),
+        }
+    }
+
+    fn alone(device: &Arc<Device>, addresses: &[Mac], classes: &[Class]) -> Result<Self, Error> {
+        let count = |class: &Class| u32::try_from(class.rules.len()).unwrap_or(u32::MAX);
+        let entries = classes.iter().map(count).fold(0, u32::saturating_add);
+        let table = FlowTable::create(device, 0, entries)?;
+        let (mut rules, mut start) = (Vec::new(), 0);
+        for class in classes {
+            let end = start + count(class);
+            let group = FlowGroup::create(&table, start..end, &class.criteria)?;
+            for (value, tir) in &class.rules {
+                rules.push(FlowRule::create(&group, value, tir)?);
+            }
+            start = end;
+        }
+        let listening = Listening { _rules: rules, device: Arc::clone(device) };
+        // Broadcast counts as multicast here: Linux lists it, too.
+        device.set_multicast(&addresses[1..])?;
+        table.set_root()?;
+        Ok(listening)
+    }
+
+    fn beside_kernel(device: &Arc<Device>, classes: &[Class]) -> Result<Self, Error> {
+        let mut rules = Vec::new();
+        for (priority, class) in (0..).zip(classes) {
+            let matcher = FlowMatcher::create(device, priority, &class.criteria)?;
+            for (value, tir) in &class.rules {
+                rules.push(FlowRule::beside_kernel(&matcher, value, tir)?);
+            }
+        }
+        Ok(Listening { _rules: rules, device: Arc::clone(device) })
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if self.device.is_owned()
+            && let Err(error) = self.device.set_multicast(&[])
+            && !error.is_dead()
+        {
+            tracing::warn!(%error, "the function's list of multicast addresses is left as it was");
+        }
+    }
+}
