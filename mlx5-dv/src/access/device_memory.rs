@@ -57,6 +57,11 @@ impl MemicHandle {
         self.pages
     }
 
+    /// Whether loads and stores go by a mapping.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.mapping.is_some()
+    }
+
     /// Loads the dword at `at`, which [`check`](Self::check) has found inside; `None` if it is not mapped.
     pub(super) fn load(&self, at: usize) -> Option<[u8; DWORD]> {
         // SAFETY: a dword inside of the mapping, which nobody has a reference to.

@@ -136,6 +136,10 @@ impl CardMemory for Owned {
         for (at, dword) in (first..).step_by(DWORD).zip(dwords) {
             self.store(memory, at, *dword)?;
         }
+        if !memory.is_mapped() && !dwords.is_empty() {
+            // Stores by messages could be overtaken by a doorbell on a mapped page. A load passes no store: PCIe 2.4.1.
+            self.load(memory, first)?;
+        }
         uar::barrier::to_device();
         Ok(())
     }
