@@ -180,6 +180,8 @@ impl Machine {
     /// From now on only answers late messages.
     fn wait_out(&mut self, now: Duration, id: u32, state: State) {
         self.leave_backlog(id);
+        // As Linux has it: the remote's queue pair may be connected again at once, to another one of ours.
+        self.table.forget_queue_pair(id);
         if let Some(connection) = self.table.get_mut(id) {
             connection.state = state;
         }

@@ -133,6 +133,16 @@ impl Table {
         self.by_queue_pair.insert(key, id);
     }
 
+    /// The remote queue pair of connection `id` may have another connection from now on.
+    pub(super) fn forget_queue_pair(&mut self, id: u32) {
+        let key = self.connections.get_mut(&id).and_then(|connection| connection.queue_pair_key.take());
+        if let Some(key) = key
+            && self.by_queue_pair.get(&key) == Some(&id)
+        {
+            self.by_queue_pair.remove(&key);
+        }
+    }
+
     /// Sets the timer of connection `id` to `deadline`.
     pub(super) fn set_deadline(&mut self, id: u32, deadline: Option<Duration>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -159,16 +169,12 @@ impl Table {
 
     pub(super) fn remove(&mut self, id: u32) -> Option<Connection> {
         self.set_deadline(id, None);
+        self.forget_queue_pair(id);
         let connection = self.connections.remove(&id)?;
         if let Some(key) = connection.remote_key
             && self.by_remote.get(&key) == Some(&id)
         {
             self.by_remote.remove(&key);
-        }
-        if let Some(key) = connection.queue_pair_key
-            && self.by_queue_pair.get(&key) == Some(&id)
-        {
-            self.by_queue_pair.remove(&key);
         }
         Some(connection)
     }

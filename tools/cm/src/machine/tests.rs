@@ -359,6 +359,21 @@ fn both_may_disconnect_at_once() {
 }
 
 #[test]
+fn a_queue_pair_whose_connection_has_ended_is_connected_again_at_once() {
+    let mut net = Network::new(9, CALM);
+    let [ours, theirs] = net.connected(5);
+    net.ends[0].disconnect(net.now, ours, &[]).unwrap();
+    for end in 0..2 {
+        assert!(matches!(net.event(end).1, Event::Disconnected { .. }));
+    }
+    assert_eq!(net.ends[1].state(theirs), Some(State::Timewait));
+    // Both ends' queue pairs have the same numbers.
+    let [again, _] = net.connected(5);
+    assert_ne!(again, ours);
+    assert_eq!(net.ends[1].state(theirs), Some(State::Timewait));
+}
+
+#[test]
 fn a_process_that_was_killed_and_started_anew_is_not_taken_for_the_old_one() {
     let mut net = Network::new(9, CALM);
     let [_, theirs] = net.connected(5);
