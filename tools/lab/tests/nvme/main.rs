@@ -50,11 +50,11 @@ ln -s /sys/kernel/config/nvmet/subsystems/lab ports/1/subsystems/lab
 "#;
 
 /// A host connected to the subsystem `NQN` at `ADDRESS`, which has `/dev/nvme0n1`. It is told by writing to
-/// /dev/nvme-fabrics what `nvme connect` writes there.
+/// /dev/nvme-fabrics what `nvme connect` writes there. A busy machine may stop the guest for some seconds.
 const HOST: &str = r#"
 set -e
 modprobe nvme-rdma
-echo "transport=rdma,traddr=$ADDRESS,trsvcid=4420,nqn=$NQN,nr_io_queues=2" > /dev/nvme-fabrics
+echo "transport=rdma,traddr=$ADDRESS,trsvcid=4420,nqn=$NQN,nr_io_queues=2,keep_alive_tmo=60" > /dev/nvme-fabrics
 for wait in $(seq 300); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done
 echo "no /dev/nvme0n1"
 exit 1

@@ -119,10 +119,10 @@ fn our_host(pair: &Pair) -> TestResult {
     assert!(found.contains("lab  10.0.0.1:4420"), "{found}");
     let commands = rounds(2_000, 250_000);
     for how in ["", "--no-in-capsule", "--fast-keys", "--fast-keys --no-in-capsule --depth 128 --longest 1048576"] {
-        let said = pair.run(&format!("verify 10.0.0.1 --nqn lab -n {commands} {how}"))?;
+        let said = pair.run(&format!("verify 10.0.0.1 --nqn lab --keep-alive 60 -n {commands} {how}"))?;
         assert!(said.contains("every block read held what was written last"), "{said}");
     }
-    let mut host = pair.start("verify 10.0.0.1 --nqn lab -n 100000000 --reconnect 120 --fast-keys")?;
+    let mut host = pair.start("verify 10.0.0.1 --nqn lab --keep-alive 60 -n 100000000 --reconnect 120 --fast-keys")?;
     host.await_line("namespace 1")?;
     for _ in 0..2 {
         pair.lab.check("rm /sys/kernel/config/nvmet/ports/1/subsystems/lab", PROBE)?;
