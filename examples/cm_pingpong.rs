@@ -45,7 +45,7 @@ struct Options {
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// IPv4 address and prefix of the function, such as 10.0.0.4/24.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = network)]
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
     ip: Option<Ipv4Cidr>,
     /// Number of exchanges.
     #[arg(short = 'C', long, default_value_t = 100)]
@@ -58,10 +58,6 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     program::run("cm_pingpong", || run(&options))
-}
-
-fn network(text: &str) -> Result<Ipv4Cidr, String> {
-    text.parse().map_err(|()| format!("{text:?} is not an address with a prefix, such as 10.0.0.4/24"))
 }
 
 fn run(options: &Options) -> Result<(), Failure> {

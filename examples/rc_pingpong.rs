@@ -63,7 +63,7 @@ struct Options {
     #[arg(short, long = "gid-idx", default_value_t = 0)]
     gid_idx: u16,
     /// IPv4 address and prefix for an owned function, such as 10.0.0.4/24. It becomes GID 1.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = network)]
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
     ip: Option<Ipv4Cidr>,
     /// Use an unreliable connection (UC): a lost message ends the ping-pong.
     #[arg(long)]
@@ -79,10 +79,6 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     program::run("rc_pingpong", || run(&options))
-}
-
-fn network(text: &str) -> Result<Ipv4Cidr, String> {
-    text.parse().map_err(|()| format!("{text:?} is not an address with a prefix, such as 10.0.0.4/24"))
 }
 
 fn run(options: &Options) -> Result<(), Failure> {

@@ -47,6 +47,11 @@ pub use smoltcp::wire::Ipv4Cidr;
 use shared::Shared;
 use stack::Stack;
 
+/// Parses an address with its prefix, such as `10.0.0.4/24`. Errors: what was given, and the form, for a command line.
+pub fn parse_network(text: &str) -> Result<Ipv4Cidr, String> {
+    text.parse().map_err(|()| format!("{text:?} is not an address with a prefix, such as 10.0.0.4/24"))
+}
+
 /// The address of a GID: IPv4 if it is mapped (::ffff:a.b.c.d), else IPv6.
 pub fn address_of(gid: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()

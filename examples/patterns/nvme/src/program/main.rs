@@ -72,7 +72,7 @@ struct DeviceArguments {
     #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
     device: String,
     /// IPv4 address and prefix of the function, such as 10.0.0.4/24.
-    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = network)]
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = mlx5_neighbours::parse_network)]
     ip: Option<Ipv4Cidr>,
 }
 
@@ -126,10 +126,6 @@ impl Serve {
         }
         Ok(disks)
     }
-}
-
-fn network(text: &str) -> Result<Ipv4Cidr, String> {
-    text.parse().map_err(|()| format!("{text:?} is not an address with a prefix, such as 10.0.0.4/24"))
 }
 
 fn remote(text: &str) -> Result<SocketAddr, String> {
