@@ -169,8 +169,7 @@ impl RssOptions {
             HashFunction::Xor => _ = context.w().rx_hash_fn(RxHashFn::InvertedXor8),
             HashFunction::Toeplitz(key) => {
                 let (words, _) = key.as_chunks::<4>();
-                let words: Vec<Be32> = words.iter().map(|word| Be32::new(u32::from_be_bytes(*word))).collect();
-                let words = std::array::from_fn(|index| words[index]);
+                let words = std::array::from_fn(|index| Be32::new(u32::from_be_bytes(words[index])));
                 context.w().rx_hash_fn(RxHashFn::Toeplitz).rx_hash_toeplitz_key(&words);
             }
         }

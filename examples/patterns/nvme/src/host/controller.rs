@@ -23,6 +23,8 @@ use crate::wire::{
 const ADMIN_DEPTH: u16 = 32;
 /// Bytes of an identify page, and of the admin queue's buffer.
 const PAGE: usize = 4096;
+/// CC of a controller in use.
+const ENABLED: u32 = property::CC_ENABLE | property::CC_IOSQES | property::CC_IOCQES;
 /// Unit of MDTS: the smallest page.
 const MDTS_UNIT: usize = 4096;
 /// The longest transfer that a keyed SGL descriptor has room for, in whole pages.
@@ -241,8 +243,7 @@ impl Controller {
         let capabilities = self.property(host, property::CAP, 1)?;
         // MQES is zero-based.
         self.depth = self.depth.min((capabilities as u16).saturating_add(1));
-        let configuration = property::CC_ENABLE | property::CC_IOSQES | property::CC_IOCQES;
-        self.set_property(host, property::CC, configuration)?;
+        self.set_property(host, property::CC, ENABLED)?;
         // CAP.TO: in 500 ms.
         let patience = Duration::from_millis(500) * (capabilities >> 24 & 0xff).max(1) as u32;
         let deadline = host.clock.now() + patience;
@@ -484,8 +485,7 @@ impl Controller {
     /// # Errors
     /// Those of the shutdown; the connection is ended all the same.
     pub fn disconnect(mut self, host: &mut Host) -> Result<(), HostError> {
-        let configuration = property::CC_ENABLE | property::CC_IOSQES | property::CC_IOCQES;
-        let shut_down = self.set_property(host, property::CC, configuration | property::CC_SHN_NORMAL);
+        let shut_down = self.set_property(host, property::CC, ENABLED | property::CC_SHN_NORMAL);
         self.admin.close();
         host.turn()?;
         shut_down

@@ -322,16 +322,21 @@ impl Queue {
         match purpose {
             Purpose::Capsule => Ok(None),
             Purpose::Data(slot) => {
-                if let Some(pending) = &mut self.slots[slot].pending {
-                    pending.buffer = done.buffer.map(IoBuffer::of);
-                    pending.sending = false;
-                }
+                self.returned(slot, done.buffer);
                 Ok(Some(slot))
             }
             Purpose::Key(slot) => {
                 self.settle(slot, &done);
                 Ok(Some(slot))
             }
+        }
+    }
+
+    /// The work request that had the buffer of a slot is done, or was flushed.
+    fn returned(&mut self, slot: usize, buffer: Option<Buffer>) {
+        if let Some(pending) = &mut self.slots[slot].pending {
+            pending.buffer = buffer.map(IoBuffer::of);
+            pending.sending = false;
         }
     }
 
@@ -397,12 +402,7 @@ impl Queue {
         let is_send = matches!(&done.result, Err(error) if error.work.side == Side::Send);
         let purpose = if is_send { self.sends.pop_front().map(|(_, purpose)| purpose) } else { None };
         match purpose {
-            Some(Purpose::Data(slot)) => {
-                if let Some(pending) = &mut self.slots[slot].pending {
-                    pending.buffer = done.buffer.map(IoBuffer::of);
-                    pending.sending = false;
-                }
-            }
+            Some(Purpose::Data(slot)) => self.returned(slot, done.buffer),
             Some(Purpose::Key(slot)) => self.settle(slot, &done),
             Some(Purpose::Capsule) | None => {}
         }

@@ -1,6 +1,5 @@
 //! A controller: what one host has of the subsystem, and its admin commands.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use mlx5_cm::ConnectionId;
@@ -81,7 +80,7 @@ pub(super) struct Controller {
     alive_at: Duration,
     async_events: u32,
     /// Asynchronous event requests that wait for events: none ever comes.
-    held: VecDeque<u16>,
+    held: usize,
     pub(super) counters: Counters,
     /// The connection of its admin queue.
     pub(super) admin: ConnectionId,
@@ -136,7 +135,7 @@ impl Controller {
             keep_alive,
             alive_at: now,
             async_events: 0,
-            held: VecDeque::new(),
+            held: 0,
             counters: Counters::default(),
             admin,
         })
@@ -219,7 +218,7 @@ impl Controller {
             admin::IDENTIFY => self.identify(&command.form(), subsystem),
             admin::GET_LOG_PAGE => self.log(&command.form(), subsystem),
             admin::KEEP_ALIVE => Answer::default(),
-            admin::ASYNC_EVENT => self.hold(command),
+            admin::ASYNC_EVENT => self.hold(),
             admin::SET_FEATURES => self.set_features(&command.form(), subsystem),
             admin::GET_FEATURES => self.features(&command.form(), subsystem),
             // Result bit 0: the command was not aborted. It is answered soon anyway.
@@ -228,11 +227,11 @@ impl Controller {
         }
     }
 
-    fn hold(&mut self, command: &Command) -> Answer {
-        if self.held.len() >= MOST_AERS {
+    fn hold(&mut self) -> Answer {
+        if self.held >= MOST_AERS {
             return Answer::fail(Status::ASYNC_EVENT_LIMIT);
         }
-        self.held.push_back(command.command_id.get());
+        self.held += 1;
         Answer { held: true, ..Answer::default() }
     }
 

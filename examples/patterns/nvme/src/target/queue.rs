@@ -319,9 +319,7 @@ impl Queue {
             status: status.word().into(),
         };
         // Before the answer, after which the host may send the next command.
-        if let Err(Refused { reason, .. }) = self.connection.receive(request.capsule) {
-            tracing::debug!(%reason, "a receive of a broken queue was not posted again");
-        }
+        self.repost(request.capsule);
         let mut bytes = [0; wire::COMPLETION];
         bytes.copy_from_slice(completion.as_bytes());
         self.to_post.push_back(Operation::Answer { bytes, invalidate });
@@ -351,11 +349,16 @@ impl Queue {
         invalidate.then_some(remote.rkey)
     }
 
-    /// A command that is answered later, or never: it keeps its slot, but not its receive.
+    /// A command that is never answered: its slot and its receive are free for others.
     pub(super) fn hold(&mut self, ready: Ready) {
         let Some(request) = self.slots[ready.0].take() else { return };
         self.free.push(ready.0);
-        if let Err(Refused { reason, .. }) = self.connection.receive(request.capsule) {
+        self.repost(request.capsule);
+    }
+
+    /// Posts the receive of a command again.
+    fn repost(&mut self, capsule: Buffer) {
+        if let Err(Refused { reason, .. }) = self.connection.receive(capsule) {
             tracing::debug!(%reason, "a receive of a broken queue was not posted again");
         }
     }
