@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use mlx5_dv::objects::{
-    AccessFlags, AnyDoorbell, BlueFlame, CqOptions, DoorbellMode, FlowGroup, FlowMatcher, FlowRule, FlowTable,
-    MemoryRegion, Pd, Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
+    AnyDoorbell, BlueFlame, CqOptions, DoorbellMode, ExclusiveRegion, FlowGroup, FlowMatcher, FlowRule, FlowTable, Pd,
+    Sq, SqOptions, Tir, Tis, TransportDomain, Uar,
 };
+use mlx5_dv::queue::CompletionQueue;
 use mlx5_dv::queue::ethernet::{EthernetOptions, EthernetQueue, EthernetSendQueue, FrameFlags};
-use mlx5_dv::queue::{CompletionQueue, Done, Side};
 use mlx5_dv::{Device, Error, Mac};
 use mlx5_examples::pingpong::Failure;
 use mlx5_open::{Sim, program};
@@ -127,7 +127,7 @@ impl FrameEnd {
         (options.inline_bytes, options.events) = (FRAME as u16, arguments.events);
         let mut queue = EthernetQueue::new(&pd, options)?;
         let len = queue.sq().longest_frame().next_multiple_of(64);
-        let region = MemoryRegion::allocate(&pd, DEPTH * len, AccessFlags::LOCAL_WRITE)?;
+        let region = ExclusiveRegion::allocate(&pd, DEPTH * len)?;
         for buffer in region.buffers(len)?.into_iter().take(DEPTH) {
             queue.receive(buffer)?;
         }
@@ -138,12 +138,12 @@ impl FrameEnd {
     /// Waits for the next frame.
     fn hear(&mut self) -> Result<Vec<u8>, Failure> {
         loop {
-            let Done { result, buffer, .. } = self.queue.wait(PATIENCE)?;
-            let completion = result?;
-            let Some(buffer) = buffer.filter(|_| completion.work.side == Side::Receive) else { continue };
-            let mut frame = vec![0; buffer.capacity().min(completion.byte_len as usize)];
-            buffer.read(0, &mut frame);
-            self.queue.receive(buffer)?;
+            let done = self.queue.wait(PATIENCE)?;
+            done.result?;
+            let Some(frame) = done.received().map(<[u8]>::to_vec) else { continue };
+            if let Some(buffer) = done.buffer {
+                self.queue.receive(buffer)?;
+            }
             return Ok(frame);
         }
     }

@@ -171,7 +171,7 @@ impl<'a> End<'a> {
         let message: Vec<u8> = (0..self.options.size as usize).map(pattern).collect();
         for id in self.connections.clone() {
             let mut buffer = self.hub.buffer().ok_or("no spare buffer")?;
-            buffer.write(0, &message);
+            buffer.as_mut_slice()[..message.len()].copy_from_slice(&message);
             self.answer(id, Some(buffer))?;
         }
         Ok(())
@@ -240,8 +240,7 @@ impl<'a> End<'a> {
         if !self.options.chk {
             return Ok(());
         }
-        let mut bytes = vec![0; len];
-        buffer.read(0, &mut bytes);
+        let bytes = buffer.as_slice();
         let step = if self.role == Role::Client { 1 } else { 4096 };
         match (0..len).step_by(step).find(|at| bytes[*at] != pattern(*at)) {
             None => Ok(()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+use mlx5_dv::objects::{ExclusiveRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Done};
 use mlx5_open::program;
 use tokio::io::{Interest, unix::AsyncFd};
@@ -62,13 +62,15 @@ fn main() -> ExitCode {
 fn run(device: &str) -> Result<(), Failure> {
     let device = mlx5_open::open(device)?;
     let pd = Pd::alloc(&device)?;
-    let region = MemoryRegion::allocate(&pd, 8192, AccessFlags::LOCAL_WRITE)?;
+    let region = ExclusiveRegion::allocate(&pd, 8192)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut near, mut far) = (Link::new(&pd)?, Link::new(&pd)?);
         near.connection.connect(&far.connection.local()?)?;
         far.connection.connect(&near.connection.local()?)?;
+        // The next message finds a receive while the last one is read where it is.
         far.connection.receive(region.buffer(4..8)?)?;
+        far.connection.receive(region.buffer(8..12)?)?;
         let mut ticks = 0;
         tokio::select! {
             done = async { tokio::try_join!(ask(&mut near, &region), echo(&mut far)) } => drop(done?),
@@ -81,18 +83,16 @@ fn run(device: &str) -> Result<(), Failure> {
 }
 
 /// Sends, and compares what comes back.
-async fn ask(link: &mut Link, region: &Arc<MemoryRegion>) -> Result<(), Failure> {
+async fn ask(link: &mut Link, region: &ExclusiveRegion) -> Result<(), Failure> {
     for round in 0..ROUNDS {
         link.connection.receive(region.buffer(0..4)?)?;
         link.connection.send_inline(&round.to_be_bytes())?;
         // The send's completion, and the answer.
         for _ in 0..2 {
-            if let Some(buffer) = link.next().await?.buffer {
-                let mut answer = [0; 4];
-                buffer.read(0, &mut answer);
-                if u32::from_be_bytes(answer) != round {
-                    return Err(format!("round {round}: {answer:02x?} came back").into());
-                }
+            if let Some(answer) = link.next().await?.received()
+                && answer != round.to_be_bytes()
+            {
+                return Err(format!("round {round}: {answer:02x?} came back").into());
             }
         }
     }
@@ -104,14 +104,15 @@ async fn echo(link: &mut Link) -> Result<(), Failure> {
     let mut echoed = 0;
     while echoed < ROUNDS {
         let done = link.next().await?;
-        let bytes = done.result?.byte_len as usize;
-        // A send of inline data has no buffer.
-        let Some(buffer) = done.buffer else { continue };
-        let mut message = vec![0; bytes];
-        buffer.read(0, &mut message);
-        link.connection.receive(buffer)?;
-        link.connection.send_inline(&message)?;
-        echoed += 1;
+        done.result?;
+        // None for the completion of a send.
+        if let Some(message) = done.received() {
+            link.connection.send_inline(message)?;
+            echoed += 1;
+        }
+        if let Some(buffer) = done.buffer {
+            link.connection.receive(buffer)?;
+        }
     }
     Ok(())
 }

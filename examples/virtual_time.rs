@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
+use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, Pd};
 use mlx5_dv::queue::{Connection, ConnectionOptions, RemoteAddress, Side, WaitError};
 use mlx5_dv::{Device, Error};
 use mlx5_open::program;
@@ -68,7 +68,7 @@ struct End {
     connection: Connection,
     /// Buffers to send from.
     spare: VecDeque<Buffer>,
-    region: Arc<MemoryRegion>,
+    region: ExclusiveRegion,
     pd: Arc<Pd>,
     device: Arc<Device>,
 }
@@ -81,7 +81,7 @@ impl End {
         (options.send_depth, options.recv_depth) = (2 * window as u32, window as u32);
         options.remote_access = AccessFlags::REMOTE_WRITE;
         let mut connection = Connection::new(&pd, options)?;
-        let region = MemoryRegion::allocate(&pd, 2 * window * LONGEST, AccessFlags::LOCAL_WRITE)?;
+        let region = ExclusiveRegion::allocate(&pd, 2 * window * LONGEST)?;
         let mut spare = VecDeque::from(region.buffers(LONGEST)?);
         for _ in 0..window {
             connection.receive(spare.pop_front().ok_or("a buffer for each receive")?)?;
@@ -92,7 +92,7 @@ impl End {
     fn send(&mut self, content: &[u8]) -> Result<(), Failure> {
         let mut buffer = self.spare.pop_front().ok_or("a buffer for each message of the window")?;
         buffer.set_len(content.len());
-        buffer.write(0, content);
+        buffer.as_mut_slice().copy_from_slice(content);
         self.connection.send(buffer)?;
         Ok(())
     }
@@ -101,13 +101,14 @@ impl End {
     fn receive(&mut self) -> Result<Vec<u8>, Failure> {
         loop {
             let done = self.connection.wait(PATIENCE)?;
-            let (completion, buffer) = (done.result?, done.buffer.ok_or("a buffer comes back")?);
-            if completion.work.side != Side::Receive {
+            let side = done.result?.work.side;
+            let content = done.received().map(<[u8]>::to_vec);
+            let buffer = done.buffer.ok_or("a buffer comes back")?;
+            if side != Side::Receive {
                 self.spare.push_back(buffer);
                 continue;
             }
-            let mut content = vec![0; completion.byte_len as usize];
-            buffer.read(0, &mut content);
+            let content = content.ok_or("a message fits its buffer")?;
             self.connection.receive(buffer)?;
             return Ok(content);
         }
@@ -169,7 +170,7 @@ fn fail(card: &FunctionHandle, near: &mut End) -> Result<(), Failure> {
         other => return Err(format!("not refused: {other:?}").into()),
     }
     let buffer = near.spare.pop_front().ok_or("a buffer")?;
-    let nowhere = RemoteAddress { rkey: 0xdead_be00, ..near.region.remote() };
+    let nowhere = RemoteAddress { rkey: 0xdead_be00, addr: 0 };
     match near.connection.write_blocking(buffer, nowhere, PATIENCE) {
         Err(WaitError::Failed { .. }) => Ok(()),
         other => Err(format!("an error completion, not {other:?}").into()),

@@ -203,8 +203,8 @@ pub unsafe trait DmaSpace: Send + Sync + Debug {
     /// stopped and the space is dropped. No reference covers memory that the device is told to write meanwhile.
     ///
     /// ```compile_fail,E0133
-    /// fn show(space: &dyn mlx5_dv::access::DmaSpace, memory: &mlx5_dv::memory::HostMemory) {
-    ///     let _ = space.map(memory.range(), mlx5_dv::memory::Iova(0x20_0000)); // only in an unsafe block
+    /// fn show(space: &dyn mlx5_dv::access::DmaSpace, range: mlx5_dv::access::HostRange<'_>) {
+    ///     let _ = space.map(range, mlx5_dv::memory::Iova(0x20_0000)); // only in an unsafe block
     /// }
     /// ```
     unsafe fn map(&self, range: HostRange<'_>, iova: Iova) -> io::Result<()>;

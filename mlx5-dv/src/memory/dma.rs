@@ -1,9 +1,11 @@
 //! Memory that is mapped for the device.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 use super::copy::SharedBytes;
+use super::exclusive::ExclusiveBytes;
 use super::host::MemoryHolder;
 use super::{HostMemory, Iova};
 
@@ -99,6 +101,28 @@ impl DmaBuffer {
             "this memory has other readers: see MemoryOwner"
         );
         self.bytes()
+    }
+
+    /// The bytes `range`, without a copy. Panics outside.
+    ///
+    /// # Safety
+    /// During the borrow nobody writes them: no thread, and not the card.
+    #[track_caller]
+    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &[u8] {
+        // SAFETY: mapped as long as the buffer lives; the rest by this function's contract.
+        unsafe { ExclusiveBytes::new(self.as_ptr(), self.len()).slice(range) }
+    }
+
+    /// The bytes `range`, to be written in place. Panics outside.
+    ///
+    /// # Safety
+    /// The memory is [writable](HostMemory::is_writable). During the borrow nobody else accesses these bytes: no
+    /// thread, and not the card.
+    #[track_caller]
+    #[expect(clippy::mut_from_ref, reason = "what is borrowed is a range that its caller holds, not the buffer")]
+    pub(crate) unsafe fn slice_mut(&self, range: Range<usize>) -> &mut [u8] {
+        // SAFETY: mapped as long as the buffer lives; the rest by this function's contract.
+        unsafe { ExclusiveBytes::new(self.as_ptr(), self.len()).slice_mut(range) }
     }
 
     /// Copies `bytes` to `offset`. Panics if they do not fit, or the memory is not

@@ -12,6 +12,14 @@ use crate::error::{Error, Invalid};
 
 /// Whole pages of this process, the driver's or the user's, that can be mapped for the device.
 ///
+/// Its file, if it has one, is the driver's and the card's alone:
+///
+/// ```compile_fail,E0624
+/// # fn f(memory: &mlx5_dv::memory::HostMemory) {
+/// let file = memory.file(); // who writes it changes memory without the compiler's knowledge
+/// # }
+/// ```
+///
 /// User memory that is not page-aligned is somewhere inside these pages: see [`data_offset`](Self::data_offset).
 pub struct HostMemory {
     address: NonNull<u8>,
@@ -245,8 +253,9 @@ impl HostMemory {
         self.address.as_ptr().wrapping_add(self.data.0)
     }
 
-    /// The file that backs the memory, and the offset in it, if any.
-    pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+    /// The file that backs the memory, and the offset in it, if any. It is not handed out: a program could write the
+    /// file under references to the memory, or under a queue's ring.
+    pub(crate) fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.backing {
             Backing::Shared(pages) => Some((pages.file.as_fd(), 0)),
             Backing::Part { whole, offset } => whole.held()?.file().map(|(file, at)| (file, at + *offset as u64)),
@@ -255,7 +264,7 @@ impl HostMemory {
     }
 
     /// The memory as an argument for a [`DmaSpace`](crate::access::DmaSpace).
-    pub fn range(&self) -> HostRange<'_> {
+    pub(crate) fn range(&self) -> HostRange<'_> {
         // SAFETY: whole host pages, mapped as long as `self` lives, backed by that file if any. The makers of keys and
         // queues let the card write only the data, to which nobody holds a reference.
         unsafe { HostRange::new(self.address, self.len, self.file()) }

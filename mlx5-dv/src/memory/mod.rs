@@ -2,7 +2,8 @@
 //!
 //! [`HostMemory`] is memory of this process, in the largest available pages; [`DmaBuffer`] is the same memory mapped
 //! for the card, at an [`Iova`]. While the card may write memory, nothing here gives out a reference to it: data is
-//! copied in and out, or loaded and stored as atomics. A buffer does not deref:
+//! copied in and out, or loaded and stored as atomics. Slices are to be had of memory that the card writes only for
+//! work requests of its holder: see [`ExclusiveRegion`](crate::objects::ExclusiveRegion). A buffer does not deref:
 //!
 //! ```compile_fail,E0308
 //! fn peek(buffer: &mlx5_dv::memory::DmaBuffer) -> &[u8] {
@@ -20,6 +21,7 @@
 
 mod copy;
 mod dma;
+mod exclusive;
 mod host;
 mod huge;
 mod iova;

@@ -5,14 +5,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::memory_region::MemoryRegion;
+use super::mkey::AccessFlags;
+use super::pd::Pd;
 use crate::error::{Error, Invalid};
-use crate::memory::{DataSegment, RemoteAddress};
+use crate::memory::{DataSegment, DmaBuffer, RemoteAddress};
 
 /// An exclusively owned part of a memory region. A [`Connection`](crate::queue::Connection) takes it with a work
 /// request and returns it with the completion.
 ///
 /// It keeps its region registered. Not `Clone`: while the card uses it, nothing else can. Offsets count from the
 /// buffer's start; accesses outside it panic, as on a slice.
+///
+/// Others may reach the bytes of a buffer of a [`MemoryRegion`] at any time: holders of the region, and remotes that
+/// have its key. It is read and written by copies. A buffer of an [`ExclusiveRegion`](super::ExclusiveRegion) is memory
+/// that nobody else reaches: it is a slice, too.
 pub struct Buffer {
     region: Arc<MemoryRegion>,
     range: Range<usize>,
@@ -54,9 +60,25 @@ impl Buffer {
         self.len = len;
     }
 
-    /// The region that it is a part of.
-    pub fn region(&self) -> &Arc<MemoryRegion> {
-        &self.region
+    /// The region that it is a part of; `None` for a buffer of an [`ExclusiveRegion`](super::ExclusiveRegion), which is
+    /// not shown to anybody.
+    pub fn region(&self) -> Option<&Arc<MemoryRegion>> {
+        (!self.is_exclusive()).then_some(&self.region)
+    }
+
+    /// Whether it is a part of `region`.
+    pub(super) fn is_part_of(&self, region: &Arc<MemoryRegion>) -> bool {
+        Arc::ptr_eq(&self.region, region)
+    }
+
+    /// The access rights of its region.
+    pub fn access(&self) -> AccessFlags {
+        self.region.access()
+    }
+
+    /// The protection domain of its region.
+    pub fn pd(&self) -> &Arc<Pd> {
+        self.region.pd()
     }
 
     /// The buffer as a scatter/gather element.
@@ -69,6 +91,11 @@ impl Buffer {
         self.region.remote_at(self.range.start)
     }
 
+    /// Whether it is of an [`ExclusiveRegion`](super::ExclusiveRegion), and so a slice.
+    pub fn is_exclusive(&self) -> bool {
+        self.region.is_exclusive()
+    }
+
     #[track_caller]
     fn at(&self, offset: usize, len: usize) -> usize {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.capacity());
@@ -76,23 +103,78 @@ impl Buffer {
         self.range.start + offset
     }
 
+    /// The memory, and where the `len` bytes at `offset` are in it, if nobody else reaches them.
+    #[track_caller]
+    fn held(&self, offset: usize, len: usize) -> Option<(&DmaBuffer, Range<usize>)> {
+        let start = self.at(offset, len);
+        Some((self.region.memory().filter(|_| self.is_exclusive())?, start..start + len))
+    }
+
+    /// The `len` bytes at `offset`, if nobody else reaches them.
+    #[track_caller]
+    fn exclusive(&self, offset: usize, len: usize) -> Option<&[u8]> {
+        let (memory, range) = self.held(offset, len)?;
+        // SAFETY: of an `ExclusiveRegion`, whose documentation says why only the holder of this buffer reaches its
+        // bytes; `MemoryRegion::buffer` keeps buffers disjoint. The holder is here, so the buffer is with no queue, and
+        // the card has no work request that writes it. Who writes them borrows the buffer for writing.
+        Some(unsafe { memory.slice(range) })
+    }
+
+    #[track_caller]
+    fn exclusive_mut(&mut self, offset: usize, len: usize) -> Option<&mut [u8]> {
+        let (memory, range) = self.held(offset, len)?;
+        // SAFETY: as for `exclusive`, and the buffer is borrowed for writing. `ExclusiveRegion` has writable memory
+        // only: its key has LOCAL_WRITE.
+        Some(unsafe { memory.slice_mut(range) })
+    }
+
+    /// Its [`len`](Self::len) bytes, without a copy: a received message, for example. Panics unless it is of an
+    /// [`ExclusiveRegion`](super::ExclusiveRegion).
+    #[track_caller]
+    pub fn as_slice(&self) -> &[u8] {
+        self.exclusive(0, self.len).unwrap_or_else(|| not_exclusive())
+    }
+
+    /// Its [`len`](Self::len) bytes, to be filled in place before they are sent. Panics unless it is of an
+    /// [`ExclusiveRegion`](super::ExclusiveRegion).
+    #[track_caller]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len;
+        self.exclusive_mut(0, len).unwrap_or_else(|| not_exclusive())
+    }
+
     /// Copies `bytes` to `offset`. Panics if they do not fit.
     #[track_caller]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
-        self.region.write(self.at(offset, bytes.len()), bytes);
+        match self.exclusive_mut(offset, bytes.len()) {
+            Some(memory) => memory.copy_from_slice(bytes),
+            None => self.region.write(self.at(offset, bytes.len()), bytes),
+        }
     }
 
     /// Copies from `offset` to `bytes`. Panics if the buffer ends before.
     #[track_caller]
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
-        self.region.read(self.at(offset, bytes.len()), bytes);
+        match self.exclusive(offset, bytes.len()) {
+            Some(memory) => bytes.copy_from_slice(memory),
+            None => self.region.read(self.at(offset, bytes.len()), bytes),
+        }
     }
 
     /// Fills `len` bytes at `offset`. Panics if the buffer ends before.
     #[track_caller]
     pub fn fill(&mut self, offset: usize, len: usize, byte: u8) {
-        self.region.fill(self.at(offset, len), len, byte);
+        match self.exclusive_mut(offset, len) {
+            Some(memory) => memory.fill(byte),
+            None => self.region.fill(self.at(offset, len), len, byte),
+        }
     }
+}
+
+#[cold]
+#[track_caller]
+fn not_exclusive() -> ! {
+    panic!("others reach this buffer's bytes: only a buffer of an ExclusiveRegion is a slice")
 }
 
 impl Drop for Buffer {

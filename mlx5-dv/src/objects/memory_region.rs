@@ -24,7 +24,11 @@ pub struct MemoryRegion {
     /// Address of the first byte.
     start: u64,
     access: AccessFlags,
-    /// Ranges of existing [`Buffer`]s, ascending.
+    /// Whether it is an [`ExclusiveRegion`]'s: only its buffers reach the memory.
+    ///
+    /// [`ExclusiveRegion`]: super::ExclusiveRegion
+    is_exclusive: bool,
+    /// Ranges of existing [`Buffer`](super::Buffer)s, ascending.
     lent: Mutex<Vec<Range<usize>>>,
     pd: Arc<Pd>,
 }
@@ -77,7 +81,14 @@ impl MemoryRegion {
         if len == 0 {
             return Err(Invalid::Empty { what: "a memory region", lacks: "bytes" }.into());
         }
-        Self::of(pd, Arc::clone(pd.device().access()).alloc_dma(len)?, access, None)
+        Self::of(pd, Arc::clone(pd.device().access()).alloc_dma(len)?, access, None).map(Arc::new)
+    }
+
+    /// The region of an [`ExclusiveRegion`](super::ExclusiveRegion), over `memory`.
+    pub(super) fn exclusive(pd: &Arc<Pd>, memory: DmaBuffer) -> Result<Arc<Self>, Error> {
+        let mut region = Self::of(pd, memory, AccessFlags::LOCAL_WRITE, None)?;
+        region.is_exclusive = true;
+        Ok(Arc::new(region))
     }
 
     /// Registers `memory`, the driver's or the user's: any address, any length.
@@ -85,7 +96,7 @@ impl MemoryRegion {
     /// # Errors
     /// As for [`allocate`](Self::allocate).
     pub fn register(pd: &Arc<Pd>, memory: HostMemory, access: AccessFlags) -> Result<Arc<Self>, Error> {
-        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, None)
+        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, None).map(Arc::new)
     }
 
     /// As [`register`](Self::register), with `start` as the address of the first byte, for work requests and remotes:
@@ -105,21 +116,15 @@ impl MemoryRegion {
             let last = u64::MAX - (memory.data_len() as u64 - 1);
             return Err(Invalid::out_of_range("address", start, 0..=last, "a memory region's first byte").into());
         }
-        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, Some(start))
+        Self::of(pd, Arc::clone(pd.device().access()).show(memory)?, access, Some(start)).map(Arc::new)
     }
 
-    fn of(pd: &Arc<Pd>, memory: DmaBuffer, access: AccessFlags, start: Option<u64>) -> Result<Arc<Self>, Error> {
+    fn of(pd: &Arc<Pd>, memory: DmaBuffer, access: AccessFlags, start: Option<u64>) -> Result<Self, Error> {
         let memory = Arc::new(memory);
         let start = start.unwrap_or_else(|| own_address(&memory));
         let mkey = create_key(pd, &memory, access, start)?;
-        Ok(Arc::new(MemoryRegion {
-            mkey,
-            memory: Some(memory),
-            start,
-            access,
-            lent: Mutex::default(),
-            pd: Arc::clone(pd),
-        }))
+        let pd = Arc::clone(pd);
+        Ok(MemoryRegion { mkey, memory: Some(memory), start, access, is_exclusive: false, lent: Mutex::default(), pd })
     }
 
     /// Changes what `region` is: its rights, its protection domain, its memory. Its key is another one afterwards, so
@@ -290,6 +295,16 @@ impl MemoryRegion {
         if let Some((memory, at)) = self.at(offset, len) {
             memory.fill(at, len, byte);
         }
+    }
+
+    /// Whether only its buffers reach the memory.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.is_exclusive
+    }
+
+    /// The memory, which is always there.
+    pub(super) fn memory(&self) -> Option<&DmaBuffer> {
+        self.memory.as_deref()
     }
 
     pub(super) fn lent(&self) -> MutexGuard<'_, Vec<Range<usize>>> {

@@ -8,6 +8,7 @@ mod endpoints;
 mod ends;
 mod errors;
 mod events;
+mod exclusive;
 mod fast_keys;
 mod lives;
 mod modes;

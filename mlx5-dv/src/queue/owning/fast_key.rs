@@ -113,10 +113,11 @@ impl FastKey {
     }
 
     /// Adds `buffer`, with [`Buffer::len`] bytes, behind the present ones. Errors: the buffer, if the key is full, not
-    /// free, or of another protection domain than the buffer's region.
+    /// free, or of another protection domain than the buffer's region; or if the buffer is
+    /// [exclusive](Buffer::is_exclusive): a remote reaches what a key opens.
     pub fn push(&mut self, buffer: Buffer) -> Result<(), Buffer> {
         let is_full = self.parts.len() == self.key.options().entries as usize;
-        if !self.is_free() || is_full || !Arc::ptr_eq(buffer.region().pd(), self.pd()) {
+        if !self.is_free() || is_full || buffer.is_exclusive() || !Arc::ptr_eq(buffer.pd(), self.pd()) {
             return Err(buffer);
         }
         self.parts.push(buffer);
@@ -168,7 +169,7 @@ impl FastKey {
 
     /// Checks that `access` allows no writing in regions that do not.
     fn check_rights(&self, access: AccessFlags) -> Result<(), RefusedReason> {
-        let writable = |part: &Buffer| part.region().access().contains(AccessFlags::LOCAL_WRITE);
+        let writable = |part: &Buffer| part.access().contains(AccessFlags::LOCAL_WRITE);
         let is_allowed = !access.contains(AccessFlags::LOCAL_WRITE) || self.parts.iter().all(writable);
         if is_allowed { Ok(()) } else { Err(RefusedReason::RegionReadOnly) }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::objects::Buffer;
-use crate::queue::completion::decode::{Completion, Side, WorkError, work_of};
+use crate::queue::completion::decode::{Completion, Operation, Side, WorkError, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
 
 /// Identifies a work request.
@@ -19,6 +19,22 @@ pub struct Done {
     pub buffer: Option<Buffer>,
     /// Its completion or error.
     pub result: Result<Completion, WorkError>,
+}
+
+impl Done {
+    /// The message or frame that was received, where the card put it: for a receive into a buffer of an
+    /// [`ExclusiveRegion`](crate::objects::ExclusiveRegion). `None` for anything else, errors and RDMA WRITEs with
+    /// immediate among them, and for a length beyond the buffer, which only a faulty card reports.
+    pub fn received(&self) -> Option<&[u8]> {
+        let completion = self.result.as_ref().ok()?;
+        match completion.operation {
+            Operation::Sent(_) | Operation::WrittenImm(_) => None,
+            Operation::Received | Operation::ReceivedImm(_) | Operation::ReceivedInvalidate(_) => {
+                let buffer = self.buffer.as_ref().filter(|buffer| buffer.is_exclusive())?;
+                buffer.as_slice().get(..completion.byte_len as usize)
+            }
+        }
+    }
 }
 
 /// A work request that was rejected. Nothing was posted.

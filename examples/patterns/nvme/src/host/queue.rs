@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::clock::Clock;
-use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, QueuePair, RtrAttributes, RtsAttributes, UmrKeyOptions};
+use mlx5_dv::objects::{
+    AccessFlags, Buffer, ExclusiveRegion, Pd, QueuePair, RtrAttributes, RtsAttributes, UmrKeyOptions,
+};
 use mlx5_dv::queue::{Connection, Done, FastKey, Operation, RefusedReason, RemoteAddress, Side, Ticket, WorkError};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -127,11 +129,8 @@ impl Queue {
     ) -> Result<Self, HostError> {
         let pd = Arc::clone(connection.queue_pair().pd());
         let receives = usize::from(depth) + 1;
-        for buffer in MemoryRegion::allocate(&pd, receives * RECEIVE, AccessFlags::LOCAL_WRITE)?
-            .buffers(RECEIVE)?
-            .into_iter()
-            .take(receives)
-        {
+        let region = ExclusiveRegion::allocate(&pd, receives * RECEIVE)?;
+        for buffer in region.buffers(RECEIVE)?.into_iter().take(receives) {
             connection.receive(buffer).map_err(|refused| HostError::Post { queue: qid, reason: refused.reason })?;
         }
         let mut keys = match placement {
@@ -352,14 +351,13 @@ impl Queue {
         let (Ok(completion), Some(buffer)) = (done.result, done.buffer.take()) else {
             return Err(self.protocol("a receive without a buffer".into()));
         };
-        let mut bytes = [0; COMPLETION];
-        buffer.read(0, &mut bytes);
+        let answer = buffer.as_slice().first_chunk::<COMPLETION>().copied().unwrap_or_default();
         let reposted = self.connection.receive(buffer);
         reposted.map_err(|refused| HostError::Post { queue: self.qid, reason: refused.reason })?;
         if completion.byte_len as usize != COMPLETION || matches!(completion.operation, Operation::WrittenImm(_)) {
             return Err(self.protocol(format!("an answer of {} bytes", completion.byte_len)));
         }
-        let answer = Completion::read_from_bytes(&bytes).unwrap_or_default();
+        let answer = Completion::read_from_bytes(&answer).unwrap_or_default();
         let id = answer.command_id.get();
         let slot = usize::from(id & ((1 << SLOT_BITS) - 1));
         let waits = self.slots.get(slot).is_some_and(|slot| slot.generation == id >> SLOT_BITS);
@@ -455,7 +453,7 @@ fn unfinished(mut slot: Slot) -> Option<Unfinished> {
 
 /// What the region of `buffer` does not grant the remote.
 fn lacks(buffer: &IoBuffer, access: AccessFlags) -> Option<&'static str> {
-    let granted = buffer.inner().region().access();
+    let granted = buffer.inner().access();
     match () {
         () if granted.contains(access) => None,
         () if access == AccessFlags::REMOTE_WRITE => Some("writes"),

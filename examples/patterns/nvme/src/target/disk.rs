@@ -2,11 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-
-use mlx5_dv::objects::Buffer;
 
 use crate::error::TargetError;
 
@@ -30,17 +27,17 @@ pub trait Disk: Send {
         false
     }
 
-    /// Reads from byte `offset` on into the bytes `range` of `buffer`.
+    /// Reads from byte `offset` on into `bytes`, which the card sends from there.
     ///
     /// # Errors
     /// The medium's.
-    fn read(&mut self, offset: u64, buffer: &mut Buffer, range: Range<usize>) -> io::Result<()>;
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// Writes the bytes `range` of `buffer` from byte `offset` on.
+    /// Writes `bytes`, where the card put them, from byte `offset` on.
     ///
     /// # Errors
     /// The medium's.
-    fn write(&mut self, offset: u64, buffer: &Buffer, range: Range<usize>) -> io::Result<()>;
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Writes `len` zeros from byte `offset` on.
     ///
@@ -104,13 +101,13 @@ impl Disk for RamDisk {
         self.bytes.len() as u64 / u64::from(self.block_size)
     }
 
-    fn read(&mut self, offset: u64, buffer: &mut Buffer, range: Range<usize>) -> io::Result<()> {
-        buffer.write(range.start, self.part(offset, range.len())?);
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        bytes.copy_from_slice(self.part(offset, bytes.len())?);
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, buffer: &Buffer, range: Range<usize>) -> io::Result<()> {
-        buffer.read(range.start, self.part(offset, range.len())?);
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.part(offset, bytes.len())?.copy_from_slice(bytes);
         Ok(())
     }
 
@@ -174,6 +171,11 @@ impl FileDisk {
         Ok(FileDisk { file, block_size, blocks, staging: Staging::new(), is_direct })
     }
 
+    /// Whether the file takes `bytes` from where they are: direct I/O wants whole pages, which data in capsules is not.
+    fn takes(&self, bytes: &[u8]) -> bool {
+        !self.is_direct || bytes.as_ptr().addr().is_multiple_of(DIRECT)
+    }
+
     /// Whether the page cache is passed by.
     pub fn is_direct(&self) -> bool {
         self.is_direct
@@ -193,20 +195,26 @@ impl Disk for FileDisk {
         true
     }
 
-    fn read(&mut self, offset: u64, buffer: &mut Buffer, range: Range<usize>) -> io::Result<()> {
-        for at in range.clone().step_by(ZEROS) {
-            let bytes = self.staging.get(ZEROS.min(range.end - at));
-            self.file.read_exact_at(bytes, offset + (at - range.start) as u64)?;
-            buffer.write(at, bytes);
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        if self.takes(bytes) {
+            return self.file.read_exact_at(bytes, offset);
+        }
+        for (part, at) in bytes.chunks_mut(ZEROS).zip((offset..).step_by(ZEROS)) {
+            let staging = self.staging.get(part.len());
+            self.file.read_exact_at(staging, at)?;
+            part.copy_from_slice(staging);
         }
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, buffer: &Buffer, range: Range<usize>) -> io::Result<()> {
-        for at in range.clone().step_by(ZEROS) {
-            let bytes = self.staging.get(ZEROS.min(range.end - at));
-            buffer.read(at, bytes);
-            self.file.write_all_at(bytes, offset + (at - range.start) as u64)?;
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.takes(bytes) {
+            return self.file.write_all_at(bytes, offset);
+        }
+        for (part, at) in bytes.chunks(ZEROS).zip((offset..).step_by(ZEROS)) {
+            let staging = self.staging.get(part.len());
+            staging.copy_from_slice(part);
+            self.file.write_all_at(staging, at)?;
         }
         Ok(())
     }

@@ -363,7 +363,7 @@ fn put_data(queue: &mut Queue, ready: &Ready, answer: &mut Answer) {
     let mut rest = data.as_slice();
     for chunk in request.chunks() {
         let (part, more) = rest.split_at(rest.len().min(chunk.len()));
-        chunk.write(0, part);
+        chunk.as_mut_slice()[..part.len()].copy_from_slice(part);
         rest = more;
     }
 }
@@ -423,18 +423,16 @@ fn extent(command: &Command, disk: &dyn Disk) -> Result<(u64, u64), Status> {
 
 fn read(disk: &mut dyn Disk, mut offset: u64, request: &mut queue::Request) -> std::io::Result<()> {
     for chunk in request.chunks() {
-        let len = chunk.len();
-        disk.read(offset, chunk, 0..len)?;
-        offset += len as u64;
+        disk.read(offset, chunk.as_mut_slice())?;
+        offset += chunk.len() as u64;
     }
     Ok(())
 }
 
 fn write(disk: &mut dyn Disk, mut offset: u64, request: &queue::Request) -> std::io::Result<()> {
-    for (buffer, range) in request.pieces() {
-        let len = range.len() as u64;
-        disk.write(offset, buffer, range)?;
-        offset += len;
+    for piece in request.pieces() {
+        disk.write(offset, piece)?;
+        offset += piece.len() as u64;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd};
+use mlx5_dv::objects::{Buffer, ExclusiveRegion, Pd};
 
 use crate::error::TargetError;
 
@@ -16,7 +16,7 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(pd: &Arc<Pd>, chunk: usize, count: usize) -> Result<Self, TargetError> {
-        let free = MemoryRegion::allocate(pd, chunk * count, AccessFlags::LOCAL_WRITE)?.buffers(chunk)?;
+        let free = ExclusiveRegion::allocate(pd, chunk * count)?.buffers(chunk)?;
         Ok(Pool { all: free.len(), free, chunk })
     }
 

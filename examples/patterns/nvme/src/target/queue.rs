@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::Error;
-use mlx5_dv::objects::{AccessFlags, Buffer, MemoryRegion, Pd, QueuePair, RtrAttributes, RtsAttributes};
+use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use mlx5_dv::queue::{
     Completion, Connection, ConnectionOptions, Done, PostError, Refused, RefusedReason, RemoteAddress, Side, Ticket,
     WorkError,
@@ -47,12 +47,12 @@ pub(super) struct Request {
 
 impl Request {
     /// Pieces of its data from the host, as they lie in buffers.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = (&Buffer, std::ops::Range<usize>)> {
+    pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let in_capsule = match self.place {
-            Place::InCapsule { offset } => Some((&self.capsule, COMMAND + offset..COMMAND + offset + self.len)),
+            Place::InCapsule { offset } => self.capsule.as_slice().get(COMMAND + offset..COMMAND + offset + self.len),
             _ => None,
         };
-        in_capsule.into_iter().chain(self.chunks.iter().map(|chunk| (chunk, 0..chunk.len())))
+        in_capsule.into_iter().chain(self.chunks.iter().map(Buffer::as_slice))
     }
 
     /// Whether data goes from the host, if any does.
@@ -68,11 +68,7 @@ impl Request {
     /// Its data from the host, copied.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);
-        for (buffer, range) in self.pieces() {
-            let at = bytes.len();
-            bytes.resize(at + range.len(), 0);
-            buffer.read(range.start, &mut bytes[at..]);
-        }
+        self.pieces().for_each(|piece| bytes.extend_from_slice(piece));
         bytes
     }
 }
@@ -145,7 +141,7 @@ impl Queue {
         options.remote_access = AccessFlags::empty();
         let mut connection = Connection::new(pd, options)?;
         let each = COMMAND + in_capsule;
-        let region = MemoryRegion::allocate(pd, each * usize::from(size), AccessFlags::LOCAL_WRITE)?;
+        let region = ExclusiveRegion::allocate(pd, each * usize::from(size))?;
         for buffer in region.buffers(each)?.into_iter().take(size.into()) {
             if let Err(Refused { reason, .. }) = connection.receive(buffer) {
                 tracing::error!(%reason, "a receive was refused by a new queue");
@@ -228,12 +224,12 @@ impl Queue {
         let (Some(capsule), Some(slot)) = (buffer, self.free.pop()) else {
             return Err(QueueError::Protocol("more commands than the queue has room for".into()));
         };
+        let too_short = || QueueError::Protocol(format!("a capsule of {len} bytes"));
         if len < COMMAND {
-            return Err(QueueError::Protocol(format!("a capsule of {len} bytes")));
+            return Err(too_short());
         }
-        let mut bytes = [0; COMMAND];
-        capsule.read(0, &mut bytes);
-        let command = Command::read_from_bytes(&bytes).unwrap_or_default();
+        let command = capsule.as_slice().first_chunk::<COMMAND>().ok_or_else(too_short)?;
+        let command = Command::read_from_bytes(command).unwrap_or_default();
         let mut request = Request { command, capsule, place: Place::None, len: 0, chunks: Vec::new(), reads_left: 0 };
         let described = described(&command, len - COMMAND);
         if let Ok((place, len)) = described {

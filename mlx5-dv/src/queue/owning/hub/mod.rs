@@ -21,8 +21,8 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{
-    AccessFlags, AnyDoorbell, Buffer, CqOptions, DestroyReason, InitAttributes, MemoryRegion, Pd, QpOptions, QpStatus,
-    QueuePair, Srq, SrqOptions, Uar,
+    AnyDoorbell, Buffer, CqOptions, DestroyReason, ExclusiveRegion, InitAttributes, Pd, QpOptions, QpStatus, QueuePair,
+    Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Side;
@@ -53,8 +53,8 @@ struct Member<C> {
 /// others. [`poll`](Self::poll) returns completions with their connection's ID and context, found in constant time.
 /// Posting and polling make no system call, take no lock and allocate nothing.
 ///
-/// A received message is in a [`Buffer`] of the hub, without a copy. Reading from it copies, which is sound whatever
-/// the card does; it can also be sent as it is. Afterwards return it by [`recycle`](Self::recycle).
+/// A received message is in a [`Buffer`] of the hub, and read there ([`Done::received`]); it can also be sent as it is.
+/// Afterwards return it by [`recycle`](Self::recycle).
 ///
 /// A hub belongs to one thread at a time. Dropping it destroys its connections.
 pub struct Hub<C> {
@@ -70,7 +70,7 @@ pub struct Hub<C> {
     cq: CompletionQueue,
     events: mpsc::Receiver<AsyncEvent>,
     options: HubOptions,
-    region: Arc<MemoryRegion>,
+    region: ExclusiveRegion,
     uar: Arc<Uar>,
     pd: Arc<Pd>,
 }
@@ -106,7 +106,7 @@ impl<C> Hub<C> {
         let cq = CompletionQueue::create(&uar, cq_options)?;
         let buffers = shared.capacity() + options.spares as usize;
         let bytes = buffers.saturating_mul(options.message_bytes);
-        let region = MemoryRegion::allocate(pd, bytes, AccessFlags::LOCAL_WRITE)?;
+        let region = ExclusiveRegion::allocate(pd, bytes)?;
         let buffer = |at: usize| region.buffer(at * options.message_bytes..(at + 1) * options.message_bytes);
         let mut hub = Hub {
             members: Members::new(options.connections),
@@ -118,7 +118,7 @@ impl<C> Hub<C> {
             shared,
             cq,
             events,
-            region: Arc::clone(&region),
+            region,
             options,
             uar,
             pd: Arc::clone(pd),
@@ -175,7 +175,7 @@ impl<C> Hub<C> {
         }
     }
 
-    /// A buffer to send from; `None` if none is spare.
+    /// A buffer to send from, which is [filled in place](Buffer::as_mut_slice); `None` if none is spare.
     pub fn buffer(&mut self) -> Option<Buffer> {
         self.spare.pop()
     }
@@ -185,7 +185,7 @@ impl<C> Hub<C> {
     /// # Errors
     /// [`Refused`] for a buffer of another owner.
     pub fn recycle(&mut self, mut buffer: Buffer) -> Result<(), Refused> {
-        let is_ours = Arc::ptr_eq(buffer.region(), &self.region) && buffer.capacity() == self.options.message_bytes;
+        let is_ours = self.region.owns(&buffer) && buffer.capacity() == self.options.message_bytes;
         if !is_ours {
             return Err(Refused { buffer: Some(buffer), reason: RefusedReason::ForeignBuffer });
         }

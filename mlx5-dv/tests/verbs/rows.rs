@@ -1,0 +1,421 @@
+//! The rows of `docs/verbs.md`. To add one: `row!`, or a struct literal where that does not fit.
+
+use mlx5_dv::Device;
+use mlx5_dv::memory::HostMemory;
+use mlx5_dv::objects::*;
+use mlx5_dv::queue::ethernet::Spread;
+use mlx5_dv::queue::*;
+
+use crate::table::Offered::{No, Part, Whole};
+use crate::table::{EVERY, OWNED, Row, Section, calls};
+
+/// A row: its verbs, how much is offered, the calls, the ways, the transports, the judges, remarks.
+macro_rules! row {
+    ($verbs:expr, $offered:expr, [$($calls:tt)+], $ways:expr, $transports:expr, $judges:expr, $remarks:expr $(,)?) => {
+        Row {
+            verbs: &$verbs,
+            offered: $offered,
+            calls: calls!($($calls)+),
+            ways: $ways,
+            transports: $transports,
+            judges: &$judges,
+            remarks: $remarks,
+        }
+    };
+    ($verbs:expr, $no:expr) => {
+        Row { verbs: &$verbs, offered: $no, calls: &[], ways: &[], transports: "", judges: &[], remarks: "" }
+    };
+}
+
+const QUERIES: &str = "devx::it_is_listed_and_asked";
+const INFO: &str = "devx::info_is_what_linux_shows";
+const PINGPONG: &str = "devx::libmlx5_is_at_the_other_end";
+const SHARED: &str = "devx::shared_receives_are_those_of_libmlx5";
+const XRC: &str = "three_ways::messages_name_shared_queues_of_libmlx5_and_of_ours";
+const KEYS: &str = "devx::keys_open_and_close_for_libmlx5";
+const FRAMES: &str = "devx::frames_pass_beside_the_kernels_own";
+const CONNECTED: &str = "RC, UC, XRC";
+const ALL: &str = "RC, UC, XRC, UD";
+
+pub const TABLE: &[Section] = &[
+    Section { title: "Devices and ports", rows: DEVICES },
+    Section { title: "Protection domains and memory", rows: MEMORY },
+    Section { title: "Completion queues", rows: COMPLETIONS },
+    Section { title: "Queue pairs", rows: QUEUE_PAIRS },
+    Section { title: "Shared receive queues", rows: SHARED_RECEIVES },
+    Section { title: "Raw Ethernet: work queues, steering, counters", rows: ETHERNET },
+];
+
+const DEVICES: &[Row] = &[
+    row!(
+        ["query_device_ex"],
+        Whole,
+        [Device::caps, Device::query_caps],
+        EVERY,
+        "",
+        [QUERIES],
+        "The card's capability pages under their PRM names, in place of libibverbs' structure"
+    ),
+    row!(
+        ["query_port"],
+        Whole,
+        [Device::port, Device::link, Device::gids, Device::query_gid],
+        EVERY,
+        "",
+        [INFO, "three_ways::info_of_owned_functions_is_that_of_their_card"],
+        ""
+    ),
+    row!(["query_rt_values"], No("the card's clock is not read; completions carry its time")),
+    row!(["query_ece", "set_ece"], No("firmware's options of a queue pair are left as it has them")),
+    row!(
+        ["async_event"],
+        Whole,
+        [Device::async_events],
+        EVERY,
+        "",
+        ["devx::events_come"],
+        "Port events, errors of queues"
+    ),
+    row!(
+        ["free_context"],
+        Whole,
+        [Device],
+        EVERY,
+        "",
+        ["devx::a_killed_program_leaves_nothing", "vfio::a_killed_program_leaves_nothing"],
+        "Drop the last handle"
+    ),
+];
+
+const MEMORY: &[Row] = &[
+    row!(["alloc_pd", "dealloc_pd"], Whole, [Pd::alloc, Pd::destroy], EVERY, "", [PINGPONG], ""),
+    row!(
+        ["alloc_td", "dealloc_td", "alloc_parent_domain"],
+        No("a UAR page belongs to the thread it was given to (Uar::alloc), so there is nothing to declare")
+    ),
+    row!(
+        ["reg_mr", "dereg_mr"],
+        Whole,
+        [
+            MemoryRegion::allocate,
+            MemoryRegion::register,
+            MemoryRegion::register_at,
+            MemoryRegion::into_memory,
+            MemoryRegion::destroy,
+            ExclusiveRegion::allocate,
+            HostMemory::of::<Vec<u8>>,
+        ],
+        EVERY,
+        "",
+        [PINGPONG, "vfio::a_page_of_1_gib_is_one_mapping_and_one_entry"],
+        "Also `reg_mr_iova`; zero-based at 0. Relaxed ordering. Memory of the driver's, or of an owner that comes back. `ExclusiveRegion`: buffers are slices"
+    ),
+    row!(
+        ["rereg_mr"],
+        Whole,
+        [MemoryRegion::rereg],
+        EVERY,
+        "",
+        [],
+        "Rights, protection domain, memory; all or nothing, with another key"
+    ),
+    row!(["reg_dmabuf_mr"], No("no memory of other devices is registered")),
+    row!(["advise_mr"], No("there is no on-demand paging, and so nothing to prefetch")),
+    row!(["alloc_null_mr"], Whole, [NullRegion::of], EVERY, "", ["mlx5_ib::own_programs"], ""),
+    row!(
+        ["alloc_mw", "bind_mw", "dealloc_mw"],
+        Whole,
+        [
+            FastWindow::alloc,
+            Connection::bind,
+            Connection::unbind,
+            MemoryWindow::alloc,
+            SendBatch<AnyDoorbell>::bind_window,
+            SendBatch<AnyDoorbell>::unbind_window,
+            MemoryWindow::destroy,
+        ],
+        EVERY,
+        "RC, UC",
+        [KEYS],
+        "Both types, zero-based too"
+    ),
+    row!(
+        ["alloc_dm", "free_dm", "reg_dm_mr"],
+        Part(
+            "operations by addresses (`MODIFY_MEMIC`); on devx the kernel makes keys for its own protection domains only"
+        ),
+        [DeviceMemory::alloc, DeviceMemory::destroy, DeviceMemoryRegion::register],
+        OWNED,
+        "",
+        [],
+        ""
+    ),
+    row!(
+        ["import_pd", "import_mr", "import_dm", "unimport_pd", "unimport_mr", "unimport_dm"],
+        No("objects of another process's context are not taken over")
+    ),
+];
+
+const COMPLETIONS: &[Row] = &[
+    row!(
+        ["create_cq", "destroy_cq"],
+        Whole,
+        [CompletionQueue::create, CompletionQueue::destroy],
+        EVERY,
+        ALL,
+        [PINGPONG],
+        ""
+    ),
+    row!(
+        ["create_cq_ex"],
+        Whole,
+        [CompletionQueue::create, CqOptions::cqe_size, CqOptions::vector],
+        EVERY,
+        ALL,
+        [PINGPONG],
+        "CQEs of 64 or 128 bytes, completion vectors; timestamps and the user index come with each completion. Each is \
+         single-threaded"
+    ),
+    row!(["poll_cq"], Whole, [CompletionQueue::poll, CompletionQueue::poll_batch], EVERY, ALL, [PINGPONG], ""),
+    row!(
+        ["req_notify_cq", "cq_event"],
+        Whole,
+        [CompletionQueue::arm, CompletionQueue::wait, CompletionQueue::take_events, CompletionQueue::fd],
+        EVERY,
+        ALL,
+        ["devx::messages_bounce", "devx::tasks_of_an_executor_exchange_messages"],
+        "For tasks of any executor `CompletionQueue::ready`"
+    ),
+    row!(["modify_cq"], Whole, [CqOptions::moderation, Cq::moderate, Cq::moderation], EVERY, ALL, [], ""),
+    row!(
+        ["resize_cq"],
+        Whole,
+        [CompletionQueue::resize, Hub<()>::grow],
+        EVERY,
+        ALL,
+        [SHARED],
+        "While work goes on"
+    ),
+];
+
+const QUEUE_PAIRS: &[Row] = &[
+    row!(
+        ["create_qp", "destroy_qp"],
+        Part("raw packets, which have SQ and RQ of their own (below), and DC"),
+        [QueuePair::create, QueuePair::destroy],
+        EVERY,
+        "RC, UC, XRC, UD, GSI",
+        [PINGPONG, SHARED],
+        ""
+    ),
+    row!(
+        ["create_qp_ex"],
+        Part("raw packets and DC, as for create_qp"),
+        [QueuePair::create, QpOptions::srq, QpOptions::user_index, Hub<()>::join],
+        EVERY,
+        ALL,
+        [SHARED],
+        "Hundreds on one thread: `Hub`"
+    ),
+    row!(
+        ["query_qp"],
+        Whole,
+        [QueuePair::query],
+        EVERY,
+        ALL,
+        [],
+        "State, path, rights, timers, retries, depths, sequence numbers, counters of the queues"
+    ),
+    row!(
+        ["modify_qp"],
+        Part("alternate paths; no command leads to SQD"),
+        [
+            QueuePair::init,
+            QueuePair::activate,
+            QueuePair::ready_to_receive,
+            QueuePair::ready_to_send,
+            QueuePair::modify,
+            QueuePair::to_error,
+            QueuePair::reset,
+        ],
+        EVERY,
+        ALL,
+        [PINGPONG],
+        "`QueuePair::modify` changes rights in INIT and RTS, RNR timer and Q_Key in RTS"
+    ),
+    row!(["modify_qp_rate_limit"], No("no rate limit is put on a queue pair")),
+    row!(
+        ["post_send"],
+        Part("TSO of datagrams"),
+        [
+            SendQueue<AnyDoorbell>::batch,
+            Connection::send,
+            Connection::write,
+            Connection::read,
+            Connection::compare_swap,
+            Connection::fetch_add,
+            Connection::send_invalidate,
+            QueuePair::unreliable_send_queue::<AnyDoorbell>,
+            XrcConnection::send,
+            DatagramEndpoint::sends,
+        ],
+        EVERY,
+        ALL,
+        [PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC],
+        "SEND, RDMA WRITE (both with and without immediate), SEND with invalidate, RDMA READ, atomics, NOP; inline data, \
+         scatter/gather, fences, solicited events"
+    ),
+    row!(["post_recv"], Whole, [ReceiveQueue::batch, Connection::receive], EVERY, ALL, [PINGPONG], ""),
+    row!(
+        ["create_ah", "destroy_ah"],
+        Whole,
+        [AddressHandle::new, AddressHandle::to],
+        EVERY,
+        "UD",
+        [],
+        "An address vector, no object of the card's"
+    ),
+    row!(
+        ["attach_mcast", "detach_mcast"],
+        Part("no UD queue pair joins a group"),
+        [Device::set_multicast],
+        OWNED,
+        "",
+        [],
+        "For frames"
+    ),
+    row!(
+        ["open_xrcd", "close_xrcd"],
+        Part("domains that processes share by a file"),
+        [
+            Xrcd::alloc,
+            Xrcd::destroy,
+            QpOptions::xrc_initiator,
+            QpOptions::xrc_target,
+            QueuePair::xrc_send_queue::<AnyDoorbell>,
+            XrcConnection::new,
+            XrcReceiver::new,
+        ],
+        OWNED,
+        "XRC",
+        [XRC],
+        ""
+    ),
+    row!(["open_qp"], No("no queue pair of another process's is opened")),
+    row!(["query_qp_data_in_order"], No("the driver promises no order of bytes in a message: poll for completions")),
+];
+
+const SHARED_RECEIVES: &[Row] = &[
+    row!(
+        ["create_srq", "query_srq", "destroy_srq"],
+        Whole,
+        [Srq::create, Srq::query, Srq::destroy, QpOptions::srq],
+        EVERY,
+        "RC, UC, UD",
+        [SHARED],
+        ""
+    ),
+    row!(
+        ["modify_srq"],
+        Whole,
+        [Srq::arm_limit],
+        EVERY,
+        "RC, UC, UD",
+        [SHARED],
+        "Its event comes by `Device::async_events`. The size stays, as in libmlx5"
+    ),
+    row!(
+        ["create_srq_ex"],
+        Part("tag matching; on devx those of an XRC domain"),
+        [Srq::create, Srq::create_xrc],
+        EVERY,
+        CONNECTED,
+        [XRC],
+        ""
+    ),
+    row!(["post_srq_recv"], Whole, [SharedReceiveQueue::batch], EVERY, ALL, [SHARED], ""),
+    row!(["get_srq_num"], Whole, [Srq::srqn], EVERY, "XRC", [XRC], ""),
+    row!(["post_srq_ops"], No("it is for tag matching, which the software card does not announce")),
+];
+
+const ETHERNET: &[Row] = &[
+    row!(
+        ["create_wq", "modify_wq", "destroy_wq"],
+        Whole,
+        [Rq::create, Rq::ready, Rq::to_error, Rq::reset, Rq::destroy, Sq::create, Sq::reset, Sq::destroy],
+        EVERY,
+        "raw packets",
+        [FRAMES],
+        ""
+    ),
+    row!(
+        ["create_rwq_ind_table", "destroy_rwq_ind_table"],
+        Whole,
+        [Rqt::create, Rqt::set, Rqt::destroy, Tir::create_rss, Spread],
+        EVERY,
+        "raw packets",
+        [FRAMES],
+        "`Tir::create_rss` for what verbs have as a queue pair with a hash; `Spread` for both with steering"
+    ),
+    row!(
+        ["create_flow", "destroy_flow"],
+        Part("actions other than forwarding to a receive queue"),
+        [
+            FlowTable::create,
+            FlowGroup::create,
+            FlowRule::create,
+            FlowRule::delete,
+            FlowMatcher::create,
+            FlowRule::beside_kernel,
+        ],
+        EVERY,
+        "raw packets",
+        [FRAMES],
+        "By tables, as the card has them; on devx beside the kernel's rules"
+    ),
+    row!(
+        ["create_flow_action_esp", "modify_flow_action_esp", "destroy_flow_action"],
+        No("IPsec is not offloaded: no card that the software card models announces it")
+    ),
+    row!(
+        ["create_counters", "attach_counters_point_flow", "read_counters", "destroy_counters"],
+        No("the driver's flow rules count nothing")
+    ),
+];
+
+/// What is not of mlx5's context: Linux' kernel verbs, libmlx5's direct verbs, other tools.
+pub const BESIDE: &[Row] = &[
+    row!(
+        ["query counters (`ethtool -S`, sysfs)"],
+        Whole,
+        [Device::query_port_counters, Device::query_pcie_counters, Device::query_vport_counters],
+        EVERY,
+        "",
+        ["devx::counters_are_what_linux_shows", "three_ways::owned_functions_count_as_linux_counts"],
+        "`PPCNT`, `MPCNT`, `QUERY_VPORT_COUNTER`"
+    ),
+    row!(
+        ["fast registration (Linux' `IB_WR_REG_MR`; libmlx5's create_mkey, wr_mr_list, wr_mr_interleaved)"],
+        Part("signatures, encryption; keys of pages on devx"),
+        [
+            FastKey::create,
+            Connection::register,
+            Connection::register_interleaved,
+            UmrKey::create,
+            SendBatch<AnyDoorbell>::register,
+        ],
+        EVERY,
+        "RC",
+        [KEYS, "nvme::ours_and_linux_s_ends_read_what_was_written"],
+        ""
+    ),
+    row!(
+        ["local_inv"],
+        Whole,
+        [SendBatch<AnyDoorbell>::local_invalidate, Connection::invalidate],
+        EVERY,
+        "RC, UC",
+        [KEYS],
+        ""
+    ),
+];
