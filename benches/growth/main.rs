@@ -5,6 +5,7 @@
 
 mod bring_up;
 mod extent;
+mod hub;
 mod messages;
 mod queue_pairs;
 mod registration;
@@ -16,10 +17,11 @@ use mlx5_benches::Failure;
 /// A section with its own table.
 type Section = fn(Extent) -> Result<(), Failure>;
 
-const SECTIONS: [(&str, Section); 4] = [
+const SECTIONS: [(&str, Section); 5] = [
     ("bring_up", bring_up::measure),
     ("queue_pairs", queue_pairs::measure),
     ("messages", messages::measure),
+    ("hub", hub::measure),
     ("registration", registration::measure),
 ];
 
@@ -31,6 +33,9 @@ fn run() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().any(|argument| argument == messages::COUNT) {
         return messages::child();
+    }
+    if arguments.iter().any(|argument| argument == hub::COUNT) {
+        return hub::child();
     }
     let is_chosen = |name: &str| arguments.iter().any(|argument| argument == name);
     let extent = if arguments.iter().any(|argument| argument == "--bench") { Extent::Full } else { Extent::Short };

@@ -94,7 +94,7 @@ fn timed<T>(samples: &mut Vec<f64>, work: impl FnOnce() -> Result<T, Failure>) -
     Ok(result)
 }
 
-fn umem_bytes(stage: &Stage) -> Result<u64, Failure> {
+pub fn umem_bytes(stage: &Stage) -> Result<u64, Failure> {
     let bytes = stage.handle.with(|f| f.nic.objects.umems.iter().map(|(_, umem)| umem.memory.len()).sum());
     bytes.ok_or_else(|| "the card is gone".into())
 }
