@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use mlx5_dv::access::AsyncEvent;
+use mlx5_dv::Error;
 use mlx5_open::program;
-use mlx5_prm::eqe::{EventType, PortChange};
 
 /// Prints a card's asynchronous events.
 #[derive(Debug, Parser)]
@@ -31,27 +30,20 @@ fn main() -> ExitCode {
     program::run("asyncwatch", || run(&arguments))
 }
 
-fn run(arguments: &Arguments) -> Result<(), mlx5_dv::Error> {
+fn run(arguments: &Arguments) -> Result<(), Error> {
     let device = mlx5_open::open(&arguments.device)?;
-    let events = device.async_events();
+    let events = device.events()?;
     say(&format!("{}: port {}", device.name(), if device.port()?.up { "up" } else { "down" }));
     let patience = arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
     let begin = std::time::Instant::now();
     for _ in 0..arguments.events.unwrap_or(usize::MAX) {
-        match events.recv_timeout(patience.saturating_sub(begin.elapsed())) {
-            Ok(event) => say(&describe(&event)),
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => break,
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return device.death().map_or(Ok(()), Err),
+        match events.wait(patience.saturating_sub(begin.elapsed())) {
+            Ok(event) => say(&event.to_string()),
+            Err(Error::Timeout { .. }) => break,
+            Err(error) => return Err(error),
         }
     }
     Ok(())
-}
-
-fn describe(event: &AsyncEvent) -> String {
-    match event.event_type {
-        EventType::PortChange => format!("{}: {}", event.event_type, PortChange::from_number(event.sub_type.into())),
-        other => format!("{other}, sub type {:#x}: {:02x?}", event.sub_type, event.data),
-    }
 }
 
 /// Prints a line and flushes. Ignores a closed stdout.

@@ -155,8 +155,8 @@ impl Lane {
         })
     }
 
-    /// A round: a message of each connection in turn, their completions, a poll for each. Calls `measured` with the work
-    /// to measure.
+    /// A round: a message of each connection in turn, their completions, a poll for each. Calls `measured` with the
+    /// work to measure.
     fn round(&mut self, mut measured: impl FnMut(&str, &mut dyn FnMut() -> bool) -> bool) -> Result<(), Failure> {
         for place in &mut self.turn {
             *place = self.next as u32;

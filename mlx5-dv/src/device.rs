@@ -17,6 +17,7 @@ use crate::caps::{CapPage, Caps};
 use crate::clock::Clock;
 use crate::counters::{PcieCounters, PortCounters, VportCounters};
 use crate::error::{CommandError, Error, Invalid};
+use crate::events::Events;
 use crate::lock::lock;
 use crate::net::{Adapter, Gid, LinkInfo, Mac, PortInfo};
 
@@ -91,9 +92,17 @@ impl Device {
         self.mac
     }
 
-    /// Subscribes to asynchronous events: see [`Access::async_events`].
+    /// Subscribes to asynchronous events, as the card's event queue has them: see [`Access::async_events`].
     pub fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        self.access.async_events()
+        self.access.async_events(None)
+    }
+
+    /// Subscribes to asynchronous events, as typed values with a descriptor for epoll.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there can be no more descriptors.
+    pub fn events(&self) -> Result<Events, Error> {
+        Events::of(&self.access)
     }
 
     /// 4 KiB pages that firmware holds; 0 if the kernel provides them.

@@ -312,8 +312,9 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     /// Ends the subscription of [`completion_eventfd`](Self::completion_eventfd).
     fn forget_completion_eventfd(&self, cqn: u32);
     /// Subscribes to asynchronous events: port changes, CQ and queue pair errors. Completions and the driver's own
-    /// events (commands, page requests) are not delivered. The channel closes when the card dies.
-    fn async_events(&self) -> std::sync::mpsc::Receiver<AsyncEvent>;
+    /// events (commands, page requests) are not delivered. The channel closes when the card dies. Each event, and then
+    /// the death, adds one to the eventfd `count`.
+    fn async_events(&self, count: Option<std::os::fd::OwnedFd>) -> std::sync::mpsc::Receiver<AsyncEvent>;
     /// Why the card is dead; `None` while it is alive.
     fn death(&self) -> Option<Error>;
     /// The clock that all waits use.

@@ -18,7 +18,15 @@ const BACKLOG: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Subscribers {
     queues: Mutex<HashMap<u32, OwnedFd>>,
-    listeners: Mutex<Vec<mpsc::SyncSender<AsyncEvent>>>,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+/// A listener to asynchronous events.
+#[derive(Debug)]
+struct Listener {
+    channel: mpsc::SyncSender<AsyncEvent>,
+    /// An eventfd that counts what is sent.
+    count: Option<OwnedFd>,
 }
 
 impl Subscribers {
@@ -39,10 +47,11 @@ impl Subscribers {
         lock(&self.queues).remove(&cqn);
     }
 
-    /// Opens a channel for asynchronous events. It closes when the card dies, or at once if the card is dead.
-    pub fn listen(&self, liveness: &Liveness) -> mpsc::Receiver<AsyncEvent> {
-        let (sender, receiver) = mpsc::sync_channel(BACKLOG);
-        lock(&self.listeners).push(sender);
+    /// Opens a channel for asynchronous events. It closes when the card dies, or at once if the card is dead. Each
+    /// event, and then the death, adds one to `count`.
+    pub fn listen(&self, liveness: &Liveness, count: Option<OwnedFd>) -> mpsc::Receiver<AsyncEvent> {
+        let (channel, receiver) = mpsc::sync_channel(BACKLOG);
+        lock(&self.listeners).push(Listener { channel, count });
         // Checked after the insertion: an earlier death has closed only the channels present then.
         if liveness.check().is_err() {
             self.wake();
@@ -59,8 +68,11 @@ impl Subscribers {
 
     /// Sends `event` to every listener.
     pub fn tell(&self, event: AsyncEvent) {
-        lock(&self.listeners).retain(|listener| match listener.try_send(event.clone()) {
-            Ok(()) => true,
+        lock(&self.listeners).retain(|listener| match listener.channel.try_send(event.clone()) {
+            Ok(()) => {
+                listener.count.iter().for_each(signal);
+                true
+            }
             Err(mpsc::TrySendError::Full(_)) => {
                 tracing::warn!(?event, "an event listener is too slow: event dropped");
                 true
@@ -73,8 +85,11 @@ impl Subscribers {
 impl Wake for Subscribers {
     fn wake(&self) {
         lock(&self.queues).values().for_each(signal);
-        // Closes the listeners' channels.
-        lock(&self.listeners).clear();
+        // Closes the listeners' channels, and then wakes who waits for one.
+        for Listener { channel, count } in lock(&self.listeners).drain(..) {
+            drop(channel);
+            count.iter().for_each(signal);
+        }
     }
 }
 
@@ -103,7 +118,7 @@ mod models {
             let (liveness, subscribers) = card();
             let dying = Arc::clone(&liveness);
             let death = loom::thread::spawn(move || dying.end(Death::Vanished));
-            let events = subscribers.listen(&liveness);
+            let events = subscribers.listen(&liveness, None);
             death.join().unwrap();
             assert_eq!(events.try_recv(), Err(mpsc::TryRecvError::Disconnected));
         });

@@ -38,6 +38,7 @@ mod fake;
 pub use completion::decode::{Completion, Failure, Operation, Side, Work, WorkError, decode};
 pub use completion::{CompletionQueue, Completions};
 pub use error::{Full, PostError, RetireError};
+pub use owning::batch::{ConnectionBatch, ConnectionReceives};
 pub use owning::connection::{Connection, UnreliableConnection, WaitError};
 pub use owning::datagrams::{DatagramEndpoint, DatagramOptions, DatagramSends};
 pub use owning::endpoint::{

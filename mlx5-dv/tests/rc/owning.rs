@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlx5_dv::Error;
-use mlx5_dv::objects::{Buffer, MemoryRegion};
+use mlx5_dv::objects::{Buffer, MemoryRegion, QueuePair};
 use mlx5_dv::queue::{Connection, ConnectionOptions, Operation, PostError, RefusedReason, RemoteAddress, WaitError};
 use mlx5_open::Sim;
 use mlx5_prm::cqe::CqeSyndrome;
@@ -122,6 +122,72 @@ fn what_is_refused_comes_back_at_once() {
     let refused = a.send_inline(&[0; 29]).unwrap_err();
     assert!(matches!(refused.reason, RefusedReason::Post(PostError::InlineTooLong { given: 29, most: 28 })));
     drop((a, buffers, region));
+    card.end();
+}
+
+/// WQEBBs that the card was told of.
+fn sends_posted(qp: &QueuePair) -> u16 {
+    qp.query().unwrap().sw_sq_wqebb_counter
+}
+
+#[test]
+fn a_batch_goes_to_the_card_as_one_when_it_is_rung_or_dropped() {
+    let card = Card::new();
+    let mut options = ConnectionOptions::default();
+    (options.send_depth, options.recv_depth) = (8, 8);
+    let (mut a, mut b) = connected(&card, &options);
+    let (ours, theirs) = (card.region(4096), card.region(4096));
+    for round in 0..3u8 {
+        let mut receives = b.receives();
+        for buffer in theirs.buffers(512).unwrap() {
+            receives.receive(buffer).unwrap();
+        }
+        let refused = receives.receive(ours.buffer(0..8).unwrap()).unwrap_err();
+        assert!(matches!(refused.reason, RefusedReason::Post(PostError::Full(_))) && refused.buffer.is_some());
+        drop(refused);
+        if round == 0 {
+            receives.ring();
+        } else {
+            drop(receives);
+        }
+        let before = sends_posted(a.queue_pair());
+        let qp = Arc::clone(a.queue_pair());
+        let mut batch = a.batch();
+        for (i, mut buffer) in ours.buffers(512).unwrap().into_iter().enumerate().take(7) {
+            buffer.write(0, &[round, i as u8]);
+            buffer.set_len(2);
+            batch.send(buffer).unwrap();
+        }
+        let refused = batch.send_inline(&[0; 100]).unwrap_err();
+        assert!(matches!(refused.reason, RefusedReason::Post(PostError::InlineTooLong { .. })));
+        batch.send_inline(&[round, 7]).unwrap();
+        assert_eq!(sends_posted(&qp), before, "nothing goes before the doorbell");
+        if round == 0 {
+            batch.ring();
+        } else {
+            drop(batch);
+        }
+        for i in 0..8 {
+            let done = b.wait(SOON).unwrap();
+            assert_eq!(text(&done.buffer.unwrap(), 2), [round, i]);
+            a.wait(SOON).unwrap().result.unwrap();
+        }
+        assert_eq!((a.in_flight(), b.in_flight()), ((0, 0), (0, 0)));
+        assert_eq!(sends_posted(&qp), before.wrapping_add(8));
+    }
+    drop((a, b, ours, theirs));
+    card.end();
+}
+
+#[test]
+fn a_batch_that_is_dropped_empty_or_unconnected_does_nothing() {
+    let card = Card::new();
+    let mut alone = Connection::new(&card.pd, ConnectionOptions::default()).unwrap();
+    assert_eq!(alone.batch().send_inline(b"nobody").unwrap_err().reason, RefusedReason::NotConnected);
+    alone.batch().ring();
+    alone.receives().ring();
+    assert_eq!(alone.in_flight(), (0, 0));
+    drop(alone);
     card.end();
 }
 

@@ -1,10 +1,10 @@
 //! The rows of `docs/verbs.md`. To add one: `row!`, or a struct literal where that does not fit.
 
-use mlx5_dv::Device;
 use mlx5_dv::memory::HostMemory;
 use mlx5_dv::objects::*;
 use mlx5_dv::queue::ethernet::Spread;
 use mlx5_dv::queue::*;
+use mlx5_dv::{Device, Events};
 
 use crate::table::Offered::{No, Part, Whole};
 use crate::table::{EVERY, OWNED, Row, Section, calls};
@@ -70,11 +70,11 @@ const DEVICES: &[Row] = &[
     row!(
         ["async_event"],
         Whole,
-        [Device::async_events],
+        [Device::events, Device::async_events, Events::fd, Events::wait],
         EVERY,
         "",
         ["devx::events_come"],
-        "Port events, errors of queues"
+        "Typed values, with a descriptor for epoll; or entries as the card writes them"
     ),
     row!(
         ["free_context"],
@@ -249,8 +249,10 @@ const QUEUE_PAIRS: &[Row] = &[
         Part("TSO of datagrams"),
         [
             SendQueue<AnyDoorbell>::batch,
+            Connection::batch,
             Connection::send,
             Connection::write,
+            Hub<()>::batch,
             Connection::read,
             Connection::compare_swap,
             Connection::fetch_add,

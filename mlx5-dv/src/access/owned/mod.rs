@@ -302,8 +302,8 @@ impl Access for Owned {
         self.subscribers.forget(cqn);
     }
 
-    fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        self.subscribers.listen(&self.liveness)
+    fn async_events(&self, count: Option<OwnedFd>) -> mpsc::Receiver<AsyncEvent> {
+        self.subscribers.listen(&self.liveness, count)
     }
 
     fn death(&self) -> Option<Error> {

@@ -170,8 +170,8 @@ impl Access for Traced {
         self.inner.forget_completion_eventfd(cqn);
     }
 
-    fn async_events(&self) -> mpsc::Receiver<AsyncEvent> {
-        self.inner.async_events()
+    fn async_events(&self, count: Option<OwnedFd>) -> mpsc::Receiver<AsyncEvent> {
+        self.inner.async_events(count)
     }
 
     fn death(&self) -> Option<Error> {

@@ -6,16 +6,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::batch::{ConnectionBatch, ConnectionReceives};
 use super::fast_key::FastKey;
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::queues::Wait;
 use super::setup::{ConnectionOptions, Link, Peer};
 use crate::error::Error;
-use crate::memory::{DataSegment, RemoteAddress};
+use crate::memory::RemoteAddress;
 use crate::objects::{AccessFlags, AnyDoorbell, Buffer, Pd, QueuePair, RtrAttributes, RtsAttributes};
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::{Completion, Side, WorkError};
-use crate::queue::error::{Full, PostError, RetireError};
+use crate::queue::error::RetireError;
 use crate::queue::send::SendBatch;
 use crate::queue::send::service::{Connected, Messages, UnreliableMessages};
 use crate::queue::send::wqe::WrFlags;
@@ -53,7 +54,8 @@ pub enum WaitError {
 /// }
 /// ```
 ///
-/// Every work request is signalled and has its own doorbell. Used by one thread at a time. Posting and polling make no
+/// Every work request is signalled. Each call rings; [`batch`](Self::batch) posts several with one doorbell. Used by
+/// one thread at a time. Posting and polling make no
 /// system call, take no lock and allocate nothing. If it is dropped with work in flight, the queue pair is reset first;
 /// if that fails, the buffers are leaked.
 #[derive(Debug)]
@@ -129,92 +131,59 @@ impl<S: Connected> Connection<S> {
         self.in_flight.in_flight()
     }
 
+    /// Starts a batch of sends, writes and, if reliable, reads and atomics, with one doorbell.
+    #[inline(always)]
+    pub fn batch(&mut self) -> ConnectionBatch<'_, S> {
+        ConnectionBatch::new(self.link.queues.send.as_mut(), &mut self.in_flight, &mut self.fence)
+    }
+
+    /// Starts a batch of receives.
+    #[inline(always)]
+    pub fn receives(&mut self) -> ConnectionReceives<'_> {
+        ConnectionReceives::new(self.link.queues.receive.as_mut(), &mut self.in_flight)
+    }
+
     /// Receives one message into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
-        let posted = self.post_receive(buffer.segment());
-        self.in_flight.keep(posted, Side::Receive, Some(buffer))
-    }
-
-    fn post_receive(&mut self, segment: DataSegment) -> Result<(), RefusedReason> {
-        let wr_id = self.in_flight.next(Side::Receive)?;
-        let queue = self.link.queues.receive.as_mut().ok_or(PostError::from(Full))?;
-        let mut batch = queue.batch();
-        // SAFETY: `InFlight::keep` then stores the buffer, and with it its region, until the completion or until the
-        // queue pair was reset.
-        unsafe { batch.receive(wr_id, &[segment])? };
-        batch.ring();
-        Ok(())
-    }
-
-    /// Posts one send work request by `post`, and rings the doorbell.
-    #[inline(always)]
-    fn post_send(
-        &mut self,
-        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, S>, u64, WrFlags) -> Result<(), PostError>,
-    ) -> Result<(), RefusedReason> {
-        let wr_id = self.in_flight.next(Side::Send)?;
-        let queue = self.link.queues.send.as_mut().ok_or(RefusedReason::NotConnected)?;
-        let mut batch = queue.batch();
-        post(&mut batch, wr_id, WrFlags::SIGNALLED | self.fence)?;
-        batch.ring();
-        self.fence = WrFlags::empty();
-        Ok(())
+        self.receives().receive(buffer)
     }
 
     /// SEND of `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        // SAFETY: as in `post_receive`: the buffer is kept until its completion.
-        let posted = self.post_send(|batch, id, signalled| unsafe { batch.send(id, signalled, &[segment]) });
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().send(buffer)
     }
 
     /// SEND of `buffer` with immediate data. It wakes a receiver that waits for solicited completions. Errors:
     /// [`Refused`].
     #[inline]
     pub fn send_imm(&mut self, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id, signalled| unsafe {
-            batch.send_imm(id, signalled | WrFlags::SOLICITED, imm, &[segment])
-        });
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().send_imm(buffer, imm)
     }
 
     /// RDMA WRITE of `buffer` to `remote`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn write(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id, signalled| unsafe { batch.write(id, signalled, remote, &[segment]) });
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().write(buffer, remote)
     }
 
     /// RDMA WRITE of `buffer` to `remote`, with immediate data that completes a receive there. Errors: [`Refused`].
     #[inline]
     pub fn write_imm(&mut self, buffer: Buffer, remote: RemoteAddress, imm: u32) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id, signalled| unsafe {
-            batch.write_imm(id, signalled | WrFlags::SOLICITED, remote, imm, &[segment])
-        });
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().write_imm(buffer, remote, imm)
     }
 
     /// SEND of `data`, which is copied at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, data: &[u8]) -> Result<Ticket, Refused> {
-        let posted = self.post_send(|batch, id, signalled| batch.send_inline(id, signalled, data));
-        self.in_flight.keep(posted, Side::Send, None)
+        self.batch().send_inline(data)
     }
 
     /// RDMA WRITE of `data`, which is copied at once, to `remote`. Errors: [`Refused`].
     #[inline]
     pub fn write_inline(&mut self, data: &[u8], remote: RemoteAddress) -> Result<Ticket, Refused> {
-        let posted = self.post_send(|batch, id, signalled| batch.write_inline(id, signalled, remote, data));
-        self.in_flight.keep(posted, Side::Send, None)
+        self.batch().write_inline(data, remote)
     }
 
     /// Fast registration: opens the buffers of `key` to the remote, as one range of addresses. Returns the remote
@@ -406,30 +375,19 @@ impl Connection {
     /// SEND of `buffer`. It invalidates the remote's key `rkey`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send_invalidate(&mut self, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id, signalled| unsafe {
-            batch.send_invalidate(id, signalled | WrFlags::SOLICITED, rkey, &[segment])
-        });
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().send_invalidate(buffer, rkey)
     }
 
     /// SEND of `data`, which is copied at once. It invalidates the remote's key `rkey`. Errors: [`Refused`].
     #[inline]
     pub fn send_invalidate_inline(&mut self, data: &[u8], rkey: u32) -> Result<Ticket, Refused> {
-        let posted = self.post_send(|batch, id, signalled| {
-            batch.send_invalidate_inline(id, signalled | WrFlags::SOLICITED, rkey, data)
-        });
-        self.in_flight.keep(posted, Side::Send, None)
+        self.batch().send_invalidate_inline(data, rkey)
     }
 
     /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn read(&mut self, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        // SAFETY: as in `post_receive`.
-        let posted = self.post_send(|batch, id, signalled| unsafe { batch.read(id, signalled, remote, &[segment]) });
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().read(buffer, remote)
     }
 
     /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
@@ -442,23 +400,14 @@ impl Connection {
         compare: u64,
         swap: u64,
     ) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        let posted = self.post_send(|batch, id, signalled| {
-            // SAFETY: as in `post_receive`.
-            unsafe { batch.compare_swap(id, signalled, remote, compare, swap, segment) }
-        });
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().compare_swap(buffer, remote, compare, swap)
     }
 
     /// ATOMIC fetch and add to the number at `remote`, as [`SendBatch::fetch_add`]. The old value is written to
     /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn fetch_add(&mut self, buffer: Buffer, remote: RemoteAddress, add: u64) -> Result<Ticket, Refused> {
-        let segment = buffer.segment();
-        // SAFETY: as in `post_receive`.
-        let posted =
-            self.post_send(|batch, id, signalled| unsafe { batch.fetch_add(id, signalled, remote, add, segment) });
-        self.in_flight.keep(posted, Side::Send, Some(buffer))
+        self.batch().fetch_add(buffer, remote, add)
     }
 
     /// As [`read`](Self::read), and waits for the data. Errors: [`WaitError`].

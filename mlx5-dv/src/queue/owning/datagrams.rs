@@ -1,7 +1,9 @@
 //! A queue pair for datagrams that uses one memory region.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,6 +131,18 @@ impl DatagramEndpoint {
     /// [`CompletionQueue::wait`](crate::queue::CompletionQueue::wait).
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.queues.cq.wait(timeout)
+    }
+
+    /// As [`wait`](Self::wait), for tasks of any executor: see
+    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
+    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        self.queues.cq.ready(readable).await
+    }
+
+    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
+    /// `None` without [`DatagramOptions::events`].
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queues.cq.fd()
     }
 
     /// Whether the card may still use the region for posted work.

@@ -1,5 +1,7 @@
 //! Extended reliable connections that own the buffers of posted work.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +75,18 @@ impl XrcReceiver {
         let work = work_of(&result);
         let wr_id = self.shared.retire(&work)?;
         self.receives.in_flight.done(wr_id, result).map(Some)
+    }
+
+    /// The eventfd that becomes readable at an event that [`ready`](Self::ready) or [`wait`](Self::wait) requested;
+    /// `None` if `cq_options` has no events.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.cq.fd()
+    }
+
+    /// As [`wait`](Self::wait), for tasks of any executor: see
+    /// [`CompletionQueue::ready`](crate::queue::CompletionQueue::ready).
+    pub async fn ready(&mut self, readable: impl AsyncFnMut() -> io::Result<()>) -> Result<(), Error> {
+        self.cq.ready(readable).await
     }
 
     /// Waits until [`poll`](Self::poll) may have a message. It sleeps if `cq_options` has events.

@@ -1,5 +1,6 @@
 //! Queues that own the buffers of posted work.
 
+pub(super) mod batch;
 pub(super) mod connection;
 pub(super) mod datagrams;
 pub(super) mod endpoint;

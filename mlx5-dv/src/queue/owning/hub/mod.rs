@@ -13,23 +13,24 @@ use std::time::Duration;
 use mlx5_prm::eqe::{EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 
+use super::batch::ConnectionBatch;
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
 use super::receives::Receives;
 use super::setup::{self, Peer};
 use crate::access::AsyncEvent;
 use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
-use crate::memory::{DataSegment, RemoteAddress};
+use crate::memory::RemoteAddress;
 use crate::objects::{
     AnyDoorbell, Buffer, CqOptions, DestroyReason, ExclusiveRegion, InitAttributes, Pd, QpOptions, QpStatus, QueuePair,
     Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Side;
-use crate::queue::error::{PostError, RetireError};
+use crate::queue::error::RetireError;
 use crate::queue::receive::shared::SharedReceiveQueue;
+use crate::queue::send::SendQueue;
 use crate::queue::send::wqe::WrFlags;
-use crate::queue::send::{SendBatch, SendQueue};
 
 use members::{ConnectionId, MOST, Members};
 use options::{HubDone, HubOptions, Left};
@@ -40,6 +41,8 @@ struct Member<C> {
     qpn: u32,
     psn: u32,
     in_flight: InFlight,
+    /// Fence of the next work request: none, as no key changes on a hub.
+    fence: WrFlags,
     /// Whether the card has reported its last receive (SRQ_LAST_WQE).
     has_ended: bool,
     /// Set once it is connected.
@@ -244,7 +247,16 @@ impl<C> Hub<C> {
         let (qpn, psn) = (qp.qpn(), setup::first_psn(&qp, each));
         let in_flight = InFlight::new(each.send_depth, 0);
         self.by_qpn.insert(qpn, id);
-        self.members.insert(Member { context, qpn, psn, in_flight, has_ended: false, send: None, qp });
+        self.members.insert(Member {
+            context,
+            qpn,
+            psn,
+            in_flight,
+            fence: WrFlags::empty(),
+            has_ended: false,
+            send: None,
+            qp,
+        });
         Ok(id)
     }
 
@@ -274,53 +286,38 @@ impl<C> Hub<C> {
         self.member(connection)?.qp.query()
     }
 
-    /// Posts a send work request by `post`, and rings.
+    /// Starts a batch of sends, writes, reads and atomics of `connection`, with one doorbell; `None` if it has left.
     #[inline(always)]
-    fn post_send(
-        &mut self,
-        connection: ConnectionId,
-        buffer: Option<Buffer>,
-        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell>, u64, &[DataSegment]) -> Result<(), PostError>,
-    ) -> Result<Ticket, Refused> {
-        let Some(member) = self.members.get_mut(connection) else {
-            return Err(Refused { buffer, reason: RefusedReason::HasLeft });
-        };
-        let segment = buffer.as_ref().map(Buffer::segment);
-        let posted = member.in_flight.next(Side::Send).map_err(RefusedReason::from).and_then(|wr_id| {
-            let queue = member.send.as_mut().ok_or(RefusedReason::NotConnected)?;
-            let mut batch = queue.batch();
-            post(&mut batch, wr_id, segment.as_slice())?;
-            batch.ring();
-            Ok(())
-        });
-        member.in_flight.keep(posted, Side::Send, buffer)
+    pub fn batch(&mut self, connection: ConnectionId) -> Option<ConnectionBatch<'_>> {
+        let Member { send, in_flight, fence, .. } = self.members.get_mut(connection)?;
+        Some(ConnectionBatch::new(send.as_mut(), in_flight, fence))
     }
 
     /// SEND of `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send(&mut self, connection: ConnectionId, buffer: Buffer) -> Result<Ticket, Refused> {
-        self.post_send(connection, Some(buffer), |batch, id, elements| {
-            // SAFETY: `post_send` keeps the buffer until its completion, or until the queue pair is destroyed.
-            unsafe { batch.send(id, WrFlags::SIGNALLED, elements) }
-        })
+        match self.batch(connection) {
+            Some(mut batch) => batch.send(buffer),
+            None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
+        }
     }
 
     /// SEND of `buffer` with immediate data and the solicited bit. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send_imm(&mut self, connection: ConnectionId, buffer: Buffer, imm: u32) -> Result<Ticket, Refused> {
-        self.post_send(connection, Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.send_imm(id, WrFlags::SIGNALLED | WrFlags::SOLICITED, imm, elements) }
-        })
+        match self.batch(connection) {
+            Some(mut batch) => batch.send_imm(buffer, imm),
+            None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
+        }
     }
 
     /// SEND of `buffer` that invalidates the remote's key `rkey`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn send_invalidate(&mut self, connection: ConnectionId, buffer: Buffer, rkey: u32) -> Result<Ticket, Refused> {
-        self.post_send(connection, Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.send_invalidate(id, WrFlags::SIGNALLED | WrFlags::SOLICITED, rkey, elements) }
-        })
+        match self.batch(connection) {
+            Some(mut batch) => batch.send_invalidate(buffer, rkey),
+            None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
+        }
     }
 
     /// RDMA WRITE of `buffer` to `remote`. Errors: [`Refused`], with the buffer.
@@ -331,25 +328,28 @@ impl<C> Hub<C> {
         buffer: Buffer,
         remote: RemoteAddress,
     ) -> Result<Ticket, Refused> {
-        self.post_send(connection, Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.write(id, WrFlags::SIGNALLED, remote, elements) }
-        })
+        match self.batch(connection) {
+            Some(mut batch) => batch.write(buffer, remote),
+            None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
+        }
     }
 
     /// RDMA READ from `remote` into `buffer`. Errors: [`Refused`], with the buffer.
     #[inline]
     pub fn read(&mut self, connection: ConnectionId, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.post_send(connection, Some(buffer), |batch, id, elements| {
-            // SAFETY: as in `send`.
-            unsafe { batch.read(id, WrFlags::SIGNALLED, remote, elements) }
-        })
+        match self.batch(connection) {
+            Some(mut batch) => batch.read(buffer, remote),
+            None => Err(Refused { buffer: Some(buffer), reason: RefusedReason::HasLeft }),
+        }
     }
 
     /// SEND of `data`, which is copied at once. Errors: [`Refused`].
     #[inline]
     pub fn send_inline(&mut self, connection: ConnectionId, data: &[u8]) -> Result<Ticket, Refused> {
-        self.post_send(connection, None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, data))
+        match self.batch(connection) {
+            Some(mut batch) => batch.send_inline(data),
+            None => Err(Refused { buffer: None, reason: RefusedReason::HasLeft }),
+        }
     }
 
     /// The next completed work request of any connection; `None` if there is none.
