@@ -75,6 +75,16 @@ pub struct MacError {
     pub given: String,
 }
 
+/// A string or bytes that name no peer, or no remote memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is not {wanted}")]
+pub struct AddressError {
+    /// What was given.
+    pub given: String,
+    /// What it should be, with an example.
+    pub(crate) wanted: &'static str,
+}
+
 impl fmt::Display for Mac {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, f] = self.0;

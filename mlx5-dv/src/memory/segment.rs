@@ -1,5 +1,10 @@
 //! Memory in work requests: address and key.
 
+use std::fmt;
+use std::str::FromStr;
+
+use crate::net::AddressError;
+
 /// A scatter/gather element: registered local memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataSegment {
@@ -21,4 +26,43 @@ pub struct RemoteAddress {
     pub addr: u64,
     /// The region's remote key.
     pub rkey: u32,
+}
+
+impl RemoteAddress {
+    /// Number of bytes of [`to_bytes`](Self::to_bytes).
+    pub const BYTES: usize = 12;
+
+    /// Address and key, big-endian.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.rkey.to_be_bytes());
+        bytes
+    }
+
+    /// The address of [`to_bytes`](Self::to_bytes).
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h, key @ ..] = *bytes;
+        RemoteAddress { addr: u64::from_be_bytes([a, b, c, d, e, f, g, h]), rkey: u32::from_be_bytes(key) }
+    }
+}
+
+/// Address and key in hexadecimal digits.
+impl fmt::Display for RemoteAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}:{:x}", self.addr, self.rkey)
+    }
+}
+
+impl FromStr for RemoteAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let is_digits = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let numbers = text.split_once(':').filter(|(addr, rkey)| is_digits(addr) && is_digits(rkey));
+        let read = |(addr, rkey)| Some((u64::from_str_radix(addr, 16).ok()?, u32::from_str_radix(rkey, 16).ok()?));
+        let wanted = "a remote address, such as 7f52a0001000:1803";
+        let (addr, rkey) = numbers.and_then(read).ok_or_else(|| AddressError { given: text.into(), wanted })?;
+        Ok(RemoteAddress { addr, rkey })
+    }
 }

@@ -12,6 +12,7 @@ pub(super) mod hub;
 pub(super) mod in_flight;
 mod key_life;
 mod listening;
+mod peer;
 mod queues;
 mod receives;
 pub(super) mod setup;
