@@ -289,6 +289,9 @@ layout! {
         0xb4 [15] enhanced_cqe_compression: bool,
         0xb4 [13] crossing_vhca_mkey: bool,
         0xb4 [12:8] log_max_dek: u8,
+        /// In the PRM, not in the kernel's header; so is the next.
+        0xb4 [6] mini_cqe_resp_l3_l4_tag: bool,
+        0xb4 [5] mini_cqe_resp_flow_tag: bool,
         0xb4 [3] mini_cqe_resp_stride_index: bool,
         0xb4 [2] cqe_128_always: bool,
         0xb4 [1] cqe_compression_128: bool,

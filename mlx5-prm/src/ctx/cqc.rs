@@ -21,6 +21,9 @@ layout! {
         /// header.
         0x04 [31:0] dbr_umem_id: u32,
         0x08 [11:6] page_offset: u8,
+        /// With `mini_cqe_res_format` 0 it numbers the form of mini CQEs beyond the first four, see
+        /// [`MiniCqeFormat`]. In the PRM, not in the kernel's header.
+        0x08 [3:2] mini_cqe_res_format_ext: u8,
         0x0c [28:24] log_cq_size: u8,
         0x0c [23:0] uar_page: u32,
         0x10 [27:16] cq_period: u16,

@@ -17,6 +17,7 @@ mod output;
 mod pattern;
 mod perf;
 mod serve;
+mod traffic;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5_sim::card::Wire;
 use mlx5_sim::card::{Card, FunctionHandle};
@@ -12,6 +12,7 @@ use mlx5_sim::serve::vfio_user::{self, Service};
 use mlx5_sim::wire::{PcapWriter, SocketUplink};
 
 use crate::output::{Failure, print, print_json_line, usage};
+use crate::traffic;
 
 /// What to serve.
 #[derive(Debug, clap::Args)]
@@ -41,6 +42,9 @@ pub struct Arguments {
     /// Inject a fault on every function, such as `loss:1%` or `status:CREATE_CQ:3*2` (the next two); repeat for more.
     #[arg(long)]
     fault: Vec<Injection>,
+    /// Every so many seconds, print what has crossed PCIe since the start, of each function and queue.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    stats: Option<u64>,
     /// Do not report violations that hardware ignores silently.
     #[arg(long)]
     lenient: bool,
@@ -85,8 +89,13 @@ pub fn run(arguments: &Arguments, json: bool) -> Result<(), Failure> {
         services.push(vfio_user::serve(function.clone(), path)?);
         announce(path, json)?;
     }
+    let mut printed = Instant::now();
     loop {
         std::thread::sleep(HOUSEKEEPING);
+        if arguments.stats.is_some_and(|seconds| printed.elapsed().as_secs() >= seconds) {
+            printed = Instant::now();
+            traffic::show(&functions, json)?;
+        }
         forget_violations(&services, &functions);
         if let Some(service) = services.iter().find(|service| service.has_ended()) {
             return Err(format!("{}: the server ended", service.path().display()).into());

@@ -156,6 +156,7 @@ fn report_half(f: &Function, half: Option<(u64, u32)>) {
 
 /// Passes a complete doorbell to the engine.
 fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
+    f.nic.dma.count_doorbell(8);
     if let Some(log) = &mut f.bar.log {
         log.push(Rung { uar, register, value });
     }
@@ -170,6 +171,7 @@ fn ring(f: &mut Function, uar: u32, register: u64, value: u64) {
 }
 
 fn ring_eq(f: &mut Function, uar: u32, register: u64, value: u32) {
+    f.nic.dma.count_doorbell(4);
     if let Some(log) = &mut f.bar.log {
         log.push(Rung { uar, register, value: value.into() });
     }

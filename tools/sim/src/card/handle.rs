@@ -10,7 +10,7 @@ use super::device::Message;
 use super::face::Face;
 use super::machine::{self, SharedMachine};
 use crate::bar::{self, MemoryError, UarMemory};
-use crate::dma::{Access, Dma, MapError, Source};
+use crate::dma::{Access, Dma, MapError, Source, Traffic};
 use crate::fault::Faults;
 use crate::function::Function;
 use crate::lock::lock;
@@ -72,6 +72,26 @@ pub struct Counts {
     pub dma_ranges: usize,
 }
 
+/// What has crossed a function's PCIe link.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FunctionTraffic {
+    /// All of it, also of queues that were destroyed since.
+    pub total: Traffic,
+    /// What the work of each queue caused, with its completions. Events and commands are no queue's.
+    pub queues: Vec<QueueTraffic>,
+}
+
+/// What the work of a queue caused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueTraffic {
+    /// `SQ`, `RQ` or `QP`.
+    pub kind: &'static str,
+    /// Its number.
+    pub number: u32,
+    /// Since it was created.
+    pub traffic: Traffic,
+}
+
 impl FunctionHandle {
     pub(super) fn new(face: Arc<Face>, link: Link) -> Self {
         FunctionHandle { face, link }
@@ -110,7 +130,7 @@ impl FunctionHandle {
                 return;
             }
             let effects = f.nic.pci.config_write(offset, &bytes);
-            f.nic.dma.enable(f.nic.pci.bus_master());
+            machine::apply_config(f);
             if effects.reset {
                 machine::reset(f);
             }
@@ -234,6 +254,19 @@ impl FunctionHandle {
             queue_counters: f.nic.objects.queue_counters.len(),
             pages_held: f.nic.firmware.pages_held(),
             dma_ranges: f.nic.dma.ranges(),
+        })
+        .unwrap_or_default()
+    }
+
+    /// What has crossed PCIe since power-on: all of it, and for each queue that exists.
+    pub fn traffic(&self) -> FunctionTraffic {
+        self.with(|f| {
+            let sqs = f.queues.sqs.iter().map(|(number, sq)| ("SQ", number, sq.traffic));
+            let rqs = f.queues.rqs.iter().map(|(number, rq)| ("RQ", number, rq.traffic));
+            let qps = f.queues.qps.iter().map(|(number, qp)| ("QP", number, qp.traffic));
+            let queues = sqs.chain(rqs).chain(qps);
+            let queues = queues.map(|(kind, number, traffic)| QueueTraffic { kind, number, traffic }).collect();
+            FunctionTraffic { total: f.nic.dma.traffic(), queues }
         })
         .unwrap_or_default()
     }

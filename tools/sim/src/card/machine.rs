@@ -60,6 +60,13 @@ impl Machine {
     }
 }
 
+/// Lets DMA go by config space: bus mastering, sizes of requests.
+pub(super) fn apply_config(f: &mut Function) {
+    f.nic.dma.enable(f.nic.pci.bus_master());
+    let (payload, read_request) = f.nic.pci.request_sizes();
+    f.nic.dma.set_request_sizes(payload, read_request);
+}
+
 /// A removed function does nothing and loses its state; when it returns, it is in the state after power-on.
 fn vanish_or_return(function: &mut Function, removed: &mut bool) -> bool {
     let before = std::mem::replace(removed, function.nic.faults.removed());
@@ -84,5 +91,5 @@ pub(super) fn reset(f: &mut Function) {
     f.nic.port.clear();
     f.bar.reset();
     f.nic.pci.reset();
-    f.nic.dma.enable(f.nic.pci.bus_master());
+    apply_config(f);
 }

@@ -42,7 +42,7 @@ use face::Face;
 use handle::Link;
 use machine::Machine;
 
-pub use handle::{Counts, FunctionHandle};
+pub use handle::{Counts, FunctionHandle, FunctionTraffic, QueueTraffic};
 pub use stepped::SteppedCard;
 pub use switch::Wire;
 

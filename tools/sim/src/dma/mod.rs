@@ -7,11 +7,13 @@
 //! A guest's IOMMU maps page by page, so one file may have 100 000 ranges: a file is mapped once, as a whole, and
 //! ranges refer to that. If a client shortens a mapped file, accesses raise `SIGBUS`, as always with shared files;
 //! well-behaved clients seal theirs.
-//! it (`SIGBUS`), as everywhere; well-behaved clients seal theirs.
+//!
+//! Accesses of queues and commands are counted by what they are for: [`Dma::counted`], [`Traffic`].
 
 mod backing;
 mod map;
 mod space;
+mod traffic;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -22,6 +24,8 @@ use crate::strict::Strict;
 use backing::Backing;
 pub use map::{Access, MapError, Source};
 use space::Space;
+use traffic::Counters;
+pub use traffic::{Crossed, Purpose, Traffic};
 
 /// An access that the function may not make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -54,11 +58,12 @@ struct Shared {
     /// PCI bus mastering.
     enabled: AtomicBool,
     strict: Strict,
+    counters: Counters,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        Shared { space: RwLock::default(), enabled: AtomicBool::new(true), strict: Strict::off() }
+        Shared { space: RwLock::default(), enabled: AtomicBool::new(true), strict: Strict::off(), counters: Counters::default() }
     }
 }
 
@@ -99,6 +104,82 @@ impl Dma {
         self.space().find(iova).is_some()
     }
 
+    /// Accesses that cross PCIe for `purpose`, and are counted.
+    pub fn counted(&self, purpose: Purpose) -> Counted<'_> {
+        Counted { dma: self, purpose: Some(purpose) }
+    }
+
+    /// What crossed PCIe since power-on.
+    pub fn traffic(&self) -> Traffic {
+        self.0.counters.traffic()
+    }
+
+    /// Counts a doorbell of `bytes` bytes.
+    pub(crate) fn count_doorbell(&self, bytes: usize) {
+        self.0.counters.count(Purpose::Doorbell, true, 0, bytes);
+    }
+
+    /// Sets how PCIe cuts accesses: Max_Payload_Size and Max_Read_Request_Size in bytes, powers of two.
+    pub(crate) fn set_request_sizes(&self, most_written: u32, most_read: u32) {
+        self.0.counters.set_sizes(most_written, most_read);
+    }
+
+    /// As [`Counted::read`], not counted.
+    pub fn read(&self, iova: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
+        Counted::from(self).read(iova, bytes)
+    }
+
+    /// As [`Counted::write`], not counted.
+    pub fn write(&self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        Counted::from(self).write(iova, bytes)
+    }
+
+    /// As [`Counted::load_be32`], not counted.
+    pub fn load_be32(&self, iova: u64) -> Result<u32, DmaFault> {
+        Counted::from(self).load_be32(iova)
+    }
+
+    /// As [`Counted::publish`], not counted.
+    pub fn publish(&self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        Counted::from(self).publish(iova, bytes)
+    }
+
+    /// As [`Counted::update_be64`], not counted.
+    pub fn update_be64(&self, iova: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
+        Counted::from(self).update_be64(iova, change)
+    }
+
+    /// Reports a fault and returns it.
+    #[cold]
+    fn fault(&self, fault: DmaFault) -> DmaFault {
+        self.0.strict.report(RULE, || fault.to_string());
+        fault
+    }
+
+    fn space(&self) -> RwLockReadGuard<'_, Space> {
+        self.0.space.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn space_mut(&self) -> RwLockWriteGuard<'_, Space> {
+        self.0.space.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Accesses to the client's memory for one purpose. From a [`Dma`] itself: accesses that no card makes, such as checks
+/// of strict mode, which are not counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted<'a> {
+    dma: &'a Dma,
+    purpose: Option<Purpose>,
+}
+
+impl<'a> From<&'a Dma> for Counted<'a> {
+    fn from(dma: &'a Dma) -> Self {
+        Counted { dma, purpose: None }
+    }
+}
+
+impl Counted<'_> {
     /// Reads from the client's memory. An aligned quadword is read at once.
     pub fn read(&self, iova: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
         let mut done = 0;
@@ -154,11 +235,11 @@ impl Dma {
         access: Access,
         mut each: impl FnMut(&Backing, u64, usize) -> Option<()>,
     ) -> Result<(), DmaFault> {
-        let fault = |reason| self.fault(DmaFault { iova, len, write: access.contains(Access::WRITE), reason });
-        if !self.0.enabled.load(Ordering::Acquire) {
+        let fault = |reason| self.dma.fault(DmaFault { iova, len, write: access.contains(Access::WRITE), reason });
+        if !self.dma.0.enabled.load(Ordering::Acquire) {
             return Err(fault(BUS_MASTER_OFF));
         }
-        let space = self.space();
+        let space = self.dma.space();
         let mut done = 0;
         while done < len {
             let at = iova.checked_add(done as u64).ok_or_else(|| fault(NOT_MAPPED))?;
@@ -170,6 +251,9 @@ impl Dma {
             let now = (len - done).min(usize::try_from(range.len - inside).unwrap_or(usize::MAX));
             each(&range.backing, inside, now).ok_or_else(|| fault(NO_MEMORY))?;
             done += now;
+        }
+        if let Some(purpose) = self.purpose {
+            self.dma.0.counters.count(purpose, access.contains(Access::WRITE), iova, len);
         }
         Ok(())
     }
@@ -183,21 +267,6 @@ impl Dma {
         mut each: impl FnMut(&Backing, u64) -> Option<()>,
     ) -> Result<(), DmaFault> {
         self.pieces(iova, len, access, |backing, at, now| (now == len).then(|| each(backing, at))?)
-    }
-
-    /// Reports a fault and returns it.
-    #[cold]
-    fn fault(&self, fault: DmaFault) -> DmaFault {
-        self.0.strict.report(RULE, || fault.to_string());
-        fault
-    }
-
-    fn space(&self) -> RwLockReadGuard<'_, Space> {
-        self.0.space.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn space_mut(&self) -> RwLockWriteGuard<'_, Space> {
-        self.0.space.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

@@ -10,6 +10,7 @@ use mlx5_prm::layout::Layout;
 
 use super::check::receives;
 use super::event;
+use crate::dma::Purpose;
 use crate::function::{Nic, Seen};
 use crate::objects::{ArmState, Cq, CqStatus, Failure, PageList, Qp, ReceiveWork};
 use crate::strict::rules;
@@ -228,7 +229,7 @@ fn place(cq: &Cq, index: u32) -> u64 {
 
 fn write_cqe(cq: &Cq, cqe: &Cqe, dma: &crate::dma::Dma) -> bool {
     let iova = cq.ring.iova(place(cq, cq.producer)).filter(|(_, room)| *room >= CQE);
-    iova.is_some_and(|(iova, _)| dma.publish(iova, cqe.as_bytes()).is_ok())
+    iova.is_some_and(|(iova, _)| dma.counted(Purpose::Cqe).publish(iova, cqe.as_bytes()).is_ok())
 }
 
 /// Whether the ring is full. Reads the doorbell record only if the ring looks full by the last consumer index read.
@@ -318,7 +319,7 @@ pub(crate) const fn flushed() -> Failure {
 
 /// Strict mode: the consumer index in the doorbell record must lie between the previous one and the producer index.
 fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
-    let Ok(record) = cq.doorbell.read(dma, 0) else { return };
+    let Ok(record) = cq.doorbell.peek(dma, 0) else { return };
     let (consumer, ahead) = (cq.seen.consumer, unread(cq));
     let step = |value: u32| value.wrapping_sub(consumer) & INDEX;
     let plausible = |value: u32| value <= INDEX && step(value) <= ahead;

@@ -7,6 +7,7 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::values::QpState;
 
 use super::check::record::check_record;
+use super::charge::charge;
 use super::posted::{index_of, refresh};
 use super::{completion, ethernet, flush};
 use crate::function::{Function, Nic};
@@ -19,8 +20,9 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
     let qpn = (value >> 8) as u32 & 0xff_ffff;
     if let Some(sq) = queues.sqs.get_mut(qpn).filter(|sq| sq.uar == uar) {
+        sq.traffic.add_doorbell();
         ethernet::send::check_record(sq, nic, index_of(value));
-        ethernet::send::look(sq, nic);
+        charge(sq, nic, ethernet::send::look);
         if may_be_lost {
             nic.scheduler.set_rung(uar);
         }
@@ -28,8 +30,9 @@ pub(super) fn send(f: &mut Function, uar: u32, value: u64) {
     }
     match queues.qps.get_mut(qpn).filter(|qp| qp.uar == uar && qp.send.is_some()) {
         Some(qp) => {
+            qp.traffic.add_doorbell();
             check_record(qp, nic, value);
-            look(qp, nic);
+            charge(qp, nic, look);
         }
         None => nic.strict.report(rules::UNKNOWN_QP, || format!("QP {qpn:#x} at UAR page {uar}")),
     }
@@ -51,12 +54,12 @@ pub(super) fn read_rung_doorbells(f: &mut Function) -> bool {
             break;
         };
         if let Some(sq) = queues.sqs.get_mut(qpn).filter(|sq| sq.state != QueueState::Rst) {
-            ethernet::send::look(sq, nic);
+            charge(sq, nic, ethernet::send::look);
         }
         if let Some(qp) =
             queues.qps.get_mut(qpn).filter(|qp| matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err))
         {
-            look(qp, nic);
+            charge(qp, nic, look);
         }
     }
     true
@@ -103,7 +106,7 @@ fn check_published(cq: &Cq, cqn: u32, nic: &Nic) {
     let Some(before) = cq.seen.arm.filter(|_| nic.strict.is_on() && !cq.ignore_overrun && !cq.collapsed) else {
         return;
     };
-    let Ok(record) = cq.doorbell.read(&nic.dma, 0) else { return };
+    let Ok(record) = cq.doorbell.peek(&nic.dma, 0) else { return };
     let behind = before.wrapping_sub(record) & Cq::INDEX;
     if record <= Cq::INDEX && (1..=Cq::INDEX / 2).contains(&behind) {
         nic.strict.report(rules::CI_NOT_IN_RECORD, || {

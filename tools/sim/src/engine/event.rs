@@ -4,6 +4,7 @@
 use mlx5_prm::eqe::{Eqe, EventType, QpEvent};
 use mlx5_prm::layout::Layout;
 
+use crate::dma::Purpose;
 use crate::function::{Nic, Seen};
 use crate::objects::Eq;
 use crate::pci::Pci;
@@ -53,7 +54,7 @@ pub(crate) fn write(nic: &mut Nic, eqn: u32, event_type: EventType, sub_type: u8
     let eqe = build(eq, event_type, sub_type, data);
     let at = u64::from(eq.producer & (size - 1)) * EQE;
     let Some((iova, _)) = eq.ring.iova(at).filter(|(_, room)| *room >= EQE) else { return };
-    if nic.dma.publish(iova, eqe.as_bytes()).is_err() {
+    if nic.dma.counted(Purpose::Eqe).publish(iova, eqe.as_bytes()).is_err() {
         return;
     }
     eq.producer = eq.producer.wrapping_add(1);

@@ -1,5 +1,6 @@
 //! Received frames: finds the queue for each.
 
+use super::charge::charge;
 use super::rc::{requester, responder};
 use super::{ethernet, ud};
 use crate::function::Function;
@@ -39,9 +40,11 @@ pub(super) fn receive_frames(f: &mut Function) -> bool {
                     nic.port.counters.rdma.count_received(&to, len);
                 }
                 match qp {
-                    Some(qp) if packet.transport == Transport::Ud => ud::deliver(qp, nic, &packet),
-                    Some(qp) if packet.opcode.message().is_some() => responder::request(qp, nic, &packet),
-                    Some(qp) => requester::response(qp, nic, &packet),
+                    Some(qp) => charge(qp, nic, |qp, nic| match packet.opcode.message() {
+                        _ if packet.transport == Transport::Ud => ud::deliver(qp, nic, &packet),
+                        Some(_) => responder::request(qp, nic, &packet),
+                        None => requester::response(qp, nic, &packet),
+                    }),
                     None => nic.port.counters.dropped += 1,
                 }
                 nic.scheduler.packets.give_back(packet);
@@ -64,7 +67,7 @@ fn receive_multicast(f: &mut Function, packet: Box<Packet>) {
     nic.port.counters.rdma.count_received(&packet.route.dst_mac, packet.frame_len());
     for qpn in members {
         if let Some(qp) = qps.get_mut(qpn) {
-            ud::deliver(qp, nic, &packet);
+            charge(qp, nic, |qp, nic| ud::deliver(qp, nic, &packet));
         }
     }
     nic.scheduler.packets.give_back(packet);

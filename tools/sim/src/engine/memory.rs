@@ -3,7 +3,7 @@
 use mlx5_prm::ctx::Klm;
 use thiserror::Error;
 
-use crate::dma::{Dma, DmaFault};
+use crate::dma::{Counted, Dma, DmaFault, Purpose};
 use crate::objects::{Mkey, MkeyRights, NULL_LKEY, RESERVED_LKEY, Table, Translation, User};
 
 /// Why a key refuses an access.
@@ -182,7 +182,11 @@ fn check_key(mkeys: &Table<Mkey>, access: Access) -> Result<&Mkey, Refusal> {
 
 impl Way<'_> {
     /// Reads the memory of an allowed access.
-    pub(crate) fn read(&self, dma: &Dma, address: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
+    pub(crate) fn read(&self, dma: &Dma, address: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
+        self.read_counted(dma.counted(Purpose::Data), address, bytes)
+    }
+
+    fn read_counted(&self, dma: Counted<'_>, address: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
         match self {
             Way::Reserved => dma.read(address, bytes),
             Way::Nothing => {
@@ -200,7 +204,7 @@ impl Way<'_> {
             Way::Keys(parts) => {
                 for part in parts {
                     let (now, later) = bytes.split_at_mut(part.len as usize);
-                    Way::Key(part.mkey).read(dma, part.address, now)?;
+                    Way::Key(part.mkey).read_counted(dma, part.address, now)?;
                     bytes = later;
                 }
                 Ok(())
@@ -209,7 +213,11 @@ impl Way<'_> {
     }
 
     /// Writes the memory of an allowed access.
-    pub(crate) fn write(&self, dma: &Dma, address: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
+    pub(crate) fn write(&self, dma: &Dma, address: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        self.write_counted(dma.counted(Purpose::Data), address, bytes)
+    }
+
+    fn write_counted(&self, dma: Counted<'_>, address: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
         match self {
             Way::Reserved => dma.write(address, bytes),
             Way::Nothing => Ok(()),
@@ -227,7 +235,7 @@ impl Way<'_> {
             Way::Keys(parts) => {
                 for part in parts {
                     let (now, later) = bytes.split_at(part.len as usize);
-                    Way::Key(part.mkey).write(dma, part.address, now)?;
+                    Way::Key(part.mkey).write_counted(dma, part.address, now)?;
                     bytes = later;
                 }
                 Ok(())
@@ -237,6 +245,7 @@ impl Way<'_> {
 
     /// Atomically replaces a quadword of an allowed access; returns the old value.
     pub(crate) fn update(&self, dma: &Dma, address: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
+        let dma = dma.counted(Purpose::Data);
         let (mkey, address) = match self {
             Way::Reserved => return dma.update_be64(address, change),
             Way::Nothing => return Err(DmaFault::past_end(address, 8, true)),

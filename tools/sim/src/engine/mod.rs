@@ -7,6 +7,7 @@
 //! responder), `pieces` and `memory` (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queues in error).
 //! `lifecycle` has the calls from firmware, `check` the checks of strict mode.
 
+mod charge;
 mod check;
 mod completion;
 mod doorbell;
@@ -40,6 +41,7 @@ pub use lifecycle::{
 };
 
 use crate::function::Function;
+use charge::charge;
 use rc::{requester, responder};
 
 /// Maximum number of queue pairs that send in one turn.
@@ -113,9 +115,11 @@ fn send(f: &mut Function) -> bool {
         let Some(qpn) = nic.scheduler.ready.pop_front() else { break };
         let Some(qp) = qps.get_mut(qpn) else { continue };
         qp.rc.is_ready = false;
-        let replies = responder::send_replies(qp, nic, PACKETS);
-        let requests = requester::transmit(qp, nic, PACKETS);
-        if replies || requests {
+        let worked = charge(qp, nic, |qp, nic| {
+            let replies = responder::send_replies(qp, nic, PACKETS);
+            requester::transmit(qp, nic, PACKETS) || replies
+        });
+        if worked {
             nic.scheduler.set_ready(qp);
         }
     }

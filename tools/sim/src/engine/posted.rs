@@ -2,6 +2,7 @@
 
 use mlx5_prm::wqe::{CtrlSeg, WQEBB};
 
+use crate::dma::Purpose;
 use crate::function::Nic;
 use crate::objects::{Qp, RecvRing};
 use crate::strict::{Strict, rules};
@@ -64,7 +65,7 @@ pub(super) fn control(qp: &Qp, nic: &Nic, index: u16) -> Option<CtrlSeg> {
     let ring = qp.send.as_ref()?;
     let mut bytes = [0; 16];
     let place = u64::from(index) & ((1 << ring.log_size) - 1);
-    ring.memory.read(&nic.dma, place * WQEBB as u64, &mut bytes).ok()?;
+    ring.memory.read(nic.dma.counted(Purpose::Wqe), place * WQEBB as u64, &mut bytes).ok()?;
     mlx5_prm::layout::Layout::read(&bytes)
 }
 

@@ -5,6 +5,7 @@ use super::check::receives;
 use super::posted::refresh_posted;
 use super::srq;
 use super::wqe::{bad_operation, scatter_list};
+use crate::dma::Purpose;
 use crate::function::Nic;
 use crate::objects::{Qp, ReceiveWork, RecvRing};
 
@@ -26,7 +27,7 @@ pub(crate) fn fetch_receive(qp: &mut Qp, nic: &mut Nic, xrc_srqn: Option<u32>) -
     work.index = receive.fetched;
     receive.fetched = receive.fetched.wrapping_add(1);
     let mut room = [0; RecvRing::LONGEST];
-    match ring.read(&nic.dma, work.index, &mut room) {
+    match ring.read(nic.dma.counted(Purpose::Wqe), work.index, &mut room) {
         Ok(wqe) => scatter_list(qp, nic, wqe, &mut work),
         Err(_) => work.failure = Some(bad_operation()),
     }

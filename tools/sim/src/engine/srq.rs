@@ -6,7 +6,7 @@ use mlx5_prm::wqe::{SEGMENT, SrqNextSeg};
 
 use super::posted::check_posted;
 use super::{event, wqe};
-use crate::dma::Dma;
+use crate::dma::{Dma, Purpose};
 use crate::function::Nic;
 use crate::objects::{Qp, ReceiveWork, RecvRing, Srq, User};
 use crate::strict::Strict;
@@ -26,7 +26,7 @@ pub(super) fn fetch(qp: &mut Qp, nic: &mut Nic, srqn: u32) -> Option<ReceiveWork
         (work.cqn, work.user_index) = (Some(xrc.cqn), xrc.user_index);
     }
     let mut room = [0; RecvRing::LONGEST];
-    let bytes = srq.ring.read(&nic.dma, srq.next, &mut room).unwrap_or_default();
+    let bytes = srq.ring.read(nic.dma.counted(Purpose::Wqe), srq.next, &mut room).unwrap_or_default();
     match SrqNextSeg::read(bytes) {
         Some(link) => srq.next = link.next_wqe_index(),
         None => work.failure = Some(wqe::bad_operation()),

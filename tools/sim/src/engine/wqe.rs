@@ -9,6 +9,7 @@ use mlx5_prm::wqe::{
 };
 
 use super::{message, umr};
+use crate::dma::Purpose;
 use crate::function::Nic;
 use crate::objects::{Datagram, Failure, MkeyRights, Piece, Qp, ReceiveWork, SendRing, SendWork};
 use crate::strict::rules;
@@ -73,7 +74,7 @@ pub(super) fn read_wqe(
     let mut read = |block: u16| {
         let to = usize::from(block) * WQEBB;
         let place = place(block) * WQEBB as u64;
-        ring.memory.read(&nic.dma, place, &mut wqe[to..to + WQEBB]).map_err(|_| bad_operation())?;
+        ring.memory.read(nic.dma.counted(Purpose::Wqe), place, &mut wqe[to..to + WQEBB]).map_err(|_| bad_operation())?;
         Ok::<_, Failure>(CtrlSeg::read(wqe).unwrap_or_default())
     };
     let ctrl = read(0)?;

@@ -232,7 +232,7 @@ pub(super) fn query(f: &mut Function, command: &QueryCqIn) -> Answer<QueryCqOut>
         ArmState::Next => 0x9,
         ArmState::Fired => 0xa,
     };
-    let consumer = cq.doorbell.read(&f.nic.dma, 0).unwrap_or(0) & 0xff_ffff;
+    let consumer = cq.doorbell.peek(&f.nic.dma, 0).unwrap_or(0) & 0xff_ffff;
     let mut context = cq.context;
     context.w().status(status).st(st).consumer_counter(consumer).producer_counter(cq.producer & 0xff_ffff);
     let mut output = QueryCqOut::ZERO;

@@ -4,7 +4,7 @@
 use mlx5_prm::cmd::{DeliveryStatus, MailboxBlock};
 use mlx5_prm::layout::Layout;
 
-use crate::dma::Dma;
+use crate::dma::{Dma, Purpose};
 use crate::function::{OutputChain, Spoil};
 
 /// Data bytes of a block.
@@ -80,7 +80,7 @@ pub(super) fn write(dma: &Dma, chain: &OutputChain, output: &[u8], spoil: Spoil)
         let whole = !xor(block.as_bytes());
         block.w().ctrl_signature(control ^ spoil.signature).signature(whole);
         // Strict mode has recorded the fault; the driver sees that the output is missing.
-        let _ = dma.write(*address, block.as_bytes());
+        let _ = dma.counted(Purpose::Command).write(*address, block.as_bytes());
     }
 }
 
@@ -90,7 +90,7 @@ fn block_at(dma: &Dma, pointer: u64, misaligned: DeliveryStatus) -> Result<Mailb
         return Err(misaligned);
     }
     let mut bytes = [0; MailboxBlock::SIZE];
-    dma.read(pointer, &mut bytes).map_err(|_| DeliveryStatus::InternalError)?;
+    dma.counted(Purpose::Command).read(pointer, &mut bytes).map_err(|_| DeliveryStatus::InternalError)?;
     MailboxBlock::read(&bytes).ok_or(DeliveryStatus::InternalError)
 }
 

@@ -143,6 +143,7 @@ fn at_rest(context: &Qpc) -> Qp {
         counter_set_id: 0,
         umem: None,
         doorbell_umem: None,
+        traffic: Default::default(),
         context: kept,
         rc: RcState::default(),
     }

@@ -13,6 +13,7 @@ use mlx5_prm::layout::Layout;
 use super::answer::Stop;
 use super::command;
 use super::mailbox::{self, Checks, INLINE, MAX_LEN, xor};
+use crate::dma::Purpose;
 use crate::engine;
 use crate::function::{Function, LOG_SIZE, LOG_STRIDE, Pending, Seen, Slot, Spoil, Wait};
 use crate::objects::Objects;
@@ -92,7 +93,7 @@ fn read_entry(f: &Function, number: u32) -> Option<CommandQueueEntry> {
     let mut bytes = [0; CommandQueueEntry::SIZE];
     // Reads the ownership bit first, with acquire ordering, so that the driver's earlier stores are visible.
     f.nic.dma.load_be32(address + 0x3c).ok()?;
-    f.nic.dma.read(address, &mut bytes).ok()?;
+    f.nic.dma.counted(Purpose::Command).read(address, &mut bytes).ok()?;
     CommandQueueEntry::read(&bytes)
 }
 
@@ -196,7 +197,7 @@ fn answer(f: &mut Function, slot: Slot, output: &[u8], status: DeliveryStatus) {
     f.nic.firmware.queue.left_signature[slot.number as usize] = Some(signature);
     f.nic.firmware.queue.answered += 1;
     let address = f.nic.firmware.queue.address + (u64::from(slot.number) << LOG_STRIDE);
-    if f.nic.dma.publish(address + 0x20, &entry.as_bytes()[0x20..]).is_err() {
+    if f.nic.dma.counted(Purpose::Command).publish(address + 0x20, &entry.as_bytes()[0x20..]).is_err() {
         return;
     }
     if slot.event {

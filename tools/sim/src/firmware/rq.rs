@@ -48,6 +48,7 @@ pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Ans
         posted: 0,
         umem: queue.umem,
         doorbell_umem: queue.doorbell_umem,
+        traffic: Default::default(),
         context,
     };
     use_parents(f, &rq, true);

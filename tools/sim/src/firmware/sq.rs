@@ -43,6 +43,7 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
         is_listed: false,
         umem: queue.umem,
         doorbell_umem: queue.doorbell_umem,
+        traffic: Default::default(),
         context,
     };
     use_parents(f, &sq, true);

@@ -251,7 +251,7 @@ pub(super) fn query_xrc(
 
 /// Receives posted, by the current doorbell record.
 fn record(f: &Function, srqn: u32) -> u32 {
-    f.nic.objects.srqs.get(srqn).and_then(|srq| srq.doorbell.read(&f.nic.dma, 0).ok()).unwrap_or_default()
+    f.nic.objects.srqs.get(srqn).and_then(|srq| srq.doorbell.peek(&f.nic.dma, 0).ok()).unwrap_or_default()
 }
 
 fn pages(memory: &PageList, room: usize) -> Vec<u8> {

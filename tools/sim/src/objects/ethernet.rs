@@ -3,6 +3,7 @@
 use mlx5_prm::ctx::{QueueState, Rqc, Rqtc, Sqc, Tirc, Tisc};
 
 use super::{Doorbell, RecvRing, SendRing};
+use crate::dma::Traffic;
 use crate::steering::hash::Hashing;
 
 /// A transport interface send. PRM "Transport Interface Send".
@@ -87,6 +88,8 @@ pub struct Sq {
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.
     pub doorbell_umem: Option<u32>,
+    /// What its work moved across PCIe.
+    pub traffic: Traffic,
     /// The context as given, with the current `state`.
     pub context: Sqc,
 }
@@ -120,6 +123,8 @@ pub struct Rq {
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.
     pub doorbell_umem: Option<u32>,
+    /// What its work moved across PCIe.
+    pub traffic: Traffic,
     /// The context as given, with the current `state`.
     pub context: Rqc,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::dma::{Dma, DmaFault};
+use crate::dma::{Counted, Dma, DmaFault, Purpose};
 
 /// log2 of the smallest page.
 pub const MIN_PAGE_SHIFT: u32 = 12;
@@ -42,7 +42,13 @@ impl PageList {
     }
 
     /// Reads `bytes.len()` bytes from byte `at`.
-    pub fn read(&self, dma: &Dma, mut at: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
+    pub fn read<'a>(
+        &self,
+        dma: impl Into<Counted<'a>>,
+        mut at: u64,
+        mut bytes: &mut [u8],
+    ) -> Result<(), DmaFault> {
+        let dma = dma.into();
         while !bytes.is_empty() {
             let (iova, room) = self.iova(at).ok_or(DmaFault::past_end(at, bytes.len(), false))?;
             let (now, rest) = bytes.split_at_mut(bytes.len().min(room as usize));
@@ -55,7 +61,7 @@ impl PageList {
 
     /// As [`write`](Self::write), in an order that PCIe's relaxed ordering permits: the last cache line first. So who
     /// polls the end of the data, in place of a completion, finds it before the rest.
-    pub fn write_relaxed(&self, dma: &Dma, at: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+    pub fn write_relaxed(&self, dma: Counted<'_>, at: u64, bytes: &[u8]) -> Result<(), DmaFault> {
         const LINE: u64 = 64;
         let end = at.saturating_add(bytes.len() as u64);
         let last = (end.saturating_sub(1) / LINE * LINE).clamp(at, end);
@@ -65,7 +71,13 @@ impl PageList {
     }
 
     /// Writes `bytes` from byte `at` on.
-    pub fn write(&self, dma: &Dma, mut at: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
+    pub fn write<'a>(
+        &self,
+        dma: impl Into<Counted<'a>>,
+        mut at: u64,
+        mut bytes: &[u8],
+    ) -> Result<(), DmaFault> {
+        let dma = dma.into();
         while !bytes.is_empty() {
             let (iova, room) = self.iova(at).ok_or(DmaFault::past_end(at, bytes.len(), true))?;
             let (now, rest) = bytes.split_at(bytes.len().min(room as usize));
@@ -91,8 +103,13 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Reads dword 0 or 1.
+    /// Reads dword 0 or 1, as a card does.
     pub fn read(&self, dma: &Dma, index: u64) -> Result<u32, DmaFault> {
+        dma.counted(Purpose::Record).load_be32(self.iova + 4 * index)
+    }
+
+    /// As [`read`](Self::read), for a check that no card makes: not counted.
+    pub fn peek(&self, dma: &Dma, index: u64) -> Result<u32, DmaFault> {
         dma.load_be32(self.iova + 4 * index)
     }
 }

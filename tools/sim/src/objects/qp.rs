@@ -4,7 +4,7 @@ use mlx5_prm::values::{PathMtu, QpState, ServiceType};
 use mlx5_prm::wqe::SEGMENT;
 
 use super::{Doorbell, PageList, RcState, User};
-use crate::dma::{Dma, DmaFault};
+use crate::dma::{Counted, DmaFault, Traffic};
 use crate::transport::Transport;
 
 /// Addresses of a queue pair's packets, from `qpc.primary_address_path`. PRM "Address Path Structure".
@@ -57,7 +57,12 @@ impl RecvRing {
     pub const LONGEST: usize = 64 * SEGMENT;
 
     /// Reads WQE number `index` into `room`; returns its bytes.
-    pub fn read<'a>(&self, dma: &Dma, index: u16, room: &'a mut [u8; Self::LONGEST]) -> Result<&'a [u8], DmaFault> {
+    pub fn read<'a, 'd>(
+        &self,
+        dma: impl Into<Counted<'d>>,
+        index: u16,
+        room: &'a mut [u8; Self::LONGEST],
+    ) -> Result<&'a [u8], DmaFault> {
         let place = u64::from(index) & ((1 << self.log_size) - 1);
         let wqe = &mut room[..1 << self.log_stride.min(Self::LONGEST.ilog2())];
         self.memory.read(dma, place << self.log_stride, wqe)?;
@@ -122,6 +127,8 @@ pub struct Qp {
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.
     pub doorbell_umem: Option<u32>,
+    /// What its work moved across PCIe.
+    pub traffic: Traffic,
     /// The context as merged so far, for `QUERY_QP`.
     pub context: mlx5_prm::ctx::Qpc,
     /// Transport state: PSNs, ring positions. Reset with the queue pair.

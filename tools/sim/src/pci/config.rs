@@ -165,6 +165,13 @@ impl Config {
         self.get16(COMMAND) & COMMAND_BUS_MASTER != 0
     }
 
+    /// Max_Payload_Size and Max_Read_Request_Size in bytes. PCIe 7.5.3.4.
+    pub(super) fn request_sizes(&self) -> (u32, u32) {
+        let control = self.get16(DEVICE_CONTROL);
+        let bytes = |code: u16| 128 << (code & 7).min(5);
+        (bytes(control >> 5), bytes(control >> 12))
+    }
+
     pub(super) fn msix_control(&self) -> u16 {
         self.get16(MSIX + 2)
     }

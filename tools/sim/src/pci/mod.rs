@@ -72,6 +72,11 @@ impl Pci {
         self.config.bus_master()
     }
 
+    /// Max_Payload_Size and Max_Read_Request_Size in bytes, as software has set them.
+    pub fn request_sizes(&self) -> (u32, u32) {
+        self.config.request_sizes()
+    }
+
     /// Number of MSI-X vectors.
     pub fn vectors(&self) -> u16 {
         self.msix.len()

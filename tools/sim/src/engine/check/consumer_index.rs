@@ -32,7 +32,7 @@ impl Consumed {
 /// Whether the consumer index is more than half a queue behind `seen`; reports it.
 fn is_unpublished(nic: &Nic, cqn: u32, seen: u32) -> bool {
     let Some(cq) = nic.objects.cqs.get(cqn).filter(|cq| !cq.ignore_overrun && !cq.collapsed) else { return false };
-    let Ok(consumer) = cq.doorbell.read(&nic.dma, 0) else { return false };
+    let Ok(consumer) = cq.doorbell.peek(&nic.dma, 0) else { return false };
     let behind = seen.wrapping_sub(consumer) & Cq::INDEX;
     // A consumer index that is ahead has a rule of its own.
     if consumer > Cq::INDEX || behind <= 1 << cq.log_size >> 1 || behind > Cq::INDEX / 2 {

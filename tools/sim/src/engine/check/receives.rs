@@ -11,7 +11,7 @@ use crate::strict::rules;
 /// Records the receives posted since the last call.
 pub(crate) fn look(qp: &mut Qp, nic: &mut Nic) {
     let (Some(ring), true) = (&qp.recv, nic.strict.watches_receives()) else { return };
-    let Ok(posted) = qp.doorbell.read(&nic.dma, 0) else { return };
+    let Ok(posted) = qp.doorbell.peek(&nic.dma, 0) else { return };
     let held = &mut qp.rc.receive.held;
     // More receives than ring places are an overrun, which has a rule of its own.
     let count = u32::from((posted as u16).wrapping_sub(held.next)).min(1 << ring.log_size) as u16;

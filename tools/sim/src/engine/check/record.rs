@@ -14,7 +14,7 @@ pub(crate) fn check_record(qp: &Qp, nic: &Nic, value: u64) {
     if !nic.strict.is_on() || !matches!(qp.state, QpState::Rts | QpState::Sqd) {
         return;
     }
-    let (Ok(receive), Ok(record)) = (qp.doorbell.read(&nic.dma, 0), qp.doorbell.read(&nic.dma, 1)) else { return };
+    let (Ok(receive), Ok(record)) = (qp.doorbell.peek(&nic.dma, 0), qp.doorbell.peek(&nic.dma, 1)) else { return };
     let named = index_of(value);
     // The counter of a WQE is 1 to 16 WQEBBs after its index.
     let covers = |counter: u16| (1..=16).contains(&counter.wrapping_sub(named));
@@ -39,7 +39,7 @@ pub(crate) fn check_unposted(qp: &Qp, nic: &Nic) {
     if !nic.strict.is_on() || qp.recv.is_none() {
         return;
     }
-    if let Ok(record @ 1..) = qp.doorbell.read(&nic.dma, 0) {
+    if let Ok(record @ 1..) = qp.doorbell.peek(&nic.dma, 0) {
         nic.strict.report(rules::RECEIVE_IN_RST, || format!("QP {:#x}: receive counter {record:#x}", qp.qpn));
     }
 }

@@ -6,6 +6,8 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
+use crate::dma::Purpose;
+use crate::engine::charge::charge;
 use crate::engine::{completion, posted};
 use crate::ethernet::{self, Headers, checksum};
 use crate::function::{Function, Nic};
@@ -49,7 +51,7 @@ fn deliver(queues: &mut Queues, nic: &mut Nic, frame: &[u8], headers: &Headers, 
         }
     };
     if let Some(rq) = rqn.and_then(|rqn| queues.rqs.get_mut(rqn)).filter(|rq| rq.state == QueueState::Rdy) {
-        receive(rq, nic, frame.to_vec(), headers, hash, delivery.tag);
+        charge(rq, nic, |rq, nic| receive(rq, nic, frame.to_vec(), headers, hash, delivery.tag));
     }
 }
 
@@ -115,7 +117,7 @@ fn l4_kind(headers: &Headers) -> L4Header {
 /// Writes the frame to the WQE's data segments.
 fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSyndrome> {
     let mut room = [0; RecvRing::LONGEST];
-    let wqe = rq.ring.read(&nic.dma, index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
+    let wqe = rq.ring.read(nic.dma.counted(Purpose::Wqe), index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
     for segment in wqe.chunks_exact(SEGMENT) {
         let data = DataSeg::read(segment).ok_or(CqeSyndrome::LocalQpOperation)?;
         if frame.is_empty() || data.lkey() == LKEY_INVALID && data.byte_count() == 0 {

@@ -5,6 +5,7 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, SEGMENT, WqeOpcode};
 
+use crate::engine::charge::charge;
 use crate::engine::completion;
 use crate::engine::wqe::{self, WqePosition};
 use crate::ethernet::{self, C_VLAN, Headers, S_VLAN, checksum, segment};
@@ -32,7 +33,7 @@ pub(crate) fn send(f: &mut Function) -> bool {
         let Some(sqn) = nic.scheduler.senders.pop_front() else { break };
         let Some(sq) = queues.sqs.get_mut(sqn) else { continue };
         sq.is_listed = false;
-        transmit(sq, nic);
+        charge(sq, nic, transmit);
         if sq.state == QueueState::Rdy && sq.fetched != sq.posted {
             nic.scheduler.set_sender(sq);
         }
@@ -86,7 +87,7 @@ pub(crate) fn check_record(sq: &Sq, nic: &Nic, named: u16) {
     if !nic.strict.is_on() || sq.state != QueueState::Rdy {
         return;
     }
-    let Ok(record) = sq.doorbell.read(&nic.dma, 1) else { return };
+    let Ok(record) = sq.doorbell.peek(&nic.dma, 1) else { return };
     let is_covered = |counter: u16| counter.wrapping_sub(named) as i16 > 0;
     if !is_covered(record as u16) && !is_covered(sq.posted) {
         nic.strict.report(rules::RECORD_NOT_WRITTEN, || {

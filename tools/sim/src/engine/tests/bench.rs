@@ -382,6 +382,7 @@ impl Bench {
             counter_set_id: 0,
             umem: None,
             doorbell_umem: None,
+            traffic: Default::default(),
             context,
             rc: RcState::default(),
         };
