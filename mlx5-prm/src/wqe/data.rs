@@ -22,8 +22,8 @@ layout! {
         0x04 [31:24] signature: u8,
     }
 
-    /// WQE of a striding receive queue that is a linked list: one buffer, which the card cuts into strides. PRM
-    /// "Striding RQ". One of a cyclic queue is the [`DataSeg`] alone.
+    /// WQE of a striding receive queue: one buffer, which the card cuts into strides. PRM "Striding RQ". Only a linked
+    /// list uses the link; a cyclic queue has room for it, too.
     pub struct StridingWqe: 0x20, "mlx5_mprq_wqe" {
         0x00 next: SrqNextSeg,
         0x10 data: DataSeg,

@@ -24,7 +24,11 @@ pub const UNJUDGED: &[Group] = &[
         "QueryMatchSampleInfoIn QueryMatchSampleInfoOut QueryRegexpParamsIn QueryRegexpParamsOut RegexpParams \
          QueryRegexpRegisterIn QueryRegexpRegisterOut",
     ),
-    ("in DPDK: neither the kernel nor libmlx5 asks for these formats", "MiniCqeFlowTag MiniCqeHeaderType"),
+    (
+        "in DPDK: neither the kernel nor libmlx5 asks for these formats",
+        "MiniCqeFlowTag MiniCqeHeaderType Cqc.mini_cqe_res_format_ext CmdHcaCap.mini_cqe_resp_l3_l4_tag \
+         CmdHcaCap.mini_cqe_resp_flow_tag",
+    ),
     (
         "in DPDK: the kernel and libmlx5 reserve it, or have no name for the bits",
         "Cqe.ip_frag Cqe.ip_ext_opts Cqe.outer_l3_type ErrorCqe.wqe_id ErrorCqe.ib_stride_index ErrorCqe.byte_cnt \

@@ -7,17 +7,17 @@ use crate::net::Net;
 use crate::traffic;
 
 /// All counters of a device.
-struct Counters(HashMap<String, u64>);
+pub struct Counters(HashMap<String, u64>);
 
 impl Counters {
-    fn of(net: &Net, namespace: &str) -> Result<Self, Report> {
+    pub fn of(net: &Net, namespace: &str) -> Result<Self, Report> {
         let said = net.run(namespace, "ethtool -S eth0")?;
         let pairs = said.lines().filter_map(|line| line.trim().split_once(": "));
         Ok(Self(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()))
     }
 
     /// How much a counter has grown since `before`.
-    fn since(&self, before: &Self, name: &str) -> u64 {
+    pub fn since(&self, before: &Self, name: &str) -> u64 {
         let value = |counters: &Self| *counters.0.get(name).unwrap_or_else(|| panic!("there is no counter {name}"));
         value(self) - value(before)
     }

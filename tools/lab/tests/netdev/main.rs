@@ -6,6 +6,7 @@ mod common;
 mod counters;
 mod lives;
 mod net;
+mod packet_plane;
 mod settings;
 mod traffic;
 
@@ -38,6 +39,8 @@ fn network_devices_talk() -> TestResult {
     net.lab.assert_quiet()?;
     counters::tcp(&net, rounds(20, 100) as u64, 4)?;
     counters::tcp(&net, 10, 6)?;
+    net.lab.assert_quiet()?;
+    packet_plane::each_form_of_queue(&net)?;
     net.lab.assert_quiet()?;
     virtio_card(&net)?;
     settings::assert_healthy(&net)?;

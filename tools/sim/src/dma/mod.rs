@@ -63,7 +63,12 @@ struct Shared {
 
 impl Default for Shared {
     fn default() -> Self {
-        Shared { space: RwLock::default(), enabled: AtomicBool::new(true), strict: Strict::off(), counters: Counters::default() }
+        Shared {
+            space: RwLock::default(),
+            enabled: AtomicBool::new(true),
+            strict: Strict::off(),
+            counters: Counters::default(),
+        }
     }
 }
 

@@ -24,15 +24,8 @@ pub enum Purpose {
 
 impl Purpose {
     /// All of them, in the order of [`Traffic`]'s counts.
-    pub const ALL: [Purpose; 7] = [
-        Purpose::Doorbell,
-        Purpose::Record,
-        Purpose::Wqe,
-        Purpose::Data,
-        Purpose::Cqe,
-        Purpose::Eqe,
-        Purpose::Command,
-    ];
+    pub const ALL: [Purpose; 7] =
+        [Purpose::Doorbell, Purpose::Record, Purpose::Wqe, Purpose::Data, Purpose::Cqe, Purpose::Eqe, Purpose::Command];
 
     /// Its name in tables.
     pub const fn name(self) -> &'static str {

@@ -1,26 +1,21 @@
 //! The completion writer: writes CQEs to their rings, and handles overrun, arming and completion events. PRM
 //! "Completion Queue Entry Format".
 
-use std::time::Duration;
-
 use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
-use mlx5_prm::ctx::{CqPeriodMode, Cqc};
-use mlx5_prm::eqe::{CompletionEvent, CqErrorEvent, EventType};
+use mlx5_prm::ctx::Cqc;
 use mlx5_prm::layout::Layout;
 
 use super::check::receives;
-use super::event;
-use crate::dma::Purpose;
-use crate::function::{Nic, Seen};
+use super::compression;
+use super::cq_ring::{fail, finish_cqe, notify, put, write_cqe};
+use crate::function::Nic;
 use crate::objects::{ArmState, Cq, CqStatus, Failure, PageList, Qp, ReceiveWork};
 use crate::strict::rules;
 
 const INDEX: u32 = Cq::INDEX;
-const CQE: u64 = 64;
 
 /// `syndrome` of a [`CqErrorEvent`] for an overrun.
 const OVERRUN: u8 = 1;
-const ACCESS_VIOLATION: u8 = 2;
 
 /// A successful completion of a send queue; the caller sets the other fields.
 pub(crate) fn of(qp: &Qp, opcode: CqeOpcode, wqe_counter: u16) -> Cqe {
@@ -63,20 +58,21 @@ pub(crate) fn received(nic: &mut Nic, qp: &mut Qp, work: ReceiveWork, cqe: &Cqe)
 
 /// Completes a send work request that failed or was flushed. PRM "Completion With Error CQE".
 pub(crate) fn send_failed(nic: &mut Nic, qp: &Qp, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
-    let target = CqeTarget { cqn: qp.cqn_send, user_index: qp.user_index, wqe_counter };
+    let target = CqeTarget { wqe_counter, ..CqeTarget::new(qp.cqn_send, qp.user_index) };
     failed(nic, qp.qpn, target, CqeOpcode::RequesterError, wqe_opcode, failure);
 }
 
 /// Completes a receive that failed or was flushed. PRM "Completion With Error CQE".
 pub(crate) fn receive_failed(nic: &mut Nic, qp: &Qp, work: &ReceiveWork, failure: Failure) {
     let cqn = work.cqn.unwrap_or(qp.cqn_recv);
-    let target = CqeTarget { cqn, user_index: work.user_index.or(qp.user_index), wqe_counter: work.index };
+    let user_index = work.user_index.or(qp.user_index);
+    let target = CqeTarget { wqe_counter: work.index, ..CqeTarget::new(cqn, user_index) };
     failed(nic, qp.qpn, target, CqeOpcode::ResponderError, 0, failure);
 }
 
 /// Completes a flushed receive of the queue pair's own ring that was never fetched.
 pub(crate) fn receive_flushed(nic: &mut Nic, qp: &Qp, wqe_counter: u16) {
-    let target = CqeTarget { cqn: qp.cqn_recv, user_index: qp.user_index, wqe_counter };
+    let target = CqeTarget { wqe_counter, ..CqeTarget::new(qp.cqn_recv, qp.user_index) };
     failed(nic, qp.qpn, target, CqeOpcode::ResponderError, 0, flushed());
 }
 
@@ -85,6 +81,15 @@ pub(super) struct CqeTarget {
     pub cqn: u32,
     pub user_index: Option<u32>,
     pub wqe_counter: u16,
+    /// Of a striding receive queue: the WQE, and the strides that are given up.
+    pub wqe_id: u16,
+    pub byte_cnt: u32,
+}
+
+impl CqeTarget {
+    pub(super) fn new(cqn: u32, user_index: Option<u32>) -> Self {
+        CqeTarget { cqn, user_index, wqe_counter: 0, wqe_id: 0, byte_cnt: 0 }
+    }
 }
 
 /// Completes a failed or flushed WQE of the queue pair or Ethernet queue `number`.
@@ -96,7 +101,7 @@ pub(super) fn failed(
     wqe_opcode: u8,
     failure: Failure,
 ) {
-    let CqeTarget { cqn, user_index, wqe_counter } = target;
+    let CqeTarget { cqn, user_index, wqe_counter, wqe_id, byte_cnt } = target;
     let mut error = ErrorCqe::ZERO;
     error
         .w()
@@ -107,6 +112,8 @@ pub(super) fn failed(
         .send_wqe_opcode(wqe_opcode)
         .qpn(number & INDEX)
         .wqe_counter(wqe_counter)
+        .wqe_id(wqe_id)
+        .byte_cnt(byte_cnt)
         .opcode(opcode);
     if let Some(cqe) = Cqe::read(error.as_bytes()) {
         write(nic, number, cqn, &cqe, true);
@@ -125,9 +132,9 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
     }
     if nic.strict.is_on() {
         check_consumer(cq, cqn, &nic.dma, &nic.strict);
-        check_owner(cq, cqn, &nic.dma, &nic.strict);
     }
     if is_full(cq, &nic.dma) {
+        compression::close(nic, cqn);
         return overrun(nic, number, cqn);
     }
     let mut cqe = *cqe;
@@ -135,25 +142,17 @@ pub(crate) fn write(nic: &mut Nic, number: u32, cqn: u32, cqe: &Cqe, solicited: 
     if !matches!(cqe.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError) {
         cqe.w().timestamp(timestamp);
     }
-    finish_cqe(&mut cqe, cq);
-    if !write_cqe(cq, &cqe, &nic.dma) {
-        return fail(nic, number, cqn, CqStatus::WriteFailure, ACCESS_VIOLATION);
+    if compression::hold(nic, number, cqn, &cqe, solicited) {
+        return;
     }
-    cq.producer = cq.producer.wrapping_add(1);
-    if solicited {
-        cq.seen.solicited = cq.producer;
-    }
-    let is_awaited = cq.arm == ArmState::Next || (cq.arm == ArmState::Solicited && solicited);
-    nic.observe(Seen::Completion { cqn, cqe: cqe.as_bytes() });
-    if is_awaited {
-        moderate(nic, cqn);
-    }
+    put(nic, number, cqn, cqe, solicited);
 }
 
 /// Ends a completion queue's ring by an entry that says so, and goes on in another one. False, with nothing changed, if
 /// the old ring has no room for that entry, the new one too little for what software has not consumed, or the queue is
 /// in error.
 pub(crate) fn resize(nic: &mut Nic, cqn: u32, ring: PageList, context: &Cqc) -> bool {
+    compression::close(nic, cqn);
     let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return false };
     if let Ok(consumer) = cq.doorbell.read(&nic.dma, 0) {
         cq.seen.consumer = consumer & INDEX;
@@ -172,28 +171,6 @@ pub(crate) fn resize(nic: &mut Nic, cqn: u32, ring: PageList, context: &Cqc) -> 
     true
 }
 
-/// Event moderation of an armed CQ with a new completion: the event is sent at once, after `cq_max_count` completions,
-/// or after `cq_period`. If either is 0, it is sent at once. PRM `cqc`.
-fn moderate(nic: &mut Nic, cqn: u32) {
-    let now = nic.now;
-    let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
-    let (period, count) = (cq.context.cq_period(), cq.context.cq_max_count());
-    cq.seen.held = cq.seen.held.saturating_add(1);
-    let period = Duration::from_micros(period.into());
-    let due = match CqPeriodMode::from_number(cq.context.cq_period_mode().into()) {
-        CqPeriodMode::StartFromCqe => now + period,
-        _ => cq.seen.last_event.map_or(now, |last| last + period),
-    };
-    if due <= now || cq.seen.held >= count {
-        return notify(nic, cqn);
-    }
-    cq.seen.due = Some(due);
-    match nic.scheduler.moderated.iter_mut().find(|(_, other)| *other == cqn) {
-        Some((earlier, _)) => *earlier = due,
-        None => nic.scheduler.moderated.push((due, cqn)),
-    }
-}
-
 /// Sends the events whose moderation period has expired. Returns true if there were any.
 pub(crate) fn post_moderated(nic: &mut Nic) -> bool {
     let now = nic.now;
@@ -204,32 +181,6 @@ pub(crate) fn post_moderated(nic: &mut Nic) -> bool {
         }
     }
     !due.is_empty()
-}
-
-/// Sets the fields that depend on the ring position: ownership bit and signature. PRM "CQE Format".
-fn finish_cqe(cqe: &mut Cqe, cq: &Cq) {
-    cqe.w().owner(owner(cq, cq.producer));
-    let sum = cqe.as_bytes().iter().fold(0, |sum, byte| sum ^ byte);
-    // Signature: the XOR of all 64 bytes is the complement of the CQE's running index.
-    cqe.w().signature(sum ^ !(cq.producer as u8));
-}
-
-/// Ownership bit that hands entry `index` to software: it flips with each pass over the ring. PRM "CQE Format",
-/// `owner`.
-fn owner(cq: &Cq, index: u32) -> bool {
-    index >> cq.log_size & 1 != 0
-}
-
-/// Byte offset in the ring of the 64-byte CQE of entry `index`.
-fn place(cq: &Cq, index: u32) -> u64 {
-    let index = if cq.collapsed { 0 } else { index & ((1 << cq.log_size) - 1) };
-    // A 128-byte entry has its CQE in the second half.
-    u64::from(index) * u64::from(cq.cqe_size) + u64::from(cq.cqe_size).saturating_sub(CQE)
-}
-
-fn write_cqe(cq: &Cq, cqe: &Cqe, dma: &crate::dma::Dma) -> bool {
-    let iova = cq.ring.iova(place(cq, cq.producer)).filter(|(_, room)| *room >= CQE);
-    iova.is_some_and(|(iova, _)| dma.counted(Purpose::Cqe).publish(iova, cqe.as_bytes()).is_ok())
 }
 
 /// Whether the ring is full. Reads the doorbell record only if the ring looks full by the last consumer index read.
@@ -247,9 +198,10 @@ fn is_full(cq: &mut Cq, dma: &crate::dma::Dma) -> bool {
     unread(cq) >= size
 }
 
-/// Entries not consumed, by the last consumer index read.
+/// Entries not consumed, by the last consumer index read, with those that completions held for compression will take.
 fn unread(cq: &Cq) -> u32 {
-    cq.producer.wrapping_sub(cq.seen.consumer) & INDEX
+    let held = cq.compression.as_ref().map_or(0, |compression| compression.held.len() as u32);
+    cq.producer.wrapping_add(held).wrapping_sub(cq.seen.consumer) & INDEX
 }
 
 fn overrun(nic: &mut Nic, number: u32, cqn: u32) {
@@ -264,29 +216,6 @@ fn overrun(nic: &mut Nic, number: u32, cqn: u32) {
         }
     }
     fail(nic, number, cqn, CqStatus::Overflow, OVERRUN);
-}
-
-fn fail(nic: &mut Nic, number: u32, cqn: u32, status: CqStatus, syndrome: u8) {
-    if let Some(cq) = nic.objects.cqs.get_mut(cqn) {
-        cq.status = status;
-    }
-    let mut data = CqErrorEvent::ZERO;
-    data.w().cqn(cqn & INDEX).syndrome(syndrome);
-    event::post(nic, EventType::CqError, 0, data.as_bytes());
-    nic.scheduler.break_later(number);
-}
-
-/// Sends the completion event of an armed CQ; the CQ is then no longer armed.
-pub(crate) fn notify(nic: &mut Nic, cqn: u32) {
-    let now = nic.now;
-    let Some(cq) = nic.objects.cqs.get_mut(cqn) else { return };
-    cq.arm = ArmState::Fired;
-    (cq.seen.held, cq.seen.due, cq.seen.last_event) = (0, None, Some(now));
-    cq.seen.fired_sn = Some(cq.arm_sn);
-    let eqn = cq.eqn;
-    let mut data = CompletionEvent::ZERO;
-    data.w().cqn(cqn & INDEX);
-    event::write(nic, eqn, EventType::Completion, 0, data.as_bytes());
 }
 
 /// A new arm request, in the format of dword 1 of the doorbell record: sequence number, command, consumer index.
@@ -341,20 +270,6 @@ fn check_consumer(cq: &mut Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::
                 "CQ {cqn:#x}: consumer index {record:#x} after {:#x}, producer {:#x}",
                 cq.seen.consumer, cq.producer
             )
-        });
-    }
-}
-
-/// Strict mode: the entry must still have the ownership bit of its previous CQE, or of the ring's initialisation.
-fn check_owner(cq: &Cq, cqn: u32, dma: &crate::dma::Dma, strict: &crate::strict::Strict) {
-    let mut last = [0];
-    if cq.collapsed || cq.ring.read(dma, place(cq, cq.producer) + CQE - 1, &mut last).is_err() {
-        return;
-    }
-    let first_pass = cq.producer.wrapping_sub(cq.began) >> cq.log_size == 0;
-    if !first_pass && (last[0] & 1 != 0) == owner(cq, cq.producer) {
-        strict.report(rules::STALE_OWNER, || {
-            format!("CQ {cqn:#x}: entry {:#x} holds {:#04x} before it is written", cq.producer, last[0])
         });
     }
 }

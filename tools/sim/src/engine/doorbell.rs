@@ -6,8 +6,8 @@
 use mlx5_prm::ctx::QueueState;
 use mlx5_prm::values::QpState;
 
-use super::check::record::check_record;
 use super::charge::charge;
+use super::check::record::check_record;
 use super::posted::{index_of, refresh};
 use super::{completion, ethernet, flush};
 use crate::function::{Function, Nic};

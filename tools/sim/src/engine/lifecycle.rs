@@ -131,7 +131,12 @@ pub fn rq_state_changed(f: &mut Function, rqn: u32, from: QueueState, to: QueueS
         let (queues, nic) = (&mut f.queues, &mut f.nic);
         let Some(rq) = queues.rqs.get_mut(rqn) else { return };
         match to {
-            QueueState::Rst => (rq.fetched, rq.posted) = (0, 0),
+            QueueState::Rst => {
+                (rq.fetched, rq.posted) = (0, 0);
+                if let Some(striding) = &mut rq.striding {
+                    (striding.next, striding.open) = (0, None);
+                }
+            }
             QueueState::Err if from != QueueState::Err => ethernet::receive::to_error(rq, nic),
             _ => {}
         }

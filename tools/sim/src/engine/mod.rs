@@ -10,6 +10,8 @@
 mod charge;
 mod check;
 mod completion;
+mod compression;
+mod cq_ring;
 mod doorbell;
 mod ethernet;
 mod event;
@@ -77,6 +79,7 @@ pub fn run(f: &mut Function) -> bool {
     let acknowledged = acknowledge(f);
     let sent = send(f) | ethernet::send::send(f);
     let timed = timers(f) | completion::post_moderated(&mut f.nic);
+    compression::close_all(f);
     let broken = fail_queues(f);
     flush_in_error(f);
     doorbells | frames | acknowledged | sent | timed | broken

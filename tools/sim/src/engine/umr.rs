@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use crate::function::Nic;
 use crate::objects::{
-    Failure, List, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, Qp, TRANSLATIONS, Translation,
-    Update, addresses, keys_of, spliced,
+    Failure, List, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mkey, MkeyRights, OCTWORD, PageList, TRANSLATIONS, Translation,
+    Update, User, addresses, keys_of, spliced,
 };
 use crate::strict::rules;
 
@@ -93,17 +93,17 @@ pub(super) fn parse(ctrl: &CtrlSeg, wqe: &[u8]) -> Option<Update> {
 }
 
 /// Applies the update, completely or not at all.
-pub(crate) fn apply(qp: &Qp, nic: &mut Nic, update: &Update) -> Result<(), Failure> {
-    let list = update.read_list(qp, nic)?;
-    change(qp, nic, update, &list).map_err(|refusal| {
-        nic.strict.report(rules::UMR, || format!("QP {:#x}: key {:#x}: {refusal}", qp.qpn, update.key));
+pub(crate) fn apply(user: User, nic: &mut Nic, update: &Update) -> Result<(), Failure> {
+    let list = update.read_list(user, nic)?;
+    change(user, nic, update, &list).map_err(|refusal| {
+        nic.strict.report(rules::UMR, || format!("QP {:#x}: key {:#x}: {refusal}", user.qpn, update.key));
         Failure::new(CqeSyndrome::MemoryWindowBind)
     })
 }
 
-fn change(qp: &Qp, nic: &mut Nic, update: &Update, list: &[u8]) -> Result<(), Refusal> {
+fn change(user: User, nic: &mut Nic, update: &Update, list: &[u8]) -> Result<(), Refusal> {
     let mkey = nic.objects.mkeys.get_mut(update.key >> 8).ok_or(Refusal::Unknown)?;
-    update.check(qp, mkey)?;
+    update.check(user, mkey)?;
     let context = update.merge(&mkey.context);
     let translation = update.translation(mkey, &context, list)?;
     if context.pd() != mkey.pd {
@@ -122,15 +122,15 @@ fn change(qp: &Qp, nic: &mut Nic, update: &Update, list: &[u8]) -> Result<(), Re
 }
 
 impl Update {
-    fn read_list(&self, qp: &Qp, nic: &Nic) -> Result<Vec<u8>, Failure> {
+    fn read_list(&self, user: User, nic: &Nic) -> Result<Vec<u8>, Failure> {
         match &self.list {
             List::Inline(bytes) => Ok(bytes.clone()),
             List::Memory { key, address } => {
                 let mut bytes = vec![0; usize::from(self.control.xlt_octowords()) * OCTWORD];
-                if nic.read(qp.user(), *key, *address, &mut bytes, MkeyRights::LOCAL_READ) {
+                if nic.read(user, *key, *address, &mut bytes, MkeyRights::LOCAL_READ) {
                     return Ok(bytes);
                 }
-                nic.allows(qp.user(), *key, *address, bytes.len() as u64, MkeyRights::LOCAL_READ); // reports the reason
+                nic.allows(user, *key, *address, bytes.len() as u64, MkeyRights::LOCAL_READ); // reports the reason
                 Err(Failure::new(CqeSyndrome::LocalProtection))
             }
         }
@@ -141,8 +141,8 @@ impl Update {
     }
 
     /// Whether the queue pair may change this key, and whether the key is in the state that `check_free` expects.
-    fn check(&self, qp: &Qp, mkey: &Mkey) -> Result<(), Refusal> {
-        let is_for_all = qp.user().every_pd;
+    fn check(&self, user: User, mkey: &Mkey) -> Result<(), Refusal> {
+        let is_for_all = user.every_pd;
         let changeable = PARTS.iter().fold(0, |mask, (part, _)| mask | mkey_mask(&[*part]));
         let beyond = self.control.mkey_mask() & !changeable;
         if beyond != 0 || self.changes(MkeyMaskBit::Pd) && !is_for_all {
@@ -151,13 +151,13 @@ impl Update {
         if !mkey.context.umr_en() {
             return Err(Refusal::NotEnabled);
         }
-        if mkey.pd != qp.pd && !is_for_all {
+        if mkey.pd != user.pd && !is_for_all {
             return Err(Refusal::Pd);
         }
         if mkey.variant != self.key as u8 && !self.changes(MkeyMaskBit::Key) {
             return Err(Refusal::Variant(mkey.variant));
         }
-        if self.control.check_qpn() && mkey.qpn != Some(qp.qpn) {
+        if self.control.check_qpn() && mkey.qpn != Some(user.qpn) {
             return Err(Refusal::QueuePair);
         }
         match UmrCheck::from_number(self.control.check_free().into()) {

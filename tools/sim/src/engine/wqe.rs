@@ -74,7 +74,9 @@ pub(super) fn read_wqe(
     let mut read = |block: u16| {
         let to = usize::from(block) * WQEBB;
         let place = place(block) * WQEBB as u64;
-        ring.memory.read(nic.dma.counted(Purpose::Wqe), place, &mut wqe[to..to + WQEBB]).map_err(|_| bad_operation())?;
+        ring.memory
+            .read(nic.dma.counted(Purpose::Wqe), place, &mut wqe[to..to + WQEBB])
+            .map_err(|_| bad_operation())?;
         Ok::<_, Failure>(CtrlSeg::read(wqe).unwrap_or_default())
     };
     let ctrl = read(0)?;

@@ -2,6 +2,7 @@
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::*;
+use mlx5_prm::cqe::{CqeCompressionLayout, MiniCqeFormat};
 use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 
 use super::answer::Answer;
@@ -11,7 +12,7 @@ use super::pages;
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::{Context, Function};
-use crate::objects::{ArmState, Cq, CqStatus, PageList};
+use crate::objects::{ArmState, Compression, Cq, CqStatus, PageList};
 
 /// `resize_field_select`: `log_cq_size`, `page_offset` and `log_page_size`.
 const SELECT_SIZE: u32 = 1 << 0;
@@ -29,6 +30,7 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
     let context = *command.cq_context();
     check_context(f, &context)?;
     let cqe_size = cqe_size(f, &context)?;
+    let compression = compression(f, &context)?;
     let umem = command.cq_umem_valid().then(|| InUmem { id: command.cq_umem_id(), offset: command.cq_umem_offset() });
     let ring = memory::queue(f, wanted(&context, cqe_size), list, umem)?;
     let doorbell_umem = context.dbr_umem_valid().then(|| context.dbr_umem_id());
@@ -51,6 +53,7 @@ pub(super) fn create(f: &mut Function, command: &CreateCqIn, list: &[u8]) -> Ans
         arm: ArmState::Fired,
         arm_sn: 0,
         seen: Default::default(),
+        compression,
         users: 0,
         umem: umem.map(|place| place.id),
         doorbell_umem,
@@ -72,7 +75,6 @@ fn check_context(f: &Function, context: &Cqc) -> Result<(), Syndrome> {
         return Err(Syndrome::CqSize);
     }
     let unannounced = context.apu_cq()
-        || context.cqe_comp_en()
         || context.scqe_break_moderation_en()
         || !has_period_mode(caps, context.cq_period_mode())
         || context.oi() && !caps.cq_oi()
@@ -93,6 +95,39 @@ fn has_period_mode(caps: &CmdHcaCap, mode: u8) -> bool {
         CqPeriodMode::Unknown(_) => false,
     }
 }
+
+/// How the queue compresses receives. PRM `cqc.cqe_comp_en`, `mini_cqe_res_format`.
+fn compression(f: &Function, context: &Cqc) -> Result<Option<Compression>, Syndrome> {
+    let caps = f.nic.firmware.caps.general();
+    let layout = CqeCompressionLayout::from_number(context.cqe_compression_layout().into());
+    if !context.cqe_comp_en() {
+        return Ok(None);
+    }
+    let format = match (context.mini_cqe_res_format(), context.mini_cqe_res_format_ext()) {
+        (format, 0) => MiniCqeFormat::from_number(format.into()),
+        (0, EXTENDED_HEADER_TYPE) => MiniCqeFormat::HeaderType,
+        _ => return Err(Syndrome::CapabilityNotAnnounced),
+    };
+    let has_format = match format {
+        MiniCqeFormat::Hash | MiniCqeFormat::Checksum => true,
+        MiniCqeFormat::FlowTag => caps.mini_cqe_resp_flow_tag(),
+        MiniCqeFormat::ChecksumStride => caps.mini_cqe_resp_stride_index(),
+        MiniCqeFormat::HeaderType => caps.mini_cqe_resp_l3_l4_tag(),
+        MiniCqeFormat::Unknown(_) => false,
+    };
+    // Collapsed to one entry, there is no room for the arrays of mini CQEs.
+    let is_possible = caps.cqe_compression()
+        && layout == CqeCompressionLayout::Basic
+        && (context.cqe_sz() == 0 || caps.cqe_compression_128())
+        && !context.cc();
+    match is_possible && has_format {
+        true => Ok(Some(Compression { format, held: Vec::new(), number: 0 })),
+        false => Err(Syndrome::CapabilityNotAnnounced),
+    }
+}
+
+/// `mini_cqe_res_format_ext` of [`MiniCqeFormat::HeaderType`].
+const EXTENDED_HEADER_TYPE: u8 = 1;
 
 /// Distance of CQEs in the ring. A 128-byte entry has its CQE in the second half.
 fn cqe_size(f: &Function, context: &Cqc) -> Result<u32, Syndrome> {

@@ -19,7 +19,7 @@ const MODIFY_VSD: u64 = 1 << 1;
 pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Answer<CreateRqOut> {
     let context = *command.ctx();
     check_context(f, &context)?;
-    let queue = wq::take(f, context.wq(), wq::receive_strides(&f.nic.firmware.caps), list)?;
+    let queue = wq::take(f, context.wq(), wq::receive_strides(&f.nic.firmware.caps), true, list)?;
     let pd = context.wq().pd();
     f.nic.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
     // Protection domain 0 has no keys: such a queue cannot receive, as intended.
@@ -43,6 +43,7 @@ pub(super) fn create(f: &mut Function, command: &CreateRqIn, list: &[u8]) -> Ans
         pd,
         user_index: context.user_index(),
         counter_set_id: counter,
+        striding: queue.striding,
         strips_vlan: !context.vsd(),
         fetched: 0,
         posted: 0,

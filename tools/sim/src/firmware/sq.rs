@@ -20,7 +20,7 @@ pub(super) fn create(f: &mut Function, command: &CreateSqIn, list: &[u8]) -> Ans
     }
     check_context(f, &context)?;
     let tis = tis(f, &context)?;
-    let queue = wq::take(f, context.wq(), wq::send_strides(&f.nic.firmware.caps), list)?;
+    let queue = wq::take(f, context.wq(), wq::send_strides(&f.nic.firmware.caps), false, list)?;
     let (pd, uar) = (context.wq().pd(), context.wq().uar_page());
     f.nic.objects.cqs.get(context.cqn()).ok_or(Syndrome::NoSuchCq)?;
     f.nic.objects.pds.get(pd).ok_or(Syndrome::NoSuchPd)?;
@@ -61,7 +61,7 @@ fn check_context(f: &Function, context: &Sqc) -> Result<(), Syndrome> {
     }
     let unannounced = context.cd_master()
         || context.fre()
-        || context.allow_multi_pkt_send_wqe()
+        || context.allow_multi_pkt_send_wqe() && !f.nic.firmware.caps.ethernet().enhanced_multi_pkt_send_wqe()
         || context.min_wqe_inline_mode() != InlineMode::None
         || context.reg_umr() && !f.nic.firmware.caps.ethernet().reg_umr_sq()
         || context.allow_swp()

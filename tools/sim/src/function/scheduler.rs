@@ -33,6 +33,8 @@ pub struct Scheduler {
     pub(crate) held: Held,
     /// Send queues ready to send, in order.
     pub(crate) senders: VecDeque<u32>,
+    /// Completion queues that hold completions to compress.
+    pub(crate) compressing: Vec<u32>,
     /// Completion queues whose event is held back by moderation, and until when.
     pub(crate) moderated: Vec<(Instant, u32)>,
 }
@@ -122,6 +124,7 @@ impl Scheduler {
 
     pub(crate) fn remove_cq(&mut self, uar: u32, cqn: u32) {
         self.moderated.retain(|(_, other)| *other != cqn);
+        self.compressing.retain(|other| *other != cqn);
         if let Some(users) = self.users.get_mut(&uar) {
             users.cqs.remove(&cqn);
         }

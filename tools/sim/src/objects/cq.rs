@@ -1,5 +1,7 @@
 //! Completion queues. PRM "Completion Queue Context".
 
+use mlx5_prm::cqe::{Cqe, MiniCqeFormat};
+
 use super::{Doorbell, PageList};
 
 /// What a completion queue is armed for.
@@ -45,6 +47,17 @@ pub struct CqSeen {
     pub last_event: Option<std::time::Instant>,
 }
 
+/// Compression of a completion queue's receives. PRM "Compressed CQEs".
+#[derive(Debug)]
+pub(crate) struct Compression {
+    /// Form of its mini CQEs.
+    pub format: MiniCqeFormat,
+    /// Completions that are not written yet.
+    pub held: Vec<Cqe>,
+    /// The queue that they are of.
+    pub number: u32,
+}
+
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
@@ -76,6 +89,8 @@ pub struct Cq {
     pub arm_sn: u8,
     /// State of the completion writer.
     pub seen: CqSeen,
+    /// Its compression, if it was created so.
+    pub(crate) compression: Option<Compression>,
     /// Queue pairs that name it.
     pub users: u32,
     /// The umem its ring lies in.

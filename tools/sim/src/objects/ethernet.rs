@@ -2,7 +2,7 @@
 
 use mlx5_prm::ctx::{QueueState, Rqc, Rqtc, Sqc, Tirc, Tisc};
 
-use super::{Doorbell, RecvRing, SendRing};
+use super::{Doorbell, Piece, RecvRing, SendRing};
 use crate::dma::Traffic;
 use crate::steering::hash::Hashing;
 
@@ -94,6 +94,34 @@ pub struct Sq {
     pub context: Sqc,
 }
 
+/// How the WQEs of a receive queue are cut into strides, and the one in use. PRM "Striding RQ".
+#[derive(Debug)]
+pub(crate) struct Striding {
+    /// log2 of a stride's bytes.
+    pub log_bytes: u32,
+    /// log2 of the strides of a WQE.
+    pub log_count: u32,
+    /// Bytes of a packet's first stride before its data: 0 or 2.
+    pub shift: u32,
+    /// WQEs name their successors; otherwise they are used in the order of the ring.
+    pub is_linked: bool,
+    /// In a linked ring: the WQE to be used next.
+    pub next: u16,
+    /// The WQE in use.
+    pub open: Option<OpenWqe>,
+}
+
+/// A WQE of a striding receive queue with strides left.
+#[derive(Debug, Default)]
+pub(crate) struct OpenWqe {
+    /// Its index in the ring, or for a cyclic ring in receives posted.
+    pub index: u16,
+    /// Strides used.
+    pub used: u32,
+    /// Its memory.
+    pub pieces: Vec<Piece>,
+}
+
 /// A receive queue of Ethernet frames. PRM "Receive Queue Context".
 #[derive(Debug)]
 pub struct Rq {
@@ -113,6 +141,8 @@ pub struct Rq {
     pub user_index: u32,
     /// Queue counter, 0 for none.
     pub counter_set_id: u8,
+    /// Its strides, if it is a striding queue: several packets in a WQE.
+    pub(crate) striding: Option<Striding>,
     /// C-VLAN tags are stripped and reported in the completion.
     pub strips_vlan: bool,
     /// WQEs fetched.

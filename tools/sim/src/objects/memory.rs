@@ -42,12 +42,7 @@ impl PageList {
     }
 
     /// Reads `bytes.len()` bytes from byte `at`.
-    pub fn read<'a>(
-        &self,
-        dma: impl Into<Counted<'a>>,
-        mut at: u64,
-        mut bytes: &mut [u8],
-    ) -> Result<(), DmaFault> {
+    pub fn read<'a>(&self, dma: impl Into<Counted<'a>>, mut at: u64, mut bytes: &mut [u8]) -> Result<(), DmaFault> {
         let dma = dma.into();
         while !bytes.is_empty() {
             let (iova, room) = self.iova(at).ok_or(DmaFault::past_end(at, bytes.len(), false))?;
@@ -71,12 +66,7 @@ impl PageList {
     }
 
     /// Writes `bytes` from byte `at` on.
-    pub fn write<'a>(
-        &self,
-        dma: impl Into<Counted<'a>>,
-        mut at: u64,
-        mut bytes: &[u8],
-    ) -> Result<(), DmaFault> {
+    pub fn write<'a>(&self, dma: impl Into<Counted<'a>>, mut at: u64, mut bytes: &[u8]) -> Result<(), DmaFault> {
         let dma = dma.into();
         while !bytes.is_empty() {
             let (iova, room) = self.iova(at).ok_or(DmaFault::past_end(at, bytes.len(), true))?;

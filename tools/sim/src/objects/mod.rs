@@ -18,10 +18,12 @@ mod srq;
 mod uar;
 mod work;
 
+pub(crate) use cq::Compression;
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
 pub use device_memory::{Bytes, DeviceMemory};
 pub use eq::Eq;
 pub use ethernet::{Dispatch, Rq, Rqt, SendsThrough, Sq, Tir, Tis};
+pub(crate) use ethernet::{OpenWqe, Striding};
 pub use l2_table::L2Table;
 pub use memory::{Doorbell, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, PageList, Umem};
 pub(crate) use memory::{TRANSLATIONS, addresses};

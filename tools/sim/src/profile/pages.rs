@@ -89,6 +89,14 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .cq_period_start_from_cqe(true)
         .vport_counters(true)
         .basic_cyclic_rcv_wqe(true)
+        .striding_rq(true)
+        .ext_stride_num_range(true)
+        .umr_ptr_rlky(true)
+        .cqe_compression(true)
+        .cqe_compression_max_num(64)
+        .mini_cqe_resp_stride_index(true)
+        .mini_cqe_resp_flow_tag(true)
+        .mini_cqe_resp_l3_l4_tag(true)
         .log_max_sq(16)
         .log_max_rq(16)
         .log_max_tis(16)
@@ -158,7 +166,7 @@ pub(super) fn atomic(endianness_mode: u8) -> AtomicCaps {
     caps
 }
 
-/// Checksums, VLAN tags, LSO and RSS. WQEs need no inline header.
+/// Checksums, VLAN tags, LSO, RSS, multi-packet WQEs, key updates by send queues. WQEs need no inline header.
 pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
     const INLINE_NOT_REQUIRED: u8 = 2;
     let mut caps = PerProtocolNetworkingOffloadCaps::ZERO;
@@ -166,6 +174,8 @@ pub(super) fn ethernet() -> PerProtocolNetworkingOffloadCaps {
         .csum_cap(true)
         .vlan_cap(true)
         .wqe_vlan_insert(true)
+        .reg_umr_sq(true)
+        .enhanced_multi_pkt_send_wqe(true)
         .self_lb_en_modifiable(true)
         .max_lso_cap(18)
         .wqe_inline_mode(INLINE_NOT_REQUIRED)

@@ -1,44 +1,38 @@
 //! Ethernet queues: frames from send queues, and to receive queues by flow steering. PRM "Send Queue Context", "Receive
 //! Queue Context".
 
+mod place;
 pub(super) mod receive;
 pub(super) mod send;
+mod striding;
 
 use mlx5_prm::cqe::CqeOpcode;
 
 use super::completion::{self, CqeTarget};
 use crate::function::Nic;
 use crate::objects::{Failure, Rq, Sq, User};
+use place::Place;
 
-/// The queue that a completion belongs to.
-#[derive(Debug, Clone, Copy)]
-struct Owner {
-    number: u32,
-    cqn: u32,
-    user_index: u32,
+/// Completes a send WQE that failed or was flushed.
+fn send_failed(nic: &mut Nic, sq: &Sq, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
+    let target = CqeTarget { wqe_counter, ..CqeTarget::new(sq.cqn, Some(sq.context.user_index())) };
+    completion::failed(nic, sq.sqn, target, CqeOpcode::RequesterError, wqe_opcode, failure);
 }
 
-/// Completes a WQE that failed or was flushed.
-fn failed(nic: &mut Nic, owner: Owner, opcode: CqeOpcode, wqe_counter: u16, wqe_opcode: u8, failure: Failure) {
-    let target = CqeTarget { cqn: owner.cqn, user_index: Some(owner.user_index), wqe_counter };
-    completion::failed(nic, owner.number, target, opcode, wqe_opcode, failure);
+/// Completes a receive WQE, or what is left of one, that failed or was flushed.
+fn receive_failed(nic: &mut Nic, rq: &Rq, place: Place, failure: Failure) {
+    let Place { wqe_counter, wqe_id, byte_cnt } = place;
+    let target = CqeTarget { wqe_counter, wqe_id, byte_cnt, ..CqeTarget::new(rq.cqn, Some(rq.user_index)) };
+    completion::failed(nic, rq.rqn, target, CqeOpcode::ResponderError, 0, failure);
 }
 
 impl Sq {
-    fn owner(&self) -> Owner {
-        Owner { number: self.sqn, cqn: self.cqn, user_index: self.context.user_index() }
-    }
-
     fn user(&self) -> User {
         User { pd: self.pd, qpn: self.sqn, every_pd: false, is_trusted: self.context.rlky() }
     }
 }
 
 impl Rq {
-    fn owner(&self) -> Owner {
-        Owner { number: self.rqn, cqn: self.cqn, user_index: self.user_index }
-    }
-
     fn user(&self) -> User {
         User { pd: self.pd, qpn: self.rqn, every_pd: false, is_trusted: self.context.rlky() }
     }

@@ -6,9 +6,11 @@ use mlx5_prm::ctx::QueueState;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
 
+use super::place::{BYTE_COUNT, Place, Placed, count_out_of_buffer, refresh_posted};
+use super::striding;
 use crate::dma::Purpose;
 use crate::engine::charge::charge;
-use crate::engine::{completion, posted};
+use crate::engine::completion;
 use crate::ethernet::{self, Headers, checksum};
 use crate::function::{Function, Nic};
 use crate::objects::{Dispatch, Failure, MkeyRights, Queues, RecvRing, Rq};
@@ -18,9 +20,6 @@ use crate::wire::Sender;
 
 /// The ACK flag of TCP.
 const ACK: u16 = 0x10;
-/// Byte count of a receive WQE's segment. Linux sets the bit above, "start padding".
-const BYTE_COUNT: u32 = 0x7fff_ffff;
-
 /// A frame arrived.
 pub(crate) fn take(f: &mut Function, frame: &[u8], sender: Sender) {
     let (queues, nic) = (&mut f.queues, &mut f.nic);
@@ -62,21 +61,20 @@ fn is_of_domain(sender: Sender, domain: u32) -> bool {
 
 /// Writes a frame to the next posted buffer, and completes it.
 fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, hash: Hash, tag: u32) {
-    refresh_posted(rq, nic);
-    if rq.fetched == rq.posted {
-        if let Some(counter) = nic.objects.queue_counters.get_mut(rq.counter_set_id.into()) {
-            counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
-        }
-        return;
-    }
-    let index = rq.fetched;
-    rq.fetched = index.wrapping_add(1);
     let verdict = checksum::verify(&frame, headers);
     let tci = if rq.strips_vlan { ethernet::strip_tag(&mut frame) } else { None };
-    if let Err(syndrome) = scatter(rq, nic, index, &frame) {
-        super::failed(nic, rq.owner(), CqeOpcode::ResponderError, index, 0, Failure::new(syndrome));
-        return to_error(rq, nic);
-    }
+    let placed = match rq.striding {
+        Some(_) => striding::place(rq, nic, &frame, tag),
+        None => place(rq, nic, &frame),
+    };
+    let place = match placed {
+        Ok(Some(place)) => place,
+        Ok(None) => return,
+        Err((place, syndrome)) => {
+            super::receive_failed(nic, rq, place, Failure::new(syndrome));
+            return to_error(rq, nic);
+        }
+    };
     let mut cqe = Cqe::ZERO;
     cqe.w()
         .rss_hash_result(hash.value)
@@ -92,11 +90,24 @@ fn receive(rq: &mut Rq, nic: &mut Nic, mut frame: Vec<u8>, headers: &Headers, ha
         .cv(tci.is_some())
         .vlan_info(tci.unwrap_or(0))
         .srqn(rq.user_index)
-        .byte_cnt(frame.len() as u32)
         .qpn(tag)
-        .wqe_counter(index)
         .opcode(CqeOpcode::ResponderSend);
+    place.write(&mut cqe);
     completion::write(nic, rq.rqn, rq.cqn, &cqe, true);
+}
+
+/// Writes a frame to the next WQE.
+fn place(rq: &mut Rq, nic: &mut Nic, frame: &[u8]) -> Placed {
+    refresh_posted(rq, nic);
+    if rq.fetched == rq.posted {
+        count_out_of_buffer(rq, nic);
+        return Ok(None);
+    }
+    let index = rq.fetched;
+    rq.fetched = index.wrapping_add(1);
+    let place = Place { wqe_counter: index, wqe_id: 0, byte_cnt: frame.len() as u32 };
+    scatter(rq, nic, index, frame).map_err(|syndrome| (place, syndrome))?;
+    Ok(Some(place))
 }
 
 fn l3_kind(headers: &Headers) -> L3Header {
@@ -117,7 +128,8 @@ fn l4_kind(headers: &Headers) -> L4Header {
 /// Writes the frame to the WQE's data segments.
 fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSyndrome> {
     let mut room = [0; RecvRing::LONGEST];
-    let wqe = rq.ring.read(nic.dma.counted(Purpose::Wqe), index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
+    let wqe =
+        rq.ring.read(nic.dma.counted(Purpose::Wqe), index, &mut room).map_err(|_| CqeSyndrome::LocalQpOperation)?;
     for segment in wqe.chunks_exact(SEGMENT) {
         let data = DataSeg::read(segment).ok_or(CqeSyndrome::LocalQpOperation)?;
         if frame.is_empty() || data.lkey() == LKEY_INVALID && data.byte_count() == 0 {
@@ -135,16 +147,6 @@ fn scatter(rq: &Rq, nic: &Nic, index: u16, mut frame: &[u8]) -> Result<(), CqeSy
     if frame.is_empty() { Ok(()) } else { Err(CqeSyndrome::LocalLength) }
 }
 
-/// Reads dword 0 of the doorbell record, once all receives known to be posted are fetched.
-fn refresh_posted(rq: &mut Rq, nic: &Nic) {
-    if rq.fetched != rq.posted {
-        return;
-    }
-    let Ok(record) = rq.doorbell.read(&nic.dma, 0) else { return };
-    rq.posted = record as u16;
-    posted::check_posted(&nic.strict, ("RQ", rq.rqn), &rq.ring, record, rq.fetched);
-}
-
 /// Moves the queue to the error state; flushes its WQEs if it was created so.
 pub(crate) fn to_error(rq: &mut Rq, nic: &mut Nic) {
     rq.state = QueueState::Err;
@@ -152,9 +154,13 @@ pub(crate) fn to_error(rq: &mut Rq, nic: &mut Nic) {
         return;
     }
     refresh_posted(rq, nic);
-    while rq.fetched != rq.posted {
-        let index = rq.fetched;
-        rq.fetched = index.wrapping_add(1);
-        super::failed(nic, rq.owner(), CqeOpcode::ResponderError, index, 0, completion::flushed());
+    while rq.fetched != rq.posted || rq.striding.as_ref().is_some_and(|striding| striding.open.is_some()) {
+        let fetched = rq.fetched;
+        let (place, is_new) = match &mut rq.striding {
+            Some(striding) => striding::flush_next(striding, fetched),
+            None => (Place { wqe_counter: fetched, ..Place::default() }, true),
+        };
+        rq.fetched = fetched.wrapping_add(is_new.into());
+        super::receive_failed(nic, rq, place, completion::flushed());
     }
 }

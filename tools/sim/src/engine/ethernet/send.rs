@@ -7,6 +7,7 @@ use mlx5_prm::wqe::{CompletionMode, CtrlSeg, DataSeg, EthSeg, InlineSegHeader, S
 
 use crate::engine::charge::charge;
 use crate::engine::completion;
+use crate::engine::umr;
 use crate::engine::wqe::{self, WqePosition};
 use crate::ethernet::{self, C_VLAN, Headers, S_VLAN, checksum, segment};
 use crate::function::{Function, Nic};
@@ -119,7 +120,7 @@ fn execute_next(sq: &mut Sq, nic: &mut Nic) {
         }
         Ok(()) => {}
         Err(failure) => {
-            super::failed(nic, sq.owner(), CqeOpcode::RequesterError, index, opcode, failure);
+            super::send_failed(nic, sq, index, opcode, failure);
             to_error(sq, nic);
         }
     }
@@ -145,7 +146,7 @@ pub(crate) fn flush(sq: &mut Sq, nic: &mut Nic) {
         let _ = wqe::read_wqe(place, &sq.ring, nic, &mut bytes, &mut blocks);
         sq.fetched = index.wrapping_add(blocks);
         let opcode = CtrlSeg::read(&bytes).map_or(0, |ctrl| ctrl.opcode().number() as u8);
-        super::failed(nic, sq.owner(), CqeOpcode::RequesterError, index, opcode, completion::flushed());
+        super::send_failed(nic, sq, index, opcode, completion::flushed());
     }
 }
 
@@ -154,15 +155,26 @@ const fn bad_operation() -> Failure {
 }
 
 fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Failure> {
-    let is_large = match ctrl.opcode() {
-        WqeOpcode::Nop => return Ok(()),
-        WqeOpcode::Send => false,
-        WqeOpcode::Lso => true,
+    match ctrl.opcode() {
+        WqeOpcode::Nop => Ok(()),
+        WqeOpcode::Umr if sq.context.reg_umr() => {
+            umr::apply(sq.user(), nic, &umr::parse(ctrl, wqe).ok_or(bad_operation())?)
+        }
+        WqeOpcode::Send => send_one(sq, nic, wqe, false),
+        WqeOpcode::Lso => send_one(sq, nic, wqe, true),
+        // `allow_multi_pkt_send_wqe` is of the older multi-packet WQEs: Linux leaves it clear for these.
+        WqeOpcode::EnhancedMpsw if nic.firmware.capabilities().ethernet().enhanced_multi_pkt_send_wqe() => {
+            send_several(sq, nic, wqe)
+        }
         opcode => {
             nic.strict.report(rules::WQE_OPCODE, || format!("SQ {:#x}, WQE {:#x}: {opcode}", sq.sqn, sq.fetched));
-            return Err(bad_operation());
+            Err(bad_operation())
         }
-    };
+    }
+}
+
+/// Sends the packet of a WQE; if `is_large`, divided by segmentation.
+fn send_one(sq: &Sq, nic: &mut Nic, wqe: &[u8], is_large: bool) -> Result<(), Failure> {
     let tis = sq.tis.ok_or(bad_operation())?;
     let request = wqe.get(SEGMENT..).unwrap_or_default();
     let eth = EthSeg::read(request).ok_or(bad_operation())?;
@@ -172,14 +184,40 @@ fn execute(sq: &Sq, nic: &mut Nic, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<(), Fai
     if is_large {
         return send_large(nic, &eth, frame, header.len(), tis.domain);
     }
-    if eth.l3_csum() || eth.l4_csum() {
-        insert_checksums(&mut frame, &eth);
-    }
-    if header.is_empty() && eth.insert_vlan() {
-        insert_tag(&mut frame, &eth);
-    }
-    nic.send_frame(frame, tis.domain);
+    let may_tag = header.is_empty();
+    send_frame(nic, frame, &eth, may_tag, tis.domain);
     Ok(())
+}
+
+/// Enhanced multi-packet send: each data segment, by pointer or inline, is a packet of its own; the Ethernet segment is
+/// that of all. PRM "Enhanced Multi-Packet Send WQE".
+fn send_several(sq: &Sq, nic: &mut Nic, wqe: &[u8]) -> Result<(), Failure> {
+    let tis = sq.tis.ok_or(bad_operation())?;
+    let request = wqe.get(SEGMENT..).unwrap_or_default();
+    let eth = EthSeg::read(request).ok_or(bad_operation())?;
+    if eth.inline_hdr_sz() != 0 && !eth.insert_vlan() {
+        nic.strict.report(rules::WQE_OPCODE, || {
+            format!("SQ {:#x}, WQE {:#x}: a multi-packet WQE with an inlined header", sq.sqn, sq.fetched)
+        });
+        return Err(bad_operation());
+    }
+    let mut segments = request.get(SEGMENT..).unwrap_or_default();
+    while !segments.is_empty() {
+        let mut frame = Vec::new();
+        segments = gather_next(sq, nic, segments, &mut frame)?;
+        send_frame(nic, frame, &eth, true, tis.domain);
+    }
+    Ok(())
+}
+
+fn send_frame(nic: &mut Nic, mut frame: Vec<u8>, eth: &EthSeg, may_tag: bool, domain: u32) {
+    if eth.l3_csum() || eth.l4_csum() {
+        insert_checksums(&mut frame, eth);
+    }
+    if may_tag && eth.insert_vlan() {
+        insert_tag(&mut frame, eth);
+    }
+    nic.send_frame(frame, domain);
 }
 
 /// The inline header, and the segments after it.
@@ -196,32 +234,36 @@ fn inline_header<'a>(eth: &EthSeg, request: &'a [u8]) -> Result<(&'a [u8], &'a [
 
 /// Appends the data of the data segments.
 fn gather(sq: &Sq, nic: &Nic, mut segments: &[u8], frame: &mut Vec<u8>) -> Result<(), Failure> {
-    // Largest packet for segmentation offload, with headers.
-    let most = (1usize << nic.firmware.capabilities().ethernet().max_lso_cap()) + SEGMENT * 64;
     while !segments.is_empty() {
-        let header = InlineSegHeader::read(segments).ok_or(bad_operation())?;
-        if header.inline() {
-            const HEADER: usize = 4;
-            let len = usize::from(header.byte_count());
-            let data = segments.get(HEADER..HEADER + len).ok_or(bad_operation())?;
-            frame.extend_from_slice(data);
-            segments = segments.get((HEADER + len).next_multiple_of(SEGMENT)..).unwrap_or_default();
-            continue;
-        }
-        let data = DataSeg::read(segments).ok_or(bad_operation())?;
-        segments = &segments[SEGMENT..];
-        let (at, len) = (frame.len(), data.byte_count() as usize);
-        if at + len > most {
-            return Err(Failure::new(CqeSyndrome::LocalLength));
-        }
-        let rights = MkeyRights::LOCAL_READ;
-        frame.resize(at + len, 0);
-        let allowed = nic.allows(sq.user(), data.lkey(), data.addr(), len as u64, rights);
-        if !allowed || !nic.read(sq.user(), data.lkey(), data.addr(), &mut frame[at..], rights) {
-            return Err(Failure::new(CqeSyndrome::LocalProtection));
-        }
+        segments = gather_next(sq, nic, segments, frame)?;
     }
     Ok(())
+}
+
+/// Appends the data of the first data segment; returns the segments after it.
+fn gather_next<'a>(sq: &Sq, nic: &Nic, segments: &'a [u8], frame: &mut Vec<u8>) -> Result<&'a [u8], Failure> {
+    let header = InlineSegHeader::read(segments).ok_or(bad_operation())?;
+    if header.inline() {
+        const HEADER: usize = 4;
+        let len = usize::from(header.byte_count());
+        let data = segments.get(HEADER..HEADER + len).ok_or(bad_operation())?;
+        frame.extend_from_slice(data);
+        return Ok(segments.get((HEADER + len).next_multiple_of(SEGMENT)..).unwrap_or_default());
+    }
+    let data = DataSeg::read(segments).ok_or(bad_operation())?;
+    let (at, len) = (frame.len(), data.byte_count() as usize);
+    // Largest packet for segmentation offload, with headers.
+    let most = (1usize << nic.firmware.capabilities().ethernet().max_lso_cap()) + SEGMENT * 64;
+    if at + len > most {
+        return Err(Failure::new(CqeSyndrome::LocalLength));
+    }
+    let rights = MkeyRights::LOCAL_READ;
+    frame.resize(at + len, 0);
+    let allowed = nic.allows(sq.user(), data.lkey(), data.addr(), len as u64, rights);
+    if !allowed || !nic.read(sq.user(), data.lkey(), data.addr(), &mut frame[at..], rights) {
+        return Err(Failure::new(CqeSyndrome::LocalProtection));
+    }
+    Ok(&segments[SEGMENT..])
 }
 
 fn insert_checksums(frame: &mut [u8], eth: &EthSeg) {

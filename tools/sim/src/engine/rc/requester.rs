@@ -63,7 +63,7 @@ fn execute_umr(qp: &mut Qp, nic: &mut Nic) -> bool {
     if work.is_fenced && cursor > 0 {
         return false;
     }
-    let done = umr::apply(qp, nic, update);
+    let done = umr::apply(qp.user(), nic, update);
     let work = &mut qp.rc.send.work[cursor];
     work.is_started = true;
     work.failure = done.err();

@@ -290,6 +290,7 @@ impl Bench {
             arm: ArmState::Fired,
             arm_sn: 0,
             seen: Default::default(),
+            compression: None,
             users: 0,
             umem: None,
             doorbell_umem: None,

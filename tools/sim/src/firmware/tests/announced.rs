@@ -90,6 +90,15 @@ const GENERAL: &[Honoured] = &[
     ("cq_period_start_from_cqe", "engine/completion.rs", "CqPeriodMode::StartFromCqe =>"),
     ("vport_counters", "firmware/vport.rs", "fn query_counter("),
     ("basic_cyclic_rcv_wqe", "firmware/wq.rs", "WqType::Cyclic"),
+    ("striding_rq", "firmware/wq.rs", "caps.striding_rq()"),
+    ("ext_stride_num_range", "firmware/wq.rs", "caps.ext_stride_num_range()"),
+    // The reserved key is a key as any other, also for an update's list.
+    ("umr_ptr_rlky", "engine/umr.rs", "List::Memory { key, address } =>"),
+    ("cqe_compression", "firmware/cq.rs", "caps.cqe_compression()"),
+    ("cqe_compression_max_num", "engine/compression.rs", ".cqe_compression_max_num()"),
+    ("mini_cqe_resp_stride_index", "firmware/cq.rs", "caps.mini_cqe_resp_stride_index()"),
+    ("mini_cqe_resp_flow_tag", "firmware/cq.rs", "caps.mini_cqe_resp_flow_tag()"),
+    ("mini_cqe_resp_l3_l4_tag", "firmware/cq.rs", "caps.mini_cqe_resp_l3_l4_tag()"),
     ("log_max_sq", "firmware/sq.rs", ".log_max_sq()"),
     ("log_max_rq", "firmware/rq.rs", ".log_max_rq()"),
     ("log_max_tis", "firmware/tis.rs", ".log_max_tis()"),
@@ -110,6 +119,8 @@ const ETHERNET: &[Honoured] = &[
     ("wqe_vlan_insert", "engine/ethernet/send.rs", "fn insert_tag("),
     ("self_lb_en_modifiable", "firmware/tir.rs", "select.self_lb_en()"),
     ("max_lso_cap", "engine/ethernet/send.rs", ".max_lso_cap()"),
+    ("reg_umr_sq", "engine/ethernet/send.rs", "sq.context.reg_umr()"),
+    ("enhanced_multi_pkt_send_wqe", "engine/ethernet/send.rs", "fn send_several("),
     // Not required: WQEs without inline header are accepted.
     ("wqe_inline_mode", "engine/ethernet/send.rs", "fn inline_header<"),
     // As large as an RQT.

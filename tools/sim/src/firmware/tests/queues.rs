@@ -90,7 +90,34 @@ fn completion_queues() {
     destroy.w().cqn(padded);
     c.exec(&destroy).unwrap();
     assert_eq!(c.refused(&cq(&good, |context| _ = context.w().dbr_addr(4))), Syndrome::DoorbellMisaligned);
-    assert_eq!(c.refused(&cq(&good, |context| _ = context.w().cqe_comp_en(true))), Syndrome::CapabilityNotAnnounced);
+    // Compressed: one of five forms of mini CQEs, and an entry for each.
+    let compressed = |change: fn(&mut Cqc)| {
+        move |context: &mut Cqc| {
+            context.w().cqe_comp_en(true);
+            change(context);
+        }
+    };
+    let formats: [fn(&mut Cqc); 5] = [
+        |_| {},
+        |context| _ = context.w().mini_cqe_res_format(1),
+        |context| _ = context.w().mini_cqe_res_format(2),
+        |context| _ = context.w().mini_cqe_res_format(3),
+        |context| _ = context.w().mini_cqe_res_format_ext(1),
+    ];
+    for format in formats {
+        let mut destroy = DestroyCqIn::default();
+        destroy.w().cqn(c.exec(&cq(&good, compressed(format))).unwrap().reply.cqn());
+        c.exec(&destroy).unwrap();
+    }
+    let refused: [fn(&mut Cqc); 4] = [
+        |context| _ = context.w().mini_cqe_res_format_ext(2),
+        |context| _ = context.w().mini_cqe_res_format(3).mini_cqe_res_format_ext(1),
+        |context| _ = context.w().cqe_compression_layout(1),
+        |context| _ = context.w().cc(true),
+    ];
+    for change in refused {
+        assert_eq!(c.refused(&cq(&good, compressed(change))), Syndrome::CapabilityNotAnnounced);
+    }
     let cqn = c.exec(&good).unwrap().reply.cqn();
 
     let mut destroy_eq = DestroyEqIn::default();
