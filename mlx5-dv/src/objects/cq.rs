@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{CmdStatus, CreateCqIn, DestroyCqIn, ModifyCqIn, ModifyCqOpMod, QueryCqIn, QueryCqOut};
-use mlx5_prm::cqe::{Cqe, CqeOpcode};
+use mlx5_prm::cqe::{Cqe, CqeFormat, CqeOpcode, MiniCqeFormat};
 use mlx5_prm::ctx::{CqPeriodMode, Cqc};
 use mlx5_prm::layout::Layout;
 use uar::Arm;
@@ -98,6 +98,52 @@ impl CqModeration {
     }
 }
 
+/// What each completion of a compressed block has of its own, beside its length. PRM `cqc.mini_cqe_res_format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// The RSS hash.
+    Hash,
+    /// The checksum.
+    Checksum,
+    /// The flow tag, and the stride or WQE; needs `mini_cqe_resp_flow_tag`.
+    FlowTag,
+    /// The checksum, and the stride or WQE; needs `mini_cqe_resp_stride_index`.
+    ChecksumStride,
+    /// The types of its headers, and the stride or WQE; needs `mini_cqe_resp_l3_l4_tag`.
+    HeaderType,
+}
+
+impl Compression {
+    /// `mini_cqe_res_format` and its extension, if the card has this form.
+    fn numbers(self, general: &CmdHcaCap, size: CqeSize) -> Result<(u8, u8), Error> {
+        let (is_there, capability, numbers) = match self {
+            Compression::Hash => (true, "", (MiniCqeFormat::Hash, 0)),
+            Compression::Checksum => (true, "", (MiniCqeFormat::Checksum, 0)),
+            Compression::FlowTag => {
+                (general.mini_cqe_resp_flow_tag(), "mini_cqe_resp_flow_tag", (MiniCqeFormat::FlowTag, 0))
+            }
+            Compression::ChecksumStride => {
+                (general.mini_cqe_resp_stride_index(), "mini_cqe_resp_stride_index", (MiniCqeFormat::ChecksumStride, 0))
+            }
+            Compression::HeaderType => {
+                (general.mini_cqe_resp_l3_l4_tag(), "mini_cqe_resp_l3_l4_tag", (MiniCqeFormat::Hash, 1))
+            }
+        };
+        let lacks = |what: &str, capability| Err(Error::Unsupported { what: what.into(), capability });
+        if !general.cqe_compression() {
+            return lacks("compressed completions", "cqe_compression");
+        }
+        if size == CqeSize::B128 && !general.cqe_compression_128() {
+            return lacks("compressed completions of 128 bytes", "cqe_compression_128");
+        }
+        if !is_there {
+            return lacks("completions compressed in this form", capability);
+        }
+        Ok((numbers.0.number() as u8, numbers.1))
+    }
+}
+
 /// Options of a completion queue.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -113,12 +159,14 @@ pub struct CqOptions {
     pub vector: u32,
     /// Moderation of its events. Default: none.
     pub moderation: CqModeration,
+    /// Compression of its receives; set by the queue that decodes it.
+    compression: Option<Compression>,
 }
 
 impl Default for CqOptions {
     fn default() -> Self {
         let moderation = CqModeration::default();
-        CqOptions { entries: 1023, cqe_size: CqeSize::B64, events: false, vector: 0, moderation }
+        CqOptions { entries: 1023, cqe_size: CqeSize::B64, events: false, vector: 0, moderation, compression: None }
     }
 }
 
@@ -132,6 +180,12 @@ impl CqOptions {
     /// Sets [`cqe_size`](Self::cqe_size).
     pub fn cqe_size(mut self, cqe_size: CqeSize) -> Self {
         self.cqe_size = cqe_size;
+        self
+    }
+
+    /// Only for [`CompressedCompletionQueue`](crate::queue::CompressedCompletionQueue).
+    pub(crate) fn compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
         self
     }
 
@@ -233,6 +287,8 @@ impl Cq {
         let device = uar.device();
         let log_size = log_entries(options.entries, device.caps())?;
         let microseconds = options.moderation.microseconds(device.caps())?;
+        let general: CmdHcaCap = device.caps().current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+        let compression = options.compression.map(|form| form.numbers(&general, options.cqe_size)).transpose()?;
         let eqn = device.access().eqn(options.vector)?;
         let memory = RingMemory::new(device, 1 << (log_size + options.cqe_size.shift()), UNWRITTEN)?;
 
@@ -249,6 +305,9 @@ impl Cq {
             .dbr_umem_valid(true)
             .dbr_umem_id(memory.umem_id())
             .dbr_addr(memory.record_offset());
+        if let Some((format, extension)) = compression {
+            context.w().cqe_comp_en(true).mini_cqe_res_format(format).mini_cqe_res_format_ext(extension);
+        }
         let mut create = CreateCqIn::default();
         create.w().cq_context(&context).cq_umem_valid(true).cq_umem_id(memory.umem_id());
         let what = format!("a CQ of {} entries", 1u64 << log_size);
@@ -506,7 +565,11 @@ impl Cq {
             let consumed = match self.written(unread, end) {
                 Some(cqe) => {
                     found |= cqe.qpn() == qpn;
-                    end = end.wrapping_add(1);
+                    // A compressed block is read as a whole: not all its entries are written.
+                    let is_title = cqe.cqe_format() == CqeFormat::Compressed.number() as u8;
+                    let is_block = self.options.compression.is_some() && is_title;
+                    let entries = if is_block { cqe.byte_cnt().clamp(1, 1 << unread.log_size) } else { 1 };
+                    end = end.wrapping_add(entries);
                     continue;
                 }
                 None => self.consumed(),

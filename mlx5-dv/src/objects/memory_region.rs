@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::mkey::{AccessFlags, Mkey, SMALLEST};
@@ -270,6 +271,15 @@ impl MemoryRegion {
         self.check(offset, len);
         let memory = self.memory.as_deref()?;
         Some((memory, offset))
+    }
+
+    /// Where the bytes `range` are in this process. Panics if they are outside the region.
+    #[track_caller]
+    pub(crate) fn as_ptr(&self, range: Range<usize>) -> Result<NonNull<u8>, Error> {
+        self.check(range.start, range.len());
+        let address = self.memory.as_deref().map(|memory| memory.as_ptr().wrapping_add(range.start));
+        let lost = Error::Invalid(Invalid::Empty { what: "a memory region", lacks: "memory" });
+        address.and_then(NonNull::new).ok_or(lost)
     }
 
     /// Copies `bytes` to `offset`. Panics if they do not fit, or others may read the memory

@@ -47,7 +47,7 @@ mod umr_key;
 mod xrcd;
 
 pub use buffer::Buffer;
-pub use cq::{Cq, CqModeration, CqOptions, CqeSize};
+pub use cq::{Compression, Cq, CqModeration, CqOptions, CqeSize};
 pub use device_memory::{DeviceMemory, DeviceMemoryRegion};
 pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
 pub use exclusive_region::ExclusiveRegion;
@@ -67,7 +67,7 @@ pub use qp::options::QpOptions;
 pub use qp::path::AddressPath;
 pub use qp::{QpStatus, QueuePair};
 pub use raw_queue::QueueStatus;
-pub use rq::{Rq, RqOptions};
+pub use rq::{Rq, RqOptions, Strides};
 pub use rqt::Rqt;
 pub use sq::{Sq, SqOptions};
 pub use srq::{Srq, SrqOptions, SrqStatus};

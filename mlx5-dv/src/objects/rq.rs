@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::cmd::{CreateRqIn, DestroyRqIn, ModifyRqIn, QueryRqIn};
-use mlx5_prm::ctx::{QueueState, Rqc};
+use mlx5_prm::ctx::{QueueState, Rqc, Wq, WqType};
 use mlx5_prm::wqe::{SEGMENT, WQEBB};
 
 use super::check::{NO_USER_INDEX, one_device, timestamps, within};
@@ -26,13 +26,85 @@ use crate::error::{CommandError, Error, Invalid};
 pub struct RqOptions {
     /// Receives that it can hold. Default: 128.
     pub wqes: u32,
-    /// Maximum number of scatter elements per receive. Default: 1.
+    /// Maximum number of scatter elements per receive. Default: 1. A striding queue has one.
     pub sges: u16,
+    /// Makes it a striding queue, whose receives take several packets each. Default: no.
+    pub strides: Option<Strides>,
+}
+
+/// How the buffer of each receive of a striding queue is cut. A packet takes whole strides. PRM "Striding RQ".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Strides {
+    /// Bytes of a stride: a power of two from 64 to 8192.
+    pub bytes: u32,
+    /// Strides of a buffer: a power of two from 512 to 32768, or from 8 on if the card has `ext_stride_num_range`.
+    pub count: u32,
+    /// Packets start two bytes into a stride, which aligns the header behind that of Ethernet. PRM `two_byte_shift_en`.
+    pub two_byte_shift: bool,
+}
+
+impl Strides {
+    /// `count` strides of `bytes` bytes.
+    pub const fn new(bytes: u32, count: u32) -> Self {
+        Strides { bytes, count, two_byte_shift: false }
+    }
+
+    /// Sets [`two_byte_shift`](Self::two_byte_shift).
+    pub const fn two_byte_shift(mut self) -> Self {
+        self.two_byte_shift = true;
+        self
+    }
+
+    /// Bytes of a buffer.
+    pub const fn buffer(&self) -> usize {
+        self.bytes as usize * self.count as usize
+    }
+
+    /// Bytes before a packet in its first stride.
+    pub(crate) const fn shift(&self) -> usize {
+        if self.two_byte_shift { 2 } else { 0 }
+    }
+
+    fn check(&self, general: &CmdHcaCap) -> Result<(), Error> {
+        if !general.striding_rq() {
+            let what = "striding receive queues".into();
+            return Err(Error::Unsupported { what, capability: "striding_rq" });
+        }
+        let (least, capability) =
+            if general.ext_stride_num_range() { (8, "log_wqe_num_of_strides") } else { (512, "ext_stride_num_range") };
+        power_of_two("bytes of a stride", self.bytes, 64, 8192, "log_wqe_stride_size")?;
+        Ok(power_of_two("strides of a buffer", self.count, least, 1 << 15, capability)?)
+    }
+
+    /// Sets the fields of a queue's context. PRM `wq`: 0 means strides of 64 bytes, and 512 strides; 10 to 15 mean
+    /// fewer.
+    fn write(&self, wq: &mut Wq) {
+        let (bytes, count) = (self.bytes.trailing_zeros() as u8, self.count.trailing_zeros() as u8);
+        let count = if count >= 9 { count - 9 } else { count + 7 };
+        wq.w().log_wqe_stride_size(bytes.saturating_sub(6)).log_wqe_num_of_strides(count);
+        wq.w().two_byte_shift_en(self.two_byte_shift);
+    }
+}
+
+/// `Ok` for a power of two from `least` to `most`.
+fn power_of_two(
+    what: &'static str,
+    given: u32,
+    least: u32,
+    most: u32,
+    capability: &'static str,
+) -> Result<(), Invalid> {
+    let limit = u64::from(least)..=u64::from(most);
+    match given.is_power_of_two() && limit.contains(&given.into()) {
+        true => Ok(()),
+        false => Err(Invalid::out_of_range(what, given.into(), limit, capability).mend("use a power of two")),
+    }
 }
 
 impl Default for RqOptions {
     fn default() -> Self {
-        RqOptions { wqes: 128, sges: 1 }
+        RqOptions { wqes: 128, sges: 1, strides: None }
     }
 }
 
@@ -49,9 +121,17 @@ impl RqOptions {
         self
     }
 
+    /// Sets [`strides`](Self::strides).
+    pub fn strides(mut self, strides: Strides) -> Self {
+        self.strides = Some(strides);
+        self
+    }
+
     /// Logs of the ring's number of WQEs and of a WQE's size.
     fn layout(&self, general: &CmdHcaCap) -> Result<(u32, u32), Invalid> {
-        let stride = (SEGMENT as u64 * u64::from(self.sges.max(1))).next_power_of_two();
+        // A WQE of a striding queue is a link and one element.
+        let segments = if self.strides.is_some() { 2 } else { self.sges.max(1) };
+        let stride = (SEGMENT as u64 * u64::from(segments)).next_power_of_two();
         let most = 1u64 << general.log_max_stride_sz_rq().min(63);
         if stride > most {
             return Err(Invalid::WqeTooLong {
@@ -86,6 +166,7 @@ pub struct Rq {
     log_size: u32,
     log_stride: u32,
     sges: u16,
+    strides: Option<Strides>,
     /// Whether it has been in an RQ table.
     is_spread: AtomicBool,
     pd: Arc<Pd>,
@@ -107,8 +188,18 @@ impl Rq {
         let device = pd.device();
         one_device("a receive queue's PD and CQ", device, [cq.device()])?;
         let (general, _) = ethernet_caps(device.caps())?;
+        if let Some(strides) = options.strides {
+            strides.check(&general)?;
+        }
         let (log_size, log_stride) = options.layout(&general)?;
         let memory = RingMemory::new(device, 1 << (log_size + log_stride), 0)?;
+        let mut wq = match options.strides {
+            Some(_) => memory.wq(WqType::CyclicStridingRq, pd.pdn(), log_size, log_stride),
+            None => cyclic(pd, &memory, log_size, log_stride),
+        };
+        if let Some(strides) = options.strides {
+            strides.write(&mut wq);
+        }
         let mut context = Rqc::default();
         context
             .w()
@@ -117,7 +208,7 @@ impl Rq {
             .user_index(NO_USER_INDEX)
             .cqn(cq.cqn())
             .ts_format(timestamps(general.rq_ts_format()))
-            .wq(&cyclic(pd, &memory, log_size, log_stride));
+            .wq(&wq);
         let mut create = CreateRqIn::default();
         create.w().ctx(&context);
         // SAFETY: names only the umem of `memory`, which belongs to this queue. It is kept beside the object, destroyed
@@ -134,7 +225,8 @@ impl Rq {
             queue: RawQueue::new(out.rqn(), Commands { modify, query }, object, memory, cq),
             log_size,
             log_stride,
-            sges: options.sges.max(1),
+            sges: if options.strides.is_some() { 1 } else { options.sges.max(1) },
+            strides: options.strides,
             is_spread: AtomicBool::new(false),
             pd: Arc::clone(pd),
         }))
@@ -192,6 +284,11 @@ impl Rq {
         let wanted = [QueueState::Rst, QueueState::Rdy];
         let (permit, ()) = self.queue.lease_ring(call, &wanted, "reset", || Ok(()))?;
         Ok(permit)
+    }
+
+    /// How its receives are cut, if it is a striding queue.
+    pub fn strides(&self) -> Option<Strides> {
+        self.strides
     }
 
     /// Logs of the ring's number of WQEs and of a WQE's size, and the maximum number of elements of a WQE.

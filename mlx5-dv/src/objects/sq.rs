@@ -98,7 +98,12 @@ pub(crate) struct FrameLimits {
     pub checksums: bool,
     /// Longest frame in bytes.
     pub longest: usize,
+    /// Segments of a multi-packet WQE; 0 if the card has none, or must find headers inlined.
+    pub multi_packet_segments: u16,
 }
+
+/// The largest value of `ds`: segments of a WQE.
+const MAX_SEGMENTS: u16 = 63;
 
 /// The largest value of `inline_hdr_sz`.
 const MAX_INLINE: u16 = 1023;
@@ -158,6 +163,9 @@ impl Sq {
         let memory = RingMemory::new(device, WQEBB << log_size, 0)?;
         let mut wq = cyclic(pd, &memory, log_size, LOG_STRIDE);
         wq.w().uar_page(uar.index());
+        // A multi-packet WQE has no room for inlined headers.
+        let is_multi_packet = ethernet.enhanced_multi_pkt_send_wqe() && inline_mode == InlineMode::None;
+        let longest_wqe = general.max_wqe_sz_sq() / SEGMENT as u16;
         let mut context = Sqc::default();
         context
             .w()
@@ -167,6 +175,7 @@ impl Sq {
             .ts_format(timestamps(general.sq_ts_format()))
             .tis_lst_sz(1)
             .tis_num_0(tis.tisn())
+            .allow_multi_pkt_send_wqe(is_multi_packet)
             .wq(&wq);
         // Only if the card lets the driver choose.
         if ethernet.wqe_inline_mode() == INLINE_BY_VPORT {
@@ -190,6 +199,7 @@ impl Sq {
             inline_mode,
             checksums: ethernet.csum_cap(),
             longest: longest_frame(device)?,
+            multi_packet_segments: if is_multi_packet { longest_wqe.min(MAX_SEGMENTS) } else { 0 },
         };
         Ok(Arc::new(Sq {
             queue: RawQueue::new(out.sqn(), Commands { modify, query }, object, memory, cq),
@@ -209,6 +219,12 @@ impl Sq {
     /// Longest frame of the port in bytes, without FCS, as of the queue's creation.
     pub fn longest_frame(&self) -> usize {
         self.limits.longest
+    }
+
+    /// Most frames of one work request ([`SendBatch::send_several`](crate::queue::SendBatch::send_several)); 0 if the
+    /// card has no multi-packet work requests (`enhanced_multi_pkt_send_wqe`).
+    pub fn most_packets(&self) -> usize {
+        usize::from(self.limits.multi_packet_segments).saturating_sub(2)
     }
 
     /// Headers that must be inlined in the WQE.

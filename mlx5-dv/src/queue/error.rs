@@ -36,6 +36,14 @@ pub enum PostError {
         /// The limit.
         most: u64,
     },
+    /// A buffer of another length than the strides of its queue.
+    #[error("a buffer of {given} bytes, and the strides of this queue need {needed}: see Strides::buffer")]
+    BufferLength {
+        /// Its bytes.
+        given: u32,
+        /// Those of all strides.
+        needed: usize,
+    },
     /// A frame that is too short, or too long for the port.
     #[error("a frame of {given} bytes, but the port accepts {least} to {most}: see Options::mtu")]
     FrameLength {
@@ -118,6 +126,17 @@ pub enum PostError {
         /// Those of the ring.
         most: usize,
     },
+    /// The card has no work requests for several frames.
+    #[error("this card takes one frame a work request (enhanced_multi_pkt_send_wqe): post each frame alone")]
+    NoMultiPacket,
+    /// No frames, or more than a work request can hold.
+    #[error("frames of {given} segments in a work request, which holds 1 to {most}: see Sq::most_packets")]
+    MultiPacketLength {
+        /// Segments of 16 bytes that they take.
+        given: usize,
+        /// The most.
+        most: usize,
+    },
     /// The card cannot fill in the requested checksums.
     #[error("this card does not fill in checksums (csum_cap): send frames that have theirs")]
     NoChecksums,
@@ -152,6 +171,23 @@ pub enum RetireError {
         /// First index behind those in flight.
         end: u16,
     },
+    /// For a striding receive queue: strides that are not the next ones, or a packet outside of them.
+    #[error(
+        "{len} bytes in {strides} strides from stride {} on, but {used} of {count} are used: the card is faulty, or a \
+         completion was not passed to the queue", work.index
+    )]
+    Strides {
+        /// The work request in the completion; its index is that of a stride.
+        work: Work,
+        /// Strides that the packet takes.
+        strides: u32,
+        /// Its bytes.
+        len: usize,
+        /// Strides used before.
+        used: u32,
+        /// Strides of a buffer.
+        count: u32,
+    },
     /// For a shared receive queue: a send, or a WQE that is not posted.
     #[error("{:?} WQE {} of QP {:#x} is not posted to SRQ {srqn:#x}", work.side, work.index, work.qpn)]
     NotPosted {
@@ -171,6 +207,9 @@ impl From<RetireError> for Error {
             }
             RetireError::NotInFlight { work, .. } | RetireError::NotPosted { work, .. } => {
                 ("wqe_counter", work.index.into(), None)
+            }
+            RetireError::Strides { strides, used, count, .. } => {
+                ("consumed_strides", strides, Some(1..=u64::from(count.saturating_sub(used))))
             }
         };
         Error::response(what, given.into(), limit, error.to_string())

@@ -3,7 +3,7 @@
 //! The contract is that of [`queue`](super): one thread per queue; no system call, lock or allocation; nothing from the
 //! card is trusted. [`EthernetSendQueue`] and [`EthernetReceiveQueue`] take frames by address and key, which is
 //! `unsafe`. [`EthernetQueue`] has one of each, owns the buffers in flight, and configures steering; [`Spread`] spreads
-//! frames over several of them.
+//! frames over several of them. [`StridingQueue`] receives into large buffers, many frames to one, without a copy.
 //!
 //! A frame starts with its Ethernet header and ends before the FCS, which the port adds and strips, as it does with
 //! padding of short frames. Completions are as for queue pairs; [`Work::qpn`](super::Work::qpn) is the number of the
@@ -11,5 +11,7 @@
 
 pub use super::owning::ethernet::{EthernetOptions, EthernetQueue};
 pub use super::owning::spread::{Spread, SpreadOptions};
+pub use super::owning::striding::{Packet, PacketError, Receives, StridingOptions, StridingQueue};
 pub use super::receive::ethernet::EthernetReceiveQueue;
+pub use super::receive::striding::{Strided, StridingReceiveQueue};
 pub use super::send::ethernet::{EthernetSendBatch, EthernetSendQueue, FrameFlags, Frames};

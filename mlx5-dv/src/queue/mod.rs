@@ -35,6 +35,7 @@ mod send;
 #[cfg(test)]
 mod fake;
 
+pub use completion::compressed::CompressedCompletionQueue;
 pub use completion::decode::{Completion, Failure, Operation, Side, Work, WorkError, decode};
 pub use completion::{CompletionQueue, Completions};
 pub use error::{Full, PostError, RetireError};

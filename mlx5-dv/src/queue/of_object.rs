@@ -7,12 +7,13 @@ use mlx5_prm::values::ServiceType;
 use super::receive::ReceiveQueue;
 use super::receive::ethernet::EthernetReceiveQueue;
 use super::receive::shared::SharedReceiveQueue;
+use super::receive::striding::StridingReceiveQueue;
 use super::send::datagram::{DatagramSendQueue, Datagrams};
 use super::send::ethernet::EthernetSendQueue;
 use super::send::extended::{ExtendedMessages, XrcSendQueue};
 use super::send::service::Connected;
 use super::send::{SendQueue, UnreliableSendQueue};
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 use crate::objects::{DATAGRAMS, DoorbellMode, QueuePair, Rq, SendLimits, Sq, Srq, log_most};
 
 impl QueuePair {
@@ -125,7 +126,25 @@ impl Rq {
     /// # Errors
     /// [`Error::Invalid`] in ERR, or if the queue is in use.
     pub fn receive_queue(self: &Arc<Self>) -> Result<EthernetReceiveQueue, Error> {
+        if self.strides().is_some() {
+            let (what, requires) = ("receive_queue of a striding RQ".into(), "striding_receive_queue");
+            return Err(Invalid::Requires { what, requires }.into());
+        }
         let permit = self.lease_receive_ring("receive_queue")?;
         Ok(EthernetReceiveQueue::of_frames(permit, Arc::clone(self)))
+    }
+
+    /// As [`receive_queue`](Self::receive_queue), of a striding queue:
+    /// [`RqOptions::strides`](crate::objects::RqOptions::strides).
+    ///
+    /// # Errors
+    /// As for [`receive_queue`](Self::receive_queue); [`Error::Invalid`] for a queue without strides.
+    pub fn striding_receive_queue(self: &Arc<Self>) -> Result<StridingReceiveQueue, Error> {
+        let Some(strides) = self.strides() else {
+            let (what, requires) = ("striding_receive_queue".into(), "RqOptions::strides");
+            return Err(Invalid::Requires { what, requires }.into());
+        };
+        let permit = self.lease_receive_ring("striding_receive_queue")?;
+        Ok(StridingReceiveQueue::new(permit, strides, Arc::clone(self)))
     }
 }

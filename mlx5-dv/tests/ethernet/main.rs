@@ -1,7 +1,10 @@
 //! Frames on the software card: between functions, with every error and refusal, without strict-mode reports.
 
+mod compression;
 mod ends;
 mod errors;
 mod frames;
+mod multi_packet;
 mod refusals;
 mod spread;
+mod striding;

@@ -348,7 +348,8 @@ const ETHERNET: &[Row] = &[
         EVERY,
         "raw packets",
         [FRAMES],
-        ""
+        "Striding queues (mlx5dv's multi-packet receives) by `RqOptions::strides`, owned by `StridingQueue`; compressed \
+         completions of receives by `CompressedCompletionQueue`; several frames in one send by `SendBatch::send_several`"
     ),
     row!(
         ["create_rwq_ind_table", "destroy_rwq_ind_table"],

@@ -13,6 +13,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Invalid};
 use crate::objects::{Cq, CqOptions, CqRingParts, DestroyError, Uar};
 
+pub(super) mod compressed;
 pub(super) mod decode;
 mod ring;
 

@@ -11,6 +11,8 @@ use crate::objects::Cq;
 const CQE: usize = size_of::<Copied>();
 /// Offset of the opcode and owner bit in these bytes.
 const OP_OWN: usize = 63;
+/// There: opcode "invalid", without the owner bit.
+const INVALID: u8 = 0xf0;
 
 /// The copied fields of a CQE, at their offsets: all that is decoded. Declared field by field, so each copy is one load
 /// without shifts; the rest stays zero.
@@ -62,6 +64,19 @@ impl Entries {
         op_own & 1 == parity
     }
 
+    /// Number of entries.
+    pub(super) fn len(self) -> u32 {
+        self.mask.wrapping_add(1)
+    }
+
+    /// The 64 bytes of entry `position`, of a block whose title is written: mini CQEs.
+    #[inline(always)]
+    pub(super) fn read_raw(self, position: u32) -> [u8; CQE] {
+        barrier::from_device();
+        // SAFETY: inside the entry, which is aligned to 64 bytes. Read once.
+        unsafe { self.slot(position).cast::<[u8; CQE]>().read_volatile() }
+    }
+
     /// Copies out entry `position`, which must be written.
     #[inline(always)]
     pub(super) fn read(self, position: u32) -> Cqe {
@@ -106,8 +121,8 @@ impl CqRing {
     /// A ring of `1 << log_size` entries of `1 << shift` bytes at `base`.
     ///
     /// # Safety
-    /// The ring's bytes stay mapped while this value lives, `base` is aligned to 64, and this process does not write
-    /// them. `shift` is 6 or 7.
+    /// The ring's bytes stay mapped while this value lives, `base` is aligned to 64, and only this value writes them in
+    /// this process. `shift` is 6 or 7.
     pub(super) unsafe fn new(base: NonNull<u8>, log_size: u32, shift: u32, record: CqRecord) -> Self {
         // SAFETY: the last 64 bytes of a 128-byte entry are inside the ring.
         let base = unsafe { base.add((1 << shift) - CQE) };
@@ -126,6 +141,18 @@ impl CqRing {
         let cqe = self.entries.read(self.consumed);
         self.consumed = self.consumed.wrapping_add(1);
         cqe
+    }
+
+    /// Makes `count` entries from `start` on those of this lap, and invalid: a compressed block leaves some unwritten,
+    /// and others with mini CQEs in the place of the owner bit.
+    #[inline]
+    pub(super) fn invalidate(&mut self, start: u32, count: u32) {
+        for position in (0..count).map(|at| start.wrapping_add(at)) {
+            let parity = u8::from(position & (self.entries.mask + 1) != 0);
+            // SAFETY: inside the entry. The card has written the block that it is a part of, and writes the entry again
+            // only after `give_back`.
+            unsafe { self.entries.slot(position).add(OP_OWN).write_volatile(INVALID | parity) };
+        }
     }
 
     /// Releases the entries that were taken, by the consumer index.

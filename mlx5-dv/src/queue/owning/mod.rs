@@ -17,3 +17,4 @@ mod queues;
 mod receives;
 pub(super) mod setup;
 pub(super) mod spread;
+pub(super) mod striding;

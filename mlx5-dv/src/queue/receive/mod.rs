@@ -15,6 +15,7 @@ use crate::queue::error::{Full, PostError, RetireError};
 
 pub(super) mod ethernet;
 pub(super) mod shared;
+pub(super) mod striding;
 mod wqe;
 
 use wqe::Wqes;

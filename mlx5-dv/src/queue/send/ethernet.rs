@@ -93,6 +93,24 @@ pub struct Frames {
 }
 
 impl Frames {
+    /// Maximum number of segments of a multi-packet WQE; 0 if the card has none.
+    #[inline(always)]
+    pub(super) fn most_segments(&self) -> usize {
+        self.limits.multi_packet_segments.into()
+    }
+
+    /// Longest frame in bytes.
+    #[inline(always)]
+    pub(super) fn longest(&self) -> usize {
+        self.limits.longest
+    }
+
+    /// Whether the card has all of these offloads.
+    #[inline(always)]
+    pub(super) fn supports(&self, flags: FrameFlags) -> bool {
+        self.flags.contains(flags)
+    }
+
     /// Why a frame cannot be posted that starts with the inlined `start` and continues with `rest` bytes.
     // By value: with a reference to the queue, the compiler would reload its fields after each store.
     #[cold]

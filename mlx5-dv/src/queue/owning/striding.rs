@@ -1,0 +1,365 @@
+//! A striding receive queue that owns its buffers: a packet is a slice, and returns its strides when it is dropped.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::listening::{Class, Listening, addresses};
+use crate::deadline::Deadline;
+use crate::device::Device;
+use crate::error::Error;
+use crate::memory::DataSegment;
+use crate::net::Mac;
+use crate::objects::{
+    AccessFlags, Compression, Cq, CqOptions, MemoryRegion, Pd, Rq, RqOptions, Strides, Tir, TransportDomain, Uar,
+};
+use crate::queue::completion::CompletionQueue;
+use crate::queue::completion::compressed::CompressedCompletionQueue;
+use crate::queue::completion::decode::{Completion, WorkError};
+use crate::queue::error::RetireError;
+use crate::queue::receive::striding::StridingReceiveQueue;
+
+/// Options of a [`StridingQueue`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StridingOptions {
+    /// How buffers are cut. Default: 2048 strides of 64 bytes, a buffer of 128 KiB.
+    pub strides: Strides,
+    /// Number of buffers posted. Default: 8.
+    pub posted: u32,
+    /// Further buffers, for packets that are kept: as many can be held back before frames are lost. Default: 8.
+    pub spare: u32,
+    /// Whether waits sleep instead of polling. Default: no.
+    pub events: bool,
+    /// The completion vector of its completion queue. Default: 0.
+    pub vector: u32,
+}
+
+impl Default for StridingOptions {
+    fn default() -> Self {
+        StridingOptions { strides: Strides::new(64, 2048), posted: 8, spare: 8, events: false, vector: 0 }
+    }
+}
+
+/// A completion queue of receives, compressed or not. Sealed.
+pub trait Receives: sealed::Sealed {
+    /// The object.
+    fn cq(&self) -> &Arc<Cq>;
+    /// The next completion.
+    fn poll(&mut self) -> Option<Result<Completion, WorkError>>;
+    /// Waits until there may be one. Errors: [`Error::Timeout`], [`Error::Dead`].
+    fn await_next(&mut self, timeout: Duration) -> Result<(), Error>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::CompletionQueue {}
+    impl Sealed for super::CompressedCompletionQueue {}
+}
+
+impl Receives for CompletionQueue {
+    fn cq(&self) -> &Arc<Cq> {
+        self.cq()
+    }
+
+    #[inline(always)]
+    fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
+        self.poll()
+    }
+
+    fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.wait_or_yield(timeout)
+    }
+}
+
+impl Receives for CompressedCompletionQueue {
+    fn cq(&self) -> &Arc<Cq> {
+        self.cq()
+    }
+
+    #[inline(always)]
+    fn poll(&mut self) -> Option<Result<Completion, WorkError>> {
+        self.poll()
+    }
+
+    fn await_next(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.wait(timeout)
+    }
+}
+
+/// A buffer of the queue's. Shared by the packets in it; the queue posts it again once it is the only owner.
+struct Slab {
+    bytes: NonNull<u8>,
+    element: DataSegment,
+    /// Keeps the bytes mapped and registered.
+    _region: Arc<MemoryRegion>,
+}
+
+// SAFETY: `bytes` is read through packets, which only share it, and otherwise only passed to the card.
+unsafe impl Send for Slab {}
+// SAFETY: as above.
+unsafe impl Sync for Slab {}
+
+/// A received frame: a slice of the buffer that the card wrote it to. Nothing is copied. It may be kept and sent to
+/// other threads; dropping it returns its strides. A buffer is posted again once no packet of it exists.
+pub struct Packet {
+    slab: Arc<Slab>,
+    at: u32,
+    len: u32,
+    completion: Completion,
+}
+
+impl Packet {
+    /// Its completion: timestamp, flow tag ([`Work::qpn`](crate::queue::Work::qpn)).
+    /// [`Completion::byte_len`] counts strides, too: the length is that of the slice.
+    pub fn completion(&self) -> &Completion {
+        &self.completion
+    }
+}
+
+impl Deref for Packet {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `StridingReceiveQueue::take` checked that the bytes lie in the slab's buffer, which the region that
+        // the slab holds keeps mapped. Nobody writes them: the card has completed these strides and writes them again
+        // only after the queue posts the slab again, which needs the only reference to it; the region is this queue's
+        // alone, and allows no remote access.
+        unsafe { std::slice::from_raw_parts(self.slab.bytes.as_ptr().add(self.at as usize), self.len as usize) }
+    }
+}
+
+impl AsRef<[u8]> for Packet {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packet({} bytes at {})", self.len, self.at)
+    }
+}
+
+/// Why no packet came.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// The receive failed, and the queue is in ERR: [`StridingQueue::reset`] restarts it.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// The completion matches nothing in flight: the card or the driver is faulty.
+    #[error(transparent)]
+    Retire(#[from] RetireError),
+    /// None came in time, or the card is dead.
+    #[error(transparent)]
+    Waiting(#[from] Error),
+}
+
+/// Receives Ethernet frames into large buffers, many to one. One completion and a few bytes of a work request for many
+/// frames, and no copy: [`poll`](Self::poll) returns slices ([`Packet`]).
+///
+/// Nothing is received before [`listen`](Self::listen), or a flow rule to [`tir`](Self::tir). While all buffers are
+/// held by packets, frames are lost, and counted by the card (`out_of_buffer`). The queue belongs to one thread at a
+/// time; polling makes no system call, takes no lock and allocates nothing.
+pub struct StridingQueue<C: Receives = CompletionQueue> {
+    // First fields: rules and queue are dropped before what they use.
+    listening: Option<Listening>,
+    receive: Option<StridingReceiveQueue>,
+    tir: Arc<Tir>,
+    rq: Arc<Rq>,
+    cq: C,
+    slabs: Box<[Arc<Slab>]>,
+    /// Buffers that are not posted, by index. Some may still be held by packets.
+    spent: VecDeque<u32>,
+}
+
+impl<C: Receives> fmt::Debug for StridingQueue<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StridingQueue").field("rq", &self.rq).field("spent", &self.spent.len()).finish_non_exhaustive()
+    }
+}
+
+impl StridingQueue {
+    /// Creates the queue, in RDY, with its buffers posted.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a card without striding receive queues (`striding_rq`); [`Error::Invalid`] if the
+    /// options exceed a capability; [`Error::Memory`], [`Error::Command`].
+    pub fn new(pd: &Arc<Pd>, options: StridingOptions) -> Result<Self, Error> {
+        Self::with(pd, options, CompletionQueue::create)
+    }
+}
+
+impl StridingQueue<CompressedCompletionQueue> {
+    /// As [`new`](StridingQueue::new), with compressed completions. A packet's timestamp is that of its block.
+    ///
+    /// # Errors
+    /// As there; [`Error::Unsupported`] on a card that does not compress (`cqe_compression`), or not in this form.
+    pub fn compressed(pd: &Arc<Pd>, options: StridingOptions, format: Compression) -> Result<Self, Error> {
+        Self::with(pd, options, |uar, options| CompressedCompletionQueue::create(uar, options, format))
+    }
+}
+
+impl<C: Receives> StridingQueue<C> {
+    fn with(
+        pd: &Arc<Pd>,
+        options: StridingOptions,
+        create: impl FnOnce(&Arc<Uar>, CqOptions) -> Result<C, Error>,
+    ) -> Result<Self, Error> {
+        let (strides, posted) = (options.strides, options.posted.max(1));
+        let uar = Uar::alloc(pd.device())?;
+        // A completion takes at least one stride.
+        let entries = posted.next_power_of_two().saturating_mul(strides.count);
+        let mut cq_options = CqOptions::default().entries(entries).vector(options.vector);
+        cq_options.events = options.events;
+        let cq = create(&uar, cq_options)?;
+        let rq = Rq::create(pd, cq.cq(), RqOptions::default().wqes(posted).strides(strides))?;
+        let tir = Tir::create(&TransportDomain::alloc(pd.device())?, &rq)?;
+        let count = posted.saturating_add(options.spare) as usize;
+        let region = MemoryRegion::allocate(pd, count.saturating_mul(strides.buffer()), AccessFlags::LOCAL_WRITE)?;
+        let slab = |index: usize| {
+            let range = index * strides.buffer()..(index + 1) * strides.buffer();
+            let bytes = region.as_ptr(range.clone())?;
+            Ok(Arc::new(Slab { bytes, element: region.segment(range), _region: Arc::clone(&region) }))
+        };
+        let slabs = (0..count).map(slab).collect::<Result<Vec<_>, Error>>()?.into_boxed_slice();
+        let spent = VecDeque::with_capacity(count);
+        let mut queue = StridingQueue { listening: None, receive: None, tir, rq, cq, slabs, spent };
+        queue.start()?;
+        Ok(queue)
+    }
+
+    /// RST to RDY, with as many buffers posted as are free.
+    fn start(&mut self) -> Result<(), Error> {
+        self.rq.ready()?;
+        self.receive = Some(self.rq.striding_receive_queue()?);
+        self.spent.clear();
+        self.spent.extend(0..self.slabs.len() as u32);
+        self.refill();
+        Ok(())
+    }
+
+    /// The card.
+    pub fn device(&self) -> &Arc<Device> {
+        self.rq.device()
+    }
+
+    /// The receive queue's object.
+    pub fn rq(&self) -> &Arc<Rq> {
+        &self.rq
+    }
+
+    /// The TIR, as a destination of flow rules.
+    pub fn tir(&self) -> &Arc<Tir> {
+        &self.tir
+    }
+
+    /// As [`EthernetQueue::listen`](super::ethernet::EthernetQueue::listen).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
+        let addresses = addresses(self.device(), groups)?;
+        self.listening = None;
+        let classes = [Class::by_address(&addresses, &self.tir)];
+        self.listening = Some(Listening::start(self.device(), &addresses, &classes)?);
+        Ok(())
+    }
+
+    /// Posts the buffers that no packet holds, as far as the ring has room.
+    fn refill(&mut self) {
+        let Some(receive) = &mut self.receive else { return };
+        for _ in 0..self.spent.len() {
+            if receive.free() == 0 {
+                break;
+            }
+            let Some(index) = self.spent.pop_front() else { break };
+            let Some(slab) = self.slabs.get_mut(index as usize) else { continue };
+            let is_free = Arc::get_mut(slab).is_some();
+            // SAFETY: `slab` is the only reference to these bytes, so no packet is in them, and no other is made before
+            // their completion. The slabs, and with them the registered memory, stay until the queue is reset, or are
+            // leaked.
+            let posted = is_free && unsafe { receive.receive(index.into(), &slab.element) }.is_ok();
+            if !posted {
+                self.spent.push_back(index);
+            }
+        }
+        receive.ring();
+    }
+
+    /// The next frame; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`PacketError::Work`], [`PacketError::Retire`].
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Packet>, PacketError> {
+        loop {
+            let Some(result) = self.cq.poll() else {
+                if !self.spent.is_empty() {
+                    self.refill();
+                }
+                return Ok(None);
+            };
+            let Some(receive) = &mut self.receive else { continue };
+            let strided = receive.take(&result)?;
+            let packet = self.slabs.get(strided.wr_id as usize).map(Arc::clone).zip(strided.packet);
+            if strided.is_last {
+                self.spent.push_back(strided.wr_id as u32);
+                self.refill();
+            }
+            let completion = result?;
+            if let Some((slab, bytes)) = packet {
+                return Ok(Some(Packet { slab, at: bytes.start as u32, len: bytes.len() as u32, completion }));
+            }
+        }
+    }
+
+    /// Waits for the next frame: polls, then sleeps if [`StridingOptions::events`] is set.
+    ///
+    /// # Errors
+    /// [`PacketError`]; waiting: [`Error::Timeout`] ([`Duration::MAX`] means no limit), [`Error::Dead`],
+    /// [`Error::CompletionQueue`] if the completion queue overran.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Packet, PacketError> {
+        let deadline = Deadline::after(self.cq.cq().clock(), timeout);
+        loop {
+            match self.poll()? {
+                Some(packet) => return Ok(packet),
+                None => self.cq.await_next(deadline.left().unwrap_or(Duration::MAX))?,
+            }
+        }
+    }
+
+    /// Number of buffers that the card has.
+    pub fn posted(&self) -> usize {
+        self.slabs.len() - self.spent.len()
+    }
+
+    /// Restarts after an error: RST, then RDY. Frames that were not polled are discarded; packets stay valid. The
+    /// addresses of [`listen`](Self::listen) stay.
+    ///
+    /// # Errors
+    /// [`Error::Command`]: the reset can be tried again.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.receive = None;
+        self.rq.reset()?;
+        self.start()
+    }
+}
+
+impl<C: Receives> Drop for StridingQueue<C> {
+    fn drop(&mut self) {
+        self.receive = None;
+        // The card may write the buffers until the queue is reset. A dead card cannot: its DMA was stopped before its
+        // death became known.
+        if let Err(error) = self.rq.reset()
+            && !error.is_dead()
+        {
+            tracing::error!(%error, "a striding receive queue could not be reset; its buffers are leaked");
+            std::mem::forget(std::mem::take(&mut self.slabs));
+        }
+    }
+}

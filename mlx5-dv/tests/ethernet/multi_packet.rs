@@ -1,0 +1,152 @@
+//! Several frames in one work request, by pointer and inline.
+
+use mlx5_dv::objects::{AccessFlags, CqOptions, MemoryRegion, Pd, Sq, SqOptions, Tis, TransportDomain, Uar};
+use mlx5_dv::queue::ethernet::{EthernetOptions, FrameFlags};
+use mlx5_dv::queue::{CompletionQueue, PostError};
+use mlx5_open::Sim;
+use mlx5_sim::dma::Purpose;
+use mlx5_sim::profile::Profile;
+
+use crate::ends::{BUFFER, EthernetEnd};
+
+/// A send queue without an owner, its completions, and its memory.
+struct Sender {
+    queue: mlx5_dv::queue::ethernet::EthernetSendQueue,
+    cq: CompletionQueue,
+    region: std::sync::Arc<MemoryRegion>,
+}
+
+fn sender(sim: &Sim) -> Sender {
+    let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+    let uar = Uar::alloc(pd.device()).unwrap();
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let tis = Tis::create(&TransportDomain::alloc(pd.device()).unwrap(), 0).unwrap();
+    let sq = Sq::create(&pd, &uar, &tis, cq.cq(), SqOptions::default().wqes(64)).unwrap();
+    sq.ready().unwrap();
+    let region = MemoryRegion::allocate(&pd, 64 * BUFFER, AccessFlags::LOCAL_WRITE).unwrap();
+    Sender { queue: sq.send_queue().unwrap(), cq, region }
+}
+
+fn frames(there: &EthernetEnd, lens: &[usize], round: usize) -> Vec<Vec<u8>> {
+    let payload =
+        |number: usize, len: usize| (14..len).map(|at| (at * 3 + number * 5 + round) as u8).collect::<Vec<_>>();
+    lens.iter().enumerate().map(|(number, len)| there.frame(there.device.mac(), &payload(number, *len))).collect()
+}
+
+fn receiver(sim: &Sim) -> EthernetEnd {
+    let mut there = EthernetEnd::new(sim, 1, EthernetOptions::default());
+    there.queue.listen(&[]).unwrap();
+    there
+}
+
+#[test]
+fn frames_by_pointer_and_inline_arrive_in_order_and_whole_round_the_ring() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (mut here, mut there) = (sender(&sim), receiver(&sim));
+    for round in 0..40usize {
+        let by_pointer = round % 2 == 0;
+        // Inline: up to 61 segments, of 16 bytes with 4 for each frame.
+        let lens: Vec<_> = (0..round % 9 + 1).map(|number| 14 + (number * 31 + round * 7) % 84).collect();
+        let sent = frames(&there, &lens, round);
+        there.post(sent.len());
+        let mut batch = here.queue.batch();
+        let wr_id = round as u64;
+        if by_pointer {
+            let elements: Vec<_> = sent
+                .iter()
+                .enumerate()
+                .map(|(at, frame)| {
+                    here.region.write(at * BUFFER, frame);
+                    here.region.segment(at * BUFFER..at * BUFFER + frame.len())
+                })
+                .collect();
+            // SAFETY: the region outlives the queue.
+            unsafe { batch.send_several(wr_id, FrameFlags::SIGNALLED, &elements).unwrap() };
+        } else {
+            let inline: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
+            batch.send_several_inline(wr_id, FrameFlags::SIGNALLED, &inline).unwrap();
+        }
+        batch.ring();
+        for sent in &sent {
+            assert_eq!(there.heard(), *sent, "round {round}");
+        }
+        let done = loop {
+            match here.cq.poll() {
+                Some(done) => break done.unwrap(),
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(here.queue.retire(&done.work), Ok(wr_id), "one completion for all");
+        assert!(here.cq.poll().is_none());
+    }
+    drop((here, there));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn many_small_frames_cost_one_doorbell_and_a_fraction_of_the_work_requests() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let (mut here, mut there) = (sender(&sim), receiver(&sim));
+    let sqn = here.queue.sq().sqn();
+    let most = here.queue.sq().most_packets();
+    assert_eq!(most, 61);
+    let lens = [60; 30];
+    let sent = frames(&there, &lens, 0);
+    there.post(30);
+    for (at, frame) in sent.iter().enumerate() {
+        here.region.write(at * BUFFER, frame);
+    }
+    let elements: Vec<_> = (0..30).map(|at| here.region.segment(at * BUFFER..at * BUFFER + 60)).collect();
+    let mut batch = here.queue.batch();
+    // SAFETY: the region outlives the queue.
+    unsafe { batch.send_several(0, FrameFlags::SIGNALLED, &elements).unwrap() };
+    batch.ring();
+    for sent in &sent {
+        assert_eq!(there.heard(), *sent);
+    }
+    let traffic = sim.handle(0).traffic();
+    let queue = traffic.queues.iter().find(|queue| (queue.kind, queue.number) == ("SQ", sqn)).unwrap().traffic;
+    // 32 segments are 8 WQEBBs; one frame each, they would be 30.
+    assert_eq!(queue.of(Purpose::Wqe).read_bytes, 8 * 64);
+    assert_eq!(queue.of(Purpose::Data).read_bytes, 30 * 60);
+    assert_eq!((queue.of(Purpose::Doorbell).writes, queue.of(Purpose::Cqe).writes), (1, 1));
+    drop((here, there));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn what_does_not_fit_a_work_request_is_refused_and_leaves_no_trace() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let mut here = sender(&sim);
+    let (free, longest) = (here.queue.free(), here.queue.sq().longest_frame());
+    let element = here.region.segment(0..60);
+    let mut batch = here.queue.batch();
+    // SAFETY: the region outlives the queue.
+    let mut several = |elements: &[_]| unsafe { batch.send_several(0, FrameFlags::empty(), elements) };
+    assert_eq!(several(&[]), Err(PostError::MultiPacketLength { given: 0, most: 61 }));
+    assert_eq!(several(&[element; 62]), Err(PostError::MultiPacketLength { given: 62, most: 61 }));
+    let short = here.region.segment(0..13);
+    assert!(matches!(several(&[element, short]), Err(PostError::FrameLength { given: 13, .. })));
+    let long = here.region.segment(0..longest + 1);
+    assert!(matches!(several(&[element, long]), Err(PostError::FrameLength { .. })));
+    let (frame, frames) = ([0u8; 200], 5);
+    let inline = vec![&frame[..]; frames];
+    let given = frames * 204usize.div_ceil(16);
+    assert_eq!(
+        batch.send_several_inline(0, FrameFlags::empty(), &inline),
+        Err(PostError::MultiPacketLength { given, most: 61 })
+    );
+    assert!(batch.is_empty());
+    drop(batch);
+    assert_eq!(here.queue.free(), free);
+
+    let mut profile = Profile::connectx5();
+    profile.ethernet.w().enhanced_multi_pkt_send_wqe(false);
+    let sim = Sim::builder().functions(2).profile(profile).build().unwrap();
+    let mut here = sender(&sim);
+    let element = here.region.segment(0..60);
+    assert_eq!(here.queue.sq().most_packets(), 0);
+    // SAFETY: the region outlives the queue.
+    let refused = unsafe { here.queue.batch().send_several(0, FrameFlags::empty(), &[element]) };
+    assert_eq!(refused, Err(PostError::NoMultiPacket));
+}
