@@ -153,9 +153,25 @@ impl Device {
     /// not give programs access to registers.
     ///
     /// # Errors
-    /// [`Error::Command`] for a group that the card does not support.
+    /// [`Error::Unsupported`] for a group that the card does not announce, if groups of its kind are announced;
+    /// [`Error::Command`].
     pub fn query_port_counters(&self, group: PortCounterGroup, priority: u8) -> Result<Option<PortCounters>, Error> {
         let Some(owned) = &self.owned else { return Ok(None) };
+        let general: CmdHcaCap = self.caps.current(CapPage::General).unwrap_or(CmdHcaCap::ZERO);
+        let lacks = match group {
+            // Linux, too, asks only cards that have buffers by traffic class.
+            PortCounterGroup::PerTrafficClass | PortCounterGroup::PerTrafficClassCongestion => {
+                (!general.sbcam_reg()).then_some("sbcam_reg")
+            }
+            PortCounterGroup::PhysicalLayerStatistical if !general.pcam_reg() => Some("pcam_reg"),
+            PortCounterGroup::PhysicalLayerStatistical => {
+                (!port::features(owned)?.ppcnt_statistical_group()).then_some("ppcnt_statistical_group")
+            }
+            _ => None,
+        };
+        if let Some(capability) = lacks {
+            return Err(Error::Unsupported { what: format!("counters of group {group}"), capability });
+        }
         Ok(Some(PortCounters::of(&port::counters(owned, group, priority & 7)?)))
     }
 

@@ -136,6 +136,13 @@ fn board_link_and_counters_are_the_card_s() {
     set_admin(1);
     assert_eq!((downs(&device), downs(&other)), (before.0 + 1, before.1));
 
-    let error = device.query_port_counters(PortCounterGroup::PhysicalLayerStatistical, 0).unwrap_err().to_string();
+    // Groups that are announced are asked for only where they are.
+    for (group, capability) in
+        [(PortCounterGroup::PhysicalLayerStatistical, "pcam_reg"), (PortCounterGroup::PerTrafficClass, "sbcam_reg")]
+    {
+        let error = device.query_port_counters(group, 0).unwrap_err().to_string();
+        assert!(error.contains(&format!("(capability {capability})")), "{error}");
+    }
+    let error = device.query_port_counters(PortCounterGroup::RsFecHistogram, 0).unwrap_err().to_string();
     assert!(error.contains("PPCNT"), "{error}");
 }

@@ -232,7 +232,7 @@ fn refused(len: usize, size: PageSize, source: io::Error) -> Error {
     let (reason, fix) = if size.is_huge() {
         (format!("no {size} huge pages for {len} bytes"), Some(size.fix(len.div_ceil(size.bytes()).max(1))))
     } else {
-        (format!("out of memory for {len} bytes of DMA memory"), None)
+        (format!("no {len} bytes of DMA memory"), None)
     };
     Error::Memory { reason, fix, source: Some(source) }
 }

@@ -398,8 +398,16 @@ fn counters_have_the_names_of_linux_and_count_what_was_sent() {
     for group in ["queue", "infiniband", "netdev", "port.PHYSICAL_LAYER_STATISTICAL"] {
         assert!(counters["unknown"][group].as_str().is_some_and(|reason| !reason.is_empty()), "{group}: {counters}");
     }
+    assert_eq!(counters["unknown"]["port.PHYSICAL_LAYER_STATISTICAL"], "the card has none: pcam_reg is 0");
     let text = stdout(&mlx5(&["counters", "^port\\.tx_packets", "-w", "1"]));
     assert!(text.contains("rates over 1.") && text.contains("0.0/s") && !text.contains("rx_"), "{text}");
+}
+
+#[test]
+fn help_is_help_after_a_kind_too() {
+    for arguments in [["explain", "--help"].as_slice(), &["explain", "cqe", "--help"], &["explain", "wc", "-h"]] {
+        assert!(stdout(&mlx5(arguments)).contains("Usage: mlx5 explain"), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,8 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{AllowedListType, MacAddressLayout, ModifyNicVportFieldSelect, NicVportContext};
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::{
-    McamEnhancedFeatures, McamReg, MpcntReg, PaosReg, PmtuReg, PortCounterGroup, PpcntReg, PtysReg, RegisterId,
+    McamEnhancedFeatures, McamReg, MpcntReg, PaosReg, PcamEnhancedFeatures, PcamReg, PmtuReg, PortCounterGroup,
+    PpcntReg, PtysReg, RegisterId,
 };
 
 use super::Owned;
@@ -163,6 +164,11 @@ pub(crate) fn counters(card: &Owned, group: PortCounterGroup, priority: u8) -> R
     let mut ask = PpcntReg::default();
     ask.w().local_port(PORT).grp(group.number() as u8).prio_tc(priority).pnat(if by_class { HOST } else { 0 });
     register(card, RegisterId::Ppcnt, false, &ask)
+}
+
+/// Reads what the port's registers can. PRM "PCAM".
+pub(crate) fn features(card: &Owned) -> Result<PcamEnhancedFeatures, CommandError> {
+    Ok(*register(card, RegisterId::Pcam, false, &PcamReg::default())?.feature_cap_mask())
 }
 
 /// Reads the performance counters of PCIe, and which of them the card has. PRM "MCAM", "MPCNT".

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mlx5_dv::discovery::{DeviceName, Interface, RdmaDevice, Sysfs};
-use mlx5_dv::{CapPage, Device, Error, PortCounters, VportCounters};
+use mlx5_dv::{Device, Error, PortCounters, VportCounters};
 use mlx5_prm::cmd::QueryQCounterOut;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::reg::PortCounterGroup;
@@ -148,14 +148,8 @@ impl Groups {
         group: PortCounterGroup,
         priority: u8,
     ) -> Result<&Result<PortCounters, String>, Failure> {
-        let by_class =
-            [PortCounterGroup::PerTrafficClass, PortCounterGroup::PerTrafficClassCongestion].contains(&group);
         match self.0.entry((group.number(), priority)) {
             Entry::Occupied(known) => Ok(known.into_mut()),
-            // Linux, too, asks only cards that announce buffers by traffic class.
-            Entry::Vacant(new) if by_class && device.caps().number(CapPage::General, "sbcam_reg") != Some(1) => {
-                Ok(new.insert(Err("the card has none: sbcam_reg is 0".into())))
-            }
             Entry::Vacant(new) => {
                 let read = answer(device.query_port_counters(group, priority))?;
                 let read = read.and_then(|read| read.ok_or_else(|| "the kernel passes no register on".to_owned()));
@@ -202,11 +196,12 @@ fn of_queues(name: &str) -> bool {
     !["status", "syndrome"].contains(&name) && QueryQCounterOut::INFO.field(name).is_some()
 }
 
-/// The answer to a query; firmware's refusal is why it is not known, any other failure ends the program.
+/// The answer to a query; a refusal, or a capability that lacks, is why it is not known; any other failure ends the program.
 fn answer<T>(asked: Result<T, Error>) -> Result<Result<T, String>, Failure> {
     match asked {
         Ok(answer) => Ok(Ok(answer)),
         Err(Error::Command(error)) if error.status().is_some() => Ok(Err(error.to_string())),
+        Err(Error::Unsupported { capability, .. }) => Ok(Err(format!("the card has none: {capability} is 0"))),
         Err(error) => Err(error.into()),
     }
 }

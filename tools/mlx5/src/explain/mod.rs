@@ -39,7 +39,7 @@ pub struct Arguments {
     /// `cqe`, `eqe`, `wqe`, `health` or `command` and hex; `status`, `wc`, `syndrome` or `vendor` and a number or name;
     /// or output of a kernel, DPDK, UCX, NCCL, libmlx5 or this driver; or a file with any of these, also after a kind.
     /// Without arguments, or with `-`, standard input.
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_negative_numbers = true)]
     words: Vec<String>,
     /// Check command inputs against this card: a device, a profile (connectx5, connectx6dx, connectx7) or a file
     /// written by `mlx5 caps --json`.
