@@ -1,4 +1,5 @@
 //! BAR 0 of a function: the memory of its UAR pages, and the state of doorbells stored there.
+//! PRM "User Access Region".
 
 use super::blueflame::BlueFlame;
 use super::uar_memory::{MemoryError, Shared, UarArea, UarMemory};

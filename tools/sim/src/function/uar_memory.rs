@@ -1,4 +1,4 @@
-//! The memory of mapped UAR pages: a memfd shared with clients.
+//! The memory of mapped UAR pages: a memfd shared with clients. PRM "User Access Region".
 
 use std::fs::File;
 use std::sync::Arc;

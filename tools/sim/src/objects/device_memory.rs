@@ -1,4 +1,5 @@
 //! Device memory (MEMIC): at the end of BAR 0 for loads and stores, and reachable through keys of access mode MEMIC.
+//! PRM `ALLOC_MEMIC`, `device_mem_cap`; `access_mode` of `mkc`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,5 @@
 //! The L2 table: unicast MAC addresses for which the e-switch delivers frames to the function.
+//! PRM "SET_L2_TABLE_ENTRY".
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
 //! Multicast groups: the queue pairs attached to each group address.
+//! PRM "ATTACH_TO_MCG"; IBTA 10.5.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
 //! Transport state of a queue pair: PSNs, ring positions, retry counters, pending responses. Reset with the queue pair.
+//! IBTA 9.7.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -1,4 +1,5 @@
 //! Shared receive queues: `SRQ`, `RMP` and `XRC_SRQ`, which share one number space.
+//! PRM "Shared Receive Queue"; IBTA 10.2.9.
 
 use super::{Doorbell, RecvRing};
 

@@ -1,4 +1,4 @@
-//! Work requests fetched from rings, and why they fail.
+//! Work requests fetched from rings, and why they fail. IBTA 10.7; PRM "Work Queue Structure".
 
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::ctx::Mkc;

@@ -1,4 +1,4 @@
-//! Config space: its bytes, and which bits software may write.
+//! Config space: its bytes, and which bits software may write. PCI Local Bus 3.0, 6.1 and 6.2; PCI Express 3.0, 7.8.
 
 use crate::profile::Profile;
 

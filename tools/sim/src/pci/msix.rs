@@ -1,4 +1,4 @@
-//! MSI-X: table, pending bits, and the eventfds used instead of messages.
+//! MSI-X: table, pending bits, and the eventfds used instead of messages. PCI Local Bus 3.0, 6.8.2.
 
 use std::fs::File;
 use std::io::Write;

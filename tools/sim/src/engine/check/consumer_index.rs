@@ -1,6 +1,6 @@
 //! Strict mode: completions that software has consumed. Reusing a WQE's place in the ring shows that software has seen
 //! its completion. The consumer index must not stay far behind: Linux, libmlx5 and DPDK publish it before they reuse a
-//! place, or at the end of each poll.
+//! place, or at the end of each poll. PRM "Completion Queues".
 
 use crate::function::Nic;
 use crate::objects::{Consumed, Cq};

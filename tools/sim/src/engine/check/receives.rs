@@ -1,5 +1,5 @@
 //! Strict mode that [watches receives](crate::strict::Strict::watch_receives): each receive buffer must be posted only
-//! once at a time.
+//! once at a time. IBTA 10.8: a buffer is the card's from its post to its completion.
 
 use mlx5_prm::layout::Layout;
 use mlx5_prm::wqe::{DataSeg, LKEY_INVALID, SEGMENT};
