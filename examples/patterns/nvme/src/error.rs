@@ -46,14 +46,14 @@ pub enum HostError {
         /// The target.
         remote: SocketAddr,
     },
-    /// A command had no answer in time.
+    /// A command was not answered in time.
     #[error("queue {queue}: no answer to {command} within {} s", .after.as_secs_f64())]
     Timeout {
         /// The queue.
         queue: u16,
-        /// What was asked.
+        /// The command.
         command: &'static str,
-        /// How long it was waited for.
+        /// The time limit.
         after: Duration,
     },
     /// The target failed a command of the set-up.
@@ -74,16 +74,16 @@ pub enum HostError {
         /// Why.
         reason: SubmitError,
     },
-    /// An option that does not do.
+    /// An invalid option.
     #[error("{what} is {given}: it must be {least} to {most}")]
     Option {
         /// The option.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         given: u64,
-        /// The least that does.
+        /// The minimum.
         least: u64,
-        /// The most that does.
+        /// The maximum.
         most: u64,
     },
     /// A work request failed: the queue's connection is broken. Connect again.
@@ -100,7 +100,7 @@ pub enum HostError {
         /// The queue.
         queue: u16,
     },
-    /// The target sent what no target should.
+    /// The target sent an invalid message.
     #[error("queue {queue}: the target broke the protocol: {what}")]
     Protocol {
         /// The queue.
@@ -181,7 +181,7 @@ pub enum SubmitError {
     Post(#[from] RefusedReason),
 }
 
-/// What a [`Target`](crate::Target) may fail with.
+/// Errors of [`Target`](crate::Target).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -191,12 +191,12 @@ pub enum TargetError {
     /// The connection manager failed.
     #[error(transparent)]
     Manager(#[from] ManagerError),
-    /// An option that does not do.
+    /// An invalid option.
     #[error("{what} is {given}: {mend}")]
     Option {
         /// The option.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         given: String,
         /// What it must be.
         mend: &'static str,

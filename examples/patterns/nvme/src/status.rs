@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What became of a command: status code type in bits 8 to 10, status code in bits 0 to 7. NVMe base specification,
+/// Result of a command: status code type in bits 8 to 10, status code in bits 0 to 7. NVMe base specification,
 /// "Status Code".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
@@ -40,7 +40,7 @@ statuses! {
     ABORTED = 0x7, "NVME_SC_ABORT_REQ", "aborted";
     /// No such namespace.
     INVALID_NAMESPACE = 0xb, "NVME_SC_INVALID_NS", "invalid namespace";
-    /// Not in this order.
+    /// Wrong order of commands.
     SEQUENCE_ERROR = 0xc, "NVME_SC_CMD_SEQ_ERROR", "command sequence error";
     /// The descriptor's length does not fit the command.
     INVALID_SGL_LENGTH = 0xf, "NVME_SC_SGL_INVALID_DATA", "SGL length does not fit the command";
@@ -66,7 +66,7 @@ statuses! {
     CONNECT_BUSY = 0x181, "NVME_SC_CONNECT_CTRL_BUSY", "controller busy";
     /// CONNECT: a parameter is wrong.
     CONNECT_INVALID_PARAMETER = 0x182, "NVME_SC_CONNECT_INVALID_PARAM", "invalid connect parameter";
-    /// CONNECT: this host may not.
+    /// CONNECT: the host is not allowed.
     CONNECT_INVALID_HOST = 0x184, "NVME_SC_CONNECT_INVALID_HOST", "host not allowed";
     /// The medium could not be written.
     WRITE_FAULT = 0x280, "NVME_SC_WRITE_FAULT", "write fault";

@@ -46,7 +46,7 @@ pub struct ControllerOptions {
     pub placement: DataPlacement,
     /// Whether short writes go in the capsule, where the target takes that. Default: yes.
     pub in_capsule: bool,
-    /// How long the target keeps a silent host; 0 is for ever. Default: 15 s.
+    /// How long the target keeps a silent host; 0 is without limit. Default: 15 s.
     pub keep_alive: Duration,
 }
 

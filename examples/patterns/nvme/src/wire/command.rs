@@ -370,7 +370,7 @@ impl KeyedSgl {
         u32::from_le_bytes([a, b, c, 0])
     }
 
-    /// Whether that is none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -85,9 +85,9 @@ pub enum CmStatus {
     InvalidReceiveSize,
     /// The target is out of memory or objects.
     NoResources,
-    /// The host's responder resources do not do.
+    /// The host's responder resources are insufficient.
     InvalidIrd,
-    /// The host's initiator depth does not do.
+    /// The host's initiator depth is insufficient.
     InvalidOrd,
     /// A number that the specification does not have.
     Other(u16),
