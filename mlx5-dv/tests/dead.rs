@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(10);
 fn hasty() -> Options {
     let mut options = Options::default();
     options.health_interval = Duration::from_millis(20);
-    options.health_patience = Duration::from_millis(200);
+    options.health_patience = Duration::from_secs(2);
     options
 }
 

@@ -196,7 +196,8 @@ fn of_queues(name: &str) -> bool {
     !["status", "syndrome"].contains(&name) && QueryQCounterOut::INFO.field(name).is_some()
 }
 
-/// The answer to a query; a refusal, or a capability that lacks, is why it is not known; any other failure ends the program.
+/// The answer to a query. A refusal, or a missing capability, is why it is not known; any other failure ends the
+/// program.
 fn answer<T>(asked: Result<T, Error>) -> Result<Result<T, String>, Failure> {
     match asked {
         Ok(answer) => Ok(Ok(answer)),

@@ -560,5 +560,5 @@ fn in_virtual_time_firmware_that_takes_hours_is_waited_for_in_no_time() {
     let text = text_of(bench.execute(nop()));
     assert!(text.contains("no reply within 10800"), "{text}");
     assert_eq!(clock.now(), 5 * hour);
-    assert!(begin.elapsed() < SOON);
+    assert!(begin.elapsed() < hour / 60);
 }
