@@ -75,7 +75,8 @@ impl Session {
             seen.last = place.time.or(seen.last.take());
             return;
         }
-        let explains = |kind: Explains| kind == Explains::Bus || needs == Explains::Link;
+        let explains =
+            |kind: Explains| kind == Explains::Bus || needs == Explains::Link && is_for_lost_packets(&report);
         let near = self.causes.iter().rev().find(|(cause, kind, _)| {
             needs != Explains::Nothing && explains(*kind) && place.may_be(cause) && place.is_near(cause)
         });
@@ -110,6 +111,12 @@ impl Session {
         let again = seen.filter(|(_, seen)| seen.times > 1);
         again.map(|(what, seen)| format!("again: {what}: {seen}\n")).collect()
     }
+}
+
+/// Whether a completion may have failed because packets were lost: retries ended, or its queue pair was in error.
+fn is_for_lost_packets(report: &Report) -> bool {
+    let syndrome = report.fields.iter().find(|(name, _)| *name == "syndrome").map(|(_, value)| value);
+    syndrome.is_some_and(|syndrome| syndrome.contains("RETRY_EXC_ERR") || syndrome.contains("WR_FLUSH_ERR"))
 }
 
 /// What may have caused it: a failed completion can be for lost packets, other failures for the bus.

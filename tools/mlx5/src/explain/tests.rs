@@ -421,11 +421,14 @@ fn an_iommu_fault_before_a_failure_of_the_same_function_is_named_as_its_cause() 
 }
 
 #[test]
-fn a_lost_link_explains_lost_packets_and_no_refused_command() {
+fn a_lost_link_explains_lost_packets_and_neither_a_wrong_key_nor_a_refused_command() {
     let down = "[   10.0] mlx5_core 0000:3b:00.0 ens1: Link down\n";
     let retry = CQE.replace("syndrome 0x4, vendor syndrome 0x51", "syndrome 0x15, vendor syndrome 0x81");
     let found = of_log(&format!("{down}[   10.5] {retry}"));
     assert!(found[1].causes[0].contains("Link down"), "{}", found[1]);
+    let fault = "[   10.2] DMAR: [DMA Write NO_PASID] Request device [3b:00.0] fault addr 0x7f000 [fault reason 0x05] PTE Write access is not set\n";
+    let found = of_log(&format!("{fault}{down}[   10.5] {CQE}"));
+    assert!(found[2].causes[0].contains("just before: DMAR: [DMA Write"), "{}", found[2]);
     let refused = "[ 10.1] mlx5_core 0000:3b:00.0: mlx5_cmd_out_err:808:(pid 9): CREATE_CQ(0x400) op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x62bbc6), err(-12)\n";
     let found = of_log(&format!("{down}{refused}"));
     assert!(!found[1].to_string().contains("in this log"), "{}", found[1]);
