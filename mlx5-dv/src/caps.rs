@@ -2,6 +2,7 @@
 
 pub use mlx5_prm::caps::CapPage;
 use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, CmdHcaCap2, RoceCap};
+use mlx5_prm::ctx::AtomicMode;
 use mlx5_prm::layout::Layout;
 use mlx5_prm::limits::{self, Card, number_at};
 
@@ -9,6 +10,8 @@ use crate::error::{CommandError, CommandErrorKind, Error};
 
 /// `atomic_operations`: compare and swap, fetch and add.
 const ATOMICS_OF_VERBS: u16 = 0b11;
+/// `atomic_operations`: masked compare and swap, masked fetch and add.
+const MASKED_ATOMICS: u16 = 0b1100;
 /// `atomic_size_qp`: bit n means 2^n bytes.
 const EIGHT_BYTES: u16 = 1 << 3;
 /// `atomic_req_8B_endianness_mode`: operands are in the host's byte order; otherwise big-endian.
@@ -169,6 +172,43 @@ impl Caps {
         match lacking.into_iter().find(|(_, lacks)| *lacks) {
             Some((capability, _)) => Err(Error::Unsupported { what: "atomics of eight bytes".into(), capability }),
             None => Ok(()),
+        }
+    }
+
+    /// `Ok` if the card supports masked atomics of `bytes` bytes, on both ends of a connection. Linux does not offer them,
+    /// but lets queue pairs take them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] names the missing capability.
+    pub fn check_masked_atomics(&self, bytes: usize) -> Result<(), Error> {
+        self.check_atomics()?;
+        let page: AtomicCaps = self.current(CapPage::Atomic).unwrap_or(AtomicCaps::ZERO);
+        let lacking = [
+            ("atomic_operations", page.atomic_operations() & MASKED_ATOMICS != MASKED_ATOMICS),
+            ("atomic_size_qp", !bytes.is_power_of_two() || usize::from(self.masked_atomics()) & bytes == 0),
+        ];
+        match lacking.into_iter().find(|(_, lacks)| *lacks) {
+            Some((capability, _)) => {
+                Err(Error::Unsupported { what: format!("masked atomics of {bytes} bytes"), capability })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The bytes of the masked atomics that the card supports, added up.
+    pub(crate) fn masked_atomics(&self) -> u16 {
+        let page: AtomicCaps = self.current(CapPage::Atomic).unwrap_or(AtomicCaps::ZERO);
+        let all = page.atomic_operations() & MASKED_ATOMICS == MASKED_ATOMICS && self.check_atomics().is_ok();
+        // Bit n means 2^n bytes, of 4 to 32; so the mask of logs is turned into one of bytes.
+        let sizes = (2..=5).filter(|log| page.atomic_size_qp() >> log & 1 != 0).map(|log| 1u16 << log);
+        if all { sizes.sum() } else { 0 }
+    }
+
+    /// `atomic_mode` of a queue pair that takes atomics, as Linux chooses it: up to the longest masked ones.
+    pub(crate) fn atomic_mode(&self) -> AtomicMode {
+        match self.masked_atomics() {
+            0 => AtomicMode::IbSpec,
+            sizes => AtomicMode::from_number(sizes.ilog2().max(AtomicMode::UpTo8B.number())),
         }
     }
 

@@ -8,7 +8,8 @@ use mlx5_dv::objects::{
     RtrAttributes, RtsAttributes, Srq, SrqOptions, Uar, Xrcd,
 };
 use mlx5_dv::queue::{
-    Completion, CompletionQueue, Operation, RemoteSrq, SharedReceiveQueue, WorkError, WrFlags, XrcSendQueue,
+    Completion, CompletionQueue, MaskedAdd, MaskedSwap, Operation, RemoteSrq, SharedReceiveQueue, WorkError, WrFlags,
+    XrcSendQueue,
 };
 use mlx5_dv::{Device, Error};
 use mlx5_open::Sim;
@@ -209,6 +210,13 @@ fn writes_reads_and_atomics_are_of_the_protection_domain_of_the_queue() {
     // SAFETY: as above.
     stage.work(|batch| unsafe { batch.compare_swap(1, signalled, to, remote, [9, 77], answer).unwrap() }).unwrap();
     assert_eq!(answered(&stage), 9);
+    let add = MaskedAdd { add: 1u64, boundaries: 0 };
+    // SAFETY: as above.
+    stage.work(|batch| unsafe { batch.masked_fetch_add(1, signalled, to, remote, add, answer).unwrap() }).unwrap();
+    let swap = MaskedSwap { compare: 78u64, compare_mask: u64::MAX, swap: 77, swap_mask: u64::MAX };
+    // SAFETY: as above.
+    stage.work(|batch| unsafe { batch.masked_compare_swap(1, signalled, to, remote, swap, answer).unwrap() }).unwrap();
+    assert_eq!(answered(&stage), 78);
     // SAFETY: as above.
     stage.work(|batch| unsafe { batch.read(1, signalled, to, remote, &[answer]).unwrap() }).unwrap();
     assert_eq!(answered(&stage), 77);

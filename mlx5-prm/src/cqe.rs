@@ -376,7 +376,7 @@ impl CqeSyndrome {
             CqeSyndrome::LocalAccess => "a remote request broke a protection rule of this side's memory",
             CqeSyndrome::RemoteInvalidRequest => {
                 "the remote finds the request invalid: its receive is too short, the operation is not allowed there, or an \
-                 atomic's address is no multiple of 8"
+                 atomic's address is no multiple of 8, or of a masked one's bytes"
             }
             CqeSyndrome::RemoteAccess => {
                 "the remote's key is wrong, of another PD, does not allow the access, or ends too early"

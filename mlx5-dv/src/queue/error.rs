@@ -73,6 +73,20 @@ pub enum PostError {
     /// The card does not support atomics.
     #[error("this card does not support 8-byte atomics: see Caps::check_atomics")]
     NoAtomics,
+    /// A masked atomic on an element that does not have as many bytes.
+    #[error("a masked atomic of {needed} bytes needs an element of as many, got {given}")]
+    MaskedAtomicLength {
+        /// Bytes of the element.
+        given: u32,
+        /// Those of the atomic.
+        needed: usize,
+    },
+    /// The card does not support masked atomics of this size.
+    #[error("this card does not support masked atomics of {bytes} bytes: see Caps::check_masked_atomics")]
+    NoMaskedAtomics {
+        /// Bytes of the atomic.
+        bytes: usize,
+    },
     /// A key with REMOTE_ATOMIC by a work request, and the card makes none.
     #[error(
         "this card gives no key REMOTE_ATOMIC by a work request: it has no atomics of eight bytes \

@@ -18,6 +18,7 @@
 //!
 //! [`UnreliableSendQueue`], [`UnreliableConnection`] and [`UnreliableEndpoint`] are levels 1 and 2 for unreliable
 //! connections.
+//! [`SendBatch::masked_compare_swap`] and [`SendBatch::masked_fetch_add`] are the card's atomics of 4 to 32 bytes.
 //! [`SendBatch::register`] registers memory by a work request; [`FastKey`] does so for buffers of a connection.
 //! [`SendBatch::bind_window`] binds a memory window; [`FastWindow`] does so and holds the region. [`XrcSendQueue`] is
 //! level 1 for extended reliable connections, [`SharedReceiveQueue`] for receives that several queue pairs share,
@@ -57,6 +58,7 @@ pub use receive::shared::{SharedReceiveBatch, SharedReceiveQueue};
 pub use receive::{ReceiveBatch, ReceiveQueue};
 pub use send::datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams, GRH};
 pub use send::extended::{ExtendedMessages, RemoteSrq, XrcSendQueue};
+pub use send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 pub use send::service::{Connected, Messages, Service, UnreliableMessages};
 pub use send::umr::{Interleaved, KeyMemory, Registration};
 pub use send::wqe::WrFlags;

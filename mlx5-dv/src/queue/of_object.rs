@@ -67,7 +67,8 @@ impl QueuePair {
             log_max_msg: self.device().caps().log_max_msg.min(30),
         };
         let (permit, doorbell) = self.lease_send_ring("xrc_send_queue", limits)?;
-        let service = ExtendedMessages { atomics: self.device().caps().check_atomics().is_ok() };
+        let caps = self.device().caps();
+        let service = ExtendedMessages { atomics: caps.check_atomics().is_ok(), masked: caps.masked_atomics() };
         Ok(SendQueue::new(service, permit, doorbell, Arc::clone(self)))
     }
 

@@ -11,6 +11,7 @@ mod events;
 mod exclusive;
 mod fast_keys;
 mod lives;
+mod masked_atomics;
 mod modes;
 mod modify;
 mod owning;

@@ -421,4 +421,18 @@ pub const BESIDE: &[Row] = &[
         [KEYS],
         ""
     ),
+    row!(
+        ["masked atomics"],
+        Whole,
+        [
+            SendBatch<AnyDoorbell>::masked_compare_swap::<u64>,
+            SendBatch<AnyDoorbell>::masked_fetch_add::<u64>,
+            Connection::masked_compare_swap::<u64>,
+            Connection::masked_fetch_add::<u64>,
+        ],
+        EVERY,
+        "RC, XRC",
+        [],
+        "Of 4, 8, 16 and 32 bytes, which no verb has; `Caps::check_masked_atomics`"
+    ),
 ];

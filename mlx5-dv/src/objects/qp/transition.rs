@@ -3,7 +3,7 @@
 use mlx5_prm::cmd::{
     CmdStatus, Init2initQpIn, Init2rtrQpIn, Qp2errIn, Qp2rstIn, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn,
 };
-use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};
+use mlx5_prm::ctx::{Ads, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use tracing::field::{Empty, display};
 
@@ -248,7 +248,7 @@ impl QueuePair {
         let atomics = access.contains(AccessFlags::REMOTE_ATOMIC);
         context.w().rre(access.contains(AccessFlags::REMOTE_READ)).rae(atomics);
         if atomics {
-            context.w().atomic_mode(AtomicMode::IbSpec);
+            context.w().atomic_mode(self.device().caps().atomic_mode());
         }
     }
 

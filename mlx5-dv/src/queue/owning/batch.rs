@@ -44,7 +44,7 @@ impl<'a, S: Connected> ConnectionBatch<'a, S> {
 
     /// Posts one work request by `post`, which gets its `wr_id` and flags, and keeps `buffer`, which it uses.
     #[inline(always)]
-    fn post(
+    pub(super) fn post(
         &mut self,
         buffer: Option<Buffer>,
         post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,

@@ -316,7 +316,7 @@ impl<S: Connected> Connection<S> {
     }
 
     /// Waits for `ticket`; later polls return what else completes meanwhile.
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         ticket: Result<Ticket, Refused>,
         timeout: Duration,

@@ -12,6 +12,7 @@ pub(super) mod hub;
 pub(super) mod in_flight;
 mod key_life;
 mod listening;
+mod masked;
 mod peer;
 mod queues;
 mod receives;

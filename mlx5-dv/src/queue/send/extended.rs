@@ -43,6 +43,8 @@ impl Head for RemoteSrq {
 pub struct ExtendedMessages {
     /// Whether the card supports atomics.
     pub(in crate::queue) atomics: bool,
+    /// Bytes of the masked atomics that the card supports, added up.
+    pub(in crate::queue) masked: u16,
 }
 
 impl Service for ExtendedMessages {

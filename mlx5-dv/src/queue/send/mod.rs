@@ -17,6 +17,7 @@ pub(super) mod connected;
 pub(super) mod datagram;
 pub(super) mod ethernet;
 pub(super) mod extended;
+pub(super) mod masked;
 mod multi_packet;
 mod ring;
 pub(super) mod service;

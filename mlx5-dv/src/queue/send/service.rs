@@ -63,6 +63,8 @@ pub(super) fn longest_wqe(caps: &Caps) -> u8 {
 pub struct Messages {
     /// Whether the card supports atomics.
     pub(super) atomics: bool,
+    /// Bytes of the masked atomics that the card supports, added up.
+    pub(super) masked: u16,
     pub(super) updates: KeyUpdates,
 }
 
@@ -73,7 +75,8 @@ impl Service for Messages {
 impl Connected for Messages {
     const SERVICE: ServiceType = ServiceType::Rc;
     fn new(caps: &Caps) -> Self {
-        Messages { atomics: caps.check_atomics().is_ok(), updates: KeyUpdates::new(caps) }
+        let (atomics, masked) = (caps.check_atomics().is_ok(), caps.masked_atomics());
+        Messages { atomics, masked, updates: KeyUpdates::new(caps) }
     }
     fn key_updates(&self) -> KeyUpdates {
         self.updates

@@ -40,6 +40,8 @@ pub(crate) struct Request {
 pub(crate) trait Head {
     /// Whether the WQE is checked as for a [`Payload::LONG`].
     const LONG: bool = false;
+    /// `opmod` of the control segment.
+    const OPMOD: u8 = 0;
     /// Number of segments.
     fn segments(&self) -> usize;
     /// Why `bytes` of data must not follow it.
@@ -80,6 +82,9 @@ impl Head for RemoteAddress {
 
 /// One head after the other.
 impl<A: Head, B: Head> Head for (A, B) {
+    const LONG: bool = A::LONG || B::LONG;
+    const OPMOD: u8 = A::OPMOD | B::OPMOD;
+
     #[inline(always)]
     fn segments(&self) -> usize {
         self.0.segments() + self.1.segments()
@@ -255,7 +260,7 @@ impl SendRing {
         head: H,
         payload: P,
     ) -> u64 {
-        let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, request));
+        let [first, second]: [u64; 2] = zerocopy::transmute!(control(index as u16, size.segments, H::OPMOD, request));
         let first = first | self.number;
         let second = second | flags(request.flags);
         // `remember` is called in each branch, where the compiler knows whether the WQE wraps.
@@ -296,10 +301,10 @@ pub(super) struct Size {
 
 /// The control segment of a WQE, without the queue's number and the flags. PRM "Control Segment".
 #[inline(always)]
-fn control(index: u16, segments: usize, request: Request) -> CtrlSeg {
+fn control(index: u16, segments: usize, opmod: u8, request: Request) -> CtrlSeg {
     let mut control = CtrlSeg::ZERO;
     // Six bits: the queue's creation, or the caller that posts longer WQEs, limits the number of segments.
-    control.w().wqe_index(index).opcode(request.opcode).ds(segments as u8 & 0x3f).imm(request.imm);
+    control.w().opmod(opmod).wqe_index(index).opcode(request.opcode).ds(segments as u8 & 0x3f).imm(request.imm);
     control
 }
 

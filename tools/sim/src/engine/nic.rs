@@ -5,7 +5,7 @@ use mlx5_prm::cqe::CqeSyndrome;
 use super::memory::{self, Access};
 use crate::ethernet::HEADER;
 use crate::function::{Nic, Seen};
-use crate::objects::{Failure, MkeyRights, Qp, QueueCounter, User};
+use crate::objects::{AtomicResult, Failure, MkeyRights, Qp, QueueCounter, User};
 use crate::strict::rules;
 use crate::transport::Packet;
 use crate::transport::packet::{FRAME_OVERHEAD, MAX_PAYLOAD};
@@ -38,11 +38,32 @@ impl Nic {
         memory::check(&self.objects.mkeys, access).is_ok_and(|way| way.write(&self.dma, address, bytes).is_ok())
     }
 
-    /// Atomically replaces a quadword by key; returns the old value. `None` if the key does not allow it, or the memory
-    /// is not mapped.
-    pub(crate) fn update(&self, user: User, key: u32, address: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
-        let access = Access { user, key, address, len: 8, rights: MkeyRights::REMOTE_ATOMIC };
-        memory::check(&self.objects.mkeys, access).ok()?.update(&self.dma, address, change).ok()
+    /// Atomically replaces `len` bytes by key, at most [`AtomicResult::LONGEST`]; returns the old ones. `None` if the
+    /// key does not allow it, or the memory is not mapped. Of eight bytes it is atomic towards the host's CPU, too.
+    pub(crate) fn update(
+        &self,
+        user: User,
+        key: u32,
+        address: u64,
+        len: usize,
+        change: impl Fn(&mut [u8]),
+    ) -> Option<AtomicResult> {
+        let access = Access { user, key, address, len: len as u64, rights: MkeyRights::REMOTE_ATOMIC };
+        let way = memory::check(&self.objects.mkeys, access).ok()?;
+        if len == size_of::<u64>() {
+            let old = way.update(&self.dma, address, |memory| {
+                let mut bytes = memory.to_be_bytes();
+                change(&mut bytes);
+                u64::from_be_bytes(bytes)
+            });
+            return Some(AtomicResult::new(&old.ok()?.to_be_bytes()));
+        }
+        let mut old = AtomicResult::new(&[0; AtomicResult::LONGEST][..len.min(AtomicResult::LONGEST)]);
+        way.read(&self.dma, address, old.bytes_mut()).ok()?;
+        let mut new = old;
+        change(new.bytes_mut());
+        way.write(&self.dma, address, new.bytes()).ok()?;
+        Some(old)
     }
 
     /// Payload of the largest packet that fits the port's MTU: a power of two.
@@ -51,10 +72,13 @@ impl Nic {
         1 << room.ilog2()
     }
 
-    /// Converts an atomic's operand between memory order and big-endian, by the function's endianness mode;
-    /// self-inverse.
-    pub(crate) fn atomic_operand(&self, memory: u64) -> u64 {
-        if self.firmware.atomics_little_endian() { memory.swap_bytes() } else { memory }
+    /// What an atomic's requester is told, from big-endian numbers: one of eight bytes in the order that the driver
+    /// chose with `atomic_req_8B_endianness_mode`, all others big-endian, as UCX reads them.
+    pub(crate) fn told(&self, mut found: AtomicResult) -> AtomicResult {
+        if found.bytes().len() == size_of::<u64>() && self.firmware.atomics_little_endian() {
+            found.bytes_mut().reverse();
+        }
+        found
     }
 
     /// The device clock, as in CQEs.

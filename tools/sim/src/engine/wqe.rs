@@ -12,6 +12,7 @@ use super::{message, umr};
 use crate::dma::Purpose;
 use crate::function::Nic;
 use crate::objects::{Datagram, Failure, MkeyRights, Piece, Qp, ReceiveWork, SendRing, SendWork};
+use crate::profile::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD};
 use crate::strict::rules;
 use crate::transport::Transport;
 
@@ -154,6 +155,10 @@ fn parse(qp: &Qp, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) ->
             let atomic = segments.take::<AtomicSeg>().ok_or(bad_operation())?;
             (work.swap_add, work.compare) = (atomic.swap_add(), atomic.compare());
         }
+        WqeOpcode::AtomicMaskedCs | WqeOpcode::AtomicMaskedFa => {
+            remote(&mut segments, work)?;
+            masked_atomic(qp, nic, ctrl, &mut segments, work)?;
+        }
         opcode => {
             nic.strict.report(rules::WQE_OPCODE, || format!("QP {:#x}, WQE {:#x}: {opcode}", qp.qpn, work.index));
             return Err(bad_operation());
@@ -196,6 +201,37 @@ fn address_vector(segments: &mut Segments) -> Result<Datagram, Failure> {
 fn remote(segments: &mut Segments, work: &mut SendWork) -> Result<(), Failure> {
     let remote = segments.take::<RaddrSeg>().ok_or(bad_operation())?;
     (work.address, work.rkey) = (remote.raddr(), remote.rkey());
+    Ok(())
+}
+
+/// `opmod` of a masked atomic: this bit, and the log of its bytes, from four on.
+const MASKED: u8 = 1 << 3;
+const LOG_SMALLEST: u8 = 2;
+
+/// The operands of a masked atomic, padded to whole segments. PRM "Extended Atomic Segment".
+fn masked_atomic(
+    qp: &Qp,
+    nic: &Nic,
+    ctrl: &CtrlSeg,
+    segments: &mut Segments,
+    work: &mut SendWork,
+) -> Result<(), Failure> {
+    let swaps = work.opcode == WqeOpcode::AtomicMaskedCs;
+    let log_size = (ctrl.opmod() & !MASKED).wrapping_add(LOG_SMALLEST);
+    let caps = nic.firmware.caps.atomic();
+    let operation = if swaps { MASKED_COMPARE_SWAP } else { MASKED_FETCH_ADD };
+    let is_announced = caps.atomic_operations() & operation != 0
+        && u32::from(caps.atomic_size_qp()).checked_shr(log_size.into()).is_some_and(|sizes| sizes & 1 != 0);
+    if ctrl.opmod() & MASKED == 0 || !is_announced {
+        nic.strict.report(rules::WQE_OPCODE, || {
+            format!("QP {:#x}, WQE {:#x}: {} with opmod {:#x}", qp.qpn, work.index, work.opcode, ctrl.opmod())
+        });
+        return Err(bad_operation());
+    }
+    let len = (if swaps { 4 } else { 2 }) << log_size;
+    let (operands, rest) = segments.0.split_at_checked(usize::next_multiple_of(len, SEGMENT)).ok_or(bad_operation())?;
+    work.inline.extend_from_slice(&operands[..len]);
+    segments.0 = rest;
     Ok(())
 }
 
@@ -267,8 +303,12 @@ fn check_memory(qp: &Qp, nic: &Nic, work: &SendWork) -> Result<(), Failure> {
             return Err(Failure::new(CqeSyndrome::LocalProtection));
         }
     }
-    let atomic = matches!(work.opcode, WqeOpcode::AtomicCs | WqeOpcode::AtomicFa);
-    if atomic && work.len != 8 {
+    let needed = match work.opcode {
+        WqeOpcode::AtomicMaskedCs => work.inline.len() / 4,
+        WqeOpcode::AtomicMaskedFa => work.inline.len() / 2,
+        _ => size_of::<u64>(),
+    };
+    if work.is_atomic() && work.len as usize != needed {
         return Err(Failure::new(CqeSyndrome::LocalLength));
     }
     Ok(())

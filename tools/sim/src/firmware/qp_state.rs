@@ -23,6 +23,7 @@ use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::Function;
 use crate::objects::{AddressPath, Qp};
+use crate::profile::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD};
 use crate::transport::packet::FRAME_OVERHEAD;
 
 /// Bits of `opt_param_mask`.
@@ -302,14 +303,25 @@ fn take_rights(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Resu
         if wanted.rae() && !f.nic.firmware.caps.general().atomic() {
             return Err(Syndrome::Atomics);
         }
-        // Of eight bytes, in whatever mode: the others allow more than is announced, or nothing.
-        if wanted.rae() && !matches!(wanted.atomic_mode(), AtomicMode::IbSpec | AtomicMode::Only8B | AtomicMode::UpTo8B)
-        {
+        if wanted.rae() && !is_mode_announced(f, wanted.atomic_mode()) {
             return Err(Syndrome::AtomicMode);
         }
         context.w().rae(wanted.rae()).atomic_mode(wanted.atomic_mode());
     }
     Ok(())
+}
+
+/// Of eight bytes, a mode may allow masked atomics or not; the longer ones are for these alone.
+fn is_mode_announced(f: &Function, mode: AtomicMode) -> bool {
+    let caps = f.nic.firmware.caps.atomic();
+    match mode {
+        AtomicMode::IbSpec | AtomicMode::Only8B | AtomicMode::UpTo8B => true,
+        AtomicMode::UpTo16B | AtomicMode::UpTo32B => {
+            let masked = caps.atomic_operations() & (MASKED_COMPARE_SWAP | MASKED_FETCH_ADD) != 0;
+            masked && u32::from(caps.atomic_size_qp()) >> mode.number() & 1 != 0
+        }
+        _ => false,
+    }
 }
 
 fn take_counter(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {

@@ -216,7 +216,7 @@ syndromes! {
     0x0c0b AlternatePath BadParameter "an alternate path is given, but there is no path migration on Ethernet",
     0x0c0c PortMtu BadParameter "mtu, with its headers, does not fit the port's (PMTU)",
     0x0c0d RoceDisabled BadParameter "roce_en of the vport is not set, or the roce capability was cleared",
-    0x0c0e AtomicMode BadParameter "rae is set, but atomic_mode is not one of 8 bytes",
+    0x0c0e AtomicMode BadParameter "rae is set, but atomic_mode is not one of the announced sizes (atomic_size_qp)",
 
     // Vport.
     0x0d01 OtherVport BadParameter "other_vport is set, but the function manages no other vports",

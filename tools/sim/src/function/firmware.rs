@@ -111,11 +111,16 @@ impl Firmware {
         since.as_secs().wrapping_mul(khz * 1000).wrapping_add(u64::from(since.subsec_nanos()) * khz / 1_000_000)
     }
 
-    /// Whether atomics use little-endian numbers in memory: only if the driver has chosen host byte order.
+    /// Whether the host's numbers are little-endian, as its driver says.
+    pub(crate) fn host_is_little_endian(&self) -> bool {
+        Layout::as_bytes(&self.host_endianness).iter().all(|byte| *byte == 0)
+    }
+
+    /// Whether the responses to atomics of eight bytes are little-endian: only if the driver has chosen the order of
+    /// such a host.
     pub(crate) fn atomics_little_endian(&self) -> bool {
         const HOST_ORDER: u8 = 1;
-        let host_is_little = Layout::as_bytes(&self.host_endianness).iter().all(|byte| *byte == 0);
-        self.caps.atomic().atomic_req_8B_endianness_mode() == HOST_ORDER && host_is_little
+        self.caps.atomic().atomic_req_8B_endianness_mode() == HOST_ORDER && self.host_is_little_endian()
     }
 
     /// Pages of client memory that firmware holds.

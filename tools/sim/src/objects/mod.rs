@@ -37,7 +37,7 @@ pub(crate) use qp::{GROUP_QPN, GSI_QPN};
 pub use qp_progress::RcState;
 #[cfg(test)]
 pub(crate) use qp_progress::Requester;
-pub(crate) use qp_progress::{Buffer, Consumed, Message, PendingAck, Reply};
+pub(crate) use qp_progress::{AtomicResult, Buffer, Consumed, Message, PendingAck, Reply};
 pub use srq::{Srq, XrcSrq};
 pub use uar::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL, Uar};
 pub use work::Failure;

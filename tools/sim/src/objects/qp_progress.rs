@@ -96,7 +96,7 @@ pub(crate) struct Responder {
     /// Acknowledgement to send after all `replies`.
     pub pending_ack: Option<PendingAck>,
     /// Results of atomics by PSN, for duplicate requests.
-    pub atomics: VecDeque<(Psn, u64)>,
+    pub atomics: VecDeque<(Psn, AtomicResult)>,
 }
 
 /// A message of several packets in progress.
@@ -110,7 +110,40 @@ pub(crate) enum Message {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reply {
     Read { psn: Psn, user: User, rkey: u32, address: u64, left: u32, is_first: bool },
-    Atomic { psn: Psn, value: u64 },
+    Atomic { psn: Psn, found: AtomicResult },
+}
+
+/// What an atomic found in memory: big-endian numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AtomicResult {
+    bytes: [u8; Self::LONGEST],
+    len: u8,
+}
+
+impl AtomicResult {
+    /// Bytes of the longest atomic.
+    pub const LONGEST: usize = 32;
+
+    /// Of these bytes, at most [`LONGEST`](Self::LONGEST).
+    pub fn new(found: &[u8]) -> Self {
+        let len = found.len().min(Self::LONGEST);
+        let mut bytes = [0; Self::LONGEST];
+        bytes[..len].copy_from_slice(&found[..len]);
+        AtomicResult { bytes, len: len as u8 }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..usize::from(self.len)]
+    }
+
+    /// The number, of a result of eight bytes: the payload of a standard response.
+    pub fn quadword(&self) -> Option<u64> {
+        self.bytes().try_into().ok().map(u64::from_be_bytes)
+    }
 }
 
 impl Reply {

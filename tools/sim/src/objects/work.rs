@@ -49,6 +49,7 @@ pub(crate) struct SendWork {
     /// Key update, of a UMR WQE.
     pub update: Option<Box<Update>>,
     pub pieces: Vec<Piece>,
+    /// Inline data; the operands of a masked atomic, which has none.
     pub inline: Vec<u8>,
     /// Message length in bytes.
     pub len: u32,
@@ -104,7 +105,17 @@ impl SendWork {
 
     /// Whether it expects response data: read or atomic.
     pub fn is_read(&self) -> bool {
-        matches!(self.opcode, WqeOpcode::RdmaRead | WqeOpcode::AtomicCs | WqeOpcode::AtomicFa)
+        self.opcode == WqeOpcode::RdmaRead || self.is_atomic()
+    }
+
+    /// Whether it is an atomic.
+    pub fn is_atomic(&self) -> bool {
+        matches!(self.opcode, WqeOpcode::AtomicCs | WqeOpcode::AtomicFa) || self.is_masked_atomic()
+    }
+
+    /// Whether it is a masked atomic.
+    pub fn is_masked_atomic(&self) -> bool {
+        matches!(self.opcode, WqeOpcode::AtomicMaskedCs | WqeOpcode::AtomicMaskedFa)
     }
 
     /// Whether it changes a key, and has not done so yet.

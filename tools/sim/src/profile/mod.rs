@@ -11,8 +11,8 @@ mod pages;
 
 use mlx5_prm::caps::{AtomicCaps, CmdHcaCap, DeviceMemCap, FlowTableNicCap, PerProtocolNetworkingOffloadCaps, RoceCap};
 
-pub(crate) use pages::UCTX_RAW_TX;
 use pages::{LOG_BAR_SIZE, atomic, current, device_memory, ethernet, flow_table, general, roce};
+pub(crate) use pages::{MASKED_COMPARE_SWAP, MASKED_FETCH_ADD, UCTX_RAW_TX};
 
 /// Profile of a card.
 #[derive(Debug, Clone)]

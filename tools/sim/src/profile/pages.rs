@@ -152,17 +152,25 @@ pub(super) fn roce(sw_source_port: bool) -> RoceCap {
     caps
 }
 
-/// Compare-and-swap and fetch-and-add of 8 bytes, with selectable byte order.
+/// `atomic_operations`: compare and swap.
+pub(crate) const COMPARE_SWAP: u16 = 1 << 0;
+/// `atomic_operations`: fetch and add.
+pub(crate) const FETCH_ADD: u16 = 1 << 1;
+/// `atomic_operations`: masked compare and swap.
+pub(crate) const MASKED_COMPARE_SWAP: u16 = 1 << 2;
+/// `atomic_operations`: masked fetch and add.
+pub(crate) const MASKED_FETCH_ADD: u16 = 1 << 3;
+
+/// Compare-and-swap and fetch-and-add of 8 bytes, with selectable byte order; masked ones of 4 to 32 bytes.
 pub(super) fn atomic(endianness_mode: u8) -> AtomicCaps {
-    const COMPARE_SWAP: u16 = 1 << 0;
-    const FETCH_ADD: u16 = 1 << 1;
-    const EIGHT_BYTES: u16 = 1 << 3;
+    /// Bit n: 2^n bytes.
+    const SIZES: u16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
     let mut caps = AtomicCaps::ZERO;
     caps.w()
         .atomic_req_8B_endianness_mode(endianness_mode)
         .supported_atomic_req_8B_endianness_mode_1(true)
-        .atomic_operations(COMPARE_SWAP | FETCH_ADD)
-        .atomic_size_qp(EIGHT_BYTES);
+        .atomic_operations(COMPARE_SWAP | FETCH_ADD | MASKED_COMPARE_SWAP | MASKED_FETCH_ADD)
+        .atomic_size_qp(SIZES);
     caps
 }
 

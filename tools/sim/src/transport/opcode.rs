@@ -1,7 +1,15 @@
 //! Supported transports and opcodes of [`mlx5_prm::ib`]. IBTA 9.2 "Operation Code (OpCode)"; XRC: annex A14.
+//!
+//! Masked atomics are NVIDIA's, and how they look on the wire is not public. Here they have numbers that IBTA leaves to
+//! manufacturers, a RETH, and the operands as payload; the response to one of eight bytes is the standard one, which is
+//! documented. So masked atomics work between models alone, and a capture shows an unknown opcode.
 
 use mlx5_prm::ib::{Aeth, AtomicAckEth, AtomicEth, BthOperation, BthService, Ieth, ImmDt, Reth};
 use mlx5_prm::layout::Layout;
+
+/// Of an extended opcode, the low bits of the operation; the transport is in the high ones.
+const LOG_EXTENDED: u32 = 2;
+const EXTENDED_MASK: u8 = (1 << LOG_EXTENDED) - 1;
 
 /// Transport service of a packet: the three high bits of the opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,19 +31,24 @@ impl Transport {
 
     /// The transport and opcode of a packet; `None` for an unsupported combination.
     pub fn split(service: BthService, operation: BthOperation) -> Option<(Self, Opcode)> {
-        let transport = Self::ALL.into_iter().find(|transport| transport.service() == service)?;
-        let opcode = Opcode::from_operation(operation)?;
+        let number = operation.number() as u8;
+        let (transport, opcode) = match service {
+            BthService::ManufacturerSpecific => (number >> LOG_EXTENDED, Opcode::EXTENDED | number & EXTENDED_MASK),
+            _ => (service.number() as u8, number),
+        };
+        let transport = Self::ALL.into_iter().find(|known| *known as u8 == transport)?;
+        let opcode = Opcode::from_number(opcode)?;
         transport.has(opcode).then_some((transport, opcode))
     }
 
-    /// The service in the BTH.
-    pub const fn service(self) -> BthService {
-        BthService::from_number(self as u32)
-    }
-
-    /// The opcode in the BTH.
-    pub const fn number(self, opcode: Opcode) -> u8 {
-        (self as u8) << 5 | opcode as u8
+    /// Service and operation in the BTH.
+    pub const fn in_header(self, opcode: Opcode) -> (BthService, BthOperation) {
+        let number = opcode as u8;
+        if number & Opcode::EXTENDED == 0 {
+            return (BthService::from_number(self as u32), BthOperation::from_number(number as u32));
+        }
+        let operation = (self as u8) << LOG_EXTENDED | number & EXTENDED_MASK;
+        (BthService::ManufacturerSpecific, BthOperation::from_number(operation as u32))
     }
 
     /// Whether this transport has packets with this opcode.
@@ -54,7 +67,8 @@ impl Transport {
     }
 }
 
-/// Operation of a packet: the five low bits of the opcode, the same in every transport that has it.
+/// Operation of a packet: the five low bits of the opcode, the same in every transport that has it; with
+/// [`EXTENDED`](Self::EXTENDED), one of the manufacturer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -104,6 +118,12 @@ pub enum Opcode {
     SendLastInval = BthOperation::SendLastInval.number() as u8,
     /// Only packet of a send that invalidates a key.
     SendOnlyInval = BthOperation::SendOnlyInval.number() as u8,
+    /// Masked compare and swap.
+    MaskedCompareSwap = Opcode::EXTENDED,
+    /// Masked fetch and add.
+    MaskedFetchAdd = Opcode::EXTENDED + 1,
+    /// Response to a masked atomic that has not eight bytes.
+    MaskedAcknowledge = Opcode::EXTENDED + 2,
 }
 
 /// The message a request packet belongs to.
@@ -120,8 +140,10 @@ pub enum Message {
 }
 
 impl Opcode {
+    /// Bit of the manufacturer's operations.
+    pub const EXTENDED: u8 = 1 << 5;
     /// Every opcode.
-    pub const ALL: [Opcode; 23] = {
+    pub const ALL: [Opcode; 26] = {
         use Opcode::*;
         [
             SendFirst,
@@ -147,25 +169,23 @@ impl Opcode {
             FetchAdd,
             SendLastInval,
             SendOnlyInval,
+            MaskedCompareSwap,
+            MaskedFetchAdd,
+            MaskedAcknowledge,
         ]
     };
 
-    /// From the operation in the BTH; `None` if it is reserved or unsupported.
-    pub fn from_operation(operation: BthOperation) -> Option<Self> {
-        const BY_NUMBER: [Option<Opcode>; 32] = {
-            let (mut table, mut i) = ([None; 32], 0);
+    /// From its number; `None` if it is reserved or unsupported.
+    fn from_number(number: u8) -> Option<Self> {
+        const BY_NUMBER: [Option<Opcode>; 64] = {
+            let (mut table, mut i) = ([None; 64], 0);
             while i < Opcode::ALL.len() {
                 table[Opcode::ALL[i] as usize] = Some(Opcode::ALL[i]);
                 i += 1;
             }
             table
         };
-        BY_NUMBER.get(operation.number() as usize).copied().flatten()
-    }
-
-    /// The operation in the BTH.
-    pub const fn operation(self) -> BthOperation {
-        BthOperation::from_number(self as u32)
+        BY_NUMBER.get(usize::from(number)).copied().flatten()
     }
 
     /// The message a request is part of; `None` for a response.
@@ -176,9 +196,9 @@ impl Opcode {
             | SendOnlyInval => Some(Message::Send),
             WriteFirst | WriteMiddle | WriteLast | WriteLastImm | WriteOnly | WriteOnlyImm => Some(Message::Write),
             ReadRequest => Some(Message::Read),
-            CompareSwap | FetchAdd => Some(Message::Atomic),
+            CompareSwap | FetchAdd | MaskedCompareSwap | MaskedFetchAdd => Some(Message::Atomic),
             ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly | Acknowledge
-            | AtomicAcknowledge => None,
+            | AtomicAcknowledge | MaskedAcknowledge => None,
         }
     }
 
@@ -208,13 +228,14 @@ impl Opcode {
     /// Whether a RETH follows the BTH.
     pub const fn has_reth(self) -> bool {
         use Opcode::*;
-        matches!(self, WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest)
+        matches!(self, WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest) || self.is_masked_atomic()
     }
 
     /// Whether an AETH follows the BTH.
     pub const fn has_aeth(self) -> bool {
         use Opcode::*;
-        matches!(self, ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge | AtomicAcknowledge)
+        matches!(self, ReadResponseFirst | ReadResponseLast | ReadResponseOnly)
+            || matches!(self, Acknowledge | AtomicAcknowledge | MaskedAcknowledge)
     }
 
     /// Whether ImmDt follows.
@@ -226,6 +247,11 @@ impl Opcode {
     /// Whether an IETH, the R_Key to invalidate, follows.
     pub const fn has_ieth(self) -> bool {
         matches!(self, Opcode::SendLastInval | Opcode::SendOnlyInval)
+    }
+
+    /// Whether it requests a masked atomic: its operands are the payload.
+    pub const fn is_masked_atomic(self) -> bool {
+        matches!(self, Opcode::MaskedCompareSwap | Opcode::MaskedFetchAdd)
     }
 
     /// Whether an AtomicETH follows.
@@ -253,8 +279,8 @@ impl Opcode {
     /// Length in bytes of the extended headers after the BTH.
     pub const fn extended_len(self) -> usize {
         // Every frame is asked several times.
-        const BY_NUMBER: [u8; 32] = {
-            let (mut table, mut i) = ([0; 32], 0);
+        const BY_NUMBER: [u8; 64] = {
+            let (mut table, mut i) = ([0; 64], 0);
             while i < Opcode::ALL.len() {
                 table[Opcode::ALL[i] as usize] = Opcode::ALL[i].sum_of_extended() as u8;
                 i += 1;
@@ -280,16 +306,15 @@ mod tests {
 
     #[test]
     fn numbers_and_back() {
-        let split = |number: u32| {
-            Transport::split(BthService::from_number(number >> 5), BthOperation::from_number(number & 0x1f))
-        };
+        let mut known = 0;
         for number in 0..=255 {
-            if let Some((transport, opcode)) = split(number) {
-                assert_eq!(u32::from(transport.number(opcode)), number);
+            let header = (BthService::from_number(number >> 5), BthOperation::from_number(number & 0x1f));
+            if let Some((transport, opcode)) = Transport::split(header.0, header.1) {
+                assert_eq!(transport.in_header(opcode), header);
+                known += 1;
             }
         }
-        let known = (0..=255).filter(|number| split(*number).is_some()).count();
-        assert_eq!(known, 23 + 12 + 2 + 23, "RC, UC, UD, XRC");
+        assert_eq!(known, 23 + 12 + 2 + 23 + 2 * 3, "RC, UC, UD, XRC; masked atomics of RC and XRC");
     }
 
     #[test]

@@ -164,7 +164,8 @@ impl Packet {
     fn bth(&self) -> ib::Bth {
         let mut bth = ib::Bth::ZERO;
         // MigReq is always 1 on RoCE: there is no path migration.
-        bth.w().service(self.transport.service()).operation(self.opcode.operation()).se(self.solicited).mig_req(true);
+        let (service, operation) = self.transport.in_header(self.opcode);
+        bth.w().service(service).operation(operation).se(self.solicited).mig_req(true);
         bth.w().pad_cnt(self.pad() as u8).p_key(self.pkey).fecn(self.fecn).becn(self.becn);
         bth.w().dest_qp(self.dest_qpn & Psn::MASK).ack_req(self.ack_request).psn(self.psn.number());
         bth

@@ -8,6 +8,7 @@
 //! Retransmission is go-back-N: after a timeout, a NAK for a PSN sequence error, or a gap in a read response, the
 //! requester sends again from the oldest unacknowledged PSN.
 
+mod atomic;
 pub(crate) mod requester;
 pub(crate) mod responder;
 

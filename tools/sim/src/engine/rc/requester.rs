@@ -9,7 +9,7 @@ use super::{ack_timeout, rnr_delay, route};
 use crate::engine::message::mtu;
 use crate::engine::{completion, event, flush, pieces, ud, umr, wqe};
 use crate::function::Nic;
-use crate::objects::{Failure, Qp, SendWork};
+use crate::objects::{AtomicResult, Failure, Qp, SendWork};
 use crate::strict::rules;
 use crate::transport::packet::{AtomicEth, Nak, Packet, Reth, Syndrome};
 use crate::transport::{Opcode, Psn};
@@ -206,6 +206,8 @@ fn opcode(work: &SendWork, number: u32) -> Opcode {
         WqeOpcode::RdmaRead => ReadRequest,
         WqeOpcode::AtomicCs => CompareSwap,
         WqeOpcode::AtomicFa => FetchAdd,
+        WqeOpcode::AtomicMaskedCs => MaskedCompareSwap,
+        WqeOpcode::AtomicMaskedFa => MaskedFetchAdd,
         _ => pick(SendOnly, SendFirst, SendMiddle, SendLast),
     }
 }
@@ -220,6 +222,9 @@ fn fill_request(qp: &Qp, work: &SendWork, number: u32, packet: &mut Packet) -> b
             rkey: work.rkey,
             len: work.len.saturating_sub(done),
         };
+    } else if work.is_masked_atomic() {
+        packet.reth = Reth { va: work.address, rkey: work.rkey, len: work.len };
+        packet.payload.extend_from_slice(&work.inline);
     } else {
         let SendWork { address: va, rkey, swap_add, compare, .. } = *work;
         packet.atomic = AtomicEth { va, rkey, swap_add, compare };
@@ -255,7 +260,8 @@ fn wants_ack(qp: &Qp, work: &SendWork, number: u32) -> bool {
 /// Strict mode: a retransmitted packet must have the same payload as the first time. If not, software reused the buffer
 /// before its completion.
 fn check_unchanged(qp: &mut Qp, nic: &Nic, number: u32, packet: &Packet) {
-    if !nic.strict.is_on() || !packet.opcode.has_payload() {
+    // A masked atomic's payload was taken from its WQE.
+    if !nic.strict.is_on() || !packet.opcode.has_payload() || packet.opcode.is_masked_atomic() {
         return;
     }
     let sum = crc32fast::hash(&packet.payload);
@@ -365,7 +371,7 @@ pub(crate) fn response(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     }
     match packet.opcode {
         Opcode::Acknowledge => acknowledge(qp, nic, packet),
-        Opcode::AtomicAcknowledge => atomic_response(qp, nic, packet),
+        Opcode::AtomicAcknowledge | Opcode::MaskedAcknowledge => atomic_response(qp, nic, packet),
         _ => read_response(qp, nic, packet),
     }
 }
@@ -507,11 +513,13 @@ fn atomic_response(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
         return;
     }
     let Some(work) = qp.rc.send.work.front() else { return };
-    if work.opcode == WqeOpcode::RdmaRead {
+    let standard = packet.atomic_ack.to_be_bytes();
+    let found = if packet.opcode == Opcode::AtomicAcknowledge { &standard[..] } else { &packet.payload };
+    if !work.is_atomic() || found.len() != work.len as usize {
         return fail(qp, nic, Failure::new(CqeSyndrome::BadResponse));
     }
-    let found = nic.atomic_operand(packet.atomic_ack).to_be_bytes();
-    match pieces::scatter(qp.user(), nic, &work.pieces, 0, &found) {
+    let told = nic.told(AtomicResult::new(found));
+    match pieces::scatter(qp.user(), nic, &work.pieces, 0, told.bytes()) {
         Ok(()) => progress(qp, nic, packet.psn.plus(1)),
         Err(syndrome) => fail(qp, nic, Failure::new(syndrome)),
     }

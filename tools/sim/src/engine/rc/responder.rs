@@ -1,15 +1,16 @@
 //! The responder: executes the remote requester's requests, and responds.
 
 use mlx5_prm::cqe::{CqeOpcode, CqeSyndrome};
+use mlx5_prm::ctx::AtomicMode;
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::QpState;
 
-use super::route;
+use super::{atomic, route};
 use crate::engine::flush::{self, to_error};
 use crate::engine::message::{longest, mtu, packets};
 use crate::engine::{completion, event, pieces, receive_wqe};
 use crate::function::Nic;
-use crate::objects::{Failure, Message, Mkey, MkeyRights, PendingAck, Qp, Reply, User};
+use crate::objects::{AtomicResult, Failure, Message, Mkey, MkeyRights, PendingAck, Qp, Reply, User};
 use crate::transport::opcode::Message as Kind;
 use crate::transport::packet::{Aeth, Nak, Packet, Syndrome};
 use crate::transport::{Opcode, Psn, Transport};
@@ -102,8 +103,8 @@ fn duplicate_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
 
 fn duplicate_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
     let known = qp.rc.receive.atomics.iter().find(|(psn, _)| *psn == packet.psn);
-    if let Some((psn, value)) = known.copied() {
-        respond_again(qp, nic, Reply::Atomic { psn, value });
+    if let Some((psn, found)) = known.copied() {
+        respond_again(qp, nic, Reply::Atomic { psn, found });
     }
 }
 
@@ -213,8 +214,8 @@ fn complete_request(qp: &mut Qp, nic: &mut Nic, packet: &Packet, taken: u32) {
             }
         }
         Some(Kind::Atomic) => {
-            if let Some((psn, value)) = qp.rc.receive.atomics.back().copied() {
-                reply(qp, nic, Reply::Atomic { psn, value });
+            if let Some((psn, found)) = qp.rc.receive.atomics.back().copied() {
+                reply(qp, nic, Reply::Atomic { psn, found });
             }
         }
         _ if packet.ack_request && packet.transport.is_reliable() => queue_ack(qp, nic, PendingAck::Ack),
@@ -260,6 +261,8 @@ fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
     };
     let (len, mtu) = (packet.payload.len(), mtu(qp) as usize);
     let fits = match (kind, packet.opcode.begins(), packet.opcode.ends()) {
+        // Operands.
+        (Kind::Atomic, ..) if packet.opcode.is_masked_atomic() => len > 0,
         (Kind::Read | Kind::Atomic, ..) => len == 0,
         (_, _, false) => len == mtu,
         (_, true, true) => len <= mtu,
@@ -387,32 +390,37 @@ fn execute_read(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refu
 }
 
 fn execute_atomic(qp: &mut Qp, nic: &mut Nic, packet: &Packet) -> Result<u32, Refusal> {
-    let atomic = packet.atomic;
-    if !atomic.va.is_multiple_of(8) {
+    let (va, rkey, size) = if packet.opcode.is_masked_atomic() {
+        let size = atomic::size_of_operands(packet.opcode, packet.payload.len());
+        let size = size.filter(|size| accepts_masked(qp, *size)).ok_or(Refusal::Nak(Nak::InvalidRequest))?;
+        (packet.reth.va, packet.reth.rkey, size)
+    } else {
+        (packet.atomic.va, packet.atomic.rkey, size_of::<u64>())
+    };
+    if !va.is_multiple_of(size as u64) {
         return Err(Refusal::Nak(Nak::InvalidRequest));
     }
     let user = user(qp, nic, packet)?;
-    if !nic.allows(user, atomic.rkey, atomic.va, 8, MkeyRights::REMOTE_ATOMIC) {
+    if !nic.allows(user, rkey, va, size as u64, MkeyRights::REMOTE_ATOMIC) {
         return Err(Refusal::Nak(Nak::RemoteAccess));
     }
-    let swap = packet.opcode == Opcode::CompareSwap;
-    let change = |memory: u64| {
-        let value = nic.atomic_operand(memory);
-        let new = match swap {
-            true if value == atomic.compare => atomic.swap_add,
-            true => value,
-            false => value.wrapping_add(atomic.swap_add),
-        };
-        nic.atomic_operand(new)
-    };
-    let old = nic.update(user, atomic.rkey, atomic.va, change).ok_or(Refusal::Nak(Nak::RemoteOperation))?;
-    let found = nic.atomic_operand(old);
+    let is_little = nic.firmware.host_is_little_endian();
+    let old = nic.update(user, rkey, va, size, |memory| atomic::apply(packet, memory, is_little));
+    let found = atomic::found(old.ok_or(Refusal::Nak(Nak::RemoteOperation))?.bytes(), is_little);
     let kept = &mut qp.rc.receive.atomics;
     if kept.len() >= ATOMICS {
         kept.pop_front();
     }
     kept.push_back((packet.psn, found));
     Ok(1)
+}
+
+/// Whether `atomic_mode` of the queue pair allows masked atomics of `size` bytes.
+fn accepts_masked(qp: &Qp, size: usize) -> bool {
+    use AtomicMode::*;
+    let mode = qp.context.atomic_mode();
+    // From eight bytes on, a mode's number is the log of the bytes it allows.
+    matches!(mode, UpTo8B | UpTo16B | UpTo32B) && size <= 1 << mode.number()
 }
 
 /// Queues a response that carries data.
@@ -470,7 +478,7 @@ pub(crate) fn send_replies(qp: &mut Qp, nic: &mut Nic, budget: u32) -> bool {
     for _ in 0..budget {
         let Some(reply) = qp.rc.receive.replies.front().copied() else { break };
         let left = match reply {
-            Reply::Atomic { psn, value } => send_atomic(qp, nic, psn, value),
+            Reply::Atomic { psn, found } => send_atomic(qp, nic, psn, found),
             Reply::Read { .. } => send_read(qp, nic, reply),
         };
         match (left, qp.rc.receive.replies.front_mut()) {
@@ -484,9 +492,14 @@ pub(crate) fn send_replies(qp: &mut Qp, nic: &mut Nic, budget: u32) -> bool {
     !qp.rc.receive.replies.is_empty()
 }
 
-fn send_atomic(qp: &mut Qp, nic: &mut Nic, psn: Psn, value: u64) -> Option<Reply> {
-    let mut packet = response(qp, nic, Opcode::AtomicAcknowledge, psn, Syndrome::ACK.number())?;
-    packet.atomic_ack = value;
+fn send_atomic(qp: &mut Qp, nic: &mut Nic, psn: Psn, found: AtomicResult) -> Option<Reply> {
+    let standard = found.quadword();
+    let opcode = if standard.is_some() { Opcode::AtomicAcknowledge } else { Opcode::MaskedAcknowledge };
+    let mut packet = response(qp, nic, opcode, psn, Syndrome::ACK.number())?;
+    match standard {
+        Some(quadword) => packet.atomic_ack = quadword,
+        None => packet.payload.extend_from_slice(found.bytes()),
+    }
     nic.send(packet);
     None
 }

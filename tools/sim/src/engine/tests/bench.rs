@@ -91,11 +91,12 @@ pub struct Post {
     pub solicited: bool,
     pub fence: bool,
     pub immediate: u32,
+    pub opmod: u8,
 }
 
 impl Post {
     pub fn new(opcode: WqeOpcode, segs: Vec<Seg>) -> Self {
-        Post { opcode, segs, signalled: true, solicited: false, fence: false, immediate: 0 }
+        Post { opcode, segs, signalled: true, solicited: false, fence: false, immediate: 0, opmod: 0 }
     }
 
     pub fn bytes(&self, qpn: u32, index: u16) -> Vec<u8> {
@@ -125,6 +126,7 @@ impl Post {
         }
         let mut ctrl = CtrlSeg::ZERO;
         ctrl.w()
+            .opmod(self.opmod)
             .wqe_index(index)
             .opcode(self.opcode)
             .qp_or_sq(qpn)

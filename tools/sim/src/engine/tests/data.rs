@@ -9,9 +9,7 @@ use super::bench::*;
 use crate::bar;
 use crate::card::Wire;
 use crate::engine;
-use crate::function::Firmware;
 use crate::objects::{Mkey, NULL_LKEY, PageList, Translation};
-use crate::profile::Profile;
 use crate::strict::rules;
 use crate::wire::SocketUplink;
 
@@ -174,45 +172,6 @@ fn reads_are_bounded_and_a_fence_waits_for_them() {
     assert_eq!(bench.read(here, 60000), pattern(60000, 3));
     assert_eq!(bench.read(there + 64_000, 100), pattern(60000, 3)[59_000..59_100], "the write overtook the read");
     assert_eq!(bench.sent(a).iter().map(|done| done.index).collect::<Vec<_>>(), (0..21).collect::<Vec<_>>());
-}
-
-#[test]
-fn atomics() {
-    let (mut bench, a, _) = Bench::standard();
-    let (here, there, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
-    bench.write(there, &1000u64.to_ne_bytes());
-    let add = |value| {
-        Post::new(WqeOpcode::AtomicFa, vec![Seg::Remote(there, key), Seg::Atomic(value, 0), Seg::Data(here, 8, key)])
-    };
-    let swap = |compare, value| {
-        Post::new(
-            WqeOpcode::AtomicCs,
-            vec![Seg::Remote(there, key), Seg::Atomic(value, compare), Seg::Data(here + 8, 8, key)],
-        )
-    };
-    bench.post(a, &add(234));
-    bench.post(a, &swap(1234, 77));
-    bench.run();
-    assert_eq!(bench.read(here, 8), 1000u64.to_ne_bytes());
-    assert_eq!(bench.read(here + 8, 8), 1234u64.to_ne_bytes());
-    assert_eq!(bench.read(there, 8), 77u64.to_ne_bytes());
-    bench.post(a, &swap(1, 2));
-    bench.run();
-    assert_eq!(bench.read(there, 8), 77u64.to_ne_bytes());
-    assert_eq!(bench.sent(a).iter().map(|done| done.len).collect::<Vec<_>>(), [8, 8, 8]);
-}
-
-#[test]
-fn atomics_are_big_endian_until_software_chooses_the_order_of_the_host() {
-    let (mut bench, a, _) = Bench::standard();
-    bench.f.nic.firmware = Firmware::new(&Profile::connectx5(), bench.f.nic.now);
-    let (here, there, key) = (bench.alloc(4096), bench.alloc(4096), bench.key);
-    bench.write(there, &1000u64.to_be_bytes());
-    let segs = vec![Seg::Remote(there, key), Seg::Atomic(234, 0), Seg::Data(here, 8, key)];
-    bench.post(a, &Post::new(WqeOpcode::AtomicFa, segs));
-    bench.run();
-    assert_eq!(bench.read(here, 8), 1000u64.to_be_bytes());
-    assert_eq!(bench.read(there, 8), 1234u64.to_be_bytes());
 }
 
 #[test]

@@ -1,3 +1,4 @@
+mod atomics;
 pub(crate) mod bench;
 mod blueflame;
 mod completions;

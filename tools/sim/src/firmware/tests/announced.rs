@@ -159,7 +159,7 @@ const ATOMIC: &[Honoured] = &[
     ("atomic_req_8B_endianness_mode", "engine/nic.rs", "atomics_little_endian()"),
     ("supported_atomic_req_8B_endianness_mode_1", "function/firmware.rs", "HOST_ORDER"),
     ("atomic_operations", "engine/rc/responder.rs", "fn execute_atomic("),
-    ("atomic_size_qp", "firmware/qp_state.rs", "AtomicMode::UpTo8B"),
+    ("atomic_size_qp", "firmware/qp_state.rs", "caps.atomic_size_qp()"),
 ];
 
 const DEVICE_MEMORY: &[Honoured] = &[

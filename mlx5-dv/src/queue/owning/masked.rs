@@ -1,0 +1,94 @@
+//! Masked atomics of a connection.
+
+use std::time::Duration;
+
+use super::batch::ConnectionBatch;
+use super::connection::{Connection, WaitError};
+use super::in_flight::{Refused, Ticket};
+use crate::memory::RemoteAddress;
+use crate::objects::Buffer;
+use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
+
+impl ConnectionBatch<'_> {
+    /// Masked ATOMIC compare and swap: see [`Connection::masked_compare_swap`]. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn masked_compare_swap<N: MaskedNumber>(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        swap: MaskedSwap<N>,
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.post(Some(buffer), |batch, id, flags, _| {
+            // SAFETY: `post` keeps the buffer until its completion, or until the queue pair was reset or destroyed.
+            unsafe { batch.masked_compare_swap(id, flags, remote, swap, segment) }
+        })
+    }
+
+    /// Masked ATOMIC fetch and add: see [`Connection::masked_fetch_add`]. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn masked_fetch_add<N: MaskedNumber>(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        add: MaskedAdd<N>,
+    ) -> Result<Ticket, Refused> {
+        let segment = buffer.segment();
+        self.post(Some(buffer), |batch, id, flags, _| {
+            // SAFETY: as in `masked_compare_swap`.
+            unsafe { batch.masked_fetch_add(id, flags, remote, add, segment) }
+        })
+    }
+}
+
+impl Connection {
+    /// Masked ATOMIC compare and swap of the numbers at `remote`, as
+    /// [`SendBatch::masked_compare_swap`](crate::queue::SendBatch::masked_compare_swap). What was there is written to
+    /// `buffer`, of as many bytes: [`MaskedNumber::found`] reads it. Errors: [`Refused`], with the buffer.
+    #[inline]
+    pub fn masked_compare_swap<N: MaskedNumber>(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        swap: MaskedSwap<N>,
+    ) -> Result<Ticket, Refused> {
+        self.batch().masked_compare_swap(buffer, remote, swap)
+    }
+
+    /// Masked ATOMIC fetch and add to the numbers at `remote`, as
+    /// [`SendBatch::masked_fetch_add`](crate::queue::SendBatch::masked_fetch_add). Otherwise as
+    /// [`masked_compare_swap`](Self::masked_compare_swap).
+    #[inline]
+    pub fn masked_fetch_add<N: MaskedNumber>(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        add: MaskedAdd<N>,
+    ) -> Result<Ticket, Refused> {
+        self.batch().masked_fetch_add(buffer, remote, add)
+    }
+
+    /// As [`masked_compare_swap`](Self::masked_compare_swap), and waits for what was there. Errors: [`WaitError`].
+    pub fn masked_compare_swap_blocking<N: MaskedNumber>(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        swap: MaskedSwap<N>,
+        timeout: Duration,
+    ) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.masked_compare_swap(buffer, remote, swap);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+
+    /// As [`masked_fetch_add`](Self::masked_fetch_add), and waits for what was there. Errors: [`WaitError`].
+    pub fn masked_fetch_add_blocking<N: MaskedNumber>(
+        &mut self,
+        buffer: Buffer,
+        remote: RemoteAddress,
+        add: MaskedAdd<N>,
+        timeout: Duration,
+    ) -> Result<Option<Buffer>, WaitError> {
+        let ticket = self.masked_fetch_add(buffer, remote, add);
+        self.finish(ticket, timeout).map(|(_, buffer)| buffer)
+    }
+}
