@@ -175,8 +175,8 @@ impl Caps {
         }
     }
 
-    /// `Ok` if the card supports masked atomics of `bytes` bytes, on both ends of a connection. Linux does not offer them,
-    /// but lets queue pairs take them.
+    /// `Ok` if the card supports masked atomics of `bytes` bytes, on both ends of a connection. Linux does not offer
+    /// them, but lets queue pairs take them.
     ///
     /// # Errors
     /// [`Error::Unsupported`] names the missing capability.

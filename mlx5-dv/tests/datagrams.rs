@@ -261,8 +261,8 @@ fn each_service_refuses_the_other_s_calls() {
     assert!(said(connection.modify(&QpChanges::default().qkey(1))).contains("QpChanges::qkey is for UD"));
     datagrams.modify(&QpChanges::default().qkey(0x1234)).unwrap();
     assert_eq!(datagrams.query().unwrap().qkey, 0x1234);
-    other.service = ServiceType::Dci;
-    assert!(said(create(other)).starts_with("a queue pair of service DCI is not implemented"));
+    other.service = ServiceType::Mlx;
+    assert!(said(create(other)).starts_with("a queue pair of service MLX is not implemented"));
     assert!(said(AddressHandle::new(&device, &path.service_level(8), 1, 0)).contains("service_level"));
     assert!(said(AddressHandle::new(&device, &path, 1 << 24, 0)).contains("qpn"));
 }

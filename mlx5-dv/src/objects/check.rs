@@ -3,9 +3,10 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::ctx::TimestampFormat;
 
-use crate::caps::Caps;
+use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 
@@ -25,6 +26,14 @@ pub(crate) fn in_range(
         return Ok(());
     }
     Err(Invalid::out_of_range(field, given, limit, "this card").capability(capability))
+}
+
+/// `Ok` if the card has the dynamically connected transport.
+pub(crate) fn check_dc(caps: &Caps) -> Result<(), Error> {
+    match caps.current::<CmdHcaCap>(CapPage::General).is_some_and(|general| general.dct()) {
+        true => Ok(()),
+        false => Err(Error::Unsupported { what: "dynamic connections".into(), capability: "dct" }),
+    }
 }
 
 /// `Ok` if the card has the port `port`.

@@ -20,6 +20,7 @@
 mod buffer;
 mod check;
 mod cq;
+mod dct;
 mod device_memory;
 mod doorbell;
 mod exclusive_region;
@@ -48,6 +49,7 @@ mod xrcd;
 
 pub use buffer::Buffer;
 pub use cq::{Compression, Cq, CqModeration, CqOptions, CqeSize};
+pub use dct::{DcTarget, Dct, DctOptions, DctStatus};
 pub use device_memory::{DeviceMemory, DeviceMemoryRegion};
 pub use doorbell::{AnyDoorbell, DoorbellMode, Leased, Trapped};
 pub use exclusive_region::ExclusiveRegion;
@@ -63,6 +65,7 @@ pub use object::{DestroyError, DestroyReason};
 pub use pd::Pd;
 pub use qp::attributes::{InitAttributes, QpChanges, RtrAttributes, RtsAttributes};
 pub use qp::datagram::{AddressHandle, DatagramAttributes};
+pub use qp::initiator::InitiatorAttributes;
 pub use qp::options::QpOptions;
 pub use qp::path::AddressPath;
 pub use qp::{QpStatus, QueuePair};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::{
-    ArmXrcSrqIn, Command, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn, ModifyRqtIn, ModifySqIn,
-    Qp2errIn, Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn, WithTail,
+    ArmDctIn, ArmXrcSrqIn, Command, DrainDctIn, Init2initQpIn, Init2rtrQpIn, ModifyCqIn, ModifyRmpIn, ModifyRqIn,
+    ModifyRqtIn, ModifySqIn, Qp2errIn, Qp2rstIn, Reply, Rst2initQpIn, Rtr2rtsQpIn, Rts2rtsQpIn, WithTail,
 };
 use mlx5_prm::layout::Be32;
 
@@ -81,6 +81,11 @@ impl Object {
         self.end.as_ref().map_or_else(String::new, |end| end.object.clone())
     }
 
+    /// Whether it was not destroyed yet.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Modifies the object.
     pub(crate) fn modify<C: Transition>(&self, command: &C) -> Result<(), CommandError> {
         // SAFETY: moves the object, whose number its owner sets, from state to state, and names no memory: see
@@ -143,6 +148,8 @@ impl Transition for ModifyRmpIn {}
 impl Transition for WithTail<ModifyRqtIn, Be32> {}
 impl Transition for ModifyCqIn {}
 impl Transition for ArmXrcSrqIn {}
+impl Transition for DrainDctIn {}
+impl Transition for ArmDctIn {}
 
 /// An object that could not be destroyed. It is still alive, and can be destroyed again later.
 pub struct DestroyError<T> {

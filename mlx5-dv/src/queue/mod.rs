@@ -22,8 +22,9 @@
 //! [`SendBatch::register`] registers memory by a work request; [`FastKey`] does so for buffers of a connection.
 //! [`SendBatch::bind_window`] binds a memory window; [`FastWindow`] does so and holds the region. [`XrcSendQueue`] is
 //! level 1 for extended reliable connections, [`SharedReceiveQueue`] for receives that several queue pairs share,
-//! [`DatagramSendQueue`] for datagrams, each with its own destination. [`ethernet`] has levels 1 and 2 for Ethernet
-//! frames.
+//! [`DatagramSendQueue`] for datagrams, each with its own destination, [`DcSendQueue`] for reliable messages, each with
+//! its own target; [`DcInitiator`] and [`DcReceiver`] are level 2 for these. [`ethernet`] has levels 1 and 2 for
+//! Ethernet frames.
 
 mod completion;
 mod error;
@@ -43,6 +44,7 @@ pub use error::{Full, PostError, RetireError};
 pub use owning::batch::{ConnectionBatch, ConnectionReceives};
 pub use owning::connection::{Connection, UnreliableConnection, WaitError};
 pub use owning::datagrams::{DatagramEndpoint, DatagramOptions, DatagramSends};
+pub use owning::dynamic::{DcInitiator, DcReceiver};
 pub use owning::endpoint::{
     Endpoint, EndpointCompletions, EndpointError, EndpointReceives, EndpointSends, UnreliableEndpoint,
 };
@@ -57,6 +59,7 @@ pub use owning::setup::{ConnectionOptions, Peer};
 pub use receive::shared::{SharedReceiveBatch, SharedReceiveQueue};
 pub use receive::{ReceiveBatch, ReceiveQueue};
 pub use send::datagram::{DatagramSendBatch, DatagramSendQueue, Datagrams, GRH};
+pub use send::dynamic::{DcSendQueue, DynamicMessages};
 pub use send::extended::{ExtendedMessages, RemoteSrq, XrcSendQueue};
 pub use send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 pub use send::service::{Connected, Messages, Service, UnreliableMessages};

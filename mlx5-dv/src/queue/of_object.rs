@@ -9,6 +9,7 @@ use super::receive::ethernet::EthernetReceiveQueue;
 use super::receive::shared::SharedReceiveQueue;
 use super::receive::striding::StridingReceiveQueue;
 use super::send::datagram::{DatagramSendQueue, Datagrams};
+use super::send::dynamic::{DcSendQueue, DynamicMessages};
 use super::send::ethernet::EthernetSendQueue;
 use super::send::extended::{ExtendedMessages, XrcSendQueue};
 use super::send::service::Connected;
@@ -69,6 +70,25 @@ impl QueuePair {
         let (permit, doorbell) = self.lease_send_ring("xrc_send_queue", limits)?;
         let caps = self.device().caps();
         let service = ExtendedMessages { atomics: caps.check_atomics().is_ok(), masked: caps.masked_atomics() };
+        Ok(SendQueue::new(service, permit, doorbell, Arc::clone(self)))
+    }
+
+    /// The send queue of a dynamically connected initiator, with doorbell mode `D`. There is only one; after dropping
+    /// it, [`reset`](Self::reset) the queue pair to get another.
+    ///
+    /// # Errors
+    /// [`Error::State`] before RTS; [`Error::Invalid`] for a queue pair of another service, if the queue is in use or
+    /// does not exist, or if `D` is not available.
+    pub fn dc_send_queue<D: DoorbellMode>(self: &Arc<Self>) -> Result<DcSendQueue<D>, Error> {
+        self.must_be(&[ServiceType::Dci], "dc_send_queue", "send_queue, unreliable_send_queue or datagram_send_queue")?;
+        let caps = self.device().caps();
+        let limits = SendLimits {
+            sges: self.options().send_sges,
+            inline_bytes: self.options().inline_bytes,
+            log_max_msg: caps.log_max_msg.min(30),
+        };
+        let (permit, doorbell) = self.lease_send_ring("dc_send_queue", limits)?;
+        let service = DynamicMessages { atomics: caps.check_atomics().is_ok(), masked: caps.masked_atomics() };
         Ok(SendQueue::new(service, permit, doorbell, Arc::clone(self)))
     }
 

@@ -201,17 +201,17 @@ const COMPLETIONS: &[Row] = &[
 const QUEUE_PAIRS: &[Row] = &[
     row!(
         ["create_qp", "destroy_qp"],
-        Part("raw packets, which have SQ and RQ of their own (below), and DC"),
-        [QueuePair::create, QueuePair::destroy],
+        Whole,
+        [QueuePair::create, QueuePair::destroy, Dct::create, Dct::destroy],
         EVERY,
-        "RC, UC, XRC, UD, GSI",
+        "RC, UC, XRC, DC, UD, GSI",
         [PINGPONG, SHARED],
-        ""
+        "Raw packets have SQ and RQ of their own, as the card has it (below)"
     ),
     row!(
         ["create_qp_ex"],
-        Part("raw packets and DC, as for create_qp"),
-        [QueuePair::create, QpOptions::srq, QpOptions::user_index, Hub<()>::join],
+        Whole,
+        [QueuePair::create, QpOptions::srq, QpOptions::user_index, QpOptions::dc_initiator, Hub<()>::join],
         EVERY,
         ALL,
         [SHARED],
@@ -228,10 +228,11 @@ const QUEUE_PAIRS: &[Row] = &[
     ),
     row!(
         ["modify_qp"],
-        Part("alternate paths; no command leads to SQD"),
+        Whole,
         [
             QueuePair::init,
             QueuePair::activate,
+            QueuePair::activate_initiator,
             QueuePair::ready_to_receive,
             QueuePair::ready_to_send,
             QueuePair::modify,
@@ -241,7 +242,8 @@ const QUEUE_PAIRS: &[Row] = &[
         EVERY,
         ALL,
         [PINGPONG],
-        "`QueuePair::modify` changes rights in INIT and RTS, RNR timer and Q_Key in RTS"
+        "`QueuePair::modify` changes rights in INIT and RTS, RNR timer and Q_Key in RTS. There is no state SQD, to which no public \
+         command leads, and no alternate path, which RoCE has not"
     ),
     row!(["modify_qp_rate_limit"], No("no rate limit is put on a queue pair")),
     row!(
@@ -260,9 +262,10 @@ const QUEUE_PAIRS: &[Row] = &[
             QueuePair::unreliable_send_queue::<AnyDoorbell>,
             XrcConnection::send,
             DatagramEndpoint::sends,
+            DcInitiator::send,
         ],
         EVERY,
-        ALL,
+        "RC, UC, XRC, DC, UD",
         [PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC],
         "SEND, RDMA WRITE (both with and without immediate), SEND with invalidate, RDMA READ, atomics, NOP; inline data, \
          scatter/gather, fences, solicited events"
@@ -431,8 +434,17 @@ pub const BESIDE: &[Row] = &[
             Connection::masked_fetch_add::<u64>,
         ],
         EVERY,
-        "RC, XRC",
+        "RC, XRC, DC",
         [],
         "Of 4, 8, 16 and 32 bytes, which no verb has; `Caps::check_masked_atomics`"
+    ),
+    row!(
+        ["dynamic connections (libmlx5's create_qp, wr_set_dc_addr)"],
+        Part("streams of an initiator, which the software card does not announce (`log_max_dci_stream_channels`)"),
+        [Dct::create, Dct::query, Dct::arm_key_violation, DcTarget::new, DcInitiator::new, DcReceiver::new],
+        EVERY,
+        "DC",
+        [],
+        "How DC looks on the wire is not public: the software card speaks it with software cards alone"
     ),
 ];

@@ -84,11 +84,12 @@ fn packet(transport: Transport, opcode: Opcode, route: Route, payload: usize) ->
     packet
 }
 
-/// Packets of every opcode: IPv4 and IPv6, with and without VLAN tag, with 0 to 3 bytes of padding.
+/// Packets of every public opcode: IPv4 and IPv6, with and without VLAN tag, with 0 to 3 bytes of padding.
 fn every_packet() -> Vec<Packet> {
     let mut packets = Vec::new();
     for transport in Transport::ALL {
-        for opcode in Opcode::ALL.into_iter().filter(|opcode| transport.has(*opcode)) {
+        let known = |opcode: &Opcode| transport.has(*opcode) && transport.is_public(*opcode);
+        for opcode in Opcode::ALL.into_iter().filter(known) {
             for payload in 0..4 {
                 let tag = (payload == 1).then_some(5);
                 packets.push(packet(transport, opcode, route(payload % 2 == 0, tag), 64 + payload));

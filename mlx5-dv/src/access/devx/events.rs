@@ -61,6 +61,7 @@ impl Events {
             Opcode::CreateRmp => {
                 self.subscribe(device, Some(object), &[EventType::SrqLimit, EventType::SrqCatastrophic]);
             }
+            Opcode::CreateDct => self.subscribe(device, Some(object), &[EventType::DctKeyViolation]),
             Opcode::CreateCq => self.subscribe(device, Some(object), &[EventType::CqError]),
             _ => {}
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use mlx5_prm::caps::{CapPage, CmdHcaCap};
 use mlx5_prm::cmd::*;
 use mlx5_prm::eqe::EventType;
 use mlx5_prm::layout::Layout;
@@ -61,6 +62,9 @@ const ASYNC_EVENTS: [EventType; 14] = [
     EventType::SrqLastWqe,
     EventType::SrqLimit,
 ];
+
+/// Further ones, of cards with dynamically connected targets.
+const DCT_EVENTS: [EventType; 2] = [EventType::DctDrained, EventType::DctKeyViolation];
 
 /// A function after bring-up.
 pub struct BroughtUp {
@@ -302,7 +306,10 @@ fn create_event_queues(card: &Owned, caps: &Caps) -> Result<(), Error> {
         let eqn = CreateEqOut::read(&reply).map_or(0, |out| out.eq_number());
         Ok(ring.created(eqn, Arc::clone(&card.registers), uar_offset))
     };
-    let async_eq = create(LOG_ASYNC_EQ, 0, &ASYNC_EVENTS)?;
+    let general: Option<CmdHcaCap> = caps.current(CapPage::General);
+    let has_targets = general.is_some_and(|general| general.dct());
+    let of_targets = if has_targets { &DCT_EVENTS[..] } else { &[] };
+    let async_eq = create(LOG_ASYNC_EQ, 0, &[&ASYNC_EVENTS, of_targets].concat())?;
     let events = start_events(card, commands)?;
     events.adopt(async_eq, fds.next());
     *lock(&card.events) = Some(events);

@@ -3,6 +3,8 @@
 use mlx5_prm::values::PathMtu;
 
 use super::path::AddressPath;
+use crate::error::Error;
+use crate::objects::check::fits;
 use crate::objects::mkey::AccessFlags;
 
 /// Attributes of RST to INIT.
@@ -68,6 +70,16 @@ impl RtsAttributes {
     /// Starts at PSN `sq_psn`; everything else is default.
     pub fn new(sq_psn: u32) -> Self {
         RtsAttributes { sq_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 16 }
+    }
+}
+
+impl RtsAttributes {
+    /// `Ok` if its values fit.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        fits("sq_psn", self.sq_psn, 24)?;
+        fits("timeout", self.timeout.into(), 5)?;
+        fits("retry_count", self.retry_count.into(), 3)?;
+        Ok(fits("rnr_retry", self.rnr_retry.into(), 3)?)
     }
 }
 

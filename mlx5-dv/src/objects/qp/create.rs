@@ -13,7 +13,7 @@ use super::transition::LOG_ACK_REQ_FREQ;
 use crate::caps::{CapPage, Caps};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
-use crate::objects::check::{one_device, timestamps, user_index};
+use crate::objects::check::{check_dc, one_device, timestamps, user_index};
 use crate::objects::cq::Cq;
 use crate::objects::object::Object;
 use crate::objects::pd::Pd;
@@ -105,6 +105,7 @@ fn kind(service: ServiceType, device: &Device) -> Result<&'static str, Error> {
         ServiceType::Uc => Err(Error::Unsupported { what: "unreliable connections".into(), capability: "uc" }),
         ServiceType::Ud => Ok("a UD QP"),
         ServiceType::Xrc => Ok("an XRC QP"),
+        ServiceType::Dci => check_dc(caps).map(|()| "a DCI QP"),
         ServiceType::Qp1 if device.is_owned() => Ok("QP 1"),
         ServiceType::Qp1 => {
             let (what, device) = ("queue pair 1", device.name().into());
@@ -112,7 +113,7 @@ fn kind(service: ServiceType, device: &Device) -> Result<&'static str, Error> {
             Err(Invalid::WrongAccess { what, device, kernel: true, mend }.into())
         }
         other => {
-            let instead = "use ServiceType::Rc, Uc, Ud, Xrc or Qp1".into();
+            let instead = "use ServiceType::Rc, Uc, Ud, Xrc, Dci or Qp1".into();
             Err(Error::NotImplemented { what: format!("a queue pair of service {other}"), instead })
         }
     }

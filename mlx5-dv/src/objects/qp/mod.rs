@@ -24,6 +24,7 @@ use crate::lock::lock;
 pub(super) mod attributes;
 mod create;
 pub(super) mod datagram;
+pub(super) mod initiator;
 pub(super) mod options;
 pub(super) mod path;
 mod state;
@@ -31,7 +32,7 @@ mod transition;
 
 use options::{Layout, QpOptions};
 use path::AddressPath;
-use state::{datagram_way, way};
+use state::{datagram_way, initiator_way, way};
 
 /// A queue pair's status, as the card reports it. PRM "QUERY_QP".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +97,10 @@ pub struct QpStatus {
 ///
 /// A queue pair for datagrams goes from RST to RTS by [`activate`](Self::activate).
 /// [`datagram_send_queue`](Self::datagram_send_queue) returns its send queue.
+///
+/// A dynamically connected initiator ([`QpOptions::dc_initiator`]) does so by
+/// [`activate_initiator`](Self::activate_initiator); [`dc_send_queue`](Self::dc_send_queue) returns its send queue.
+/// What it sends to is a [`Dct`](super::Dct).
 ///
 /// The following calls fail with a [`StateError`] before firmware is asked: a transition that skips a state; a send
 /// queue before RTS (the card would silently ignore its doorbells); a receive queue before INIT; `to_error` in RST
@@ -181,6 +186,7 @@ impl QueuePair {
     fn forbidden(&self, state: QpState, call: &'static str, wanted: &'static str, reach: QpState) -> Error {
         let missing_calls = match self.options.service {
             ServiceType::Ud | ServiceType::Qp1 => datagram_way(state),
+            ServiceType::Dci => initiator_way(state),
             _ => way(state, reach),
         };
         StateError { qpn: self.qpn, state, call, wanted, missing_calls }.into()

@@ -16,8 +16,8 @@ use crate::objects::xrcd::Xrcd;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct QpOptions {
-    /// Service: [`ServiceType::Rc`], [`ServiceType::Uc`], [`ServiceType::Ud`], [`ServiceType::Xrc`], or
-    /// [`ServiceType::Qp1`] for management datagrams. Default: RC.
+    /// Service: [`ServiceType::Rc`], [`ServiceType::Uc`], [`ServiceType::Ud`], [`ServiceType::Xrc`],
+    /// [`ServiceType::Dci`] or, for management datagrams, [`ServiceType::Qp1`]. Default: RC.
     pub service: ServiceType,
     /// Capacity of the send queue, in work requests of the largest kind. Default: 128.
     pub send_wqes: u32,
@@ -83,6 +83,13 @@ impl QpOptions {
         self.xrc_initiator(domain)
     }
 
+    /// A dynamically connected initiator: reliable messages, each to a target of its own. It has no receive queue; who
+    /// receives is a [`Dct`](crate::objects::Dct).
+    pub fn dc_initiator(mut self) -> Self {
+        (self.service, self.recv_wqes) = (ServiceType::Dci, 0);
+        self
+    }
+
     /// Queue pair 1, for general services: management datagrams. Sets [`service`](Self::service) to
     /// [`ServiceType::Qp1`]. A function has only one.
     pub fn general_services(mut self) -> Self {
@@ -132,6 +139,8 @@ pub(super) struct Layout {
     pub(super) log_sq_size: Option<u32>,
 }
 
+/// Services whose queue pairs have no receive queue of their own.
+const NO_RECEIVES: &[ServiceType] = &[ServiceType::Xrc, ServiceType::Dci];
 /// Maximum number of bytes of inline data: the header's field has ten bits.
 const MAX_INLINE: u64 = 1023;
 
@@ -150,7 +159,7 @@ impl Layout {
     }
 
     fn receive(options: &QpOptions, caps: &Caps) -> Result<Option<u32>, Invalid> {
-        if options.recv_wqes == 0 || options.srq.is_some() || options.service == ServiceType::Xrc {
+        if options.recv_wqes == 0 || options.srq.is_some() || NO_RECEIVES.contains(&options.service) {
             return Ok(None);
         }
         let stride = Self::stride(options);
@@ -175,6 +184,7 @@ impl Layout {
     fn head(options: &QpOptions) -> u64 {
         match options.service {
             ServiceType::Ud | ServiceType::Qp1 => 1 + (size_of::<UdAdrsVector>() / SEGMENT) as u64,
+            ServiceType::Dci => 2 + (size_of::<UdAdrsVector>() / SEGMENT) as u64,
             // It also names the shared receive queue.
             ServiceType::Xrc => 3,
             _ => 2,

@@ -33,6 +33,16 @@ pub(super) fn datagram_way(state: QpState) -> &'static [&'static str] {
     }
 }
 
+const INITIATE: &str = "activate_initiator";
+
+/// The calls that activate a dynamically connected initiator.
+pub(super) fn initiator_way(state: QpState) -> &'static [&'static str] {
+    match state {
+        QpState::Rst => &[INITIATE],
+        _ => &[RESET, INITIATE],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -121,7 +121,7 @@ impl QueuePair {
     }
 
     /// `wanted`, or the largest path MTU that the port has room for.
-    fn path_mtu(&self, wanted: Option<PathMtu>) -> Result<PathMtu, Error> {
+    pub(super) fn path_mtu(&self, wanted: Option<PathMtu>) -> Result<PathMtu, Error> {
         if let Some(path_mtu) = wanted {
             fits("path_mtu", path_mtu.number(), 3)?;
             return Ok(path_mtu);
@@ -135,7 +135,7 @@ impl QueuePair {
     }
 
     /// Firmware's BAD_PARAM does not name the parameter; most often it is a path MTU that exceeds the port's.
-    fn explain_mtu(&self, error: CommandError, path_mtu: PathMtu) -> Error {
+    pub(super) fn explain_mtu(&self, error: CommandError, path_mtu: PathMtu) -> Error {
         let CommandErrorKind::Status { status: CmdStatus::BadParameter, syndrome, .. } = error.kind else {
             return error.into();
         };
@@ -163,10 +163,7 @@ impl QueuePair {
         if *state != QpState::Rtr {
             return Err(self.forbidden(*state, "ready_to_send", "RTR", QpState::Rtr));
         }
-        fits("sq_psn", attributes.sq_psn, 24)?;
-        fits("timeout", attributes.timeout.into(), 5)?;
-        fits("retry_count", attributes.retry_count.into(), 3)?;
-        fits("rnr_retry", attributes.rnr_retry.into(), 3)?;
+        attributes.check()?;
         let (mut command, mut context) = (Rtr2rtsQpIn::default(), Qpc::default());
         context.w().pm_state(PathMigration::Migrated).next_send_psn(attributes.sq_psn);
         if self.is_reliable() {

@@ -3,6 +3,7 @@
 pub(super) mod batch;
 pub(super) mod connection;
 pub(super) mod datagrams;
+pub(super) mod dynamic;
 pub(super) mod endpoint;
 pub(super) mod ethernet;
 pub(super) mod extended;

@@ -82,8 +82,8 @@ macro_rules! several {
 several!(2);
 several!(4);
 
-/// A masked compare and swap: if the bits of `compare_mask` equal those of `compare`, then the bits of `swap_mask` become
-/// those of `swap`. All numbers are swapped, or none.
+/// A masked compare and swap: if the bits of `compare_mask` equal those of `compare`, then the bits of `swap_mask`
+/// become those of `swap`. All numbers are swapped, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskedSwap<N> {
     /// What must be there.
@@ -243,7 +243,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, ExtendedMessages> {
 impl<D: SendDoorbell, S: Service> SendBatch<'_, D, S> {
     /// Posts a masked atomic on a card that has those whose bytes add up to `sizes`.
     #[inline(always)]
-    fn post_masked<N: MaskedNumber>(
+    pub(super) fn post_masked<N: MaskedNumber>(
         &mut self,
         sizes: u16,
         request: Request,

@@ -15,6 +15,7 @@ use crate::queue::error::{Full, PostError, RetireError};
 
 pub(super) mod connected;
 pub(super) mod datagram;
+pub(super) mod dynamic;
 pub(super) mod ethernet;
 pub(super) mod extended;
 pub(super) mod masked;

@@ -34,6 +34,19 @@ pub(crate) fn enter_error(qp: &mut Qp, nic: &mut Nic) {
     }
 }
 
+/// Ends a connection of a dynamically connected target: a message that is not complete ends with the receive that it
+/// began to fill, flushed.
+pub(crate) fn close(qp: &mut Qp, nic: &mut Nic) {
+    qp.state = QpState::Err;
+    let receive = &mut qp.rc.receive;
+    receive.replies.clear();
+    receive.pending_ack = None;
+    receive.message = None;
+    if let Some(work) = receive.work.take() {
+        completion::receive_failed(nic, qp, &work, completion::flushed());
+    }
+}
+
 /// Flushes all incomplete WQEs. Each gets a CQE, signaled or not.
 pub(crate) fn all(qp: &mut Qp, nic: &mut Nic) {
     flush_send(qp, nic);

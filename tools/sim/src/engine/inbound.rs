@@ -2,7 +2,7 @@
 
 use super::charge::charge;
 use super::rc::{requester, responder};
-use super::{ethernet, ud};
+use super::{dynamic, ethernet, ud};
 use crate::function::Function;
 use crate::objects::{GROUP_QPN, GidTable, Qp, RoceAddress};
 use crate::transport::{Packet, Transport};
@@ -29,6 +29,14 @@ pub(super) fn receive_frames(f: &mut Function) -> bool {
                 ethernet::receive::take(f, &bytes, sender);
             }
             Frame::Roce(packet) if packet.dest_qpn == GROUP_QPN => receive_multicast(f, packet),
+            Frame::Roce(packet) if packet.transport == Transport::Dc && packet.opcode.message().is_some() => {
+                if is_for_target(f, &packet) {
+                    dynamic::request(f, &packet);
+                } else {
+                    f.nic.port.counters.dropped += 1;
+                }
+                f.nic.scheduler.packets.give_back(packet);
+            }
             Frame::Roce(packet) => {
                 let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
                 let (to, len) = (packet.route.dst_mac, packet.frame_len());
@@ -81,13 +89,28 @@ fn is_of_vlan(entry: &RoceAddress, packet: &Packet) -> bool {
 /// Whether the queue pair accepts the packet. Connected: only from its peer's address. All: destination GID, VLAN and
 /// partition must match. IBTA A17.4.4.2 (addresses), 10.9.3 (partition).
 fn accepts(qp: &Qp, gids: &GidTable, packet: &Packet) -> bool {
-    let is_for = |entry: &RoceAddress| entry.gid == packet.route.dst && is_of_vlan(entry, packet);
+    let (remote, local) = match &qp.rc.send.target {
+        Some(connection) => (connection.target.rgid, connection.target.src_addr_index),
+        None => (qp.path.rgid, qp.path.src_addr_index),
+    };
     let is_path = if packet.transport == Transport::Ud {
-        gids.iter().any(|(_, entry)| is_for(entry))
+        gids.iter().any(|(_, entry)| is_for(entry, packet))
     } else {
-        qp.path.rgid == packet.route.src && gids.get(u16::from(qp.path.src_addr_index)).is_some_and(is_for)
+        remote == packet.route.src && gids.get(u16::from(local)).is_some_and(|entry| is_for(entry, packet))
     };
     qp.transport() == packet.transport && is_path && is_partition(packet) && packet.flipped.is_none()
+}
+
+/// Whether there is a dynamically connected target of the packet's destination.
+fn is_for_target(f: &Function, packet: &Packet) -> bool {
+    let gid = f.queues.dcts.get(packet.dest_qpn).map(|dct| u16::from(dct.context.my_addr_index()));
+    let entry = gid.and_then(|index| f.nic.objects.gids.get(index));
+    entry.is_some_and(|entry| is_for(entry, packet)) && is_partition(packet) && packet.flipped.is_none()
+}
+
+/// Whether a GID table entry has the destination and the VLAN of the packet.
+fn is_for(entry: &RoceAddress, packet: &Packet) -> bool {
+    entry.gid == packet.route.dst && is_of_vlan(entry, packet)
 }
 
 /// A RoCE port has only the default partition; the top bit (full or limited membership) is ignored. IBTA A17.4.7,

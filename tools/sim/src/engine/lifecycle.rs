@@ -5,14 +5,17 @@ use mlx5_prm::eqe::EventType;
 use mlx5_prm::values::{QpState, ServiceType};
 
 use super::rc::requester;
-use super::{check, completion, ethernet, event, flush};
+use super::{check, completion, dynamic, ethernet, event, flush};
 use crate::function::{Function, Scheduler};
 use crate::objects::{ArmState, DRIVER, PageList, Qp, RcState};
 use crate::transport::Psn;
 
 /// Function level reset: clears the scheduler and the port.
 pub fn reset(f: &mut Function) {
+    // A target must not take a new connection for an old one.
+    let connections = f.nic.scheduler.connections;
     f.nic.scheduler = Scheduler::default();
+    f.nic.scheduler.connections = connections;
     f.nic.port.clear();
 }
 
@@ -64,6 +67,11 @@ pub fn qp_state_changed(f: &mut Function, qpn: u32, from: QpState, to: QpState) 
             _ => {}
         }
     });
+}
+
+/// Firmware drains a dynamically connected target.
+pub fn dct_drained(f: &mut Function, dctn: u32) {
+    with_function_rights(f, |f| dynamic::drain(f, dctn));
 }
 
 /// Adds the engine's state of a queue pair to `context`, for `QUERY_QP`.

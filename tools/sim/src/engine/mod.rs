@@ -3,9 +3,9 @@
 //! The card calls [`run`] for each turn. A turn handles received frames, sends responses, lets each queue pair with
 //! work send a bounded number of packets, and handles expired timers. An engine borrows one queue and the
 //! [`Nic`](crate::function::Nic) beside it. The files, in the order in which a message passes through them: `doorbell`
-//! and `posted` (what software posted), `wqe` and `receive_wqe` (work requests), `rc` and `ud` (requester and
-//! responder), `pieces` and `memory` (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queues in error).
-//! `lifecycle` has the calls from firmware, `check` the checks of strict mode.
+//! and `posted` (what software posted), `wqe` and `receive_wqe` (work requests), `rc`, `dynamic` and `ud` (requester
+//! and responder), `pieces` and `memory` (memory by key), `completion` and `event` (CQEs, EQEs), `flush` (queues in
+//! error). `lifecycle` has the calls from firmware, `check` the checks of strict mode.
 
 mod charge;
 mod check;
@@ -13,6 +13,7 @@ mod completion;
 mod compression;
 mod cq_ring;
 mod doorbell;
+mod dynamic;
 mod ethernet;
 mod event;
 mod flush;
@@ -38,8 +39,8 @@ use mlx5_prm::values::QpState;
 
 pub use inbound::receive;
 pub use lifecycle::{
-    cq_created, cq_destroyed, cq_resized, describe_qp, post_event, qp_created, qp_destroyed, qp_state_changed, reset,
-    rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_state_changed,
+    cq_created, cq_destroyed, cq_resized, dct_drained, describe_qp, post_event, qp_created, qp_destroyed,
+    qp_state_changed, reset, rq_destroyed, rq_state_changed, sq_created, sq_destroyed, sq_state_changed,
 };
 
 use crate::function::Function;
@@ -89,12 +90,12 @@ pub fn run(f: &mut Function) -> bool {
 fn acknowledge(f: &mut Function) -> bool {
     let mut acking = std::mem::take(&mut f.nic.scheduler.acking);
     let any = !acking.is_empty();
-    let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
+    let (queues, nic) = (&mut f.queues, &mut f.nic);
     acking.retain(|qpn| {
         if !nic.port.can_send() {
             return true;
         }
-        if let Some(qp) = qps.get_mut(*qpn) {
+        if let Some(qp) = queues.scheduled(*qpn) {
             qp.rc.is_acking = false;
             responder::acknowledge(qp, nic);
         }
@@ -110,13 +111,13 @@ fn acknowledge(f: &mut Function) -> bool {
 /// responses. Queue pairs that cannot send keep their place.
 fn send(f: &mut Function) -> bool {
     let turns = f.nic.scheduler.ready.len().min(TURNS);
-    let (qps, nic) = (&mut f.queues.qps, &mut f.nic);
+    let (queues, nic) = (&mut f.queues, &mut f.nic);
     for _ in 0..turns {
         if !nic.port.can_send() {
             break;
         }
         let Some(qpn) = nic.scheduler.ready.pop_front() else { break };
-        let Some(qp) = qps.get_mut(qpn) else { continue };
+        let Some(qp) = queues.scheduled(qpn) else { continue };
         qp.rc.is_ready = false;
         let worked = charge(qp, nic, |qp, nic| {
             let replies = responder::send_replies(qp, nic, PACKETS);

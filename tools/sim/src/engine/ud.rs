@@ -18,14 +18,14 @@ const QKEY_OF_QP: u32 = 1 << 31;
 /// Bytes reserved for the IP header before each received message. IBTA A17.4.5.2.
 const GLOBAL_HEADER: usize = 40;
 
-/// An empty packet to the destination `datagram`. `None` if its GID table entry is empty.
-pub(crate) fn new_packet(qp: &Qp, nic: &mut Nic, datagram: &Datagram, opcode: Opcode, psn: Psn) -> Option<Box<Packet>> {
+/// Addresses of packets to `datagram`. `None` if its GID table entry is empty.
+pub(crate) fn route(qp: &Qp, nic: &Nic, datagram: &Datagram) -> Option<Route> {
     let Some(source) = nic.objects.gids.get(u16::from(datagram.src_addr_index)) else {
         let index = datagram.src_addr_index;
         nic.strict.report(rules::EMPTY_GID, || format!("QP {:#x}: GID index {index}", qp.qpn));
         return None;
     };
-    let route = Route {
+    Some(Route {
         dst_mac: datagram.rmac,
         src_mac: source.mac,
         src: source.gid,
@@ -35,7 +35,12 @@ pub(crate) fn new_packet(qp: &Qp, nic: &mut Nic, datagram: &Datagram, opcode: Op
         tclass: datagram.tclass,
         flow_label: datagram.flow_label,
         tag: source.vlan.map(|vlan| u16::from(datagram.priority & 7) << 13 | vlan),
-    };
+    })
+}
+
+/// An empty packet to the destination `datagram`. `None` if its GID table entry is empty.
+pub(crate) fn new_packet(qp: &Qp, nic: &mut Nic, datagram: &Datagram, opcode: Opcode, psn: Psn) -> Option<Box<Packet>> {
+    let route = route(qp, nic, datagram)?;
     let mut packet = nic.scheduler.packets.packet(opcode, route, datagram.qpn, psn);
     let qkey = if datagram.qkey & QKEY_OF_QP != 0 { own_qkey(qp) } else { datagram.qkey };
     let src_qpn = if qp.service == ServiceType::Qp1 { GSI_QPN } else { qp.qpn };

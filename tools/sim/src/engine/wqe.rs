@@ -140,6 +140,9 @@ fn parse(qp: &Qp, nic: &Nic, ctrl: &CtrlSeg, wqe: &[u8], work: &mut SendWork) ->
             work.xrc_srqn = segments.take::<XrcSeg>().ok_or(bad_operation())?.xrc_srqn();
         }
         Transport::Ud if work.opcode != WqeOpcode::Nop => work.datagram = Some(address_vector(&mut segments)?),
+        Transport::Dc if !matches!(work.opcode, WqeOpcode::Nop | WqeOpcode::Umr) => {
+            work.target = Some(address_vector(&mut segments)?);
+        }
         _ => {}
     }
     match work.opcode {
@@ -186,6 +189,7 @@ fn address_vector(segments: &mut Segments) -> Result<Datagram, Failure> {
     Ok(Datagram {
         qpn: av.destination_qp_dct(),
         qkey: (av.dc_key() >> 32) as u32,
+        dc_key: av.dc_key(),
         src_addr_index: av.src_addr_index(),
         rgid: *av.rgid_rip(),
         rmac: [high[0], high[1], high[2], high[3], low[0], low[1]],

@@ -6,8 +6,8 @@ use mlx5_prm::layout::Layout;
 use super::answer::{Answer, Request, Stop};
 use super::syndromes::Syndrome;
 use super::{
-    counter, cq, eq, flow, hca, l2_table, memic, mkey, multicast, pages, pd, qp, qp_state, register, roce, rq, rqt, sq,
-    srq, tir, tis, uar, uctx, umem, vport, xrcd,
+    counter, cq, dct, eq, flow, hca, l2_table, memic, mkey, multicast, pages, pd, qp, qp_state, register, roce, rq,
+    rqt, sq, srq, tir, tis, uar, uctx, umem, vport, xrcd,
 };
 use crate::function::{Function, HcaState};
 use crate::objects::{DRIVER, SHARED};
@@ -201,6 +201,11 @@ commands! {
     Qp2rst => fixed qp_state::to_rst,
     AttachToMcg => fixed multicast::attach,
     DetachFromMcg => fixed multicast::detach,
+    CreateDct => fixed dct::create,
+    QueryDct => fixed dct::query,
+    DrainDct => fixed dct::drain,
+    ArmDctForKeyViolation => fixed dct::arm,
+    DestroyDct => fixed dct::destroy,
     AllocXrcd => fixed xrcd::alloc,
     DeallocXrcd => fixed xrcd::dealloc,
     CreateRmp => listed srq::create_rmp,

@@ -52,6 +52,7 @@ pub(super) fn dealloc(f: &mut Function, command: &DeallocQCounterIn) -> Answer<D
     let number = command.counter_set_id();
     f.nic.objects.queue_counters.get(u32::from(number)).ok_or(Syndrome::NoSuchCounter)?;
     let in_queue = f.queues.rqs.iter().any(|(_, rq)| rq.counter_set_id == number);
+    let in_queue = in_queue || f.queues.dcts.iter().any(|(_, dct)| dct.context.counter_set_id() == number);
     if in_queue || f.queues.qps.iter().any(|(_, qp)| qp.counter_set_id == number) {
         return Err(Syndrome::CounterInUse.into());
     }

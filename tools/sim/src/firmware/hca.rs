@@ -80,6 +80,7 @@ fn describe(f: &Function) -> String {
         ("EQs", objects.eqs.len()),
         ("CQs", objects.cqs.len()),
         ("QPs", queues.qps.len()),
+        ("DCTs", queues.dcts.len()),
         ("transport domains", objects.transport_domains.len()),
         ("queue counters", objects.queue_counters.len()),
         ("L2 table entries", objects.l2_entries()),

@@ -18,6 +18,7 @@ mod command;
 mod component;
 mod counter;
 mod cq;
+mod dct;
 mod eq;
 mod flow;
 mod hca;

@@ -105,9 +105,10 @@ fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {
     Ok(output)
 }
 
-/// The shared receive queue of its receives. XRC messages name theirs themselves.
+/// The shared receive queue of its receives. XRC messages name theirs themselves; an initiator of DC receives nothing,
+/// whatever queue Linux names.
 fn shared_queue(context: &Qpc) -> Option<u32> {
-    let is_shared = context.rq_type() == RQ_SHARED && context.st() != ServiceType::Xrc;
+    let is_shared = context.rq_type() == RQ_SHARED && !matches!(context.st(), ServiceType::Xrc | ServiceType::Dci);
     is_shared.then(|| context.srqn_rmpn_xrqn())
 }
 
@@ -117,6 +118,7 @@ fn at_rest(context: &Qpc) -> Qp {
     kept.w().state(QpState::Rst);
     Qp {
         qpn: 0,
+        hidden: None,
         state: QpState::Rst,
         service: context.st(),
         pd: context.pd(),
@@ -157,6 +159,7 @@ fn is_announced(f: &Function, service: ServiceType) -> bool {
         ServiceType::Uc => caps.uc(),
         ServiceType::Ud | ServiceType::Qp1 => caps.ud(),
         ServiceType::Xrc => caps.xrc(),
+        ServiceType::Dci => caps.dct(),
         ServiceType::RegUmr => true,
         _ => false,
     }
@@ -190,7 +193,9 @@ fn check_features(f: &Function, context: &Qpc) -> Result<(), Syndrome> {
         || context.cd_slave_send()
         || context.cd_slave_receive()
         || context.ts_format() >= TS_REAL_TIME
-        || context.deth_sqpn() != 0;
+        || context.deth_sqpn() != 0
+        || context.log_num_dci_stream_channels() != 0
+        || context.log_num_dci_errored_streams() != 0;
     if unannounced { Err(Syndrome::QpFeature) } else { Ok(()) }
 }
 

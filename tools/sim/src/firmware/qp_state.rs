@@ -9,6 +9,8 @@
 //! | RTS2RTS | RTS | | rights, RNR timer, migration state, queue counter |
 //! | 2ERR, 2RST | any | | |
 //!
+//! Initiators of DC have an MTU and no path: each of their messages has one.
+//!
 //! UD queue pairs have no path, remote QP or access rights, but a Q_Key: always set by RST2INIT, later by its bit. Of
 //! the access rights, UC has only remote write.
 //!
@@ -16,7 +18,7 @@
 
 use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};
-use mlx5_prm::values::{PathMigration, QpState, ServiceType};
+use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
 use super::answer::Answer;
 use super::syndromes::Syndrome;
@@ -41,7 +43,7 @@ mod opt {
 }
 
 /// The function's only port.
-const PORT: u8 = 1;
+pub(super) const PORT: u8 = 1;
 
 /// A state change command.
 struct Change<'a> {
@@ -207,7 +209,12 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
         context.w().mtu(wanted.mtu()).log_msg_max(wanted.log_msg_max());
         return Ok(());
     }
-    check_mtu(f, wanted)?;
+    check_mtu_of(f, wanted.mtu())?;
+    // Each of its messages has a path of its own.
+    if context.st() == ServiceType::Dci {
+        context.w().mtu(wanted.mtu()).log_msg_max(wanted.log_msg_max());
+        return Ok(());
+    }
     if wanted.log_rra_max() > caps.log_max_ra_res_qp() {
         return Err(Syndrome::ReadsResponder);
     }
@@ -229,8 +236,8 @@ fn take_rtr(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrom
 }
 
 /// The MTU of the path must fit the port's: longer frames would be dropped, and every retry fail.
-fn check_mtu(f: &Function, wanted: &Qpc) -> Result<(), Syndrome> {
-    let payload = wanted.mtu().bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
+pub(super) fn check_mtu_of(f: &Function, mtu: PathMtu) -> Result<(), Syndrome> {
+    let payload = mtu.bytes().filter(|bytes| *bytes <= 4096).ok_or(Syndrome::Mtu)?;
     if payload as usize + FRAME_OVERHEAD > usize::from(f.nic.port.mtu) {
         return Err(Syndrome::PortMtu);
     }
@@ -250,7 +257,12 @@ fn check_path(f: &Function, path: &Ads) -> Result<(), Syndrome> {
 }
 
 fn take_rts(f: &Function, wanted: &Qpc, context: &mut Qpc) -> Result<(), Syndrome> {
-    if wanted.log_sra_max() > f.nic.firmware.caps.general().log_max_ra_req_qp() {
+    let caps = f.nic.firmware.caps.general();
+    let most = match context.st() {
+        ServiceType::Dci => caps.log_max_ra_req_dc(),
+        _ => caps.log_max_ra_req_qp(),
+    };
+    if wanted.log_sra_max() > most {
         return Err(Syndrome::ReadsRequester);
     }
     let mut path = *context.primary_address_path();
@@ -303,7 +315,7 @@ fn take_rights(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Resu
         if wanted.rae() && !f.nic.firmware.caps.general().atomic() {
             return Err(Syndrome::Atomics);
         }
-        if wanted.rae() && !is_mode_announced(f, wanted.atomic_mode()) {
+        if wanted.rae() && !is_mode_announced(f, wanted.atomic_mode(), f.nic.firmware.caps.atomic().atomic_size_qp()) {
             return Err(Syndrome::AtomicMode);
         }
         context.w().rae(wanted.rae()).atomic_mode(wanted.atomic_mode());
@@ -312,13 +324,13 @@ fn take_rights(f: &Function, wanted: &Qpc, mask: u32, context: &mut Qpc) -> Resu
 }
 
 /// Of eight bytes, a mode may allow masked atomics or not; the longer ones are for these alone.
-fn is_mode_announced(f: &Function, mode: AtomicMode) -> bool {
+pub(super) fn is_mode_announced(f: &Function, mode: AtomicMode, sizes: u16) -> bool {
     let caps = f.nic.firmware.caps.atomic();
     match mode {
         AtomicMode::IbSpec | AtomicMode::Only8B | AtomicMode::UpTo8B => true,
         AtomicMode::UpTo16B | AtomicMode::UpTo32B => {
             let masked = caps.atomic_operations() & (MASKED_COMPARE_SWAP | MASKED_FETCH_ADD) != 0;
-            masked && u32::from(caps.atomic_size_qp()) >> mode.number() & 1 != 0
+            masked && u32::from(sizes) >> mode.number() & 1 != 0
         }
         _ => false,
     }

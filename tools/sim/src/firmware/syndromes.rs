@@ -202,6 +202,13 @@ syndromes! {
     0x1002 SrqSize ExceedsLimit "the shared receive queue's size is above log_max_srq_sz",
     0x1003 SrqLimit BadParameter "lwm is above the size of the shared receive queue",
 
+    // Dynamically connected targets.
+    0x1041 NoSuchDct BadResource "no such dynamically connected target",
+    0x1042 TooManyDcts NoResources "no dynamically connected target is free",
+    0x1043 DctFeature BadParameter "dctc asks for a feature that the function does not announce",
+    0x1044 DctState BadResourceState "the dynamically connected target is drained already",
+    0x1045 DctNotDrained BadResourceState "DRAIN_DCT comes before DESTROY_DCT",
+
     // State changes of queue pairs.
     0x0c01 WrongState BadQpState "the queue pair is not in the state that the transition starts from",
     0x0c02 OptParamMask BadParameter "opt_param_mask has a bit that the transition does not allow",

@@ -35,6 +35,8 @@ pub struct Scheduler {
     pub(crate) senders: VecDeque<u32>,
     /// Completion queues that hold completions to compress.
     pub(crate) compressing: Vec<u32>,
+    /// Number of the last connection with a target.
+    pub(crate) connections: u32,
     /// Completion queues whose event is held back by moderation, and until when.
     pub(crate) moderated: Vec<(Instant, u32)>,
 }
@@ -57,7 +59,7 @@ impl Scheduler {
     /// The queue pair is ready to send.
     pub(crate) fn set_ready(&mut self, qp: &mut Qp) {
         if !std::mem::replace(&mut qp.rc.is_ready, true) {
-            self.ready.push_back(qp.qpn);
+            self.ready.push_back(qp.scheduled());
         }
     }
 
@@ -71,14 +73,14 @@ impl Scheduler {
     /// The queue pair has a pending acknowledgement.
     pub(crate) fn set_acking(&mut self, qp: &mut Qp) {
         if !std::mem::replace(&mut qp.rc.is_acking, true) {
-            self.acking.push(qp.qpn);
+            self.acking.push(qp.scheduled());
         }
     }
 
     /// Sets a timer of the queue pair.
     pub(crate) fn set_timer(&mut self, qp: &mut Qp, at: Instant) {
         if !std::mem::replace(&mut qp.rc.is_timed, true) {
-            self.timed.push(qp.qpn);
+            self.timed.push(qp.scheduled());
         }
         self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
     }

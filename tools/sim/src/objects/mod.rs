@@ -4,6 +4,7 @@
 //! free one first, above the reserved ones.
 
 mod cq;
+mod dct;
 mod device_memory;
 mod eq;
 mod ethernet;
@@ -20,6 +21,7 @@ mod work;
 
 pub(crate) use cq::Compression;
 pub use cq::{ArmState, Cq, CqSeen, CqStatus};
+pub use dct::Dct;
 pub use device_memory::{Bytes, DeviceMemory};
 pub use eq::Eq;
 pub use ethernet::{Dispatch, Rq, Rqt, SendsThrough, Sq, Tir, Tis};
@@ -37,7 +39,7 @@ pub(crate) use qp::{GROUP_QPN, GSI_QPN};
 pub use qp_progress::RcState;
 #[cfg(test)]
 pub(crate) use qp_progress::Requester;
-pub(crate) use qp_progress::{AtomicResult, Buffer, Consumed, Message, PendingAck, Reply};
+pub(crate) use qp_progress::{AtomicResult, Buffer, Connection, Consumed, Message, PendingAck, Reply};
 pub use srq::{Srq, XrcSrq};
 pub use uar::{BLUEFLAME_BUFFER, CQ_DOORBELL, EQ_ARM, EQ_UPDATE, FIRST_UAR, LOG_PAGE, PAGE, SEND_DOORBELL, Uar};
 pub use work::Failure;
@@ -109,6 +111,10 @@ pub struct Queues {
     pub sqs: Table<Sq>,
     /// By `rqn`; numbers above all send queues.
     pub rqs: Table<Rq>,
+    /// By `dctn`; numbers above all receive queues.
+    pub dcts: Table<Dct>,
+    /// Connections of targets, hidden from software; numbers above all targets. They belong to nobody.
+    pub connections: Table<Qp>,
 }
 
 impl Queues {
@@ -117,17 +123,28 @@ impl Queues {
         let caps = &profile.general_max;
         let first_sq = 1u32 << caps.log_max_qp();
         let first_rq = first_sq + (1 << caps.log_max_sq());
+        let first_dct = first_rq + (1 << caps.log_max_rq());
         Queues {
             // The reserved queue pair numbers are never allocated.
             qps: Table::new(FIRST_QP, first_sq - FIRST_QP),
             sqs: Table::new(first_sq, 1 << caps.log_max_sq()),
             rqs: Table::new(first_rq, 1 << caps.log_max_rq()),
+            dcts: Table::new(first_dct, MOST_DCTS),
+            connections: Table::new(first_dct + MOST_DCTS, MOST_CONNECTIONS),
+        }
+    }
+
+    /// The queue pair or connection that the scheduler knows by `number`.
+    pub(crate) fn scheduled(&mut self, number: u32) -> Option<&mut Qp> {
+        match self.qps.get_mut(number) {
+            Some(qp) => Some(qp),
+            None => self.connections.get_mut(number),
         }
     }
 
     /// Number of queues of all kinds.
     pub fn count(&self) -> usize {
-        self.qps.len() + self.sqs.len() + self.rqs.len()
+        self.qps.len() + self.sqs.len() + self.rqs.len() + self.dcts.len()
     }
 
     /// Sets the user context on whose behalf queues are used and created: see [`Table::act_for`].
@@ -135,11 +152,12 @@ impl Queues {
         self.qps.act_for(uid);
         self.sqs.act_for(uid);
         self.rqs.act_for(uid);
+        self.dcts.act_for(uid);
     }
 
     /// Number of queues of user context `uid`.
     pub fn owned_by(&self, uid: u16) -> usize {
-        self.qps.owned_by(uid) + self.sqs.owned_by(uid) + self.rqs.owned_by(uid)
+        self.qps.owned_by(uid) + self.sqs.owned_by(uid) + self.rqs.owned_by(uid) + self.dcts.owned_by(uid)
     }
 }
 
@@ -298,5 +316,8 @@ impl Objects {
     }
 }
 
+/// Maximum number of dynamically connected targets, and of connections with them.
+const MOST_DCTS: u32 = 1 << 16;
+const MOST_CONNECTIONS: u32 = 1 << 20;
 /// The first queue pair number allocated; lower ones are reserved.
 const FIRST_QP: u32 = 64;

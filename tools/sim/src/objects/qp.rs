@@ -73,8 +73,10 @@ impl RecvRing {
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
-    /// Its number.
+    /// Its number; of a connection with a target, the target's.
     pub qpn: u32,
+    /// Number of a connection in [`Queues::connections`](super::Queues::connections).
+    pub hidden: Option<u32>,
     /// Its state. IBTA 10.3.1.
     pub state: QpState,
     /// Transport service.
@@ -142,8 +144,14 @@ impl Qp {
             ServiceType::Uc => Transport::Uc,
             ServiceType::Ud | ServiceType::Qp1 => Transport::Ud,
             ServiceType::Xrc => Transport::Xrc,
+            ServiceType::Dci | ServiceType::Dct => Transport::Dc,
             _ => Transport::Rc,
         }
+    }
+
+    /// The number by which the scheduler knows it.
+    pub(crate) fn scheduled(&self) -> u32 {
+        self.hidden.unwrap_or(self.qpn)
     }
 
     /// Its properties for key checks.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::mkey::User;
-use super::work::{ReceiveWork, SendWork};
+use super::work::{Datagram, ReceiveWork, SendWork};
 use crate::transport::Psn;
 
 /// Transport state of one queue pair. Reset with it.
@@ -64,6 +64,17 @@ pub(crate) struct Requester {
     pub deadline: Option<Instant>,
     /// RNR delay: nothing is sent before this time.
     pub pause: Option<Instant>,
+    /// Of a dynamically connected initiator: its connection.
+    pub target: Option<Connection>,
+}
+
+/// The connection of a dynamically connected initiator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Connection {
+    pub target: Datagram,
+    pub number: u32,
+    /// PSN of its first request.
+    pub first: Psn,
 }
 
 /// The receiving side of a queue pair.
@@ -79,6 +90,8 @@ pub(crate) struct Responder {
     pub held: HeldByQueue,
     /// Receives flushed that were posted in the error state.
     pub posted_in_error: u32,
+    /// Of a target's connection: its number.
+    pub connection: Option<u32>,
     /// The expected PSN (ePSN).
     pub expected: Psn,
     /// Message sequence number: messages completed.

@@ -44,6 +44,8 @@ pub(crate) struct SendWork {
     pub compare: u64,
     /// Destination of a UD message; `None` for a connected transport.
     pub datagram: Option<Datagram>,
+    /// Destination of a dynamically connected message.
+    pub target: Option<Datagram>,
     /// The destination's XRC shared receive queue.
     pub xrc_srqn: u32,
     /// Key update, of a UMR WQE.
@@ -79,6 +81,7 @@ impl Default for SendWork {
             swap_add: 0,
             compare: 0,
             datagram: None,
+            target: None,
             xrc_srqn: 0,
             update: None,
             pieces: Vec::new(),
@@ -153,11 +156,14 @@ impl ReceiveWork {
     }
 }
 
-/// Destination of a datagram, from its address vector.
-#[derive(Debug, Clone, Copy, Default)]
+/// Destination of a datagram or of a dynamically connected message, from its address vector.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Datagram {
+    /// Queue pair or target.
     pub qpn: u32,
     pub qkey: u32,
+    /// Access key of a target.
+    pub dc_key: u64,
     /// Source GID index.
     pub src_addr_index: u8,
     pub rgid: Gid,

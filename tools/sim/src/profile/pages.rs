@@ -35,6 +35,8 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .log_max_msg(30)
         .log_max_ra_req_qp(4)
         .log_max_ra_res_qp(4)
+        .log_max_ra_req_dc(4)
+        .log_max_ra_res_dc(4)
         .max_wqe_sz_sq(1024)
         .max_wqe_sz_rq(512);
     caps.w()
@@ -45,6 +47,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .uc(true)
         .ud(true)
         .xrc(true)
+        .dct(true)
         .log_max_srq(16)
         .log_max_srq_sz(15)
         .log_max_rmp(16)
@@ -170,7 +173,8 @@ pub(super) fn atomic(endianness_mode: u8) -> AtomicCaps {
         .atomic_req_8B_endianness_mode(endianness_mode)
         .supported_atomic_req_8B_endianness_mode_1(true)
         .atomic_operations(COMPARE_SWAP | FETCH_ADD | MASKED_COMPARE_SWAP | MASKED_FETCH_ADD)
-        .atomic_size_qp(SIZES);
+        .atomic_size_qp(SIZES)
+        .atomic_size_dc(SIZES);
     caps
 }
 

@@ -9,6 +9,7 @@ use mlx5_prm::ib;
 use mlx5_prm::layout::Layout;
 use thiserror::Error;
 
+use super::dynamic::Dceth;
 use super::header::{Route, gid_of_ipv4};
 use super::icrc;
 use super::opcode::Transport;
@@ -154,6 +155,10 @@ fn decode_extended(bytes: &mut &[u8], packet: &mut Packet) -> Option<()> {
     if packet.has_xrceth() {
         packet.xrc_srqn = take::<ib::Xrceth>(bytes)?.xrcsrq();
     }
+    if packet.has_dceth() {
+        packet.dc = Dceth::decode(bytes)?;
+        *bytes = &bytes[Dceth::SIZE..];
+    }
     if packet.transport == Transport::Ud {
         packet.deth = take::<ib::Deth>(bytes)?.into();
     }
@@ -294,7 +299,7 @@ mod tests {
     prop_compose! {
         fn any_packet()(
             index in 0..Opcode::ALL.len(), transport in proptest::sample::select(&Transport::ALL[..]),
-            srqn in 0..1u32 << 24, deth: (u32, u32), v4: bool, tag: Option<u16>, flags: [bool; 4],
+            srqn in 0..1u32 << 24, deth: (u32, u32), dc: (u64, u32, u32, u32), v4: bool, tag: Option<u16>, flags: [bool; 4],
             qpn in 0..1u32 << 24, psn: u32,
             reth: (u64, u32, u32), aeth: (u8, u32), immediate: u32, atomic: (u64, u32, u64, u64), atomic_ack: u64,
             payload in proptest::collection::vec(any::<u8>(), 0..300),
@@ -304,6 +309,10 @@ mod tests {
             if transport.has(opcode) { packet.transport = transport; }
             if packet.has_xrceth() { packet.xrc_srqn = srqn; }
             if packet.transport == Transport::Ud { packet.deth = Deth { qkey: deth.0, src_qpn: deth.1 & Psn::MASK }; }
+            if packet.has_dceth() {
+                let (dci, first) = (dc.1 & Psn::MASK, Psn::new(dc.3));
+                packet.dc = Dceth { access_key: dc.0, dci, connection: dc.2, first };
+            }
             [packet.solicited, packet.ack_request, packet.fecn, packet.becn] = flags;
             if opcode.has_reth() { packet.reth = Reth { va: reth.0, rkey: reth.1, len: reth.2 }; }
             if opcode.has_aeth() { packet.aeth = Aeth { syndrome: aeth.0, msn: aeth.1 & Psn::MASK }; }

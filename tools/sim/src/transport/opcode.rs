@@ -23,11 +23,16 @@ pub enum Transport {
     Ud = BthService::Ud.number() as u8,
     /// Extended reliable connection.
     Xrc = BthService::Xrc.number() as u8,
+    /// Dynamically connected.
+    Dc = DC,
 }
+
+/// A service that IBTA leaves to manufacturers: that of dynamically connected packets is not public.
+const DC: u8 = 6;
 
 impl Transport {
     /// Every transport.
-    pub const ALL: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
+    pub const ALL: [Transport; 5] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc, Transport::Dc];
 
     /// The transport and opcode of a packet; `None` for an unsupported combination.
     pub fn split(service: BthService, operation: BthOperation) -> Option<(Self, Opcode)> {
@@ -51,11 +56,22 @@ impl Transport {
         (BthService::ManufacturerSpecific, BthOperation::from_number(operation as u32))
     }
 
+    /// The opcode in the BTH.
+    pub const fn number(self, opcode: Opcode) -> u8 {
+        let (service, operation) = self.in_header(opcode);
+        (service.number() << 5 | operation.number()) as u8
+    }
+
+    /// Whether IBTA says how a packet of this opcode looks.
+    pub const fn is_public(self, opcode: Opcode) -> bool {
+        !matches!(self, Transport::Dc) && opcode as u8 & Opcode::EXTENDED == 0
+    }
+
     /// Whether this transport has packets with this opcode.
     pub const fn has(self, opcode: Opcode) -> bool {
         use Opcode::*;
         match self {
-            Transport::Rc | Transport::Xrc => true,
+            Transport::Rc | Transport::Xrc | Transport::Dc => true,
             Transport::Uc => (opcode as u8) <= WriteOnlyImm as u8,
             Transport::Ud => matches!(opcode, SendOnly | SendOnlyImm),
         }
@@ -63,7 +79,7 @@ impl Transport {
 
     /// Whether packets are acknowledged.
     pub const fn is_reliable(self) -> bool {
-        matches!(self, Transport::Rc | Transport::Xrc)
+        matches!(self, Transport::Rc | Transport::Xrc | Transport::Dc)
     }
 }
 
@@ -314,7 +330,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 23 + 12 + 2 + 23 + 2 * 3, "RC, UC, UD, XRC; masked atomics of RC and XRC");
+        assert_eq!(known, 23 + 12 + 2 + 23 + 23 + 3 * 3, "RC, UC, UD, XRC, DC; masked atomics of RC, XRC and DC");
     }
 
     #[test]

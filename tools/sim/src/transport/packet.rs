@@ -7,6 +7,7 @@ use etherparse::{EtherType, Ethernet2Header, IpDscp, IpEcn, IpNumber, Ipv4Header
 use mlx5_prm::ib;
 use mlx5_prm::layout::Layout;
 
+use super::dynamic::Dceth;
 pub use super::header::{
     Aeth, AtomicEth, Deth, Gid, Mac, Nak, Reth, Route, Syndrome, gid_of_ipv4, is_group, mac_of_group, mapped_ipv4,
 };
@@ -53,6 +54,8 @@ pub struct Packet {
     pub xrc_srqn: u32,
     /// DETH, of UD.
     pub deth: Deth,
+    /// Of requests of DC.
+    pub dc: Dceth,
     /// RETH.
     pub reth: Reth,
     /// AETH.
@@ -85,6 +88,7 @@ impl Packet {
             psn,
             xrc_srqn: 0,
             deth: Deth::default(),
+            dc: Dceth::default(),
             reth: Reth::default(),
             aeth: Aeth::default(),
             immediate: 0,
@@ -100,11 +104,17 @@ impl Packet {
         self.transport == Transport::Xrc && self.opcode.message().is_some()
     }
 
+    /// Whether a DCETH follows the BTH.
+    pub(super) fn has_dceth(&self) -> bool {
+        self.transport == Transport::Dc && self.opcode.message().is_some()
+    }
+
     /// Length of all extended headers in bytes.
     fn extended_len(&self) -> usize {
         let deth = if self.transport == Transport::Ud { ib::Deth::SIZE } else { 0 };
         let xrceth = if self.has_xrceth() { ib::Xrceth::SIZE } else { 0 };
-        deth + xrceth + self.opcode.extended_len()
+        let dceth = if self.has_dceth() { Dceth::SIZE } else { 0 };
+        deth + xrceth + dceth + self.opcode.extended_len()
     }
 
     /// The IP header in front of a received UD message: 40 bytes, of which IPv4 uses the last 20. IBTA A17.4.5.2.
@@ -176,6 +186,9 @@ impl Packet {
             let mut xrceth = ib::Xrceth::ZERO;
             xrceth.w().xrcsrq(self.xrc_srqn & Psn::MASK);
             frame.extend_from_slice(xrceth.as_bytes());
+        }
+        if self.has_dceth() {
+            frame.extend_from_slice(&self.dc.encode());
         }
         if self.transport == Transport::Ud {
             frame.extend_from_slice(ib::Deth::from(self.deth).as_bytes());

@@ -9,8 +9,9 @@ use super::{ack_timeout, rnr_delay, route};
 use crate::engine::message::mtu;
 use crate::engine::{completion, event, flush, pieces, ud, umr, wqe};
 use crate::function::Nic;
-use crate::objects::{AtomicResult, Failure, Qp, SendWork};
+use crate::objects::{AtomicResult, Connection, Datagram, Failure, Qp, SendWork};
 use crate::strict::rules;
+use crate::transport::dynamic::Dceth;
 use crate::transport::packet::{AtomicEth, Nak, Packet, Reth, Syndrome};
 use crate::transport::{Opcode, Psn};
 
@@ -96,6 +97,9 @@ fn is_blocked(qp: &Qp) -> bool {
     let Some(work) = send.work.get(send.cursor) else { return true };
     let outstanding = send.next.after(send.unacked);
     if !work.is_started {
+        if outstanding > 0 && work.target.is_some_and(|target| !is_connected(qp, &target)) {
+            return true;
+        }
         let too_many_reads = work.is_read() && send.reads >= 1 << qp.log_sra_max;
         let fenced = work.is_fenced && send.reads > 0;
         let exceeds_psns = outstanding > 0 && i64::from(outstanding) + i64::from(work.packets) >= MAX_OUTSTANDING;
@@ -106,8 +110,25 @@ fn is_blocked(qp: &Qp) -> bool {
     qp.transport().is_reliable() && !work.is_read() && outstanding >= WINDOW
 }
 
+/// Whether the connection of a dynamically connected initiator is with `target`.
+fn is_connected(qp: &Qp, target: &Datagram) -> bool {
+    qp.rc.send.target.as_ref().is_some_and(|connection| connection.target == *target)
+}
+
+/// A dynamically connected message begins: connects to its target. All to others is acknowledged.
+fn connect(qp: &mut Qp, nic: &mut Nic) {
+    let Some(work) = qp.rc.send.work.get(qp.rc.send.cursor) else { return };
+    if let Some(target) = work.target.filter(|target| !work.is_started && !is_connected(qp, target)) {
+        nic.scheduler.connections = nic.scheduler.connections.wrapping_add(1);
+        let (number, first) = (nic.scheduler.connections, work.first);
+        qp.remote_qpn = target.qpn;
+        qp.rc.send.target = Some(Connection { target, number, first });
+    }
+}
+
 /// Sends the packet with PSN `next`, of the work at the cursor.
 fn send_packet(qp: &mut Qp, nic: &mut Nic) -> bool {
+    connect(qp, nic);
     let send = &qp.rc.send;
     let Some(work) = send.work.get(send.cursor) else { return false };
     let number = send.next.after(work.first) as u32;
@@ -140,9 +161,16 @@ fn send_packet(qp: &mut Qp, nic: &mut Nic) -> bool {
 /// An empty packet with the work request's destination. `None` if the GID table entry is empty.
 fn new_packet(qp: &Qp, nic: &mut Nic, work: &SendWork, opcode: Opcode) -> Option<Box<Packet>> {
     let psn = qp.rc.send.next;
-    let mut packet = match &work.datagram {
-        Some(datagram) => ud::new_packet(qp, nic, datagram, opcode, psn)?,
-        None => {
+    let mut packet = match (&work.datagram, &qp.rc.send.target) {
+        (Some(datagram), _) => ud::new_packet(qp, nic, datagram, opcode, psn)?,
+        (None, Some(connection)) => {
+            let route = ud::route(qp, nic, &connection.target)?;
+            let mut packet = nic.scheduler.packets.packet(opcode, route, connection.target.qpn, psn);
+            let (access_key, dci) = (connection.target.dc_key, qp.qpn);
+            packet.dc = Dceth { access_key, dci, connection: connection.number, first: connection.first };
+            packet
+        }
+        (None, None) => {
             let route = route(qp, nic)?;
             nic.scheduler.packets.packet(opcode, route, qp.remote_qpn, psn)
         }

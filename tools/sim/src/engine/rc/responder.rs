@@ -244,6 +244,11 @@ fn send_fatal_nak(qp: &mut Qp, nic: &mut Nic, nak: Nak) {
     queue_ack(qp, nic, PendingAck::Fatal(Syndrome::Nak(nak).number(), event));
 }
 
+/// Refuses the request that comes next.
+pub(crate) fn refuse(qp: &mut Qp, nic: &mut Nic, nak: Nak) {
+    send_fatal_nak(qp, nic, nak);
+}
+
 /// Whether the queue pair accepts this request now: opcode sequence, access rights, outstanding reads, payload length.
 /// Otherwise the NAK is "invalid request". IBTA C9-92 (packet length), C9-94 (RETH length).
 fn check(qp: &Qp, packet: &Packet) -> Result<Kind, Nak> {
@@ -466,6 +471,10 @@ pub(crate) fn acknowledge(qp: &mut Qp, nic: &mut Nic) {
     };
     if let Some(packet) = response(qp, nic, Opcode::Acknowledge, psn, syndrome) {
         nic.send(packet);
+    }
+    if matches!(ack, PendingAck::Fatal(..)) && qp.hidden.is_some() {
+        // The connection ends, not its target.
+        return flush::close(qp, nic);
     }
     if let PendingAck::Fatal(_, event) = ack {
         event::post_qp(nic, event, qp.qpn);

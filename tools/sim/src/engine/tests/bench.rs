@@ -355,6 +355,7 @@ impl Bench {
         context.w().next_send_psn(shape.psn).next_rcv_psn(shape.psn).log_msg_max(30);
         let qp = Qp {
             qpn: 0,
+            hidden: None,
             state: QpState::Rst,
             service: shape.service,
             pd: PD,

@@ -44,6 +44,9 @@ const GENERAL: &[Honoured] = &[
     ("uc", "firmware/qp.rs", "caps.uc()"),
     ("ud", "firmware/qp.rs", "caps.ud()"),
     ("xrc", "firmware/xrcd.rs", "caps.xrc()"),
+    ("dct", "firmware/dct.rs", "caps.dct()"),
+    ("log_max_ra_req_dc", "firmware/qp_state.rs", "caps.log_max_ra_req_dc()"),
+    ("log_max_ra_res_dc", "engine/dynamic.rs", ".log_max_ra_res_dc()"),
     ("atomic", "firmware/qp_state.rs", "caps.general().atomic()"),
     // Memory windows: keys made of other keys, changed by WQEs of their users.
     ("imaicl", "engine/umr.rs", "keys_of(old, offset, list)"),
@@ -159,7 +162,8 @@ const ATOMIC: &[Honoured] = &[
     ("atomic_req_8B_endianness_mode", "engine/nic.rs", "atomics_little_endian()"),
     ("supported_atomic_req_8B_endianness_mode_1", "function/firmware.rs", "HOST_ORDER"),
     ("atomic_operations", "engine/rc/responder.rs", "fn execute_atomic("),
-    ("atomic_size_qp", "firmware/qp_state.rs", "caps.atomic_size_qp()"),
+    ("atomic_size_dc", "firmware/dct.rs", ".atomic_size_dc()"),
+    ("atomic_size_qp", "firmware/qp_state.rs", ".atomic_size_qp()"),
 ];
 
 const DEVICE_MEMORY: &[Honoured] = &[

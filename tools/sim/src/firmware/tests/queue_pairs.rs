@@ -165,7 +165,7 @@ fn queue_pairs_that_cannot_be() {
     let good = client.qp(&parents);
     let refuse = |client: &mut Client, edit: fn(&mut Qpc)| client.refused(&changed(&good, edit));
     let c = &mut client;
-    assert_eq!(refuse(c, |context| _ = context.w().st(ServiceType::Dci)), Syndrome::Service);
+    assert_eq!(refuse(c, |context| _ = context.w().st(ServiceType::Dct)), Syndrome::Service);
     assert_eq!(
         refuse(c, |context| _ = context.w().pm_state(mlx5_prm::values::PathMigration::Armed)),
         Syndrome::Migration

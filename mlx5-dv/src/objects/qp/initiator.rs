@@ -1,0 +1,78 @@
+//! Dynamically connected initiators.
+
+use mlx5_prm::cmd::{Init2rtrQpIn, Rst2initQpIn, Rtr2rtsQpIn};
+use mlx5_prm::ctx::{Ads, Qpc};
+use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
+
+use super::QueuePair;
+use super::attributes::{RtsAttributes, log_outstanding};
+use super::transition::LOG_ACK_REQ_FREQ;
+use crate::caps::CapPage;
+use crate::error::Error;
+use crate::objects::check::port_exists;
+
+/// Attributes of a dynamically connected initiator.
+#[derive(Debug, Clone, Copy)]
+pub struct InitiatorAttributes {
+    /// Local port number, from 1. Default: 1.
+    pub port: u8,
+    /// Path MTU, the same as its targets'. Default: the largest that fits the port's MTU.
+    pub path_mtu: Option<PathMtu>,
+    /// First PSN, timeout, retries, and depth of reads and atomics.
+    pub rts: RtsAttributes,
+}
+
+impl Default for InitiatorAttributes {
+    fn default() -> Self {
+        InitiatorAttributes { port: 1, path_mtu: None, rts: RtsAttributes::new(0) }
+    }
+}
+
+impl QueuePair {
+    /// Takes a dynamically connected initiator from RST to RTS. If firmware refuses a step, call
+    /// [`reset`](Self::reset) before the next try.
+    ///
+    /// # Errors
+    /// [`Error::State`] in any state but RST, [`Error::Invalid`] for a value out of range or a queue pair of another
+    /// service, [`Error::Command`].
+    pub fn activate_initiator(&self, attributes: &InitiatorAttributes) -> Result<(), Error> {
+        self.must_be(&[ServiceType::Dci], "activate_initiator", "init or activate")?;
+        let mut state = self.lock();
+        if *state != QpState::Rst {
+            return Err(self.forbidden(*state, "activate_initiator", "RST", QpState::Rst));
+        }
+        let caps = self.device().caps();
+        port_exists(attributes.port, caps)?;
+        let rts = &attributes.rts;
+        rts.check()?;
+        let path_mtu = self.path_mtu(attributes.path_mtu)?;
+
+        let (mut init, mut context, mut path) = (Rst2initQpIn::default(), Qpc::default(), Ads::default());
+        path.w().vhca_port_num(attributes.port);
+        context.w().pm_state(PathMigration::Migrated).primary_address_path(&path);
+        init.w().qpn(self.qpn).qpc(&context);
+        self.step(&mut state, QpState::Init, &init)?;
+
+        let (mut rtr, mut context) = (Init2rtrQpIn::default(), Qpc::default());
+        context.w().pm_state(PathMigration::Migrated).mtu(path_mtu).log_msg_max(caps.log_max_msg.min(30));
+        context.w().primary_address_path(&path);
+        rtr.w().qpn(self.qpn).qpc(&context);
+        let moved = self.step(&mut state, QpState::Rtr, &rtr);
+        moved.map_err(|error| self.explain_mtu(error, path_mtu))?;
+
+        let general: mlx5_prm::caps::CmdHcaCap = caps.current(CapPage::General).unwrap_or_default();
+        let (mut command, mut context, mut path) = (Rtr2rtsQpIn::default(), Qpc::default(), Ads::default());
+        path.w().ack_timeout(rts.timeout);
+        context
+            .w()
+            .pm_state(PathMigration::Migrated)
+            .next_send_psn(rts.sq_psn)
+            .primary_address_path(&path)
+            .log_ack_req_freq(LOG_ACK_REQ_FREQ)
+            .log_sra_max(log_outstanding(rts.max_rd_atomic, general.log_max_ra_req_dc()))
+            .retry_count(rts.retry_count)
+            .rnr_retry(rts.rnr_retry);
+        command.w().qpn(self.qpn).qpc(&context);
+        Ok(self.step(&mut state, QpState::Rts, &command)?)
+    }
+}

@@ -1,0 +1,269 @@
+//! Dynamic connections on the software card: one initiator and many targets, many initiators and one target, refusals.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx5_dv::objects::{
+    AccessFlags, AddressPath, AnyDoorbell, CqOptions, DcTarget, Dct, DctOptions, MemoryRegion, Pd, QpOptions,
+    QueuePair, Srq, SrqOptions, Uar,
+};
+use mlx5_dv::queue::{
+    CompletionQueue, ConnectionOptions, DcInitiator, DcReceiver, Done, Operation, RetireError, WrFlags,
+};
+use mlx5_dv::{Device, Error};
+use mlx5_open::Sim;
+use mlx5_prm::cqe::CqeSyndrome;
+use mlx5_prm::ctx::DctState;
+use mlx5_prm::eqe::{DctEvent, EventType};
+use mlx5_prm::layout::Layout;
+use mlx5_sim::profile::Profile;
+
+/// Limit for everything that must succeed.
+const SOON: Duration = Duration::from_secs(20);
+const KEY: u64 = 0x0102_0304_0506_0708;
+const ROOM: usize = 8192;
+/// Receives that a target has posted.
+const RECEIVES: usize = 7;
+
+fn all() -> AccessFlags {
+    AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC
+}
+
+fn remote_access() -> AccessFlags {
+    AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC
+}
+
+/// A target with posted receives.
+struct Target {
+    receiver: DcReceiver,
+    region: Arc<MemoryRegion>,
+}
+
+impl Target {
+    fn new(device: &Arc<Device>, user_index: u32) -> Target {
+        let pd = Pd::alloc(device).unwrap();
+        let options = DctOptions::new(KEY).user_index(user_index).remote_access(remote_access());
+        let receives = SrqOptions::default().wqes(RECEIVES as u32);
+        let receiver = DcReceiver::new(&pd, &options, receives, CqOptions::default()).unwrap();
+        let region = MemoryRegion::allocate(&pd, (RECEIVES + 1) * ROOM, all()).unwrap();
+        let mut target = Target { receiver, region };
+        (0..RECEIVES).for_each(|slot| target.post(slot));
+        target
+    }
+
+    fn post(&mut self, slot: usize) {
+        self.receiver.receive(self.region.buffer(slot * ROOM..(slot + 1) * ROOM).unwrap()).unwrap();
+    }
+
+    /// How initiators reach it.
+    fn address(&self, key: u64) -> DcTarget {
+        let dct = self.receiver.dct();
+        let path = AddressPath::link_local(dct.device().gids()[0].address.octets()).unwrap();
+        DcTarget::new(dct.device(), &path, dct.dctn(), key).unwrap()
+    }
+
+    /// The next message, whose receive is posted again.
+    fn message(&mut self, user_index: u32) -> (Vec<u8>, Operation) {
+        let done = wait(|| self.receiver.poll());
+        let (completion, buffer) = (done.result.unwrap(), done.buffer.unwrap());
+        assert_eq!(completion.user_index, user_index);
+        let mut bytes = vec![0; completion.byte_len as usize];
+        buffer.read(0, &mut bytes);
+        self.receiver.receive(buffer).unwrap();
+        (bytes, completion.operation)
+    }
+}
+
+fn wait(mut poll: impl FnMut() -> Result<Option<Done>, RetireError>) -> Done {
+    let end = Instant::now() + SOON;
+    loop {
+        match poll().unwrap() {
+            Some(done) => break done,
+            None => assert!(Instant::now() < end, "no completion"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn initiator(device: &Arc<Device>) -> (DcInitiator, Arc<MemoryRegion>) {
+    let pd = Pd::alloc(device).unwrap();
+    let initiator = DcInitiator::new(&pd, &ConnectionOptions::default()).unwrap();
+    (initiator, MemoryRegion::allocate(&pd, 4 * ROOM, all()).unwrap())
+}
+
+fn sent(initiator: &mut DcInitiator) {
+    wait(|| initiator.poll()).result.unwrap();
+}
+
+fn number(region: &MemoryRegion, offset: usize) -> u64 {
+    let mut bytes = [0; 8];
+    region.read(offset, &mut bytes);
+    u64::from_ne_bytes(bytes)
+}
+
+#[test]
+fn one_initiator_sends_to_many_targets_in_turn() {
+    /// Bytes of a message: more than one packet.
+    const LEN: usize = 2700;
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    let mut targets: Vec<_> =
+        [&here, &there, &there].iter().zip(7..).map(|(device, index)| Target::new(device, index)).collect();
+    let (mut initiator, region) = initiator(&here);
+    let message = |number: usize| (0..LEN).map(|i| (i * 7 + number) as u8).collect::<Vec<u8>>();
+    // All are posted before the first is complete: so the card goes from target to target by itself.
+    for number in 0..12 {
+        region.write(number * LEN, &message(number));
+        let buffer = region.buffer(number * LEN..(number + 1) * LEN).unwrap();
+        initiator.send(&targets[number % 3].address(KEY), buffer).unwrap();
+    }
+    for number in 0..12 {
+        sent(&mut initiator);
+        let (bytes, operation) = targets[number % 3].message(7 + (number % 3) as u32);
+        assert_eq!((bytes, operation), (message(number), Operation::Received));
+    }
+    drop((targets, initiator, region));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn every_operation_reaches_a_target() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    let mut target = Target::new(&there, 7);
+    let (mut initiator, region) = initiator(&here);
+    let to = target.address(KEY);
+    let free = RECEIVES * ROOM;
+    let remote = target.region.remote_at(free);
+    region.write(0, &41u64.to_ne_bytes());
+    initiator.write(&to, region.buffer(0..8).unwrap(), remote).unwrap();
+    initiator.fetch_add(&to, region.buffer(8..16).unwrap(), remote, 1).unwrap();
+    initiator.read(&to, region.buffer(16..24).unwrap(), remote).unwrap();
+    initiator.send_inline(&to, b"last").unwrap();
+    (0..4).for_each(|_| sent(&mut initiator));
+    assert_eq!(target.message(7).0, b"last");
+    assert_eq!((number(&region, 8), number(&region, 16), number(&target.region, free)), (41, 42, 42));
+    drop((target, initiator, region));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_target_hears_many_initiators() {
+    let sim = Sim::builder().functions(2).build().unwrap();
+    let [here, there] = [0, 1].map(|function| sim.open(function).unwrap());
+    let mut target = Target::new(&here, 7);
+    let to = target.address(KEY);
+    let mut initiators: Vec<_> = (0..8).map(|i| initiator(if i % 2 == 0 { &here } else { &there })).collect();
+    for round in 0..20u8 {
+        for (i, (initiator, _)) in initiators.iter_mut().enumerate() {
+            initiator.send_inline(&to, &[i as u8, round]).unwrap();
+        }
+        let mut heard: Vec<_> = initiators.iter().map(|_| target.message(7).0).collect();
+        heard.sort_unstable();
+        assert_eq!(heard, (0..8).map(|i| vec![i, round]).collect::<Vec<_>>());
+        initiators.iter_mut().for_each(|(initiator, _)| sent(initiator));
+    }
+    drop((target, initiators));
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn a_wrong_access_key_fails_the_message_and_is_counted() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let events = device.async_events();
+    let mut target = Target::new(&device, 7);
+    let (mut initiator, _region) = initiator(&device);
+    target.receiver.dct().arm_key_violation().unwrap();
+    initiator.send_inline(&target.address(KEY + 1), b"?").unwrap();
+    let error = wait(|| initiator.poll()).result.unwrap_err();
+    assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess), "{error}");
+    let event = events.recv_timeout(SOON).unwrap();
+    assert_eq!(event.event_type, EventType::DctKeyViolation);
+    assert_eq!(DctEvent::read(&event.data).unwrap().dct_number(), target.receiver.dct().dctn());
+    let status = target.receiver.dct().query().unwrap();
+    assert_eq!((status.state, status.key_violations), (DctState::Active, 1));
+    // The target goes on: another initiator is heard.
+    let (mut other, _region) = self::initiator(&device);
+    other.send_inline(&target.address(KEY), b"!").unwrap();
+    assert_eq!(target.message(7).0, b"!");
+    assert!(target.receiver.poll().unwrap().is_none());
+}
+
+#[test]
+fn what_a_target_does_not_allow_fails_at_the_initiator_alone() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let mut target = Target::new(&device, 7);
+    let (mut stranger, foreign) = initiator(&device);
+    let (mut initiator, region) = initiator(&device);
+    let to = target.address(KEY);
+    // A key of another protection domain than the target's.
+    stranger.read(&to, foreign.buffer(0..8).unwrap(), region.remote()).unwrap();
+    let error = wait(|| stranger.poll()).result.unwrap_err();
+    assert_eq!(error.syndrome(), Some(CqeSyndrome::RemoteAccess), "{error}");
+    initiator.send_inline(&to, b"still here").unwrap();
+    assert_eq!(target.message(7).0, b"still here");
+    let rules: Vec<_> = sim.violations().iter().map(|violation| violation.rule).collect();
+    assert_eq!(rules, ["key does not allow the access"]);
+}
+
+#[test]
+fn a_target_that_is_gone_is_not_reached() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let target = Target::new(&device, 7);
+    let to = target.address(KEY);
+    let pd = Pd::alloc(&device).unwrap();
+    let mut options = ConnectionOptions::default();
+    (options.rts.timeout, options.rts.retry_count) = (8, 1);
+    let mut initiator = DcInitiator::new(&pd, &options).unwrap();
+    initiator.send_inline(&to, b"in time").unwrap();
+    sent(&mut initiator);
+    drop(target);
+    initiator.send_inline(&to, b"too late").unwrap();
+    let error = wait(|| initiator.poll()).result.unwrap_err();
+    assert_eq!(error.syndrome(), Some(CqeSyndrome::TransportRetryExceeded), "{error}");
+    drop(initiator);
+    assert_eq!((sim.handle(0).counts().qps, sim.violations()), (0, vec![]));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    let (pd, uar) = (Pd::alloc(&device).unwrap(), Uar::alloc(&device).unwrap());
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let srq = Srq::create(&pd, SrqOptions::default()).unwrap();
+    let says = |error: Error, words: &[&str]| {
+        let text = error.to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    };
+    let refused = |options: DctOptions| Dct::create(&pd, &srq, cq.cq(), &options).unwrap_err();
+    let mut wide = DctOptions::new(KEY);
+    wide.flow_label = 1 << 20;
+    says(refused(wide), &["flow_label", "20 bits"]);
+    says(refused(DctOptions::new(KEY).gid_index(255)), &["gid_index", "roce_address_table_size"]);
+    let qp = QueuePair::create(&pd, &uar, cq.cq(), cq.cq(), QpOptions::default().dc_initiator()).unwrap();
+    says(qp.dc_send_queue::<AnyDoorbell>().unwrap_err(), &["RST", "activate_initiator"]);
+    says(qp.init(&Default::default()).unwrap_err(), &["DCI", "activate"]);
+    says(qp.send_queue::<AnyDoorbell>().unwrap_err(), &["DCI"]);
+    qp.activate_initiator(&Default::default()).unwrap();
+    says(qp.activate_initiator(&Default::default()).unwrap_err(), &["RTS", "reset"]);
+    let mut sends = qp.dc_send_queue::<AnyDoorbell>().unwrap();
+    let target = Dct::create(&pd, &srq, cq.cq(), &DctOptions::new(KEY)).unwrap();
+    let path = AddressPath::link_local(device.gids()[0].address.octets()).unwrap();
+    let to = DcTarget::new(&device, &path, target.dctn(), KEY).unwrap();
+    let mut batch = sends.batch();
+    let long = batch.send_inline(1, WrFlags::SIGNALLED, &to, &[0; 29]).unwrap_err();
+    assert!(long.to_string().contains("inline_bytes"), "{long}");
+    drop(batch);
+    Dct::destroy(target).unwrap();
+    assert!(DcTarget::new(&device, &path, 1 << 24, KEY).is_err());
+    let mut profile = Profile::connectx5();
+    profile.general_current.w().dct(false);
+    let sim = Sim::builder().profile(profile).build().unwrap();
+    let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+    let error = DcInitiator::new(&pd, &ConnectionOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { capability: "dct", .. }), "{error}");
+}

@@ -1,0 +1,173 @@
+//! Dynamically connected transport: the target's side. Its initiators are requesters as others are, but for each
+//! message they say where it goes, and wait until all earlier ones are acknowledged before they turn to another
+//! target.
+//!
+//! A target has a connection with each initiator that addressed it: a hidden queue pair that only responds. NVIDIA's
+//! documents name targets, access keys and handshakes, not how they work; see [`crate::transport::dynamic`].
+
+use mlx5_prm::ctx::{DctState, Qpc};
+use mlx5_prm::eqe::{DctEvent, EventType};
+use mlx5_prm::layout::Layout;
+use mlx5_prm::values::{PathMtu, QpState, ServiceType};
+
+use super::rc::responder;
+use super::{event, flush};
+use crate::function::{Function, Nic};
+use crate::objects::{AddressPath, Dct, Qp, RcState, Table};
+use crate::transport::Packet;
+use crate::transport::packet::Nak;
+
+/// Maximum number of connections of one target. An initiator beyond them takes the place of an idle one.
+const MOST: usize = 1024;
+
+/// A request for the address of a target arrived.
+pub(super) fn request(f: &mut Function, packet: &Packet) {
+    let (queues, nic) = (&mut f.queues, &mut f.nic);
+    let (to, len) = (packet.route.dst_mac, packet.frame_len());
+    let Some(dct) = queues.dcts.get_mut(packet.dest_qpn).filter(|dct| dct.state == DctState::Active) else {
+        nic.port.counters.dropped += 1;
+        return;
+    };
+    nic.port.counters.rdma.count_received(&to, len);
+    let initiator = (packet.route.src, packet.dc.dci);
+    let number = match dct.connections.get(&initiator) {
+        Some(number) => *number,
+        None => {
+            if dct.connections.len() >= MOST && !forget_idle(dct, &mut queues.connections, nic) {
+                nic.port.counters.dropped += 1;
+                return;
+            }
+            let Ok(number) = queues.connections.insert(connection(dct, nic, packet)) else { return };
+            dct.connections.insert(initiator, number);
+            number
+        }
+    };
+    let Some(qp) = queues.connections.get_mut(number) else { return };
+    qp.hidden = Some(number);
+    if qp.rc.receive.connection != Some(packet.dc.connection) {
+        let is_stale = qp.rc.receive.connection.is_some_and(|now| (packet.dc.connection.wrapping_sub(now) as i32) < 0);
+        if is_stale {
+            return;
+        }
+        open(qp, nic, packet);
+    }
+    if packet.dc.access_key != dct.context.dc_access_key() {
+        return violation(dct, qp, nic, packet);
+    }
+    responder::request(qp, nic, packet);
+}
+
+/// Begins a connection, with the path back to its initiator.
+fn open(qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+    flush::close(qp, nic);
+    nic.scheduler.forget_qp(qp.scheduled());
+    qp.rc = RcState::default();
+    qp.rc.receive.connection = Some(packet.dc.connection);
+    qp.rc.receive.expected = packet.dc.first;
+    qp.state = QpState::Rts;
+    (qp.path.rmac, qp.path.udp_sport) = (packet.route.src_mac, packet.route.sport);
+}
+
+/// The access key is wrong: the initiator's message fails with a remote access error, and the driver is told if it
+/// asked to be. PRM "ARM_DCT_FOR_KEY_VIOLATION".
+fn violation(dct: &mut Dct, qp: &mut Qp, nic: &mut Nic, packet: &Packet) {
+    if qp.state == QpState::Err || packet.psn != qp.rc.receive.expected {
+        return;
+    }
+    dct.violations = dct.violations.wrapping_add(1);
+    if std::mem::take(&mut dct.is_armed) {
+        post(nic, EventType::DctKeyViolation, dct.dctn);
+    }
+    responder::refuse(qp, nic, Nak::RemoteAccess);
+}
+
+/// The hidden queue pair of a connection.
+fn connection(dct: &Dct, nic: &Nic, packet: &Packet) -> Qp {
+    let dctc = &dct.context;
+    let mut context = Qpc::ZERO;
+    context.w().atomic_mode(dctc.atomic_mode()).log_msg_max(nic.firmware.caps.general().log_max_msg());
+    const NO_USER_INDEX: u32 = 0xff_ffff;
+    Qp {
+        qpn: dct.dctn,
+        hidden: None,
+        state: QpState::Rts,
+        service: ServiceType::Dct,
+        pd: dctc.pd(),
+        uar: 0,
+        user_index: (dctc.user_index() != NO_USER_INDEX).then(|| dctc.user_index()),
+        send: None,
+        recv: None,
+        srqn: Some(dctc.srqn_xrqn()),
+        xrcd: 0,
+        cqn_send: dctc.cqn(),
+        cqn_recv: dctc.cqn(),
+        doorbell: Default::default(),
+        path: AddressPath {
+            src_addr_index: dctc.my_addr_index(),
+            rgid: packet.route.src,
+            hop_limit: dctc.hop_limit(),
+            tclass: dctc.tclass(),
+            flow_label: dctc.flow_label(),
+            eth_prio: dctc.eth_prio(),
+            ..AddressPath::default()
+        },
+        mtu: PathMtu::from_number(dctc.mtu().number()),
+        remote_qpn: packet.dc.dci,
+        retry_count: 0,
+        rnr_retry: 0,
+        min_rnr_nak: dctc.min_rnr_nak(),
+        log_sra_max: 0,
+        log_rra_max: nic.firmware.caps.general().log_max_ra_res_dc(),
+        remote_write: dctc.rwe(),
+        remote_read: dctc.rre(),
+        remote_atomic: dctc.rae(),
+        counter_set_id: dctc.counter_set_id(),
+        umem: None,
+        doorbell_umem: None,
+        context,
+        traffic: Default::default(),
+        rc: RcState::default(),
+    }
+}
+
+/// Forgets one connection that has nothing to do. Returns false if there is none.
+fn forget_idle(dct: &mut Dct, connections: &mut Table<Qp>, nic: &mut Nic) -> bool {
+    let is_idle = |number: &u32| {
+        connections.get(*number).is_none_or(|qp| {
+            let receive = &qp.rc.receive;
+            receive.replies.is_empty() && receive.message.is_none() && receive.pending_ack.is_none()
+        })
+    };
+    let Some((initiator, number)) =
+        dct.connections.iter().map(|(who, number)| (*who, *number)).find(|(_, n)| is_idle(n))
+    else {
+        return false;
+    };
+    dct.connections.remove(&initiator);
+    forget(number, connections, nic);
+    true
+}
+
+fn forget(number: u32, connections: &mut Table<Qp>, nic: &mut Nic) {
+    if let Some(mut qp) = connections.remove(number) {
+        flush::close(&mut qp, nic);
+        nic.scheduler.forget_qp(number);
+    }
+}
+
+/// Ends all connections of a target. It takes no more messages.
+pub(super) fn drain(f: &mut Function, dctn: u32) {
+    let (queues, nic) = (&mut f.queues, &mut f.nic);
+    let Some(dct) = queues.dcts.get_mut(dctn) else { return };
+    for number in std::mem::take(&mut dct.connections).into_values() {
+        forget(number, &mut queues.connections, nic);
+    }
+    dct.state = DctState::Drained;
+    post(nic, EventType::DctDrained, dctn);
+}
+
+fn post(nic: &mut Nic, event_type: EventType, dctn: u32) {
+    let mut data = DctEvent::ZERO;
+    data.w().dct_number(dctn);
+    event::post(nic, event_type, 0, data.as_bytes());
+}

@@ -1,0 +1,25 @@
+//! Dynamically connected targets. PRM "Dynamically Connected Target Context".
+
+use std::collections::BTreeMap;
+
+use mlx5_prm::ctx::{DctState, Dctc};
+
+use crate::transport::packet::Gid;
+
+/// A dynamically connected target.
+#[derive(Debug)]
+pub struct Dct {
+    /// Its number: what initiators address.
+    pub dctn: u32,
+    /// Its state.
+    pub state: DctState,
+    /// Its context, as created.
+    pub context: Dctc,
+    /// The next message with a wrong access key posts an event.
+    pub is_armed: bool,
+    /// Messages with a wrong access key.
+    pub violations: u32,
+    /// Its connections: address and queue pair of the initiator, and the number in
+    /// [`Queues::connections`](super::Queues::connections).
+    pub connections: BTreeMap<(Gid, u32), u32>,
+}
