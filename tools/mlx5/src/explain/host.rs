@@ -102,7 +102,7 @@ const SHAPES: &[Shape] = &[
         ],
     },
     Shape {
-        regex: r"[^\n]*(?:mlx5_core: probe of \S+ failed with error -?\d+|mlx5_core \S+: probe with driver mlx5_core failed[^\n]*|mlx5_load_one failed with error code -?\d+)[^\n]*",
+        regex: r"[^\n]*(?:mlx5_core: probe of \S+ failed with error -?\d+|mlx5_core \S+: probe with driver mlx5_core failed[^\n]*|mlx5_(?:load|init)_one(?:_light)? failed with error code -?\d+)[^\n]*",
         explains: Explains::Nothing,
         meaning: "mlx5_core gave up bringing the function up: no network or RDMA device appears",
         causes: &[
@@ -115,9 +115,9 @@ const SHAPES: &[Shape] = &[
         ],
     },
     Shape {
-        regex: r"[^\n]*(?:Firmware over \d+ MS in (?:pre-)?initializing state[^\n]*|FW initialization timeout[^\n]*)",
+        regex: r"[^\n]*(?:Firmware over \d+ MS in (?:pre-)?initializing state[^\n]*|FW initialization timeout[^\n]*|Waiting for FW \S+, timeout abort in \d+s[^\n]*)",
         explains: Explains::Nothing,
-        meaning: "firmware did not finish starting in time",
+        meaning: "firmware has not finished starting: the driver waits for it, or gave it up",
         causes: &[
             "flash without a valid image, or in recovery mode",
             "another host or the embedded CPU of the card holds it back",
@@ -586,6 +586,8 @@ mod tests {
             "pcieport 0000:3a:00.0: pciehp: Slot(3): Link Down",
             "NETDEV WATCHDOG: ens1 (mlx5_core): transmit queue 3 timed out",
             "mlx5_core 0000:3b:00.0: probe with driver mlx5_core failed with error -110",
+            "mlx5_core 0000:3b:00.0: probe_one:1764:(pid 7): mlx5_init_one failed with error code -110",
+            "mlx5_core 0000:3b:00.0: wait_fw_init:199:(pid 7): Waiting for FW initialization, timeout abort in 100s (0x15b3)",
         ] {
             assert_eq!(find(line).len(), 1, "{line}");
         }
