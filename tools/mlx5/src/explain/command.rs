@@ -189,8 +189,8 @@ mod tests {
         let _ = context.w().log_cq_size(25);
         refused_and_named(&device, &caps, &cq(&context), "cq_context.log_cq_size=25");
         let mut context = Cqc::default();
-        let _ = context.w().cqe_comp_en(true);
-        refused_and_named(&device, &caps, &cq(&context), "cq_context.cqe_comp_en");
+        let _ = context.w().apu_cq(true);
+        refused_and_named(&device, &caps, &cq(&context), "cq_context.apu_cq");
         let mut context = Eqc::default();
         let _ = context.w().log_eq_size(31);
         let mut create = CreateEqIn::default();
@@ -202,10 +202,10 @@ mod tests {
         let _ = create.w().umem(&umem);
         refused_and_named(&device, &caps, &create, "umem.ats");
         let mut context = Qpc::default();
-        let _ = context.w().st(ServiceType::Dci);
+        let _ = context.w().st(ServiceType::Dci).log_num_dci_stream_channels(1);
         let mut create = CreateQpIn::default();
         let _ = create.w().qpc(&context);
-        refused_and_named(&device, &caps, &create, "needs dct");
+        refused_and_named(&device, &caps, &create, "log_num_dci_stream_channels");
         let mut set = SetRoceAddressIn::default();
         let _ = set.w().roce_address_index(255);
         refused_and_named(&device, &caps, &set, "roce_address_index=255");
