@@ -14,6 +14,7 @@ use mlx5_sim::objects::PageList;
 use super::extent::Extent;
 use super::queue_pairs::umem_bytes;
 use super::stage::Stage;
+use super::timing::{clock, nanoseconds};
 
 /// Argument for the child process that counts instructions.
 pub const COUNT: &str = "--count-hub";
@@ -73,18 +74,6 @@ pub fn child() -> Result<(), Failure> {
         std::mem::forget((lane, stage, held));
     }
     Ok(())
-}
-
-/// Nanoseconds between two reads of the clock.
-fn clock() -> f64 {
-    let mut samples: Vec<f64> = (0..10_000).map(|_| nanoseconds(|| ()).0).collect();
-    median(&mut samples)
-}
-
-fn nanoseconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let started = Instant::now();
-    let result = work();
-    (started.elapsed().as_nanos() as f64, result)
 }
 
 /// A connection as the card sees it.

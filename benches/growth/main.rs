@@ -10,6 +10,7 @@ mod messages;
 mod queue_pairs;
 mod registration;
 mod stage;
+mod timing;
 
 use extent::Extent;
 use mlx5_benches::Failure;

@@ -3,7 +3,6 @@
 //! The card's thread is stopped, and the bench writes the completions in its place, which is not measured.
 
 use std::sync::{Arc, Barrier};
-use std::time::Instant;
 
 use mlx5_benches::{Failure, callgrind, hold_still, median};
 use mlx5_dv::objects::QueuePair;
@@ -15,6 +14,7 @@ use mlx5_sim::objects::PageList;
 
 use super::extent::Extent;
 use super::stage::{BYTES, CQES, Desk, Stage, WQES};
+use super::timing::{clock, nanoseconds};
 
 /// Argument for the child process that counts instructions.
 pub const COUNT: &str = "--count-messages";
@@ -89,18 +89,6 @@ fn time(threads: usize, count: usize, rounds: usize) -> Result<(f64, f64), Failu
     let clock = clock();
     let each = |samples: &mut [f64]| (median(samples) - clock) / POSTS as f64;
     Ok((each(&mut posts), each(&mut polls)))
-}
-
-/// Nanoseconds between two reads of the clock.
-fn clock() -> f64 {
-    let mut samples: Vec<f64> = (0..10_000).map(|_| nanoseconds(|| ()).0).collect();
-    median(&mut samples)
-}
-
-fn nanoseconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let started = Instant::now();
-    let result = work();
-    (started.elapsed().as_nanos() as f64, result)
 }
 
 /// A queue of a thread, and the index of its next WQE.
