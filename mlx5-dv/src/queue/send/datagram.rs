@@ -18,8 +18,8 @@ pub const GRH: usize = 40;
 /// Segments of a destination.
 const ADDRESS: usize = size_of::<UdAdrsVector>() / SEGMENT;
 
-/// The destination of a datagram: `[ Q_Key, queue pair, UDP source port, MAC address, GID ]`.
-impl Head for &AddressHandle {
+/// The destination of a message: `[ Q_Key or access key, queue pair or target, UDP source port, MAC address, GID ]`.
+impl Head for &UdAdrsVector {
     // With an element it is longer than a WQEBB.
     const LONG: bool = true;
 
@@ -30,7 +30,7 @@ impl Head for &AddressHandle {
 
     #[inline(always)]
     fn store(&self, room: &mut Room<'_>, at: usize) {
-        let segments: [[u64; 2]; ADDRESS] = zerocopy::transmute!(*self.vector());
+        let segments: [[u64; 2]; ADDRESS] = zerocopy::transmute!(**self);
         for (i, segment) in segments.into_iter().enumerate() {
             room.store(at + i, segment);
         }
@@ -73,7 +73,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         to: &AddressHandle,
         data: &[u8],
     ) -> Result<(), PostError> {
-        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, data)
+        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), data)
     }
 
     /// As [`send_inline`](Self::send_inline), with immediate data.
@@ -86,7 +86,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         imm: u32,
         data: &[u8],
     ) -> Result<(), PostError> {
-        self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, data)
+        self.post_inline(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), data)
     }
 
     /// Sends `elements`, in this order, to `to`. Errors: [`PostError`].
@@ -102,7 +102,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         to: &AddressHandle,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, elements)
+        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), elements)
     }
 
     /// As [`send`](Self::send), with immediate data.
@@ -118,6 +118,6 @@ impl<D: SendDoorbell> SendBatch<'_, D, Datagrams> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, elements)
+        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), elements)
     }
 }

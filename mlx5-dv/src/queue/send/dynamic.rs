@@ -1,38 +1,15 @@
 //! Send queues of dynamically connected initiators.
 
-use mlx5_prm::wqe::{SEGMENT, UdAdrsVector, WqeOpcode};
+use mlx5_prm::wqe::WqeOpcode;
 use uar::SendDoorbell;
 
 use super::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
-use super::ring::Room;
 use super::service::Service;
-use super::wqe::{Head, Operands, Request, WrFlags};
+use super::wqe::{Operands, Request, WrFlags};
 use super::{SendBatch, SendQueue};
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AnyDoorbell, DcTarget, QueuePair};
 use crate::queue::error::PostError;
-
-/// Segments of a destination.
-const ADDRESS: usize = size_of::<UdAdrsVector>() / SEGMENT;
-
-/// `[ access key, target, UDP source port, MAC address, GID ]`.
-impl Head for &DcTarget {
-    // With an element it is longer than a WQEBB.
-    const LONG: bool = true;
-
-    #[inline(always)]
-    fn segments(&self) -> usize {
-        ADDRESS
-    }
-
-    #[inline(always)]
-    fn store(&self, room: &mut Room<'_>, at: usize) {
-        let segments: [[u64; 2]; ADDRESS] = zerocopy::transmute!(*self.vector());
-        for (i, segment) in segments.into_iter().enumerate() {
-            room.store(at + i, segment);
-        }
-    }
-}
 
 /// Reliable messages, each with a target of its own. Messages to one target, one after the other, flow as on a
 /// connection; before the first to another, the card waits until all earlier ones are acknowledged.
@@ -57,7 +34,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
     /// SEND of `data`, which is copied into the WQE at once, to the target `to`. Errors: [`PostError`].
     #[inline]
     pub fn send_inline(&mut self, wr_id: u64, flags: WrFlags, to: &DcTarget, data: &[u8]) -> Result<(), PostError> {
-        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, data)
+        self.post_inline(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), data)
     }
 
     /// RDMA WRITE of `data`, which is copied into the WQE at once, to `remote` of the target `to`. Errors:
@@ -71,7 +48,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         remote: RemoteAddress,
         data: &[u8],
     ) -> Result<(), PostError> {
-        self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, (to, remote), data)
+        self.post_inline(Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 }, (to.vector(), remote), data)
     }
 
     /// SEND of `elements`, in this order, to the target `to`. Errors: [`PostError`].
@@ -87,7 +64,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         to: &DcTarget,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to, elements)
+        self.post_message(Request { opcode: WqeOpcode::Send, wr_id, flags, imm: 0 }, to.vector(), elements)
     }
 
     /// As [`send`](Self::send), with immediate data.
@@ -103,7 +80,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         imm: u32,
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
-        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to, elements)
+        self.post_message(Request { opcode: WqeOpcode::SendImm, wr_id, flags, imm }, to.vector(), elements)
     }
 
     /// RDMA WRITE of `elements`, in this order, to `remote`, whose key belongs to the protection domain of the target
@@ -121,7 +98,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaWrite, wr_id, flags, imm: 0 };
-        self.post_elements(request, (to, remote), elements)
+        self.post_elements(request, (to.vector(), remote), elements)
     }
 
     /// As [`write`](Self::write), with immediate data that completes a receive of the target.
@@ -139,7 +116,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaWriteImm, wr_id, flags, imm };
-        self.post_elements(request, (to, remote), elements)
+        self.post_elements(request, (to.vector(), remote), elements)
     }
 
     /// RDMA READ from `remote`, whose key belongs to the protection domain of the target `to`, into `elements`, in this
@@ -158,7 +135,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         elements: &[DataSegment],
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::RdmaRead, wr_id, flags, imm: 0 };
-        self.post_elements(request, (to, remote), elements)
+        self.post_elements(request, (to.vector(), remote), elements)
     }
 
     /// ATOMIC fetch and add to a number whose key belongs to the protection domain of the target `to`; otherwise as on
@@ -178,7 +155,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
     ) -> Result<(), PostError> {
         Operands::check_element(self.service.atomics, &element)?;
         let request = Request { opcode: WqeOpcode::AtomicFa, wr_id, flags, imm: 0 };
-        self.post_elements(request, ((to, remote), Operands { swap_add: add, compare: 0 }), &[element])
+        self.post_elements(request, ((to.vector(), remote), Operands { swap_add: add, compare: 0 }), &[element])
     }
 
     /// ATOMIC compare and swap, as [`fetch_add`](Self::fetch_add). The operands are a pair `[compare, swap]`: the
@@ -198,7 +175,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
     ) -> Result<(), PostError> {
         Operands::check_element(self.service.atomics, &element)?;
         let request = Request { opcode: WqeOpcode::AtomicCs, wr_id, flags, imm: 0 };
-        self.post_elements(request, ((to, remote), Operands { swap_add: swap, compare }), &[element])
+        self.post_elements(request, ((to.vector(), remote), Operands { swap_add: swap, compare }), &[element])
     }
 
     /// Masked ATOMIC compare and swap; otherwise as on a [reliable connection](SendBatch::masked_compare_swap).
@@ -216,7 +193,7 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedCs, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, ((to, remote), swap), element)
+        self.post_masked::<N>(self.service.masked, request, ((to.vector(), remote), swap), element)
     }
 
     /// Masked ATOMIC fetch and add; otherwise as on a [reliable connection](SendBatch::masked_fetch_add).
@@ -234,6 +211,6 @@ impl<D: SendDoorbell> SendBatch<'_, D, DynamicMessages> {
         element: DataSegment,
     ) -> Result<(), PostError> {
         let request = Request { opcode: WqeOpcode::AtomicMaskedFa, wr_id, flags, imm: 0 };
-        self.post_masked::<N>(self.service.masked, request, ((to, remote), add), element)
+        self.post_masked::<N>(self.service.masked, request, ((to.vector(), remote), add), element)
     }
 }
