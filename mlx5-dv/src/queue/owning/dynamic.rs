@@ -3,21 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
+use super::in_flight::{Done, InFlight, Refused, Ticket};
 use super::receives::Receives;
+use super::sends::{self, Sends};
 use super::setup::ConnectionOptions;
 use crate::error::Error;
-use crate::memory::{DataSegment, RemoteAddress};
+use crate::memory::RemoteAddress;
 use crate::objects::{
-    AnyDoorbell, Buffer, CqOptions, DcTarget, Dct, DctOptions, InitiatorAttributes, Pd, QpOptions, QueuePair, Srq,
-    SrqOptions, Uar,
+    Buffer, CqOptions, DcTarget, Dct, DctOptions, InitiatorAttributes, Pd, QpOptions, QueuePair, Srq, SrqOptions, Uar,
 };
 use crate::queue::completion::CompletionQueue;
-use crate::queue::completion::decode::{Side, work_of};
-use crate::queue::error::{PostError, RetireError};
+use crate::queue::error::RetireError;
 use crate::queue::receive::shared::SharedReceiveQueue;
-use crate::queue::send::SendBatch;
-use crate::queue::send::dynamic::{DcSendQueue, DynamicMessages};
+use crate::queue::send::dynamic::DynamicMessages;
 use crate::queue::send::wqe::WrFlags;
 
 /// A dynamically connected target with its shared receive queue, its completion queue and the posted buffers. It
@@ -56,15 +54,7 @@ impl DcReceiver {
 
     /// Posts a receive of one message into `buffer`. Errors: [`Refused`], with the buffer.
     pub fn receive(&mut self, buffer: Buffer) -> Result<Ticket, Refused> {
-        let posted = self.receives.in_flight.next(Side::Receive).and_then(|wr_id| {
-            let mut batch = self.shared.batch();
-            // SAFETY: `InFlight::keep` then stores the buffer, and with it its region, until the completion or until
-            // the shared receive queue was destroyed.
-            unsafe { batch.receive(wr_id, &[buffer.segment()])? };
-            batch.ring();
-            Ok(())
-        });
-        self.receives.in_flight.keep(posted.map_err(RefusedReason::from), Side::Receive, Some(buffer))
+        self.receives.post(&mut self.shared, buffer)
     }
 
     /// Returns the next message; `None` if there is none.
@@ -72,9 +62,7 @@ impl DcReceiver {
     /// # Errors
     /// [`RetireError`] if the card names a receive that is not in flight: the card or the driver is broken.
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        let Some(result) = self.cq.poll() else { return Ok(None) };
-        let wr_id = self.shared.retire(&work_of(&result))?;
-        self.receives.in_flight.done(wr_id, result).map(Some)
+        self.receives.poll(&mut self.shared, &mut self.cq)
     }
 
     /// Waits until [`poll`](Self::poll) may have a message. It sleeps if `cq_options` has events.
@@ -90,11 +78,7 @@ impl DcReceiver {
 /// thread at a time.
 #[derive(Debug)]
 pub struct DcInitiator {
-    /// `None` while it is dropped.
-    send: Option<DcSendQueue<AnyDoorbell>>,
-    in_flight: InFlight,
-    cq: CompletionQueue,
-    qp: Arc<QueuePair>,
+    sends: Sends<DynamicMessages>,
 }
 
 impl DcInitiator {
@@ -105,55 +89,37 @@ impl DcInitiator {
     /// [`Error::Memory`], [`Error::Command`].
     pub fn new(pd: &Arc<Pd>, options: &ConnectionOptions) -> Result<Self, Error> {
         let uar = Uar::alloc(pd.device())?;
-        let mut cq_options = CqOptions::default().entries(options.send_depth).vector(options.vector);
-        (cq_options.events, cq_options.moderation) = (options.events, options.moderation);
-        let cq = CompletionQueue::create(&uar, cq_options)?;
-        let sends = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
-        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), sends.dc_initiator())?;
+        let cq = sends::completion_queue(&uar, options)?;
+        let qp_options = QpOptions::default().wqes(options.send_depth, 0).inline_bytes(options.inline_bytes);
+        let qp = QueuePair::create(pd, &uar, cq.cq(), cq.cq(), qp_options.dc_initiator())?;
         let (path_mtu, rts) = (options.path_mtu, options.rts);
         qp.activate_initiator(&InitiatorAttributes { path_mtu, rts, ..InitiatorAttributes::default() })?;
-        let send = Some(qp.dc_send_queue()?);
-        Ok(DcInitiator { send, in_flight: InFlight::new(options.send_depth, 0), cq, qp })
+        let mut sends = Sends::new(qp, cq, options.send_depth, "a DC initiator");
+        sends.queue = Some(sends.qp.dc_send_queue()?);
+        Ok(DcInitiator { sends })
     }
 
     /// The queue pair.
     pub fn queue_pair(&self) -> &Arc<QueuePair> {
-        &self.qp
-    }
-
-    /// Posts one send work request by `post`, and rings the doorbell.
-    fn post(
-        &mut self,
-        buffer: Option<Buffer>,
-        post: impl FnOnce(&mut SendBatch<'_, AnyDoorbell, DynamicMessages>, u64, &[DataSegment]) -> Result<(), PostError>,
-    ) -> Result<Ticket, Refused> {
-        let segment = buffer.as_ref().map(Buffer::segment);
-        let posted = self.in_flight.next(Side::Send).map_err(RefusedReason::from).and_then(|wr_id| {
-            let queue = self.send.as_mut().ok_or(RefusedReason::NotConnected)?;
-            let mut batch = queue.batch();
-            post(&mut batch, wr_id, segment.as_slice())?;
-            batch.ring();
-            Ok(())
-        });
-        self.in_flight.keep(posted, Side::Send, buffer)
+        &self.sends.qp
     }
 
     /// SEND of `buffer` to the target `to`. Errors: [`Refused`], with the buffer.
     pub fn send(&mut self, to: &DcTarget, buffer: Buffer) -> Result<Ticket, Refused> {
-        self.post(Some(buffer), |batch, id, elements| {
-            // SAFETY: `post` keeps the buffer until its completion, or until the queue pair is destroyed.
+        self.sends.post(Some(buffer), |batch, id, elements| {
+            // SAFETY: `Sends::post` keeps the buffer until its completion, or until the queue pair is destroyed.
             unsafe { batch.send(id, WrFlags::SIGNALLED, to, elements) }
         })
     }
 
     /// SEND of `data`, which is copied at once. Errors: [`Refused`].
     pub fn send_inline(&mut self, to: &DcTarget, data: &[u8]) -> Result<Ticket, Refused> {
-        self.post(None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, to, data))
+        self.sends.post(None, |batch, id, _| batch.send_inline(id, WrFlags::SIGNALLED, to, data))
     }
 
     /// RDMA WRITE of `buffer` to `remote` of the target `to`. Errors: [`Refused`], with the buffer.
     pub fn write(&mut self, to: &DcTarget, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.post(Some(buffer), |batch, id, elements| {
+        self.sends.post(Some(buffer), |batch, id, elements| {
             // SAFETY: as in `send`.
             unsafe { batch.write(id, WrFlags::SIGNALLED, to, remote, elements) }
         })
@@ -161,7 +127,7 @@ impl DcInitiator {
 
     /// RDMA READ from `remote` of the target `to` into `buffer`. Errors: [`Refused`], with the buffer.
     pub fn read(&mut self, to: &DcTarget, buffer: Buffer, remote: RemoteAddress) -> Result<Ticket, Refused> {
-        self.post(Some(buffer), |batch, id, elements| {
+        self.sends.post(Some(buffer), |batch, id, elements| {
             // SAFETY: as in `send`.
             unsafe { batch.read(id, WrFlags::SIGNALLED, to, remote, elements) }
         })
@@ -177,7 +143,7 @@ impl DcInitiator {
         add: u64,
     ) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
-        self.post(Some(buffer), |batch, id, _| {
+        self.sends.post(Some(buffer), |batch, id, _| {
             // SAFETY: as in `send`.
             unsafe { batch.fetch_add(id, WrFlags::SIGNALLED, to, remote, add, segment) }
         })
@@ -188,25 +154,11 @@ impl DcInitiator {
     /// # Errors
     /// As for [`DcReceiver::poll`].
     pub fn poll(&mut self) -> Result<Option<Done>, RetireError> {
-        let Some(result) = self.cq.poll() else { return Ok(None) };
-        let work = work_of(&result);
-        let queue = self.send.as_mut().ok_or_else(|| RetireError::nothing_in_flight(work))?;
-        let wr_id = queue.retire(&work)?;
-        self.in_flight.done(wr_id, result).map(Some)
+        self.sends.poll()
     }
 
     /// Waits until [`poll`](Self::poll) may have a completion. Errors: as for [`DcReceiver::wait`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.cq.wait_or_yield(timeout)
-    }
-}
-
-impl Drop for DcInitiator {
-    fn drop(&mut self) {
-        self.send = None;
-        if !self.in_flight.is_empty() && self.qp.reset().is_err() && self.cq.cq().death().is_none() {
-            tracing::error!("a DC initiator was not reset; its buffers in flight are leaked");
-            self.in_flight.leak();
-        }
+        self.sends.cq.wait_or_yield(timeout)
     }
 }

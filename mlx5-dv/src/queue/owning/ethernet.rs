@@ -8,7 +8,7 @@ use std::time::Duration;
 use mlx5_prm::ctx::InlineMode;
 
 use super::in_flight::{Done, InFlight, Refused, RefusedReason, Ticket};
-use super::listening::{Class, Listening, addresses};
+use super::listening::Listening;
 use super::queues::{Queues, Wait};
 use crate::device::Device;
 use crate::error::Error;
@@ -152,11 +152,7 @@ impl EthernetQueue {
     /// [`Error::Invalid`] if the function has a root flow table already, or for an address that is not multicast;
     /// [`Error::Unsupported`], [`Error::Command`]; on DevX, [`Error::Io`].
     pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
-        let addresses = addresses(self.device(), groups)?;
-        self.listening = None;
-        let classes = [Class::by_address(&addresses, &self.tir)];
-        self.listening = Some(Listening::start(self.device(), &addresses, &classes)?);
-        Ok(())
+        Listening::replace(&mut self.listening, groups, &self.tir)
     }
 
     /// Number of frames in flight, and of receives posted.

@@ -38,6 +38,16 @@ pub(super) struct Listening {
 }
 
 impl Listening {
+    /// Brings frames to the function's own address, to broadcast and to `groups` to `tir`, in place of what `listening`
+    /// did.
+    pub(super) fn replace(listening: &mut Option<Self>, groups: &[Mac], tir: &Arc<Tir>) -> Result<(), Error> {
+        let addresses = addresses(tir.device(), groups)?;
+        *listening = None;
+        let classes = [Class::by_address(&addresses, tir)];
+        *listening = Some(Self::start(tir.device(), &addresses, &classes)?);
+        Ok(())
+    }
+
     /// Brings frames to `addresses`, which [`addresses`] gave, to where `classes` say, the first class first.
     pub(super) fn start(device: &Arc<Device>, addresses: &[Mac], classes: &[Class]) -> Result<Self, Error> {
         match device.is_owned() {

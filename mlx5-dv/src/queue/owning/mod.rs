@@ -17,6 +17,7 @@ mod masked;
 mod peer;
 mod queues;
 mod receives;
+mod sends;
 pub(super) mod setup;
 pub(super) mod spread;
 pub(super) mod striding;

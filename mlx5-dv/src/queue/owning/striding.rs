@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::listening::{Class, Listening, addresses};
+use super::listening::Listening;
 use crate::deadline::Deadline;
 use crate::device::Device;
 use crate::error::Error;
@@ -263,11 +263,7 @@ impl<C: Receives> StridingQueue<C> {
     /// # Errors
     /// As there.
     pub fn listen(&mut self, groups: &[Mac]) -> Result<(), Error> {
-        let addresses = addresses(self.device(), groups)?;
-        self.listening = None;
-        let classes = [Class::by_address(&addresses, &self.tir)];
-        self.listening = Some(Listening::start(self.device(), &addresses, &classes)?);
-        Ok(())
+        Listening::replace(&mut self.listening, groups, &self.tir)
     }
 
     /// Posts the buffers that no packet holds, as far as the ring has room.

@@ -163,17 +163,7 @@ impl<C> Hub<C> {
     /// Posts `buffer`, or keeps it as a spare.
     #[inline]
     fn post_receive(&mut self, buffer: Buffer) {
-        let posted = self.receives.in_flight.next(Side::Receive).and_then(|wr_id| {
-            let mut batch = self.shared.batch();
-            // SAFETY: `InFlight::keep` stores the buffer, which holds its region, in the table next. It leaves the
-            // table with its completion, or after the shared receive queue was destroyed.
-            unsafe { batch.receive(wr_id, &[buffer.segment()])? };
-            batch.ring();
-            Ok(())
-        });
-        if let Err(refused) =
-            self.receives.in_flight.keep(posted.map_err(RefusedReason::from), Side::Receive, Some(buffer))
-        {
+        if let Err(refused) = self.receives.post(&mut self.shared, buffer) {
             self.spare.extend(refused.buffer);
         }
     }
