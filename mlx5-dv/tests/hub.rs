@@ -49,19 +49,26 @@ impl End {
         id
     }
 
-    /// Sends the next message of `conversation`, if there is room: from memory or inline.
+    /// Sends the next message of `conversation`, if there is room: from memory or inline; two of three are quiet.
     fn send(&mut self, conversation: u32) -> bool {
         let id = self.ids[&conversation];
         let number = self.next[&conversation].0;
         let message = message(conversation, number);
-        let sent = if message.len() <= 28 {
-            self.hub.send_inline(id, &message)
-        } else {
-            let Some(mut buffer) = self.hub.buffer() else { return false };
-            buffer.set_len(message.len());
-            buffer.write(0, &message);
-            self.hub.send(id, buffer)
+        let buffer = if message.len() <= 28 { None } else { Some(self.hub.buffer()) };
+        let mut batch = self.hub.batch(id).unwrap();
+        if !number.is_multiple_of(3) {
+            batch.quiet();
+        }
+        let sent = match buffer {
+            None => batch.send_inline(&message),
+            Some(None) => return false,
+            Some(Some(mut buffer)) => {
+                buffer.set_len(message.len());
+                buffer.write(0, &message);
+                batch.send(buffer)
+            }
         };
+        drop(batch);
         match sent {
             Ok(_) => self.next.get_mut(&conversation).unwrap().0 += 1,
             Err(refused) => {
@@ -103,7 +110,7 @@ impl End {
         let Left { context, done, buffers } = self.hub.leave(id).unwrap();
         assert_eq!(context, conversation);
         done.into_iter().for_each(|done| self.handle(conversation, done));
-        buffers.into_iter().for_each(|buffer| self.hub.recycle(buffer).unwrap());
+        assert!(buffers.is_empty(), "each has a completion, quiet ones, too");
         assert!(self.hub.leave(id).is_err(), "twice");
     }
 

@@ -9,8 +9,10 @@ use std::hint::black_box;
 
 use ends::{EthernetEnd, SOON};
 use game::Game;
-use mlx5_dv::objects::Buffer;
+use mlx5_dv::objects::{AccessFlags, Buffer, ExclusiveRegion, MemoryRegion, Pd};
 use mlx5_dv::queue::ethernet::FrameFlags;
+use mlx5_dv::queue::{Connection, ConnectionOptions};
+use mlx5_open::Sim;
 
 const EXCHANGES: u64 = 10_000;
 
@@ -48,6 +50,40 @@ fn frames_allocate_nothing() {
             buffer = buffer.take().map(|buffer| pass(&mut here, &mut there, buffer));
         }
     });
+    assert_eq!((counted.count_total, counted.count_current), (0, 0), "{counted:?}");
+}
+
+#[test]
+fn quiet_writes_of_several_buffers_allocate_nothing() {
+    let sim = Sim::builder().build().unwrap();
+    let pd = Pd::alloc(&sim.open(0).unwrap()).unwrap();
+    let mut options = ConnectionOptions::default();
+    (options.send_depth, options.send_sges) = (16, 4);
+    let mut a = Connection::new(&pd, options.clone()).unwrap();
+    let mut b = Connection::new(&pd, options).unwrap();
+    a.connect(&b.local().unwrap()).unwrap();
+    b.connect(&a.local().unwrap()).unwrap();
+    let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let remote = MemoryRegion::allocate(&pd, 4096, rights).unwrap().remote();
+    let mut buffers = ExclusiveRegion::allocate(&pd, 64 * 60).unwrap().buffers(60).unwrap();
+    let mut message = Vec::with_capacity(4);
+    let mut play = |exchanges| {
+        for _ in 0..exchanges {
+            let mut batch = a.batch();
+            batch.quiet();
+            for _ in 0..8 {
+                message.extend(buffers.drain(buffers.len() - 4..));
+                batch.write_all(&mut message, remote).unwrap();
+            }
+            batch.nop().unwrap();
+            batch.signalled();
+            batch.nop().unwrap();
+            batch.ring();
+            buffers.extend((0..34).filter_map(|_| a.wait(SOON).unwrap().buffer));
+        }
+    };
+    play(10);
+    let counted = allocation_counter::measure(|| play(1000));
     assert_eq!((counted.count_total, counted.count_current), (0, 0), "{counted:?}");
 }
 

@@ -18,5 +18,6 @@ mod owning;
 mod refusals;
 mod regions;
 mod resize;
+mod several;
 mod unreliable;
 mod windows;

@@ -252,6 +252,8 @@ const QUEUE_PAIRS: &[Row] = &[
         [
             SendQueue<AnyDoorbell>::batch,
             Connection::batch,
+            ConnectionBatch::quiet,
+            ConnectionBatch::send_all,
             Connection::send,
             Connection::write,
             Hub<()>::batch,

@@ -1,5 +1,7 @@
 //! Several work requests of a connection with one doorbell, with their buffers.
 
+use std::mem;
+
 use crate::memory::{DataSegment, RemoteAddress};
 use crate::objects::{AnyDoorbell, Buffer};
 use crate::queue::completion::decode::Side;
@@ -20,6 +22,8 @@ pub struct ConnectionBatch<'a, S: Connected = Messages> {
     in_flight: &'a mut InFlight,
     /// Fence of the next work request.
     fence: &'a mut WrFlags,
+    /// Whether work requests have no completion of their own.
+    is_quiet: bool,
 }
 
 impl<S: Connected> Drop for ConnectionBatch<'_, S> {
@@ -39,7 +43,37 @@ impl<'a, S: Connected> ConnectionBatch<'a, S> {
         in_flight: &'a mut InFlight,
         fence: &'a mut WrFlags,
     ) -> Self {
-        ConnectionBatch { sends: queue.map(SendQueue::batch), in_flight, fence }
+        ConnectionBatch { sends: queue.map(SendQueue::batch), in_flight, fence, is_quiet: false }
+    }
+
+    /// From here on, work requests have no CQE of their own: the card writes, and the driver reads, fewer. Each
+    /// completes with the next one that has a CQE, of this batch or a later one: just before it, in order. One that
+    /// takes the last free slot of the queue has a CQE all the same, so that a full queue always completes.
+    ///
+    /// To wait for the last of them, post one that is not quiet; [`nop`](Self::nop) will do.
+    #[inline(always)]
+    pub fn quiet(&mut self) {
+        self.is_quiet = true;
+    }
+
+    /// From here on, each work request has a CQE: as at the start of a batch.
+    #[inline(always)]
+    pub fn signalled(&mut self) {
+        self.is_quiet = false;
+    }
+
+    /// As [`post`](Self::post), for a WQE that may be longer than the queue's others: never quiet, so that those in
+    /// flight cannot fill the ring without one that completes.
+    #[inline(always)]
+    pub(super) fn post_signalled(
+        &mut self,
+        buffer: Option<Buffer>,
+        post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
+    ) -> Result<Ticket, Refused> {
+        let is_quiet = mem::replace(&mut self.is_quiet, false);
+        let posted = self.post(buffer, post);
+        self.is_quiet = is_quiet;
+        posted
     }
 
     /// Posts one work request by `post`, which gets its `wr_id` and flags, and keeps `buffer`, which it uses.
@@ -50,13 +84,82 @@ impl<'a, S: Connected> ConnectionBatch<'a, S> {
         post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
     ) -> Result<Ticket, Refused> {
         let segment = buffer.as_ref().map(Buffer::segment);
-        let posted = self.in_flight.next(Side::Send).map_err(RefusedReason::from).and_then(|wr_id| {
-            let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
-            post(sends, wr_id, WrFlags::SIGNALLED | *self.fence, segment.as_slice())?;
-            *self.fence = WrFlags::empty();
-            Ok(())
-        });
-        self.in_flight.keep(posted, Side::Send, buffer)
+        match self.post_elements(segment.as_slice(), post) {
+            Ok(completes) => Ok(self.in_flight.keep_one(Side::Send, buffer, completes)),
+            Err(reason) => Err(Refused { buffer, reason }),
+        }
+    }
+
+    /// Posts one work request by `post`, with `elements`. Returns whether it has a CQE of its own.
+    #[inline(always)]
+    fn post_elements(
+        &mut self,
+        elements: &[DataSegment],
+        post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
+    ) -> Result<bool, RefusedReason> {
+        let wr_id = self.in_flight.next(Side::Send)?;
+        let sends = self.sends.as_mut().ok_or(RefusedReason::NotConnected)?;
+        let completes = !self.is_quiet || !self.in_flight.may_be_quiet();
+        let signalled = if completes { WrFlags::SIGNALLED } else { WrFlags::empty() };
+        post(sends, wr_id, signalled | *self.fence, elements)?;
+        *self.fence = WrFlags::empty();
+        Ok(completes)
+    }
+
+    /// As [`post`](Self::post), with all `buffers`, in this order. Empties `buffers`, if it succeeds.
+    fn post_all(
+        &mut self,
+        buffers: &mut Vec<Buffer>,
+        post: impl FnOnce(&mut SendBatch<'a, AnyDoorbell, S>, u64, WrFlags, &[DataSegment]) -> Result<(), PostError>,
+    ) -> Result<Ticket, RefusedReason> {
+        let elements = segments(buffers)?;
+        let completes = self.post_elements(elements.as_slice(), post)?;
+        Ok(self.in_flight.keep_all(Side::Send, buffers, completes))
+    }
+
+    /// A work request that does nothing but complete. Errors: [`Refused`].
+    #[inline(always)]
+    pub fn nop(&mut self) -> Result<Ticket, Refused> {
+        self.post(None, |batch, id, flags, _| batch.nop(id, flags))
+    }
+
+    /// SEND of all `buffers` as one message, in this order: as many as [`ConnectionOptions::send_sges`]. Each comes
+    /// back by a [`Done`](crate::queue::Done) of its own, with the same ticket.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; `buffers` is unchanged. Otherwise it is empty afterwards, and keeps its memory for the next.
+    ///
+    /// [`ConnectionOptions::send_sges`]: crate::queue::ConnectionOptions::send_sges
+    pub fn send_all(&mut self, buffers: &mut Vec<Buffer>) -> Result<Ticket, RefusedReason> {
+        // SAFETY: `post_all` keeps the buffers as `post` keeps one: see `send`.
+        self.post_all(buffers, |batch, id, flags, elements| unsafe { batch.send(id, flags, elements) })
+    }
+
+    /// As [`send_all`](Self::send_all), with immediate data and the solicited bit.
+    pub fn send_imm_all(&mut self, buffers: &mut Vec<Buffer>, imm: u32) -> Result<Ticket, RefusedReason> {
+        self.post_all(buffers, |batch, id, flags, elements| {
+            // SAFETY: as in `send_all`.
+            unsafe { batch.send_imm(id, flags | WrFlags::SOLICITED, imm, elements) }
+        })
+    }
+
+    /// RDMA WRITE of all `buffers`, one after the other, to `remote`; otherwise as [`send_all`](Self::send_all).
+    pub fn write_all(&mut self, buffers: &mut Vec<Buffer>, remote: RemoteAddress) -> Result<Ticket, RefusedReason> {
+        // SAFETY: as in `send_all`.
+        self.post_all(buffers, |batch, id, flags, elements| unsafe { batch.write(id, flags, remote, elements) })
+    }
+
+    /// As [`write_all`](Self::write_all), with immediate data that completes a receive there.
+    pub fn write_imm_all(
+        &mut self,
+        buffers: &mut Vec<Buffer>,
+        remote: RemoteAddress,
+        imm: u32,
+    ) -> Result<Ticket, RefusedReason> {
+        self.post_all(buffers, |batch, id, flags, elements| {
+            // SAFETY: as in `send_all`.
+            unsafe { batch.write_imm(id, flags | WrFlags::SOLICITED, remote, imm, elements) }
+        })
     }
 
     /// SEND of `buffer`. Errors: [`Refused`], with the buffer.
@@ -133,6 +236,12 @@ impl ConnectionBatch<'_> {
         self.post(Some(buffer), |batch, id, flags, elements| unsafe { batch.read(id, flags, remote, elements) })
     }
 
+    /// RDMA READ from `remote` into all `buffers`, one after the other; otherwise as [`send_all`](Self::send_all).
+    pub fn read_all(&mut self, buffers: &mut Vec<Buffer>, remote: RemoteAddress) -> Result<Ticket, RefusedReason> {
+        // SAFETY: as in `send_all`.
+        self.post_all(buffers, |batch, id, flags, elements| unsafe { batch.read(id, flags, remote, elements) })
+    }
+
     /// ATOMIC compare and swap of the number at `remote`, as [`SendBatch::compare_swap`]. The old value is written to
     /// `buffer`, of eight bytes. Errors: [`Refused`], with the buffer.
     #[inline(always)]
@@ -198,7 +307,47 @@ impl<'a> ConnectionReceives<'a> {
         self.in_flight.keep(posted.map_err(RefusedReason::from), Side::Receive, Some(buffer))
     }
 
+    /// Receives one message into all `buffers`, one after the other, as many as [`ConnectionOptions::recv_sges`]. Each
+    /// comes back by a [`Done`](crate::queue::Done) of its own, with the same ticket, the unused ones, too.
+    ///
+    /// # Errors
+    /// [`RefusedReason`]; `buffers` is unchanged. Otherwise it is empty afterwards, and keeps its memory for the next.
+    ///
+    /// [`ConnectionOptions::recv_sges`]: crate::queue::ConnectionOptions::recv_sges
+    pub fn receive_all(&mut self, buffers: &mut Vec<Buffer>) -> Result<Ticket, RefusedReason> {
+        let elements = segments(buffers)?;
+        let wr_id = self.in_flight.next(Side::Receive)?;
+        let batch = self.batch.as_mut().ok_or(PostError::from(Full))?;
+        // SAFETY: `InFlight::keep_all` then stores the buffers, as in `receive`.
+        unsafe { batch.receive(wr_id, elements.as_slice())? };
+        Ok(self.in_flight.keep_all(Side::Receive, buffers, true))
+    }
+
     /// Hands the batch to the card. Dropping it does the same.
     #[inline(always)]
     pub fn ring(self) {}
+}
+
+/// Elements of one work request.
+struct Segments {
+    all: [DataSegment; MOST_SEGMENTS],
+    len: usize,
+}
+
+/// As many as a WQE has room for beside its head: the longest WQE has 64 segments (PRM `max_wqe_sz_sq`).
+const MOST_SEGMENTS: usize = 62;
+
+impl Segments {
+    fn as_slice(&self) -> &[DataSegment] {
+        &self.all[..self.len]
+    }
+}
+
+/// The `buffers` as elements.
+fn segments(buffers: &[Buffer]) -> Result<Segments, PostError> {
+    let refused = PostError::TooManySges { given: buffers.len(), most: MOST_SEGMENTS };
+    let mut segments = Segments { all: [DataSegment { addr: 0, len: 0, lkey: 0 }; MOST_SEGMENTS], len: buffers.len() };
+    let elements = segments.all.get_mut(..buffers.len()).ok_or(refused)?;
+    elements.iter_mut().zip(buffers).for_each(|(element, buffer)| *element = buffer.segment());
+    Ok(segments)
 }

@@ -54,10 +54,10 @@ pub enum WaitError {
 /// }
 /// ```
 ///
-/// Every work request is signalled. Each call rings; [`batch`](Self::batch) posts several with one doorbell. Used by
-/// one thread at a time. Posting and polling make no
-/// system call, take no lock and allocate nothing. If it is dropped with work in flight, the queue pair is reset first;
-/// if that fails, the buffers are leaked.
+/// Each call rings, and each work request has a completion of its own; a [`batch`](Self::batch) posts several with one
+/// doorbell, of several buffers, and quiet ones. Used by one thread at a time. Posting and polling make no system call,
+/// take no lock and allocate nothing. If it is dropped with work in flight, the queue pair is reset first; if that
+/// fails, the buffers are leaked.
 #[derive(Debug)]
 pub struct Connection<S: Connected = Messages> {
     in_flight: InFlight,
@@ -88,13 +88,12 @@ impl<S: Connected> Connection<S> {
     /// [`Error::Invalid`] if the options exceed a capability; [`Error::Unsupported`] if the card does not support the
     /// service; [`Error::Memory`], [`Error::Command`].
     pub fn of_service(pd: &Arc<Pd>, options: ConnectionOptions) -> Result<Self, Error> {
-        let (send_depth, recv_depth) = (options.send_depth, options.recv_depth);
-        Ok(Connection {
-            in_flight: InFlight::new(send_depth, recv_depth),
-            met: VecDeque::with_capacity(send_depth.saturating_add(recv_depth) as usize),
-            link: Link::new(pd, options)?,
-            fence: WrFlags::empty(),
-        })
+        let sends = (options.send_depth, options.send_sges);
+        let receives = (options.recv_depth, options.recv_sges);
+        // It checks the options.
+        let link = Link::new(pd, options)?;
+        let in_flight = InFlight::of_several(sends, receives);
+        Ok(Connection { met: VecDeque::with_capacity(in_flight.buffers()), in_flight, link, fence: WrFlags::empty() })
     }
 
     /// The queue pair.
@@ -329,7 +328,7 @@ impl<S: Connected> Connection<S> {
                 None => Some(self.wait_card(&deadline, timeout)?),
             };
             match done {
-                Some(Done { ticket: this, buffer, result }) if this == ticket => {
+                Some(Done { ticket: this, buffer, result, .. }) if this == ticket => {
                     return match result {
                         Ok(completion) => Ok((completion, buffer)),
                         Err(error) => Err(WaitError::Failed { error, buffer }),
@@ -451,7 +450,7 @@ impl<S: Connected> Wait for Connection<S> {
     #[inline]
     fn poll_card(&mut self) -> Result<Option<Done>, RetireError> {
         let Some((wr_id, result)) = self.link.queues.poll()? else { return Ok(None) };
-        self.in_flight.done(wr_id, result).map(Some)
+        self.in_flight.done_all(wr_id, result, &mut self.met).map(Some)
     }
 
     fn cq(&mut self) -> &mut CompletionQueue {

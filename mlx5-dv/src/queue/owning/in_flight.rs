@@ -1,5 +1,6 @@
 //! Buffers in flight.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use crate::objects::Buffer;
@@ -10,28 +11,48 @@ use crate::queue::error::{Full, PostError, RetireError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// A completed work request, with its buffer.
+/// A completed work request, with its buffer. One of several buffers is completed by as many, with the same ticket, in
+/// the order of the buffers.
 #[derive(Debug)]
 pub struct Done {
     /// The work request.
     pub ticket: Ticket,
     /// Its buffer, returned; `None` for inline data.
     pub buffer: Option<Buffer>,
-    /// Its completion or error.
+    /// Its completion or error. A quiet work request ([`ConnectionBatch::quiet`](crate::queue::ConnectionBatch::quiet))
+    /// that succeeds has none: then it is the completion of the one that reported it.
     pub result: Result<Completion, WorkError>,
+    /// Where the buffer is in the message.
+    part: Part,
 }
+
+/// Part of a message that is in one of several buffers.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// Offset of the buffer's first byte in the message.
+    offset: u32,
+    is_last: bool,
+}
+
+/// The part that is the whole message.
+const WHOLE: Part = Part { offset: 0, is_last: true };
 
 impl Done {
     /// The message or frame that was received, where the card put it: for a receive into a buffer of an
-    /// [`ExclusiveRegion`](crate::objects::ExclusiveRegion). `None` for anything else, errors and RDMA WRITEs with
-    /// immediate among them, and for a length beyond the buffer, which only a faulty card reports.
+    /// [`ExclusiveRegion`](crate::objects::ExclusiveRegion). Of a receive into several buffers, what is in this one.
+    /// `None` for anything else, errors and RDMA WRITEs with immediate among them, and for a length beyond the buffers,
+    /// which only a faulty card reports.
     pub fn received(&self) -> Option<&[u8]> {
         let completion = self.result.as_ref().ok()?;
         match completion.operation {
             Operation::Sent(_) | Operation::WrittenImm(_) => None,
             Operation::Received | Operation::ReceivedImm(_) | Operation::ReceivedInvalidate(_) => {
                 let buffer = self.buffer.as_ref().filter(|buffer| buffer.is_exclusive())?;
-                buffer.as_slice().get(..completion.byte_len as usize)
+                let from_here = completion.byte_len.saturating_sub(self.part.offset) as usize;
+                match self.part.is_last {
+                    true => buffer.as_slice().get(..from_here),
+                    false => buffer.as_slice().get(..from_here.min(buffer.len())),
+                }
             }
         }
     }
@@ -105,52 +126,131 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// An entry of the in-flight table.
+/// An entry of the in-flight table: a buffer of a work request. Entries that complete together are a group.
 #[derive(Debug)]
 struct Entry {
     ticket: Ticket,
     buffer: Option<Buffer>,
+    /// Slot of the group's first entry in flight.
+    first: u32,
+    /// Slot of the group's next entry; the entry's own, if it is the last.
+    next: u32,
 }
 
-/// Buffers of one queue by slot. Fixed size.
+/// A group to which more entries are added.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    first: u32,
+    last: u32,
+}
+
+/// Buffers of one queue by slot: one for each work request, with its last buffer, then those of its other buffers.
+/// Fixed size.
 #[derive(Debug)]
 struct Table {
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// Free slots of other buffers, from `depth`.
+    spare: Vec<u32>,
+    depth: u32,
+    open: Option<Open>,
 }
 
 impl Table {
-    fn new(depth: u32) -> Self {
-        Table { slots: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect() }
+    /// For `depth` work requests, of up to `sges` buffers each.
+    fn new(depth: u32, sges: u16) -> Self {
+        let all = depth.saturating_mul(sges.max(1).into());
+        let slots = (0..all).map(|_| None).collect();
+        Table { slots, free: (0..depth).rev().collect(), spare: (depth..all).rev().collect(), depth, open: None }
     }
 
-    /// Number of used slots.
+    /// Number of work requests.
     fn used(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.depth as usize - self.free.len()
     }
 
     /// The slot, and `wr_id`, of the next work request.
+    #[inline(always)]
     fn next(&self) -> Result<u64, PostError> {
         Ok(u64::from(*self.free.last().ok_or(Full)?))
     }
 
-    fn put(&mut self, entry: Entry) {
+    /// Adds the last buffer of a work request to the open group, or to a group of its own, which ends there if `ends`.
+    #[inline(always)]
+    fn put(&mut self, ticket: Ticket, buffer: Option<Buffer>, ends: bool) {
         if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = Some(entry);
+            self.fill(slot, ticket, buffer, ends);
         }
+    }
+
+    /// As [`put`](Self::put), of another of its buffers, before the last.
+    fn put_other(&mut self, ticket: Ticket, buffer: Buffer) {
+        if let Some(slot) = self.spare.pop() {
+            self.fill(slot, ticket, Some(buffer), false);
+        }
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, slot: u32, ticket: Ticket, buffer: Option<Buffer>, ends: bool) {
+        let first = match self.open {
+            Some(open) => self.link(open, slot),
+            None => slot,
+        };
+        self.open = (!ends).then_some(Open { first, last: slot });
+        self.slots[slot as usize] = Some(Entry { ticket, buffer, first, next: slot });
+    }
+
+    /// Makes `slot` the last of the open group, and returns the group's first.
+    #[cold]
+    fn link(&mut self, open: Open, slot: u32) -> u32 {
+        if let Some(last) = &mut self.slots[open.last as usize] {
+            last.next = slot;
+        }
+        open.first
     }
 
     /// Returns all buffers and frees their slots.
     fn drain(&mut self) -> impl Iterator<Item = Buffer> {
+        self.open = None;
         let slots = 0..self.slots.len() as u64;
         slots.filter_map(|slot| self.take(slot)).filter_map(|entry| entry.buffer)
     }
 
+    #[inline(always)]
     fn take(&mut self, wr_id: u64) -> Option<Entry> {
         let slot = usize::try_from(wr_id).ok()?;
         let entry = self.slots.get_mut(slot)?.take()?;
-        self.free.push(slot as u32);
+        let slot = slot as u32;
+        if slot < self.depth {
+            self.free.push(slot)
+        } else {
+            self.spare.push(slot)
+        }
         Some(entry)
+    }
+
+    /// Takes the entries of the group of `end`, which was taken from `slot`, that come before it; passes them to
+    /// `each` in order. Those that come after it, which only an error leaves, are a group from then on.
+    #[cold]
+    fn take_before(&mut self, end: &Entry, slot: u32, mut each: impl FnMut(Entry)) {
+        let mut at = end.first;
+        while at != slot
+            && let Some(entry) = self.take(at.into())
+        {
+            at = entry.next;
+            each(entry);
+        }
+        let rest = (end.next != slot).then_some(end.next);
+        let mut at = rest;
+        while let Some(entry) = at.and_then(|slot| self.slots[slot as usize].as_mut()) {
+            entry.first = end.next;
+            at = (Some(entry.next) != at).then_some(entry.next);
+        }
+        self.open = match (self.open, rest) {
+            (Some(open), Some(first)) if open.first == end.first => Some(Open { first, ..open }),
+            (Some(open), None) if open.first == end.first => None,
+            (open, _) => open,
+        };
     }
 }
 
@@ -163,9 +263,15 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Tables for queues of these depths.
+    /// Tables for queues of these depths, whose work requests have one buffer each.
     pub(super) fn new(send_depth: u32, recv_depth: u32) -> Self {
-        InFlight { sends: Table::new(send_depth), receives: Table::new(recv_depth), tickets: 0 }
+        Self::of_several((send_depth, 1), (recv_depth, 1))
+    }
+
+    /// Tables for queues of a depth and a number of buffers of each work request.
+    pub(super) fn of_several(sends: (u32, u16), receives: (u32, u16)) -> Self {
+        let table = |(depth, sges)| Table::new(depth, sges);
+        InFlight { sends: table(sends), receives: table(receives), tickets: 0 }
     }
 
     /// The `wr_id` of the next work request.
@@ -175,6 +281,17 @@ impl InFlight {
             Side::Send => self.sends.next(),
             Side::Receive => self.receives.next(),
         }
+    }
+
+    /// Whether the next send may be quiet: another, which completes, can follow.
+    #[inline(always)]
+    pub(super) fn may_be_quiet(&self) -> bool {
+        self.sends.free.len() > 1
+    }
+
+    /// Whether quiet sends are in flight that no later one reports.
+    pub(super) fn has_quiet(&self) -> bool {
+        self.sends.open.is_some()
     }
 
     #[inline(always)]
@@ -196,19 +313,88 @@ impl InFlight {
         if let Err(reason) = posted {
             return Err(Refused { buffer, reason });
         }
-        let ticket = Ticket(self.tickets);
-        self.tickets += 1;
-        self.table(side).put(Entry { ticket, buffer });
-        Ok(ticket)
+        Ok(self.keep_one(side, buffer, true))
     }
 
-    /// Removes the completed work request with `wr_id`, and returns it with `result`.
+    /// As [`keep`](Self::keep), of what was posted; if `completes` is not set, it completes with the next that does.
+    #[inline(always)]
+    pub(super) fn keep_one(&mut self, side: Side, buffer: Option<Buffer>, completes: bool) -> Ticket {
+        let ticket = self.ticket();
+        self.table(side).put(ticket, buffer, completes);
+        ticket
+    }
+
+    /// As [`keep_one`](Self::keep_one), of all `buffers` of one work request.
+    pub(super) fn keep_all(&mut self, side: Side, buffers: &mut Vec<Buffer>, completes: bool) -> Ticket {
+        let ticket = self.ticket();
+        let table = self.table(side);
+        let last = buffers.pop();
+        for buffer in buffers.drain(..) {
+            table.put_other(ticket, buffer);
+        }
+        table.put(ticket, last, completes);
+        ticket
+    }
+
+    #[inline(always)]
+    fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        ticket
+    }
+
+    /// Removes the completed work request with `wr_id`, and returns it with `result`. For queues whose work requests
+    /// all complete, and have one buffer.
     #[inline(always)]
     pub(super) fn done(&mut self, wr_id: u64, result: Result<Completion, WorkError>) -> Result<Done, RetireError> {
+        self.done_all(wr_id, result, &mut VecDeque::new())
+    }
+
+    /// As [`done`](Self::done), of any work request: what completes with it is added to `later`, in order.
+    #[inline(always)]
+    pub(super) fn done_all(
+        &mut self,
+        wr_id: u64,
+        result: Result<Completion, WorkError>,
+        later: &mut VecDeque<Done>,
+    ) -> Result<Done, RetireError> {
         let work = work_of(&result);
-        let entry = self.table(work.side).take(wr_id);
-        let Entry { ticket, buffer } = entry.ok_or_else(|| RetireError::nothing_in_flight(work))?;
-        Ok(Done { ticket, buffer, result })
+        let table = self.table(work.side);
+        let entry = table.take(wr_id).ok_or_else(|| RetireError::nothing_in_flight(work))?;
+        let slot = wr_id as u32;
+        if entry.first == slot && entry.next == slot && table.open.is_none() {
+            return Ok(Done { ticket: entry.ticket, buffer: entry.buffer, result, part: WHOLE });
+        }
+        Ok(Self::done_group(table, slot, entry, result, later))
+    }
+
+    /// Completes `end` of `slot` with `result`, and what its group has before it. Returns the first of them.
+    #[cold]
+    fn done_group(
+        table: &mut Table,
+        slot: u32,
+        end: Entry,
+        result: Result<Completion, WorkError>,
+        later: &mut VecDeque<Done>,
+    ) -> Done {
+        let mut group = Group { ticket: end.ticket, result, offset: 0 };
+        let mut first = None;
+        table.take_before(&end, slot, |entry| {
+            let done = group.done(entry.ticket, entry.buffer, false);
+            match first {
+                None => first = Some(done),
+                Some(_) => later.push_back(done),
+            }
+        });
+        let last = group.done(end.ticket, end.buffer, true);
+        let Some(first) = first else { return last };
+        later.push_back(last);
+        first
+    }
+
+    /// Maximum number of buffers in flight.
+    pub(super) fn buffers(&self) -> usize {
+        self.sends.slots.len() + self.receives.slots.len()
     }
 
     /// Number of sends and receives in flight.
@@ -232,16 +418,54 @@ impl InFlight {
     }
 }
 
+/// Entries that complete together, in order.
+struct Group {
+    /// The work request that has a completion, and that.
+    ticket: Ticket,
+    result: Result<Completion, WorkError>,
+    /// Offset of its next buffer in the message.
+    offset: u32,
+}
+
+impl Group {
+    fn done(&mut self, ticket: Ticket, buffer: Option<Buffer>, is_last: bool) -> Done {
+        if ticket != self.ticket {
+            return Done { ticket, buffer, result: Ok(self.reported()), part: WHOLE };
+        }
+        let part = Part { offset: self.offset, is_last };
+        let len = buffer.as_ref().map_or(0, Buffer::len);
+        self.offset = self.offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        Done { ticket, buffer, result: self.result, part }
+    }
+
+    /// The completion of those before it: work requests complete in order, and one that fails has a completion of its
+    /// own (IBTA 10.8.5.1).
+    fn reported(&self) -> Completion {
+        self.result.unwrap_or_else(|error| Completion {
+            work: error.work,
+            operation: Operation::Sent(error.opcode),
+            byte_len: 0,
+            remote_qpn: 0,
+            user_index: error.user_index,
+            timestamp: 0,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use mlx5_prm::cqe::CqeSyndrome;
+    use mlx5_prm::wqe::WqeOpcode;
+
     use super::*;
+    use crate::queue::completion::decode::{Failure, Work};
 
     #[test]
     fn the_table_hands_out_each_slot_once_and_takes_it_back() {
-        let mut table = Table::new(2);
+        let mut table = Table::new(2, 1);
         let put = |table: &mut Table, n| {
             let wr_id = table.next()?;
-            table.put(Entry { ticket: Ticket(n), buffer: None });
+            table.put(Ticket(n), None, true);
             Ok::<_, PostError>(wr_id)
         };
         let (first, second) = (put(&mut table, 1).unwrap(), put(&mut table, 2).unwrap());
@@ -251,5 +475,88 @@ mod tests {
         assert!(table.take(99).is_none() && table.take(u64::MAX).is_none());
         assert_eq!(put(&mut table, 4), Ok(second));
         assert_eq!(table.take(first).unwrap().ticket, Ticket(1));
+    }
+
+    const WORK: Work = Work { qpn: 7, side: Side::Send, index: 0 };
+
+    fn success() -> Result<Completion, WorkError> {
+        let operation = Operation::Sent(WqeOpcode::Send);
+        Ok(Completion { work: WORK, operation, byte_len: 0, remote_qpn: 0, user_index: 0, timestamp: 0 })
+    }
+
+    fn flushed() -> Result<Completion, WorkError> {
+        let failure = Failure::Syndrome(CqeSyndrome::WorkRequestFlushed);
+        let opcode = WqeOpcode::Send;
+        let (vendor_syndrome, hw_syndrome, hw_syndrome_type, user_index) = (0, 0, 0, 0);
+        Err(WorkError { work: WORK, failure, vendor_syndrome, hw_syndrome, hw_syndrome_type, opcode, user_index })
+    }
+
+    /// Posts a send without a buffer; returns its `wr_id`.
+    fn post(in_flight: &mut InFlight, completes: bool) -> u64 {
+        let wr_id = in_flight.next(Side::Send).unwrap();
+        in_flight.keep_one(Side::Send, None, completes);
+        wr_id
+    }
+
+    /// Tickets that the completion of `wr_id` completes, and whether each succeeded.
+    fn complete(in_flight: &mut InFlight, wr_id: u64, result: Result<Completion, WorkError>) -> Vec<(u64, bool)> {
+        let mut later = VecDeque::new();
+        let first = in_flight.done_all(wr_id, result, &mut later).unwrap();
+        let all = std::iter::once(first).chain(later);
+        all.map(|done| (done.ticket.0, done.result.is_ok())).collect()
+    }
+
+    #[test]
+    fn quiet_sends_complete_in_order_with_the_next_that_is_not() {
+        let mut in_flight = InFlight::new(8, 0);
+        let alone = post(&mut in_flight, true);
+        let quiet: Vec<u64> = (0..3).map(|_| post(&mut in_flight, false)).collect();
+        assert!(in_flight.has_quiet());
+        let reports = post(&mut in_flight, true);
+        let next = post(&mut in_flight, true);
+        assert!(!in_flight.has_quiet());
+        assert_eq!(complete(&mut in_flight, alone, success()), [(0, true)]);
+        assert_eq!(complete(&mut in_flight, reports, success()), [(1, true), (2, true), (3, true), (4, true)]);
+        assert_eq!(complete(&mut in_flight, next, success()), [(5, true)]);
+        assert!(in_flight.is_empty());
+        for wr_id in quiet {
+            assert!(in_flight.done(wr_id, success()).is_err(), "{wr_id} completed twice");
+        }
+    }
+
+    #[test]
+    fn a_quiet_send_that_fails_says_that_those_before_it_succeeded() {
+        let mut in_flight = InFlight::new(8, 0);
+        let wr_ids: Vec<u64> = (0..4).map(|_| post(&mut in_flight, false)).collect();
+        let end = post(&mut in_flight, true);
+        assert_eq!(complete(&mut in_flight, wr_ids[1], flushed()), [(0, true), (1, false)]);
+        // The slots that came back are used again, by a group of its own.
+        let other = [post(&mut in_flight, false), post(&mut in_flight, true)];
+        assert_eq!(complete(&mut in_flight, wr_ids[2], flushed()), [(2, false)]);
+        assert_eq!(complete(&mut in_flight, wr_ids[3], flushed()), [(3, false)]);
+        assert_eq!(complete(&mut in_flight, end, flushed()), [(4, false)]);
+        assert_eq!(complete(&mut in_flight, other[1], success()), [(5, true), (6, true)]);
+        assert!(in_flight.is_empty());
+    }
+
+    #[test]
+    fn an_open_group_of_which_some_failed_goes_on() {
+        let mut in_flight = InFlight::new(4, 0);
+        let first = post(&mut in_flight, false);
+        assert_eq!(complete(&mut in_flight, first, flushed()), [(0, false)]);
+        assert!(!in_flight.has_quiet(), "nothing is left to report");
+        let wr_ids = [post(&mut in_flight, false), post(&mut in_flight, false)];
+        assert_eq!(complete(&mut in_flight, wr_ids[0], flushed()), [(1, false)]);
+        assert!(in_flight.has_quiet());
+        let end = post(&mut in_flight, true);
+        assert_eq!(complete(&mut in_flight, end, success()), [(2, true), (3, true)]);
+    }
+
+    #[test]
+    fn the_last_free_slot_is_not_for_a_quiet_send() {
+        let mut in_flight = InFlight::new(2, 0);
+        assert!(in_flight.may_be_quiet());
+        post(&mut in_flight, false);
+        assert!(!in_flight.may_be_quiet());
     }
 }

@@ -10,7 +10,8 @@ use crate::objects::Buffer;
 use crate::queue::send::masked::{MaskedAdd, MaskedNumber, MaskedSwap};
 
 impl ConnectionBatch<'_> {
-    /// Masked ATOMIC compare and swap: see [`Connection::masked_compare_swap`]. Errors: [`Refused`], with the buffer.
+    /// Masked ATOMIC compare and swap, never quiet: see [`Connection::masked_compare_swap`]. Errors: [`Refused`], with
+    /// the buffer.
     #[inline]
     pub fn masked_compare_swap<N: MaskedNumber>(
         &mut self,
@@ -19,13 +20,15 @@ impl ConnectionBatch<'_> {
         swap: MaskedSwap<N>,
     ) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
-        self.post(Some(buffer), |batch, id, flags, _| {
-            // SAFETY: `post` keeps the buffer until its completion, or until the queue pair was reset or destroyed.
+        self.post_signalled(Some(buffer), |batch, id, flags, _| {
+            // SAFETY: `post_signalled` keeps the buffer until its completion, or until the queue pair was reset or
+            // destroyed.
             unsafe { batch.masked_compare_swap(id, flags, remote, swap, segment) }
         })
     }
 
-    /// Masked ATOMIC fetch and add: see [`Connection::masked_fetch_add`]. Errors: [`Refused`], with the buffer.
+    /// Masked ATOMIC fetch and add, never quiet: see [`Connection::masked_fetch_add`]. Errors: [`Refused`], with the
+    /// buffer.
     #[inline]
     pub fn masked_fetch_add<N: MaskedNumber>(
         &mut self,
@@ -34,7 +37,7 @@ impl ConnectionBatch<'_> {
         add: MaskedAdd<N>,
     ) -> Result<Ticket, Refused> {
         let segment = buffer.segment();
-        self.post(Some(buffer), |batch, id, flags, _| {
+        self.post_signalled(Some(buffer), |batch, id, flags, _| {
             // SAFETY: as in `masked_compare_swap`.
             unsafe { batch.masked_fetch_add(id, flags, remote, add, segment) }
         })

@@ -26,6 +26,10 @@ pub struct ConnectionOptions {
     pub send_depth: u32,
     /// Maximum number of posted receives. Default: 128.
     pub recv_depth: u32,
+    /// Maximum number of buffers of a send, write or read. Default: 1.
+    pub send_sges: u16,
+    /// Maximum number of buffers of a receive. Default: 1.
+    pub recv_sges: u16,
     /// Maximum number of bytes of the `_inline` calls. Default: 28.
     pub inline_bytes: u16,
     /// Whether waiting sleeps instead of spinning. Default: no.
@@ -59,6 +63,8 @@ impl Default for ConnectionOptions {
         ConnectionOptions {
             send_depth: 128,
             recv_depth: 128,
+            send_sges: 1,
+            recv_sges: 1,
             inline_bytes: 28,
             events: false,
             vector: 0,
@@ -114,8 +120,10 @@ impl<S: Connected> Link<S> {
             CqOptions::default().entries(entries).vector(options.vector).moderation(options.moderation);
         cq_options.events = options.events;
         let cq = CompletionQueue::create(uar, cq_options)?;
-        let mut qp_options =
-            QpOptions::default().wqes(options.send_depth, options.recv_depth).inline_bytes(options.inline_bytes);
+        let mut qp_options = QpOptions::default()
+            .wqes(options.send_depth, options.recv_depth)
+            .sges(options.send_sges, options.recv_sges)
+            .inline_bytes(options.inline_bytes);
         qp_options.service = S::SERVICE;
         let qp = QueuePair::create(pd, uar, cq.cq(), cq.cq(), qp_options)?;
         qp.init(&InitAttributes { remote_access: options.remote_access, ..InitAttributes::default() })?;

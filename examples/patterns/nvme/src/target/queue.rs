@@ -181,7 +181,7 @@ impl Queue {
         if let Some(ready) = self.feed(pool)? {
             return Ok(Some(ready));
         }
-        while let Some(Done { ticket, buffer, result }) = self.connection.poll().map_err(Error::from)? {
+        while let Some(Done { ticket, buffer, result, .. }) = self.connection.poll().map_err(Error::from)? {
             let completion = match result {
                 Ok(completion) => completion,
                 Err(error) => {

@@ -66,6 +66,8 @@ pub struct Hub<C> {
     by_qpn: HashMap<u32, ConnectionId>,
     /// Completions polled while a connection left.
     deferred: VecDeque<(ConnectionId, Done)>,
+    /// What completed with the completion being polled.
+    later: VecDeque<Done>,
     spare: Vec<Buffer>,
     shared: SharedReceiveQueue,
     /// After the queue, which holds the object, too.
@@ -110,11 +112,13 @@ impl<C> Hub<C> {
         let buffers = shared.capacity() + options.spares as usize;
         let bytes = buffers.saturating_mul(options.message_bytes);
         let region = ExclusiveRegion::allocate(pd, bytes)?;
+        let at_once = options.each.send_depth as usize * usize::from(options.each.send_sges.max(1));
         let buffer = |at: usize| region.buffer(at * options.message_bytes..(at + 1) * options.message_bytes);
         let mut hub = Hub {
             members: Members::new(options.connections),
             by_qpn: HashMap::new(),
-            deferred: VecDeque::new(),
+            deferred: VecDeque::with_capacity(at_once),
+            later: VecDeque::with_capacity(at_once),
             receives: Receives { in_flight: InFlight::new(0, shared.capacity() as u32), srq },
             // In reverse order, since buffers are popped from the end.
             spare: (0..buffers).rev().map(buffer).collect::<Result<_, _>>()?,
@@ -229,13 +233,14 @@ impl<C> Hub<C> {
         let each = &self.options.each;
         let options = QpOptions::default()
             .wqes(each.send_depth, 0)
+            .sges(each.send_sges, 1)
             .inline_bytes(each.inline_bytes)
             .srq(self.shared.srq())
             .user_index(id.user_index());
         let qp = QueuePair::create(&self.pd, &self.uar, self.cq.cq(), self.cq.cq(), options)?;
         qp.init(&InitAttributes { remote_access: each.remote_access, ..InitAttributes::default() })?;
         let (qpn, psn) = (qp.qpn(), setup::first_psn(&qp, each));
-        let in_flight = InFlight::new(each.send_depth, 0);
+        let in_flight = InFlight::of_several((each.send_depth, each.send_sges), (0, 1));
         self.by_qpn.insert(qpn, id);
         self.members.insert(Member {
             context,
@@ -373,7 +378,10 @@ impl<C> Hub<C> {
                     let (id, member) = found.ok_or_else(|| RetireError::nothing_in_flight(work))?;
                     let queue = member.send.as_mut().ok_or_else(|| RetireError::nothing_in_flight(work))?;
                     let wr_id = queue.retire(&work)?;
-                    return member.in_flight.done(wr_id, result).map(|done| Some((id, done)));
+                    let done = member.in_flight.done_all(wr_id, result, &mut self.later)?;
+                    // Empty, but after quiet work requests and those of several buffers.
+                    self.deferred.extend(self.later.drain(..).map(|done| (id, done)));
+                    return Ok(Some((id, done)));
                 }
                 Side::Receive => {
                     let wr_id = self.shared.retire(&work)?;
@@ -422,7 +430,10 @@ impl<C> Hub<C> {
         match self.member(connection)?.qp.to_error() {
             // The DMA of a dead card was stopped before its death became known.
             Err(error) if !error.is_dead() => return Err(error),
-            _ => self.drain(connection)?,
+            _ => {
+                self.report_quiet(connection);
+                self.drain(connection)?;
+            }
         }
         let mut done = vec![];
         for (id, deferred) in std::mem::take(&mut self.deferred) {
@@ -461,6 +472,18 @@ impl<C> Hub<C> {
         Ok((self.join(context)?, Left { context: (), done, buffers }))
     }
 
+    /// Posts a work request, which is flushed, if quiet ones of `connection`, which is in error, may be done: the card
+    /// does not report those.
+    fn report_quiet(&mut self, connection: ConnectionId) {
+        if self.members.get(connection).is_some_and(|member| member.in_flight.has_quiet())
+            && let Some(mut batch) = self.batch(connection)
+            && let Err(refused) = batch.nop()
+        {
+            // `drain` then waits in vain, and the buffers come back without completions.
+            tracing::debug!(%refused, "quiet work requests of a connection that leaves are not reported");
+        }
+    }
+
     /// Polls until the queue pair of `connection`, which is in error, has completed its sends and reported its last
     /// receive. Waits at most [`FLUSH`], in case the card lost the event.
     fn drain(&mut self, connection: ConnectionId) -> Result<(), Error> {
@@ -469,8 +492,11 @@ impl<C> Hub<C> {
         loop {
             self.take_events();
             // Poll after the event: what it refers to has completed before.
-            while let Some(deferred) = self.poll_card()? {
-                self.deferred.push_back(deferred);
+            loop {
+                let at = self.deferred.len();
+                let Some(first) = self.poll_card()? else { break };
+                // Before those that completed with it.
+                self.deferred.insert(at, first);
             }
             let member = self.member(connection)?;
             let is_done = member.has_ended && member.in_flight.is_empty();

@@ -18,7 +18,7 @@ pub struct HubOptions {
     /// Size of a buffer in bytes, and so of the longest received message. Default: 4096.
     pub message_bytes: usize,
     /// Options of each connection. `events`, `vector` and `moderation` apply to the hub's completion queue;
-    /// `recv_depth` is ignored.
+    /// `recv_depth` and `recv_sges` are ignored.
     pub each: ConnectionOptions,
 }
 
