@@ -57,6 +57,7 @@ const PROGRAMS: &[&str] = &[
     "on_demand",
     "keys",
     "resize",
+    "ece",
     "memory",
     "windows",
     "events",
@@ -140,6 +141,7 @@ fn libmlx5_perftest_and_librdmacm_live_on_the_model() -> TestResult {
     verbs.own("on_demand mlx5_0 1", "pages stay where they are")?;
     verbs.own("keys mlx5_0 1", "keys of every shape")?;
     verbs.own("resize mlx5_0 1", "grew and shrank")?;
+    verbs.own("ece mlx5_0 1", "both ends agreed on 0x10000000")?;
     counters(&verbs)?;
     port_events(&verbs)?;
     verbs.lab.assert_quiet()?;

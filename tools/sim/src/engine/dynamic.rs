@@ -121,6 +121,7 @@ fn connection(dct: &Dct, nic: &Nic, packet: &Packet) -> Qp {
         remote_write: dctc.rwe(),
         remote_read: dctc.rre(),
         remote_atomic: dctc.rae(),
+        ece: 0,
         counter_set_id: dctc.counter_set_id(),
         umem: None,
         doorbell_umem: None,

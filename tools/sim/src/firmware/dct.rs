@@ -5,6 +5,7 @@ use mlx5_prm::cmd::*;
 use mlx5_prm::ctx::{DctState, Dctc};
 
 use super::answer::Answer;
+use super::ece;
 use super::memory;
 use super::pages;
 use super::qp_state::{PORT, check_mtu_of, is_mode_announced};
@@ -18,15 +19,16 @@ pub(super) fn create(f: &mut Function, command: &CreateDctIn) -> Answer<CreateDc
     let mut context = *command.dct_context_entry();
     check_features(f, &context)?;
     check_parents(f, &context)?;
+    let ece = ece::reduce(f, context.ece())?;
     pages::reserve(f, Context::Qp)?;
     let dctn = f.queues.dcts.next_number().ok_or(Syndrome::TooManyDcts)?;
-    context.w().state(DctState::Active).dc_access_key_violation_count(0);
+    context.w().ece(ece).state(DctState::Active).dc_access_key_violation_count(0);
     let (state, connections) = (DctState::Active, Default::default());
     let dct = Dct { dctn, state, context, is_armed: false, violations: 0, connections };
     f.queues.dcts.insert(dct).map_err(|_| Syndrome::TooManyDcts)?;
     use_parents(f, &context, true);
     let mut output = CreateDctOut::ZERO;
-    output.w().dctn(dctn);
+    output.w().dctn(dctn).ece(ece);
     Ok(output)
 }
 
@@ -40,8 +42,7 @@ fn check_features(f: &Function, context: &Dctc) -> Result<(), Syndrome> {
         || context.atomic_like_write_en()
         || context.rlky()
         || context.free_ar()
-        || context.cs_res() != 0
-        || context.ece() != 0;
+        || context.cs_res() != 0;
     if unannounced || context.state() != DctState::Active {
         return Err(Syndrome::DctFeature);
     }

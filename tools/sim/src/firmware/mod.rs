@@ -19,6 +19,7 @@ mod component;
 mod counter;
 mod cq;
 mod dct;
+mod ece;
 mod eq;
 mod flow;
 mod hca;

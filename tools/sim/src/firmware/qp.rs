@@ -6,6 +6,7 @@ use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
 use super::answer::Answer;
 use super::caps::next_below;
+use super::ece;
 use super::memory::{self, InUmem, Wanted};
 use super::pages;
 use super::syndromes::Syndrome;
@@ -74,9 +75,10 @@ pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Ans
     if command.input_qpn() != 0 {
         return Err(Syndrome::InputQpn.into());
     }
-    if command.qpc_ext() || command.ece() != 0 || command.opt_param_mask() != 0 {
+    if command.qpc_ext() || command.opt_param_mask() != 0 {
         return Err(Syndrome::QpFeature.into());
     }
+    let offered = ece::reduce(f, command.ece())?;
     check_features(f, &context)?;
     check_sizes(f, &context)?;
     check_parents(f, &context)?;
@@ -89,7 +91,9 @@ pub(super) fn create(f: &mut Function, command: &CreateQpIn, list: &[u8]) -> Ans
     pages::reserve(f, Context::Qp)?;
     let (send, recv) = rings.place(&memory);
     let qp = Qp { send, recv, doorbell, doorbell_umem, umem: umem.map(|place| place.id), ..at_rest(&context) };
-    insert(f, qp)
+    let mut output = insert(f, qp)?;
+    output.w().ece(offered);
+    Ok(output)
 }
 
 fn insert(f: &mut Function, mut qp: Qp) -> Answer<CreateQpOut> {
@@ -143,6 +147,7 @@ fn at_rest(context: &Qpc) -> Qp {
         remote_read: false,
         remote_atomic: false,
         counter_set_id: 0,
+        ece: 0,
         umem: None,
         doorbell_umem: None,
         traffic: Default::default(),
@@ -279,7 +284,7 @@ pub(super) fn query(f: &mut Function, command: &QueryQpIn, _: &[u8], room: usize
     let mut first = *output.qp_pas_or_qpc_ext_and_pas();
     let (head, tail) = addresses.split_at(addresses.len().min(first.len()));
     first[..head.len()].copy_from_slice(head);
-    output.w().qpc(&context).qp_pas_or_qpc_ext_and_pas(&first);
+    output.w().ece(qp.ece).qpc(&context).qp_pas_or_qpc_ext_and_pas(&first);
     Ok((output, tail[..tail.len().min(room)].to_vec()))
 }
 

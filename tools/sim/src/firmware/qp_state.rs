@@ -21,6 +21,7 @@ use mlx5_prm::ctx::{Ads, AtomicMode, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 
 use super::answer::Answer;
+use super::ece;
 use super::syndromes::Syndrome;
 use crate::engine;
 use crate::function::Function;
@@ -57,6 +58,8 @@ struct Change<'a> {
     allowed: u32,
     /// Sets the fields that do not depend on the mask.
     always: fn(&Function, &Qpc, &mut Qpc) -> Result<(), Syndrome>,
+    /// The options that the two ends agreed on; 0 changes nothing.
+    ece: u32,
 }
 
 impl Change<'_> {
@@ -72,8 +75,22 @@ impl Change<'_> {
     }
 }
 
+/// The output of a change, with the options that it agreed on if the command has any.
+macro_rules! output {
+    ($Out:ident, $run:expr) => {{
+        $run;
+        $Out::ZERO
+    }};
+    ($Out:ident, $run:expr, $ece:ident) => {{
+        let agreed = $run;
+        let mut output = $Out::ZERO;
+        output.w().$ece(agreed);
+        output
+    }};
+}
+
 macro_rules! change {
-    ($name:ident, $In:ident => $Out:ident, $from:ident -> $to:ident, $allowed:expr, $always:path) => {
+    ($name:ident, $In:ident => $Out:ident, $from:ident -> $to:ident, $allowed:expr, $always:path $(, $ece:ident)?) => {
         #[doc = concat!("`", stringify!($name), "`.")]
         pub(super) fn $name(f: &mut Function, command: &$In) -> Answer<$Out> {
             let change = Change {
@@ -84,20 +101,20 @@ macro_rules! change {
                 mask: command.opt_param_mask(),
                 allowed: $allowed,
                 always: $always,
+                ece: 0 $(+ command.$ece())?,
             };
-            run(f, &change)?;
-            Ok($Out::ZERO)
+            Ok(output!($Out, run(f, &change)? $(, $ece)?))
         }
     };
 }
 
-change!(rst2init, Rst2initQpIn => Rst2initQpOut, Rst -> Init, 0, take_init);
+change!(rst2init, Rst2initQpIn => Rst2initQpOut, Rst -> Init, 0, take_init, ece);
 change!(init2init, Init2initQpIn => Init2initQpOut, Init -> Init,
-    opt::RIGHTS | opt::PKEY_INDEX | opt::PRIMARY_PORT, take_nothing);
-change!(init2rtr, Init2rtrQpIn => Init2rtrQpOut, Init -> Rtr, opt::RIGHTS | opt::PKEY_INDEX, take_rtr);
-change!(rtr2rts, Rtr2rtsQpIn => Rtr2rtsQpOut, Rtr -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE, take_rts);
+    opt::RIGHTS | opt::PKEY_INDEX | opt::PRIMARY_PORT, take_nothing, ece);
+change!(init2rtr, Init2rtrQpIn => Init2rtrQpOut, Init -> Rtr, opt::RIGHTS | opt::PKEY_INDEX, take_rtr, ece);
+change!(rtr2rts, Rtr2rtsQpIn => Rtr2rtsQpOut, Rtr -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE, take_rts, ece);
 change!(rts2rts, Rts2rtsQpIn => Rts2rtsQpOut, Rts -> Rts,
-    opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE | opt::COUNTER_SET_ID, take_nothing);
+    opt::RIGHTS | opt::RNR_TIMEOUT | opt::PM_STATE | opt::COUNTER_SET_ID, take_nothing, ece);
 change!(sqerr2rts, Sqerr2rtsQpIn => Sqerr2rtsQpOut, Sqer -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
 change!(sqd2rts, Sqd2rtsQpIn => Sqd2rtsQpOut, Sqd -> Rts, opt::RIGHTS | opt::RNR_TIMEOUT, take_nothing);
 
@@ -116,12 +133,15 @@ pub(super) fn to_rst(f: &mut Function, command: &Qp2rstIn) -> Answer<Qp2rstOut> 
 fn force(f: &mut Function, qpn: u32, to: QpState) -> Answer<()> {
     let qp = f.queues.qps.get_mut(qpn).ok_or(Syndrome::NoSuchQp)?;
     let from = std::mem::replace(&mut qp.state, to);
+    if to == QpState::Rst {
+        qp.ece = 0;
+    }
     engine::qp_state_changed(f, qpn, from, to);
     Ok(())
 }
 
-/// Applies the change completely, or not at all.
-fn run(f: &mut Function, change: &Change) -> Answer<()> {
+/// Applies the change completely, or not at all. Returns what it has of the options that it asks for.
+fn run(f: &mut Function, change: &Change) -> Answer<u32> {
     let qp = f.queues.qps.get(change.qpn).ok_or(Syndrome::NoSuchQp)?;
     if qp.state != change.from {
         return Err(Syndrome::WrongState.into());
@@ -133,10 +153,14 @@ fn run(f: &mut Function, change: &Change) -> Answer<()> {
     (change.always)(f, change.wanted, &mut context)?;
     take_optional(f, change.wanted, change.mask, &mut context)?;
     context.w().state(change.to);
+    let ece = ece::reduce(f, change.ece)?;
     let qp = f.queues.qps.get_mut(change.qpn).ok_or(Syndrome::NoSuchQp)?;
     adopt(qp, context);
+    if change.ece != 0 {
+        qp.ece = ece;
+    }
     engine::qp_state_changed(f, change.qpn, change.from, change.to);
-    Ok(())
+    Ok(ece)
 }
 
 /// Copies a context's fields to the queue pair.

@@ -125,6 +125,8 @@ pub struct Qp {
     pub remote_atomic: bool,
     /// Queue counter, 0 for none.
     pub counter_set_id: u8,
+    /// Options that the two ends agreed on.
+    pub ece: u32,
     /// The umem its rings lie in.
     pub umem: Option<u32>,
     /// The umem its doorbell record lies in.

@@ -75,6 +75,7 @@ pub(super) fn general(log_max_qp: u8, khz: u32) -> CmdHcaCap {
         .retransmission_q_counters(true)
         .rts2rts_qp_counters_set_id(true)
         .driver_version(true)
+        .ece_support(true)
         .mcam_reg(true)
         .eswitch_manager(true)
         .log_max_l2_table(7)

@@ -383,6 +383,7 @@ impl Bench {
             remote_write: true,
             remote_read: true,
             remote_atomic: true,
+            ece: 0,
             counter_set_id: 0,
             umem: None,
             doorbell_umem: None,

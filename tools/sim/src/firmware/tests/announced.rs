@@ -42,6 +42,7 @@ const GENERAL: &[Honoured] = &[
     ("roce", "firmware/roce.rs", "caps.general().roce()"),
     ("rc", "firmware/qp.rs", "caps.rc()"),
     ("uc", "firmware/qp.rs", "caps.uc()"),
+    ("ece_support", "firmware/ece.rs", "caps.general().ece_support()"),
     ("ud", "firmware/qp.rs", "caps.ud()"),
     ("xrc", "firmware/xrcd.rs", "caps.xrc()"),
     ("dct", "firmware/dct.rs", "caps.dct()"),

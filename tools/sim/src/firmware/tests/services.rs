@@ -1,12 +1,13 @@
 //! Shared receive queues, XRC domains, and queue pairs of services other than RC.
 
 use mlx5_prm::cmd::*;
-use mlx5_prm::ctx::{AtomicMode, QueueState, RmpBitmask, Rmpc, Wq, XrcSrqc};
+use mlx5_prm::ctx::{Ads, AtomicMode, QueueState, RmpBitmask, Rmpc, Wq, XrcSrqc};
 use mlx5_prm::layout::Be64;
 use mlx5_prm::values::{QpState, ServiceType};
 
 use super::client::{Client, Parents};
 use crate::firmware::syndromes::Syndrome;
+use crate::profile::Profile;
 
 fn rmp(client: &mut Client, parents: &Parents, change: impl FnOnce(&mut Wq)) -> WithTail<CreateRmpIn, Be64> {
     let mut context = Rmpc::ZERO;
@@ -93,6 +94,49 @@ fn shared_queues_that_cannot_be() {
     assert_eq!(refuse(c, |wq| _ = wq.w().wq_signature(true)), Syndrome::CapabilityNotAnnounced);
     let command = xrc_srq(c, &parents, 9);
     assert_eq!(c.refused(&command), Syndrome::NoSuchXrcd);
+}
+
+#[test]
+fn two_ends_agree_on_what_both_have() {
+    let mut client = Client::up();
+    let parents = client.parents();
+    let mut create = client.qp(&parents);
+    assert_eq!(client.exec(&create).unwrap().reply.ece(), 0, "nothing was asked for");
+    create.command.w().ece(1 << 28 | 0x22);
+    let offered = client.exec(&create).unwrap().reply;
+    assert_eq!(offered.ece(), 1 << 28);
+    let mut query = QueryQpIn::default();
+    query.w().qpn(offered.qpn());
+    let in_use = |client: &mut Client| client.exec(&query).unwrap().ece();
+    assert_eq!(in_use(&mut client), 0, "offered, but not agreed on");
+    let mut path = Ads::default();
+    path.w().vhca_port_num(1);
+    let mut context = *create.command.qpc();
+    context.w().primary_address_path(&path);
+    let mut init = Rst2initQpIn::default();
+    init.w().qpn(offered.qpn()).qpc(&context).ece(1 << 28 | 7);
+    assert_eq!((client.exec(&init).unwrap().ece(), in_use(&mut client)), (1 << 28, 1 << 28));
+    // 0 changes nothing.
+    let mut again = Init2initQpIn::default();
+    again.w().qpn(offered.qpn()).qpc(&context);
+    assert_eq!((client.exec(&again).unwrap().ece(), in_use(&mut client)), (0, 1 << 28));
+    let mut reset = Qp2rstIn::default();
+    reset.w().qpn(offered.qpn());
+    client.exec(&reset).unwrap();
+    assert_eq!(in_use(&mut client), 0);
+}
+
+#[test]
+fn a_card_without_options_of_connections_takes_none() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().ece_support(false);
+    profile.general_current.w().ece_support(false);
+    let mut client = Client::with(profile);
+    client.bring_up();
+    let parents = client.parents();
+    let mut create = client.qp(&parents);
+    create.command.w().ece(1 << 28);
+    assert_eq!(client.refused(&create), Syndrome::CapabilityNotAnnounced);
 }
 
 #[test]
