@@ -17,6 +17,9 @@ const EIGHT_BYTES: u16 = 1 << 3;
 /// `atomic_req_8B_endianness_mode`: operands are in the host's byte order; otherwise big-endian.
 pub(crate) const HOST_ENDIANNESS: u8 = 1;
 
+/// `qp_ts_format` and its like: completions bear real time alone.
+pub(crate) const REAL_TIME_ONLY: u8 = 1;
+
 /// One capability page: maximum and current values.
 #[derive(Debug, Clone)]
 pub struct RawPage {

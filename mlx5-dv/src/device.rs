@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
-use mlx5_prm::caps::CmdHcaCap;
+use mlx5_prm::caps::{CmdHcaCap, RoceCap};
 use mlx5_prm::cmd::{
     Command, QueryAdapterIn, QueryNicVportContextIn, QueryRoceAddressIn, QueryVportCounterIn, QueryVportStateIn,
     SetRoceAddressIn,
@@ -13,13 +13,14 @@ use mlx5_prm::reg::{AnStatus, PortCounterGroup};
 
 use crate::access::owned::{BroughtUp, Owned, bring_up, port};
 use crate::access::{Access, AsyncEvent, Function, Options, RawCommand, SafeCommand, devx, hca_cap};
-use crate::caps::{CapPage, Caps};
+use crate::caps::{CapPage, Caps, REAL_TIME_ONLY};
 use crate::clock::Clock;
 use crate::counters::{PcieCounters, PortCounters, VportCounters};
 use crate::error::{CommandError, Error, Invalid};
 use crate::events::Events;
 use crate::lock::lock;
 use crate::net::{Adapter, Gid, LinkInfo, Mac, PortInfo};
+use crate::timestamp::{ClockRate, Timestamp};
 
 /// An open card. Any thread may use it. It is closed when this handle and all objects made from it are dropped.
 #[derive(Debug)]
@@ -289,6 +290,30 @@ impl Device {
         // SAFETY: by this function's contract.
         let output = unsafe { self.access.execute(raw.clone()) };
         raw.reply(&output.map_err(|error| error.because(&raw.input, &self.caps))?)
+    }
+
+    /// The card's free-running clock now, which completions bear, too. Costs reads of a register of the card, over the
+    /// bus: some microseconds.
+    ///
+    /// # Errors
+    /// [`Error::Dead`]; on `devx:` also [`Error::Invalid`] and [`Error::Io`] if the kernel does not show the clock.
+    pub fn timestamp(&self) -> Result<Timestamp, Error> {
+        self.access.clock_ticks().map(Timestamp)
+    }
+
+    /// Rate of the card's free-running clock.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a card that does not tell it, or whose completions bear real time alone.
+    pub fn clock_rate(&self) -> Result<ClockRate, Error> {
+        let lacks = |what: &str, capability| Error::Unsupported { what: what.into(), capability };
+        let roce: RoceCap = self.caps.current(CapPage::Roce).unwrap_or_default();
+        if roce.qp_ts_format() == REAL_TIME_ONLY {
+            return Err(lacks("completions with the time of the free-running clock", "qp_ts_format"));
+        }
+        let general: CmdHcaCap = self.caps.current(CapPage::General).unwrap_or_default();
+        ClockRate::of_khz(general.device_frequency_khz())
+            .ok_or_else(|| lacks("its clock's rate", "device_frequency_khz"))
     }
 
     /// The clock of all waits: [`Options::clock`].

@@ -42,6 +42,7 @@ pub mod memory;
 mod net;
 pub mod objects;
 pub mod queue;
+mod timestamp;
 
 pub use access::Options;
 pub use caps::{CapPage, Caps, RawPage};
@@ -50,3 +51,4 @@ pub use device::Device;
 pub use error::{CommandError, CommandErrorKind, CqStatus, Death, Error, Invalid, MappingKind, StateError};
 pub use events::{Event, EventQueue, Events};
 pub use net::{Adapter, AddressError, Gid, LinkInfo, Mac, MacError, PortInfo};
+pub use timestamp::{ClockRate, Timestamp};

@@ -88,6 +88,14 @@ impl RawCommand {
     }
 }
 
+/// Reads a clock whose halves `read` returns: the upper one for `true`. PRM "Initialization Segment", `internal_timer`.
+fn read_timer<E>(mut read: impl FnMut(bool) -> Result<u32, E>) -> Result<u64, E> {
+    let (high, low, again) = (read(true)?, read(false)?, read(true)?);
+    // The lower half has overflowed between the reads.
+    let low = if high == again { low } else { read(false)? };
+    Ok(u64::from(again) << 32 | u64::from(low))
+}
+
 /// Error if `output` reports a failure status.
 pub(crate) fn check_status(output: &[u8]) -> Result<(), CommandErrorKind> {
     // The shortest output has 12 bytes; pad it to read the status.
@@ -321,6 +329,8 @@ pub trait Access: sealed::Sealed + Send + Sync + Debug {
     fn clock(&self) -> &Clock {
         Clock::SYSTEM
     }
+    /// The card's free-running clock now, in ticks.
+    fn clock_ticks(&self) -> Result<u64, Error>;
     /// Key of the null memory region, where the kernel has the function and tells it.
     fn null_key(&self) -> Option<u32> {
         None

@@ -64,12 +64,17 @@ numbers! {
 
     /// Create a DevX user context.
     MLX5_IB_ALLOC_UCTX_DEVX: u32 = 1,
+    /// The context's answer has `hca_core_clock_offset`: the clock can be mapped.
+    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET: u32 = 1 << 0,
     /// The context's answer has `dump_fill_mkey`.
     MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY: u32 = 1 << 1,
     /// The library supports 4 KiB UAR pages with any host page size.
     MLX5_LIB_CAP_4K_UAR: u64 = 1,
     /// The library allocates UAR pages one by one; none come with the context.
     MLX5_LIB_CAP_DYN_UAR: u64 = 2,
+
+    /// The page of the clock, in bits 8 to 15 of an mmap offset in pages.
+    MLX5_IB_MMAP_CORE_CLOCK: u64 = 5,
 
     /// Methods without an object.
     MLX5_IB_OBJECT_DEVX: u16 = DRIVER,

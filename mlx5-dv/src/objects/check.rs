@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mlx5_prm::caps::CmdHcaCap;
 use mlx5_prm::ctx::TimestampFormat;
 
-use crate::caps::{CapPage, Caps};
+use crate::caps::{CapPage, Caps, REAL_TIME_ONLY};
 use crate::device::Device;
 use crate::error::{Error, Invalid};
 
@@ -72,8 +72,6 @@ pub(super) fn user_index(wanted: Option<u32>, caps: &Caps) -> Result<u32, Error>
 /// The timestamp format for completions, by the capability of the queue type: free running if supported, as Linux
 /// chooses.
 pub(super) fn timestamps(format: u8) -> TimestampFormat {
-    // The card supports only real-time timestamps.
-    const REAL_TIME_ONLY: u8 = 1;
     if format == REAL_TIME_ONLY { TimestampFormat::Default } else { TimestampFormat::FreeRunning }
 }
 

@@ -6,7 +6,7 @@
 //! named by umems alone, since only the kernel knows its DMA addresses.
 //!
 //! `open.rs` finds and opens the device, `call.rs` is one ioctl, `events.rs` and `queries.rs` read what the kernel
-//! delivers later, `flows.rs` steers frames.
+//! delivers later, `flows.rs` steers frames, `clock.rs` reads the card's clock.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,6 +33,7 @@ use crate::memory::{DmaBuffer, DmaPool, HostMemory, Iova, Translation};
 use crate::net::Gid;
 
 mod call;
+mod clock;
 mod events;
 mod flows;
 mod open;
@@ -40,6 +41,7 @@ mod queries;
 
 use crate::kernel::abi::*;
 use call::Call;
+use clock::ClockPage;
 use events::Events;
 use queries::Queries;
 
@@ -97,6 +99,8 @@ pub struct Devx {
     queries: Queries,
     events: Events,
     pool: Arc<DmaPool>,
+    /// The page of the card's clock, mapped when it is first read.
+    clock_page: Mutex<Option<Arc<ClockPage>>>,
     context: open::Context,
 }
 
@@ -116,6 +120,7 @@ impl Devx {
             queries: Queries::new(options.command_timeout),
             events,
             pool: DmaPool::new(|len| Ok(wrap(HostMemory::allocate_private(len)?))),
+            clock_page: Mutex::default(),
             context,
         })
     }
@@ -197,6 +202,22 @@ impl Devx {
             _ => UarMapping::Uncached,
         };
         Ok((offset, len, UarHandle::new(uar_page, cached, handle)))
+    }
+
+    /// The page of the card's clock.
+    fn clock_page(&self) -> Result<Arc<ClockPage>, Error> {
+        let mut page = lock(&self.clock_page);
+        if let Some(page) = &*page {
+            return Ok(Arc::clone(page));
+        }
+        let offset = self.context.clock_offset.ok_or_else(|| {
+            let what = "the card's clock".into();
+            Invalid::Requires { what, requires: "a kernel with pages of 4 KiB, which alone shows it" }
+        })?;
+        let mapped = ClockPage::map(&self.context.file, offset);
+        let mapped = Arc::new(mapped.map_err(|error| Error::io("mapping the card's clock", error))?);
+        *page = Some(Arc::clone(&mapped));
+        Ok(mapped)
     }
 
     /// Maps `len` bytes of the device file. The mapping keeps the file open.
@@ -390,6 +411,11 @@ impl Access for Devx {
 
     fn completion_vectors(&self) -> u32 {
         self.context.vectors
+    }
+
+    fn clock_ticks(&self) -> Result<u64, Error> {
+        self.liveness.check()?;
+        Ok(self.clock_page()?.ticks())
     }
 
     fn null_key(&self) -> Option<u32> {

@@ -20,6 +20,8 @@ pub struct Context {
     pub vectors: u32,
     /// Key of the null memory region.
     pub null_key: Option<u32>,
+    /// Offset of the card's clock on its page, if the kernel shows it.
+    pub clock_offset: Option<u64>,
 }
 
 /// The error that `device` cannot be opened: the reason, and the command that fixes it.
@@ -52,12 +54,18 @@ pub fn open(device: &RdmaDevice) -> Result<Context, Error> {
     let file =
         file.map_err(|error| refused(name, format!("{} cannot be opened", path.display()), None, Some(error)))?;
     let file = OwnedFd::from(file);
-    let (vectors, null_key) = get_context(&file).map_err(|error| no_context(name, error))?;
-    Ok(Context { file, vectors, null_key })
+    let (vectors, answer) = get_context(&file).map_err(|error| no_context(name, error))?;
+    let has = |mask| answer.comp_mask & mask != 0;
+    Ok(Context {
+        file,
+        vectors,
+        null_key: has(MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY).then_some(answer.dump_fill_mkey),
+        clock_offset: has(MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET).then_some(answer.hca_core_clock_offset),
+    })
 }
 
-/// Creates the context; returns its number of completion vectors, and the key of the null memory region.
-fn get_context(file: &OwnedFd) -> io::Result<(u32, Option<u32>)> {
+/// Creates the context; returns its number of completion vectors, and the driver's answer.
+fn get_context(file: &OwnedFd) -> io::Result<(u32, AllocContextOut)> {
     let wanted = AllocContextIn {
         flags: MLX5_IB_ALLOC_UCTX_DEVX,
         max_cqe_version: 1,
@@ -72,8 +80,7 @@ fn get_context(file: &OwnedFd) -> io::Result<(u32, Option<u32>)> {
         .input(UVERBS_ATTR_UHW_IN, wanted.as_bytes())?
         .output(UVERBS_ATTR_UHW_OUT, answer.as_mut_bytes())?
         .run(file.as_fd())?;
-    let has_null_key = answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY != 0;
-    Ok((vectors, has_null_key.then_some(answer.dump_fill_mkey)))
+    Ok((vectors, answer))
 }
 
 /// The error for a kernel that refused to create a context.

@@ -267,6 +267,10 @@ impl Access for Owned {
         unsafe { self.registers.bar().write64(at, value) }.map_err(|error| Error::Dead(self.liveness.broken(&error)))
     }
 
+    fn clock_ticks(&self) -> Result<u64, Error> {
+        Ok(self.registers.internal_timer()?)
+    }
+
     fn card_memory(&self) -> Option<&dyn CardMemory> {
         Some(self)
     }

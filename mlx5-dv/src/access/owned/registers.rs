@@ -6,8 +6,8 @@ use std::sync::Arc;
 use mlx5_prm::init_seg::{HealthBuffer, InitSegment, NicInterface};
 use mlx5_prm::layout::Layout;
 
-use crate::access::Bar;
 use crate::access::liveness::{Liveness, StopDma};
+use crate::access::{Bar, read_timer};
 use crate::error::Death;
 
 const FW_REV: u64 = 0x00;
@@ -17,6 +17,8 @@ const CMDQ_ADDRESS_LOW: u64 = 0x14;
 const COMMAND_DOORBELL: u64 = 0x18;
 const INITIALIZING: u64 = 0x1fc;
 const HEALTH_BUFFER: u64 = 0x200;
+const TIMER_HIGH: u64 = 0x1000;
+const TIMER_LOW: u64 = 0x1004;
 const HEALTH_COUNTER: u64 = 0x1010;
 
 /// Value of any register of a card that is not present.
@@ -135,6 +137,15 @@ impl Registers {
             self.check_presence()?;
         }
         Ok(value & 0xff_ffff)
+    }
+
+    /// The free-running clock, in ticks.
+    pub fn internal_timer(&self) -> Result<u64, Death> {
+        let ticks = read_timer(|high| self.read(if high { TIMER_HIGH } else { TIMER_LOW }))?;
+        if ticks == u64::MAX {
+            self.check_presence()?;
+        }
+        Ok(ticks)
     }
 
     /// Whether firmware or another driver has disabled the function, or asks for its reset. PRM "Initialization

@@ -182,6 +182,10 @@ impl Access for Traced {
         self.inner.clock()
     }
 
+    fn clock_ticks(&self) -> Result<u64, Error> {
+        self.inner.clock_ticks()
+    }
+
     fn null_key(&self) -> Option<u32> {
         self.inner.null_key()
     }

@@ -6,6 +6,8 @@ use mlx5_prm::cqe::{Cqe, CqeOpcode, CqeSyndrome, ErrorCqe};
 use mlx5_prm::layout::{Layout, Value};
 use mlx5_prm::wqe::WqeOpcode;
 
+use crate::timestamp::Timestamp;
+
 /// Which of a queue pair's two queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -56,8 +58,9 @@ pub struct Completion {
     /// The queue pair's [`QpOptions::user_index`](crate::objects::QpOptions::user_index), from the CQE. Undefined for a
     /// queue pair without one.
     pub user_index: u32,
-    /// The card's timestamp of the completion, in the CQ's time format.
-    pub timestamp: u64,
+    /// When the card completed it. Ticks, unless the card has only real time: then seconds in the upper half, and
+    /// nanoseconds.
+    pub timestamp: Timestamp,
 }
 
 impl Completion {
@@ -180,7 +183,7 @@ fn completion(cqe: &Cqe, side: Side, operation: Operation) -> Completion {
         byte_len: cqe.byte_cnt(),
         remote_qpn: cqe.rqpn(),
         user_index: cqe.srqn(),
-        timestamp: cqe.timestamp(),
+        timestamp: Timestamp(cqe.timestamp()),
     }
 }
 
@@ -224,7 +227,7 @@ mod tests {
             .timestamp(9);
         let completion = decode(&cqe).unwrap();
         assert_eq!(completion.work, Work { qpn: 0x43, side: Side::Receive, index: 7 });
-        assert_eq!((completion.byte_len, completion.imm(), completion.timestamp), (64, Some(0xabcd), 9));
+        assert_eq!((completion.byte_len, completion.imm(), completion.timestamp), (64, Some(0xabcd), Timestamp(9)));
         assert_eq!(completion.invalidated(), None);
         cqe.w().opcode(CqeOpcode::ResponderSendInval);
         let completion = decode(&cqe).unwrap();

@@ -6,6 +6,7 @@ use std::fmt;
 use crate::objects::Buffer;
 use crate::queue::completion::decode::{Completion, Operation, Side, WorkError, work_of};
 use crate::queue::error::{Full, PostError, RetireError};
+use crate::timestamp::Timestamp;
 
 /// Identifies a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -447,7 +448,7 @@ impl Group {
             byte_len: 0,
             remote_qpn: 0,
             user_index: error.user_index,
-            timestamp: 0,
+            timestamp: Timestamp::default(),
         })
     }
 }
@@ -481,7 +482,7 @@ mod tests {
 
     fn success() -> Result<Completion, WorkError> {
         let operation = Operation::Sent(WqeOpcode::Send);
-        Ok(Completion { work: WORK, operation, byte_len: 0, remote_qpn: 0, user_index: 0, timestamp: 0 })
+        Ok(Completion { work: WORK, operation, byte_len: 0, remote_qpn: 0, user_index: 0, timestamp: Timestamp(0) })
     }
 
     fn flushed() -> Result<Completion, WorkError> {

@@ -1,0 +1,65 @@
+//! Time of the card's free-running clock.
+
+use std::time::Duration;
+
+/// A time of the card's free-running clock in ticks, from an arbitrary start: of a completion, or from
+/// [`Device::timestamp`](crate::Device::timestamp). [`ClockRate`] converts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(pub u64);
+
+/// Rate of a card's clock, from [`Device::clock_rate`](crate::Device::clock_rate).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockRate {
+    khz: u32,
+}
+
+/// A tick by a kHz is a millisecond.
+const NANOS_OF_MILLISECOND: u128 = 1_000_000;
+
+impl ClockRate {
+    /// A rate; `None` for 0.
+    pub(crate) fn of_khz(khz: u32) -> Option<Self> {
+        (khz > 0).then_some(ClockRate { khz })
+    }
+
+    /// Ticks in a millisecond. PRM `device_frequency_khz`.
+    pub fn khz(self) -> u32 {
+        self.khz
+    }
+
+    /// Nanoseconds from the clock's start to `time`, rounded down. Differences of these are exact to one nanosecond.
+    pub fn nanoseconds(self, time: Timestamp) -> u128 {
+        u128::from(time.0) * NANOS_OF_MILLISECOND / u128::from(self.khz)
+    }
+
+    /// Time from `from` to `to`, also across the clock's wrap. `to` is the later one: the other way round it is a very
+    /// long time.
+    pub fn between(self, from: Timestamp, to: Timestamp) -> Duration {
+        let nanos = self.nanoseconds(Timestamp(to.0.wrapping_sub(from.0)));
+        let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+        Duration::new(u64::try_from(seconds).unwrap_or(u64::MAX), rest as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_become_nanoseconds_whatever_the_rate() {
+        // 78.125 MHz: 12.8 ns a tick, as on a ConnectX-4.
+        let slow = ClockRate::of_khz(78_125).unwrap();
+        assert_eq!((slow.nanoseconds(Timestamp(1)), slow.nanoseconds(Timestamp(10))), (12, 128));
+        let giga = ClockRate::of_khz(1_000_000).unwrap();
+        assert_eq!(giga.nanoseconds(Timestamp(u64::MAX)), u128::from(u64::MAX));
+        assert_eq!(ClockRate::of_khz(0), None);
+    }
+
+    #[test]
+    fn a_duration_goes_across_the_wrap() {
+        let rate = ClockRate::of_khz(1_000_000).unwrap();
+        assert_eq!(rate.between(Timestamp(u64::MAX - 4), Timestamp(5)), Duration::from_nanos(10));
+        let years = ClockRate::of_khz(1).unwrap().between(Timestamp(0), Timestamp(u64::MAX));
+        assert_eq!(years, Duration::from_millis(u64::MAX));
+    }
+}

@@ -1,0 +1,86 @@
+//! The card's clock, and the times of completions, in virtual time.
+
+use std::time::Duration;
+
+use mlx5_dv::objects::{AccessFlags, MemoryRegion, Pd};
+use mlx5_dv::queue::{Connection, ConnectionOptions};
+use mlx5_dv::{Error, Timestamp};
+use mlx5_open::Sim;
+use mlx5_open::virtual_time::World;
+use mlx5_sim::card::Card;
+use mlx5_sim::fault::{Fault, Times};
+use mlx5_sim::profile::Profile;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Lets `time` pass.
+fn pass(world: &World, time: Duration) {
+    let end = world.clock().now() + time;
+    while world.clock().now() < end {
+        world.clock().pause(end - world.clock().now());
+    }
+}
+
+#[test]
+fn the_clock_goes_as_time_does() {
+    let world = World::new(1);
+    let card = world.simulated().card(Card::builder()).unwrap();
+    let device = world.open(&card).unwrap();
+    let rate = device.clock_rate().unwrap();
+    assert_eq!(u64::from(rate.khz()), Profile::connectx5().frequency_khz());
+    for wait in [Duration::from_micros(3), Duration::from_millis(250), Duration::from_secs(20)] {
+        let (begin, before) = (world.clock().now(), device.timestamp().unwrap());
+        pass(&world, wait);
+        let (passed, counted) = (world.clock().now() - begin, rate.between(before, device.timestamp().unwrap()));
+        // The clock counts whole ticks.
+        let tick = Duration::from_nanos(1_000_000 / u64::from(rate.khz()) + 1);
+        assert!(counted.abs_diff(passed) <= tick, "{counted:?} instead of {passed:?}");
+    }
+}
+
+#[test]
+fn completions_bear_its_time() {
+    let world = World::new(1);
+    let card = world.simulated().card(Card::builder()).unwrap();
+    let device = world.open(&card).unwrap();
+    let pd = Pd::alloc(&device).unwrap();
+    let new = || Connection::new(&pd, ConnectionOptions::default()).unwrap();
+    let (mut ours, mut theirs) = (new(), new());
+    theirs.connect(&ours.local().unwrap()).unwrap();
+    ours.connect(&theirs.local().unwrap()).unwrap();
+    let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let region = MemoryRegion::allocate(&pd, 4096, rights).unwrap();
+    let mut times: Vec<Timestamp> = vec![];
+    for _ in 0..5 {
+        times.push(device.timestamp().unwrap());
+        ours.write(region.buffer(0..64).unwrap(), region.remote()).unwrap();
+        times.push(ours.wait(SOON).unwrap().result.unwrap().timestamp);
+        pass(&world, Duration::from_millis(7));
+        let since = device.clock_rate().unwrap().between(times[times.len() - 1], device.timestamp().unwrap());
+        assert!((Duration::from_millis(7)..Duration::from_millis(8)).contains(&since), "{since:?}");
+    }
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+#[test]
+fn a_card_that_tells_no_rate_says_so() {
+    let mut silent = Profile::connectx5();
+    silent.general_current.w().device_frequency_khz(0);
+    let mut real = Profile::connectx5();
+    real.roce_max.w().qp_ts_format(1);
+    real.roce_current.w().qp_ts_format(1);
+    for (profile, lacks) in [(silent, "device_frequency_khz"), (real, "qp_ts_format")] {
+        let device = Sim::builder().profile(profile).build().unwrap().open(0).unwrap();
+        let error = device.clock_rate().unwrap_err();
+        assert!(matches!(error, Error::Unsupported { capability, .. } if capability == lacks), "{error}");
+    }
+}
+
+#[test]
+fn the_clock_of_a_card_that_is_gone_is_an_error() {
+    let sim = Sim::builder().build().unwrap();
+    let device = sim.open(0).unwrap();
+    device.timestamp().unwrap();
+    sim.handle(0).faults().inject(Fault::SurpriseRemoval, Times::Always);
+    assert!(matches!(device.timestamp(), Err(Error::Dead(_))));
+}
