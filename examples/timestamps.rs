@@ -1,4 +1,5 @@
-//! The card's clock, which completions bear: when each of some messages was completed, and how long after the one before.
+//! The card's clock, which completions bear: when each of some messages was completed, and how long after the one
+//! before.
 //!
 //! The messages are RDMA WRITEs from one queue pair of the card to another.
 

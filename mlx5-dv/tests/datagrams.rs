@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use mlx5_dv::objects::{
     AccessFlags, AddressHandle, AddressPath, AnyDoorbell, BlueFlame, CqOptions, DatagramAttributes, DoorbellMode,
-    InitAttributes, MemoryRegion, Pd, Plain, QpChanges, QpOptions, QueuePair, RtrAttributes, RtsAttributes, Uar,
+    InitAttributes, MULTICAST_QPN, Membership, MemoryRegion, Pd, Plain, QpChanges, QpOptions, QueuePair, RtrAttributes,
+    RtsAttributes, Uar,
 };
 use mlx5_dv::queue::{
     Completion, CompletionQueue, DatagramSendQueue, GRH, PostError, ReceiveQueue, Side, WorkError, WrFlags,
@@ -265,4 +266,25 @@ fn each_service_refuses_the_other_s_calls() {
     assert!(said(create(other)).starts_with("a queue pair of service MLX is not implemented"));
     assert!(said(AddressHandle::new(&device, &path.service_level(8), 1, 0)).contains("service_level"));
     assert!(said(AddressHandle::new(&device, &path, 1 << 24, 0)).contains("qpn"));
+}
+
+#[test]
+fn a_group_hears_what_is_sent_to_it_as_long_as_it_listens() {
+    let (sim, mut a, mut b) = two::<AnyDoorbell>();
+    let mut group = [0; 16];
+    (group[0], group[1], group[15]) = (0xff, 0x0e, 7);
+    let member = Membership::join(&b.qp, group).unwrap();
+    let path = AddressPath { udp_sport: Some(0xc123), ..AddressPath::group(group).unwrap() };
+    let to = AddressHandle::new(&a.device, &path, MULTICAST_QPN, QKEY).unwrap();
+    a.send(&to, b"all");
+    let (completion, bytes) = b.heard();
+    assert_eq!((&bytes[24..40], &bytes[GRH..], completion.remote_qpn), (&group[..], &b"all"[..], a.qp.qpn()));
+    assert!(Membership::join(&b.qp, group).unwrap_err().to_string().contains("ATTACH_TO_MCG"));
+    let refused = Membership::join(&b.qp, b.gid()).unwrap_err().to_string();
+    assert!(refused.contains("that of a group"), "{refused}");
+    member.leave().unwrap();
+    a.send(&to, b"nobody");
+    a.send(&b.handle(&a.device), b"you alone");
+    assert_eq!(b.heard().1[GRH..], *b"you alone");
+    assert_eq!(sim.violations(), []);
 }

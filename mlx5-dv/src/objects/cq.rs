@@ -455,7 +455,7 @@ impl Cq {
         // SAFETY: names only the umem of `memory`, which belongs to this queue. `resize` keeps it beside the object if
         // the card accepted it, drops it if the card refused it, and otherwise leaks it. The previous memory is dropped
         // once the card no longer uses it; firmware does not destroy a umem in use.
-        unsafe { self.object.modify_over_memory(&command) }
+        unsafe { self.object.modify_over_memory(&command) }.map(drop)
     }
 
     /// Copies completions not polled yet to `memory`, up to the entry that ends the old ring, each one position

@@ -88,6 +88,11 @@ impl Object {
 
     /// Modifies the object.
     pub(crate) fn modify<C: Transition>(&self, command: &C) -> Result<(), CommandError> {
+        self.modify_and_tell(command).map(drop)
+    }
+
+    /// As [`modify`](Self::modify), and returns the reply.
+    pub(crate) fn modify_and_tell<C: Transition>(&self, command: &C) -> Result<C::Out, CommandError> {
         // SAFETY: moves the object, whose number its owner sets, from state to state, and names no memory: see
         // `Transition`.
         unsafe { self.modify_over_memory(command) }
@@ -98,11 +103,11 @@ impl Object {
     /// # Safety
     /// As for [`create_over_memory`](Self::create_over_memory), also of the memory that `command` replaces, until it
     /// succeeded.
-    pub(crate) unsafe fn modify_over_memory<C: Command>(&self, command: &C) -> Result<(), CommandError> {
+    pub(crate) unsafe fn modify_over_memory<C: Command>(&self, command: &C) -> Result<C::Out, CommandError> {
         let raw = RawCommand::new(command, self.name());
         // SAFETY: by this function's contract.
         let modified = unsafe { self.device.access().modify(self.handle, raw.clone()) };
-        modified.map(drop).map_err(|error| error.because(&raw.input, self.device.caps()))
+        raw.reply(&modified.map_err(|error| error.because(&raw.input, self.device.caps()))?)
     }
 
     /// Queries the object.

@@ -3,11 +3,13 @@
 use mlx5_dv::Error;
 use mlx5_dv::memory::RemoteAddress;
 use mlx5_dv::objects::{
-    AccessFlags, AddressPath, CqOptions, InitAttributes, QpChanges, QpOptions, QueuePair, RtrAttributes, Uar,
+    AccessFlags, AddressPath, CqOptions, EceOptions, InitAttributes, QpChanges, QpOptions, QueuePair, RtrAttributes,
+    Uar,
 };
 use mlx5_dv::queue::{CompletionQueue, WrFlags};
 use mlx5_prm::cqe::CqeSyndrome;
 use mlx5_prm::values::QpState;
+use mlx5_sim::profile::Profile;
 
 use crate::ends::{Card, End, Setup, pair, pair_of};
 
@@ -74,6 +76,53 @@ fn connections_have_source_ports_of_their_own() {
     ports.dedup();
     assert_eq!(ports.len(), pairs.len());
     drop(pairs);
+    card.end();
+}
+
+#[test]
+fn two_ends_agree_on_the_options_of_their_connection() {
+    let card = Card::new();
+    let uar = Uar::alloc(&card.device).unwrap();
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let create = |options| QueuePair::create(&card.pd, &uar, cq.cq(), cq.cq(), options).unwrap();
+    let (active, passive, plain) =
+        (create(QpOptions::default()), create(QpOptions::default()), create(QpOptions::default()));
+    let path = AddressPath::link_local(card.device.gids()[0].address.octets()).unwrap();
+    let connect = |qp: &QueuePair, to: &QueuePair, ece| {
+        qp.init(&InitAttributes::default()).unwrap();
+        qp.ready_to_receive(&RtrAttributes { ece, ..RtrAttributes::new(to.qpn(), 0, path) }).unwrap();
+        qp.ece()
+    };
+    let offered = active.ece().unwrap();
+    assert_eq!(offered, EceOptions(1 << 28));
+    // An option that the card has not.
+    let answer = connect(&passive, &active, Some(EceOptions(offered.0 | 2)));
+    assert_eq!(answer, Some(offered));
+    assert_eq!(connect(&active, &passive, answer), answer);
+    assert_eq!(connect(&plain, &plain, None), Some(EceOptions(0)), "offered, but not agreed on");
+    active.reset().unwrap();
+    assert_eq!(active.ece(), Some(offered));
+    drop((active, passive, plain, cq, uar));
+    card.end();
+}
+
+#[test]
+fn a_card_without_options_of_connections_says_so() {
+    let mut profile = Profile::connectx5();
+    profile.general_max.w().ece_support(false);
+    profile.general_current.w().ece_support(false);
+    let card = Card::of(profile);
+    let uar = Uar::alloc(&card.device).unwrap();
+    let cq = CompletionQueue::create(&uar, CqOptions::default()).unwrap();
+    let qp = QueuePair::create(&card.pd, &uar, cq.cq(), cq.cq(), QpOptions::default()).unwrap();
+    assert_eq!(qp.ece(), None);
+    qp.init(&InitAttributes::default()).unwrap();
+    let path = AddressPath::link_local(card.device.gids()[0].address.octets()).unwrap();
+    let attributes = RtrAttributes { ece: Some(EceOptions::default()), ..RtrAttributes::new(qp.qpn(), 0, path) };
+    let refused = qp.ready_to_receive(&attributes).unwrap_err();
+    assert!(matches!(refused, Error::Unsupported { capability: "ece_support", .. }), "{refused}");
+    assert_eq!(qp.state(), QpState::Init, "a refusal changes nothing");
+    drop((qp, cq, uar));
     card.end();
 }
 

@@ -4,7 +4,7 @@ use mlx5_dv::memory::HostMemory;
 use mlx5_dv::objects::*;
 use mlx5_dv::queue::ethernet::Spread;
 use mlx5_dv::queue::*;
-use mlx5_dv::{Device, Events};
+use mlx5_dv::{ClockRate, Device, Events};
 
 use crate::table::Offered::{No, Part, Whole};
 use crate::table::{EVERY, OWNED, Row, Section, calls};
@@ -65,8 +65,15 @@ const DEVICES: &[Row] = &[
         [INFO, "three_ways::info_of_owned_functions_is_that_of_their_card"],
         ""
     ),
-    row!(["query_rt_values"], No("the card's clock is not read; completions carry its time")),
-    row!(["query_ece", "set_ece"], No("firmware's options of a queue pair are left as it has them")),
+    row!(
+        ["query_rt_values"],
+        Whole,
+        [Device::timestamp, Device::clock_rate, ClockRate::between],
+        EVERY,
+        "",
+        ["devx::our_clock_is_that_of_libmlx5"],
+        "Ticks of the clock that completions bear (`Timestamp`), and their rate"
+    ),
     row!(
         ["async_event"],
         Whole,
@@ -91,7 +98,10 @@ const MEMORY: &[Row] = &[
     row!(["alloc_pd", "dealloc_pd"], Whole, [Pd::alloc, Pd::destroy], EVERY, "", [PINGPONG], ""),
     row!(
         ["alloc_td", "dealloc_td", "alloc_parent_domain"],
-        No("a UAR page belongs to the thread it was given to (Uar::alloc), so there is nothing to declare")
+        No(
+            "each creation names its protection domain and its UAR page (Uar::alloc), and queues take no locks: what is missing is \
+            an allocator of the user's for rings"
+        )
     ),
     row!(
         ["reg_mr", "dereg_mr"],
@@ -245,10 +255,19 @@ const QUEUE_PAIRS: &[Row] = &[
         "`QueuePair::modify` changes rights in INIT and RTS, RNR timer and Q_Key in RTS. There is no state SQD, to which no public \
          command leads, and no alternate path, which RoCE has not"
     ),
+    row!(
+        ["query_ece", "set_ece"],
+        Whole,
+        [QueuePair::ece, RtrAttributes::new],
+        EVERY,
+        CONNECTED,
+        ["mlx5_ib::libmlx5_perftest_and_librdmacm_live_on_the_model"],
+        "Field `ece` of `RtrAttributes`. The software card offers version 1 without any option: which there are is not public"
+    ),
     row!(["modify_qp_rate_limit"], No("no rate limit is put on a queue pair")),
     row!(
         ["post_send"],
-        Part("TSO of datagrams"),
+        Part("segmentation of raw frames (TSO); that of datagrams is IPoIB's, and libmlx5 offers it to nobody"),
         [
             SendQueue<AnyDoorbell>::batch,
             Connection::batch,
@@ -284,12 +303,12 @@ const QUEUE_PAIRS: &[Row] = &[
     ),
     row!(
         ["attach_mcast", "detach_mcast"],
-        Part("no UD queue pair joins a group"),
-        [Device::set_multicast],
-        OWNED,
-        "",
-        [],
-        "For frames"
+        Whole,
+        [Membership::join, Membership::leave, AddressPath::group],
+        EVERY,
+        "UD",
+        ["devx::groups_are_those_of_librdmacm"],
+        "Frames of a group: `Device::set_multicast`"
     ),
     row!(
         ["open_xrcd", "close_xrcd"],

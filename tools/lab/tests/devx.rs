@@ -33,6 +33,8 @@ kill_in_traffic() {
 
 /// How often a program tries a key that is closed.
 const CLOSED_KEYS: usize = 5;
+/// A multicast group.
+const GROUP: &str = "239.1.2.3";
 /// Where the guest sees our C programs.
 const C_PROGRAMS: &str = "/opt/verbs";
 
@@ -57,7 +59,7 @@ fn counts(lab: &Lab, from: usize, event: &str) -> Vec<u32> {
 #[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
 fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     let programs = tempfile::tempdir()?;
-    for name in ["atomics", "fast_keys"] {
+    for name in ["atomics", "fast_keys", "now"] {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs").join(name).with_extension("c");
         verbs_program(&source, &programs.path().join(name))?;
     }
@@ -71,6 +73,8 @@ fn our_driver_runs_beside_the_kernels_own() -> TestResult {
     the_kernel_resolves_ipv4_addresses(&lab)?;
     atomics_are_those_of_libmlx5(&lab)?;
     keys_open_and_close_for_libmlx5(&lab)?;
+    groups_are_those_of_librdmacm(&lab)?;
+    our_clock_is_that_of_libmlx5(&lab)?;
     frames_pass_beside_the_kernels_own(&lab)?;
     what_the_kernel_refuses_is_explained(&lab)?;
     events_come(&lab)?;
@@ -356,6 +360,44 @@ fn keys_open_and_close_for_libmlx5(lab: &Lab) -> TestResult {
         let said = lab.check(&format!("{ours} {shape} 2>&1"), TRAFFIC)?;
         assert!(said.contains(refused), "{said}");
     }
+    Ok(())
+}
+
+/// Datagrams to a group of IPv4: librdmacm's `mckey` hears ours, and we hear its. Two queue pairs of ours hear a third
+/// one's, over IPv6.
+fn groups_are_those_of_librdmacm(lab: &Lab) -> TestResult {
+    lab.check("modprobe rdma_ucm && [ -e /dev/infiniband/rdma_cm ]", SOON)?;
+    let ours = "stdbuf -oL multicast -d devx:mlx5_0";
+    let theirs = format!("{FAR} stdbuf -oL mckey -m {GROUP} -b 10.0.0.2");
+    let server =
+        lab.serve(&format!("{theirs} > /tmp/mckey; cat /tmp/mckey"), "grep -q 'receiving data transfers' /tmp/mckey")?;
+    let said = lab.call(server, &format!("{ours} --send {GROUP}"))?;
+    assert!(said.contains("10 datagrams sent") && said.contains("return status 0"), "{said}");
+    let server = lab.serve(
+        &format!("{ours} --listen {GROUP} > /tmp/multicast; cat /tmp/multicast"),
+        "grep -q listening /tmp/multicast",
+    )?;
+    let said = lab.call(server, &format!("{theirs} -s"))?;
+    assert!(said.contains("10 datagrams of 100 bytes heard") && said.contains("return status 0"), "{said}");
+    let said = lab.check(&format!("{ours} 2>&1"), TRAFFIC)?;
+    assert_eq!(said.matches("10 datagrams of 100 bytes heard").count(), 2, "{said}");
+    Ok(())
+}
+
+/// The card's clock has the rate that libmlx5 tells, and goes on from what libmlx5 reads before to what it reads after.
+fn our_clock_is_that_of_libmlx5(lab: &Lab) -> TestResult {
+    let theirs = format!("{C_PROGRAMS}/now mlx5_0 0");
+    let said = lab.check(&format!("{theirs} && timestamps devx:mlx5_0 2>&1 && {theirs}"), TRAFFIC)?;
+    let times: Vec<u64> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("now ").or(line.split_once(" at ").map(|(_, rest)| rest)))
+        .filter_map(|rest| rest.split([' ', ',']).next()?.parse().ok())
+        .collect();
+    assert_eq!(times.len(), 9, "{said}");
+    assert!(times.is_sorted(), "{said}");
+    let rates: BTreeSet<&str> =
+        said.lines().filter_map(|line| line.split_once(" at ")?.1.strip_suffix(" kHz")).collect();
+    assert_eq!(rates.len(), 1, "{said}");
     Ok(())
 }
 

@@ -1,11 +1,15 @@
 //! Attributes of a connected queue pair's transitions.
 
-use mlx5_prm::values::PathMtu;
+use mlx5_prm::values::{PathMtu, ServiceType};
 
+use super::ece::EceOptions;
 use super::path::AddressPath;
 use crate::error::Error;
 use crate::objects::check::fits;
 use crate::objects::mkey::AccessFlags;
+
+/// Services with a single remote.
+pub(super) const CONNECTED: &[ServiceType] = &[ServiceType::Rc, ServiceType::Uc, ServiceType::Xrc];
 
 /// Attributes of RST to INIT.
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +44,15 @@ pub struct RtrAttributes {
     pub max_dest_rd_atomic: u8,
     /// RNR NAK timer code sent to the remote if no receive is posted, 5 bits. IBTA 9.7.5.2.8. Default: 12 (0.64 ms).
     pub min_rnr_timer: u8,
+    /// Options that the two ends agreed on. Default: none.
+    pub ece: Option<EceOptions>,
 }
 
 impl RtrAttributes {
     /// Connects to queue pair `remote_qpn`, whose first PSN is `rq_psn`; everything else is default.
     pub fn new(remote_qpn: u32, rq_psn: u32, path: AddressPath) -> Self {
-        RtrAttributes { remote_qpn, rq_psn, path, path_mtu: None, max_dest_rd_atomic: 16, min_rnr_timer: 12 }
+        let (max_dest_rd_atomic, min_rnr_timer) = (16, 12);
+        RtrAttributes { remote_qpn, rq_psn, path, path_mtu: None, max_dest_rd_atomic, min_rnr_timer, ece: None }
     }
 }
 

@@ -8,6 +8,8 @@ use mlx5_prm::ctx::{Qpc, TimestampFormat};
 use mlx5_prm::values::{PathMigration, QpState, ServiceType};
 
 use super::QueuePair;
+use super::attributes::CONNECTED;
+use super::ece::{self, Ece};
 use super::options::{Layout, QpOptions};
 use super::transition::LOG_ACK_REQ_FREQ;
 use crate::caps::{CapPage, Caps};
@@ -66,7 +68,9 @@ impl QueuePair {
         let mut context = context(&options, &layout, &memory, device.caps())?;
         context.w().pd(pd.pdn()).uar_page(uar.index()).cqn_snd(send_cq.cqn()).cqn_rcv(recv_cq.cqn());
         let mut create = CreateQpIn::default();
-        create.w().qpc(&context).wq_umem_valid(true).wq_umem_id(memory.umem_id());
+        // Only a queue pair with one remote can agree with it.
+        let ece = if CONNECTED.contains(&options.service) { ece::asked(device.caps()) } else { 0 };
+        create.w().ece(ece).qpc(&context).wq_umem_valid(true).wq_umem_id(memory.umem_id());
         // SAFETY: the command names only the umem of `memory`, which belongs to this queue pair. It is kept with the
         // object, destroyed after it, and leaked if that fails; firmware keeps a umem that an object uses.
         let created = unsafe {
@@ -84,6 +88,7 @@ impl QueuePair {
             state: Mutex::new(QpState::Rst),
             send_lease: RingLease::default(),
             receive_lease: RingLease::default(),
+            ece: Ece::new(out.ece()),
             object,
             memory,
             send_cq: Arc::clone(send_cq),

@@ -73,6 +73,7 @@ impl QueuePair {
             .retry_count(rts.retry_count)
             .rnr_retry(rts.rnr_retry);
         command.w().qpn(self.qpn).qpc(&context);
-        Ok(self.step(&mut state, QpState::Rts, &command)?)
+        self.step(&mut state, QpState::Rts, &command)?;
+        Ok(())
     }
 }

@@ -24,12 +24,14 @@ use crate::lock::lock;
 pub(super) mod attributes;
 mod create;
 pub(super) mod datagram;
+pub(super) mod ece;
 pub(super) mod initiator;
 pub(super) mod options;
 pub(super) mod path;
 mod state;
 mod transition;
 
+use ece::{Ece, EceOptions};
 use options::{Layout, QpOptions};
 use path::AddressPath;
 use state::{datagram_way, initiator_way, way};
@@ -114,6 +116,7 @@ pub struct QueuePair {
     state: Mutex<QpState>,
     send_lease: RingLease,
     receive_lease: RingLease,
+    ece: Ece,
     object: Object,
     memory: RingMemory,
     send_cq: Arc<Cq>,
@@ -166,6 +169,12 @@ impl QueuePair {
     /// The protection domain.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
+    }
+
+    /// The connection's options (ECE): before RTR those that firmware offers for it, afterwards those in use. `None` on
+    /// a card without `ece_support`.
+    pub fn ece(&self) -> Option<EceOptions> {
+        ece::is_supported(self.device().caps()).then(|| self.ece.now())
     }
 
     /// The completion queue of sends.

@@ -1,5 +1,7 @@
 //! Address paths of queue pairs.
 
+use std::net::Ipv6Addr;
+
 use mlx5_prm::ctx::Ads;
 
 use crate::caps::Caps;
@@ -53,6 +55,21 @@ impl AddressPath {
         let [a, b, c, ff, fe, d, e, f] = *gid.last_chunk::<8>()?;
         let local = gid[..8] == [0xfe, 0x80, 0, 0, 0, 0, 0, 0] && (ff, fe) == (0xff, 0xfe);
         local.then(|| AddressPath::new(gid, Mac([a ^ 2, b, c, d, e, f])))
+    }
+
+    /// Path to the multicast group `gid`: an IPv6 group address, or an IPv4 one, mapped (::ffff:239.1.2.3). Its MAC
+    /// address is derived from it. `None` for another GID. RFC 1112, RFC 2464.
+    pub fn group(gid: [u8; 16]) -> Option<Self> {
+        let address = Ipv6Addr::from(gid);
+        let mac = match address.to_ipv4_mapped() {
+            Some(ipv4) if ipv4.is_multicast() => {
+                let [_, b, c, d] = ipv4.octets();
+                Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+            }
+            None if address.is_multicast() => Mac::of_group(address),
+            _ => return None,
+        };
+        Some(AddressPath::new(gid, mac))
     }
 
     /// Sets [`gid_index`](Self::gid_index).
@@ -161,6 +178,17 @@ mod tests {
         let path = AddressPath::link_local(mac.link_local().octets()).unwrap();
         assert_eq!(path.mac, mac);
         assert_eq!(AddressPath::link_local([0; 16]), None);
+    }
+
+    #[test]
+    fn a_group_has_its_mac_in_its_gid() {
+        let v4 = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 129, 2, 3];
+        assert_eq!(AddressPath::group(v4).unwrap().mac, Mac([0x01, 0x00, 0x5e, 1, 2, 3]));
+        let mut v6 = [0; 16];
+        (v6[0], v6[1], v6[15]) = (0xff, 0x0e, 9);
+        assert_eq!(AddressPath::group(v6).unwrap().mac, Mac([0x33, 0x33, 0, 0, 0, 9]));
+        assert_eq!(AddressPath::group([0; 16]), None);
+        assert_eq!(AddressPath::group([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]), None);
     }
 
     #[test]

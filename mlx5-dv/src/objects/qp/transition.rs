@@ -7,8 +7,8 @@ use mlx5_prm::ctx::{Ads, Qpc};
 use mlx5_prm::values::{PathMigration, PathMtu, QpState, ServiceType};
 use tracing::field::{Empty, display};
 
-use super::QueuePair;
-use super::attributes::{InitAttributes, QpChanges, RtrAttributes, RtsAttributes, log_outstanding};
+use super::attributes::{CONNECTED, InitAttributes, QpChanges, RtrAttributes, RtsAttributes, log_outstanding};
+use super::{QueuePair, ece};
 use crate::error::{CommandError, CommandErrorKind, Error, Invalid};
 use crate::net::PATH_HEADERS;
 use crate::objects::check::{fits, port_exists};
@@ -27,9 +27,6 @@ mod select {
     pub(super) const RNR_TIMEOUT: u32 = 1 << 6;
 }
 
-/// Services with a single remote.
-const CONNECTED: &[ServiceType] = &[ServiceType::Rc, ServiceType::Uc, ServiceType::Xrc];
-
 impl QueuePair {
     /// Whether the service is reliable: with ACKs, READs and atomics.
     fn is_reliable(&self) -> bool {
@@ -37,13 +34,14 @@ impl QueuePair {
     }
 
     /// Executes `command`, which moves the queue pair from `state` to `to`, in a span: level DEBUG, target
-    /// `mlx5_dv::qp`, name `transition`, fields `qpn`, `service`, `from`, `to` and, after a failure, `error`.
+    /// `mlx5_dv::qp`, name `transition`, fields `qpn`, `service`, `from`, `to` and, after a failure, `error`. Returns
+    /// the reply.
     pub(super) fn step<C: Transition>(
         &self,
         state: &mut QpState,
         to: QpState,
         command: &C,
-    ) -> Result<(), CommandError> {
+    ) -> Result<C::Out, CommandError> {
         let span = tracing::debug_span!(
             target: "mlx5_dv::qp",
             "transition",
@@ -53,9 +51,9 @@ impl QueuePair {
             %to,
             error = Empty,
         );
-        let result = span.in_scope(|| self.object.modify(command));
+        let result = span.in_scope(|| self.object.modify_and_tell(command));
         match &result {
-            Ok(()) => *state = to,
+            Ok(_) => *state = to,
             Err(error) => {
                 span.record("error", display(error));
             }
@@ -82,7 +80,8 @@ impl QueuePair {
         context.w().pm_state(PathMigration::Migrated).primary_address_path(&path);
         self.allow(attributes.remote_access, &mut context);
         command.w().qpn(self.qpn).qpc(&context);
-        Ok(self.step(&mut state, QpState::Init, &command)?)
+        self.step(&mut state, QpState::Init, &command)?;
+        Ok(())
     }
 
     /// INIT to RTR: sets the remote, and starts to process its requests.
@@ -115,9 +114,11 @@ impl QueuePair {
             let log_rra_max = log_outstanding(attributes.max_dest_rd_atomic, caps.log_max_ra_res_qp);
             context.w().log_rra_max(log_rra_max).min_rnr_nak(attributes.min_rnr_timer);
         }
-        command.w().qpn(self.qpn).qpc(&context);
+        command.w().qpn(self.qpn).ece(ece::wanted(attributes.ece, caps)?).qpc(&context);
         let moved = self.step(&mut state, QpState::Rtr, &command);
-        moved.map_err(|error| self.explain_mtu(error, path_mtu))
+        let reply = moved.map_err(|error| self.explain_mtu(error, path_mtu))?;
+        self.ece.in_use(if attributes.ece.is_some() { reply.ece() } else { 0 });
+        Ok(())
     }
 
     /// `wanted`, or the largest path MTU that the port has room for.
@@ -178,7 +179,8 @@ impl QueuePair {
                 .rnr_retry(attributes.rnr_retry);
         }
         command.w().qpn(self.qpn).qpc(&context);
-        Ok(self.step(&mut state, QpState::Rts, &command)?)
+        self.step(&mut state, QpState::Rts, &command)?;
+        Ok(())
     }
 
     /// Applies `changes` while the queue pair works: a connection in INIT (only its access rights) or RTS, a queue pair
@@ -196,12 +198,14 @@ impl QueuePair {
             QpState::Init if !needs_rts => {
                 let mut command = Init2initQpIn::default();
                 command.w().qpn(self.qpn).opt_param_mask(select).qpc(&context);
-                Ok(self.step(&mut state, QpState::Init, &command)?)
+                self.step(&mut state, QpState::Init, &command)?;
+                Ok(())
             }
             QpState::Rts => {
                 let mut command = Rts2rtsQpIn::default();
                 command.w().qpn(self.qpn).opt_param_mask(select).qpc(&context);
-                Ok(self.step(&mut state, QpState::Rts, &command)?)
+                self.step(&mut state, QpState::Rts, &command)?;
+                Ok(())
             }
             now if needs_rts => Err(self.forbidden(now, "modify", "RTS", QpState::Rts)),
             now => Err(self.forbidden(now, "modify", "INIT or RTS", QpState::Init)),
@@ -260,7 +264,8 @@ impl QueuePair {
         }
         let mut command = Qp2errIn::default();
         command.w().qpn(self.qpn);
-        Ok(self.step(&mut state, QpState::Err, &command)?)
+        self.step(&mut state, QpState::Err, &command)?;
+        Ok(())
     }
 
     /// To RST: everything posted is discarded without completions, as are completions not polled yet. Drop the queues
@@ -275,6 +280,7 @@ impl QueuePair {
         let mut command = Qp2rstIn::default();
         command.w().qpn(self.qpn);
         self.step(&mut state, QpState::Rst, &command)?;
+        self.ece.renew();
         self.memory.clear();
         self.forget_completions();
         self.send_lease.renew();

@@ -47,6 +47,8 @@ pub fn build() -> Result<Build, Report> {
         "cm_pingpong",
         "srq_pingpong",
         "xsrq_pingpong",
+        "multicast",
+        "timestamps",
         "frames",
         "spread",
         "atomics",

@@ -1,0 +1,160 @@
+//! Datagrams to a multicast group.
+//!
+//! Without `--listen` and `--send` both ends run in this process, on one card: two members hear what a third queue pair
+//! sends. The other end may be this program, or librdmacm's `mckey` with the same group, count and size.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use mlx5_dv::Device;
+use mlx5_dv::objects::{AccessFlags, AddressHandle, AddressPath, MULTICAST_QPN, Membership, MemoryRegion, Pd};
+use mlx5_dv::queue::{Completion, DatagramEndpoint, DatagramOptions, GRH, WrFlags};
+use mlx5_examples::pingpong::Failure;
+use mlx5_open::program;
+
+/// How long to wait for a datagram.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Q_Key of librdmacm's UDP port space: `RDMA_UDP_QKEY`.
+const QKEY: u32 = 0x0123_4567;
+
+/// Sends datagrams to a multicast group, or receives them.
+#[derive(Debug, Parser)]
+#[command(name = "multicast")]
+struct Options {
+    /// The group's address, IPv4 or IPv6.
+    #[arg(default_value = "ff0e::8:1")]
+    group: IpAddr,
+    /// Receive only.
+    #[arg(long)]
+    listen: bool,
+    /// Send only, without joining.
+    #[arg(long, conflicts_with = "listen")]
+    send: bool,
+    /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
+    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
+    device: String,
+    /// Number of datagrams.
+    #[arg(short = 'C', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    count: u32,
+    /// Bytes of each.
+    #[arg(short = 'S', long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    size: u32,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    program::run("multicast", || run(&options))
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    let device = mlx5_open::open(&options.device)?;
+    if options.send {
+        return Member::new(&device, options)?.send(options);
+    }
+    let mut members = vec![Member::new(&device, options)?];
+    if !options.listen {
+        members.push(Member::new(&device, options)?);
+    }
+    let joined: Vec<Membership> = members.iter().map(Member::join).collect::<Result<_, _>>()?;
+    println!("{} in {}", if options.listen { "listening" } else { "two members" }, options.group);
+    if !options.listen {
+        Member::new(&device, options)?.send(options)?;
+    }
+    for member in &mut members {
+        member.hear(options)?;
+    }
+    joined.into_iter().try_for_each(Membership::leave)?;
+    Ok(())
+}
+
+/// A queue pair, and a slot for each datagram.
+struct Member {
+    endpoint: DatagramEndpoint,
+    group: [u8; 16],
+    slot: usize,
+}
+
+impl Member {
+    /// Creates the queue pair, and posts the receives.
+    fn new(device: &Arc<Device>, options: &Options) -> Result<Self, Failure> {
+        let slot = GRH + options.size as usize;
+        let memory = slot * (options.count as usize + 1);
+        let region = MemoryRegion::allocate(&Pd::alloc(device)?, memory, AccessFlags::LOCAL_WRITE)?;
+        let mut of_endpoint = DatagramOptions::new(QKEY);
+        (of_endpoint.recv_depth, of_endpoint.events) = (options.count, true);
+        let mut endpoint = DatagramEndpoint::new(&region, &of_endpoint)?;
+        if let Some(mut batch) = endpoint.receives() {
+            for number in 0..options.count as usize {
+                batch.receive(number as u64, slot * number..slot * (number + 1))?;
+            }
+            batch.ring();
+        }
+        Ok(Member { endpoint, group: gid_of(options.group), slot })
+    }
+
+    fn join(&self) -> Result<Membership, Failure> {
+        Ok(Membership::join(self.endpoint.queue_pair(), self.group)?)
+    }
+
+    /// Sends all datagrams, each after the other's completion.
+    fn send(&mut self, options: &Options) -> Result<(), Failure> {
+        let device = Arc::clone(self.endpoint.queue_pair().device());
+        let path = AddressPath::group(self.group).ok_or("not a multicast address")?;
+        let is_ipv4 = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();
+        // Source and destination are of the same family.
+        let ours = device.gids().iter().find(|gid| is_ipv4(gid.address) == options.group.is_ipv4());
+        let index = ours.ok_or("the port has no address of the group's family")?.index;
+        let to = AddressHandle::new(&device, &path.gid_index(u8::try_from(index)?), MULTICAST_QPN, QKEY)?;
+        let source = self.slot * options.count as usize..self.slot * options.count as usize + options.size as usize;
+        for number in 0..options.count {
+            self.endpoint.region().write(source.start, &datagram(number, options.size));
+            let mut batch = self.endpoint.sends().ok_or("no send queue")?;
+            batch.send(u64::MAX, WrFlags::SIGNALLED, &to, source.clone())?;
+            batch.ring();
+            while self.next()?.0 != u64::MAX {}
+        }
+        println!("{} datagrams sent to {}", options.count, options.group);
+        Ok(())
+    }
+
+    /// Awaits all datagrams.
+    fn hear(&mut self, options: &Options) -> Result<(), Failure> {
+        let mut sender = 0;
+        for number in 0..options.count {
+            let (slot, completion) = self.next()?;
+            let mut bytes = vec![0; completion.byte_len as usize - GRH];
+            self.endpoint.region().read(self.slot * slot as usize + GRH, &mut bytes);
+            // What `mckey` sends is not defined.
+            if !options.listen && bytes != datagram(number, options.size) {
+                return Err(format!("datagram {number} arrived changed").into());
+            }
+            sender = completion.remote_qpn;
+        }
+        println!("{} datagrams of {} bytes heard, from QP {sender:#x}", options.count, options.size);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(u64, Completion), Failure> {
+        loop {
+            if let Some(next) = self.endpoint.poll()? {
+                return Ok(next);
+            }
+            self.endpoint.wait(PATIENCE)?;
+        }
+    }
+}
+
+fn gid_of(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The bytes of a datagram.
+fn datagram(number: u32, size: u32) -> Vec<u8> {
+    (0..size).map(|at| (number * 7 + at) as u8).collect()
+}
