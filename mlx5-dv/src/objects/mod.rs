@@ -88,7 +88,7 @@ pub use ::uar::{BlueFlame, Plain, Shared};
 
 pub(crate) use cq::CqRingParts;
 pub(crate) use flow::criteria::to_mac;
-pub(crate) use inline_headers::{ETHERNET, MOST_HEADERS, headers, most_headers};
+pub(crate) use inline_headers::{ETHERNET, MOST_HEADERS, headers, most_headers, transport_end};
 pub(crate) use qp::datagram::{DATAGRAMS, log_most};
 pub(crate) use ring_lease::{ReceivePermit, ReceiveRingOwner, RingPermit, SendLimits, SendPermit, SendRingOwner};
 pub(crate) use sq::FrameLimits;

@@ -100,6 +100,8 @@ pub(crate) struct FrameLimits {
     pub longest: usize,
     /// Segments of a multi-packet WQE; 0 if the card has none, or must find headers inlined.
     pub multi_packet_segments: u16,
+    /// Most bytes of a packet that the card divides into frames, without its headers; 0 if it divides none.
+    pub large_send: u32,
 }
 
 /// The largest value of `ds`: segments of a WQE.
@@ -200,6 +202,10 @@ impl Sq {
             checksums: ethernet.csum_cap(),
             longest: longest_frame(device)?,
             multi_packet_segments: if is_multi_packet { longest_wqe.min(MAX_SEGMENTS) } else { 0 },
+            large_send: match ethernet.max_lso_cap() {
+                0 => 0,
+                log => 1u32.checked_shl(log.into()).unwrap_or(u32::MAX),
+            },
         };
         Ok(Arc::new(Sq {
             queue: RawQueue::new(out.sqn(), Commands { modify, query }, object, memory, cq),
@@ -214,6 +220,12 @@ impl Sq {
     /// `sqn`, 24 bits: completions carry it in place of a QP number.
     pub fn sqn(&self) -> u32 {
         self.queue.number()
+    }
+
+    /// Most bytes, beside its headers, of a packet that the card divides into frames; 0 if it divides none. PRM
+    /// `max_lso_cap`.
+    pub fn largest_packet(&self) -> usize {
+        self.limits.large_send as usize
     }
 
     /// Longest frame of the port in bytes, without FCS, as of the queue's creation.

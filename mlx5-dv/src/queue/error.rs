@@ -151,6 +151,31 @@ pub enum PostError {
         /// The most.
         most: usize,
     },
+    /// The card does not divide packets into frames.
+    #[error("this card does not divide packets into frames (max_lso_cap): send each frame alone")]
+    NoLargeSend,
+    /// A packet to divide that is empty, or longer than the card can divide.
+    #[error("a packet of {given} bytes beside its headers to divide into frames, limit is 1 to {most} (max_lso_cap)")]
+    LargeSendLength {
+        /// Its bytes without headers.
+        given: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A packet to divide into parts that are empty, or do not fit a frame of the port.
+    #[error("frames with {given} bytes each beside their headers, limit is 1 to {most}: the port's MTU leaves no more")]
+    SegmentLength {
+        /// Bytes of a part.
+        given: u16,
+        /// The most.
+        most: usize,
+    },
+    /// Headers of a packet to divide that do not end with its TCP or UDP header.
+    #[error("{given} bytes of headers of a packet to divide, which must be all of them, up to TCP's or UDP's end")]
+    LargeSendHeaders {
+        /// Bytes of the headers.
+        given: usize,
+    },
     /// The card cannot fill in the requested checksums.
     #[error("this card does not fill in checksums (csum_cap): send frames that have theirs")]
     NoChecksums,

@@ -4,6 +4,7 @@ mod compression;
 mod ends;
 mod errors;
 mod frames;
+mod large;
 mod multi_packet;
 mod refusals;
 mod spread;

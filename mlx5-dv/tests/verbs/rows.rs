@@ -264,10 +264,13 @@ const QUEUE_PAIRS: &[Row] = &[
         ["mlx5_ib::libmlx5_perftest_and_librdmacm_live_on_the_model"],
         "Field `ece` of `RtrAttributes`. The software card offers version 1 without any option: which there are is not public"
     ),
-    row!(["modify_qp_rate_limit"], No("no rate limit is put on a queue pair")),
+    row!(
+        ["modify_qp_rate_limit"],
+        No("no rate limit is put on a queue pair; the software card does not announce `packet_pacing`")
+    ),
     row!(
         ["post_send"],
-        Part("segmentation of raw frames (TSO); that of datagrams is IPoIB's, and libmlx5 offers it to nobody"),
+        Whole,
         [
             SendQueue<AnyDoorbell>::batch,
             Connection::batch,
@@ -289,7 +292,8 @@ const QUEUE_PAIRS: &[Row] = &[
         "RC, UC, XRC, DC, UD",
         [PINGPONG, "devx::atomics_are_those_of_libmlx5", KEYS, XRC],
         "SEND, RDMA WRITE (both with and without immediate), SEND with invalidate, RDMA READ, atomics, NOP; inline data, \
-         scatter/gather, fences, solicited events"
+         scatter/gather, fences, solicited events. Raw packets also with segmentation (TSO: `SendBatch::send_large`); that of \
+         datagrams is for IPoIB, which RoCE has not"
     ),
     row!(["post_recv"], Whole, [ReceiveQueue::batch, Connection::receive], EVERY, ALL, [PINGPONG], ""),
     row!(
@@ -328,7 +332,12 @@ const QUEUE_PAIRS: &[Row] = &[
         ""
     ),
     row!(["open_qp"], No("no queue pair of another process's is opened")),
-    row!(["query_qp_data_in_order"], No("the driver promises no order of bytes in a message: poll for completions")),
+    row!(
+        ["query_qp_data_in_order"],
+        No(
+            "firmware is not asked whether it keeps the order of bytes in a message (`qp_data_in_order`): poll for completions"
+        )
+    ),
 ];
 
 const SHARED_RECEIVES: &[Row] = &[

@@ -20,7 +20,7 @@ use crate::objects::{
 };
 use crate::queue::completion::CompletionQueue;
 use crate::queue::completion::decode::Side;
-use crate::queue::error::RetireError;
+use crate::queue::error::{PostError, RetireError};
 use crate::queue::receive::ethernet::EthernetReceiveQueue;
 use crate::queue::send::ethernet::{EthernetSendQueue, FrameFlags};
 
@@ -203,6 +203,32 @@ impl EthernetQueue {
         let mut batch = queue.batch();
         // SAFETY: as in `post_receive`: the buffer is kept until its completion.
         unsafe { batch.send(wr_id, flags | FrameFlags::SIGNALLED, &start[..inline], &[rest])? };
+        batch.ring();
+        Ok(())
+    }
+
+    /// Sends the TCP or UDP packet in `buffer`, whose headers are its first `headers` bytes; the card divides it into
+    /// frames of `mss` bytes beside their headers. See
+    /// [`SendBatch::send_large`](crate::queue::SendBatch::send_large). Errors: [`Refused`], with the buffer.
+    pub fn send_large(&mut self, buffer: Buffer, headers: usize, mss: u16) -> Result<Ticket, Refused> {
+        let posted = self.post_large(&buffer, headers, mss);
+        self.in_flight.keep(posted, Side::Send, Some(buffer))
+    }
+
+    fn post_large(&mut self, buffer: &Buffer, headers: usize, mss: u16) -> Result<(), RefusedReason> {
+        let wr_id = self.in_flight.next(Side::Send)?;
+        let queue = self.queues.send.as_mut().ok_or(RefusedReason::NotReset)?;
+        let mut start = [0; MOST_HEADERS];
+        let start = match start.get_mut(..headers.min(buffer.len())) {
+            Some(start) if start.len() == headers => start,
+            _ => return Err(PostError::LargeSendHeaders { given: headers }.into()),
+        };
+        buffer.read(0, start);
+        let mut rest = buffer.segment();
+        (rest.addr, rest.len) = (rest.addr + headers as u64, rest.len - headers as u32);
+        let mut batch = queue.batch();
+        // SAFETY: as in `post_receive`: the buffer is kept until its completion.
+        unsafe { batch.send_large(wr_id, FrameFlags::SIGNALLED, start, mss, &[rest])? };
         batch.ring();
         Ok(())
     }

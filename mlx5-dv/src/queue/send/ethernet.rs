@@ -42,17 +42,10 @@ struct Start<'a> {
     queue: &'a Frames,
 }
 
-impl Start<'_> {
-    /// Segments of inlined bytes behind the Ethernet segment.
-    fn inline_segments(&self) -> usize {
-        self.bytes.len().saturating_sub(IN_SEGMENT).div_ceil(SEGMENT)
-    }
-}
-
 impl Head for Start<'_> {
     #[inline(always)]
     fn segments(&self) -> usize {
-        1 + self.inline_segments()
+        segments_of(self.bytes.len())
     }
 
     #[inline(always)]
@@ -74,12 +67,24 @@ impl Head for Start<'_> {
             .w()
             .l3_csum(self.flags.contains(FrameFlags::L3_CHECKSUM))
             .l4_csum(self.flags.contains(FrameFlags::L4_CHECKSUM));
-        // `check` limits this to `inline_bytes`, which the queue's creation limits to ten bits.
-        segment.w().inline_hdr_sz(self.bytes.len() as u16);
-        room.store(at, zerocopy::transmute!(segment));
-        // The first bytes end the segment, the others follow it.
-        room.store_bytes(at, SEGMENT - IN_SEGMENT, self.bytes);
+        store(segment, self.bytes, room, at);
     }
+}
+
+/// Segments of `len` inlined bytes, with the Ethernet segment.
+#[inline(always)]
+pub(super) fn segments_of(len: usize) -> usize {
+    1 + len.saturating_sub(IN_SEGMENT).div_ceil(SEGMENT)
+}
+
+/// Stores the Ethernet `segment` and the `inlined` bytes, which a check has limited to `inline_bytes`.
+#[inline(always)]
+pub(super) fn store(mut segment: EthSeg, inlined: &[u8], room: &mut Room<'_>, at: usize) {
+    // The queue's creation limits `inline_bytes` to ten bits.
+    segment.w().inline_hdr_sz(inlined.len() as u16);
+    room.store(at, zerocopy::transmute!(segment));
+    // The first bytes end the segment, the others follow it.
+    room.store_bytes(at, SEGMENT - IN_SEGMENT, inlined);
 }
 
 /// Ethernet frames.
@@ -97,6 +102,11 @@ impl Frames {
     #[inline(always)]
     pub(super) fn most_segments(&self) -> usize {
         self.limits.multi_packet_segments.into()
+    }
+
+    /// The queue's limits.
+    pub(super) fn limits(&self) -> &FrameLimits {
+        &self.limits
     }
 
     /// Longest frame in bytes.

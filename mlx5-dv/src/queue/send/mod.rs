@@ -18,6 +18,7 @@ pub(super) mod datagram;
 pub(super) mod dynamic;
 pub(super) mod ethernet;
 pub(super) mod extended;
+mod large;
 pub(super) mod masked;
 mod multi_packet;
 mod ring;
