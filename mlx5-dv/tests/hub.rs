@@ -316,3 +316,34 @@ fn what_makes_no_sense_is_refused() {
     let counts = cards[0].function(0).counts();
     assert_eq!((counts.qps, counts.cqs, counts.mkeys, counts.uars), (0, 0, 0, 0), "{counts:?}");
 }
+
+/// A beacon: the last send of a queue pair that was taken to ERR tells that all before it are done.
+#[test]
+fn a_send_behind_an_error_is_flushed_after_all_before_it() {
+    let world = World::new(3);
+    let (cards, _) = world.simulated().joined([Card::builder(), Card::builder()], Conditions::default()).unwrap();
+    let [mut near, mut far] = cards.each_ref().map(|card| {
+        let pd = Pd::alloc(&world.open(card).unwrap()).unwrap();
+        Hub::new(&pd, options()).unwrap()
+    });
+    let (a, b) = (near.join(()).unwrap(), far.join(()).unwrap());
+    near.connect(a, &far.local(b).unwrap()).unwrap();
+    far.connect(b, &near.local(a).unwrap()).unwrap();
+    // The far end's queue pair is gone: nothing is answered.
+    far.leave(b).unwrap();
+    let sent: Vec<_> = (0..3).map(|_| near.send_inline(a, b"nobody has it").unwrap()).collect();
+    near.to_error(a).unwrap();
+    let beacon = near.send_inline(a, &[]).unwrap();
+    let mut done = vec![];
+    while done.last() != Some(&beacon) {
+        near.wait(SOON).unwrap();
+        while let Some(next) = near.poll().unwrap() {
+            assert!(next.done.result.is_err());
+            done.push(next.done.ticket);
+        }
+        world.clock().pause(Duration::from_micros(50));
+    }
+    assert_eq!(done, [sent, vec![beacon]].concat());
+    assert!(near.leave(a).unwrap().done.is_empty());
+    assert!(near.to_error(a).is_err(), "it has left");
+}

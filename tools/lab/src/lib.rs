@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod binaries;
+mod ceph;
 mod cross;
 mod error;
 mod folder;
@@ -44,6 +45,7 @@ mod tshark;
 mod verbs;
 
 pub use binaries::{BinariesError, Build};
+pub use ceph::Ceph;
 pub use cross::Aarch64;
 pub use error::LabError;
 pub use guest::{Evidence, Guest, GuestBuilder, GuestError, Job, KernelLog, KernelRecord, Output, ShellError};

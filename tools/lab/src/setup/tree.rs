@@ -40,6 +40,8 @@ pub(crate) enum Tree {
     Tshark,
     /// Scapy, which checks ICRCs.
     Scapy,
+    /// Ceph's messenger benchmark, for guests: what it needs beyond their root file system.
+    Ceph,
 }
 
 impl Tree {
@@ -50,6 +52,7 @@ impl Tree {
             Self::Aarch64 => "aarch64",
             Self::Tshark => "tshark",
             Self::Scapy => "scapy",
+            Self::Ceph => "ceph",
         }
     }
 
@@ -92,6 +95,16 @@ impl Tree {
             ],
             Self::Tshark => &["tshark"],
             Self::Scapy => &["python3", "python3-scapy"],
+            Self::Ceph => &[
+                "ceph-test",
+                "librados2",
+                "libboost-iostreams1.83.0",
+                "libboost-thread1.83.0",
+                "libfmt10",
+                "libgoogle-perftools4t64",
+                "libstdc++6",
+                "libunwind8",
+            ],
         }
     }
 
@@ -141,7 +154,7 @@ fn make(folder: &LabFolder, tree: Tree, dir: &Path) -> Result<(), LabError> {
         Tree::Root => finish_root(&partial, &apt.log())?,
         Tree::Aarch64 => aarch64::finish(&partial)?,
         Tree::Headers => finish_headers(&apt, &partial)?,
-        Tree::Tshark | Tree::Scapy => {}
+        Tree::Tshark | Tree::Scapy | Tree::Ceph => {}
     }
     let stamp = stamp_file(&partial);
     fs::write(&stamp, tree.stamp()).doing("write", &stamp)?;
@@ -171,13 +184,14 @@ fn download(apt: &Apt, tree: Tree) -> Result<Vec<Archive>, LabError> {
             apt.alone(&packages)?
         }
         Tree::Tshark | Tree::Scapy => apt.closure(&packages)?,
+        Tree::Ceph => apt.alone(&packages)?,
         Tree::Aarch64 => {
             let plan: Vec<_> = apt.closure(&packages)?.into_iter().filter(aarch64::is_needed).collect();
             packages = plan.iter().map(Archive::package).collect();
             plan
         }
     };
-    let is_alone = matches!(tree, Tree::Headers | Tree::Aarch64);
+    let is_alone = matches!(tree, Tree::Headers | Tree::Aarch64 | Tree::Ceph);
     apt.fetch(&packages, &plan, is_alone)?;
     Ok(plan)
 }

@@ -420,6 +420,16 @@ impl<C> Hub<C> {
         self.cq.fd()
     }
 
+    /// Takes the queue pair of `connection` to ERR without waiting: all that it has posted, and whatever is posted from
+    /// now on, completes with a flush error. A last send, a beacon, tells by its completion that all before it are
+    /// done; [`leave`](Self::leave) then has no sends to wait for.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it has left; [`Error::Command`].
+    pub fn to_error(&mut self, connection: ConnectionId) -> Result<(), Error> {
+        self.member(connection)?.qp.to_error()
+    }
+
     /// Ends a connection: takes its queue pair to ERR, waits until the card has completed its work in flight, and
     /// destroys it. Later polls return completions of other connections.
     ///

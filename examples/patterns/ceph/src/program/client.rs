@@ -1,0 +1,151 @@
+//! The client: sends operations, some at a time, and counts the answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use mlx5_ceph::msgr2::Message;
+use mlx5_ceph::wire::{OSD_OP_REPLY, OsdOp, OsdReply};
+use mlx5_ceph::{Event, Messenger, MessengerOptions, PeerId};
+use mlx5_dv::Device;
+
+use super::common::{CONTENTS, Failure, Idle, content};
+
+/// How long no answer may come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+pub(super) struct Client {
+    /// Number of sessions.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    jobs: u32,
+    /// Operations of a session that wait for an answer.
+    #[arg(short, long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    concurrency: u32,
+    /// Operations of a session.
+    #[arg(short = 'n', long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    ios: u64,
+    /// Bytes of an operation.
+    #[arg(short, long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(0..=32 << 20))]
+    size: u32,
+    /// Break a connection after every this many answers: it is made again.
+    #[arg(long, default_value_t = 0)]
+    kill_every: u64,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Client { jobs: 4, concurrency: 16, ios: 2000, size: 4096, kill_every: 0 }
+    }
+}
+
+/// One session.
+#[derive(Debug, Default)]
+struct Job {
+    /// The next operation, from 1.
+    next: u64,
+    /// Operations without an answer. A lossy session's are sent again when it breaks.
+    open: BTreeSet<u64>,
+    answered: u64,
+}
+
+impl Client {
+    /// Runs to the end of all operations.
+    pub(super) fn run(
+        self,
+        device: &Arc<Device>,
+        mut options: MessengerOptions,
+        server: SocketAddr,
+    ) -> Result<(), Failure> {
+        options.nonce = std::process::id();
+        let mut messenger = Messenger::new(device, options)?;
+        let contents: Vec<_> = (0..CONTENTS).map(|kind| Arc::new(content(kind, self.size as usize))).collect();
+        let mut jobs = BTreeMap::new();
+        for _ in 0..self.jobs {
+            let job = Job { next: 1, ..Job::default() };
+            jobs.insert(messenger.connect(server)?, job);
+        }
+        let (begin, mut since, mut again, mut answers) = (Instant::now(), Instant::now(), 0, 0);
+        let mut idle = Idle::default();
+        for (peer, job) in &mut jobs {
+            self.fill(&mut messenger, *peer, job, &contents);
+        }
+        while answers < self.ios * u64::from(self.jobs) {
+            let moved = messenger.poll()?;
+            while let Some(event) = messenger.next_event() {
+                match event {
+                    Event::Message(peer, message) if message.header.kind == OSD_OP_REPLY => {
+                        since = Instant::now();
+                        let Some(job) = jobs.get_mut(&peer) else { continue };
+                        self.answered(&message, job)?;
+                        self.fill(&mut messenger, peer, job, &contents);
+                        answers += 1;
+                        if self.kill_every > 0 && answers.is_multiple_of(self.kill_every) {
+                            messenger.kill(peer);
+                        }
+                    }
+                    Event::Broken(_, trouble) => println!("a connection broke: {trouble}"),
+                    Event::Reset(peer) => {
+                        let open = jobs.get(&peer).map(|job| job.open.iter().copied().collect::<Vec<_>>());
+                        for tid in open.into_iter().flatten() {
+                            again += 1;
+                            messenger.send(peer, self.operation(tid, &contents));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            if !moved && since.elapsed() > PATIENCE {
+                return Err(format!("no answer for {} s; {answers} came", PATIENCE.as_secs()).into());
+            }
+            idle.turn(moved);
+        }
+        let (elapsed, done) = (begin.elapsed(), messenger.statistics());
+        println!(
+            "{answers} operations of {} bytes in {:.3} s: {:.0} a second; {} connections broke, {again} operations sent \
+             again by us",
+            self.size,
+            elapsed.as_secs_f64(),
+            answers as f64 / elapsed.as_secs_f64(),
+            done.broken,
+        );
+        jobs.into_keys().for_each(|peer| messenger.close(peer));
+        // What was said last is on its way.
+        let end = Instant::now() + Duration::from_secs(2);
+        while !messenger.stack().streams().is_empty() && Instant::now() < end {
+            messenger.poll()?;
+        }
+        Ok(())
+    }
+
+    fn operation(&self, tid: u64, contents: &[Arc<Vec<u8>>]) -> Message {
+        let op = OsdOp { object: "object-name".into(), pool: 1, tid, bytes: self.size };
+        Message::new(op.header(), op.encode(), Arc::clone(&contents[(tid % CONTENTS) as usize]))
+    }
+
+    /// Sends operations until enough wait for an answer.
+    fn fill(&self, messenger: &mut Messenger, peer: PeerId, job: &mut Job, contents: &[Arc<Vec<u8>>]) {
+        while job.open.len() < self.concurrency as usize && job.next <= self.ios {
+            messenger.send(peer, self.operation(job.next, contents));
+            job.open.insert(job.next);
+            job.next += 1;
+        }
+    }
+
+    /// Each operation is answered once. Ceph's server answers in order; one that lost its session may have answered
+    /// before.
+    fn answered(&self, message: &Message, job: &mut Job) -> Result<(), Failure> {
+        let reply = OsdReply::decode(&message.front)?;
+        let tid = message.header.tid;
+        if !job.open.remove(&tid) {
+            return Err(format!("an answer to operation {tid}, which none waits for").into());
+        }
+        job.answered += 1;
+        match reply.result {
+            0 => Ok(()),
+            result => Err(format!("operation {tid} failed: {result}").into()),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Ceph's messenger benchmark: what `ceph_perf_msgr_client` and `ceph_perf_msgr_server` are, each of which may be the
+//! other end.
+
+mod client;
+mod common;
+mod server;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use mlx5_ceph::MessengerOptions;
+use mlx5_open::{Sim, program};
+
+use client::Client;
+use common::Failure;
+use server::Server;
+
+/// Ceph's messenger over RDMA, client and server. Without a command both run in this process, on two functions of a
+/// software card, and every byte is checked.
+#[derive(Debug, Parser)]
+#[command(name = "ceph_msgr", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Answer operations of any client, such as ceph_perf_msgr_client, until it is killed.
+    Server {
+        #[command(flatten)]
+        device: DeviceArguments,
+        #[command(flatten)]
+        server: Server,
+        /// Address to listen on, by which clients call it.
+        #[arg(value_name = "ADDRESS:PORT")]
+        bind: SocketAddr,
+    },
+    /// Send operations to a server, such as ceph_perf_msgr_server, and wait for their answers.
+    Client {
+        #[command(flatten)]
+        device: DeviceArguments,
+        #[command(flatten)]
+        client: Client,
+        /// The server.
+        #[arg(value_name = "ADDRESS:PORT")]
+        server: SocketAddr,
+    },
+}
+
+#[derive(Debug, Args)]
+struct DeviceArguments {
+    /// Device: sim, vfio:0000:3b:00.0, devx:mlx5_0, vfio-user:/run/nic.sock.
+    #[arg(short = 'd', long = "ib-dev", default_value = "sim")]
+    device: String,
+    /// Index of the local GID. Addresses of the other end must be link-local or this card's.
+    #[arg(short = 'x', long = "gid-index", default_value_t = 0)]
+    gid_index: u8,
+    /// Bytes of a chunk, the same on both ends (ms_async_rdma_buffer_size).
+    #[arg(long, default_value_t = 131072, value_parser = clap::value_parser!(u32).range(512..=1 << 20))]
+    buffer_size: u32,
+    /// Chunks to send from (ms_async_rdma_send_buffers).
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    send_buffers: u32,
+    /// Chunks to receive into (ms_async_rdma_receive_queue_len).
+    #[arg(long, default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=16383))]
+    receive_queue_len: u32,
+}
+
+impl DeviceArguments {
+    fn apply(&self, options: &mut MessengerOptions) {
+        let stack = &mut options.stack;
+        (stack.buffer_size, stack.gid_index) = (self.buffer_size as usize, self.gid_index);
+        (stack.send_buffers, stack.receive_queue_len) = (self.send_buffers, self.receive_queue_len);
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    program::run("ceph_msgr", || match arguments.command {
+        None => both(),
+        Some(Command::Server { device, server, bind }) => {
+            let mut options = MessengerOptions::osd(0);
+            device.apply(&mut options);
+            server.run(&mlx5_open::open(&device.device)?, options, bind, |_| (), || false)
+        }
+        Some(Command::Client { device, client, server }) => {
+            let mut options = MessengerOptions::client(0);
+            device.apply(&mut options);
+            client.run(&mlx5_open::open(&device.device)?, options, server)
+        }
+    })
+}
+
+/// Server and client on two functions of a software card, a thread each.
+fn both() -> Result<(), Failure> {
+    let sim = Sim::builder().functions(2).build()?;
+    let (near, far) = (sim.open(0)?, sim.open(1)?);
+    let (address, is_done) = (std::sync::mpsc::channel(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let at = SocketAddr::from(([127, 0, 0, 1], 0));
+            let told = |bound| address.0.send(bound).unwrap_or(());
+            Server::default().run(&far, MessengerOptions::osd(0), at, told, || is_done.load(Ordering::Relaxed))
+        });
+        let patience = Duration::from_secs(10);
+        let result = match address.1.recv_timeout(patience) {
+            Ok(server) => Client::default().run(&near, MessengerOptions::client(0), server),
+            Err(error) => Err(error.into()),
+        };
+        is_done.store(true, Ordering::Relaxed);
+        let served = serving.join().unwrap_or_else(|_| Err("the server panicked".into()));
+        result.and(served)
+    })
+}

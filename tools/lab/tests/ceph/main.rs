@@ -1,0 +1,137 @@
+//! Ceph's messenger of Debian over RDMA (`ms_type = async+rdma`): its two ends on each other over two functions of the
+//! model, and each with the end of ours, `ceph_msgr`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::time::Duration;
+
+use common::{Lab, PROBE, Report, TestResult, assert_lawful};
+use mlx5_lab::{Build, Ceph, Guest, Job, Model, rounds};
+
+/// How long a client may take on emulated processors of a busy host.
+const OPERATIONS: Duration = Duration::from_secs(600);
+
+/// Two network devices, whose link-local GIDs Ceph finds at index 0.
+const NETWORK: &str = r#"
+set -e
+modprobe mlx5_ib
+ip link set lo up
+for number in 0 1; do
+    device=$(ls /sys/class/infiniband/mlx5_$number/device/net)
+    ip link set $device up
+    for wait in $(seq 300); do
+        grep -q ACTIVE /sys/class/infiniband/mlx5_$number/ports/1/state && break
+        sleep 0.1
+    done
+    grep -q ACTIVE /sys/class/infiniband/mlx5_$number/ports/1/state
+done
+"#;
+
+/// Few and small chunks: the guest is small, and an operation of 1 MiB takes many. Ceph wants a random generator that
+/// is seeded, and memory that may be locked.
+const SETTINGS: &str = "
+ulimit -l unlimited
+export CEPH_ARGS='--no-config-file --ms_type=async+rdma --ms_async_rdma_buffer_size=8192'
+CEPH_ARGS+=' --ms_async_rdma_send_buffers=512 --ms_async_rdma_receive_buffers=8192'
+CEPH_ARGS+=' --ms_async_rdma_receive_queue_len=512 --ms_async_op_threads=1'
+";
+
+/// As many bytes of chunks for our ends.
+const CHUNKS: &str = "--buffer-size 8192 --send-buffers 512 --receive-queue-len 1023";
+
+/// Whether a server listens, in bash: port 6800.
+const LISTENING: &str = "grep -q ':1A90 .* 0A ' /proc/net/tcp";
+
+fn boot(name: &str) -> Result<Lab, Report> {
+    let ceph = Ceph::ready()?;
+    let build = Build::release(&["mlx5", "ceph_msgr"], &[])?;
+    let model = Model::start(&build, 2, &[])?;
+    let sockets = model.sockets();
+    let guest =
+        Guest::builder(name).memory_mib(3072).nic(&sockets[0]).nic(&sockets[1]).share(ceph.folder(), Ceph::PLACE);
+    let guest = guest.programs(&build);
+    let lab = Lab { guest: guest.boot()?, model };
+    lab.check(NETWORK, PROBE)?;
+    Ok(lab)
+}
+
+/// A script that runs one of Ceph's programs on function `device`.
+fn ceph(device: &str, command: &str) -> String {
+    format!("{SETTINGS}{}\nceph {command} --ms_async_rdma_device_name={device}", Ceph::COMMAND)
+}
+
+/// Ceph's server, on the first function.
+const THEIR_SERVER: &str = "ceph_perf_msgr_server 127.0.0.1:6800 1 0";
+
+/// Runs Ceph's client on the second function: `operations` of `bytes`, some at a time.
+fn their_client(lab: &Lab, server: &Job<'_>, bytes: usize, operations: usize) -> TestResult {
+    let at_once = if bytes > 4096 { 2 } else { 8 };
+    let client = format!("ceph_perf_msgr_client 127.0.0.1:6800 1 {at_once} {operations} 0 {bytes}");
+    let said = run(lab, server, &ceph("mlx5_1", &client))?;
+    assert!(said.contains(&format!("Total op {operations} run time")), "{said}");
+    println!(
+        "Ceph's client: {operations} operations of {bytes} bytes:{}",
+        said.rsplit("run time").next().unwrap_or("")
+    );
+    Ok(())
+}
+
+/// Runs a client to its end. An error has what the server said.
+fn run(lab: &Lab, server: &Job<'_>, client: &str) -> Result<String, Report> {
+    let ran = lab.guest.check(&format!("{client} 2>&1"), OPERATIONS);
+    ran.map_err(|error| lab.explain(format!("{error}\nthe server said:\n{}", server.so_far())))
+}
+
+/// Ceph's own two ends: a test of the model alone.
+fn theirs_on_theirs(lab: &Lab) -> TestResult {
+    let server = lab.serve(&ceph("mlx5_0", THEIR_SERVER), LISTENING)?;
+    their_client(lab, &server, 4096, rounds(200, 20_000))?;
+    their_client(lab, &server, 1 << 20, rounds(5, 500))
+}
+
+/// Ceph's client on our server, which checks every byte. Once it breaks the connection now and then: the client comes
+/// back to its session, and nothing is done twice or left out.
+fn their_client_on_our_server(lab: &Lab) -> TestResult {
+    for kill in ["", "--kill-every 100"] {
+        let server =
+            lab.serve(&format!("ceph_msgr server -d devx:mlx5_0 {CHUNKS} {kill} 127.0.0.1:6800"), LISTENING)?;
+        their_client(lab, &server, 4096, rounds(300, 100_000))?;
+        their_client(lab, &server, 1 << 20, rounds(5, 1000))?;
+        let said = server.so_far();
+        let last = said.lines().rfind(|line| line.contains("bytes checked")).unwrap_or_default();
+        assert!(!last.is_empty() && last.contains(" 0 sessions resumed") == kill.is_empty(), "{said}");
+    }
+    Ok(())
+}
+
+/// Our client on Ceph's server, whose sessions are lossy: what was not answered when a connection broke is sent again.
+fn our_client_on_their_server(lab: &Lab) -> TestResult {
+    let server = lab.serve(&ceph("mlx5_0", THEIR_SERVER), LISTENING)?;
+    for (bytes, operations, more) in [
+        (4096, rounds(100, 25_000), "--jobs 4"),
+        (1 << 20, rounds(5, 1000), "--jobs 1 --concurrency 2"),
+        (4096, rounds(100, 5000), "--jobs 2 --kill-every 60"),
+    ] {
+        let client =
+            format!("ceph_msgr client -d devx:mlx5_1 {CHUNKS} -n {operations} -s {bytes} {more} 127.0.0.1:6800");
+        let said = run(lab, &server, &client)?;
+        println!("our client, {more}: {said}");
+        assert!(said.contains(" operations of "), "{said}");
+        assert_eq!(said.contains("a connection broke"), more.contains("kill"), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+#[cfg_attr(lab_skipped, ignore = "MLX5_LAB=skip")]
+fn operations_pass_between_cephs_messenger_and_ours() -> TestResult {
+    let lab = boot("ceph")?;
+    their_client_on_our_server(&lab)?;
+    our_client_on_their_server(&lab)?;
+    theirs_on_theirs(&lab)?;
+    lab.assert_quiet()?;
+    lab.guest.power_off()?;
+    assert_lawful(&lab.model);
+    Ok(())
+}
